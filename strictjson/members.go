@@ -1,0 +1,81 @@
+package strictjson
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Scanner walks the members of one object after another without allocating, for streams of many
+// small lines. It is not safe for use by several goroutines.
+type Scanner struct {
+	in bytes.Buffer
+	d  jsontext.Decoder
+}
+
+// Object checks that b is exactly one strict object and calls each for every member, with its name
+// unquoted and its value as raw JSON. Both are part of b: they live as long as b does.
+// Members may have been reported before a later fault in b is found; act on none of them until Object
+// has returned nil.
+func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
+	if err := checkDepth(b); err != nil {
+		return err
+	}
+	s.in = *bytes.NewBuffer(b)
+	s.d.Reset(&s.in)
+	t, err := s.d.ReadToken()
+	if err != nil {
+		return explain(err)
+	}
+	if t.Kind() != '{' {
+		return fmt.Errorf("a JSON object is wanted, not %s", KindOf(b))
+	}
+	for s.d.PeekKind() != '}' {
+		name, err := s.next(b)
+		if err != nil {
+			return err
+		}
+		value, err := s.next(b)
+		if err != nil {
+			return err
+		}
+		if name, err = unquote(name); err != nil {
+			return explain(err)
+		}
+		if err := each(name, value); err != nil {
+			return err
+		}
+	}
+	if _, err := s.d.ReadToken(); err != nil {
+		return explain(err)
+	}
+	return atEnd(&s.d)
+}
+
+// next reads one value and finds it in b: what the decoder returns does not outlive its next read.
+func (s *Scanner) next(b []byte) ([]byte, error) {
+	v, err := s.d.ReadValue()
+	if err != nil {
+		return nil, explain(err)
+	}
+	end := s.d.InputOffset()
+	return b[end-int64(len(v)) : end : end], nil
+}
+
+func unquote(name []byte) ([]byte, error) {
+	if bytes.IndexByte(name, '\\') < 0 {
+		return name[1 : len(name)-1], nil
+	}
+	return jsontext.AppendUnquote(nil, name)
+}
+
+// Object is Scanner.Object for a single document.
+func Object(b []byte, each func(name, value []byte) error) error {
+	s := scanners.Get().(*Scanner)
+	defer scanners.Put(s)
+	return s.Object(b, each)
+}
+
+var scanners = sync.Pool{New: func() any { return new(Scanner) }}

@@ -1,0 +1,204 @@
+// Package strictjson is the one way to read JSON that comes from outside: a tool, a caller, a file.
+//
+// It refuses what lenient decoders let through and readers then disagree about: duplicate keys, keys
+// in another case, invalid UTF-8, lone surrogates, more than one value, and nesting deeper than
+// MaxDepth. Numbers keep the digits they were written with. How large a document may be is up to
+// whoever reads it in; see package process.
+package strictjson
+
+import (
+	"bytes"
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// MaxDepth is how deep arrays and objects may nest.
+const MaxDepth = 256
+
+// Check reports whether b is exactly one strict JSON value.
+func Check(b []byte) error {
+	if err := checkDepth(b); err != nil {
+		return err
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(b))
+	if _, err := d.ReadValue(); err != nil {
+		return explain(err)
+	}
+	return atEnd(d)
+}
+
+// CheckObject reports whether b is exactly one strict JSON object.
+func CheckObject(b []byte) error {
+	if err := Check(b); err != nil {
+		return err
+	}
+	if k := KindOf(b); k != "object" {
+		return fmt.Errorf("a JSON object is wanted, not %s", k)
+	}
+	return nil
+}
+
+// KindOf names the kind of a JSON value by its first byte, for messages: object, array, string,
+// number, boolean, null, or nothing.
+func KindOf(b []byte) string {
+	b = bytes.TrimLeft(b, " \t\r\n")
+	if len(b) == 0 {
+		return "nothing"
+	}
+	switch b[0] {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	}
+	return "number"
+}
+
+// Unmarshal reads b into a typed value. Names match in exact case; names that the type does not have
+// are ignored. Use json.RawMessage, not any, for parts whose numbers must keep their digits.
+func Unmarshal(b []byte, into any) error { return unmarshal(b, into, false) }
+
+// UnmarshalClosed is Unmarshal for documents of our own making, such as our HTTP bodies: a name that the
+// type does not have is an error.
+func UnmarshalClosed(b []byte, into any) error { return unmarshal(b, into, true) }
+
+func unmarshal(b []byte, into any, closed bool) error {
+	if err := checkDepth(b); err != nil {
+		return err
+	}
+	return explain(json.Unmarshal(b, into, json.RejectUnknownMembers(closed)))
+}
+
+// Marshal writes v on one line. Map keys come in sorted order, so that equal values give equal bytes.
+func Marshal(v any) ([]byte, error) { return json.Marshal(v, json.Deterministic(true)) }
+
+// Canonical gives the RFC 8785 form of b: what digests are taken of.
+func Canonical(b []byte) ([]byte, error) {
+	if err := Check(b); err != nil {
+		return nil, err
+	}
+	v := jsontext.Value(bytes.Clone(b))
+	if err := v.Canonicalize(); err != nil {
+		return nil, explain(err)
+	}
+	return v, nil
+}
+
+// Decode reads b into map[string]any, []any, string, bool, nil and encoding/json's Number.
+func Decode(b []byte) (any, error) {
+	if err := checkDepth(b); err != nil {
+		return nil, err
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(b))
+	v, err := decodeValue(d)
+	if err != nil {
+		return nil, explain(err)
+	}
+	return v, atEnd(d)
+}
+
+func decodeValue(d *jsontext.Decoder) (any, error) {
+	t, err := d.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch t.Kind() {
+	case '{':
+		return decodeObject(d)
+	case '[':
+		return decodeArray(d)
+	case '"':
+		return t.String(), nil
+	case '0':
+		return stdjson.Number(t.String()), nil
+	case 't':
+		return true, nil
+	case 'f':
+		return false, nil
+	}
+	return nil, nil
+}
+
+func decodeObject(d *jsontext.Decoder) (any, error) {
+	m := map[string]any{}
+	for d.PeekKind() != '}' {
+		t, err := d.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		name := t.String()
+		if m[name], err = decodeValue(d); err != nil {
+			return nil, err
+		}
+	}
+	_, err := d.ReadToken()
+	return m, err
+}
+
+func decodeArray(d *jsontext.Decoder) (any, error) {
+	a := []any{}
+	for d.PeekKind() != ']' {
+		v, err := decodeValue(d)
+		if err != nil {
+			return nil, err
+		}
+		a = append(a, v)
+	}
+	_, err := d.ReadToken()
+	return a, err
+}
+
+func atEnd(d *jsontext.Decoder) error {
+	switch _, err := d.ReadToken(); {
+	case err == io.EOF:
+		return nil
+	case err != nil:
+		return explain(err)
+	}
+	return errors.New("more than one JSON value")
+}
+
+// checkDepth counts brackets outside strings; whether they match is for the decoder to say.
+func checkDepth(b []byte) error {
+	depth, inString := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > MaxDepth {
+				return fmt.Errorf("nested deeper than %d levels", MaxDepth)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// explain takes the library's name off an error, so that a caller reads about the JSON and not about us.
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
+		return errors.New("the JSON ends too early")
+	}
+	msg := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "jsontext: "), "json: ")
+	return errors.New(msg)
+}

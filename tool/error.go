@@ -1,0 +1,113 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A Code is the class of an error. Each protocol maps the codes to its own words in one table.
+type Code string
+
+// The codes.
+const (
+	CodeAccessDenied  Code = "access_denied"
+	CodeNotFound      Code = "not_found"
+	CodeInvalidInput  Code = "invalid_input"
+	CodeConflict      Code = "conflict"
+	CodeTimeout       Code = "timeout"
+	CodeCancelled     Code = "cancelled"
+	CodeQuotaExceeded Code = "quota_exceeded"
+	CodeLeaseRequired Code = "lease_required"
+	CodeLeaseRejected Code = "lease_rejected"
+	CodeBreakerOpen   Code = "breaker_open"
+	CodeUnavailable   Code = "unavailable"
+	CodeCrash         Code = "crash"
+	CodeProtocol      Code = "protocol"
+	CodeUnsupported   Code = "unsupported"
+	CodeInternal      Code = "internal"
+	// CodeToolError is the class of a Result's Failure: the tool ran and said no.
+	CodeToolError Code = "tool_error"
+)
+
+// Codes lists every code, for tables that must be complete.
+func Codes() []Code {
+	return []Code{
+		CodeAccessDenied, CodeNotFound, CodeInvalidInput, CodeConflict, CodeTimeout, CodeCancelled,
+		CodeQuotaExceeded, CodeLeaseRequired, CodeLeaseRejected, CodeBreakerOpen, CodeUnavailable,
+		CodeCrash, CodeProtocol, CodeUnsupported, CodeInternal, CodeToolError,
+	}
+}
+
+// An Error is an error with a class. Message is for people: lower case, it names the thing, says why
+// and what to do next. Op says what was being done and stays out of what callers are shown.
+type Error struct {
+	Op      string          `json:"-"`
+	Code    Code            `json:"code"`
+	Reason  string          `json:"reason,omitempty"` // a protocol's own finer word: guarantee_blocked, expired, ValueError ...
+	Message string          `json:"message"`
+	Details json.RawMessage `json:"details,omitempty"`
+	Err     error           `json:"-"`
+}
+
+// Errorf makes an Error. Like fmt.Errorf it keeps what %w names.
+func Errorf(code Code, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Op != "" {
+		b.WriteString(e.Op + ": ")
+	}
+	b.WriteString(string(e.Code))
+	if e.Message != "" {
+		b.WriteString(": " + e.Message)
+	}
+	return b.String()
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Because returns a copy of e with a Reason.
+func (e *Error) Because(reason string) *Error {
+	c := *e
+	c.Reason = reason
+	return &c
+}
+
+// AsError maps any error to an Error: one that is one already stays; the two context errors become
+// timeout and cancelled; everything else is internal.
+func AsError(err error) *Error {
+	var e *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, context.DeadlineExceeded):
+		return &Error{Code: CodeTimeout, Message: "the call ran out of time", Err: err}
+	case errors.Is(err, context.Canceled):
+		return &Error{Code: CodeCancelled, Message: "the call was cancelled", Err: err}
+	}
+	return &Error{Code: CodeInternal, Message: err.Error(), Err: err}
+}
+
+// CodeOf gives the class of any error.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	return AsError(err).Code
+}
+
+// Failed makes the Result of a tool that said no. Reason is the tool's own word for the kind of
+// failure, such as the name of an exception; it may be empty.
+func Failed(reason, message string) *Result {
+	return &Result{Failure: &Error{Code: CodeToolError, Reason: reason, Message: message}}
+}

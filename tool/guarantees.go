@@ -1,0 +1,77 @@
+package tool
+
+import (
+	"iter"
+	"slices"
+)
+
+// Guarantees are walls around a tool: what it cannot do, whatever it tries. They are the six
+// guarantees of the namel3ss contract and its allow-list of secrets. The zero value guarantees
+// nothing.
+type Guarantees struct {
+	NoFilesystemRead  bool `json:"no_filesystem_read,omitempty"`
+	NoFilesystemWrite bool `json:"no_filesystem_write,omitempty"`
+	NoNetwork         bool `json:"no_network,omitempty"`
+	NoSubprocess      bool `json:"no_subprocess,omitempty"`
+	NoEnvRead         bool `json:"no_env_read,omitempty"`
+	NoEnvWrite        bool `json:"no_env_write,omitempty"`
+	// SecretsAllowed names the secrets that the tool may have. Nil says nothing about secrets; an empty
+	// list allows none.
+	SecretsAllowed []string `json:"secrets_allowed,omitzero"`
+}
+
+// All yields the six guarantees by their names, in the contract's order, with their values.
+func (g Guarantees) All() iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		_ = yield("no_filesystem_read", g.NoFilesystemRead) &&
+			yield("no_filesystem_write", g.NoFilesystemWrite) &&
+			yield("no_network", g.NoNetwork) &&
+			yield("no_subprocess", g.NoSubprocess) &&
+			yield("no_env_read", g.NoEnvRead) &&
+			yield("no_env_write", g.NoEnvWrite)
+	}
+}
+
+// Asked lists the names of the guarantees that are asked for, secrets_allowed among them.
+func (g Guarantees) Asked() []string {
+	var names []string
+	for name, on := range g.All() {
+		if on {
+			names = append(names, name)
+		}
+	}
+	if g.SecretsAllowed != nil {
+		names = append(names, "secrets_allowed")
+	}
+	return names
+}
+
+// Tighten gives what holds when both g and o hold. It only ever adds walls: guarantees join, lists of
+// secrets intersect.
+func (g Guarantees) Tighten(o Guarantees) Guarantees {
+	return Guarantees{
+		NoFilesystemRead:  g.NoFilesystemRead || o.NoFilesystemRead,
+		NoFilesystemWrite: g.NoFilesystemWrite || o.NoFilesystemWrite,
+		NoNetwork:         g.NoNetwork || o.NoNetwork,
+		NoSubprocess:      g.NoSubprocess || o.NoSubprocess,
+		NoEnvRead:         g.NoEnvRead || o.NoEnvRead,
+		NoEnvWrite:        g.NoEnvWrite || o.NoEnvWrite,
+		SecretsAllowed:    intersect(g.SecretsAllowed, o.SecretsAllowed),
+	}
+}
+
+func intersect(a, b []string) []string {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	both := []string{}
+	for _, name := range a {
+		if slices.Contains(b, name) {
+			both = append(both, name)
+		}
+	}
+	return both
+}

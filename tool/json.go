@@ -1,0 +1,58 @@
+package tool
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Durations are milliseconds in JSON, with a fraction where there is one: the unit of the contracts
+// and of people.
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+
+type specJSON Spec
+
+// MarshalJSON implements json.Marshaler.
+func (s Spec) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		specJSON
+		TimeoutMS float64 `json:"timeout_ms,omitempty"`
+	}{specJSON(s), millis(s.Timeout)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Spec) UnmarshalJSON(b []byte) error {
+	v := struct {
+		*specJSON
+		TimeoutMS float64 `json:"timeout_ms"`
+	}{specJSON: (*specJSON)(s)}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return err
+	}
+	s.Timeout = fromMillis(v.TimeoutMS)
+	return nil
+}
+
+type traceJSON Trace
+
+// MarshalJSON implements json.Marshaler.
+func (t Trace) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		traceJSON
+		DurationMS float64 `json:"duration_ms"`
+	}{traceJSON(t), millis(t.Duration)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Trace) UnmarshalJSON(b []byte) error {
+	v := struct {
+		*traceJSON
+		DurationMS float64 `json:"duration_ms"`
+	}{traceJSON: (*traceJSON)(t)}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return err
+	}
+	t.Duration = fromMillis(v.DurationMS)
+	return nil
+}

@@ -1,0 +1,247 @@
+// Package tool holds the words that every other room speaks: what a tool is (Spec), one request
+// (Call), what happens meanwhile (Event), how it ended (Result), and the one small interface that a
+// door calls and a runner implements (Handler).
+//
+// The package uses the standard library alone. The JSON form of its types is the canonical one: the
+// command line prints it with --json and the HTTP door answers with it.
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+)
+
+// A Spec says what a tool is. It is immutable once published: whoever needs another one makes a copy.
+type Spec struct {
+	Name        string          `json:"name"`
+	Title       string          `json:"title,omitempty"`
+	Description string          `json:"description,omitempty"`
+	Source      string          `json:"source"`            // the configured source that brought it
+	Protocol    string          `json:"protocol"`          // the protocol that runs it
+	Aliases     []string        `json:"aliases,omitempty"` // further names that resolve to it
+	Input       json.RawMessage `json:"input,omitempty"`   // JSON Schema 2020-12, byte for byte as the source gave it
+	Output      json.RawMessage `json:"output,omitempty"`  // likewise; absent: anything goes
+	Effects     Effects         `json:"effects,omitzero"`  //
+	Tier        int             `json:"tier"`              // 0 safe .. 3 dangerous: from a configured tier up a lease is asked for
+	Timeout     time.Duration   `json:"-"`                 // timeout_ms in JSON; 0: the engine's default
+	Guarantees  Guarantees      `json:"guarantees,omitzero"`
+}
+
+// Effects says what a tool does to the world, as far as its author declared it.
+type Effects struct {
+	Reads       bool `json:"reads,omitempty"`
+	Writes      bool `json:"writes,omitempty"`
+	Network     bool `json:"network,omitempty"`
+	Exec        bool `json:"exec,omitempty"`
+	Idempotent  bool `json:"idempotent,omitempty"`
+	Destructive bool `json:"destructive,omitempty"`
+}
+
+// ReadOnly reports whether a tool declares that it reads and does nothing else.
+func (e Effects) ReadOnly() bool {
+	return e.Reads && !e.Writes && !e.Network && !e.Exec && !e.Destructive
+}
+
+// A Call is one request. Stages that need another value copy the Call; nobody changes one in place.
+type Call struct {
+	ID      string          // unique; the engine makes one where a door left it empty
+	Tool    string          // the name as the caller wrote it
+	Session string          // whose state the call belongs to; empty: none
+	Args    json.RawMessage // the arguments, byte for byte as they came; validated bytes are the bytes that run
+	Key     string          // idempotency key
+	Lease   string          // lease token
+	Trace   string          // trace id, a UUID; the engine makes one where a door left it empty
+	Caller  Principal       // explicit, never hidden in the context
+	Answers json.RawMessage // answers to an earlier Ask of the same call
+	Resume  string          // which Ask they answer
+	Spec    *Spec           // set by the resolving stage; runners rely on it
+}
+
+// A Principal is who calls, through which door.
+type Principal struct {
+	ID   string `json:"id"`
+	Door string `json:"door"`
+}
+
+// A Kind says what an Event tells.
+type Kind string
+
+// The seven kinds. The Data of each is the JSON object named beside it.
+const (
+	KindLog        Kind = "log"         // Log
+	KindProgress   Kind = "progress"    // Progress
+	KindOutput     Kind = "output"      // Output
+	KindStatePatch Kind = "state_patch" // the patch itself, an object
+	KindAsset      Kind = "asset"       // Asset
+	KindUIEvent    Kind = "ui_event"    // UIEvent
+	KindError      Kind = "error"       // ErrorEvent: an error that the tool reported and survived
+)
+
+// An Event is one observation while a call runs.
+type Event struct {
+	Seq  uint64          `json:"seq"`  // 1, 2, 3 ... within the call; set by the engine
+	Time time.Time       `json:"time"` // set by the engine where a runner left it zero
+	Kind Kind            `json:"kind"`
+	Data json.RawMessage `json:"data"` // one JSON object; owned by the event, never reused by the emitter
+}
+
+// Log is the data of a log event.
+type Log struct {
+	Level   string          `json:"level"` // debug, info, warn, error
+	Message string          `json:"message"`
+	Fields  json.RawMessage `json:"fields,omitempty"`
+}
+
+// Progress is the data of a progress event.
+type Progress struct {
+	Progress float64 `json:"progress"`
+	Total    float64 `json:"total,omitempty"`
+	Message  string  `json:"message,omitempty"`
+}
+
+// Output is the data of an output event: a piece of the result that is ready before the rest.
+type Output struct {
+	Stream string `json:"stream,omitempty"` // stdout, stderr, or a name of the tool's
+	Text   string `json:"text"`
+}
+
+// Asset is the data of an asset event: a file that the tool made. SHA256 and Size are there once the
+// asset is registered.
+type Asset struct {
+	AssetID   string          `json:"assetId"`
+	Kind      string          `json:"kind,omitempty"`
+	MediaType string          `json:"mediaType"`
+	Path      string          `json:"path"`
+	Metadata  json.RawMessage `json:"metadata,omitempty"`
+	SHA256    string          `json:"sha256,omitempty"`
+	Size      int64           `json:"size,omitempty"`
+}
+
+// UIEvent is the data of a ui_event: something the caller's interface may show or ask.
+type UIEvent struct {
+	Event   string          `json:"event"`
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
+// ErrorEvent is the data of an error event.
+type ErrorEvent struct {
+	Code    string          `json:"errorCode"`
+	Message string          `json:"errorMessage"`
+	Details json.RawMessage `json:"details,omitempty"`
+}
+
+// NewEvent makes an event of one of the data types above.
+func NewEvent(k Kind, data any) Event {
+	b, err := json.Marshal(data)
+	if err != nil { // only an invalid RawMessage inside data gets here
+		b, _ = json.Marshal(ErrorEvent{Code: string(CodeProtocol), Message: "event data is not JSON: " + err.Error()})
+		k = KindError
+	}
+	return Event{Kind: k, Data: b}
+}
+
+// LogEvent makes a log event.
+func LogEvent(level, message string) Event {
+	return NewEvent(KindLog, Log{Level: level, Message: message})
+}
+
+// A Result is the one outcome of a call. A tool's own failure is a Result with OK false and a Failure;
+// a Go error from a Handler means that there is no outcome.
+type Result struct {
+	OK      bool            `json:"ok"`
+	Output  json.RawMessage `json:"output,omitempty"`
+	Summary string          `json:"summary,omitempty"`
+	Failure *Error          `json:"error,omitempty"`
+	Ask     *Ask            `json:"ask,omitempty"` // the tool needs an answer first: call again with Call.Answers
+	Trace   Trace           `json:"trace,omitzero"`
+}
+
+// An Ask is a question to the user, returned as an outcome. The call is made again with the answers.
+type Ask struct {
+	ID      string          `json:"id"` // what Call.Resume repeats
+	Message string          `json:"message"`
+	Schema  json.RawMessage `json:"schema,omitempty"` // of the answers
+}
+
+// A Trace tells how a call was run. Details are in the words of the protocol that ran it.
+type Trace struct {
+	ID       string         `json:"id,omitempty"`
+	Call     string         `json:"call,omitempty"`
+	Tool     string         `json:"tool,omitempty"`
+	Source   string         `json:"source,omitempty"`
+	Protocol string         `json:"protocol,omitempty"`
+	Start    time.Time      `json:"start,omitzero"`
+	Duration time.Duration  `json:"-"` // duration_ms in JSON
+	Details  map[string]any `json:"details,omitempty"`
+}
+
+// A Sink takes the events of one call in order. Emit blocks for back-pressure. An error from it means
+// that nobody listens any more: the emitter stops the call and returns that error.
+// The Sink that the engine hands to a runner may be used by several goroutines at once.
+type Sink interface {
+	Emit(Event) error
+}
+
+// SinkFunc makes a Sink of a function.
+type SinkFunc func(Event) error
+
+// Emit calls f.
+func (f SinkFunc) Emit(e Event) error { return f(e) }
+
+// Discard is a Sink for callers that want the outcome alone.
+var Discard Sink = SinkFunc(func(Event) error { return nil })
+
+// A Handler runs a call: events to out, exactly one outcome returned.
+//
+//   - Exactly one of the two results is nil.
+//   - A tool's own failure is a Result. An error, always an *Error by the time a door sees it, means
+//     that there is no outcome: refused, crashed, timed out, cancelled.
+//   - When ctx ends, Invoke returns promptly, and nothing that it started is left running.
+//   - After Invoke returned, out is not used any more.
+//   - A call is never changed; its Args are only read.
+type Handler interface {
+	Invoke(ctx context.Context, c *Call, out Sink) (*Result, error)
+}
+
+// HandlerFunc makes a Handler of a function.
+type HandlerFunc func(ctx context.Context, c *Call, out Sink) (*Result, error)
+
+// Invoke calls f.
+func (f HandlerFunc) Invoke(ctx context.Context, c *Call, out Sink) (*Result, error) {
+	return f(ctx, c, out)
+}
+
+// A Middleware is a stage of the engine: it wraps a handler and only ever subtracts: it refuses,
+// delays, records or replays, and never widens what a caller may do.
+type Middleware func(Handler) Handler
+
+// A Runner is a bound source: it runs the calls of its tools and owns what it started for them.
+// Close ends all of it, within the time that ctx gives, and is called once, after the last Invoke.
+type Runner interface {
+	Handler
+	Close(ctx context.Context) error
+}
+
+// A Source brings tools. The specs' Source and Protocol are set by the engine.
+type Source interface {
+	Tools(ctx context.Context) ([]*Spec, error)
+}
+
+// A Catalog is what a caller may see.
+type Catalog interface {
+	// Lookup finds a tool by name or alias. Unknown and invisible tools give the same not_found.
+	Lookup(ctx context.Context, p Principal, name string) (*Spec, error)
+	// Specs yields every visible tool, sorted by name. A tool that cannot be called now comes with the
+	// reason as its error; the listing goes on after it. A source that could not even say which tools
+	// it has comes as a Spec that has a Source and no Name.
+	Specs(ctx context.Context, p Principal) iter.Seq2[*Spec, error]
+}
+
+// A Door takes calls from the outside world, in the words of its protocol, to h. Serve returns nil
+// when ctx ended or the peer went away in good order, after the calls in flight have been answered or
+// cancelled.
+type Door interface {
+	Serve(ctx context.Context, h Handler, c Catalog) error
+}
