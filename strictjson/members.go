@@ -20,7 +20,7 @@ type Scanner struct {
 // Members may have been reported before a later fault in b is found; act on none of them until Object
 // has returned nil.
 func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
-	if err := checkDepth(b); err != nil {
+	if err := checkShape(b); err != nil {
 		return err
 	}
 	s.in = *bytes.NewBuffer(b)

@@ -1,9 +1,9 @@
 // Package strictjson is the one way to read JSON that comes from outside: a tool, a caller, a file.
 //
 // It refuses what lenient decoders let through and readers then disagree about: duplicate keys, keys
-// in another case, invalid UTF-8, lone surrogates, more than one value, and nesting deeper than
-// MaxDepth. Numbers keep the digits they were written with. How large a document may be is up to
-// whoever reads it in; see package process.
+// in another case, invalid UTF-8, lone surrogates, more than one value, nesting deeper than MaxDepth,
+// and numbers longer than MaxDigits. Numbers keep the digits they were written with. How large a
+// document may be is up to whoever reads it in; see package process.
 package strictjson
 
 import (
@@ -21,9 +21,16 @@ import (
 // MaxDepth is how deep arrays and objects may nest.
 const MaxDepth = 256
 
+// MaxDigits is how many digits a number may have: exact arithmetic on a number of a million digits,
+// which a schema's minimum asks for, takes seconds. An exponent has at most four.
+const (
+	MaxDigits         = 1000
+	maxExponentDigits = 4
+)
+
 // Check reports whether b is exactly one strict JSON value.
 func Check(b []byte) error {
-	if err := checkDepth(b); err != nil {
+	if err := checkShape(b); err != nil {
 		return err
 	}
 	d := jsontext.NewDecoder(bytes.NewReader(b))
@@ -75,14 +82,24 @@ func Unmarshal(b []byte, into any) error { return unmarshal(b, into, false) }
 func UnmarshalClosed(b []byte, into any) error { return unmarshal(b, into, true) }
 
 func unmarshal(b []byte, into any, closed bool) error {
-	if err := checkDepth(b); err != nil {
+	if err := checkShape(b); err != nil {
 		return err
 	}
 	return explain(json.Unmarshal(b, into, json.RejectUnknownMembers(closed)))
 }
 
-// Marshal writes v on one line. Map keys come in sorted order, so that equal values give equal bytes.
-func Marshal(v any) ([]byte, error) { return json.Marshal(v, json.Deterministic(true)) }
+// Marshal writes v on one line. Map keys come in sorted order, so that equal values give equal bytes;
+// numbers that Decode read come out with the digits they had.
+func Marshal(v any) ([]byte, error) {
+	b, err := json.Marshal(v, marshalOptions)
+	return b, explain(err)
+}
+
+// The library takes encoding/json's Number for the string that it is underneath.
+var marshalOptions = json.JoinOptions(json.Deterministic(true), json.WithMarshalers(
+	json.MarshalToFunc(func(e *jsontext.Encoder, n stdjson.Number) error {
+		return e.WriteValue(jsontext.Value(n))
+	})))
 
 // Canonical gives the RFC 8785 form of b: what digests are taken of.
 func Canonical(b []byte) ([]byte, error) {
@@ -98,7 +115,7 @@ func Canonical(b []byte) ([]byte, error) {
 
 // Decode reads b into map[string]any, []any, string, bool, nil and encoding/json's Number.
 func Decode(b []byte) (any, error) {
-	if err := checkDepth(b); err != nil {
+	if err := checkShape(b); err != nil {
 		return nil, err
 	}
 	d := jsontext.NewDecoder(bytes.NewReader(b))
@@ -170,25 +187,53 @@ func atEnd(d *jsontext.Decoder) error {
 	return errors.New("more than one JSON value")
 }
 
-// checkDepth counts brackets outside strings; whether they match is for the decoder to say.
-func checkDepth(b []byte) error {
-	depth, inString := 0, false
+// checkShape looks for what would make a reader work without bound: nesting and numbers. Brackets and
+// digits count only outside strings; whether the rest is well formed is for the decoder to say.
+func checkShape(b []byte) error {
+	depth, digits := 0, 0
 	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
+		switch c := b[i]; c {
+		case '"':
+			end := endOfString(b, i+1)
+			i, digits = end, 0
+		case '{', '[':
 			if depth++; depth > MaxDepth {
 				return fmt.Errorf("nested deeper than %d levels", MaxDepth)
 			}
-		case c == '}' || c == ']':
-			depth--
+		case '}', ']':
+			depth, digits = depth-1, 0
+		case '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+			if digits++; digits > MaxDigits {
+				return fmt.Errorf("a number of more than %d digits", MaxDigits)
+			}
+		case 'e', 'E':
+			digits = MaxDigits - maxExponentDigits
+		case '.', '+', '-':
+		default:
+			digits = 0
 		}
 	}
 	return nil
+}
+
+// endOfString gives the index of the quote that closes the string whose content starts at i.
+func endOfString(b []byte, i int) int {
+	for i < len(b) {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return len(b)
+		}
+		i += n
+		backslashes := 0
+		for k := i - 1; k >= 0 && b[k] == '\\'; k-- {
+			backslashes++
+		}
+		if backslashes%2 == 0 {
+			return i
+		}
+		i++
+	}
+	return len(b)
 }
 
 // explain takes the library's name off an error, so that a caller reads about the JSON and not about us.

@@ -38,6 +38,10 @@ var refused = map[string]string{
 	"byte order mark":      "\ufeff{}",
 	"too deep":             strings.Repeat("[", strictjson.MaxDepth+1) + strings.Repeat("]", strictjson.MaxDepth+1),
 	"a million brackets":   strings.Repeat("[", 1_000_000),
+	"number without end":   `{"a":` + strings.Repeat("1", strictjson.MaxDigits+1) + `}`,
+	"fraction without end": `{"a":0.` + strings.Repeat("1", strictjson.MaxDigits) + `}`,
+	"huge exponent":        `{"a":1E10000}`,
+	"tiny exponent":        `[1e-10000]`,
 	"closing bracket only": `}`,
 	"mismatched":           `{"a":[}]`,
 }
@@ -79,6 +83,9 @@ func TestNumbersKeepTheirDigits(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
+	if again, err := strictjson.Marshal(got); err != nil || string(again) != `{"big":12345678901234567890.10,"exp":1E400,"list":[1,2.50],"neg":-0.0}` {
+		t.Errorf("%s, %v", again, err)
+	}
 }
 
 func TestNamesMatchInExactCase(t *testing.T) {
@@ -97,6 +104,10 @@ func TestDepthLimitIsExact(t *testing.T) {
 	ok := strings.Repeat("[", strictjson.MaxDepth) + strings.Repeat("]", strictjson.MaxDepth)
 	if err := strictjson.Check([]byte(ok)); err != nil {
 		t.Errorf("depth %d: %v", strictjson.MaxDepth, err)
+	}
+	digits := `{"a":"` + strings.Repeat("9", 5000) + `","b":[` + strings.Repeat("12345678,", 1000) + `1e-9999,false]}`
+	if err := strictjson.Check([]byte(digits)); err != nil {
+		t.Errorf("digits of several numbers or of a string add up: %v", err)
 	}
 	brackets := `"` + strings.Repeat(`[{\"`, 10_000) + `"`
 	if err := strictjson.Check([]byte(brackets)); err != nil {

@@ -1,0 +1,93 @@
+// Package engine stands between the doors and the runners: every call passes one chain of stages, and
+// no door can go around it.
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"toolpost/tool"
+)
+
+// Options has useful zero values.
+type Options struct {
+	Log     *slog.Logger
+	Timeout time.Duration // of a call whose tool says nothing; 0: 30 s
+	// Session is the stage that keeps state patches and assets; nil: events pass through.
+	Session tool.Middleware
+}
+
+// An Engine runs calls (tool.Handler) and shows what can be called (tool.Catalog).
+type Engine struct {
+	log    *slog.Logger
+	outer  tool.Handler
+	ofTool func(*item) tool.Handler
+
+	shelf atomic.Pointer[shelf] // what is published now
+
+	replacing sync.Mutex     // one Replace at a time
+	retiring  sync.WaitGroup // sources that are draining
+}
+
+var (
+	_ tool.Handler = (*Engine)(nil)
+	_ tool.Catalog = (*Engine)(nil)
+)
+
+// New makes an engine without any tools; see Replace.
+func New(o Options) *Engine {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 30 * time.Second
+	}
+	if o.Session == nil {
+		o.Session = func(h tool.Handler) tool.Handler { return h }
+	}
+	e := &Engine{log: o.Log}
+	e.outer, e.ofTool = e.chain(o)
+	e.shelf.Store(e.newShelf(nil))
+	return e
+}
+
+// chain is the way of every call, outermost stage first: from the door to resolve, and from there
+// through the stages of the tool that was found to its runner. The order is the design:
+//
+//   - recover and trace come first, so that whatever happens inside has one outcome and a name.
+//   - audit (to come) stands outside policy: refusals are recorded too.
+//   - resolve gives unknown and invisible tools the same not_found.
+//   - validate comes before policy (to come): the bytes validated are the bytes that policy sees and the
+//     runner gets.
+//   - idempotency (to come) after policy: a replay is never shown to someone not allowed; before quota:
+//     a replay is free. Then quota, lease, breaker and cache (all to come).
+//   - session is innermost: only what really ran changes state.
+func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.Handler) {
+	outer = wrap(tool.HandlerFunc(e.resolve),
+		recovered(o.Log),
+		traced,
+	)
+	ofTool = func(it *item) tool.Handler {
+		return wrap(it.runner(o.Timeout),
+			validate(it.schema),
+			o.Session,
+		)
+	}
+	return outer, ofTool
+}
+
+// wrap puts stages around h; the first is the outermost.
+func wrap(h tool.Handler, stages ...tool.Middleware) tool.Handler {
+	for i := len(stages) - 1; i >= 0; i-- {
+		h = stages[i](h)
+	}
+	return h
+}
+
+// Invoke runs a call through the whole chain. Its error is always a *tool.Error.
+func (e *Engine) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	return e.outer.Invoke(ctx, c, out)
+}

@@ -1,0 +1,470 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"toolpost/engine"
+	"toolpost/tool"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A fake is a source whose tools all run the same function.
+type fake struct {
+	specs  []*tool.Spec
+	err    error
+	run    tool.HandlerFunc
+	broken map[string]error
+	closed atomic.Bool
+}
+
+func (f *fake) Tools(context.Context) ([]*tool.Spec, error) { return f.specs, f.err }
+func (f *fake) Unavailable(name string) error               { return f.broken[name] }
+func (f *fake) Close(context.Context) error                 { f.closed.Store(true); return nil }
+func (f *fake) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if f.closed.Load() {
+		return nil, errors.New("called after Close")
+	}
+	return f.run(ctx, c, out)
+}
+
+func echo(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	return &tool.Result{OK: true, Output: c.Args}, nil
+}
+
+func source(run tool.HandlerFunc, names ...string) *fake {
+	f := &fake{run: run}
+	for _, name := range names {
+		f.specs = append(f.specs, &tool.Spec{Name: name})
+	}
+	return f
+}
+
+func start(t *testing.T, o engine.Options, bindings ...engine.Binding) *engine.Engine {
+	t.Helper()
+	e := engine.New(o)
+	e.Replace(t.Context(), bindings)
+	t.Cleanup(func() {
+		if err := e.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func bind(name string, r tool.Runner) engine.Binding {
+	return engine.Binding{Name: name, Protocol: "fake", Runner: r}
+}
+
+func call(t *testing.T, h tool.Handler, name, args string) (*tool.Result, *tool.Error) {
+	t.Helper()
+	r, err := h.Invoke(t.Context(), &tool.Call{Tool: name, Args: json.RawMessage(args)}, tool.Discard)
+	if (r == nil) == (err == nil) {
+		t.Fatalf("result %v and error %v", r, err)
+	}
+	var e *tool.Error
+	if err != nil && !errors.As(err, &e) {
+		t.Fatalf("%T is no *tool.Error: %v", err, err)
+	}
+	return r, e
+}
+
+func listing(e *engine.Engine) map[string]string {
+	names := map[string]string{}
+	for spec, err := range e.Specs(context.Background(), tool.Principal{}) {
+		key := spec.Name
+		if key == "" {
+			key = "source " + spec.Source
+		}
+		names[key] = spec.Source
+		if err != nil {
+			names[key] += ": " + err.Error()
+		}
+	}
+	return names
+}
+
+func TestACallReachesItsSourceAndIsTraced(t *testing.T) {
+	e := start(t, engine.Options{}, bind("one", source(echo, "a")), bind("two", source(echo, "b")))
+	r, _ := call(t, e, "b", `{"n":1.50}`)
+	if string(r.Output) != `{"n":1.50}` {
+		t.Errorf("output %s", r.Output)
+	}
+	tr := r.Trace
+	if tr.ID == "" || tr.Call == "" || tr.Tool != "b" || tr.Source != "two" || tr.Protocol != "fake" || tr.Start.IsZero() {
+		t.Errorf("trace %+v", tr)
+	}
+}
+
+func TestIdsOfTheDoorAreKept(t *testing.T) {
+	e := start(t, engine.Options{}, bind("one", source(echo, "a")))
+	r, err := e.Invoke(t.Context(), &tool.Call{ID: "my-call", Trace: "my-trace", Tool: "a"}, tool.Discard)
+	if err != nil || r.Trace.Call != "my-call" || r.Trace.ID != "my-trace" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestUnknownToolIsNotFound(t *testing.T) {
+	e := start(t, engine.Options{}, bind("one", source(echo, "a")))
+	if _, err := call(t, e, "nope", `{}`); err.Code != tool.CodeNotFound || !strings.Contains(err.Message, `"nope"`) {
+		t.Errorf("%v", err)
+	}
+	if _, err := e.Lookup(t.Context(), tool.Principal{}, "nope"); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNamesAliasesAndClashes(t *testing.T) {
+	own := func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		out, _ := json.Marshal([]string{c.Spec.Source, c.Tool, c.Spec.Name})
+		return &tool.Result{OK: true, Output: out}, nil
+	}
+	first := source(own, "read")
+	first.specs[0].Aliases = []string{"file.read"}
+	second := source(own, "read", "file.read", "other")
+	e := start(t, engine.Options{}, bind("files", first), bind("evil", second))
+	for name, want := range map[string]string{
+		"read":           `["files","read","read"]`, // the first source keeps the name
+		"files.read":     `["files","read","read"]`,
+		"evil.read":      `["evil","read","read"]`,  // its runner hears its own name
+		"file.read":      `["files","read","read"]`, // an alias cannot be taken over either
+		"evil.file.read": `["evil","file.read","file.read"]`,
+		"other":          `["evil","other","other"]`,
+	} {
+		if r, err := call(t, e, name, ``); err != nil || string(r.Output) != want {
+			t.Errorf("%s: %v, %v", name, r, err)
+		}
+	}
+	want := map[string]string{"read": "files", "evil.read": "evil", "evil.file.read": "evil", "other": "evil"}
+	if d := cmp.Diff(want, listing(e)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestArgumentsAreStrictJSONObjects(t *testing.T) {
+	ran := false
+	e := start(t, engine.Options{}, bind("one", source(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		ran = true
+		return echo(ctx, c, out)
+	}, "a")))
+	for name, args := range map[string]string{
+		"duplicate key": `{"a":1,"a":2}`, "not JSON": `{`, "array": `[]`, "string": `"x"`, "null": `null`,
+		"invalid UTF-8": "{\"a\":\"\xff\"}", "two documents": `{}{}`, "too deep": strings.Repeat(`{"a":`, 300) + `1` + strings.Repeat(`}`, 300),
+	} {
+		if _, err := call(t, e, "a", args); err == nil || err.Code != tool.CodeInvalidInput || ran {
+			t.Errorf("%s: %v (ran: %v)", name, err, ran)
+		}
+	}
+	if r, err := call(t, e, "a", ``); err != nil || string(r.Output) != `{}` {
+		t.Errorf("no arguments are an empty object: %v, %v", r, err)
+	}
+}
+
+const person = `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","required":["name"],
+ "properties":{"name":{"$ref":"#/$defs/name"},"age":{"type":"integer","minimum":0}},"$defs":{"name":{"type":"string","minLength":1}}}`
+
+func TestArgumentsAreValidatedAgainstTheSchema(t *testing.T) {
+	src := source(echo, "greet")
+	src.specs[0].Input = json.RawMessage(person)
+	e := start(t, engine.Options{}, bind("one", src))
+	if _, err := call(t, e, "greet", `{"name":"Ada","age":36}`); err != nil {
+		t.Error(err)
+	}
+	for args, want := range map[string]string{
+		`{}`:                       "name",
+		`{"name":""}`:              "/name: minLength",
+		`{"name":"A","age":1.5}`:   "/age: got number, want integer",
+		`{"name":"A","age":-1}`:    "/age: minimum",
+		`{"name":"A","age":"old"}`: "/age: got string, want integer",
+	} {
+		_, err := call(t, e, "greet", args)
+		if err == nil || err.Code != tool.CodeInvalidInput || !strings.Contains(err.Message, want) || !strings.Contains(string(err.Details), `"faults":[{"at":`) {
+			t.Errorf("%s: %v %s", args, err, err.Details)
+		}
+	}
+	spec, _ := e.Lookup(t.Context(), tool.Principal{}, "greet")
+	if string(spec.Input) != person {
+		t.Error("the schema was not passed through untouched")
+	}
+}
+
+func TestOutputIsValidated(t *testing.T) {
+	out := `{"name":7}`
+	src := source(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true, Output: json.RawMessage(out)}, nil
+	}, "who")
+	src.specs[0].Output = json.RawMessage(person)
+	e := start(t, engine.Options{}, bind("one", src))
+	if _, err := call(t, e, "who", ``); err == nil || err.Code != tool.CodeProtocol || !strings.Contains(err.Message, "the output of who: /name") {
+		t.Error(err)
+	}
+	out = `{"name":"Ada"}`
+	if _, err := call(t, e, "who", ``); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAToolsFailureNeedsNoOutput(t *testing.T) {
+	src := source(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return tool.Failed("ValueError", "no"), nil
+	}, "a")
+	src.specs[0].Output = json.RawMessage(person)
+	e := start(t, engine.Options{}, bind("one", src))
+	if r, err := call(t, e, "a", ``); err != nil || r.OK || r.Failure.Reason != "ValueError" {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
+func TestASchemaNeverMakesUsReadSomething(t *testing.T) {
+	src := source(echo, "file", "net", "fine")
+	src.specs[0].Input = json.RawMessage(`{"$ref":"file:///etc/passwd"}`)
+	src.specs[1].Input = json.RawMessage(`{"$ref":"http://127.0.0.1:1/schema.json"}`)
+	e := start(t, engine.Options{}, bind("one", src))
+	for _, name := range []string{"file", "net"} {
+		if _, err := call(t, e, name, ``); err == nil || err.Code != tool.CodeUnavailable || !strings.Contains(err.Message, "$defs") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := call(t, e, "fine", ``); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOneDeadSourceNeverHidesTheOthers(t *testing.T) {
+	alive, flaky := source(echo, "a"), source(echo, "f")
+	alive.specs = append(alive.specs, &tool.Spec{Name: "half"})
+	alive.broken = map[string]error{"half": tool.Errorf(tool.CodeUnavailable, "it has no entry")}
+	dead := engine.Binding{Name: "dead", Protocol: "fake", Err: errors.New("python3 is missing")}
+	e := start(t, engine.Options{}, dead, bind("alive", alive), bind("flaky", flaky))
+	if _, err := call(t, e, "a", ``); err != nil {
+		t.Error(err)
+	}
+	if _, err := call(t, e, "half", ``); err == nil || err.Code != tool.CodeUnavailable || !strings.Contains(err.Message, "it has no entry") {
+		t.Error(err)
+	}
+
+	e.Replace(t.Context(), []engine.Binding{dead, bind("alive", alive), {Name: "flaky", Protocol: "fake", Err: errors.New("it died")}})
+	want := map[string]string{
+		"a": "alive", "half": "alive: unavailable: it has no entry",
+		"source dead": "dead: python3 is missing", // nobody knows its tools
+		"f":           "flaky: it died",           // known from when it lived
+	}
+	if d := cmp.Diff(want, listing(e)); d != "" {
+		t.Error(d)
+	}
+	if _, err := call(t, e, "f", ``); err == nil || err.Code != tool.CodeUnavailable || !strings.Contains(err.Message, "f is unavailable: it died") {
+		t.Error(err)
+	}
+	e.Replace(t.Context(), []engine.Binding{bind("alive", alive), bind("flaky", source(echo, "f"))})
+	if _, err := call(t, e, "f", ``); err != nil {
+		t.Errorf("it came back, but: %v", err)
+	}
+}
+
+func TestAPanicIsAnInternalErrorAndTheNextCallIsUnharmed(t *testing.T) {
+	var log strings.Builder
+	e := start(t, engine.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, bind("one", source(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		if string(c.Args) == `{"panic":true}` {
+			panic("the secret detail")
+		}
+		return &tool.Result{OK: true}, nil
+	}, "a")))
+	_, err := call(t, e, "a", `{"panic":true}`)
+	if err == nil || err.Code != tool.CodeInternal || strings.Contains(err.Error(), "secret") || !strings.Contains(log.String(), "the secret detail") {
+		t.Errorf("%v; log: %s", err, log.String())
+	}
+	if _, err := call(t, e, "a", ``); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARunnerThatGivesNothingIsAnInternalError(t *testing.T) {
+	e := start(t, engine.Options{}, bind("one", source(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return nil, nil }, "a")))
+	if _, err := call(t, e, "a", ``); err == nil || err.Code != tool.CodeInternal {
+		t.Error(err)
+	}
+}
+
+func untilDone(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := source(untilDone, "slow", "standard")
+		src.specs[0].Timeout = 3 * time.Second
+		e := engine.New(engine.Options{Timeout: 7 * time.Second})
+		e.Replace(t.Context(), []engine.Binding{bind("one", src)})
+		for name, want := range map[string]time.Duration{"slow": 3 * time.Second, "standard": 7 * time.Second} {
+			begin := time.Now()
+			_, err := call(t, e, name, ``)
+			if err == nil || err.Code != tool.CodeTimeout || !strings.Contains(err.Message, fmt.Sprintf("%s ran longer than its %v", name, want)) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(begin); took != want {
+				t.Errorf("%s took %v", name, took)
+			}
+		}
+		if err := e.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCancel(t *testing.T) {
+	e := start(t, engine.Options{}, bind("one", source(untilDone, "a")))
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Millisecond, cancel)
+	if _, err := e.Invoke(ctx, &tool.Call{Tool: "a"}, tool.Discard); tool.CodeOf(err) != tool.CodeCancelled {
+		t.Error(err)
+	}
+}
+
+func TestEventsAreNumberedAndNoneComesLate(t *testing.T) {
+	var late func() error
+	e := start(t, engine.Options{}, bind("one", source(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 100 {
+					_ = out.Emit(tool.LogEvent("info", "x"))
+				}
+			})
+		}
+		wg.Wait()
+		late = func() error { return out.Emit(tool.LogEvent("info", "late")) }
+		return &tool.Result{OK: true}, nil
+	}, "a")))
+	var got []uint64
+	sink := tool.SinkFunc(func(ev tool.Event) error { // not safe for concurrent use, on purpose
+		if ev.Time.IsZero() {
+			t.Error("an event without a time")
+		}
+		got = append(got, ev.Seq)
+		return nil
+	})
+	if _, err := e.Invoke(t.Context(), &tool.Call{Tool: "a"}, sink); err != nil {
+		t.Fatal(err)
+	}
+	if err := late(); err == nil {
+		t.Error("an event after the end was taken")
+	}
+	if len(got) != 800 {
+		t.Fatalf("%d events", len(got))
+	}
+	for i, seq := range got {
+		if seq != uint64(i+1) {
+			t.Fatalf("event %d has number %d", i, seq)
+		}
+	}
+}
+
+func TestReplaceKeepsCallsInFlight(t *testing.T) {
+	entered, finish := make(chan struct{}), make(chan struct{})
+	old := source(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		close(entered)
+		<-finish
+		return &tool.Result{OK: true, Output: json.RawMessage(`"old"`)}, nil
+	}, "a")
+	e := start(t, engine.Options{}, bind("one", old))
+	got := make(chan string, 1)
+	go func() {
+		r, err := e.Invoke(context.Background(), &tool.Call{Tool: "a"}, tool.Discard)
+		got <- fmt.Sprintf("%s %v", r.Output, err)
+	}()
+	<-entered
+	e.Replace(t.Context(), []engine.Binding{bind("one", source(echo, "a"))})
+	if r, err := call(t, e, "a", `{"new":1}`); err != nil || string(r.Output) != `{"new":1}` {
+		t.Errorf("a new call goes to the new source: %v, %v", r, err)
+	}
+	if old.closed.Load() {
+		t.Error("the old source was closed under its call")
+	}
+	close(finish)
+	if s := <-got; s != `"old" <nil>` {
+		t.Error(s)
+	}
+	for !old.closed.Load() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestAnUnchangedRunnerStaysBound(t *testing.T) {
+	src := source(echo, "a")
+	e := start(t, engine.Options{}, bind("one", src))
+	e.Replace(t.Context(), []engine.Binding{bind("one", src), bind("two", source(echo, "b"))})
+	if _, err := call(t, e, "a", ``); err != nil || src.closed.Load() {
+		t.Errorf("%v, closed %v", err, src.closed.Load())
+	}
+}
+
+func TestReloadUnderLoadDropsNoCall(t *testing.T) {
+	e := start(t, engine.Options{}, bind("one", source(echo, "a")))
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	var calls atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := e.Invoke(context.Background(), &tool.Call{Tool: "a"}, tool.Discard); err != nil {
+					t.Error(err)
+					return
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	for i := 0; i < 200 || calls.Load() < 1000; i++ {
+		e.Replace(t.Context(), []engine.Binding{bind("one", source(echo, "a"))})
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestCloseIsBoundedByItsContext(t *testing.T) {
+	entered := make(chan struct{})
+	e := engine.New(engine.Options{})
+	e.Replace(t.Context(), []engine.Binding{bind("one", source(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		close(entered)
+		return untilDone(ctx, c, out)
+	}, "a"))})
+	running, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = e.Invoke(running, &tool.Call{Tool: "a"}, tool.Discard)
+	}()
+	<-entered
+	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
+	defer stop()
+	if err := e.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if _, err := e.Invoke(t.Context(), &tool.Call{Tool: "a"}, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("a call after Close: %v", err)
+	}
+	cancel()
+	<-ended
+	if err := e.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}

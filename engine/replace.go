@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"toolpost/tool"
+)
+
+// Replace publishes another set of sources at once. A runner that was bound before stays bound, with
+// its calls; one that is no longer among the bindings takes no new call and is closed when its last
+// call has ended. A source that fails keeps the tools that it had when it last lived on the list, as
+// unavailable, with the reason. The order of the bindings decides who keeps a name that two bring.
+func (e *Engine) Replace(ctx context.Context, bindings []Binding) {
+	e.replacing.Lock()
+	defer e.replacing.Unlock()
+	old := e.shelf.Load()
+	var bound []*source
+	for _, b := range bindings {
+		bound = append(bound, e.bind(ctx, b, old))
+	}
+	e.shelf.Store(e.newShelf(bound))
+	for _, src := range old.bound {
+		if !contains(bound, src) && src.Runner != nil {
+			e.retiring.Go(func() { e.retire(context.WithoutCancel(ctx), src) })
+		}
+	}
+}
+
+func contains(bound []*source, src *source) bool {
+	for _, b := range bound {
+		if b == src {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) bind(ctx context.Context, b Binding, old *shelf) *source {
+	before := old.source(b.Name)
+	if before != nil && b.Runner != nil && before.Runner == b.Runner && b.Err == nil {
+		return before
+	}
+	src := &source{Binding: b, idle: make(chan struct{})}
+	if b.Err == nil {
+		src.specs, src.Err = list(ctx, b.Runner)
+	}
+	if src.Err != nil && before != nil {
+		src.specs = before.specs
+	}
+	return src
+}
+
+func (sh *shelf) source(name string) *source {
+	for _, src := range sh.bound {
+		if src.Name == name {
+			return src
+		}
+	}
+	return nil
+}
+
+func list(ctx context.Context, r tool.Runner) ([]*tool.Spec, error) {
+	s, ok := r.(tool.Source)
+	if !ok {
+		return nil, fmt.Errorf("the runner does not say which tools it has")
+	}
+	return s.Tools(ctx)
+}
+
+func (e *Engine) retire(ctx context.Context, src *source) {
+	<-src.retire()
+	if err := src.Runner.Close(ctx); err != nil {
+		e.log.Warn("a source did not close cleanly", "source", src.Name, "error", err)
+	}
+}
+
+// Close takes no new call, waits for those that run until ctx ends, and closes every source. Cancel
+// the calls first where that would take too long.
+func (e *Engine) Close(ctx context.Context) error {
+	e.Replace(ctx, nil)
+	closed := make(chan struct{})
+	go func() { e.retiring.Wait(); close(closed) }()
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("some calls or sources did not end in time: %w", ctx.Err())
+	}
+}

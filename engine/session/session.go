@@ -1,0 +1,101 @@
+// Package session is the stage that keeps what a call leaves behind: patches of its session's state,
+// and assets. A call that fails leaves no patch.
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// States keeps the state of sessions. Two callers never share a session, whatever names they choose.
+type States interface {
+	// Patch merges the patches into the session's state, in order and all at once.
+	Patch(ctx context.Context, caller, session string, patches []map[string]any) error
+}
+
+// Assets keeps the files that tools made.
+type Assets interface {
+	// Add copies the asset's file by content and gives the asset with the copy's path, digest and
+	// size. The path may name anything that a tool could think of: a folder, a device, nothing.
+	Add(ctx context.Context, a tool.Asset) (tool.Asset, error)
+}
+
+// Stage makes the stage.
+func Stage(states States, assets Assets) tool.Middleware {
+	return func(next tool.Handler) tool.Handler {
+		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			k := &keeper{ctx: ctx, out: out, assets: assets}
+			r, err := next.Invoke(ctx, c, k)
+			if err != nil || !r.OK || c.Session == "" || len(k.patches) == 0 {
+				return r, err
+			}
+			if err := states.Patch(ctx, c.Caller.ID, c.Session, k.patches); err != nil {
+				return nil, tool.Errorf(tool.CodeOf(err), "%s ran, but the state of session %q was not changed: %w", c.Tool, c.Session, err)
+			}
+			return r, nil
+		})
+	}
+}
+
+// A keeper looks at the events of one call as they pass, one at a time.
+type keeper struct {
+	ctx    context.Context
+	out    tool.Sink
+	assets Assets
+
+	mu      sync.Mutex
+	patches []map[string]any
+	size    int // bytes of all patches
+}
+
+func (k *keeper) Emit(ev tool.Event) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var err error
+	switch ev.Kind {
+	case tool.KindStatePatch:
+		err = k.patch(ev.Data)
+	case tool.KindAsset:
+		ev.Data, err = k.register(ev.Data)
+	default:
+	}
+	if err != nil {
+		ev = tool.NewEvent(tool.KindError, tool.ErrorEvent{Code: "invalid_" + string(ev.Kind), Message: err.Error()})
+	}
+	return k.out.Emit(ev)
+}
+
+// maxPatches bounds what one call may change, in bytes: patches wait in memory for its end.
+const maxPatches = 8 << 20
+
+func (k *keeper) patch(data json.RawMessage) error {
+	if k.size += len(data); k.size > maxPatches {
+		return tool.Errorf(tool.CodeQuotaExceeded, "more than %d bytes of state patches in one call; this one is left out", maxPatches)
+	}
+	v, err := strictjson.Decode(data)
+	if err != nil {
+		return err
+	}
+	patch, ok := v.(map[string]any)
+	if !ok {
+		return tool.Errorf(tool.CodeProtocol, "a state patch is a JSON object, not %s", strictjson.KindOf(data))
+	}
+	k.patches = append(k.patches, patch)
+	return nil
+}
+
+func (k *keeper) register(data json.RawMessage) (json.RawMessage, error) {
+	var a tool.Asset
+	if err := strictjson.Unmarshal(data, &a); err != nil {
+		return nil, err
+	}
+	a, err := k.assets.Add(k.ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return strictjson.Marshal(a)
+}

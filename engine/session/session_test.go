@@ -1,0 +1,145 @@
+package session_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"toolpost/engine/session"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+var (
+	_ session.States = (*store.Sessions)(nil)
+	_ session.Assets = store.Assets{}
+)
+
+type failing struct{}
+
+func (failing) Patch(context.Context, string, string, []map[string]any) error {
+	return tool.Errorf(tool.CodeQuotaExceeded, "no room")
+}
+
+type assets struct{}
+
+func (assets) Add(_ context.Context, a tool.Asset) (tool.Asset, error) {
+	if a.Path == "/missing" {
+		return a, errors.New("/missing: no such file")
+	}
+	a.Path, a.SHA256, a.Size = "/kept", "abc", 3
+	return a, nil
+}
+
+func emit(t *testing.T, states session.States, c *tool.Call, r *tool.Result, events ...tool.Event) ([]tool.Event, error) {
+	t.Helper()
+	var seen []tool.Event
+	var mu sync.Mutex
+	h := session.Stage(states, assets{})(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		for _, ev := range events {
+			if err := out.Emit(ev); err != nil {
+				return nil, err
+			}
+		}
+		return r, nil
+	}))
+	got, err := h.Invoke(t.Context(), c, tool.SinkFunc(func(ev tool.Event) error {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, ev)
+		return nil
+	}))
+	if (got == nil) == (err == nil) {
+		t.Fatalf("result %v and error %v", got, err)
+	}
+	return seen, err
+}
+
+func patch(doc string) tool.Event {
+	return tool.Event{Kind: tool.KindStatePatch, Data: json.RawMessage(doc)}
+}
+
+func state(t *testing.T, s *store.Sessions, caller, id string) string {
+	t.Helper()
+	b, err := s.State(t.Context(), caller, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestPatchesAreMergedInOrderWhenTheCallSucceeds(t *testing.T) {
+	var s store.Sessions
+	c := &tool.Call{Tool: "torch", Session: "s", Caller: tool.Principal{ID: "ada"}}
+	seen, err := emit(t, &s, c, &tool.Result{OK: true}, patch(`{"a":{"b":1,"c":2}}`), patch(`{"a":{"c":3,"d":4}}`))
+	if err != nil || len(seen) != 2 {
+		t.Fatalf("%v, %v", seen, err)
+	}
+	if got := state(t, &s, "ada", "s"); got != `{"a":{"b":1,"c":3,"d":4}}` {
+		t.Error(got)
+	}
+	if got := state(t, &s, "eve", "s"); got != `{}` {
+		t.Errorf("another caller sees %s", got)
+	}
+}
+
+func TestAFailedCallLeavesNothingBehind(t *testing.T) {
+	var s store.Sessions
+	c := &tool.Call{Tool: "torch", Session: "s"}
+	if _, err := emit(t, &s, c, tool.Failed("", "no"), patch(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	if got := state(t, &s, "", "s"); got != `{}` {
+		t.Error(got)
+	}
+}
+
+func TestWithoutASessionPatchesOnlyPass(t *testing.T) {
+	seen, err := emit(t, failing{}, &tool.Call{Tool: "torch"}, &tool.Result{OK: true}, patch(`{"a":1}`))
+	if err != nil || len(seen) != 1 || seen[0].Kind != tool.KindStatePatch {
+		t.Errorf("%v, %v", seen, err)
+	}
+}
+
+func TestAStateThatCannotBeKeptIsAnError(t *testing.T) {
+	_, err := emit(t, failing{}, &tool.Call{Tool: "torch", Session: "s"}, &tool.Result{OK: true}, patch(`{"a":1}`))
+	if tool.CodeOf(err) != tool.CodeQuotaExceeded || !strings.Contains(err.Error(), `torch ran, but the state of session "s" was not changed`) {
+		t.Error(err)
+	}
+}
+
+func TestABadPatchOrAssetIsAnErrorEventAndTheCallGoesOn(t *testing.T) {
+	seen, err := emit(t, &store.Sessions{}, &tool.Call{Session: "s"}, &tool.Result{OK: true},
+		patch(`[1]`), patch(`{"a":1,"a":2}`),
+		tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "x", MediaType: "image/png", Path: "/missing"}),
+		tool.Event{Kind: tool.KindAsset, Data: json.RawMessage(`{"path":7}`)},
+		tool.LogEvent("info", "still here"))
+	if err != nil || len(seen) != 5 {
+		t.Fatalf("%v, %v", seen, err)
+	}
+	for i, code := range []string{"invalid_state_patch", "invalid_state_patch", "invalid_asset", "invalid_asset"} {
+		if seen[i].Kind != tool.KindError || !strings.Contains(string(seen[i].Data), code) {
+			t.Errorf("event %d: %s %s", i, seen[i].Kind, seen[i].Data)
+		}
+	}
+}
+
+func TestAnAssetIsRegistered(t *testing.T) {
+	seen, _ := emit(t, &store.Sessions{}, &tool.Call{}, &tool.Result{OK: true},
+		tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "x", Kind: "image", MediaType: "image/png", Path: "/tmp/x", Metadata: json.RawMessage(`{"w":1.0}`)}))
+	want := `{"assetId":"x","kind":"image","mediaType":"image/png","path":"/kept","metadata":{"w":1.0},"sha256":"abc","size":3}`
+	if got := string(seen[0].Data); got != want {
+		t.Error(got)
+	}
+}
+
+func TestPatchesOfOneCallAreBounded(t *testing.T) {
+	big := patch(`{"a":"` + strings.Repeat("x", 5<<20) + `"}`)
+	seen, err := emit(t, &store.Sessions{}, &tool.Call{}, &tool.Result{OK: true}, big, big)
+	if err != nil || seen[0].Kind != tool.KindStatePatch || seen[1].Kind != tool.KindError {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
+	"toolpost/tool"
+)
+
+// A Binding is a source as it was opened: with a runner, or with the reason why there is none.
+type Binding struct {
+	Name     string
+	Protocol string
+	Runner   tool.Runner
+	Err      error
+}
+
+// A Runner may say that one of its tools cannot be called, and why; the others are not harmed.
+type unavailable interface{ Unavailable(name string) error }
+
+// A shelf is everything that is published at one moment. It is never changed: Replace puts up another.
+type shelf struct {
+	items  []*item          // by name; dead sources that know no tools come as an item without a name
+	byName map[string]*item // names, qualified names (source.name) and aliases
+	bound  []*source
+}
+
+// An item is one tool on the shelf.
+type item struct {
+	spec    *tool.Spec // as published
+	own     *tool.Spec // as its runner knows it: the name may differ
+	source  *source
+	schema  schemas
+	handler tool.Handler // the stages of this tool, down to its runner
+	err     error        // why it cannot be called now
+}
+
+// A source counts the calls that run on it, so that it is closed after the last of them.
+type source struct {
+	Binding
+	specs []*tool.Spec // what it brought, or brought when it last lived
+
+	mu      sync.Mutex
+	calls   int
+	retired bool
+	idle    chan struct{} // closed when retired and no call is left
+}
+
+func (s *source) acquire() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired {
+		return false
+	}
+	s.calls++
+	return true
+}
+
+func (s *source) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls--
+	if s.retired && s.calls == 0 {
+		close(s.idle)
+	}
+}
+
+// retire lets no new call in. The channel that it returns is closed when the last one has ended.
+func (s *source) retire() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.retired {
+		s.retired = true
+		if s.calls == 0 {
+			close(s.idle)
+		}
+	}
+	return s.idle
+}
+
+func (e *Engine) newShelf(bound []*source) *shelf {
+	sh := &shelf{byName: map[string]*item{}, bound: bound}
+	for _, src := range bound {
+		sh.add(src, e.ofTool)
+	}
+	slices.SortStableFunc(sh.items, func(a, b *item) int {
+		return cmp.Or(strings.Compare(a.spec.Name, b.spec.Name), strings.Compare(a.spec.Source, b.spec.Source))
+	})
+	return sh
+}
+
+// add shelves the tools of one source. The first source in the config that brings a name keeps it; a
+// later one is offered as source.name, so that no source can put itself in another's place. The
+// qualified name works for every tool.
+func (sh *shelf) add(src *source, ofTool func(*item) tool.Handler) {
+	if src.Err != nil && len(src.specs) == 0 {
+		sh.items = append(sh.items, &item{
+			spec: &tool.Spec{Source: src.Name, Protocol: src.Protocol}, source: src, err: src.Err,
+		})
+		return
+	}
+	for _, own := range src.specs {
+		it := newItem(src, own)
+		qualified := src.Name + "." + own.Name
+		if sh.byName[own.Name] != nil {
+			it.spec.Name = qualified
+		}
+		it.handler = ofTool(it)
+		sh.items = append(sh.items, it)
+		for _, name := range append([]string{own.Name, qualified}, own.Aliases...) {
+			if sh.byName[name] == nil {
+				sh.byName[name] = it
+			}
+		}
+	}
+}
+
+func newItem(src *source, given *tool.Spec) *item {
+	own := *given
+	own.Source, own.Protocol = src.Name, src.Protocol
+	published := own
+	it := &item{spec: &published, own: &own, source: src, err: src.Err}
+	if it.err == nil {
+		it.schema, it.err = compile(&own)
+	}
+	if u, ok := src.Runner.(unavailable); ok && it.err == nil {
+		it.err = u.Unavailable(own.Name)
+	}
+	return it
+}
+
+// borrow finds a tool that can be called and holds its source; the caller releases it.
+func (e *Engine) borrow(name string) (*item, error) {
+	for {
+		sh := e.shelf.Load()
+		it, err := sh.find(name)
+		if err != nil {
+			return nil, err
+		}
+		if it.err != nil {
+			return nil, whyUnavailable(it)
+		}
+		if it.source.acquire() {
+			return it, nil
+		}
+		// The source retired between the two steps: by then a newer shelf is up, or none ever will be.
+		if e.shelf.Load() == sh {
+			return nil, tool.Errorf(tool.CodeUnavailable, "%s: shutting down", name)
+		}
+	}
+}
+
+func whyUnavailable(it *item) *tool.Error {
+	e := *tool.AsError(it.err)
+	e.Message = it.spec.Name + " is unavailable: " + e.Message
+	if e.Code == tool.CodeInternal {
+		e.Code = tool.CodeUnavailable
+	}
+	return &e
+}
+
+func (sh *shelf) find(name string) (*item, error) {
+	if it := sh.byName[name]; it != nil {
+		return it, nil
+	}
+	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", name)
+}
+
+// Lookup implements tool.Catalog.
+func (e *Engine) Lookup(_ context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
+	it, err := e.shelf.Load().find(name)
+	if err != nil {
+		return nil, err
+	}
+	return it.spec, nil
+}
+
+// Specs implements tool.Catalog.
+func (e *Engine) Specs(_ context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, error] {
+	items := e.shelf.Load().items
+	return func(yield func(*tool.Spec, error) bool) {
+		for _, it := range items {
+			if !yield(it.spec, it.err) {
+				return
+			}
+		}
+	}
+}

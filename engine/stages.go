@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+)
+
+// recovered turns a panic of anything inside into an internal error, and every error into a
+// *tool.Error: the two promises that doors rely on.
+func recovered(log *slog.Logger) tool.Middleware {
+	return func(next tool.Handler) tool.Handler {
+		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
+			defer func() {
+				if p := recover(); p != nil {
+					log.Error("a call panicked", "tool", c.Tool, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+					r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the log has the details", c.Tool)
+				}
+			}()
+			r, err = next.Invoke(ctx, c, out)
+			if err != nil {
+				return nil, tool.AsError(err)
+			}
+			return r, nil
+		})
+	}
+}
+
+// traced names the call and its trace where the door did not, numbers the events, and says in the
+// result when the call began and how long it took.
+func traced(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		named := *c
+		if named.ID == "" {
+			named.ID = tool.NewID()
+		}
+		if named.Trace == "" {
+			named.Trace = tool.NewID()
+		}
+		start := time.Now()
+		sink := &numbered{out: out}
+		r, err := next.Invoke(ctx, &named, sink)
+		sink.close()
+		if err != nil {
+			return nil, err
+		}
+		ran := *r
+		ran.Trace.ID, ran.Trace.Call = named.Trace, named.ID
+		ran.Trace.Start, ran.Trace.Duration = start, time.Since(start)
+		return &ran, nil
+	})
+}
+
+// numbered gives events their numbers and times, lets several goroutines emit, and takes nothing after
+// the end of the call.
+type numbered struct {
+	mu   sync.Mutex
+	out  tool.Sink
+	seq  uint64
+	done bool
+}
+
+var errEnded = errors.New("the call has ended; nobody takes its events any more")
+
+func (s *numbered) Emit(ev tool.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return errEnded
+	}
+	s.seq++
+	ev.Seq = s.seq
+	if ev.Time.IsZero() {
+		ev.Time = time.Now()
+	}
+	return s.out.Emit(ev)
+}
+
+func (s *numbered) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done = true
+}
+
+// resolve finds the tool and keeps its source alive for as long as the call runs.
+func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	it, err := e.borrow(c.Tool)
+	if err != nil {
+		return nil, err
+	}
+	defer it.source.release()
+	found := *c
+	found.Spec = it.spec
+	return it.handler.Invoke(ctx, &found, out)
+}
+
+// runner is the innermost handler: it hands the call to the runner of the tool's source, in the name that
+// the source has for it, under the tool's deadline.
+func (it *item) runner(standard time.Duration) tool.Handler {
+	limit := it.own.Timeout
+	if limit <= 0 {
+		limit = standard
+	}
+	ranOut := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v", it.spec.Name, limit)
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, ranOut)
+		defer cancel()
+		own := *c
+		own.Tool, own.Spec = it.own.Name, it.own
+		r, err := it.source.Runner.Invoke(ctx, &own, out)
+		switch {
+		case err != nil:
+			return nil, outcome(ctx, err)
+		case r == nil:
+			return nil, tool.Errorf(tool.CodeInternal, "%s: the %s runner gave neither a result nor an error", it.spec.Name, it.spec.Protocol)
+		}
+		ran := *r
+		ran.Trace.Tool, ran.Trace.Source, ran.Trace.Protocol = it.spec.Name, it.spec.Source, it.spec.Protocol
+		return &ran, nil
+	})
+}
+
+// outcome says why a call has none. When the context ended, its cause is what a caller wants to read,
+// together with the details that the runner put into its own error.
+func outcome(ctx context.Context, err error) error {
+	code := tool.CodeOf(err)
+	if ctx.Err() == nil || code != tool.CodeTimeout && code != tool.CodeCancelled {
+		return err
+	}
+	cause := *tool.AsError(context.Cause(ctx))
+	cause.Details = tool.AsError(err).Details
+	cause.Err = err
+	return &cause
+}

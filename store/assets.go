@@ -1,0 +1,100 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"toolpost/tool"
+)
+
+// Assets keeps the files that tools made in one folder, each under the digest of its content, so that
+// the same content is kept once. The folder is made when the first asset comes.
+type Assets struct {
+	Dir string
+	Max int64 // bytes of one asset; 0: 256 MiB
+}
+
+// Add copies the asset's file and gives the asset with the copy's path, digest and size.
+func (s Assets) Add(ctx context.Context, a tool.Asset) (tool.Asset, error) {
+	src, err := openRegular(a.Path)
+	if err != nil {
+		return a, err
+	}
+	defer func() { _ = src.Close() }()
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return a, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
+	}
+	tmp, err := os.CreateTemp(s.Dir, ".new-*")
+	if err != nil {
+		return a, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
+	}
+	defer func() { _ = os.Remove(tmp.Name()); _ = tmp.Close() }()
+
+	a.SHA256, a.Size, err = s.copyDigest(ctx, tmp, src, a.Path)
+	if err != nil {
+		return a, err
+	}
+	a.Path = filepath.Join(s.Dir, a.SHA256)
+	if err := errors.Join(tmp.Sync(), tmp.Chmod(0o400), os.Rename(tmp.Name(), a.Path)); err != nil {
+		return a, tool.Errorf(tool.CodeInternal, "the asset was not stored: %w", err)
+	}
+	return a, nil
+}
+
+// openRegular opens a file that a tool named. It looks at what it opened, not at the path, and does not
+// hang on a FIFO.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeNotFound, "asset %s cannot be read: %w", path, reasonOf(err))
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		_ = f.Close()
+		return nil, tool.Errorf(tool.CodeInvalidInput, "asset %s is not a regular file", path)
+	}
+	return f, nil
+}
+
+// reasonOf takes the operation and the path off an error: they are in the sentence already.
+func reasonOf(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+func (s Assets) copyDigest(ctx context.Context, to io.Writer, from io.Reader, path string) (digest string, size int64, err error) {
+	limit := cmp.Or(s.Max, 256<<20)
+	h := sha256.New()
+	size, err = io.Copy(io.MultiWriter(to, h), io.LimitReader(&ctxReader{ctx, from}, limit+1))
+	switch {
+	case err != nil:
+		return "", 0, tool.Errorf(tool.CodeOf(err), "asset %s was not copied: %w", path, err)
+	case size > limit:
+		return "", 0, tool.Errorf(tool.CodeQuotaExceeded, "asset %s is larger than %d bytes", path, limit)
+	}
+	return hex.EncodeToString(h.Sum(nil)), size, nil
+}
+
+// ctxReader stops a long copy when the call ends.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r *ctxReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
