@@ -56,6 +56,7 @@ type Call struct {
 	Caller  Principal       // explicit, never hidden in the context
 	Answers json.RawMessage // answers to an earlier Ask of the same call
 	Resume  string          // which Ask they answer
+	State   json.RawMessage // the session's state when the call began; set by the session stage
 	Spec    *Spec           // set by the resolving stage; runners rely on it
 }
 

@@ -15,6 +15,8 @@ import (
 type States interface {
 	// Patch merges the patches into the session's state, in order and all at once.
 	Patch(ctx context.Context, caller, session string, patches []map[string]any) error
+	// State gives the session's state document; a session that nobody has patched is {}.
+	State(ctx context.Context, caller, session string) (json.RawMessage, error)
 }
 
 // Assets keeps the files that tools made.
@@ -29,6 +31,10 @@ func Stage(states States, assets Assets) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 			k := &keeper{ctx: ctx, out: out, assets: assets}
+			c, err := withState(ctx, c, states)
+			if err != nil {
+				return nil, err
+			}
 			r, err := next.Invoke(ctx, c, k)
 			if err != nil || !r.OK || c.Session == "" || len(k.patches) == 0 {
 				return r, err
@@ -39,6 +45,21 @@ func Stage(states States, assets Assets) tool.Middleware {
 			return r, nil
 		})
 	}
+}
+
+// withState hands the state of the call's session to the tool. A door that keeps the state of its
+// peer itself has set it already.
+func withState(ctx context.Context, c *tool.Call, states States) (*tool.Call, error) {
+	if c.Session == "" || c.State != nil {
+		return c, nil
+	}
+	state, err := states.State(ctx, c.Caller.ID, c.Session)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeOf(err), "the state of session %q cannot be read: %w", c.Session, err)
+	}
+	with := *c
+	with.State = state
+	return &with, nil
 }
 
 // A keeper looks at the events of one call as they pass, one at a time.

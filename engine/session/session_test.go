@@ -24,6 +24,8 @@ func (failing) Patch(context.Context, string, string, []map[string]any) error {
 	return tool.Errorf(tool.CodeQuotaExceeded, "no room")
 }
 
+func (failing) State(context.Context, string, string) (json.RawMessage, error) { return nil, nil }
+
 type assets struct{}
 
 func (assets) Add(_ context.Context, a tool.Asset) (tool.Asset, error) {
@@ -83,6 +85,22 @@ func TestPatchesAreMergedInOrderWhenTheCallSucceeds(t *testing.T) {
 	}
 	if got := state(t, &s, "eve", "s"); got != `{}` {
 		t.Errorf("another caller sees %s", got)
+	}
+}
+
+func TestTwoCallsOfASessionSeeTheSameState(t *testing.T) {
+	var s store.Sessions
+	c := &tool.Call{Tool: "torch", Session: "s", Caller: tool.Principal{ID: "ada"}}
+	if _, err := emit(t, &s, c, &tool.Result{OK: true}, patch(`{"lit":true}`)); err != nil {
+		t.Fatal(err)
+	}
+	var saw string
+	h := session.Stage(&s, assets{})(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		saw = string(c.State)
+		return &tool.Result{OK: true}, nil
+	}))
+	if _, err := h.Invoke(t.Context(), c, tool.Discard); err != nil || saw != `{"lit":true}` || c.State != nil {
+		t.Errorf("the tool saw %s, %v", saw, err)
 	}
 }
 
