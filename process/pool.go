@@ -2,10 +2,16 @@ package process
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"sync"
 	"time"
+
+	"toolpost/tool"
 )
 
-// A Worker is a warm child that serves one call after another.
+// A Worker is a warm child that serves one call after another. Its type must be comparable, as
+// pointers are.
 type Worker interface {
 	// Close ends the worker and everything it started.
 	Close()
@@ -22,25 +28,323 @@ type PoolOptions struct {
 	MaxBackoff time.Duration // also how long the breaker stays open before one start is tried again; 0: 30 s
 }
 
-// A Pool keeps warm workers. Each is used by one call at a time.
-type Pool[W Worker] struct{}
+func (o PoolOptions) withDefaults() PoolOptions {
+	if o.Name == "" {
+		o.Name = "the worker"
+	}
+	o.Max = positive(o.Max, 16)
+	o.Idle = positive(o.Idle, 5*time.Minute)
+	o.FastCrash = positive(o.FastCrash, 10*time.Second)
+	o.Breaker = positive(o.Breaker, 5)
+	o.Backoff = positive(o.Backoff, 100*time.Millisecond)
+	o.MaxBackoff = positive(o.MaxBackoff, 30*time.Second)
+	return o
+}
+
+func positive[N int | time.Duration](n, otherwise N) N {
+	if n > 0 {
+		return n
+	}
+	return otherwise
+}
+
+// A Pool keeps warm workers. Each is used by one call at a time. It has no goroutine of its own.
+type Pool[W Worker] struct {
+	start func(context.Context) (W, error)
+	o     PoolOptions
+
+	mu      sync.Mutex
+	idle    []*warm[W]        // the last used is last, and used first
+	out     map[any]time.Time // the workers in use, and when they were started
+	alive   int               // workers that are idle, in use, being started or being closed
+	line    []chan ticket[W]  // who waits in Get, in order
+	fails   int               // failures in a row
+	why     string            // what the last one was
+	retry   time.Time         // no start before this
+	trying  bool              // after a failure one start at a time is tried
+	alarm   *time.Timer       // serves the line at retry
+	closing chan struct{}     // not nil: the pool is closed; closed when no worker is left
+}
+
+// warm is a worker that waits for its next call.
+type warm[W Worker] struct {
+	w       W
+	started time.Time
+	timer   *time.Timer
+}
+
+// A ticket is what somebody in the line gets: a worker, an error, or with neither the right to start one.
+type ticket[W Worker] struct {
+	warm *warm[W]
+	err  error
+}
 
 // NewPool makes a pool that starts workers as they are needed.
 func NewPool[W Worker](start func(ctx context.Context) (W, error), o PoolOptions) *Pool[W] {
-	panic("todo")
+	return &Pool[W]{start: start, o: o.withDefaults(), out: map[any]time.Time{}}
 }
 
-// Get gives a worker to the caller alone, a warm one if there is one. While the breaker is open it fails at
-// once with a *tool.Error of code breaker_open that says why and until when. A start that fails is
-// returned to the caller as it is; while a backoff runs, Get waits for its end or for ctx.
-func (p *Pool[W]) Get(ctx context.Context) (W, error) { panic("todo") }
+// Get gives a worker to the caller alone, a warm one if there is one; callers at the limit are served in
+// order. While the breaker is open and no warm one is free it fails at once with a *tool.Error of code
+// breaker_open that says why and until when. A start that fails is returned to the caller as it is, and
+// counts as a failure unless ctx ended it; while a backoff runs, Get waits for its end or for ctx.
+func (p *Pool[W]) Get(ctx context.Context) (W, error) {
+	var none W
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	mine := make(chan ticket[W], 1)
+	p.mu.Lock()
+	p.line = append(p.line, mine)
+	p.serve()
+	p.mu.Unlock()
+	select {
+	case t := <-mine:
+		return p.redeem(ctx, t)
+	case <-ctx.Done():
+		p.leave(mine)
+		return none, ctx.Err()
+	}
+}
 
-// Put gives a worker back. A broken one (healthy false) is closed and not used again; stale ones are given
-// back with Retire.
-func (p *Pool[W]) Put(w W, healthy bool) { panic("todo") }
+// serve gives tickets to those in the line, first come first served, as far as there are any.
+func (p *Pool[W]) serve() {
+	for len(p.line) > 0 {
+		t, ok := p.next()
+		if !ok {
+			return
+		}
+		p.line[0] <- t
+		p.line = p.line[1:]
+	}
+}
+
+// next makes the next ticket; false: there is none now.
+func (p *Pool[W]) next() (t ticket[W], ok bool) {
+	switch wait := time.Until(p.retry); {
+	case p.closing != nil:
+		t.err = tool.Errorf(tool.CodeUnavailable, "%s has been shut down", p.o.Name)
+	case len(p.idle) > 0:
+		t.warm = p.unpark(len(p.idle) - 1)
+	case p.alive >= p.o.Max:
+		return t, false
+	case p.fails >= p.o.Breaker && (wait > 0 || p.trying):
+		t.err = p.broken(wait)
+	case p.fails > 0 && p.trying:
+		return t, false
+	case p.fails > 0 && wait > 0:
+		p.wake(wait)
+		return t, false
+	default:
+		p.alive++
+		p.trying = p.fails > 0
+	}
+	return t, true
+}
+
+// broken is the error while the breaker is open.
+func (p *Pool[W]) broken(wait time.Duration) error {
+	next := "a start is being tried now"
+	if wait > 0 {
+		next = fmt.Sprintf("the next start is tried in %v, at %s", wait.Round(time.Second), p.retry.Format(time.RFC3339))
+	}
+	return tool.Errorf(tool.CodeBreakerOpen, "%s failed %d times in a row (last: %s); %s", p.o.Name, p.fails, p.why, next)
+}
+
+// wake lets the line be served when the backoff has passed.
+func (p *Pool[W]) wake(after time.Duration) {
+	if p.alarm != nil {
+		return
+	}
+	p.alarm = time.AfterFunc(after, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.alarm = nil
+		p.serve()
+	})
+}
+
+// redeem turns a ticket into a worker.
+func (p *Pool[W]) redeem(ctx context.Context, t ticket[W]) (W, error) {
+	var none W
+	if t.err != nil {
+		return none, t.err
+	}
+	if t.warm != nil {
+		return t.warm.w, nil
+	}
+	w, err := p.start(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trying = false
+	switch {
+	case err == nil:
+		p.out[w] = time.Now()
+		p.fails = min(p.fails, p.o.Breaker-1) // the breaker closes, and opens again with the next failure
+	case ctx.Err() == nil:
+		p.failed(err.Error())
+	}
+	if err != nil {
+		p.gone()
+		return none, err
+	}
+	p.serve()
+	return w, nil
+}
+
+// leave takes somebody who waits no longer out of the line, or gives a ticket back that came too late.
+func (p *Pool[W]) leave(mine chan ticket[W]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.line, mine); i >= 0 {
+		p.line = slices.Delete(p.line, i, i+1)
+		return
+	}
+	switch t := <-mine; {
+	case t.warm != nil:
+		delete(p.out, t.warm.w)
+		p.park(t.warm.w, t.warm.started)
+		p.serve()
+	case t.err == nil:
+		p.trying = false
+		p.gone()
+	}
+}
+
+// Put gives a worker back. A broken one (healthy false) is closed and not used again, before Put returns;
+// stale ones are given back with Retire.
+func (p *Pool[W]) Put(w W, healthy bool) {
+	p.mu.Lock()
+	started := p.back(w)
+	switch {
+	case healthy:
+		p.fails = 0
+	case time.Since(started) < p.o.FastCrash:
+		p.failed("it crashed soon after its start")
+	default:
+		p.fails = 0
+	}
+	keep := healthy && p.closing == nil
+	if keep {
+		p.park(w, started)
+	}
+	p.serve()
+	p.mu.Unlock()
+	if !keep {
+		p.end(w)
+	}
+}
 
 // Retire gives a worker back that is to be closed although nothing is wrong with it.
-func (p *Pool[W]) Retire(w W) { panic("todo") }
+func (p *Pool[W]) Retire(w W) {
+	p.mu.Lock()
+	p.back(w)
+	p.fails = 0
+	p.serve()
+	p.mu.Unlock()
+	p.end(w)
+}
+
+// back takes a worker off the list of those in use.
+func (p *Pool[W]) back(w W) (started time.Time) {
+	started, ok := p.out[w]
+	if !ok {
+		panic("process: a worker was given back that is not in use")
+	}
+	delete(p.out, w)
+	return started
+}
+
+// failed counts a failure and sets when the next start may be tried.
+func (p *Pool[W]) failed(why string) {
+	p.fails++
+	p.why = why
+	wait := p.o.MaxBackoff
+	if p.fails < p.o.Breaker {
+		wait = min(wait, p.o.Backoff<<min(p.fails-1, 30))
+	}
+	p.retry = time.Now().Add(wait)
+}
+
+// park puts a worker among the idle ones, for a while.
+func (p *Pool[W]) park(w W, started time.Time) {
+	e := &warm[W]{w: w, started: started}
+	e.timer = time.AfterFunc(p.o.Idle, func() { p.expire(e) })
+	p.idle = append(p.idle, e)
+}
+
+// unpark puts an idle worker in use.
+func (p *Pool[W]) unpark(i int) *warm[W] {
+	e := p.idle[i]
+	e.timer.Stop()
+	p.idle = slices.Delete(p.idle, i, i+1)
+	p.out[e.w] = e.started
+	return e
+}
+
+// expire closes a worker that was idle for too long.
+func (p *Pool[W]) expire(e *warm[W]) {
+	p.mu.Lock()
+	i := slices.Index(p.idle, e)
+	if i >= 0 {
+		p.idle = slices.Delete(p.idle, i, i+1)
+	}
+	p.mu.Unlock()
+	if i >= 0 {
+		p.end(e.w)
+	}
+}
+
+// end closes a worker; its place is free when it is gone.
+func (p *Pool[W]) end(w W) {
+	w.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone()
+}
+
+func (p *Pool[W]) gone() {
+	p.alive--
+	p.serve()
+	if p.closing != nil && p.alive == 0 {
+		close(p.closing)
+	}
+}
 
 // Close closes the idle workers and those in use as they come back, and waits for that until ctx ends.
-func (p *Pool[W]) Close(ctx context.Context) error { panic("todo") }
+func (p *Pool[W]) Close(ctx context.Context) error {
+	p.mu.Lock()
+	idle := p.shut()
+	p.mu.Unlock()
+	for _, e := range idle {
+		go p.end(e.w)
+	}
+	select {
+	case <-p.closing:
+		return nil
+	case <-ctx.Done():
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return tool.Errorf(tool.CodeTimeout, "%s: %d workers are still running: %w", p.o.Name, p.alive, ctx.Err())
+	}
+}
+
+// shut marks the pool as closed, sends the line away, and gives the idle workers to be closed.
+func (p *Pool[W]) shut() []*warm[W] {
+	idle := p.idle
+	p.idle = nil
+	for _, e := range idle {
+		e.timer.Stop()
+	}
+	if p.closing == nil {
+		p.closing = make(chan struct{})
+		if p.alive == 0 {
+			close(p.closing)
+		}
+	}
+	if p.alarm != nil {
+		p.alarm.Stop()
+	}
+	p.serve()
+	return idle
+}

@@ -1,10 +1,15 @@
 // Package process runs children: it starts them with exactly what they were given, reads what they
 // say within bounds, keeps warm ones in pools, and ends whole trees of them.
+//
+// The program that uses it becomes the parent of whatever its children leave behind (a "child
+// subreaper"), and ends and reaps that. Children that other code starts with os/exec are left alone as
+// long as they stay in the program's own session.
 package process
 
 import (
-	"io"
 	"os"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -13,100 +18,173 @@ import (
 // terminal.
 type Command struct {
 	Argv  []string   // the program and its arguments; a program without a slash is looked up on our PATH
-	Dir   string     // working folder; empty: ours
-	Env   []string   // the whole environment, NAME=value
+	Dir   string     // working folder; empty: ours. A relative program with a slash starts from here
+	Env   []string   // the whole environment, NAME=value; only Marker is added to it
 	Files []*os.File // become descriptors 3, 4, ... of the child; the caller keeps and closes its own
 
-	// Stderr is called for every line of the child's standard error, in order, from one goroutine. It
-	// may block: the child then waits. Nil: only the tail is kept.
+	// Stderr is called for every line of the child's standard error, in order, from one goroutine, as
+	// valid UTF-8 without the line's end; the bytes are good until it returns. A line longer than 8 KiB
+	// comes in pieces. It may block: the child then waits. It is not called after Wait, Stop or Kill has
+	// returned, which wait for it a short while. Nil: only the tail is kept.
 	Stderr func(line []byte)
 	// StderrLimit is how many bytes are handed to Stderr at the most; what comes after is only kept as
 	// the tail. 0: 1 MiB.
 	StderrLimit int
 }
 
-// A Child is a started process and everything that it starts in turn.
+// A Child is a started process and everything that it starts in turn. Whoever started it calls Wait,
+// Stop, Kill or Close in the end. All methods may be called from several goroutines, and again.
 type Child struct {
-	Stdin  *os.File // write end of a pipe; see Feed and CloseStdin
-	Stdout *os.File // read end of a pipe
+	Stdin *os.File // write end of a pipe; see Feed and CloseStdin
+
+	// Stdout is the read end of a pipe and belongs to the reader. Wait, Stop and Kill leave it open: what
+	// the child wrote can still be read, and then the end comes, since everyone who held the other end
+	// is dead. (Should the child have handed its end to a process of somebody else, a read after Stop or
+	// Kill gives os.ErrDeadlineExceeded after a while.) Close closes it.
+	Stdout *os.File
+
+	marker string
+	proc   *os.Process
+	pidfd  *os.File
+	stderr *stderr
+
+	mu     sync.Mutex
+	over   bool // nothing is fed any more
+	feeder sync.WaitGroup
+
+	exited  chan struct{} // closed by watch: the child itself has exited
+	settled chan struct{} // closed by settle: the tree is ended, the child may be reaped
+	reaped  chan struct{} // closed by watch: status is known
+	status  Exit
+	killed  atomic.Bool // it did not exit before we killed it
+	settle  func() Exit
 }
 
-// Start starts a child in a session of its own. The error of a failed start explains itself: which
-// path, what is wrong with it (missing, a folder, not executable, a missing interpreter, a foreign
-// binary), and what to do.
-func Start(cmd Command) (*Child, error) { panic("todo") }
+const (
+	drainTime = 2 * time.Second // for the last of standard error, once nobody is left to write it
+	reapTime  = 5 * time.Second // for a killed child to exit
+	readTime  = 5 * time.Second // for the reader of Stdout after Stop and Kill
+)
 
 // Pid is the child's process id.
-func (c *Child) Pid() int { panic("todo") }
+func (c *Child) Pid() int { return c.proc.Pid }
 
 // Feed writes data to the child's standard input and closes it, in the background. A child that does
-// not read it is not an error.
-func (c *Child) Feed(data []byte) { panic("todo") }
+// not read it is not an error. Data must not be changed before the child has ended.
+func (c *Child) Feed(data []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
+	c.feeder.Go(func() {
+		_, _ = c.Stdin.Write(data) // ends with an error when the child exits or stdin is closed
+		c.CloseStdin()
+	})
+}
 
 // CloseStdin closes the child's standard input. It may be called twice.
-func (c *Child) CloseStdin() { panic("todo") }
+func (c *Child) CloseStdin() { _ = c.Stdin.Close() }
 
-// Exited is closed when the child itself has exited; processes that it left may still run until Wait,
-// Stop or Kill.
-func (c *Child) Exited() <-chan struct{} { panic("todo") }
+// Exited is closed when the child itself has exited; processes that it left may still run, and hold
+// Stdout, until Wait, Stop or Kill.
+func (c *Child) Exited() <-chan struct{} { return c.exited }
 
 // Tail is the end of what the child wrote to standard error, at most 4 KiB of valid UTF-8.
-func (c *Child) Tail() string { panic("todo") }
+func (c *Child) Tail() string { return c.stderr.tail() }
 
 // Wait waits until the child has exited, then ends everything that it left behind, and tells how it ended.
-func (c *Child) Wait() Exit { panic("todo") }
+func (c *Child) Wait() Exit {
+	<-c.exited
+	return c.settle()
+}
 
 // Stop is the ladder: close stdin, wait; SIGTERM to the group, wait; SIGKILL to the whole tree.
-func (c *Child) Stop(l Ladder) Exit { panic("todo") }
+func (c *Child) Stop(l Ladder) Exit {
+	if l.Stdin > 0 {
+		c.CloseStdin()
+	}
+	if !c.exits(l.Stdin) && l.Term > 0 {
+		ours.signal(c, syscall.SIGTERM)
+		c.exits(l.Term)
+	}
+	return c.Kill()
+}
+
+// exits waits for the child to exit.
+func (c *Child) exits(within time.Duration) bool {
+	if within <= 0 {
+		return false
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-c.exited:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
 
 // Kill ends the whole tree at once.
-func (c *Child) Kill() Exit { panic("todo") }
+func (c *Child) Kill() Exit {
+	e := c.settle()
+	_ = c.Stdout.SetReadDeadline(time.Now().Add(readTime))
+	return e
+}
+
+// Close is Kill for a caller that has no more to read: it closes Stdout too. It is good to defer.
+func (c *Child) Close() {
+	c.settle()
+	_ = c.Stdout.Close()
+}
 
 // Sweep ends everything that the child started and leaves the child itself alone: what a warm worker
 // gets between two calls.
-func (c *Child) Sweep() { panic("todo") }
+func (c *Child) Sweep() { ours.end(c) }
+
+// end does the work of settle, once: it ends the tree, then what of ours was busy with it.
+func (c *Child) end() Exit {
+	select {
+	case <-c.exited:
+	default:
+		c.killed.Store(true)
+	}
+	ours.signal(c, syscall.SIGKILL)
+	c.exits(reapTime)
+	ours.end(c)
+	c.stopFeeding()
+	c.stderr.stop(drainTime)
+	close(c.settled)
+	select {
+	case <-c.reaped:
+		return c.status
+	case <-time.After(reapTime): // stuck in the kernel; watch reaps it when it comes out
+		return Exit{Code: -1, Signal: syscall.SIGKILL}
+	}
+}
+
+func (c *Child) stopFeeding() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.CloseStdin()
+	c.feeder.Wait()
+}
+
+// watch owns the child as the kernel knows it. The child stays a zombie until its tree is ended, so
+// that its pid, which is also the name of its group and session, means nobody else before that.
+func (c *Child) watch() {
+	awaitExit(c.pidfd)
+	close(c.exited)
+	<-c.settled
+	_ = c.pidfd.Close()
+	c.status = ours.reap(c)
+	close(c.reaped)
+}
 
 // A Ladder says how long Stop waits on each step.
 type Ladder struct {
 	Stdin time.Duration // after stdin was closed; 0: this step is skipped
 	Term  time.Duration // after SIGTERM; 0: this step is skipped
 }
-
-// An Exit tells how a child ended.
-type Exit struct {
-	Code   int            // -1 when a signal ended it
-	Signal syscall.Signal // 0 when it exited by itself
-}
-
-// String says it in words: "exit status 3", "killed by SIGSEGV (segmentation fault)".
-func (e Exit) String() string { panic("todo") }
-
-// Lines reads newline-terminated lines within bounds.
-type Lines struct{}
-
-// LineLimits bounds what Lines reads.
-type LineLimits struct {
-	Line  int   // bytes of one line; 0: 4 MiB
-	Total int64 // bytes of all lines; 0: no limit
-}
-
-// NewLines reads lines from r.
-func NewLines(r io.Reader, l LineLimits) *Lines { panic("todo") }
-
-// Next gives the next line without its newline, valid until the next call. A last line without a newline
-// comes with io.ErrUnexpectedEOF; the clean end is io.EOF; a bound that was exceeded is a *LimitError.
-func (l *Lines) Next() ([]byte, error) { panic("todo") }
-
-// Number is the number of the line that Next returned last, from 1.
-func (l *Lines) Number() int { panic("todo") }
-
-// ReadDocument reads r to its end, at most max bytes; beyond that the error is a *LimitError.
-func ReadDocument(r io.Reader, max int) ([]byte, error) { panic("todo") }
-
-// A LimitError says which bound was exceeded: "line 7 is longer than 4194304 bytes".
-type LimitError struct {
-	What string // "line 7", "the output", "the document"
-	Max  int64
-}
-
-func (e *LimitError) Error() string { panic("todo") }

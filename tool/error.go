@@ -55,7 +55,11 @@ type Error struct {
 // Errorf makes an Error. Like fmt.Errorf it keeps what %w names.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}
+	cause := errors.Unwrap(err)
+	if _, several := err.(interface{ Unwrap() []error }); several {
+		cause = err
+	}
+	return &Error{Code: code, Message: err.Error(), Err: cause}
 }
 
 // Error implements error.

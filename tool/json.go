@@ -2,6 +2,7 @@ package tool
 
 import (
 	"encoding/json"
+	"math"
 	"time"
 )
 
@@ -9,7 +10,17 @@ import (
 // and of people.
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+// fromMillis cuts what does not fit, so that a timeout of 1e300 is a long one and not a negative one.
+func fromMillis(ms float64) time.Duration {
+	switch ns := math.Round(ms * float64(time.Millisecond)); {
+	case ns >= math.MaxInt64:
+		return math.MaxInt64
+	case ns <= math.MinInt64:
+		return math.MinInt64
+	default:
+		return time.Duration(ns)
+	}
+}
 
 type specJSON Spec
 

@@ -1,0 +1,52 @@
+package process
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestExitInWords(t *testing.T) {
+	for e, want := range map[Exit]string{
+		{}:                                       "exit status 0",
+		{Code: 3}:                                "exit status 3",
+		{Code: -1, Signal: syscall.SIGSEGV}:      "killed by SIGSEGV (segmentation fault)",
+		{Code: -1, Signal: syscall.SIGTERM}:      "killed by SIGTERM (terminated)",
+		{Code: -1, Signal: syscall.Signal(0x28)}: "killed by signal 40",
+	} {
+		if got := e.String(); got != want {
+			t.Errorf("%q and not %q", got, want)
+		}
+	}
+}
+
+func TestDescribeSaysWhy(t *testing.T) {
+	sigkill := Exit{Code: -1, Signal: syscall.SIGKILL}
+	for _, test := range []struct {
+		name   string
+		e      Exit
+		tail   string
+		killed bool
+		want   string
+	}{
+		{"silence", Exit{Code: 2}, "", false, "exit status 2"},
+		{"its last words", Exit{Code: 1}, "a\nb\n\n c\r\nd\n", false, "exit status 1; the last it wrote to stderr: b | c | d"},
+		{"no escapes", Exit{Code: 1}, "\x1b[31mred\x07\tblue\n", false, "exit status 1; the last it wrote to stderr: [31mred blue"},
+		{"killed by us", sigkill, "", true, "killed by SIGKILL (killed) by toolpost"},
+		{"killed by somebody", sigkill, "", false, "killed by SIGKILL (killed), but not by toolpost: the machine may have run out of memory"},
+		{
+			"a missing library", Exit{Code: 127},
+			"x: error while loading shared libraries: libfoo.so.1: cannot open shared object file: No such file or directory\n", false,
+			"exit status 127: the shared library libfoo.so.1 is missing: install the package that brings it",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := describe(test.e, test.tail, test.killed); got != test.want {
+				t.Errorf("%q and not %q", got, test.want)
+			}
+		})
+	}
+	if got := describe(Exit{Code: 1}, strings.Repeat("é", 2000), false); len(got) > 600 {
+		t.Errorf("a long line is quoted with %d bytes", len(got))
+	}
+}

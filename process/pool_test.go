@@ -1,0 +1,433 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"toolpost/tool"
+)
+
+// A fake is a worker without a process.
+type fake struct {
+	number int
+	closed atomic.Bool
+	slow   time.Duration // how long Close takes
+}
+
+func (f *fake) Close() {
+	time.Sleep(f.slow)
+	f.closed.Store(true)
+}
+
+// A factory starts fakes, or fails.
+type factory struct {
+	mu      sync.Mutex
+	started []time.Duration // when, since the begin of the test
+	begin   time.Time
+	fail    error
+	takes   time.Duration
+}
+
+func newFactory() *factory { return &factory{begin: time.Now()} }
+
+func (f *factory) start(ctx context.Context) (*fake, error) {
+	f.mu.Lock()
+	f.started = append(f.started, time.Since(f.begin))
+	number, fail, takes := len(f.started), f.fail, f.takes
+	f.mu.Unlock()
+	select {
+	case <-time.After(takes):
+		return &fake{number: number}, fail
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (f *factory) starts() []time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.started)
+}
+
+func (f *factory) set(fail error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
+}
+
+// get is Get that must succeed.
+func get(t *testing.T, p *Pool[*fake]) *fake {
+	t.Helper()
+	w, err := p.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func closePool(t *testing.T, p *Pool[*fake]) {
+	t.Helper()
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAWarmWorkerIsUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory()
+		p := NewPool(f.start, PoolOptions{})
+		a, b := get(t, p), get(t, p)
+		if a == b {
+			t.Error("one worker was given to two")
+		}
+		p.Put(a, true)
+		p.Put(b, true)
+		if got := get(t, p); got != b {
+			t.Error("the one that was used last is not used first")
+		} else {
+			p.Put(got, true)
+		}
+		if n := len(f.starts()); n != 2 {
+			t.Errorf("%d workers were started", n)
+		}
+		closePool(t, p)
+		if !a.closed.Load() || !b.closed.Load() {
+			t.Error("Close left a worker")
+		}
+	})
+}
+
+func TestAnIdleWorkerIsClosedAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(newFactory().start, PoolOptions{Idle: time.Minute})
+		w := get(t, p)
+		time.Sleep(time.Hour) // in use is not idle
+		p.Put(w, true)
+		time.Sleep(59 * time.Second)
+		if p.Put(get(t, p), true); w.closed.Load() {
+			t.Error("it was closed too early")
+		}
+		time.Sleep(59 * time.Second)
+		if w.closed.Load() {
+			t.Error("using it did not start its time again")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if !w.closed.Load() {
+			t.Error("it was not closed")
+		}
+		if next := get(t, p); next == w {
+			t.Error("a closed worker was given")
+		} else {
+			p.Retire(next)
+		}
+		closePool(t, p)
+	})
+}
+
+func TestAtTheLimitCallersAreServedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(newFactory().start, PoolOptions{Max: 2})
+		a, b := get(t, p), get(t, p)
+		var order []int
+		var callers sync.WaitGroup
+		for i := range 10 {
+			callers.Go(func() {
+				w := get(t, p)
+				order = append(order, i)
+				time.Sleep(time.Second) // the next in line gets it a second later
+				p.Put(w, true)
+			})
+			synctest.Wait()
+		}
+		p.Put(a, true)
+		time.Sleep(time.Minute)
+		p.Put(b, true)
+		callers.Wait()
+		if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}; !slices.Equal(order, want) {
+			t.Errorf("the order was %v", order)
+		}
+		closePool(t, p)
+	})
+}
+
+func TestAPlaceIsFreeWhenItsWorkerIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory()
+		p := NewPool(f.start, PoolOptions{Max: 1, FastCrash: time.Nanosecond})
+		w := get(t, p)
+		w.slow = time.Minute
+		time.Sleep(time.Second)
+		go p.Put(w, false)
+		next := get(t, p)
+		if !w.closed.Load() || len(f.starts()) != 2 {
+			t.Error("there were two workers at once")
+		}
+		p.Put(next, true)
+		closePool(t, p)
+	})
+}
+
+func TestGetHonoursItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory()
+		p := NewPool(f.start, PoolOptions{Max: 1})
+		w := get(t, p)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Get(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("while waiting: %v", err)
+		}
+		if _, err := p.Get(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("from the start: %v", err)
+		}
+		p.Retire(w)
+		f.takes = time.Hour
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Get(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("while starting: %v", err)
+		}
+		f.takes = 0
+		begin := time.Now()
+		if p.Put(get(t, p), true); time.Since(begin) > 0 {
+			t.Error("a start that its caller ended counts as a failure")
+		}
+		closePool(t, p)
+	})
+}
+
+func TestFailedStartsBackOffAndThenOpenTheBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory()
+		f.fail = errors.New("no such program")
+		p := NewPool(f.start, PoolOptions{Name: "greeter", Breaker: 4, Backoff: time.Second, MaxBackoff: time.Minute})
+		for range 4 {
+			if _, err := p.Get(t.Context()); err != f.fail {
+				t.Errorf("the error of the start is not returned as it is: %v", err)
+			}
+		}
+		if want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}; !slices.Equal(f.starts(), want) {
+			t.Errorf("starts were tried at %v", f.starts())
+		}
+		_, err := p.Get(t.Context())
+		if tool.CodeOf(err) != tool.CodeBreakerOpen {
+			t.Fatalf("the breaker is not open: %v", err)
+		}
+		until := time.Now().Add(time.Minute).Format(time.RFC3339)
+		for _, part := range []string{"greeter", "4 times in a row", "no such program", "in 1m0s", until} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%q does not say %q", err, part)
+			}
+		}
+		time.Sleep(time.Minute)
+		if _, err := p.Get(t.Context()); err != f.fail {
+			t.Errorf("after its time one start is not tried: %v", err)
+		}
+		if _, err := p.Get(t.Context()); tool.CodeOf(err) != tool.CodeBreakerOpen {
+			t.Errorf("after another failure the breaker is not open: %v", err)
+		}
+		time.Sleep(time.Minute)
+		f.set(nil)
+		p.Put(get(t, p), true)
+		closePool(t, p)
+	})
+}
+
+func TestWhileTheBreakerTriesOneStartOthersFailAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory()
+		f.fail = errors.New("broken")
+		p := NewPool(f.start, PoolOptions{Breaker: 1, MaxBackoff: time.Minute})
+		p.Get(t.Context())
+		time.Sleep(time.Minute)
+		f.takes = time.Second
+		f.set(nil)
+		first := make(chan *fake)
+		go func() { w, _ := p.Get(t.Context()); first <- w }()
+		synctest.Wait()
+		if _, err := p.Get(t.Context()); tool.CodeOf(err) != tool.CodeBreakerOpen {
+			t.Errorf("a second start is tried: %v", err)
+		}
+		p.Put(<-first, true)
+		closePool(t, p)
+	})
+}
+
+func TestFastCrashesOpenTheBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory()
+		p := NewPool(f.start, PoolOptions{Breaker: 3, FastCrash: 10 * time.Second, Backoff: time.Second})
+		for range 3 {
+			p.Put(get(t, p), false)
+		}
+		_, err := p.Get(t.Context())
+		if tool.CodeOf(err) != tool.CodeBreakerOpen || !strings.Contains(err.Error(), "crashed soon after its start") {
+			t.Errorf("the breaker is not open: %v", err)
+		}
+		if want := []time.Duration{0, time.Second, 3 * time.Second}; !slices.Equal(f.starts(), want) {
+			t.Errorf("starts were at %v", f.starts())
+		}
+		closePool(t, p)
+	})
+}
+
+func TestTheRowOfFailuresIsBroken(t *testing.T) {
+	for name, good := range map[string]func(p *Pool[*fake], w *fake){
+		"by a call that went well": func(p *Pool[*fake], w *fake) { p.Put(w, true); p.Retire(must(p)) },
+		"by a retired worker":      func(p *Pool[*fake], w *fake) { p.Retire(w) },
+		"by a slow crash":          func(p *Pool[*fake], w *fake) { time.Sleep(time.Minute); p.Put(w, false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := NewPool(newFactory().start, PoolOptions{Breaker: 2})
+				for range 10 {
+					p.Put(get(t, p), false)
+					good(p, get(t, p))
+				}
+				closePool(t, p)
+			})
+		})
+	}
+}
+
+func must(p *Pool[*fake]) *fake {
+	w, _ := p.Get(context.Background())
+	return w
+}
+
+func TestAWarmWorkerIsGivenAlthoughTheBreakerIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(newFactory().start, PoolOptions{Breaker: 1})
+		a, b := get(t, p), get(t, p)
+		p.Put(a, true)
+		p.Put(b, false)
+		if got := get(t, p); got != a {
+			t.Error("another one was given")
+		}
+		if _, err := p.Get(t.Context()); tool.CodeOf(err) != tool.CodeBreakerOpen {
+			t.Errorf("the breaker is not open: %v", err)
+		}
+		p.Retire(a)
+		closePool(t, p)
+	})
+}
+
+func TestWhoWaitsForABackoffHearsThatTheBreakerOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFactory()
+		f.fail = errors.New("broken")
+		p := NewPool(f.start, PoolOptions{Breaker: 2, Backoff: time.Second, MaxBackoff: time.Hour})
+		p.Get(t.Context())
+		errs := make(chan error, 2)
+		for range 2 {
+			go func() { _, err := p.Get(t.Context()); errs <- err }()
+			synctest.Wait()
+		}
+		if first, second := <-errs, <-errs; first != f.fail || tool.CodeOf(second) != tool.CodeBreakerOpen {
+			t.Errorf("%v and %v", first, second)
+		}
+		closePool(t, p)
+	})
+}
+
+func TestCloseWaitsForWorkersInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(newFactory().start, PoolOptions{Name: "greeter", Max: 1})
+		w := get(t, p)
+		waiting := make(chan error)
+		go func() { _, err := p.Get(t.Context()); waiting <- err }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.Close(ctx); tool.CodeOf(err) != tool.CodeTimeout || !strings.Contains(err.Error(), "1 workers") {
+			t.Errorf("it does not say what it waits for: %v", err)
+		}
+		if err := <-waiting; tool.CodeOf(err) != tool.CodeUnavailable {
+			t.Errorf("who waited got %v", err)
+		}
+		if _, err := p.Get(t.Context()); tool.CodeOf(err) != tool.CodeUnavailable {
+			t.Errorf("a closed pool gives %v", err)
+		}
+		go func() { time.Sleep(time.Second); p.Put(w, true) }()
+		closePool(t, p)
+		if !w.closed.Load() {
+			t.Error("the worker was not closed")
+		}
+		closePool(t, p)
+	})
+}
+
+func TestAPoolUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var alive, most atomic.Int32
+		f := newFactory()
+		p := NewPool(func(ctx context.Context) (*counted, error) {
+			w, err := f.start(ctx)
+			most.Store(max(most.Load(), alive.Add(1)))
+			return &counted{w, &alive}, err
+		}, PoolOptions{Max: 4, FastCrash: 1})
+		var callers sync.WaitGroup
+		for i := range 200 {
+			callers.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%7)*time.Second)
+				defer cancel()
+				if w, err := p.Get(ctx); err == nil {
+					time.Sleep(time.Duration(i%13) * 100 * time.Millisecond)
+					p.Put(w, i%5 != 0)
+				} else if ctx.Err() == nil {
+					t.Error(err)
+				}
+			})
+		}
+		callers.Wait()
+		if err := p.Close(t.Context()); err != nil || most.Load() > 4 || alive.Load() != 0 {
+			t.Errorf("%v; at most %d, at the end %d workers", err, most.Load(), alive.Load())
+		}
+	})
+}
+
+// counted is a fake whose end is counted.
+type counted struct {
+	*fake
+	alive *atomic.Int32
+}
+
+func (c *counted) Close() { c.alive.Add(-1) }
+
+func TestAWorkerCannotBeGivenBackTwice(t *testing.T) {
+	p := NewPool(newFactory().start, PoolOptions{})
+	w := get(t, p)
+	p.Put(w, true)
+	defer closePool(t, p)
+	defer func() {
+		if recover() == nil {
+			t.Error("one worker would have two users")
+		}
+	}()
+	p.Put(w, true)
+}
+
+func ExamplePool() {
+	type worker = *fake // has a Close method; most have a *Child in them
+	pool := NewPool(func(context.Context) (worker, error) { return &fake{number: 1}, nil }, PoolOptions{Name: "greeter", Max: 2})
+	w, err := pool.Get(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("worker", w.number)
+	pool.Put(w, true)
+	fmt.Println(pool.Close(context.Background()))
+	// Output:
+	// worker 1
+	// <nil>
+}

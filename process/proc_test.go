@@ -1,0 +1,62 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+const restOfStat = " S 7 8 9 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 4711 1 1\n"
+
+func TestStatEntriesWithStrangeNames(t *testing.T) {
+	want := stat{state: 'S', parent: 7, session: 9, threads: 3, start: 4711}
+	for _, name := range []string{"sleep", "a b", "a) S 1 2 3", "))", ""} {
+		if got, ok := parseStat([]byte("12 (" + name + ")" + restOfStat)); !ok || got != want {
+			t.Errorf("%q: %+v, %t", name, got, ok)
+		}
+	}
+}
+
+func FuzzStat(f *testing.F) {
+	f.Add([]byte("12 (sleep)" + restOfStat))
+	f.Add([]byte("12 (sleep) S"))
+	f.Add([]byte(")"))
+	f.Fuzz(func(t *testing.T, line []byte) { parseStat(line) })
+}
+
+// TestBothWaysToFindChildrenAgree lays out a table as a kernel with CONFIG_PROC_CHILDREN shows it and as
+// one without does.
+func TestBothWaysToFindChildrenAgree(t *testing.T) {
+	self := os.Getpid()
+	listed, scanned := procfs(t.TempDir()), procfs(t.TempDir())
+	for pid, parent := range map[int]int{9000001: self, 9000002: self, 9000003: 9000001, 9000004: 9000003} {
+		writeEntry(t, scanned, fmt.Sprintf("%d/stat", pid), fmt.Sprintf("%d (x) S %d%s", pid, parent, restOfStat[4:]))
+	}
+	for list, content := range map[string]string{
+		fmt.Sprintf("%d/task/%d/children", self, self): "9000001 ", fmt.Sprintf("%d/task/9000077/children", self): "9000002 ",
+		"9000001/task/9000001/children": "9000003 ", "9000003/task/9000003/children": "9000004 ",
+		"9000002/task/9000002/children": "", "9000004/task/9000004/children": "",
+	} {
+		writeEntry(t, listed, list, content)
+	}
+	want := map[int][]int{self: {9000001, 9000002}, 9000001: {9000003}, 9000002: nil, 9000003: {9000004}, 9000004: nil}
+	for _, p := range []procfs{listed, scanned} {
+		children := p.children()
+		for pid, want := range want {
+			if got := slices.Sorted(slices.Values(children(pid))); !slices.Equal(got, want) {
+				t.Errorf("the children of %d are %v and not %v", pid, got, want)
+			}
+		}
+	}
+}
+
+func writeEntry(t *testing.T, p procfs, name, content string) {
+	t.Helper()
+	path := filepath.Join(string(p), name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, content, 0o644)
+}

@@ -1,0 +1,103 @@
+package process
+
+import (
+	"crypto/rand"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Marker is the one variable that Start adds to a child's environment. Its value names the tree, and
+// whatever the child starts inherits it.
+const Marker = "TOOLPOST_TREE"
+
+// Start starts a child in a session of its own. The error of a failed start explains itself: which
+// path, what is wrong with it (missing, a folder, not executable, a missing interpreter, a foreign
+// binary), and what to do.
+func Start(cmd Command) (*Child, error) {
+	path, err := lookup(cmd.Argv)
+	if err != nil {
+		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
+	}
+	p, err := newPipes()
+	if err != nil {
+		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
+	}
+	c := &Child{
+		Stdin: p.ours[0], Stdout: p.ours[1], marker: rand.Text(),
+		exited: make(chan struct{}), settled: make(chan struct{}), reaped: make(chan struct{}),
+	}
+	c.settle = sync.OnceValue(c.end)
+	attr := &os.ProcAttr{Dir: cmd.Dir, Env: environment(cmd.Env, c.marker), Files: append(p.theirs[:], cmd.Files...)}
+	err = ours.start(path, cmd.Argv, attr, c)
+	closeAll(p.theirs[:])
+	if err != nil {
+		closeAll(p.ours[:])
+		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
+	}
+	c.stderr = newStderr(p.ours[2], cmd.Stderr, cmd.StderrLimit)
+	go c.watch()
+	return c, nil
+}
+
+// lookup finds the program.
+func lookup(argv []string) (string, error) {
+	if len(argv) == 0 {
+		return "", errors.New("no program")
+	}
+	if strings.Contains(argv[0], "/") {
+		return argv[0], nil
+	}
+	return exec.LookPath(argv[0])
+}
+
+// environment is env with the marker, and never with somebody else's.
+func environment(env []string, marker string) []string {
+	all := make([]string, 0, len(env)+1)
+	for _, entry := range env {
+		if !strings.HasPrefix(entry, Marker+"=") {
+			all = append(all, entry)
+		}
+	}
+	return append(all, Marker+"="+marker)
+}
+
+// pipes are the two sides of standard input, output and error.
+type pipes struct{ ours, theirs [3]*os.File }
+
+func newPipes() (p pipes, err error) {
+	for i := range p.ours {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(p.ours[:i])
+			closeAll(p.theirs[:i])
+			return p, err
+		}
+		if p.ours[i], p.theirs[i] = r, w; i == 0 {
+			p.ours[i], p.theirs[i] = w, r
+		}
+	}
+	return p, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// awaitExit waits until the process of a pidfd has exited, all threads of it, and leaves it a zombie.
+func awaitExit(pidfd *os.File) {
+	conn, err := pidfd.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Read(func(fd uintptr) bool {
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0
+	})
+}

@@ -1,0 +1,140 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	tailSize    = 4 << 10
+	pieceSize   = 8 << 10 // the longest line that is handed on in one piece
+	stderrLimit = 1 << 20
+)
+
+// stderr reads a child's standard error to its end, so that the child never waits for a reader.
+type stderr struct {
+	pipe *os.File
+	emit func([]byte)
+	left int // bytes that may still be handed to emit
+	line []byte
+	done chan struct{}
+
+	silent atomic.Bool // emit is not called any more
+
+	mu   sync.Mutex // guards last
+	last []byte     // at least the tail, at most twice of it
+}
+
+func newStderr(pipe *os.File, emit func([]byte), limit int) *stderr {
+	if limit <= 0 {
+		limit = stderrLimit
+	}
+	s := &stderr{pipe: pipe, emit: emit, left: limit, done: make(chan struct{})}
+	go s.run()
+	return s
+}
+
+func (s *stderr) run() {
+	defer close(s.done)
+	buf := make([]byte, pieceSize)
+	for {
+		n, err := s.pipe.Read(buf)
+		s.keep(buf[:n])
+		s.split(buf[:n])
+		if err != nil {
+			break
+		}
+	}
+	if len(s.line) > 0 {
+		s.hand(s.line)
+	}
+}
+
+// keep remembers the tail.
+func (s *stderr) keep(data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = append(s.last, data...)
+	if over := len(s.last) - tailSize; over > tailSize {
+		s.last = append(s.last[:0], s.last[over:]...)
+	}
+}
+
+// split hands on the lines that are complete, and pieces of one that is too long.
+func (s *stderr) split(data []byte) {
+	for len(data) > 0 && s.emit != nil && s.left > 0 {
+		line, rest, complete := bytes.Cut(data, []byte{'\n'})
+		room := pieceSize - len(s.line)
+		switch {
+		case len(line) > room:
+			s.line = append(s.line, data[:room]...)
+			data = data[room:]
+			whole := wholeRunes(s.line)
+			s.hand(s.line[:whole])
+			s.line = append(s.line[:0], s.line[whole:]...)
+		case complete:
+			s.line = append(s.line, line...)
+			data = rest
+			s.hand(bytes.TrimSuffix(s.line, []byte{'\r'}))
+			s.line = s.line[:0]
+		default:
+			s.line = append(s.line, line...)
+			data = nil
+		}
+	}
+}
+
+// wholeRunes is how much of b ends between two characters.
+func wholeRunes(b []byte) int {
+	for i := len(b) - 1; i > len(b)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(b[i]) {
+			if !utf8.FullRune(b[i:]) {
+				return i
+			}
+			break
+		}
+	}
+	return len(b)
+}
+
+// hand gives a line to the caller. The one that exceeds the limit is the first that is not given.
+func (s *stderr) hand(line []byte) {
+	if s.left -= len(line) + 1; s.left < 0 || s.silent.Load() {
+		return
+	}
+	if !utf8.Valid(line) {
+		line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
+	}
+	s.emit(line)
+}
+
+// stop waits for the end, which comes by itself when no writer is left, but not for ever: a callback
+// may hang, and a writer may have escaped.
+func (s *stderr) stop(within time.Duration) {
+	_ = s.pipe.SetReadDeadline(time.Now().Add(within))
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-s.done:
+	case <-timer.C:
+	}
+	s.silent.Store(true)
+	_ = s.pipe.Close()
+}
+
+func (s *stderr) tail() string {
+	s.mu.Lock()
+	last := string(s.last[max(0, len(s.last)-tailSize-utf8.UTFMax):])
+	s.mu.Unlock()
+	last = strings.ToValidUTF8(last, "\uFFFD")
+	cut := max(0, len(last)-tailSize)
+	for cut < len(last) && !utf8.RuneStart(last[cut]) {
+		cut++
+	}
+	return last[cut:]
+}

@@ -1,0 +1,147 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/tool/tooltest"
+)
+
+func TestStderrComesInLines(t *testing.T) {
+	long := strings.Repeat("x", pieceSize)
+	for _, test := range []struct {
+		name, written string
+		limit         int
+		want          []string
+	}{
+		{"nothing", "", 0, nil},
+		{"lines", "a\nb\n", 0, []string{"a", "b"}},
+		{"the last without a newline", "a\nb", 0, []string{"a", "b"}},
+		{"empty lines", "\n\n", 0, []string{"", ""}},
+		{"carriage returns", "a\r\nb\r\n", 0, []string{"a", "b"}},
+		{"invalid UTF-8", "a\xff\xfeb\n", 0, []string{"a\uFFFDb"}},
+		{"a line as long as a piece", long + "\nb\n", 0, []string{long, "b"}},
+		{"a longer line", long + "yz\nb\n", 0, []string{long, "yz", "b"}},
+		{"a long line without an end", long + long + "y", 0, []string{long, long, "y"}},
+		{"no character is cut in two", long[1:] + "é\n", 0, []string{long[1:], "é"}},
+		{"up to the limit", "123\n456\n789\n", 8, []string{"123", "456"}},
+		{"a line beyond the limit", "123\n4567\n8\n", 8, []string{"123"}},
+	} {
+		for _, chunk := range []int{1, 7, 1 << 20} {
+			t.Run(fmt.Sprintf("%s, %d bytes at a time", test.name, chunk), func(t *testing.T) {
+				r, w, err := os.Pipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				s := newStderr(r, func(line []byte) { got = append(got, string(line)) }, test.limit)
+				for rest := []byte(test.written); len(rest) > 0; rest = rest[min(chunk, len(rest)):] {
+					w.Write(rest[:min(chunk, len(rest))])
+				}
+				w.Close()
+				s.stop(hang)
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Error(diff)
+				}
+			})
+		}
+	}
+}
+
+func TestTheTailIsTheEndOfStderr(t *testing.T) {
+	for _, test := range []struct{ name, written, want string }{
+		{"nothing", "", ""},
+		{"little", "oops\n", "oops\n"},
+		{"much", strings.Repeat("é", tailSize) + "end", strings.Repeat("é", tailSize)[tailSize+4:] + "end"},
+		{"invalid", "a\xffb", "a\uFFFDb"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var s stderr
+			s.keep([]byte(test.written))
+			if got := s.tail(); got != test.want {
+				t.Errorf("%d bytes that end in %.20q", len(got), got[max(0, len(got)-20):])
+			}
+		})
+	}
+}
+
+func FuzzTheTailIsSmallAndValid(f *testing.F) {
+	f.Add([]byte("a\xff\xe2\x82"), 3, 1000)
+	f.Add([]byte("€"), 2, 5000)
+	f.Fuzz(func(t *testing.T, data []byte, chunk, times int) {
+		var s stderr
+		for range min(max(times, 0), 3*tailSize/max(1, len(data))) {
+			for rest := data; len(rest) > 0; {
+				n := min(max(chunk, 1), len(rest))
+				s.keep(rest[:n])
+				rest = rest[n:]
+			}
+		}
+		if tail := s.tail(); len(tail) > tailSize || !utf8.ValidString(tail) {
+			t.Errorf("%d bytes, %q", len(tail), tail)
+		}
+	})
+}
+
+func TestAFloodOnStderrTakesNoMemory(t *testing.T) {
+	tooltest.NoLeaks(t)
+	cmd := command("flood")
+	handed := 0
+	cmd.Stderr = func(line []byte) { handed += len(line) + 1 }
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	p := start(t, cmd)
+	if e := p.Wait(); e != (Exit{}) {
+		t.Errorf("it ended with %v", e)
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 4<<20 {
+		t.Errorf("64 MiB took %d bytes", used)
+	}
+	if handed != stderrLimit {
+		t.Errorf("%d bytes were handed on", handed)
+	}
+	if tail := p.Tail(); len(tail) != tailSize {
+		t.Errorf("the tail has %d bytes", len(tail))
+	}
+}
+
+func TestACallbackThatHangsDoesNotHangTheEnd(t *testing.T) {
+	tooltest.NoLeaks(t)
+	release := make(chan struct{})
+	calls := make(chan string, 10)
+	cmd := command("complain", `first\nsecond\n`)
+	cmd.Stderr = func(line []byte) { calls <- string(line); <-release }
+	p := start(t, cmd)
+	begin := time.Now()
+	p.Wait()
+	if time.Since(begin) > hang {
+		t.Error("the end took too long")
+	}
+	close(release)
+	<-p.stderr.done
+	if close(calls); len(calls) != 1 {
+		t.Errorf("there were %d calls, some after the end", len(calls))
+	}
+}
+
+func TestEveryLineIsHandedOnBeforeTheEnd(t *testing.T) {
+	tooltest.NoLeaks(t)
+	cmd := command("complain", `one\ntwo\nthree`)
+	var got []string
+	cmd.Stderr = func(line []byte) { got = append(got, string(line)) }
+	p := start(t, cmd)
+	if e := p.Wait(); p.Describe(e) != "exit status 1; the last it wrote to stderr: one | two | three" {
+		t.Error(p.Describe(e))
+	}
+	if diff := cmp.Diff([]string{"one", "two", "three"}, got); diff != "" {
+		t.Error(diff)
+	}
+}

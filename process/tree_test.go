@@ -1,0 +1,214 @@
+package process
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/tool/tooltest"
+)
+
+func TestAChildThatExitsLeavesNothing(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, command("leave"))
+	left := p.pids(2)
+	if e := p.Wait(); e.Code != 3 {
+		t.Errorf("it ended with %v", e)
+	}
+	mustBeGone(t, left...)
+	mustHaveEnded(t, p)
+}
+
+// mustHaveEnded fails unless the end of stdout comes: it comes when nobody holds the other end, so it
+// proves that the whole tree is dead, however it hides.
+func mustHaveEnded(t *testing.T, p *peer) {
+	t.Helper()
+	p.Stdout.SetReadDeadline(time.Now().Add(time.Second))
+	if _, err := io.Copy(io.Discard, p.Stdout); err != nil {
+		t.Errorf("somebody still holds the child's stdout: %v", err)
+	}
+}
+
+func TestDaemonsDieWithTheirTree(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, command("daemons"))
+	daemons := p.pids(2) // one with our marker, one with an empty environment
+	p.next()
+	for _, pid := range daemons {
+		eventually(t, "it has become sleep", func() bool {
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			return string(name) == "sleep\n"
+		})
+	}
+	mustRun(t, daemons...)
+	p.Kill()
+	mustBeGone(t, daemons...)
+}
+
+func TestAForkBombIsDefused(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, command("bomb"))
+	p.next()
+	p.Kill()
+	mustHaveEnded(t, p)
+	mustBeGone(t, carrying(p.Child)...)
+	mustBeGone(t, tooltest.Descendants(os.Getpid())...)
+}
+
+func TestAProcessThatKeepsForkingAwayIsCaught(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, command("hop"))
+	p.next()
+	p.Wait()
+	mustHaveEnded(t, p)
+}
+
+func TestAProcessWithoutItsFirstThreadIsNotTakenForDead(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, command("headless"))
+	headless := p.pids(1)[0]
+	eventually(t, "the first thread is gone", func() bool {
+		s, _ := ours.proc.stat(headless)
+		return s.state == 'Z'
+	})
+	mustRun(t, headless)
+	p.Kill()
+	mustBeGone(t, headless)
+}
+
+func TestSweepSparesTheChildAlone(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, command("workshop"))
+	p.next()
+	for range 3 {
+		if _, err := p.Stdin.WriteString("work\n"); err != nil {
+			t.Fatal(err)
+		}
+		left := p.pids(2)
+		p.next()
+		mustRun(t, left...)
+		p.Sweep()
+		mustBeGone(t, left...)
+		mustRun(t, p.Pid())
+	}
+	p.CloseStdin()
+	if e := p.Wait(); e != (Exit{}) {
+		t.Errorf("it ended with %v", e)
+	}
+}
+
+func TestOrphansThatDieAreReaped(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, command("zombies"))
+	p.next()
+	eventually(t, "the child alone is left", func() bool {
+		return slices.Equal(ours.proc.scan()[os.Getpid()], []int{p.Pid()})
+	})
+	p.CloseStdin()
+	p.Wait()
+}
+
+func TestTreesDoNotHarmEachOther(t *testing.T) {
+	tooltest.NoLeaks(t)
+	stranger := exec.Command("sleep", "1000") // of other code in this program
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var trees []*peer
+	var below [][]int
+	for range 8 {
+		p := start(t, command("workshop"))
+		p.next()
+		fmt.Fprintln(p.Stdin, "work")
+		below = append(below, p.pids(2))
+		p.next()
+		trees = append(trees, p)
+	}
+	var ending sync.WaitGroup
+	for _, p := range trees[:4] {
+		ending.Go(func() { p.Kill() })
+	}
+	ending.Wait()
+	for i, p := range trees {
+		check := mustRun
+		if i < 4 {
+			check = mustBeGone
+		}
+		check(t, append(below[i], p.Pid())...)
+	}
+	for _, p := range trees[4:] {
+		ending.Go(func() { p.Sweep(); p.Stop(Ladder{Stdin: hang}) })
+	}
+	ending.Wait()
+	mustBeGone(t, slices.Concat(below...)...)
+	mustRun(t, stranger.Process.Pid)
+	_ = stranger.Process.Kill()
+	if err := stranger.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the stranger's own parent cannot wait for it: %v", err)
+	}
+}
+
+func TestChildrenThatAreStartedWhileTreesEndAreSafe(t *testing.T) {
+	tooltest.NoLeaks(t)
+	var work sync.WaitGroup
+	for range 4 {
+		work.Go(func() {
+			for range 20 {
+				c, err := Start(Command{Argv: []string{"sh", "-c", "exit 5"}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if e := c.Wait(); e.Code != 5 {
+					t.Errorf("it ended with %v", e)
+				}
+				c.Close()
+			}
+		})
+	}
+	work.Wait()
+}
+
+func TestASignalNeverReachesAnotherProcessWithTheSamePid(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, command("until-eof"))
+	p.next()
+	s, _ := ours.proc.stat(p.Pid())
+	if ours.send(p.Pid(), s.start-1, unix.SIGKILL) {
+		t.Error("the signal was sent, although the process was started later")
+	}
+	p.CloseStdin()
+	if e := p.Wait(); e.Code != 7 {
+		t.Errorf("it ended with %v", e)
+	}
+}
+
+func BenchmarkStartAndWait(b *testing.B) {
+	for b.Loop() {
+		c, err := Start(Command{Argv: []string{"true"}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.Wait()
+		c.Close()
+	}
+}
+
+func BenchmarkSweepOfNothing(b *testing.B) {
+	c, err := Start(Command{Argv: []string{"sleep", "1000"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	for b.Loop() {
+		c.Sweep()
+	}
+	b.ReportMetric(float64(len(ours.proc.numbers(""))), "processes")
+}

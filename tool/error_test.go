@@ -1,0 +1,117 @@
+package tool_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"testing"
+
+	"toolpost/tool"
+)
+
+func TestAsErrorMapsEveryErrorToAClass(t *testing.T) {
+	refused := tool.Errorf(tool.CodeAccessDenied, "notes.txt is not allowed")
+	expired, cancel := context.WithTimeout(context.Background(), 0)
+	defer cancel()
+	for name, c := range map[string]struct {
+		err  error
+		code tool.Code
+	}{
+		"nil":                        {nil, ""},
+		"an Error":                   {refused, tool.CodeAccessDenied},
+		"a wrapped Error":            {fmt.Errorf("reading: %w", refused), tool.CodeAccessDenied},
+		"an Error among others":      {errors.Join(errors.New("x"), refused), tool.CodeAccessDenied},
+		"a deadline":                 {context.DeadlineExceeded, tool.CodeTimeout},
+		"a wrapped deadline":         {fmt.Errorf("waiting: %w", expired.Err()), tool.CodeTimeout},
+		"an I/O deadline":            {os.ErrDeadlineExceeded, tool.CodeInternal},
+		"a cancel":                   {context.Canceled, tool.CodeCancelled},
+		"a wrapped cancel":           {fmt.Errorf("waiting: %w", context.Canceled), tool.CodeCancelled},
+		"an Error about a deadline":  {tool.Errorf(tool.CodeCrash, "died: %w", context.DeadlineExceeded), tool.CodeCrash},
+		"anything else":              {fs.ErrNotExist, tool.CodeInternal},
+		"an Error with an odd class": {&tool.Error{Code: "odd"}, "odd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tool.CodeOf(c.err); got != c.code {
+				t.Errorf("got code %q, want %q", got, c.code)
+			}
+			mapped := tool.AsError(c.err)
+			if (mapped == nil) != (c.err == nil) {
+				t.Fatalf("got %v of %v", mapped, c.err)
+			}
+			var e *tool.Error
+			if mapped != nil && !errors.As(c.err, &e) && !errors.Is(mapped, c.err) {
+				t.Errorf("%v lost its cause", mapped)
+			}
+		})
+	}
+}
+
+func TestErrorfKeepsWhatItWraps(t *testing.T) {
+	one, two := errors.New("one"), errors.New("two")
+	for name, c := range map[string]struct {
+		err  *tool.Error
+		text string
+		is   []error
+	}{
+		"nothing": {tool.Errorf(tool.CodeNotFound, "no tool is called %q", "x"), `not_found: no tool is called "x"`, nil},
+		"one":     {tool.Errorf(tool.CodeCrash, "died: %w", one), "crash: died: one", []error{one}},
+		"two":     {tool.Errorf(tool.CodeCrash, "%w, then %w", one, two), "crash: one, then two", []error{one, two}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.err.Error() != c.text {
+				t.Errorf("got %q, want %q", c.err, c.text)
+			}
+			for _, cause := range []error{one, two} {
+				if want := slices.Contains(c.is, cause); errors.Is(c.err, cause) != want {
+					t.Errorf("errors.Is(%v) should be %v", cause, want)
+				}
+			}
+		})
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	for want, e := range map[string]*tool.Error{
+		"timeout":                    {Code: tool.CodeTimeout},
+		"timeout: too slow":          {Code: tool.CodeTimeout, Message: "too slow"},
+		"files: timeout: too slow":   {Op: "files", Code: tool.CodeTimeout, Message: "too slow"},
+		"crash: the reason is aside": tool.Errorf(tool.CodeCrash, "the reason is aside").Because("exit_1"),
+	} {
+		if got := e.Error(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestBecauseDoesNotChangeTheOriginal(t *testing.T) {
+	e := tool.Errorf(tool.CodeLeaseRejected, "the lease is too old")
+	if because := e.Because("expired"); because.Reason != "expired" || because.Code != e.Code || e.Reason != "" {
+		t.Errorf("made %+v of %+v", because, e)
+	}
+}
+
+func TestCallersDoNotSeeOpAndCause(t *testing.T) {
+	e := &tool.Error{Op: "files.open", Code: tool.CodeNotFound, Message: "no such file", Err: errors.New("/home/someone/x")}
+	got, err := json.Marshal(e)
+	if want := `{"code":"not_found","message":"no such file"}`; err != nil || string(got) != want {
+		t.Errorf("got %s, %v; want %s", got, err, want)
+	}
+}
+
+func TestCodesAreDistinct(t *testing.T) {
+	codes := slices.Sorted(slices.Values(tool.Codes()))
+	if len(codes) != 16 || len(slices.Compact(codes)) != 16 {
+		t.Errorf("there are 16 codes, each listed once; got %q", tool.Codes())
+	}
+}
+
+func TestFailedIsAResultThatSaysNo(t *testing.T) {
+	r := tool.Failed("ValueError", "no such torch")
+	if r.OK || r.Failure == nil || r.Failure.Code != tool.CodeToolError || r.Failure.Reason != "ValueError" || r.Failure.Message != "no such torch" {
+		t.Errorf("got %+v", r)
+	}
+}

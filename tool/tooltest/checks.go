@@ -1,0 +1,278 @@
+package tooltest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A check is one thing that every handler must do. It returns an error rather than failing a test, so
+// that the suite can be tested itself.
+type check struct {
+	name  string
+	needs Features
+	run   func(*probe) error
+}
+
+func checks() []check {
+	return []check{
+		{"echo returns its arguments", 0, echoes},
+		{"events come in order and before the outcome", Events, eventsInOrder},
+		{"a tool's failure is a result", 0, failureIsResult},
+		{"an unknown tool is not found", Names, unknownTool},
+		{"a cancelled call returns promptly", Cancel, cancelled},
+		{"a call that was cancelled before it began returns promptly", Cancel, cancelledBefore},
+		{"a deadline is a timeout", Cancel, deadline},
+		{"a sink's error stops the call", Events, sinkError},
+		{"a sink's error ends a tool that would never end", Events | Cancel, sinkErrorEnds},
+		{"a sink that blocks holds the tool back", Events | Cancel, backPressure},
+		{"a crash is an error", Crash, crashed},
+		{"calls at the same time do not mix", 0, concurrent},
+		{"processes of a tool that returned are ended", Spawn, spawned(false)},
+		{"processes in their own sessions are ended", Spawn, spawned(true)},
+		{"processes of a cancelled tool are ended", Spawn | Cancel, spawnCancelled(false)},
+		{"processes in their own sessions are ended on cancel", Spawn | Cancel, spawnCancelled(true)},
+	}
+}
+
+func echoes(p *probe) error {
+	for name, args := range map[string]string{
+		"an empty object":         `{}`,
+		"nested":                  `{"a":[{"b":[[],{},[null,true,false]]}],"":{"":""}}`,
+		"numbers":                 `{"zero":0,"negative":-7,"fraction":0.1,"exponent":2.5e-3}`,
+		"a big integer":           `{"n":123456789012345678901234567890}`,
+		"1.50":                    `{"n":1.50}`,
+		"not ASCII":               `{"größe":"žluťoučký 日本語 🔧","escaped":"\u00e9\ud83d\ude00"}`,
+		"characters of framings":  `{"s":"a\nb\r\nc\td\u0000\u001b[0m\u2028\u007f \"\\\" data: </script>"}`,
+		"words of envelopes":      `{"ok":false,"error":{"message":"no"},"type":"done","id":1,"result":null,"version":"9","tool":"fail"}`,
+		"a string of 256 KiB":     `{"s":"` + strings.Repeat("0123456789abcde\\n", 16<<10) + `"}`,
+		"an array of 10000 items": `{"a":[` + strings.Repeat("1,", 9_999) + `1]}`,
+	} {
+		if err := p.echo(args); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// echo checks one round trip; it is also how a check sees that the handler still works.
+func (p *probe) echo(args string) error {
+	result, err := p.start(context.Background(), "echo", args, tool.Discard).succeed()
+	if err != nil {
+		return err
+	}
+	sent, _ := strictjson.Decode([]byte(args))
+	got, err := strictjson.Decode(result.Output)
+	if err != nil {
+		return fmt.Errorf("echo: the output is not JSON: %w", err)
+	}
+	if !p.can(Digits) {
+		sent, got = byValue(sent), byValue(got)
+	}
+	if !reflect.DeepEqual(sent, got) {
+		return fmt.Errorf("echo: sent %.200s and got %.200s back", args, result.Output)
+	}
+	return nil
+}
+
+// byValue writes every number of a decoded value as a fraction in lowest terms.
+func byValue(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if r, ok := new(big.Rat).SetString(v.String()); ok {
+			return r.String()
+		}
+	case []any:
+		for i := range v {
+			v[i] = byValue(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = byValue(v[name])
+		}
+	}
+	return v
+}
+
+func eventsInOrder(p *probe) error {
+	for _, count := range []int{0, 1, 500} {
+		var got Collect
+		if _, err := p.events(count, &got).succeed(); err != nil {
+			return err
+		}
+		if err := numbered(got.Logs(), count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *probe) events(count int, out tool.Sink) *running {
+	return p.start(context.Background(), "events", fmt.Sprintf(`{"count":%d}`, count), out)
+}
+
+// numbered checks that logs has "event 1" to "event count". Other messages are the protocol's own.
+func numbered(logs []string, count int) error {
+	n := 0
+	for _, message := range logs {
+		if !strings.HasPrefix(message, "event ") {
+			continue
+		}
+		n++
+		if want := fmt.Sprintf("event %d", n); message != want {
+			return fmt.Errorf("events: %q came where %q was due", message, want)
+		}
+	}
+	if n != count {
+		return fmt.Errorf("events: %d of %d events had come when Invoke returned", n, count)
+	}
+	return nil
+}
+
+func failureIsResult(p *probe) error {
+	for _, message := range []string{"no such torch", "ok", "größer als 日本 🔧", "two\nlines"} {
+		args, _ := strictjson.Marshal(map[string]string{"message": message})
+		r := p.start(context.Background(), "fail", string(args), tool.Discard)
+		if err := r.lawful(); err != nil {
+			return err
+		}
+		switch {
+		case r.err != nil:
+			return fmt.Errorf("fail: a tool's own failure came as an error and not as a result: %w", r.err)
+		case r.result.OK || r.result.Failure == nil:
+			return errors.New("fail: a tool's failure came as a success")
+		case r.result.Failure.Code != tool.CodeToolError:
+			return fmt.Errorf("fail: the failure has code %q, not %q", r.result.Failure.Code, tool.CodeToolError)
+		case !strings.Contains(r.result.Failure.Message, message):
+			return fmt.Errorf("fail: the tool said %q, the caller reads %q", message, r.result.Failure.Message)
+		}
+	}
+	return nil
+}
+
+func unknownTool(p *probe) error {
+	return p.start(context.Background(), "no_such_tool", `{}`, tool.Discard).refuse(tool.CodeNotFound)
+}
+
+func cancelled(p *probe) error {
+	var got Collect
+	r := p.start(context.Background(), "hang", `{}`, &got)
+	if err := p.hanging(r, &got); err != nil {
+		return err
+	}
+	r.end()
+	if err := r.refuse(tool.CodeCancelled); err != nil {
+		return err
+	}
+	return p.echo(`{"after":"cancel"}`)
+}
+
+// hanging waits until the tool says that it hangs, or a moment where it cannot say so.
+func (p *probe) hanging(r *running, got *Collect) error {
+	if p.can(Events) {
+		if got.WaitLog(r.live, "hanging") != nil {
+			return r.tooSoon(`it said "hanging"`)
+		}
+		return nil
+	}
+	select {
+	case <-r.live.Done():
+		return r.tooSoon("it was ended")
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	}
+}
+
+func cancelledBefore(p *probe) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := p.start(ctx, "hang", `{}`, tool.Discard).refuse(tool.CodeCancelled); err != nil {
+		return err
+	}
+	return p.echo(`{"after":"cancel"}`)
+}
+
+func deadline(p *probe) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if err := p.start(ctx, "hang", `{}`, tool.Discard).refuse(tool.CodeTimeout); err != nil {
+		return err
+	}
+	return p.echo(`{"after":"deadline"}`)
+}
+
+var errEnough = errors.New("the caller wants no more events")
+
+// stopAfter is a sink that takes n events.
+func stopAfter(n int) tool.Sink {
+	var mu sync.Mutex
+	return tool.SinkFunc(func(tool.Event) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n--; n < 0 {
+			return errEnough
+		}
+		return nil
+	})
+}
+
+func sinkError(p *probe) error {
+	return p.stopped(p.events(10, stopAfter(3)))
+}
+
+func sinkErrorEnds(p *probe) error {
+	r := p.start(context.Background(), "flood", `{}`, stopAfter(3))
+	select {
+	case <-r.returned:
+		return p.stopped(r)
+	case <-time.After(p.grace):
+		r.end()
+		return errors.Join(errors.New("flood: the call went on after the sink's error"), r.lawful())
+	}
+}
+
+func (p *probe) stopped(r *running) error {
+	if err := r.lawful(); err != nil {
+		return err
+	}
+	if !errors.Is(r.err, errEnough) {
+		return fmt.Errorf("%s: the sink said %q, but Invoke returned the error %v", r.was.Tool, errEnough, r.err)
+	}
+	return p.echo(`{"after":"stop"}`)
+}
+
+func crashed(p *probe) error {
+	if err := p.start(context.Background(), "crash", `{}`, tool.Discard).refuse(tool.CodeCrash); err != nil {
+		return err
+	}
+	return p.echo(`{"after":"crash"}`)
+}
+
+func concurrent(p *probe) error {
+	const calls = 32
+	errs := make([]error, calls)
+	var wg sync.WaitGroup
+	for i := range calls {
+		wg.Go(func() {
+			if i%2 == 0 || !p.can(Events) {
+				errs[i] = p.echo(fmt.Sprintf(`{"call":%d}`, i))
+				return
+			}
+			var got Collect
+			if _, errs[i] = p.events(i, &got).succeed(); errs[i] == nil {
+				errs[i] = numbered(got.Logs(), i)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

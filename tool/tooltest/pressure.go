@@ -1,0 +1,102 @@
+package tooltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+)
+
+const (
+	maxAhead  = 8 << 20 // bytes that may lie in buffers of this process between a tool and its caller
+	freeCount = 1000    // events, of 1 KiB each, that flow before the sink blocks
+)
+
+// backPressure lets some events flow, blocks the sink, and looks whether memory grows. How long it
+// looks follows from the rate before: long enough for twice what may lie in buffers.
+func backPressure(p *probe) error {
+	g := &gate{free: freeCount, blocked: make(chan struct{}), opened: make(chan struct{})}
+	r := p.start(context.Background(), "flood", `{}`, g)
+	defer g.open()
+	select {
+	case <-g.blocked:
+	case <-r.live.Done():
+		return r.tooSoon(fmt.Sprintf("%d events had come", freeCount))
+	}
+	const rounds = 2 * maxAhead / (freeCount << 10)
+	err := watchHeap(min(max(rounds*g.took(), 200*time.Millisecond), 3*time.Second))
+	r.end()
+	g.open()
+	return errors.Join(err, g.short, r.refuse(tool.CodeCancelled))
+}
+
+func watchHeap(d time.Duration) error {
+	before := liveHeap()
+	for start := time.Now(); time.Since(start) < d; time.Sleep(20 * time.Millisecond) {
+		if now := liveHeap(); now > before+maxAhead {
+			return fmt.Errorf("flood: the sink blocks, and yet %d MiB of events were taken from the tool", (now-before)>>20)
+		}
+	}
+	return nil
+}
+
+func liveHeap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A gate is a sink that lets some events through and then blocks until it is opened.
+type gate struct {
+	mu          sync.Mutex
+	free, count int
+	first, last time.Time
+	short       error // set with last
+
+	blocked, opened chan struct{}
+	once            sync.Once
+}
+
+func (g *gate) Emit(e tool.Event) error {
+	if g.pass(e) {
+		return nil
+	}
+	<-g.opened
+	return nil
+}
+
+func (g *gate) pass(e tool.Event) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.count++
+	switch {
+	case g.count == 1:
+		g.first = time.Now()
+	case g.count == g.free:
+		g.last = time.Now()
+		g.short = tooShort(e)
+		close(g.blocked)
+	}
+	return g.count < g.free
+}
+
+// tooShort complains about events so small that the check would see nothing.
+func tooShort(e tool.Event) error {
+	if len(e.Data) < 1<<10 {
+		return fmt.Errorf("flood: an event has %d bytes of data; 1 KiB is the least", len(e.Data))
+	}
+	return nil
+}
+
+func (g *gate) took() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last.Sub(g.first)
+}
+
+func (g *gate) open() { g.once.Do(func() { close(g.opened) }) }
