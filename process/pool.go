@@ -214,45 +214,36 @@ func (p *Pool[W]) leave(mine chan ticket[W]) {
 // Put gives a worker back. A broken one (healthy false) is closed and not used again, before Put returns;
 // stale ones are given back with Retire.
 func (p *Pool[W]) Put(w W, healthy bool) {
-	p.mu.Lock()
-	started := p.back(w)
-	switch {
-	case healthy:
-		p.fails = 0
-	case time.Since(started) < p.o.FastCrash:
-		p.failed("it crashed soon after its start")
-	default:
-		p.fails = 0
-	}
-	keep := healthy && p.closing == nil
-	if keep {
-		p.park(w, started)
-	}
-	p.serve()
-	p.mu.Unlock()
-	if !keep {
+	if !p.takeBack(w, healthy, healthy) {
 		p.end(w)
 	}
 }
 
 // Retire gives a worker back that is to be closed although nothing is wrong with it.
 func (p *Pool[W]) Retire(w W) {
-	p.mu.Lock()
-	p.back(w)
-	p.fails = 0
-	p.serve()
-	p.mu.Unlock()
+	p.takeBack(w, true, false)
 	p.end(w)
 }
 
-// back takes a worker off the list of those in use.
-func (p *Pool[W]) back(w W) (started time.Time) {
+// takeBack takes a worker from its user, and reports whether it is kept for the next.
+func (p *Pool[W]) takeBack(w W, healthy, keep bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	started, ok := p.out[w]
 	if !ok {
 		panic("process: a worker was given back that is not in use")
 	}
 	delete(p.out, w)
-	return started
+	if healthy || time.Since(started) >= p.o.FastCrash {
+		p.fails = 0
+	} else {
+		p.failed("it crashed soon after its start")
+	}
+	if keep = keep && p.closing == nil; keep {
+		p.park(w, started)
+	}
+	p.serve()
+	return keep
 }
 
 // failed counts a failure and sets when the next start may be tried.

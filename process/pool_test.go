@@ -205,6 +205,25 @@ func TestGetHonoursItsContext(t *testing.T) {
 	})
 }
 
+func TestWhatComesTooLateIsGivenBack(t *testing.T) {
+	p := NewPool(newFactory().start, PoolOptions{Max: 1})
+	mine := make(chan ticket[*fake], 1)
+	late := func() {
+		p.line = append(p.line, mine)
+		p.serve()
+		p.leave(mine) // as Get does when its ctx ends at the same moment
+	}
+	late() // the right to start a worker
+	w := get(t, p)
+	p.Put(w, true)
+	late() // a warm worker
+	if got := get(t, p); got != w {
+		t.Error("the worker is lost")
+	}
+	p.Retire(w)
+	closePool(t, p)
+}
+
 func TestFailedStartsBackOffAndThenOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFactory()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,6 +35,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(parentOnly) != "" {
 		beParent()
 		return
+	}
+	if _, err := unix.Dup(0); err != nil { // a descriptor such as a careless parent leaves open for us
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -255,6 +259,9 @@ func TestWhatWasWrittenCanBeReadAfterTheEnd(t *testing.T) {
 			p := start(t, Command{Argv: []string{"sh", "-c", "echo first; echo last"}})
 			<-p.Exited()
 			end(p.Child)
+			if _, err := p.Stdin.WriteString("x"); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("stdin is open after the end: %v", err)
+			}
 			got, err := io.ReadAll(p.Stdout)
 			if string(got) != "first\nlast\n" || err != nil {
 				t.Errorf("read %q, %v", got, err)
@@ -292,6 +299,7 @@ func TestFeedToAChildThatNeverReads(t *testing.T) {
 			p := start(t, Command{Argv: argv})
 			p.Feed(make([]byte, 1<<20))
 			end(p.Child)
+			p.Feed([]byte("too late"))
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,7 +92,7 @@ func TestSweepSparesTheChildAlone(t *testing.T) {
 		if _, err := p.Stdin.WriteString("work\n"); err != nil {
 			t.Fatal(err)
 		}
-		left := p.pids(2)
+		left := p.pids(3)
 		p.next()
 		mustRun(t, left...)
 		p.Sweep()
@@ -127,7 +128,7 @@ func TestTreesDoNotHarmEachOther(t *testing.T) {
 		p := start(t, command("workshop"))
 		p.next()
 		fmt.Fprintln(p.Stdin, "work")
-		below = append(below, p.pids(2))
+		below = append(below, p.pids(3))
 		p.next()
 		trees = append(trees, p)
 	}
@@ -153,6 +154,25 @@ func TestTreesDoNotHarmEachOther(t *testing.T) {
 	if err := stranger.Wait(); err == nil || err.Error() != "signal: killed" {
 		t.Errorf("the stranger's own parent cannot wait for it: %v", err)
 	}
+}
+
+func TestAZombieIsASignThatThereMayBeMore(t *testing.T) {
+	tooltest.NoLeaks(t)
+	stray := exec.Command("true")
+	stray.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := stray.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is a zombie", func() bool { return !runs(stray.Process.Pid) })
+	r := &registry{proc: "/proc"}
+	c := &Child{proc: stray.Process}
+	if !r.look(c, map[int]uint64{}) {
+		t.Error("what it may have forked before it died would be missed")
+	}
+	if r.look(c, map[int]uint64{}) {
+		t.Error("it was not reaped")
+	}
+	_ = stray.Wait() // there is nothing to wait for any more
 }
 
 func TestChildrenThatAreStartedWhileTreesEndAreSafe(t *testing.T) {

@@ -35,10 +35,10 @@ def setsid_sleep():
     sleep()
 
 
-def daemon(environment):
+def daemon(environment, leave=os.setsid):
     """Fork twice, leave the session, and become another program, as a daemon does."""
     def middle():
-        os.setsid()
+        leave()
         say(fork(lambda: os.execve("/bin/sleep", ["sleep", "1000"], environment)))
     os.waitpid(fork(middle), 0)
 
@@ -136,11 +136,12 @@ def headless():
 
 
 def workshop():
-    """For each line on stdin start a sleeper in the session and a daemon, and say who they are."""
+    """For each line on stdin start a sleeper, a daemon, and an orphan in the session with no environment."""
     say("ready")
     for _ in sys.stdin:
         say(fork(sleep))
         daemon(dict(os.environ))
+        daemon({}, leave=lambda: None)
         say("done")
     sys.exit(0)
 
