@@ -3,10 +3,29 @@
 package config
 
 import (
-	"time"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"toolpost/config/nearest"
+	"toolpost/tool"
 )
+
+// FileName is what a config is called where nobody says otherwise.
+const FileName = "toolpost.yaml"
+
+// DefaultListen is where the HTTP door listens where nobody says otherwise.
+const DefaultListen = "127.0.0.1:8700"
+
+// MaxSize is how large a config file may be.
+const MaxSize = 1 << 20
 
 // A Config is a whole toolpost.yaml.
 type Config struct {
@@ -17,37 +36,173 @@ type Config struct {
 	Limits  Limits
 }
 
+// StateDir is the folder for what this installation keeps: tokens, and later its store.
+func (c *Config) StateDir() string { return filepath.Join(c.Dir, ".toolpost") }
+
 // A Source says where tools come from. Its other fields belong to its protocol, which reads them with
 // Decode into its own Options.
 type Source struct {
 	Name     string
 	Protocol string
-	Dir      string   // Config.Dir
-	node     ast.Node // the whole entry
+	Dir      string // Config.Dir
+
+	doc   *document
+	node  ast.Node        // the whole entry
+	value json.RawMessage // the same as JSON, for Equal
 }
 
 // Decode reads the fields of the source, other than name and protocol, into a struct with yaml tags.
-func (s Source) Decode(into any) error { panic("todo") }
+// What the file leaves out keeps the value that it had.
+func (s Source) Decode(into any) error {
+	return s.doc.explain(decodeFields(s.node, into, "name", "protocol"))
+}
+
+// Equal reports whether two entries say the same in the same order, whatever their layout and comments.
+func (s Source) Equal(o Source) bool {
+	return s.Dir == o.Dir && bytes.Equal(s.value, o.value)
+}
 
 // Doors says where calls come in.
 type Doors struct {
-	HTTP *HTTP `yaml:"http"`
+	HTTP *HTTP `yaml:"http" doc:"the HTTP door; leave it out for none"`
 }
 
 // HTTP is the HTTP door.
 type HTTP struct {
-	Listen  string   `yaml:"listen"`  // address; default 127.0.0.1:8700
-	Hosts   []string `yaml:"hosts"`   // Host headers accepted beside the listen address and localhost
-	Origins []string `yaml:"origins"` // browser origins accepted beside none
+	Listen  string   `yaml:"listen" doc:"address to listen on; 127.0.0.1:8700 where it is left out"`
+	Hosts   []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
+	Origins []string `yaml:"origins" doc:"browser origins accepted; none where it is left out"`
 }
 
-// Limits are the defaults of the engine and of every runner.
+// Limits are the defaults of the engine and of every door. Zero leaves it to them.
 type Limits struct {
-	Timeout time.Duration `yaml:"timeout"` // of a call whose tool says nothing; default 30 s
-	Drain   time.Duration `yaml:"drain"`   // how long a shutdown waits for calls in flight; default 10 s
+	Timeout Duration `yaml:"timeout" doc:"of a call whose tool says nothing; 30 s where it is left out"`
+	Drain   Duration `yaml:"drain" doc:"how long a shutdown waits for calls in flight; 10 s where it is left out"`
 }
 
-// Load reads a file. Parse reads its content. Default is the config of a start without a file.
-func Load(path string) (*Config, error)               { panic("todo") }
-func Parse(path string, data []byte) (*Config, error) { panic("todo") }
-func Default(dir string) *Config                      { panic("todo") }
+// layout is the file as it is written.
+type layout struct {
+	Sources []entry `yaml:"sources" doc:"where tools come from"`
+	Doors   *Doors  `yaml:"doors" doc:"where calls come in; the HTTP door alone where it is left out"`
+	Limits  Limits  `yaml:"limits" doc:"defaults of every call"`
+}
+
+// An entry is one source, left as it is until its protocol decodes it.
+type entry struct{ node ast.Node }
+
+// UnmarshalYAML implements yaml.NodeUnmarshaler.
+func (e *entry) UnmarshalYAML(n ast.Node) error {
+	e.node = n
+	return nil
+}
+
+// Load reads a file.
+func Load(path string) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, cannotRead(path, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	if err != nil {
+		return nil, cannotRead(path, err)
+	}
+	return Parse(path, data)
+}
+
+func cannotRead(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &tool.Error{Code: tool.CodeInvalidInput, Message: path + ": no such config file; `toolpost init` writes one", Err: err}
+	}
+	var why *fs.PathError
+	if errors.As(err, &why) {
+		err = why.Err
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "%s: the config cannot be read: %w", path, err)
+}
+
+// Parse reads the content of a file; path says where it would be.
+func Parse(path string, data []byte) (*Config, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, cannotRead(path, err)
+	}
+	doc, err := parse(path, data)
+	if err != nil {
+		return nil, err
+	}
+	c := &Config{Path: abs, Dir: filepath.Dir(abs)}
+	return c, doc.explain(c.read(doc))
+}
+
+// Default is the config of a start without a file: the built-in tools over dir, read-only.
+func Default(dir string) *Config {
+	const text = "sources: [{name: files, protocol: builtin, roots: [{path: .}]}]\n"
+	c, err := Parse(filepath.Join(dir, FileName), []byte(text))
+	if err != nil {
+		panic(err) // the text is ours
+	}
+	c.Path = ""
+	return c
+}
+
+func (c *Config) read(doc *document) error {
+	var l layout
+	if err := decodeFields(doc.root, &l); err != nil {
+		return err
+	}
+	c.Limits = l.Limits
+	c.Doors = Doors{HTTP: &HTTP{}}
+	if l.Doors != nil {
+		c.Doors = *l.Doors
+	}
+	if h := c.Doors.HTTP; h != nil && h.Listen == "" {
+		h.Listen = DefaultListen
+	}
+	seen := map[string]bool{}
+	for _, e := range l.Sources {
+		s, err := c.source(doc, e.node)
+		if err != nil {
+			return err
+		}
+		if seen[s.Name] {
+			return faultAt(child(e.node, "name"), "two sources are called %q; give one of them another name", s.Name)
+		}
+		seen[s.Name] = true
+		c.Sources = append(c.Sources, s)
+	}
+	return nil
+}
+
+var sourceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
+
+func (c *Config) source(doc *document, n ast.Node) (Source, error) {
+	var head struct {
+		Name     string `yaml:"name"`
+		Protocol string `yaml:"protocol"`
+	}
+	if err := decodeSome(n, &head); err != nil {
+		return Source{}, err
+	}
+	switch {
+	case head.Name == "":
+		return Source{}, missing(n, "name", "a source has no name; give it one, such as `name: files`")
+	case !sourceName.MatchString(head.Name):
+		return Source{}, faultAt(child(n, "name"), "source name %q: lower-case letters, digits, _ and - are wanted, a letter or digit first", head.Name)
+	case head.Protocol == "":
+		return Source{}, missing(n, "protocol", "source %q has no protocol; say what its tools speak, such as `protocol: namel3ss`", head.Name)
+	}
+	value, err := toJSON(n)
+	return Source{Name: head.Name, Protocol: head.Protocol, Dir: c.Dir, doc: doc, node: n, value: value}, err
+}
+
+// missing says that a field is not there, or which one is there in its place.
+func missing(n ast.Node, name, format string, args ...any) error {
+	pairs, _ := pairsOf(n)
+	for _, p := range pairs {
+		if p.name != name && len(nearest.Of(p.name, []string{name})) > 0 {
+			return unknownField(p, nil, []string{name})
+		}
+	}
+	return faultAt(n, format, args...)
+}

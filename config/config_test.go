@@ -1,0 +1,357 @@
+package config_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"toolpost/config"
+	"toolpost/tool"
+)
+
+type options struct {
+	Command []string          `yaml:"command" doc:"what to run"`
+	Env     map[string]string `yaml:"env"`
+	Input   config.JSON       `yaml:"input"`
+	Timeout config.Duration   `yaml:"timeout"`
+	Grace   time.Duration     `yaml:"grace"`
+	Tier    int               `yaml:"tier"`
+	Ratio   float64           `yaml:"ratio"`
+	Lenient bool              `yaml:"lenient"`
+	Sandbox *bool             `yaml:"sandbox"`
+	Walls   tool.Guarantees   `yaml:"guarantees"`
+	Roots   []root            `yaml:"roots"`
+}
+
+type root struct {
+	Path  string `yaml:"path"`
+	Write bool   `yaml:"write"`
+}
+
+const whole = `
+sources:
+  - name: torch
+    protocol: narratoria
+    command: [python3, "torch.py"]
+    env: {LEVEL: "3"}
+    input: {type: object, z: 1, a: 12345678901234567890.10, e: 1E400, list: [1, 2.50, ~, "x\u00e9"]}
+    timeout: 500ms
+    grace: 1.5
+    tier: 2
+    ratio: 0.25
+    lenient: true
+    sandbox: false
+    guarantees: {no_network: true, secrets_allowed: []}
+    roots: [{path: ., write: true}]
+limits: {timeout: 5, drain: 1m30s}
+doors: {http: {listen: "127.0.0.1:0", hosts: [box.local]}}
+`
+
+func mustParse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAWholeFileIsRead(t *testing.T) {
+	c := mustParse(t, whole)
+	var o options
+	if err := c.Sources[0].Decode(&o); err != nil {
+		t.Fatal(err)
+	}
+	no := false
+	want := options{
+		Command: []string{"python3", "torch.py"}, Env: map[string]string{"LEVEL": "3"},
+		Input:   config.JSON(`{"type":"object","z":1,"a":12345678901234567890.10,"e":1E400,"list":[1,2.50,null,"xé"]}`),
+		Timeout: config.Duration(500 * time.Millisecond), Grace: 1500 * time.Millisecond,
+		Tier: 2, Ratio: 0.25, Lenient: true, Sandbox: &no,
+		Walls: tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{}},
+		Roots: []root{{Path: ".", Write: true}},
+	}
+	if d := cmp.Diff(want, o); d != "" {
+		t.Error(d)
+	}
+	if c.Limits.Timeout != config.Duration(5*time.Second) || c.Limits.Drain != config.Duration(90*time.Second) {
+		t.Errorf("limits: %+v", c.Limits)
+	}
+	if c.Doors.HTTP.Listen != "127.0.0.1:0" || c.Doors.HTTP.Hosts[0] != "box.local" {
+		t.Errorf("doors: %+v", c.Doors.HTTP)
+	}
+}
+
+// Every entry is a file and what its error must say.
+var refused = []struct{ name, text, want string }{
+	{"unknown field, near miss", "sorces: []", `toolpost.yaml:1:1: unknown field "sorces"; did you mean "sources"?`},
+	{"unknown field, far off", "frobnicate: 1", "known are sources, doors, limits"},
+	{"the line is shown", "limits:\n  timeot: 1s", "\n    2 |   timeot: 1s\n      |   ^"},
+	{"source without a name", "sources: [{protocol: x}]", "has no name"},
+	{"source with a mistyped protocol", "sources: [{name: x, protokol: p}]", `:1:21: unknown field "protokol"; did you mean "protocol"?`},
+	{"source without a protocol", "sources: [{name: x}]", `source "x" has no protocol`},
+	{"two sources of one name", "sources:\n- {name: x, protocol: p}\n- {name: x, protocol: q}", `:3:10: two sources are called "x"`},
+	{"name in capitals", "sources: [{name: Files, protocol: p}]", `source name "Files"`},
+	{"name that is a path", "sources: [{name: ../x, protocol: p}]", "lower-case letters"},
+	{"name that is a number", "sources: [{name: 12, protocol: p}]", "put it in quotes"},
+	{"number where text is wanted", "doors: {http: {listen: 8700}}", `:1:24: text is wanted, not the number "8700"`},
+	{"text where a list is wanted", "doors: {http: {hosts: a}}", `a list is wanted, not the text "a"`},
+	{"list where text is wanted", "doors: {http: {listen: [a]}}", "text is wanted, not a list"},
+	{"list at the top", "- a", "names and values are wanted"},
+	{"text at the top", "hello", "names and values are wanted"},
+	{"sources as a mapping", "sources: {a: b}", "a list is wanted"},
+	{"an empty item", "sources:\n  -\n", "empty item"},
+	{"duplicate key", "limits: {}\nlimits: {}", `:2:1: not valid YAML: mapping key "limits" already defined`},
+	{"duplicate key in a source", "sources: [{name: x, name: y, protocol: p}]", "already defined"},
+	{"bad time", "limits: {timeout: soon}", "a time is wanted, such as 2s"},
+	{"negative time", "limits: {timeout: -1}", "cannot be negative"},
+	{"huge time", "limits: {timeout: 99999999999999999999}", "a time is wanted"},
+	{"anchor", "a: &x [1]", "anchors, aliases"},
+	{"alias bomb", bomb(), "anchors, aliases"},
+	{"merge key", "limits: {<<: {timeout: 1}}", "anchors, aliases and merge keys"},
+	{"tag", "limits: !!map {}", "tags are not allowed"},
+	{"two documents", "limits: {}\n---\nlimits: {}", "a second document"},
+	{"an empty second document", "limits: {}\n---", ":2:1: a second document"},
+	{"not YAML", "sources: [", "not valid YAML"},
+	{"tab as indent", "sources:\n\t- a", "not valid YAML"},
+	{"invalid UTF-8", "limits:\n  \xff", "toolpost.yaml:2: the config is not valid UTF-8"},
+	{"lone surrogate", `sources: [{name: a, protocol: "\ud800"}]`, "toolpost.yaml"},
+	{"too large", strings.Repeat("#\n", config.MaxSize), "larger than 1048576 bytes"},
+	{"deep flow", "limits: " + strings.Repeat("[", 50_000), "nested deeper"},
+	{"deep dashes", strings.Repeat("- ", 50_000), "nested deeper"},
+	{"deep maps", strings.Repeat("{a: ", 50_000), "nested deeper"},
+	{"deep indent", deepIndent(), "nested deeper"},
+	{"many keys", manyKeys(), "more than 10000 entries"},
+	{"hexadecimal", "sources: [{name: a, protocol: p, x: 0x1f}]", "0x1f cannot be written as JSON"},
+	{"not a number", "sources: [{name: a, protocol: p, x: .nan}]", "cannot be written as JSON"},
+	{"key that is a number", "sources: [{name: a, protocol: p, x: {1: a}}]", "a key must be text"},
+}
+
+func bomb() string {
+	var b strings.Builder
+	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")
+	for i := 1; i < 20; i++ {
+		fmt.Fprintf(&b, "a%d: &a%d [%s*a%d]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 8), i-1)
+	}
+	return b.String()
+}
+
+func deepIndent() string {
+	var b strings.Builder
+	for i := range 1000 {
+		b.WriteString(strings.Repeat(" ", i) + "a:\n")
+	}
+	return b.String()
+}
+
+func manyKeys() string {
+	var b strings.Builder
+	for i := range 80_000 {
+		fmt.Fprintf(&b, "k%d: v\n", i)
+	}
+	return b.String()
+}
+
+func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
+	for _, c := range refused {
+		t.Run(c.name, func(t *testing.T) {
+			start := time.Now()
+			_, err := config.Parse("toolpost.yaml", []byte(c.text))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if msg := tool.AsError(err).Message; !strings.Contains(msg, c.want) {
+				t.Errorf("got  %q\nwant %q", msg, c.want)
+			}
+			if tool.CodeOf(err) != tool.CodeInvalidInput {
+				t.Errorf("code %s", tool.CodeOf(err))
+			}
+			if d := time.Since(start); d > 20*time.Second {
+				t.Errorf("took %v", d)
+			}
+		})
+	}
+}
+
+func TestASourcesFaultsNameTheirPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"comand: [a]":                   `toolpost.yaml:4:3: unknown field "comand"; did you mean "command"?`,
+		"command: [sleep, 10]":          `:4:20: text is wanted, not the number "10"; put it in quotes`,
+		"lenient: yes":                  `true or false is wanted, not the text "yes"`,
+		"tier: 1.5":                     "a whole number is wanted",
+		"tier: 9999999999999999999999":  "a whole number is wanted",
+		"ratio: much":                   "a number is wanted",
+		"guarantees: {no_netwrk: true}": `did you mean "no_network"?`,
+		"roots: [{path: .}, .]":         "names and values are wanted",
+		"env: {A: 1}":                   "text is wanted",
+	} {
+		t.Run(text, func(t *testing.T) {
+			c, err := config.Parse("toolpost.yaml", []byte("sources:\n- name: a\n  protocol: p\n  "+text+"\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = c.Sources[0].Decode(&options{})
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got  %v\nwant %s", err, want)
+			}
+		})
+	}
+}
+
+func TestWithoutDoorsTheHTTPDoorIsThere(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                config.DefaultListen,
+		"sources: []":     config.DefaultListen,
+		"doors: {http: }": config.DefaultListen,
+		"doors: {}":       "",
+	} {
+		got := ""
+		if h := mustParse(t, text).Doors.HTTP; h != nil {
+			got = h.Listen
+		}
+		if got != want {
+			t.Errorf("%q: listens on %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestTheDefaultServesTheFolderReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	c := config.Default(dir)
+	var o options
+	if err := c.Sources[0].Decode(&o); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]root{{Path: "."}}, o.Roots); d != "" || c.Dir != dir || c.Path != "" {
+		t.Errorf("%+v %s", c, d)
+	}
+}
+
+func TestEqualLooksAtWhatIsSaidAndNotAtTheLayout(t *testing.T) {
+	dir := t.TempDir()
+	parse := func(text string) config.Source {
+		c, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Sources[0]
+	}
+	a := parse("sources: [{name: a, protocol: p, n: 1.0}]")
+	if b := parse("# hello\nsources:\n  - name: 'a'\n    protocol: p\n    n: 1.0 # one\n"); !a.Equal(b) {
+		t.Error("another layout is another source")
+	}
+	if b := parse("sources: [{name: a, protocol: p, n: 1.00}]"); a.Equal(b) {
+		t.Error("another value is the same source")
+	}
+}
+
+func TestLoadSaysWhyAFileCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := config.Load(filepath.Join(dir, "no.yaml")); err == nil || !strings.Contains(err.Error(), "toolpost init") {
+		t.Error(err)
+	}
+	if _, err := config.Load(dir); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+		t.Error(err)
+	}
+	path := filepath.Join(dir, "toolpost.yaml")
+	if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(path)
+	if err != nil || c.Path != path || c.StateDir() != filepath.Join(dir, ".toolpost") {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
+	b, err := config.Schema([]config.SourceType{{Protocol: "narratoria", Doc: "events", Options: options{}}, {Protocol: "builtin", Options: struct{}{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := compile(t, b)
+	for text, ok := range map[string]bool{
+		whole:        true,
+		"sorces: []": false,
+		"sources: [{name: a, protocol: builtin}]":                 true,
+		"sources: [{name: a, protocol: builtin, command: [a]}]":   false,
+		"sources: [{name: A, protocol: builtin}]":                 false,
+		"sources: [{name: a, protocol: elsewhere}]":               false,
+		"sources: [{name: a, protocol: narratoria, comand: [a]}]": false,
+		"limits: {timeout: 5}":                                    true,
+		"limits: {timeout: [5]}":                                  false,
+	} {
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(asJSON(t, text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(v); (err == nil) != ok {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if !strings.Contains(string(b), `"what to run"`) {
+		t.Error("the doc strings are missing")
+	}
+}
+
+func compile(t *testing.T, b []byte) *jsonschema.Schema {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("toolpost.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	return c.MustCompile("toolpost.json")
+}
+
+// asJSON reads YAML by wrapping it into a source: config.JSON is the converter under test elsewhere.
+func asJSON(t *testing.T, text string) string {
+	t.Helper()
+	indented := strings.ReplaceAll("\n"+text, "\n", "\n    ")
+	c := mustParse(t, "sources:\n- name: a\n  protocol: p\n  doc:"+indented+"\n")
+	var o struct {
+		Doc config.JSON `yaml:"doc"`
+	}
+	if err := c.Sources[0].Decode(&o); err != nil {
+		t.Fatal(err)
+	}
+	return string(o.Doc)
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(whole))
+	for _, c := range refused {
+		if len(c.text) < 4096 {
+			f.Add([]byte(c.text))
+		}
+	}
+	f.Add([]byte("sources:\n- name: a\n  protocol: p\n  text: |\n\n- name: b\n  protocol: q\n  text: >-\n    x"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		start := time.Now()
+		c, err := config.Parse("toolpost.yaml", data)
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("%d bytes took %v", len(data), took)
+		}
+		if err != nil {
+			return
+		}
+		for _, s := range c.Sources {
+			_ = s.Decode(&options{})
+			var all struct {
+				Input config.JSON `yaml:"input"`
+			}
+			if s.Decode(&all) == nil && all.Input != nil && !json.Valid(all.Input) {
+				t.Errorf("input is not JSON: %s", all.Input)
+			}
+		}
+	})
+}

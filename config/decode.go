@@ -1,0 +1,280 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"toolpost/config/nearest"
+)
+
+// A nodeReader reads itself from a node. It is the same as yaml.NodeUnmarshaler.
+type nodeReader interface{ UnmarshalYAML(ast.Node) error }
+
+// decodeFields reads a mapping into the struct that into points to. A field that the struct does not
+// have is an error, unless it is among the others, which somebody else reads.
+func decodeFields(n ast.Node, into any, others ...string) error {
+	return decodeStruct(n, reflect.ValueOf(into).Elem(), others)
+}
+
+// decodeSome reads the fields that the struct has and leaves all others alone.
+func decodeSome(n ast.Node, into any) error {
+	v := reflect.ValueOf(into).Elem()
+	pairs, err := pairsOf(n)
+	if err != nil {
+		return err
+	}
+	for _, f := range fieldsOf(v.Type()) {
+		for _, p := range pairs {
+			if p.name == f.name {
+				if err := decode(p.value, v.FieldByIndex(f.index)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func decodeStruct(n ast.Node, v reflect.Value, others []string) error {
+	pairs, err := pairsOf(n)
+	if err != nil {
+		return err
+	}
+	fields := fieldsOf(v.Type())
+	for _, p := range pairs {
+		f, ok := find(fields, p.name)
+		switch {
+		case ok:
+			err = decode(p.value, v.FieldByIndex(f.index))
+		case !slices.Contains(others, p.name):
+			err = unknownField(p, fields, others)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unknownField(p pair, fields []field, others []string) error {
+	names := append([]string{}, others...)
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	hint := "; known are " + strings.Join(names, ", ")
+	if near := nearest.Of(p.name, names); len(near) > 0 {
+		hint = fmt.Sprintf("; did you mean %q?", near[0])
+	}
+	return faultAt(p.key, "unknown field %q%s", p.name, hint)
+}
+
+// decode reads n into v. Null leaves v as it is, except that `http:` alone asks for the door with its
+// defaults.
+func decode(n ast.Node, v reflect.Value) error {
+	if v.Kind() == reflect.Pointer {
+		return decodePointer(n, v)
+	}
+	if isNull(n) {
+		return nil
+	}
+	if r, ok := v.Addr().Interface().(nodeReader); ok {
+		return placed(n, r.UnmarshalYAML(n))
+	}
+	if v.Type() == reflect.TypeFor[time.Duration]() {
+		var d Duration
+		err := d.UnmarshalYAML(n)
+		v.SetInt(int64(d))
+		return err
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		return decodeStruct(n, v, nil)
+	case reflect.Slice:
+		return decodeSlice(n, v)
+	case reflect.Map:
+		return decodeMap(n, v)
+	}
+	return decodeScalar(n, v)
+}
+
+func decodePointer(n ast.Node, v reflect.Value) error {
+	if isNull(n) && v.Type().Elem().Kind() != reflect.Struct {
+		return nil
+	}
+	p := reflect.New(v.Type().Elem())
+	v.Set(p)
+	return decode(n, p.Elem())
+}
+
+func decodeSlice(n ast.Node, v reflect.Value) error {
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		return faultAt(n, "a list is wanted, not %s", kindOf(n))
+	}
+	out := reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values))
+	for i, item := range seq.Values {
+		if isNull(item) {
+			return faultAt(item, "the list has an empty item")
+		}
+		if err := decode(item, out.Index(i)); err != nil {
+			return err
+		}
+	}
+	v.Set(out)
+	return nil
+}
+
+func decodeMap(n ast.Node, v reflect.Value) error {
+	pairs, err := pairsOf(n)
+	if err != nil {
+		return err
+	}
+	out := reflect.MakeMapWithSize(v.Type(), len(pairs))
+	for _, p := range pairs {
+		item := reflect.New(v.Type().Elem()).Elem()
+		if err := decode(p.value, item); err != nil {
+			return err
+		}
+		out.SetMapIndex(reflect.ValueOf(p.name).Convert(v.Type().Key()), item)
+	}
+	v.Set(out)
+	return nil
+}
+
+func decodeScalar(n ast.Node, v reflect.Value) error {
+	switch v.Kind() {
+	case reflect.String:
+		s, ok := text(n)
+		if !ok {
+			return faultAt(n, "text is wanted, not %s; put it in quotes", kindOf(n))
+		}
+		v.SetString(s)
+	case reflect.Bool:
+		b, ok := n.(*ast.BoolNode)
+		if !ok {
+			return faultAt(n, "true or false is wanted, not %s", kindOf(n))
+		}
+		v.SetBool(b.Value)
+	case reflect.Int, reflect.Int64:
+		i, err := strconv.ParseInt(number(n), 10, v.Type().Bits())
+		if err != nil {
+			return faultAt(n, "a whole number is wanted, not %s", kindOf(n))
+		}
+		v.SetInt(i)
+	case reflect.Float64:
+		x, err := strconv.ParseFloat(number(n), 64)
+		if err != nil {
+			return faultAt(n, "a number is wanted, not %s", kindOf(n))
+		}
+		v.SetFloat(x)
+	default:
+		return faultAt(n, "a field of type %s cannot be read from a config", v.Type())
+	}
+	return nil
+}
+
+// placed gives an error the place of n, unless it has one.
+func placed(n ast.Node, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := err.(*fault); ok {
+		return err
+	}
+	return faultAt(n, "%v", err)
+}
+
+// A pair is one entry of a mapping.
+type pair struct {
+	name       string
+	key, value ast.Node
+}
+
+func pairsOf(n ast.Node) ([]pair, error) {
+	var values []*ast.MappingValueNode
+	switch m := n.(type) {
+	case nil:
+	case *ast.MappingNode:
+		values = m.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{m}
+	default:
+		if !isNull(n) {
+			return nil, faultAt(n, "names and values are wanted, such as `name: files`, not %s", kindOf(n))
+		}
+	}
+	pairs := make([]pair, 0, len(values))
+	for _, v := range values {
+		name, ok := text(v.Key)
+		if !ok {
+			return nil, faultAt(v.Key, "a key must be text, not %s; put it in quotes", kindOf(v.Key))
+		}
+		pairs = append(pairs, pair{name, v.Key, v.Value})
+	}
+	return pairs, nil
+}
+
+// child is the value of one key of a mapping, or the mapping itself.
+func child(n ast.Node, name string) ast.Node {
+	pairs, _ := pairsOf(n)
+	for _, p := range pairs {
+		if p.name == name {
+			return p.value
+		}
+	}
+	return n
+}
+
+// A field is a field of a struct as the file writes it.
+type field struct {
+	name, doc string
+	index     []int
+	typ       reflect.Type
+}
+
+// fieldsOf lists the fields of a struct. A name comes from the yaml tag, else from the json tag, so that
+// the words of package tool need no tags for us. Embedded structs without a name are part of theirs.
+func fieldsOf(t reflect.Type) []field {
+	var fields []field
+	for f := range t.Fields() {
+		name := tagName(f)
+		switch {
+		case !f.IsExported() || name == "-":
+		case f.Anonymous && name == "":
+			for _, sub := range fieldsOf(f.Type) {
+				sub.index = append(append([]int{}, f.Index...), sub.index...)
+				fields = append(fields, sub)
+			}
+		default:
+			if name == "" {
+				name = strings.ToLower(f.Name)
+			}
+			fields = append(fields, field{name, f.Tag.Get("doc"), f.Index, f.Type})
+		}
+	}
+	return fields
+}
+
+func tagName(f reflect.StructField) string {
+	tag, ok := f.Tag.Lookup("yaml")
+	if !ok {
+		tag = f.Tag.Get("json")
+	}
+	name, _, _ := strings.Cut(tag, ",")
+	return name
+}
+
+func find(fields []field, name string) (field, bool) {
+	for _, f := range fields {
+		if f.name == name {
+			return f, true
+		}
+	}
+	return field{}, false
+}

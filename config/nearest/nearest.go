@@ -1,0 +1,65 @@
+// Package nearest finds what somebody probably meant: the known words closest to a mistyped one.
+package nearest
+
+import (
+	"slices"
+	"strings"
+)
+
+// Of gives at most three of the known words that are near the given one, the nearest first. A word is
+// near when few letters differ, whatever the case, or when one starts with the other.
+func Of(word string, known []string) []string {
+	type candidate struct {
+		word     string
+		distance int
+	}
+	var near []candidate
+	limit := min(max(1, len(word)/3), 5)
+	for _, k := range known {
+		if d := distance(strings.ToLower(word), strings.ToLower(k)); d <= limit || prefixed(word, k) {
+			near = append(near, candidate{k, d})
+		}
+	}
+	slices.SortStableFunc(near, func(a, b candidate) int { return a.distance - b.distance })
+	var words []string
+	for _, c := range near[:min(3, len(near))] {
+		words = append(words, c.word)
+	}
+	return words
+}
+
+// prefixed asks for three letters in common, so that one letter does not suggest everything.
+func prefixed(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	return min(len(a), len(b)) >= 3 && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
+}
+
+// maxWord bounds the work: nobody mistypes a name of this length letter by letter.
+const maxWord = 100
+
+// distance counts insertions, deletions, replacements and swaps of neighbours.
+func distance(a, b string) int {
+	x, y := []rune(a), []rune(b)
+	if len(x) > maxWord || len(y) > maxWord {
+		return maxWord
+	}
+	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range x {
+		row[0] = i + 1
+		for j := range y {
+			cost := 1
+			if x[i] == y[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
+			if i > 0 && j > 0 && x[i] == y[j-1] && x[i-1] == y[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(y)]
+}

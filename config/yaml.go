@@ -1,0 +1,206 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// Bounds on what reaches the parser, whose time is not linear in them.
+const (
+	maxDepth   = 64
+	maxIndent  = 256
+	maxEntries = 10_000
+)
+
+// A document is a parsed file that can show its lines in errors.
+type document struct {
+	path string
+	data []byte
+	root ast.Node // nil: empty
+}
+
+func parse(path string, data []byte) (*document, error) {
+	d := &document{path: path, data: data}
+	if len(data) > MaxSize {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the config is larger than %d bytes", path, MaxSize)
+	}
+	if !utf8.Valid(data) {
+		line := 1 + bytes.Count(data[:firstInvalid(data)], []byte("\n"))
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: the config is not valid UTF-8", path, line)
+	}
+	tokens := lexer.Tokenize(string(data))
+	if err := checkTokens(tokens); err != nil {
+		return nil, d.explain(err)
+	}
+	f, err := parseTokens(tokens)
+	if err != nil {
+		return nil, d.explain(err)
+	}
+	if len(f.Docs) > 1 {
+		return nil, d.explain(faultAt(f.Docs[1], "a second document; one is wanted"))
+	}
+	if len(f.Docs) == 1 {
+		d.root = f.Docs[0].Body
+	}
+	return d, nil
+}
+
+func firstInvalid(b []byte) int {
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return len(b)
+}
+
+// checkTokens refuses what has no place in a config, and whatever would keep the parser busy for long,
+// before the parser sees it. Anchors and aliases are refused as a whole: a few lines of them can stand
+// for gigabytes.
+func checkTokens(tokens token.Tokens) error {
+	depth, entries, dashes, line := 0, 0, 0, 0
+	for _, t := range tokens {
+		if t.Position.Line != line {
+			line, dashes = t.Position.Line, 0
+		}
+		switch t.Type {
+		case token.AnchorType, token.AliasType, token.MergeKeyType:
+			return &fault{t.Position, "anchors, aliases and merge keys are not allowed here; write the value out"}
+		case token.TagType:
+			return &fault{t.Position, "tags are not allowed here; quote the value if it is text"}
+		case token.MappingKeyType:
+			return &fault{t.Position, "keys are plain text; `?` is not allowed here"}
+		case token.SequenceStartType, token.MappingStartType:
+			depth++
+		case token.SequenceEndType, token.MappingEndType:
+			depth--
+		case token.SequenceEntryType:
+			entries++
+			dashes++
+		case token.MappingValueType:
+			entries++
+		}
+		if !utf8.ValidString(t.Value) {
+			return &fault{t.Position, "an escape here stands for half a character"}
+		}
+		if depth+dashes > maxDepth || t.Position.IndentNum > maxIndent {
+			return &fault{t.Position, fmt.Sprintf("nested deeper than %d levels", maxDepth)}
+		}
+		if entries > maxEntries {
+			return &fault{t.Position, fmt.Sprintf("more than %d entries", maxEntries)}
+		}
+	}
+	return nil
+}
+
+// parseTokens does not trust the parser: the file may be written by somebody who knows how to make it
+// panic.
+func parseTokens(tokens token.Tokens) (f *ast.File, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("not valid YAML: the parser gave up: %v", p)
+		}
+	}()
+	if f, err = parser.Parse(tokens, 0); err != nil {
+		return nil, syntaxFault(err)
+	}
+	return f, nil
+}
+
+// syntaxFault takes message and place from the parser's error. Its Error method would print the source,
+// in time that grows with its square.
+func syntaxFault(err error) error {
+	var e yaml.Error
+	if !errors.As(err, &e) || e.GetToken() == nil {
+		return fmt.Errorf("not valid YAML: %w", err)
+	}
+	return &fault{e.GetToken().Position, "not valid YAML: " + e.GetMessage()}
+}
+
+// A fault is what is wrong at one place of the file.
+type fault struct {
+	at      *token.Position
+	message string
+}
+
+// Error implements error, for those who decode without a document.
+func (f *fault) Error() string {
+	return fmt.Sprintf("line %d, column %d: %s", f.at.Line, f.at.Column, f.message)
+}
+
+func faultAt(n ast.Node, format string, args ...any) error {
+	return &fault{position(n), fmt.Sprintf(format, args...)}
+}
+
+// position is where a reader would say that n starts.
+func position(n ast.Node) *token.Position {
+	switch v := n.(type) {
+	case nil:
+		return &token.Position{Line: 1, Column: 1}
+	case *ast.DocumentNode:
+		switch {
+		case v.Body != nil:
+			return position(v.Body)
+		case v.Start != nil:
+			return v.Start.Position
+		}
+		return position(nil)
+	case *ast.MappingNode:
+		if !v.IsFlowStyle && len(v.Values) > 0 {
+			return position(v.Values[0])
+		}
+	case *ast.MappingValueNode:
+		return v.Key.GetToken().Position
+	}
+	return n.GetToken().Position
+}
+
+// explain makes a fault an error that people see: the file, the place, what is wrong, the line itself.
+func (d *document) explain(err error) error {
+	var f *fault
+	switch {
+	case err == nil:
+		return nil
+	case d == nil || !errors.As(err, &f):
+		return tool.Errorf(tool.CodeInvalidInput, "%w", err)
+	}
+	at := f.at
+	details, _ := strictjson.Marshal(map[string]any{"file": d.path, "line": at.Line, "column": at.Column})
+	return &tool.Error{
+		Code:    tool.CodeInvalidInput,
+		Message: fmt.Sprintf("%s:%d:%d: %s%s", d.path, at.Line, at.Column, f.message, d.excerpt(at)),
+		Details: details,
+		Err:     err,
+	}
+}
+
+// excerpt shows the line with a mark below the column. A line that would not fit on a screen is left out.
+func (d *document) excerpt(at *token.Position) string {
+	lines := bytes.SplitN(d.data, []byte("\n"), at.Line+1)
+	if at.Line < 1 || at.Line > len(lines) {
+		return ""
+	}
+	line := strings.TrimRight(string(lines[at.Line-1]), "\r")
+	if line == "" || len(line) > 160 || strings.ContainsFunc(line, isControl) {
+		return ""
+	}
+	line = strings.ReplaceAll(line, "\t", " ")
+	mark := strings.Repeat(" ", max(at.Column-1, 0))
+	return fmt.Sprintf("\n%5d | %s\n      | %s^", at.Line, line, mark)
+}
+
+func isControl(r rune) bool { return r != '\t' && (r < ' ' || 0x7f <= r && r < 0xa0) }
