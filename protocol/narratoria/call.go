@@ -1,0 +1,258 @@
+package narratoria
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"toolpost/process"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// maxLastWords bounds, in bytes, what an error repeats of standard error.
+const maxLastWords = 500
+
+// A call is one run of the tool. One goroutine, the caller's, reads the events; the keeper has the
+// process.
+type call struct {
+	o       *Options
+	id      string
+	child   *process.Child
+	keeper  *keeper
+	events  *emitter
+	decoder *decoder
+	assets  assets
+
+	done      *done            // the outcome, once the tool has said it
+	lastError *tool.ErrorEvent // what the tool said last about a failure
+	fault     error            // how the tool broke the protocol
+	cut       int              // the number of a last line that ends in the middle; 0: none
+	count     struct{ events, afterDone, badLines int }
+}
+
+// read takes the tool's lines as they come, to the end of its output or of ctx: what a tool says when it
+// is being ended is not its outcome. A sink that blocks keeps us from reading, and so the tool from
+// writing.
+func (c *call) read(ctx context.Context) {
+	defer c.keeper.finish()
+	lines := process.NewLines(c.keeper, process.LineLimits{Line: c.o.MaxLine, Total: c.o.MaxOutput})
+	for {
+		line, err := lines.Next()
+		last := errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			c.noMore(err)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err := c.take(line, lines.Number(), last); err != nil || last {
+			return
+		}
+	}
+}
+
+// noMore looks at why there is no further line. But for a bound that was exceeded nothing is wrong with
+// that: whether the tool had said done is for the outcome to see.
+func (c *call) noMore(why error) {
+	var limit *process.LimitError
+	if errors.As(why, &limit) {
+		c.broke(limit)
+	}
+}
+
+// broke records what the tool did wrong and has it killed. After done its outcome stands.
+func (c *call) broke(fault error) {
+	if c.done == nil {
+		c.fault = fault
+	}
+	c.keeper.abort()
+}
+
+// take handles one line. An error means that reading is over.
+func (c *call) take(line []byte, number int, last bool) error {
+	if c.done != nil {
+		c.count.afterDone++
+		return nil
+	}
+	typ, err := c.decoder.decode(line)
+	switch {
+	case err != nil && last:
+		c.cut = number
+		return err
+	case err != nil:
+		return c.badLine(line, number, err)
+	}
+	return c.handle(typ, number)
+}
+
+func (c *call) badLine(line []byte, number int, why error) error {
+	fault := fmt.Errorf("line %d: %s: %s", number, clip(why.Error(), 200), quote(line))
+	if c.o.Lenient {
+		c.count.badLines++
+		return c.events.emit(tool.LogEvent("warn", "skipped "+fault.Error()))
+	}
+	c.broke(fault)
+	return fault
+}
+
+func (c *call) handle(typ string, number int) error {
+	if typ == typeDone {
+		c.done = c.decoder.done()
+		c.keeper.finish()
+		return nil
+	}
+	c.count.events++
+	switch typ {
+	case typeStatePatch:
+		return c.emit(tool.KindStatePatch, bytes.Clone(c.decoder.patch))
+	case typeAsset:
+		return c.asset(number)
+	case typeUIEvent:
+		return c.uiEvent(number)
+	case typeError:
+		return c.errorEvent()
+	}
+	return c.emit(tool.KindLog, c.decoder.logData())
+}
+
+func (c *call) emit(k tool.Kind, data []byte) error {
+	return c.events.emit(tool.Event{Time: c.decoder.time(), Kind: k, Data: data})
+}
+
+// asset passes a checked asset on. A bad one is reported and the call goes on.
+func (c *call) asset(number int) error {
+	a, err := c.assets.register(&c.decoder.members)
+	if err == nil {
+		return c.emit(tool.KindAsset, tool.NewEvent(tool.KindAsset, a).Data)
+	}
+	bad := tool.ErrorEvent{
+		Code:    "invalid_asset",
+		Message: fmt.Sprintf("line %d: asset %s was not registered: %v", number, quote([]byte(a.AssetID)), err),
+	}
+	return c.events.emit(tool.NewEvent(tool.KindError, bad))
+}
+
+// uiEvent passes every request on: which of them are known is for the caller's interface to say.
+func (c *call) uiEvent(number int) error {
+	d := c.decoder
+	if string(text(d.event)) == "narrative_choice" {
+		if err := checkChoices(d.payload); err != nil {
+			warning := fmt.Sprintf("line %d: this narrative_choice cannot be shown as choices: %v", number, err)
+			if err := c.events.emit(tool.LogEvent("warn", warning)); err != nil {
+				return err
+			}
+		}
+	}
+	return c.emit(tool.KindUIEvent, d.uiData())
+}
+
+func (c *call) errorEvent() error {
+	d := c.decoder
+	c.lastError = &tool.ErrorEvent{
+		Code: string(text(d.errorCode)), Message: string(text(d.errorMessage)), Details: bytes.Clone(d.details),
+	}
+	return c.emit(tool.KindError, d.errorData())
+}
+
+// outcome is what the call comes to, when the tool's output and its process have ended.
+func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
+	if err := c.events.failed(); err != nil {
+		return nil, err
+	}
+	exit, killed := c.keeper.exit, c.keeper.killed
+	clean := exit.Code == 0 && exit.Signal == 0
+	switch {
+	case c.fault != nil:
+		return nil, c.failed(tool.CodeProtocol, "broke the protocol: %v%s", c.fault, c.lastWords())
+	case c.done != nil && (clean || killed):
+		return c.result(), nil
+	case c.done != nil:
+		return nil, c.failed(tool.CodeProtocol, "said done, and then ended badly: %s", c.child.Describe(exit))
+	case ctx.Err() != nil:
+		e := interrupted(ctx, c.o.Tool, c.lastWords())
+		e.Details = c.details()
+		return nil, e
+	case killed:
+		return nil, c.failed(tool.CodeProtocol, "closed its output without a done event and went on, so it was ended%s", c.lastWords())
+	case !clean && c.cut > 0:
+		return nil, c.failed(tool.CodeCrash, "crashed in the middle of line %d: %s", c.cut, c.child.Describe(exit))
+	case !clean:
+		return nil, c.failed(tool.CodeCrash, "crashed without a done event: %s", c.child.Describe(exit))
+	case c.cut > 0:
+		return nil, c.failed(tool.CodeProtocol, "ended in the middle of line %d, without a done event%s", c.cut, c.lastWords())
+	}
+	return nil, c.failed(tool.CodeProtocol, "ended without a done event; its last line must be one%s", c.lastWords())
+}
+
+func (c *call) failed(code tool.Code, format string, args ...any) *tool.Error {
+	e := tool.Errorf(code, "%s "+format, append([]any{c.o.Tool}, args...)...)
+	e.Op, e.Details = "narratoria", c.details()
+	return e
+}
+
+// lastWords is the end of what the tool wrote to standard error, safe for any terminal and log.
+func (c *call) lastWords() string {
+	tail := strings.TrimSpace(c.child.Tail())
+	if tail == "" {
+		return ""
+	}
+	end := tail[max(0, len(tail)-maxLastWords):]
+	return "; stderr ends with " + strconv.Quote(strings.ToValidUTF8(end, ""))
+}
+
+func (c *call) result() *tool.Result {
+	d := c.done
+	r := &tool.Result{OK: d.ok, Output: d.result(), Summary: d.summary, Trace: tool.Trace{Details: c.trace()}}
+	if !d.ok {
+		r.Failure = c.failure()
+	}
+	return r
+}
+
+// failure puts what the tool said about its failure together: done has the summary, the last error
+// event the rest.
+func (c *call) failure() *tool.Error {
+	f := &tool.Error{Code: tool.CodeToolError, Message: c.done.summary}
+	if c.lastError != nil {
+		f.Reason, f.Details = c.lastError.Code, c.lastError.Details
+		if f.Message == "" {
+			f.Message = c.lastError.Message
+		}
+	}
+	if f.Message == "" {
+		f.Message = c.o.Tool + " failed and did not say why"
+	}
+	return f
+}
+
+func (c *call) trace() map[string]any {
+	t := map[string]any{
+		"requestId": c.id,
+		"exit_code": c.keeper.exit.Code,
+		"exit":      c.keeper.exit.String(),
+		"events":    c.count.events,
+		"assets":    len(c.assets.seen),
+	}
+	if c.count.afterDone > 0 {
+		t["events_after_done"] = c.count.afterDone
+	}
+	if c.count.badLines > 0 {
+		t["bad_lines"] = c.count.badLines
+	}
+	if c.done != nil && c.keeper.killed {
+		t["killed_after_done"] = true
+	}
+	return t
+}
+
+// details carries the trace of a call that has no result.
+func (c *call) details() []byte {
+	b, _ := strictjson.Marshal(map[string]any{"trace": c.trace()}) // numbers, booleans and strings
+	return b
+}

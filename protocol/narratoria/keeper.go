@@ -1,0 +1,122 @@
+package narratoria
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"toolpost/process"
+	"toolpost/tool"
+)
+
+// A keeper owns the process of a call and sees to its end, however it comes. When the process and
+// everything that it started are gone, so is every writer of its output, and reading it ends too.
+type keeper struct {
+	child *process.Child
+	grace time.Duration
+
+	finish func() // the tool has said all: it has the grace to exit
+	abort  func() // the tool is to be killed now
+	ended  chan struct{}
+
+	exit   process.Exit // set when ended is closed
+	killed bool         // it did not exit by itself
+}
+
+// How long a tool has after SIGTERM, when nobody waits for the call any more and when it stays after
+// its last word; and how long one read may take once it is dead.
+const (
+	termInterrupted = 500 * time.Millisecond
+	termFinished    = time.Second
+	lastRead        = 3 * time.Second
+)
+
+// keep starts the keeper; whoever calls it waits for ended.
+func keep(ctx context.Context, child *process.Child, grace time.Duration) *keeper {
+	finished, aborted := make(chan struct{}), make(chan struct{})
+	k := &keeper{
+		child: child, grace: grace, ended: make(chan struct{}),
+		finish: sync.OnceFunc(func() { close(finished) }),
+		abort:  sync.OnceFunc(func() { close(aborted) }),
+	}
+	go func() {
+		k.exit, k.killed = k.see(ctx, finished, aborted)
+		k.hurry()
+		close(k.ended)
+	}()
+	return k
+}
+
+// Read reads the tool's output. What a dead tool wrote is there at once, and whoever else may hold the
+// other end of the pipe, out of our reach, does not keep us.
+func (k *keeper) Read(b []byte) (int, error) {
+	select {
+	case <-k.ended:
+		k.hurry()
+	default:
+	}
+	return k.child.Stdout.Read(b)
+}
+
+func (k *keeper) hurry() { _ = k.child.Stdout.SetReadDeadline(time.Now().Add(lastRead)) }
+
+func (k *keeper) see(ctx context.Context, finished, aborted <-chan struct{}) (exit process.Exit, killed bool) {
+	var late <-chan time.Time
+	for {
+		select {
+		case <-k.child.Exited():
+			return k.child.Wait(), false
+		case <-aborted:
+			return k.child.Kill(), true
+		case <-ctx.Done():
+			return k.child.Stop(process.Ladder{Term: termInterrupted}), true
+		case <-finished:
+			timer := time.NewTimer(k.grace)
+			defer timer.Stop()
+			finished, late = nil, timer.C
+		case <-late:
+			return k.child.Stop(process.Ladder{Term: termFinished}), true
+		}
+	}
+}
+
+// An emitter hands events on, from the reader of standard output and from that of standard error.
+type emitter struct {
+	sink tool.Sink
+	stop context.CancelCauseFunc // ends the call
+
+	mu     sync.Mutex
+	err    error // of the sink: nobody listens any more
+	closed bool
+}
+
+func (e *emitter) emit(ev tool.Event) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil || e.closed {
+		return e.err
+	}
+	if e.err = e.sink.Emit(ev); e.err != nil {
+		e.stop(e.err)
+	}
+	return e.err
+}
+
+// stderr passes a line of standard error on as a log event.
+func (e *emitter) stderr(line []byte) {
+	ev := tool.Log{Level: "info", Message: string(line), Fields: []byte(`{"stream":"stderr"}`)}
+	_ = e.emit(tool.NewEvent(tool.KindLog, ev)) // emit keeps the error and ends the call
+}
+
+func (e *emitter) failed() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// close waits for an Emit in progress: after a call its sink is not used any more.
+func (e *emitter) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+}

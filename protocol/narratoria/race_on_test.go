@@ -1,0 +1,5 @@
+//go:build race
+
+package narratoria_test
+
+const raceEnabled = true

@@ -1,0 +1,220 @@
+package narratoria
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/config"
+	"toolpost/process"
+	"toolpost/tool"
+)
+
+// Options says how a tool is run. Only Tool and Command are needed.
+type Options struct {
+	Tool        string      `yaml:"tool" doc:"name of the tool; default: the name of the source"`
+	Title       string      `yaml:"title" doc:"name for people"`
+	Description string      `yaml:"description" doc:"what the tool does and when to use it"`
+	Command     []string    `yaml:"command" doc:"the program, on PATH or, with a slash, from dir; and its arguments"`
+	Operation   string      `yaml:"operation" doc:"what the request says as operation; default: run"`
+	Input       config.JSON `yaml:"input" doc:"JSON Schema of the arguments"`
+	Output      config.JSON `yaml:"output" doc:"JSON Schema of the result"`
+
+	Dir     string            `yaml:"dir" doc:"working folder, from the folder of the config, which is the default"`
+	Env     map[string]string `yaml:"env" doc:"environment beside PATH, LANG and TMPDIR"`
+	PassEnv []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
+
+	Effects    tool.Effects    `yaml:"effects" doc:"what the tool does to the world"`
+	Tier       int             `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what the tool must not be able to do"`
+
+	Lenient   bool            `yaml:"lenient" doc:"report bad lines and unknown event types as warnings and go on; a missing version is 0"`
+	Timeout   config.Duration `yaml:"timeout" doc:"of one call; default: limits.timeout"`
+	Grace     config.Duration `yaml:"grace" doc:"how long the tool may take to exit after done; default: 2s"`
+	MaxLine   int             `yaml:"max_line" doc:"bytes of one event; default: 4 MiB"`
+	MaxOutput int64           `yaml:"max_output" doc:"bytes of all events of a call; default: 256 MiB"`
+}
+
+func (o Options) withDefaults() Options {
+	if o.Operation == "" {
+		o.Operation = "run"
+	}
+	if o.Grace == 0 {
+		o.Grace = config.Duration(2 * time.Second)
+	}
+	if o.MaxLine == 0 {
+		o.MaxLine = 4 << 20
+	}
+	if o.MaxOutput == 0 {
+		o.MaxOutput = 256 << 20
+	}
+	return o
+}
+
+// check finds what would otherwise only fail, or mislead, when the tool is called.
+func (o Options) check() error {
+	switch {
+	case o.Tool == "":
+		return tool.Errorf(tool.CodeInvalidInput, "a narratoria source needs a tool: the name to call it by")
+	case len(o.Command) == 0 || o.Command[0] == "":
+		return tool.Errorf(tool.CodeInvalidInput, "%s needs a command: the program to run and its arguments", o.Tool)
+	case o.Tier < 0 || o.Tier > 3:
+		return tool.Errorf(tool.CodeInvalidInput, "%s: tier must be 0, 1, 2 or 3, not %d", o.Tool, o.Tier)
+	case o.Grace < 0 || o.Timeout < 0 || o.MaxLine < 0 || o.MaxOutput < 0:
+		return tool.Errorf(tool.CodeInvalidInput, "%s: timeout, grace, max_line and max_output cannot be negative", o.Tool)
+	}
+	for name := range o.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return tool.Errorf(tool.CodeInvalidInput, "%s: %q cannot be the name of an environment variable", o.Tool, name)
+		}
+	}
+	return nil
+}
+
+// A Runner runs one tool, a fresh process for every call. It owns nothing between calls.
+type Runner struct {
+	o    Options
+	spec *tool.Spec
+	argv []string
+	dir  string // absolute
+	env  []string
+}
+
+var (
+	_ tool.Runner = (*Runner)(nil)
+	_ tool.Source = (*Runner)(nil)
+)
+
+// Open makes the runner of a configured source.
+func Open(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
+	o := Options{Tool: src.Name}
+	if err := src.Decode(&o); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(o.Dir) {
+		o.Dir = filepath.Join(src.Dir, o.Dir)
+	}
+	return New(o)
+}
+
+// New makes a runner. Nothing is started until it is called.
+func New(o Options) (*Runner, error) {
+	o = o.withDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s: its folder %s: %w", o.Tool, o.Dir, err)
+	}
+	argv := slices.Clone(o.Command)
+	if strings.Contains(argv[0], "/") && !filepath.IsAbs(argv[0]) {
+		argv[0] = filepath.Join(dir, argv[0])
+	}
+	return &Runner{o: o, spec: o.spec(), argv: argv, dir: dir, env: o.environment()}, nil
+}
+
+func (o Options) spec() *tool.Spec {
+	return &tool.Spec{
+		Name: o.Tool, Title: o.Title, Description: o.Description,
+		Input: json.RawMessage(o.Input), Output: json.RawMessage(o.Output),
+		Effects: o.Effects, Tier: o.Tier, Timeout: time.Duration(o.Timeout), Guarantees: o.Guarantees,
+	}
+}
+
+// environment is all that the tool gets: our own environment may hold secrets of others.
+func (o Options) environment() []string {
+	var env []string
+	for _, name := range append([]string{"PATH", "LANG", "TMPDIR"}, o.PassEnv...) {
+		value, ours := os.LookupEnv(name)
+		if _, given := o.Env[name]; ours && !given {
+			env = append(env, name+"="+value)
+		}
+	}
+	for name, value := range o.Env {
+		env = append(env, name+"="+value)
+	}
+	slices.Sort(env)
+	return slices.Compact(env)
+}
+
+// Tools implements tool.Source: there is the one tool.
+func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) { return []*tool.Spec{r.spec}, nil }
+
+// Unavailable says why the tool cannot be called as things are now: its program or its folder is missing.
+func (r *Runner) Unavailable(string) error {
+	if info, err := os.Stat(r.dir); err != nil || !info.IsDir() {
+		return tool.Errorf(tool.CodeUnavailable, "its folder %s is not there", r.dir)
+	}
+	if _, err := exec.LookPath(r.argv[0]); err != nil {
+		return process.Diagnose(r.argv, r.dir, err)
+	}
+	return nil
+}
+
+// Close implements tool.Runner. Every call has ended what it started.
+func (r *Runner) Close(context.Context) error { return nil }
+
+// Invoke implements tool.Handler.
+func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if err := r.covered(c); err != nil {
+		return nil, err
+	}
+	request, err := encodeRequest(c.ID, r.o.Tool, r.o.Operation, c.Args)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", r.o.Tool, err)
+	}
+	if ctx.Err() != nil {
+		return nil, interrupted(ctx, r.o.Tool, "")
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	events := &emitter{sink: out, stop: cancel}
+	defer events.close()
+	child, err := process.Start(process.Command{Argv: r.argv, Dir: r.dir, Env: r.env, Stderr: events.stderr})
+	if err != nil {
+		return nil, err
+	}
+	defer child.Close()
+	child.Feed(request)
+	k := keep(ctx, child, time.Duration(r.o.Grace))
+	run := &call{
+		o: &r.o, id: c.ID, child: child, keeper: k, events: events,
+		decoder: newDecoder(r.o.Lenient), assets: assets{dir: r.dir},
+	}
+	run.read(ctx)
+	<-k.ended
+	return run.outcome(ctx)
+}
+
+// covered refuses a call that asks for walls: this runner can build none, and runs nothing without them.
+func (r *Runner) covered(c *tool.Call) error {
+	asked := r.spec.Guarantees
+	if c.Spec != nil {
+		asked = asked.Tighten(c.Spec.Guarantees)
+	}
+	names := asked.Asked()
+	if len(names) == 0 {
+		return nil
+	}
+	return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced for narratoria tools on this machine; take the guarantee out of its source to run it without",
+		r.o.Tool, strings.Join(names, ", ")).Because("coverage_missing")
+}
+
+// interrupted is the error of a call whose context ended.
+func interrupted(ctx context.Context, name, tail string) *tool.Error {
+	e := *tool.AsError(context.Cause(ctx))
+	if e.Code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
+		e.Code = tool.AsError(ctx.Err()).Code
+	}
+	e.Op, e.Err = "narratoria", context.Cause(ctx)
+	e.Message = fmt.Sprintf("%s was ended: %s%s", name, e.Message, tail)
+	return &e
+}

@@ -1,0 +1,657 @@
+package narratoria_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/config"
+	"toolpost/protocol/narratoria"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// hangGuard only keeps a broken test from hanging; nothing is measured with it.
+const hangGuard = 3 * time.Minute
+
+// python makes options that run one of the programs in testdata.
+func python(script string, args ...string) narratoria.Options {
+	path, err := filepath.Abs(filepath.Join("testdata", script))
+	if err != nil {
+		panic(err)
+	}
+	return narratoria.Options{Tool: "torch", Command: append([]string{"python3", path}, args...)}
+}
+
+func newRunner(t testing.TB, o narratoria.Options) *narratoria.Runner {
+	t.Helper()
+	r, err := narratoria.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// An outcome is all that a call gives.
+type outcome struct {
+	result *tool.Result
+	err    error
+	events []tool.Event
+}
+
+func invoke(t testing.TB, o narratoria.Options, args string) outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+	defer cancel()
+	var sink tooltest.Collect
+	r, err := newRunner(t, o).Invoke(ctx, &tool.Call{ID: "request-1", Tool: o.Tool, Args: json.RawMessage(args)}, &sink)
+	return outcome{r, err, sink.Events()}
+}
+
+// A script is what say.py is told to do.
+type script struct {
+	Lines  []string `json:"lines,omitempty"`
+	Bytes  []byte   `json:"bytes,omitempty"`
+	End    *string  `json:"end,omitempty"`
+	Stderr string   `json:"stderr,omitempty"`
+	Exit   int      `json:"exit,omitempty"`
+}
+
+func say(t testing.TB, o narratoria.Options, s script) outcome {
+	t.Helper()
+	o.Tool, o.Command = "torch", python("say.py").Command
+	args, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return invoke(t, o, string(args))
+}
+
+func lines(l ...string) script { return script{Lines: l} }
+
+const (
+	doneOK = `{"version":"0","type":"done","ok":true,"summary":"Torch lit."}`
+	hello  = `{"version":"0","type":"log","level":"info","message":"hello"}`
+)
+
+// wantEvents compares the kinds and the data of events.
+func wantEvents(t testing.TB, got []tool.Event, want ...string) {
+	t.Helper()
+	var have []string
+	for _, e := range got {
+		have = append(have, string(e.Kind)+" "+string(e.Data))
+	}
+	if d := cmp.Diff(want, have); d != "" {
+		t.Errorf("events (- wanted, + got):\n%s", d)
+	}
+}
+
+func wantOK(t testing.TB, got outcome) {
+	t.Helper()
+	if got.err != nil || !got.result.OK {
+		t.Fatalf("got %+v, %v", got.result, got.err)
+	}
+}
+
+// wantError wants a *tool.Error of that code that says all of these words.
+func wantError(t testing.TB, got outcome, code tool.Code, words ...string) {
+	t.Helper()
+	if got.err == nil {
+		t.Fatalf("got a result: %+v", got.result)
+	}
+	var e *tool.Error
+	if !errors.As(got.err, &e) || e.Code != code {
+		t.Errorf("got %v; want code %s", got.err, code)
+	}
+	for _, w := range words {
+		if !strings.Contains(got.err.Error(), w) {
+			t.Errorf("the error does not say %q: %v", w, got.err)
+		}
+	}
+}
+
+func TestMinimalToolOfSection9(t *testing.T) {
+	tooltest.NoLeaks(t)
+	got := invoke(t, python("torch.py"), `{}`)
+	wantOK(t, got)
+	wantEvents(t, got.events, `log {"level":"info","message":"Starting"}`, `state_patch {"flags":{"torchLit":true}}`)
+	if got.result.Summary != "Torch lit." || string(got.result.Output) != `{"ok":true,"summary":"Torch lit."}` {
+		t.Errorf("got %+v", got.result)
+	}
+	want := map[string]any{"requestId": "request-1", "exit_code": 0, "exit": "exit status 0", "events": 2, "assets": 0}
+	if d := cmp.Diff(want, got.result.Trace.Details); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestVersionMustEqualZero(t *testing.T) {
+	wantError(t, say(t, narratoria.Options{}, lines(hello, `{"version":"1","type":"done","ok":true}`)),
+		tool.CodeProtocol, "torch", "line 2", `version is "1"`)
+	wantError(t, say(t, narratoria.Options{}, lines(`{"type":"done","ok":true}`)), tool.CodeProtocol, "line 1", "version is missing")
+}
+
+func TestUnknownTypeMustBeAProtocolErrorAndTerminateProcessing(t *testing.T) {
+	tooltest.NoLeaks(t)
+	got := say(t, narratoria.Options{}, lines(hello, `{"version":"0","type":"dance"}`, hello, doneOK))
+	wantError(t, got, tool.CodeProtocol, "line 2", `unknown event type "dance"`)
+	wantEvents(t, got.events, `log {"level":"info","message":"hello"}`)
+}
+
+func TestOutputMustBeOneJSONObjectPerLine(t *testing.T) {
+	for name, line := range map[string]string{"garbage": "Hello, world", "array": `[1]`, "empty": "", "two": hello + hello} {
+		t.Run(name, func(t *testing.T) {
+			wantError(t, say(t, narratoria.Options{}, lines(hello, line, doneOK)), tool.CodeProtocol, "line 2")
+		})
+	}
+}
+
+func TestOutputMustBeUTF8(t *testing.T) {
+	got := say(t, narratoria.Options{}, script{Lines: []string{hello}, Bytes: []byte("{\"version\":\"0\",\"type\":\"log\",\"level\":\"info\",\"message\":\"\xff\"}\n")})
+	wantError(t, got, tool.CodeProtocol, "line 2", "UTF-8")
+}
+
+func TestAProtocolErrorQuotesTheLineSafelyAndBriefly(t *testing.T) {
+	got := say(t, narratoria.Options{}, lines("\x1b[31m"+strings.Repeat("x", 10_000)))
+	wantError(t, got, tool.CodeProtocol, `\x1b[31mxxx`)
+	if strings.Contains(got.err.Error(), "\x1b") || len(got.err.Error()) > 1000 {
+		t.Errorf("not safe or not brief: %q", got.err)
+	}
+}
+
+func TestAdditionalFieldsMustBeIgnored(t *testing.T) {
+	got := say(t, narratoria.Options{}, lines(
+		`{"version":"0","type":"log","level":"info","message":"m","x":1,"patch":7,"ok":"no","requestId":"other","nested":{"type":"done"}}`,
+		`{"version":"0","type":"done","ok":true,"future":[1,2]}`))
+	wantOK(t, got)
+	wantEvents(t, got.events, `log {"level":"info","message":"m"}`)
+}
+
+func TestLogEventsMustNotBeErrors(t *testing.T) {
+	got := say(t, narratoria.Options{}, lines(`{"version":"0","type":"log","level":"error","message":"bad","fields":{"n":1.50}}`, doneOK))
+	wantOK(t, got)
+	wantEvents(t, got.events, `log {"level":"error","message":"bad","fields":{"n":1.50}}`)
+}
+
+func TestLogLevelsAreDebugInfoWarnError(t *testing.T) {
+	level := func(l string) string { return `{"version":"0","type":"log","level":"` + l + `","message":"m"}` }
+	wantOK(t, say(t, narratoria.Options{}, lines(level("debug"), level("info"), level("warn"), level("error"), doneOK)))
+	wantError(t, say(t, narratoria.Options{}, lines(level("fatal"), doneOK)), tool.CodeProtocol, "line 1", `level is "fatal"`)
+}
+
+func TestPatchMustBeAnObject(t *testing.T) {
+	wantError(t, say(t, narratoria.Options{}, lines(`{"version":"0","type":"state_patch","patch":[1]}`, doneOK)),
+		tool.CodeProtocol, "patch must be a JSON object")
+	got := say(t, narratoria.Options{}, lines(`{"version":"0","type":"state_patch","patch":{"a":{"b":null},"n":10000000000000000000000.10}}`, doneOK))
+	wantOK(t, got)
+	wantEvents(t, got.events, `state_patch {"a":{"b":null},"n":10000000000000000000000.10}`)
+}
+
+// assetLine describes a file as an asset.
+func assetLine(id, mediaType, path string) string {
+	b, _ := json.Marshal(map[string]any{"version": "0", "type": "asset", "assetId": id, "kind": "image", "mediaType": mediaType, "path": path})
+	return string(b)
+}
+
+func TestAssetsAreCheckedAndABadOneDoesNotEndTheCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := t.TempDir()
+	file, fifo := filepath.Join(dir, "a.png"), filepath.Join(dir, "fifo")
+	if err := errors.Join(os.WriteFile(file, []byte("png"), 0o600), syscall.Mkfifo(fifo, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	bad := map[string]struct{ line, words string }{
+		"assetId must be unique":          {assetLine("good", "image/png", file), "used before"},
+		"assetId must be there":           {`{"version":"0","type":"asset","kind":"k","mediaType":"image/png","path":"/x"}`, "assetId is missing"},
+		"assetId must not be empty":       {assetLine("", "image/png", file), "assetId is empty"},
+		"assetId must be a string":        {`{"version":"0","type":"asset","assetId":7,"kind":"k","mediaType":"image/png","path":"/x"}`, "not number"},
+		"assetId has a bound":             {assetLine(strings.Repeat("x", 300), "image/png", file), "longer than"},
+		"mediaType must be a MIME type":   {assetLine("b", "picture", file), "not a MIME type"},
+		"path must exist":                 {assetLine("b", "image/png", file+".not"), "no such file"},
+		"path must be there":              {assetLine("b", "image/png", ""), "path is empty"},
+		"a FIFO is not a file":            {assetLine("b", "image/png", fifo), "not a regular file"},
+		"a folder is not a file":          {assetLine("b", "image/png", dir), "not a regular file"},
+		"a device is not a file":          {assetLine("b", "image/png", "/dev/zero"), "not a regular file"},
+		"a path with a NUL is not a file": {assetLine("b", "image/png", "a\x00b"), "invalid argument"},
+		"metadata is an object":           {`{"version":"0","type":"asset","assetId":"b","mediaType":"image/png","path":"/x","metadata":1}`, "metadata must be"},
+	}
+	for name, b := range bad {
+		t.Run(name, func(t *testing.T) {
+			got := say(t, narratoria.Options{}, lines(assetLine("good", "image/png", file), b.line, hello, doneOK))
+			wantOK(t, got)
+			if len(got.events) != 3 || got.events[0].Kind != tool.KindAsset || got.events[1].Kind != tool.KindError || got.events[2].Kind != tool.KindLog {
+				t.Fatalf("got %v", got.events)
+			}
+			var e tool.ErrorEvent
+			if err := json.Unmarshal(got.events[1].Data, &e); err != nil || e.Code != "invalid_asset" || !strings.Contains(e.Message, b.words) {
+				t.Errorf("got %+v, %v", e, err)
+			}
+			if got.result.Trace.Details["assets"] != 1 {
+				t.Errorf("trace: %v", got.result.Trace.Details)
+			}
+		})
+	}
+}
+
+func TestPathMustBeReadable(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root can read everything")
+	}
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, nil, 0o200); err != nil {
+		t.Fatal(err)
+	}
+	got := say(t, narratoria.Options{}, lines(assetLine("a", "image/png", file), doneOK))
+	wantOK(t, got)
+	if len(got.events) != 1 || !strings.Contains(string(got.events[0].Data), "permission denied") {
+		t.Errorf("got %v", got.events)
+	}
+}
+
+func TestAssetPathsMayBeRelativeToTheToolsFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line := `{"version":"0","type":"asset","assetId":"a","kind":"model","mediaType":"model/never-heard-of","path":"a.x","metadata":{"w":1.0}}`
+	got := say(t, narratoria.Options{Dir: dir}, lines(line, doneOK))
+	wantOK(t, got)
+	wantEvents(t, got.events,
+		`asset {"assetId":"a","kind":"model","mediaType":"model/never-heard-of","path":"`+filepath.Join(dir, "a.x")+`","metadata":{"w":1.0}}`)
+}
+
+func TestUIEventsPassThroughUntouched(t *testing.T) {
+	got := say(t, narratoria.Options{}, lines(
+		`{"version":"0","type":"ui_event","event":"never_heard_of","payload":{"a":[1.0]}}`,
+		`{"version":"0","type":"ui_event","event":"bare"}`,
+		`{"version":"0","type":"ui_event","event":"narrative_choice","payload":{"choices":["north",{"id":"s","label":"south","hint":"cold"}]}}`,
+		doneOK))
+	wantOK(t, got)
+	wantEvents(t, got.events,
+		`ui_event {"event":"never_heard_of","payload":{"a":[1.0]}}`,
+		`ui_event {"event":"bare"}`,
+		`ui_event {"event":"narrative_choice","payload":{"choices":["north",{"id":"s","label":"south","hint":"cold"}]}}`)
+}
+
+func TestAMalformedNarrativeChoiceDegrades(t *testing.T) {
+	got := say(t, narratoria.Options{}, lines(`{"version":"0","type":"ui_event","event":"narrative_choice","payload":{"choices":[7]}}`, doneOK))
+	wantOK(t, got)
+	wantEvents(t, got.events,
+		`log {"level":"warn","message":"line 1: this narrative_choice cannot be shown as choices: choice 1 must be a string or an object {id, label, hint}"}`,
+		`ui_event {"event":"narrative_choice","payload":{"choices":[7]}}`)
+}
+
+func TestErrorEventsMustNotTerminateTheInvocation(t *testing.T) {
+	fault := `{"version":"0","type":"error","errorCode":"wet","errorMessage":"too wet","details":{"n":1}}`
+	got := say(t, narratoria.Options{}, lines(fault, hello, doneOK))
+	wantOK(t, got)
+	wantEvents(t, got.events, `error {"errorCode":"wet","errorMessage":"too wet","details":{"n":1}}`, `log {"level":"info","message":"hello"}`)
+}
+
+func TestDoneNotOKIsAControlledFailure(t *testing.T) {
+	first := `{"version":"0","type":"error","errorCode":"dark","errorMessage":"too dark"}`
+	last := `{"version":"0","type":"error","errorCode":"wet","errorMessage":"too wet","details":{"n":1}}`
+	for name, c := range map[string]struct {
+		script script
+		want   tool.Error
+	}{
+		"with all":   {lines(first, last, `{"version":"0","type":"done","ok":false,"summary":"no light"}`), tool.Error{Reason: "wet", Message: "no light", Details: []byte(`{"n":1}`)}},
+		"no summary": {lines(first, `{"version":"0","type":"done","ok":false}`), tool.Error{Reason: "dark", Message: "too dark"}},
+		"nothing":    {lines(`{"version":"0","type":"done","ok":false}`), tool.Error{Message: "torch failed and did not say why"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := say(t, narratoria.Options{}, c.script)
+			if got.err != nil || got.result.OK {
+				t.Fatalf("got %+v, %v", got.result, got.err)
+			}
+			c.want.Code = tool.CodeToolError
+			if d := cmp.Diff(&c.want, got.result.Failure); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestDoneMayCarryTheOutput(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"version":"0","type":"done","ok":true,"summary":"s","output":{"n":1.50}}`: `{"n":1.50}`,
+		`{"version":"0","type":"done","ok":true,"summary":"s","output":[1]}`:        `{"ok":true,"summary":"s"}`,
+		`{"version":"0","type":"done","ok":true}`:                                   `{"ok":true}`,
+	} {
+		got := say(t, narratoria.Options{}, lines(line))
+		wantOK(t, got)
+		if string(got.result.Output) != want {
+			t.Errorf("%s: got %s", line, got.result.Output)
+		}
+	}
+}
+
+func TestNoOtherEventThanDoneIsRequired(t *testing.T) {
+	wantOK(t, say(t, narratoria.Options{}, lines(`{"version":"0","type":"done","ok":true}`)))
+}
+
+func TestEventsAfterDoneMustNotBeAcceptedAndAreCounted(t *testing.T) {
+	got := say(t, narratoria.Options{}, lines(hello, doneOK, hello, `garbage`, `{"version":"0","type":"done","ok":false}`))
+	wantOK(t, got)
+	wantEvents(t, got.events, `log {"level":"info","message":"hello"}`)
+	if n := got.result.Trace.Details["events_after_done"]; n != 3 {
+		t.Errorf("events_after_done is %v", n)
+	}
+}
+
+func TestMissingDoneIsAFailureAlsoWithExitZero(t *testing.T) {
+	wantError(t, say(t, narratoria.Options{}, lines(hello)), tool.CodeProtocol, "without a done event")
+	wantError(t, say(t, narratoria.Options{}, script{Stderr: "oh dear\n"}), tool.CodeProtocol, "without a done event", "oh dear")
+}
+
+func TestMissingDonePlusNonZeroExitMustBeAProtocolLevelFailure(t *testing.T) {
+	got := say(t, narratoria.Options{}, script{Lines: []string{hello}, Exit: 3, Stderr: "out of oil\n"})
+	wantError(t, got, tool.CodeCrash, "exit status 3", "out of oil")
+	var e *tool.Error
+	if errors.As(got.err, &e); !strings.Contains(string(e.Details), `"exit_code":3`) {
+		t.Errorf("details: %s", e.Details)
+	}
+}
+
+func TestNonZeroExitBeatsDone(t *testing.T) {
+	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{doneOK}, Exit: 3}), tool.CodeProtocol, "said done", "exit status 3")
+}
+
+func TestALastLineWithoutNewlineCountsWhenItIsComplete(t *testing.T) {
+	none := ""
+	wantOK(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK}, End: &none}))
+	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK[:20]}, End: &none}), tool.CodeProtocol, "middle of line 2")
+	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK[:20]}, End: &none, Exit: 1}), tool.CodeCrash, "middle of line 2", "exit status 1")
+}
+
+func TestTimestampsBecomeTheTimeOfTheEvent(t *testing.T) {
+	got := say(t, narratoria.Options{}, lines(
+		`{"version":"0","type":"log","level":"info","message":"m","timestamp":"2026-01-24T10:00:00Z"}`, hello, doneOK))
+	wantOK(t, got)
+	if at := got.events[0].Time; !at.Equal(time.Date(2026, 1, 24, 10, 0, 0, 0, time.UTC)) {
+		t.Errorf("got %v", at)
+	}
+	if at := got.events[1].Time; !at.IsZero() {
+		t.Errorf("an event without a timestamp has %v", at)
+	}
+}
+
+func TestStderrIsFreeAndBecomesLogEvents(t *testing.T) {
+	got := say(t, narratoria.Options{}, script{Lines: []string{doneOK}, Stderr: "{not json\nsecond\n"})
+	wantOK(t, got)
+	wantEvents(t, got.events,
+		`log {"level":"info","message":"{not json","fields":{"stream":"stderr"}}`, `log {"level":"info","message":"second","fields":{"stream":"stderr"}}`)
+}
+
+func TestLenientRecordsAndSkipsWhatTheFieldTolerates(t *testing.T) {
+	got := say(t, narratoria.Options{Lenient: true}, lines(
+		`{"type":"log","level":"info","message":"no version"}`, `garbage`, `{"version":"0","type":"dance"}`, ``, `[1]`,
+		`{"version":"7","type":"log","level":"info","message":"m"}`, `{"type":"done","ok":true}`))
+	wantOK(t, got)
+	if len(got.events) != 6 || string(got.events[0].Data) != `{"level":"info","message":"no version"}` {
+		t.Fatalf("got %v", got.events)
+	}
+	for _, e := range got.events[1:] {
+		if e.Kind != tool.KindLog || !strings.Contains(string(e.Data), `"level":"warn","message":"skipped line `) {
+			t.Errorf("got %s", e.Data)
+		}
+	}
+	if n := got.result.Trace.Details["bad_lines"]; n != 5 {
+		t.Errorf("bad_lines is %v", n)
+	}
+}
+
+func TestLenientStillNeedsDone(t *testing.T) {
+	wantError(t, say(t, narratoria.Options{Lenient: true}, lines(hello)), tool.CodeProtocol, "without a done event")
+}
+
+func TestCapsAreNamed(t *testing.T) {
+	tooltest.NoLeaks(t)
+	long := `{"version":"0","type":"log","level":"info","message":"` + strings.Repeat("x", 2000) + `"}`
+	for _, lenient := range []bool{false, true} {
+		wantError(t, say(t, narratoria.Options{MaxLine: 1000, Lenient: lenient}, lines(hello, long, doneOK)), tool.CodeProtocol, "line 2", "1000")
+		wantError(t, say(t, narratoria.Options{MaxOutput: 3000, Lenient: lenient}, lines(long, long, doneOK)), tool.CodeProtocol, "3000")
+	}
+}
+
+type seen struct {
+	Raw   string
+	Argv  []string
+	Env   map[string]string
+	Cwd   string
+	Alone bool
+}
+
+func mirror(t *testing.T, o narratoria.Options, args string) seen {
+	t.Helper()
+	o.Tool, o.Command = "torch", python("mirror.py", "one", "two").Command
+	got := invoke(t, o, args)
+	wantOK(t, got)
+	var s seen
+	if err := json.Unmarshal(got.result.Output, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestTheRequestIsSentOnOneLineAndStdinIsClosed(t *testing.T) {
+	s := mirror(t, narratoria.Options{Operation: "light"}, "{\"who\":\n\"me\"}")
+	if want := `{"requestId":"request-1","tool":"torch","operation":"light","input":{"who": "me"},"who":"me"}` + "\n"; s.Raw != want {
+		t.Errorf("got  %s\nwant %s", s.Raw, want)
+	}
+	if d := cmp.Diff([]string{"one", "two"}, s.Argv); d != "" || !s.Alone {
+		t.Errorf("argv %v, in a session of its own: %v", s.Argv, s.Alone)
+	}
+}
+
+func TestTheToolGetsPATHLANGTMPDIRAndWhatTheOptionsSay(t *testing.T) {
+	for name, value := range map[string]string{"LANG": "C.UTF-8", "TMPDIR": os.TempDir(), "SECRET": "mine", "PASSED": "on"} {
+		t.Setenv(name, value)
+	}
+	s := mirror(t, narratoria.Options{Env: map[string]string{"EXTRA": "1", "LANG": "C"}, PassEnv: []string{"PASSED", "NOT_THERE"}}, `{}`)
+	want := map[string]string{"PATH": os.Getenv("PATH"), "TMPDIR": os.TempDir(), "LANG": "C", "EXTRA": "1", "PASSED": "on"}
+	for _, added := range []string{"TOOLPOST_TREE", "LC_CTYPE"} { // the process package's marker; what Python sets by itself
+		delete(s.Env, added)
+	}
+	for name := range s.Env {
+		if strings.HasPrefix(name, "PYENV_") { // set by a python3 that is a shim
+			delete(s.Env, name)
+		}
+	}
+	if _, secret := s.Env["SECRET"]; secret {
+		t.Error("our own environment was passed on")
+	}
+	for name, value := range want {
+		if s.Env[name] != value && name != "PATH" {
+			t.Errorf("%s is %q; want %q", name, s.Env[name], value)
+		}
+	}
+}
+
+func TestANoticedDeadlineAndACancelNameThemselves(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := newRunner(t, python("hostile.py", "ignores_sigterm"))
+	for code, end := range map[tool.Code]func(context.CancelCauseFunc){
+		tool.CodeCancelled: func(c context.CancelCauseFunc) { c(nil) },
+		tool.CodeTimeout:   func(c context.CancelCauseFunc) { c(tool.Errorf(tool.CodeTimeout, "too slow")) },
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err := r.Invoke(ctx, &tool.Call{Tool: "torch"}, tool.SinkFunc(func(tool.Event) error { end(cancel); return nil }))
+		cancel(nil)
+		wantError(t, outcome{err: err}, code, "torch was ended")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := r.Invoke(ctx, &tool.Call{Tool: "torch"}, tool.Discard)
+	wantError(t, outcome{err: err}, tool.CodeCancelled)
+}
+
+func TestASinkErrorFromStderrStopsTheCallToo(t *testing.T) {
+	tooltest.NoLeaks(t)
+	gone := errors.New("gone")
+	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
+	defer cancel()
+	r := newRunner(t, python("hostile.py", "mutters_and_stays"))
+	_, err := r.Invoke(ctx, &tool.Call{Tool: "torch"}, tool.SinkFunc(func(tool.Event) error { return gone }))
+	if !errors.Is(err, gone) || ctx.Err() != nil {
+		t.Errorf("got %v, %v", err, ctx.Err())
+	}
+}
+
+func TestTheSinkIsUsedByOneGoroutineAtATime(t *testing.T) {
+	tooltest.NoLeaks(t)
+	var inside atomic.Int32
+	var met atomic.Bool
+	var got int
+	sink := tool.SinkFunc(func(tool.Event) error {
+		if inside.Add(1) > 1 {
+			met.Store(true)
+		}
+		runtime.Gosched()
+		got++
+		inside.Add(-1)
+		return nil
+	})
+	if _, err := newRunner(t, python("hostile.py", "talks_on_both")).Invoke(t.Context(), &tool.Call{Tool: "torch"}, sink); err != nil {
+		t.Fatal(err)
+	}
+	if met.Load() || got != 4000 {
+		t.Errorf("two at a time: %v; %d events", met.Load(), got)
+	}
+}
+
+func TestGuaranteesThatCannotBeEnforcedAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ran")
+	o := narratoria.Options{Tool: "torch", Command: []string{"touch", file}, Guarantees: tool.Guarantees{NoNetwork: true}}
+	wantError(t, invoke(t, o, `{}`), tool.CodeUnsupported, "torch", "no_network")
+	o.Guarantees = tool.Guarantees{}
+	tightened := &tool.Spec{Name: "torch", Guarantees: tool.Guarantees{NoFilesystemWrite: true}}
+	_, err := newRunner(t, o).Invoke(t.Context(), &tool.Call{Tool: "torch", Spec: tightened}, tool.Discard)
+	wantError(t, outcome{err: err}, tool.CodeUnsupported, "no_filesystem_write")
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the tool ran")
+	}
+}
+
+func TestAToolThatCannotBeStartedExplainsItself(t *testing.T) {
+	for name, o := range map[string]narratoria.Options{
+		"program": {Tool: "torch", Command: []string{"./not-there"}, Dir: t.TempDir()},
+		"on PATH": {Tool: "torch", Command: []string{"surely-no-such-program"}},
+		"folder":  {Tool: "torch", Command: []string{"true"}, Dir: filepath.Join(t.TempDir(), "gone")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRunner(t, o)
+			if err := r.Unavailable("torch"); tool.CodeOf(err) != tool.CodeUnavailable {
+				t.Errorf("Unavailable says %v", err)
+			}
+			wantError(t, invoke(t, o, `{}`), tool.CodeUnavailable)
+		})
+	}
+	if err := newRunner(t, python("torch.py")).Unavailable("torch"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAProgramWithASlashIsFoundFromItsFolder(t *testing.T) {
+	dir := t.TempDir()
+	program := "#!/bin/sh\necho '" + doneOK + "'\n"
+	if err := os.WriteFile(filepath.Join(dir, "torch.sh"), []byte(program), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	wantOK(t, invoke(t, narratoria.Options{Tool: "torch", Command: []string{"./torch.sh"}, Dir: dir}, `{}`))
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for name, o := range map[string]narratoria.Options{
+		"no tool":           {Command: []string{"true"}},
+		"no command":        {Tool: "t"},
+		"empty command":     {Tool: "t", Command: []string{""}},
+		"negative":          {Tool: "t", Command: []string{"true"}, MaxLine: -1},
+		"tier":              {Tool: "t", Command: []string{"true"}, Tier: 4},
+		"name with equals":  {Tool: "t", Command: []string{"true"}, Env: map[string]string{"A=B": "c"}},
+		"name that is void": {Tool: "t", Command: []string{"true"}, Env: map[string]string{"": "c"}},
+	} {
+		if _, err := narratoria.New(o); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestASourceInTheConfigBecomesItsOneTool(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "tools"), os.DirFS("testdata")); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(`
+sources:
+  - name: torch
+    protocol: narratoria
+    command: [python3, torch.py]
+    dir: tools
+    description: Lights it.
+    input: {type: object, properties: {n: {maximum: 1.50}}}
+    effects: {writes: true}
+    tier: 1
+    timeout: 3s
+    guarantees: {}
+    lenient: true
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := narratoria.Open(t.Context(), cfg.Sources[0], slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs, err := r.(tool.Source).Tools(t.Context())
+	want := []*tool.Spec{{
+		Name: "torch", Description: "Lights it.", Input: []byte(`{"type":"object","properties":{"n":{"maximum":1.50}}}`),
+		Effects: tool.Effects{Writes: true}, Tier: 1, Timeout: 3 * time.Second,
+	}}
+	if d := cmp.Diff(want, specs); d != "" || err != nil {
+		t.Errorf("%v\n%s", err, d)
+	}
+	got, err := r.Invoke(t.Context(), &tool.Call{Tool: "torch"}, tool.Discard)
+	if err != nil || !got.OK {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// standard routes the names of the standard tools to a runner each.
+type standard map[string]*narratoria.Runner
+
+func (s standard) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	r := s[c.Tool]
+	if r == nil {
+		return nil, tool.Errorf(tool.CodeNotFound, "no tool %s", c.Tool)
+	}
+	return r.Invoke(ctx, c, out)
+}
+
+func newStandard(t testing.TB, o narratoria.Options) standard {
+	s := standard{}
+	for _, spec := range tooltest.Specs() {
+		o.Tool = spec.Name
+		s[spec.Name] = newRunner(t, o)
+	}
+	return s
+}
+
+func TestRunnerConforms(t *testing.T) {
+	tooltest.Run(t, tooltest.Subject{New: func(t testing.TB) tool.Handler {
+		return newStandard(t, narratoria.Options{Command: python("standard.py").Command})
+	}})
+}

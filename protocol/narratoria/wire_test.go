@@ -1,0 +1,346 @@
+package narratoria
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/strictjson"
+)
+
+// Each line breaks a rule of the contract; the words are part of what is said about it.
+var broken = map[string]struct{ line, words string }{
+	"not JSON":                     {`hello`, "invalid character"},
+	"nothing":                      {``, "ends too early"},
+	"half an object":               {`{"version":"0","type":"log"`, "ends too early"},
+	"an array":                     {`[]`, "not array"},
+	"a string":                     {`"done"`, "not string"},
+	"two objects":                  {`{"version":"0","type":"done","ok":true}{}`, "more than one"},
+	"invalid UTF-8":                {"{\"version\":\"0\",\"type\":\"log\",\"level\":\"info\",\"message\":\"\xff\"}", "UTF-8"},
+	"duplicate names":              {`{"version":"0","version":"0","type":"done","ok":true}`, "duplicate"},
+	"too deep":                     {`{"version":"0","type":"state_patch","patch":` + strings.Repeat(`{"a":`, 300) + `1` + strings.Repeat(`}`, 300) + `}`, "deeper"},
+	"no version":                   {`{"type":"done","ok":true}`, "version is missing"},
+	"version null":                 {`{"version":null,"type":"done","ok":true}`, "version is missing"},
+	"version 1":                    {`{"version":"1","type":"done","ok":true}`, `version is "1"`},
+	"version a number":             {`{"version":0,"type":"done","ok":true}`, "version must be a JSON string, not number"},
+	"version in another case":      {`{"Version":"0","type":"done","ok":true}`, "version is missing"},
+	"no type":                      {`{"version":"0"}`, "type is missing"},
+	"type a number":                {`{"version":"0","type":1}`, "type must be a JSON string, not number"},
+	"unknown type":                 {`{"version":"0","type":"progress"}`, `unknown event type "progress"`},
+	"type in another case":         {`{"version":"0","type":"Done","ok":true}`, `unknown event type "Done"`},
+	"requestId a number":           {`{"version":"0","type":"done","ok":true,"requestId":7}`, "requestId must be a JSON string, not number"},
+	"timestamp a number":           {`{"version":"0","type":"done","ok":true,"timestamp":7}`, "timestamp must be a JSON string, not number"},
+	"log without level":            {`{"version":"0","type":"log","message":"m"}`, "level is missing"},
+	"log of level trace":           {`{"version":"0","type":"log","level":"trace","message":"m"}`, `level is "trace"`},
+	"log without message":          {`{"version":"0","type":"log","level":"info"}`, "message is missing"},
+	"log with fields as a list":    {`{"version":"0","type":"log","level":"info","message":"m","fields":[]}`, "fields must be a JSON object, not array"},
+	"state_patch without patch":    {`{"version":"0","type":"state_patch"}`, "patch is missing"},
+	"patch a list":                 {`{"version":"0","type":"state_patch","patch":[1]}`, "patch must be a JSON object, not array"},
+	"patch null":                   {`{"version":"0","type":"state_patch","patch":null}`, "patch is missing"},
+	"ui_event without event":       {`{"version":"0","type":"ui_event"}`, "event is missing"},
+	"ui_event's event a number":    {`{"version":"0","type":"ui_event","event":1}`, "event must be a JSON string, not number"},
+	"error without code":           {`{"version":"0","type":"error","errorMessage":"m"}`, "errorCode is missing"},
+	"error without message":        {`{"version":"0","type":"error","errorCode":"c"}`, "errorMessage is missing"},
+	"error with text as details":   {`{"version":"0","type":"error","errorCode":"c","errorMessage":"m","details":"d"}`, "details must be a JSON object"},
+	"done without ok":              {`{"version":"0","type":"done"}`, "ok is missing"},
+	"done with ok as text":         {`{"version":"0","type":"done","ok":"true"}`, "ok must be a JSON boolean, not string"},
+	"done with summary as a list":  {`{"version":"0","type":"done","ok":true,"summary":[]}`, "summary must be a JSON string, not array"},
+	"a name with an escape, twice": {`{"version":"0","type":"done","ok":true,"\u006fk":false}`, "duplicate"},
+}
+
+func TestBrokenLinesSayWhatIsWrong(t *testing.T) {
+	for name, b := range broken {
+		t.Run(name, func(t *testing.T) {
+			_, err := newDecoder(false).decode([]byte(b.line))
+			if err == nil || !strings.Contains(err.Error(), b.words) {
+				t.Errorf("got %v; want something about %q", err, b.words)
+			}
+		})
+	}
+}
+
+func TestLenientTakesAMissingVersionForZero(t *testing.T) {
+	typ, err := newDecoder(true).decode([]byte(`{"type":"done","ok":true}`))
+	if typ != typeDone || err != nil {
+		t.Errorf("got %q, %v", typ, err)
+	}
+	if _, err := newDecoder(true).decode([]byte(`{"version":"1","type":"done","ok":true}`)); err == nil {
+		t.Error("another version passes")
+	}
+}
+
+var sound = map[string]string{
+	`{"version":"0","type":"log","level":"info","message":"m"}`:                                             typeLog,
+	`{"version":"0","type":"log","level":"error","message":"","fields":null,"requestId":null}`:              typeLog,
+	`{"version":"0","type":"state_patch","patch":{"a":null}}`:                                               typeStatePatch,
+	`{"version":"0","type":"asset"}`:                                                                        typeAsset, // bad assets do not break the stream
+	`{"version":"0","type":"ui_event","event":"x"}`:                                                         typeUIEvent,
+	`{"version":"0","type":"error","errorCode":"c","errorMessage":"m","details":{"a":1}}`:                   typeError,
+	`{"version":"0","type":"done","ok":false}`:                                                              typeDone,
+	"{\"version\":\"0\",\"type\":\"done\",\"ok\":true}\r":                                                   typeDone,
+	`{"\u0076ersion":"\u0030","type":"d\u006fne","ok":true,"output":[1],"future":{"x":[1]},"TYPE":"other"}`: typeDone,
+}
+
+func TestSoundLines(t *testing.T) {
+	for line, want := range sound {
+		if typ, err := newDecoder(false).decode([]byte(line)); typ != want || err != nil {
+			t.Errorf("%s: got %q, %v", line, typ, err)
+		}
+	}
+}
+
+func TestNothingOfALineSurvivesIntoTheNext(t *testing.T) {
+	d := newDecoder(false)
+	if _, err := d.decode([]byte(`{"version":"0","type":"log","level":"info","message":"m","fields":{"a":1}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.decode([]byte(`{"type":"log"}`)); err == nil {
+		t.Error("the version of the line before was taken")
+	}
+	if _, err := d.decode([]byte(`{"version":"0","type":"log","level":"info","message":"n"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(d.logData()); got != `{"level":"info","message":"n"}` {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestDecodingALogAllocatesItsDataAlone(t *testing.T) {
+	line := []byte(`{"version":"0","type":"log","level":"info","message":"Starting","fields":{"n":17}}`)
+	d := newDecoder(false)
+	allocations := testing.AllocsPerRun(100, func() {
+		if _, err := d.decode(line); err != nil {
+			t.Fatal(err)
+		}
+		_ = d.logData()
+	})
+	if allocations > 1 {
+		t.Errorf("%v allocations", allocations)
+	}
+}
+
+func TestTimestamps(t *testing.T) {
+	at := func(s string) time.Time {
+		d := newDecoder(false)
+		line, _ := json.Marshal(map[string]any{"version": "0", "type": "done", "ok": true, "timestamp": s})
+		if _, err := d.decode(line); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+		return d.time()
+	}
+	want := time.Date(2026, 1, 24, 10, 0, 0, 500_000_000, time.UTC)
+	for _, s := range []string{"2026-01-24T10:00:00.5Z", "2026-01-24T12:00:00.5+02:00", "2026-01-24T10:00:00.500000", "2026-01-24T12:00:00.5+0200"} {
+		if got := at(s); !got.Equal(want) {
+			t.Errorf("%s: got %v", s, got)
+		}
+	}
+	for _, s := range []string{"", "yesterday", "9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00+10:00", "2026-13-01T00:00:00Z"} {
+		got := at(s)
+		if !got.IsZero() {
+			t.Errorf("%q: got %v", s, got)
+		}
+		if _, err := json.Marshal(got); err != nil {
+			t.Errorf("%q cannot be passed on: %v", s, err)
+		}
+	}
+}
+
+func TestQuotesAreShortAndSafe(t *testing.T) {
+	long := bytes.Repeat([]byte("é\x1b[31m\u202e\xff"), 1000)
+	got := quote(long)
+	if n := utf8.RuneCountInString(strings.NewReplacer(`\x1b`, "x", `\u202e`, "x", `\xff`, "x").Replace(got)); n > 80+3 {
+		t.Errorf("%d characters", n)
+	}
+	if strings.ContainsAny(got, "\x1b\u202e\xff") || !utf8.ValidString(got) {
+		t.Errorf("not safe: %q", got)
+	}
+}
+
+func TestMediaTypes(t *testing.T) {
+	for _, s := range []string{"image/png", "text/plain; charset=utf-8", "model/gltf+json", "application/x-never-heard-of"} {
+		if err := checkMediaType(s); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, s := range []string{"", "png", "image/", "/png", "image png", "image/png/x", "a/b; c", "image/png\n"} {
+		if checkMediaType(s) == nil {
+			t.Errorf("%q passes", s)
+		}
+	}
+}
+
+func TestACallRegistersOnlySoManyAssets(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var list assets
+	for n := range maxAssets + 1 {
+		m := &members{assetID: fmt.Appendf(nil, `"%d"`, n), mediaType: []byte(`"text/plain"`), path: fmt.Appendf(nil, "%q", file)}
+		if _, err := list.register(m); (err == nil) != (n < maxAssets) {
+			t.Fatalf("asset %d: %v", n, err)
+		}
+	}
+}
+
+func TestChoicesAreStringsOrLabelled(t *testing.T) {
+	for _, s := range []string{`{"choices":["a","b"]}`, `{"choices":[{"id":"1","label":"a","hint":"h"},"b",{"label":"c"}],"more":1}`} {
+		if err := checkChoices([]byte(s)); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+	for _, s := range []string{``, `[]`, `{}`, `{"choices":[]}`, `{"choices":"a"}`, `{"choices":[1]}`, `{"choices":[{}]}`, `{"choices":[{"label":1}]}`, `{"choices":[{"id":1,"label":"a"}]}`} {
+		if checkChoices([]byte(s)) == nil {
+			t.Errorf("%s passes", s)
+		}
+	}
+}
+
+func TestTheRequestIsOneLineWithTheInputsFieldsRepeated(t *testing.T) {
+	args := "{\n\t\"who\": \"b\\nc\",\r\n\"n\": 1.50, \"tool\": \"mine\", \"requestId\": 1, \"operation\": 2, \"input\": 3, \"q\\\"x\": []}"
+	b, err := encodeRequest("r1", "torch", "run", []byte(args))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(b, []byte("\n")); n != 1 || b[len(b)-1] != '\n' || bytes.ContainsRune(b, '\r') {
+		t.Errorf("%d lines: %q", n, b)
+	}
+	got, err := strictjson.Decode(b)
+	if err != nil {
+		t.Fatalf("%v: %s", err, b)
+	}
+	input, _ := strictjson.Decode([]byte(args))
+	want := map[string]any{
+		"requestId": "r1", "tool": "torch", "operation": "run", "input": input,
+		"who": "b\nc", "n": json.Number("1.50"), `q"x`: []any{},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestArgumentsThatAreNoObjectAreNotSent(t *testing.T) {
+	for _, args := range []string{`[]`, `1`, `{`, `{"a":1,"a":2}`, "{\"a\":\"\xff\"}"} {
+		if _, err := encodeRequest("r", "t", "run", []byte(args)); err == nil {
+			t.Errorf("%s was sent", args)
+		}
+	}
+	if b, err := encodeRequest("r", "t", "run", nil); err != nil || !strings.Contains(string(b), `"input":{}`) {
+		t.Errorf("no arguments: got %s, %v", b, err)
+	}
+}
+
+func TestRequestsAreRead(t *testing.T) {
+	for doc, want := range map[string]request{
+		``:     {args: []byte(`{}`)},
+		" \n ": {args: []byte(`{}`)},
+		`{}`:   {args: []byte(`{}`)},
+		`{"requestId":"r","tool":"t","operation":"o","input":{"a":1.0}}`:           {id: []byte(`"r"`), args: []byte(`{"a":1.0}`)},
+		`{"requestId":"r","input":{"a":1},"a":1,"b":2}`:                            {id: []byte(`"r"`), args: []byte(`{"a":1}`)},
+		`{"requestId":null,"input":null,"tool":"t","operation":"o","a\"":1,"b":2}`: {args: []byte(`{"a\"":1,"b":2}`)},
+	} {
+		got, err := decodeRequest([]byte(doc))
+		if err != nil || string(got.id) != string(want.id) || string(got.args) != string(want.args) {
+			t.Errorf("%s: got id %s, args %s, %v", doc, got.id, got.args, err)
+		}
+	}
+	for _, doc := range []string{`[]`, `{`, `{"requestId":1}`, `{"input":[]}`, `{"input":{},"input":{}}`, "\xff"} {
+		if _, err := decodeRequest([]byte(doc)); err == nil {
+			t.Errorf("%s passes", doc)
+		}
+	}
+}
+
+// What the decoder accepts is an event to the standard library's reading too, and its data is strict JSON.
+func FuzzEnvelope(f *testing.F) {
+	for _, b := range broken {
+		f.Add([]byte(b.line), false)
+		f.Add([]byte(b.line), true)
+	}
+	for line := range sound {
+		f.Add([]byte(line), false)
+	}
+	f.Add([]byte(`{"version":"0","type":"asset","assetId":"a","kind":"image","mediaType":"image/png","path":"/x","metadata":{}}`), false)
+	f.Add([]byte(`{"version":"0","type":"ui_event","event":"narrative_choice","payload":{"choices":["a",{"label":"b"}]},"timestamp":"2026-01-24T10:00:00Z"}`), false)
+	f.Fuzz(func(t *testing.T, line []byte, lenient bool) {
+		d := newDecoder(lenient)
+		typ, err := d.decode(line)
+		_ = quote(line)
+		if err != nil {
+			return
+		}
+		var std map[string]any
+		if err := json.Unmarshal(line, &std); err != nil {
+			t.Fatalf("accepted, but: %v", err)
+		}
+		if version, there := std["version"]; version != "0" && (!lenient || there && version != nil) {
+			t.Fatalf("accepted version %v", version)
+		}
+		if std["type"] != typ {
+			t.Fatalf("read as %s, but it is %v", typ, std["type"])
+		}
+		useEvent(t, d, typ)
+	})
+}
+
+// useEvent does with an accepted event what the runner does.
+func useEvent(t *testing.T, d *decoder, typ string) {
+	if _, err := json.Marshal(d.time()); err != nil {
+		t.Fatal(err)
+	}
+	var data []byte
+	switch typ {
+	case typeLog:
+		data = d.logData()
+	case typeStatePatch:
+		data = d.patch
+	case typeUIEvent:
+		data = d.uiData()
+		_ = checkChoices(d.payload)
+	case typeError:
+		data = d.errorData()
+	case typeDone:
+		data = d.done().result()
+	case typeAsset:
+		_, _ = d.asset()
+		return
+	}
+	if err := strictjson.CheckObject(data); err != nil {
+		t.Fatalf("data of %s: %v: %s", typ, err, data)
+	}
+}
+
+// What the door reads it passes on as one strict object, whatever was sent.
+func FuzzRequest(f *testing.F) {
+	for _, doc := range []string{``, `{}`, `{"requestId":"r","tool":"t","operation":"o","input":{"a":1}}`, `{"a\"":1}`, `{"input":[]}`, `{"requestId":1}`} {
+		f.Add([]byte(doc))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		r, err := decodeRequest(doc)
+		if err != nil {
+			return
+		}
+		if err := strictjson.CheckObject(r.args); err != nil {
+			t.Fatalf("arguments: %v: %s", err, r.args)
+		}
+		b, err := encodeRequest("id", "tool", "run", r.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := decodeRequest(b)
+		if err != nil && strings.Contains(err.Error(), "deeper") {
+			return // the arguments were as deep as can be, and the request is one deeper
+		}
+		if err != nil || !bytes.Equal(again.args, bytes.TrimRight(oneLine(bytes.Clone(r.args)), "\n")) {
+			t.Fatalf("sent %s, read %s, %v", r.args, again.args, err)
+		}
+	})
+}
