@@ -1,0 +1,442 @@
+package namel3ss
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+func TestToolBlocksOfAppAIBecomeSchemas(t *testing.T) {
+	const text = `spec is "1.0"
+
+tool "not this one" is only text
+
+record "User":
+  name is text
+  tool is text
+
+# tool "nor this":
+tool "greet someone":   # a comment
+  implemented using python
+  purity is "pure"
+  timeout_seconds is 2.5
+
+  input:
+    name is text
+    age is optional number
+    "full name" is text optional   # another
+    input is json
+
+  output:
+    message is text
+    ok is boolean
+  something new: here
+
+tool "say \"hi\" # now":
+  implemented using node
+  input:
+page "home":
+  title is "tool \"x\":"
+`
+	if _, _, err := parseAppAI("app.ai", []byte(text)); err == nil || !strings.Contains(err.Error(), "app.ai:3:") {
+		t.Errorf("want a complaint about line 3, got %v", err)
+	}
+	tools, notes, err := parseAppAI("app.ai", []byte(strings.Replace(text, `tool "not this one" is only text`, `toolbox "this neither":`, 1)))
+	if err != nil || len(tools) != 2 {
+		t.Fatal(tools, err)
+	}
+	greet, hi := tools[0], tools[1]
+	if greet.name != "greet someone" || greet.kind != "python" || greet.purity != "pure" || greet.timeout != 2500*time.Millisecond {
+		t.Errorf("got %+v", greet)
+	}
+	const in = `{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"number"},"full name":{"type":"string"},"input":{}},"required":["name","input"]}`
+	const out = `{"type":"object","properties":{"message":{"type":"string"},"ok":{"type":"boolean"}},"required":["message","ok"]}`
+	if d := cmp.Diff([]string{in, out}, []string{string(greet.input.schema()), string(greet.output.schema())}); d != "" {
+		t.Error(d)
+	}
+	if hi.name != `say "hi" # now` || hi.kind != "node" || string(hi.input.schema()) != `{"type":"object","properties":{}}` || hi.output != nil {
+		t.Errorf("got %+v", hi)
+	}
+	if d := cmp.Diff([]string{"app.ai:24: not understood and left out: something new: here"}, notes); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestMistakesInAppAINameTheLine(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"tool greet:", `app.ai:1: a tool block starts like this`},
+		{"\n\ntool \"greet\"", `app.ai:3: a tool block starts`},
+		{"tool \"\":", `app.ai:1: "" is not a name`},
+		{"tool \"a\":\ntool \"a\":", `app.ai:2: tool "a" is declared twice`},
+		{"tool \"a\":\n  implemented using cobol", `app.ai:2: tool "a" is implemented using "cobol"`},
+		{"tool \"a\":\n  purity is \"maybe\"", `app.ai:2: purity is`},
+		{"tool \"a\":\n  timeout_seconds is soon", `app.ai:2: timeout_seconds`},
+		{"tool \"a\":\n  timeout_seconds is -1", `app.ai:2: timeout_seconds`},
+		{"tool \"a\":\n  timeout_seconds is 1e300", `app.ai:2: timeout_seconds`},
+		{"tool \"a\":\n  timeout_seconds is NaN", `app.ai:2: timeout_seconds`},
+		{"tool \"a\":\n  input:\n    name: text", `app.ai:3: a field is written like this`},
+		{"tool \"a\":\n  input:\n    name is string", `app.ai:3: field name has the type "string"; known are text`},
+		{"tool \"a\":\n  input:\n    name is optional", `app.ai:3: field name has the type ""`},
+		{"tool \"a\":\n  input:\n    n is text\n    n is text", `app.ai:4: field n is declared twice`},
+		{"tool \"a\":\n  input:\n  input:", `app.ai:3: tool "a" has two`},
+		{"tool \"a\":\n\tinput:", `app.ai:2: indented with a tab`},
+		{"tool \"\xff\":", `app.ai: not valid UTF-8`},
+	} {
+		_, _, err := parseAppAI("app.ai", []byte(c.text))
+		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: want %q, got %v", c.text, c.want, err)
+		}
+	}
+}
+
+func TestToolsYAMLTakesEntriesAndMappings(t *testing.T) {
+	const text = `
+tools:
+  short: "tools.a:run"
+  "greet someone":
+    kind: python
+    entry: "tools.b:run"
+    runner: local
+    env: {A: "1"}
+    purity: pure
+    timeout_ms: 250
+    sandbox: true
+    enforcement: verified
+    command: [a, b]
+    url: "http://127.0.0.1:1/"
+    image: x
+`
+	got, err := parseBindings("tools.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ms, yes := 250.0, true
+	want := map[string]*binding{
+		"short": {Entry: "tools.a:run"},
+		"greet someone": {
+			Kind: "python", Entry: "tools.b:run", Runner: "local", Env: map[string]string{"A": "1"}, Purity: "pure", TimeoutMS: &ms,
+			Sandbox: &yes, Enforcement: "verified", Command: []string{"a", "b"}, URL: "http://127.0.0.1:1/", Image: "x",
+		},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	for _, empty := range []string{"", "# nothing\n", "tools: {}\n"} {
+		if got, err := parseBindings("tools.yaml", []byte(empty)); err != nil || len(got) != 0 {
+			t.Errorf("%q: %v, %v", empty, got, err)
+		}
+	}
+}
+
+func TestMistakesInToolsYAMLNameTheirPlace(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"tool: {}", `tools.yaml:1:1: unknown field "tool"`},
+		{"tools: [a]", `tools.yaml:1:8: tools must be a mapping`},
+		{"- a", `tools.yaml:1:1: a mapping is wanted`},
+		{"tools:\n  a: 5", `tools.yaml:2:6: a binding is`},
+		{"tools:\n  a:\n    entri: x", `tools.yaml:3:5: unknown field "entri"`},
+		{"tools:\n  a: x:y\n  a: z:y", `tools.yaml:3:3: mapping key "a" already defined`},
+		{"tools:\n  a:\n    entry: x\n    entry: y", `tools.yaml:4:5: mapping key "entry" already defined`},
+		{"tools:\n  a: {kind: cobol}", `kind is one of ["python" "node"], not "cobol"`},
+		{"tools:\n  a: {runner: cloud}", `runner is one of`},
+		{"tools:\n  a: {purity: mostly}", `purity is one of`},
+		{"tools:\n  a: {enforcement: hoped}", `enforcement is one of`},
+		{"tools:\n  a: {timeout_ms: 0}", `timeout_ms`},
+		{"tools:\n  a: {timeout_ms: .nan}", `timeout_ms`},
+		{"tools:\n  a: {timeout_ms: soon}", `tools.yaml:2:19:`},
+		{"tools:\n  a: {sandbox: perhaps}", `tools.yaml:2:16:`},
+		{"tools: &x\n  a: *x", `not allowed here`},
+		{"tools:\n  <<: {a: b}", `not allowed here`},
+		{"tools: !!map {}", `not allowed here`},
+		{"tools: {}\n---\ntools: {}", `second document`},
+		{"tools: {\n", `tools.yaml:`},
+		{"tools: " + strings.Repeat("[", 100_000), `nested too deep`},
+		{strings.Repeat("- ", 100_000), `nested too deep`},
+		{"tools:\n  a: \"\xff\"", `not valid UTF-8`},
+	} {
+		got, err := parseBindings("tools.yaml", []byte(c.text))
+		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.60q: want %q, got %v, %v", c.text, c.want, got, err)
+		}
+	}
+}
+
+func TestMistakesInNamel3ssTOMLNameTheirPlace(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"[python_tools]\ntimeout_seconds = \"x\"", "namel3ss.toml:2:"},
+		{"[python_tools]\ntimeout_seconds = 0", "timeout_seconds: more than 0"},
+		{"a = 1\na = 2", "namel3ss.toml"},
+		{"[python_tools", "namel3ss.toml:1:"},
+		{"a = " + strings.Repeat("[", 500_000), "namel3ss.toml"},
+	} {
+		if _, err := parseSettings("namel3ss.toml", []byte(c.text)); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.40q: want %q, got %v", c.text, c.want, err)
+		}
+	}
+	s, err := parseSettings("namel3ss.toml", []byte("[server]\nport = 1\n[python_tools]\ntimeout_seconds = 3\nservice_url = \"x\"\n"))
+	if err != nil || *s.Python.Timeout != 3 {
+		t.Errorf("other tables are none of ours: %+v, %v", s, err)
+	}
+}
+
+// The order: binding, declaration, namel3ss.toml, environment, ten seconds; the user's config beats all.
+func TestTimeoutOrder(t *testing.T) {
+	sources := []struct {
+		name string
+		on   func(files map[string]string, o *Options)
+		want time.Duration
+	}{
+		{"contract", func(map[string]string, *Options) {}, 10 * time.Second},
+		{"environment", func(map[string]string, *Options) { t.Setenv(timeoutVariable, "5.5") }, 5500 * time.Millisecond},
+		{"namel3ss.toml", func(f map[string]string, _ *Options) {
+			f["namel3ss.toml"] = "[python_tools]\ntimeout_seconds = 4\n"
+		}, 4 * time.Second},
+		{"app.ai", func(f map[string]string, _ *Options) { f["app.ai"] += "  timeout_seconds is 3\n" }, 3 * time.Second},
+		{"binding", func(f map[string]string, _ *Options) {
+			f[".namel3ss/tools.yaml"] = "tools:\n  greet: {entry: 'a:b', timeout_ms: 1234.5}\n"
+		}, 1234500 * time.Microsecond},
+		{"config", func(_ map[string]string, o *Options) { o.Timeout = config.Duration(time.Second) }, time.Second},
+	}
+	files := map[string]string{"app.ai": "tool \"greet\":\n", ".namel3ss/tools.yaml": "tools: {greet: 'a:b'}\n"}
+	var o Options
+	for _, s := range sources { // each beats all before it
+		s.on(files, &o)
+		specs, err := open(t, write(t, files), o).Tools(t.Context())
+		if err != nil || specs[0].Timeout != s.want {
+			t.Errorf("%s: want %v, got %v, %v", s.name, s.want, specs[0].Timeout, err)
+		}
+	}
+	t.Setenv(timeoutVariable, "soon")
+	if _, err := New(t.Context(), write(t, map[string]string{"app.ai": "tool \"a\":\n"}), Options{}, quiet()); err == nil || !strings.Contains(err.Error(), timeoutVariable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAppOffersWhatItDeclaresAndBinds(t *testing.T) {
+	tooltest.NoLeaks(t)
+	root := write(t, map[string]string{
+		"app.ai": "tool \"greet\":\n  implemented using python\n  purity is \"pure\"\n  input:\n    name is text\n" +
+			"tool \"unbound\":\n  implemented using python\ntool \"js\":\n  implemented using node\n",
+		".namel3ss/tools.yaml": "tools:\n  greet: 'tools.greet:run'\n  js: {kind: node, entry: 'a.js:run'}\n  extra: 'tools.greet:run'\n" +
+			"  far: {kind: python, entry: 'a:b', runner: service}\n  boxed: {kind: python, entry: 'a:b', runner: container, image: x}\n  odd: 'no entry'\n",
+		"tools/greet.py": "def run(p):\n    return {'hello': p['name']}\n",
+	})
+	r := open(t, root, Options{})
+	specs, err := r.Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs, why := map[string]string{}, map[string]string{}
+	for _, s := range specs {
+		inputs[s.Name] = string(s.Input)
+		if err := r.Unavailable(s.Name); err != nil {
+			why[s.Name] = err.Error()
+			if _, err := call(r, s.Name, `{}`, tool.Discard); err == nil {
+				t.Errorf("%s is unavailable and ran", s.Name)
+			}
+		}
+	}
+	if inputs["greet"] != `{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}` || inputs["extra"] != `{"type":"object"}` {
+		t.Errorf("inputs %v", inputs)
+	}
+	for name, want := range map[string]string{"unbound": "bound to no function", "js": "node", "far": "service", "boxed": "container", "odd": "module:function"} {
+		if !strings.Contains(why[name], want) {
+			t.Errorf("%s: %q is not in %q", name, want, why[name])
+		}
+	}
+	if len(why) != 5 {
+		t.Errorf("unavailable are %v", why)
+	}
+	d := must(t, r, "greet", `{"name":"Ada"}`).Trace.Details
+	for field, want := range map[string]any{
+		"type": "tool_call", "tool": "greet", "tool_name": "greet", "kind": "python", "purity": "pure", "resolved_source": "binding",
+		"timeout_ms": 10000.0, "entry": "tools.greet:run", "runner": "local", "protocol_version": 1, "python_env": "system",
+		"deps_source": "none", "status": "ok", "result": "ok", "decision": "allowed", "capability": "none", "mode": "warm",
+		"python_path": systemPython(t), "input_summary": map[string]any{"type": "object", "keys": []string{"name"}, "count": 1},
+		"output_summary": map[string]any{"type": "object", "keys": []string{"hello"}, "count": 1},
+	} {
+		if diff := cmp.Diff(want, d[field]); diff != "" {
+			t.Errorf("trace field %s: %s", field, diff)
+		}
+	}
+	if _, ok := d["duration_ms"].(float64); !ok {
+		t.Errorf("duration_ms is %v", d["duration_ms"])
+	}
+}
+
+func TestSummaryTellsFormAndNotContent(t *testing.T) {
+	for value, want := range map[string]string{
+		`{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9,"j":10,"k":11}`: `{"count":11,"keys":["a","b","c","d","e","f","g","h","i","j"],"type":"object"}`,
+		`["x","y"]`: `{"count":2,"type":"array"}`,
+		`"secret"`:  `{"type":"string"}`,
+		`null`:      `{"type":"null"}`,
+	} {
+		got, _ := json.Marshal(summarise(json.RawMessage(value)))
+		if string(got) != want {
+			t.Errorf("%s: got %s", value, got)
+		}
+	}
+}
+
+func TestOptionsThatCannotBe(t *testing.T) {
+	root := write(t, map[string]string{"app.ai": "tool \"a\":\n  implemented using node\n", ".namel3ss/tools.yaml": "tools: {a: {kind: python, entry: 'a:b'}}\n"})
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"mode":           {Options{Mode: "hot"}, `mode is "warm" or "fresh"`},
+		"workers":        {Options{Workers: -1}, "workers"},
+		"tier":           {Options{Tier: 4}, "tier"},
+		"entry alone":    {Options{Entry: "a:b"}, "name it with `tool`"},
+		"entry form":     {Options{Tool: "a", Entry: "a.py"}, "module:function"},
+		"entry trick":    {Options{Tool: "a", Entry: "a:b\nimport os"}, "module:function"},
+		"unknown tool":   {Options{Tool: "b"}, `has no tool "b"`},
+		"missing app":    {Options{App: "nowhere"}, "not a folder"},
+		"missing python": {Options{Tool: "z", Entry: "a:b", Interpreter: "./python9"}, "no Python"},
+		"clash of kinds": {Options{}, "implemented using node in app.ai, but bound as python"},
+	} {
+		if _, err := New(context.Background(), root, c.o, quiet()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: want %q, got %v", name, c.want, err)
+		}
+	}
+}
+
+func TestFilesOfAnAppAreBounded(t *testing.T) {
+	big := write(t, map[string]string{"app.ai": strings.Repeat("#\n", maxFile)})
+	if _, err := loadApp(big); err == nil || !strings.Contains(err.Error(), "app.ai") {
+		t.Errorf("got %v", err)
+	}
+	folder := write(t, map[string]string{"app.ai/x": ""})
+	if _, err := loadApp(folder); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOpenReadsASourceOfTheConfig(t *testing.T) {
+	tooltest.NoLeaks(t)
+	root := write(t, map[string]string{"app/tools/sample.py": "def greet(p):\n    return {'message': 'Hello ' + p['name']}\n"})
+	cfg, err := config.Parse(filepath.Join(root, "toolpost.yaml"), []byte(`sources:
+  - {name: one, protocol: namel3ss, tool: greeter, entry: "tools.sample:greet", app: ./app, timeout: 2s, tier: 1,
+     description: Greets., input: {type: object, required: [name]}, effects: {reads: true}, guarantees: {no_network: true}, allow_unsafe_execution: true}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(t.Context(), cfg.Sources[0], quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close(context.Background())
+	specs, err := r.(tool.Source).Tools(t.Context())
+	want := []*tool.Spec{{
+		Name: "greeter", Description: "Greets.", Input: json.RawMessage(`{"type":"object","required":["name"]}`), Tier: 1,
+		Timeout: 2 * time.Second, Effects: tool.Effects{Reads: true}, Guarantees: tool.Guarantees{NoNetwork: true},
+	}}
+	if d := cmp.Diff(want, specs); err != nil || d != "" {
+		t.Error(err, d)
+	}
+	if res := must(t, r, "greeter", `{"name":"Ada"}`); string(res.Output) != `{"message":"Hello Ada"}` || res.Trace.Details["unsafe_override"] != true {
+		t.Errorf("got %s, %v", res.Output, res.Trace.Details)
+	}
+}
+
+func TestInterpreterIsTheVenvsWhereThereIsOne(t *testing.T) {
+	tooltest.NoLeaks(t)
+	files := map[string]string{"code.py": "import sys\ndef run(p):\n    return sys.executable\n", "requirements.txt": ""}
+	root := write(t, files)
+	o := Options{Tool: "t", Entry: "code:run"}
+	if d := must(t, open(t, root, o), "t", `{}`).Trace.Details; d["python_env"] != "system" || d["deps_source"] != "requirements" {
+		t.Errorf("trace %v", d)
+	}
+	venv := filepath.Join(root, ".venv")
+	if err := os.MkdirAll(filepath.Join(venv, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(t.Context(), root, o, quiet()); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), ".venv/bin/python cannot be run") {
+		t.Errorf("a .venv without python: %v", err)
+	}
+	if err := os.Symlink(systemPython(t), filepath.Join(venv, "bin", "python")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "pyproject.toml"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	res := must(t, open(t, root, o), "t", `{}`)
+	d := res.Trace.Details
+	if d["python_env"] != "venv" || d["python_path"] != filepath.Join(venv, "bin", "python") || d["deps_source"] != "pyproject" {
+		t.Errorf("trace %v", d)
+	}
+}
+
+func TestAShimIsResolvedOnce(t *testing.T) {
+	tooltest.NoLeaks(t)
+	bin := t.TempDir()
+	count := filepath.Join(bin, "count")
+	script := "#!/bin/sh\necho x >> " + count + "\nexec " + systemPython(t) + " \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":/usr/bin:/bin")
+	r := python(t, "def run(p):\n    return 1\n", Options{Mode: modeFresh})
+	must(t, r, "t", `{}`)
+	must(t, r, "t", `{}`)
+	if runs, _ := os.ReadFile(count); string(runs) != "x\n" {
+		t.Errorf("the shim ran %d times", len(runs)/2)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte("#!/bin/sh\necho no >&2; exit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(t.Context(), t.TempDir(), Options{Tool: "t", Entry: "a:b"}, quiet()); err == nil || !strings.Contains(err.Error(), "does not start a Python: exit status 3") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzAppAI(f *testing.F) {
+	standard, _ := os.ReadFile("testdata/standard/app.ai")
+	f.Add(standard)
+	for _, seed := range []string{"", "tool \"a\":\n  input:\n    x is text optional\n", "tool \"a\":\n\tx", "tool \"\\x\":", "tool \"a\":\n input:\n  \"\\u00e9\" is json\n", "#\"\ntool \"\\\"\":"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		tools, _, err := parseAppAI("app.ai", b)
+		if err != nil {
+			return
+		}
+		for _, d := range tools {
+			for _, s := range []*shape{d.input, d.output} {
+				if s != nil && !json.Valid(s.schema()) {
+					t.Fatalf("tool %q has the schema %s", d.name, s.schema())
+				}
+			}
+		}
+	})
+}
+
+func FuzzToolsYAML(f *testing.F) {
+	standard, _ := os.ReadFile("testdata/standard/.namel3ss/tools.yaml")
+	f.Add(standard)
+	for _, seed := range []string{"", "tools:\n  a: {kind: python, entry: 'a:b', timeout_ms: 5}\n", "tools: {a: &x b, c: *x}", "tools: [[[[", "- - -", "tools:\n  ? a\n  : b", "tools: {a: {env: {A: 1}}}", "tools:\n  a: |\n    x\n", "\"tools\": {1: b}", "tools: {a: }"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		found, err := parseBindings("tools.yaml", b)
+		if (err == nil) == (found == nil) {
+			t.Fatalf("got %v and %v", found, err)
+		}
+		for name, bound := range found {
+			if bound.check() != nil {
+				t.Fatalf("%q was accepted as %+v", name, bound)
+			}
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package namel3ss
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A declaration is a tool block of app.ai.
+type declaration struct {
+	name          string
+	kind          string // python or node; empty: not said
+	purity        string // pure or impure; empty: not said
+	timeout       time.Duration
+	input, output *shape // nil: not declared
+}
+
+// A shape is an input or output block.
+type shape struct {
+	fields []field
+	names  map[string]bool
+}
+
+type field struct {
+	name, typ string
+	optional  bool
+}
+
+// schemaOf gives a type of the language as JSON Schema; empty: there is no such type.
+func schemaOf(typ string) string {
+	switch typ {
+	case "text":
+		return `{"type":"string"}`
+	case "number", "boolean":
+		return `{"type":"` + typ + `"}`
+	case "json":
+		return `{}`
+	}
+	return ""
+}
+
+// schema gives the shape as JSON Schema. It stays open: the contract says nothing about further fields.
+func (s *shape) schema() json.RawMessage {
+	if s == nil {
+		return nil
+	}
+	var properties, required []string
+	for _, f := range s.fields {
+		name, _ := strictjson.Marshal(f.name) // valid UTF-8: the whole file was checked
+		properties = append(properties, string(name)+":"+schemaOf(f.typ))
+		if !f.optional {
+			required = append(required, string(name))
+		}
+	}
+	b := `{"type":"object","properties":{` + strings.Join(properties, ",") + `}`
+	if len(required) > 0 {
+		b += `,"required":[` + strings.Join(required, ",") + `]`
+	}
+	return json.RawMessage(b + "}")
+}
+
+// parseAppAI reads the tool blocks of an app.ai and ignores the rest of the language. Lines of a tool
+// block that it does not know come back as notes: the language may have grown, and nobody should be
+// left guessing.
+func parseAppAI(file string, data []byte) (tools []*declaration, notes []string, err error) {
+	if !utf8.Valid(data) {
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", file)
+	}
+	p := &appParser{file: file, names: map[string]bool{}}
+	for line := range bytes.Lines(data) {
+		p.line++
+		if err := p.next(strings.TrimRight(string(line), "\r\n")); err != nil {
+			return nil, nil, err
+		}
+	}
+	return p.tools, p.notes, nil
+}
+
+type appParser struct {
+	file  string
+	line  int
+	tools []*declaration
+	names map[string]bool // of tools
+	notes []string
+
+	tool   *declaration // the block we are in; nil: none
+	shape  *shape       // the input or output block we are in; nil: none
+	indent int          // of the line that opened shape
+}
+
+func (p *appParser) errorf(format string, args ...any) error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", p.file, p.line, fmt.Sprintf(format, args...))
+}
+
+func (p *appParser) next(line string) error {
+	line = withoutComment(line)
+	words := strings.TrimSpace(line)
+	if words == "" {
+		return nil
+	}
+	indent := len(line) - len(strings.TrimLeft(line, " \t"))
+	switch {
+	case indent == 0:
+		p.tool, p.shape = nil, nil
+		if strings.HasPrefix(words, "tool ") {
+			return p.open(words)
+		}
+		return nil
+	case p.tool == nil:
+		return nil
+	case strings.Contains(line[:indent], "\t"):
+		return p.errorf("indented with a tab; use spaces")
+	case p.shape != nil && indent > p.indent:
+		return p.field(words)
+	}
+	p.shape, p.indent = nil, indent
+	return p.statement(words)
+}
+
+var toolHeader = regexp.MustCompile(`^tool\s+("(?:[^"\\]|\\.)*")\s*:$`)
+
+func (p *appParser) open(words string) error {
+	m := toolHeader.FindStringSubmatch(words)
+	if m == nil {
+		return p.errorf("a tool block starts like this: tool \"greet someone\":")
+	}
+	name, err := strconv.Unquote(m[1])
+	if err != nil || strings.TrimSpace(name) == "" {
+		return p.errorf("%s is not a name for a tool", m[1])
+	}
+	if p.names[name] {
+		return p.errorf("tool %q is declared twice", name)
+	}
+	p.names[name] = true
+	p.tool = &declaration{name: name}
+	p.tools = append(p.tools, p.tool)
+	return nil
+}
+
+// statement reads a line directly inside a tool block.
+func (p *appParser) statement(words string) error {
+	switch rest := ""; {
+	case cut(words, "implemented using ", &rest):
+		if rest != "python" && rest != "node" {
+			return p.errorf("tool %q is implemented using %q; python and node are known", p.tool.name, rest)
+		}
+		p.tool.kind = rest
+	case cut(words, "purity is ", &rest):
+		purity, err := strconv.Unquote(rest)
+		if err != nil || purity != "pure" && purity != "impure" {
+			return p.errorf(`purity is "pure" or "impure", not %s`, rest)
+		}
+		p.tool.purity = purity
+	case cut(words, "timeout_seconds is ", &rest):
+		d, err := seconds(rest)
+		if err != nil {
+			return p.errorf("timeout_seconds: %v", err)
+		}
+		p.tool.timeout = d
+	case words == "input:":
+		return p.block(&p.tool.input)
+	case words == "output:":
+		return p.block(&p.tool.output)
+	default:
+		p.notes = append(p.notes, fmt.Sprintf("%s:%d: not understood and left out: %.80s", p.file, p.line, words))
+	}
+	return nil
+}
+
+func cut(words, prefix string, rest *string) (found bool) {
+	*rest, found = strings.CutPrefix(words, prefix)
+	*rest = strings.TrimSpace(*rest)
+	return found
+}
+
+func (p *appParser) block(into **shape) error {
+	if *into != nil {
+		return p.errorf("tool %q has two such blocks", p.tool.name)
+	}
+	*into = &shape{names: map[string]bool{}}
+	p.shape = *into
+	return nil
+}
+
+var fieldLine = regexp.MustCompile(`^("(?:[^"\\]|\\.)*"|[^\s"]+)\s+is\s+(.+)$`)
+
+// field reads `name is type`, `name is optional type` or `name is type optional`.
+func (p *appParser) field(words string) error {
+	m := fieldLine.FindStringSubmatch(words)
+	if m == nil {
+		return p.errorf("a field is written like this: name is text")
+	}
+	f := field{name: m[1]}
+	if strings.HasPrefix(f.name, `"`) {
+		name, err := strconv.Unquote(f.name)
+		if err != nil {
+			return p.errorf("%s is not a name for a field", f.name)
+		}
+		f.name = name
+	}
+	types := strings.Fields(m[2])
+	if i := slices.Index(types, "optional"); i >= 0 {
+		f.optional = true
+		types = slices.Delete(types, i, i+1)
+	}
+	if f.typ = strings.Join(types, " "); schemaOf(f.typ) == "" {
+		return p.errorf("field %s has the type %q; known are text, number, boolean and json", f.name, f.typ)
+	}
+	if p.shape.names[f.name] {
+		return p.errorf("field %s is declared twice", f.name)
+	}
+	p.shape.names[f.name] = true
+	p.shape.fields = append(p.shape.fields, f)
+	return nil
+}
+
+// withoutComment cuts a line at a # that is not inside a string.
+func withoutComment(line string) string {
+	quoted := false
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == '#' && !quoted:
+			return line[:i]
+		}
+	}
+	return line
+}
+
+// seconds reads a positive number of seconds.
+func seconds(s string) (time.Duration, error) {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return 0, fmt.Errorf("a number of seconds is wanted, not %.40q", s)
+	}
+	return fromSeconds(n)
+}
+
+// maxTimeout keeps numbers that somebody mistyped from running over.
+const maxTimeout = 30 * 24 * time.Hour
+
+func fromSeconds(n float64) (time.Duration, error) {
+	if !(n > 0 && n <= maxTimeout.Seconds()) { // NaN fails both
+		return 0, fmt.Errorf("more than 0 and at most %v seconds are wanted, not %v", maxTimeout.Seconds(), n)
+	}
+	return time.Duration(n * float64(time.Second)), nil
+}

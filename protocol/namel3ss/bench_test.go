@@ -1,0 +1,63 @@
+package namel3ss
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/tool"
+)
+
+const benchCode = "def run(payload):\n    return {'message': 'Hello ' + payload['name']}\n"
+
+// BenchmarkWarmCall runs a warm call and, as the reference, a plain interpreter for the same function,
+// in turns. It reports how many times as fast the warm call is.
+func BenchmarkWarmCall(b *testing.B) {
+	r := python(b, benchCode, Options{})
+	must(b, r, "t", `{"name":"Ada"}`)
+	path, root := systemPython(b), r.tools["t"].root
+	var warm, spawned time.Duration
+	for b.Loop() {
+		start := time.Now()
+		must(b, r, "t", `{"name":"Ada"}`)
+		warm += time.Since(start)
+		spawned += spawn(b, path, root)
+	}
+	b.ReportMetric(float64(spawned)/float64(warm), "x-as-fast-as-spawning")
+	b.ReportMetric(float64(warm.Microseconds())/1000/float64(b.N), "ms/warm")
+	b.ReportMetric(float64(spawned.Microseconds())/1000/float64(b.N), "ms/spawned")
+}
+
+// spawn is what a host without this package would do: start Python, import, call, print.
+func spawn(b *testing.B, path, root string) time.Duration {
+	const code = "import code, json, sys\nprint(json.dumps(code.run(json.load(sys.stdin))))\n"
+	cmd := exec.Command(path, "-c", code)
+	cmd.Dir = root
+	cmd.Stdin = strings.NewReader(`{"name":"Ada"}`)
+	start := time.Now()
+	out, err := cmd.Output()
+	took := time.Since(start)
+	if err != nil || !strings.Contains(string(out), "Hello Ada") {
+		b.Fatalf("%s, %v", out, err)
+	}
+	return took
+}
+
+func BenchmarkFreshCall(b *testing.B) {
+	r := python(b, benchCode, Options{Mode: modeFresh})
+	for b.Loop() {
+		must(b, r, "t", `{"name":"Ada"}`)
+	}
+}
+
+func BenchmarkWarmCallsAtOnce(b *testing.B) {
+	r := python(b, benchCode, Options{})
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := call(r, "t", `{"name":"Ada"}`, tool.Discard); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}

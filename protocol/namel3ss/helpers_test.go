@@ -1,0 +1,87 @@
+package namel3ss
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"toolpost/process"
+	"toolpost/tool"
+)
+
+// modes are the two ways to run; most tests hold for both.
+func modes() []string { return []string{modeFresh, modeWarm} }
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// write makes the files of an app and gives its folder.
+func write(t testing.TB, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// open makes a runner that is closed with the test.
+func open(t testing.TB, dir string, o Options) *Runner {
+	t.Helper()
+	r, err := New(context.Background(), dir, o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := r.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// python opens a single tool `t` whose function `run` is in that code.
+func python(t testing.TB, code string, o Options) *Runner {
+	t.Helper()
+	o.Tool, o.Entry = "t", "code:run"
+	return open(t, write(t, map[string]string{"code.py": code}), o)
+}
+
+func call(r tool.Handler, name, args string, out tool.Sink) (*tool.Result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // only against a hang of the tests
+	defer cancel()
+	return r.Invoke(ctx, &tool.Call{Tool: name, Args: []byte(args), Trace: tool.NewID()}, out)
+}
+
+// must calls a tool that succeeds.
+func must(t testing.TB, r tool.Handler, name, args string) *tool.Result {
+	t.Helper()
+	res, err := call(r, name, args, tool.Discard)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if !res.OK {
+		t.Fatalf("%s failed: %v", name, res.Failure)
+	}
+	return res
+}
+
+// systemPython is the interpreter that apps without a .venv get.
+func systemPython(t testing.TB) string {
+	t.Helper()
+	p, err := findPython(context.Background(), t.TempDir(), "", process.Environment(nil, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.path
+}

@@ -1,0 +1,241 @@
+package namel3ss
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// reply is the descriptor on which the host will reply; hostile tools look for it.
+const hostileCode = `
+import os, signal, stat, sys, time
+
+def reply():
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                return fd
+        except OSError:
+            pass
+
+def bomb(n):
+    for _ in range(n):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.setsid()
+            time.sleep(600)
+            os._exit(0)
+
+def flood(fd, line):
+    piece = line * ((1 << 16) // len(line))
+    for _ in range((1 << 30) // len(piece)):
+        os.write(fd, piece)
+
+def run(payload):
+    return eval(payload["do"], globals())
+
+def prints():
+    line = "x" * 65535
+    for _ in range((1 << 30) // 65536):
+        print(line)
+
+def deaf():
+    for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(s, signal.SIG_IGN)
+    while True:
+        time.sleep(600)
+
+def reopen():
+    os.closerange(0, 256)
+    for n in range(64):
+        os.open(f"victim{n}", os.O_CREAT | os.O_WRONLY)
+    return "into a file"
+`
+
+type hostile struct {
+	name, do string
+	code     tool.Code // empty: a result
+	want     string    // in the output or the error
+}
+
+func hostiles() []hostile {
+	const ok = `b'{"ok":true,"protocol_version":1,"result":1}'`
+	return []hostile{
+		{"prints 1 GiB", `prints()`, "", "null"},
+		{"writes 1 GiB without a newline", `flood(1, b"x")`, "", "null"},
+		{"writes 1 GiB of empty lines to stderr", `flood(2, b"\n")`, "", "null"},
+		{"replies with 1 GiB", `flood(reply(), b"x")`, tool.CodeProtocol, "longer than 8 MiB"},
+		{"returns 9 MiB", `"x" * (9 << 20)`, tool.CodeProtocol, "longer than 8 MiB"},
+		{"returns 7 MiB", `"x" * (7 << 20)`, "", "xxx"},
+		{"replies with invalid UTF-8", `os.write(reply(), b'{"ok":true,"result":"\xff"}') and os._exit(0)`, tool.CodeProtocol, "UTF-8"},
+		{"replies twice", `os.write(reply(), ` + ok + `)`, tool.CodeProtocol, "not one JSON object"},
+		{"crashes in the middle of its reply", `os.write(reply(), ` + ok + `[:20]) and os.abort()`, tool.CodeCrash, "SIGABRT"},
+		{"exits without a reply", `os._exit(0)`, tool.CodeProtocol, "no reply"},
+		{"exits with a status and without a reply", `os._exit(5)`, tool.CodeCrash, "exit status 5"},
+		{"kills itself", `os.kill(os.getpid(), 9)`, tool.CodeCrash, "SIGKILL"},
+		{"kills its group and all it may", `os.killpg(0, 9)`, tool.CodeCrash, "SIGKILL"},
+		{"closes every descriptor", `os.closerange(0, 256)`, tool.CodeCrash, "exit status 70; it may have closed"},
+		{"closes every descriptor and opens files", `reopen()`, tool.CodeCrash, "exit status 70; it may have closed"},
+		{"leaves 50 children in sessions of their own", `bomb(50)`, "", "null"},
+		{"starts 50 such children and never returns", `(bomb(50), time.sleep(600))`, tool.CodeTimeout, "longer than its 1.5s"},
+		{"ignores every polite signal", `deaf()`, tool.CodeTimeout, "longer than its 1.5s"},
+		{"spins", `[0 for _ in iter(int, 1)]`, tool.CodeTimeout, "longer than its 1.5s"},
+	}
+}
+
+// Each ends in time with a clear outcome, in bounded memory, leaves nothing, and harms no later call.
+func TestHostileTools(t *testing.T) {
+	for _, mode := range modes() {
+		for _, c := range hostiles() {
+			t.Run(mode+"/"+c.name, func(t *testing.T) {
+				if testing.Short() && strings.Contains(c.name, "1 GiB") {
+					t.Skip("a flood takes its time")
+				}
+				tooltest.NoLeaks(t)
+				root := write(t, map[string]string{"code.py": hostileCode})
+				r := open(t, root, Options{Tool: "t", Entry: "code:run", Mode: mode})
+				r.tools["t"].spec.Timeout = 30 * time.Second
+				if c.code == tool.CodeTimeout {
+					must(t, r, "t", `{"do":"1"}`) // the import is not what is timed
+					r.tools["t"].spec.Timeout = 1500 * time.Millisecond
+				}
+				stop := watchMemory(t, 64<<20)
+				res, err := call(r, "t", fmt.Sprintf(`{"do":%q}`, c.do), tool.Discard)
+				stop()
+				checkHostile(t, c, res, err)
+				checkVictims(t, root)
+				r.tools["t"].spec.Timeout = 30 * time.Second
+				if res := must(t, r, "t", `{"do":"'well'"}`); string(res.Output) != `"well"` {
+					t.Errorf("the call after it got %s", res.Output)
+				}
+			})
+		}
+	}
+}
+
+func checkHostile(t *testing.T, c hostile, res *tool.Result, err error) {
+	t.Helper()
+	if tool.CodeOf(err) != c.code {
+		t.Fatalf("want %q, got %v, %v", c.code, res, err)
+	}
+	said := ""
+	if err != nil {
+		said = err.Error()
+	} else {
+		said = string(res.Output)
+	}
+	if !strings.Contains(said, c.want) {
+		t.Errorf("%q is not in %.300s", c.want, said)
+	}
+}
+
+// checkVictims looks whether anything was written into files that took the reply's descriptor.
+func checkVictims(t *testing.T, root string) {
+	t.Helper()
+	victims, _ := filepath.Glob(filepath.Join(root, "victim*"))
+	for _, v := range victims {
+		if b, _ := os.ReadFile(v); len(b) > 0 {
+			t.Errorf("%s has %q", filepath.Base(v), b)
+		}
+	}
+}
+
+// watchMemory fails the test when the heap grows by more than limit before the returned function is called.
+func watchMemory(t *testing.T, limit uint64) (stop func()) {
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse
+	}
+	runtime.GC()
+	before := heap()
+	done, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			if now := heap(); now > before+limit {
+				t.Errorf("the heap grew by %d MiB", (now-before)>>20)
+				return
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	return func() { close(done); <-stopped }
+}
+
+// A warm tool can reach its fork server. That ends the server, and nothing else.
+func TestAToolThatAttacksItsForkServerHarmsOnlyItself(t *testing.T) {
+	for name, do := range map[string]string{
+		"kills it": `os.kill(os.getppid(), 9)`, "stops it": `os.kill(os.getppid(), signal.SIGSTOP)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			r := python(t, hostileCode, Options{})
+			must(t, r, "t", `{"do":"1"}`)
+			r.tools["t"].spec.Timeout = 3 * time.Second
+			_, err := call(r, "t", fmt.Sprintf(`{"do":%q}`, do), tool.Discard)
+			if code := tool.CodeOf(err); name == "stops it" && code != tool.CodeTimeout {
+				t.Errorf("got %v", err)
+			}
+			r.tools["t"].spec.Timeout = 30 * time.Second
+			must(t, r, "t", `{"do":"1"}`)
+		})
+	}
+}
+
+func TestACrashWhileImportingIsACrashUntilTheBreakerOpens(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := python(t, "import os, sys\nprint('going down', file=sys.stderr)\nsys.stderr.flush()\nos._exit(7)\n", Options{})
+	for n := range 5 {
+		if _, err := call(r, "t", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeCrash || !strings.Contains(err.Error(), "exit status 7") || !strings.Contains(err.Error(), "going down") {
+			t.Fatalf("call %d: %v", n, err)
+		}
+	}
+	if _, err := call(r, "t", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeBreakerOpen {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestATimeoutWhileImportingEndsTheInterpreter(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := python(t, "import time\ntime.sleep(600)\n", Options{})
+	r.tools["t"].spec.Timeout = time.Second
+	if _, err := call(r, "t", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAToolThatNeverReadsItsRequestIsFine(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := python(t, "", Options{Mode: modeFresh})
+	path := filepath.Join(t.TempDir(), "deaf")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\necho '{\"ok\":true,\"result\":1}'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.tools["t"].python.path = path
+	must(t, r, "t", `{"big":"`+strings.Repeat("x", 4<<20)+`"}`)
+}
+
+func TestLongLinesComeInPiecesAndWholeCharacters(t *testing.T) {
+	both(t, "def run(p):\n    print('日本' * 5000)\n", func(t *testing.T, r *Runner) {
+		var got tooltest.Collect
+		if _, err := call(r, "t", `{}`, &got); err != nil {
+			t.Fatal(err)
+		}
+		if logs := got.Logs(); len(logs) < 2 || strings.Join(logs, "") != strings.Repeat("日本", 5000) {
+			t.Errorf("%d pieces, %d bytes", len(logs), len(strings.Join(logs, "")))
+		}
+	})
+}

@@ -1,0 +1,170 @@
+package namel3ss
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"toolpost/tool"
+)
+
+const (
+	maxLog    = 8 << 20 // bytes of log lines that become events; what comes after is counted only
+	lineCost  = 64      // bytes that even an empty line counts for
+	pieceSize = 8 << 10 // the longest line that becomes one event
+	tailSize  = 4 << 10 // bytes of standard error that are kept for messages
+	tailLines = 3
+)
+
+// logs turns what a tool writes beside its reply into log events of the call.
+type logs struct {
+	ctx    context.Context
+	stop   context.CancelCauseFunc // ends the call
+	out    tool.Sink
+	redact *strings.Replacer
+
+	mu     sync.Mutex
+	closed bool
+	size   int
+	lost   int    // lines beyond maxLog
+	tail   []byte // the end of standard error
+}
+
+// A sinkError says that nobody listens any more.
+type sinkError struct{ error }
+
+func (e sinkError) Unwrap() error { return e.error }
+
+// read makes an event of every line of r, until its end. It never stops reading before that: a tool
+// must not hang because nobody wants its words.
+func (l *logs) read(stream string, r io.Reader) {
+	in := bufio.NewReaderSize(r, pieceSize)
+	var line []byte
+	for !l.full() {
+		piece, err := in.ReadSlice('\n')
+		line = append(line, piece...)
+		whole := len(line)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			whole, err = wholeRunes(line), nil
+		}
+		if whole > 0 {
+			l.line(stream, bytes.TrimRight(line[:whole], "\r\n"))
+			line = append(line[:0], line[whole:]...)
+		}
+		if err != nil {
+			return
+		}
+	}
+	l.skip(stream, in)
+}
+
+func (l *logs) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.size > maxLog
+}
+
+// skip reads what no longer becomes events, fast, and keeps the end of standard error.
+func (l *logs) skip(stream string, r io.Reader) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := r.Read(buf)
+		l.mu.Lock()
+		l.lost += bytes.Count(buf[:n], []byte{'\n'})
+		if stream == "stderr" {
+			l.keep(buf[:n])
+		}
+		l.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (l *logs) keep(b []byte) {
+	l.tail = append(l.tail, b[max(0, len(b)-tailSize):]...)
+	l.tail = append(l.tail[:0], l.tail[max(0, len(l.tail)-tailSize):]...)
+}
+
+// wholeRunes is how much of a line that is cut here ends between two characters.
+func wholeRunes(b []byte) int {
+	for i := len(b) - 1; i >= 0 && i > len(b)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(b[i]) && !utf8.FullRune(b[i:]) {
+			return i
+		}
+	}
+	return len(b)
+}
+
+// line emits one line. It holds the lock while the sink blocks, so that close waits for it and events
+// never come after the call has returned.
+func (l *logs) line(stream string, line []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if stream == "stderr" {
+		l.keep(line)
+		l.keep([]byte{'\n'})
+	}
+	if l.size += max(len(line), lineCost); l.size > maxLog {
+		l.lost++
+		return
+	}
+	message := l.redact.Replace(strings.ToValidUTF8(string(line), "\uFFFD"))
+	l.emit(tool.Log{Level: "info", Message: message, Fields: json.RawMessage(`{"stream":"` + stream + `"}`)})
+}
+
+func (l *logs) emit(e tool.Log) {
+	if l.closed || l.ctx.Err() != nil {
+		return
+	}
+	if err := l.out.Emit(tool.NewEvent(tool.KindLog, e)); err != nil {
+		l.closed = true
+		l.stop(sinkError{err})
+	}
+}
+
+// close ends the events. Where lines were left out, the last event says so.
+func (l *logs) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost > 0 {
+		l.emit(tool.Log{Level: "warn", Message: fmt.Sprintf("%d more lines were left out: the call wrote more than %d MiB", l.lost, maxLog>>20)})
+	}
+	l.closed = true
+}
+
+// last gives the last lines of standard error as one line, for messages.
+func (l *logs) last() string {
+	const size = 500
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var lines []string
+	for line := range strings.Lines(l.redact.Replace(strings.ToValidUTF8(string(l.tail), "\uFFFD"))) {
+		if line = strings.TrimSpace(strings.Map(printable, line)); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	text := strings.Join(lines[max(0, len(lines)-tailLines):], " | ")
+	if over := len(text) - size; over > 0 {
+		text = "..." + strings.ToValidUTF8(text[over:], "")
+	}
+	return text
+}
+
+func printable(r rune) rune {
+	switch {
+	case r == '\t':
+		return ' '
+	case unicode.IsPrint(r):
+		return r
+	}
+	return -1
+}

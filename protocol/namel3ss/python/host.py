@@ -1,0 +1,261 @@
+# The Python side of the namel3ss runner: it calls module:function and answers for it. The runner hands
+# this file to the interpreter of an app in memory, as descriptor 3, and runs it under the name of
+# <toolpost> with these arguments:
+#
+#     fresh         one call: the request on descriptor 0, the reply on 1; what the tool itself writes to
+#                   1 and 2 goes to 4 and 5
+#     warm ENTRY    a fork server on descriptor 4, see serve()
+#
+# Python 3.9 or later, standard library only.
+
+import os
+import sys
+
+os.close(3)
+
+# PYTHONPATH puts the app in front of the standard library. What this file needs must come from the
+# latter, whatever files the app has.
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]  # the current folder, which PYTHONPATH has already
+app_paths = [os.path.abspath(p) for p in os.environ["PYTHONPATH"].split(os.pathsep)]
+full_path = sys.path
+sys.path = [p for p in full_path if p not in app_paths]
+
+import array  # noqa: E402, F401  socket.recv_fds wants it later
+import atexit  # noqa: E402
+import gc  # noqa: E402
+import importlib  # noqa: E402
+import json  # noqa: E402
+
+VERSION = 1
+ROOT = app_paths[0]
+NO_REPLY = 70  # exit status: there is no way to reply
+
+
+def load(entry):
+    """Import module:function."""
+    module_name, _, name = entry.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as err:
+        raise ModuleNotFoundError(missing(err, module_name), name=err.name) from err
+    if not hasattr(module, name):
+        known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        hint = "it has " + ", ".join(sorted(known)[:10]) if known else "it has no functions"
+        raise AttributeError(f"module {module_name} has no function {name}; {hint}")
+    function = getattr(module, name)
+    if not callable(function):
+        raise TypeError(f"{entry} is not a function but of type {type(function).__name__}")
+    return function
+
+
+def missing(err, module_name):
+    if err.name and (module_name + ".").startswith(err.name + "."):
+        path = err.name.replace(".", "/")
+        return f"no module named {err.name}; looked for {path}.py or {path}/ in the app's folder {ROOT}"
+    return f"{err}; {module_name} needs it: install it for {sys.executable}"
+
+
+def call(function, payload):
+    result = function(payload)
+    if not hasattr(type(result), "__await__"):
+        return result
+    import asyncio
+
+    async def awaited():
+        return await result
+
+    return asyncio.run(awaited())
+
+
+def answer(document, function=None):
+    """Run one call and give its reply as bytes. Whatever the tool raises becomes a reply too."""
+    try:
+        request = json.loads(document)
+        result = call(function or load(request["entry"]), request["payload"])
+        return encode({"ok": True, "protocol_version": VERSION, "result": result})
+    except BaseException as err:
+        report(err)
+        return encode({"ok": False, "protocol_version": VERSION, "error": describe(err)})
+
+
+def encode(reply):
+    return json.dumps(reply, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def describe(err):
+    try:
+        message = str(err) or type(err).__name__
+    except Exception:
+        message = "an exception whose text cannot be made"
+    message = message.encode("utf-8", "backslashreplace").decode()
+    return {"type": type(err).__name__, "message": message}
+
+
+def report(err):
+    """Print the traceback of the tool's own frames, for its author."""
+    frames = err.__traceback__
+    while frames and frames.tb_frame.f_code.co_filename == "<toolpost>":
+        frames = frames.tb_next
+    if frames and isinstance(err, Exception):
+        try:
+            sys.__excepthook__(type(err), err.with_traceback(frames), frames)
+        except Exception:
+            pass  # a tool may have closed standard error
+
+
+def run(document, reply, function=None):
+    """Run one call in this process, reply, and end. Threads that the tool left end with it."""
+    before = os.fstat(reply)
+    data = answer(document, function)
+    try:
+        # A tool that closes every descriptor it sees and opens others: not into its files.
+        same = os.path.samestat(before, os.fstat(reply))
+    except OSError:
+        same = False
+    if not same:
+        os._exit(NO_REPLY)
+    while data:
+        data = data[os.write(reply, data):]
+    os.close(reply)
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:
+        pass  # closed by the tool
+    os._exit(0)
+
+
+def read_all(descriptor):
+    pieces = []
+    while True:
+        piece = os.read(descriptor, 1 << 16)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+
+
+def move(descriptor, to):
+    os.dup2(descriptor, to)
+    os.close(descriptor)
+
+
+def fresh():
+    reply = os.dup(1)
+    move(4, 1)
+    move(5, 2)
+    document = read_all(0)
+    move(os.open(os.devnull, os.O_RDONLY), 0)
+    run(document, reply)
+
+
+def serve(entry):
+    """Import the tool once, then fork a clean child for each call.
+
+    The runner sends one byte with four descriptors for each call: where the child reads its request,
+    where it replies, where it prints, and its standard error. The server holds nothing of a call. It
+    answers {"exit": status, or minus the signal} when the child has ended, and waits for the next.
+    """
+    import socket
+
+    control = socket.socket(fileno=4)
+    control.set_inheritable(False)
+    move(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    try:
+        function = load(entry)
+    except BaseException as err:
+        report(err)
+        say(control, {"ready": False, "error": describe(err)})
+        return
+    sys.stdout.flush()
+    gc.collect()
+    gc.freeze()
+    say(control, {"ready": True, "files": files(), "unsafe": unsafe()})
+    while True:
+        go, descriptors, _, _ = socket.recv_fds(control, 1, 4)
+        if not go:
+            return
+        child = os.fork()
+        if child == 0:
+            try:
+                serve_one(control, descriptors, function)
+            finally:
+                os._exit(NO_REPLY)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        say(control, {"exit": wait(child)})
+
+
+def serve_one(control, descriptors, function):
+    control.close()
+    os.setsid()
+    request, reply, out, err = descriptors
+    move(out, 1)
+    move(err, 2)
+    document = read_all(request)
+    os.close(request)
+    os.set_inheritable(reply, False)
+    # What the module asked for at its own end is the server's; a call only runs what it asks for itself.
+    atexit._clear()
+    # The random module reseeds itself after a fork; numpy's does not.
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    run(document, reply, function)
+
+
+def wait(child):
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except ChildProcessError:  # the module told the kernel not to keep its children
+        return 0
+
+
+def say(control, message):
+    control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def files():
+    """What was loaded from the app, and from which state of it. Installed packages are not the app's."""
+    found = []
+    venv = os.path.join(ROOT, ".venv") + os.sep
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(path, str) and path.startswith(ROOT + os.sep) and not path.startswith(venv):
+            try:
+                path.encode()  # the message is UTF-8
+                stat = os.stat(path)
+            except (OSError, UnicodeError):
+                continue
+            found.append({"path": path, "mtime": stat.st_mtime_ns, "size": stat.st_size})
+    return found
+
+
+def unsafe():
+    """Why this process must not be forked, if so: a fork has none of the threads, yet their locks."""
+    threads = os.listdir("/proc/self/task")
+    if len(threads) > 1:
+        return f"the module starts {len(threads) - 1} thread(s) when it is imported"
+    try:
+        with open(f"/proc/self/task/{threads[0]}/children") as children:
+            if children.read().strip():
+                return "the module starts a process when it is imported"
+    except OSError:
+        pass  # not every kernel can tell
+    return ""
+
+
+def main(mode, *entry):
+    del sys.argv[1:]
+    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    if mode == "warm":
+        import socket  # noqa: F401  from the standard library, like the rest
+    sys.path = full_path
+    if mode == "warm":
+        serve(*entry)
+    else:
+        fresh()
+
+
+main(*sys.argv[1:])

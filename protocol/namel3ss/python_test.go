@@ -1,0 +1,375 @@
+package namel3ss
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// both runs a test of one tool's code in both modes.
+func both(t *testing.T, code string, test func(t *testing.T, r *Runner)) {
+	t.Helper()
+	for _, mode := range modes() {
+		t.Run(mode, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			test(t, python(t, code, Options{Mode: mode}))
+		})
+	}
+}
+
+func TestExceptionIsAFailureOfItsClass(t *testing.T) {
+	const code = `
+import asyncio, sys
+
+class Odd(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+async def later(payload):
+    await asyncio.sleep(0)
+    raise LookupError("later")
+
+def deep():
+    value = []
+    for _ in range(100000):
+        value = [value]
+    return value
+
+def run(payload):
+    return eval(payload["do"], globals())
+
+def fail(err):
+    raise err
+`
+	cases := []struct{ do, typ, message string }{
+		{`fail(ValueError("Missing input"))`, "ValueError", "Missing input"},
+		{`fail(KeyError())`, "KeyError", "KeyError"},
+		{`fail(Odd())`, "Odd", "cannot be made"},
+		{`fail(ValueError("lone \ud800 half"))`, "ValueError", `lone \ud800 half`},
+		{`sys.exit(3)`, "SystemExit", "3"},
+		{`fail(KeyboardInterrupt())`, "KeyboardInterrupt", "KeyboardInterrupt"},
+		{`later(None)`, "LookupError", "later"},
+		{`object()`, "TypeError", "not JSON serializable"},
+		{`float("nan")`, "ValueError", "JSON compliant"},
+		{`float("inf")`, "ValueError", "JSON compliant"},
+		{`"\ud800"`, "UnicodeEncodeError", "surrogates not allowed"},
+		{`deep()`, "RecursionError", "recursion"},
+	}
+	both(t, code, func(t *testing.T, r *Runner) {
+		for _, c := range cases {
+			args, _ := json.Marshal(map[string]string{"do": c.do})
+			res, err := call(r, "t", string(args), tool.Discard)
+			if err != nil {
+				t.Errorf("%s: %v", c.do, err)
+				continue
+			}
+			if res.OK || res.Failure.Reason != c.typ || !strings.Contains(res.Failure.Message, c.message) {
+				t.Errorf("%s: want %s with %q, got %+v", c.do, c.typ, c.message, res.Failure)
+			}
+		}
+	})
+}
+
+func TestTracebackIsLogged(t *testing.T) {
+	both(t, "def run(payload):\n    raise ValueError('deep down')\n", func(t *testing.T, r *Runner) {
+		var got tooltest.Collect
+		if _, err := call(r, "t", `{}`, &got); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Join(got.Logs(), "\n")
+		if !strings.Contains(lines, "code.py") || !strings.Contains(lines, "ValueError: deep down") || strings.Contains(lines, "/dev/fd") {
+			t.Errorf("want the tool's own frames alone, got\n%s", lines)
+		}
+	})
+}
+
+func TestCoroutineIsAwaited(t *testing.T) {
+	both(t, "import asyncio\nasync def run(payload):\n    await asyncio.sleep(0)\n    return {'n': payload['n'] + 1}\n", func(t *testing.T, r *Runner) {
+		if res := must(t, r, "t", `{"n":41}`); string(res.Output) != `{"n":42}` {
+			t.Errorf("got %s", res.Output)
+		}
+	})
+}
+
+// Whatever a tool writes to standard output, by whichever way, is a log line and never the reply.
+func TestPrintsAndRawWritesNeverCorruptTheReply(t *testing.T) {
+	const code = `
+import os, subprocess, sys
+print("while importing")
+def run(payload):
+    print('{"ok":true,"protocol_version":1,"result":"forged"}')
+    print("größer \ud800")
+    os.write(1, b"raw\n")
+    os.write(1, b"\xff\xfe bytes\n")
+    sys.stdout.write("no newline")
+    subprocess.run(["echo", "of a child"])
+    print("to stderr", file=sys.stderr)
+    return {"input": sys.stdin.read(), "argv": len(sys.argv)}
+`
+	both(t, code, func(t *testing.T, r *Runner) {
+		var got tooltest.Collect
+		res, err := call(r, "t", `{}`, &got)
+		if err != nil || string(res.Output) != `{"input":"","argv":1}` {
+			t.Fatalf("got %v, %v", res, err)
+		}
+		streams := map[string][]string{}
+		for _, e := range got.Events() {
+			var l struct {
+				Level, Message string
+				Fields         struct{ Stream string }
+			}
+			if err := json.Unmarshal(e.Data, &l); err != nil || e.Kind != tool.KindLog || l.Level != "info" {
+				t.Errorf("event %s %s", e.Kind, e.Data)
+			}
+			streams[l.Fields.Stream] = append(streams[l.Fields.Stream], l.Message)
+		}
+		out := strings.Join(streams["stdout"], "\n")
+		for _, want := range []string{`"forged"`, `größer \ud800`, "raw", "\uFFFD bytes", "no newline", "of a child"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q is not among the lines of stdout:\n%s", want, out)
+			}
+		}
+		if fmt.Sprint(streams["stderr"]) != "[to stderr]" {
+			t.Errorf("stderr: %q", streams["stderr"])
+		}
+	})
+}
+
+func TestEnvironmentIsTheToolsOwn(t *testing.T) {
+	tooltest.NoLeaks(t)
+	t.Setenv("OUR_SECRET", "not for tools")
+	t.Setenv("PASSED", "passed on")
+	const code = `
+import os, sys
+def run(payload):
+    return {"env": sorted(os.environ), "cwd": os.getcwd(), "path": sys.path, "given": os.environ["GIVEN"], "root": os.path.dirname(__file__)}
+`
+	for _, mode := range modes() {
+		r := python(t, code, Options{Mode: mode, Env: map[string]string{"GIVEN": "yes", "PYTHONPATH": "/extra"}, PassEnv: []string{"PASSED", "UNSET"}})
+		var got struct {
+			Env, Path        []string
+			Cwd, Given, Root string
+		}
+		if err := json.Unmarshal(must(t, r, "t", `{}`).Output, &got); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range got.Env {
+			switch name {
+			case "PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "GIVEN", "PASSED", "TOOLPOST_TREE", "LC_CTYPE":
+			default:
+				t.Errorf("%s: the tool sees %s", mode, name)
+			}
+		}
+		if got.Cwd != got.Root || got.Path[0] != got.Root || got.Path[1] != "/extra" || got.Given != "yes" {
+			t.Errorf("%s: got %+v", mode, got)
+		}
+	}
+}
+
+func TestOnlyStandardDescriptorsReachTheTool(t *testing.T) {
+	const code = `
+import os
+def run(payload):
+    return {fd: os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd)}
+`
+	both(t, code, func(t *testing.T, r *Runner) {
+		var fds map[string]string
+		if err := json.Unmarshal(must(t, r, "t", `{}`).Output, &fds); err != nil {
+			t.Fatal(err)
+		}
+		if len(fds) != 4 || fds["0"] != "/dev/null" {
+			t.Errorf("standard input, output, error and the reply are wanted, got %v", fds)
+		}
+	})
+}
+
+func TestFilesOfTheAppDoNotShadowWhatTheHostNeeds(t *testing.T) {
+	tooltest.NoLeaks(t)
+	files := map[string]string{"tools/greet.py": "import json\ndef run(payload):\n    return json.dumps(payload)\n"}
+	for _, name := range []string{"json", "socket", "gc", "atexit", "array", "importlib"} {
+		files[name+".py"] = "raise RuntimeError('shadowed')\n"
+	}
+	for _, mode := range modes() {
+		r := open(t, write(t, files), Options{Tool: "t", Entry: "tools.greet:run", Mode: mode})
+		if res := must(t, r, "t", `{"a":1}`); string(res.Output) != `"{\"a\": 1}"` {
+			t.Errorf("%s: got %s", mode, res.Output)
+		}
+	}
+}
+
+func TestMissingCodeIsAFailureThatHelps(t *testing.T) {
+	files := map[string]string{
+		"code.py": "import nowhere_to_be_found\n", "other.py": "NUMBER = 1\ndef greet(p): pass\ndef part(p): pass\n",
+		"exits.py": "raise SystemExit('at import')\n", "broken.py": "def run(:\n",
+	}
+	for _, c := range []struct{ entry, typ, want string }{
+		{"tools.none:run", "ModuleNotFoundError", "looked for tools.py or tools/"},
+		{"code:run", "ModuleNotFoundError", "'nowhere_to_be_found'; code needs it"},
+		{"other:run", "AttributeError", "it has greet, part"},
+		{"other:NUMBER", "TypeError", "not a function but of type int"},
+		{"exits:run", "SystemExit", "at import"},
+		{"broken:run", "SyntaxError", "broken.py"},
+	} {
+		for _, mode := range modes() {
+			t.Run(mode+"/"+c.entry, func(t *testing.T) {
+				tooltest.NoLeaks(t)
+				r := open(t, write(t, files), Options{Tool: "t", Entry: c.entry, Mode: mode})
+				for range 7 { // more than a pool takes of crashes
+					res, err := call(r, "t", `{}`, tool.Discard)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if res.OK || res.Failure.Reason != c.typ || !strings.Contains(res.Failure.Message, c.want) {
+						t.Fatalf("want %s with %q, got %+v", c.typ, c.want, res.Failure)
+					}
+					if mode == modeFresh {
+						break
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestACallKeepsNothingOfTheCallBefore(t *testing.T) {
+	const code = `
+import os, random
+state = []
+def run(payload):
+    state.append(1)
+    os.environ["LEFT"] = os.environ.get("LEFT", "") + "x"
+    return {"state": len(state), "left": os.environ["LEFT"], "random": random.random(), "pid": os.getpid()}
+`
+	both(t, code, func(t *testing.T, r *Runner) {
+		seen := map[float64]bool{}
+		for range 5 {
+			var got struct {
+				State  int
+				Left   string
+				Random float64
+			}
+			if err := json.Unmarshal(must(t, r, "t", `{}`).Output, &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.State != 1 || got.Left != "x" || seen[got.Random] {
+				t.Fatalf("something of another call is left: %+v", got)
+			}
+			seen[got.Random] = true
+		}
+	})
+}
+
+func TestWarmCallsShareOneImport(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := python(t, "import os\nimported = os.getpid()\ndef run(payload):\n    return [imported, os.getpid(), os.getppid()]\n", Options{})
+	var first, second []int
+	_ = json.Unmarshal(must(t, r, "t", `{}`).Output, &first)
+	res := must(t, r, "t", `{}`)
+	_ = json.Unmarshal(res.Output, &second)
+	if first[0] != second[0] || first[1] == second[1] || second[2] != second[0] {
+		t.Errorf("want one import and a process for each call, got %v and %v", first, second)
+	}
+	if res.Trace.Details["mode"] != "warm" {
+		t.Errorf("mode %v", res.Trace.Details["mode"])
+	}
+}
+
+func TestAnEditedToolIsSeenAtOnce(t *testing.T) {
+	tooltest.NoLeaks(t)
+	root := write(t, map[string]string{"code.py": "from helper import value\ndef run(payload):\n    return value\n", "helper.py": "value = 1\n"})
+	r := open(t, root, Options{Tool: "t", Entry: "code:run"})
+	for n := 1; n <= 5; n++ {
+		if err := os.WriteFile(filepath.Join(root, "helper.py"), fmt.Appendf(nil, "value = %d\n", n), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if res := must(t, r, "t", `{}`); string(res.Output) != fmt.Sprint(n) {
+			t.Fatalf("edit %d: the tool still says %s", n, res.Output)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "__pycache__")); err == nil {
+		t.Error("running a tool wrote into its app")
+	}
+}
+
+func TestAModuleThatStartsThreadsIsRunFresh(t *testing.T) {
+	const threads = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+	const child = "import subprocess\nsubprocess.Popen(['sleep', '600'])\n"
+	for reason, code := range map[string]string{"thread": threads, "process": child} {
+		t.Run(reason, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			r := python(t, code+"def run(payload):\n    return payload\n", Options{})
+			for range 2 {
+				d := must(t, r, "t", `{}`).Trace.Details
+				if d["mode"] != "fresh" || !strings.Contains(fmt.Sprint(d["mode_reason"]), reason) {
+					t.Errorf("mode %v because %v", d["mode"], d["mode_reason"])
+				}
+			}
+		})
+	}
+}
+
+func TestAtexitOfACallRunsAndThatOfTheModuleDoesNot(t *testing.T) {
+	tooltest.NoLeaks(t)
+	const code = `
+import atexit
+atexit.register(print, "of the module")
+def run(payload):
+    atexit.register(print, "of the call")
+`
+	var got tooltest.Collect
+	if _, err := call(python(t, code, Options{}), "t", `{}`, &got); err != nil {
+		t.Fatal(err)
+	}
+	if lines := fmt.Sprint(got.Logs()); lines != "[of the call]" {
+		t.Errorf("got %s", lines)
+	}
+}
+
+func TestThreadsThatAToolLeavesDoNotHoldTheCall(t *testing.T) {
+	const code = `
+import threading, time
+def run(payload):
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return 1
+`
+	both(t, code, func(t *testing.T, r *Runner) { must(t, r, "t", `{}`) })
+}
+
+func TestTimeoutEndsTheCallInMilliseconds(t *testing.T) {
+	const code = "import time\ndef run(payload):\n    time.sleep(payload['s'])\n    return 1\n"
+	for _, mode := range modes() {
+		tooltest.NoLeaks(t)
+		r := python(t, code, Options{Mode: mode})
+		r.tools["t"].spec.Timeout = 1500 * time.Millisecond
+		_, err := call(r, "t", `{"s":600}`, tool.Discard)
+		if tool.CodeOf(err) != tool.CodeTimeout || !strings.Contains(err.Error(), "longer than its 1.5s") {
+			t.Errorf("%s: %v", mode, err)
+		}
+		var details struct{ Trace map[string]any }
+		if err := json.Unmarshal(tool.AsError(err).Details, &details); err != nil || details.Trace["timeout_ms"] != 1500.0 || details.Trace["status"] != "error" {
+			t.Errorf("%s: the trace of an error is in its details; got %v, %v", mode, details.Trace, err)
+		}
+		must(t, r, "t", `{"s":0}`)
+	}
+}
+
+func TestSecretsPassedToAToolAreRedactedFromWhatItPrints(t *testing.T) {
+	tooltest.NoLeaks(t)
+	t.Setenv("API_KEY", "sk-very-secret")
+	const code = "import os, sys\ndef run(payload):\n    print('key', os.environ['API_KEY'], file=sys.stderr)\n    os.abort()\n"
+	for _, mode := range modes() {
+		var got tooltest.Collect
+		_, err := call(python(t, code, Options{Mode: mode, PassEnv: []string{"API_KEY"}}), "t", `{}`, &got)
+		said := fmt.Sprint(err, string(tool.AsError(err).Details), got.Logs())
+		if tool.CodeOf(err) != tool.CodeCrash || !strings.Contains(said, "key [API_KEY]") || strings.Contains(said, "very-secret") {
+			t.Errorf("%s: %s", mode, said)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package namel3ss
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"toolpost/config"
+	"toolpost/process"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// Options are the fields of a source of this protocol. A source is a whole app, or a single tool where
+// Tool is set. What it says holds for each of its tools, and before what the app's own files say.
+type Options struct {
+	App         string            `yaml:"app" doc:"the app's folder; the config's folder where it is left out"`
+	Tool        string            `yaml:"tool" doc:"offer this tool alone"`
+	Entry       string            `yaml:"entry" doc:"the tool's function as module:function"`
+	Description string            `yaml:"description" doc:"what the tool does, for those who choose it"`
+	Input       config.JSON       `yaml:"input" doc:"JSON Schema of the tool's arguments"`
+	Output      config.JSON       `yaml:"output" doc:"JSON Schema of the tool's result"`
+	Timeout     config.Duration   `yaml:"timeout" doc:"how long a call may take"`
+	Interpreter string            `yaml:"python" doc:"the Python to use instead of the app's .venv or python3"`
+	Mode        string            `yaml:"mode" doc:"warm (default): a clean fork for each call; fresh: an interpreter for each"`
+	Workers     int               `yaml:"workers" doc:"warm interpreters for each tool at the most; 16 where it is left out"`
+	Env         map[string]string `yaml:"env" doc:"variables for the tools"`
+	PassEnv     []string          `yaml:"pass_env" doc:"names of our own variables that the tools get too"`
+	Guarantees  tool.Guarantees   `yaml:"guarantees" doc:"walls around the tools"`
+	Effects     tool.Effects      `yaml:"effects" doc:"what the tools do to the world"`
+	Tier        int               `yaml:"tier" doc:"0 safe to 3 dangerous"`
+	Sandbox     *bool             `yaml:"sandbox" doc:"ask the tools to run sandboxed"`
+
+	AllowUnsafeExecution bool `yaml:"allow_unsafe_execution" doc:"run although a guarantee cannot be enforced here"`
+}
+
+const (
+	modeWarm  = "warm"
+	modeFresh = "fresh"
+)
+
+// A Runner runs the tools of one source.
+type Runner struct {
+	host  *os.File
+	names []string
+	tools map[string]*localTool
+}
+
+var (
+	_ tool.Runner = (*Runner)(nil)
+	_ tool.Source = (*Runner)(nil)
+)
+
+// A localTool is a Python function that we run ourselves.
+type localTool struct {
+	spec    *tool.Spec
+	root    string
+	entry   string
+	kind    string
+	purity  string
+	sandbox *bool
+	unsafe  bool // allow_unsafe_execution
+	problem error
+
+	python interpreter
+	deps   string
+	env    []string
+	redact *strings.Replacer
+	host   *os.File
+	log    *slog.Logger
+
+	mode   string
+	pool   *process.Pool[*worker]
+	forced atomic.Pointer[forced]
+}
+
+// forced says that a tool that should be warm must not be, as long as these files are what they were.
+type forced struct {
+	reason string
+	files  []stamp
+}
+
+// Open reads the app of a source and makes its tools ready to run.
+func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
+	var o Options
+	if err := src.Decode(&o); err != nil {
+		return nil, err
+	}
+	return New(ctx, src.Dir, o, log)
+}
+
+// New is Open for options that are there already. Relative paths in them start in dir.
+func New(ctx context.Context, dir string, o Options, log *slog.Logger) (*Runner, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	root, err := filepath.Abs(under(dir, o.App))
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the app's folder: %w", err)
+	}
+	if strings.ContainsRune(root, os.PathListSeparator) {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "Python cannot import from %s: its name has a colon", root)
+	}
+	a, err := loadApp(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range a.notes {
+		log.Warn(note)
+	}
+	b := &builder{Options: o, dir: dir, app: a, log: log}
+	return b.runner(ctx)
+}
+
+func (o Options) check() error {
+	switch {
+	case o.Mode != "" && o.Mode != modeWarm && o.Mode != modeFresh:
+		return tool.Errorf(tool.CodeInvalidInput, "mode is %q or %q, not %.40q", modeWarm, modeFresh, o.Mode)
+	case o.Workers < 0:
+		return tool.Errorf(tool.CodeInvalidInput, "workers cannot be negative")
+	case o.Tier < 0 || o.Tier > 3:
+		return tool.Errorf(tool.CodeInvalidInput, "tier is 0 to 3, not %d", o.Tier)
+	case o.Tool == "" && (o.Entry != "" || o.Description != "" || o.Input != nil || o.Output != nil):
+		return tool.Errorf(tool.CodeInvalidInput, "entry, description, input and output belong to a single tool; name it with `tool`")
+	case o.Entry != "":
+		return checkEntry(o.Entry)
+	}
+	return nil
+}
+
+func under(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// Tools implements tool.Source.
+func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) {
+	var specs []*tool.Spec
+	for _, name := range r.names {
+		specs = append(specs, r.tools[name].spec)
+	}
+	return specs, nil
+}
+
+// Unavailable says why a tool of the app cannot be called, or nil. The others are not harmed.
+func (r *Runner) Unavailable(name string) error {
+	if t := r.tools[name]; t != nil {
+		return t.problem
+	}
+	return nil
+}
+
+// Close implements tool.Runner.
+func (r *Runner) Close(ctx context.Context) error {
+	errs := make([]error, len(r.names))
+	var wg sync.WaitGroup
+	for i, name := range r.names {
+		if pool := r.tools[name].pool; pool != nil {
+			wg.Go(func() { errs[i] = pool.Close(ctx) })
+		}
+	}
+	wg.Wait()
+	return errors.Join(append(errs, r.host.Close())...)
+}
+
+// Invoke implements tool.Handler.
+func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	t := r.tools[c.Tool]
+	switch {
+	case t == nil:
+		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q in this app", c.Tool)
+	case t.problem != nil:
+		return nil, t.problem
+	}
+	args := c.Args
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	if kind := strictjson.KindOf(args); kind != "object" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s takes an object, not %s", c.Tool, kind)
+	}
+	tr := t.newTrace(args)
+	rep, err := t.invoke(ctx, c, args, out, tr)
+	if err != nil {
+		return nil, tr.failed(err)
+	}
+	return tr.result(rep), nil
+}
+
+// invoke runs a call unless a wall is asked for that cannot be built.
+func (t *localTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessage, out tool.Sink, tr *trace) (*reply, error) {
+	walls, sources := t.walls(c)
+	if err := t.refuse(walls, tr); err != nil {
+		return nil, err
+	}
+	doc, err := strictjson.Marshal(request{
+		ProtocolVersion: protocolVersion, Tool: t.spec.Name, Entry: t.entry, Payload: args,
+		Sandbox: t.sandbox != nil && *t.sandbox, TraceID: cmp.Or(c.Trace, tool.NewID()),
+		Capabilities: &capabilityContext{
+			ToolName: t.spec.Name, ResolvedSource: "binding", Runner: "local", ProtocolVersion: protocolVersion,
+			Guarantees: guaranteeWords(walls), Sources: sources,
+		},
+	})
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the arguments: %w", t.spec.Name, err)
+	}
+	limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended", t.spec.Name, t.spec.Timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, t.spec.Timeout, limit)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	l := &logs{ctx: ctx, stop: stop, out: out, redact: t.redact}
+	e, err := t.run(ctx, doc, l, tr)
+	l.close()
+	switch {
+	case ctx.Err() != nil:
+		return nil, whyEnded(ctx, t.spec.Name)
+	case err != nil:
+		return nil, about(t.spec.Name, err)
+	}
+	return e.outcome(t.spec.Name, l.last())
+}
+
+// run runs the tool's code in the mode that it can bear.
+func (t *localTool) run(ctx context.Context, doc []byte, l *logs, tr *trace) (ending, error) {
+	if t.mode == modeFresh {
+		tr.set("mode", modeFresh)
+		return t.fresh(ctx, doc, l)
+	}
+	if f := t.forced.Load(); f != nil && !changed(f.files) {
+		return t.instead(ctx, f, doc, l, tr)
+	}
+	w, err := t.worker(ctx)
+	if err != nil {
+		return ending{}, err
+	}
+	switch {
+	case !w.hello.Ready:
+		t.pool.Retire(w)
+		tr.set("mode", modeWarm)
+		b, err := encodeReply(&reply{Error: w.hello.Error})
+		return ending{reply: b}, err
+	case w.hello.Unsafe != "":
+		t.pool.Retire(w)
+		f := &forced{reason: w.hello.Unsafe, files: w.hello.Files}
+		t.forced.Store(f)
+		return t.instead(ctx, f, doc, l, tr)
+	}
+	tr.set("mode", modeWarm)
+	e, healthy, err := w.call(ctx, doc, l)
+	t.pool.Put(w, healthy)
+	return e, err
+}
+
+// instead runs a call in a fresh interpreter although a warm one was wanted, and says why.
+func (t *localTool) instead(ctx context.Context, f *forced, doc []byte, l *logs, tr *trace) (ending, error) {
+	tr.set("mode", modeFresh)
+	tr.set("mode_reason", f.reason)
+	return t.fresh(ctx, doc, l)
+}
+
+// worker gives a fork server that has imported the files as they are now.
+func (t *localTool) worker(ctx context.Context) (*worker, error) {
+	for {
+		w, err := t.pool.Get(ctx)
+		if err != nil || !changed(w.hello.Files) {
+			return w, err
+		}
+		t.pool.Retire(w)
+	}
+}
+
+// whyEnded says why a call was ended from our side.
+func whyEnded(ctx context.Context, name string) error {
+	cause := context.Cause(ctx)
+	var sink sinkError
+	var known *tool.Error
+	switch {
+	case errors.As(cause, &sink):
+		return sink.error
+	case errors.As(cause, &known):
+		return about(name, known)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return tool.Errorf(tool.CodeTimeout, "%s ran out of time and was ended: %w", name, cause)
+	}
+	return tool.Errorf(tool.CodeCancelled, "%s was cancelled: %w", name, cause)
+}
+
+// about puts the tool's name in front of an error that does not have it.
+func about(name string, err error) error {
+	e := *tool.AsError(err)
+	if !strings.Contains(e.Message, name) {
+		e.Message = name + ": " + e.Message
+	}
+	return &e
+}
+
+// outcome reads what a run left. The rules are the contract's: a valid reply counts whatever the exit
+// status was; no reply and a bad end is a crash; all else breaks the protocol.
+func (e ending) outcome(name, stderr string) (*reply, error) {
+	if stderr != "" {
+		stderr = "; the last it wrote to stderr: " + stderr
+	}
+	if e.exit.Code == noReply {
+		stderr += "; it may have closed the descriptor of its reply"
+	}
+	bad := e.exit != process.Exit{}
+	empty := len(strings.TrimSpace(string(e.reply))) == 0
+	switch {
+	case empty && bad:
+		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %v%s", name, e.exit, stderr)
+	case empty:
+		return nil, tool.Errorf(tool.CodeProtocol, "%s ended with exit status 0 and no reply%s", name, stderr)
+	}
+	rep, err := parseReply(e.reply)
+	switch {
+	case err != nil && bad:
+		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %v, and what it replied until then is no reply: %w%s", name, e.exit, err, stderr)
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeProtocol, "%s broke the protocol: %w", name, err)
+	}
+	return rep, nil
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

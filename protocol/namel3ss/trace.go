@@ -1,0 +1,114 @@
+package namel3ss
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A trace tells how one call went, in the words of the contract.
+type trace struct {
+	start  time.Time
+	fields map[string]any
+}
+
+func (t *localTool) newTrace(args json.RawMessage) *trace {
+	tr := &trace{start: time.Now(), fields: map[string]any{
+		"type": "tool_call", "tool": t.spec.Name, "tool_name": t.spec.Name, "kind": t.kind, "entry": t.entry,
+		"runner": "local", "resolved_source": "binding", "protocol_version": protocolVersion,
+		"timeout_ms": millis(t.spec.Timeout), "input_summary": summarise(args),
+		"python_env": t.python.env, "python_path": t.python.path, "deps_source": t.deps,
+		"decision": "allowed", "capability": "none", "reason": "policy_allowed",
+	}}
+	if t.purity != "" {
+		tr.set("purity", t.purity)
+	}
+	if t.sandbox != nil {
+		tr.set("sandbox", *t.sandbox)
+	}
+	return tr
+}
+
+func (tr *trace) set(name string, value any) { tr.fields[name] = value }
+
+// blocked says that the call was refused before anything was started.
+func (tr *trace) blocked(capability, reason string) {
+	tr.set("decision", "blocked")
+	tr.set("capability", capability)
+	tr.set("reason", reason)
+}
+
+func (tr *trace) end(status string) {
+	tr.set("status", status)
+	tr.set("result", status)
+	tr.set("duration_ms", millis(time.Since(tr.start)))
+}
+
+// result makes the outcome of a call from its reply.
+func (tr *trace) result(rep *reply) *tool.Result {
+	r := &tool.Result{OK: true, Output: slices.Clone(rep.Result)}
+	if rep.OK {
+		tr.set("output_summary", summarise(rep.Result))
+		tr.end("ok")
+	} else {
+		r = tool.Failed(cmp.Or(rep.Error.Type, "ToolError"), rep.Error.Message)
+		r.Failure.Details, _ = strictjson.Marshal(struct {
+			Type       string `json:"type"`
+			ReasonCode string `json:"reason_code,omitempty"`
+		}{r.Failure.Reason, rep.Error.ReasonCode})
+		tr.set("error_type", r.Failure.Reason)
+		tr.set("error_message", rep.Error.Message)
+		if rep.Error.ReasonCode != "" {
+			tr.set("reason", rep.Error.ReasonCode)
+		}
+		tr.end("error")
+	}
+	if rep.Checks != nil {
+		tr.set("capability_checks", rep.Checks)
+	}
+	r.Trace.Details = tr.fields
+	return r
+}
+
+// failed puts the trace into an error, which has no other place for it.
+func (tr *trace) failed(err error) error {
+	e, ok := err.(*tool.Error)
+	if !ok {
+		return err // the sink's own
+	}
+	tr.set("error_type", string(e.Code))
+	tr.set("error_message", e.Message)
+	tr.end("error")
+	if tr.fields["decision"] == "blocked" {
+		tr.set("result", "blocked")
+	}
+	traced := *e
+	traced.Details, _ = strictjson.Marshal(map[string]any{"trace": tr.fields})
+	return &traced
+}
+
+// summarise tells the form of a value and none of its content.
+func summarise(value json.RawMessage) map[string]any {
+	const most = 10
+	kind := strictjson.KindOf(value)
+	count, keys := 0, []string{}
+	switch kind {
+	case "object":
+		_ = strictjson.Object(value, func(name, _ []byte) error {
+			if count++; count <= most {
+				keys = append(keys, string(name))
+			}
+			return nil
+		})
+		return map[string]any{"type": kind, "keys": keys, "count": count}
+	case "array":
+		var items []json.RawMessage
+		_ = strictjson.Unmarshal(value, &items)
+		return map[string]any{"type": kind, "count": len(items)}
+	}
+	return map[string]any{"type": kind}
+}

@@ -1,0 +1,93 @@
+package namel3ss
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// A wall that was asked for and cannot be built: the call does not run, and says which wall.
+func TestGuaranteeThatCannotBeEnforcedIsRefusedBeforeAnythingStarts(t *testing.T) {
+	tooltest.NoLeaks(t)
+	guarantees := map[string]tool.Guarantees{
+		"no_filesystem_read": {NoFilesystemRead: true}, "no_filesystem_write": {NoFilesystemWrite: true},
+		"no_network": {NoNetwork: true}, "no_subprocess": {NoSubprocess: true}, "no_env_read": {NoEnvRead: true},
+		"no_env_write": {NoEnvWrite: true}, "secrets_allowed": {SecretsAllowed: []string{}},
+	}
+	for name, g := range guarantees {
+		for _, mode := range modes() {
+			root := write(t, map[string]string{"code.py": "open('started', 'w')\ndef run(p):\n    return 1\n"})
+			byConfig := open(t, root, Options{Tool: "t", Entry: "code:run", Mode: mode, Guarantees: g})
+			byPolicy := open(t, root, Options{Tool: "t", Entry: "code:run", Mode: mode})
+			for _, c := range []struct {
+				r    *Runner
+				spec *tool.Spec
+			}{{byConfig, nil}, {byConfig, &tool.Spec{}}, {byPolicy, &tool.Spec{Guarantees: g}}} {
+				_, err := c.r.Invoke(t.Context(), &tool.Call{Tool: "t", Spec: c.spec}, tool.Discard)
+				e := tool.AsError(err)
+				if e == nil || e.Code != tool.CodeUnsupported || e.Reason != "coverage_missing" || !strings.Contains(e.Message, name+" cannot be enforced") {
+					t.Fatalf("%s, %s: %v", name, mode, err)
+				}
+				var d struct{ Trace map[string]any }
+				if err := json.Unmarshal(e.Details, &d); err != nil || d.Trace["decision"] != "blocked" || d.Trace["capability"] != name || d.Trace["reason"] != "coverage_missing" || d.Trace["result"] != "blocked" {
+					t.Errorf("%s: trace %v, %v", name, d.Trace, err)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(root, "started")); err == nil {
+				t.Errorf("%s, %s: the tool was started", name, mode)
+			}
+		}
+	}
+}
+
+func TestUnsafeOverrideRunsAndSaysSo(t *testing.T) {
+	tooltest.NoLeaks(t)
+	const code = "def run(p):\n    return 1\n"
+	no := tool.Guarantees{NoNetwork: true}
+	for name, files := range map[string]map[string]string{
+		"source":       {},
+		"file":         {"namel3ss.toml": "allow_unsafe_execution = true\n"},
+		"python_tools": {"namel3ss.toml": "[python_tools]\nallow_unsafe_execution = true\n"},
+	} {
+		files["code.py"] = code
+		r := open(t, write(t, files), Options{Tool: "t", Entry: "code:run", Guarantees: no, AllowUnsafeExecution: name == "source"})
+		if d := must(t, r, "t", `{}`).Trace.Details; d["unsafe_override"] != true {
+			t.Errorf("%s: the trace does not say so: %v", name, d)
+		}
+	}
+	// Where nothing is overridden, the trace says nothing of it.
+	r := open(t, write(t, map[string]string{"code.py": code}), Options{Tool: "t", Entry: "code:run", AllowUnsafeExecution: true})
+	if d := must(t, r, "t", `{}`).Trace.Details; d["unsafe_override"] != nil {
+		t.Errorf("trace %v", d)
+	}
+}
+
+func TestCapabilityContextSaysWhoAskedForWhat(t *testing.T) {
+	r := peer(t, Options{Guarantees: tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{"A", "B"}}, AllowUnsafeExecution: true})
+	spec := &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true, SecretsAllowed: []string{"B", "C"}}}
+	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "greeter", Spec: spec}, tool.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Request struct {
+			Context json.RawMessage `json:"capability_context"`
+		}
+	}
+	if err := json.Unmarshal(res.Output, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"no_network": true`, `"no_subprocess": true`, `"no_env_read": false`, `"secrets_allowed": ["B"]`,
+		`"sources": {"no_network": "user", "no_subprocess": "policy", "secrets_allowed": "user"}`,
+	} {
+		if !strings.Contains(string(got.Request.Context), want) {
+			t.Errorf("%s is not in %s", want, got.Request.Context)
+		}
+	}
+}
