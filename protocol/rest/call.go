@@ -1,0 +1,143 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"toolpost/tool"
+)
+
+// call is POST /v1/tools/{name}/call. The arguments are bounded here and checked by the handler, once.
+func (s *server) call(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	if err := checkContent(r.Header); err != nil {
+		refuse(w, r, http.StatusUnsupportedMediaType, err)
+		return
+	}
+	c := &tool.Call{Tool: r.PathValue("name"), Caller: p}
+	timeout, err := readTimeout(r.Header)
+	if err == nil {
+		err = readCall(r.Header, c)
+	}
+	if err != nil {
+		refuse(w, r, http.StatusBadRequest, tool.AsError(err))
+		return
+	}
+	var status int
+	if c.Args, status, err = s.readArgs(w, r); err != nil {
+		refuse(w, r, status, tool.AsError(err))
+		return
+	}
+	s.run(w, r, c, timeout)
+}
+
+// run lets the call in, and answers it in the form that the caller asked for.
+func (s *server) run(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	if timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, timeout,
+			tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", c.Tool, timeout))
+		defer stop()
+	}
+	if err := s.calls.begin(c.ID, &running{c.Caller, cancel}); err != nil {
+		refuse(w, r, statusOf(err.Code), err)
+		return
+	}
+	defer s.calls.end(c.ID)
+	w.Header().Set(headerCall, c.ID)
+	if wantsStream(r.Header) {
+		s.runStream(ctx, w, c)
+		return
+	}
+	res, err := s.invoke(ctx, c, tool.Discard)
+	status, body := encodeOutcome(res, err, c.ID)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.times.write))
+	reply(w, status, body)
+}
+
+func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.Call) {
+	out := newStream(w, s.times.write)
+	stop := out.keepAlive(s.times.beat)
+	res, err := s.invoke(ctx, c, out)
+	stop()
+	status, body := encodeOutcome(res, err, c.ID)
+	name := eventResult
+	if status != http.StatusOK {
+		name = eventNoOutcome
+	}
+	out.finish(name, body)
+}
+
+// invoke keeps a panic of the handler from costing the caller its answer.
+func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details", c.Tool)
+		}
+	}()
+	return s.handler.Invoke(ctx, c, out)
+}
+
+// readArgs reads the body within its bounds of size and time.
+func (s *server) readArgs(w http.ResponseWriter, r *http.Request) (args json.RawMessage, status int, err error) {
+	if r.ContentLength > s.MaxBody {
+		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.MaxBody))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, http.StatusRequestTimeout, tool.Errorf(tool.CodeTimeout, "the body was not there after %v", s.times.body)
+	case err != nil:
+		return nil, http.StatusBadRequest, tool.Errorf(tool.CodeInvalidInput, "the body cannot be read: %w", err)
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		body = []byte(`{}`)
+	}
+	return body, 0, nil
+}
+
+func (s *server) tooLarge() error {
+	return tool.Errorf(tool.CodeInvalidInput, "the body is larger than %d bytes", s.MaxBody).Because("too_large")
+}
+
+func checkContent(h http.Header) *tool.Error {
+	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return tool.Errorf(tool.CodeUnsupported, "the content encoding %q is not read here: send the arguments as they are", enc)
+	}
+	given := h.Get("Content-Type")
+	if given == "" {
+		return nil
+	}
+	kind, params, err := mime.ParseMediaType(given)
+	charset := params["charset"]
+	if err != nil || kind != typeJSON || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return tool.Errorf(tool.CodeUnsupported, "the content type %q is not read here: send application/json", given)
+	}
+	return nil
+}
+
+func wantsStream(h http.Header) bool {
+	for _, accepted := range h.Values("Accept") {
+		for one := range strings.SplitSeq(accepted, ",") {
+			if kind, _, err := mime.ParseMediaType(one); err == nil && kind == typeStream {
+				return true
+			}
+		}
+	}
+	return false
+}

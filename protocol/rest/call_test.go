@@ -1,0 +1,443 @@
+package rest_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/protocol/rest"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+func TestHeadersBecomeTheCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := newProbe()
+	close(p.let)
+	h := open(t, setup{handler: p})
+	req := h.request("POST", "/v1/tools/a%2Fb%20c/call", `{ "n": 1.50 }`)
+	for name, value := range map[string]string{
+		"Toolpost-Call": "my-call_1", "Toolpost-Session": "größe", "Idempotency-Key": "k 1", "Toolpost-Lease": "l",
+		"Toolpost-Resume": "ask-1", "Toolpost-Answers": `{"name":"Ada"}`, "Toolpost-Timeout": "20s",
+		"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+	} {
+		req.Header.Set(name, value)
+	}
+	a := h.do(req)
+	if a.status != 200 || a.header.Get("Toolpost-Call") != "my-call_1" {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	}
+	want := &tool.Call{
+		ID: "my-call_1", Tool: "a/b c", Session: "größe", Args: json.RawMessage(`{ "n": 1.50 }`), Key: "k 1", Lease: "l",
+		Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Caller: tool.Principal{ID: "owner", Door: "http"},
+		Answers: json.RawMessage(`{"name":"Ada"}`), Resume: "ask-1",
+	}
+	if d := cmp.Diff(want, wait(t, "the call", p.began)); d != "" {
+		t.Error(d)
+	}
+
+	again := *want
+	again.Caller = tool.Principal{} // the token there decides
+	again.Answers = json.RawMessage("{\n\"name\": \"Ada\"}")
+	if _, err := h.client(t).Invoke(bounded(t), &again, tool.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, wait(t, "the client's call", p.began)); d != "" {
+		t.Errorf("the client does not say the same: %s", d)
+	}
+}
+
+func TestHeadersThatCannotBeMeantAreRefused(t *testing.T) {
+	tooltest.NoLeaks(t)
+	h := open(t, setup{})
+	for name, header := range map[string]http.Header{
+		"an id with a slash":       {"Toolpost-Call": {"a/b"}},
+		"an id that is too long":   {"Toolpost-Call": {strings.Repeat("x", 65)}},
+		"two ids":                  {"Toolpost-Call": {"a", "b"}},
+		"two sessions":             {"Toolpost-Session": {"a", "b"}},
+		"a long session":           {"Toolpost-Session": {strings.Repeat("x", 2000)}},
+		"a session without UTF-8":  {"Toolpost-Session": {"\xff"}},
+		"a timeout without a unit": {"Toolpost-Timeout": {"5"}},
+		"no time":                  {"Toolpost-Timeout": {"0s"}},
+		"negative time":            {"Toolpost-Timeout": {"-1s"}},
+		"answers that are no JSON": {"Toolpost-Answers": {"yes"}},
+		"answers given twice":      {"Toolpost-Answers": {"1", "2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := h.request("POST", "/v1/tools/echo/call", `{}`)
+			for name, values := range header {
+				req.Header[name] = values
+			}
+			h.do(req).refused(t, 400, tool.CodeInvalidInput)
+		})
+	}
+}
+
+func TestAClientSendsNothingThatWouldNotArrive(t *testing.T) {
+	tooltest.NoLeaks(t)
+	c := open(t, setup{}).client(t)
+	for _, call := range []tool.Call{
+		{Session: "a\r\nToolpost-Lease: stolen"}, {Session: " a"}, {Key: "\xff"}, {Lease: strings.Repeat("x", 2000)},
+		{Answers: json.RawMessage(`{`)}, {Answers: json.RawMessage(`"` + strings.Repeat("x", 40<<10) + `"`)},
+	} {
+		call.Tool = "echo"
+		if _, err := c.Invoke(bounded(t), &call, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%+v: %v", call, err)
+		}
+	}
+	for _, name := range []string{"", ".", "..", "../healthz", "echo/call", "%", "?", "#", "a\nb"} {
+		if _, err := c.Invoke(bounded(t), &tool.Call{Tool: name, Args: json.RawMessage(`{}`)}, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
+			t.Errorf("the tool %q: %v", name, err)
+		}
+		if _, err := c.Lookup(bounded(t), tool.Principal{}, name); tool.CodeOf(err) != tool.CodeNotFound {
+			t.Errorf("looking up %q: %v", name, err)
+		}
+	}
+}
+
+func TestTraceparent(t *testing.T) {
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	for parent, want := range map[string]string{
+		"00-" + id + "-b7ad6b7169203331-01":                      "0af76519-16cd-43dd-8448-eb211c80319c",
+		"cc-" + id + "-b7ad6b7169203331-01-more":                 "0af76519-16cd-43dd-8448-eb211c80319c",
+		"ff-" + id + "-b7ad6b7169203331-01":                      "",
+		"00-" + id[1:] + "-b7ad6b7169203331-01":                  "",
+		"00-" + strings.ToUpper(id) + "-b7ad6b7169203331-01":     "",
+		"00-" + strings.Repeat("0", 32) + "-b7ad6b7169203331-01": "",
+		"": "", "00": "", id: "", "00-" + id: "",
+	} {
+		if got := rest.TraceOf(parent); got != want {
+			t.Errorf("%q gave %q", parent, got)
+		}
+	}
+	trace := tool.NewID()
+	if got := rest.TraceOf(rest.Traceparent(trace)); got != trace {
+		t.Errorf("%s came back as %q", trace, got)
+	}
+	if got := rest.Traceparent("my trace"); got != "" {
+		t.Errorf("a trace that is no id became %q", got)
+	}
+}
+
+func TestATimeoutOnlyShortens(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := newProbe()
+	h := open(t, setup{handler: tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, 100*time.Millisecond, tool.Errorf(tool.CodeTimeout, "the tool's own"))
+		defer cancel()
+		return p.Invoke(ctx, c, out)
+	})})
+	for given, want := range map[string]string{"1h": "the tool's own", "10ms": "its caller gave it"} {
+		req := h.request("POST", "/v1/tools/echo/call", `{}`)
+		req.Header.Set("Toolpost-Timeout", given)
+		a := h.do(req)
+		a.refused(t, 504, tool.CodeTimeout)
+		if !strings.Contains(string(a.body), want) {
+			t.Errorf("%s: %s", given, a.body)
+		}
+	}
+}
+
+func TestEventsStreamInOrderAndTheResultIsLast(t *testing.T) {
+	tooltest.NoLeaks(t)
+	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	h := open(t, setup{handler: tool.HandlerFunc(func(_ context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		for i := range 3 {
+			e := tool.NewEvent(tool.KindProgress, tool.Progress{Progress: float64(i), Message: "a\nb"})
+			e.Seq, e.Time = uint64(i+1), when
+			if err := out.Emit(e); err != nil {
+				return nil, err
+			}
+		}
+		if c.Tool == "no" {
+			return nil, tool.Errorf(tool.CodeCrash, "gone")
+		}
+		return &tool.Result{OK: true, Output: json.RawMessage(`{"a": 1}`)}, nil
+	})})
+	var want []string
+	for i := range 3 {
+		want = append(want, fmt.Sprintf("id: %d\nevent: progress\ndata: "+
+			`{"seq":%d,"time":"2026-01-02T03:04:05Z","kind":"progress","data":{"progress":%d,"message":"a\nb"}}`, i+1, i+1, i))
+	}
+	for name, last := range map[string]string{"yes": "event: result\ndata: ", "no": "event: no_outcome\ndata: "} {
+		req := h.request("POST", "/v1/tools/"+name+"/call", `{}`)
+		req.Header.Set("Accept", "application/json;q=0.5, text/event-stream")
+		req.Header.Set("Toolpost-Call", "c1")
+		a := h.do(req)
+		if a.status != 200 || a.header.Get("Content-Type") != "text/event-stream" || a.header.Get("Toolpost-Call") != "c1" {
+			t.Errorf("%s: %d %v", name, a.status, a.header)
+		}
+		got := strings.Split(string(a.body), "\n\n")
+		if len(got) != 6 || got[0] != ": started" || got[5] != "" {
+			t.Fatalf("%s: the stream is %s", name, a.body)
+		}
+		if d := cmp.Diff(want, got[1:4]); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+		body, ok := strings.CutPrefix(got[4], last)
+		d := answer{body: []byte(body)}.document(t)
+		if !ok || d.Call != "c1" || d.OK != (name == "yes") || d.OK == (d.Error != nil) {
+			t.Errorf("%s: the last message is %s", name, got[4])
+		}
+	}
+}
+
+func TestAnEventThatCannotBeSentStopsTheCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for want, e := range map[string]tool.Event{
+		"as JSON":  {Kind: tool.KindLog, Data: json.RawMessage(`{`)},
+		"the kind": {Kind: "log\nevent: result", Data: json.RawMessage(`{}`)},
+	} {
+		h := open(t, setup{handler: tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+			if err := out.Emit(e); err != nil {
+				return nil, err
+			}
+			return &tool.Result{OK: true}, nil
+		})})
+		_, err := h.client(t).Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
+		if tool.CodeOf(err) != tool.CodeProtocol || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+}
+
+func TestAnEventIsThereBeforeTheNextIsMade(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := newProbe()
+	h := open(t, setup{handler: p})
+	var got tooltest.Collect
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.client(t).Invoke(bounded(t), &tool.Call{Tool: "x"}, &got)
+		done <- err
+	}()
+	if err := got.WaitLog(bounded(t), "began"); err != nil {
+		t.Errorf("the event did not come while the call was running: %v", err)
+	}
+	close(p.let)
+	if err := wait(t, "the call", done); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAStreamWithoutEventsGivesSignsOfLife(t *testing.T) {
+	tooltest.NoLeaks(t)
+	s := setup{handler: newProbe()}
+	s.Beat = 10 * time.Millisecond
+	h := open(t, s)
+	req := h.request("POST", "/v1/tools/x/call", `{}`)
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := h.web.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for beats := 0; beats < 3 && lines.Scan(); {
+		if lines.Text() == ": running" {
+			beats++
+		}
+	}
+	if lines.Err() != nil {
+		t.Error(lines.Err())
+	}
+}
+
+func TestACallerThatGoesAwayCancelsItsCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for _, accept := range []string{"application/json", "text/event-stream"} {
+		p := newProbe()
+		h := open(t, setup{handler: p})
+		conn, _ := h.raw(t, h.head("POST", "/v1/tools/x/call", "Content-Length: 2", "Accept: "+accept)+`{}`)
+		wait(t, "the call", p.began)
+		conn.Close()
+		if err := wait(t, "the end of the call", p.ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: it ended with %v", accept, err)
+		}
+	}
+}
+
+func TestACallerThatReadsNothingIsTakenForDead(t *testing.T) {
+	tooltest.NoLeaks(t)
+	ended := make(chan error, 1)
+	s := setup{handler: tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		r, err := tooltest.Reference{}.Invoke(ctx, c, out)
+		ended <- err
+		return r, err
+	})}
+	s.Write = 200 * time.Millisecond
+	h := open(t, s)
+	h.raw(t, h.head("POST", "/v1/tools/flood/call", "Content-Length: 2", "Accept: text/event-stream")+`{}`)
+	if err := wait(t, "the end of the call", ended); err == nil {
+		t.Error("the call has an outcome")
+	}
+}
+
+// people lets several in, each with a token of their own.
+func people(token string) (tool.Principal, error) {
+	id, ok := strings.CutPrefix(token, "token-of-")
+	if !ok {
+		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "nobody")
+	}
+	return tool.Principal{ID: id, Door: "made up"}, nil
+}
+
+func TestOnlyTheCallerCancelsACallByItsID(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := newProbe()
+	s := setup{handler: p}
+	s.Auth = people
+	h := open(t, s)
+	as := func(who string, req *http.Request) *http.Request {
+		req.Header.Set("Authorization", "Bearer token-of-"+who)
+		return req
+	}
+	done := make(chan answer, 1)
+	req := as("ada", h.request("POST", "/v1/tools/x/call", `{}`))
+	req.Header.Set("Toolpost-Call", "mine")
+	go func() { done <- h.do(req) }()
+	if c := wait(t, "the call", p.began); c.Caller != (tool.Principal{ID: "ada", Door: "http"}) {
+		t.Errorf("the caller is %+v", c.Caller)
+	}
+
+	same := as("ada", h.request("POST", "/v1/tools/x/call", `{}`))
+	same.Header.Set("Toolpost-Call", "mine")
+	h.do(same).refused(t, 409, tool.CodeConflict)
+
+	stranger := h.do(as("eve", h.request("DELETE", "/v1/calls/mine", "")))
+	stranger.refused(t, 404, tool.CodeNotFound)
+	unknown := h.do(as("eve", h.request("DELETE", "/v1/calls/none", "")))
+	if string(stranger.body) != strings.ReplaceAll(string(unknown.body), "none", "mine") {
+		t.Errorf("a stranger can tell a call from none: %s %s", stranger.body, unknown.body)
+	}
+	if len(p.ended) > 0 {
+		t.Fatal("a stranger cancelled the call")
+	}
+	if a := h.do(as("ada", h.request("DELETE", "/v1/calls/mine", ""))); a.status != 204 {
+		t.Errorf("status %d", a.status)
+	}
+	wait(t, "the end of the call", p.ended)
+	a := wait(t, "the answer", done)
+	a.refused(t, 499, tool.CodeCancelled)
+	if !strings.Contains(string(a.body), "by its caller") {
+		t.Errorf("the answer does not say who cancelled: %s", a.body)
+	}
+	h.do(as("ada", h.request("DELETE", "/v1/calls/mine", ""))).refused(t, 404, tool.CodeNotFound)
+}
+
+func TestACallInFlightIsAnsweredAfterTheEnd(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := newProbe()
+	s := setup{handler: p}
+	s.Drain = limit
+	h := open(t, s)
+	kept, r := h.raw(t, h.head("GET", "/readyz"))
+	if a := readRaw(t, r); a.status != 200 {
+		t.Fatalf("ready: %d", a.status)
+	}
+	done := make(chan answer, 1)
+	go func() { done <- h.call("x", `{}`) }()
+	wait(t, "the call", p.began)
+	h.stop()
+	waitUntilClosed(t, h.addr)
+
+	ask := func(head string) answer {
+		_, _ = kept.Write([]byte(head))
+		return readRaw(t, r)
+	}
+	ask(h.head("GET", "/readyz")).refused(t, 503, tool.CodeUnavailable)
+	if a := ask(h.head("GET", "/healthz")); a.status != 200 {
+		t.Errorf("alive: %d", a.status)
+	}
+	ask(h.head("POST", "/v1/tools/x/call", "Content-Length: 0")).refused(t, 503, tool.CodeUnavailable)
+	if len(h.ended) > 0 {
+		t.Error("Serve returned before the call had ended")
+	}
+	close(p.let)
+	if a := wait(t, "the answer", done); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if err := wait(t, "Serve", h.ended); err != nil {
+		t.Error(err)
+	}
+}
+
+func waitUntilClosed(t *testing.T, addr string) {
+	t.Helper()
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return
+		}
+		conn.Close()
+	}
+	t.Fatal("the door still takes connections")
+}
+
+func TestACallThatDoesNotEndInTimeIsCancelledAndAnswered(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := newProbe()
+	s := setup{handler: p}
+	s.Drain = 50 * time.Millisecond
+	h := open(t, s)
+	plain, streamed := make(chan answer, 1), make(chan error, 1)
+	c := h.client(t)
+	go func() { plain <- h.call("x", `{}`) }()
+	go func() {
+		_, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
+		streamed <- err
+	}()
+	wait(t, "a call", p.began)
+	wait(t, "the other call", p.began)
+	h.stop()
+	a := wait(t, "the answer", plain)
+	a.refused(t, 499, tool.CodeCancelled)
+	err := wait(t, "the stream", streamed)
+	if !strings.Contains(string(a.body), "shut down") || tool.CodeOf(err) != tool.CodeCancelled || !strings.Contains(err.Error(), "shut down") {
+		t.Errorf("the answers do not say why: %s, %v", a.body, err)
+	}
+	if err := wait(t, "Serve", h.ended); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestACallThatCannotBeCancelledDoesNotHoldTheDoorOpen(t *testing.T) {
+	tooltest.NoLeaks(t)
+	stuck, began := make(chan struct{}), make(chan struct{})
+	s := setup{handler: tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		close(began)
+		<-stuck
+		return &tool.Result{OK: true}, nil
+	})}
+	s.Drain, s.Grace = 10*time.Millisecond, 50*time.Millisecond
+	h := open(t, s)
+	h.raw(t, h.head("POST", "/v1/tools/x/call", "Content-Length: 0"))
+	wait(t, "the call", began)
+	h.stop()
+	if err := wait(t, "Serve", h.ended); err != nil {
+		t.Error(err)
+	}
+	close(stuck)
+}
+
+func TestADoorThatCannotOpenSaysWhy(t *testing.T) {
+	tooltest.NoLeaks(t)
+	h := open(t, setup{})
+	auth, _ := rest.StaticToken(token)
+	err := rest.NewDoor(rest.Options{Listen: h.addr, Auth: auth}).Serve(bounded(t), strict, tooltest.Reference{})
+	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), h.addr) {
+		t.Error(err)
+	}
+	if err := rest.NewDoor(rest.Options{}).Serve(bounded(t), strict, tooltest.Reference{}); err == nil {
+		t.Error("a door that lets everybody in was opened")
+	}
+}

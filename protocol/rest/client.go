@@ -1,0 +1,373 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"toolpost/process"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A Client is the tools of another Toolpost, over HTTP. Who calls is decided by the token there, not by
+// the Principal of a call here.
+type Client struct {
+	base    string // without a slash at the end
+	token   string
+	http    *http.Client
+	silence time.Duration // a stream without a sign of life for so long has ended
+}
+
+var (
+	_ tool.Runner  = (*Client)(nil)
+	_ tool.Source  = (*Client)(nil)
+	_ tool.Catalog = (*Client)(nil)
+)
+
+const (
+	maxListing   = 64 << 20
+	maxProblem   = 1 << 20
+	cancelWithin = 2 * time.Second // how long a cancelled call may hold up its caller
+	drainWithin  = time.Second     // how long we wait for a stream to end after its last message
+)
+
+// Dial makes a client of the server at an address such as http://127.0.0.1:8700. Nothing is sent yet.
+func Dial(address, token string) (*Client, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the server's address cannot be read: %w", err)
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%q is no server's address: write it like http://127.0.0.1:8700", address)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the server's address may have a host and a path, and nothing else; the token goes elsewhere")
+	}
+	if !plain(token, maxField) {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the token for %s cannot be sent: it has spaces around it, control characters, or is too long", address)
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DisableCompression = true
+	t.MaxIdleConnsPerHost = 64
+	t.IdleConnTimeout = 30 * time.Second // before the door's, so that we never write to one it is closing
+	t.ResponseHeaderTimeout = 30 * time.Second
+	return &Client{
+		base: strings.TrimSuffix(u.String(), "/"), token: token, silence: time.Minute,
+		http: &http.Client{
+			Transport:     t,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// Close closes idle connections.
+func (c *Client) Close(context.Context) error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// Invoke runs a call there. Its events come as they happen; when ctx ends the call is cancelled there too.
+func (c *Client) Invoke(ctx context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, tool.AsError(err)
+	}
+	named := *call
+	if !validID(named.ID) {
+		named.ID = tool.NewID()
+	}
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	resp, err := c.post(reading, &named)
+	if err != nil {
+		if ctx.Err() != nil {
+			c.cancel(ctx, named.ID)
+		}
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, c.failure(resp)
+	}
+	f := &following{out: out, body: c.watch(resp.Body, stop)}
+	r, err := f.run(resp.Header)
+	if f.ended {
+		return r, err
+	}
+	stop(nil) // the door notices; a proxy in between may not pass it on, so we also say it
+	c.cancel(ctx, named.ID)
+	if ctx.Err() != nil && !f.refused {
+		err = tool.AsError(ctx.Err())
+	}
+	return nil, err
+}
+
+func (c *Client) post(ctx context.Context, call *tool.Call) (*http.Response, error) {
+	path, err := toolPath(call.Tool)
+	if err != nil {
+		return nil, err
+	}
+	req, err := c.request(ctx, http.MethodPost, path+"/call", call.Args)
+	if err != nil {
+		return nil, err
+	}
+	var timeout time.Duration
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = max(time.Until(deadline), 1)
+	}
+	if err := writeCall(req.Header, call, timeout); err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", typeJSON)
+	req.Header.Set("Accept", typeStream)
+	return c.do(req)
+}
+
+// A following reads the stream of one call.
+type following struct {
+	body    *watched
+	out     tool.Sink
+	ended   bool // the last message has come
+	refused bool // the sink wants no more
+}
+
+func (f *following) run(h http.Header) (*tool.Result, error) {
+	if kind, _, _ := mime.ParseMediaType(h.Get("Content-Type")); kind != typeStream {
+		return nil, tool.Errorf(tool.CodeProtocol, "the server answered with %q and not with a stream of events: is it a toolpost server?", kind)
+	}
+	messages := newReader(f.body, maxMessage)
+	for {
+		m, err := messages.next()
+		if err != nil {
+			return nil, brokenStream(err)
+		}
+		switch m.event {
+		case eventResult, eventNoOutcome:
+			f.ended = true
+			f.drain()
+			return outcome(m)
+		}
+		e, err := decodeEvent(m)
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeProtocol, "the server sent an event that cannot be read: %w", err)
+		}
+		if err := f.out.Emit(e); err != nil {
+			f.refused = true
+			return nil, err
+		}
+	}
+}
+
+// drain reads the end of the stream, so that the connection can be used again.
+func (f *following) drain() {
+	f.body.patience = drainWithin
+	_, _ = io.CopyN(io.Discard, f.body, 4<<10)
+}
+
+func outcome(m received) (*tool.Result, error) {
+	if m.event == eventResult {
+		r, err := decodeResult(m.data)
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeProtocol, "the server sent a result that cannot be read: %w", err)
+		}
+		return r, nil
+	}
+	e, err := decodeProblem(m.data)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "the server sent an error that cannot be read: %w", err)
+	}
+	return nil, e
+}
+
+func brokenStream(err error) error {
+	var limit *process.LimitError
+	if errors.As(err, &limit) {
+		return tool.Errorf(tool.CodeProtocol, "the server's stream is out of bounds: %w", err)
+	}
+	return tool.Errorf(tool.CodeCrash, "the connection to the server broke before the call had an outcome; it may have run: %w", err)
+}
+
+// A watched body ends the request when nothing comes for a while. The time that the reader takes
+// between two reads does not count.
+type watched struct {
+	io.Reader
+	timer    *time.Timer
+	patience time.Duration
+}
+
+func (c *Client) watch(body io.Reader, stop context.CancelCauseFunc) *watched {
+	timer := time.AfterFunc(c.silence, func() { stop(errSilent) })
+	timer.Stop()
+	return &watched{body, timer, c.silence}
+}
+
+var errSilent = errors.New("it gave no sign of life")
+
+func (w *watched) Read(p []byte) (int, error) {
+	w.timer.Reset(w.patience)
+	defer w.timer.Stop()
+	return w.Reader.Read(p)
+}
+
+// cancel tells the server to end a call. It is a courtesy: that the connection has gone tells it too.
+func (c *Client) cancel(ctx context.Context, id string) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
+	defer stop()
+	req, err := c.request(ctx, http.MethodDelete, "/v1/calls/"+id, nil)
+	if err != nil {
+		return
+	}
+	if resp, err := c.http.Do(req); err == nil {
+		_, _ = io.CopyN(io.Discard, resp.Body, maxProblem)
+		_ = resp.Body.Close()
+	}
+}
+
+// Tools implements tool.Source: every tool there, also those that cannot be called at the moment. What
+// is wrong with them the server says when they are called.
+func (c *Client) Tools(ctx context.Context) ([]*tool.Spec, error) {
+	l, err := c.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var specs []*tool.Spec
+	for _, e := range l.Tools {
+		s, _, err := decodeEntry(e)
+		if err != nil {
+			return nil, c.unreadable(err)
+		}
+		specs = append(specs, s)
+	}
+	return specs, nil
+}
+
+// Lookup implements tool.Catalog.
+func (c *Client) Lookup(ctx context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
+	path, err := toolPath(name)
+	if err != nil {
+		return nil, err
+	}
+	body, err := c.get(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	s, _, err := decodeEntry(body)
+	if err != nil {
+		return nil, c.unreadable(err)
+	}
+	return s, nil
+}
+
+// Specs implements tool.Catalog. A server that cannot be asked comes as a source that has no tools.
+func (c *Client) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, error] {
+	return func(yield func(*tool.Spec, error) bool) {
+		l, err := c.list(ctx)
+		if err != nil {
+			yield(&tool.Spec{Source: c.base, Protocol: "rest"}, err)
+			return
+		}
+		for _, e := range append(l.Failed, l.Tools...) {
+			s, why, err := decodeEntry(e)
+			if err != nil {
+				s, why = &tool.Spec{Source: c.base, Protocol: "rest"}, c.unreadable(err)
+			}
+			if !yield(s, why) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) list(ctx context.Context) (*listing, error) {
+	body, err := c.get(ctx, "/v1/tools")
+	if err != nil {
+		return nil, err
+	}
+	var l listing
+	if err := strictjson.Unmarshal(body, &l); err != nil {
+		return nil, c.unreadable(err)
+	}
+	return &l, nil
+}
+
+func (c *Client) unreadable(err error) error {
+	return tool.Errorf(tool.CodeProtocol, "%s describes its tools in a way that cannot be read: %w", c.base, err)
+}
+
+func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
+	ctx, stop := context.WithTimeout(ctx, c.silence)
+	defer stop()
+	req, err := c.request(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, c.failure(resp)
+	}
+	body, err := process.ReadDocument(resp.Body, maxListing)
+	if err != nil {
+		return nil, c.unreadable(err)
+	}
+	return body, nil
+}
+
+// toolPath refuses the names that a path cannot carry; no tool has one.
+func toolPath(name string) (string, error) {
+	if name == "" || name == "." || name == ".." {
+		return "", tool.Errorf(tool.CodeNotFound, "no tool named %q", name)
+	}
+	return "/v1/tools/" + url.PathEscape(name), nil
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "cannot ask %s: %w", c.base, err)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return req, nil
+}
+
+// do says in words why there was no answer at all.
+func (c *Client) do(req *http.Request) (*http.Response, error) {
+	resp, err := c.http.Do(req)
+	if err == nil {
+		return resp, nil
+	}
+	if ended := req.Context().Err(); ended != nil {
+		return nil, tool.AsError(ended)
+	}
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		err = asked.Err
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return nil, tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w): is `toolpost serve` running there?", c.base, dial.Err)
+	}
+	return nil, tool.Errorf(tool.CodeUnavailable, "%s did not answer: %w", c.base, err)
+}
+
+// failure reads the body of an answer that is no success.
+func (c *Client) failure(resp *http.Response) error {
+	body, _ := process.ReadDocument(resp.Body, maxProblem)
+	e, err := decodeProblem(body)
+	if err != nil {
+		return tool.Errorf(tool.CodeProtocol, "%s answered %s and not in our words: is it a toolpost server?", c.base, resp.Status)
+	}
+	return e
+}

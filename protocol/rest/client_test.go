@@ -1,0 +1,345 @@
+package rest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/config"
+	"toolpost/protocol/rest"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// peer is a server that answers everything in one way, and a client of it.
+func peer(t *testing.T, answer http.HandlerFunc) *rest.Client {
+	t.Helper()
+	srv := httptest.NewServer(answer)
+	t.Cleanup(srv.Close)
+	c, err := rest.Dial(srv.URL, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
+}
+
+func streams(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+const anEvent = "id: 1\nevent: log\ndata: {\"seq\":1,\"time\":\"2026-01-02T03:04:05Z\",\"kind\":\"log\",\"data\":{\"level\":\"info\",\"message\":\"hi\"}}\n\n"
+
+func TestAStreamThatIsNotOursIsAnError(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		code   tool.Code
+	}{
+		"nothing":                      {streams(""), tool.CodeCrash},
+		"no result":                    {streams(anEvent), tool.CodeCrash},
+		"half a result":                {streams(anEvent + "event: result\ndata: {\"ok\":true}\n"), tool.CodeCrash},
+		"half a line":                  {streams(anEvent + "event: result\ndata: {\"ok"), tool.CodeCrash},
+		"a result that is not JSON":    {streams("event: result\ndata: {\n\n"), tool.CodeProtocol},
+		"a result of another type":     {streams("event: result\ndata: []\n\n"), tool.CodeProtocol},
+		"a result of null":             {streams("event: result\ndata: null\n\n"), tool.CodeProtocol},
+		"a result that is not clear":   {streams("event: result\ndata: {}\n\n"), tool.CodeProtocol},
+		"a duplicate key":              {streams("event: result\ndata: {\"ok\":true,\"ok\":false}\n\n"), tool.CodeProtocol},
+		"an error without a code":      {streams("event: no_outcome\ndata: {\"ok\":false,\"error\":{}}\n\n"), tool.CodeProtocol},
+		"an error of an unknown code":  {streams("event: no_outcome\ndata: {\"ok\":false,\"error\":{\"code\":\"new\"}}\n\n"), tool.CodeInternal},
+		"an event that is not JSON":    {streams("event: log\ndata: x\n\n"), tool.CodeProtocol},
+		"an event of another kind":     {streams(strings.Replace(anEvent, "event: log", "event: asset", 1)), tool.CodeProtocol},
+		"an event without a kind":      {streams("data: {}\n\n"), tool.CodeProtocol},
+		"an event with data of a type": {streams("event: log\ndata: {\"kind\":\"log\",\"data\":7}\n\n"), tool.CodeProtocol},
+		"a page":                       {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, tool.CodeProtocol},
+		"an error page":                {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", 502) }, tool.CodeProtocol},
+		"a redirect":                   {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v1/elsewhere", 307) }, tool.CodeProtocol},
+		"an error of ours": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `{"ok":false,"error":{"code":"quota_exceeded","message":"m"}}`, 429)
+		}, tool.CodeQuotaExceeded},
+		"the end of the connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, tool.CodeUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := peer(t, c.answer).Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
+			if r != nil || tool.CodeOf(err) != c.code {
+				t.Errorf("%+v, %v; the code %s is wanted", r, err, c.code)
+			}
+		})
+	}
+}
+
+func TestServerSentEventsAreReadAsTheyMayBeWritten(t *testing.T) {
+	for body, want := range map[string]string{
+		"data: a\n\n":                                  "[=a]",
+		"data:a\n\n":                                   "[=a]",
+		"data:  a\n\n":                                 "[= a]",
+		"event: x\r\ndata: a\r\n\r\n":                  "[x=a]",
+		"data: a\ndata: b\ndata\ndata: c\n\n":          "[=a\nb\n\nc]",
+		": comment\n\n:\nid: 7\nretry: 1\ndata: a\n\n": "[=a]",
+		"event: x\n\ndata: a\n\n":                      "[=a]",
+		"event: x\nevent: y\ndata: a\n\ndata: b\n\n":   "[y=a][=b]",
+		"unknown: 1\nDATA: no\ndata: a\n\n":            "[=a]",
+		"data: a\n":                                    "",
+		"data:\n\n":                                    "[=]",
+	} {
+		events, datas, err := rest.Messages(strings.NewReader(body), 1<<10)
+		var got strings.Builder
+		for i := range events {
+			fmt.Fprintf(&got, "[%s=%s]", events[i], datas[i])
+		}
+		if got.String() != want || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%q was read as %s, %v", body, got.String(), err)
+		}
+	}
+}
+
+func TestAMessageWithoutEndIsCutOff(t *testing.T) {
+	for name, line := range map[string]string{"a line": "data: " + strings.Repeat("x", 2000), "many lines": strings.Repeat("data: x\n", 2000)} {
+		_, datas, err := rest.Messages(io.MultiReader(strings.NewReader("data: a\n\n"), strings.NewReader(line)), 1000)
+		if len(datas) != 1 || err == nil || !strings.Contains(err.Error(), "1000") {
+			t.Errorf("%s: %d messages, %v", name, len(datas), err)
+		}
+	}
+}
+
+func TestAServerThatFallsSilentIsGivenUp(t *testing.T) {
+	tooltest.NoLeaks(t)
+	cancelled := make(chan string, 1)
+	c := peer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "DELETE" {
+			cancelled <- r.URL.Path
+			return
+		}
+		streams(anEvent)(w, r)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	c.SetSilence(50 * time.Millisecond)
+	_, err := c.Invoke(bounded(t), &tool.Call{ID: "c1", Tool: "x"}, tool.Discard)
+	if tool.CodeOf(err) != tool.CodeCrash || !strings.Contains(err.Error(), "no sign of life") {
+		t.Error(err)
+	}
+	if path := wait(t, "the cancelling", cancelled); path != "/v1/calls/c1" {
+		t.Errorf("cancelled %s", path)
+	}
+}
+
+func TestASinkThatTakesItsTimeIsNotASilentServer(t *testing.T) {
+	tooltest.NoLeaks(t)
+	taken := make(chan struct{})
+	c := peer(t, func(w http.ResponseWriter, r *http.Request) {
+		streams(anEvent)(w, r)
+		_ = http.NewResponseController(w).Flush()
+		<-taken
+		streams("event: result\ndata: {\"ok\":true}\n\n")(w, r)
+	})
+	c.SetSilence(20 * time.Millisecond)
+	r, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.SinkFunc(func(tool.Event) error {
+		time.Sleep(100 * time.Millisecond)
+		close(taken)
+		return nil
+	}))
+	if err != nil || !r.OK {
+		t.Error(r, err)
+	}
+}
+
+func TestAStreamThatGoesOnAfterItsResultHoldsNobodyUp(t *testing.T) {
+	tooltest.NoLeaks(t)
+	c := peer(t, func(w http.ResponseWriter, r *http.Request) {
+		streams("event: result\ndata: {\"ok\":true}\n\n")(w, r)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	r, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
+	if err != nil || !r.OK {
+		t.Error(r, err)
+	}
+}
+
+func TestNothingThereSaysWhatToDo(t *testing.T) {
+	tooltest.NoLeaks(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	ln.Close()
+	c, err := rest.Dial("http://"+addr, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
+	_, listErr := c.Tools(bounded(t))
+	for _, err := range []error{err, listErr} {
+		if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "toolpost serve") || !strings.Contains(err.Error(), addr) {
+			t.Error(err)
+		}
+	}
+	for s, why := range c.Specs(bounded(t), tool.Principal{}) {
+		if s.Name != "" || s.Source == "" || tool.CodeOf(why) != tool.CodeUnavailable {
+			t.Errorf("%+v %v", s, why)
+		}
+	}
+}
+
+func TestAddressesThatAreNone(t *testing.T) {
+	for _, address := range []string{"", "localhost", "127.0.0.1:8700", "ftp://x", "http://", "http://me:secret@x", "http://x?y", "http://x/#y", "http://%"} {
+		if _, err := rest.Dial(address, token); tool.CodeOf(err) != tool.CodeInvalidInput || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	if _, err := rest.Dial("http://x", "a\nb"); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Error(err)
+	}
+}
+
+// shop is a catalogue with one tool of each condition.
+type shop struct{}
+
+func (shop) Lookup(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error) {
+	for s := range (shop{}).Specs(ctx, p) {
+		if s.Name == name && name != "" {
+			return s, nil
+		}
+	}
+	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", name)
+}
+
+func (shop) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, error] {
+	return func(yield func(*tool.Spec, error) bool) {
+		_ = yield(&tool.Spec{Source: "dead", Protocol: "mcp"}, tool.Errorf(tool.CodeCrash, "it died")) &&
+			yield(&tool.Spec{Name: "a/b", Source: "s", Protocol: "p", Aliases: []string{"ab"}, Input: []byte(`{"minimum": 1.50}`), Tier: 2, Timeout: 1500 * time.Millisecond, Effects: tool.Effects{Reads: true}}, nil) &&
+			yield(&tool.Spec{Name: "bad", Source: "s", Protocol: "p", Input: []byte(`{"a":1,"a":2}`)}, nil) &&
+			yield(&tool.Spec{Name: "out", Source: "s", Protocol: "p", Description: "ä"}, errors.New("out of order: \xff"))
+	}
+}
+
+func TestTheListingSaysWhatCanBeCalledAndWhyNot(t *testing.T) {
+	tooltest.NoLeaks(t)
+	h := open(t, setup{catalog: shop{}})
+	a := h.do(h.request("GET", "/v1/tools", ""))
+	for _, want := range []string{
+		`{"name":"a/b","source":"s","protocol":"p","aliases":["ab"],"input":{"minimum":1.50},"effects":{"reads":true},"tier":2,"timeout_ms":1500,"available":true}`,
+		`"available":false,"reason":"out of order: ` + "\uFFFD" + `"}`,
+		`{"name":"bad","source":"s","protocol":"p","tier":0,"available":false,"reason":"its description cannot be written as JSON`,
+		`"failed_sources":[{"name":"","source":"dead","protocol":"mcp","tier":0,"available":false,"reason":"it died"}]`,
+	} {
+		if !bytes.Contains(a.body, []byte(want)) {
+			t.Errorf("%s is missing in %s", want, a.body)
+		}
+	}
+	for name, want := range map[string]string{"a%2Fb": `"available":true`, "out": `"reason":"out of order`, "bad": `"available":false`} {
+		if a := h.do(h.request("GET", "/v1/tools/"+name, "")); a.status != 200 || !bytes.Contains(a.body, []byte(want)) {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+}
+
+func TestTheClientsCatalogueIsTheDoors(t *testing.T) {
+	tooltest.NoLeaks(t)
+	c := open(t, setup{catalog: shop{}}).client(t)
+	var got []string
+	for s, why := range c.Specs(bounded(t), tool.Principal{}) {
+		got = append(got, fmt.Sprintf("%s/%s: %v", s.Source, s.Name, why))
+	}
+	want := []string{
+		"dead/: unavailable: it died", "s/a/b: <nil>",
+		"s/bad: unavailable: its description cannot be written as JSON", "s/out: unavailable: out of order: \uFFFD",
+	}
+	if len(got) == 4 {
+		got[2] = got[2][:min(len(got[2]), len(want[2]))] // the rest is the encoder's
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	here, _ := shop{}.Lookup(bounded(t), tool.Principal{}, "a/b")
+	there, err := c.Lookup(bounded(t), tool.Principal{}, "a/b")
+	here.Input = []byte(`{"minimum":1.50}`) // on one line
+	if d := cmp.Diff(here, there); d != "" || err != nil {
+		t.Error(d, err)
+	}
+	specs, err := c.Tools(bounded(t))
+	if len(specs) != 3 || err != nil {
+		t.Error(specs, err)
+	}
+}
+
+func TestAListingThatIsNotOursIsAnError(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for _, body := range []string{"", "{", "[]", `{"tools":{}}`, `{"tools":[7]}`, `{"tools":[{"name":7}]}`, `{"tools":[{"name":"a","available":"yes"}]}`} {
+		c := peer(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
+		if _, err := c.Tools(bounded(t)); tool.CodeOf(err) != tool.CodeProtocol {
+			t.Errorf("%q: %v", body, err)
+		}
+		n := 0
+		for _, why := range c.Specs(bounded(t), tool.Principal{}) {
+			if n++; tool.CodeOf(why) != tool.CodeProtocol {
+				t.Errorf("%q: %v", body, why)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%q: %d entries", body, n)
+		}
+	}
+}
+
+// source reads one entry of a toolpost.yaml.
+func source(t *testing.T, fields string) config.Source {
+	t.Helper()
+	c, err := config.Parse("toolpost.yaml", []byte("sources:\n  - {name: far, protocol: rest, "+fields+"}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Sources[0]
+}
+
+func TestASourceBringsTheToolsOfAnotherServer(t *testing.T) {
+	tooltest.NoLeaks(t)
+	h := open(t, setup{})
+	t.Setenv("FAR_TOKEN", token)
+	r, err := rest.Open(bounded(t), source(t, `url: "http://`+h.addr+`/", token_env: FAR_TOKEN, timeout: 5s`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close(bounded(t))
+	specs, err := r.(tool.Source).Tools(bounded(t))
+	if err != nil || len(specs) != len(tooltest.Specs()) || specs[0].Timeout != 5*time.Second {
+		t.Errorf("%+v, %v", specs, err)
+	}
+	res, err := r.Invoke(bounded(t), &tool.Call{Tool: "echo", Args: []byte(`{"a":1}`), Spec: specs[0]}, tool.Discard)
+	if err != nil || string(res.Output) != `{"a":1}` {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+func TestASourceThatDoesNotWorkIsNoticedAtOnce(t *testing.T) {
+	tooltest.NoLeaks(t)
+	h := open(t, setup{})
+	t.Setenv("WRONG_TOKEN", "not the token at all")
+	for fields, want := range map[string]tool.Code{
+		`url: "http://` + h.addr + `"`:                           tool.CodeAccessDenied,
+		`url: "http://` + h.addr + `", token_env: WRONG_TOKEN`:   tool.CodeAccessDenied,
+		`url: "http://` + h.addr + `", token_env: NO_SUCH_TOKEN`: tool.CodeUnavailable,
+		`url: ""`:                    tool.CodeInvalidInput,
+		`url: "http://x", tokn: "y"`: tool.CodeInvalidInput,
+	} {
+		if _, err := rest.Open(bounded(t), source(t, fields), nil); tool.CodeOf(err) != want {
+			t.Errorf("%s: %v", fields, err)
+		}
+	}
+}

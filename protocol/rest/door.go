@@ -1,0 +1,123 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"toolpost/tool"
+)
+
+// Options of the door. Only Auth must be given.
+type Options struct {
+	Listen   string            // address; "": 127.0.0.1:8700
+	Listener net.Listener      // in place of Listen; the door closes it
+	Auth     Authenticator     // who may come in; see FileToken and StaticToken
+	Hosts    []string          // Host headers accepted beside the listen address and localhost, with or without a port
+	Origins  []string          // origins of browser pages accepted beside our own, such as https://example.org
+	MaxBody  int64             // bytes of a request; 0: 8 MiB
+	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
+	Log      *slog.Logger      // nil: silence
+	Ready    func(addr string) // called once, with the real address, when connections are taken
+	times    times
+}
+
+// times bounds every wait on a peer.
+type times struct {
+	header time.Duration // until the whole header is there
+	body   time.Duration // until the whole body is there
+	write  time.Duration // until the peer takes what we write; meanwhile a slow one is back-pressure
+	idle   time.Duration // between two requests of a connection
+	beat   time.Duration // between two signs of life on a stream
+	grace  time.Duration // for cancelled calls to be answered, and for other requests, at the end
+}
+
+// maxHeader is net/http's bound on all headers of a request together.
+const maxHeader = 64 << 10
+
+// A Door serves HTTP.
+type Door struct{ o Options }
+
+var _ tool.Door = (*Door)(nil)
+
+// NewDoor makes a door; Serve opens it.
+func NewDoor(o Options) *Door {
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:8700"
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 8 << 20
+	}
+	if o.Drain == 0 {
+		o.Drain = 10 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.times == (times{}) {
+		o.times = times{
+			header: 10 * time.Second, body: 30 * time.Second, write: time.Minute,
+			idle: 2 * time.Minute, beat: 15 * time.Second, grace: 2 * time.Second,
+		}
+	}
+	return &Door{o}
+}
+
+// Serve takes calls until ctx ends. From then on no connection and no call is taken; calls in flight have
+// Options.Drain to end, then they are cancelled and answered.
+func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
+	if d.o.Auth == nil {
+		return tool.Errorf(tool.CodeInternal, "the HTTP door does not know who may come in: give it FileToken or StaticToken")
+	}
+	ln, err := d.listen(ctx)
+	if err != nil {
+		return err
+	}
+	s := newServer(d.o, ln.Addr(), h, c)
+	srv := &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: d.o.times.header,
+		IdleTimeout:       d.o.times.idle,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(d.o.Log.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(ln) }()
+	if d.o.Ready != nil {
+		d.o.Ready(ln.Addr().String())
+	}
+	select {
+	case <-ctx.Done():
+		_ = ln.Close()
+		<-ended
+	case err = <-ended:
+		err = tool.Errorf(tool.CodeUnavailable, "the HTTP door can take no more connections: %w", err)
+	}
+	s.drain()
+	d.close(srv)
+	return err
+}
+
+func (d *Door) listen(ctx context.Context) (net.Listener, error) {
+	if d.o.Listener != nil {
+		return d.o.Listener, nil
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", d.o.Listen)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve HTTP on %s: %w; choose another address, or stop what uses this one", d.o.Listen, err)
+	}
+	return ln, nil
+}
+
+// close ends connections: idle ones at once, others when they have their answer or the grace is over.
+func (d *Door) close(srv *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), d.o.times.grace)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		d.o.Log.Warn("the HTTP door did not close cleanly", "error", err)
+	}
+	_ = srv.Close()
+}

@@ -1,0 +1,59 @@
+package rest
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"toolpost/tool"
+)
+
+// What the tests reach inside for: shorter waits, and the table of codes.
+
+type Times struct{ Header, Body, Write, Beat, Grace time.Duration }
+
+// NewTestDoor is NewDoor with some waits shortened.
+func NewTestDoor(o Options, t Times) *Door {
+	d := NewDoor(o)
+	shorten(&d.o.times.header, t.Header)
+	shorten(&d.o.times.body, t.Body)
+	shorten(&d.o.times.write, t.Write)
+	shorten(&d.o.times.beat, t.Beat)
+	shorten(&d.o.times.grace, t.Grace)
+	return d
+}
+
+func shorten(d *time.Duration, to time.Duration) {
+	if to > 0 {
+		*d = to
+	}
+}
+
+// SetSilence shortens how long a client waits for a sign of life.
+func (c *Client) SetSilence(d time.Duration) { c.silence = d }
+
+// Follow reads a stream as Invoke does, with a bound on its messages.
+func Follow(body io.Reader, out tool.Sink) (*tool.Result, error) {
+	timer := time.AfterFunc(time.Hour, func() {})
+	defer timer.Stop()
+	f := &following{out: out, body: &watched{body, timer, time.Hour}}
+	return f.run(http.Header{"Content-Type": {typeStream}})
+}
+
+var (
+	StatusOf    = statusOf
+	TraceOf     = traceOf
+	Traceparent = traceparent
+)
+
+// Messages reads a stream to its end, with messages of at most that many bytes.
+func Messages(r io.Reader, most int) (events []string, datas [][]byte, err error) {
+	in := newReader(r, most)
+	for {
+		m, err := in.next()
+		if err != nil {
+			return events, datas, err
+		}
+		events, datas = append(events, m.event), append(datas, m.data)
+	}
+}

@@ -1,0 +1,96 @@
+package rest
+
+import (
+	"net"
+	"net/http"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// hostNames lists the Host headers that are ours. A page in a browser can make its own name point to
+// this machine (DNS rebinding) and would then be of our origin; but it cannot send another Host.
+func hostNames(addr net.Addr, listen string, configured []string) map[string]bool {
+	names := map[string]bool{addr.String(): true, strings.ToLower(listen): true}
+	_, port, _ := net.SplitHostPort(addr.String())
+	for _, host := range []string{"localhost", "127.0.0.1", "[::1]"} {
+		names[host+":"+port] = true
+		names[host] = port == "80" // where clients leave it out
+	}
+	for _, host := range configured {
+		host = strings.ToLower(host)
+		names[host] = true // without a port: as a proxy in front of us passes it on
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			names[host+":"+port] = true
+		}
+	}
+	return names
+}
+
+func originNames(configured []string) map[string]bool {
+	names := map[string]bool{}
+	for _, origin := range configured {
+		names[strings.ToLower(strings.TrimSuffix(origin, "/"))] = true
+	}
+	return names
+}
+
+// crossOrigin refuses pages of other origins and answers the questions of browsers about those that
+// are allowed. It reports whether the request is done with.
+func (s *server) crossOrigin(w http.ResponseWriter, r *http.Request) (done bool) {
+	origins := r.Header.Values("Origin")
+	if len(origins) == 0 {
+		return false
+	}
+	w.Header().Set("Vary", "Origin")
+	origin := strings.ToLower(origins[0])
+	own := origin == "http://"+strings.ToLower(r.Host) || origin == "https://"+strings.ToLower(r.Host)
+	if len(origins) > 1 || !own && !s.origins[origin] {
+		refuse(w, r, http.StatusForbidden, tool.Errorf(tool.CodeAccessDenied,
+			"pages of the origin %q may not call this server: add it to the door's origins to allow it", origins[0]).Because("origin"))
+		return true
+	}
+	w.Header().Set("Access-Control-Allow-Origin", origins[0])
+	w.Header().Set("Access-Control-Expose-Headers", headerCall)
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	w.Header().Set("Access-Control-Allow-Headers", strings.Join([]string{
+		"Authorization", "Content-Type", headerCall, headerSession, headerKey, headerLease,
+		headerResume, headerAnswers, headerTimeout, headerTrace,
+	}, ", "))
+	w.Header().Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// known lets only those in who have a token, and says who it is.
+func (s *server) known(next func(http.ResponseWriter, *http.Request, tool.Principal)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		token, ok := bearer(r.Header)
+		if !ok {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost"`)
+			refuse(w, r, http.StatusUnauthorized, tool.Errorf(tool.CodeAccessDenied,
+				"send the header Authorization: Bearer TOKEN; %s", tokenHint).Because("unauthenticated"))
+			return
+		}
+		p, err := s.Auth(token)
+		if err != nil {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost", error="invalid_token"`)
+			refuse(w, r, http.StatusUnauthorized, tool.AsError(err).Because("unauthenticated"))
+			return
+		}
+		p.Door = "http"
+		next(w, r, p)
+	}
+}
+
+func bearer(h http.Header) (token string, ok bool) {
+	values := h.Values("Authorization")
+	if len(values) != 1 {
+		return "", false
+	}
+	scheme, token, ok := strings.Cut(values[0], " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+}

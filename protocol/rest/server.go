@@ -1,0 +1,172 @@
+package rest
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A server is the door while it is open.
+type server struct {
+	Options
+	handler tool.Handler
+	catalog tool.Catalog
+	hosts   map[string]bool
+	origins map[string]bool
+	calls   *calls
+	mux     *http.ServeMux
+}
+
+func newServer(o Options, addr net.Addr, h tool.Handler, c tool.Catalog) *server {
+	s := &server{
+		Options: o, handler: h, catalog: c, calls: newCalls(), mux: http.NewServeMux(),
+		hosts: hostNames(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
+	}
+	s.route("GET", "/healthz", s.healthz)
+	s.route("GET", "/readyz", s.readyz)
+	s.route("GET", "/v1/tools", s.known(s.listTools))
+	s.route("GET", "/v1/tools/{name}", s.known(s.showTool))
+	s.route("POST", "/v1/tools/{name}/call", s.known(s.call))
+	s.route("DELETE", "/v1/calls/{id}", s.known(s.cancelCall))
+	s.mux.HandleFunc("/v1/", s.known(func(w http.ResponseWriter, r *http.Request, _ tool.Principal) { notFound(w, r) }))
+	s.mux.HandleFunc("/", notFound)
+	return s
+}
+
+// route also answers the other methods of a path, in our words and not in net/http's.
+func (s *server) route(method, path string, h http.HandlerFunc) {
+	s.mux.HandleFunc(method+" "+path, h)
+	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", method)
+		refuse(w, r, http.StatusMethodNotAllowed, tool.Errorf(tool.CodeUnsupported, "%s is not offered on %s: use %s", r.Method, r.URL.Path, method))
+	})
+}
+
+// ServeHTTP does what holds for every request, whoever sends it.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(s.times.write))
+	if r.ContentLength != 0 {
+		// Also when we refuse without reading it: net/http then reads what is left, for as long as it
+		// takes. The deadline ends with the body.
+		_ = rc.SetReadDeadline(time.Now().Add(s.times.body))
+	}
+	if !s.hosts[strings.ToLower(r.Host)] {
+		refuse(w, r, http.StatusMisdirectedRequest, tool.Errorf(tool.CodeAccessDenied,
+			"no service for the host %q here: use the listen address or localhost, or add it to the door's hosts", r.Host).Because("host"))
+		return
+	}
+	if s.crossOrigin(w, r) {
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+func notFound(w http.ResponseWriter, r *http.Request) {
+	refuse(w, r, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "nothing at %s: tools are at /v1/tools", r.URL.Path))
+}
+
+func (s *server) healthz(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, []byte(`{"ok":true}`))
+}
+
+func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
+	if s.calls.isDraining() {
+		refuse(w, r, http.StatusServiceUnavailable, tool.Errorf(tool.CodeUnavailable, "the server is shutting down").Because("draining"))
+		return
+	}
+	reply(w, http.StatusOK, []byte(`{"ok":true}`))
+}
+
+func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	var l listing
+	for spec, why := range s.catalog.Specs(r.Context(), p) {
+		if spec.Name == "" {
+			l.Failed = append(l.Failed, encodeEntry(spec, why))
+		} else {
+			l.Tools = append(l.Tools, encodeEntry(spec, why))
+		}
+	}
+	body, err := strictjson.Marshal(l)
+	if err != nil {
+		refuse(w, r, http.StatusInternalServerError, tool.Errorf(tool.CodeInternal, "the list of tools cannot be written: %w", err))
+		return
+	}
+	reply(w, http.StatusOK, body)
+}
+
+func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	spec, err := s.catalog.Lookup(r.Context(), p, r.PathValue("name"))
+	if err != nil {
+		e := tool.AsError(err)
+		refuse(w, r, statusOf(e.Code), e)
+		return
+	}
+	reply(w, http.StatusOK, encodeEntry(spec, s.whyNot(r, p, spec)))
+}
+
+// whyNot finds the reason why a tool cannot be called now; only the listing knows it.
+func (s *server) whyNot(r *http.Request, p tool.Principal, spec *tool.Spec) error {
+	for listed, why := range s.catalog.Specs(r.Context(), p) {
+		if listed.Name == spec.Name {
+			return why
+		}
+	}
+	return nil
+}
+
+func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	id := r.PathValue("id")
+	if !s.calls.cancel(id, p) {
+		refuse(w, r, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "no call %q of yours is running", id))
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// drain waits for the calls in flight, then cancels what is left and waits until that is answered.
+func (s *server) drain() {
+	idle := s.calls.drain()
+	if within(idle, s.Drain) {
+		return
+	}
+	s.calls.cancelAll()
+	if !within(idle, s.times.grace) {
+		s.Log.Warn("some calls did not end although they were cancelled")
+	}
+}
+
+func within(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// refuse answers a request whose body was not read; the connection ends with it where there is one, so
+// that the answer does not wait for a body that may never come.
+func refuse(w http.ResponseWriter, r *http.Request, status int, e *tool.Error) {
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+	}
+	reply(w, status, encodeProblem(e, ""))
+}
+
+// reply writes a whole answer. Whether the peer took it is the peer's affair.
+func reply(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", typeJSON)
+	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

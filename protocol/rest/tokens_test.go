@@ -1,0 +1,147 @@
+package rest_test
+
+import (
+	"encoding/base64"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"toolpost/protocol/rest"
+	"toolpost/tool"
+)
+
+func TestATokenIsMadeOnceAndOnlyItsDigestIsKept(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "state")
+	auth, fresh, err := rest.FileToken(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, ok := strings.CutPrefix(fresh, "tp_")
+	if raw, err := base64.RawURLEncoding.DecodeString(secret); !ok || err != nil || len(raw) != 32 {
+		t.Errorf("the token is %q", fresh)
+	}
+	if _, err := auth(fresh); err != nil {
+		t.Error(err)
+	}
+	for _, wrong := range []string{"", "tp_", fresh[:len(fresh)-1], fresh + "x", strings.ToUpper(fresh)} {
+		if _, err := auth(wrong); tool.CodeOf(err) != tool.CodeAccessDenied {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+	for path, mode := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, rest.TokenFile): 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v %v", path, info.Mode(), err)
+		}
+	}
+	content, _ := os.ReadFile(filepath.Join(dir, rest.TokenFile))
+	if strings.Contains(string(content), secret) || len(content) != 65 {
+		t.Errorf("the file holds %q", content)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left in the folder: %v", left)
+	}
+
+	auth, again, err := rest.FileToken(dir)
+	if err != nil || again != "" {
+		t.Errorf("the second start made %q, %v", again, err)
+	}
+	if _, err := auth(fresh); err != nil {
+		t.Errorf("the second start forgot the token: %v", err)
+	}
+}
+
+func TestOfTwoStartsAtOnceOneMakesTheToken(t *testing.T) {
+	dir := t.TempDir()
+	var mu sync.Mutex
+	var fresh []string
+	var auths []rest.Authenticator
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			auth, token, err := rest.FileToken(dir)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if auths = append(auths, auth); token != "" {
+				fresh = append(fresh, token)
+			}
+		})
+	}
+	wg.Wait()
+	if len(fresh) != 1 {
+		t.Fatalf("%d tokens were made", len(fresh))
+	}
+	for _, auth := range auths {
+		if _, err := auth(fresh[0]); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestATokenFileThatOthersCouldHaveMadeIsRefused(t *testing.T) {
+	digest := strings.Repeat("0", 64) + "\n"
+	for name, plant := range map[string]func(dir, path string) error{
+		"readable by all":      func(_, path string) error { return writeMode(path, digest, 0o644) },
+		"readable by a group":  func(_, path string) error { return writeMode(path, digest, 0o640) },
+		"writable by all":      func(_, path string) error { return writeMode(path, digest, 0o602) },
+		"a folder":             func(_, path string) error { return os.Mkdir(path, 0o700) },
+		"a link":               func(dir, path string) error { return link(dir, path, digest) },
+		"empty":                func(_, path string) error { return writeMode(path, "", 0o600) },
+		"the token itself":     func(_, path string) error { return writeMode(path, "tp_x", 0o600) },
+		"half a digest":        func(_, path string) error { return writeMode(path, digest[:32], 0o600) },
+		"endless":              func(_, path string) error { return writeMode(path, strings.Repeat("0", 1<<20), 0o600) },
+		"in a folder for all":  func(dir, _ string) error { return os.Chmod(dir, 0o777) },
+		"in a folder of a few": func(dir, _ string) error { return os.Chmod(dir, 0o770) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "state")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := plant(dir, filepath.Join(dir, rest.TokenFile)); err != nil {
+				t.Fatal(err)
+			}
+			_, fresh, err := rest.FileToken(dir)
+			if err == nil || fresh != "" || !strings.Contains(err.Error(), dir) {
+				t.Errorf("made %q, %v", fresh, err)
+			}
+		})
+	}
+}
+
+func writeMode(path, content string, mode fs.FileMode) error {
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		return err
+	}
+	return os.Chmod(path, mode) // whatever the umask is
+}
+
+func link(dir, path, digest string) error {
+	other := filepath.Join(dir, "other")
+	if err := writeMode(other, digest, 0o600); err != nil {
+		return err
+	}
+	return os.Symlink(other, path)
+}
+
+func TestAFixedTokenIsNotTooShort(t *testing.T) {
+	if _, err := rest.StaticToken("fifteen letters"); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Error(err)
+	}
+	auth, err := rest.StaticToken("sixteen letters!")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := auth("sixteen letters!"); err != nil || p.ID == "" {
+		t.Error(p, err)
+	}
+	if _, err := auth("sixteen letters?"); err == nil {
+		t.Error("another token was let in")
+	}
+}
