@@ -1,0 +1,490 @@
+package file
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/tool"
+)
+
+// A world is a folder that is offered, with a folder beside it that is not.
+type world struct {
+	t       *testing.T
+	top     string // holds both
+	root    string
+	outside string
+	runner  *Runner
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, top: top, root: filepath.Join(top, "root"), outside: filepath.Join(top, "outside")}
+	w.write("root/notes.txt", "hello\n")
+	w.write("root/sub/deep/a.go", "package a\n")
+	w.write("outside/secret.txt", secret)
+	w.open(Options{Roots: []RootOptions{{Path: "root"}}})
+	return w
+}
+
+const secret = "the secret of the folder beside"
+
+func (w *world) open(o Options) {
+	w.t.Helper()
+	r, err := New(w.top, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { r.Close(context.Background()) })
+	w.runner = r
+}
+
+func (w *world) write(name, content string) {
+	w.t.Helper()
+	path := filepath.Join(w.top, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) link(target, name string) {
+	w.t.Helper()
+	if err := os.Symlink(target, filepath.Join(w.root, name)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// invoke runs a tool within a time that only guards against a hang.
+func invoke(r *Runner, spec *tool.Spec, args any) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	b, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.Invoke(ctx, &tool.Call{Tool: spec.Name, Spec: spec, Args: b}, tool.Discard)
+	if err != nil {
+		return nil, err
+	}
+	return res.Output, nil
+}
+
+func (w *world) read(path string) (string, error) {
+	out, err := invoke(w.runner, readSpec(), readArgs{Path: path})
+	if err != nil {
+		return "", err
+	}
+	var s string
+	if err := json.Unmarshal(out, &s); err != nil {
+		return string(out), nil
+	}
+	return s, nil
+}
+
+func (w *world) list(args map[string]any) ([]entry, error) {
+	out, err := invoke(w.runner, listSpec(), args)
+	if err != nil {
+		return nil, err
+	}
+	var entries []entry
+	return entries, json.Unmarshal(out, &entries)
+}
+
+func (w *world) names(args map[string]any) []string {
+	w.t.Helper()
+	entries, err := w.list(args)
+	if err != nil {
+		w.t.Fatalf("list %v: %v", args, err)
+	}
+	names := []string{}
+	for _, e := range entries {
+		names = append(names, e.Path)
+	}
+	return names
+}
+
+func TestReadGivesTextAsAString(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/utf8.txt", "grüße, 世界\n")
+	w.write("root/empty", "")
+	w.link("sub/deep/a.go", "inner")
+	for path, want := range map[string]string{
+		"notes.txt":                        "hello\n",
+		"./notes.txt":                      "hello\n",
+		"sub//deep/../deep/a.go":           "package a\n",
+		"sub/../notes.txt":                 "hello\n",
+		filepath.Join(w.root, "notes.txt"): "hello\n",
+		w.root + "/sub/../notes.txt":       "hello\n",
+		"inner":                            "package a\n",
+		"utf8.txt":                         "grüße, 世界\n",
+		"empty":                            "",
+	} {
+		if got, err := w.read(path); err != nil || got != want {
+			t.Errorf("read %s: %q, %v; want %q", path, got, err, want)
+		}
+	}
+}
+
+func TestReadGivesEverythingElseAsBase64(t *testing.T) {
+	w := newWorld(t)
+	for name, content := range map[string]string{"latin1": "gr\xfc\xdfe", "nul": "a\x00b", "surrogate": "\xed\xa0\x80"} {
+		w.write("root/"+name, content)
+		got, err := w.read(name)
+		want := fmt.Sprintf(`{"encoding":"base64","content":%q}`, base64.StdEncoding.EncodeToString([]byte(content)))
+		if err != nil || got != want {
+			t.Errorf("read %s: %s, %v; want %s", name, got, err, want)
+		}
+	}
+}
+
+func TestHostilePathsAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.write("rootbeside/x", secret)
+	abs := func(s string) string { return filepath.Join(w.top, s) }
+	denied, invalid, missing := tool.CodeAccessDenied, tool.CodeInvalidInput, tool.CodeNotFound
+	for _, c := range []struct {
+		path string
+		code tool.Code
+	}{
+		{"", invalid},
+		{"..", denied},
+		{"../outside/secret.txt", denied},
+		{"./../outside/secret.txt", denied},
+		{"sub/../../outside/secret.txt", denied},
+		{"sub/deep/../../../outside/secret.txt", denied},
+		{"../root/notes.txt", denied},
+		{strings.Repeat("../", 50) + "etc/passwd", denied},
+		{"/etc/passwd", denied},
+		{"//etc//passwd", denied},
+		{"/../etc/passwd", denied},
+		{"/", denied},
+		{"/proc/self/environ", denied},
+		{"/proc/self/root/etc/passwd", denied},
+		{"/dev/zero", denied},
+		{abs("outside/secret.txt"), denied},
+		{abs("root") + "/../outside/secret.txt", denied},
+		{abs("rootbeside/x"), denied},
+		{abs("root") + "beside/x", denied},
+		{"..\\outside\\secret.txt", missing},
+		{"%2e%2e/outside/secret.txt", missing},
+		{"..;/outside/secret.txt", missing},
+		{"~/notes.txt", missing},
+		{"file:///etc/passwd", missing},
+		{"notes.txt/", ""}, // a slash too many is forgiven
+		{"notes.txt/x", missing},
+		{"notes.txt/../../outside/secret.txt", denied},
+		{"notes.txt\x00.png", invalid},
+		{"notes.txt\n", invalid},
+		{"\x1b[31mnotes.txt", invalid},
+		{"notes\u0085.txt", invalid},
+		{strings.Repeat("a", 300), invalid},
+		{strings.Repeat("a/", 2040) + "a", missing},
+		{strings.Repeat("x", 5000), invalid},
+		{"sub", invalid},
+		{".", invalid},
+	} {
+		got, err := w.read(c.path)
+		if tool.CodeOf(err) != c.code {
+			t.Errorf("read %q: code %q, want %q (%v)", c.path, tool.CodeOf(err), c.code, err)
+		}
+		if err != nil && len(err.Error()) > maxPath+200 {
+			t.Errorf("read %.20q...: the error has %d bytes", c.path, len(err.Error()))
+		}
+		if strings.Contains(got, secret) {
+			t.Errorf("read %q gave the secret", c.path)
+		}
+		if _, err := w.list(map[string]any{"path": c.path}); err == nil && c.code != invalid {
+			t.Errorf("list %q: no error", c.path)
+		}
+	}
+}
+
+func TestErrorsNameThePathAsTheCallerWroteIt(t *testing.T) {
+	w := newWorld(t)
+	for path, want := range map[string]string{
+		"/etc/passwd":   "/etc/passwd is not allowed: it is outside the offered folders (root)",
+		"../root":       "../root is not allowed: it is outside the offered folders (root)",
+		"nothere.txt":   "nothere.txt: no such file in the offered folders (root)",
+		"./sub":         "./sub is a folder; use listFiles",
+		"sub/../.env":   "sub/../.env is not allowed: files with such names hold secrets",
+		"sub/deep/none": "sub/deep/none: no such file in the offered folders (root)",
+	} {
+		_, err := w.read(path)
+		if err == nil || tool.AsError(err).Message != want {
+			t.Errorf("read %s: %v; want %q", path, err, want)
+		}
+	}
+}
+
+func TestLinksThatLeaveTheRootAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.link("../outside/secret.txt", "file")
+	w.link("../outside", "dir")
+	w.link(filepath.Join(w.outside, "secret.txt"), "absolute")
+	w.link("/etc/passwd", "passwd")
+	w.link(w.root+"/notes.txt", "absolute-inside") // os.Root takes no absolute link, wherever it leads
+	w.link("file", "chain1")
+	w.link("chain1", "chain2")
+	w.link("sub/../../outside/secret.txt", "dots")
+	w.link("/proc/self/root", "proc")
+	for _, path := range []string{
+		"file", "dir/secret.txt", "absolute", "passwd", "absolute-inside", "chain1", "chain2", "dots", "proc/etc/passwd",
+		filepath.Join(w.root, "file"), filepath.Join(w.root, "dir/secret.txt"),
+	} {
+		if got, err := w.read(path); tool.CodeOf(err) != tool.CodeAccessDenied {
+			t.Errorf("read %s: %q, %v; want access_denied", path, got, err)
+		}
+	}
+	if _, err := w.list(map[string]any{"path": "dir"}); tool.CodeOf(err) != tool.CodeAccessDenied {
+		t.Errorf("list dir: %v; want access_denied", err)
+	}
+}
+
+func TestLinksThatLeadNowhereAreErrors(t *testing.T) {
+	w := newWorld(t)
+	w.link("gone", "dangling")
+	w.link("loop2", "loop1")
+	w.link("loop1", "loop2")
+	for path, code := range map[string]tool.Code{"dangling": tool.CodeNotFound, "loop1": tool.CodeInvalidInput} {
+		if _, err := w.read(path); tool.CodeOf(err) != code {
+			t.Errorf("read %s: %v; want %s", path, err, code)
+		}
+	}
+}
+
+func TestSensitiveNamesAreNeitherReadNorListed(t *testing.T) {
+	w := newWorld(t)
+	names := []string{
+		".env", ".ENV", ".env.local", "credentials.json", "Credentials.JSON", "server.key", "a.pem", "b.P12", "c.pfx",
+		"id_rsa", "id_rsa.old", "id_ed25519", "id_ecdsa_sk", ".netrc", "sub/.env", ".ssh/config", ".toolpost/http-token",
+	}
+	for _, name := range names {
+		w.write("root/"+name, secret)
+	}
+	for _, name := range names {
+		_, err := w.read(name)
+		if tool.CodeOf(err) != tool.CodeAccessDenied || tool.AsError(err).Reason != "sensitive" {
+			t.Errorf("read %s: %v; want access_denied, sensitive", name, err)
+		}
+	}
+	want := []string{"notes.txt", "sub", "sub/deep", "sub/deep/a.go"}
+	if diff := cmp.Diff(want, w.names(map[string]any{"recursive": true})); diff != "" {
+		t.Errorf("listing (-want +got):\n%s", diff)
+	}
+}
+
+func TestSensitiveFilesAreRefusedThroughLinksToo(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/.env", secret)
+	w.write("root/.ssh/config", secret)
+	w.link(".env", "harmless.txt")
+	w.link("harmless.txt", "more-harmless.txt")
+	w.link(".ssh", "folder")
+	for _, path := range []string{"harmless.txt", "more-harmless.txt", "folder/config"} {
+		if got, err := w.read(path); tool.CodeOf(err) != tool.CodeAccessDenied {
+			t.Errorf("read %s: %q, %v; want access_denied", path, got, err)
+		}
+	}
+	if got, err := w.list(map[string]any{"path": "folder"}); tool.CodeOf(err) != tool.CodeAccessDenied {
+		t.Errorf("list folder: %v, %v; want access_denied", got, err)
+	}
+}
+
+func TestASensitiveFileThatIsGoneWhenItIsCheckedIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/.env", secret)
+	f, err := os.Open(filepath.Join(w.root, ".env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Remove(f.Name()); err != nil {
+		t.Fatal(err)
+	}
+	at := place{w.runner.roots[0], "harmless.txt"}
+	if err := at.checkOpened(f, "harmless.txt"); tool.CodeOf(err) != tool.CodeAccessDenied {
+		t.Errorf("err = %v; want access_denied", err)
+	}
+}
+
+func TestASensitiveNameAboveTheRootDoesNotMatter(t *testing.T) {
+	w := newWorld(t)
+	w.write("x.key/inner/notes.txt", "fine")
+	w.open(Options{Roots: []RootOptions{{Path: "x.key/inner"}}})
+	if got, err := w.read("notes.txt"); err != nil || got != "fine" {
+		t.Errorf("read: %q, %v", got, err)
+	}
+}
+
+func TestPipesDevicesAndSocketsAreRefusedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	if err := syscall.Mkfifo(filepath.Join(w.root, "fifo"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: filepath.Join(w.root, "socket")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"fifo", "socket"} {
+		if _, err := w.read(name); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("read %s: %v; want invalid_input", name, err)
+		}
+		if _, err := w.list(map[string]any{"path": name}); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("list %s: %v; want invalid_input", name, err)
+		}
+	}
+	w.open(Options{Roots: []RootOptions{{Path: "/dev"}}})
+	for _, name := range []string{"zero", "null", "/dev/tty"} {
+		if _, err := w.read(name); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("read %s: %v; want invalid_input", name, err)
+		}
+	}
+}
+
+func TestRelativePathsAreFoundInTheFirstRootThatHasThem(t *testing.T) {
+	w := newWorld(t)
+	w.write("second/notes.txt", "second")
+	w.write("second/only.txt", "only here")
+	w.open(Options{Roots: []RootOptions{{Path: "root"}, {Path: "second"}}})
+	for path, want := range map[string]string{
+		"notes.txt":                              "hello\n",
+		"only.txt":                               "only here",
+		filepath.Join(w.top, "second/notes.txt"): "second",
+	} {
+		if got, err := w.read(path); err != nil || got != want {
+			t.Errorf("read %s: %q, %v; want %q", path, got, err, want)
+		}
+	}
+}
+
+func TestARootBehindALinkIsFoundByBothNames(t *testing.T) {
+	w := newWorld(t)
+	if err := os.Symlink(w.root, filepath.Join(w.top, "alias")); err != nil {
+		t.Fatal(err)
+	}
+	w.open(Options{Roots: []RootOptions{{Path: "alias"}}})
+	for _, dir := range []string{"alias", "root"} {
+		if got, err := w.read(filepath.Join(w.top, dir, "notes.txt")); err != nil || got != "hello\n" {
+			t.Errorf("read below %s: %q, %v", dir, got, err)
+		}
+	}
+}
+
+func TestARootThatIsNotThereIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "plain"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, root := range map[string]string{"missing": "nowhere", "a file": "plain", "a pipe": "fifo"} {
+		_, err := New(dir, Options{Roots: []RootOptions{{Path: root}}})
+		if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), root) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New(t.TempDir(), Options{MaxFile: -1}); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Errorf("max_file -1: %v", err)
+	}
+}
+
+func TestFilesOverTheLimitAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.open(Options{Roots: []RootOptions{{Path: "root"}}, MaxFile: 8})
+	w.write("root/just", "12345678")
+	w.write("root/over", "123456789")
+	if got, err := w.read("just"); err != nil || got != "12345678" {
+		t.Errorf("read just: %q, %v", got, err)
+	}
+	if _, err := w.read("over"); tool.CodeOf(err) != tool.CodeInvalidInput || tool.AsError(err).Reason != "too_large" {
+		t.Errorf("read over: %v; want invalid_input, too_large", err)
+	}
+}
+
+func TestTheDefaultLimitIsTenMiB(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/big", strings.Repeat("x", 10<<20))
+	if got, err := w.read("big"); err != nil || len(got) != 10<<20 {
+		t.Errorf("10 MiB: %d bytes, %v", len(got), err)
+	}
+	sparse := filepath.Join(w.root, "sparse")
+	if err := os.WriteFile(sparse, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(sparse, 1<<40); err != nil {
+		t.Skip("no sparse files here:", err)
+	}
+	if _, err := w.read("sparse"); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Errorf("1 TiB: %v; want invalid_input", err)
+	}
+}
+
+// Files of /proc say that they have no bytes and then give many: to a reader they grow while they are read.
+func TestAFileThatGrowsWhileItIsReadIsCutAtTheLimit(t *testing.T) {
+	w := newWorld(t)
+	w.open(Options{Roots: []RootOptions{{Path: "/proc/self"}}, MaxFile: 511})
+	for _, name := range []string{"status", "pagemap"} { // the second one has no end worth waiting for
+		if _, err := w.read(name); tool.CodeOf(err) != tool.CodeInvalidInput || tool.AsError(err).Reason != "too_large" {
+			t.Errorf("read %s: %v; want invalid_input, too_large", name, err)
+		}
+	}
+}
+
+func TestBadArgumentsAreInvalidInput(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		spec *tool.Spec
+		args string
+	}{
+		{readSpec(), ``}, {readSpec(), `{}`}, {readSpec(), `{"path":1}`}, {readSpec(), `{"path":"notes.txt","path":"x"}`},
+		{readSpec(), `{"Path":"notes.txt"}`}, {readSpec(), `{"path":"a","x":1}`}, {readSpec(), `[]`}, {readSpec(), `{`},
+		{readSpec(), "{\"path\":\"\xff\"}"}, {readSpec(), `{"path":"\ud800"}`},
+		{listSpec(), `{"recursive":"yes"}`}, {listSpec(), `{"pattern":"[a"}`}, {listSpec(), `{"pattern":"{a,b"}`},
+		{listSpec(), `{"pattern":"` + strings.Repeat("{a,a}", 20) + `"}`}, {listSpec(), `{"pattern":"` + strings.Repeat("*", 300) + `"}`},
+	} {
+		call := &tool.Call{Tool: c.spec.Name, Spec: c.spec, Args: json.RawMessage(c.args)}
+		if _, err := w.runner.Invoke(context.Background(), call, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s %s: %v; want invalid_input", c.spec.Name, c.args, err)
+		}
+	}
+}
+
+func TestAnUnknownToolIsNotFound(t *testing.T) {
+	w := newWorld(t)
+	if _, err := invoke(w.runner, &tool.Spec{Name: "writeFile"}, struct{}{}); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("err = %v; want not_found", err)
+	}
+}
+
+func TestACancelledCallDoesNothing(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, spec := range []*tool.Spec{readSpec(), listSpec()} {
+		_, err := w.runner.Invoke(ctx, &tool.Call{Spec: spec, Args: json.RawMessage(`{"path":"."}`)}, tool.Discard)
+		if tool.CodeOf(err) != tool.CodeCancelled {
+			t.Errorf("%s: %v; want cancelled", spec.Name, err)
+		}
+	}
+}
