@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/config"
+	"toolpost/config/nearest"
+	"toolpost/node"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// closeTimeout is how long the end of a command waits for its sources.
+const closeTimeout = 10 * time.Second
+
+// An app is one run of the program: its streams, and the flags that every command has.
+type app struct {
+	in       io.Reader
+	out, err *screen
+
+	config  string
+	verbose bool
+	json    bool // errors go to out as JSON
+}
+
+func newApp() *app {
+	return &app{in: os.Stdin, out: newScreen(os.Stdout), err: newScreen(os.Stderr)}
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var code exit
+	if err == nil || errors.As(err, &code) {
+		return int(code)
+	}
+	a.complain(err)
+	return exitCode(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "toolpost",
+		Short: "Runs tools for AI agents and applications",
+		Long: "Toolpost runs tools for AI agents and applications: Python functions, programs that report events,\n" +
+			"built-in ones. Start with `toolpost init`, then `toolpost tools` and `toolpost call`.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version,
+	}
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetHelpFunc(a.help)
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.config, "config", "", "config file (default: $TOOLPOST_CONFIG, else ./toolpost.yaml if it is there)")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
+	onlyCommands(root)
+	root.AddCommand(a.callCommand(), a.toolsCommand(), a.serveCommand(), a.asCommand(), a.initCommand(),
+		a.configCommand(), a.doctorCommand(), a.versionCommand())
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// onlyCommands makes a command that does nothing but hold others.
+func onlyCommands(c *cobra.Command) {
+	c.Use += " COMMAND"
+	c.DisableFlagsInUseLine = true
+	c.Args = noSuchCommand
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+}
+
+// noSuchCommand is for commands that take no words but those of their subcommands.
+func noSuchCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, sub := range c.Commands() {
+		names = append(names, sub.Name())
+	}
+	hint := ""
+	if near := nearest.Of(args[0], names); len(near) > 0 {
+		hint = "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), args[0], hint)
+}
+
+// words asks for a number of words; most below zero: any number.
+func words(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < least || most >= 0 && len(args) > most {
+			return fmt.Errorf("usage: %s", c.UseLine())
+		}
+		return nil
+	}
+}
+
+// work wraps what a command does, so that an error without a class is our fault and not one of usage.
+func work(f func(c *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		err := f(c, args)
+		var code exit
+		if err == nil || errors.As(err, &code) {
+			return err
+		}
+		return tool.AsError(err)
+	}
+}
+
+// jsonFlag adds --json to a command.
+func (a *app) jsonFlag(c *cobra.Command, usage string) {
+	c.Flags().BoolVar(&a.json, "json", false, usage)
+}
+
+// complain tells what went wrong: in words on stderr, or with --json as JSON on stdout.
+func (a *app) complain(err error) {
+	var e *tool.Error
+	if !errors.As(err, &e) { // cobra's: it did not understand the command line
+		e = tool.Errorf(tool.CodeInvalidInput, "%w\nsee `toolpost --help`", err)
+	}
+	if a.json {
+		_ = a.printJSON(map[string]any{"error": e})
+		return
+	}
+	fmt.Fprintf(a.err, "%s %s\n", a.err.red("toolpost:"), cleanLines(e.Message))
+}
+
+func (a *app) printJSON(v any) error {
+	b, err := strictjson.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return a.printIndented(b)
+}
+
+func (a *app) printIndented(b []byte) error {
+	text, err := indent(b)
+	if err == nil {
+		_, err = fmt.Fprintln(a.out, text)
+	}
+	return err
+}
+
+// logger writes to stderr what is at least as grave as level.
+func (a *app) logger(level slog.Level) *slog.Logger {
+	if a.verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+}
+
+// load reads the config that the flag, the environment or the folder names, or gives the defaults.
+func (a *app) load() (*config.Config, error) {
+	path := a.config
+	if path == "" {
+		path = os.Getenv("TOOLPOST_CONFIG")
+	}
+	if path != "" {
+		return config.Load(path)
+	}
+	if _, err := os.Lstat(config.FileName); err == nil {
+		return config.Load(config.FileName)
+	}
+	dir, err := filepath.Abs(".")
+	if err != nil {
+		return nil, err
+	}
+	return config.Default(dir), nil
+}
+
+// A backend is where calls go: the tools of the config, in this process, or a server.
+type backend struct {
+	tool.Handler
+	tool.Catalog
+	close func()
+}
+
+// A server says which backend is wanted; empty: this process.
+type server struct{ url, token string }
+
+func (s *server) flags(c *cobra.Command) {
+	c.Flags().StringVar(&s.url, "server", "", "use the Toolpost that serves at this URL, not the config's tools")
+	c.Flags().StringVar(&s.token, "token", "", "token for --server (better: $TOOLPOST_TOKEN, which no process list shows)")
+}
+
+func (a *app) open(ctx context.Context, s server) (*backend, error) {
+	if s.url != "" {
+		if s.token == "" {
+			s.token = os.Getenv("TOOLPOST_TOKEN")
+		}
+		remote, err := node.Dial(s.url, s.token)
+		return &backend{remote, remote, func() {}}, err
+	}
+	cfg, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	log := a.logger(slog.LevelError)
+	n, err := node.Open(ctx, cfg, node.Options{Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return &backend{n.Handler(), n.Catalog(), func() { closeNode(ctx, n, log) }}, nil
+}
+
+func closeNode(ctx context.Context, n *node.Node, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if err := n.Close(ctx); err != nil {
+		log.Error("not everything ended in good order", "error", err)
+	}
+}
+
+// me is who calls from the command line.
+func me() tool.Principal { return tool.Principal{ID: "local", Door: "cli"} }
+
+// raw marshals what cannot fail to be JSON.
+func raw(v any) json.RawMessage {
+	b, err := strictjson.Marshal(v)
+	if err != nil {
+		b, _ = strictjson.Marshal(err.Error())
+	}
+	return b
+}

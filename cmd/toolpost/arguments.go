@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// maxArguments bounds what is read from a file or from stdin.
+const maxArguments = 8 << 20
+
+// arguments makes the arguments of a call of the words after the tool's name.
+func arguments(words []string, spec *tool.Spec, stdin io.Reader) (json.RawMessage, error) {
+	if len(words) == 0 {
+		return json.RawMessage("{}"), nil
+	}
+	if len(words) == 1 {
+		switch word := words[0]; {
+		case word == "-":
+			return readArguments("stdin", stdin)
+		case strings.HasPrefix(word, "@"):
+			return openArguments(word[1:])
+		case strings.HasPrefix(word, "{") || strings.HasPrefix(word, "["):
+			return checked("the arguments", []byte(word))
+		}
+	}
+	return pairs(words, readSchema(spec.Input))
+}
+
+func openArguments(path string) (json.RawMessage, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		var why *fs.PathError
+		errors.As(err, &why)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments cannot be read from %s: %w", path, why.Err)
+	}
+	defer f.Close()
+	return readArguments(path, f)
+}
+
+func readArguments(name string, r io.Reader) (json.RawMessage, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxArguments+1))
+	switch {
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments cannot be read from %s: %w", name, err)
+	case len(b) > maxArguments:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s holds more than %d bytes of arguments", name, maxArguments)
+	}
+	return checked(name, bytes.TrimSpace(b))
+}
+
+func checked(name string, b []byte) (json.RawMessage, error) {
+	if err := strictjson.CheckObject(b); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w; a JSON object is wanted, or name=value pairs", name, err)
+	}
+	return b, nil
+}
+
+// pairs makes an object of name=value and name:=JSON words.
+func pairs(words []string, s schema) (json.RawMessage, error) {
+	var members []string
+	seen := map[string]bool{}
+	for _, word := range words {
+		name, value, ok := strings.Cut(word, "=")
+		asJSON := strings.HasSuffix(name, ":")
+		name = strings.TrimSuffix(name, ":")
+		switch {
+		case !ok || name == "":
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%q is not name=value or name:=JSON", word)
+		case seen[name]:
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s is given twice; a list is written %s:='[...]'", name, name)
+		}
+		seen[name] = true
+		v, err := typed(name, value, asJSON, s)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, string(raw(name))+":"+string(v))
+	}
+	return json.RawMessage("{" + strings.Join(members, ",") + "}"), nil
+}
+
+// typed makes JSON of a value: text stays text unless the schema wants something else.
+func typed(name, value string, asJSON bool, s schema) (json.RawMessage, error) {
+	types := s.property(name).types()
+	if !asJSON && (len(types) == 0 || slices.Contains(types, "string")) {
+		if err := strictjson.Check(raw(value)); err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the text is not valid UTF-8", name)
+		}
+		return raw(value), nil
+	}
+	if err := strictjson.Check([]byte(value)); err != nil {
+		if asJSON {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s: not JSON: %w", name, err)
+		}
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s wants %s, not %q", name, strings.Join(types, " or "), value)
+	}
+	return json.RawMessage(value), nil
+}
+
+// A schema is as much of a JSON Schema as helps a person to type arguments.
+type schema struct {
+	Type        json.RawMessage            `json:"type"`
+	Description string                     `json:"description"`
+	Properties  map[string]json.RawMessage `json:"properties"`
+	Required    []string                   `json:"required"`
+}
+
+// readSchema takes a schema that it does not understand for one that says nothing.
+func readSchema(b json.RawMessage) schema {
+	var s schema
+	if strictjson.Unmarshal(b, &s) != nil {
+		return schema{}
+	}
+	return s
+}
+
+func (s schema) property(name string) schema { return readSchema(s.Properties[name]) }
+
+func (s schema) properties() iter.Seq2[string, schema] {
+	return func(yield func(string, schema) bool) {
+		for name := range s.Properties {
+			if !yield(name, s.property(name)) {
+				return
+			}
+		}
+	}
+}
+
+// types lists the types that the schema names; none: any.
+func (s schema) types() []string {
+	var one string
+	if strictjson.Unmarshal(s.Type, &one) == nil {
+		return []string{one}
+	}
+	var several []string
+	_ = strictjson.Unmarshal(s.Type, &several)
+	return several
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/tool"
+)
+
+// completeTimeout is how long a person waits for Tab.
+const completeTimeout = 2 * time.Second
+
+// completeTool gives the names of tools for the first word, and of their inputs for those after it.
+func (a *app) completeTool(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
+	defer cancel()
+	var s server
+	s.url, _ = c.Flags().GetString("server")
+	s.token, _ = c.Flags().GetString("token")
+	b, err := a.open(ctx, s)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer b.close()
+	if len(args) > 0 {
+		return completeInputs(ctx, b, args[0])
+	}
+	var names []string
+	for spec, err := range b.Specs(ctx, me()) {
+		if spec != nil && err == nil && clean(spec.Name) == spec.Name {
+			names = append(names, cobra.CompletionWithDesc(spec.Name, firstLine(spec)))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func completeInputs(ctx context.Context, c tool.Catalog, name string) ([]string, cobra.ShellCompDirective) {
+	spec, err := c.Lookup(ctx, me(), name)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, in := range inputsOf(spec) {
+		names = append(names, cobra.CompletionWithDesc(in.Name+"=", in.Description))
+	}
+	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/node"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	c := &cobra.Command{Use: "config", Short: "Check the config, or print its JSON Schema"}
+	onlyCommands(c)
+	c.AddCommand(a.configCheckCommand(), &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of toolpost.yaml, for editors",
+		Args:  words(0, 0),
+		RunE: work(func(*cobra.Command, []string) error {
+			b, err := node.Schema()
+			if err != nil {
+				return err
+			}
+			_, err = a.out.Write(b)
+			return err
+		}),
+	})
+	return c
+}
+
+func (a *app) configCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Read the config and open its sources, and say what is wrong",
+		Args:  words(0, 0),
+		RunE: work(func(c *cobra.Command, _ []string) error {
+			cfg, err := a.load()
+			if err != nil {
+				return err
+			}
+			log := a.logger(slog.LevelError + 1)
+			n, err := node.Open(c.Context(), cfg, node.Options{Log: log})
+			if err != nil {
+				return err
+			}
+			defer closeNode(c.Context(), n, log)
+			return a.reportSources(n.Sources())
+		}),
+	}
+}
+
+func (a *app) reportSources(sources []node.Status) error {
+	dead := 0
+	for _, s := range sources {
+		state := a.out.green("ok")
+		if s.Err != nil {
+			dead++
+			state = a.out.red("unavailable: ") + because(s.Err)
+		}
+		fmt.Fprintf(a.out, "%-16s %-12s %s\n", s.Name, clean(s.Protocol), state)
+	}
+	if dead > 0 {
+		return exitFailed
+	}
+	return nil
+}

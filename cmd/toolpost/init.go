@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/examples"
+	"toolpost/tool"
+)
+
+func (a *app) initCommand() *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use:   "init [DIR]",
+		Short: "Write a config and a sample tool of each protocol",
+		Args:  words(0, 1),
+		RunE: work(func(_ *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			return a.init(dir, force)
+		}),
+	}
+	c.Flags().BoolVar(&force, "force", false, "overwrite files that are there")
+	return c
+}
+
+func (a *app) init(dir string, force bool) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "%s cannot be made: %w", dir, err)
+	}
+	root, err := os.OpenRoot(dir) // a link in the folder cannot lead the files elsewhere
+	if err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "%s cannot be used: %w", dir, err)
+	}
+	defer root.Close()
+	names, err := sampleNames()
+	if err != nil {
+		return err
+	}
+	if there := existing(root, names); len(there) > 0 && !force {
+		return tool.Errorf(tool.CodeInvalidInput, "%s is there already: nothing was written; --force overwrites", strings.Join(there, ", "))
+	}
+	for _, name := range names {
+		if err := writeSample(root, name); err != nil {
+			return tool.Errorf(tool.CodeInvalidInput, "%s cannot be written: %w", name, err)
+		}
+		fmt.Fprintf(a.out, "%s %s\n", a.out.green("wrote"), path.Join(dir, name))
+	}
+	a.nextSteps(dir)
+	return nil
+}
+
+func sampleNames() ([]string, error) {
+	var names []string
+	err := fs.WalkDir(examples.Files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, name)
+		}
+		return err
+	})
+	return names, err
+}
+
+func existing(root *os.Root, names []string) []string {
+	var there []string
+	for _, name := range names {
+		if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+			there = append(there, name)
+		}
+	}
+	return there
+}
+
+func writeSample(root *os.Root, name string) error {
+	data, err := examples.Files.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return root.WriteFile(name, data, 0o644)
+}
+
+func (a *app) nextSteps(dir string) {
+	cd := ""
+	if path.Clean(dir) != "." {
+		cd = "  cd " + dir + "\n"
+	}
+	fmt.Fprintf(a.out, "\n%s\n%s  toolpost tools\n  toolpost call greet name=Ada\n  toolpost call light_torch steps=5\n"+
+		"  toolpost call readFile path=toolpost.yaml\n  toolpost serve\n", a.out.bold("Now try:"), cd)
+}

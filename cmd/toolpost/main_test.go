@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"toolpost/tool/tooltest"
+)
+
+// asProgram makes the test binary be toolpost, for tests that start it without a script.
+const asProgram = "TOOLPOST_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	testscript.Main(m, map[string]func(){"toolpost": main})
+}
+
+func TestScripts(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not there")
+	}
+	tooltest.NoLeaks(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Values[slot{}] = new(*running)
+			e.Setenv("EVIL", "evil\x1b[2Jname")
+			return os.WriteFile(filepath.Join(e.WorkDir, "deep.json"), []byte(strings.Repeat("[", 1<<20)), 0o600)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":      exits,
+			"eventually": eventually,
+			"start":      start,
+			"signal":     signalServer,
+			"ended":      ended,
+		},
+	})
+}
+
+// exits CODE COMMAND ... runs a command and checks its exit code; stdout and stderr can be checked after
+// it as after exec.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND ...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var status *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &status) {
+		got = status.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// eventually COMMAND ... runs a command until it succeeds.
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := ts.Exec(args[0], args[1:]...)
+		if (err == nil) != neg {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%v did not happen: %v", args, err)
+		}
+	}
+}
+
+// A running server of a script.
+type running struct {
+	cmd    *exec.Cmd
+	ready  chan struct{}
+	closed sync.WaitGroup
+
+	mu     sync.Mutex
+	output strings.Builder
+}
+
+// start ARGS ... runs `toolpost serve` on a free port and sets $URL and, when one was printed, $TOKEN.
+func start(ts *testscript.TestScript, _ bool, args []string) {
+	path, err := lookPath(ts.Getenv("PATH"), "toolpost")
+	ts.Check(err)
+	r := &running{cmd: exec.Command(path, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...), ready: make(chan struct{})}
+	r.cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "TOOLPOST_CONFIG", "TOOLPOST_TOKEN"} {
+		r.cmd.Env = append(r.cmd.Env, name+"="+ts.Getenv(name))
+	}
+	out, err := r.cmd.StdoutPipe()
+	ts.Check(err)
+	r.cmd.Stderr = r
+	ts.Check(r.cmd.Start())
+	*slotOf(ts) = r
+	ts.Defer(func() { _ = r.cmd.Process.Kill(); r.closed.Wait() })
+	r.closed.Go(func() { r.read(out) })
+	select {
+	case <-r.ready:
+	case <-time.After(20 * time.Second):
+		ts.Fatalf("the server did not start: %s", r.text())
+	}
+	for line := range strings.Lines(r.text()) {
+		if url, ok := strings.CutPrefix(line, "serving on "); ok {
+			ts.Setenv("URL", strings.TrimSpace(url))
+		}
+		if token, ok := strings.CutPrefix(line, "token "); ok {
+			ts.Setenv("TOKEN", strings.TrimSpace(token))
+		}
+	}
+}
+
+func lookPath(path, name string) (string, error) {
+	for _, dir := range filepath.SplitList(path) {
+		if p, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return p, nil
+		}
+	}
+	return "", exec.ErrNotFound
+}
+
+func (r *running) read(out interface{ Read([]byte) (int, error) }) {
+	once := sync.OnceFunc(func() { close(r.ready) })
+	defer once()
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		_, _ = r.Write([]byte(lines.Text() + "\n"))
+		if strings.Contains(lines.Text(), "curl") {
+			once()
+		}
+	}
+	_ = r.cmd.Wait()
+}
+
+// Write implements io.Writer.
+func (r *running) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.output.Write(b)
+}
+
+func (r *running) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.output.String()
+}
+
+// A slot is where a script keeps its server.
+type slot struct{}
+
+func slotOf(ts *testscript.TestScript) **running { return ts.Value(slot{}).(**running) }
+
+func serverOf(ts *testscript.TestScript) *running {
+	r := *slotOf(ts)
+	if r == nil {
+		ts.Fatalf("no server was started")
+	}
+	return r
+}
+
+// signal NAME sends a signal to the server.
+func signalServer(ts *testscript.TestScript, _ bool, args []string) {
+	sig := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP}[args[0]]
+	ts.Check(serverOf(ts).cmd.Process.Signal(sig))
+}
+
+// ended CODE FILE waits for the server to end, checks its exit code and leaves its output in a file.
+func ended(ts *testscript.TestScript, _ bool, args []string) {
+	r := serverOf(ts)
+	r.closed.Wait()
+	if got := strconv.Itoa(r.cmd.ProcessState.ExitCode()); got != args[0] {
+		ts.Fatalf("the server ended with %s, want %s:\n%s", got, args[0], r.text())
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(r.text()), 0o600))
+}

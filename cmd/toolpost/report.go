@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A reporter shows the events of one call and its outcome. The error of finish is the end of the command.
+type reporter interface {
+	tool.Sink
+	finish(r *tool.Result, err error) error
+}
+
+func (a *app) reporter(req callRequest) reporter {
+	switch {
+	case a.json:
+		return &documentReporter{out: a.out}
+	case req.events:
+		return &lineReporter{out: a.out}
+	}
+	return &plainReporter{app: a, name: req.call.Tool, live: newLive(a.err, req.call.Tool, a.verbose)}
+}
+
+// A documentReporter writes {"events": [...], "result": {...}} as it comes, so that it never holds more
+// than one event.
+type documentReporter struct {
+	out   *screen
+	begun bool
+}
+
+func (d *documentReporter) Emit(ev tool.Event) error {
+	b, err := strictjson.Marshal(ev)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(d.out, "%s\n  %s", d.next(), cleanLines(string(b)))
+	return err
+}
+
+func (d *documentReporter) next() string {
+	if d.begun {
+		return ","
+	}
+	d.begun = true
+	return `{"events": [`
+}
+
+func (d *documentReporter) finish(r *tool.Result, err error) error {
+	open, end := `{"events": [`, "]"
+	if d.begun {
+		open, end = "", "\n]"
+	}
+	name, value, code := outcome(r, err)
+	_, werr := fmt.Fprintf(d.out, "%s%s, %q: %s}\n", open, end, name, cleanLines(string(value)))
+	if werr != nil {
+		return werr
+	}
+	return code
+}
+
+// A lineReporter writes a line of JSON for each event and one for the outcome.
+type lineReporter struct{ out *screen }
+
+func (l *lineReporter) Emit(ev tool.Event) error {
+	_, err := fmt.Fprintln(l.out, cleanLines(string(raw(ev))))
+	return err
+}
+
+func (l *lineReporter) finish(r *tool.Result, err error) error {
+	name, value, code := outcome(r, err)
+	if _, err := fmt.Fprintf(l.out, "{%q: %s}\n", name, cleanLines(string(value))); err != nil {
+		return err
+	}
+	return code
+}
+
+// outcome says how a call ended: what, in which JSON, with which exit code.
+func outcome(r *tool.Result, err error) (name string, value json.RawMessage, code error) {
+	switch {
+	case err != nil:
+		return "error", raw(tool.AsError(err)), exit(exitCode(tool.AsError(err)))
+	case !r.OK:
+		return "result", raw(r), exitFailed
+	}
+	return "result", raw(r), nil
+}
+
+// A plainReporter is for people, and for scripts that want the result alone.
+type plainReporter struct {
+	*app
+	name string
+	live *live
+}
+
+func (p *plainReporter) Emit(ev tool.Event) error { return p.live.Emit(ev) }
+
+func (p *plainReporter) finish(r *tool.Result, err error) error {
+	took := p.live.end()
+	switch {
+	case err != nil:
+		return err
+	case r.Ask != nil:
+		return tool.Errorf(tool.CodeToolError, "%s needs an answer first: %s", p.name, r.Ask.Message)
+	}
+	if err := p.print(r.Output); err != nil {
+		return err
+	}
+	if !r.OK {
+		fmt.Fprintf(p.err, "%s %s failed: %s\n", p.err.red("toolpost:"), clean(p.name), failureOf(r))
+		return exitFailed
+	}
+	p.summary(r.Summary, took)
+	return nil
+}
+
+// print shows a result: text as it is, down to the last byte unless a person looks at it; everything else
+// as JSON.
+func (p *plainReporter) print(output json.RawMessage) error {
+	var text string
+	switch kind := strictjson.KindOf(output); {
+	case kind == "nothing" || kind == "null":
+		return nil
+	case kind != "string":
+		return p.printIndented(output)
+	}
+	if err := strictjson.Unmarshal(output, &text); err != nil {
+		return err
+	}
+	if p.out.terminal {
+		text = strings.TrimSuffix(cleanLines(text), "\n") + "\n"
+	}
+	_, err := fmt.Fprint(p.out, text)
+	return err
+}
+
+func (p *plainReporter) summary(text string, took time.Duration) {
+	switch {
+	case p.err.terminal:
+		fmt.Fprintf(p.err, "%s %s\n", p.err.green("✓"), p.err.dim(clean(p.name+" "+text)+" ("+took.Round(time.Millisecond).String()+")"))
+	case text != "":
+		fmt.Fprintln(p.err, clean(text))
+	}
+}
+
+func failureOf(r *tool.Result) string {
+	if r.Failure == nil {
+		return clean(r.Summary)
+	}
+	text := cleanLines(r.Failure.Message)
+	if r.Failure.Reason != "" {
+		text = clean(r.Failure.Reason) + ": " + text
+	}
+	return text
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"unicode"
+
+	"golang.org/x/sys/unix"
+)
+
+// A screen is an output stream that knows whether a person looks at it.
+type screen struct {
+	*os.File
+	terminal bool
+	colour   bool
+}
+
+func newScreen(f *os.File) *screen {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	s := &screen{File: f, terminal: err == nil}
+	s.colour = s.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return s
+}
+
+// width is how many characters fit on a line; 0: no limit.
+func (s *screen) width() int {
+	if !s.terminal {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(s.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Col == 0 {
+		return 80
+	}
+	return int(size.Col)
+}
+
+func (s *screen) bold(t string) string  { return s.paint("1", t) }
+func (s *screen) dim(t string) string   { return s.paint("2", t) }
+func (s *screen) red(t string) string   { return s.paint("31", t) }
+func (s *screen) green(t string) string { return s.paint("32", t) }
+func (s *screen) amber(t string) string { return s.paint("33", t) }
+
+func (s *screen) paint(code, text string) string {
+	if !s.colour || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// cleanLines makes text of others safe to show: control characters, which could move the cursor or
+// worse, and those that turn the direction of writing are shown as escapes. Lines and tabs stay.
+func cleanLines(s string) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	if !strings.ContainsFunc(s, unsafeRune) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unsafeRune(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// clean is cleanLines for what must stay on one line.
+func clean(s string) string { return cleanLines(strings.Join(strings.Fields(s), " ")) }
+
+func unsafeRune(r rune) bool {
+	switch {
+	case r == '\n' || r == '\t':
+		return false
+	case r == 0x061c, r == 0x200e, r == 0x200f, 0x2028 <= r && r <= 0x202e, 0x2066 <= r && r <= 0x2069:
+		return true
+	}
+	return unicode.IsControl(r)
+}
+
+// short cuts text to n characters; n <= 0: not at all.
+func short(s string, n int) string {
+	r := []rune(s)
+	if n <= 0 || len(r) <= n {
+		return s
+	}
+	return string(r[:n-1]) + "…"
+}
+
+// indent lays JSON out for people. What could harm a terminal is escaped, which JSON allows.
+func indent(b []byte) (string, error) {
+	var out bytes.Buffer
+	if err := json.Indent(&out, bytes.TrimSpace(b), "", "  "); err != nil {
+		return "", err
+	}
+	return cleanLines(out.String()), nil
+}
+
+// table prints rows in columns; the last column takes what is left of the line.
+func (s *screen) table(head []string, rows [][]string) {
+	widths := make([]int, len(head))
+	for _, row := range append([][]string{head}, rows...) {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len([]rune(cell)))
+		}
+	}
+	line := func(row []string, paint func(string) string) {
+		var b strings.Builder
+		for i, cell := range row[:len(row)-1] {
+			fmt.Fprintf(&b, "%-*s  ", widths[i], cell)
+		}
+		last := row[len(row)-1]
+		if w := s.width(); w > 0 {
+			last = short(last, max(w-len([]rune(b.String())), 20))
+		}
+		fmt.Fprintln(s, paint(strings.TrimRight(b.String()+last, " ")))
+	}
+	line(head, s.bold)
+	for _, row := range rows {
+		line(row, func(t string) string { return t })
+	}
+}

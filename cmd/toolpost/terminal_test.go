@@ -1,0 +1,156 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/tool/tooltest"
+)
+
+// program is toolpost in a folder with these files, ready to be started.
+func program(t *testing.T, files map[string]string, args ...string) *exec.Cmd {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TOOLPOST_CONFIG=", "NO_COLOR=", "TERM=xterm")
+	return cmd
+}
+
+var slowTool = map[string]string{
+	"toolpost.yaml": "sources: [{name: slow, protocol: narratoria, command: [sh, slow.sh]}]",
+	"slow.sh": `
+event() { echo "{\"version\":\"0\",\"type\":$1}"; }
+event '"log","level":"info","message":"working \u001b[2J"'
+touch started
+while ! test -e go; do sleep 0.05; done
+event '"done","ok":true,"summary":"ready","output":{"answer":"\u009b42"}'
+`,
+}
+
+// terminal opens a pseudo-terminal.
+func terminal(t *testing.T) (ours, theirs *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skip("no pseudo-terminals here: ", err)
+	}
+	ours = os.NewFile(uintptr(fd), "ptmx")
+	t.Cleanup(func() { ours.Close() })
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Skip("no pseudo-terminals here: ", err)
+	}
+	theirs, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no pseudo-terminals here: ", err)
+	}
+	return ours, theirs
+}
+
+func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
+	tooltest.NoLeaks(t)
+	ours, theirs := terminal(t)
+	cmd := program(t, slowTool, "call", "slow")
+	cmd.Stdout, cmd.Stderr = theirs, theirs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	var screen strings.Builder
+	buf := make([]byte, 4096)
+	released := false
+	for {
+		n, err := ours.Read(buf)
+		screen.Write(buf[:n])
+		if !released && strings.Contains(screen.String(), "slow 0.") && strings.Contains(screen.String(), "working") {
+			released = true
+			if err := os.WriteFile(filepath.Join(cmd.Dir, "go"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err != nil { // EIO: nobody has the other end any more
+			break
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%q", err, screen.String())
+	}
+	for _, want := range []string{
+		"\x1b[2minfo: working \\u001b[2J\x1b[0m", // dim, and harmless
+		"\r\x1b[2K",                              // the moving line is taken away again
+		"\"answer\": \"\\u009b42",                // the result, harmless
+		"✓",
+		"slow ready (",
+	} {
+		if !strings.Contains(screen.String(), want) {
+			t.Errorf("%q is not on the screen: %q", want, screen.String())
+		}
+	}
+}
+
+func TestNoColourWhereNobodyWantsIt(t *testing.T) {
+	ours, theirs := terminal(t)
+	cmd := program(t, nil, "call", "nobody")
+	cmd.Env = append(cmd.Env, "NO_COLOR=1")
+	cmd.Stdout, cmd.Stderr = theirs, theirs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	text, _ := io.ReadAll(ours)
+	_ = cmd.Wait()
+	if strings.Contains(string(text), "\x1b[3") || !strings.Contains(string(text), "no tool named") {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestCtrlCCancelsTheCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	cmd := program(t, slowTool, "call", "slow")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(cmd.Dir, "started")); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the tool did not start")
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	var status *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &status) || status.ExitCode() != int(exitCancelled) {
+		t.Errorf("ended with %v, want exit code %d", err, exitCancelled)
+	}
+	if !strings.Contains(stderr.String(), "cancelled") {
+		t.Errorf("%q", stderr.String())
+	}
+}

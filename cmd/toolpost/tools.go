@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A listed tool is a tool as the catalogue shows it.
+type listed struct {
+	spec *tool.Spec
+	err  error // why it cannot be called now
+}
+
+// MarshalJSON adds the availability to the spec.
+func (l listed) MarshalJSON() ([]byte, error) {
+	spec, err := strictjson.Marshal(l.spec)
+	if err != nil {
+		return nil, err
+	}
+	state := struct {
+		Available bool   `json:"available"`
+		Reason    string `json:"reason,omitempty"`
+	}{Available: l.err == nil}
+	if l.err != nil {
+		state.Reason = tool.AsError(l.err).Message
+	}
+	rest, err := strictjson.Marshal(state)
+	return append(append(spec[:len(spec)-1], ','), rest[1:]...), err
+}
+
+func (a *app) toolsCommand() *cobra.Command {
+	var s server
+	c := &cobra.Command{
+		Use:     "tools",
+		Short:   "List the tools, show one, or search",
+		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file",
+		Args:    noSuchCommand,
+		RunE: work(func(c *cobra.Command, _ []string) error {
+			return a.listTools(c.Context(), s, func(*tool.Spec) bool { return true })
+		}),
+	}
+	show := &cobra.Command{
+		Use: "show NAME", Short: "Show one tool: what it takes, gives and does", Args: words(1, 1),
+		ValidArgsFunction: a.completeTool,
+		RunE: work(func(c *cobra.Command, args []string) error {
+			return a.showTool(c.Context(), s, args[0])
+		}),
+	}
+	search := &cobra.Command{
+		Use: "search WORD ...", Short: "List the tools that have all words in their name or description", Args: words(1, -1),
+		RunE: work(func(c *cobra.Command, args []string) error {
+			return a.listTools(c.Context(), s, func(spec *tool.Spec) bool { return matches(spec, args) })
+		}),
+	}
+	for _, c := range []*cobra.Command{c, show, search} {
+		s.flags(c)
+		a.jsonFlag(c, "print everything as JSON")
+	}
+	c.AddCommand(show, search)
+	return c
+}
+
+func matches(spec *tool.Spec, words []string) bool {
+	text := strings.ToLower(strings.Join(append([]string{spec.Name, spec.Title, spec.Description, spec.Source}, spec.Aliases...), " "))
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, strings.ToLower(w)) })
+}
+
+func (a *app) listTools(ctx context.Context, s server, keep func(*tool.Spec) bool) error {
+	b, err := a.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	tools := []listed{}
+	for spec, err := range b.Specs(ctx, me()) {
+		if spec == nil {
+			return err
+		}
+		if keep(spec) {
+			tools = append(tools, listed{spec, err})
+		}
+	}
+	if s.url != "" && len(tools) == 1 && tools[0].spec.Name == "" {
+		return tools[0].err // the server itself did not answer
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"tools": tools})
+	}
+	if len(tools) == 0 {
+		fmt.Fprintln(a.err, "no tools")
+		return nil
+	}
+	a.out.table([]string{"NAME", "SOURCE", "PROTOCOL", "DESCRIPTION"}, rows(tools))
+	return nil
+}
+
+func rows(tools []listed) [][]string {
+	var rows [][]string
+	for _, t := range tools {
+		name, about := clean(t.spec.Name), firstLine(t.spec)
+		if name == "" {
+			name = "-"
+		}
+		if t.err != nil {
+			about = "unavailable: " + clean(tool.AsError(t.err).Message)
+		}
+		rows = append(rows, []string{name, clean(t.spec.Source), clean(t.spec.Protocol), about})
+	}
+	return rows
+}
+
+// firstLine is the first sentence of a description, or what comes nearest to it.
+func firstLine(s *tool.Spec) string {
+	text := s.Description
+	if text == "" {
+		text = s.Title
+	}
+	text = clean(text)
+	if head, _, ok := strings.Cut(text, ". "); ok {
+		return head + "."
+	}
+	return short(text, 120)
+}
+
+func (a *app) showTool(ctx context.Context, s server, name string) error {
+	b, err := a.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	spec, err := b.Lookup(ctx, me(), name)
+	if err != nil {
+		return suggest(ctx, b, name, err)
+	}
+	t := listed{spec, reasonOf(ctx, b, spec)}
+	if a.json {
+		return a.printJSON(t)
+	}
+	a.describe(t)
+	return nil
+}
+
+// reasonOf finds out whether a tool can be called now.
+func reasonOf(ctx context.Context, c tool.Catalog, spec *tool.Spec) error {
+	for s, err := range c.Specs(ctx, me()) {
+		if s != nil && s.Name == spec.Name && s.Source == spec.Source {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) describe(t listed) {
+	s := t.spec
+	fmt.Fprintf(a.out, "%s\n", a.out.bold(clean(s.Name)))
+	if s.Description != "" {
+		fmt.Fprintf(a.out, "%s\n", clean(s.Description))
+	}
+	fmt.Fprintln(a.out)
+	for _, f := range facts(t) {
+		if f[1] != "" {
+			fmt.Fprintf(a.out, "%-11s %s\n", f[0], f[1])
+		}
+	}
+	if inputs := inputsOf(s); len(inputs) > 0 {
+		fmt.Fprintf(a.out, "\n%s\n%s\n", a.out.bold("Takes"), strings.Join(inputLines(inputs), "\n"))
+	}
+	if outputs := inputsOf(&tool.Spec{Input: s.Output}); len(outputs) > 0 {
+		fmt.Fprintf(a.out, "\n%s\n%s\n", a.out.bold("Gives"), strings.Join(inputLines(outputs), "\n"))
+	}
+}
+
+func facts(t listed) [][2]string {
+	s := t.spec
+	f := [][2]string{
+		{"source", clean(s.Source) + " (" + clean(s.Protocol) + ")"},
+		{"also", clean(strings.Join(s.Aliases, ", "))},
+		{"effects", effects(s.Effects)},
+		{"tier", fmt.Sprint(s.Tier)},
+		{"guarantees", clean(strings.Join(s.Guarantees.Asked(), ", "))},
+	}
+	if s.Timeout > 0 {
+		f = append(f, [2]string{"timeout", s.Timeout.String()})
+	}
+	if t.err != nil {
+		f = append(f, [2]string{"unavailable", because(t.err)})
+	}
+	return f
+}
+
+func effects(e tool.Effects) string {
+	var words []string
+	for _, w := range []struct {
+		on   bool
+		name string
+	}{
+		{e.Reads, "reads"}, {e.Writes, "writes"}, {e.Network, "network"}, {e.Exec, "exec"},
+		{e.Idempotent, "idempotent"}, {e.Destructive, "destructive"},
+	} {
+		if w.on {
+			words = append(words, w.name)
+		}
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/tool"
+)
+
+func TestEveryCodeHasItsExitCode(t *testing.T) {
+	want := map[tool.Code]exit{
+		tool.CodeToolError: 1, tool.CodeCrash: 1, tool.CodeProtocol: 1, tool.CodeInternal: 1, tool.CodeUnavailable: 1, tool.CodeBreakerOpen: 1,
+		tool.CodeInvalidInput: 2,
+		tool.CodeAccessDenied: 3, tool.CodeLeaseRequired: 3, tool.CodeLeaseRejected: 3, tool.CodeQuotaExceeded: 3, tool.CodeUnsupported: 3, tool.CodeConflict: 3,
+		tool.CodeNotFound: 4, tool.CodeTimeout: 5, tool.CodeCancelled: 130,
+	}
+	for _, c := range tool.Codes() {
+		if code, ok := want[c]; !ok || exitOf(c) != code {
+			t.Errorf("%s: exit code %d, want %d", c, exitOf(c), code)
+		}
+	}
+}
+
+func TestCleanShowsWhatCouldHarmATerminal(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":              "plain",
+		"naïve 日本 👩‍🔧":       "naïve 日本 👩‍🔧",
+		"\x1b[31m":           `\u001b[31m`,
+		"bell\a":             `bell\u0007`,
+		"\u009b31m":          `\u009b31m`,
+		"\u202eevil":         `\u202eevil`,
+		"cr\rover":           `cr over`,
+		"a\nb\tc":            "a b c",
+		"del\x7f":            `del\u007f`,
+		"bad utf8 \xff done": "bad utf8 \ufffd done",
+	} {
+		if got := clean(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+	if got := cleanLines("a\nb\rc"); got != "a\nb\\u000dc" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A file stands in for the terminal: the live view is told that it is one.
+func liveOnFile(t *testing.T) (*live, func() string) {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "screen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	l := &live{s: &screen{File: f, terminal: true}, name: "torch", start: time.Now(), stop: make(chan struct{})}
+	return l, func() string {
+		b, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+}
+
+func TestTheMovingLineTellsProgress(t *testing.T) {
+	l, text := liveOnFile(t)
+	l.draw(1200 * time.Millisecond)
+	for _, ev := range []tool.Event{
+		tool.NewEvent(tool.KindProgress, tool.Progress{Progress: 2, Total: 5, Message: "halfway\x1b"}),
+		tool.LogEvent("info", "first\nsecond"),
+		tool.LogEvent("debug", "hidden"),
+		tool.NewEvent(tool.KindOutput, tool.Output{Text: "piece\n"}),
+		tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: "choice"}),
+		{Kind: "novel", Data: []byte(`{}`)},
+		{Kind: tool.KindLog, Data: []byte(`not json`)},
+	} {
+		if err := l.Emit(ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.draw(1300 * time.Millisecond)
+	l.end()
+	want := "⠙ torch 1.2s" +
+		"\r\x1b[2Kinfo: first\n  second\noutput: piece\nui: choice \n: \n" +
+		"⠹ torch 1.3s 40% halfway\\u001b" + "\r\x1b[2K"
+	if got := text(); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestSearchWantsAllWords(t *testing.T) {
+	s := &tool.Spec{Name: "readFile", Description: "Reads one file", Aliases: []string{"file.read"}}
+	for q, want := range map[string]bool{"read": true, "READ one": true, "file.read": true, "read two": false} {
+		if got := matches(s, strings.Fields(q)); got != want {
+			t.Errorf("%q: %v", q, got)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the build: -ldflags "-X main.version=...".
+var version = "dev"
+
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  words(0, 0),
+		RunE: work(func(*cobra.Command, []string) error {
+			b := thisBuild()
+			if a.json {
+				return a.printJSON(b)
+			}
+			fmt.Fprintf(a.out, "toolpost %s", b.Version)
+			if b.Commit != "" {
+				fmt.Fprintf(a.out, " (%.12s)", b.Commit)
+			}
+			fmt.Fprintf(a.out, " %s %s\n", b.Go, b.Platform)
+			return nil
+		}),
+	}
+	a.jsonFlag(c, "print it as JSON")
+	return c
+}
+
+func thisBuild() build {
+	b := build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				b.Commit = s.Value
+			}
+		}
+	}
+	return b
+}

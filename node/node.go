@@ -1,0 +1,149 @@
+// Package node is the composition root: it makes a running Toolpost of a config, by opening its sources,
+// putting the engine in front of them, and opening the doors in front of the engine.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"toolpost/config"
+	"toolpost/engine"
+	"toolpost/engine/session"
+	"toolpost/protocol/all"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// What commands need of the list of protocols, so that this package alone knows it.
+type (
+	Protocol  = all.Protocol
+	Stdio     = all.Stdio
+	Listening = all.Listening
+	Remote    = all.Remote
+)
+
+// Protocols lists the protocols of this build.
+func Protocols() []Protocol { return all.Protocols() }
+
+// Dial gives the Toolpost that serves HTTP at url.
+func Dial(url, token string) (Remote, error) { return all.Dial(url, token) }
+
+// Schema is the JSON Schema of the config that this build reads.
+func Schema() ([]byte, error) {
+	var types []config.SourceType
+	for _, p := range all.Protocols() {
+		types = append(types, config.SourceType{Protocol: p.Name, Doc: p.Doc, Options: p.Options})
+	}
+	return config.Schema(types)
+}
+
+// Options has useful zero values.
+type Options struct {
+	Log       *slog.Logger    // nil: silence
+	Protocols []Protocol      // nil: every one of this build
+	Listen    string          // of the HTTP door, in place of what the config says
+	Token     string          // of the HTTP door; empty: one is made and kept in the state folder
+	NewToken  bool            // make another token
+	Ready     func(Listening) // called for each door that is open
+}
+
+// A Node is a running Toolpost.
+type Node struct {
+	o      Options
+	cfg    *config.Config
+	engine *engine.Engine
+
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	tasks   sync.WaitGroup // retries, and opens that came too late
+	loading sync.Mutex     // one Reload at a time
+
+	mu      sync.Mutex
+	sources []*source // in the order of the config
+}
+
+// Open opens every source of the config, all at once, each within its time. A source that fails does not
+// harm the others: its tools are unavailable, and it is tried again in the background.
+func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Protocols == nil {
+		o.Protocols = all.Protocols()
+	}
+	if o.Ready == nil {
+		o.Ready = func(Listening) {}
+	}
+	n := &Node{o: o, cfg: cfg}
+	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
+	n.engine = engine.New(engine.Options{
+		Log:     o.Log,
+		Timeout: time.Duration(cfg.Limits.Timeout),
+		Session: session.Stage(&store.Sessions{}, store.Assets{Dir: filepath.Join(cfg.StateDir(), "assets")}),
+	})
+	n.replace(ctx, cfg.Sources)
+	if err := ctx.Err(); err != nil {
+		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
+	}
+	return n, nil
+}
+
+// Handler runs calls.
+func (n *Node) Handler() tool.Handler { return n.engine }
+
+// Catalog shows what can be called.
+func (n *Node) Catalog() tool.Catalog { return n.engine }
+
+// Serve opens every configured door and returns when ctx has ended and the doors have drained, or when
+// one of them fails.
+func (n *Node) Serve(ctx context.Context) error {
+	doors, err := all.Doors(n.cfg, all.DoorOptions{
+		Log: n.o.Log, Listen: n.o.Listen, Token: n.o.Token, NewToken: n.o.NewToken, Ready: n.o.Ready,
+	})
+	if err != nil {
+		return err
+	}
+	if len(doors) == 0 {
+		return tool.Errorf(tool.CodeInvalidInput, "the config has no door to serve; add `doors: {http: {}}`")
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, d := range doors {
+		g.Go(func() error { return d.Serve(ctx, n.engine, n.engine) })
+	}
+	return g.Wait()
+}
+
+// Reload goes over to the sources of another config. Sources that say the same as before keep their
+// runner and their calls; calls in flight on the others end in peace. What a door or a limit says takes
+// effect at the next start.
+func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
+	if !reflect.DeepEqual(n.cfg.Doors, cfg.Doors) || n.cfg.Limits != cfg.Limits {
+		n.o.Log.Warn("doors and limits changed in the config; restart to apply them")
+	}
+	n.replace(ctx, cfg.Sources)
+	n.o.Log.Info("config reloaded", "sources", len(cfg.Sources))
+}
+
+// Close ends the node: no new call, no retry; calls in flight and sources have until ctx ends.
+func (n *Node) Close(ctx context.Context) error {
+	n.end()
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	err := n.engine.Close(ctx)
+	ended := make(chan struct{})
+	go func() { n.tasks.Wait(); close(ended) }()
+	select {
+	case <-ended:
+		return err
+	case <-ctx.Done():
+		return errors.Join(err, fmt.Errorf("some sources are still being opened: %w", ctx.Err()))
+	}
+}

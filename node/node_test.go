@@ -1,0 +1,404 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"toolpost/config"
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A fake is a protocol whose sources do as the test says. Each brings one tool with the name of its source.
+type fake struct {
+	open func(ctx context.Context, src config.Source) error // nil: opens at once
+
+	mu     sync.Mutex
+	opened map[string]int
+	closed map[string]int
+}
+
+func newFake() *fake { return &fake{opened: map[string]int{}, closed: map[string]int{}} }
+
+func (f *fake) protocol() []node.Protocol {
+	return []node.Protocol{{Name: "fake", Open: f.Open}}
+}
+
+func (f *fake) Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
+	if f.open != nil {
+		if err := f.open(ctx, src); err != nil {
+			return nil, err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened[src.Name]++
+	return &runner{f, src}, nil
+}
+
+func (f *fake) count(m map[string]int, name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return m[name]
+}
+
+type runner struct {
+	f   *fake
+	src config.Source
+}
+
+func (r *runner) Tools(context.Context) ([]*tool.Spec, error) {
+	return []*tool.Spec{{Name: r.src.Name}}, nil
+}
+
+func (r *runner) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	if r.f.count(r.f.closed, r.src.Name) >= r.f.count(r.f.opened, r.src.Name) {
+		return nil, errors.New("called after it was closed")
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(time.Millisecond):
+	}
+	return &tool.Result{OK: true, Output: c.Args}, nil
+}
+
+func (r *runner) Close(context.Context) error {
+	r.f.mu.Lock()
+	defer r.f.mu.Unlock()
+	r.f.closed[r.src.Name]++
+	return nil
+}
+
+func parse(t *testing.T, dir, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func open(t *testing.T, cfg *config.Config, o node.Options) *node.Node {
+	t.Helper()
+	n, err := node.Open(t.Context(), cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func shut(t *testing.T, n *node.Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := n.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func call(n *node.Node, name string) error {
+	_, err := n.Handler().Invoke(context.Background(), &tool.Call{Tool: name, Args: json.RawMessage(`{}`)}, tool.Discard)
+	return err
+}
+
+func TestADeadSourceHarmsNobodyAndIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		var tries []time.Duration
+		start := time.Now()
+		f.open = func(_ context.Context, src config.Source) error {
+			if src.Name != "dead" {
+				return nil
+			}
+			if tries = append(tries, time.Since(start)); len(tries) < 8 {
+				return tool.Errorf(tool.CodeUnavailable, "it sleeps")
+			}
+			return nil
+		}
+		n := open(t, parse(t, t.TempDir(), "sources: [{name: dead, protocol: fake}, {name: live, protocol: fake}]"), node.Options{Protocols: f.protocol()})
+		defer shut(t, n)
+		if err := call(n, "live"); err != nil {
+			t.Error(err)
+		}
+		if err := call(n, "dead"); err == nil {
+			t.Error("the dead source answered")
+		}
+		if s := n.Sources(); s[0].Err == nil || s[1].Err != nil {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(5 * time.Minute)
+		if err := call(n, "dead"); err != nil {
+			t.Error(err)
+		}
+		want := []time.Duration{0, 1, 3, 7, 15, 31, 61, 91} // seconds: waits double from 1 s up to 30 s
+		for i := range want {
+			if i >= len(tries) || tries[i] != want[i]*time.Second {
+				t.Fatalf("tried at %v, want %v s", tries, want)
+			}
+		}
+	})
+}
+
+func TestSourcesOpenAtOnceAndNoneTakesLongerThanItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		release := make(chan struct{})
+		f.open = func(_ context.Context, src config.Source) error {
+			switch src.Name {
+			case "slow1", "slow2":
+				time.Sleep(4 * time.Second)
+			case "stuck": // does not even look at its context
+				<-release
+			}
+			return nil
+		}
+		start := time.Now()
+		n := open(t, parse(t, t.TempDir(), "sources: [{name: slow1, protocol: fake}, {name: stuck, protocol: fake}, {name: slow2, protocol: fake}]"), node.Options{Protocols: f.protocol()})
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("opening took %v, want the 10 s of the one that is stuck", took)
+		}
+		if s := n.Sources(); s[1].Err == nil || !strings.Contains(s[1].Err.Error(), "did not open within 10s") {
+			t.Errorf("%+v", s[1])
+		}
+		close(release)
+		synctest.Wait()
+		if f.count(f.closed, "stuck") != 1 {
+			t.Error("what opened too late was not closed")
+		}
+		shut(t, n)
+		for name, opened := range f.opened {
+			if f.closed[name] != opened {
+				t.Errorf("%s: opened %d times, closed %d times", name, opened, f.closed[name])
+			}
+		}
+	})
+}
+
+func TestCloseDoesNotWaitForRetries(t *testing.T) {
+	for name, at := range map[string]time.Duration{"while it waits": 500 * time.Millisecond, "while it tries": 2 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				f.open = func(ctx context.Context, _ config.Source) error {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				n := open(t, parse(t, t.TempDir(), "sources: [{name: dead, protocol: fake}]"), node.Options{Protocols: f.protocol()})
+				time.Sleep(at)
+				start := time.Now()
+				shut(t, n)
+				if took := time.Since(start); took > 0 {
+					t.Errorf("took %v", took)
+				}
+				n.Reload(t.Context(), parse(t, t.TempDir(), "sources: [{name: late, protocol: fake}]"))
+				if s := n.Sources(); s[0].Name != "dead" {
+					t.Errorf("a closed node was reloaded: %+v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestReloadKeepsWhatDidNotChange(t *testing.T) {
+	f := newFake()
+	dir := t.TempDir()
+	n := open(t, parse(t, dir, "sources: [{name: same, protocol: fake}, {name: other, protocol: fake, x: 1}, {name: gone, protocol: fake}]"), node.Options{Protocols: f.protocol()})
+	n.Reload(t.Context(), parse(t, dir, "sources:\n- {name: new, protocol: fake}\n- {protocol: fake, name: same} # moved\n- {name: other, protocol: fake, x: 2}\n"))
+	n.Reload(t.Context(), parse(t, dir, "sources:\n- {name: new, protocol: fake}\n- {name: other, protocol: fake, x: 2}\n- {protocol: fake, name: same}\n"))
+	if err := call(n, "gone"); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("gone: %v", err)
+	}
+	for _, name := range []string{"new", "same", "other"} {
+		if err := call(n, name); err != nil {
+			t.Error(err)
+		}
+	}
+	shut(t, n)
+	for name, want := range map[string]int{"same": 2, "other": 2, "gone": 1, "new": 1} {
+		if f.opened[name] != want || f.closed[name] != want {
+			t.Errorf("%s: opened %d times and closed %d times, want %d", name, f.opened[name], f.closed[name], want)
+		}
+	}
+}
+
+func TestReloadUnderLoadDropsNoCall(t *testing.T) {
+	f := newFake()
+	dir := t.TempDir()
+	text := func(i int) string {
+		return fmt.Sprintf("sources: [{name: steady, protocol: fake}, {name: moving, protocol: fake, version: %d}]", i)
+	}
+	n := open(t, parse(t, dir, text(0)), node.Options{Protocols: f.protocol()})
+	defer shut(t, n)
+	var done atomic.Bool
+	var calls atomic.Int64
+	var load sync.WaitGroup
+	for i := range 8 {
+		name := []string{"steady", "moving"}[i%2]
+		load.Go(func() {
+			for !done.Load() {
+				if err := call(n, name); err != nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	for i := range 50 {
+		n.Reload(t.Context(), parse(t, dir, text(i+1)))
+	}
+	done.Store(true)
+	load.Wait()
+	if f.count(f.opened, "steady") != 1 || f.count(f.opened, "moving") != 51 {
+		t.Errorf("opened: %v", f.opened)
+	}
+	if calls.Load() == 0 {
+		t.Error("no call was made")
+	}
+}
+
+// A log collects what a node logs.
+type log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}
+
+func TestTheConfigIsWatched(t *testing.T) {
+	f := newFake()
+	path := filepath.Join(t.TempDir(), "toolpost.yaml")
+	write := func(text string) {
+		t.Helper()
+		// As editors do it: a new file in the place of the old one.
+		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("sources: [{name: one, protocol: fake}]")
+	cfg, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logged := &log{}
+	n := open(t, cfg, node.Options{Protocols: f.protocol(), Log: slog.New(slog.NewTextHandler(logged, nil))})
+	defer shut(t, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	hup := make(chan os.Signal, 1)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	watching.Go(func() {
+		if err := n.Watch(ctx, hup); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the reload", func() bool {
+		write("sources: [{name: two, protocol: fake}]") // again and again: the watch may not have begun
+		time.Sleep(300 * time.Millisecond)
+		return call(n, "two") == nil
+	})
+	write("sources: [")
+	eventually(t, "the complaint", func() bool { return strings.Contains(logged.String(), "was not reloaded") })
+	if err := call(n, "two"); err != nil {
+		t.Errorf("a broken config took the good one away: %v", err)
+	}
+	write("sources: [{name: three, protocol: fake}]\nlimits: {timeout: 1}")
+	hup <- syscall.SIGHUP
+	eventually(t, "the reload by SIGHUP", func() bool { return call(n, "three") == nil })
+	eventually(t, "the hint", func() bool { return strings.Contains(logged.String(), "restart to apply") })
+}
+
+func TestAnUnknownProtocolIsSaidWithWhatThereIs(t *testing.T) {
+	n := open(t, parse(t, t.TempDir(), "sources: [{name: a, protocol: narratorai}, {name: b, protocol: telepathy}]"), node.Options{})
+	defer shut(t, n)
+	s := n.Sources()
+	if !strings.Contains(s[0].Err.Error(), "did you mean narratoria?") || !strings.Contains(s[1].Err.Error(), "builtin, namel3ss, narratoria, rest") {
+		t.Errorf("%v\n%v", s[0].Err, s[1].Err)
+	}
+}
+
+func TestWithoutADoorThereIsNothingToServe(t *testing.T) {
+	n := open(t, parse(t, t.TempDir(), "doors: {}"), node.Options{})
+	defer shut(t, n)
+	if err := n.Serve(t.Context()); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Error(err)
+	}
+}
+
+func TestServeOpensTheDoorAndEndsInPeace(t *testing.T) {
+	f := newFake()
+	ready := make(chan node.Listening, 1)
+	dir := t.TempDir()
+	n := open(t, parse(t, dir, "sources: [{name: tool, protocol: fake}]"), node.Options{
+		Protocols: f.protocol(), Listen: "127.0.0.1:0", Ready: func(l node.Listening) { ready <- l },
+	})
+	defer shut(t, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- n.Serve(ctx) }()
+	l := <-ready
+	remote, err := node.Dial(l.URL, l.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := remote.Invoke(t.Context(), &tool.Call{Tool: "tool", Args: json.RawMessage(`{"a":1}`)}, tool.Discard)
+	if err != nil || string(r.Output) != `{"a":1}` {
+		t.Errorf("%v, %v", r, err)
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, ".toolpost")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the state folder: %v, %v", info, err)
+	}
+}
+
+func TestTheSchemaNamesEveryProtocol(t *testing.T) {
+	b, err := node.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range node.Protocols() {
+		if !strings.Contains(string(b), fmt.Sprintf(`"const": %q`, p.Name)) {
+			t.Errorf("%s is missing", p.Name)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package node
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/config"
+	"toolpost/config/nearest"
+	"toolpost/engine"
+	"toolpost/tool"
+)
+
+// Waits on sources. A dead one is tried again after firstRetry, then after twice as long each time.
+const (
+	openTimeout  = 10 * time.Second
+	closeTimeout = 10 * time.Second
+	firstRetry   = time.Second
+	lastRetry    = 30 * time.Second
+)
+
+// A source is a configured source: with its runner, or with the reason why there is none.
+type source struct {
+	config.Source
+	runner tool.Runner
+	err    error
+	ctx    context.Context // ends when the source is replaced
+	stop   context.CancelFunc
+}
+
+// A Status tells about one source.
+type Status struct {
+	Name     string
+	Protocol string
+	Err      error // why it is not there; nil: it is
+}
+
+// Sources tells about every source, in the order of the config.
+func (n *Node) Sources() []Status {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var list []Status
+	for _, s := range n.sources {
+		list = append(list, Status{s.Name, s.Protocol, s.err})
+	}
+	return list
+}
+
+// replace goes over to other sources. Those that are new or changed, or that are dead, are opened.
+func (n *Node) replace(ctx context.Context, wanted []config.Source) {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	if n.life.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.life, cancel)() // Close does not wait for a source that hangs
+	next := make([]*source, len(wanted))
+	var opening sync.WaitGroup
+	for i, w := range wanted {
+		if next[i] = n.kept(w); next[i] == nil {
+			next[i] = &source{Source: w}
+			next[i].ctx, next[i].stop = context.WithCancel(n.life)
+			opening.Go(func() { next[i].runner, next[i].err = n.open(ctx, w) })
+		}
+	}
+	opening.Wait()
+	n.publish(ctx, next)
+}
+
+// kept finds the living source that says the same as w.
+func (n *Node) kept(w config.Source) *source {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.sources {
+		if s.Name == w.Name && s.runner != nil && s.Equal(w) {
+			return s
+		}
+	}
+	return nil
+}
+
+// publish puts up the new sources, takes down the old ones, and starts to retry the dead.
+func (n *Node) publish(ctx context.Context, next []*source) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	old := n.sources
+	n.sources = next
+	n.bind(ctx)
+	stays := map[*source]bool{}
+	for _, s := range next {
+		stays[s] = true
+		if s.err != nil && s.ctx.Err() == nil {
+			n.o.Log.Warn("a source is not available; it is tried again", "source", s.Name, "error", message(s.err))
+			n.tasks.Go(func() { n.retry(s) })
+		}
+	}
+	for _, s := range old {
+		if !stays[s] {
+			s.stop()
+		}
+	}
+}
+
+// bind tells the engine what there is. The caller holds mu.
+func (n *Node) bind(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	defer cancel()
+	var bindings []engine.Binding
+	for _, s := range n.sources {
+		bindings = append(bindings, engine.Binding{Name: s.Name, Protocol: s.Protocol, Runner: s.runner, Err: s.err})
+	}
+	n.engine.Replace(ctx, bindings)
+}
+
+// retry opens a dead source again and again until it lives or is replaced.
+func (n *Node) retry(s *source) {
+	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+		runner, err := n.open(s.ctx, s.Source)
+		if n.settle(s, runner, err) {
+			return
+		}
+	}
+}
+
+// settle keeps what a retry brought, and reports whether retrying is over.
+func (n *Node) settle(s *source, runner tool.Runner, err error) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case s.ctx.Err() != nil:
+		n.tasks.Go(func() { n.discard(s.Name, runner) })
+		return true
+	case err != nil && message(err) == message(s.err):
+		return false
+	}
+	s.runner, s.err = runner, err
+	n.bind(s.ctx)
+	if err != nil {
+		n.o.Log.Warn("a source is still not available", "source", s.Name, "error", message(err))
+		return false
+	}
+	n.o.Log.Info("a source is available again", "source", s.Name)
+	return true
+}
+
+type opened struct {
+	runner tool.Runner
+	err    error
+}
+
+// open binds a source and asks it for its tools, within openTimeout. A source that answers later is
+// closed again.
+func (n *Node) open(ctx context.Context, src config.Source) (tool.Runner, error) {
+	p, err := n.protocol(src.Protocol)
+	if err != nil {
+		return nil, err
+	}
+	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", openTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, late)
+	defer cancel()
+	done := make(chan opened, 1)
+	n.tasks.Go(func() { done <- n.try(ctx, p, src) })
+	select {
+	case o := <-done:
+		return o.runner, o.err
+	case <-ctx.Done():
+		n.tasks.Go(func() { n.discard(src.Name, (<-done).runner) })
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (n *Node) try(ctx context.Context, p Protocol, src config.Source) opened {
+	runner, err := p.Open(ctx, src, n.o.Log.With("source", src.Name))
+	if err != nil {
+		return opened{err: err}
+	}
+	if lister, ok := runner.(tool.Source); ok {
+		if _, err := lister.Tools(ctx); err != nil {
+			n.discard(src.Name, runner)
+			return opened{err: err}
+		}
+	}
+	return opened{runner: runner}
+}
+
+// discard closes a runner that nobody will use.
+func (n *Node) discard(name string, r tool.Runner) {
+	if r == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := r.Close(ctx); err != nil {
+		n.o.Log.Warn("a source did not close cleanly", "source", name, "error", err)
+	}
+}
+
+func (n *Node) protocol(name string) (Protocol, error) {
+	var names []string
+	for _, p := range n.o.Protocols {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	hint := "this build speaks " + strings.Join(names, ", ")
+	if near := nearest.Of(name, names); len(near) > 0 {
+		hint = "did you mean " + near[0] + "?"
+	}
+	return Protocol{}, tool.Errorf(tool.CodeInvalidInput, "unknown protocol %q; %s", name, hint)
+}
+
+// message is what people are told of an error.
+func message(err error) string { return tool.AsError(err).Message }

@@ -1,0 +1,70 @@
+package all_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"toolpost/config"
+	"toolpost/protocol/all"
+	"toolpost/tool"
+)
+
+// Every protocol must be open to strict configs: what it does not know is refused, with the place.
+func TestEveryProtocolRefusesAFieldThatItDoesNotKnow(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range all.Protocols() {
+		t.Run(p.Name, func(t *testing.T) {
+			if seen[p.Name] {
+				t.Error("listed twice")
+			}
+			seen[p.Name] = true
+			text := "sources: [{name: a, protocol: " + p.Name + ", no_such_field: 1}]"
+			cfg, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := p.Open(t.Context(), cfg.Sources[0], slog.New(slog.DiscardHandler))
+			if err == nil {
+				_ = r.Close(t.Context())
+			}
+			if tool.CodeOf(err) != tool.CodeInvalidInput {
+				t.Errorf("opened with %v", err)
+			}
+		})
+	}
+}
+
+func TestTheTokenIsKeptUntilAnotherIsAskedFor(t *testing.T) {
+	cfg := config.Default(t.TempDir())
+	kept := func(o all.DoorOptions) string {
+		t.Helper()
+		if doors, err := all.Doors(cfg, o); err != nil || len(doors) != 1 {
+			t.Fatalf("%v, %v", doors, err)
+		}
+		b, err := os.ReadFile(filepath.Join(cfg.StateDir(), "http-token"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	first := kept(all.DoorOptions{})
+	if kept(all.DoorOptions{}) != first || kept(all.DoorOptions{Token: "sixteen-letters-or-more"}) != first {
+		t.Error("the token was not kept")
+	}
+	if kept(all.DoorOptions{NewToken: true}) == first {
+		t.Error("the token was not renewed")
+	}
+}
+
+func TestDoorsAreThoseOfTheConfig(t *testing.T) {
+	cfg := config.Default(t.TempDir())
+	if _, err := all.Doors(cfg, all.DoorOptions{Token: "short"}); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Errorf("a short token: %v", err)
+	}
+	cfg.Doors.HTTP = nil
+	if doors, err := all.Doors(cfg, all.DoorOptions{}); err != nil || len(doors) != 0 {
+		t.Errorf("without a door: %v, %v", doors, err)
+	}
+}
