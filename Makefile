@@ -1,0 +1,55 @@
+# Toolpost. `make` alone says what there is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run build test bench fuzz lint setup clean
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# git refuses to speak about a tree that somebody else owns; the build then goes without it.
+BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo false)
+FUZZTIME ?= 30s
+CONFIG   ?= examples/toolpost.yaml
+
+LINT_VERSION := 2.14.0
+LINT = $(shell golangci-lint version 2>/dev/null | grep -Eq 'version v?$(LINT_VERSION) ' && command -v golangci-lint \
+	|| echo .tools/golangci-lint-$(LINT_VERSION))
+
+help: ## say what there is
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+run: build ## build, and serve the examples (CONFIG=FILE serves another config)
+	@.ci/setup python3
+	./bin/toolpost serve --config $(CONFIG)
+
+build: ## build ./bin/toolpost, one static file
+	CGO_ENABLED=0 go build -buildvcs=$(BUILDVCS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/toolpost ./cmd/toolpost
+
+test: ## install what the tests need, vet, and run every test with the race detector
+	@.ci/setup python3 curl cc
+	go vet ./...
+	go test -count=1 ./internal/house
+	@if .ci/setup --check cc; then race=-race; else race=; echo 'no C compiler: the tests run without the race detector'; fi; \
+	echo "go test $$race ./..."; go test $$race -timeout 12m ./...
+
+bench: build ## measure against references of the same run; fails where a target is missed
+	@.ci/setup python3
+	go run ./bench -toolpost bin/toolpost
+
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	@grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file target; do \
+		target=$${target#func }; echo "== $$(dirname "$$file") $$target"; \
+		go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
+	done
+
+lint: ## run the linter, installed into ./.tools where it is missing
+	@lint='$(LINT)'; [ -x "$$lint" ] || { echo "installing golangci-lint $(LINT_VERSION) into .tools"; \
+		GOBIN='$(CURDIR)/.tools' go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(LINT_VERSION); \
+		mv .tools/golangci-lint "$$lint"; }; \
+	"$$lint" run ./...
+
+setup: ## install what tests and examples need: python3, curl, a C compiler (Debian packages, as root)
+	@.ci/setup python3 curl cc
+
+clean: ## remove what was built
+	rm -rf bin .tools

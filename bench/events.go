@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"toolpost/protocol/narratoria"
+	"toolpost/tool"
+)
+
+// events compares the runner, with everything that it checks, with a loop that only reads and decodes.
+// Both get the same lines from the same program.
+func events(ctx context.Context, l lab) (row, error) {
+	path := filepath.Join(l.dir, "events.ndjson")
+	if err := writeEvents(path, l.events); err != nil {
+		return row{}, err
+	}
+	runner, err := narratoria.New(narratoria.Options{Tool: "events", Command: []string{"cat", path}, Dir: l.dir})
+	if err != nil {
+		return row{}, err
+	}
+	defer runner.Close(ctx)
+	specs, err := runner.Tools(ctx)
+	if err != nil {
+		return row{}, err
+	}
+	m, r, err := compare(3,
+		clock(func() error { return throughRunner(ctx, runner, specs[0], l.events) }),
+		clock(func() error { return throughLoop(ctx, path, l.events+1) }))
+	ratio := float64(r) / float64(m)
+	return row{measured: rate(l.events, m), reference: rate(l.events, r), ratio: fmt.Sprintf("%.2f of the rate", ratio),
+		target: ">= 0.7", pass: ratio >= 0.7}, err
+}
+
+func rate(n int, d time.Duration) string {
+	return fmt.Sprintf("%.0f k/s", float64(n)/d.Seconds()/1000)
+}
+
+func writeEvents(path string, n int) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := bufio.NewWriter(f)
+	for i := range n {
+		fmt.Fprintf(w, `{"version":"0","type":"log","level":"info","message":"event %d"}`+"\n", i+1)
+	}
+	fmt.Fprintln(w, `{"version":"0","type":"done","ok":true}`)
+	return w.Flush()
+}
+
+func throughRunner(ctx context.Context, h tool.Handler, spec *tool.Spec, want int) error {
+	got := 0
+	call := &tool.Call{ID: tool.NewID(), Tool: spec.Name, Spec: spec, Args: []byte(`{}`)}
+	r, err := h.Invoke(ctx, call, tool.SinkFunc(func(tool.Event) error { got++; return nil }))
+	switch {
+	case err != nil:
+		return err
+	case !r.OK:
+		return r.Failure
+	case got != want:
+		return fmt.Errorf("%d events came through, not %d", got, want)
+	}
+	return nil
+}
+
+func throughLoop(ctx context.Context, path string, want int) error {
+	cmd := exec.CommandContext(ctx, "cat", path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	got := 0
+	for lines := bufio.NewScanner(out); lines.Scan(); got++ {
+		var e struct {
+			Version string `json:"version"`
+			Type    string `json:"type"`
+			Level   string `json:"level"`
+			Message string `json:"message"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return err
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("%d lines came through, not %d", got, want)
+	}
+	return nil
+}

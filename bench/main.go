@@ -1,0 +1,83 @@
+// Command bench measures what Toolpost promises about speed, each number against a reference of the same
+// run, and prints one table. It exits with 1 when a target is missed. `make bench` runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// A row is what came of one promise.
+type row struct {
+	measured  string
+	reference string
+	ratio     string
+	target    string
+	pass      bool
+}
+
+// A lab is what the measurements share.
+type lab struct {
+	dir      string // for the files of this run; removed at its end
+	toolpost string // the binary
+	events   int
+}
+
+func main() {
+	var l lab
+	flag.StringVar(&l.toolpost, "toolpost", "bin/toolpost", "the binary whose start is measured")
+	flag.IntVar(&l.events, "events", 1_000_000, "how many Narratoria events are pushed through the runner")
+	only := flag.String("only", "", "run only the measurements with this text in their name")
+	flag.Parse()
+	ok, err := run(context.Background(), l, *only, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	if l.dir, err = os.MkdirTemp("", "toolpost-bench-"); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(l.dir)) }()
+	measurements := []struct {
+		name string
+		run  func(context.Context, lab) (row, error)
+	}{
+		{"warm namel3ss call / python3 per call", warmCall},
+		{"narratoria events / bare loop", events},
+		{"engine overhead of a built-in call", overhead},
+		{"start of toolpost version / hello world", start},
+	}
+	fmt.Fprintf(out, "%s %s/%s, %d CPUs; medians of interleaved runs\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tMEASURED\tREFERENCE\tRATIO\tTARGET\t")
+	ok = true
+	for _, m := range measurements {
+		if !strings.Contains(m.name, only) {
+			continue
+		}
+		r, err := m.run(ctx, l)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", m.name, err)
+		}
+		verdict := map[bool]string{true: "pass", false: "MISSED"}[r.pass]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", m.name, r.measured, r.reference, r.ratio, r.target, verdict)
+		ok = ok && r.pass
+	}
+	return ok, table.Flush()
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+const hello = `package main
+
+import "fmt"
+
+func main() { fmt.Println("hello, world") }
+`
+
+// start compares how long the two programs take from start to exit.
+func start(ctx context.Context, l lab) (row, error) {
+	toolpost, err := filepath.Abs(l.toolpost)
+	if err != nil {
+		return row{}, err
+	}
+	helloWorld, err := buildHello(ctx, l.dir)
+	if err != nil {
+		return row{}, err
+	}
+	m, r, err := compare(101,
+		clock(func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }),
+		clock(func() error { return exec.CommandContext(ctx, helloWorld).Run() }))
+	ratio := float64(m) / float64(r)
+	return row{measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.1fx as long", ratio), target: "< 5x", pass: ratio < 5}, err
+}
+
+func buildHello(ctx context.Context, dir string) (string, error) {
+	source, binary := filepath.Join(dir, "hello.go"), filepath.Join(dir, "hello")
+	if err := os.WriteFile(source, []byte(hello), 0o644); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return binary, nil
+}

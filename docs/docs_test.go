@@ -1,0 +1,280 @@
+// Package docs_test runs the commands of the documentation, as a reader would type them.
+package docs_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"toolpost/tool"
+)
+
+// A block that starts with "```console run" is run. In it, lines that start with "$ " are commands, in one
+// shell for the whole page; what follows is what they print, where "..." stands for anything, also for several
+// lines. The comment "<!-- serve -->" on a line of its own starts `toolpost serve` in the folder that the
+// commands have come to, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends.
+const (
+	blockStart = "```console run"
+	blockEnd   = "```"
+	serveMark  = "<!-- serve -->"
+)
+
+// A step is one command and what it should print; or the start of the server.
+type step struct {
+	line    int
+	command string
+	want    []string
+	serve   bool
+}
+
+func TestEveryCommandInTheDocsDoesWhatThePageSays(t *testing.T) {
+	requirePrograms(t, "bash", "curl", "python3")
+	bin := build(t)
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
+		if os.IsNotExist(err) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		steps := parse(string(text))
+		if len(steps) == 0 {
+			continue
+		}
+		t.Run(filepath.Base(page), func(t *testing.T) { newReader(t, bin).follow(steps) })
+	}
+}
+
+func requirePrograms(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, err := exec.LookPath(name); err == nil {
+			continue
+		}
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("%s is missing; `make setup` installs it", name)
+		}
+		t.Skipf("%s is missing; `make setup` installs it", name)
+	}
+}
+
+func build(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "toolpost"), "toolpost/cmd/toolpost")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return dir
+}
+
+func parse(page string) (steps []step) {
+	inside := false
+	for i, line := range strings.Split(page, "\n") {
+		command, isCommand := strings.CutPrefix(line, "$ ")
+		switch {
+		case !inside && line == serveMark:
+			steps = append(steps, step{line: i + 1, serve: true})
+		case !inside:
+			inside = strings.TrimSpace(line) == blockStart
+		case line == blockEnd:
+			inside = false
+		case isCommand:
+			steps = append(steps, step{line: i + 1, command: command})
+		case len(steps) > 0:
+			last := &steps[len(steps)-1]
+			if n := len(last.want); n == 0 && strings.HasSuffix(last.command, "\\") {
+				last.command += "\n" + line
+			} else {
+				last.want = append(last.want, line)
+			}
+		}
+	}
+	return steps
+}
+
+// A reader follows a page in one folder.
+type reader struct {
+	t   *testing.T
+	bin string // the folder of the program
+	dir string // where the commands have come to
+	env []string
+}
+
+func newReader(t *testing.T, bin string) *reader {
+	t.Helper()
+	home := t.TempDir()
+	return &reader{t: t, bin: bin, dir: home, env: []string{
+		"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + home, "TERM=dumb", "LANG=C.UTF-8",
+	}}
+}
+
+func (r *reader) follow(steps []step) {
+	r.t.Helper()
+	for _, s := range steps {
+		if s.serve {
+			r.serve()
+			continue
+		}
+		got, err := r.run(s.command)
+		if !pattern(s.want).MatchString(strings.TrimRight(got, "\n")) {
+			r.t.Fatalf("line %d: $ %s\nprinted (%v):\n%s\nthe page says:\n%s", s.line, s.command, err, got, strings.Join(s.want, "\n"))
+		}
+	}
+}
+
+// run runs one command where the one before it left off: in its folder, with what it exported.
+func (r *reader) run(command string) (output string, err error) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
+	defer cancel()
+	after := filepath.Join(r.t.TempDir(), "after")
+	script := command + "\nstatus=$?\n{ pwd; env -0; } >" + after + "\nexit $status\n"
+	cmd := exec.CommandContext(ctx, "bash", "-c", script)
+	cmd.Dir, cmd.Env = r.dir, r.env
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	left, readErr := os.ReadFile(after)
+	if readErr != nil {
+		r.t.Fatalf("$ %s: %v\n%s", command, err, out)
+	}
+	dir, env, _ := strings.Cut(string(left), "\n")
+	r.dir, r.env = dir, strings.Split(strings.TrimRight(env, "\x00"), "\x00")
+	return string(out), err
+}
+
+// pattern makes a regular expression of the lines that a page shows.
+func pattern(want []string) *regexp.Regexp {
+	text := regexp.QuoteMeta(strings.TrimRight(strings.Join(want, "\n"), "\n"))
+	return regexp.MustCompile(`(?s)^` + strings.ReplaceAll(text, `\.\.\.`, `.*`) + `$`)
+}
+
+// serve starts the server and waits until it says where it listens.
+func (r *reader) serve() {
+	r.t.Helper()
+	const token = "a-token-for-the-documentation"
+	r.env = append(r.env, "TOOLPOST_TOKEN="+token)
+	cmd := exec.Command(filepath.Join(r.bin, "toolpost"), "serve", "--listen", "127.0.0.1:0")
+	cmd.Dir, cmd.Env = r.dir, r.env
+	out, w, err := os.Pipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	w.Close()
+	said := make(chan string, 1)
+	ended := make(chan struct{})
+	go func() { defer close(ended); findURL(out, said) }()
+	r.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			r.t.Errorf("toolpost serve: %v", err)
+		}
+		out.Close()
+		<-ended
+	})
+	select {
+	case url := <-said:
+		r.env = append(r.env, "TOOLPOST_URL="+url)
+	case <-time.After(time.Minute):
+		r.t.Fatal("toolpost serve does not say where it listens")
+	}
+}
+
+// findURL reads all that the server says, so that it never waits for us, and hands on the first address in it.
+func findURL(out *os.File, said chan<- string) {
+	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if url := address.FindString(lines.Text()); url != "" {
+			select {
+			case said <- url:
+			default:
+			}
+		}
+	}
+}
+
+func TestPatternsMatchWhatTheyShow(t *testing.T) {
+	for _, c := range []struct {
+		want, got string
+		ok        bool
+	}{
+		{"", "", true}, {"a", "a", true}, {"a", "b", false}, {"a", "a\nb", false}, {"", "something", false},
+		{"a\n...\nz", "a\nb\nc\nz", true}, {"took ... ms", "took 12 ms", true}, {"1.5", "1x5", false}, {"[a]", "a", false},
+	} {
+		if ok := pattern(strings.Split(c.want, "\n")).MatchString(c.got); ok != c.ok {
+			t.Errorf("%q against %q: %v", c.want, c.got, ok)
+		}
+	}
+}
+
+func TestErrorsPageHasEveryCode(t *testing.T) {
+	page, err := os.ReadFile("errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range tool.Codes() {
+		if n := bytes.Count(page, fmt.Appendf(nil, "\n| `%s` |", code)); n != 1 {
+			t.Errorf("%s has %d rows", code, n)
+		}
+	}
+}
+
+func TestDependenciesPageHasEveryDirectDependency(t *testing.T) {
+	page, err := os.ReadFile("dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mod)) {
+		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(fields) != 2 || !strings.HasPrefix(fields[1], "v") { // indirect ones have a comment
+			continue
+		}
+		if !bytes.Contains(page, []byte("| "+fields[0]+" |")) {
+			t.Errorf("%s is not in dependencies.md", fields[0])
+		}
+	}
+}
+
+// Links between pages lead somewhere.
+func TestLinksToPagesLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if os.IsNotExist(err) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			}
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package house
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A floor is a row of the house. A package may import what lies on the floors below it; its neighbours
+// only where the floor says so.
+type floor struct {
+	name       string
+	rooms      []string // patterns of path.Match below the module, or a prefix with /...
+	neighbours bool     // whether its packages may import each other
+	stdOnly    bool     // whether they use nothing but the standard library
+}
+
+// The house, from the ground up. A package is on the highest floor that has a room for it.
+func floors() []floor {
+	return []floor{
+		{name: "ground", rooms: []string{"tool"}, stdOnly: true},
+		{name: "first", rooms: []string{"process", "sandbox", "config", "config/...", "strictjson", "examples"}, neighbours: true},
+		{name: "second", rooms: []string{"engine", "engine/*", "protocol/*", "builtin/*", "store", "store/*", "plan", "console"}},
+		{name: "list of protocols", rooms: []string{"protocol/all"}},
+		{name: "node", rooms: []string{"node"}},
+		{name: "top", rooms: []string{"cmd/...", "bench", "bench/..."}, neighbours: true},
+	}
+}
+
+// Packages that stand beside the floors: tests import them, programs do not.
+func beside() []string {
+	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs"}
+}
+
+// mayKnow lists, for a package that few may know, those few.
+func mayKnow() map[string][]string {
+	return map[string][]string{"protocol/all": {"node"}}
+}
+
+// family lets a room of the second floor import its own parts: engine and its stages, store and its kinds.
+func family(from, to string) bool {
+	return from == "engine" && strings.HasPrefix(to, "engine/") || to == "store" && strings.HasPrefix(from, "store/")
+}
+
+func TestImportsOnlyGoDown(t *testing.T) {
+	module, packages := listPackages(t)
+	for _, p := range packages {
+		from := within(module, p.ImportPath)
+		if matchAny(beside(), from) {
+			continue
+		}
+		if floorOf(from) < 0 {
+			t.Errorf("%s is on no floor; give it a place in floors()", from)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if why := forbidden(module, from, imported); why != "" {
+				t.Errorf("%s imports %s: %s", from, imported, why)
+			}
+		}
+	}
+}
+
+// forbidden says why a package may not import another one, or nothing.
+func forbidden(module, from, imported string) string {
+	at := floors()[floorOf(from)]
+	if imported != module && !strings.HasPrefix(imported, module+"/") {
+		if at.stdOnly && strings.Contains(strings.Split(imported, "/")[0], ".") {
+			return "the " + at.name + " floor uses the standard library alone"
+		}
+		return ""
+	}
+	to := within(module, imported)
+	if matchAny(beside(), to) {
+		return "only tests may use it"
+	}
+	if few, ok := mayKnow()[to]; ok && !matchAny(few, from) {
+		return "only " + strings.Join(few, ", ") + " may know it"
+	}
+	switch f, g := floorOf(from), floorOf(to); {
+	case g < 0:
+		return "it is on no floor"
+	case g > f:
+		return fmt.Sprintf("it is on a higher floor (%s over %s)", floors()[g].name, at.name)
+	case g == f && !at.neighbours && !family(from, to):
+		return "rooms of one floor do not import each other"
+	}
+	return ""
+}
+
+// floorOf gives the number of a package's floor; -1: none.
+func floorOf(pkg string) int {
+	for i, f := range slices.Backward(floors()) {
+		if matchAny(f.rooms, pkg) {
+			return i
+		}
+	}
+	return -1
+}
+
+func matchAny(patterns []string, pkg string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		if prefix, ok := strings.CutSuffix(p, "..."); ok {
+			return strings.HasPrefix(pkg, prefix)
+		}
+		ok, _ := path.Match(p, pkg) // the patterns above are well formed
+		return ok
+	})
+}
+
+func within(module, importPath string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
+}
+
+type listed struct {
+	ImportPath string
+	Dir        string
+	Doc        string
+	Imports    []string // of the files that are not tests
+	Module     struct{ Path, Dir string }
+}
+
+// listPackages asks the go command for every package of the module.
+func listPackages(t *testing.T) (module string, packages []listed) {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,Doc,Imports,Module", "toolpost/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return packages[0].Module.Path, packages
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// The rule itself must bite: each of these arrows goes the wrong way.
+func TestArrowsThatGoTheWrongWayAreFound(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		ok       bool
+	}{
+		{"tool", "toolpost/strictjson", false},
+		{"tool", "golang.org/x/sys/unix", false},
+		{"tool", "encoding/json", true},
+		{"process", "toolpost/engine", false},
+		{"process", "toolpost/tool", true},
+		{"config", "toolpost/strictjson", true},
+		{"protocol/rest", "toolpost/engine", false},
+		{"protocol/rest", "toolpost/protocol/narratoria", false},
+		{"protocol/rest", "toolpost/process", true},
+		{"engine", "toolpost/engine/session", true},
+		{"engine/session", "toolpost/engine", false},
+		{"engine/session", "toolpost/store", false},
+		{"builtin/file", "toolpost/protocol/all", false},
+		{"protocol/all", "toolpost/protocol/rest", true},
+		{"node", "toolpost/protocol/all", true},
+		{"cmd/toolpost", "toolpost/protocol/all", false},
+		{"protocol/unheard", "toolpost/protocol/all", false},
+		{"node", "toolpost/cmd/toolpost", false},
+		{"node", "toolpost/internal/house", false},
+		{"cmd/toolpost", "toolpost/node", true},
+		{"node", "toolpost/tool/tooltest", false},
+		{"node", "toolpost/unheard/of", false},
+	} {
+		if why := forbidden("toolpost", c.from, c.to); (why == "") != c.ok {
+			t.Errorf("%s -> %s: %q, want allowed: %v", c.from, c.to, why, c.ok)
+		}
+	}
+}
