@@ -256,6 +256,12 @@ func TestOneDeadSourceNeverHidesTheOthers(t *testing.T) {
 		t.Error(err)
 	}
 
+	alive.broken = nil
+	if _, err := call(t, e, "half", ``); err != nil {
+		t.Errorf("it is mended, but: %v", err)
+	}
+	alive.broken = map[string]error{"half": tool.Errorf(tool.CodeUnavailable, "it has no entry")}
+
 	e.Replace(t.Context(), []engine.Binding{dead, bind("alive", alive), {Name: "flaky", Protocol: "fake", Err: errors.New("it died")}})
 	want := map[string]string{
 		"a": "alive", "half": "alive: unavailable: it has no entry",

@@ -19,7 +19,8 @@ type Binding struct {
 	Err      error
 }
 
-// A Runner may say that one of its tools cannot be called, and why; the others are not harmed.
+// A Runner may say that one of its tools cannot be called now, and why; the others are not harmed. It is
+// asked at every call and listing, so it looks and does not wait.
 type unavailable interface{ Unavailable(name string) error }
 
 // A shelf is everything that is published at one moment. It is never changed: Replace puts up another.
@@ -36,7 +37,18 @@ type item struct {
 	source  *source
 	schema  schemas
 	handler tool.Handler // the stages of this tool, down to its runner
-	err     error        // why it cannot be called now
+	err     error        // why it cannot be called, however often one asks
+}
+
+// why says why the tool cannot be called now, or nil.
+func (it *item) why() error {
+	if it.err != nil {
+		return it.err
+	}
+	if u, ok := it.source.Runner.(unavailable); ok {
+		return u.Unavailable(it.own.Name)
+	}
+	return nil
 }
 
 // A source counts the calls that run on it, so that it is closed after the last of them.
@@ -127,9 +139,6 @@ func newItem(src *source, given *tool.Spec) *item {
 	if it.err == nil {
 		it.schema, it.err = compile(&own)
 	}
-	if u, ok := src.Runner.(unavailable); ok && it.err == nil {
-		it.err = u.Unavailable(own.Name)
-	}
 	return it
 }
 
@@ -141,8 +150,8 @@ func (e *Engine) borrow(name string) (*item, error) {
 		if err != nil {
 			return nil, err
 		}
-		if it.err != nil {
-			return nil, whyUnavailable(it)
+		if err := it.why(); err != nil {
+			return nil, whyUnavailable(it.spec.Name, err)
 		}
 		if it.source.acquire() {
 			return it, nil
@@ -154,9 +163,9 @@ func (e *Engine) borrow(name string) (*item, error) {
 	}
 }
 
-func whyUnavailable(it *item) *tool.Error {
-	e := *tool.AsError(it.err)
-	e.Message = it.spec.Name + " is unavailable: " + e.Message
+func whyUnavailable(name string, why error) *tool.Error {
+	e := *tool.AsError(why)
+	e.Message = name + " is unavailable: " + e.Message
 	if e.Code == tool.CodeInternal {
 		e.Code = tool.CodeUnavailable
 	}
@@ -184,7 +193,7 @@ func (e *Engine) Specs(_ context.Context, _ tool.Principal) iter.Seq2[*tool.Spec
 	items := e.shelf.Load().items
 	return func(yield func(*tool.Spec, error) bool) {
 		for _, it := range items {
-			if !yield(it.spec, it.err) {
+			if !yield(it.spec, it.why()) {
 				return
 			}
 		}

@@ -19,6 +19,10 @@ func object(t *testing.T, doc string) map[string]any {
 	return v.(map[string]any)
 }
 
+// contract(narratoria): Narratoria MUST merge this patch into session state using **deep merge** semantics
+// contract(narratoria): Nested objects are merged recursively (keys added/updated, not replaced entirely)
+// contract(narratoria): Arrays are replaced entirely (not merged element-by-element)
+// contract(narratoria): Null values remove keys from the state tree
 func TestMerge(t *testing.T) {
 	for _, c := range []struct{ name, state, patch, want string }{
 		{"the contract's example", `{"a":{"b":1,"c":2}}`, `{"a":{"c":3,"d":4}}`, `{"a":{"b":1,"c":3,"d":4}}`},

@@ -48,7 +48,7 @@ type Error struct {
 	Code    Code            `json:"code"`
 	Reason  string          `json:"reason,omitempty"` // a protocol's own finer word: guarantee_blocked, expired, ValueError ...
 	Message string          `json:"message"`
-	Details json.RawMessage `json:"details,omitempty"`
+	Details json.RawMessage `json:"details,omitzero"`
 	Err     error           `json:"-"`
 }
 

@@ -21,8 +21,8 @@ type Spec struct {
 	Source      string          `json:"source"`            // the configured source that brought it
 	Protocol    string          `json:"protocol"`          // the protocol that runs it
 	Aliases     []string        `json:"aliases,omitempty"` // further names that resolve to it
-	Input       json.RawMessage `json:"input,omitempty"`   // JSON Schema 2020-12, byte for byte as the source gave it
-	Output      json.RawMessage `json:"output,omitempty"`  // likewise; absent: anything goes
+	Input       json.RawMessage `json:"input,omitzero"`    // JSON Schema 2020-12, byte for byte as the source gave it
+	Output      json.RawMessage `json:"output,omitzero"`   // likewise; absent: anything goes
 	Effects     Effects         `json:"effects,omitzero"`  //
 	Tier        int             `json:"tier"`              // 0 safe .. 3 dangerous: from a configured tier up a lease is asked for
 	Timeout     time.Duration   `json:"-"`                 // timeout_ms in JSON; 0: the engine's default
@@ -92,7 +92,7 @@ type Event struct {
 type Log struct {
 	Level   string          `json:"level"` // debug, info, warn, error
 	Message string          `json:"message"`
-	Fields  json.RawMessage `json:"fields,omitempty"`
+	Fields  json.RawMessage `json:"fields,omitzero"`
 }
 
 // Progress is the data of a progress event.
@@ -115,7 +115,7 @@ type Asset struct {
 	Kind      string          `json:"kind,omitempty"`
 	MediaType string          `json:"mediaType"`
 	Path      string          `json:"path"`
-	Metadata  json.RawMessage `json:"metadata,omitempty"`
+	Metadata  json.RawMessage `json:"metadata,omitzero"`
 	SHA256    string          `json:"sha256,omitempty"`
 	Size      int64           `json:"size,omitempty"`
 }
@@ -123,14 +123,14 @@ type Asset struct {
 // UIEvent is the data of a ui_event: something the caller's interface may show or ask.
 type UIEvent struct {
 	Event   string          `json:"event"`
-	Payload json.RawMessage `json:"payload,omitempty"`
+	Payload json.RawMessage `json:"payload,omitzero"`
 }
 
 // ErrorEvent is the data of an error event.
 type ErrorEvent struct {
 	Code    string          `json:"errorCode"`
 	Message string          `json:"errorMessage"`
-	Details json.RawMessage `json:"details,omitempty"`
+	Details json.RawMessage `json:"details,omitzero"`
 }
 
 // NewEvent makes an event of one of the data types above.
@@ -152,7 +152,7 @@ func LogEvent(level, message string) Event {
 // a Go error from a Handler means that there is no outcome.
 type Result struct {
 	OK      bool            `json:"ok"`
-	Output  json.RawMessage `json:"output,omitempty"`
+	Output  json.RawMessage `json:"output,omitzero"`
 	Summary string          `json:"summary,omitempty"`
 	Failure *Error          `json:"error,omitempty"`
 	Ask     *Ask            `json:"ask,omitempty"` // the tool needs an answer first: call again with Call.Answers
@@ -163,7 +163,7 @@ type Result struct {
 type Ask struct {
 	ID      string          `json:"id"` // what Call.Resume repeats
 	Message string          `json:"message"`
-	Schema  json.RawMessage `json:"schema,omitempty"` // of the answers
+	Schema  json.RawMessage `json:"schema,omitzero"` // of the answers
 }
 
 // A Trace tells how a call was run. Details are in the words of the protocol that ran it.

@@ -89,6 +89,33 @@ func TestTheMovingLineTellsProgress(t *testing.T) {
 	}
 }
 
+// contract(narratoria): the `narrative_choice` event MUST be supported: display as clickable buttons or list
+// contract(narratoria): Gracefully degrade unsupported events via placeholder messages with event name and payload details.
+func TestChoicesAreListedAndOtherRequestsAreShownAsTheyAre(t *testing.T) {
+	for payload, want := range map[string]string{
+		`{"choices":["north",{"id":"s","label":"south","hint":"cold"},{"label":"up\u001b[2J"}]}`: "choose:\n  1. north\n  2. south (cold)\n  3. up\\u001b[2J",
+		`{"choices":[7]}`: "choose:\n  1. 7",
+		`{"choices":[]}`:  `ui: narrative_choice {"choices":[]}`,
+		``:                "ui: narrative_choice ",
+	} {
+		if got := uiLine(tool.UIEvent{Event: "narrative_choice", Payload: []byte(payload)}); got != want {
+			t.Errorf("%s: got %q", payload, got)
+		}
+	}
+	if got := uiLine(tool.UIEvent{Event: "play_sound", Payload: []byte(`{"choices":["x"]}`)}); got != `ui: play_sound {"choices":["x"]}` {
+		t.Error(got)
+	}
+}
+
+// contract(narratoria): Narratoria MUST: Display degraded or placeholder UI for unsupported `mediaType` values.
+func TestAnAssetOfAnyTypeIsShownByNameAndPlace(t *testing.T) {
+	l, _ := liveOnFile(t)
+	got := l.line(tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "a", MediaType: "model/never-heard-of", Path: "/x"}))
+	if !strings.Contains(got, "asset: a (model/never-heard-of) /x") {
+		t.Error(got)
+	}
+}
+
 func TestSearchWantsAllWords(t *testing.T) {
 	s := &tool.Spec{Name: "readFile", Description: "Reads one file", Aliases: []string{"file.read"}}
 	for q, want := range map[string]bool{"read": true, "READ one": true, "file.read": true, "read two": false} {

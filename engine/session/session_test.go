@@ -73,6 +73,7 @@ func state(t *testing.T, s *store.Sessions, caller, id string) string {
 	return string(b)
 }
 
+// contract(narratoria): Example: existing state `{"a": {"b": 1, "c": 2}}` + patch `{"a": {"c": 3, "d": 4}}` → `{"a": {"b": 1, "c": 3, "d": 4}}`
 func TestPatchesAreMergedInOrderWhenTheCallSucceeds(t *testing.T) {
 	var s store.Sessions
 	c := &tool.Call{Tool: "torch", Session: "s", Caller: tool.Principal{ID: "ada"}}
@@ -145,6 +146,8 @@ func TestABadPatchOrAssetIsAnErrorEventAndTheCallGoesOn(t *testing.T) {
 	}
 }
 
+// contract(narratoria): Narratoria MUST: Register the asset.
+// contract(narratoria): Narratoria MUST: Defer rendering until referenced by UI logic or plan execution.
 func TestAnAssetIsRegistered(t *testing.T) {
 	seen, _ := emit(t, &store.Sessions{}, &tool.Call{}, &tool.Result{OK: true},
 		tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "x", Kind: "image", MediaType: "image/png", Path: "/tmp/x", Metadata: json.RawMessage(`{"w":1.0}`)}))

@@ -121,6 +121,10 @@ func wantError(t testing.TB, got outcome, code tool.Code, words ...string) {
 	}
 }
 
+// contract(narratoria): A compliant minimal tool emits NDJSON events to stdout
+// contract(narratoria): Tools MUST write output to stdout using NDJSON (one JSON object per line).
+// contract(narratoria): `ok: true` indicates successful logical completion.
+// contract(narratoria): Exit code 0: protocol intact. `done.ok` determines logical success.
 func TestMinimalToolOfSection9(t *testing.T) {
 	tooltest.NoLeaks(t)
 	got := invoke(t, python("torch.py"), `{}`)
@@ -135,12 +139,16 @@ func TestMinimalToolOfSection9(t *testing.T) {
 	}
 }
 
+// contract(narratoria): Every JSON object emitted by a tool MUST include: version, type
+// contract(narratoria): `version`: string. For this spec, MUST equal "0".
+// contract(narratoria): The protocol `version` string in the event envelope MUST remain "0"
 func TestVersionMustEqualZero(t *testing.T) {
 	wantError(t, say(t, narratoria.Options{}, lines(hello, `{"version":"1","type":"done","ok":true}`)),
 		tool.CodeProtocol, "torch", "line 2", `version is "1"`)
 	wantError(t, say(t, narratoria.Options{}, lines(`{"type":"done","ok":true}`)), tool.CodeProtocol, "line 1", "version is missing")
 }
 
+// contract(narratoria): If `type` is unknown, Narratoria MUST treat it as a protocol error and terminate processing for the invocation.
 func TestUnknownTypeMustBeAProtocolErrorAndTerminateProcessing(t *testing.T) {
 	tooltest.NoLeaks(t)
 	got := say(t, narratoria.Options{}, lines(hello, `{"version":"0","type":"dance"}`, hello, doneOK))
@@ -148,6 +156,7 @@ func TestUnknownTypeMustBeAProtocolErrorAndTerminateProcessing(t *testing.T) {
 	wantEvents(t, got.events, `log {"level":"info","message":"hello"}`)
 }
 
+// contract(narratoria): Each output line MUST represent a complete, valid JSON object.
 func TestOutputMustBeOneJSONObjectPerLine(t *testing.T) {
 	for name, line := range map[string]string{"garbage": "Hello, world", "array": `[1]`, "empty": "", "two": hello + hello} {
 		t.Run(name, func(t *testing.T) {
@@ -156,6 +165,7 @@ func TestOutputMustBeOneJSONObjectPerLine(t *testing.T) {
 	}
 }
 
+// contract(narratoria): All stdout content MUST be UTF-8 encoded text with Unix-style newlines (\n).
 func TestOutputMustBeUTF8(t *testing.T) {
 	got := say(t, narratoria.Options{}, script{Lines: []string{hello}, Bytes: []byte("{\"version\":\"0\",\"type\":\"log\",\"level\":\"info\",\"message\":\"\xff\"}\n")})
 	wantError(t, got, tool.CodeProtocol, "line 2", "UTF-8")
@@ -169,6 +179,9 @@ func TestAProtocolErrorQuotesTheLineSafelyAndBriefly(t *testing.T) {
 	}
 }
 
+// contract(narratoria): Additional fields MAY be included and MUST be ignored unless otherwise specified.
+// contract(narratoria): ignore unknown fields within known event types
+// contract(narratoria): `requestId`: string. Opaque identifier provided by Narratoria.
 func TestAdditionalFieldsMustBeIgnored(t *testing.T) {
 	got := say(t, narratoria.Options{}, lines(
 		`{"version":"0","type":"log","level":"info","message":"m","x":1,"patch":7,"ok":"no","requestId":"other","nested":{"type":"done"}}`,
@@ -177,18 +190,21 @@ func TestAdditionalFieldsMustBeIgnored(t *testing.T) {
 	wantEvents(t, got.events, `log {"level":"info","message":"m"}`)
 }
 
+// contract(narratoria): MUST NOT treat log events as errors.
 func TestLogEventsMustNotBeErrors(t *testing.T) {
 	got := say(t, narratoria.Options{}, lines(`{"version":"0","type":"log","level":"error","message":"bad","fields":{"n":1.50}}`, doneOK))
 	wantOK(t, got)
 	wantEvents(t, got.events, `log {"level":"error","message":"bad","fields":{"n":1.50}}`)
 }
 
+// contract(narratoria): "level": "debug" | "info" | "warn" | "error"
 func TestLogLevelsAreDebugInfoWarnError(t *testing.T) {
 	level := func(l string) string { return `{"version":"0","type":"log","level":"` + l + `","message":"m"}` }
 	wantOK(t, say(t, narratoria.Options{}, lines(level("debug"), level("info"), level("warn"), level("error"), doneOK)))
 	wantError(t, say(t, narratoria.Options{}, lines(level("fatal"), doneOK)), tool.CodeProtocol, "line 1", `level is "fatal"`)
 }
 
+// contract(narratoria): `patch` MUST be a JSON object.
 func TestPatchMustBeAnObject(t *testing.T) {
 	wantError(t, say(t, narratoria.Options{}, lines(`{"version":"0","type":"state_patch","patch":[1]}`, doneOK)),
 		tool.CodeProtocol, "patch must be a JSON object")
@@ -203,6 +219,11 @@ func assetLine(id, mediaType, path string) string {
 	return string(b)
 }
 
+// contract(narratoria): `assetId` MUST be unique within the tool invocation.
+// contract(narratoria): `mediaType` MUST be a valid MIME type string.
+// contract(narratoria): `path` MUST refer to a file readable by Narratoria.
+// contract(narratoria): Narrratoria MUST validate that asset files exist and are readable before registering them.
+// contract(narratoria): MUST NOT require tools to use specific output directories in Spec 001.
 func TestAssetsAreCheckedAndABadOneDoesNotEndTheCall(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
@@ -258,6 +279,9 @@ func TestPathMustBeReadable(t *testing.T) {
 	}
 }
 
+// contract(narratoria): `path` MUST be an absolute path or a path resolvable by Narratoria's current working directory.
+// contract(narratoria): `metadata` MAY include arbitrary details (width, height, framerate, camera data, etc.).
+// contract(narratoria): degrade gracefully on unknown MIME types or unknown `ui_event` names
 func TestAssetPathsMayBeRelativeToTheToolsFolder(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.x"), nil, 0o600); err != nil {
@@ -270,6 +294,10 @@ func TestAssetPathsMayBeRelativeToTheToolsFolder(t *testing.T) {
 		`asset {"assetId":"a","kind":"model","mediaType":"model/never-heard-of","path":"`+filepath.Join(dir, "a.x")+`","metadata":{"w":1.0}}`)
 }
 
+// contract(narratoria): `event` MUST be a string identifying an action known to Narratoria.
+// contract(narratoria): `payload` MAY be omitted or MAY contain arbitrary event parameters.
+// contract(narratoria): Narratoria MUST: Dispatch supported events to their handlers.
+// contract(narratoria): the `narrative_choice` event MUST be supported
 func TestUIEventsPassThroughUntouched(t *testing.T) {
 	got := say(t, narratoria.Options{}, lines(
 		`{"version":"0","type":"ui_event","event":"never_heard_of","payload":{"a":[1.0]}}`,
@@ -291,6 +319,9 @@ func TestAMalformedNarrativeChoiceDegrades(t *testing.T) {
 		`ui_event {"event":"narrative_choice","payload":{"choices":[7]}}`)
 }
 
+// contract(narratoria): Error events MUST NOT terminate the invocation by themselves.
+// contract(narratoria): Surface error information in logs and UI (as appropriate).
+// contract(narratoria): Continue to process events until `done` or process exit.
 func TestErrorEventsMustNotTerminateTheInvocation(t *testing.T) {
 	fault := `{"version":"0","type":"error","errorCode":"wet","errorMessage":"too wet","details":{"n":1}}`
 	got := say(t, narratoria.Options{}, lines(fault, hello, doneOK))
@@ -298,6 +329,7 @@ func TestErrorEventsMustNotTerminateTheInvocation(t *testing.T) {
 	wantEvents(t, got.events, `error {"errorCode":"wet","errorMessage":"too wet","details":{"n":1}}`, `log {"level":"info","message":"hello"}`)
 }
 
+// contract(narratoria): `ok: false` indicates controlled logical failure.
 func TestDoneNotOKIsAControlledFailure(t *testing.T) {
 	first := `{"version":"0","type":"error","errorCode":"dark","errorMessage":"too dark"}`
 	last := `{"version":"0","type":"error","errorCode":"wet","errorMessage":"too wet","details":{"n":1}}`
@@ -336,10 +368,13 @@ func TestDoneMayCarryTheOutput(t *testing.T) {
 	}
 }
 
+// contract(narratoria): not require any event types other than `done` for correctness
 func TestNoOtherEventThanDoneIsRequired(t *testing.T) {
 	wantOK(t, say(t, narratoria.Options{}, lines(`{"version":"0","type":"done","ok":true}`)))
 }
 
+// contract(narratoria): Stop accepting further events from the tool after processing `done`.
+// contract(narratoria): Each invocation MUST end with exactly one `done` event OR a premature process termination.
 func TestEventsAfterDoneMustNotBeAcceptedAndAreCounted(t *testing.T) {
 	got := say(t, narratoria.Options{}, lines(hello, doneOK, hello, `garbage`, `{"version":"0","type":"done","ok":false}`))
 	wantOK(t, got)
@@ -354,6 +389,7 @@ func TestMissingDoneIsAFailureAlsoWithExitZero(t *testing.T) {
 	wantError(t, say(t, narratoria.Options{}, script{Stderr: "oh dear\n"}), tool.CodeProtocol, "without a done event", "oh dear")
 }
 
+// contract(narratoria): Treat missing `done` plus a non-zero exit code as a protocol-level failure.
 func TestMissingDonePlusNonZeroExitMustBeAProtocolLevelFailure(t *testing.T) {
 	got := say(t, narratoria.Options{}, script{Lines: []string{hello}, Exit: 3, Stderr: "out of oil\n"})
 	wantError(t, got, tool.CodeCrash, "exit status 3", "out of oil")
@@ -363,6 +399,7 @@ func TestMissingDonePlusNonZeroExitMustBeAProtocolLevelFailure(t *testing.T) {
 	}
 }
 
+// contract(narratoria): Exit code != 0: protocol-level failure, regardless of any emitted events.
 func TestNonZeroExitBeatsDone(t *testing.T) {
 	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{doneOK}, Exit: 3}), tool.CodeProtocol, "said done", "exit status 3")
 }
@@ -374,6 +411,7 @@ func TestALastLineWithoutNewlineCountsWhenItIsComplete(t *testing.T) {
 	wantError(t, say(t, narratoria.Options{}, script{Lines: []string{hello, doneOK[:20]}, End: &none, Exit: 1}), tool.CodeCrash, "middle of line 2", "exit status 1")
 }
 
+// contract(narratoria): `timestamp`: string. ISO-8601 datetime.
 func TestTimestampsBecomeTheTimeOfTheEvent(t *testing.T) {
 	got := say(t, narratoria.Options{}, lines(
 		`{"version":"0","type":"log","level":"info","message":"m","timestamp":"2026-01-24T10:00:00Z"}`, hello, doneOK))
@@ -386,6 +424,7 @@ func TestTimestampsBecomeTheTimeOfTheEvent(t *testing.T) {
 	}
 }
 
+// contract(narratoria): Tools MAY write additional human-readable diagnostics to stderr without restriction.
 func TestStderrIsFreeAndBecomesLogEvents(t *testing.T) {
 	got := say(t, narratoria.Options{}, script{Lines: []string{doneOK}, Stderr: "{not json\nsecond\n"})
 	wantOK(t, got)
@@ -444,6 +483,8 @@ func mirror(t *testing.T, o narratoria.Options, args string) seen {
 	return s
 }
 
+// contract(narratoria): Narratoria MAY supply arguments and/or JSON input via stdin.
+// contract(narratoria): Narratoria MAY send structured input to the tool via stdin in JSON format: requestId, tool, operation, input
 func TestTheRequestIsSentOnOneLineAndStdinIsClosed(t *testing.T) {
 	s := mirror(t, narratoria.Options{Operation: "light"}, "{\"who\":\n\"me\"}")
 	if want := `{"requestId":"request-1","tool":"torch","operation":"light","input":{"who": "me"},"who":"me"}` + "\n"; s.Raw != want {
@@ -650,6 +691,7 @@ func newStandard(t testing.TB, o narratoria.Options) standard {
 	return s
 }
 
+// contract(narratoria): Narratoria MUST process each JSON object line-by-line as received.
 func TestRunnerConforms(t *testing.T) {
 	tooltest.Run(t, tooltest.Subject{New: func(t testing.TB) tool.Handler {
 		return newStandard(t, narratoria.Options{Command: python("standard.py").Command})

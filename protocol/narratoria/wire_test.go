@@ -89,6 +89,8 @@ var sound = map[string]string{
 	`{"\u0076ersion":"\u0030","type":"d\u006fne","ok":true,"output":[1],"future":{"x":[1]},"TYPE":"other"}`: typeDone,
 }
 
+// contract(narratoria): `type`: string. One of: `log`, `state_patch`, `asset`, `ui_event`, `error`, `done`.
+// contract(narratoria): Tools MAY emit events in any order.
 func TestSoundLines(t *testing.T) {
 	for line, want := range sound {
 		if typ, err := newDecoder(false).decode([]byte(line)); typ != want || err != nil {

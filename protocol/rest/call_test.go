@@ -441,3 +441,15 @@ func TestADoorThatCannotOpenSaysWhy(t *testing.T) {
 		t.Error("a door that lets everybody in was opened")
 	}
 }
+
+func TestADoorWhoseTimeIsOverClosesInGoodOrder(t *testing.T) {
+	tooltest.NoLeaks(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	auth, _ := rest.StaticToken(token)
+	for _, listen := range []string{"127.0.0.1:0", "localhost:0"} {
+		if err := rest.NewDoor(rest.Options{Listen: listen, Auth: auth}).Serve(ctx, strict, tooltest.Reference{}); err != nil {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+}

@@ -54,18 +54,25 @@ func Dial(address, token string) (*Client, error) {
 	if !plain(token, maxField) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the token for %s cannot be sent: it has spaces around it, control characters, or is too long", address)
 	}
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DisableCompression = true
-	t.MaxIdleConnsPerHost = 64
-	t.IdleConnTimeout = 30 * time.Second // before the door's, so that we never write to one it is closing
-	t.ResponseHeaderTimeout = 30 * time.Second
 	return &Client{
 		base: strings.TrimSuffix(u.String(), "/"), token: token, silence: time.Minute,
 		http: &http.Client{
-			Transport:     t,
+			Transport:     newTransport(),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
+}
+
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: 30 * time.Second, // the door sends it before the tool begins
+		IdleConnTimeout:       30 * time.Second, // before the door's, so that we never write to one it is closing
+		MaxIdleConnsPerHost:   64,
+		DisableCompression:    true,
+	}
 }
 
 // Close closes idle connections.
@@ -317,7 +324,10 @@ func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
 		return nil, c.failure(resp)
 	}
 	body, err := process.ReadDocument(resp.Body, maxListing)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, tool.AsError(ctx.Err())
+	case err != nil:
 		return nil, c.unreadable(err)
 	}
 	return body, nil

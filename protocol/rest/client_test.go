@@ -165,9 +165,23 @@ func TestAStreamThatGoesOnAfterItsResultHoldsNobodyUp(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	r, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
-	if err != nil || !r.OK {
-		t.Error(r, err)
+	ctx := bounded(t)
+	r, err := c.Invoke(ctx, &tool.Call{Tool: "x"}, tool.Discard)
+	if err != nil || !r.OK || ctx.Err() != nil {
+		t.Error(r, err, ctx.Err())
+	}
+}
+
+func TestTheSinksErrorIsReturnedAlsoWhenTheContextHasEnded(t *testing.T) {
+	tooltest.NoLeaks(t)
+	ctx, cancel := context.WithCancel(bounded(t))
+	defer cancel()
+	_, err := peer(t, streams(anEvent)).Invoke(ctx, &tool.Call{Tool: "x"}, tool.SinkFunc(func(tool.Event) error {
+		cancel()
+		return io.ErrClosedPipe
+	}))
+	if !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
 	}
 }
 

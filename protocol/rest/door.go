@@ -22,7 +22,6 @@ type Options struct {
 	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
 	Log      *slog.Logger      // nil: silence
 	Ready    func(addr string) // called once, with the real address, when connections are taken
-	times    times
 }
 
 // times bounds every wait on a peer.
@@ -39,7 +38,10 @@ type times struct {
 const maxHeader = 64 << 10
 
 // A Door serves HTTP.
-type Door struct{ o Options }
+type Door struct {
+	o     Options
+	times times
+}
 
 var _ tool.Door = (*Door)(nil)
 
@@ -57,13 +59,10 @@ func NewDoor(o Options) *Door {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.times == (times{}) {
-		o.times = times{
-			header: 10 * time.Second, body: 30 * time.Second, write: time.Minute,
-			idle: 2 * time.Minute, beat: 15 * time.Second, grace: 2 * time.Second,
-		}
-	}
-	return &Door{o}
+	return &Door{o, times{
+		header: 10 * time.Second, body: 30 * time.Second, write: time.Minute,
+		idle: 2 * time.Minute, beat: 15 * time.Second, grace: 2 * time.Second,
+	}}
 }
 
 // Serve takes calls until ctx ends. From then on no connection and no call is taken; calls in flight have
@@ -73,14 +72,17 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 		return tool.Errorf(tool.CodeInternal, "the HTTP door does not know who may come in: give it FileToken or StaticToken")
 	}
 	ln, err := d.listen(ctx)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil
+	case err != nil:
 		return err
 	}
-	s := newServer(d.o, ln.Addr(), h, c)
+	s := newServer(d.o, d.times, ln.Addr(), h, c)
 	srv := &http.Server{
 		Handler:           s,
-		ReadHeaderTimeout: d.o.times.header,
-		IdleTimeout:       d.o.times.idle,
+		ReadHeaderTimeout: d.times.header,
+		IdleTimeout:       d.times.idle,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(d.o.Log.Handler(), slog.LevelWarn),
 	}
@@ -114,7 +116,7 @@ func (d *Door) listen(ctx context.Context) (net.Listener, error) {
 
 // close ends connections: idle ones at once, others when they have their answer or the grace is over.
 func (d *Door) close(srv *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), d.o.times.grace)
+	ctx, cancel := context.WithTimeout(context.Background(), d.times.grace)
 	defer cancel()
 	if err := srv.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		d.o.Log.Warn("the HTTP door did not close cleanly", "error", err)

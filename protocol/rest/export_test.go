@@ -15,11 +15,11 @@ type Times struct{ Header, Body, Write, Beat, Grace time.Duration }
 // NewTestDoor is NewDoor with some waits shortened.
 func NewTestDoor(o Options, t Times) *Door {
 	d := NewDoor(o)
-	shorten(&d.o.times.header, t.Header)
-	shorten(&d.o.times.body, t.Body)
-	shorten(&d.o.times.write, t.Write)
-	shorten(&d.o.times.beat, t.Beat)
-	shorten(&d.o.times.grace, t.Grace)
+	shorten(&d.times.header, t.Header)
+	shorten(&d.times.body, t.Body)
+	shorten(&d.times.write, t.Write)
+	shorten(&d.times.beat, t.Beat)
+	shorten(&d.times.grace, t.Grace)
 	return d
 }
 

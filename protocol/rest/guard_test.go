@@ -81,6 +81,12 @@ func TestUnknownPathsAndMethodsAreAnsweredInOurWords(t *testing.T) {
 	}{
 		{"GET", "/v2/tools", 404, tool.CodeNotFound, ""},
 		{"GET", "/v1/tools/echo/call/more", 404, tool.CodeNotFound, ""},
+		{"GET", "/v1", 404, tool.CodeNotFound, ""},
+		{"GET", "/v1/tools/", 404, tool.CodeNotFound, ""},
+		{"GET", "/v1//tools", 404, tool.CodeNotFound, ""},
+		{"GET", "/healthz/../v1/tools", 404, tool.CodeNotFound, ""},
+		{"POST", "/v1/tools//call", 404, tool.CodeNotFound, ""},
+		{"POST", "/v1/tools/../call", 404, tool.CodeNotFound, ""},
 		{"POST", "/v1/tools", 405, tool.CodeUnsupported, "GET"},
 		{"DELETE", "/v1/tools/echo", 405, tool.CodeUnsupported, "GET"},
 		{"GET", "/v1/tools/echo/call", 405, tool.CodeUnsupported, "POST"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 // A server is the door while it is open.
 type server struct {
 	Options
+	times   times
 	handler tool.Handler
 	catalog tool.Catalog
 	hosts   map[string]bool
@@ -22,9 +24,9 @@ type server struct {
 	mux     *http.ServeMux
 }
 
-func newServer(o Options, addr net.Addr, h tool.Handler, c tool.Catalog) *server {
+func newServer(o Options, t times, addr net.Addr, h tool.Handler, c tool.Catalog) *server {
 	s := &server{
-		Options: o, handler: h, catalog: c, calls: newCalls(), mux: http.NewServeMux(),
+		Options: o, times: t, handler: h, catalog: c, calls: newCalls(), mux: http.NewServeMux(),
 		hosts: hostNames(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
 	s.route("GET", "/healthz", s.healthz)
@@ -33,15 +35,16 @@ func newServer(o Options, addr net.Addr, h tool.Handler, c tool.Catalog) *server
 	s.route("GET", "/v1/tools/{name}", s.known(s.showTool))
 	s.route("POST", "/v1/tools/{name}/call", s.known(s.call))
 	s.route("DELETE", "/v1/calls/{id}", s.known(s.cancelCall))
+	s.mux.HandleFunc("/v1", notFound) // else it is redirected to the next line
 	s.mux.HandleFunc("/v1/", s.known(func(w http.ResponseWriter, r *http.Request, _ tool.Principal) { notFound(w, r) }))
 	s.mux.HandleFunc("/", notFound)
 	return s
 }
 
 // route also answers the other methods of a path, in our words and not in net/http's.
-func (s *server) route(method, path string, h http.HandlerFunc) {
-	s.mux.HandleFunc(method+" "+path, h)
-	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+func (s *server) route(method, at string, h http.HandlerFunc) {
+	s.mux.HandleFunc(method+" "+at, h)
+	s.mux.HandleFunc(at, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", method)
 		refuse(w, r, http.StatusMethodNotAllowed, tool.Errorf(tool.CodeUnsupported, "%s is not offered on %s: use %s", r.Method, r.URL.Path, method))
 	})
@@ -64,6 +67,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.crossOrigin(w, r) {
+		return
+	}
+	if p := r.URL.EscapedPath(); path.Clean(p) != p && path.Clean(p)+"/" != p {
+		notFound(w, r) // the mux would redirect to the path that it thinks is meant
 		return
 	}
 	s.mux.ServeHTTP(w, r)

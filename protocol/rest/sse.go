@@ -11,7 +11,7 @@ import (
 )
 
 // maxMessage bounds one message of a stream: a line of it, and all its data together.
-const maxMessage = 64 << 20
+const maxMessage = 32 << 20
 
 // A received is one server-sent event. Its id is not kept: the event inside has its number.
 type received struct {

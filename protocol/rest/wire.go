@@ -85,8 +85,7 @@ func statusOf(code tool.Code) int {
 // An answer is the body of a call that has an outcome.
 type answer struct {
 	*tool.Result
-	Output json.RawMessage `json:"output,omitzero"` // in place of Result's: an empty object is an output too
-	Call   string          `json:"call"`
+	Call string `json:"call"`
 }
 
 // A problem is the body of everything that has no outcome.
@@ -102,7 +101,7 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 		err = tool.Errorf(tool.CodeInternal, "the call ended with neither a result nor an error")
 	}
 	if err == nil {
-		if body, err = strictjson.Marshal(answer{r, r.Output, call}); err == nil {
+		if body, err = strictjson.Marshal(answer{r, call}); err == nil {
 			return http.StatusOK, body
 		}
 		err = tool.Errorf(tool.CodeProtocol, "the result cannot be written as JSON: %w", err)
