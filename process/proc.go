@@ -21,6 +21,7 @@ type stat struct {
 	session int
 	threads int
 	start   uint64 // in clock ticks since boot: with the pid it names a process for ever
+	environ uint64 // where its environment is in its memory; 0: nowhere, or it is not for us to know
 }
 
 // dead reports whether only the entry is left. A process whose first thread has exited is a Z too, but
@@ -34,7 +35,7 @@ func (p procfs) stat(pid int) (stat, bool) {
 		return stat{}, false
 	}
 	defer unix.Close(fd)
-	var buf [1024]byte // an entry has about 50 numbers; what is asked for stands in its first half
+	var buf [2048]byte // for a name and about 50 numbers
 	n, err := unix.Read(fd, buf[:])
 	if err != nil {
 		return stat{}, false
@@ -46,13 +47,14 @@ func (p procfs) stat(pid int) (stat, bool) {
 func parseStat(line []byte) (stat, bool) {
 	end := bytes.LastIndexByte(line, ')')
 	fields := bytes.Fields(line[end+1:])
-	if end < 0 || len(fields) < 20 {
+	if end < 0 || len(fields) < 49 {
 		return stat{}, false
 	}
-	number := func(i int) int { n, _ := strconv.Atoi(string(fields[i])); return n }
-	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
-	s := stat{state: fields[0][0], parent: number(1), session: number(3), threads: number(17), start: start}
-	return s, err == nil
+	number := func(i int) uint64 { n, _ := strconv.ParseUint(string(fields[i]), 10, 64); return n }
+	return stat{
+		state: fields[0][0], parent: int(number(1)), session: int(number(3)),
+		threads: int(number(17)), start: number(19), environ: number(48),
+	}, true
 }
 
 // children gives a way to look up the children of a process. The kernel keeps a list with each thread

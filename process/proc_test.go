@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-const restOfStat = " S 7 8 9 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 4711 1 1\n"
+const restOfStat = " S 7 8 9 0 -1 4194304 137 0 1 0 0 0 0 0 20 0 3 0 4711 6008832 480 18446744073709551615 1 2 3 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 4 5 6 7 8 9 10 0\n"
 
 func TestStatEntriesWithStrangeNames(t *testing.T) {
-	want := stat{state: 'S', parent: 7, session: 9, threads: 3, start: 4711}
+	want := stat{state: 'S', parent: 7, session: 9, threads: 3, start: 4711, environ: 10}
 	for _, name := range []string{"sleep", "a b", "a) S 1 2 3", "))", ""} {
 		if got, ok := parseStat([]byte("12 (" + name + ")" + restOfStat)); !ok || got != want {
 			t.Errorf("%q: %+v, %t", name, got, ok)

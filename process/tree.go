@@ -12,85 +12,113 @@ import (
 // of its own, by forking twice, is our child as soon as its parent is dead, a stray; so the list of
 // our own children is all that has to be looked at, and it is looked at until nothing is found.
 const (
-	endTime  = 5 * time.Second      // for a whole tree; only a process that the kernel cannot end needs it
+	endTime  = 5 * time.Second      // for a whole tree; only what the kernel cannot end needs so long
 	endPause = 2 * time.Millisecond // between killing and looking again
-	passes   = 32                   // looks until a tree that goes on forking is killed as far as it is known
+	looks    = 32                   // at a tree that goes on forking, until what is known of it is killed
+	patience = time.Second          // with a stray that does not show whose it is
 )
 
-// end kills what a child started and waits until it is gone.
+// A hunt ends what a child started, and not the child itself.
+type hunt struct {
+	*registry
+	child *Child
+	begin time.Time
+	seen  map[int]quarry // by pid: all that was ever met
+
+	news  bool           // the last look met somebody for the first time, or missed somebody
+	alive map[int]uint64 // who the last look met alive: pid and start time
+}
+
+// A quarry is a process that a hunt has met.
+type quarry struct {
+	start  uint64
+	immune bool // it runs as somebody whose processes we may not signal
+}
+
+// end kills everything that a child started and waits until it is gone.
 func (r *registry) end(c *Child) {
-	for deadline := time.Now().Add(endTime); time.Now().Before(deadline); time.Sleep(endPause) {
-		found, clean := r.freeze(c)
-		if clean && len(found) == 0 {
-			return
-		}
-		for pid, start := range found {
-			r.send(pid, start, unix.SIGKILL)
-		}
-	}
-}
-
-// freeze finds and stops everything that belongs to a child but the child itself. A stopped process
-// cannot fork, so what is found soon is all there is. Clean says that the last look found nothing new.
-func (r *registry) freeze(c *Child) (found map[int]uint64, clean bool) {
-	found = map[int]uint64{}
-	for range passes {
-		if clean = !r.look(c, found); clean {
-			break
-		}
-	}
-	return found, clean
-}
-
-// look reads the table once, stops what belongs to c and is not in found yet, and reports whether there
-// was anything new. A zombie is new as well: it may have forked while the table was read.
-func (r *registry) look(c *Child, found map[int]uint64) (news bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	children := r.proc.children()
-	roots := children(c.proc.Pid)
-	for pid, s := range r.strays(children) {
-		owner := r.owner(pid, s)
+	h := &hunt{registry: r, child: c, begin: time.Now(), seen: map[int]quarry{}}
+	for n := 1; time.Since(h.begin) < endTime; n++ {
+		h.look()
 		switch {
-		case owner != nil && owner != c:
+		case !h.news && len(h.alive) == 0:
+			return
+		case !h.news || n%looks == 0:
+			h.kill()
+			time.Sleep(endPause)
+		}
+	}
+}
+
+// look reads the table once and stops whoever is met for the first time: a stopped process cannot fork,
+// so soon everybody is known.
+func (h *hunt) look() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.news, h.alive = false, map[int]uint64{}
+	children := h.proc.children()
+	below := children(h.child.proc.Pid)
+	for pid, s := range h.strays(children) {
+		owner, sure := h.owner(pid, s)
+		switch {
+		case owner != nil && owner != h.child && h.seen[pid].start != s.start:
 		case s.dead():
 			reapOrphan(pid)
-			news = true
-		default: // c's own, or one that hides whose it is, and is ended by whoever finds it
-			roots = append(roots, pid)
+			h.news = true // it may have forked after the table was read
+		case !sure && time.Since(h.begin) < patience:
+			h.news = true
+		default: // the child's own, or one that hides whose it is, and is ended by whoever finds it
+			h.meet(pid, s)
+			below = append(below, children(pid)...)
 		}
 	}
-	return r.stop(roots, children, found) || news
+	h.follow(below, children)
 }
 
-// stop stops the processes of a list and all below them, those that are not in found yet.
-func (r *registry) stop(pids []int, children func(int) []int, found map[int]uint64) (news bool) {
+// follow meets the processes of a list and all below them.
+func (h *hunt) follow(pids []int, children func(int) []int) {
 	for len(pids) > 0 {
 		pid := pids[len(pids)-1]
 		pids = append(pids[:len(pids)-1], children(pid)...)
-		s, ok := r.proc.stat(pid)
-		if !ok || s.dead() || found[pid] == s.start {
-			continue
-		}
-		if r.send(pid, s.start, unix.SIGSTOP) {
-			found[pid], news = s.start, true
+		if s, ok := h.proc.stat(pid); ok {
+			h.meet(pid, s)
+		} else {
+			h.news = true // it may have forked before it vanished
 		}
 	}
-	return news
+}
+
+// meet takes note of a process that belongs to the tree. A stray that dies just now counts as alive, so
+// that the next look reaps it.
+func (h *hunt) meet(pid int, s stat) {
+	if h.seen[pid].start != s.start {
+		h.news = true
+		err := h.send(pid, s.start, unix.SIGSTOP)
+		h.seen[pid] = quarry{start: s.start, immune: err == unix.EPERM}
+	}
+	if !s.dead() && !h.seen[pid].immune {
+		h.alive[pid] = s.start
+	}
+}
+
+func (h *hunt) kill() {
+	for pid, start := range h.alive {
+		_ = h.send(pid, start, unix.SIGKILL)
+	}
 }
 
 // send signals the process that had this pid and this start time, and never another one that got the
 // pid since: the pidfd is checked to be that process's before it is used.
-func (r *registry) send(pid int, start uint64, sig syscall.Signal) bool {
+func (r *registry) send(pid int, start uint64, sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return false
+		return err
 	}
 	defer unix.Close(fd)
 	if s, ok := r.proc.stat(pid); !ok || s.start != start {
-		return false
+		return unix.ESRCH
 	}
-	return unix.PidfdSendSignal(fd, sig, nil, 0) == nil
+	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
 // strays lists the children of ours that are no leaders and live in another session than we do. What
@@ -111,25 +139,27 @@ func (r *registry) strays(children func(int) []int) map[int]stat {
 }
 
 // owner tells whose stray a process is: by its session, which it can leave and never enter, or by the
-// marker in its environment.
-func (r *registry) owner(pid int, s stat) *Child {
-	if c := r.leaders[s.session]; c != nil {
-		return c
+// marker in its environment. A process that is just becoming another program has no environment for a
+// moment; then it is not sure that it has no owner.
+func (r *registry) owner(pid int, before stat) (c *Child, sure bool) {
+	if c := r.leaders[before.session]; c != nil {
+		return c, true
 	}
 	for _, marker := range r.proc.markers(pid) {
 		if c := r.marked[marker]; c != nil {
-			return c
+			return c, true
 		}
 	}
-	return nil
+	after, _ := r.proc.stat(pid)
+	return nil, before.state == 'Z' || before.environ != 0 && before.environ == after.environ
 }
 
 // reapOrphans takes the exit statuses of strays that died by themselves.
 func (r *registry) reapOrphans() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var none unix.Siginfo
-	if err := unix.Waitid(unix.P_ALL, 0, &none, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil || none.Signo == 0 {
+	var dead unix.Siginfo
+	if err := unix.Waitid(unix.P_ALL, 0, &dead, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil || dead.Signo == 0 {
 		return // no child of ours is dead: the table need not be read
 	}
 	for pid, s := range r.strays(r.proc.children()) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -156,6 +157,26 @@ func TestTreesDoNotHarmEachOther(t *testing.T) {
 	}
 }
 
+func TestAStrayThatIsBecomingAnotherProgramKeepsItsOwner(t *testing.T) {
+	tooltest.NoLeaks(t)
+	script := filepath.Join(t.TempDir(), "again")
+	write(t, script, "#!/bin/sh\nexec \"$0\"\n", 0o755)
+	p := start(t, Command{Argv: []string{"sh", "-c", `(setsid "$0" & echo $!); exec sleep 1000`, script}, Env: command("").Env})
+	restless := p.pids(1)[0]
+	eventually(t, "it is a stray", func() bool {
+		s, _ := ours.proc.stat(restless)
+		return s.parent == os.Getpid() && s.session == restless
+	})
+	other := start(t, Command{Argv: []string{"sleep", "1000"}})
+	for range 1000 {
+		other.Sweep()
+	}
+	mustRun(t, restless)
+	other.Kill()
+	p.Kill()
+	mustBeGone(t, restless)
+}
+
 func TestAZombieIsASignThatThereMayBeMore(t *testing.T) {
 	tooltest.NoLeaks(t)
 	stray := exec.Command("true")
@@ -164,12 +185,11 @@ func TestAZombieIsASignThatThereMayBeMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is a zombie", func() bool { return !runs(stray.Process.Pid) })
-	r := &registry{proc: "/proc"}
-	c := &Child{proc: stray.Process}
-	if !r.look(c, map[int]uint64{}) {
+	h := &hunt{registry: &registry{proc: "/proc"}, child: &Child{proc: stray.Process}}
+	if h.look(); !h.news {
 		t.Error("what it may have forked before it died would be missed")
 	}
-	if r.look(c, map[int]uint64{}) {
+	if h.look(); h.news {
 		t.Error("it was not reaped")
 	}
 	_ = stray.Wait() // there is nothing to wait for any more
@@ -201,7 +221,7 @@ func TestASignalNeverReachesAnotherProcessWithTheSamePid(t *testing.T) {
 	p := start(t, command("until-eof"))
 	p.next()
 	s, _ := ours.proc.stat(p.Pid())
-	if ours.send(p.Pid(), s.start-1, unix.SIGKILL) {
+	if err := ours.send(p.Pid(), s.start-1, unix.SIGKILL); err == nil {
 		t.Error("the signal was sent, although the process was started later")
 	}
 	p.CloseStdin()

@@ -190,6 +190,9 @@ func TestMistakesInNamel3ssTOMLNameTheirPlace(t *testing.T) {
 }
 
 // The order: binding, declaration, namel3ss.toml, environment, ten seconds; the user's config beats all.
+//
+// contract(namel3ss): Tools are terminated after their timeout (default 10 seconds).
+// contract(namel3ss): Configure per-tool with `timeout_seconds`, or set a global default in `namel3ss.toml`.
 func TestTimeoutOrder(t *testing.T) {
 	sources := []struct {
 		name string
@@ -222,6 +225,11 @@ func TestTimeoutOrder(t *testing.T) {
 	}
 }
 
+// contract(namel3ss): `runner`: `local`, `service`, or `container`
+// contract(namel3ss): `resolved_source`: `builtin_pack`, `installed_pack`, or `binding`
+// contract(namel3ss): `timeout_ms` and `duration_ms`
+// contract(namel3ss): `protocol_version`: current tool protocol version
+// contract(namel3ss): local runner: `python_env`, `python_path`, `deps_source`
 func TestAppOffersWhatItDeclaresAndBinds(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := write(t, map[string]string{

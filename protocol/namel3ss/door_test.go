@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if root := os.Getenv(hangVariable); root != "" {
+		hangFor(root)
+	}
 	os.Exit(m.Run())
 }
 

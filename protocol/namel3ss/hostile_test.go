@@ -1,14 +1,21 @@
 package namel3ss
 
 import (
+	"bufio"
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -238,4 +245,72 @@ func TestLongLinesComeInPiecesAndWholeCharacters(t *testing.T) {
 			t.Errorf("%d pieces, %d bytes", len(logs), len(strings.Join(logs, "")))
 		}
 	})
+}
+
+// hangVariable makes the test binary call a tool that hangs, in both modes, and print what the tools say.
+const hangVariable = "NAMEL3SS_TEST_HANG"
+
+func hangFor(root string) {
+	out := tool.SinkFunc(func(e tool.Event) error {
+		_, err := fmt.Printf("%s\n", e.Data)
+		return err
+	})
+	var calls sync.WaitGroup
+	for _, mode := range modes() {
+		r, err := New(context.Background(), root, Options{Tool: "t", Entry: "code:run", Mode: mode}, quiet())
+		if err != nil {
+			panic(err)
+		}
+		calls.Go(func() { _, _ = call(r, "t", `{}`, out) })
+	}
+	calls.Wait()
+}
+
+func TestToolsDieWithAProgramThatIsKilled(t *testing.T) {
+	root := write(t, map[string]string{"code.py": "import os, time\ndef run(p):\n    print(os.getpid())\n    time.sleep(600)\n"})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), hangVariable+"="+root)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	var pids []int
+	for range modes() {
+		var l tool.Log
+		lines.Scan()
+		pid, err := 0, strictjson.Unmarshal(lines.Bytes(), &l)
+		if err == nil {
+			pid, err = strconv.Atoi(l.Message)
+		}
+		if err != nil {
+			t.Errorf("%q: %v", lines.Text(), err)
+		}
+		pids = append(pids, pid)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for _, pid := range pids {
+		if !goneSoon(pid) {
+			t.Errorf("process %d goes on", pid)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+func goneSoon(pid int) bool {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return true
+		}
+	}
+	return false
 }

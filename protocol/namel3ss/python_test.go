@@ -268,9 +268,21 @@ def run(payload):
 
 func TestWarmCallsShareOneImport(t *testing.T) {
 	tooltest.NoLeaks(t)
-	r := python(t, "import os\nimported = os.getpid()\ndef run(payload):\n    return [imported, os.getpid(), os.getppid()]\n", Options{})
+	const code = `
+import os
+imported = os.getpid()
+def run(payload):
+    if payload:
+        os.killpg(0, 9)
+    return [imported, os.getpid(), os.getppid()]
+`
+	r := python(t, code, Options{})
 	var first, second []int
 	_ = json.Unmarshal(must(t, r, "t", `{}`).Output, &first)
+	// A call is a session of its own: what it does to its group does not reach the server.
+	if _, err := call(r, "t", `{"kill":true}`, tool.Discard); tool.CodeOf(err) != tool.CodeCrash {
+		t.Errorf("got %v", err)
+	}
 	res := must(t, r, "t", `{}`)
 	_ = json.Unmarshal(res.Output, &second)
 	if first[0] != second[0] || first[1] == second[1] || second[2] != second[0] {

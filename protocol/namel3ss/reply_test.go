@@ -31,6 +31,12 @@ func peer(t testing.TB, o Options) *Runner {
 	return r
 }
 
+// contract(namel3ss): protocol_version: 1
+// contract(namel3ss): `protocol_version` (number): current protocol version.
+// contract(namel3ss): `tool` (string): tool name from the `.ai` declaration.
+// contract(namel3ss): `entry` (string): module:function entry point.
+// contract(namel3ss): `payload` (object): JSON payload for the tool.
+// contract(namel3ss): `capability_context` (object, optional): guarantees + sources for enforcement.
 func TestRequestHasExactlyTheFieldsOfTheContract(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const trace = "0195d3a2-7f2b-7000-8000-0123456789ab"
@@ -66,6 +72,7 @@ func TestRequestHasExactlyTheFieldsOfTheContract(t *testing.T) {
 	}
 }
 
+// contract(namel3ss): `trace_id` (string, optional): trace correlation id.
 func TestTraceIDIsAUUIDWhereTheCallHasNone(t *testing.T) {
 	res, err := peer(t, Options{}).Invoke(t.Context(), &tool.Call{Tool: "greeter"}, tool.Discard)
 	if err != nil {
@@ -77,6 +84,8 @@ func TestTraceIDIsAUUIDWhereTheCallHasNone(t *testing.T) {
 	}
 }
 
+// contract(namel3ss): `sandbox` (boolean, optional): enable sandboxed execution.
+// contract(namel3ss): local sandbox: `sandbox`
 func TestSandboxIsSentOnlyWhenTrue(t *testing.T) {
 	yes, no := true, false
 	for _, c := range []struct {
@@ -95,6 +104,10 @@ func TestSandboxIsSentOnlyWhenTrue(t *testing.T) {
 }
 
 // Every outcome of the contract's local section and of the notes to it.
+//
+// contract(namel3ss): Success: {"ok": true, "protocol_version": 1, "result": { "message": "Hello Ada", "ok": true }}
+// contract(namel3ss): Exit code `0`: tool completed and wrote a JSON response.
+// contract(namel3ss): Non-zero exit code with no stdout: the tool subprocess crashed; namel3ss raises a tool error.
 func TestOutcomes(t *testing.T) {
 	const ok = `{"ok":true,"protocol_version":1,"result":{"message":"Hello Ada","ok":true}}`
 	const no = `{"ok":false,"protocol_version":1,"error":{"type":"ValueError","message":"Missing input","reason_code":"guarantee_blocked"}}`
@@ -181,6 +194,7 @@ func TestOutcomesOfAPeer(t *testing.T) {
 	}
 }
 
+// contract(namel3ss): Error: {"ok": false, "protocol_version": 1, "error": { "type", "message", "reason_code" }}
 func TestFailureKeepsTypeAndReasonCode(t *testing.T) {
 	say := `{"ok":false,"protocol_version":1,"error":{"type":"ValueError","message":"Missing input","reason_code":"guarantee_blocked"},` +
 		`"capability_checks":[{"capability":"network","allowed":false,"guarantee_source":"user","reason":"guarantee_blocked"}]}`

@@ -45,6 +45,7 @@ func TestGuaranteeThatCannotBeEnforcedIsRefusedBeforeAnythingStarts(t *testing.T
 	}
 }
 
+// contract(namel3ss): unsafe overrides: `unsafe_override`
 func TestUnsafeOverrideRunsAndSaysSo(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const code = "def run(p):\n    return 1\n"

@@ -26,9 +26,11 @@ import atexit  # noqa: E402
 import gc  # noqa: E402
 import importlib  # noqa: E402
 import json  # noqa: E402
+import signal  # noqa: E402
 
 VERSION = 1
 ROOT = app_paths[0]
+prctl = None
 NO_REPLY = 70  # exit status: there is no way to reply
 
 
@@ -159,6 +161,7 @@ def serve(entry):
     """
     import socket
 
+    server = os.getpid()
     control = socket.socket(fileno=4)
     control.set_inheritable(False)
     move(os.open(os.devnull, os.O_RDONLY), 0)
@@ -180,12 +183,21 @@ def serve(entry):
         child = os.fork()
         if child == 0:
             try:
+                die_with(server)
                 serve_one(control, descriptors, function)
             finally:
                 os._exit(NO_REPLY)
         for descriptor in descriptors:
             os.close(descriptor)
         say(control, {"exit": wait(child)})
+
+
+def die_with(parent):
+    """Ask the kernel to end this process with its parent, which ends with the runner."""
+    if prctl:
+        prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(NO_REPLY)
 
 
 def serve_one(control, descriptors, function):
@@ -246,11 +258,24 @@ def unsafe():
     return ""
 
 
+def prepare():
+    """Import what serve() needs from the standard library, while the app cannot get in the way."""
+    global prctl
+    import socket  # noqa: F401
+
+    try:
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError):
+        pass  # a Python without ctypes
+
+
 def main(mode, *entry):
     del sys.argv[1:]
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
     if mode == "warm":
-        import socket  # noqa: F401  from the standard library, like the rest
+        prepare()
     sys.path = full_path
     if mode == "warm":
         serve(*entry)

@@ -1,0 +1,60 @@
+package namel3ss
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+func newLogs(out tool.Sink) (*logs, context.Context) {
+	ctx, stop := context.WithCancelCause(context.Background())
+	return &logs{ctx: ctx, stop: stop, out: out, redact: strings.NewReplacer()}, ctx
+}
+
+func TestNothingIsEmittedAfterTheSinkSaidNo(t *testing.T) {
+	no := errors.New("no more")
+	events := 0
+	l, ctx := newLogs(tool.SinkFunc(func(tool.Event) error { events++; return no }))
+	l.read("stdout", strings.NewReader("one\ntwo\nthree\n"))
+	l.close()
+	if events != 1 || !errors.Is(context.Cause(ctx), no) {
+		t.Errorf("%d events, cause %v", events, context.Cause(ctx))
+	}
+}
+
+func TestNothingIsEmittedAfterTheEndOfTheCall(t *testing.T) {
+	for name, end := range map[string]func(*logs){
+		"cancelled": func(l *logs) { l.stop(context.Canceled) }, "closed": func(l *logs) { l.close() },
+	} {
+		var got tooltest.Collect
+		l, _ := newLogs(&got)
+		l.read("stdout", strings.NewReader("one\n"))
+		end(l)
+		l.read("stdout", strings.NewReader("two\n"))
+		if fmt.Sprint(got.Logs()) != "[one]" {
+			t.Errorf("%s: %v", name, got.Logs())
+		}
+	}
+}
+
+func TestAFloodIsCutAndTheLastEventSaysSo(t *testing.T) {
+	var got tooltest.Collect
+	l, _ := newLogs(&got)
+	l.read("stderr", strings.NewReader(strings.Repeat("\n", 1<<20)+"the end\n"))
+	l.close()
+	logs := got.Logs()
+	if most := maxLog/lineCost + 1; len(logs) > most {
+		t.Errorf("%d events, %d at the most", len(logs), most)
+	}
+	if last := logs[len(logs)-1]; !strings.Contains(last, "more lines were left out") {
+		t.Errorf("the last event is %q", last)
+	}
+	if l.last() != "the end" {
+		t.Errorf("the end of stderr is %q", l.last())
+	}
+}
