@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 
 	"github.com/goccy/go-yaml/ast"
@@ -21,9 +22,6 @@ import (
 // FileName is what a config is called where nobody says otherwise.
 const FileName = "toolpost.yaml"
 
-// DefaultListen is where the HTTP door listens where nobody says otherwise.
-const DefaultListen = "127.0.0.1:8700"
-
 // MaxSize is how large a config file may be.
 const MaxSize = 1 << 20
 
@@ -32,7 +30,7 @@ type Config struct {
 	Path    string // the file it came from; empty: the defaults
 	Dir     string // absolute; relative paths in the file start here
 	Sources []Source
-	Doors   Doors
+	Doors   []Door
 	Limits  Limits
 }
 
@@ -62,16 +60,33 @@ func (s Source) Equal(o Source) bool {
 	return s.Dir == o.Dir && bytes.Equal(s.value, o.value)
 }
 
-// Doors says where calls come in.
-type Doors struct {
-	HTTP *HTTP `yaml:"http" doc:"the HTTP door; leave it out for none"`
+// A Door says where calls come in. Its fields belong to its protocol, which reads them with Decode.
+type Door struct {
+	Name string // http, nats
+
+	doc   *document
+	key   ast.Node
+	node  ast.Node        // the fields; nil: the defaults
+	value json.RawMessage // the same as JSON, for Equal
 }
 
-// HTTP is the HTTP door.
-type HTTP struct {
-	Listen  string   `yaml:"listen" doc:"address to listen on; 127.0.0.1:8700 where it is left out"`
-	Hosts   []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
-	Origins []string `yaml:"origins" doc:"browser origins accepted; none where it is left out"`
+// Decode reads the fields of the door into a struct with yaml tags. What the file leaves out keeps the
+// value that it had.
+func (d Door) Decode(into any) error { return d.doc.explain(decodeFields(d.node, into)) }
+
+// Equal reports whether two entries say the same, whatever their layout and comments.
+func (d Door) Equal(o Door) bool { return d.Name == o.Name && bytes.Equal(d.value, o.value) }
+
+// Check reports whether the door is one of the known ones and has fields that it knows.
+func (d Door) Check(known []Part) error {
+	var names []string
+	for _, p := range known {
+		if p.Name == d.Name {
+			return d.Decode(reflect.New(reflect.TypeOf(p.Options)).Interface())
+		}
+		names = append(names, p.Name)
+	}
+	return d.doc.explain(unknownField(pair{d.Name, d.key, d.node}, nil, names))
 }
 
 // Limits are the defaults of the engine and of every door. Zero leaves it to them.
@@ -83,11 +98,11 @@ type Limits struct {
 // layout is the file as it is written.
 type layout struct {
 	Sources []entry `yaml:"sources" doc:"where tools come from"`
-	Doors   *Doors  `yaml:"doors" doc:"where calls come in; the HTTP door alone where it is left out"`
+	Doors   *entry  `yaml:"doors" doc:"where calls come in; the HTTP door alone where it is left out"`
 	Limits  Limits  `yaml:"limits" doc:"defaults of every call"`
 }
 
-// An entry is one source, left as it is until its protocol decodes it.
+// An entry is a part of the file that is left as it is until its protocol decodes it.
 type entry struct{ node ast.Node }
 
 // UnmarshalYAML implements yaml.NodeUnmarshaler.
@@ -152,12 +167,12 @@ func (c *Config) read(doc *document) error {
 		return err
 	}
 	c.Limits = l.Limits
-	c.Doors = Doors{HTTP: &HTTP{}}
+	c.Doors = []Door{{Name: "http"}}
 	if l.Doors != nil {
-		c.Doors = *l.Doors
-	}
-	if h := c.Doors.HTTP; h != nil && h.Listen == "" {
-		h.Listen = DefaultListen
+		var err error
+		if c.Doors, err = readDoors(doc, l.Doors.node); err != nil {
+			return err
+		}
 	}
 	seen := map[string]bool{}
 	for _, e := range l.Sources {
@@ -172,6 +187,25 @@ func (c *Config) read(doc *document) error {
 		c.Sources = append(c.Sources, s)
 	}
 	return nil
+}
+
+func readDoors(doc *document, n ast.Node) ([]Door, error) {
+	pairs, err := pairsOf(n)
+	if err != nil {
+		return nil, err
+	}
+	var doors []Door
+	for _, p := range pairs {
+		if _, err := pairsOf(p.value); err != nil {
+			return nil, err
+		}
+		value, err := toJSON(p.value)
+		if err != nil {
+			return nil, err
+		}
+		doors = append(doors, Door{Name: p.name, doc: doc, key: p.key, node: p.value, value: value})
+	}
+	return doors, nil
 }
 
 var sourceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)

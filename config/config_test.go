@@ -84,8 +84,9 @@ func TestAWholeFileIsRead(t *testing.T) {
 	if c.Limits.Timeout != config.Duration(5*time.Second) || c.Limits.Drain != config.Duration(90*time.Second) {
 		t.Errorf("limits: %+v", c.Limits)
 	}
-	if c.Doors.HTTP.Listen != "127.0.0.1:0" || c.Doors.HTTP.Hosts[0] != "box.local" {
-		t.Errorf("doors: %+v", c.Doors.HTTP)
+	var d door
+	if err := c.Doors[0].Decode(&d); err != nil || len(c.Doors) != 1 || c.Doors[0].Name != "http" || d.Listen != "127.0.0.1:0" || d.Hosts[0] != "box.local" {
+		t.Errorf("doors: %+v, %+v, %v", c.Doors, d, err)
 	}
 }
 
@@ -101,9 +102,6 @@ var refused = []struct{ name, text, want string }{
 	{"name in capitals", "sources: [{name: Files, protocol: p}]", `source name "Files"`},
 	{"name that is a path", "sources: [{name: ../x, protocol: p}]", "lower-case letters"},
 	{"name that is a number", "sources: [{name: 12, protocol: p}]", "put it in quotes"},
-	{"number where text is wanted", "doors: {http: {listen: 8700}}", `:1:24: text is wanted, not the number "8700"`},
-	{"text where a list is wanted", "doors: {http: {hosts: a}}", `a list is wanted, not the text "a"`},
-	{"list where text is wanted", "doors: {http: {listen: [a]}}", "text is wanted, not a list"},
 	{"list at the top", "- a", "names and values are wanted"},
 	{"text at the top", "hello", "names and values are wanted"},
 	{"sources as a mapping", "sources: {a: b}", "a list is wanted"},
@@ -205,19 +203,44 @@ func TestASourcesFaultsNameTheirPlace(t *testing.T) {
 	}
 }
 
+// A door has the fields of some door.
+type door struct {
+	Listen string   `yaml:"listen"`
+	Hosts  []string `yaml:"hosts"`
+}
+
 func TestWithoutDoorsTheHTTPDoorIsThere(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                config.DefaultListen,
-		"sources: []":     config.DefaultListen,
-		"doors: {http: }": config.DefaultListen,
-		"doors: {}":       "",
+		"":                      "http",
+		"sources: []":           "http",
+		"doors: {http: }":       "http",
+		"doors: {}":             "",
+		"doors: {nats: {}}":     "nats",
+		"doors: {b: {}, a: {}}": "b a",
 	} {
-		got := ""
-		if h := mustParse(t, text).Doors.HTTP; h != nil {
-			got = h.Listen
+		var got []string
+		for _, d := range mustParse(t, text).Doors {
+			got = append(got, d.Name)
+			if err := d.Decode(&door{}); err != nil {
+				t.Errorf("%q: %v", text, err)
+			}
 		}
-		if got != want {
-			t.Errorf("%q: listens on %q, want %q", text, got, want)
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: %v, want %q", text, got, want)
+		}
+	}
+}
+
+func TestMistakesInADoorNameTheirPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"doors: {http: {listen: 8700}}": `:1:24: text is wanted, not the number "8700"`,
+		"doors: {http: {hosts: a}}":     `a list is wanted, not the text "a"`,
+		"doors: {http: {listen: [a]}}":  "text is wanted, not a list",
+		"doors: {htp: {}}":              `toolpost.yaml:1:9: unknown field "htp"; did you mean "http"?`,
+		"doors: {http: {lisen: a}}":     `unknown field "lisen"; did you mean "listen"?`,
+	} {
+		if err := mustParse(t, text).Doors[0].Check([]config.Part{{Name: "http", Options: door{}}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", text, err)
 		}
 	}
 }
@@ -271,7 +294,8 @@ func TestLoadSaysWhyAFileCannotBeRead(t *testing.T) {
 }
 
 func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
-	b, err := config.Schema([]config.SourceType{{Protocol: "narratoria", Doc: "events", Options: options{}}, {Protocol: "builtin", Options: struct{}{}}})
+	b, err := config.Schema([]config.Part{{Name: "narratoria", Doc: "events", Options: options{}}, {Name: "builtin", Options: struct{}{}}},
+		[]config.Part{{Name: "http", Options: door{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

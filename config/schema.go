@@ -9,25 +9,32 @@ import (
 	"toolpost/strictjson"
 )
 
-// A SourceType is a protocol as the schema knows it: its name, a sentence about it, and the zero value
-// of its Options.
-type SourceType struct {
-	Protocol string
-	Doc      string
-	Options  any
+// A Part is a protocol of sources or a door as the schema knows it: its name, a sentence about it, and
+// the zero value of its options.
+type Part struct {
+	Name    string
+	Doc     string
+	Options any
 }
 
 // Schema writes the JSON Schema of toolpost.yaml, read off the structs that the file is decoded into, so
 // that the two cannot disagree. Editors use it to complete and check.
-func Schema(types []SourceType) ([]byte, error) {
+func Schema(protocols, doors []Part) ([]byte, error) {
 	s := structSchema(reflect.TypeFor[layout]())
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = FileName
 	var sources []any
-	for _, t := range types {
-		sources = append(sources, t.schema())
+	for _, p := range protocols {
+		sources = append(sources, p.source())
 	}
-	s["properties"].(object)["sources"].(object)["items"] = object{"oneOf": sources}
+	known := object{}
+	for _, d := range doors {
+		known[d.Name] = d.door()
+	}
+	props := s["properties"].(object)
+	props["sources"].(object)["items"] = object{"oneOf": sources}
+	props["doors"].(object)["properties"], props["doors"].(object)["additionalProperties"] = known, false
+	props["doors"].(object)["type"] = "object"
 	b, err := strictjson.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -40,15 +47,27 @@ func Schema(types []SourceType) ([]byte, error) {
 
 type object = map[string]any
 
-func (t SourceType) schema() object {
-	s := structSchema(reflect.TypeOf(t.Options))
+func (p Part) source() object {
+	s := p.described()
 	props := s["properties"].(object)
 	props["name"] = object{"type": "string", "pattern": sourceName.String(), "description": "what the source is called"}
-	props["protocol"] = object{"const": t.Protocol}
+	props["protocol"] = object{"const": p.Name}
 	s["required"] = []string{"name", "protocol"}
-	s["title"] = t.Protocol
-	if t.Doc != "" {
-		s["description"] = t.Doc
+	return s
+}
+
+// door may be left without fields: then it has its defaults.
+func (p Part) door() object {
+	s := p.described()
+	s["type"] = []string{"object", "null"}
+	return s
+}
+
+func (p Part) described() object {
+	s := structSchema(reflect.TypeOf(p.Options))
+	s["title"] = p.Name
+	if p.Doc != "" {
+		s["description"] = p.Doc
 	}
 	return s
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,11 +38,11 @@ func Dial(url, token string) (Remote, error) { return all.Dial(url, token) }
 
 // Schema is the JSON Schema of the config that this build reads.
 func Schema() ([]byte, error) {
-	var types []config.SourceType
+	var protocols []config.Part
 	for _, p := range all.Protocols() {
-		types = append(types, config.SourceType{Protocol: p.Name, Doc: p.Doc, Options: p.Options})
+		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options})
 	}
-	return config.Schema(types)
+	return config.Schema(protocols, all.DoorParts())
 }
 
 // Options has useful zero values.
@@ -81,6 +81,11 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}
 	if o.Ready == nil {
 		o.Ready = func(Listening) {}
+	}
+	for _, d := range cfg.Doors {
+		if err := d.Check(all.DoorParts()); err != nil {
+			return nil, err
+		}
 	}
 	n := &Node{o: o, cfg: cfg}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -125,7 +130,7 @@ func (n *Node) Serve(ctx context.Context) error {
 // runner and their calls; calls in flight on the others end in peace. What a door or a limit says takes
 // effect at the next start.
 func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
-	if !reflect.DeepEqual(n.cfg.Doors, cfg.Doors) || n.cfg.Limits != cfg.Limits {
+	if !slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal) || n.cfg.Limits != cfg.Limits {
 		n.o.Log.Warn("doors and limits changed in the config; restart to apply them")
 	}
 	n.replace(ctx, cfg.Sources)

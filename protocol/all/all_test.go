@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"toolpost/config"
@@ -63,8 +64,20 @@ func TestDoorsAreThoseOfTheConfig(t *testing.T) {
 	if _, err := all.Doors(cfg, all.DoorOptions{Token: "short"}); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("a short token: %v", err)
 	}
-	cfg.Doors.HTTP = nil
+	cfg.Doors = nil
 	if doors, err := all.Doors(cfg, all.DoorOptions{}); err != nil || len(doors) != 0 {
 		t.Errorf("without a door: %v, %v", doors, err)
+	}
+	for text, want := range map[string]string{
+		"doors: {htp: {}}":         `did you mean "http"?`,
+		"doors: {http: {port: 1}}": `unknown field "port"`,
+	} {
+		cfg, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := all.Doors(cfg, all.DoorOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

@@ -31,23 +31,62 @@ type Listening struct {
 
 // Doors makes the doors that the config asks for. They are open once they are served.
 func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
-	http := cfg.Doors.HTTP
-	if http == nil {
+	if len(cfg.Doors) == 0 {
 		return nil, nil
 	}
 	auth, fresh, err := authenticator(cfg.StateDir(), o)
 	if err != nil {
 		return nil, err
 	}
-	return []tool.Door{rest.NewDoor(rest.Options{
-		Listen:  cmp.Or(o.Listen, http.Listen),
-		Auth:    auth,
-		Hosts:   http.Hosts,
-		Origins: http.Origins,
-		Drain:   time.Duration(cfg.Limits.Drain),
-		Log:     o.Log,
-		Ready:   func(addr string) { o.Ready(Listening{URL: "http://" + addr, Token: fresh}) },
-	})}, nil
+	b := doorBuilder{o, auth, fresh, time.Duration(cfg.Limits.Drain)}
+	var doors []tool.Door
+	for _, d := range cfg.Doors {
+		door, err := b.door(d)
+		if err != nil {
+			return nil, err
+		}
+		doors = append(doors, door)
+	}
+	return doors, nil
+}
+
+// DoorParts lists the doors that a config may have, for its schema.
+func DoorParts() []config.Part {
+	return []config.Part{
+		{Name: "http", Doc: "the HTTP door", Options: rest.DoorConfig{}},
+	}
+}
+
+// A doorBuilder has what every door needs.
+type doorBuilder struct {
+	DoorOptions
+	auth  rest.Authenticator
+	fresh string // the token, when it was made just now
+	drain time.Duration
+}
+
+func (b doorBuilder) door(d config.Door) (tool.Door, error) {
+	switch d.Name {
+	case "http":
+		return b.http(d)
+	}
+	return nil, d.Check(DoorParts())
+}
+
+func (b doorBuilder) http(d config.Door) (tool.Door, error) {
+	var c rest.DoorConfig
+	if err := d.Decode(&c); err != nil {
+		return nil, err
+	}
+	return rest.NewDoor(rest.Options{
+		Listen:  cmp.Or(b.Listen, c.Listen),
+		Auth:    b.auth,
+		Hosts:   c.Hosts,
+		Origins: c.Origins,
+		Drain:   b.drain,
+		Log:     b.Log,
+		Ready:   func(addr string) { b.Ready(Listening{URL: "http://" + addr, Token: b.fresh}) },
+	}), nil
 }
 
 func authenticator(dir string, o DoorOptions) (auth rest.Authenticator, fresh string, err error) {

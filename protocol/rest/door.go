@@ -24,6 +24,13 @@ type Options struct {
 	Ready    func(addr string) // called once, with the real address, when connections are taken
 }
 
+// DoorConfig is what a config says about the door.
+type DoorConfig struct {
+	Listen  string   `yaml:"listen" doc:"address to listen on; 127.0.0.1:8700 where it is left out"`
+	Hosts   []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
+	Origins []string `yaml:"origins" doc:"browser origins accepted; none where it is left out"`
+}
+
 // times bounds every wait on a peer.
 type times struct {
 	header time.Duration // until the whole header is there
