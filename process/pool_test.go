@@ -391,8 +391,11 @@ func TestAPoolUnderLoad(t *testing.T) {
 		f := newFactory()
 		p := NewPool(func(ctx context.Context) (*counted, error) {
 			w, err := f.start(ctx)
+			if err != nil {
+				return nil, err
+			}
 			most.Store(max(most.Load(), alive.Add(1)))
-			return &counted{w, &alive}, err
+			return &counted{w, &alive}, nil
 		}, PoolOptions{Max: 4, FastCrash: 1})
 		var callers sync.WaitGroup
 		for i := range 200 {
