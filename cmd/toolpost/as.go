@@ -17,7 +17,7 @@ func (a *app) asCommand() *cobra.Command {
 	}
 	onlyCommands(c)
 	for _, p := range node.Protocols() {
-		if p.Stdio != nil {
+		if p.As != nil {
 			c.AddCommand(a.asProtocol(p))
 		}
 	}
@@ -26,23 +26,30 @@ func (a *app) asCommand() *cobra.Command {
 
 func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 	c := &cobra.Command{
-		Use: p.Name + " [NAME]", Short: "Speak " + p.Name + "; NAME is the tool, whatever the request says",
-		Args: words(0, 1), ValidArgsFunction: a.completeTool,
+		Use: p.Name + " " + p.As.Usage, Short: "Speak " + p.Name, Args: words(p.As.Least, p.As.Most),
+		ValidArgsFunction: a.completeTool, DisableFlagsInUseLine: true,
 	}
-	if p.NeedsName {
-		c.Use, c.Short, c.Args = p.Name+" NAME", "Speak "+p.Name+" for the tool NAME", words(1, 1)
+	flags := make([]*bool, len(p.As.Flags))
+	for i, name := range p.As.Flags {
+		flags[i] = c.Flags().Bool(name, false, "")
 	}
 	c.RunE = work(func(c *cobra.Command, args []string) error {
-		name := ""
-		if len(args) > 0 {
-			name = args[0]
+		var given []string
+		for i, on := range flags {
+			if *on {
+				given = append(given, "--"+p.As.Flags[i])
+			}
+		}
+		std := node.Stdio{In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: "local", Door: p.Name}}
+		door, err := p.As.Door(append(given, args...), std)
+		if err != nil {
+			return err
 		}
 		b, err := a.open(c.Context(), server{})
 		if err != nil {
 			return err
 		}
 		defer b.close()
-		door := p.Stdio(name, node.Stdio{In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: "local", Door: p.Name}})
 		return door.Serve(c.Context(), b, b)
 	})
 	return c

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -19,7 +22,7 @@ func (a *app) serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the tools at every configured door",
-		Long: "Serves the tools of the config over HTTP until it gets SIGINT or SIGTERM; calls in flight may end first.\n" +
+		Long: "Serves the tools of the config at its doors until it gets SIGINT or SIGTERM; calls in flight may end first.\n" +
 			"It reads the config again when the file changes, and on SIGHUP.",
 		Args: words(0, 0),
 		RunE: work(func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o) }),
@@ -34,13 +37,15 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	if err != nil {
 		return err
 	}
-	var n *node.Node
+	w := &welcome{app: a}
 	o.Log = a.logger(slog.LevelInfo)
 	o.Token = os.Getenv("TOOLPOST_TOKEN")
-	o.Ready = func(l node.Listening) { a.banner(ctx, n, l) }
-	if n, err = node.Open(ctx, cfg, o); err != nil {
+	o.Ready = func(l node.Listening) { w.door(ctx, l) }
+	n, err := node.Open(ctx, cfg, o)
+	if err != nil {
 		return err
 	}
+	w.node = n
 	defer closeNode(ctx, n, o.Log)
 
 	hup := make(chan os.Signal, 1)
@@ -66,26 +71,47 @@ func plural(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// banner tells a person who just started the server all that is needed for the first call.
-func (a *app) banner(ctx context.Context, n *node.Node, l node.Listening) {
+// A welcome tells a person who just started the server all that is needed for the first call: the sources
+// and a new token once, then each door as it opens.
+type welcome struct {
+	app  *app
+	node *node.Node
+
+	mu   sync.Mutex
+	told bool
+}
+
+func (w *welcome) door(ctx context.Context, l node.Listening) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var b strings.Builder
+	if !w.told {
+		w.told = true
+		w.sources(ctx, &b)
+		if l.Token != "" {
+			fmt.Fprintf(&b, "%s %s\n  shown this once; `toolpost serve --new-token` makes another\n", w.app.out.bold("token"), l.Token)
+		}
+	}
+	fmt.Fprintf(&b, "%s %s\n", w.app.out.bold("serving on"), l.URL)
+	if l.Door == "http" {
+		token := cmp.Or(l.Token, "$TOOLPOST_TOKEN")
+		fmt.Fprintf(&b, "%s\n  curl -H \"Authorization: Bearer %s\" %s/v1/tools\n", w.app.out.bold("try"), token, l.URL)
+	}
+	_, _ = io.WriteString(w.app.out, b.String())
+}
+
+func (w *welcome) sources(ctx context.Context, b *strings.Builder) {
 	tools := map[string]int{}
-	for spec, err := range n.Catalog().Specs(ctx, me()) {
+	for spec, err := range w.node.Catalog().Specs(ctx, me()) {
 		if err == nil {
 			tools[spec.Source]++
 		}
 	}
-	fmt.Fprintf(a.out, "%s %s\n", a.out.bold("serving on"), l.URL)
-	for _, s := range n.Sources() {
+	for _, s := range w.node.Sources() {
 		state := plural(tools[s.Name], "tool")
 		if s.Err != nil {
-			state = a.out.red("unavailable: ") + because(s.Err)
+			state = w.app.out.red("unavailable: ") + because(s.Err)
 		}
-		fmt.Fprintf(a.out, "  %-16s %-12s %s\n", s.Name, clean(s.Protocol), state)
+		fmt.Fprintf(b, "%-16s %-12s %s\n", s.Name, clean(s.Protocol), state)
 	}
-	token := "$TOOLPOST_TOKEN"
-	if l.Token != "" {
-		token = l.Token
-		fmt.Fprintf(a.out, "%s %s\n  shown this once; `toolpost serve --new-token` makes another\n", a.out.bold("token"), token)
-	}
-	fmt.Fprintf(a.out, "%s\n  curl -H \"Authorization: Bearer %s\" %s/v1/tools\n", a.out.bold("try"), token, l.URL)
 }

@@ -6,12 +6,14 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strings"
 
 	"toolpost/builtin/file"
 	"toolpost/config"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/narratoria"
 	"toolpost/protocol/rest"
+	"toolpost/protocol/singularity"
 	"toolpost/tool"
 )
 
@@ -23,10 +25,17 @@ type Protocol struct {
 	Open func(context.Context, config.Source, *slog.Logger) (tool.Runner, error)
 	// Options is the zero value of what Open decodes, for the schema of the config.
 	Options any
-	// Stdio makes the door for `toolpost as`, for the tool of that name; nil: not offered.
-	Stdio func(name string, std Stdio) tool.Door
-	// NeedsName says that the door cannot tell from what it reads which tool is meant.
-	NeedsName bool
+	// As is the door for `toolpost as`; nil: not offered.
+	As *As
+}
+
+// As is a door on the standard streams.
+type As struct {
+	Usage string   // the words after the protocol's name
+	Flags []string // flags without a value that it has; those given come first among the words
+	Least int      // how many words it takes
+	Most  int
+	Door  func(words []string, std Stdio) (tool.Door, error)
 }
 
 // Stdio is what a door on the standard streams has. Nothing but the door writes to Out.
@@ -47,17 +56,20 @@ func Protocols() []Protocol {
 		{
 			Name: "namel3ss", Doc: "Python functions, one JSON document in and one out",
 			Open: namel3ss.Open, Options: namel3ss.Options{},
-			Stdio: func(name string, s Stdio) tool.Door {
-				return &namel3ss.Door{In: s.In, Out: s.Out, Log: s.Log, Tool: name, Caller: s.Caller}
-			},
+			As: &As{Usage: "[NAME]", Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
+				return &namel3ss.Door{In: s.In, Out: s.Out, Log: s.Log, Tool: strings.Join(words, ""), Caller: s.Caller}, nil
+			}},
 		},
 		{
 			Name: "narratoria", Doc: "programs that report events, one JSON object a line",
 			Open: narratoria.Open, Options: narratoria.Options{},
-			Stdio: func(name string, s Stdio) tool.Door {
-				return &narratoria.Door{In: s.In, Out: s.Out, Tool: name, Caller: s.Caller}
-			},
-			NeedsName: true,
+			As: &As{Usage: "NAME", Least: 1, Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
+				return &narratoria.Door{In: s.In, Out: s.Out, Tool: words[0], Caller: s.Caller}, nil
+			}},
+		},
+		{
+			Name: "singularity", Doc: "tools of another Toolpost, or of any server that speaks the contract, over NATS",
+			Open: singularity.Open, Options: singularity.Options{},
 		},
 		{
 			Name: "rest", Doc: "the tools of another Toolpost, over HTTP",

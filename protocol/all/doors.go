@@ -2,6 +2,7 @@ package all
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/protocol/rest"
+	"toolpost/protocol/singularity"
 	"toolpost/tool"
 )
 
@@ -25,6 +27,7 @@ type DoorOptions struct {
 
 // Listening says where a door takes calls.
 type Listening struct {
+	Door  string // http, nats
 	URL   string
 	Token string // in clear when it was made just now; it cannot be shown again
 }
@@ -54,6 +57,7 @@ func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 func DoorParts() []config.Part {
 	return []config.Part{
 		{Name: "http", Doc: "the HTTP door", Options: rest.DoorConfig{}},
+		{Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract", Options: singularity.DoorConfig{}},
 	}
 }
 
@@ -69,6 +73,8 @@ func (b doorBuilder) door(d config.Door) (tool.Door, error) {
 	switch d.Name {
 	case "http":
 		return b.http(d)
+	case "nats":
+		return b.nats(d)
 	}
 	return nil, d.Check(DoorParts())
 }
@@ -85,8 +91,43 @@ func (b doorBuilder) http(d config.Door) (tool.Door, error) {
 		Origins: c.Origins,
 		Drain:   b.drain,
 		Log:     b.Log,
-		Ready:   func(addr string) { b.Ready(Listening{URL: "http://" + addr, Token: b.fresh}) },
+		Ready:   func(addr string) { b.Ready(Listening{Door: d.Name, URL: "http://" + addr, Token: b.fresh}) },
 	}), nil
+}
+
+func (b doorBuilder) nats(d config.Door) (tool.Door, error) {
+	c := singularity.DoorConfig{Listen: "127.0.0.1:4222"}
+	if err := d.Decode(&c); err != nil {
+		return nil, err
+	}
+	if c.Embedded && c.URL != "" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the NATS door has a url and embedded: true; leave one of them out")
+	}
+	return natsDoor{b, c}, nil
+}
+
+// A natsDoor serves at an external NATS server, or starts one for as long as it serves.
+type natsDoor struct {
+	doorBuilder
+	config singularity.DoorConfig
+}
+
+// Serve implements tool.Door.
+func (d natsDoor) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
+	o := singularity.DoorOptions{
+		Connect: d.config.Connect, Queue: d.config.Queue, Workers: d.config.Workers, Drain: d.drain, Log: d.Log,
+		Ready: func() { d.Ready(Listening{Door: "nats", URL: d.config.URL, Token: d.fresh}) },
+	}
+	if d.config.URL == "" {
+		server, err := singularity.StartServer(singularity.ServerOptions{Listen: d.config.Listen, Auth: d.auth, Log: d.Log})
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		o.Server = server
+		o.Ready = func() { d.Ready(Listening{Door: "nats", URL: server.ClientURL(), Token: d.fresh}) }
+	}
+	return singularity.NewDoor(o).Serve(ctx, h, c)
 }
 
 func authenticator(dir string, o DoorOptions) (auth rest.Authenticator, fresh string, err error) {

@@ -57,11 +57,11 @@ func loadApp(root string) (*app, error) {
 }
 
 func (a *app) readDeclarations() error {
-	data, err := a.read("app.ai")
+	data, err := a.read(declarationsFile)
 	if err != nil {
 		return err
 	}
-	tools, notes, err := parseAppAI("app.ai", data)
+	tools, notes, err := parseAppAI(data)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (a *app) depsSource() string {
 }
 
 // whyNot says why a tool of the app cannot be run by this build, or nil.
-func whyNot(name string, kind string, b *binding) error {
+func whyNot(name, kind string, b *binding) error {
 	switch {
 	case kind != "python":
 		return tool.Errorf(tool.CodeUnsupported, "it is implemented using %s, which this version cannot run yet", kind)

@@ -48,10 +48,10 @@ tool "say \"hi\" # now":
 page "home":
   title is "tool \"x\":"
 `
-	if _, _, err := parseAppAI("app.ai", []byte(text)); err == nil || !strings.Contains(err.Error(), "app.ai:3:") {
+	if _, _, err := parseAppAI([]byte(text)); err == nil || !strings.Contains(err.Error(), "app.ai:3:") {
 		t.Errorf("want a complaint about line 3, got %v", err)
 	}
-	tools, notes, err := parseAppAI("app.ai", []byte(strings.Replace(text, `tool "not this one" is only text`, `toolbox "this neither":`, 1)))
+	tools, notes, err := parseAppAI([]byte(strings.Replace(text, `tool "not this one" is only text`, `toolbox "this neither":`, 1)))
 	if err != nil || len(tools) != 2 {
 		t.Fatal(tools, err)
 	}
@@ -92,7 +92,7 @@ func TestMistakesInAppAINameTheLine(t *testing.T) {
 		{"tool \"a\":\n\tinput:", `app.ai:2: indented with a tab`},
 		{"tool \"\xff\":", `app.ai: not valid UTF-8`},
 	} {
-		_, _, err := parseAppAI("app.ai", []byte(c.text))
+		_, _, err := parseAppAI([]byte(c.text))
 		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: want %q, got %v", c.text, c.want, err)
 		}
@@ -416,7 +416,7 @@ func FuzzAppAI(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tools, _, err := parseAppAI("app.ai", b)
+		tools, _, err := parseAppAI(b)
 		if err != nil {
 			return
 		}

@@ -15,6 +15,9 @@ import (
 	"toolpost/tool"
 )
 
+// declarationsFile is where an app declares its tools.
+const declarationsFile = "app.ai"
+
 // A declaration is a tool block of app.ai.
 type declaration struct {
 	name          string
@@ -71,11 +74,11 @@ func (s *shape) schema() json.RawMessage {
 // parseAppAI reads the tool blocks of an app.ai and ignores the rest of the language. Lines of a tool
 // block that it does not know come back as notes: the language may have grown, and nobody should be
 // left guessing.
-func parseAppAI(file string, data []byte) (tools []*declaration, notes []string, err error) {
+func parseAppAI(data []byte) (tools []*declaration, notes []string, err error) {
 	if !utf8.Valid(data) {
-		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", file)
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", declarationsFile)
 	}
-	p := &appParser{file: file, names: map[string]bool{}}
+	p := &appParser{names: map[string]bool{}}
 	for line := range bytes.Lines(data) {
 		p.line++
 		if err := p.next(strings.TrimRight(string(line), "\r\n")); err != nil {
@@ -86,7 +89,6 @@ func parseAppAI(file string, data []byte) (tools []*declaration, notes []string,
 }
 
 type appParser struct {
-	file  string
 	line  int
 	tools []*declaration
 	names map[string]bool // of tools
@@ -98,7 +100,7 @@ type appParser struct {
 }
 
 func (p *appParser) errorf(format string, args ...any) error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", p.file, p.line, fmt.Sprintf(format, args...))
+	return tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", declarationsFile, p.line, fmt.Sprintf(format, args...))
 }
 
 func (p *appParser) next(line string) error {
@@ -171,7 +173,7 @@ func (p *appParser) statement(words string) error {
 	case words == "output:":
 		return p.block(&p.tool.output)
 	default:
-		p.notes = append(p.notes, fmt.Sprintf("%s:%d: not understood and left out: %.80s", p.file, p.line, words))
+		p.notes = append(p.notes, fmt.Sprintf("%s:%d: not understood and left out: %.80s", declarationsFile, p.line, words))
 	}
 	return nil
 }

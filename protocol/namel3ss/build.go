@@ -38,21 +38,24 @@ func (b *builder) runner(ctx context.Context) (*Runner, error) {
 		r.tools[name] = t
 		runnable = runnable || t.problem == nil
 	}
+	return r, b.equip(ctx, r, runnable)
+}
+
+// equip gives the tools what they run on. An app without a tool that could run needs no Python.
+func (b *builder) equip(ctx context.Context, r *Runner, runnable bool) (err error) {
 	var python interpreter
 	if runnable {
-		var err error
 		if python, err = findPython(ctx, b.app.root, b.python(), process.Environment(b.Env, b.PassEnv)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	var err error
 	if r.host, err = openHost(); err != nil {
-		return nil, err
+		return err
 	}
 	for _, t := range r.tools {
 		t.python, t.host = python, r.host
 	}
-	return r, nil
+	return nil
 }
 
 // python is the interpreter that the user asked for; one with a slash in it starts in the config's folder.
@@ -87,7 +90,7 @@ func (b *builder) tool(name string) (*localTool, error) {
 	}
 	t.spec = b.spec(name, declared, t.purity, cmp.Or(time.Duration(b.Timeout), timeout))
 	if t.mode == modeWarm && t.problem == nil {
-		t.pool = process.NewPool(t.startWorker, process.PoolOptions{Name: name, Max: b.Workers})
+		t.pool = process.NewPool(t.startWorker, process.PoolOptions{Name: "its interpreter", Max: b.Workers})
 	}
 	return t, nil
 }

@@ -59,7 +59,7 @@ func (d *Door) answer(ctx context.Context, h tool.Handler) *reply {
 	case result.Ask != nil:
 		return &reply{Error: errorReply(tool.Errorf(tool.CodeUnsupported, "the tool asks a question, which this protocol cannot carry: %s", result.Ask.Message))}
 	case !result.OK:
-		return &reply{Error: errorReply(result.Failure)}
+		return &reply{Error: errorReply(cmp.Or(result.Failure, &tool.Error{Code: tool.CodeToolError}))}
 	case len(result.Output) == 0:
 		return &reply{OK: true, Result: json.RawMessage("null")}
 	}

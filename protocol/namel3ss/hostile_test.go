@@ -202,6 +202,20 @@ func TestAToolThatAttacksItsForkServerHarmsOnlyItself(t *testing.T) {
 	}
 }
 
+func TestAForkServerThatDiedBetweenTwoCallsIsReplaced(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := python(t, "import os\ndef run(p):\n    return os.getppid()\n", Options{})
+	for range 7 { // more than a pool takes of crashes
+		pid, err := strconv.Atoi(string(must(t, r, "t", `{}`).Output))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil || !goneSoon(pid) {
+			t.Fatal(pid, err)
+		}
+	}
+}
+
 func TestACrashWhileImportingIsACrashUntilTheBreakerOpens(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := python(t, "import os, sys\nprint('going down', file=sys.stderr)\nsys.stderr.flush()\nos._exit(7)\n", Options{})

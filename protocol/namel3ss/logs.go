@@ -26,6 +26,7 @@ const (
 
 // logs turns what a tool writes beside its reply into log events of the call.
 type logs struct {
+	tool   string
 	ctx    context.Context
 	stop   context.CancelCauseFunc // ends the call
 	out    tool.Sink

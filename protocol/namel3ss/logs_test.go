@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -39,6 +40,31 @@ func TestNothingIsEmittedAfterTheEndOfTheCall(t *testing.T) {
 		if fmt.Sprint(got.Logs()) != "[one]" {
 			t.Errorf("%s: %v", name, got.Logs())
 		}
+	}
+}
+
+func TestASlowCallerLosesNoEventsOfAToolThatHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err := newPipes(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	p.patience = time.Millisecond
+	_, _ = p.w[0].WriteString("late\n")
+	p.drain()
+	time.Sleep(20 * p.patience) // the caller is busy with an earlier event
+	var got tooltest.Collect
+	l, _ := newLogs(&got)
+	l.read("stdout", p.reader(0)) // and its end never comes: somebody else holds the pipe
+	if fmt.Sprint(got.Logs()) != "[late]" {
+		t.Errorf("got %v", got.Logs())
+	}
+	cancel()
+	_, _ = p.w[0].WriteString("too late\n")
+	l.read("stdout", p.reader(0))
+	if fmt.Sprint(got.Logs()) != "[late]" {
+		t.Errorf("after the end of the call: %v", got.Logs())
 	}
 }
 

@@ -355,10 +355,11 @@ def run(payload):
 }
 
 func TestTimeoutEndsTheCallInMilliseconds(t *testing.T) {
-	const code = "import time\ndef run(payload):\n    time.sleep(payload['s'])\n    return 1\n"
+	const code = "import os, time\ndef run(payload):\n    time.sleep(payload['s'])\n    return os.getppid()\n"
 	for _, mode := range modes() {
 		tooltest.NoLeaks(t)
 		r := python(t, code, Options{Mode: mode})
+		parent := must(t, r, "t", `{"s":0}`).Output
 		r.tools["t"].spec.Timeout = 1500 * time.Millisecond
 		_, err := call(r, "t", `{"s":600}`, tool.Discard)
 		if tool.CodeOf(err) != tool.CodeTimeout || !strings.Contains(err.Error(), "longer than its 1.5s") {
@@ -368,7 +369,10 @@ func TestTimeoutEndsTheCallInMilliseconds(t *testing.T) {
 		if err := json.Unmarshal(tool.AsError(err).Details, &details); err != nil || details.Trace["timeout_ms"] != 1500.0 || details.Trace["status"] != "error" {
 			t.Errorf("%s: the trace of an error is in its details; got %v, %v", mode, details.Trace, err)
 		}
-		must(t, r, "t", `{"s":0}`)
+		r.tools["t"].spec.Timeout = 30 * time.Second
+		if after := must(t, r, "t", `{"s":0}`).Output; string(after) != string(parent) {
+			t.Errorf("%s: the timeout of a call ended its fork server", mode)
+		}
 	}
 }
 

@@ -94,7 +94,11 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
-	return New(ctx, src.Dir, o, log)
+	r, err := New(ctx, src.Dir, o, log)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // New is Open for options that are there already. Relative paths in them start in dir.
@@ -180,7 +184,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	case t == nil:
 		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q in this app", c.Tool)
 	case t.problem != nil:
-		return nil, t.problem
+		return nil, about(c.Tool, t.problem)
 	}
 	args := c.Args
 	if len(args) == 0 {
@@ -219,7 +223,7 @@ func (t *localTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessa
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	l := &logs{ctx: ctx, stop: stop, out: out, redact: t.redact}
+	l := &logs{tool: t.spec.Name, ctx: ctx, stop: stop, out: out, redact: t.redact}
 	e, err := t.run(ctx, doc, l, tr)
 	l.close()
 	switch {
@@ -240,6 +244,16 @@ func (t *localTool) run(ctx context.Context, doc []byte, l *logs, tr *trace) (en
 	if f := t.forced.Load(); f != nil && !changed(f.files) {
 		return t.instead(ctx, f, doc, l, tr)
 	}
+	for {
+		e, err := t.warm(ctx, doc, l, tr)
+		if !errors.Is(err, errServerGone) {
+			return e, err
+		}
+	}
+}
+
+// warm runs a call on a fork server.
+func (t *localTool) warm(ctx context.Context, doc []byte, l *logs, tr *trace) (ending, error) {
 	w, err := t.worker(ctx)
 	if err != nil {
 		return ending{}, err
@@ -287,21 +301,19 @@ func whyEnded(ctx context.Context, name string) error {
 	var known *tool.Error
 	switch {
 	case errors.As(cause, &sink):
-		return sink.error
+		return sink
 	case errors.As(cause, &known):
-		return about(name, known)
+		return known
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return tool.Errorf(tool.CodeTimeout, "%s ran out of time and was ended: %w", name, cause)
 	}
 	return tool.Errorf(tool.CodeCancelled, "%s was cancelled: %w", name, cause)
 }
 
-// about puts the tool's name in front of an error that does not have it.
+// about puts the tool's name in front of an error.
 func about(name string, err error) error {
 	e := *tool.AsError(err)
-	if !strings.Contains(e.Message, name) {
-		e.Message = name + ": " + e.Message
-	}
+	e.Message = name + ": " + e.Message
 	return &e
 }
 

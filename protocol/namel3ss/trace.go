@@ -3,6 +3,7 @@ package namel3ss
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -74,12 +75,14 @@ func (tr *trace) result(rep *reply) *tool.Result {
 	return r
 }
 
-// failed puts the trace into an error, which has no other place for it.
+// failed puts the trace into an error, which has no other place for it. The sink's own error is left as
+// it is.
 func (tr *trace) failed(err error) error {
-	e, ok := err.(*tool.Error)
-	if !ok {
-		return err // the sink's own
+	var sink sinkError
+	if errors.As(err, &sink) {
+		return sink.error
 	}
+	e := tool.AsError(err)
 	tr.set("error_type", string(e.Code))
 	tr.set("error_message", e.Message)
 	tr.end("error")

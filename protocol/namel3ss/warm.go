@@ -2,8 +2,10 @@ package namel3ss
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,7 +18,7 @@ import (
 )
 
 // reportTime is how long a fork server may take to report the end of a child that we killed.
-const reportTime = 2 * time.Second
+const reportTime = 5 * time.Second
 
 // A worker is a fork server: an interpreter that has imported a tool and forks a clean child for each
 // call. It serves one call at a time.
@@ -72,7 +74,7 @@ func (t *localTool) startWorker(ctx context.Context) (*worker, error) {
 	}
 	child.CloseStdin()
 	w := &worker{child: child, control: ours, lines: process.NewLines(ours, process.LineLimits{Line: 4 << 20})}
-	if err := w.greet(ctx); err != nil {
+	if err := w.greet(ctx, t.redact); err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -94,7 +96,8 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-func (w *worker) greet(ctx context.Context) error {
+// greet waits for the hello.
+func (w *worker) greet(ctx context.Context, redact *strings.Replacer) error {
 	defer context.AfterFunc(ctx, func() { _ = w.control.SetReadDeadline(time.Now()) })()
 	line, err := w.lines.Next()
 	switch {
@@ -102,7 +105,8 @@ func (w *worker) greet(ctx context.Context) error {
 		return context.Cause(ctx)
 	case err != nil:
 		exit := w.child.Kill()
-		return tool.Errorf(tool.CodeCrash, "the interpreter ended while it imported the tool: %s", w.child.Describe(exit))
+		said := redact.Replace(w.child.Describe(exit))
+		return tool.Errorf(tool.CodeCrash, "the interpreter ended while it imported the tool: %s", said)
 	}
 	if err := strictjson.Unmarshal(line, &w.hello); err != nil {
 		return tool.Errorf(tool.CodeProtocol, "the fork server's first message: %w", err)
@@ -116,29 +120,32 @@ func (w *worker) Close() {
 	w.child.Close()
 }
 
+// errServerGone says that a fork server had ended before it got the call. Nothing was run: another one may.
+var errServerGone = errors.New("the fork server is gone")
+
 // call runs one call in a forked child. The worker is healthy if it can take another one.
 func (w *worker) call(ctx context.Context, request []byte, l *logs) (e ending, healthy bool, err error) {
-	in, err := newPipes(1)
+	in, err := newPipes(ctx, 1)
 	if err != nil {
 		return ending{}, true, err
 	}
 	defer in.close()
-	out, err := newPipes(3)
+	out, err := newPipes(ctx, 3)
 	if err != nil {
 		return ending{}, true, err
 	}
 	defer out.close()
 	if err := w.send(in.r[0], out.w...); err != nil {
-		return ending{}, false, tool.Errorf(tool.CodeCrash, "the fork server is gone: %w", err)
+		return ending{}, false, errServerGone
 	}
 	closeAll(in.r)
 	closeAll(out.w)
 
 	var pumps sync.WaitGroup
 	pumps.Go(func() { feed(in.w[0], request) })
-	pumps.Go(func() { e.reply = readReply(out.r[0], l) })
-	pumps.Go(func() { l.read("stdout", out.r[1]) })
-	pumps.Go(func() { l.read("stderr", out.r[2]) })
+	pumps.Go(func() { e.reply = readReply(out.reader(0), l) })
+	pumps.Go(func() { l.read("stdout", out.reader(1)) })
+	pumps.Go(func() { l.read("stderr", out.reader(2)) })
 	exit, healthy := w.await(ctx)
 	closeAll(in.w)
 	out.drain()

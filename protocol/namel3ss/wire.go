@@ -4,6 +4,7 @@ package namel3ss
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,9 +59,9 @@ func parseRequest(b []byte) (*request, error) {
 		return nil, fmt.Errorf("the request: %w", err)
 	}
 	r := &request{ProtocolVersion: protocolVersion, Payload: seen["payload"]}
-	err := errors.Join(
+	err := cmp.Or(
 		checkVersion(seen["protocol_version"], true),
-		text(seen, "tool", &r.Tool), text(seen, "entry", &r.Entry), text(seen, "trace_id", &r.TraceID),
+		text(seen, "tool", &r.Tool), text(seen, "entry", &r.Entry), optionalText(seen, "trace_id", &r.TraceID),
 	)
 	if err != nil {
 		return nil, err
@@ -121,8 +122,7 @@ func parseReply(b []byte) (*reply, error) {
 func parseError(b json.RawMessage, into *replyError) error {
 	if kind := strictjson.KindOf(b); kind == "object" {
 		seen := map[string]json.RawMessage{}
-		err := members(b, seen, "type", "message", "reason_code")
-		return errors.Join(err, optionalText(seen, "type", &into.Type),
+		return cmp.Or(members(b, seen, "type", "message", "reason_code"), optionalText(seen, "type", &into.Type),
 			optionalText(seen, "message", &into.Message), optionalText(seen, "reason_code", &into.ReasonCode))
 	} else if kind != "nothing" && kind != "null" {
 		return fmt.Errorf("error must be an object, not %s", kind)
@@ -159,10 +159,13 @@ func checkVersion(v json.RawMessage, wanted bool) error {
 }
 
 func text(seen map[string]json.RawMessage, name string, into *string) error {
-	if seen[name] == nil && name != "trace_id" {
+	if err := optionalText(seen, name, into); err != nil {
+		return err
+	}
+	if *into == "" {
 		return fmt.Errorf("%s is missing", name)
 	}
-	return optionalText(seen, name, into)
+	return nil
 }
 
 func optionalText(seen map[string]json.RawMessage, name string, into *string) error {

@@ -11,6 +11,9 @@
 import os
 import sys
 
+if sys.version_info < (3, 9):
+    sys.exit("Python 3.9 or later is needed; {} is {}.{}".format(sys.executable, *sys.version_info))
+
 os.close(3)
 
 # PYTHONPATH puts the app in front of the standard library. What this file needs must come from the
