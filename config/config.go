@@ -93,6 +93,8 @@ func (d Door) Check(known []Part) error {
 type Limits struct {
 	Timeout Duration `yaml:"timeout" doc:"of a call whose tool says nothing; 30 s where it is left out"`
 	Drain   Duration `yaml:"drain" doc:"how long a shutdown waits for calls in flight; 10 s where it is left out"`
+	// LeaseTier: from this tier on a call needs a lease.
+	LeaseTier int `yaml:"lease_tier" doc:"tools of this tier and above need a lease for every call; 0, or left out: none does"`
 }
 
 // layout is the file as it is written.

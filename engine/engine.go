@@ -16,8 +16,10 @@ import (
 type Options struct {
 	Log     *slog.Logger
 	Timeout time.Duration // of a call whose tool says nothing; 0: 30 s
-	// Session is the stage that keeps state patches and assets; nil: events pass through.
-	Session tool.Middleware
+	// The stages that keep something between calls; nil: there is none.
+	Idempotency tool.Middleware // answers a repeated call again without running it again
+	Lease       tool.Middleware // lets tools of a high tier run only with a lease
+	Session     tool.Middleware // keeps state patches and assets
 }
 
 // An Engine runs calls (tool.Handler) and shows what can be called (tool.Catalog).
@@ -45,9 +47,6 @@ func New(o Options) *Engine {
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
 	}
-	if o.Session == nil {
-		o.Session = func(h tool.Handler) tool.Handler { return h }
-	}
 	e := &Engine{log: o.Log}
 	e.outer, e.ofTool = e.chain(o)
 	e.shelf.Store(e.newShelf(nil))
@@ -62,8 +61,8 @@ func New(o Options) *Engine {
 //   - resolve gives unknown and invisible tools the same not_found.
 //   - validate comes before policy (to come): the bytes validated are the bytes that policy sees and the
 //     runner gets.
-//   - idempotency (to come) after policy: a replay is never shown to someone not allowed; before quota:
-//     a replay is free. Then quota, lease, breaker and cache (all to come).
+//   - idempotency stands after policy: a replay is never shown to someone not allowed; and before quota
+//     (to come) and lease: a replay is free. Then breaker and cache (to come).
 //   - session is innermost: only what really ran changes state.
 func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.Handler) {
 	outer = wrap(tool.HandlerFunc(e.resolve),
@@ -73,16 +72,20 @@ func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.H
 	ofTool = func(it *item) tool.Handler {
 		return wrap(it.runner(o.Timeout),
 			validate(it.schema),
+			o.Idempotency,
+			o.Lease,
 			o.Session,
 		)
 	}
 	return outer, ofTool
 }
 
-// wrap puts stages around h; the first is the outermost.
+// wrap puts stages around h; the first is the outermost. A stage that is nil is not there.
 func wrap(h tool.Handler, stages ...tool.Middleware) tool.Handler {
 	for i := len(stages) - 1; i >= 0; i-- {
-		h = stages[i](h)
+		if stages[i] != nil {
+			h = stages[i](h)
+		}
 	}
 	return h
 }

@@ -14,8 +14,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	leasetools "toolpost/builtin/lease"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/idempotency"
+	"toolpost/engine/lease"
 	"toolpost/engine/session"
 	"toolpost/protocol/all"
 	"toolpost/store"
@@ -52,6 +55,7 @@ type Options struct {
 	Listen    string          // of the HTTP door, in place of what the config says
 	Token     string          // of the HTTP door; empty: one is made and kept in the state folder
 	NewToken  bool            // make another token
+	LeaseTier int             // tools of this tier and above need a lease, also where the config is less strict; 0: as it says
 	Ready     func(Listening) // called for each door that is open
 }
 
@@ -60,6 +64,7 @@ type Node struct {
 	o      Options
 	cfg    *config.Config
 	engine *engine.Engine
+	own    []engine.Binding // sources that no config names; their names cannot be taken
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc
@@ -89,16 +94,45 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}
 	n := &Node{o: o, cfg: cfg}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
+	leases := &store.Leases{Dir: filepath.Join(cfg.StateDir(), "leases")}
+	from := stricter(cfg.Limits.LeaseTier, o.LeaseTier)
 	n.engine = engine.New(engine.Options{
-		Log:     o.Log,
-		Timeout: time.Duration(cfg.Limits.Timeout),
-		Session: session.Stage(&store.Sessions{}, store.Assets{Dir: filepath.Join(cfg.StateDir(), "assets")}),
+		Log:         o.Log,
+		Timeout:     time.Duration(cfg.Limits.Timeout),
+		Idempotency: idempotency.New(idempotency.Options{}).Stage,
+		Lease:       lease.New(lease.Options{From: from, Consume: leases}).Stage,
+		Session:     session.Stage(&store.Sessions{}, store.Assets{Dir: filepath.Join(cfg.StateDir(), "assets")}),
 	})
+	if from > 0 {
+		n.own = []engine.Binding{{Name: "toolpost", Protocol: "builtin", Runner: n.issuer(leases)}}
+	}
 	n.replace(ctx, cfg.Sources)
 	if err := ctx.Err(); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
 	return n, nil
+}
+
+// stricter gives the tier that asks more calls for a lease; 0 asks none.
+func stricter(a, b int) int {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// issuer brings the tools that issue leases, where calls need them.
+func (n *Node) issuer(leases *store.Leases) tool.Runner {
+	return leasetools.New(leasetools.Options{
+		Leases: leases,
+		Resolve: func(ctx context.Context, p tool.Principal, name string) (string, int, error) {
+			spec, err := n.engine.Lookup(ctx, p, name)
+			if err != nil {
+				return "", 0, err
+			}
+			return spec.Name, lease.Tier(spec), nil
+		},
+	})
 }
 
 // Handler runs calls.

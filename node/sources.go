@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -108,7 +109,7 @@ func (n *Node) publish(ctx context.Context, next []*source) {
 func (n *Node) bind(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
-	var bindings []engine.Binding
+	bindings := slices.Clone(n.own)
 	for _, s := range n.sources {
 		bindings = append(bindings, engine.Binding{Name: s.Name, Protocol: s.Protocol, Runner: s.runner, Err: s.err})
 	}

@@ -1,0 +1,145 @@
+// Package idempotency is the stage that answers a call again without running it again: two calls of one
+// caller with the same key are one call, as long as the first outcome is remembered.
+package idempotency
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"maps"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// Options has useful zero values.
+type Options struct {
+	TTL      time.Duration // how long an outcome is remembered; 0: 60 s
+	Max      int           // outcomes remembered; 0: 1,024. The least recently used goes first
+	MaxBytes int           // bytes of output remembered; 0: 64 MiB. The newest outcome always stays
+}
+
+// Hit is the detail of a trace that tells a replay from a run.
+const Hit = "idempotent_hit"
+
+// Conflict is the reason of a refusal: the key belongs to a call with another input.
+const Conflict = "idempotency_conflict"
+
+// Calls remembers the outcomes of calls that carried a key. A tool's own failure is an outcome; a
+// refusal, a crash and a question are none.
+type Calls struct{ memory *memory }
+
+// New makes the memory of one engine.
+func New(o Options) *Calls {
+	return &Calls{newMemory(cmp.Or(o.TTL, time.Minute), cmp.Or(o.Max, 1024), cmp.Or(o.MaxBytes, 64<<20))}
+}
+
+// Stage is the tool.Middleware. It stands behind policy, so that a replay is never shown to somebody who
+// may not call the tool, and before quota and leases, so that a replay is free.
+func (s *Calls) Stage(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if c.Key == "" {
+			return next.Invoke(ctx, c, out)
+		}
+		input, err := inputOf(c)
+		if err != nil {
+			return nil, err
+		}
+		scope := scopeOf(c)
+		for {
+			e, mine := s.memory.claim(scope, input)
+			if mine {
+				return s.run(ctx, next, c, out, e)
+			}
+			r, err := wait(ctx, c, e, input)
+			if r != nil || err != nil {
+				return r, err
+			}
+			// The first call came to nothing: one of those who waited for it is the first now.
+		}
+	})
+}
+
+// run is the first call: whatever becomes of it, those who wait for it are let go.
+func (s *Calls) run(ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry) (r *tool.Result, err error) {
+	defer func() {
+		if err != nil || r != nil && r.Ask != nil {
+			s.memory.settle(e, nil)
+			return
+		}
+		s.memory.settle(e, r)
+	}()
+	return next.Invoke(ctx, c, out)
+}
+
+// wait gives the outcome of the call that has the key. Neither result nor error: it had none.
+func wait(ctx context.Context, c *tool.Call, e *entry, input digest) (*tool.Result, error) {
+	if e.input != input {
+		return nil, tool.Errorf(tool.CodeConflict, "the idempotency key of this call of %s was used with another input; "+
+			"use a new key for a new call", c.Tool).Because(Conflict)
+	}
+	select {
+	case <-e.settled:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if e.result == nil {
+		return nil, nil
+	}
+	again := *e.result
+	again.Trace.Details = maps.Clone(again.Trace.Details)
+	if again.Trace.Details == nil {
+		again.Trace.Details = map[string]any{}
+	}
+	again.Trace.Details[Hit] = true
+	return &again, nil
+}
+
+// A digest stands for texts of any length.
+type digest [sha256.Size]byte
+
+// scopeOf is what a key counts within: two callers, sessions or tools never meet.
+func scopeOf(c *tool.Call) digest {
+	name, source := c.Tool, ""
+	if c.Spec != nil { // whatever alias the caller used
+		name, source = c.Spec.Name, c.Spec.Source
+	}
+	return digestOf([]byte(c.Caller.ID), []byte(c.Session), []byte(source), []byte(name), []byte(c.Key))
+}
+
+// inputOf is the same for inputs that say the same, whatever their layout. Numbers count as they are
+// written: 9007199254740993 and its neighbour are two inputs, although a float64 cannot tell them apart.
+func inputOf(c *tool.Call) (digest, error) {
+	args, err := plain(c.Args)
+	if err != nil {
+		return digest{}, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are not JSON: %v", c.Tool, err)
+	}
+	answers, err := plain(c.Answers)
+	if err != nil {
+		return digest{}, tool.Errorf(tool.CodeInvalidInput, "the answers for %s are not JSON: %v", c.Tool, err)
+	}
+	return digestOf(args, answers, []byte(c.Resume)), nil
+}
+
+func plain(raw []byte) ([]byte, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	v, err := strictjson.Decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	return strictjson.Marshal(v)
+}
+
+func digestOf(parts ...[]byte) (d digest) {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(binary.AppendUvarint(nil, uint64(len(p)))) // "ab"+"c" is not "a"+"bc"
+		h.Write(p)
+	}
+	h.Sum(d[:0])
+	return d
+}

@@ -1,0 +1,86 @@
+// Package lease is the stage that lets a tool of a high tier run only with a lease: a permission for one
+// call, issued beforehand, that the call uses up.
+package lease
+
+import (
+	"context"
+	"errors"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// Leases consumes leases.
+type Leases interface {
+	// Consume uses the lease up for one call of the tool, at once and for good: of several who try, in
+	// whatever process, one succeeds. An error of code lease_rejected says why not in its Reason: expired,
+	// not_found, already_consumed, tool_mismatch, tier_too_low.
+	Consume(ctx context.Context, token, tool string, tier int) error
+}
+
+// Options of the stage.
+type Options struct {
+	From    int    // the tier from which on a lease is asked for; 0: never
+	Consume Leases // needed where From is not 0
+}
+
+// A Gate asks for leases.
+type Gate struct{ o Options }
+
+// New makes a gate.
+func New(o Options) *Gate { return &Gate{o} }
+
+// Stage is the tool.Middleware. It stands behind idempotency and quota: a replay and a call that is
+// refused anyway use no lease up.
+func (g *Gate) Stage(next tool.Handler) tool.Handler {
+	if g.o.From <= 0 {
+		return next
+	}
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if err := g.pass(ctx, c); err != nil {
+			return nil, err
+		}
+		return next.Invoke(ctx, c, out)
+	})
+}
+
+func (g *Gate) pass(ctx context.Context, c *tool.Call) error {
+	if c.Spec == nil { // nobody knows how dangerous it is
+		return tool.Errorf(tool.CodeInternal, "%s was not resolved before its lease was asked for", c.Tool)
+	}
+	tier := Tier(c.Spec)
+	switch {
+	case tier < g.o.From:
+		return nil
+	case c.Lease == "":
+		return required(c.Spec.Name, tier)
+	}
+	err := g.o.Consume.Consume(ctx, c.Lease, c.Spec.Name, tier)
+	var e *tool.Error
+	if err != nil && !errors.As(err, &e) {
+		return tool.Errorf(tool.CodeInternal, "%s was not run: its lease could not be checked: %w", c.Spec.Name, err)
+	}
+	return err
+}
+
+func required(name string, tier int) error {
+	e := tool.Errorf(tool.CodeLeaseRequired, "%s is a tool of tier %d and needs a lease; issue one for it and call again with the token", name, tier)
+	e.Details, _ = strictjson.Marshal(map[string]any{"tier": tier, "tool": name})
+	return e
+}
+
+// Tier is how dangerous a tool is: what it declares, else what follows from its effects: 0 safe, 1 writes,
+// 2 system (programs, network), 3 dangerous.
+func Tier(s *tool.Spec) int {
+	switch e := s.Effects; {
+	case s.Tier > 0:
+		return s.Tier
+	case e.Destructive:
+		return 3
+	case e.Exec || e.Network:
+		return 2
+	case e.Writes:
+		return 1
+	}
+	return 0
+}

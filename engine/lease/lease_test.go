@@ -1,0 +1,115 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"toolpost/engine/lease"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+var _ lease.Leases = (*store.Leases)(nil)
+
+// port answers every Consume with err and keeps what was asked.
+type port struct {
+	err   error
+	asked []any
+}
+
+func (p *port) Consume(_ context.Context, token, name string, tier int) error {
+	p.asked = append(p.asked, token, name, tier)
+	return p.err
+}
+
+func run(t *testing.T, from int, p lease.Leases, token string, spec *tool.Spec) (ran bool, err error) {
+	t.Helper()
+	h := lease.New(lease.Options{From: from, Consume: p}).Stage(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		ran = true
+		return &tool.Result{OK: true}, nil
+	}))
+	_, err = h.Invoke(t.Context(), &tool.Call{Tool: "alias", Lease: token, Spec: spec}, tool.Discard)
+	return ran, err
+}
+
+func TestATierBelowTheGateNeedsNoLease(t *testing.T) {
+	for _, c := range []struct{ from, tier int }{{0, 0}, {0, 3}, {1, 0}, {2, 1}, {3, 2}} {
+		p := &port{}
+		if ran, err := run(t, c.from, p, "", &tool.Spec{Name: "rm", Tier: c.tier}); !ran || err != nil || p.asked != nil {
+			t.Errorf("from %d, tier %d: %v, %v, %v", c.from, c.tier, ran, err, p.asked)
+		}
+	}
+}
+
+func TestWithoutALeaseTheToolDoesNotRun(t *testing.T) {
+	ran, err := run(t, 1, &port{}, "", &tool.Spec{Name: "rm", Tier: 2})
+	e := tool.AsError(err)
+	if ran || e == nil || e.Code != tool.CodeLeaseRequired || string(e.Details) != `{"tier":2,"tool":"rm"}` {
+		t.Errorf("%v, %+v", ran, e)
+	}
+}
+
+func TestALeaseIsConsumedForTheToolAsPublished(t *testing.T) {
+	p := &port{}
+	if ran, err := run(t, 2, p, "tok", &tool.Spec{Name: "rm", Tier: 3}); !ran || err != nil {
+		t.Errorf("%v, %v", ran, err)
+	}
+	if len(p.asked) != 3 || p.asked[0] != "tok" || p.asked[1] != "rm" || p.asked[2] != 3 {
+		t.Errorf("%v", p.asked)
+	}
+}
+
+func TestARejectedLeaseKeepsTheToolFromRunning(t *testing.T) {
+	for _, reason := range []string{"expired", "not_found", "already_consumed", "tool_mismatch", "tier_too_low"} {
+		p := &port{err: (&tool.Error{Code: tool.CodeLeaseRejected}).Because(reason)}
+		ran, err := run(t, 1, p, "tok", &tool.Spec{Name: "rm", Tier: 1})
+		if e := tool.AsError(err); ran || e == nil || e.Code != tool.CodeLeaseRejected || e.Reason != reason {
+			t.Errorf("%s: %v, %v", reason, ran, err)
+		}
+	}
+	ran, err := run(t, 1, &port{err: errors.New("disk full")}, "tok", &tool.Spec{Name: "rm", Tier: 1})
+	if ran || tool.CodeOf(err) != tool.CodeInternal || !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("a store that fails: %v, %v", ran, err)
+	}
+	if ran, err := run(t, 1, &port{}, "tok", nil); ran || tool.CodeOf(err) != tool.CodeInternal {
+		t.Errorf("a tool that nobody knows: %v, %v", ran, err)
+	}
+}
+
+func TestTiersAreDeclaredOrFollowFromEffects(t *testing.T) {
+	for _, c := range []struct {
+		spec tool.Spec
+		want int
+	}{
+		{tool.Spec{}, 0},
+		{tool.Spec{Effects: tool.Effects{Reads: true}}, 0},
+		{tool.Spec{Effects: tool.Effects{Writes: true}}, 1},
+		{tool.Spec{Effects: tool.Effects{Writes: true, Network: true}}, 2},
+		{tool.Spec{Effects: tool.Effects{Exec: true}}, 2},
+		{tool.Spec{Effects: tool.Effects{Destructive: true}}, 3},
+		{tool.Spec{Tier: 1, Effects: tool.Effects{Destructive: true}}, 1},
+		{tool.Spec{Tier: 3}, 3},
+	} {
+		if got := lease.Tier(&c.spec); got != c.want {
+			t.Errorf("%+v: tier %d, want %d", c.spec, got, c.want)
+		}
+	}
+}
+
+func TestOneLeaseIsOneCall(t *testing.T) {
+	leases := &store.Leases{Dir: t.TempDir()}
+	token, err := leases.Issue(t.Context(), "rm", 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := &tool.Spec{Name: "rm", Tier: 1}
+	if ran, err := run(t, 1, leases, token, spec); !ran || err != nil {
+		t.Errorf("%v, %v", ran, err)
+	}
+	ran, err := run(t, 1, leases, token, spec)
+	if e := tool.AsError(err); ran || e == nil || e.Reason != "already_consumed" {
+		t.Errorf("%v, %v", ran, err)
+	}
+}

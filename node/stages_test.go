@@ -1,0 +1,142 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+// invoke runs one call and gives its output, or the code of its error.
+func invoke(t *testing.T, n *node.Node, c tool.Call) (string, tool.Code) {
+	t.Helper()
+	if c.Caller == (tool.Principal{}) {
+		c.Caller = tool.Principal{ID: "local", Door: "cli"}
+	}
+	r, err := n.Handler().Invoke(t.Context(), &c, tool.Discard)
+	if err != nil {
+		return "", tool.CodeOf(err)
+	}
+	return string(r.Output), ""
+}
+
+const writes = `sources: [{name: w, protocol: narratoria, command: [sh, -c, 'echo ran >>ran; echo "{\"version\":\"0\",\"type\":\"done\",\"ok\":true}"'], effects: {writes: true}}]
+`
+
+func TestToolsOfALeasedTierNeedALeaseForEveryCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		config string
+		o      node.Options
+	}{
+		"the config asks":                   {writes + "limits: {lease_tier: 1}", node.Options{}},
+		"the start asks, the config less":   {writes + "limits: {lease_tier: 3}", node.Options{LeaseTier: 1}},
+		"the start asks, the config nobody": {writes, node.Options{LeaseTier: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := open(t, parse(t, t.TempDir(), c.config), c.o)
+			defer shut(t, n)
+			if _, code := invoke(t, n, tool.Call{Tool: "w"}); code != tool.CodeLeaseRequired {
+				t.Errorf("without a lease: %q", code)
+			}
+			if _, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"w"}`), Caller: tool.Principal{ID: "owner", Door: "http"}}); code != tool.CodeAccessDenied {
+				t.Errorf("issued over HTTP: %q", code)
+			}
+			out, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"w"}`)})
+			var lease struct {
+				Token string `json:"token_id"`
+			}
+			if err := json.Unmarshal([]byte(out), &lease); err != nil || code != "" {
+				t.Fatalf("%s, %q, %v", out, code, err)
+			}
+			if _, code := invoke(t, n, tool.Call{Tool: "w", Lease: lease.Token}); code != "" {
+				t.Errorf("with the lease: %q", code)
+			}
+			if _, code := invoke(t, n, tool.Call{Tool: "w", Lease: lease.Token}); code != tool.CodeLeaseRejected {
+				t.Errorf("with the used lease: %q", code)
+			}
+		})
+	}
+}
+
+func TestWithoutLeasesNobodyIsAskedForOneAndNoneIsIssued(t *testing.T) {
+	n := open(t, parse(t, t.TempDir(), writes), node.Options{})
+	defer shut(t, n)
+	if _, code := invoke(t, n, tool.Call{Tool: "w"}); code != "" {
+		t.Error(code)
+	}
+	if _, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"w"}`)}); code != tool.CodeNotFound {
+		t.Error(code)
+	}
+}
+
+func TestACallWithAKeyRunsOnce(t *testing.T) {
+	dir := t.TempDir()
+	n := open(t, parse(t, dir, writes+`
+`), node.Options{})
+	defer shut(t, n)
+	for range 3 {
+		if _, code := invoke(t, n, tool.Call{Tool: "w", Key: "k"}); code != "" {
+			t.Fatal(code)
+		}
+	}
+	if _, code := invoke(t, n, tool.Call{Tool: "w", Key: "k", Args: []byte(`{"other":1}`)}); code != tool.CodeConflict {
+		t.Errorf("another input under the key: %q", code)
+	}
+	if ran := readFile(t, dir, "ran"); strings.Count(ran, "ran") != 1 {
+		t.Errorf("it ran %d times", strings.Count(ran, "ran"))
+	}
+}
+
+func TestTheNATSDoorAsksForTheTokenAndAnswers(t *testing.T) {
+	const token = "sixteen-letters-or-more"
+	ready := make(chan node.Listening, 1)
+	n := open(t, parse(t, t.TempDir(), writes+`doors: {nats: {listen: "127.0.0.1:0"}}`),
+		node.Options{Token: token, Ready: func(l node.Listening) { ready <- l }})
+	defer shut(t, n)
+	stop := serve(t, n)
+	defer stop()
+	url := (<-ready).URL
+	if c, err := nats.Connect(url); err == nil {
+		c.Close()
+		t.Error("connected without a token")
+	}
+	c, err := nats.Connect(url, nats.Token(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	msg, err := c.RequestWithContext(t.Context(), "tools.execute.w", []byte(`{}`))
+	if err != nil || string(msg.Data) != `{"data":{"ok":true},"error":null}` {
+		t.Errorf("%s, %v", msg.Data, err)
+	}
+}
+
+func readFile(t *testing.T, dir, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// serve opens the node's doors; what it returns closes them and waits for that.
+func serve(t *testing.T, n *node.Node) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Serve(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package singularity
+
+import (
+	"context"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/tool"
+)
+
+// calls are those that wait or run and have a name, so that they can be cancelled by it.
+type calls struct {
+	mu      sync.Mutex
+	running map[string]*called
+}
+
+type called struct {
+	id     string
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	twice  bool // another call has this name; this one is not run
+}
+
+// expect notes a call as soon as it is here, so that it can be cancelled while it waits. It gives nil for a call
+// without a name, or with a name that will be refused.
+func (c *calls) expect(base context.Context, m *nats.Msg) *called {
+	id, err := readID(m.Header)
+	if err != nil || id == "" {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(base)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := &called{id: id, ctx: ctx, cancel: cancel, twice: c.running[id] != nil}
+	if !one.twice {
+		c.running[id] = one
+	}
+	return one
+}
+
+func (c *calls) forget(one *called) {
+	if one == nil {
+		return
+	}
+	one.cancel(nil)
+	if one.twice {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.running, one.id)
+}
+
+// cancel ends a call. A name that nobody has here is somebody else's call, or one that has ended.
+func (c *calls) cancel(id string) {
+	c.mu.Lock()
+	one := c.running[id]
+	c.mu.Unlock()
+	if one != nil {
+		one.cancel(tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller"))
+	}
+}

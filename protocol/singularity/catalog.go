@@ -1,0 +1,165 @@
+package singularity
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A Toolpost node lists its tools at toolpost.catalog, sorted by name and in pages, because one message may not
+// hold them all: {"after": name} -> {"tools": [...], "next": name}. Without next the listing is complete. Each tool is
+// its Spec, with "available" and, where it is not, the "reason".
+type pageRequest struct {
+	After string `json:"after,omitempty"`
+}
+
+type page struct {
+	Tools []json.RawMessage `json:"tools"`
+	Next  string            `json:"next,omitempty"`
+	Error *tool.Error       `json:"error,omitzero"`
+}
+
+const (
+	maxPage    = 512 << 10 // bytes of a page, as long as one tool fits
+	maxTools   = 100_000   // of one node
+	pageWithin = 10 * time.Second
+)
+
+// availability is what an entry says beside the Spec.
+type availability struct {
+	Available bool   `json:"available"`
+	Reason    string `json:"reason,omitempty"`
+}
+
+// list answers one page.
+func (s *serving) list(e *endpoint, m *nats.Msg) {
+	came := time.Now()
+	p, err := s.page(m.Data)
+	if err != nil {
+		p = &page{Error: readable(tool.AsError(err))}
+	}
+	e.count(p.Error, came)
+	if m.Reply == "" || !mayAnswer(m.Reply) {
+		return
+	}
+	body, err := strictjson.Marshal(p)
+	if err == nil {
+		err = m.Respond(body)
+	}
+	if err != nil {
+		s.o.Log.Warn("a page of the catalogue could not be sent", "error", err)
+	}
+}
+
+func (s *serving) page(body []byte) (*page, error) {
+	var asked pageRequest
+	if len(body) > 0 {
+		if err := strictjson.Unmarshal(body, &asked); err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the request to %s: %w", subjectCatalog, err)
+		}
+	}
+	most := min(maxPage, int(s.nc.MaxPayload())/2)
+	p := &page{Tools: []json.RawMessage{}}
+	size, last := 0, ""
+	for spec, why := range s.catalog.Specs(s.base, caller()) {
+		if spec.Name == "" || spec.Name <= asked.After {
+			continue
+		}
+		entry := encodeEntry(spec, why)
+		if len(entry) > most {
+			entry = encodeEntry(&tool.Spec{Name: spec.Name}, errors.New("its description is larger than this NATS server carries"))
+		}
+		if size += len(entry) + 1; size > most && len(p.Tools) > 0 {
+			p.Next = last
+			break
+		}
+		p.Tools = append(p.Tools, entry)
+		last = spec.Name
+	}
+	return p, nil
+}
+
+// encodeEntry never fails: a spec that cannot be written must not hide the others.
+func encodeEntry(s *tool.Spec, why error) json.RawMessage {
+	b, err := strictjson.Marshal(s)
+	if err != nil {
+		why = fmt.Errorf("its description cannot be written as JSON: %w", err)
+		b, _ = strictjson.Marshal(&tool.Spec{Name: strings.ToValidUTF8(s.Name, "\uFFFD")})
+	}
+	state := availability{Available: why == nil}
+	if why != nil {
+		state.Reason = strings.ToValidUTF8(tool.AsError(why).Message, "\uFFFD")
+	}
+	more, _ := strictjson.Marshal(state)
+	return append(append(b[:len(b)-1], ','), more[1:]...) // a spec always has members
+}
+
+// discover lists the tools of another node.
+func discover(ctx context.Context, nc *nats.Conn, shown string) ([]*tool.Spec, error) {
+	var specs []*tool.Spec
+	for after := ""; ; {
+		p, err := fetch(ctx, nc, after)
+		switch {
+		case errors.Is(err, nats.ErrNoResponders):
+			return nil, tool.Errorf(tool.CodeUnavailable, "no Toolpost node answers on the NATS server at %s; declare the tools of other servers in the source's tools", shown)
+		case err != nil:
+			return nil, tool.Errorf(tool.CodeOf(err), "the tools of the node at %s cannot be listed: %w", shown, err)
+		case len(specs)+len(p.Tools) > maxTools || p.Next != "" && p.Next <= after:
+			return nil, tool.Errorf(tool.CodeProtocol, "the node at %s lists its tools without end", shown)
+		}
+		for _, entry := range p.Tools {
+			one, err := decodeEntry(entry)
+			if err != nil {
+				return nil, tool.Errorf(tool.CodeProtocol, "the node at %s describes a tool in a way that cannot be read: %w", shown, err)
+			}
+			specs = append(specs, one)
+		}
+		if after = p.Next; after == "" {
+			return specs, nil
+		}
+	}
+}
+
+func fetch(ctx context.Context, nc *nats.Conn, after string) (*page, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageWithin)
+	defer cancel()
+	body, err := strictjson.Marshal(pageRequest{after})
+	if err != nil {
+		return nil, err
+	}
+	m, err := nc.RequestWithContext(ctx, subjectCatalog, body)
+	if err != nil {
+		return nil, err
+	}
+	return decodePage(m.Data)
+}
+
+func decodePage(body []byte) (*page, error) {
+	var p page
+	if err := strictjson.Unmarshal(body, &p); err != nil {
+		return nil, badReply(err)
+	}
+	if p.Error != nil {
+		return nil, p.Error
+	}
+	return &p, nil
+}
+
+func decodeEntry(b []byte) (*tool.Spec, error) {
+	s := new(tool.Spec)
+	if err := strictjson.Unmarshal(b, s); err != nil {
+		return nil, err
+	}
+	if s.Name == "" {
+		return nil, errors.New("it has no name")
+	}
+	return s, nil
+}

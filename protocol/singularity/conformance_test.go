@@ -1,0 +1,53 @@
+package singularity
+
+import (
+	"context"
+	"testing"
+
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// contract(singularity): Contract between AI Server (TypeScript) and Elixir App for tool execution via NATS.
+func TestADoorAndARunnerTogetherKeepTheContractOfHandlers(t *testing.T) {
+	tooltest.Run(t, tooltest.Subject{New: func(t testing.TB) tool.Handler {
+		s := startServer(t, "127.0.0.1:0")
+		serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
+		return mustOpen(t, withToken(t, s.ClientURL(), ""))
+	}})
+}
+
+// What the plain style cannot carry: events, the end of a call on the other side, and a crash.
+func TestTheStylesOfTheContractKeepTheContractOfHandlers(t *testing.T) {
+	for _, style := range []string{"plain", "tool_call"} {
+		t.Run(style, func(t *testing.T) {
+			tooltest.Run(t, tooltest.Subject{
+				Without: tooltest.Events | tooltest.Crash | tooltest.Cancel,
+				New: func(t testing.TB) tool.Handler {
+					s := startServer(t, "127.0.0.1:0")
+					serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
+					tools := ", tools: ["
+					for _, spec := range tooltest.Specs() {
+						tools += "{name: " + spec.Name + "},"
+					}
+					return mustOpen(t, withToken(t, s.ClientURL(), ", style: "+style+tools+"]"))
+				},
+			})
+		})
+	}
+}
+
+func TestARunnerOfAForeignServerReturnsWhenItsContextEnds(t *testing.T) {
+	tooltest.NoLeaks(t)
+	s := startServer(t, "127.0.0.1:0")
+	nc := connectOwn(t, s)
+	came := make(chan struct{}, 1)
+	if _, err := nc.Subscribe("tools.shell.exec", answerNever(came)); err != nil {
+		t.Fatal(err)
+	}
+	r := mustOpen(t, withToken(t, s.ClientURL(), ", tools: [{name: execShell}]"))
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-came; cancel() }()
+	_, err := r.Invoke(ctx, &tool.Call{Tool: "execShell", Args: []byte(`{}`)}, tool.Discard)
+	wantCode(t, err, tool.CodeCancelled)
+}

@@ -1,0 +1,139 @@
+package singularity
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// DoorOptions needs Server or Connect; everything else has a useful zero value.
+type DoorOptions struct {
+	Server  *Server       // the embedded server, in place of Connect
+	Connect Connect       // an external one
+	Queue   string        // queue group; "": toolpost. Doors in one group share the requests among them
+	Workers int           // calls at the same time; 0: 256
+	Backlog int           // requests that may wait for a worker; 0: 16384. Beyond that they are refused as busy
+	Drain   time.Duration // how long calls in flight may go on after the end; 0: 10 s
+	Version string        // what $SRV.INFO tells; "": 0.0.0
+	Log     *slog.Logger  // nil: silence
+	Ready   func()        // called once, when requests are taken
+}
+
+// A Door serves tools over NATS.
+type Door struct{ o DoorOptions }
+
+var _ tool.Door = (*Door)(nil)
+
+// NewDoor makes a door; Serve opens it.
+func NewDoor(o DoorOptions) *Door {
+	if o.Queue == "" {
+		o.Queue = "toolpost"
+	}
+	if o.Workers <= 0 {
+		o.Workers = 256
+	}
+	if o.Backlog <= 0 {
+		o.Backlog = 16 << 10
+	}
+	if o.Drain <= 0 {
+		o.Drain = 10 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Ready == nil {
+		o.Ready = func() {}
+	}
+	return &Door{o}
+}
+
+// Serve takes requests until ctx ends. From then on none is taken; calls in flight have DoorOptions.Drain to end,
+// then they are cancelled and answered. A server that is not there, or goes away, is waited for.
+func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
+	nc, closed, err := d.connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	if !d.connected(ctx, nc) {
+		return nil
+	}
+	if err := noStreams(ctx, nc); err != nil {
+		return err
+	}
+	s := newServing(d.o, nc, h, c)
+	if err := s.subscribe(); err != nil {
+		s.finish()
+		return tool.Errorf(tool.CodeUnavailable, "the NATS door cannot take requests: %w", err)
+	}
+	d.o.Ready()
+	select {
+	case <-ctx.Done():
+	case <-closed:
+		err = tool.Errorf(tool.CodeUnavailable, "the connection to NATS was closed for good")
+	}
+	s.finish()
+	return err
+}
+
+func (d *Door) connect() (nc *nats.Conn, closed <-chan struct{}, err error) {
+	ended := make(chan struct{})
+	options := []nats.Option{
+		nats.RetryOnFailedConnect(true),
+		nats.ClosedHandler(func(*nats.Conn) { close(ended) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				d.o.Log.Warn("the NATS door lost its connection and tries to get it back", "error", err)
+			}
+		}),
+	}
+	if d.o.Server != nil {
+		nc, err = dial("", "the embedded server", d.o.Log, append(options, d.o.Server.connection()...)...)
+		return nc, ended, err
+	}
+	more, err := d.o.Connect.options()
+	if err != nil {
+		return nil, nil, err
+	}
+	nc, err = dial(d.o.Connect.URL, d.o.Connect.shown(), d.o.Log, append(options, more...)...)
+	return nc, ended, err
+}
+
+// connected waits for the server. It reports false when ctx ended before that.
+func (d *Door) connected(ctx context.Context, nc *nats.Conn) bool {
+	changed := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(changed)
+	if nc.IsConnected() {
+		return true
+	}
+	d.o.Log.Warn("the NATS door waits for its server", "server", d.o.Connect.shown(), "error", nc.LastError())
+	select {
+	case <-changed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// noStreams refuses a server where a JetStream stream takes our subjects: a caller would get the stream's
+// acknowledgement in place of an answer.
+func noStreams(ctx context.Context, nc *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	m, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.NAMES", []byte(`{"subject":"tools.>"}`))
+	if err != nil {
+		return nil // no JetStream there, or none that we may ask
+	}
+	var list struct {
+		Streams []string `json:"streams"`
+	}
+	if strictjson.Unmarshal(m.Data, &list) == nil && len(list.Streams) > 0 {
+		return tool.Errorf(tool.CodeConflict, "the JetStream stream %q takes subjects below tools, so callers would get its acknowledgements and not our answers: take these subjects out of the stream", list.Streams[0])
+	}
+	return nil
+}

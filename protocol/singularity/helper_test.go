@@ -1,0 +1,256 @@
+package singularity
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/config"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+const (
+	testToken = "let-me-in"
+	patience  = 30 * time.Second // only guards against a hang
+)
+
+func auth(token string) (tool.Principal, error) {
+	if token != testToken {
+		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "unknown token")
+	}
+	return tool.Principal{ID: "tester", Door: "nats"}, nil
+}
+
+func startServer(t testing.TB, listen string) *Server {
+	t.Helper()
+	s, err := StartServer(ServerOptions{Listen: listen, Auth: auth, Log: testLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// serve opens a door and waits until it takes requests. The function that it returns closes the door and waits.
+func serve(t testing.TB, o DoorOptions, h tool.Handler, c tool.Catalog) (stop func()) {
+	t.Helper()
+	ready := make(chan struct{})
+	o.Ready = func() { close(ready) }
+	o.Log = testLog(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- NewDoor(o).Serve(ctx, h, c) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		cancel()
+		t.Fatalf("the door did not open: %v", err)
+	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func connect(t testing.TB, s *Server, more ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL(), append([]nats.Option{nats.Token(testToken)}, more...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func ask(t testing.TB, nc *nats.Conn, subject, body string) string {
+	t.Helper()
+	m, err := nc.Request(subject, []byte(body), patience)
+	if err != nil {
+		t.Fatalf("%s: %v", subject, err)
+	}
+	return string(m.Data)
+}
+
+func askMsg(t testing.TB, nc *nats.Conn, m *nats.Msg) string {
+	t.Helper()
+	r, err := nc.RequestMsg(m, patience)
+	if err != nil {
+		t.Fatalf("%s: %v", m.Subject, err)
+	}
+	return string(r.Data)
+}
+
+// same fails where two JSON texts differ in more than layout.
+func same(t testing.TB, what, got, want string) {
+	t.Helper()
+	g, err := strictjson.Canonical([]byte(got))
+	if err != nil {
+		t.Errorf("%s: %v: %.200s", what, err, got)
+		return
+	}
+	w, err := strictjson.Canonical([]byte(want))
+	if err != nil {
+		t.Fatalf("%s: the wanted JSON: %v", what, err)
+	}
+	if string(g) != string(w) {
+		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
+	}
+}
+
+// A bench of tools in this process: a handler and a catalogue.
+type toolbox map[string]tool.HandlerFunc
+
+func (b toolbox) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	h := b[c.Tool]
+	if h == nil {
+		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", c.Tool)
+	}
+	return h(ctx, c, out)
+}
+
+func (b toolbox) Lookup(_ context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
+	if b[name] == nil {
+		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", name)
+	}
+	return &tool.Spec{Name: name}, nil
+}
+
+func (b toolbox) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, error] {
+	var names []string
+	for name := range b {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return func(yield func(*tool.Spec, error) bool) {
+		for _, name := range names {
+			if !yield(&tool.Spec{Name: name, Description: "The tool " + name + "."}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// gives is a tool that always says the same.
+func gives(output string) tool.HandlerFunc {
+	return func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true, Output: json.RawMessage(output)}, nil
+	}
+}
+
+func refuses(err *tool.Error) tool.HandlerFunc {
+	return func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return nil, err }
+}
+
+// echo gives its arguments back.
+func echo(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	return &tool.Result{OK: true, Output: slices.Clone(c.Args)}, nil
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+func source(t testing.TB, fields string) config.Source {
+	t.Helper()
+	text := "sources: [{name: far, protocol: singularity, " + fields + "}]\n"
+	c, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Sources[0]
+}
+
+// open makes a runner of the fields of a source.
+func open(t testing.TB, fields string) (*Runner, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r, err := Open(ctx, source(t, fields), testLog(t))
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { _ = r.Close(context.Background()) })
+	return r.(*Runner), nil
+}
+
+func mustOpen(t testing.TB, fields string) *Runner {
+	t.Helper()
+	r, err := open(t, fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// withToken gives the fields of a source that reaches the test server.
+func withToken(t testing.TB, url, more string) string {
+	t.Helper()
+	if err := os.Setenv("SINGULARITY_TEST_TOKEN", testToken); err != nil {
+		t.Fatal(err)
+	}
+	return `url: "` + url + `", token_env: SINGULARITY_TEST_TOKEN` + more
+}
+
+func wantCode(t testing.TB, err error, code tool.Code, words ...string) {
+	t.Helper()
+	var e *tool.Error
+	if !errors.As(err, &e) || e.Code != code {
+		t.Errorf("the error is %v; want code %s", err, code)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(e.Message, w) {
+			t.Errorf("the error %q does not say %q", e.Message, w)
+		}
+	}
+}
+
+// testLog writes to nowhere, and to the terminal with -v -args in mind: SINGULARITY_LOG=1.
+func testLog(testing.TB) *slog.Logger {
+	if os.Getenv("SINGULARITY_LOG") != "" {
+		return slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// connectOwn connects with the rights of this process: it may subscribe to tools.> as a server of the contract does.
+func connectOwn(t testing.TB, s *Server) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect("", s.connection()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func answerNever(came chan<- struct{}) nats.MsgHandler {
+	return func(*nats.Msg) {
+		select {
+		case came <- struct{}{}:
+		default:
+		}
+	}
+}

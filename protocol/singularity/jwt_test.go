@@ -1,0 +1,44 @@
+package singularity
+
+import (
+	"testing"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+)
+
+// jwtServer gives the options of a server that trusts the operator, and the user's JWT.
+func jwtServer(t *testing.T, operator, account, user nkeys.KeyPair) (server.Options, string) {
+	t.Helper()
+	public := func(k nkeys.KeyPair) string {
+		p, err := k.PublicKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	encode := func(c jwt.Claims, by nkeys.KeyPair) string {
+		text, err := c.Encode(by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	op := jwt.NewOperatorClaims(public(operator))
+	op.Encode(operator) //nolint:errcheck // fills in the issuer
+	resolver := &server.MemAccResolver{}
+	if err := resolver.Store(public(account), encode(jwt.NewAccountClaims(public(account)), operator)); err != nil {
+		t.Fatal(err)
+	}
+	return server.Options{TrustedOperators: []*jwt.OperatorClaims{op}, AccountResolver: resolver},
+		encode(jwt.NewUserClaims(public(user)), account)
+}
+
+func credsFile(userJWT string, seed []byte) []byte {
+	text, err := jwt.FormatUserConfig(userJWT, seed)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}

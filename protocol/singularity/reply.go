@@ -1,0 +1,275 @@
+package singularity
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+const (
+	errorPrefix = "Error: " // what the content of a tool call starts with when it is an error
+	roleTool    = "tool"
+)
+
+// A nativeReply has one of the two.
+type nativeReply struct {
+	Result *nativeResult `json:"result,omitzero"`
+	Error  *tool.Error   `json:"error,omitzero"` // there is no outcome
+}
+
+type nativeResult struct {
+	*tool.Result
+	Output json.RawMessage `json:"output,omitzero"` // in place of Result's: an empty object is an output too
+}
+
+// encodeReply answers a request in its style. Exactly one of res and e is there.
+func encodeReply(r request, name string, res *tool.Result, e *tool.Error) ([]byte, error) {
+	if r.style == styleNative {
+		if e != nil {
+			return strictjson.Marshal(nativeReply{Error: readable(e)})
+		}
+		return strictjson.Marshal(nativeReply{Result: &nativeResult{res, res.Output}})
+	}
+	if e == nil {
+		var data json.RawMessage
+		if data, e = outcomeOf(name, res); e == nil {
+			return encodeData(r, name, data)
+		}
+	}
+	return encodeError(r, name, errorText(e))
+}
+
+// encodeData writes a success. The reply is put together by hand: it is most of what the door does for a call.
+func encodeData(r request, name string, data json.RawMessage) ([]byte, error) {
+	if err := checkJSON(data); err != nil {
+		return nil, err
+	}
+	switch r.style {
+	case styleToolCall:
+		content, err := contentOf(data)
+		if err != nil {
+			return nil, err
+		}
+		return encodeToolReply(r.id, name, content)
+	case styleExecute:
+		return encodeExecuteReply(r.id, name, data, true)
+	}
+	return join(`{"data":`, data, `,"error":null}`), nil
+}
+
+func encodeError(r request, name, text string) ([]byte, error) {
+	if r.style == styleToolCall {
+		return encodeToolReply(r.id, name, errorPrefix+text)
+	}
+	quoted, err := strictjson.Marshal(text)
+	if err != nil {
+		return nil, err
+	}
+	if r.style == styleExecute {
+		return encodeExecuteReply(r.id, name, quoted, false)
+	}
+	return join(`{"data":null,"error":`, quoted, `}`), nil
+}
+
+// encodeToolReply writes the contract's tool response.
+func encodeToolReply(id []byte, name, content string) ([]byte, error) {
+	return strictjson.Marshal(struct {
+		ToolCallID json.RawMessage `json:"tool_call_id"`
+		Role       string          `json:"role"`
+		Name       string          `json:"name"`
+		Content    string          `json:"content"`
+	}{id, roleTool, name, content})
+}
+
+// encodeExecuteReply answers tools.execute. Without success the result is the text of the error.
+func encodeExecuteReply(id []byte, name string, result json.RawMessage, success bool) ([]byte, error) {
+	return strictjson.Marshal(struct {
+		ToolName      string          `json:"tool_name"`
+		Result        json.RawMessage `json:"result"`
+		Success       bool            `json:"success"`
+		CorrelationID json.RawMessage `json:"correlation_id"`
+	}{name, result, success, id})
+}
+
+func join(before string, middle []byte, after string) []byte {
+	b := make([]byte, 0, len(before)+len(middle)+len(after))
+	return append(append(append(b, before...), middle...), after...)
+}
+
+// checkJSON is strictjson.Check, quicker for objects.
+func checkJSON(b []byte) error {
+	if strictjson.KindOf(b) == "object" {
+		return strictjson.Object(b, func(_, _ []byte) error { return nil })
+	}
+	return strictjson.Check(b)
+}
+
+// outcomeOf gives what a result comes to for styles that know data and errors alone.
+func outcomeOf(name string, res *tool.Result) (json.RawMessage, *tool.Error) {
+	switch {
+	case res.Failure != nil:
+		return nil, res.Failure
+	case res.Ask != nil:
+		return nil, tool.Errorf(tool.CodeUnsupported, "%s needs an answer first, and questions cannot be asked in this style: %s", name, res.Ask.Message)
+	case len(res.Output) > 0:
+		return res.Output, nil
+	case res.Summary != "":
+		text, err := strictjson.Marshal(strings.ToValidUTF8(res.Summary, "\uFFFD"))
+		return text, tool.AsError(err)
+	}
+	return json.RawMessage(`{}`), nil
+}
+
+// contentOf writes JSON as text: a string as it is, everything else as JSON.
+func contentOf(data json.RawMessage) (string, error) {
+	if strictjson.KindOf(data) != "string" {
+		return string(data), nil
+	}
+	var text string
+	err := strictjson.Unmarshal(data, &text)
+	return text, err
+}
+
+// readable mends words that are not UTF-8 and leaves out details that are not JSON.
+func readable(e *tool.Error) *tool.Error {
+	said := *e
+	said.Message = strings.ToValidUTF8(said.Message, "\uFFFD")
+	said.Reason = strings.ToValidUTF8(said.Reason, "\uFFFD")
+	if strictjson.Check(said.Details) != nil {
+		said.Details = nil
+	}
+	return &said
+}
+
+// decodePlain reads {data, error}.
+func decodePlain(body []byte) (*tool.Result, error) {
+	var data, failure []byte
+	err := strictjson.Object(body, func(name, value []byte) error {
+		switch string(name) {
+		case "data":
+			data = value
+		case "error":
+			failure = value
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, badReply(err)
+	case data == nil && failure == nil:
+		return nil, badReply(errors.New("it has neither data nor error"))
+	case failure == nil || failure[0] == 'n':
+		return &tool.Result{OK: true, Output: bytes.Clone(data)}, nil
+	}
+	text, err := contentOf(failure)
+	if err != nil {
+		return nil, badReply(err)
+	}
+	return failed(text)
+}
+
+// decodeToolReply reads {tool_call_id, role, name, content}. Content that is a JSON object or array is the
+// output itself: that is how structured results are written. All other content is text.
+func decodeToolReply(id string, body []byte) (*tool.Result, error) {
+	var r struct {
+		ToolCallID *string `json:"tool_call_id"`
+		Role       string  `json:"role"`
+		Content    *string `json:"content"`
+	}
+	if err := strictjson.Unmarshal(body, &r); err != nil {
+		return nil, badReply(err)
+	}
+	switch {
+	case r.Content == nil:
+		return nil, badReply(errors.New("it has no content"))
+	case r.Role != "" && r.Role != roleTool:
+		return nil, badReply(fmt.Errorf("its role is %.40q and not %q", r.Role, roleTool))
+	case r.ToolCallID != nil && *r.ToolCallID != id:
+		return nil, badReply(fmt.Errorf("it answers the call %.80q and not ours, %q", *r.ToolCallID, id))
+	}
+	if text, ok := strings.CutPrefix(*r.Content, errorPrefix); ok {
+		return failed(text)
+	}
+	content := []byte(*r.Content)
+	if kind := strictjson.KindOf(content); (kind == "object" || kind == "array") && strictjson.Check(content) == nil {
+		return &tool.Result{OK: true, Output: content}, nil
+	}
+	quoted, err := strictjson.Marshal(*r.Content)
+	return &tool.Result{OK: true, Output: quoted}, err
+}
+
+// failed gives an error of the contract the meaning that it has here. Words without one of the five types are
+// the tool's own.
+func failed(text string) (*tool.Result, error) {
+	errorType, detail, ok := cutType(text)
+	code, _ := codeOf(errorType)
+	if !ok || code == tool.CodeToolError {
+		return tool.Failed(errorType, detail), nil
+	}
+	return nil, &tool.Error{Code: code, Reason: errorType, Message: detail}
+}
+
+// decodeNative reads the reply of another Toolpost.
+func decodeNative(body []byte) (*tool.Result, error) {
+	var r struct {
+		Result *tool.Result `json:"result"`
+		Error  *tool.Error  `json:"error"`
+	}
+	if err := strictjson.Unmarshal(body, &r); err != nil {
+		return nil, badReply(err)
+	}
+	switch {
+	case r.Error != nil && r.Error.Code != "":
+		return nil, r.Error
+	case r.Result == nil:
+		return nil, badReply(errors.New("it has neither a result nor an error with a code"))
+	case !r.Result.OK && r.Result.Failure == nil && r.Result.Ask == nil:
+		return nil, badReply(errors.New("the result is not ok and does not say why"))
+	case r.Result.OK && (r.Result.Failure != nil || r.Result.Ask != nil):
+		return nil, badReply(errors.New("the result is ok and has a failure or a question too"))
+	}
+	return r.Result, nil
+}
+
+func badReply(err error) error {
+	return tool.Errorf(tool.CodeProtocol, "the reply cannot be read: %w", err)
+}
+
+// nativeRequest is the body of a call between Toolpost nodes.
+type nativeRequest struct {
+	Arguments json.RawMessage `json:"arguments"`
+	State     json.RawMessage `json:"state,omitzero"`
+	Answers   json.RawMessage `json:"answers,omitzero"`
+}
+
+func encodeNative(c *tool.Call) ([]byte, error) {
+	args := c.Args
+	if len(bytes.TrimSpace(args)) == 0 {
+		args = json.RawMessage(`{}`)
+	}
+	return strictjson.Marshal(nativeRequest{args, c.State, c.Answers})
+}
+
+func decodeNativeRequest(body []byte) (request, error) {
+	r := request{style: styleNative}
+	err := strictjson.Object(body, func(name, value []byte) error {
+		switch string(name) {
+		case "arguments":
+			r.args = value
+		case "state":
+			r.state = value
+		case "answers":
+			r.answers = value
+		}
+		return nil
+	})
+	if err == nil && r.args == nil {
+		err = errors.New("it has no arguments")
+	}
+	return r, err
+}

@@ -1,0 +1,421 @@
+package singularity
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/config"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// Options are the fields of a source with protocol singularity. Only the url is needed.
+type Options struct {
+	Connect
+	Tools   []Declared      `yaml:"tools" doc:"the tools of a server that speaks the contract; left out: those of a Toolpost node, which is asked for them"`
+	Style   string          `yaml:"style" doc:"how declared tools are called: plain arguments (plain, the default) or OpenAI tool calls (tool_call)"`
+	Timeout config.Duration `yaml:"timeout" doc:"of calls of tools that state none; default: the contract's for its subjects, else limits.timeout"`
+}
+
+// Declared is a tool of a server that cannot be asked.
+type Declared struct {
+	Name        string          `yaml:"name" doc:"name of the tool; in style tool_call also the name of the function"`
+	Title       string          `yaml:"title" doc:"name for people"`
+	Description string          `yaml:"description" doc:"what the tool does and when to use it"`
+	Subject     string          `yaml:"subject" doc:"where requests go; default: the contract's subject of that name, else tools.execute.<name>"`
+	Input       config.JSON     `yaml:"input" doc:"JSON Schema of the arguments"`
+	Output      config.JSON     `yaml:"output" doc:"JSON Schema of the result"`
+	Effects     tool.Effects    `yaml:"effects" doc:"what the tool does to the world"`
+	Tier        int             `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+	Timeout     config.Duration `yaml:"timeout" doc:"of one call; default: that of the source"`
+}
+
+// The styles of Options.
+const (
+	stylePlainName    = "plain"
+	styleToolCallName = "tool_call"
+)
+
+// withDefaults completes the declared tools, and finds what would otherwise only fail when they are called.
+func (o Options) withDefaults() (Options, error) {
+	if o.Style == "" {
+		o.Style = stylePlainName
+	}
+	if o.Style != stylePlainName && o.Style != styleToolCallName {
+		return o, tool.Errorf(tool.CodeInvalidInput, "the style %q is not known: there are %s and %s", o.Style, stylePlainName, styleToolCallName)
+	}
+	tools := append([]Declared{}, o.Tools...)
+	seen := map[string]bool{}
+	for i := range tools {
+		d := &tools[i]
+		switch {
+		case d.Name == "":
+			return o, tool.Errorf(tool.CodeInvalidInput, "a declared tool has no name")
+		case seen[d.Name]:
+			return o, tool.Errorf(tool.CodeInvalidInput, "two declared tools are called %q", d.Name)
+		}
+		seen[d.Name] = true
+		subject, limit := subjectOf(d.Name)
+		if d.Subject == "" {
+			d.Subject = subject
+		}
+		if d.Timeout == 0 {
+			d.Timeout = o.Timeout
+		}
+		if d.Timeout == 0 {
+			d.Timeout = config.Duration(limit)
+		}
+		if !validSubject(d.Subject) {
+			return o, tool.Errorf(tool.CodeInvalidInput, "%q cannot be the subject of %s: no spaces, no wildcards, no empty parts, at most %d bytes", d.Subject, d.Name, maxField)
+		}
+	}
+	o.Tools = tools
+	return o, nil
+}
+
+// subjectOf is where a tool is called whose declaration does not say it.
+func subjectOf(name string) (string, time.Duration) {
+	for _, s := range contractSubjects() {
+		if s.tool == name {
+			return s.subject, s.limit
+		}
+	}
+	return prefixExecute + EncodeName(name), 0
+}
+
+func validSubject(subject string) bool {
+	return subject != "" && len(subject) <= maxField && plain(subject) &&
+		!strings.ContainsAny(subject, " *>") && !strings.Contains("."+subject+".", "..")
+}
+
+// A Runner calls tools over NATS: those of another Toolpost node, or declared ones of any server that speaks the
+// contract.
+type Runner struct {
+	o       Options
+	nc      *nats.Conn
+	mux     *mux
+	specs   []*tool.Spec
+	foreign map[string]Declared // nil: a Toolpost node
+}
+
+var (
+	_ tool.Runner = (*Runner)(nil)
+	_ tool.Source = (*Runner)(nil)
+)
+
+// Open makes the runner of a configured source.
+func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
+	var o Options
+	if err := src.Decode(&o); err != nil {
+		return nil, err
+	}
+	o.Connect = o.resolve(src.Dir)
+	return New(ctx, o, log)
+}
+
+// New connects. A node must be there to be asked for its tools; a server whose tools are declared is waited for
+// in the background.
+func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	more, err := o.options()
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, interrupted(ctx)
+	}
+	r := &Runner{o: o, mux: newMux()}
+	r.nc, err = dial(o.URL, o.shown(), log, append(more,
+		nats.RetryOnFailedConnect(len(o.Tools) > 0),
+		nats.ReconnectBufSize(-1), // a call that cannot be sent now fails now
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			r.mux.fail(r.lost(err))
+		}))...)
+	if err != nil {
+		return nil, err
+	}
+	if err = r.mux.listen(r.nc); err == nil {
+		err = r.learn(ctx)
+	}
+	if err != nil {
+		r.nc.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// learn finds out which tools there are.
+func (r *Runner) learn(ctx context.Context) (err error) {
+	if len(r.o.Tools) == 0 {
+		r.specs, err = discover(ctx, r.nc, r.o.shown())
+		for _, s := range r.specs {
+			if s.Timeout == 0 {
+				s.Timeout = time.Duration(r.o.Timeout)
+			}
+		}
+		return err
+	}
+	r.foreign = map[string]Declared{}
+	for _, d := range r.o.Tools {
+		r.foreign[d.Name] = d
+		r.specs = append(r.specs, &tool.Spec{
+			Name: d.Name, Title: d.Title, Description: d.Description,
+			Input: json.RawMessage(d.Input), Output: json.RawMessage(d.Output),
+			Effects: d.Effects, Tier: d.Tier, Timeout: time.Duration(d.Timeout),
+		})
+	}
+	return nil
+}
+
+// Tools implements tool.Source: also those that cannot be called at the moment. What is wrong with them the other
+// side says when they are called.
+func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) { return r.specs, nil }
+
+// Close implements tool.Runner.
+func (r *Runner) Close(context.Context) error {
+	r.nc.Close()
+	return nil
+}
+
+// Invoke implements tool.Handler.
+func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if ctx.Err() != nil {
+		return nil, interrupted(ctx)
+	}
+	if err := r.covered(c); err != nil {
+		return nil, err
+	}
+	p := r.mux.open()
+	defer r.mux.close(p)
+	a := &asking{r: r, p: p, out: out, id: tool.NewID()}
+	msg, err := a.message(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.send(msg); err != nil {
+		return nil, err
+	}
+	return a.await(ctx)
+}
+
+// covered refuses a call that asks for walls which the other side has not promised: we can build none there.
+func (r *Runner) covered(c *tool.Call) error {
+	if c.Spec == nil {
+		return nil
+	}
+	asked := c.Spec.Guarantees
+	names := asked.Asked()
+	if len(names) == 0 {
+		return nil
+	}
+	for _, s := range r.specs {
+		own := s.Guarantees
+		if s.Name == c.Tool && r.foreign == nil && reflect.DeepEqual(own.Tighten(asked), own) {
+			return nil
+		}
+	}
+	return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced for a tool on the other side of NATS; ask for it there",
+		c.Tool, strings.Join(names, ", ")).Because("coverage_missing")
+}
+
+// send publishes a request, and says at once why it cannot.
+func (r *Runner) send(msg *nats.Msg) error {
+	if most := r.nc.MaxPayload(); most > 0 && int64(msg.Size()) > most {
+		return tool.Errorf(tool.CodeInvalidInput, "the arguments make a message of %d bytes, and the NATS server at %s carries %d", msg.Size(), r.o.shown(), most).Because("too_large")
+	}
+	err := nats.ErrDisconnected
+	if r.nc.IsConnected() {
+		err = r.nc.PublishMsg(msg)
+	}
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, nats.ErrReconnectBufExceeded) { // lost between the two lines above
+		err = nats.ErrDisconnected
+	}
+	if why := r.nc.LastError(); why != nil && errors.Is(err, nats.ErrDisconnected) {
+		err = why
+	}
+	return tool.Errorf(tool.CodeUnavailable, "the NATS server at %s is not there (%w); the connection is tried again in the background", r.o.shown(), err).Because("disconnected")
+}
+
+// lost is the error of a call whose answer can come no more.
+func (r *Runner) lost(err error) *tool.Error {
+	why := "it was closed"
+	if err != nil {
+		why = err.Error()
+	}
+	return tool.Errorf(tool.CodeCrash, "the connection to the NATS server at %s was lost (%s) before the call had an outcome; it may have run", r.o.shown(), why).Because("disconnected")
+}
+
+// An asking is one call on its way.
+type asking struct {
+	r       *Runner
+	p       *pending
+	out     tool.Sink
+	id      string // our name for the call on the wire
+	subject string
+	decode  func([]byte) (*tool.Result, error)
+	native  bool
+}
+
+// message writes the request, in the words of whoever will read it.
+func (a *asking) message(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
+	if a.r.foreign != nil {
+		return a.toServer(c)
+	}
+	return a.toNode(ctx, c)
+}
+
+func (a *asking) toNode(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
+	token := EncodeName(c.Tool)
+	if token == "" || len(token) > maxField {
+		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %.100q", c.Tool)
+	}
+	body, err := encodeNative(c)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", c.Tool, err)
+	}
+	w := wishes{id: a.id, stream: a.r.mux.eventsTo(a.p), ack: true}
+	if deadline, ok := ctx.Deadline(); ok {
+		w.timeout = max(time.Until(deadline), 1)
+	}
+	msg := &nats.Msg{
+		Subject: prefixExecute + token, Reply: a.r.mux.replyTo(a.p), Data: body,
+		Header: nats.Header{headerStyle: []string{nativeStyle}},
+	}
+	a.native, a.subject, a.decode = true, msg.Subject, decodeNative
+	return msg, writeHeaders(msg.Header, c, w)
+}
+
+// toServer writes a request for a server that knows the contract alone; so it has no headers.
+func (a *asking) toServer(c *tool.Call) (*nats.Msg, error) {
+	d, ok := a.r.foreign[c.Tool]
+	if !ok {
+		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q is declared for the NATS server at %s", c.Tool, a.r.o.shown())
+	}
+	body := []byte(c.Args)
+	if len(body) == 0 {
+		body = []byte(`{}`)
+	}
+	a.subject, a.decode = d.Subject, decodePlain
+	if a.r.o.Style == styleToolCallName {
+		var err error
+		if body, err = encodeToolCall(a.id, d.Name, body); err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", c.Tool, err)
+		}
+		a.decode = func(reply []byte) (*tool.Result, error) { return decodeToolReply(a.id, reply) }
+	}
+	return &nats.Msg{Subject: d.Subject, Reply: a.r.mux.replyTo(a.p), Data: body}, nil
+}
+
+// await takes events until the reply comes.
+func (a *asking) await(ctx context.Context) (*tool.Result, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			a.abandon()
+			return nil, interrupted(ctx)
+		case <-a.p.wake:
+		}
+		messages, broken := a.p.take()
+		for _, m := range messages {
+			if !strings.HasSuffix(m.Subject, eventsToken) {
+				return a.outcome(m)
+			}
+			if err := a.event(m); err != nil {
+				a.abandon()
+				return nil, err
+			}
+		}
+		if broken != nil {
+			a.abandon()
+			return nil, broken
+		}
+	}
+}
+
+func (a *asking) event(m *nats.Msg) error {
+	var e tool.Event
+	if err := strictjson.Unmarshal(m.Data, &e); err != nil {
+		return tool.Errorf(tool.CodeProtocol, "the node sent an event that cannot be read: %w", err)
+	}
+	if err := strictjson.CheckObject(e.Data); err != nil {
+		return tool.Errorf(tool.CodeProtocol, "the node sent an event whose data cannot be read: %w", err)
+	}
+	if err := a.out.Emit(e); err != nil {
+		return err
+	}
+	if m.Reply != "" {
+		return m.Respond(nil)
+	}
+	return nil
+}
+
+func (a *asking) outcome(m *nats.Msg) (*tool.Result, error) {
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return nil, tool.Errorf(tool.CodeUnavailable, "nobody answers %s on the NATS server at %s: is the program that has this tool running?", a.subject, a.r.o.shown()).Because("no_responders")
+	}
+	res, err := a.decode(m.Data)
+	if res != nil && res.Trace.Details == nil {
+		res.Trace.Details = map[string]any{"subject": a.subject}
+	}
+	return res, err
+}
+
+const (
+	cancelWithin = 2 * time.Second // how long a cancelled call may hold up its caller
+	cancelEvery  = 100 * time.Millisecond
+)
+
+// abandon tells the node to end the call and waits, for a while, until it has. The word is repeated because it may
+// overtake the request itself. A server that knows the contract alone cannot be told.
+func (a *asking) abandon() {
+	if !a.native {
+		return
+	}
+	over := time.NewTimer(cancelWithin)
+	defer over.Stop()
+	again := time.NewTicker(cancelEvery)
+	defer again.Stop()
+	for {
+		if a.r.nc.Publish(subjectCancel, []byte(a.id)) != nil {
+			return
+		}
+		if a.answered(over.C, again.C) {
+			return
+		}
+	}
+}
+
+// answered drops events until the reply is here, it is time to ask again, or all time is over.
+func (a *asking) answered(over, again <-chan time.Time) bool {
+	for {
+		select {
+		case <-over:
+			return true
+		case <-again:
+			return false
+		case <-a.p.wake:
+		}
+		messages, _ := a.p.take()
+		for _, m := range messages {
+			if !strings.HasSuffix(m.Subject, eventsToken) {
+				return true
+			}
+		}
+	}
+}

@@ -1,0 +1,421 @@
+package singularity
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+func TestANodeIsAskedForItsTools(t *testing.T) {
+	s := startServer(t, "127.0.0.1:0")
+	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
+	specs, err := mustOpen(t, withToken(t, s.ClientURL(), ", timeout: 7s")).Tools(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range tooltest.Specs() {
+		if s := specs[i]; s.Name != want.Name || s.Description != want.Description || string(s.Input) != string(want.Input) || s.Timeout != 7*time.Second {
+			t.Errorf("got %+v, want %+v", s, want)
+		}
+	}
+}
+
+// A wide catalogue has more tools than one message can hold, one that can hold none, and one that is broken.
+type wide struct{ toolbox }
+
+func (wide) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, error] {
+	return func(yield func(*tool.Spec, error) bool) {
+		ok := yield(&tool.Spec{Source: "dead"}, tool.Errorf(tool.CodeUnavailable, "it did not start"))
+		for n := 0; ok && n < 3000; n++ {
+			s := &tool.Spec{Name: fmt.Sprintf("tool %04d", n), Description: strings.Repeat("d", 1000), Timeout: time.Second}
+			var err error
+			switch n {
+			case 1000:
+				s.Input = json.RawMessage(`"` + strings.Repeat("x", 2*maxPage) + `"`)
+			case 2000:
+				s.Input = json.RawMessage(`{`)
+			case 2001:
+				err = tool.Errorf(tool.CodeUnavailable, "not now")
+			}
+			ok = yield(s, err)
+		}
+	}
+}
+
+func TestACatalogueThatNeedsManyMessagesComesWhole(t *testing.T) {
+	s := startServer(t, "127.0.0.1:0")
+	serve(t, DoorOptions{Server: s}, wide{}, wide{})
+	specs, err := mustOpen(t, withToken(t, s.ClientURL(), "")).Tools(context.Background())
+	if err != nil || len(specs) != 3000 {
+		t.Fatalf("%d tools, %v", len(specs), err)
+	}
+	for n, s := range specs {
+		if s.Name != fmt.Sprintf("tool %04d", n) {
+			t.Fatalf("tool %d is %q", n, s.Name)
+		}
+	}
+	nc := connect(t, s)
+	page := ask(t, nc, "toolpost.catalog", `{"after":"tool 2000"}`)
+	if !strings.Contains(page, `"available":false,"reason":"not now"`) || len(page) > maxPage+1000 || !strings.Contains(page, `"next":`) {
+		t.Errorf("a page of %d bytes: %.300s", len(page), page)
+	}
+	if page := ask(t, nc, "toolpost.catalog", `{"after":7}`); !strings.Contains(page, "invalid_input") {
+		t.Errorf("got %.300s", page)
+	}
+}
+
+func TestAServerWithoutAnybodyOnItIsUnavailableAtOnce(t *testing.T) {
+	tooltest.NoLeaks(t)
+	s := startServer(t, "127.0.0.1:0")
+	_, err := open(t, withToken(t, s.ClientURL(), ""))
+	wantCode(t, err, tool.CodeUnavailable, "no Toolpost node answers")
+	r := mustOpenDeclared(t, s, "readFile")
+	_, err = r.Invoke(context.Background(), &tool.Call{Tool: "readFile"}, tool.Discard)
+	wantCode(t, err, tool.CodeUnavailable, "nobody answers tools.file.read")
+	_, err = r.Invoke(context.Background(), &tool.Call{Tool: "other"}, tool.Discard)
+	wantCode(t, err, tool.CodeNotFound)
+	_, err = open(t, `url: "nats://127.0.0.1:1"`)
+	wantCode(t, err, tool.CodeUnavailable, "nats://127.0.0.1:1")
+}
+
+// freePort finds a port that a server can be started on twice.
+func freePort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func TestAServerThatGoesAwayAndComesBack(t *testing.T) {
+	tooltest.NoLeaks(t)
+	listen := freePort(t)
+	start := func() *Server {
+		s, err := StartServer(ServerOptions{Listen: listen, Auth: auth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	withToken(t, "", "")
+	connect := Connect{URL: "nats://" + listen, TokenEnv: "SINGULARITY_TEST_TOKEN"}
+	s := start()
+	inside := make(chan struct{}, 1)
+	box := toolbox{"echo": echo, "hang": func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		inside <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	// The door has the rights of this process: over the wire it could not subscribe.
+	serve(t, DoorOptions{Server: s, Drain: 100 * time.Millisecond}, box, box)
+	r := mustOpen(t, withToken(t, connect.URL, ""))
+	call := func() error {
+		_, err := r.Invoke(context.Background(), &tool.Call{Tool: "echo", Args: []byte(`{}`)}, tool.Discard)
+		return err
+	}
+	if err := call(); err != nil {
+		t.Fatal(err)
+	}
+	lost := make(chan error, 1)
+	go func() {
+		_, err := r.Invoke(context.Background(), &tool.Call{Tool: "hang"}, tool.Discard)
+		lost <- err
+	}()
+	<-inside
+	s.Close()
+	wantCode(t, <-lost, tool.CodeCrash, "may have run")
+	eventually(t, "calls fail at once", func() bool { return tool.CodeOf(call()) == tool.CodeUnavailable })
+	wantCode(t, call(), tool.CodeUnavailable, "is not there", "tried again in the background")
+
+	s = start()
+	t.Cleanup(s.Close)
+	stop := serve(t, DoorOptions{Server: s}, box, box)
+	eventually(t, "calls work again", func() bool { return call() == nil })
+	stop()
+}
+
+func TestADoorFindsItsServerAgain(t *testing.T) {
+	listen := freePort(t)
+	url := "nats://" + listen
+	first := outsideAt(t, listen)
+	serve(t, DoorOptions{Connect: Connect{URL: url}}, tooltest.Reference{}, tooltest.Reference{})
+	r, err := New(context.Background(), Options{Connect: Connect{URL: url}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close(context.Background()) })
+	call := func() error {
+		_, err := r.Invoke(context.Background(), &tool.Call{Tool: "echo", Args: []byte(`{}`)}, tool.Discard)
+		return err
+	}
+	if err := call(); err != nil {
+		t.Fatal(err)
+	}
+	first()
+	eventually(t, "calls fail", func() bool { return call() != nil })
+	t.Cleanup(outsideAt(t, listen))
+	eventually(t, "calls work again", func() bool { return call() == nil })
+}
+
+func TestADoorWaitsForAServerThatIsNotThereYet(t *testing.T) {
+	tooltest.NoLeaks(t)
+	listen := freePort(t)
+	ready := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	door := NewDoor(DoorOptions{Connect: Connect{URL: "nats://" + listen}, Ready: func() { close(ready) }})
+	go func() { ended <- door.Serve(ctx, tooltest.Reference{}, tooltest.Reference{}) }()
+	r, err := New(context.Background(), Options{Connect: Connect{URL: "nats://" + listen}, Tools: []Declared{{Name: "echo"}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Invoke(context.Background(), &tool.Call{Tool: "echo"}, tool.Discard)
+	wantCode(t, err, tool.CodeUnavailable)
+	stop := outsideAt(t, listen)
+	<-ready
+	eventually(t, "calls work", func() bool {
+		_, err := r.Invoke(context.Background(), &tool.Call{Tool: "echo", Args: []byte(`{}`)}, tool.Discard)
+		return err == nil
+	})
+	_ = r.Close(context.Background())
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	stop()
+
+	cancelled, cancel := context.WithCancel(context.Background())
+	go func() {
+		ended <- NewDoor(DoorOptions{Connect: Connect{URL: "nats://" + listen}}).Serve(cancelled, nil, nil)
+	}()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("a door that waits for its server is closed: %v", err)
+	}
+}
+
+func TestWhatBelongsToACallArrivesAtTheOtherNode(t *testing.T) {
+	s := startServer(t, "127.0.0.1:0")
+	came := make(chan *tool.Call, 1)
+	left := make(chan time.Duration, 1)
+	box := toolbox{"x": func(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		deadline, _ := ctx.Deadline()
+		came <- c
+		left <- time.Until(deadline)
+		return &tool.Result{OK: true, Output: []byte(`{}`), Summary: "fine", Trace: tool.Trace{Details: map[string]any{"a": "b"}}}, nil
+	}}
+	serve(t, DoorOptions{Server: s}, box, box)
+	r := mustOpen(t, withToken(t, s.ClientURL(), ""))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	// It looks like a tool call and is none: arguments stay what they are.
+	args := `{"tool_call_id":"1","function":{"name":"y","arguments":"{}"},"n":1.50}`
+	sent := &tool.Call{Tool: "x", Session: "s", Key: "k", Lease: "l", Resume: "r", Trace: tool.NewID(), Args: []byte(args),
+		State: []byte(`{"state":1}`), Answers: []byte(`[true]`)}
+	res, err := r.Invoke(ctx, sent, tool.Discard)
+	if err != nil || string(res.Output) != `{}` || res.Summary != "fine" || res.Trace.Details["a"] != "b" {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	got := <-came
+	if got.Session != "s" || got.Key != "k" || got.Lease != "l" || got.Resume != "r" || got.Trace != sent.Trace ||
+		string(got.Args) != args || string(got.State) != `{"state":1}` || string(got.Answers) != `[true]` {
+		t.Errorf("got %+v", got)
+	}
+	if d := <-left; d <= 0 || d > patience {
+		t.Errorf("%v were left", d)
+	}
+	sent.Session = "two\nlines"
+	_, err = r.Invoke(ctx, sent, tool.Discard)
+	wantCode(t, err, tool.CodeInvalidInput, "Toolpost-Session")
+}
+
+func TestEveryErrorArrivesAsItWas(t *testing.T) {
+	s := startServer(t, "127.0.0.1:0")
+	box := toolbox{}
+	for _, code := range tool.Codes() {
+		box[string(code)] = refuses(&tool.Error{Code: code, Reason: "why", Message: "so \U0001F527", Details: []byte(`{"a":1}`)})
+	}
+	box["asks"] = func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{Ask: &tool.Ask{ID: "7", Message: "sure?", Schema: []byte(`{"type":"boolean"}`)}}, nil
+	}
+	serve(t, DoorOptions{Server: s}, box, box)
+	r := mustOpen(t, withToken(t, s.ClientURL(), ""))
+	for _, code := range tool.Codes() {
+		_, err := r.Invoke(context.Background(), &tool.Call{Tool: string(code)}, tool.Discard)
+		if e := tool.AsError(err); e == nil || e.Code != code || e.Reason != "why" || e.Message != "so \U0001F527" || string(e.Details) != `{"a":1}` {
+			t.Errorf("%s: %+v", code, e)
+		}
+	}
+	res, err := r.Invoke(context.Background(), &tool.Call{Tool: "asks"}, tool.Discard)
+	if err != nil || res.OK || res.Ask == nil || res.Ask.ID != "7" || string(res.Ask.Schema) != `{"type":"boolean"}` {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	for _, name := range []string{"", strings.Repeat("%", 500)} {
+		_, err := r.Invoke(context.Background(), &tool.Call{Tool: name}, tool.Discard)
+		wantCode(t, err, tool.CodeNotFound)
+	}
+}
+
+// badNode gives a runner of a node that answers requests with whatever it is told to.
+func badNode(t *testing.T, reply func(m *nats.Msg)) *Runner {
+	t.Helper()
+	s := startServer(t, "127.0.0.1:0")
+	own := connectOwn(t, s)
+	if _, err := own.Subscribe("toolpost.catalog", func(m *nats.Msg) { _ = m.Respond([]byte(`{"tools":[{"name":"x"}]}`)) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := own.Subscribe("tools.>", reply); err != nil {
+		t.Fatal(err)
+	}
+	if err := own.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return mustOpen(t, withToken(t, s.ClientURL(), ""))
+}
+
+func TestABadReplyIsAProtocolError(t *testing.T) {
+	for name, body := range map[string]string{
+		"no JSON": `oops`, "nothing": ``, "neither": `{}`, "an error without a code": `{"error":{"message":"x"}}`, "a list": `[]`,
+		"not ok and no reason": `{"result":{"ok":false}}`, "ok and failed": `{"result":{"ok":true,"error":{"code":"tool_error","message":"x"}}}`,
+		"duplicate keys": `{"result":{"ok":true},"result":{"ok":true}}`,
+	} {
+		_, err := decodeNative([]byte(body))
+		wantCode(t, err, tool.CodeProtocol)
+		t.Log(name, err)
+	}
+	for name, body := range map[string]string{
+		"no JSON": `oops`, "nothing": ``, "neither": `{}`, "half": `{"data":1`, "a list": `[]`,
+	} {
+		_, err := decodePlain([]byte(body))
+		wantCode(t, err, tool.CodeProtocol)
+		t.Log(name, err)
+	}
+	for name, body := range map[string]string{
+		"no JSON": `oops`, "no content": `{"tool_call_id":"1","role":"tool"}`, "another's": `{"tool_call_id":"2","role":"tool","content":""}`,
+		"another role": `{"tool_call_id":"1","role":"user","content":""}`, "content is no text": `{"content":{}}`,
+	} {
+		_, err := decodeToolReply("1", []byte(body))
+		wantCode(t, err, tool.CodeProtocol)
+		t.Log(name, err)
+	}
+	r := badNode(t, func(m *nats.Msg) { _ = m.Respond([]byte("oops")) })
+	_, err := r.Invoke(context.Background(), &tool.Call{Tool: "x"}, tool.Discard)
+	wantCode(t, err, tool.CodeProtocol)
+}
+
+func TestAForeignErrorMayBeAnyJSON(t *testing.T) {
+	for body, message := range map[string]string{
+		`{"data":null,"error":{"reason":"x"}}`: `{"reason":"x"}`, `{"error":"Access denied"}`: "Access denied", `{"data":1,"error":"both"}`: "both",
+	} {
+		res, err := decodePlain([]byte(body))
+		if err != nil || res.OK || res.Failure.Message != message {
+			t.Errorf("%s: %+v, %v", body, res, err)
+		}
+	}
+	for content, output := range map[string]string{
+		`plain text`: `"plain text"`, `{"a":1.50}`: `{"a":1.50}`, `[1]`: `[1]`, `{half`: `"{half"`, `12`: `"12"`, ``: `""`,
+	} {
+		quoted, _ := json.Marshal(content)
+		res, err := decodeToolReply("1", []byte(`{"tool_call_id":"1","role":"tool","name":"x","content":`+string(quoted)+`}`))
+		if err != nil || !res.OK || string(res.Output) != output {
+			t.Errorf("%s: %+v, %v", content, res, err)
+		}
+	}
+}
+
+func TestANodeThatSendsBadOrTooManyEventsIsStopped(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for name, send := range map[string]func(*nats.Msg, string){
+		"no JSON": func(m *nats.Msg, to string) { _ = m.RespondMsg(&nats.Msg{Subject: to, Data: []byte("oops")}) },
+		"no data": func(m *nats.Msg, to string) {
+			_ = m.RespondMsg(&nats.Msg{Subject: to, Data: []byte(`{"seq":1,"kind":"log","data":1}`)})
+		},
+		"a flood": func(m *nats.Msg, to string) {
+			for range maxHeld + 2 {
+				_ = m.RespondMsg(&nats.Msg{Subject: to, Data: []byte(`{"seq":1,"kind":"log","data":{}}`)})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := badNode(t, func(m *nats.Msg) { send(m, m.Header.Get("Toolpost-Stream")) })
+			blocked := make(chan struct{})
+			sink := tool.SinkFunc(func(tool.Event) error { <-blocked; return nil })
+			time.AfterFunc(500*time.Millisecond, func() { close(blocked) })
+			_, err := r.Invoke(context.Background(), &tool.Call{Tool: "x"}, sink)
+			wantCode(t, err, tool.CodeProtocol)
+		})
+	}
+}
+
+func TestWallsThatTheOtherSideHasNotPromisedAreRefused(t *testing.T) {
+	r := &Runner{specs: []*tool.Spec{{Name: "x", Guarantees: tool.Guarantees{NoNetwork: true}}}}
+	for name, c := range map[string]struct {
+		asked tool.Guarantees
+		ok    bool
+	}{
+		"none":     {tool.Guarantees{}, true},
+		"promised": {tool.Guarantees{NoNetwork: true}, true},
+		"more":     {tool.Guarantees{NoNetwork: true, NoFilesystemRead: true}, false},
+		"secrets":  {tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{}}, false},
+	} {
+		err := r.covered(&tool.Call{Tool: "x", Spec: &tool.Spec{Name: "x", Guarantees: c.asked}})
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil {
+			wantCode(t, err, tool.CodeUnsupported)
+		}
+	}
+	r.foreign = map[string]Declared{"x": {Name: "x"}}
+	if err := r.covered(&tool.Call{Tool: "x", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoNetwork: true}}}); err == nil {
+		t.Error("a foreign server promises nothing")
+	}
+}
+
+func TestSourcesThatCannotWorkAreRefused(t *testing.T) {
+	for fields, says := range map[string]string{
+		`style: loud, url: "nats://a:1"`:                         "loud",
+		`url: "nats://a:1", tools: [{name: ""}]`:                 "no name",
+		`url: "nats://a:1", tools: [{name: a}, {name: a}]`:       "two declared tools",
+		`url: "nats://a:1", tools: [{name: a, subject: "a b"}]`:  "subject",
+		`url: "nats://a:1", tools: [{name: a, subject: "a.*"}]`:  "subject",
+		`url: "nats://a:1", tools: [{name: a, subject: "a..b"}]`: "subject",
+		`url: "nats://a:1", nonsense: 1`:                         "nonsense",
+		`tools: [{name: a}]`:                                     "url",
+		`url: "nats://user:secret@127.0.0.1:1"`:                  "cannot connect to NATS at nats://127.0.0.1:1",
+	} {
+		_, err := open(t, fields)
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", fields, err)
+		}
+	}
+}
+
+func TestADeclaredToolIsCalledWhereItsDeclarationSays(t *testing.T) {
+	o, err := Options{Connect: Connect{URL: "nats://a:1"}, Timeout: 5_000_000_000, Tools: []Declared{
+		{Name: "readFile"}, {Name: "my tool"}, {Name: "x", Subject: "elsewhere.x", Timeout: 1_000_000_000},
+	}}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		subject string
+		limit   time.Duration
+	}{{"tools.file.read", 5 * time.Second}, {"tools.execute.my%20tool", 5 * time.Second}, {"elsewhere.x", time.Second}} {
+		if d := o.Tools[i]; d.Subject != want.subject || time.Duration(d.Timeout) != want.limit {
+			t.Errorf("got %+v, want %+v", d, want)
+		}
+	}
+}

@@ -1,0 +1,339 @@
+// Package singularity runs and serves tools over NATS, as the NATS Tool Execution Protocol has it.
+//
+// Subjects. The seven of the contract (tools.file.read and so on) are answered by the tools in the table
+// below; any other subject below tools.file, tools.shell and tools.code names a tool by its dotted name. Every tool
+// is reachable at tools.execute.<token>, see EncodeName, with its bare arguments, and at tools.execute with
+// {tool_name, arguments, correlation_id}.
+//
+// Styles. A request is answered in its own style: plain arguments with {data, error}; a tool call, or a raw
+// OpenAI call, with {tool_call_id, role, name, content}; the object for tools.execute with
+// {tool_name, result, success, correlation_id}. Toolpost nodes ask each other, by the header
+// Toolpost-Style: native, for the whole outcome.
+//
+// A NATS message does not say who sent it: the server authenticates connections, not messages. So every call
+// that comes in here has the same Principal, {nats, nats}. Whoever needs to tell callers apart gives them the
+// HTTP door, or NATS servers of their own. Nodes that share a NATS server and a queue group stand in for each
+// other, and so must offer the same tools.
+package singularity
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// The subjects of the door.
+const (
+	subjectExecute = "tools.execute"
+	prefixExecute  = subjectExecute + "."
+	prefixTools    = "tools."
+	prefixToolpost = "toolpost."
+	subjectCatalog = prefixToolpost + "catalog" // the tools, in pages; see catalog.go
+	subjectCancel  = prefixToolpost + "cancel"  // the body is the Toolpost-Call of a running call
+)
+
+// The types of errors that the contract has.
+const (
+	typeAccessDenied = "AccessDenied"
+	typeNotFound     = "NotFound"
+	typeInvalidInput = "InvalidInput"
+	typeTimeout      = "Timeout"
+	typeSystemError  = "SystemError"
+)
+
+// A contractSubject is a row of the contract's table of subjects.
+type contractSubject struct {
+	subject, tool string
+	limit         time.Duration
+}
+
+func contractSubjects() [7]contractSubject {
+	return [...]contractSubject{
+		{"tools.file.read", "readFile", 30 * time.Second},
+		{"tools.file.write", "writeFile", 30 * time.Second},
+		{"tools.file.delete", "deleteFile", 30 * time.Second},
+		{"tools.file.list", "listFiles", 30 * time.Second},
+		{"tools.shell.exec", "execShell", 60 * time.Second},
+		{"tools.code.search", "searchCode", 30 * time.Second},
+		{"tools.code.grep", "grepCode", 30 * time.Second},
+	}
+}
+
+// typeOf is the column of this protocol in the table of codes.
+func typeOf(code tool.Code) string {
+	switch code {
+	case tool.CodeAccessDenied, tool.CodeLeaseRequired, tool.CodeLeaseRejected, tool.CodeQuotaExceeded:
+		return typeAccessDenied
+	case tool.CodeNotFound:
+		return typeNotFound
+	case tool.CodeInvalidInput, tool.CodeConflict:
+		return typeInvalidInput
+	case tool.CodeTimeout:
+		return typeTimeout
+	}
+	return typeSystemError
+}
+
+// codeOf is the way back, for servers that say no more than the type. What they report as a SystemError is
+// the tool's own failure: it ran, and something went wrong.
+func codeOf(errorType string) (tool.Code, bool) {
+	switch errorType {
+	case typeAccessDenied:
+		return tool.CodeAccessDenied, true
+	case typeNotFound:
+		return tool.CodeNotFound, true
+	case typeInvalidInput:
+		return tool.CodeInvalidInput, true
+	case typeTimeout:
+		return tool.CodeTimeout, true
+	case typeSystemError:
+		return tool.CodeToolError, true
+	}
+	return "", false
+}
+
+// reasonCommand marks the refusal that keeps the contract's own sentence: "Command 'rm' is not allowed by
+// security policy", without a type before it.
+const reasonCommand = "command_denied"
+
+// errorText writes an error as "Type: detail".
+func errorText(e *tool.Error) string {
+	message := strings.ToValidUTF8(e.Message, "\uFFFD")
+	if e.Code == tool.CodeAccessDenied && e.Reason == reasonCommand {
+		return message
+	}
+	if e.Code == tool.CodeToolError {
+		if _, typed := codeOf(e.Reason); typed {
+			return e.Reason + ": " + message
+		}
+		if _, _, typed := cutType(message); typed {
+			return message
+		}
+	}
+	return typeOf(e.Code) + ": " + message
+}
+
+// cutType splits "Type: detail".
+func cutType(text string) (errorType, detail string, ok bool) {
+	errorType, detail, ok = strings.Cut(text, ": ")
+	if _, known := codeOf(errorType); !ok || !known {
+		return "", text, false
+	}
+	return errorType, detail, true
+}
+
+// A route is what a subject says about a request.
+type route struct {
+	tool     string        // empty at tools.execute: the request says it
+	contract bool          // below tools.file, tools.shell and tools.code
+	limit    time.Duration // 0: the tool's own
+}
+
+func routeOf(subject string) (route, error) {
+	if subject == subjectExecute {
+		return route{}, nil
+	}
+	if token, ok := strings.CutPrefix(subject, prefixExecute); ok {
+		name, err := DecodeName(token)
+		return route{tool: name}, err
+	}
+	for _, s := range contractSubjects() {
+		if s.subject == subject {
+			return route{s.tool, true, s.limit}, nil
+		}
+	}
+	return route{tool: strings.TrimPrefix(subject, prefixTools), contract: true}, nil
+}
+
+// names reports whether a request at a subject of the contract may call its tool so.
+func (r route) names(name string) bool {
+	return name == r.tool || r.tool == "execShell" && name == "shell"
+}
+
+// A style is how a request is written, and so how it is answered.
+type style int
+
+const (
+	stylePlain    style = iota // arguments -> {data, error}
+	styleToolCall              // {tool_call_id, function} -> {tool_call_id, role, name, content}
+	styleExecute               // {tool_name, arguments, correlation_id} -> {tool_name, result, success, correlation_id}
+	styleNative                // {arguments, state, answers} -> {result} or {error}, between Toolpost nodes
+)
+
+// A request is what a message asks for.
+type request struct {
+	style   style
+	name    string // the tool, where the message names it
+	id      []byte // tool_call_id or correlation_id as JSON; goes back as it came
+	args    json.RawMessage
+	state   json.RawMessage // native only
+	answers json.RawMessage // native only
+	limit   time.Duration   // of its subject; 0: the tool's own
+}
+
+// members are those parts of a request that may mean something to us.
+type members struct {
+	toolCallID, id, typ, function, toolName, arguments, correlationID []byte
+}
+
+func (m *members) take(name, value []byte) error {
+	switch string(name) {
+	case "tool_call_id":
+		m.toolCallID = value
+	case "id":
+		m.id = value
+	case "type":
+		m.typ = value
+	case "function":
+		m.function = value
+	case "tool_name":
+		m.toolName = value
+	case "arguments":
+		m.arguments = value
+	case "correlation_id":
+		m.correlationID = value
+	}
+	return nil
+}
+
+// decodeRequest reads a request of one of the contract's styles. With an error the request still says in
+// which style to answer.
+func decodeRequest(where route, body []byte) (request, error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		body = []byte(`{}`)
+	}
+	var m members
+	if err := strictjson.Object(body, m.take); err != nil {
+		return request{}, err
+	}
+	r, err := m.request(where, body)
+	if err == nil && where.contract {
+		r.args, err = tidy(r.args)
+	}
+	return r, err
+}
+
+func (m *members) request(where route, body []byte) (request, error) {
+	function := strictjson.KindOf(m.function) == "object"
+	switch {
+	case where.tool == "" && m.toolName != nil:
+		return m.execute()
+	case function && strictjson.KindOf(m.toolCallID) == "string":
+		return toolCall(m.toolCallID, m.function)
+	case function && strictjson.KindOf(m.id) == "string" && string(m.typ) == `"function"`:
+		return toolCall(m.id, m.function)
+	case where.tool == "":
+		return request{}, fmt.Errorf("which tool? Send {tool_name, arguments} or a tool call, or name it in the subject: %s<name>", prefixExecute)
+	}
+	return request{args: body}, nil
+}
+
+func (m *members) execute() (request, error) {
+	r := request{style: styleExecute, id: m.correlationID}
+	err := strictjson.Unmarshal(m.toolName, &r.name)
+	if err != nil || r.name == "" {
+		return r, fmt.Errorf("tool_name is not the name of a tool but %s", strictjson.KindOf(m.toolName))
+	}
+	r.args, err = argumentsOf(m.arguments)
+	return r, err
+}
+
+func toolCall(id, function []byte) (request, error) {
+	r := request{style: styleToolCall, id: id}
+	var name, arguments []byte
+	err := strictjson.Object(function, func(key, value []byte) error {
+		switch string(key) {
+		case "name":
+			name = value
+		case "arguments":
+			arguments = value
+		}
+		return nil
+	})
+	if err != nil {
+		return r, err
+	}
+	if err := strictjson.Unmarshal(name, &r.name); err != nil || r.name == "" {
+		return r, fmt.Errorf("function.name is not the name of a tool but %s", strictjson.KindOf(name))
+	}
+	r.args, err = argumentsOf(arguments)
+	return r, err
+}
+
+// argumentsOf takes arguments as an object, as JSON in a string, or not at all.
+func argumentsOf(value []byte) (json.RawMessage, error) {
+	kind := strictjson.KindOf(value)
+	if kind == "string" {
+		var text string
+		if err := strictjson.Unmarshal(value, &text); err != nil {
+			return nil, fmt.Errorf("arguments: %w", err)
+		}
+		value = bytes.TrimSpace([]byte(text))
+		if kind = strictjson.KindOf(value); kind == "object" {
+			if err := strictjson.Check(value); err != nil {
+				return nil, fmt.Errorf("the JSON in arguments: %w", err)
+			}
+		}
+	}
+	switch kind {
+	case "object":
+		return value, nil
+	case "nothing", "null":
+		return json.RawMessage(`{}`), nil
+	}
+	return nil, fmt.Errorf("arguments must be an object, or a string that holds one, not %s", kind)
+}
+
+// tidy gives the arguments of a subject of the contract the form that its tools know: null is absent, and two
+// names that clients write in another way get the contract's. Arguments that have neither stay as they are.
+func tidy(args json.RawMessage) (json.RawMessage, error) {
+	tidied := []byte{'{'}
+	changed := false
+	err := strictjson.Object(args, func(name, value []byte) error {
+		known := contractName(string(name))
+		if value[0] == 'n' || known != string(name) {
+			changed = true
+		}
+		if value[0] == 'n' {
+			return nil
+		}
+		quoted, err := strictjson.Marshal(known)
+		if len(tidied) > 1 {
+			tidied = append(tidied, ',')
+		}
+		tidied = append(append(append(tidied, quoted...), ':'), value...)
+		return err
+	})
+	if err != nil || !changed {
+		return args, err
+	}
+	tidied = append(tidied, '}')
+	return tidied, strictjson.Check(tidied) // one name in both forms is there twice now
+}
+
+func contractName(name string) string {
+	switch name {
+	case "codebaseId":
+		return "codebase_id"
+	case "ignoreCase":
+		return "ignore_case"
+	}
+	return name
+}
+
+// encodeToolCall writes the contract's request of style tool_call.
+func encodeToolCall(id, name string, args []byte) ([]byte, error) {
+	type function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	}
+	return strictjson.Marshal(struct {
+		ToolCallID string   `json:"tool_call_id"`
+		Function   function `json:"function"`
+	}{id, function{name, string(args)}})
+}
