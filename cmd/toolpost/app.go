@@ -205,16 +205,21 @@ func (a *app) open(ctx context.Context, s server) (*backend, error) {
 		remote, err := node.Dial(s.url, s.token)
 		return &backend{remote, remote, func() {}}, err
 	}
+	return a.openNode(ctx, node.Options{})
+}
+
+// openNode opens the config's tools in this process.
+func (a *app) openNode(ctx context.Context, o node.Options) (*backend, error) {
 	cfg, err := a.load()
 	if err != nil {
 		return nil, err
 	}
-	log := a.logger(slog.LevelError)
-	n, err := node.Open(ctx, cfg, node.Options{Log: log})
+	o.Log = a.logger(slog.LevelError)
+	n, err := node.Open(ctx, cfg, o)
 	if err != nil {
 		return nil, err
 	}
-	return &backend{n.Handler(), n.Catalog(), func() { closeNode(ctx, n, log) }}, nil
+	return &backend{n.Handler(), n.Catalog(), func() { closeNode(ctx, n, o.Log) }}, nil
 }
 
 func closeNode(ctx context.Context, n *node.Node, log *slog.Logger) {

@@ -13,7 +13,8 @@ func (a *app) asCommand() *cobra.Command {
 		Short: "Be the tool side of a protocol on stdin and stdout",
 		Long: "Lets other programs run the tools of this Toolpost as if they were tools of their own protocol: the request\n" +
 			"is read from stdin, the answer goes to stdout, and nothing else does.",
-		Example: "  toolpost as narratoria light_torch < request.json\n  toolpost as namel3ss < request.json",
+		Example: "  toolpost as narratoria light_torch < request.json\n  toolpost as namel3ss < request.json\n" +
+			"  toolpost as machina --serve files\n\nCalled by the name machina_toolhost, toolpost is `toolpost as machina`.",
 	}
 	onlyCommands(c)
 	for _, p := range node.Protocols() {
@@ -45,7 +46,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		b, err := a.open(c.Context(), server{})
+		b, err := a.openNode(c.Context(), node.Options{LeaseTier: p.As.LeaseTier})
 		if err != nil {
 			return err
 		}

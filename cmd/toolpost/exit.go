@@ -32,8 +32,15 @@ const exitHelp = `Exit codes:
   5    timeout
   130  cancelled (Ctrl-C)`
 
+// A protocol may have exit codes of its own for when we are its tool.
+type exitCoder interface{ ExitCode() int }
+
 // exitCode gives the code for an error. One without a class comes from reading the command line.
 func exitCode(err error) int {
+	var own exitCoder
+	if errors.As(err, &own) {
+		return own.ExitCode()
+	}
 	var e *tool.Error
 	if !errors.As(err, &e) {
 		return int(exitUsage)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 )
 
@@ -15,5 +16,13 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	return newApp().run(ctx, os.Args[1:])
+	return newApp().run(ctx, argumentsOf(os.Args))
+}
+
+// argumentsOf gives what follows the program's name. By the name of a toolhost it is one.
+func argumentsOf(argv []string) []string {
+	if filepath.Base(argv[0]) == "machina_toolhost" {
+		return append([]string{"as", "machina"}, argv[1:]...)
+	}
+	return argv[1:]
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 
 	"toolpost/builtin/file"
 	"toolpost/config"
+	"toolpost/protocol/machina"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/narratoria"
 	"toolpost/protocol/rest"
@@ -35,7 +37,9 @@ type As struct {
 	Flags []string // flags without a value that it has; those given come first among the words
 	Least int      // how many words it takes
 	Most  int
-	Door  func(words []string, std Stdio) (tool.Door, error)
+	// LeaseTier is the tier from which on this door asks for leases, whatever the config says; 0: as it says.
+	LeaseTier int
+	Door      func(words []string, std Stdio) (tool.Door, error)
 }
 
 // Stdio is what a door on the standard streams has. Nothing but the door writes to Out.
@@ -68,6 +72,14 @@ func Protocols() []Protocol {
 			}},
 		},
 		{
+			Name: "machina", Doc: "the tools of a Machina toolhost and its plugin",
+			Open: machina.Open, Options: machina.Options{},
+			As: &As{
+				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: []string{"list", "run", "serve"},
+				Most: 2, LeaseTier: machinaLeases(), Door: asMachina,
+			},
+		},
+		{
 			Name: "singularity", Doc: "tools of another Toolpost, or of any server that speaks the contract, over NATS",
 			Open: singularity.Open, Options: singularity.Options{},
 		},
@@ -76,4 +88,22 @@ func Protocols() []Protocol {
 			Open: rest.Open, Options: rest.SourceOptions{},
 		},
 	}
+}
+
+func asMachina(words []string, s Stdio) (tool.Door, error) {
+	mode, source, aid, err := machina.ParseArgs(words)
+	if err != nil {
+		return nil, err
+	}
+	return &machina.Door{Mode: mode, Source: source, AID: aid, In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
+}
+
+// machinaLeases says whether the environment makes a toolhost ask for leases: from the first tier on that
+// can do harm.
+func machinaLeases() int {
+	switch os.Getenv(machina.LeaseEnforceEnv) {
+	case "1", "true":
+		return 1
+	}
+	return 0
 }

@@ -1,0 +1,375 @@
+package machina
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"toolpost/process"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A Mode is what a toolhost is started for.
+type Mode string
+
+// The modes.
+const (
+	List  Mode = "--list"  // say which tools there are
+	Run   Mode = "--run"   // answer the one request on stdin
+	Serve Mode = "--serve" // answer one request a line
+)
+
+const usage = "usage: --list SOURCE | --run SOURCE AID | --serve SOURCE"
+
+// ParseArgs reads the command line of a toolhost. Its error is an *ExitError.
+func ParseArgs(args []string) (m Mode, source, aid string, err error) {
+	if len(args) == 0 {
+		return "", "", "", exit(2, "%s", usage)
+	}
+	switch m = Mode(args[0]); {
+	case m != List && m != Run && m != Serve:
+		return m, "", "", exit(2, "unknown mode: %s; %s", m, usage)
+	case m == Run && len(args) == 2:
+		return m, args[1], "", exit(2, "missing aid; %s", usage)
+	case m == Run && len(args) == 3:
+		return m, args[1], args[2], nil
+	case m != Run && len(args) == 2:
+		return m, args[1], "", nil
+	}
+	return m, "", "", exit(2, "%s", usage)
+}
+
+// A Door is a toolhost whose plugin is one source of tools. Where it ends with one of the protocol's exit
+// codes, the error of Serve is an *ExitError.
+//
+// Of the events of a tool the protocol carries state patches, as ds_state; the others go to Log.
+type Door struct {
+	Mode   Mode
+	Source string // the plugin: the source whose tools are offered
+	AID    string // the tool, for Run
+	In     io.Reader
+	Out    io.Writer // the answers, a Write for each, and nothing else
+	Log    io.Writer // what the protocol has no place for, a line each; nil: dropped
+	Caller tool.Principal
+	RunID  string // the run that the calls belong to; empty: one is made
+}
+
+var _ tool.Door = (*Door)(nil)
+
+// Serve answers what is asked until In ends.
+func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
+	host, err := d.open(ctx, h, c)
+	if err != nil {
+		return d.noPlugin(err)
+	}
+	switch d.Mode {
+	case List:
+		return host.list()
+	case Run:
+		return host.run(ctx)
+	case Serve:
+		return host.serve(ctx)
+	}
+	return exit(2, "unknown mode: %s; %s", d.Mode, usage)
+}
+
+// noPlugin ends a toolhost that has no plugin. Who waits for a document gets one.
+func (d *Door) noPlugin(err error) error {
+	if d.Mode == Serve {
+		return err
+	}
+	return errors.Join((&host{Door: d}).write(refusal{Error: err.Error()}), err)
+}
+
+// A host is an open Door.
+type host struct {
+	*Door
+	h      tool.Handler
+	c      tool.Catalog
+	runID  string
+	offers []offer // those that can be called now
+	byAID  map[string]*tool.Spec
+	state  slots
+	doc    json.RawMessage // the state as a document; nil: not made yet
+	reader *requestReader
+	calls  int    // so far
+	out    []byte // the last answer, for its memory
+}
+
+// open finds the tools of the source.
+func (d *Door) open(ctx context.Context, h tool.Handler, c tool.Catalog) (*host, error) {
+	var specs []*tool.Spec
+	broken := map[string]error{}
+	var dead error
+	for spec, err := range c.Specs(ctx, d.Caller) {
+		switch {
+		case spec.Source != d.Source:
+		case spec.Name == "":
+			dead = err
+		default:
+			specs = append(specs, spec)
+			if err != nil {
+				broken[spec.Name] = err
+			}
+		}
+	}
+	switch {
+	case dead != nil:
+		return nil, exit(3, "plugin %s is not available: %s", d.Source, tool.AsError(dead).Message)
+	case len(specs) == 0:
+		return nil, exit(3, "plugin not found: %s; name a source that has tools", d.Source)
+	}
+	o := &host{Door: d, h: h, c: c, runID: d.RunID, byAID: map[string]*tool.Spec{}, state: slots{}, reader: newRequestReader()}
+	if o.runID == "" {
+		o.runID = tool.NewID()
+	}
+	for _, offer := range offers(d.Source, specs) {
+		o.byAID[offer.aid] = offer.spec
+		if err := broken[offer.spec.Name]; err != nil {
+			d.log("%s cannot be called now: %s", offer.aid, tool.AsError(err).Message)
+			continue
+		}
+		o.offers = append(o.offers, offer)
+	}
+	return o, nil
+}
+
+func (d *Door) log(format string, args ...any) {
+	if d.Log != nil {
+		fmt.Fprintf(d.Log, format+"\n", args...)
+	}
+}
+
+func (o *host) list() error {
+	l := listing{OK: true, Tools: []listed{}}
+	for _, offer := range o.offers {
+		l.Tools = append(l.Tools, offer.words())
+	}
+	return o.write(l)
+}
+
+// write writes one answer on one line.
+func (o *host) write(answer any) error {
+	var err error
+	switch a := answer.(type) {
+	case *reply:
+		o.out = a.append(o.out[:0])
+	case refusal:
+		a.Error = strings.ToValidUTF8(a.Error, "\uFFFD") // an aid on the command line may be anything
+		o.out, err = strictjson.Marshal(a)
+	default:
+		o.out, err = strictjson.Marshal(a)
+	}
+	if err != nil {
+		return fmt.Errorf("machina: the answer is not JSON: %w", err)
+	}
+	if _, err := o.Out.Write(append(o.out, '\n')); err != nil {
+		return fmt.Errorf("machina: the answer could not be written: %w", err)
+	}
+	return nil
+}
+
+// run answers the one request on stdin.
+func (o *host) run(ctx context.Context) error {
+	if o.byAID[o.AID] == nil {
+		return errors.Join(o.write(refusal{Error: "tool not found: " + o.AID}), exit(4, "tool not found: %s", o.AID))
+	}
+	doc, err := o.read(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return tool.AsError(context.Cause(ctx))
+	case err != nil:
+		return o.misread(err)
+	}
+	req, err := o.reader.read(doc)
+	if err != nil {
+		return o.misread(err)
+	}
+	req.aid = o.AID
+	return o.write(o.call(ctx, &req, true))
+}
+
+// misread answers what cannot be understood, and ends.
+func (o *host) misread(err error) error {
+	return errors.Join(o.write(refusal{Error: err.Error()}), exit(5, "%s", why(err)))
+}
+
+func why(err error) string {
+	var w *wireError
+	if errors.As(err, &w) {
+		return w.said + ": " + w.why
+	}
+	return err.Error()
+}
+
+// read reads all of stdin, and gives up when ctx ends.
+func (o *host) read(ctx context.Context) ([]byte, error) {
+	var doc []byte
+	var err error
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		doc, err = process.ReadDocument(o.In, maxStdin)
+	}()
+	select {
+	case <-read:
+	case <-ctx.Done():
+		letGo(o.In)
+		return nil, context.Cause(ctx)
+	}
+	var limit *process.LimitError
+	if errors.As(err, &limit) {
+		return nil, &wireError{"invalid JSON", fmt.Sprintf("more than %d bytes on stdin", maxStdin)}
+	}
+	return doc, err
+}
+
+// letGo ends a read that waits, where that can be done. Who reads from something that cannot be
+// interrupted, such as a terminal, stays behind until the program ends.
+func letGo(in io.Reader) {
+	if c, ok := in.(io.Closer); ok {
+		_ = c.Close()
+	}
+}
+
+// lastAnswer is how long the answer to a call that was cancelled may take to be read.
+const lastAnswer = 2 * time.Second
+
+// serve answers a line for each line, until stdin ends or a line is empty. Nothing else ends it but ctx
+// and a peer who does not read. One goroutine reads, calls and writes: to hand each line to another one
+// would cost more than most calls do.
+func (o *host) serve(ctx context.Context) error {
+	busy, closed := make(chan struct{}, 1), make(chan struct{})
+	defer close(closed)
+	over := make(chan error, 1)
+	go func() { over <- o.answerAll(ctx, busy, closed) }()
+	defer letGo(o.In)
+	select {
+	case err := <-over:
+		return err
+	case <-ctx.Done():
+	}
+	letGo(o.In)
+	select {
+	case err := <-over:
+		return err
+	case busy <- struct{}{}: // no call runs, and none will
+	case <-time.After(lastAnswer):
+	}
+	return nil
+}
+
+// answerAll holds busy while it answers, and stops when closed is.
+func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan struct{}) error {
+	in := bufio.NewReaderSize(o.In, 64<<10)
+	for {
+		l, end := readLine(in)
+		if l.err == nil && len(l.text) == 0 {
+			return nil
+		}
+		select {
+		case busy <- struct{}{}:
+		case <-closed:
+			return nil
+		}
+		err := o.write(o.answer(ctx, l))
+		<-busy
+		if err != nil || end != nil {
+			return err
+		}
+	}
+}
+
+// answer gives what is written for one line.
+func (o *host) answer(ctx context.Context, l line) any {
+	var req request
+	err := l.err
+	if err == nil {
+		req, err = o.reader.read(l.text)
+	}
+	if err != nil {
+		o.log("%s", why(err))
+		return refusal{Error: err.Error()}
+	}
+	switch req.aid {
+	case "":
+		return refusal{Error: "missing aid"}
+	case aidLeaseIssue:
+		return o.issueLease(ctx, &req)
+	case aidLeaseGC:
+		return o.collectLeases(ctx)
+	}
+	if o.byAID[req.aid] == nil {
+		return refusal{Error: "tool not found: " + req.aid}
+	}
+	return o.call(ctx, &req, false)
+}
+
+// call runs a tool. Whole: the answer has the whole state, else what the tool changed.
+func (o *host) call(ctx context.Context, req *request, whole bool) any {
+	if err := o.take(req.state); err != nil {
+		o.log("%s", why(err))
+		return refusal{Error: err.Error()}
+	}
+	spec := o.byAID[req.aid]
+	patches := &patchSink{log: o.Door}
+	o.calls++
+	result, err := o.h.Invoke(ctx, &tool.Call{
+		ID: o.runID + "-" + strconv.Itoa(o.calls), Trace: o.runID, Caller: o.Caller,
+		Tool: spec.Name, Args: req.args, Key: req.key, Lease: req.lease, State: o.doc,
+	}, patches)
+	if err != nil {
+		return o.failed(ctx, req.aid, spec, tool.AsError(err), whole)
+	}
+	r := replyTo(result)
+	var told *change
+	if result.OK && !r.hit {
+		if told, err = o.patch(patches.all()); err != nil {
+			return o.failed(ctx, req.aid, spec, tool.Errorf(tool.CodeProtocol, "the state after %s: %w", req.aid, err), whole)
+		}
+	}
+	r.state = o.stated(told, whole)
+	return r
+}
+
+// replyTo says a result in the protocol's words, but for the state.
+func replyTo(result *tool.Result) *reply {
+	r := &reply{ok: result.OK, status: statusOK, output: result.Output}
+	r.hit, _ = result.Trace.Details["idempotent_hit"].(bool)
+	if len(r.output) == 0 {
+		r.output = []byte(`{}`)
+	}
+	switch {
+	case result.OK:
+	case result.Ask != nil:
+		r.status, r.err = statusToolError, "unsupported: the tool asks a question, which this protocol cannot carry: "+result.Ask.Message
+	case result.Failure != nil:
+		r.status, r.err = statusToolError, result.Failure.Message
+	default:
+		r.status, r.err = statusToolError, "the tool failed and did not say why"
+	}
+	return r
+}
+
+// failed answers a call that has no outcome. A tool that is not listed any more is not found; another
+// not_found is about something that the tool looked for.
+func (o *host) failed(ctx context.Context, aid string, spec *tool.Spec, e *tool.Error, whole bool) any {
+	status := statusOf(e.Code)
+	if e.Code == tool.CodeNotFound {
+		if _, err := o.c.Lookup(ctx, o.Caller, spec.Name); err != nil {
+			return refusal{Error: "tool not found: " + aid}
+		}
+	}
+	if status == "" {
+		o.log("%s: %s", aid, e.Message)
+		return refuse(aid, e)
+	}
+	return &reply{status: status, output: []byte(`{}`), err: inWords(e), state: o.stated(nil, whole)}
+}

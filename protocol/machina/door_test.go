@@ -1,0 +1,571 @@
+package machina_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/protocol/machina"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// Our door and our runner, each tested against the other.
+func TestDoorConforms(t *testing.T) {
+	for _, mode := range []string{"run", "serve"} {
+		t.Run(mode, func(t *testing.T) {
+			tooltest.Run(t, tooltest.Subject{
+				New:     func(t testing.TB) tool.Handler { return ours(t, machina.Options{Mode: mode}) },
+				Without: tooltest.Events | tooltest.Crash,
+			})
+		})
+	}
+}
+
+// A door, and a host written in Python from the contract alone.
+func TestAPythonHostTalksToTheDoor(t *testing.T) {
+	tooltest.NoLeaks(t)
+	cmd := exec.CommandContext(within(t), "python3", "testdata/host.py", os.Args[0])
+	cmd.Env = append(os.Environ(), helper+"="+t.TempDir(), "GORACE=atexit_sleep_ms=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("all of it holds")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// serve gives the door lines and returns its answers.
+func serve(t *testing.T, from int, lines ...string) []map[string]any {
+	t.Helper()
+	return serveStack(t, newStack(t.TempDir(), from), lines...)
+}
+
+func serveStack(t *testing.T, s *stack, lines ...string) []map[string]any {
+	t.Helper()
+	var out bytes.Buffer
+	d := &machina.Door{
+		Mode: machina.Serve, Source: "tooltest", In: strings.NewReader(strings.Join(lines, "\n") + "\n"), Out: &out,
+		Caller: tool.Principal{ID: "local", Door: "machina"},
+	}
+	if err := d.Serve(within(t), s, s); err != nil {
+		t.Fatal(err)
+	}
+	var answers []map[string]any
+	for line := range strings.Lines(out.String()) {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		answers = append(answers, m)
+	}
+	return answers
+}
+
+func ask(aid, input string, more ...string) string {
+	b, _ := json.Marshal(input)
+	return fmt.Sprintf(`{"aid":%q,"input_json":%s%s}`, aid, b, strings.Join(append([]string{""}, more...), ","))
+}
+
+const nothing = `{"delta":true,"removed_slots":[],"slots":{}}`
+
+// equal compares an answer with JSON.
+func equal(t *testing.T, got map[string]any, want string) {
+	t.Helper()
+	var w map[string]any
+	if err := json.Unmarshal([]byte(want), &w); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(w, got); d != "" {
+		t.Errorf("want %s:\n%s", want, d)
+	}
+}
+
+// contract(machina): | `ok` | bool | `true` on success |
+// contract(machina): | `output_json` | string | JSON-encoded tool output |
+// contract(machina): | `error` | string | Error message (empty on success) |
+// contract(machina): | `ds_state` | object | State delta (serve mode) or full state (run mode) |
+// contract(machina): | `input_json` | string | no | JSON-encoded tool input (default: `"{}"`) |
+func TestServeAnswersEveryLine(t *testing.T) {
+	lines := []string{
+		ask("AID.TOOLTEST.ECHO.v1", `{"query":"test","k":"3"}`),
+		ask("AID.TOOLTEST.FAIL.v1", `{"message":"no such torch"}`),
+		`{"aid":"AID.TOOLTEST.ECHO.v1"}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","input_json":7,"ds_state":null,"idempotency_key":null,"_lease_token":null}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","inputs":{"key":"value"}}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","input_json":""}`,
+		`{"aid":"AID.EYE.LOOK.v2"}`,
+		`not JSON`,
+		`{"aid":"A","aid":"B"}`,
+		`[]`,
+		"{\"aid\":\"\xff\"}",
+		`{}`,
+		`{"aid":7}`,
+		`{"aid":"AID.XX"}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","ds_state":7}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","ds_state":{"slots":{"x":{}}}}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","idempotency_key":7}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","_lease_token":{}}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1","input_json":"` + strings.Repeat("x", 11<<20) + `"}`,
+		`{"aid":"AID.TOOLTEST.ECHO.v1"}` + "\r",
+	}
+	empty := `{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":` + nothing + `}`
+	want := []string{
+		`{"ok":true,"status":"OK","output_json":"{\"query\":\"test\",\"k\":\"3\"}","error":"","ds_state":` + nothing + `}`,
+		`{"ok":false,"status":"TOOL_ERROR","output_json":"{}","error":"no such torch","ds_state":` + nothing + `}`,
+		empty, empty,
+		`{"ok":true,"status":"OK","output_json":"{\"key\":\"value\"}","error":"","ds_state":` + nothing + `}`,
+		empty, empty,
+		`{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"invalid JSON"}`,
+		`{"ok":false,"error":"missing aid"}`, `{"ok":false,"error":"missing aid"}`,
+		`{"ok":false,"error":"tool not found: AID.XX"}`,
+		`{"ok":false,"error":"invalid ds_state"}`, `{"ok":false,"error":"invalid ds_state"}`,
+		`{"ok":false,"error":"invalid idempotency_key"}`, `{"ok":false,"error":"invalid _lease_token"}`,
+		`{"ok":false,"error":"invalid JSON"}`,
+		empty,
+	}
+	got := serve(t, 0, lines...)
+	if len(got) != len(want) {
+		t.Fatalf("%d answers to %d lines", len(got), len(want))
+	}
+	for i := range want {
+		equal(t, got[i], want[i])
+	}
+}
+
+func TestAnEmptyLineEndsServing(t *testing.T) {
+	got := serve(t, 0, ask("AID.TOOLTEST.ECHO.v1", `{}`), "", ask("AID.TOOLTEST.ECHO.v1", `{}`))
+	if len(got) != 1 {
+		t.Errorf("%d answers", len(got))
+	}
+}
+
+// contract(machina): | `ds_state` | object | no | State snapshot or delta (`"delta": true`) |
+// contract(machina): | `ds_state` | object? | Optional DSState snapshot |
+func TestStateInServeMode(t *testing.T) {
+	slot := func(s string) string {
+		return fmt.Sprintf(`{"type":"note","provenance":"host","content_json":%q,"size_bytes":%d}`, s, len(s))
+	}
+	note := func(input, state string) string {
+		return ask("AID.TOOLTEST.NOTE.v1", input, `"ds_state":`+state)
+	}
+	got := serve(t, 0,
+		note(`{}`, `{"slots":{"1":`+slot(`"a"`)+`,"2":`+slot(`"b"`)+`}}`),              // the whole state
+		note(`{}`, `{"delta":true,"slots":{"3":`+slot(`"c"`)+`},"removed_slots":[1]}`), // added, then dropped
+		note(`{}`, `null`), // left
+		note(`{}`, `{"delta":true,"slots":{"2":`+slot(`"B"`)+`},"removed_slots":["2"]}`), // dropping is last
+		note(`{"slots":{"4":`+slot(`"d"`)+`,"3":null}}`, `{"delta":true}`),
+		note(`{"torch":{"lit":true}}`, `{"delta":true}`), // not about slots
+		note(`{}`, `{"delta":true}`),
+		note(`{"torch":null}`, `{"delta":true}`),
+		note(`{}`, `{"slots":{}}`), // everything is replaced
+	)
+	saw := func(i int) string { s, _ := got[i]["output_json"].(string); return s }
+	told := func(i int) string { b, _ := json.Marshal(got[i]["ds_state"]); return string(b) }
+	keys := func(doc string) string {
+		var d struct{ Slots map[string]any }
+		_ = json.Unmarshal([]byte(doc), &d)
+		return strings.Join(slices.Sorted(maps.Keys(d.Slots)), ",")
+	}
+	for i, want := range []string{"1,2", "2,3", "2,3", "3", "3", "4", "4", "4", ""} {
+		if keys(saw(i)) != want {
+			t.Errorf("call %d saw %s, want slots %s", i, saw(i), want)
+		}
+	}
+	for i, want := range map[int]string{
+		0: nothing, 1: nothing, 2: nothing, 3: nothing, 6: nothing, 8: nothing,
+		4: `{"delta":true,"removed_slots":[3],"slots":{"4":` + sortedJSON(slot(`"d"`)) + `}}`,
+		5: `{"delta":true,"removed_slots":[],"slots":{"255":{"content_json":"{\"torch\":{\"lit\":true}}","provenance":"toolpost","size_bytes":22,"type":"toolpost.state"}}}`,
+		7: `{"delta":true,"removed_slots":[255],"slots":{}}`,
+	} {
+		if told(i) != want {
+			t.Errorf("call %d told %s, want %s", i, told(i), want)
+		}
+	}
+	if !strings.Contains(saw(6), `"torch":{"lit":true}`) {
+		t.Errorf("the tool does not see its own state: %s", saw(6))
+	}
+}
+
+func sortedJSON(doc string) string {
+	var v any
+	_ = json.Unmarshal([]byte(doc), &v)
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+func TestTheStateIsBounded(t *testing.T) {
+	large := func(n string) string {
+		return ask("AID.TOOLTEST.NOTE.v1", `{}`, `"ds_state":{"delta":true,"slots":{"`+n+`":{"content_json":"`+strings.Repeat("x", 9<<20)+`"}}}`)
+	}
+	got := serve(t, 0, large("1"), large("2"), ask("AID.TOOLTEST.NOTE.v1", `{}`))
+	if got[0]["ok"] != true || got[1]["error"] != "invalid ds_state" || got[2]["ok"] != true {
+		t.Errorf("%.100v, %.100v, %.100v", got[0], got[1], got[2])
+	}
+}
+
+func TestAFailedCallChangesNoState(t *testing.T) {
+	s := newStack(t.TempDir(), 0)
+	inner := s.next
+	s.next = tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		r, err := inner.Invoke(ctx, c, out)
+		if c.Tool == "note" && err == nil && strings.Contains(string(c.Args), "fail") {
+			return tool.Failed("", "no"), nil
+		}
+		return r, err
+	})
+	got := serveStack(t, s, ask("AID.TOOLTEST.NOTE.v1", `{"fail":1}`), ask("AID.TOOLTEST.NOTE.v1", `{}`))
+	if got[0]["status"] != "TOOL_ERROR" || got[1]["output_json"] != `{"slots":{}}` {
+		t.Errorf("%v", got)
+	}
+}
+
+// contract(machina): | `idempotent_hit` | bool? | `true` if result was served from cache |
+func TestIdempotencyInServeMode(t *testing.T) {
+	key := `"idempotency_key":"req-abc-123"`
+	got := serve(t, 1,
+		ask("AID.TOOLTEST.COUNT.v1", `{"a":1}`, key),
+		ask("AID.TOOLTEST.COUNT.v1", `{ "a":1 }`, key, `"ds_state":{"slots":{"1":{}}}`),
+		ask("AID.TOOLTEST.COUNT.v1", `{"a":2}`, key),
+		ask("AID.TOOLTEST.COUNT.v1", `{"a":1}`, `"idempotency_key":"other"`),
+		ask("AID.TOOLTEST.FAIL.v1", `{"message":"no"}`, key),
+		ask("AID.TOOLTEST.FAIL.v1", `{"message":"no"}`, key),
+		ask("AID.TOOLTEST.SHELL.v1", `{}`, key), // a refusal is not remembered
+		ask("AID.TOOLTEST.SHELL.v1", `{}`, key),
+	)
+	equal(t, got[0], `{"ok":true,"status":"OK","output_json":"{\"runs\":1}","error":"","ds_state":`+nothing+`}`)
+	equal(t, got[1], `{"ok":true,"status":"OK","output_json":"{\"runs\":1}","error":"","idempotent_hit":true,"ds_state":`+nothing+`}`)
+	equal(t, got[2], `{"ok":false,"error":"idempotency_conflict"}`)
+	equal(t, got[3], `{"ok":true,"status":"OK","output_json":"{\"runs\":2}","error":"","ds_state":`+nothing+`}`)
+	equal(t, got[5], `{"ok":false,"status":"TOOL_ERROR","output_json":"{}","error":"no","idempotent_hit":true,"ds_state":`+nothing+`}`)
+	for _, i := range []int{6, 7} {
+		equal(t, got[i], `{"ok":false,"error":"lease_required","tier":2,"aid":"AID.TOOLTEST.SHELL.v1"}`)
+	}
+}
+
+// contract(machina): ### 4c. Lease-specific errors (serve mode, `MACHINA_LEASE_ENFORCE=1`)
+func TestLeasesInServeMode(t *testing.T) {
+	s := newStack(t.TempDir(), 1)
+	issued := serveStack(t, s,
+		`{"aid":"_lease.issue","tool_aid":"AID.TOOLTEST.SHELL.v1","tier":2,"ttl_ms":5000}`,
+		`{"aid":"_lease.issue","input_json":"{\"tool_aid\":\"*\",\"tier\":1,\"ttl_ms\":999999999}"}`,
+		`{"aid":"_lease.issue","tool_aid":"AID.XX"}`,
+		`{"aid":"_lease.issue","tool_aid":7}`,
+		`{"aid":"_lease.issue","tool_aid":"*","tier":9}`,
+		`{"aid":"_lease.issue","tool_aid":"AID.TOOLTEST.NOTE.v1"}`,
+	)
+	shell, _ := issued[0]["token_id"].(string)
+	any, _ := issued[1]["token_id"].(string)
+	equal(t, issued[0], `{"ok":true,"token_id":"`+shell+`","tool_aid":"AID.TOOLTEST.SHELL.v1","tier":2}`)
+	equal(t, issued[1], `{"ok":true,"token_id":"`+any+`","tool_aid":"*","tier":1}`)
+	equal(t, issued[2], `{"ok":false,"error":"tool not found: AID.XX"}`)
+	for _, i := range []int{3, 4} {
+		if issued[i]["ok"] != false || issued[i]["status"] != nil {
+			t.Errorf("%v", issued[i])
+		}
+	}
+	if issued[5]["tier"] != 1.0 {
+		t.Errorf("the tool's own tier is the default: %v", issued[5])
+	}
+	token := func(s string) string { return `"_lease_token":"` + s + `"` }
+	got := serveStack(t, s,
+		ask("AID.TOOLTEST.ECHO.v1", `{}`), // safe
+		ask("AID.TOOLTEST.SHELL.v1", `{}`),
+		ask("AID.TOOLTEST.SHELL.v1", `{}`, token("tok_unknown")),
+		ask("AID.TOOLTEST.SHELL.v1", `{}`, token(any)),
+		ask("AID.TOOLTEST.NOTE.v1", `{}`, token(shell)),
+		ask("AID.TOOLTEST.SHELL.v1", `{}`, token(shell)),
+		ask("AID.TOOLTEST.SHELL.v1", `{}`, token(shell)),
+		`{"aid":"_lease.gc"}`,
+	)
+	if got[0]["ok"] != true || got[5]["ok"] != true {
+		t.Errorf("%v, %v", got[0], got[5])
+	}
+	equal(t, got[1], `{"ok":false,"error":"lease_required","tier":2,"aid":"AID.TOOLTEST.SHELL.v1"}`)
+	for i, reason := range map[int]string{2: "not_found", 3: "tier_too_low", 4: "tool_mismatch", 6: "already_consumed"} {
+		equal(t, got[i], `{"ok":false,"error":"lease_rejected","reason":"`+reason+`"}`)
+	}
+	equal(t, got[7], `{"ok":true,"active":2,"issued":3,"consumed":1,"rejected":4}`)
+}
+
+// Every class of error has its answer: a status where the tool was reached, a refusal where it was not.
+func TestEveryCodeHasItsAnswer(t *testing.T) {
+	want := map[tool.Code]string{
+		tool.CodeAccessDenied: "", tool.CodeInvalidInput: "", tool.CodeConflict: "", tool.CodeQuotaExceeded: "",
+		tool.CodeLeaseRequired: "", tool.CodeLeaseRejected: "", tool.CodeUnavailable: "", tool.CodeUnsupported: "",
+		tool.CodeBreakerOpen: "BREAKER_TRIP",
+		tool.CodeNotFound:    "TOOL_ERROR", tool.CodeTimeout: "TOOL_ERROR", tool.CodeCancelled: "TOOL_ERROR", tool.CodeCrash: "TOOL_ERROR",
+		tool.CodeProtocol: "TOOL_ERROR", tool.CodeInternal: "TOOL_ERROR", tool.CodeToolError: "TOOL_ERROR",
+	}
+	for _, code := range tool.Codes() {
+		status, known := want[code]
+		got := serve(t, 0, ask("AID.TOOLTEST.CODE.v1", fmt.Sprintf(`{"code":%q,"reason":"expired"}`, code)))[0]
+		if !known || got["ok"] != false || status != "" && got["status"] != status || status == "" && got["status"] != nil {
+			t.Errorf("%s: %v", code, got)
+		}
+		if status != "" && (got["output_json"] == nil || got["ds_state"] == nil) {
+			t.Errorf("%s: a dispatched call carries status, output_json, error and ds_state: %v", code, got)
+		}
+		text, _ := got["error"].(string)
+		if code != tool.CodeLeaseRequired && code != tool.CodeLeaseRejected && text != string(code)+": because" {
+			t.Errorf("%s: %q", code, text)
+		}
+	}
+	got := serve(t, 0, ask("AID.TOOLTEST.CODE.v1", `{"ask":true}`))[0]
+	if got["status"] != "TOOL_ERROR" || !strings.Contains(got["error"].(string), "really?") {
+		t.Errorf("a question: %v", got)
+	}
+}
+
+func TestList(t *testing.T) {
+	var out bytes.Buffer
+	s := newStack(t.TempDir(), 0)
+	d := &machina.Door{Mode: machina.List, Source: "tooltest", Out: &out}
+	if err := d.Serve(t.Context(), s, s); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		OK    bool
+		Tools []map[string]any
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || !got.OK {
+		t.Fatalf("%s, %v", out.String(), err)
+	}
+	byAID := map[string]map[string]any{}
+	for _, l := range got.Tools {
+		byAID[l["aid"].(string)] = l
+	}
+	equal(t, byAID["AID.EYE.LOOK.v2"], `{"aid":"AID.EYE.LOOK.v2","name":"look","deterministic":true,"tags":[],"side_effects":["none"],"replay_inputs":[]}`)
+	equal(t, byAID["AID.TOOLTEST.SHELL.v1"], `{"aid":"AID.TOOLTEST.SHELL.v1","name":"shell","deterministic":false,"tags":[],"side_effects":["exec"],"replay_inputs":[]}`)
+	equal(t, byAID["AID.TOOLTEST.NOTE.v1"], `{"aid":"AID.TOOLTEST.NOTE.v1","name":"note","deterministic":false,"tags":["tier.1"],"side_effects":[],"replay_inputs":[]}`)
+	if len(byAID) != len(got.Tools) || len(byAID) != 12 {
+		t.Errorf("%d tools", len(byAID))
+	}
+}
+
+// contract(machina): Entire stdin is consumed as one JSON object:
+// contract(machina): | `MAX_STDIN_BYTES` | 10MB | `toolhost/main.cpp` |
+func TestExitCodes(t *testing.T) {
+	request := `{"input_json":"{\"query\": \"test\"}","ds_state":{"slots":{"1":{"type":"a"}}}}`
+	for name, c := range map[string]struct {
+		args  []string
+		stdin string
+		code  int
+		want  string
+	}{
+		"answered":          {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, request, 0, `{"ok":true,"status":"OK","output_json":"{\"query\": \"test\"}","error":"","ds_state":{"slots":{"1":{"type":"a"}}}}`},
+		"a tool's failure":  {[]string{"--run", "tooltest", "AID.TOOLTEST.FAIL.v1"}, `{"inputs":{"message":"no"}}`, 0, `{"ok":false,"status":"TOOL_ERROR","output_json":"{}","error":"no","ds_state":{"slots":{}}}`},
+		"list":              {[]string{"--list", "other"}, "", 0, `{"ok":true,"tools":[{"aid":"AID.OTHER.ELSEWHERE.v1","name":"elsewhere","deterministic":false,"tags":[],"side_effects":[],"replay_inputs":[]}]}`},
+		"serve":             {[]string{"--serve", "tooltest"}, `{"aid":"AID.EYE.LOOK.v2"}`, 0, `{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":` + nothing + `}`},
+		"nothing":           {nil, "", 2, ""},
+		"unknown mode":      {[]string{"--walk", "tooltest"}, "", 2, ""},
+		"no source":         {[]string{"--list"}, "", 2, ""},
+		"no aid":            {[]string{"--run", "tooltest"}, "", 2, ""},
+		"too many words":    {[]string{"--serve", "tooltest", "x"}, "", 2, ""},
+		"no such plugin":    {[]string{"--list", "nope"}, "", 3, `{"ok":false,"error":"plugin not found: nope; name a source that has tools"}`},
+		"a dead plugin":     {[]string{"--run", "dead", "AID"}, request, 3, `{"ok":false,"error":"plugin dead is not available: it died"}`},
+		"serve no plugin":   {[]string{"--serve", "nope"}, "", 3, ""},
+		"unknown aid":       {[]string{"--run", "tooltest", "AID.XX"}, request, 4, `{"ok":false,"error":"tool not found: AID.XX"}`},
+		"bad JSON":          {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{`, 5, `{"ok":false,"error":"invalid JSON"}`},
+		"no JSON":           {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, ``, 5, `{"ok":false,"error":"invalid JSON"}`},
+		"more than 10 MiB":  {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{"input_json":"` + strings.Repeat("x", 10<<20) + `"}`, 5, `{"ok":false,"error":"invalid JSON"}`},
+		"lease in run mode": {[]string{"--run", "tooltest", "AID.TOOLTEST.SHELL.v1"}, `{}`, 0, `{"ok":false,"error":"lease_required","tier":2,"aid":"AID.TOOLTEST.SHELL.v1"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(within(t), os.Args[0], c.args...)
+			cmd.Env = append(os.Environ(), helper+"="+t.TempDir(), "MACHINA_LEASE_ENFORCE=1", "GORACE=atexit_sleep_ms=0")
+			cmd.Stdin = strings.NewReader(c.stdin)
+			var out, errOut bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &errOut
+			_ = cmd.Run()
+			if code := cmd.ProcessState.ExitCode(); code != c.code {
+				t.Errorf("exit code %d, want %d; %s", code, c.code, errOut.String())
+			}
+			if c.want == "" {
+				if out.Len() > 0 || errOut.Len() == 0 {
+					t.Errorf("stdout %q, stderr %q", out.String(), errOut.String())
+				}
+				return
+			}
+			var got map[string]any
+			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+				t.Fatalf("%q: %v", out.String(), err)
+			}
+			equal(t, got, c.want)
+		})
+	}
+}
+
+func TestServeEndsWithItsContext(t *testing.T) {
+	tooltest.NoLeaks(t)
+	in, feed := io.Pipe()
+	defer feed.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := newStack(t.TempDir(), 0)
+	answered, out := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		served <- (&machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: out}).Serve(ctx, s, s)
+		_ = out.Close()
+	}()
+	fmt.Fprintln(feed, ask("AID.TOOLTEST.ECHO.v1", `{}`))
+	line := make([]byte, 1000)
+	if n, err := answered.Read(line); err != nil || !bytes.Contains(line[:n], []byte(`"ok":true`)) {
+		t.Fatalf("%s, %v", line[:n], err)
+	}
+	fmt.Fprintln(feed, ask("AID.TOOLTEST.HANG.v1", `{}`))
+	cancel()
+	rest, _ := io.ReadAll(answered)
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if len(rest) > 0 && !bytes.Contains(rest, []byte("cancelled")) {
+		t.Errorf("%s", rest)
+	}
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestAPeerThatDoesNotReadEndsServing(t *testing.T) {
+	s := newStack(t.TempDir(), 0)
+	in := strings.NewReader(strings.Repeat(ask("AID.TOOLTEST.ECHO.v1", `{}`)+"\n", 10))
+	err := (&machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: brokenPipe{}}).Serve(within(t), s, s)
+	if err == nil || !strings.Contains(err.Error(), "broken pipe") {
+		t.Error(err)
+	}
+}
+
+func TestWhatTheProtocolCannotCarryIsLogged(t *testing.T) {
+	var log, out bytes.Buffer
+	s := newStack(t.TempDir(), 0)
+	in := strings.NewReader(ask("AID.TOOLTEST.EVENTS.v1", `{"count":2}`) + "\nnot JSON\n")
+	d := &machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: &out, Log: &log}
+	if err := d.Serve(within(t), s, s); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"info: event 1\n", "info: event 2\n", "invalid JSON: "} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%q is not in the log:\n%s", want, log.String())
+		}
+	}
+}
+
+// Our door in front of our runner: the session's document arrives whole, and what a tool does to it comes back.
+func TestStateTravelsThroughBothSides(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		r := ours(t, machina.Options{Mode: mode})
+		state := `{"party":{"torches":3},"slots":{"2":{"content_json":"1","provenance":"p","size_bytes":1,"type":"n"}}}`
+		for range 2 { // the second time a warm session knows it already
+			var got tooltest.Collect
+			c := call("note", `{"party":{"torches":2,"lit":true},"slots":{"2":null,"7":{"type":"new"}}}`)
+			c.State = json.RawMessage(state)
+			result, err := invoke(r, c, &got)
+			if err != nil || sortedJSON(string(result.Output)) != sortedJSON(state) {
+				t.Fatalf("the tool saw %+v, %v", result, err)
+			}
+			patches := statePatches(&got)
+			want := `{"party":{"lit":true,"torches":2},"slots":{"2":null,"7":{"type":"new"}}}`
+			if len(patches) != 1 || sortedJSON(patches[0]) != want {
+				t.Errorf("patches %v", patches)
+			}
+		}
+		var got tooltest.Collect
+		result, err := invoke(r, call("note", `{}`), &got) // another session sees nothing of it
+		if err != nil || string(result.Output) != `{"slots":{}}` || len(statePatches(&got)) != 0 {
+			t.Errorf("%s, %v, %v", result.Output, err, statePatches(&got))
+		}
+	})
+}
+
+func statePatches(got *tooltest.Collect) (patches []string) {
+	for _, e := range got.Events() {
+		if e.Kind == tool.KindStatePatch {
+			patches = append(patches, string(e.Data))
+		}
+	}
+	return patches
+}
+
+// The Python toolhost keeps state by the contract; so does the runner.
+func TestStateOfAPythonToolhost(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		record := filepath.Join(t.TempDir(), "lines")
+		r := probe(t, machina.Options{Mode: mode, Sessions: 1, Env: map[string]string{"RECORD": record}})
+		put := func(state, args string) (string, []string) {
+			var got tooltest.Collect
+			c := call("put", args)
+			c.State = json.RawMessage(state)
+			result, err := invoke(r, c, &got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sortedJSON(string(result.Output)), statePatches(&got)
+		}
+		one := `{"content_json":"1","provenance":"toolhost.py","size_bytes":1,"type":"note"}`
+		two := strings.ReplaceAll(one, `"1"`, `"2"`)
+		if saw, patches := put(``, `{"set":{"1":1,"2":2}}`); saw != `{"slots":{}}` ||
+			!cmp.Equal(patches, []string{`{"slots":{"1":` + one + `,"2":` + two + `}}`}) {
+			t.Errorf("%s, %v", saw, patches)
+		}
+		both := `{"slots":{"1":` + one + `,"2":` + two + `}}`
+		if saw, patches := put(both, `{"set":{"1":2},"drop":[2]}`); saw != both || !cmp.Equal(patches, []string{`{"slots":{"1":{"content_json":"2"},"2":null}}`}) {
+			t.Errorf("%s, %v", saw, patches)
+		}
+		// A failed call leaves no patch, and the toolhost is told the old state again.
+		if saw, patches := put(both, `{"set":{"9":9},"fail":true}`); saw != both || patches != nil {
+			t.Errorf("%s, %v", saw, patches)
+		}
+		if saw, _ := put(both, `{}`); saw != both {
+			t.Errorf("%s", saw)
+		}
+		if saw, _ := put(``, `{}`); saw != `{"slots":{}}` {
+			t.Errorf("a call without a session saw %s", saw)
+		}
+		if mode == "run" {
+			return
+		}
+		lines := recorded(t, record)
+		if lines[0]["ds_state"] != nil {
+			t.Errorf("a fresh toolhost was told about an empty state: %v", lines[0])
+		}
+		if b, _ := json.Marshal(lines[3]["ds_state"]); string(b) != `{"delta":true,"removed_slots":[9],"slots":{}}` {
+			t.Errorf("after the failed call it was told %s", b)
+		}
+	})
+}
+
+func TestAHitsStateIsNeverReadAsFull(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := probe(t, machina.Options{Sessions: 1})
+	state := json.RawMessage(`{"slots":{"1":{"type":"kept"}}}`)
+	for range 2 { // the toolhost's hit carries an empty ds_state, which is no state at all
+		var got tooltest.Collect
+		c := call("put", `{"set":{"2":2}}`)
+		c.Key, c.State = "k", state
+		result, err := invoke(r, c, &got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hit := result.Trace.Details["idempotent_hit"] == true
+		if patches := statePatches(&got); hit && patches != nil || !hit && len(patches) != 1 {
+			t.Errorf("hit %v: %v", hit, patches)
+		}
+	}
+	c := call("put", `{}`)
+	c.State = state
+	if result, err := invoke(r, c, tool.Discard); err != nil || sortedJSON(string(result.Output)) != string(state) {
+		t.Errorf("%s, %v", result.Output, err)
+	}
+}

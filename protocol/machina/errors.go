@@ -1,0 +1,171 @@
+package machina
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// The types of a structured error: what a host says when a call of a toolhost came to nothing.
+const (
+	typeTimeout     = "timeout"
+	typeCrash       = "crash"
+	typeParseError  = "parse_error"
+	typeNotFound    = "not_found"
+	typeException   = "exception"
+	typeEmptyOutput = "empty_output"
+	typeToolError   = "tool_error"
+)
+
+// codeOf gives the class of a structured error.
+func codeOf(typ string) tool.Code {
+	switch typ {
+	case typeTimeout:
+		return tool.CodeTimeout
+	case typeCrash:
+		return tool.CodeCrash
+	case typeParseError, typeEmptyOutput:
+		return tool.CodeProtocol
+	case typeNotFound:
+		return tool.CodeUnavailable
+	case typeToolError:
+		return tool.CodeToolError
+	}
+	return tool.CodeInternal // exception
+}
+
+// structured makes the error of a call: its type is the reason, and the details are those of the contract.
+func structured(typ, aid, format string, args ...any) *tool.Error {
+	e := tool.Errorf(codeOf(typ), format, args...)
+	e.Op, e.Reason = "machina", typ
+	e.Details = detailsOf(typ, aid, e.Message)
+	return e
+}
+
+func detailsOf(typ, aid, detail string) json.RawMessage {
+	b, _ := strictjson.Marshal(map[string]any{
+		"error": true, "aid": strings.ToValidUTF8(aid, "\uFFFD"), "type": typ, "detail": strings.ToValidUTF8(detail, "\uFFFD"),
+	})
+	return b
+}
+
+// interrupted is the error of a call whose context ended.
+func interrupted(ctx context.Context, aid string) *tool.Error {
+	cause := tool.AsError(context.Cause(ctx))
+	code := cause.Code
+	if code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
+		code = tool.CodeOf(ctx.Err())
+	}
+	if code == tool.CodeTimeout {
+		e := structured(typeTimeout, aid, "%s was ended: %s", aid, cause.Message)
+		e.Err = context.Cause(ctx)
+		return e
+	}
+	return &tool.Error{Op: "machina", Code: code, Message: aid + " was ended: " + cause.Message, Err: context.Cause(ctx)}
+}
+
+// statusOf is the table of the door: the status of a call that ended with an error of this class. Empty: the
+// call was not dispatched and is answered with a refusal.
+func statusOf(c tool.Code) string {
+	switch c {
+	case tool.CodeBreakerOpen:
+		return statusBreakerTrip
+	case tool.CodeNotFound, tool.CodeTimeout, tool.CodeCancelled, tool.CodeCrash, tool.CodeProtocol, tool.CodeInternal, tool.CodeToolError:
+		return statusToolError
+	case tool.CodeAccessDenied, tool.CodeInvalidInput, tool.CodeConflict, tool.CodeQuotaExceeded, tool.CodeLeaseRequired,
+		tool.CodeLeaseRejected, tool.CodeUnavailable, tool.CodeUnsupported:
+	}
+	return ""
+}
+
+const conflict = "idempotency_conflict"
+
+// refuse says an error of a call that was not dispatched.
+func refuse(aid string, e *tool.Error) refusal {
+	switch {
+	case e.Code == tool.CodeLeaseRequired:
+		var d struct {
+			Tier int `json:"tier"`
+		}
+		_ = strictjson.Unmarshal(e.Details, &d) // details of another form have no tier for us
+		return refusal{Error: "lease_required", Tier: &d.Tier, AID: aid}
+	case e.Code == tool.CodeLeaseRejected:
+		return refusal{Error: "lease_rejected", Reason: cmp.Or(e.Reason, "not_found")}
+	case e.Code == tool.CodeConflict && e.Reason == conflict:
+		return refusal{Error: conflict}
+	}
+	return refusal{Error: inWords(e)}
+}
+
+// inWords says an error so that its class can be told from its text.
+func inWords(e *tool.Error) string {
+	return strings.ToValidUTF8(string(e.Code)+": "+e.Message, "\uFFFD")
+}
+
+// understand is the table of the runner: what a refusal of a toolhost means. Nil: it is the tool's own
+// failure, in its own words.
+func understand(aid string, r *refusal) *tool.Error {
+	switch said := r.Error; {
+	case strings.HasPrefix(said, "tool not found"):
+		return tool.Errorf(tool.CodeNotFound, "the toolhost has no tool %s", aid).Because(typeNotFound)
+	case said == "lease_required":
+		e := tool.Errorf(tool.CodeLeaseRequired, "the toolhost wants a lease for %s", aid)
+		e.Details, _ = strictjson.Marshal(map[string]any{"tier": r.Tier, "aid": aid})
+		return e
+	case said == "lease_rejected" || strings.HasPrefix(said, "lease "):
+		phrase := cmp.Or(r.Reason, said)
+		return tool.Errorf(tool.CodeLeaseRejected, "the toolhost rejected the lease for %s: %s", aid, clip(phrase)).Because(leaseReason(phrase))
+	case said == conflict:
+		return tool.Errorf(tool.CodeConflict, "the toolhost has seen this idempotency key with another input").Because(conflict)
+	case said == "invalid JSON" || said == "missing aid":
+		return structured(typeParseError, aid, "the toolhost did not understand the request for %s: %s", aid, said)
+	default:
+		return sameClass(said)
+	}
+}
+
+// leaseReason maps the phrases of the field ("lease tool mismatch: ...") to the contract's reasons.
+func leaseReason(phrase string) string {
+	phrase = strings.ReplaceAll(strings.TrimPrefix(phrase, "lease "), " ", "_")
+	for _, reason := range []string{"expired", "not_found", "already_consumed", "tool_mismatch", "tier_too_low"} {
+		if strings.HasPrefix(phrase, reason) {
+			return reason
+		}
+	}
+	return clip(phrase)
+}
+
+// sameClass reads what inWords writes: a toolhost of our own names the class of its refusals.
+func sameClass(said string) *tool.Error {
+	class, message, ok := strings.Cut(said, ": ")
+	code := tool.Code(class)
+	if !ok || statusOf(code) != "" || !slices.Contains(tool.Codes(), code) {
+		return nil
+	}
+	return tool.Errorf(code, "the toolhost refused: %s", clip(message))
+}
+
+// An ExitError ends a toolhost with one of the exit codes of the protocol.
+type ExitError struct {
+	Code int // 2 usage or unknown mode, 3 no such plugin, 4 no such aid, 5 bad JSON or too much of it
+	Err  error
+}
+
+// Error implements error.
+func (e *ExitError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// ExitCode is what the program exits with.
+func (e *ExitError) ExitCode() int { return e.Code }
+
+func exit(code int, format string, args ...any) *ExitError {
+	return &ExitError{Code: code, Err: fmt.Errorf(format, args...)}
+}

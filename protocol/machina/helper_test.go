@@ -1,0 +1,195 @@
+package machina_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	builtin "toolpost/builtin/lease"
+	"toolpost/engine/idempotency"
+	"toolpost/engine/lease"
+	"toolpost/protocol/machina"
+	"toolpost/store"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// helper makes this test program a toolhost of ours. The value is the folder of its leases, or "engine" or
+// "loop" for those of the benchmark.
+const helper = "TOOLPOST_TEST_TOOLHOST"
+
+func TestMain(m *testing.M) {
+	var err error
+	switch what := os.Getenv(helper); what {
+	case "":
+		os.Exit(m.Run())
+	case "engine":
+		err = serveEngine()
+	case "loop":
+		err = serveLoop()
+	default:
+		os.Exit(toolhost(os.Args[1:], what))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// toolhost is what a command line does with a Door.
+func toolhost(args []string, dir string) int {
+	mode, source, aid, err := machina.ParseArgs(args)
+	if err == nil {
+		from := 0
+		if v := os.Getenv(machina.LeaseEnforceEnv); v == "1" || v == "true" {
+			from = 1
+		}
+		s := newStack(dir, from)
+		d := &machina.Door{
+			Mode: mode, Source: source, AID: aid, In: os.Stdin, Out: os.Stdout, Log: os.Stderr,
+			Caller: tool.Principal{ID: "local", Door: "machina"},
+		}
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+		defer stop()
+		err = d.Serve(ctx, s, s)
+	}
+	var exit *machina.ExitError
+	switch {
+	case errors.As(err, &exit):
+		fmt.Fprintln(os.Stderr, err)
+		return exit.ExitCode()
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// A stack is a small engine: it resolves, remembers keys, asks for leases and runs.
+type stack struct {
+	tooltest.Reference
+	specs []*tool.Spec
+	next  tool.Handler
+	lease *builtin.Runner
+	runs  int
+}
+
+func newStack(dir string, from int) *stack {
+	s := &stack{specs: append(tooltest.Specs(),
+		&tool.Spec{Name: "note", Source: "tooltest", Tier: 1, Description: "emits its arguments as a state patch and gives the state it saw"},
+		&tool.Spec{Name: "shell", Source: "tooltest", Effects: tool.Effects{Exec: true}},
+		&tool.Spec{Name: "look", Source: "tooltest", Effects: tool.Effects{Reads: true, Idempotent: true}, Aliases: []string{"AID.EYE.LOOK.v2"}},
+		&tool.Spec{Name: "code", Source: "tooltest", Description: "ends with an error of the code in args"},
+		&tool.Spec{Name: "count", Source: "tooltest", Description: "counts its runs"},
+		&tool.Spec{Name: "elsewhere", Source: "other"},
+		&tool.Spec{Source: "dead"},
+	)}
+	leases := &store.Leases{Dir: dir}
+	s.lease = builtin.New(builtin.Options{Leases: leases, Resolve: func(ctx context.Context, p tool.Principal, name string) (string, int, error) {
+		spec, err := s.Lookup(ctx, p, name)
+		if err != nil {
+			return "", 0, err
+		}
+		return spec.Name, lease.Tier(spec), nil
+	}})
+	s.next = idempotency.New(idempotency.Options{}).Stage(lease.New(lease.Options{From: from, Consume: leases}).Stage(tool.HandlerFunc(s.run)))
+	return s
+}
+
+func (s *stack) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, error] {
+	return func(yield func(*tool.Spec, error) bool) {
+		for _, spec := range s.specs {
+			var err error
+			if spec.Name == "" {
+				err = tool.Errorf(tool.CodeUnavailable, "it died")
+			}
+			if !yield(spec, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *stack) Lookup(_ context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
+	for _, spec := range s.specs {
+		if name != "" && (spec.Name == name || slices.Contains(spec.Aliases, name)) {
+			return spec, nil
+		}
+	}
+	return nil, tool.Errorf(tool.CodeNotFound, "no tool is called %q", name)
+}
+
+func (s *stack) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if c.Tool == "lease.issue" || c.Tool == "lease.gc" {
+		return s.lease.Invoke(ctx, c, out)
+	}
+	spec, err := s.Lookup(ctx, c.Caller, c.Tool)
+	if err != nil {
+		return nil, err
+	}
+	found := *c
+	found.Spec = spec
+	return s.next.Invoke(ctx, &found, out)
+}
+
+func (s *stack) run(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	switch c.Tool {
+	case "note":
+		if err := out.Emit(tool.Event{Kind: tool.KindStatePatch, Data: c.Args}); err != nil {
+			return nil, err
+		}
+		return &tool.Result{OK: true, Output: c.State}, nil
+	case "code":
+		return s.code(c)
+	case "count":
+		s.runs++
+		return &tool.Result{OK: true, Output: fmt.Appendf(nil, `{"runs":%d}`, s.runs)}, nil
+	case "shell", "look", "elsewhere":
+		return &tool.Result{OK: true}, nil
+	}
+	return s.Reference.Invoke(ctx, c, out)
+}
+
+// code ends as the arguments say.
+func (s *stack) code(c *tool.Call) (*tool.Result, error) {
+	var args struct {
+		Code, Reason string
+		Details      json.RawMessage
+		Ask          bool
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return nil, err
+	}
+	if args.Ask {
+		return &tool.Result{Ask: &tool.Ask{ID: "q", Message: "really?"}}, nil
+	}
+	return nil, &tool.Error{Code: tool.Code(args.Code), Reason: args.Reason, Message: "because", Details: args.Details}
+}
+
+// ours gives a runner of our own toolhost.
+func ours(t testing.TB, o machina.Options) *machina.Runner {
+	t.Helper()
+	o.Command = []string{os.Args[0]}
+	o.Plugin = "tooltest"
+	o.Env = map[string]string{helper: t.TempDir(), "GORACE": "atexit_sleep_ms=0"}
+	o.Dir = t.TempDir()
+	if o.Timeout == 0 {
+		o.Timeout = 60e9
+	}
+	return open(t, o)
+}
+
+// within bounds a test that could hang.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}

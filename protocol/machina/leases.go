@@ -1,0 +1,117 @@
+package machina
+
+import (
+	"context"
+	"encoding/json"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// The tools behind the commands about leases: a door has no way around the engine.
+const (
+	toolLeaseIssue = "lease.issue"
+	toolLeaseGC    = "lease.gc"
+)
+
+// The bounds of a lease's time in milliseconds. Like the toolhosts of the field we cut what lies outside.
+const (
+	minTTL = 1_000
+	maxTTL = 300_000
+)
+
+// leaseIssued is the answer of _lease.issue.
+type leaseIssued struct {
+	OK      bool   `json:"ok"`
+	TokenID string `json:"token_id"`
+	ToolAID string `json:"tool_aid"`
+	Tier    int    `json:"tier"`
+}
+
+// leaseCounts is the answer of _lease.gc.
+type leaseCounts struct {
+	OK       bool `json:"ok"`
+	Active   int  `json:"active"`
+	Issued   int  `json:"issued"`
+	Consumed int  `json:"consumed"`
+	Rejected int  `json:"rejected"`
+}
+
+// leaseWanted is what _lease.issue asks for.
+type leaseWanted struct {
+	ToolAID string `json:"tool_aid"`
+	Tier    *int   `json:"tier"`
+	TTLms   *int64 `json:"ttl_ms"`
+}
+
+// issueLease issues a lease for a tool of this source, or for any.
+func (o *host) issueLease(ctx context.Context, req *request) any {
+	want, err := wanted(req)
+	if err != nil {
+		return refusal{Error: "invalid lease request: " + clip(err.Error())}
+	}
+	args := map[string]any{"tool": "*"}
+	if want.ToolAID != "*" {
+		spec := o.byAID[want.ToolAID]
+		if spec == nil {
+			return refusal{Error: "tool not found: " + want.ToolAID}
+		}
+		args["tool"] = spec.Name
+	}
+	if want.Tier != nil {
+		args["tier"] = *want.Tier
+	}
+	if want.TTLms != nil {
+		args["ttl_ms"] = min(max(*want.TTLms, minTTL), maxTTL)
+	}
+	var got struct {
+		TokenID string `json:"token_id"`
+		Tier    int    `json:"tier"`
+	}
+	if refused := o.lease(ctx, toolLeaseIssue, args, &got); refused != nil {
+		return *refused
+	}
+	return leaseIssued{true, got.TokenID, want.ToolAID, got.Tier}
+}
+
+// wanted takes the fields beside the aid, and those of the input before them.
+func wanted(req *request) (w leaseWanted, err error) {
+	for _, f := range []struct {
+		raw  json.RawMessage
+		into any
+	}{{req.toolAID, &w.ToolAID}, {req.tier, &w.Tier}, {req.ttl, &w.TTLms}} {
+		if len(f.raw) > 0 {
+			if err := strictjson.Unmarshal(f.raw, f.into); err != nil {
+				return w, err
+			}
+		}
+	}
+	return w, strictjson.Unmarshal(req.args, &w)
+}
+
+func (o *host) collectLeases(ctx context.Context) any {
+	counts := leaseCounts{OK: true}
+	if refused := o.lease(ctx, toolLeaseGC, map[string]any{}, &counts); refused != nil {
+		return *refused
+	}
+	return counts
+}
+
+// lease calls a tool about leases.
+func (o *host) lease(ctx context.Context, name string, args map[string]any, into any) *refusal {
+	raw, err := strictjson.Marshal(args)
+	if err != nil {
+		return &refusal{Error: inWords(tool.AsError(err))}
+	}
+	r, err := o.h.Invoke(ctx, &tool.Call{Tool: name, Args: raw, Trace: o.runID, Caller: o.Caller}, tool.Discard)
+	switch {
+	case err != nil:
+		return &refusal{Error: inWords(tool.AsError(err))}
+	case !r.OK:
+		return &refusal{Error: inWords(tool.Errorf(tool.CodeInternal, "%s failed", name))}
+	}
+	if err := strictjson.Unmarshal(r.Output, into); err != nil {
+		return &refusal{Error: inWords(tool.Errorf(tool.CodeInternal, "%s gave no lease: %w", name, err))}
+	}
+	return nil
+}

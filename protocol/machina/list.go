@@ -1,0 +1,103 @@
+package machina
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// tierTag is how a listing carries the tier of a tool, for which the protocol has no word.
+const tierTag = "tier."
+
+// words gives a tool as --list shows it.
+func (o offer) words() listed {
+	l := listed{
+		AID: o.aid, Name: o.spec.Name, Deterministic: o.spec.Effects.ReadOnly() && o.spec.Effects.Idempotent,
+		Tags: []string{}, SideEffects: sideEffects(o.spec.Effects), ReplayInputs: []string{},
+	}
+	if o.spec.Tier > 0 {
+		l.Tags = append(l.Tags, tierTag+strconv.Itoa(o.spec.Tier))
+	}
+	return l
+}
+
+// sideEffects says effects in the protocol's words. A tool that declares nothing has an empty list.
+func sideEffects(e tool.Effects) []string {
+	if e.ReadOnly() {
+		return []string{"none"}
+	}
+	words := []string{}
+	for _, w := range []struct {
+		word string
+		on   bool
+	}{{"write", e.Writes}, {"network", e.Network}, {"exec", e.Exec}, {"destructive", e.Destructive}} {
+		if w.on {
+			words = append(words, w.word)
+		}
+	}
+	return words
+}
+
+// effects is the inverse. A toolhost's words are free: what they contain counts.
+func (l listed) effects() tool.Effects {
+	e := tool.Effects{Idempotent: l.Deterministic}
+	for _, word := range l.SideEffects {
+		has := func(parts ...string) bool {
+			return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(strings.ToLower(word), p) })
+		}
+		e.Writes = e.Writes || has("write", "append", "delete", "create")
+		e.Network = e.Network || has("network")
+		e.Exec = e.Exec || has("exec", "process")
+		e.Destructive = e.Destructive || has("destructive")
+	}
+	declaredNone := slices.Equal(l.SideEffects, []string{"none"}) || l.Deterministic && len(l.SideEffects) == 0
+	e.Reads = declaredNone
+	return e
+}
+
+func (l listed) tier() int {
+	for _, tag := range l.Tags {
+		if rest, ok := strings.CutPrefix(tag, tierTag); ok {
+			if n, err := strconv.Atoi(rest); err == nil && n >= 0 && n <= 3 {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// decodeListing reads the answer of --list.
+func decodeListing(doc []byte) ([]listed, error) {
+	var l listing
+	if err := strictjson.Unmarshal(doc, &l); err != nil {
+		return nil, err
+	}
+	if !l.OK {
+		return nil, fmt.Errorf("it says: %s", clip(l.Error))
+	}
+	seen := map[string]bool{}
+	for _, t := range l.Tools {
+		switch {
+		case t.AID == "":
+			return nil, fmt.Errorf("a tool without an aid")
+		case seen[t.AID]:
+			return nil, fmt.Errorf("two tools with the aid %s", clip(t.AID))
+		}
+		seen[t.AID] = true
+	}
+	return l.Tools, nil
+}
+
+// clip bounds what an error repeats of a peer's words.
+func clip(s string) string {
+	const enough = 300
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= enough {
+		return s
+	}
+	return strings.ToValidUTF8(s[:enough], "") + "..."
+}

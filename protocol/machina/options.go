@@ -1,0 +1,206 @@
+package machina
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"toolpost/config"
+	"toolpost/process"
+	"toolpost/tool"
+)
+
+// Options says how a toolhost is run. Only Command is needed.
+type Options struct {
+	Command []string     `yaml:"command" doc:"the toolhost, on PATH or, with a slash, from dir; and its arguments before --run, --serve or --list"`
+	Plugin  string       `yaml:"plugin" doc:"what the toolhost loads"`
+	Mode    string       `yaml:"mode" doc:"serve (default): warm sessions; run: a process for each call"`
+	Tools   []ToolOption `yaml:"tools" doc:"the tools; default: what --list says"`
+
+	Tiers    map[string]int  `yaml:"tiers" doc:"tier of a tool by its aid, 0 safe .. 3 dangerous, before what --list says"`
+	Sessions int             `yaml:"sessions" doc:"warm sessions at the most; default: 2"`
+	Timeout  config.Duration `yaml:"timeout" doc:"of one call; default: MACHINA_TOOLHOST_TIMEOUT in seconds, else 30s"`
+	MaxReply int             `yaml:"max_reply" doc:"bytes of one reply; default: 1 MiB"`
+
+	Dir        string            `yaml:"dir" doc:"working folder, from the folder of the config, which is the default"`
+	Env        map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
+	PassEnv    []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
+	Guarantees tool.Guarantees   `yaml:"guarantees" doc:"what the tools must not be able to do"`
+}
+
+// A ToolOption is one tool of a toolhost that is not asked for its list.
+type ToolOption struct {
+	AID         string       `yaml:"aid" doc:"the tool's action id"`
+	Name        string       `yaml:"name" doc:"the tool's name; default: made of its aid"`
+	Title       string       `yaml:"title" doc:"name for people"`
+	Description string       `yaml:"description" doc:"what the tool does and when to use it"`
+	Input       config.JSON  `yaml:"input" doc:"JSON Schema of the arguments"`
+	Output      config.JSON  `yaml:"output" doc:"JSON Schema of the result"`
+	Effects     tool.Effects `yaml:"effects" doc:"what the tool does to the world"`
+	Tier        int          `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+}
+
+func (o Options) withDefaults() Options {
+	o.Mode = cmp.Or(o.Mode, "serve")
+	if o.Sessions == 0 {
+		o.Sessions = 2
+	}
+	if o.MaxReply == 0 {
+		o.MaxReply = maxReply
+	}
+	if o.Timeout == 0 {
+		o.Timeout = config.Duration(defaultTimeout())
+	}
+	return o
+}
+
+// defaultTimeout is what the environment says, in seconds with or without a fraction.
+func defaultTimeout() time.Duration {
+	s, err := strconv.ParseFloat(os.Getenv(timeoutEnv), 64)
+	if err != nil || !(s > 0) || s > 1e6 {
+		s = timeoutSeconds
+	}
+	return time.Duration(s * float64(time.Second))
+}
+
+// check finds what would otherwise only fail, or mislead, when a tool is called.
+func (o Options) check() error {
+	switch {
+	case len(o.Command) == 0 || o.Command[0] == "":
+		return tool.Errorf(tool.CodeInvalidInput, "a machina source needs a command: the toolhost to run")
+	case o.Mode != "serve" && o.Mode != "run":
+		return tool.Errorf(tool.CodeInvalidInput, "mode is serve or run, not %q", o.Mode)
+	case o.Sessions < 0 || o.Timeout < 0 || o.MaxReply < 0:
+		return tool.Errorf(tool.CodeInvalidInput, "sessions, timeout and max_reply cannot be negative")
+	}
+	for name := range o.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of an environment variable", name)
+		}
+	}
+	for aid, tier := range o.Tiers {
+		if tier < 0 || tier > 3 {
+			return tool.Errorf(tool.CodeInvalidInput, "the tier of %s is a number from 0 to 3, not %d", aid, tier)
+		}
+	}
+	return nil
+}
+
+// Open makes the runner of a configured source and asks its toolhost for the tools.
+func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
+	var o Options
+	if err := src.Decode(&o); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(o.Dir) {
+		o.Dir = filepath.Join(src.Dir, o.Dir)
+	}
+	return New(ctx, o, log)
+}
+
+// New makes a runner and asks its toolhost for the tools, where the options do not name them.
+func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
+	o = o.withDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "its folder %s: %w", o.Dir, err)
+	}
+	argv := slices.Clone(o.Command)
+	if strings.Contains(argv[0], "/") && !filepath.IsAbs(argv[0]) {
+		argv[0] = filepath.Join(dir, argv[0])
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	r := &Runner{o: o, log: log, aids: map[string]string{}}
+	r.program = program{argv: argv, dir: dir, env: process.Environment(o.Env, o.PassEnv), max: o.MaxReply}
+	if r.specs, err = r.discover(ctx); err != nil {
+		return nil, err
+	}
+	r.sessions = process.NewPool(r.startSession, process.PoolOptions{Name: "the toolhost " + filepath.Base(argv[0]), Max: o.Sessions})
+	return r, nil
+}
+
+// discover lists the tools, as the options name them or as the toolhost does.
+func (r *Runner) discover(ctx context.Context) ([]*tool.Spec, error) {
+	if len(r.o.Tools) == 0 {
+		return r.list(ctx)
+	}
+	var specs []*tool.Spec
+	for _, t := range r.o.Tools {
+		if t.AID == "" {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "a tool needs an aid, such as AID.MEMORY.QUERY.v1")
+		}
+		specs = append(specs, &tool.Spec{
+			Name: cmp.Or(t.Name, nameOf(t.AID)), Title: t.Title, Description: t.Description,
+			Input: json.RawMessage(t.Input), Output: json.RawMessage(t.Output), Effects: t.Effects, Tier: t.Tier,
+			Aliases: []string{t.AID},
+		})
+	}
+	return r.complete(specs)
+}
+
+// list asks the toolhost.
+func (r *Runner) list(ctx context.Context) ([]*tool.Spec, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(r.o.Timeout), r.outOfTime("--list"))
+	defer cancel()
+	doc, err := r.once(ctx, "--list", []string{"--list", r.o.Plugin}, nil, tool.Discard)
+	if err != nil {
+		return nil, err
+	}
+	tools, err := decodeListing(doc)
+	if err != nil {
+		return nil, structured(typeParseError, "--list", "the toolhost's list of tools: %w", err)
+	}
+	var specs []*tool.Spec
+	for _, t := range tools {
+		specs = append(specs, &tool.Spec{
+			Name: cmp.Or(t.Name, nameOf(t.AID)), Aliases: []string{t.AID}, Effects: t.effects(), Tier: t.tier(),
+		})
+	}
+	return r.complete(specs)
+}
+
+// complete gives every tool what holds for all of them. Of two tools
+// with one name the second is called by its aid.
+func (r *Runner) complete(specs []*tool.Spec) ([]*tool.Spec, error) {
+	seen := map[string]bool{}
+	for _, s := range specs {
+		aid := s.Aliases[0]
+		if seen[aid] {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "two tools have the aid %s", aid)
+		}
+		if seen[aid] = true; r.aids[s.Name] != "" {
+			s.Name, s.Aliases = aid, nil
+		}
+		r.aids[s.Name] = aid
+		if tier, ok := r.o.Tiers[aid]; ok {
+			s.Tier = tier
+		}
+		s.Timeout, s.Guarantees = time.Duration(r.o.Timeout), r.o.Guarantees
+	}
+	return specs, nil
+}
+
+// Unavailable says why the tools cannot be called as things are now: the toolhost or its folder is
+// missing.
+func (r *Runner) Unavailable(string) error {
+	if info, err := os.Stat(r.dir); err != nil || !info.IsDir() {
+		return tool.Errorf(tool.CodeUnavailable, "its folder %s is not there", r.dir)
+	}
+	if _, err := exec.LookPath(r.argv[0]); err != nil {
+		return process.Diagnose(r.argv, r.dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package machina
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// An answer is a reply or a refusal, as a host reads it.
+type answer struct {
+	refusal
+	OK         *bool           `json:"ok"`
+	Status     string          `json:"status"`
+	OutputJSON json.RawMessage `json:"output_json"` // a string; an object is understood too
+	Hit        bool            `json:"idempotent_hit"`
+	DSState    json.RawMessage `json:"ds_state"`
+
+	output json.RawMessage
+	state  *change
+}
+
+// decodeAnswer reads what a toolhost said and checks all that it says.
+func decodeAnswer(line []byte) (*answer, error) {
+	a := &answer{}
+	if err := strictjson.Unmarshal(line, a); err != nil {
+		return nil, err
+	}
+	switch a.Status {
+	case "":
+		if a.OK == nil {
+			return nil, fmt.Errorf("it has neither status nor ok")
+		}
+	case statusOK, statusToolError, statusInvalidPick, statusBreakerTrip:
+	default:
+		return nil, fmt.Errorf("its status %.40q is unknown", a.Status)
+	}
+	var err error
+	if a.output, err = decodeOutput(a.OutputJSON); err != nil {
+		return nil, fmt.Errorf("its output_json: %w", err)
+	}
+	if a.state, err = decodeChange(a.DSState); err != nil {
+		return nil, fmt.Errorf("its ds_state: %w", err)
+	}
+	return a, nil
+}
+
+func decodeOutput(raw json.RawMessage) (json.RawMessage, error) {
+	switch strictjson.KindOf(raw) {
+	case "string":
+		s := unquoted(raw)
+		if len(s) == 0 {
+			return nil, nil
+		}
+		return s, strictjson.Check(s)
+	case "nothing", "null":
+		return nil, nil
+	case "object":
+		return raw, nil
+	}
+	return nil, fmt.Errorf("a string is wanted, not %s", strictjson.KindOf(raw))
+}
+
+// dispatched reports whether the call reached its tool. A status decides where there is one, else ok.
+func (a *answer) dispatched() bool { return a.Status != "" || *a.OK }
+
+// changed gives the state after the call, where before is what the toolhost was told. What a hit says about
+// the state is about another call; a refusal has changed nothing.
+func (a *answer) changed(before slots) slots {
+	if a.Hit || !a.dispatched() {
+		return before
+	}
+	return before.apply(a.state)
+}
+
+// outcome is the result or the error that the answer means.
+func (a *answer) outcome(aid string) (*tool.Result, error) {
+	switch {
+	case a.Status == statusOK || a.Status == "" && *a.OK:
+		return &tool.Result{OK: true, Output: a.output}, nil
+	case a.Status == statusInvalidPick:
+		return nil, tool.Errorf(tool.CodeNotFound, "the toolhost does not offer %s now: %s", aid, clip(a.Error)).Because(statusInvalidPick)
+	case a.Status == statusBreakerTrip:
+		return nil, tool.Errorf(tool.CodeBreakerOpen, "the toolhost's breaker for %s is open: %s", aid, clip(a.Error)).Because(statusBreakerTrip)
+	case a.Status == "":
+		if e := understand(aid, &a.refusal); e != nil {
+			return nil, e
+		}
+	}
+	message := a.Error
+	if message == "" {
+		message = aid + " failed and did not say why"
+	}
+	r := tool.Failed(typeToolError, message)
+	r.Output, r.Failure.Details = a.output, detailsOf(typeToolError, aid, message)
+	return r, nil
+}

@@ -1,0 +1,55 @@
+package machina
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"toolpost/process"
+	"toolpost/tool"
+)
+
+// A program is something to run: a toolhost or a policy.
+type program struct {
+	argv []string
+	dir  string
+	env  []string // all of its environment
+	max  int      // bytes that it may print
+}
+
+// A printout is what a program printed, and how it ended.
+type printout struct {
+	doc  []byte
+	err  error // why doc is not all
+	exit process.Exit
+	last string // its end, and the last it wrote to standard error, in words
+}
+
+func (p *printout) tooLong() bool {
+	var limit *process.LimitError
+	return errors.As(p.err, &limit)
+}
+
+// run runs the program to its end, or until ctx ends. Its standard error becomes log events. The error is
+// for a program that could not be started.
+func (p program) run(ctx context.Context, args []string, stdin []byte, out tool.Sink) (*printout, error) {
+	child, err := process.Start(process.Command{
+		Argv: slices.Concat(p.argv, args), Dir: p.dir, Env: p.env,
+		Stderr: func(line []byte) { _ = out.Emit(logged(line)) }, // a sink that fails ends ctx itself
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer child.Close()
+	defer context.AfterFunc(ctx, func() { child.Kill() })()
+	child.Feed(stdin)
+	ended := make(chan process.Exit, 1)
+	go func() { ended <- child.Wait() }() // ends whatever else holds Stdout, and with it the reading
+	var o printout
+	if o.doc, o.err = process.ReadDocument(child.Stdout, p.max); o.err != nil {
+		child.Kill()
+	}
+	o.exit = <-ended
+	o.last = child.Describe(o.exit)
+	return &o, nil
+}

@@ -1,0 +1,268 @@
+package machina
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"toolpost/process"
+	"toolpost/sandbox"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A Runner calls the tools of one toolhost and plugin.
+type Runner struct {
+	o Options
+	program
+	log   *slog.Logger
+	specs []*tool.Spec
+	aids  map[string]string // by the tool's name
+
+	sessions *process.Pool[*session]
+}
+
+var (
+	_ tool.Runner = (*Runner)(nil)
+	_ tool.Source = (*Runner)(nil)
+)
+
+// Tools implements tool.Source.
+func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) { return r.specs, nil }
+
+// Close implements tool.Runner: it ends the warm sessions.
+func (r *Runner) Close(ctx context.Context) error { return r.sessions.Close(ctx) }
+
+// Invoke implements tool.Handler.
+func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	aid, ok := r.aids[c.Tool]
+	if !ok {
+		return nil, tool.Errorf(tool.CodeNotFound, "the toolhost has no tool named %q", c.Tool)
+	}
+	if err := r.covered(c); err != nil {
+		return nil, err
+	}
+	state, err := decodeState(c.State)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session cannot be sent: %w", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(r.o.Timeout), r.outOfTime(aid))
+	defer cancel()
+	if ctx.Err() != nil {
+		return nil, interrupted(ctx, aid)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	events := &emitter{sink: out, stop: stop}
+	defer events.close()
+	call := &call{Call: c, aid: aid, state: state, events: events}
+	answer, err := r.ask(ctx, call)
+	if failed := events.failed(); failed != nil {
+		return nil, failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.conclude(call, answer)
+}
+
+// covered refuses a call that asks for walls which this machine cannot build.
+func (r *Runner) covered(c *tool.Call) error {
+	walls := r.o.Guarantees
+	if c.Spec != nil {
+		walls = walls.Tighten(c.Spec.Guarantees)
+	}
+	return sandbox.Cover(c.Tool, walls)
+}
+
+func (r *Runner) outOfTime(aid string) error {
+	return tool.Errorf(tool.CodeTimeout, "%s ran longer than the toolhost's %v", aid, time.Duration(r.o.Timeout))
+}
+
+// A call is one call on its way to the toolhost.
+type call struct {
+	*tool.Call
+	aid      string
+	state    slots // of its session
+	after    slots // what the tool made of it
+	attempts int
+	events   *emitter
+}
+
+// safeToRepeat reports whether nothing can go wrong when the call runs twice.
+func (c *call) safeToRepeat() bool { return c.Key != "" || c.Spec != nil && c.Spec.Effects.ReadOnly() }
+
+// ask gets the toolhost's answer, in the way that the options say.
+func (r *Runner) ask(ctx context.Context, c *call) (*answer, error) {
+	if r.o.Mode == "run" {
+		return r.askOnce(ctx, c)
+	}
+	for {
+		c.attempts++
+		a, broken, err := r.askSession(ctx, c)
+		if !broken || c.attempts > 1 || !c.safeToRepeat() || ctx.Err() != nil {
+			return a, err
+		}
+		_ = c.events.Emit(tool.LogEvent("warn", "the toolhost's session broke, and the call is repeated: "+tool.AsError(err).Message))
+	}
+}
+
+// askOnce starts a toolhost for this one call. It is told the whole state, and tells it back.
+func (r *Runner) askOnce(ctx context.Context, c *call) (*answer, error) {
+	c.attempts = 1
+	var told *change
+	if len(c.state) > 0 {
+		told = &change{slots: c.state}
+	}
+	request, err := encodeRequest("", c.Call, told)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", c.aid, err)
+	}
+	doc, err := r.once(ctx, c.aid, []string{"--run", r.o.Plugin, c.aid}, request, c.events)
+	if err != nil {
+		return nil, err
+	}
+	return c.decode(doc)
+}
+
+// decode reads an answer and takes the state from it.
+func (c *call) decode(doc []byte) (*answer, error) {
+	a, err := decodeAnswer(doc)
+	if err != nil {
+		return nil, structured(typeParseError, c.aid, "the toolhost's reply to %s: %w", c.aid, err)
+	}
+	c.after = a.changed(c.state)
+	return a, nil
+}
+
+// once runs a toolhost to its end and gives what it printed.
+func (r *Runner) once(ctx context.Context, aid string, args []string, stdin []byte, out tool.Sink) ([]byte, error) {
+	p, err := r.program.run(ctx, args, stdin, out)
+	switch {
+	case ctx.Err() != nil:
+		return nil, interrupted(ctx, aid)
+	case err != nil:
+		return nil, missing(aid, err)
+	}
+	return p.doc, p.judge(aid)
+}
+
+// missing is the error of a toolhost that could not be started.
+func missing(aid string, err error) error {
+	e := structured(typeNotFound, aid, "%s", tool.AsError(err).Message)
+	e.Err = err
+	return e
+}
+
+// judge looks at what a toolhost printed and how it ended. Its exit codes say what a document cannot.
+func (p *printout) judge(aid string) error {
+	switch {
+	case p.tooLong():
+		return structured(typeParseError, aid, "the reply to %s: %w", aid, p.err)
+	case p.exit.Code == 3:
+		return structured(typeNotFound, aid, "the toolhost has no such plugin: %s", p.said())
+	case p.exit.Code == 4:
+		return tool.Errorf(tool.CodeNotFound, "the toolhost has no tool %s: %s", aid, p.said()).Because(typeNotFound)
+	case p.exit.Code != 0:
+		return structured(typeCrash, aid, "the toolhost crashed in %s: %s", aid, p.said())
+	case p.err != nil:
+		return structured(typeException, aid, "the reply to %s could not be read: %w", aid, p.err)
+	case len(bytes.TrimSpace(p.doc)) == 0:
+		return structured(typeEmptyOutput, aid, "the toolhost ended without a reply to %s", aid)
+	}
+	return nil
+}
+
+// said is the toolhost's own word for its end: in its document, else on standard error.
+func (p *printout) said() string {
+	var r refusal
+	if strictjson.Unmarshal(p.doc, &r) == nil && r.Error != "" {
+		return clip(r.Error) + " (" + p.exit.String() + ")"
+	}
+	return p.last
+}
+
+// conclude passes on what the tool did to the state, and gives the outcome.
+func (r *Runner) conclude(c *call, a *answer) (*tool.Result, error) {
+	result, err := a.outcome(c.aid)
+	if err != nil {
+		return nil, err
+	}
+	if result.OK {
+		if err := c.emitPatch(); err != nil {
+			return nil, err
+		}
+	}
+	details := map[string]any{
+		"run_header": Header(c.Call), "aid": c.aid, "mode": r.o.Mode, "status": a.Status, "attempts": c.attempts,
+	}
+	if a.Hit {
+		details["idempotent_hit"] = true
+	}
+	result.Trace.Details = details
+	return result, nil
+}
+
+// emitPatch tells what the tool changed, as a patch of the state document.
+func (c *call) emitPatch() error {
+	if c.state.delta(c.after).empty() {
+		return nil
+	}
+	before, err := c.state.document()
+	if err != nil {
+		return structured(typeException, c.aid, "the state before %s: %w", c.aid, err)
+	}
+	after, err := c.after.document()
+	if err != nil {
+		return structured(typeParseError, c.aid, "the state after %s: %w", c.aid, err)
+	}
+	data, err := strictjson.Marshal(patch(before, after))
+	if err != nil {
+		return structured(typeException, c.aid, "the state after %s: %w", c.aid, err)
+	}
+	return c.events.Emit(tool.Event{Kind: tool.KindStatePatch, Data: data})
+}
+
+// logged makes a log event of a line of standard error.
+func logged(line []byte) tool.Event {
+	return tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: string(line), Fields: json.RawMessage(`{"stream":"stderr"}`)})
+}
+
+// An emitter hands the events of one call on, from whoever has some, until the call is over.
+type emitter struct {
+	sink tool.Sink
+	stop context.CancelCauseFunc // ends the call
+
+	mu     sync.Mutex
+	err    error // of the sink: nobody listens any more
+	closed bool
+}
+
+// Emit implements tool.Sink.
+func (e *emitter) Emit(ev tool.Event) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil || e.closed {
+		return e.err
+	}
+	if e.err = e.sink.Emit(ev); e.err != nil {
+		e.stop(e.err)
+	}
+	return e.err
+}
+
+func (e *emitter) failed() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// close waits for an Emit in progress: after a call its sink is not used any more.
+func (e *emitter) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+}

@@ -1,0 +1,574 @@
+package machina_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/config"
+	"toolpost/protocol/machina"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// probe gives a runner of the Python toolhost.
+func probe(t testing.TB, o machina.Options) *machina.Runner {
+	t.Helper()
+	o.Command = []string{"python3", script(t)}
+	if o.Plugin == "" {
+		o.Plugin = "probe"
+	}
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	return open(t, o)
+}
+
+func open(t testing.TB, o machina.Options) *machina.Runner {
+	t.Helper()
+	r, err := machina.New(context.Background(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := r.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// modes runs a test in both modes.
+func modes(t *testing.T, test func(t *testing.T, mode string)) {
+	for _, mode := range []string{"run", "serve"} {
+		t.Run(mode, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			test(t, mode)
+		})
+	}
+}
+
+func invoke(r *machina.Runner, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	specs, _ := r.Tools(context.Background())
+	for _, s := range specs {
+		if s.Name == c.Tool {
+			c.Spec = s
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return r.Invoke(ctx, c, out)
+}
+
+func call(name, args string) *tool.Call {
+	return &tool.Call{ID: "call-1", Trace: "run-1", Tool: name, Args: json.RawMessage(args)}
+}
+
+func TestRunnerConforms(t *testing.T) {
+	for _, mode := range []string{"run", "serve"} {
+		t.Run(mode, func(t *testing.T) {
+			tooltest.Run(t, tooltest.Subject{
+				New: func(t testing.TB) tool.Handler {
+					return probe(t, machina.Options{Mode: mode, Timeout: config.Duration(time.Minute)})
+				},
+				Without: tooltest.Events,
+			})
+		})
+	}
+}
+
+// contract(machina): | `spec_version` | string | `"1.4.2"` | Protocol version |
+// contract(machina): | `profile_id` | string | `"A"` | Profile identifier |
+// contract(machina): | `run_id` | string | required | UUID-like run identifier |
+// contract(machina): | `request_id` | string | optional | Caller-supplied tracing ID |
+func TestARunHeaderTravelsWithEveryCall(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		r, err := invoke(probe(t, machina.Options{Mode: mode}), call("echo", `{"a":1.50}`), tool.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := machina.RunHeader{SpecVersion: "1.4.2", ProfileID: "A", RunID: "run-1", RequestID: "call-1"}
+		d := r.Trace.Details
+		if d["run_header"] != want || d["aid"] != "AID.PROBE.ECHO.v1" || d["mode"] != mode || d["status"] != "OK" || d["attempts"] != 1 {
+			t.Errorf("%v", d)
+		}
+		b, _ := json.Marshal(d["run_header"])
+		if string(b) != `{"spec_version":"1.4.2","profile_id":"A","run_id":"run-1","request_id":"call-1"}` {
+			t.Errorf("%s", b)
+		}
+		if string(r.Output) != `{"a":1.50}` {
+			t.Errorf("%s", r.Output)
+		}
+		if h := machina.Header(&tool.Call{}); h.RunID == "" || h.RequestID != "" {
+			t.Errorf("a call without a trace: %+v", h)
+		}
+	})
+}
+
+func TestListDiscovery(t *testing.T) {
+	r := probe(t, machina.Options{Tiers: map[string]int{"AID.PROBE.PUT.v1": 3}})
+	specs, err := r.Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]*tool.Spec{}
+	for _, s := range specs {
+		got[s.Name] = s
+	}
+	echo, put, fail := got["echo"], got["put"], got["fail"]
+	if echo == nil || !echo.Effects.ReadOnly() || !cmp.Equal(echo.Aliases, []string{"AID.PROBE.ECHO.v1"}) || echo.Tier != 0 || echo.Timeout != 30*time.Second {
+		t.Errorf("echo: %+v", echo)
+	}
+	if put.Tier != 3 || !put.Effects.Writes || fail.Tier != 0 || fail.Effects.ReadOnly() {
+		t.Errorf("put: %+v, fail: %+v", put, fail)
+	}
+}
+
+func TestToolsCanBeNamedInPlaceOfAsked(t *testing.T) {
+	r := open(t, machina.Options{Command: []string{"/nonexistent"}, Tools: []machina.ToolOption{
+		{AID: "AID.MEMORY.QUERY.v1", Input: config.JSON(`{"type":"object"}`), Effects: tool.Effects{Reads: true}},
+		{AID: "AID.MEMORY.APPEND.v1", Name: "append", Tier: 2},
+		{AID: "AID.MEMORY.APPEND.v2", Name: "append"},
+	}})
+	specs, _ := r.Tools(t.Context())
+	var names []string
+	for _, s := range specs {
+		names = append(names, s.Name)
+	}
+	if d := cmp.Diff([]string{"memory.query", "append", "AID.MEMORY.APPEND.v2"}, names); d != "" {
+		t.Error(d)
+	}
+	if specs[1].Tier != 2 || string(specs[0].Input) != `{"type":"object"}` {
+		t.Errorf("%+v", specs[1])
+	}
+	if err := r.Unavailable("append"); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
+		t.Error(err)
+	}
+}
+
+// contract(machina): | `timeout` | Process exceeded `MACHINA_TOOLHOST_TIMEOUT` seconds |
+// contract(machina): | `MACHINA_TOOLHOST_TIMEOUT` | env or 30s | `machina_dispatch.py` |
+func TestATimeoutIsAStructuredError(t *testing.T) {
+	t.Setenv("MACHINA_TOOLHOST_TIMEOUT", "0.4")
+	modes(t, func(t *testing.T, mode string) {
+		r := open(t, machina.Options{
+			Command: []string{"python3", script(t)}, Plugin: "probe", Mode: mode,
+			Tools: []machina.ToolOption{{AID: "AID.PROBE.HANG.v1", Name: "hang"}},
+		})
+		_, err := invoke(r, call("hang", `{}`), tool.Discard)
+		structured(t, err, tool.CodeTimeout, "timeout", "AID.PROBE.HANG.v1", "400ms")
+	})
+}
+
+// structured checks an error against the contract's dict.
+//
+// contract(machina): When `run_machina_toolhost()` encounters a failure, it returns a dict:
+func structured(t *testing.T, err error, code tool.Code, typ, aid, detail string) {
+	t.Helper()
+	e := tool.AsError(err)
+	if e == nil || e.Code != code || e.Reason != typ {
+		t.Fatalf("want %s (%s), got %+v", code, typ, err)
+	}
+	var d struct {
+		Error  bool   `json:"error"`
+		AID    string `json:"aid"`
+		Type   string `json:"type"`
+		Detail string `json:"detail"`
+	}
+	if err := json.Unmarshal(e.Details, &d); err != nil || !d.Error || d.AID != aid || d.Type != typ || !strings.Contains(d.Detail, detail) {
+		t.Errorf("details %s, want %s about %s with %q", e.Details, typ, aid, detail)
+	}
+}
+
+// contract(machina): | `crash` | Non-zero exit code |
+func TestACrashIsAStructuredError(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		r := probe(t, machina.Options{Mode: mode})
+		_, err := invoke(r, call("crash", `{}`), tool.Discard)
+		structured(t, err, tool.CodeCrash, "crash", "AID.PROBE.CRASH.v1", "exit status 7")
+		if !strings.Contains(err.Error(), "about to crash") {
+			t.Errorf("the last words are missing: %v", err)
+		}
+		if _, err := invoke(r, call("echo", `{}`), tool.Discard); err != nil {
+			t.Errorf("after the crash: %v", err)
+		}
+	})
+}
+
+// contract(machina): | `not_found` | Toolhost binary missing |
+func TestAMissingToolhostIsAStructuredError(t *testing.T) {
+	_, err := machina.New(t.Context(), machina.Options{Command: []string{"/nonexistent/machina_toolhost"}}, nil)
+	structured(t, err, tool.CodeUnavailable, "not_found", "--list", "/nonexistent/machina_toolhost")
+	modes(t, func(t *testing.T, mode string) {
+		r := open(t, machina.Options{Command: []string{"/nonexistent/machina_toolhost"}, Mode: mode, Tools: []machina.ToolOption{{AID: "AID.A.B.v1"}}})
+		_, err := invoke(r, call("a.b", `{}`), tool.Discard)
+		structured(t, err, tool.CodeUnavailable, "not_found", "AID.A.B.v1", "/nonexistent/machina_toolhost")
+	})
+	_, err = machina.New(t.Context(), machina.Options{Command: []string{"python3", script(t)}, Plugin: "nope"}, nil)
+	structured(t, err, tool.CodeUnavailable, "not_found", "--list", "cannot load nope")
+}
+
+func script(t testing.TB) string {
+	t.Helper()
+	abs, err := filepath.Abs("testdata/toolhost.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
+
+func TestAToolThatTheToolhostDoesNotHaveIsNotFound(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		r := open(t, machina.Options{
+			Command: []string{"python3", script(t)}, Plugin: "probe", Mode: mode, Tools: []machina.ToolOption{{AID: "AID.PROBE.NOPE.v1", Name: "nope"}},
+		})
+		_, err := invoke(r, call("nope", `{}`), tool.Discard)
+		if e := tool.AsError(err); e == nil || e.Code != tool.CodeNotFound || e.Reason != "not_found" {
+			t.Errorf("%+v", err)
+		}
+		if _, err := invoke(r, call("unheard", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
+			t.Error(err)
+		}
+	})
+}
+
+// contract(machina): | `parse_error` | Stdout was not valid JSON |
+// contract(machina): | `_TOOLHOST_MAX_OUTPUT` | 1MB (1048576) | `machina_dispatch.py` |
+func TestHostileReplies(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		for name, want := range map[string]string{
+			"garbage": "parse_error", "huge": "1048576 bytes", "array": "parse_error", "neither": "neither status nor ok",
+			"status": "FINE", "output": "output_json", "output_type": "output_json", "state": "ds_state", "state_type": "ds_state",
+			"duplicate": "duplicate", "utf8": "UTF-8", "empty_line": "", "silent": "", "half": "",
+		} {
+			r := hostile(t, mode, name)
+			_, err := invoke(r, call(name, `{}`), tool.Discard)
+			e := tool.AsError(err)
+			if e == nil || e.Code != tool.CodeProtocol && e.Code != tool.CodeCrash {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if !strings.Contains(string(e.Details), want) {
+				t.Errorf("%s: %s, want %q", name, e.Details, want)
+			}
+		}
+	})
+}
+
+// hostile gives a runner of one hostile tool, without a listing before.
+func hostile(t *testing.T, mode, name string) *machina.Runner {
+	return open(t, machina.Options{
+		Command: []string{"python3", script(t)}, Plugin: "hostile", Mode: mode,
+		Tools: []machina.ToolOption{{AID: "AID.PROBE." + strings.ToUpper(name) + ".v1", Name: name}},
+	})
+}
+
+func TestAToolhostThatCrashesAgainAndAgainOpensTheBreaker(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := hostile(t, "serve", "garbage")
+	for range 5 {
+		if _, err := invoke(r, call("garbage", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeProtocol {
+			t.Fatal(err)
+		}
+	}
+	if _, err := invoke(r, call("garbage", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeBreakerOpen {
+		t.Error(err)
+	}
+}
+
+func TestAToolhostThatEndsWithoutAReplyGaveEmptyOutput(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		_, err := invoke(probe(t, machina.Options{Mode: mode, Plugin: "hostile"}), call("silent", `{}`), tool.Discard)
+		structured(t, err, tool.CodeProtocol, "empty_output", "AID.PROBE.SILENT.v1", "without a reply")
+	})
+}
+
+func TestAnExtraLineIsNeverTheAnswerOfTheNextCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := probe(t, machina.Options{Plugin: "hostile", Sessions: 1})
+	for range 3 {
+		result, err := invoke(r, call("two_lines", `{}`), tool.Discard)
+		if err != nil || strings.Contains(string(result.Output), "stale") {
+			t.Fatalf("%s, %v", result.Output, err)
+		}
+	}
+}
+
+func TestCallsShareTwoWarmSessions(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := probe(t, machina.Options{})
+	pids := map[string]bool{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			args := fmt.Sprintf(`{"call":%d}`, i)
+			result, err := invoke(r, call("slow", args), tool.Discard)
+			if err != nil || string(result.Output) != args {
+				t.Errorf("%v, %v", result, err)
+			}
+			result, err = invoke(r, call("pid", `{}`), tool.Discard)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			pids[string(result.Output)] = true
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	if len(pids) != 2 {
+		t.Errorf("%d sessions answered: %v", len(pids), pids)
+	}
+}
+
+func TestACallIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
+	for name, c := range map[string]struct {
+		tool, key string
+		repeated  bool
+	}{
+		"a tool that writes":            {"fragile", "", false},
+		"with an idempotency key":       {"fragile", "k", true},
+		"a tool declared as reading":    {"fragile_reader", "", true},
+		"a reading tool that has a key": {"fragile_reader", "k", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			dir := t.TempDir()
+			r := probe(t, machina.Options{Plugin: dir})
+			one := call(c.tool, `{}`)
+			one.Key = c.key
+			result, err := invoke(r, one, tool.Discard)
+			runs, _ := os.ReadFile(filepath.Join(dir, "runs"))
+			switch {
+			case c.repeated && (err != nil || string(result.Output) != `{"run":2}` || result.Trace.Details["attempts"] != 2 || len(runs) != 2):
+				t.Errorf("%v, %v, %d runs", result, err, len(runs))
+			case !c.repeated && (tool.CodeOf(err) != tool.CodeCrash || len(runs) != 1):
+				t.Errorf("%v, %v, %d runs", result, err, len(runs))
+			}
+		})
+	}
+}
+
+func TestAnIdleSessionThatDiedIsReplacedBeforeTheCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := probe(t, machina.Options{Sessions: 1})
+	pid := func() (pid int) {
+		result, err := invoke(r, call("pid", `{}`), tool.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = fmt.Sscanf(string(result.Output), `{"pid": %d}`, &pid)
+		return pid
+	}
+	first := pid()
+	p, _ := os.FindProcess(first)
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for tooltest.Descendants(os.Getpid()) != nil && alive(first) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if second := pid(); second == first || second == 0 {
+		t.Errorf("%d, then %d", first, second)
+	}
+}
+
+// alive reports whether a process runs: a zombie does not.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(b), ") Z ")
+}
+
+// contract(machina): | `status` | string | `"OK"` / `"INVALID_PICK"` / `"TOOL_ERROR"` / `"BREAKER_TRIP"` |
+func TestTheStatusDecidesAndElseOK(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		r := probe(t, machina.Options{Mode: mode})
+		for args, want := range map[string]struct {
+			code   tool.Code
+			reason string
+		}{
+			`{"status":"INVALID_PICK"}`: {tool.CodeNotFound, "INVALID_PICK"},
+			`{"status":"BREAKER_TRIP"}`: {tool.CodeBreakerOpen, "BREAKER_TRIP"},
+		} {
+			_, err := invoke(r, call("status", args), tool.Discard)
+			if e := tool.AsError(err); e == nil || e.Code != want.code || e.Reason != want.reason || !strings.Contains(e.Message, "because") {
+				t.Errorf("%s: %+v", args, err)
+			}
+		}
+		for name, args := range map[string]string{"status": `{"status":"TOOL_ERROR"}`, "field": `{}`, "plain": `{"ok":false,"error":"broken"}`} {
+			result, err := invoke(r, call(name, args), tool.Discard)
+			if err != nil || result.OK || result.Failure.Code != tool.CodeToolError || result.Failure.Reason != "tool_error" ||
+				!strings.Contains(string(result.Failure.Details), `"type":"tool_error"`) {
+				t.Errorf("%s: %+v, %v", name, result, err)
+			}
+		}
+		if result, err := invoke(r, call("status", `{"status":"OK"}`), tool.Discard); err != nil || !result.OK {
+			t.Errorf("%v, %v", result, err)
+		}
+		if result, err := invoke(r, call("plain", `{"ok":true}`), tool.Discard); err != nil || !result.OK {
+			t.Errorf("ok without a status: %v, %v", result, err)
+		}
+	})
+}
+
+// contract(machina): {"ok": false, "error": "lease_required", "tier": 2, "aid": "AID.XX"}
+// contract(machina): {"ok": false, "error": "lease_rejected", "reason": "expired"}
+func TestRefusalsOfAToolhost(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := probe(t, machina.Options{})
+	for args, want := range map[string]struct {
+		code   tool.Code
+		reason string
+	}{
+		`{"error":"lease_required","tier":2,"aid":"AID.XX"}`:             {tool.CodeLeaseRequired, ""},
+		`{"error":"lease_rejected","reason":"expired"}`:                  {tool.CodeLeaseRejected, "expired"},
+		`{"error":"lease_rejected","reason":"lease not found"}`:          {tool.CodeLeaseRejected, "not_found"},
+		`{"error":"lease already consumed"}`:                             {tool.CodeLeaseRejected, "already_consumed"},
+		`{"error":"lease_rejected","reason":"lease tool mismatch: a b"}`: {tool.CodeLeaseRejected, "tool_mismatch"},
+		`{"error":"lease_rejected","reason":"tier_too_low"}`:             {tool.CodeLeaseRejected, "tier_too_low"},
+		`{"error":"idempotency_conflict"}`:                               {tool.CodeConflict, "idempotency_conflict"},
+		`{"error":"tool not found in plugin: AID.XX"}`:                   {tool.CodeNotFound, "not_found"},
+		`{"error":"missing aid"}`:                                        {tool.CodeProtocol, "parse_error"},
+		`{"error":"invalid JSON"}`:                                       {tool.CodeProtocol, "parse_error"},
+		`{"error":"access_denied: not for you"}`:                         {tool.CodeAccessDenied, ""},
+		`{"error":"quota_exceeded: enough"}`:                             {tool.CodeQuotaExceeded, ""},
+	} {
+		_, err := invoke(r, call("refuse", args), tool.Discard)
+		if e := tool.AsError(err); e == nil || e.Code != want.code || e.Reason != want.reason {
+			t.Errorf("%s: %+v", args, err)
+		}
+	}
+	_, err := invoke(r, call("refuse", `{"error":"lease_required","tier":2}`), tool.Discard)
+	if got := string(tool.AsError(err).Details); got != `{"aid":"AID.PROBE.REFUSE.v1","tier":2}` {
+		t.Error(got)
+	}
+	for token, reason := range map[string]string{
+		"expired": "expired", "gone": "not_found", "used": "already_consumed", "other": "tool_mismatch", "low": "tier_too_low",
+	} {
+		c := call("echo", `{}`)
+		c.Lease = token
+		if _, err := invoke(r, c, tool.Discard); tool.AsError(err) == nil || tool.AsError(err).Reason != reason {
+			t.Errorf("%s: %v", token, err)
+		}
+	}
+}
+
+// contract(machina): | `aid` | string | yes | Action ID of the tool to invoke |
+// contract(machina): | `idempotency_key` | string | no | Dedup key (cached 60s, max 1024 entries) |
+// contract(machina): | `_lease_token` | string | no | Single-use permission token (when `MACHINA_LEASE_ENFORCE=1`) |
+func TestLeasesAndKeysArePassedThrough(t *testing.T) {
+	record := filepath.Join(t.TempDir(), "lines")
+	r := probe(t, machina.Options{Env: map[string]string{"RECORD": record}})
+	c := call("echo", `{"q":"ü"}`)
+	c.Key, c.Lease = "req-abc-123", "tok_1"
+	for hit := range 2 {
+		result, err := invoke(r, c, tool.Discard)
+		if err != nil || (result.Trace.Details["idempotent_hit"] == true) != (hit == 1) {
+			t.Errorf("%v, %v", result, err)
+		}
+	}
+	lines := recorded(t, record)
+	want := map[string]any{"aid": "AID.PROBE.ECHO.v1", "input_json": `{"q":"ü"}`, "idempotency_key": "req-abc-123", "_lease_token": "tok_1"}
+	if d := cmp.Diff(want, lines[0]); d != "" {
+		t.Error(d)
+	}
+}
+
+func recorded(t *testing.T, path string) (lines []map[string]any) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 20<<20)
+	for in.Scan() {
+		var m map[string]any
+		if err := json.Unmarshal(in.Bytes(), &m); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, m)
+	}
+	return lines
+}
+
+func TestARequestLargerThanAToolhostTakesIsNotSent(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		r := probe(t, machina.Options{Mode: mode})
+		_, err := invoke(r, call("echo", `{"s":"`+strings.Repeat("x", 11<<20)+`"}`), tool.Discard)
+		if tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%.200v", err)
+		}
+		if _, err := invoke(r, call("echo", `{}`), tool.Discard); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestGuaranteesThatCannotBeKeptRefuseTheCall(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		dir := t.TempDir()
+		r := probe(t, machina.Options{Mode: mode, Plugin: dir})
+		c := call("fragile_reader", `{}`)
+		specs, _ := r.Tools(t.Context())
+		tight := *specs[0]
+		tight.Guarantees.NoNetwork = true
+		c.Spec = &tight
+		_, err := r.Invoke(t.Context(), c, tool.Discard)
+		if e := tool.AsError(err); e == nil || e.Code != tool.CodeUnsupported || e.Reason != "coverage_missing" {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "runs")); err == nil {
+			t.Error("it was run")
+		}
+	})
+}
+
+func TestStderrBecomesLogEvents(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		var got tooltest.Collect
+		r := probe(t, machina.Options{Mode: mode})
+		if _, err := invoke(r, call("log", `{"wait":0.3}`), &got); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{"a line on stderr"}, got.Logs()); d != "" {
+			t.Error(d)
+		}
+		enough := errors.New("enough")
+		_, err := invoke(r, call("log", `{"wait":600}`), tool.SinkFunc(func(tool.Event) error { return enough }))
+		if !errors.Is(err, enough) {
+			t.Errorf("a sink that wants no more: %v", err)
+		}
+	})
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for want, o := range map[string]machina.Options{
+		"needs a command": {},
+		"serve or run":    {Command: []string{"x"}, Mode: "walk"},
+		"negative":        {Command: []string{"x"}, Sessions: -1},
+		"environment":     {Command: []string{"x"}, Env: map[string]string{"A=B": ""}},
+		"0 to 3":          {Command: []string{"x"}, Tiers: map[string]int{"AID": 4}},
+		"needs an aid":    {Command: []string{"x"}, Tools: []machina.ToolOption{{Name: "a"}}},
+		"two tools":       {Command: []string{"x"}, Tools: []machina.ToolOption{{AID: "A"}, {AID: "A"}}},
+	} {
+		if _, err := machina.New(t.Context(), o, nil); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package machina
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A SelectionKind says what a selector decided.
+type SelectionKind string
+
+// The kinds.
+const (
+	Pick    SelectionKind = "PICK"    // call a tool
+	AskSup  SelectionKind = "ASK_SUP" // ask the supervisor
+	Noop    SelectionKind = "NOOP"    // do nothing
+	Invalid SelectionKind = "INVALID" // what was said is no selection
+)
+
+// A Selection is the decision of a selector: which tool of a menu is called next.
+type Selection struct {
+	Kind           SelectionKind `json:"kind"`
+	SID            string        `json:"sid,omitempty"`              // of a PICK
+	InputPatchJSON string        `json:"input_patch_json,omitempty"` // an object, to be merged into the inputs
+	Raw            string        `json:"raw"`                        // what the selector said
+}
+
+// maxSelection bounds what a selector may say, in bytes.
+const maxSelection = 64 << 10
+
+var pick = regexp.MustCompile(`(?s)^<PICK><(SID[0-9]{4})>(?:<INP>(.*)</INP>|<INP64>(.*)</INP64>)?<END>$`)
+
+// ParseSelection reads what a selector said. White space around it does not matter; anything that is not
+// exactly one selection is INVALID.
+func ParseSelection(raw string) Selection {
+	invalid := Selection{Kind: Invalid, Raw: raw}
+	if len(raw) > maxSelection {
+		invalid.Raw = strings.ToValidUTF8(raw[:maxSelection], "")
+		return invalid
+	}
+	said := strings.TrimSpace(raw)
+	switch said {
+	case "<ASK_SUP><END>":
+		return Selection{Kind: AskSup, Raw: raw}
+	case "<NOOP><END>":
+		return Selection{Kind: Noop, Raw: raw}
+	}
+	m := pick.FindStringSubmatch(said)
+	if m == nil {
+		return invalid
+	}
+	s := Selection{Kind: Pick, SID: m[1], InputPatchJSON: m[2], Raw: raw}
+	if m[3] != "" {
+		b, err := base64.StdEncoding.Strict().DecodeString(m[3])
+		if err != nil {
+			return invalid
+		}
+		s.InputPatchJSON = string(b)
+	}
+	patched := strings.Contains(said, "<INP")
+	if patched && strictjson.CheckObject([]byte(s.InputPatchJSON)) != nil {
+		return invalid
+	}
+	return s
+}
+
+// Inputs gives the inputs with the selection's patch: its members replace theirs.
+func (s Selection) Inputs(inputs json.RawMessage) (json.RawMessage, error) {
+	if s.InputPatchJSON == "" {
+		return inputs, nil
+	}
+	merged := map[string]json.RawMessage{}
+	for _, doc := range [][]byte{inputs, []byte(s.InputPatchJSON)} {
+		var m map[string]json.RawMessage
+		if len(doc) == 0 {
+			continue
+		}
+		if err := strictjson.Unmarshal(doc, &m); err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the inputs: %w", err)
+		}
+		maps.Copy(merged, m)
+	}
+	return strictjson.Marshal(merged)
+}
+
+// An Offer is one line of a menu.
+type Offer struct {
+	SID         string          `json:"sid"`
+	AID         string          `json:"aid"`
+	Name        string          `json:"name"`
+	Tags        []string        `json:"tags"`
+	Description string          `json:"description,omitempty"`
+	Input       json.RawMessage `json:"input_schema,omitempty"`
+}
+
+// maxMenu is how many tools can be told apart by four digits.
+const maxMenu = 9999
+
+// Menu offers tools, in the order of their names, as SID0001, SID0002 and so on.
+func Menu(specs []*tool.Spec) ([]Offer, error) {
+	if len(specs) > maxMenu {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "a menu has at most %d tools, not %d", maxMenu, len(specs))
+	}
+	bySource := map[string][]*tool.Spec{}
+	for _, s := range specs {
+		bySource[s.Source] = append(bySource[s.Source], s)
+	}
+	var menu []Offer
+	for source, specs := range bySource {
+		for _, o := range offers(source, specs) {
+			w := o.words()
+			menu = append(menu, Offer{AID: o.aid, Name: o.spec.Name, Tags: w.Tags, Description: o.spec.Description, Input: o.spec.Input})
+		}
+	}
+	slices.SortFunc(menu, func(a, b Offer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.AID, b.AID)) })
+	for i := range menu {
+		menu[i].SID = fmt.Sprintf("SID%04d", i+1)
+	}
+	return menu, nil
+}
+
+// Picked finds the offer that a PICK is about. A tool that is not on the menu is an INVALID_PICK.
+func Picked(menu []Offer, s Selection) (Offer, error) {
+	for _, o := range menu {
+		if s.Kind == Pick && o.SID == s.SID {
+			return o, nil
+		}
+	}
+	return Offer{}, tool.Errorf(tool.CodeNotFound, "the selection %s %s is not on the menu", s.Kind, s.SID).Because(statusInvalidPick)
+}
+
+// A Policy is an external program that selects. It reads one JSON document on stdin, {run_header, inputs,
+// menu}, and prints one selection.
+type Policy struct {
+	Command []string
+	Dir     string
+	Env     []string      // all of its environment
+	Timeout time.Duration // 0: 30 s
+}
+
+// Select runs the policy. A policy that says nonsense, or nothing, has made an INVALID selection; one that
+// fails or does not end in time is an error.
+func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs json.RawMessage) (Selection, error) {
+	if len(inputs) == 0 {
+		inputs = json.RawMessage(`{}`)
+	}
+	payload, err := strictjson.Marshal(map[string]any{"run_header": h, "inputs": inputs, "menu": menu})
+	if err != nil {
+		return Selection{}, tool.Errorf(tool.CodeInvalidInput, "the menu cannot be sent: %w", err)
+	}
+	limit := cmp.Or(p.Timeout, timeoutSeconds*time.Second)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", limit))
+	defer cancel()
+	printed, err := program{p.Command, p.Dir, p.Env, maxSelection}.run(ctx, nil, append(payload, '\n'), tool.Discard)
+	switch {
+	case ctx.Err() != nil:
+		return Selection{}, tool.AsError(context.Cause(ctx))
+	case err != nil:
+		return Selection{}, err
+	case printed.exit.Code != 0 && !printed.tooLong():
+		return Selection{}, tool.Errorf(tool.CodeCrash, "the policy failed: %s", printed.last)
+	}
+	return ParseSelection(string(printed.doc)), nil
+}

@@ -1,0 +1,227 @@
+package machina
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/process"
+	"toolpost/tool"
+)
+
+// A session is a warm toolhost. It has one call at a time, and answers each request with one line.
+type session struct {
+	child *process.Child
+	out   *counted
+	lines *process.Lines
+	given int64 // bytes of the lines that were read
+	known slots // the state that the toolhost has; nil: not known
+
+	mu   sync.Mutex
+	call *emitter // whose events standard error belongs to; nil: nobody's
+}
+
+// startSession starts a toolhost. It is a process.Worker.
+func (r *Runner) startSession(context.Context) (*session, error) {
+	s := &session{known: slots{}}
+	child, err := process.Start(process.Command{
+		Argv: slices.Concat(r.argv, []string{"--serve", r.o.Plugin}), Dir: r.dir, Env: r.env,
+		Stderr: s.stderr, StderrLimit: maxSessionLog,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.child, s.out = child, &counted{r: child.Stdout}
+	s.lines = process.NewLines(s.out, process.LineLimits{Line: r.o.MaxReply})
+	return s, nil
+}
+
+// maxSessionLog bounds what a toolhost may log over its whole life.
+const maxSessionLog = 64 << 20
+
+// quitTime is how long a session may take to end by itself when its input ends.
+const quitTime = 500 * time.Millisecond
+
+// Close implements process.Worker: the end of its input ends a toolhost cleanly.
+func (s *session) Close() {
+	s.child.Stop(process.Ladder{Stdin: quitTime, Term: quitTime})
+	s.child.Close()
+}
+
+// counted counts what is read through it.
+type counted struct {
+	r *os.File
+	n int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// idle reports whether the toolhost lives and has nothing to say. One that has said more than it was asked
+// would answer the next request with it.
+func (s *session) idle() bool {
+	select {
+	case <-s.child.Exited():
+		return false
+	default:
+	}
+	return s.out.n == s.given && unread(s.child.Stdout) == 0
+}
+
+// unread tells how many bytes wait in a pipe.
+func unread(f *os.File) (n int) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	n = -1
+	_ = conn.Control(func(fd uintptr) {
+		if waiting, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+			n = waiting
+		}
+	})
+	return n
+}
+
+// stderr passes a line on to the call that runs.
+func (s *session) stderr(line []byte) {
+	s.mu.Lock()
+	call := s.call
+	s.mu.Unlock()
+	if call != nil {
+		_ = call.Emit(logged(line)) // Emit keeps the error and ends the call
+	}
+}
+
+func (s *session) serves(e *emitter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.call = e
+}
+
+// askSession asks a warm session. Broken: the session is gone, and another one may answer the same call.
+func (r *Runner) askSession(ctx context.Context, c *call) (a *answer, broken bool, err error) {
+	s, err := r.checkout(ctx)
+	switch {
+	case ctx.Err() != nil:
+		if err == nil {
+			r.sessions.Put(s, true)
+		}
+		return nil, false, interrupted(ctx, c.aid)
+	case tool.CodeOf(err) == tool.CodeUnavailable:
+		return nil, false, missing(c.aid, err)
+	case err != nil:
+		return nil, false, err
+	}
+	s.serves(c.events)
+	a, err = s.ask(ctx, c)
+	s.serves(nil)
+	switch {
+	case err == nil:
+		s.child.Sweep()
+		r.sessions.Put(s, true)
+	case ctx.Err() != nil: // nothing is wrong with it, but there is no other way to end a call
+		s.child.Stop(process.Ladder{Term: quitTime})
+		r.sessions.Retire(s)
+		return nil, false, interrupted(ctx, c.aid)
+	case tool.CodeOf(err) == tool.CodeInvalidInput: // nothing was sent
+		r.sessions.Put(s, true)
+	default:
+		r.sessions.Put(s, false)
+		return nil, true, err
+	}
+	return a, false, err
+}
+
+// checkout gets a session that is fit for a call.
+func (r *Runner) checkout(ctx context.Context) (*session, error) {
+	for {
+		s, err := r.sessions.Get(ctx)
+		if err != nil || s.idle() {
+			return s, err
+		}
+		r.log.Warn("a session of the toolhost died or said more than it was asked; it is replaced")
+		r.sessions.Put(s, false)
+	}
+}
+
+// ask makes one request and reads its answer. After an error the session is of no more use, but for one
+// of code invalid_input.
+func (s *session) ask(ctx context.Context, c *call) (*answer, error) {
+	request, err := encodeRequest(c.aid, c.Call, s.tell(c.state))
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", c.aid, err)
+	}
+	line, err := s.exchange(ctx, request)
+	if err != nil {
+		return nil, s.broke(c.aid, err)
+	}
+	a, err := c.decode(line)
+	if err != nil {
+		return nil, err
+	}
+	s.known = c.after
+	if a.Hit || !a.dispatched() {
+		s.known = nil // whether the toolhost took what it was told is for it to know
+	}
+	return a, nil
+}
+
+// tell gives what the toolhost has to be told so that it has this state: nothing, a delta, or all of it.
+func (s *session) tell(state slots) *change {
+	if s.known == nil {
+		return &change{slots: state}
+	}
+	if d := s.known.delta(state); !d.empty() {
+		return d
+	}
+	return nil
+}
+
+// exchange writes a line and reads a line, until ctx ends.
+func (s *session) exchange(ctx context.Context, request []byte) ([]byte, error) {
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(over)
+		_ = s.child.Stdin.SetWriteDeadline(time.Now())
+		_ = s.child.Stdout.SetReadDeadline(time.Now())
+	})
+	defer func() {
+		if !stop() {
+			<-over
+			_ = s.child.Stdin.SetWriteDeadline(time.Time{})
+			_ = s.child.Stdout.SetReadDeadline(time.Time{})
+		}
+	}()
+	if _, err := s.child.Stdin.Write(request); err != nil {
+		return nil, err
+	}
+	line, err := s.lines.Next()
+	if err != nil {
+		return nil, err
+	}
+	s.given += int64(len(line)) + 1
+	return line, nil
+}
+
+// broke says how a session ended that gave no answer.
+func (s *session) broke(aid string, err error) error {
+	var limit *process.LimitError
+	if errors.As(err, &limit) {
+		return structured(typeParseError, aid, "the reply to %s is longer than %d bytes", aid, limit.Max)
+	}
+	exit := s.child.Stop(process.Ladder{Term: quitTime})
+	if exit.Code == 0 && errors.Is(err, io.EOF) {
+		return structured(typeEmptyOutput, aid, "the toolhost ended without a reply to %s", aid)
+	}
+	return structured(typeCrash, aid, "the toolhost crashed in %s: %s", aid, s.child.Describe(exit))
+}

@@ -1,0 +1,294 @@
+package machina
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"toolpost/strictjson"
+)
+
+// slots is a DSState: what is in each slot, by its number. A value is never changed: whoever needs
+// another one makes a copy.
+//
+// The state of a session is a document, of which "slots" is this map. Whatever else is in the document is
+// carried in one more slot, of type toolpost.state, so that nothing of it is lost on the way.
+type slots map[int]json.RawMessage
+
+// A slot is one artifact, in the words of the protocol.
+type slot struct {
+	Type        string `json:"type"`
+	Provenance  string `json:"provenance"`
+	ContentJSON string `json:"content_json"`
+	SizeBytes   int    `json:"size_bytes"`
+}
+
+const (
+	restType  = "toolpost.state"
+	lastSlot  = 255 // of a toolhost; the slot for the rest is the last that is free
+	maxSlot   = 999_999_999
+	maxStated = 16 << 20 // bytes of a whole state
+)
+
+// A change is what one side tells the other about the state.
+type change struct {
+	delta   bool // else it is the whole state
+	slots   slots
+	removed []int
+}
+
+// stateWords is a change as it is written.
+type stateWords struct {
+	Delta   bool                       `json:"delta,omitzero"`
+	Slots   map[string]json.RawMessage `json:"slots"`
+	Removed []int                      `json:"removed_slots,omitzero"`
+}
+
+// words gives a change as it is written: a delta always has its three members, a whole state its one.
+func (c *change) words() *stateWords {
+	if c == nil {
+		return nil
+	}
+	w := &stateWords{Delta: c.delta, Slots: map[string]json.RawMessage{}}
+	for n, s := range c.slots {
+		w.Slots[strconv.Itoa(n)] = s
+	}
+	if c.delta {
+		w.Removed = append([]int{}, c.removed...)
+	}
+	return w
+}
+
+// decodeChange reads a ds_state; nothing and null are no change. Numbers in removed_slots may be strings.
+func decodeChange(raw []byte) (*change, error) {
+	switch strictjson.KindOf(raw) {
+	case "nothing", "null":
+		return nil, nil
+	}
+	var w struct {
+		Delta   bool                       `json:"delta"`
+		Slots   map[string]json.RawMessage `json:"slots"`
+		Removed []json.RawMessage          `json:"removed_slots"`
+	}
+	if err := strictjson.Unmarshal(raw, &w); err != nil {
+		return nil, err
+	}
+	c := &change{delta: w.Delta, slots: slots{}}
+	for name, value := range w.Slots {
+		n, err := slotNumber(name)
+		if err != nil {
+			return nil, err
+		}
+		if c.slots[n], err = plainSlot(value); err != nil {
+			return nil, fmt.Errorf("slot %d: %w", n, err)
+		}
+	}
+	for _, value := range w.Removed {
+		name := string(value)
+		if strictjson.KindOf(value) == "string" {
+			name, _ = text(value)
+		}
+		n, err := slotNumber(name)
+		if err != nil {
+			return nil, err
+		}
+		c.removed = append(c.removed, n)
+	}
+	return c, nil
+}
+
+func slotNumber(name string) (int, error) {
+	n, err := strconv.Atoi(name)
+	if err != nil || n < 0 || n > maxSlot || strconv.Itoa(n) != name {
+		return 0, fmt.Errorf("%.40q is no number of a slot", name)
+	}
+	return n, nil
+}
+
+// plainSlot gives a slot in the one form in which equal slots are equal bytes.
+func plainSlot(value json.RawMessage) (json.RawMessage, error) {
+	v, err := strictjson.Decode(value)
+	if err != nil {
+		return nil, err
+	}
+	object, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("an object is wanted, not %s", strictjson.KindOf(value))
+	}
+	return strictjson.Marshal(strictjson.Merge(nil, object)) // as in every state document, nothing is null
+}
+
+// apply gives the state after a change.
+func (s slots) apply(c *change) slots {
+	if c == nil {
+		return s
+	}
+	next := slots{}
+	if c.delta {
+		maps.Copy(next, s)
+	}
+	maps.Copy(next, c.slots)
+	for _, n := range c.removed {
+		delete(next, n)
+	}
+	return next
+}
+
+func (s slots) size() (bytes int) {
+	for _, value := range s {
+		bytes += len(value)
+	}
+	return bytes
+}
+
+// delta gives what has to be told to somebody who knows s and should know next.
+func (s slots) delta(next slots) *change {
+	c := &change{delta: true, slots: slots{}}
+	for n, value := range next {
+		if old, ok := s[n]; !ok || string(old) != string(value) {
+			c.slots[n] = value
+		}
+	}
+	for n := range s {
+		if _, ok := next[n]; !ok {
+			c.removed = append(c.removed, n)
+		}
+	}
+	slices.Sort(c.removed)
+	return c
+}
+
+func (c *change) empty() bool { return len(c.slots) == 0 && len(c.removed) == 0 }
+
+// document gives the state document of which s is the form on the wire.
+func (s slots) document() (map[string]any, error) {
+	doc := map[string]any{}
+	under := map[string]any{}
+	for n, value := range s {
+		if rest, ok := restOf(value); ok {
+			doc = strictjson.Merge(doc, rest)
+			continue
+		}
+		v, err := strictjson.Decode(value)
+		if err != nil {
+			return nil, err
+		}
+		under[strconv.Itoa(n)] = v
+	}
+	return strictjson.Merge(doc, map[string]any{"slots": under}), nil
+}
+
+// restOf opens the slot that carries what is not in slots.
+func restOf(value json.RawMessage) (map[string]any, bool) {
+	var s slot
+	if strictjson.Unmarshal(value, &s) != nil || s.Type != restType {
+		return nil, false
+	}
+	v, err := strictjson.Decode([]byte(s.ContentJSON))
+	rest, ok := v.(map[string]any)
+	return rest, err == nil && ok
+}
+
+// slotsOf is the inverse of document.
+func slotsOf(doc map[string]any) (slots, error) {
+	s, odd := slots{}, map[string]any{}
+	under, isMap := doc["slots"].(map[string]any)
+	for name, value := range under {
+		n, err := slotNumber(name)
+		if _, isSlot := value.(map[string]any); err != nil || !isSlot {
+			odd[name] = value
+			continue
+		}
+		if s[n], err = strictjson.Marshal(value); err != nil {
+			return nil, err
+		}
+	}
+	rest := maps.Clone(doc)
+	if isMap {
+		delete(rest, "slots")
+	}
+	if len(odd) > 0 {
+		rest["slots"] = odd
+	}
+	if len(rest) == 0 {
+		return s, nil
+	}
+	return s, s.keepRest(rest)
+}
+
+// keepRest puts what is not in slots into the last slot that is free.
+func (s slots) keepRest(rest map[string]any) error {
+	content, err := strictjson.Marshal(rest)
+	if err != nil {
+		return err
+	}
+	n := lastSlot
+	for n > 0 && s[n] != nil {
+		n--
+	}
+	s[n], err = strictjson.Marshal(slot{restType, "toolpost", string(content), len(content)})
+	if err != nil {
+		return err
+	}
+	s[n], err = plainSlot(s[n])
+	return err
+}
+
+// decodeDocument reads a state document; nothing is the empty one.
+func decodeDocument(raw json.RawMessage) (map[string]any, error) {
+	if len(raw) == 0 {
+		return map[string]any{}, nil
+	}
+	v, err := strictjson.Decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	doc, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("a state is an object, not %s", strictjson.KindOf(raw))
+	}
+	return doc, nil
+}
+
+// decodeState reads a state document as slots.
+func decodeState(raw json.RawMessage) (slots, error) {
+	doc, err := decodeDocument(raw)
+	if err != nil {
+		return nil, err
+	}
+	return slotsOf(doc)
+}
+
+// patch gives what merged into from makes to of it, as RFC 7396 says.
+func patch(from, to map[string]any) map[string]any {
+	p := map[string]any{}
+	for name := range from {
+		if _, ok := to[name]; !ok {
+			p[name] = nil
+		}
+	}
+	for name, value := range to {
+		old, had := from[name]
+		a, wasMap := old.(map[string]any)
+		b, isMap := value.(map[string]any)
+		switch {
+		case isMap && wasMap:
+			if under := patch(a, b); len(under) > 0 {
+				p[name] = under
+			}
+		case isMap:
+			p[name] = patch(nil, b)
+		case !had || !same(old, value):
+			p[name] = value
+		}
+	}
+	return p
+}
+
+func same(a, b any) bool {
+	x, errX := strictjson.Marshal(a)
+	y, errY := strictjson.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}

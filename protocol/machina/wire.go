@@ -1,0 +1,233 @@
+// Package machina speaks the protocol of Machina's toolhost, on both sides: a Runner calls the tools of a
+// toolhost (--run, --serve, --list), and a Door is a toolhost that offers whatever tools are registered.
+package machina
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// The constants of the contract.
+const (
+	maxStdin       = 10 << 20 // MAX_STDIN_BYTES: of a request
+	maxReply       = 1 << 20  // _TOOLHOST_MAX_OUTPUT: of a reply
+	timeoutEnv     = "MACHINA_TOOLHOST_TIMEOUT"
+	timeoutSeconds = 30 // where the variable is not set
+)
+
+// LeaseEnforceEnv is the variable that makes a toolhost ask for leases, from tier 1 on, when it is "1" or
+// "true".
+const LeaseEnforceEnv = "MACHINA_LEASE_ENFORCE"
+
+// The statuses of a call that was dispatched.
+const (
+	statusOK          = "OK"
+	statusInvalidPick = "INVALID_PICK"
+	statusToolError   = "TOOL_ERROR"
+	statusBreakerTrip = "BREAKER_TRIP"
+)
+
+// The commands of a toolhost about leases.
+const (
+	aidLeaseIssue = "_lease.issue"
+	aidLeaseGC    = "_lease.gc"
+)
+
+// A RunHeader says which run a call belongs to. It is made of what every call and every record of one
+// has: the trace and the call's own id.
+type RunHeader struct {
+	SpecVersion string `json:"spec_version"`
+	ProfileID   string `json:"profile_id"`
+	RunID       string `json:"run_id"`
+	RequestID   string `json:"request_id,omitempty"`
+}
+
+// Header gives the RunHeader of a call.
+func Header(c *tool.Call) RunHeader {
+	id := c.Trace
+	if id == "" {
+		id = tool.NewID()
+	}
+	return RunHeader{SpecVersion: "1.4.2", ProfileID: "A", RunID: id, RequestID: c.ID}
+}
+
+// A request is what a host asks of a toolhost.
+type request struct {
+	aid   string
+	args  json.RawMessage // the input, as JSON
+	state *change         // nil: leave the state as it is
+	key   string
+	lease string
+
+	toolAID, tier, ttl json.RawMessage // of _lease.issue, which has them beside its aid
+}
+
+// A wireError is a request that cannot be understood, in the words of the protocol.
+type wireError struct{ said, why string }
+
+func (e *wireError) Error() string { return e.said }
+
+// A requestReader reads requests, one after another. It has no memory of them, only the memory for them.
+type requestReader struct {
+	scan strictjson.Scanner
+	each func(name, value []byte) error
+	members
+}
+
+// members are the fields of a request that we know, as raw JSON; nil: absent.
+type members struct {
+	aid, input, inputs, state, key, lease, toolAID, tier, ttl []byte
+}
+
+func newRequestReader() *requestReader {
+	r := &requestReader{}
+	r.each = r.member
+	return r
+}
+
+func (r *requestReader) member(name, value []byte) error {
+	switch string(name) {
+	case "aid":
+		r.aid = value
+	case "input_json":
+		r.input = value
+	case "inputs":
+		r.inputs = value
+	case "ds_state":
+		r.state = value
+	case "idempotency_key":
+		r.key = value
+	case "_lease_token":
+		r.lease = value
+	case "tool_aid":
+		r.toolAID = value
+	case "tier":
+		r.tier = value
+	case "ttl_ms":
+		r.ttl = value
+	}
+	return nil
+}
+
+// read reads a request. It looks at everything once; the input itself is for the engine to check. The
+// fields of _lease.issue are part of line, all else is a copy.
+func (r *requestReader) read(line []byte) (req request, err error) {
+	r.members = members{}
+	if err := r.scan.Object(line, r.each); err != nil {
+		return req, &wireError{"invalid JSON", err.Error()}
+	}
+	req.aid, _ = text(r.aid)
+	req.args = argsOf(r.input, r.inputs)
+	req.toolAID, req.tier, req.ttl = r.toolAID, r.tier, r.ttl
+	var ok bool
+	if req.key, ok = text(r.key); !ok {
+		return req, &wireError{"invalid idempotency_key", "a string is wanted"}
+	}
+	if req.lease, ok = text(r.lease); !ok {
+		return req, &wireError{"invalid _lease_token", "a string is wanted"}
+	}
+	if req.state, err = decodeChange(r.state); err != nil {
+		return req, &wireError{"invalid ds_state", err.Error()}
+	}
+	return req, nil
+}
+
+// argsOf takes the input where it is a string, else the inputs of the dispatch mode where they are an
+// object. Where there is neither, the input is empty.
+func argsOf(input, inputs []byte) json.RawMessage {
+	switch {
+	case strictjson.KindOf(input) == "string" && len(input) > len(`""`):
+		return unquoted(input)
+	case strictjson.KindOf(input) != "string" && strictjson.KindOf(inputs) == "object":
+		return bytes.Clone(inputs)
+	}
+	return json.RawMessage(`{}`)
+}
+
+// text gives the value of a JSON string that is known to be well formed. Nothing and null are the empty string; what is not a string
+// is not ok.
+func text(value []byte) (s string, ok bool) {
+	switch strictjson.KindOf(value) {
+	case "string":
+		if bytes.IndexByte(value, '\\') < 0 {
+			return string(value[1 : len(value)-1]), true
+		}
+		return string(unquoted(value)), true
+	case "nothing", "null":
+		return "", true
+	}
+	return "", false
+}
+
+// encodeRequest writes the line of a call. An aid that is empty stays away: in run mode it is an argument.
+func encodeRequest(aid string, c *tool.Call, state *change) ([]byte, error) {
+	args := c.Args
+	if len(args) == 0 {
+		args = json.RawMessage(`{}`)
+	}
+	b, err := strictjson.Marshal(struct {
+		AID       string      `json:"aid,omitempty"`
+		InputJSON string      `json:"input_json"`
+		DSState   *stateWords `json:"ds_state,omitempty"`
+		Key       string      `json:"idempotency_key,omitempty"`
+		Lease     string      `json:"_lease_token,omitempty"`
+	}{aid, string(args), state.words(), c.Key, c.Lease})
+	if err == nil && len(b) > maxStdin {
+		err = fmt.Errorf("the request is %d bytes long, and a toolhost takes %d", len(b), maxStdin)
+	}
+	return append(b, '\n'), err
+}
+
+// A reply is the answer to a call that was dispatched.
+type reply struct {
+	ok     bool
+	status string // one of the four: nothing in it has to be escaped
+	output []byte
+	err    string
+	hit    bool
+	state  string // JSON on one line
+}
+
+// append writes the reply. It is the answer to nearly every request, and so it is not left to reflection.
+func (r *reply) append(b []byte) []byte {
+	b = strconv.AppendBool(append(b, `{"ok":`...), r.ok)
+	b = append(append(append(b, `,"status":"`...), r.status...), `","output_json":`...)
+	b = append(appendQuoted(b, r.output), `,"error":`...)
+	b = appendQuoted(b, []byte(r.err))
+	if r.hit {
+		b = append(b, `,"idempotent_hit":true`...)
+	}
+	b = append(append(b, `,"ds_state":`...), r.state...)
+	return append(b, '}')
+}
+
+// A refusal is the answer to a request that was not dispatched.
+type refusal struct {
+	OK     bool   `json:"ok"` // false
+	Error  string `json:"error"`
+	Tier   *int   `json:"tier,omitempty"`
+	AID    string `json:"aid,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// listing is the answer of --list.
+type listing struct {
+	OK    bool     `json:"ok"`
+	Error string   `json:"error,omitempty"`
+	Tools []listed `json:"tools"`
+}
+
+// listed is one tool of a listing.
+type listed struct {
+	AID           string   `json:"aid"`
+	Name          string   `json:"name"`
+	Deterministic bool     `json:"deterministic"`
+	Tags          []string `json:"tags"`
+	SideEffects   []string `json:"side_effects"`
+	ReplayInputs  []string `json:"replay_inputs"`
+}
