@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,6 +32,7 @@ type (
 	Stdio     = all.Stdio
 	Listening = all.Listening
 	Remote    = all.Remote
+	Selected  = all.Selected
 )
 
 // Protocols lists the protocols of this build.
@@ -38,6 +40,11 @@ func Protocols() []Protocol { return all.Protocols() }
 
 // Dial gives the Toolpost that serves HTTP at url.
 func Dial(url, token string) (Remote, error) { return all.Dial(url, token) }
+
+// Select lets a policy, an external program, choose among the tools that can be called now.
+func Select(ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage) (Selected, error) {
+	return all.Select(ctx, command, c, p, inputs)
+}
 
 // Schema is the JSON Schema of the config that this build reads.
 func Schema() ([]byte, error) {

@@ -1,0 +1,45 @@
+package all
+
+import (
+	"context"
+	"encoding/json"
+
+	"toolpost/process"
+	"toolpost/protocol/machina"
+	"toolpost/tool"
+)
+
+// Selected is what an external policy decided, in the words of the Machina contract, and what it means
+// here: the tool to call and its arguments, where it picked one.
+type Selected struct {
+	machina.Selection
+	AID    string          `json:"aid,omitempty"`
+	Tool   string          `json:"tool,omitempty"`
+	Inputs json.RawMessage `json:"inputs,omitzero"`
+}
+
+// Select lets a policy, an external program, choose among the tools that can be called now.
+func Select(ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage) (Selected, error) {
+	var specs []*tool.Spec
+	for spec, err := range c.Specs(ctx, p) {
+		if err == nil {
+			specs = append(specs, spec)
+		}
+	}
+	menu, err := machina.Menu(specs)
+	if err != nil {
+		return Selected{}, err
+	}
+	policy := machina.Policy{Command: command, Env: process.Environment(nil, nil)}
+	header := machina.Header(&tool.Call{Trace: tool.NewID()})
+	s, err := policy.Select(ctx, header, menu, inputs)
+	if err != nil || s.Kind != machina.Pick {
+		return Selected{Selection: s}, err
+	}
+	offer, err := machina.Picked(menu, s)
+	if err != nil {
+		return Selected{Selection: s}, err
+	}
+	merged, err := s.Inputs(inputs)
+	return Selected{Selection: s, AID: offer.AID, Tool: offer.Name, Inputs: merged}, err
+}
