@@ -185,9 +185,9 @@ func TestArgumentsAreValidatedAgainstTheSchema(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		`{}`:                       "name",
-		`{"name":""}`:              "/name: minLength",
+		`{"name":""}`:              "/name: shorter than 1 character",
 		`{"name":"A","age":1.5}`:   "/age: got number, want integer",
-		`{"name":"A","age":-1}`:    "/age: minimum",
+		`{"name":"A","age":-1}`:    "/age: -1 is less than the minimum 0",
 		`{"name":"A","age":"old"}`: "/age: got string, want integer",
 	} {
 		_, err := call(t, e, "greet", args)

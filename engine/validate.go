@@ -4,20 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
-
+	"toolpost/schema"
 	"toolpost/strictjson"
 	"toolpost/tool"
 )
 
 // schemas are a tool's two schemas, compiled once when it is shelved.
-type schemas struct{ input, output *jsonschema.Schema }
+type schemas struct{ input, output *schema.Schema }
 
 func compile(s *tool.Spec) (schemas, error) {
 	in, err := compileOne("input", s.Input)
@@ -28,35 +24,15 @@ func compile(s *tool.Spec) (schemas, error) {
 	return schemas{in, out}, err
 }
 
-func compileOne(which string, raw json.RawMessage) (*jsonschema.Schema, error) {
+func compileOne(which string, raw json.RawMessage) (*schema.Schema, error) {
 	if len(raw) == 0 {
 		return nil, nil
 	}
-	doc, err := strictjson.Decode(raw)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "its %s schema is not JSON: %v", which, err)
-	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(noLoader{})
-	if err := c.AddResource(schemaURL, doc); err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "its %s schema does not work: %v", which, err)
-	}
-	s, err := c.Compile(schemaURL)
+	s, err := schema.Compile(raw)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "its %s schema does not work: %v", which, err)
 	}
 	return s, nil
-}
-
-// schemaURL only names the document inside the compiler.
-const schemaURL = "schema:tool"
-
-// A schema is data from a tool: it must not make us read files or the network.
-type noLoader struct{}
-
-func (noLoader) Load(url string) (any, error) {
-	return nil, fmt.Errorf("a $ref to another document (%s) is not followed; put it under $defs", url)
 }
 
 // validate checks the arguments against the tool's input schema before anything else looks at them,
@@ -80,7 +56,7 @@ func validate(s schemas) tool.Middleware {
 	}
 }
 
-func withArgs(c *tool.Call, schema *jsonschema.Schema) (*tool.Call, error) {
+func withArgs(c *tool.Call, input *schema.Schema) (*tool.Call, error) {
 	if len(bytes.TrimSpace(c.Args)) == 0 {
 		empty := *c
 		empty.Args = json.RawMessage(`{}`)
@@ -93,39 +69,28 @@ func withArgs(c *tool.Call, schema *jsonschema.Schema) (*tool.Call, error) {
 	if _, ok := args.(map[string]any); !ok {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s must be a JSON object, not %s", c.Tool, strictjson.KindOf(c.Args))
 	}
-	if schema == nil {
+	if input == nil {
 		return c, nil
 	}
-	if err := schema.Validate(args); err != nil {
-		return nil, mismatch(tool.CodeInvalidInput, "the arguments of "+c.Tool, err)
+	if faults := input.Validate(args); faults != nil {
+		return nil, mismatch(tool.CodeInvalidInput, "the arguments of "+c.Tool, faults)
 	}
 	return c, nil
 }
 
-func checkOutput(name string, output json.RawMessage, schema *jsonschema.Schema) error {
-	v, err := strictjson.Decode(output)
+func checkOutput(name string, raw json.RawMessage, output *schema.Schema) error {
+	v, err := strictjson.Decode(raw)
 	if err != nil {
 		return tool.Errorf(tool.CodeProtocol, "the output of %s is not JSON: %v", name, err)
 	}
-	if err := schema.Validate(v); err != nil {
-		return mismatch(tool.CodeProtocol, "the output of "+name, err)
+	if faults := output.Validate(v); faults != nil {
+		return mismatch(tool.CodeProtocol, "the output of "+name, faults)
 	}
 	return nil
 }
 
-// A fault is one place where a document does not match its schema.
-type fault struct {
-	At      string `json:"at"` // JSON pointer
-	Problem string `json:"problem"`
-}
-
 // mismatch lists the faults, each with its place; the first few in words, all of them (within reason) as details.
-func mismatch(code tool.Code, what string, err error) error {
-	var v *jsonschema.ValidationError
-	if !errors.As(err, &v) {
-		return tool.Errorf(code, "%s: %v", what, err)
-	}
-	faults := leaves(nil, v, message.NewPrinter(language.English))
+func mismatch(code tool.Code, what string, faults []schema.Fault) error {
 	var words []string
 	for _, f := range faults[:min(len(faults), 3)] {
 		words = append(words, strings.TrimPrefix(f.At+": "+f.Problem, ": "))
@@ -136,27 +101,4 @@ func mismatch(code tool.Code, what string, err error) error {
 	e := tool.Errorf(code, "%s: %s", what, strings.Join(words, "; "))
 	e.Details, _ = strictjson.Marshal(map[string]any{"faults": faults})
 	return e
-}
-
-const maxFaults = 20
-
-func leaves(faults []fault, v *jsonschema.ValidationError, p *message.Printer) []fault {
-	if len(faults) == maxFaults {
-		return faults
-	}
-	if len(v.Causes) == 0 {
-		return append(faults, fault{pointer(v.InstanceLocation), v.ErrorKind.LocalizedString(p)})
-	}
-	for _, cause := range v.Causes {
-		faults = leaves(faults, cause, p)
-	}
-	return faults
-}
-
-func pointer(path []string) string {
-	var b strings.Builder
-	for _, part := range path {
-		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(part))
-	}
-	return b.String()
 }

@@ -25,7 +25,7 @@ type floor struct {
 func floors() []floor {
 	return []floor{
 		{name: "ground", rooms: []string{"tool"}, stdOnly: true},
-		{name: "first", rooms: []string{"process", "sandbox", "config", "config/...", "strictjson", "examples"}, neighbours: true},
+		{name: "first", rooms: []string{"process", "sandbox", "config", "config/...", "schema", "strictjson", "examples"}, neighbours: true},
 		{name: "second", rooms: []string{"engine", "engine/*", "protocol/*", "builtin/*", "store", "store/*", "plan", "console"}},
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},
@@ -35,7 +35,7 @@ func floors() []floor {
 
 // Packages that stand beside the floors: tests import them, programs do not.
 func beside() []string {
-	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs"}
+	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs", "matrix"}
 }
 
 // mayKnow lists, for a package that few may know, those few.

@@ -1,0 +1,47 @@
+package schema
+
+// evaluated remembers which parts of a value some schema has looked at. On nil nothing is remembered.
+type evaluated struct {
+	names map[string]bool
+	upTo  int // the items before it
+	each  map[int]bool
+}
+
+func (e *evaluated) property(name string) {
+	if e == nil {
+		return
+	}
+	if e.names == nil {
+		e.names = map[string]bool{}
+	}
+	e.names[name] = true
+}
+
+func (e *evaluated) items(upTo int) {
+	if e != nil {
+		e.upTo = max(e.upTo, upTo)
+	}
+}
+
+func (e *evaluated) item(i int) {
+	if e == nil {
+		return
+	}
+	if e.each == nil {
+		e.each = map[int]bool{}
+	}
+	e.each[i] = true
+}
+
+func (e *evaluated) merge(other *evaluated) {
+	if e == nil {
+		return
+	}
+	e.items(other.upTo)
+	for i := range other.each {
+		e.item(i)
+	}
+	for name := range other.names {
+		e.property(name)
+	}
+}

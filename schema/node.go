@@ -1,0 +1,162 @@
+package schema
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+)
+
+// A node is one compiled schema. The schema true is the node without rules.
+type node struct {
+	at    string    // where it stands
+	res   *resource // where it belongs; nil where no $dynamicRef can ask for it
+	cost  int64     // what looking at it once costs; see run.spend
+	never bool      // the schema false
+
+	types    kinds // 0: any
+	constant *values
+	enum     *values
+	num      *numberRules
+	str      *stringRules
+	arr      *arrayRules
+	obj      *objectRules
+	logic    *logicRules
+
+	unevaluatedItems, unevaluatedProperties *node
+}
+
+type numberRules struct {
+	min, above, max, below, multipleOf *number
+}
+
+type stringRules struct {
+	length  span
+	pattern *pattern
+}
+
+type arrayRules struct {
+	size     span
+	unique   bool
+	prefix   []*node
+	rest     *node // for the items after the prefix
+	contains *node
+	found    span // how many items contains may match
+	marks    bool // whether contains counts as evaluating the items that it matches
+}
+
+type objectRules struct {
+	size       span
+	required   []string
+	properties map[string]*node
+	patterns   []patternRule
+	additional *node
+	names      *node
+	dependent  []dependency
+}
+
+type patternRule struct {
+	pattern *pattern
+	node    *node
+}
+
+// A dependency asks for more where a property is there.
+type dependency struct {
+	name string
+	also []string // further properties
+	node *node    // what the object must match then
+}
+
+// logicRules are the rules about the same value again.
+type logicRules struct {
+	ref                   *node
+	dynamic               *dynamicRef
+	all, any, one         []*node
+	not                   *node
+	cond, then, otherwise *node
+}
+
+// A dynamicRef goes to the outermost resource on the way here that has its anchor.
+type dynamicRef struct {
+	anchor   string
+	fallback *node
+}
+
+// again lists the schemas that look at the same value as n does: a circle of these never ends.
+func (n *node) again() []*node {
+	var next []*node
+	if l := n.logic; l != nil {
+		next = append(next, l.ref, l.not, l.cond, l.then, l.otherwise)
+		next = append(append(append(next, l.all...), l.any...), l.one...)
+	}
+	if n.obj != nil {
+		for _, d := range n.obj.dependent {
+			next = append(next, d.node)
+		}
+	}
+	return next
+}
+
+// A span is an inclusive range of counts.
+type span struct{ min, max int }
+
+func (s span) any() bool { return s == span{0, math.MaxInt} }
+
+// kinds is a set of JSON types.
+type kinds uint8
+
+const (
+	kindNull kinds = 1 << iota
+	kindBoolean
+	kindInteger
+	kindNumber
+	kindString
+	kindArray
+	kindObject
+)
+
+var kindNames = [...]string{"null", "boolean", "integer", "number", "string", "array", "object"}
+
+func kindOf(v any) kinds {
+	switch v.(type) {
+	case string:
+		return kindString
+	case json.Number:
+		return kindNumber
+	case map[string]any:
+		return kindObject
+	case []any:
+		return kindArray
+	case bool:
+		return kindBoolean
+	case nil:
+		return kindNull
+	}
+	return 0
+}
+
+func kindNamed(name string) (kinds, bool) {
+	for i, known := range kindNames {
+		if name == known {
+			return 1 << i, true
+		}
+	}
+	return 0, false
+}
+
+func (k kinds) hold(v any) bool {
+	have := kindOf(v)
+	if k&have != 0 {
+		return true
+	}
+	return have == kindNumber && k&kindInteger != 0 && isInteger(string(v.(json.Number)))
+}
+
+func (k kinds) String() string {
+	var names []string
+	for i, name := range kindNames {
+		if k&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " or ")
+}

@@ -1,0 +1,297 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// A pattern is a regular expression of ECMAScript, as schemas have them, run in linear time. What needs
+// backtracking (lookaround, backreferences) is refused.
+type pattern struct {
+	text string
+	re   *regexp.Regexp
+	size int64 // steps for each byte of a text, at most
+}
+
+// maxPatternSize bounds what all patterns of a schema expand to: x{1000} is a thousand x.
+const maxPatternSize = 200_000
+
+func (c *compiler) pattern(text string) (*pattern, error) {
+	if p := c.patterns[text]; p != nil {
+		return p, nil
+	}
+	translated, err := translate(text)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := syntax.Parse(translated, syntax.Perl)
+	if err != nil {
+		return nil, explain(err)
+	}
+	size := sizeOfPattern(parsed)
+	if c.patternSize += size; c.patternSize > maxPatternSize {
+		return nil, errors.New("the patterns of this schema are too large")
+	}
+	re, err := regexp.Compile(translated)
+	if err != nil {
+		return nil, explain(err)
+	}
+	p := &pattern{text, re, int64(size)}
+	c.patterns[text] = p
+	return p, nil
+}
+
+func explain(err error) error {
+	var fault *syntax.Error
+	if errors.As(err, &fault) {
+		return fmt.Errorf("%s (%s)", fault.Code, brief(fault.Expr))
+	}
+	return err
+}
+
+func sizeOfPattern(re *syntax.Regexp) int {
+	size := 1 + len(re.Rune)/16
+	for _, sub := range re.Sub {
+		size += sizeOfPattern(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		size *= max(re.Min, re.Max, 1)
+	}
+	return min(size, maxPatternSize+1)
+}
+
+// What ECMAScript counts as white space and as the end of a line, and the rest of Unicode.
+const (
+	space    = `\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}`
+	notSpace = `\x00-\x08\x0e-\x1f!-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}` +
+		`\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{fefe}\x{ff00}-\x{10ffff}`
+	notLineEnd = `[^\n\r\x{2028}\x{2029}]`
+)
+
+// A translator rewrites an ECMAScript pattern for Go's regexp where the two differ.
+type translator struct {
+	in      string
+	out     []byte
+	inClass bool
+	groups  []int // where in out the open groups begin
+	atom    int   // where in out that begins which a count would repeat
+}
+
+func translate(text string) (string, error) {
+	t := translator{in: text}
+	for t.in != "" {
+		if err := t.next(); err != nil {
+			return "", err
+		}
+	}
+	return string(t.out), nil
+}
+
+func (t *translator) next() error {
+	c := t.in[0]
+	if !t.inClass && c != '{' {
+		t.atom = len(t.out)
+	}
+	switch {
+	case c == '\\':
+		return t.escape()
+	case t.inClass:
+		t.inClass = c != ']'
+		if c == '[' {
+			t.write(`\`)
+		}
+	case c == '[':
+		t.openClass()
+		return nil
+	case c == '.':
+		t.in = t.in[1:]
+		t.write(notLineEnd)
+		return nil
+	case c == '(':
+		t.groups = append(t.groups, len(t.out))
+	case c == ')' && len(t.groups) > 0:
+		t.atom = t.groups[len(t.groups)-1]
+		t.groups = t.groups[:len(t.groups)-1]
+	case c == '{':
+		if done, err := t.count(); done || err != nil {
+			return err
+		}
+	}
+	_, size := utf8.DecodeRuneInString(t.in)
+	t.write(t.in[:size])
+	t.in = t.in[size:]
+	return nil
+}
+
+func (t *translator) write(s string) { t.out = append(t.out, s...) }
+
+// What Go's regexp counts up to, and what we do. Few schemas go far beyond a thousand, but some do.
+const (
+	goCount  = 1000
+	maxCount = 100_000
+)
+
+// count reads a count that is too large for Go's regexp and writes it as several. Those that are not, and what
+// only looks like a count, it leaves alone.
+func (t *translator) count() (done bool, err error) {
+	body, rest, _ := strings.Cut(t.in[1:], "}")
+	from, to, isRange := strings.Cut(body, ",")
+	least, err := strconv.ParseUint(from, 10, 32)
+	if err != nil {
+		return false, nil
+	}
+	most := least
+	if isRange && to != "" {
+		if most, err = strconv.ParseUint(to, 10, 32); err != nil {
+			return false, nil
+		}
+	}
+	if most <= goCount || most < least {
+		return false, nil
+	}
+	if most > maxCount || len(t.out) > maxPatternSize {
+		return false, fmt.Errorf("it counts to more than %d", maxCount)
+	}
+	atom := string(t.out[t.atom:])
+	t.out = append(t.out[:t.atom], "(?:"...)
+	t.repeat(atom, least, "{%d}")
+	if isRange && to == "" {
+		t.write(atom + "*")
+	}
+	t.repeat(atom, most-least, "{0,%d}")
+	t.write(")")
+	t.in = strings.TrimPrefix(rest, "?") // how eager it is does not change whether it matches
+	return true, nil
+}
+
+func (t *translator) repeat(atom string, times uint64, form string) {
+	for ; times > 0; times -= min(times, goCount) {
+		t.out = fmt.Appendf(append(t.out, atom...), form, min(times, goCount))
+	}
+}
+
+// openClass also reads the two classes that Go has no form for: the empty one and its opposite.
+func (t *translator) openClass() {
+	for _, special := range []struct{ ecma, is string }{{"[^]", `[\x00-\x{10ffff}]`}, {"[]", `[^\x00-\x{10ffff}]`}} {
+		if rest, ok := strings.CutPrefix(t.in, special.ecma); ok {
+			t.in = rest
+			t.write(special.is)
+			return
+		}
+	}
+	t.inClass = true
+	open := "["
+	if strings.HasPrefix(t.in, "[^") {
+		open = "[^"
+	}
+	t.in = t.in[len(open):]
+	t.write(open)
+}
+
+func (t *translator) escape() error {
+	if len(t.in) < 2 {
+		return errors.New("it ends with a backslash")
+	}
+	c := t.in[1]
+	rest := t.in[2:]
+	switch {
+	case c == 'u':
+		return t.unicode(rest)
+	case c == 'p' || c == 'P':
+		return t.property(c, rest)
+	case c == 's' || c == 'S':
+		t.space(c)
+	case c == 'c' && rest != "" && isLetter(rest[0]):
+		t.char(rune(rest[0] & 0x1f))
+		rest = rest[1:]
+	case c == '0' && (rest == "" || !isDigit(rest[0])):
+		t.char(0)
+	case c == 'b' && t.inClass:
+		t.char('\b')
+	case strings.IndexByte("dDwWbBtnvfrx", c) >= 0:
+		t.write(t.in[:2])
+	case c == 'k' || isDigit(c):
+		return errors.New("a reference back to a group is not supported")
+	case isLetter(c):
+		return fmt.Errorf(`\%c is no escape of ECMAScript`, c)
+	case c < 0x80:
+		t.write(t.in[:2])
+	default: // some other character: that character
+		rest = t.in[1:]
+	}
+	t.in = rest
+	return nil
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func (t *translator) char(c rune) { t.out = fmt.Appendf(t.out, `\x{%x}`, c) }
+
+func (t *translator) space(c byte) {
+	ranges := space
+	if c == 'S' {
+		ranges = notSpace
+	}
+	if t.inClass {
+		t.write(ranges)
+	} else {
+		t.write("[" + ranges + "]")
+	}
+}
+
+// unicode reads \uXXXX, a pair of them that is one character, and \u{...}.
+func (t *translator) unicode(rest string) error {
+	c, rest, ok := codePoint(rest)
+	if !ok {
+		return errors.New(`\u wants four hexadecimal digits`)
+	}
+	if utf16.IsSurrogate(c) {
+		low, after, ok := codePoint(strings.TrimPrefix(rest, `\u`))
+		if c = utf16.DecodeRune(c, low); !ok || c == '\ufffd' || !strings.HasPrefix(rest, `\u`) {
+			return errors.New("half of a surrogate pair is no character")
+		}
+		rest = after
+	}
+	t.char(c)
+	t.in = rest
+	return nil
+}
+
+func codePoint(s string) (c rune, rest string, ok bool) {
+	digits := s[:min(len(s), 4)]
+	rest = s[len(digits):]
+	if strings.HasPrefix(s, "{") {
+		if digits, rest, ok = strings.Cut(s[1:], "}"); !ok {
+			return 0, "", false
+		}
+	} else if len(digits) < 4 {
+		return 0, "", false
+	}
+	n, err := strconv.ParseUint(digits, 16, 32)
+	return rune(n), rest, err == nil && n <= 0x10ffff
+}
+
+// property reads \p{...}; Go has no names for the properties, only for their values.
+func (t *translator) property(c byte, rest string) error {
+	name, rest, ok := strings.Cut(strings.TrimPrefix(rest, "{"), "}")
+	if !ok || !strings.HasPrefix(t.in[2:], "{") {
+		return errors.New(`\p wants a name in braces`)
+	}
+	if property, value, ok := strings.Cut(name, "="); ok {
+		switch property {
+		case "Script", "sc", "General_Category", "gc":
+			name = value
+		}
+	}
+	t.out = fmt.Appendf(t.out, `\%c{%s}`, c, name)
+	t.in = rest
+	return nil
+}
