@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"sync"
 	"time"
 
 	"toolpost/process"
@@ -56,11 +55,11 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	events := &emitter{sink: out, stop: stop}
-	defer events.close()
+	events := tool.NewRelay(out, stop)
+	defer events.Close()
 	call := &call{Call: c, aid: aid, state: state, events: events}
 	answer, err := r.ask(ctx, call)
-	if failed := events.failed(); failed != nil {
+	if failed := events.Err(); failed != nil {
 		return nil, failed
 	}
 	if err != nil {
@@ -89,7 +88,7 @@ type call struct {
 	state    slots // of its session
 	after    slots // what the tool made of it
 	attempts int
-	events   *emitter
+	events   *tool.Relay
 }
 
 // safeToRepeat reports whether nothing can go wrong when the call runs twice.
@@ -229,40 +228,4 @@ func (c *call) emitPatch() error {
 // logged makes a log event of a line of standard error.
 func logged(line []byte) tool.Event {
 	return tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: string(line), Fields: json.RawMessage(`{"stream":"stderr"}`)})
-}
-
-// An emitter hands the events of one call on, from whoever has some, until the call is over.
-type emitter struct {
-	sink tool.Sink
-	stop context.CancelCauseFunc // ends the call
-
-	mu     sync.Mutex
-	err    error // of the sink: nobody listens any more
-	closed bool
-}
-
-// Emit implements tool.Sink.
-func (e *emitter) Emit(ev tool.Event) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err != nil || e.closed {
-		return e.err
-	}
-	if e.err = e.sink.Emit(ev); e.err != nil {
-		e.stop(e.err)
-	}
-	return e.err
-}
-
-func (e *emitter) failed() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.err
-}
-
-// close waits for an Emit in progress: after a call its sink is not used any more.
-func (e *emitter) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closed = true
 }

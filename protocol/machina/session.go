@@ -24,7 +24,7 @@ type session struct {
 	known slots // the state that the toolhost has; nil: not known
 
 	mu   sync.Mutex
-	call *emitter // whose events standard error belongs to; nil: nobody's
+	call *tool.Relay // whose events standard error belongs to; nil: nobody's
 }
 
 // startSession starts a toolhost. It is a process.Worker.
@@ -98,11 +98,11 @@ func (s *session) stderr(line []byte) {
 	call := s.call
 	s.mu.Unlock()
 	if call != nil {
-		_ = call.Emit(logged(line)) // Emit keeps the error and ends the call
+		call.Stderr(line)
 	}
 }
 
-func (s *session) serves(e *emitter) {
+func (s *session) serves(e *tool.Relay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.call = e

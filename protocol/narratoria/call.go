@@ -24,7 +24,7 @@ type call struct {
 	id      string
 	child   *process.Child
 	keeper  *keeper
-	events  *emitter
+	events  *tool.Relay
 	decoder *decoder
 	assets  assets
 
@@ -95,7 +95,7 @@ func (c *call) badLine(line []byte, number int, why error) error {
 	fault := fmt.Errorf("line %d: %s: %s", number, clip(why.Error(), 200), quote(line))
 	if c.o.Lenient {
 		c.count.badLines++
-		return c.events.emit(tool.LogEvent("warn", "skipped "+fault.Error()))
+		return c.events.Emit(tool.LogEvent("warn", "skipped "+fault.Error()))
 	}
 	c.broke(fault)
 	return fault
@@ -122,7 +122,7 @@ func (c *call) handle(typ string, number int) error {
 }
 
 func (c *call) emit(k tool.Kind, data []byte) error {
-	return c.events.emit(tool.Event{Time: c.decoder.time(), Kind: k, Data: data})
+	return c.events.Emit(tool.Event{Time: c.decoder.time(), Kind: k, Data: data})
 }
 
 // asset passes a checked asset on. A bad one is reported and the call goes on.
@@ -135,7 +135,7 @@ func (c *call) asset(number int) error {
 		Code:    "invalid_asset",
 		Message: fmt.Sprintf("line %d: asset %s was not registered: %v", number, quote([]byte(a.AssetID)), err),
 	}
-	return c.events.emit(tool.NewEvent(tool.KindError, bad))
+	return c.events.Emit(tool.NewEvent(tool.KindError, bad))
 }
 
 // uiEvent passes every request on: which of them are known is for the caller's interface to say.
@@ -144,7 +144,7 @@ func (c *call) uiEvent(number int) error {
 	if string(text(d.event)) == "narrative_choice" {
 		if err := checkChoices(d.payload); err != nil {
 			warning := fmt.Sprintf("line %d: this narrative_choice cannot be shown as choices: %v", number, err)
-			if err := c.events.emit(tool.LogEvent("warn", warning)); err != nil {
+			if err := c.events.Emit(tool.LogEvent("warn", warning)); err != nil {
 				return err
 			}
 		}
@@ -162,7 +162,7 @@ func (c *call) errorEvent() error {
 
 // outcome is what the call comes to, when the tool's output and its process have ended.
 func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
-	if err := c.events.failed(); err != nil {
+	if err := c.events.Err(); err != nil {
 		return nil, err
 	}
 	exit, killed := c.keeper.exit, c.keeper.killed

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"toolpost/process"
-	"toolpost/tool"
 )
 
 // A keeper owns the process of a call and sees to its end, however it comes. When the process and
@@ -78,45 +77,4 @@ func (k *keeper) see(ctx context.Context, finished, aborted <-chan struct{}) (ex
 			return k.child.Stop(process.Ladder{Term: termFinished}), true
 		}
 	}
-}
-
-// An emitter hands events on, from the reader of standard output and from that of standard error.
-type emitter struct {
-	sink tool.Sink
-	stop context.CancelCauseFunc // ends the call
-
-	mu     sync.Mutex
-	err    error // of the sink: nobody listens any more
-	closed bool
-}
-
-func (e *emitter) emit(ev tool.Event) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err != nil || e.closed {
-		return e.err
-	}
-	if e.err = e.sink.Emit(ev); e.err != nil {
-		e.stop(e.err)
-	}
-	return e.err
-}
-
-// stderr passes a line of standard error on as a log event.
-func (e *emitter) stderr(line []byte) {
-	ev := tool.Log{Level: "info", Message: string(line), Fields: []byte(`{"stream":"stderr"}`)}
-	_ = e.emit(tool.NewEvent(tool.KindLog, ev)) // emit keeps the error and ends the call
-}
-
-func (e *emitter) failed() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.err
-}
-
-// close waits for an Emit in progress: after a call its sink is not used any more.
-func (e *emitter) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closed = true
 }

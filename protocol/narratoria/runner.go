@@ -176,9 +176,9 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	events := &emitter{sink: out, stop: cancel}
-	defer events.close()
-	child, err := process.Start(process.Command{Argv: r.argv, Dir: r.dir, Env: r.env, Stderr: events.stderr})
+	events := tool.NewRelay(out, cancel)
+	defer events.Close()
+	child, err := process.Start(process.Command{Argv: r.argv, Dir: r.dir, Env: r.env, Stderr: events.Stderr})
 	if err != nil {
 		return nil, err
 	}

@@ -115,15 +115,15 @@ func TestTraceparent(t *testing.T) {
 		"00-" + strings.Repeat("0", 32) + "-b7ad6b7169203331-01": "",
 		"": "", "00": "", id: "", "00-" + id: "",
 	} {
-		if got := rest.TraceOf(parent); got != want {
+		if got := tool.TraceOf(parent); got != want {
 			t.Errorf("%q gave %q", parent, got)
 		}
 	}
 	trace := tool.NewID()
-	if got := rest.TraceOf(rest.Traceparent(trace)); got != trace {
+	if got := tool.TraceOf(tool.Traceparent(trace)); got != trace {
 		t.Errorf("%s came back as %q", trace, got)
 	}
-	if got := rest.Traceparent("my trace"); got != "" {
+	if got := tool.Traceparent("my trace"); got != "" {
 		t.Errorf("a trace that is no id became %q", got)
 	}
 }

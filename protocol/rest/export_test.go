@@ -40,11 +40,7 @@ func Follow(body io.Reader, out tool.Sink) (*tool.Result, error) {
 	return f.run(http.Header{"Content-Type": {typeStream}})
 }
 
-var (
-	StatusOf    = statusOf
-	TraceOf     = traceOf
-	Traceparent = traceparent
-)
+var StatusOf = statusOf
 
 // Messages reads a stream to its end, with messages of at most that many bytes.
 func Messages(r io.Reader, most int) (events []string, datas [][]byte, err error) {

@@ -14,8 +14,6 @@
 package rest
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -197,7 +195,7 @@ func readCall(h http.Header, c *tool.Call) error {
 		}
 		c.Answers = json.RawMessage(answers)
 	}
-	c.Trace = traceOf(h.Get(headerTrace))
+	c.Trace = tool.TraceOf(h.Get(headerTrace))
 	return readID(h, c)
 }
 
@@ -247,7 +245,7 @@ func writeCall(h http.Header, c *tool.Call, timeout time.Duration) error {
 	if timeout > 0 {
 		h.Set(headerTimeout, timeout.String())
 	}
-	set(h, headerTrace, traceparent(c.Trace))
+	set(h, headerTrace, tool.Traceparent(c.Trace))
 	return nil
 }
 
@@ -288,30 +286,3 @@ func validID(id string) bool {
 		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 	})
 }
-
-// traceOf gives the trace id of a traceparent as a UUID. As W3C asks, one that is malformed is treated as
-// absent.
-func traceOf(parent string) string {
-	parts := strings.Split(parent, "-")
-	if len(parts) < 4 || parts[0] == "ff" || !isHex(parts[0], 2) || !isHex(parts[1], 32) || !isHex(parts[2], 16) {
-		return ""
-	}
-	id := parts[1]
-	if strings.Trim(id, "0") == "" {
-		return ""
-	}
-	return strings.Join([]string{id[:8], id[8:12], id[12:16], id[16:20], id[20:]}, "-")
-}
-
-// traceparent is the inverse of traceOf; a trace that is no UUID stays here.
-func traceparent(trace string) string {
-	id := strings.ReplaceAll(trace, "-", "")
-	if !isHex(id, 32) {
-		return ""
-	}
-	span := make([]byte, 8)
-	_, _ = rand.Read(span) // never fails
-	return "00-" + id + "-" + hex.EncodeToString(span) + "-01"
-}
-
-func isHex(s string, n int) bool { return len(s) == n && strings.Trim(s, "0123456789abcdef") == "" }
