@@ -34,8 +34,8 @@ const (
 	maxPause      = 2 * time.Second // between two attempts to connect again
 )
 
-// resolve makes relative paths start at dir.
-func (c Connect) resolve(dir string) Connect {
+// Resolve makes relative paths of files start at dir, the folder of the config.
+func (c Connect) Resolve(dir string) Connect {
 	for _, path := range []*string{&c.NKey, &c.Creds, &c.CA, &c.Cert, &c.Key} {
 		if *path != "" && !filepath.IsAbs(*path) {
 			*path = filepath.Join(dir, *path)

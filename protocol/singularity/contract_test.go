@@ -3,6 +3,7 @@ package singularity
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,12 @@ type exchange struct {
 }
 
 func exchanges() []exchange {
-	const fileArgs = `{"path":"/path/to/file.txt"}`
+	return slices.Concat(readExchanges(), fileExchanges(), shellExchanges(), codeExchanges())
+}
+
+const fileArgs = `{"path":"/path/to/file.txt"}`
+
+func readExchanges() []exchange {
 	const toolResponse = `{
   "tool_call_id": "call_abc123",
   "role": "tool",
@@ -55,6 +61,18 @@ func exchanges() []exchange {
 		// contract(singularity): "error": null
 		{"file.read with plain arguments", "tools.file.read", "readFile", fileArgs, fileArgs,
 			gives(`"file contents here..."`), `{"data":"file contents here...","error":null}`},
+		// contract(singularity): Elixir should return structured errors:
+		// contract(singularity): "error": "AccessDenied: /etc/passwd is not allowed"
+		{"a structured error", "tools.file.read", "readFile", `{"path":"/etc/passwd"}`, `{"path":"/etc/passwd"}`,
+			refuses(tool.Errorf(tool.CodeAccessDenied, "/etc/passwd is not allowed")), `{
+  "data": null,
+  "error": "AccessDenied: /etc/passwd is not allowed"
+}`},
+	}
+}
+
+func fileExchanges() []exchange {
+	return []exchange{
 		// contract(singularity): `tools.file.write` | Write file contents | 30s
 		// contract(singularity): "data": { "bytes_written": 123 }
 		{"file.write", "tools.file.write", "writeFile", `{
@@ -89,6 +107,11 @@ func exchanges() []exchange {
   ],
   "error": null
 }`},
+	}
+}
+
+func shellExchanges() []exchange {
+	return []exchange{
 		// contract(singularity): `tools.shell.exec` | Execute shell command | 60s
 		// contract(singularity): "args": ["-la", "/tmp"], // optional
 		// contract(singularity): "cwd": "/home/user" // optional
@@ -109,15 +132,22 @@ func exchanges() []exchange {
   },
   "error": null
 }`},
+		// contract(singularity): "error": string        // Error message
 		// contract(singularity): "error": "Command 'rm' is not allowed by security policy"
 		{"shell.exec of a command that is not allowed", "tools.shell.exec", "execShell", `{"command":"rm"}`, `{"command":"rm"}`,
 			refuses(tool.Errorf(tool.CodeAccessDenied, "Command 'rm' is not allowed by security policy").Because("command_denied")), `{
   "data": null,
   "error": "Command 'rm' is not allowed by security policy"
 }`},
+	}
+}
+
+func codeExchanges() []exchange {
+	return []exchange{
 		// contract(singularity): `tools.code.search` | Semantic code search | 30s
 		// contract(singularity): "limit": 10, // optional, default 10
 		// contract(singularity): "codebase_id": "my-proj" // optional
+		// contract(singularity): "similarity": 0.95
 		{"code.search", "tools.code.search", "searchCode", `{
   "query": "async function handler",
   "limit": 10,
@@ -161,13 +191,6 @@ func exchanges() []exchange {
     }
   ],
   "error": null
-}`},
-		// contract(singularity): Elixir should return structured errors:
-		// contract(singularity): "error": "AccessDenied: /etc/passwd is not allowed"
-		{"a structured error", "tools.file.read", "readFile", `{"path":"/etc/passwd"}`, `{"path":"/etc/passwd"}`,
-			refuses(tool.Errorf(tool.CodeAccessDenied, "/etc/passwd is not allowed")), `{
-  "data": null,
-  "error": "AccessDenied: /etc/passwd is not allowed"
 }`},
 	}
 }
@@ -428,6 +451,7 @@ func TestStylesAndNamesOfRequests(t *testing.T) {
 		{"too deep", "tools.file.read", strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300), "InvalidInput: "},
 		{"one name in both forms", "tools.code.grep", `{"ignoreCase":true,"ignore_case":false}`, "InvalidInput: "},
 		{"which tool?", "tools.execute", `{"a":1}`, "InvalidInput: the request to tools.execute: which tool?"},
+		{"a name that is not UTF-8", "tools.execute.%FF", `{}`, "NotFound: "},
 		{"a bad token", "tools.execute.%zz", `{}`, "InvalidInput: "},
 		{"a tool whose output is no JSON", "tools.execute.broken", `{}`, "SystemError: the result of broken cannot be written as JSON"},
 	} {
@@ -447,6 +471,7 @@ func TestStylesAndNamesOfRequests(t *testing.T) {
 		{"a tool call without a name", "tools.file.read", `{"tool_call_id":"1","function":{"arguments":"{}"}}`, `"Error: InvalidInput: the request to tools.file.read: function.name`},
 		{"arguments that are a list", "tools.file.read", `{"tool_call_id":"1","function":{"name":"readFile","arguments":"[1]"}}`, `"Error: InvalidInput: `},
 		{"arguments that are no JSON", "tools.file.read", `{"tool_call_id":"1","function":{"name":"readFile","arguments":"{\"a\""}}`, `"Error: InvalidInput: `},
+		{"a tool call of a name that is not UTF-8", "tools.execute.%FF", `{"tool_call_id":"1","function":{"name":"x"}}`, `"Error: InvalidInput: a call of`},
 		{"tool_name that is no name", "tools.execute", `{"tool_name":7}`, `"InvalidInput: the request to tools.execute: tool_name`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -96,7 +96,7 @@ func TestACallerMayShortenACall(t *testing.T) {
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
 	m := nats.NewMsg("tools.execute.hang")
 	m.Header = nats.Header{"Toolpost-Timeout": {"50ms"}}
-	same(t, "the answer", askMsg(t, connect(t, s), m), `{"data":null,"error":"Timeout: hang ran longer than the 50ms that its caller gave it"}`)
+	same(t, "the answer", askMsg(t, connect(t, s), m), `{"data":null,"error":"Timeout: hang ran longer than the 50ms that its caller gives it"}`)
 }
 
 // contract(singularity): **Streaming results** - For large files/long commands

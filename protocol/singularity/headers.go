@@ -1,8 +1,6 @@
 package singularity
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -66,7 +64,7 @@ func readHeaders(h nats.Header, c *tool.Call) (w wishes, err error) {
 	if err != nil {
 		return w, err
 	}
-	c.Trace = traceOf(parent)
+	c.Trace = tool.TraceOf(parent)
 	if w.timeout, err = readTimeout(h); err != nil {
 		return w, err
 	}
@@ -96,7 +94,7 @@ func writeHeaders(h nats.Header, c *tool.Call, w wishes) error {
 		h[headerTimeout] = []string{w.timeout.String()}
 	}
 	h[headerCall], h[headerStream] = []string{w.id}, []string{w.stream}
-	return set(h, headerTrace, traceparent(c.Trace))
+	return set(h, headerTrace, tool.Traceparent(c.Trace))
 }
 
 func set(h nats.Header, name, value string) error {
@@ -189,30 +187,3 @@ func mayAnswer(subject string) bool {
 	}
 	return !strings.HasSuffix(subject, ".")
 }
-
-// traceOf gives the trace id of a traceparent as a UUID. As W3C asks, one that is malformed is treated as
-// absent.
-func traceOf(parent string) string {
-	parts := strings.Split(parent, "-")
-	if len(parts) < 4 || parts[0] == "ff" || !isHex(parts[0], 2) || !isHex(parts[1], 32) || !isHex(parts[2], 16) {
-		return ""
-	}
-	id := parts[1]
-	if strings.Trim(id, "0") == "" {
-		return ""
-	}
-	return strings.Join([]string{id[:8], id[8:12], id[12:16], id[16:20], id[20:]}, "-")
-}
-
-// traceparent is the inverse of traceOf; a trace that is no UUID stays here.
-func traceparent(trace string) string {
-	id := strings.ReplaceAll(trace, "-", "")
-	if !isHex(id, 32) {
-		return ""
-	}
-	span := make([]byte, 8)
-	_, _ = rand.Read(span) // never fails
-	return "00-" + id + "-" + hex.EncodeToString(span) + "-01"
-}
-
-func isHex(s string, n int) bool { return len(s) == n && strings.Trim(s, "0123456789abcdef") == "" }

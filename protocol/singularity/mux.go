@@ -25,7 +25,7 @@ const eventsToken = ".e"
 
 // What a peer may send ahead of the sink of one call. One that keeps to its acknowledgements never gets there.
 const (
-	maxHeld      = 16 << 10
+	maxHeld      = 4 << 10
 	maxHeldBytes = 32 << 20
 )
 

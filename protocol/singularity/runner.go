@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,7 +117,7 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
-	o.Connect = o.resolve(src.Dir)
+	o.Connect = o.Resolve(src.Dir)
 	return New(ctx, o, log)
 }
 
@@ -141,9 +142,7 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 	r.nc, err = dial(o.URL, o.shown(), log, append(more,
 		nats.RetryOnFailedConnect(len(o.Tools) > 0),
 		nats.ReconnectBufSize(-1), // a call that cannot be sent now fails now
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			r.mux.fail(r.lost(err))
-		}))...)
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { r.mux.fail(r.lost(err)) }))...)
 	if err != nil {
 		return nil, err
 	}
@@ -332,12 +331,14 @@ func (a *asking) await(ctx context.Context) (*tool.Result, error) {
 		case <-a.p.wake:
 		}
 		messages, broken := a.p.take()
-		for _, m := range messages {
-			if !strings.HasSuffix(m.Subject, eventsToken) {
+		for i, m := range messages {
+			if isReply(m) {
 				return a.outcome(m)
 			}
 			if err := a.event(m); err != nil {
-				a.abandon()
+				if !slices.ContainsFunc(messages[i:], isReply) {
+					a.abandon()
+				}
 				return nil, err
 			}
 		}
@@ -347,6 +348,8 @@ func (a *asking) await(ctx context.Context) (*tool.Result, error) {
 		}
 	}
 }
+
+func isReply(m *nats.Msg) bool { return !strings.HasSuffix(m.Subject, eventsToken) }
 
 func (a *asking) event(m *nats.Msg) error {
 	var e tool.Event
@@ -411,11 +414,8 @@ func (a *asking) answered(over, again <-chan time.Time) bool {
 			return false
 		case <-a.p.wake:
 		}
-		messages, _ := a.p.take()
-		for _, m := range messages {
-			if !strings.HasSuffix(m.Subject, eventsToken) {
-				return true
-			}
+		if messages, _ := a.p.take(); slices.ContainsFunc(messages, isReply) {
+			return true
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,15 +37,15 @@ type wide struct{ toolbox }
 func (wide) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, error] {
 	return func(yield func(*tool.Spec, error) bool) {
 		ok := yield(&tool.Spec{Source: "dead"}, tool.Errorf(tool.CodeUnavailable, "it did not start"))
-		for n := 0; ok && n < 3000; n++ {
+		for n := 0; ok && n < 1200; n++ {
 			s := &tool.Spec{Name: fmt.Sprintf("tool %04d", n), Description: strings.Repeat("d", 1000), Timeout: time.Second}
 			var err error
 			switch n {
-			case 1000:
+			case 400:
 				s.Input = json.RawMessage(`"` + strings.Repeat("x", 2*maxPage) + `"`)
-			case 2000:
+			case 800:
 				s.Input = json.RawMessage(`{`)
-			case 2001:
+			case 801:
 				err = tool.Errorf(tool.CodeUnavailable, "not now")
 			}
 			ok = yield(s, err)
@@ -56,7 +57,7 @@ func TestACatalogueThatNeedsManyMessagesComesWhole(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	serve(t, DoorOptions{Server: s}, wide{}, wide{})
 	specs, err := mustOpen(t, withToken(t, s.ClientURL(), "")).Tools(context.Background())
-	if err != nil || len(specs) != 3000 {
+	if err != nil || len(specs) != 1200 {
 		t.Fatalf("%d tools, %v", len(specs), err)
 	}
 	for n, s := range specs {
@@ -65,9 +66,12 @@ func TestACatalogueThatNeedsManyMessagesComesWhole(t *testing.T) {
 		}
 	}
 	nc := connect(t, s)
-	page := ask(t, nc, "toolpost.catalog", `{"after":"tool 2000"}`)
-	if !strings.Contains(page, `"available":false,"reason":"not now"`) || len(page) > maxPage+1000 || !strings.Contains(page, `"next":`) {
+	page := ask(t, nc, "toolpost.catalog", `{"after":"tool 0800"}`)
+	if !strings.Contains(page, `"available":false,"reason":"not now"`) || len(page) > maxPage+1000 {
 		t.Errorf("a page of %d bytes: %.300s", len(page), page)
+	}
+	if page := ask(t, nc, "toolpost.catalog", ``); !strings.Contains(page, `"next":"tool `) {
+		t.Errorf("the first page is the last: %.300s", page)
 	}
 	if page := ask(t, nc, "toolpost.catalog", `{"after":7}`); !strings.Contains(page, "invalid_input") {
 		t.Errorf("got %.300s", page)
@@ -269,14 +273,18 @@ func TestEveryErrorArrivesAsItWas(t *testing.T) {
 }
 
 // badNode gives a runner of a node that answers requests with whatever it is told to.
-func badNode(t *testing.T, reply func(m *nats.Msg)) *Runner {
+func badNode(t *testing.T, reply func(nc *nats.Conn, m *nats.Msg)) *Runner {
 	t.Helper()
 	s := startServer(t, "127.0.0.1:0")
 	own := connectOwn(t, s)
 	if _, err := own.Subscribe("toolpost.catalog", func(m *nats.Msg) { _ = m.Respond([]byte(`{"tools":[{"name":"x"}]}`)) }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := own.Subscribe("tools.>", reply); err != nil {
+	var last atomic.Pointer[nats.Msg]
+	if _, err := own.Subscribe("tools.>", func(m *nats.Msg) { last.Store(m); reply(own, m) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := own.Subscribe("toolpost.cancel", func(*nats.Msg) { _ = last.Load().Respond([]byte(`{}`)) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := own.Flush(); err != nil {
@@ -310,7 +318,7 @@ func TestABadReplyIsAProtocolError(t *testing.T) {
 		wantCode(t, err, tool.CodeProtocol)
 		t.Log(name, err)
 	}
-	r := badNode(t, func(m *nats.Msg) { _ = m.Respond([]byte("oops")) })
+	r := badNode(t, func(_ *nats.Conn, m *nats.Msg) { _ = m.Respond([]byte("oops")) })
 	_, err := r.Invoke(context.Background(), &tool.Call{Tool: "x"}, tool.Discard)
 	wantCode(t, err, tool.CodeProtocol)
 }
@@ -337,26 +345,48 @@ func TestAForeignErrorMayBeAnyJSON(t *testing.T) {
 
 func TestANodeThatSendsBadOrTooManyEventsIsStopped(t *testing.T) {
 	tooltest.NoLeaks(t)
-	for name, send := range map[string]func(*nats.Msg, string){
-		"no JSON": func(m *nats.Msg, to string) { _ = m.RespondMsg(&nats.Msg{Subject: to, Data: []byte("oops")}) },
-		"no data": func(m *nats.Msg, to string) {
-			_ = m.RespondMsg(&nats.Msg{Subject: to, Data: []byte(`{"seq":1,"kind":"log","data":1}`)})
-		},
-		"a flood": func(m *nats.Msg, to string) {
-			for range maxHeld + 2 {
-				_ = m.RespondMsg(&nats.Msg{Subject: to, Data: []byte(`{"seq":1,"kind":"log","data":{}}`)})
-			}
-		},
+	const good = `{"seq":1,"kind":"log","data":{}}`
+	for name, c := range map[string]struct {
+		event string
+		count int
+		says  string
+	}{
+		"no JSON":      {`oops`, 1, "an event that cannot be read"},
+		"no data":      {`{"seq":1,"kind":"log","data":1}`, 1, "an event whose data cannot be read"},
+		"a flood":      {good, 2*maxHeld + 2, "faster than they were acknowledged"},
+		"large events": {`{"seq":1,"kind":"log","data":{"s":"` + strings.Repeat("x", 4<<20) + `"}}`, 10, "faster than they were acknowledged"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := badNode(t, func(m *nats.Msg) { send(m, m.Header.Get("Toolpost-Stream")) })
-			blocked := make(chan struct{})
-			sink := tool.SinkFunc(func(tool.Event) error { <-blocked; return nil })
-			time.AfterFunc(500*time.Millisecond, func() { close(blocked) })
-			_, err := r.Invoke(context.Background(), &tool.Call{Tool: "x"}, sink)
-			wantCode(t, err, tool.CodeProtocol)
+			r := badNode(t, func(nc *nats.Conn, m *nats.Msg) {
+				for range c.count {
+					_ = nc.Publish(m.Header.Get("Toolpost-Stream"), []byte(c.event))
+				}
+			})
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			sink := tool.SinkFunc(func(tool.Event) error { // takes nothing until it is too late
+				eventually(t, "the flood is noticed", func() bool { return r.broken() || ctx.Err() != nil })
+				return nil
+			})
+			_, err := r.Invoke(ctx, &tool.Call{Tool: "x"}, sink)
+			wantCode(t, err, tool.CodeProtocol, c.says)
 		})
 	}
+}
+
+// broken reports whether a call has been told to end.
+func (r *Runner) broken() bool {
+	r.mux.mu.Lock()
+	defer r.mux.mu.Unlock()
+	for _, p := range r.mux.calls {
+		p.mu.Lock()
+		broken := p.broken != nil
+		p.mu.Unlock()
+		if broken {
+			return true
+		}
+	}
+	return false
 }
 
 func TestWallsThatTheOtherSideHasNotPromisedAreRefused(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -142,13 +143,13 @@ func (s *serving) read(j job, c *tool.Call) (r request, name string, err error) 
 	if name == "" {
 		name = where.tool
 	}
+	c.Tool, name = name, shown(name)
 	if err != nil {
 		return r, name, tool.Errorf(tool.CodeInvalidInput, "the request to %s: %w", j.msg.Subject, err)
 	}
 	if where.tool != "" && r.name != "" && !s.same(where, r.name) {
 		return r, name, tool.Errorf(tool.CodeInvalidInput, "a call of %q came on %s, which is %s; send it there, or to %s", r.name, j.msg.Subject, where.tool, subjectExecute)
 	}
-	c.Tool = name
 	if where.tool != "" {
 		c.Tool = where.tool // the subject decides: a caller may be allowed to use this one alone
 	}
@@ -179,16 +180,15 @@ func (s *serving) call(j job, r request, c *tool.Call) (*tool.Result, error) {
 	if j.called != nil {
 		c.ID, ctx = w.id, j.called.ctx
 	}
-	for _, limit := range []struct {
-		d    time.Duration
-		whom string
-	}{{r.limit, j.msg.Subject + " has"}, {w.timeout, "its caller gave it"}} {
-		if limit.d > 0 {
-			var stop context.CancelFunc
-			ctx, stop = context.WithDeadlineCause(ctx, j.came.Add(limit.d),
-				tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that %s", c.Tool, limit.d, limit.whom))
-			defer stop()
-		}
+	limit, whose := r.limit, j.msg.Subject
+	if w.timeout > 0 && (limit == 0 || w.timeout < limit) {
+		limit, whose = w.timeout, "its caller"
+	}
+	if limit > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadlineCause(ctx, j.came.Add(limit),
+			tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that %s gives it", c.Tool, limit, whose))
+		defer stop()
 	}
 	if ctx.Err() != nil { // while it waited for its turn
 		return nil, interrupted(ctx)
@@ -211,7 +211,9 @@ func (s *serving) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *t
 	r, err = s.handler.Invoke(ctx, c, out)
 	if err != nil && ctx.Err() != nil {
 		if code := tool.CodeOf(err); code == tool.CodeTimeout || code == tool.CodeCancelled {
-			err = interrupted(ctx)
+			why := interrupted(ctx)
+			why.Details = tool.AsError(err).Details
+			return nil, why
 		}
 	}
 	return r, err
@@ -231,7 +233,7 @@ func (s *serving) answer(j job, r request, name string, res *tool.Result, e *too
 			name, len(body), s.nc.MaxPayload()).Because("too_large")
 	}
 	if body == nil || errors.Is(err, nats.ErrMaxPayload) {
-		body, _ = encodeReply(r, shorten(name), nil, e) // words alone can always be written
+		body, _ = encodeReply(r, name, nil, e) // words alone can always be written
 		err = s.nc.Publish(j.msg.Reply, body)
 	}
 	if err != nil {
@@ -247,7 +249,8 @@ func problem(res *tool.Result, e *tool.Error) *tool.Error {
 	return e
 }
 
-func shorten(name string) string { return name[:min(len(name), maxField)] }
+// shown is a name as an answer can carry it, whatever a caller wrote.
+func shown(name string) string { return strings.ToValidUTF8(name[:min(len(name), maxField)], "\uFFFD") }
 
 // finish takes no more requests, lets those that are here end, and has every answer sent.
 func (s *serving) finish() {

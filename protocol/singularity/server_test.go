@@ -172,7 +172,7 @@ func TestAnExternalServerIsReachedWithEveryKindOfCredential(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := outside(t, c.server)
-			connect := c.connect.resolve(dir)
+			connect := c.connect.Resolve(dir)
 			connect.URL = url
 			serve(t, DoorOptions{Connect: connect}, tooltest.Reference{}, tooltest.Reference{})
 			r, err := New(context.Background(), Options{Connect: connect}, nil)
@@ -196,7 +196,7 @@ func TestACredentialsFileIsRead(t *testing.T) {
 	trusted, jwts := jwtServer(t, operator, account, user)
 	seed, _ := user.Seed()
 	write(t, filepath.Join(dir, "user.creds"), credsFile(jwts, seed))
-	connect := Connect{URL: outside(t, trusted), Creds: "user.creds"}.resolve(dir)
+	connect := Connect{URL: outside(t, trusted), Creds: "user.creds"}.Resolve(dir)
 	serve(t, DoorOptions{Connect: connect}, tooltest.Reference{}, tooltest.Reference{})
 	r, err := New(context.Background(), Options{Connect: connect}, nil)
 	if err != nil {
