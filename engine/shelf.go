@@ -119,7 +119,7 @@ func (sh *shelf) add(src *source, ofTool func(*item) tool.Handler) {
 		it := newItem(src, own)
 		qualified := src.Name + "." + own.Name
 		if sh.byName[own.Name] != nil {
-			it.spec.Name = qualified
+			it.rename(qualified)
 		}
 		it.handler = ofTool(it)
 		sh.items = append(sh.items, it)
@@ -134,12 +134,18 @@ func (sh *shelf) add(src *source, ofTool func(*item) tool.Handler) {
 func newItem(src *source, given *tool.Spec) *item {
 	own := *given
 	own.Source, own.Protocol = src.Name, src.Protocol
-	published := own
-	it := &item{spec: &published, own: &own, source: src, err: src.Err}
+	it := &item{spec: &own, own: &own, source: src, err: src.Err}
 	if it.err == nil {
 		it.schema, it.err = compile(&own)
 	}
 	return it
+}
+
+// rename publishes the tool under another name than its runner has for it.
+func (it *item) rename(name string) {
+	published := *it.own
+	published.Name = name
+	it.spec = &published
 }
 
 // borrow finds a tool that can be called and holds its source; the caller releases it.

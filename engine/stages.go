@@ -36,25 +36,30 @@ func recovered(log *slog.Logger) tool.Middleware {
 // result when the call began and how long it took.
 func traced(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		named := *c
-		if named.ID == "" {
-			named.ID = tool.NewID()
+		f := &frame{call: *c, sink: numbered{out: out}}
+		if f.call.Trace == "" {
+			f.call.Trace = tool.NewID()
 		}
-		if named.Trace == "" {
-			named.Trace = tool.NewID()
+		if f.call.ID == "" {
+			f.call.ID = tool.NewID()
 		}
 		start := time.Now()
-		sink := &numbered{out: out}
-		r, err := next.Invoke(ctx, &named, sink)
-		sink.close()
+		r, err := next.Invoke(ctx, &f.call, &f.sink)
+		f.sink.close()
 		if err != nil {
 			return nil, err
 		}
 		ran := *r
-		ran.Trace.ID, ran.Trace.Call = named.Trace, named.ID
+		ran.Trace.ID, ran.Trace.Call = f.call.Trace, f.call.ID
 		ran.Trace.Start, ran.Trace.Duration = start, time.Since(start)
 		return &ran, nil
 	})
+}
+
+// A frame is what one call needs of its own, in one piece of memory.
+type frame struct {
+	call tool.Call
+	sink numbered
 }
 
 // numbered gives events their numbers and times, lets several goroutines emit, and takes nothing after
@@ -109,11 +114,17 @@ func (it *item) runner(standard time.Duration) tool.Handler {
 	}
 	ranOut := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v", it.spec.Name, limit)
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, ranOut)
-		defer cancel()
-		own := *c
-		own.Tool, own.Spec = it.own.Name, it.own
-		r, err := it.source.Runner.Invoke(ctx, &own, out)
+		if d, ok := ctx.Deadline(); !ok || time.Until(d) > limit { // else the caller's own comes first
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, limit, ranOut)
+			defer cancel()
+		}
+		if c.Tool != it.own.Name || c.Spec != it.own {
+			own := *c
+			own.Tool, own.Spec = it.own.Name, it.own
+			c = &own
+		}
+		r, err := it.source.Runner.Invoke(ctx, c, out)
 		switch {
 		case err != nil:
 			return nil, outcome(ctx, err)

@@ -63,6 +63,7 @@ type Options struct {
 	Token     string          // of the HTTP door; empty: one is made and kept in the state folder
 	NewToken  bool            // make another token
 	LeaseTier int             // tools of this tier and above need a lease, also where the config is less strict; 0: as it says
+	Version   string          // of this program, for those who ask a door
 	Ready     func(Listening) // called for each door that is open
 }
 
@@ -152,7 +153,7 @@ func (n *Node) Catalog() tool.Catalog { return n.engine }
 // one of them fails.
 func (n *Node) Serve(ctx context.Context) error {
 	doors, err := all.Doors(n.cfg, all.DoorOptions{
-		Log: n.o.Log, Listen: n.o.Listen, Token: n.o.Token, NewToken: n.o.NewToken, Ready: n.o.Ready,
+		Log: n.o.Log, Listen: n.o.Listen, Token: n.o.Token, NewToken: n.o.NewToken, Version: n.o.Version, Ready: n.o.Ready,
 	})
 	if err != nil {
 		return err

@@ -23,8 +23,7 @@ func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
 	if err := checkShape(b); err != nil {
 		return err
 	}
-	s.in = *bytes.NewBuffer(b)
-	s.d.Reset(&s.in)
+	s.reset(b)
 	t, err := s.d.ReadToken()
 	if err != nil {
 		return explain(err)
@@ -52,6 +51,13 @@ func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
 		return explain(err)
 	}
 	return atEnd(&s.d)
+}
+
+// reset starts reading b.
+func (s *Scanner) reset(b []byte) *jsontext.Decoder {
+	s.in = *bytes.NewBuffer(b)
+	s.d.Reset(&s.in)
+	return &s.d
 }
 
 // next reads one value and finds it in b: what the decoder returns does not outlive its next read.

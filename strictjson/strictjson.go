@@ -33,7 +33,9 @@ func Check(b []byte) error {
 	if err := checkShape(b); err != nil {
 		return err
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(b))
+	s := scanners.Get().(*Scanner)
+	defer scanners.Put(s)
+	d := s.reset(b)
 	if _, err := d.ReadValue(); err != nil {
 		return explain(err)
 	}
@@ -118,7 +120,9 @@ func Decode(b []byte) (any, error) {
 	if err := checkShape(b); err != nil {
 		return nil, err
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(b))
+	s := scanners.Get().(*Scanner)
+	defer scanners.Put(s)
+	d := s.reset(b)
 	v, err := decodeValue(d)
 	if err != nil {
 		return nil, explain(err)

@@ -39,7 +39,7 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	}
 	w := &welcome{app: a}
 	o.Log = a.logger(slog.LevelInfo)
-	o.Token = os.Getenv("TOOLPOST_TOKEN")
+	o.Token, o.Version = os.Getenv("TOOLPOST_TOKEN"), version
 	o.Ready = func(l node.Listening) { w.door(ctx, l) }
 	n, err := node.Open(ctx, cfg, o)
 	if err != nil {

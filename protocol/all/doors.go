@@ -22,6 +22,7 @@ type DoorOptions struct {
 	Listen   string          // address of the HTTP door, in place of what the config says
 	Token    string          // of the HTTP door; empty: one is made and kept in the state folder
 	NewToken bool            // forget the kept token and make another
+	Version  string          // of this program, for those who ask
 	Ready    func(Listening) // called when a door takes calls
 }
 
@@ -41,7 +42,7 @@ func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := doorBuilder{o, auth, fresh, time.Duration(cfg.Limits.Drain)}
+	b := doorBuilder{o, cfg.Dir, auth, fresh, time.Duration(cfg.Limits.Drain)}
 	var doors []tool.Door
 	for _, d := range cfg.Doors {
 		door, err := b.door(d)
@@ -64,6 +65,7 @@ func DoorParts() []config.Part {
 // A doorBuilder has what every door needs.
 type doorBuilder struct {
 	DoorOptions
+	dir   string // where relative paths start
 	auth  rest.Authenticator
 	fresh string // the token, when it was made just now
 	drain time.Duration
@@ -115,7 +117,7 @@ type natsDoor struct {
 // Serve implements tool.Door.
 func (d natsDoor) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
 	o := singularity.DoorOptions{
-		Connect: d.config.Connect, Queue: d.config.Queue, Workers: d.config.Workers, Drain: d.drain, Log: d.Log,
+		Connect: d.config.Connect.Resolve(d.dir), Version: d.Version, Queue: d.config.Queue, Workers: d.config.Workers, Drain: d.drain, Log: d.Log,
 		Ready: func() { d.Ready(Listening{Door: "nats", URL: d.config.URL, Token: d.fresh}) },
 	}
 	if d.config.URL == "" {
