@@ -96,6 +96,8 @@ func equal(t *testing.T, got map[string]any, want string) {
 // contract(machina): | `error` | string | Error message (empty on success) |
 // contract(machina): | `ds_state` | object | State delta (serve mode) or full state (run mode) |
 // contract(machina): | `input_json` | string | no | JSON-encoded tool input (default: `"{}"`) |
+// contract(machina): Each line is one request:
+// contract(machina): {"ok": false, "error": "tool not found: AID.XX"}
 func TestServeAnswersEveryLine(t *testing.T) {
 	lines := []string{
 		ask("AID.TOOLTEST.ECHO.v1", `{"query":"test","k":"3"}`),

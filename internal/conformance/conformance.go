@@ -1,0 +1,189 @@
+// Package conformance ties the lines of the five contracts to the tests that prove them. A test says
+// which lines it proves in comments of the form
+//
+//	// contract(narratoria): Error events MUST NOT terminate the invocation by themselves.
+//
+// above itself or inside. The lists in contracts/ say what must be proven: a claim proves a line when
+// it contains it. The page docs/conformance.md is written from both.
+package conformance
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Claim is a test's word that it proves a line of a contract.
+type Claim struct {
+	Protocol string
+	Line     string
+	Test     string // the function
+	File     string // slash-separated, from the root
+}
+
+var claim = regexp.MustCompile(`^//\s*contract\((\w+)\):\s*(.+?)\s*$`)
+
+// Claims collects the claims of all tests below root, in the order of files and lines.
+func Claims(root string) ([]Claim, error) {
+	var claims []Claim
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && path != root):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		found, err := inFile(root, path)
+		claims = append(claims, found...)
+		return err
+	})
+	return claims, err
+}
+
+func inFile(root, path string) ([]Claim, error) {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	rel, err := filepath.Rel(root, path)
+	if err != nil {
+		return nil, err
+	}
+	var claims []Claim
+	for _, group := range file.Comments {
+		for _, c := range group.List {
+			if m := claim.FindStringSubmatch(c.Text); m != nil {
+				claims = append(claims, Claim{m[1], m[2], testAt(file, c.Pos()), filepath.ToSlash(rel)})
+			}
+		}
+	}
+	return claims, nil
+}
+
+// testAt is the function that a comment stands in or above.
+func testAt(file *ast.File, at token.Pos) string {
+	for _, decl := range file.Decls {
+		f, ok := decl.(*ast.FuncDecl)
+		if ok && at <= f.End() && (f.Doc != nil && at >= f.Doc.Pos() || at >= f.Pos()) {
+			return f.Name.Name
+		}
+	}
+	return ""
+}
+
+// A Contract is what must be proven of one protocol.
+type Contract struct {
+	Protocol string
+	Lines    []string
+}
+
+//go:embed contracts/*.txt
+var lists embed.FS
+
+// Contracts reads the lists.
+func Contracts() ([]Contract, error) {
+	entries, err := lists.ReadDir("contracts")
+	if err != nil {
+		return nil, err
+	}
+	var contracts []Contract
+	for _, e := range entries {
+		b, err := lists.ReadFile("contracts/" + e.Name())
+		if err != nil {
+			return nil, err
+		}
+		c := Contract{Protocol: strings.TrimSuffix(e.Name(), ".txt")}
+		for line := range strings.Lines(string(b)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "# ") {
+				c.Lines = append(c.Lines, line)
+			}
+		}
+		contracts = append(contracts, c)
+	}
+	return contracts, nil
+}
+
+// proves reports whether the claim contains a line, however the two are spaced.
+func (cl Claim) proves(line string) bool {
+	return strings.Contains(strings.Join(strings.Fields(cl.Line), " "), strings.Join(strings.Fields(line), " "))
+}
+
+// Proof lists the tests that prove each line of a contract; a line without any is missing from the map.
+func (c Contract) Proof(claims []Claim) map[string][]Claim {
+	proof := map[string][]Claim{}
+	for _, line := range c.Lines {
+		for _, cl := range claims {
+			if cl.Protocol == c.Protocol && cl.proves(line) {
+				proof[line] = append(proof[line], cl)
+			}
+		}
+	}
+	return proof
+}
+
+// Page writes docs/conformance.md.
+func Page(contracts []Contract, claims []Claim) []byte {
+	var b bytes.Buffer
+	b.WriteString("# Conformance\n\nEach line of the contracts, and the tests that prove it. This page is written by\n`go test ./internal/conformance -update` from the comments of the tests; a test fails when it is stale or\nwhen a line has no proof.\n")
+	for _, c := range contracts {
+		fmt.Fprintf(&b, "\n## %s\n\n| line of the contract | proven by |\n|---|---|\n", c.Protocol)
+		proof := c.Proof(claims)
+		for _, line := range c.Lines {
+			fmt.Fprintf(&b, "| %s | %s |\n", cell(line), tests(proof[line]))
+		}
+		further(&b, c, claims)
+	}
+	return b.Bytes()
+}
+
+// further lists the claims that no line of the list asked for: fields, methods and notes from the field.
+func further(b *bytes.Buffer, c Contract, claims []Claim) {
+	for _, cl := range claims {
+		asked := cl.Protocol != c.Protocol || slices.ContainsFunc(c.Lines, cl.proves)
+		if !asked {
+			fmt.Fprintf(b, "| %s | %s |\n", cell(cl.Line), tests([]Claim{cl}))
+		}
+	}
+}
+
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+
+func tests(claims []Claim) string {
+	slices.SortStableFunc(claims, func(a, b Claim) int { return cmp.Compare(a.File+a.Test, b.File+b.Test) })
+	var names []string
+	for _, cl := range claims {
+		name := fmt.Sprintf("[%s](../%s)", cl.Test, cl.File)
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Root finds the folder of go.mod above the working folder.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, statErr := os.Stat(filepath.Join(dir, "go.mod")); statErr == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod above the working folder")
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", err
+}

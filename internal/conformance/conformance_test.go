@@ -1,0 +1,52 @@
+package conformance_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"toolpost/internal/conformance"
+)
+
+var update = flag.Bool("update", false, "write docs/conformance.md")
+
+func TestEveryLineOfTheContractsHasAProof(t *testing.T) {
+	root, err := conformance.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := conformance.Claims(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contracts, err := conformance.Contracts()
+	if err != nil || len(contracts) == 0 {
+		t.Fatalf("%d contracts, %v", len(contracts), err)
+	}
+	known := map[string]bool{}
+	for _, c := range contracts {
+		known[c.Protocol] = true
+		proof := c.Proof(claims)
+		for _, line := range c.Lines {
+			if len(proof[line]) == 0 {
+				t.Errorf("%s: no test claims to prove: %s", c.Protocol, line)
+			}
+		}
+	}
+	for _, cl := range claims {
+		if !known[cl.Protocol] || cl.Test == "" {
+			t.Errorf("%s: a claim for the contract %q that belongs to no test or to no contract: %s", cl.File, cl.Protocol, cl.Line)
+		}
+	}
+	page, path := conformance.Page(contracts, claims), filepath.Join(root, "docs", "conformance.md")
+	if *update {
+		if err := os.WriteFile(path, page, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, page) {
+		t.Errorf("docs/conformance.md is stale: run go test ./internal/conformance -update")
+	}
+}
