@@ -119,7 +119,7 @@ var refused = []struct{ name, text, want string }{
 	{"an empty second document", "limits: {}\n---", ":2:1: a second document"},
 	{"not YAML", "sources: [", "not valid YAML"},
 	{"tab as indent", "sources:\n\t- a", "not valid YAML"},
-	{"invalid UTF-8", "limits:\n  \xff", "toolpost.yaml:2: the config is not valid UTF-8"},
+	{"invalid UTF-8", "limits:\n  \xff", "toolpost.yaml:2: not valid UTF-8"},
 	{"lone surrogate", `sources: [{name: a, protocol: "\ud800"}]`, "toolpost.yaml"},
 	{"too large", strings.Repeat("#\n", config.MaxSize), "larger than 1048576 bytes"},
 	{"deep flow", "limits: " + strings.Repeat("[", 50_000), "nested deeper"},

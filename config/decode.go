@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding"
 	"fmt"
 	"reflect"
 	"slices"
@@ -94,6 +95,11 @@ func decode(n ast.Node, v reflect.Value) error {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
+		if short, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+			if s, ok := text(n); ok {
+				return placed(n, short.UnmarshalText([]byte(s)))
+			}
+		}
 		return decodeStruct(n, v, nil)
 	case reflect.Slice:
 		return decodeSlice(n, v)

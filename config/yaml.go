@@ -31,14 +31,25 @@ type document struct {
 	root ast.Node // nil: empty
 }
 
+// DecodeYAML reads another file that people write, such as a manifest, as strictly as a config: into a
+// struct with yaml tags, within the same bounds, and with errors that name the place. A struct that may
+// also be written as text alone implements encoding.TextUnmarshaler.
+func DecodeYAML(path string, data []byte, into any) error {
+	d, err := parse(path, data)
+	if err != nil {
+		return err
+	}
+	return d.explain(decodeFields(d.root, into))
+}
+
 func parse(path string, data []byte) (*document, error) {
 	d := &document{path: path, data: data}
 	if len(data) > MaxSize {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the config is larger than %d bytes", path, MaxSize)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: larger than %d bytes", path, MaxSize)
 	}
 	if !utf8.Valid(data) {
 		line := 1 + bytes.Count(data[:firstInvalid(data)], []byte("\n"))
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: the config is not valid UTF-8", path, line)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: not valid UTF-8; save it as UTF-8", path, line)
 	}
 	tokens := lexer.Tokenize(string(data))
 	if err := checkTokens(tokens); err != nil {

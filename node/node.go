@@ -33,6 +33,7 @@ type (
 	Listening = all.Listening
 	Remote    = all.Remote
 	Selected  = all.Selected
+	Packs     = all.Packs
 )
 
 // Protocols lists the protocols of this build.

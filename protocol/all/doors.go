@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"
 	"toolpost/tool"
@@ -59,6 +60,7 @@ func DoorParts() []config.Part {
 	return []config.Part{
 		{Name: "http", Doc: "the HTTP door", Options: rest.DoorConfig{}},
 		{Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract", Options: singularity.DoorConfig{}},
+		{Name: "namel3ss", Doc: "the namel3ss service door: POST /tools and /capabilities/handshake", Options: namel3ss.ServiceConfig{}},
 	}
 }
 
@@ -77,6 +79,8 @@ func (b doorBuilder) door(d config.Door) (tool.Door, error) {
 		return b.http(d)
 	case "nats":
 		return b.nats(d)
+	case "namel3ss":
+		return b.namel3ss(d)
 	}
 	return nil, d.Check(DoorParts())
 }
@@ -95,6 +99,21 @@ func (b doorBuilder) http(d config.Door) (tool.Door, error) {
 		Log:     b.Log,
 		Ready:   func(addr string) { b.Ready(Listening{Door: d.Name, URL: "http://" + addr, Token: b.fresh}) },
 	}), nil
+}
+
+func (b doorBuilder) namel3ss(d config.Door) (tool.Door, error) {
+	var c namel3ss.ServiceConfig
+	if err := d.Decode(&c); err != nil {
+		return nil, err
+	}
+	o := namel3ss.ServiceOptions{
+		Listen: c.Listen, Hosts: c.Hosts, Auth: b.auth, Version: b.Version, Drain: b.drain, Log: b.Log,
+		Ready: func(addr string) { b.Ready(Listening{Door: d.Name, URL: "http://" + addr + "/tools", Token: b.fresh}) },
+	}
+	if c.Open {
+		o.Auth = nil
+	}
+	return namel3ss.NewServiceDoor(o), nil
 }
 
 func (b doorBuilder) nats(d config.Door) (tool.Door, error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,9 @@ import (
 	"toolpost/process"
 	"toolpost/tool"
 )
+
+// bindingsFile is where an app says where the code of its tools is.
+const bindingsFile = ".namel3ss/tools.yaml"
 
 // maxFile bounds each of the files of an app.
 const maxFile = 1 << 20
@@ -29,6 +33,7 @@ type app struct {
 	root     string
 	declared map[string]*declaration
 	bindings map[string]*binding
+	packs    []*pack
 	settings settings
 	notes    []string
 }
@@ -37,8 +42,10 @@ type app struct {
 type settings struct {
 	Unsafe bool `toml:"allow_unsafe_execution"`
 	Python struct {
-		Timeout *float64 `toml:"timeout_seconds"`
-		Unsafe  bool     `toml:"allow_unsafe_execution"`
+		Timeout    *float64 `toml:"timeout_seconds"`
+		Unsafe     bool     `toml:"allow_unsafe_execution"`
+		ServiceURL string   `toml:"service_url"`
+		Handshake  bool     `toml:"service_handshake_required"`
 	} `toml:"python_tools"`
 }
 
@@ -48,7 +55,7 @@ func loadApp(root string) (*app, error) {
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the app %s is not a folder; check `app`", root)
 	}
-	for _, read := range []func() error{a.readDeclarations, a.readBindings, a.readSettings} {
+	for _, read := range []func() error{a.readDeclarations, a.readBindings, a.readSettings, a.readPacks} {
 		if err := read(); err != nil {
 			return nil, err
 		}
@@ -73,7 +80,7 @@ func (a *app) readDeclarations() error {
 }
 
 func (a *app) readBindings() error {
-	const name = ".namel3ss/tools.yaml"
+	const name = bindingsFile
 	data, err := a.read(name)
 	if err != nil {
 		return err
@@ -112,8 +119,10 @@ func parseSettings(name string, data []byte) (settings, error) {
 }
 
 // read gives the content of a file of the app, or nothing where there is none.
-func (a *app) read(name string) ([]byte, error) {
-	path := filepath.Join(a.root, name)
+func (a *app) read(name string) ([]byte, error) { return readFile(a.root, name) }
+
+func readFile(dir, name string) ([]byte, error) {
+	path := filepath.Join(dir, name)
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -135,19 +144,21 @@ func (a *app) read(name string) ([]byte, error) {
 	return data, nil
 }
 
-// names lists every tool of the app, declared or bound.
+// names lists every tool of the app: declared, bound, or brought by a pack.
 func (a *app) names() []string {
-	var names []string
+	all := map[string]bool{}
 	for name := range a.declared {
-		names = append(names, name)
+		all[name] = true
 	}
 	for name := range a.bindings {
-		if a.declared[name] == nil {
-			names = append(names, name)
+		all[name] = true
+	}
+	for _, p := range a.packs {
+		for name := range p.tools {
+			all[name] = true
 		}
 	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(all))
 }
 
 // timeout is the app's own word on how long a tool may run: binding, declaration, namel3ss.toml,
@@ -175,24 +186,4 @@ func (a *app) depsSource() string {
 		}
 	}
 	return "none"
-}
-
-// whyNot says why a tool of the app cannot be run by this build, or nil.
-func whyNot(name, kind string, b *binding) error {
-	switch {
-	case kind != "python":
-		return tool.Errorf(tool.CodeUnsupported, "it is implemented using %s, which this version cannot run yet", kind)
-	case b.Runner != "" && b.Runner != "local":
-		return tool.Errorf(tool.CodeUnsupported, "its runner is %s, which this version does not have yet; bind it with runner: local", b.Runner)
-	case b.Entry == "":
-		return tool.Errorf(tool.CodeUnavailable, "it is declared in app.ai but bound to no function; add %q with an entry to .namel3ss/tools.yaml", name)
-	}
-	return checkEntry(b.Entry)
-}
-
-func checkEntry(entry string) error {
-	if !entryForm.MatchString(entry) {
-		return tool.Errorf(tool.CodeInvalidInput, "its entry %.80q is not of the form module:function, such as tools.greet:run", entry)
-	}
-	return nil
 }

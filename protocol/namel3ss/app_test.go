@@ -141,12 +141,12 @@ tools:
 func TestMistakesInToolsYAMLNameTheirPlace(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"tool: {}", `tools.yaml:1:1: unknown field "tool"`},
-		{"tools: [a]", `tools.yaml:1:8: tools must be a mapping`},
-		{"- a", `tools.yaml:1:1: a mapping is wanted`},
-		{"tools:\n  a: 5", `tools.yaml:2:6: a binding is`},
+		{"tools: [a]", `tools.yaml:1:8: names and values are wanted`},
+		{"- a", `tools.yaml:1:1: names and values are wanted`},
+		{"tools:\n  a: 5", `tools.yaml:2:6: names and values are wanted`},
 		{"tools:\n  a:\n    entri: x", `tools.yaml:3:5: unknown field "entri"`},
-		{"tools:\n  a: x:y\n  a: z:y", `tools.yaml:3:3: mapping key "a" already defined`},
-		{"tools:\n  a:\n    entry: x\n    entry: y", `tools.yaml:4:5: mapping key "entry" already defined`},
+		{"tools:\n  a: x:y\n  a: z:y", `tools.yaml:3:3: not valid YAML: mapping key "a" already defined`},
+		{"tools:\n  a:\n    entry: x\n    entry: y", `tools.yaml:4:5: not valid YAML: mapping key "entry" already defined`},
 		{"tools:\n  a: {kind: cobol}", `kind is one of ["python" "node"], not "cobol"`},
 		{"tools:\n  a: {runner: cloud}", `runner is one of`},
 		{"tools:\n  a: {purity: mostly}", `purity is one of`},
@@ -160,8 +160,8 @@ func TestMistakesInToolsYAMLNameTheirPlace(t *testing.T) {
 		{"tools: !!map {}", `not allowed here`},
 		{"tools: {}\n---\ntools: {}", `second document`},
 		{"tools: {\n", `tools.yaml:`},
-		{"tools: " + strings.Repeat("[", 100_000), `nested too deep`},
-		{strings.Repeat("- ", 100_000), `nested too deep`},
+		{"tools: " + strings.Repeat("[", 100_000), `nested deeper`},
+		{strings.Repeat("- ", 100_000), `nested deeper`},
 		{"tools:\n  a: \"\xff\"", `not valid UTF-8`},
 	} {
 		got, err := parseBindings("tools.yaml", []byte(c.text))
@@ -235,8 +235,8 @@ func TestAppOffersWhatItDeclaresAndBinds(t *testing.T) {
 	root := write(t, map[string]string{
 		"app.ai": "tool \"greet\":\n  implemented using python\n  purity is \"pure\"\n  input:\n    name is text\n" +
 			"tool \"unbound\":\n  implemented using python\ntool \"js\":\n  implemented using node\n",
-		".namel3ss/tools.yaml": "tools:\n  greet: 'tools.greet:run'\n  js: {kind: node, entry: 'a.js:run'}\n  extra: 'tools.greet:run'\n" +
-			"  far: {kind: python, entry: 'a:b', runner: service}\n  boxed: {kind: python, entry: 'a:b', runner: container, image: x}\n  odd: 'no entry'\n",
+		".namel3ss/tools.yaml": "tools:\n  greet: 'tools.greet:run'\n  js: {kind: node, entry: '../a.js:run'}\n  extra: 'tools.greet:run'\n" +
+			"  far: {kind: python, entry: 'a:b', runner: service}\n  boxed: {kind: python, entry: 'a:b', runner: container}\n  odd: 'no entry'\n",
 		"tools/greet.py": "def run(p):\n    return {'hello': p['name']}\n",
 	})
 	r := open(t, root, Options{})
@@ -257,7 +257,7 @@ func TestAppOffersWhatItDeclaresAndBinds(t *testing.T) {
 	if inputs["greet"] != `{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}` || inputs["extra"] != `{"type":"object"}` {
 		t.Errorf("inputs %v", inputs)
 	}
-	for name, want := range map[string]string{"unbound": "bound to no function", "js": "node", "far": "service", "boxed": "container", "odd": "module:function"} {
+	for name, want := range map[string]string{"unbound": "bound to no function", "js": "module:function", "far": "service", "boxed": "no image", "odd": "module:function"} {
 		if !strings.Contains(why[name], want) {
 			t.Errorf("%s: %q is not in %q", name, want, why[name])
 		}

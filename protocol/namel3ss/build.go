@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -19,80 +20,153 @@ import (
 // A builder makes the runner of a source from its options and the files of its app.
 type builder struct {
 	Options
-	dir string
-	app *app
-	log *slog.Logger
+	dir    string
+	app    *app
+	log    *slog.Logger
+	python *interpreter // found once, when a tool needs it
+	node   string       // likewise
+	engine *engine      // likewise, for containers
+	host   *os.File
 }
 
-func (b *builder) runner(ctx context.Context) (*Runner, error) {
-	r := &Runner{tools: map[string]*localTool{}, names: b.app.names()}
+func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
+	r := &Runner{tools: map[string]*boundTool{}, names: b.app.names()}
 	if b.Tool != "" {
 		r.names = []string{b.Tool}
 	}
-	runnable := false
-	for _, name := range r.names {
-		t, err := b.tool(name)
-		if err != nil {
-			return nil, err
-		}
-		r.tools[name] = t
-		runnable = runnable || t.problem == nil
+	var keys []string
+	for _, path := range b.PackKeys {
+		keys = append(keys, under(b.dir, path))
 	}
-	return r, b.equip(ctx, r, runnable)
-}
-
-// equip gives the tools what they run on. An app without a tool that could run needs no Python.
-func (b *builder) equip(ctx context.Context, r *Runner, runnable bool) (err error) {
-	var python interpreter
-	if runnable {
-		if python, err = findPython(ctx, b.app.root, b.python(), process.Environment(b.Env, b.PassEnv)); err != nil {
-			return err
-		}
+	if err := b.app.verify(keys); err != nil {
+		return nil, err
 	}
 	if r.host, err = openHost(); err != nil {
-		return err
+		return nil, err
 	}
-	for _, t := range r.tools {
-		t.python, t.host = python, r.host
+	b.host = r.host
+	for _, name := range r.names {
+		if r.tools[name], err = b.tool(ctx, name); err != nil {
+			_ = r.host.Close() // nothing else runs before the first call
+			return nil, err
+		}
 	}
-	return nil
+	return r, nil
 }
 
-// python is the interpreter that the user asked for; one with a slash in it starts in the config's folder.
-func (b *builder) python() string {
-	if strings.Contains(b.Interpreter, "/") {
-		return under(b.dir, b.Interpreter)
-	}
-	return b.Interpreter
-}
-
-func (b *builder) tool(name string) (*localTool, error) {
+// tool binds one tool. A tool that cannot run has a problem; what is wrong with the whole source is an error.
+func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 	declared := cmp.Or(b.app.declared[name], &declaration{})
-	bound := cmp.Or(b.app.bindings[name], &binding{})
-	if b.Entry != "" {
-		bound = &binding{Kind: "python", Entry: b.Entry}
-	} else if b.app.declared[name] == nil && b.app.bindings[name] == nil {
-		return nil, tool.Errorf(tool.CodeNotFound, "the app %s has no tool %q; give its function with `entry`", b.app.root, name)
+	bound, from, err := b.bound(name)
+	if err != nil {
+		return nil, err
 	}
 	timeout, err := b.app.timeout(declared, bound)
 	if err != nil {
 		return nil, err
 	}
-	kind := cmp.Or(bound.Kind, declared.kind, "python")
 	if declared.kind != "" && bound.Kind != "" && declared.kind != bound.Kind {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "tool %q is implemented using %s in app.ai, but bound as %s", name, declared.kind, bound.Kind)
 	}
-	t := &localTool{
-		root: b.app.root, entry: bound.Entry, kind: kind, purity: cmp.Or(bound.Purity, declared.purity),
+	f := &facts{
+		root: b.app.root, entry: bound.Entry, kind: cmp.Or(bound.Kind, declared.kind, kindPython), purity: cmp.Or(bound.Purity, declared.purity),
+		runner: cmp.Or(bound.Runner, runnerLocal), source: sourceBinding, pack: from, asked: b.Guarantees,
 		sandbox: cmp.Or(b.Sandbox, bound.Sandbox), unsafe: b.AllowUnsafeExecution || b.app.unsafe(),
-		problem: whyNot(name, kind, bound), deps: b.app.depsSource(), env: b.env(bound), redact: b.redact(bound),
-		log: b.log.With("tool", name), mode: cmp.Or(b.Mode, modeWarm),
+		redact: b.redact(bound), log: b.log.With("tool", name),
 	}
-	t.spec = b.spec(name, declared, t.purity, cmp.Or(time.Duration(b.Timeout), timeout))
-	if t.mode == modeWarm && t.problem == nil {
+	f.spec = b.spec(name, declared, f.purity, cmp.Or(time.Duration(b.Timeout), timeout))
+	if from != nil {
+		f.source = from.source
+		f.spec.Guarantees = f.asked.Tighten(from.tools[name].needs.guarantees())
+		f.spec.Description = cmp.Or(f.spec.Description, from.Description)
+	}
+	way, err := b.way(ctx, f, bound)
+	var all sourceError
+	switch {
+	case from != nil && from.distrust != nil:
+		f.problem, way = from.distrust, nil
+	case errors.As(err, &all):
+		return nil, all.error
+	case err != nil:
+		f.problem, way = err, nil
+	}
+	return &boundTool{f, way}, nil
+}
+
+// A sourceError is wrong with a whole source, and not with one of its tools.
+type sourceError struct{ error }
+
+// bound finds where the code of a tool is: the user's config, a pack, or the app's bindings.
+func (b *builder) bound(name string) (*binding, *pack, error) {
+	found, from := b.app.bindings[name], b.app.pack(name)
+	if from != nil {
+		found = from.tools[name].bound
+	}
+	own := b.Entry != "" || b.URL != "" || b.Image != "" || b.Runner == runnerService
+	switch {
+	case b.Entry != "":
+		found, from = &binding{}, nil // other code than the app's: nothing that is said of that holds for it
+	case found == nil && !own && b.app.declared[name] == nil:
+		return nil, nil, tool.Errorf(tool.CodeNotFound, "the app %s has no tool %q; give its function with `entry`", b.app.root, name)
+	case found == nil:
+		found = &binding{}
+	}
+	c := *found
+	c.Kind = cmp.Or(b.Kind, c.Kind)
+	c.Entry = cmp.Or(b.Entry, c.Entry)
+	c.Runner = cmp.Or(b.Runner, c.Runner)
+	c.URL = cmp.Or(b.URL, c.URL)
+	c.Image = cmp.Or(b.Image, c.Image)
+	if b.Command != nil {
+		c.Command = b.Command
+	}
+	return &c, from, nil
+}
+
+// way makes the runner of one tool ready, or says why the tool cannot be run.
+func (b *builder) way(ctx context.Context, f *facts, bound *binding) (way, error) {
+	switch f.runner {
+	case runnerService:
+		return b.service(f, bound)
+	case runnerContainer:
+		return b.container(f, bound)
+	}
+	if f.entry == "" {
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"it is declared in app.ai but bound to no function; add %q with an entry to .namel3ss/tools.yaml", f.spec.Name)
+	}
+	if err := checkEntry(f.kind, f.entry); err != nil {
+		return nil, err
+	}
+	if f.kind == kindNode {
+		return b.nodeTool(f, bound)
+	}
+	return b.local(ctx, f, bound)
+}
+
+func (b *builder) local(ctx context.Context, f *facts, bound *binding) (way, error) {
+	if b.python == nil {
+		python, err := findPython(ctx, b.app.root, b.program(b.Interpreter), process.Environment(b.Env, b.PassEnv))
+		if err != nil {
+			return nil, sourceError{err}
+		}
+		b.python = &python
+	}
+	t := &localTool{
+		facts: f, python: *b.python, deps: b.app.depsSource(), env: b.env(f, bound), host: b.host, mode: cmp.Or(b.Mode, modeWarm),
+	}
+	if t.mode == modeWarm {
 		t.pool = process.NewPool(t.startWorker, process.PoolOptions{Name: "its interpreter", Max: b.Workers})
 	}
 	return t, nil
+}
+
+// program is an interpreter that the user asked for; one with a slash in it starts in the config's folder.
+func (b *builder) program(asked string) string {
+	if strings.Contains(asked, "/") {
+		return under(b.dir, asked)
+	}
+	return asked
 }
 
 func (b *builder) spec(name string, d *declaration, purity string, timeout time.Duration) *tool.Spec {
@@ -121,10 +195,13 @@ func (s *shape) open() json.RawMessage {
 }
 
 // env is what a tool gets to see: the usual few, what its binding and the user's config say, and the app
-// in front of everything else that Python can import.
-func (b *builder) env(bound *binding) []string {
+// in front of everything else that Python can import; a tool of a pack has its pack before that.
+func (b *builder) env(f *facts, bound *binding) []string {
 	vars := b.vars(bound)
 	path := b.app.root
+	if f.pack != nil {
+		path = f.pack.dir + string(filepath.ListSeparator) + path
+	}
 	if more := vars["PYTHONPATH"]; more != "" {
 		path += string(filepath.ListSeparator) + more
 	}

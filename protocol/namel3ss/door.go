@@ -19,7 +19,7 @@ import (
 type Door struct {
 	In     io.Reader      // the request
 	Out    io.Writer      // the reply, and nothing else
-	Log    io.Writer      // log events, one a line; nil: dropped. The protocol has no place for them
+	Log    io.Writer      // events, one a line; nil: dropped. The protocol has no place for them
 	Tool   string         // the tool to call whatever the request says; empty: the request's
 	Caller tool.Principal // who calls
 }
@@ -52,7 +52,11 @@ func (d *Door) answer(ctx context.Context, h tool.Handler) *reply {
 		return &reply{Error: errorReply(tool.Errorf(tool.CodeInvalidInput, "%w", err))}
 	}
 	call := &tool.Call{Tool: cmp.Or(d.Tool, req.Tool), Args: req.Payload, Trace: req.TraceID, Caller: d.Caller}
-	result, err := h.Invoke(ctx, call, &logSink{to: d.Log})
+	return replyOf(h.Invoke(ctx, call, &logSink{to: d.Log}))
+}
+
+// replyOf says an outcome in the words of the protocol.
+func replyOf(result *tool.Result, err error) *reply {
 	switch {
 	case err != nil:
 		return &reply{Error: errorReply(tool.AsError(err))}
@@ -151,19 +155,27 @@ func errorReply(e *tool.Error) replyError {
 	return replyError{Type: cmp.Or(e.Reason, w.typ), Message: e.Message, ReasonCode: own.ReasonCode}
 }
 
-// A logSink writes the messages of log events as lines.
+// A logSink writes events as lines: the protocol has no place for them, and none is lost silently.
 type logSink struct {
 	mu sync.Mutex
 	to io.Writer
 }
 
 func (s *logSink) Emit(e tool.Event) error {
-	var l tool.Log
-	if s.to == nil || e.Kind != tool.KindLog || strictjson.Unmarshal(e.Data, &l) != nil {
+	if s.to == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err := fmt.Fprintf(s.to, "%s: %s\n", l.Level, l.Message)
+	_, err := fmt.Fprintln(s.to, inWords(e))
 	return err
+}
+
+// inWords says an event on a line of its own.
+func inWords(e tool.Event) string {
+	var l tool.Log
+	if e.Kind == tool.KindLog && strictjson.Unmarshal(e.Data, &l) == nil {
+		return l.Level + ": " + l.Message
+	}
+	return string(e.Kind) + ": " + string(e.Data)
 }

@@ -85,3 +85,6 @@ func systemPython(t testing.TB) string {
 	}
 	return p.path
 }
+
+// localOf is the Python tool of that name.
+func localOf(r *Runner, name string) *localTool { return r.tools[name].way.(*localTool) }

@@ -245,7 +245,7 @@ func TestAToolThatNeverReadsItsRequestIsFine(t *testing.T) {
 	if err := os.WriteFile(path, []byte("#!/bin/sh\necho '{\"ok\":true,\"result\":1}'\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r.tools["t"].python.path = path
+	localOf(r, "t").python.path = path
 	must(t, r, "t", `{"big":"`+strings.Repeat("x", 4<<20)+`"}`)
 }
 

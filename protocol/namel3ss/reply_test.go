@@ -27,7 +27,7 @@ func peer(t testing.TB, o Options) *Runner {
 	}
 	o.Tool, o.Entry, o.Mode = "greeter", "tools.sample_tool:greet", modeFresh
 	r := open(t, t.TempDir(), o)
-	r.tools["greeter"].python.path = path
+	localOf(r, "greeter").python.path = path
 	return r
 }
 

@@ -1,13 +1,13 @@
 package namel3ss
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,16 +24,26 @@ import (
 type Options struct {
 	App         string            `yaml:"app" doc:"the app's folder; the config's folder where it is left out"`
 	Tool        string            `yaml:"tool" doc:"offer this tool alone"`
+	Kind        string            `yaml:"kind" doc:"python (default) or node"`
 	Entry       string            `yaml:"entry" doc:"the tool's function as module:function"`
+	Runner      string            `yaml:"runner" doc:"local (default), service or container"`
+	URL         string            `yaml:"url" doc:"where the service takes calls, such as http://127.0.0.1:8787/tools"`
+	TokenEnv    string            `yaml:"token_env" doc:"name of the environment variable that holds the service's token"`
+	Handshake   bool              `yaml:"service_handshake_required" doc:"ask the service what it enforces even where no guarantee is asked for"`
+	Image       string            `yaml:"image" doc:"the image of the container"`
+	Command     []string          `yaml:"command" doc:"what to run in the container; the image's own where it is left out"`
+	Container   ContainerOptions  `yaml:"container" doc:"how containers are run"`
 	Description string            `yaml:"description" doc:"what the tool does, for those who choose it"`
 	Input       config.JSON       `yaml:"input" doc:"JSON Schema of the tool's arguments"`
 	Output      config.JSON       `yaml:"output" doc:"JSON Schema of the tool's result"`
 	Timeout     config.Duration   `yaml:"timeout" doc:"how long a call may take"`
 	Interpreter string            `yaml:"python" doc:"the Python to use instead of the app's .venv or python3"`
+	Node        string            `yaml:"node" doc:"the Node.js to use instead of node"`
 	Mode        string            `yaml:"mode" doc:"warm (default): a clean fork for each call; fresh: an interpreter for each"`
 	Workers     int               `yaml:"workers" doc:"warm interpreters for each tool at the most; 16 where it is left out"`
 	Env         map[string]string `yaml:"env" doc:"variables for the tools"`
 	PassEnv     []string          `yaml:"pass_env" doc:"names of our own variables that the tools get too"`
+	PackKeys    []string          `yaml:"pack_keys" doc:"public keys; where there are some, only packs that one of them signed are run"`
 	Guarantees  tool.Guarantees   `yaml:"guarantees" doc:"walls around the tools"`
 	Effects     tool.Effects      `yaml:"effects" doc:"what the tools do to the world"`
 	Tier        int               `yaml:"tier" doc:"0 safe to 3 dangerous"`
@@ -51,7 +61,7 @@ const (
 type Runner struct {
 	host  *os.File
 	names []string
-	tools map[string]*localTool
+	tools map[string]*boundTool
 }
 
 var (
@@ -61,21 +71,11 @@ var (
 
 // A localTool is a Python function that we run ourselves.
 type localTool struct {
-	spec    *tool.Spec
-	root    string
-	entry   string
-	kind    string
-	purity  string
-	sandbox *bool
-	unsafe  bool // allow_unsafe_execution
-	problem error
-
+	*facts
 	python interpreter
 	deps   string
 	env    []string
-	redact *strings.Replacer
 	host   *os.File
-	log    *slog.Logger
 
 	mode   string
 	pool   *process.Pool[*worker]
@@ -132,12 +132,16 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "workers cannot be negative")
 	case o.Tier < 0 || o.Tier > 3:
 		return tool.Errorf(tool.CodeInvalidInput, "tier is 0 to 3, not %d", o.Tier)
-	case o.Tool == "" && (o.Entry != "" || o.Description != "" || o.Input != nil || o.Output != nil):
-		return tool.Errorf(tool.CodeInvalidInput, "entry, description, input and output belong to a single tool; name it with `tool`")
+	case o.Kind != "" && o.Kind != kindPython && o.Kind != kindNode:
+		return tool.Errorf(tool.CodeInvalidInput, "kind is %q or %q, not %.40q", kindPython, kindNode, o.Kind)
+	case o.Runner != "" && !slices.Contains(runnerNames(), o.Runner):
+		return tool.Errorf(tool.CodeInvalidInput, "runner is one of %q, not %.40q", runnerNames(), o.Runner)
+	case o.Tool == "" && (o.Entry != "" || o.Kind != "" || o.Image != "" || o.Command != nil || o.Description != "" || o.Input != nil || o.Output != nil):
+		return tool.Errorf(tool.CodeInvalidInput, "entry, kind, image, command, description, input and output belong to a single tool; name it with `tool`")
 	case o.Entry != "":
-		return checkEntry(o.Entry)
+		return checkEntry(o.Kind, o.Entry)
 	}
-	return nil
+	return o.Container.check()
 }
 
 func under(dir, path string) string {
@@ -169,8 +173,8 @@ func (r *Runner) Close(ctx context.Context) error {
 	errs := make([]error, len(r.names))
 	var wg sync.WaitGroup
 	for i, name := range r.names {
-		if pool := r.tools[name].pool; pool != nil {
-			wg.Go(func() { errs[i] = pool.Close(ctx) })
+		if t := r.tools[name]; t.problem == nil {
+			wg.Go(func() { errs[i] = t.way.close(ctx) })
 		}
 	}
 	wg.Wait()
@@ -201,42 +205,37 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return tr.result(rep), nil
 }
 
-// invoke runs a call unless a wall is asked for that cannot be built.
-func (t *localTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessage, out tool.Sink, tr *trace) (*reply, error) {
-	walls, sources := t.walls(c)
-	if err := t.refuse(walls, tr); err != nil {
-		return nil, err
-	}
-	doc, err := strictjson.Marshal(request{
-		ProtocolVersion: protocolVersion, Tool: t.spec.Name, Entry: t.entry, Payload: args,
-		Sandbox: t.sandbox != nil && *t.sandbox, TraceID: cmp.Or(c.Trace, tool.NewID()),
-		Capabilities: &capabilityContext{
-			ToolName: t.spec.Name, ResolvedSource: "binding", Runner: "local", ProtocolVersion: protocolVersion,
-			Guarantees: guaranteeWords(walls), Sources: sources,
-		},
-	})
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the arguments: %w", t.spec.Name, err)
-	}
-	limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended", t.spec.Name, t.spec.Timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, t.spec.Timeout, limit)
-	defer cancel()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	l := &logs{tool: t.spec.Name, ctx: ctx, stop: stop, out: out, redact: t.redact}
-	e, err := t.run(ctx, doc, l, tr)
-	l.close()
-	switch {
-	case ctx.Err() != nil:
-		return nil, whyEnded(ctx, t.spec.Name)
-	case err != nil:
-		return nil, about(t.spec.Name, err)
-	}
-	return e.outcome(t.spec.Name, l.last())
+func (t *localTool) describe(tr *trace) {
+	tr.set("python_env", t.python.env)
+	tr.set("python_path", t.python.path)
+	tr.set("deps_source", t.deps)
 }
 
-// run runs the tool's code in the mode that it can bear.
-func (t *localTool) run(ctx context.Context, doc []byte, l *logs, tr *trace) (ending, error) {
+func (t *localTool) close(ctx context.Context) error {
+	if t.pool == nil {
+		return nil
+	}
+	return t.pool.Close(ctx)
+}
+
+// run runs a call unless a wall is asked for that cannot be built.
+func (t *localTool) run(ctx context.Context, j *job) (*reply, error) {
+	if err := t.refuse(j); err != nil {
+		return nil, err
+	}
+	doc, err := t.document(j)
+	if err != nil {
+		return nil, err
+	}
+	e, err := t.execute(ctx, doc, j.logs, j.trace)
+	if err != nil {
+		return nil, about(t.spec.Name, err)
+	}
+	return e.outcome(t.spec.Name, j.logs.last())
+}
+
+// execute runs the tool's code in the mode that it can bear.
+func (t *localTool) execute(ctx context.Context, doc []byte, l *logs, tr *trace) (ending, error) {
 	if t.mode == modeFresh {
 		tr.set("mode", modeFresh)
 		return t.fresh(ctx, doc, l)

@@ -15,14 +15,14 @@ import (
 type trace struct {
 	start  time.Time
 	fields map[string]any
+	checks []check // of the pack's capabilities
 }
 
-func (t *localTool) newTrace(args json.RawMessage) *trace {
+func (t *boundTool) newTrace(args json.RawMessage) *trace {
 	tr := &trace{start: time.Now(), fields: map[string]any{
 		"type": "tool_call", "tool": t.spec.Name, "tool_name": t.spec.Name, "kind": t.kind, "entry": t.entry,
-		"runner": "local", "resolved_source": "binding", "protocol_version": protocolVersion,
+		"runner": t.runner, "resolved_source": t.source, "protocol_version": protocolVersion,
 		"timeout_ms": millis(t.spec.Timeout), "input_summary": summarise(args),
-		"python_env": t.python.env, "python_path": t.python.path, "deps_source": t.deps,
 		"decision": "allowed", "capability": "none", "reason": "policy_allowed",
 	}}
 	if t.purity != "" {
@@ -31,6 +31,12 @@ func (t *localTool) newTrace(args json.RawMessage) *trace {
 	if t.sandbox != nil {
 		tr.set("sandbox", *t.sandbox)
 	}
+	if t.pack != nil {
+		tr.set("pack_id", t.pack.ID)
+		tr.set("pack_name", t.pack.Name)
+		tr.set("pack_version", t.pack.Version)
+	}
+	t.way.describe(tr)
 	return tr
 }
 
@@ -68,11 +74,26 @@ func (tr *trace) result(rep *reply) *tool.Result {
 		}
 		tr.end("error")
 	}
-	if rep.Checks != nil {
-		tr.set("capability_checks", rep.Checks)
-	}
+	tr.join(rep.Checks)
 	r.Trace.Details = tr.fields
 	return r
+}
+
+// join puts the checks of the pack before those that the tool's side reports.
+func (tr *trace) join(reported json.RawMessage) {
+	if len(tr.checks) == 0 && reported == nil {
+		return
+	}
+	var theirs []json.RawMessage
+	_ = strictjson.Unmarshal(reported, &theirs) // an array, or nothing
+	all := make([]any, 0, len(tr.checks)+len(theirs))
+	for _, c := range tr.checks {
+		all = append(all, c)
+	}
+	for _, c := range theirs {
+		all = append(all, c)
+	}
+	tr.set("capability_checks", all)
 }
 
 // failed puts the trace into an error, which has no other place for it. The sink's own error is left as
@@ -83,6 +104,7 @@ func (tr *trace) failed(err error) error {
 		return sink.error
 	}
 	e := tool.AsError(err)
+	tr.join(nil)
 	tr.set("error_type", string(e.Code))
 	tr.set("error_message", e.Message)
 	tr.end("error")

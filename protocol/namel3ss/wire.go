@@ -1,5 +1,6 @@
-// Package namel3ss speaks the namel3ss tool protocol: it runs the Python tools of an app (Open), and
-// answers as such a tool for anything that is registered (Door).
+// Package namel3ss speaks the namel3ss tool protocol: it runs the tools of an app and of its packs (Open),
+// here, in containers or through a service, and answers as such a tool (Door) or as such a service
+// (ServiceDoor) for anything that is registered.
 package namel3ss
 
 import (
@@ -62,17 +63,22 @@ func parseRequest(b []byte) (*request, error) {
 	err := cmp.Or(
 		checkVersion(seen["protocol_version"], true),
 		text(seen, "tool", &r.Tool), text(seen, "entry", &r.Entry), optionalText(seen, "trace_id", &r.TraceID),
+		checkPayload(r.Payload),
 	)
 	if err != nil {
 		return nil, err
 	}
-	switch kind := strictjson.KindOf(r.Payload); {
-	case r.Payload == nil:
-		return nil, errors.New("payload is missing")
-	case kind != "object":
-		return nil, fmt.Errorf("payload must be an object, not %s", kind)
-	}
 	return r, nil
+}
+
+func checkPayload(payload json.RawMessage) error {
+	switch kind := strictjson.KindOf(payload); {
+	case payload == nil:
+		return errors.New("payload is missing")
+	case kind != "object":
+		return fmt.Errorf("payload must be an object, not %s", kind)
+	}
+	return nil
 }
 
 // A reply is the one document on a tool's standard output.

@@ -1,0 +1,53 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/config"
+)
+
+type shelf struct {
+	Tools map[string]*plank `yaml:"tools"`
+}
+
+type plank struct {
+	Entry string `yaml:"entry"`
+	Kind  string `yaml:"kind"`
+}
+
+func (p *plank) UnmarshalText(b []byte) error {
+	p.Entry = string(b)
+	return nil
+}
+
+func TestDecodeYAMLTakesAStructAsTextAloneWhereItAllowsThat(t *testing.T) {
+	var got shelf
+	if err := config.DecodeYAML("x.yaml", []byte("tools:\n  a: one\n  b: {entry: two, kind: k}\n"), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := shelf{map[string]*plank{"a": {Entry: "one"}, "b": {Entry: "two", Kind: "k"}}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestDecodeYAMLIsAsStrictAsAConfig(t *testing.T) {
+	for text, want := range map[string]string{
+		"tools:\n  a: {entri: x}":         `x.yaml:2:7: unknown field "entri"; did you mean "entry"?`,
+		"tools: {a: x, a: y}":             "already defined",
+		"tools: &x {a: *x}":               "not allowed",
+		"tools: [a]":                      "x.yaml:1:8: names and values are wanted",
+		"tools: {}\n---\ntools: {}":       "second document",
+		strings.Repeat("[", 10_000):       "nested deeper",
+		"\xff":                            "not valid UTF-8",
+		strings.Repeat("#", 2<<20) + "\n": "larger than",
+	} {
+		var into shelf
+		if err := config.DecodeYAML("x.yaml", []byte(text), &into); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: want %q, got %v", text, want, err)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package all
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"os"
+
+	"toolpost/protocol/namel3ss"
+	"toolpost/tool"
+)
+
+// Packs is what people do with packs of namel3ss tools. Keys are files.
+type Packs struct{}
+
+// Keygen makes a key pair: the private half in path, which only its owner can read, and the public half in
+// path.pub. It replaces no file.
+func (Packs) Keygen(path string) error {
+	private, public, err := namel3ss.GenerateKey()
+	if err != nil {
+		return err
+	}
+	if err := writeNew(path, private, 0o600); err != nil {
+		return err
+	}
+	return writeNew(path+".pub", public, 0o644)
+}
+
+func writeNew(path string, content []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return tool.Errorf(tool.CodeConflict, "the key is not written: %w", err)
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return tool.Errorf(tool.CodeInternal, "the key is not written: %w", err)
+	}
+	return nil
+}
+
+// Sign signs every file of a pack.
+func (Packs) Sign(dir, keyFile string) (*namel3ss.PackSignature, error) {
+	text, err := readKey(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := namel3ss.ParsePrivateKey(text)
+	if err != nil {
+		return nil, err
+	}
+	return namel3ss.SignPack(dir, key)
+}
+
+// Verify reports whether one of the keys signed the pack exactly as it is.
+func (Packs) Verify(dir string, keyFiles []string) (*namel3ss.PackSignature, error) {
+	keys, err := publicKeys(keyFiles)
+	if err != nil {
+		return nil, err
+	}
+	return namel3ss.VerifyPack(dir, keys)
+}
+
+// Install copies a pack into an app, once it is verified.
+func (Packs) Install(src, app string, keyFiles []string, unsigned, replace bool) (*namel3ss.Installed, error) {
+	keys, err := publicKeys(keyFiles)
+	if err != nil {
+		return nil, err
+	}
+	return namel3ss.InstallPack(src, app, namel3ss.InstallOptions{Trusted: keys, AllowUnsigned: unsigned, Replace: replace})
+}
+
+func publicKeys(files []string) ([]ed25519.PublicKey, error) {
+	var keys []ed25519.PublicKey
+	for _, file := range files {
+		text, err := readKey(file)
+		if err != nil {
+			return nil, err
+		}
+		key, err := namel3ss.ParsePublicKey(text)
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeOf(err), "%s: %w", file, err)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+func readKey(file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeNotFound, "the key cannot be read: %w", err)
+	}
+	return text, nil
+}

@@ -1,0 +1,106 @@
+package namel3ss
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// The runners and the languages of the contract.
+const (
+	runnerLocal     = "local"
+	runnerService   = "service"
+	runnerContainer = "container"
+
+	kindPython = "python"
+	kindNode   = "node"
+)
+
+func runnerNames() []string { return []string{runnerLocal, runnerService, runnerContainer} }
+
+// facts are what is known of a tool, whichever runner runs it.
+type facts struct {
+	spec    *tool.Spec
+	root    string // the app's
+	entry   string
+	kind    string
+	purity  string
+	runner  string
+	source  string          // resolved_source
+	pack    *pack           // that brings it; nil: none
+	asked   tool.Guarantees // by the user's config
+	sandbox *bool
+	unsafe  bool // allow_unsafe_execution
+	problem error
+	redact  *strings.Replacer
+	log     *slog.Logger
+}
+
+// A way runs the code of one tool.
+type way interface {
+	// describe puts what is the runner's own into the trace.
+	describe(tr *trace)
+	// run runs one call. Its context ends with the tool's time.
+	run(ctx context.Context, j *job) (*reply, error)
+	close(ctx context.Context) error
+}
+
+// A boundTool is a tool with the way to run it.
+type boundTool struct {
+	*facts
+	way way // nil where there is a problem
+}
+
+// A job is one call on its way to the tool's code.
+type job struct {
+	call    *tool.Call
+	args    json.RawMessage
+	walls   tool.Guarantees
+	sources map[string]string // guarantee -> who asked for it
+	logs    *logs
+	trace   *trace
+}
+
+// invoke runs one call within the tool's time.
+func (t *boundTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessage, out tool.Sink, tr *trace) (*reply, error) {
+	limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended", t.spec.Name, t.spec.Timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, t.spec.Timeout, limit)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	j := &job{call: c, args: args, trace: tr}
+	j.logs = &logs{tool: t.spec.Name, ctx: ctx, stop: stop, out: out, redact: t.redact}
+	j.walls, j.sources = t.walls(c)
+	if t.pack != nil {
+		tr.checks = t.pack.tools[t.spec.Name].needs.checks(j.walls, j.sources)
+	}
+	rep, err := t.way.run(ctx, j)
+	j.logs.close()
+	if ctx.Err() != nil {
+		return nil, whyEnded(ctx, t.spec.Name)
+	}
+	return rep, err
+}
+
+// document is the request of the local protocol.
+func (f *facts) document(j *job) ([]byte, error) {
+	doc, err := strictjson.Marshal(request{
+		ProtocolVersion: protocolVersion, Tool: f.spec.Name, Entry: f.entry, Payload: j.args,
+		Sandbox: f.sandbox != nil && *f.sandbox, TraceID: j.traceID(),
+		Capabilities: &capabilityContext{
+			ToolName: f.spec.Name, ResolvedSource: f.source, Runner: f.runner, ProtocolVersion: protocolVersion,
+			Guarantees: guaranteeWords(j.walls), Sources: j.sources,
+		},
+	})
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the arguments: %w", f.spec.Name, err)
+	}
+	return doc, nil
+}
+
+func (j *job) traceID() string { return cmp.Or(j.call.Trace, tool.NewID()) }

@@ -1,0 +1,220 @@
+package namel3ss
+
+import (
+	"cmp"
+	"context"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/process"
+	"toolpost/tool"
+)
+
+// ContainerOptions say how the containers of a source are run. Zero values are the defaults.
+type ContainerOptions struct {
+	Runtime string   `yaml:"runtime" doc:"docker, podman, or a path to one of them; whichever is there where it is left out"`
+	Memory  string   `yaml:"memory" doc:"memory of one call; 512m where it is left out"`
+	CPUs    float64  `yaml:"cpus" doc:"processors of one call; 1 where it is left out"`
+	PIDs    int      `yaml:"pids" doc:"processes and threads of one call; 128 where it is left out"`
+	Network string   `yaml:"network" doc:"none (default), or the name of a network for tools without no_network"`
+	Args    []string `yaml:"args" doc:"more options for the runtime's run command"`
+}
+
+func (o ContainerOptions) check() error {
+	switch {
+	case o.CPUs < 0 || o.PIDs < 0:
+		return tool.Errorf(tool.CodeInvalidInput, "container: cpus and pids cannot be negative")
+	case strings.HasPrefix(o.Memory, "-") || strings.HasPrefix(o.Network, "-") || strings.HasPrefix(o.Runtime, "-"):
+		return tool.Errorf(tool.CodeInvalidInput, "container: runtime, memory and network cannot start with a dash")
+	}
+	return nil
+}
+
+// endTime is how long an engine may take to end a container.
+const endTime = 20 * time.Second
+
+// engineFailed is the exit status of run that is the engine's own, and not the tool's.
+const engineFailed = 125
+
+// An engine is a docker or podman command.
+type engine struct {
+	path string
+	name string // docker or podman
+}
+
+// findEngine finds the engine that was asked for, or whichever is there.
+func findEngine(asked string) (*engine, error) {
+	names := []string{"podman", "docker"}
+	if asked != "" {
+		names = []string{asked}
+	}
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return &engine{path, filepath.Base(name)}, nil
+		}
+	}
+	return nil, tool.Errorf(tool.CodeUnavailable,
+		"its runner is container, and %s cannot be run; install podman or docker, or set container.runtime", strings.Join(names, " or "))
+}
+
+// A containerTool is an image that is started for each call.
+type containerTool struct {
+	*facts
+	ContainerOptions
+	engine  *engine
+	image   string
+	command []string
+	vars    map[string]string
+	env     []string // of the engine's command
+}
+
+func (b *builder) container(f *facts, bound *binding) (way, error) {
+	switch {
+	case bound.Image == "":
+		return nil, tool.Errorf(tool.CodeUnavailable, "its runner is container and it has no image; set image in its binding")
+	case strings.HasPrefix(bound.Image, "-") || strings.ContainsAny(bound.Image, " \t\n\x00"):
+		return nil, tool.Errorf(tool.CodeInvalidInput, "its image %.80q is not the name of an image", bound.Image)
+	}
+	if b.engine == nil {
+		found, err := findEngine(b.program(b.Container.Runtime))
+		if err != nil {
+			return nil, err
+		}
+		b.engine = found
+	}
+	return &containerTool{
+		facts: f, ContainerOptions: b.Container, engine: b.engine, image: bound.Image, command: bound.Command, vars: b.vars(bound),
+		env: process.Environment(nil, []string{"DOCKER_HOST", "DOCKER_CONFIG", "CONTAINERS_CONF", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}),
+	}, nil
+}
+
+func (t *containerTool) describe(tr *trace) {
+	tr.set("container_runtime", t.engine.name)
+	tr.set("image", t.image)
+	tr.set("command", slices.Clone(t.command))
+	tr.set("container_enforcement", "verified") // the walls around it are ours, not the image's word
+}
+
+func (t *containerTool) close(context.Context) error { return nil }
+
+// covers reports whether a container without host files, capabilities and network is that wall.
+func covers(guarantee string) bool {
+	switch guarantee {
+	case "no_network", "no_filesystem_write", "no_env_write", "secrets_allowed":
+		return true
+	}
+	return false
+}
+
+func (t *containerTool) run(ctx context.Context, j *job) (*reply, error) {
+	missing := slices.DeleteFunc(j.walls.Asked(), covers)
+	if len(missing) > 0 {
+		if err := t.uncovered(j, missing, "cannot be enforced by a container"); err != nil {
+			return nil, err
+		}
+		j.trace.set("container_enforcement", "declared")
+	}
+	doc, err := t.document(j)
+	if err != nil {
+		return nil, err
+	}
+	e, err := t.execute(ctx, "toolpost-"+tool.NewID(), doc, j)
+	if err != nil {
+		return nil, about(t.spec.Name, err)
+	}
+	if e.exit.Code == engineFailed && len(e.reply) == 0 {
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s: %s could not start the image %s: %s", t.spec.Name, t.engine.name, t.image, j.logs.last())
+	}
+	return e.outcome(t.spec.Name, j.logs.last())
+}
+
+// arguments are those of the engine's run command. The container has nothing of this machine: no files, no
+// capabilities, no network unless the user gives it one.
+func (t *containerTool) arguments(name string, walls tool.Guarantees) []string {
+	network := cmp.Or(t.Network, "none")
+	if walls.NoNetwork {
+		network = "none"
+	}
+	args := []string{
+		t.engine.path, "run", "--rm", "-i", "--name", name, "--pull", "missing",
+		"--network", network, "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+		"--memory", cmp.Or(t.Memory, "512m"), "--memory-swap", cmp.Or(t.Memory, "512m"),
+		"--cpus", strconv.FormatFloat(cmp.Or(t.CPUs, 1), 'f', -1, 64), "--pids-limit", strconv.Itoa(cmp.Or(t.PIDs, 128)),
+	}
+	if t.engine.name == "podman" {
+		args = append(args, "--read-only-tmpfs=false") // it would make several folders writable again
+	}
+	if !walls.NoFilesystemWrite {
+		args = append(args, "--tmpfs", "/tmp:size=64m") // gone with the container
+	}
+	for _, variable := range t.visible(walls) {
+		args = append(args, "-e", variable)
+	}
+	args = append(args, t.Args...)
+	return append(append(args, t.image), t.command...)
+}
+
+// visible are the variables of the container: those that its walls allow.
+func (t *containerTool) visible(walls tool.Guarantees) []string {
+	var vars []string
+	for name, value := range t.vars {
+		if walls.SecretsAllowed == nil || slices.Contains(walls.SecretsAllowed, name) {
+			vars = append(vars, name+"="+value)
+		}
+	}
+	slices.Sort(vars)
+	return vars
+}
+
+// execute runs a call in a container of that name. When ctx ends it is the container that is ended: the
+// engine's command is only its client.
+func (t *containerTool) execute(ctx context.Context, name string, request []byte, j *job) (ending, error) {
+	child, err := process.Start(process.Command{
+		Argv: t.arguments(name, j.walls), Dir: t.root, Env: t.env,
+		Stderr: func(line []byte) { j.logs.line("stderr", line) }, StderrLimit: maxLog,
+	})
+	if err != nil {
+		return ending{}, err
+	}
+	defer child.Close()
+	child.Feed(request)
+
+	var e ending
+	var readers sync.WaitGroup
+	readers.Go(func() { e.reply = readReply(child.Stdout, j.logs) })
+	select {
+	case <-child.Exited():
+		e.exit = child.Wait()
+	case <-ctx.Done():
+		t.end(name)
+		e.exit = child.Kill()
+	}
+	_ = child.Stdout.SetReadDeadline(time.Now().Add(drainTime))
+	readers.Wait()
+	return e, nil
+}
+
+// end removes a container, running or not. One that is about to be created is not there yet, so it is
+// asked for twice.
+func (t *containerTool) end(name string) {
+	for range 2 {
+		child, err := process.Start(process.Command{Argv: []string{t.engine.path, "rm", "-f", name}, Env: t.env})
+		if err != nil {
+			t.log.Warn("the container could not be ended", "name", name, "error", err)
+			return
+		}
+		child.CloseStdin()
+		ctx, cancel := context.WithTimeout(context.Background(), endTime)
+		exit := await(ctx, child)
+		cancel()
+		child.Close()
+		if exit != (process.Exit{}) {
+			t.log.Debug("the engine ended no container", "name", name, "exit", exit.String())
+		}
+	}
+}

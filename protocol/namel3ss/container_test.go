@@ -1,0 +1,182 @@
+package namel3ss
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// image makes an image with the test's tool. Where there is no engine the test is skipped, except where
+// everything must be tested.
+func image(t *testing.T) (engine, name string) {
+	t.Helper()
+	missing := func(format string, args ...any) {
+		t.Helper()
+		if os.Getenv("CI") == "true" {
+			t.Fatalf(format, args...)
+		}
+		t.Skipf(format, args...)
+	}
+	found, err := findEngine("")
+	if err != nil {
+		missing("no container engine: %v", err)
+	}
+	dir := t.TempDir()
+	if os.Getenv("CONTAINERS_CONF") == "" {
+		conf := "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=512:512\"]\n"
+		if _, err := exec.LookPath("runc"); err == nil {
+			conf += "[engine]\nruntime=\"runc\"\n"
+		}
+		path := filepath.Join(dir, "containers.conf")
+		if err := os.WriteFile(path, []byte(conf), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("CONTAINERS_CONF", path)
+	}
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "tool"), "testdata/container/main.go")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := exec.Command("tar", "-C", dir, "-cf", dir+"/image.tar", "tool").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	name = "localhost/toolpost-test-" + tool.NewID() + ":latest"
+	if out, err := exec.Command(found.path, "import", "--change", `ENTRYPOINT ["/tool"]`, dir+"/image.tar", name).CombinedOutput(); err != nil {
+		missing("%s cannot make an image: %v: %s", found.name, err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command(found.path, "rmi", "-f", name).Run() })
+	return found.path, name
+}
+
+func boxed(t *testing.T, image string, o Options) *Runner {
+	t.Helper()
+	o.Tool, o.Runner, o.Image = "t", runnerContainer, image
+	return open(t, t.TempDir(), o)
+}
+
+// contract(namel3ss): container runner: `container_runtime`, `image`, `command`
+// contract(namel3ss): container enforcement: `container_enforcement`
+func TestContainerHasNothingOfThisMachine(t *testing.T) {
+	engine, name := image(t)
+	r := boxed(t, name, Options{Command: []string{"a", "b c"}, Env: map[string]string{"GREETING": "hello there"}, Timeout: config.Duration(time.Minute)})
+	res := must(t, r, "t", `{"do":"look"}`)
+	var got struct {
+		Write, TMP, Greeting, Runner, Status string
+		Interfaces                           int
+		Args                                 []string
+		Host                                 bool
+	}
+	if err := json.Unmarshal(res.Output, &got); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(got.Write, "read-only file system") || got.TMP != "written" || got.Interfaces != 1 || got.Host || got.Greeting != "hello there" ||
+		got.Runner != "container" || !slices.Equal(got.Args, []string{"a", "b c"}) {
+		t.Errorf("got %s", res.Output)
+	}
+	for _, line := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"} {
+		if !strings.Contains(got.Status, line) {
+			t.Errorf("%q is not in %s", line, got.Status)
+		}
+	}
+	for field, want := range map[string]any{
+		"runner": "container", "container_runtime": filepath.Base(engine), "image": name, "command": []string{"a", "b c"}, "container_enforcement": "verified",
+	} {
+		if d := cmp.Diff(want, res.Trace.Details[field]); d != "" {
+			t.Errorf("trace field %s: %s", field, d)
+		}
+	}
+	walled := boxed(t, name, Options{Env: map[string]string{"GREETING": "hello"}, Guarantees: tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, SecretsAllowed: []string{}},
+		Container: ContainerOptions{Network: "host"}, Timeout: config.Duration(time.Minute)})
+	out := string(must(t, walled, "t", `{"do":"look"}`).Output)
+	if !strings.Contains(out, `"interfaces":1`) || strings.Contains(out, `"written"`) || !strings.Contains(out, `"greeting":""`) {
+		t.Errorf("got %s", out)
+	}
+}
+
+func TestContainerIsEndedAndNotOnlyItsClient(t *testing.T) {
+	tooltest.NoLeaks(t)
+	engine, name := image(t)
+	r := boxed(t, name, Options{Timeout: config.Duration(time.Minute)})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var events tooltest.Collect
+	go func() {
+		_ = events.WaitLog(ctx, "hanging")
+		cancel()
+	}()
+	if _, err := r.Invoke(ctx, &tool.Call{Tool: "t", Args: []byte(`{"do":"hang"}`)}, &events); tool.CodeOf(err) != tool.CodeCancelled {
+		t.Errorf("got %v", err)
+	}
+	soon := boxed(t, name, Options{Timeout: config.Duration(time.Second)})
+	if _, err := call(soon, "t", `{"do":"hang"}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
+		t.Errorf("got %v", err)
+	}
+	out, err := exec.Command(engine, "ps", "-a", "--filter", "ancestor="+name, "--format", "{{.Names}}").CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "" {
+		t.Errorf("left behind: %s, %v", out, err)
+	}
+}
+
+func TestContainerThatCannotRunSaysWhy(t *testing.T) {
+	_, name := image(t)
+	_, err := call(boxed(t, name, Options{Timeout: config.Duration(time.Minute)}), "t", `{"do":"crash"}`, tool.Discard)
+	if tool.CodeOf(err) != tool.CodeCrash || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "the last words") {
+		t.Errorf("got %v", err)
+	}
+	_, err = call(boxed(t, "localhost/toolpost-none-such:latest", Options{Timeout: config.Duration(time.Minute)}), "t", `{}`, tool.Discard)
+	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "could not start the image") {
+		t.Errorf("got %v", err)
+	}
+	asked := Options{Guarantees: tool.Guarantees{NoNetwork: true, NoSubprocess: true}, Timeout: config.Duration(time.Minute)}
+	_, err = call(boxed(t, name, asked), "t", `{}`, tool.Discard)
+	if e := tool.AsError(err); e == nil || e.Reason != "coverage_missing" || !strings.Contains(e.Message, "no_subprocess cannot be enforced by a container") || strings.Contains(e.Message, "no_network") {
+		t.Errorf("got %v", err)
+	}
+	asked.AllowUnsafeExecution = true
+	if d := must(t, boxed(t, name, asked), "t", `{}`).Trace.Details; d["unsafe_override"] != true || d["container_enforcement"] != "declared" {
+		t.Errorf("trace %v", d)
+	}
+}
+
+// What needs no engine: the command line, which is where the walls are.
+func TestContainerArguments(t *testing.T) {
+	c := &containerTool{
+		facts: &facts{}, engine: &engine{"/usr/bin/docker", "docker"}, image: "img", command: []string{"run", "me"},
+		ContainerOptions: ContainerOptions{Memory: "1g", CPUs: 0.5, PIDs: 7, Network: "mine", Args: []string{"--user", "nobody"}},
+		vars:             map[string]string{"B": "2", "A": "1"},
+	}
+	want := "/usr/bin/docker run --rm -i --name n --pull missing --network mine --read-only --cap-drop ALL --security-opt no-new-privileges " +
+		"--memory 1g --memory-swap 1g --cpus 0.5 --pids-limit 7 --tmpfs /tmp:size=64m -e A=1 -e B=2 --user nobody img run me"
+	if d := cmp.Diff(want, strings.Join(c.arguments("n", tool.Guarantees{}), " ")); d != "" {
+		t.Error(d)
+	}
+	c = &containerTool{facts: &facts{}, engine: &engine{"/usr/bin/podman", "podman"}, image: "img", vars: map[string]string{"B": "2", "A": "1"}}
+	want = "/usr/bin/podman run --rm -i --name n --pull missing --network none --read-only --cap-drop ALL --security-opt no-new-privileges " +
+		"--memory 512m --memory-swap 512m --cpus 1 --pids-limit 128 --read-only-tmpfs=false -e A=1 img"
+	if d := cmp.Diff(want, strings.Join(c.arguments("n", tool.Guarantees{NoFilesystemWrite: true, SecretsAllowed: []string{"A"}}), " ")); d != "" {
+		t.Error(d)
+	}
+	for _, bad := range []string{"--privileged", "a b", "-v"} {
+		r := open(t, t.TempDir(), Options{Tool: "t", Runner: runnerContainer, Image: bad})
+		if err := r.Unavailable("t"); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	r := open(t, t.TempDir(), Options{Tool: "t", Runner: runnerContainer, Image: "x", Container: ContainerOptions{Runtime: "no-such-engine"}})
+	if err := r.Unavailable("t"); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "no-such-engine cannot be run") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,208 @@
+package namel3ss
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+const (
+	handshakePath = "/capabilities/handshake"
+	enforced      = "enforced" // the one word of a service that stands for walls
+
+	agreementTTL  = time.Minute // a service may be replaced by one that enforces less
+	maxAgreements = 64          // per tool: each policy may ask for other walls
+)
+
+// A handshakeRequest asks a service which walls it builds around a tool.
+type handshakeRequest struct {
+	ProtocolVersion    int            `json:"protocol_version"`
+	ToolName           string         `json:"tool_name"`
+	Runner             string         `json:"runner"`
+	RequiredGuarantees map[string]any `json:"required_guarantees"`
+}
+
+// A handshakeReply is what a service says of itself.
+type handshakeReply struct {
+	OK          bool
+	Enforcement string
+	Supported   map[string]json.RawMessage
+	Version     string
+	Error       replyError
+}
+
+// required says the guarantees that are asked for, and only those.
+func required(walls tool.Guarantees) map[string]any {
+	words := map[string]any{}
+	for name, on := range walls.All() {
+		if on {
+			words[name] = true
+		}
+	}
+	if walls.SecretsAllowed != nil {
+		words["secrets_allowed"] = walls.SecretsAllowed
+	}
+	return words
+}
+
+// agreements are the handshakes of one tool that hold for a while, by the guarantees they are about.
+type agreements struct {
+	ttl time.Duration
+	mu  sync.Mutex
+	all map[string]agreement
+}
+
+type agreement struct {
+	reply *handshakeReply
+	until time.Time
+}
+
+func (a *agreements) get(key string) *handshakeReply {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if found := a.all[key]; time.Now().Before(found.until) {
+		return found.reply
+	}
+	return nil
+}
+
+func (a *agreements) put(key string, r *handshakeReply) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all == nil || len(a.all) >= maxAgreements {
+		a.all = map[string]agreement{}
+	}
+	a.all[key] = agreement{r, time.Now().Add(a.ttl)}
+}
+
+// shakeHands lets a call pass whose walls the service builds. Where it does not, the tool is not called.
+func (t *serviceTool) shakeHands(ctx context.Context, j *job) error {
+	asked := j.walls.Asked()
+	if len(asked) == 0 && !t.required {
+		return nil
+	}
+	j.trace.set("service_handshake", true)
+	r, err := t.agree(ctx, j)
+	if err != nil {
+		return t.noHandshake(j, asked, err)
+	}
+	j.trace.set("enforcement_level", r.Enforcement)
+	if r.Version != "" {
+		j.trace.set("service_version", r.Version)
+	}
+	if missing, why := r.missing(j.walls); len(missing) > 0 {
+		return t.uncovered(j, missing, why)
+	}
+	return nil
+}
+
+// agree gives the service's answer for these walls, an earlier one if it is young enough. Only an answer
+// that satisfies is kept: a service that was put right is noticed at once.
+func (t *serviceTool) agree(ctx context.Context, j *job) (*handshakeReply, error) {
+	doc, err := strictjson.Marshal(handshakeRequest{protocolVersion, t.spec.Name, runnerService, required(j.walls)})
+	if err != nil {
+		return nil, err
+	}
+	if r := t.agreed.get(string(doc)); r != nil {
+		return r, nil
+	}
+	body, err := t.post(ctx, t.handshake, doc)
+	if err != nil {
+		return nil, err
+	}
+	r, err := parseHandshake(body)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "the service at %s broke the protocol: %w; it answered: %s", t.handshake, err, t.excerpt(body))
+	}
+	if !r.OK {
+		return nil, tool.Errorf(tool.CodeUnsupported, "the service refused it: %s", cmp.Or(r.Error.Message, "it did not say why"))
+	}
+	if missing, _ := r.missing(j.walls); len(missing) == 0 {
+		t.agreed.put(string(doc), r)
+	}
+	return r, nil
+}
+
+// noHandshake refuses a call because nobody knows what the service enforces. The unsafe override stands in
+// for guarantees, not for a handshake that is required in itself.
+func (t *serviceTool) noHandshake(j *job, asked []string, cause error) error {
+	if t.unsafe && !t.required {
+		j.trace.set("unsafe_override", true)
+		return nil
+	}
+	capability := "service_handshake"
+	if len(asked) > 0 {
+		capability = asked[0]
+	}
+	j.trace.blocked(capability, "coverage_missing")
+	e := *tool.AsError(cause)
+	e.Message = fmt.Sprintf("%s was not run: the capability handshake failed: %s", t.spec.Name, e.Message)
+	e.Reason = "coverage_missing"
+	return &e
+}
+
+// missing lists the walls that the service does not vouch for, and why.
+func (r *handshakeReply) missing(walls tool.Guarantees) (names []string, why string) {
+	asked := walls.Asked()
+	if len(asked) > 0 && r.Enforcement != enforced {
+		return asked, fmt.Sprintf("is not enforced by the service, which calls its enforcement %.40q", r.Enforcement)
+	}
+	for _, name := range asked {
+		if name == "secrets_allowed" {
+			if !r.allows(walls.SecretsAllowed) {
+				names = append(names, name)
+			}
+		} else if string(r.Supported[name]) != "true" {
+			names = append(names, name)
+		}
+	}
+	return names, "is not among the guarantees that the service supports"
+}
+
+// allows reports whether the service keeps a list of secrets, with these on it.
+func (r *handshakeReply) allows(secrets []string) bool {
+	var theirs []string
+	if list := r.Supported["secrets_allowed"]; strictjson.KindOf(list) != "array" || strictjson.Unmarshal(list, &theirs) != nil {
+		return false
+	}
+	return !slices.ContainsFunc(secrets, func(s string) bool { return !slices.Contains(theirs, s) })
+}
+
+func parseHandshake(b []byte) (*handshakeReply, error) {
+	seen := map[string]json.RawMessage{}
+	if err := members(b, seen, "ok", "enforcement", "supported_guarantees", "service_version", "error"); err != nil {
+		return nil, fmt.Errorf("the handshake's reply is not one JSON object: %w", err)
+	}
+	r := &handshakeReply{Supported: map[string]json.RawMessage{}}
+	switch ok := string(seen["ok"]); ok {
+	case "true":
+		r.OK = true
+	case "false":
+		return r, parseError(seen["error"], &r.Error)
+	default:
+		return nil, errors.New("the handshake's reply has no ok that is true or false")
+	}
+	err := cmp.Or(text(seen, "enforcement", &r.Enforcement), optionalText(seen, "service_version", &r.Version))
+	if err != nil {
+		return nil, err
+	}
+	switch kind := strictjson.KindOf(seen["supported_guarantees"]); kind {
+	case "nothing", "null":
+		return r, nil
+	case "object":
+		return r, strictjson.Object(seen["supported_guarantees"], func(name, value []byte) error {
+			r.Supported[string(name)] = value
+			return nil
+		})
+	default:
+		return nil, fmt.Errorf("supported_guarantees must be an object, not %s", kind)
+	}
+}

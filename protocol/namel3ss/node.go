@@ -1,0 +1,103 @@
+package namel3ss
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"toolpost/process"
+	"toolpost/tool"
+)
+
+// nodeSource is the Node side.
+//
+//go:embed node/host.mjs
+var nodeSource string
+
+// A nodeTool is a JavaScript function that we run ourselves, in a process of its own for each call.
+type nodeTool struct {
+	*facts
+	path  string // of node
+	roots []string
+	env   []string
+}
+
+func (b *builder) nodeTool(f *facts, bound *binding) (way, error) {
+	if b.node == "" {
+		name := cmp.Or(b.program(b.Node), "node")
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeUnavailable, "no Node.js: %s cannot be run; install node, or set `node`: %w", name, err)
+		}
+		b.node = path
+	}
+	t := &nodeTool{facts: f, path: b.node, roots: []string{f.root}, env: process.Environment(b.vars(bound), nil)}
+	if f.pack != nil {
+		t.roots = []string{f.pack.dir, f.root}
+	}
+	return t, nil
+}
+
+func (t *nodeTool) describe(tr *trace) { tr.set("node_path", t.path) }
+
+func (t *nodeTool) close(context.Context) error { return nil }
+
+func (t *nodeTool) run(ctx context.Context, j *job) (*reply, error) {
+	if err := t.refuse(j); err != nil {
+		return nil, err
+	}
+	doc, err := t.document(j)
+	if err != nil {
+		return nil, err
+	}
+	j.trace.set("mode", modeFresh)
+	e, err := t.execute(ctx, doc, j.logs)
+	if err != nil {
+		return nil, about(t.spec.Name, err)
+	}
+	return e.outcome(t.spec.Name, j.logs.last())
+}
+
+// execute runs a call. The reply comes through a pipe of its own; standard output is the tool's.
+func (t *nodeTool) execute(ctx context.Context, request []byte, l *logs) (ending, error) {
+	out, err := newPipes(ctx, 1)
+	if err != nil {
+		return ending{}, err
+	}
+	defer out.close()
+	child, err := process.Start(process.Command{
+		Argv: append([]string{t.path, "--input-type=module", "-e", nodeSource, "--"}, t.roots...),
+		Dir:  t.root, Env: t.env, Files: []*os.File{out.w[0]},
+		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
+	})
+	if err != nil {
+		return ending{}, err
+	}
+	defer child.Close()
+	closeAll(out.w)
+	child.Feed(request)
+
+	var e ending
+	var readers sync.WaitGroup
+	readers.Go(func() { e.reply = readReply(out.reader(0), l) })
+	readers.Go(func() { l.read("stdout", child.Stdout) })
+	e.exit = await(ctx, child)
+	_ = child.Stdout.SetReadDeadline(time.Now().Add(drainTime))
+	out.drain()
+	readers.Wait()
+	return e, nil
+}
+
+// await waits for the end of a child, or ends it together with ctx.
+func await(ctx context.Context, child *process.Child) process.Exit {
+	select {
+	case <-child.Exited():
+		return child.Wait()
+	case <-ctx.Done():
+		return child.Kill()
+	}
+}

@@ -1,0 +1,374 @@
+package namel3ss
+
+import (
+	"cmp"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"toolpost/config"
+	"toolpost/tool"
+)
+
+// Where the tools of an app come from, in the words of the trace's resolved_source.
+const (
+	sourceBinding   = "binding"
+	sourceBuiltin   = "builtin_pack"   // the app's own packs/
+	sourceInstalled = "installed_pack" // .namel3ss/packs/
+)
+
+const (
+	localPacks     = "packs"
+	installedPacks = ".namel3ss/packs"
+	manifestFile   = "pack.yaml"
+	maxPacks       = 1000
+)
+
+// A manifest is a pack.yaml. What a runner needs may be said beside `runners` or inside it.
+type manifest struct {
+	ID          string              `yaml:"id"`
+	Name        string              `yaml:"name"`
+	Version     string              `yaml:"version"`
+	Description string              `yaml:"description"`
+	Author      string              `yaml:"author"`
+	License     string              `yaml:"license"`
+	Tools       []string            `yaml:"tools"`
+	Runners     packRunners         `yaml:"runners"`
+	ServiceURL  string              `yaml:"service_url"`
+	Container   packContainer       `yaml:"container"`
+	Entrypoints map[string]*binding `yaml:"entrypoints"`
+	SignerID    string              `yaml:"signer_id"`
+	SignedAt    string              `yaml:"signed_at"`
+	Digest      string              `yaml:"digest"`
+}
+
+type packRunners struct {
+	Default    string        `yaml:"default"`
+	ServiceURL string        `yaml:"service_url"`
+	Container  packContainer `yaml:"container"`
+}
+
+type packContainer struct {
+	Image string `yaml:"image"`
+}
+
+// A pack is a folder of tools that somebody else wrote, with what they say they need.
+type pack struct {
+	manifest
+	dir    string // absolute
+	where  string // below the app, for messages
+	source string // sourceBuiltin or sourceInstalled
+	tools  map[string]*packTool
+
+	distrust error // why it must not be run; nil: it may
+}
+
+// A packTool is one tool of a pack.
+type packTool struct {
+	bound *binding
+	needs capabilities
+}
+
+// capabilities are what the author of a pack says that a tool needs. What is not said is not needed.
+type capabilities struct {
+	Filesystem string   `yaml:"filesystem"`
+	Network    string   `yaml:"network"`
+	Env        string   `yaml:"env"`
+	Subprocess string   `yaml:"subprocess"`
+	Secrets    []string `yaml:"secrets"`
+}
+
+func (c capabilities) check() error {
+	for _, f := range []struct {
+		name, value string
+		known       []string
+	}{
+		{"filesystem", c.Filesystem, []string{"none", "read", "write"}},
+		{"network", c.Network, []string{"none", "outbound"}},
+		{"env", c.Env, []string{"none", "read"}},
+		{"subprocess", c.Subprocess, []string{"none", "allow"}},
+	} {
+		if f.value != "" && !slices.Contains(f.known, f.value) {
+			return fmt.Errorf("%s is one of %q, not %.40q", f.name, f.known, f.value)
+		}
+	}
+	return nil
+}
+
+// guarantees are the walls around everything that the tool does not need.
+func (c capabilities) guarantees() tool.Guarantees {
+	return tool.Guarantees{
+		NoFilesystemRead:  c.Filesystem != "read" && c.Filesystem != "write",
+		NoFilesystemWrite: c.Filesystem != "write",
+		NoNetwork:         c.Network != "outbound",
+		NoSubprocess:      c.Subprocess != "allow",
+		NoEnvRead:         c.Env != "read",
+		NoEnvWrite:        true, // there is no word with which a pack could ask for it
+		SecretsAllowed:    append([]string{}, c.Secrets...),
+	}
+}
+
+// A check is an entry of the trace's capability_checks.
+type check struct {
+	Capability string `json:"capability"`
+	Allowed    bool   `json:"allowed"`
+	Source     string `json:"guarantee_source"`
+	Reason     string `json:"reason"`
+}
+
+// checks says of each capability whether the pack declared it, and whether somebody denies it all the same.
+func (c capabilities) checks(walls tool.Guarantees, sources map[string]string) []check {
+	var all []check
+	for _, f := range []struct {
+		capability string
+		declared   bool
+		wall       string
+		denied     bool
+	}{
+		{"filesystem_read", !c.guarantees().NoFilesystemRead, "no_filesystem_read", walls.NoFilesystemRead},
+		{"filesystem_write", !c.guarantees().NoFilesystemWrite, "no_filesystem_write", walls.NoFilesystemWrite},
+		{"network", !c.guarantees().NoNetwork, "no_network", walls.NoNetwork},
+		{"subprocess", !c.guarantees().NoSubprocess, "no_subprocess", walls.NoSubprocess},
+		{"env_read", !c.guarantees().NoEnvRead, "no_env_read", walls.NoEnvRead},
+		{"env_write", false, "no_env_write", walls.NoEnvWrite},
+	} {
+		switch {
+		case !f.declared:
+			all = append(all, check{f.capability, false, "pack", "pack_not_declared"})
+		case f.denied:
+			all = append(all, check{f.capability, false, sources[f.wall], "policy_denied"})
+		default:
+			all = append(all, check{f.capability, true, "pack", "pack_declared"})
+		}
+	}
+	for _, name := range c.Secrets {
+		if slices.Contains(walls.SecretsAllowed, name) {
+			all = append(all, check{"secret:" + name, true, "pack", "pack_declared"})
+		} else {
+			all = append(all, check{"secret:" + name, false, sources["secrets_allowed"], "policy_denied"})
+		}
+	}
+	return all
+}
+
+// readPacks reads the packs of the app and holds every name to one origin.
+func (a *app) readPacks() error {
+	origin := map[string]string{}
+	for name := range a.bindings {
+		origin[name] = bindingsFile
+	}
+	ids := map[string]string{}
+	for _, place := range []struct{ folder, source string }{{localPacks, sourceBuiltin}, {installedPacks, sourceInstalled}} {
+		packs, err := readPackFolder(a.root, place.folder, place.source)
+		if err != nil {
+			return err
+		}
+		for _, p := range packs {
+			if other := ids[p.ID]; other != "" {
+				return tool.Errorf(tool.CodeConflict, "%s and %s are both the pack %q; remove one of them", other, p.where, p.ID)
+			}
+			ids[p.ID] = p.where
+			for _, name := range slices.Sorted(maps.Keys(p.tools)) {
+				if other := origin[name]; other != "" {
+					return tool.Errorf(tool.CodeConflict, "the tool %q is in %s and in %s; remove it from one of them", name, other, p.where)
+				}
+				origin[name] = p.where
+			}
+		}
+		a.packs = append(a.packs, packs...)
+	}
+	return nil
+}
+
+func readPackFolder(root, folder, source string) ([]*pack, error) {
+	entries, err := os.ReadDir(filepath.Join(root, folder))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", folder, err)
+	case len(entries) > maxPacks:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s has more than %d entries", folder, maxPacks)
+	}
+	var packs []*pack
+	for _, e := range entries {
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		p, err := readPack(filepath.Join(root, folder, e.Name()), folder+"/"+e.Name())
+		if err != nil {
+			return nil, err
+		}
+		p.source = source
+		packs = append(packs, p)
+	}
+	return packs, nil
+}
+
+var packID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// readPack reads the three files of a pack; where says how messages call it.
+func readPack(dir, where string) (*pack, error) {
+	p := &pack{dir: dir, where: where, tools: map[string]*packTool{}}
+	file := where + "/" + manifestFile
+	data, err := readFile(dir, manifestFile)
+	switch {
+	case err != nil:
+		return nil, err
+	case data == nil:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is missing; a pack starts with it", file)
+	}
+	if err := config.DecodeYAML(file, data, &p.manifest); err != nil {
+		return nil, err
+	}
+	if err := p.check(); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", file, err)
+	}
+	if err := p.readTools(); err != nil {
+		return nil, err
+	}
+	return p, p.readCapabilities()
+}
+
+func (p *pack) check() error {
+	for _, f := range []struct{ name, value string }{
+		{"id", p.ID}, {"name", p.Name}, {"version", p.Version}, {"description", p.Description}, {"author", p.Author}, {"license", p.License},
+	} {
+		if strings.TrimSpace(f.value) == "" {
+			return fmt.Errorf("%s is missing", f.name)
+		}
+	}
+	if !packID.MatchString(p.ID) {
+		return fmt.Errorf("id %.80q is not made of letters, digits, dots, dashes and underscores", p.ID)
+	}
+	if len(p.Tools) == 0 {
+		return errors.New("tools is missing; list the names of the pack's tools")
+	}
+	if r := p.Runners.Default; r != "" && !slices.Contains(runnerNames(), r) {
+		return fmt.Errorf("runners.default is one of %q, not %.40q", runnerNames(), r)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Entrypoints)) {
+		if err := p.Entrypoints[name].check(); err != nil {
+			return fmt.Errorf("entrypoints: %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// readTools joins what the manifest and the pack's tools.yaml bind with what the pack says it has.
+func (p *pack) readTools() error {
+	file := p.where + "/tools.yaml"
+	data, err := readFile(p.dir, "tools.yaml")
+	if err != nil {
+		return err
+	}
+	bound, err := parseBindings(file, data)
+	if err != nil {
+		return err
+	}
+	for _, name := range p.Tools {
+		b, fromManifest := bound[name], p.Entrypoints[name]
+		switch {
+		case p.tools[name] != nil:
+			return tool.Errorf(tool.CodeInvalidInput, "%s lists the tool %q twice", p.where, name)
+		case b != nil && fromManifest != nil:
+			return tool.Errorf(tool.CodeConflict, "%s binds the tool %q in tools.yaml and in entrypoints; remove one of them", p.where, name)
+		case b == nil && fromManifest == nil:
+			return tool.Errorf(tool.CodeInvalidInput, "%s lists the tool %q and does not bind it; add it to tools.yaml or to entrypoints", p.where, name)
+		}
+		p.tools[name] = &packTool{bound: p.complete(cmp.Or(b, fromManifest))}
+	}
+	for _, names := range []map[string]*binding{bound, p.Entrypoints} {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if p.tools[name] == nil {
+				return tool.Errorf(tool.CodeInvalidInput, "%s binds the tool %q, which its manifest does not list under tools", p.where, name)
+			}
+		}
+	}
+	return nil
+}
+
+// complete fills in what the pack says for all of its tools.
+func (p *pack) complete(b *binding) *binding {
+	c := *b
+	c.Runner = cmp.Or(b.Runner, p.Runners.Default)
+	c.URL = cmp.Or(b.URL, p.ServiceURL, p.Runners.ServiceURL)
+	c.Image = cmp.Or(b.Image, p.Container.Image, p.Runners.Container.Image)
+	return &c
+}
+
+func (p *pack) readCapabilities() error {
+	file := p.where + "/capabilities.yaml"
+	data, err := readFile(p.dir, "capabilities.yaml")
+	if err != nil {
+		return err
+	}
+	needs, err := parseCapabilities(file, data)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(needs)) {
+		t := p.tools[name]
+		if t == nil {
+			return tool.Errorf(tool.CodeInvalidInput, "%s is about the tool %q, which the pack does not have", file, name)
+		}
+		t.needs = needs[name]
+	}
+	return nil
+}
+
+func parseCapabilities(file string, data []byte) (map[string]capabilities, error) {
+	var doc struct {
+		Capabilities map[string]capabilities `yaml:"capabilities"`
+	}
+	if err := config.DecodeYAML(file, data, &doc); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc.Capabilities)) {
+		if err := doc.Capabilities[name].check(); err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s: tool %q: %w", file, name, err)
+		}
+	}
+	return doc.Capabilities, nil
+}
+
+// pack finds the pack that brings a tool, or nil.
+func (a *app) pack(name string) *pack {
+	for _, p := range a.packs {
+		if p.tools[name] != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// verify holds every pack to the keys that the user trusts. A pack that fails keeps its tools in the list,
+// and none of them runs.
+func (a *app) verify(keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	var trusted []ed25519.PublicKey
+	for _, path := range keys {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return tool.Errorf(tool.CodeUnavailable, "the key of pack_keys cannot be read: %w", err)
+		}
+		key, err := ParsePublicKey(text)
+		if err != nil {
+			return about(path, err)
+		}
+		trusted = append(trusted, key)
+	}
+	for _, p := range a.packs {
+		_, p.distrust = VerifyPack(p.dir, trusted)
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package namel3ss
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+const packHead = "id: %s\nname: Greetings\nversion: 1.2.3\ndescription: says hello\nauthor: Ada\nlicense: MIT\n"
+
+// packOf gives the files of a pack with one tool, which says from where it was imported.
+func packOf(folder, id, name string) map[string]string {
+	return map[string]string{
+		folder + "/pack.yaml":         fmt.Sprintf(packHead, id) + "tools: [" + name + "]\n",
+		folder + "/tools.yaml":        "tools:\n  " + name + ": {kind: python, entry: 'hello.main:run', purity: pure, timeout_ms: 5000}\n",
+		folder + "/capabilities.yaml": "capabilities:\n  " + name + ": {filesystem: read, network: outbound, env: read, subprocess: allow, secrets: [TOKEN]}\n",
+		folder + "/hello/main.py":     "import os\ndef run(p):\n    return {'file': __file__, 'cwd': os.getcwd()}\n",
+	}
+}
+
+func join(all ...map[string]string) map[string]string {
+	files := map[string]string{}
+	for _, m := range all {
+		maps.Copy(files, m)
+	}
+	return files
+}
+
+// contract(namel3ss): Bundled packs reference runners via `tools.yaml` or `entrypoints` in `pack.yaml`.
+// contract(namel3ss): pack tools: `pack_id`, `pack_name`, `pack_version`
+// contract(namel3ss): `resolved_source`: `builtin_pack`, `installed_pack`, or `binding`
+func TestPacksBringTools(t *testing.T) {
+	tooltest.NoLeaks(t)
+	entrypoints := map[string]string{
+		".namel3ss/packs/b/pack.yaml":     fmt.Sprintf(packHead, "b") + "tools: [two]\nentrypoints:\n  two: {kind: python, entry: 'hello.main:run', runner: local}\nsigner_id: x\nsigned_at: y\ndigest: z\n",
+		".namel3ss/packs/b/hello/main.py": "def run(p):\n    return {'file': __file__, 'cwd': ''}\n",
+	}
+	root := write(t, join(packOf("packs/a", "a", "one"), entrypoints))
+	r := open(t, root, Options{AllowUnsafeExecution: true})
+	for name, want := range map[string][]string{"one": {"builtin_pack", "packs/a/hello/main.py", "a"}, "two": {"installed_pack", ".namel3ss/packs/b/hello/main.py", "b"}} {
+		res := must(t, r, name, `{}`)
+		var out struct{ File, CWD string }
+		if err := json.Unmarshal(res.Output, &out); err != nil {
+			t.Fatal(err)
+		}
+		d := res.Trace.Details
+		if d["resolved_source"] != want[0] || out.File != filepath.Join(root, want[1]) || d["pack_id"] != want[2] || d["pack_name"] != "Greetings" || d["pack_version"] != "1.2.3" || d["unsafe_override"] != true || d["runner"] != "local" {
+			t.Errorf("%s: %s, %v", name, res.Output, d)
+		}
+		if out.CWD != "" && out.CWD != root {
+			t.Errorf("%s runs in %s, not in the app", name, out.CWD)
+		}
+	}
+	specs, err := r.Tools(t.Context())
+	if err != nil || len(specs) != 2 || specs[0].Timeout.Seconds() != 5 || !specs[0].Effects.Idempotent || specs[0].Description != "says hello" {
+		t.Errorf("%+v, %v", specs, err)
+	}
+}
+
+// contract(namel3ss): Runner selection (`local`, `service`, `container`) is resolved at load time and
+// contract(namel3ss): surfaced in tool call traces.
+func TestPackChoosesTheRunner(t *testing.T) {
+	url := peerService(t)
+	files := map[string]string{
+		"packs/a/pack.yaml":         fmt.Sprintf(packHead, "a") + "tools: [greeter]\nrunners: {default: service}\nservice_url: " + url + "\nentrypoints: {greeter: {entry: 'a:b'}}\n",
+		"packs/a/capabilities.yaml": "capabilities: {greeter: {network: outbound}}\n",
+	}
+	d := must(t, open(t, write(t, files), Options{}), "greeter", `{"name":"Ada"}`).Trace.Details
+	if d["runner"] != "service" || d["service_url"] != url || d["service_handshake"] != true || d["enforcement_level"] != "enforced" || d["pack_id"] != "a" {
+		t.Errorf("trace %v", d)
+	}
+}
+
+func TestCapabilitiesOfAPackBecomeWalls(t *testing.T) {
+	all := tool.Guarantees{NoFilesystemRead: true, NoFilesystemWrite: true, NoNetwork: true, NoSubprocess: true, NoEnvRead: true, NoEnvWrite: true, SecretsAllowed: []string{}}
+	none := tool.Guarantees{NoEnvWrite: true, SecretsAllowed: []string{"A"}}
+	for text, want := range map[string]tool.Guarantees{
+		``:                      all,
+		`capabilities: {t: {}}`: all,
+		`capabilities: {t: {filesystem: none, network: none, env: none, subprocess: none, secrets: []}}`:        all,
+		`capabilities: {t: {filesystem: write, network: outbound, env: read, subprocess: allow, secrets: [A]}}`: none,
+		`capabilities: {t: {filesystem: read, network: outbound, env: read, subprocess: allow, secrets: [A]}}`:  {NoFilesystemWrite: true, NoEnvWrite: true, SecretsAllowed: []string{"A"}},
+	} {
+		got, err := parseCapabilities("capabilities.yaml", []byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if d := cmp.Diff(want, got["t"].guarantees()); d != "" {
+			t.Errorf("%s: %s", text, d)
+		}
+	}
+}
+
+func TestChecksSayWhatAPackDeclaredAndWhoDeniesIt(t *testing.T) {
+	tooltest.NoLeaks(t)
+	files := packOf("packs/a", "a", "one")
+	r := open(t, write(t, files), Options{AllowUnsafeExecution: true, Guarantees: tool.Guarantees{NoNetwork: true}})
+	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "one", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true, SecretsAllowed: []string{}}}}, tool.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := json.Marshal(res.Trace.Details["capability_checks"])
+	var got []check
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []check{
+		{"filesystem_read", true, "pack", "pack_declared"},
+		{"filesystem_write", false, "pack", "pack_not_declared"},
+		{"network", false, "user", "policy_denied"},
+		{"subprocess", false, "policy", "policy_denied"},
+		{"env_read", true, "pack", "pack_declared"},
+		{"env_write", false, "pack", "pack_not_declared"},
+		{"secret:TOKEN", false, "pack", "policy_denied"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	// Without the override the walls of the pack hold, or the call does not run.
+	_, err = call(open(t, write(t, files), Options{}), "one", `{}`, tool.Discard)
+	if e := tool.AsError(err); e == nil || e.Reason != "coverage_missing" || !strings.Contains(e.Message, "no_filesystem_write, no_env_write, secrets_allowed") || !strings.Contains(string(e.Details), "pack_not_declared") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOneNameInTwoPlacesIsAnErrorThatNamesBoth(t *testing.T) {
+	binding := map[string]string{".namel3ss/tools.yaml": "tools: {one: 'a:b'}\n"}
+	for want, files := range map[string]map[string]string{
+		`the tool "one" is in .namel3ss/tools.yaml and in packs/a`: join(packOf("packs/a", "a", "one"), binding),
+		`the tool "one" is in packs/a and in .namel3ss/packs/b`:    join(packOf("packs/a", "a", "one"), packOf(".namel3ss/packs/b", "b", "one")),
+		`packs/a and .namel3ss/packs/b are both the pack "a"`:      join(packOf("packs/a", "a", "one"), packOf(".namel3ss/packs/b", "a", "two")),
+		`binds the tool "one" in tools.yaml and in entrypoints`: join(packOf("packs/a", "a", "one"), map[string]string{
+			"packs/a/pack.yaml": fmt.Sprintf(packHead, "a") + "tools: [one]\nentrypoints: {one: {entry: 'a:b'}}\n"}),
+	} {
+		if _, err := New(t.Context(), write(t, files), Options{}, quiet()); tool.CodeOf(err) != tool.CodeConflict || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+func TestMistakesInPacksNameTheFile(t *testing.T) {
+	head := fmt.Sprintf(packHead, "a")
+	for _, c := range []struct{ file, text, want string }{
+		{"pack.yaml", head + "tools: [one]\ncolour: red\n", `packs/a/pack.yaml:8:1: unknown field "colour"`},
+		{"pack.yaml", head, `packs/a/pack.yaml: tools is missing`},
+		{"pack.yaml", strings.Replace(head, "author: Ada\n", "", 1) + "tools: [one]\n", `author is missing`},
+		{"pack.yaml", fmt.Sprintf(packHead, "../a") + "tools: [one]\n", `id "../a" is not made of`},
+		{"pack.yaml", head + "tools: [one, one]\n", `lists the tool "one" twice`},
+		{"pack.yaml", head + "tools: [one, two]\n", `lists the tool "two" and does not bind it`},
+		{"pack.yaml", head + "tools: [one]\nrunners: {default: cloud}\n", `runners.default is one of`},
+		{"pack.yaml", head + "tools: [one]\nentrypoints: {two: {entry: 'a:b'}}\n", `binds the tool "two", which its manifest does not list`},
+		{"pack.yaml", head + "tools: [one]\nentrypoints: {two: {runner: x}}\n", `entrypoints: "two": runner is one of`},
+		{"tools.yaml", "tools:\n  one: {entri: x}\n", `packs/a/tools.yaml:2:9: unknown field "entri"`},
+		{"capabilities.yaml", "capabilities: {one: {network: all}}\n", `capabilities.yaml: tool "one": network is one of`},
+		{"capabilities.yaml", "capabilities: {two: {}}\n", `about the tool "two", which the pack does not have`},
+		{"capabilities.yaml", "one: {}\n", `unknown field "one"`},
+	} {
+		files := packOf("packs/a", "a", "one")
+		files["packs/a/"+c.file] = c.text
+		if _, err := New(t.Context(), write(t, files), Options{}, quiet()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("want %q, got %v", c.want, err)
+		}
+	}
+	root := write(t, map[string]string{"packs/empty/x": "", "packs/a-file": ""})
+	if _, err := New(t.Context(), root, Options{}, quiet()); err == nil || !strings.Contains(err.Error(), "packs/empty/pack.yaml is missing") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzPack(f *testing.F) {
+	for _, seed := range packOf("a", "a", "one") {
+		f.Add([]byte(seed), []byte(seed))
+	}
+	f.Add([]byte("capabilities: {one: {secrets: [1]}}"), []byte("id: x\ntools: [x]\n"))
+	f.Fuzz(func(t *testing.T, manifest, caps []byte) {
+		dir := t.TempDir()
+		_ = os.WriteFile(filepath.Join(dir, "pack.yaml"), manifest, 0o644)
+		if p, err := readPack(dir, "pack"); err == nil && (p.ID == "" || len(p.tools) == 0) {
+			t.Errorf("%q was taken as %+v", manifest, p)
+		}
+		needs, err := parseCapabilities("capabilities.yaml", caps)
+		for name, n := range needs {
+			if err == nil && n.check() != nil {
+				t.Errorf("%q of %s was accepted", caps, name)
+			}
+		}
+	})
+}

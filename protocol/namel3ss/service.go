@@ -1,0 +1,188 @@
+package namel3ss
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"toolpost/process"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// serviceVariable is the last place where the address of a service is looked for.
+const serviceVariable = "N3_TOOL_SERVICE_URL"
+
+// excerptSize is how much of an answer that is no reply an error quotes.
+const excerptSize = 200
+
+// A serviceTool is a tool that a service runs for us, over HTTP.
+type serviceTool struct {
+	*facts
+	url       string
+	handshake string // its address
+	required  bool   // shake hands even where no guarantee is asked for
+	token     string
+	http      *http.Client
+	agreed    agreements
+}
+
+// serviceRequest is what the contract lets a service know of a call.
+type serviceRequest struct {
+	ProtocolVersion int             `json:"protocol_version"`
+	ToolName        string          `json:"tool_name"`
+	Kind            string          `json:"kind"`
+	Entry           string          `json:"entry"`
+	Payload         json.RawMessage `json:"payload"`
+	TimeoutMS       int64           `json:"timeout_ms"`
+	TraceID         string          `json:"trace_id"`
+	Project         project         `json:"project"`
+}
+
+type project struct {
+	AppRoot string `json:"app_root"`
+	Flow    string `json:"flow,omitempty"` // the session that the call belongs to
+}
+
+func (b *builder) service(f *facts, bound *binding) (way, error) {
+	address := cmp.Or(bound.URL, b.app.settings.Python.ServiceURL, os.Getenv(serviceVariable))
+	if address == "" {
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"its runner is service and nobody says where that is; set url in its binding, service_url under [python_tools] in namel3ss.toml, or %s", serviceVariable)
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return nil, tool.Errorf(tool.CodeInvalidInput, "its url %.100q is not the address of a service, such as http://127.0.0.1:8787/tools", address)
+	case u.User != nil:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "its url has a password in it; give the service's token with token_env")
+	}
+	token := ""
+	if b.TokenEnv != "" {
+		if token = os.Getenv(b.TokenEnv); token == "" {
+			return nil, tool.Errorf(tool.CodeUnavailable, "the environment variable %s, which should hold the token for %s, is not set", b.TokenEnv, u.Redacted())
+		}
+	}
+	shake := &url.URL{Scheme: u.Scheme, Host: u.Host, Path: handshakePath}
+	return &serviceTool{
+		facts: f, url: u.String(), handshake: shake.String(), token: token, http: newServiceClient(),
+		required: b.Handshake || b.app.settings.Python.Handshake, agreed: agreements{ttl: agreementTTL},
+	}, nil
+}
+
+// newServiceClient waits as long as the call may take and no longer: every request has its context. It
+// follows no redirect, which would send the arguments to somebody else.
+func newServiceClient() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			TLSHandshakeTimeout: 10 * time.Second,
+			IdleConnTimeout:     30 * time.Second,
+			MaxIdleConnsPerHost: 64,
+			DisableCompression:  true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func (t *serviceTool) describe(tr *trace) {
+	tr.set("service_url", t.url)
+	tr.set("service_handshake", false)
+}
+
+func (t *serviceTool) close(context.Context) error {
+	t.http.CloseIdleConnections()
+	return nil
+}
+
+func (t *serviceTool) run(ctx context.Context, j *job) (*reply, error) {
+	if err := t.shakeHands(ctx, j); err != nil {
+		return nil, err
+	}
+	doc, err := strictjson.Marshal(serviceRequest{
+		ProtocolVersion: protocolVersion, ToolName: t.spec.Name, Kind: t.kind, Entry: t.entry, Payload: j.args,
+		TimeoutMS: timeLeft(ctx), TraceID: j.traceID(), Project: project{t.root, j.call.Session},
+	})
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the arguments: %w", t.spec.Name, err)
+	}
+	body, err := t.post(ctx, t.url, doc)
+	if err != nil {
+		return nil, about(t.spec.Name, err)
+	}
+	rep, err := parseReply(body)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "%s: the service at %s broke the protocol: %w; it answered: %s", t.spec.Name, t.url, err, t.excerpt(body))
+	}
+	return rep, nil
+}
+
+// timeLeft is how long the service may take, in whole milliseconds.
+func timeLeft(ctx context.Context) int64 {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return defaultTimeout.Milliseconds()
+	}
+	return max(1, int64(math.Ceil(millis(time.Until(deadline)))))
+}
+
+// post sends a document and gives the whole answer, if it is one.
+func (t *serviceTool) post(ctx context.Context, address string, doc []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(doc))
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", address, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	if t.token != "" {
+		req.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	resp, err := t.http.Do(req)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the service cannot be reached, or went away without an answer: %w", err).Because("service_unreachable")
+	}
+	defer resp.Body.Close()
+	body, err := process.ReadDocument(resp.Body, maxDocument)
+	var limit *process.LimitError
+	switch {
+	case resp.StatusCode < 200 || resp.StatusCode > 299:
+		return nil, tool.Errorf(tool.CodeUnavailable, "the service at %s failed with HTTP %s%s", address, resp.Status, t.said(body)).
+			Because(fmt.Sprintf("http_%d", resp.StatusCode))
+	case errors.As(err, &limit):
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer of the service at %s is longer than %d MiB", address, maxDocument>>20)
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer of the service at %s broke off after %d bytes%s: %w", address, len(body), t.said(body), err)
+	}
+	return body, nil
+}
+
+func (t *serviceTool) said(body []byte) string {
+	if text := t.excerpt(body); text != "" {
+		return ", saying: " + text
+	}
+	return ""
+}
+
+// excerpt is the start of an answer as one line, without what may be secret in it.
+func (t *serviceTool) excerpt(body []byte) string {
+	text := strings.ToValidUTF8(string(body[:min(len(body), 4*excerptSize)]), "\uFFFD")
+	if t.token != "" {
+		text = strings.ReplaceAll(text, t.token, "[token]")
+	}
+	text = strings.TrimSpace(strings.Map(printable, t.redact.Replace(strings.Join(strings.Fields(text), " "))))
+	if len(text) > excerptSize {
+		text = strings.ToValidUTF8(text[:excerptSize], "") + "..."
+	}
+	return text
+}

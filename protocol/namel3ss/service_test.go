@@ -1,0 +1,352 @@
+package namel3ss
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/config"
+	"toolpost/strictjson"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// peerService starts the Python service and gives the address of its endpoint.
+func peerService(t testing.TB) string {
+	t.Helper()
+	cmd := exec.Command(systemPython(t), "-u", "testdata/peer_service.py")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "http://127.0.0.1:" + strings.TrimSpace(line) + "/tools"
+}
+
+// remote opens a single tool that the service has.
+func remote(t testing.TB, url, name string, o Options) *Runner {
+	t.Helper()
+	o.Tool, o.Runner = name, runnerService
+	if o.URL == "" {
+		o.URL = url
+	}
+	return open(t, t.TempDir(), o)
+}
+
+// contract(namel3ss): "protocol_version": 1,
+// contract(namel3ss): "tool_name": "greeter",
+// contract(namel3ss): "kind": "python",
+// contract(namel3ss): "entry": "tools.sample_tool:greet",
+// contract(namel3ss): "payload": { "name": "Ada" },
+// contract(namel3ss): "timeout_ms": 10000,
+// contract(namel3ss): "trace_id": "uuid",
+// contract(namel3ss): "project": { "app_root": "/path/to/app", "flow": "demo" }
+// contract(namel3ss): { "ok": true, "result": { "message": "Hello Ada" } }
+// contract(namel3ss): service runner: `service_url`
+func TestServiceGetsExactlyTheFieldsOfTheContract(t *testing.T) {
+	tooltest.NoLeaks(t)
+	url := peerService(t)
+	r := remote(t, url, "greeter", Options{Entry: "tools.sample_tool:greet"})
+	trace := tool.NewID()
+	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "greeter", Args: []byte(`{"name":"Ada"}`), Trace: trace, Session: "demo"}, tool.Discard)
+	if err != nil || !res.OK {
+		t.Fatal(res, err)
+	}
+	var got struct {
+		Message string
+		Request struct {
+			Kind, Entry string
+			ToolName    string `json:"tool_name"`
+			TimeoutMS   int    `json:"timeout_ms"`
+			TraceID     string `json:"trace_id"`
+			Project     struct {
+				AppRoot string `json:"app_root"`
+				Flow    string
+			}
+		}
+	}
+	if err := json.Unmarshal(res.Output, &got); err != nil {
+		t.Fatal(err)
+	}
+	q := got.Request
+	if got.Message != "Hello Ada" || q.Kind != "python" || q.Entry != "tools.sample_tool:greet" || q.ToolName != "greeter" || q.TraceID != trace ||
+		q.Project.Flow != "demo" || q.Project.AppRoot != r.tools["greeter"].root || q.TimeoutMS < 1 || q.TimeoutMS > 10_000 {
+		t.Errorf("got %s", res.Output)
+	}
+	for field, want := range map[string]any{
+		"runner": "service", "service_url": url, "service_handshake": false, "resolved_source": "binding", "status": "ok", "timeout_ms": 10000.0, "protocol_version": 1,
+	} {
+		if res.Trace.Details[field] != want {
+			t.Errorf("trace field %s is %v, want %v", field, res.Trace.Details[field], want)
+		}
+	}
+	if res.Trace.Details["python_path"] != nil {
+		t.Error("a service has no Python of ours")
+	}
+}
+
+// contract(namel3ss): { "ok": false, "error": { "type": "ValueError", "message": "Missing input" } }
+func TestErrorOfAServiceToolIsTheToolsOwnFailure(t *testing.T) {
+	r := remote(t, peerService(t), "greeter", Options{})
+	res, err := call(r, "greeter", `{}`, tool.Discard)
+	if err != nil || res.OK || res.Failure.Reason != "ValueError" || res.Failure.Message != "Missing input" || res.Trace.Details["error_type"] != "ValueError" {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+func TestServiceThatFailsIsAClearErrorWithinTheTimeout(t *testing.T) {
+	tooltest.NoLeaks(t)
+	t.Setenv("SERVICE_TOKEN", "s3cret-token-value")
+	url := peerService(t)
+	for _, c := range []struct {
+		name string
+		code tool.Code
+		want string
+	}{
+		{"broken", tool.CodeUnavailable, "failed with HTTP 500 Internal Server Error, saying: <h1>the database is down</h1>xxx"},
+		{"halfway", tool.CodeProtocol, `broke off after 18 bytes, saying: {"ok": true, "resu`},
+		{"never", tool.CodeTimeout, "never ran longer than its 700ms"},
+		{"garbage", tool.CodeProtocol, "it answered: it worked!"},
+		{"list", tool.CodeProtocol, "broke the protocol"},
+		{"moved", tool.CodeUnavailable, "HTTP 307"},
+		{"huge", tool.CodeProtocol, "longer than 8 MiB"},
+		{"secret", tool.CodeUnavailable, "HTTP 403 Forbidden, saying: not with Bearer [token]"},
+	} {
+		o := Options{TokenEnv: "SERVICE_TOKEN"}
+		if c.name == "never" {
+			o.Timeout = config.Duration(700 * time.Millisecond)
+		}
+		start := time.Now()
+		_, err := call(remote(t, url, c.name, o), c.name, `{}`, tool.Discard)
+		if tool.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 1000 {
+			t.Errorf("%s: want %s with %q, got %v", c.name, c.code, c.want, err)
+		}
+		if time.Since(start) > 20*time.Second {
+			t.Errorf("%s: took %v", c.name, time.Since(start))
+		}
+	}
+	_, err := call(remote(t, "http://127.0.0.1:1/tools", "t", Options{}), "t", `{}`, tool.Discard)
+	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "cannot be reached") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// contract(namel3ss): Request (POST `/capabilities/handshake`):
+// contract(namel3ss): "runner": "service",
+// contract(namel3ss): "required_guarantees": { "no_network": true }
+// contract(namel3ss): "enforcement": "enforced",
+// contract(namel3ss): "supported_guarantees": { "no_network": true },
+// contract(namel3ss): "service_version": "1.0.0"
+// contract(namel3ss): service handshake: `service_handshake`, `enforcement_level`
+func TestHandshakeLetsOnlyEnforcedGuaranteesPass(t *testing.T) {
+	tooltest.NoLeaks(t)
+	url := peerService(t)
+	net := tool.Guarantees{NoNetwork: true}
+	secrets := tool.Guarantees{SecretsAllowed: []string{"A", "B"}}
+	for _, c := range []struct {
+		name       string
+		guarantees tool.Guarantees
+		level      any
+		want       string // empty: it runs
+	}{
+		{"greeter", net, "enforced", ""},
+		{"greeter", tool.Guarantees{SecretsAllowed: []string{}}, "enforced", ""},
+		{"declares", net, "declared", `which calls its enforcement "declared"`},
+		{"half", net, "enforced", "no_network is not among the guarantees"},
+		{"silent", net, "enforced", "no_network is not among"},
+		{"wordy", net, "enforced", "no_network is not among"},
+		{"tight", secrets, "enforced", "secrets_allowed is not among"},
+		{"refuses", net, nil, "no such tool here"},
+		{"old", net, nil, "HTTP 404"},
+	} {
+		r := remote(t, url, c.name, Options{Guarantees: c.guarantees})
+		res, err := call(r, c.name, `{"name":"Ada"}`, tool.Discard)
+		if c.want == "" {
+			if err != nil || res.Trace.Details["service_handshake"] != true || res.Trace.Details["enforcement_level"] != c.level || res.Trace.Details["service_version"] != "1.0.0" {
+				t.Errorf("%s: %v, %v", c.name, res, err)
+			}
+			continue
+		}
+		e := tool.AsError(err)
+		if e == nil || e.Reason != "coverage_missing" || !strings.Contains(e.Message, c.want) || !strings.Contains(e.Message, "was not run") {
+			t.Errorf("%s: want %q, got %v", c.name, c.want, err)
+			continue
+		}
+		var d struct{ Trace map[string]any }
+		if err := json.Unmarshal(e.Details, &d); err != nil || d.Trace["decision"] != "blocked" || d.Trace["result"] != "blocked" || d.Trace["enforcement_level"] != c.level || d.Trace["service_handshake"] != true {
+			t.Errorf("%s: trace %v, %v", c.name, d.Trace, err)
+		}
+	}
+}
+
+func TestHandshakeIsAskedForWhereItIsRequired(t *testing.T) {
+	url := peerService(t)
+	const file = "[python_tools]\nservice_handshake_required = true\nservice_url = %q\n"
+	root := write(t, map[string]string{"namel3ss.toml": fmt.Sprintf(file, url)})
+	for name, want := range map[string]string{"greeter": "", "old": "HTTP 404"} {
+		r := open(t, root, Options{Tool: name, Runner: runnerService, AllowUnsafeExecution: true}) // stands in for guarantees only
+		res, err := call(r, name, `{"name":"Ada"}`, tool.Discard)
+		switch {
+		case want == "" && (err != nil || res.Trace.Details["service_handshake"] != true):
+			t.Errorf("%s: %v, %v", name, res, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestUnsafeOverrideRunsWhatTheServiceDoesNotEnforce(t *testing.T) {
+	url := peerService(t)
+	for _, name := range []string{"declares", "half", "old"} {
+		r := remote(t, url, name, Options{Guarantees: tool.Guarantees{NoNetwork: true}, AllowUnsafeExecution: true})
+		if res := must(t, r, name, `{"name":"Ada"}`); res.Trace.Details["unsafe_override"] != true {
+			t.Errorf("%s: trace %v", name, res.Trace.Details)
+		}
+	}
+}
+
+func TestHandshakeHoldsForAWhilePerGuarantees(t *testing.T) {
+	url := peerService(t)
+	r := remote(t, url, "greeter", Options{Guarantees: tool.Guarantees{NoNetwork: true}})
+	counter := remote(t, url, "handshakes", Options{})
+	for range 3 {
+		must(t, r, "greeter", `{"name":"Ada"}`)
+	}
+	count := func() string { return string(must(t, counter, "handshakes", `{}`).Output) }
+	if n := count(); n != "1" {
+		t.Errorf("%s handshakes for three calls", n)
+	}
+	tighter := &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true}}
+	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "greeter", Args: []byte(`{"name":"Ada"}`), Spec: tighter}, tool.Discard); err != nil || count() != "2" {
+		t.Errorf("other guarantees are another handshake: %s, %v", count(), err)
+	}
+	r.tools["greeter"].way.(*serviceTool).agreed = agreements{ttl: -time.Second}
+	must(t, r, "greeter", `{"name":"Ada"}`)
+	must(t, r, "greeter", `{"name":"Ada"}`)
+	if n := count(); n != "4" {
+		t.Errorf("an old agreement still holds: %s", n)
+	}
+}
+
+// The order: the binding's url, namel3ss.toml, the environment.
+func TestServiceURLOrder(t *testing.T) {
+	files := map[string]string{".namel3ss/tools.yaml": "tools:\n  t: {runner: service}\n"}
+	if err := open(t, write(t, files), Options{}).Unavailable("t"); err == nil || !strings.Contains(err.Error(), serviceVariable) {
+		t.Errorf("got %v", err)
+	}
+	for _, c := range []struct {
+		on   func()
+		want string
+	}{
+		{func() { t.Setenv(serviceVariable, "http://env/tools") }, "http://env/tools"},
+		{func() { files["namel3ss.toml"] = "[python_tools]\nservice_url = \"http://toml/tools\"\n" }, "http://toml/tools"},
+		{func() { files[".namel3ss/tools.yaml"] = "tools:\n  t: {runner: service, url: 'http://binding/x'}\n" }, "http://binding/x"},
+	} {
+		c.on()
+		if got := open(t, write(t, files), Options{}).tools["t"].way.(*serviceTool); got.url != c.want || !strings.HasSuffix(got.handshake, "/capabilities/handshake") {
+			t.Errorf("want %s, got %s and %s", c.want, got.url, got.handshake)
+		}
+	}
+	for _, bad := range []string{"ftp://x/", "127.0.0.1:8787", "http://a:b@c/", "http://", ":"} {
+		if err := remote(t, bad, "t", Options{}).Unavailable("t"); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+func FuzzHandshake(f *testing.F) {
+	for _, seed := range []string{
+		`{"ok":true,"enforcement":"enforced","supported_guarantees":{"no_network":true},"service_version":"1.0.0"}`,
+		`{"ok":true,"enforcement":"enforced","supported_guarantees":{"secrets_allowed":["A"]}}`,
+		`{"ok":false,"error":{"type":"x","message":"y"}}`, `{"ok":true}`, `[]`, `{"ok":true,"enforcement":1}`, `{"ok":true,"enforcement":"enforced","supported_guarantees":[]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	walls := tool.Guarantees{NoNetwork: true}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := parseHandshake(b)
+		if err != nil || !r.OK {
+			return
+		}
+		var plain struct {
+			Enforcement string                     `json:"enforcement"`
+			Supported   map[string]json.RawMessage `json:"supported_guarantees"`
+		}
+		_ = json.Unmarshal(b, &plain)
+		if missing, _ := r.missing(walls); len(missing) == 0 && (plain.Enforcement != "enforced" || string(plain.Supported["no_network"]) != "true") {
+			t.Errorf("%s satisfies no_network", b)
+		}
+	})
+}
+
+// BenchmarkServiceCall compares a call of a service tool with a bare HTTP round trip to the same server.
+func BenchmarkServiceCall(b *testing.B) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	reply := []byte(`{"ok":true,"result":{"message":"Hello Ada"}}`)
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = bufio.NewReader(r.Body).WriteTo(discard{})
+		_, _ = w.Write(reply)
+	})}
+	go func() { _ = srv.Serve(ln) }()
+	b.Cleanup(func() { _ = srv.Close() })
+	url := "http://" + ln.Addr().String() + "/tools"
+	r := remote(b, url, "greeter", Options{})
+	client := newServiceClient()
+	doc, err := strictjson.Marshal(serviceRequest{
+		ProtocolVersion: protocolVersion, ToolName: "greeter", Kind: kindPython, Payload: []byte(`{"name":"Ada"}`), TimeoutMS: 10000,
+		TraceID: tool.NewID(), Project: project{AppRoot: b.TempDir()},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var ours, bare time.Duration
+	round := func() {
+		start := time.Now()
+		must(b, r, "greeter", `{"name":"Ada"}`)
+		ours += time.Since(start)
+		start = time.Now()
+		resp, err := client.Post(url, "application/json", bytes.NewReader(doc))
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, _ = bufio.NewReader(resp.Body).WriteTo(discard{})
+		_ = resp.Body.Close()
+		bare += time.Since(start)
+	}
+	for range 200 {
+		round()
+	}
+	ours, bare = 0, 0
+	for b.Loop() {
+		round()
+	}
+	b.ReportMetric(float64(ours)/float64(bare), "x-of-a-bare-round-trip")
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,261 @@
+package namel3ss
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// house is the standard tools and one more with a wall around it.
+type house struct{ tooltest.Reference }
+
+func (h house) Lookup(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error) {
+	if name == "walled" {
+		return &tool.Spec{Name: name, Guarantees: tool.Guarantees{NoNetwork: true, NoSubprocess: true, SecretsAllowed: []string{"A"}}}, nil
+	}
+	return h.Reference.Lookup(ctx, p, name)
+}
+
+// serveHTTP opens a service door and gives its address.
+func serveHTTP(t testing.TB, o ServiceOptions, h tool.Handler) string {
+	t.Helper()
+	ready := make(chan string, 1)
+	o.Listen, o.Ready = "127.0.0.1:0", func(addr string) { ready <- addr }
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- NewServiceDoor(o).Serve(ctx, h, house{}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + <-ready
+}
+
+// networkOnly covers no_network and nothing else.
+func networkOnly(_ string, g tool.Guarantees) error {
+	if cmp.Equal(g, tool.Guarantees{NoNetwork: true}) {
+		return nil
+	}
+	return errors.New("no such wall")
+}
+
+func TestServiceDoorAnswersAnIndependentClient(t *testing.T) {
+	tooltest.NoLeaks(t)
+	auth := func(token string) (tool.Principal, error) {
+		if token != "right" {
+			return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the token is not known")
+		}
+		return tool.Principal{ID: "ada"}, nil
+	}
+	url := serveHTTP(t, ServiceOptions{Auth: auth, Cover: networkOnly, Version: "1.2.3"}, tooltest.Reference{})
+	out, err := exec.Command(systemPython(t), "testdata/peer_client.py", url, "right").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := `200 {"ok": true, "result": {"name": "Ada \u00fc"}}
+200 {"error": {"message": "Missing input", "type": "ToolError"}, "ok": false}
+200 {"error": {"message": "the call ran out of time", "reason_code": "timeout", "type": "TimeoutError"}, "ok": false}
+200 {"error": {"message": "no tool is called \"nobody\"", "reason_code": "unknown_tool", "type": "LookupError"}, "ok": false}
+400 {"error": {"message": "the request: `
+	got := string(out)
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("want\n%s\ngot\n%s", want, got)
+	}
+	for _, line := range []string{
+		`200 {"enforcement": "none", "ok": true, "service_version": "1.2.3", "supported_guarantees": {}}`,
+		`200 {"enforcement": "enforced", "ok": true, "service_version": "1.2.3", "supported_guarantees": {"no_network": true}}`,
+		`200 {"error": {"message": "no tool is called \"nobody\"", "reason_code": "unknown_tool", "type": "LookupError"}, "ok": false}`,
+	} {
+		if !strings.Contains(got, line) {
+			t.Errorf("%s is not in\n%s", line, got)
+		}
+	}
+	out, _ = exec.Command(systemPython(t), "testdata/peer_client.py", url, "wrong").CombinedOutput()
+	if n := strings.Count(string(out), `401 {"error": {"message": "the token is not known"`); n != 8 {
+		t.Errorf("a wrong token was refused %d times of 8:\n%s", n, out)
+	}
+}
+
+func TestServiceDoorPromisesNothingThatTheMachineCannotEnforce(t *testing.T) {
+	url := serveHTTP(t, ServiceOptions{}, tooltest.Reference{}) // with the machine's own walls
+	for body, want := range map[string]string{
+		`{"protocol_version":1,"tool_name":"walled","runner":"service","required_guarantees":{"no_network":true}}`: "",
+		`{"protocol_version":1,"tool_name":"walled"}`:                                                              "",
+		`{"protocol_version":1,"tool_name":"walled","required_guarantees":{"no_worries":true}}`:                    "required_guarantees",
+		`{"protocol_version":1,"tool_name":"walled","required_guarantees":[]}`:                                     "must be an object",
+		`{"protocol_version":2,"tool_name":"walled"}`:                                                              "not supported",
+		`{"protocol_version":1}`: "tool_name is missing",
+	} {
+		status, got := post(t, url+handshakePath, body, nil)
+		if want != "" && (status != 400 || !strings.Contains(got, want)) {
+			t.Errorf("%s: %d %s", body, status, got)
+		}
+		r, err := parseHandshake([]byte(got))
+		if want == "" && (status != 200 || err != nil || r.Enforcement == enforced && networkOnlyMissing()) {
+			t.Errorf("%s: %d %s, %v", body, status, got, err)
+		}
+	}
+}
+
+// networkOnlyMissing reports whether this machine lacks the wall of the test above.
+func networkOnlyMissing() bool {
+	return NewServiceDoor(ServiceOptions{}).o.Cover("walled", tool.Guarantees{NoNetwork: true}) != nil
+}
+
+func post(t testing.TB, url, body string, change func(*http.Request)) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Close = true
+	if change != nil {
+		change(req)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(got)
+}
+
+func TestServiceDoorRefusesWhatIsNoCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	url := serveHTTP(t, ServiceOptions{}, tooltest.Reference{})
+	const good = `{"protocol_version":1,"tool_name":"echo","payload":{}}`
+	for _, c := range []struct {
+		name, path, body string
+		change           func(*http.Request)
+		status           int
+		want             string
+	}{
+		{"good", "/tools", good, nil, 200, `{"ok":true,"result":{}}`},
+		{"another host", "/tools", good, func(r *http.Request) { r.Host = "evil.example" }, 421, "no service for the host"},
+		{"a page", "/tools", good, func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, 403, "browser"},
+		{"another path", "/", good, nil, 404, "/capabilities/handshake"},
+		{"another method", "/tools", "", func(r *http.Request) { r.Method = "GET" }, 405, "use POST"},
+		{"empty", "/tools", "", nil, 400, "the request"},
+		{"duplicate", "/tools", `{"protocol_version":1,"protocol_version":1}`, nil, 400, "duplicate"},
+		{"deep", "/tools", strings.Repeat("[", 100_000), nil, 400, "the request"},
+		{"invalid UTF-8", "/tools", "{\"tool_name\":\"\xff\"}", nil, 400, "the request"},
+		{"payload", "/tools", `{"protocol_version":1,"tool_name":"echo","payload":[]}`, nil, 400, "payload must be an object"},
+		{"no payload", "/tools", `{"protocol_version":1,"tool_name":"echo"}`, nil, 400, "payload is missing"},
+		{"timeout", "/tools", `{"protocol_version":1,"tool_name":"echo","payload":{},"timeout_ms":-1}`, nil, 400, "timeout_ms"},
+		{"too large", "/tools", `{"x":"` + strings.Repeat("x", maxDocument) + `"}`, nil, 413, "longer than 8 MiB"},
+	} {
+		status, got := post(t, url+c.path, c.body, c.change)
+		if status != c.status || !strings.Contains(got, c.want) || c.status != 200 && !strings.HasPrefix(got, `{"ok":false,"error":{"type":`) {
+			t.Errorf("%s: want %d with %q, got %d %s", c.name, c.status, c.want, status, got)
+		}
+	}
+}
+
+func TestServiceDoorWithoutATokenStaysOnThisMachine(t *testing.T) {
+	ln, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // only for a door that opens
+	defer cancel()
+	err = NewServiceDoor(ServiceOptions{Listener: ln}).Serve(ctx, tooltest.Reference{}, house{})
+	if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "open to everyone") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestServiceDoorConforms(t *testing.T) {
+	tooltest.Run(t, tooltest.Subject{
+		New: func(t testing.TB) tool.Handler {
+			url := serveHTTP(t, ServiceOptions{}, tooltest.Reference{})
+			files := map[string]string{}
+			for _, s := range tooltest.Specs() {
+				files[".namel3ss/tools.yaml"] += fmt.Sprintf("  %s: {runner: service, url: %q}\n", s.Name, url+"/tools")
+			}
+			files[".namel3ss/tools.yaml"] = "tools:\n" + files[".namel3ss/tools.yaml"]
+			return open(t, write(t, files), Options{Timeout: config.Duration(time.Minute)})
+		},
+		Without: tooltest.Events | tooltest.Crash,
+	})
+}
+
+func TestServiceDoorCancelsTheCallOfACallerWhoLeft(t *testing.T) {
+	tooltest.NoLeaks(t)
+	began, ended := make(chan struct{}), make(chan struct{})
+	url := serveHTTP(t, ServiceOptions{}, handlerFunc(func(ctx context.Context) { close(began); <-ctx.Done(); close(ended) }))
+	r := remote(t, url+"/tools", "hang", Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-began; cancel() }()
+	if _, err := r.Invoke(ctx, &tool.Call{Tool: "hang"}, tool.Discard); tool.CodeOf(err) != tool.CodeCancelled {
+		t.Errorf("got %v", err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the call goes on although its caller left")
+	}
+}
+
+type handlerFunc func(context.Context)
+
+func (f handlerFunc) Invoke(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	f(ctx)
+	return &tool.Result{OK: true}, nil
+}
+
+func TestEveryCallerOfTheServiceGetsItsOwnAnswer(t *testing.T) {
+	const callers, each = 100, 100
+	url := serveHTTP(t, ServiceOptions{}, tooltest.Reference{})
+	r := remote(t, url+"/tools", "echo", Options{Timeout: config.Duration(time.Minute)})
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for k := range each {
+				want := fmt.Sprintf(`{"caller":%d,"call":%d}`, i, k)
+				if res, err := call(r, "echo", want, tool.Discard); err != nil || string(res.Output) != want {
+					t.Errorf("want %s, got %+v, %v", want, res, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func FuzzServiceRequest(f *testing.F) {
+	for _, seed := range []string{
+		`{"protocol_version":1,"tool_name":"greeter","kind":"python","entry":"tools.sample_tool:greet","payload":{"name":"Ada"},"timeout_ms":10000,"trace_id":"uuid","project":{"app_root":"/path/to/app","flow":"demo"}}`,
+		`{"protocol_version":1,"tool_name":"x","payload":{},"timeout_ms":1e300}`, `{}`, `[]`, `{"protocol_version":1,"tool_name":"x","payload":{},"timeout_ms":null}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := parseServiceRequest(b)
+		if err == nil && (r.ToolName == "" || r.timeout < 0 || r.timeout > maxTimeout || checkPayload(r.Payload) != nil) {
+			t.Errorf("%s was taken as %+v", b, r)
+		}
+		if _, _, err := parseHandshakeRequest(b); err != nil && err.Error() == "" {
+			t.Error("an error without words")
+		}
+	})
+}

@@ -1,0 +1,393 @@
+package namel3ss
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// signatureFile is the one file of a pack that its signature does not cover.
+const signatureFile = "pack.sig"
+
+// Bounds of a pack that is signed, verified or installed.
+const (
+	maxPackFiles = 10_000
+	maxPackBytes = 512 << 20
+)
+
+// A PackFile is a file as a signature covers it.
+type PackFile struct {
+	Path       string `json:"path"` // below the pack, with slashes
+	Executable bool   `json:"executable,omitempty"`
+	SHA256     string `json:"sha256"`
+}
+
+// A PackSignature is a pack.sig: who signed which files when.
+type PackSignature struct {
+	Version   int        `json:"version"`
+	SignerID  string     `json:"signer_id"`
+	SignedAt  string     `json:"signed_at"` // RFC 3339
+	Digest    string     `json:"digest"`    // sha256: of the manifest of all files
+	Files     []PackFile `json:"files"`
+	Signature []byte     `json:"signature"`
+}
+
+// message is what is signed. The first line keeps it apart from anything else that the key may sign.
+func (s *PackSignature) message() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "toolpost pack v%d\n%s\n%s\n%s\n", s.Version, s.SignerID, s.SignedAt, s.Digest)
+	return b.Bytes()
+}
+
+// digestOf is the digest of a manifest: one line a file, sorted by path.
+func digestOf(files []PackFile) string {
+	h := sha256.New()
+	for _, f := range files {
+		mode := "-"
+		if f.Executable {
+			mode = "x"
+		}
+		fmt.Fprintf(h, "%s %s %q\n", f.SHA256, mode, f.Path)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// GenerateKey makes a key pair for signing packs, as PEM.
+func GenerateKey() (private, public []byte, err error) {
+	pub, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, nil, tool.Errorf(tool.CodeInternal, "no key: %w", err)
+	}
+	privateDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, tool.Errorf(tool.CodeInternal, "no key: %w", err)
+	}
+	publicDER, err := x509.MarshalPKIXPublicKey(pub)
+	if err != nil {
+		return nil, nil, tool.Errorf(tool.CodeInternal, "no key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: privateDER}),
+		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER}), nil
+}
+
+// ParsePrivateKey reads the private half that GenerateKey made.
+func ParsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "PRIVATE KEY" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "this is no private key in PEM; make one with `toolpost pack keygen`")
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if key, ok := parsed.(ed25519.PrivateKey); ok && err == nil {
+		return key, nil
+	}
+	return nil, tool.Errorf(tool.CodeInvalidInput, "this is no Ed25519 private key; make one with `toolpost pack keygen`")
+}
+
+// ParsePublicKey reads the public half that GenerateKey made.
+func ParsePublicKey(text []byte) (ed25519.PublicKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "PUBLIC KEY" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "this is no public key in PEM; `toolpost pack keygen` makes one beside the private key")
+	}
+	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if key, ok := parsed.(ed25519.PublicKey); ok && err == nil {
+		return key, nil
+	}
+	return nil, tool.Errorf(tool.CodeInvalidInput, "this is no Ed25519 public key")
+}
+
+// SignerID is the short name of a key.
+func SignerID(key ed25519.PublicKey) string {
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:8])
+}
+
+// SignPack signs every file of a pack and writes the signature beside its manifest.
+func SignPack(dir string, key ed25519.PrivateKey) (*PackSignature, error) {
+	if _, err := readPack(dir, filepath.Base(dir)); err != nil {
+		return nil, err
+	}
+	files, err := packFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &PackSignature{
+		Version: 1, SignerID: SignerID(key.Public().(ed25519.PublicKey)), SignedAt: time.Now().UTC().Format(time.RFC3339),
+		Digest: digestOf(files), Files: files,
+	}
+	s.Signature = ed25519.Sign(key, s.message())
+	b, err := strictjson.Marshal(s)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "the signature cannot be written: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, signatureFile), append(b, '\n'), 0o644); err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the signature cannot be written: %w", err)
+	}
+	return s, nil
+}
+
+// VerifyPack reports whether one of the trusted keys signed the pack exactly as it lies there: no file
+// changed, added or taken away.
+func VerifyPack(dir string, trusted []ed25519.PublicKey) (*PackSignature, error) {
+	s, err := readSignature(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.signedBy(trusted); err != nil {
+		return nil, err
+	}
+	files, err := packFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	if what := difference(s.Files, files); what != "" {
+		return nil, refused("%s was signed, but %s since then", dir, what)
+	}
+	return s, nil
+}
+
+func refused(format string, args ...any) error {
+	return tool.Errorf(tool.CodeAccessDenied, format, args...).Because("pack_not_verified")
+}
+
+func readSignature(dir string) (*PackSignature, error) {
+	b, err := readFile(dir, signatureFile)
+	switch {
+	case err != nil:
+		return nil, err
+	case b == nil:
+		return nil, refused("%s is not signed; its author signs it with `toolpost pack sign`", dir)
+	}
+	s := &PackSignature{}
+	if err := strictjson.UnmarshalClosed(b, s); err != nil {
+		return nil, refused("%s/%s is not a signature: %w", dir, signatureFile, err)
+	}
+	if s.Version != 1 {
+		return nil, refused("%s/%s is of version %d; this is version 1", dir, signatureFile, s.Version)
+	}
+	return s, nil
+}
+
+// signedBy checks the signature, and that it is about the files that it lists.
+func (s *PackSignature) signedBy(trusted []ed25519.PublicKey) error {
+	i := slices.IndexFunc(trusted, func(k ed25519.PublicKey) bool { return len(k) == ed25519.PublicKeySize && SignerID(k) == s.SignerID })
+	switch {
+	case i < 0:
+		return refused("the pack was signed by %.40q, who is not trusted; give the public key of its signer", s.SignerID)
+	case !ed25519.Verify(trusted[i], s.message(), s.Signature):
+		return refused("the signature of %s is not genuine", s.SignerID)
+	case digestOf(s.Files) != s.Digest:
+		return refused("the signature of %s is about other files than it lists", s.SignerID)
+	}
+	return nil
+}
+
+// difference names the first file that is not what it was.
+func difference(signed, found []PackFile) string {
+	was := map[string]PackFile{}
+	for _, f := range signed {
+		was[f.Path] = f
+	}
+	for _, f := range found {
+		old, ok := was[f.Path]
+		switch {
+		case !ok:
+			return fmt.Sprintf("%q was added", f.Path)
+		case old != f:
+			return fmt.Sprintf("%q was changed", f.Path)
+		}
+		delete(was, f.Path)
+	}
+	for _, f := range signed {
+		if _, left := was[f.Path]; left {
+			return fmt.Sprintf("%q was taken away", f.Path)
+		}
+	}
+	return ""
+}
+
+// packFiles lists every file of a pack but its signature. Links are refused: what they lead to is not
+// part of the pack.
+func packFiles(dir string) ([]PackFile, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the pack cannot be read: %w", err)
+	}
+	defer root.Close()
+	var files []PackFile
+	size := int64(0)
+	err = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return tool.Errorf(tool.CodeUnavailable, "%q cannot be read: %w", path, err)
+		case e.IsDir() || path == signatureFile:
+			return nil
+		case !e.Type().IsRegular():
+			return tool.Errorf(tool.CodeInvalidInput, "%q is not a regular file; a pack has no links, pipes or devices", path)
+		case !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' }):
+			return tool.Errorf(tool.CodeInvalidInput, "%q is not a name for a file of a pack", path)
+		case len(files) == maxPackFiles:
+			return tool.Errorf(tool.CodeInvalidInput, "the pack has more than %d files", maxPackFiles)
+		}
+		f, n, err := packFile(root, path, maxPackBytes-size)
+		size += n
+		files = append(files, f)
+		return err
+	})
+	slices.SortFunc(files, func(a, b PackFile) int { return strings.Compare(a.Path, b.Path) })
+	return files, err
+}
+
+func packFile(root *os.Root, path string, most int64) (PackFile, int64, error) {
+	f, err := root.Open(path)
+	if err != nil {
+		return PackFile{}, 0, tool.Errorf(tool.CodeUnavailable, "%q cannot be read: %w", path, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return PackFile{}, 0, tool.Errorf(tool.CodeInvalidInput, "%q is not a regular file", path)
+	}
+	h := sha256.New()
+	n, err := io.Copy(h, io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
+		return PackFile{}, n, tool.Errorf(tool.CodeUnavailable, "%q cannot be read: %w", path, err)
+	case n > most:
+		return PackFile{}, n, tool.Errorf(tool.CodeInvalidInput, "the pack is larger than %d MiB", maxPackBytes>>20)
+	}
+	return PackFile{path, info.Mode()&0o111 != 0, hex.EncodeToString(h.Sum(nil))}, n, nil
+}
+
+// InstallOptions say which packs may be installed.
+type InstallOptions struct {
+	Trusted       []ed25519.PublicKey // whose packs may be installed
+	AllowUnsigned bool                // install without looking at a signature
+	Replace       bool                // a pack of the same id may be replaced
+}
+
+// An Installed is a pack after its installation.
+type Installed struct {
+	ID       string   `json:"id"`
+	Name     string   `json:"name"`
+	Version  string   `json:"version"`
+	Tools    []string `json:"tools"`
+	SignerID string   `json:"signer_id,omitempty"` // empty: not verified
+	Path     string   `json:"path"`
+}
+
+// InstallPack copies a pack into an app. It is the copy that is verified, and only a copy that is whole
+// and verified gets its place: nobody can change the files in between.
+func InstallPack(src, appRoot string, o InstallOptions) (*Installed, error) {
+	parent := filepath.Join(appRoot, installedPacks)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "no place for packs: %w", err)
+	}
+	staging, err := os.MkdirTemp(parent, ".installing-")
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "no place for packs: %w", err)
+	}
+	defer os.RemoveAll(staging)
+	if err := copyPack(src, staging); err != nil {
+		return nil, err
+	}
+	p, err := readPack(staging, filepath.Base(src))
+	if err != nil {
+		return nil, err
+	}
+	in := &Installed{ID: p.ID, Name: p.Name, Version: p.Version, Tools: p.Tools, Path: filepath.Join(parent, p.ID)}
+	if !o.AllowUnsigned {
+		s, err := VerifyPack(staging, o.Trusted)
+		if err != nil {
+			return nil, err
+		}
+		in.SignerID = s.SignerID
+	}
+	if err := os.Chmod(staging, 0o755); err != nil { // MkdirTemp keeps others out
+		return nil, tool.Errorf(tool.CodeUnavailable, "the pack cannot be installed: %w", err)
+	}
+	return in, place(staging, in.Path, o.Replace)
+}
+
+// place moves a staged pack to its place; a pack that was there goes only when the new one has come.
+func place(staging, path string, replace bool) error {
+	old := staging + ".old"
+	if _, err := os.Lstat(path); err == nil {
+		if !replace {
+			return tool.Errorf(tool.CodeConflict, "%s is installed already; replace it with --replace", path)
+		}
+		if err := os.Rename(path, old); err != nil {
+			return tool.Errorf(tool.CodeUnavailable, "the pack cannot be replaced: %w", err)
+		}
+		defer os.RemoveAll(old)
+	}
+	if err := os.Rename(staging, path); err != nil {
+		_ = os.Rename(old, path) // put back what was there, if anything
+		return tool.Errorf(tool.CodeUnavailable, "the pack cannot be installed: %w", err)
+	}
+	return nil
+}
+
+// copyPack copies the regular files of a pack, within bounds.
+func copyPack(src, to string) error {
+	files, err := packFiles(src)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(src, signatureFile)); err == nil {
+		files = append(files, PackFile{Path: signatureFile})
+	}
+	from, err := os.OpenRoot(src)
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "the pack cannot be read: %w", err)
+	}
+	defer from.Close()
+	into, err := os.OpenRoot(to)
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "the pack cannot be copied: %w", err)
+	}
+	defer into.Close()
+	for _, f := range files {
+		if err := copyFile(from, into, f); err != nil {
+			return tool.Errorf(tool.CodeUnavailable, "%q cannot be copied: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+func copyFile(from, into *os.Root, f PackFile) error {
+	if err := into.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+		return err
+	}
+	in, err := from.Open(f.Path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	mode := fs.FileMode(0o644)
+	if f.Executable {
+		mode = 0o755
+	}
+	out, err := into.OpenFile(f.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, io.LimitReader(in, maxPackBytes))
+	return errors.Join(err, out.Close())
+}
