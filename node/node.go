@@ -28,12 +28,15 @@ import (
 
 // What commands need of the list of protocols, so that this package alone knows it.
 type (
-	Protocol  = all.Protocol
-	Stdio     = all.Stdio
-	Listening = all.Listening
-	Remote    = all.Remote
-	Selected  = all.Selected
-	Packs     = all.Packs
+	Protocol     = all.Protocol
+	Stdio        = all.Stdio
+	Listening    = all.Listening
+	Remote       = all.Remote
+	Selected     = all.Selected
+	Packs        = all.Packs
+	Skills       = all.Skills
+	Skill        = all.Skill
+	SkillFinding = all.SkillFinding
 )
 
 // Protocols lists the protocols of this build.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"toolpost/node"
@@ -27,7 +29,7 @@ func (a *app) asCommand() *cobra.Command {
 
 func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 	c := &cobra.Command{
-		Use: p.Name + " " + p.As.Usage, Short: "Speak " + p.Name, Args: words(p.As.Least, p.As.Most),
+		Use: strings.TrimSpace(p.Name + " " + p.As.Usage), Short: "Speak " + p.Name, Args: words(p.As.Least, p.As.Most),
 		ValidArgsFunction: a.completeTool, DisableFlagsInUseLine: true,
 	}
 	flags := make([]*bool, len(p.As.Flags))

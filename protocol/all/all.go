@@ -11,6 +11,7 @@ import (
 
 	"toolpost/builtin/file"
 	"toolpost/config"
+	"toolpost/protocol/alphahuman"
 	"toolpost/protocol/machina"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/narratoria"
@@ -69,6 +70,13 @@ func Protocols() []Protocol {
 			Open: narratoria.Open, Options: narratoria.Options{},
 			As: &As{Usage: "NAME", Least: 1, Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
 				return &narratoria.Door{In: s.In, Out: s.Out, Tool: words[0], Caller: s.Caller}, nil
+			}},
+		},
+		{
+			Name: "alphahuman", Doc: "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
+			Open: alphahuman.Open, Options: alphahuman.Options{},
+			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
+				return &alphahuman.Door{In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
 			}},
 		},
 		{

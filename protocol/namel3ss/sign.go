@@ -319,7 +319,7 @@ func InstallPack(src, appRoot string, o InstallOptions) (*Installed, error) {
 		}
 		in.SignerID = s.SignerID
 	}
-	if err := os.Chmod(staging, 0o755); err != nil { // MkdirTemp keeps others out
+	if err := os.Chmod(staging, 0o755); err != nil { //nolint:gosec // MkdirTemp keeps others out of what all of the app may read
 		return nil, tool.Errorf(tool.CodeUnavailable, "the pack cannot be installed: %w", err)
 	}
 	return in, place(staging, in.Path, o.Replace)

@@ -26,7 +26,7 @@ func jwtServer(t *testing.T, operator, account, user nkeys.KeyPair) (server.Opti
 		return text
 	}
 	op := jwt.NewOperatorClaims(public(operator))
-	op.Encode(operator) //nolint:errcheck // fills in the issuer
+	op.Encode(operator) // fills in the issuer
 	resolver := &server.MemAccResolver{}
 	if err := resolver.Store(public(account), encode(jwt.NewAccountClaims(public(account)), operator)); err != nil {
 		t.Fatal(err)

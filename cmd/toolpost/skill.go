@@ -1,0 +1,142 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/node"
+)
+
+func (a *app) skillCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "skill",
+		Short: "List, check, install and write AlphaHuman skills",
+		Long: "A skill is a folder: with manifest.json it is a program that speaks JSON-RPC on stdin and stdout; with SKILL.md\n" +
+			"alone it is instructions, as the Agent Skills standard has them. A source with `protocol: alphahuman` offers them.",
+		Example: "  toolpost skill new weather --dir ./skills\n  toolpost skill check ./skills/weather",
+	}
+	onlyCommands(c)
+	c.AddCommand(a.skillList(), a.skillCheck(), a.skillInstall(), a.skillNew())
+	return c
+}
+
+func (a *app) skillList() *cobra.Command {
+	c := &cobra.Command{
+		Use: "list [DIR]", Short: "List the skills below a folder", Args: words(0, 1), DisableFlagsInUseLine: true,
+		RunE: work(func(_ *cobra.Command, args []string) error {
+			skills, err := node.Skills{}.List(cmp.Or(strings.Join(args, ""), "."))
+			if err != nil {
+				return err
+			}
+			return a.printSkills(skillRows(skills))
+		}),
+	}
+	a.jsonFlag(c, "print the list as JSON")
+	return c
+}
+
+// A skillRow is a skill as the list shows it.
+type skillRow struct {
+	Name        string `json:"name"`
+	Version     string `json:"version,omitempty"`
+	Kind        string `json:"kind"` // program or instructions
+	Description string `json:"description,omitempty"`
+	Problem     string `json:"problem,omitempty"`
+	Dir         string `json:"dir"`
+}
+
+func skillRows(skills []*node.Skill) []skillRow {
+	rows := []skillRow{}
+	for _, s := range skills {
+		row := skillRow{Name: s.Name(), Version: s.Version(), Kind: "instructions", Description: s.Description(), Dir: s.Dir}
+		if s.Manifest != nil {
+			row.Kind = "program"
+		}
+		if s.Err != nil {
+			row.Problem = because(s.Err)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (a *app) printSkills(rows []skillRow) error {
+	if a.json {
+		return a.printJSON(map[string]any{"skills": rows})
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tVERSION\tKIND\tDESCRIPTION")
+	for _, r := range rows {
+		about := clean(r.Description)
+		if r.Problem != "" {
+			about = "cannot be used: " + clean(r.Problem)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", clean(r.Name), clean(r.Version), r.Kind, about)
+	}
+	return w.Flush()
+}
+
+func (a *app) skillCheck() *cobra.Command {
+	c := &cobra.Command{
+		Use: "check DIR", Short: "Say what is wrong with a skill folder, without running it", Args: words(1, 1), DisableFlagsInUseLine: true,
+		RunE: work(func(_ *cobra.Command, args []string) error {
+			findings := node.Skills{}.Check(args[0])
+			bad := false
+			for _, f := range findings {
+				bad = bad || f.Error
+			}
+			if err := a.printFindings(findings); err != nil || !bad {
+				return err
+			}
+			return exitFailed
+		}),
+	}
+	a.jsonFlag(c, "print the findings as JSON")
+	return c
+}
+
+func (a *app) printFindings(findings []node.SkillFinding) error {
+	if a.json {
+		return a.printJSON(map[string]any{"findings": append([]node.SkillFinding{}, findings...)})
+	}
+	for _, f := range findings {
+		if _, err := fmt.Fprintln(a.out, clean(f.String())); err != nil {
+			return err
+		}
+	}
+	if len(findings) == 0 {
+		_, err := fmt.Fprintln(a.out, "nothing is wrong")
+		return err
+	}
+	return nil
+}
+
+func (a *app) skillInstall() *cobra.Command {
+	return &cobra.Command{
+		Use: "install DIR", Short: "Put what a Python skill's requirements.txt names into an environment of its own", Args: words(1, 1),
+		RunE: work(func(c *cobra.Command, args []string) error {
+			return node.Skills{}.Install(c.Context(), args[0], a.err)
+		}),
+	}
+}
+
+func (a *app) skillNew() *cobra.Command {
+	var dir string
+	c := &cobra.Command{
+		Use: "new NAME", Short: "Write a working Python skill", Args: words(1, 1), DisableFlagsInUseLine: true,
+		RunE: work(func(_ *cobra.Command, args []string) error {
+			path, err := node.Skills{}.New(dir, args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.out, "wrote %s\noffer it with a source: {name: skills, protocol: alphahuman, skills: %s}\n", path, dir)
+			return err
+		}),
+	}
+	c.Flags().StringVar(&dir, "dir", "skills", "the folder of skills that it becomes part of")
+	return c
+}

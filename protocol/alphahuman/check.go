@@ -1,0 +1,152 @@
+package alphahuman
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"toolpost/tool"
+)
+
+// A Finding is what is wrong with a skill folder. A skill with errors cannot be used; a warning is advice.
+type Finding struct {
+	Error   bool   `json:"error"` // false: a warning
+	File    string `json:"file"`
+	Message string `json:"message"`
+}
+
+// String says it on one line.
+func (f Finding) String() string {
+	level := "warning"
+	if f.Error {
+		level = "error"
+	}
+	return fmt.Sprintf("%s: %s: %s", level, f.File, f.Message)
+}
+
+// findings collects them.
+type findings []Finding
+
+func (f *findings) errorf(file, format string, args ...any) {
+	*f = append(*f, Finding{true, file, fmt.Sprintf(format, args...)})
+}
+
+func (f *findings) warnf(file, format string, args ...any) {
+	*f = append(*f, Finding{false, file, fmt.Sprintf(format, args...)})
+}
+
+// Check looks at one skill folder without running anything.
+func Check(dir string) []Finding {
+	var f findings
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	if !isSkill(dir) {
+		f.errorf(dir, "not a skill: it has neither %s nor %s", manifestFile, skillFile)
+		return f
+	}
+	doc, err := readPart(dir, skillFile, maxSkillFile, parseDoc)
+	switch {
+	case err != nil:
+		f.errorf(skillFile, "%s", f.about(dir, err))
+	case doc == nil:
+		f.errorf(skillFile, "missing; it says what the skill is called and when to use it")
+	default:
+		f.checkDoc(doc, filepath.Base(dir))
+	}
+	manifest, err := readPart(dir, manifestFile, maxManifest, parseManifest)
+	switch {
+	case err != nil:
+		f.errorf(manifestFile, "%s", f.about(dir, err))
+	case manifest != nil:
+		f.checkManifest(manifest, dir)
+	}
+	return f
+}
+
+// about is an error without the path of the file, which the finding has already.
+func (f *findings) about(dir string, err error) string {
+	return strings.TrimLeft(strings.ReplaceAll(tool.AsError(err).Message, dir+string(filepath.Separator), ""), " ")
+}
+
+var skillName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// What the Agent Skills standard allows, in characters.
+const (
+	maxSkillName     = 64
+	maxDescription   = 1024
+	maxCompatibility = 500
+)
+
+func (f *findings) checkDoc(d *Doc, folder string) {
+	switch {
+	case d.Name == "":
+		f.errorf(skillFile, "field name: missing; give the skill a name in the frontmatter")
+	case !validName(d.Name):
+		f.errorf(skillFile, "field name: %.80q has to be 1 to %d lower-case letters, digits and single hyphens", d.Name, maxSkillName)
+	case d.Name != folder:
+		f.warnf(skillFile, "field name: %q differs from the folder's name %q", d.Name, folder)
+	}
+	switch n := utf8.RuneCountInString(d.Description); {
+	case n == 0:
+		f.errorf(skillFile, "field description: missing; say what the skill does and when to use it")
+	case n > maxDescription:
+		f.errorf(skillFile, "field description: %d characters; %d is the most", n, maxDescription)
+	}
+	if n := utf8.RuneCountInString(d.Compatibility); n > maxCompatibility {
+		f.errorf(skillFile, "field compatibility: %d characters; %d is the most", n, maxCompatibility)
+	}
+	for _, name := range d.unknown {
+		f.warnf(skillFile, "field %s: not known, and ignored", clip(name))
+	}
+	if strings.TrimSpace(d.Body) == "" {
+		f.warnf(skillFile, "there are no instructions below the frontmatter")
+	}
+}
+
+func validName(name string) bool { return len(name) <= maxSkillName && skillName.MatchString(name) }
+
+func (f *findings) checkManifest(m *Manifest, dir string) {
+	argv, err := m.argv(dir)
+	if err != nil {
+		f.errorf(manifestFile, "%s", tool.AsError(err).Message)
+		return
+	}
+	program := argv[0]
+	if strings.Contains(program, "/") {
+		program = under(dir, program)
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		f.errorf(manifestFile, "field runtime: %s cannot be run here", argv[0])
+	}
+	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && filepath.Ext(argv[1]) != "" {
+		if _, err := os.Stat(under(dir, argv[1])); err != nil {
+			f.errorf(argv[1], "missing; the manifest starts it")
+		}
+	}
+	for _, d := range m.Dependencies {
+		if strings.HasPrefix(d, "-") {
+			f.errorf(manifestFile, "field dependencies: %.40q is not a package", d)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, venvFolder)); err != nil && m.python() && m.needsInstall(dir) {
+		f.warnf(requirementsFile, "its packages are not installed; run `toolpost skill install`")
+	}
+}
+
+// needsInstall reports whether the skill names packages.
+func (m *Manifest) needsInstall(dir string) bool {
+	data, err := readFile(filepath.Join(dir, requirementsFile), maxManifest)
+	if err == nil {
+		for l := range strings.Lines(string(data)) {
+			if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
+				return true
+			}
+		}
+	}
+	return len(m.Dependencies) > 0
+}

@@ -1,0 +1,72 @@
+package alphahuman
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// A skill is a worker that lives on between calls: what it starts belongs to it and ends with it, so that no
+// call can end it (Spawn). Python writes numbers in its own way (Digits).
+func TestRunnerConformsWithSkillsOfTheFirstGeneration(t *testing.T) {
+	tooltest.Run(t, tooltest.Subject{
+		New: func(t testing.TB) tool.Handler {
+			r, _ := open(t, Options{Skill: "testdata/first"})
+			return r
+		},
+		Without: tooltest.Events | tooltest.Spawn | tooltest.Digits,
+	})
+}
+
+func TestRunnerConformsWithSkillsOfTheSecondGeneration(t *testing.T) {
+	tooltest.Run(t, tooltest.Subject{
+		New: func(t testing.TB) tool.Handler {
+			r, _ := open(t, Options{Skill: "testdata/second"})
+			return r
+		},
+		Without: tooltest.Spawn | tooltest.Digits,
+	})
+}
+
+// doorSkill is a skill folder whose program is this test program as a Door.
+func doorSkill(t testing.TB) string {
+	dir := filepath.Join(t.TempDir(), "door")
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := strictjson.Marshal(map[string]any{
+		"runtime": map[string]any{"type": "subprocess", "command": program, "args": []string{}}, "tick_interval": 0,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, manifestFile), string(manifest))
+	return dir
+}
+
+// The first generation has no events; all else passes through our door and our runner.
+func TestDoorAndRunnerConformInTheFirstGeneration(t *testing.T) {
+	skill := doorSkill(t)
+	tooltest.Run(t, tooltest.Subject{
+		New: func(t testing.TB) tool.Handler {
+			r, _ := open(t, Options{Skill: skill, Env: map[string]string{doorEnv: "1"}})
+			return r
+		},
+		Without: tooltest.Events,
+	})
+}
+
+func TestDoorAndRunnerConformInTheSecondGeneration(t *testing.T) {
+	skill := doorSkill(t)
+	tooltest.Run(t, tooltest.Subject{
+		New: func(t testing.TB) tool.Handler {
+			r, _ := open(t, Options{Skill: skill, Generation: 2, Concurrency: 64, Env: map[string]string{doorEnv: "1"}})
+			return r
+		},
+	})
+}

@@ -1,0 +1,500 @@
+package alphahuman
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/process"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A Door is a skill whose tools are all the tools that are registered. It speaks both generations: a host
+// that begins with initialize gets the contract, one that begins with tools/list or skill/load the second.
+//
+// Calls are answered as they finish. A tool's failure is a result with isError; what has no outcome is an
+// error whose data says {code, reason}. In the second generation events go to the host as
+// intelligence/emitEvent and state patches as state/set, each with the callId that it belongs to; the first
+// cannot carry them, and they go to Log.
+type Door struct {
+	In      io.Reader
+	Out     io.Writer // one message a Write, and nothing else
+	Log     io.Writer // what the protocol has no place for, a line each; nil: dropped
+	Name    string    // of the skill; empty: toolpost
+	Version string    // empty: 1.0.0
+	Caller  tool.Principal
+}
+
+var _ tool.Door = (*Door)(nil)
+
+// maxInFlight bounds the calls of one host; further ones wait in its pipe.
+const maxInFlight = 4096
+
+// Serve answers until the host says shutdown, closes In, or ctx ends.
+func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	k := &desktop{
+		Door: d, h: h, c: c, gone: cancel, places: make(chan struct{}, maxInFlight),
+		sessions: map[string]bool{}, calls: map[string]context.CancelFunc{}, asked: map[uint64]chan error{},
+	}
+	err := k.listen(ctx)
+	k.deafen()
+	k.drain(ctx)
+	cancel(nil)
+	k.running.Wait()
+	if errors.Is(err, errShutdown) && k.last != nil {
+		k.write(encodeReply(k.last, okResult))
+	}
+	return k.written()
+}
+
+var errShutdown = errors.New("the host said shutdown")
+
+// drainTime is how long calls may take to finish once no more can come.
+const drainTime = 5 * time.Second
+
+// drain lets the calls finish that are on their way: a host may send all that it has and then the end.
+func (k *desktop) drain(ctx context.Context) {
+	finished := make(chan struct{})
+	go func() { k.running.Wait(); close(finished) }()
+	select {
+	case <-finished:
+	case <-ctx.Done():
+	case <-time.After(drainTime):
+	}
+}
+
+// A desktop is an open Door.
+type desktop struct {
+	*Door
+	h       tool.Handler
+	c       tool.Catalog
+	gone    context.CancelCauseFunc
+	running sync.WaitGroup // the calls
+	places  chan struct{}
+	logging sync.Mutex
+
+	// Of the goroutine that listens.
+	met      bool              // the host has shown of which generation it is
+	second   bool              // it is of the second; set before its first call
+	last     []byte            // the id of shutdown
+	sessions map[string]bool   // that the host has opened
+	names    map[string]string // of the tools, as the engine has them, by their names on the wire
+
+	mu    sync.Mutex // guards what follows, and Out
+	err   error      // of the first message that could not be written
+	calls map[string]context.CancelFunc
+	next  uint64
+	asked map[uint64]chan error // what we asked the host; nil: nobody reads its answers any more
+}
+
+// listen reads messages until there are no more.
+func (k *desktop) listen(ctx context.Context) error {
+	lines := make(chan line)
+	stop := make(chan struct{})
+	defer close(stop)
+	go k.read(lines, stop)
+	var scan strictjson.Scanner
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case l := <-lines:
+			if l.err != nil {
+				return k.readEnd(l.err)
+			}
+			if err := k.take(ctx, &scan, l.text); err != nil {
+				return err
+			}
+			l.taken <- struct{}{}
+		}
+	}
+}
+
+// A line is one of the host's. Its reader goes on when it is taken.
+type line struct {
+	text  []byte
+	err   error
+	taken chan struct{}
+}
+
+// read reads lines. A reader cannot be interrupted: where ctx ends first, the one that waits for a line is left
+// to the end of the program, which is near.
+func (k *desktop) read(lines chan<- line, stop <-chan struct{}) {
+	in := process.NewLines(k.In, process.LineLimits{Line: defaultMaxLine})
+	taken := make(chan struct{}, 1)
+	for {
+		b, err := in.Next()
+		if errors.Is(err, io.ErrUnexpectedEOF) && len(b) > 0 { // a last line without its end is a line
+			err = nil
+		}
+		select {
+		case lines <- line{b, err, taken}:
+		case <-stop:
+			return
+		}
+		if err != nil {
+			return
+		}
+		select {
+		case <-taken:
+		case <-stop:
+			return
+		}
+	}
+}
+
+// readEnd says what the end of In means.
+func (k *desktop) readEnd(err error) error {
+	var limit *process.LimitError
+	if errors.As(err, &limit) {
+		k.write(encodeError(nil, rpcErrorf(codeParse, "Parse error: %v", limit)))
+	}
+	return err
+}
+
+// take handles one message. An error ends the door.
+func (k *desktop) take(ctx context.Context, scan *strictjson.Scanner, b []byte) error {
+	b = bytes.TrimSpace(b)
+	if len(b) == 0 {
+		return nil
+	}
+	m, err := decodeMessage(scan, b)
+	switch {
+	case err != nil:
+		k.refuseLine(b, err)
+		return nil
+	case m.method == nil && (m.result != nil || m.err != nil):
+		k.answered(&m)
+		return nil
+	}
+	if e := m.checkRequest(); e != nil {
+		k.write(encodeError(m.validID(), e))
+		return nil
+	}
+	return k.request(ctx, text(m.method), m.id, m.params)
+}
+
+// refuseLine answers what is not a message, and the door goes on.
+func (k *desktop) refuseLine(b []byte, why error) {
+	switch {
+	case strictjson.Check(b) != nil:
+		k.write(encodeError(nil, rpcErrorf(codeParse, "Parse error: %s", clip(why.Error()))))
+	case strictjson.KindOf(b) == "array":
+		k.write(encodeError(nil, rpcErrorf(codeInvalidRequest, "Invalid Request: batches are not taken; send one message a line")))
+	default:
+		k.write(encodeError(nil, rpcErrorf(codeInvalidRequest, "Invalid Request: %s", clip(why.Error()))))
+	}
+}
+
+// checkRequest holds a message to what JSON-RPC wants of a request.
+func (m *message) checkRequest() *rpcError {
+	switch {
+	case m.version != nil && text(m.version) != "2.0":
+		return rpcErrorf(codeInvalidRequest, `Invalid Request: jsonrpc must be "2.0"`)
+	case text(m.method) == "":
+		return rpcErrorf(codeInvalidRequest, "Invalid Request: method must be a string that is not empty")
+	case m.id != nil && m.validID() == nil && string(m.id) != "null":
+		return rpcErrorf(codeInvalidRequest, "Invalid Request: id must be a string or a number")
+	case m.params != nil && strictjson.KindOf(m.params) != "object" && string(m.params) != "null":
+		return rpcErrorf(codeInvalidParams, "Invalid params: params must be an object, not %s", strictjson.KindOf(m.params))
+	}
+	return nil
+}
+
+// validID gives the id as an answer repeats it; nil where there is none.
+func (m *message) validID() []byte {
+	if kind := strictjson.KindOf(m.id); kind == "string" || kind == "number" {
+		return bytes.Clone(m.id)
+	}
+	return nil
+}
+
+// request answers a request. A notification, which has no id, gets no answer whatever happens.
+func (k *desktop) request(ctx context.Context, method string, id, params []byte) error {
+	id = bytes.Clone(id)
+	k.meet(method)
+	switch method {
+	case methodShutdown, methodSkillShutdown:
+		k.last = id
+		return errShutdown
+	case methodToolsCall:
+		k.call(ctx, id, bytes.Clone(params))
+	case methodCancel:
+		k.cancel(params)
+	default:
+		result, err := k.answer(ctx, method, params)
+		k.reply(id, result, err)
+	}
+	return nil
+}
+
+// meet finds out of which generation the host is, by the first word that only one of them has.
+func (k *desktop) meet(method string) {
+	second := method == methodToolsList || strings.HasPrefix(method, "skill/")
+	if !k.met && (second || method == methodInitialize || strings.HasPrefix(method, "lifecycle/")) {
+		k.met, k.second = true, second
+	}
+}
+
+func (k *desktop) reply(id, result []byte, err *rpcError) {
+	switch {
+	case id == nil:
+	case err != nil:
+		k.write(encodeError(id, err))
+	default:
+		k.write(encodeReply(id, result))
+	}
+}
+
+// answer is the table of what is answered at once.
+func (k *desktop) answer(ctx context.Context, method string, params []byte) (json.RawMessage, *rpcError) {
+	switch method {
+	case methodInitialize:
+		return k.introduce(ctx, false)
+	case methodToolsList:
+		return k.introduce(ctx, true)
+	case methodOnSessionStart, methodSessionStart:
+		return k.talk(params, true)
+	case methodOnSessionEnd, methodSessionEnd:
+		return k.talk(params, false)
+	case methodOnLoad, methodOnTick, methodLoad, methodUnload, methodTick:
+		return okResult, nil
+	case methodBeforeMessage:
+		return json.RawMessage(`{"message":null}`), nil
+	case methodAfterResponse:
+		return json.RawMessage(`{"response":null}`), nil
+	case methodStatus:
+		return k.status(ctx), nil
+	}
+	return nil, rpcErrorf(codeMethodNotFound, "Method not found: %s", clip(method))
+}
+
+// talk takes note of a session that begins or ends.
+func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *rpcError) {
+	var p struct {
+		SessionID string `json:"sessionId"`
+	}
+	if len(params) > 0 && string(params) != "null" && strictjson.Unmarshal(params, &p) != nil {
+		return nil, rpcErrorf(codeInvalidParams, "Invalid params: sessionId must be a string")
+	}
+	delete(k.sessions, p.SessionID)
+	if begins && p.SessionID != "" && len(k.sessions) < maxTalks {
+		k.sessions[p.SessionID] = true
+	}
+	return okResult, nil
+}
+
+func (k *desktop) name() string { return cmp.Or(k.Name, "toolpost") }
+
+// introduce says who we are and what can be called now.
+func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, *rpcError) {
+	in := introduction{Tools: []json.RawMessage{}, Capabilities: &capabilities{Cancel: true, Sessions: true}}
+	if !second {
+		in.Name, in.Description, in.Version = k.name(), "The tools of a Toolpost.", cmp.Or(k.Version, "1.0.0")
+	}
+	tools := k.tools(ctx)
+	for _, name := range slices.Sorted(maps.Keys(tools)) {
+		o := offer{Name: name, Description: tools[name].Description, Parameters: tools[name].Input}
+		if len(o.Parameters) == 0 {
+			o.Parameters = json.RawMessage(`{"type":"object"}`)
+		}
+		if second {
+			o.Parameters, o.InputSchema = nil, o.Parameters
+		}
+		b, err := strictjson.Marshal(o)
+		if err != nil {
+			k.log("%s is not offered: %v", name, err)
+			continue
+		}
+		in.Tools = append(in.Tools, b)
+	}
+	b, err := strictjson.Marshal(in)
+	if err != nil {
+		return nil, rpcErrorf(codeInternal, "the list of tools cannot be written: %v", err)
+	}
+	return b, nil
+}
+
+// tools gives the tools by their names on the wire. What cannot be called now is only logged.
+func (k *desktop) tools(ctx context.Context) map[string]*tool.Spec {
+	var specs []*tool.Spec
+	for s, err := range k.c.Specs(ctx, k.Caller) {
+		if err != nil {
+			k.log("%s cannot be called now: %s", cmp.Or(s.Name, s.Source), tool.AsError(err).Message)
+			continue
+		}
+		specs = append(specs, s)
+	}
+	named := slugs(specs)
+	k.names = map[string]string{}
+	for name, spec := range named {
+		k.names[name] = spec.Name
+	}
+	return named
+}
+
+func (k *desktop) status(ctx context.Context) json.RawMessage {
+	b, _ := strictjson.Marshal(map[string]any{"ok": true, "name": k.name(), "tools": len(k.tools(ctx))})
+	return b
+}
+
+// find gives the name that the engine has for a tool. A name that is on no list may still be an alias: the
+// engine knows.
+func (k *desktop) find(ctx context.Context, name string) string {
+	if k.names[name] == "" {
+		k.tools(ctx)
+	}
+	return cmp.Or(k.names[name], name)
+}
+
+// callRequest is the params of tools/call. The session is ours: the contract has none here.
+type callRequest struct {
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+	Session   string          `json:"sessionId"`
+}
+
+func decodeCall(params []byte) (c callRequest, err error) {
+	if len(params) == 0 || string(params) == "null" {
+		params = []byte("{}")
+	}
+	if err := strictjson.Unmarshal(params, &c); err != nil {
+		return c, err
+	}
+	if c.Name == "" {
+		return c, errors.New("name must be a string that is not empty")
+	}
+	if len(c.Arguments) == 0 || string(c.Arguments) == "null" {
+		c.Arguments = json.RawMessage("{}")
+	}
+	if kind := strictjson.KindOf(c.Arguments); kind != "object" {
+		return c, fmt.Errorf("arguments must be an object, not %s", kind)
+	}
+	return c, nil
+}
+
+// call starts a call; its answer comes when it is done.
+func (k *desktop) call(ctx context.Context, id, params []byte) {
+	req, err := decodeCall(params)
+	if err != nil {
+		k.reply(id, nil, rpcErrorf(codeInvalidParams, "Invalid params: %s", misread(err)))
+		return
+	}
+	select {
+	case k.places <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	c := &tool.Call{
+		Tool: k.find(ctx, req.Name), Args: req.Arguments, Caller: k.Caller,
+		Session: cmp.Or(req.Session, k.session()),
+	}
+	ctx, end := context.WithCancel(ctx)
+	k.enter(id, end)
+	second := k.second
+	k.running.Go(func() {
+		defer func() { <-k.places }()
+		r, err := k.h.Invoke(ctx, c, &relay{k: k, ctx: ctx, call: id, second: second})
+		k.leave(id)
+		end()
+		k.finish(id, r, err, second)
+	})
+}
+
+// session is the one that the host has opened, where there is exactly one: its calls do not say.
+func (k *desktop) session() string {
+	if len(k.sessions) != 1 {
+		return ""
+	}
+	for id := range k.sessions {
+		return id
+	}
+	return ""
+}
+
+// finish answers a call.
+func (k *desktop) finish(id []byte, r *tool.Result, err error, second bool) {
+	switch {
+	case err != nil:
+		k.reply(id, nil, toRPC(tool.AsError(err)))
+		return
+	case r.Ask != nil:
+		k.reply(id, nil, toRPC(tool.Errorf(tool.CodeUnsupported, "the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)))
+		return
+	}
+	b, err := encodeResult(r, second)
+	if err != nil {
+		k.reply(id, nil, toRPC(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)))
+		return
+	}
+	k.reply(id, b, nil)
+}
+
+func (k *desktop) enter(id []byte, end context.CancelFunc) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if id != nil {
+		k.calls[string(id)] = end
+	}
+}
+
+func (k *desktop) leave(id []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.calls, string(id))
+}
+
+// cancel ends a call that the host does not want any more.
+func (k *desktop) cancel(params []byte) {
+	var p struct {
+		ID json.RawMessage `json:"id"`
+	}
+	if strictjson.Unmarshal(params, &p) != nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if end := k.calls[string(p.ID)]; end != nil {
+		end()
+	}
+}
+
+// write sends one message. When the host is gone nobody needs the calls any more.
+func (k *desktop) write(b []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err != nil {
+		return
+	}
+	if _, err := k.Out.Write(b); err != nil {
+		k.err = fmt.Errorf("alphahuman: the host went away: %w", err)
+		k.gone(k.err)
+	}
+}
+
+func (k *desktop) written() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}
+
+func (k *desktop) log(format string, args ...any) {
+	if k.Log == nil {
+		return
+	}
+	k.logging.Lock()
+	defer k.logging.Unlock()
+	fmt.Fprintf(k.Log, format+"\n", args...)
+}

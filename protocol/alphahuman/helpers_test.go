@@ -1,0 +1,170 @@
+package alphahuman
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// doorEnv makes this test program a skill in front of the reference tools, so that the runner can run it.
+const doorEnv = "ALPHAHUMAN_TEST_DOOR"
+
+// patience only guards against a hang.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	if os.Getenv(doorEnv) == "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	d := &Door{In: os.Stdin, Out: os.Stdout, Log: os.Stderr}
+	if err := d.Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// records keeps what is logged.
+type records struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *records) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(b)
+}
+
+func (r *records) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+func (r *records) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// open makes a runner that is closed, and has left nothing, at the end of the test.
+func open(t testing.TB, o Options) (*Runner, *records) {
+	t.Helper()
+	log := &records{}
+	if o.Data == "" {
+		o.Data = t.TempDir()
+	}
+	if o.Grace == 0 {
+		o.Grace = config.Duration(300 * time.Millisecond)
+	}
+	r, err := NewRunner(".", o, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := r.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return r, log
+}
+
+// hostile opens the hostile skill in one of its modes.
+func hostile(t testing.TB, mode string, o Options) (*Runner, *records) {
+	t.Helper()
+	o.Skill = "testdata/hostile"
+	env := map[string]string{"MODE": mode}
+	for name, value := range o.Env {
+		env[name] = value
+	}
+	o.Env = env
+	return open(t, o)
+}
+
+func call(t testing.TB, h tool.Handler, name, args string) (*tool.Result, error) {
+	t.Helper()
+	return callWithin(t, h, name, args, patience)
+}
+
+func callWithin(t testing.TB, h tool.Handler, name, args string, d time.Duration) (*tool.Result, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	return h.Invoke(ctx, &tool.Call{ID: tool.NewID(), Tool: name, Args: json.RawMessage(args)}, tool.Discard)
+}
+
+// says makes a call and wants this output.
+func says(t testing.TB, h tool.Handler, name, args, want string) {
+	t.Helper()
+	r, err := call(t, h, name, args)
+	switch {
+	case err != nil:
+		t.Errorf("%s %s: %v", name, args, err)
+	case !r.OK || string(r.Output) != want:
+		t.Errorf("%s %s: got %+v with output %s, want %s", name, args, r, r.Output, want)
+	}
+}
+
+// refused wants an error of that class whose message has these words.
+func refused(t testing.TB, err error, code tool.Code, words ...string) {
+	t.Helper()
+	if tool.CodeOf(err) != code {
+		t.Errorf("want an error of class %s, got %v", code, err)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+}
+
+// eventually waits until cond gives no error.
+func eventually(t testing.TB, cond func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// copySkill puts a skill of testdata into a folder of its own.
+func copySkill(t testing.TB, from, into string) {
+	t.Helper()
+	if err := os.CopyFS(into, os.DirFS(filepath.Join("testdata", from))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,265 @@
+package alphahuman
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/process"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// introduce finds out of which generation the skill is and what it offers.
+func (w *worker) introduce(ctx context.Context) error {
+	w.second = w.p.o.Generation == 2
+	if !w.second {
+		raw, err := w.ask(ctx, methodInitialize, nil, &desk{})
+		var said *rpcError
+		if w.second = errors.As(err, &said) && (said.Code == codeMethodNotFound || said.Code == codeInternal); !w.second {
+			return w.takeIntroduction(methodInitialize, raw, err)
+		}
+	}
+	raw, err := w.ask(ctx, methodToolsList, nil, &desk{})
+	var said *rpcError
+	if errors.As(err, &said) {
+		return tool.Errorf(tool.CodeProtocol, "%s knows neither %s nor %s: %w", w.p.name, methodInitialize, methodToolsList, said)
+	}
+	return w.takeIntroduction(methodToolsList, raw, err)
+}
+
+func (w *worker) takeIntroduction(method string, raw json.RawMessage, err error) error {
+	if err != nil {
+		return err
+	}
+	if err := strictjson.Unmarshal(raw, &w.intro); err != nil {
+		return tool.Errorf(tool.CodeProtocol, "%s: the answer to %s: %s", w.p.name, method, misread(err))
+	}
+	if c := w.intro.Capabilities; c != nil {
+		w.cancels, w.sessionful = c.Cancel, c.Sessions
+	}
+	return nil
+}
+
+// A hook is a request that tells the skill something. Its failure is logged and harms nothing.
+type hook struct {
+	method string
+	params any
+	desk   *desk // nil: it belongs to no call
+}
+
+// in chooses the word of the worker's generation.
+func (w *worker) in(first, second string) string {
+	if w.second {
+		return second
+	}
+	return first
+}
+
+func (w *worker) loadHook() hook {
+	if !w.second {
+		return hook{method: methodOnLoad}
+	}
+	return hook{method: methodLoad, params: map[string]any{
+		"manifest": map[string]string{"id": w.p.name, "name": w.p.name, "version": w.p.skill.Version()},
+		"dataDir":  w.p.data.dir,
+	}}
+}
+
+// hook tells the skill something and waits for its answer, for a while. Whatever happens, life goes on.
+func (w *worker) hook(ctx context.Context, h hook) (json.RawMessage, bool) {
+	var params []byte
+	if h.params != nil {
+		params, _ = strictjson.Marshal(h.params) // strings alone
+	}
+	if h.desk == nil {
+		h.desk = &desk{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.p.o.hookTime())
+	defer cancel()
+	raw, err := w.ask(ctx, h.method, params, h.desk)
+	if err != nil {
+		w.p.log.Warn("a hook of the skill failed", "hook", h.method, "error", err)
+	}
+	return raw, err == nil
+}
+
+// who is a session as we know it: two callers never share one, whatever names they choose.
+type who struct{ caller, session string }
+
+// A talk is a session that the skill was told of.
+type talk struct {
+	id    string        // as the skill knows it
+	told  chan struct{} // closed when the skill has been told
+	calls int           // that are on their way
+	last  time.Time
+}
+
+// maxTalks bounds the sessions of one worker; the one that was quiet the longest ends first.
+const maxTalks = 1000
+
+// join tells the skill of a call's session where it is new, and gives its id as the skill knows it. Leave is
+// called at the end of the call.
+func (w *worker) join(ctx context.Context, c *tool.Call, d *desk) (id string, leave func()) {
+	if c.Session == "" {
+		return "", func() {}
+	}
+	t, isNew, over := w.talk(who{c.Caller.ID, c.Session})
+	if over != nil {
+		w.hook(ctx, w.endHook(over))
+	}
+	if isNew {
+		w.hook(ctx, hook{w.in(methodOnSessionStart, methodSessionStart), map[string]string{"sessionId": t.id}, d})
+		close(t.told)
+	}
+	select {
+	case <-t.told:
+	case <-ctx.Done():
+	}
+	return t.id, func() {
+		w.p.mu.Lock()
+		defer w.p.mu.Unlock()
+		t.calls--
+		t.last = time.Now()
+	}
+}
+
+func (w *worker) endHook(t *talk) hook {
+	return hook{method: w.in(methodOnSessionEnd, methodSessionEnd), params: map[string]string{"sessionId": t.id}}
+}
+
+// talk finds a session or makes it. Where there are too many, it gives one that is over now.
+func (w *worker) talk(k who) (t *talk, isNew bool, over *talk) {
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	if t = w.sessions[k]; t != nil {
+		t.calls++
+		return t, false, nil
+	}
+	if len(w.sessions) >= maxTalks {
+		over = w.quietest()
+	}
+	id := k.session
+	for w.names[id] { // another caller has a session of this name
+		id = k.session + "~" + tool.NewID()[:8]
+	}
+	t = &talk{id: id, told: make(chan struct{}), calls: 1, last: time.Now()}
+	w.sessions[k], w.names[id] = t, true
+	return t, true, over
+}
+
+// quietest takes the session out that was quiet the longest.
+func (w *worker) quietest() *talk {
+	var key who
+	var found *talk
+	for k, t := range w.sessions {
+		if t.calls == 0 && (found == nil || t.last.Before(found.last)) {
+			key, found = k, t
+		}
+	}
+	if found != nil {
+		delete(w.sessions, key)
+		delete(w.names, found.id)
+	}
+	return found
+}
+
+// overdue takes the sessions out that were quiet for so long, or all of them.
+func (w *worker) overdue(quiet time.Duration) []*talk {
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	var over []*talk
+	for k, t := range w.sessions {
+		if t.calls == 0 && time.Since(t.last) >= quiet {
+			over = append(over, t)
+			delete(w.sessions, k)
+			delete(w.names, t.id)
+		}
+	}
+	slices.SortFunc(over, func(a, b *talk) int { return a.last.Compare(b.last) })
+	return over
+}
+
+// keepTime sends the ticks and ends the sessions that are quiet, as long as the worker lives. It does one
+// thing after the other: ticks do not overlap.
+func (w *worker) keepTime() {
+	interval := w.p.skill.Manifest.Tick
+	idle := w.p.o.sessionIdle()
+	sweep := time.NewTicker(min(idle, time.Minute))
+	defer sweep.Stop()
+	tick := time.NewTimer(interval)
+	defer tick.Stop()
+	due := tick.C
+	if interval == 0 {
+		due = nil
+	}
+	for {
+		select {
+		case <-w.dead:
+			return
+		case <-w.p.ctx.Done():
+			return
+		case <-sweep.C:
+			for _, t := range w.overdue(idle) {
+				w.apart(w.endHook(t))
+			}
+		case <-due:
+			if h := (hook{method: w.in(methodOnTick, methodTick)}); !slices.Contains(w.unanswered(), h.method) {
+				w.apart(h)
+			}
+			tick.Reset(interval)
+		}
+	}
+}
+
+// apart runs a hook that belongs to no call. A worker that takes one call at a time takes it as one.
+func (w *worker) apart(h hook) {
+	ctx, cancel := context.WithTimeout(w.p.ctx, w.p.o.hookTime())
+	defer cancel()
+	if _, err := w.p.acquire(ctx, w); err != nil {
+		return
+	}
+	defer w.p.release(w)
+	w.hook(ctx, h)
+}
+
+// How long the steps of a shutdown may take.
+const (
+	farewell = 2 * time.Second // for each: the last hooks, and the answer to shutdown
+	stepDown = time.Second     // after stdin was closed, and after SIGTERM
+)
+
+// shutdown is the ladder: the sessions end, shutdown is asked, stdin is closed, SIGTERM, SIGKILL to the tree.
+func (w *worker) shutdown(ctx context.Context) {
+	defer func() { <-w.dead }()
+	if ctx.Err() == nil {
+		w.goodbye(ctx)
+	}
+	if ctx.Err() != nil {
+		w.child.Kill()
+		return
+	}
+	w.child.Stop(process.Ladder{Stdin: stepDown, Term: stepDown})
+}
+
+func (w *worker) goodbye(ctx context.Context) {
+	hooks, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, t := range w.overdue(0) {
+		all.Go(func() { w.hook(hooks, w.endHook(t)) })
+	}
+	all.Wait()
+	if w.second {
+		w.hook(hooks, hook{method: methodUnload})
+	}
+	last, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	_, err := w.ask(last, w.in(methodShutdown, methodSkillShutdown), nil, &desk{})
+	if err != nil {
+		w.p.log.Warn("the skill did not answer shutdown", "error", err)
+	}
+}

@@ -1,0 +1,428 @@
+package alphahuman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+const short = 400 * time.Millisecond // a call that is never answered is given up after this
+
+// Whatever a skill does wrong in one call: a clear error, quickly, and the next call works.
+func TestWhatASkillDoesWrongInOneCallHarmsNoOther(t *testing.T) {
+	for _, c := range []struct {
+		mode  string
+		code  tool.Code // empty: the call works
+		words []string
+	}{
+		// contract(alphahuman): stdout lines that are not JSON are logged and skipped; blank lines too.
+		// contract(alphahuman): A reply with `id:null` answers a notification: drop it.
+		{"garbage", "", nil},
+		{"a million lines", "", nil},
+		{"prints first", tool.CodeTimeout, nil}, // its tool `bad` never answers
+		{"twice", "", nil},
+		{"string id", "", nil},
+		{"utf8", tool.CodeProtocol, []string{"the answer of hostile is not valid", "UTF-8"}},
+		{"duplicate keys", tool.CodeProtocol, []string{"not valid", "content"}},
+		{"too deep", tool.CodeProtocol, []string{"not valid", "deeper than 256"}},
+		{"huge line", tool.CodeProtocol, []string{"hostile broke the protocol", "longer than 1048576 bytes"}},
+		{"half a line", tool.CodeCrash, []string{"exit status 0"}},
+		{"no content", tool.CodeProtocol, []string{"no content"}},
+		{"wrong types", tool.CodeProtocol, []string{"isError"}},
+		{"result is text", tool.CodeProtocol, []string{"not an object but string"}},
+		{"never", tool.CodeTimeout, nil},
+		{"dies", tool.CodeCrash, []string{"hostile crashed", "exit status 7", "my last words"}},
+		{"closes stdout", tool.CodeProtocol, []string{"closed its output"}},
+		{"hangs", tool.CodeTimeout, nil},
+		{"child holds stdout", tool.CodeCrash, []string{"exit status 1"}},
+	} {
+		t.Run(c.mode, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			r, _ := hostile(t, c.mode, Options{MaxLine: 1 << 20})
+			says(t, r, "ok", `{}`, `"answer to {}"`)
+			limit := patience
+			if c.code == tool.CodeTimeout {
+				limit = short
+			}
+			result, err := callWithin(t, r, "bad", `{}`, limit)
+			switch {
+			case c.code != "":
+				refused(t, err, c.code, c.words...)
+			case err != nil || string(result.Output) != `"answer to {}"`:
+				t.Errorf("got %+v, %v", result, err)
+			}
+			says(t, r, "ok", `{"after":1}`, `"answer to {\"after\": 1}"`)
+		})
+	}
+}
+
+func TestAnErrorThatIsNotAnObjectIsATextOfTheSkills(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := hostile(t, "error is text", Options{})
+	result, err := call(t, r, "bad", `{}`)
+	if err != nil || result.OK || !strings.Contains(result.Failure.Message, "went wrong") {
+		t.Errorf("got %+v, %v", result, err)
+	}
+}
+
+func TestGarbageIsLoggedAndTheSecondAnswerIsDropped(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, log := hostile(t, "garbage", Options{})
+	says(t, r, "bad", `{}`, `"answer to {}"`)
+	for _, words := range []string{"Traceback", "is not JSON", "not a message", "to a notification", "unknown request", "to nobody"} {
+		if !strings.Contains(log.String(), words) {
+			t.Errorf("%q is not in the log:\n%s", words, log)
+		}
+	}
+	r, log = hostile(t, "twice", Options{})
+	says(t, r, "bad", `{}`, `"answer to {}"`)
+	says(t, r, "ok", `{}`, `"answer to {}"`)
+	if !strings.Contains(log.String(), "unknown request") {
+		t.Errorf("the second answer is not in the log:\n%s", log)
+	}
+	r, log = hostile(t, "a million lines", Options{})
+	says(t, r, "bad", `{}`, `"answer to {}"`)
+	if n := strings.Count(log.String(), "\n"); n > 100 {
+		t.Errorf("%d lines of log", n)
+	}
+}
+
+func TestAnswersOutOfOrderReachTheirCalls(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := hostile(t, "out of order", Options{})
+	var all sync.WaitGroup
+	for n := range 9 {
+		all.Go(func() { says(t, r, "bad", fmt.Sprintf(`{"n":%d}`, n), fmt.Sprintf(`"answer to {\"n\": %d}"`, n)) })
+	}
+	all.Wait()
+}
+
+func TestASkillThatDoesNotStartSaysWhy(t *testing.T) {
+	for _, c := range []struct {
+		mode  string
+		code  tool.Code
+		words []string
+	}{
+		{"crashes on start", tool.CodeCrash, []string{"hostile crashed", "exit status 1", "cannot find my files"}},
+		{"silent start", tool.CodeTimeout, []string{"did not answer initialize within 1s"}},
+		{"answers initialize with text", tool.CodeProtocol, []string{"the answer to initialize"}},
+		{"does not know anything", tool.CodeProtocol, []string{"neither initialize nor tools/list"}},
+	} {
+		t.Run(c.mode, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			r, _ := hostile(t, c.mode, Options{StartTimeout: config.Duration(time.Second)})
+			_, err := r.Tools(t.Context())
+			refused(t, err, c.code, c.words...)
+		})
+	}
+}
+
+func TestToolsThatMakeNoSenseAreLeftOut(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, log := hostile(t, "odd tools", Options{})
+	specs, err := r.Tools(t.Context())
+	if err != nil || len(specs) != 3 { // ok, bad, n
+		t.Errorf("got %d tools, %v", len(specs), err)
+	}
+	if n := strings.Count(log.String(), "is not offered"); n != 7 {
+		t.Errorf("%d tools are said to be left out:\n%s", n, log)
+	}
+}
+
+// contract(alphahuman): Hooks: 10 s each, errors and timeouts isolated, logged, never fatal.
+func TestHooksThatFailOrHangHarmNothing(t *testing.T) {
+	for _, mode := range []string{"hook fails", "slow hook"} {
+		t.Run(mode, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			r, log := hostile(t, mode, Options{HookTimeout: config.Duration(200 * time.Millisecond)})
+			says(t, r, "ok", `{}`, `"answer to {}"`)
+			if !strings.Contains(log.String(), "a hook of the skill failed") {
+				t.Errorf("not in the log:\n%s", log)
+			}
+		})
+	}
+	t.Run("hangs in a hook", func(t *testing.T) { // it can do nothing more: the error says where it hangs
+		tooltest.NoLeaks(t)
+		r, _ := hostile(t, "hangs in a hook", Options{HookTimeout: config.Duration(200 * time.Millisecond)})
+		if _, err := r.Tools(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := callWithin(t, r, "ok", `{}`, short)
+		refused(t, err, tool.CodeTimeout, "has not answered lifecycle/onLoad either")
+	})
+	t.Run("hangs when a session starts", func(t *testing.T) {
+		tooltest.NoLeaks(t)
+		r, _ := hostile(t, "hangs in a hook", Options{HookTimeout: config.Duration(200 * time.Millisecond), Env: map[string]string{"HOOK": "lifecycle/onSessionStart"}})
+		says(t, r, "ok", `{}`, `"answer to {}"`)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*short)
+		defer cancel()
+		_, err := r.Invoke(ctx, &tool.Call{Tool: "ok", Session: "s"}, tool.Discard)
+		refused(t, err, tool.CodeTimeout, "onSessionStart")
+		says(t, r, "ok", `{}`, `"answer to {}"`)
+	})
+	if (&Options{}).hookTime() != 10*time.Second {
+		t.Error("a hook has 10 s")
+	}
+}
+
+// contract(alphahuman): Ticks: at least 1 s apart, never overlapping; `tick_interval` in the manifest, 60 s otherwise, and none where it is 0.
+func TestATickThatHangsIsNotFollowedByAnother(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := filepath.Join(t.TempDir(), "sk")
+	copySkill(t, "hostile", dir)
+	write(t, filepath.Join(dir, manifestFile), `{"runtime":"python","entry":"skill.py","tick_interval":1}`)
+	r, log := open(t, Options{
+		Skill: dir, HookTimeout: config.Duration(100 * time.Millisecond),
+		Env: map[string]string{"MODE": "hangs in a hook", "HOOK": "lifecycle/onTick"},
+	})
+	if _, err := r.Tools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if strings.Contains(log.String(), "lifecycle/onTick") {
+			return nil
+		}
+		return errors.New("no tick came")
+	})
+	w := r.programs[0].current
+	time.Sleep(1200 * time.Millisecond) // the next would have come by now
+	if hooks := w.unanswered(); !slices.Equal(hooks, []string{"lifecycle/onTick"}) || strings.Count(log.String(), "lifecycle/onTick") != 1 {
+		t.Errorf("unanswered are %q; the log:\n%s", hooks, log)
+	}
+}
+
+// A call that is given up harms no other: those on their way are answered, and those that come later too.
+func TestACallThatIsGivenUpHarmsNoOther(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := hostile(t, "threads", Options{})
+	first := r.current(t)
+	slow := make(chan struct{})
+	go func() {
+		defer close(slow)
+		says(t, r, "ok", `{"sleep":1.5}`, `"answer to {\"sleep\": 1.5}"`)
+	}()
+	eventually(t, func() error { return busy(r, 1) })
+	_, err := callWithin(t, r, "ok", `{"sleep":3}`, 200*time.Millisecond)
+	refused(t, err, tool.CodeTimeout)
+	says(t, r, "ok", `{}`, `"answer to {}"`) // held for the grace, then on a new worker: the old one answered nothing
+	if r.current(t) == first {
+		t.Error("the worker that does not answer is still used")
+	}
+	<-slow
+	eventually(t, func() error {
+		p := r.programs[0]
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.workers) != 1 {
+			return fmt.Errorf("%d workers", len(p.workers))
+		}
+		return nil
+	})
+}
+
+// A worker that goes on answering others is kept, and the late answer is dropped.
+func TestALateAnswerIsDropped(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := hostile(t, "threads", Options{Grace: config.Duration(patience)})
+	first := r.current(t)
+	_, err := callWithin(t, r, "ok", `{"sleep":0.5}`, 100*time.Millisecond)
+	refused(t, err, tool.CodeTimeout)
+	says(t, r, "ok", `{}`, `"answer to {}"`) // held until the late answer shows that the worker lives
+	if w := r.current(t); w != first {
+		t.Error("the worker was replaced")
+	}
+	if err := busy(r, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+func busy(r *Runner, want int) error {
+	p := r.programs[0]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current == nil || p.current.busy != want {
+		return fmt.Errorf("not %d calls on their way", want)
+	}
+	return nil
+}
+
+func (r *Runner) current(t testing.TB) *worker {
+	t.Helper()
+	if _, err := r.Tools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := r.programs[0]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current
+}
+
+// contract(alphahuman): A crashed worker is restarted with backoff; after five fast crashes the breaker opens and calls fail at once with the reason.
+func TestFiveFastCrashesOpenTheBreaker(t *testing.T) {
+	tooltest.NoLeaks(t)
+	flag := filepath.Join(t.TempDir(), "flag")
+	r, _ := hostile(t, "crashes later", Options{Env: map[string]string{"FLAG": flag}})
+	w := r.current(t)
+	write(t, flag, "")
+	w.child.Kill()
+	var err error
+	eventually(t, func() error {
+		if _, err = call(t, r, "ok", `{}`); tool.CodeOf(err) != tool.CodeBreakerOpen {
+			return fmt.Errorf("got %v", err)
+		}
+		return nil
+	})
+	refused(t, err, tool.CodeBreakerOpen, "hostile failed 5 times in a row", "cannot find my files", "the next start is tried in 30s")
+	p := r.programs[0]
+	p.mu.Lock()
+	p.retry = time.Now() // as if the time had passed
+	p.mu.Unlock()
+	if err := os.Remove(flag); err != nil {
+		t.Fatal(err)
+	}
+	says(t, r, "ok", `{}`, `"answer to {}"`)
+}
+
+func TestACrashedSkillComesBackByItself(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := hostile(t, "fine", Options{})
+	w := r.current(t)
+	w.child.Kill()
+	eventually(t, func() error {
+		p := r.programs[0]
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.current == nil || p.current == w {
+			return errors.New("it did not come back")
+		}
+		return nil
+	})
+}
+
+// A worker that dies fails all calls on their way, and none of them is made again.
+func TestAllCallsOfAWorkerThatDiesFail(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := hostile(t, "threads", Options{})
+	w := r.current(t)
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			_, err := call(t, r, "ok", `{"sleep":1000}`)
+			refused(t, err, tool.CodeCrash, "hostile crashed")
+		})
+	}
+	eventually(t, func() error { return busy(r, 10) })
+	w.child.Kill()
+	all.Wait()
+}
+
+// A skill that stops reading fills its pipe. Callers are not held by it, and it is replaced; a call that could
+// not be sent to it goes to the new one.
+func TestASkillThatStopsReadingHoldsNobody(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := hostile(t, "stops reading", Options{})
+	w := r.current(t)
+	says(t, r, "ok", `{}`, `"answer to {}"`)
+	big := `{"s":"` + strings.Repeat("x", 1<<20) + `"}`
+	start := time.Now()
+	var all sync.WaitGroup
+	all.Go(func() {
+		_, err := callWithin(t, r, "ok", big, short)
+		refused(t, err, tool.CodeTimeout)
+	})
+	eventually(t, func() error { return filled(w.child.Stdin) })
+	all.Go(func() { says(t, r, "ok", `{"n":2}`, `"answer to {\"n\": 2}"`) })
+	eventually(t, func() error { return waiting(w, 2) })
+	all.Wait()
+	if took := time.Since(start); took > patience/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// filled waits until a pipe is full.
+func filled(f *os.File) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	n := 0
+	if err := conn.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }); err != nil {
+		return err
+	}
+	if err == nil && n < 32<<10 {
+		err = fmt.Errorf("%d bytes are in the pipe", n)
+	}
+	return err
+}
+
+func waiting(w *worker, want int) error {
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	if w.waiting != want {
+		return fmt.Errorf("%d requests wait, not %d", w.waiting, want)
+	}
+	return nil
+}
+
+// contract(alphahuman): Shutdown: `shutdown`, wait, SIGTERM, wait, SIGKILL, whole tree.
+func TestASkillThatIgnoresShutdownIsEnded(t *testing.T) {
+	for _, mode := range []string{"ignores shutdown", "hangs", "ignores SIGTERM"} {
+		t.Run(mode, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			r, _ := hostile(t, mode, Options{})
+			if mode == "ignores shutdown" {
+				says(t, r, "ok", `{}`, `"answer to {}"`)
+			} else {
+				_, _ = callWithin(t, r, "bad", `{}`, short)
+			}
+		})
+	}
+}
+
+func TestCloseIsBoundByItsContext(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := hostile(t, "ignores shutdown", Options{})
+	says(t, r, "ok", `{}`, `"answer to {}"`)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	start := time.Now()
+	if err := r.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > patience/2 {
+		t.Errorf("it took %v", took)
+	}
+	_, err := call(t, r, "ok", `{}`)
+	refused(t, err, tool.CodeUnavailable, "shut down")
+}
+
+// Two sessions at once on a skill that takes both: what it asks back without saying for which call is refused.
+func TestNoSessionSeesTheStateOfAnother(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := open(t, Options{Skill: "testdata/second", Concurrency: 2})
+	w := r.current(t)
+	other := w.enter(methodToolsCall, &desk{inside: true, state: []byte(`{"skills":{"second":{"secret":1}}}`)})
+	defer w.forget(other)
+	c := &tool.Call{Tool: "ask", Session: "mine", Args: []byte(`{"method":"state/get"}`)}
+	result, err := r.Invoke(t.Context(), c, tool.Discard)
+	if err != nil || result.OK || !strings.Contains(result.Failure.Message, "callId") {
+		t.Errorf("got %+v, %v", result, err)
+	}
+	c.Args = fmt.Appendf(nil, `{"method":"state/get","params":{"callId":%d}}`, other.id+3) // after the session's hook and the first call
+	if result, err := r.Invoke(t.Context(), c, tool.Discard); err != nil || !result.OK {
+		t.Errorf("got %+v, %v", result, err)
+	}
+}

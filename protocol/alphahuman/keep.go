@@ -1,0 +1,280 @@
+package alphahuman
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"toolpost/process"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// Bounds on what a skill may have us keep.
+const (
+	maxMemory    = 1 << 20 // bytes of state outside of sessions
+	maxDataFile  = 4 << 20
+	maxDataFiles = 1000
+	maxDataTotal = 64 << 20
+	maxEntities  = 16 << 20 // bytes of all of them
+	maxFound     = 100
+)
+
+// A memory is the state of a skill outside of sessions.
+type memory struct {
+	mu    sync.Mutex
+	state map[string]any
+}
+
+func (m *memory) get() map[string]any {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.state == nil {
+		return map[string]any{}
+	}
+	return maps.Clone(m.state) // Merge changes nothing in place
+}
+
+func (m *memory) merge(partial map[string]any) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	merged := strictjson.Merge(m.state, partial)
+	b, err := strictjson.Marshal(merged)
+	if err != nil {
+		return err
+	}
+	if len(b) > maxMemory {
+		return tool.Errorf(tool.CodeQuotaExceeded, "the state of the skill would be larger than %d bytes", maxMemory)
+	}
+	m.state = merged
+	return nil
+}
+
+// A dataFolder has the files of a skill. It is opened at the first use; os.Root keeps every path inside,
+// also while somebody swaps folders and links.
+type dataFolder struct {
+	dir string
+
+	mu   sync.Mutex
+	root *os.Root
+}
+
+func (d *dataFolder) open() (*os.Root, error) {
+	if d.root != nil {
+		return d.root, nil
+	}
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the data folder %s cannot be made: %w", d.dir, reason(err))
+	}
+	root, err := os.OpenRoot(d.dir)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the data folder %s cannot be opened: %w", d.dir, reason(err))
+	}
+	d.root = root
+	return root, nil
+}
+
+func (d *dataFolder) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.root != nil {
+		_ = d.root.Close()
+	}
+}
+
+// read gives the content of a file; one that is not there is empty, which known skills rely on.
+func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
+	var file struct {
+		Filename string `json:"filename"`
+	}
+	if err := decodeParams(params, &file); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	root, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	data, err := readUnder(root, file.Filename, maxDataFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, rpcErrorf(codeInvalidParams, "filename %s: %v", clip(file.Filename), reason(err))
+	}
+	return strictjson.Marshal(map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")})
+}
+
+// readUnder reads a regular file below root.
+func readUnder(root *os.Root, name string, limit int) ([]byte, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a file")
+	}
+	return process.ReadDocument(f, limit)
+}
+
+// write replaces a file at once: a reader sees the old content or the new.
+func (d *dataFolder) write(params json.RawMessage) error {
+	var file struct {
+		Filename string `json:"filename"`
+		Content  string `json:"content"`
+	}
+	if err := decodeParams(params, &file); err != nil {
+		return err
+	}
+	name := filepath.Clean(file.Filename)
+	if file.Filename == "" || !filepath.IsLocal(name) || name == "." {
+		return rpcErrorf(codeInvalidParams, "filename %s: a path inside of the data folder is wanted", clip(file.Filename))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	root, err := d.open()
+	if err != nil {
+		return err
+	}
+	if err := room(root, name, int64(len(file.Content))); err != nil {
+		return err
+	}
+	if err := replace(root, name, []byte(file.Content)); err != nil {
+		return rpcErrorf(codeInvalidParams, "filename %s: %v", clip(file.Filename), reason(err))
+	}
+	return nil
+}
+
+// room checks that a file of that size may be there.
+func room(root *os.Root, name string, size int64) error {
+	files, total := 1, size
+	err := fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || path == "." || path == filepath.ToSlash(name) {
+			return nil // what cannot be read is not counted, and cannot be written to
+		}
+		files++
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			total += info.Size()
+		}
+		if files > maxDataFiles {
+			return fs.SkipAll
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case size > maxDataFile:
+		return tool.Errorf(tool.CodeQuotaExceeded, "a data file may have %d bytes at the most", maxDataFile)
+	case files > maxDataFiles || total > maxDataTotal:
+		return tool.Errorf(tool.CodeQuotaExceeded, "the data folder may have %d files and %d bytes at the most", maxDataFiles, maxDataTotal)
+	}
+	return nil
+}
+
+func replace(root *os.Root, name string, content []byte) error {
+	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	next := name + ".~new"
+	_ = root.Remove(next) // what a crash left
+	if err := root.WriteFile(next, content, 0o600); err != nil {
+		return err
+	}
+	return root.Rename(next, name)
+}
+
+// An entity is something that a skill knows of the world.
+type entity struct {
+	ID       string          `json:"id,omitempty"`
+	Type     string          `json:"type"`
+	Source   string          `json:"source"`
+	SourceID string          `json:"sourceId,omitempty"`
+	Title    string          `json:"title,omitempty"`
+	Summary  string          `json:"summary,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitzero"`
+}
+
+// entities keeps those of one skill, in memory.
+type entities struct {
+	mu   sync.Mutex
+	all  map[string]entity // by id
+	size int               // bytes
+}
+
+func (s *entities) upsert(params json.RawMessage) error {
+	var e entity
+	if err := decodeParams(params, &e); err != nil {
+		return err
+	}
+	if e.Type == "" || e.Source == "" {
+		return rpcErrorf(codeInvalidParams, "an entity needs type and source")
+	}
+	if e.ID == "" {
+		e.ID = e.Source + ":" + e.Type + ":" + cmp.Or(e.SourceID, e.Title)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.all[e.ID]
+	size := s.size - old.size() + e.size()
+	if size > maxEntities {
+		return tool.Errorf(tool.CodeQuotaExceeded, "the entities of a skill may have %d bytes at the most", maxEntities)
+	}
+	if s.all == nil {
+		s.all = map[string]entity{}
+	}
+	s.all[e.ID], s.size = e, size
+	return nil
+}
+
+// size is about what an entity takes; one that is not there takes nothing.
+func (e *entity) size() int {
+	const each = 256
+	if e.ID == "" {
+		return 0
+	}
+	return each + len(e.ID) + len(e.Type) + len(e.Source) + len(e.SourceID) + len(e.Title) + len(e.Summary) + len(e.Metadata)
+}
+
+// search finds entities whose words contain the query, whatever the case; by id, so that the order is one.
+func (s *entities) search(params json.RawMessage) (json.RawMessage, error) {
+	var q struct {
+		Query string   `json:"query"`
+		Types []string `json:"types"`
+		Limit int      `json:"limit"`
+	}
+	if err := decodeParams(params, &q); err != nil {
+		return nil, err
+	}
+	if q.Limit <= 0 || q.Limit > maxFound {
+		q.Limit = maxFound
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := []entity{}
+	for _, id := range slices.Sorted(maps.Keys(s.all)) {
+		e := s.all[id]
+		if len(found) < q.Limit && (len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) && e.has(q.Query) {
+			found = append(found, e)
+		}
+	}
+	return strictjson.Marshal(map[string]any{"results": found})
+}
+
+func (e *entity) has(query string) bool {
+	query = strings.ToLower(query)
+	return slices.ContainsFunc([]string{e.ID, e.SourceID, e.Title, e.Summary, string(e.Metadata)}, func(s string) bool {
+		return strings.Contains(strings.ToLower(s), query)
+	})
+}

@@ -1,0 +1,174 @@
+package alphahuman
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A library has the Agent Skills of a source: instructions that are read when they are needed, and the files
+// that they speak of.
+type library struct{ skills []*Skill }
+
+// The tools of a library.
+const (
+	activateTool = "activate_skill"
+	readTool     = "read_skill_file"
+)
+
+const (
+	maxListed    = 500
+	maxSkillRead = 1 << 20
+)
+
+func (l *library) activateSpec() *tool.Spec {
+	var about strings.Builder
+	about.WriteString("Gives the instructions of a skill and the list of its files. Use it when a task matches a skill:\n")
+	for _, s := range l.skills {
+		about.WriteString("- " + s.Name() + ": " + s.Description() + "\n")
+	}
+	return &tool.Spec{
+		Name: activateTool, Title: "Activate a skill", Description: about.String(), Effects: tool.Effects{Reads: true, Idempotent: true},
+		Input: l.schema(`"name":`+l.names(), `"name"`),
+	}
+}
+
+func (l *library) readSpec() *tool.Spec {
+	return &tool.Spec{
+		Name: readTool, Title: "Read a file of a skill", Effects: tool.Effects{Reads: true, Idempotent: true},
+		Description: "Gives the content of a file that the instructions of a skill speak of, such as references/guide.md.",
+		Input:       l.schema(`"name":`+l.names()+`,"path":{"type":"string"}`, `"name","path"`),
+	}
+}
+
+func (l *library) schema(properties, required string) json.RawMessage {
+	return json.RawMessage(`{"type":"object","properties":{` + properties + `},"required":[` + required + `],"additionalProperties":false}`)
+}
+
+func (l *library) names() string {
+	names := []string{}
+	for _, s := range l.skills {
+		names = append(names, s.Name())
+	}
+	b, _ := strictjson.Marshal(map[string]any{"type": "string", "enum": names}) // strings alone
+	return string(b)
+}
+
+func (l *library) find(name string) (*Skill, error) {
+	for _, s := range l.skills {
+		if s.Name() == name {
+			return s, nil
+		}
+	}
+	return nil, tool.Errorf(tool.CodeNotFound, "no skill is called %q", name)
+}
+
+func decodeArgs(args json.RawMessage, into any) error {
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	if err := strictjson.UnmarshalClosed(args, into); err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "the arguments: %w", err)
+	}
+	return nil
+}
+
+// An activation is what activate_skill gives.
+type activation struct {
+	Name          string            `json:"name"`
+	Description   string            `json:"description"`
+	License       string            `json:"license,omitempty"`
+	Compatibility string            `json:"compatibility,omitempty"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+	AllowedTools  []string          `json:"allowed_tools,omitempty"`
+	Instructions  string            `json:"instructions"`
+	Scripts       []string          `json:"scripts"`
+	References    []string          `json:"references"`
+	Assets        []string          `json:"assets"`
+}
+
+// activate gives a skill's instructions as they are now: its file may have changed since the start.
+func (l *library) activate(args json.RawMessage) (*tool.Result, error) {
+	var a struct {
+		Name string `json:"name"`
+	}
+	if err := decodeArgs(args, &a); err != nil {
+		return nil, err
+	}
+	s, err := l.find(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := readPart(s.Dir, skillFile, maxSkillFile, parseDoc)
+	if err != nil {
+		return nil, err
+	}
+	if doc == nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s has no %s any more", a.Name, skillFile)
+	}
+	root, err := os.OpenRoot(s.Dir)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of %s: %w", a.Name, reason(err))
+	}
+	defer root.Close()
+	return outputOf(activation{
+		Name: a.Name, Description: doc.Description, License: doc.License, Compatibility: doc.Compatibility,
+		Metadata: doc.Metadata, AllowedTools: doc.AllowedTools, Instructions: doc.Body,
+		Scripts: filesUnder(root, "scripts"), References: filesUnder(root, "references"), Assets: filesUnder(root, "assets"),
+	})
+}
+
+func outputOf(v any) (*tool.Result, error) {
+	b, err := strictjson.Marshal(v)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "the result cannot be written: %w", err)
+	}
+	return &tool.Result{OK: true, Output: b}, nil
+}
+
+// filesUnder lists the files of one folder of a skill.
+func filesUnder(root *os.Root, dir string) []string {
+	files := []string{}
+	_ = fs.WalkDir(root.FS(), dir, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil // it is not there, or not for us
+		case len(files) == maxListed:
+			return fs.SkipAll
+		case e.Type().IsRegular():
+			files = append(files, strings.ToValidUTF8(path, "\uFFFD"))
+		}
+		return nil
+	})
+	return files
+}
+
+// read gives a file of a skill. os.Root keeps the path inside of its folder.
+func (l *library) read(args json.RawMessage) (*tool.Result, error) {
+	var a struct {
+		Name string `json:"name"`
+		Path string `json:"path"`
+	}
+	if err := decodeArgs(args, &a); err != nil {
+		return nil, err
+	}
+	s, err := l.find(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(s.Dir)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of %s: %w", a.Name, reason(err))
+	}
+	defer root.Close()
+	data, err := readUnder(root, path.Clean(a.Path), maxSkillRead)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeNotFound, "%s of %s cannot be read: %w", clip(a.Path), a.Name, reason(err))
+	}
+	return outputOf(map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")})
+}

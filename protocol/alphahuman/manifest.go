@@ -1,0 +1,194 @@
+package alphahuman
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// The files of a skill folder.
+const (
+	manifestFile     = "manifest.json"
+	skillFile        = "SKILL.md"
+	requirementsFile = "requirements.txt"
+	venvFolder       = ".venv"
+)
+
+// A Manifest is a manifest.json. Fields that are not known are ignored.
+type Manifest struct {
+	ID, Name, Description, Version string
+
+	Runtime      Runtime
+	Env          []string      // names of variables that are passed through
+	Tick         time.Duration // 0: no ticks
+	Dependencies []string      // Python packages, as requirements.txt has them
+	Concurrency  int           // calls that the skill can take at once; 0: not said
+}
+
+// A Runtime says how a skill is started.
+type Runtime struct {
+	Type    string   `json:"type"`    // subprocess, python or node
+	Command string   `json:"command"` // for subprocess
+	Args    []string `json:"args"`
+	Entry   string   `json:"-"` // for python and node: the file to run
+}
+
+// Ticks come once a minute where the manifest says nothing, and never closer than a second.
+const (
+	defaultTick = time.Minute
+	minTick     = time.Second
+)
+
+const maxManifest = 1 << 20
+
+// parseManifest reads a manifest.json. Errors name the file and the field.
+func parseManifest(file string, data []byte) (*Manifest, error) {
+	fields := map[string]json.RawMessage{}
+	err := strictjson.Object(data, func(name, value []byte) error {
+		if string(value) != "null" {
+			fields[string(name)] = value
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", file, err)
+	}
+	m := &Manifest{Tick: defaultTick}
+	var tick *float64
+	for _, f := range []struct {
+		name string
+		into any
+	}{
+		{"id", &m.ID}, {"name", &m.Name}, {"description", &m.Description}, {"version", &m.Version},
+		{"entry", &m.Runtime.Entry}, {"env", &m.Env}, {"tick_interval", &tick},
+		{"dependencies", &m.Dependencies}, {"concurrency", &m.Concurrency},
+	} {
+		if err := readField(file, f.name, fields[f.name], f.into); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.readRuntime(file, fields["runtime"]); err != nil {
+		return nil, err
+	}
+	return m, m.check(file, tick)
+}
+
+func readField(file, name string, value json.RawMessage, into any) error {
+	if value == nil {
+		return nil
+	}
+	if err := strictjson.Unmarshal(value, into); err != nil {
+		return fieldError(file, name, "%s", misread(err))
+	}
+	return nil
+}
+
+func fieldError(file, name, format string, args ...any) error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s: field %s: %s", file, name, fmt.Sprintf(format, args...))
+}
+
+// readRuntime reads the contract's object, or the name of a language.
+func (m *Manifest) readRuntime(file string, value json.RawMessage) error {
+	switch strictjson.KindOf(value) {
+	case "nothing":
+		return fieldError(file, "runtime", `missing; say how the skill is started, such as {"type":"subprocess","command":"python3","args":["skill.py"]}`)
+	case "object":
+		entry := m.Runtime.Entry
+		if err := readField(file, "runtime", value, &m.Runtime); err != nil {
+			return err
+		}
+		m.Runtime.Entry = entry
+	default:
+		return readField(file, "runtime", value, &m.Runtime.Type)
+	}
+	return nil
+}
+
+// check finds what would otherwise only fail, or mislead, when the skill is started.
+func (m *Manifest) check(file string, tick *float64) error {
+	r := &m.Runtime
+	switch {
+	case r.Type == "subprocess" && r.Command == "":
+		return fieldError(file, "runtime", "a subprocess needs a command")
+	case (r.Type == "python" || r.Type == "node") && r.Entry == "":
+		return fieldError(file, "entry", "missing; name the file that %s runs", r.Type)
+	case !slices.Contains([]string{"subprocess", "python", "node"}, r.Type):
+		return fieldError(file, "runtime", "%.40q cannot be run; known are subprocess, python and node", r.Type)
+	case strings.HasPrefix(r.Entry, "-"):
+		return fieldError(file, "entry", "%.40q is not a file", r.Entry)
+	case m.Concurrency < 0:
+		return fieldError(file, "concurrency", "cannot be negative")
+	}
+	for _, name := range m.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return fieldError(file, "env", "%.40q cannot be the name of a variable", name)
+		}
+	}
+	if tick != nil {
+		return m.setTick(file, *tick)
+	}
+	return nil
+}
+
+// setTick takes milliseconds, the unit of the manifests in the field.
+func (m *Manifest) setTick(file string, ms float64) error {
+	switch {
+	case ms < 0 || ms > float64(math.MaxInt64/time.Millisecond):
+		return fieldError(file, "tick_interval", "%v is not a number of milliseconds", ms)
+	case ms == 0:
+		m.Tick = 0
+	default:
+		m.Tick = max(time.Duration(ms*float64(time.Millisecond)), minTick)
+	}
+	return nil
+}
+
+// argv gives the command that starts the skill in its folder. A Python is the one of the skill's own
+// environment where it has one.
+func (m *Manifest) argv(dir string) ([]string, error) {
+	r := m.Runtime
+	command, args := r.Command, r.Args
+	switch r.Type {
+	case "python":
+		command, args = "python3", []string{r.Entry}
+	case "node":
+		command, args = "node", []string{r.Entry}
+	}
+	if command == "python" || command == "python3" {
+		python, err := venvPython(dir)
+		if err != nil {
+			return nil, err
+		}
+		if python != "" {
+			command = python
+		}
+	}
+	return append([]string{command}, args...), nil
+}
+
+// venvPython finds the Python of a skill's own environment; "" where it has none.
+func venvPython(dir string) (string, error) {
+	venv := filepath.Join(dir, venvFolder)
+	if _, err := os.Stat(venv); err != nil {
+		return "", nil
+	}
+	python := filepath.Join(venv, "bin", "python")
+	if _, err := exec.LookPath(python); err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "%s exists, but %s cannot be run; remove the folder and run `toolpost skill install %s`: %w", venv, python, dir, err)
+	}
+	return python, nil
+}
+
+// python reports whether the skill is written in Python.
+func (m *Manifest) python() bool {
+	return m.Runtime.Type == "python" || strings.HasPrefix(filepath.Base(m.Runtime.Command), "python")
+}

@@ -1,0 +1,85 @@
+package alphahuman
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/config"
+	"toolpost/process"
+	"toolpost/tool"
+)
+
+// Options are the fields of a source of this protocol: a folder of skills, or a single one.
+type Options struct {
+	Skills string `yaml:"skills" doc:"folder whose sub-folders with a manifest.json or a SKILL.md are offered"`
+	Skill  string `yaml:"skill" doc:"the folder of a single skill"`
+	Data   string `yaml:"data" doc:"folder for the files that skills keep; default: .toolpost/skills/SOURCE"`
+
+	Env         map[string]string `yaml:"env" doc:"variables for the skills"`
+	PassEnv     []string          `yaml:"pass_env" doc:"names of our own variables that the skills get too"`
+	Timeout     config.Duration   `yaml:"timeout" doc:"of one call; default: limits.timeout"`
+	Concurrency int               `yaml:"concurrency" doc:"calls that one skill gets at once; default: as its manifest says, else one where it calls back, else any number"`
+	Generation  int               `yaml:"generation" doc:"1: the contract; 2: tools/list and skill/ hooks; default: the skill is asked"`
+
+	StartTimeout config.Duration `yaml:"start_timeout" doc:"for the answer to initialize; default: 30s"`
+	HookTimeout  config.Duration `yaml:"hook_timeout" doc:"for each lifecycle hook; default: 10s"`
+	Grace        config.Duration `yaml:"grace" doc:"a skill that left a call unanswered and answers nothing for this long is replaced; default: 2s"`
+	SessionIdle  config.Duration `yaml:"session_idle" doc:"a session without calls for this long is ended; default: 30m"`
+	MaxLine      int             `yaml:"max_line" doc:"bytes of one message; default: 16 MiB"`
+
+	Effects    tool.Effects    `yaml:"effects" doc:"what the tools do to the world"`
+	Tier       int             `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what the skills must not be able to do"`
+}
+
+func (o *Options) check() error {
+	switch {
+	case (o.Skills == "") == (o.Skill == ""):
+		return tool.Errorf(tool.CodeInvalidInput, "an alphahuman source needs `skills`, a folder of skills, or `skill`, a single one")
+	case o.Tier < 0 || o.Tier > 3:
+		return tool.Errorf(tool.CodeInvalidInput, "tier must be 0, 1, 2 or 3, not %d", o.Tier)
+	case o.Generation < 0 || o.Generation > 2:
+		return tool.Errorf(tool.CodeInvalidInput, "generation must be 1 or 2, not %d", o.Generation)
+	case o.Concurrency < 0 || o.MaxLine < 0:
+		return tool.Errorf(tool.CodeInvalidInput, "concurrency and max_line cannot be negative")
+	}
+	for name := range o.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of an environment variable", name)
+		}
+	}
+	return nil
+}
+
+// environment is all that a skill gets: what the source gives it, and what its manifest names.
+func (o *Options) environment(named []string) []string {
+	return process.Environment(o.Env, slices.Concat(o.PassEnv, named))
+}
+
+func (o *Options) startTime() time.Duration   { return orElse(o.StartTimeout, 30*time.Second) }
+func (o *Options) hookTime() time.Duration    { return orElse(o.HookTimeout, 10*time.Second) }
+func (o *Options) grace() time.Duration       { return orElse(o.Grace, 2*time.Second) }
+func (o *Options) sessionIdle() time.Duration { return orElse(o.SessionIdle, 30*time.Minute) }
+
+func orElse(d config.Duration, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return time.Duration(d)
+	}
+	return otherwise
+}
+
+func (o *Options) maxLine() int {
+	if o.MaxLine > 0 {
+		return o.MaxLine
+	}
+	return defaultMaxLine
+}
+
+func under(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}

@@ -1,0 +1,432 @@
+package alphahuman
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/config"
+	"toolpost/sandbox"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A Runner runs the skills of one source.
+type Runner struct {
+	o        Options
+	log      *slog.Logger
+	programs []*program
+	library  *library // the Agent Skills
+	broken   []*Skill // that cannot be used
+
+	mu    sync.Mutex // one listing at a time
+	table *table     // nil: not listed yet
+}
+
+var (
+	_ tool.Runner = (*Runner)(nil)
+	_ tool.Source = (*Runner)(nil)
+)
+
+// Open makes the runner of a configured source.
+func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
+	o := Options{Data: filepath.Join(".toolpost", "skills", src.Name)}
+	if err := src.Decode(&o); err != nil {
+		return nil, err
+	}
+	return NewRunner(src.Dir, o, log)
+}
+
+// NewRunner is Open for options that are there already. Relative paths in them start in dir. Nothing is started
+// until the tools are listed or called.
+func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
+	}
+	o.Data = under(dir, cmp.Or(o.Data, filepath.Join(".toolpost", "skills")))
+	skills, err := o.read(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runner{o: o, log: log, library: &library{}}
+	for _, s := range skills {
+		r.add(s)
+	}
+	return r, nil
+}
+
+// read reads the skill folders that the options name.
+func (o *Options) read(dir string) ([]*Skill, error) {
+	if o.Skills != "" {
+		return List(under(dir, o.Skills))
+	}
+	s := readSkill(under(dir, o.Skill))
+	return []*Skill{s}, s.Err
+}
+
+func (r *Runner) add(s *Skill) {
+	switch {
+	case s.Err != nil:
+		r.log.Warn("a skill cannot be used", "skill", s.Name(), "error", s.Err)
+		r.broken = append(r.broken, s)
+	case s.Manifest == nil:
+		r.library.skills = append(r.library.skills, s)
+	default:
+		data := filepath.Join(r.o.Data, slug(s.Name()))
+		r.programs = append(r.programs, newProgram(s, &r.o, data, r.log))
+	}
+}
+
+// A table says which tool is whose.
+type table struct {
+	specs  []*tool.Spec
+	byName map[string]*entry
+}
+
+// An entry is one tool. It has a program, or a tool of the library, or the reason why it cannot be called.
+type entry struct {
+	program *program
+	own     string // the tool's name as the skill knows it
+	library func(args json.RawMessage) (*tool.Result, error)
+	problem error
+}
+
+// Tools implements tool.Source: it starts every skill and asks what it has. A skill that does not start is
+// listed by its own name, as one that cannot be called; where all fail there is no list.
+func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
+	t, err := r.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.specs, nil
+}
+
+func (r *Runner) list(ctx context.Context) (*table, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.table != nil {
+		return r.table, nil
+	}
+	offers, errs := make([][]json.RawMessage, len(r.programs)), make([]error, len(r.programs))
+	var all sync.WaitGroup
+	for i, p := range r.programs {
+		all.Go(func() { offers[i], errs[i] = p.offers(ctx) })
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return nil, tool.AsError(context.Cause(ctx))
+	}
+	if err := errors.Join(errs...); err != nil && len(r.programs) == 1 && len(r.broken) == 0 && len(r.library.skills) == 0 {
+		return nil, tool.AsError(errs[0])
+	}
+	r.table = r.arrange(offers, errs)
+	return r.table, nil
+}
+
+// offers gives the tools that the skill's worker offers.
+func (p *program) offers(ctx context.Context) ([]json.RawMessage, error) {
+	w, err := p.acquire(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer p.release(w)
+	return w.intro.Tools, nil
+}
+
+// Unavailable says why a tool cannot be called, or nil.
+func (r *Runner) Unavailable(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.table == nil || r.table.byName[name] == nil {
+		return nil
+	}
+	return r.table.byName[name].problem
+}
+
+// arrange gives every tool its name: its own, and SKILL__TOOL where two would clash.
+func (r *Runner) arrange(offers [][]json.RawMessage, errs []error) *table {
+	a := &arranger{r: r, count: map[string]int{activateTool: 1, readTool: 1}, t: &table{byName: map[string]*entry{}}}
+	for i, p := range r.programs {
+		if errs[i] != nil {
+			a.fail(p.skill, errs[i])
+			continue
+		}
+		a.take(p, offers[i])
+	}
+	for _, s := range r.broken {
+		a.fail(s, s.Err)
+	}
+	a.publish()
+	if len(r.library.skills) > 0 {
+		a.put(r.library.activateSpec(), &entry{library: r.library.activate})
+		a.put(r.library.readSpec(), &entry{library: r.library.read})
+	}
+	return a.t
+}
+
+// An arranger collects tools before it names them.
+type arranger struct {
+	r     *Runner
+	t     *table
+	found []candidate
+	count map[string]int // how many want a name
+}
+
+type candidate struct {
+	spec *tool.Spec
+	e    *entry
+}
+
+// fail offers a skill that cannot be used by its own name, so that everybody can see why.
+func (a *arranger) fail(s *Skill, why error) {
+	spec := &tool.Spec{Name: s.Name(), Description: s.Description()}
+	a.found = append(a.found, candidate{spec, &entry{own: spec.Name, problem: tool.AsError(why)}})
+	a.count[spec.Name]++
+}
+
+func (a *arranger) take(p *program, offers []json.RawMessage) {
+	seen := map[string]bool{}
+	for _, raw := range offers {
+		o, schema, err := readOffer(raw)
+		if err == nil && seen[o.Name] {
+			err = errors.New("another tool of the skill has this name")
+		}
+		if err != nil {
+			p.log.Warn("a tool of the skill is not offered", "tool", clip(o.Name), "error", err)
+			continue
+		}
+		seen[o.Name] = true
+		spec := &tool.Spec{
+			Name: o.Name, Description: o.Description, Input: schema, Effects: a.r.o.Effects, Tier: a.r.o.Tier,
+			Timeout: time.Duration(a.r.o.Timeout), Guarantees: a.r.o.Guarantees,
+		}
+		a.found = append(a.found, candidate{spec, &entry{program: p, own: o.Name}})
+		a.count[o.Name]++
+	}
+}
+
+// maxName bounds the name of a tool, in bytes.
+const maxName = 200
+
+func readOffer(raw json.RawMessage) (o offer, schema json.RawMessage, err error) {
+	if err := strictjson.Unmarshal(raw, &o); err != nil {
+		return o, nil, errors.New(misread(err))
+	}
+	if o.Name == "" || len(o.Name) > maxName || clip(o.Name) != o.Name {
+		return o, nil, fmt.Errorf("a name has 1 to %d printable characters", maxName)
+	}
+	schema, err = o.schema()
+	return o, schema, err
+}
+
+func (a *arranger) publish() {
+	for _, c := range a.found {
+		if a.count[c.spec.Name] > 1 && c.e.program != nil {
+			c.spec.Name = c.e.program.name + "__" + c.spec.Name
+		}
+		a.put(c.spec, c.e)
+	}
+}
+
+func (a *arranger) put(spec *tool.Spec, e *entry) {
+	if a.t.byName[spec.Name] != nil {
+		a.r.log.Warn("a tool is not offered: another one has its name", "tool", spec.Name)
+		return
+	}
+	a.t.byName[spec.Name] = e
+	a.t.specs = append(a.t.specs, spec)
+}
+
+// Invoke implements tool.Handler.
+func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if ctx.Err() != nil {
+		return nil, interrupted(ctx, c.Tool, "")
+	}
+	t, err := r.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := t.byName[c.Tool]
+	switch {
+	case e == nil:
+		return nil, tool.Errorf(tool.CodeNotFound, "no skill has a tool named %q", c.Tool)
+	case e.problem != nil:
+		return nil, e.problem
+	case e.library != nil:
+		return e.library(c.Args)
+	}
+	if err := r.covered(c); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	events := tool.NewRelay(out, stop)
+	defer events.Close()
+	result, err := e.program.call(ctx, e.own, c, events)
+	if failed := events.Err(); failed != nil {
+		return nil, failed
+	}
+	return result, err
+}
+
+// covered refuses a call that asks for walls which this machine cannot build.
+func (r *Runner) covered(c *tool.Call) error {
+	walls := r.o.Guarantees
+	if c.Spec != nil {
+		walls = walls.Tighten(c.Spec.Guarantees)
+	}
+	return sandbox.Cover(c.Tool, walls)
+}
+
+// call makes one call and gives its outcome.
+func (p *program) call(ctx context.Context, name string, c *tool.Call, events *tool.Relay) (*tool.Result, error) {
+	if err := strictjson.CheckObject(orEmpty(c.Args)); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", c.Tool, err)
+	}
+	w, raw, err := p.deliver(ctx, name, c, events)
+	for errors.Is(err, errUnsent) {
+		w, raw, err = p.deliver(ctx, name, c, events)
+	}
+	var said *rpcError
+	switch {
+	case errors.As(err, &said):
+		return said.outcome(c.Tool)
+	case err != nil:
+		return nil, p.outcomeOf(ctx, c.Tool, w, err)
+	}
+	result, err := decodeResult(raw)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer of %s to %s: %w", p.name, c.Tool, err)
+	}
+	result.Trace.Details = map[string]any{"skill": p.name, "generation": 1 + btoi(w.second)}
+	return result, nil
+}
+
+// deliver hands a call to a worker and gives its answer.
+func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events *tool.Relay) (*worker, json.RawMessage, error) {
+	w, err := p.acquire(ctx, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &desk{events: events, state: c.State, inside: c.Session != ""}
+	session, leave := w.join(ctx, c, d)
+	defer leave()
+	if !w.sessionful {
+		session = ""
+	}
+	raw, err := w.ask(ctx, methodToolsCall, callParams(name, orEmpty(c.Args), session), d)
+	if !errors.Is(err, errAbandoned) { // an abandoned call keeps its place until it is answered
+		p.release(w)
+	}
+	return w, raw, err
+}
+
+// orEmpty gives arguments as an object where there are none.
+func orEmpty(args json.RawMessage) json.RawMessage {
+	if len(args) == 0 {
+		return json.RawMessage("{}")
+	}
+	return args
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// outcome is what an error answer to tools/call means: no outcome, or a skill's own way to say that it failed.
+func (e *rpcError) outcome(name string) (*tool.Result, error) {
+	if err := e.toolError(name); err != nil {
+		return nil, err
+	}
+	return tool.Failed(fmt.Sprint(e.Code), cmp.Or(e.Message, "the tool failed and did not say why")), nil
+}
+
+// outcomeOf is the error of a call that has no answer.
+func (p *program) outcomeOf(ctx context.Context, name string, w *worker, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	note := ""
+	if w != nil {
+		if hooks := w.unanswered(); len(hooks) > 0 {
+			note = fmt.Sprintf("; the skill has not answered %s either", strings.Join(hooks, ", "))
+		}
+	}
+	return interrupted(ctx, name, note)
+}
+
+// interrupted is the error of a call whose context ended.
+func interrupted(ctx context.Context, name, note string) *tool.Error {
+	e := *tool.AsError(context.Cause(ctx))
+	if e.Code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
+		e.Code = tool.AsError(ctx.Err()).Code
+	}
+	e.Op, e.Err = "alphahuman", context.Cause(ctx)
+	e.Message = fmt.Sprintf("%s was given up: %s%s", name, e.Message, note)
+	return &e
+}
+
+// Close implements tool.Runner: every skill is shut down.
+func (r *Runner) Close(ctx context.Context) error {
+	errs := make([]error, len(r.programs))
+	var all sync.WaitGroup
+	for i, p := range r.programs {
+		all.Go(func() { errs[i] = p.close(ctx) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (p *program) close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	current := p.current
+	for w := range p.workers {
+		w.closing = true
+		if w != current {
+			p.running.Go(w.end)
+		}
+	}
+	if p.alarm != nil {
+		p.alarm.Stop()
+	}
+	p.serveLine()
+	p.mu.Unlock()
+	p.cancel()
+	if current != nil {
+		current.shutdown(ctx)
+	}
+	defer p.data.close()
+	return p.allGone(ctx)
+}
+
+// allGone waits for every goroutine; the steps of a shutdown are bounded, so they come to an end.
+func (p *program) allGone(ctx context.Context) error {
+	gone := make(chan struct{})
+	go func() { p.running.Wait(); close(gone) }()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+	}
+	select { // what is left was killed, and is being reaped
+	case <-gone:
+		return nil
+	case <-time.After(farewell):
+		return tool.Errorf(tool.CodeTimeout, "%s did not end in time: %w", p.name, ctx.Err())
+	}
+}

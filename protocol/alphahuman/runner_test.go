@@ -1,0 +1,610 @@
+package alphahuman
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/config"
+	"toolpost/strictjson"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// contract(alphahuman): The runtime spawns `python3 skill.py` as a child process and communicates via stdin/stdout.
+// contract(alphahuman): "runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}
+// contract(alphahuman): Sent once after spawning. Return skill metadata and tool definitions.
+// contract(alphahuman): SKILL.md          # Required: same format as TypeScript skills
+// contract(alphahuman): manifest.json     # Required: runtime configuration
+// contract(alphahuman): skill.py          # Required: JSON-RPC server implementation
+func TestTheTemplateOfTheContractRunsAsItIsPrinted(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := open(t, Options{Skill: "testdata/contract"})
+	specs, err := r.Tools(t.Context())
+	if err != nil || len(specs) != 0 { // "tools": []
+		t.Fatalf("got %v, %v", specs, err)
+	}
+	w := r.programs[0].current
+	if got := w.intro; w.second || got.Name != "my-skill" || got.Description != "Description" || got.Version != "1.0.0" {
+		t.Errorf("it introduced itself as %+v", got)
+	}
+	raw, err := w.ask(t.Context(), methodToolsCall, []byte(`{"name":"my_tool","arguments":{"input":"test"}}`), &desk{})
+	if err != nil || string(raw) != `{"content": "ok"}` {
+		t.Errorf("got %s, %v", raw, err)
+	}
+}
+
+// contract(alphahuman): "name": "my_tool", "description": "Tool description", "parameters": {
+// contract(alphahuman): "content": "Tool result text"
+// contract(alphahuman): Execute a tool.
+// contract(alphahuman): "name": "my_tool", "arguments": { "input": "hello" }
+func TestASkillFromNewWorks(t *testing.T) {
+	tooltest.NoLeaks(t)
+	folder, err := New(t.TempDir(), "gas-cost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := Check(folder); len(found) != 0 {
+		t.Errorf("the template has findings: %v", found)
+	}
+	r, _ := open(t, Options{Skill: folder})
+	specs, err := r.Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []*tool.Spec{{
+		Name: "greet", Description: "Greets somebody by name.",
+		Input: json.RawMessage(`{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}`),
+	}}
+	if d := cmp.Diff(want, specs); d != "" {
+		t.Error(d)
+	}
+	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
+	result, err := call(t, r, "greet", `{"name":""}`)
+	if err != nil || result.OK || result.Failure.Message != "a name is wanted" {
+		t.Errorf("got %+v, %v", result, err)
+	}
+}
+
+// contract(alphahuman): `lifecycle/onLoad` | Skill loaded
+// contract(alphahuman): `lifecycle/onSessionStart` | Session started (params: `{sessionId}`)
+// contract(alphahuman): `lifecycle/onSessionEnd` | Session ended (params: `{sessionId}`)
+// contract(alphahuman): `lifecycle/onTick` | Periodic tick
+// contract(alphahuman): Clean shutdown. The skill should exit after responding.
+func TestHooksComeInOrder(t *testing.T) {
+	for _, second := range []bool{false, true} {
+		t.Run(fmt.Sprintf("second generation %v", second), func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			skill, names := "first", []string{"lifecycle/onLoad", "lifecycle/onSessionStart", "lifecycle/onTick", "lifecycle/onSessionEnd", "shutdown"}
+			if second {
+				skill, names = "second", []string{"skill/load", "skill/sessionStart", "skill/tick", "skill/sessionEnd", "skill/unload", "skill/shutdown"}
+			}
+			dir := filepath.Join(t.TempDir(), "sk")
+			copySkill(t, skill, dir)
+			write(t, filepath.Join(dir, manifestFile), `{"version":"2.1","runtime":"python","entry":"skill.py","tick_interval":1}`)
+			file := filepath.Join(t.TempDir(), "hooks")
+			r, err := NewRunner(".", Options{Skill: dir, Data: t.TempDir(), Env: map[string]string{"HOOKS": file}}, (&records{}).logger())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				c := &tool.Call{Tool: "say", Session: "s1", Caller: tool.Principal{ID: "me"}}
+				if _, err := r.Invoke(t.Context(), c, tool.Discard); err != nil {
+					t.Fatal(err)
+				}
+			}
+			eventually(t, func() error { return contains(file, "ick") })
+			if err := r.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			checkHooks(t, file, names, r)
+		})
+	}
+}
+
+func contains(file, words string) error {
+	b, err := os.ReadFile(file)
+	if err == nil && !strings.Contains(string(b), words) {
+		err = fmt.Errorf("%s is not in %s", words, b)
+	}
+	return err
+}
+
+func checkHooks(t *testing.T, file string, want []string, r *Runner) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for l := range strings.Lines(string(b)) {
+		var told []json.RawMessage
+		if err := json.Unmarshal([]byte(l), &told); err != nil {
+			t.Fatal(err)
+		}
+		method := text(told[0])
+		if len(got) == 0 || got[len(got)-1] != method { // more than one tick may have come
+			got = append(got, method)
+		}
+		params := strings.ReplaceAll(string(told[1]), " ", "")
+		switch wanted := `{}`; {
+		case strings.Contains(method, "ession"):
+			wanted = `{"sessionId":"s1"}`
+			fallthrough
+		case method != methodLoad:
+			if params != wanted {
+				t.Errorf("%s has the params %s", method, params)
+			}
+		case !strings.Contains(params, `"dataDir":"`+r.programs[0].data.dir+`"`) || !strings.Contains(params, `"version":"2.1"`):
+			t.Errorf("%s has the params %s", method, params)
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// contract(alphahuman): Both sides number from 1: keep two id spaces.
+// contract(alphahuman): Reverse calls interleave with replies.
+// contract(alphahuman): `state/get|set`, `data/read|write`, `intelligence/emitEvent`, `entities/upsert|search`
+func TestASkillMayAskItsHost(t *testing.T) {
+	tooltest.NoLeaks(t)
+	data := t.TempDir()
+	r, _ := open(t, Options{Skill: "testdata/second", Data: data})
+	for _, c := range []struct{ method, params, want string }{
+		{"state/get", `null`, `{"state": {}}`},
+		{"state/set", `{"partial":{"a":{"b":1.50},"gone":1}}`, `{"ok": true}`},
+		{"state/set", `{"partial":{"a":{"c":2},"gone":null}}`, `{"ok": true}`},
+		{"state/get", `{}`, `{"state": {"a": {"b": 1.5, "c": 2}}}`},
+		{"data/read", `{"filename":"notes/a.txt"}`, `{"content": ""}`},
+		{"data/write", `{"filename":"notes/a.txt","content":"größe\n"}`, `{"ok": true}`},
+		{"data/read", `{"filename":"notes/a.txt"}`, `{"content": "gr\u00f6\u00dfe\n"}`},
+		{"intelligence/emitEvent", `{"eventType":"alert","data":[1]}`, `{"ok": true}`},
+		{"entities/upsert", `{"type":"chat","source":"tg","sourceId":"7","title":"Family","metadata":{"n":1}}`, `{"ok": true}`},
+		{"entities/upsert", `{"id":"e2","type":"user","source":"tg","summary":"the familiar one"}`, `{"ok": true}`},
+		{"entities/search", `{"query":"FAMIL","types":["chat"],"limit":5}`, `{"results": [{"id": "tg:chat:7", "type": "chat", "source": "tg", "sourceId": "7", "title": "Family", "metadata": {"n": 1}}]}`},
+		{"entities/search", `{"query":"nobody"}`, `{"results": []}`},
+	} {
+		want, _ := json.Marshal(c.want)
+		says(t, r, "ask", fmt.Sprintf(`{"method":%q,"params":%s}`, c.method, c.params), string(want))
+	}
+	if b, err := os.ReadFile(filepath.Join(data, "second", "notes", "a.txt")); err != nil || string(b) != "größe\n" {
+		t.Errorf("got %q, %v", b, err)
+	}
+}
+
+func TestBadQuestionsOfASkillAreAnsweredWithErrors(t *testing.T) {
+	tooltest.NoLeaks(t)
+	outside := filepath.Join(t.TempDir(), "outside")
+	write(t, outside, "secret")
+	data := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(data, "second"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(data, "second", "link")); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := open(t, Options{Skill: "testdata/second", Data: data})
+	for _, c := range []struct{ method, params, words string }{
+		{"nobody/knows", `{}`, "Method not found: nobody/knows"},
+		{"state/set", `{}`, "partial must be an object"},
+		{"state/set", `{"partial":[]}`, "partial must be an object"},
+		{"state/set", `[]`, "params must be an object, not array"},
+		{"data/read", `{"filename":"../../x"}`, "path escapes"},
+		{"data/read", `{"filename":"link"}`, "path escapes"},
+		{"data/read", `{"filename":7}`, "params"},
+		{"data/write", `{"filename":"../x","content":"y"}`, "inside of the data folder"},
+		{"data/write", `{"filename":"/x","content":"y"}`, "inside of the data folder"},
+		{"data/write", `{"filename":"","content":"y"}`, "inside of the data folder"},
+		{"data/write", `{"filename":"big","content":"` + strings.Repeat("x", maxDataFile+1) + `"}`, "at the most"},
+		{"intelligence/emitEvent", `{}`, "eventType"},
+		{"entities/upsert", `{"type":"x"}`, "needs type and source"},
+		{"entities/search", `{"types":"x"}`, "params"},
+	} {
+		result, err := call(t, r, "ask", fmt.Sprintf(`{"method":%q,"params":%s}`, c.method, c.params))
+		if err != nil || result.OK || !strings.Contains(result.Failure.Message, c.words) {
+			t.Errorf("%s %.60s: got %+v, %v", c.method, c.params, result, err)
+		}
+	}
+	if b, _ := os.ReadFile(outside); string(b) != "secret" {
+		t.Errorf("a file outside is now %q", b)
+	}
+}
+
+func TestTheStateOfASessionIsTheSkillsOwnPart(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := open(t, Options{Skill: "testdata/second"})
+	var got tooltest.Collect
+	c := &tool.Call{
+		Tool: "ask", Session: "s", State: json.RawMessage(`{"other":1,"skills":{"second":{"mine":{"a":1}},"first":{"theirs":2}}}`),
+		Args: json.RawMessage(`{"method":"state/get"}`),
+	}
+	result, err := r.Invoke(t.Context(), c, &got)
+	if err != nil || text(result.Output) != `{"state": {"mine": {"a": 1}}}` {
+		t.Fatalf("got %+v, %v", result, err)
+	}
+	c.Args = json.RawMessage(`{"method":"state/set","params":{"partial":{"mine":{"b":2}}}}`)
+	if _, err := r.Invoke(t.Context(), c, &got); err != nil {
+		t.Fatal(err)
+	}
+	events := got.Events()
+	if len(events) != 1 || events[0].Kind != tool.KindStatePatch || string(events[0].Data) != `{"skills":{"second":{"mine":{"b":2}}}}` {
+		t.Errorf("got %+v", events)
+	}
+	c = &tool.Call{Tool: "ask", Args: json.RawMessage(`{"method":"state/get"}`)}
+	if result, err := r.Invoke(t.Context(), c, &got); err != nil || text(result.Output) != `{"state": {}}` {
+		t.Errorf("outside of the session the skill sees %+v, %v", result, err)
+	}
+}
+
+func TestEventsOfASkillAreEventsOfTheCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := open(t, Options{Skill: "testdata/second"})
+	for _, c := range []struct{ params, kind, data string }{
+		{`{"eventType":"log","data":{"message":"m"}}`, "log", `{"level":"info","message":"m"}`},
+		{`{"eventType":"progress","data":{"progress":1,"total":2}}`, "progress", `{"progress": 1, "total": 2}`},
+		{`{"eventType":"log","data":7}`, "ui_event", `{"event":"log","payload":7}`},
+		{`{"eventType":"price_alert","data":{"p":1}}`, "ui_event", `{"event":"price_alert","payload":{"p":1}}`},
+		{`{"eventType":"bare"}`, "ui_event", `{"event":"bare"}`},
+	} {
+		var got tooltest.Collect
+		args := json.RawMessage(`{"method":"intelligence/emitEvent","params":` + c.params + `}`)
+		if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "ask", Args: args}, &got); err != nil {
+			t.Fatal(err)
+		}
+		events := got.Events()
+		if len(events) != 1 || string(events[0].Kind) != c.kind || string(events[0].Data) != c.data {
+			t.Errorf("%s: got %s", c.params, fmt.Sprint(events))
+		}
+	}
+}
+
+// Patches that a skill sends without waiting for the answers are all there before the outcome.
+func TestAllThatASkillAsksBeforeItAnswersIsServedFirst(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := open(t, Options{Skill: "testdata/second"})
+	var got tooltest.Collect
+	c := &tool.Call{Tool: "burst", Session: "s", Args: json.RawMessage(`{"count":50}`)}
+	if _, err := r.Invoke(t.Context(), c, &got); err != nil || len(got.Events()) != 50 {
+		t.Errorf("%d events, %v", len(got.Events()), err)
+	}
+}
+
+// contract(alphahuman): A tool's own failure is a result with `isError:true` (absent on success)
+// contract(alphahuman): `content` is a string (v1) or a list of blocks (v2)
+func TestContentBecomesOutput(t *testing.T) {
+	for result, want := range map[string]string{
+		`{"content":"Tool result text"}`:                                      `"Tool result text"`,
+		`{"content":""}`:                                                      `""`,
+		`{"content":"{\"a\":1}"}`:                                             `"{\"a\":1}"`,
+		`{"content":"x","isError":false}`:                                     `"x"`,
+		`{"content":[{"type":"text","text":"a\nb"}]}`:                         `"a\nb"`,
+		`{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`: `[{"type":"text","text":"a"},{"type":"text","text":"b"}]`,
+		`{"content":[{"type":"image","data":"eA==","mimeType":"image/png"}]}`: `[{"type":"image","data":"eA==","mimeType":"image/png"}]`,
+		`{"content":[]}`:                                                      `[]`,
+		`{"content":{"n":1.50}}`:                                              `{"n":1.50}`,
+		`{"content":"{}","structuredContent":{"n":1.50}}`:                     `{"n":1.50}`,
+		`{"content":"null","structuredContent":null}`:                         `null`,
+		`{"content":"words","structuredContent":null}`:                        `"words"`,
+	} {
+		r, err := decodeResult([]byte(result))
+		if err != nil || !r.OK || string(r.Output) != want {
+			t.Errorf("%s: got %+v, %v", result, r, err)
+		}
+	}
+	for result, want := range map[string]string{
+		`{"content":"no","isError":true}`: "no",
+		`{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"isError":true}`: "a\nb",
+		`{"content":[{"type":"image"}],"isError":true}`:                                      `[{"type":"image"}]`,
+		`{"content":"","isError":true}`:                                                      "the tool failed and did not say why",
+	} {
+		r, err := decodeResult([]byte(result))
+		if err != nil || r.OK || r.Failure.Code != tool.CodeToolError || r.Failure.Message != want {
+			t.Errorf("%s: got %+v, %v", result, r, err)
+		}
+	}
+	for _, result := range []string{`{}`, `[]`, `"x"`, `null`, `{"isError":true}`, `{"content":"x","isError":"yes"}`, `{"content":"x","isError":1}`} {
+		if r, err := decodeResult([]byte(result)); err == nil {
+			t.Errorf("%s passes as %+v", result, r)
+		}
+	}
+}
+
+func TestResultsSurviveDoorAndRunner(t *testing.T) {
+	for _, r := range []*tool.Result{
+		{OK: true, Output: json.RawMessage(`{"a":[1.50,{"é":null}]}`), Summary: "s"},
+		{OK: true, Output: json.RawMessage(`"text"`)}, {OK: true, Output: json.RawMessage(`null`)}, {OK: true, Output: json.RawMessage(`""`)},
+		{OK: true, Output: json.RawMessage(`[]`)}, {OK: true, Output: json.RawMessage(`{}`)}, {OK: true, Output: json.RawMessage(`0.10`)},
+		{OK: true, Output: json.RawMessage(`"null"`)}, {OK: true, Output: json.RawMessage(`[{"type":"text","text":"a"}]`)},
+		{Failure: &tool.Error{Code: tool.CodeToolError, Reason: "ValueError", Message: "no such torch", Details: json.RawMessage(`{"n":1}`)}},
+	} {
+		for _, blocks := range []bool{false, true} {
+			b, err := encodeResult(r, blocks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := decodeResult(b)
+			if d := cmp.Diff(r, got); err != nil || d != "" {
+				t.Errorf("%s: %v %s", b, err, d)
+			}
+		}
+	}
+}
+
+// contract(alphahuman): "error": { "code": -32601, "message": "Method not found" }
+func TestEveryClassOfErrorsSurvivesDoorAndRunner(t *testing.T) {
+	for _, code := range tool.Codes() {
+		e := &tool.Error{Code: code, Reason: "because", Message: "words", Details: json.RawMessage(`{"a":1}`)}
+		var m message
+		var scan strictjson.Scanner
+		m, err := decodeMessage(&scan, encodeError([]byte("1"), toRPC(e)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := m.failure().outcome("t")
+		if code == tool.CodeToolError {
+			if err != nil || result.OK || result.Failure.Message != "words" {
+				t.Errorf("%s: got %+v, %v", code, result, err)
+			}
+			continue
+		}
+		if d := cmp.Diff(e, err); d != "" {
+			t.Errorf("%s: %s", code, d)
+		}
+	}
+	for code, want := range map[int]tool.Code{
+		-32601: tool.CodeNotFound, -32602: tool.CodeInvalidInput, -32700: tool.CodeProtocol, -32600: tool.CodeProtocol,
+	} {
+		if _, err := rpcErrorf(code, "words").outcome("t"); tool.CodeOf(err) != want {
+			t.Errorf("%d: got %v", code, err)
+		}
+	}
+	for _, code := range []int{-32603, -32000, 1, 0} {
+		if r, err := rpcErrorf(code, "boom").outcome("t"); err != nil || r.OK || r.Failure.Message != "boom" {
+			t.Errorf("%d: got %+v, %v", code, r, err)
+		}
+	}
+}
+
+func TestAThousandCallsAtOnceGetTheirOwnAnswers(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for _, skill := range []string{"first", "second"} {
+		t.Run(skill, func(t *testing.T) {
+			r, _ := open(t, Options{Skill: "testdata/" + skill})
+			var all sync.WaitGroup
+			for n := range 1000 {
+				all.Go(func() { says(t, r, "say", fmt.Sprintf(`{"text":"call %d"}`, n), fmt.Sprintf(`"call %d"`, n)) })
+			}
+			all.Wait()
+		})
+	}
+}
+
+func TestConcurrencyOneGivesASkillOneCallAtATime(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := hostile(t, "threads", Options{Concurrency: 1})
+	w := r.current(t)
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			says(t, r, "ok", fmt.Sprintf(`{"sleep":0.02,"n":%d}`, n), fmt.Sprintf(`"answer to {\"sleep\": 0.02, \"n\": %d}"`, n))
+		})
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for {
+		w.p.mu.Lock()
+		calls := w.busy
+		w.p.mu.Unlock()
+		if calls > 1 {
+			t.Errorf("%d calls at once", calls)
+		}
+		select {
+		case <-done:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// contract(alphahuman): Tool ids of a skill are `<skill>__<tool>` where two would clash.
+func TestToolsThatClashArePrefixedWithTheirSkill(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := t.TempDir()
+	copySkill(t, "first", filepath.Join(dir, "a"))
+	copySkill(t, "second", filepath.Join(dir, "b"))
+	r, _ := open(t, Options{Skills: dir})
+	specs, err := r.Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range specs {
+		names = append(names, s.Name)
+	}
+	slices.Sort(names)
+	want := []string{
+		"ask", "blocks", "burst", "env", "events", "first__crash", "first__echo", "first__fail", "first__hang", "first__hooks", "first__say",
+		"flood", "pid", "second__crash", "second__echo", "second__fail", "second__hang", "second__hooks", "second__say", "spawn",
+	}
+	if d := cmp.Diff(want, names); d != "" {
+		t.Error(d)
+	}
+	says(t, r, "first__say", `{"text":"x"}`, `"x"`)
+	says(t, r, "second__say", `{"text":"y"}`, `"y"`)
+	if string(specs[0].Input) == "" || slices.ContainsFunc(specs, func(s *tool.Spec) bool { return strings.Contains(string(s.Input), "null") }) {
+		t.Error(`"required": null is no schema and must be left out`)
+	}
+}
+
+func TestASkillThatDoesNotStartHarmsNoOther(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := t.TempDir()
+	copySkill(t, "first", filepath.Join(dir, "good"))
+	copySkill(t, "hostile", filepath.Join(dir, "bad"))
+	write(t, filepath.Join(dir, "worse", manifestFile), `{"runtime":"quickjs"}`)
+	write(t, filepath.Join(dir, "no-skill", "readme.txt"), ``)
+	r, _ := open(t, Options{Skills: dir, Env: map[string]string{"MODE": "crashes on start"}})
+	if _, err := r.Tools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	says(t, r, "say", `{"text":"x"}`, `"x"`)
+	refused(t, r.Unavailable("hostile"), tool.CodeCrash, "hostile crashed", "exit status 1", "cannot find my files")
+	refused(t, r.Unavailable("worse"), tool.CodeInvalidInput, manifestFile, "field runtime", "quickjs")
+	if err := r.Unavailable("say"); err != nil {
+		t.Error(err)
+	}
+	_, err := call(t, r, "hostile", `{}`)
+	refused(t, err, tool.CodeCrash, "hostile crashed")
+}
+
+func TestGuaranteesThatCannotBeHeldAreRefused(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := open(t, Options{Skill: "testdata/first", Guarantees: tool.Guarantees{NoNetwork: true}})
+	_, err := call(t, r, "say", `{}`)
+	refused(t, err, tool.CodeUnsupported, "no_network")
+	if tool.AsError(err).Reason != "coverage_missing" {
+		t.Errorf("the reason is %q", tool.AsError(err).Reason)
+	}
+	r, _ = open(t, Options{Skill: "testdata/first"})
+	c := &tool.Call{Tool: "say", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true}}}
+	_, err = r.Invoke(t.Context(), c, tool.Discard)
+	refused(t, err, tool.CodeUnsupported, "no_subprocess")
+}
+
+// contract(alphahuman): also `env` (names passed through)
+func TestASkillSeesOnlyItsOwnEnvironment(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for name, value := range map[string]string{"SECRET_OF_OTHERS": "x", "MODE": "m", "PASSED": "p", "PATH": os.Getenv("PATH"), "HOME": "/", "LANG": "C", "TMPDIR": os.TempDir()} {
+		t.Setenv(name, value)
+	}
+	r, _ := open(t, Options{Skill: "testdata/first", Env: map[string]string{"GIVEN": "g"}, PassEnv: []string{"PASSED"}})
+	result, err := call(t, r, "env", `{}`)
+	if err != nil || !strings.Contains(text(result.Output), "TOOLPOST_TREE") || strings.Contains(text(result.Output), "SECRET_OF_OTHERS") {
+		t.Errorf("the skill sees %+v, %v", result, err)
+	}
+	var names []string
+	for _, entry := range r.programs[0].env {
+		name, _, _ := strings.Cut(entry, "=")
+		names = append(names, name)
+	}
+	if d := cmp.Diff([]string{"GIVEN", "HOME", "LANG", "MODE", "PASSED", "PATH", "TMPDIR"}, names); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestTwoCallersNeverShareASession(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := open(t, Options{Skill: "testdata/first"})
+	for _, caller := range []string{"ada", "bob", "ada"} {
+		if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "say", Session: "main", Caller: tool.Principal{ID: caller}}, tool.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result, err := call(t, r, "hooks", `{}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := text(result.Output)
+	if strings.Count(said, "onSessionStart") != 2 || strings.Count(said, `"main"`) != 1 || strings.Count(said, `"main~`) != 1 {
+		t.Errorf("the skill was told %s", said)
+	}
+}
+
+func TestASessionEndsWhenItIsQuiet(t *testing.T) {
+	tooltest.NoLeaks(t)
+	file := filepath.Join(t.TempDir(), "hooks")
+	r, _ := open(t, Options{Skill: "testdata/first", SessionIdle: config.Duration(50 * time.Millisecond), Env: map[string]string{"HOOKS": file}})
+	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "say", Session: "main"}, tool.Discard); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { return contains(file, `["lifecycle/onSessionEnd", {"sessionId": "main"}]`) })
+}
+
+// contract(alphahuman): `skill/load|unload|sessionStart|sessionEnd|beforeMessage|afterResponse|tick|status|shutdown`
+func TestMessagesAndStatusOfTheSecondGeneration(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := open(t, Options{Skill: "testdata/second"})
+	if got := r.BeforeMessage(t.Context(), "asleep"); got != "asleep" {
+		t.Errorf("a skill that does not run made %q of it", got)
+	}
+	if _, err := r.Tools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.BeforeMessage(t.Context(), "hello"); got != "HELLO" {
+		t.Errorf("skill/beforeMessage made %q of it", got)
+	}
+	if got := r.AfterResponse(t.Context(), "bye"); got != "bye" {
+		t.Errorf("skill/afterResponse made %q of it", got)
+	}
+	if got := r.Status(t.Context()); len(got) != 1 || string(got["second"]) != `{"state": "fine"}` {
+		t.Errorf("skill/status gave %s", got)
+	}
+}
+
+func TestStandardErrorIsTheLogOfTheCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r, _ := open(t, Options{Skill: "testdata/first"})
+	var got tooltest.Collect
+	_, err := r.Invoke(t.Context(), &tool.Call{Tool: "crash"}, &got)
+	refused(t, err, tool.CodeCrash, "exit status 3", "out of luck")
+	if logs := got.Logs(); len(logs) > 1 || len(logs) == 1 && logs[0] != "out of luck" {
+		t.Errorf("got %q", logs)
+	}
+}
+
+func TestSkillsMayBeWrittenInJavaScript(t *testing.T) {
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("no node here")
+	}
+	tooltest.NoLeaks(t)
+	dir := filepath.Join(t.TempDir(), "js")
+	write(t, filepath.Join(dir, manifestFile), `{"name":"js","runtime":"node","entry":"index.js"}`)
+	write(t, filepath.Join(dir, "index.js"), `
+const lines = require("readline").createInterface({ input: process.stdin });
+lines.on("line", (line) => {
+  const { id, method, params } = JSON.parse(line);
+  let result = { ok: true };
+  if (method === "initialize") result = { name: "js", description: "d", version: "1", tools: [{ name: "shout", parameters: {} }] };
+  if (method === "tools/call") result = { content: params.arguments.text.toUpperCase() };
+  console.log(JSON.stringify({ jsonrpc: "2.0", id, result }));
+  if (method === "shutdown") lines.close();
+});
+`)
+	r, _ := open(t, Options{Skill: dir})
+	says(t, r, "shout", `{"text":"größe"}`, `"GRÖSSE"`)
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for text, words := range map[string]string{
+		`skills: a, skill: b`:                   "`skills`, a folder of skills, or `skill`",
+		`timeout: 1s`:                           "`skills`, a folder of skills, or `skill`",
+		`skill: no-such-folder`:                 "is not a skill",
+		`skills: no-such-folder`:                "cannot be read",
+		`skills: ., tier: 4`:                    "tier",
+		`skills: ., generation: 3`:              "generation",
+		`skills: ., concurrency: -1`:            "negative",
+		`skills: ., env: {"a=b": c}`:            "environment variable",
+		`skills: ., concurency: 1`:              "did you mean",
+		`skills: ., guarantees: {no_net: true}`: "no_net",
+	} {
+		cfg, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte("sources: [{name: sk, protocol: alphahuman, "+text+"}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Open(context.Background(), cfg.Sources[0], (&records{}).logger())
+		if err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,492 @@
+// Package alphahuman is the room of the AlphaHuman skills: programs that speak JSON-RPC 2.0 on stdin and
+// stdout, one message a line.
+//
+// Two generations are spoken. The first is the contract: initialize, tools/call with a string as content,
+// lifecycle/* hooks, shutdown. The second has tools/list, content as a list of blocks, skill/* hooks, and
+// calls from the skill back to its host. A skill that does not know initialize is of the second.
+//
+// Structured outputs survive a round trip: beside content our door gives structuredContent, which is the
+// output as it is, and our runner prefers it. Without it a string is a string, a single block of text is
+// its text, and any other content is the output as it came.
+package alphahuman
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// The methods from host to skill: of both generations, of the contract, of the second.
+const (
+	methodToolsCall = "tools/call"
+
+	methodInitialize     = "initialize"
+	methodOnLoad         = "lifecycle/onLoad"
+	methodOnSessionStart = "lifecycle/onSessionStart"
+	methodOnSessionEnd   = "lifecycle/onSessionEnd"
+	methodOnTick         = "lifecycle/onTick"
+	methodShutdown       = "shutdown"
+
+	methodToolsList     = "tools/list"
+	methodLoad          = "skill/load"
+	methodUnload        = "skill/unload"
+	methodSessionStart  = "skill/sessionStart"
+	methodSessionEnd    = "skill/sessionEnd"
+	methodBeforeMessage = "skill/beforeMessage"
+	methodAfterResponse = "skill/afterResponse"
+	methodTick          = "skill/tick"
+	methodStatus        = "skill/status"
+	methodSkillShutdown = "skill/shutdown"
+
+	// methodCancel asks a skill to end a call. It is ours, and only sent to those who say that they know it.
+	methodCancel = "$/cancelRequest"
+)
+
+// The methods from skill to host, in the second generation.
+const (
+	methodStateGet  = "state/get"
+	methodStateSet  = "state/set"
+	methodDataRead  = "data/read"
+	methodDataWrite = "data/write"
+	methodEmitEvent = "intelligence/emitEvent"
+	methodUpsert    = "entities/upsert"
+	methodSearch    = "entities/search"
+)
+
+// The codes of JSON-RPC 2.0.
+const (
+	codeParse          = -32700
+	codeInvalidRequest = -32600
+	codeMethodNotFound = -32601
+	codeInvalidParams  = -32602
+	codeInternal       = -32603
+	codeServer         = -32000 // the first of the range for errors of one's own
+)
+
+// defaultMaxLine bounds a message, in bytes: 1 MiB of output fits, however it is escaped.
+const defaultMaxLine = 16 << 20
+
+// A rpcError is the error member of a reply.
+type rpcError struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitzero"`
+}
+
+// Error implements error.
+func (e *rpcError) Error() string { return fmt.Sprintf("%s (code %d)", clip(e.Message), e.Code) }
+
+func rpcErrorf(code int, format string, args ...any) *rpcError {
+	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// A message is one line. Its parts belong to the line.
+type message struct {
+	version, id, method, params, result, err []byte // raw JSON; nil: absent
+}
+
+// decodeMessage reads a line. The error says why it is not a JSON object.
+func decodeMessage(s *strictjson.Scanner, line []byte) (m message, err error) {
+	err = s.Object(line, func(name, value []byte) error {
+		switch string(name) {
+		case "jsonrpc":
+			m.version = value
+		case "id":
+			m.id = value
+		case "method":
+			m.method = value
+		case "params":
+			m.params = value
+		case "result":
+			m.result = value
+		case "error":
+			if string(value) != "null" { // some say result and error both, and mean the one that is there
+				m.err = value
+			}
+		}
+		return nil
+	})
+	return m, err
+}
+
+// number gives the id of a reply to us. Some skills make a string of it.
+func (m *message) number() (uint64, bool) {
+	n, err := strconv.ParseUint(strings.Trim(string(m.id), `"`), 10, 64)
+	return n, err == nil
+}
+
+// text gives a JSON string's value; "" for anything else.
+func text(raw []byte) string {
+	var s string
+	if strictjson.KindOf(raw) != "string" || strictjson.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// failure reads the error member. A message that is not understood is shown as it is.
+func (m *message) failure() *rpcError {
+	e := &rpcError{}
+	if err := strictjson.Unmarshal(m.err, e); err != nil {
+		return rpcErrorf(codeInternal, "%s", clip(string(m.err)))
+	}
+	return e
+}
+
+var brokenID = regexp.MustCompile(`"id"\s*:\s*"?([0-9]{1,18})\b`)
+
+// brokenReply finds out which request a line meant to answer that is not JSON: without it the caller would
+// wait for an answer that was already given.
+func brokenReply(line []byte) (uint64, bool) {
+	if !bytes.HasPrefix(line, []byte("{")) || !bytes.Contains(line, []byte(`"jsonrpc"`)) {
+		return 0, false
+	}
+	found := brokenID.FindSubmatch(line[:min(len(line), 4<<10)])
+	if found == nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(found[1]), 10, 64)
+	return n, err == nil
+}
+
+// encodeRequest writes a request line; encodeNotification one that has no id and gets no answer.
+func encodeRequest(id uint64, method string, params []byte) []byte {
+	b := make([]byte, 0, len(params)+len(method)+64)
+	b = append(b, `{"jsonrpc":"2.0","id":`...)
+	b = strconv.AppendUint(b, id, 10)
+	return appendCall(b, method, params)
+}
+
+func encodeNotification(method string, params []byte) []byte {
+	return appendCall([]byte(`{"jsonrpc":"2.0"`), method, params)
+}
+
+// appendCall always writes params, as an object: null kills known skills.
+func appendCall(b []byte, method string, params []byte) []byte {
+	b = append(b, `,"method":"`...)
+	b = append(b, method...) // one of the constants above
+	b = append(b, `","params":`...)
+	if len(params) == 0 {
+		params = []byte("{}")
+	}
+	return closeLine(append(b, params...))
+}
+
+// encodeReply writes an answer. An id that is nil becomes null, as the rules for unreadable requests are.
+func encodeReply(id, result []byte) []byte {
+	return closeLine(append(append(replyHead(id), `,"result":`...), result...))
+}
+
+func encodeError(id []byte, e *rpcError) []byte {
+	safe := *e
+	safe.Message = strings.ToValidUTF8(e.Message, "\uFFFD")
+	body, err := strictjson.Marshal(safe)
+	if err != nil { // only bad Data gets here
+		safe.Data = nil
+		body, _ = strictjson.Marshal(safe)
+	}
+	return closeLine(append(append(replyHead(id), `,"error":`...), body...))
+}
+
+func replyHead(id []byte) []byte {
+	if id == nil {
+		id = []byte("null")
+	}
+	return append([]byte(`{"jsonrpc":"2.0","id":`), id...)
+}
+
+// closeLine ends a message. Line breaks inside can only be white space: JSON has none in its strings.
+func closeLine(b []byte) []byte {
+	for i, c := range b {
+		if c == '\n' || c == '\r' {
+			b[i] = ' '
+		}
+	}
+	return append(b, '}', '\n')
+}
+
+// callParams writes the params of tools/call. A session goes only to those who say that they know it.
+func callParams(name string, args json.RawMessage, session string) []byte {
+	quoted := quoteJSON(name)
+	b := make([]byte, 0, len(args)+len(quoted)+len(session)+64)
+	b = append(append(b, `{"name":`...), quoted...)
+	b = append(append(b, `,"arguments":`...), args...)
+	if session != "" {
+		b = append(append(b, `,"sessionId":`...), quoteJSON(session)...)
+	}
+	return append(b, '}')
+}
+
+// An offer is the definition of a tool: parameters in the contract, inputSchema in the second generation.
+type offer struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitzero"`
+	InputSchema json.RawMessage `json:"inputSchema,omitzero"`
+}
+
+// schema gives the schema of the arguments.
+func (o *offer) schema() (json.RawMessage, error) {
+	raw := o.Parameters
+	if len(raw) == 0 || string(raw) == "null" {
+		raw = o.InputSchema
+	}
+	if len(raw) == 0 || string(raw) == "null" {
+		return json.RawMessage(`{"type":"object"}`), nil
+	}
+	if kind := strictjson.KindOf(raw); kind != "object" {
+		return nil, fmt.Errorf("its parameters are not an object but %s", kind)
+	}
+	return withoutNulls(raw)
+}
+
+// withoutNulls drops members that are null: known skills say "required": null where nothing is required.
+func withoutNulls(schema json.RawMessage) (json.RawMessage, error) {
+	members, nulls := map[string]json.RawMessage{}, false
+	err := strictjson.Object(schema, func(name, value []byte) error {
+		if string(value) == "null" {
+			nulls = true
+			return nil
+		}
+		members[string(name)] = value
+		return nil
+	})
+	if err != nil || !nulls {
+		return schema, err
+	}
+	return strictjson.Marshal(members)
+}
+
+// An introduction is the answer to initialize, or to tools/list, which has the tools alone.
+type introduction struct {
+	Name         string            `json:"name,omitempty"`
+	Description  string            `json:"description,omitempty"`
+	Version      string            `json:"version,omitempty"`
+	Tools        []json.RawMessage `json:"tools"`
+	Capabilities *capabilities     `json:"capabilities,omitzero"`
+}
+
+// capabilities are what our door can do beyond the contract, so that our runner may use it.
+type capabilities struct {
+	Cancel   bool `json:"cancel,omitzero"`   // it knows $/cancelRequest
+	Sessions bool `json:"sessions,omitzero"` // it takes sessionId in tools/call
+}
+
+// A toolResult is the answer to tools/call. Content and isError are the contract's; the rest is ours.
+type toolResult struct {
+	Content    json.RawMessage `json:"content,omitzero"`
+	IsError    bool            `json:"isError,omitzero"`
+	Structured json.RawMessage `json:"structuredContent,omitzero"`
+	Summary    string          `json:"summary,omitempty"`
+	Failure    *tool.Error     `json:"error,omitzero"`
+}
+
+// decodeResult reads the answer to tools/call.
+func decodeResult(raw []byte) (*tool.Result, error) {
+	if kind := strictjson.KindOf(raw); kind != "object" {
+		return nil, fmt.Errorf("the result is not an object but %s", kind)
+	}
+	var r toolResult
+	if err := strictjson.Unmarshal(raw, &r); err != nil {
+		return nil, fmt.Errorf("the result: %s", misread(err))
+	}
+	if len(r.Content) == 0 && len(r.Structured) == 0 {
+		return nil, errors.New("the result has no content")
+	}
+	if r.IsError {
+		return r.failed(), nil
+	}
+	return &tool.Result{OK: true, Output: r.output(), Summary: r.Summary}, nil
+}
+
+func (r *toolResult) output() json.RawMessage {
+	if len(r.Structured) > 0 && (string(r.Structured) != "null" || r.words() == "null") {
+		return r.Structured
+	}
+	if blocks := textBlocks(r.Content); len(blocks) == 1 {
+		return quoteJSON(blocks[0])
+	}
+	return r.Content
+}
+
+func (r *toolResult) failed() *tool.Result {
+	failure := r.Failure
+	if failure == nil {
+		failure = &tool.Error{}
+	}
+	failure.Code = tool.CodeToolError
+	if failure.Message == "" {
+		failure.Message = r.words()
+	}
+	return &tool.Result{Failure: failure, Output: r.Structured, Summary: r.Summary}
+}
+
+// words is what the content says to a person.
+func (r *toolResult) words() string {
+	switch blocks := textBlocks(r.Content); {
+	case text(r.Content) != "":
+		return text(r.Content)
+	case len(blocks) > 0:
+		return strings.Join(blocks, "\n")
+	case len(r.Content) > 0 && strictjson.KindOf(r.Content) != "string":
+		return string(r.Content)
+	}
+	return "the tool failed and did not say why"
+}
+
+// textBlocks gives the texts of a list of blocks, and nothing where any block is not text.
+func textBlocks(content []byte) []string {
+	var blocks []struct {
+		Type string  `json:"type"`
+		Text *string `json:"text"`
+	}
+	if strictjson.KindOf(content) != "array" || strictjson.Unmarshal(content, &blocks) != nil {
+		return nil
+	}
+	var texts []string
+	for _, b := range blocks {
+		if b.Type != "text" || b.Text == nil {
+			return nil
+		}
+		texts = append(texts, *b.Text)
+	}
+	return texts
+}
+
+// encodeResult writes the answer to tools/call: content is a string, or in the second generation a list.
+func encodeResult(r *tool.Result, blocks bool) ([]byte, error) {
+	words, structured := contentOf(r)
+	out := toolResult{Content: quoteJSON(words), Structured: structured, Summary: r.Summary}
+	if !r.OK {
+		out.IsError, out.Failure = true, r.Failure
+	}
+	if blocks {
+		out.Content = json.RawMessage(`[{"type":"text","text":` + string(out.Content) + `}]`)
+	}
+	return strictjson.Marshal(out)
+}
+
+// contentOf gives a result as words, and as it is where words do not say all of it.
+func contentOf(r *tool.Result) (words string, structured json.RawMessage) {
+	switch {
+	case !r.OK && r.Failure != nil:
+		return r.Failure.Message, r.Output
+	case len(r.Output) == 0:
+		return r.Summary, nil
+	case strictjson.KindOf(r.Output) == "string":
+		return text(r.Output), nil
+	}
+	return string(r.Output), r.Output
+}
+
+// The table of the protocol: the JSON-RPC code of each class of errors. The class itself is in data.
+func rpcCode(code tool.Code) int {
+	switch code {
+	case tool.CodeInvalidInput, tool.CodeNotFound:
+		return codeInvalidParams
+	case tool.CodeInternal:
+		return codeInternal
+	case tool.CodeAccessDenied:
+		return codeServer - 1
+	case tool.CodeConflict:
+		return codeServer - 2
+	case tool.CodeTimeout:
+		return codeServer - 3
+	case tool.CodeCancelled:
+		return codeServer - 4
+	case tool.CodeQuotaExceeded:
+		return codeServer - 5
+	case tool.CodeLeaseRequired:
+		return codeServer - 6
+	case tool.CodeLeaseRejected:
+		return codeServer - 7
+	case tool.CodeBreakerOpen:
+		return codeServer - 8
+	case tool.CodeUnavailable:
+		return codeServer - 9
+	case tool.CodeCrash:
+		return codeServer - 10
+	case tool.CodeProtocol:
+		return codeServer - 11
+	case tool.CodeUnsupported:
+		return codeServer - 12
+	}
+	return codeServer
+}
+
+// errorData is the data of our errors.
+type errorData struct {
+	Code    tool.Code       `json:"code"`
+	Reason  string          `json:"reason,omitempty"`
+	Details json.RawMessage `json:"details,omitzero"`
+}
+
+// toRPC says an error in the words of the protocol.
+func toRPC(e *tool.Error) *rpcError {
+	data, err := strictjson.Marshal(errorData{e.Code, e.Reason, e.Details})
+	if err != nil { // details that are not JSON
+		data, _ = strictjson.Marshal(errorData{Code: e.Code})
+	}
+	return &rpcError{Code: rpcCode(e.Code), Message: e.Message, Data: data}
+}
+
+// toolError is a skill's answer to tools/call that is an error: there was no outcome. One of our own doors
+// says which class it is. Codes of JSON-RPC say it too; any other code is a skill's own way to fail, and
+// gives nil.
+func (e *rpcError) toolError(name string) *tool.Error {
+	var data errorData
+	if strictjson.KindOf(e.Data) == "object" && strictjson.Unmarshal(e.Data, &data) == nil && known(data.Code) {
+		return &tool.Error{Code: data.Code, Reason: data.Reason, Message: e.Message, Details: data.Details}
+	}
+	switch e.Code {
+	case codeMethodNotFound:
+		return tool.Errorf(tool.CodeNotFound, "the skill does not know %s: %s", name, clip(e.Message))
+	case codeInvalidParams:
+		return tool.Errorf(tool.CodeInvalidInput, "the skill does not take the arguments of %s: %s", name, clip(e.Message))
+	case codeParse, codeInvalidRequest:
+		return tool.Errorf(tool.CodeProtocol, "the skill did not understand the call of %s: %s", name, clip(e.Message))
+	}
+	return nil
+}
+
+// known reports whether a class is one that a call can end with and has no outcome.
+func known(code tool.Code) bool {
+	for _, c := range tool.Codes() {
+		if c == code {
+			return c != tool.CodeToolError
+		}
+	}
+	return false
+}
+
+var goType = regexp.MustCompile(` into Go \S+`)
+
+// misread says why JSON was not understood, in the words of JSON.
+func misread(err error) string { return clip(goType.ReplaceAllString(err.Error(), "")) }
+
+func quoteJSON(s string) json.RawMessage {
+	b, _ := strictjson.Marshal(strings.ToValidUTF8(s, "\uFFFD"))
+	return b
+}
+
+// clip shortens what others said, for messages, and makes it safe for any terminal.
+func clip(s string) string {
+	const most = 300
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
