@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
-	"github.com/nats-io/nuid"
 
 	"toolpost/strictjson"
 	"toolpost/tool"
@@ -35,7 +34,7 @@ func newService(o DoorOptions) *service {
 	}
 	s := &service{
 		identity: micro.ServiceIdentity{
-			Name: serviceName, ID: nuid.Next(), Version: version,
+			Name: serviceName, ID: tool.NewID(), Version: version,
 			Metadata: map[string]string{"build": o.Version, "protocol": "singularity"},
 		},
 		started: time.Now().UTC(),
