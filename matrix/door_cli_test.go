@@ -1,0 +1,70 @@
+package matrix
+
+import (
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"toolpost/tool"
+)
+
+func commandLine() *door {
+	return &door{
+		name: "command line", about: "`toolpost call NAME - --json --server URL`, the program itself",
+		call: callProgram, word: code, sessions: true,
+	}
+}
+
+func callProgram(t *testing.T, h *house, r *runner, req request) *outcome {
+	cmd := exec.CommandContext(t.Context(), h.bin, "call", r.where(req.tool)+"."+req.tool, "-",
+		"--json", "--server", h.doors.http, "--session", strings.ReplaceAll(req.session, " ", "_"))
+	cmd.Env = append(cmd.Environ(), "TOOLPOST_TOKEN="+token)
+	cmd.Stdin = strings.NewReader(req.args)
+	printed, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Error(err)
+		return &outcome{}
+	}
+	out := readDocument(t, printed)
+	if want := exitCode(out); cmd.ProcessState.ExitCode() != want {
+		t.Errorf("the program ended with %d, want %d", cmd.ProcessState.ExitCode(), want)
+	}
+	return out
+}
+
+// readDocument reads {"events": [...], "result": {...}} or {"events": [...], "error": {...}}.
+func readDocument(t *testing.T, printed []byte) *outcome {
+	doc := read[struct {
+		Events []json.RawMessage `json:"events"`
+		Result json.RawMessage   `json:"result"`
+		Error  json.RawMessage   `json:"error"`
+	}](t, printed)
+	out := &outcome{}
+	for _, e := range doc.Events {
+		out.addNative(t, e)
+	}
+	if doc.Result != nil {
+		out.native(t, doc.Result)
+	} else {
+		out.native(t, []byte(`{"error":`+string(doc.Error)+`}`))
+	}
+	return out
+}
+
+// exitCode is the table of the design.
+func exitCode(out *outcome) int {
+	switch {
+	case out.ok:
+		return 0
+	case out.class == string(tool.CodeInvalidInput):
+		return 2
+	case out.class == string(tool.CodeLeaseRequired):
+		return 3
+	case out.class == string(tool.CodeTimeout):
+		return 5
+	}
+	return 1
+}

@@ -1,0 +1,235 @@
+package matrix
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/config"
+	"toolpost/node"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+var update = flag.Bool("update", false, "write docs/matrix.md")
+
+const (
+	token    = "matrix-token-0123456789abcdef"
+	tokenEnv = "MATRIX_TOKEN"
+)
+
+// A house is a node with every source and every door, and what stands around it.
+type house struct {
+	dir     string // of the config and of the peers
+	assets  string // where tools put files
+	bin     string // the program; empty: not built
+	runners []*runner
+	node    *node.Node
+	doors   served
+	remote  served
+	service string  // the address of a namel3ss service
+	image   string  // of the tools in a container
+	log     journal // of the nodes
+
+	client *nats.Conn   // of callers over NATS
+	web    *http.Client // of callers over HTTP
+}
+
+// served says where a node takes calls.
+type served struct{ http, nats, service string }
+
+// openHouse opens everything. Its end is checked for leaks.
+func openHouse(t *testing.T) *house {
+	t.Helper()
+	requirePython(t)
+	tooltest.NoLeaks(t)
+	t.Setenv(tokenEnv, token)
+	h := newHouse(t)
+	if err := os.CopyFS(h.dir, os.DirFS("testdata")); err != nil {
+		t.Fatal(err)
+	}
+	h.bin = build(t)
+	_, h.remote = h.open(t, "remote", "sources:\n- {name: builtin, protocol: builtin}\n")
+	serveContract(t, h.remote.nats)
+	h.service = serveTools(t)
+	var missing string
+	if h.image, missing = makeImage(t); missing != "" {
+		t.Run(containerRow, func(t *testing.T) { t.Skip(missing) })
+	}
+	h.runners = slices.DeleteFunc(runners(), func(r *runner) bool { return missing != "" && r.name == containerRow })
+	var entries strings.Builder
+	for _, r := range h.runners {
+		entries.WriteString(r.sources(h))
+	}
+	h.node, h.doors = h.open(t, "", "sources:\n"+entries.String()+"limits: {lease_tier: 3}\n")
+	h.complete(t)
+	h.connect(t)
+	return h
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{dir: t.TempDir(), assets: t.TempDir(), web: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 256}}}
+	return h
+}
+
+func requirePython(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("python3"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("python3 is missing; `make setup` installs it")
+		}
+		t.Skip("python3 is missing; `make setup` installs it")
+	}
+}
+
+// build builds the program once, as people have it.
+func build(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "toolpost")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "toolpost/cmd/toolpost")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// open starts a node in a folder of the house, with its networked doors on free ports.
+func (h *house) open(t *testing.T, folder, text string) (*node.Node, served) {
+	t.Helper()
+	path := filepath.Join(h.dir, folder, config.FileName)
+	cfg, err := config.Parse(path, []byte(text+doorsConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan node.Listening, len(cfg.Doors))
+	n, err := node.Open(t.Context(), cfg, node.Options{
+		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) { ready <- l },
+		Log: slog.New(slog.NewTextHandler(&h.log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("serving ended badly: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := n.Close(ctx); err != nil {
+			t.Errorf("the node did not end in good order: %v", err)
+		}
+	})
+	return n, await(t, ready, ended, len(cfg.Doors))
+}
+
+const doorsConfig = `doors:
+  http: {listen: "127.0.0.1:0"}
+  nats: {embedded: true, listen: "127.0.0.1:0"}
+  namel3ss: {listen: "127.0.0.1:0"}
+`
+
+func await(t *testing.T, ready <-chan node.Listening, ended <-chan error, doors int) (s served) {
+	t.Helper()
+	for range doors {
+		select {
+		case l := <-ready:
+			switch l.Door {
+			case "http":
+				s.http = l.URL
+			case "nats":
+				s.nats = l.URL
+			case "namel3ss":
+				s.service = l.URL
+			}
+		case err := <-ended:
+			t.Fatalf("serving ended: %v", err)
+		case <-time.After(30 * time.Second):
+			t.Fatal("a door did not open")
+		}
+	}
+	return s
+}
+
+// complete makes sure that every tool of every row is there.
+func (h *house) complete(t *testing.T) {
+	t.Helper()
+	for _, s := range h.node.Sources() {
+		if s.Err != nil {
+			t.Fatalf("the source %s did not open: %v", s.Name, s.Err)
+		}
+	}
+	for _, r := range h.runners {
+		for _, c := range checks() {
+			if r.has(c.tool) {
+				h.published(t, r, c.tool)
+			}
+		}
+	}
+}
+
+// published gives the name under which a tool is listed.
+func (h *house) published(t *testing.T, r *runner, name string) string {
+	t.Helper()
+	spec, err := h.node.Catalog().Lookup(t.Context(), tool.Principal{ID: "local"}, r.where(name)+"."+name)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	return spec.Name
+}
+
+// connect gives callers their connections.
+func (h *house) connect(t *testing.T) {
+	t.Helper()
+	nc, err := nats.Connect(h.doors.nats, nats.Token(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		nc.Close()
+		h.web.CloseIdleConnections()
+	})
+	h.client = nc
+}
+
+// as is `toolpost as PROTOCOL WORDS`: one conversation on the standard streams.
+func (h *house) as(t *testing.T, stdin, protocol string, words ...string) (stdout []byte, lines []string) {
+	t.Helper()
+	var out, log bytes.Buffer
+	h.serveAs(t, node.Stdio{In: strings.NewReader(stdin), Out: &out, Log: &log}, protocol, words...)
+	return out.Bytes(), strings.Split(log.String(), "\n")
+}
+
+func (h *house) serveAs(t *testing.T, std node.Stdio, protocol string, words ...string) {
+	t.Helper()
+	std.Caller = tool.Principal{ID: "local", Door: protocol}
+	for _, p := range h.protocols() {
+		if p.Name != protocol {
+			continue
+		}
+		d, err := p.As.Door(words, std)
+		if err == nil {
+			err = d.Serve(t.Context(), h.node.Handler(), h.node.Catalog())
+		}
+		if err != nil {
+			t.Errorf("toolpost as %s %s: %v", protocol, strings.Join(words, " "), err)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package matrix
+
+import "fmt"
+
+// skill gives three sources of one skill: a timeout and a tier belong to a source. A skill that hangs is left
+// alone for as long as the tests take.
+func skill(name, folder string) func(*house) string {
+	return func(h *house) string {
+		head := fmt.Sprintf("protocol: alphahuman, skill: %s, env: {MATRIX_ASSETS: %q}", folder, h.assets)
+		return fmt.Sprintf("- {name: %[1]s, %[2]s}\n- {name: %[1]s-slow, %[2]s, timeout: %[3]s, grace: 10m}\n- {name: %[1]s-danger, %[2]s, tier: 3}\n",
+			name, head, hangFor)
+	}
+}
+
+func skillTool(source string, tools ...string) func(string) string {
+	return func(tool string) string {
+		switch tool {
+		case "hang":
+			return source + "-slow"
+		case "danger":
+			return source + "-danger"
+		}
+		return in(source, tools...)(tool)
+	}
+}
+
+const (
+	skillText   = "the content of a skill's result is text: structured output arrives as JSON text"
+	skillReason = "a skill's failure is a result with isError and words, and has no name"
+)
+
+func skillOne() *runner {
+	return &runner{
+		name: "skill v1", about: "a skill of the contract",
+		sources: skill("one", "skill1"),
+		where:   skillTool("one", "echo", "fail", "report", "large"),
+		carries: carries{
+			output:   {asText, skillText},
+			large:    {asText, skillText},
+			reason:   {never, skillReason},
+			progress: {asLog, "the contract has no events: what a skill writes to stderr is its log"},
+			state:    {never, "the contract gives a skill no way to the state of a session"},
+			asset:    {never, "the contract has no assets: a result is its content"},
+		},
+	}
+}
+
+func skillTwo() *runner {
+	return &runner{
+		name: "skill v2", about: "a skill of the second generation",
+		sources: skill("two", "skill2"),
+		where:   skillTool("two", "echo", "fail", "report", "patch", "asset", "large"),
+		carries: carries{
+			output: {asText, skillText},
+			large:  {asText, skillText},
+			reason: {never, skillReason},
+		},
+		patch:     `{"skills":{"matrix-two":{"torch":{"lit":true}}}}`,
+		inSession: true,
+	}
+}

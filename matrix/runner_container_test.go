@@ -1,0 +1,89 @@
+package matrix
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"toolpost/tool"
+)
+
+func namel3ssContainer() *runner {
+	tools := []string{"echo", "fail", "hang", "report", "large", "danger"}
+	return &runner{
+		name: containerRow, about: "a container for each call",
+		sources: func(h *house) string { return one("box", tools, fmt.Sprintf("runner: container, image: %q", h.image)) },
+		where:   func(tool string) string { return in("box-"+tool, tools...)(tool) },
+		carries: carries{
+			progress: {asLog, "the namel3ss contract has no events: what a tool writes to stderr is its log"},
+			state:    {never, namel3ssState},
+			asset:    {never, namel3ssAsset},
+		},
+		// podman's monitor leaves its parent and takes no environment along. Nobody can tell whose it is, and so
+		// the end of any other call ends it too.
+		alone: true,
+	}
+}
+
+const containerRow = "namel3ss container"
+
+// makeImage makes an image of the tools. Where that cannot be done the row is skipped, and missing says why;
+// where everything must be tested it fails.
+func makeImage(t *testing.T) (image, missing string) {
+	t.Helper()
+	engine, err := exec.LookPath("podman")
+	if err != nil {
+		engine, err = exec.LookPath("docker")
+	}
+	if err == nil {
+		image, err = importImage(t, engine)
+	}
+	switch {
+	case err != nil && os.Getenv("CI") == "true":
+		t.Fatal(err)
+	case err != nil:
+		return "", fmt.Sprintf("no container engine that works: %v", err)
+	}
+	return image, ""
+}
+
+func importImage(t *testing.T, engine string) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	containersConf(t, filepath.Join(dir, "containers.conf"))
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "tool"), "testdata/container/main.go")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	archive := filepath.Join(dir, "image.tar")
+	name := "localhost/toolpost-matrix-" + tool.NewID() + ":latest"
+	for _, argv := range [][]string{
+		{"tar", "-C", dir, "-cf", archive, "tool"},
+		{engine, "import", "--change", `ENTRYPOINT ["/tool"]`, archive, name},
+	} {
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%s: %w: %s", argv[0], err, out)
+		}
+	}
+	t.Cleanup(func() { _ = exec.Command(engine, "rmi", "-f", name).Run() }) // a test image that stays is no failure
+	return name, nil
+}
+
+// containersConf lets podman run where limits cannot be raised, unless somebody has said how it should run.
+func containersConf(t *testing.T, path string) {
+	t.Helper()
+	if os.Getenv("CONTAINERS_CONF") != "" {
+		return
+	}
+	conf := "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=512:512\"]\n"
+	if _, err := exec.LookPath("runc"); err == nil {
+		conf += "[engine]\nruntime=\"runc\"\n"
+	}
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CONTAINERS_CONF", path)
+}

@@ -1,0 +1,38 @@
+package matrix
+
+import (
+	"fmt"
+	"strings"
+)
+
+// narratoriaTools are one source each: that is how the protocol has them.
+func narratoriaTools() []string {
+	return []string{"echo", "fail", "hang", "report", "patch", "asset", "large", "danger"}
+}
+
+func narratoriaRunner() *runner {
+	return &runner{
+		name: "Narratoria", about: "programs that report events",
+		sources: func(h *house) string {
+			var b strings.Builder
+			for _, name := range narratoriaTools() {
+				fmt.Fprintf(&b, "- {name: tale-%[1]s, protocol: narratoria, tool: %[1]s, command: [python3, events.py], env: {MATRIX_ASSETS: %[2]q}", name, h.assets)
+				switch name {
+				case "echo":
+					b.WriteString(", input: " + echoInput)
+				case "hang":
+					b.WriteString(", timeout: " + hangFor)
+				case "danger":
+					b.WriteString(", tier: 3")
+				}
+				b.WriteString("}\n")
+			}
+			return b.String()
+		},
+		where: func(tool string) string { return in("tale-"+tool, narratoriaTools()...)(tool) },
+		carries: carries{
+			progress: {asLog, "the contract's log event is its progress: \"communicate progress or diagnostic information\""},
+		},
+		patch: `{"torch":{"lit":true}}`,
+	}
+}
