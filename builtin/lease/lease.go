@@ -92,7 +92,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.R
 
 func (r *Runner) issue(ctx context.Context, c *tool.Call) (*tool.Result, error) {
 	if !r.mayIssue(c.Caller) {
-		return nil, tool.Errorf(tool.CodeAccessDenied, "%q may not issue leases; ask somebody who may, or be named as an issuer in the config", c.Caller.ID)
+		return nil, tool.Errorf(tool.CodeAccessDenied, "%q may not issue leases: only who runs toolpost on its command line may, or a program that started it", c.Caller.ID)
 	}
 	var args struct {
 		Tool  string `json:"tool"`

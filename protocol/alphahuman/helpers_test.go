@@ -24,7 +24,7 @@ import (
 const doorEnv = "ALPHAHUMAN_TEST_DOOR"
 
 // patience only guards against a hang.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(doorEnv) == "" {

@@ -198,7 +198,7 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request, answer func(con
 // caller says who calls. Without an Authenticator it is whoever is on this machine.
 func (s *service) caller(h http.Header) (tool.Principal, error) {
 	if s.Auth == nil {
-		return tool.Principal{ID: "local", Door: "namel3ss"}, nil
+		return tool.Principal{ID: "anonymous", Door: "namel3ss"}, nil
 	}
 	values := h.Values("Authorization")
 	if len(values) != 1 {
