@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"toolpost/builtin/file"
-	"toolpost/config"
-	"toolpost/node"
 	"toolpost/tool"
 )
 
@@ -31,46 +28,16 @@ from tools.sample import greet
 json.dump(greet(json.load(sys.stdin)), sys.stdout)
 `
 
-// openNode opens Toolpost over a folder with one Python tool, as `toolpost serve` does.
-func openNode(ctx context.Context, dir string) (*node.Node, error) {
-	if err := os.MkdirAll(filepath.Join(dir, "tools"), 0o755); err != nil {
-		return nil, err
-	}
-	for name, text := range map[string]string{"tools/sample.py": greeter, "plain.py": plainPython, "toolpost.yaml": greetConfig} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return nil, err
-		}
-	}
-	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	return node.Open(ctx, cfg, node.Options{})
-}
-
-func closeNode(n *node.Node) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return n.Close(ctx)
-}
-
-// invoke makes one call and insists that the tool succeeded.
-func invoke(ctx context.Context, h tool.Handler, c *tool.Call) ([]byte, error) {
-	r, err := h.Invoke(ctx, c, tool.Discard)
-	if err != nil {
-		return nil, err
-	}
-	if !r.OK {
-		return nil, r.Failure
-	}
-	return r.Output, nil
+// greeting is a folder with one Python tool.
+func greeting() map[string]string {
+	return map[string]string{"tools/sample.py": greeter, "plain.py": plainPython, "toolpost.yaml": greetConfig}
 }
 
 // warmCall compares a call through the whole engine, in a clean forked process, with what everybody does
 // first: start python3, import, call.
 func warmCall(ctx context.Context, l lab) (_ row, err error) {
 	dir := filepath.Join(l.dir, "warm")
-	n, err := openNode(ctx, dir)
+	n, err := openNode(ctx, dir, greeting())
 	if err != nil {
 		return row{}, err
 	}
@@ -108,7 +75,7 @@ func interpreter(ctx context.Context) (string, error) {
 // is too short for the clock.
 func overhead(ctx context.Context, l lab) (_ row, err error) {
 	dir := filepath.Join(l.dir, "overhead")
-	n, err := openNode(ctx, dir)
+	n, err := openNode(ctx, dir, greeting())
 	if err != nil {
 		return row{}, err
 	}
@@ -125,21 +92,9 @@ func overhead(ctx context.Context, l lab) (_ row, err error) {
 	call := &tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)}
 	resolved := *call
 	resolved.Spec = spec
-	m, r, err := compare(31, batch(ctx, n.Handler(), call), batch(ctx, direct, &resolved))
+	m, r, err := compare(31,
+		batch(1_000, func() error { _, err := invoke(ctx, n.Handler(), call); return err }),
+		batch(1_000, func() error { _, err := invoke(ctx, direct, &resolved); return err }))
 	over := m - r
 	return row{measured: us(m), reference: us(r), ratio: "+" + us(over), target: "< 20 µs", pass: over < 20*time.Microsecond}, err
-}
-
-// batch times one of many calls.
-func batch(ctx context.Context, h tool.Handler, c *tool.Call) timed {
-	const size = 1_000
-	return func() (time.Duration, error) {
-		began := time.Now()
-		for range size {
-			if _, err := invoke(ctx, h, c); err != nil {
-				return 0, err
-			}
-		}
-		return time.Since(began) / size, nil
-	}
 }

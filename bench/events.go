@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
@@ -33,13 +32,7 @@ func events(ctx context.Context, l lab) (row, error) {
 	m, r, err := compare(3,
 		clock(func() error { return throughRunner(ctx, runner, specs[0], l.events) }),
 		clock(func() error { return throughLoop(ctx, path, l.events+1) }))
-	ratio := float64(r) / float64(m)
-	return row{measured: rate(l.events, m), reference: rate(l.events, r), ratio: fmt.Sprintf("%.2f of the rate", ratio),
-		target: ">= 0.7", pass: ratio >= 0.7}, err
-}
-
-func rate(n int, d time.Duration) string {
-	return fmt.Sprintf("%.0f k/s", float64(n)/d.Seconds()/1000)
+	return ofTheRate(l.events, m, r, 0.7), err
 }
 
 func writeEvents(path string, n int) error {

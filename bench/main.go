@@ -37,7 +37,12 @@ func main() {
 	flag.IntVar(&l.events, "events", 1_000_000, "how many Narratoria events are pushed through the runner")
 	only := flag.String("only", "", "run only the measurements with this text in their name")
 	flag.Parse()
-	ok, err := run(context.Background(), l, *only, os.Stdout)
+	ok, err := true, error(nil)
+	if flag.NArg() > 0 {
+		err = toolhost(context.Background(), flag.Args()) // started by another bench, to be measured
+	} else {
+		ok, err = run(context.Background(), l, *only, os.Stdout)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
@@ -62,6 +67,11 @@ func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err e
 		{"narratoria events / bare loop", events},
 		{"engine overhead of a built-in call", overhead},
 		{"start of toolpost version / hello world", start},
+		{"NATS door to an echo tool / bare responder, 64 callers", natsDoor},
+		{"warm skill call / bare pipe round trip", skillCall},
+		{"machina --serve, one at a time / bare loop", machinaTurns},
+		{"machina --serve, pipelined / bare loop", machinaPipelined},
+		{"namel3ss service call / bare HTTP round trip", serviceCall},
 	}
 	fmt.Fprintf(out, "%s %s/%s, %d CPUs; medians of interleaved runs\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -28,8 +28,7 @@ func start(ctx context.Context, l lab) (row, error) {
 	m, r, err := compare(101,
 		clock(func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }),
 		clock(func() error { return exec.CommandContext(ctx, helloWorld).Run() }))
-	ratio := float64(m) / float64(r)
-	return row{measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.1fx as long", ratio), target: "< 5x", pass: ratio < 5}, err
+	return asLong(m, r, ms, 5), err
 }
 
 func buildHello(ctx context.Context, dir string) (string, error) {

@@ -34,6 +34,7 @@ type house struct {
 	dir     string // of the config and of the peers
 	assets  string // where tools put files
 	bin     string // the program; empty: not built
+	python  string // the interpreter
 	runners []*runner
 	node    *node.Node
 	doors   served
@@ -52,17 +53,18 @@ type served struct{ http, nats, service string }
 // openHouse opens everything. Its end is checked for leaks.
 func openHouse(t *testing.T) *house {
 	t.Helper()
-	requirePython(t)
+	python := requirePython(t)
 	tooltest.NoLeaks(t)
 	t.Setenv(tokenEnv, token)
 	h := newHouse(t)
+	h.python = python
 	if err := os.CopyFS(h.dir, os.DirFS("testdata")); err != nil {
 		t.Fatal(err)
 	}
 	h.bin = build(t)
 	_, h.remote = h.open(t, "remote", "sources:\n- {name: builtin, protocol: builtin}\n")
 	serveContract(t, h.remote.nats)
-	h.service = serveTools(t)
+	h.service = serveTools(t, python)
 	var missing string
 	if h.image, missing = makeImage(t); missing != "" {
 		t.Run(containerRow, func(t *testing.T) { t.Skip(missing) })
@@ -78,20 +80,24 @@ func openHouse(t *testing.T) *house {
 	return h
 }
 
+// newHouse is an empty one. Callers over HTTP share their connections, or a crowd would need a descriptor each.
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	h := &house{dir: t.TempDir(), assets: t.TempDir(), web: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 256}}}
-	return h
+	shared := &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 256}
+	return &house{dir: t.TempDir(), assets: t.TempDir(), web: &http.Client{Transport: shared}}
 }
 
-func requirePython(t *testing.T) {
+// requirePython gives the interpreter itself: what is called python3 may be a script that looks for it each time.
+func requirePython(t *testing.T) string {
 	t.Helper()
-	if _, err := exec.LookPath("python3"); err != nil {
+	path, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("python3 is missing; `make setup` installs it")
 		}
 		t.Skip("python3 is missing; `make setup` installs it")
 	}
+	return strings.TrimSpace(string(path))
 }
 
 // build builds the program once, as people have it.

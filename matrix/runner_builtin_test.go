@@ -26,8 +26,6 @@ type runner struct {
 	patch   string // what its state patch comes to, in the form of its protocol
 	// inSession: it has a state only in a session.
 	inSession bool
-	// alone: nothing else runs while it is called.
-	alone bool
 }
 
 func (r *runner) has(tool string) bool { return r.where(tool) != "" }
@@ -84,14 +82,13 @@ type inProcess struct{ assets string }
 func (r *inProcess) Close(context.Context) error { return nil }
 
 func (r *inProcess) Tools(context.Context) ([]*tool.Spec, error) {
-	var specs []*tool.Spec
-	for _, name := range []string{"echo", "fail", "hang", "report", "patch", "asset", "large", "danger"} {
-		specs = append(specs, &tool.Spec{Name: name})
-	}
-	specs[0].Input = json.RawMessage(echoInput)
-	specs[2].Timeout, _ = time.ParseDuration(hangFor)
-	specs[7].Tier = 3
-	return specs, nil
+	limit, err := time.ParseDuration(hangFor)
+	return []*tool.Spec{
+		{Name: "echo", Input: json.RawMessage(echoInput)},
+		{Name: "fail"}, {Name: "report"}, {Name: "patch"}, {Name: "asset"}, {Name: "large"},
+		{Name: "hang", Timeout: limit},
+		{Name: "danger", Tier: 3},
+	}, err
 }
 
 const echoInput = `{"type":"object","properties":{"value":{},"n":{"type":"number"}},"required":["value"]}`

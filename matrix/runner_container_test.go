@@ -21,9 +21,6 @@ func namel3ssContainer() *runner {
 			state:    {never, namel3ssState},
 			asset:    {never, namel3ssAsset},
 		},
-		// podman's monitor leaves its parent and takes no environment along. Nobody can tell whose it is, and so
-		// the end of any other call ends it too.
-		alone: true,
 	}
 }
 

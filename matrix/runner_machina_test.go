@@ -7,7 +7,7 @@ import (
 
 // toolhost gives two sources of one toolhost: a timeout belongs to a source.
 func toolhost(name, mode, more string) func(*house) string {
-	return func(*house) string {
+	return func(h *house) string {
 		var tools []string
 		for _, t := range []string{"echo", "fail", "hang", "report", "patch", "large", "danger"} {
 			entry := fmt.Sprintf("{aid: AID.MATRIX.%s.v1, name: %s", strings.ToUpper(t), t)
@@ -19,7 +19,7 @@ func toolhost(name, mode, more string) func(*house) string {
 			}
 			tools = append(tools, entry+"}")
 		}
-		head := fmt.Sprintf("protocol: machina, command: [python3, toolhost.py], plugin: matrix, mode: %s, tools: [%s]", mode, strings.Join(tools, ", "))
+		head := fmt.Sprintf("protocol: machina, command: [%q, toolhost.py], plugin: matrix, mode: %s, tools: [%s]", h.python, mode, strings.Join(tools, ", "))
 		return fmt.Sprintf("- {name: %[1]s, %[2]s%[3]s}\n- {name: %[1]s-slow, %[2]s, timeout: %[4]s}\n", name, head, more, hangFor)
 	}
 }

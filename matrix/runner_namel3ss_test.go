@@ -16,9 +16,9 @@ const (
 func namel3ssLocal() *runner {
 	return &runner{
 		name: "namel3ss local", about: "Python functions, a process each",
-		sources: func(*house) string {
-			return "- {name: n3, protocol: namel3ss, app: app}\n" +
-				"- {name: n3-danger, protocol: namel3ss, app: app, tool: danger, entry: 'tools.matrix:danger', tier: 3}\n"
+		sources: func(h *house) string {
+			head := fmt.Sprintf("protocol: namel3ss, app: app, python: %q", h.python)
+			return fmt.Sprintf("- {name: n3, %[1]s}\n- {name: n3-danger, %[1]s, tool: danger, entry: 'tools.matrix:danger', tier: 3}\n", head)
 		},
 		where: func(tool string) string {
 			if tool == "danger" {
@@ -67,9 +67,9 @@ func namel3ssService() *runner {
 }
 
 // serveTools starts the service and gives its address.
-func serveTools(t *testing.T) string {
+func serveTools(t *testing.T, python string) string {
 	t.Helper()
-	cmd := exec.Command("python3", "testdata/service.py")
+	cmd := exec.Command(python, "testdata/service.py")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

@@ -113,18 +113,25 @@ func (p procfs) numbers(folder string) []int {
 // markers gives the values of our marker in the environment that a process was started with. One that
 // hides its environment has none.
 func (p procfs) markers(pid int) []string {
-	file, err := os.Open(filepath.Join(string(p), strconv.Itoa(pid), "environ"))
-	if err != nil {
-		return nil
-	}
-	defer file.Close()
-	const most = 4 << 20 // the kernel takes no more than that for arguments and environment together
-	environ, _ := io.ReadAll(io.LimitReader(file, most))
 	var values []string
-	for entry := range bytes.SplitSeq(environ, []byte{0}) {
+	for entry := range bytes.SplitSeq(p.read(pid, "environ"), []byte{0}) {
 		if value, ok := bytes.CutPrefix(entry, []byte(Marker+"=")); ok {
 			values = append(values, string(value))
 		}
 	}
 	return values
+}
+
+// commandLine gives the arguments of a process, with a NUL after each.
+func (p procfs) commandLine(pid int) []byte { return p.read(pid, "cmdline") }
+
+func (p procfs) read(pid int, name string) []byte {
+	file, err := os.Open(filepath.Join(string(p), strconv.Itoa(pid), name))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	const most = 4 << 20 // the kernel takes no more than that for arguments and environment together
+	text, _ := io.ReadAll(io.LimitReader(file, most))
+	return text
 }

@@ -22,6 +22,11 @@ type Command struct {
 	Env   []string   // the whole environment, NAME=value; only Marker is added to it
 	Files []*os.File // become descriptors 3, 4, ... of the child; the caller keeps and closes its own
 
+	// Claim is a text that nobody's command line has but those of this child's own daemons, such as the name
+	// of a container on that of its monitor. They belong to its tree although they keep nothing of the
+	// environment that they were started with. Empty: there are none.
+	Claim string
+
 	// Stderr is called for every line of the child's standard error, in order, from one goroutine, as
 	// valid UTF-8 without the line's end; the bytes are good until it returns. A line longer than 8 KiB
 	// comes in pieces. It may block: the child then waits. It is not called after Wait, Stop or Kill has
@@ -44,6 +49,7 @@ type Child struct {
 	Stdout *os.File
 
 	marker string
+	claim  string
 	proc   *os.Process
 	pidfd  *os.File
 	stderr *stderr

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"os"
 	"syscall"
 	"time"
@@ -138,8 +139,8 @@ func (r *registry) strays(children func(int) []int) map[int]stat {
 	return strays
 }
 
-// owner tells whose stray a process is: by its session, which it can leave and never enter, or by the
-// marker in its environment. A process that is just becoming another program has no environment for a
+// owner tells whose stray a process is: by its session, which it can leave and never enter, by the marker
+// in its environment, or by what somebody claims on its command line. A process that is just becoming another program has no environment for a
 // moment; then it is not sure that it has no owner.
 func (r *registry) owner(pid int, before stat) (c *Child, sure bool) {
 	if c := r.leaders[before.session]; c != nil {
@@ -150,8 +151,28 @@ func (r *registry) owner(pid int, before stat) (c *Child, sure bool) {
 			return c, true
 		}
 	}
+	if c := r.claimant(pid); c != nil {
+		return c, true
+	}
 	after, _ := r.proc.stat(pid)
 	return nil, before.state == 'Z' || before.environ != 0 && before.environ == after.environ
+}
+
+// claimant finds who claims a process by its command line.
+func (r *registry) claimant(pid int) *Child {
+	var line []byte
+	for _, c := range r.leaders {
+		if c.claim == "" {
+			continue
+		}
+		if line == nil {
+			line = r.proc.commandLine(pid)
+		}
+		if bytes.Contains(line, []byte(c.claim)) {
+			return c
+		}
+	}
+	return nil
 }
 
 // reapOrphans takes the exit statuses of strays that died by themselves.

@@ -54,6 +54,26 @@ func TestDaemonsDieWithTheirTree(t *testing.T) {
 	mustBeGone(t, daemons...)
 }
 
+// A container's monitor is such a daemon: it keeps no environment, but the container's name is on its command line.
+func TestADaemonThatIsClaimedDiesWithItsOwnTreeAlone(t *testing.T) {
+	tooltest.NoLeaks(t)
+	cmd := command("daemons")
+	cmd.Claim = "sleep\x001000"
+	p := start(t, cmd)
+	daemons := p.pids(2)
+	p.next()
+	for _, pid := range daemons {
+		eventually(t, "it has become sleep", func() bool {
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			return string(name) == "sleep\n"
+		})
+	}
+	start(t, command("workshop")).Kill()
+	mustRun(t, daemons...)
+	p.Kill()
+	mustBeGone(t, daemons...)
+}
+
 func TestAForkBombIsDefused(t *testing.T) {
 	tooltest.NoLeaks(t)
 	p := start(t, command("bomb"))

@@ -175,7 +175,7 @@ func (t *containerTool) visible(walls tool.Guarantees) []string {
 // engine's command is only its client.
 func (t *containerTool) execute(ctx context.Context, name string, request []byte, j *job) (ending, error) {
 	child, err := process.Start(process.Command{
-		Argv: t.arguments(name, j.walls), Dir: t.root, Env: t.env,
+		Argv: t.arguments(name, j.walls), Dir: t.root, Env: t.env, Claim: name,
 		Stderr: func(line []byte) { j.logs.line("stderr", line) }, StderrLimit: maxLog,
 	})
 	if err != nil {

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"toolpost/protocol/machina"
+	"toolpost/tool"
+)
+
+const machinaLine = `{"aid":"AID.BENCH.ECHO.v1","input_json":"{\"query\": \"test\", \"k\": \"3\"}"}` + "\n"
+
+// machinaTurns asks one request at a time, as hosts do.
+func machinaTurns(ctx context.Context, l lab) (row, error) {
+	return machinaServe(ctx, l, 1_000, (*pipe).turns)
+}
+
+// machinaPipelined has as many requests in the pipe as fit, so that nobody waits for the other.
+func machinaPipelined(ctx context.Context, l lab) (row, error) {
+	return machinaServe(ctx, l, 2_000, (*pipe).pipelined)
+}
+
+// machinaServe compares our door, a process with the whole engine in front of an echo tool, with a process
+// that only parses each request and answers it. Both are this program again.
+func machinaServe(ctx context.Context, l lab, n int, exchange func(p *pipe, n int, line, want string) error) (_ row, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return row{}, err
+	}
+	door, err := startPipe(ctx, l.dir, self, "door", filepath.Join(l.dir, "machina"))
+	if err != nil {
+		return row{}, err
+	}
+	defer func() { err = errors.Join(err, door.close()) }()
+	loop, err := startPipe(ctx, l.dir, self, "loop")
+	if err != nil {
+		return row{}, err
+	}
+	defer func() { err = errors.Join(err, loop.close()) }()
+	const want = `"output_json":"{\"query\"`
+	m, r, err := compare(61,
+		clock(func() error { return exchange(door, n, machinaLine, want) }),
+		clock(func() error { return exchange(loop, n, machinaLine, want) }))
+	return ofTheRate(n, m, r, 0.7), err
+}
+
+// toolhost is this program as one of the two: "door DIR" or "loop".
+func toolhost(ctx context.Context, words []string) error {
+	switch {
+	case len(words) == 2 && words[0] == "door":
+		return serveDoor(ctx, words[1])
+	case len(words) == 1 && words[0] == "loop":
+		return serveLoop()
+	}
+	return fmt.Errorf("%q is neither `door DIR` nor `loop`", words)
+}
+
+func serveDoor(ctx context.Context, dir string) (err error) {
+	n, err := openNode(ctx, dir, map[string]string{"toolpost.yaml": echoConfig})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeNode(n)) }()
+	d := &machina.Door{Mode: machina.Serve, Source: "bench", In: os.Stdin, Out: os.Stdout, Caller: tool.Principal{ID: "local", Door: "machina"}}
+	return d.Serve(ctx, n.Handler(), n.Catalog())
+}
+
+type machinaRequest struct {
+	AID       string          `json:"aid"`
+	InputJSON string          `json:"input_json"`
+	DSState   json.RawMessage `json:"ds_state"`
+	Key       string          `json:"idempotency_key"`
+	Lease     string          `json:"_lease_token"`
+}
+
+type machinaReply struct {
+	OK         bool            `json:"ok"`
+	Status     string          `json:"status"`
+	OutputJSON string          `json:"output_json"`
+	Error      string          `json:"error"`
+	DSState    json.RawMessage `json:"ds_state"`
+}
+
+// serveLoop parses each request, and the input in it, with the standard library, and answers.
+func serveLoop() error {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var request machinaRequest
+		if err := json.Unmarshal(in.Bytes(), &request); err != nil {
+			return err
+		}
+		var input map[string]any
+		if err := json.Unmarshal([]byte(request.InputJSON), &input); err != nil {
+			return err
+		}
+		answer, err := json.Marshal(machinaReply{OK: true, Status: "OK", OutputJSON: request.InputJSON, DSState: json.RawMessage(`{}`)})
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stdout.Write(append(answer, '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
+}

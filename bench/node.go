@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"toolpost/config"
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+// openNode writes a folder, toolpost.yaml among its files, and opens Toolpost over it, as `toolpost serve`
+// does: with every stage of the engine. Beside the protocols of the build there is one named echo.
+func openNode(ctx context.Context, dir string, files map[string]string) (*node.Node, error) {
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	open := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return echo{}, nil }
+	return node.Open(ctx, cfg, node.Options{Protocols: append(node.Protocols(), node.Protocol{Name: "echo", Open: open})})
+}
+
+func closeNode(n *node.Node) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return n.Close(ctx)
+}
+
+// invoke makes one call and insists that the tool succeeded.
+func invoke(ctx context.Context, h tool.Handler, c *tool.Call) ([]byte, error) {
+	r, err := h.Invoke(ctx, c, tool.Discard)
+	if err != nil {
+		return nil, err
+	}
+	if !r.OK {
+		return nil, r.Failure
+	}
+	return r.Output, nil
+}
+
+// echoConfig has the tool with nothing to it, so that what is left is the way there.
+const echoConfig = `sources: [{name: bench, protocol: echo}]
+`
+
+// echo is a source with the one tool echo, in this process.
+type echo struct{}
+
+var (
+	_ tool.Runner = echo{}
+	_ tool.Source = echo{}
+)
+
+func (echo) Tools(context.Context) ([]*tool.Spec, error) {
+	return []*tool.Spec{{Name: "echo", Input: []byte(`{"type":"object"}`)}}, nil
+}
+
+func (echo) Invoke(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	return &tool.Result{OK: true, Output: bytes.Clone(c.Args)}, nil
+}
+
+func (echo) Close(context.Context) error { return nil }

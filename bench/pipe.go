@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+)
+
+// A pipe is a program that answers each line with a line.
+type pipe struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func startPipe(ctx context.Context, dir string, argv ...string) (*pipe, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &pipe{cmd, in, bufio.NewReaderSize(out, 64<<10)}, cmd.Start()
+}
+
+// close lets the program end and waits for it.
+func (p *pipe) close() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
+
+// turns sends a line n times and waits for each answer, which must have want in it.
+func (p *pipe) turns(n int, line, want string) error {
+	for range n {
+		if _, err := io.WriteString(p.in, line); err != nil {
+			return err
+		}
+		if err := p.answer(want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pipelined sends a line n times without waiting for the answers.
+func (p *pipe) pipelined(n int, line, want string) error {
+	written := make(chan error, 1)
+	go func() {
+		w := bufio.NewWriter(p.in)
+		for range n {
+			_, _ = w.WriteString(line) // Flush gives its error
+		}
+		written <- w.Flush()
+	}()
+	for range n {
+		if err := p.answer(want); err != nil {
+			return errors.Join(err, p.in.Close(), <-written)
+		}
+	}
+	return <-written
+}
+
+func (p *pipe) answer(want string) error {
+	line, err := p.out.ReadSlice('\n')
+	if err == nil && !bytes.Contains(line, []byte(want)) {
+		err = fmt.Errorf("unexpected answer %q", line)
+	}
+	return err
+}
