@@ -20,7 +20,7 @@ type reverseCall struct {
 // A desk is where the calls back of one request are served: the events and the state of the call that the
 // request belongs to. A hook outside of any call has neither.
 type desk struct {
-	events *tool.Relay        // nil: nobody listens; the log gets them
+	events *tool.Relay     // nil: nobody listens; the log gets them
 	state  json.RawMessage // the session's state document
 	inside bool            // the call belongs to a session, whose state this is
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"syscall"
 	"time"
 
 	"toolpost/process"
@@ -27,7 +29,9 @@ type worker struct {
 	p       *program
 	child   *process.Child
 	started time.Time
-	out     chan []byte      // lines to the skill; who sends one has it written, or sees dead
+	writing sync.Mutex       // held while a line is written to the skill
+	stdin   syscall.RawConn  // for lines that can be written without waiting
+	out     chan []byte      // all other lines; who sends one has it written, or sees dead
 	stray   chan reverseCall // calls back that belong to no request of ours
 	done    chan struct{}    // closed when its output has ended
 	broken  chan struct{}    // closed when it broke the protocol
@@ -96,6 +100,10 @@ func (p *program) newWorker() (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if w.stdin, err = w.child.Stdin.SyscallConn(); err != nil {
+		w.child.Close()
+		return nil, err
+	}
 	for _, f := range []func(){w.read, w.write, w.serveStrays, w.bury} {
 		p.running.Go(f)
 	}
@@ -138,14 +146,9 @@ func (w *worker) only() *request {
 // ctx ends first the request is abandoned: its answer is dropped when it comes, and the error is errAbandoned.
 func (w *worker) ask(ctx context.Context, method string, params []byte, d *desk) (json.RawMessage, error) {
 	r := w.enter(method, d)
-	select {
-	case w.out <- encodeRequest(r.id, method, params):
-	case <-w.leaving:
+	if err := w.send(ctx, encodeRequest(r.id, method, params)); err != nil {
 		w.forget(r)
-		return nil, errUnsent
-	case <-ctx.Done():
-		w.forget(r)
-		return nil, ctx.Err()
+		return nil, err
 	}
 	for {
 		select {
@@ -166,6 +169,45 @@ func (w *worker) ask(ctx context.Context, method string, params []byte, d *desk)
 			return w.abandon(r)
 		}
 	}
+}
+
+// send writes a line, at once where the skill has room for it, else as soon as it has.
+func (w *worker) send(ctx context.Context, line []byte) error {
+	select {
+	case <-w.leaving:
+		return errUnsent
+	default:
+	}
+	if ctx.Err() == nil && w.sendNow(line) {
+		return nil
+	}
+	select {
+	case w.out <- line:
+		return nil
+	case <-w.leaving:
+		return errUnsent
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// pipeAtom is how much the kernel takes into a pipe as a whole or not at all.
+const pipeAtom = 4096
+
+// sendNow writes a line if that can be done whole and without waiting: it saves a call two changes of
+// goroutine.
+func (w *worker) sendNow(line []byte) bool {
+	if len(line) > pipeAtom || !w.writing.TryLock() {
+		return false
+	}
+	defer w.writing.Unlock()
+	sent := false
+	err := w.stdin.Write(func(fd uintptr) bool {
+		n, err := syscall.Write(int(fd), line)
+		sent = err == nil && n == len(line)
+		return true
+	})
+	return sent && err == nil
 }
 
 func (w *worker) enter(method string, d *desk) *request {
@@ -248,7 +290,10 @@ func (w *worker) write() {
 	for {
 		select {
 		case line := <-w.out:
-			if _, err := w.child.Stdin.Write(line); err != nil {
+			w.writing.Lock()
+			_, err := w.child.Stdin.Write(line)
+			w.writing.Unlock()
+			if err != nil {
 				w.breaks(errors.New("it does not read its input any more"))
 			}
 		case <-w.dead:
