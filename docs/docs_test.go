@@ -264,7 +264,11 @@ func TestLinksToPagesLeadSomewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md") {
+	rooms, err := filepath.Glob("protocols/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(append(pages, rooms...), "../README.md", "../CONTRIBUTING.md") {
 		text, err := os.ReadFile(page)
 		if os.IsNotExist(err) {
 			continue
