@@ -14,6 +14,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/process"
+	"toolpost/sandbox"
 	"toolpost/tool"
 )
 
@@ -28,7 +29,7 @@ type Options struct {
 	Output      config.JSON `yaml:"output" doc:"JSON Schema of the result"`
 
 	Dir     string            `yaml:"dir" doc:"working folder, from the folder of the config, which is the default"`
-	Env     map[string]string `yaml:"env" doc:"environment beside PATH, LANG and TMPDIR"`
+	Env     map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
 	PassEnv []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
 
 	Effects    tool.Effects    `yaml:"effects" doc:"what the tool does to the world"`
@@ -118,7 +119,7 @@ func New(o Options) (*Runner, error) {
 	if strings.Contains(argv[0], "/") && !filepath.IsAbs(argv[0]) {
 		argv[0] = filepath.Join(dir, argv[0])
 	}
-	return &Runner{o: o, spec: o.spec(), argv: argv, dir: dir, env: o.environment()}, nil
+	return &Runner{o: o, spec: o.spec(), argv: argv, dir: dir, env: process.Environment(o.Env, o.PassEnv)}, nil
 }
 
 func (o Options) spec() *tool.Spec {
@@ -127,22 +128,6 @@ func (o Options) spec() *tool.Spec {
 		Input: json.RawMessage(o.Input), Output: json.RawMessage(o.Output),
 		Effects: o.Effects, Tier: o.Tier, Timeout: time.Duration(o.Timeout), Guarantees: o.Guarantees,
 	}
-}
-
-// environment is all that the tool gets: our own environment may hold secrets of others.
-func (o Options) environment() []string {
-	var env []string
-	for _, name := range append([]string{"PATH", "LANG", "TMPDIR"}, o.PassEnv...) {
-		value, ours := os.LookupEnv(name)
-		if _, given := o.Env[name]; ours && !given {
-			env = append(env, name+"="+value)
-		}
-	}
-	for name, value := range o.Env {
-		env = append(env, name+"="+value)
-	}
-	slices.Sort(env)
-	return slices.Compact(env)
 }
 
 // Tools implements tool.Source: there is the one tool.
@@ -200,12 +185,7 @@ func (r *Runner) covered(c *tool.Call) error {
 	if c.Spec != nil {
 		asked = asked.Tighten(c.Spec.Guarantees)
 	}
-	names := asked.Asked()
-	if len(names) == 0 {
-		return nil
-	}
-	return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced for narratoria tools on this machine; take the guarantee out of its source to run it without",
-		r.o.Tool, strings.Join(names, ", ")).Because("coverage_missing")
+	return sandbox.Cover(r.o.Tool, asked)
 }
 
 // interrupted is the error of a call whose context ended.

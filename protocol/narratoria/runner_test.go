@@ -495,7 +495,7 @@ func TestTheRequestIsSentOnOneLineAndStdinIsClosed(t *testing.T) {
 	}
 }
 
-func TestTheToolGetsPATHLANGTMPDIRAndWhatTheOptionsSay(t *testing.T) {
+func TestTheToolGetsTheUsualFewVariablesAndWhatTheOptionsSay(t *testing.T) {
 	for name, value := range map[string]string{"LANG": "C.UTF-8", "TMPDIR": os.TempDir(), "SECRET": "mine", "PASSED": "on"} {
 		t.Setenv(name, value)
 	}
