@@ -3,6 +3,7 @@ package tooltest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -257,6 +258,15 @@ func brokenLeaks() []broken {
 func leaving(ctx context.Context, t *testing.T, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	for range children {
 		startSleep(t, mark(), strings.Contains(string(c.Args), `"setsid":true`))
+	}
+	err := eventually(limit, func() error { // until each is a sleep, and not still a shell on its way to one
+		if n := len(sleepers()); n < children {
+			return fmt.Errorf("%d of %d processes sleep", n, children)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	if strings.Contains(string(c.Args), `"hang":true`) {
 		return hang(ctx, out)
