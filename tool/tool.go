@@ -58,6 +58,8 @@ type Call struct {
 	Resume  string          // which Ask they answer
 	State   json.RawMessage // the session's state when the call began; set by the session stage
 	Spec    *Spec           // set by the resolving stage; runners rely on it
+	Scope   Scope           // which files it may come to; set by the policy stage; nil: all that its source offers
+	DryRun  bool            // only decide: the outcome tells what policy says, and nothing runs
 }
 
 // A Principal is who calls, through which door.

@@ -25,8 +25,8 @@ type floor struct {
 func floors() []floor {
 	return []floor{
 		{name: "ground", rooms: []string{"tool"}, stdOnly: true},
-		{name: "first", rooms: []string{"process", "sandbox", "config", "config/...", "schema", "strictjson", "examples"}, neighbours: true},
-		{name: "second", rooms: []string{"engine", "engine/*", "protocol/*", "builtin/*", "store", "store/*", "plan", "console"}},
+		{name: "first", rooms: []string{"process", "sandbox", "workspace", "workspace/...", "config", "config/...", "schema", "strictjson", "examples"}, neighbours: true},
+		{name: "second", rooms: []string{"engine", "engine/*", "protocol/*", "builtin", "builtin/...", "store", "store/*", "plan", "console"}},
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},
 		{name: "top", rooms: []string{"cmd/...", "bench", "bench/..."}, neighbours: true},
@@ -43,9 +43,12 @@ func mayKnow() map[string][]string {
 	return map[string][]string{"protocol/all": {"node"}}
 }
 
-// family lets a room of the second floor import its own parts: engine and its stages, store and its kinds.
+// family lets a room of the second floor import its own parts: engine and its
+// stages, store and its kinds, the built-in tools and theirs.
 func family(from, to string) bool {
-	return from == "engine" && strings.HasPrefix(to, "engine/") || to == "store" && strings.HasPrefix(from, "store/")
+	return strings.HasPrefix(to, from+"/") && slices.Contains([]string{"engine", "builtin", "builtin/code"}, from) ||
+		to == "store" && strings.HasPrefix(from, "store/") ||
+		strings.HasPrefix(from, "builtin/code/") && strings.HasPrefix(to, "builtin/code/")
 }
 
 func TestImportsOnlyGoDown(t *testing.T) {

@@ -1,0 +1,25 @@
+package tool
+
+// Touches says what a call is going to touch, as far as its arguments tell before it runs. Paths are
+// absolute and clean; links in them are not resolved.
+type Touches struct {
+	Reads    []string   `json:"reads,omitempty"`
+	Writes   []string   `json:"writes,omitempty"`   // made, changed, moved or deleted
+	Commands [][]string `json:"commands,omitempty"` // each a program and its arguments, byte for byte as they would run
+}
+
+// A Toucher is a runner that can tell. What it tells is what policy judges, so it must come from the
+// same reading of the arguments as what runs.
+type Toucher interface {
+	// Touches reads the arguments and changes nothing. An error refuses the call.
+	Touches(c *Call) (Touches, error)
+}
+
+// A Scope is what policy leaves to a call of the files below its roots. A runner asks it for every file
+// that it comes to, by the name that the file really has: a walk finds files that no argument named, and
+// a link with one name leads to a file with another.
+type Scope interface {
+	// Path gives nil where the file may be read (or written), else an access_denied. It is quick, and many
+	// goroutines may ask.
+	Path(abs string, write bool) error
+}
