@@ -26,14 +26,14 @@ build: ## build ./bin/toolpost, one static file
 	CGO_ENABLED=0 go build -buildvcs=$(BUILDVCS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/toolpost ./cmd/toolpost
 
 test: ## install what the tests need, vet, and run every test with the race detector
-	@.ci/setup python3 curl cc node js podman
+	@.ci/setup python3 curl cc git node js podman
 	go vet ./...
 	go test -count=1 ./internal/house
 	@if .ci/setup --check cc; then race=-race; else race=; echo 'no C compiler: the tests run without the race detector'; fi; \
 	echo "go test $$race ./..."; go test $$race -timeout 12m ./...
 
 bench: build ## measure against references of the same run; fails where a target is missed
-	@.ci/setup python3
+	@.ci/setup python3 rg bwrap
 	go run ./bench -toolpost bin/toolpost
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
@@ -48,8 +48,8 @@ lint: ## run the linter, installed into ./.tools where it is missing
 		mv .tools/golangci-lint "$$lint"; }; \
 	"$$lint" run ./...
 
-setup: ## install what tests and examples need: python3, curl, a C compiler, Node, podman (Debian packages, as root; npm)
-	@.ci/setup python3 curl cc node js podman
+setup: ## install what tests, examples and benchmarks need (Debian packages, as root; npm)
+	@.ci/setup python3 curl cc git node js podman rg bwrap
 
 clean: ## remove what was built
 	rm -rf bin .tools

@@ -117,6 +117,9 @@ func Canonical(b []byte) ([]byte, error) {
 
 // Decode reads b into map[string]any, []any, string, bool, nil and encoding/json's Number.
 func Decode(b []byte) (any, error) {
+	if text, ok := unquoted(b); ok {
+		return text, nil
+	}
 	if err := checkShape(b); err != nil {
 		return nil, err
 	}

@@ -3,14 +3,34 @@ package tool
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"sync"
 	"time"
 )
+
+// random hands out random bytes that were read ahead: to ask the system for ten of them each time would be
+// most of the work of making an id.
+type random struct {
+	ahead [1 << 10]byte
+	used  int
+}
+
+var randoms = sync.Pool{New: func() any { return &random{used: len(random{}.ahead)} }}
+
+func (r *random) read(b []byte) {
+	if len(r.ahead)-r.used < len(b) {
+		_, _ = rand.Read(r.ahead[:]) // never fails: it ends the program instead
+		r.used = 0
+	}
+	r.used += copy(b, r.ahead[r.used:])
+}
 
 // NewID makes a UUID of version 7: ids made later sort after those made before, to the millisecond.
 // Calls, traces and whatever else needs a name get it from here.
 func NewID() string {
 	var u [16]byte
-	_, _ = rand.Read(u[6:]) // never fails: it ends the program instead
+	r := randoms.Get().(*random)
+	r.read(u[6:])
+	randoms.Put(r)
 	ms := uint64(time.Now().UnixMilli())
 	for i := range 6 {
 		u[i] = byte(ms >> (8 * (5 - i)))
@@ -25,4 +45,20 @@ func NewID() string {
 	hex.Encode(s[24:36], u[10:16])
 	s[8], s[13], s[18], s[23] = '-', '-', '-', '-'
 	return string(s[:])
+}
+
+// Name gives a call that has no name one, and a call that belongs to no trace starts one. It is for whoever made
+// the call; the engine does it for a copy of a call that comes without.
+func (c *Call) Name() {
+	named := c.ID != ""
+	if !named {
+		c.ID = NewID()
+	}
+	switch {
+	case c.Trace != "":
+	case named: // by somebody who may have chosen anything, and a trace is a UUID
+		c.Trace = NewID()
+	default:
+		c.Trace = c.ID
+	}
 }

@@ -60,6 +60,8 @@ type Call struct {
 	Spec    *Spec           // set by the resolving stage; runners rely on it
 	Scope   Scope           // which files it may come to; set by the policy stage; nil: all that its source offers
 	DryRun  bool            // only decide: the outcome tells what policy says, and nothing runs
+	Run     string          // which run of an agent it belongs to, as the caller says; empty: none
+	Record  *Record         // where stages note what they decide; set by the audit stage; nil: nobody keeps records
 }
 
 // A Principal is who calls, through which door.

@@ -1,0 +1,72 @@
+package strictjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+const hexDigits = "0123456789abcdef"
+
+// Quote writes text as a JSON string, for contents that are large: it copies them once. Text must be UTF-8;
+// what is not comes out as U+FFFD.
+func Quote(text []byte) json.RawMessage {
+	if !utf8.Valid(text) {
+		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
+	}
+	out := make([]byte, 0, len(text)+len(text)/16+16)
+	out = append(out, '"')
+	from := 0
+	for i := plainUntil(text, 0); i < len(text); i = plainUntil(text, i+1) {
+		out = append(out, text[from:i]...)
+		out = appendEscaped(out, text[i])
+		from = i + 1
+	}
+	out = append(out, text[from:]...)
+	return append(out, '"')
+}
+
+// plainUntil gives the first index from i on of a byte that a JSON string cannot hold as it is.
+func plainUntil(b []byte, i int) int {
+	for i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' {
+		i++
+	}
+	return i
+}
+
+func appendEscaped(out []byte, c byte) []byte {
+	if i := bytes.IndexByte([]byte("\b\f\n\r\t\"\\"), c); i >= 0 {
+		return append(out, '\\', "bfnrt\"\\"[i])
+	}
+	return append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+}
+
+// unquoted reads b where it is one string, with nothing around it and no escape of the \u kind. Others are
+// left to the decoder, and so is every fault.
+func unquoted(b []byte) (text string, ok bool) {
+	last := len(b) - 1
+	if last < 1 || b[0] != '"' || b[last] != '"' {
+		return "", false
+	}
+	b = b[1:last]
+	i := plainUntil(b, 0)
+	if i == len(b) {
+		return string(b), utf8.Valid(b)
+	}
+	out := make([]byte, 0, len(b))
+	from := 0
+	for ; i < len(b); i = plainUntil(b, i+2) {
+		if b[i] != '\\' || i+1 == len(b) {
+			return "", false
+		}
+		c := bytes.IndexByte([]byte("bfnrt\"\\/"), b[i+1])
+		if c < 0 {
+			return "", false
+		}
+		out = append(out, b[from:i]...)
+		out = append(out, "\b\f\n\r\t\"\\/"[c])
+		from = i + 2
+	}
+	out = append(out, b[from:]...)
+	return string(out), utf8.Valid(out)
+}

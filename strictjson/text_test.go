@@ -1,0 +1,57 @@
+package strictjson
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// texts are strings that are easy to get wrong.
+func texts() []string {
+	var every strings.Builder
+	for r := range rune(0x300) {
+		every.WriteRune(r)
+	}
+	return []string{
+		"", "a", `"`, `\`, `\\`, `\"`, "\n", "a\nb\n", "\x00\x1f\x7f", "\u2028\u2029", "grüße, 世界 🙂", every.String(),
+		"ends with a backslash\\", strings.Repeat("line\n", 1000), "\xff\xfe", "half \xe4\xb8", "\xed\xa0\x80",
+	}
+}
+
+func TestQuoteSaysWhatTheLibrarySays(t *testing.T) {
+	for _, text := range texts() {
+		got := Quote([]byte(text))
+		if err := Check(got); err != nil {
+			t.Errorf("Quote(%q) = %s: %v", text, got, err)
+		}
+		var back string
+		if err := json.Unmarshal(got, &back); err != nil || back != strings.ToValidUTF8(text, "\uFFFD") {
+			t.Errorf("Quote(%q) reads back as %q, %v", text, back, err)
+		}
+		if want, err := jsontext.AppendQuote(nil, text); err == nil && string(want) != string(got) {
+			t.Errorf("Quote(%q) = %s, want %s", text, got, want)
+		}
+	}
+}
+
+func FuzzStringsAreReadTheSameWay(f *testing.F) {
+	for _, text := range texts() {
+		f.Add([]byte(Quote([]byte(text))))
+	}
+	for _, s := range []string{`"\u0041"`, `"\ud800"`, `"\ud83d\ude42"`, `"\x"`, `"a`, `"a" `, ` "a"`, `"a""b"`, `"a"b"`, "\"\n\"", `"\`, `"\"`, `"\/"`, "\"\xff\""} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		quick, ok := unquoted(b)
+		if !ok {
+			return
+		}
+		slow, err := jsontext.AppendUnquote(nil, b)
+		if err != nil || string(slow) != quick || !utf8.ValidString(quick) {
+			t.Errorf("%q: %q in the quick way, %q, %v in the slow way", b, quick, slow, err)
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package workspace
+
+import (
+	"path"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"toolpost/tool"
+)
+
+// What patterns may cost.
+const (
+	MaxGlob     = 256 // bytes of one
+	MaxGlobs    = 64  // of one walk
+	maxBranches = 16  // braces and commas of one: matching tries every combination of alternatives
+)
+
+// globs decides which entries of a walk are wanted.
+type globs struct {
+	include, exclude []glob
+}
+
+type glob struct {
+	pattern string
+	byPath  bool // it has a slash: it is about the path below the start, else about the name
+}
+
+func newGlobs(patterns []string) (*globs, error) {
+	if len(patterns) > MaxGlobs {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%d patterns are given; at most %d make sense", len(patterns), MaxGlobs)
+	}
+	g := &globs{}
+	for _, p := range patterns {
+		p, exclude := strings.CutPrefix(p, "!")
+		if err := CheckGlob(p); err != nil {
+			return nil, err
+		}
+		one := glob{p, strings.Contains(p, "/") || strings.Contains(p, "**")}
+		if exclude {
+			g.exclude = append(g.exclude, one)
+		} else {
+			g.include = append(g.include, one)
+		}
+	}
+	return g, nil
+}
+
+// CheckGlob reports whether a pattern is well formed and cheap enough.
+func CheckGlob(p string) error {
+	switch {
+	case p == "":
+		return tool.Errorf(tool.CodeInvalidInput, "a pattern is empty; write one such as *.go")
+	case len(p) > MaxGlob || strings.Count(p, "{")+strings.Count(p, ",") > maxBranches:
+		return tool.Errorf(tool.CodeInvalidInput, "the pattern is too long or has too many alternatives; use a shorter one")
+	case !doublestar.ValidatePattern(p):
+		return tool.Errorf(tool.CodeInvalidInput, "the pattern %q is malformed; close every bracket and brace", p)
+	}
+	return nil
+}
+
+// prunes reports whether an entry, and a folder with all that is in it, is left out.
+func (g *globs) prunes(below string) bool { return matchAny(g.exclude, below) }
+
+func matchAny(list []glob, below string) bool {
+	for _, g := range list {
+		subject := below
+		if !g.byPath {
+			subject = path.Base(below)
+		}
+		if doublestar.MatchUnvalidated(g.pattern, subject) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,442 @@
+package workspace
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/tool"
+)
+
+const secret = "the secret of the folder beside"
+
+// A world is a folder that is offered, with a folder beside it that is not.
+type world struct {
+	t        testing.TB
+	top      string // holds both
+	root, by string
+	ws       *Workspace
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, top: top, root: filepath.Join(top, "root"), by: filepath.Join(top, "outside")}
+	w.write("root/notes.txt", "hello\n")
+	w.write("root/sub/deep/a.go", "package a\n")
+	w.write("outside/secret.txt", secret)
+	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true}}})
+	return w
+}
+
+func (w *world) open(o Options) {
+	w.t.Helper()
+	ws, err := Open(w.top, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { ws.Close() })
+	w.ws = ws
+}
+
+func (w *world) write(name, content string) {
+	w.t.Helper()
+	path := filepath.Join(w.top, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) link(target, name string) {
+	w.t.Helper()
+	if err := os.Symlink(target, filepath.Join(w.root, name)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) view() *View { return w.ws.View(&tool.Call{}) }
+
+func (w *world) read(path string) (string, error) {
+	f, err := w.view().Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := f.ReadAll(1 << 20)
+	return string(b), err
+}
+
+func (w *world) onDisk(name string) string {
+	w.t.Helper()
+	b, err := os.ReadFile(filepath.Join(w.top, name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestARootThatIsNotThereIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "plain"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, root := range map[string]string{"missing": "nowhere", "a file": "plain", "a pipe": "fifo"} {
+		_, err := Open(dir, Options{Roots: []RootOptions{{Path: root}}})
+		if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), root) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestBadOptionsAreInvalidInput(t *testing.T) {
+	for _, o := range []Options{
+		{Roots: []RootOptions{{Path: ".", HardLinks: "maybe"}}},
+		{Roots: []RootOptions{{Path: ".", Codebase: "a"}, {Path: ".", Codebase: "a"}}},
+		{Sensitive: Sensitive{Add: []string{"[a"}}},
+		{Sensitive: Sensitive{Add: []string{"a/b"}}},
+		{Sensitive: Sensitive{Allow: []string{""}}},
+	} {
+		if _, err := Open(t.TempDir(), o); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+func TestEveryRootIsACodebaseWithAnIDOfItsOwn(t *testing.T) {
+	w := newWorld(t)
+	w.write("a/src/x", "")
+	w.write("b/src/x", "")
+	w.open(Options{Roots: []RootOptions{{Path: "a/src"}, {Path: "b/src"}, {Path: "root", Codebase: "main"}}})
+	var got []string
+	for _, r := range w.ws.Roots() {
+		got = append(got, r.Codebase)
+	}
+	if diff := cmp.Diff([]string{"src", "src-2", "main"}, got); diff != "" {
+		t.Error(diff)
+	}
+	v, err := w.view().Codebase("main")
+	if err != nil || len(v.Roots()) != 1 || v.Roots()[0].Dir != w.root {
+		t.Errorf("codebase main: %v, %v", v, err)
+	}
+}
+
+func TestACallerSeesItsOwnRootsOnly(t *testing.T) {
+	w := newWorld(t)
+	w.write("private/p.txt", secret)
+	w.open(Options{Roots: []RootOptions{{Path: "root"}, {Path: "private", Callers: []string{"ada", "team-*"}}}})
+	for caller, sees := range map[string]bool{"ada": true, "team-7": true, "team-": true, "": false, "adam": false, "bob": false, "team": false} {
+		v := w.ws.View(&tool.Call{Caller: tool.Principal{ID: caller}})
+		for _, path := range []string{"p.txt", filepath.Join(w.top, "private/p.txt")} {
+			f, err := v.Open(path)
+			if (err == nil) != sees {
+				t.Errorf("%q opens %s: %v", caller, path, err)
+			}
+			if err == nil {
+				f.Close()
+			}
+		}
+		_, unknown := v.Codebase("nowhere")
+		_, hidden := v.Codebase("private")
+		if !sees && strings.ReplaceAll(hidden.Error(), "private", "nowhere") != unknown.Error() {
+			t.Errorf("%q can tell a hidden codebase from none: %v, %v", caller, hidden, unknown)
+		}
+		if _, err := v.Locate(filepath.Join(w.top, "private/p.txt")); (err == nil) != sees {
+			t.Errorf("%q locates: %v", caller, err)
+		}
+	}
+}
+
+func TestAWildcardStandsForAnyRun(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"a", "a", true}, {"a", "ab", false}, {"a", "", false}, {"*", "", true}, {"*", "x/y", true}, {"a*", "a", true}, {"*a", "ba", true}, {"*a", "ab", false},
+		{"a*b*c", "abc", true}, {"a*b*c", "axxbyyc", true}, {"a*b*c", "acb", false}, {"a*a", "a", false}, {"a**b", "ab", true},
+	} {
+		if got := wildcard(c.pattern, c.name); got != c.want {
+			t.Errorf("%s on %q: %v", c.pattern, c.name, got)
+		}
+	}
+}
+
+// Everything that follows must hold on both ways to open: by openat2, and step by step.
+func bothWays(t *testing.T, test func(t *testing.T, w *world)) {
+	for name, slow := range map[string]bool{"openat2": false, "step by step": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.ws.noFast = slow
+			test(t, w)
+		})
+	}
+}
+
+func TestLinksWithinTheRootAreFollowedAndOthersNot(t *testing.T) {
+	bothWays(t, func(t *testing.T, w *world) {
+		w.link("sub/deep/a.go", "inner")
+		w.link("sub", "folder")
+		w.link("../outside/secret.txt", "out")
+		w.link("../outside", "outdir")
+		w.link("/etc/passwd", "absolute")
+		w.link("gone", "dangling")
+		w.link("loop", "loop")
+		for path, want := range map[string]string{"inner": "package a\n", "folder/deep/a.go": "package a\n", "folder/../notes.txt": "hello\n"} {
+			if got, err := w.read(path); err != nil || got != want {
+				t.Errorf("%s: %q, %v", path, got, err)
+			}
+		}
+		for path, code := range map[string]tool.Code{
+			"out": tool.CodeAccessDenied, "outdir/secret.txt": tool.CodeAccessDenied, "absolute": tool.CodeAccessDenied,
+			"dangling": tool.CodeNotFound, "loop": tool.CodeInvalidInput,
+		} {
+			if got, err := w.read(path); tool.CodeOf(err) != code {
+				t.Errorf("%s: %q, %v; want %s", path, got, err, code)
+			}
+		}
+	})
+}
+
+func TestAFileSaysWhereItReallyIs(t *testing.T) {
+	bothWays(t, func(t *testing.T, w *world) {
+		w.link("sub", "folder")
+		for path, want := range map[string]string{"sub/deep/a.go": "sub/deep/a.go", "folder/deep/a.go": "sub/deep/a.go"} {
+			f, err := w.view().Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Abs() != filepath.Join(w.root, want) || f.Shown() != path || f.Size() != 10 || f.Info().Name() != "a.go" {
+				t.Errorf("%s: %s, %s, %d", path, f.Abs(), f.Shown(), f.Size())
+			}
+			f.Close()
+			if f.Close() != nil {
+				t.Error("a second close failed")
+			}
+		}
+	})
+}
+
+func TestASensitiveFileThatIsGoneWhenItIsCheckedIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/.env", secret)
+	f, err := os.Open(filepath.Join(w.root, ".env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Remove(f.Name()); err != nil {
+		t.Fatal(err)
+	}
+	at := place{w.ws.roots[0], "harmless.txt", "harmless.txt"}
+	if _, err := w.ws.checkReal(at, int(f.Fd())); tool.CodeOf(err) != tool.CodeAccessDenied {
+		t.Errorf("err = %v; want access_denied", err)
+	}
+}
+
+func TestHardLinksAreRefusedUnlessTheRootAllowsThem(t *testing.T) {
+	w := newWorld(t)
+	if err := os.Link(filepath.Join(w.by, "secret.txt"), filepath.Join(w.root, "hard")); err != nil {
+		t.Fatal(err)
+	}
+	walked := func() error {
+		var opened error
+		err := w.view().Walk(t.Context(), "", WalkOptions{}, func(e *Entry) error {
+			if e.Name == "hard" {
+				var f *File
+				if f, opened = e.Open(); opened == nil {
+					f.Close()
+				}
+			}
+			return nil
+		})
+		return errors.Join(err, opened)
+	}
+	same := func(old []byte) ([]byte, error) { return old, nil }
+	for what, err := range map[string]error{
+		"read":  second(w.read("hard")),
+		"walk":  walked(),
+		"write": w.view().Write("hard", []byte("mine"), WriteOptions{}),
+		"edit":  w.view().Edit("hard", 1<<20, same),
+	} {
+		if tool.CodeOf(err) != tool.CodeAccessDenied || tool.AsError(err).Reason != "hard_link" {
+			t.Errorf("%s: %v; want access_denied, hard_link", what, err)
+		}
+	}
+	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true, HardLinks: "allow"}}})
+	if got, err := w.read("hard"); err != nil || got != secret {
+		t.Errorf("allowed: %q, %v", got, err)
+	}
+	if err := w.view().Write("hard", []byte("mine"), WriteOptions{}); err != nil || w.onDisk("outside/secret.txt") != secret {
+		t.Errorf("a write replaces the name, not the file behind it: %v", err)
+	}
+}
+
+func second[A any](_ A, err error) error { return err }
+
+// deny is a policy that keeps some paths from a call.
+type deny struct{ part string }
+
+func (d deny) Path(abs string, write bool) error {
+	if strings.Contains(abs, d.part) {
+		return tool.Errorf(tool.CodeAccessDenied, "policy says no")
+	}
+	return nil
+}
+
+func TestTheScopeOfACallIsAskedForTheRealName(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/closed/x.txt", secret)
+	w.link("closed", "harmless")
+	w.link("closed/x.txt", "link.txt")
+	v := w.ws.View(&tool.Call{Scope: deny{"/closed"}})
+	same := func(old []byte) ([]byte, error) { return old, nil }
+	for what, err := range map[string]error{
+		"open":           second(v.Open("closed/x.txt")),
+		"open by link":   second(v.Open("link.txt")),
+		"open by folder": second(v.Open("harmless/x.txt")),
+		"stat":           second(v.Stat("harmless/x.txt")),
+		"write":          v.Write("harmless/y.txt", nil, WriteOptions{}),
+		"edit":           v.Edit("harmless/x.txt", 100, same),
+		"mkdir":          second(v.Mkdir("harmless/d")),
+		"remove":         v.Remove("harmless/x.txt"),
+		"move away":      v.Rename(t.Context(), "harmless/x.txt", "free.txt", false),
+		"move there":     v.Rename(t.Context(), "notes.txt", "harmless/n.txt", false),
+		"list":           v.Walk(t.Context(), "harmless", WalkOptions{}, func(*Entry) error { return nil }),
+	} {
+		if tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), "policy says no") {
+			t.Errorf("%s: %v; want policy's refusal", what, err)
+		}
+	}
+	if f, err := v.Open("notes.txt"); err != nil {
+		t.Error(err)
+	} else {
+		f.Close()
+	}
+	for _, e := range w.walked(v, "", WalkOptions{Recursive: true}) {
+		if strings.HasPrefix(e, "closed") {
+			t.Errorf("the walk came to %s", e)
+		}
+	}
+}
+
+func TestAFolderIsNotMovedWithWhatPolicyDeniesInIt(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/open/closed/x.txt", secret)
+	v := w.ws.View(&tool.Call{Scope: deny{"/open/closed"}})
+	if err := v.Rename(t.Context(), "open", "other", false); tool.CodeOf(err) != tool.CodeAccessDenied {
+		t.Errorf("moved away: %v", err)
+	}
+	w.write("root/x/closed/y.txt", "")
+	v = w.ws.View(&tool.Call{Scope: deny{"/new/closed"}})
+	if err := v.Rename(t.Context(), "x", "new", false); tool.CodeOf(err) != tool.CodeAccessDenied {
+		t.Errorf("moved there: %v", err)
+	}
+}
+
+// unreadable is a policy that keeps some paths from being read, and lets them be written.
+type unreadable struct{ part string }
+
+func (u unreadable) Path(abs string, write bool) error {
+	if !write && strings.Contains(abs, u.part) {
+		return tool.Errorf(tool.CodeAccessDenied, "policy says no")
+	}
+	return nil
+}
+
+func TestWhatMayNotBeReadIsNotMovedToWhereItMay(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/open/closed/x.txt", secret)
+	v := w.ws.View(&tool.Call{Scope: unreadable{"/closed"}})
+	for _, from := range []string{"open", "open/closed", "open/closed/x.txt"} {
+		if err := v.Rename(t.Context(), from, "other", false); tool.CodeOf(err) != tool.CodeAccessDenied {
+			t.Errorf("%s was moved: %v", from, err)
+		}
+	}
+}
+
+func TestReadAtKeepsTheContractOfReaderAt(t *testing.T) {
+	w := newWorld(t)
+	f, err := w.view().Open("notes.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	buf := make([]byte, 10)
+	if n, err := f.ReadAt(buf, 2); n != 4 || err != io.EOF || string(buf[:n]) != "llo\n" {
+		t.Errorf("%d, %v, %q", n, err, buf[:n])
+	}
+	if n, err := f.ReadAt(buf[:3], 0); n != 3 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := f.ReadAt(buf, 100); n != 0 || err != io.EOF {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+func TestTheWorkingFolderIsTheFirstRootWhereNobodySaysOtherwise(t *testing.T) {
+	w := newWorld(t)
+	w.link("../outside", "out")
+	for path, want := range map[string]string{"": w.root, "sub": filepath.Join(w.root, "sub")} {
+		f, err := w.view().WorkDir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Abs() != want {
+			t.Errorf("%q: %s", path, f.Abs())
+		}
+		if entries, err := os.ReadDir(f.ProcPath()); err != nil || len(entries) == 0 {
+			t.Errorf("%q: %v, %v", path, entries, err)
+		}
+		f.Close()
+	}
+	for path, code := range map[string]tool.Code{"out": tool.CodeAccessDenied, "notes.txt": tool.CodeInvalidInput, "/etc": tool.CodeAccessDenied} {
+		if _, err := w.view().WorkDir(path); tool.CodeOf(err) != code {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestGitsOwnFolderIsNotWritten(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/.git/config", "[core]\n")
+	w.write("root/.github/a.yml", "a\n")
+	w.link(".git", "harmless")
+	v := w.view()
+	for what, err := range map[string]error{
+		"write":       v.Write(".git/hooks/x", nil, WriteOptions{}),
+		"by case":     v.Write("sub/.GIT/config", nil, WriteOptions{}),
+		"by link":     v.Write("harmless/config", nil, WriteOptions{}),
+		"edit":        v.Edit(".git/config", 100, func(old []byte) ([]byte, error) { return old, nil }),
+		"remove":      v.Remove(".git/config"),
+		"mkdir":       second(v.Mkdir("sub/.git")),
+		"move there":  v.Rename(t.Context(), "notes.txt", ".git/config", true),
+		"move away":   v.Rename(t.Context(), ".git", "other", false),
+		"become .git": v.Rename(t.Context(), "sub", "sub2/.git", false),
+	} {
+		if tool.CodeOf(err) != tool.CodeAccessDenied {
+			t.Errorf("%s: %v; want access_denied", what, err)
+		}
+	}
+	if err := v.Write(".github/b.yml", nil, WriteOptions{}); err != nil {
+		t.Error(err)
+	}
+	f, err := v.Open(".git/config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}

@@ -1,0 +1,207 @@
+package workspace
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"hash/fnv"
+	"io/fs"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/tool"
+)
+
+// WriteOptions say how a file is written.
+type WriteOptions struct {
+	CreateOnly bool
+	Mode       fs.FileMode // the permissions; 0: those of the file that is replaced, and the usual ones of a new file
+	Unchanged  *Stamp      // the file must still be in this state: for those who read it before they write it
+}
+
+// Write makes or replaces a file as a whole: whoever looks, at any moment, also after a crash, sees all of the old
+// content or all of the new. Missing folders are made. Permissions and, where the system lets us, the owner stay.
+func (v *View) Write(path string, content []byte, o WriteOptions) error {
+	if strings.HasSuffix(path, "/") {
+		return tool.Errorf(tool.CodeInvalidInput, "%s ends with a slash; name a file", path)
+	}
+	s, err := v.newSpot(path)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	mu := v.ws.changing(s)
+	mu.Lock()
+	defer mu.Unlock()
+	return v.ws.write(s, content, o)
+}
+
+// Edit reads a file of at most limit bytes, has it changed, and writes it back. Edits and writes of one file wait
+// for each other; where somebody else changed it meanwhile, nothing is written.
+func (v *View) Edit(path string, limit int64, change func(old []byte) ([]byte, error)) error {
+	s, _, err := v.changeable(path)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	mu := v.ws.changing(s)
+	mu.Lock()
+	defer mu.Unlock()
+	old, stamp, err := v.readSpot(s, limit)
+	if err != nil {
+		return err
+	}
+	content, err := change(old)
+	if err != nil {
+		return err
+	}
+	return v.ws.write(s, content, WriteOptions{Unchanged: &stamp})
+}
+
+func (v *View) readSpot(s *spot, limit int64) ([]byte, Stamp, error) {
+	if err := v.allowed(s.abs(), s.shown, false); err != nil {
+		return nil, Stamp{}, err
+	}
+	f, err := openEntry(s.dir.fd, s.name, File{root: s.root, abs: s.abs(), shown: s.shown})
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	defer f.Close()
+	content, err := f.ReadAll(limit)
+	return content, f.Stamp(), err
+}
+
+// changing gives the lock of what is at a spot. Two of them may share one.
+func (w *Workspace) changing(s *spot) *sync.Mutex {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(s.abs())) // it never fails
+	return &w.changes[h.Sum32()%uint32(len(w.changes))]
+}
+
+func (w *Workspace) write(s *spot, content []byte, o WriteOptions) error {
+	old, err := s.replaceable(o)
+	if err != nil {
+		return err
+	}
+	w.sweeps.once(s.dir)
+	t, err := newTemp(s, old, o)
+	if err != nil {
+		return explain(s.shown, err)
+	}
+	defer t.drop()
+	if err := t.fill(content); err != nil {
+		return explain(s.shown, err)
+	}
+	if _, err := s.replaceable(o); err != nil { // filling took its time
+		return err
+	}
+	return t.commit(s, o)
+}
+
+// replaceable looks at what is to be replaced; nil: nothing.
+func (s *spot) replaceable(o WriteOptions) (*unix.Stat_t, error) {
+	st, err := s.stat()
+	if tool.CodeOf(err) == tool.CodeNotFound {
+		if o.Unchanged != nil {
+			return nil, changed(s.shown)
+		}
+		return nil, nil //nolint:nilnil // nothing there, and nothing wrong
+	}
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is a folder, not a file", s.shown).Because("folder")
+	}
+	if err := s.checkFree(!o.CreateOnly); err != nil {
+		return nil, err
+	}
+	if err := s.checkLinks(&st, func() string { return s.shown }); err != nil {
+		return nil, err
+	}
+	if o.Unchanged != nil && *o.Unchanged != stampOf(&st) {
+		return nil, changed(s.shown)
+	}
+	if err := unix.Faccessat(s.dir.fd, s.name, unix.W_OK, unix.AT_EACCESS); err != nil {
+		return nil, explain(s.shown, err)
+	}
+	return &st, nil
+}
+
+func changed(shown string) *tool.Error {
+	return tool.Errorf(tool.CodeConflict, "%s was changed by somebody else meanwhile; read it again", shown).Because("changed")
+}
+
+// A temp is an unfinished file beside the one that it will become. It is locked while its writer lives.
+type temp struct {
+	dir, fd int
+	name    string
+	mode    uint32
+	owner   *unix.Stat_t // whose owner it gets; nil: ours
+}
+
+const tempSuffix = ".tmp"
+
+func newTemp(s *spot, old *unix.Stat_t, o WriteOptions) (*temp, error) {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	t := &temp{dir: s.dir.fd, fd: -1, name: TempPrefix + hex.EncodeToString(random[:]) + tempSuffix, mode: uint32(o.Mode.Perm()), owner: old}
+	create := uint32(0o666) // the umask takes from it
+	if old != nil {
+		create = 0o600
+		if t.mode == 0 {
+			t.mode = old.Mode & 0o777
+		}
+	}
+	err := retry(func() (err error) {
+		t.fd, err = unix.Openat(t.dir, t.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, create)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	_ = unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB) // a file system without locks: the age of a stale one must do
+	return t, nil
+}
+
+// fill writes the content, gives the file its owner and mode, and has it on the disk before it gets its name.
+func (t *temp) fill(content []byte) error {
+	for len(content) > 0 {
+		var n int
+		if err := retry(func() (err error) { n, err = unix.Write(t.fd, content); return err }); err != nil {
+			return err
+		}
+		content = content[n:]
+	}
+	if t.owner != nil {
+		_ = unix.Fchown(t.fd, int(t.owner.Uid), int(t.owner.Gid)) // only root may give files away; then it is ours
+	}
+	if t.mode != 0 {
+		if err := unix.Fchmod(t.fd, t.mode); err != nil {
+			return err
+		}
+	}
+	return unix.Fsync(t.fd)
+}
+
+// commit gives the file its name, and has that on the disk too.
+func (t *temp) commit(s *spot, o WriteOptions) error {
+	if err := rename(t.dir, t.name, s, !o.CreateOnly); err != nil {
+		return err
+	}
+	t.name = ""
+	if err := unix.Fsync(s.dir.fd); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: folders of this file system need none
+		return explain(s.shown, err)
+	}
+	return nil
+}
+
+// drop closes the file, and removes it where it did not get its name.
+func (t *temp) drop() {
+	if t.name != "" {
+		_ = unix.Unlinkat(t.dir, t.name, 0)
+	}
+	unix.Close(t.fd)
+}
