@@ -5,12 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"toolpost/builtin/file"
+	"toolpost/builtin"
 	"toolpost/tool"
 )
 
@@ -80,7 +81,7 @@ func overhead(ctx context.Context, l lab) (_ row, err error) {
 		return row{}, err
 	}
 	defer func() { err = errors.Join(err, closeNode(n)) }()
-	direct, err := file.New(dir, file.Options{})
+	direct, err := builtin.New(ctx, dir, filepath.Join(dir, "state"), builtin.Options{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return row{}, err
 	}

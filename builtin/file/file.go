@@ -1,115 +1,125 @@
-// Package file brings the built-in tools readFile and listFiles: reading below configured folders, and
-// nowhere else.
-//
-// A path is opened through os.Root, which resolves it step by step from an open folder: what is checked
-// is what is opened, also while somebody swaps folders and links.
+// Package file brings the built-in tools for files: readFile, writeFile, editFile, deleteFile, moveFile, listFiles,
+// globFiles, statFile and makeFolder, below the folders of a workspace and nowhere else.
 package file
 
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
+	"slices"
+	"strings"
 
-	"toolpost/config"
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/workspace"
 )
 
-// Options are the fields of a source with protocol builtin. The zero value offers the config's folder.
+// Options say how much the tools take on. The zero value has useful limits and no cache.
 type Options struct {
-	Roots   []RootOptions `yaml:"roots" doc:"folders that are offered; default: the folder of the config"`
-	MaxFile int64         `yaml:"max_file" doc:"bytes of the largest file that readFile gives; default: 10 MiB"`
-}
-
-// RootOptions is one folder that is offered.
-type RootOptions struct {
-	Path  string `yaml:"path" doc:"the folder; a relative one starts at the folder of the config"`
-	Write bool   `yaml:"write" doc:"whether tools may write below it; readFile and listFiles never do"`
+	MaxFile int64        `yaml:"max_file" doc:"bytes of the largest file that is read or written as a whole; default: 10 MiB"`
+	Cache   CacheOptions `yaml:"cache" doc:"keep what was read in memory, and notice when it changes"`
 }
 
 const defaultMaxFile = 10 << 20
 
-// A Runner runs the file tools over its roots.
-type Runner struct {
-	roots   []*root
+// Tools are the file tools over a workspace, which stays its owner's.
+type Tools struct {
+	ws      *workspace.Workspace
 	maxFile int64
+	cache   *cache // nil: none
+	ops     map[string]operation
 }
 
 var (
-	_ tool.Runner = (*Runner)(nil)
-	_ tool.Source = (*Runner)(nil)
+	_ tool.Runner  = (*Tools)(nil)
+	_ tool.Source  = (*Tools)(nil)
+	_ tool.Toucher = (*Tools)(nil)
 )
 
-// Open binds a configured source.
-func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	var o Options
-	if err := src.Decode(&o); err != nil {
-		return nil, err
-	}
-	for _, r := range o.Roots {
-		if r.Write {
-			log.Warn("the root says write: true, but no built-in tool writes yet", "source", src.Name, "path", r.Path)
-		}
-	}
-	return New(src.Dir, o)
-}
-
-// New opens the roots; relative ones start at dir.
-func New(dir string, o Options) (*Runner, error) {
-	if o.MaxFile < 0 {
+// New makes the tools. Those that write are there only where a root may be written.
+func New(ws *workspace.Workspace, o Options) (*Tools, error) {
+	switch {
+	case o.MaxFile < 0:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "max_file is %d; give a number of bytes, or leave it out for %d", o.MaxFile, defaultMaxFile)
-	}
-	if o.MaxFile == 0 {
+	case o.Cache.Size < 0:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "cache.size is %d; give a number of bytes, or leave it out for none", o.Cache.Size)
+	case o.MaxFile == 0:
 		o.MaxFile = defaultMaxFile
 	}
-	if len(o.Roots) == 0 {
-		o.Roots = []RootOptions{{Path: "."}}
+	t := &Tools{ws: ws, maxFile: o.MaxFile, cache: newCache(o.Cache), ops: map[string]operation{}}
+	t.add(t.reading()...)
+	if slices.ContainsFunc(ws.Roots(), func(r workspace.Root) bool { return r.Write }) {
+		t.add(t.writing()...)
 	}
-	r := &Runner{maxFile: o.MaxFile}
-	for _, ro := range o.Roots {
-		root, err := openRoot(dir, ro.Path)
-		if err != nil {
-			r.closeRoots()
-			return nil, err
-		}
-		r.roots = append(r.roots, root)
-	}
-	return r, nil
+	return t, nil
 }
 
-// Tools implements tool.Source.
-func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) {
-	return []*tool.Spec{listSpec(), readSpec()}, nil
+func (t *Tools) add(ops ...operation) {
+	for _, op := range ops {
+		t.ops[op.spec.Name] = op
+	}
 }
 
-// Invoke implements tool.Handler.
-func (r *Runner) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, tool.AsError(err)
+func (t *Tools) reading() []operation {
+	return []operation{
+		newOperation(readSpec(), t.read, func(a readArgs) touched { return touched{reads: []string{a.Path}} }),
+		newOperation(listSpec(), t.list, func(a listArgs) touched { return touched{reads: []string{orRoot(a.Path)}} }),
+		newOperation(globSpec(), t.glob, func(a globArgs) touched { return touched{reads: []string{orRoot(a.Path)}} }),
+		newOperation(statSpec(), t.stat, func(a pathArgs) touched { return touched{reads: []string{a.Path}} }),
 	}
-	output, err := r.dispatch(ctx, c)
-	if err != nil {
-		return nil, tool.AsError(err)
-	}
-	return &tool.Result{OK: true, Output: output}, nil
 }
 
-func (r *Runner) dispatch(ctx context.Context, c *tool.Call) (json.RawMessage, error) {
-	switch c.Spec.Name {
-	case readName:
-		var args readArgs
-		if err := decode(c.Args, &args); err != nil {
-			return nil, err
-		}
-		return r.read(ctx, args)
-	case listName:
-		var args listArgs
-		if err := decode(c.Args, &args); err != nil {
-			return nil, err
-		}
-		return r.list(ctx, args)
+func (t *Tools) writing() []operation {
+	return []operation{
+		newOperation(writeSpec(), t.write, func(a writeArgs) touched { return touched{writes: []string{a.Path}} }),
+		newOperation(editSpec(), t.edit, func(a editArgs) touched { return touched{reads: []string{a.Path}, writes: []string{a.Path}} }),
+		newOperation(deleteSpec(), t.remove, func(a pathArgs) touched { return touched{writes: []string{a.Path}} }),
+		newOperation(moveSpec(), t.move, func(a moveArgs) touched {
+			return touched{reads: []string{a.From}, writes: []string{a.From, a.To}} // under its new name it can be read
+		}),
+		newOperation(folderSpec(), t.makeFolder, func(a pathArgs) touched { return touched{writes: []string{a.Path}} }),
 	}
-	return nil, tool.Errorf(tool.CodeNotFound, "%q is not a file tool; there are %s and %s", c.Spec.Name, readName, listName)
+}
+
+func orRoot(path string) string {
+	if path == "" {
+		return "."
+	}
+	return path
+}
+
+// A request is one call, with what it sees of the workspace.
+type request struct {
+	context.Context
+	*workspace.View
+	out tool.Sink
+}
+
+// touched are the paths that a call names.
+type touched struct{ reads, writes []string }
+
+// An operation is one tool: how it runs and what it touches come from one reading of its arguments.
+type operation struct {
+	spec    *tool.Spec
+	run     func(r *request, args json.RawMessage) (any, error)
+	touches func(args json.RawMessage) (touched, error)
+}
+
+func newOperation[A any](spec *tool.Spec, run func(*request, A) (any, error), touches func(A) touched) operation {
+	return operation{
+		spec: spec,
+		run: func(r *request, raw json.RawMessage) (any, error) {
+			var args A
+			if err := decode(raw, &args); err != nil {
+				return nil, err
+			}
+			return run(r, args)
+		},
+		touches: func(raw json.RawMessage) (touched, error) {
+			var args A
+			err := decode(raw, &args)
+			return touches(args), err
+		},
+	}
 }
 
 func decode(args json.RawMessage, into any) error {
@@ -122,14 +132,77 @@ func decode(args json.RawMessage, into any) error {
 	return nil
 }
 
-// Close implements tool.Runner.
-func (r *Runner) Close(context.Context) error {
-	r.closeRoots()
-	return nil
+// Tools implements tool.Source.
+func (t *Tools) Tools(context.Context) ([]*tool.Spec, error) {
+	specs := make([]*tool.Spec, 0, len(t.ops))
+	for _, op := range t.ops {
+		specs = append(specs, op.spec)
+	}
+	slices.SortFunc(specs, func(a, b *tool.Spec) int { return strings.Compare(a.Name, b.Name) })
+	return specs, nil
 }
 
-func (r *Runner) closeRoots() {
-	for _, root := range r.roots {
-		root.dir.Close()
+// Invoke implements tool.Handler.
+func (t *Tools) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, tool.AsError(err)
 	}
+	op, err := t.operation(c)
+	if err != nil {
+		return nil, err
+	}
+	output, err := op.run(&request{ctx, t.ws.View(c), out}, c.Args)
+	if err != nil {
+		return nil, tool.AsError(err)
+	}
+	raw, ok := output.(json.RawMessage)
+	if !ok {
+		if raw, err = strictjson.Marshal(output); err != nil {
+			return nil, tool.AsError(err)
+		}
+	}
+	return &tool.Result{OK: true, Output: raw}, nil
 }
+
+func (t *Tools) operation(c *tool.Call) (operation, error) {
+	op, ok := t.ops[c.Spec.Name]
+	if !ok {
+		return op, tool.Errorf(tool.CodeNotFound, "%q is no file tool that is offered; tools that write need a root with `write: true`", c.Spec.Name)
+	}
+	return op, nil
+}
+
+// Touches implements tool.Toucher. A relative path may be in any root, so each is named.
+func (t *Tools) Touches(c *tool.Call) (tool.Touches, error) {
+	op, err := t.operation(c)
+	if err != nil {
+		return tool.Touches{}, err
+	}
+	paths, err := op.touches(c.Args)
+	if err != nil {
+		return tool.Touches{}, err
+	}
+	v := t.ws.View(c)
+	reads, err := locate(v, paths.reads)
+	if err != nil {
+		return tool.Touches{}, err
+	}
+	writes, err := locate(v, paths.writes)
+	return tool.Touches{Reads: reads, Writes: writes}, err
+}
+
+func locate(v *workspace.View, paths []string) (all []string, err error) {
+	for _, path := range paths {
+		places, err := v.LocateAll(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range places {
+			all = append(all, p.Abs)
+		}
+	}
+	return all, nil
+}
+
+// Close implements tool.Runner. The workspace is its owner's to close.
+func (t *Tools) Close(context.Context) error { return nil }

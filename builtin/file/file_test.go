@@ -15,20 +15,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/tool"
+	"toolpost/workspace"
 )
 
 // A world is a folder that is offered, with a folder beside it that is not.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	top     string // holds both
 	root    string
 	outside string
-	runner  *Runner
+	runner  *Tools
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { t.Helper(); return newWorldIn(t, t.TempDir()) }
+
+func newWorldIn(t testing.TB, dir string) *world {
 	t.Helper()
-	top, err := filepath.EvalSymlinks(t.TempDir())
+	top, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,20 +39,29 @@ func newWorld(t *testing.T) *world {
 	w.write("root/notes.txt", "hello\n")
 	w.write("root/sub/deep/a.go", "package a\n")
 	w.write("outside/secret.txt", secret)
-	w.open(Options{Roots: []RootOptions{{Path: "root"}}})
+	w.open(Options{}, workspace.RootOptions{Path: "root", Write: true})
 	return w
 }
 
 const secret = "the secret of the folder beside"
 
-func (w *world) open(o Options) {
+func (w *world) open(o Options, roots ...workspace.RootOptions) {
 	w.t.Helper()
-	r, err := New(w.top, o)
+	w.runner = openTools(w.t, w.top, o, workspace.Options{Roots: roots})
+}
+
+func openTools(t testing.TB, dir string, o Options, wo workspace.Options) *Tools {
+	t.Helper()
+	ws, err := workspace.Open(dir, wo)
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
-	w.t.Cleanup(func() { r.Close(context.Background()) })
-	w.runner = r
+	t.Cleanup(func() { ws.Close() })
+	tools, err := New(ws, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tools
 }
 
 func (w *world) write(name, content string) {
@@ -71,14 +83,18 @@ func (w *world) link(target, name string) {
 }
 
 // invoke runs a tool within a time that only guards against a hang.
-func invoke(r *Runner, spec *tool.Spec, args any) (json.RawMessage, error) {
+func invoke(r *Tools, spec *tool.Spec, args any) (json.RawMessage, error) {
+	return invokeTo(r, spec, args, tool.Discard)
+}
+
+func invokeTo(r *Tools, spec *tool.Spec, args any, out tool.Sink) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	b, err := json.Marshal(args)
 	if err != nil {
 		return nil, err
 	}
-	res, err := r.Invoke(ctx, &tool.Call{Tool: spec.Name, Spec: spec, Args: b}, tool.Discard)
+	res, err := r.Invoke(ctx, &tool.Call{Tool: spec.Name, Spec: spec, Args: b}, out)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +219,7 @@ func TestHostilePathsAreRefused(t *testing.T) {
 		if tool.CodeOf(err) != c.code {
 			t.Errorf("read %q: code %q, want %q (%v)", c.path, tool.CodeOf(err), c.code, err)
 		}
-		if err != nil && len(err.Error()) > maxPath+200 {
+		if err != nil && len(err.Error()) > workspace.MaxPath+200 {
 			t.Errorf("read %.20q...: the error has %d bytes", c.path, len(err.Error()))
 		}
 		if strings.Contains(got, secret) {
@@ -221,7 +237,7 @@ func TestErrorsNameThePathAsTheCallerWroteIt(t *testing.T) {
 		"/etc/passwd":   "/etc/passwd is not allowed: it is outside the offered folders (root)",
 		"../root":       "../root is not allowed: it is outside the offered folders (root)",
 		"nothere.txt":   "nothere.txt: no such file in the offered folders (root)",
-		"./sub":         "./sub is a folder; use listFiles",
+		"./sub":         "./sub is a folder, not a file; use listFiles",
 		"sub/../.env":   "sub/../.env is not allowed: files with such names hold secrets",
 		"sub/deep/none": "sub/deep/none: no such file in the offered folders (root)",
 	} {
@@ -306,27 +322,10 @@ func TestSensitiveFilesAreRefusedThroughLinksToo(t *testing.T) {
 	}
 }
 
-func TestASensitiveFileThatIsGoneWhenItIsCheckedIsRefused(t *testing.T) {
-	w := newWorld(t)
-	w.write("root/.env", secret)
-	f, err := os.Open(filepath.Join(w.root, ".env"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := os.Remove(f.Name()); err != nil {
-		t.Fatal(err)
-	}
-	at := place{w.runner.roots[0], "harmless.txt"}
-	if err := at.checkOpened(f, "harmless.txt"); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Errorf("err = %v; want access_denied", err)
-	}
-}
-
 func TestASensitiveNameAboveTheRootDoesNotMatter(t *testing.T) {
 	w := newWorld(t)
 	w.write("x.key/inner/notes.txt", "fine")
-	w.open(Options{Roots: []RootOptions{{Path: "x.key/inner"}}})
+	w.open(Options{}, workspace.RootOptions{Path: "x.key/inner"})
 	if got, err := w.read("notes.txt"); err != nil || got != "fine" {
 		t.Errorf("read: %q, %v", got, err)
 	}
@@ -353,7 +352,7 @@ func TestPipesDevicesAndSocketsAreRefusedAtOnce(t *testing.T) {
 			t.Errorf("list %s: %v; want invalid_input", name, err)
 		}
 	}
-	w.open(Options{Roots: []RootOptions{{Path: "/dev"}}})
+	w.open(Options{}, workspace.RootOptions{Path: "/dev"})
 	for _, name := range []string{"zero", "null", "/dev/tty"} {
 		if _, err := w.read(name); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("read %s: %v; want invalid_input", name, err)
@@ -365,7 +364,7 @@ func TestRelativePathsAreFoundInTheFirstRootThatHasThem(t *testing.T) {
 	w := newWorld(t)
 	w.write("second/notes.txt", "second")
 	w.write("second/only.txt", "only here")
-	w.open(Options{Roots: []RootOptions{{Path: "root"}, {Path: "second"}}})
+	w.open(Options{}, workspace.RootOptions{Path: "root"}, workspace.RootOptions{Path: "second"})
 	for path, want := range map[string]string{
 		"notes.txt":                              "hello\n",
 		"only.txt":                               "only here",
@@ -382,7 +381,7 @@ func TestARootBehindALinkIsFoundByBothNames(t *testing.T) {
 	if err := os.Symlink(w.root, filepath.Join(w.top, "alias")); err != nil {
 		t.Fatal(err)
 	}
-	w.open(Options{Roots: []RootOptions{{Path: "alias"}}})
+	w.open(Options{}, workspace.RootOptions{Path: "alias"})
 	for _, dir := range []string{"alias", "root"} {
 		if got, err := w.read(filepath.Join(w.top, dir, "notes.txt")); err != nil || got != "hello\n" {
 			t.Errorf("read below %s: %q, %v", dir, got, err)
@@ -390,28 +389,9 @@ func TestARootBehindALinkIsFoundByBothNames(t *testing.T) {
 	}
 }
 
-func TestARootThatIsNotThereIsNamed(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "plain"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for name, root := range map[string]string{"missing": "nowhere", "a file": "plain", "a pipe": "fifo"} {
-		_, err := New(dir, Options{Roots: []RootOptions{{Path: root}}})
-		if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), root) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if _, err := New(t.TempDir(), Options{MaxFile: -1}); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("max_file -1: %v", err)
-	}
-}
-
 func TestFilesOverTheLimitAreRefused(t *testing.T) {
 	w := newWorld(t)
-	w.open(Options{Roots: []RootOptions{{Path: "root"}}, MaxFile: 8})
+	w.open(Options{MaxFile: 8}, workspace.RootOptions{Path: "root"})
 	w.write("root/just", "12345678")
 	w.write("root/over", "123456789")
 	if got, err := w.read("just"); err != nil || got != "12345678" {
@@ -443,7 +423,7 @@ func TestTheDefaultLimitIsTenMiB(t *testing.T) {
 // Files of /proc say that they have no bytes and then give many: to a reader they grow while they are read.
 func TestAFileThatGrowsWhileItIsReadIsCutAtTheLimit(t *testing.T) {
 	w := newWorld(t)
-	w.open(Options{Roots: []RootOptions{{Path: "/proc/self"}}, MaxFile: 511})
+	w.open(Options{MaxFile: 511}, workspace.RootOptions{Path: "/proc/self"})
 	for _, name := range []string{"status", "pagemap"} { // the second one has no end worth waiting for
 		if _, err := w.read(name); tool.CodeOf(err) != tool.CodeInvalidInput || tool.AsError(err).Reason != "too_large" {
 			t.Errorf("read %s: %v; want invalid_input, too_large", name, err)
@@ -472,7 +452,7 @@ func TestBadArgumentsAreInvalidInput(t *testing.T) {
 
 func TestAnUnknownToolIsNotFound(t *testing.T) {
 	w := newWorld(t)
-	if _, err := invoke(w.runner, &tool.Spec{Name: "writeFile"}, struct{}{}); tool.CodeOf(err) != tool.CodeNotFound {
+	if _, err := invoke(w.runner, &tool.Spec{Name: "formatDisk"}, struct{}{}); tool.CodeOf(err) != tool.CodeNotFound {
 		t.Errorf("err = %v; want not_found", err)
 	}
 }

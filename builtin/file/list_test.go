@@ -1,8 +1,6 @@
 package file
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -122,47 +120,12 @@ func TestAListingIsBounded(t *testing.T) {
 	if tool.CodeOf(err) != tool.CodeInvalidInput || tool.AsError(err).Reason != "too_large" {
 		t.Errorf("deep folders: %v; want invalid_input, too_large", err)
 	}
-	e := firstEntry(t)
 	for what, l := range map[string]*listing{
 		"bytes":   {shown: "x", bytes: maxResult - len("name") + 1},
-		"entries": {shown: "x", entries: make([]entry, maxEntries)},
-		"visits":  {shown: "x", args: listArgs{Pattern: "nothing"}, visited: maxVisited},
+		"entries": {shown: "x", entries: maxEntries},
 	} {
-		if err := l.visit(context.Background(), "name", e); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if err := l.count("name"); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("one more than the allowed %s: %v", what, err)
 		}
-	}
-}
-
-func firstEntry(t *testing.T) os.DirEntry {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "name"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return entries[0]
-}
-
-func TestAListingStopsWhenTheCallIsCancelled(t *testing.T) {
-	w := newWorld(t)
-	for i := range 50 {
-		w.write(fmt.Sprintf("root/many/%d/x", i), "")
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	l := &listing{args: listArgs{Recursive: true}, shown: ".", at: place{w.runner.roots[0], "many"}}
-	f, err := l.at.open(".", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	if err := l.start(ctx, f); tool.CodeOf(err) != tool.CodeCancelled {
-		t.Errorf("err = %v; want cancelled", err)
-	}
-	if len(l.entries) != 0 {
-		t.Errorf("%d entries after the cancel", len(l.entries))
 	}
 }

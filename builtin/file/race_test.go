@@ -1,108 +1,137 @@
 package file
 
 import (
+	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
 
-// attack is how long each race is tried.
-const attack = 2 * time.Second
+// operations is how many calls are made while the attackers swap.
+const operations = 200_000
 
-// Whoever can write below the root swaps a folder with a link to the folder outside, as fast as possible,
-// while we read and list through it.
-func TestSwappingAFolderAndALinkNeverLetsAReadOut(t *testing.T) {
+// Whoever can write below the root swaps folders and files with links that lead outside, or to a secret inside, as
+// fast as possible, while every tool works through them.
+func TestSwappingFoldersAndLinksNeverLetsACallOut(t *testing.T) {
 	tooltest.NoLeaks(t)
-	w := newWorld(t)
+	w := newHostileWorld(t)
 	w.write("root/door/secret.txt", "public")
+	w.write("root/door/sub/secret.txt", "public")
+	w.write("root/den/config", "public")
 	w.link("../outside", "trap")
-	stop := swapForever(t, filepath.Join(w.root, "door"), filepath.Join(w.root, "trap"))
-	defer stop()
-	var public, refused int
-	for end := time.Now().Add(attack); time.Now().Before(end); {
-		got, err := w.read("door/secret.txt")
-		switch {
-		case strings.Contains(got, secret):
-			t.Fatal("the secret came out")
-		case err == nil:
-			public++
-		default:
-			refused++
-		}
-		entries, err := w.list(map[string]any{"recursive": true, "pattern": "secret.txt"})
-		if err != nil && tool.CodeOf(err) != tool.CodeNotFound {
+	w.link("sub/.ssh", "den-trap")
+	w.link("../outside/secret.txt", "file-trap")
+	before := w.canaries()
+	stop := swap(t, w.root, [2]string{"door", "trap"}, [2]string{"den", "den-trap"}, [2]string{"secret.txt", "file-trap"})
+	var took, refused atomic.Int64
+	var wg sync.WaitGroup
+	const workers = 4
+	calls := throughTheDoor(t)
+	for n := range workers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(n), 1))
+			for range operations / workers {
+				call := calls[rng.IntN(len(calls))]
+				res, err := w.runner.Invoke(t.Context(), call, tool.Discard)
+				if err != nil {
+					refused.Add(1)
+					continue
+				}
+				took.Add(1)
+				if out := string(res.Output); strings.Contains(out, secret) || strings.Contains(out, sizeOfSecret) {
+					t.Errorf("%s %s: the secret came out: %s", call.Tool, call.Args, out)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	swaps := stop()
+	w.checkCanaries(before, "the last call")
+	t.Logf("%d calls went through, %d were refused, %d swaps", took.Load(), refused.Load(), swaps)
+	if took.Load() == 0 || refused.Load() == 0 || swaps < 1000 {
+		t.Errorf("the attack was none: %d calls went through, %d were refused, %d swaps", took.Load(), refused.Load(), swaps)
+	}
+}
+
+// throughTheDoor lists calls with paths that are being swapped: those that read and write are there more than once,
+// so that they are made more often.
+func throughTheDoor(t *testing.T) (calls []*tool.Call) {
+	add := func(name string, args map[string]any) {
+		b, err := json.Marshal(args)
+		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range entries {
-			if e.Size == int64(len(secret)) {
-				t.Fatalf("the listing went out: %v", e)
-			}
+		calls = append(calls, &tool.Call{Tool: name, Spec: &tool.Spec{Name: name}, Args: b})
+	}
+	for _, path := range []string{"door/secret.txt", "door/sub/secret.txt", "den/config", "secret.txt", "door/new", "door/sub/new", "trap/secret.txt", "file-trap"} {
+		for range 3 {
+			add(readName, map[string]any{"path": path})
 		}
+		add(statName, map[string]any{"path": path})
+		add(writeName, map[string]any{"path": path, "content": "public"})
+		add(writeName, map[string]any{"path": path, "content": "public", "append": true})
+		add(editName, map[string]any{"path": path, "old": "public", "new": "public", "replace_all": true})
 	}
-	if public == 0 || refused == 0 {
-		t.Skipf("the swaps were never seen (%d read, %d refused)", public, refused)
+	for range 3 {
+		add(deleteName, map[string]any{"path": "door/new"})
+		add(deleteName, map[string]any{"path": "door/sub/new"})
+		add(folderName, map[string]any{"path": "door/sub/new"})
+		add(moveName, map[string]any{"from": "door/secret.txt", "to": "door/sub/secret.txt", "overwrite": true})
+		add(moveName, map[string]any{"from": "door/sub/secret.txt", "to": "door/secret.txt", "overwrite": true})
 	}
+	add(listName, map[string]any{"path": "door", "recursive": true})
+	add(globName, map[string]any{"pattern": "secret.txt"})
+	return calls
 }
 
-// The same for a file with a sensitive name behind a link.
-func TestSwappingALinkNeverGivesASensitiveFile(t *testing.T) {
-	w := newWorld(t)
-	w.write("root/.env", secret)
-	w.link(".env", "trap")
-	w.link("notes.txt", "door")
-	stop := swapForever(t, filepath.Join(w.root, "door"), filepath.Join(w.root, "trap"))
-	defer stop()
-	for end := time.Now().Add(attack); time.Now().Before(end); {
-		if got, _ := w.read("door"); strings.Contains(got, secret) {
-			t.Fatal("the secret came out")
-		}
-	}
-}
-
-// swapForever exchanges two names until stop is called.
-func swapForever(t *testing.T, a, b string) (stop func()) {
+// swap exchanges the names of each pair, again and again, until stop is called, which tells how often.
+func swap(t *testing.T, dir string, pairs ...[2]string) (stop func() int64) {
 	t.Helper()
 	done := make(chan struct{})
 	var wg sync.WaitGroup
+	var swaps int64
 	wg.Go(func() {
-		for spare := a + ".spare"; ; {
+		for i := 0; ; i++ {
 			select {
 			case <-done:
 				return
 			default:
 			}
-			for _, step := range [][2]string{{a, spare}, {b, a}, {spare, b}} {
-				if err := os.Rename(step[0], step[1]); err != nil {
-					t.Error(err)
-					return
-				}
+			p := pairs[i%len(pairs)]
+			// The calls may have moved one of the two away for a moment.
+			if unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, p[0]), unix.AT_FDCWD, filepath.Join(dir, p[1]), unix.RENAME_EXCHANGE) == nil {
+				swaps++
 			}
 		}
 	})
-	return func() { close(done); wg.Wait() }
+	return func() int64 { close(done); wg.Wait(); return swaps }
 }
 
 func TestNoDescriptorIsLeftOpen(t *testing.T) {
 	tooltest.NoLeaks(t)
-	w := newWorld(t)
-	w.write("root/.env", secret)
-	w.link(".env", "harmless.txt")
-	w.link("../outside", "out")
+	w := newHostileWorld(t)
+	paths := []string{"notes.txt", "none", "sub", "envlink", "dirlink/secret.txt", "/etc/passwd", "fifo", "hard", "new/x", "inner/deep/a.go"}
 	calls := func() {
-		for _, path := range []string{"notes.txt", "none", "sub", "harmless.txt", "out/secret.txt", "/etc/passwd"} {
-			w.read(path)
-			w.list(map[string]any{"path": path, "recursive": true})
+		for _, a := range attacks() {
+			for _, path := range paths {
+				a.on(w, path)
+			}
 		}
 	}
 	calls() // the runtime opens some of its own at the first use
 	before := descriptors(t)
-	for range 20 {
+	for range 5 {
+		w.setTraps()
 		calls()
 	}
 	if after := descriptors(t); after > before {

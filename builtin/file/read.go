@@ -2,19 +2,31 @@ package file
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
+	"errors"
 	"io"
-	"os"
 	"unicode/utf8"
 
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/workspace"
 )
 
 type readArgs struct {
-	Path string `json:"path"`
+	Path     string `json:"path"`
+	Offset   *int64 `json:"offset"`
+	Length   *int64 `json:"length"`
+	FromLine *int64 `json:"from_line"`
+	ToLine   *int64 `json:"to_line"`
+	Encoding string `json:"encoding"`
+	Stream   bool   `json:"stream"`
 }
+
+// The encodings of content. Where none is asked for, text is given as text and everything else as base64.
+const (
+	asText   = "text"
+	asBase64 = "base64"
+)
 
 // A binary is how content that is not text is given.
 type binary struct {
@@ -22,77 +34,79 @@ type binary struct {
 	Content  []byte `json:"content"` // base64 in JSON
 }
 
-func (r *Runner) read(ctx context.Context, args readArgs) (json.RawMessage, error) {
-	f, _, err := r.open(args.Path)
+// whole reports whether the call wants the file as it is, which is what the cache keeps.
+func (a readArgs) whole() bool {
+	return a.Offset == nil && a.Length == nil && a.FromLine == nil && a.ToLine == nil && a.Encoding == "" && !a.Stream
+}
+
+func (t *Tools) read(r *request, a readArgs) (any, error) {
+	rng, err := a.span()
 	if err != nil {
 		return nil, err
+	}
+	if err := checkEncoding(a.Encoding); err != nil {
+		return nil, err
+	}
+	f, err := r.Open(a.Path)
+	if err != nil {
+		return nil, advise(err, "folder", listName)
 	}
 	defer f.Close()
-	size, err := r.sizeOf(f, args.Path)
+	switch {
+	case a.whole():
+		return t.cache.get(f, func() (json.RawMessage, error) { return t.readWhole(f) })
+	case a.Stream:
+		return stream(r, f, rng.reader(r, f, max(f.Size(), t.maxFile)), a.Encoding)
+	}
+	content, err := io.ReadAll(rng.reader(r, f, t.maxFile+1))
+	if err == nil && int64(len(content)) > t.maxFile {
+		err = f.TooLarge(t.maxFile)
+	}
 	if err != nil {
 		return nil, err
 	}
-	content, err := readAll(ctx, f, size, r.maxFile)
+	return encode(content, a.Path, a.Encoding)
+}
+
+// advise tells which tool to use instead, where an error's reason says that this one is the wrong one.
+func advise(err error, reason, instead string) error {
+	var e *tool.Error
+	if !errors.As(err, &e) || e.Reason != reason {
+		return err
+	}
+	better := *e
+	better.Message += "; use " + instead
+	return &better
+}
+
+func (t *Tools) readWhole(f *workspace.File) (json.RawMessage, error) {
+	content, err := f.ReadAll(t.maxFile)
+	if err != nil {
+		return nil, err
+	}
+	return encode(content, f.Shown(), "")
+}
+
+func encode(content []byte, shown, encoding string) (json.RawMessage, error) {
+	text := encoding != asBase64 && isText(content)
 	switch {
-	case err != nil:
-		return nil, failed(ctx, args.Path, err)
-	case int64(len(content)) > r.maxFile:
-		return nil, r.tooLarge(args.Path)
+	case text:
+		return strictjson.Quote(content), nil
+	case encoding == asText:
+		return nil, notText(shown)
 	}
-	if isText(content) {
-		return strictjson.Marshal(string(content))
+	return strictjson.Marshal(binary{Encoding: asBase64, Content: content})
+}
+
+func notText(shown string) *tool.Error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s is not UTF-8 text; ask for encoding base64", shown).Because("not_text")
+}
+
+func checkEncoding(e string) error {
+	if e != "" && e != asText && e != asBase64 {
+		return tool.Errorf(tool.CodeInvalidInput, "encoding is %q; say text or base64", e)
 	}
-	return strictjson.Marshal(binary{Encoding: "base64", Content: content})
-}
-
-// sizeOf refuses what is no regular file, or too large, before a byte of it is read.
-func (r *Runner) sizeOf(f *os.File, shown string) (int64, error) {
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return 0, err
-	case info.IsDir():
-		return 0, tool.Errorf(tool.CodeInvalidInput, "%s is a folder; use %s", shown, listName)
-	case !info.Mode().IsRegular():
-		return 0, notRegular(shown)
-	case info.Size() > r.maxFile:
-		return 0, r.tooLarge(shown)
-	}
-	return info.Size(), nil
-}
-
-func (r *Runner) tooLarge(shown string) *tool.Error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s is larger than %d bytes; max_file of the source says how much is read", shown, r.maxFile).
-		Because("too_large")
-}
-
-// readAll reads at most limit+1 bytes, so that a file that grows meanwhile is noticed and not followed.
-func readAll(ctx context.Context, f *os.File, size, limit int64) ([]byte, error) {
-	var b bytes.Buffer
-	b.Grow(int(min(size, limit)) + bytes.MinRead)
-	_, err := io.Copy(&b, contextReader{ctx, io.LimitReader(f, limit+1)})
-	return b.Bytes(), err
-}
-
-// failed tells why reading an open file or folder ended early.
-func failed(ctx context.Context, shown string, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return tool.Errorf(tool.CodeInternal, "%s: %w", shown, unwrapPath(err))
-}
-
-// A contextReader stops between two reads when its context has ended.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
+	return nil
 }
 
 // isText reports whether people would call it text; a NUL is a sure sign of the opposite.

@@ -9,7 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"toolpost/builtin/file"
+	"toolpost/builtin"
 	"toolpost/config"
 	"toolpost/protocol/alphahuman"
 	"toolpost/protocol/machina"
@@ -55,8 +55,8 @@ type Stdio struct {
 func Protocols() []Protocol {
 	return []Protocol{
 		{
-			Name: "builtin", Doc: "tools that Toolpost brings: reading below configured folders",
-			Open: file.Open, Options: file.Options{},
+			Name: "builtin", Doc: "tools that Toolpost brings: for files, commands and code below configured folders",
+			Open: builtin.Open, Options: builtin.Options{},
 		},
 		{
 			Name: "namel3ss", Doc: "Python functions, one JSON document in and one out",

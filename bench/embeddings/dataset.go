@@ -1,0 +1,163 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"toolpost/builtin/code/meaning"
+	"toolpost/builtin/code/split"
+)
+
+// Sizes of what is trained on.
+const (
+	rows        = 30000 // words of the table
+	perLanguage = 90000 // pairs, lest one language drown the others
+	sameQuery   = 2     // how often one sentence may come in a language
+	maxTerms    = 160   // of a function
+)
+
+// An example is a pair in words: what the trainer learns from.
+type example struct {
+	language split.Language
+	pkg      int
+	sentence uint64 // hash of the query
+	query    []meaning.Term
+	code     []meaning.Term
+}
+
+// gather reads packages, one after the other on each core, and gives their pairs in the order of the list.
+func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair)) error {
+	mined := make([][]pair, len(packages))
+	failures := make([]error, len(packages))
+	work := make(chan int)
+	var wg sync.WaitGroup
+	for range cores {
+		wg.Go(func() {
+			for i := range work {
+				var s []source
+				s, failures[i] = sourcesOf(f.archive(packages[i]))
+				mined[i] = mine(packages[i].name, s)
+			}
+		})
+	}
+	for i := range packages {
+		work <- i
+	}
+	close(work)
+	wg.Wait()
+	for i, err := range failures {
+		if err != nil {
+			return fmt.Errorf("%s: %w", packages[i], err)
+		}
+		each(i, mined[i])
+	}
+	return nil
+}
+
+// examples makes examples of pairs, without those that are evaluated: a copy of a function may be in another package too.
+func examples(f *fetcher, train, eval []pkg, cores int) ([]example, error) {
+	held := map[uint64]bool{}
+	err := gather(f, eval, cores, func(_ int, pairs []pair) {
+		for _, p := range pairs {
+			held[hashOf(p.code)] = true
+			held[hashOf([]byte(p.part.Name+" "+p.query))] = true
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	var all []example
+	seen := map[uint64]int{}
+	var bag meaning.Bag
+	err = gather(f, train, cores, func(n int, pairs []pair) {
+		for _, p := range pairs {
+			code, sentence := hashOf(p.code), hashOf([]byte(string(p.language)+p.query))
+			if held[code] || held[hashOf([]byte(p.part.Name+" "+p.query))] || seen[code] > 0 || seen[sentence] >= sameQuery {
+				continue
+			}
+			seen[code]++
+			seen[sentence]++
+			all = append(all, exampleOf(&bag, n, sentence, p))
+		}
+	})
+	return balance(all), err
+}
+
+func exampleOf(bag *meaning.Bag, n int, sentence uint64, p pair) example {
+	e := example{language: kin(p.language), pkg: n, sentence: sentence}
+	bag.FillText([]byte(p.query))
+	e.query = slices.Clone(bag.Terms)
+	whole := p.part
+	whole.Start, whole.End, whole.DocStart, whole.DocEnd = 0, len(p.code), 0, 0
+	bag.Fill(p.path, whole, p.code, false)
+	e.code = slices.Clone(bag.Terms[:min(maxTerms, len(bag.Terms))])
+	return e
+}
+
+// kin puts languages together that are searched alike.
+func kin(l split.Language) split.Language {
+	switch l {
+	case split.TypeScript:
+		return split.JavaScript
+	case split.CPP:
+		return split.C
+	}
+	return l
+}
+
+// balance keeps at most perLanguage examples of each language, evenly over its packages.
+func balance(all []example) []example {
+	count := map[split.Language]int{}
+	for _, e := range all {
+		count[e.language]++
+	}
+	at := map[split.Language]int{}
+	kept := all[:0]
+	for _, e := range all {
+		n := count[e.language]
+		i := at[e.language]
+		at[e.language]++
+		if n <= perLanguage || i*perLanguage/n != (i+1)*perLanguage/n {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// vocabulary chooses the words of the table: those in the most examples, of at least two packages.
+func vocabulary(all []example) []meaning.Token {
+	type use struct {
+		token  meaning.Token
+		count  int
+		pkg    int
+		shared bool
+	}
+	uses := map[meaning.Token]*use{}
+	for _, e := range all {
+		for _, terms := range [][]meaning.Term{e.query, e.code} {
+			for _, t := range terms {
+				u := uses[t.Token]
+				if u == nil {
+					u = &use{token: t.Token, pkg: e.pkg}
+					uses[t.Token] = u
+				}
+				u.count++
+				u.shared = u.shared || u.pkg != e.pkg
+			}
+		}
+	}
+	var list []*use
+	for _, u := range uses {
+		if u.shared && u.count >= 4 {
+			list = append(list, u)
+		}
+	}
+	slices.SortFunc(list, func(a, b *use) int { return cmp.Or(b.count-a.count, cmp.Compare(a.token, b.token)) })
+	words := make([]meaning.Token, 0, rows)
+	for _, u := range list[:min(rows, len(list))] {
+		words = append(words, u.token)
+	}
+	return words
+}

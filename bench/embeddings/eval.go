@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+
+	"toolpost/builtin/code/meaning"
+	"toolpost/builtin/code/split"
+)
+
+// What is asked of each language.
+const (
+	questions = 1000 // at most
+	depth     = 10   // MRR@10
+	target    = 1.3  // mixed over words alone, in the mean of the languages
+)
+
+// A question is the first sentence of a function's documentation, without its name, and where the function is.
+type question struct {
+	text string
+	path string
+	line int
+}
+
+// A corpus is the held-out sources of a language.
+type corpus struct {
+	sources   []source
+	questions []question
+}
+
+// A score is how well the three ways find things: the mean of one over the rank of the right function, 0 beyond the tenth.
+type score struct{ words, table, mixed float64 }
+
+// eval indexes the held-out packages, language by language, without their documentation, and asks for each function with
+// its first sentence.
+func (j *job) eval(ctx context.Context, packages []pkg) error {
+	if err := j.fetcher.fetch(ctx, packages); err != nil {
+		return err
+	}
+	corpora, err := j.corpora(packages)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("MRR@%d on functions of %d packages that the table was not trained on; query: the first sentence of the\n", depth, len(packages))
+	fmt.Printf("documentation without the name; documentation is stripped from what is indexed\n\n")
+	fmt.Printf("%-12s %8s %8s %8s %8s %8s %8s\n", "language", "chunks", "queries", "BM25", "table", "mixed", "ratio")
+	var sum score
+	worse := 0
+	for _, l := range sortedKeys(corpora) {
+		s, chunks, err := j.measure(ctx, corpora[l])
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%-12s %8d %8d %8.3f %8.3f %8.3f %8.2f\n", l, chunks, len(corpora[l].questions), s.words, s.table, s.mixed, s.mixed/s.words)
+		if s.mixed <= s.words || s.mixed <= s.table {
+			worse++
+		}
+		sum.words, sum.table, sum.mixed = sum.words+s.words, sum.table+s.table, sum.mixed+s.mixed
+	}
+	n := float64(len(corpora))
+	fmt.Printf("%-12s %17s %8.3f %8.3f %8.3f %8.2f\n\n", "mean", "", sum.words/n, sum.table/n, sum.mixed/n, sum.mixed/sum.words)
+	if worse > 0 || sum.mixed < target*sum.words {
+		return fmt.Errorf("mixed must beat both others in every language (not in %d) and BM25 by %.1f in the mean", worse, target)
+	}
+	fmt.Printf("mixed beats both others in every language, and BM25 by more than %.1f in the mean\n", target)
+	return nil
+}
+
+// corpora sorts the sources by language. Languages with few questions are left out: they would say little.
+func (j *job) corpora(packages []pkg) (map[split.Language]*corpus, error) {
+	all := map[split.Language]*corpus{}
+	asked := map[string]int{}
+	for _, p := range packages {
+		sources, err := sourcesOf(j.fetcher.archive(p))
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range sources {
+			l := kin(s.language)
+			if all[l] == nil {
+				all[l] = &corpus{}
+			}
+			s.path = p.name + "/" + s.path
+			all[l].add(s, asked)
+		}
+	}
+	for l, c := range all {
+		c.drop(asked)
+		if len(c.questions) < questions/4 {
+			delete(all, l)
+		}
+	}
+	return all, nil
+}
+
+// add takes a source over with its documentation blanked out, and asks for its functions.
+func (c *corpus) add(s source, asked map[string]int) {
+	if minified(s.text) {
+		return
+	}
+	bare := bytes.Clone(s.text)
+	for _, p := range split.Parts(s.language, s.text) {
+		if q, ok := pairOf(s, p); ok {
+			asked[q.query]++
+			c.questions = append(c.questions, question{q.query, s.path, p.Define})
+		}
+		for i := p.DocStart; i < p.DocEnd; i++ {
+			if bare[i] != '\n' {
+				bare[i] = ' '
+			}
+		}
+	}
+	s.text = bare
+	c.sources = append(c.sources, s)
+}
+
+// drop leaves out sentences that describe several functions, and keeps an even choice of the others.
+func (c *corpus) drop(asked map[string]int) {
+	var unique []question
+	for _, q := range c.questions {
+		if asked[q.text] == 1 {
+			unique = append(unique, q)
+		}
+	}
+	n := min(questions, len(unique))
+	c.questions = nil
+	for i := range n {
+		c.questions = append(c.questions, unique[i*len(unique)/n])
+	}
+}
+
+func (c *corpus) files() iter.Seq2[meaning.File, error] {
+	return func(yield func(meaning.File, error) bool) {
+		for _, s := range c.sources {
+			f := meaning.File{Path: s.path, Size: int64(len(s.text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(s.text)), nil }}
+			if !yield(f, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (j *job) measure(ctx context.Context, c *corpus) (score, int, error) {
+	x, err := meaning.Open("", meaning.Options{Workers: j.cores})
+	if err != nil {
+		return score{}, 0, err
+	}
+	stats, err := x.Update(ctx, c.files())
+	if err != nil {
+		return score{}, 0, err
+	}
+	ranks := make([][3]float64, len(c.questions))
+	failures := make([]error, j.cores)
+	var wg sync.WaitGroup
+	for core := range j.cores {
+		wg.Go(func() {
+			for i := core; i < len(ranks) && failures[core] == nil; i += j.cores {
+				for m, mode := range []meaning.Mode{meaning.LexicalOnly, meaning.SemanticOnly, meaning.Mixed} {
+					var hits []meaning.Hit
+					hits, failures[core] = x.SearchBy(ctx, mode, c.questions[i].text, depth, nil)
+					ranks[i][m] = reciprocal(hits, c.questions[i])
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range failures {
+		if err != nil {
+			return score{}, 0, err
+		}
+	}
+	var s score
+	for _, r := range ranks {
+		s.words, s.table, s.mixed = s.words+r[0], s.table+r[1], s.mixed+r[2]
+	}
+	n := float64(len(ranks))
+	return score{s.words / n, s.table / n, s.mixed / n}, stats.Chunks, nil
+}
+
+// reciprocal is one over the rank of the function that was asked for. The pieces of a long function are one.
+func reciprocal(hits []meaning.Hit, q question) float64 {
+	for i, h := range hits {
+		if h.Path == q.path && h.Define == q.line {
+			return 1 / float64(i+1)
+		}
+	}
+	return 0
+}

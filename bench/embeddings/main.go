@@ -1,0 +1,102 @@
+// Command embeddings trains the table of words that comes with search by meaning, and measures how well that search finds
+// functions it has never seen.
+//
+//	embeddings -train FILE   fetch the packages to train on, and write the table
+//	embeddings -eval         fetch the packages that were held out, and print how often the right function is found
+//
+// Both read packages.txt: public packages, each pinned by the digest of its archive and fetched with the program that knows its
+// registry (go, npm, apt-get). The same packages give the same table, byte for byte, on any number of cores.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"toolpost/builtin/code/meaning"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "embeddings:", err)
+		os.Exit(1)
+	}
+}
+
+// A job is one run of the program.
+type job struct {
+	fetcher fetcher
+	cores   int
+	log     func(format string, args ...any)
+}
+
+func run(ctx context.Context) error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	dir := flag.String("cache", filepath.Join(cache, "toolpost", "embeddings"), "where fetched packages are kept")
+	table := flag.String("train", "", "train, and write the table to this file")
+	eval := flag.Bool("eval", false, "measure")
+	cores := flag.Int("cores", runtime.GOMAXPROCS(0), "how many cores to use")
+	flag.Parse()
+	if (*table == "") == !*eval || flag.NArg() > 0 || *cores < 1 {
+		return errors.New("give -train FILE or -eval")
+	}
+	start := time.Now()
+	log := func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%5.0fs "+format+"\n", append([]any{time.Since(start).Seconds()}, args...)...)
+	}
+	if err := os.MkdirAll(*dir, 0o755); err != nil {
+		return err
+	}
+	packages, err := parsePackages(packageList)
+	if err != nil {
+		return err
+	}
+	j := &job{fetcher: fetcher{dir: *dir, log: log}, cores: *cores, log: log}
+	if *eval {
+		return j.eval(ctx, only(packages, "eval"))
+	}
+	return j.train(ctx, packages, *table)
+}
+
+func only(packages []pkg, use string) []pkg {
+	var some []pkg
+	for _, p := range packages {
+		if p.use == use {
+			some = append(some, p)
+		}
+	}
+	return some
+}
+
+// train fetches all packages, those of the evaluation too: what is in them must not be learned.
+func (j *job) train(ctx context.Context, packages []pkg, file string) error {
+	if err := j.fetcher.fetch(ctx, packages); err != nil {
+		return err
+	}
+	j.log("%d packages are there", len(packages))
+	all, err := examples(&j.fetcher, only(packages, "train"), only(packages, "eval"), j.cores)
+	if err != nil {
+		return err
+	}
+	words := vocabulary(all)
+	samples := samplesOf(all, words)
+	j.log("%d pairs of a sentence and a function:%s; %d words", len(samples), count(samples), len(words))
+	t := newTrainer(standard(), len(words), j.cores, j.log)
+	if err := t.train(ctx, samples); err != nil {
+		return err
+	}
+	b := meaning.WriteTable(t.dims, t.rows(words))
+	j.log("the table has %.1f MB", float64(len(b))/1e6)
+	return os.WriteFile(file, b, 0o644)
+}

@@ -1,0 +1,140 @@
+// Package builtin puts the tools that Toolpost brings, for files, code and commands, into one source over one workspace.
+package builtin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+
+	"toolpost/builtin/code"
+	"toolpost/builtin/file"
+	"toolpost/builtin/shell"
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// Options are the fields of a source with protocol builtin. The zero value offers the config's folder, to be read.
+type Options struct {
+	Roots     []workspace.RootOptions `yaml:"roots" doc:"folders that are offered; default: the folder of the config, read-only"`
+	Sensitive workspace.Sensitive     `yaml:"sensitive" doc:"names of files and folders that nobody gets to see, beside those that hold secrets anyway"`
+	MaxFile   int64                   `yaml:"max_file" doc:"bytes of the largest file that is read or written as a whole; default: 10 MiB"`
+	Cache     file.CacheOptions       `yaml:"cache" doc:"keep what was read in memory, and notice when it changes"`
+	Shell     *shell.Options          `yaml:"shell" doc:"which commands may be run below the folders; left out: none, and there is no tool for it"`
+	Code      code.Options            `yaml:"code" doc:"how code is searched"`
+}
+
+// A group is some of the tools.
+type group interface {
+	tool.Runner
+	tool.Source
+	tool.Toucher
+}
+
+// A Source is all built-in tools over one workspace.
+type Source struct {
+	ws     *workspace.Workspace
+	groups []group
+	byName map[string]group
+	specs  []*tool.Spec
+}
+
+var _ group = (*Source)(nil)
+
+// Open binds a configured source.
+func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
+	var o Options
+	if err := src.Decode(&o); err != nil {
+		return nil, err
+	}
+	s, err := New(ctx, src.Dir, filepath.Join(src.Dir, ".toolpost", "code", src.Name), o, log)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// New opens the roots, of which relative ones start at dir, and makes the tools over them. What they keep, such as the
+// index of a codebase, lies in state.
+func New(ctx context.Context, dir, state string, o Options, log *slog.Logger) (*Source, error) {
+	ws, err := workspace.Open(dir, workspace.Options{Roots: o.Roots, Sensitive: o.Sensitive})
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{ws: ws, byName: map[string]group{}}
+	if err := s.addGroups(ctx, state, o, log); err != nil {
+		return nil, errors.Join(err, s.Close(ctx))
+	}
+	return s, nil
+}
+
+func (s *Source) addGroups(ctx context.Context, state string, o Options, log *slog.Logger) error {
+	files, err := file.New(s.ws, file.Options{MaxFile: o.MaxFile, Cache: o.Cache})
+	if err != nil {
+		return err
+	}
+	if err := s.add(ctx, files); err != nil {
+		return err
+	}
+	codes, err := code.New(s.ws, o.Code, state, log)
+	if err != nil {
+		return err
+	}
+	if err := s.add(ctx, codes); err != nil || o.Shell == nil {
+		return err
+	}
+	commands, err := shell.New(s.ws, *o.Shell)
+	if err != nil {
+		return err
+	}
+	return s.add(ctx, commands)
+}
+
+func (s *Source) add(ctx context.Context, g group) error {
+	s.groups = append(s.groups, g)
+	specs, err := g.Tools(ctx)
+	for _, spec := range specs {
+		s.byName[spec.Name] = g
+	}
+	s.specs = append(s.specs, specs...)
+	return err
+}
+
+// Tools implements tool.Source.
+func (s *Source) Tools(context.Context) ([]*tool.Spec, error) { return s.specs, nil }
+
+// Invoke implements tool.Handler.
+func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	g, err := s.group(c)
+	if err != nil {
+		return nil, err
+	}
+	return g.Invoke(ctx, c, out)
+}
+
+// Touches implements tool.Toucher.
+func (s *Source) Touches(c *tool.Call) (tool.Touches, error) {
+	g, err := s.group(c)
+	if err != nil {
+		return tool.Touches{}, err
+	}
+	return g.Touches(c)
+}
+
+func (s *Source) group(c *tool.Call) (group, error) {
+	g, ok := s.byName[c.Spec.Name]
+	if !ok {
+		return nil, tool.Errorf(tool.CodeNotFound, "%q is no built-in tool that is offered here; `toolpost tools` lists them", c.Spec.Name)
+	}
+	return g, nil
+}
+
+// Close implements tool.Runner.
+func (s *Source) Close(ctx context.Context) error {
+	var errs []error
+	for _, g := range s.groups {
+		errs = append(errs, g.Close(ctx))
+	}
+	return errors.Join(append(errs, s.ws.Close())...)
+}

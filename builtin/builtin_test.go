@@ -1,0 +1,118 @@
+package builtin
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// open makes a source of what a config says.
+func open(t *testing.T, dir, text string) (*Source, error) {
+	t.Helper()
+	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte("sources:\n  - {name: files, protocol: builtin, "+text+"}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(t.Context(), cfg.Sources[0], silent())
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r.(*Source), nil
+}
+
+func names(t *testing.T, s *Source) (names []string) {
+	t.Helper()
+	specs, err := s.Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range specs {
+		names = append(names, spec.Name)
+	}
+	return names
+}
+
+func TestTheConfigSaysWhichToolsThereAre(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for text, want := range map[string]map[string]bool{
+		"roots: [{path: .}]":                           {"readFile": true, "listFiles": true, "globFiles": true, "grepCode": true, "writeFile": false, "deleteFile": false, "execShell": false},
+		"max_file: 5":                                  {"readFile": true, "writeFile": false, "execShell": false},
+		"roots: [{path: ., write: true}]":              {"readFile": true, "writeFile": true, "editFile": true, "deleteFile": true, "moveFile": true, "makeFolder": true, "execShell": false},
+		"roots: [{path: .}], shell: {allow: [ls]}":     {"execShell": true, "writeFile": false},
+		"sensitive: {add: ['*.x']}, cache: {size: 10}": {"readFile": true},
+	} {
+		s, err := open(t, t.TempDir(), text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		got := names(t, s)
+		for name, there := range want {
+			if slices.Contains(got, name) != there {
+				t.Errorf("%s: %s is there: %v", text, name, !there)
+			}
+		}
+	}
+}
+
+func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
+	for _, text := range []string{
+		"root: .", "roots: [{path: ., mode: rw}]", "roots: root", "max_file: big", "max_file: -1", "cache: {size: -1}", "cache: 5", "sensitive: [x]",
+		"roots: [{path: ., hard_links: perhaps}]", "roots: [{path: nowhere}]", "shell: {alow: [ls]}", "code: {rate: -5}",
+	} {
+		if _, err := open(t, t.TempDir(), text); err == nil {
+			t.Errorf("%s: no error", text)
+		}
+	}
+}
+
+func TestCallsAndTouchesGoToTheToolThatIsNamed(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("find me\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := open(t, dir, "roots: [{path: ., write: true}], code: {index: {off: true}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(name, args string) *tool.Call {
+		return &tool.Call{Tool: name, Spec: &tool.Spec{Name: name}, Args: json.RawMessage(args)}
+	}
+	for _, c := range []struct{ name, args, want string }{
+		{"readFile", `{"path":"notes.txt"}`, `"find me\n"`},
+		{"grepCode", `{"pattern":"find"}`, `notes.txt`},
+	} {
+		res, err := s.Invoke(t.Context(), call(c.name, c.args), tool.Discard)
+		if err != nil || !strings.Contains(string(res.Output), c.want) {
+			t.Errorf("%s: %+v, %v", c.name, res, err)
+		}
+	}
+	touches, err := s.Touches(call("writeFile", `{"path":"x","content":""}`))
+	if err != nil || !slices.Equal(touches.Writes, []string{filepath.Join(dir, "x")}) {
+		t.Errorf("touches %+v, %v", touches, err)
+	}
+	if _, err := s.Invoke(t.Context(), call("formatDisk", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("unknown: %v", err)
+	}
+	if _, err := s.Touches(call("formatDisk", `{}`)); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("unknown: %v", err)
+	}
+}

@@ -1,0 +1,359 @@
+package code
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+	"toolpost/workspace"
+)
+
+// A bench is the tools over folders of a test.
+type bench struct {
+	*testing.T
+	tools *Tools
+	dir   string // the first root
+}
+
+// over makes tools over a folder with files; a name that ends with a slash is a folder.
+func over(t *testing.T, o Options, files map[string]string) *bench {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, files)
+	return overRoots(t, o, workspace.RootOptions{Path: dir, Codebase: "main"})
+}
+
+func overRoots(t *testing.T, o Options, roots ...workspace.RootOptions) *bench {
+	t.Helper()
+	tooltest.NoLeaks(t)
+	ws, err := workspace.Open(t.TempDir(), workspace.Options{Roots: roots})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, err := New(ws, o, t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tools.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		ws.Close()
+	})
+	return &bench{t, tools, roots[0].Path}
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
+			err = os.WriteFile(path, []byte(content), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// call calls a tool and gives its result.
+func (b *bench) call(name string, args any, change ...func(*tool.Call)) (*tool.Result, error) {
+	b.Helper()
+	raw, err := json.Marshal(args)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := &tool.Call{Tool: name, Args: raw, Spec: b.tools.ops[name].spec, Caller: tool.Principal{ID: "ada"}}
+	for _, f := range change {
+		f(c)
+	}
+	return b.tools.Invoke(b.Context(), c, tool.Discard)
+}
+
+type object = map[string]any
+
+// grep greps and gives the answer as path:line:content.
+func (b *bench) grep(args object, change ...func(*tool.Call)) []string {
+	b.Helper()
+	r, err := b.call("grepCode", args, change...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return shownLines(b.T, r)
+}
+
+func shownLines(t *testing.T, r *tool.Result) []string {
+	t.Helper()
+	var lines []line
+	if err := json.Unmarshal(r.Output, &lines); err != nil {
+		t.Fatal(err)
+	}
+	shown := []string{}
+	for _, l := range lines {
+		shown = append(shown, fmt.Sprintf("%s:%d:%s", l.Path, l.Line, l.Content))
+	}
+	return shown
+}
+
+// want compares an answer.
+func (b *bench) want(args object, lines ...string) {
+	b.Helper()
+	if diff := cmp.Diff(append([]string{}, lines...), b.grep(args)); diff != "" {
+		b.Errorf("%v: (-want +got)\n%s", args, diff)
+	}
+}
+
+// refuse wants an error.
+func (b *bench) refuse(code tool.Code, says string, args object) {
+	b.Helper()
+	_, err := b.call("grepCode", args)
+	if tool.CodeOf(err) != code || !strings.Contains(fmt.Sprint(err), says) {
+		b.Errorf("%v: %v, want %s with %q", args, err, code, says)
+	}
+}
+
+func TestGrepAnswersAsTheContractPrintsIt(t *testing.T) {
+	b := over(t, Options{}, map[string]string{"lib/my_controller.ex": "defmodule MyController do\nend\n", "test/x.ex": "defmodule XController\n"})
+	r, err := b.call("grepCode", json.RawMessage(`{"pattern": "defmodule.*Controller", "path": "/lib", "ignore_case": false}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(r.Output), `[{"path":"/lib/my_controller.ex","line":1,"content":"defmodule MyController do"}]`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestGrepArguments(t *testing.T) {
+	b := over(t, Options{}, map[string]string{
+		"a.go": "package a\nfunc Foo() {}\n\nvar x = foo\n", "b/b.go": "// Foo\n", "b/b.txt": "Foo\n", ".hidden/c": "Foo\n", "out/d": "Foo\n",
+		".gitignore": "out\n", "bin": "\x00Foo\n", ".env": "Foo=1\n", "b/long.txt": strings.Repeat("x", 5000) + "Needle" + strings.Repeat("y", 5000), "bad": "Fo\xffo Fjord\n", "crlf.txt": "Fjord\r\n",
+	})
+	b.arguments()
+	b.indexed("main")
+	b.arguments()
+	r, err := b.call("grepCode", object{"pattern": "Foo"})
+	if err != nil || !r.Trace.Details["grep"].(grepStats).Indexed {
+		t.Errorf("the index was not asked: %+v, %v", r, err)
+	}
+}
+
+// arguments greps in each way, over the files of the test before.
+func (b *bench) arguments() {
+	b.want(object{"pattern": "Foo"}, "a.go:2:func Foo() {}", "b/b.go:1:// Foo", "b/b.txt:1:Foo")
+	b.want(object{"pattern": "foo", "ignore_case": true, "path": "a.go"}, "a.go:2:func Foo() {}", "a.go:4:var x = foo")
+	b.want(object{"pattern": "foo", "ignoreCase": true, "path": b.dir + "/b"}, b.dir+"/b/b.go:1:// Foo", b.dir+"/b/b.txt:1:Foo")
+	b.want(object{"pattern": "Foo", "globs": []string{"*.go"}}, "a.go:2:func Foo() {}", "b/b.go:1:// Foo")
+	b.want(object{"pattern": "Foo", "globs": []string{"!b"}}, "a.go:2:func Foo() {}")
+	b.want(object{"pattern": "Foo", "path": "b", "globs": []string{"!*.go"}}, "b/b.txt:1:Foo")
+	b.want(object{"pattern": "Foo", "globs": []string{"b/*.txt", "{x,a}.go"}}, "a.go:2:func Foo() {}", "b/b.txt:1:Foo")
+	b.want(object{"pattern": "Foo", "hidden": true, "path": "."}, "./.hidden/c:1:Foo", "./a.go:2:func Foo() {}", "./b/b.go:1:// Foo", "./b/b.txt:1:Foo")
+	b.want(object{"pattern": "Foo", "path": ".hidden"}, ".hidden/c:1:Foo")
+	b.want(object{"pattern": "Foo", "path": "out"}, "out/d:1:Foo")
+	b.want(object{"pattern": "Foo", "ignored": true, "globs": []string{"out/**"}}, "out/d:1:Foo")
+	b.want(object{"pattern": "Foo", "limit": 1}, "a.go:2:func Foo() {}")
+	b.want(object{"pattern": "Foo", "codebase_id": "main", "limit": 1}, "a.go:2:func Foo() {}")
+	b.want(object{"pattern": "Fjord$"}, "bad:1:Fo\uFFFDo Fjord", "crlf.txt:1:Fjord")
+	b.want(object{"pattern": "nowhere"})
+	for _, l := range b.grep(object{"pattern": "Needle"}) {
+		if !strings.HasPrefix(l, "b/long.txt:1:…x") || !strings.HasSuffix(l, "y…") || !strings.Contains(l, "Needle") || len(l) > 1100 {
+			b.Errorf("a long line is shown as %q", l)
+		}
+	}
+}
+
+func TestGrepGivesLinesAroundAMatch(t *testing.T) {
+	b := over(t, Options{}, map[string]string{"f": "1\n2\nx\n4\nx\n6"})
+	r, err := b.call("grepCode", object{"pattern": "x", "context_before": 2, "context_after": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"path":"f","line":3,"content":"x","before":["1","2"],"after":["4"]},{"path":"f","line":5,"content":"x","before":["x","4"],"after":["6"]}]`
+	if string(r.Output) != want {
+		t.Errorf("%s, want %s", r.Output, want)
+	}
+}
+
+func TestGrepSaysWhenThereIsMore(t *testing.T) {
+	b := over(t, Options{MaxLines: 3}, map[string]string{"f": strings.Repeat("x\n", 10)})
+	for _, limit := range []int{2, 3, 100} {
+		r, err := b.call("grepCode", object{"pattern": "x", "limit": limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(shownLines(t, r)); got != min(limit, 3) || !strings.Contains(r.Summary, "there are more") {
+			t.Errorf("limit %d: %d lines, %q", limit, got, r.Summary)
+		}
+	}
+}
+
+func TestGrepStreamsInTheOrderOfThePaths(t *testing.T) {
+	files := map[string]string{}
+	for i := range 200 {
+		files[fmt.Sprintf("d%02d/f%d", i%20, i)] = "x\n"
+	}
+	b := over(t, Options{}, files)
+	var events []string
+	c := &tool.Call{Args: []byte(`{"pattern": "x", "stream": true}`), Spec: grepSpec()}
+	r, err := b.tools.Invoke(t.Context(), c, tool.SinkFunc(func(e tool.Event) error {
+		var o tool.Output
+		err := json.Unmarshal(e.Data, &o)
+		events = append(events, strings.Split(strings.TrimSpace(o.Text), "\n")...)
+		return err
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPath := func(a, b string) int {
+		return strings.Compare(strings.TrimSuffix(a, ":1:x"), strings.TrimSuffix(b, ":1:x"))
+	}
+	if lines := shownLines(t, r); !slices.Equal(events, lines) || !slices.IsSortedFunc(lines, byPath) || len(lines) != 200 {
+		t.Errorf("%d events and %d lines", len(events), len(lines))
+	}
+	gone := fmt.Errorf("nobody listens")
+	if _, err := b.tools.Invoke(t.Context(), c, tool.SinkFunc(func(tool.Event) error { return gone })); !strings.Contains(fmt.Sprint(err), "nobody listens") {
+		t.Errorf("a sink that fails gives %v", err)
+	}
+}
+
+func TestGrepRefuses(t *testing.T) {
+	b := over(t, Options{}, map[string]string{"f": "x\n", ".env": "x\n"})
+	b.refuse(tool.CodeInvalidInput, "malformed", object{"pattern": "("})
+	b.refuse(tool.CodeInvalidInput, "line break", object{"pattern": `a\nb`})
+	b.refuse(tool.CodeInvalidInput, "too large", object{"pattern": strings.Repeat("[a-z]{1000}", 25)})
+	b.refuse(tool.CodeInvalidInput, "1 to 1000", object{"pattern": strings.Repeat("x", 1001)})
+	b.refuse(tool.CodeInvalidInput, "arguments", object{"pattern": "x", "unknown": 1})
+	b.refuse(tool.CodeInvalidInput, "malformed", object{"pattern": "x", "globs": []string{"["}})
+	b.refuse(tool.CodeInvalidInput, "context", object{"pattern": "x", "context_before": 1000})
+	b.refuse(tool.CodeNotFound, "nope", object{"pattern": "x", "path": "nope"})
+	b.refuse(tool.CodeNotFound, "no codebase", object{"pattern": "x", "codebase_id": "nope"})
+	b.refuse(tool.CodeAccessDenied, "/etc", object{"pattern": "x", "path": "/etc"})
+	b.refuse(tool.CodeAccessDenied, "outside", object{"pattern": "x", "path": "../x"})
+	b.refuse(tool.CodeAccessDenied, ".env", object{"pattern": "x", "path": ".env"})
+}
+
+func TestACallerSeesItsOwnCodebases(t *testing.T) {
+	one, two := t.TempDir(), t.TempDir()
+	write(t, one, map[string]string{"f": "x one\n"})
+	write(t, two, map[string]string{"f": "x two\n"})
+	b := overRoots(t, Options{}, workspace.RootOptions{Path: one, Codebase: "one", Callers: []string{"ada"}}, workspace.RootOptions{Path: two, Codebase: "two"})
+	as := func(id string) func(*tool.Call) { return func(c *tool.Call) { c.Caller.ID = id } }
+	for range 2 { // the second time perhaps with an index
+		if got, want := b.grep(object{"pattern": "x"}), []string{"f:1:x one", two + "/f:1:x two"}; !slices.Equal(got, want) {
+			t.Errorf("ada sees %q, want %q", got, want)
+		}
+		if got, want := b.grep(object{"pattern": "x"}, as("bob")), []string{"f:1:x two"}; !slices.Equal(got, want) {
+			t.Errorf("bob sees %q, want %q", got, want)
+		}
+		if _, err := b.call("grepCode", object{"pattern": "x", "codebase_id": "one"}, as("bob")); tool.CodeOf(err) != tool.CodeNotFound {
+			t.Errorf("bob greps in one: %v", err)
+		}
+		b.indexed("one")
+		b.indexed("two")
+	}
+	r, err := b.call("listCodebases", object{}, as("bob"))
+	if err != nil || strings.Contains(string(r.Output), "one") || !strings.Contains(string(r.Output), `"codebase_id":"two"`) {
+		t.Errorf("bob's codebases: %s, %v", r.Output, err)
+	}
+}
+
+// indexed brings the index of a codebase up to date.
+func (b *bench) indexed(codebase string) {
+	b.Helper()
+	b.tools.indexes.mu.Lock()
+	x := b.tools.indexes.open[codebase]
+	b.tools.indexes.mu.Unlock()
+	if x == nil {
+		b.Fatalf("%s has no index", codebase)
+	}
+	if err := x.Refresh(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func TestExpensiveOperationsAreCounted(t *testing.T) {
+	b := over(t, Options{Rate: 2}, map[string]string{"f": "x\n"})
+	b.want(object{"pattern": "x"}, "f:1:x")
+	b.want(object{"pattern": "x"}, "f:1:x")
+	_, err := b.call("grepCode", object{"pattern": "x"})
+	var details struct {
+		Retry int `json:"retry_after_ms"`
+	}
+	if e := tool.AsError(err); tool.CodeOf(err) != tool.CodeQuotaExceeded || json.Unmarshal(e.Details, &details) != nil || details.Retry < 1 {
+		t.Errorf("the third search of two gives %v", err)
+	}
+	if _, err := b.call("grepCode", object{"pattern": "x"}, func(c *tool.Call) { c.Caller.ID = "bob" }); err != nil {
+		t.Errorf("another caller: %v", err)
+	}
+	if _, err := b.call("listCodebases", object{}); err != nil {
+		t.Errorf("what is not expensive: %v", err)
+	}
+}
+
+func TestTouchesTellsWhereAGrepLooks(t *testing.T) {
+	b := over(t, Options{}, map[string]string{"lib/f": "x\n"})
+	for args, want := range map[string]string{
+		`{"pattern":"x"}`:                  b.dir,
+		`{"pattern":"x","path":"lib"}`:     b.dir + "/lib",
+		`{"pattern":"x","path":"/lib/"}`:   b.dir + "/lib",
+		`{"pattern":"x","path":"/../..x"}`: b.dir + "/..x",
+	} {
+		got, err := b.tools.Touches(&tool.Call{Args: []byte(args), Spec: grepSpec()})
+		if err != nil || !slices.Equal(got.Reads, []string{want}) || len(got.Writes)+len(got.Commands) > 0 {
+			t.Errorf("%s: %v, %v, want %s", args, got, err, want)
+		}
+	}
+}
+
+// A scope that denies some paths.
+type denies []string
+
+func (d denies) Path(abs string, _ bool) error {
+	for _, part := range d {
+		if strings.HasSuffix(abs, part) {
+			return tool.Errorf(tool.CodeAccessDenied, "%s is not for you", abs)
+		}
+	}
+	return nil
+}
+
+func TestWhatPolicyDeniesIsNotFoundWithAndWithoutIndex(t *testing.T) {
+	b := over(t, Options{}, map[string]string{"open/f": "secret x\n", "closed/f": "secret x\n", "open/no": "secret x\n", "closed/deep/f": "secret x\n"})
+	scoped := func(c *tool.Call) { c.Scope = denies{"/closed", "/no"} }
+	want := []string{"open/f:1:secret x"}
+	if got := b.grep(object{"pattern": "secret"}, scoped); !slices.Equal(got, want) {
+		t.Errorf("without an index: %q", got)
+	}
+	b.indexed("main")
+	if got := b.grep(object{"pattern": "secret"}, scoped); !slices.Equal(got, want) {
+		t.Errorf("with an index: %q", got)
+	}
+	if got := b.grep(object{"pattern": "secret"}); len(got) != 4 {
+		t.Errorf("without a scope: %q", got)
+	}
+}
+
+func TestAFolderThatBecameALinkIsNotFollowed(t *testing.T) {
+	b := over(t, Options{}, map[string]string{"sub/a/f": "token\n"})
+	b.want(object{"pattern": "token"}, "sub/a/f:1:token")
+	b.indexed("main")
+	if err := os.Rename(filepath.Join(b.dir, "sub/a"), filepath.Join(b.dir, "sub/z")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("z", filepath.Join(b.dir, "sub/a")); err != nil {
+		t.Fatal(err)
+	}
+	b.want(object{"pattern": "token"}, "sub/z/f:1:token")
+	b.want(object{"pattern": "token", "path": "sub"}, "sub/z/f:1:token")
+	b.want(object{"pattern": "token", "path": "sub/a"}, "sub/a/f:1:token") // who names the link gets what it leads to
+}

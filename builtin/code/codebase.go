@@ -1,0 +1,160 @@
+package code
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// A target is a folder or file to look into: a codebase, or something in it.
+type target struct {
+	root workspace.Root
+	view *workspace.View // of this root alone, as the call may see it
+	rel  string          // below the root; "." is the root itself
+	// prefix is what the paths of an answer begin with: what the caller wrote, so that the answer's paths can be given to the other
+	// tools. Without a path they are relative in the first root, which is where relative paths start, and absolute in others.
+	prefix string
+	path   string // as the caller wrote it; empty: none
+	name   string // what the view opens: the same, unless it is an absolute path that starts at the codebase
+	denied error  // what such a path gets where there is nothing
+}
+
+// targets gives where a call looks, by the letters of its arguments: without a codebase in each that the caller sees, without a path
+// in all of it. An absolute path that is below no root starts at the codebase: /lib is what the contract calls its folder lib.
+func targets(v *workspace.View, codebase, path string) ([]target, error) {
+	first := v.Roots()
+	if codebase != "" {
+		narrowed, err := v.Codebase(codebase)
+		if err != nil {
+			return nil, err
+		}
+		v = narrowed
+	}
+	if path == "" {
+		return wholeCodebases(v, first)
+	}
+	places, denied := v.LocateAll(path)
+	relocated := tool.CodeOf(denied) == tool.CodeAccessDenied && filepath.IsAbs(path)
+	if relocated {
+		places, _ = v.LocateAll("." + filepath.Clean(path)) // what is refused here too stays refused
+	}
+	if len(places) == 0 {
+		return nil, denied
+	}
+	list := make([]target, len(places))
+	for i, p := range places {
+		one, err := v.Codebase(p.Root.Codebase)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = target{root: p.Root, view: one, rel: p.Rel, prefix: strings.TrimRight(path, "/") + "/", path: path, name: path}
+		if relocated {
+			list[i].name, list[i].denied = p.Rel, denied
+		}
+	}
+	return list, nil
+}
+
+func wholeCodebases(v *workspace.View, visible []workspace.Root) ([]target, error) {
+	var list []target
+	for _, r := range v.Roots() {
+		one, err := v.Codebase(r.Codebase)
+		if err != nil {
+			return nil, err
+		}
+		t := target{root: r, view: one, rel: ".", name: "."}
+		if r.Codebase != visible[0].Codebase {
+			t.prefix = r.Dir + "/"
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+// abs gives the absolute paths of targets.
+func abs(list []target, err error) ([]string, error) {
+	var paths []string
+	for _, t := range list {
+		paths = append(paths, filepath.Join(t.root.Dir, t.rel))
+	}
+	return paths, err
+}
+
+// shown gives the path that the caller sees of a file below the target.
+func (t target) shown(below string) string { return strings.ToValidUTF8(t.prefix+below, "\uFFFD") }
+
+// below is what the paths of everything in the target begin with.
+func (t target) below() string {
+	if t.rel == "." {
+		return ""
+	}
+	return t.rel + "/"
+}
+
+// explain says about a path that starts at the codebase what the caller has to know: that it is none that he may read.
+func (t target) explain(err error) error {
+	if t.denied != nil {
+		return t.denied
+	}
+	return err
+}
+
+// folder is the target below its root, in the way that "" is the root.
+func (t target) folder() string {
+	if t.rel == "." {
+		return ""
+	}
+	return t.rel
+}
+
+// unscoped is the codebase as its index sees it: with nothing that policy keeps from this call alone, and without what is sensitive.
+func (t *Tools) unscoped(c *tool.Call, r workspace.Root) (*workspace.View, error) {
+	return t.ws.View(&tool.Call{Caller: c.Caller}).Codebase(r.Codebase)
+}
+
+// stateOf is the folder for what is kept about a codebase.
+func (t *Tools) stateOf(r workspace.Root, what string) string {
+	sum := sha256.Sum256([]byte(r.Dir))
+	return filepath.Join(t.stateDir, "code", hex.EncodeToString(sum[:8]), what)
+}
+
+// A codebase is one line of listCodebases.
+type codebase struct {
+	ID    string `json:"codebase_id"`
+	Path  string `json:"path"`
+	Write bool   `json:"write"`
+}
+
+func codebasesSpec() *tool.Spec {
+	return &tool.Spec{
+		Name:        "listCodebases",
+		Title:       "List codebases",
+		Description: "Lists the codebases that you may look into, with the id that the other code tools take as codebase_id, the folder, and whether it may be written.",
+		Aliases:     []string{"code.list"},
+		Input:       json.RawMessage(`{"type": "object", "properties": {}, "additionalProperties": false}`),
+		Output: json.RawMessage(`{
+  "type": "array",
+  "items": {
+    "type": "object",
+    "properties": {"codebase_id": {"type": "string"}, "path": {"type": "string"}, "write": {"type": "boolean"}},
+    "required": ["codebase_id", "path", "write"]
+  }
+}`),
+		Effects: tool.Effects{Reads: true, Idempotent: true},
+	}
+}
+
+func (t *Tools) listCodebases(r *request, _ struct{}) (*tool.Result, error) {
+	list := []codebase{}
+	for _, root := range r.view.Roots() {
+		list = append(list, codebase{root.Codebase, root.Dir, root.Write})
+	}
+	output, err := strictjson.Marshal(list)
+	return &tool.Result{OK: true, Output: output}, err
+}

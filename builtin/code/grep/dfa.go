@@ -1,0 +1,334 @@
+package grep
+
+import (
+	"bytes"
+	"encoding/binary"
+	"regexp/syntax"
+	"slices"
+	"unicode/utf8"
+)
+
+// A dfa says where the next line is that a program matches somewhere. It makes its states only as the
+// text asks for them. It knows lines: an end of line ends every thread, so that a whole file is one run of
+// the machine and nobody has to cut it into lines first.
+//
+// It answers yes or no and not where a match begins, so a state is a plain set of instructions: those from
+// which a match may still come, at this place of this line. What it takes for a line and for a match is
+// what package regexp says about each line that bufio.ScanLines gives.
+type dfa struct {
+	prog     *syntax.Prog
+	alphabet *alphabet
+	empties  bool // the program asks for a place: ^ $ \b \B
+
+	next   []stateID          // by state and class
+	sets   []set              // by state
+	ids    map[string]stateID // by the key of a set
+	first  set                // of the state that each line begins with
+	start  stateID            // that state
+	cost   int                // of making the states
+	ran    int                // bytes since the states were last thrown away
+	failed bool               // the text makes states faster than they pay: go on without them
+
+	seen    []uint32 // by instruction: the round in which it was last put into the set that is being made
+	round   uint32
+	stack   []uint32
+	settled []uint32
+	key     []byte
+}
+
+// A stateID is where a state's row in next begins. The lowest are not rows: they say what to do.
+type stateID uint32
+
+const (
+	unknown stateID = iota // nobody has been here yet
+	matched                // this line matches, whatever follows
+	dead                   // this line cannot match any more
+	slow                   // the byte alone does not say what to do
+	firstReal
+
+	// A state costs its row and the instructions of its set. Each of these has to serve a few bytes, or it costs more than it gives.
+	maxCost      = 1 << 18 // 1 MiB
+	bytesPerCost = 4
+)
+
+// A set is what a state stands for.
+type set struct {
+	insts []uint32 // sorted
+	bol   bool     // nothing of the line has been read
+	word  bool     // the last rune was of a word
+}
+
+func newDFA(prog *syntax.Prog, a *alphabet) *dfa {
+	d := &dfa{prog: prog, alphabet: a, seen: make([]uint32, len(prog.Inst))}
+	for i := range prog.Inst {
+		d.empties = d.empties || prog.Inst[i].Op == syntax.InstEmptyWidth
+	}
+	d.reset()
+	return d
+}
+
+// reset throws every state away but the one that each line begins with.
+func (d *dfa) reset() {
+	d.next, d.sets = d.next[:0], d.sets[:0]
+	for range firstReal/stateID(d.alphabet.width) + 1 { // so that a row never begins at a number that says what to do
+		d.newRow(set{})
+	}
+	d.ids, d.ran, d.cost = map[string]stateID{}, 0, 0
+	d.round++
+	insts, match := d.add(nil, uint32(d.prog.Start), syntax.EmptyBeginText|syntax.EmptyBeginLine)
+	d.first = set{insts: insts, bol: d.empties}
+	d.start = d.intern(d.first, match)
+}
+
+// scan gives a place in the first line at or after from that matches: a byte of it, or its end. from must
+// be the beginning of a line. It gives -1 where no line matches, and also where it failed.
+func (d *dfa) scan(text []byte, from int) int {
+	switch {
+	case from >= len(text) || d.start == dead:
+		return -1
+	case d.start == matched:
+		return from
+	}
+	at, end := d.run(text, from)
+	d.ran += end - from
+	return at
+}
+
+func (d *dfa) run(text []byte, from int) (at, end int) {
+	s, i := d.start, from
+	for i < len(text) {
+		t := unknown
+		for next, classes := d.next, &d.alphabet.bytes; i < len(text); i++ { // the hot loop
+			t = next[s+stateID(classes[text[i]])]
+			if t < firstReal {
+				break
+			}
+			s = t
+		}
+		if i == len(text) {
+			break
+		}
+		width := 1
+		switch t {
+		case unknown:
+			if s = d.learn(s, text[i], i-from); d.failed {
+				return -1, i
+			}
+			continue
+		case slow:
+			t, width = d.decode(s, text[i:])
+		}
+		switch t {
+		case matched:
+			return i, i
+		case dead:
+			eol := bytes.IndexByte(text[i:], '\n')
+			if eol < 0 {
+				return -1, len(text)
+			}
+			t, width = d.start, eol+1
+		}
+		s = t
+		i += width
+	}
+	if text[len(text)-1] != '\n' && d.eol(s) == matched {
+		return len(text), len(text)
+	}
+	return -1, len(text)
+}
+
+// learn fills in what s does with a byte. It gives s itself, which has another id after a reset.
+func (d *dfa) learn(s stateID, b byte, ran int) stateID {
+	if d.cost >= maxCost {
+		if d.failed = d.ran+ran < d.cost*bytesPerCost; d.failed {
+			return s
+		}
+		kept := d.set(s)
+		d.reset()
+		s = d.intern(kept, false)
+	}
+	class := d.alphabet.bytes[b]
+	var t stateID
+	switch {
+	case b == '\n':
+		t = d.eol(s)
+	case b == '\r' || b >= utf8.RuneSelf:
+		t = slow
+	default:
+		t = d.step(s, class)
+	}
+	d.next[s+stateID(class)] = t
+	return s
+}
+
+func (d *dfa) set(s stateID) set { return d.sets[int(s)/d.alphabet.width] }
+
+// decode does a step that needs more than one byte to decide: a rune that is not ASCII, or a carriage
+// return, which belongs to the end of the line where a newline or nothing comes after it.
+func (d *dfa) decode(s stateID, text []byte) (t stateID, width int) {
+	if text[0] == '\r' {
+		switch {
+		case len(text) == 1:
+			if d.eol(s) == matched {
+				return matched, 1
+			}
+			return dead, 1
+		case text[1] == '\n':
+			return d.eol(s), 2
+		}
+	}
+	r, width := utf8.DecodeRune(text)
+	class := d.alphabet.class(r)
+	if t = d.next[s+stateID(class)]; t == unknown {
+		t = d.step(s, class)
+		d.next[s+stateID(class)] = t
+	}
+	return t, width
+}
+
+// step gives the state after a rune of the class.
+func (d *dfa) step(s stateID, class uint16) stateID {
+	to, match := d.advance(d.set(s), class, nil)
+	return d.intern(to, match)
+}
+
+// advance gives the set after a rune of the class, in a buffer that it may grow.
+func (d *dfa) advance(from set, class uint16, buf []uint32) (to set, match bool) {
+	sample := d.alphabet.samples[class]
+	insts, match := d.settle(from, isWord(sample), false)
+	if match {
+		return set{}, true
+	}
+	d.round++
+	for _, pc := range insts {
+		inst := &d.prog.Inst[pc]
+		if !runeInst(inst.Op) || !inst.MatchRune(sample) {
+			continue
+		}
+		if buf, match = d.add(buf, inst.Out, 0); match {
+			return set{}, true
+		}
+	}
+	if buf, match = d.add(buf, uint32(d.prog.Start), 0); match {
+		return set{}, true
+	}
+	return set{insts: buf, word: d.empties && isWord(sample)}, false
+}
+
+// eol gives the state after the end of the line: the beginning of the next, or the match of this one.
+func (d *dfa) eol(s stateID) stateID {
+	if d.matchesAtEnd(d.set(s)) {
+		return matched
+	}
+	return d.start
+}
+
+// settle follows the instructions of a set that ask for a place, once it is known what comes next.
+func (d *dfa) settle(from set, nextIsWord, eol bool) (insts []uint32, match bool) {
+	if !d.empties {
+		return from.insts, false
+	}
+	place := syntax.EmptyNoWordBoundary
+	if from.word != nextIsWord {
+		place = syntax.EmptyWordBoundary
+	}
+	if from.bol {
+		place |= syntax.EmptyBeginText | syntax.EmptyBeginLine
+	}
+	if eol {
+		place |= syntax.EmptyEndText | syntax.EmptyEndLine
+	}
+	d.round++
+	d.settled = d.settled[:0]
+	for _, pc := range from.insts {
+		if d.settled, match = d.reach(d.settled, pc, place, true); match {
+			return nil, true
+		}
+	}
+	return d.settled, false
+}
+
+// add puts what can be reached from pc without reading into a set. What asks for a place stays in it until
+// that place is known, unless it asks for the beginning of the line and this is not it.
+func (d *dfa) add(to []uint32, pc uint32, begin syntax.EmptyOp) (_ []uint32, match bool) {
+	return d.reach(to, pc, begin, false)
+}
+
+func (d *dfa) reach(to []uint32, pc uint32, place syntax.EmptyOp, settled bool) (_ []uint32, match bool) {
+	const begins = syntax.EmptyBeginText | syntax.EmptyBeginLine
+	d.stack = append(d.stack[:0], pc)
+	for len(d.stack) > 0 {
+		pc := d.stack[len(d.stack)-1]
+		d.stack = d.stack[:len(d.stack)-1]
+		if d.seen[pc] == d.round {
+			continue
+		}
+		d.seen[pc] = d.round
+		inst := &d.prog.Inst[pc]
+		switch inst.Op {
+		case syntax.InstMatch:
+			return to, true
+		case syntax.InstAlt, syntax.InstAltMatch:
+			d.stack = append(d.stack, inst.Arg, inst.Out)
+		case syntax.InstCapture, syntax.InstNop:
+			d.stack = append(d.stack, inst.Out)
+		case syntax.InstEmptyWidth:
+			switch asks := syntax.EmptyOp(inst.Arg); {
+			case settled && asks&^place == 0:
+				d.stack = append(d.stack, inst.Out)
+			case !settled && asks&begins&^place == 0:
+				to = append(to, pc)
+			}
+		case syntax.InstFail:
+		default:
+			to = append(to, pc)
+		}
+	}
+	return to, false
+}
+
+// intern gives the id of a set, a new one where there is none.
+func (d *dfa) intern(s set, match bool) stateID {
+	if match {
+		return matched
+	}
+	if len(s.insts) == 0 {
+		return dead
+	}
+	slices.Sort(s.insts)
+	d.key = append(d.key[:0], flag(s.bol)|flag(s.word)<<1)
+	for _, pc := range s.insts {
+		d.key = binary.LittleEndian.AppendUint32(d.key, pc)
+	}
+	if id, ok := d.ids[string(d.key)]; ok {
+		return id
+	}
+	id := d.newRow(s)
+	d.ids[string(d.key)] = id
+	return id
+}
+
+func (d *dfa) newRow(s set) stateID {
+	id := stateID(len(d.next))
+	d.next = append(d.next, make([]stateID, d.alphabet.width)...)
+	d.sets = append(d.sets, s)
+	d.cost += d.alphabet.width + len(s.insts)
+	return id
+}
+
+func flag(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func runeInst(op syntax.InstOp) bool {
+	switch op {
+	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+		return true
+	}
+	return false
+}
+
+func isWord(r rune) bool { return syntax.IsWordChar(r) }

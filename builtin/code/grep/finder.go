@@ -1,0 +1,181 @@
+package grep
+
+import (
+	"bytes"
+	"strings"
+)
+
+// A finder finds the texts of which every match has one. It looks for the byte of a text that source code
+// has least often, which the standard library does with vector instructions, and compares there.
+type finder struct {
+	probes []probe
+}
+
+// A probe finds one text.
+type probe struct {
+	text string // in lower case where fold is set
+	fold bool
+	at   int  // of the rarest byte in text
+	b    byte // that byte
+	both bool // it is a letter of either case: b is the lower one
+
+	low, up int // where b, and its capital, come next in the text that is searched
+	found   int // where the text comes next
+}
+
+// common lists the bytes of source code from the most frequent down. What is not in it is rare.
+const common = " etrn\tiaos\nlcdu,p\"f.mg0h/():bxy{}=vS1_TCEw2kAIR3N-P4F6D*OL[]8M5`B" +
+	"97qUGVH!jWz&'\\%;+K#|<>YXJQZ@$?^~"
+
+// rank says how often a byte comes, from 0 (all the time) up.
+func rank(b byte) int {
+	if i := strings.IndexByte(common, b); i >= 0 {
+		return i
+	}
+	return len(common)
+}
+
+// newFinder makes the finder of a need. It gives nil where there is none, or where what it would look for
+// comes so often that looking costs more than it saves.
+func newFinder(n Need) *finder {
+	texts := best(n)
+	f := &finder{}
+	for _, t := range texts {
+		p := newProbe(t)
+		if len(t.Text) == 1 && rank(p.b) < 20 {
+			return nil
+		}
+		f.probes = append(f.probes, p)
+	}
+	if len(f.probes) == 0 || len(f.probes) > maxTexts {
+		return nil
+	}
+	return f
+}
+
+// best chooses texts of which every match has at least one: those that come least often.
+func best(n Need) []Need {
+	switch {
+	case n.Text != "":
+		return []Need{n}
+	case len(n.All) > 0:
+		var choice []Need
+		for _, sub := range n.All {
+			if b := best(sub); choice == nil || b != nil && cost(b) < cost(choice) {
+				choice = b
+			}
+		}
+		return choice
+	}
+	var texts []Need
+	for _, sub := range n.Any {
+		b := best(sub)
+		if b == nil {
+			return nil
+		}
+		texts = append(texts, b...)
+	}
+	return texts
+}
+
+// cost estimates how often texts will be found, and what looking for them takes.
+func cost(texts []Need) int {
+	sum := 0
+	for _, t := range texts {
+		bits := 0
+		for i := range len(t.Text) {
+			bits += 3 + rank(t.Text[i])/16
+		}
+		sum += 1<<20>>min(bits, 20) + 1<<8
+	}
+	return sum
+}
+
+func newProbe(n Need) probe {
+	p := probe{text: n.Text, fold: n.Fold}
+	worst := -1
+	for i := range len(n.Text) {
+		r := rank(n.Text[i])
+		letter := n.Fold && 'a' <= n.Text[i] && n.Text[i] <= 'z'
+		if letter {
+			r = min(r, rank(n.Text[i]-'a'+'A')) - 1
+		}
+		if r > worst {
+			worst, p.at, p.b, p.both = r, i, n.Text[i], letter
+		}
+	}
+	return p
+}
+
+// reset begins a new text.
+func (f *finder) reset() {
+	for i := range f.probes {
+		f.probes[i].low, f.probes[i].up, f.probes[i].found = -1, -1, -1
+	}
+}
+
+// next gives where the first of the texts begins at or after from; -1: nowhere. From only grows between
+// two resets.
+func (f *finder) next(text []byte, from int) int {
+	first := len(text)
+	for i := range f.probes {
+		p := &f.probes[i]
+		if p.found < from {
+			p.found = p.next(text, from)
+		}
+		first = min(first, p.found)
+	}
+	if first == len(text) {
+		return -1
+	}
+	return first
+}
+
+// next gives where the probe's text begins at or after from; len(text): nowhere.
+func (p *probe) next(text []byte, from int) int {
+	for from+len(p.text) <= len(text) {
+		at := p.rarest(text, from+p.at)
+		start := at - p.at
+		if start+len(p.text) > len(text) {
+			break
+		}
+		if p.equal(text[start : start+len(p.text)]) {
+			return start
+		}
+		from = start + 1
+	}
+	return len(text)
+}
+
+// rarest gives where the rarest byte comes next.
+func (p *probe) rarest(text []byte, from int) int {
+	if p.low < from {
+		p.low = indexFrom(text, from, p.b)
+	}
+	if !p.both {
+		return p.low
+	}
+	if p.up < from {
+		p.up = indexFrom(text, from, p.b-'a'+'A')
+	}
+	return min(p.low, p.up)
+}
+
+func indexFrom(text []byte, from int, b byte) int {
+	if i := bytes.IndexByte(text[from:], b); i >= 0 {
+		return from + i
+	}
+	return len(text)
+}
+
+func (p *probe) equal(b []byte) bool {
+	if !p.fold {
+		return string(b) == p.text
+	}
+	for i, c := range b {
+		if lower(c) != p.text[i] {
+			return false
+		}
+	}
+	return true
+}

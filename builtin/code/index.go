@@ -1,0 +1,56 @@
+package code
+
+import (
+	"errors"
+	"sync"
+
+	"toolpost/builtin/code/trigram"
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// indexes are the trigram indexes of the codebases that were searched, each opened when it is first asked for.
+type indexes struct {
+	mu   sync.Mutex
+	open map[string]*trigram.Index // by codebase; nil: it has none
+}
+
+// index gives the trigram index of a codebase; nil: it is searched without one.
+func (t *Tools) index(c *tool.Call, r workspace.Root) *trigram.Index {
+	if t.o.Index.Off || t.stateDir == "" {
+		return nil
+	}
+	t.indexes.mu.Lock()
+	defer t.indexes.mu.Unlock()
+	x, ok := t.indexes.open[r.Codebase]
+	if ok {
+		return x
+	}
+	view, err := t.unscoped(c, r)
+	if err == nil {
+		x, err = trigram.Open(t.stateOf(r, "trigram"), view, trigram.Options{
+			MaxFiles: t.o.Index.MaxFiles, MaxBytes: t.o.Index.MaxBytes, MaxFile: t.o.MaxFile, Log: t.log,
+		})
+	}
+	if err != nil {
+		t.log.Info("a codebase is searched without an index", "codebase", r.Codebase, "why", err)
+	}
+	if t.indexes.open == nil {
+		t.indexes.open = map[string]*trigram.Index{}
+	}
+	t.indexes.open[r.Codebase] = x
+	return x
+}
+
+func (x *indexes) close() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var errs []error
+	for _, one := range x.open {
+		if one != nil {
+			errs = append(errs, one.Close())
+		}
+	}
+	x.open = nil
+	return errors.Join(errs...)
+}

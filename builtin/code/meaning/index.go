@@ -1,0 +1,171 @@
+// Package meaning finds code by what it is for. It cuts files into functions and sections, and ranks them for a question by
+// the words they share with it (BM25) and by the direction in which their words point (a table of our own, trained on
+// how people describe functions; see bench/embeddings). It needs no service and no network.
+//
+// An Index lies in a folder: segments that never change, and a manifest that says which files they hold. Files are given by the
+// caller; the package opens nothing but its own folder.
+package meaning
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"toolpost/tool"
+)
+
+// A File is what a caller offers for indexing.
+type File struct {
+	Path    string // names it in hits
+	Size    int64
+	ModTime time.Time
+	Open    func() (io.ReadCloser, error)
+}
+
+// Options of an index. The zero value is ready.
+type Options struct {
+	// Workers is how many files are taken apart at once; 0: as many as there are cores.
+	Workers int
+	// MaxFile is the size from which on a file is left out; 0: 1 MiB.
+	MaxFile int64
+	// MaxChunks is how many chunks an index may have; 0: a million.
+	MaxChunks int
+	// Embedder makes vectors in place of the table.
+	Embedder Embedder
+}
+
+const (
+	defaultMaxFile   = 1 << 20
+	defaultMaxChunks = 1_000_000
+)
+
+func (o Options) withDefaults() Options {
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.MaxFile <= 0 {
+		o.MaxFile = defaultMaxFile
+	}
+	if o.MaxChunks <= 0 {
+		o.MaxChunks = defaultMaxChunks
+	}
+	return o
+}
+
+// An Index is searched by any number of goroutines while one of them updates it.
+type Index struct {
+	dir     string
+	o       Options
+	table   *Table
+	space   space
+	update  sync.Mutex
+	current atomic.Pointer[snapshot]
+	rebuilt bool
+}
+
+// A space is what vectors live in: those of different spaces cannot be compared.
+type space struct {
+	name string
+	dims int
+}
+
+// Open opens the index of a folder, which is made where it is missing. An index that is damaged, or that was made
+// otherwise, is as good as none: the next Update makes it anew. Without a folder the index lives in memory alone.
+func Open(dir string, o Options) (*Index, error) {
+	table, err := Standard()
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "code search: %w; build the program again", err)
+	}
+	x := &Index{dir: dir, o: o.withDefaults(), table: table, space: space{table.name(), table.dims}}
+	if e := o.Embedder; e != nil {
+		x.space = space{e.Name(), (e.Dims() + 63) / 64 * 64}
+	}
+	x.current.Store(newSnapshot(nil, nil))
+	if dir == "" {
+		return x, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "code search: the folder of the index cannot be made: %w", err)
+	}
+	unlock, err := lock(context.Background(), dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	x.load()
+	return x, nil
+}
+
+// Stats says what an Update did.
+type Stats struct {
+	Files, Chunks  int // in the index now
+	Indexed        int // files that were taken apart
+	Removed        int
+	Skipped        int   // files that could not be read
+	Bytes          int64 // of the files that were taken apart
+	Rebuilt        bool  // the index on disk was damaged or made otherwise
+	FirstOfSkipped error
+}
+
+// Update brings the index to the state of the files: new and changed ones are taken apart, those that are not given any more go.
+// After an error the index is what it was.
+func (x *Index) Update(ctx context.Context, files iter.Seq2[File, error]) (Stats, error) {
+	x.update.Lock()
+	defer x.update.Unlock()
+	if x.dir != "" {
+		unlock, err := lock(ctx, x.dir)
+		if err != nil {
+			return Stats{}, err
+		}
+		defer unlock()
+		x.loadIfChanged()
+	}
+	u := newUpdater(ctx, x)
+	if err := u.run(files); err != nil {
+		return Stats{}, updateError(err)
+	}
+	next, stats := u.finish()
+	stats.Rebuilt, x.rebuilt = x.rebuilt, false
+	if u.changed && x.dir != "" {
+		if err := x.save(next); err != nil {
+			return stats, tool.Errorf(tool.CodeUnavailable, "code search: the index cannot be written: %w", err)
+		}
+	}
+	x.current.Store(next)
+	return stats, u.remote
+}
+
+func updateError(err error) error {
+	var e *tool.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	return &tool.Error{Op: "code search", Code: tool.CodeOf(err), Message: "the files cannot be indexed: " + err.Error(), Err: err}
+}
+
+// Stats says how large the index is.
+func (x *Index) Stats() Stats {
+	s := x.current.Load()
+	return Stats{Files: len(s.files), Chunks: s.chunks}
+}
+
+// Size is what the index takes on disk.
+func (x *Index) Size() (int64, error) {
+	var size int64
+	entries, err := os.ReadDir(x.dir)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			size += info.Size()
+		}
+	}
+	return size, err
+}
+
+func (x *Index) manifest() string { return filepath.Join(x.dir, "manifest") }

@@ -1,0 +1,164 @@
+package meaning
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"sync"
+)
+
+//go:embed table.bin
+var tableBytes []byte
+
+// A Table gives every word a direction, learned from how people describe functions: see the program in
+// bench/embeddings, which made it. A text's vector is the weighted sum of its words'.
+type Table struct {
+	id      uint32 // checksum: an index that was made with another table is of no use
+	dims    int
+	tokens  []uint32  // of each row
+	slots   []int32   // open addressing by token: a row plus one, 0 for none
+	query   []float32 // what a row counts in a question
+	code    []float32 // what it counts in a chunk
+	vectors []byte    // int8, dims a row
+}
+
+// The file of a table: a head, then the tokens, the two lists of weights and the vectors, then a checksum of it all.
+const (
+	tableMagic = "tptable1"
+	tableHead  = len(tableMagic) + 8
+	maxDims    = 4096
+	maxRows    = 1 << 20
+)
+
+// Standard is the table that comes with the program. It is read once.
+var Standard = sync.OnceValues(func() (*Table, error) { return ReadTable(tableBytes) })
+
+// ReadTable reads the file of a table. It keeps the bytes.
+func ReadTable(b []byte) (*Table, error) {
+	if len(b) < tableHead+4 || string(b[:len(tableMagic)]) != tableMagic {
+		return nil, fmt.Errorf("not a table of words")
+	}
+	dims, rows := int(le32(b[8:])), int(le32(b[12:]))
+	if dims <= 0 || dims > maxDims || dims%64 != 0 || rows <= 0 || rows > maxRows || len(b) != tableHead+rows*(12+dims)+4 {
+		return nil, fmt.Errorf("a table of %d words and %d dimensions cannot have %d bytes", rows, dims, len(b))
+	}
+	sum := le32(b[len(b)-4:])
+	if crc32.Checksum(b[:len(b)-4], castagnoli()) != sum {
+		return nil, fmt.Errorf("the table of words is damaged")
+	}
+	t := &Table{id: sum, dims: dims, tokens: make([]uint32, rows), query: make([]float32, rows), code: make([]float32, rows)}
+	at := b[tableHead:]
+	for i := range rows {
+		t.tokens[i] = le32(at[4*i:])
+		t.query[i] = math.Float32frombits(le32(at[4*(rows+i):]))
+		t.code[i] = math.Float32frombits(le32(at[4*(2*rows+i):]))
+	}
+	t.vectors = at[12*rows : len(at)-4]
+	t.fillSlots()
+	return t, nil
+}
+
+// A Row is a word of a table that is being made.
+type Row struct {
+	Token       Token
+	Query, Code float32 // weights
+	Vector      []float32
+}
+
+// WriteTable makes the file of a table. Vectors are kept in eight bits a dimension, each row with a scale of its own that goes into
+// its weights.
+func WriteTable(dims int, rows []Row) []byte {
+	b := append([]byte(tableMagic), make([]byte, 8)...)
+	binary.LittleEndian.PutUint32(b[8:], uint32(dims))
+	binary.LittleEndian.PutUint32(b[12:], uint32(len(rows)))
+	var query, code, vectors []byte
+	for _, r := range rows {
+		scale := float32(0)
+		for _, x := range r.Vector {
+			scale = max(scale, x, -x)
+		}
+		scale = max(scale, 1e-12) / 127
+		b = binary.LittleEndian.AppendUint32(b, uint32(r.Token))
+		query = binary.LittleEndian.AppendUint32(query, math.Float32bits(r.Query*scale))
+		code = binary.LittleEndian.AppendUint32(code, math.Float32bits(r.Code*scale))
+		for _, x := range r.Vector {
+			vectors = append(vectors, byte(int8(math.Round(float64(x/scale)))))
+		}
+	}
+	b = append(append(append(b, query...), code...), vectors...)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
+}
+
+func (t *Table) fillSlots() {
+	n := 4
+	for n < 2*len(t.tokens) {
+		n *= 2
+	}
+	t.slots = make([]int32, n)
+	mask := uint32(n - 1)
+	for row, token := range t.tokens {
+		i := token & mask
+		for t.slots[i] != 0 {
+			i = (i + 1) & mask
+		}
+		t.slots[i] = int32(row + 1)
+	}
+}
+
+// row finds a word; -1: the table does not have it.
+func (t *Table) row(token Token) int {
+	mask := uint32(len(t.slots) - 1)
+	for i := uint32(token) & mask; ; i = (i + 1) & mask {
+		n := t.slots[i]
+		if n == 0 {
+			return -1
+		}
+		if t.tokens[n-1] == uint32(token) {
+			return int(n - 1)
+		}
+	}
+}
+
+// embed sums the vectors of words into sum, which has the table's dimensions.
+func (t *Table) embed(terms []Term, weights []float32, sum []float32) {
+	clear(sum)
+	for _, term := range terms {
+		r := t.row(term.Token)
+		if r < 0 {
+			continue
+		}
+		w := weights[r] * Damp(term.Count)
+		if w > -negligible && w < negligible {
+			continue
+		}
+		addScaled(sum, w, t.vectors[r*t.dims:(r+1)*t.dims])
+	}
+}
+
+// negligible is the weight below which a word moves no vector.
+const negligible = 1e-7
+
+// addScaled is where most of the time of indexing goes. Dimensions are a multiple of 64.
+func addScaled(sum []float32, w float32, v []byte) {
+	for len(sum) >= 8 && len(v) >= 8 {
+		s, x := (*[8]float32)(sum), (*[8]byte)(v)
+		s[0] += w * float32(int8(x[0]))
+		s[1] += w * float32(int8(x[1]))
+		s[2] += w * float32(int8(x[2]))
+		s[3] += w * float32(int8(x[3]))
+		s[4] += w * float32(int8(x[4]))
+		s[5] += w * float32(int8(x[5]))
+		s[6] += w * float32(int8(x[6]))
+		s[7] += w * float32(int8(x[7]))
+		sum, v = sum[8:], v[8:]
+	}
+}
+
+func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+// name tells the vectors of this table from others.
+func (t *Table) name() string { return fmt.Sprintf("table %08x", t.id) }

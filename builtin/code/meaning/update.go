@@ -1,0 +1,258 @@
+package meaning
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+)
+
+// flushAt is how much source goes into one segment while an index is made: what bounds the memory.
+const flushAt = 64 << 20
+
+// racy is how young a file must be when it is read for its time to say nothing: it can change again within the same tick.
+const racy = 2 * time.Second
+
+// An updater makes the next state of an index.
+type updater struct {
+	ctx     context.Context
+	x       *Index
+	old     *snapshot
+	jobs    chan job
+	results chan *analysed
+
+	// The collector's; run waits for it.
+	segs    []*segment
+	files   []entry
+	b       *builder
+	bytes   int64   // of source in the builder
+	made    int     // chunks
+	pending []entry // files of the builder
+	stats   Stats
+	changed bool
+	remote  error // the first failure of the embedder: the files go without vectors and are tried again
+	over    error
+	seen    []bool // by entry of the old state
+	fresh   map[string]bool
+}
+
+type job struct {
+	file   File
+	digest uint64
+	has    bool
+}
+
+func newUpdater(ctx context.Context, x *Index) *updater {
+	old := x.current.Load()
+	return &updater{
+		ctx: ctx, x: x, old: old, segs: append([]*segment(nil), old.segs...), b: newBuilder(x.space.dims), seen: make([]bool, len(old.files)), fresh: map[string]bool{},
+		jobs: make(chan job, x.o.Workers), results: make(chan *analysed, x.o.Workers),
+	}
+}
+
+// run offers every file to the workers and collects what they make of it.
+func (u *updater) run(files iter.Seq2[File, error]) error {
+	ctx, cancel := context.WithCancel(u.ctx)
+	defer cancel()
+	var workers, collector sync.WaitGroup
+	for range u.x.o.Workers {
+		workers.Go(func() { u.work(ctx) })
+	}
+	collector.Go(func() {
+		for a := range u.results {
+			if u.over == nil {
+				if u.over = u.collect(a); u.over != nil {
+					cancel()
+				}
+			}
+		}
+	})
+	kept, err := u.offer(ctx, files)
+	close(u.jobs)
+	workers.Wait()
+	close(u.results)
+	collector.Wait()
+	switch {
+	case u.over != nil:
+		return u.over
+	case u.ctx.Err() != nil:
+		return u.ctx.Err()
+	case err != nil:
+		return err
+	}
+	u.files = append(u.files, kept...)
+	u.flush()
+	return u.quota()
+}
+
+// offer passes on the files that may have changed and gives the entries of the others.
+func (u *updater) offer(ctx context.Context, files iter.Seq2[File, error]) ([]entry, error) {
+	var kept []entry
+	for f, err := range files {
+		if err != nil {
+			return nil, err
+		}
+		j := job{file: f}
+		e, known := u.first(f.Path)
+		switch {
+		case known == twice:
+			continue
+		case known == old && e.size == f.Size && e.mtime == f.ModTime.UnixNano():
+			kept = append(kept, e)
+			continue
+		case known == old:
+			j.digest, j.has = e.digest, e.mtime != retry
+		}
+		select {
+		case u.jobs <- j:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return kept, nil
+}
+
+// What is known of a path that is offered.
+type knowledge int
+
+const (
+	fresh knowledge = iota
+	old
+	twice // it was offered before
+)
+
+// first says what is known of a path, and remembers that it was offered.
+func (u *updater) first(path string) (entry, knowledge) {
+	n, has := u.old.byPath[path]
+	switch {
+	case has && !u.seen[n]:
+		u.seen[n] = true
+		return u.old.files[n], old
+	case has || u.fresh[path]:
+		return entry{}, twice
+	}
+	u.fresh[path] = true
+	return entry{}, fresh
+}
+
+// retry is the time of a file that has to be taken apart again although its content is known.
+const retry = never + 1
+
+func (u *updater) work(ctx context.Context) {
+	w := &analyst{table: u.x.table, embedder: u.x.o.Embedder, maxFile: u.x.o.MaxFile, sum: make([]float32, u.x.table.dims)}
+	for j := range u.jobs {
+		if ctx.Err() != nil {
+			continue
+		}
+		start := time.Now()
+		a := w.analyse(ctx, j.file, j.digest, j.has)
+		a.young = start.Sub(j.file.ModTime) < racy
+		u.results <- a
+	}
+}
+
+// collect takes over what a worker made of a file.
+func (u *updater) collect(a *analysed) error {
+	e := entry{path: a.file.Path, size: a.file.Size, mtime: a.file.ModTime.UnixNano(), digest: a.digest}
+	if a.young {
+		e.mtime = never
+	}
+	n, had := u.old.byPath[e.path]
+	switch {
+	case a.err != nil && u.x.o.Embedder != nil && a.chunks != nil:
+		// The words are indexed, the vectors are missing: next time again.
+		u.remote, e.mtime = orFirst(u.remote, a.err), retry
+		a.codes = make([]byte, len(a.chunks)*u.x.space.dims/2)
+		for i := range a.codes {
+			a.codes[i] = 0x88
+		}
+	case a.err != nil:
+		u.stats.Skipped++
+		u.stats.FirstOfSkipped = orFirst(u.stats.FirstOfSkipped, a.err)
+		u.changed = u.changed || had
+		return nil
+	case a.gone:
+		u.changed = u.changed || had
+		return nil
+	case a.same:
+		old := u.old.files[n]
+		u.changed = u.changed || old.mtime != e.mtime
+		e.seg, e.file = old.seg, old.file
+		u.files = append(u.files, e)
+		return nil
+	}
+	return u.add(e, a)
+}
+
+func (u *updater) add(e entry, a *analysed) error {
+	u.changed = true
+	u.stats.Indexed++
+	u.stats.Bytes += a.file.Size
+	u.made += len(a.chunks)
+	if u.made > u.x.o.MaxChunks {
+		return u.tooMany()
+	}
+	e.file = int32(len(u.pending))
+	u.pending = append(u.pending, e)
+	u.b.add(a)
+	if u.bytes += a.file.Size; u.bytes >= flushAt {
+		u.flush()
+	}
+	return nil
+}
+
+// quota refuses an index that would be too large. What is made is counted while it is made; here is what was kept too.
+func (u *updater) quota() error {
+	n := 0
+	for _, f := range u.files {
+		g := u.segs[f.seg]
+		n += int(g.files[f.file+1] - g.files[f.file])
+	}
+	if n > u.x.o.MaxChunks {
+		return u.tooMany()
+	}
+	return nil
+}
+
+func (u *updater) tooMany() error {
+	return tool.Errorf(tool.CodeQuotaExceeded, "code search: there are more than %d chunks of code; leave some out with an ignore file", u.x.o.MaxChunks)
+}
+
+// flush finishes the segment that is being made.
+func (u *updater) flush() {
+	if len(u.pending) == 0 {
+		return
+	}
+	for i := range u.pending {
+		u.pending[i].seg = int32(len(u.segs))
+	}
+	u.segs = append(u.segs, u.b.segment())
+	u.files = append(u.files, u.pending...)
+	u.b, u.pending, u.bytes = newBuilder(u.x.space.dims), nil, 0
+}
+
+// finish gives the next state.
+func (u *updater) finish() (*snapshot, Stats) {
+	for _, seen := range u.seen {
+		if !seen {
+			u.stats.Removed++
+			u.changed = true
+		}
+	}
+	if !u.changed {
+		u.stats.Files, u.stats.Chunks = len(u.old.files), u.old.chunks
+		return u.old, u.stats
+	}
+	next := compact(newSnapshot(u.segs, u.files), u.x.space.dims)
+	u.stats.Files, u.stats.Chunks = len(next.files), next.chunks
+	return next, u.stats
+}
+
+func orFirst(first, err error) error {
+	if first != nil {
+		return first
+	}
+	return err
+}

@@ -1,0 +1,190 @@
+package code
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"iter"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/builtin/code/meaning"
+	"toolpost/builtin/code/split"
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// maxIndexed is the size up to which files are searched by meaning: nobody writes larger ones by hand.
+const maxIndexed = 1 << 20
+
+// updateTimeout bounds the making of an index, which goes on when the call that began it has given up.
+const updateTimeout = 30 * time.Minute
+
+// meanings are the indexes by meaning of the codebases that were searched, each opened when it is first asked for.
+type meanings struct {
+	mu     sync.Mutex
+	open   map[string]*fresh
+	closed bool
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// fresh is an index that is brought up to date before it is asked.
+type fresh struct {
+	index *meaning.Index
+	busy  chan struct{} // holds one token while nobody updates
+
+	mu    sync.Mutex
+	began time.Time // of the last update that was finished
+	stats meaning.Stats
+	err   error
+}
+
+// fresh gives the index of a codebase in the state of its files now. Where only the embeddings failed there is an error beside the
+// index.
+func (m *meanings) fresh(r *request, t *Tools, root workspace.Root) (*meaning.Index, meaning.Stats, error) {
+	arrived := time.Now()
+	f, err := m.get(t, root)
+	if err != nil {
+		return nil, meaning.Stats{}, err
+	}
+	view, err := t.unscoped(r.call, root)
+	if err != nil {
+		return nil, meaning.Stats{}, err
+	}
+	select {
+	case <-f.busy:
+	case <-r.Done():
+		return nil, meaning.Stats{}, stillIndexing(r, root)
+	}
+	done := make(chan struct{})
+	if !m.start(func() {
+		defer close(done)
+		defer func() { f.busy <- struct{}{} }()
+		f.update(m.ctx, view, arrived)
+	}) {
+		f.busy <- struct{}{}
+		return nil, meaning.Stats{}, tool.Errorf(tool.CodeUnavailable, "the code tools are closing")
+	}
+	select {
+	case <-done:
+	case <-r.Done():
+		return nil, meaning.Stats{}, stillIndexing(r, root)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil && f.stats.Files == 0 {
+		return nil, f.stats, f.err
+	}
+	return f.index, f.stats, f.err
+}
+
+func stillIndexing(r *request, root workspace.Root) error {
+	return &tool.Error{
+		Code: tool.CodeOf(r.Err()), Message: "codebase " + root.Codebase + " is still being indexed; that goes on, try again in a while", Err: r.Err(),
+	}
+}
+
+// start runs f in a goroutine that close waits for.
+func (m *meanings) start(f func()) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.wg.Go(f)
+	return true
+}
+
+// get opens the index of a codebase.
+func (m *meanings) get(t *Tools, root workspace.Root) (*fresh, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.open[root.Codebase]; f != nil {
+		return f, nil
+	}
+	if m.open == nil {
+		m.open = map[string]*fresh{}
+		m.ctx, m.cancel = context.WithCancel(context.Background())
+	}
+	dir := ""
+	if !t.o.Index.Off && t.stateDir != "" {
+		dir = t.stateOf(root, "meaning")
+	}
+	o := meaning.Options{MaxFile: maxIndexed, MaxChunks: t.o.Search.MaxChunks}
+	if t.embedder != nil {
+		o.Embedder = t.embedder
+	}
+	x, err := meaning.Open(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	f := &fresh{index: x, busy: make(chan struct{}, 1)}
+	f.busy <- struct{}{}
+	m.open[root.Codebase] = f
+	return f, nil
+}
+
+// update brings the index to the state of the files, unless that was done since a call arrived.
+func (f *fresh) update(ctx context.Context, view *workspace.View, arrived time.Time) {
+	f.mu.Lock()
+	known := f.began.After(arrived)
+	f.mu.Unlock()
+	if known {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	defer cancel()
+	began := time.Now()
+	stats, err := f.index.Update(ctx, sourcesOf(ctx, view))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.began, f.stats, f.err = began, stats, err
+}
+
+// sourcesOf walks the files of a codebase that people wrote.
+func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File, error] {
+	return func(yield func(meaning.File, error) bool) {
+		err := view.Walk(ctx, ".", workspace.WalkOptions{Recursive: true, Ignore: true}, func(e *workspace.Entry) error {
+			if e.Type != 0 || !split.IsSource(e.Name) {
+				return nil
+			}
+			info, err := e.Info()
+			if err != nil {
+				return nil //nolint:nilerr // it has gone meanwhile
+			}
+			rel := e.Rel()
+			f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: func() (io.ReadCloser, error) { return view.Open(rel) }}
+			if !yield(f, nil) {
+				return fs.SkipAll
+			}
+			return nil
+		})
+		if err != nil {
+			yield(meaning.File{}, err)
+		}
+	}
+}
+
+// changed is when a file last changed in any way: unlike its time of modification nobody can set that back.
+func changed(info fs.FileInfo) time.Time {
+	if st, ok := info.Sys().(*unix.Stat_t); ok {
+		return time.Unix(st.Ctim.Unix())
+	}
+	return info.ModTime()
+}
+
+// close ends what is under way and waits for it.
+func (m *meanings) close() error {
+	m.mu.Lock()
+	m.closed = true
+	if m.cancel != nil {
+		m.cancel()
+	}
+	m.mu.Unlock()
+	m.wg.Wait()
+	return nil
+}

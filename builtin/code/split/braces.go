@@ -1,0 +1,227 @@
+package split
+
+import (
+	"bytes"
+	"sort"
+)
+
+// A pair is an opening brace and the end of its block.
+type pair struct {
+	open, end int
+	outer     bool // whether its line begins in the first column
+}
+
+// pairsOf matches braces in one pass. A closing brace in the first column also ends what was opened on indented
+// lines and not closed: conditional compilation leaves such texts behind, and people still put that brace there.
+func pairsOf(text []byte) []pair {
+	var pairs []pair
+	var open []int
+	outer := false
+	for i, c := range text {
+		if i == 0 || text[i-1] == '\n' {
+			outer = c != ' ' && c != '\t'
+		}
+		switch c {
+		case '{':
+			open = append(open, len(pairs))
+			pairs = append(pairs, pair{i, len(text), outer})
+		case '}':
+			for first := i == 0 || text[i-1] == '\n'; len(open) > 0; {
+				n := open[len(open)-1]
+				open = open[:len(open)-1]
+				pairs[n].end = i + 1
+				if !first || pairs[n].outer {
+					break
+				}
+			}
+		}
+	}
+	return pairs
+}
+
+// A braceFinder walks the blocks of a source and keeps those that define something.
+type braceFinder struct {
+	m     *masked
+	l     Language
+	pairs []pair
+	defs  []found
+}
+
+// maxInner bounds how deep definitions are looked for within others.
+const maxInner = 12
+
+func findBraces(m *masked, l Language) []found {
+	if l == Go {
+		blankEmptyTypes(m.text)
+	}
+	f := &braceFinder{m: m, l: l, pairs: pairsOf(m.text)}
+	f.walk(0, 0, len(m.text), "", 0)
+	return f.defs
+}
+
+// blankEmptyTypes takes the braces of interface{} and struct{} away: they open no block, and stand in the midst of headers.
+func blankEmptyTypes(text []byte) {
+	for at := 0; ; {
+		n := bytes.Index(text[at:], []byte("{}"))
+		if n < 0 {
+			return
+		}
+		at += n
+		line := text[bytes.LastIndexByte(text[max(0, at-200):at], '\n')+1+max(0, at-200) : at]
+		if !bytes.HasPrefix(line, []byte("type ")) && (bytes.HasSuffix(line, []byte("interface")) || bytes.HasSuffix(line, []byte("struct"))) {
+			text[at], text[at+1] = ' ', ' '
+		}
+		at += 2
+	}
+}
+
+// walk looks at the blocks that lie directly between two bytes, from the n-th pair on, and gives the first pair
+// beyond.
+func (f *braceFinder) walk(n, from, to int, owner string, depth int) int {
+	for n < len(f.pairs) && f.pairs[n].open < to {
+		p := f.pairs[n]
+		p.end = min(p.end, to)
+		head, inParens := f.headOf(from, p.open)
+		h := f.read(head, owner)
+		next := n + 1
+		if h.opens && depth < maxInner {
+			next = f.descend(n, h, p, owner, depth)
+		} else {
+			if h.kind != "" {
+				f.defs = append(f.defs, found{kind: h.kind, name: h.name, owner: h.owner, from: head.from, to: p.end, at: h.at})
+			}
+			for next < len(f.pairs) && f.pairs[next].open < p.end {
+				next++
+			}
+		}
+		n = next
+		if !inParens { // otherwise the statement around it goes on
+			from = p.end
+		}
+	}
+	return n
+}
+
+// descend looks for members within a block. What turns out to have none is one definition as a whole.
+func (f *braceFinder) descend(n int, h header, p pair, owner string, depth int) int {
+	mark := len(f.defs)
+	f.defs = append(f.defs, found{})
+	inside := owner
+	if h.name != "" && h.kind == Type {
+		inside = h.name
+	}
+	next := f.walk(n+1, p.open+1, max(p.open+1, p.end-1), inside, depth+1)
+	switch {
+	case h.kind == "":
+		f.defs = append(f.defs[:mark], f.defs[mark+1:]...)
+	case len(f.defs) == mark+1 || h.kind == Function && !f.large(h, p):
+		f.defs = append(f.defs[:mark], found{kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: p.end, at: h.at})
+	default:
+		f.defs[mark] = found{kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: f.headEnd(p.open, mark), at: h.at}
+	}
+	return next
+}
+
+// large reports whether a function is one that wraps a whole file, as JavaScript's modules do.
+func (f *braceFinder) large(h header, p pair) bool {
+	return bytes.Count(f.m.src[h.from:p.end], []byte{'\n'}) > maxLines
+}
+
+// headEnd is where the head of a type ends that has members: its fields up to the first of these, whose documentation is
+// not part of it.
+func (f *braceFinder) headEnd(open, mark int) int {
+	first := f.defs[mark+1].from
+	above := sort.Search(len(f.m.comments), func(i int) bool { return f.m.comments[i].to > first })
+	if doc := commentsAbove(f.m, above, first); doc.to > doc.from {
+		first = doc.from
+	}
+	return max(open+1, min(first, open+maxBytes))
+}
+
+// headOf finds where the statement begins that ends in a brace: after the last one that was complete. Comments before
+// it are not part of it. A brace in parentheses has what stands before it in these.
+func (f *braceFinder) headOf(from, open int) (head span, inParens bool) {
+	const far = 4 << 10
+	text := f.m.text
+	at := max(from, open-far)
+	parens := 0
+	for i := open - 1; i >= at; i-- {
+		switch text[i] {
+		case ')', ']':
+			parens++
+		case '(', '[':
+			if parens--; parens < 0 {
+				return f.trim(i+1, open), true
+			}
+		case ';', '}', '{':
+			if parens <= 0 {
+				return f.trim(i+1, open), false
+			}
+		case ',':
+			if parens <= 0 && (f.l == JavaScript || f.l == TypeScript) {
+				return f.trim(i+1, open), false
+			}
+		case '\n':
+			if parens <= 0 && f.ends(i) {
+				return f.trim(i+1, open), false
+			}
+		}
+	}
+	return f.trim(at, open), false
+}
+
+// ends reports whether a statement ends with the line: in languages without semicolons it does, unless the line
+// cannot be over yet; everywhere a blank line ends one.
+func (f *braceFinder) ends(newline int) bool {
+	text := f.m.text
+	i := newline - 1
+	for i >= 0 && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r') {
+		i--
+	}
+	if i < 0 || text[i] == '\n' {
+		return !f.inComment(newline)
+	}
+	switch f.l {
+	case Go, JavaScript, TypeScript, Kotlin, Swift:
+	default:
+		return text[i] == ':' && (f.l == CPP || f.l == C) && !bytes.HasSuffix(text[:i], []byte(":")) && labelled(text[:i])
+	}
+	next := newline + 1
+	for next < len(text) && (text[next] == ' ' || text[next] == '\t') {
+		next++
+	}
+	if next < len(text) && text[next] == '{' || f.lineStartsWith(newline, "@") {
+		return false
+	}
+	return bytes.IndexByte([]byte(",=(|&?:+.>"), text[i]) < 0
+}
+
+// labelled reports whether a text ends in public, private or another label of a class.
+func labelled(text []byte) bool {
+	for _, label := range []string{"public", "private", "protected", "slots", "signals"} {
+		if bytes.HasSuffix(text, []byte(label)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *braceFinder) lineStartsWith(newline int, mark string) bool {
+	start := bytes.LastIndexByte(f.m.text[:newline], '\n') + 1
+	return bytes.HasPrefix(bytes.TrimLeft(f.m.text[start:newline], " \t"), []byte(mark))
+}
+
+// inComment reports whether a blank line is one only because a comment was blanked out.
+func (f *braceFinder) inComment(at int) bool {
+	start := bytes.LastIndexByte(f.m.src[:at], '\n') + 1
+	return len(bytes.TrimSpace(f.m.src[start:at])) > 0
+}
+
+func (f *braceFinder) trim(from, to int) span {
+	for from < to && isBlank(f.m.text[from]) {
+		from++
+	}
+	return span{from, to}
+}
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }

@@ -1,0 +1,350 @@
+package split
+
+import "bytes"
+
+// A header is what stands before a brace, understood.
+type header struct {
+	kind        Kind // empty: it defines nothing
+	name, owner string
+	from, at    int  // where it begins, and where its name is
+	opens       bool // whether there may be definitions within its block
+}
+
+// A word is an identifier of a header.
+type word struct {
+	text     []byte
+	from, to int
+}
+
+// maxWords bounds how much of a header is read.
+const maxWords = 64
+
+// read understands the header of a block.
+func (f *braceFinder) read(s span, owner string) header {
+	h := header{owner: owner, from: s.from, at: s.from}
+	w := wordsOf(f.m.text, s)
+	if len(w) == 0 {
+		h.opens = f.l == JavaScript || f.l == TypeScript
+		return h
+	}
+	switch f.l {
+	case Go:
+		f.readGo(&h, w, s)
+	case Rust:
+		f.readRust(&h, w)
+	case JavaScript, TypeScript:
+		f.readScript(&h, w, s)
+	default:
+		f.readC(&h, w, s)
+	}
+	return h
+}
+
+// wordsOf lists the identifiers of a header.
+func wordsOf(text []byte, s span) []word {
+	var words []word
+	for i := s.from; i < s.to && len(words) < maxWords; {
+		if !isWord(text[i]) {
+			i++
+			continue
+		}
+		j := i
+		for j < s.to && isWord(text[j]) {
+			j++
+		}
+		words = append(words, word{text[i:j], i, j})
+		i = j
+	}
+	return words
+}
+
+func (w word) is(names ...string) bool {
+	for _, n := range names {
+		if string(w.text) == n {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *header) define(k Kind, w word) {
+	h.kind, h.name, h.at = k, string(w.text), w.from
+}
+
+// after gives the first byte after a word that is no blank.
+func (f *braceFinder) after(w word, to int) byte {
+	for i := w.to; i < to; i++ {
+		if !isBlank(f.m.text[i]) {
+			return f.m.text[i]
+		}
+	}
+	return 0
+}
+
+// before gives the last byte before a word that is no blank.
+func (f *braceFinder) before(w word, from int) byte {
+	for i := w.from - 1; i >= from; i-- {
+		if !isBlank(f.m.text[i]) {
+			return f.m.text[i]
+		}
+	}
+	return 0
+}
+
+func (f *braceFinder) readGo(h *header, w []word, s span) {
+	switch {
+	case len(w) < 2:
+	case w[0].is("func") && f.after(w[0], s.to) == '(':
+		i := 1
+		for i < len(w) && !closed(f.m.text[w[0].to:w[i].from]) {
+			i++
+		}
+		if i == len(w) {
+			return
+		}
+		h.owner = receiver(w[1:i])
+		h.define(Function, w[i])
+	case w[0].is("func"):
+		h.define(Function, w[1])
+	case w[0].is("type"):
+		h.define(Type, w[1])
+	}
+}
+
+// closed reports whether a text has a closing parenthesis: the receiver is over.
+func closed(text []byte) bool { return bytes.IndexByte(text, ')') >= 0 }
+
+// receiver names the type of (r *Type[T]) or (Type).
+func receiver(w []word) string {
+	switch len(w) {
+	case 0:
+		return ""
+	case 1:
+		return string(w[0].text)
+	}
+	return string(w[1].text)
+}
+
+func (f *braceFinder) readRust(h *header, w []word) {
+	if f.after(w[0], w[0].to+1) == '!' && !w[0].is("macro_rules") {
+		h.opens = true // a macro around definitions
+		return
+	}
+	for i, x := range w[:len(w)-1] {
+		switch {
+		case x.is("fn"):
+			h.define(Function, w[i+1])
+			return
+		case x.is("struct", "enum", "union"):
+			h.define(Type, w[i+1])
+			return
+		case x.is("trait", "mod"):
+			h.define(Type, w[i+1])
+			h.opens = true
+			return
+		case x.is("macro_rules"):
+			h.define(Function, w[i+1])
+			return
+		case x.is("impl"):
+			f.readImpl(h, w[i+1:])
+			return
+		case x.is("match", "if", "while", "for", "loop"):
+			return
+		}
+	}
+}
+
+// readImpl names the type of impl<T> Trait for Type<T>.
+func (f *braceFinder) readImpl(h *header, w []word) {
+	h.opens = true
+	depth, at := 0, w[0].from
+	for _, x := range w {
+		for ; at < x.from; at++ {
+			switch f.m.text[at] {
+			case '<':
+				depth++
+			case '>':
+				depth--
+			}
+		}
+		switch {
+		case x.is("where"):
+			return
+		case x.is("for"):
+			h.name = ""
+		case depth <= 0 && (h.name == "" || at > 0 && f.m.text[at-1] == ':') && !x.is("dyn", "mut", "const"):
+			h.define(Type, x)
+		}
+	}
+}
+
+// Words that begin a block which defines nothing.
+func controls(w word) bool {
+	return w.is("if", "for", "while", "switch", "try", "else", "do", "catch", "with", "return", "finally", "case", "default",
+		"throw", "await", "yield", "foreach", "using", "lock", "fixed", "new", "delete", "typeof", "guard", "when", "goto", "match", "unless",
+		"synchronized") //nolint:misspell // Java's word
+}
+
+func (f *braceFinder) readScript(h *header, w []word, s span) {
+	for i, x := range w {
+		switch {
+		case x.is("class", "interface", "enum", "namespace", "module") && i+1 < len(w) && f.after(x, s.to) != '.' && f.after(x, s.to) != '=':
+			h.define(Type, w[i+1])
+			h.opens = !x.is("interface", "enum")
+			return
+		case x.is("function"):
+			f.readFunction(h, w, i, s)
+			return
+		case controls(x) && (i == 0 || f.before(x, s.from) != '.'):
+			h.opens = false
+			return
+		case f.after(x, s.to) == '(' && i == f.lastModifier(w, s):
+			f.readMethod(h, w, i, s)
+			return
+		case f.after(x, s.to) == '=' || f.after(x, s.to) == ':':
+			f.readAssigned(h, w, i, s)
+			return
+		}
+	}
+	h.opens = true
+}
+
+// lastModifier is the number of the first word that is not async, static and the like.
+func (f *braceFinder) lastModifier(w []word, s span) int {
+	for i, x := range w {
+		modifies := x.is("async", "static", "get", "set", "public", "private", "protected", "override", "readonly", "abstract", "export", "default")
+		if !modifies || f.after(x, s.to) == '(' {
+			return i
+		}
+	}
+	return len(w)
+}
+
+// readFunction names function NAME(...), and NAME = function(...) by what it is assigned to.
+func (f *braceFinder) readFunction(h *header, w []word, i int, s span) {
+	h.opens = true
+	if i+1 < len(w) && (f.after(w[i], s.to) != '(') {
+		h.define(Function, w[i+1])
+		return
+	}
+	f.assigned(h, w[:i], s)
+}
+
+// readMethod is NAME(...) { in a class or an object; otherwise it is a call that was handed a block.
+func (f *braceFinder) readMethod(h *header, w []word, i int, s span) {
+	h.opens = true
+	last := lastByte(f.m.text[s.from:s.to])
+	arrow := bytes.HasSuffix(bytes.TrimRight(f.m.text[s.from:s.to], " \t\r\n"), []byte("=>"))
+	if arrow || last == '(' || last == '=' || last == ',' {
+		return
+	}
+	h.define(Function, w[i])
+}
+
+// readAssigned is NAME = (...) => {, NAME: {, const NAME = {.
+func (f *braceFinder) readAssigned(h *header, w []word, i int, s span) {
+	h.opens = true
+	text := bytes.TrimRight(f.m.text[s.from:s.to], " \t\r\n")
+	for j, x := range w[i+1:] {
+		if x.is("function") {
+			f.readFunction(h, w[:min(len(w), i+j+3)], i+j+1, s)
+			return
+		}
+	}
+	if bytes.HasSuffix(text, []byte("=>")) {
+		f.assigned(h, w[:i+1], s)
+	}
+}
+
+// assigned names a function by the last word before the sign that assigns it.
+func (f *braceFinder) assigned(h *header, w []word, s span) {
+	for i := len(w) - 1; i >= 0; i-- {
+		if c := f.after(w[i], s.to); c == '=' || c == ':' {
+			h.define(Function, w[i])
+			if i >= 2 && w[i-1].is("prototype") {
+				h.owner = string(w[i-2].text)
+			}
+			return
+		}
+	}
+}
+
+func lastByte(text []byte) byte {
+	if text = bytes.TrimRight(text, " \t\r\n"); len(text) > 0 {
+		return text[len(text)-1]
+	}
+	return 0
+}
+
+// readC reads the languages that look like C: the name stands before the first parenthesis, or after class.
+func (f *braceFinder) readC(h *header, w []word, s span) {
+	for i, x := range w {
+		switch {
+		case x.is("namespace", "extern", "package"):
+			h.opens = true
+			return
+		case x.is("class", "struct", "interface", "enum", "record", "union", "trait", "object", "extension", "protocol"):
+			if f.readType(h, w, i, s) {
+				return
+			}
+		case controls(x) && (i == 0 || f.l != CSharp):
+			return
+		case x.is("operator"):
+			h.define(Function, x)
+			return
+		case f.after(x, s.to) == '(' && f.names(w, i, s):
+			f.readCFunction(h, w, i, s)
+			return
+		}
+	}
+}
+
+// readType tells the definition of a type from a function that returns or takes one.
+func (f *braceFinder) readType(h *header, w []word, i int, s span) bool {
+	rest := f.m.text[w[i].to:s.to]
+	if i+1 >= len(w) || f.l == C && bytes.IndexByte(rest, '(') >= 0 {
+		if i+1 >= len(w) {
+			h.opens = f.l == CPP
+			return true
+		}
+		return false
+	}
+	if f.l == CPP && bytes.IndexByte(rest, '(') >= 0 && bytes.IndexByte(rest, ':') < 0 {
+		return false
+	}
+	if bytes.IndexByte(rest, '=') >= 0 && f.l != Kotlin && f.l != CPP {
+		return false
+	}
+	name := w[i+1]
+	for j := i + 1; j+1 < len(w) && (name.is("class", "struct", "final") || isMacro(name)) && f.after(name, s.to) != ':'; j++ {
+		name = w[j+1]
+	}
+	h.define(Type, name)
+	h.opens = f.l != C
+	return true
+}
+
+// isMacro reports whether a word is in capitals: what C++ libraries put before the name of a class.
+func isMacro(w word) bool {
+	return len(w.text) > 3 && bytes.Equal(w.text, bytes.ToUpper(w.text)) && bytes.IndexByte(w.text, '_') > 0
+}
+
+// names reports whether the word before a parenthesis can be the name of a function.
+func (f *braceFinder) names(w []word, i int, s span) bool {
+	x := w[i]
+	if x.is("__attribute__", "__declspec", "alignas", "noexcept", "throws", "decltype", "requires", "sizeof", "defined") || f.before(x, s.from) == '@' {
+		return false
+	}
+	b := f.before(x, s.from)
+	return b != '=' && b != '(' && b != ',' && b != '.'
+}
+
+func (f *braceFinder) readCFunction(h *header, w []word, i int, s span) {
+	if last := lastByte(f.m.text[s.from:s.to]); last == '=' || last == ',' || last == '(' {
+		return
+	}
+	h.define(Function, w[i])
+	if i > 0 && w[i].from >= 2 && f.m.text[w[i].from-1] == ':' && f.m.text[w[i].from-2] == ':' {
+		h.owner = string(w[i-1].text)
+	}
+}

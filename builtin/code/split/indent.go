@@ -1,0 +1,261 @@
+package split
+
+import (
+	"bytes"
+	"sort"
+)
+
+// A logical line is one that does not go on the line before.
+type logical struct {
+	from, to int // to is the end of its last physical line
+	indent   int
+}
+
+// logicalLines lists the lines of a masked source at which a statement begins.
+func logicalLines(m *masked) []logical {
+	var lines []logical
+	parens := 0
+	for i := 0; i < len(m.text); {
+		end := lineEnd(m.text, i)
+		first := i
+		for first < end && (m.text[first] == ' ' || m.text[first] == '\t') {
+			first++
+		}
+		// No definition begins in parentheses: those that seem open are a misunderstanding.
+		if parens > 0 && isDefinition(m.text[first:end]) {
+			parens = 0
+		}
+		switch {
+		case first == end || m.text[first] == '\r':
+		case parens > 0 && len(lines) > 0:
+			lines[len(lines)-1].to = end
+		default:
+			lines = append(lines, logical{first, end, columns(m.text[i:first])})
+		}
+		for _, c := range m.text[first:end] {
+			switch c {
+			case '(', '[', '{':
+				parens++
+			case ')', ']', '}':
+				parens = max(0, parens-1)
+			}
+		}
+		i = end + 1
+	}
+	return lines
+}
+
+func columns(blanks []byte) int {
+	n := 0
+	for _, c := range blanks {
+		if c == '\t' {
+			n += 8 - n%8
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
+func isDefinition(line []byte) bool {
+	for _, k := range []string{"def ", "defp ", "async def ", "class ", "module ", "defmodule "} {
+		if bytes.HasPrefix(line, []byte(k)) {
+			return true
+		}
+	}
+	return false
+}
+
+// An indentFinder walks logical lines and keeps those that define something, with what is indented below them.
+type indentFinder struct {
+	m     *masked
+	l     Language
+	lines []logical
+	defs  []found
+}
+
+func findIndented(m *masked, l Language) []found {
+	f := &indentFinder{m: m, l: l, lines: logicalLines(m)}
+	f.walk(0, len(f.lines), "", 0)
+	return f.defs
+}
+
+// walk looks at the lines between two numbers.
+func (f *indentFinder) walk(n, to int, owner string, depth int) {
+	for n < to {
+		kind, name := f.read(f.lines[n])
+		if kind == "" {
+			n++
+			continue
+		}
+		end := f.blockEnd(n, to)
+		d := found{kind: kind, name: name, owner: owner, at: f.lines[n].from}
+		d.from, d.doc = f.above(n)
+		d.to = f.lines[end-1].to
+		if f.l == Python {
+			d.doc = f.docstring(n)
+			d.to = max(d.to, d.doc.to)
+		}
+		f.add(d, n, end, depth)
+		n = end
+	}
+}
+
+// add keeps a definition; of a type or module with members only its head, and the members on their own.
+func (f *indentFinder) add(d found, n, end, depth int) {
+	if d.kind == Type && depth < maxInner {
+		mark := len(f.defs)
+		f.defs = append(f.defs, d)
+		f.walk(n+1, end, d.name, depth+1)
+		if len(f.defs) > mark+1 {
+			f.defs[mark].to = max(f.lines[n].to, min(d.to, f.begin(f.defs[mark+1])))
+		}
+		return
+	}
+	if last := len(f.defs) - 1; f.l == Elixir && last >= 0 && f.defs[last].name == d.name && f.defs[last].kind == Function && d.doc.to == d.doc.from {
+		f.defs[last].to = d.to // another clause of the same function
+		return
+	}
+	f.defs = append(f.defs, d)
+}
+
+// begin is where a definition begins with its documentation.
+func (f *indentFinder) begin(d found) int {
+	doc := d.doc
+	if f.l == Ruby {
+		above := sort.Search(len(f.m.comments), func(i int) bool { return f.m.comments[i].to > d.from })
+		doc = commentsAbove(f.m, above, d.from)
+	}
+	if doc.to > doc.from {
+		return min(doc.from, d.from)
+	}
+	return d.from
+}
+
+// read understands a line.
+func (f *indentFinder) read(line logical) (Kind, string) {
+	w := wordsOf(f.m.text, span{line.from, min(line.to, line.from+200)})
+	if len(w) < 2 || w[0].from != line.from {
+		return "", ""
+	}
+	switch f.l {
+	case Python:
+		switch {
+		case w[0].is("async") && len(w) > 2 && w[1].is("def"):
+			return Function, string(w[2].text)
+		case w[0].is("def", "cdef", "cpdef"):
+			return Function, string(w[1].text)
+		case w[0].is("class"):
+			return Type, string(w[1].text)
+		}
+	case Ruby:
+		switch {
+		case w[0].is("def") && len(w) > 2 && w[1].is("self"):
+			return Function, string(w[2].text)
+		case w[0].is("private", "protected", "module_function", "private_class_method") && w[1].is("def") && len(w) > 2:
+			return Function, string(w[2].text)
+		case w[0].is("def"):
+			return Function, string(w[1].text)
+		case w[0].is("class") && bytes.HasPrefix(bytes.TrimSpace(f.m.text[w[0].to:w[1].from]), []byte("<<")):
+			return "", "" // class << self: what is within belongs to the module around it
+		case w[0].is("class", "module"):
+			return Type, f.lastOfPath(w[1:])
+		}
+	case Elixir:
+		switch {
+		case w[0].is("def", "defp", "defmacro", "defmacrop", "defguard", "defdelegate"):
+			return Function, string(w[1].text)
+		case w[0].is("defmodule", "defprotocol", "defimpl"):
+			return Type, f.lastOfPath(w[1:])
+		}
+	}
+	return "", ""
+}
+
+// lastOfPath names A::B::C and A.B.C by its last word.
+func (f *indentFinder) lastOfPath(w []word) string {
+	i := 0
+	for i+1 < len(w) {
+		between := bytes.TrimSpace(f.m.text[w[i].to:w[i+1].from])
+		if s := string(between); s != "::" && s != "." || w[i+1].is("do") {
+			break
+		}
+		i++
+	}
+	return string(w[i].text)
+}
+
+// blockEnd is the number of the first line that no longer belongs to the definition of line n.
+func (f *indentFinder) blockEnd(n, to int) int {
+	base := f.lines[n].indent
+	for i := n + 1; i < to; i++ {
+		line := f.lines[i]
+		if line.indent > base {
+			continue
+		}
+		if f.l == Python || line.indent < base {
+			return i
+		}
+		w := wordsOf(f.m.text, span{line.from, min(line.to, line.from+40)})
+		switch {
+		case len(w) > 0 && w[0].from == line.from && w[0].is("end"):
+			return i + 1
+		case len(w) > 0 && w[0].from == line.from && w[0].is("rescue", "ensure", "else", "after", "catch", "when"):
+		default:
+			return i
+		}
+	}
+	return to
+}
+
+// above finds where a definition begins with the decorators and attributes on top of it, and Elixir's documentation
+// among these.
+func (f *indentFinder) above(n int) (from int, doc span) {
+	from = f.lines[n].from
+	for i := n - 1; i >= 0 && f.lines[i].indent == f.lines[n].indent && f.m.text[f.lines[i].from] == '@'; i-- {
+		if f.l == Ruby || f.l == Elixir && !f.attribute(f.lines[i]) {
+			break
+		}
+		from = f.lines[i].from
+		if f.l == Elixir && bytes.HasPrefix(f.m.text[from:], []byte("@doc")) {
+			doc = f.stringAt(from, f.lines[n].from)
+		}
+	}
+	return from, doc
+}
+
+// attribute reports whether a line is one that belongs to the function below it.
+func (f *indentFinder) attribute(line logical) bool {
+	for _, a := range []string{"@doc", "@spec", "@impl", "@deprecated", "@since"} {
+		if bytes.HasPrefix(f.m.text[line.from:], []byte(a)) {
+			return true
+		}
+	}
+	return false
+}
+
+// docstring is the string that is the first statement of a Python block.
+func (f *indentFinder) docstring(n int) span {
+	limit := len(f.m.text)
+	if n+1 < len(f.lines) {
+		limit = f.lines[n+1].from
+	}
+	return f.stringAt(f.lines[n].to, limit)
+}
+
+// stringAt gives the first long string that begins between two bytes.
+func (f *indentFinder) stringAt(from, to int) span {
+	s := f.m.strings
+	lo, hi := 0, len(s)
+	for lo < hi {
+		if mid := (lo + hi) / 2; s[mid].from < from {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo < len(s) && s[lo].from < to {
+		return s[lo]
+	}
+	return span{}
+}

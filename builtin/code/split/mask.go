@@ -1,0 +1,419 @@
+package split
+
+import "bytes"
+
+// How far a literal is looked at whose end may never come. Without a bound each of many beginnings would read on to the
+// end of the file.
+const (
+	maxLiteral  = 1000
+	maxHeredocs = 64 // different words
+	maxNesting  = 32
+)
+
+// A span is a range of bytes.
+type span struct{ from, to int }
+
+// masked is a source whose comments and strings are blanked out, so that what is left is structure: each brace
+// is a brace, and each word a word of the language. Every byte stays where it was.
+type masked struct {
+	src      []byte
+	text     []byte // src with blanks for comments and the insides of strings
+	comments []span
+	strings  []span // those of several lines: documentation in some languages
+	heredocs map[string]int
+}
+
+// mask blanks out comments and strings. A mistake about a string ends with its line; that is what keeps a wrong
+// guess, and hostile text, from swallowing the rest.
+func mask(src []byte, l Language) *masked {
+	m := &masked{src: src, text: bytes.Clone(src)}
+	r := lexisOf(l)
+	for i := 0; i < len(src); {
+		c := src[i]
+		if !r.special[c] {
+			i++
+			continue
+		}
+		end := r.skip(m, i)
+		if end <= i {
+			i++
+			continue
+		}
+		i = end
+	}
+	return m
+}
+
+func (m *masked) comment(from, to int) int {
+	m.comments = append(m.comments, span{from, to})
+	m.blank(from, to)
+	return to
+}
+
+// quoted blanks a string; a short one is of no interest to anyone afterwards.
+func (m *masked) quoted(from, to int, long bool) int {
+	if long {
+		m.strings = append(m.strings, span{from, to})
+	}
+	m.blank(from, to)
+	return to
+}
+
+func (m *masked) blank(from, to int) {
+	for i := from; i < to; i++ {
+		if m.text[i] != '\n' {
+			m.text[i] = ' '
+		}
+	}
+}
+
+// lexis says how a language writes comments and strings.
+type lexis struct {
+	language Language
+	line     string // begins a comment up to the end of the line
+	blocks   bool   // /* */
+	special  [256]bool
+}
+
+func lexisOf(l Language) *lexis {
+	r := &lexis{language: l, line: "//", blocks: true}
+	special := "/\"'"
+	switch l {
+	case Python:
+		r.line, r.blocks, special = "#", false, "#\"'"
+	case Ruby:
+		r.line, r.blocks, special = "#", false, "#\"'/<=%`?"
+	case Elixir:
+		r.line, r.blocks, special = "#", false, "#\"'~?"
+	case PHP:
+		special += "#"
+	case Go, JavaScript, TypeScript, Kotlin:
+		special += "`"
+	case C, CPP, CSharp:
+		special += "#R"
+	case Rust:
+		special += "r"
+	}
+	for _, c := range []byte(special) {
+		r.special[c] = true
+	}
+	return r
+}
+
+// skip blanks what begins at i and gives its end; i itself where nothing does.
+func (r *lexis) skip(m *masked, i int) int {
+	s := m.src
+	rest := s[i:]
+	switch {
+	case bytes.HasPrefix(rest, []byte(r.line)), r.language == PHP && s[i] == '#':
+		return m.comment(i, lineEnd(s, i))
+	case r.blocks && bytes.HasPrefix(rest, []byte("/*")):
+		return m.comment(i, r.blockEnd(s, i))
+	case s[i] == '#':
+		return r.preprocessor(m, i)
+	case s[i] == '=' && atLineStart(s, i) && bytes.HasPrefix(rest, []byte("=begin")):
+		return m.comment(i, after(s, i, "\n=end"))
+	case s[i] == '=':
+		return i
+	case s[i] == '?':
+		if i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\'' || s[i+1] == '#') && !wordBefore(s, i) {
+			return i + 2
+		}
+		return i
+	case s[i] == '<', s[i] == '%', s[i] == '~':
+		return r.sigil(m, i)
+	case s[i] == 'r', s[i] == 'R':
+		return r.rawString(m, i)
+	case s[i] == '/':
+		return r.regexp(m, i)
+	}
+	return r.quote(m, i)
+}
+
+// preprocessor blanks a directive with its continued lines: its braces need not match.
+func (r *lexis) preprocessor(m *masked, i int) int {
+	if r.language != C && r.language != CPP && r.language != CSharp || !firstOfLine(m.src, i) {
+		return i
+	}
+	end := lineEnd(m.src, i)
+	for end < len(m.src) && end > i && m.src[end-1] == '\\' {
+		end = lineEnd(m.src, end+1)
+	}
+	m.blank(i, end)
+	return end
+}
+
+// blockEnd is where a comment between /* and */ ends; Rust's may hold others.
+func (r *lexis) blockEnd(s []byte, i int) int {
+	if r.language != Rust {
+		return after(s, i+2, "*/")
+	}
+	for depth := 0; i+1 < len(s); {
+		switch {
+		case s[i] == '/' && s[i+1] == '*':
+			depth++
+			i += 2
+		case s[i] == '*' && s[i+1] == '/':
+			depth--
+			i += 2
+			if depth == 0 {
+				return i
+			}
+		default:
+			i++
+		}
+	}
+	return len(s)
+}
+
+func (r *lexis) quote(m *masked, i int) int {
+	s, q := m.src, m.src[i]
+	if r.language == Python || r.language == Elixir || r.language == Kotlin || r.language == Swift || r.language == Java {
+		if triple := []byte{q, q, q}; bytes.HasPrefix(s[i:], triple) {
+			return m.quoted(i, after(s, i+3, string(triple)), true)
+		}
+	}
+	switch {
+	case q == '`' && r.language == Go:
+		return m.quoted(i, after(s, i+1, "`"), false)
+	case q == '`':
+		return m.quoted(i, templateEnd(s, i+1), false)
+	case q == '\'' && r.language == Rust:
+		return r.character(m, i)
+	}
+	return m.quoted(i, closing(s, i+1, q, '\\', true), false)
+}
+
+// character tells a Rust character from a lifetime.
+func (r *lexis) character(m *masked, i int) int {
+	s := m.src
+	if i+2 < len(s) && s[i+1] != '\\' && s[i+2] != '\'' && s[i+1] < 0x80 {
+		return i
+	}
+	return m.quoted(i, closing(s, i+1, '\'', '\\', true), false)
+}
+
+// rawString is Rust's r#"..."# and C++'s R"x(...)x".
+func (r *lexis) rawString(m *masked, i int) int {
+	s := m.src
+	if wordBefore(s, i) {
+		return i
+	}
+	j := i + 1
+	if r.language == Rust {
+		for j < len(s) && s[j] == '#' {
+			j++
+		}
+		if j >= len(s) || s[j] != '"' {
+			return i
+		}
+		return m.quoted(i, after(s, j+1, `"`+string(s[i+1:j])), false)
+	}
+	if s[i] != 'R' || j >= len(s) || s[j] != '"' {
+		return i
+	}
+	open := bytes.IndexByte(s[j:min(j+18, len(s))], '(')
+	if open < 0 {
+		return i
+	}
+	return m.quoted(i, after(s, j+open, ")"+string(s[j+1:j+open])+`"`), false)
+}
+
+// regexp tells a regular expression from a division by what stands before it.
+func (r *lexis) regexp(m *masked, i int) int {
+	if r.language != JavaScript && r.language != TypeScript && r.language != Ruby {
+		return i
+	}
+	j := i - 1
+	for j >= 0 && (m.src[j] == ' ' || m.src[j] == '\t') {
+		j--
+	}
+	if j >= 0 && bytes.IndexByte([]byte("(,=:[!&|?{};\n~"), m.src[j]) < 0 && !expectsValue(m.src[:j+1]) {
+		return i
+	}
+	inClass := false
+	for k := i + 1; k < min(len(m.src), i+maxLiteral) && m.src[k] != '\n'; k++ {
+		switch c := m.src[k]; {
+		case c == '\\':
+			k++
+		case c == '[':
+			inClass = true
+		case c == ']':
+			inClass = false
+		case c == '/' && !inClass:
+			return m.quoted(i, k+1, false)
+		}
+	}
+	return i
+}
+
+// expectsValue reports whether a text ends in a word after which a value begins.
+func expectsValue(text []byte) bool {
+	for _, k := range []string{"return", "typeof", "case", "in", "of", "and", "or", "when", "if", "unless"} {
+		if bytes.HasSuffix(text, []byte(k)) && !wordBefore(text, len(text)-len(k)) {
+			return true
+		}
+	}
+	return false
+}
+
+// sigil is a here-document of Ruby, or a literal with a delimiter of its own choice in Ruby and Elixir.
+func (r *lexis) sigil(m *masked, i int) int {
+	s := m.src
+	if s[i] == '<' {
+		return heredoc(m, i)
+	}
+	j := i + 1
+	for j < len(s) && j < i+3 && isLetter(s[j]) {
+		j++
+	}
+	if j >= len(s) || s[i] == '%' && (j == i+1 || wordBefore(s, i)) || s[i] == '~' && j == i+1 {
+		return i
+	}
+	if q := s[j : j+1]; (q[0] == '"' || q[0] == '\'') && bytes.HasPrefix(s[j:], bytes.Repeat(q, 3)) {
+		return m.quoted(i, after(s, j+3, string(bytes.Repeat(q, 3))), true)
+	}
+	closer := map[byte]byte{'(': ')', '[': ']', '{': '}', '<': '>', '|': '|', '/': '/', '!': '!', '"': '"', '\'': '\''}[s[j]]
+	if closer == 0 {
+		return i
+	}
+	return m.quoted(i, closing(s, j+1, closer, '\\', true), false)
+}
+
+// heredoc blanks from the line after <<~WORD to the line that is WORD.
+func heredoc(m *masked, i int) int {
+	s := m.src
+	j := i + 2
+	if j >= len(s) || s[i+1] != '<' {
+		return i
+	}
+	if s[j] == '~' || s[j] == '-' {
+		j++
+	}
+	for j < len(s) && (s[j] == '"' || s[j] == '\'') {
+		j++
+	}
+	k := j
+	for k < len(s) && (s[k] >= 'A' && s[k] <= 'Z' || s[k] == '_') {
+		k++
+	}
+	if k == j {
+		return i
+	}
+	if end := m.heredocEnd(string(s[j:k]), lineEnd(s, k)); end > 0 {
+		m.blank(lineEnd(s, k), end)
+		return k
+	}
+	return i
+}
+
+// heredocEnd finds the end of the next line that is a word; 0: there is none. What was found once is kept, so that each
+// word reads the file once however often it comes.
+func (m *masked) heredocEnd(word string, from int) int {
+	at, known := m.heredocs[word]
+	if known && (at == 0 || at > from) {
+		return at
+	}
+	if !known && len(m.heredocs) >= maxHeredocs {
+		return 0
+	}
+	if m.heredocs == nil {
+		m.heredocs = map[string]int{}
+	}
+	end := 0
+	for at = from; at < len(m.src) && end == 0; at = lineEnd(m.src, at+1) {
+		if next := lineEnd(m.src, at+1); string(bytes.TrimSpace(m.src[at:next])) == word {
+			end = next
+		}
+	}
+	m.heredocs[word] = end
+	return end
+}
+
+// closing finds the end of a string that begins before i.
+func closing(s []byte, i int, q, escape byte, oneLine bool) int {
+	for ; i < len(s); i++ {
+		switch {
+		case s[i] == escape:
+			i++
+		case s[i] == q:
+			return i + 1
+		case s[i] == '\n' && oneLine:
+			return i
+		}
+	}
+	return len(s)
+}
+
+// templateEnd finds the end of a JavaScript template, which may hold code that holds templates.
+func templateEnd(s []byte, i int) int {
+	var open [maxNesting]int // braces that are open in the code of each level
+	level, inText := 0, true
+	for ; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\\':
+			i++
+		case inText && c == '`':
+			if level == 0 {
+				return i + 1
+			}
+			inText = false
+		case inText && c == '$' && i+1 < len(s) && s[i+1] == '{':
+			i++
+			if level+1 == maxNesting {
+				return i
+			}
+			level++
+			open[level], inText = 0, false
+		case !inText && c == '`':
+			inText = true
+		case !inText && c == '{':
+			open[level]++
+		case !inText && c == '}':
+			if open[level]--; open[level] < 0 {
+				level--
+				inText = true
+			}
+		}
+	}
+	return len(s)
+}
+
+// after is where the next closing mark from i on ends; the end of the source where there is none.
+func after(s []byte, i int, mark string) int {
+	if i > len(s) {
+		return len(s)
+	}
+	if n := bytes.Index(s[i:], []byte(mark)); n >= 0 {
+		return i + n + len(mark)
+	}
+	return len(s)
+}
+
+func lineEnd(s []byte, i int) int {
+	if i > len(s) {
+		return len(s)
+	}
+	if n := bytes.IndexByte(s[i:], '\n'); n >= 0 {
+		return i + n
+	}
+	return len(s)
+}
+
+func atLineStart(s []byte, i int) bool { return i == 0 || s[i-1] == '\n' }
+
+func firstOfLine(s []byte, i int) bool {
+	for i > 0 && (s[i-1] == ' ' || s[i-1] == '\t') {
+		i--
+	}
+	return atLineStart(s, i)
+}
+
+func wordBefore(s []byte, i int) bool { return i > 0 && isWord(s[i-1]) }
+
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+// isWord reports whether a byte belongs to an identifier; all beyond ASCII do.
+func isWord(c byte) bool {
+	return isLetter(c) || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
+}

@@ -1,0 +1,225 @@
+// Package split cuts source files into the parts that people name: functions, types and sections, each with the
+// documentation that belongs to it. It understands just enough of a language for that, never fails, and takes time
+// in proportion to the file: what it does not recognise becomes blocks of text.
+package split
+
+import (
+	"bytes"
+	"sort"
+)
+
+// A Kind says what a part is.
+type Kind string
+
+// The kinds of parts.
+const (
+	Function Kind = "function"
+	Type     Kind = "type"
+	Section  Kind = "section" // under a heading
+	Block    Kind = "block"   // whatever stands between the named parts
+)
+
+// A Part is a piece of a file. Parts are in order and do not overlap.
+type Part struct {
+	Kind  Kind
+	Name  string // empty for a block
+	Owner string // the type or module that it belongs to, where there is one
+	// Start and End are bytes of the source; the documentation is within.
+	Start, End int
+	// Line and Last are the first and the last line, from 1.
+	Line, Last int
+	// DocStart and DocEnd are the documentation's bytes; equal where there is none.
+	DocStart, DocEnd int
+	// Define is the line that the name stands on.
+	Define int
+}
+
+// Sizes of parts. A long one is cut so that what it is about does not drown.
+const (
+	maxLines = 120
+	maxBytes = 8 << 10
+	minBlock = 24 // bytes of code that make a block worth keeping
+)
+
+// A found is a definition as the families of languages find it.
+type found struct {
+	kind        Kind
+	name, owner string
+	from, to    int // without documentation above it; of one whose members stand on their own, only its head
+	at          int // where its name is
+	doc         span
+}
+
+// Parts cuts a source.
+func Parts(l Language, src []byte) []Part {
+	var defs []found
+	var m *masked
+	switch l.family() {
+	case braces:
+		m = mask(src, l)
+		defs = findBraces(m, l)
+	case indent:
+		m = mask(src, l)
+		defs = findIndented(m, l)
+	case headed:
+		defs = findHeadings(src)
+	}
+	c := &cutter{src: src, lines: lineStarts(src)}
+	if m != nil {
+		attachDocs(m, l, defs)
+	}
+	return c.cut(defs)
+}
+
+// A cutter makes parts of definitions and of what lies between them.
+type cutter struct {
+	src   []byte
+	lines []int
+	parts []Part
+}
+
+func (c *cutter) cut(defs []found) []Part {
+	c.parts = make([]Part, 0, len(defs)+8)
+	at := 0
+	for _, d := range defs {
+		from := d.from
+		if d.doc.from < from && d.doc.to > d.doc.from {
+			from = d.doc.from
+		}
+		from = max(from, at)
+		if d.to <= from {
+			continue
+		}
+		c.blocks(at, c.lineStart(from))
+		c.define(d, max(at, c.lineStart(from)))
+		at = max(at, c.nextLine(d.to))
+	}
+	c.blocks(at, len(c.src))
+	return c.parts
+}
+
+// lineStart gives the beginning of the line of a byte, when only blanks are between.
+func (c *cutter) lineStart(at int) int {
+	start := c.lines[c.lineOf(at)-1]
+	if len(bytes.TrimSpace(c.src[start:at])) > 0 {
+		return at
+	}
+	return start
+}
+
+// nextLine passes the rest of a line that has nothing but blanks and closing marks.
+func (c *cutter) nextLine(at int) int {
+	end := lineEnd(c.src, at)
+	if len(bytes.Trim(c.src[at:end], " \t\r;,)}")) > 0 {
+		return at
+	}
+	return min(end+1, len(c.src))
+}
+
+func (c *cutter) define(d found, from int) {
+	p := Part{Kind: d.kind, Name: d.name, Owner: d.owner, Define: c.lineOf(d.at)}
+	if d.doc.to > d.doc.from && d.doc.from >= from && d.doc.to <= d.to {
+		p.DocStart, p.DocEnd = d.doc.from, d.doc.to
+	}
+	c.pieces(p, from, d.to)
+}
+
+// blocks cuts what has no name at blank lines.
+func (c *cutter) blocks(from, to int) {
+	for from < to {
+		end := c.blockEnd(from, to)
+		if worth(c.src[from:end]) {
+			line := c.lineOf(from + leadingBlank(c.src[from:end]))
+			c.pieces(Part{Kind: Block, Define: line}, from, end)
+		}
+		from = end
+	}
+}
+
+// blockEnd goes on over blank lines until the block is of a good size.
+func (c *cutter) blockEnd(from, to int) int {
+	const good, most = 15, 40
+	first := c.lineOf(from)
+	for n := first; n < len(c.lines) && c.lines[n] < to; n++ {
+		start, end := c.lines[n-1], c.lines[n]
+		blank := len(bytes.TrimSpace(c.src[max(start, from):end])) == 0
+		if blank && n-first >= good || n-first >= most {
+			return end
+		}
+	}
+	return to
+}
+
+// worth reports whether a block says anything: closing braces do not.
+func worth(b []byte) bool {
+	n := 0
+	for _, ch := range b {
+		if isWord(ch) {
+			if n++; n >= minBlock {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func leadingBlank(b []byte) int { return len(b) - len(bytes.TrimLeft(b, " \t\r\n")) }
+
+// pieces adds a part, in several where it is long. Each has its name; the first has its documentation.
+func (c *cutter) pieces(p Part, from, to int) {
+	from += leadingBlank(c.src[from:to])
+	to = from + len(bytes.TrimRight(c.src[from:to], " \t\r\n"))
+	doc := span{p.DocStart, p.DocEnd}
+	for from < to {
+		end := c.pieceEnd(from, to)
+		p.Start, p.End = from, end
+		p.Line, p.Last = c.lineOf(from), c.lineOf(end-1)
+		p.DocStart, p.DocEnd = max(doc.from, from), min(doc.to, end)
+		if p.DocEnd <= p.DocStart {
+			p.DocStart, p.DocEnd = 0, 0
+		}
+		c.parts = append(c.parts, p)
+		from = end
+	}
+}
+
+func (c *cutter) pieceEnd(from, to int) int {
+	end := to
+	if last := c.lineOf(from) + maxLines; last < len(c.lines) && c.lines[last-1] < to && last+maxLines/4 < c.lineOf(to-1) {
+		end = c.lines[last-1]
+	}
+	if end-from > maxBytes {
+		end = from + maxBytes
+		if n := bytes.LastIndexByte(c.src[from:end], '\n'); n > 0 {
+			end = from + n + 1
+		}
+	}
+	return end
+}
+
+// lineOf gives the line of a byte, from 1.
+func (c *cutter) lineOf(at int) int {
+	return sort.Search(len(c.lines), func(i int) bool { return c.lines[i] > at })
+}
+
+func lineStarts(src []byte) []int {
+	lines := make([]int, 1, bytes.Count(src, []byte{'\n'})+1)
+	for i := 0; ; {
+		n := bytes.IndexByte(src[i:], '\n')
+		if n < 0 {
+			return lines
+		}
+		i += n + 1
+		lines = append(lines, i)
+	}
+}
+
+// Code gives a source with its comments blanked out, and the insides of its strings; every byte stays where it was. What is
+// neither code nor text that the package knows comes back as it is.
+func Code(l Language, src []byte) []byte {
+	switch l.family() {
+	case braces, indent:
+		return mask(src, l).text
+	}
+	return src
+}

@@ -1,0 +1,198 @@
+package trigram
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+)
+
+// An extractor gives the trigrams of texts: of every three bytes of a line, with ASCII letters in lower case, each
+// once. It belongs to one goroutine.
+type extractor struct {
+	seen  []uint64 // a bit for each of the 2^24 trigrams
+	grams []uint32
+	all   []uint32 // of all blocks of a text
+	list  []block
+}
+
+const gramBits = 24
+
+func newExtractor() *extractor { return &extractor{seen: make([]uint64, 1<<gramBits/64)} }
+
+// of gives the trigrams of a text, in no order. They are good until the next call.
+func (e *extractor) of(text []byte) []uint32 {
+	for _, g := range e.grams {
+		e.seen[g/64] = 0
+	}
+	e.grams = e.grams[:0]
+	gram, n := uint32(0), 0
+	for _, b := range text {
+		if b == '\n' {
+			gram, n = 0, 0
+			continue
+		}
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		gram = (gram<<8 | uint32(b)) & (1<<gramBits - 1)
+		if n++; n < 3 {
+			continue
+		}
+		if word, bit := &e.seen[gram/64], uint64(1)<<(gram%64); *word&bit == 0 {
+			*word |= bit
+			e.grams = append(e.grams, gram)
+		}
+	}
+	return e.grams
+}
+
+// A block is some whole lines of a text.
+type block struct {
+	size, lines int
+	grams       []uint32
+}
+
+// blockSize is how large a block is. Smaller ones leave less to search, and make more of an index.
+const blockSize = 16 << 10
+
+// blocks divides a text into blocks, which are good until the next call.
+func (e *extractor) blocks(text []byte) []block {
+	e.list, e.all = e.list[:0], e.all[:0]
+	for len(text) > 0 {
+		end := len(text)
+		if end > blockSize {
+			if eol := bytes.IndexByte(text[blockSize:], '\n'); eol >= 0 {
+				end = blockSize + eol + 1
+			}
+		}
+		start := len(e.all)
+		e.all = append(e.all, e.of(text[:end])...)
+		e.list = append(e.list, block{end, bytes.Count(text[:end], []byte{'\n'}), e.all[start:]})
+		text = text[end:]
+	}
+	return e.list
+}
+
+// A builder gathers the lists of a segment in memory.
+type builder struct {
+	files []entry
+	parts []part
+	pages [1 << pageBits]*page // by the upper bits of a gram
+	bytes int                  // of all lists
+}
+
+const pageBits = 12
+
+// A page holds the lists of the grams that share their upper bits.
+type page [1 << (gramBits - pageBits)]list
+
+// A list is one that grows.
+type list struct {
+	deltas []byte
+	next   uint32 // one more than the last block number in it
+}
+
+// add puts a file in, with its blocks.
+func (b *builder) add(e entry, blocks []block) {
+	e.blocks = uint32(len(blocks))
+	at := part{file: uint32(len(b.files))}
+	b.files = append(b.files, e)
+	for _, one := range blocks {
+		at.size = uint32(one.size)
+		b.addGrams(uint32(len(b.parts)), one.grams)
+		b.parts = append(b.parts, at)
+		at.offset += at.size
+		at.line += uint32(one.lines)
+	}
+}
+
+func (b *builder) addGrams(id uint32, grams []uint32) {
+	for _, g := range grams {
+		p := b.pages[g>>(gramBits-pageBits)]
+		if p == nil {
+			p = &page{}
+			b.pages[g>>(gramBits-pageBits)] = p
+		}
+		l := &p[g&(1<<(gramBits-pageBits)-1)]
+		had := len(l.deltas)
+		l.deltas = binary.AppendUvarint(l.deltas, uint64(id-l.next))
+		l.next = id + 1
+		b.bytes += len(l.deltas) - had
+	}
+}
+
+// write writes the segment.
+func (b *builder) write(w io.Writer) error {
+	sw := newSegmentWriter(w)
+	for upper, p := range b.pages {
+		if p == nil {
+			continue
+		}
+		for lower := range p {
+			if l := &p[lower]; len(l.deltas) > 0 {
+				sw.add(uint32(upper)<<(gramBits-pageBits)|uint32(lower), l.deltas)
+			}
+		}
+	}
+	return sw.finish(b.files, b.parts)
+}
+
+// merge writes one segment with what is kept of several. Keep says it of each file of each of them.
+func merge(w io.Writer, segs []*segment, keep func(seg, file int) bool) error {
+	var files []entry
+	var parts []part
+	renumber := make([][]int64, len(segs)) // by segment and old number of a block; -1: dropped
+	for i, s := range segs {
+		for _, p := range s.parts {
+			if !keep(i, int(p.file)) {
+				renumber[i] = append(renumber[i], -1)
+				continue
+			}
+			renumber[i] = append(renumber[i], int64(len(parts)))
+			parts = append(parts, p) // which file it is follows from the order
+		}
+		for j, f := range s.files {
+			if keep(i, j) {
+				files = append(files, f)
+			}
+		}
+	}
+	sw := newSegmentWriter(w)
+	at := make([]int, len(segs))
+	for {
+		gram, ok := lowest(segs, at)
+		if !ok {
+			return sw.finish(files, parts)
+		}
+		var l list
+		for i, s := range segs {
+			if at[i] == len(s.grams) || s.grams[at[i]] != gram {
+				continue
+			}
+			at[i]++
+			ids, err := s.list(gram)
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				if to := renumber[i][id]; to >= 0 {
+					l.deltas = binary.AppendUvarint(l.deltas, uint64(uint32(to)-l.next))
+					l.next = uint32(to) + 1
+				}
+			}
+		}
+		if len(l.deltas) > 0 {
+			sw.add(gram, l.deltas)
+		}
+	}
+}
+
+// lowest gives the lowest gram that a segment has left.
+func lowest(segs []*segment, at []int) (gram uint32, ok bool) {
+	for i, s := range segs {
+		if at[i] < len(s.grams) && (!ok || s.grams[at[i]] < gram) {
+			gram, ok = s.grams[at[i]], true
+		}
+	}
+	return gram, ok
+}

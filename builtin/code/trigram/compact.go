@@ -1,0 +1,72 @@
+package trigram
+
+import (
+	"errors"
+	"os"
+	"slices"
+)
+
+// finish makes what a refresh found the index.
+func (r *refresh) finish() error {
+	if r.old != nil && r.changed() == 0 {
+		return nil
+	}
+	for i, seen := range r.seen {
+		if !seen {
+			r.fresh = append(r.fresh, entry{path: r.old.known[i].path, kind: kindGone})
+		}
+	}
+	for _, e := range r.fresh {
+		r.b.add(e, nil)
+	}
+	if err := r.flush(); err != nil {
+		closeAll(r.segs)
+		return err
+	}
+	var segs []*segment
+	if r.old != nil {
+		segs = slices.Clone(r.old.segs)
+	}
+	segs, err := r.x.compact(append(segs, r.segs...))
+	if err == nil {
+		err = r.x.commit(segs)
+	}
+	if err != nil {
+		closeAll(r.segs)
+		if errors.Is(err, errCorrupt) {
+			r.x.discard()
+		}
+	}
+	return err
+}
+
+// compact makes one segment of many small ones, and another of a large one of which little is left.
+func (x *Index) compact(segs []*segment) ([]*segment, error) {
+	snap := newSnapshot(segs)
+	var few, keep []*segment // small ones, and the others
+	for i, s := range segs {
+		alive := snap.alive(i)
+		if alive < len(snap.known)/small || alive < len(s.files)/2 {
+			few = append(few, s)
+		} else {
+			keep = append(keep, s)
+		}
+	}
+	if len(few) <= maxSmall {
+		return segs, nil
+	}
+	number := make([]int, len(few))
+	for i, s := range few {
+		number[i] = slices.Index(segs, s)
+	}
+	one, err := x.writeSegment(func(f *os.File) error {
+		return merge(f, few, func(seg, file int) bool {
+			place := snap.place[number[seg]][file]
+			return place >= 0 || place == gone && len(keep) > 0 // a segment that stays may have the path
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(keep, one), nil
+}

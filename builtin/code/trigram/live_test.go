@@ -1,0 +1,199 @@
+package trigram
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// eventually waits until something is so.
+func (tr *tree) eventually(what string, so func() bool) {
+	tr.Helper()
+	for range 600 {
+		if so() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	tr.Fatalf("%s: not within half a minute", what)
+}
+
+func TestTheTreeIsReadWhenItChanges(t *testing.T) {
+	tr := newTree(t, Options{Pause: time.Millisecond}, map[string]string{"a/b/f": "alpha\n"})
+	upToDate := func(word string) func() bool {
+		return func() bool {
+			_, sel, ok := tr.selected("", compile(t, word))
+			return ok && len(sel.Picks) == 1 && sel.Changed == 0
+		}
+	}
+	tr.eventually("the first reading", upToDate("alpha"))
+	tr.write("a/b/g", "delta\n")
+	tr.write("new/folder/h", "omega\n")
+	tr.eventually("a new file", upToDate("delta"))
+	tr.eventually("a new folder", upToDate("omega"))
+}
+
+// The watcher alone, without any selection, gets changes into the index.
+func TestTheWatcherIsEnough(t *testing.T) {
+	tr := newTree(t, Options{Pause: time.Millisecond}, map[string]string{"a/f": "alpha\n"})
+	tr.selected("", compile(t, "alpha"))
+	files := func(n int) func() bool {
+		return func() bool { got, _ := tr.x.Size(); return got == n }
+	}
+	tr.eventually("the first reading", files(1))
+	tr.write("a/g", "beta\n")
+	tr.eventually("a new file", files(2))
+	if err := os.RemoveAll(filepath.Join(tr.dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	tr.eventually("a folder that went", files(0))
+}
+
+// While files are written, the tree is read in the background, and others ask: who asks after a write gets what was written.
+func TestWhoAsksAfterAWriteGetsIt(t *testing.T) {
+	tr := newTree(t, Options{Pause: time.Millisecond}, map[string]string{"d0/f": "x\n", "d1/f": "x\n", "d2/f": "x\n"})
+	tr.refresh()
+	var writers sync.WaitGroup
+	for w := range 3 {
+		writers.Go(func() {
+			for i := range 40 {
+				file := fmt.Sprintf("d%d/f", w)
+				token := fmt.Sprintf("token%d_%04d", w, i)
+				if i%2 == 0 {
+					tr.write(file, token+"\n")
+				} else {
+					tr.replace(file, token+"\n")
+				}
+				time.Sleep(time.Duration(i%7) * testRest / 4) // sometimes the index has read it meanwhile, at rest or not
+				if got, _, ok := tr.selected("", compile(t, token)); ok && !slices.Equal(got, []string{file}) {
+					t.Errorf("%s after it was written: %q", token, got)
+				}
+				if got, _, ok := tr.selected("", compile(t, fmt.Sprintf("token%d_%04d", w, i-1))); ok && got != nil {
+					t.Errorf("what was there before %s: %q", token, got)
+				}
+			}
+		})
+	}
+	writers.Wait()
+}
+
+func TestSmallSegmentsAreMadeOne(t *testing.T) {
+	files := map[string]string{}
+	for i := range 40 {
+		files[fmt.Sprintf("f%02d", i)] = fmt.Sprintf("alpha number%02d\n", i)
+	}
+	tr := newTree(t, Options{}, files)
+	tr.refresh()
+	for i := range 12 {
+		tr.write(fmt.Sprintf("f%02d", i), fmt.Sprintf("beta number%02d\n", i))
+		if err := os.Remove(filepath.Join(tr.dir, fmt.Sprintf("f%02d", 20+i))); err != nil {
+			t.Fatal(err)
+		}
+		tr.refresh()
+		if n := len(tr.x.snap.segs); n > maxSmall+2 {
+			t.Fatalf("%d segments", n)
+		}
+		tr.agree("", "alpha")
+		tr.agree("", "beta")
+		tr.agree("", "number2")
+		if n, _ := tr.x.Size(); n != 39-i {
+			t.Fatalf("the index has %d files, and there are %d", n, 39-i)
+		}
+	}
+	tr.close()
+	tr.open(Options{})
+	tr.agree("", "alpha")
+	tr.agree("", "number3")
+}
+
+func TestSensitiveFilesNeverEnterTheIndex(t *testing.T) {
+	tr := newTree(t, Options{}, map[string]string{"f": "plain\n", ".env": "zqxjkv\n", "sub/id_rsa": "zqxjkv\n", "sub/.ssh/x": "zqxjkv\n"})
+	tr.refresh()
+	for _, s := range tr.x.snap.segs {
+		for _, g := range gramsOf("zqxjkv") {
+			if _, found := slices.BinarySearch(s.grams, g); found {
+				t.Errorf("%s has a trigram of a secret", s.name)
+			}
+		}
+		for _, e := range s.files {
+			if strings.Contains(e.path, "id_rsa") || strings.Contains(e.path, ".env") || strings.Contains(e.path, ".ssh") {
+				t.Errorf("%s has the name %s", s.name, e.path)
+			}
+		}
+	}
+}
+
+func TestQuotas(t *testing.T) {
+	files := map[string]string{"a": "alpha\n", "b": "beta\n", "c": "gamma\n"}
+	t.Run("files", func(t *testing.T) {
+		tr := newTree(t, Options{MaxFiles: 2}, files)
+		if err := tr.x.Refresh(t.Context()); err != errTooManyFiles {
+			t.Errorf("%v", err)
+		}
+		if _, _, ok := tr.selected("", compile(t, "alpha")); ok {
+			t.Error("an index of too many files answers")
+		}
+	})
+	t.Run("bytes", func(t *testing.T) {
+		tr := newTree(t, Options{MaxBytes: 8}, files)
+		tr.refresh()
+		if sel := tr.agree("", "gamma"); !slices.Equal(paths(sel), []string{"b", "c"}) { // b and c are searched each time
+			t.Errorf("%q", paths(sel))
+		}
+	})
+}
+
+func TestAFileThatCannotBeWrittenAsAPathIsLeftToTheWalk(t *testing.T) {
+	tr := newTree(t, Options{}, map[string]string{"a": "alpha\n", "odd\nname": "alpha\n"})
+	tr.refresh()
+	if _, _, ok := tr.selected("", compile(t, "alpha")); ok {
+		t.Error("the index answers where only a walk can")
+	}
+}
+
+// What was changed just now may change again without another stamp, so it has none.
+func TestWhatIsNotAtRestIsSearchedEachTime(t *testing.T) {
+	tr := newTree(t, Options{}, map[string]string{"a": "alpha\n", "b": "beta\n"})
+	tr.x.o.rest = time.Hour
+	if err := tr.x.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if sel := tr.agree("", "gamma"); !slices.Equal(paths(sel), []string{"a", "b"}) {
+		t.Errorf("%q", paths(sel))
+	}
+}
+
+func TestACandidateThatGrewIsSearchedAsAWhole(t *testing.T) {
+	tr := newTree(t, Options{}, map[string]string{"a": "alpha\n"})
+	tr.refresh()
+	tr.write("a", strings.Repeat("x", 100)+"\nalpha\n")
+	tr.agree("", "alpha")
+}
+
+func TestRulesThatComeGoAndChange(t *testing.T) {
+	for _, name := range []string{".gitignore", ".ignore", "d/.gitignore", "d/.ignore", ".git/info/exclude", "d/.git/info/exclude"} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree(t, Options{}, map[string]string{"d/f": "alpha\n", "d/e/g": "alpha\n", "d/e/f": "alpha\n"})
+			for _, rules := range []string{"f\n", "g\n", "", "e\n"} {
+				tr.refresh()
+				tr.write(name, rules)
+				for _, folder := range []string{"", "d", "d/e"} {
+					tr.agree(folder, "alpha")
+				}
+			}
+			tr.refresh()
+			top, _, _ := strings.Cut(strings.TrimPrefix(name, "d/"), "/")
+			if err := os.RemoveAll(filepath.Join(tr.dir, strings.TrimSuffix(name, strings.TrimPrefix(name, "d/")), top)); err != nil {
+				t.Fatal(err)
+			}
+			for _, folder := range []string{"", "d", "d/e"} {
+				tr.agree(folder, "alpha")
+			}
+		})
+	}
+}

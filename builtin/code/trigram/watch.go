@@ -1,0 +1,69 @@
+package trigram
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// A watch tells that something in the folders of a codebase changed. It is a hint: it may be late, it may miss something, and it may
+// not be there at all.
+type watch struct {
+	root    string
+	max     int
+	watcher *fsnotify.Watcher // nil: nothing is watched
+	watched map[string]bool
+}
+
+// follow watches these folders, of which the first is the root. With too many, or where the system has no room for them, it watches
+// none: half of them would make one kind of change be noticed and another not.
+func (w *watch) follow(folders []string) {
+	if len(folders) > w.max {
+		w.close()
+		return
+	}
+	if w.watcher == nil {
+		watcher, err := fsnotify.NewWatcher()
+		if err != nil {
+			return
+		}
+		w.watcher, w.watched = watcher, map[string]bool{}
+	}
+	now := make(map[string]bool, len(folders))
+	for _, f := range folders {
+		now[f] = true
+		if w.watched[f] {
+			continue
+		}
+		if err := w.watcher.Add(filepath.Join(w.root, f)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+			w.close()
+			return
+		}
+	}
+	w.watched = now
+}
+
+// close watches nothing any more.
+func (w *watch) close() {
+	if w.watcher != nil {
+		w.watcher.Close()
+	}
+	w.watcher, w.watched = nil, nil
+}
+
+// events and errors give what comes; nothing comes where nothing is watched.
+func (w *watch) events() <-chan fsnotify.Event {
+	if w.watcher == nil {
+		return nil
+	}
+	return w.watcher.Events
+}
+
+func (w *watch) errors() <-chan error {
+	if w.watcher == nil {
+		return nil
+	}
+	return w.watcher.Errors
+}

@@ -1,0 +1,207 @@
+package file
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+type pathArgs struct {
+	Path string `json:"path"`
+}
+
+type writeArgs struct {
+	Path       string `json:"path"`
+	Content    string `json:"content"`
+	Encoding   string `json:"encoding"`
+	CreateOnly bool   `json:"create_only"`
+	Append     bool   `json:"append"`
+	Mode       string `json:"mode"`
+}
+
+type written struct {
+	Bytes int `json:"bytes_written"`
+}
+
+func (t *Tools) write(r *request, a writeArgs) (any, error) {
+	content, err := a.decoded()
+	if err != nil {
+		return nil, err
+	}
+	mode, err := parseMode(a.Mode)
+	if err != nil {
+		return nil, err
+	}
+	o := workspace.WriteOptions{CreateOnly: a.CreateOnly, Mode: mode}
+	switch {
+	case a.Append && (a.CreateOnly || a.Mode != ""):
+		return nil, tool.Errorf(tool.CodeInvalidInput, "append does not go with create_only or mode; leave one out")
+	case int64(len(content)) > t.maxFile:
+		return nil, t.tooMuch(a.Path)
+	case a.Append:
+		err = t.appendTo(r, a.Path, content)
+	default:
+		err = r.Write(a.Path, content, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return written{len(content)}, nil
+}
+
+func (a writeArgs) decoded() ([]byte, error) {
+	if err := checkEncoding(a.Encoding); err != nil {
+		return nil, err
+	}
+	if a.Encoding != asBase64 {
+		return []byte(a.Content), nil
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(a.Content)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "content is not base64: %w", err)
+	}
+	return b, nil
+}
+
+// parseMode reads permissions as people write them; nothing beyond them, such as setuid, can be asked for.
+func parseMode(s string) (fs.FileMode, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 8, 32)
+	if err != nil || n == 0 || n > 0o777 {
+		return 0, tool.Errorf(tool.CodeInvalidInput, "mode is %q; write permissions such as 644 or 755", s)
+	}
+	return fs.FileMode(n), nil
+}
+
+func (t *Tools) tooMuch(shown string) *tool.Error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s would be larger than %d bytes; max_file of the source says how much is written", shown, t.maxFile).
+		Because("too_large")
+}
+
+// appendTo adds to a file, or makes it. Where somebody else makes it in between, it is there to be added to.
+func (t *Tools) appendTo(r *request, path string, content []byte) error {
+	add := func() error {
+		return r.Edit(path, t.maxFile, func(old []byte) ([]byte, error) {
+			if int64(len(old)+len(content)) > t.maxFile {
+				return nil, t.tooMuch(path)
+			}
+			return append(old, content...), nil
+		})
+	}
+	err := add()
+	if tool.CodeOf(err) != tool.CodeNotFound {
+		return err
+	}
+	err = r.Write(path, content, workspace.WriteOptions{CreateOnly: true})
+	if tool.CodeOf(err) == tool.CodeConflict {
+		err = add()
+	}
+	return err
+}
+
+type editArgs struct {
+	Path       string `json:"path"`
+	Old        string `json:"old"`
+	New        string `json:"new"`
+	ReplaceAll bool   `json:"replace_all"`
+	Expected   *int   `json:"expected"`
+}
+
+type edited struct {
+	Replacements int `json:"replacements"`
+	Bytes        int `json:"bytes_written"`
+}
+
+func (t *Tools) edit(r *request, a editArgs) (any, error) {
+	if a.Old == "" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "old is empty; give the text that is to be replaced, or use %s", writeName)
+	}
+	var done edited
+	err := r.Edit(a.Path, t.maxFile, func(content []byte) ([]byte, error) {
+		n := bytes.Count(content, []byte(a.Old))
+		if err := a.check(n); err != nil {
+			return nil, err
+		}
+		if int64(len(content))+int64(n)*int64(len(a.New)-len(a.Old)) > t.maxFile {
+			return nil, t.tooMuch(a.Path)
+		}
+		changed := bytes.ReplaceAll(content, []byte(a.Old), []byte(a.New))
+		done = edited{n, len(changed)}
+		return changed, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+// check compares how often the old text is there with how often it is meant to be.
+func (a editArgs) check(n int) error {
+	switch {
+	case n == 0:
+		return tool.Errorf(tool.CodeInvalidInput, "%s does not contain the old text; read the file again and copy it exactly", a.Path).Because("no_match")
+	case a.Expected != nil && n != *a.Expected:
+		return tool.Errorf(tool.CodeInvalidInput, "%s contains the old text %s, and %d was expected; nothing was changed", a.Path, times(n), *a.Expected).Because("ambiguous")
+	case a.Expected == nil && !a.ReplaceAll && n > 1:
+		return tool.Errorf(tool.CodeInvalidInput, "%s contains the old text %s; give more of what is around it, or say replace_all or expected: %d", a.Path, times(n), n).Because("ambiguous")
+	}
+	return nil
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+func (t *Tools) remove(r *request, a pathArgs) (any, error) {
+	if err := r.Remove(a.Path); err != nil {
+		return nil, err
+	}
+	return map[string]bool{"deleted": true}, nil
+}
+
+type moveArgs struct {
+	From      string `json:"from"`
+	To        string `json:"to"`
+	Overwrite bool   `json:"overwrite"`
+}
+
+func (t *Tools) move(r *request, a moveArgs) (any, error) {
+	if err := r.Rename(r, a.From, a.To, a.Overwrite); err != nil {
+		return nil, err
+	}
+	return map[string]bool{"moved": true}, nil
+}
+
+func (t *Tools) makeFolder(r *request, a pathArgs) (any, error) {
+	made, err := r.Mkdir(a.Path)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]bool{"created": made}, nil
+}
+
+// A stat is what statFile tells.
+type stat struct {
+	entry
+	Mode     string    `json:"mode"`
+	Modified time.Time `json:"modified"`
+}
+
+func (t *Tools) stat(r *request, a pathArgs) (any, error) {
+	info, err := r.Stat(a.Path)
+	if err != nil {
+		return nil, err
+	}
+	return stat{newEntry(a.Path, info), fmt.Sprintf("%03o", info.Mode().Perm()), info.ModTime().UTC()}, nil
+}

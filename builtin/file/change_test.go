@@ -1,0 +1,241 @@
+package file
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// call runs a tool with its arguments as JSON and gives its output as JSON.
+func (w *world) call(name, args string) (string, error) {
+	out, err := invoke(w.runner, &tool.Spec{Name: name}, json.RawMessage(args))
+	return string(out), err
+}
+
+func TestTheContractsAnswersAreGiven(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct{ name, args, want string }{
+		{writeName, `{"path":"file.txt","content":"content to write"}`, `{"bytes_written":16}`},
+		{readName, `{"path":"file.txt"}`, `"content to write"`},
+		{listName, `{"path":".","recursive":true,"pattern":"*.txt"}`, `[{"path":"./file.txt","size":16,"type":"file"},{"path":"./notes.txt","size":6,"type":"file"}]`},
+		{deleteName, `{"path":"file.txt"}`, `{"deleted":true}`},
+		{writeName, `{"path":"b","content":"AP8=","encoding":"base64"}`, `{"bytes_written":2}`},
+		{readName, `{"path":"b"}`, `{"encoding":"base64","content":"AP8="}`},
+		{editName, `{"path":"notes.txt","old":"hello","new":"good bye"}`, `{"replacements":1,"bytes_written":9}`},
+		{moveName, `{"from":"notes.txt","to":"x/y.txt"}`, `{"moved":true}`},
+		{readName, `{"path":"x/y.txt"}`, `"good bye\n"`},
+		{folderName, `{"path":"p/q"}`, `{"created":true}`},
+		{folderName, `{"path":"p/q"}`, `{"created":false}`},
+		{globName, `{"pattern":"**/*.{go,txt}"}`, `["sub/deep/a.go","x/y.txt"]`},
+		{writeName, `{"path":"log","content":"a","append":true}`, `{"bytes_written":1}`},
+		{writeName, `{"path":"log","content":"bc","append":true}`, `{"bytes_written":2}`},
+		{readName, `{"path":"log"}`, `"abc"`},
+	} {
+		if got, err := w.call(c.name, c.args); err != nil || got != c.want {
+			t.Errorf("%s %s: %s, %v; want %s", c.name, c.args, got, err, c.want)
+		}
+	}
+}
+
+func TestStatTellsTypeSizeModeAndTime(t *testing.T) {
+	w := newWorld(t)
+	when := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
+	if err := os.Chtimes(filepath.Join(w.root, "notes.txt"), when, when); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"path":"./notes.txt","size":6,"type":"file","mode":"644","modified":"2020-01-02T03:04:05Z"}`
+	if got, err := w.call(statName, `{"path":"./notes.txt"}`); err != nil || got != want {
+		t.Errorf("%s, %v; want %s", got, err, want)
+	}
+}
+
+func TestAnEditSaysHowOftenTheOldTextIsThere(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/f", "a b a b a")
+	for _, c := range []struct{ args, reason, says string }{
+		{`{"path":"f","old":"z","new":""}`, "no_match", "does not contain"},
+		{`{"path":"f","old":"a","new":"x"}`, "ambiguous", "3 times"},
+		{`{"path":"f","old":"a","new":"x","expected":2}`, "ambiguous", "3 times, and 2 was expected"},
+		{`{"path":"f","old":"a b a b","new":"x","expected":2,"replace_all":true}`, "ambiguous", "once, and 2"},
+		{`{"path":"f","old":"","new":"x"}`, "", "old is empty"},
+	} {
+		_, err := w.call(editName, c.args)
+		if tool.CodeOf(err) != tool.CodeInvalidInput || tool.AsError(err).Reason != c.reason || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.args, err)
+		}
+	}
+	if got := w.readFile(filepath.Join(w.root, "f")); got != "a b a b a" {
+		t.Errorf("it was changed: %q", got)
+	}
+	for args, want := range map[string]string{
+		`{"path":"f","old":"a","new":"x","expected":3}`: "x b x b x", `{"path":"f","old":"b","new":"","replace_all":true}`: "a  a  a", `{"path":"f","old":" b a b ","new":"$1"}`: "a$1a",
+	} {
+		w.write("root/f", "a b a b a")
+		if _, err := w.call(editName, args); err != nil || w.readFile(filepath.Join(w.root, "f")) != want {
+			t.Errorf("%s: %q, %v", args, w.readFile(filepath.Join(w.root, "f")), err)
+		}
+	}
+}
+
+func TestWritesOverTheLimitAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.open(Options{MaxFile: 8}, workspace.RootOptions{Path: "root", Write: true})
+	for _, args := range []string{
+		writeName + ` {"path":"x","content":"123456789"}`,
+		writeName + ` {"path":"notes.txt","content":"123","append":true}`,
+		editName + ` {"path":"notes.txt","old":"l","new":"123","replace_all":true}`,
+	} {
+		name, args, _ := strings.Cut(args, " ")
+		if _, err := w.call(name, args); tool.CodeOf(err) != tool.CodeInvalidInput || tool.AsError(err).Reason != "too_large" {
+			t.Errorf("%s: %v; want too_large", args, err)
+		}
+	}
+}
+
+func TestAnEditCannotGrowAFileBeyondMemory(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/f", strings.Repeat("a", 1<<20))
+	args, err := json.Marshal(map[string]any{"path": "f", "old": "a", "new": strings.Repeat("b", 1<<20), "replace_all": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.call(editName, string(args)); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Errorf("a terabyte: %v", err)
+	}
+}
+
+func TestBadChangesAreInvalidInput(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []string{
+		`writeFile {"path":"x","content":"=","encoding":"base64"}`, `writeFile {"path":"x","content":"","encoding":"hex"}`,
+		`writeFile {"path":"x","content":"","mode":"9"}`, `writeFile {"path":"x","content":"","mode":"4755"}`, `writeFile {"path":"x","content":"","mode":"-1"}`,
+		`writeFile {"path":"x","content":"","append":true,"create_only":true}`, `writeFile {"path":"x"  "content":""}`, `writeFile {"path":"x/","content":""}`,
+		`deleteFile {}`, `deleteFile {"path":"."}`, `moveFile {"from":"notes.txt"}`, `makeFolder {"path":""}`, `globFiles {"pattern":""}`, `globFiles {}`,
+	} {
+		name, args, _ := strings.Cut(c, " ")
+		call := &tool.Call{Tool: name, Spec: &tool.Spec{Name: name}, Args: json.RawMessage(args)}
+		if _, err := w.runner.Invoke(t.Context(), call, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v; want invalid_input", c, err)
+		}
+	}
+}
+
+func TestAppendsFromAllSidesAreAllThere(t *testing.T) {
+	w := newWorld(t)
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			for range 5 {
+				if _, err := w.call(writeName, `{"path":"new/log","content":"x","append":true}`); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := w.readFile(filepath.Join(w.root, "new/log")); got != strings.Repeat("x", 30) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestToolsThatWriteAreThereOnlyWhereARootMayBeWritten(t *testing.T) {
+	w := newWorld(t)
+	names := func() (names []string) {
+		specs, err := w.runner.Tools(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range specs {
+			names = append(names, s.Name)
+			if s.Effects.Writes != (s.Tier > 0) || !json.Valid(s.Input) || !json.Valid(s.Output) || len(s.Aliases) != 1 {
+				t.Errorf("%s: %+v", s.Name, s)
+			}
+		}
+		return names
+	}
+	all := []string{deleteName, editName, globName, listName, folderName, moveName, readName, statName, writeName}
+	if diff := cmp.Diff(all, names()); diff != "" {
+		t.Error(diff)
+	}
+	w.open(Options{}, workspace.RootOptions{Path: "root"})
+	if diff := cmp.Diff([]string{globName, listName, readName, statName}, names()); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := w.call(writeName, `{"path":"x","content":""}`); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("writeFile: %v", err)
+	}
+}
+
+func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
+	w := newWorld(t)
+	w.write("second/x", "")
+	w.open(Options{}, workspace.RootOptions{Path: "root", Write: true}, workspace.RootOptions{Path: "second"})
+	in := func(paths ...string) (abs []string) {
+		for _, p := range paths {
+			abs = append(abs, filepath.Join(w.top, p))
+		}
+		return abs
+	}
+	for _, c := range []struct {
+		name, args string
+		want       tool.Touches
+	}{
+		{readName, `{"path":"sub/../a.txt"}`, tool.Touches{Reads: in("root/a.txt", "second/a.txt")}},
+		{readName, `{"path":"` + w.root + `/a"}`, tool.Touches{Reads: in("root/a")}},
+		{listName, `{}`, tool.Touches{Reads: in("root", "second")}},
+		{writeName, `{"path":"` + w.root + `/a","content":""}`, tool.Touches{Writes: in("root/a")}},
+		{editName, `{"path":"` + w.root + `/a","old":"a","new":""}`, tool.Touches{Reads: in("root/a"), Writes: in("root/a")}},
+		{moveName, `{"from":"` + w.root + `/a","to":"` + w.root + `/b"}`, tool.Touches{Writes: in("root/a", "root/b")}},
+	} {
+		got, err := w.runner.Touches(&tool.Call{Spec: &tool.Spec{Name: c.name}, Args: json.RawMessage(c.args)})
+		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+			t.Errorf("%s %s: %v\n%s", c.name, c.args, err, diff)
+		}
+	}
+	for _, args := range []string{`{"path":"../x"}`, `{"path":"/etc/passwd"}`, `{"path":1}`, `{`} {
+		if _, err := w.runner.Touches(&tool.Call{Spec: readSpec(), Args: json.RawMessage(args)}); err == nil {
+			t.Errorf("%s: no error", args)
+		}
+	}
+}
+
+func TestGlobLeavesOutWhatIgnoreFilesName(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{".gitignore", "a.go", "out/b.go", ".hidden.go", ".env", "sub/c.go"} {
+		w.write("root/"+name, "out/\n")
+	}
+	for args, want := range map[string]string{
+		`{"pattern":"*.go"}`:                               "a.go sub/c.go sub/deep/a.go",
+		`{"pattern":"*.go","ignored":true}`:                "a.go out/b.go sub/c.go sub/deep/a.go",
+		`{"pattern":"*.go","hidden":true}`:                 ".hidden.go a.go sub/c.go sub/deep/a.go",
+		`{"pattern":"sub/*.go"}`:                           "sub/c.go",
+		`{"pattern":"*.go","path":"sub"}`:                  "sub/c.go sub/deep/a.go",
+		`{"pattern":"!*.go"}`:                              "notes.txt",
+		`{"pattern":".env","hidden":true}`:                 "",
+		`{"pattern":"../outside/*","path":"sub"}`:          "",
+		`{"pattern":"**","path":"sub/deep","hidden":true}`: "sub/deep/a.go",
+	} {
+		out, err := w.call(globName, args)
+		var got []string
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &got)
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %s, %v; want %s", args, got, err, want)
+		}
+	}
+	entries, err := w.list(map[string]any{"recursive": true, "ignore": true})
+	if err != nil || slices.ContainsFunc(entries, func(e entry) bool { return strings.HasPrefix(e.Path, "out") }) {
+		t.Errorf("list with ignore: %v, %v", entries, err)
+	}
+}

@@ -1,0 +1,237 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+	"toolpost/workspace"
+)
+
+// sizeOfSecret is what a listing would say of a file with the secret.
+var sizeOfSecret = fmt.Sprintf(`"size":%d,"type":"file"`, len(secret))
+
+// hostilePaths multiplies what attackers put before, in between, in place of and after a name.
+func hostilePaths(w *world) []string {
+	before := []string{
+		"", "./", "/", "//", "../", "..//", "../../", "sub/../../", "sub/deep/../../../", w.root + "/", w.root + "/../", w.root + "/sub/../../", w.outside + "/",
+		w.root + "beside/", "/proc/self/root" + w.top + "/", "/proc/self/cwd/../../../../../../" + w.top + "/", "/dev/fd/../../" + w.top + "/", "~/", "file://" + w.top + "/",
+		"dirlink/", "abslink/", "chain/", "loop/", "dangling/", "inner/", "rootlink/", "notes.txt/../", "%2e%2e/", "..%2f", `..\`, "．．/", "․․/", "..\u200b/", "\u202e../",
+	}
+	between := []string{"", "../", "x/../", "outside/", "../outside/", "sub/", "./../outside/./"}
+	names := []string{
+		"secret.txt", "outside/secret.txt", ".env", ".ｅnv", "sub/.ssh/config", "hard", "fifo", "filelink", "envlink", "newfile",
+	}
+	after := []string{"", "/", "/.", "/..", "\n", "\x00", " ", ".", "/x"}
+	var all []string
+	for _, b := range before {
+		for _, m := range between {
+			for _, n := range names {
+				for _, a := range after {
+					all = append(all, b+m+n+a)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// newHostileWorld is a world with every trap in it.
+func newHostileWorld(t *testing.T) *world {
+	w := newWorldIn(t, memory(t))
+	w.write("rootbeside/secret.txt", secret)
+	w.write("outside/linked.txt", secret+"!")
+	w.write("outside/sub/secret.txt", secret)
+	w.write("outside/.env", secret)
+	w.setTraps()
+	return w
+}
+
+// memory gives a folder in memory, where there is one: so many writes would be long on a disk.
+func memory(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "toolpost-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// setTraps puts everything into the root that an operation may have taken away.
+func (w *world) setTraps() {
+	w.t.Helper()
+	for name, content := range map[string]string{
+		"root/notes.txt": "hello\n", "root/sub/deep/a.go": "package a\n", "root/.env": secret, "root/sub/.ssh/config": secret, "root/secret.txt": "public",
+	} {
+		if _, err := os.Lstat(filepath.Join(w.top, name)); err != nil {
+			w.write(name, content)
+			if err := os.Chtimes(filepath.Join(w.top, name), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	for name, target := range map[string]string{
+		"filelink": "../outside/secret.txt", "envlink": ".env", "dirlink": "../outside", "abslink": w.outside, "chain": "dirlink", "loop": "loop",
+		"dangling": "../outside/nothing", "inner": "sub", "rootlink": "/",
+	} {
+		if err := os.Symlink(target, filepath.Join(w.root, name)); err != nil && !errors.Is(err, os.ErrExist) {
+			w.t.Fatal(err)
+		}
+	}
+	hard := filepath.Join(w.root, "hard")
+	if err := os.Link(filepath.Join(w.outside, "linked.txt"), hard); err != nil && !errors.Is(err, os.ErrExist) {
+		w.t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(w.root, "fifo"), 0o644); err != nil && !errors.Is(err, os.ErrExist) {
+		w.t.Fatal(err)
+	}
+}
+
+// canaries are everything outside, and the secrets inside: names, contents, modes and times.
+func (w *world) canaries() map[string]string {
+	w.t.Helper()
+	seen := map[string]string{}
+	err := filepath.WalkDir(w.top, func(path string, d os.DirEntry, err error) error {
+		rel, inside := strings.CutPrefix(path, w.root+"/")
+		if err != nil || path == w.root || inside && rel != ".env" && rel != "sub/.ssh/config" {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		seen[path] = info.Mode().String()
+		if info.Mode().IsRegular() {
+			seen[path] += fmt.Sprintf(" %s %s", info.ModTime(), w.readFile(path))
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return seen
+}
+
+func (w *world) readFile(path string) string {
+	w.t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// An attack is a call that is made with each path.
+type attack struct {
+	name, variant string
+	before, after string // the arguments, around the path as JSON
+	changes       bool
+}
+
+func attacks() []attack {
+	return []attack{
+		{name: readName, before: `{"path":`, after: `}`},
+		{name: readName, variant: "lines", before: `{"from_line":1,"to_line":2,"path":`, after: `}`},
+		{name: readName, variant: "stream", before: `{"stream":true,"path":`, after: `}`},
+		{name: listName, before: `{"path":`, after: `}`},
+		{name: globName, before: `{"pattern":"*","hidden":true,"path":`, after: `}`},
+		{name: statName, before: `{"path":`, after: `}`},
+		{name: writeName, before: `{"content":"hostile","path":`, after: `}`, changes: true},
+		{name: writeName, variant: "new", before: `{"content":"hostile","create_only":true,"path":`, after: `}`, changes: true},
+		{name: writeName, variant: "more", before: `{"content":"hostile","append":true,"path":`, after: `}`, changes: true},
+		{name: editName, before: `{"old":"secret","new":"hostile","replace_all":true,"path":`, after: `}`, changes: true},
+		{name: deleteName, before: `{"path":`, after: `}`, changes: true},
+		{name: moveName, before: `{"to":"stolen","from":`, after: `}`, changes: true},
+		{name: moveName, variant: "to", before: `{"from":"notes.txt","overwrite":true,"to":`, after: `}`, changes: true},
+		{name: folderName, before: `{"path":`, after: `}`, changes: true},
+	}
+}
+
+// on makes the call, and gives everything that came back: output, events, and the error's text.
+func (a attack) on(w *world, path string) (string, error) {
+	var got strings.Builder
+	events := tool.SinkFunc(func(e tool.Event) error { got.Write(e.Data); return nil })
+	quoted, err := strictjson.Marshal(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	res, err := w.runner.Invoke(w.t.Context(), &tool.Call{Tool: a.name, Spec: &tool.Spec{Name: a.name}, Args: slices.Concat([]byte(a.before), quoted, []byte(a.after))}, events)
+	if err != nil {
+		got.WriteString(err.Error())
+	} else {
+		got.Write(res.Output)
+	}
+	return got.String(), err
+}
+
+// Whatever is asked for, nothing outside and no secret inside is read, listed, described or changed.
+func TestNoHostilePathGetsOut(t *testing.T) {
+	tooltest.NoLeaks(t)
+	if n := len(hostilePaths(&world{root: "/r", outside: "/o", top: "/"})); n < 20_000 {
+		t.Fatalf("only %d paths", n)
+	}
+	for _, a := range attacks() {
+		t.Run(a.name+" "+a.variant, func(t *testing.T) {
+			t.Parallel()
+			w := newHostileWorld(t)
+			before := w.canaries()
+			for i, path := range hostilePaths(w) {
+				if a.variant == "" || i%4 == 0 { // the tool itself had them all
+					w.survives(a, path)
+				}
+				if i%5000 == 0 {
+					w.checkCanaries(before, path)
+				}
+			}
+			w.checkCanaries(before, "the last path")
+		})
+	}
+}
+
+// survives makes one call and fails where something came out, or where it ended as no call should.
+func (w *world) survives(a attack, path string) {
+	w.t.Helper()
+	got, err := a.on(w, path)
+	switch code := tool.CodeOf(err); {
+	case strings.Contains(got, secret), strings.Contains(got, sizeOfSecret):
+		w.t.Fatalf("%q: the secret came out: %s", path, got)
+	case code == tool.CodeInternal, code == tool.CodeTimeout:
+		w.t.Fatalf("%q: %v", path, err)
+	case err == nil && strings.ContainsAny(path, "\n\x00"):
+		w.t.Fatalf("%q was taken", path)
+	case err == nil && a.changes:
+		os.RemoveAll(filepath.Join(w.root, "stolen"))
+		w.setTraps()
+	}
+}
+
+func (w *world) checkCanaries(before map[string]string, at string) {
+	w.t.Helper()
+	if diff := cmp.Diff(before, w.canaries()); diff != "" {
+		w.t.Fatalf("up to %q something was changed that was not offered (-before +after):\n%s", at, diff)
+	}
+}
+
+func TestHostileRootsOfAnotherCallerStayHidden(t *testing.T) {
+	w := newHostileWorld(t)
+	w.open(Options{}, workspace.RootOptions{Path: "root", Write: true}, workspace.RootOptions{Path: "outside", Write: true, Callers: []string{"ada"}})
+	before := w.canaries()
+	for _, a := range attacks() {
+		for _, path := range []string{w.outside + "/secret.txt", "sub/secret.txt", w.outside} {
+			w.survives(a, path)
+		}
+	}
+	w.checkCanaries(before, "the last path")
+}

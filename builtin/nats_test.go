@@ -1,0 +1,140 @@
+package builtin_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"toolpost/config"
+	"toolpost/node"
+)
+
+const token = "sixteen-letters-or-more"
+
+// A peer speaks to a whole Toolpost over NATS, as the contract prints it.
+type peer struct {
+	t   *testing.T
+	dir string // the folder that is offered, to be written
+	nc  *nats.Conn
+}
+
+func newPeer(t *testing.T) *peer {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := filepath.Join(dir, "offered")
+	if err := os.Mkdir(offered, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := `
+sources: [{name: files, protocol: builtin, roots: [{path: offered, write: true}]}]
+doors: {nats: {embedded: true, listen: "127.0.0.1:0"}}
+`
+	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(serve(t, cfg), nats.Token(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return &peer{t, offered, nc}
+}
+
+// serve runs a node and gives the address of its door.
+func serve(t *testing.T, cfg *config.Config) string {
+	t.Helper()
+	ready := make(chan node.Listening, 1)
+	n, err := node.Open(t.Context(), cfg, node.Options{Token: token, Ready: func(l node.Listening) { ready <- l }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("serving ended badly: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case l := <-ready:
+		return l.URL
+	case err := <-ended:
+		t.Fatalf("serving ended: %v", err)
+	case <-time.After(time.Minute):
+		t.Fatal("the door did not open")
+	}
+	return ""
+}
+
+// ask sends a request and gives the answer, both with DIR in place of the folder.
+func (p *peer) ask(subject, request string) any {
+	p.t.Helper()
+	m, err := p.nc.Request(subject, []byte(strings.ReplaceAll(request, "DIR", p.dir)), time.Minute)
+	if err != nil {
+		p.t.Fatalf("%s %s: %v", subject, request, err)
+	}
+	return parse(p.t, strings.ReplaceAll(string(m.Data), p.dir, "DIR"))
+}
+
+func parse(t *testing.T, text string) (v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return v
+}
+
+func TestTheFileSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing.T) {
+	p := newPeer(t)
+	for _, c := range []struct{ subject, request, want string }{
+		{"tools.file.write", `{"path": "DIR/file.txt", "content": "content to write"}`, `{"data": {"bytes_written": 16}, "error": null}`},
+		{"tools.file.read", `{"path": "DIR/file.txt"}`, `{"data": "content to write", "error": null}`},
+		{"tools.file.list", `{"path": "DIR", "recursive": true, "pattern": "*.txt"}`, `{"data": [{"path": "DIR/file.txt", "size": 16, "type": "file"}], "error": null}`},
+		{
+			"tools.file.read", `{"tool_call_id": "call_abc123", "function": {"name": "readFile", "arguments": "{\"path\":\"DIR/file.txt\"}"}}`,
+			`{"tool_call_id": "call_abc123", "role": "tool", "name": "readFile", "content": "content to write"}`,
+		},
+		{
+			"tools.file.read", `{"id": "call_abc123", "type": "function", "function": {"name": "readFile", "arguments": "{\"path\":\"DIR/file.txt\"}"}}`,
+			`{"tool_call_id": "call_abc123", "role": "tool", "name": "readFile", "content": "content to write"}`,
+		},
+		{
+			"tools.file.write", `{"tool_call_id": "c1", "function": {"name": "writeFile", "arguments": "{\"path\":\"DIR/file.txt\",\"content\":\"new\"}"}}`,
+			`{"tool_call_id": "c1", "role": "tool", "name": "writeFile", "content": "{\"bytes_written\":3}"}`,
+		},
+		{
+			"tools.file.list", `{"tool_call_id": "c2", "function": {"name": "listFiles", "arguments": {"path": "DIR"}}}`,
+			`{"tool_call_id": "c2", "role": "tool", "name": "listFiles", "content": "[{\"path\":\"DIR/file.txt\",\"size\":3,\"type\":\"file\"}]"}`,
+		},
+		{"tools.file.delete", `{"path": "DIR/file.txt"}`, `{"data": {"deleted": true}, "error": null}`},
+		{
+			"tools.file.delete", `{"tool_call_id": "c3", "function": {"name": "deleteFile", "arguments": "{\"path\":\"DIR/file.txt\"}"}}`,
+			`{"tool_call_id": "c3", "role": "tool", "name": "deleteFile", "content": "Error: NotFound: DIR/file.txt: no such file in the offered folders (offered)"}`,
+		},
+		{"tools.file.read", `{"path": "DIR/none"}`, `{"data": null, "error": "NotFound: DIR/none: no such file in the offered folders (offered)"}`},
+		{"tools.file.read", `{"path": "/etc/passwd"}`, `{"data": null, "error": "AccessDenied: /etc/passwd is not allowed: it is outside the offered folders (offered)"}`},
+		{"tools.file.write", `{"path": "DIR/.env", "content": ""}`, `{"data": null, "error": "AccessDenied: DIR/.env is not allowed: files with such names hold secrets"}`},
+	} {
+		if diff := cmp.Diff(parse(t, c.want), p.ask(c.subject, c.request)); diff != "" {
+			t.Errorf("%s %s (-contract +ours):\n%s", c.subject, c.request, diff)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package shell
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// A place is the ground of a call: what its caller sees of the workspace, less what policy takes away.
+//
+// What is checked is what a path leads to now. A program opens it later by itself, and somebody may have put a
+// link in its place meanwhile: against that only the kernel's walls help.
+type place struct {
+	ctx   context.Context
+	view  *workspace.View
+	scope tool.Scope
+}
+
+// check implements ground.
+func (p place) check(shown, abs string, write bool) error {
+	real, err := p.resolve(abs)
+	if err != nil {
+		return say(shown, abs, err)
+	}
+	if write && !p.writable(real) {
+		return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: it is below a folder that is only offered for reading", shown)
+	}
+	if p.scope != nil {
+		if err := p.scope.Path(real, write); err != nil {
+			return say(shown, abs, err)
+		}
+	}
+	return nil
+}
+
+// resolve gives the file that a path leads to, or would if it were there.
+func (p place) resolve(abs string) (string, error) {
+	f, err := p.view.Open(abs)
+	if tool.CodeOf(err) == tool.CodeInvalidInput {
+		f, err = p.view.OpenDir(abs)
+	}
+	if err == nil {
+		defer f.Close()
+		return f.Abs(), nil
+	}
+	if tool.CodeOf(err) != tool.CodeNotFound {
+		return "", err
+	}
+	if info, lerr := os.Lstat(abs); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return "", tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: it is a link to something that is not there", abs)
+	}
+	if _, err := p.view.Locate(filepath.Dir(abs)); err != nil {
+		return "", err
+	}
+	parent, err := p.resolve(filepath.Dir(abs))
+	return filepath.Join(parent, filepath.Base(abs)), err
+}
+
+// isRoot implements ground.
+func (p place) isRoot(abs string) bool {
+	real, err := p.resolve(abs)
+	return err == nil && slices.ContainsFunc(p.view.Roots(), func(r workspace.Root) bool { return within(real, r.Dir) })
+}
+
+// writable asks the innermost folder that a file is in.
+func (p place) writable(real string) bool {
+	var innermost workspace.Root
+	for _, r := range p.view.Roots() {
+		if within(r.Dir, real) && len(r.Dir) > len(innermost.Dir) {
+			innermost = r
+		}
+	}
+	return innermost.Write
+}
+
+// say tells an error of the workspace about the path as the caller wrote it.
+func say(shown, abs string, err error) error {
+	e := *tool.AsError(err)
+	if rest, ok := strings.CutPrefix(e.Message, abs); ok {
+		e.Message = shown + rest
+	}
+	return &e
+}
+
+// maxBelow is how many entries of a tree are looked at before a program may go through it.
+const maxBelow = 500_000
+
+// hidden implements ground: it compares what is there with what the caller sees of it.
+func (p place) hidden(abs string, write, follow bool) ([]string, error) {
+	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
+		return nil, nil // a file was checked when it was named
+	}
+	seen := map[string]bool{}
+	err := p.view.Walk(p.ctx, abs, workspace.WalkOptions{Recursive: true, Hidden: true, MaxEntries: maxBelow}, func(e *workspace.Entry) error {
+		if follow && e.Type&fs.ModeSymlink != 0 {
+			return nil
+		}
+		seen[e.Below()] = !write || p.scope == nil || e.Type.IsDir() || p.scope.Path(e.Abs(), true) == nil
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var hidden []string
+	err = filepath.WalkDir(abs, func(path string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(abs, path)
+		switch {
+		case err != nil || rel == "." || seen[rel] || !p.denied(path):
+			return nil
+		case d.IsDir():
+			hidden = append(hidden, d.Name())
+			return fs.SkipDir
+		}
+		hidden = append(hidden, d.Name())
+		return nil
+	})
+	return hidden, err
+}
+
+// denied makes sure that a file is not one that was made between the two walks.
+func (p place) denied(path string) bool {
+	return tool.CodeOf(p.check(path, path, false)) == tool.CodeAccessDenied
+}

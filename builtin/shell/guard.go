@@ -1,0 +1,185 @@
+package shell
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"toolpost/process"
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// repositoryRuns matches the settings of a repository that name a program and that the environment cannot take
+// back: most have no fixed name, and an empty diff.external is run too.
+var repositoryRuns = regexp.MustCompile(`^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|merge\..*\.driver)$`)
+
+// networkRuns matches those that only matter where git reaches others.
+var networkRuns = regexp.MustCompile(`^(credential\..*\.helper|remote\..*\.(vcs|uploadpack|receivepack|proxy))$`)
+
+// maxNested is how many repositories within one are looked at.
+const maxNested = 100
+
+// guard looks at the repository that git is about to work in, and at those within it. Their configurations lie
+// below a root, where a tool may have written them, and can name programs for git to run. One that does so is
+// refused, and so is one that lies elsewhere.
+func (s *session) guard(v *verdict) error {
+	if v.repository == "" || v.code.covers(CodeTree) {
+		return nil
+	}
+	todo := []string{v.repository}
+	for n := 0; n < len(todo); n++ {
+		if n > maxNested {
+			return v.notHere("there are more than %d repositories within it", maxNested)
+		}
+		nested, err := s.inspect(v, todo[n])
+		if err != nil {
+			return err
+		}
+		todo = append(todo, nested...)
+	}
+	return nil
+}
+
+// notHere refuses a command for where it would run.
+func (v *verdict) notHere(format string, args ...any) error {
+	return tool.Errorf(tool.CodeAccessDenied, "Command '%s' is not allowed by security policy here: %w", v.name, fmt.Errorf(format, args...)).Because("command_denied")
+}
+
+// inspect looks at one repository and gives the folders of those within it.
+func (s *session) inspect(v *verdict, at string) (nested []string, err error) {
+	dir, err := s.view.WorkDir(at)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	places, err := s.repository(v, dir)
+	if err != nil || len(places) == 0 {
+		return nil, err
+	}
+	list, code, err := s.ask(v, dir, nil, "config", "--list", "--name-only", "-z")
+	if err != nil || code != 0 {
+		return nil, v.notHere("the configuration of its repository cannot be read")
+	}
+	if err := checkSettings(v, list); err != nil {
+		return nil, err
+	}
+	return s.nested(v, dir, places[len(places)-1])
+}
+
+// nested gives the folders of the repositories that are entries of another one's index: its submodules, named as
+// such or not. Git asks them for their state, and they have configurations of their own.
+func (s *session) nested(v *verdict, dir *workspace.File, top string) ([]string, error) {
+	var folders []string
+	_, _, err := s.ask(v, dir, func(line string) error {
+		entry, name, _ := strings.Cut(line, "\t")
+		if !strings.HasPrefix(entry, "160000 ") {
+			return nil
+		}
+		if strings.HasPrefix(name, `"`) {
+			return v.notHere("the name of its submodule %s cannot be read", name)
+		}
+		if folder := filepath.Join(top, name); exists(filepath.Join(folder, ".git")) {
+			folders = append(folders, folder)
+		}
+		return nil
+	}, "ls-files", "--stage", "--full-name", ":/")
+	return folders, err
+}
+
+func exists(file string) bool {
+	_, err := os.Lstat(file)
+	return err == nil
+}
+
+// repository asks where the repository and its tree are, and refuses those that are not offered. There may be
+// none.
+func (s *session) repository(v *verdict, dir *workspace.File) ([]string, error) {
+	said, _, err := s.ask(v, dir, nil, "rev-parse", "--absolute-git-dir", "--git-common-dir", "--show-toplevel")
+	if err != nil {
+		return nil, err
+	}
+	places := strings.Split(strings.TrimSuffix(string(said), "\n"), "\n")
+	if places[0] == "" {
+		return nil, nil
+	}
+	for _, at := range places {
+		if err := s.offered(v, dir, at); err != nil {
+			return nil, err
+		}
+	}
+	return places, nil
+}
+
+// offered refuses a repository, or a work tree, that is not below an offered folder.
+func (s *session) offered(v *verdict, dir *workspace.File, at string) error {
+	if !filepath.IsAbs(at) {
+		at = filepath.Join(dir.Abs(), at)
+	}
+	real, err := filepath.EvalSymlinks(at)
+	if err != nil {
+		return v.notHere("its repository cannot be looked at: %w", err)
+	}
+	for _, r := range s.view.Roots() {
+		if within(r.Dir, real) {
+			return nil
+		}
+	}
+	return v.notHere("its repository, or the tree of it, is %s, outside of the offered folders", at)
+}
+
+func checkSettings(v *verdict, list []byte) error {
+	alias := "alias." + strings.ToLower(v.subcommand)
+	for key := range bytes.SplitSeq(list, []byte{0}) {
+		name := string(key)
+		if repositoryRuns.MatchString(name) || v.network && networkRuns.MatchString(name) || name == alias {
+			return v.notHere("the configuration of its repository has %s, which names a program to run; take it out, or let a rule for git say code: tree", name)
+		}
+	}
+	return nil
+}
+
+// ask runs a subcommand of git that only reads, and gives what it says and its exit code; or each line of what it
+// says to a function, as there may be many.
+func (s *session) ask(v *verdict, dir *workspace.File, each func(string) error, args ...string) ([]byte, int, error) {
+	const most = 1 << 20
+	child, err := s.start(append([]string{v.argv[0]}, args...), dir, v, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer child.Close()
+	kill := context.AfterFunc(s.ctx, func() { child.Kill() })
+	defer kill()
+	child.CloseStdin()
+	var said []byte
+	if each == nil {
+		said, err = process.ReadDocument(child.Stdout, most)
+	} else {
+		err = eachLine(child.Stdout, each)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return said, child.Wait().Code, s.ctx.Err()
+}
+
+func eachLine(r io.Reader, each func(string) error) error {
+	for lines := process.NewLines(r, process.LineLimits{Line: 1 << 16}); ; {
+		line, err := lines.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = each(string(line))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

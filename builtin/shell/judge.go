@@ -1,0 +1,409 @@
+package shell
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// A verdict is a command that may run, exactly as it will.
+type verdict struct {
+	argv          []string // the program by its absolute path, and its arguments
+	name          string   // the program as the caller wrote it
+	dir           string   // where it starts, absolute
+	reads, writes []string // the paths that it was seen to name, absolute
+	repository    string   // where git works, if it is git: see guard
+	subcommand    string
+	network       bool
+	code          Code // which code it may run
+}
+
+// A ground is the folders that a command may touch.
+type ground interface {
+	// check says why a path may not be read, or written; shown is how the caller wrote it.
+	check(shown, abs string, write bool) error
+	// hidden lists the names of what is below a folder and may not be read, or written; links count where they
+	// are followed.
+	hidden(abs string, write, follow bool) ([]string, error)
+	// isRoot reports whether an absolute path is one of the folders itself.
+	isRoot(abs string) bool
+}
+
+// A judging is one command being judged.
+type judging struct {
+	*verdict
+	ground ground
+	rule   Rule
+	prof   *profile
+	base   string   // where relative paths start
+	spared []string // options that leave names out
+}
+
+// judge says whether a command may run, and as what. File is where the program was found.
+func (o *Options) judge(g ground, name, file, dir string, args []string) (*verdict, error) {
+	j := &judging{verdict: &verdict{name: name, dir: dir}, ground: g, rule: o.rule(name), base: dir}
+	if err := j.size(args); err != nil {
+		return nil, err
+	}
+	prof, known := profileOf(filepath.Base(name))
+	words, err := j.arguments(prof, known, args)
+	if err != nil {
+		return nil, err
+	}
+	if o.named(o.Allow, name) && !o.listed(o.Allow, name, words) {
+		return nil, j.refuse("these arguments: allow of the config names others")
+	}
+	if o.listed(o.Deny, name, words) || o.listed(o.Deny, filepath.Base(file), words) {
+		return nil, denied(name)
+	}
+	j.argv = append([]string{file}, j.complete(args)...)
+	return j.verdict, nil
+}
+
+// mentions reports whether the config allows a program at all, with whatever arguments.
+func (o *Options) mentions(name string) bool {
+	return o.named(o.Allow, name) || slices.ContainsFunc(o.Rules, func(r Rule) bool { return r.Program == name })
+}
+
+// named reports whether one of the entries is about a program.
+func (o *Options) named(entries []string, name string) bool {
+	return slices.ContainsFunc(entries, func(entry string) bool { return programOf(entry) == name })
+}
+
+// programOf gives the program of an entry of allow or deny.
+func programOf(entry string) string {
+	name, _, _ := strings.Cut(strings.TrimSpace(entry), " ")
+	return name
+}
+
+// denied is the refusal in the words of the Singularity contract.
+func denied(name string) *tool.Error {
+	return tool.Errorf(tool.CodeAccessDenied, "Command '%s' is not allowed by security policy", name).Because("command_denied")
+}
+
+// refuse is the refusal of a command for its arguments.
+func (j *judging) refuse(format string, args ...any) *tool.Error {
+	e := denied(j.name)
+	e.Message += " with " + fmt.Sprintf(format, args...)
+	return e
+}
+
+func (j *judging) size(args []string) error {
+	most := orDefault(j.rule.MaxArgs, defaultMaxArgs)
+	if len(args) > most {
+		return j.refuse("%d arguments: at most %d are allowed", len(args), most)
+	}
+	size := 0
+	for _, a := range args {
+		if size += len(a); strings.ContainsRune(a, 0) {
+			return tool.Errorf(tool.CodeInvalidInput, "an argument of %s holds a NUL byte", j.name)
+		}
+	}
+	if size > maxArgBytes {
+		return tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are larger than %d bytes: pass large values on standard input or in a file", j.name, maxArgBytes)
+	}
+	return nil
+}
+
+// words are what a config's allow and deny are compared with.
+type words struct {
+	plain   []string // subcommands and arguments
+	options []string
+}
+
+// arguments judges the arguments of a program.
+func (j *judging) arguments(prof *profile, known bool, args []string) (words, error) {
+	for _, a := range args {
+		if matchAny(j.rule.DenyArgs, a) {
+			return words{}, j.refuse("the argument %q: a rule denies it", a)
+		}
+	}
+	switch {
+	case j.rule.Trust:
+		return j.unknown(args)
+	case !known || prof.refused != "":
+		for _, a := range args {
+			if !matchAny(j.rule.AllowArgs, a) {
+				return words{}, j.refuse("the argument %q: %s; a rule with allow_args or trust can allow it", a, j.strange(prof))
+			}
+		}
+		if len(j.rule.AllowArgs) == 0 {
+			return words{}, j.refuse("no rule: %s; a rule with allow_args or trust can allow it", j.strange(prof))
+		}
+		return j.unknown(args)
+	}
+	j.prof = prof
+	return j.known(args)
+}
+
+func (j *judging) strange(prof *profile) string {
+	if prof != nil {
+		return j.name + " " + prof.refused
+	}
+	return "nothing is known of what " + j.name + " does with its arguments"
+}
+
+// unknown judges arguments of which nothing is known: whatever looks like a path is one.
+func (j *judging) unknown(args []string) (words, error) {
+	var w words
+	for _, a := range args {
+		if err := j.loose(a); err != nil {
+			return w, err
+		}
+		if strings.HasPrefix(a, "-") {
+			w.options = append(w.options, a)
+		} else {
+			w.plain = append(w.plain, a)
+		}
+	}
+	return w, nil
+}
+
+// known judges the arguments of a program that there is a profile of.
+func (j *judging) known(args []string) (words, error) {
+	args, err := j.extra(args)
+	if err != nil {
+		return words{}, err
+	}
+	f, w := &j.prof.form, words{}
+	if j.prof.subs != nil {
+		if f, args, err = j.descend(args, &w); err != nil {
+			return w, err
+		}
+	}
+	items, err := f.parse(args)
+	if err != nil {
+		return w, j.refuse("%v", err)
+	}
+	for _, it := range items {
+		if w.add(it); it.name != "" && matchAny(j.rule.DenyArgs, it.name) {
+			return w, j.refuse("the option %s: a rule denies it", it.name)
+		}
+	}
+	if err := j.permitted(f, items, w.plain); err != nil {
+		return w, err
+	}
+	if err := j.judgeItems(f, items); err != nil {
+		return w, err
+	}
+	if j.prof.check != nil {
+		return w, j.prof.check(j, items)
+	}
+	return w, nil
+}
+
+func (w *words) add(it item) {
+	if it.name == "" {
+		w.plain = append(w.plain, it.values...)
+	} else {
+		w.options = append(w.options, it.name)
+	}
+}
+
+// extra takes out the arguments that a rule allows beside those of the profile.
+func (j *judging) extra(args []string) ([]string, error) {
+	if len(j.rule.AllowArgs) == 0 {
+		return args, nil
+	}
+	var left []string
+	for _, a := range args {
+		if !matchAny(j.rule.AllowArgs, a) {
+			left = append(left, a)
+		} else if err := j.loose(a); err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
+}
+
+// descend reads what comes before a subcommand and finds its form.
+func (j *judging) descend(args []string, w *words) (*form, []string, error) {
+	global := j.prof.form
+	global.stop, global.args = true, "l*"
+	items, err := global.parse(args)
+	if err != nil {
+		return nil, nil, j.refuse("%v", err)
+	}
+	first := slices.IndexFunc(items, func(it item) bool { return it.name == "" })
+	if first < 0 {
+		first = len(items)
+	}
+	for _, it := range items[:first] {
+		w.add(it)
+	}
+	if err := j.judgeItems(&global, items[:first]); err != nil {
+		return nil, nil, err
+	}
+	var rest []string
+	for _, it := range items[first:] {
+		rest = append(rest, it.values...)
+	}
+	name, rest, f := j.prof.sub(rest)
+	if name == "" && has(items, "--version --help -v -V") {
+		return &form{}, nil, nil
+	}
+	if f == nil {
+		return nil, nil, j.refuse("the subcommand %q, which is not among those that are known to be harmless", name)
+	}
+	if len(j.rule.Subcommands) > 0 && !slices.Contains(j.rule.Subcommands, name) {
+		return nil, nil, j.refuse("the subcommand %q: a rule allows only %s", name, strings.Join(j.rule.Subcommands, ", "))
+	}
+	j.subcommand = name
+	w.plain = append(w.plain, strings.Fields(name)...)
+	return f, rest, nil
+}
+
+// permitted asks for what a form needs: a folder to write in, the network, code.
+func (j *judging) permitted(f *form, items []item, plain []string) error {
+	what := "these arguments"
+	if len(plain) > 0 {
+		what = plain[0]
+	}
+	if f.net && !j.rule.Network {
+		return j.refuse("%s, which reaches the network: a rule with network: true can allow it", what)
+	}
+	j.network, j.code = j.rule.Network, j.codeLevel()
+	if need := f.code; !j.code.covers(need) {
+		return j.refuse("%s, which runs code: a rule with code: %s can allow it", what, need)
+	}
+	if f.works(items) {
+		return j.path(".", true)
+	}
+	return nil
+}
+
+// codeLevel is which code may be run.
+func (j *judging) codeLevel() Code {
+	if j.rule.Code != "" {
+		return j.rule.Code
+	}
+	return j.prof.code
+}
+
+// judgeItems judges every value by its kind.
+func (j *judging) judgeItems(f *form, items []item) error {
+	for _, it := range items {
+		for i, v := range it.values {
+			if err := j.value(kind(it.kinds[i]), v); err != nil {
+				return err
+			}
+		}
+	}
+	if f.recurse != "always" && !has(items, f.recurse) {
+		return nil
+	}
+	return j.recursion(f, items)
+}
+
+// recursion judges what a program finds by itself below the folders that it is given. Where the program can be
+// told to leave names out, it is.
+func (j *judging) recursion(f *form, items []item) error {
+	var folders []string
+	write := false
+	for _, it := range items {
+		if it.name == "" && strings.ContainsAny(it.kinds, "rwd") {
+			folders = append(folders, it.values[0])
+			write = write || it.kinds != string(reads)
+		}
+	}
+	switch {
+	case len(folders) == 0:
+		folders = []string{"."}
+	case f.last != 0:
+		folders, write = folders[:len(folders)-1], f.args[0] != byte(reads)
+	}
+	for _, folder := range folders {
+		if err := j.below(f, folder, write); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *judging) below(f *form, folder string, write bool) error {
+	names, err := j.ground.hidden(j.absolute(folder), write, f.follows)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, f.only) {
+			continue
+		}
+		if j.prof.spare == "" || strings.ContainsAny(name, "*?[]\\{}!") {
+			return j.refuse("%q: %s is below it and is not allowed", folder, name)
+		}
+		for option := range strings.FieldsSeq(strings.ReplaceAll(j.prof.spare, "%s", "\x00")) {
+			j.spared = append(j.spared, strings.ReplaceAll(option, "\x00", name))
+		}
+	}
+	return nil
+}
+
+// complete adds the arguments that are ours to those of the caller.
+func (j *judging) complete(args []string) []string {
+	if j.prof == nil {
+		return args
+	}
+	spared := slices.Compact(slices.Sorted(slices.Values(j.spared)))
+	if !j.prof.spareLast {
+		return slices.Concat(j.prof.insert, spared, args)
+	}
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	return slices.Concat(j.prof.insert, args[:end], spared, args[end:])
+}
+
+// listed reports whether an entry of allow or deny means a command: its program, then words that its
+// arguments begin with, and options that it has, anywhere.
+func (o *Options) listed(entries []string, name string, w words) bool {
+	return slices.ContainsFunc(entries, func(entry string) bool {
+		fields := strings.Fields(entry)
+		if len(fields) == 0 || fields[0] != name {
+			return false
+		}
+		at := 0
+		for _, f := range fields[1:] {
+			switch {
+			case strings.HasPrefix(f, "-"):
+				if !slices.Contains(w.options, f) {
+					return false
+				}
+			case at < len(w.plain) && match(f, w.plain[at]):
+				at++
+			default:
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func matchAny(patterns []string, s string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return match(p, s) })
+}
+
+// match compares a whole argument with a pattern, in which * stands for anything.
+func match(pattern, s string) bool {
+	first, rest, stars := strings.Cut(pattern, "*")
+	if !stars {
+		return pattern == s
+	}
+	s, ok := strings.CutPrefix(s, first)
+	if !ok {
+		return false
+	}
+	parts := strings.Split(rest, "*")
+	for _, part := range parts[:len(parts)-1] {
+		i := strings.Index(s, part)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(part):]
+	}
+	return strings.HasSuffix(s, parts[len(parts)-1])
+}

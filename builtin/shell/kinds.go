@@ -1,0 +1,198 @@
+package shell
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"toolpost/tool"
+)
+
+var (
+	keywordText = regexp.MustCompile(`^[A-Za-z0-9_+@%][A-Za-z0-9_.,:;+@%^~{}= #-]*$`)
+	remoteText  = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.-]*|https://[A-Za-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9_./~-]*)$`)
+	modeText    = regexp.MustCompile(`^([0-7]{3}|0[0-7]{3}|[ugoa]*[-+=][rwxX]*(,[ugoa]*[-+=][rwxX]*)*)$`)
+	linkerText  = regexp.MustCompile(`^(-s|-w|-X[ =][A-Za-z0-9_./]+=[^ '"]*|-X '[^']*'|-X "[^"]*"| )*$`)
+	pathspec    = regexp.MustCompile(`^:(\((exclude|top|icase|glob|literal|,)*\)|[!^/]+)`)
+)
+
+// value judges one value by its kind.
+func (j *judging) value(k kind, v string) error {
+	switch k {
+	case free:
+		return nil
+	case number:
+		return j.mustBe(isNumber(v), v, "a number")
+	case keyword:
+		return j.mustBe(keywordText.MatchString(v), v, "a name")
+	case remote:
+		return j.mustBe(remoteText.MatchString(v), v, "the name of a remote or an https address")
+	case mode:
+		return j.mustBe(modeText.MatchString(v), v, "a mode without set-id bits")
+	case format:
+		return j.mustBe(strings.HasPrefix(v, "+"), v, "a format that begins with +")
+	case linker:
+		return j.mustBe(linkerText.MatchString(v), v, "-s, -w or -X")
+	case commit:
+		return j.commit(v)
+	case pkg:
+		return j.pkg(v)
+	case script:
+		return j.script(v)
+	case loose:
+		return j.loose(v)
+	}
+	return j.pathValue(k, v)
+}
+
+func (j *judging) mustBe(ok bool, v, what string) error {
+	if ok {
+		return nil
+	}
+	return j.refuse("%q, where %s is wanted", v, what)
+}
+
+func (j *judging) pathValue(k kind, v string) error {
+	switch {
+	case v == "-" && (k == reads || k == archive):
+		return nil // standard input or output
+	case k == archive && strings.Contains(v, ":"):
+		return j.refuse("the archive %q: it would be taken for a host's, because of its colon", v)
+	case k == removes && j.ground.isRoot(j.absolute(v)):
+		return j.refuse("%q: an offered folder itself cannot be removed or moved", v)
+	}
+	if k == archive {
+		return j.fromDir(v, false)
+	}
+	if err := j.path(v, k == writes || k == removes); err != nil {
+		return err
+	}
+	if k == enters {
+		j.base = j.absolute(v)
+	}
+	return nil
+}
+
+// absolute is where a path leads from where the command is.
+func (j *judging) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(j.base, path)
+}
+
+// path judges a path and notes it.
+func (j *judging) path(shown string, write bool) error {
+	if shown == "" {
+		return j.refuse("an empty path")
+	}
+	if shown == "/dev/null" {
+		return nil
+	}
+	if strings.HasPrefix(shown, "~") || strings.HasPrefix(strings.ToLower(shown), "file:") {
+		return outside(shown)
+	}
+	abs := j.absolute(shown)
+	if err := j.ground.check(shown, abs, write); err != nil {
+		return err
+	}
+	if write {
+		j.writes = append(j.writes, abs)
+	} else {
+		j.reads = append(j.reads, abs)
+	}
+	return nil
+}
+
+// fromDir judges a path that starts where the command starts, whatever folder it enters.
+func (j *judging) fromDir(v string, write bool) error {
+	base := j.base
+	j.base = j.dir
+	defer func() { j.base = base }()
+	return j.path(v, write)
+}
+
+func outside(shown string) error {
+	return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: it is outside of the offered folders", shown)
+}
+
+// commit judges what git takes for a revision or for a path, whichever it finds. As a path it must be one
+// that is allowed; the path behind a revision's colon likewise.
+func (j *judging) commit(v string) error {
+	if v == "" || v == "-" {
+		return nil
+	}
+	if strings.HasPrefix(v, "-") {
+		return j.refuse("%q, which begins with a dash", v)
+	}
+	if spec := pathspec.FindString(v); spec != "" {
+		return j.commitPath(strings.TrimPrefix(v, spec))
+	}
+	if strings.HasPrefix(v, ":(") {
+		return j.refuse("%q, a pathspec that is not known to be harmless", v)
+	}
+	for part := range strings.SplitSeq(v, ":") {
+		if err := j.commitPath(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *judging) commitPath(part string) error {
+	if part == "" || strings.HasPrefix(part, "@{") {
+		return nil
+	}
+	return j.path(part, false)
+}
+
+// pkg judges a package of Go: one with a version would be fetched and run from elsewhere.
+func (j *judging) pkg(v string) error {
+	if strings.Contains(v, "@") || strings.HasPrefix(v, "-") {
+		return j.refuse("the package %q: only packages without a version, of this module or the ones it names, are known to be harmless", v)
+	}
+	return j.loose(v)
+}
+
+// script judges a file with code that is run; a dash is standard input.
+func (j *judging) script(v string) error {
+	need := CodeTree
+	if v == "-" {
+		need = CodeAny
+	}
+	switch {
+	case !j.codeLevel().covers(need):
+		return j.refuse("%q, which is code: a rule with code: %s can allow it", v, need)
+	case v == "-":
+		return nil
+	}
+	return j.path(v, false)
+}
+
+// loose judges an argument of which nothing is known. Whatever in it could be taken for a path by somebody
+// is judged as one: the whole, what follows a = or : or @, and a value attached to a short option.
+func (j *judging) loose(v string) error {
+	if isWebAddress(v) {
+		return nil
+	}
+	parts := strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune("=:,;@ \t\n'\"(){}<>|", r) })
+	if len(v) > 2 && v[0] == '-' && v[1] != '-' {
+		parts = append(parts, v[2:])
+	}
+	if !strings.HasPrefix(v, "-") && v != "" {
+		parts = append(parts, v)
+	}
+	for _, part := range parts {
+		if part = strings.TrimLeft(part, "-"); part == "" {
+			continue
+		}
+		if err := j.path(part, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isWebAddress(v string) bool {
+	return strings.HasPrefix(v, "https://") || strings.HasPrefix(v, "http://")
+}

@@ -1,0 +1,82 @@
+package shell
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// searchPath gives the folders in which programs are looked up: the configured ones, or those of our own PATH
+// where not everybody can put a program.
+func searchPath(configured []string, roots []workspace.Root) []string {
+	if len(configured) > 0 {
+		return configured
+	}
+	var path []string
+	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+		real, err := filepath.EvalSymlinks(folder)
+		if err != nil || !filepath.IsAbs(folder) || slices.Contains(path, folder) || writableRoot(roots, real) != "" {
+			continue
+		}
+		if info, err := os.Stat(real); err == nil && info.IsDir() && info.Mode().Perm()&0o002 == 0 {
+			path = append(path, folder)
+		}
+	}
+	return path
+}
+
+// writableRoot names the writable root that a path is in.
+func writableRoot(roots []workspace.Root, real string) string {
+	for _, r := range roots {
+		if r.Write && within(r.Dir, real) {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// within reports whether a clean absolute path is a folder, or below it.
+func within(folder, path string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
+}
+
+// lookup finds the file of a program that is allowed. A program that lies where tools can write is refused: it
+// may be one that a tool wrote.
+func (t *Tools) lookup(name string) (file string, err error) {
+	if !t.o.mentions(name) || t.o.listed(t.o.Deny, name, words{}) {
+		return "", denied(name)
+	}
+	for _, candidate := range t.candidates(name) {
+		info, err := os.Stat(candidate)
+		if err != nil || info.IsDir() || info.Mode().Perm()&0o111 == 0 {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(candidate)
+		if err != nil {
+			continue
+		}
+		if root := writableRoot(t.ws.Roots(), real); root != "" {
+			return "", tool.Errorf(tool.CodeAccessDenied, "Command '%s' is not allowed by security policy: it lies in %s, where tools can write", name, root).Because("command_denied")
+		}
+		return candidate, nil
+	}
+	return "", tool.Errorf(tool.CodeNotFound, "%s was not found (looked in %s): install it, or add its folder to shell.path", name, strings.Join(t.path, ", "))
+}
+
+func (t *Tools) candidates(name string) []string {
+	if filepath.IsAbs(name) {
+		return []string{name}
+	}
+	if strings.Contains(name, "/") || name == "." || name == ".." {
+		return nil
+	}
+	var files []string
+	for _, folder := range t.path {
+		files = append(files, filepath.Join(folder, name))
+	}
+	return files
+}

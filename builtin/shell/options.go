@@ -1,0 +1,155 @@
+package shell
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/config"
+	"toolpost/tool"
+)
+
+// Options are the field shell of a source with protocol builtin. The short form is enough to begin with:
+// shell: {allow: [ls, git]}.
+type Options struct {
+	Allow     []string          `yaml:"allow" doc:"what may be run: a program (git), or a program with its first words and options (git status, go test); an absolute path for a program that is not on the path"`
+	Deny      []string          `yaml:"deny" doc:"what may not, in the same words; it wins over allow: git push --force"`
+	Rules     []Rule            `yaml:"rules" doc:"more about a program's arguments; a program with a rule is allowed"`
+	Env       map[string]string `yaml:"env" doc:"variables that every command gets"`
+	CallerEnv []string          `yaml:"caller_env" doc:"names of variables that a caller may set; default: none"`
+	Path      []string          `yaml:"path" doc:"folders in which programs are looked up; default: those of PATH that are absolute and that not everybody can write to"`
+	Timeout   config.Duration   `yaml:"timeout" doc:"of one call, also the most that a caller can ask for; default: 60s"`
+	MaxOutput int               `yaml:"max_output" doc:"bytes of standard output, and of standard error, that a result has; default: 1 MiB"`
+	Limits    Limits            `yaml:"limits" doc:"of each process that a command starts"`
+	Line      bool              `yaml:"line" doc:"whether there is a tool for shell lines, runLine, too; each command in a line is judged like a command of its own"`
+}
+
+// A Rule says more about one program.
+type Rule struct {
+	Program     string   `yaml:"program" doc:"its name, or an absolute path"`
+	Subcommands []string `yaml:"subcommands" doc:"only these, of a program that has some"`
+	AllowArgs   []string `yaml:"allow_args" doc:"arguments that are allowed beside those that are known to be harmless; * stands for anything. Paths in them are judged all the same"`
+	DenyArgs    []string `yaml:"deny_args" doc:"arguments that are refused, in the same way"`
+	MaxArgs     int      `yaml:"max_args" doc:"how many arguments there may be; default: 1000"`
+	Code        Code     `yaml:"code" doc:"which code an interpreter or build tool may run: none; tree: what lies below an offered folder; any: also what arguments and standard input hold"`
+	Network     bool     `yaml:"network" doc:"whether what is known to reach the network, such as git fetch, is allowed"`
+	Trust       bool     `yaml:"trust" doc:"whether all arguments are allowed; paths in them are judged all the same"`
+}
+
+// A Code says which code an interpreter or a build tool may run.
+type Code string
+
+// The codes. The empty one leaves it to what is known of the program.
+const (
+	CodeNone Code = "none"
+	CodeTree Code = "tree"
+	CodeAny  Code = "any"
+)
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Code) UnmarshalText(text []byte) error {
+	switch v := Code(text); v {
+	case CodeNone, CodeTree, CodeAny:
+		*c = v
+		return nil
+	}
+	return fmt.Errorf("code is %q; none, tree and any are known", text)
+}
+
+// covers reports whether code of kind need may be run where c is allowed.
+func (c Code) covers(need Code) bool {
+	order := []Code{CodeNone, CodeTree, CodeAny}
+	return slices.Index(order, c) >= slices.Index(order, need) // what is not said comes before all
+}
+
+// Limits are the kernel's limits of one process.
+type Limits struct {
+	CPU       config.Duration `yaml:"cpu" doc:"processor time; default: 10m"`
+	Memory    int64           `yaml:"memory" doc:"bytes that it can write to; default: 4 GiB"`
+	Processes int             `yaml:"processes" doc:"processes of the user that runs toolpost, all of them together; root is not limited; default: no limit"`
+	FileSize  int64           `yaml:"file_size" doc:"bytes of a file that it writes; default: 1 GiB"`
+	OpenFiles int             `yaml:"open_files" doc:"files that it has open; default: 1024"`
+}
+
+const (
+	defaultTimeout   = 60 * time.Second
+	defaultMaxOutput = 1 << 20
+	defaultMaxArgs   = 1000
+	maxArgBytes      = 128 << 10 // of all arguments together; what the kernel takes for one
+)
+
+func (o Options) withDefaults() Options {
+	o.Timeout = orDefault(o.Timeout, config.Duration(defaultTimeout))
+	o.MaxOutput = orDefault(o.MaxOutput, defaultMaxOutput)
+	o.Limits.CPU = orDefault(o.Limits.CPU, config.Duration(10*time.Minute))
+	o.Limits.Memory = orDefault(o.Limits.Memory, 4<<30)
+	o.Limits.FileSize = orDefault(o.Limits.FileSize, 1<<30)
+	o.Limits.OpenFiles = orDefault(o.Limits.OpenFiles, 1024)
+	return o
+}
+
+func orDefault[T int | int64 | config.Duration](v, otherwise T) T {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}
+
+// check finds what cannot be meant.
+func (o Options) check() error {
+	if o.MaxOutput < 0 || o.Limits.Memory < 0 || o.Limits.Processes < 0 || o.Limits.FileSize < 0 || o.Limits.OpenFiles < 0 {
+		return wrong("shell: max_output and limits cannot be negative; leave one out for its default")
+	}
+	for _, folder := range o.Path {
+		if !filepath.IsAbs(folder) {
+			return wrong("shell.path: %q is not absolute; a relative folder would depend on where a command runs", folder)
+		}
+	}
+	for _, name := range o.CallerEnv {
+		if why := badVariable(name); why != "" {
+			return wrong("shell.caller_env: %s %s; set it for every command with shell.env, if it must be", name, why)
+		}
+	}
+	for name, value := range o.Env {
+		if !isVariable(name) || strings.ContainsRune(value, 0) {
+			return wrong("shell.env: %q cannot be a variable; letters, digits and _ are wanted, and no NUL in its value", name)
+		}
+	}
+	for _, entry := range slices.Concat(o.Allow, o.Deny) {
+		if err := checkProgram(programOf(entry)); err != nil {
+			return err
+		}
+	}
+	for _, r := range o.Rules {
+		if err := checkProgram(r.Program); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkProgram(name string) error {
+	switch {
+	case name == "":
+		return wrong("shell: a rule without a program; name one, such as git")
+	case strings.Contains(name, "/") && !(filepath.IsAbs(name) && filepath.Clean(name) == name):
+		return wrong("shell: the program %q; give its name, or its whole path without . and ..", name)
+	}
+	return nil
+}
+
+func wrong(format string, args ...any) error {
+	return tool.Errorf(tool.CodeInvalidInput, format, args...)
+}
+
+// rule finds what the config says about a program; there may be nothing.
+func (o *Options) rule(program string) Rule {
+	for _, r := range o.Rules {
+		if r.Program == program {
+			return r
+		}
+	}
+	return Rule{Program: program}
+}

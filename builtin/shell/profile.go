@@ -1,0 +1,56 @@
+package shell
+
+import (
+	"regexp"
+	"strings"
+)
+
+// A profile is what is known of a program. The tables of profiles are in the files programs.go, git.go,
+// code.go and refused.go.
+type profile struct {
+	form
+	subs map[string]*form // its subcommands, by their words ("stash list"); the form then has what comes before
+	// insert are arguments that are put before the caller's: a program's own way to forbid itself something.
+	insert []string
+	// spare is how it is told to leave a name out when it goes through folders, %s for the name.
+	spare     string
+	spareLast bool // the last word counts: it comes after what the caller says
+	code      Code // which code it may run where no rule says
+	// check looks at what a form cannot say.
+	check func(*judging, []item) error
+	// refused says what it does that nobody can judge. It is run only where a rule names its arguments, or
+	// trusts it.
+	refused string
+}
+
+var versioned = regexp.MustCompile(`^(python|pip|node|nodejs|perl|ruby|php|lua)[0-9]*(\.[0-9]+)*$`)
+
+// profileOf gives what is known of a program by its name.
+func profileOf(name string) (*profile, bool) {
+	if m := versioned.FindStringSubmatch(name); m != nil {
+		name = m[1]
+	}
+	for _, table := range []func(string) *profile{textProgram, fileProgram, gitProgram, codeProgram} {
+		if p := table(name); p != nil {
+			return p, true
+		}
+	}
+	if why := refusedProgram(name); why != "" {
+		return &profile{refused: why}, true
+	}
+	return nil, false
+}
+
+// sub finds the subcommand that arguments begin with: the longest name that is known.
+func (p *profile) sub(args []string) (name string, rest []string, f *form) {
+	for n := min(2, len(args)); n > 0; n-- {
+		name = strings.Join(args[:n], " ")
+		if f := p.subs[name]; f != nil {
+			return name, args[n:], f
+		}
+	}
+	if len(args) > 0 {
+		return args[0], args[1:], nil
+	}
+	return "", nil, p.subs[""]
+}

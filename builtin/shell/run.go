@@ -1,0 +1,191 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/process"
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// A session is one call while it runs: its commands share an output, a time and a place.
+type session struct {
+	*Tools
+	*output
+	ctx  context.Context
+	stop context.CancelCauseFunc
+	view *workspace.View
+	work *workplace
+	env  map[string]string
+}
+
+// fail ends the whole call.
+func (s *session) fail(err error) int {
+	s.stop(err)
+	return 126
+}
+
+// do runs a node and gives its exit code. Nothing is started once the call has ended.
+func (s *session) do(n *node, in io.Reader, out, errs io.Writer) int {
+	if s.ctx.Err() != nil {
+		return 126
+	}
+	switch n.op {
+	case "&&":
+		if code := s.do(n.x, in, out, errs); code != 0 {
+			return code
+		}
+		return s.do(n.y, in, out, errs)
+	case "||":
+		if code := s.do(n.x, in, out, errs); code == 0 {
+			return code
+		}
+		return s.do(n.y, in, out, errs)
+	case ";":
+		s.do(n.x, in, out, errs)
+		return s.do(n.y, in, out, errs)
+	case "!":
+		if s.do(n.x, in, out, errs) == 0 {
+			return 1
+		}
+		return 0
+	case "|":
+		return s.pipe(n, in, out, errs)
+	}
+	return s.redirected(n.command, in, out, errs)
+}
+
+// pipe runs two nodes at once.
+func (s *session) pipe(n *node, in io.Reader, out, errs io.Writer) int {
+	r, w := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.do(n.x, in, w, errs)
+		_ = w.Close()
+	}()
+	code := s.do(n.y, r, out, errs)
+	_ = r.Close() // whoever still writes is told that nobody reads
+	<-done
+	return code
+}
+
+// run runs one command.
+func (s *session) run(c *command, in io.Reader, out, errs io.Writer) int {
+	if err := s.guard(c.verdict); err != nil {
+		return s.fail(err)
+	}
+	child, err := s.start(c.argv, c.dir, c.verdict, lines(errs))
+	if err != nil {
+		return s.fail(err)
+	}
+	defer child.Close()
+	kill := context.AfterFunc(s.ctx, func() { child.Kill() })
+	defer kill()
+	fed, copied := feed(child, in), copyOut(child, out)
+	exit := child.Wait()
+	if pipe, ok := in.(*io.PipeReader); ok {
+		_ = pipe.Close() // whoever feeds us may stop
+	}
+	<-fed
+	<-copied
+	if exit.Signal != 0 {
+		return 128 + int(exit.Signal)
+	}
+	return exit.Code
+}
+
+// start starts a program in a folder, within its limits. A gate holds the new process back until it has them.
+func (s *session) start(argv []string, dir *workspace.File, v *verdict, stderr func([]byte)) (*process.Child, error) {
+	gate, open, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer gate.Close()
+	defer open.Close()
+	child, err := process.Start(process.Command{
+		Argv: slices.Concat(gatekeeper, argv), Dir: dir.ProcPath(), Env: s.environment(v, s.work, s.env), Files: []*os.File{gate},
+		Stderr: stderr, StderrLimit: s.o.MaxOutput + 64<<10,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err = s.o.Limits.set(child.Pid()); err == nil {
+		_, err = open.WriteString("\n")
+	}
+	if err != nil {
+		child.Close()
+		return nil, tool.Errorf(tool.CodeUnavailable, "the limits of %s could not be set: %w", v.name, err)
+	}
+	return child, nil
+}
+
+// gatekeeper waits at descriptor 3 and then becomes the program that follows: nobody's words are in it.
+var gatekeeper = []string{"/bin/sh", "-c", `read -r go <&3 || exit 126; exec 3<&-; exec "$@"`, "sh"}
+
+// set gives a process its limits, which its children inherit.
+func (l Limits) set(pid int) error {
+	for resource, most := range map[int]uint64{
+		unix.RLIMIT_CPU: uint64((int64(l.CPU) + 1e9 - 1) / 1e9), unix.RLIMIT_DATA: uint64(l.Memory), unix.RLIMIT_NPROC: uint64(l.Processes),
+		unix.RLIMIT_FSIZE: uint64(l.FileSize), unix.RLIMIT_NOFILE: uint64(l.OpenFiles), unix.RLIMIT_CORE: 0,
+	} {
+		if most == 0 && resource != unix.RLIMIT_CORE {
+			continue
+		}
+		var now unix.Rlimit
+		if err := unix.Prlimit(pid, resource, nil, &now); err != nil {
+			if errors.Is(err, unix.ESRCH) {
+				return nil // it is over already
+			}
+			return err
+		}
+		limit := min(most, now.Max) // only ever less
+		if err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: limit, Max: limit}, nil); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// feed gives a child its standard input.
+func feed(child *process.Child, in io.Reader) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if in != nil {
+			_, _ = io.Copy(child.Stdin, in) // a child that does not read it is not an error
+		}
+		child.CloseStdin()
+	}()
+	return done
+}
+
+// copyOut passes on what a child writes. When nobody wants it any more the child is told so, as in any pipe.
+func copyOut(child *process.Child, out io.Writer) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{child.Stdout}, make([]byte, 32<<10)); err != nil {
+			_ = child.Stdout.Close()
+		}
+	}()
+	return done
+}
+
+// lines passes on a child's standard error, which comes line by line and without their ends. A line that is too
+// long comes in pieces.
+func lines(w io.Writer) func([]byte) {
+	const piece = 8<<10 - 3 // what has so many bytes is one
+	return func(line []byte) {
+		if len(line) < piece {
+			line = append(slices.Clone(line), '\n')
+		}
+		_, _ = w.Write(line) // an error ends the call by itself
+	}
+}

@@ -1,0 +1,197 @@
+// Package shell brings the built-in tool execShell, which runs one program with its arguments and never a
+// shell, and runLine, which runs a line of commands that were each judged beforehand.
+//
+// A list of names is not a boundary: git, find and tar run whatever their arguments name. So the arguments of
+// each program are judged by what is known of it: the options and subcommands that do no more than they seem to.
+// Everything else is refused, with the words that would allow it.
+package shell
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// Tools runs commands in a workspace.
+type Tools struct {
+	ws    *workspace.Workspace
+	o     Options
+	path  []string
+	state func() (string, error) // a folder of our own, made when it is first needed
+	made  func() string          // it, or nothing
+}
+
+var (
+	_ tool.Runner  = (*Tools)(nil)
+	_ tool.Source  = (*Tools)(nil)
+	_ tool.Toucher = (*Tools)(nil)
+)
+
+// New makes the tools. The workspace stays its owner's.
+func New(ws *workspace.Workspace, o Options) (*Tools, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	t := &Tools{ws: ws, o: o.withDefaults(), path: searchPath(o.Path, ws.Roots())}
+	var mu sync.Mutex
+	var dir string
+	t.made = func() string { mu.Lock(); defer mu.Unlock(); return dir }
+	t.state = func() (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		var err error
+		if dir == "" {
+			dir, err = os.MkdirTemp("", "toolpost-shell-")
+		}
+		return dir, err
+	}
+	return t, nil
+}
+
+// Close implements tool.Runner.
+func (t *Tools) Close(context.Context) error {
+	if dir := t.made(); dir != "" {
+		return removeTree(dir)
+	}
+	return nil
+}
+
+// removeTree removes a folder, also one in which a program made others that cannot be written to.
+func removeTree(dir string) error {
+	if err := os.RemoveAll(dir); err == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, _ error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) //nolint:gosec // a folder that cannot be entered cannot be emptied
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}
+
+// Touches implements tool.Toucher.
+func (t *Tools) Touches(c *tool.Call) (tool.Touches, error) {
+	p, err := t.plan(context.Background(), c)
+	if err != nil {
+		return tool.Touches{}, err
+	}
+	defer p.close()
+	return p.touches(), nil
+}
+
+// Invoke implements tool.Handler.
+func (t *Tools) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	p, err := t.plan(ctx, c)
+	if err != nil {
+		return nil, tool.AsError(err)
+	}
+	defer p.close()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	late := tool.Errorf(tool.CodeTimeout, "%s did not end within %v; it was ended with everything that it had started", p.shown, p.timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, late)
+	defer cancel()
+	events := tool.NewRelay(out, stop)
+	defer events.Close()
+	work, err := t.workplace(c.Caller.ID)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "no folder could be made for %s to work in: %w", p.shown, err)
+	}
+	defer work.remove()
+	s := &session{Tools: t, ctx: ctx, stop: stop, view: t.ws.View(c), work: work, env: p.env, output: newOutput(events, t.o.MaxOutput)}
+	code := s.do(p.node, p.stdin, s.stdout, s.stderr)
+	switch {
+	case events.Err() != nil:
+		return nil, tool.AsError(events.Err())
+	case ctx.Err() != nil:
+		return nil, tool.AsError(context.Cause(ctx))
+	}
+	output, err := strictjson.Marshal(s.result(code))
+	if err != nil {
+		return nil, tool.AsError(err)
+	}
+	return &tool.Result{OK: true, Output: output}, nil
+}
+
+// plan reads a call: what it would run, and nothing else, is what does run.
+func (t *Tools) plan(ctx context.Context, c *tool.Call) (*plan, error) {
+	switch name := c.Spec.Name; name {
+	case execName:
+		var args execArgs
+		if err := decode(c.Args, &args); err != nil {
+			return nil, err
+		}
+		return t.planCommand(ctx, c, args)
+	case lineName:
+		var args lineArgs
+		if err := decode(c.Args, &args); err != nil {
+			return nil, err
+		}
+		return t.planLine(ctx, c, args)
+	default:
+		return nil, tool.Errorf(tool.CodeNotFound, "%q is not a shell tool", name)
+	}
+}
+
+func decode(args []byte, into any) error {
+	if err := strictjson.UnmarshalClosed(args, into); err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "the arguments: %w", err)
+	}
+	return nil
+}
+
+// timeout is the time of a call: what the caller asked for, within what the config allows.
+func (t *Tools) timeout(ms int64) (time.Duration, error) {
+	most := time.Duration(t.o.Timeout)
+	switch {
+	case ms < 0:
+		return 0, tool.Errorf(tool.CodeInvalidInput, "timeout_ms is %d; give a number of milliseconds", ms)
+	case ms == 0 || ms > most.Milliseconds():
+		return most, nil
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// A workplace is the folders of one call.
+type workplace struct {
+	dir, home, tmp, cache, gitconfig string
+	ceilings                         []string // folders above the roots, which git does not look into
+}
+
+// gitIdentity is who commits where a repository does not say.
+const gitIdentity = "[user]\n\tname = Toolpost\n\temail = toolpost@localhost\n"
+
+func (t *Tools) workplace(caller string) (*workplace, error) {
+	state, err := t.state()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(state, "call-")
+	if err != nil {
+		return nil, err
+	}
+	w := &workplace{
+		dir: dir, home: filepath.Join(dir, "home"), tmp: filepath.Join(dir, "tmp"), gitconfig: filepath.Join(dir, "gitconfig"),
+		cache: filepath.Join(state, "cache-"+digest(caller)),
+	}
+	roots := t.ws.Roots()
+	for _, r := range roots {
+		above := filepath.Dir(r.Dir)
+		if !slices.ContainsFunc(roots, func(o workspace.Root) bool { return within(o.Dir, above) }) {
+			w.ceilings = append(w.ceilings, above)
+		}
+	}
+	return w, errors.Join(os.Mkdir(w.home, 0o700), os.Mkdir(w.tmp, 0o700), os.MkdirAll(w.cache, 0o700),
+		os.WriteFile(w.gitconfig, []byte(gitIdentity), 0o600))
+}
+
+func (w *workplace) remove() { _ = removeTree(w.dir) }

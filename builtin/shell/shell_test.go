@@ -1,0 +1,432 @@
+package shell
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/config"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+	"toolpost/workspace"
+)
+
+// A bench is a root that may be written, one that may only be read, and a folder outside of both.
+type bench struct {
+	*Tools
+	root, readOnly, outside string
+}
+
+const secretText = "the secret that nobody sees"
+
+func newBench(t testing.TB, o Options) *bench {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{root: filepath.Join(dir, "root"), readOnly: filepath.Join(dir, "readonly"), outside: filepath.Join(dir, "outside")}
+	for _, folder := range []string{b.root, b.readOnly, b.outside} {
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.write(t, "a.txt", "one\ntwo\nthree\n")
+	b.write(t, "b.txt", "two\n")
+	b.write(t, "sub/c.txt", "four\n")
+	b.write(t, ".env", secretText+"\n")
+	b.write(t, "../outside/secret.txt", secretText+"\n")
+	b.write(t, "../readonly/r.txt", "read\n")
+	ws, err := workspace.Open(dir, workspace.Options{Roots: []workspace.RootOptions{{Path: b.root, Write: true}, {Path: b.readOnly}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ws.Close() })
+	if b.Tools, err = New(ws, o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func (b *bench) write(t testing.TB, name, content string) {
+	t.Helper()
+	path := filepath.Join(b.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func call(name string, args any) *tool.Call {
+	b, err := json.Marshal(args)
+	if err != nil {
+		panic(err)
+	}
+	return &tool.Call{Tool: name, Args: b, Caller: tool.Principal{ID: "tester"}, Spec: &tool.Spec{Name: name}}
+}
+
+func (b *bench) invoke(c *tool.Call) (result, error) {
+	return b.watch(c, tool.Discard)
+}
+
+func (b *bench) watch(c *tool.Call, out tool.Sink) (result, error) {
+	r, err := b.Invoke(context.Background(), c, out)
+	if err != nil {
+		return result{}, err
+	}
+	var got result
+	return got, json.Unmarshal(r.Output, &got)
+}
+
+func (b *bench) exec(command string, args ...string) (result, error) {
+	return b.invoke(call(execName, execArgs{Command: command, Args: args}))
+}
+
+func (b *bench) line(line string) (result, error) {
+	return b.invoke(call(lineName, lineArgs{Line: line}))
+}
+
+func (b *bench) must(t *testing.T, command string, args ...string) result {
+	t.Helper()
+	r, err := b.exec(command, args...)
+	if err != nil {
+		t.Fatalf("%s %q: %v", command, args, err)
+	}
+	return r
+}
+
+func refused(t *testing.T, err error, code tool.Code, words ...string) {
+	t.Helper()
+	if tool.CodeOf(err) != code {
+		t.Fatalf("got %v, want %s", err, code)
+	}
+	for _, w := range words {
+		if !strings.Contains(tool.AsError(err).Message, w) {
+			t.Errorf("%q does not say %q", tool.AsError(err).Message, w)
+		}
+	}
+}
+
+func TestTheContractsRequestAndResponse(t *testing.T) {
+	tooltest.NoLeaks(t)
+	b := newBench(t, Options{Allow: []string{"ls"}})
+	c := &tool.Call{Args: json.RawMessage(`{"command":"ls","args":["-1","` + b.root + `"],"cwd":"` + b.root + `"}`), Spec: &tool.Spec{Name: execName}}
+	r, err := b.Invoke(context.Background(), c, tool.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"stdout":"a.txt\nb.txt\nsub\n","stderr":"","exit_code":0}`; string(r.Output) != want || !r.OK {
+		t.Errorf("got %s, want %s", r.Output, want)
+	}
+	_, err = b.exec("rm", "-rf", "/")
+	if e := tool.AsError(err); e.Message != "Command 'rm' is not allowed by security policy" || e.Code != tool.CodeAccessDenied || e.Reason != "command_denied" {
+		t.Errorf("got %+v", e)
+	}
+}
+
+func TestACommandIsABareNameOrAPathThatTheConfigAllows(t *testing.T) {
+	b := newBench(t, Options{Allow: []string{"ls", "/bin/cat"}})
+	for _, command := range []string{"/bin/ls", "./ls", "../ls", "bin/ls", "", ".", "ls ", "ls\x00", "LS", "/bin/../bin/cat", "//bin/cat"} {
+		if _, err := b.exec(command, "a.txt"); tool.CodeOf(err) != tool.CodeAccessDenied {
+			t.Errorf("%q: %v", command, err)
+		}
+	}
+	if r, err := b.exec("/bin/cat", "b.txt"); err != nil || r.Stdout != "two\n" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestAProgramWhereToolsCanWriteIsRefused(t *testing.T) {
+	b := newBench(t, Options{Allow: []string{"ls"}})
+	b.write(t, "bin/ls", "#!/bin/sh\necho planted\n")
+	for name, path := range map[string]string{"below a root": filepath.Join(b.root, "bin"), "a link to one": filepath.Join(b.outside, "bin")} {
+		if name == "a link to one" {
+			if err := os.Mkdir(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(filepath.Join(b.root, "bin/ls"), filepath.Join(path, "ls")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.path = []string{path}
+		_, err := b.exec("ls")
+		refused(t, err, tool.CodeAccessDenied, "where tools can write")
+	}
+	t.Setenv("PATH", filepath.Join(b.root, "bin")+":relative:"+os.Getenv("PATH"))
+	for _, folder := range searchPath(nil, b.ws.Roots()) {
+		if strings.HasPrefix(folder, b.root) || !filepath.IsAbs(folder) {
+			t.Errorf("%s is searched", folder)
+		}
+	}
+}
+
+func TestTheHostsEnvironmentDoesNotReachACommand(t *testing.T) {
+	t.Setenv("AWS_SECRET_ACCESS_KEY", secretText)
+	t.Setenv("LD_PRELOAD_NOT", secretText)
+	b := newBench(t, Options{Rules: []Rule{{Program: "env", Trust: true}}, Env: map[string]string{"GREETING": "hello"}, CallerEnv: []string{"MOOD"}})
+	r, err := b.invoke(call(execName, execArgs{Command: "env", Env: map[string]string{"MOOD": "calm"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(r.Stdout, secretText) || !strings.Contains(r.Stdout, "GREETING=hello\n") || !strings.Contains(r.Stdout, "MOOD=calm\n") {
+		t.Error(r.Stdout)
+	}
+	for line := range strings.Lines(r.Stdout) {
+		if home, ok := strings.CutPrefix(line, "HOME="); ok && home == os.Getenv("HOME")+"\n" {
+			t.Error("it has our HOME")
+		}
+	}
+	_, err = b.invoke(call(execName, execArgs{Command: "env", Env: map[string]string{"OTHER": "x"}}))
+	refused(t, err, tool.CodeAccessDenied, "OTHER", "caller_env")
+}
+
+func TestHomeIsEmptyAndOfOneCallOnly(t *testing.T) {
+	b := newBench(t, Options{Rules: []Rule{{Program: "sh", Trust: true}}})
+	b.write(t, "home.sh", "ls -A $HOME; touch $HOME/x; mkdir $HOME/d; touch $HOME/d/y; chmod 500 $HOME/d; echo $HOME\n")
+	var homes []string
+	for range 2 {
+		r := b.must(t, "sh", "home.sh")
+		homes = append(homes, strings.TrimSpace(r.Stdout))
+	}
+	if homes[0] == homes[1] || strings.Contains(homes[1], "x") && strings.Contains(homes[1], "\n") {
+		t.Errorf("got %q", homes)
+	}
+	for _, h := range homes {
+		if _, err := os.Stat(h); err == nil {
+			t.Errorf("%s is left", h)
+		}
+	}
+}
+
+func TestOutputIsStreamedWhileTheCommandRuns(t *testing.T) {
+	tooltest.NoLeaks(t)
+	b := newBench(t, Options{Rules: []Rule{{Program: "sh", Trust: true}}})
+	b.write(t, "slow.sh", "echo first; echo warn >&2; while [ ! -e go ]; do sleep 0.01; done; printf last\n")
+	seen := map[string]string{}
+	r, err := b.watch(call(execName, execArgs{Command: "sh", Args: []string{"slow.sh"}}), tool.SinkFunc(func(e tool.Event) error {
+		var o tool.Output
+		if err := json.Unmarshal(e.Data, &o); err != nil || e.Kind != tool.KindOutput {
+			t.Errorf("%s %s: %v", e.Kind, e.Data, err)
+		}
+		seen[o.Stream] += o.Text
+		if strings.Contains(seen["stdout"], "first\n") { // it goes on only because we saw it
+			b.write(t, "go", "")
+		}
+		return nil
+	}))
+	if err != nil || r.Stdout != "first\nlast" || r.Stderr != "warn\n" || r.Truncated {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if seen["stdout"] != r.Stdout || seen["stderr"] != r.Stderr {
+		t.Errorf("the events said %q", seen)
+	}
+}
+
+func TestOutputIsCappedAndTheCommandEndsByItself(t *testing.T) {
+	tooltest.NoLeaks(t)
+	b := newBench(t, Options{Rules: []Rule{{Program: "sh", Trust: true}}, MaxOutput: 10})
+	b.write(t, "much.sh", "i=0; while [ $i -lt 20000 ]; do echo 0123456789; echo 0123456789 >&2; i=$((i+1)); done; exit 3\n")
+	n := 0
+	r, err := b.watch(call(execName, execArgs{Command: "sh", Args: []string{"much.sh"}}), tool.SinkFunc(func(e tool.Event) error { n += len(e.Data); return nil }))
+	if err != nil || r.Stdout != "0123456789" || r.Stderr != "0123456789" || !r.Truncated || r.ExitCode != 3 || n > 1000 {
+		t.Errorf("%+v, %v, %d bytes of events", r, err, n)
+	}
+}
+
+func TestBytesThatAreNoTextAreReplaced(t *testing.T) {
+	b := newBench(t, Options{Allow: []string{"printf"}, Rules: []Rule{{Program: "sh", Trust: true}}})
+	b.write(t, "bytes.sh", `printf 'a\377b\303'; printf 'x\376' >&2`)
+	r := b.must(t, "sh", "bytes.sh")
+	if r.Stdout != "a\uFFFDb\uFFFD" || r.Stderr != "x\uFFFD\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := b.must(t, "printf", `\303\244`); r.Stdout != "ä" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestStandardErrorKeepsItsLines(t *testing.T) {
+	b := newBench(t, Options{Rules: []Rule{{Program: "python3", Code: CodeTree}}})
+	long := strings.Repeat("x", 20000)
+	b.write(t, "err.py", "import sys\nsys.stderr.write('a\\n\\nb\\n' + 'x'*20000 + '\\nend\\n')\n")
+	if r := b.must(t, "python3", "err.py"); r.Stderr != "a\n\nb\n"+long+"\nend\n" {
+		t.Errorf("%d bytes: %.20q ... %.20q", len(r.Stderr), r.Stderr, r.Stderr[max(0, len(r.Stderr)-20):])
+	}
+}
+
+func TestATimeoutEndsTheWholeTree(t *testing.T) {
+	tooltest.NoLeaks(t)
+	b := newBench(t, Options{Rules: []Rule{{Program: "sh", Trust: true}}})
+	b.write(t, "tree.sh", "setsid sleep 600 & (sleep 600 &) & echo started; sleep 600\n")
+	_, err := b.invoke(call(execName, execArgs{Command: "sh", Args: []string{"tree.sh"}, TimeoutMS: 300}))
+	refused(t, err, tool.CodeTimeout, "sh did not end within 300ms")
+}
+
+func TestWhatACommandLeavesBehindIsEnded(t *testing.T) {
+	tooltest.NoLeaks(t)
+	b := newBench(t, Options{Rules: []Rule{{Program: "sh", Trust: true}}})
+	b.write(t, "leave.sh", "setsid sleep 600 & echo done\n")
+	if r := b.must(t, "sh", "leave.sh"); r.Stdout != "done\n" || r.ExitCode != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestACancelledCallLeavesNothing(t *testing.T) {
+	tooltest.NoLeaks(t)
+	b := newBench(t, Options{Rules: []Rule{{Program: "sh", Trust: true}}})
+	b.write(t, "wait.sh", "echo started; sleep 600\n")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	_, err := b.Invoke(ctx, call(execName, execArgs{Command: "sh", Args: []string{"wait.sh"}}), tool.SinkFunc(func(tool.Event) error { cancel(); return nil }))
+	refused(t, err, tool.CodeCancelled)
+}
+
+func TestANobodyWhoListensEndsTheCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	b := newBench(t, Options{Rules: []Rule{{Program: "yes", Trust: true}}})
+	gone := tool.Errorf(tool.CodeCancelled, "nobody listens")
+	_, err := b.Invoke(context.Background(), call(execName, execArgs{Command: "yes"}), tool.SinkFunc(func(tool.Event) error { return gone }))
+	refused(t, err, tool.CodeCancelled, "nobody listens")
+}
+
+func TestAnExitCodeIsAResult(t *testing.T) {
+	b := newBench(t, Options{Allow: []string{"grep", "false", "ls"}, Rules: []Rule{{Program: "sh", Trust: true}}})
+	b.write(t, "kill.sh", "kill -TERM $$\n")
+	for want, args := range map[int][]string{1: {"grep", "nothing", "a.txt"}, 2: {"ls", "missing"}, 128 + 15: {"sh", "kill.sh"}} {
+		if r := b.must(t, args[0], args[1:]...); r.ExitCode != want {
+			t.Errorf("%q: %+v, want %d", args, r, want)
+		}
+	}
+}
+
+func TestStdinIsFed(t *testing.T) {
+	tooltest.NoLeaks(t)
+	b := newBench(t, Options{Allow: []string{"sort", "true"}})
+	r, err := b.invoke(call(execName, execArgs{Command: "sort", Stdin: "b\na\n"}))
+	if err != nil || r.Stdout != "a\nb\n" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := b.invoke(call(execName, execArgs{Command: "true", Stdin: strings.Repeat("x", maxStdin)})); err != nil {
+		t.Error(err) // it does not read it
+	}
+	_, err = b.invoke(call(execName, execArgs{Command: "true", Stdin: strings.Repeat("x", maxStdin+1)}))
+	refused(t, err, tool.CodeInvalidInput, "stdin")
+}
+
+func TestTheWorkingFolderIsBelowARoot(t *testing.T) {
+	b := newBench(t, Options{Allow: []string{"pwd"}})
+	if err := os.Symlink(b.outside, filepath.Join(b.root, "out")); err != nil {
+		t.Fatal(err)
+	}
+	for cwd, want := range map[string]string{"": b.root, "sub": b.root + "/sub", b.readOnly: b.readOnly} {
+		r, err := b.invoke(call(execName, execArgs{Command: "pwd", Args: []string{"-P"}, Cwd: cwd}))
+		if err != nil || r.Stdout != want+"\n" {
+			t.Errorf("%q: %+v, %v", cwd, r, err)
+		}
+	}
+	for _, cwd := range []string{"..", b.outside, "/", "out", "sub/../../outside", "/proc/self/cwd", "~"} {
+		if _, err := b.invoke(call(execName, execArgs{Command: "pwd", Cwd: cwd})); err == nil {
+			t.Errorf("%q is a working folder", cwd)
+		}
+	}
+}
+
+func TestLimitsHold(t *testing.T) {
+	tooltest.NoLeaks(t)
+	b := newBench(t, Options{
+		Rules:  []Rule{{Program: "sh", Trust: true}, {Program: "python3", Code: CodeTree}},
+		Limits: Limits{CPU: config.Duration(time.Second), FileSize: 1 << 16, OpenFiles: 20, Memory: 512 << 20},
+	})
+	b.write(t, "limits.sh", "ulimit -t; ulimit -f; ulimit -n; ulimit -d; ulimit -c\n")
+	if r := b.must(t, "sh", "limits.sh"); r.Stdout != "1\n128\n20\n524288\n0\n" {
+		t.Errorf("%+v", r)
+	}
+	b.write(t, "spin.sh", "while :; do :; done\n")
+	if r := b.must(t, "sh", "spin.sh"); r.ExitCode < 128 {
+		t.Errorf("%+v", r)
+	}
+	b.write(t, "hog.py", "x = bytearray(1 << 30)\n")
+	if r := b.must(t, "python3", "hog.py"); r.ExitCode == 0 || !strings.Contains(r.Stderr, "MemoryError") {
+		t.Errorf("%+v", r)
+	}
+	b.write(t, "big.py", "open('big','w').write('x' * (1 << 17))\n")
+	b.must(t, "python3", "big.py")
+	if info, err := os.Stat(filepath.Join(b.root, "big")); err != nil || info.Size() > 1<<16 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+func TestBadArguments(t *testing.T) {
+	b := newBench(t, Options{Allow: []string{"ls", "echo"}, Line: true})
+	for name, args := range map[string]string{
+		"nothing": ``, "not an object": `[]`, "no command": `{}`, "an unknown name": `{"command":"ls","shell":true}`, "a duplicate": `{"command":"ls","command":"ls"}`,
+		"another case": `{"Command":"ls"}`, "a string for args": `{"command":"ls","args":"-la"}`, "a number among them": `{"command":"ls","args":[1]}`,
+		"half": `{"command":"ls"`, "invalid UTF-8": "{\"command\":\"l\xffs\"}", "a negative time": `{"command":"ls","timeout_ms":-1}`,
+		"a NUL":      `{"command":"echo","args":["a\u0000b"]}`,
+		"too many":   `{"command":"echo","args":[` + strings.Repeat(`"",`, 1000) + `""]}`,
+		"too large":  `{"command":"echo","args":["` + strings.Repeat("x", maxArgBytes+1) + `"]}`,
+		"wrong type": `{"command":{}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &tool.Call{Args: json.RawMessage(args), Spec: &tool.Spec{Name: execName}}
+			_, err := b.Invoke(context.Background(), c, tool.Discard)
+			if code := tool.CodeOf(err); code != tool.CodeInvalidInput && code != tool.CodeAccessDenied {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestWrongOptionsAreToldAtOnce(t *testing.T) {
+	ws, err := workspace.Open(t.TempDir(), workspace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	for name, o := range map[string]Options{
+		"a relative path":        {Path: []string{"bin"}},
+		"LD_PRELOAD":             {CallerEnv: []string{"LD_PRELOAD"}},
+		"PATH":                   {CallerEnv: []string{"PATH"}},
+		"git_dir":                {CallerEnv: []string{"git_dir"}},
+		"no name of a variable":  {CallerEnv: []string{"A=B"}},
+		"a bad variable":         {Env: map[string]string{"A=B": "x"}},
+		"a relative program":     {Allow: []string{"./ls"}},
+		"a program with dots":    {Rules: []Rule{{Program: "/bin/../bin/ls"}}},
+		"a rule without program": {Rules: []Rule{{Trust: true}}},
+		"an empty entry":         {Allow: []string{""}},
+		"negative output":        {MaxOutput: -1},
+		"negative memory":        {Limits: Limits{Memory: -1}},
+	} {
+		if _, err := New(ws, o); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSpecs(t *testing.T) {
+	b := newBench(t, Options{Allow: []string{"ls", "git status"}, Line: true, CallerEnv: []string{"MOOD"}})
+	specs, err := b.Tools.Tools(context.Background())
+	if err != nil || len(specs) != 2 {
+		t.Fatal(specs, err)
+	}
+	for _, s := range specs {
+		if !json.Valid(s.Input) || !json.Valid(s.Output) || s.Tier != 2 || !s.Effects.Exec || s.Timeout != defaultTimeout || !strings.Contains(s.Description+string(s.Input), "git status, ls") {
+			t.Errorf("%+v", s)
+		}
+	}
+	b = newBench(t, Options{Allow: []string{"ls"}})
+	if specs, _ := b.Tools.Tools(context.Background()); len(specs) != 1 || specs[0].Name != "execShell" {
+		t.Errorf("%v", specs)
+	}
+}
