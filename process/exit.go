@@ -38,7 +38,20 @@ var missingLibrary = regexp.MustCompile(`error while loading shared libraries: (
 
 // Describe says how the child ended and, as far as it can be told, why: for error messages.
 func (c *Child) Describe(e Exit) string {
+	if reached := c.limits(); len(reached) > 0 {
+		return withTail(e.String()+": it reached its limit of "+strings.Join(reached, " and of "), c.Tail())
+	}
 	return describe(e, c.Tail(), c.killed.Load())
+}
+
+// limits gives those that the child met, once it has ended.
+func (c *Child) limits() []string {
+	select {
+	case <-c.reaped:
+		return c.reached
+	default:
+		return nil
+	}
 }
 
 func describe(e Exit, tail string, killed bool) string {
@@ -51,6 +64,10 @@ func describe(e Exit, tail string, killed bool) string {
 	case e.Signal == syscall.SIGKILL:
 		said += ", but not by toolpost: the machine may have run out of memory"
 	}
+	return withTail(said, tail)
+}
+
+func withTail(said, tail string) string {
 	if last := lastLines(tail); last != "" {
 		said += "; the last it wrote to stderr: " + last
 	}

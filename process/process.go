@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"toolpost/sandbox"
 )
 
 // A Command says what to start. Nothing is inherited: not the environment, not a descriptor, not the
@@ -26,6 +28,9 @@ type Command struct {
 	// of a container on that of its monitor. They belong to its tree although they keep nothing of the
 	// environment that they were started with. Empty: there are none.
 	Claim string
+
+	// Confine puts the child, and whatever it starts, behind walls. Nil: it is not confined.
+	Confine *sandbox.Confinement
 
 	// Stderr is called for every line of the child's standard error, in order, from one goroutine, as
 	// valid UTF-8 without the line's end; the bytes are good until it returns. A line longer than 8 KiB
@@ -53,6 +58,7 @@ type Child struct {
 	proc   *os.Process
 	pidfd  *os.File
 	stderr *stderr
+	room   *sandbox.Confined // nil: it is not confined
 
 	mu     sync.Mutex
 	over   bool // nothing is fed any more
@@ -62,6 +68,7 @@ type Child struct {
 	settled chan struct{} // closed by settle: the tree is ended, the child may be reaped
 	reaped  chan struct{} // closed by watch: status is known
 	status  Exit
+	reached []string    // the limits of its room that it met; known with status
 	killed  atomic.Bool // it did not exit before we killed it
 	settle  func() Exit
 }
@@ -158,7 +165,7 @@ func (c *Child) end() Exit {
 	}
 	ours.signal(c, syscall.SIGKILL)
 	c.exits(reapTime)
-	ours.end(c)
+	c.endRest()
 	c.stopFeeding()
 	c.stderr.stop(drainTime)
 	close(c.settled)
@@ -168,6 +175,17 @@ func (c *Child) end() Exit {
 	case <-time.After(reapTime): // stuck in the kernel; watch reaps it when it comes out
 		return Exit{Code: -1, Signal: syscall.SIGKILL}
 	}
+}
+
+// endRest ends what the child left. A room can be ended in one blow, and can tell that nobody is left in it.
+func (c *Child) endRest() {
+	if c.room != nil {
+		alone := c.room.Alone()
+		if c.room.Kill(); alone {
+			return
+		}
+	}
+	ours.end(c)
 }
 
 func (c *Child) stopFeeding() {
@@ -186,7 +204,19 @@ func (c *Child) watch() {
 	<-c.settled
 	_ = c.pidfd.Close()
 	c.status = ours.reap(c)
+	if c.room != nil {
+		c.reached = c.room.Reached()
+		c.room.End()
+	}
 	close(c.reaped)
+}
+
+// Layers names the walls that stand around the child. None: it is not confined.
+func (c *Child) Layers() []string {
+	if c.room == nil {
+		return nil
+	}
+	return c.room.Layers
 }
 
 // A Ladder says how long Stop waits on each step.

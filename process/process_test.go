@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"toolpost/sandbox"
 	"toolpost/tool/tooltest"
 )
 
@@ -32,6 +33,9 @@ const hang = 30 * time.Second // the bound of waits that only guard against a ha
 const parentOnly = "PROCESS_TEST_PARENT"
 
 func TestMain(m *testing.M) {
+	if sandbox.Main() {
+		return
+	}
 	if os.Getenv(parentOnly) != "" {
 		beParent()
 		return

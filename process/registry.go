@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/sandbox"
 	"toolpost/tool"
 )
 
@@ -57,35 +58,69 @@ func (r *registry) adopt() {
 }
 
 // start starts a leader and registers it, on the keeper's thread.
-func (r *registry) start(path string, argv []string, attr *os.ProcAttr, c *Child) error {
+func (r *registry) start(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
 	if r.once.Do(r.adopt); r.unfit != nil {
 		return r.unfit
 	}
-	err := r.hold().do(func() error { return r.spawn(path, argv, attr, c) })
+	err := r.hold().do(func() error { return r.spawn(path, argv, attr, walls, c) })
 	if err != nil {
 		r.release()
 	}
 	return err
 }
 
-func (r *registry) spawn(path string, argv []string, attr *os.ProcAttr, c *Child) error {
+func (r *registry) spawn(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var pidfd int
+	var err error
+	if walls == nil {
+		pidfd, err = plain(path, argv, attr, c)
+	} else {
+		pidfd, err = confined(path, argv, attr, walls, c)
+	}
+	if err != nil {
+		return err
+	}
+	_ = unix.SetNonblock(pidfd, true) // lets the runtime's poller wait for it, without a thread
+	c.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
+	r.leaders[c.proc.Pid], r.marked[c.marker] = c, c
+	return nil
+}
+
+// plain starts a child and gives its pidfd.
+func plain(path string, argv []string, attr *os.ProcAttr, c *Child) (int, error) {
 	pidfd := -1
 	attr.Sys = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd}
 	proc, err := os.StartProcess(path, argv, attr)
 	if err != nil {
-		return err
+		return -1, err
 	}
 	if pidfd < 0 {
 		_ = proc.Kill()
 		_, _ = proc.Wait()
-		return tool.Errorf(tool.CodeUnavailable, "this kernel has no pidfd: Linux 5.4 or later is needed")
+		return -1, tool.Errorf(tool.CodeUnavailable, "this kernel has no pidfd: Linux 5.4 or later is needed")
 	}
-	_ = unix.SetNonblock(pidfd, true) // lets the runtime's poller wait for it, without a thread
-	c.proc, c.pidfd = proc, os.NewFile(uintptr(pidfd), "pidfd")
-	r.leaders[proc.Pid], r.marked[c.marker] = c, c
-	return nil
+	c.proc = proc
+	return pidfd, nil
+}
+
+// confined starts a child behind walls. It is our child like any other; its orphans go to the room's init.
+func confined(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) (int, error) {
+	room, err := sandbox.Start(sandbox.Spawn{Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Confinement: *walls})
+	if err != nil {
+		return -1, err
+	}
+	pidfd, err := unix.PidfdOpen(room.Pid, 0)
+	if err == nil {
+		c.proc, err = os.FindProcess(room.Pid)
+	}
+	if err != nil {
+		room.Abort()
+		return -1, err
+	}
+	c.room = room
+	return pidfd, nil
 }
 
 // reap takes the exit status of a leader that has exited and forgets it.

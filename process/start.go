@@ -33,7 +33,7 @@ func Start(cmd Command) (*Child, error) {
 	}
 	c.settle = sync.OnceValue(c.end)
 	attr := &os.ProcAttr{Dir: cmd.Dir, Env: environment(cmd.Env, c.marker), Files: append(p.theirs[:], cmd.Files...)}
-	err = ours.start(path, cmd.Argv, attr, c)
+	err = ours.start(path, cmd.Argv, attr, cmd.Confine, c)
 	closeAll(p.theirs[:])
 	if err != nil {
 		closeAll(p.ours[:])

@@ -7,9 +7,16 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"toolpost/sandbox"
 )
 
-func main() { os.Exit(run()) }
+func main() {
+	if sandbox.Main() { // this is the stage of another toolpost, which forks its confined children
+		return
+	}
+	os.Exit(run())
+}
 
 // run ends the work in good order at the first signal; a second one ends the program at once.
 func run() int {

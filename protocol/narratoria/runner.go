@@ -185,7 +185,7 @@ func (r *Runner) covered(c *tool.Call) error {
 	if c.Spec != nil {
 		asked = asked.Tighten(c.Spec.Guarantees)
 	}
-	return sandbox.Cover(r.o.Tool, asked)
+	return sandbox.Unwalled(r.o.Tool, asked)
 }
 
 // interrupted is the error of a call whose context ended.

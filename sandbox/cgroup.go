@@ -1,0 +1,401 @@
+package sandbox
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The controllers that a room needs.
+const (
+	ctlMemory = "memory"
+	ctlPids   = "pids"
+	ctlCPU    = "cpu"
+)
+
+func controllerNames() []string { return []string{ctlMemory, ctlPids, ctlCPU} }
+
+// controllers are the folders below which this program may make cgroups: by controller, in version 1 of the
+// hierarchy or in 2.
+type controllers struct {
+	v1  map[string]string // by controller
+	v2  string            // empty: none
+	has map[string]bool   // what v2 gives to the groups below that folder
+	why map[string]error  // a controller that cannot be used, and why not
+}
+
+// ourStart is when this program was started.
+var ourStart = sync.OnceValue(func() uint64 { return startOf(os.Getpid()) })
+
+// groupSerial numbers the groups of this program.
+var groupSerial atomic.Uint64
+
+// groupName names a group after who made it, so that a later program can tell whether that one is still there.
+func groupName(pid int, start uint64, serial uint64) string {
+	return fmt.Sprintf("toolpost-%d-%d-%d", pid, start, serial)
+}
+
+// findControllers looks where this program is, in a root that has proc and sys.
+func findControllers(root string) *controllers {
+	c := &controllers{v1: map[string]string{}, has: map[string]bool{}, why: map[string]error{}}
+	places := ownGroups(filepath.Join(root, "proc/self/cgroup"))
+	for _, m := range groupMounts(filepath.Join(root, "proc/self/mountinfo")) {
+		for _, name := range append(controllerNames(), "") {
+			place, in := places[name]
+			if !in || (name == "") != m.v2 || name != "" && !slices.Contains(m.options, name) {
+				continue
+			}
+			below, ok := relative(place, m.root)
+			if !ok {
+				continue
+			}
+			folder := filepath.Join(root, m.point, below)
+			if m.v2 {
+				c.v2 = folder
+			} else {
+				c.v1[name] = folder
+			}
+		}
+	}
+	return c
+}
+
+// relative gives a group's place below what a mount shows.
+func relative(place, root string) (string, bool) {
+	if root == "/" {
+		return place, true
+	}
+	return strings.TrimPrefix(place, root), place == root || strings.HasPrefix(place, root+"/")
+}
+
+// ownGroups reads /proc/self/cgroup: where we are, by controller; version 2 has the empty name.
+func ownGroups(path string) map[string]string {
+	places := map[string]string{}
+	for line := range lines(path) {
+		fields := strings.SplitN(line, ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		for name := range strings.SplitSeq(fields[1], ",") {
+			places[name] = fields[2]
+		}
+	}
+	return places
+}
+
+// A groupMount is where a hierarchy can be seen.
+type groupMount struct {
+	root, point string
+	v2          bool
+	options     []string
+}
+
+// groupMounts reads /proc/self/mountinfo.
+func groupMounts(path string) []groupMount {
+	var mounts []groupMount
+	for line := range lines(path) {
+		before, after, ok := strings.Cut(line, " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if !ok || len(left) < 5 || len(right) < 3 || !strings.HasPrefix(right[0], "cgroup") {
+			continue
+		}
+		mounts = append(mounts, groupMount{root: left[3], point: left[4], v2: right[0] == "cgroup2", options: strings.Split(right[2], ",")})
+	}
+	return mounts
+}
+
+func lines(path string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			return
+		}
+		defer f.Close()
+		for s := bufio.NewScanner(f); s.Scan(); {
+			if !yield(s.Text()) {
+				return
+			}
+		}
+	}
+}
+
+// probe makes a group and sets every limit, to see which can be had.
+func (c *controllers) probe() {
+	if c.v2 != "" {
+		c.enable()
+	}
+	for _, name := range controllerNames() {
+		if c.v1[name] == "" && !c.has[name] {
+			c.why[name] = cmp.Or(c.why[name], errors.New("no hierarchy of cgroups has this controller for us"))
+			continue
+		}
+		g, err := c.make(name)
+		if err == nil {
+			err = g.limit(Limits{Memory: 64 << 20, Processes: 16, CPU: 1})
+			g.remove()
+		}
+		c.why[name] = err
+	}
+}
+
+// enable gives the controllers of version 2 to the groups below ours. A group with processes in it cannot do
+// that unless it is the root; if there is nobody in it but us, we move one down.
+func (c *controllers) enable() {
+	offered := strings.Fields(readText(filepath.Join(c.v2, "cgroup.controllers")))
+	for _, name := range controllerNames() {
+		if !slices.Contains(offered, name) || c.v1[name] != "" {
+			continue
+		}
+		err := c.enableOne(name)
+		if errors.Is(err, syscall.EBUSY) && c.moveDown() == nil {
+			err = c.enableOne(name)
+		}
+		c.has[name] = err == nil
+		if err != nil {
+			c.why[name] = err
+		}
+	}
+}
+
+func (c *controllers) enableOne(name string) error {
+	control := filepath.Join(c.v2, "cgroup.subtree_control")
+	if slices.Contains(strings.Fields(readText(control)), name) {
+		return nil
+	}
+	return os.WriteFile(control, []byte("+"+name), 0)
+}
+
+// moveDown puts this program into a group of its own below the one it is in.
+func (c *controllers) moveDown() error {
+	for _, pid := range strings.Fields(readText(filepath.Join(c.v2, "cgroup.procs"))) {
+		if n, _ := strconv.Atoi(pid); n != os.Getpid() && parentOf(n) != os.Getpid() {
+			return fmt.Errorf("process %s shares our cgroup", pid)
+		}
+	}
+	leaf := filepath.Join(c.v2, "toolpost-host")
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	for _, pid := range strings.Fields(readText(filepath.Join(c.v2, "cgroup.procs"))) {
+		if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte(pid), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readText(path string) string {
+	b, _ := os.ReadFile(path)
+	return strings.TrimSpace(string(b))
+}
+
+// A group is the cgroup of a room: a folder for each hierarchy.
+type group struct {
+	folders map[string]string // by controller
+	unified map[string]bool   // the controllers whose folder is in version 2
+	procs   []*os.File        // to join
+	limits  Limits
+}
+
+// newGroup makes a group with the controllers that can be had, that of the processors only where it is needed.
+// It has no limits yet: joining a group takes the kernel long, so that is done in advance.
+func (c *controllers) newGroup(cpu bool) (*group, error) {
+	return c.make(slices.DeleteFunc(controllerNames(), func(name string) bool {
+		return c.why[name] != nil || name == ctlCPU && !cpu
+	})...)
+}
+
+func (c *controllers) make(names ...string) (*group, error) {
+	g := &group{folders: map[string]string{}, unified: map[string]bool{}}
+	own := groupName(os.Getpid(), ourStart(), groupSerial.Add(1))
+	made := map[string]bool{}
+	for _, name := range names {
+		folder := filepath.Join(cmp.Or(c.v1[name], c.v2), own)
+		g.folders[name], g.unified[name] = folder, c.v1[name] == ""
+		if made[folder] {
+			continue
+		}
+		made[folder] = true
+		if err := g.make(folder); err != nil {
+			g.remove()
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func (g *group) make(folder string) error {
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return err
+	}
+	procs, err := os.OpenFile(filepath.Join(folder, "cgroup.procs"), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	g.procs = append(g.procs, procs)
+	return nil
+}
+
+// limit sets the limits, as far as the group has the controllers.
+func (g *group) limit(l Limits) error {
+	g.limits = l
+	for name, wanted := range map[string]bool{ctlMemory: l.Memory > 0, ctlPids: l.Processes > 0, ctlCPU: l.CPU > 0} {
+		if folder := g.folders[name]; wanted && folder != "" {
+			if err := setLimit(name, folder, g.unified[name], l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setLimit writes the limit of one controller.
+func setLimit(name, folder string, v2 bool, l Limits) error {
+	write := func(file, content string) error {
+		return os.WriteFile(filepath.Join(folder, file), []byte(content), 0)
+	}
+	const period = 100_000 // microseconds
+	quota := strconv.Itoa(int(l.CPU * period))
+	bytes := strconv.FormatInt(l.Memory, 10)
+	switch {
+	case name == ctlPids:
+		return write("pids.max", strconv.Itoa(l.Processes+1)) // the init is one
+	case name == ctlMemory && v2:
+		_ = write("memory.swap.max", "0") // there may be no swap
+		return write("memory.max", bytes)
+	case name == ctlMemory:
+		err := write("memory.limit_in_bytes", bytes)
+		_ = write("memory.memsw.limit_in_bytes", bytes) // there may be no swap accounting
+		return err
+	case v2:
+		return write("cpu.max", quota+" "+strconv.Itoa(period))
+	default:
+		return write("cpu.cfs_quota_us", quota)
+	}
+}
+
+// only reports whether it is known that no more than n are left in the group, those included that have ended
+// and were not waited for.
+func (g *group) only(n int) bool {
+	folder := g.folders[ctlPids]
+	if folder == "" {
+		return false
+	}
+	now, err := strconv.Atoi(readText(filepath.Join(folder, "pids.current")))
+	return err == nil && now <= n
+}
+
+// reached says which limits were met.
+func (g *group) reached() []string {
+	var met []string
+	count := func(file, key string) bool {
+		for line := range lines(file) {
+			if name, n, ok := strings.Cut(line, " "); ok && name == key && n != "0" {
+				return true
+			}
+		}
+		return false
+	}
+	if f := g.folders[ctlMemory]; f != "" && (count(filepath.Join(f, "memory.events"), "oom_kill") || count(filepath.Join(f, "memory.oom_control"), "oom_kill")) {
+		met = append(met, fmt.Sprintf("memory (%d MiB)", g.limits.Memory>>20))
+	}
+	if f := g.folders[ctlPids]; f != "" && count(filepath.Join(f, "pids.events"), "max") {
+		met = append(met, fmt.Sprintf("processes (%d)", g.limits.Processes))
+	}
+	return met
+}
+
+// close lets go of what was needed to join.
+func (g *group) close() {
+	for _, f := range g.procs {
+		f.Close()
+	}
+	g.procs = nil
+}
+
+// removeTime is how long a group may take to become empty.
+const removeTime = 5 * time.Second
+
+// remove removes the group. The kernel needs a moment after the last process has ended.
+func (g *group) remove() {
+	g.close()
+	deadline := time.Now().Add(removeTime)
+	for _, folder := range g.folders {
+		for unix.Rmdir(folder) == unix.EBUSY && time.Now().Before(deadline) {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+// sweep removes the groups that programs like this one have left which were killed, with whoever is in them.
+func (c *controllers) sweep() {
+	for _, folder := range append(slices.Collect(maps.Values(c.v1)), c.v2) {
+		left, _ := filepath.Glob(filepath.Join(folder, "toolpost-*-*-*"))
+		for _, path := range left {
+			if stale(filepath.Base(path)) {
+				clearGroup(path)
+			}
+		}
+	}
+}
+
+// stale reports whether the maker of a group is gone.
+func stale(name string) bool {
+	var pid int
+	var start, serial uint64
+	if n, err := fmt.Sscanf(name, "toolpost-%d-%d-%d", &pid, &start, &serial); n != 3 || err != nil {
+		return false
+	}
+	return startOf(pid) != start
+}
+
+// clearGroup ends whoever is in a group and removes it.
+func clearGroup(path string) {
+	deadline := time.Now().Add(removeTime)
+	for time.Now().Before(deadline) {
+		for _, pid := range strings.Fields(readText(filepath.Join(path, "cgroup.procs"))) {
+			if n, err := strconv.Atoi(pid); err == nil {
+				_ = unix.Kill(n, unix.SIGKILL)
+			}
+		}
+		if err := unix.Rmdir(path); err != unix.EBUSY {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// startOf is when a process was started, in ticks since boot; 0: there is none.
+func startOf(pid int) uint64 {
+	n, _ := strconv.ParseUint(statField(pid, 19), 10, 64)
+	return n
+}
+
+func parentOf(pid int) int {
+	n, _ := strconv.Atoi(statField(pid, 1))
+	return n
+}
+
+// statField gives a field of /proc/PID/stat, counted from the state, which is 0.
+func statField(pid, i int) string {
+	text := readText(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) <= i {
+		return ""
+	}
+	return fields[i]
+}

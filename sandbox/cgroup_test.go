@@ -1,0 +1,157 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A hierarchy is a root folder with proc and sys as a machine shows them.
+func hierarchy(t *testing.T, groups, mounts string, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	all := map[string]string{"proc/self/cgroup": groups, "proc/self/mountinfo": mounts}
+	for name, content := range files {
+		all["sys/fs/cgroup/"+name] = content
+	}
+	for name, content := range all {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+const (
+	mountV2     = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+	mountHybrid = "31 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+	mountMemory = "32 30 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+	mountPids   = "33 30 0:29 /docker/abc /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"
+	mountCPU    = "34 30 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+)
+
+func TestControllersAreFoundWhereTheyAre(t *testing.T) {
+	for name, c := range map[string]struct {
+		groups, mounts string
+		v1             map[string]string
+		v2             string
+	}{
+		"unified":   {"0::/user.slice/app", mountV2, nil, "sys/fs/cgroup/user.slice/app"},
+		"delegated": {"0::/", mountV2, nil, "sys/fs/cgroup"},
+		"version 1": {"4:memory:/x\n2:cpu,cpuacct:/y\n", mountMemory + mountCPU, map[string]string{"memory": "sys/fs/cgroup/memory/x", "cpu": "sys/fs/cgroup/cpu,cpuacct/y"}, ""},
+		"hybrid": {"4:memory:/x\n3:pids:/docker/abc/in\n0::/z\n", mountHybrid + mountMemory + mountPids,
+			map[string]string{"memory": "sys/fs/cgroup/memory/x", "pids": "sys/fs/cgroup/pids/in"}, "sys/fs/cgroup/unified/z"},
+		"elsewhere":   {"3:pids:/other\n", mountPids, nil, ""},
+		"none":        {"", "", nil, ""},
+		"not a table": {"x\n:::\n\x00", "a b c - cgroup\n - \n", nil, ""},
+	} {
+		root := hierarchy(t, c.groups, c.mounts, nil)
+		got := findControllers(root)
+		want := map[string]string{}
+		for k, v := range c.v1 {
+			want[k] = filepath.Join(root, v)
+		}
+		if fmt.Sprint(got.v1) != fmt.Sprint(want) || c.v2 == "" != (got.v2 == "") || c.v2 != "" && got.v2 != filepath.Join(root, c.v2) {
+			t.Errorf("%s: %v, %q", name, got.v1, got.v2)
+		}
+	}
+}
+
+func TestVersion2IsEnabledForTheGroupsBelow(t *testing.T) {
+	root := hierarchy(t, "0::/", mountV2, map[string]string{
+		"cgroup.controllers": "cpuset cpu memory pids", "cgroup.subtree_control": "memory", "cgroup.procs": fmt.Sprint(os.Getpid()),
+	})
+	c := findControllers(root)
+	c.enable()
+	if !c.has[ctlMemory] || !c.has[ctlPids] || !c.has[ctlCPU] {
+		t.Errorf("%v %v", c.has, c.why)
+	}
+	c = findControllers(hierarchy(t, "0::/", mountV2, map[string]string{"cgroup.controllers": "cpu", "cgroup.subtree_control": ""}))
+	c.probe()
+	if c.why[ctlMemory] == nil || c.why[ctlPids] == nil {
+		t.Error("what is not offered was taken for granted")
+	}
+}
+
+func TestLimitsAreWrittenInTheWordsOfEachVersion(t *testing.T) {
+	l := Limits{Memory: 1 << 20, Processes: 7, CPU: 1.5}
+	for _, c := range []struct {
+		name string
+		v2   bool
+		want map[string]string
+	}{
+		{ctlMemory, true, map[string]string{"memory.max": "1048576", "memory.swap.max": "0"}},
+		{ctlMemory, false, map[string]string{"memory.limit_in_bytes": "1048576"}},
+		{ctlPids, true, map[string]string{"pids.max": "8"}},
+		{ctlCPU, true, map[string]string{"cpu.max": "150000 100000"}},
+		{ctlCPU, false, map[string]string{"cpu.cfs_quota_us": "150000"}},
+	} {
+		dir := t.TempDir()
+		for file := range c.want {
+			if err := os.WriteFile(filepath.Join(dir, file), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := setLimit(c.name, dir, c.v2, l); err != nil {
+			t.Error(err)
+		}
+		for file, want := range c.want {
+			if got := readText(filepath.Join(dir, file)); got != want {
+				t.Errorf("%s is %q and not %q", file, got, want)
+			}
+		}
+	}
+	if err := setLimit(ctlPids, filepath.Join(t.TempDir(), "none"), true, l); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a limit that cannot be set: %v", err)
+	}
+}
+
+func TestOnlyGroupsOfTheDeadAreSwept(t *testing.T) {
+	dir := t.TempDir()
+	keep := []string{groupName(os.Getpid(), ourStart(), 1), "toolpost-x-y-z", "other", "toolpost-host"}
+	gone := []string{groupName(os.Getpid(), ourStart()+1, 1), groupName(1<<22+1, 5, 2)}
+	for _, name := range append(slices.Clone(keep), gone...) {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	(&controllers{v2: dir}).sweep()
+	var left []string
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	slices.Sort(keep)
+	if strings.Join(left, " ") != strings.Join(keep, " ") {
+		t.Errorf("left are %v and not %v", left, keep)
+	}
+}
+
+func FuzzInterpreterOf(f *testing.F) {
+	f.Add([]byte("#!/usr/bin/env python3\n"))
+	f.Add([]byte("#!"))
+	if program, err := os.ReadFile("/bin/true"); err == nil {
+		f.Add(program[:min(len(program), 1024)])
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		path := filepath.Join(t.TempDir(), "program")
+		if err := os.WriteFile(path, content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		interpreterOf(path)
+	})
+}
+
+func FuzzControllers(f *testing.F) {
+	f.Add("0::/user.slice", mountV2)
+	f.Add("4:memory:/x\n0::/", mountHybrid+mountMemory+mountPids+mountCPU)
+	f.Fuzz(func(t *testing.T, groups, mounts string) {
+		findControllers(hierarchy(t, groups, mounts, nil))
+	})
+}

@@ -1,0 +1,86 @@
+package sandbox
+
+import (
+	_ "embed" // for confine.py
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/tool"
+)
+
+//go:embed confine.py
+var forkPython string
+
+// ForkPython is a Python module for a server that forks a child for each call: Room(script) makes a room ready
+// in the server, and enter() in the child puts that child into it.
+func ForkPython() string { return forkPython }
+
+// ForkScript writes the script for ForkPython's Room. The server itself runs confined, with the profile server;
+// each child that it forks has the tighter profile call: rights by path, system calls, limits. What a process
+// has had once cannot be taken from its memory, so a server with an environment cannot fork a child without
+// one: that is an error with the reason coverage_missing.
+//
+// The child keeps what the server holds open: it must close it before it enters.
+func ForkScript(server, call Profile) ([]byte, error) {
+	m := thisMachine()
+	switch {
+	case call.check() != nil:
+		return nil, call.check()
+	case m.cover(server) != nil:
+		return nil, m.cover(server)
+	case call.NoEnv && !server.NoEnv:
+		return nil, tool.Errorf(tool.CodeUnsupported, "a forked child has the environment of its server: start the server without one").Because(CoverageMissing)
+	case m.Landlock < landlockTruncate && !sameFiles(server, call):
+		return nil, tool.Errorf(tool.CodeUnsupported, "a forked child has the files of its server: %s is missing", m.explain(LayerLandlock)).Because(CoverageMissing)
+	case call.Network > server.Network || call.Subprocess && !server.Subprocess:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "a forked child cannot have more than its server")
+	}
+	own, err := viewOf(call, nil)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "%w", err)
+	}
+	if call.Tmp > 0 && m.Mounts {
+		own.mount("/tmp", partTmpfs, call.writeRights(), call.Tmp)
+	}
+	if call.Proc != ProcNone && m.Proc {
+		own.mount("/proc", partProcOwn, rightsRead, 0)
+	}
+	return m.forkScript(server, call, own)
+}
+
+func sameFiles(a, b Profile) bool {
+	return slices.Equal(a.Readable, b.Readable) && slices.Equal(a.Writable, b.Writable) && slices.Equal(a.Executable, b.Executable) && a.WriteOnly == b.WriteOnly
+}
+
+func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
+	p := &plan{on: m, Spawn: Spawn{Confinement: Confinement{Profile: call}}}
+	if m.Landlock > 0 {
+		p.ruleset(m.Landlock)
+		p.grant(m.Landlock, m.systemNow().with(own).grants())
+	}
+	first := p.here()
+	p.limits()
+	p.in(LayerPrivileges)
+	p.call("no_new_privs", unix.SYS_PRCTL, number(unix.PR_SET_NO_NEW_PRIVS), number(1), number(0), number(0), number(0))
+	if m.Landlock > 0 {
+		p.restrict(m.Landlock, call.Network == NetworkNone)
+	}
+	f, err := filterPlan{
+		network: call.Network, unix: call.Unix, subprocess: call.Subprocess,
+		ownIPC: m.IPCNS, ownPids: m.PidNS, ownMounts: m.Mounts && slices.Equal(server.Writable, call.Writable),
+	}.compile()
+	if err != nil {
+		return nil, err
+	}
+	p.install(f)
+	if err := p.fits(); err != nil {
+		return nil, err
+	}
+	image := p.image()
+	head := binary.NativeEndian.AppendUint64(nil, first)
+	head = binary.NativeEndian.AppendUint64(head, uint64(16+len(image)))
+	return append(append(head, image...), strings.Join(p.names, "\n")...), nil
+}

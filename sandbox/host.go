@@ -1,0 +1,483 @@
+package sandbox
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/tool"
+)
+
+// linger is how long the stage stays when nobody needs it, so that calls one after the other find it.
+const linger = 200 * time.Millisecond
+
+// startTime bounds everything between a script and the program that it starts. It is long because a
+// machine may be slow, and nobody waits so long but for a broken one.
+const startTime = 30 * time.Second
+
+// A house keeps the stage of this program while somebody needs it, and a few rooms in advance. There is one for
+// a program, as there is one program to start again.
+type house struct {
+	mu     sync.Mutex
+	users  int
+	stages map[bool]*stage // by whether it stands outside, in the host's own network
+	spares []*birth        // the oldest first
+	want   int             // how many spares there should be
+	idle   *time.Timer
+
+	jobs   int       // of those who tidy up
+	tidied sync.Cond // there are fewer of them
+}
+
+var home = newHouse()
+
+func newHouse() *house {
+	h := &house{stages: map[bool]*stage{}}
+	h.tidied.L = &h.mu
+	return h
+}
+
+// Keep keeps the stage running until release is called, so that the first confined child does not wait for
+// it. Without it the stage comes with the first child and goes soon after the last. Who calls Keep when the
+// program begins and release when it ends leaves nothing behind: release waits for what is being removed.
+func Keep() (release func()) {
+	home.hold()
+	m := thisMachine()
+	home.refill(m, m.ground(Profile{}))
+	return sync.OnceFunc(func() {
+		home.rest()
+		home.release()
+		home.close()
+	})
+}
+
+// tidy does in the background what nobody has to wait for.
+func (h *house) tidy(job func()) {
+	h.mu.Lock()
+	h.jobs++
+	h.mu.Unlock()
+	go func() {
+		job()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.jobs--
+		h.tidied.Broadcast()
+	}()
+}
+
+// rest waits until everything is tidy. Every job is bounded.
+func (h *house) rest() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for h.jobs > 0 {
+		h.tidied.Wait()
+	}
+}
+
+func (h *house) hold() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.users++; h.idle != nil {
+		h.idle.Stop()
+		h.idle = nil
+	}
+}
+
+func (h *house) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.users--; h.users == 0 {
+		h.idle = time.AfterFunc(linger, h.close)
+	}
+}
+
+// close ends the stage and the spare rooms, unless somebody needs them.
+func (h *house) close() {
+	h.mu.Lock()
+	if h.users > 0 {
+		h.mu.Unlock()
+		return
+	}
+	spares, stages := h.spares, h.stages
+	h.spares, h.stages, h.want = nil, map[bool]*stage{}, 0
+	h.mu.Unlock()
+	for _, b := range spares {
+		b.abort()
+	}
+	for _, s := range stages {
+		s.stop()
+	}
+}
+
+const (
+	fresh   = 5 * time.Second        // how long a room is kept in advance: it shows some files as they were
+	prompt  = 300 * time.Microsecond // a spare room that is not there within this came too late
+	mostFew = 4                      // spare rooms
+)
+
+// A ground is what a foundation is laid on.
+type ground struct {
+	flags   uintptr // the new namespaces
+	outside bool    // it has the host's network
+	cpu     bool    // its processors can be limited
+}
+
+// take gives a room with its foundation laid. Whoever has to wait for one makes that more are kept.
+func (h *house) take(m *machine, on ground) (*birth, error) {
+	began := time.Now()
+	defer func() {
+		if time.Since(began) > prompt {
+			h.mu.Lock()
+			h.want = min(h.want+1, mostFew)
+			h.mu.Unlock()
+		}
+	}()
+	for b := h.pop(on); b != nil; b = h.pop(on) {
+		if b.listen() == nil && b.ready {
+			return b, nil
+		}
+		h.tidy(b.abort)
+	}
+	b, err := h.begin(m, on)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.listen(); err != nil || !b.ready {
+		b.abort()
+		return nil, cmp.Or(err, errors.New("the sandbox's stage ended at once: does the program begin with sandbox.Main?"))
+	}
+	return b, nil
+}
+
+// pop gives the oldest spare room that stands on a ground. Those that are too old are given up.
+func (h *house) pop(on ground) *birth {
+	h.mu.Lock()
+	old := slices.IndexFunc(h.spares, func(b *birth) bool { return time.Since(b.began) < fresh })
+	if old < 0 {
+		old = len(h.spares)
+	}
+	gone := slices.Clone(h.spares[:old])
+	h.spares = slices.Delete(h.spares, 0, old)
+	var found *birth
+	if i := slices.IndexFunc(h.spares, func(b *birth) bool { return b.ground == on }); i >= 0 {
+		found = h.spares[i]
+		h.spares = slices.Delete(h.spares, i, i+1)
+	}
+	h.mu.Unlock()
+	for _, b := range gone {
+		h.tidy(b.abort)
+	}
+	return found
+}
+
+// refill begins the next rooms, and does not wait for them. Whoever needs one learns why there is none.
+func (h *house) refill(m *machine, on ground) {
+	for {
+		h.mu.Lock()
+		enough := len(h.spares) >= max(h.want, 1)
+		h.mu.Unlock()
+		if enough {
+			return
+		}
+		b, err := h.begin(m, on)
+		if err != nil {
+			return
+		}
+		h.mu.Lock()
+		h.spares = append(h.spares, b)
+		h.mu.Unlock()
+	}
+}
+
+// begin sends the script of a foundation to the stage.
+func (h *house) begin(m *machine, on ground) (*birth, error) {
+	g, err := m.groups.newGroup(on.cpu)
+	if err != nil {
+		return nil, unavailable("no cgroup could be made", err)
+	}
+	defer g.close()
+	b := &birth{ground: on, began: time.Now(), group: g}
+	if err := b.begin(h, m); err != nil {
+		g.remove()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *birth) begin(h *house, m *machine) error {
+	f, err := m.lay(len(b.group.procs))
+	if err != nil {
+		return err
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return unavailable("no socket for a confined child", err)
+	}
+	defer theirs.Close()
+	b.names, b.conn = f.names, ours
+	files := append([]*os.File{f.memory, theirs}, b.group.procs...)
+	err = h.use(m, b.outside, func(st *stage) error { return send(st.conn, uint64(b.flags), uint64(f.size), files) })
+	if err != nil {
+		_ = ours.Close()
+	}
+	return err
+}
+
+// use runs f with the stage, which is started if there is none. One that turns out to be gone is replaced once.
+func (h *house) use(m *machine, outside bool, f func(*stage) error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for again := false; ; again = true {
+		if h.stages[outside] == nil {
+			s, err := m.startStage(outside)
+			if err != nil {
+				return err
+			}
+			h.stages[outside] = s
+		}
+		err := f(h.stages[outside])
+		if err == nil || again {
+			return err
+		}
+		h.stages[outside].stop()
+		delete(h.stages, outside)
+	}
+}
+
+// A stage is the program that forks confined children, see Main.
+type stage struct {
+	conn *net.UnixConn
+	life *os.File // the write end of the pipe that ends with us
+	proc *os.Process
+}
+
+// startStage starts a stage. Unless it is outside it stands in a network of its own, in which there is nothing.
+// The rooms without network share it: a network takes the kernel longer to make than all the rest.
+func (m *machine) startStage(outside bool) (*stage, error) {
+	if !mayStage.Load() {
+		return nil, tool.Errorf(tool.CodeInternal, "no confined child can be started: this program does not call sandbox.Main first")
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, unavailable("no socket for the sandbox's stage", err)
+	}
+	defer theirs.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		_ = ours.Close()
+		return nil, unavailable("no pipe for the sandbox's stage", err)
+	}
+	defer r.Close()
+	// A program that does not begin with Main must not begin anew, as a test binary would with all its tests.
+	argv := []string{stageName, "-test.run=^$"}
+	proc, err := os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{
+		Dir: "/", Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, Files: []*os.File{nil, nil, nil, stageSocket: theirs, stageLife: r},
+		Sys: m.stageNamespaces(outside),
+	})
+	if err != nil {
+		_ = ours.Close()
+		w.Close()
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			return nil, &wallError{LayerNamespaces + ": the stage", errno}
+		}
+		return nil, unavailable("the sandbox's stage does not start", err)
+	}
+	return &stage{conn: ours, life: w, proc: proc}, nil
+}
+
+// stageNamespaces puts the stage into our session, where package process lets it be, but not into a terminal's
+// group, and into namespaces.
+func (m *machine) stageNamespaces(outside bool) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setpgid: true}
+	if outside {
+		return attr
+	}
+	if m.NetNS {
+		attr.Cloneflags |= syscall.CLONE_NEWNET
+	}
+	if m.UserNS {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
+	}
+	return attr
+}
+
+func unavailable(what string, err error) error {
+	return tool.Errorf(tool.CodeUnavailable, "%s: %w", what, err)
+}
+
+// stop ends the stage. It has nothing to do but to end, so it is not asked.
+func (s *stage) stop() {
+	_ = s.conn.Close()
+	s.life.Close()
+	_ = s.proc.Kill()
+	_, _ = s.proc.Wait()
+}
+
+// send sends two numbers and descriptors.
+func send(conn *net.UnixConn, a, b uint64, files []*os.File) error {
+	var msg [16]byte
+	binary.NativeEndian.PutUint64(msg[:], a)
+	binary.NativeEndian.PutUint64(msg[8:], b)
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(startTime))
+	_, _, err := conn.WriteMsgUnix(msg[:], unix.UnixRights(fds...), nil)
+	return err
+}
+
+// memoryFile puts bytes into a file in memory.
+func memoryFile(content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("script", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	memory := os.NewFile(uintptr(fd), "script")
+	if _, err := memory.Write(content); err != nil {
+		memory.Close()
+		return nil, err
+	}
+	return memory, nil
+}
+
+// socketPair gives two ends that keep messages apart.
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket")
+	defer ours.Close() // FileConn has its own
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+// A birth is a room that is being built, and its processes so far.
+type birth struct {
+	ground
+	began time.Time
+	group *group
+	conn  *net.UnixConn
+	names []string // of the ops of the script that is played
+
+	midwife, init, tool int // pids; 0: not born
+	ready               bool
+	egress              *os.File // listens in the room, if it was asked for
+	supervise           func(listener *os.File)
+}
+
+// finish sends the second script, and waits until the program runs.
+func (b *birth) finish(s *script, files []*os.File) error {
+	if len(files)+1 > maxFiles {
+		return tool.Errorf(tool.CodeInvalidInput, "a confined child gets at most %d descriptors", maxFiles-1)
+	}
+	b.names, b.ready = s.names, false
+	image := s.image()
+	memory, err := memoryFile(image)
+	if err != nil {
+		return unavailable("no memory for a script", err)
+	}
+	defer memory.Close()
+	if err := send(b.conn, uint64(len(image)), uint64(len(files)), append([]*os.File{memory}, files...)); err != nil {
+		return err
+	}
+	return b.listen()
+}
+
+// listen takes the records until the room is ready for the next script, or nobody is left who could send one:
+// the child is its program now, or gone.
+func (b *birth) listen() error {
+	_ = b.conn.SetReadDeadline(time.Now().Add(startTime))
+	var record [24]byte
+	oob := make([]byte, unix.CmsgSpace(4))
+	var failure error
+	for !b.ready || b.tool == 0 { // the midwife may be slower than her children
+		n, oobn, _, _, err := b.conn.ReadMsgUnix(record[:], oob)
+		switch {
+		case n == 0 && (err == nil || errors.Is(err, io.EOF)):
+			return failure
+		case err != nil:
+			return unavailable("a confined child does not come up", err)
+		}
+		var file *os.File
+		if fds := descriptors(oob[:oobn]); len(fds) == 1 {
+			_ = unix.SetNonblock(fds[0], true) // so that the runtime waits for it, and no thread
+			file = os.NewFile(uintptr(fds[0]), "of a confined child")
+		}
+		what, a, errno := binary.NativeEndian.Uint64(record[:]), binary.NativeEndian.Uint64(record[8:]), binary.NativeEndian.Uint64(record[16:])
+		if what == tellFailure {
+			failure = b.failure(a, syscall.Errno(errno))
+			continue
+		}
+		b.note(what, int(a), file)
+	}
+	return nil
+}
+
+func (b *birth) note(what uint64, pid int, file *os.File) {
+	switch what {
+	case tellMidwife:
+		b.midwife = pid
+	case tellInit:
+		b.init = pid
+	case tellTool:
+		b.tool = pid
+	case tellReady:
+		b.ready = true
+	case tellEgress:
+		b.egress = file
+	case tellListener:
+		b.supervise(file)
+	}
+}
+
+// abort ends a room that nobody lives in.
+func (b *birth) abort() {
+	_ = b.listen() // for the pids, if they are not known yet
+	_ = b.conn.Close()
+	for _, pid := range []int{b.midwife, b.init, b.tool} {
+		if pid != 0 {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	for _, pid := range []int{b.midwife, b.tool, b.init} { // the init ends when all others have been waited for
+		if pid != 0 {
+			reap(pid)
+		}
+	}
+	b.group.remove()
+}
+
+// A wallError says which wall could not be built.
+type wallError struct {
+	what  string // "layer: thing"
+	errno syscall.Errno
+}
+
+func (e *wallError) Error() string { return e.what + ": " + e.errno.Error() }
+
+func (e *wallError) Unwrap() error { return e.errno }
+
+func (b *birth) failure(pc uint64, errno syscall.Errno) error {
+	if pc >= uint64(len(b.names)) {
+		return &wallError{LayerNamespaces + ": the new process", errno}
+	}
+	return &wallError{b.names[pc], errno}
+}

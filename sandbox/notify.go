@@ -1,0 +1,269 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Violation is an attempt that a wall has stopped.
+type Violation struct {
+	Capability string // network, filesystem_write, subprocess
+	Guarantee  string // the guarantee that forbids it: no_network ...
+	Target     string // the path or the address
+}
+
+// mostViolations bounds the reports of one child. One that tries for ever says nothing new.
+const mostViolations = 64
+
+// notification is the kernel's struct seccomp_notif.
+type notification struct {
+	id    uint64
+	pid   uint32
+	flags uint32
+	nr    int32
+	arch  uint32
+	ip    uint64
+	args  [6]uint64
+}
+
+// response is the kernel's struct seccomp_notif_resp.
+type response struct {
+	id    uint64
+	val   int64
+	errno int32
+	flags uint32
+}
+
+// A supervisor answers the system calls of a room that the filter sends to us. It never lets anything pass
+// that another wall would stop, but for the first exec, which is the script's own. When this program is gone
+// the kernel answers in its place, with an error.
+type supervisor struct {
+	plan     *plan
+	listener int
+	started  bool
+	reported int
+}
+
+// supervise takes the listener's side until nobody is left behind the filter.
+func (c *Confined) supervise(p *plan, listener *os.File) {
+	conn, err := listener.SyscallConn()
+	if err != nil {
+		listener.Close() // every call that asks is refused
+		return
+	}
+	s := &supervisor{plan: p}
+	c.work.Go(func() {
+		defer listener.Close()
+		_ = conn.Read(func(fd uintptr) bool {
+			s.listener = int(fd)
+			return s.serve()
+		})
+	})
+}
+
+// serve answers what there is; true: nobody is left.
+func (s *supervisor) serve() bool {
+	for {
+		ready := []unix.PollFd{{Fd: int32(s.listener), Events: unix.POLLIN}}
+		n, err := unix.Poll(ready, 0)
+		switch {
+		case err == unix.EINTR:
+		case err != nil || n > 0 && ready[0].Revents&unix.POLLIN == 0:
+			return true
+		case n == 0:
+			return false
+		default:
+			s.answer()
+		}
+	}
+}
+
+func (s *supervisor) answer() {
+	var n notification
+	if ioctl(s.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)) != 0 {
+		return // it was interrupted, and asks again
+	}
+	r := response{id: n.id, errno: -int32(unix.EACCES)}
+	switch uintptr(n.nr) {
+	case unix.SYS_EXECVE, unix.SYS_EXECVEAT:
+		if !s.started {
+			s.started = true
+			r.errno, r.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
+			break
+		}
+		s.report(n, "subprocess", "no_subprocess", s.execPath)
+		r.errno = -int32(unix.EPERM)
+	case unix.SYS_CONNECT:
+		s.report(n, "network", "no_network", s.address)
+	default: // a call that changes files: the walls decide, we only look
+		r.errno, r.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
+		s.report(n, "filesystem_write", "no_filesystem_write", s.forbiddenPath)
+	}
+	ioctl(s.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
+}
+
+func ioctl(fd int, request uintptr, arg unsafe.Pointer) unix.Errno {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg))
+	return errno
+}
+
+// report tells of an attempt, unless there is no target: then it is none.
+func (s *supervisor) report(n notification, capability, guarantee string, target func(notification) string) {
+	if s.plan.Violation == nil || s.reported == mostViolations {
+		return
+	}
+	what := target(n)
+	if what == "" || !s.valid(n) {
+		return
+	}
+	s.reported++
+	s.plan.Violation(Violation{capability, guarantee, what})
+}
+
+// valid reports whether the process still waits, so that what was read of it was its own.
+func (s *supervisor) valid(n notification) bool {
+	return ioctl(s.listener, ioctlIDValid, unsafe.Pointer(&n.id)) == 0
+}
+
+const ioctlIDValid = 0x40082102 // SECCOMP_IOCTL_NOTIF_ID_VALID
+
+// memory reads from a process that waits for our answer.
+func memory(pid uint32, at uint64, size int) []byte {
+	buf := make([]byte, size)
+	local := []unix.Iovec{{Base: &buf[0], Len: uint64(size)}}
+	n, err := unix.ProcessVMReadv(int(pid), local, []unix.RemoteIovec{{Base: uintptr(at), Len: size}}, 0)
+	if err != nil {
+		return nil
+	}
+	return buf[:n]
+}
+
+// textAt reads a string of a process. It may be near the end of what can be read, so it is read page by page.
+func textAt(pid uint32, at uint64) string {
+	var text []byte
+	for len(text) < unix.PathMax {
+		piece := memory(pid, at, int(4096-at%4096))
+		if end := bytes.IndexByte(piece, 0); end >= 0 {
+			return string(append(text, piece[:end]...))
+		}
+		if len(piece) == 0 {
+			return string(text)
+		}
+		text, at = append(text, piece...), at+uint64(len(piece))
+	}
+	return string(text[:unix.PathMax])
+}
+
+func (s *supervisor) execPath(n notification) string {
+	if uintptr(n.nr) == unix.SYS_EXECVE {
+		return s.path(n, atCwd, n.args[0])
+	}
+	return s.path(n, int32(n.args[0]), n.args[1])
+}
+
+const atCwd = int32(unix.AT_FDCWD)
+
+// path makes a path of a process absolute, as far as can be told.
+func (s *supervisor) path(n notification, dir int32, at uint64) string {
+	path := textAt(n.pid, at)
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	link := "cwd"
+	if dir != atCwd {
+		link = "fd/" + strconv.Itoa(int(dir))
+	}
+	base, err := os.Readlink(fmt.Sprintf("/proc/%d/%s", n.pid, link))
+	if err != nil {
+		return path
+	}
+	return filepath.Join(base, path)
+}
+
+// address reads the address that connect was given.
+func (s *supervisor) address(n notification) string {
+	const longest = 110 // of a Unix address
+	raw := memory(n.pid, n.args[1], int(min(n.args[2], longest)))
+	if len(raw) < 2 {
+		return "an address that cannot be read"
+	}
+	port := func() uint16 { return binary.BigEndian.Uint16(raw[2:]) }
+	switch kind := binary.NativeEndian.Uint16(raw); {
+	case kind == unix.AF_INET && len(raw) >= 8:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(raw[4:8])), port()).String()
+	case kind == unix.AF_INET6 && len(raw) >= 24:
+		return net.JoinHostPort(netip.AddrFrom16([16]byte(raw[8:24])).String(), strconv.Itoa(int(port())))
+	case kind == unix.AF_UNIX:
+		return "unix:" + string(bytes.TrimRight(raw[2:], "\x00"))
+	default:
+		return fmt.Sprintf("an address of family %d", kind)
+	}
+}
+
+// A change is a call that changes files, and which of its arguments say where.
+type change struct {
+	nr    uintptr
+	dir   int // the folder that the path starts from; -1: the working folder
+	path  int
+	flags int // the flags of an open; -1: it changes files whatever they are
+}
+
+// changes are the calls whose attempts are seen. An openat2 has its flags in memory, so it counts as one.
+func changes() []change {
+	return append(machineChanges(),
+		change{unix.SYS_OPENAT, 0, 1, 2}, change{unix.SYS_OPENAT2, 0, 1, -1},
+		change{unix.SYS_UNLINKAT, 0, 1, -1}, change{unix.SYS_MKDIRAT, 0, 1, -1}, change{unix.SYS_MKNODAT, 0, 1, -1},
+		change{unix.SYS_RENAMEAT2, 2, 3, -1}, change{unix.SYS_RENAMEAT, 2, 3, -1}, change{unix.SYS_LINKAT, 2, 3, -1}, change{unix.SYS_SYMLINKAT, 1, 2, -1},
+		change{unix.SYS_TRUNCATE, -1, 0, -1}, change{unix.SYS_FCHMODAT, 0, 1, -1}, change{unix.SYS_FCHMODAT2, 0, 1, -1}, change{unix.SYS_FCHOWNAT, 0, 1, -1})
+}
+
+// watchChanges sends changes to the supervisor.
+func watchChanges() []rule {
+	const write = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC
+	var rules []rule
+	for _, c := range changes() {
+		r := rule{nr: c.nr, then: notify, otherwise: notify}
+		if c.flags >= 0 {
+			r.tests, r.then = []test{{arg: c.flags, mask: write, any: []uint32{0}}}, allow
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// forbiddenPath gives the path that a call is about to change, if it may not.
+func (s *supervisor) forbiddenPath(n notification) string {
+	all := changes()
+	i := slices.IndexFunc(all, func(c change) bool { return c.nr == uintptr(n.nr) })
+	if i < 0 {
+		return ""
+	}
+	dir := atCwd
+	if c := all[i]; c.dir >= 0 {
+		dir = int32(n.args[c.dir])
+	}
+	path := s.path(n, dir, n.args[all[i].path])
+	if s.plan.all.mayWrite(path) {
+		return ""
+	}
+	return path
+}
+
+// mayWrite reports whether a path can be changed in a room.
+func (v *view) mayWrite(path string) bool {
+	if folder, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(folder, filepath.Base(path))
+	}
+	at := v.around(filepath.Join(path, "x"))
+	return at != nil && (at.kind == partWrite || at.kind == partTmpfs || at.kind == partDevice)
+}

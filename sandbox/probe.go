@@ -1,0 +1,244 @@
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// The layers that a room is made of, as they are named in probes, errors and results.
+const (
+	LayerNamespaces = "user namespace"
+	LayerPid        = "pid namespace"
+	LayerNetwork    = "network namespace"
+	LayerMounts     = "mounts"
+	LayerProc       = "own /proc"
+	LayerPrivileges = "no new privileges"
+	LayerLandlock   = "landlock"
+	LayerSeccomp    = "seccomp"
+	LayerNotify     = "seccomp notify"
+	LayerLimits     = "rlimits"
+	LayerMemory     = "cgroup memory"
+	LayerPids       = "cgroup pids"
+	LayerCPU        = "cgroup cpu"
+	LayerEnv        = "environment"
+
+	layerExec  = "exec"
+	layerGroup = "cgroup"
+)
+
+// A Layer is one kind of wall, and whether it can be built here.
+type Layer struct {
+	Name  string
+	Works bool
+	Why   string // what was found: a version, or why it does not work
+	Means string // what it is for, in one sentence
+}
+
+// A machine is what can be built here.
+type machine struct {
+	UserNS, PidNS, NetNS, IPCNS, Mounts, Proc, Seccomp, Notify bool
+
+	Landlock int // its version; 0: none
+	groups   *controllers
+	lastCap  int
+	root     bool   // we are user 0
+	base     string // a folder to build rooms on: nobody is given what is in it
+	why      map[string]string
+	broken   error // nothing confined can be started, and why
+
+	mu     sync.Mutex
+	laid   map[int]*laid // by the number of cgroups that are joined
+	system *view
+}
+
+// thisMachine finds out once, by building a room with every layer that can be had.
+var thisMachine = sync.OnceValue(probeMachine)
+
+// Probe tries every layer and says what was found. It does so once for a program.
+func Probe() []Layer { return thisMachine().layers() }
+
+func probeMachine() *machine {
+	m := &machine{
+		UserNS: true, PidNS: true, NetNS: true, IPCNS: true, Mounts: true, Proc: true, Seccomp: true, Notify: true,
+		Landlock: landlockVersion(), groups: findControllers("/"), lastCap: lastCap(), root: os.Geteuid() == 0, base: mountBase(), why: map[string]string{}, laid: map[int]*laid{},
+	}
+	if m.system, m.broken = systemView(); m.broken != nil {
+		return m
+	}
+	m.groups.sweep()
+	m.groups.probe()
+	home.hold()
+	defer home.release()
+	for range 10 { // each round takes a layer away
+		err := m.try()
+		if err == nil {
+			return m
+		}
+		var wall *wallError
+		if !errors.As(err, &wall) || !m.without(wall) {
+			m.broken = err
+			return m
+		}
+	}
+	return m
+}
+
+// try builds a room with all that is left, and starts nothing in it.
+func (m *machine) try() error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	p := Profile{Network: NetworkEgress, Proc: ProcOwn, Tmp: 1 << 20}
+	c, err := m.start(Spawn{Path: "", Dir: "/", Files: []*os.File{null}, Confinement: Confinement{Profile: p}})
+	if err != nil {
+		return err
+	}
+	reap(c.Pid)
+	c.End()
+	return nil
+}
+
+// without takes the layer away that failed. It reports whether there is any hope.
+func (m *machine) without(e *wallError) bool {
+	clear(m.laid)
+	layer, thing, _ := strings.Cut(e.what, ": ")
+	why := thing + ": " + e.errno.Error()
+	off := func(layer string, works *bool) bool {
+		was := *works
+		*works = false
+		m.why[layer] = why
+		return was
+	}
+	switch layer {
+	case LayerNamespaces:
+		if m.root && m.UserNS { // root can do the rest without
+			return off(LayerNamespaces, &m.UserNS)
+		}
+		m.NetNS, m.IPCNS, m.Mounts, m.Proc, m.PidNS = false, false, false, false, false
+		for _, l := range []string{LayerPid, LayerNetwork, LayerMounts, LayerProc} {
+			m.why[l] = why
+		}
+		return off(LayerNamespaces, &m.UserNS) || m.root
+	case layerGroup:
+		was := m.groups.why[ctlMemory] == nil || m.groups.why[ctlPids] == nil
+		for _, name := range controllerNames() {
+			m.groups.why[name] = cmp.Or(m.groups.why[name], error(e))
+		}
+		return was
+	case LayerPid:
+		m.Proc = false
+		m.why[LayerProc] = "there is no pid namespace"
+		return off(LayerPid, &m.PidNS)
+	case LayerNetwork:
+		return off(LayerNetwork, &m.NetNS)
+	case LayerMounts:
+		if strings.HasPrefix(thing, "proc on") {
+			return off(LayerProc, &m.Proc)
+		}
+		m.Proc = false
+		m.why[LayerProc] = "there are no mounts of its own"
+		return off(LayerMounts, &m.Mounts)
+	case LayerLandlock:
+		m.why[LayerLandlock] = why
+		was := m.Landlock > 0
+		m.Landlock = 0
+		return was
+	case LayerSeccomp:
+		if m.Notify {
+			return off(LayerNotify, &m.Notify)
+		}
+		return off(LayerSeccomp, &m.Seccomp)
+	}
+	return false
+}
+
+// ground is what a room for a profile is founded on. A room that may use Unix sockets has a network of its own
+// even without network, since names of sockets belong to one.
+func (m *machine) ground(p Profile) ground {
+	outside := p.Network == NetworkAll || !m.NetNS
+	var flags uintptr
+	for flag, on := range map[uintptr]bool{
+		unix.CLONE_NEWUSER: m.UserNS, unix.CLONE_NEWNS: m.Mounts, unix.CLONE_NEWNET: !outside && (p.Network != NetworkNone || p.Unix),
+		unix.CLONE_NEWIPC: m.IPCNS, unix.CLONE_NEWUTS: m.IPCNS,
+	} {
+		if on {
+			flags |= flag
+		}
+	}
+	return ground{flags, outside, p.Limits.CPU > 0}
+}
+
+// privileged reports whether a child starts with capabilities that must be taken from it.
+func (m *machine) privileged() bool { return m.UserNS || m.root }
+
+// backstopMemory reports whether the memory of each process must be bounded, for want of a bound for all.
+func (m *machine) backstopMemory() bool { return m.groups.why[ctlMemory] != nil }
+
+// backstopPids reports whether processes are counted by user, which is done for each user namespace apart,
+// and not for user 0.
+func (m *machine) backstopPids() bool { return m.groups.why[ctlPids] != nil && m.UserNS && !m.root }
+
+func lastCap() int {
+	n, err := strconv.Atoi(readText("/proc/sys/kernel/cap_last_cap"))
+	if err != nil {
+		return 63
+	}
+	return n
+}
+
+// mountBase finds a folder that a room can be built on.
+func mountBase() string {
+	for _, path := range []string{"/sys", "/proc"} {
+		if info, err := os.Lstat(path); err == nil && info.IsDir() {
+			return path
+		}
+	}
+	return "/"
+}
+
+func (m *machine) layers() []Layer {
+	landlock := "version " + strconv.Itoa(m.Landlock)
+	if m.Landlock == 0 {
+		landlock = "this kernel has none"
+	}
+	all := []Layer{
+		{LayerNamespaces, m.UserNS, "", "walls are built without being root"},
+		{LayerPid, m.PidNS, "", "a tool sees no process but its own, and they all end with it"},
+		{LayerNetwork, m.NetNS, "", "a tool without network has none, whatever it tries"},
+		{LayerMounts, m.Mounts, "", "what a tool was not given is not there"},
+		{LayerProc, m.Proc, "", "a tool may see its own processes in /proc"},
+		{LayerLandlock, m.Landlock > 0, landlock, "files can be read, changed and run by path, and no others"},
+		{LayerSeccomp, m.Seccomp, "", "system calls that no tool needs, sockets and new processes are refused"},
+		{LayerNotify, m.Notify, "", "attempts that were refused are reported, and no_subprocess holds"},
+		{LayerPrivileges, m.broken == nil, "", "a tool has no capability and cannot get one"},
+		{LayerLimits, m.broken == nil, "", "files, file sizes and processor time of a process are bounded"},
+		m.groupLayer(LayerMemory, ctlMemory, "memory is bounded for all processes of a tool together"),
+		m.groupLayer(LayerPids, ctlPids, "the number of processes of a tool is bounded"),
+		m.groupLayer(LayerCPU, ctlCPU, "the processors of a tool are bounded"),
+	}
+	for i, l := range all {
+		if why := m.why[l.Name]; why != "" {
+			all[i].Why = why
+		}
+		if m.broken != nil {
+			all[i].Works, all[i].Why = false, m.broken.Error()
+		}
+	}
+	return all
+}
+
+func (m *machine) groupLayer(name, controller, means string) Layer {
+	l := Layer{Name: name, Works: m.groups.why[controller] == nil, Means: means}
+	if !l.Works {
+		l.Why = m.groups.why[controller].Error()
+	}
+	return l
+}

@@ -1,0 +1,213 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"toolpost/tool"
+)
+
+// A script is what a forked child does on its way into its room: a list of system calls, and the bytes
+// that their arguments point to. It is written here, where there is a language and time, and played there
+// by a loop that neither allocates nor decides (play). So every wall is data that a test can read.
+type script struct {
+	ops    []op
+	data   []byte
+	relocs []uint64 // where in data a pointer into data stands
+	names  []string // of the ops: what each was for, as "layer: thing"
+	layer  string
+	regs   uint64 // registers that are taken, from regFiles on
+}
+
+// An op is one system call. Its layout is known to play and to confine.py.
+type op struct {
+	nr   uint64
+	args [6]uint64
+	mode uint64 // bit i: argument i is a place in data; bit 8+i: it is a register; and the bits below
+	dst  uint64 // the register that takes the result, and none if 0
+	jump uint64 // where to go on when the result is 0 (a forked child), and nowhere if 0
+}
+
+const modeLoose = 1 << 16 // an error does not matter
+
+// What is no system call, but a thing that play does itself.
+const (
+	opPoke  = 1<<32 + iota // store args[1] at args[0], 8 bytes
+	opPeek                 // the result is what stands at args[0], 4 bytes
+	opTell                 // send the record {args[0], args[1], args[2]} to who waits for this child
+	opChain                // go on with the script at args[0], with the args[2] descriptors that stand at args[1]
+)
+
+// The registers that are set before the first op.
+const (
+	regStatus = 1 // the socket to who waits
+	regLife   = 2 // the pipe that ends with the host
+	regRules  = 3 // Landlock's ruleset, which one script begins and the next one goes on with
+	regFiles  = 4 // the first of the descriptors that came with the script
+	maxRegs   = 512
+)
+
+// What a record says, its first word.
+const (
+	tellMidwife  = iota + 1 // a pid
+	tellInit                // a pid
+	tellTool                // a pid
+	tellReady               // the room is waiting for the next script
+	tellFailure             // the op that failed, the errno
+	tellListener            // the record comes with the descriptor of the seccomp listener
+	tellEgress              // the record comes with a socket that listens in the room
+)
+
+// A value is an argument of an op.
+type value struct {
+	v    uint64
+	kind uint8
+}
+
+const (
+	kindNumber = iota
+	kindPlace
+	kindRegister
+)
+
+func number[N int | uint64 | uintptr | uint32](n N) value { return value{v: uint64(n)} }
+
+func register(r uint64) value { return value{r, kindRegister} }
+
+func place(off uint64) value { return value{off, kindPlace} }
+
+// cwd is AT_FDCWD as an argument.
+var cwd = value{v: ^uint64(99)} // -100
+
+// in names the layer that the following ops build.
+func (s *script) in(layer string) { s.layer = layer }
+
+// call adds a system call that must succeed; what names its object, for the error.
+func (s *script) call(what string, nr uintptr, args ...value) *op {
+	return s.add(what, uint64(nr), args...)
+}
+
+func (s *script) add(what string, nr uint64, args ...value) *op {
+	o := op{nr: nr}
+	for i, a := range args {
+		o.args[i] = a.v
+		switch a.kind {
+		case kindPlace:
+			o.mode |= 1 << i
+		case kindRegister:
+			o.mode |= 1 << (8 + i)
+		}
+	}
+	s.ops = append(s.ops, o)
+	s.names = append(s.names, s.layer+": "+what)
+	return &s.ops[len(s.ops)-1]
+}
+
+// loose lets the op fail.
+func (o *op) loose() { o.mode |= modeLoose }
+
+// into keeps the result.
+func (o *op) into(reg uint64) *op { o.dst = reg; return o }
+
+// newReg takes a register.
+func (s *script) newReg() uint64 {
+	s.regs++
+	return regFiles + s.regs - 1
+}
+
+// fits reports whether there are registers for all that was asked for. A script that does not fit must not be
+// played.
+func (s *script) fits() error {
+	if regFiles+s.regs > maxRegs {
+		return tool.Errorf(tool.CodeInvalidInput, "a confined child's profile has too many paths and descriptors: name folders instead of what is in them")
+	}
+	return nil
+}
+
+// here is where the next op will stand.
+func (s *script) here() uint64 { return uint64(len(s.ops)) }
+
+// bytes puts bytes into data, aligned for any structure, with room behind them for a poke.
+func (s *script) bytes(b []byte) value {
+	for len(s.data)%8 != 0 {
+		s.data = append(s.data, 0)
+	}
+	at := uint64(len(s.data))
+	s.data = append(append(s.data, b...), make([]byte, 8)...)
+	return place(at)
+}
+
+func (s *script) text(t string) value { return s.bytes(append([]byte(t), 0)) }
+
+// words puts a structure of 64-bit fields into data; those that are places become pointers.
+func (s *script) words(fields ...value) value {
+	b := make([]byte, 8*len(fields))
+	for i, f := range fields {
+		binary.NativeEndian.PutUint64(b[8*i:], f.v)
+	}
+	at := s.bytes(b)
+	for i, f := range fields {
+		if f.kind == kindPlace {
+			s.relocs = append(s.relocs, at.v+uint64(8*i))
+		}
+	}
+	return at
+}
+
+// list puts an array of strings as execve takes it into data.
+func (s *script) list(texts []string) value {
+	fields := make([]value, 0, len(texts)+1)
+	for _, t := range texts {
+		fields = append(fields, s.text(t))
+	}
+	return s.words(append(fields, number(0))...)
+}
+
+// poke stores a register's value in data before the next op.
+func (s *script) poke(at value, offset, reg uint64) {
+	s.add("poke", opPoke, place(at.v+offset), register(reg))
+}
+
+// A header stands at the beginning of a script's memory. All places are relative to that beginning.
+type header struct {
+	ops, relocs, nrelocs uint64
+	record               [3]uint64 // room for what is told
+	regs                 [maxRegs]uint64
+}
+
+const (
+	headerSize = uint64(unsafe.Sizeof(header{}))
+	opSize     = uint64(unsafe.Sizeof(op{}))
+)
+
+// image is the script as it lies in memory: header, ops, relocations, data.
+func (s *script) image() []byte {
+	ops := headerSize
+	relocs := ops + opSize*uint64(len(s.ops))
+	data := relocs + 8*uint64(len(s.relocs))
+	image := make([]byte, 0, data+uint64(len(s.data)))
+	word := func(n uint64) { image = binary.NativeEndian.AppendUint64(image, n) }
+	word(ops)
+	word(relocs)
+	word(uint64(len(s.relocs)))
+	image = append(image, make([]byte, headerSize-24)...)
+	for _, o := range s.ops {
+		word(o.nr)
+		for i, a := range o.args {
+			if o.mode>>i&1 == 1 {
+				a += data
+			}
+			word(a)
+		}
+		word(o.mode)
+		word(o.dst)
+		word(o.jump)
+	}
+	for _, r := range s.relocs {
+		word(r + data)
+		field := s.data[r:]
+		binary.NativeEndian.PutUint64(field, binary.NativeEndian.Uint64(field)+data)
+	}
+	s.relocs = nil // an image is made once
+	return append(image, s.data...)
+}

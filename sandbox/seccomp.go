@@ -1,0 +1,320 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"sync"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// The filter of system calls. It is a list of rules, each for one call; what has no rule is allowed, if this
+// program knows it: a call that is newer than this list does not exist in the room. It checks the machine
+// first, so that the calls of another one (int 0x80, x32) are no way around it, and compares the low half of
+// an argument where the kernel looks at that half alone.
+
+// What a filter answers.
+const (
+	allow  = uint32(unix.SECCOMP_RET_ALLOW)
+	kill   = uint32(unix.SECCOMP_RET_KILL_PROCESS)
+	notify = uint32(unix.SECCOMP_RET_USER_NOTIF)
+)
+
+func deny(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
+
+// Where things are in what a filter sees.
+const (
+	offNumber = 0
+	offArch   = 4
+	offArgs   = 16
+)
+
+func offArg(i int) uint32 { return uint32(offArgs + 8*i) } // of the low half: both machines are little-endian
+
+// A rule says what happens to one call. When the tests all hold the answer is then, else it is otherwise; where
+// that is 0 the next rule for this call decides.
+type rule struct {
+	nr        uintptr
+	tests     []test
+	then      uint32
+	otherwise uint32
+}
+
+// A test looks at the low half of an argument.
+type test struct {
+	arg  int
+	mask uint32   // 0: all bits
+	any  []uint32 // it holds if the masked argument is one of these
+}
+
+// filter compiles rules; a call without one gets otherwise. A call may have several: the first that applies
+// decides. The number is found by halves: the kernel tries a new filter with every call there is, and a long
+// list takes it longer than all other walls together.
+func filter(rules []rule, otherwise uint32) ([]bpf.RawInstruction, error) {
+	prog := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: offArch, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
+		bpf.RetConstant{Val: kill},
+		bpf.LoadAbsolute{Off: offNumber, Size: 4},
+		// Above the last call that we know there is x32, with its own bit, and what later kernels bring.
+		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: lastCall, SkipTrue: 1},
+		bpf.RetConstant{Val: deny(unix.ENOSYS)},
+	}
+	cases := map[uintptr][]bpf.Instruction{}
+	for _, r := range slices.Backward(rules) {
+		rest := cases[r.nr]
+		if rest == nil {
+			rest = []bpf.Instruction{bpf.RetConstant{Val: otherwise}}
+		}
+		cases[r.nr] = r.body(rest)
+	}
+	return bpf.Assemble(append(prog, halve(cases, slices.Sorted(maps.Keys(cases)), otherwise)...))
+}
+
+// halve finds the case of a number.
+func halve(cases map[uintptr][]bpf.Instruction, numbers []uintptr, otherwise uint32) []bpf.Instruction {
+	if len(numbers) == 0 {
+		return []bpf.Instruction{bpf.RetConstant{Val: otherwise}}
+	}
+	if len(numbers) == 1 {
+		return append([]bpf.Instruction{
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(numbers[0]), SkipTrue: 1},
+			bpf.RetConstant{Val: otherwise},
+		}, cases[numbers[0]]...)
+	}
+	middle := len(numbers) / 2
+	low, high := halve(cases, numbers[:middle], otherwise), halve(cases, numbers[middle:], otherwise)
+	// A conditional jump reaches 255 instructions, a plain one any number.
+	fork := []bpf.Instruction{
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: uint32(numbers[middle]), SkipTrue: 1},
+		bpf.Jump{Skip: uint32(len(low))},
+	}
+	return slices.Concat(fork, low, high)
+}
+
+// body is what follows when the number is the rule's: its tests, and rest where they leave it open.
+func (r rule) body(rest []bpf.Instruction) []bpf.Instruction {
+	body := []bpf.Instruction{bpf.RetConstant{Val: r.then}}
+	for _, t := range slices.Backward(r.tests) {
+		body = append(t.code(len(body)), body...)
+	}
+	if r.otherwise == 0 {
+		return append(body, rest...)
+	}
+	return append(body, bpf.RetConstant{Val: r.otherwise})
+}
+
+// code tests an argument; where it does not hold, it skips the given number of instructions.
+func (t test) code(skip int) []bpf.Instruction {
+	code := []bpf.Instruction{bpf.LoadAbsolute{Off: offArg(t.arg), Size: 4}}
+	if t.mask != 0 {
+		code = append(code, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: t.mask})
+	}
+	for i, v := range t.any {
+		left := len(t.any) - 1 - i
+		if left == 0 {
+			code = append(code, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipFalse: uint8(skip)})
+		} else {
+			code = append(code, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(left)})
+		}
+	}
+	return code
+}
+
+// always is a rule without tests.
+func always(answer uint32, calls ...uintptr) []rule {
+	var rules []rule
+	for _, nr := range calls {
+		rules = append(rules, rule{nr: nr, then: answer, otherwise: answer})
+	}
+	return rules
+}
+
+// A filterPlan says what a filter is for.
+type filterPlan struct {
+	network    Network
+	unix       bool
+	subprocess bool
+	ownNetwork bool // it has a network of its own, so that a socket reaches nobody
+	ownIPC     bool
+	ownMounts  bool
+	ownPids    bool
+	watch      bool // attempts are to be seen: they are sent to the supervisor
+	execOnce   bool // the supervisor lets the first exec pass; else none passes
+}
+
+// A compiled filter is a filter as the kernel takes it.
+type compiled struct {
+	code    []byte
+	count   int
+	listens bool // some calls are sent to a supervisor
+}
+
+// compile gives the filter of a plan. There are few plans, and each is compiled once.
+func (p filterPlan) compile() (*compiled, error) {
+	if f, ok := filters.Load(p); ok {
+		return f.(*compiled), nil
+	}
+	f, err := compile(p.rules(), allow)
+	if err == nil {
+		filters.Store(p, f)
+	}
+	return f, err
+}
+
+// filters are the compiled plans.
+var filters sync.Map
+
+func compile(rules []rule, otherwise uint32) (*compiled, error) {
+	raw, err := filter(rules, otherwise)
+	if err != nil {
+		return nil, err
+	}
+	f := &compiled{count: len(raw), listens: slices.ContainsFunc(rules, func(r rule) bool { return r.then == notify || r.otherwise == notify })}
+	for _, i := range raw { // struct sock_filter
+		f.code = binary.NativeEndian.AppendUint16(f.code, i.Op)
+		f.code = append(f.code, i.Jt, i.Jf)
+		f.code = binary.NativeEndian.AppendUint32(f.code, i.K)
+	}
+	return f, nil
+}
+
+func (p filterPlan) rules() []rule {
+	return slices.Concat(p.kernel(), p.others(), p.processes(), p.sockets(), p.files())
+}
+
+// kernel is what no tool needs, and what would reach around the other walls.
+func (p filterPlan) kernel() []rule {
+	no := always(deny(unix.EPERM),
+		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD, unix.SYS_PROCESS_MADVISE,
+		unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_FSCONFIG,
+		unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_OPEN_TREE_ATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT, unix.SYS_CHROOT,
+		unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_LISTNS,
+		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
+		unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FILE_GETATTR, unix.SYS_FILE_SETATTR,
+		unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_REBOOT,
+		unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
+		unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SYSLOG, unix.SYS_VHANGUP, unix.SYS_MOVE_PAGES, unix.SYS_MIGRATE_PAGES,
+		unix.SYS_LSM_GET_SELF_ATTR, unix.SYS_LSM_SET_SELF_ATTR, unix.SYS_LSM_LIST_MODULES, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME)
+	no = append(no, always(deny(unix.EPERM), machineCalls...)...)
+	// io_uring does what it does behind the filter's back.
+	no = append(no, always(deny(unix.ENOSYS), unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER)...)
+	if !p.ownIPC {
+		no = append(no, always(deny(unix.EPERM), unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_SHMGET, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)...)
+	}
+	return append(no,
+		rule{nr: unix.SYS_PERSONALITY, tests: []test{{arg: 0, any: []uint32{0, 0xffffffff}}}, then: allow, otherwise: deny(unix.EPERM)},
+		rule{nr: unix.SYS_IOCTL, tests: []test{{arg: 1, any: []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}}}, then: deny(unix.EPERM), otherwise: allow})
+}
+
+// others are the calls that reach other processes by their numbers. With processes of its own there are none to
+// reach; else signals are Landlock's, and the rest is only for the caller itself.
+func (p filterPlan) others() []rule {
+	if p.ownPids {
+		return nil
+	}
+	rules := always(deny(unix.EPERM), unix.SYS_PIDFD_OPEN, unix.SYS_PROCESS_MRELEASE)
+	for _, nr := range []uintptr{unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETAFFINITY} {
+		rules = append(rules, rule{nr: nr, tests: []test{{arg: 0, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM)})
+	}
+	for _, nr := range []uintptr{unix.SYS_SETPRIORITY, unix.SYS_GETPRIORITY, unix.SYS_IOPRIO_SET} {
+		rules = append(rules, rule{nr: nr, tests: []test{{arg: 1, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM)})
+	}
+	return rules
+}
+
+// namespaceFlags are those of clone. One more, for time, is an exit signal here.
+const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+// processes are the rules about new ones. The flags of clone3 lie in memory, which a filter does not see; the C
+// library goes back to clone where there is none.
+func (p filterPlan) processes() []rule {
+	rules := always(deny(unix.ENOSYS), unix.SYS_CLONE3)
+	// A program in memory has no path, so what may be executed would not hold for it.
+	rules = append(rules, rule{nr: unix.SYS_MEMFD_CREATE, tests: []test{{arg: 1, mask: unix.MFD_NOEXEC_SEAL, any: []uint32{unix.MFD_NOEXEC_SEAL}}}, then: allow, otherwise: deny(unix.EACCES)})
+	if p.subprocess {
+		return append(rules, rule{nr: unix.SYS_CLONE, tests: []test{{arg: 0, mask: namespaceFlags, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM)})
+	}
+	exec := deny(unix.EPERM)
+	if p.execOnce {
+		exec = notify
+	}
+	rules = append(rules, always(deny(unix.EPERM), forkCalls...)...)
+	rules = append(rules, always(exec, unix.SYS_EXECVE, unix.SYS_EXECVEAT)...)
+	return append(rules, rule{nr: unix.SYS_CLONE, tests: []test{
+		{arg: 0, mask: unix.CLONE_THREAD, any: []uint32{unix.CLONE_THREAD}},
+	}, then: allow, otherwise: deny(unix.EPERM)})
+}
+
+const typeMask = 0xf // of socket's second argument; above it are flags
+
+// sockets are the rules about networks.
+func (p filterPlan) sockets() []rule {
+	var rules []rule
+	pair := []uint32{unix.SOCK_STREAM, unix.SOCK_SEQPACKET} // a datagram socket of a pair can be connected to another path
+	if p.unix {
+		pair = append(pair, unix.SOCK_DGRAM)
+		rules = append(rules, rule{nr: unix.SYS_SOCKET, tests: []test{family(unix.AF_UNIX)}, then: allow})
+	}
+	return append(rules, slices.Concat(
+		[]rule{{nr: unix.SYS_SOCKETPAIR, tests: []test{family(unix.AF_UNIX), {arg: 1, mask: typeMask, any: pair}}, then: allow, otherwise: deny(unix.EACCES)}},
+		p.internet())...)
+}
+
+func family(families ...uint32) test { return test{arg: 0, any: families} }
+
+// internet are the rules about sockets that are no Unix sockets. The protocols are listed, because MPTCP and
+// SCTP are TCP to the program and not to the walls.
+func (p filterPlan) internet() []rule {
+	sockets := rule{nr: unix.SYS_SOCKET, then: allow, otherwise: deny(unix.EACCES), tests: []test{
+		family(unix.AF_INET, unix.AF_INET6),
+		{arg: 1, mask: typeMask, any: []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM}},
+		{arg: 2, any: []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}},
+	}}
+	switch {
+	case p.network == NetworkAll:
+		routes := rule{nr: unix.SYS_SOCKET, tests: []test{family(unix.AF_NETLINK), {arg: 2, any: []uint32{unix.NETLINK_ROUTE}}}, then: allow}
+		return []rule{routes, sockets}
+	case p.network != NetworkNone:
+		return []rule{sockets}
+	case p.watch && p.ownNetwork:
+		return append([]rule{sockets}, always(notify, unix.SYS_CONNECT)...)
+	}
+	none := always(deny(unix.EACCES), unix.SYS_SOCKET)
+	if p.unix {
+		return none
+	}
+	return append(none, always(deny(unix.EACCES), unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4)...)
+}
+
+// files are the rules about what Landlock does not see: modes, owners, times and attributes. With mounts of its
+// own the room is read-only where it must be, and they are not needed.
+func (p filterPlan) files() []rule {
+	var rules []rule
+	if p.watch {
+		rules = watchChanges()
+	}
+	if p.ownMounts {
+		return rules
+	}
+	return slices.Concat(rules, always(deny(unix.EPERM), modeCalls...), always(deny(unix.EPERM),
+		unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
+		unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
+		unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT))
+}
+
+// install puts the one who plays it behind a filter. If that has a supervisor, the register that holds the
+// supervisor's descriptor is given.
+func (s *script) install(f *compiled) (listener uint64) {
+	s.in(LayerSeccomp)
+	fprog := s.words(number(f.count), s.bytes(f.code))
+	install := s.call("the filter", unix.SYS_SECCOMP, number(unix.SECCOMP_SET_MODE_FILTER), number(0), fprog)
+	if f.listens {
+		listener = s.newReg()
+		install.into(listener).args[1] = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	}
+	return listener
+}

@@ -1,0 +1,17 @@
+package sandbox
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch = unix.AUDIT_ARCH_AARCH64
+	lastCall  = unix.SYS_RSEQ_SLICE_YIELD
+)
+
+// What this machine has and others do not.
+var (
+	forkCalls    []uintptr
+	modeCalls    []uintptr
+	machineCalls []uintptr
+)
+
+func machineChanges() []change { return nil }

@@ -1,0 +1,139 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+)
+
+// judge runs a filter over a call as the kernel would. The machine of package bpf reads big-endian words, so
+// that is how they are written; of an argument it is given the low half first, as the kernel lays it out.
+func judge(t interface{ Fatal(...any) }, rules []rule, arch, nr uint32, args ...uint64) uint32 {
+	raw, err := filter(rules, allow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, ok := bpf.Disassemble(raw)
+	if !ok {
+		t.Fatal("the filter cannot be read")
+	}
+	vm, err := bpf.NewVM(code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, 64)
+	binary.BigEndian.PutUint32(data[offNumber:], nr)
+	binary.BigEndian.PutUint32(data[offArch:], arch)
+	for i, a := range args {
+		binary.BigEndian.PutUint32(data[offArg(i):], uint32(a))
+		binary.BigEndian.PutUint32(data[offArg(i)+4:], uint32(a>>32))
+	}
+	answer, err := vm.Run(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint32(answer)
+}
+
+func TestTheFilterDecides(t *testing.T) {
+	strict := filterPlan{ownNetwork: true, ownIPC: true, ownMounts: true, ownPids: true, execOnce: true}
+	shell, net, unixes, watched, forked, bare := strict, strict, strict, strict, strict, filterPlan{}
+	shell.subprocess, net.network, unixes.unix, watched.watch, forked.execOnce = true, NetworkAll, true, true, false
+	const high = 1 << 32
+	for name, c := range map[string]struct {
+		p    filterPlan
+		nr   uintptr
+		args []uint64
+		want uint32
+	}{
+		"read":                         {strict, unix.SYS_READ, nil, allow},
+		"a thread":                     {strict, unix.SYS_CLONE, []uint64{unix.CLONE_THREAD | unix.CLONE_VM}, allow},
+		"a process":                    {strict, unix.SYS_CLONE, []uint64{uint64(unix.SIGCHLD)}, deny(unix.EPERM)},
+		"a process, high bits":         {strict, unix.SYS_CLONE, []uint64{unix.CLONE_THREAD * high}, deny(unix.EPERM)},
+		"clone3":                       {shell, unix.SYS_CLONE3, nil, deny(unix.ENOSYS)},
+		"exec":                         {strict, unix.SYS_EXECVE, nil, notify},
+		"exec after a fork":            {forked, unix.SYS_EXECVEAT, nil, deny(unix.EPERM)},
+		"exec of a shell":              {shell, unix.SYS_EXECVE, nil, allow},
+		"a shell's process":            {shell, unix.SYS_CLONE, []uint64{uint64(unix.SIGCHLD)}, allow},
+		"a shell's namespace":          {shell, unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER}, deny(unix.EPERM)},
+		"no socket":                    {strict, unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM}, deny(unix.EACCES)},
+		"no Unix socket":               {strict, unix.SYS_SOCKET, []uint64{unix.AF_UNIX, unix.SOCK_STREAM}, deny(unix.EACCES)},
+		"a pair":                       {strict, unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC}, allow},
+		"a pair of datagrams":          {strict, unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, deny(unix.EACCES)},
+		"a Unix socket":                {unixes, unix.SYS_SOCKET, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, allow},
+		"another beside Unix sockets":  {unixes, unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_DGRAM}, deny(unix.EACCES)},
+		"TCP":                          {net, unix.SYS_SOCKET, []uint64{unix.AF_INET | high, unix.SOCK_STREAM | unix.SOCK_NONBLOCK, 6}, allow},
+		"MPTCP":                        {net, unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM, 262}, deny(unix.EACCES)},
+		"raw":                          {net, unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_RAW, 0}, deny(unix.EACCES)},
+		"routes":                       {net, unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, 0}, allow},
+		"another netlink":              {net, unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, 9}, deny(unix.EACCES)},
+		"vsock":                        {net, unix.SYS_SOCKET, []uint64{unix.AF_VSOCK, unix.SOCK_STREAM}, deny(unix.EACCES)},
+		"connect, watched":             {watched, unix.SYS_CONNECT, nil, notify},
+		"open to read, watched":        {watched, unix.SYS_OPENAT, []uint64{0, 0, unix.O_CLOEXEC}, allow},
+		"open to write, watched":       {watched, unix.SYS_OPENAT, []uint64{0, 0, unix.O_WRONLY}, notify},
+		"open to write":                {strict, unix.SYS_OPENAT, []uint64{0, 0, unix.O_WRONLY}, allow},
+		"chmod without mounts":         {bare, unix.SYS_FCHMODAT, nil, deny(unix.EPERM)},
+		"prlimit of itself":            {bare, unix.SYS_PRLIMIT64, []uint64{0}, allow},
+		"prlimit of others":            {bare, unix.SYS_PRLIMIT64, []uint64{7}, deny(unix.EPERM)},
+		"io_uring":                     {shell, unix.SYS_IO_URING_SETUP, nil, deny(unix.ENOSYS)},
+		"memory":                       {shell, unix.SYS_MEMFD_CREATE, []uint64{0, unix.MFD_NOEXEC_SEAL | unix.MFD_CLOEXEC}, allow},
+		"memory that runs":             {shell, unix.SYS_MEMFD_CREATE, []uint64{0, unix.MFD_CLOEXEC}, deny(unix.EACCES)},
+		"a call of the future":         {shell, lastCall + 1, nil, deny(unix.ENOSYS)},
+		"a call of another entry":      {shell, 0x40000000 | unix.SYS_READ, nil, deny(unix.ENOSYS)},
+		"the first of all, with rules": {strict, unix.SYS_PTRACE, nil, deny(unix.EPERM)},
+	} {
+		if got := judge(t, c.p.rules(), auditArch, uint32(c.nr), c.args...); got != c.want {
+			t.Errorf("%s: %#x and not %#x", name, got, c.want)
+		}
+	}
+	if got := judge(t, strict.rules(), unix.AUDIT_ARCH_I386, unix.SYS_READ); got != kill {
+		t.Errorf("another machine's call: %#x", got)
+	}
+}
+
+// However the rules are arranged for speed, each call gets what the first rule that applies says.
+func TestHalvingChangesNoDecision(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
+		p := filterPlan{
+			network: Network(rapid.IntRange(0, 3).Draw(t, "network")), unix: flag("unix"), subprocess: flag("subprocess"), ownNetwork: flag("net"),
+			ownIPC: flag("ipc"), ownMounts: flag("mounts"), ownPids: flag("pids"), watch: flag("watch"), execOnce: flag("exec"),
+		}
+		nr := rapid.Uint32Range(0, lastCall).Draw(t, "nr")
+		args := rapid.SliceOfN(rapid.Uint64Range(0, 64), 6, 6).Draw(t, "args")
+		want := allow
+		for _, r := range p.rules() {
+			if uint32(r.nr) != nr {
+				continue
+			}
+			if answer := r.answer(args); answer != 0 {
+				want = answer
+				break
+			}
+		}
+		if got := judge(t, p.rules(), auditArch, nr, args...); got != want {
+			t.Fatalf("%d %v: %#x and not %#x", nr, args, got, want)
+		}
+	})
+}
+
+// answer is what a rule says, in plain words; 0: it leaves it open.
+func (r rule) answer(args []uint64) uint32 {
+	for _, test := range r.tests {
+		v := uint32(args[test.arg])
+		if test.mask != 0 {
+			v &= test.mask
+		}
+		holds := false
+		for _, one := range test.any {
+			holds = holds || v == one
+		}
+		if !holds {
+			return r.otherwise
+		}
+	}
+	return r.then
+}

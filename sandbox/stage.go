@@ -1,0 +1,117 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// stageName is the name by which our program knows that it is the stage: its argv[0].
+const stageName = "toolpost: sandbox"
+
+// The descriptors of the stage.
+const (
+	stageSocket = 3 // where scripts come in
+	stageLife   = 4 // ends with the host
+)
+
+// mayStage says that this program called Main, so that starting it again by the name of the stage gives a
+// stage and not a second run of whatever it does.
+var mayStage atomic.Bool
+
+// Main must be the first thing that a program does which starts confined children. When the program was
+// started as the stage, Main does that work, returns true when it is over, and the program must end.
+//
+// The stage is the program itself, started again without environment, arguments or descriptors of the host.
+// It forks every confined child: it is small, holds no secret, and is there already, so that a child does not
+// pay for the start of a large program.
+func Main() (handled bool) {
+	mayStage.Store(true)
+	if len(os.Args) == 0 || os.Args[0] != stageName {
+		return false
+	}
+	serveStage()
+	return true
+}
+
+// serveStage forks a child for each script that comes in, until the host is gone.
+func serveStage() {
+	runtime.LockOSThread()
+	debug.SetGCPercent(-1) // a request leaves a few hundred bytes
+	buf := make([]byte, 64)
+	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
+	for n := 0; ; n++ {
+		size, oobSize, _, _, err := unix.Recvmsg(stageSocket, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || size != 16 {
+			return
+		}
+		stageFork(binary.NativeEndian.Uint64(buf), binary.NativeEndian.Uint64(buf[8:]), descriptors(oob[:oobSize]))
+		if n%1024 == 1023 {
+			runtime.GC()
+		}
+	}
+}
+
+// maxFiles is how many descriptors the kernel passes with one message.
+const maxFiles = 253
+
+// descriptors reads those that came with a message.
+func descriptors(oob []byte) []int {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) != 1 {
+		return nil
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		return nil
+	}
+	return fds
+}
+
+// noOp stands for the stage itself where a failure names an op.
+const noOp = ^uint64(0)
+
+// stageFork forks a child with new namespaces that plays a script. The script's memory is the first
+// descriptor, the socket to who waits is the second. The child becomes the host's, not ours.
+func stageFork(flags, size uint64, fds []int) {
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	if len(fds) < 2 || size < headerSize {
+		return
+	}
+	room, err := unix.Mmap(fds[0], 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+	if err != nil {
+		tellHost(fds[1], err.(unix.Errno))
+		return
+	}
+	defer func() { _ = unix.Munmap(room) }()
+	h := (*header)(unsafe.Pointer(&room[0]))
+	h.regs[regLife] = stageLife
+	h.regs[regStatus] = uint64(fds[1])
+	for i, fd := range fds[2:] {
+		h.regs[regFiles+i] = uint64(fd)
+	}
+	if _, errno := fork(uintptr(flags)|unix.CLONE_PARENT|uintptr(unix.SIGCHLD), unsafe.Pointer(&room[0])); errno != 0 {
+		tellHost(fds[1], errno)
+	}
+}
+
+// tellHost tells who waits that there is no child.
+func tellHost(status int, errno unix.Errno) {
+	var record [24]byte
+	binary.NativeEndian.PutUint64(record[:], tellFailure)
+	binary.NativeEndian.PutUint64(record[8:], noOp)
+	binary.NativeEndian.PutUint64(record[16:], uint64(errno))
+	_, _ = unix.Write(status, record[:])
+}
