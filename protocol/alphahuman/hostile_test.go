@@ -43,6 +43,7 @@ func TestWhatASkillDoesWrongInOneCallHarmsNoOther(t *testing.T) {
 		{"no content", tool.CodeProtocol, []string{"no content"}},
 		{"wrong types", tool.CodeProtocol, []string{"isError"}},
 		{"result is text", tool.CodeProtocol, []string{"not an object but string"}},
+		{"asks without end", tool.CodeTimeout, nil},
 		{"never", tool.CodeTimeout, nil},
 		{"dies", tool.CodeCrash, []string{"hostile crashed", "exit status 7", "my last words"}},
 		{"closes stdout", tool.CodeProtocol, []string{"closed its output"}},
@@ -113,17 +114,18 @@ func TestAnswersOutOfOrderReachTheirCalls(t *testing.T) {
 func TestASkillThatDoesNotStartSaysWhy(t *testing.T) {
 	for _, c := range []struct {
 		mode  string
+		start time.Duration // that it has
 		code  tool.Code
 		words []string
 	}{
-		{"crashes on start", tool.CodeCrash, []string{"hostile crashed", "exit status 1", "cannot find my files"}},
-		{"silent start", tool.CodeTimeout, []string{"did not answer initialize within 1s"}},
-		{"answers initialize with text", tool.CodeProtocol, []string{"the answer to initialize"}},
-		{"does not know anything", tool.CodeProtocol, []string{"neither initialize nor tools/list"}},
+		{"crashes on start", time.Minute, tool.CodeCrash, []string{"hostile crashed", "exit status 1", "cannot find my files"}},
+		{"silent start", time.Second, tool.CodeTimeout, []string{"did not answer initialize within 1s"}},
+		{"answers initialize with text", time.Minute, tool.CodeProtocol, []string{"the answer to initialize"}},
+		{"does not know anything", time.Minute, tool.CodeProtocol, []string{"neither initialize nor tools/list"}},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
 			tooltest.NoLeaks(t)
-			r, _ := hostile(t, c.mode, Options{StartTimeout: config.Duration(time.Second)})
+			r, _ := hostile(t, c.mode, Options{StartTimeout: config.Duration(c.start)})
 			_, err := r.Tools(t.Context())
 			refused(t, err, c.code, c.words...)
 		})

@@ -74,8 +74,14 @@ func newProgram(s *Skill, o *Options, data string, log *slog.Logger) *program {
 // acquire gives a worker with a place for one call; release gives the place back. Only a worker that is not
 // nil: that one, before everybody else.
 func (p *program) acquire(ctx context.Context, only *worker) (*worker, error) {
-	me := &waiter{ticket: make(chan ticket, 1), only: only}
 	p.mu.Lock()
+	if len(p.line) == 0 || only != nil {
+		if t, ok := p.next(only); ok {
+			p.mu.Unlock()
+			return t.w, t.err
+		}
+	}
+	me := &waiter{ticket: make(chan ticket, 1), only: only}
 	if only != nil {
 		p.line = slices.Insert(p.line, 0, me)
 	} else {

@@ -37,24 +37,26 @@ func (w *worker) takeReverse(m *message) {
 	}
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
-	queue := w.stray
 	switch r := w.askedBy(c.params); {
 	case r == nil && len(w.pending) > 0 && (c.method == methodStateGet || c.method == methodStateSet):
 		w.refuse(c, "several calls are on their way; say which one this belongs to with callId")
-		return
 	case r == nil:
+		select {
+		case w.stray <- c:
+		default:
+			w.refuse(c, tooMany)
+		}
 	case r.abandoned:
 		w.refuse(c, "the call that this belongs to was ended")
-		return
+	case len(r.asked) >= reverseQueue:
+		w.refuse(c, tooMany)
 	default:
-		queue = r.reverse
-	}
-	select {
-	case queue <- c:
-	default:
-		w.refuse(c, "too many calls at once; wait for the answers")
+		r.asked = append(r.asked, c)
+		r.tell()
 	}
 }
+
+const tooMany = "too many calls at once; wait for the answers"
 
 // askedBy finds the request that a call back belongs to: the one that it names by callId, or the only one
 // that is on its way. Where there are several it belongs to none, so that no session sees another's state.
@@ -79,26 +81,10 @@ func (w *worker) refuse(c reverseCall, why string) {
 
 // refuseAll refuses what an abandoned request was asked and did not serve.
 func (w *worker) refuseAll(r *request) {
-	for {
-		select {
-		case c := <-r.reverse:
-			w.refuse(c, "the call that this belongs to was ended")
-		default:
-			return
-		}
+	for _, c := range r.asked {
+		w.refuse(c, "the call that this belongs to was ended")
 	}
-}
-
-// serveRest serves what came before the answer and was not served yet.
-func (w *worker) serveRest(ctx context.Context, r *request) {
-	for {
-		select {
-		case c := <-r.reverse:
-			w.serve(ctx, c, r.desk)
-		default:
-			return
-		}
-	}
+	r.asked = nil
 }
 
 // serveStrays serves what belongs to no request.

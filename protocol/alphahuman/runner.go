@@ -286,7 +286,7 @@ func (r *Runner) covered(c *tool.Call) error {
 	if c.Spec != nil {
 		walls = walls.Tighten(c.Spec.Guarantees)
 	}
-	return sandbox.Cover(c.Tool, walls)
+	return sandbox.Unwalled(c.Tool, walls)
 }
 
 // call makes one call and gives its outcome.
@@ -298,12 +298,8 @@ func (p *program) call(ctx context.Context, name string, c *tool.Call, events *t
 	for errors.Is(err, errUnsent) {
 		w, raw, err = p.deliver(ctx, name, c, events)
 	}
-	var said *rpcError
-	switch {
-	case errors.As(err, &said):
-		return said.outcome(c.Tool)
-	case err != nil:
-		return nil, p.outcomeOf(ctx, c.Tool, w, err)
+	if err != nil {
+		return p.unanswered(ctx, c.Tool, w, err)
 	}
 	result, err := decodeResult(raw)
 	if err != nil {
@@ -345,6 +341,15 @@ func btoi(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// unanswered is the outcome of a call without a result: the skill said no, or nothing.
+func (p *program) unanswered(ctx context.Context, name string, w *worker, err error) (*tool.Result, error) {
+	var said *rpcError
+	if errors.As(err, &said) {
+		return said.outcome(name)
+	}
+	return nil, p.outcomeOf(ctx, name, w, err)
 }
 
 // outcome is what an error answer to tools/call means: no outcome, or a skill's own way to say that it failed.

@@ -295,7 +295,7 @@ func decodeResult(raw []byte) (*tool.Result, error) {
 		return nil, fmt.Errorf("the result is not an object but %s", kind)
 	}
 	var r toolResult
-	if err := strictjson.Unmarshal(raw, &r); err != nil {
+	if err := strictjson.Object(raw, r.take); err != nil {
 		return nil, fmt.Errorf("the result: %s", misread(err))
 	}
 	if len(r.Content) == 0 && len(r.Structured) == 0 {
@@ -305,6 +305,31 @@ func decodeResult(raw []byte) (*tool.Result, error) {
 		return r.failed(), nil
 	}
 	return &tool.Result{OK: true, Output: r.output(), Summary: r.Summary}, nil
+}
+
+// take takes one member. Content and structuredContent stay what they are: parts of the answer.
+func (r *toolResult) take(name, value []byte) error {
+	var into any
+	switch string(name) {
+	case "content":
+		r.Content = value
+		return nil
+	case "structuredContent":
+		r.Structured = value
+		return nil
+	case "isError":
+		into = &r.IsError
+	case "summary":
+		into = &r.Summary
+	case "error":
+		into = &r.Failure
+	default:
+		return nil
+	}
+	if err := strictjson.Unmarshal(value, into); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }
 
 func (r *toolResult) output() json.RawMessage {
@@ -469,12 +494,28 @@ func known(code tool.Code) bool {
 
 var goType = regexp.MustCompile(` into Go \S+`)
 
-// misread says why JSON was not understood, in the words of JSON.
-func misread(err error) string { return clip(goType.ReplaceAllString(err.Error(), "")) }
+// misread says why JSON was not understood, in the words of JSON. The library that reads it chooses between two
+// ways to say no, another one in each run.
+func misread(err error) string {
+	return clip(strings.Replace(goType.ReplaceAllString(err.Error(), ""), "unable to unmarshal", "cannot unmarshal", 1))
+}
 
 func quoteJSON(s string) json.RawMessage {
+	if plain(s) {
+		return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
+	}
 	b, _ := strictjson.Marshal(strings.ToValidUTF8(s, "\uFFFD"))
 	return b
+}
+
+// plain reports whether a text is its own JSON, but for the quotes around it.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // clip shortens what others said, for messages, and makes it safe for any terminal.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -30,7 +31,7 @@ type worker struct {
 	child   *process.Child
 	started time.Time
 	writing sync.Mutex       // held while a line is written to the skill
-	stdin   syscall.RawConn  // for lines that can be written without waiting
+	now     lineNow          // for lines that can be written without waiting
 	out     chan []byte      // all other lines; who sends one has it written, or sees dead
 	stray   chan reverseCall // calls back that belong to no request of ours
 	done    chan struct{}    // closed when its output has ended
@@ -62,15 +63,26 @@ type worker struct {
 	noise     int
 }
 
-// A request is one that we sent and that is not answered.
+// A request is one that we sent. What is guarded is guarded by the program's mutex.
 type request struct {
-	id        uint64
-	method    string
-	call      bool // it has a place, which it keeps until it is answered, also when it is abandoned
-	desk      *desk
-	reply     chan reply       // one
-	reverse   chan reverseCall // what the skill asks back meanwhile
-	abandoned bool             // nobody waits for it
+	id     uint64
+	method string
+	call   bool // it has a place, which it keeps until it is answered, also when it is abandoned
+	desk   *desk
+	news   chan struct{} // one: something below has changed
+
+	// Guarded.
+	asked     []reverseCall // what the skill asks back meanwhile and nobody has served yet
+	answered  bool
+	answer    reply
+	abandoned bool // nobody waits for it
+}
+
+func (r *request) tell() {
+	select {
+	case r.news <- struct{}{}:
+	default: // who waits for it looks at everything
+	}
 }
 
 type reply struct {
@@ -100,7 +112,7 @@ func (p *program) newWorker() (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.stdin, err = w.child.Stdin.SyscallConn(); err != nil {
+	if err := w.now.open(w.child.Stdin); err != nil {
 		w.child.Close()
 		return nil, err
 	}
@@ -150,25 +162,48 @@ func (w *worker) ask(ctx context.Context, method string, params []byte, d *desk)
 		w.forget(r)
 		return nil, err
 	}
-	for {
+	for dead := false; ; {
 		select {
-		case a := <-r.reply:
-			w.serveRest(ctx, r)
-			return a.result, a.err
-		case c := <-r.reverse:
-			w.serve(ctx, c, d)
+		case <-r.news:
 		case <-w.dead:
-			w.serveRest(ctx, r)
-			select {
-			case a := <-r.reply: // its last word
-				return a.result, a.err
-			default:
-				return nil, w.err
-			}
+			dead = true
 		case <-ctx.Done():
 			return w.abandon(r)
 		}
+		switch {
+		case w.catchUp(ctx, r):
+			return r.answer.result, r.answer.err
+		case dead:
+			return nil, w.err
+		}
 	}
+}
+
+// catchUp serves what the skill has asked back so far, and then tells whether the answer has come. It stops when
+// ctx ends: a skill may ask without end.
+func (w *worker) catchUp(ctx context.Context, r *request) bool {
+	for {
+		c, asked, answered := w.next(r)
+		if !asked {
+			return answered
+		}
+		w.serve(ctx, c, r.desk)
+		if ctx.Err() != nil {
+			r.tell() // there may be more
+			return false
+		}
+	}
+}
+
+// next takes a call back that nobody has served. Where there is none it tells whether the answer has come.
+func (w *worker) next(r *request) (c reverseCall, asked, answered bool) {
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	if len(r.asked) == 0 {
+		return c, false, r.answered
+	}
+	c, r.asked = r.asked[0], r.asked[1:]
+	return c, true, false
 }
 
 // send writes a line, at once where the skill has room for it, else as soon as it has.
@@ -191,9 +226,6 @@ func (w *worker) send(ctx context.Context, line []byte) error {
 	}
 }
 
-// pipeAtom is how much the kernel takes into a pipe as a whole or not at all.
-const pipeAtom = 4096
-
 // sendNow writes a line if that can be done whole and without waiting: it saves a call two changes of
 // goroutine.
 func (w *worker) sendNow(line []byte) bool {
@@ -201,23 +233,42 @@ func (w *worker) sendNow(line []byte) bool {
 		return false
 	}
 	defer w.writing.Unlock()
-	sent := false
-	err := w.stdin.Write(func(fd uintptr) bool {
-		n, err := syscall.Write(int(fd), line)
-		sent = err == nil && n == len(line)
+	return w.now.write(line)
+}
+
+// pipeAtom is how much the kernel takes into a pipe as a whole or not at all.
+const pipeAtom = 4096
+
+// A lineNow writes lines to a pipe, whole or not at all. It is for one goroutine at a time.
+type lineNow struct {
+	pipe syscall.RawConn
+	try  func(fd uintptr) bool // made once, so that a line costs no memory
+	line []byte
+	sent bool
+}
+
+func (l *lineNow) open(f *os.File) (err error) {
+	l.pipe, err = f.SyscallConn()
+	l.try = func(fd uintptr) bool {
+		n, err := syscall.Write(int(fd), l.line)
+		l.sent = err == nil && n == len(l.line)
 		return true
-	})
-	return sent && err == nil
+	}
+	return err
+}
+
+func (l *lineNow) write(line []byte) bool {
+	l.line, l.sent = line, false
+	err := l.pipe.Write(l.try)
+	l.line = nil
+	return l.sent && err == nil
 }
 
 func (w *worker) enter(method string, d *desk) *request {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
 	w.last++
-	r := &request{
-		id: w.last, method: method, call: method == methodToolsCall, desk: d,
-		reply: make(chan reply, 1), reverse: make(chan reverseCall, reverseQueue),
-	}
+	r := &request{id: w.last, method: method, call: method == methodToolsCall, desk: d, news: make(chan struct{}, 1)}
 	w.pending[r.id] = r
 	w.waiting++
 	return r
@@ -251,13 +302,11 @@ func (w *worker) forget(r *request) {
 func (w *worker) abandon(r *request) (json.RawMessage, error) {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
-	if w.pending[r.id] != r {
-		select {
-		case a := <-r.reply:
-			return a.result, a.err
-		default:
-			return nil, errAbandoned // the worker has died
-		}
+	switch {
+	case r.answered:
+		return r.answer.result, r.answer.err
+	case w.pending[r.id] != r: // the worker has died
+		return nil, errAbandoned
 	}
 	r.abandoned = true
 	w.waiting--
@@ -366,7 +415,8 @@ func (w *worker) settle(r *request, a reply) {
 	switch {
 	case !r.abandoned:
 		w.waiting--
-		r.reply <- a
+		r.answered, r.answer = true, a
+		r.tell()
 	case r.call:
 		w.abandoned--
 		w.busy--

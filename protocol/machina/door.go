@@ -100,7 +100,8 @@ type host struct {
 	doc    json.RawMessage // the state as a document; nil: not made yet
 	reader *requestReader
 	calls  int    // so far
-	out    []byte // the last answer, for its memory
+	reply  reply  // the last one, for its memory
+	out    []byte // likewise, as it was written
 }
 
 // open finds the tools of the source.
@@ -320,15 +321,15 @@ func (o *host) call(ctx context.Context, req *request, whole bool) any {
 	}
 	spec := o.byAID[req.aid]
 	patches := &patchSink{log: o.Door}
-	o.calls++
 	result, err := o.h.Invoke(ctx, &tool.Call{
-		ID: o.runID + "-" + strconv.Itoa(o.calls), Trace: o.runID, Caller: o.Caller,
+		ID: o.callID(), Trace: o.runID, Caller: o.Caller,
 		Tool: spec.Name, Args: req.args, Key: req.key, Lease: req.lease, State: o.doc,
 	}, patches)
 	if err != nil {
 		return o.failed(ctx, req.aid, spec, tool.AsError(err), whole)
 	}
-	r := replyTo(result)
+	r := &o.reply
+	*r = replyTo(result)
 	var told *change
 	if result.OK && !r.hit {
 		if told, err = o.patch(patches.all()); err != nil {
@@ -339,9 +340,16 @@ func (o *host) call(ctx context.Context, req *request, whole bool) any {
 	return r
 }
 
+// callID names the calls of a run by their number.
+func (o *host) callID() string {
+	o.calls++
+	id := make([]byte, 0, 64)
+	return string(strconv.AppendInt(append(append(id, o.runID...), '-'), int64(o.calls), 10))
+}
+
 // replyTo says a result in the protocol's words, but for the state.
-func replyTo(result *tool.Result) *reply {
-	r := &reply{ok: result.OK, status: statusOK, output: result.Output}
+func replyTo(result *tool.Result) reply {
+	r := reply{ok: result.OK, status: statusOK, output: result.Output}
 	r.hit, _ = result.Trace.Details["idempotent_hit"].(bool)
 	if len(r.output) == 0 {
 		r.output = []byte(`{}`)

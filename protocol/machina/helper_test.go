@@ -189,7 +189,7 @@ func ours(t testing.TB, o machina.Options) *machina.Runner {
 
 // within bounds a test that could hang.
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

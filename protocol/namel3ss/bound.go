@@ -1,11 +1,11 @@
 package namel3ss
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
 	"strings"
+	"time"
 
 	"toolpost/strictjson"
 	"toolpost/tool"
@@ -53,7 +53,16 @@ type way interface {
 // A boundTool is a tool with the way to run it.
 type boundTool struct {
 	*facts
-	way way // nil where there is a problem
+	way   way            // nil where there is a problem
+	known map[string]any // what every trace says
+}
+
+func newBoundTool(f *facts, w way) *boundTool {
+	t := &boundTool{facts: f, way: w}
+	if w != nil {
+		t.known = t.traced()
+	}
+	return t
 }
 
 // A job is one call on its way to the tool's code.
@@ -62,25 +71,33 @@ type job struct {
 	args    json.RawMessage
 	walls   tool.Guarantees
 	sources map[string]string // guarantee -> who asked for it
-	logs    *logs
+	logs    *logs             // nil for a service
 	trace   *trace
 }
 
 // invoke runs one call within the tool's time.
 func (t *boundTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessage, out tool.Sink, tr *trace) (*reply, error) {
-	limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended", t.spec.Name, t.spec.Timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, t.spec.Timeout, limit)
-	defer cancel()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
+	if own, ok := ctx.Deadline(); !ok || time.Until(own) > t.spec.Timeout { // else the caller's comes first
+		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended", t.spec.Name, t.spec.Timeout)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, t.spec.Timeout, limit)
+		defer cancel()
+	}
 	j := &job{call: c, args: args, trace: tr}
-	j.logs = &logs{tool: t.spec.Name, ctx: ctx, stop: stop, out: out, redact: t.redact}
+	if t.runner != runnerService { // whose tools write their logs somewhere else
+		var stop context.CancelCauseFunc
+		ctx, stop = context.WithCancelCause(ctx)
+		defer stop(nil)
+		j.logs = &logs{tool: t.spec.Name, ctx: ctx, stop: stop, out: out, redact: t.redact}
+	}
 	j.walls, j.sources = t.walls(c)
 	if t.pack != nil {
 		tr.checks = t.pack.tools[t.spec.Name].needs.checks(j.walls, j.sources)
 	}
 	rep, err := t.way.run(ctx, j)
-	j.logs.close()
+	if j.logs != nil {
+		j.logs.close()
+	}
 	if ctx.Err() != nil {
 		return nil, whyEnded(ctx, t.spec.Name)
 	}
@@ -103,4 +120,9 @@ func (f *facts) document(j *job) ([]byte, error) {
 	return doc, nil
 }
 
-func (j *job) traceID() string { return cmp.Or(j.call.Trace, tool.NewID()) }
+func (j *job) traceID() string {
+	if j.call.Trace != "" {
+		return j.call.Trace
+	}
+	return tool.NewID()
+}

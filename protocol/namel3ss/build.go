@@ -90,7 +90,7 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 	case err != nil:
 		f.problem, way = err, nil
 	}
-	return &boundTool{f, way}, nil
+	return newBoundTool(f, way), nil
 }
 
 // A sourceError is wrong with a whole source, and not with one of its tools.

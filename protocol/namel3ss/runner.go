@@ -197,7 +197,10 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if kind := strictjson.KindOf(args); kind != "object" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s takes an object, not %s", c.Tool, kind)
 	}
-	tr := t.newTrace(args)
+	tr, err := t.newTrace(args)
+	if err != nil {
+		return nil, tr.failed(err)
+	}
 	rep, err := t.invoke(ctx, c, args, out, tr)
 	if err != nil {
 		return nil, tr.failed(err)

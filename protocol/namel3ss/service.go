@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -12,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,25 +33,66 @@ type serviceTool struct {
 	handshake string // its address
 	required  bool   // shake hands even where no guarantee is asked for
 	token     string
-	http      *http.Client
+	form      serviceForm
+	http      *http.Transport
 	agreed    agreements
 }
 
-// serviceRequest is what the contract lets a service know of a call.
-type serviceRequest struct {
-	ProtocolVersion int             `json:"protocol_version"`
-	ToolName        string          `json:"tool_name"`
-	Kind            string          `json:"kind"`
-	Entry           string          `json:"entry"`
-	Payload         json.RawMessage `json:"payload"`
-	TimeoutMS       int64           `json:"timeout_ms"`
-	TraceID         string          `json:"trace_id"`
-	Project         project         `json:"project"`
+// A serviceForm is what is the same in every request for a tool, as it is sent.
+type serviceForm struct {
+	head   []byte // up to the payload
+	root   []byte // a JSON string
+	header http.Header
 }
 
-type project struct {
-	AppRoot string `json:"app_root"`
-	Flow    string `json:"flow,omitempty"` // the session that the call belongs to
+func (f *facts) serviceForm(token string) (form serviceForm, err error) {
+	form.header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}}
+	if token != "" {
+		form.header.Set("Authorization", "Bearer "+token)
+	}
+	head, err := strictjson.Marshal(struct {
+		ProtocolVersion int    `json:"protocol_version"`
+		ToolName        string `json:"tool_name"`
+		Kind            string `json:"kind"`
+		Entry           string `json:"entry"`
+	}{protocolVersion, f.spec.Name, f.kind, f.entry})
+	if err != nil {
+		return form, err
+	}
+	form.head = append(bytes.TrimSuffix(head, []byte("}")), `,"payload":`...)
+	form.root, err = strictjson.Marshal(f.root)
+	return form, err
+}
+
+// fill writes the document of one call: what the contract lets a service know of it.
+func (form *serviceForm) fill(j *job, limit int64) ([]byte, error) {
+	trace, err := quoted(j.traceID())
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, 0, len(form.head)+len(j.args)+len(form.root)+len(trace)+len(j.call.Session)+80)
+	b = append(append(b, form.head...), j.args...)
+	b = strconv.AppendInt(append(b, `,"timeout_ms":`...), limit, 10)
+	b = append(append(b, `,"trace_id":`...), trace...)
+	b = append(append(b, `,"project":{"app_root":`...), form.root...)
+	if j.call.Session != "" {
+		flow, err := quoted(j.call.Session)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(b, `,"flow":`...), flow...)
+	}
+	return append(b, '}', '}'), nil
+}
+
+// quoted gives a text as a JSON string; an id needs no work.
+func quoted(s string) ([]byte, error) {
+	for i := range len(s) {
+		if c := s[i]; c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+			return strictjson.Marshal(s)
+		}
+	}
+	return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"'), nil
 }
 
 func (b *builder) service(f *facts, bound *binding) (way, error) {
@@ -73,26 +114,27 @@ func (b *builder) service(f *facts, bound *binding) (way, error) {
 			return nil, tool.Errorf(tool.CodeUnavailable, "the environment variable %s, which should hold the token for %s, is not set", b.TokenEnv, u.Redacted())
 		}
 	}
+	form, err := f.serviceForm(token)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "its name, its entry or its app's folder cannot be written as JSON: %w", err)
+	}
 	shake := &url.URL{Scheme: u.Scheme, Host: u.Host, Path: handshakePath}
 	return &serviceTool{
-		facts: f, url: u.String(), handshake: shake.String(), token: token, http: newServiceClient(),
+		facts: f, url: u.String(), handshake: shake.String(), token: token, form: form, http: newTransport(),
 		required: b.Handshake || b.app.settings.Python.Handshake, agreed: agreements{ttl: agreementTTL},
 	}, nil
 }
 
-// newServiceClient waits as long as the call may take and no longer: every request has its context. It
-// follows no redirect, which would send the arguments to somebody else.
-func newServiceClient() *http.Client {
-	return &http.Client{
-		Transport: &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-			TLSHandshakeTimeout: 10 * time.Second,
-			IdleConnTimeout:     30 * time.Second,
-			MaxIdleConnsPerHost: 64,
-			DisableCompression:  true,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+// newTransport waits as long as the call may take and no longer: every request has its context. There is no
+// client around it, which would follow redirects and so send the arguments to somebody else.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout:     30 * time.Second,
+		MaxIdleConnsPerHost: 64,
+		DisableCompression:  true,
 	}
 }
 
@@ -110,12 +152,9 @@ func (t *serviceTool) run(ctx context.Context, j *job) (*reply, error) {
 	if err := t.shakeHands(ctx, j); err != nil {
 		return nil, err
 	}
-	doc, err := strictjson.Marshal(serviceRequest{
-		ProtocolVersion: protocolVersion, ToolName: t.spec.Name, Kind: t.kind, Entry: t.entry, Payload: j.args,
-		TimeoutMS: timeLeft(ctx), TraceID: j.traceID(), Project: project{t.root, j.call.Session},
-	})
+	doc, err := t.form.fill(j, timeLeft(ctx))
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the arguments: %w", t.spec.Name, err)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the trace or the session of the call: %w", t.spec.Name, err)
 	}
 	body, err := t.post(ctx, t.url, doc)
 	if err != nil {
@@ -143,14 +182,11 @@ func (t *serviceTool) post(ctx context.Context, address string, doc []byte) ([]b
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", address, err)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	if t.token != "" {
-		req.Header.Set("Authorization", "Bearer "+t.token)
-	}
-	resp, err := t.http.Do(req)
+	req.Header = t.form.header // transports only read it
+	resp, err := t.http.RoundTrip(req)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the service cannot be reached, or went away without an answer: %w", err).Because("service_unreachable")
+		return nil, tool.Errorf(tool.CodeUnavailable, "the service at %s cannot be reached, or went away without an answer: %w", address, err).
+			Because("service_unreachable")
 	}
 	defer resp.Body.Close()
 	body, err := process.ReadDocument(resp.Body, maxDocument)

@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
+	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"toolpost/config"
-	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -103,6 +105,51 @@ func TestServiceGetsExactlyTheFieldsOfTheContract(t *testing.T) {
 	}
 	if res.Trace.Details["python_path"] != nil {
 		t.Error("a service has no Python of ours")
+	}
+}
+
+func TestWhatACallerChoseIsWrittenAsJSONToAService(t *testing.T) {
+	odd := "a\"b\\c\n\u00e9"
+	f := &facts{spec: &tool.Spec{Name: odd}, kind: kindPython, entry: odd, root: odd}
+	form, err := f.serviceForm("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, trace := range []string{"0190c2a0-7b1e-7abc-8def-0123456789ab", odd, "A", " "} {
+		args := json.RawMessage(" {\"n\": 1.50} ")
+		doc, err := form.fill(&job{call: &tool.Call{Trace: trace, Session: odd}, args: args}, 1500)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]any{
+			"protocol_version": 1.0, "tool_name": odd, "kind": "python", "entry": odd, "payload": map[string]any{"n": 1.5}, "timeout_ms": 1500.0,
+			"trace_id": trace, "project": map[string]any{"app_root": odd, "flow": odd},
+		}
+		var got map[string]any
+		if err := json.Unmarshal(doc, &got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s, %v", doc, err)
+		}
+	}
+	for _, c := range []tool.Call{{Trace: "\xff"}, {Trace: "a", Session: "\xff"}} {
+		if doc, err := form.fill(&job{call: &c, args: json.RawMessage(`{}`)}, 1); err == nil {
+			t.Errorf("%s is not JSON", doc)
+		}
+	}
+}
+
+func TestArgumentsThatAreNoJSONNeverReachAService(t *testing.T) {
+	tooltest.NoLeaks(t)
+	var asked atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer srv.Close()
+	r := remote(t, srv.URL, "t", Options{})
+	for _, args := range []string{`{"a":1,"a":2}`, `{`, `{}}`, `{},"trace_id":"x"`, "{\"a\":\"\xff\"}"} {
+		if _, err := call(r, "t", args, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the service was asked %d times", n)
 	}
 }
 
@@ -315,11 +362,9 @@ func BenchmarkServiceCall(b *testing.B) {
 	b.Cleanup(func() { _ = srv.Close() })
 	url := "http://" + ln.Addr().String() + "/tools"
 	r := remote(b, url, "greeter", Options{})
-	client := newServiceClient()
-	doc, err := strictjson.Marshal(serviceRequest{
-		ProtocolVersion: protocolVersion, ToolName: "greeter", Kind: kindPython, Payload: []byte(`{"name":"Ada"}`), TimeoutMS: 10000,
-		TraceID: tool.NewID(), Project: project{AppRoot: b.TempDir()},
-	})
+	client := &http.Client{Transport: newTransport()}
+	form := r.tools["greeter"].way.(*serviceTool).form
+	doc, err := form.fill(&job{call: &tool.Call{Trace: tool.NewID()}, args: []byte(`{"name":"Ada"}`)}, 10_000)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type ServiceOptions struct {
 	Drain    time.Duration                              // how long calls in flight may go on after the end; 0: 10 s
 	Log      *slog.Logger                               // nil: silence
 	Ready    func(addr string)                          // called once, with the real address, when connections are taken
-	// Cover reports whether this machine can hold guarantees around a tool; nil: sandbox.Cover.
+	// Cover reports whether this machine can hold guarantees around a tool; nil: sandbox.Unwalled.
 	Cover func(name string, g tool.Guarantees) error
 }
 
@@ -66,7 +66,7 @@ func NewServiceDoor(o ServiceOptions) *ServiceDoor {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Cover == nil {
-		o.Cover = sandbox.Cover
+		o.Cover = sandbox.Unwalled
 	}
 	return &ServiceDoor{o}
 }
@@ -234,12 +234,12 @@ func (s *service) call(ctx context.Context, p tool.Principal, body []byte) (int,
 		return http.StatusBadRequest, encodeServiceReply(&reply{Error: errorReply(tool.Errorf(tool.CodeInvalidInput, "%w", err))})
 	}
 	if req.timeout > 0 {
-		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", req.ToolName, req.timeout)
+		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", req.toolName, req.timeout)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, req.timeout, limit)
 		defer cancel()
 	}
-	c := &tool.Call{Tool: req.ToolName, Args: req.Payload, Trace: req.TraceID, Caller: p}
+	c := &tool.Call{Tool: req.toolName, Args: req.payload, Trace: req.traceID, Caller: p}
 	result, err := s.handler.Invoke(ctx, c, s.noted(c.Tool))
 	return http.StatusOK, encodeServiceReply(replyOf(result, err))
 }
@@ -254,8 +254,9 @@ func (s *service) noted(name string) tool.Sink {
 
 // A servedRequest is a request as a service reads it.
 type servedRequest struct {
-	serviceRequest
-	timeout time.Duration // 0: not said
+	toolName, kind, entry, traceID string
+	payload                        json.RawMessage
+	timeout                        time.Duration // 0: not said
 }
 
 func parseServiceRequest(b []byte) (*servedRequest, error) {
@@ -263,10 +264,10 @@ func parseServiceRequest(b []byte) (*servedRequest, error) {
 	if err := members(b, seen, "protocol_version", "tool_name", "kind", "entry", "payload", "timeout_ms", "trace_id"); err != nil {
 		return nil, fmt.Errorf("the request: %w", err)
 	}
-	r := &servedRequest{serviceRequest: serviceRequest{ProtocolVersion: protocolVersion, Payload: seen["payload"]}}
+	r := &servedRequest{payload: seen["payload"]}
 	err := cmp.Or(
-		checkVersion(seen["protocol_version"], true), text(seen, "tool_name", &r.ToolName), optionalText(seen, "kind", &r.Kind),
-		optionalText(seen, "entry", &r.Entry), optionalText(seen, "trace_id", &r.TraceID), checkPayload(r.Payload),
+		checkVersion(seen["protocol_version"], true), text(seen, "tool_name", &r.toolName), optionalText(seen, "kind", &r.kind),
+		optionalText(seen, "entry", &r.entry), optionalText(seen, "trace_id", &r.traceID), checkPayload(r.payload),
 	)
 	if err != nil {
 		return nil, err

@@ -251,7 +251,7 @@ func FuzzServiceRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := parseServiceRequest(b)
-		if err == nil && (r.ToolName == "" || r.timeout < 0 || r.timeout > maxTimeout || checkPayload(r.Payload) != nil) {
+		if err == nil && (r.toolName == "" || r.timeout < 0 || r.timeout > maxTimeout || checkPayload(r.payload) != nil) {
 			t.Errorf("%s was taken as %+v", b, r)
 		}
 		if _, _, err := parseHandshakeRequest(b); err != nil && err.Error() == "" {

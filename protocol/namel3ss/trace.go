@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,12 +19,26 @@ type trace struct {
 	checks []check // of the pack's capabilities
 }
 
-func (t *boundTool) newTrace(args json.RawMessage) *trace {
-	tr := &trace{start: time.Now(), fields: map[string]any{
+// newTrace starts the trace of a call. The error says what is wrong with the arguments.
+func (t *boundTool) newTrace(args json.RawMessage) (*trace, error) {
+	tr := &trace{start: time.Now(), fields: maps.Clone(t.known)}
+	seen, err := summarise(args)
+	tr.set("input_summary", seen)
+	tr.set("timeout_ms", millis(t.spec.Timeout))
+	if err != nil {
+		return tr, tool.Errorf(tool.CodeInvalidInput, "%s: the arguments: %w", t.spec.Name, err)
+	}
+	return tr, nil
+}
+
+// traced is what the traces of all calls of a tool have in common, with room for what every one of them gets.
+func (t *boundTool) traced() map[string]any {
+	tr := &trace{fields: map[string]any{
 		"type": "tool_call", "tool": t.spec.Name, "tool_name": t.spec.Name, "kind": t.kind, "entry": t.entry,
 		"runner": t.runner, "resolved_source": t.source, "protocol_version": protocolVersion,
-		"timeout_ms": millis(t.spec.Timeout), "input_summary": summarise(args),
+		"timeout_ms": nil, "input_summary": nil,
 		"decision": "allowed", "capability": "none", "reason": "policy_allowed",
+		"status": nil, "result": nil, "duration_ms": nil,
 	}}
 	if t.purity != "" {
 		tr.set("purity", t.purity)
@@ -37,7 +52,7 @@ func (t *boundTool) newTrace(args json.RawMessage) *trace {
 		tr.set("pack_version", t.pack.Version)
 	}
 	t.way.describe(tr)
-	return tr
+	return tr.fields
 }
 
 func (tr *trace) set(name string, value any) { tr.fields[name] = value }
@@ -59,7 +74,8 @@ func (tr *trace) end(status string) {
 func (tr *trace) result(rep *reply) *tool.Result {
 	r := &tool.Result{OK: true, Output: slices.Clone(rep.Result)}
 	if rep.OK {
-		tr.set("output_summary", summarise(rep.Result))
+		seen, _ := summarise(rep.Result) // a part of a reply that was read
+		tr.set("output_summary", seen)
 		tr.end("ok")
 	} else {
 		r = tool.Failed(cmp.Or(rep.Error.Type, "ToolError"), rep.Error.Message)
@@ -116,24 +132,40 @@ func (tr *trace) failed(err error) error {
 	return &traced
 }
 
-// summarise tells the form of a value and none of its content.
-func summarise(value json.RawMessage) map[string]any {
+// The summaries of values tell their form and none of their content.
+type (
+	summary struct {
+		Type string `json:"type"`
+	}
+	listSummary struct {
+		Count int    `json:"count"`
+		Type  string `json:"type"`
+	}
+	objectSummary struct {
+		Count int      `json:"count"`
+		Keys  []string `json:"keys"` // the first few
+		Type  string   `json:"type"`
+	}
+)
+
+// summarise gives the summary of a value, and what is wrong with it where it is an object or an array.
+func summarise(value json.RawMessage) (any, error) {
 	const most = 10
-	kind := strictjson.KindOf(value)
-	count, keys := 0, []string{}
-	switch kind {
+	switch kind := strictjson.KindOf(value); kind {
 	case "object":
-		_ = strictjson.Object(value, func(name, _ []byte) error {
-			if count++; count <= most {
-				keys = append(keys, string(name))
+		o := objectSummary{Keys: []string{}, Type: kind}
+		err := strictjson.Object(value, func(name, _ []byte) error {
+			if o.Count++; o.Count <= most {
+				o.Keys = append(o.Keys, string(name))
 			}
 			return nil
 		})
-		return map[string]any{"type": kind, "keys": keys, "count": count}
+		return o, err
 	case "array":
 		var items []json.RawMessage
-		_ = strictjson.Unmarshal(value, &items)
-		return map[string]any{"type": kind, "count": len(items)}
+		err := strictjson.Unmarshal(value, &items)
+		return listSummary{len(items), kind}, err
+	default:
+		return summary{kind}, nil
 	}
-	return map[string]any{"type": kind}
 }

@@ -97,18 +97,18 @@ type replyError struct {
 
 // parseReply reads what a tool answered. The error says which rule of the contract it breaks.
 func parseReply(b []byte) (*reply, error) {
-	seen := map[string]json.RawMessage{}
-	if err := members(b, seen, "ok", "protocol_version", "result", "error", "capability_checks"); err != nil {
+	var m replyMembers
+	if err := strictjson.Object(b, m.take); err != nil {
 		return nil, fmt.Errorf("the reply is not one JSON object: %w", err)
 	}
-	if err := checkVersion(seen["protocol_version"], false); err != nil {
+	if err := checkVersion(m.version, false); err != nil {
 		return nil, err
 	}
-	r := &reply{Result: seen["result"]}
-	if checks := seen["capability_checks"]; strictjson.KindOf(checks) == "array" {
-		r.Checks = bytes.Clone(checks)
+	r := &reply{Result: m.result}
+	if strictjson.KindOf(m.checks) == "array" {
+		r.Checks = bytes.Clone(m.checks)
 	}
-	switch ok := string(seen["ok"]); ok {
+	switch string(m.ok) {
 	case "true":
 		r.OK = true
 		if r.Result == nil {
@@ -116,12 +116,31 @@ func parseReply(b []byte) (*reply, error) {
 		}
 		return r, nil
 	case "false":
-		return r, parseError(seen["error"], &r.Error)
+		return r, parseError(m.failure, &r.Error)
 	case "":
 		return nil, errors.New("the reply has no ok")
 	default:
-		return nil, fmt.Errorf("ok must be true or false, not %s", strictjson.KindOf(seen["ok"]))
+		return nil, fmt.Errorf("ok must be true or false, not %s", strictjson.KindOf(m.ok))
 	}
+}
+
+// replyMembers are the parts of a reply as they stand in it.
+type replyMembers struct{ ok, version, result, failure, checks json.RawMessage }
+
+func (m *replyMembers) take(name, value []byte) error {
+	switch string(name) {
+	case "ok":
+		m.ok = value
+	case "protocol_version":
+		m.version = value
+	case "result":
+		m.result = value
+	case "error":
+		m.failure = value
+	case "capability_checks":
+		m.checks = value
+	}
+	return nil
 }
 
 // parseError is generous: a tool that fails without saying why has still failed.

@@ -28,7 +28,7 @@ func TestHeadersBecomeTheCall(t *testing.T) {
 	for name, value := range map[string]string{
 		"Toolpost-Call": "my-call_1", "Toolpost-Session": "größe", "Idempotency-Key": "k 1", "Toolpost-Lease": "l",
 		"Toolpost-Resume": "ask-1", "Toolpost-Answers": `{"name":"Ada"}`, "Toolpost-Timeout": "20s",
-		"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"Toolpost-Dry-Run": "true", "Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	} {
 		req.Header.Set(name, value)
 	}
@@ -39,7 +39,7 @@ func TestHeadersBecomeTheCall(t *testing.T) {
 	want := &tool.Call{
 		ID: "my-call_1", Tool: "a/b c", Session: "größe", Args: json.RawMessage(`{ "n": 1.50 }`), Key: "k 1", Lease: "l",
 		Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Caller: tool.Principal{ID: "owner", Door: "http"},
-		Answers: json.RawMessage(`{"name":"Ada"}`), Resume: "ask-1",
+		Answers: json.RawMessage(`{"name":"Ada"}`), Resume: "ask-1", DryRun: true,
 	}
 	if d := cmp.Diff(want, wait(t, "the call", p.began)); d != "" {
 		t.Error(d)
@@ -71,6 +71,9 @@ func TestHeadersThatCannotBeMeantAreRefused(t *testing.T) {
 		"negative time":            {"Toolpost-Timeout": {"-1s"}},
 		"answers that are no JSON": {"Toolpost-Answers": {"yes"}},
 		"answers given twice":      {"Toolpost-Answers": {"1", "2"}},
+		"a dry run, perhaps":       {"Toolpost-Dry-Run": {"1"}},
+		"two minds":                {"Toolpost-Dry-Run": {"true", "false"}},
+		"nearly a dry run":         {"Toolpost-Dryrun": {"true"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := h.request("POST", "/v1/tools/echo/call", `{}`)

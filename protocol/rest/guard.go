@@ -56,10 +56,9 @@ func (s *server) crossOrigin(w http.ResponseWriter, r *http.Request) (done bool)
 		return false
 	}
 	w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	w.Header().Set("Access-Control-Allow-Headers", strings.Join([]string{
-		"Authorization", "Content-Type", headerCall, headerSession, headerKey, headerLease,
-		headerResume, headerAnswers, headerTimeout, headerTrace,
-	}, ", "))
+	w.Header().Set("Access-Control-Allow-Headers", strings.Join(append([]string{
+		"Authorization", "Content-Type", headerKey, headerTrace,
+	}, ourHeaders()...), ", "))
 	w.Header().Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true

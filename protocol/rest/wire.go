@@ -35,6 +35,7 @@ const (
 	headerLease   = "Toolpost-Lease"   // Call.Lease
 	headerResume  = "Toolpost-Resume"  // Call.Resume
 	headerAnswers = "Toolpost-Answers" // Call.Answers, JSON on one line
+	headerDryRun  = "Toolpost-Dry-Run" // Call.DryRun: true, or false as if it were not there
 	headerTimeout = "Toolpost-Timeout" // a duration such as 2s or 500ms; it can only shorten
 	headerTrace   = "Traceparent"      // W3C trace context; its trace id becomes Call.Trace
 )
@@ -174,8 +175,26 @@ func fieldsOf(c *tool.Call) []field {
 	return []field{{headerSession, &c.Session}, {headerKey, &c.Key}, {headerLease, &c.Lease}, {headerResume, &c.Resume}}
 }
 
+// ourHeaders lists the headers of a call that are our own.
+func ourHeaders() []string {
+	return []string{headerCall, headerSession, headerLease, headerResume, headerAnswers, headerTimeout, headerDryRun}
+}
+
+// checkHeaders refuses a header that is nearly one of ours: a call that was to be a dry run must not run.
+func checkHeaders(h http.Header) error {
+	for name := range h {
+		if strings.HasPrefix(name, "Toolpost-") && !slices.Contains(ourHeaders(), name) {
+			return badHeader(name, "is not known; known are %s", strings.Join(ourHeaders(), ", "))
+		}
+	}
+	return nil
+}
+
 // readCall reads from the headers what belongs to a call beside its arguments.
 func readCall(h http.Header, c *tool.Call) error {
+	if err := checkHeaders(h); err != nil {
+		return err
+	}
 	for _, f := range fieldsOf(c) {
 		value, err := single(h, f.header)
 		if err != nil {
@@ -196,6 +215,13 @@ func readCall(h http.Header, c *tool.Call) error {
 		c.Answers = json.RawMessage(answers)
 	}
 	c.Trace = tool.TraceOf(h.Get(headerTrace))
+	dry, err := single(h, headerDryRun)
+	if err != nil {
+		return err
+	}
+	if c.DryRun = dry == "true"; !c.DryRun && dry != "" && dry != "false" {
+		return badHeader(headerDryRun, "is neither true nor false")
+	}
 	return readID(h, c)
 }
 
@@ -244,6 +270,9 @@ func writeCall(h http.Header, c *tool.Call, timeout time.Duration) error {
 	}
 	if timeout > 0 {
 		h.Set(headerTimeout, timeout.String())
+	}
+	if c.DryRun {
+		h.Set(headerDryRun, "true")
 	}
 	set(h, headerTrace, tool.Traceparent(c.Trace))
 	return nil

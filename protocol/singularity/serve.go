@@ -46,6 +46,7 @@ type job struct {
 	endpoint *endpoint
 	came     time.Time
 	called   *called // nil: the caller gave the call no name
+	bytes    int     // that it takes of the room for those that wait
 }
 
 func newServing(o DoorOptions, nc *nats.Conn, h tool.Handler, c tool.Catalog) *serving {
@@ -125,7 +126,11 @@ func (s *serving) run(j job) {
 	if err == nil && res == nil {
 		err = tool.Errorf(tool.CodeInternal, "%s ended with neither a result nor an error", name)
 	}
-	s.answer(j, r, name, res, tool.AsError(err))
+	if err != nil {
+		s.answer(j, r, name, nil, tool.AsError(err))
+		return
+	}
+	s.answer(j, r, name, res, nil)
 }
 
 // read decodes a message into a request, and the request into a call. The name is the one to answer with.
@@ -180,6 +185,7 @@ func (s *serving) call(j job, r request, c *tool.Call) (*tool.Result, error) {
 	if j.called != nil {
 		c.ID, ctx = w.id, j.called.ctx
 	}
+	c.Name()
 	limit, whose := r.limit, j.msg.Subject
 	if w.timeout > 0 && (limit == 0 || w.timeout < limit) {
 		limit, whose = w.timeout, "its caller"

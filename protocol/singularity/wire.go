@@ -207,6 +207,9 @@ func decodeRequest(where route, body []byte) (request, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		body = []byte(`{}`)
 	}
+	if where.tool != "" && !where.contract && !mayBeCall(body) {
+		return request{args: body}, nil // the engine checks the arguments of every call
+	}
 	var m members
 	if err := strictjson.Object(body, m.take); err != nil {
 		return request{}, err
@@ -216,6 +219,12 @@ func decodeRequest(where route, body []byte) (request, error) {
 		r.args, err = tidy(r.args)
 	}
 	return r, err
+}
+
+// mayBeCall tells quickly that a body is no tool call: every one has a member named function. With a backslash in
+// it that name may be written in another way.
+func mayBeCall(body []byte) bool {
+	return bytes.Contains(body, []byte("function")) || bytes.IndexByte(body, '\\') >= 0
 }
 
 func (m *members) request(where route, body []byte) (request, error) {

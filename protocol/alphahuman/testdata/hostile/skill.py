@@ -72,6 +72,9 @@ def bad(request):
         reply(request, "hello")
     elif MODE == "error is text":
         raw(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": "went wrong"}).encode())
+    elif MODE == "asks without end":
+        while True:
+            raw(b'{"jsonrpc":"2.0","method":"intelligence/emitEvent","params":{"eventType":"again","data":{}}}')
     elif MODE == "never":
         pass
     elif MODE == "dies":

@@ -1,0 +1,99 @@
+package singularity
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/engine"
+	"toolpost/tool/tooltest"
+)
+
+func jobs(n int) []job {
+	list := make([]job, n)
+	for i := range list {
+		list[i].msg = &nats.Msg{Data: []byte{byte(i)}}
+	}
+	return list
+}
+
+func TestASlowJobHoldsNoOtherUp(t *testing.T) {
+	tooltest.NoLeaks(t)
+	const n = 200
+	for _, slow := range []int{0, 1, 50, n - 1} {
+		var others sync.WaitGroup
+		others.Add(n - 1)
+		c := &crew{most: 2, backlog: n, maxBytes: n}
+		c.run = func(j job) {
+			if int(j.msg.Data[0]) == slow {
+				others.Wait() // every other job ends before this one
+			} else {
+				others.Done()
+			}
+		}
+		for i, j := range jobs(n) {
+			if !c.submit(j) {
+				t.Fatalf("job %d was refused", i)
+			}
+		}
+		c.finish()
+	}
+}
+
+func TestSlowJobsRunSideBySideUpToTheNumberOfWorkers(t *testing.T) {
+	tooltest.NoLeaks(t)
+	const workers = 50
+	var together sync.WaitGroup
+	together.Add(workers)
+	c := &crew{most: workers, backlog: 1000, maxBytes: 1000}
+	c.run = func(job) { together.Done(); together.Wait() } // nobody ends before all have begun
+	for _, j := range jobs(workers) {
+		c.submit(j)
+	}
+	c.finish()
+}
+
+func TestJobsOfOneWorkerAreDoneInTheirOrder(t *testing.T) {
+	tooltest.NoLeaks(t)
+	var done []byte
+	c := &crew{most: 1, backlog: 1000, maxBytes: 1000, run: func(j job) { done = append(done, j.msg.Data[0]) }}
+	for range 3 { // the line is empty in between, and used again
+		for _, j := range jobs(100) {
+			if !c.submit(j) {
+				t.Fatal("refused")
+			}
+		}
+	}
+	c.finish()
+	if len(done) != 300 || !slices.IsSorted(done[:100]) || !slices.IsSorted(done[100:200]) || !slices.IsSorted(done[200:]) {
+		t.Errorf("got %v", done)
+	}
+}
+
+func TestABodyThatIsNoCallGoesToTheEngineAsItIs(t *testing.T) {
+	tooltest.NoLeaks(t)
+	s := startServer(t, "127.0.0.1:0")
+	e := engine.New(engine.Options{})
+	e.Replace(t.Context(), []engine.Binding{{Name: "std", Protocol: "go", Runner: inProcess{}}})
+	t.Cleanup(func() { _ = e.Close(t.Context()) })
+	serve(t, DoorOptions{Server: s}, e, e)
+	nc := connect(t, s)
+	const call = `{"tool_call_id":"1","role":"tool","name":"echo","content":"{\"a\":1}"}`
+	for body, want := range map[string]string{
+		`{"a":1}`: `{"data":{"a":1},"error":null}`,
+		`{"tool_call_id":"1","function":{"name":"echo","arguments":"{\"a\":1}"}}`:         call,
+		`{"tool_call_id":"1","f\u0075nction":{"name":"echo","arguments":{"a":1}}}`:        call,
+		`{"\u0074ool_call_id":"1","function":{"name":"echo","arguments":{"a":1}}}`:        call,
+		`{"id":"1","type":"function","function":{"name":"echo","arguments":"{\"a\":1}"}}`: call,
+		`{"a":`:            `{"data":null,"error":"InvalidInput: the arguments of echo are not JSON: the JSON ends too early"}`,
+		`[1]`:              `{"data":null,"error":"InvalidInput: the arguments of echo must be a JSON object, not array"}`,
+		"{\"a\":\"\xff\"}": `{"data":null,"error":"InvalidInput: the arguments of echo are not JSON: invalid UTF-8`,
+		`{"a":1,"a":2}`:    `{"data":null,"error":"InvalidInput: the arguments of echo are not JSON: duplicate`,
+	} {
+		if got := ask(t, nc, "tools.execute.echo", body); len(got) < len(want) || got[:len(want)] != want {
+			t.Errorf("%s: got %s", body, got)
+		}
+	}
+}
