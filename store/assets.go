@@ -24,29 +24,66 @@ type Assets struct {
 
 // Add copies the asset's file and gives the asset with the copy's path, digest and size.
 func (s Assets) Add(ctx context.Context, a tool.Asset) (tool.Asset, error) {
-	src, err := openRegular(a.Path)
+	c, err := s.copyIn(ctx, &a)
 	if err != nil {
 		return a, err
+	}
+	defer c.discard()
+	return a, c.keep()
+}
+
+// A copied file has its content, and not yet its name.
+type copied struct {
+	tmp  *os.File
+	path string
+	kept bool
+}
+
+// copyIn copies the asset's file and fills in what is known of it then.
+func (s Assets) copyIn(ctx context.Context, a *tool.Asset) (*copied, error) {
+	src, err := openRegular(a.Path)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = src.Close() }()
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
-		return a, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
+		return nil, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
 	}
 	tmp, err := os.CreateTemp(s.Dir, ".new-*")
 	if err != nil {
-		return a, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
+		return nil, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
 	}
-	defer func() { _ = os.Remove(tmp.Name()); _ = tmp.Close() }()
-
-	a.SHA256, a.Size, err = s.copyDigest(ctx, tmp, src, a.Path)
+	c := &copied{tmp: tmp}
+	if a.SHA256, a.Size, err = s.copyDigest(ctx, tmp, src, a.Path); err == nil {
+		err = errors.Join(tmp.Sync(), tmp.Chmod(0o400))
+	}
 	if err != nil {
-		return a, err
+		c.discard()
+		return nil, err
 	}
 	a.Path = filepath.Join(s.Dir, a.SHA256)
-	if err := errors.Join(tmp.Sync(), tmp.Chmod(0o400), os.Rename(tmp.Name(), a.Path)); err != nil {
-		return a, tool.Errorf(tool.CodeInternal, "the asset was not stored: %w", err)
+	c.path = a.Path
+	return c, nil
+}
+
+// keep gives the copy its name. It may be called again.
+func (c *copied) keep() error {
+	if c.kept {
+		return nil
 	}
-	return a, nil
+	if err := os.Rename(c.tmp.Name(), c.path); err != nil {
+		return tool.Errorf(tool.CodeInternal, "the asset was not stored: %w", err)
+	}
+	c.kept = true
+	return nil
+}
+
+// discard ends the work on a copy; one that was not kept is removed.
+func (c *copied) discard() {
+	_ = c.tmp.Close()
+	if !c.kept {
+		_ = os.Remove(c.tmp.Name())
+	}
 }
 
 // openRegular opens a file that a tool named. It looks at what it opened, not at the path, and does not

@@ -1,5 +1,6 @@
-// Package store keeps what outlives a call: the state of sessions, in memory for now, and assets, in a
-// folder.
+// Package store keeps what outlives a call: its record, the state of its session, leases, outcomes and assets. A
+// DB keeps them in a SQL database that several programs may share; packages sqlite and postgres open one. What is
+// kept without a database, in memory and in a folder, is kept for this program, or this installation, alone.
 package store
 
 import (

@@ -19,6 +19,9 @@ type Options struct {
 	TTL      time.Duration // how long an outcome is remembered; 0: 60 s
 	Max      int           // outcomes remembered; 0: 1,024. The least recently used goes first
 	MaxBytes int           // bytes of output remembered; 0: 64 MiB. The newest outcome always stays
+	// Outcomes remembers outcomes where they outlive this program, and where several programs meet; nil: what
+	// is remembered ends with the program.
+	Outcomes Outcomes
 }
 
 // Hit is the detail of a trace that tells a replay from a run.
@@ -29,11 +32,19 @@ const Conflict = "idempotency_conflict"
 
 // Calls remembers the outcomes of calls that carried a key. A tool's own failure is an outcome; a
 // refusal, a crash and a question are none.
-type Calls struct{ memory *memory }
+type Calls struct {
+	memory  *memory
+	durable *durable // nil: what is in memory is all
+}
 
 // New makes the memory of one engine.
 func New(o Options) *Calls {
-	return &Calls{newMemory(cmp.Or(o.TTL, time.Minute), cmp.Or(o.Max, 1024), cmp.Or(o.MaxBytes, 64<<20))}
+	ttl := cmp.Or(o.TTL, time.Minute)
+	s := &Calls{memory: newMemory(ttl, cmp.Or(o.Max, 1024), cmp.Or(o.MaxBytes, 64<<20))}
+	if o.Outcomes != nil {
+		s.durable = &durable{o.Outcomes, ttl}
+	}
+	return s
 }
 
 // Stage is the tool.Middleware. It stands behind policy, so that a replay is never shown to somebody who
@@ -71,14 +82,16 @@ func (s *Calls) run(ctx context.Context, next tool.Handler, c *tool.Call, out to
 		}
 		s.memory.settle(e, r)
 	}()
+	if s.durable != nil {
+		return s.durable.run(ctx, next, c, out, e)
+	}
 	return next.Invoke(ctx, c, out)
 }
 
 // wait gives the outcome of the call that has the key. Neither result nor error: it had none.
 func wait(ctx context.Context, c *tool.Call, e *entry, input digest) (*tool.Result, error) {
 	if e.input != input {
-		return nil, tool.Errorf(tool.CodeConflict, "the idempotency key of this call of %s was used with another input; "+
-			"use a new key for a new call", c.Tool).Because(Conflict)
+		return nil, conflict(c)
 	}
 	select {
 	case <-e.settled:
@@ -88,13 +101,23 @@ func wait(ctx context.Context, c *tool.Call, e *entry, input digest) (*tool.Resu
 	if e.result == nil {
 		return nil, nil
 	}
-	again := *e.result
+	return replay(e.result), nil
+}
+
+func conflict(c *tool.Call) error {
+	return tool.Errorf(tool.CodeConflict, "the idempotency key of this call of %s was used with another input; "+
+		"use a new key for a new call", c.Tool).Because(Conflict)
+}
+
+// replay is an outcome that is given again, and says so.
+func replay(r *tool.Result) *tool.Result {
+	again := *r
 	again.Trace.Details = maps.Clone(again.Trace.Details)
 	if again.Trace.Details == nil {
 		again.Trace.Details = map[string]any{}
 	}
 	again.Trace.Details[Hit] = true
-	return &again, nil
+	return &again
 }
 
 // A digest stands for texts of any length.

@@ -1,0 +1,96 @@
+package audit
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"toolpost/strictjson"
+)
+
+// The bounds of what is kept of arguments.
+const (
+	maxShape  = 1 << 10 // bytes of a shape; a longer one is cut
+	maxDepth  = 4
+	maxFields = 32
+	maxArgs   = 4 << 10
+)
+
+// shapeOf gives arguments with the kind of each value in its place: {"path":"string"}. Names are the caller's,
+// so both their number and their length are bounded. What is no object has the kind alone.
+func shapeOf(args json.RawMessage) json.RawMessage {
+	if len(args) == 0 {
+		return nil
+	}
+	shape, err := appendShape(nil, args, maxDepth)
+	if err != nil || len(shape) > maxShape {
+		return json.RawMessage(`"` + strictjson.KindOf(args) + `"`)
+	}
+	return shape
+}
+
+func appendShape(b []byte, value json.RawMessage, depth int) ([]byte, error) {
+	kind := strictjson.KindOf(value)
+	if kind != "object" || depth == 0 {
+		return append(append(append(b, '"'), kind...), '"'), nil
+	}
+	b = append(b, '{')
+	n := 0
+	err := strictjson.Object(value, func(name, value []byte) (err error) {
+		if n++; n > maxFields {
+			return nil
+		}
+		if n > 1 {
+			b = append(b, ',')
+		}
+		quoted, err := strictjson.Marshal(string(name))
+		if err != nil {
+			return err
+		}
+		b, err = appendShape(append(append(b, quoted...), ':'), value, depth-1)
+		return err
+	})
+	return append(b, '}'), err
+}
+
+// redacted gives arguments with the values of secrets taken out. Arguments that are too long, or no object,
+// are left out.
+func redacted(args json.RawMessage, names []string) json.RawMessage {
+	v, err := strictjson.Decode(args)
+	if _, ok := v.(map[string]any); err != nil || !ok {
+		return nil
+	}
+	b, err := strictjson.Marshal(redact(v, names))
+	if err != nil || len(b) > maxArgs {
+		return nil
+	}
+	return b
+}
+
+func redact(v any, names []string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, value := range v {
+			if secret(name, names) {
+				v[name] = "[redacted]"
+			} else {
+				v[name] = redact(value, names)
+			}
+		}
+	case []any:
+		for i := range v {
+			v[i] = redact(v[i], names)
+		}
+	}
+	return v
+}
+
+// secret reports whether the name of an argument speaks of a secret.
+func secret(name string, names []string) bool {
+	if slices.Contains(names, name) {
+		return true
+	}
+	name = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
+	return slices.ContainsFunc([]string{"password", "passwd", "secret", "token", "apikey", "authorization", "credential", "privatekey", "cookie"},
+		func(word string) bool { return strings.Contains(name, word) })
+}

@@ -1,0 +1,84 @@
+package idempotency
+
+import (
+	"context"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// Claim says whose call a key belongs to.
+type Claim = struct {
+	Mine   bool     // it is new: whoever asked runs it, and settles it
+	Input  [32]byte // of the call that has the key
+	Result []byte   // its outcome; nil: there is none yet
+	Lost   bool     // and there will be none: its program is gone
+}
+
+// Outcomes remembers outcomes beyond the life of this program.
+type Outcomes interface {
+	// Claim makes the scope of a key the caller's, or tells whose it is.
+	Claim(ctx context.Context, scope, input [32]byte, ttl time.Duration) (Claim, error)
+	// Settle ends a claim of this program: with an outcome to remember, or with nil.
+	Settle(ctx context.Context, scope [32]byte, result []byte, ttl time.Duration) error
+}
+
+// Unknown is the reason of a refusal: the program that ran the first call with the key ended while it ran.
+const Unknown = "idempotency_unknown"
+
+// lookAgain is how long one waits before looking again for the outcome of a call that runs in another program.
+const lookAgain = 50 * time.Millisecond
+
+// A durable is the memory that several programs share. Within this program the other one comes first.
+type durable struct {
+	Outcomes
+	ttl time.Duration
+}
+
+func (d *durable) run(ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry) (*tool.Result, error) {
+	for {
+		claim, err := d.Claim(ctx, e.scope, e.input, d.ttl)
+		switch {
+		case err != nil:
+			return nil, err
+		case claim.Mine:
+			return d.first(ctx, next, c, out, e)
+		case claim.Input != e.input:
+			return nil, conflict(c)
+		case claim.Lost:
+			return nil, tool.Errorf(tool.CodeConflict, "the first call of %s with this idempotency key was interrupted, and nobody knows what came of it; "+
+				"look before you call again with a new key", c.Tool).Because(Unknown)
+		case claim.Result != nil:
+			var r tool.Result
+			if err := strictjson.Unmarshal(claim.Result, &r); err != nil {
+				return nil, tool.Errorf(tool.CodeInternal, "the outcome that was remembered for this idempotency key cannot be read: %w", err)
+			}
+			return replay(&r), nil
+		}
+		select {
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// first runs the call that has the key. A claim that is not settled, as after a crash, refuses those who come
+// later: better none than twice.
+func (d *durable) first(ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry) (r *tool.Result, err error) {
+	var keep []byte
+	defer func() {
+		if failed := d.Settle(context.WithoutCancel(ctx), e.scope, keep, d.ttl); failed != nil && keep != nil {
+			r, err = nil, tool.Errorf(tool.CodeUnavailable, "%s ran, but its outcome could not be remembered for its idempotency key: %w", c.Tool, failed)
+		}
+	}()
+	r, err = next.Invoke(ctx, c, out)
+	if err != nil || r.Ask != nil {
+		return r, err
+	}
+	if keep, err = strictjson.Marshal(r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}

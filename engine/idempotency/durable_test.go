@@ -1,0 +1,125 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"toolpost/engine/idempotency"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+var _ idempotency.Outcomes = (*store.OutcomeTable)(nil)
+
+// shared is a memory of outcomes that several engines, as of several programs, have in common.
+type shared struct {
+	mu     sync.Mutex
+	claims map[[32]byte]*idempotency.Claim
+	fail   error
+}
+
+func (s *shared) Claim(_ context.Context, scope, input [32]byte, _ time.Duration) (idempotency.Claim, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.claims[scope]; have != nil {
+		return *have, s.fail
+	}
+	if s.claims == nil {
+		s.claims = map[[32]byte]*idempotency.Claim{}
+	}
+	s.claims[scope] = &idempotency.Claim{Input: input}
+	return idempotency.Claim{Mine: true, Input: input}, s.fail
+}
+
+func (s *shared) Settle(_ context.Context, scope [32]byte, result []byte, _ time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if result == nil {
+		delete(s.claims, scope)
+		return s.fail
+	}
+	s.claims[scope].Result = result
+	return s.fail
+}
+
+func TestAnotherProgramReplaysWhatOneHasRun(t *testing.T) {
+	var runs atomic.Int64
+	s := &shared{}
+	for i, want := range []string{"1", "1", "1"} {
+		h := idempotency.New(idempotency.Options{Outcomes: s}).Stage(counting(&runs)) // each time a new program
+		out, hit, err := invoke(t, h, call("k", `{"a":1}`))
+		if out != want || hit != (i > 0) || err != nil {
+			t.Errorf("%d: %s, %v, %v", i, out, hit, err)
+		}
+	}
+	h := idempotency.New(idempotency.Options{Outcomes: s}).Stage(counting(&runs))
+	if _, _, err := invoke(t, h, call("k", `{"a":2}`)); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("another input: %v", err)
+	}
+}
+
+func TestWhatRunsInAnotherProgramIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int64
+		s := &shared{}
+		slow := tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			time.Sleep(time.Second)
+			return counting(&runs).Invoke(ctx, c, out)
+		})
+		var wg sync.WaitGroup
+		for range 8 {
+			h := idempotency.New(idempotency.Options{Outcomes: s}).Stage(slow)
+			wg.Go(func() {
+				if out, _, err := invoke(t, h, call("k", `{}`)); out != "1" || err != nil {
+					t.Errorf("%s, %v", out, err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, c := range s.claims { // as if it still ran
+			c.Result = nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := idempotency.New(idempotency.Options{Outcomes: s}).Stage(slow).Invoke(ctx, call("k", `{}`), tool.Discard); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who waits can stop waiting: %v", err)
+		}
+	})
+}
+
+func TestACallThatWasInterruptedIsNotRunAgain(t *testing.T) {
+	var runs atomic.Int64
+	s := &shared{}
+	if _, _, err := invoke(t, idempotency.New(idempotency.Options{Outcomes: s}).Stage(counting(&runs)), call("k", `{}`)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.claims { // as if its program had ended before it did
+		c.Result, c.Lost = nil, true
+	}
+	_, _, err := invoke(t, idempotency.New(idempotency.Options{Outcomes: s}).Stage(counting(&runs)), call("k", `{}`))
+	if e := tool.AsError(err); runs.Load() != 1 || e == nil || e.Code != tool.CodeConflict || e.Reason != idempotency.Unknown {
+		t.Errorf("%d runs, %v", runs.Load(), err)
+	}
+}
+
+func TestAnOutcomeThatCannotBeRememberedIsNoSuccess(t *testing.T) {
+	var runs atomic.Int64
+	s := &shared{}
+	h := idempotency.New(idempotency.Options{Outcomes: s}).Stage(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		s.mu.Lock()
+		s.fail = errors.New("no room")
+		s.mu.Unlock()
+		return counting(&runs).Invoke(ctx, c, out)
+	}))
+	if _, _, err := invoke(t, h, call("k", `{}`)); tool.CodeOf(err) != tool.CodeUnavailable {
+		t.Error(err)
+	}
+	if _, _, err := invoke(t, h, call("k", `{}`)); err == nil || runs.Load() != 1 {
+		t.Errorf("%d runs, %v", runs.Load(), err)
+	}
+}

@@ -1,0 +1,377 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// An AuditTable is the log of all calls: one row for each, in one chain. The hash of a row covers the row, what
+// its kind says, and the hash before it, so that no row can be changed, removed, added or moved without breaking
+// the chain. The head says where the chain ends and where it was cut, and is signed with a key that is not in the
+// database. The sums of each day follow from the rows, and Verify computes them again.
+//
+// So who can write to the whole database, and has no key, cannot make another chain that passes, nor one that ends
+// earlier; a program that finds a head which it did not sign adds nothing to it and refuses what would have to be
+// recorded. What such a person can do is to put back an earlier state of the whole database: a program that runs
+// meanwhile notices, and so does Verify when it is given a Point that was kept elsewhere. They can also delete
+// everything, and the notes of Begin, which are not in the chain. Who has the key as well, as the user that the
+// program runs as has, can rewrite all of it: against that only a Point helps, or a copy somewhere else.
+type AuditTable struct {
+	db  *DB
+	key func() ([]byte, error)
+
+	// What only the leader of a group uses.
+	epoch int64
+	kinds map[kind]kindID
+	last  int64 // the end of the chain as this program has seen it
+}
+
+// An entry is a record on its way into the table.
+type entry struct {
+	kind kind
+	row
+	detail        string
+	reads, writes []string // of the detail
+	id            string   // of the note about a call that had begun
+	claim         bool     // the note must be there: of several who find it one adds the record
+}
+
+// A kind is what many calls have in common.
+type kind struct {
+	tool, source, protocol, door, caller, decision, rule, walls, outcome, code string
+}
+
+// A kindID is a kind as the database knows it, with the digest that stands for it in the chain.
+type kindID struct {
+	id     int64
+	digest [sha256.Size]byte
+}
+
+// A row is what is the same in the table and in the chain.
+type row struct {
+	seq, at, took, in, out int64
+	session                string
+}
+
+// The most that is kept of texts which callers choose, in bytes.
+const (
+	maxName    = 256
+	maxPath    = 512
+	maxTouches = 32
+	maxKinds   = 4096 // remembered at once
+)
+
+func newAuditTable(db *DB, key func() ([]byte, error)) *AuditTable {
+	if key == nil {
+		key = func() ([]byte, error) { return nil, nil }
+	}
+	return &AuditTable{db: db, key: sync.OnceValues(key), kinds: map[kind]kindID{}}
+}
+
+// Audit is the log of all calls.
+func (db *DB) Audit() *AuditTable { return db.audit }
+
+// Begin notes that a call is about to run which may change something. What is noted survives the end of this
+// program: Recover finds it. Append with the same record takes the note away.
+func (a *AuditTable) Begin(_ context.Context, r *tool.Record) error {
+	doc, err := strictjson.Marshal(r)
+	if err != nil {
+		return tool.Errorf(tool.CodeInternal, "the record of a call cannot be written as JSON: %w", err)
+	}
+	return a.db.w.do(false, func(t *tx) error {
+		if _, err := a.openHead(t); err != nil { // what Append would refuse is not begun
+			return err
+		}
+		return t.exec(`INSERT INTO audit_open (id, owner, at, record) VALUES (?, ?, ?, ?)
+			ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, at = excluded.at, record = excluded.record`,
+			openID(a.db.owner, r), a.db.owner, micros(r.Time), plain(string(doc), 1<<20))
+	})
+}
+
+// openID names a call that has begun. Callers may choose the same id for two calls.
+func openID(owner string, r *tool.Record) string {
+	return digestOf(owner + "\n" + r.Call + "\n" + r.Caller + "\n" + r.Time.Format(time.RFC3339Nano))
+}
+
+// Append adds a record to the log. When it returns nil the record outlives this program, and where it is
+// durable also a failure of the machine.
+func (a *AuditTable) Append(_ context.Context, r *tool.Record, durable bool) error {
+	e, err := a.entryOf(r)
+	if err != nil {
+		return err
+	}
+	return a.db.w.submit(&job{record: e, durable: durable})
+}
+
+func (a *AuditTable) entryOf(r *tool.Record) (*entry, error) {
+	e := &entry{
+		kind: kind{
+			plain(r.Tool, maxName), plain(r.Source, maxName), plain(r.Protocol, maxName), plain(r.Door, maxName), plain(r.Caller, maxName),
+			plain(r.Decision, maxName), plain(r.Rule, maxName), plain(r.Walls, maxName), plain(string(r.Outcome), maxName), plain(string(r.Code), 64),
+		},
+		row: row{at: micros(r.Time), took: r.Duration.Microseconds(), in: r.In, out: r.Out, session: plain(r.Session, maxName)},
+	}
+	if r.Begun {
+		e.id = openID(a.db.owner, r)
+	}
+	d := detailOf(r)
+	e.reads, e.writes = d.Reads, d.Writes
+	var err error
+	e.detail, err = d.text()
+	return e, err
+}
+
+// plain makes text that every database takes, and no more than so many bytes of it.
+func plain(s string, most int) string {
+	if len(s) > most {
+		end := most - len("…")
+		for end > most/2 && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end] + "…"
+	}
+	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
+}
+
+// A head is the end of the chain, and where it was cut.
+type head struct {
+	seq     int64
+	hash    []byte
+	cutSeq  int64
+	cutHash []byte
+	epoch   int64 // counts the times that kinds were removed
+	mac     []byte
+}
+
+// genesis is the hash before the first row.
+func genesis() []byte { return make([]byte, sha256.Size) }
+
+const headColumns = `seq, hash, cut_seq, cut_hash, epoch, mac`
+
+func (h *head) into() []any {
+	return []any{&h.seq, &h.hash, &h.cutSeq, &h.cutHash, &h.epoch, &h.mac}
+}
+
+// sign gives the signature of a head; without a key, a digest, which protects against accidents alone.
+func (h *head) sign(key []byte) []byte {
+	m := hmac.New(sha256.New, key)
+	m.Write([]byte("toolpost audit head"))
+	for _, n := range []int64{h.seq, h.cutSeq, h.epoch} {
+		m.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
+	}
+	m.Write(h.hash)
+	m.Write(h.cutHash)
+	return m.Sum(nil)
+}
+
+// openHead reads the head and refuses to build on one that is not genuine: signing what follows it would make
+// a forgery genuine.
+func (a *AuditTable) openHead(t *tx) (head, error) {
+	h := head{hash: genesis(), cutHash: genesis()}
+	key, err := a.key()
+	if err != nil {
+		return h, err
+	}
+	err = t.row(`SELECT `+headColumns+` FROM audit_head WHERE id = 1`, nil, h.into()...)
+	switch {
+	case errors.Is(err, sql.ErrNoRows) && a.last == 0:
+		var n int64
+		if err := t.row(`SELECT COUNT(*) FROM audit`, nil, &n); err != nil || n > 0 {
+			return h, cmp.Or(err, error(forged("has rows and no head")))
+		}
+		h.mac = h.sign(key)
+		return h, t.exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (1, ?, ?, ?, ?, ?, ?)`, h.seq, h.hash, h.cutSeq, h.cutHash, h.epoch, h.mac)
+	case errors.Is(err, sql.ErrNoRows):
+		return h, forged("has lost its head")
+	case err != nil:
+		return h, err
+	case !hmac.Equal(h.mac, h.sign(key)):
+		return h, forged("has a head that was not signed with this key")
+	case h.seq < a.last:
+		return h, forged("is shorter than it was")
+	}
+	return h, nil
+}
+
+func forged(how string) *tool.Error {
+	return tool.Errorf(tool.CodeUnavailable, "the audit log %s, so nothing is added to it; see `toolpost audit verify`", how).Because("audit_forged")
+}
+
+func (a *AuditTable) closeHead(t *tx, h *head) error {
+	key, err := a.key()
+	if err != nil {
+		return err
+	}
+	h.mac = h.sign(key)
+	return t.exec(`UPDATE audit_head SET seq = ?, hash = ?, cut_seq = ?, cut_hash = ?, epoch = ?, mac = ? WHERE id = 1`,
+		h.seq, h.hash, h.cutSeq, h.cutHash, h.epoch, h.mac)
+}
+
+// extend adds the records of a group to the chain.
+func (a *AuditTable) extend(t *tx, group []*job) error {
+	h, err := a.openHead(t)
+	if err != nil {
+		return err
+	}
+	if h.epoch != a.epoch || len(a.kinds) > maxKinds {
+		a.epoch, a.kinds = h.epoch, map[kind]kindID{}
+	}
+	s := sums{}
+	rows := make([]any, 0, len(group)*rowColumns)
+	for _, j := range group {
+		e := j.record
+		ours, err := e.endOpen(t)
+		if err != nil {
+			return err
+		}
+		if !ours {
+			continue
+		}
+		k, err := a.kindOf(t, e.kind)
+		if err != nil {
+			return err
+		}
+		h.seq++
+		e.seq = h.seq
+		h.hash = chain(h.hash, k, &e.row, e.detail)
+		rows = append(rows, e.seq, e.at, k.id, e.took, e.in, e.out, e.session, e.detail, h.hash)
+		s.add(k.id, &e.row, e.reads, e.writes)
+	}
+	if err := t.insert(`INSERT INTO audit (seq, at, kind, took, bytes_in, bytes_out, session, detail, hash) VALUES `, rowColumns, "", rows); err != nil {
+		return err
+	}
+	if err := s.save(t); err != nil {
+		return err
+	}
+	if err := a.closeHead(t, &h); err != nil {
+		return err
+	}
+	t.after(func() { a.last = h.seq })
+	return nil
+}
+
+const rowColumns = 9
+
+// chain gives the hash of a row.
+func chain(before []byte, k kindID, r *row, detail string) []byte {
+	b := make([]byte, 0, 512)
+	b = append(append(b, before...), k.digest[:]...)
+	for _, n := range []int64{r.seq, r.at, r.took, r.in, r.out, int64(len(r.session))} {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+	}
+	b = append(append(b, r.session...), detail...)
+	sum := sha256.Sum256(b)
+	return sum[:]
+}
+
+func (k kind) fields() []string {
+	return []string{k.tool, k.source, k.protocol, k.door, k.caller, k.decision, k.rule, k.walls, k.outcome, k.code}
+}
+
+func (k kind) digest() [sha256.Size]byte {
+	var b []byte
+	for _, f := range k.fields() {
+		b = append(binary.AppendUvarint(b, uint64(len(f))), f...)
+	}
+	return sha256.Sum256(b)
+}
+
+const kindColumns = `tool, source, protocol, door, caller, decision, rule, enforcement, outcome, code`
+
+// kindOf finds the id of a kind, or gives it one.
+func (a *AuditTable) kindOf(t *tx, k kind) (kindID, error) {
+	if known, ok := a.kinds[k]; ok {
+		return known, nil
+	}
+	var args []any
+	for _, f := range k.fields() {
+		args = append(args, f)
+	}
+	id := kindID{digest: k.digest()}
+	err := t.row(`SELECT id FROM audit_kind WHERE tool = ? AND source = ? AND protocol = ? AND door = ? AND caller = ?
+		AND decision = ? AND rule = ? AND enforcement = ? AND outcome = ? AND code = ? LIMIT 1`, args, &id.id)
+	if errors.Is(err, sql.ErrNoRows) {
+		if err := t.row(`SELECT COALESCE(MAX(id), 0) + 1 FROM audit_kind`, nil, &id.id); err != nil {
+			return id, err
+		}
+		err = t.exec(`INSERT INTO audit_kind (id, `+kindColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, append([]any{id.id}, args...)...)
+	}
+	if err == nil {
+		a.kinds[k] = id
+	}
+	return id, err
+}
+
+// undone forgets the kinds that a transaction may have added which was not committed.
+func (a *AuditTable) undone() { clear(a.kinds) }
+
+// endOpen takes away the note about a call that had begun. It reports whether the record is to be added.
+func (e *entry) endOpen(t *tx) (bool, error) {
+	if e.id == "" {
+		return true, nil
+	}
+	n, err := t.count(`DELETE FROM audit_open WHERE id = ?`, e.id)
+	return n > 0 || !e.claim, err
+}
+
+// elsewhere is how long a call of a program of another machine, or of this one before it started again, is
+// given the benefit of the doubt.
+const elsewhere = time.Hour
+
+// Recover adds a record for every call that had begun in a program which is gone, and gives their number.
+func (a *AuditTable) Recover(ctx context.Context) (int, error) {
+	var left []*entry
+	err := a.db.read(ctx, func(r *reader) error {
+		return r.each(func(rows *sql.Rows) error {
+			var id, owner, doc string
+			var at int64
+			if err := rows.Scan(&id, &owner, &at, &doc); err != nil {
+				return err
+			}
+			if !gone(owner) && (sameBoot(owner) || time.Since(time.UnixMicro(at)) < elsewhere) {
+				return nil
+			}
+			e, err := a.lost(doc)
+			if err != nil {
+				return err
+			}
+			e.id, e.claim = id, true
+			left = append(left, e)
+			return nil
+		}, `SELECT id, owner, at, record FROM audit_open`)
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range left {
+		if err := a.db.w.submit(&job{record: e, durable: true}); err != nil {
+			return 0, err
+		}
+	}
+	return len(left), nil
+}
+
+// lost is the record of a call that nobody knows the outcome of.
+func (a *AuditTable) lost(doc string) (*entry, error) {
+	var r tool.Record
+	if err := strictjson.Unmarshal([]byte(doc), &r); err != nil { // nothing is known but that there was one
+		r = tool.Record{Time: time.Now()}
+	}
+	r.Outcome, r.Code = tool.OutcomeLost, tool.CodeCrash
+	return a.entryOf(&r)
+}

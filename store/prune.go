@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+)
+
+// Prune removes the rows of the days that lie wholly before a time, and their sums. The chain starts at the
+// cut from then on: its head keeps the hash of the last row that was removed. It gives the number of rows.
+func (a *AuditTable) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
+	var days []int64
+	err = a.db.read(ctx, func(r *reader) error {
+		return r.each(func(rows *sql.Rows) error {
+			var day int64
+			err := rows.Scan(&day)
+			days = append(days, day)
+			return err
+		}, `SELECT DISTINCT day FROM audit_day WHERE day < ? ORDER BY day`, dayOf(micros(before)))
+	})
+	for _, day := range days { // one at a time, so that others come in between
+		if err != nil || ctx.Err() != nil {
+			break
+		}
+		var n int64
+		err = a.db.w.do(true, func(t *tx) (err error) {
+			n, err = a.prune(t, day)
+			return err
+		})
+		removed += n
+	}
+	return removed, errors.Join(err, ctx.Err())
+}
+
+// prune cuts the chain before the first row of a later day. A row of an earlier day that stands behind the
+// cut, as it happens when clocks disagree, stays until the cut comes to it.
+func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
+	h, err := a.openHead(t)
+	if err != nil {
+		return 0, err
+	}
+	cut := h.seq
+	if err := t.row(`SELECT COALESCE(MIN(first_seq) - 1, ?) FROM audit_day WHERE day > ?`, []any{h.seq, day}, &cut); err != nil || cut <= h.cutSeq {
+		return 0, err
+	}
+	h.cutSeq, h.epoch = cut, h.epoch+1
+	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, []any{cut}, &h.cutHash); errors.Is(err, sql.ErrNoRows) {
+		return 0, forged("has lost rows")
+	} else if err != nil {
+		return 0, err
+	}
+	n, err := t.count(`DELETE FROM audit WHERE seq <= ?`, cut)
+	if err != nil {
+		return 0, err
+	}
+	if err := rebuild(t, day); err != nil {
+		return 0, err
+	}
+	if err := t.exec(`DELETE FROM audit_kind WHERE id NOT IN (SELECT kind FROM audit_day)`); err != nil {
+		return 0, err
+	}
+	return n, a.closeHead(t, &h)
+}
+
+// rebuild makes the sums of days up to one anew, from the rows that are left of them.
+func rebuild(t *tx, day int64) error {
+	var s sums
+	var last int64
+	if err := t.row(`SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day <= ?`, []any{day}, &last); err != nil {
+		return err
+	}
+	err := t.each(func(rows *sql.Rows) error {
+		var r row
+		var id int64
+		var doc string
+		if err := rows.Scan(&r.seq, &r.at, &id, &r.took, &r.in, &r.out, &doc); err != nil {
+			return err
+		}
+		reads, writes, err := pathsOf(doc)
+		s.add(id, &r, reads, writes)
+		return err
+	}, `SELECT seq, at, kind, took, bytes_in, bytes_out, detail FROM audit WHERE seq <= ? AND at < ?`, last, (day+1)*dayLength)
+	if err != nil {
+		return err
+	}
+	for _, table := range []string{"audit_day", "audit_path"} {
+		if err := t.exec(`DELETE FROM `+table+` WHERE day <= ?`, day); err != nil {
+			return err
+		}
+	}
+	return s.save(t)
+}

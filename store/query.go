@@ -1,0 +1,517 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A Filter says which calls a question is about. The zero value: all of them.
+type Filter struct {
+	Since, Until time.Time // when they began; Until itself is not included
+	Tool         string
+	Caller       string
+	Session      string
+	Outcome      tool.Outcome
+	Limit        int // of the answer's rows; 0: all
+}
+
+// A Use says how often something was called, with what success, and how long that took.
+type Use struct {
+	Name     string        `json:"name"` // of the tool, or of whatever the question was grouped by
+	Calls    int64         `json:"calls"`
+	OK       int64         `json:"ok"`
+	Failed   int64         `json:"failed"`
+	Refused  int64         `json:"refused"`
+	Errors   int64         `json:"errors"` // and lost calls
+	Mean     time.Duration `json:"mean_ns"`
+	P50      time.Duration `json:"p50_ns"` // to within an eighth, as the other two
+	P95      time.Duration `json:"p95_ns"`
+	P99      time.Duration `json:"p99_ns"`
+	Longest  time.Duration `json:"longest_ns"`
+	BytesIn  int64         `json:"bytes_in"`
+	BytesOut int64         `json:"bytes_out"`
+
+	took  int64
+	times histogram
+}
+
+// A Group is what calls are put together by.
+type Group string
+
+// The groups.
+const (
+	ByTool   Group = "tool"
+	ByCaller Group = "caller"
+	ByDoor   Group = "door"
+	BySource Group = "source"
+)
+
+func (g Group) of(k *kind) string {
+	switch g {
+	case ByCaller:
+		return k.caller
+	case ByDoor:
+		return k.door
+	case BySource:
+		return k.source
+	default:
+		return k.tool
+	}
+}
+
+// Uses answers what is used most: the most called first.
+func (a *AuditTable) Uses(ctx context.Context, f Filter, by Group) ([]Use, error) {
+	found := map[string]*Use{}
+	err := a.cells(ctx, f, func(k *kind, bucket int64, s daySum) {
+		name := by.of(k)
+		u := found[name]
+		if u == nil {
+			u = &Use{Name: name, times: histogram{}}
+			found[name] = u
+		}
+		u.add(k, bucket, s)
+	})
+	if err != nil {
+		return nil, err
+	}
+	uses := make([]Use, 0, len(found))
+	for _, u := range found {
+		u.Mean = time.Duration(u.took/max(u.Calls, 1)) * time.Microsecond
+		u.P50, u.P95, u.P99 = u.quantile(0.5), u.quantile(0.95), u.quantile(0.99)
+		uses = append(uses, *u)
+	}
+	slices.SortFunc(uses, func(a, b Use) int { return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name)) })
+	return first(uses, f.Limit), nil
+}
+
+func (u *Use) add(k *kind, bucket int64, s daySum) {
+	switch tool.Outcome(k.outcome) {
+	case tool.OutcomeOK, tool.OutcomeAsked:
+		u.OK += s.n
+	case tool.OutcomeFailed:
+		u.Failed += s.n
+	case tool.OutcomeRefused:
+		u.Refused += s.n
+	default:
+		u.Errors += s.n
+	}
+	u.Calls, u.took, u.BytesIn, u.BytesOut = u.Calls+s.n, u.took+s.took, u.BytesIn+s.in, u.BytesOut+s.out
+	u.Longest = max(u.Longest, time.Duration(s.longest)*time.Microsecond)
+	u.times[bucket] += s.n
+}
+
+func (u *Use) quantile(q float64) time.Duration { return min(u.times.quantile(q), u.Longest) }
+
+func first[T any](list []T, n int) []T {
+	if n > 0 && n < len(list) {
+		return list[:n]
+	}
+	return list
+}
+
+// A Failure says how often a tool ended in one way that was not a success.
+type Failure struct {
+	Tool    string       `json:"tool"`
+	Outcome tool.Outcome `json:"outcome"`
+	Code    tool.Code    `json:"code"`
+	Calls   int64        `json:"calls"`
+	Of      int64        `json:"of"` // calls of the tool
+	Rate    float64      `json:"rate"`
+}
+
+// Failures answers what goes wrong: the most frequent first.
+func (a *AuditTable) Failures(ctx context.Context, f Filter) ([]Failure, error) {
+	found, calls := map[Failure]int64{}, map[string]int64{}
+	want := f.Outcome
+	f.Outcome = "" // rates are of all calls
+	err := a.cells(ctx, f, func(k *kind, _ int64, s daySum) {
+		calls[k.tool] += s.n
+		o := tool.Outcome(k.outcome)
+		if o == want || want == "" && o != tool.OutcomeOK && o != tool.OutcomeAsked {
+			found[Failure{Tool: k.tool, Outcome: o, Code: tool.Code(k.code)}] += s.n
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	failures := make([]Failure, 0, len(found))
+	for fail, n := range found {
+		fail.Calls, fail.Of = n, calls[fail.Tool]
+		fail.Rate = float64(n) / float64(max(fail.Of, 1))
+		failures = append(failures, fail)
+	}
+	slices.SortFunc(failures, func(a, b Failure) int {
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Outcome, b.Outcome))
+	})
+	return first(failures, f.Limit), nil
+}
+
+// A Path says how often calls accessed a file.
+type Path struct {
+	Path   string    `json:"path"`
+	Reads  int64     `json:"reads"`
+	Writes int64     `json:"writes"`
+	Last   time.Time `json:"last"` // the day
+}
+
+// Paths answers which files are accessed: the most accessed first. Calls that were refused accessed none; a filter
+// that asks for them tells what they named.
+func (a *AuditTable) Paths(ctx context.Context, f Filter) ([]Path, error) {
+	found := map[string]*Path{}
+	err := a.touches(ctx, f, func(k *kind, key pathKey, n int64) {
+		if tool.Outcome(k.outcome) == tool.OutcomeRefused && f.Outcome == "" {
+			return
+		}
+		p := found[key.path]
+		if p == nil {
+			p = &Path{Path: key.path}
+			found[key.path] = p
+		}
+		if key.mode == modeWrite {
+			p.Writes += n
+		} else {
+			p.Reads += n
+		}
+		if day := startOfDay(key.day); day.After(p.Last) {
+			p.Last = day
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]Path, 0, len(found))
+	for _, p := range found {
+		paths = append(paths, *p)
+	}
+	slices.SortFunc(paths, func(a, b Path) int {
+		return cmp.Or(cmp.Compare(b.Reads+b.Writes, a.Reads+a.Writes), cmp.Compare(a.Path, b.Path))
+	})
+	return first(paths, f.Limit), nil
+}
+
+// A Moment is one step of a history.
+type Moment struct {
+	Start  time.Time `json:"start"`
+	Calls  int64     `json:"calls"`
+	Errors int64     `json:"errors"` // everything but a success
+}
+
+// History gives the calls of each day of the filter, oldest first. Days without calls are left out.
+func (a *AuditTable) History(ctx context.Context, f Filter) ([]Moment, error) {
+	found := map[int64]*Moment{}
+	err := a.span(ctx, f, func(q *query) error {
+		return q.days(func(day int64, k *kind, _ int64, s daySum) {
+			m := found[day]
+			if m == nil {
+				m = &Moment{Start: startOfDay(day)}
+				found[day] = m
+			}
+			m.Calls += s.n
+			if o := tool.Outcome(k.outcome); o != tool.OutcomeOK && o != tool.OutcomeAsked {
+				m.Errors += s.n
+			}
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	var moments []Moment
+	for _, m := range found {
+		moments = append(moments, *m)
+	}
+	slices.SortFunc(moments, func(a, b Moment) int { return a.Start.Compare(b.Start) })
+	return moments, nil
+}
+
+func startOfDay(day int64) time.Time { return time.UnixMicro(day * dayLength).UTC() }
+
+// Log calls visit for each record that the filter names: the newest first, or the oldest first. Seq tells the
+// order in which calls were recorded. What visit returns ends it.
+func (a *AuditTable) Log(ctx context.Context, f Filter, newestFirst bool, visit func(*tool.Record) error) error {
+	return a.span(ctx, f, func(q *query) error {
+		lo, hi, err := q.bounds(q.firstDay, q.lastDay)
+		if err != nil || hi == 0 {
+			return err
+		}
+		order := ` ORDER BY seq`
+		if newestFirst {
+			order += ` DESC`
+		}
+		if f.Limit > 0 {
+			order += ` LIMIT ` + strconv.Itoa(f.Limit)
+		}
+		return q.rows(lo, hi, q.since, q.until, order, func(id int64, r *row, doc string) error {
+			rec, err := recordOf(q.kinds[id], r, doc)
+			if err != nil {
+				return err
+			}
+			return visit(rec)
+		})
+	})
+}
+
+// recordOf puts a record together again.
+func recordOf(k *kind, r *row, doc string) (*tool.Record, error) {
+	var d detail
+	if err := strictjson.UnmarshalClosed([]byte(doc), &d); err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "row %d of the audit log cannot be read: %w; see `toolpost audit verify`", r.seq, err)
+	}
+	return &tool.Record{
+		Seq: r.seq, Time: time.UnixMicro(r.at).UTC(), Call: d.Call, Trace: d.Trace, Tool: k.tool, Asked: d.Asked, Source: k.source,
+		Protocol: k.protocol, Door: k.door, Caller: k.caller, Session: r.session, Run: d.Run, Shape: d.Shape, Digest: d.Digest, Args: d.Args,
+		Touches: tool.Touches{Reads: d.Reads, Writes: d.Writes, Commands: d.Runs}, Omitted: d.Omitted, Decision: k.decision, Rule: k.rule,
+		Lease: d.Lease, Key: d.Key, Replay: d.Replay, DryRun: d.DryRun, Walls: k.walls, Outcome: tool.Outcome(k.outcome), Code: tool.Code(k.code),
+		Reason: d.Reason, Duration: time.Duration(r.took) * time.Microsecond, In: r.in, Out: r.out, Lost: d.Lost,
+	}, nil
+}
+
+// A query is a filter over one state of the log.
+type query struct {
+	*reader
+	f                 Filter
+	kinds             map[int64]*kind // that the filter lets through
+	in                string          // the same as the last condition of a query; empty: all
+	args              []any           // of the condition
+	since, until      int64
+	firstDay, lastDay int64 // both included
+}
+
+// span opens a query. Where no kind of call fits, there is nothing to ask.
+func (a *AuditTable) span(ctx context.Context, f Filter, use func(*query) error) error {
+	return a.db.read(ctx, func(r *reader) error {
+		q := &query{reader: r, f: f, kinds: map[int64]*kind{}, since: math.MinInt64, until: math.MaxInt64}
+		if !f.Since.IsZero() {
+			q.since = micros(f.Since)
+		}
+		if !f.Until.IsZero() {
+			q.until = micros(f.Until)
+		}
+		q.firstDay, q.lastDay = dayOf(q.since), dayOf(q.until-1)
+		if err := q.findKinds(); err != nil || len(q.kinds) == 0 {
+			return err
+		}
+		return use(q)
+	})
+}
+
+func (q *query) findKinds() error {
+	all, err := readKinds(q.reader)
+	if err != nil {
+		return err
+	}
+	f := &q.f
+	for id, k := range all {
+		if (f.Tool == "" || k.tool == f.Tool) && (f.Caller == "" || k.caller == f.Caller) && (f.Outcome == "" || k.outcome == string(f.Outcome)) {
+			q.kinds[id] = k
+		}
+	}
+	if len(q.kinds) == len(all) {
+		return nil
+	}
+	var where []string
+	for column, want := range map[string]string{"tool": f.Tool, "caller": f.Caller, "outcome": string(f.Outcome)} {
+		if want != "" {
+			where, q.args = append(where, column+` = ?`), append(q.args, want)
+		}
+	}
+	q.in = ` AND kind IN (SELECT id FROM audit_kind WHERE ` + strings.Join(where, ` AND `) + `)`
+	return nil
+}
+
+func readKinds(r *reader) (map[int64]*kind, error) {
+	kinds := map[int64]*kind{}
+	err := r.each(func(rows *sql.Rows) error {
+		var id int64
+		var k kind
+		err := rows.Scan(&id, &k.tool, &k.source, &k.protocol, &k.door, &k.caller, &k.decision, &k.rule, &k.walls, &k.outcome, &k.code)
+		kinds[id] = &k
+		return err
+	}, `SELECT id, `+kindColumns+` FROM audit_kind`)
+	return kinds, err
+}
+
+// cells visits sums over all calls of the filter.
+func (a *AuditTable) cells(ctx context.Context, f Filter, visit func(k *kind, bucket int64, s daySum)) error {
+	return a.span(ctx, f, func(q *query) error {
+		if f.Session != "" {
+			return q.bySession(func(id int64, r *row, _ string) error {
+				visit(q.kinds[id], bucketOf(r.took), sumOf(r))
+				return nil
+			})
+		}
+		from, to, edges := q.whole()
+		for _, e := range edges {
+			err := q.edge(e, func(id int64, r *row, _ string) error {
+				visit(q.kinds[id], bucketOf(r.took), sumOf(r))
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return q.each(func(rows *sql.Rows) error {
+			var id, bucket int64
+			var s daySum
+			if err := rows.Scan(&id, &bucket, &s.n, &s.took, &s.longest, &s.in, &s.out); err != nil {
+				return err
+			}
+			if k := q.kinds[id]; k != nil {
+				visit(k, bucket, s)
+			}
+			return nil
+		}, `SELECT kind, bucket, CAST(SUM(n) AS BIGINT), CAST(SUM(took) AS BIGINT), MAX(longest), CAST(SUM(bytes_in) AS BIGINT),
+			CAST(SUM(bytes_out) AS BIGINT) FROM audit_day WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind, bucket`, q.with(from, to)...)
+	})
+}
+
+// with gives the arguments of a query that ends with the condition about kinds.
+func (q *query) with(args ...any) []any { return append(args, q.args...) }
+
+func sumOf(r *row) daySum {
+	return daySum{n: 1, took: r.took, longest: r.took, in: r.in, out: r.out}
+}
+
+// days visits the sums of each day, also of those that the filter holds in part: then of that part.
+func (q *query) days(visit func(day int64, k *kind, bucket int64, s daySum)) error {
+	one := func(id int64, r *row, _ string) error {
+		visit(dayOf(r.at), q.kinds[id], bucketOf(r.took), sumOf(r))
+		return nil
+	}
+	if q.f.Session != "" {
+		return q.bySession(one)
+	}
+	from, to, edges := q.whole()
+	for _, e := range edges {
+		if err := q.edge(e, one); err != nil {
+			return err
+		}
+	}
+	return q.each(func(rows *sql.Rows) error {
+		var day, id int64
+		var s daySum
+		if err := rows.Scan(&day, &id, &s.n); err != nil {
+			return err
+		}
+		if k := q.kinds[id]; k != nil {
+			visit(day, k, 0, s)
+		}
+		return nil
+	}, `SELECT day, kind, CAST(SUM(n) AS BIGINT) FROM audit_day WHERE day >= ? AND day <= ?`+q.in+` GROUP BY day, kind`, q.with(from, to)...)
+}
+
+// touches visits the paths of all calls of the filter.
+func (a *AuditTable) touches(ctx context.Context, f Filter, visit func(*kind, pathKey, int64)) error {
+	return a.span(ctx, f, func(q *query) error {
+		one := func(id int64, r *row, doc string) error {
+			s := sums{}
+			reads, writes, err := pathsOf(doc)
+			s.add(id, r, reads, writes)
+			for key, n := range s.paths {
+				visit(q.kinds[id], key, n)
+			}
+			return err
+		}
+		if f.Session != "" {
+			return q.bySession(one)
+		}
+		from, to, edges := q.whole()
+		for _, e := range edges {
+			if err := q.edge(e, one); err != nil {
+				return err
+			}
+		}
+		return q.each(func(rows *sql.Rows) error {
+			var key pathKey
+			var n int64
+			if err := rows.Scan(&key.day, &key.kind, &key.mode, &key.path, &n); err != nil {
+				return err
+			}
+			if k := q.kinds[key.kind]; k != nil {
+				visit(k, key, n)
+			}
+			return nil
+		}, `SELECT MAX(day), kind, mode, path, CAST(SUM(n) AS BIGINT) FROM audit_path WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind, mode, path`, q.with(from, to)...)
+	})
+}
+
+func pathsOf(doc string) (reads, writes []string, err error) {
+	var d struct {
+		Reads  []string `json:"reads"`
+		Writes []string `json:"writes"`
+	}
+	err = strictjson.Unmarshal([]byte(doc), &d)
+	return d.Reads, d.Writes, err
+}
+
+// whole gives the days that the filter holds wholly, both ends included, and what it holds of others.
+func (q *query) whole() (from, to int64, edges [][2]int64) {
+	from, to = q.firstDay, q.lastDay
+	switch {
+	case from == to && (!startsDay(q.since) || !startsDay(q.until)):
+		return 1, 0, [][2]int64{{q.since, q.until}}
+	case from > to:
+		return 1, 0, nil
+	}
+	if !startsDay(q.since) {
+		edges = append(edges, [2]int64{q.since, (from + 1) * dayLength})
+		from++
+	}
+	if !startsDay(q.until) {
+		edges = append(edges, [2]int64{to * dayLength, q.until})
+		to--
+	}
+	return from, to, edges
+}
+
+// startsDay reports whether a time is the first of a day, or no time at all.
+func startsDay(at int64) bool {
+	return at == math.MinInt64 || at == math.MaxInt64 || dayOf(at)*dayLength == at
+}
+
+// edge visits the rows of a part of a day.
+func (q *query) edge(e [2]int64, visit func(kind int64, r *row, doc string) error) error {
+	lo, hi, err := q.bounds(dayOf(e[0]), dayOf(e[1]-1))
+	if err != nil || hi == 0 {
+		return err
+	}
+	return q.rows(lo, hi, e[0], e[1], "", visit)
+}
+
+func (q *query) bySession(visit func(kind int64, r *row, doc string) error) error {
+	return q.rows(0, math.MaxInt64, q.since, q.until, "", visit)
+}
+
+// bounds gives the rows among which those of some days are; 0: there are none.
+func (q *query) bounds(firstDay, lastDay int64) (lo, hi int64, err error) {
+	err = q.row(`SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day >= ? AND day <= ?`+q.in, q.with(firstDay, lastDay)...).Scan(&lo, &hi)
+	return lo, hi, err
+}
+
+// rows visits rows of the log that the filter lets through.
+func (q *query) rows(lo, hi, since, until int64, order string, visit func(kind int64, r *row, doc string) error) error {
+	where, args := ` WHERE seq >= ? AND seq <= ? AND at >= ? AND at < ?`, []any{lo, hi, since, until}
+	if q.f.Session != "" {
+		where, args = where+` AND session = ? AND session <> ''`, append(args, plain(q.f.Session, maxName))
+	}
+	return q.each(func(rows *sql.Rows) error {
+		var id int64
+		var r row
+		var doc string
+		if err := rows.Scan(&r.seq, &r.at, &id, &r.took, &r.in, &r.out, &r.session, &doc); err != nil {
+			return err
+		}
+		if q.kinds[id] == nil {
+			return tool.Errorf(tool.CodeUnavailable, "row %d of the audit log refers to nothing; see `toolpost audit verify`", r.seq)
+		}
+		return visit(id, &r, doc)
+	}, `SELECT seq, at, kind, took, bytes_in, bytes_out, session, detail FROM audit`+where+q.in+order, q.with(args...)...)
+}

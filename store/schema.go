@@ -1,0 +1,58 @@
+package store
+
+// migrations lists the steps from an empty database to the tables of this version. A step that was ever
+// released is not changed: another one follows it. The words are those of SQLite; a Dialect has others for
+// some of them. Times are microseconds since 1970, in UTC.
+func migrations() [][]string {
+	return [][]string{{
+		// What calls have in common. A row of the log refers to one of these.
+		`CREATE TABLE audit_kind (
+			id BIGINT PRIMARY KEY, tool TEXT NOT NULL, source TEXT NOT NULL, protocol TEXT NOT NULL, door TEXT NOT NULL,
+			caller TEXT NOT NULL, decision TEXT NOT NULL, rule TEXT NOT NULL, enforcement TEXT NOT NULL,
+			outcome TEXT NOT NULL, code TEXT NOT NULL)`,
+		`CREATE INDEX audit_kind_tool ON audit_kind (tool, caller)`,
+		// One row for each call. hash covers the row, what its kind says, and the hash before it.
+		`CREATE TABLE audit (
+			seq BIGINT PRIMARY KEY, at BIGINT NOT NULL, kind BIGINT NOT NULL, took BIGINT NOT NULL, bytes_in BIGINT NOT NULL,
+			bytes_out BIGINT NOT NULL, session TEXT NOT NULL, detail TEXT NOT NULL, hash BLOB NOT NULL)`,
+		`CREATE INDEX audit_session ON audit (session, seq) WHERE session <> ''`,
+		// The end of the chain, and where it was cut.
+		`CREATE TABLE audit_head (
+			id BIGINT PRIMARY KEY, seq BIGINT NOT NULL, hash BLOB NOT NULL, cut_seq BIGINT NOT NULL, cut_hash BLOB NOT NULL,
+			epoch BIGINT NOT NULL, mac BLOB NOT NULL)`,
+		// Sums for each day, so that questions about many calls read few rows. They follow from the log.
+		`CREATE TABLE audit_day (
+			day BIGINT NOT NULL, kind BIGINT NOT NULL, bucket BIGINT NOT NULL, n BIGINT NOT NULL, took BIGINT NOT NULL,
+			longest BIGINT NOT NULL, bytes_in BIGINT NOT NULL, bytes_out BIGINT NOT NULL, first_seq BIGINT NOT NULL,
+			last_seq BIGINT NOT NULL, PRIMARY KEY (day, kind, bucket))`,
+		`CREATE TABLE audit_path (
+			day BIGINT NOT NULL, kind BIGINT NOT NULL, mode TEXT NOT NULL, path TEXT NOT NULL, n BIGINT NOT NULL,
+			PRIMARY KEY (day, kind, mode, path))`,
+		// Calls that have begun and may change something. Who finds one whose program is gone knows that nobody
+		// knows what came of it.
+		`CREATE TABLE audit_open (id TEXT PRIMARY KEY, owner TEXT NOT NULL, at BIGINT NOT NULL, record TEXT NOT NULL)`,
+		// For people with a SQL prompt.
+		`CREATE VIEW calls AS SELECT a.seq, a.at, k.tool, k.source, k.protocol, k.door, k.caller, a.session, k.decision, k.rule,
+			k.enforcement, k.outcome, k.code, a.took, a.bytes_in, a.bytes_out, a.detail
+			FROM audit a JOIN audit_kind k ON k.id = a.kind`,
+	}, {
+		// The state of a session is base with the patches of later versions merged in.
+		`CREATE TABLE session (
+			caller TEXT NOT NULL, name TEXT NOT NULL, version BIGINT NOT NULL, base_version BIGINT NOT NULL, base_size BIGINT NOT NULL,
+			tail BIGINT NOT NULL, changed_at BIGINT NOT NULL, PRIMARY KEY (caller, name))`,
+		`CREATE TABLE session_base (caller TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (caller, name))`,
+		`CREATE TABLE session_patch (
+			caller TEXT NOT NULL, name TEXT NOT NULL, version BIGINT NOT NULL, at BIGINT NOT NULL, patches TEXT NOT NULL,
+			PRIMARY KEY (caller, name, version))`,
+		`CREATE TABLE lease (
+			id TEXT PRIMARY KEY, tool TEXT NOT NULL, tier BIGINT NOT NULL, issued_at BIGINT NOT NULL, expires_at BIGINT NOT NULL,
+			used_at BIGINT, revoked_at BIGINT)`,
+		`CREATE INDEX lease_end ON lease (expires_at)`,
+		`CREATE TABLE outcome (
+			scope BLOB PRIMARY KEY, input BLOB NOT NULL, owner TEXT NOT NULL, at BIGINT NOT NULL, expires_at BIGINT NOT NULL, result TEXT)`,
+		`CREATE INDEX outcome_end ON outcome (expires_at)`,
+		`CREATE TABLE asset (
+			sha256 TEXT PRIMARY KEY, size BIGINT NOT NULL, media_type TEXT NOT NULL, added_at BIGINT NOT NULL, used_at BIGINT NOT NULL,
+			times BIGINT NOT NULL)`,
+	}}
+}

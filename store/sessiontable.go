@@ -1,0 +1,336 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A SessionTable keeps the state documents of sessions, with a version for each change and the changes that
+// led to it. Two callers never share a session, whatever names they choose.
+type SessionTable struct{ db *DB }
+
+// Sessions keeps the state of sessions.
+func (db *DB) Sessions() *SessionTable { return &SessionTable{db} }
+
+// maxHistory is how many of its last versions a session remembers.
+const maxHistory = 100
+
+// A State is a session's document.
+type State struct {
+	Version int64           `json:"version"` // 0: nobody has changed it yet
+	Changed time.Time       `json:"changed,omitzero"`
+	State   json.RawMessage `json:"state"`
+}
+
+// A Change is one version of a session: the patches that led to it, in order.
+type Change struct {
+	Version int64            `json:"version"`
+	Time    time.Time        `json:"time"`
+	Patches []map[string]any `json:"patches"` // nil: it was emptied
+}
+
+// AnyVersion is for who changes a session whatever its version is.
+const AnyVersion = -1
+
+// Patch merges the patches into the session's state, in order and all at once.
+func (s *SessionTable) Patch(ctx context.Context, caller, session string, patches []map[string]any) error {
+	_, err := s.PatchAt(ctx, caller, session, AnyVersion, patches)
+	return err
+}
+
+// PatchAt is Patch for who has seen a version of the state: where it has changed since, nothing is merged and
+// the error has the code conflict. It gives the new version.
+func (s *SessionTable) PatchAt(_ context.Context, caller, session string, seen int64, patches []map[string]any) (version int64, err error) {
+	if err := checkNames(caller, session); err != nil {
+		return 0, err
+	}
+	doc, err := strictjson.Marshal(patches)
+	if err != nil {
+		return 0, tool.Errorf(tool.CodeInvalidInput, "a patch of session %q is not JSON: %w", session, err)
+	}
+	err = s.db.w.do(true, func(t *tx) error {
+		k := sessionAt{t, caller, session}
+		d, err := k.open(seen)
+		if err != nil {
+			return err
+		}
+		d.version++
+		version = d.version
+		if err := k.remember(d.version, string(doc)); err != nil {
+			return err
+		}
+		d.tail += int64(len(doc))
+		// Folding costs as much as the state is large, so it is done when as much has come in patches.
+		if d.tail > d.base+minTail || d.base+d.tail > MaxStateSize {
+			if err := k.fold(d); err != nil {
+				return err
+			}
+		}
+		return k.save(d)
+	})
+	return version, err
+}
+
+// maxSession is how long the name of a session may be, in bytes.
+const maxSession = 512
+
+// minTail is how many bytes of patches even a small state leaves unmerged.
+const minTail = 4 << 10
+
+// checkNames refuses what cannot be a key in every database.
+func checkNames(names ...string) error {
+	for _, n := range names {
+		if plain(n, maxSession) != n {
+			return tool.Errorf(tool.CodeInvalidInput, "the name of a session or caller is text of at most %d bytes, not %.40q", maxSession, n)
+		}
+	}
+	return nil
+}
+
+// A sessionAt is a session within a transaction.
+type sessionAt struct {
+	t            *tx
+	caller, name string
+}
+
+// A document is a session as it is stored, but for the state at an earlier version, its base, which is apart:
+// it may be large.
+type document struct {
+	version, baseVersion int64
+	base, tail           int64 // bytes of the base, and of the patches that came later
+	known                bool
+}
+
+func (k sessionAt) open(seen int64) (*document, error) {
+	d := &document{base: int64(len("{}"))}
+	err := k.t.row(`SELECT version, base_version, base_size, tail FROM session WHERE caller = ? AND name = ?`, []any{k.caller, k.name},
+		&d.version, &d.baseVersion, &d.base, &d.tail)
+	d.known = err == nil
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, err
+	}
+	if seen != AnyVersion && seen != d.version {
+		e := tool.Errorf(tool.CodeConflict, "session %q is at version %d and not at %d any more; read it and try again", k.name, d.version, seen)
+		e.Details, _ = strictjson.Marshal(map[string]any{"version": d.version})
+		return nil, e.Because("session_changed")
+	}
+	return d, nil
+}
+
+func (k sessionAt) save(d *document) error {
+	now := micros(time.Now())
+	if d.known {
+		return k.t.exec(`UPDATE session SET version = ?, base_version = ?, base_size = ?, tail = ?, changed_at = ? WHERE caller = ? AND name = ?`,
+			d.version, d.baseVersion, d.base, d.tail, now, k.caller, k.name)
+	}
+	var n int
+	if err := k.t.row(`SELECT COUNT(*) FROM session WHERE caller = ?`, []any{k.caller}, &n); err != nil {
+		return err
+	}
+	if n >= MaxSessions {
+		return tool.Errorf(tool.CodeQuotaExceeded, "%q has %d sessions already, the most that one caller may have", k.caller, n)
+	}
+	return k.t.exec(`INSERT INTO session (caller, name, version, base_version, base_size, tail, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		k.caller, k.name, d.version, d.baseVersion, d.base, d.tail, now)
+}
+
+// setBase makes a state the one that later patches start from.
+func (k sessionAt) setBase(d *document, state string) error {
+	d.base, d.baseVersion, d.tail = int64(len(state)), d.version, 0
+	return k.t.exec(`INSERT INTO session_base (caller, name, state) VALUES (?, ?, ?)
+		ON CONFLICT (caller, name) DO UPDATE SET state = excluded.state`, k.caller, k.name, state)
+}
+
+func (k sessionAt) remember(version int64, patches string) error {
+	return k.t.exec(`INSERT INTO session_patch (caller, name, version, at, patches) VALUES (?, ?, ?, ?, ?)`,
+		k.caller, k.name, version, micros(time.Now()), patches)
+}
+
+// fold merges all patches into the base, and forgets what is older than the history.
+func (k sessionAt) fold(d *document) error {
+	base := "{}"
+	if err := k.t.row(baseState, []any{k.caller, k.name}, &base); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	var later []string
+	if err := k.t.each(texts(&later), laterPatches, k.caller, k.name, d.baseVersion); err != nil {
+		return err
+	}
+	state, err := merged(base, later)
+	if err != nil {
+		return err
+	}
+	if len(state) > MaxStateSize {
+		return tool.Errorf(tool.CodeQuotaExceeded, "it would be %d bytes long, and %d is the most", len(state), MaxStateSize)
+	}
+	if err := k.setBase(d, string(state)); err != nil {
+		return err
+	}
+	return k.t.exec(`DELETE FROM session_patch WHERE caller = ? AND name = ? AND version <= ?`, k.caller, k.name, d.version-maxHistory)
+}
+
+const baseState = `SELECT state FROM session_base WHERE caller = ? AND name = ?`
+
+// texts collects rows of one text each.
+func texts(into *[]string) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var text string
+		err := rows.Scan(&text)
+		*into = append(*into, text)
+		return err
+	}
+}
+
+const laterPatches = `SELECT patches FROM session_patch WHERE caller = ? AND name = ? AND version > ? ORDER BY version`
+
+// merged gives a state with the patches of later versions merged in.
+func merged(base string, later []string) (json.RawMessage, error) {
+	if len(later) == 0 {
+		return json.RawMessage(base), nil
+	}
+	v, err := strictjson.Decode([]byte(base))
+	state, ok := v.(map[string]any)
+	if err != nil || !ok {
+		return nil, tool.Errorf(tool.CodeInternal, "the state of a session is damaged: %v", err)
+	}
+	for _, doc := range later {
+		patches, err := patchesOf(doc)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range patches {
+			mergeInto(state, p)
+		}
+	}
+	return strictjson.Marshal(state)
+}
+
+func patchesOf(doc string) (patches []map[string]any, err error) {
+	v, err := strictjson.Decode([]byte(doc))
+	list, _ := v.([]any)
+	for _, p := range list {
+		if patch, ok := p.(map[string]any); ok {
+			patches = append(patches, patch)
+		}
+	}
+	if err != nil {
+		err = tool.Errorf(tool.CodeInternal, "a patch of a session is damaged: %w", err)
+	}
+	return patches, err
+}
+
+// mergeInto is strictjson.Merge for a state that nobody else has: what merging one patch after the other would
+// copy each time is changed in place.
+func mergeInto(state, patch map[string]any) {
+	for key, value := range patch {
+		under, isObject := value.(map[string]any)
+		old, wasObject := state[key].(map[string]any)
+		switch {
+		case value == nil:
+			delete(state, key)
+		case isObject && wasObject:
+			mergeInto(old, under)
+		case isObject:
+			state[key] = strictjson.Merge(nil, under)
+		default:
+			state[key] = value
+		}
+	}
+}
+
+// State gives the session's state document; a session that nobody has patched is {}.
+func (s *SessionTable) State(ctx context.Context, caller, session string) (json.RawMessage, error) {
+	st, err := s.Get(ctx, caller, session)
+	return st.State, err
+}
+
+// Get gives the session's state with its version.
+func (s *SessionTable) Get(ctx context.Context, caller, session string) (State, error) {
+	st := State{State: json.RawMessage(`{}`)}
+	caller, session = plain(caller, maxSession), plain(session, maxSession)
+	err := s.db.read(ctx, func(r *reader) error {
+		var baseVersion, at int64
+		err := r.row(`SELECT version, base_version, changed_at FROM session WHERE caller = ? AND name = ?`, caller, session).Scan(&st.Version, &baseVersion, &at)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		st.Changed = time.UnixMicro(at).UTC()
+		base := "{}"
+		if err := r.row(baseState, caller, session).Scan(&base); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		var later []string
+		if err := r.each(texts(&later), laterPatches, caller, session, baseVersion); err != nil {
+			return err
+		}
+		st.State, err = merged(base, later)
+		return err
+	})
+	return st, err
+}
+
+// Reset empties a session. Its version counts on, so that who saw an earlier state notices.
+func (s *SessionTable) Reset(_ context.Context, caller, session string) error {
+	if err := checkNames(caller, session); err != nil {
+		return err
+	}
+	return s.db.w.do(true, func(t *tx) error {
+		k := sessionAt{t, caller, session}
+		d, err := k.open(AnyVersion)
+		if err != nil || !d.known {
+			return err
+		}
+		d.version++
+		if err := errors.Join(k.remember(d.version, "null"), k.setBase(d, "{}")); err != nil {
+			return err
+		}
+		return k.save(d)
+	})
+}
+
+// History gives the last changes of a session, the newest first.
+func (s *SessionTable) History(ctx context.Context, caller, session string, most int) ([]Change, error) {
+	changes := []Change{}
+	err := s.db.read(ctx, func(r *reader) error {
+		return r.each(func(rows *sql.Rows) error {
+			var c Change
+			var at int64
+			var doc string
+			if err := rows.Scan(&c.Version, &at, &doc); err != nil {
+				return err
+			}
+			c.Time = time.UnixMicro(at).UTC()
+			var err error
+			c.Patches, err = patchesOf(doc)
+			changes = append(changes, c)
+			return err
+		}, `SELECT version, at, patches FROM session_patch WHERE caller = ? AND name = ? ORDER BY version DESC LIMIT ?`,
+			plain(caller, maxSession), plain(session, maxSession), most)
+	})
+	return changes, err
+}
+
+// Expire removes the sessions that nobody has changed since a time, and gives their number.
+func (s *SessionTable) Expire(_ context.Context, before time.Time) (n int64, err error) {
+	err = s.db.w.do(false, func(t *tx) (err error) {
+		for _, table := range []string{"session_patch", "session_base"} {
+			err := t.exec(`DELETE FROM `+table+` WHERE EXISTS (SELECT 1 FROM session s WHERE s.caller = `+table+`.caller
+				AND s.name = `+table+`.name AND s.changed_at < ?)`, micros(before))
+			if err != nil {
+				return err
+			}
+		}
+		n, err = t.count(`DELETE FROM session WHERE changed_at < ?`, micros(before))
+		return err
+	})
+	return n, err
+}

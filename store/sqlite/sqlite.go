@@ -1,0 +1,87 @@
+// Package sqlite opens a store in one file of this machine. Several programs may use the file at once.
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// Open gives the store in a file, which is made at the first use where it is not there yet.
+func Open(path string, o store.Options) (*store.DB, error) {
+	writes, err := sql.Open("sqlite", dsn(path, "busy_timeout(2000)", "journal_mode(wal)", "synchronous(full)", "wal_autocheckpoint(4000)", "journal_size_limit(67108864)"))
+	if err != nil {
+		return nil, err
+	}
+	writes.SetMaxOpenConns(1)
+	reads, err := sql.Open("sqlite", dsn(path, "busy_timeout(10000)", "query_only(1)"))
+	if err != nil {
+		return nil, errors.Join(err, writes.Close())
+	}
+	reads.SetMaxOpenConns(8)
+	reads.SetMaxIdleConns(8)
+	return store.New(dialect(path), reads, writes, o), nil
+}
+
+// prepare makes the file, for its owner alone, where it is missing. SQLite gives the files beside it the same
+// mode.
+func prepare(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "the folder of the store cannot be made: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "the store cannot be opened: %w", err)
+	}
+	return f.Close()
+}
+
+func dsn(path string, pragmas ...string) string {
+	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: url.Values{"mode": {"rw"}, "_pragma": pragmas}.Encode()}
+	return u.String()
+}
+
+func dialect(path string) store.Dialect {
+	return store.Dialect{
+		Name:    "sqlite",
+		Types:   strings.NewReplacer("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY"),
+		Prepare: func() error { return prepare(path) },
+		Begin:   []string{"BEGIN IMMEDIATE"},
+		Quick:   "PRAGMA synchronous = NORMAL",
+		Durable: "PRAGMA synchronous = FULL",
+		Intact:  "PRAGMA integrity_check(1)",
+		Busy:    func(err error) bool { return codeOf(err) == lib.SQLITE_BUSY || codeOf(err) == lib.SQLITE_LOCKED },
+		Full:    full,
+	}
+}
+
+// full reports whether there is no room. Some ways to run out of it look like any other failed write.
+func full(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code() {
+	case lib.SQLITE_FULL, lib.SQLITE_IOERR_WRITE, lib.SQLITE_IOERR_TRUNCATE, lib.SQLITE_IOERR_SHMSIZE, lib.SQLITE_IOERR_FSYNC:
+		return true
+	}
+	return false
+}
+
+// codeOf gives the class of an error of SQLite; 0: it is none.
+func codeOf(err error) int {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return 0
+	}
+	return e.Code() & 0xff
+}

@@ -1,0 +1,110 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"toolpost/store"
+	"toolpost/store/sqlite"
+	"toolpost/store/storetest"
+	"toolpost/tool"
+)
+
+func kind() storetest.Kind {
+	return storetest.Kind{
+		New:  func(t testing.TB) string { return filepath.Join(t.TempDir(), "store.db") },
+		Open: sqlite.Open,
+		Raw: func(t testing.TB, path string) *sql.DB {
+			db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)&_pragma=synchronous(off)")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = db.Close() })
+			return db
+		},
+	}
+}
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(fullDisk); path != "" {
+		if err := runOut(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(storetest.Main(m, kind()))
+}
+
+func TestSuite(t *testing.T) { storetest.Run(t, kind()) }
+
+// Whatever bit of the file flips, the log either says so or still says the same.
+func TestAFlippedBitIsFoundOrChangesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	db, err := sqlite.Open(path, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 400 {
+		r := &tool.Record{Time: time.Unix(int64(i)*1e3, 0), Tool: "t", Session: "s", Outcome: tool.OutcomeOK, Touches: tool.Touches{Reads: []string{"/a"}}}
+		if err := db.Audit().Append(t.Context(), r, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sound, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, findings := dump(t, path)
+	if len(findings) > 0 {
+		t.Fatal(findings)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	found := 0
+	for range 150 {
+		at, bit := rng.IntN(len(sound)), byte(1<<rng.IntN(8))
+		flipped := slices.Clone(sound)
+		flipped[at] ^= bit
+		copied := filepath.Join(t.TempDir(), "copy.db")
+		if err := os.WriteFile(copied, flipped, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, findings := dump(t, copied)
+		if len(findings) > 0 {
+			found++
+		} else if !slices.Equal(got, want) {
+			t.Errorf("bit %x of byte %d: the log says something else, and nobody noticed", bit, at)
+		}
+	}
+	t.Logf("%d of 150 were found", found)
+}
+
+// dump gives all that the log says, and what is wrong with it.
+func dump(t *testing.T, path string) (records []string, findings []store.Finding) {
+	db, err := sqlite.Open(path, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	r, err := db.Audit().Verify(t.Context())
+	if err != nil {
+		return nil, []store.Finding{{What: err.Error()}}
+	}
+	err = db.Audit().Log(t.Context(), store.Filter{Session: "s"}, false, func(r *tool.Record) error {
+		records = append(records, fmt.Sprintf("%+v", r))
+		return nil
+	})
+	if err != nil {
+		r.Findings = append(r.Findings, store.Finding{What: err.Error()})
+	}
+	return records, r.Findings
+}

@@ -1,0 +1,362 @@
+package storetest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"toolpost/store"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// What the environment tells a child.
+const (
+	childWork    = "STORETEST_WORK"
+	childAddress = "STORETEST_ADDRESS"
+)
+
+// child is another program that uses the same database. It reads what it needs from stdin and says on stdout
+// what was acknowledged, as soon as it was.
+func child(k Kind, work string) int {
+	db, err := k.Open(os.Getenv(childAddress), store.Options{Key: key})
+	if err == nil {
+		w := &worker{db: db, out: os.Stdout}
+		w.say("ready")
+		err = map[string]func() error{"write": w.write, "consume": w.consume, "begin": w.begin}[work]()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		return 1
+	}
+	return 0
+}
+
+type worker struct {
+	db  *store.DB
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (w *worker) say(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fmt.Fprintf(w.out, format+"\n", args...)
+}
+
+// write makes calls of all sorts until somebody kills it.
+func (w *worker) write() error {
+	round := tool.NewID()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), uint64(time.Now().UnixNano())))
+			for n := 0; ; n++ {
+				if err := w.one(rng, name("%s-%d-%d", round, i, n)); err != nil {
+					w.say("error %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// one does one thing of each sort, and says so.
+func (w *worker) one(rng *rand.Rand, id string) error {
+	ctx := context.Background()
+	r := random(rng)
+	r.Call, r.Begun = id, rng.IntN(2) == 0
+	if r.Begun {
+		if err := w.db.Audit().Begin(ctx, r); err != nil {
+			return err
+		}
+	}
+	token, err := w.db.Leases().Issue(ctx, "rm", 1, 300*time.Second)
+	if err != nil {
+		return err
+	}
+	if err := w.db.Leases().Consume(ctx, token, "rm", 1); err != nil {
+		return err
+	}
+	w.say("used %s", token)
+	if err := w.db.Sessions().Patch(ctx, "ada", id[:36], []object{{id: true}}); err != nil {
+		return err
+	}
+	w.say("patched %s", id)
+	if err := w.db.Audit().Append(ctx, r, r.Begun); err != nil {
+		return err
+	}
+	w.say("recorded %s", id)
+	return nil
+}
+
+// consume uses the leases on stdin, by many callers at once, and says which were its own.
+func (w *worker) consume() error {
+	var tokens []string
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		tokens = append(tokens, in.Text())
+	}
+	leases := w.db.Leases()
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() { // each lease is tried by four callers of each program, not all in the same order
+			for n := i % 4; n < len(tokens); n += 4 {
+				token := tokens[(n+i/4*len(tokens)/4)%len(tokens)]
+				switch err := leases.Consume(context.Background(), token, "rm", 1); {
+				case err == nil:
+					w.say("used %s", token)
+				case reason(err) != "already_consumed":
+					w.say("error %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// begin begins a call and waits.
+func (w *worker) begin() error {
+	r := full()
+	r.Call = "interrupted"
+	if err := w.db.Audit().Begin(context.Background(), r); err != nil {
+		return err
+	}
+	w.say("begun")
+	_, err := io.ReadAll(os.Stdin)
+	return err
+}
+
+// A program is a child as its parent sees it.
+type program struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string
+}
+
+func start(t *testing.T, work, address string) *program {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childWork+"="+work, childAddress+"="+address)
+	cmd.Stderr = os.Stderr
+	p := &program{t: t, cmd: cmd, in: must[io.WriteCloser](t)(cmd.StdinPipe()), lines: make(chan string, 1<<16)}
+	out := must[io.ReadCloser](t)(cmd.StdoutPipe())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	go func() { // ends with the child
+		defer close(p.lines)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			p.lines <- in.Text()
+		}
+	}()
+	return p
+}
+
+// wait reads until a line that starts so.
+func (p *program) wait(prefix string) (before []string) {
+	p.t.Helper()
+	for line := range p.lines {
+		before = append(before, line)
+		if strings.HasPrefix(line, prefix) {
+			return before
+		}
+	}
+	p.t.Fatalf("the child ended before it said %q: %v", prefix, before)
+	return nil
+}
+
+// rest reads what is left when the child has ended.
+func (p *program) rest() (lines []string) {
+	for line := range p.lines {
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func (p *program) kill() {
+	_ = p.cmd.Process.Kill()
+}
+
+func kills(t *testing.T, k Kind) {
+	address := k.New(t)
+	db := k.open(t, address)
+	used, recorded, patched := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	rng := rand.New(rand.NewPCG(11, uint64(time.Now().UnixNano())))
+	tries := rounds(8, 50, 500)
+	for n := range tries {
+		p := start(t, "write", address)
+		lines := p.wait("recorded")
+		for range rng.IntN(40) { // a moment later, counted in what happened
+			if line, ok := <-p.lines; ok {
+				lines = append(lines, line)
+			}
+		}
+		p.kill()
+		for _, line := range append(lines, p.rest()...) {
+			word, id, whole := strings.Cut(line, " ")
+			switch {
+			case word == "error":
+				t.Fatal(line)
+			case word == "used" && whole && len(id) == 30:
+				if used[id] {
+					t.Errorf("a lease was used twice")
+				}
+				used[id] = true
+			case word == "patched" && strings.Count(id, "-") == 6:
+				patched[id] = true
+			case word == "recorded" && strings.Count(id, "-") == 6:
+				recorded[id] = true
+			}
+		}
+		if n%25 == 24 || n == tries-1 {
+			must[int](t)(db.Audit().Recover(t.Context()))
+			sound(t, db)
+		}
+	}
+	checkRecords(t, db, recorded)
+	checkPatches(t, db, patched)
+	for token := range used {
+		if err := db.Leases().Consume(t.Context(), token, "rm", 1); reason(err) != "already_consumed" {
+			t.Fatalf("a lease that was used can be used again: %v", err)
+		}
+	}
+	t.Logf("%d kills: %d records, %d patches and %d leases were acknowledged", tries, len(recorded), len(patched), len(used))
+}
+
+// checkRecords: each acknowledged call has its row, and none has two.
+func checkRecords(t *testing.T, db *store.DB, acknowledged map[string]bool) {
+	t.Helper()
+	rows := map[string]int{}
+	for _, r := range logOf(t, db, store.Filter{}) {
+		rows[r.Call]++
+	}
+	for call := range acknowledged {
+		if rows[call] == 0 {
+			t.Fatalf("call %s was acknowledged and has no row", call)
+		}
+	}
+	for call, n := range rows {
+		if n > 1 {
+			t.Errorf("call %s has %d rows", call, n)
+		}
+	}
+}
+
+func checkPatches(t *testing.T, db *store.DB, acknowledged map[string]bool) {
+	t.Helper()
+	states := map[string]object{}
+	for id := range acknowledged {
+		session := id[:36]
+		if states[session] == nil {
+			v := must[any](t)(strictjson.Decode(must[store.State](t)(db.Sessions().Get(t.Context(), "ada", session)).State))
+			states[session] = v.(object)
+		}
+		if states[session][id] != true {
+			t.Fatalf("patch %s was acknowledged and is not there", id)
+		}
+	}
+}
+
+func leasesRaced(t *testing.T, k Kind) {
+	address := k.New(t)
+	leases := k.open(t, address).Leases()
+	count := rounds(64, 1000, 10_000)
+	var mu sync.Mutex
+	var tokens []string
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for n := i; n < count; n += 64 {
+				token, err := leases.Issue(context.Background(), "rm", 1, store.MaxLeaseTTL)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				tokens = append(tokens, token)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	var programs []*program
+	for range 4 {
+		p := start(t, "consume", address)
+		p.wait("ready")
+		programs = append(programs, p)
+	}
+	for _, p := range programs {
+		if _, err := io.WriteString(p.in, strings.Join(tokens, "\n")); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.in.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used := map[string]int{}
+	for _, p := range programs {
+		for _, line := range p.rest() {
+			word, token, _ := strings.Cut(line, " ")
+			if word == "error" {
+				t.Error(line)
+			}
+			used[token]++
+		}
+	}
+	for token, n := range used {
+		if n != 1 {
+			t.Errorf("lease %s was used %d times", store.LeaseID(token), n)
+		}
+	}
+	if len(used) != count || len(tokens) != count {
+		t.Errorf("%d of %d leases were used", len(used), len(tokens))
+	}
+}
+
+func lostCalls(t *testing.T, k Kind) {
+	address := k.New(t)
+	db := k.open(t, address)
+	mine := full()
+	mine.Call = "still running"
+	if err := db.Audit().Begin(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "begin", address)
+	p.wait("begun")
+	if n := must[int](t)(db.Audit().Recover(t.Context())); n != 0 {
+		t.Errorf("%d calls are lost while their programs live", n)
+	}
+	p.kill()
+	p.rest()
+	_ = p.cmd.Wait()
+	var wg sync.WaitGroup
+	for range 4 { // of several who find it, one records it
+		wg.Go(func() {
+			if _, err := db.Audit().Recover(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	mine.Begun = true
+	add(t, db, mine)
+	got := logOf(t, db, store.Filter{})
+	if len(got) != 2 || got[0].Call != "interrupted" || got[0].Outcome != tool.OutcomeLost || got[0].Tool != "readFile" || got[1].Call != "still running" {
+		t.Errorf("%+v", got)
+	}
+	sound(t, db)
+}

@@ -1,0 +1,115 @@
+// Package storetest is the suite that every kind of store passes: the same promises, whatever keeps them.
+package storetest
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"testing"
+
+	"toolpost/store"
+)
+
+// A Kind is a kind of store to test. An address names one database of the kind.
+type Kind struct {
+	New  func(t testing.TB) (address string)                      // makes a database, for as long as the test runs
+	Open func(address string, o store.Options) (*store.DB, error) // opens it, also from another program
+	Raw  func(t testing.TB, address string) *sql.DB               // opens it behind the store's back
+	Far  bool                                                     // it is another program: each step takes longer, and fewer are made
+}
+
+// key signs the audit logs of the suite.
+func key() ([]byte, error) { return []byte("the key of the suite"), nil }
+
+func (k Kind) open(t testing.TB, address string) *store.DB {
+	t.Helper()
+	db, err := k.Open(address, store.Options{Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+func (k Kind) fresh(t testing.TB) *store.DB {
+	t.Helper()
+	return k.open(t, k.New(t))
+}
+
+// Main runs the tests of a package, or is the other program that they have started. TestMain calls it.
+func Main(m *testing.M, k Kind) int {
+	if work := os.Getenv(childWork); work != "" {
+		return child(k, work)
+	}
+	return m.Run()
+}
+
+// Run runs the suite.
+func Run(t *testing.T, k Kind) {
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, Kind)
+	}{
+		{"Audit/ARecordComesBackAsItWas", recordComesBack},
+		{"Audit/HostileTextIsKeptHarmless", hostileText},
+		{"Audit/ManyWritersMakeOneChain", oneChain},
+		{"Audit/QuestionsAreAnsweredAsCountingWould", questions},
+		{"Audit/AnySingleChangeIsFound", anyChange},
+		{"Audit/AForgedHeadIsNotBuiltOn", forgedHead},
+		{"Audit/APointThatWasKeptElsewhereIsLookedFor", keptPoints},
+		{"Audit/PruningKeepsTheChain", pruning},
+		{"Audit/CallsOfAProgramThatIsGoneAreRecordedAsLost", lostCalls},
+		{"Sessions/PatchesMergeAsTheModelDoes", patchesMerge},
+		{"Sessions/ManyWritersLoseNothing", patchesRaced},
+		{"Sessions/WhoSawAnEarlierVersionIsRefused", optimistic},
+		{"Sessions/CallersDoNotShareAndStateIsBounded", sessionBounds},
+		{"Leases/OneCallOfOneToolInTime", leaseLife},
+		{"Leases/RacedByFourProgramsEachIsUsedOnce", leasesRaced},
+		{"Outcomes/AKeyIsClaimedOnce", outcomes},
+		{"Assets/AreKeptByContentUntilTheyExpire", assets},
+		{"Store/AGroupFailsNotBecauseOfOne", groupFails},
+		{"Store/WhatWasRefusedLateLeavesNothing", refusedLate},
+		{"Store/NothingAcknowledgedIsLostByKill", kills},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, k) })
+	}
+}
+
+// rounds gives how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under
+// the race detector.
+func rounds(few, normal, many int) int {
+	switch {
+	case os.Getenv("TOOLPOST_LONG") != "":
+		return many
+	case raced:
+		return few
+	}
+	return normal
+}
+
+func must[T any](t testing.TB) func(T, error) T {
+	t.Helper()
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// sound fails the test where the log does not verify.
+func sound(t testing.TB, db *store.DB, points ...store.Point) *store.Report {
+	t.Helper()
+	r := must[*store.Report](t)(db.Audit().Verify(t.Context(), points...))
+	if len(r.Findings) > 0 {
+		t.Fatalf("the log is not sound: %v", r.Findings)
+	}
+	return r
+}
+
+func name(format string, args ...any) string { return fmt.Sprintf(format, args...) }

@@ -1,0 +1,150 @@
+package store
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+)
+
+// sums are what a number of rows adds to the sums of their days.
+type sums struct {
+	days  map[dayKey]*daySum
+	paths map[pathKey]int64
+}
+
+type dayKey struct{ day, kind, bucket int64 }
+
+type daySum struct{ n, took, longest, in, out, first, last int64 }
+
+type pathKey struct {
+	day, kind  int64
+	mode, path string
+}
+
+// What a call does to a path.
+const (
+	modeRead  = "read"
+	modeWrite = "write"
+)
+
+func (s *sums) add(kind int64, r *row, reads, writes []string) {
+	if s.days == nil {
+		s.days, s.paths = map[dayKey]*daySum{}, map[pathKey]int64{}
+	}
+	day := dayOf(r.at)
+	key := dayKey{day, kind, bucketOf(r.took)}
+	d := s.days[key]
+	if d == nil {
+		d = &daySum{first: r.seq}
+		s.days[key] = d
+	}
+	d.n, d.took, d.in, d.out = d.n+1, d.took+r.took, d.in+r.in, d.out+r.out
+	d.longest, d.first, d.last = max(d.longest, r.took), min(d.first, r.seq), max(d.last, r.seq)
+	s.touch(day, kind, modeRead, reads)
+	s.touch(day, kind, modeWrite, writes)
+}
+
+func (s *sums) touch(day, kind int64, mode string, paths []string) {
+	for _, path := range paths {
+		s.paths[pathKey{day, kind, mode, path}]++
+	}
+}
+
+// save adds the sums to those in the database.
+func (s *sums) save(t *tx) error {
+	var days, paths []any
+	for k, d := range s.days {
+		days = append(days, k.day, k.kind, k.bucket, d.n, d.took, d.longest, d.in, d.out, d.first, d.last)
+	}
+	for k, n := range s.paths {
+		paths = append(paths, k.day, k.kind, k.mode, k.path, n)
+	}
+	err := t.insert(`INSERT INTO audit_day (day, kind, bucket, n, took, longest, bytes_in, bytes_out, first_seq, last_seq) VALUES `, 10,
+		` ON CONFLICT (day, kind, bucket) DO UPDATE SET n = audit_day.n + excluded.n, took = audit_day.took + excluded.took,
+		longest = CASE WHEN excluded.longest > audit_day.longest THEN excluded.longest ELSE audit_day.longest END,
+		bytes_in = audit_day.bytes_in + excluded.bytes_in, bytes_out = audit_day.bytes_out + excluded.bytes_out,
+		last_seq = excluded.last_seq`, days)
+	if err != nil {
+		return err
+	}
+	return t.insert(`INSERT INTO audit_path (day, kind, mode, path, n) VALUES `, 5,
+		` ON CONFLICT (day, kind, mode, path) DO UPDATE SET n = audit_path.n + excluded.n`, paths)
+}
+
+// insert inserts many rows with few statements. Statements come in three sizes, so that they can be kept.
+func (t *tx) insert(head string, columns int, tail string, args []any) error {
+	one := "(" + strings.TrimSuffix(strings.Repeat("?, ", columns), ", ") + ")"
+	for len(args) > 0 {
+		size := 1
+		for _, n := range []int{64, 8} {
+			if len(args) >= n*columns {
+				size = n
+				break
+			}
+		}
+		query := head + strings.TrimSuffix(strings.Repeat(one+", ", size), ", ") + tail
+		if err := t.exec(query, args[:size*columns]...); err != nil {
+			return err
+		}
+		args = args[size*columns:]
+	}
+	return nil
+}
+
+const dayLength = int64(24 * time.Hour / time.Microsecond)
+
+// dayOf numbers the days of UTC; the first of 1970 is 0.
+func dayOf(at int64) int64 {
+	if at < 0 {
+		return (at+1)/dayLength - 1
+	}
+	return at / dayLength
+}
+
+// A bucket holds durations that are about the same: four buckets for each doubling.
+func bucketOf(took int64) int64 {
+	if took < 8 {
+		return max(took, 0)
+	}
+	e := bits.Len64(uint64(took)) - 3
+	return int64(e)*4 + took>>e
+}
+
+// middleOf gives a duration that stands for those of a bucket.
+func middleOf(bucket int64) time.Duration {
+	low, high := edgeOf(bucket), edgeOf(bucket+1)
+	return time.Duration((low+high-1)/2) * time.Microsecond
+}
+
+// edgeOf gives the least duration of a bucket, in microseconds.
+func edgeOf(bucket int64) int64 {
+	if bucket < 8 {
+		return bucket
+	}
+	e := bucket/4 - 1
+	return (bucket - e*4) << e
+}
+
+// A histogram counts durations by bucket.
+type histogram map[int64]int64
+
+// quantile gives the duration that a share q of all durations do not exceed, to within an eighth.
+func (h histogram) quantile(q float64) time.Duration {
+	var total int64
+	buckets := make([]int64, 0, len(h))
+	for b, n := range h {
+		buckets, total = append(buckets, b), total+n
+	}
+	slices.Sort(buckets)
+	rest := int64(q * float64(total))
+	for _, b := range buckets {
+		if rest -= h[b]; rest < 0 {
+			return middleOf(b)
+		}
+	}
+	if len(buckets) == 0 {
+		return 0
+	}
+	return middleOf(buckets[len(buckets)-1])
+}

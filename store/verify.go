@@ -1,0 +1,319 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"time"
+
+	"toolpost/tool"
+)
+
+// A Point is a place in the chain. Who keeps one somewhere else can have it looked for later: a log that does
+// not hold it any more is not the same log.
+type Point struct {
+	Seq  int64  `json:"seq"`
+	Hash string `json:"hash"`
+}
+
+// A Finding is one thing that is wrong with the log.
+type Finding struct {
+	Seq  int64  `json:"seq,omitempty"` // the row that it is about; 0: none
+	What string `json:"what"`
+}
+
+// A Report is what came of looking at the whole log.
+type Report struct {
+	Rows     int64     `json:"rows"`
+	Cut      Point     `json:"cut"` // rows up to here were removed when their time was over
+	Head     Point     `json:"head"`
+	Signed   bool      `json:"signed"` // there was a key to check the head with
+	Findings []Finding `json:"findings"`
+}
+
+// maxFindings is how many are reported; one is enough to know.
+const maxFindings = 20
+
+// Verify looks at every row of the log. What it finds is in the report; the error says that it could not look.
+// The points, if any, must be in the log.
+func (a *AuditTable) Verify(ctx context.Context, points ...Point) (*Report, error) {
+	key, err := a.key()
+	if err != nil {
+		return nil, err
+	}
+	v := &verifier{
+		key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{}, days: map[dayKey]daySum{},
+		report: &Report{Findings: []Finding{}, Signed: len(key) > 0},
+	}
+	err = a.db.read(ctx, v.look)
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	if ctx.Err() != nil {
+		return nil, tool.AsError(context.Cause(ctx))
+	}
+	if err != nil && len(v.report.Findings) == 0 { // whatever keeps us from reading it is wrong with it
+		v.report.Findings = append(v.report.Findings, Finding{What: "the log cannot be read: " + tool.AsError(err).Message})
+	}
+	return v.report, nil
+}
+
+var errEnough = errors.New("enough was found")
+
+// A verifier looks at the log once, in one state.
+type verifier struct {
+	*reader
+	key    []byte
+	points []Point
+	report *Report
+
+	head  head
+	kinds map[int64]kindID
+	used  map[int64]bool
+	days  map[dayKey]daySum
+	// The paths of all rows in one number: each counts as the hash of its key under a seed that nobody knew
+	// before. It is the same number for the rows and for the sums of the same rows, in whatever order.
+	seed  maphash.Seed
+	paths uint64
+}
+
+func (v *verifier) find(seq int64, format string, args ...any) error {
+	v.report.Findings = append(v.report.Findings, Finding{seq, fmt.Sprintf(format, args...)})
+	if len(v.report.Findings) >= maxFindings {
+		return errEnough
+	}
+	return nil
+}
+
+func (v *verifier) look(r *reader) error {
+	v.reader = r
+	for _, step := range []func() error{v.intact, v.readHead, v.readKinds, v.readRows, v.readDays, v.readPaths, v.readUnused} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// intact asks the database itself.
+func (v *verifier) intact() error {
+	if v.d.Intact == "" {
+		return nil
+	}
+	var answer string
+	if err := v.row(v.d.Intact).Scan(&answer); err != nil {
+		return err
+	}
+	if answer != "ok" {
+		return v.find(0, "the database is damaged: %s", answer)
+	}
+	return nil
+}
+
+func (v *verifier) readHead() error {
+	v.head = head{hash: genesis(), cutHash: genesis()}
+	heads, id := 0, int64(0)
+	err := v.each(func(rows *sql.Rows) error {
+		heads++
+		return rows.Scan(append([]any{&id}, v.head.into()...)...)
+	}, `SELECT id, `+headColumns+` FROM audit_head ORDER BY id`)
+	h := &v.head
+	v.report.Cut, v.report.Head = Point{h.cutSeq, hex.EncodeToString(h.cutHash)}, Point{h.seq, hex.EncodeToString(h.hash)}
+	switch {
+	case err != nil || heads == 0: // none: then there are no rows either
+		return err
+	case heads > 1 || id != 1:
+		return v.find(0, "the log has %d heads, the last of them with the number %d", heads, id)
+	case !hmac.Equal(h.mac, h.sign(v.key)):
+		return v.find(0, "the head of the log was not signed with this key")
+	}
+	return nil
+}
+
+func (v *verifier) readKinds() error {
+	kinds, err := readKinds(v.reader)
+	if err != nil {
+		return err
+	}
+	v.kinds = map[int64]kindID{}
+	seen := map[kind]bool{}
+	for id, k := range kinds {
+		if seen[*k] {
+			if err := v.find(0, "kind %d is there twice", id); err != nil {
+				return err
+			}
+		}
+		seen[*k], v.kinds[id] = true, kindID{id, k.digest()}
+	}
+	return nil
+}
+
+func (v *verifier) readRows() error {
+	at, before := v.head.cutSeq, v.head.cutHash
+	if err := v.atPoint(at, before); err != nil {
+		return err
+	}
+	err := v.each(func(rows *sql.Rows) error {
+		var r row
+		var id int64
+		var doc string
+		var hash []byte
+		if err := rows.Scan(&r.seq, &r.at, &id, &r.took, &r.in, &r.out, &r.session, &doc, &hash); err != nil {
+			return err
+		}
+		v.report.Rows++
+		if err := v.link(at, before, id, &r, doc, hash); err != nil {
+			return err
+		}
+		at, before = r.seq, hash
+		if err := v.atPoint(at, hash); err != nil {
+			return err
+		}
+		return v.sum(id, &r, doc)
+	}, `SELECT seq, at, kind, took, bytes_in, bytes_out, session, detail, hash FROM audit ORDER BY seq`)
+	switch {
+	case err != nil:
+		return err
+	case at != v.head.seq:
+		return v.find(at, "the log ends at row %d, and its head says %d", at, v.head.seq)
+	case !bytes.Equal(before, v.head.hash):
+		return v.find(at, "the head does not fit the last row")
+	}
+	for _, p := range v.points {
+		why := "and it was once"
+		if p.Seq < v.head.cutSeq {
+			why = "its time was over: compare with a later one"
+		}
+		if err := v.find(p.Seq, "row %d is not in the log, %s", p.Seq, why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link checks one row against the one before it.
+func (v *verifier) link(at int64, before []byte, id int64, r *row, doc string, hash []byte) error {
+	k, known := v.kinds[id]
+	v.used[id] = true
+	switch {
+	case r.seq != at+1:
+		return v.find(r.seq, "row %d follows row %d: something is missing or was added", r.seq, at)
+	case !known:
+		return v.find(r.seq, "row %d refers to kind %d, which is missing", r.seq, id)
+	case !bytes.Equal(hash, chain(before, k, r, doc)):
+		return v.find(r.seq, "row %d, its kind or the row before it was changed", r.seq)
+	}
+	return nil
+}
+
+// atPoint crosses off a point that has been reached, and finds one that is another there.
+func (v *verifier) atPoint(seq int64, hash []byte) error {
+	for i, p := range v.points {
+		switch {
+		case p.Seq != seq:
+		case p.Hash != hex.EncodeToString(hash):
+			return v.find(seq, "row %d is another than it once was", seq)
+		default:
+			v.points = append(v.points[:i:i], v.points[i+1:]...)
+			return nil
+		}
+	}
+	return nil
+}
+
+// sum adds a row to what the sums should be.
+func (v *verifier) sum(id int64, r *row, doc string) error {
+	reads, writes, err := pathsOf(doc)
+	if err != nil {
+		return v.find(r.seq, "row %d cannot be read: %v", r.seq, err)
+	}
+	var s sums
+	s.add(id, r, reads, writes)
+	for key, d := range s.days {
+		v.days[key] = v.days[key].plus(*d)
+	}
+	for key, n := range s.paths {
+		v.paths += maphash.Comparable(v.seed, key) * uint64(n)
+	}
+	return nil
+}
+
+func (d daySum) plus(o daySum) daySum {
+	if d.n == 0 {
+		return o
+	}
+	return daySum{d.n + o.n, d.took + o.took, max(d.longest, o.longest), d.in + o.in, d.out + o.out, min(d.first, o.first), max(d.last, o.last)}
+}
+
+func (v *verifier) readDays() error {
+	err := v.each(func(rows *sql.Rows) error {
+		var k dayKey
+		var d daySum
+		if err := rows.Scan(&k.day, &k.kind, &k.bucket, &d.n, &d.took, &d.longest, &d.in, &d.out, &d.first, &d.last); err != nil {
+			return err
+		}
+		want, ok := v.days[k]
+		delete(v.days, k)
+		if !ok || d != want {
+			return v.find(0, "the sums of %s do not follow from the rows", startOfDay(k.day).Format(time.DateOnly))
+		}
+		return nil
+	}, `SELECT day, kind, bucket, n, took, longest, bytes_in, bytes_out, first_seq, last_seq FROM audit_day`)
+	if err != nil {
+		return err
+	}
+	for k := range v.days {
+		return v.find(0, "sums of %s are missing", startOfDay(k.day).Format(time.DateOnly))
+	}
+	return nil
+}
+
+func (v *verifier) readPaths() error {
+	var sum uint64
+	err := v.each(func(rows *sql.Rows) error {
+		var k pathKey
+		var n int64
+		if err := rows.Scan(&k.day, &k.kind, &k.mode, &k.path, &n); err != nil {
+			return err
+		}
+		if n <= 0 {
+			return v.find(0, "the sums of paths of %s do not follow from the rows", startOfDay(k.day).Format(time.DateOnly))
+		}
+		sum += maphash.Comparable(v.seed, k) * uint64(n)
+		return nil
+	}, `SELECT day, kind, mode, path, n FROM audit_path`)
+	if err == nil && sum != v.paths {
+		return v.find(0, "the sums of paths do not follow from the rows")
+	}
+	return err
+}
+
+// readUnused finds kinds that no row refers to. Nobody adds such a kind but together with its row.
+func (v *verifier) readUnused() error {
+	for id := range v.kinds {
+		if !v.used[id] {
+			if err := v.find(0, "kind %d belongs to no row", id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ParsePoint reads a point as Point.String writes it.
+func ParsePoint(text string) (Point, error) {
+	var p Point
+	var rest string
+	if n, err := fmt.Sscanf(text, "%d:%64s%s", &p.Seq, &p.Hash, &rest); n != 2 || err == nil || len(p.Hash) != 64 {
+		return Point{}, tool.Errorf(tool.CodeInvalidInput, "%q is not a point of the log; NUMBER:HASH is wanted, as verify prints it", text)
+	}
+	return p, nil
+}
+
+// String writes a point on one line.
+func (p Point) String() string { return fmt.Sprintf("%d:%s", p.Seq, p.Hash) }

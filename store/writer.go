@@ -1,0 +1,390 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+)
+
+// patience is how long a write waits for other programs that write.
+const patience = 30 * time.Second
+
+// A writer writes with one connection, one transaction at a time. Whoever comes while one is under way waits
+// and shares the next one: the cost of a commit is that of a group, not that of each.
+//
+// There is no goroutine of its own. The first who comes leads: it commits what has gathered, and then hands
+// the lead to one of those who came meanwhile.
+type writer struct {
+	db   *DB
+	pool *sql.DB
+
+	mu     sync.Mutex
+	queue  []*job
+	led    bool
+	closed bool
+	idle   chan struct{} // made by close, closed when the last leader is done
+
+	// What only the leader uses.
+	conn  *sql.Conn
+	stmts map[string]*sql.Stmt
+	mode  string // Quick or Durable, whichever was chosen last
+}
+
+// A job is one thing to write: a record of the audit log, or anything else.
+type job struct {
+	do      func(*tx) error
+	record  *entry // where do is nil
+	durable bool
+	wake    chan bool // true: lead; false: it is done
+	err     error
+}
+
+// do runs f in a transaction and returns when it is committed. An error of f undoes what f did and nothing
+// else. f may be run more than once, when other programs were in the way.
+func (w *writer) do(durable bool, f func(*tx) error) error {
+	return w.submit(&job{do: f, durable: durable})
+}
+
+func (w *writer) submit(j *job) error {
+	j.wake = make(chan bool, 1)
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return tool.Errorf(tool.CodeUnavailable, "the store is closed")
+	}
+	w.queue = append(w.queue, j)
+	follow := w.led
+	w.led = true
+	w.mu.Unlock()
+	if follow && !<-j.wake { // bounded: a leader gives up after its patience, and wakes everybody
+		return j.err
+	}
+	w.lead(j)
+	return j.err
+}
+
+// lead commits one group, to which the leader's own job belongs.
+func (w *writer) lead(own *job) {
+	group := w.gather()
+	w.commitSafely(group)
+	w.mu.Lock()
+	switch {
+	case len(w.queue) > 0:
+		w.queue[0].wake <- true
+	case w.idle != nil:
+		w.led = false
+		close(w.idle)
+		w.idle = nil
+	default:
+		w.led = false
+	}
+	w.mu.Unlock()
+	for _, j := range group {
+		if j != own {
+			j.wake <- false
+		}
+	}
+}
+
+// gather takes what has come. Those who are about to come make the group larger: it steps aside for them, as
+// long as it grows.
+func (w *writer) gather() (group []*job) {
+	for before := 0; ; before = len(group) {
+		runtime.Gosched()
+		w.mu.Lock()
+		group = w.queue
+		if len(group) <= before || len(group) >= enough {
+			w.queue = nil
+			w.mu.Unlock()
+			return group
+		}
+		w.mu.Unlock()
+	}
+}
+
+// enough jobs make a group that nobody is waited for.
+const enough = 64
+
+// close waits for the jobs in progress.
+func (w *writer) close() error {
+	w.mu.Lock()
+	w.closed = true
+	var idle chan struct{}
+	if w.led {
+		if w.idle == nil {
+			w.idle = make(chan struct{})
+		}
+		idle = w.idle
+	}
+	w.mu.Unlock()
+	if idle != nil {
+		<-idle
+	}
+	w.disconnect()
+	return w.pool.Close()
+}
+
+// commitSafely keeps a mistake of ours from leaving those who follow without a leader.
+func (w *writer) commitSafely(group []*job) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.disconnect()
+			for _, j := range group {
+				j.err = tool.Errorf(tool.CodeInternal, "the store met an internal error: %v", p)
+			}
+		}
+	}()
+	w.commit(group)
+}
+
+// commit writes a group in one transaction, again where another program was in the way.
+func (w *writer) commit(group []*job) {
+	var err error
+	var again bool
+	for end, pause := time.Now().Add(patience), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		again, err = w.attempt(group)
+		if !again || !w.db.d.Busy(err) || time.Now().After(end) {
+			break
+		}
+		time.Sleep(pause)
+	}
+	switch {
+	case err == nil:
+		return
+	case again && len(group) > 1 && w.conn != nil && !w.db.d.Busy(err) && !w.db.d.Full(err):
+		// It may be the fault of one alone: the others do not fail with it.
+		for _, j := range group {
+			w.commit([]*job{j})
+		}
+		return
+	}
+	err = w.db.explain(err, "write")
+	for _, j := range group {
+		j.err = err
+	}
+}
+
+// attempt is one transaction. Its error is that of the transaction; what went wrong in a job alone is in the
+// job. A transaction that failed may be tried again, unless it failed at its very end: then nobody knows.
+func (w *writer) attempt(group []*job) (again bool, err error) {
+	t := &tx{ctx: context.Background(), w: w}
+	defer func() {
+		if err != nil {
+			t.undo()
+		}
+	}()
+	if err := t.begin(group); err != nil {
+		return true, err
+	}
+	if err := t.run(group); err != nil {
+		return true, err
+	}
+	if err := t.once("COMMIT"); err != nil {
+		return false, err
+	}
+	for _, f := range t.done {
+		f()
+	}
+	return false, nil
+}
+
+// undo ends a transaction that failed. Some errors end it by themselves: then the connection is still good, and
+// worth keeping, since on a full disk there may be no room for another.
+func (t *tx) undo() {
+	t.w.db.audit.undone()
+	if t.w.conn != nil && t.once("ROLLBACK") != nil && t.once("SELECT 1") != nil {
+		t.w.disconnect()
+	}
+}
+
+// run does the jobs, and then adds all records to the log at once.
+func (t *tx) run(group []*job) (err error) {
+	var records []*job
+	for _, j := range group {
+		if j.do == nil {
+			records = append(records, j)
+			continue
+		}
+		if j.err, err = t.apart(j.do, len(group) == 1); err != nil {
+			return err
+		}
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	log := t.w.db.audit
+	failed, err := t.apart(func(t *tx) error { return log.extend(t, records) }, len(records) == len(group))
+	if err != nil {
+		return err
+	}
+	if failed != nil {
+		log.undone()
+	}
+	for _, j := range records {
+		j.err = failed
+	}
+	return nil
+}
+
+// begin begins a transaction that is as durable as the most demanding job.
+func (t *tx) begin(group []*job) error {
+	w, d := t.w, &t.w.db.d
+	if err := w.connect(); err != nil {
+		return err
+	}
+	if err := t.migrate(); err != nil {
+		return err
+	}
+	mode := d.Quick
+	for _, j := range group {
+		if j.durable {
+			mode = d.Durable
+		}
+	}
+	if !d.Inside && mode != w.mode {
+		if err := t.once(mode); err != nil {
+			return err
+		}
+		w.mode = mode
+	}
+	if err := t.start(); err != nil || !d.Inside {
+		return err
+	}
+	return t.once(mode)
+}
+
+func (w *writer) connect() error {
+	if w.conn != nil {
+		return nil
+	}
+	if prepare := w.db.d.Prepare; prepare != nil {
+		if err := prepare(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := w.pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	w.conn, w.stmts, w.mode = conn, map[string]*sql.Stmt{}, ""
+	return nil
+}
+
+// disconnect forgets the connection, whatever state it is in. The next group gets another.
+func (w *writer) disconnect() {
+	if w.conn == nil {
+		return
+	}
+	for _, s := range w.stmts {
+		_ = s.Close()
+	}
+	_ = w.conn.Raw(func(any) error { return driver.ErrBadConn }) // it is not to be used again
+	_ = w.conn.Close()
+	w.conn, w.stmts = nil, nil
+}
+
+// A tx is the transaction of a group. It has no deadline: what it waits for is bounded by the database.
+type tx struct {
+	ctx  context.Context
+	w    *writer
+	done []func()
+}
+
+// after has f called when the transaction is committed.
+func (t *tx) after(f func()) { t.done = append(t.done, f) }
+
+// apart runs f so that its failure undoes f alone. The second error is that of the transaction.
+func (t *tx) apart(f func(*tx) error, alone bool) (failed, err error) {
+	if !alone {
+		if err := t.once("SAVEPOINT job"); err != nil {
+			return nil, err
+		}
+	}
+	failed = f(t)
+	var ours *tool.Error
+	switch {
+	case failed != nil && !errors.As(failed, &ours): // the database's
+		return nil, failed
+	case failed != nil && alone:
+		return nil, failed
+	case alone:
+		return nil, nil
+	case failed != nil:
+		if err := t.once("ROLLBACK TO SAVEPOINT job"); err != nil {
+			return nil, err
+		}
+	}
+	return failed, t.once("RELEASE SAVEPOINT job")
+}
+
+// start begins the transaction itself.
+func (t *tx) start() error {
+	for _, statement := range t.w.db.d.Begin {
+		if err := t.once(statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// once runs a statement that is not worth keeping.
+func (t *tx) once(statement string) error {
+	_, err := t.w.conn.ExecContext(t.ctx, statement)
+	return err
+}
+
+func (t *tx) exec(query string, args ...any) error {
+	_, err := t.count(query, args...)
+	return err
+}
+
+// count runs a statement and gives the number of rows that it changed.
+func (t *tx) count(query string, args ...any) (int64, error) {
+	s, err := t.prepared(query)
+	if err != nil {
+		return 0, err
+	}
+	res, err := s.ExecContext(t.ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// row reads one row into what into points to; sql.ErrNoRows: there is none.
+func (t *tx) row(query string, args []any, into ...any) error {
+	s, err := t.prepared(query)
+	if err != nil {
+		return err
+	}
+	return s.QueryRowContext(t.ctx, args...).Scan(into...)
+}
+
+func (t *tx) each(visit func(*sql.Rows) error, query string, args ...any) error {
+	s, err := t.prepared(query)
+	if err != nil {
+		return err
+	}
+	rows, err := s.QueryContext(t.ctx, args...)
+	return eachRow(rows, err, visit)
+}
+
+// prepared gives a statement, prepared once for each connection.
+func (t *tx) prepared(query string) (*sql.Stmt, error) {
+	if s := t.w.stmts[query]; s != nil {
+		return s, nil
+	}
+	s, err := t.w.conn.PrepareContext(t.ctx, t.w.db.d.text(query))
+	if err == nil {
+		t.w.stmts[query] = s
+	}
+	return s, err
+}
