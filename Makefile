@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench fuzz lint setup clean
+.PHONY: help run build test bench embeddings eval fuzz lint setup clean
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # git refuses to speak about a tree that somebody else owns; the build then goes without it.
@@ -16,7 +16,7 @@ LINT = $(shell golangci-lint version 2>/dev/null | grep -Eq 'version v?$(LINT_VE
 	|| echo .tools/golangci-lint-$(LINT_VERSION))
 
 help: ## say what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 run: build ## build, and serve the examples (CONFIG=FILE serves another config)
 	@.ci/setup python3
@@ -35,6 +35,14 @@ test: ## install what the tests need, vet, and run every test with the race dete
 bench: build ## measure against references of the same run; fails where a target is missed
 	@.ci/setup python3 rg bwrap
 	go run ./bench -toolpost bin/toolpost
+
+embeddings: ## train the table of words for search by meaning anew, from public packages (Debian, as root; about 30 minutes the first time)
+	@.ci/setup node
+	go run ./bench/embeddings -train builtin/code/meaning/table.bin
+
+eval: ## measure search by meaning on packages that the table was not trained on
+	@.ci/setup node
+	go run ./bench/embeddings -eval
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file target; do \

@@ -26,7 +26,8 @@ func machinaPipelined(ctx context.Context, l lab) (row, error) {
 }
 
 // machinaServe compares our door, a process with the whole engine in front of an echo tool, with a process
-// that only parses each request and answers it. Both are this program again.
+// that only parses each request and answers it. To parse means all of the request, the JSON in input_json too: a
+// toolhost that hands it to a tool unread is none. Both are this program again.
 func machinaServe(ctx context.Context, l lab, n int, exchange func(p *pipe, n int, line, want string) error) (_ row, err error) {
 	self, err := os.Executable()
 	if err != nil {

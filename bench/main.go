@@ -53,7 +53,7 @@ func main() {
 }
 
 func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute)
 	defer cancel()
 	if l.dir, err = os.MkdirTemp("", "toolpost-bench-"); err != nil {
 		return false, err
@@ -72,6 +72,14 @@ func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err e
 		{"machina --serve, one at a time / bare loop", machinaTurns},
 		{"machina --serve, pipelined / bare loop", machinaPipelined},
 		{"namel3ss service call / bare HTTP round trip", serviceCall},
+		{"readFile through the engine / reading the file", readThrough},
+		{"grep of 50,000 files / ripgrep", grepCold},
+		{"grep with the index / ripgrep", grepWarm},
+		{"indexing 50,000 files", indexing},
+		{"search by meaning over 100,000 chunks", searching},
+		{"calls with audit / without, 64 callers", auditedCalls},
+		{"audit rows, 64 writers / one", auditRows},
+		{"audit top over 1,000,000 rows / plain scan", auditTop},
 	}
 	fmt.Fprintf(out, "%s %s/%s, %d CPUs; medians of interleaved runs\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

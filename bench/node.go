@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"toolpost/config"
@@ -14,8 +15,9 @@ import (
 )
 
 // openNode writes a folder, toolpost.yaml among its files, and opens Toolpost over it, as `toolpost serve`
-// does: with every stage of the engine. Beside the protocols of the build there is one named echo.
-func openNode(ctx context.Context, dir string, files map[string]string) (*node.Node, error) {
+// does: with every stage of the engine, but without a store where the config does not name one: what records cost
+// is measured apart. Beside the protocols of the build there is one named echo.
+func openNode(ctx context.Context, dir string, files map[string]string, with ...node.Options) (*node.Node, error) {
 	for name, text := range files {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -25,12 +27,21 @@ func openNode(ctx context.Context, dir string, files map[string]string) (*node.N
 			return nil, err
 		}
 	}
-	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
+	text := files["toolpost.yaml"]
+	if !strings.Contains(text, "store:") {
+		text += "store: {url: none}\n"
+	}
+	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
 	if err != nil {
 		return nil, err
 	}
 	open := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return echo{}, nil }
-	return node.Open(ctx, cfg, node.Options{Protocols: append(node.Protocols(), node.Protocol{Name: "echo", Open: open})})
+	var o node.Options
+	if len(with) > 0 {
+		o = with[0]
+	}
+	o.Protocols = append(node.Protocols(), node.Protocol{Name: "echo", Open: open})
+	return node.Open(ctx, cfg, o)
 }
 
 func closeNode(n *node.Node) error {

@@ -3,6 +3,7 @@ package builtin_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,7 +37,7 @@ func newPeer(t *testing.T) *peer {
 		t.Fatal(err)
 	}
 	text := `
-sources: [{name: files, protocol: builtin, roots: [{path: offered, write: true}]}]
+sources: [{name: files, protocol: builtin, roots: [{path: offered, write: true, codebase: my-proj}], shell: {allow: [ls]}}]
 doors: {nats: {embedded: true, listen: "127.0.0.1:0"}}
 `
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
@@ -136,5 +137,49 @@ func TestTheFileSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing.T) {
 		if diff := cmp.Diff(parse(t, c.want), p.ask(c.subject, c.request)); diff != "" {
 			t.Errorf("%s %s (-contract +ours):\n%s", c.subject, c.request, diff)
 		}
+	}
+}
+
+func TestTheShellAndCodeSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing.T) {
+	p := newPeer(t)
+	for name, text := range map[string]string{
+		"lib/my_controller.ex": "defmodule MyController do\nend\n",
+		"src/handler.ts":       "async function handler(req, res) {\n  return res.send(req.body)\n}\n",
+	} {
+		file := filepath.Join(p.dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ subject, request, want string }{
+		{"tools.shell.exec", `{"command": "ls", "args": ["-a", "DIR/lib"], "cwd": "DIR"}`, `{"data": {"stdout": ".\n..\nmy_controller.ex\n", "stderr": "", "exit_code": 0}, "error": null}`},
+		{"tools.shell.exec", `{"command": "rm"}`, `{"data": null, "error": "Command 'rm' is not allowed by security policy"}`},
+		{
+			"tools.shell.exec", `{"tool_call_id": "c1", "function": {"name": "execShell", "arguments": "{\"command\":\"ls\",\"args\":[\"lib\"]}"}}`,
+			`{"tool_call_id": "c1", "role": "tool", "name": "execShell", "content": "{\"stdout\":\"my_controller.ex\\n\",\"stderr\":\"\",\"exit_code\":0}"}`,
+		},
+		{
+			"tools.code.grep", `{"pattern": "defmodule.*Controller", "path": "DIR/lib", "ignore_case": false}`,
+			`{"data": [{"path": "DIR/lib/my_controller.ex", "line": 1, "content": "defmodule MyController do"}], "error": null}`,
+		},
+		{
+			"tools.code.grep", `{"tool_call_id": "c2", "function": {"name": "grepCode", "arguments": "{\"pattern\":\"defmodule.*Controller\",\"path\":\"lib\"}"}}`,
+			`{"tool_call_id": "c2", "role": "tool", "name": "grepCode", "content": "[{\"path\":\"lib/my_controller.ex\",\"line\":1,\"content\":\"defmodule MyController do\"}]"}`,
+		},
+	} {
+		if diff := cmp.Diff(parse(t, c.want), p.ask(c.subject, c.request)); diff != "" {
+			t.Errorf("%s %s (-contract +ours):\n%s", c.subject, c.request, diff)
+		}
+	}
+	answer, _ := p.ask("tools.code.search", `{"query": "async function handler", "limit": 10, "codebase_id": "my-proj"}`).(map[string]any)
+	hits, _ := answer["data"].([]any)
+	if len(hits) == 0 || answer["error"] != nil {
+		t.Fatalf("tools.code.search: %v", answer)
+	}
+	best := hits[0].(map[string]any)
+	similarity, _ := best["similarity"].(float64)
+	snippet, _ := best["snippet"].(string)
+	if best["path"] != "src/handler.ts" || best["line"] != 1.0 || !strings.HasPrefix(snippet, "async function handler") || similarity <= 0 || similarity > 1 {
+		t.Errorf("tools.code.search: the best hit is %v", best)
 	}
 }

@@ -32,9 +32,11 @@ type Config struct {
 	Sources []Source
 	Doors   []Door
 	Limits  Limits
+	Policy  Section
+	Store   Section
 }
 
-// StateDir is the folder for what this installation keeps: tokens, and later its store.
+// StateDir is the folder for what this installation keeps: tokens, keys, and its store.
 func (c *Config) StateDir() string { return filepath.Join(c.Dir, ".toolpost") }
 
 // A Source says where tools come from. Its other fields belong to its protocol, which reads them with
@@ -89,6 +91,24 @@ func (d Door) Check(known []Part) error {
 	return d.doc.explain(unknownField(pair{d.Name, d.key, d.node}, nil, names))
 }
 
+// A Section is a part of the file whose fields belong to another package, which reads them with Decode.
+// The zero value is a section that the file leaves out.
+type Section struct {
+	doc   *document
+	node  ast.Node
+	value json.RawMessage // the same as JSON, for Equal
+}
+
+// Decode reads the fields into a struct with yaml tags. What the file leaves out keeps the value that it
+// had.
+func (s Section) Decode(into any) error { return s.doc.explain(decodeFields(s.node, into)) }
+
+// Given reports whether the file has the section, an empty one too.
+func (s Section) Given() bool { return s.node != nil }
+
+// Equal reports whether two sections say the same, whatever their layout and comments.
+func (s Section) Equal(o Section) bool { return bytes.Equal(s.value, o.value) }
+
 // Limits are the defaults of the engine and of every door. Zero leaves it to them.
 type Limits struct {
 	Timeout Duration `yaml:"timeout" doc:"of a call whose tool says nothing; 30 s where it is left out"`
@@ -102,6 +122,8 @@ type layout struct {
 	Sources []entry `yaml:"sources" doc:"where tools come from"`
 	Doors   *entry  `yaml:"doors" doc:"where calls come in; the HTTP door alone where it is left out"`
 	Limits  Limits  `yaml:"limits" doc:"defaults of every call"`
+	Policy  *entry  `yaml:"policy" doc:"who may call what; everything is allowed where it is left out"`
+	Store   *entry  `yaml:"store" doc:"where records, state and leases are kept; a file in the folder .toolpost where it is left out"`
 }
 
 // An entry is a part of the file that is left as it is until its protocol decodes it.
@@ -111,6 +133,15 @@ type entry struct{ node ast.Node }
 func (e *entry) UnmarshalYAML(n ast.Node) error {
 	e.node = n
 	return nil
+}
+
+// section is an entry that another package decodes; nil: the file leaves it out.
+func (e *entry) section(doc *document) (Section, error) {
+	if e == nil {
+		return Section{}, nil
+	}
+	value, err := toJSON(e.node)
+	return Section{doc, e.node, value}, err
 }
 
 // Load reads a file.
@@ -169,9 +200,15 @@ func (c *Config) read(doc *document) error {
 		return err
 	}
 	c.Limits = l.Limits
+	var err error
+	if c.Policy, err = l.Policy.section(doc); err != nil {
+		return err
+	}
+	if c.Store, err = l.Store.section(doc); err != nil {
+		return err
+	}
 	c.Doors = []Door{{Name: "http"}}
 	if l.Doors != nil {
-		var err error
 		if c.Doors, err = readDoors(doc, l.Doors.node); err != nil {
 			return err
 		}

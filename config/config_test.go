@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -295,7 +296,7 @@ func TestLoadSaysWhyAFileCannotBeRead(t *testing.T) {
 
 func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 	b, err := config.Schema([]config.Part{{Name: "narratoria", Doc: "events", Options: options{}}, {Name: "builtin", Options: struct{}{}}},
-		[]config.Part{{Name: "http", Options: door{}}})
+		[]config.Part{{Name: "http", Options: door{}}}, struct{}{}, struct{}{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,4 +379,64 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A word may be written alone where a list of them is wanted, and as a number too.
+type word struct{ text string }
+
+func (w *word) UnmarshalText(b []byte) error {
+	if w.text = string(b); w.text == "bad" {
+		return errors.New("that is a bad word")
+	}
+	return nil
+}
+
+type wordList []word
+
+func (l *wordList) UnmarshalText(b []byte) error {
+	*l = make(wordList, 1)
+	return (*l)[0].UnmarshalText(b)
+}
+
+type section struct {
+	Words wordList `yaml:"words"`
+	Most  int      `yaml:"most"`
+}
+
+func (s *section) Validate() error {
+	if s.Most > 0 && len(s.Words) > s.Most {
+		return errors.New("too many words")
+	}
+	return nil
+}
+
+func TestASectionIsReadByWhoeverItBelongsTo(t *testing.T) {
+	for text, want := range map[string]string{
+		"policy: {words: one}":        "[{one}]",
+		"policy: {words: 5}":          "[{5}]",
+		"policy: {words: [one, 2]}":   "[{one} {2}]",
+		"policy:":                     "[]",
+		"{}":                          "[]",
+		"policy: {words: [one, bad]}": ":1:23: that is a bad word",
+		"policy: {words: [[one]]}":    ":1:18: text is wanted, not a list",
+		"policy: {words: [{a: b}]}":   "text is wanted, not names and values",
+		"policy: {words: {a: b}}":     "a list is wanted",
+		"limits: {}\npolicy:\n  words: [a, b]\n  most: 1": ":3:3: too many words",
+		"policy: {wrds: one}":                             `unknown field "wrds"; did you mean "words"?`,
+	} {
+		var s section
+		got := ""
+		if err := mustParse(t, text).Policy.Decode(&s); err != nil {
+			got = err.Error()
+		} else {
+			got = fmt.Sprint(s.Words)
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	a, b := mustParse(t, "policy: {most: 1}"), mustParse(t, "policy:\n  most: 1 # the same")
+	if !a.Policy.Equal(b.Policy) || a.Policy.Equal(mustParse(t, "policy: {most: 2}").Policy) || a.Policy.Equal(mustParse(t, "{}").Policy) {
+		t.Error("sections that say the same are not equal, or others are")
+	}
 }

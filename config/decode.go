@@ -17,6 +17,10 @@ import (
 // A nodeReader reads itself from a node. It is the same as yaml.NodeUnmarshaler.
 type nodeReader interface{ UnmarshalYAML(ast.Node) error }
 
+// A validator is a struct that knows more about its fields than their types say. It is asked when all of
+// them have been read.
+type validator interface{ Validate() error }
+
 // decodeFields reads a mapping into the struct that into points to. A field that the struct does not
 // have is an error, unless it is among the others, which somebody else reads.
 func decodeFields(n ast.Node, into any, others ...string) error {
@@ -60,6 +64,9 @@ func decodeStruct(n ast.Node, v reflect.Value, others []string) error {
 			return err
 		}
 	}
+	if c, ok := v.Addr().Interface().(validator); ok {
+		return placed(n, c.Validate())
+	}
 	return nil
 }
 
@@ -93,12 +100,15 @@ func decode(n ast.Node, v reflect.Value) error {
 		v.SetInt(int64(d))
 		return err
 	}
+	if short, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if s, ok := shortText(n, v.Type()); ok {
+			return placed(n, short.UnmarshalText([]byte(s)))
+		}
+	}
 	switch v.Kind() {
 	case reflect.Struct:
-		if short, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
-			if s, ok := text(n); ok {
-				return placed(n, short.UnmarshalText([]byte(s)))
-			}
+		if onlyText(v.Type()) {
+			return faultAt(n, "text is wanted, not %s", kindOf(n))
 		}
 		return decodeStruct(n, v, nil)
 	case reflect.Slice:
@@ -107,6 +117,21 @@ func decode(n ast.Node, v reflect.Value) error {
 		return decodeMap(n, v)
 	}
 	return decodeScalar(n, v)
+}
+
+// shortText gives the text of a value that may be written as text alone. A type that is nothing but text,
+// or a list of it, may also be written as a number.
+func shortText(n ast.Node, t reflect.Type) (string, bool) {
+	if s, ok := text(n); ok {
+		return s, true
+	}
+	s := number(n)
+	return s, s != "" && (t.Kind() != reflect.Struct || onlyText(t))
+}
+
+// onlyText reports whether a type reads itself from text and has no fields that a file could name.
+func onlyText(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && len(fieldsOf(t)) == 0 && reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 func decodePointer(n ast.Node, v reflect.Value) error {

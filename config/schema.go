@@ -2,7 +2,9 @@ package config
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"time"
 
@@ -18,8 +20,9 @@ type Part struct {
 }
 
 // Schema writes the JSON Schema of toolpost.yaml, read off the structs that the file is decoded into, so
-// that the two cannot disagree. Editors use it to complete and check.
-func Schema(protocols, doors []Part) ([]byte, error) {
+// that the two cannot disagree. Editors use it to complete and check. policy and store are the zero values of
+// what those sections are decoded into.
+func Schema(protocols, doors []Part, policy, store any) ([]byte, error) {
 	s := structSchema(reflect.TypeFor[layout]())
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = FileName
@@ -35,6 +38,8 @@ func Schema(protocols, doors []Part) ([]byte, error) {
 	props["sources"].(object)["items"] = object{"oneOf": sources}
 	props["doors"].(object)["properties"], props["doors"].(object)["additionalProperties"] = known, false
 	props["doors"].(object)["type"] = "object"
+	maps.Copy(props["policy"].(object), structSchema(reflect.TypeOf(policy)))
+	maps.Copy(props["store"].(object), structSchema(reflect.TypeOf(store)))
 	b, err := strictjson.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -91,6 +96,9 @@ func typeSchema(t reflect.Type) object {
 	case reflect.TypeFor[Duration](), reflect.TypeFor[time.Duration]():
 		return object{"oneOf": []object{{"type": "string"}, {"type": "number", "minimum": 0}}}
 	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return textSchema(t)
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return typeSchema(t.Elem())
@@ -106,6 +114,20 @@ func typeSchema(t reflect.Type) object {
 		return object{"type": "integer"}
 	case reflect.Float64:
 		return object{"type": "number"}
+	}
+	return object{"type": "string"}
+}
+
+// textSchema is for what may be written as text alone.
+func textSchema(t reflect.Type) object {
+	switch {
+	case t.Kind() == reflect.Slice:
+		item := typeSchema(t.Elem())
+		return object{"anyOf": []object{item, {"type": "array", "items": item}}}
+	case onlyText(t):
+		return object{"type": []string{"string", "number"}}
+	case t.Kind() == reflect.Struct:
+		return object{"anyOf": []object{{"type": "string"}, structSchema(t)}}
 	}
 	return object{"type": "string"}
 }

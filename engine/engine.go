@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/engine/audit"
+	"toolpost/engine/policy"
 	"toolpost/tool"
 )
 
@@ -16,6 +18,10 @@ import (
 type Options struct {
 	Log     *slog.Logger
 	Timeout time.Duration // of a call whose tool says nothing; 0: 30 s
+	// Policy gives the policy of the tools that are being published. It is asked once for each Replace, so
+	// that tools and policy change together; nil: everything is allowed.
+	Policy func() *policy.Policy
+	Audit  *audit.Trail // keeps a record of every call; nil: nobody does
 	// The stages that keep something between calls; nil: there is none.
 	Idempotency tool.Middleware // answers a repeated call again without running it again
 	Lease       tool.Middleware // lets tools of a high tier run only with a lease
@@ -27,8 +33,10 @@ type Engine struct {
 	log    *slog.Logger
 	outer  tool.Handler
 	ofTool func(*item) tool.Handler
+	policy func() *policy.Policy
 
-	shelf atomic.Pointer[shelf] // what is published now
+	shelf     atomic.Pointer[shelf] // what is published now
+	deadlines deadlines             // of the calls that run
 
 	replacing sync.Mutex     // one Replace at a time
 	retiring  sync.WaitGroup // sources that are draining
@@ -47,7 +55,10 @@ func New(o Options) *Engine {
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
 	}
-	e := &Engine{log: o.Log}
+	if o.Policy == nil {
+		o.Policy = func() *policy.Policy { return nil }
+	}
+	e := &Engine{log: o.Log, policy: o.Policy}
 	e.outer, e.ofTool = e.chain(o)
 	e.shelf.Store(e.newShelf(nil))
 	return e
@@ -57,10 +68,11 @@ func New(o Options) *Engine {
 // through the stages of the tool that was found to its runner. The order is the design:
 //
 //   - recover and trace come first, so that whatever happens inside has one outcome and a name.
-//   - audit (to come) stands outside policy: refusals are recorded too.
+//   - audit stands outside policy: refusals are recorded too. Inside it notes which tool was found, what the
+//     call touches, and, in front of everything that has an effect, that it begins.
 //   - resolve gives unknown and invisible tools the same not_found.
-//   - validate comes before policy (to come): the bytes validated are the bytes that policy sees and the
-//     runner gets.
+//   - validate comes before policy: the bytes validated are the bytes that policy sees and the runner gets.
+//   - policy also ends a dry run: what stands behind it does not learn of one.
 //   - idempotency stands after policy: a replay is never shown to someone not allowed; and before quota
 //     (to come) and lease: a replay is free. Then breaker and cache (to come).
 //   - session is innermost: only what really ran changes state.
@@ -68,11 +80,16 @@ func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.H
 	outer = wrap(tool.HandlerFunc(e.resolve),
 		recovered(o.Log),
 		traced,
+		o.Audit.Stage,
 	)
 	ofTool = func(it *item) tool.Handler {
-		return wrap(it.runner(o.Timeout),
+		return wrap(it.runner(o.Timeout, &e.deadlines),
+			o.Audit.Named(),
 			validate(it.schema),
+			o.Audit.Touching(it.toucher()),
+			it.judge.Stage,
 			o.Idempotency,
+			o.Audit.Begun(),
 			o.Lease,
 			o.Session,
 		)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"toolpost/engine/policy"
 	"toolpost/tool"
 )
 
@@ -36,6 +37,7 @@ type item struct {
 	own     *tool.Spec // as its runner knows it: the name may differ
 	source  *source
 	schema  schemas
+	judge   *policy.Judge
 	handler tool.Handler // the stages of this tool, down to its runner
 	err     error        // why it cannot be called, however often one asks
 }
@@ -96,8 +98,9 @@ func (s *source) retire() <-chan struct{} {
 
 func (e *Engine) newShelf(bound []*source) *shelf {
 	sh := &shelf{byName: map[string]*item{}, bound: bound}
+	p := e.policy()
 	for _, src := range bound {
-		sh.add(src, e.ofTool)
+		sh.add(src, p, e.ofTool)
 	}
 	slices.SortStableFunc(sh.items, func(a, b *item) int {
 		return cmp.Or(strings.Compare(a.spec.Name, b.spec.Name), strings.Compare(a.spec.Source, b.spec.Source))
@@ -108,11 +111,10 @@ func (e *Engine) newShelf(bound []*source) *shelf {
 // add shelves the tools of one source. The first source in the config that brings a name keeps it; a
 // later one is offered as source.name, so that no source can put itself in another's place. The
 // qualified name works for every tool.
-func (sh *shelf) add(src *source, ofTool func(*item) tool.Handler) {
+func (sh *shelf) add(src *source, p *policy.Policy, ofTool func(*item) tool.Handler) {
 	if src.Err != nil && len(src.specs) == 0 {
-		sh.items = append(sh.items, &item{
-			spec: &tool.Spec{Source: src.Name, Protocol: src.Protocol}, source: src, err: src.Err,
-		})
+		nameless := &tool.Spec{Source: src.Name, Protocol: src.Protocol}
+		sh.items = append(sh.items, &item{spec: nameless, source: src, judge: p.For(nameless, nil), err: src.Err})
 		return
 	}
 	for _, own := range src.specs {
@@ -121,6 +123,7 @@ func (sh *shelf) add(src *source, ofTool func(*item) tool.Handler) {
 		if sh.byName[own.Name] != nil {
 			it.rename(qualified)
 		}
+		it.judge = p.For(it.spec, it.toucher())
 		it.handler = ofTool(it)
 		sh.items = append(sh.items, it)
 		for _, name := range append([]string{own.Name, qualified}, own.Aliases...) {
@@ -148,11 +151,40 @@ func (it *item) rename(name string) {
 	it.spec = &published
 }
 
+// renamed gives a call in the name that the tool's source has for it.
+func (it *item) renamed(c *tool.Call) *tool.Call {
+	if c.Tool == it.own.Name && c.Spec == it.own {
+		return c
+	}
+	own := *c
+	own.Tool, own.Spec = it.own.Name, it.own
+	return &own
+}
+
+// A toucher asks the runner of a tool, in the runner's own words, what a call is going to touch.
+type toucher struct {
+	it     *item
+	runner tool.Toucher
+}
+
+// Touches implements tool.Toucher.
+func (t toucher) Touches(c *tool.Call) (tool.Touches, error) {
+	return t.runner.Touches(t.it.renamed(c))
+}
+
+// toucher gives nil where the runner cannot tell.
+func (it *item) toucher() tool.Toucher {
+	if t, ok := it.source.Runner.(tool.Toucher); ok {
+		return toucher{it, t}
+	}
+	return nil
+}
+
 // borrow finds a tool that can be called and holds its source; the caller releases it.
-func (e *Engine) borrow(name string) (*item, error) {
+func (e *Engine) borrow(p tool.Principal, name string) (*item, error) {
 	for {
 		sh := e.shelf.Load()
-		it, err := sh.find(name)
+		it, err := sh.find(p, name)
 		if err != nil {
 			return nil, err
 		}
@@ -178,16 +210,17 @@ func whyUnavailable(name string, why error) *tool.Error {
 	return &e
 }
 
-func (sh *shelf) find(name string) (*item, error) {
-	if it := sh.byName[name]; it != nil {
+// find finds a tool that the caller may know of.
+func (sh *shelf) find(p tool.Principal, name string) (*item, error) {
+	if it := sh.byName[name]; it != nil && it.judge.Visible(p) {
 		return it, nil
 	}
 	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", name)
 }
 
 // Lookup implements tool.Catalog.
-func (e *Engine) Lookup(_ context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
-	it, err := e.shelf.Load().find(name)
+func (e *Engine) Lookup(_ context.Context, p tool.Principal, name string) (*tool.Spec, error) {
+	it, err := e.shelf.Load().find(p, name)
 	if err != nil {
 		return nil, err
 	}
@@ -195,11 +228,11 @@ func (e *Engine) Lookup(_ context.Context, _ tool.Principal, name string) (*tool
 }
 
 // Specs implements tool.Catalog.
-func (e *Engine) Specs(_ context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, error] {
+func (e *Engine) Specs(_ context.Context, p tool.Principal) iter.Seq2[*tool.Spec, error] {
 	items := e.shelf.Load().items
 	return func(yield func(*tool.Spec, error) bool) {
 		for _, it := range items {
-			if !yield(it.spec, it.why()) {
+			if it.judge.Visible(p) && !yield(it.spec, it.why()) {
 				return
 			}
 		}

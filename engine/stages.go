@@ -36,30 +36,29 @@ func recovered(log *slog.Logger) tool.Middleware {
 // result when the call began and how long it took.
 func traced(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		f := &frame{call: *c, sink: numbered{out: out}}
-		if f.call.Trace == "" {
-			f.call.Trace = tool.NewID()
+		if c.ID == "" || c.Trace == "" {
+			named := *c
+			named.Name()
+			c = &named
 		}
-		if f.call.ID == "" {
-			f.call.ID = tool.NewID()
-		}
+		f := &frame{sink: numbered{out: out}}
 		start := time.Now()
-		r, err := next.Invoke(ctx, &f.call, &f.sink)
+		r, err := next.Invoke(ctx, c, &f.sink)
 		f.sink.close()
 		if err != nil {
 			return nil, err
 		}
-		ran := *r
-		ran.Trace.ID, ran.Trace.Call = f.call.Trace, f.call.ID
-		ran.Trace.Start, ran.Trace.Duration = start, time.Since(start)
-		return &ran, nil
+		f.result = *r
+		f.result.Trace.ID, f.result.Trace.Call = c.Trace, c.ID
+		f.result.Trace.Start, f.result.Trace.Duration = start, time.Since(start)
+		return &f.result, nil
 	})
 }
 
 // A frame is what one call needs of its own, in one piece of memory.
 type frame struct {
-	call tool.Call
-	sink numbered
+	sink   numbered
+	result tool.Result
 }
 
 // numbered gives events their numbers and times, lets several goroutines emit, and takes nothing after
@@ -95,7 +94,7 @@ func (s *numbered) close() {
 
 // resolve finds the tool and keeps its source alive for as long as the call runs.
 func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	it, err := e.borrow(c.Tool)
+	it, err := e.borrow(c.Caller, c.Tool)
 	if err != nil {
 		return nil, err
 	}
@@ -107,24 +106,20 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 
 // runner is the innermost handler: it hands the call to the runner of the tool's source, in the name that
 // the source has for it, under the tool's deadline.
-func (it *item) runner(standard time.Duration) tool.Handler {
+func (it *item) runner(standard time.Duration, d *deadlines) tool.Handler {
 	limit := it.own.Timeout
 	if limit <= 0 {
 		limit = standard
 	}
 	ranOut := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v", it.spec.Name, limit)
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		if d, ok := ctx.Deadline(); !ok || time.Until(d) > limit { // else the caller's own comes first
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, limit, ranOut)
-			defer cancel()
+		end := time.Now().Add(limit)
+		if own, ok := ctx.Deadline(); !ok || own.After(end) { // else the caller's own comes first
+			l := d.start(ctx, end, ranOut)
+			defer d.stop(l)
+			ctx = l
 		}
-		if c.Tool != it.own.Name || c.Spec != it.own {
-			own := *c
-			own.Tool, own.Spec = it.own.Name, it.own
-			c = &own
-		}
-		r, err := it.source.Runner.Invoke(ctx, c, out)
+		r, err := it.source.Runner.Invoke(ctx, it.renamed(c), out)
 		switch {
 		case err != nil:
 			return nil, outcome(ctx, err)

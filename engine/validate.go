@@ -12,13 +12,17 @@ import (
 	"toolpost/tool"
 )
 
-// schemas are a tool's two schemas, compiled once when it is shelved.
+// schemas are a tool's two schemas, compiled once when it is shelved. One that is nil asks for nothing beyond
+// what every call must be: for arguments that is an object.
 type schemas struct{ input, output *schema.Schema }
 
 func compile(s *tool.Spec) (schemas, error) {
 	in, err := compileOne("input", s.Input)
 	if err != nil {
 		return schemas{}, err
+	}
+	if anyObject(s.Input) {
+		in = nil
 	}
 	out, err := compileOne("output", s.Output)
 	return schemas{in, out}, err
@@ -35,6 +39,25 @@ func compileOne(which string, raw json.RawMessage) (*schema.Schema, error) {
 	return s, nil
 }
 
+// anyObject reports whether a schema says no more than that it wants an object, as it does for the many tools whose
+// protocol knows no schemas. Their arguments need not be taken apart to be checked.
+func anyObject(raw json.RawMessage) bool {
+	asks := 0
+	err := strictjson.Object(raw, func(name, value []byte) error {
+		switch string(name) {
+		case "$schema", "$comment", "title", "description":
+		case "type":
+			if string(value) != `"object"` {
+				asks++
+			}
+		default:
+			asks++
+		}
+		return nil
+	})
+	return err == nil && asks == 0
+}
+
 // validate checks the arguments against the tool's input schema before anything else looks at them,
 // and a successful output against the output schema before anyone sees it.
 func validate(s schemas) tool.Middleware {
@@ -45,7 +68,7 @@ func validate(s schemas) tool.Middleware {
 				return nil, err
 			}
 			r, err := next.Invoke(ctx, c, out)
-			if err != nil || !r.OK || s.output == nil {
+			if err != nil || !r.OK || s.output == nil || c.DryRun {
 				return r, err
 			}
 			if err := checkOutput(c.Tool, r.Output, s.output); err != nil {
@@ -62,12 +85,12 @@ func withArgs(c *tool.Call, input *schema.Schema) (*tool.Call, error) {
 		empty.Args = json.RawMessage(`{}`)
 		c = &empty
 	}
-	args, err := strictjson.Decode(c.Args)
+	args, err := decodeArgs(c.Args, input)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are not JSON: %v", c.Tool, err)
 	}
-	if _, ok := args.(map[string]any); !ok {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s must be a JSON object, not %s", c.Tool, strictjson.KindOf(c.Args))
+	if kind := strictjson.KindOf(c.Args); kind != "object" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s must be a JSON object, not %s", c.Tool, kind)
 	}
 	if input == nil {
 		return c, nil
@@ -76,6 +99,14 @@ func withArgs(c *tool.Call, input *schema.Schema) (*tool.Call, error) {
 		return nil, mismatch(tool.CodeInvalidInput, "the arguments of "+c.Tool, faults)
 	}
 	return c, nil
+}
+
+// decodeArgs takes arguments apart where there is a schema to hold them against, and else only checks them.
+func decodeArgs(args json.RawMessage, input *schema.Schema) (any, error) {
+	if input == nil {
+		return nil, strictjson.Check(args)
+	}
+	return strictjson.Decode(args)
 }
 
 func checkOutput(name string, raw json.RawMessage, output *schema.Schema) error {

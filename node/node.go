@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,15 +18,14 @@ import (
 	leasetools "toolpost/builtin/lease"
 	"toolpost/config"
 	"toolpost/engine"
-	"toolpost/engine/idempotency"
 	"toolpost/engine/lease"
-	"toolpost/engine/session"
+	"toolpost/engine/policy"
 	"toolpost/protocol/all"
 	"toolpost/store"
 	"toolpost/tool"
 )
 
-// What commands need of the list of protocols, so that this package alone knows it.
+// What commands need of the list of protocols, so that this package alone knows it, and of the policy.
 type (
 	Protocol     = all.Protocol
 	Stdio        = all.Stdio
@@ -37,6 +36,10 @@ type (
 	Skills       = all.Skills
 	Skill        = all.Skill
 	SkillFinding = all.SkillFinding
+
+	Explanation    = policy.Explanation
+	Decision       = policy.Decision
+	DecisionRecord = policy.Record
 )
 
 // Protocols lists the protocols of this build.
@@ -56,7 +59,7 @@ func Schema() ([]byte, error) {
 	for _, p := range all.Protocols() {
 		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options})
 	}
-	return config.Schema(protocols, all.DoorParts())
+	return config.Schema(protocols, all.DoorParts(), policy.Options{}, StoreOptions{})
 }
 
 // Options has useful zero values.
@@ -76,7 +79,11 @@ type Node struct {
 	o      Options
 	cfg    *config.Config
 	engine *engine.Engine
+	store  *store.DB        // nil: the config wants none
 	own    []engine.Binding // sources that no config names; their names cannot be taken
+	policy atomic.Pointer[policy.Policy]
+
+	storing StoreOptions
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc
@@ -106,19 +113,28 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}
 	n := &Node{o: o, cfg: cfg}
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
-	leases := &store.Leases{Dir: filepath.Join(cfg.StateDir(), "leases")}
 	from := stricter(cfg.Limits.LeaseTier, o.LeaseTier)
+	rules, err := n.readPolicy(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if n.store, n.storing, err = OpenStore(cfg); err != nil {
+		return nil, err
+	}
+	keep := n.keepIn()
 	n.engine = engine.New(engine.Options{
 		Log:         o.Log,
+		Policy:      n.policy.Load,
 		Timeout:     time.Duration(cfg.Limits.Timeout),
-		Idempotency: idempotency.New(idempotency.Options{}).Stage,
-		Lease:       lease.New(lease.Options{From: from, Consume: leases}).Stage,
-		Session:     session.Stage(&store.Sessions{}, store.Assets{Dir: filepath.Join(cfg.StateDir(), "assets")}),
+		Audit:       keep.audit,
+		Idempotency: keep.idempotency,
+		Lease:       lease.New(lease.Options{From: from, Consume: keep.leases}).Stage,
+		Session:     keep.session,
 	})
 	if from > 0 {
-		n.own = []engine.Binding{{Name: "toolpost", Protocol: "builtin", Runner: n.issuer(leases)}}
+		n.own = []engine.Binding{{Name: ownSource, Protocol: "builtin", Runner: n.issuer(keep.leases)}}
 	}
-	n.replace(ctx, cfg.Sources)
+	n.replace(ctx, cfg.Sources, rules)
 	if err := ctx.Err(); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
@@ -134,9 +150,9 @@ func stricter(a, b int) int {
 }
 
 // issuer brings the tools that issue leases, where calls need them.
-func (n *Node) issuer(leases *store.Leases) tool.Runner {
+func (n *Node) issuer(book leases) tool.Runner {
 	return leasetools.New(leasetools.Options{
-		Leases: leases,
+		Leases: book,
 		Resolve: func(ctx context.Context, p tool.Principal, name string) (string, int, error) {
 			spec, err := n.engine.Lookup(ctx, p, name)
 			if err != nil {
@@ -169,28 +185,38 @@ func (n *Node) Serve(ctx context.Context) error {
 	for _, d := range doors {
 		g.Go(func() error { return d.Serve(ctx, n.engine, n.engine) })
 	}
+	g.Go(func() error { n.housekeeping(ctx); return nil })
 	return g.Wait()
 }
 
-// Reload goes over to the sources of another config. Sources that say the same as before keep their
-// runner and their calls; calls in flight on the others end in peace. What a door or a limit says takes
-// effect at the next start.
+// Reload goes over to the sources and the policy of another config, to both at once. Sources that say the
+// same as before keep their runner and their calls; calls in flight on the others end in peace, under the
+// policy that let them in. What a door, a limit or the store section says takes effect at the next start. A config whose policy
+// cannot be read is logged, and the one before it stays.
 func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
-	if !slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal) || n.cfg.Limits != cfg.Limits {
-		n.o.Log.Warn("doors and limits changed in the config; restart to apply them")
+	rules, err := n.readPolicy(cfg)
+	if err != nil {
+		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
+		return
 	}
-	n.replace(ctx, cfg.Sources)
+	if !slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal) || n.cfg.Limits != cfg.Limits || !n.cfg.Store.Equal(cfg.Store) {
+		n.o.Log.Warn("doors, limits or the store changed in the config; restart to apply them")
+	}
+	n.replace(ctx, cfg.Sources, rules)
 	n.o.Log.Info("config reloaded", "sources", len(cfg.Sources))
 }
 
 // Close ends the node: no new call, no retry; calls in flight and sources have until ctx ends.
-func (n *Node) Close(ctx context.Context) error {
+func (n *Node) Close(ctx context.Context) (err error) {
 	n.end()
 	n.loading.Lock()
 	defer n.loading.Unlock()
-	err := n.engine.Close(ctx)
+	err = n.engine.Close(ctx)
 	ended := make(chan struct{})
 	go func() { n.tasks.Wait(); close(ended) }()
+	if n.store != nil {
+		defer func() { err = errors.Join(err, n.store.Close()) }()
+	}
 	select {
 	case <-ended:
 		return err

@@ -261,6 +261,8 @@ func TestReloadUnderLoadDropsNoCall(t *testing.T) {
 			}
 		})
 	}
+	defer func() { done.Store(true); load.Wait() }()
+	eventually(t, "the first call", func() bool { return calls.Load() > 0 || t.Failed() })
 	for i := range 50 {
 		n.Reload(t.Context(), parse(t, dir, text(i+1)))
 	}
@@ -268,9 +270,6 @@ func TestReloadUnderLoadDropsNoCall(t *testing.T) {
 	load.Wait()
 	if f.count(f.opened, "steady") != 1 || f.count(f.opened, "moving") != 51 {
 		t.Errorf("opened: %v", f.opened)
-	}
-	if calls.Load() == 0 {
-		t.Error("no call was made")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"toolpost/config"
 	"toolpost/config/nearest"
 	"toolpost/engine"
+	"toolpost/engine/policy"
 	"toolpost/tool"
 )
 
@@ -48,8 +49,9 @@ func (n *Node) Sources() []Status {
 	return list
 }
 
-// replace goes over to other sources. Those that are new or changed, or that are dead, are opened.
-func (n *Node) replace(ctx context.Context, wanted []config.Source) {
+// replace goes over to other sources and another policy. Sources that are new or changed, or that are dead,
+// are opened.
+func (n *Node) replace(ctx context.Context, wanted []config.Source, rules *policy.Policy) {
 	n.loading.Lock()
 	defer n.loading.Unlock()
 	if n.life.Err() != nil {
@@ -68,7 +70,7 @@ func (n *Node) replace(ctx context.Context, wanted []config.Source) {
 		}
 	}
 	opening.Wait()
-	n.publish(ctx, next)
+	n.publish(ctx, next, rules)
 }
 
 // kept finds the living source that says the same as w.
@@ -83,12 +85,13 @@ func (n *Node) kept(w config.Source) *source {
 	return nil
 }
 
-// publish puts up the new sources, takes down the old ones, and starts to retry the dead.
-func (n *Node) publish(ctx context.Context, next []*source) {
+// publish puts up the new sources under their policy, takes down the old ones, and starts to retry the dead.
+func (n *Node) publish(ctx context.Context, next []*source, rules *policy.Policy) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	old := n.sources
 	n.sources = next
+	n.policy.Store(rules) // bind publishes it together with the sources
 	n.bind(ctx)
 	stays := map[*source]bool{}
 	for _, s := range next {

@@ -377,7 +377,8 @@ func TestNoKnownWayOutRuns(t *testing.T) {
 	for _, c := range cases {
 		args := b.fill(c.args)
 		name := strings.Join(c.args, " ")
-		if _, err := exec.LookPath(args[0]); err == nil {
+		// Those of which the verdict is enough would do harm here if the judge let them through: they are never run.
+		if _, err := exec.LookPath(args[0]); err == nil && !c.only {
 			installed++
 			b.clean(t)
 			_, err := b.invoke(call(execName, execArgs{Command: args[0], Args: args[1:], Stdin: b.fill([]string{c.stdin})[0]}))

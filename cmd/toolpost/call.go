@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/config/nearest"
+	"toolpost/strictjson"
 	"toolpost/tool"
 )
 
@@ -47,6 +48,7 @@ func (a *app) callCommand() *cobra.Command {
 	f.StringVar(&req.call.Session, "session", "", "session whose state the call belongs to")
 	f.StringVar(&req.call.Key, "key", "", "idempotency key: a call with the same key is made once")
 	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that ask for one")
+	f.BoolVar(&req.call.DryRun, "dry-run", false, "only say what the policy decides and what the call would touch; exit code 3: refused")
 	f.DurationVar(&req.timeout, "timeout", 0, "give up after this time, such as 5s (default: the tool's own)")
 	f.BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
 	a.jsonFlag(c, "print all events and the outcome as one JSON document")
@@ -66,7 +68,25 @@ func (a *app) call(ctx context.Context, req callRequest) error {
 	}
 	rep := a.reporter(req)
 	r, err := a.invoke(ctx, req, rep)
-	return rep.finish(r, err)
+	if shown := rep.finish(r, err); shown != nil || !req.call.DryRun {
+		return shown
+	}
+	return dryRunExit(r)
+}
+
+// dryRunExit is the end of a dry run that was shown.
+func dryRunExit(r *tool.Result) error {
+	var d struct {
+		DryRun  bool `json:"dry_run"`
+		Allowed bool `json:"allowed"`
+	}
+	if err := strictjson.Unmarshal(r.Output, &d); err != nil || !d.DryRun {
+		return tool.Errorf(tool.CodeProtocol, "the server does not know dry runs: it ran the call")
+	}
+	if !d.Allowed {
+		return exitRefused
+	}
+	return nil
 }
 
 func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool.Result, error) {

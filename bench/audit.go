@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"toolpost/node"
+	"toolpost/store"
+	"toolpost/store/sqlite"
+	"toolpost/tool"
+)
+
+// auditedCalls compares calls of a read-only tool by 64 callers over HTTP, with the store that records each and
+// without one.
+func auditedCalls(ctx context.Context, l lab) (_ row, err error) {
+	const callers, each = 64, 100
+	var storms []timed
+	for i, url := range []string{"sqlite:.toolpost/toolpost.db", "none"} {
+		files := greeting()
+		files["toolpost.yaml"] = "sources: [{name: files, protocol: builtin}]\nstore: {url: \"" + url + "\"}\n"
+		remote, stop, err := serveHTTP(ctx, filepath.Join(l.dir, fmt.Sprint("audit", i)), files)
+		if err != nil {
+			return row{}, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		storms = append(storms, clock(func() error {
+			var g errgroup.Group
+			for range callers {
+				g.Go(func() error {
+					for range each {
+						if _, err := invoke(ctx, remote, &tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)}); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			return g.Wait()
+		}))
+	}
+	m, r, err := compare(11, storms[0], storms[1])
+	return ofTheRate(callers*each, m, r, 0.7), err
+}
+
+const benchToken = "only-for-this-bench-0123456789abcdef"
+
+// serveHTTP opens Toolpost over a folder and serves HTTP; what it returns stops it.
+func serveHTTP(ctx context.Context, dir string, files map[string]string) (tool.Handler, func() error, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ready, ended := make(chan node.Listening, 1), make(chan error, 1)
+	n, err := openNode(ctx, dir, files, node.Options{Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l }})
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	go func() { ended <- n.Serve(ctx) }()
+	stop := func() error { cancel(); return errors.Join(<-ended, closeNode(n)) }
+	select {
+	case l := <-ready:
+		remote, err := node.Dial(l.URL, benchToken)
+		return remote, stop, err
+	case err := <-ended:
+		cancel()
+		return nil, nil, fmt.Errorf("the door did not open: %w", err)
+	}
+}
+
+// auditTop compares the answer to what is used most with a plain scan of all rows, over a million of them.
+func auditTop(ctx context.Context, l lab) (_ row, err error) {
+	path := filepath.Join(l.dir, "top.db")
+	db, err := sqlite.Open(path, store.Options{})
+	if err != nil {
+		return row{}, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := fill(ctx, db.Audit(), 512, 1_000_000); err != nil {
+		return row{}, err
+	}
+	plain, err := sql.Open("sqlite", path)
+	if err != nil {
+		return row{}, err
+	}
+	defer plain.Close()
+	m, r, err := compare(3,
+		clock(func() error { _, err := db.Audit().Uses(ctx, store.Filter{}, store.ByTool); return err }),
+		clock(func() error {
+			var groups int
+			return plain.QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT tool, COUNT(*), AVG(took), MAX(took) FROM calls GROUP BY tool)`).Scan(&groups)
+		}))
+	ratio := float64(r) / float64(m)
+	return row{
+		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.0fx as fast", ratio), target: "< 1 s or >= 5x", pass: m < time.Second || ratio >= 5,
+	}, err
+}
+
+// auditRows compares rows that 64 callers write at once, and share commits, with those of one who writes alone.
+func auditRows(ctx context.Context, l lab) (_ row, err error) {
+	db, err := sqlite.Open(filepath.Join(l.dir, "rows.db"), store.Options{})
+	if err != nil {
+		return row{}, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	const rows = 6400
+	m, r, err := compare(7,
+		clock(func() error { return fill(ctx, db.Audit(), 64, rows) }),
+		clock(func() error { return fill(ctx, db.Audit(), 1, rows) }))
+	return ofTheRate(rows, m, r, 2), err
+}
+
+// fill makes a log of calls over thirty days, by so many callers at once.
+func fill(ctx context.Context, log *store.AuditTable, writers, rows int) error {
+	start := time.Now().AddDate(0, 0, -30)
+	var g errgroup.Group
+	for w := range writers {
+		g.Go(func() error {
+			for i := w; i < rows; i += writers {
+				r := &tool.Record{
+					Time: start.Add(time.Duration(i) * (30 * 24 * time.Hour / time.Duration(rows))), Call: tool.NewID(), Tool: fmt.Sprintf("tool%d", i%20),
+					Source: "files", Protocol: "builtin", Door: "http", Caller: fmt.Sprintf("caller%d", i%7), Outcome: tool.Outcomes()[i%50%3],
+					Touches:  tool.Touches{Reads: []string{fmt.Sprintf("/srv/files/%d.txt", i%1000)}},
+					Duration: time.Duration(i%997) * time.Millisecond / 10, In: 20, Out: 300,
+				}
+				if err := log.Append(ctx, r, false); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}

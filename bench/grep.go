@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/builtin/code/grep"
+	"toolpost/builtin/code/trigram"
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// treeFiles is how many files the tree has that is searched.
+const treeFiles = 50_000
+
+// grepPatterns are what people search for: one of each kind that takes another way through a search engine.
+func grepPatterns() []string {
+	return []string{
+		`ErrUnexpectedEOF`,                           // a literal
+		`(?i)unexpected end`,                         // in any case
+		`ReaderFrom|WriterTo|ByteScanner|RuneReader`, // an alternation
+		`[A-Z][a-z]+Err[a-z]*\(`,                     // classes around a short literal
+		`[a-z]{3}[0-9]{2}\s[A-Z]`,                    // no literal
+		`^type [A-Z]\w+ interface`,                   // anchored
+		`return`,                                     // many matches
+		`zzyzzx_q`,                                   // none
+		`func.*context\.Context.*error`,              // two literals
+		`\bmu\.(R?Lock|Unlock)\(\)`,                  // words
+	}
+}
+
+// A codeTree is a folder of sources from the module cache.
+type codeTree struct {
+	dir  string
+	ws   *workspace.Workspace
+	view *workspace.View
+}
+
+// openTree makes the tree, where no row has made it yet, and opens it.
+func openTree(ctx context.Context, l lab) (*codeTree, error) {
+	dir := filepath.Join(l.dir, "tree")
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := copySources(ctx, dir); err != nil {
+			return nil, err
+		}
+	}
+	ws, err := workspace.Open(dir, workspace.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &codeTree{dir, ws, ws.View(&tool.Call{})}, nil
+}
+
+// copySources copies modules from the module cache, again under another name where there are too few.
+func copySources(ctx context.Context, dir string) error {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		return err
+	}
+	from, left := strings.TrimSpace(string(out)), treeFiles
+	for round := 0; left > 0; round++ {
+		before := left
+		err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case e.IsDir() && path == filepath.Join(from, "cache"): // archives, not sources
+				return fs.SkipDir
+			case left == 0:
+				return fs.SkipAll
+			case !e.Type().IsRegular():
+				return nil
+			}
+			left--
+			return copyFile(path, filepath.Join(dir, fmt.Sprint("round", round), path[len(from):]))
+		})
+		if err != nil {
+			return err
+		}
+		if left == before {
+			return fmt.Errorf("the module cache %s has no files", from)
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o644)
+}
+
+// grepCold compares searching the tree without an index with ripgrep.
+func grepCold(ctx context.Context, l lab) (row, error) {
+	t, err := openTree(ctx, l)
+	if err != nil {
+		return row{}, err
+	}
+	defer t.ws.Close()
+	return t.againstRipgrep(ctx, 1.5, func(p *grep.Pattern) (grep.Stats, error) { return t.walk(ctx, p) })
+}
+
+// grepWarm does it with one.
+func grepWarm(ctx context.Context, l lab) (_ row, err error) {
+	t, err := openTree(ctx, l)
+	if err != nil {
+		return row{}, err
+	}
+	defer t.ws.Close()
+	x, err := trigram.Open(filepath.Join(l.dir, "trigram"), t.view, trigram.Options{Pause: time.Hour})
+	if err != nil {
+		return row{}, err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	time.Sleep(3 * time.Second) // files that were written just now are searched each time
+	if err := x.Refresh(ctx); err != nil {
+		return row{}, err
+	}
+	return t.againstRipgrep(ctx, 0.3, func(p *grep.Pattern) (grep.Stats, error) {
+		sel, err := x.Select(ctx, "", p.Need())
+		if errors.Is(err, trigram.ErrNotReady) {
+			return t.walk(ctx, p) // a pattern without a literal
+		}
+		if err != nil {
+			return grep.Stats{}, err
+		}
+		shown := slices.DeleteFunc(sel.Picks, func(p trigram.Pick) bool { return strings.Contains("/"+p.Path, "/.") }) // ripgrep leaves hidden files out
+		return grep.Files(ctx, picked{shown, t.view}, p, allLines(), ignoreFile)
+	})
+}
+
+func allLines() grep.Options { return grep.Options{MaxBytes: math.MaxInt} }
+
+func ignoreFile(grep.File) error { return nil }
+
+func (t *codeTree) walk(ctx context.Context, p *grep.Pattern) (grep.Stats, error) {
+	return grep.Walk(ctx, t.view, "", workspace.WalkOptions{Recursive: true, Ignore: true}, func(below string) string { return below }, p, allLines(), ignoreFile)
+}
+
+// picked are the files that the index named.
+type picked struct {
+	picks []trigram.Pick
+	view  *workspace.View
+}
+
+func (p picked) Len() int           { return len(p.picks) }
+func (p picked) Shown(i int) string { return p.picks[i].Path }
+
+func (p picked) Open(i int) (*workspace.File, []grep.Part, error) {
+	f, err := p.view.Open(p.picks[i].Path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, p.picks[i].Parts(f), nil
+}
+
+// againstRipgrep searches for each pattern by turns with ripgrep, and takes the geometric mean of the ratios.
+func (t *codeTree) againstRipgrep(ctx context.Context, limit float64, search func(*grep.Pattern) (grep.Stats, error)) (row, error) {
+	var ours, theirs time.Duration
+	logs := 0.0
+	for _, expr := range grepPatterns() {
+		p, err := grep.Compile(expr, false)
+		if err != nil {
+			return row{}, err
+		}
+		var lines, want int
+		m, r, err := compare(3,
+			clock(func() error { st, err := search(p); lines = st.Matches; return err }),
+			clock(func() (err error) { want, err = t.ripgrep(ctx, expr); return err }))
+		if err != nil {
+			return row{}, err
+		}
+		if math.Abs(float64(lines-want)) > 0.001*float64(want) { // we differ about where a file stops to be text
+			return row{}, fmt.Errorf("%s: %d lines, ripgrep finds %d", expr, lines, want)
+		}
+		ours, theirs, logs = ours+m, theirs+r, logs+math.Log(float64(m)/float64(r))
+	}
+	mean := math.Exp(logs / float64(len(grepPatterns())))
+	return row{measured: ms(ours), reference: ms(theirs), ratio: fmt.Sprintf("%.2fx as long, geometric mean", mean), target: fmt.Sprintf("<= %gx", limit), pass: mean <= limit}, nil
+}
+
+// ripgrep counts the lines that it finds. It writes to a pipe: to nowhere it would stop at a file's first match.
+func (t *codeTree) ripgrep(ctx context.Context, expr string) (int, error) {
+	var lines lineCount
+	cmd := exec.CommandContext(ctx, "rg", "--no-config", "--line-number", "--no-heading", "--regexp", expr, ".")
+	cmd.Dir, cmd.Stdout = t.dir, &lines
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 { // nothing found
+		err = nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ripgrep: %w", err)
+	}
+	return int(lines), nil
+}
+
+// lineCount counts the lines that are written to it.
+type lineCount int
+
+func (n *lineCount) Write(b []byte) (int, error) {
+	*n += lineCount(bytes.Count(b, []byte{'\n'}))
+	return len(b), nil
+}
+
+var _ io.Writer = (*lineCount)(nil)
+
+// readThrough compares reading a file through the whole engine with reading it directly.
+func readThrough(ctx context.Context, l lab) (_ row, err error) {
+	dir := filepath.Join(l.dir, "read")
+	n, err := openNode(ctx, dir, map[string]string{"toolpost.yaml": "sources: [{name: files, protocol: builtin}]\n", "f.txt": strings.Repeat("some text of a file\n", 200)})
+	if err != nil {
+		return row{}, err
+	}
+	defer func() { err = errors.Join(err, closeNode(n)) }()
+	call := &tool.Call{Tool: "readFile", Args: []byte(`{"path":"f.txt"}`)}
+	m, r, err := compare(31,
+		batch(1_000, func() error { _, err := invoke(ctx, n.Handler(), call); return err }),
+		batch(1_000, func() error { _, err := os.ReadFile(filepath.Join(dir, "f.txt")); return err }))
+	over := m - r
+	return row{measured: us(m), reference: us(r), ratio: "+" + us(over), target: "< 30 µs", pass: over < 30*time.Microsecond}, err
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"time"
+
+	"toolpost/builtin/code/meaning"
+	"toolpost/builtin/code/trigram"
+)
+
+// files offers the sources of the tree, as often as it takes, each time under another name.
+func (t *codeTree) files(ctx context.Context, times int) iter.Seq2[meaning.File, error] {
+	return func(yield func(meaning.File, error) bool) {
+		for n := range times {
+			err := filepath.WalkDir(t.dir, func(path string, e fs.DirEntry, err error) error {
+				if err != nil || !e.Type().IsRegular() {
+					return err
+				}
+				info, err := e.Info()
+				if err != nil {
+					return err
+				}
+				f := meaning.File{
+					Path: fmt.Sprint(n, path[len(t.dir):]), Size: info.Size(), ModTime: info.ModTime(),
+					Open: func() (io.ReadCloser, error) { return os.Open(path) },
+				}
+				if ctx.Err() != nil || !yield(f, nil) {
+					return fs.SkipAll
+				}
+				return nil
+			})
+			if err != nil && !yield(meaning.File{}, err) {
+				return
+			}
+		}
+	}
+}
+
+// indexing builds both indexes of the tree, one after the other, and looks at what they take on the disk.
+func indexing(ctx context.Context, l lab) (_ row, err error) {
+	t, err := openTree(ctx, l)
+	if err != nil {
+		return row{}, err
+	}
+	defer t.ws.Close()
+	words, err := trigram.Open(filepath.Join(l.dir, "index-words"), t.view, trigram.Options{Pause: time.Hour})
+	if err != nil {
+		return row{}, err
+	}
+	defer func() { err = errors.Join(err, words.Close()) }()
+	forWords, err := clock(func() error { return words.Refresh(ctx) })()
+	if err != nil {
+		return row{}, err
+	}
+	meanings, err := meaning.Open(filepath.Join(l.dir, "index-meaning"), meaning.Options{})
+	if err != nil {
+		return row{}, err
+	}
+	var stats meaning.Stats
+	forMeaning, err := clock(func() (err error) { stats, err = meanings.Update(ctx, t.files(ctx, 1)); return err })()
+	if err != nil {
+		return row{}, err
+	}
+	_, wordBytes := words.Size()
+	meaningBytes, err := meanings.Size()
+	if err != nil {
+		return row{}, err
+	}
+	source, err := treeSize(t.dir)
+	speed := func(took time.Duration) float64 { return float64(source) / 1e6 / took.Seconds() }
+	disk := float64(wordBytes+meaningBytes) / float64(source)
+	slower := min(speed(forWords), speed(forMeaning))
+	return row{
+		measured:  fmt.Sprintf("%.0f MB/s for grep, %.0f MB/s by meaning", speed(forWords), speed(forMeaning)),
+		reference: fmt.Sprintf("%.0f MB, %d chunks", float64(source)/1e6, stats.Chunks),
+		ratio:     fmt.Sprintf("%.2f of the source on disk", disk),
+		target:    ">= 20 MB/s each, <= 1.0",
+		pass:      slower >= 20 && disk <= 1,
+	}, err
+}
+
+func treeSize(dir string) (size int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			size += info.Size()
+		}
+		return err
+	})
+	return size, err
+}
+
+// searching asks an index of 100,000 chunks and more.
+func searching(ctx context.Context, l lab) (row, error) {
+	t, err := openTree(ctx, l)
+	if err != nil {
+		return row{}, err
+	}
+	defer t.ws.Close()
+	x, err := meaning.Open("", meaning.Options{})
+	if err != nil {
+		return row{}, err
+	}
+	const wanted = 100_000
+	var stats meaning.Stats
+	for times := 1; stats.Chunks < wanted; times++ {
+		if stats, err = x.Update(ctx, t.files(ctx, times)); err != nil {
+			return row{}, err
+		}
+	}
+	questions := []string{
+		"read a file into memory", "parse the header of an HTTP request", "retry with exponential backoff", "compute the checksum of a block",
+		"open a database connection", "convert a string to lower case", "walk a syntax tree", "wait for all goroutines to finish",
+	}
+	var took []time.Duration
+	for i := range 25 * len(questions) {
+		d, err := clock(func() error { _, err := x.Search(ctx, questions[i%len(questions)], 10, nil); return err })()
+		if err != nil {
+			return row{}, err
+		}
+		took = append(took, d)
+	}
+	m := median(took)
+	return row{
+		measured: ms(m), reference: fmt.Sprintf("%d chunks", stats.Chunks), ratio: "-", target: "< 20 ms",
+		pass: m < 20*time.Millisecond,
+	}, nil
+}

@@ -1,0 +1,470 @@
+package main
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/node"
+	"toolpost/store"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// An audit is one question about the log of calls.
+type audit struct {
+	*app
+	filter       store.Filter
+	since, until string
+	outcome      string
+	csv          bool
+}
+
+func (a *app) auditCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "audit", Short: "Ask what was called, by whom, and what came of it",
+		Long: "Every call leaves a row in a log that nobody can change unnoticed: what was called, by whom, through which door,\n" +
+			"what was decided, what it touched, and what came of it.",
+		Example: "  toolpost audit log --since 1h\n  toolpost audit top --by caller\n  toolpost audit errors --tool execShell\n  toolpost audit verify",
+	}
+	onlyCommands(c)
+	c.AddCommand(a.auditLogCommand(), a.auditTopCommand(), a.auditPathsCommand(), a.auditErrorsCommand(), a.auditLatencyCommand(),
+		a.auditExportCommand(), a.auditVerifyCommand())
+	return c
+}
+
+// question makes a command that asks the log something.
+func (a *app) question(use, short, long string, limit int, run func(*audit, *cobra.Command, *store.AuditTable) error) *cobra.Command {
+	q := &audit{app: a}
+	c := &cobra.Command{Use: use, Short: short, Long: long, Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions}
+	f := c.Flags()
+	f.StringVar(&q.since, "since", "", "only calls since a time (2026-01-31, 2026-01-31T08:00:00Z) or so long ago (90m, 7d)")
+	f.StringVar(&q.until, "until", "", "only calls before a time")
+	f.StringVar(&q.filter.Tool, "tool", "", "only calls of a tool")
+	f.StringVar(&q.filter.Caller, "caller", "", "only calls of a caller")
+	f.StringVar(&q.filter.Session, "session", "", "only calls of a session")
+	f.StringVar(&q.outcome, "outcome", "", "only calls that ended so: ok, failed, asked, refused, error, lost")
+	f.IntVarP(&q.filter.Limit, "limit", "n", limit, "at most so many rows; 0: all")
+	f.BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
+	a.jsonFlag(c, "print JSON")
+	c.RunE = work(func(c *cobra.Command, _ []string) error {
+		if err := q.read(time.Now()); err != nil {
+			return err
+		}
+		return a.withAudit(func(log *store.AuditTable) error { return run(q, c, log) })
+	})
+	return c
+}
+
+// withAudit opens the log of the config.
+func (a *app) withAudit(use func(*store.AuditTable) error) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	db, _, err := node.OpenStore(cfg)
+	switch {
+	case err != nil:
+		return err
+	case db == nil:
+		return tool.Errorf(tool.CodeNotFound, "there is no log of calls: the config has no store; `store: {}` in toolpost.yaml keeps one")
+	}
+	return cmp.Or(use(db.Audit()), db.Close())
+}
+
+func (q *audit) read(now time.Time) (err error) {
+	if q.filter.Since, err = moment(q.since, now); err != nil {
+		return err
+	}
+	if q.filter.Until, err = moment(q.until, now); err != nil {
+		return err
+	}
+	q.filter.Outcome = tool.Outcome(q.outcome)
+	if q.outcome != "" && !slices.Contains(tool.Outcomes(), q.filter.Outcome) {
+		return tool.Errorf(tool.CodeInvalidInput, "%q is not an outcome; there are %v", q.outcome, tool.Outcomes())
+	}
+	if q.filter.Limit < 0 {
+		return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
+	}
+	return nil
+}
+
+// moment reads a time, or how long ago it was. Empty is no time.
+func moment(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseFloat(days, 64); err == nil && n >= 0 && n < 1e5 {
+			return now.Add(-time.Duration(n * float64(24*time.Hour))), nil
+		}
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, tool.Errorf(tool.CodeInvalidInput, "%q is neither a time such as 2026-01-31 or 2026-01-31T08:00:00Z nor so long ago, such as 90m or 7d", text)
+}
+
+// An answer is a table. Cells of the plot come before the last column.
+type answer struct {
+	head []string
+	rows [][]string
+	json any // the same for programs
+}
+
+func (q *audit) show(a answer) error {
+	switch {
+	case q.json:
+		return q.printJSON(a.json)
+	case q.csv:
+		w := csv.NewWriter(q.out)
+		_ = w.Write(a.head)
+		for _, r := range a.rows {
+			_ = w.Write(formulaSafe(r))
+		}
+		w.Flush()
+		return w.Error()
+	case len(a.rows) == 0:
+		fmt.Fprintln(q.err, "no calls")
+		return nil
+	}
+	for i, r := range a.rows {
+		for j := range r {
+			a.rows[i][j] = clean(r[j])
+		}
+	}
+	q.out.table(upper(a.head), a.rows)
+	return nil
+}
+
+// formulaSafe keeps a spreadsheet from taking what a caller chose for a formula.
+func formulaSafe(row []string) []string {
+	for i, cell := range row {
+		if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
+			if _, err := strconv.ParseFloat(cell, 64); err != nil {
+				row[i] = "'" + cell
+			}
+		}
+	}
+	return row
+}
+
+func upper(words []string) []string {
+	up := make([]string, len(words))
+	for i, w := range words {
+		up[i] = strings.ToUpper(strings.ReplaceAll(w, "_", " "))
+	}
+	return up
+}
+
+func (a *app) auditLogCommand() *cobra.Command {
+	return a.question("log", "Show calls, the newest first", "Shows calls, the newest first.", 20,
+		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
+			records := []*tool.Record{}
+			err := log.Log(c.Context(), q.filter, true, func(r *tool.Record) error {
+				records = append(records, r)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			ans := answer{head: []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}, json: map[string]any{"calls": records}}
+			for _, r := range records {
+				ans.rows = append(ans.rows, []string{
+					r.Time.Local().Format(time.DateTime), toolName(r), r.Caller, r.Door, string(r.Outcome), string(r.Code), q.took(r.Duration), aboutCall(r),
+				})
+			}
+			return q.show(ans)
+		})
+}
+
+func toolName(r *tool.Record) string {
+	if r.Tool == "" {
+		return "? " + r.Asked
+	}
+	return r.Tool
+}
+
+// aboutCall says in a few words what a call was about.
+func aboutCall(r *tool.Record) string {
+	var about []string
+	for _, argv := range r.Touches.Commands {
+		about = append(about, "runs "+strings.Join(argv, " "))
+	}
+	for _, p := range r.Touches.Writes {
+		about = append(about, "writes "+p)
+	}
+	about = append(about, r.Touches.Reads...)
+	if r.Decision == "deny" {
+		about = append(about, "denied by "+r.Rule)
+	}
+	if r.Replay {
+		about = append(about, "a replay")
+	}
+	return strings.Join(about, "; ")
+}
+
+// took writes a duration: for people with three digits, in CSV in milliseconds.
+func (q *audit) took(d time.Duration) string {
+	if q.csv {
+		return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 3, 64)
+	}
+	return tidy(d)
+}
+
+// tidy writes a duration with three digits.
+func tidy(d time.Duration) string {
+	for unit := time.Microsecond; unit < time.Hour; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit).String()
+		}
+	}
+	return d.Round(time.Second).String()
+}
+
+func (a *app) auditTopCommand() *cobra.Command {
+	var by string
+	c := a.question("top", "Show what is used most", "Shows what is used most, with how it went, and the calls of each day.", 20,
+		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
+			group := store.Group(by)
+			if !slices.Contains([]store.Group{store.ByTool, store.ByCaller, store.ByDoor, store.BySource}, group) {
+				return tool.Errorf(tool.CodeInvalidInput, "%q is not what calls can be put together by; there are tool, caller, door and source", by)
+			}
+			uses, err := log.Uses(c.Context(), q.filter, group)
+			if err != nil {
+				return err
+			}
+			history, err := log.History(c.Context(), q.filter)
+			if err != nil {
+				return err
+			}
+			ans := answer{head: []string{by, "calls", "ok", "failed", "refused", "errors", "mean", "share"}, json: map[string]any{"by": by, "uses": uses, "days": history}}
+			most := int64(0)
+			for _, u := range uses {
+				most = max(most, u.Calls)
+			}
+			for _, u := range uses {
+				ans.rows = append(ans.rows, []string{
+					named(u.Name), count(u.Calls), count(u.OK), count(u.Failed), count(u.Refused), count(u.Errors), q.took(u.Mean), q.bar(u.Calls, most),
+				})
+			}
+			if err := q.show(ans); err != nil || q.json || q.csv {
+				return err
+			}
+			q.plot(history)
+			return nil
+		})
+	c.Flags().StringVar(&by, "by", "tool", "what calls are put together by: tool, caller, door, source")
+	return c
+}
+
+func named(name string) string {
+	if name == "" {
+		return "(none)"
+	}
+	return name
+}
+
+func count(n int64) string { return strconv.FormatInt(n, 10) }
+
+// barLength is how long the longest bar is, in characters.
+const barLength = 20
+
+// bar draws a number in proportion to the largest. In CSV it is a number.
+func (q *audit) bar(n, most int64) string {
+	if q.csv {
+		return strconv.FormatFloat(float64(n)/float64(max(most, 1)), 'f', 4, 64)
+	}
+	eighths := n * barLength * 8 / max(most, 1)
+	text := strings.Repeat("█", int(eighths/8))
+	if rest := eighths % 8; rest > 0 {
+		text += string([]rune("▏▎▍▌▋▊▉")[rest-1])
+	}
+	return cmp.Or(text, "▏")
+}
+
+// plot draws the calls of each day on one line.
+func (q *audit) plot(days []store.Moment) {
+	if len(days) < 2 {
+		return
+	}
+	byDay := map[time.Time]int64{}
+	most, total := int64(1), int64(0)
+	for _, d := range days {
+		byDay[d.Start] = d.Calls
+		most, total = max(most, d.Calls), total+d.Calls
+	}
+	first, last := days[0].Start, days[len(days)-1].Start
+	if w := max(q.out.width()-30, 60); last.Sub(first) > time.Duration(w)*24*time.Hour {
+		first = last.AddDate(0, 0, -w)
+	}
+	var line strings.Builder
+	for day := first; !day.After(last); day = day.AddDate(0, 0, 1) {
+		level := byDay[day] * 8 / most
+		if byDay[day] == 0 {
+			line.WriteRune('·')
+		} else {
+			line.WriteRune([]rune("▁▂▃▄▅▆▇█")[min(max(level, 1), 8)-1])
+		}
+	}
+	fmt.Fprintf(q.out, "\n%s  %s  %s\n", first.Format(time.DateOnly), line.String(), last.Format(time.DateOnly))
+}
+
+func (a *app) auditPathsCommand() *cobra.Command {
+	return a.question("paths", "Show which files are accessed",
+		"Shows which files calls access, as far as their arguments tell. Of refused calls (--outcome refused) it shows what they asked for.", 20,
+		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
+			paths, err := log.Paths(c.Context(), q.filter)
+			if err != nil {
+				return err
+			}
+			ans := answer{head: []string{"reads", "writes", "last", "path"}, json: map[string]any{"paths": paths}}
+			for _, p := range paths {
+				ans.rows = append(ans.rows, []string{count(p.Reads), count(p.Writes), p.Last.Format(time.DateOnly), p.Path})
+			}
+			return q.show(ans)
+		})
+}
+
+func (a *app) auditErrorsCommand() *cobra.Command {
+	return a.question("errors", "Show what goes wrong, and how often", "Shows what goes wrong, and in how many of a tool's calls.", 20,
+		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
+			failures, err := log.Failures(c.Context(), q.filter)
+			if err != nil {
+				return err
+			}
+			ans := answer{head: []string{"tool", "outcome", "code", "calls", "of", "rate", "share"}, json: map[string]any{"errors": failures}}
+			for _, f := range failures {
+				ans.rows = append(ans.rows, []string{
+					named(f.Tool), string(f.Outcome), string(f.Code), count(f.Calls), count(f.Of), fmt.Sprintf("%.1f%%", 100*f.Rate), q.bar(f.Calls, f.Of),
+				})
+			}
+			return q.show(ans)
+		})
+}
+
+func (a *app) auditLatencyCommand() *cobra.Command {
+	return a.question("latency", "Show how long tools take", "Shows how long the calls of each tool take: the slowest first. Shares are told to within an eighth.", 20,
+		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
+			limit := q.filter.Limit
+			q.filter.Limit = 0
+			uses, err := log.Uses(c.Context(), q.filter, store.ByTool)
+			if err != nil {
+				return err
+			}
+			slices.SortStableFunc(uses, func(a, b store.Use) int { return cmp.Compare(b.P95, a.P95) })
+			if limit > 0 && len(uses) > limit {
+				uses = uses[:limit]
+			}
+			ans := answer{head: []string{"tool", "calls", "mean", "p50", "p95", "p99", "longest", "p95_share"}, json: map[string]any{"tools": uses}}
+			for _, u := range uses {
+				ans.rows = append(ans.rows, []string{
+					named(u.Name), count(u.Calls), q.took(u.Mean), q.took(u.P50), q.took(u.P95), q.took(u.P99), q.took(u.Longest), q.bar(int64(u.P95), int64(uses[0].P95)),
+				})
+			}
+			return q.show(ans)
+		})
+}
+
+func (a *app) auditExportCommand() *cobra.Command {
+	return a.question("export", "Write calls as JSON lines or CSV, the oldest first",
+		"Writes every call that fits, the oldest first: one JSON object on each line, or CSV.", 0,
+		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
+			if q.csv {
+				return q.exportCSV(c, log)
+			}
+			return log.Log(c.Context(), q.filter, false, func(r *tool.Record) error {
+				line, err := strictjson.Marshal(r)
+				if err == nil {
+					_, err = fmt.Fprintf(q.out, "%s\n", line)
+				}
+				return err
+			})
+		})
+}
+
+func (q *audit) exportCSV(c *cobra.Command, log *store.AuditTable) error {
+	w := csv.NewWriter(q.out)
+	_ = w.Write([]string{
+		"seq", "time", "call", "trace", "tool", "asked", "source", "protocol", "door", "caller", "session", "run", "sha256", "shape", "reads", "writes",
+		"commands", "decision", "rule", "lease", "key", "replay", "enforcement", "outcome", "code", "reason", "duration_ms", "bytes_in", "bytes_out",
+	})
+	err := log.Log(c.Context(), q.filter, false, func(r *tool.Record) error {
+		return w.Write(formulaSafe([]string{
+			count(r.Seq), r.Time.Format(time.RFC3339Nano), r.Call, r.Trace, r.Tool, r.Asked, r.Source, r.Protocol, r.Door, r.Caller, r.Session, r.Run,
+			r.Digest, string(r.Shape), strings.Join(r.Touches.Reads, "\n"), strings.Join(r.Touches.Writes, "\n"), string(raw(r.Touches.Commands)),
+			r.Decision, r.Rule, r.Lease, r.Key, strconv.FormatBool(r.Replay), r.Walls, string(r.Outcome), string(r.Code), r.Reason,
+			strconv.FormatFloat(float64(r.Duration)/float64(time.Millisecond), 'f', 3, 64), count(r.In), count(r.Out),
+		}))
+	})
+	w.Flush()
+	return cmp.Or(err, w.Error())
+}
+
+func (a *app) auditVerifyCommand() *cobra.Command {
+	var expect []string
+	c := &cobra.Command{
+		Use: "verify", Short: "Look for any change of the log", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Long: "Looks at every row of the log: none was changed, removed, added or moved, and its head was signed with the key.\n" +
+			"Keep the point that it prints somewhere else, and give it back with --expect: a log that was replaced as a whole by an\n" +
+			"earlier state of itself does not hold it any more. Exit code 1: something was found.",
+	}
+	c.Flags().StringArrayVar(&expect, "expect", nil, "a point, NUMBER:HASH, that an earlier verify printed")
+	a.jsonFlag(c, "print the report as JSON")
+	c.RunE = work(func(c *cobra.Command, _ []string) error {
+		var points []store.Point
+		for _, text := range expect {
+			p, err := store.ParsePoint(text)
+			if err != nil {
+				return err
+			}
+			points = append(points, p)
+		}
+		return a.withAudit(func(log *store.AuditTable) error {
+			r, err := log.Verify(c.Context(), points...)
+			if err != nil {
+				return err
+			}
+			return a.showReport(r)
+		})
+	})
+	return c
+}
+
+func (a *app) showReport(r *store.Report) error {
+	if a.json {
+		if err := a.printJSON(r); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range r.Findings {
+			fmt.Fprintf(a.out, "%s %s\n", a.out.red("FOUND"), clean(f.What))
+		}
+		if len(r.Findings) == 0 {
+			fmt.Fprintf(a.out, "%s  %s, %s\n", a.out.green("sound"), plural(int(r.Rows), "call"), signed(r))
+			fmt.Fprintf(a.out, "point  %s\n", r.Head)
+		}
+	}
+	if len(r.Findings) > 0 {
+		return exitFailed
+	}
+	return nil
+}
+
+func signed(r *store.Report) string {
+	if r.Signed {
+		return "signed"
+	}
+	return "not signed: there is no key"
+}

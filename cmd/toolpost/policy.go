@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+func (a *app) policyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "policy", Short: "Explain, test and replay what the policy decides",
+		Example: "  toolpost policy explain writeFile path=notes.md content=x\n  toolpost policy test cases.yaml\n" +
+			"  toolpost policy replay .toolpost/judged.jsonl",
+	}
+	onlyCommands(c)
+	c.AddCommand(a.policyExplainCommand(), a.policyTestCommand(), a.policyReplayCommand())
+	return c
+}
+
+// openPolicy opens the config's tools: what a call touches is theirs to say.
+func (a *app) openPolicy(ctx context.Context) (*node.Node, func(), error) {
+	cfg, err := a.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	log := a.logger(slog.LevelError)
+	n, err := node.Open(ctx, cfg, node.Options{Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return n, func() { closeNode(ctx, n, log) }, nil
+}
+
+func (a *app) policyExplainCommand() *cobra.Command {
+	who := me()
+	var session string
+	c := &cobra.Command{
+		Use:   "explain NAME [JSON | name=value ... | @FILE | -]",
+		Short: "Say what the policy decides about a call, and why",
+		Long: "Says what the policy decides about a call, which rule decided, and what each rule has to do with it. Nothing is\n" +
+			"run. Without arguments it says what does not depend on them. Exit code 3: the call would be refused.",
+		Args: words(1, -1), ValidArgsFunction: a.completeTool,
+	}
+	c.Flags().StringVar(&who.ID, "caller", who.ID, "who calls")
+	c.Flags().StringVar(&who.Door, "door", who.Door, "where the call comes in")
+	c.Flags().StringVar(&session, "session", "", "session of the call")
+	a.jsonFlag(c, "print the explanation as JSON")
+	c.RunE = work(func(c *cobra.Command, args []string) error {
+		n, end, err := a.openPolicy(c.Context())
+		if err != nil {
+			return err
+		}
+		defer end()
+		call := tool.Call{Tool: args[0], Caller: who, Session: session}
+		spec, err := n.Spec(call.Tool)
+		if err != nil {
+			return suggest(c.Context(), n.Catalog(), call.Tool, err)
+		}
+		if len(args) > 1 {
+			if call.Args, err = arguments(args[1:], spec, a.in); err != nil {
+				return withInputs(spec, err)
+			}
+		}
+		x, err := n.Explain(&call, time.Now())
+		if err != nil {
+			return withInputs(spec, err)
+		}
+		return a.showExplanation(x)
+	})
+	return c
+}
+
+func (a *app) showExplanation(x node.Explanation) error {
+	if a.json {
+		if err := a.printJSON(x); err != nil {
+			return err
+		}
+	} else {
+		a.printExplanation(x)
+	}
+	if !x.Allowed && !x.Depends {
+		return exitRefused
+	}
+	return nil
+}
+
+func (a *app) printExplanation(x node.Explanation) {
+	verdict := a.out.green("allowed")
+	switch {
+	case x.Depends:
+		verdict = a.out.amber("depends")
+	case !x.Allowed:
+		verdict = a.out.red("refused")
+	}
+	fmt.Fprintf(a.out, "%s  %s for %s at %s\n", verdict, a.out.bold(clean(x.Tool)), clean(x.Caller), clean(x.Door))
+	facts := [][2]string{{"why", clean(x.Reason)}}
+	if !x.Visible {
+		facts = append(facts, [2]string{"so", "the caller does not get to know of the tool: it is not found"})
+	}
+	for _, p := range x.Touches.Reads {
+		facts = append(facts, [2]string{"reads", clean(p)})
+	}
+	for _, p := range x.Touches.Writes {
+		facts = append(facts, [2]string{"writes", clean(p)})
+	}
+	for _, argv := range x.Touches.Commands {
+		facts = append(facts, [2]string{"runs", clean(strings.Join(argv, " "))})
+	}
+	for _, f := range facts {
+		fmt.Fprintf(a.out, "  %-7s %s\n", f[0], f[1])
+	}
+	if len(x.Rules) == 0 {
+		return
+	}
+	fmt.Fprintln(a.out)
+	var rows [][]string
+	for _, r := range x.Rules {
+		matched := "no"
+		if r.Matched {
+			matched = "yes"
+		}
+		rows = append(rows, []string{clean(r.Rule), string(r.Effect), matched, clean(r.Why)})
+	}
+	a.out.table([]string{"RULE", "EFFECT", "MATCHES", "WHY"}, rows)
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/config"
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+// A policyCase is a line of the table that `policy test` runs.
+type policyCase struct {
+	Name    string      `yaml:"name"`
+	Caller  string      `yaml:"caller"`
+	Door    string      `yaml:"door"`
+	Session string      `yaml:"session"`
+	Tool    string      `yaml:"tool"`
+	Args    config.JSON `yaml:"args"`
+	Time    string      `yaml:"time"`
+	Want    string      `yaml:"want"`
+	Rule    string      `yaml:"rule"`
+
+	at time.Time
+}
+
+// Validate implements config's validator.
+func (p *policyCase) Validate() error {
+	switch {
+	case p.Tool == "":
+		return errors.New("a case has no tool")
+	case p.Want != "allow" && p.Want != "deny":
+		return errors.New("a case says `want: allow` or `want: deny`")
+	case p.Time == "":
+		p.at = time.Now()
+		return nil
+	}
+	var err error
+	if p.at, err = time.Parse(time.RFC3339, p.Time); err != nil {
+		return fmt.Errorf("%q is not a time such as 2026-01-31T08:00:00Z", p.Time)
+	}
+	return nil
+}
+
+func (p *policyCase) call() *tool.Call {
+	c := &tool.Call{Tool: p.Tool, Session: p.Session, Caller: me(), Args: []byte(p.Args)}
+	if p.Caller != "" {
+		c.Caller.ID = p.Caller
+	}
+	if p.Door != "" {
+		c.Caller.Door = p.Door
+	}
+	if len(c.Args) == 0 {
+		c.Args = []byte("{}")
+	}
+	return c
+}
+
+// A caseResult is what came of a case.
+type caseResult struct {
+	Name  string         `json:"name"`
+	OK    bool           `json:"ok"`
+	Want  string         `json:"want"`
+	Rule  string         `json:"rule,omitempty"` // that was wanted
+	Got   *node.Decision `json:"got,omitempty"`
+	Error *tool.Error    `json:"error,omitempty"` // why nothing was decided
+}
+
+func (a *app) policyTestCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "test FILE", Short: "Run a table of cases against the policy",
+		Long: "Judges each case of a YAML file and compares what was decided with what was wanted. Nothing is run. Exit code 1:\n" +
+			"a case came out differently.\n\n" +
+			"  cases:\n" +
+			"    - {name: no writes from outside, door: http, tool: writeFile, args: {path: a, content: b}, want: deny, rule: read-only}\n\n" +
+			"caller and door are local and cli where they are left out; time, such as 2026-01-31T08:00:00Z, is now.",
+		Args: words(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.jsonFlag(c, "print every case as JSON")
+	c.RunE = work(func(c *cobra.Command, args []string) error {
+		cases, err := readCases(args[0])
+		if err != nil {
+			return err
+		}
+		n, end, err := a.openPolicy(c.Context())
+		if err != nil {
+			return err
+		}
+		defer end()
+		results := []caseResult{}
+		for _, p := range cases {
+			results = append(results, runCase(n, p))
+		}
+		return a.showCases(results)
+	})
+	return c
+}
+
+func readCases(path string) ([]policyCase, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, cannotRead(path, err)
+	}
+	var file struct {
+		Cases []policyCase `yaml:"cases"`
+	}
+	if err := config.DecodeYAML(path, data, &file); err != nil {
+		return nil, err
+	}
+	if len(file.Cases) == 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s has no cases; see `toolpost policy test --help`", path)
+	}
+	return file.Cases, nil
+}
+
+func cannotRead(path string, err error) error {
+	var why *fs.PathError
+	if errors.As(err, &why) {
+		err = why.Err
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, err)
+}
+
+func runCase(n *node.Node, p policyCase) caseResult {
+	res := caseResult{Name: p.Name, Want: p.Want, Rule: p.Rule}
+	if res.Name == "" {
+		res.Name = p.Tool
+	}
+	x, err := n.Explain(p.call(), p.at)
+	if err != nil {
+		res.Error = tool.AsError(err)
+		return res
+	}
+	res.Got = &x.Decision
+	res.OK = x.Allowed == (p.Want == "allow") && (p.Rule == "" || p.Rule == x.Rule)
+	return res
+}
+
+func (a *app) showCases(results []caseResult) error {
+	failed := 0
+	for _, r := range results {
+		if !r.OK {
+			failed++
+		}
+	}
+	if a.json {
+		if err := a.printJSON(map[string]any{"cases": results, "failed": failed}); err != nil {
+			return err
+		}
+	} else {
+		for _, r := range results {
+			if !r.OK {
+				fmt.Fprintf(a.out, "%s %s\n  want  %s\n  got   %s\n", a.out.red("FAIL"), clean(r.Name), wanted(r), came(r))
+			}
+		}
+		fmt.Fprintf(a.out, "%d of %s as wanted\n", len(results)-failed, plural(len(results), "case"))
+	}
+	if failed > 0 {
+		return exitFailed
+	}
+	return nil
+}
+
+func wanted(r caseResult) string {
+	if r.Rule == "" {
+		return r.Want
+	}
+	return r.Want + " by " + clean(r.Rule)
+}
+
+func came(r caseResult) string {
+	if r.Error != nil {
+		return "no decision: " + clean(r.Error.Message)
+	}
+	return fmt.Sprintf("%s by %s: %s", verdict(r.Got.Allowed), clean(r.Got.Rule), clean(r.Got.Reason))
+}
+
+func verdict(allowed bool) string {
+	if allowed {
+		return "allow"
+	}
+	return "deny"
+}

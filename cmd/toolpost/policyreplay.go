@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+// A replayed call is one that would be decided differently now.
+type replayed struct {
+	Line int `json:"line"`
+	node.DecisionRecord
+	Now   *node.Decision `json:"now,omitempty"`
+	Error *tool.Error    `json:"error,omitempty"` // why nothing was decided
+}
+
+// outcome says how the call would be decided now, and why.
+func (r replayed) outcome() (now, why string) {
+	if r.Error != nil {
+		return "-", r.Error.Message
+	}
+	return verdict(r.Now.Allowed), r.Now.Reason
+}
+
+func (a *app) policyReplayCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "replay FILE", Short: "Judge recorded calls again, and show what would change",
+		Long: "Reads a file that `policy.record` of the config names (- for stdin), judges each of its calls by the policy of now,\n" +
+			"at the time that it was made, and shows those that would be decided differently. Nothing is run. Exit code 1:\n" +
+			"there are some.",
+		Args: words(1, 1),
+	}
+	a.jsonFlag(c, "print the changes as JSON")
+	c.RunE = work(func(c *cobra.Command, args []string) error {
+		in, err := a.openInput(args[0])
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		n, end, err := a.openPolicy(c.Context())
+		if err != nil {
+			return err
+		}
+		defer end()
+		count, changed, err := replay(n, args[0], in)
+		if err != nil {
+			return err
+		}
+		return a.showReplay(count, changed)
+	})
+	return c
+}
+
+func (a *app) openInput(path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(a.in), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, cannotRead(path, err)
+	}
+	return f, nil
+}
+
+// maxChanges bounds what is kept of a long record.
+const maxChanges = 10_000
+
+func replay(n *node.Node, name string, in io.Reader) (count int, changed []replayed, err error) {
+	changed = []replayed{}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxRecordLine)
+	for line := 1; lines.Scan(); line++ {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		r, err := node.ParseRecord(lines.Bytes())
+		if err != nil {
+			return 0, nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", name, line, tool.AsError(err).Message)
+		}
+		count++
+		if c, differs := rejudge(n, r); differs {
+			if c.Line = line; len(changed) == maxChanges {
+				return 0, nil, tool.Errorf(tool.CodeInvalidInput, "%s: more than %d calls would be decided differently; replay a part of it", name, maxChanges)
+			}
+			changed = append(changed, c)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return 0, nil, cannotRead(name, err)
+	}
+	return count, changed, nil
+}
+
+const maxRecordLine = 1 << 20
+
+func rejudge(n *node.Node, r node.DecisionRecord) (replayed, bool) {
+	c := replayed{DecisionRecord: r}
+	if r.Args == nil {
+		c.Error = tool.Errorf(tool.CodeUnsupported, "its arguments were too long to be recorded")
+		return c, true
+	}
+	x, err := n.Explain(&tool.Call{
+		Tool: r.Tool, Session: r.Session, Args: r.Args, Caller: tool.Principal{ID: r.Caller, Door: r.Door},
+	}, r.Time)
+	if err != nil {
+		c.Error = tool.AsError(err)
+		return c, true
+	}
+	c.Now = &x.Decision
+	// What the tool itself refuses is no decision of the policy.
+	return c, verdict(x.Allowed) != string(r.Decision) && x.Rule != node.ByTool
+}
+
+func (a *app) showReplay(count int, changed []replayed) error {
+	switch {
+	case a.json:
+		if err := a.printJSON(map[string]any{"calls": count, "changed": changed}); err != nil {
+			return err
+		}
+	case len(changed) == 0:
+		fmt.Fprintf(a.out, "%s, all decided as before\n", plural(count, "call"))
+	default:
+		var rows [][]string
+		for _, c := range changed {
+			now, why := c.outcome()
+			rows = append(rows, []string{
+				strconv.Itoa(c.Line), c.Time.Format(time.RFC3339), clean(c.Caller), clean(c.Tool), string(c.Decision), now, clean(why),
+			})
+		}
+		a.out.table([]string{"LINE", "TIME", "CALLER", "TOOL", "WAS", "NOW", "WHY"}, rows)
+		fmt.Fprintf(a.out, "%d of %s would be decided differently\n", len(changed), plural(count, "call"))
+	}
+	if len(changed) > 0 {
+		return exitFailed
+	}
+	return nil
+}

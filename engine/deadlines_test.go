@@ -1,0 +1,155 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"toolpost/engine"
+	"toolpost/tool"
+)
+
+// seconds has tools that may run for so many seconds each; they are named after that.
+func seconds(run tool.HandlerFunc, limits ...int) *fake {
+	f := &fake{run: run}
+	for _, n := range limits {
+		f.specs = append(f.specs, &tool.Spec{Name: fmt.Sprint(n), Timeout: time.Duration(n) * time.Second})
+	}
+	return f
+}
+
+func TestCallsSideBySideEndEachAtItsOwnDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := []int{5, 1, 9, 3, 3, 7}
+		e := start(t, engine.Options{}, bind("one", seconds(untilDone, 1, 3, 5, 7, 9)))
+		begin := time.Now()
+		var all sync.WaitGroup
+		for i, n := range limits {
+			time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+			came := time.Since(begin)
+			all.Go(func() {
+				_, err := call(t, e, fmt.Sprint(n), ``)
+				if err == nil || err.Code != tool.CodeTimeout {
+					t.Errorf("%d: %v", n, err)
+				}
+				late := time.Since(begin) - came - time.Duration(n)*time.Second
+				if late < 0 || late > time.Millisecond {
+					t.Errorf("%d ended %v after its deadline", n, late)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+func TestAQuickCallDoesNotMoveTheDeadlineOfASlowOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		run := func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			if c.Tool == "2" {
+				return &tool.Result{OK: true}, nil
+			}
+			return untilDone(ctx, c, out)
+		}
+		e := start(t, engine.Options{}, bind("one", seconds(run, 2, 4)))
+		begin := time.Now()
+		var slow sync.WaitGroup
+		slow.Go(func() {
+			if _, err := call(t, e, "4", ``); err == nil || err.Code != tool.CodeTimeout {
+				t.Error(err)
+			}
+			if took := time.Since(begin); took != 4*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+		for range 30 {
+			time.Sleep(100 * time.Millisecond)
+			if _, err := call(t, e, "2", ``); err != nil {
+				t.Error(err)
+			}
+		}
+		slow.Wait()
+	})
+}
+
+func TestTheContextOfACallIsOneWithADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var kept context.Context
+		run := func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
+			kept = ctx
+			end, ok := ctx.Deadline()
+			if !ok || time.Until(end) != 3*time.Second || ctx.Err() != nil {
+				t.Errorf("%v, %v, %v", end, ok, ctx.Err())
+			}
+			child, stop := context.WithCancel(ctx)
+			defer stop()
+			<-child.Done()
+			if code := tool.CodeOf(context.Cause(child)); !errors.Is(ctx.Err(), context.DeadlineExceeded) || code != tool.CodeTimeout {
+				t.Errorf("%v, %v", ctx.Err(), code)
+			}
+			return &tool.Result{OK: true}, nil
+		}
+		e := start(t, engine.Options{}, bind("one", seconds(run, 3)))
+		if _, err := call(t, e, "3", ``); err != nil {
+			t.Error(err)
+		}
+		quick := start(t, engine.Options{}, bind("one", seconds(func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
+			kept = ctx
+			return &tool.Result{OK: true}, nil
+		}, 3)))
+		if _, err := call(t, quick, "3", ``); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-kept.Done():
+		default:
+			t.Error("after its call a context has not ended")
+		}
+		if !errors.Is(kept.Err(), context.Canceled) || !errors.Is(context.Cause(kept), context.Canceled) {
+			t.Errorf("after its call a context says %v", kept.Err())
+		}
+	})
+}
+
+func TestACallersOwnEarlierDeadlineComesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, engine.Options{}, bind("one", seconds(untilDone, 3)))
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		begin := time.Now()
+		if _, err := e.Invoke(ctx, &tool.Call{Tool: "3"}, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout || time.Since(begin) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+func TestWhoLooksLateSeesWhyACallEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		run := func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
+			time.Sleep(5 * time.Second) // without a look at its context
+			if v := ctx.Value(key{}); v != "kept" || !errors.Is(ctx.Err(), context.DeadlineExceeded) || tool.CodeOf(context.Cause(ctx)) != tool.CodeTimeout {
+				t.Errorf("%v, %v, %v", v, ctx.Err(), context.Cause(ctx))
+			}
+			return nil, ctx.Err()
+		}
+		e := start(t, engine.Options{}, bind("one", seconds(run, 3)))
+		ctx := context.WithValue(t.Context(), key{}, "kept")
+		if _, err := e.Invoke(ctx, &tool.Call{Tool: "3"}, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
+			t.Error(err)
+		}
+	})
+}
+
+func TestACallersEndIsTheCallsEnd(t *testing.T) {
+	why := tool.Errorf(tool.CodeCancelled, "enough")
+	e := start(t, engine.Options{}, bind("one", source(untilDone, "a")))
+	ctx, stop := context.WithCancelCause(t.Context())
+	time.AfterFunc(time.Millisecond, func() { stop(why) })
+	if _, err := e.Invoke(ctx, &tool.Call{Tool: "a"}, tool.Discard); tool.AsError(err).Message != "enough" {
+		t.Error(err)
+	}
+}

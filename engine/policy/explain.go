@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"toolpost/tool"
+)
+
+// An Explanation says what the policy decides about a call, and what each of its rules has to do with it.
+type Explanation struct {
+	Tool    string `json:"tool"`
+	Caller  string `json:"caller"`
+	Door    string `json:"door"`
+	Visible bool   `json:"visible"`           // whether the caller gets to know of the tool; if not, it is not found
+	Depends bool   `json:"depends,omitempty"` // on the arguments, and none were given
+	Decision
+	Rules []Finding `json:"rules"` // in the order of the config
+}
+
+// A Finding is what one rule has to do with a call.
+type Finding struct {
+	Rule    string `json:"rule"`
+	Effect  Effect `json:"effect"`
+	Matched bool   `json:"matched"`
+	Why     string `json:"why"` // which field does not match, or that all do
+}
+
+// Explain judges a call as it would be judged at a time, and tells how. The call must have been checked as
+// the engine does: what is explained is what would happen. Without arguments it tells what is certain.
+func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
+	in := &input{call: c, spec: j.spec, tier: j.tier, now: at}
+	x := Explanation{
+		Tool: j.spec.Name, Caller: c.Caller.ID, Door: c.Caller.Door, Visible: j.Visible(c.Caller), Rules: []Finding{},
+	}
+	if c.Args != nil {
+		if err := j.touch(in, true); err != nil {
+			x.Decision = Decision{Rule: ByTool, Reason: tool.AsError(err).Message}
+			return x
+		}
+	}
+	x.find(j, in)
+	if c.Args == nil {
+		j = j.certain()
+	}
+	if x.Depends = x.Depends && x.Visible; x.Depends {
+		x.Decision = Decision{Rule: byDefault, Reason: onArguments}
+		return x
+	}
+	x.Decision, _ = j.decide(in)
+	x.Touches = in.touches
+	return x
+}
+
+// certain is the judge that knows only the rules which do not depend on arguments.
+func (j *Judge) certain() *Judge {
+	sure := *j
+	sure.deny = slices.DeleteFunc(slices.Clone(j.deny), (*Rule).onArguments)
+	sure.allow = slices.DeleteFunc(slices.Clone(j.allow), (*Rule).onArguments)
+	return &sure
+}
+
+// onArguments reports whether it depends on the arguments of a call whether the rule speaks of it.
+func (r *Rule) onArguments() bool { return r.When.run != nil || r.Commands != nil || r.aboutPaths() }
+
+// find asks each rule.
+func (x *Explanation) find(j *Judge, in *input) {
+	if j.policy == nil {
+		return
+	}
+	for _, r := range j.policy.rules {
+		f := r.find(j, in)
+		x.Depends = x.Depends || f.Why == onArguments
+		x.Rules = append(x.Rules, f)
+	}
+	if j.policy.guards(j.spec, j.toucher) { // of interest only where it decides
+		if f := j.policy.guard.find(j, in); f.Matched {
+			x.Rules = append(x.Rules, f)
+		}
+	}
+}
+
+const onArguments = "it depends on the arguments"
+
+func (r *Rule) find(j *Judge, in *input) Finding {
+	f := Finding{Rule: r.Name, Effect: r.Effect, Why: r.missCall(j, in)}
+	switch {
+	case f.Why != "":
+	case in.call.Args == nil && r.onArguments():
+		f.Why = onArguments
+	default:
+		f.Why = r.missTouches(in)
+	}
+	if f.Matched = f.Why == ""; f.Matched {
+		f.Why = r.why("matches")
+	}
+	return f
+}
+
+// missCall says which field does not match that has nothing to do with arguments, or nothing.
+func (r *Rule) missCall(j *Judge, in *input) string {
+	p := in.call.Caller
+	switch {
+	case !r.speaksOf(j.spec, j.tier):
+		return r.missTool(j)
+	case !r.Callers.match(p.ID):
+		return fmt.Sprintf("caller %q is not one of %s", p.ID, r.Callers)
+	case !r.Doors.match(p.Door):
+		return fmt.Sprintf("door %q is not one of %s", p.Door, r.Doors)
+	case r.Time != nil && !r.Time.holds(in.now):
+		return "it is not the time"
+	}
+	return ""
+}
+
+// missTouches says which of the other fields does not match, or nothing.
+func (r *Rule) missTouches(in *input) string {
+	if r.When.run != nil {
+		switch holds, err := r.When.holds(in); {
+		case err != nil:
+			return fmt.Sprintf("its condition cannot be decided, which refuses the call: %v", err)
+		case !holds:
+			return "its condition does not hold: " + r.When.text
+		}
+	}
+	if r.Effect == Deny {
+		if _, hit := r.denies(in.touches); hit {
+			return ""
+		}
+		return "the call touches none of its files and commands"
+	}
+	s := &Scope{strict: true}
+	if d := s.allowed([]*Rule{r}, in.touches); !d.Allowed {
+		return "the call touches something else than its files and commands"
+	}
+	return ""
+}
+
+func (r *Rule) missTool(j *Judge) string {
+	switch {
+	case !r.Sources.match(j.spec.Source):
+		return fmt.Sprintf("source %q is not one of %s", j.spec.Source, r.Sources)
+	case !r.Tiers.match(j.tier):
+		return fmt.Sprintf("tier %d is not one of its tiers", j.tier)
+	}
+	return fmt.Sprintf("tool %q is not one of %s", j.spec.Name, r.Tools)
+}

@@ -1,0 +1,210 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"pgregory.net/rapid"
+)
+
+func TestGlobsOfNames(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"*", "", true}, {"*", "anything/at all", true}, {"a", "a", true}, {"a", "A", false}, {"a", "ab", false},
+		{"file.*", "file.read", true}, {"file.*", "file", false}, {"*.read", "file.read", true}, {"f*d", "file.read", true},
+		{"f*e*d", "file.read", true}, {"f*x*d", "file.read", false}, {"?", "é", true}, {"?", "ab", false}, {"a*a*a*b", strings.Repeat("a", 200), false},
+		{"**", "x", true}, {"a?c", "abc", true}, {"a?", "a", false}, {"ci-*", "ci-", true}, {"é*", "été", true}, {"é*", "éa", true},
+	} {
+		if got := wild(c.pattern, c.name); got != c.want {
+			t.Errorf("%q on %q: %v", c.pattern, c.name, got)
+		}
+	}
+}
+
+func pathGlob(t testing.TB, text string) PathGlob {
+	t.Helper()
+	var g PathGlob
+	if err := g.UnmarshalText([]byte(text)); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return g
+}
+
+func TestGlobsOfPaths(t *testing.T) {
+	for _, c := range []struct {
+		pattern, path string
+		exact, below  bool
+	}{
+		{"src/**", "/base/src/a/b.go", true, true}, {"src/**", "/base/src", true, true}, {"src/**", "/base/srcs/a", false, false},
+		{"src/**", "/src/a", false, false}, {"/src/**", "/src/a", true, true}, {"src/*", "/base/src/a", true, true},
+		{"src/*", "/base/src/a/b", false, true}, {"src", "/base/src/a", false, true}, {"src", "/base/deep/src", true, true},
+		{"src/", "/base/deep/src", true, true}, {"./src", "/base/src", true, true}, {"./src", "/base/deep/src", false, false},
+		{"*.pem", "/base/x/key.pem", true, true}, {"*.pem", "/base/x.pem/key", false, true}, {"*.pem", "/key.pem", true, true},
+		{"**/.env", "/base/.env", true, true}, {"**/.env", "/.env", true, true}, {"**/.env", "/base/.envy", false, false},
+		{"{a,b}/*.{go,md}", "/base/b/x.md", true, true}, {"{a,b}/*.{go,md}", "/base/c/x.md", false, false},
+		{"[a-c]/x", "/base/b/x", true, true}, {"[a-c]/x", "/base/d/x", false, false}, {`a\*/x`, "/base/a*/x", true, true}, {`a\*/x`, "/base/ab/x", false, false},
+		{"**", "/", true, true}, {"**", "/any/thing", true, true}, {"/", "/", true, true}, {"/", "/x", false, true}, {".", "/base", true, true}, {".", "/base/x", false, true},
+		{"a/**/b/**/c", "/base/a/b/x/b/y/c", true, true}, {"a/**/b/**/c", "/base/a/x/c", false, false}, {"/etc", "/etc/passwd", false, true}, {"/etc", "/etcetera", false, false},
+	} {
+		g := pathGlob(t, c.pattern).anchor("/base")
+		if got := g.match(partsOf(c.path), false); got != c.exact {
+			t.Errorf("%q on %q: %v", c.pattern, c.path, got)
+		}
+		if got := g.match(partsOf(c.path), true); got != c.below {
+			t.Errorf("%q on %q or below: %v", c.pattern, c.path, got)
+		}
+	}
+}
+
+func TestAFolderWithGlobCharactersInItsNameIsAFolder(t *testing.T) {
+	g := pathGlob(t, "src/*").anchor(`/a[b]*\c`)
+	if !g.match(partsOf(`/a[b]*\c/src/x`), false) || g.match(partsOf(`/ab\c/src/x`), false) {
+		t.Error(g.anchored)
+	}
+}
+
+func TestAPatternKnowsBothNamesOfALinkedFolder(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "real[1]", "in"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("real[1]", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []PathGlob{
+		pathGlob(t, "in/secret").anchor(filepath.Join(dir, "link")),
+		pathGlob(t, filepath.Join(dir, "link")+"/in/secret").anchor("/elsewhere"),
+	} {
+		for _, name := range []string{"link", "real[1]"} {
+			if !g.match(partsOf(filepath.Join(dir, name, "in", "secret")), false) {
+				t.Errorf("%s is not matched by %v", name, g.anchored)
+			}
+		}
+	}
+}
+
+func TestPatternsThatAreNone(t *testing.T) {
+	for _, text := range []string{
+		"", "[", "a/[x", "a/../b", "..", "a//b", "a/./b", "~/x", "a**", "**b/c", strings.Repeat("a", maxPattern+1),
+		strings.Repeat("{a,b}", 20), `a\`,
+	} {
+		if err := new(PathGlob).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+	}
+	for _, text := range []string{"", "  ", `git "x y"`, "** git", "git ** x"} {
+		if err := new(Command).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("command %q was taken", text)
+		}
+	}
+}
+
+func TestBracesStandForABoundedNumberOfPatternsQuickly(t *testing.T) {
+	for _, text := range []string{
+		strings.Repeat("{a,b}", 200), strings.Repeat("{", 500) + strings.Repeat("}", 500), strings.Repeat("{a,", 250) + strings.Repeat("}", 250),
+		strings.Repeat("{{a}{b}", 120) + strings.Repeat("}", 120), strings.Repeat("{", 1000), strings.Repeat("{,}", 300), strings.Repeat("{{,},{,}}", 110), strings.Repeat("{{{,}}}", 140),
+	} {
+		start := time.Now()
+		_ = new(PathGlob).UnmarshalText([]byte(text))
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("%.20s... took %v", text, took)
+		}
+	}
+}
+
+func TestCommandPatterns(t *testing.T) {
+	for _, c := range []struct {
+		pattern, argv string
+		allow, deny   bool
+	}{
+		{"ls", "ls", true, true}, {"ls", "ls -l", false, true}, {"ls", "/bin/ls", true, true}, {"ls", "lsof", false, false},
+		{"/bin/ls", "/bin/ls", true, true}, {"/bin/ls", "/tmp/ls", false, false}, {"git status", "git", false, false},
+		{"git log **", "git log", true, true}, {"git log **", "git log -p -1", true, true}, {"git log **", "git push", false, false},
+		{"git push", "git push origin", false, true}, {"git -? *", "git -C x", true, true}, {"**", "rm -rf /", true, true}, {"go test ./*", "go test ./...", true, true},
+	} {
+		var p Command
+		if err := p.UnmarshalText([]byte(c.pattern)); err != nil {
+			t.Fatal(err)
+		}
+		argv := strings.Fields(c.argv)
+		if p.match(argv, false) != c.allow || p.match(argv, true) != c.deny {
+			t.Errorf("%q on %q: %v, %v", c.pattern, c.argv, p.match(argv, false), p.match(argv, true))
+		}
+	}
+}
+
+// FuzzGlob holds the matcher against a regular expression that says the same.
+func FuzzGlob(f *testing.F) {
+	f.Add("f*.r?ad", "file.read")
+	f.Add("*a*b", "aab")
+	f.Fuzz(func(t *testing.T, pattern, name string) {
+		if len(pattern) > 64 || len(name) > 256 || !utf8.ValidString(pattern) || !utf8.ValidString(name) {
+			return
+		}
+		expr := strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(regexp.QuoteMeta(pattern))
+		if want := regexp.MustCompile(`(?s)^(?:` + expr + `)$`).MatchString(name); wild(pattern, name) != want {
+			t.Errorf("%q on %q: %v", pattern, name, !want)
+		}
+	})
+}
+
+// FuzzPathGlob holds the matcher against another one.
+func FuzzPathGlob(f *testing.F) {
+	f.Add("src/**/*.go", "src/a/b.go")
+	f.Add("**/{a,b}/[x-z]", "q/b/y")
+	f.Add("a/**/b/**", "a/b")
+	f.Fuzz(func(t *testing.T, pattern, name string) {
+		var g PathGlob
+		if g.UnmarshalText([]byte(pattern)) != nil {
+			return
+		}
+		start := time.Now()
+		g = g.anchor("/")
+		parts := partsOf(name)
+		got := g.match(parts, false)
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("%d bytes on %d bytes took %v", len(pattern), len(name), took)
+		}
+		if got && !g.match(parts, true) {
+			t.Errorf("%q matches %q and yet not what is below", pattern, name)
+		}
+		name = strings.Join(parts, "/")
+		if !utf8.ValidString(pattern+" "+name) || strings.ContainsAny(pattern, `{}[]\!^`) || !strings.Contains(strings.Trim(pattern, "/"), "/") || strings.Contains(name, "//") || strings.HasPrefix(pattern, "./") || strings.HasPrefix(pattern, "/") || strings.HasSuffix(pattern, "/") || strings.Contains(pattern, "**/**") {
+			return // where the two have other words for the same, or the same words for another thing
+		}
+		if want := doublestar.MatchUnvalidated(pattern, name); got != want {
+			t.Errorf("%q on %q: %v", pattern, name, got)
+		}
+	})
+}
+
+func TestPathGlobsAgreeWithAnotherMatcher(t *testing.T) {
+	part := rapid.SampledFrom([]string{"**", "*", "a", "b", "a*", "*b", "?", "[ab]", "ab"})
+	name := rapid.SampledFrom([]string{"a", "b", "ab", "ba", "c", "abb"})
+	rapid.Check(t, func(t *rapid.T) {
+		pattern := strings.Join(rapid.SliceOfN(part, 2, 6).Draw(t, "pattern"), "/")
+		path := strings.Join(rapid.SliceOfN(name, 1, 6).Draw(t, "path"), "/")
+		var g PathGlob
+		if err := g.UnmarshalText([]byte(pattern)); err != nil {
+			t.Fatal(err)
+		}
+		got := g.anchor("/").match(partsOf(path), false)
+		for strings.Contains(pattern, "**/**") { // which means the same, and which the other one does not take so
+			pattern = strings.ReplaceAll(pattern, "**/**", "**")
+		}
+		if want := doublestar.MatchUnvalidated(pattern, path); got != want {
+			t.Fatalf("%q on %q: %v", pattern, path, got)
+		}
+	})
+}

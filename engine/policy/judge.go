@@ -1,0 +1,329 @@
+package policy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// maxTouches bounds what one call may touch by name, so that judging it stays quick.
+const maxTouches = 4096
+
+// A Judge is the policy for one tool: the rules that can speak of it.
+type Judge struct {
+	policy  *Policy
+	spec    *tool.Spec
+	tier    int
+	toucher tool.Toucher // nil: the tool's runner cannot tell what it touches
+	deny    []*Rule
+	allow   []*Rule
+	strict  bool // what no rule allows is refused
+	idle    bool // there is nothing to decide
+	touches bool // a rule wants to know what the call touches
+	paths   bool // a rule speaks of files
+}
+
+// For gives the judge of a tool. toucher may be nil.
+func (p *Policy) For(spec *tool.Spec, toucher tool.Toucher) *Judge {
+	j := &Judge{policy: p, spec: spec, toucher: toucher, idle: true}
+	if p == nil {
+		return j
+	}
+	j.tier, j.strict = p.env.Tier(spec), p.o.Default == Deny
+	for _, r := range p.rules {
+		if r.speaksOf(spec, j.tier) {
+			j.add(r)
+		}
+	}
+	if p.guards(spec, toucher) {
+		j.add(p.guard)
+	}
+	j.idle = !j.strict && j.deny == nil && j.allow == nil && p.o.Limits.Arguments == 0 && p.o.Record == ""
+	return j
+}
+
+func (j *Judge) add(r *Rule) {
+	if r.Effect == Deny {
+		j.deny = append(j.deny, r)
+	} else {
+		j.allow = append(j.allow, r)
+	}
+	j.paths = j.paths || r.aboutPaths()
+	j.touches = j.touches || r.aboutPaths() || r.Commands != nil || r.When.uses.touches
+}
+
+// Visible reports whether a caller gets to know of the tool. It is the part of the decision that depends on
+// nothing but caller, door and tool: a tool that can be seen may still be refused.
+func (j *Judge) Visible(p tool.Principal) bool {
+	for _, r := range j.deny {
+		if r.always() && r.from(p) {
+			return false
+		}
+	}
+	if !j.strict {
+		return true
+	}
+	for _, r := range j.allow {
+		if r.from(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// A Decision is what the policy says about a call.
+type Decision struct {
+	Allowed bool         `json:"allowed"`
+	Rule    string       `json:"rule"` // the name of the rule that decided, or default, limits, config or tool
+	Reason  string       `json:"reason"`
+	Path    string       `json:"path,omitempty"`    // the file that it is about
+	Command []string     `json:"command,omitempty"` // the command that it is about
+	Touches tool.Touches `json:"touches,omitzero"`  // as far as somebody asked
+}
+
+// An input is a call as it is judged.
+type input struct {
+	call    *tool.Call
+	spec    *tool.Spec
+	tier    int
+	touches tool.Touches
+	now     time.Time
+	args    map[string]any // read from the call when a condition asks for them
+}
+
+// Stage is the tool.Middleware. What it judges is what it passes on, byte for byte.
+func (j *Judge) Stage(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if j.idle && !c.DryRun {
+			c.Record.Judged(true, byDefault)
+			return next.Invoke(ctx, c, out)
+		}
+		d, scope, err := j.judge(c)
+		c.Record.Judged(d.Allowed, d.Rule)
+		switch {
+		case c.DryRun:
+			return dryRun(d)
+		case err != nil:
+			return nil, err
+		case scope != nil:
+			scoped := *c
+			scoped.Scope = scope
+			c = &scoped
+		}
+		return next.Invoke(ctx, c, out)
+	})
+}
+
+// dryRun is the outcome of a call that was only judged.
+func dryRun(d Decision) (*tool.Result, error) {
+	out, err := strictjson.Marshal(struct {
+		DryRun bool `json:"dry_run"`
+		Decision
+	}{true, d})
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "the decision cannot be written as JSON: %w", err)
+	}
+	return &tool.Result{OK: true, Output: out}, nil
+}
+
+// judge decides about a call. The error is that of a call that is refused.
+func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
+	in := &input{call: c, spec: j.spec, tier: j.tier}
+	if j.policy != nil {
+		in.now = j.policy.env.Now()
+	}
+	if err := j.touch(in, j.touches || c.DryRun); err != nil {
+		return Decision{Rule: ByTool, Reason: tool.AsError(err).Message}, nil, err
+	}
+	d, scope := j.decide(in)
+	d.Touches = in.touches
+	if j.policy != nil && j.policy.o.Record != "" && !c.DryRun {
+		j.policy.record(in, d)
+	}
+	if d.Allowed {
+		return d, scope, nil
+	}
+	return d, nil, d.refusal(c, j.dir())
+}
+
+func (j *Judge) dir() string {
+	if j.policy == nil {
+		return ""
+	}
+	return j.policy.env.Dir
+}
+
+// touch asks the runner what the call is going to touch. One that fails at it refuses the call.
+func (j *Judge) touch(in *input, wanted bool) error {
+	if !wanted || j.toucher == nil {
+		return nil
+	}
+	t, err := j.toucher.Touches(in.call)
+	if err != nil {
+		return err
+	}
+	if n := len(t.Reads) + len(t.Writes) + len(t.Commands); n > maxTouches {
+		return tool.Errorf(tool.CodeInvalidInput, "%s names %d files and commands at once; more than %d cannot be judged", in.call.Tool, n, maxTouches)
+	}
+	in.touches = t
+	return nil
+}
+
+// decide is the policy. The scope is for the files that the call comes to by itself.
+func (j *Judge) decide(in *input) (Decision, *Scope) {
+	if j.policy != nil && j.policy.o.Limits.Arguments > 0 && int64(len(in.call.Args)) > j.policy.o.Limits.Arguments {
+		return Decision{Rule: byLimits, Reason: fmt.Sprintf("its arguments are %d bytes long, and %d are allowed", len(in.call.Args), j.policy.o.Limits.Arguments)}, nil
+	}
+	deny, unclear := live(j.deny, in)
+	for _, r := range deny {
+		if d, hit := r.denies(in.touches); hit {
+			return d, nil
+		}
+	}
+	allow, unclearToo := live(j.allow, in)
+	if d := cmp.Or(unclear, unclearToo); d != nil {
+		return *d, nil
+	}
+	if !j.strict && !j.paths {
+		return Decision{Allowed: true, Rule: byDefault, Reason: undenied}, nil
+	}
+	s := &Scope{call: in.call, dir: j.dir(), strict: j.strict}
+	for _, r := range deny {
+		if r.aboutPaths() && (r.Commands == nil || r.anyCommand(in.touches) != nil) {
+			s.deny = append(s.deny, r)
+		}
+	}
+	d := s.allowed(allow, in.touches)
+	if !d.Allowed || !j.paths {
+		return d, nil
+	}
+	return d, s
+}
+
+// live gives the rules that match everything but files and commands. A condition that cannot be decided
+// refuses the call, whatever its rule would do.
+func live(rules []*Rule, in *input) (out []*Rule, unclear *Decision) {
+	for _, r := range rules {
+		if !r.from(in.call.Caller) || r.Time != nil && !r.Time.holds(in.now) {
+			continue
+		}
+		if r.When.run != nil {
+			holds, err := r.When.holds(in)
+			if err != nil && unclear == nil {
+				unclear = &Decision{Rule: r.Name, Reason: fmt.Sprintf("the condition of rule %q cannot be decided: %v", r.Name, err)}
+			}
+			if err != nil || !holds {
+				continue
+			}
+		}
+		out = append(out, r)
+	}
+	return out, unclear
+}
+
+// denies reports whether a rule that is live refuses what the call touches, and because of which file or
+// command.
+func (r *Rule) denies(t tool.Touches) (Decision, bool) {
+	d := Decision{Rule: r.Name, Reason: r.why("denies it")}
+	if r.Commands != nil {
+		if d.Command = r.anyCommand(t); d.Command == nil {
+			return d, false
+		}
+	}
+	if r.aboutPaths() {
+		path, ok := r.anyPath(t)
+		if !ok {
+			return d, false
+		}
+		d.Path = path
+	}
+	return d, true
+}
+
+func (r *Rule) anyCommand(t tool.Touches) []string {
+	for _, argv := range t.Commands {
+		if r.Commands.match(argv, true) {
+			return argv
+		}
+	}
+	return nil
+}
+
+func (r *Rule) anyPath(t tool.Touches) (string, bool) {
+	for _, p := range t.Writes {
+		if r.hits(partsOf(p), true) {
+			return p, true
+		}
+	}
+	for _, p := range t.Reads {
+		if r.hits(partsOf(p), false) {
+			return p, true
+		}
+	}
+	return "", false
+}
+
+// why is the reason that a rule gives, or that it is the reason.
+func (r *Rule) why(verb string) string {
+	if r.Reason != "" {
+		return fmt.Sprintf("%s (rule %q)", r.Reason, r.Name)
+	}
+	return fmt.Sprintf("rule %q %s", r.Name, verb)
+}
+
+// refusal is the error of a call that is refused. It names what is refused as the caller wrote it.
+func (d Decision) refusal(c *tool.Call, dir string) *tool.Error {
+	subject, reason := c.Tool, "policy"
+	switch {
+	case d.Path != "":
+		subject = asWritten(d.Path, c, dir)
+	case d.Command != nil:
+		// The words of the Singularity contract, which its door passes on as they are.
+		subject, reason = "", "command_denied"
+	}
+	e := tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: %s", subject, d.Reason).Because(reason)
+	if subject == "" {
+		e.Message = fmt.Sprintf("Command '%s' is not allowed by security policy: %s", filepath.Base(d.Command[0]), d.Reason)
+	}
+	e.Details, _ = strictjson.Marshal(map[string]any{"rule": d.Rule})
+	return e
+}
+
+// asWritten finds the argument that a path comes from. One that comes from none is named from the folder of
+// the config: where that is on the machine is not the caller's business.
+func asWritten(abs string, c *tool.Call, dir string) string {
+	best := ""
+	if v, err := strictjson.Decode(c.Args); err == nil {
+		eachText(v, func(s string) {
+			named := filepath.Clean("/" + s)
+			if len(s) > len(best) && (abs == named || strings.HasSuffix(abs, named)) {
+				best = s
+			}
+		})
+	}
+	if below, ok := strings.CutPrefix(abs, strings.TrimSuffix(dir, "/")+"/"); ok && best == "" {
+		return below
+	}
+	return cmp.Or(best, abs)
+}
+
+func eachText(v any, visit func(string)) {
+	switch v := v.(type) {
+	case string:
+		visit(v)
+	case []any:
+		for _, e := range v {
+			eachText(e, visit)
+		}
+	case map[string]any:
+		for _, e := range v {
+			eachText(e, visit)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+// Package policy is the stage that decides who may call what: one set of rules for every tool and every
+// door. A rule that denies wins over every rule that allows, in whatever order they stand, and what cannot be
+// decided is refused.
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/config/nearest"
+	"toolpost/tool"
+)
+
+// Options is the policy section of a config. The zero value allows everything.
+type Options struct {
+	Default Effect `yaml:"default" doc:"what happens to a call that no rule speaks of: allow or deny; allow where it is left out"`
+	Rules   []Rule `yaml:"rules" doc:"deny wins over allow; their order does not matter"`
+	Limits  Limits `yaml:"limits" doc:"bounds that hold for every call"`
+	Record  string `yaml:"record" doc:"a file to which every judged call is added as a line of JSON, with its arguments as they came, for toolpost policy replay"`
+}
+
+// A Rule speaks of the calls that match every field it has. Fields that are left out match everything.
+type Rule struct {
+	Name     string    `yaml:"name" doc:"what messages call the rule"`
+	Effect   Effect    `yaml:"effect" doc:"allow or deny"`
+	Callers  Globs     `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
+	Doors    Globs     `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
+	Tools    Globs     `yaml:"tools" doc:"names of tools, or source.name; a rule that denies also knows their aliases"`
+	Sources  Globs     `yaml:"sources" doc:"names of sources"`
+	Tiers    Tiers     `yaml:"tiers" doc:"how dangerous the tool is, such as 2 or '>= 2'; several: one of them"`
+	Paths    PathGlobs `yaml:"paths" doc:"files that the call reads or writes; allow: all of them match, deny: one of them does, or a folder that it is in"`
+	Access   Access    `yaml:"access" doc:"read or write: of which files the rule speaks; both where it is left out"`
+	Commands Commands  `yaml:"commands" doc:"commands that the call runs, a pattern for each word, ** at the end for the others; allow: all of them match, deny: one of them does, whatever follows"`
+	Time     *Window   `yaml:"time" doc:"when the call is made"`
+	When     Condition `yaml:"when" doc:"a condition, such as size(args.content) > 1000; one that cannot be decided refuses the call"`
+	Reason   string    `yaml:"reason" doc:"why, for whoever is refused"`
+}
+
+// Limits bound every call.
+type Limits struct {
+	Arguments int64 `yaml:"arguments" doc:"bytes of a call's arguments; 0, or left out: what the door takes"`
+}
+
+// The names that a decision has where no rule made it.
+const (
+	byDefault = "default"
+	byLimits  = "limits"
+	byConfig  = "config"
+	// ByTool: the tool itself refuses what it is asked to touch.
+	ByTool = "tool"
+)
+
+// Validate implements config's validator.
+func (r *Rule) Validate() error {
+	switch {
+	case r.Name == "":
+		return errors.New("a rule has no name; give it one, such as `name: no-secrets`")
+	case slices.Contains([]string{byDefault, byLimits, byConfig, ByTool}, r.Name):
+		return fmt.Errorf("a rule cannot be called %q: that is what decisions without a rule are called", r.Name)
+	case r.Effect == "":
+		return fmt.Errorf("rule %q does not say its effect: allow or deny", r.Name)
+	}
+	for _, list := range []struct {
+		name  string
+		empty bool
+	}{
+		{"callers", r.Callers != nil && len(r.Callers) == 0}, {"doors", r.Doors != nil && len(r.Doors) == 0},
+		{"tools", r.Tools != nil && len(r.Tools) == 0}, {"sources", r.Sources != nil && len(r.Sources) == 0},
+		{"tiers", r.Tiers != nil && len(r.Tiers) == 0}, {"paths", r.Paths != nil && len(r.Paths) == 0},
+		{"commands", r.Commands != nil && len(r.Commands) == 0},
+	} {
+		if list.empty {
+			return fmt.Errorf("rule %q: %s is an empty list and would match nothing; leave it out to match everything", r.Name, list.name)
+		}
+	}
+	return nil
+}
+
+// Validate implements config's validator.
+func (o *Options) Validate() error {
+	seen := map[string]bool{}
+	for _, r := range o.Rules {
+		switch {
+		case seen[r.Name]:
+			return fmt.Errorf("two rules are called %q; give one of them another name", r.Name)
+		case r.Effect == Allow && o.Default != Deny:
+			return fmt.Errorf("rule %q allows what is allowed anyway; say `default: deny`, or leave the rule out", r.Name)
+		}
+		seen[r.Name] = true
+	}
+	if o.Limits.Arguments < 0 {
+		return errors.New("limits: arguments cannot be negative")
+	}
+	return nil
+}
+
+// An Effect is what a rule does.
+type Effect string
+
+// The two effects.
+const (
+	Allow Effect = "allow"
+	Deny  Effect = "deny"
+)
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (e *Effect) UnmarshalText(b []byte) error {
+	if *e = Effect(b); *e != Allow && *e != Deny {
+		return fmt.Errorf("allow or deny is wanted, not %q", b)
+	}
+	return nil
+}
+
+// An Access is what is done to a file; empty: whatever.
+type Access string
+
+// The two kinds of access.
+const (
+	Read  Access = "read"
+	Write Access = "write"
+)
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *Access) UnmarshalText(b []byte) error {
+	if *a = Access(b); *a != Read && *a != Write {
+		return fmt.Errorf("read or write is wanted, not %q", b)
+	}
+	return nil
+}
+
+func accessOf(write bool) Access {
+	if write {
+		return Write
+	}
+	return Read
+}
+
+// Env is what the rules are about. All of it may be left out.
+type Env struct {
+	Dir     string               // where relative paths start
+	Config  []string             // files that no call may write, whatever the rules say: those that the rules are in
+	Doors   []string             // the doors that there can be; nil: any
+	Sources []string             // the sources that there are; nil: any
+	Tier    func(*tool.Spec) int // how dangerous a tool is; nil: as it declares
+	Now     func() time.Time     // nil: time.Now
+	Log     *slog.Logger         // nil: silence
+}
+
+// A Policy decides. It is never changed; a nil one allows everything.
+type Policy struct {
+	o     Options
+	env   Env
+	rules []*Rule
+	guard *Rule // keeps the config from being written; nil: there is none
+}
+
+// New makes a policy. The rules that it is given are not used any more by anybody else.
+func New(o Options, env Env) (*Policy, error) {
+	if env.Tier == nil {
+		env.Tier = func(s *tool.Spec) int { return s.Tier }
+	}
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Record != "" && !filepath.IsAbs(o.Record) {
+		o.Record = filepath.Join(env.Dir, o.Record)
+	}
+	p := &Policy{o: o, env: env}
+	for i := range o.Rules {
+		r := o.Rules[i]
+		if err := env.check(&r); err != nil {
+			return nil, err
+		}
+		r.Paths = slices.Clone(r.Paths)
+		for i, g := range r.Paths {
+			r.Paths[i] = g.anchor(env.Dir)
+		}
+		p.rules = append(p.rules, &r)
+	}
+	p.guard = guard(env.Config)
+	return p, nil
+}
+
+// guard is the rule that a caller cannot write the rules: who can change the config can do anything.
+func guard(files []string) *Rule {
+	if len(files) == 0 {
+		return nil
+	}
+	r := &Rule{Name: byConfig, Effect: Deny, Access: Write, Reason: "it says what tools may do, and no tool may change it"}
+	for _, file := range files {
+		r.Paths = append(r.Paths, PathGlob{text: file, variants: [][]string{quoted(file)}}.anchor("/"))
+	}
+	return r
+}
+
+// guards reports whether a tool may come near the config. Tools that only read are left to be quick.
+func (p *Policy) guards(s *tool.Spec, toucher tool.Toucher) bool {
+	return p.guard != nil && toucher != nil && !s.Effects.ReadOnly()
+}
+
+// check refuses names that cannot be: a rule that denies what does not exist denies nothing.
+func (env Env) check(r *Rule) error {
+	for _, c := range []struct {
+		what  string
+		given Globs
+		known []string
+	}{{"door", r.Doors, env.Doors}, {"source", r.Sources, env.Sources}} {
+		for _, g := range c.given {
+			if c.known == nil || !g.plain() || slices.Contains(c.known, g.text) {
+				continue
+			}
+			hint := "known are " + strings.Join(c.known, ", ")
+			if near := nearest.Of(g.text, c.known); len(near) > 0 {
+				hint = fmt.Sprintf("did you mean %q?", near[0])
+			}
+			return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: there is no %s %q; %s", r.Name, c.what, g.text, hint)
+		}
+	}
+	return nil
+}
+
+// speaksOf reports whether a rule can match calls of a tool. An alias is a name that a source gives itself:
+// enough to be denied, not enough to be allowed.
+func (r *Rule) speaksOf(s *tool.Spec, tier int) bool {
+	names := []string{s.Name, s.Source + "." + s.Name}
+	if r.Effect == Deny {
+		names = append(names, s.Aliases...)
+	}
+	return r.Tools.match(names...) && r.Sources.match(s.Source) && r.Tiers.match(tier)
+}
+
+// from reports whether a rule can match calls of this caller.
+func (r *Rule) from(p tool.Principal) bool { return r.Callers.match(p.ID) && r.Doors.match(p.Door) }
+
+// always reports whether caller, door and tool are all that the rule asks for.
+func (r *Rule) always() bool { return !r.onArguments() && r.Time == nil }
+
+func (r *Rule) aboutPaths() bool { return r.Paths != nil || r.Access != "" }
+
+// hits reports whether a rule that denies speaks of a file.
+func (r *Rule) hits(parts []string, write bool) bool { return r.onPath(parts, write, true) }
+
+// covers reports whether a rule that allows speaks of a file.
+func (r *Rule) covers(parts []string, write bool) bool {
+	return !r.aboutPaths() || r.onPath(parts, write, false)
+}
+
+func (r *Rule) onPath(parts []string, write, below bool) bool {
+	return (r.Access == "" || r.Access == accessOf(write)) && (r.Paths == nil || r.Paths.match(parts, below))
+}

@@ -1,0 +1,154 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Tiers are several tiers, or bounds on them; a single one may be written alone.
+type Tiers []Tier
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *Tiers) UnmarshalText(b []byte) error {
+	*t = make(Tiers, 1)
+	return (*t)[0].UnmarshalText(b)
+}
+
+func (t Tiers) match(tier int) bool {
+	if t == nil {
+		return true
+	}
+	for _, one := range t {
+		if one.least <= tier && tier <= one.most {
+			return true
+		}
+	}
+	return false
+}
+
+// A Tier is a number such as 2, or a bound such as >= 2.
+type Tier struct{ least, most int }
+
+const noTier = 1 << 20 // above all tiers
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *Tier) UnmarshalText(b []byte) error {
+	text := strings.TrimSpace(string(b))
+	digits := strings.TrimLeft(text, "<>=")
+	n, err := strconv.Atoi(strings.TrimSpace(digits))
+	if err != nil || n < 0 || n >= noTier {
+		return fmt.Errorf("%q is not a tier; write a number such as 2, or a bound such as '>= 2'", b)
+	}
+	switch sign := text[:len(text)-len(digits)]; sign {
+	case "", "=", "==":
+		*t = Tier{n, n}
+	case ">=":
+		*t = Tier{n, noTier}
+	case ">":
+		*t = Tier{n + 1, noTier}
+	case "<=":
+		*t = Tier{0, n}
+	case "<":
+		*t = Tier{0, n - 1}
+	default:
+		return fmt.Errorf("%q is not a tier: %s is not a bound", b, sign)
+	}
+	return nil
+}
+
+// A Window is a part of the week. A part that ends before it begins goes over midnight and belongs to the
+// day on which it began.
+type Window struct {
+	Days []Day `yaml:"days" doc:"days of the week: mon, tue, ...; every day where it is left out"`
+	From Clock `yaml:"from" doc:"the minute it begins, such as '08:30'; midnight where it is left out"`
+	To   Clock `yaml:"to" doc:"the minute it ends, which is no longer part of it; midnight where it is left out"`
+	Zone Zone  `yaml:"zone" doc:"the time zone, such as Europe/Berlin; UTC where it is left out"`
+}
+
+// Validate implements config's validator.
+func (w *Window) Validate() error {
+	switch {
+	case w.Days != nil && len(w.Days) == 0:
+		return errors.New("days is an empty list and would match no day; leave it out for every day")
+	case w.From == w.To && w.From.set:
+		return errors.New("from and to are the same minute; leave both out for the whole day")
+	}
+	return nil
+}
+
+func (w *Window) holds(now time.Time) bool {
+	if w.Zone.loc != nil {
+		now = now.In(w.Zone.loc)
+	} else {
+		now = now.UTC()
+	}
+	minute := now.Hour()*60 + now.Minute()
+	end := w.To.minute
+	if end == 0 {
+		end = 24 * 60
+	}
+	if w.From.minute < end {
+		return w.From.minute <= minute && minute < end && w.onDay(now.Weekday())
+	}
+	return minute >= w.From.minute && w.onDay(now.Weekday()) ||
+		minute < end && w.onDay((now.Weekday()+6)%7)
+}
+
+func (w *Window) onDay(d time.Weekday) bool {
+	if w.Days == nil {
+		return true
+	}
+	for _, one := range w.Days {
+		if one.day == d {
+			return true
+		}
+	}
+	return false
+}
+
+// A Day is a day of the week, by its first three letters at least.
+type Day struct{ day time.Weekday }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Day) UnmarshalText(b []byte) error {
+	text := strings.ToLower(string(b))
+	for day := time.Sunday; day <= time.Saturday; day++ {
+		if len(text) >= 3 && strings.HasPrefix(strings.ToLower(day.String()), text) {
+			d.day = day
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a day; write mon, tue, wed, thu, fri, sat or sun", b)
+}
+
+// A Clock is a minute of the day.
+type Clock struct {
+	minute int
+	set    bool
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Clock) UnmarshalText(b []byte) error {
+	text := string(b)
+	if text == "24:00" {
+		text = "00:00"
+	}
+	t, err := time.Parse("15:04", text)
+	if err != nil {
+		return fmt.Errorf("%q is not a time of day; write it like '08:30'", b)
+	}
+	*c = Clock{t.Hour()*60 + t.Minute(), true}
+	return nil
+}
+
+// A Zone is a time zone by name.
+type Zone struct{ loc *time.Location }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (z *Zone) UnmarshalText(b []byte) (err error) {
+	z.loc, err = location(string(b))
+	return err
+}

@@ -1,0 +1,220 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"toolpost/config"
+	"toolpost/engine"
+	"toolpost/engine/policy"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+func rules(t testing.TB, text string) *policy.Policy {
+	t.Helper()
+	var o policy.Options
+	if err := config.DecodeYAML("policy.yaml", []byte(text), &o); err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(o, policy.Env{Dir: "/w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func under(p *policy.Policy) engine.Options {
+	return engine.Options{Policy: func() *policy.Policy { return p }}
+}
+
+// A touching source reads the file that its argument path names.
+type touching struct {
+	*fake
+	asked []tool.Call
+}
+
+func (s *touching) Touches(c *tool.Call) (tool.Touches, error) {
+	s.asked = append(s.asked, *c)
+	var args struct{ Path string }
+	if err := strictjson.Unmarshal(c.Args, &args); err != nil {
+		return tool.Touches{}, err
+	}
+	return tool.Touches{Reads: []string{"/w/" + args.Path}}, nil
+}
+
+func by(id string, c tool.Call) *tool.Call {
+	c.Caller = tool.Principal{ID: id, Door: "http"}
+	return &c
+}
+
+func TestAToolThatACallerMayNotCallIsNotThere(t *testing.T) {
+	src := source(echo, "open", "closed")
+	src.specs[1].Aliases = []string{"shut"}
+	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, callers: guest, tools: closed}]")), bind("one", src))
+	unknown := "no tool named \"NAME\""
+	for _, name := range []string{"closed", "one.closed", "shut", "nosuch"} {
+		_, called := e.Invoke(t.Context(), by("guest", tool.Call{Tool: name}), tool.Discard)
+		_, looked := e.Lookup(t.Context(), tool.Principal{ID: "guest"}, name)
+		for _, err := range []error{called, looked} {
+			if tool.CodeOf(err) != tool.CodeNotFound || strings.ReplaceAll(tool.AsError(err).Message, name, "NAME") != unknown {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	for who, want := range map[string]string{"guest": "open", "owner": "closed open"} {
+		var names []string
+		for s := range e.Specs(t.Context(), tool.Principal{ID: who}) {
+			names = append(names, s.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s sees %s", who, got)
+		}
+	}
+	if _, err := e.Invoke(t.Context(), by("owner", tool.Call{Tool: "shut"}), tool.Discard); err != nil {
+		t.Error(err)
+	}
+}
+
+// Also not by the reason why it is unavailable.
+func TestADeadToolThatACallerMayNotCallIsNotThereEither(t *testing.T) {
+	src := source(echo, "closed")
+	src.broken = map[string]error{"closed": errors.New("its secret path is gone")}
+	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, tools: closed}]")),
+		bind("one", src), engine.Binding{Name: "dead", Protocol: "p", Err: errors.New("dead")})
+	if _, err := e.Invoke(t.Context(), by("x", tool.Call{Tool: "closed"}), tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Error(err)
+	}
+	for s := range e.Specs(t.Context(), tool.Principal{ID: "x"}) {
+		if s.Source != "dead" {
+			t.Errorf("%+v is listed", s)
+		}
+	}
+}
+
+func TestTheRunnerIsAskedInItsOwnWordsAboutTheBytesThatRun(t *testing.T) {
+	var got []tool.Call
+	src := &touching{fake: source(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		got = append(got, *c)
+		return echo(ctx, c, out)
+	}, "read")}
+	src.specs[0].Aliases = []string{"file.read"}
+	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, paths: secret}]")), bind("zero", source(echo, "read")), bind("one", src))
+	const args = `{ "Path" : "a\u002fb" }`
+	if _, err := e.Invoke(t.Context(), by("x", tool.Call{Tool: "one.read", Args: json.RawMessage(args)}), tool.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []tool.Call{src.asked[0], got[0]} {
+		if c.Tool != "read" || c.Spec.Name != "read" || string(c.Args) != args || c.Caller.ID != "x" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if got[0].Scope == nil || got[0].Scope.Path("/w/secret/x", false) == nil {
+		t.Error("the runner has no scope")
+	}
+	_, err := e.Invoke(t.Context(), by("x", tool.Call{Tool: "one.read", Args: json.RawMessage(`{"Path":"secret/x"}`)}), tool.Discard)
+	if tool.CodeOf(err) != tool.CodeAccessDenied || !strings.HasPrefix(tool.AsError(err).Message, "secret/x is not allowed") || len(got) != 1 {
+		t.Error(err, len(got))
+	}
+}
+
+func TestADryRunReachesNothingBehindThePolicy(t *testing.T) {
+	for name, p := range map[string]*policy.Policy{"no policy": nil, "empty": rules(t, ""), "allows": rules(t, "rules: [{name: d, effect: deny, paths: x}]"), "denies": rules(t, "rules: [{name: d, effect: deny, when: 'true'}]")} {
+		t.Run(name, func(t *testing.T) {
+			never := func(stage string) tool.Middleware {
+				return func(next tool.Handler) tool.Handler {
+					return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+						t.Errorf("%s was reached", stage)
+						return next.Invoke(ctx, c, out)
+					})
+				}
+			}
+			o := under(p)
+			o.Idempotency, o.Lease, o.Session = never("idempotency"), never("lease"), never("session")
+			src := &touching{fake: source(echo, "read")}
+			src.specs[0].Output = json.RawMessage(`{"type":"string"}`) // which a decision is not
+			e := start(t, o, bind("one", src))
+			r, err := e.Invoke(t.Context(), by("x", tool.Call{Tool: "read", Args: json.RawMessage(`{"Path":"a"}`), Key: "k", DryRun: true}), tool.Discard)
+			if err != nil || !r.OK || !strings.HasPrefix(string(r.Output), `{"dry_run":true,`) || !strings.Contains(string(r.Output), `"reads":["/w/a"]`) {
+				t.Errorf("%v, %v", r, err)
+			}
+			if want := name != "denies"; strings.Contains(string(r.Output), `"allowed":true`) != want {
+				t.Errorf("%s", r.Output)
+			}
+		})
+	}
+}
+
+func TestArgumentsAreCheckedBeforePolicySeesThem(t *testing.T) {
+	src := &touching{fake: source(echo, "read")}
+	src.specs[0].Input = json.RawMessage(`{"type":"object","required":["Path"]}`)
+	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, paths: x}]")), bind("one", src))
+	for _, args := range []string{`{}`, `{"Path":1,"Path":2}`, `[`, `"x"`} {
+		if _, err := e.Invoke(t.Context(), by("x", tool.Call{Tool: "read", Args: json.RawMessage(args)}), tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	if len(src.asked) != 0 {
+		t.Errorf("policy saw %d of them", len(src.asked))
+	}
+}
+
+func TestExplainFindsToolsThatTheCallerMayNotSee(t *testing.T) {
+	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, tools: closed}]")), bind("one", source(echo, "closed")))
+	x, err := e.Explain(by("x", tool.Call{Tool: "closed", Args: json.RawMessage(`{}`)}), time.Now())
+	if err != nil || x.Allowed || x.Visible || x.Rule != "d" {
+		t.Errorf("%+v, %v", x, err)
+	}
+	if _, err := e.Explain(by("x", tool.Call{Tool: "nosuch"}), time.Now()); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Error(err)
+	}
+	if _, err := e.Explain(by("x", tool.Call{Tool: "closed", Args: json.RawMessage(`[]`)}), time.Now()); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Error(err)
+	}
+}
+
+// Tools and policy change together: no call meets the tools of one config under the policy of another.
+func TestToolsAndPolicyChangeTogether(t *testing.T) {
+	// The first set has a tool that nobody may call, the second one a harmless tool of the same name.
+	strict, open := rules(t, "rules: [{name: d, effect: deny, when: 'true'}]"), rules(t, "")
+	var current atomic.Pointer[policy.Policy]
+	current.Store(strict)
+	danger := source(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		t.Error("the dangerous tool ran")
+		return &tool.Result{OK: true}, nil
+	}, "x")
+	harmless := source(echo, "x")
+	e := engine.New(engine.Options{Policy: current.Load})
+	e.Replace(t.Context(), []engine.Binding{bind("danger", danger)})
+	defer e.Close(context.Background())
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_, _ = e.Invoke(context.Background(), by("x", tool.Call{Tool: "x"}), tool.Discard)
+				}
+			}
+		})
+	}
+	for range 200 {
+		current.Store(open)
+		e.Replace(t.Context(), []engine.Binding{bind("harmless", harmless)})
+		harmless = source(echo, "x")
+		danger = source(danger.run, "x")
+		current.Store(strict)
+		e.Replace(t.Context(), []engine.Binding{bind("danger", danger)})
+	}
+	close(stop)
+	callers.Wait()
+}

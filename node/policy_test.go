@@ -1,0 +1,161 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/node"
+	"toolpost/schema"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+func TestThePolicyOfTheConfigHolds(t *testing.T) {
+	n := open(t, parse(t, t.TempDir(), writes+`policy: {rules: [{name: d, effect: deny, callers: guest, tiers: '>= 1', when: has(args.x), reason: not you}]}`), node.Options{})
+	defer shut(t, n)
+	guest := tool.Principal{ID: "guest", Door: "http"}
+	if _, code := invoke(t, n, tool.Call{Tool: "w", Args: []byte(`{"x":1}`), Caller: guest}); code != tool.CodeAccessDenied {
+		t.Errorf("a guest: %q", code)
+	}
+	if _, code := invoke(t, n, tool.Call{Tool: "w", Args: []byte(`{"x":1}`)}); code != "" {
+		t.Errorf("somebody else: %q", code)
+	}
+}
+
+func TestADryRunWritesNothingAndUsesNoLeaseUp(t *testing.T) {
+	dir := t.TempDir()
+	n := open(t, parse(t, dir, writes+"limits: {lease_tier: 1}"), node.Options{})
+	defer shut(t, n)
+	out, _ := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"w"}`)})
+	var lease struct {
+		Token string `json:"token_id"`
+	}
+	if err := json.Unmarshal([]byte(out), &lease); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		out, code := invoke(t, n, tool.Call{Tool: "w", Lease: lease.Token, Key: "k", DryRun: true})
+		if code != "" || !strings.Contains(out, `"dry_run":true,"allowed":true`) {
+			t.Errorf("%s, %q", out, code)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+		t.Error("it ran")
+	}
+	if out, code := invoke(t, n, tool.Call{Tool: "w", Lease: lease.Token, Key: "k"}); code != "" || strings.Contains(out, "dry_run") {
+		t.Errorf("the call itself: %s, %q", out, code)
+	}
+}
+
+func TestAMistakeInThePolicyStopsTheStart(t *testing.T) {
+	for text, want := range map[string]string{
+		"policy: {rules: [{name: d, effect: deny, doors: [ntas]}]}": `there is no door "ntas"; did you mean "nats"?`,
+		"policy: {rules: [{name: d, effect: deny, sources: [v]}]}":  `there is no source "v"`,
+		"policy: {rules: [{name: d, effect: deny, when: 'x'}]}":     "there is no x here",
+	} {
+		_, err := node.Open(t.Context(), parse(t, t.TempDir(), writes+text), node.Options{})
+		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestThePolicyFollowsTheConfig(t *testing.T) {
+	dir := t.TempDir()
+	var logged log
+	n := open(t, parse(t, dir, writes), node.Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	defer shut(t, n)
+	try := func() tool.Code {
+		_, code := invoke(t, n, tool.Call{Tool: "w"})
+		return code
+	}
+	if code := try(); code != "" {
+		t.Errorf("at first: %q", code)
+	}
+	n.Reload(t.Context(), parse(t, dir, writes+"policy: {default: deny}"))
+	if code := try(); code != tool.CodeNotFound {
+		t.Errorf("under a strict policy: %q", code)
+	}
+	n.Reload(t.Context(), parse(t, dir, writes+"policy: {rules: [{name: x, effect: deny, when: nonsense}]}"))
+	if code := try(); code != tool.CodeNotFound || !strings.Contains(logged.String(), "the one before it stays") {
+		t.Errorf("after a policy that cannot be read: %q\n%s", code, logged.String())
+	}
+	n.Reload(t.Context(), parse(t, dir, writes))
+	if code := try(); code != "" {
+		t.Errorf("without a policy again: %q", code)
+	}
+}
+
+// Over NATS a refusal is one of the contract's error types, with the path as it was written.
+func TestARefusalOverNATSIsInTheWordsOfTheContract(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "secret.txt"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const token = "sixteen-letters-or-more"
+	ready := make(chan node.Listening, 1)
+	n := open(t, parse(t, dir, `
+sources: [{name: files, protocol: builtin, roots: [{path: .}]}]
+doors: {nats: {listen: "127.0.0.1:0"}}
+policy: {rules: [{name: quiet, effect: deny, doors: nats, paths: secret.txt, reason: it is secret}]}`),
+		node.Options{Token: token, Ready: func(l node.Listening) { ready <- l }})
+	defer shut(t, n)
+	stop := serve(t, n)
+	defer stop()
+	c, err := nats.Connect((<-ready).URL, nats.Token(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for path, want := range map[string]string{
+		"./secret.txt": `{"data":null,"error":"AccessDenied: ./secret.txt is not allowed: it is secret (rule \"quiet\")"}`,
+		"/etc/passwd":  `{"data":null,"error":"AccessDenied: /etc/passwd is not allowed`,
+		".env":         `{"data":null,"error":"AccessDenied: .env is not allowed`,
+	} {
+		msg, err := c.RequestWithContext(ctx, "tools.file.read", []byte(`{"path":"`+path+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(msg.Data), want) {
+			t.Errorf("%s: %s", path, msg.Data)
+		}
+	}
+}
+
+func TestTheSchemaKnowsThePolicy(t *testing.T) {
+	b, err := node.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := schema.Compile(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, ok := range map[string]bool{
+		`{"policy":{}}`: true,
+		`{"policy":{"default":"deny","record":"x","limits":{"arguments":5},"rules":[{"name":"a","effect":"allow","callers":"x","tools":["a","b"],"tiers":[1,">= 2"],"paths":"src/**","access":"read","commands":["git **"],"time":{"days":["mon"],"from":"08:00","zone":"UTC"},"when":"true","reason":"r"}]}}`: true,
+		`{"policy":{"rules":[{"name":"a","effect":"deny","tiers":2}]}}`:       true,
+		`{"policy":{"rules":[{"name":"a","efect":"deny"}]}}`:                  false,
+		`{"policy":{"rules":[{"name":"a","effect":"deny","paths":{}}]}}`:      false,
+		`{"policy":{"rules":[{"name":"a","effect":"deny","when":["true"]}]}}`: false,
+		`{"policy":{"rule":[]}}`: false,
+	} {
+		v, err := strictjson.Decode([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if faults := s.Validate(v); (faults == nil) != ok {
+			t.Errorf("%s: %v", text, faults)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	leasetools "toolpost/builtin/lease"
+	"toolpost/config"
+	"toolpost/engine/audit"
+	"toolpost/engine/idempotency"
+	"toolpost/engine/lease"
+	"toolpost/engine/session"
+	"toolpost/store"
+	"toolpost/store/postgres"
+	"toolpost/store/sqlite"
+	"toolpost/tool"
+)
+
+// StoreOptions is the store section of a config.
+type StoreOptions struct {
+	URL string `yaml:"url" doc:"sqlite:FILE, or postgres://USER:PASSWORD@HOST/DATABASE, or none; sqlite:.toolpost/toolpost.db where it is left out. Without the section nothing is recorded"`
+	// How long things are kept. They are looked after by a program that serves.
+	Retention config.Duration `yaml:"retention" doc:"how long the records of calls are kept; for ever where it is left out"`
+	Sessions  config.Duration `yaml:"sessions" doc:"how long a session is kept that nobody changes; for ever where it is left out"`
+	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept that no call brings again; for ever where it is left out"`
+
+	Audit       AuditOptions       `yaml:"audit" doc:"what is recorded of calls"`
+	Idempotency IdempotencyOptions `yaml:"idempotency" doc:"how repeated calls are recognised"`
+}
+
+// AuditOptions says what is recorded of calls.
+type AuditOptions struct {
+	Values []string `yaml:"values" doc:"tools whose arguments are recorded with their values, or * for all; of others their shape and a digest are recorded"`
+	Redact []string `yaml:"redact" doc:"further arguments whose values are never recorded"`
+	Key    string   `yaml:"key" doc:"file with the key that signs the log; made where it is missing; .toolpost/audit.key where it is left out"`
+}
+
+// IdempotencyOptions says how repeated calls are recognised.
+type IdempotencyOptions struct {
+	Window  config.Duration `yaml:"window" doc:"how long an outcome is remembered; 60 s where it is left out"`
+	Entries int             `yaml:"entries" doc:"how many outcomes are remembered; 1024 where it is left out"`
+	Durable bool            `yaml:"durable" doc:"whether outcomes are remembered after a restart, and by all programs that share the store"`
+}
+
+// OpenStore gives the store of a config; nil: the config wants none. Nothing is opened before its first use.
+func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
+	var o StoreOptions
+	if err := cfg.Store.Decode(&o); err != nil {
+		return nil, o, err
+	}
+	switch {
+	case o.URL != "":
+	case cfg.Store.Given():
+		o.URL = "sqlite:.toolpost/toolpost.db"
+	default:
+		o.URL = "none"
+	}
+	options := store.Options{Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }}
+	scheme, rest, _ := strings.Cut(o.URL, ":")
+	var db *store.DB
+	var err error
+	switch scheme {
+	case "none":
+	case "sqlite":
+		db, err = sqlite.Open(within(cfg, rest), options)
+	case "postgres", "postgresql":
+		db, err = postgres.Open(o.URL, options)
+	default:
+		err = tool.Errorf(tool.CodeInvalidInput, "the URL of the store starts with %q; sqlite:FILE, postgres://... or none is wanted", scheme+":")
+	}
+	return db, o, err
+}
+
+// within gives a path of a config, which starts at the config's folder.
+func within(cfg *config.Config, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(cfg.Dir, path)
+}
+
+// auditKey reads the key that signs the audit log, or makes one.
+func auditKey(cfg *config.Config, path string) ([]byte, error) {
+	if path == "" {
+		path = filepath.Join(cfg.StateDir(), "audit.key")
+	}
+	path = within(cfg, path)
+	for {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+			if err != nil || len(key) < 16 {
+				return nil, tool.Errorf(tool.CodeUnavailable, "%s has no key for the audit log; 16 bytes or more, as hexadecimal digits, are wanted", path)
+			}
+			return key, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be read: %w", err)
+		}
+		if err := makeKey(path); err != nil {
+			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be made: %w", err)
+		}
+	}
+}
+
+// makeKey writes a new key, whole or not at all. Another program may be faster: then its key stays.
+func makeKey(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".audit-key-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }()
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails: it ends the program instead
+	_, err = tmp.WriteString(hex.EncodeToString(key) + "\n")
+	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// leases are what the stage and the tools need of leases.
+type leases interface {
+	lease.Leases
+	leasetools.Leases
+}
+
+// keepers are the parts of the engine that keep something.
+type keepers struct {
+	leases      leases
+	audit       *audit.Trail // nil: there is no store
+	idempotency tool.Middleware
+	session     tool.Middleware
+}
+
+// keepIn gives the parts that keep something, over the node's store or, where there is none, over this
+// program's memory and the state folder.
+func (n *Node) keepIn() keepers {
+	files := store.Assets{Dir: filepath.Join(n.cfg.StateDir(), "assets")}
+	window := idempotency.Options{TTL: time.Duration(n.storing.Idempotency.Window), Max: n.storing.Idempotency.Entries}
+	if n.store == nil {
+		return keepers{
+			leases: &store.Leases{Dir: filepath.Join(n.cfg.StateDir(), "leases")}, idempotency: idempotency.New(window).Stage,
+			session: session.Stage(&store.Sessions{}, files),
+		}
+	}
+	if n.storing.Idempotency.Durable {
+		window.Outcomes = n.store.Outcomes()
+	}
+	return keepers{
+		leases: n.store.Leases(), idempotency: idempotency.New(window).Stage,
+		audit:   audit.New(audit.Options{Log: n.store.Audit(), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact, Logger: n.o.Log}),
+		session: session.Stage(n.store.Sessions(), n.store.Assets(files)),
+	}
+}
+
+// lookAfter is how often a program that serves looks after the store.
+const lookAfter = time.Hour
+
+// housekeeping records the calls of programs that are gone, and removes what is older than the config wants, until
+// ctx ends.
+func (n *Node) housekeeping(ctx context.Context) {
+	if n.store == nil {
+		return
+	}
+	for {
+		if lost, err := n.store.Audit().Recover(ctx); err != nil && ctx.Err() == nil {
+			n.o.Log.Error("calls that were interrupted cannot be recorded", "error", message(err))
+		} else if lost > 0 {
+			n.o.Log.Warn("calls were interrupted when a program ended; nobody knows what came of them", "calls", lost)
+		}
+		if err := n.expire(ctx); err != nil && ctx.Err() == nil {
+			n.o.Log.Error("what is too old cannot be removed from the store", "error", message(err))
+		}
+		select {
+		case <-time.After(lookAfter):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (n *Node) expire(ctx context.Context) error {
+	before := func(keep config.Duration) time.Time { return time.Now().Add(-time.Duration(keep)) }
+	var errs []error
+	if keep := n.storing.Retention; keep > 0 {
+		removed, err := n.store.Audit().Prune(ctx, before(keep))
+		errs = append(errs, err)
+		if removed > 0 {
+			n.o.Log.Info("old records were removed", "calls", removed)
+		}
+	}
+	if keep := n.storing.Sessions; keep > 0 {
+		_, err := n.store.Sessions().Expire(ctx, before(keep))
+		errs = append(errs, err)
+	}
+	if keep := n.storing.Assets; keep > 0 {
+		_, err := n.store.Assets(store.Assets{Dir: filepath.Join(n.cfg.StateDir(), "assets")}).Expire(ctx, before(keep))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,128 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/node"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// records gives the log of a config.
+func records(t *testing.T, dir, text string) (all []*tool.Record) {
+	t.Helper()
+	db, _, err := node.OpenStore(parse(t, dir, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	err = db.Audit().Log(t.Context(), store.Filter{}, false, func(r *tool.Record) error {
+		all = append(all, r)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestCallsAreRecordedAndTheRecordsOutliveTheNode(t *testing.T) {
+	const text = "sources: [{name: echo, protocol: fake}]\npolicy: {rules: [{name: nobody, effect: deny, callers: [eve], when: 'args.x == 1'}]}\nstore: {}"
+	dir := t.TempDir()
+	n := open(t, parse(t, dir, text), node.Options{Protocols: newFake().protocol()})
+	for _, caller := range []string{"ada", "eve"} {
+		_, _ = n.Handler().Invoke(t.Context(), &tool.Call{
+			Tool: "echo", Args: json.RawMessage(`{"x":1}`), Caller: tool.Principal{ID: caller, Door: "cli"}, Run: "r", Session: "s",
+		}, tool.Discard)
+	}
+	if err := call(n, "nosuch"); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Error(err)
+	}
+	shut(t, n)
+	got := records(t, dir, text)
+	if len(got) != 3 {
+		t.Fatalf("%d records", len(got))
+	}
+	if r := got[0]; r.Caller != "ada" || r.Outcome != tool.OutcomeOK || r.Decision != "allow" || r.Tool != "echo" || r.Source != "echo" || r.Run != "r" {
+		t.Errorf("%+v", r)
+	}
+	if r := got[1]; r.Caller != "eve" || r.Outcome != tool.OutcomeRefused || r.Decision != "deny" || r.Rule != "nobody" {
+		t.Errorf("%+v", r)
+	}
+	if r := got[2]; r.Tool != "" || r.Asked != "nosuch" || r.Code != tool.CodeNotFound {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAStoreIsOpenedWhenItIsNeeded(t *testing.T) {
+	dir := t.TempDir()
+	n := open(t, parse(t, dir, "sources: [{name: echo, protocol: fake}]\nstore: {}"), node.Options{Protocols: newFake().protocol()})
+	if _, err := n.Catalog().Lookup(t.Context(), tool.Principal{}, "echo"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".toolpost")); err == nil {
+		t.Error("looking at the catalogue left something behind")
+	}
+	if err := call(n, "echo"); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, ".toolpost", "toolpost.db")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, ".toolpost", "audit.key")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	shut(t, n)
+}
+
+func TestAStoreThatCannotBeOpenedRefusesChangesAlone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := open(t, parse(t, dir, "sources: [{name: echo, protocol: fake}]\nstore: {url: 'sqlite:file/in/a/file.db'}"), node.Options{Protocols: newFake().protocol()})
+	defer shut(t, n)
+	if err := call(n, "echo"); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "was not run") {
+		t.Error(err)
+	}
+}
+
+func TestTheStoreSection(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"": true, "store: {}": true, "store: {url: none}": true, "store: {url: 'sqlite:x.db', retention: 720h, audit: {values: ['*']}}": true,
+		"store: {url: 'postgres://a@b/c', idempotency: {durable: true, window: 5m}}": true,
+		"store: {url: 'mysql://x'}": false, "store: {ulr: x}": false, "store: {retention: -1s}": false, "store: {url: 'postgres://a:b@c:d/e'}": false,
+	} {
+		db, _, err := node.OpenStore(parse(t, t.TempDir(), text))
+		if (err == nil) != ok || (db == nil) != (!ok || text == "" || strings.Contains(text, "none")) {
+			t.Errorf("%s: %v, %v", text, db, err)
+		}
+		if db != nil {
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestADurableKeyIsRememberedByTheNextNode(t *testing.T) {
+	dir := t.TempDir()
+	const text = "sources: [{name: echo, protocol: fake}]\nstore: {idempotency: {durable: true}}"
+	for i := range 2 {
+		n := open(t, parse(t, dir, text), node.Options{Protocols: newFake().protocol()})
+		r, err := n.Handler().Invoke(context.Background(), &tool.Call{Tool: "echo", Args: json.RawMessage(`{}`), Key: "k"}, tool.Discard)
+		if err != nil || (r.Trace.Details["idempotent_hit"] == true) != (i == 1) {
+			t.Errorf("%d: %+v, %v", i, r, err)
+		}
+		shut(t, n)
+	}
+	got := records(t, dir, text)
+	if len(got) != 2 || got[0].Replay || !got[1].Replay {
+		t.Errorf("%+v", got)
+	}
+}
