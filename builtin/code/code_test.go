@@ -357,3 +357,20 @@ func TestAFolderThatBecameALinkIsNotFollowed(t *testing.T) {
 	b.want(object{"pattern": "token", "path": "sub"}, "sub/z/f:1:token")
 	b.want(object{"pattern": "token", "path": "sub/a"}, "sub/a/f:1:token") // who names the link gets what it leads to
 }
+
+func TestALimitCountsForAllCodebasesTogether(t *testing.T) {
+	one, two := t.TempDir(), t.TempDir()
+	write(t, one, map[string]string{"f": "x\n"})
+	write(t, two, map[string]string{"f": "x\nx\n"})
+	b := overRoots(t, Options{}, workspace.RootOptions{Path: one, Codebase: "one"}, workspace.RootOptions{Path: two, Codebase: "two"})
+	for limit, more := range map[int]bool{1: true, 2: true, 3: false} {
+		r, err := b.call("grepCode", object{"pattern": "x", "limit": limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := r.Trace.Details["grep"].(grepStats)
+		if n := len(shownLines(t, r)); n != limit || st.Matches != n || st.More != more {
+			t.Errorf("limit %d: %d lines, %+v", limit, n, st)
+		}
+	}
+}

@@ -131,6 +131,7 @@ type grepping struct {
 	o       grep.Options
 	globs   *globs
 	lines   []line
+	bytes   int // of lines
 	stats   grepStats
 }
 
@@ -200,26 +201,40 @@ func (g *grepping) one(t target) error {
 	if err := g.tools.rates.charge(g.call.Caller.ID, t.root.Codebase); err != nil {
 		return err
 	}
-	o := g.o
-	o.Limit -= len(g.lines)
+	o, emit := g.left()
 	if isFile {
-		return g.done(g.file(t, o))
+		return g.done(g.file(t, o, emit))
 	}
 	folder.Close()
 	if picks, ok := g.selected(t); ok {
-		return g.done(grep.Files(g, picked{t, picks}, g.pattern, o, g.emit))
+		return g.done(grep.Files(g, picked{t, picks}, g.pattern, o, emit))
 	}
 	walk := workspace.WalkOptions{Recursive: true, Ignore: !g.args.Ignored, Hidden: g.args.Hidden, Globs: g.args.Globs}
-	return g.done(grep.Walk(g, t.view, t.name, walk, t.shown, g.pattern, o, g.emit))
+	return g.done(grep.Walk(g, t.view, t.name, walk, t.shown, g.pattern, o, emit))
+}
+
+// left gives what the targets before have left to the next. Where that is nothing it only has to be seen whether there is more.
+func (g *grepping) left() (o grep.Options, emit func(grep.File) error) {
+	o = g.o
+	o.MaxBytes = max(1, grep.DefaultMaxBytes-g.bytes)
+	if o.Limit -= len(g.lines); o.Limit > 0 {
+		return o, g.emit
+	}
+	o.Limit = 1
+	return o, func(grep.File) error {
+		g.stats.More = true
+		g.stats.Matches-- // it is not given
+		return nil
+	}
 }
 
 // file searches the one file that a target is.
-func (g *grepping) file(t target, o grep.Options) (grep.Stats, error) {
+func (g *grepping) file(t target, o grep.Options, emit func(grep.File) error) (grep.Stats, error) {
 	f, err := t.view.Open(t.name)
 	if err != nil {
 		return grep.Stats{}, t.explain(err)
 	}
-	return grep.Files(g, oneFile{f, t.path}, g.pattern, o, g.emit)
+	return grep.Files(g, oneFile{f, t.path}, g.pattern, o, emit)
 }
 
 // oneFile is a file that is open.
@@ -276,7 +291,12 @@ func (g *grepping) selected(t target) (picks []trigram.Pick, ok bool) {
 func (g *grepping) emit(f grep.File) error {
 	var text strings.Builder
 	for _, m := range f.Matches {
-		g.lines = append(g.lines, line{f.Path, m.Line, m.Content, m.Before, m.After})
+		l := line{Path: f.Path, Line: m.Line, Content: m.Content}
+		if m.Around != nil {
+			l.Before, l.After = m.Around.Before, m.Around.After
+		}
+		g.lines = append(g.lines, l)
+		g.bytes += m.Size()
 		if g.args.Stream {
 			fmt.Fprintf(&text, "%s:%d:%s\n", f.Path, m.Line, m.Content)
 		}

@@ -70,4 +70,10 @@ func (r *rates) forget(now time.Time) {
 			delete(r.limiters, k)
 		}
 	}
+	for k := range r.limiters {
+		if len(r.limiters) < maxLimiters {
+			break
+		}
+		delete(r.limiters, k) // so many callers in a minute: memory comes first
+	}
 }

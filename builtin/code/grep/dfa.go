@@ -29,8 +29,8 @@ type dfa struct {
 	ran    int                // bytes since the states were last thrown away
 	failed bool               // the text makes states faster than they pay: go on without them
 
-	seen    []uint32 // by instruction: the round in which it was last put into the set that is being made
-	round   uint32
+	seen    []uint64 // by instruction: the round in which it was last put into the set that is being made
+	round   uint64
 	stack   []uint32
 	settled []uint32
 	key     []byte
@@ -59,7 +59,7 @@ type set struct {
 }
 
 func newDFA(prog *syntax.Prog, a *alphabet) *dfa {
-	d := &dfa{prog: prog, alphabet: a, seen: make([]uint32, len(prog.Inst))}
+	d := &dfa{prog: prog, alphabet: a, seen: make([]uint64, len(prog.Inst))}
 	for i := range prog.Inst {
 		d.empties = d.empties || prog.Inst[i].Op == syntax.InstEmptyWidth
 	}
@@ -111,9 +111,10 @@ func (d *dfa) run(text []byte, from int) (at, end int) {
 		width := 1
 		switch t {
 		case unknown:
-			if s = d.learn(s, text[i], i-from); d.failed {
+			if s = d.makeRoom(s, i-from); d.failed { // every new state comes by here
 				return -1, i
 			}
+			d.learn(s, text[i])
 			continue
 		case slow:
 			t, width = d.decode(s, text[i:])
@@ -137,16 +138,23 @@ func (d *dfa) run(text []byte, from int) (at, end int) {
 	return -1, len(text)
 }
 
-// learn fills in what s does with a byte. It gives s itself, which has another id after a reset.
-func (d *dfa) learn(s stateID, b byte, ran int) stateID {
-	if d.cost >= maxCost {
-		if d.failed = d.ran+ran < d.cost*bytesPerCost; d.failed {
-			return s
-		}
-		kept := d.set(s)
-		d.reset()
-		s = d.intern(kept, false)
+// makeRoom throws the states away when there are too many, or gives up where they served too little. It gives s again, which has
+// another id then.
+func (d *dfa) makeRoom(s stateID, ran int) stateID {
+	if d.cost < maxCost {
+		return s
 	}
+	if d.failed = d.ran+ran < d.cost*bytesPerCost; d.failed {
+		return s
+	}
+	kept := d.set(s)
+	d.reset()
+	d.ran = -ran // what this run adds in the end was for the states before
+	return d.intern(kept, false)
+}
+
+// learn fills in what s does with a byte.
+func (d *dfa) learn(s stateID, b byte) {
 	class := d.alphabet.bytes[b]
 	var t stateID
 	switch {
@@ -158,7 +166,6 @@ func (d *dfa) learn(s stateID, b byte, ran int) stateID {
 		t = d.step(s, class)
 	}
 	d.next[s+stateID(class)] = t
-	return s
 }
 
 func (d *dfa) set(s stateID) set { return d.sets[int(s)/d.alphabet.width] }

@@ -2,6 +2,7 @@ package grep
 
 import (
 	"bytes"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -9,9 +10,11 @@ import (
 type Match struct {
 	Line    int      // its number, from 1
 	Content string   // valid UTF-8, without what ends the line
-	Before  []string // the lines before it, as many as were asked for and are there
-	After   []string
+	Around  *Context // nil where none was asked for
 }
+
+// A Context is the lines around a match, as many as were asked for and are there.
+type Context struct{ Before, After []string }
 
 // Shape says what is given of the lines that match. The zero value gives all of them, without others
 // around them.
@@ -36,19 +39,19 @@ func Binary(start []byte) bool {
 }
 
 // Lines gives the lines of a text that match; before it are so many others. More says that there are more matches than the shape wants.
-func (m *Matcher) Lines(text []byte, before int, s Shape) (found []Match, more bool) {
+func (m *Matcher) Lines(text []byte, before int, s Shape) (_ []Match, more bool) {
 	if s.MaxLine == 0 {
 		s.MaxLine = DefaultMaxLine
 	}
 	m.Reset()
-	m.shown, m.ends = m.shown[:0], m.ends[:0]
+	m.found, m.shown, m.ends = m.found[:0], m.shown[:0], m.ends[:0]
 	number, counted, from := before+1, 0, 0
 	for {
 		span, ok := m.Next(text, from)
 		if !ok {
 			break
 		}
-		if more = s.PerFile != 0 && len(found) >= s.PerFile; more {
+		if more = s.PerFile != 0 && len(m.found) >= s.PerFile; more {
 			break
 		}
 		number += bytes.Count(text[counted:span.Start], []byte{'\n'})
@@ -56,29 +59,32 @@ func (m *Matcher) Lines(text []byte, before int, s Shape) (found []Match, more b
 		match := Match{Line: number}
 		m.shown = s.appendShown(m.shown, text, span)
 		m.ends = append(m.ends, len(m.shown))
-		if s.Before > 0 {
-			match.Before = s.before(text, span.Start)
+		if s.Before > 0 || s.After > 0 {
+			match.Around = &Context{Before: s.before(text, span.Start), After: s.after(text, from)}
 		}
-		if s.After > 0 {
-			match.After = s.after(text, from)
-		}
-		found = append(found, match)
+		m.found = append(m.found, match)
 	}
-	m.share(found)
-	return found, more
+	return m.take(), more
 }
 
-// share gives each match its content out of one string: a file may have many.
-func (m *Matcher) share(found []Match) {
+// take gives the matches that were gathered, their contents out of one string: a file may have many.
+func (m *Matcher) take() []Match {
+	if len(m.found) == 0 {
+		return nil
+	}
 	all, start := string(m.shown), 0
 	for i, end := range m.ends {
-		found[i].Content = all[start:end]
+		m.found[i].Content = all[start:end]
 		start = end
 	}
+	return slices.Clone(m.found)
 }
 
 // before gives the lines that end at a place.
 func (s Shape) before(text []byte, end int) []string {
+	if s.Before == 0 {
+		return nil
+	}
 	spans := make([]Span, 0, s.Before)
 	for end > 0 && len(spans) < s.Before {
 		start := bytes.LastIndexByte(text[:end-1], '\n') + 1
@@ -94,6 +100,9 @@ func (s Shape) before(text []byte, end int) []string {
 
 // after gives the lines that begin at a place.
 func (s Shape) after(text []byte, from int) []string {
+	if s.After == 0 {
+		return nil
+	}
 	lines := make([]string, 0, s.After)
 	for from < len(text) && len(lines) < s.After {
 		span := lineAt(text, from, from)

@@ -7,13 +7,15 @@ import (
 
 // A Matcher finds the lines of one text after another. It belongs to one goroutine.
 type Matcher struct {
-	ctx     context.Context //nolint:containedctx // a matcher lives as long as one search
+	ctx     context.Context // of the search that it belongs to
 	pattern *Pattern
 	finder  *finder // nil: every byte is read
 	machine *dfa
 
-	shown []byte // the lines of one text that matched, as they are shown
-	ends  []int  // where each of them ends
+	// What was found in one text: the matches, their lines as they are shown, and where each of these ends.
+	found []Match
+	shown []byte
+	ends  []int
 }
 
 // A Span is a line of a text, up to its newline. At is where in it the match was noticed.

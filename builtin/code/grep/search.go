@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -55,6 +56,7 @@ type search struct {
 	pattern *Pattern
 	emit    func(File) error
 	workers sync.Pool // of *worker
+	forget  func() bool
 
 	files, bytes, binary, tooLarge atomic.Int64
 
@@ -98,7 +100,18 @@ func newSearch(ctx context.Context, p *Pattern, o Options, emit func(File) error
 	s := &search{o: o, pattern: p, emit: emit, waiting: map[int]result{}}
 	s.turn.L = &s.mu
 	s.workers.New = func() any { return &worker{matcher: p.Matcher(ctx), buf: make([]byte, firstRead)} }
+	s.forget = context.AfterFunc(ctx, func() { s.cancel(ctx.Err()) })
 	return s
+}
+
+// cancel ends the search. Who waits for a turn that never comes now is woken.
+func (s *search) cancel(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.turn.Broadcast()
 }
 
 // Walk searches what a walk comes to. Emit gets the files that match, one after the other, in the order of
@@ -155,6 +168,7 @@ func Files(ctx context.Context, src Source, p *Pattern, o Options, emit func(Fil
 
 // end tells how it went.
 func (s *search) end(ctx context.Context, err error) (Stats, error) {
+	s.forget()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -214,9 +228,13 @@ func (s *search) parts(w *worker, f *workspace.File, parts []Part) (r result, ok
 		}
 		found, more := w.matcher.Lines(text, p.Line, shape)
 		for i := range found {
-			r.bytes += found[i].size()
+			r.bytes += found[i].Size()
 		}
-		r.file.Matches = append(r.file.Matches, found...)
+		if r.file.Matches == nil {
+			r.file.Matches = found
+		} else {
+			r.file.Matches = append(r.file.Matches, found...)
+		}
 		if r.more = more; more {
 			break
 		}
@@ -224,13 +242,13 @@ func (s *search) parts(w *worker, f *workspace.File, parts []Part) (r result, ok
 	return r, true
 }
 
-func (m *Match) size() int {
+// Size is how many bytes of lines a match has.
+func (m *Match) Size() int {
 	n := len(m.Content)
-	for _, l := range m.Before {
-		n += len(l)
-	}
-	for _, l := range m.After {
-		n += len(l)
+	if m.Around != nil {
+		for _, l := range slices.Concat(m.Around.Before, m.Around.After) {
+			n += len(l)
+		}
 	}
 	return n
 }
@@ -302,14 +320,17 @@ func (s *search) give(r result) {
 		s.err = fs.SkipAll
 	}
 	for i := range r.file.Matches {
-		if s.given += r.file.Matches[i].size(); s.given > s.o.MaxBytes {
+		if s.given += r.file.Matches[i].Size(); s.given > s.o.MaxBytes {
 			r.file.Matches = r.file.Matches[:i]
 			s.more = true
 			s.err = fs.SkipAll
 			break
 		}
 	}
-	if s.matches += len(r.file.Matches); len(r.file.Matches) == 0 {
+	if s.matches += len(r.file.Matches); s.more && s.o.Limit > 0 && s.matches >= s.o.Limit {
+		s.err = fs.SkipAll
+	}
+	if len(r.file.Matches) == 0 {
 		return
 	}
 	if err := s.emit(r.file); err != nil {

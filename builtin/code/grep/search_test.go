@@ -269,13 +269,17 @@ func FuzzLinesAreValid(f *testing.F) {
 		}
 		found, _ := p.Matcher(t.Context()).Lines(text, 0, s)
 		for _, m := range found {
-			for _, l := range append(append([]string{m.Content}, m.Before...), m.After...) {
+			around := Context{}
+			if m.Around != nil {
+				around = *m.Around
+			}
+			for _, l := range slices.Concat([]string{m.Content}, around.Before, around.After) {
 				if !utf8.ValidString(l) || strings.Contains(l, "\n") || len(l) > 3*s.MaxLine+2*len(cutMark) {
 					t.Fatalf("%q of %q", l, text)
 				}
 			}
-			if m.Line < 1 || m.Line > 1+bytes.Count(text, []byte("\n")) || len(m.Before) > m.Line-1 {
-				t.Fatalf("line %d with %d before it, of %q", m.Line, len(m.Before), text)
+			if m.Line < 1 || m.Line > 1+bytes.Count(text, []byte("\n")) || len(around.Before) > m.Line-1 {
+				t.Fatalf("line %d with %d before it, of %q", m.Line, len(around.Before), text)
 			}
 		}
 	})

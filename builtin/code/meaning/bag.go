@@ -3,7 +3,6 @@ package meaning
 import (
 	"math"
 	"path"
-	"slices"
 
 	"toolpost/builtin/code/split"
 )
@@ -96,11 +95,6 @@ func (b *Bag) grow() {
 	for n, t := range b.Terms {
 		b.slots[b.find(t.Token)] = int32(n + 1)
 	}
-}
-
-// Sort puts the terms in the order of their tokens.
-func (b *Bag) Sort() {
-	slices.SortFunc(b.Terms, func(x, y Term) int { return int(int64(x.Token) - int64(y.Token)) })
 }
 
 // Damp is what a word counts that was met some times: the second time says less than the first.

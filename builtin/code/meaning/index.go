@@ -115,7 +115,8 @@ type Stats struct {
 }
 
 // Update brings the index to the state of the files: new and changed ones are taken apart, those that are not given any more go.
-// After an error the index is what it was.
+// Where the files cannot be had the index stays what it was; where only the disk fails, or the embedder, it is up to date as far as that
+// goes, and there is an error beside the stats.
 func (x *Index) Update(ctx context.Context, files iter.Seq2[File, error]) (Stats, error) {
 	x.update.Lock()
 	defer x.update.Unlock()
@@ -133,12 +134,12 @@ func (x *Index) Update(ctx context.Context, files iter.Seq2[File, error]) (Stats
 	}
 	next, stats := u.finish()
 	stats.Rebuilt, x.rebuilt = x.rebuilt, false
+	defer x.current.Store(next)
 	if u.changed && x.dir != "" {
 		if err := x.save(next); err != nil {
-			return stats, tool.Errorf(tool.CodeUnavailable, "code search: the index cannot be written: %w", err)
+			return stats, tool.Errorf(tool.CodeUnavailable, "code search: the index cannot be written and has to be made anew each time: %w", err)
 		}
 	}
-	x.current.Store(next)
 	return stats, u.remote
 }
 

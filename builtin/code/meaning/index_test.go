@@ -431,6 +431,21 @@ func TestAfterAnErrorTheIndexIsWhatItWas(t *testing.T) {
 	}
 }
 
+func TestAnIndexThatCannotBeWrittenStillAnswers(t *testing.T) {
+	dir := t.TempDir()
+	x := open(t, dir, meaning.Options{})
+	if err := os.MkdirAll(filepath.Join(dir, "manifest", "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := x.Update(t.Context(), shop().files())
+	if tool.CodeOf(err) != tool.CodeUnavailable || stats.Files != 3 {
+		t.Errorf("got %+v, %v", stats, err)
+	}
+	if h := search(t, x, "total price", 1); len(h) == 0 || h[0].Name != "totalPrice" {
+		t.Errorf("got %+v", h)
+	}
+}
+
 func TestAQuotaBoundsTheIndex(t *testing.T) {
 	x := open(t, "", meaning.Options{MaxChunks: 3})
 	if _, err := x.Update(t.Context(), shop().files()); tool.CodeOf(err) != tool.CodeQuotaExceeded {

@@ -13,7 +13,7 @@ type entry struct {
 // never is a time that no file has.
 const never = -1 << 63
 
-// A snapshot is one state of the index. It is never changed.
+// A snapshot is one state of the index. Once it is searched it is never changed.
 type snapshot struct {
 	segs   []*segment
 	files  []entry

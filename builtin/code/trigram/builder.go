@@ -6,8 +6,7 @@ import (
 	"io"
 )
 
-// An extractor gives the trigrams of texts: of every three bytes of a line, with ASCII letters in lower case, each
-// once. It belongs to one goroutine.
+// An extractor gives the trigrams of texts: every three bytes of a line, each once. It belongs to one goroutine.
 type extractor struct {
 	seen  []uint64 // a bit for each of the 2^24 trigrams
 	grams []uint32
@@ -30,9 +29,6 @@ func (e *extractor) of(text []byte) []uint32 {
 		if b == '\n' {
 			gram, n = 0, 0
 			continue
-		}
-		if 'A' <= b && b <= 'Z' {
-			b += 'a' - 'A'
 		}
 		gram = (gram<<8 | uint32(b)) & (1<<gramBits - 1)
 		if n++; n < 3 {

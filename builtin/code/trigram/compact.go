@@ -27,15 +27,17 @@ func (r *refresh) finish() error {
 	if r.old != nil {
 		segs = slices.Clone(r.old.segs)
 	}
-	segs, err := r.x.compact(append(segs, r.segs...))
+	all, err := r.x.compact(append(segs, r.segs...))
 	if err == nil {
-		err = r.x.commit(segs)
+		err = r.x.commit(all)
 	}
-	if err != nil {
-		closeAll(r.segs)
-		if errors.Is(err, errCorrupt) {
-			r.x.discard()
+	for _, s := range slices.Concat(r.segs, all) {
+		if !slices.Contains(segs, s) && (err != nil || !slices.Contains(all, s)) {
+			s.file.Close()
 		}
+	}
+	if errors.Is(err, errCorrupt) {
+		r.x.discard()
 	}
 	return err
 }

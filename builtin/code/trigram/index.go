@@ -13,8 +13,9 @@
 //
 // Watching the tree (inotify) is not used for that: it does not tell of changes through a hard link from elsewhere, nor through a
 // mapping, and its queue may overflow. It only says when it is time to read again, so that few files are left to search.
-// What neither can see is a program that changes a file through a shared mapping and has not synced it yet; package os reads the new
-// bytes then, and a file that is searched shows them.
+//
+// One thing no stamp tells at once: a program that goes on changing a page of a file which it has mapped. The system notes the first change
+// after each time that it has written the page to disk.
 package trigram
 
 import (

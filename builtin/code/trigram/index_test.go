@@ -204,7 +204,7 @@ func TestTheIndexIsThereAgainAfterARestart(t *testing.T) {
 func TestAnAnswerIsNeverStale(t *testing.T) {
 	tr := newTree(t, Options{}, map[string]string{".gitignore": "ignored\n", "a/b/f1": "alpha beta\n", "a/f2": "gamma\n", "c/.ignore": "*.skip\n", "c/x.skip": "alpha\n"})
 	rng := rand.New(rand.NewPCG(7, 3))
-	for round := range 12 {
+	for round := range 8 {
 		tr.refresh()
 		for range 12 {
 			op := tr.change(rng)

@@ -2,6 +2,7 @@ package trigram
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"toolpost/builtin/code/grep"
@@ -20,7 +21,7 @@ type hits struct {
 func (s *segment) find(n grep.Need) (hits, error) {
 	switch {
 	case n.Text != "":
-		return s.findText(n.Text)
+		return s.findText(n)
 	case len(n.All) > 0:
 		h := hits{all: true}
 		for _, sub := range n.All {
@@ -46,12 +47,23 @@ func (s *segment) find(n grep.Need) (hits, error) {
 }
 
 // findText gives the blocks that have every trigram of a text. The shortest lists are read first.
-func (s *segment) findText(text string) (hits, error) {
-	grams := gramsOf(text)
-	slices.SortFunc(grams, func(a, b uint32) int { return cmp.Compare(s.listSize(a), s.listSize(b)) })
+func (s *segment) findText(n grep.Need) (hits, error) {
+	type choice struct {
+		grams []uint32
+		size  uint64
+	}
+	var choices []choice
+	for i := 0; i+3 <= len(n.Text); i++ {
+		c := choice{grams: gramsOf(n.Text[i:i+3], n.Fold)}
+		for _, g := range c.grams {
+			c.size += s.listSize(g)
+		}
+		choices = append(choices, c)
+	}
+	slices.SortFunc(choices, func(a, b choice) int { return cmp.Compare(a.size, b.size) })
 	h := hits{all: true}
-	for _, g := range grams {
-		ids, err := s.list(g)
+	for _, c := range choices {
+		ids, err := s.union(c.grams)
 		if err != nil {
 			return hits{}, err
 		}
@@ -62,21 +74,44 @@ func (s *segment) findText(text string) (hits, error) {
 	return h, nil
 }
 
-// gramsOf gives the trigrams of a short text, as an extractor would.
-func gramsOf(text string) []uint32 {
-	var grams []uint32
-	for i := 0; i+3 <= len(text); i++ {
-		gram := uint32(0)
-		for _, b := range []byte(text[i : i+3]) {
-			if 'A' <= b && b <= 'Z' {
-				b += 'a' - 'A'
-			}
-			gram = gram<<8 | uint32(b)
-		}
-		grams = append(grams, gram)
+// union gives the blocks that have at least one of some grams.
+func (s *segment) union(grams []uint32) ([]uint32, error) {
+	if len(grams) == 1 {
+		return s.list(grams[0])
 	}
-	slices.Sort(grams)
-	return slices.Compact(grams)
+	has := make([]uint64, (len(s.parts)+63)/64)
+	for _, g := range grams {
+		ids, err := s.list(g)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			has[id/64] |= 1 << (id % 64)
+		}
+	}
+	var ids []uint32
+	for i, word := range has {
+		for ; word != 0; word &= word - 1 {
+			ids = append(ids, uint32(i*64+bits.TrailingZeros64(word)))
+		}
+	}
+	return ids, nil
+}
+
+// gramsOf gives the trigram of three bytes; where case does not count, one for each way to write them.
+func gramsOf(three string, fold bool) []uint32 {
+	grams := []uint32{0}
+	for _, b := range []byte(three) {
+		for i := range grams {
+			grams[i] = grams[i]<<8 | uint32(b)
+		}
+		if fold && 'a' <= b && b <= 'z' {
+			for _, g := range grams {
+				grams = append(grams, g-'a'+'A')
+			}
+		}
+	}
+	return grams
 }
 
 func (h hits) and(o hits) hits {
@@ -103,8 +138,13 @@ func (h hits) and(o hits) hits {
 }
 
 func (h hits) or(o hits) hits {
-	if h.all || o.all {
+	switch {
+	case h.all || o.all:
 		return hits{all: true}
+	case len(h.ids) == 0:
+		return o
+	case len(o.ids) == 0:
+		return h
 	}
 	ids := slices.Concat(h.ids, o.ids)
 	slices.Sort(ids)

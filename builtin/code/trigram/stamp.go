@@ -28,9 +28,10 @@ func rawStamp(st *unix.Stat_t) workspace.Stamp {
 	return workspace.Stamp{Dev: st.Dev, Ino: st.Ino, Size: st.Size, MTime: st.Mtim, CTime: st.Ctim}
 }
 
-// restingStamp is the stamp of a state that was at rest at a time, else 0.
+// restingStamp is the stamp of a state that was at rest at a time, else 0. The change time alone tells: every change sets it, and
+// nobody else can.
 func (x *Index) restingStamp(s workspace.Stamp, at time.Time) uint64 {
-	if !x.resting(max(s.MTime.Nano(), s.CTime.Nano()), at) {
+	if !x.resting(s.CTime.Nano(), at) {
 		return 0
 	}
 	return stampOf(s)
@@ -67,7 +68,7 @@ func (x *Index) rulesStamp(folder string) (stamp uint64, last int64) {
 		if name == ".git" {
 			s = workspace.Stamp{}
 		}
-		last = max(last, s.MTime.Nano(), s.CTime.Nano())
+		last = max(last, s.CTime.Nano())
 		stamp = max(1, bits.RotateLeft64(stamp, 7)^(stampOf(s)+uint64(i)))
 	}
 	return stamp, last
