@@ -69,8 +69,8 @@ func TestAFlippedBitIsFoundOrChangesNothing(t *testing.T) {
 		t.Fatal(findings)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	found := 0
-	for range 150 {
+	found, tries := 0, storetest.Rounds(12, 40, 2000) // each opens and closes a file
+	for range tries {
 		at, bit := rng.IntN(len(sound)), byte(1<<rng.IntN(8))
 		flipped := slices.Clone(sound)
 		flipped[at] ^= bit
@@ -85,7 +85,7 @@ func TestAFlippedBitIsFoundOrChangesNothing(t *testing.T) {
 			t.Errorf("bit %x of byte %d: the log says something else, and nobody noticed", bit, at)
 		}
 	}
-	t.Logf("%d of 150 were found", found)
+	t.Logf("%d of %d were found", found, tries)
 }
 
 // dump gives all that the log says, and what is wrong with it.

@@ -133,12 +133,12 @@ func questions(t *testing.T, k Kind) {
 	db := k.fresh(t)
 	rng := rand.New(rand.NewPCG(3, 4))
 	var all []*tool.Record
-	for range rounds(80, 300, 1000) {
+	for range Rounds(80, 300, 1000) {
 		r := random(rng)
 		add(t, db, r)
 		all = append(all, r)
 	}
-	for range rounds(8, 60, 300) {
+	for range Rounds(8, 60, 300) {
 		ask(t, db, all, randomFilter(rng))
 	}
 	if u := must[[]store.Use](t)(db.Audit().Uses(t.Context(), store.Filter{Limit: 2}, store.ByTool)); len(u) != 2 || u[0].Calls < u[1].Calls {
@@ -392,7 +392,7 @@ func anyChange(t *testing.T, k Kind) {
 	for _, name := range []string{"audit", "audit", "audit", "audit_kind", "audit_day", "audit_path", "audit_head"} {
 		tables = append(tables, readTable(t, raw, name))
 	}
-	tries := rounds(150, 2000, 10_000)
+	tries := Rounds(150, 2000, 10_000)
 	if k.Far {
 		tries /= 5
 	}
@@ -488,7 +488,7 @@ func pruning(t *testing.T, k Kind) {
 	if report := sound(t, db); n < 60 || report.Rows != int64(len(left)) || report.Cut.Seq != n {
 		t.Errorf("%d removed, %+v", n, report)
 	}
-	for range rounds(4, 20, 100) {
+	for range Rounds(4, 20, 100) {
 		ask(t, db, left, randomFilter(rng))
 	}
 	for i := range 20 { // both go on, with what they remember of kinds

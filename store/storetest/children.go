@@ -196,7 +196,7 @@ func kills(t *testing.T, k Kind) {
 	db := k.open(t, address)
 	used, recorded, patched := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	rng := rand.New(rand.NewPCG(11, uint64(time.Now().UnixNano())))
-	tries := rounds(8, 50, 500)
+	tries := Rounds(8, 50, 500)
 	for n := range tries {
 		p := start(t, "write", address)
 		lines := p.wait("recorded")
@@ -274,7 +274,7 @@ func checkPatches(t *testing.T, db *store.DB, acknowledged map[string]bool) {
 func leasesRaced(t *testing.T, k Kind) {
 	address := k.New(t)
 	leases := k.open(t, address).Leases()
-	count := rounds(64, 1000, 10_000)
+	count := Rounds(64, 1000, 10_000)
 	var mu sync.Mutex
 	var tokens []string
 	var wg sync.WaitGroup

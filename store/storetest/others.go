@@ -59,7 +59,7 @@ func patchesMerge(t *testing.T, k Kind) {
 	}
 	rng := rand.New(rand.NewPCG(9, 10))
 	model := object{}
-	changes := int64(rounds(30, 150, 1000))
+	changes := int64(Rounds(30, 150, 1000))
 	for n := range changes {
 		var patches []object
 		for range 1 + rng.IntN(3) {
@@ -101,7 +101,7 @@ func patchesRaced(t *testing.T, k Kind) {
 	address := k.New(t)
 	handles := []*store.DB{k.open(t, address), k.open(t, address)}
 	const writers = 64
-	each := rounds(6, 40, 1000)
+	each := Rounds(6, 40, 1000)
 	model := object{}
 	var wg sync.WaitGroup
 	for i := range writers {
@@ -415,7 +415,7 @@ func refusedLate(t *testing.T, k Kind) {
 	db := k.fresh(t)
 	s := db.Sessions()
 	const tooMuch = store.MaxStateSize
-	for i := range int64(rounds(3, 12, 30)) {
+	for i := range int64(Rounds(3, 12, 30)) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if err := s.Patch(context.Background(), "ada", "s", []object{{"big": strings.Repeat("x", tooMuch)}}); tool.CodeOf(err) != tool.CodeQuotaExceeded {

@@ -79,9 +79,9 @@ func Run(t *testing.T, k Kind) {
 	}
 }
 
-// rounds gives how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under
+// Rounds gives how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under
 // the race detector.
-func rounds(few, normal, many int) int {
+func Rounds(few, normal, many int) int {
 	switch {
 	case os.Getenv("TOOLPOST_LONG") != "":
 		return many
