@@ -26,7 +26,7 @@ build: ## build ./bin/toolpost, one static file
 	CGO_ENABLED=0 go build -buildvcs=$(BUILDVCS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/toolpost ./cmd/toolpost
 
 test: ## install what the tests need, vet, and run every test with the race detector
-	@.ci/setup python3 curl cc git node js podman
+	@.ci/setup python3 curl cc git node js podman postgres
 	go vet ./...
 	go test -count=1 ./internal/house
 	@if .ci/setup --check cc; then race=-race; else race=; echo 'no C compiler: the tests run without the race detector'; fi; \
@@ -57,7 +57,7 @@ lint: ## run the linter, installed into ./.tools where it is missing
 	"$$lint" run ./...
 
 setup: ## install what tests, examples and benchmarks need (Debian packages, as root; npm)
-	@.ci/setup python3 curl cc git node js podman rg bwrap
+	@.ci/setup python3 curl cc git node js podman postgres rg bwrap
 
 clean: ## remove what was built
 	rm -rf bin .tools

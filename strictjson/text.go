@@ -2,7 +2,9 @@ package strictjson
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -26,12 +28,32 @@ func Quote(text []byte) json.RawMessage {
 	return append(out, '"')
 }
 
-// plainUntil gives the first index from i on of a byte that a JSON string cannot hold as it is.
+// plainUntil gives the first index from i on of a byte that a JSON string cannot hold as it is. It looks at eight
+// bytes at a time while none of them is one.
 func plainUntil(b []byte, i int) int {
+	for ; i+8 <= len(b); i += 8 {
+		if special(binary.LittleEndian.Uint64(b[i:])) != 0 {
+			break
+		}
+	}
 	for i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' {
 		i++
 	}
 	return i
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// special is not 0 where one of eight bytes is a control character, a quote or a backslash. It may also be not 0 where
+// none is, after one that is.
+func special(w uint64) uint64 {
+	control := (w - ones*' ') &^ w
+	quote := w ^ ones*'"'
+	backslash := w ^ ones*'\\'
+	return (control | (quote-ones)&^quote | (backslash-ones)&^backslash) & highs
 }
 
 func appendEscaped(out []byte, c byte) []byte {
@@ -53,7 +75,8 @@ func unquoted(b []byte) (text string, ok bool) {
 	if i == len(b) {
 		return string(b), utf8.Valid(b)
 	}
-	out := make([]byte, 0, len(b))
+	var out strings.Builder
+	out.Grow(len(b))
 	from := 0
 	for ; i < len(b); i = plainUntil(b, i+2) {
 		if b[i] != '\\' || i+1 == len(b) {
@@ -63,10 +86,10 @@ func unquoted(b []byte) (text string, ok bool) {
 		if c < 0 {
 			return "", false
 		}
-		out = append(out, b[from:i]...)
-		out = append(out, "\b\f\n\r\t\"\\/"[c])
+		out.Write(b[from:i])
+		out.WriteByte("\b\f\n\r\t\"\\/"[c])
 		from = i + 2
 	}
-	out = append(out, b[from:]...)
-	return string(out), utf8.Valid(out)
+	out.Write(b[from:])
+	return out.String(), utf8.ValidString(out.String())
 }

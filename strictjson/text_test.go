@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -33,6 +34,24 @@ func TestQuoteSaysWhatTheLibrarySays(t *testing.T) {
 		}
 		if want, err := jsontext.AppendQuote(nil, text); err == nil && string(want) != string(got) {
 			t.Errorf("Quote(%q) = %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestEveryByteIsFoundWhereverItStands(t *testing.T) {
+	for c := range 256 {
+		for length := 1; length < 20; length++ {
+			for at := range length {
+				text := bytes.Repeat([]byte("x"), length)
+				text[at] = byte(c)
+				want := length
+				if c < ' ' || c == '"' || c == '\\' {
+					want = at
+				}
+				if got := plainUntil(text, 0); got != want {
+					t.Fatalf("%q: %d, want %d", text, got, want)
+				}
+			}
 		}
 	}
 }
