@@ -84,7 +84,7 @@ func rebuild(t *tx, day int64) error {
 	if err != nil {
 		return err
 	}
-	for _, table := range []string{"audit_day", "audit_path"} {
+	for _, table := range []string{"audit_day", "audit_took", "audit_path"} {
 		if err := t.exec(`DELETE FROM `+table+` WHERE day <= ?`, day); err != nil {
 			return err
 		}

@@ -33,15 +33,11 @@ type Use struct {
 	Refused  int64         `json:"refused"`
 	Errors   int64         `json:"errors"` // and lost calls
 	Mean     time.Duration `json:"mean_ns"`
-	P50      time.Duration `json:"p50_ns"` // to within an eighth, as the other two
-	P95      time.Duration `json:"p95_ns"`
-	P99      time.Duration `json:"p99_ns"`
 	Longest  time.Duration `json:"longest_ns"`
 	BytesIn  int64         `json:"bytes_in"`
 	BytesOut int64         `json:"bytes_out"`
 
-	took  int64
-	times histogram
+	took int64
 }
 
 // A Group is what calls are put together by.
@@ -71,14 +67,14 @@ func (g Group) of(k *kind) string {
 // Uses answers what is used most: the most called first.
 func (a *AuditTable) Uses(ctx context.Context, f Filter, by Group) ([]Use, error) {
 	found := map[string]*Use{}
-	err := a.cells(ctx, f, func(k *kind, bucket int64, s daySum) {
+	err := a.cells(ctx, f, func(k *kind, s daySum) {
 		name := by.of(k)
 		u := found[name]
 		if u == nil {
-			u = &Use{Name: name, times: histogram{}}
+			u = &Use{Name: name}
 			found[name] = u
 		}
-		u.add(k, bucket, s)
+		u.add(k, s)
 	})
 	if err != nil {
 		return nil, err
@@ -86,14 +82,13 @@ func (a *AuditTable) Uses(ctx context.Context, f Filter, by Group) ([]Use, error
 	uses := make([]Use, 0, len(found))
 	for _, u := range found {
 		u.Mean = time.Duration(u.took/max(u.Calls, 1)) * time.Microsecond
-		u.P50, u.P95, u.P99 = u.quantile(0.5), u.quantile(0.95), u.quantile(0.99)
 		uses = append(uses, *u)
 	}
 	slices.SortFunc(uses, func(a, b Use) int { return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name)) })
 	return first(uses, f.Limit), nil
 }
 
-func (u *Use) add(k *kind, bucket int64, s daySum) {
+func (u *Use) add(k *kind, s daySum) {
 	switch tool.Outcome(k.outcome) {
 	case tool.OutcomeOK, tool.OutcomeAsked:
 		u.OK += s.n
@@ -106,10 +101,46 @@ func (u *Use) add(k *kind, bucket int64, s daySum) {
 	}
 	u.Calls, u.took, u.BytesIn, u.BytesOut = u.Calls+s.n, u.took+s.took, u.BytesIn+s.in, u.BytesOut+s.out
 	u.Longest = max(u.Longest, time.Duration(s.longest)*time.Microsecond)
-	u.times[bucket] += s.n
 }
 
-func (u *Use) quantile(q float64) time.Duration { return min(u.times.quantile(q), u.Longest) }
+// A Latency says how long the calls of a tool take. What half, and nearly all, of them do not exceed is told to
+// within an eighth.
+type Latency struct {
+	Tool    string        `json:"tool"`
+	Calls   int64         `json:"calls"`
+	Mean    time.Duration `json:"mean_ns"`
+	P50     time.Duration `json:"p50_ns"`
+	P95     time.Duration `json:"p95_ns"`
+	P99     time.Duration `json:"p99_ns"`
+	Longest time.Duration `json:"longest_ns"`
+}
+
+// Latencies answers how long calls take: the tool with the slowest calls first.
+func (a *AuditTable) Latencies(ctx context.Context, f Filter) ([]Latency, error) {
+	limit := f.Limit
+	f.Limit = 0
+	uses, err := a.Uses(ctx, f, ByTool)
+	if err != nil {
+		return nil, err
+	}
+	times := map[string]histogram{}
+	err = a.tooks(ctx, f, func(k *kind, bucket, n int64) {
+		if times[k.tool] == nil {
+			times[k.tool] = histogram{}
+		}
+		times[k.tool][bucket] += n
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Latency, 0, len(uses))
+	for _, u := range uses {
+		quantile := func(q float64) time.Duration { return min(times[u.Name].quantile(q), u.Longest) }
+		all = append(all, Latency{u.Name, u.Calls, u.Mean, quantile(0.5), quantile(0.95), quantile(0.99), u.Longest})
+	}
+	slices.SortStableFunc(all, func(a, b Latency) int { return cmp.Compare(b.P95, a.P95) })
+	return first(all, limit), nil
+}
 
 func first[T any](list []T, n int) []T {
 	if n > 0 && n < len(list) {
@@ -133,7 +164,7 @@ func (a *AuditTable) Failures(ctx context.Context, f Filter) ([]Failure, error) 
 	found, calls := map[Failure]int64{}, map[string]int64{}
 	want := f.Outcome
 	f.Outcome = "" // rates are of all calls
-	err := a.cells(ctx, f, func(k *kind, _ int64, s daySum) {
+	err := a.cells(ctx, f, func(k *kind, s daySum) {
 		calls[k.tool] += s.n
 		o := tool.Outcome(k.outcome)
 		if o == want || want == "" && o != tool.OutcomeOK && o != tool.OutcomeAsked {
@@ -209,15 +240,15 @@ type Moment struct {
 func (a *AuditTable) History(ctx context.Context, f Filter) ([]Moment, error) {
 	found := map[int64]*Moment{}
 	err := a.span(ctx, f, func(q *query) error {
-		return q.days(func(day int64, k *kind, _ int64, s daySum) {
+		return q.days(func(day int64, k *kind, n int64) {
 			m := found[day]
 			if m == nil {
 				m = &Moment{Start: startOfDay(day)}
 				found[day] = m
 			}
-			m.Calls += s.n
+			m.Calls += n
 			if o := tool.Outcome(k.outcome); o != tool.OutcomeOK && o != tool.OutcomeAsked {
-				m.Errors += s.n
+				m.Errors += n
 			}
 		})
 	})
@@ -340,36 +371,27 @@ func readKinds(r *reader) (map[int64]*kind, error) {
 }
 
 // cells visits sums over all calls of the filter.
-func (a *AuditTable) cells(ctx context.Context, f Filter, visit func(k *kind, bucket int64, s daySum)) error {
+func (a *AuditTable) cells(ctx context.Context, f Filter, visit func(k *kind, s daySum)) error {
 	return a.span(ctx, f, func(q *query) error {
-		if f.Session != "" {
-			return q.bySession(func(id int64, r *row, _ string) error {
-				visit(q.kinds[id], bucketOf(r.took), sumOf(r))
-				return nil
-			})
-		}
-		from, to, edges := q.whole()
-		for _, e := range edges {
-			err := q.edge(e, func(id int64, r *row, _ string) error {
-				visit(q.kinds[id], bucketOf(r.took), sumOf(r))
-				return nil
-			})
-			if err != nil {
-				return err
-			}
+		from, to, err := q.apart(func(id int64, r *row, _ string) error {
+			visit(q.kinds[id], sumOf(r))
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 		return q.each(func(rows *sql.Rows) error {
-			var id, bucket int64
+			var id int64
 			var s daySum
-			if err := rows.Scan(&id, &bucket, &s.n, &s.took, &s.longest, &s.in, &s.out); err != nil {
+			if err := rows.Scan(&id, &s.n, &s.took, &s.longest, &s.in, &s.out); err != nil {
 				return err
 			}
 			if k := q.kinds[id]; k != nil {
-				visit(k, bucket, s)
+				visit(k, s)
 			}
 			return nil
-		}, `SELECT kind, bucket, CAST(SUM(n) AS BIGINT), CAST(SUM(took) AS BIGINT), MAX(longest), CAST(SUM(bytes_in) AS BIGINT),
-			CAST(SUM(bytes_out) AS BIGINT) FROM audit_day WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind, bucket`, q.with(from, to)...)
+		}, `SELECT kind, CAST(SUM(n) AS BIGINT), CAST(SUM(took) AS BIGINT), MAX(longest), CAST(SUM(bytes_in) AS BIGINT),
+			CAST(SUM(bytes_out) AS BIGINT) FROM audit_day WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind`, q.with(from, to)...)
 	})
 }
 
@@ -380,38 +402,54 @@ func sumOf(r *row) daySum {
 	return daySum{n: 1, took: r.took, longest: r.took, in: r.in, out: r.out}
 }
 
-// days visits the sums of each day, also of those that the filter holds in part: then of that part.
-func (q *query) days(visit func(day int64, k *kind, bucket int64, s daySum)) error {
-	one := func(id int64, r *row, _ string) error {
-		visit(dayOf(r.at), q.kinds[id], bucketOf(r.took), sumOf(r))
-		return nil
-	}
-	if q.f.Session != "" {
-		return q.bySession(one)
-	}
-	from, to, edges := q.whole()
-	for _, e := range edges {
-		if err := q.edge(e, one); err != nil {
+// tooks visits the durations of all calls of the filter.
+func (a *AuditTable) tooks(ctx context.Context, f Filter, visit func(k *kind, bucket, n int64)) error {
+	return a.span(ctx, f, func(q *query) error {
+		from, to, err := q.apart(func(id int64, r *row, _ string) error {
+			visit(q.kinds[id], bucketOf(r.took), 1)
+			return nil
+		})
+		if err != nil {
 			return err
 		}
+		return q.each(func(rows *sql.Rows) error {
+			var id, bucket, n int64
+			if err := rows.Scan(&id, &bucket, &n); err != nil {
+				return err
+			}
+			if k := q.kinds[id]; k != nil {
+				visit(k, bucket, n)
+			}
+			return nil
+		}, `SELECT kind, bucket, CAST(SUM(n) AS BIGINT) FROM audit_took WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind, bucket`, q.with(from, to)...)
+	})
+}
+
+// days visits the calls of each day, also of those that the filter holds in part: then of that part.
+func (q *query) days(visit func(day int64, k *kind, n int64)) error {
+	from, to, err := q.apart(func(id int64, r *row, _ string) error {
+		visit(dayOf(r.at), q.kinds[id], 1)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return q.each(func(rows *sql.Rows) error {
-		var day, id int64
-		var s daySum
-		if err := rows.Scan(&day, &id, &s.n); err != nil {
+		var day, id, n int64
+		if err := rows.Scan(&day, &id, &n); err != nil {
 			return err
 		}
 		if k := q.kinds[id]; k != nil {
-			visit(day, k, 0, s)
+			visit(day, k, n)
 		}
 		return nil
-	}, `SELECT day, kind, CAST(SUM(n) AS BIGINT) FROM audit_day WHERE day >= ? AND day <= ?`+q.in+` GROUP BY day, kind`, q.with(from, to)...)
+	}, `SELECT day, kind, n FROM audit_day WHERE day >= ? AND day <= ?`+q.in, q.with(from, to)...)
 }
 
 // touches visits the paths of all calls of the filter.
 func (a *AuditTable) touches(ctx context.Context, f Filter, visit func(*kind, pathKey, int64)) error {
 	return a.span(ctx, f, func(q *query) error {
-		one := func(id int64, r *row, doc string) error {
+		from, to, err := q.apart(func(id int64, r *row, doc string) error {
 			s := sums{}
 			reads, writes, err := pathsOf(doc)
 			s.add(id, r, reads, writes)
@@ -419,15 +457,9 @@ func (a *AuditTable) touches(ctx context.Context, f Filter, visit func(*kind, pa
 				visit(q.kinds[id], key, n)
 			}
 			return err
-		}
-		if f.Session != "" {
-			return q.bySession(one)
-		}
-		from, to, edges := q.whole()
-		for _, e := range edges {
-			if err := q.edge(e, one); err != nil {
-				return err
-			}
+		})
+		if err != nil {
+			return err
 		}
 		return q.each(func(rows *sql.Rows) error {
 			var key pathKey
@@ -441,6 +473,21 @@ func (a *AuditTable) touches(ctx context.Context, f Filter, visit func(*kind, pa
 			return nil
 		}, `SELECT MAX(day), kind, mode, path, CAST(SUM(n) AS BIGINT) FROM audit_path WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind, mode, path`, q.with(from, to)...)
 	})
+}
+
+// apart visits, one by one, the calls that no sum tells about: those of days that the filter holds in part, and all
+// where it asks for a session. It gives the days, both included, whose sums tell about the others.
+func (q *query) apart(visit func(kind int64, r *row, doc string) error) (from, to int64, err error) {
+	if q.f.Session != "" {
+		return 1, 0, q.rows(0, math.MaxInt64, q.since, q.until, "", visit)
+	}
+	from, to, edges := q.whole()
+	for _, e := range edges {
+		if err := q.edge(e, visit); err != nil {
+			return 1, 0, err
+		}
+	}
+	return from, to, nil
 }
 
 func pathsOf(doc string) (reads, writes []string, err error) {
@@ -484,10 +531,6 @@ func (q *query) edge(e [2]int64, visit func(kind int64, r *row, doc string) erro
 		return err
 	}
 	return q.rows(lo, hi, e[0], e[1], "", visit)
-}
-
-func (q *query) bySession(visit func(kind int64, r *row, doc string) error) error {
-	return q.rows(0, math.MaxInt64, q.since, q.until, "", visit)
 }
 
 // bounds gives the rows among which those of some days are; 0: there are none.

@@ -22,9 +22,11 @@ func migrations() [][]string {
 			epoch BIGINT NOT NULL, mac BLOB NOT NULL)`,
 		// Sums for each day, so that questions about many calls read few rows. They follow from the log.
 		`CREATE TABLE audit_day (
-			day BIGINT NOT NULL, kind BIGINT NOT NULL, bucket BIGINT NOT NULL, n BIGINT NOT NULL, took BIGINT NOT NULL,
-			longest BIGINT NOT NULL, bytes_in BIGINT NOT NULL, bytes_out BIGINT NOT NULL, first_seq BIGINT NOT NULL,
-			last_seq BIGINT NOT NULL, PRIMARY KEY (day, kind, bucket))`,
+			day BIGINT NOT NULL, kind BIGINT NOT NULL, n BIGINT NOT NULL, took BIGINT NOT NULL, longest BIGINT NOT NULL,
+			bytes_in BIGINT NOT NULL, bytes_out BIGINT NOT NULL, first_seq BIGINT NOT NULL, last_seq BIGINT NOT NULL,
+			PRIMARY KEY (day, kind))`,
+		`CREATE TABLE audit_took (
+			day BIGINT NOT NULL, kind BIGINT NOT NULL, bucket BIGINT NOT NULL, n BIGINT NOT NULL, PRIMARY KEY (day, kind, bucket))`,
 		`CREATE TABLE audit_path (
 			day BIGINT NOT NULL, kind BIGINT NOT NULL, mode TEXT NOT NULL, path TEXT NOT NULL, n BIGINT NOT NULL,
 			PRIMARY KEY (day, kind, mode, path))`,

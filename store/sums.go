@@ -10,12 +10,16 @@ import (
 // sums are what a number of rows adds to the sums of their days.
 type sums struct {
 	days  map[dayKey]*daySum
+	tooks map[tookKey]int64
 	paths map[pathKey]int64
 }
 
-type dayKey struct{ day, kind, bucket int64 }
+type dayKey struct{ day, kind int64 }
 
 type daySum struct{ n, took, longest, in, out, first, last int64 }
+
+// A tookKey names the calls that took about as long.
+type tookKey struct{ day, kind, bucket int64 }
 
 type pathKey struct {
 	day, kind  int64
@@ -30,10 +34,10 @@ const (
 
 func (s *sums) add(kind int64, r *row, reads, writes []string) {
 	if s.days == nil {
-		s.days, s.paths = map[dayKey]*daySum{}, map[pathKey]int64{}
+		s.days, s.tooks, s.paths = map[dayKey]*daySum{}, map[tookKey]int64{}, map[pathKey]int64{}
 	}
 	day := dayOf(r.at)
-	key := dayKey{day, kind, bucketOf(r.took)}
+	key := dayKey{day, kind}
 	d := s.days[key]
 	if d == nil {
 		d = &daySum{first: r.seq}
@@ -41,6 +45,7 @@ func (s *sums) add(kind int64, r *row, reads, writes []string) {
 	}
 	d.n, d.took, d.in, d.out = d.n+1, d.took+r.took, d.in+r.in, d.out+r.out
 	d.longest, d.first, d.last = max(d.longest, r.took), min(d.first, r.seq), max(d.last, r.seq)
+	s.tooks[tookKey{day, kind, bucketOf(r.took)}]++
 	s.touch(day, kind, modeRead, reads)
 	s.touch(day, kind, modeWrite, writes)
 }
@@ -53,18 +58,26 @@ func (s *sums) touch(day, kind int64, mode string, paths []string) {
 
 // save adds the sums to those in the database.
 func (s *sums) save(t *tx) error {
-	var days, paths []any
+	var days, tooks, paths []any
 	for k, d := range s.days {
-		days = append(days, k.day, k.kind, k.bucket, d.n, d.took, d.longest, d.in, d.out, d.first, d.last)
+		days = append(days, k.day, k.kind, d.n, d.took, d.longest, d.in, d.out, d.first, d.last)
+	}
+	for k, n := range s.tooks {
+		tooks = append(tooks, k.day, k.kind, k.bucket, n)
 	}
 	for k, n := range s.paths {
 		paths = append(paths, k.day, k.kind, k.mode, k.path, n)
 	}
-	err := t.insert(`INSERT INTO audit_day (day, kind, bucket, n, took, longest, bytes_in, bytes_out, first_seq, last_seq) VALUES `, 10,
-		` ON CONFLICT (day, kind, bucket) DO UPDATE SET n = audit_day.n + excluded.n, took = audit_day.took + excluded.took,
+	err := t.insert(`INSERT INTO audit_day (day, kind, n, took, longest, bytes_in, bytes_out, first_seq, last_seq) VALUES `, 9,
+		` ON CONFLICT (day, kind) DO UPDATE SET n = audit_day.n + excluded.n, took = audit_day.took + excluded.took,
 		longest = CASE WHEN excluded.longest > audit_day.longest THEN excluded.longest ELSE audit_day.longest END,
 		bytes_in = audit_day.bytes_in + excluded.bytes_in, bytes_out = audit_day.bytes_out + excluded.bytes_out,
 		last_seq = excluded.last_seq`, days)
+	if err != nil {
+		return err
+	}
+	err = t.insert(`INSERT INTO audit_took (day, kind, bucket, n) VALUES `, 4,
+		` ON CONFLICT (day, kind, bucket) DO UPDATE SET n = audit_took.n + excluded.n`, tooks)
 	if err != nil {
 		return err
 	}

@@ -76,10 +76,11 @@ type verifier struct {
 	kinds map[int64]kindID
 	used  map[int64]bool
 	days  map[dayKey]daySum
-	// The paths of all rows in one number: each counts as the hash of its key under a seed that nobody knew
-	// before. It is the same number for the rows and for the sums of the same rows, in whatever order.
-	seed  maphash.Seed
-	paths uint64
+	// The durations and the paths of all rows, each in one number: each counts as the hash of its key under a seed
+	// that nobody knew before. It is the same number for the rows and for the sums of the same rows, in whatever
+	// order.
+	seed         maphash.Seed
+	tooks, paths uint64
 }
 
 func (v *verifier) find(seq int64, format string, args ...any) error {
@@ -92,7 +93,7 @@ func (v *verifier) find(seq int64, format string, args ...any) error {
 
 func (v *verifier) look(r *reader) error {
 	v.reader = r
-	for _, step := range []func() error{v.intact, v.readHead, v.readKinds, v.readRows, v.readDays, v.readPaths, v.readUnused} {
+	for _, step := range []func() error{v.intact, v.readHead, v.readKinds, v.readRows, v.readDays, v.readTooks, v.readPaths, v.readUnused} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -237,6 +238,9 @@ func (v *verifier) sum(id int64, r *row, doc string) error {
 	for key, d := range s.days {
 		v.days[key] = v.days[key].plus(*d)
 	}
+	for key, n := range s.tooks {
+		v.tooks += maphash.Comparable(v.seed, key) * uint64(n)
+	}
 	for key, n := range s.paths {
 		v.paths += maphash.Comparable(v.seed, key) * uint64(n)
 	}
@@ -254,7 +258,7 @@ func (v *verifier) readDays() error {
 	err := v.each(func(rows *sql.Rows) error {
 		var k dayKey
 		var d daySum
-		if err := rows.Scan(&k.day, &k.kind, &k.bucket, &d.n, &d.took, &d.longest, &d.in, &d.out, &d.first, &d.last); err != nil {
+		if err := rows.Scan(&k.day, &k.kind, &d.n, &d.took, &d.longest, &d.in, &d.out, &d.first, &d.last); err != nil {
 			return err
 		}
 		want, ok := v.days[k]
@@ -263,7 +267,7 @@ func (v *verifier) readDays() error {
 			return v.find(0, "the sums of %s do not follow from the rows", startOfDay(k.day).Format(time.DateOnly))
 		}
 		return nil
-	}, `SELECT day, kind, bucket, n, took, longest, bytes_in, bytes_out, first_seq, last_seq FROM audit_day`)
+	}, `SELECT day, kind, n, took, longest, bytes_in, bytes_out, first_seq, last_seq FROM audit_day`)
 	if err != nil {
 		return err
 	}
@@ -271,6 +275,26 @@ func (v *verifier) readDays() error {
 		return v.find(0, "sums of %s are missing", startOfDay(k.day).Format(time.DateOnly))
 	}
 	return nil
+}
+
+func (v *verifier) readTooks() error {
+	var sum uint64
+	err := v.each(func(rows *sql.Rows) error {
+		var k tookKey
+		var n int64
+		if err := rows.Scan(&k.day, &k.kind, &k.bucket, &n); err != nil {
+			return err
+		}
+		if n <= 0 {
+			return v.find(0, "the durations of %s do not follow from the rows", startOfDay(k.day).Format(time.DateOnly))
+		}
+		sum += maphash.Comparable(v.seed, k) * uint64(n)
+		return nil
+	}, `SELECT day, kind, bucket, n FROM audit_took`)
+	if err == nil && sum != v.tooks {
+		return v.find(0, "the durations do not follow from the rows")
+	}
+	return err
 }
 
 func (v *verifier) readPaths() error {

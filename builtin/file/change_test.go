@@ -195,7 +195,7 @@ func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
 		{listName, `{}`, tool.Touches{Reads: in("root", "second")}},
 		{writeName, `{"path":"` + w.root + `/a","content":""}`, tool.Touches{Writes: in("root/a")}},
 		{editName, `{"path":"` + w.root + `/a","old":"a","new":""}`, tool.Touches{Reads: in("root/a"), Writes: in("root/a")}},
-		{moveName, `{"from":"` + w.root + `/a","to":"` + w.root + `/b"}`, tool.Touches{Writes: in("root/a", "root/b")}},
+		{moveName, `{"from":"` + w.root + `/a","to":"` + w.root + `/b"}`, tool.Touches{Reads: in("root/a"), Writes: in("root/a", "root/b")}},
 	} {
 		got, err := w.runner.Touches(&tool.Call{Spec: &tool.Spec{Name: c.name}, Args: json.RawMessage(c.args)})
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {

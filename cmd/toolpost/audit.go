@@ -357,20 +357,14 @@ func (a *app) auditErrorsCommand() *cobra.Command {
 func (a *app) auditLatencyCommand() *cobra.Command {
 	return a.question("latency", "Show how long tools take", "Shows how long the calls of each tool take: the slowest first. Shares are told to within an eighth.", 20,
 		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
-			limit := q.filter.Limit
-			q.filter.Limit = 0
-			uses, err := log.Uses(c.Context(), q.filter, store.ByTool)
+			tools, err := log.Latencies(c.Context(), q.filter)
 			if err != nil {
 				return err
 			}
-			slices.SortStableFunc(uses, func(a, b store.Use) int { return cmp.Compare(b.P95, a.P95) })
-			if limit > 0 && len(uses) > limit {
-				uses = uses[:limit]
-			}
-			ans := answer{head: []string{"tool", "calls", "mean", "p50", "p95", "p99", "longest", "p95_share"}, json: map[string]any{"tools": uses}}
-			for _, u := range uses {
+			ans := answer{head: []string{"tool", "calls", "mean", "p50", "p95", "p99", "longest", "p95_share"}, json: map[string]any{"tools": tools}}
+			for _, u := range tools {
 				ans.rows = append(ans.rows, []string{
-					named(u.Name), count(u.Calls), q.took(u.Mean), q.took(u.P50), q.took(u.P95), q.took(u.P99), q.took(u.Longest), q.bar(int64(u.P95), int64(uses[0].P95)),
+					named(u.Tool), count(u.Calls), q.took(u.Mean), q.took(u.P50), q.took(u.P95), q.took(u.P99), q.took(u.Longest), q.bar(int64(u.P95), int64(tools[0].P95)),
 				})
 			}
 			return q.show(ans)

@@ -207,8 +207,14 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f store.Filter) {
 		if g.Calls != w.Calls || g.BytesIn != w.BytesIn || g.BytesOut != w.BytesOut || g.Longest != w.Longest || g.OK+g.Failed+g.Refused+g.Errors != g.Calls {
 			t.Fatalf("%+v: got %+v, want %+v", f, g, w)
 		}
-		about(t, g.P50, longest[g.Name], 0.5)
-		about(t, g.P95, longest[g.Name], 0.95)
+	}
+	for _, g := range must[[]store.Latency](t)(db.Audit().Latencies(t.Context(), f)) {
+		if g.Longest != uses[g.Tool].Longest || g.Calls != uses[g.Tool].Calls {
+			t.Fatalf("%+v: got %+v, want %+v", f, g, uses[g.Tool])
+		}
+		about(t, g.P50, longest[g.Tool], 0.5)
+		about(t, g.P95, longest[g.Tool], 0.95)
+		delete(longest, g.Tool)
 	}
 	for _, p := range must[[]store.Path](t)(db.Audit().Paths(t.Context(), f)) {
 		if paths[p.Path] != p.Reads+p.Writes {
@@ -226,7 +232,7 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f store.Filter) {
 	for _, r := range logOf(t, db, f) {
 		logged = append(logged, r.Call)
 	}
-	if len(paths) > 0 || len(days) > 0 || !slices.Equal(logged, calls) && len(calls)+len(logged) > 0 {
+	if len(paths)+len(days)+len(longest) > 0 || !slices.Equal(logged, calls) && len(calls)+len(logged) > 0 {
 		t.Fatalf("%+v: paths %v and days %v are missing; %d in the log, want %d", f, paths, days, len(logged), len(calls))
 	}
 	rates(t, db, all, f)
@@ -389,7 +395,7 @@ func anyChange(t *testing.T, k Kind) {
 	}
 	raw := k.Raw(t, address)
 	var tables []*table
-	for _, name := range []string{"audit", "audit", "audit", "audit_kind", "audit_day", "audit_path", "audit_head"} {
+	for _, name := range []string{"audit", "audit", "audit", "audit_kind", "audit_day", "audit_took", "audit_path", "audit_head"} {
 		tables = append(tables, readTable(t, raw, name))
 	}
 	tries := Rounds(150, 2000, 10_000)
@@ -419,7 +425,10 @@ func forgedHead(t *testing.T, k Kind) {
 	add(t, db, full(), full(), full())
 	raw := k.Raw(t, address)
 	early := readTable(t, raw, "audit_head")
-	rows, days, paths := readTable(t, raw, "audit"), readTable(t, raw, "audit_day"), readTable(t, raw, "audit_path")
+	tables := []*table{early}
+	for _, name := range []string{"audit", "audit_day", "audit_took", "audit_path"} {
+		tables = append(tables, readTable(t, raw, name))
+	}
 	add(t, db, full())
 
 	stranger := must[*store.DB](t)(k.Open(address, store.Options{Key: func() ([]byte, error) { return []byte("another key"), nil }}))
@@ -431,7 +440,7 @@ func forgedHead(t *testing.T, k Kind) {
 		t.Error("a head that was signed with another key passed")
 	}
 	// An earlier state of everything, put back while the program runs.
-	for _, tab := range []*table{early, rows, days, paths} {
+	for _, tab := range tables {
 		if err := tab.write(t, raw, tab.rows); err != nil {
 			t.Fatal(err)
 		}
