@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,30 +16,28 @@ import (
 	"toolpost/builtin/code/trigram"
 )
 
-// files offers the sources of the tree, as often as it takes, each time under another name.
-func (t *codeTree) files(ctx context.Context, times int) iter.Seq2[meaning.File, error] {
+// files offers the sources of the tree up to so many bytes.
+func (t *codeTree) files(ctx context.Context, most int64) iter.Seq2[meaning.File, error] {
 	return func(yield func(meaning.File, error) bool) {
-		for n := range times {
-			err := filepath.WalkDir(t.dir, func(path string, e fs.DirEntry, err error) error {
-				if err != nil || !e.Type().IsRegular() {
-					return err
-				}
-				info, err := e.Info()
-				if err != nil {
-					return err
-				}
-				f := meaning.File{
-					Path: fmt.Sprint(n, path[len(t.dir):]), Size: info.Size(), ModTime: info.ModTime(),
-					Open: func() (io.ReadCloser, error) { return os.Open(path) },
-				}
-				if ctx.Err() != nil || !yield(f, nil) {
-					return fs.SkipAll
-				}
-				return nil
-			})
-			if err != nil && !yield(meaning.File{}, err) {
-				return
+		err := filepath.WalkDir(t.dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
 			}
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			f := meaning.File{
+				Path: path[len(t.dir):], Size: info.Size(), ModTime: info.ModTime(),
+				Open: func() (io.ReadCloser, error) { return os.Open(path) },
+			}
+			if most -= f.Size; most < 0 || ctx.Err() != nil || !yield(f, nil) {
+				return fs.SkipAll
+			}
+			return nil
+		})
+		if err != nil {
+			yield(meaning.File{}, err)
 		}
 	}
 }
@@ -64,7 +63,7 @@ func indexing(ctx context.Context, l lab) (_ row, err error) {
 		return row{}, err
 	}
 	var stats meaning.Stats
-	forMeaning, err := clock(func() (err error) { stats, err = meanings.Update(ctx, t.files(ctx, 1)); return err })()
+	forMeaning, err := clock(func() (err error) { stats, err = meanings.Update(ctx, t.files(ctx, math.MaxInt64)); return err })()
 	if err != nil {
 		return row{}, err
 	}
@@ -100,7 +99,7 @@ func treeSize(dir string) (size int64, err error) {
 	return size, err
 }
 
-// searching asks an index of 100,000 chunks and more.
+// searching asks an index of as much of the tree as gives 100,000 chunks.
 func searching(ctx context.Context, l lab) (row, error) {
 	t, err := openTree(ctx, l)
 	if err != nil {
@@ -113,9 +112,13 @@ func searching(ctx context.Context, l lab) (row, error) {
 	}
 	const wanted = 100_000
 	var stats meaning.Stats
-	for times := 1; stats.Chunks < wanted; times++ {
-		if stats, err = x.Update(ctx, t.files(ctx, times)); err != nil {
+	for most := int64(64 << 20); stats.Chunks < wanted; most += 16 << 20 {
+		before := stats.Files
+		if stats, err = x.Update(ctx, t.files(ctx, most)); err != nil {
 			return row{}, err
+		}
+		if stats.Files == before {
+			return row{}, fmt.Errorf("the tree has only %d chunks", stats.Chunks)
 		}
 	}
 	questions := []string{

@@ -98,14 +98,17 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	if d.o.Ready != nil {
 		d.o.Ready(ln.Addr().String())
 	}
+	var idle <-chan struct{}
 	select {
 	case <-ctx.Done():
+		idle = s.calls.drain() // first, so that whoever sees the door closed is told so on its open connections too
 		_ = ln.Close()
 		<-ended
 	case err = <-ended:
+		idle = s.calls.drain()
 		err = tool.Errorf(tool.CodeUnavailable, "the HTTP door can take no more connections: %w", err)
 	}
-	s.drain()
+	s.finish(idle)
 	d.close(srv)
 	return err
 }

@@ -138,9 +138,8 @@ func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Princ
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// drain waits for the calls in flight, then cancels what is left and waits until that is answered.
-func (s *server) drain() {
-	idle := s.calls.drain()
+// finish waits for the calls in flight, then cancels what is left and waits until that is answered.
+func (s *server) finish(idle <-chan struct{}) {
 	if within(idle, s.Drain) {
 		return
 	}
