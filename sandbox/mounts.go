@@ -35,6 +35,7 @@ const (
 	partTmpfs
 	partProcOwn
 	partProcAll
+	partHidden // nothing
 )
 
 func (k partKind) isHosts() bool { return k <= partDevice }
@@ -63,7 +64,8 @@ func viewOf(p Profile, program []string) (*view, error) {
 		v.addAll(p.Readable, partRead, rightsRead),
 		v.addAll(p.Executable, partRead, rightsRead|rightsExec),
 		v.addAll(program, partRead, rightsRead|rightsExec),
-		v.addAll(p.Writable, partWrite, p.writeRights()))
+		v.addAll(p.Writable, partWrite, p.writeRights()),
+		v.addAll(p.Hidden, partHidden, 0))
 	v.sort()
 	return v, err
 }
@@ -213,7 +215,9 @@ func within(path, folder string) bool {
 func (v *view) grants() []grant {
 	var grants []grant
 	for _, p := range v.parts {
-		grants = append(grants, grant{p.path, p.rights, p.folder})
+		if p.rights != 0 {
+			grants = append(grants, grant{p.path, p.rights, p.folder})
+		}
 	}
 	return grants
 }
@@ -240,6 +244,7 @@ func (s *script) complete(v, all *view, base, dir string) {
 	b := newBuilder(s, all, base)
 	b.put(v, trees)
 	b.folder(dir)
+	b.closeHidden(v)
 	s.call("enter", unix.SYS_CHDIR, s.text(base))
 	s.call("pivot", unix.SYS_PIVOT_ROOT, s.text("."), s.text("."))
 	s.call("let the old ones go", unix.SYS_UMOUNT2, s.text("."), number(unix.MNT_DETACH))
@@ -343,8 +348,28 @@ func (b *builder) fill(p part, tree uint64) {
 		b.mountFS("proc", at, quiet|unix.MS_RDONLY, "subset=pid")
 	case partProcAll:
 		b.mountFS("proc", at, quiet|unix.MS_RDONLY, "")
+	case partHidden:
+		b.hide(p, at)
 	default:
 		b.call(p.path, unix.SYS_MOVE_MOUNT, register(tree), b.text(""), cwd, b.text(at), number(unix.MOVE_MOUNT_F_EMPTY_PATH))
 		b.call(p.path, unix.SYS_CLOSE, register(tree))
+	}
+}
+
+// hide covers a part with nothing: a folder with an empty one, a file with a device that has no end of nothing.
+func (b *builder) hide(p part, at string) {
+	if p.folder {
+		b.mountFS("tmpfs", at, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0555,size=64k,nr_inodes=128")
+		return
+	}
+	b.call(p.path, unix.SYS_MOUNT, b.text("/dev/null"), b.text(at), number(0), number(unix.MS_BIND), number(0))
+}
+
+// closeHidden makes the covers of folders read-only, once all that lies in them is there.
+func (b *builder) closeHidden(v *view) {
+	for _, p := range v.parts {
+		if p.kind == partHidden && p.folder {
+			b.setAttr(p.path, cwd, b.text(b.base+p.path), 0, unix.MOUNT_ATTR_RDONLY)
+		}
 	}
 }

@@ -87,6 +87,39 @@ func TestTheNearerPathDecides(t *testing.T) {
 	}
 }
 
+func TestWhatIsHiddenIsNotThere(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	state := filepath.Join(dir, "state")
+	must(t, os.MkdirAll(filepath.Join(state, "own"), 0o755))
+	for _, name := range []string{"token", "state/token", "state/own/token"} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(canary), 0o644))
+	}
+	for name, p := range map[string]sandbox.Profile{
+		"read":  {Readable: []string{dir, filepath.Join(state, "own")}},
+		"write": {Writable: []string{dir, filepath.Join(state, "own")}},
+	} {
+		p.Hidden = []string{state, filepath.Join(dir, "token")}
+		cmd := confine(p, `import os
+def read(p):
+    try: return open(p).read()
+    except OSError as e: return e.strerror
+def make(p):
+    try: open(p, "w").close(); return "made"
+    except OSError: return "not made"
+print(os.listdir("state"), repr(read("token")), read("state/token"), len(read("state/own/token")), make("state/new"), make("state/token"))`)
+		cmd.Dir = dir
+		if out, _ := run(t, cmd); out != "['own'] '' No such file or directory 15 not made not made\n" {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+	left, err := os.ReadFile(filepath.Join(dir, "token"))
+	if must(t, err); string(left) != canary {
+		t.Errorf("the file that was hidden is %q now", left)
+	}
+}
+
 func TestLinksLeadWhereTheyLedBefore(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()

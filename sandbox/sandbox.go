@@ -123,7 +123,7 @@ func (m *machine) cover(p Profile) error {
 		return tool.Errorf(tool.CodeUnsupported, "no walls can be built on this machine: %w", m.broken).Because(CoverageMissing)
 	case !m.Seccomp:
 		missing = LayerSeccomp
-	case !m.filesHold() || !m.Mounts && nested(p):
+	case !m.filesHold() || !m.Mounts && (nested(p) || len(p.Hidden) > 0):
 		missing = LayerMounts
 	case !m.apart():
 		missing = LayerPid

@@ -1,0 +1,118 @@
+package walls
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"toolpost/process"
+	"toolpost/tool"
+)
+
+// Program finds a program as a confined child can run it: its absolute path, with any script that only chooses a
+// Python looked through, since what such a script needs is not in the room; and what running it takes besides the
+// system: the folders of its installation.
+//
+// A program that is not there is no error: starting it will say so.
+func Program(ctx context.Context, argv []string, dir string, env []string) ([]string, []string, error) {
+	path := argv[0]
+	switch found, err := exec.LookPath(path); {
+	case strings.Contains(path, "/") && !filepath.IsAbs(path):
+		path = filepath.Join(dir, path)
+	case err != nil:
+		return argv, nil, nil
+	default:
+		path = found
+	}
+	if strings.HasPrefix(filepath.Base(path), "python") && isScript(path) {
+		real, err := ThroughShim(ctx, path, dir, env)
+		if err != nil {
+			return nil, nil, err
+		}
+		path = real
+	}
+	return append([]string{path}, argv[1:]...), Code(path), nil
+}
+
+// Code lists what running a program takes besides the system: the folders of the installation that it belongs to,
+// and of those that it is a link to.
+func Code(path string) []string {
+	var all []string
+	for range 10 {
+		for _, part := range installation(path) {
+			if !slices.Contains(all, part) {
+				all = append(all, part)
+			}
+		}
+		target, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return all
+}
+
+// installation lists the folders of code around a program PREFIX/bin/NAME that is not the system's. The rest of PREFIX
+// is left out: it may be somebody's home.
+func installation(path string) []string {
+	bin := filepath.Dir(path)
+	prefix := filepath.Dir(bin)
+	if filepath.Base(bin) != "bin" || slices.Contains([]string{"/", "/usr"}, prefix) {
+		return nil
+	}
+	var parts []string
+	for _, name := range []string{"bin", "lib", "lib64", "libexec", "include", "pyvenv.cfg"} {
+		if part := filepath.Join(prefix, name); exists(part) {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// ThroughShim looks through a script that only chooses a Python and starts it.
+func ThroughShim(ctx context.Context, path, dir string, env []string) (string, error) {
+	child, err := process.Start(process.Command{
+		Argv: []string{path, "-c", "import sys; print(sys.executable)"}, Dir: dir, Env: env,
+	})
+	if err != nil {
+		return "", err
+	}
+	defer child.Close()
+	child.CloseStdin()
+	select {
+	case <-child.Exited():
+	case <-ctx.Done():
+		return "", tool.Errorf(tool.CodeUnavailable, "%s did not say which Python it starts: %w", path, context.Cause(ctx))
+	}
+	exit := child.Wait()
+	out, _ := process.ReadDocument(child.Stdout, 64<<10)
+	found := strings.TrimSpace(string(out))
+	if exit != (process.Exit{}) || !filepath.IsAbs(found) {
+		return "", tool.Errorf(tool.CodeUnavailable, "%s does not start a Python: %s", path, child.Describe(exit))
+	}
+	return found, nil
+}
+
+func isScript(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var start [2]byte
+	_, err = io.ReadFull(f, start[:])
+	return err == nil && string(start[:]) == "#!"
+}

@@ -1,0 +1,156 @@
+// Package walls puts sandbox profiles around the tools of a source: what the source's config says, what its
+// protocol needs, and what the guarantees of a call take away. The default lets a tool read its own folder, start
+// programs and use a little memory, and nothing else.
+package walls
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/config"
+	"toolpost/sandbox"
+	"toolpost/tool"
+)
+
+// Options are what the config of a source says. The zero value is the default.
+type Options struct {
+	Off       bool            `yaml:"off" doc:"run the tools without walls, but for those that a guarantee needs"`
+	Read      []string        `yaml:"read" doc:"files and folders that the tools may read, beside their own folder; relative ones start in the folder of the config"`
+	Write     []string        `yaml:"write" doc:"files and folders that the tools may change; default: none"`
+	Run       []string        `yaml:"run" doc:"files and folders that the tools may read and run programs from, beside those of the system and of their own interpreter"`
+	Network   Network         `yaml:"network" doc:"none (default), loopback: one that the tool shares with nobody, all, or a list of hosts, such as [api.example.com, 10.0.0.7:8080]"`
+	Unix      bool            `yaml:"unix_sockets" doc:"let the tools use Unix sockets, also those in what they may read"`
+	Tmp       int64           `yaml:"tmp" doc:"bytes of a private /tmp; default: 64 MiB"`
+	Machine   bool            `yaml:"machine" doc:"let the tools see in /proc what the kernel tells of the machine"`
+	Memory    int64           `yaml:"memory" doc:"bytes of all processes of a tool together; default: 512 MiB; -1: no limit"`
+	CPU       float64         `yaml:"cpu" doc:"processors; default: no limit"`
+	Processes int             `yaml:"processes" doc:"and threads of a tool; default: 128; -1: no limit"`
+	Files     int             `yaml:"files" doc:"that a process has open; default: 1024"`
+	FileSize  int64           `yaml:"file_size" doc:"bytes of a file that is written; default: 1 GiB"`
+	CPUTime   config.Duration `yaml:"cpu_time" doc:"processor time of a process; default: no limit"`
+}
+
+// Needs are what a protocol's tools cannot do without.
+type Needs struct {
+	Dir   string   // absolute: where relative paths of the config start
+	Hide  []string // absolute: what is not there for a tool although it lies in a folder that is
+	Read  []string // their own folder
+	Write []string // what is theirs alone
+	Run   []string // their program, its interpreter and libraries; see Code
+}
+
+// Walls stand around the tools of one source.
+type Walls struct {
+	off     bool
+	profile sandbox.Profile
+	egress  *egress // nil: no hosts are named
+}
+
+// Around gives the walls of a source.
+func (o Options) Around(n Needs) (*Walls, error) {
+	w := &Walls{off: o.Off, profile: sandbox.Default(n.Read...)}
+	p := &w.profile
+	if o.Off {
+		*p = open()
+		p.Executable = n.Run // a guarantee does not take its own code from a tool
+		return w, nil
+	}
+	p.Readable = absolute(n.Dir, n.Read, o.Read)
+	p.Writable = absolute(n.Dir, n.Write, o.Write)
+	p.Executable = absolute(n.Dir, n.Run, o.Run)
+	p.Hidden = hidden(n.Hide, slices.Concat(p.Readable, p.Writable, p.Executable))
+	p.Unix = o.Unix
+	if o.Tmp != 0 {
+		p.Tmp = max(o.Tmp, 0)
+	}
+	if o.Machine {
+		p.Proc = sandbox.ProcAll
+	}
+	p.Limits = sandbox.Limits{
+		Memory: o.Memory, CPU: o.CPU, Processes: o.Processes, Files: o.Files, FileSize: o.FileSize, CPUTime: time.Duration(o.CPUTime),
+	}
+	network, hosts, err := o.Network.kind()
+	if err != nil {
+		return nil, err
+	}
+	if p.Network = network; len(hosts) > 0 {
+		w.egress = newEgress(hosts)
+	}
+	return w, nil
+}
+
+// open is the profile that forbids nothing.
+func open() sandbox.Profile {
+	return sandbox.Profile{
+		Readable: []string{"/"}, Writable: []string{"/"}, Proc: sandbox.ProcAll, Network: sandbox.NetworkAll, Unix: true, Subprocess: true,
+		Limits: sandbox.Limits{Memory: -1, Processes: -1, Files: -1, FileSize: -1},
+	}
+}
+
+// absolute joins lists of paths; relative ones start in dir.
+func absolute(dir string, lists ...[]string) []string {
+	var all []string
+	for _, path := range slices.Concat(lists...) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		if !slices.Contains(all, path) {
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
+// hidden lists what there is to hide: it exists, and lies in a folder that is given.
+func hidden(hide, given []string) []string {
+	var all []string
+	for _, path := range hide {
+		inside := slices.ContainsFunc(given, func(folder string) bool { return strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/") })
+		if _, err := os.Lstat(path); err == nil && inside {
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
+// Profile is what a tool may do whose call asks for these guarantees.
+func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile { return sandbox.FromGuarantees(g, w.profile) }
+
+// Stand reports whether there are walls around a tool whose call asks for these guarantees.
+func (w *Walls) Stand(g tool.Guarantees) bool { return !w.off || needsWalls(g) }
+
+// needsWalls reports whether a guarantee takes more than to give a child no variable.
+func needsWalls(g tool.Guarantees) bool {
+	g.SecretsAllowed = nil
+	return len(g.Asked()) > 0
+}
+
+// Confine gives the walls for one child, and those who watch it. Nil: there are none. A guarantee that cannot be
+// held here is an error with the reason coverage_missing.
+func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.Confinement, error) {
+	if !w.Stand(g) {
+		return nil, nil
+	}
+	if err := sandbox.Cover(name, g); err != nil {
+		return nil, err
+	}
+	c := &sandbox.Confinement{Profile: w.Profile(g)}
+	if watch != nil {
+		c.Violation = watch.saw
+	}
+	if w.egress != nil && c.Network == sandbox.NetworkEgress {
+		c.Egress = w.egress.serve(watch)
+	}
+	return c, nil
+}
+
+// Environment adds what a tool needs to find the way out, if it has one.
+func (w *Walls) Environment(env []string) []string {
+	if w.egress == nil {
+		return env
+	}
+	return append(slices.Clone(env), proxyVariables()...)
+}
