@@ -128,5 +128,12 @@ func (r *inProcess) asset(out tool.Sink) error {
 	if err := os.WriteFile(path, []byte("a torch"), 0o600); err != nil {
 		return err
 	}
-	return out.Emit(tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "torch", Kind: "text", MediaType: "text/plain", Path: path}))
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	ev := tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "torch", Kind: "text", MediaType: "text/plain", Path: path})
+	ev.File = f
+	return out.Emit(ev)
 }

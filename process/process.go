@@ -8,6 +8,7 @@ package process
 
 import (
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -31,6 +32,9 @@ type Command struct {
 
 	// Confine puts the child, and whatever it starts, behind walls. Nil: it is not confined.
 	Confine *sandbox.Confinement
+
+	// Look keeps the files of a confined child in sight, for Child.Open, until Close.
+	Look bool
 
 	// Stderr is called for every line of the child's standard error, in order, from one goroutine, as
 	// valid UTF-8 without the line's end; the bytes are good until it returns. A line longer than 8 KiB
@@ -59,6 +63,8 @@ type Child struct {
 	pidfd  *os.File
 	stderr *stderr
 	room   *sandbox.Confined // nil: it is not confined
+	looks  bool              // its files are kept in sight
+	window *sandbox.Window   // nil: they are not
 
 	mu     sync.Mutex
 	over   bool // nothing is fed any more
@@ -150,6 +156,34 @@ func (c *Child) Kill() Exit {
 func (c *Child) Close() {
 	c.settle()
 	_ = c.Stdout.Close()
+	c.shut()
+}
+
+// shut lets go of the child's files, once.
+func (c *Child) shut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.window != nil {
+		c.window.Close()
+		c.window = nil
+	}
+}
+
+// Open opens a file that the child named, to be read; a relative path starts in its working folder, dir. A confined
+// child must have been started with Look: then nothing is opened that it could not have read itself.
+func (c *Child) Open(dir, path string) (*os.File, error) {
+	if c.room == nil {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.window == nil {
+		return nil, os.ErrClosed
+	}
+	return c.window.Open(dir, path)
 }
 
 // Sweep ends everything that the child started and leaves the child itself alone: what a warm worker

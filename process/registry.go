@@ -107,7 +107,7 @@ func plain(path string, argv []string, attr *os.ProcAttr, c *Child) (int, error)
 
 // confined starts a child behind walls. It is our child like any other; its orphans go to the room's init.
 func confined(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) (int, error) {
-	room, err := sandbox.Start(sandbox.Spawn{Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Confinement: *walls})
+	room, err := sandbox.Start(sandbox.Spawn{Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Look: c.looks, Confinement: *walls})
 	if err != nil {
 		return -1, err
 	}
@@ -119,7 +119,7 @@ func confined(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Conf
 		room.Abort()
 		return -1, err
 	}
-	c.room = room
+	c.room, c.window = room, room.Window
 	return pidfd, nil
 }
 

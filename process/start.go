@@ -28,7 +28,7 @@ func Start(cmd Command) (*Child, error) {
 		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
 	}
 	c := &Child{
-		Stdin: p.ours[0], Stdout: p.ours[1], marker: rand.Text(), claim: cmd.Claim,
+		Stdin: p.ours[0], Stdout: p.ours[1], marker: rand.Text(), claim: cmd.Claim, looks: cmd.Look && cmd.Confine != nil,
 		exited: make(chan struct{}), settled: make(chan struct{}), reaped: make(chan struct{}),
 	}
 	c.settle = sync.OnceValue(c.end)

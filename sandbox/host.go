@@ -381,6 +381,7 @@ type birth struct {
 	ready               bool
 	egress              *os.File // listens in the room, if it was asked for
 	supervise           func(listener *os.File)
+	root                func(root *os.File)
 }
 
 // finish sends the second script, and waits until the program runs.
@@ -445,6 +446,8 @@ func (b *birth) note(what uint64, pid int, file *os.File) {
 		b.egress = file
 	case tellListener:
 		b.supervise(file)
+	case tellRoot:
+		b.root(file)
 	}
 }
 

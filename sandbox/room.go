@@ -213,6 +213,7 @@ func (p *plan) write() error {
 	p.network()
 	if p.on.Mounts {
 		p.complete(p.view, p.all, p.on.base, p.dir)
+		p.showRoot()
 	}
 	p.in("start")
 	p.call("working folder "+p.dir, unix.SYS_CHDIR, p.text(p.dir))
@@ -234,6 +235,15 @@ func (p *plan) write() error {
 		p.call(p.Path, unix.SYS_EXECVE, p.text(p.Path), p.list(p.Argv), p.list(p.Env))
 	}
 	return p.fits()
+}
+
+// showRoot hands the root of the room to the host, if that wants to look.
+func (p *plan) showRoot() {
+	if p.Look {
+		root := p.newReg()
+		p.call("root", unix.SYS_OPENAT, cwd, p.text("/"), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC), number(0)).into(root)
+		p.hand(tellRoot, root)
+	}
 }
 
 // highest is where descriptors wait until their places are free.

@@ -56,6 +56,7 @@ const (
 	tellFailure             // the op that failed, the errno
 	tellListener            // the record comes with the descriptor of the seccomp listener
 	tellEgress              // the record comes with a socket that listens in the room
+	tellRoot                // the record comes with the root of the room
 )
 
 // A value is an argument of an op.

@@ -40,6 +40,7 @@ type Spawn struct {
 	Dir   string     // working folder; empty: ours if it is in the room, else /. One that is not in the room is there, and empty
 	Env   []string   // the whole environment
 	Files []*os.File // its descriptors 0, 1, 2 and so on; the caller keeps and closes its own
+	Look  bool       // whether a Window is wanted
 	Confinement
 }
 
@@ -50,6 +51,9 @@ type Confined struct {
 
 	// Layers are the walls that were built.
 	Layers []string
+
+	// Window looks at its files. It is there if it was asked for, and the caller closes it.
+	Window *Window
 
 	group  *group
 	egress net.Listener
@@ -172,9 +176,12 @@ func (c *Confined) deliver(p *plan) error {
 		return err
 	}
 	b.supervise = func(listener *os.File) { c.supervise(p, listener) }
-	if err := errors.Join(b.group.limit(p.Limits.withDefaults()), b.finish(&p.script, p.Files)); err != nil {
+	if err := errors.Join(b.group.limit(p.Limits.withDefaults()), c.look(p, b), b.finish(&p.script, p.Files)); err != nil {
 		b.abort()
 		c.work.Wait()
+		if c.Window != nil {
+			c.Window.Close()
+		}
 		return err
 	}
 	_ = b.conn.Close()
@@ -189,12 +196,24 @@ func (c *Confined) deliver(p *plan) error {
 	return nil
 }
 
+// look makes the window, if one is wanted.
+func (c *Confined) look(p *plan, b *birth) (err error) {
+	if p.Look {
+		c.Window, err = p.window(b.tool)
+		b.root = func(root *os.File) { c.Window.root = root }
+	}
+	return err
+}
+
 // Abort ends the child and everything else, for a caller that cannot do with it.
 func (c *Confined) Abort() {
 	_ = unix.Kill(c.Pid, unix.SIGKILL)
 	c.Kill()
 	reap(c.Pid)
 	c.End()
+	if c.Window != nil {
+		c.Window.Close()
+	}
 }
 
 // reapTime bounds the wait for a child that has been killed.

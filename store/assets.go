@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"toolpost/tool"
 )
@@ -23,8 +22,8 @@ type Assets struct {
 }
 
 // Add copies the asset's file and gives the asset with the copy's path, digest and size.
-func (s Assets) Add(ctx context.Context, a tool.Asset) (tool.Asset, error) {
-	c, err := s.copyIn(ctx, &a)
+func (s Assets) Add(ctx context.Context, a tool.Asset, file *os.File) (tool.Asset, error) {
+	c, err := s.copyIn(ctx, &a, file)
 	if err != nil {
 		return a, err
 	}
@@ -40,12 +39,10 @@ type copied struct {
 }
 
 // copyIn copies the asset's file and fills in what is known of it then.
-func (s Assets) copyIn(ctx context.Context, a *tool.Asset) (*copied, error) {
-	src, err := openRegular(a.Path)
-	if err != nil {
-		return nil, err
+func (s Assets) copyIn(ctx context.Context, a *tool.Asset, src *os.File) (*copied, error) {
+	if info, err := src.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "asset %s is not a regular file", a.Path)
 	}
-	defer func() { _ = src.Close() }()
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
 	}
@@ -84,21 +81,6 @@ func (c *copied) discard() {
 	if !c.kept {
 		_ = os.Remove(c.tmp.Name())
 	}
-}
-
-// openRegular opens a file that a tool named. It looks at what it opened, not at the path, and does not
-// hang on a FIFO.
-func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeNotFound, "asset %s cannot be read: %w", path, reasonOf(err))
-	}
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		_ = f.Close()
-		return nil, tool.Errorf(tool.CodeInvalidInput, "asset %s is not a regular file", path)
-	}
-	return f, nil
 }
 
 // reasonOf takes the operation and the path off an error: they are in the sentence already.

@@ -35,8 +35,8 @@ type Kept struct {
 
 // Add copies the asset's file and gives the asset with the copy's path, digest and size. The same content is
 // kept once.
-func (s *AssetTable) Add(ctx context.Context, a tool.Asset) (tool.Asset, error) {
-	c, err := s.files.copyIn(ctx, &a)
+func (s *AssetTable) Add(ctx context.Context, a tool.Asset, file *os.File) (tool.Asset, error) {
+	c, err := s.files.copyIn(ctx, &a, file)
 	if err != nil {
 		return a, err
 	}

@@ -53,6 +53,16 @@ func TestStateIsBounded(t *testing.T) {
 	}
 }
 
+func open(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
 func TestAssetsAreKeptByContent(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.txt"), filepath.Join(dir, "b.txt")
@@ -62,11 +72,11 @@ func TestAssetsAreKeptByContent(t *testing.T) {
 		}
 	}
 	s := store.Assets{Dir: filepath.Join(dir, "assets")}
-	first, err := s.Add(t.Context(), tool.Asset{AssetID: "1", Path: a})
+	first, err := s.Add(t.Context(), tool.Asset{AssetID: "1", Path: a}, open(t, a))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := s.Add(t.Context(), tool.Asset{AssetID: "2", Path: b})
+	second, err := s.Add(t.Context(), tool.Asset{AssetID: "2", Path: b}, open(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,10 +105,10 @@ func TestBadAssetsAreRefusedQuickly(t *testing.T) {
 	}
 	s := store.Assets{Dir: filepath.Join(dir, "assets"), Max: 1000}
 	for path, code := range map[string]tool.Code{
-		filepath.Join(dir, "missing"): tool.CodeNotFound, dir: tool.CodeInvalidInput, fifo: tool.CodeInvalidInput,
+		dir: tool.CodeInvalidInput, fifo: tool.CodeInvalidInput,
 		"/dev/zero": tool.CodeInvalidInput, large: tool.CodeQuotaExceeded,
 	} {
-		if _, err := s.Add(t.Context(), tool.Asset{Path: path}); tool.CodeOf(err) != code || !strings.Contains(err.Error(), path) {
+		if _, err := s.Add(t.Context(), tool.Asset{Path: path}, open(t, path)); tool.CodeOf(err) != code || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -107,7 +117,7 @@ func TestBadAssetsAreRefusedQuickly(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Add(ctx, tool.Asset{Path: large}); tool.CodeOf(err) != tool.CodeCancelled {
+	if _, err := s.Add(ctx, tool.Asset{Path: large}, open(t, large)); tool.CodeOf(err) != tool.CodeCancelled {
 		t.Errorf("after the end of the call: %v", err)
 	}
 }

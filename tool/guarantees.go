@@ -60,6 +60,14 @@ func (g Guarantees) Tighten(o Guarantees) Guarantees {
 	}
 }
 
+// Tightened gives the guarantees that hold for the call of a tool that has its own: a stage may have added some.
+func (c *Call) Tightened(own Guarantees) Guarantees {
+	if c.Spec == nil {
+		return own
+	}
+	return own.Tighten(c.Spec.Guarantees)
+}
+
 func intersect(a, b []string) []string {
 	switch {
 	case a == nil:

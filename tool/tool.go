@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"os"
 	"time"
 )
 
@@ -90,6 +91,9 @@ type Event struct {
 	Time time.Time       `json:"time"` // set by the engine where a runner left it zero
 	Kind Kind            `json:"kind"`
 	Data json.RawMessage `json:"data"` // one JSON object; owned by the event, never reused by the emitter
+	// File is the file of an asset, opened by the runner, which knows what the tool may read; it is good until
+	// Emit returns. Nil: the asset is on another machine, and its path means nothing here.
+	File *os.File `json:"-"`
 }
 
 // Log is the data of a log event.

@@ -15,7 +15,7 @@ import (
 
 // Program finds a program as a confined child can run it: its absolute path, with any script that only chooses a
 // Python looked through, since what such a script needs is not in the room; and what running it takes besides the
-// system: the folders of its installation.
+// system: the folders of its installation, and the files that its arguments name, such as a script.
 //
 // A program that is not there is no error: starting it will say so.
 func Program(ctx context.Context, argv []string, dir string, env []string) ([]string, []string, error) {
@@ -35,7 +35,13 @@ func Program(ctx context.Context, argv []string, dir string, env []string) ([]st
 		}
 		path = real
 	}
-	return append([]string{path}, argv[1:]...), Code(path), nil
+	code := Code(path)
+	for _, arg := range argv[1:] {
+		if info, err := os.Stat(arg); filepath.IsAbs(arg) && err == nil && info.Mode().IsRegular() {
+			code = append(code, arg)
+		}
+	}
+	return append([]string{path}, argv[1:]...), code, nil
 }
 
 // Code lists what running a program takes besides the system: the folders of the installation that it belongs to,

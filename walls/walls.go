@@ -42,6 +42,16 @@ type Needs struct {
 	Run   []string // their program, its interpreter and libraries; see Code
 }
 
+// NeedsOf gives the needs of tools that lie in one folder, of a config in base. What the installation keeps for itself,
+// its tokens among it, is not theirs.
+func NeedsOf(base, folder string) (Needs, error) {
+	base, err := filepath.Abs(base)
+	if err != nil {
+		return Needs{}, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
+	}
+	return Needs{Dir: base, Hide: []string{filepath.Join(base, ".toolpost")}, Read: []string{folder}}, nil
+}
+
 // Walls stand around the tools of one source.
 type Walls struct {
 	off     bool
@@ -117,7 +127,9 @@ func hidden(hide, given []string) []string {
 }
 
 // Profile is what a tool may do whose call asks for these guarantees.
-func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile { return sandbox.FromGuarantees(g, w.profile) }
+func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
+	return sandbox.FromGuarantees(g, w.profile)
+}
 
 // Stand reports whether there are walls around a tool whose call asks for these guarantees.
 func (w *Walls) Stand(g tool.Guarantees) bool { return !w.off || needsWalls(g) }

@@ -5,6 +5,7 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"sync"
 
 	"toolpost/strictjson"
@@ -22,8 +23,8 @@ type States interface {
 // Assets keeps the files that tools made.
 type Assets interface {
 	// Add copies the asset's file by content and gives the asset with the copy's path, digest and
-	// size. The path may name anything that a tool could think of: a folder, a device, nothing.
-	Add(ctx context.Context, a tool.Asset) (tool.Asset, error)
+	// size. The file may be anything that a tool could think of: a folder, a device.
+	Add(ctx context.Context, a tool.Asset, file *os.File) (tool.Asset, error)
 }
 
 // Stage makes the stage.
@@ -81,7 +82,7 @@ func (k *keeper) Emit(ev tool.Event) error {
 	case tool.KindStatePatch:
 		err = k.patch(ev.Data)
 	case tool.KindAsset:
-		ev.Data, err = k.register(ev.Data)
+		ev.Data, err = k.register(ev)
 	default:
 	}
 	if err != nil {
@@ -109,12 +110,17 @@ func (k *keeper) patch(data json.RawMessage) error {
 	return nil
 }
 
-func (k *keeper) register(data json.RawMessage) (json.RawMessage, error) {
+// register keeps a copy of an asset that is here. A path alone is not followed: it is the word of a tool, or of
+// another machine.
+func (k *keeper) register(ev tool.Event) (json.RawMessage, error) {
 	var a tool.Asset
-	if err := strictjson.Unmarshal(data, &a); err != nil {
+	if err := strictjson.Unmarshal(ev.Data, &a); err != nil {
 		return nil, err
 	}
-	a, err := k.assets.Add(k.ctx, a)
+	if ev.File == nil {
+		return ev.Data, nil
+	}
+	a, err := k.assets.Add(k.ctx, a, ev.File)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +29,7 @@ func (failing) State(context.Context, string, string) (json.RawMessage, error) {
 
 type assets struct{}
 
-func (assets) Add(_ context.Context, a tool.Asset) (tool.Asset, error) {
+func (assets) Add(_ context.Context, a tool.Asset, _ *os.File) (tool.Asset, error) {
 	if a.Path == "/missing" {
 		return a, errors.New("/missing: no such file")
 	}
@@ -133,7 +134,7 @@ func TestAStateThatCannotBeKeptIsAnError(t *testing.T) {
 func TestABadPatchOrAssetIsAnErrorEventAndTheCallGoesOn(t *testing.T) {
 	seen, err := emit(t, &store.Sessions{}, &tool.Call{Session: "s"}, &tool.Result{OK: true},
 		patch(`[1]`), patch(`{"a":1,"a":2}`),
-		tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "x", MediaType: "image/png", Path: "/missing"}),
+		asset(t, tool.Asset{AssetID: "x", MediaType: "image/png", Path: "/missing"}),
 		tool.Event{Kind: tool.KindAsset, Data: json.RawMessage(`{"path":7}`)},
 		tool.LogEvent("info", "still here"))
 	if err != nil || len(seen) != 5 {
@@ -150,10 +151,30 @@ func TestABadPatchOrAssetIsAnErrorEventAndTheCallGoesOn(t *testing.T) {
 // contract(narratoria): Narratoria MUST: Defer rendering until referenced by UI logic or plan execution.
 func TestAnAssetIsRegistered(t *testing.T) {
 	seen, _ := emit(t, &store.Sessions{}, &tool.Call{}, &tool.Result{OK: true},
-		tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "x", Kind: "image", MediaType: "image/png", Path: "/tmp/x", Metadata: json.RawMessage(`{"w":1.0}`)}))
+		asset(t, tool.Asset{AssetID: "x", Kind: "image", MediaType: "image/png", Path: "/tmp/x", Metadata: json.RawMessage(`{"w":1.0}`)}))
 	want := `{"assetId":"x","kind":"image","mediaType":"image/png","path":"/kept","metadata":{"w":1.0},"sha256":"abc","size":3}`
 	if got := string(seen[0].Data); got != want {
 		t.Error(got)
+	}
+}
+
+// asset is an asset with a file.
+func asset(t *testing.T, a tool.Asset) tool.Event {
+	ev := tool.NewEvent(tool.KindAsset, a)
+	var err error
+	if ev.File, err = os.Open(os.DevNull); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ev.File.Close() })
+	return ev
+}
+
+// A path may come from another machine, or from a tool that lies about it: nothing here is opened by its name.
+func TestAPathAloneIsNotFollowed(t *testing.T) {
+	ev := tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: "x", MediaType: "text/plain", Path: "/etc/passwd"})
+	seen, err := emit(t, &store.Sessions{}, &tool.Call{}, &tool.Result{OK: true}, ev)
+	if err != nil || len(seen) != 1 || string(seen[0].Data) != string(ev.Data) {
+		t.Errorf("%v, %v", seen, err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"toolpost/process"
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // maxLastWords bounds, in bytes, what an error repeats of standard error.
@@ -20,13 +21,15 @@ const maxLastWords = 500
 // A call is one run of the tool. One goroutine, the caller's, reads the events; the keeper has the
 // process.
 type call struct {
-	o       *Options
-	id      string
-	child   *process.Child
-	keeper  *keeper
-	events  *tool.Relay
-	decoder *decoder
-	assets  assets
+	*tool.Call
+	o          *Options
+	guarantees tool.Guarantees
+	child      *process.Child
+	keeper     *keeper
+	events     *tool.Relay
+	watch      walls.Watch
+	decoder    *decoder
+	assets     assets
 
 	done      *done            // the outcome, once the tool has said it
 	lastError *tool.ErrorEvent // what the tool said last about a failure
@@ -127,9 +130,12 @@ func (c *call) emit(k tool.Kind, data []byte) error {
 
 // asset passes a checked asset on. A bad one is reported and the call goes on.
 func (c *call) asset(number int) error {
-	a, err := c.assets.register(&c.decoder.members)
+	a, file, err := c.assets.register(&c.decoder.members)
 	if err == nil {
-		return c.emit(tool.KindAsset, tool.NewEvent(tool.KindAsset, a).Data)
+		defer file.Close()
+		ev := tool.NewEvent(tool.KindAsset, a)
+		ev.Time, ev.File = c.decoder.time(), file
+		return c.events.Emit(ev)
 	}
 	bad := tool.ErrorEvent{
 		Code:    "invalid_asset",
@@ -233,7 +239,7 @@ func (c *call) failure() *tool.Error {
 
 func (c *call) trace() map[string]any {
 	t := map[string]any{
-		"requestId": c.id,
+		"requestId": c.ID,
 		"exit_code": c.keeper.exit.Code,
 		"exit":      c.keeper.exit.String(),
 		"events":    c.count.events,
@@ -248,6 +254,7 @@ func (c *call) trace() map[string]any {
 	if c.done != nil && c.keeper.killed {
 		t["killed_after_done"] = true
 	}
+	walls.Enforced(c.Call, t, c.guarantees, c.child.Layers(), c.watch.Checks())
 	return t
 }
 

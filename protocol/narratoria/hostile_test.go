@@ -17,6 +17,7 @@ import (
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/walls"
 )
 
 // memoryBound is how far a call may push this process beyond where it was.
@@ -195,14 +196,16 @@ func TestHostileGivesItsStdoutAway(t *testing.T) {
 	holder.Go(func() {
 		conn, err := l.AcceptUnix()
 		if err != nil {
-			t.Error(err)
+			t.Error("the tool did not come: ", err)
 			return
 		}
 		defer conn.Close() // what was sent stays in the socket, open, until then
 		<-hold
 	})
 	o := python("hostile.py", "gives_stdout_away", path)
+	o.Walls = walls.Options{Unix: true, Read: []string{filepath.Dir(path)}}
 	got := invoke(t, o, `{}`)
+	l.Close() // also where the tool never came
 	close(hold)
 	holder.Wait()
 	wantOK(t, got)

@@ -14,8 +14,8 @@ import (
 
 	"toolpost/config"
 	"toolpost/process"
-	"toolpost/sandbox"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // Options says how a tool is run. Only Tool and Command are needed.
@@ -35,6 +35,7 @@ type Options struct {
 	Effects    tool.Effects    `yaml:"effects" doc:"what the tool does to the world"`
 	Tier       int             `yaml:"tier" doc:"0 safe .. 3 dangerous"`
 	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what the tool must not be able to do"`
+	Walls      walls.Options   `yaml:"walls" doc:"what the tool may do; default: read its folder, start programs, 512 MiB, 128 processes, no network"`
 
 	Lenient   bool            `yaml:"lenient" doc:"report bad lines and unknown event types as warnings and go on; a missing version is 0"`
 	Timeout   config.Duration `yaml:"timeout" doc:"of one call; default: limits.timeout"`
@@ -86,6 +87,8 @@ type Runner struct {
 	argv []string
 	dir  string // absolute
 	env  []string
+
+	walls *walls.Walls
 }
 
 var (
@@ -94,7 +97,7 @@ var (
 )
 
 // Open makes the runner of a configured source.
-func Open(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
+func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
 	o := Options{Tool: src.Name}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
@@ -102,11 +105,12 @@ func Open(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, er
 	if !filepath.IsAbs(o.Dir) {
 		o.Dir = filepath.Join(src.Dir, o.Dir)
 	}
-	return New(o)
+	return New(ctx, src.Dir, o)
 }
 
-// New makes a runner. Nothing is started until it is called.
-func New(o Options) (*Runner, error) {
+// New makes a runner. Nothing is started until it is called. Relative paths of the walls start in base, the folder of
+// the config.
+func New(ctx context.Context, base string, o Options) (*Runner, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
 		return nil, err
@@ -119,7 +123,19 @@ func New(o Options) (*Runner, error) {
 	if strings.Contains(argv[0], "/") && !filepath.IsAbs(argv[0]) {
 		argv[0] = filepath.Join(dir, argv[0])
 	}
-	return &Runner{o: o, spec: o.spec(), argv: argv, dir: dir, env: process.Environment(o.Env, o.PassEnv)}, nil
+	r := &Runner{o: o, spec: o.spec(), dir: dir, env: process.Environment(o.Env, o.PassEnv)}
+	needs, err := walls.NeedsOf(base, dir)
+	if err != nil {
+		return nil, err
+	}
+	if r.argv, needs.Run, err = walls.Program(ctx, argv, dir, r.env); err != nil {
+		return nil, err
+	}
+	if r.walls, err = o.Walls.Around(needs); err != nil {
+		return nil, err
+	}
+	r.env = r.walls.Environment(r.env)
+	return r, nil
 }
 
 func (o Options) spec() *tool.Spec {
@@ -149,9 +165,6 @@ func (r *Runner) Close(context.Context) error { return nil }
 
 // Invoke implements tool.Handler.
 func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	if err := r.covered(c); err != nil {
-		return nil, err
-	}
 	request, err := encodeRequest(c.ID, r.o.Tool, r.o.Operation, c.Args)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", r.o.Tool, err)
@@ -163,29 +176,22 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	defer cancel(nil)
 	events := tool.NewRelay(out, cancel)
 	defer events.Close()
-	child, err := process.Start(process.Command{Argv: r.argv, Dir: r.dir, Env: r.env, Stderr: events.Stderr})
+	run := &call{o: &r.o, Call: c, events: events, decoder: newDecoder(r.o.Lenient), guarantees: c.Tightened(r.spec.Guarantees)}
+	run.watch.Follow(events, nil)
+	confine, err := r.walls.Confine(r.o.Tool, run.guarantees, &run.watch)
+	if err != nil {
+		return nil, err
+	}
+	child, err := process.Start(process.Command{Argv: r.argv, Dir: r.dir, Env: r.env, Stderr: events.Stderr, Confine: confine, Look: true})
 	if err != nil {
 		return nil, err
 	}
 	defer child.Close()
 	child.Feed(request)
-	k := keep(ctx, child, time.Duration(r.o.Grace))
-	run := &call{
-		o: &r.o, id: c.ID, child: child, keeper: k, events: events,
-		decoder: newDecoder(r.o.Lenient), assets: assets{dir: r.dir},
-	}
+	run.child, run.keeper, run.assets = child, keep(ctx, child, time.Duration(r.o.Grace)), assets{dir: r.dir, open: child.Open}
 	run.read(ctx)
-	<-k.ended
+	<-run.keeper.ended
 	return run.outcome(ctx)
-}
-
-// covered refuses a call that asks for walls: this runner can build none, and runs nothing without them.
-func (r *Runner) covered(c *tool.Call) error {
-	asked := r.spec.Guarantees
-	if c.Spec != nil {
-		asked = asked.Tighten(c.Spec.Guarantees)
-	}
-	return sandbox.Unwalled(r.o.Tool, asked)
 }
 
 // interrupted is the error of a call whose context ended.

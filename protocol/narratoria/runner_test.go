@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -20,6 +24,7 @@ import (
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/walls"
 )
 
 // hangGuard only keeps a broken test from hanging; nothing is measured with it.
@@ -31,12 +36,21 @@ func python(script string, args ...string) narratoria.Options {
 	if err != nil {
 		panic(err)
 	}
-	return narratoria.Options{Tool: "torch", Command: append([]string{"python3", path}, args...)}
+	return narratoria.Options{Tool: "torch", Dir: filepath.Dir(path), Command: append([]string{python3(), path}, args...)}
 }
+
+// python3 is the interpreter behind whatever chooses one.
+var python3 = sync.OnceValue(func() string {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		panic("the tests need python3: " + err.Error())
+	}
+	return strings.TrimSpace(string(out))
+})
 
 func newRunner(t testing.TB, o narratoria.Options) *narratoria.Runner {
 	t.Helper()
-	r, err := narratoria.New(o)
+	r, err := narratoria.New(t.Context(), o.Dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,8 +147,13 @@ func TestMinimalToolOfSection9(t *testing.T) {
 	if got.result.Summary != "Torch lit." || string(got.result.Output) != `{"ok":true,"summary":"Torch lit."}` {
 		t.Errorf("got %+v", got.result)
 	}
-	want := map[string]any{"requestId": "request-1", "exit_code": 0, "exit": "exit status 0", "events": 2, "assets": 0}
-	if d := cmp.Diff(want, got.result.Trace.Details); d != "" {
+	details := got.result.Trace.Details
+	if layers, _ := details["enforcement"].([]string); len(layers) == 0 {
+		t.Errorf("the trace names no walls: %v", details)
+	}
+	delete(details, "enforcement")
+	want := map[string]any{"requestId": "request-1", "exit_code": 0, "exit": "exit status 0", "events": 2, "assets": 0, "enforcement_level": "enforced"}
+	if d := cmp.Diff(want, details); d != "" {
 		t.Error(d)
 	}
 }
@@ -248,7 +267,7 @@ func TestAssetsAreCheckedAndABadOneDoesNotEndTheCall(t *testing.T) {
 	}
 	for name, b := range bad {
 		t.Run(name, func(t *testing.T) {
-			got := say(t, narratoria.Options{}, lines(assetLine("good", "image/png", file), b.line, hello, doneOK))
+			got := say(t, narratoria.Options{Walls: walls.Options{Read: []string{dir}}}, lines(assetLine("good", "image/png", file), b.line, hello, doneOK))
 			wantOK(t, got)
 			if len(got.events) != 3 || got.events[0].Kind != tool.KindAsset || got.events[1].Kind != tool.KindError || got.events[2].Kind != tool.KindLog {
 				t.Fatalf("got %v", got.events)
@@ -265,14 +284,12 @@ func TestAssetsAreCheckedAndABadOneDoesNotEndTheCall(t *testing.T) {
 }
 
 func TestPathMustBeReadable(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("root can read everything")
-	}
-	file := filepath.Join(t.TempDir(), "secret")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "secret") // root could read it, but not a tool that root runs
 	if err := os.WriteFile(file, nil, 0o200); err != nil {
 		t.Fatal(err)
 	}
-	got := say(t, narratoria.Options{}, lines(assetLine("a", "image/png", file), doneOK))
+	got := say(t, narratoria.Options{Walls: walls.Options{Read: []string{dir}}}, lines(assetLine("a", "image/png", file), doneOK))
 	wantOK(t, got)
 	if len(got.events) != 1 || !strings.Contains(string(got.events[0].Data), "permission denied") {
 		t.Errorf("got %v", got.events)
@@ -571,16 +588,93 @@ func TestTheSinkIsUsedByOneGoroutineAtATime(t *testing.T) {
 	}
 }
 
-func TestGuaranteesThatCannotBeEnforcedAreRefused(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "ran")
-	o := narratoria.Options{Tool: "torch", Command: []string{"touch", file}, Guarantees: tool.Guarantees{NoNetwork: true}}
-	wantError(t, invoke(t, o, `{}`), tool.CodeUnsupported, "torch", "no_network")
-	o.Guarantees = tool.Guarantees{}
-	tightened := &tool.Spec{Name: "torch", Guarantees: tool.Guarantees{NoFilesystemWrite: true}}
-	_, err := newRunner(t, o).Invoke(t.Context(), &tool.Call{Tool: "torch", Spec: tightened}, tool.Discard)
-	wantError(t, outcome{err: err}, tool.CodeUnsupported, "no_filesystem_write")
-	if _, err := os.Stat(file); err == nil {
-		t.Error("the tool ran")
+func TestGuaranteesHold(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ran")
+	script := "touch '" + file + "' && echo 'wrote'\necho '" + doneOK + "'\n"
+	o := narratoria.Options{Tool: "torch", Command: []string{"sh", "-c", script}, Lenient: true}
+	o.Walls.Write = []string{dir}
+	for name, spec := range map[string]*tool.Spec{"by its source": nil, "by policy": {Name: "torch", Guarantees: tool.Guarantees{NoFilesystemWrite: true}}} {
+		t.Run(name, func(t *testing.T) {
+			o := o
+			if spec == nil {
+				o.Guarantees.NoFilesystemWrite = true
+			}
+			var sink tooltest.Collect
+			result, err := newRunner(t, o).Invoke(t.Context(), &tool.Call{Tool: "torch", Spec: spec}, &sink)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(file); err == nil {
+				t.Error("the tool wrote a file")
+			}
+			checks, _ := result.Trace.Details["capability_checks"].([]walls.Check)
+			if len(checks) != 1 || checks[0].Capability != "filesystem_write" || checks[0].Target != file || checks[0].Allowed {
+				t.Errorf("what it tried is not in the trace: %v", checks)
+			}
+			if !slices.ContainsFunc(sink.Events(), func(e tool.Event) bool { return strings.Contains(string(e.Data), `"type":"capability_check"`) }) {
+				t.Errorf("what it tried is not among the events: %v", sink.Events())
+			}
+		})
+	}
+	wantOK(t, invoke(t, o, `{}`))
+	if _, err := os.Stat(file); err != nil {
+		t.Error("without the guarantee it may write there: ", err)
+	}
+}
+
+// A tool has its folder, to be read, and nothing else that its source does not give it.
+func TestTheDefaultWalls(t *testing.T) {
+	tooltest.NoLeaks(t)
+	t.Setenv("TOOLPOST_TEST_SECRET", "canary-5d1c")
+	base, outside := t.TempDir(), t.TempDir()
+	for path, content := range map[string]string{
+		filepath.Join(base, "mine"): "mine", filepath.Join(base, ".toolpost", "token"): "canary-5d1c", filepath.Join(outside, "theirs"): "canary-5d1c",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := `cat mine .toolpost/token ` + outside + `/theirs /proc/1/environ /proc/$PPID/environ; touch new; env; echo '` + doneOK + `'`
+	got := invoke(t, narratoria.Options{Tool: "torch", Command: []string{"sh", "-c", script}, Dir: base, Lenient: true}, `{}`)
+	wantOK(t, got)
+	all, _ := json.Marshal(got.events)
+	if strings.Contains(string(all), "canary") || !strings.Contains(string(all), "mine") {
+		t.Errorf("%s", all)
+	}
+	if _, err := os.Stat(filepath.Join(base, "new")); err == nil {
+		t.Error("it wrote into its folder")
+	}
+	// An asset is opened as the tool itself could open it: not through the host, which can read everything.
+	stolen := say(t, narratoria.Options{Walls: walls.Options{Read: []string{base}}}, lines(
+		assetLine("a", "text/plain", filepath.Join(outside, "theirs")), assetLine("b", "text/plain", "/etc/shadow"), assetLine("c", "text/plain", "/proc/self/environ"), doneOK))
+	for _, e := range stolen.events {
+		if e.Kind != tool.KindError {
+			t.Errorf("%s %s", e.Kind, e.Data)
+		}
+	}
+}
+
+// What a tool makes in its private /tmp can be an asset, also when the tool is gone.
+func TestAnAssetInThePrivateTmp(t *testing.T) {
+	tooltest.NoLeaks(t)
+	script := "printf torch > /tmp/torch.txt; ln -s /etc/passwd /tmp/link; echo '" + assetLine("a", "text/plain", "/tmp/torch.txt") + "'; echo '" + doneOK + "'"
+	var content string
+	_, err := newRunner(t, narratoria.Options{Tool: "torch", Command: []string{"sh", "-c", script}}).Invoke(t.Context(), &tool.Call{Tool: "torch"}, tool.SinkFunc(func(e tool.Event) error {
+		if e.File == nil {
+			t.Errorf("%s %s", e.Kind, e.Data)
+			return nil
+		}
+		b, err := io.ReadAll(e.File)
+		content = string(b)
+		return err
+	}))
+	if err != nil || content != "torch" {
+		t.Errorf("%q, %v", content, err)
+	}
+	if _, err := os.Stat("/tmp/torch.txt"); err == nil {
+		t.Error("it is in the host's /tmp")
 	}
 }
 
@@ -622,7 +716,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"name with equals":  {Tool: "t", Command: []string{"true"}, Env: map[string]string{"A=B": "c"}},
 		"name that is void": {Tool: "t", Command: []string{"true"}, Env: map[string]string{"": "c"}},
 	} {
-		if _, err := narratoria.New(o); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if _, err := narratoria.New(t.Context(), ".", o); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

@@ -184,12 +184,14 @@ func TestACallRegistersOnlySoManyAssets(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var list assets
+	list := assets{open: func(_, path string) (*os.File, error) { return os.Open(path) }}
 	for n := range maxAssets + 1 {
 		m := &members{assetID: fmt.Appendf(nil, `"%d"`, n), mediaType: []byte(`"text/plain"`), path: fmt.Appendf(nil, "%q", file)}
-		if _, err := list.register(m); (err == nil) != (n < maxAssets) {
+		_, f, err := list.register(m)
+		if (err == nil) != (n < maxAssets) {
 			t.Fatalf("asset %d: %v", n, err)
 		}
+		_ = f.Close()
 	}
 }
 
