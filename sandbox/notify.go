@@ -95,8 +95,8 @@ func (s *supervisor) answer() {
 		return // it was interrupted, and asks again
 	}
 	r := response{id: n.id, errno: -int32(unix.EACCES)}
-	switch uintptr(n.nr) {
-	case unix.SYS_EXECVE, unix.SYS_EXECVEAT:
+	switch nr := uintptr(n.nr); {
+	case nr == unix.SYS_EXECVE, nr == unix.SYS_EXECVEAT:
 		if !s.started {
 			s.started = true
 			r.errno, r.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
@@ -104,7 +104,10 @@ func (s *supervisor) answer() {
 		}
 		s.report(n, "subprocess", "no_subprocess", s.execPath)
 		r.errno = -int32(unix.EPERM)
-	case unix.SYS_CONNECT:
+	case nr == unix.SYS_CLONE, slices.Contains(forkCalls, nr):
+		s.report(n, "subprocess", "no_subprocess", func(notification) string { return "a new process" })
+		r.errno = -int32(unix.EPERM)
+	case nr == unix.SYS_CONNECT:
 		if s.plan.Unix && strings.HasPrefix(s.address(n), "unix:") {
 			r.errno, r.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE // should it become another address: there is nobody in its network
 			break

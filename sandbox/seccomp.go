@@ -238,15 +238,18 @@ func (p filterPlan) processes() []rule {
 	if p.subprocess {
 		return append(rules, rule{nr: unix.SYS_CLONE, tests: []test{{arg: 0, mask: namespaceFlags, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM)})
 	}
-	exec := deny(unix.EPERM)
+	exec, fork := deny(unix.EPERM), deny(unix.EPERM)
 	if p.execOnce {
 		exec = notify
 	}
-	rules = append(rules, always(deny(unix.EPERM), forkCalls...)...)
+	if p.watch {
+		fork = notify
+	}
+	rules = append(rules, always(fork, forkCalls...)...)
 	rules = append(rules, always(exec, unix.SYS_EXECVE, unix.SYS_EXECVEAT)...)
 	return append(rules, rule{nr: unix.SYS_CLONE, tests: []test{
 		{arg: 0, mask: unix.CLONE_THREAD, any: []uint32{unix.CLONE_THREAD}},
-	}, then: allow, otherwise: deny(unix.EPERM)})
+	}, then: allow, otherwise: fork})
 }
 
 const typeMask = 0xf // of socket's second argument; above it are flags

@@ -60,6 +60,11 @@ func (g Guarantees) Tighten(o Guarantees) Guarantees {
 	}
 }
 
+// Equal reports whether both guarantee the same.
+func (g Guarantees) Equal(o Guarantees) bool {
+	return slices.Equal(g.Asked(), o.Asked()) && slices.Equal(g.SecretsAllowed, o.SecretsAllowed)
+}
+
 // Tightened gives the guarantees that hold for the call of a tool that has its own: a stage may have added some.
 func (c *Call) Tightened(own Guarantees) Guarantees {
 	if c.Spec == nil {

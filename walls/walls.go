@@ -56,6 +56,7 @@ func NeedsOf(base, folder string) (Needs, error) {
 type Walls struct {
 	off     bool
 	profile sandbox.Profile
+	code    []string // where they are off: what a tool keeps that may not read
 	egress  *egress // nil: no hosts are named
 }
 
@@ -64,8 +65,7 @@ func (o Options) Around(n Needs) (*Walls, error) {
 	w := &Walls{off: o.Off, profile: sandbox.Default(n.Read...)}
 	p := &w.profile
 	if o.Off {
-		*p = open()
-		p.Executable = n.Run // a guarantee does not take its own code from a tool
+		*p, w.code = open(), n.Run
 		return w, nil
 	}
 	p.Readable = absolute(n.Dir, n.Read, o.Read)
@@ -95,7 +95,7 @@ func (o Options) Around(n Needs) (*Walls, error) {
 // open is the profile that forbids nothing.
 func open() sandbox.Profile {
 	return sandbox.Profile{
-		Readable: []string{"/"}, Writable: []string{"/"}, Proc: sandbox.ProcAll, Network: sandbox.NetworkAll, Unix: true, Subprocess: true,
+		Executable: []string{"/"}, Writable: []string{"/"}, Proc: sandbox.ProcAll, Network: sandbox.NetworkAll, Unix: true, Subprocess: true,
 		Limits: sandbox.Limits{Memory: -1, Processes: -1, Files: -1, FileSize: -1},
 	}
 }

@@ -39,6 +39,18 @@ func (w *Watch) Follow(out tool.Sink, sources map[string]string) {
 	w.out, w.sources, w.checks = out, sources, nil
 }
 
+// Sources says who asked for each of a call's guarantees: own is what the source's config asks for.
+func Sources(own, all tool.Guarantees) map[string]string {
+	sources := map[string]string{}
+	for _, name := range all.Asked() {
+		sources[name] = "policy"
+	}
+	for _, name := range own.Asked() {
+		sources[name] = "user"
+	}
+	return sources
+}
+
 // Checks are the attempts of the call so far.
 func (w *Watch) Checks() []Check {
 	w.mu.Lock()
@@ -53,6 +65,10 @@ func (w *Watch) saw(v sandbox.Violation) {
 		source = "engine"
 	}
 	c := Check{v.Capability, false, source, "guarantee_blocked", v.Target}
+	if n := len(w.checks); n > 0 && w.checks[n-1] == c { // tried again, perhaps in another way
+		w.mu.Unlock()
+		return
+	}
 	if len(w.checks) < mostChecks {
 		w.checks = append(w.checks, c)
 	}

@@ -20,6 +20,7 @@ import (
 	"toolpost/protocol/machina"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/walls"
 )
 
 // Our door and our runner, each tested against the other.
@@ -503,8 +504,9 @@ func statePatches(got *tooltest.Collect) (patches []string) {
 // The Python toolhost keeps state by the contract; so does the runner.
 func TestStateOfAPythonToolhost(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
-		record := filepath.Join(t.TempDir(), "lines")
-		r := probe(t, machina.Options{Mode: mode, Sessions: 1, Env: map[string]string{"RECORD": record}})
+		dir := t.TempDir()
+		record := filepath.Join(dir, "lines")
+		r := probe(t, machina.Options{Mode: mode, Sessions: 1, Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}})
 		put := func(state, args string) (string, []string) {
 			var got tooltest.Collect
 			c := call("put", args)

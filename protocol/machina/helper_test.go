@@ -17,6 +17,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/lease"
 	"toolpost/protocol/machina"
+	"toolpost/sandbox"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -27,6 +28,9 @@ import (
 const helper = "TOOLPOST_TEST_TOOLHOST"
 
 func TestMain(m *testing.M) {
+	if sandbox.Main() {
+		return
+	}
 	var err error
 	switch what := os.Getenv(helper); what {
 	case "":

@@ -16,6 +16,7 @@ import (
 	"toolpost/config"
 	"toolpost/process"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // Options says how a toolhost is run. Only Command is needed.
@@ -34,6 +35,7 @@ type Options struct {
 	Env        map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
 	PassEnv    []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
 	Guarantees tool.Guarantees   `yaml:"guarantees" doc:"what the tools must not be able to do"`
+	Walls      walls.Options     `yaml:"walls" doc:"what the toolhost may do; default: read its folder, start programs, 512 MiB, 128 processes, no network"`
 }
 
 // A ToolOption is one tool of a toolhost that is not asked for its list.
@@ -103,11 +105,12 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	if !filepath.IsAbs(o.Dir) {
 		o.Dir = filepath.Join(src.Dir, o.Dir)
 	}
-	return New(ctx, o, log)
+	return New(ctx, src.Dir, o, log)
 }
 
-// New makes a runner and asks its toolhost for the tools, where the options do not name them.
-func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
+// New makes a runner and asks its toolhost for the tools, where the options do not name them. Relative paths of the
+// walls start in base, the folder of the config.
+func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
 		return nil, err
@@ -125,11 +128,36 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 	}
 	r := &Runner{o: o, log: log, aids: map[string]string{}}
 	r.program = program{argv: argv, dir: dir, env: process.Environment(o.Env, o.PassEnv), max: o.MaxReply}
+	if err := r.build(ctx, base); err != nil {
+		return nil, err
+	}
 	if r.specs, err = r.discover(ctx); err != nil {
 		return nil, err
 	}
 	r.sessions = process.NewPool(r.startSession, process.PoolOptions{Name: "the toolhost " + filepath.Base(argv[0]), Max: o.Sessions})
 	return r, nil
+}
+
+// build makes the walls around the toolhost. Its plugin is code of its own, where that is a file or a folder.
+func (r *Runner) build(ctx context.Context, base string) error {
+	needs, err := walls.NeedsOf(base, r.dir)
+	if err != nil {
+		return err
+	}
+	if r.argv, needs.Run, err = walls.Program(ctx, r.argv, r.dir, r.env); err != nil {
+		return err
+	}
+	plugin := r.o.Plugin
+	if !filepath.IsAbs(plugin) {
+		plugin = filepath.Join(r.dir, plugin)
+	}
+	if _, err := os.Stat(plugin); err == nil && r.o.Plugin != "" {
+		needs.Run = append(needs.Run, plugin)
+	}
+	if r.walls, err = r.o.Walls.Around(needs); err == nil {
+		r.env = r.walls.Environment(r.env)
+	}
+	return err
 }
 
 // discover lists the tools, as the options name them or as the toolhost does.
@@ -155,7 +183,8 @@ func (r *Runner) discover(ctx context.Context) ([]*tool.Spec, error) {
 func (r *Runner) list(ctx context.Context) ([]*tool.Spec, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(r.o.Timeout), r.outOfTime("--list"))
 	defer cancel()
-	doc, err := r.once(ctx, "--list", []string{"--list", r.o.Plugin}, nil, tool.Discard)
+	asking := &call{Call: &tool.Call{}, aid: "--list", guarantees: r.o.Guarantees, events: tool.NewRelay(tool.Discard, func(error) {})}
+	doc, err := r.once(ctx, asking, []string{"--list", r.o.Plugin}, nil)
 	if err != nil {
 		return nil, err
 	}

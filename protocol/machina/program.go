@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"toolpost/process"
+	"toolpost/sandbox"
 	"toolpost/tool"
 )
 
@@ -23,6 +24,8 @@ type printout struct {
 	err  error // why doc is not all
 	exit process.Exit
 	last string // its end, and the last it wrote to standard error, in words
+
+	layers []string // the walls that stood around it
 }
 
 func (p *printout) tooLong() bool {
@@ -32,9 +35,9 @@ func (p *printout) tooLong() bool {
 
 // run runs the program to its end, or until ctx ends. Its standard error becomes log events. The error is
 // for a program that could not be started.
-func (p program) run(ctx context.Context, args []string, stdin []byte, out tool.Sink) (*printout, error) {
+func (p program) run(ctx context.Context, args []string, stdin []byte, walls *sandbox.Confinement, out tool.Sink) (*printout, error) {
 	child, err := process.Start(process.Command{
-		Argv: slices.Concat(p.argv, args), Dir: p.dir, Env: p.env,
+		Argv: slices.Concat(p.argv, args), Dir: p.dir, Env: p.env, Confine: walls,
 		Stderr: func(line []byte) { _ = out.Emit(logged(line)) }, // a sink that fails ends ctx itself
 	})
 	if err != nil {
@@ -45,7 +48,7 @@ func (p program) run(ctx context.Context, args []string, stdin []byte, out tool.
 	child.Feed(stdin)
 	ended := make(chan process.Exit, 1)
 	go func() { ended <- child.Wait() }() // ends whatever else holds Stdout, and with it the reading
-	var o printout
+	o := printout{layers: child.Layers()}
 	if o.doc, o.err = process.ReadDocument(child.Stdout, p.max); o.err != nil {
 		child.Kill()
 	}

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"toolpost/process"
-	"toolpost/sandbox"
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // A Runner calls the tools of one toolhost and plugin.
@@ -21,6 +21,7 @@ type Runner struct {
 	specs []*tool.Spec
 	aids  map[string]string // by the tool's name
 
+	walls    *walls.Walls
 	sessions *process.Pool[*session]
 }
 
@@ -41,9 +42,6 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if !ok {
 		return nil, tool.Errorf(tool.CodeNotFound, "the toolhost has no tool named %q", c.Tool)
 	}
-	if err := r.covered(c); err != nil {
-		return nil, err
-	}
 	state, err := decodeState(c.State)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session cannot be sent: %w", err)
@@ -57,7 +55,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	defer stop(nil)
 	events := tool.NewRelay(out, stop)
 	defer events.Close()
-	call := &call{Call: c, aid: aid, state: state, events: events}
+	call := &call{Call: c, aid: aid, state: state, events: events, guarantees: c.Tightened(r.o.Guarantees)}
 	answer, err := r.ask(ctx, call)
 	if failed := events.Err(); failed != nil {
 		return nil, failed
@@ -66,15 +64,6 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		return nil, err
 	}
 	return r.conclude(call, answer)
-}
-
-// covered refuses a call that asks for walls which this machine cannot build.
-func (r *Runner) covered(c *tool.Call) error {
-	walls := r.o.Guarantees
-	if c.Spec != nil {
-		walls = walls.Tighten(c.Spec.Guarantees)
-	}
-	return sandbox.Unwalled(c.Tool, walls)
 }
 
 func (r *Runner) outOfTime(aid string) error {
@@ -89,14 +78,19 @@ type call struct {
 	after    slots // what the tool made of it
 	attempts int
 	events   *tool.Relay
+
+	guarantees tool.Guarantees
+	layers     []string      // the walls that stand around it
+	checks     []walls.Check // what they stopped
 }
 
 // safeToRepeat reports whether nothing can go wrong when the call runs twice.
 func (c *call) safeToRepeat() bool { return c.Key != "" || c.Spec != nil && c.Spec.Effects.ReadOnly() }
 
-// ask gets the toolhost's answer, in the way that the options say.
+// ask gets the toolhost's answer, in the way that the options say. A warm session has the walls that it was started
+// with: a call that asks for more has a toolhost of its own.
 func (r *Runner) ask(ctx context.Context, c *call) (*answer, error) {
-	if r.o.Mode == "run" {
+	if r.o.Mode == "run" || !c.guarantees.Equal(r.o.Guarantees) {
 		return r.askOnce(ctx, c)
 	}
 	for {
@@ -120,7 +114,7 @@ func (r *Runner) askOnce(ctx context.Context, c *call) (*answer, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", c.aid, err)
 	}
-	doc, err := r.once(ctx, c.aid, []string{"--run", r.o.Plugin, c.aid}, request, c.events)
+	doc, err := r.once(ctx, c, []string{"--run", r.o.Plugin, c.aid}, request)
 	if err != nil {
 		return nil, err
 	}
@@ -138,15 +132,22 @@ func (c *call) decode(doc []byte) (*answer, error) {
 }
 
 // once runs a toolhost to its end and gives what it printed.
-func (r *Runner) once(ctx context.Context, aid string, args []string, stdin []byte, out tool.Sink) ([]byte, error) {
-	p, err := r.program.run(ctx, args, stdin, out)
+func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte) ([]byte, error) {
+	var watch walls.Watch
+	watch.Follow(c.events, walls.Sources(r.o.Guarantees, c.guarantees))
+	confine, err := r.walls.Confine(c.aid, c.guarantees, &watch)
+	if err != nil {
+		return nil, err
+	}
+	p, err := r.program.run(ctx, args, stdin, confine, c.events)
 	switch {
 	case ctx.Err() != nil:
-		return nil, interrupted(ctx, aid)
+		return nil, interrupted(ctx, c.aid)
 	case err != nil:
-		return nil, missing(aid, err)
+		return nil, missing(c.aid, err)
 	}
-	return p.doc, p.judge(aid)
+	c.layers, c.checks = p.layers, watch.Checks()
+	return p.doc, p.judge(c.aid)
 }
 
 // missing is the error of a toolhost that could not be started.
@@ -201,6 +202,7 @@ func (r *Runner) conclude(c *call, a *answer) (*tool.Result, error) {
 	if a.Hit {
 		details["idempotent_hit"] = true
 	}
+	walls.Enforced(c.Call, details, c.guarantees, c.layers, c.checks)
 	result.Trace.Details = details
 	return result, nil
 }

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,12 +21,13 @@ import (
 	"toolpost/protocol/machina"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/walls"
 )
 
 // probe gives a runner of the Python toolhost.
 func probe(t testing.TB, o machina.Options) *machina.Runner {
 	t.Helper()
-	o.Command = []string{"python3", script(t)}
+	o.Command = []string{tooltest.Python(), script(t)}
 	if o.Plugin == "" {
 		o.Plugin = "probe"
 	}
@@ -36,7 +39,7 @@ func probe(t testing.TB, o machina.Options) *machina.Runner {
 
 func open(t testing.TB, o machina.Options) *machina.Runner {
 	t.Helper()
-	r, err := machina.New(context.Background(), o, nil)
+	r, err := machina.New(context.Background(), "", o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +167,7 @@ func TestATimeoutIsAStructuredError(t *testing.T) {
 	t.Setenv("MACHINA_TOOLHOST_TIMEOUT", "0.4")
 	modes(t, func(t *testing.T, mode string) {
 		r := open(t, machina.Options{
-			Command: []string{"python3", script(t)}, Plugin: "probe", Mode: mode,
+			Command: []string{tooltest.Python(), script(t)}, Plugin: "probe", Mode: mode,
 			Tools: []machina.ToolOption{{AID: "AID.PROBE.HANG.v1", Name: "hang"}},
 		})
 		_, err := invoke(r, call("hang", `{}`), tool.Discard)
@@ -209,14 +212,14 @@ func TestACrashIsAStructuredError(t *testing.T) {
 
 // contract(machina): | `not_found` | Toolhost binary missing |
 func TestAMissingToolhostIsAStructuredError(t *testing.T) {
-	_, err := machina.New(t.Context(), machina.Options{Command: []string{"/nonexistent/machina_toolhost"}}, nil)
+	_, err := machina.New(t.Context(), "", machina.Options{Command: []string{"/nonexistent/machina_toolhost"}}, nil)
 	structured(t, err, tool.CodeUnavailable, "not_found", "--list", "/nonexistent/machina_toolhost")
 	modes(t, func(t *testing.T, mode string) {
 		r := open(t, machina.Options{Command: []string{"/nonexistent/machina_toolhost"}, Mode: mode, Tools: []machina.ToolOption{{AID: "AID.A.B.v1"}}})
 		_, err := invoke(r, call("a.b", `{}`), tool.Discard)
 		structured(t, err, tool.CodeUnavailable, "not_found", "AID.A.B.v1", "/nonexistent/machina_toolhost")
 	})
-	_, err = machina.New(t.Context(), machina.Options{Command: []string{"python3", script(t)}, Plugin: "nope"}, nil)
+	_, err = machina.New(t.Context(), "", machina.Options{Command: []string{tooltest.Python(), script(t)}, Plugin: "nope"}, nil)
 	structured(t, err, tool.CodeUnavailable, "not_found", "--list", "cannot load nope")
 }
 
@@ -232,7 +235,7 @@ func script(t testing.TB) string {
 func TestAToolThatTheToolhostDoesNotHaveIsNotFound(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		r := open(t, machina.Options{
-			Command: []string{"python3", script(t)}, Plugin: "probe", Mode: mode, Tools: []machina.ToolOption{{AID: "AID.PROBE.NOPE.v1", Name: "nope"}},
+			Command: []string{tooltest.Python(), script(t)}, Plugin: "probe", Mode: mode, Tools: []machina.ToolOption{{AID: "AID.PROBE.NOPE.v1", Name: "nope"}},
 		})
 		_, err := invoke(r, call("nope", `{}`), tool.Discard)
 		if e := tool.AsError(err); e == nil || e.Code != tool.CodeNotFound || e.Reason != "not_found" {
@@ -270,7 +273,7 @@ func TestHostileReplies(t *testing.T) {
 // hostile gives a runner of one hostile tool, without a listing before.
 func hostile(t *testing.T, mode, name string) *machina.Runner {
 	return open(t, machina.Options{
-		Command: []string{"python3", script(t)}, Plugin: "hostile", Mode: mode,
+		Command: []string{tooltest.Python(), script(t)}, Plugin: "hostile", Mode: mode,
 		Tools: []machina.ToolOption{{AID: "AID.PROBE." + strings.ToUpper(name) + ".v1", Name: name}},
 	})
 }
@@ -309,7 +312,7 @@ func TestAnExtraLineIsNeverTheAnswerOfTheNextCall(t *testing.T) {
 func TestCallsShareTwoWarmSessions(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := probe(t, machina.Options{})
-	pids := map[string]bool{}
+	sessions := map[string]bool{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i := range 40 {
@@ -319,19 +322,19 @@ func TestCallsShareTwoWarmSessions(t *testing.T) {
 			if err != nil || string(result.Output) != args {
 				t.Errorf("%v, %v", result, err)
 			}
-			result, err = invoke(r, call("pid", `{}`), tool.Discard)
+			result, err = invoke(r, call("who", `{}`), tool.Discard)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			mu.Lock()
-			pids[string(result.Output)] = true
+			sessions[string(result.Output)] = true
 			mu.Unlock()
 		})
 	}
 	wg.Wait()
-	if len(pids) != 2 {
-		t.Errorf("%d sessions answered: %v", len(pids), pids)
+	if len(sessions) != 2 {
+		t.Errorf("%d sessions answered: %v", len(sessions), sessions)
 	}
 }
 
@@ -348,7 +351,7 @@ func TestACallIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tooltest.NoLeaks(t)
 			dir := t.TempDir()
-			r := probe(t, machina.Options{Plugin: dir})
+			r := probe(t, machina.Options{Plugin: dir, Walls: walls.Options{Write: []string{dir}}})
 			one := call(c.tool, `{}`)
 			one.Key = c.key
 			result, err := invoke(r, one, tool.Discard)
@@ -365,32 +368,31 @@ func TestACallIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
 
 func TestAnIdleSessionThatDiedIsReplacedBeforeTheCall(t *testing.T) {
 	tooltest.NoLeaks(t)
-	r := probe(t, machina.Options{Sessions: 1})
-	pid := func() (pid int) {
-		result, err := invoke(r, call("pid", `{}`), tool.Discard)
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "alive")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := probe(t, machina.Options{Sessions: 1, Walls: walls.Options{Write: []string{dir}}})
+	ask := func(name, args string) string {
+		result, err := invoke(r, call(name, args), tool.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = fmt.Sscanf(string(result.Output), `{"pid": %d}`, &pid)
-		return pid
+		return string(result.Output)
 	}
-	first := pid()
-	p, _ := os.FindProcess(first)
-	if err := p.Kill(); err != nil {
+	first := ask("last", fmt.Sprintf(`{"fifo":%q}`, fifo))
+	die, err := os.OpenFile(fifo, os.O_WRONLY, 0) // when the toolhost has opened it too
+	if err != nil {
 		t.Fatal(err)
 	}
-	for tooltest.Descendants(os.Getpid()) != nil && alive(first) {
-		time.Sleep(5 * time.Millisecond)
+	defer die.Close()
+	for _, err = die.Write([]byte("x")); err == nil; _, err = die.Write([]byte("x")) { // until nobody is left to read it
+		time.Sleep(time.Millisecond)
 	}
-	if second := pid(); second == first || second == 0 {
-		t.Errorf("%d, then %d", first, second)
+	if second := ask("who", `{}`); second == first || first == "" {
+		t.Errorf("%s, then %s", first, second)
 	}
-}
-
-// alive reports whether a process runs: a zombie does not.
-func alive(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && !strings.Contains(string(b), ") Z ")
 }
 
 // contract(machina): | `status` | string | `"OK"` / `"INVALID_PICK"` / `"TOOL_ERROR"` / `"BREAKER_TRIP"` |
@@ -471,8 +473,9 @@ func TestRefusalsOfAToolhost(t *testing.T) {
 // contract(machina): | `idempotency_key` | string | no | Dedup key (cached 60s, max 1024 entries) |
 // contract(machina): | `_lease_token` | string | no | Single-use permission token (when `MACHINA_LEASE_ENFORCE=1`) |
 func TestLeasesAndKeysArePassedThrough(t *testing.T) {
-	record := filepath.Join(t.TempDir(), "lines")
-	r := probe(t, machina.Options{Env: map[string]string{"RECORD": record}})
+	dir := t.TempDir()
+	record := filepath.Join(dir, "lines")
+	r := probe(t, machina.Options{Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}})
 	c := call("echo", `{"q":"ü"}`)
 	c.Key, c.Lease = "req-abc-123", "tok_1"
 	for hit := range 2 {
@@ -520,21 +523,46 @@ func TestARequestLargerThanAToolhostTakesIsNotSent(t *testing.T) {
 	})
 }
 
-func TestGuaranteesThatCannotBeKeptRefuseTheCall(t *testing.T) {
+// A guarantee holds whoever asks for it: the source, or a stage for one call. Without one it is what the walls of the
+// source say.
+func TestGuaranteesHold(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	args := fmt.Sprintf(`{"port":%d}`, l.Addr().(*net.TCPAddr).Port)
+	all := tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, NoSubprocess: true}
 	modes(t, func(t *testing.T, mode string) {
-		dir := t.TempDir()
-		r := probe(t, machina.Options{Mode: mode, Plugin: dir})
-		c := call("fragile_reader", `{}`)
-		specs, _ := r.Tools(t.Context())
-		tight := *specs[0]
-		tight.Guarantees.NoNetwork = true
-		c.Spec = &tight
-		_, err := r.Invoke(t.Context(), c, tool.Discard)
-		if e := tool.AsError(err); e == nil || e.Code != tool.CodeUnsupported || e.Reason != "coverage_missing" {
-			t.Error(err)
-		}
-		if _, err := os.Stat(filepath.Join(dir, "runs")); err == nil {
-			t.Error("it was run")
+		for name, c := range map[string]struct {
+			source, call tool.Guarantees
+			off          bool
+			could        string
+			checks       int
+		}{
+			"nothing is asked for":    {could: `{"could": ["write", "run"]}`, checks: 1},
+			"the walls are off":       {off: true, could: `{"could": ["write", "connect", "run"]}`},
+			"the source asks":         {source: all, could: `{"could": []}`, checks: 3},
+			"the call asks":           {call: all, could: `{"could": []}`, checks: 3},
+			"and without other walls": {call: all, off: true, could: `{"could": []}`, checks: 3},
+		} {
+			t.Run(name, func(t *testing.T) {
+				dir := t.TempDir()
+				r := probe(t, machina.Options{Mode: mode, Plugin: dir, Guarantees: c.source, Walls: walls.Options{Off: c.off, Write: []string{dir}}})
+				one := call("try", args)
+				one.Spec = &tool.Spec{Name: "try", Guarantees: c.call}
+				result, err := r.Invoke(t.Context(), one, tool.Discard)
+				if err != nil {
+					t.Fatal(err)
+				}
+				checks, _ := result.Trace.Details["capability_checks"].([]walls.Check)
+				if string(result.Output) != c.could || len(checks) != c.checks {
+					t.Errorf("%s, %v", result.Output, checks)
+				}
+				if level := result.Trace.Details["enforcement_level"]; (level == "none") != (c.checks == 0) {
+					t.Errorf("enforcement_level is %v", level)
+				}
+			})
 		}
 	})
 }
@@ -567,7 +595,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"needs an aid":    {Command: []string{"x"}, Tools: []machina.ToolOption{{Name: "a"}}},
 		"two tools":       {Command: []string{"x"}, Tools: []machina.ToolOption{{AID: "A"}, {AID: "A"}}},
 	} {
-		if _, err := machina.New(t.Context(), o, nil); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
+		if _, err := machina.New(t.Context(), "", o, nil); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}

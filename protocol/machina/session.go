@@ -13,6 +13,7 @@ import (
 
 	"toolpost/process"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // A session is a warm toolhost. It has one call at a time, and answers each request with one line.
@@ -22,6 +23,7 @@ type session struct {
 	lines *process.Lines
 	given int64 // bytes of the lines that were read
 	known slots // the state that the toolhost has; nil: not known
+	watch walls.Watch
 
 	mu   sync.Mutex
 	call *tool.Relay // whose events standard error belongs to; nil: nobody's
@@ -30,8 +32,12 @@ type session struct {
 // startSession starts a toolhost. It is a process.Worker.
 func (r *Runner) startSession(context.Context) (*session, error) {
 	s := &session{known: slots{}}
+	confine, err := r.walls.Confine("the toolhost", r.o.Guarantees, &s.watch)
+	if err != nil {
+		return nil, err
+	}
 	child, err := process.Start(process.Command{
-		Argv: slices.Concat(r.argv, []string{"--serve", r.o.Plugin}), Dir: r.dir, Env: r.env,
+		Argv: slices.Concat(r.argv, []string{"--serve", r.o.Plugin}), Dir: r.dir, Env: r.env, Confine: confine,
 		Stderr: s.stderr, StderrLimit: maxSessionLog,
 	})
 	if err != nil {
@@ -123,8 +129,11 @@ func (r *Runner) askSession(ctx context.Context, c *call) (a *answer, broken boo
 		return nil, false, err
 	}
 	s.serves(c.events)
+	s.watch.Follow(c.events, walls.Sources(r.o.Guarantees, c.guarantees))
 	a, err = s.ask(ctx, c)
+	c.layers, c.checks = s.child.Layers(), s.watch.Checks()
 	s.serves(nil)
+	s.watch.Follow(nil, nil)
 	switch {
 	case err == nil:
 		s.child.Sweep()

@@ -177,7 +177,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	events := tool.NewRelay(out, cancel)
 	defer events.Close()
 	run := &call{o: &r.o, Call: c, events: events, decoder: newDecoder(r.o.Lenient), guarantees: c.Tightened(r.spec.Guarantees)}
-	run.watch.Follow(events, nil)
+	run.watch.Follow(events, walls.Sources(r.spec.Guarantees, run.guarantees))
 	confine, err := r.walls.Confine(r.o.Tool, run.guarantees, &run.watch)
 	if err != nil {
 		return nil, err

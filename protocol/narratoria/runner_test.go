@@ -7,12 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -36,17 +34,8 @@ func python(script string, args ...string) narratoria.Options {
 	if err != nil {
 		panic(err)
 	}
-	return narratoria.Options{Tool: "torch", Dir: filepath.Dir(path), Command: append([]string{python3(), path}, args...)}
+	return narratoria.Options{Tool: "torch", Dir: filepath.Dir(path), Command: append([]string{tooltest.Python(), path}, args...)}
 }
-
-// python3 is the interpreter behind whatever chooses one.
-var python3 = sync.OnceValue(func() string {
-	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
-	if err != nil {
-		panic("the tests need python3: " + err.Error())
-	}
-	return strings.TrimSpace(string(out))
-})
 
 func newRunner(t testing.TB, o narratoria.Options) *narratoria.Runner {
 	t.Helper()

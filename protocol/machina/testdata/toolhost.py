@@ -5,8 +5,10 @@ the tools of "probe" count their runs in files there.
 """
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 LEASES = {"expired": "lease expired", "gone": "lease not found", "used": "lease already consumed",
@@ -90,8 +92,14 @@ def put(args, text, state):
     return done(saw)
 
 
-def pid(args, text, state):
-    return done(json.dumps({"pid": os.getpid()}))
+def who(args, text, state):
+    return done(json.dumps({"session": SESSION}))
+
+
+def last(args, text, state):
+    """Answers, and dies when somebody opens the other end of a FIFO."""
+    threading.Thread(target=lambda: (open(args["fifo"]), os._exit(9)), daemon=True).start()
+    return who(args, text, state)
 
 
 def fragile(args, text, state):
@@ -101,6 +109,22 @@ def fragile(args, text, state):
     if os.path.getsize(os.path.join(PLUGIN, "runs")) == 1:
         os._exit(9)
     return done('{"run":2}')
+
+
+def try_all(args, text, state):
+    """Says which of the things that it was told to try it could do."""
+    could = []
+    for name, attempt in [
+        ("write", lambda: open(os.path.join(PLUGIN, "made"), "w")),
+        ("connect", lambda: socket.create_connection(("127.0.0.1", args["port"]), 5)),
+        ("run", lambda: subprocess.run(["true"], check=True)),
+    ]:
+        try:
+            attempt()
+            could.append(name)
+        except OSError:
+            pass
+    return done(json.dumps({"could": could}))
 
 
 def status(args, text, state):
@@ -125,12 +149,13 @@ def slow(args, text, state):
     return done(text)
 
 
+SESSION = os.urandom(8).hex()
 TOOLS = {
-    "echo": echo, "fail": fail, "hang": hang, "crash": crash, "spawn": spawn, "log": log, "put": put, "pid": pid,
+    "echo": echo, "fail": fail, "hang": hang, "crash": crash, "spawn": spawn, "log": log, "put": put, "who": who, "last": last,
     "fragile": fragile, "fragile_reader": fragile, "status": status, "refuse": refuse, "field": field, "plain": plain,
-    "slow": slow,
+    "slow": slow, "try": try_all,
 }
-READERS = {"fragile_reader", "echo"}
+READERS = {"fragile_reader", "echo", "who"}
 
 
 # What a broken toolhost writes in place of one line.
