@@ -63,13 +63,13 @@ func New(ctx context.Context, dir, state string, o Options, log *slog.Logger) (*
 		return nil, err
 	}
 	s := &Source{ws: ws, byName: map[string]group{}}
-	if err := s.addGroups(ctx, state, o, log); err != nil {
+	if err := s.addGroups(ctx, dir, state, o, log); err != nil {
 		return nil, errors.Join(err, s.Close(ctx))
 	}
 	return s, nil
 }
 
-func (s *Source) addGroups(ctx context.Context, state string, o Options, log *slog.Logger) error {
+func (s *Source) addGroups(ctx context.Context, dir, state string, o Options, log *slog.Logger) error {
 	files, err := file.New(s.ws, file.Options{MaxFile: o.MaxFile, Cache: o.Cache})
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (s *Source) addGroups(ctx context.Context, state string, o Options, log *sl
 	if err := s.add(ctx, codes); err != nil || o.Shell == nil {
 		return err
 	}
-	commands, err := shell.New(s.ws, *o.Shell)
+	commands, err := shell.New(dir, s.ws, *o.Shell)
 	if err != nil {
 		return err
 	}

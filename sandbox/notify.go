@@ -261,7 +261,7 @@ func (s *supervisor) forbiddenPath(n notification) string {
 		dir = int32(n.args[c.dir])
 	}
 	path := s.path(n, dir, n.args[all[i].path])
-	if s.plan.all.mayWrite(path) {
+	if path == "/dev/tty" || s.plan.all.mayWrite(path) { // shells look for a terminal, and do without
 		return ""
 	}
 	return path

@@ -371,7 +371,7 @@ func TestNoKnownWayOutRuns(t *testing.T) {
 		programs = append(programs, c.args[0])
 	}
 	slices.Sort(programs)
-	b := newBench(t, Options{Allow: slices.Compact(programs), Line: true})
+	b := newJudged(t, Options{Allow: slices.Compact(programs), Line: true})
 	b.plant(t)
 	installed := 0
 	for _, c := range cases {
@@ -404,7 +404,7 @@ func (b *bench) harmless(c escape) bool { return c.args[0] == "sed" }
 // tried, without those that are slow; with TOOLPOST_LONG=1 all are.
 func TestTheWaysOutAreReal(t *testing.T) {
 	tooltest.NoLeaks(t)
-	b := newBench(t, Options{})
+	b := newJudged(t, Options{})
 	b.plant(t)
 	slow := []string{"go", "npm", "node"}
 	tried, shown := 0, 0

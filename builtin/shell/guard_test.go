@@ -34,7 +34,7 @@ func TestARepositoryCannotNameProgramsForGit(t *testing.T) {
 		"alias":           "[alias]\n status = !RUN\n whatchanged = !RUN\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, Options{Allow: []string{"git"}})
+			b := newJudged(t, Options{Allow: []string{"git"}})
 			b.plant(t)
 			b.tool(t, "git", "branch", "side", "HEAD~1")
 			fill := func(s string) string { return b.fill([]string{s})[0] }
@@ -65,7 +65,7 @@ func TestARepositoryCannotNameProgramsForGit(t *testing.T) {
 }
 
 func TestARuleCanLetARepositoryNamePrograms(t *testing.T) {
-	b := newBench(t, Options{Rules: []Rule{{Program: "git", Code: CodeTree}}})
+	b := newJudged(t, Options{Rules: []Rule{{Program: "git", Code: CodeTree}}})
 	b.plant(t)
 	b.tool(t, "git", "config", "filter.evil.clean", b.fill([]string{"RUN;cat"})[0])
 	b.write(t, ".gitattributes", "*.txt filter=evil\n")
@@ -77,7 +77,7 @@ func TestARuleCanLetARepositoryNamePrograms(t *testing.T) {
 }
 
 func TestARepositoryElsewhereIsRefused(t *testing.T) {
-	b := newBench(t, Options{Allow: []string{"git"}})
+	b := newJudged(t, Options{Allow: []string{"git"}})
 	b.plant(t)
 	b.tool(t, "git", "init", "-q", b.outside+"/repo")
 	b.write(t, "pointer/.git", "gitdir: "+b.outside+"/repo/.git\n")
@@ -103,7 +103,7 @@ func TestARepositoryElsewhereIsRefused(t *testing.T) {
 
 func TestARepositoryWithinOneCannotNameProgramsEither(t *testing.T) {
 	tooltest.NoLeaks(t)
-	b := newBench(t, Options{Allow: []string{"git"}})
+	b := newJudged(t, Options{Allow: []string{"git"}})
 	b.plant(t)
 	b.tool(t, "git", "init", "-q", "sub/nested")
 	b.tool(t, "git", "-C", "sub/nested", "-c", "user.name=x", "-c", "user.email=x", "commit", "-q", "--allow-empty", "-m", "x")
@@ -144,7 +144,7 @@ func TestARepositoryWithinOneCannotNameProgramsEither(t *testing.T) {
 }
 
 func TestGitDoesNotReachOthers(t *testing.T) {
-	b := newBench(t, Options{Rules: []Rule{{Program: "git", Network: true}}})
+	b := newJudged(t, Options{Rules: []Rule{{Program: "git", Network: true}}})
 	b.plant(t)
 	run := b.fill([]string{"RUN"})[0]
 	for _, url := range []string{"ext::" + run, "ssh://nowhere.invalid/x", "git://nowhere.invalid/x", "file://" + b.root, b.root, "-oProxyCommand=" + run + ":x"} {

@@ -13,7 +13,7 @@ import (
 )
 
 func lineBench(t testing.TB) *bench {
-	return newBench(t, Options{Allow: []string{"cat", "sort", "head", "wc", "grep", "echo", "printf", "true", "false", "ls", "tee", "pwd", "yes", "sleep", "git", "find", "sed"}, Rules: []Rule{{Program: "sh", Code: CodeTree}}, Line: true})
+	return newJudged(t, Options{Allow: []string{"cat", "sort", "head", "wc", "grep", "echo", "printf", "true", "false", "ls", "tee", "pwd", "yes", "sleep", "git", "find", "sed"}, Rules: []Rule{{Program: "sh", Code: CodeTree}}, Line: true})
 }
 
 func TestALineRunsAsAShellWouldRunIt(t *testing.T) {
@@ -116,7 +116,7 @@ func TestBadLines(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := newBench(t, Options{Allow: []string{"echo"}}).invoke(call("other", lineArgs{})); tool.CodeOf(err) != tool.CodeNotFound {
+	if _, err := newJudged(t, Options{Allow: []string{"echo"}}).invoke(call("other", lineArgs{})); tool.CodeOf(err) != tool.CodeNotFound {
 		t.Error(err)
 	}
 }
@@ -143,7 +143,7 @@ func bashWords(t testing.TB, line string) ([]string, bool) {
 }
 
 func TestWordsAreThoseOfARealShell(t *testing.T) {
-	b := newBench(t, Options{Allow: []string{"echo"}, Line: true})
+	b := newJudged(t, Options{Allow: []string{"echo"}, Line: true})
 	for _, words := range []string{`a b`, `'a b' "c  d"`, `a\ b`, `\a\b\\c`, `"a\b\\c\"d\$e"`, `'a\b'`, `a'b'"c"d`, "a\\\nb", "\"a\\\nb\"", `x=y`, `a\*b`, `"*"`, `~x'~'`, `a~b`, `{a}`, `{a`, `a{b}c`, `-n x`, `''`, `"" a`, `\#x`, `a#b`, `=~`, `a:~b`, `é 'ü'`, `[`, `]`, `!x`, `a!b`, "'a\nb'", `%s`} {
 		want, ok := bashWords(t, words)
 		got, err := b.Touches(call(lineName, lineArgs{Line: "echo " + words}))
@@ -202,7 +202,7 @@ func FuzzArguments(f *testing.F) {
 		f.Add(seed)
 	}
 	programs := []string{"git", "find", "tar", "sort", "grep", "python3", "go", "sed", "awk", "cat", "npm", "cp", "dd", "ln", "zip", "make", "node", "jq", "uniq", "mytool"}
-	b := newBench(f, Options{Allow: programs, Rules: []Rule{{Program: "mytool", Trust: true}}})
+	b := newJudged(f, Options{Allow: programs, Rules: []Rule{{Program: "mytool", Trust: true}}})
 	f.Fuzz(func(t *testing.T, joined string) {
 		args := strings.Split(joined, "\x00")
 		v, err := b.Tools.o.judge(b.place(), args[0], "/usr/bin/"+args[0], b.root, args[1:])

@@ -9,6 +9,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // Options are the field shell of a source with protocol builtin. The short form is enough to begin with:
@@ -22,7 +23,7 @@ type Options struct {
 	Path      []string          `yaml:"path" doc:"folders in which programs are looked up; default: those of PATH that are absolute and that not everybody can write to"`
 	Timeout   config.Duration   `yaml:"timeout" doc:"of one call, also the most that a caller can ask for; default: 60s"`
 	MaxOutput int               `yaml:"max_output" doc:"bytes of standard output, and of standard error, that a result has; default: 1 MiB"`
-	Limits    Limits            `yaml:"limits" doc:"of each process that a command starts"`
+	Walls     walls.Options     `yaml:"walls" doc:"what commands may do beside the offered folders; default: start programs, 512 MiB, 128 processes, 10 minutes of processor time, and the network where a rule allows it"`
 	Line      bool              `yaml:"line" doc:"whether there is a tool for shell lines, runLine, too; each command in a line is judged like a command of its own"`
 }
 
@@ -64,15 +65,6 @@ func (c Code) covers(need Code) bool {
 	return slices.Index(order, c) >= slices.Index(order, need) // what is not said comes before all
 }
 
-// Limits are the kernel's limits of one process.
-type Limits struct {
-	CPU       config.Duration `yaml:"cpu" doc:"processor time; default: 10m"`
-	Memory    int64           `yaml:"memory" doc:"bytes that it can write to; default: 4 GiB"`
-	Processes int             `yaml:"processes" doc:"processes of the user that runs toolpost, all of them together; root is not limited; default: no limit"`
-	FileSize  int64           `yaml:"file_size" doc:"bytes of a file that it writes; default: 1 GiB"`
-	OpenFiles int             `yaml:"open_files" doc:"files that it has open; default: 1024"`
-}
-
 const (
 	defaultTimeout   = 60 * time.Second
 	defaultMaxOutput = 1 << 20
@@ -83,10 +75,7 @@ const (
 func (o Options) withDefaults() Options {
 	o.Timeout = orDefault(o.Timeout, config.Duration(defaultTimeout))
 	o.MaxOutput = orDefault(o.MaxOutput, defaultMaxOutput)
-	o.Limits.CPU = orDefault(o.Limits.CPU, config.Duration(10*time.Minute))
-	o.Limits.Memory = orDefault(o.Limits.Memory, 4<<30)
-	o.Limits.FileSize = orDefault(o.Limits.FileSize, 1<<30)
-	o.Limits.OpenFiles = orDefault(o.Limits.OpenFiles, 1024)
+	o.Walls.CPUTime = orDefault(o.Walls.CPUTime, config.Duration(10*time.Minute))
 	return o
 }
 
@@ -99,8 +88,8 @@ func orDefault[T int | int64 | config.Duration](v, otherwise T) T {
 
 // check finds what cannot be meant.
 func (o Options) check() error {
-	if o.MaxOutput < 0 || o.Limits.Memory < 0 || o.Limits.Processes < 0 || o.Limits.FileSize < 0 || o.Limits.OpenFiles < 0 {
-		return wrong("shell: max_output and limits cannot be negative; leave one out for its default")
+	if o.MaxOutput < 0 {
+		return wrong("shell: max_output cannot be negative; leave it out for its default")
 	}
 	for _, folder := range o.Path {
 		if !filepath.IsAbs(folder) {

@@ -27,7 +27,7 @@ func (b *bench) scoped(s tool.Scope, command string, args ...string) (result, er
 }
 
 func TestPolicysScopeIsAskedForEveryPath(t *testing.T) {
-	b := newBench(t, Options{Allow: []string{"cat", "tee", "grep", "cp", "rm", "sort", "git", "tar"}})
+	b := newJudged(t, Options{Allow: []string{"cat", "tee", "grep", "cp", "rm", "sort", "git", "tar"}})
 	s := scope{unread: "c.txt", unwritten: "b.txt"}
 	for link, target := range map[string]string{"alias": "sub/c.txt", "other": "b.txt"} {
 		if err := os.Symlink(target, filepath.Join(b.root, link)); err != nil {
@@ -51,7 +51,7 @@ func TestPolicysScopeIsAskedForEveryPath(t *testing.T) {
 }
 
 func TestProgramsThatGoThroughFoldersLeaveSecretsOut(t *testing.T) {
-	b := newBench(t, Options{Allow: []string{"grep", "rg", "tar", "diff", "cp", "zip", "rm", "mv", "chmod"}})
+	b := newJudged(t, Options{Allow: []string{"grep", "rg", "tar", "diff", "cp", "zip", "rm", "mv", "chmod"}})
 	b.write(t, "sub/server.key", secretText)
 	for _, args := range [][]string{{"grep", "-r", "secret", "."}, {"grep", "-r", "secret"}, {"grep", "-d", "recurse", "secret", "."}, {"grep", "-r", "--include=.env", "secret", "."}, {"grep", "-r", "--include=*", "secret", "--", "."}, {"rg", "-uu", "secret"}, {"rg", "-uu", "-g", "*", "secret"}, {"rg", "-g", ".env", "secret"}, {"rg", "--iglob=.env", "secret", "--", "."}, {"tar", "-cf", "-", "."}, {"diff", "-r", "-N", ".", "sub"}} {
 		r, err := b.exec(args[0], args[1:]...)
@@ -70,7 +70,7 @@ func TestProgramsThatGoThroughFoldersLeaveSecretsOut(t *testing.T) {
 }
 
 func TestAnOfferedFolderItselfStays(t *testing.T) {
-	b := newBench(t, Options{Allow: []string{"rm", "mv", "rmdir"}})
+	b := newJudged(t, Options{Allow: []string{"rm", "mv", "rmdir"}})
 	if err := os.Remove(filepath.Join(b.root, ".env")); err != nil { // so that nothing else is in the way
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestAnOfferedFolderItselfStays(t *testing.T) {
 }
 
 func TestALinkIsJudgedFromWhereItWillBe(t *testing.T) {
-	b := newBench(t, Options{Allow: []string{"ln", "tee"}})
+	b := newJudged(t, Options{Allow: []string{"ln", "tee"}})
 	_, err := b.invoke(call(execName, execArgs{Command: "ln", Args: []string{"-s", "../outside/secret.txt", "../here"}, Cwd: "sub"}))
 	refused(t, err, tool.CodeAccessDenied, "leads upwards")
 	if err := os.Symlink("../outside/new.txt", filepath.Join(b.root, "dangling")); err != nil {
@@ -99,7 +99,7 @@ func TestALinkIsJudgedFromWhereItWillBe(t *testing.T) {
 
 // Where our table and a program differ, a value that looks like an option is one.
 func TestValuesThatLookLikeOptionsAreAttachedOrRefused(t *testing.T) {
-	b := newBench(t, Options{Allow: []string{"git", "sort", "grep", "go"}})
+	b := newJudged(t, Options{Allow: []string{"git", "sort", "grep", "go"}})
 	judge := func(args ...string) error {
 		_, err := b.Tools.o.judge(b.place(), args[0], "/usr/bin/"+args[0], b.root, args[1:])
 		return err
@@ -115,7 +115,7 @@ func TestValuesThatLookLikeOptionsAreAttachedOrRefused(t *testing.T) {
 }
 
 func TestLinksThatLeadOutsideAreNotWrittenThrough(t *testing.T) {
-	b := newBench(t, Options{Allow: []string{"cp", "tee", "gofmt", "sed", "sort", "mv", "touch"}})
+	b := newJudged(t, Options{Allow: []string{"cp", "tee", "gofmt", "sed", "sort", "mv", "touch"}})
 	secret := filepath.Join(b.outside, "secret.txt")
 	b.write(t, "../outside/x.go", "package   x // "+secretText+"\n")
 	for _, name := range []string{"sub/a.txt", "link", "sub/x.go"} {
@@ -141,7 +141,7 @@ func TestLinksThatLeadOutsideAreNotWrittenThrough(t *testing.T) {
 }
 
 func TestTouchesTellsWhatRuns(t *testing.T) {
-	b := newBench(t, Options{Allow: []string{"cp", "sed", "cat", "sort"}, Line: true})
+	b := newJudged(t, Options{Allow: []string{"cp", "sed", "cat", "sort"}, Line: true})
 	got, err := b.Touches(call(execName, execArgs{Command: "cp", Args: []string{"-v", "a.txt", "copy"}, Cwd: "sub/.."}))
 	if err != nil {
 		t.Fatal(err)

@@ -98,7 +98,7 @@ func ruleCases() map[string]ruleCase {
 func TestRules(t *testing.T) {
 	for name, c := range ruleCases() {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, c.o)
+			b := newJudged(t, c.o)
 			judge := func(line string) error {
 				args := strings.Fields(line)
 				if !b.Tools.o.mentions(args[0]) {
@@ -122,7 +122,7 @@ func TestRules(t *testing.T) {
 }
 
 func TestARefusalSaysWhyAndWhatToDo(t *testing.T) {
-	b := newBench(t, Options{Allow: []string{"git", "env", "python3", "mytool", "cat", "find", "tar"}})
+	b := newJudged(t, Options{Allow: []string{"git", "env", "python3", "mytool", "cat", "find", "tar"}})
 	for line, words := range map[string][]string{
 		"git -c a=b status":   {"Command 'git' is not allowed by security policy with -c", "known to be harmless"},
 		"git push":            {"push, which reaches the network", "network: true"},
@@ -147,11 +147,11 @@ func TestTheConfigIsReadStrictly(t *testing.T) {
 	var o Options
 	err := config.DecodeYAML("shell.yaml", []byte(`{allow: [ls, git status], deny: [git push], env: {A: b}, caller_env: [MOOD], path: [/usr/bin], timeout: 5s, max_output: 100, line: true,
   rules: [{program: python3, code: any}, {program: git, subcommands: [log], allow_args: [-x], deny_args: [-y], max_args: 3, network: true, trust: false}],
-  limits: {cpu: 10s, memory: 1000000, processes: 5, file_size: 10, open_files: 7}}`), &o)
-	if err != nil || o.Rules[0].Code != CodeAny || !o.Rules[1].Network || o.Limits.OpenFiles != 7 || !o.Line || time.Duration(o.Timeout) != 5*time.Second {
+  walls: {cpu_time: 10s, memory: 1000000, processes: 5, file_size: 10, files: 7}}`), &o)
+	if err != nil || o.Rules[0].Code != CodeAny || !o.Rules[1].Network || o.Walls.Files != 7 || !o.Line || time.Duration(o.Timeout) != 5*time.Second {
 		t.Errorf("%+v, %v", o, err)
 	}
-	for _, bad := range []string{`{alow: [ls]}`, `{rules: [{program: x, code: all}]}`, `{allow: ls: x}`, `{limits: {ram: 1}}`, `{timeout: -1s}`} {
+	for _, bad := range []string{`{alow: [ls]}`, `{rules: [{program: x, code: all}]}`, `{allow: ls: x}`, `{walls: {ram: 1}}`, `{timeout: -1s}`} {
 		if err := config.DecodeYAML("shell.yaml", []byte(bad), new(Options)); err == nil {
 			t.Errorf("%s was read", bad)
 		}

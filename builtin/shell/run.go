@@ -2,15 +2,13 @@ package shell
 
 import (
 	"context"
-	"errors"
 	"io"
-	"os"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"toolpost/process"
+	"toolpost/sandbox"
 	"toolpost/tool"
+	"toolpost/walls"
 	"toolpost/workspace"
 )
 
@@ -23,6 +21,11 @@ type session struct {
 	view *workspace.View
 	work *workplace
 	env  map[string]string
+
+	guarantees tool.Guarantees
+	walls      *sandbox.Confinement // around each command; nil: none
+	watch      walls.Watch
+	layers     []string // those that were built
 }
 
 // fail ends the whole call.
@@ -101,56 +104,17 @@ func (s *session) run(c *command, in io.Reader, out, errs io.Writer) int {
 	return exit.Code
 }
 
-// start starts a program in a folder, within its limits. A gate holds the new process back until it has them.
+// start starts a program in a folder, behind the walls of the call.
 func (s *session) start(argv []string, dir *workspace.File, v *verdict, stderr func([]byte)) (*process.Child, error) {
-	gate, open, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer gate.Close()
-	defer open.Close()
 	child, err := process.Start(process.Command{
-		Argv: slices.Concat(gatekeeper, argv), Dir: dir.ProcPath(), Env: s.environment(v, s.work, s.env), Files: []*os.File{gate},
+		Argv: argv, Dir: dir.ProcPath(), Env: s.environment(v, s.work, s.env), Confine: s.room(v.network),
 		Stderr: stderr, StderrLimit: s.o.MaxOutput + 64<<10,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err = s.o.Limits.set(child.Pid()); err == nil {
-		_, err = open.WriteString("\n")
-	}
-	if err != nil {
-		child.Close()
-		return nil, tool.Errorf(tool.CodeUnavailable, "the limits of %s could not be set: %w", v.name, err)
-	}
+	s.layers = child.Layers()
 	return child, nil
-}
-
-// gatekeeper waits at descriptor 3 and then becomes the program that follows: nobody's words are in it.
-var gatekeeper = []string{"/bin/sh", "-c", `read -r go <&3 || exit 126; exec 3<&-; exec "$@"`, "sh"}
-
-// set gives a process its limits, which its children inherit.
-func (l Limits) set(pid int) error {
-	for resource, most := range map[int]uint64{
-		unix.RLIMIT_CPU: uint64((int64(l.CPU) + 1e9 - 1) / 1e9), unix.RLIMIT_DATA: uint64(l.Memory), unix.RLIMIT_NPROC: uint64(l.Processes),
-		unix.RLIMIT_FSIZE: uint64(l.FileSize), unix.RLIMIT_NOFILE: uint64(l.OpenFiles), unix.RLIMIT_CORE: 0,
-	} {
-		if most == 0 && resource != unix.RLIMIT_CORE {
-			continue
-		}
-		var now unix.Rlimit
-		if err := unix.Prlimit(pid, resource, nil, &now); err != nil {
-			if errors.Is(err, unix.ESRCH) {
-				return nil // it is over already
-			}
-			return err
-		}
-		limit := min(most, now.Max) // only ever less
-		if err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: limit, Max: limit}, nil); err != nil && !errors.Is(err, unix.ESRCH) {
-			return err
-		}
-	}
-	return nil
 }
 
 // feed gives a child its standard input.

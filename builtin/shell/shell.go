@@ -15,13 +15,16 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/process"
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/walls"
 	"toolpost/workspace"
 )
 
 // Tools runs commands in a workspace.
 type Tools struct {
+	base  string // the folder of the config
 	ws    *workspace.Workspace
 	o     Options
 	path  []string
@@ -35,12 +38,12 @@ var (
 	_ tool.Toucher = (*Tools)(nil)
 )
 
-// New makes the tools. The workspace stays its owner's.
-func New(ws *workspace.Workspace, o Options) (*Tools, error) {
+// New makes the tools, of a config in the folder base. The workspace stays its owner's.
+func New(base string, ws *workspace.Workspace, o Options) (*Tools, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	t := &Tools{ws: ws, o: o.withDefaults(), path: searchPath(o.Path, ws.Roots())}
+	t := &Tools{base: base, ws: ws, o: o.withDefaults(), path: searchPath(o.Path, ws.Roots())}
 	var mu sync.Mutex
 	var dir string
 	t.made = func() string { mu.Lock(); defer mu.Unlock(); return dir }
@@ -49,7 +52,7 @@ func New(ws *workspace.Workspace, o Options) (*Tools, error) {
 		defer mu.Unlock()
 		var err error
 		if dir == "" {
-			dir, err = os.MkdirTemp("", "toolpost-shell-")
+			dir, err = process.TempDir("shell")
 		}
 		return dir, err
 	}
@@ -59,23 +62,9 @@ func New(ws *workspace.Workspace, o Options) (*Tools, error) {
 // Close implements tool.Runner.
 func (t *Tools) Close(context.Context) error {
 	if dir := t.made(); dir != "" {
-		return removeTree(dir)
+		return process.RemoveTree(dir)
 	}
 	return nil
-}
-
-// removeTree removes a folder, also one in which a program made others that cannot be written to.
-func removeTree(dir string) error {
-	if err := os.RemoveAll(dir); err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) //nolint:gosec // a folder that cannot be entered cannot be emptied
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
 }
 
 // Touches implements tool.Toucher.
@@ -108,6 +97,9 @@ func (t *Tools) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.
 	}
 	defer work.remove()
 	s := &session{Tools: t, ctx: ctx, stop: stop, view: t.ws.View(c), work: work, env: p.env, output: newOutput(events, t.o.MaxOutput)}
+	if err := s.confine(c, events); err != nil {
+		return nil, err
+	}
 	code := s.do(p.node, p.stdin, s.stdout, s.stderr)
 	switch {
 	case events.Err() != nil:
@@ -119,7 +111,10 @@ func (t *Tools) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.
 	if err != nil {
 		return nil, tool.AsError(err)
 	}
-	return &tool.Result{OK: true, Output: output}, nil
+	result := &tool.Result{OK: true, Output: output}
+	result.Trace.Details = map[string]any{}
+	walls.Enforced(c, result.Trace.Details, s.guarantees, s.layers, s.watch.Checks())
+	return result, nil
 }
 
 // plan reads a call: what it would run, and nothing else, is what does run.
@@ -194,4 +189,4 @@ func (t *Tools) workplace(caller string) (*workplace, error) {
 		os.WriteFile(w.gitconfig, []byte(gitIdentity), 0o600))
 }
 
-func (w *workplace) remove() { _ = removeTree(w.dir) }
+func (w *workplace) remove() { _ = process.RemoveTree(w.dir) }

@@ -9,6 +9,7 @@ import (
 	"toolpost/config"
 	"toolpost/process"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // Options are the fields of a source of this protocol: a folder of skills, or a single one.
@@ -32,6 +33,7 @@ type Options struct {
 	Effects    tool.Effects    `yaml:"effects" doc:"what the tools do to the world"`
 	Tier       int             `yaml:"tier" doc:"0 safe .. 3 dangerous"`
 	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what the skills must not be able to do"`
+	Walls      walls.Options   `yaml:"walls" doc:"what the skills may do; default: each reads its folder, starts programs, has 512 MiB, 128 processes, no network"`
 }
 
 func (o *Options) check() error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // How a crashed worker is restarted: after a pause that doubles with every fast crash in a row; the fifth opens
@@ -28,12 +29,15 @@ type program struct {
 	skill *Skill
 	name  string
 	o     *Options
+	base  string // the folder of the config
 	env   []string
 	log   *slog.Logger
 
 	memory   memory
 	data     dataFolder
 	entities entities
+
+	found *command // how it was started the last time; one start at a time looks at it
 
 	ctx     context.Context // ends with the program
 	cancel  context.CancelFunc
@@ -62,13 +66,49 @@ type ticket struct {
 	err error
 }
 
-func newProgram(s *Skill, o *Options, data string, log *slog.Logger) *program {
+func newProgram(s *Skill, o *Options, base, data string, log *slog.Logger) *program {
 	p := &program{
-		skill: s, name: s.Name(), o: o, env: o.environment(s.Manifest.Env), data: dataFolder{dir: data},
+		skill: s, name: s.Name(), o: o, base: base, env: o.environment(s.Manifest.Env), data: dataFolder{dir: data},
 		log: log.With("skill", s.Name()), workers: map[*worker]bool{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
+}
+
+// A command is how a skill is started.
+type command struct {
+	said  []string // the manifest's own words
+	argv  []string
+	env   []string
+	walls *walls.Walls
+}
+
+// command finds the skill's program and makes the walls around it. Its folder is its own code: no guarantee takes that.
+func (p *program) command() (*command, error) {
+	argv, err := p.skill.Manifest.argv(p.skill.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if p.found != nil && slices.Equal(p.found.said, argv) {
+		return p.found, nil
+	}
+	said := argv
+	needs, err := walls.NeedsOf(p.base, p.skill.Dir)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.o.startTime())
+	defer cancel()
+	if argv, needs.Run, err = walls.Program(ctx, argv, p.skill.Dir, p.env); err != nil {
+		return nil, err
+	}
+	needs.Run = append(needs.Run, p.skill.Dir)
+	w, err := p.o.Walls.Around(needs)
+	if err != nil {
+		return nil, err
+	}
+	p.found = &command{said: said, argv: argv, env: w.Environment(p.env), walls: w}
+	return p.found, nil
 }
 
 // acquire gives a worker with a place for one call; release gives the place back. Only a worker that is not

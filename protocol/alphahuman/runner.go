@@ -16,6 +16,7 @@ import (
 	"toolpost/sandbox"
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // A Runner runs the skills of one source.
@@ -61,7 +62,7 @@ func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
 	}
 	r := &Runner{o: o, log: log, library: &library{}}
 	for _, s := range skills {
-		r.add(s)
+		r.add(dir, s)
 	}
 	return r, nil
 }
@@ -75,7 +76,7 @@ func (o *Options) read(dir string) ([]*Skill, error) {
 	return []*Skill{s}, s.Err
 }
 
-func (r *Runner) add(s *Skill) {
+func (r *Runner) add(base string, s *Skill) {
 	switch {
 	case s.Err != nil:
 		r.log.Warn("a skill cannot be used", "skill", s.Name(), "error", s.Err)
@@ -84,7 +85,7 @@ func (r *Runner) add(s *Skill) {
 		r.library.skills = append(r.library.skills, s)
 	default:
 		data := filepath.Join(r.o.Data, slug(s.Name()))
-		r.programs = append(r.programs, newProgram(s, &r.o, data, r.log))
+		r.programs = append(r.programs, newProgram(s, &r.o, base, data, r.log))
 	}
 }
 
@@ -280,13 +281,16 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return result, err
 }
 
-// covered refuses a call that asks for walls which this machine cannot build.
+// covered refuses a call that asks for more than the walls that the skill was started with: they stand around all of
+// its calls, or around none.
 func (r *Runner) covered(c *tool.Call) error {
-	walls := r.o.Guarantees
-	if c.Spec != nil {
-		walls = walls.Tighten(c.Spec.Guarantees)
+	asked := c.Tightened(r.o.Guarantees)
+	if asked.Equal(r.o.Guarantees) {
+		return nil
 	}
-	return sandbox.Unwalled(c.Tool, walls)
+	return tool.Errorf(tool.CodeUnsupported,
+		"%s was not run: %s cannot be enforced for one call of a skill that runs already; put it into the guarantees of its source",
+		c.Tool, strings.Join(asked.Asked(), ", ")).Because(sandbox.CoverageMissing)
 }
 
 // call makes one call and gives its outcome.
@@ -306,6 +310,7 @@ func (p *program) call(ctx context.Context, name string, c *tool.Call, events *t
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer of %s to %s: %w", p.name, c.Tool, err)
 	}
 	result.Trace.Details = map[string]any{"skill": p.name, "generation": 1 + btoi(w.second)}
+	walls.Enforced(c, result.Trace.Details, p.o.Guarantees, w.child.Layers(), nil)
 	return result, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/walls"
 )
 
 // contract(alphahuman): The runtime spawns `python3 skill.py` as a child process and communicates via stdin/stdout.
@@ -93,7 +95,8 @@ func TestHooksComeInOrder(t *testing.T) {
 			copySkill(t, skill, dir)
 			write(t, filepath.Join(dir, manifestFile), `{"version":"2.1","runtime":"python","entry":"skill.py","tick_interval":1}`)
 			file := filepath.Join(t.TempDir(), "hooks")
-			r, err := NewRunner(".", Options{Skill: dir, Data: t.TempDir(), Env: map[string]string{"HOOKS": file}}, (&records{}).logger())
+			o := Options{Skill: dir, Data: t.TempDir(), Env: map[string]string{"HOOKS": file}, Walls: walls.Options{Write: []string{filepath.Dir(file)}}}
+			r, err := NewRunner(".", o, (&records{}).logger())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -435,7 +438,7 @@ func TestToolsThatClashArePrefixedWithTheirSkill(t *testing.T) {
 	slices.Sort(names)
 	want := []string{
 		"ask", "blocks", "burst", "env", "events", "first__crash", "first__echo", "first__fail", "first__hang", "first__hooks", "first__say",
-		"flood", "pid", "second__crash", "second__echo", "second__fail", "second__hang", "second__hooks", "second__say", "spawn",
+		"flood", "pid", "second__crash", "second__echo", "second__fail", "second__hang", "second__hooks", "second__say", "spawn", "try",
 	}
 	if d := cmp.Diff(want, names); d != "" {
 		t.Error(d)
@@ -468,18 +471,52 @@ func TestASkillThatDoesNotStartHarmsNoOther(t *testing.T) {
 	refused(t, err, tool.CodeCrash, "hostile crashed")
 }
 
-func TestGuaranteesThatCannotBeHeldAreRefused(t *testing.T) {
+func TestGuaranteesHold(t *testing.T) {
 	tooltest.NoLeaks(t)
-	r, _ := open(t, Options{Skill: "testdata/first", Guarantees: tool.Guarantees{NoNetwork: true}})
-	_, err := call(t, r, "say", `{}`)
-	refused(t, err, tool.CodeUnsupported, "no_network")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dir := t.TempDir()
+	args := fmt.Sprintf(`{"port":%d,"file":%q}`, l.Addr().(*net.TCPAddr).Port, filepath.Join(dir, "made"))
+	for name, c := range map[string]struct {
+		o        Options
+		could    string
+		attempts int
+	}{
+		"nothing is asked for": {Options{Walls: walls.Options{Write: []string{dir}}}, `["write", "run"]`, 1},
+		"the default":          {Options{}, `["run"]`, 1}, // the folder is not there at all
+		"the walls are off":    {Options{Walls: walls.Options{Off: true}}, `["write", "connect", "run"]`, 0},
+		"all is forbidden": {Options{
+			Walls:      walls.Options{Write: []string{dir}, Network: walls.Network{"all"}},
+			Guarantees: tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, NoSubprocess: true},
+		}, `[]`, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.o.Skill = "testdata/first"
+			r, _ := open(t, c.o)
+			var seen tooltest.Collect
+			result, err := r.Invoke(t.Context(), &tool.Call{Tool: "try", Args: json.RawMessage(args)}, &seen)
+			if err != nil || text(result.Output) != c.could {
+				t.Fatalf("%+v, %v", result, err)
+			}
+			attempts := slices.DeleteFunc(seen.Events(), func(e tool.Event) bool { return !strings.Contains(string(e.Data), `"type":"capability_check"`) })
+			if len(attempts) != c.attempts {
+				t.Errorf("%d attempts were seen: %v", len(attempts), seen.Logs())
+			}
+			if level := result.Trace.Details["enforcement_level"]; (level == "none") != c.o.Walls.Off {
+				t.Errorf("enforcement_level is %v", level)
+			}
+		})
+	}
+	r, _ := open(t, Options{Skill: "testdata/first"})
+	one := &tool.Call{Tool: "say", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true}}}
+	_, err = r.Invoke(t.Context(), one, tool.Discard)
+	refused(t, err, tool.CodeUnsupported, "no_subprocess", "the guarantees of its source")
 	if tool.AsError(err).Reason != "coverage_missing" {
 		t.Errorf("the reason is %q", tool.AsError(err).Reason)
 	}
-	r, _ = open(t, Options{Skill: "testdata/first"})
-	c := &tool.Call{Tool: "say", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true}}}
-	_, err = r.Invoke(t.Context(), c, tool.Discard)
-	refused(t, err, tool.CodeUnsupported, "no_subprocess")
 }
 
 // contract(alphahuman): also `env` (names passed through)

@@ -15,6 +15,7 @@ import (
 	"toolpost/process"
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 const (
@@ -28,6 +29,7 @@ const (
 // way at once, and each gets its own answer. What is guarded is guarded by the program's mutex.
 type worker struct {
 	p       *program
+	watch   walls.Watch
 	child   *process.Child
 	started time.Time
 	writing sync.Mutex       // held while a line is written to the skill
@@ -104,11 +106,18 @@ func (p *program) newWorker() (*worker, error) {
 		leaving: make(chan struct{}), dead: make(chan struct{}),
 		pending: map[uint64]*request{}, sessions: map[who]*talk{}, names: map[string]bool{},
 	}
-	argv, err := p.skill.Manifest.argv(p.skill.Dir)
+	cmd, err := p.command()
 	if err != nil {
 		return nil, err
 	}
-	w.child, err = process.Start(process.Command{Argv: argv, Dir: p.skill.Dir, Env: p.env, Stderr: w.stderr, StderrLimit: maxLog})
+	w.watch.Follow(tool.SinkFunc(w.attempted), walls.Sources(p.o.Guarantees, p.o.Guarantees))
+	confine, err := cmd.walls.Confine(p.name, p.o.Guarantees, &w.watch)
+	if err != nil {
+		return nil, err
+	}
+	w.child, err = process.Start(process.Command{
+		Argv: cmd.argv, Dir: p.skill.Dir, Env: cmd.env, Confine: confine, Stderr: w.stderr, StderrLimit: maxLog,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +129,15 @@ func (p *program) newWorker() (*worker, error) {
 		p.running.Go(f)
 	}
 	return w, nil
+}
+
+// attempted tells of something that a wall stopped, as a log line of the skill would be.
+func (w *worker) attempted(e tool.Event) error {
+	if events := w.listener(); events != nil {
+		return events.Emit(e)
+	}
+	w.p.log.Warn("a wall stopped the skill", "event", string(e.Data))
+	return nil
 }
 
 // stderr is the skill's log. While one call alone is on its way, a line belongs to that.

@@ -3,13 +3,30 @@ template does. echo also says its output as it is, in structuredContent."""
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 
 OBJECT = {"type": "object"}
-TOOLS = [{"name": n, "description": n, "parameters": OBJECT} for n in ("echo", "fail", "hang", "spawn", "crash", "pid", "say", "env", "hooks")]
+TOOLS = [{"name": n, "description": n, "parameters": OBJECT} for n in ("echo", "fail", "hang", "spawn", "crash", "pid", "say", "env", "hooks", "try")]
 SEEN = []
+
+
+def could(port, file):
+    """Which of these it could do."""
+    done = []
+    for name, attempt in [
+        ("write", lambda: open(file, "w").close()),
+        ("connect", lambda: socket.create_connection(("127.0.0.1", port), 5).close()),
+        ("run", lambda: subprocess.run(["true"], check=True)),
+    ]:
+        try:
+            attempt()
+            done.append(name)
+        except OSError:
+            pass
+    return done
 
 
 def call(name, args):
@@ -32,6 +49,8 @@ def call(name, args):
         return {"content": args.get("text", "")}
     if name == "env":
         return {"content": json.dumps(sorted(k for k in os.environ if k != "LC_CTYPE"))}
+    if name == "try":
+        return {"content": json.dumps(could(args["port"], args["file"]))}
     if name == "hooks":
         return {"content": json.dumps(SEEN)}
     return {"content": "unknown tool", "isError": True}

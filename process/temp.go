@@ -1,0 +1,57 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// TempDir makes a folder for what this program needs while it runs, and removes those of programs that were killed
+// before they could. Whoever calls it removes the folder in the end.
+func TempDir(kind string) (string, error) {
+	prefix := "toolpost-" + kind + "-"
+	sweepTemp(prefix)
+	return os.MkdirTemp("", fmt.Sprintf("%s%d-%d-", prefix, os.Getpid(), startOf(os.Getpid())))
+}
+
+// sweepTemp removes folders whose names tell a process that is gone. Those of others cannot be removed, and stay.
+func sweepTemp(prefix string) {
+	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	for _, folder := range folders {
+		parts := strings.Split(strings.TrimPrefix(filepath.Base(folder), prefix), "-")
+		if len(parts) != 3 {
+			continue
+		}
+		pid, err := strconv.Atoi(parts[0])
+		if err == nil && fmt.Sprint(startOf(pid)) != parts[1] {
+			_ = RemoveTree(folder)
+		}
+	}
+}
+
+// startOf gives the time at which a process was started, in the kernel's own units; 0: there is none.
+func startOf(pid int) uint64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if err != nil || len(fields) < 20 {
+		return 0
+	}
+	start, _ := strconv.ParseUint(fields[19], 10, 64)
+	return start
+}
+
+// RemoveTree removes a folder, also one in which a program made others that cannot be written to.
+func RemoveTree(dir string) error {
+	if err := os.RemoveAll(dir); err == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, _ error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) //nolint:gosec // a folder that cannot be entered cannot be emptied
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}
