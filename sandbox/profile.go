@@ -81,10 +81,16 @@ type Limits struct {
 	CPUTime   time.Duration // of each process; no limit
 }
 
+// The limits of a profile that says nothing else.
+const (
+	DefaultMemory    = 512 << 20
+	DefaultProcesses = 128
+)
+
 func (l Limits) withDefaults() Limits {
-	set(&l.Memory, 512<<20)
+	set(&l.Memory, DefaultMemory)
 	set(&l.CPU, -1)
-	set(&l.Processes, 128)
+	set(&l.Processes, DefaultProcesses)
 	set(&l.Files, 1024)
 	set(&l.FileSize, 1<<30)
 	set(&l.CPUTime, -1)

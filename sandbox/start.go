@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -57,7 +58,8 @@ type Confined struct {
 
 	group  *group
 	egress net.Listener
-	work   sync.WaitGroup // of the supervisor and the door
+	hangUp context.CancelFunc // closes the connections that came through the door
+	work   sync.WaitGroup     // of the supervisor and the door
 }
 
 // Kill ends everything in the room at once, the child too, where that can be done in one blow. The child is still
@@ -242,6 +244,7 @@ func (c *Confined) End() {
 	}
 	if c.egress != nil {
 		c.egress.Close()
+		c.hangUp()
 	}
 	c.work.Wait()
 	home.tidy(func() { // the kernel takes its time with what stands around a room
@@ -265,7 +268,8 @@ func (c *Confined) open(p *plan, file *os.File) {
 	if err != nil {
 		return // whoever knocks is refused
 	}
-	c.egress = l
+	ctx, cancel := context.WithCancel(context.Background())
+	c.egress, c.hangUp = l, cancel
 	if p.Egress == nil {
 		l.Close()
 		return
@@ -280,6 +284,7 @@ func (c *Confined) open(p *plan, file *os.File) {
 			room <- struct{}{}
 			c.work.Go(func() {
 				defer func() { <-room }()
+				defer context.AfterFunc(ctx, func() { conn.Close() })() // what a dead child has sent may hide its end
 				p.Egress(conn)
 			})
 		}

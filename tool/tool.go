@@ -28,6 +28,7 @@ type Spec struct {
 	Tier        int             `json:"tier"`              // 0 safe .. 3 dangerous: from a configured tier up a lease is asked for
 	Timeout     time.Duration   `json:"-"`                 // timeout_ms in JSON; 0: the engine's default
 	Guarantees  Guarantees      `json:"guarantees,omitzero"`
+	Walls       string          `json:"walls,omitempty"` // what it is confined to, in words; empty: it is not started here
 }
 
 // Effects says what a tool does to the world, as far as its author declared it.

@@ -4,6 +4,8 @@
 package walls
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +23,7 @@ type Options struct {
 	Read      []string        `yaml:"read" doc:"files and folders that the tools may read, beside their own folder; relative ones start in the folder of the config"`
 	Write     []string        `yaml:"write" doc:"files and folders that the tools may change; default: none"`
 	Run       []string        `yaml:"run" doc:"files and folders that the tools may read and run programs from, beside those of the system and of their own interpreter"`
-	Network   Network         `yaml:"network" doc:"none (default), loopback: one that the tool shares with nobody, all, or a list of hosts, such as [api.example.com, 10.0.0.7:8080]"`
+	Network   Network         `yaml:"network" doc:"none (default), loopback: one that the tool shares with nobody, all, or a list of hosts, such as [api.example.com, *.example.org, 10.0.0.7:8080]"`
 	Unix      bool            `yaml:"unix_sockets" doc:"let the tools use Unix sockets, also those in what they may read"`
 	Tmp       int64           `yaml:"tmp" doc:"bytes of a private /tmp; default: 64 MiB"`
 	Machine   bool            `yaml:"machine" doc:"let the tools see in /proc what the kernel tells of the machine"`
@@ -56,13 +58,14 @@ func NeedsOf(base, folder string) (Needs, error) {
 type Walls struct {
 	off     bool
 	profile sandbox.Profile
+	network Network
 	code    []string // where they are off: what a tool keeps that may not read
-	egress  *egress // nil: no hosts are named
+	egress  *egress  // nil: no hosts are named
 }
 
 // Around gives the walls of a source.
 func (o Options) Around(n Needs) (*Walls, error) {
-	w := &Walls{off: o.Off, profile: sandbox.Default(n.Read...)}
+	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...)}
 	p := &w.profile
 	if o.Off {
 		*p, w.code = open(), n.Run
@@ -165,4 +168,43 @@ func (w *Walls) Environment(env []string) []string {
 		return env
 	}
 	return append(slices.Clone(env), proxyVariables()...)
+}
+
+// String says in words what a tool may do.
+func (w *Walls) String() string {
+	if w.off {
+		return "none"
+	}
+	p := w.profile
+	limits := p.Limits
+	parts := []string{"reads " + list(slices.Concat(p.Readable, p.Executable)), "changes " + list(p.Writable), "network " + w.network.String()}
+	if limits.Memory >= 0 {
+		parts = append(parts, size(cmp.Or(limits.Memory, sandbox.DefaultMemory)))
+	}
+	if limits.Processes >= 0 {
+		parts = append(parts, fmt.Sprintf("%d processes", cmp.Or(limits.Processes, sandbox.DefaultProcesses)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// list names paths; one that lies in another is left out.
+func list(paths []string) string {
+	var all []string
+	for _, path := range paths {
+		within := func(o string) bool { return path != o && strings.HasPrefix(path, strings.TrimSuffix(o, "/")+"/") }
+		if !slices.ContainsFunc(paths, within) && !slices.Contains(all, path) {
+			all = append(all, path)
+		}
+	}
+	if len(all) == 0 {
+		return "nothing"
+	}
+	return strings.Join(all, ", ")
+}
+
+func size(bytes int64) string {
+	if bytes%(1<<20) != 0 {
+		return fmt.Sprintf("%d bytes", bytes)
+	}
+	return fmt.Sprintf("%d MiB", bytes>>20)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"toolpost/sandbox"
 	"toolpost/tool/tooltest"
 )
 
@@ -22,6 +23,9 @@ import (
 const asProgram = "TOOLPOST_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if sandbox.Main() {
+		return
+	}
 	if os.Getenv(asProgram) != "" {
 		main()
 	}

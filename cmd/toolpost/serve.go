@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/node"
+	"toolpost/sandbox"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -37,6 +38,7 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	if err != nil {
 		return err
 	}
+	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
 	w := &welcome{app: a}
 	o.Log = a.logger(slog.LevelInfo)
 	o.Token, o.Version = os.Getenv("TOOLPOST_TOKEN"), version

@@ -185,6 +185,7 @@ func facts(t listed) [][2]string {
 		{"effects", effects(s.Effects)},
 		{"tier", fmt.Sprint(s.Tier)},
 		{"guarantees", clean(strings.Join(s.Guarantees.Asked(), ", "))},
+		{"walls", clean(s.Walls)},
 	}
 	if s.Timeout > 0 {
 		f = append(f, [2]string{"timeout", s.Timeout.String()})

@@ -217,7 +217,7 @@ func (r *Runner) complete(specs []*tool.Spec) ([]*tool.Spec, error) {
 		if tier, ok := r.o.Tiers[aid]; ok {
 			s.Tier = tier
 		}
-		s.Timeout, s.Guarantees = time.Duration(r.o.Timeout), r.o.Guarantees
+		s.Timeout, s.Guarantees, s.Walls = time.Duration(r.o.Timeout), r.o.Guarantees, r.walls.String()
 	}
 	return specs, nil
 }

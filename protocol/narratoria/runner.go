@@ -134,7 +134,7 @@ func New(ctx context.Context, base string, o Options) (*Runner, error) {
 	if r.walls, err = o.Walls.Around(needs); err != nil {
 		return nil, err
 	}
-	r.env = r.walls.Environment(r.env)
+	r.env, r.spec.Walls = r.walls.Environment(r.env), r.walls.String()
 	return r, nil
 }
 

@@ -1,0 +1,15 @@
+package matrix
+
+import (
+	"os"
+	"testing"
+
+	"toolpost/sandbox"
+)
+
+func TestMain(m *testing.M) {
+	if sandbox.Main() {
+		return
+	}
+	os.Exit(m.Run())
+}

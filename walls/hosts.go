@@ -1,0 +1,150 @@
+package walls
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// A host is one that tools may reach, or one that a tool asks for.
+type host struct {
+	name string     // lower case, without a dot at its end; empty: there is an address
+	wild bool       // every name below this one is meant, and not the name itself
+	addr netip.Addr // of a host that is named by its address
+	port uint16     // 0: those of HTTP, 80 and 443
+}
+
+// parseHost reads name, *.name or address, each alone or with a port, as in name:port and [address]:port.
+func parseHost(text string) (host, error) {
+	bad := func(why string) (host, error) {
+		return host{}, tool.Errorf(tool.CodeInvalidInput,
+			"network: %q %s; a host is written like api.example.com, *.example.com, api.example.com:8443 or 10.0.0.7:80", text, why)
+	}
+	name, port := text, uint16(0)
+	if _, err := netip.ParseAddr(text); err != nil && strings.ContainsRune(text, ':') {
+		var digits string
+		if name, digits, err = net.SplitHostPort(text); err != nil {
+			return bad("is no host")
+		}
+		if port, err = parsePort(digits); err != nil {
+			return bad("has a port that is none")
+		}
+	}
+	h := newHost(name, port)
+	h.name, h.wild = strings.CutPrefix(h.name, "*.")
+	switch labels := strings.Split(h.name, "."); {
+	case h.addr.Zone() != "":
+		return bad("is an address of one interface")
+	case h.addr.IsValid():
+	case !isName(h.name):
+		return bad("is no name of a host")
+	case isNumber(labels[len(labels)-1]):
+		return bad("is a number that some programs take for an address, and is none")
+	}
+	return h, nil
+}
+
+// newHost tells an address from a name. A name may be anything: whether it is one that can be reached, the list of
+// hosts says.
+func newHost(name string, port uint16) host {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if addr, err := netip.ParseAddr(name); err == nil {
+		return host{addr: addr.Unmap(), port: port}
+	}
+	return host{name: name, port: port}
+}
+
+func parsePort(s string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err == nil && n == 0 {
+		err = strconv.ErrRange
+	}
+	return uint16(n), err
+}
+
+// isName reports whether a text can be the name of a host.
+func isName(s string) bool {
+	if s == "" || len(s) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// isNumber reports whether the last label of a name makes the C library read the whole as an IPv4 address.
+func isNumber(label string) bool {
+	hex, isHex := strings.CutPrefix(label, "0x")
+	return strings.Trim(label, "0123456789") == "" || isHex && strings.Trim(hex, "0123456789abcdef") == ""
+}
+
+// covers reports whether the entry h of the list lets a tool reach t.
+func (h host) covers(t host) bool {
+	switch {
+	case t.port == 0 || h.port != t.port && (h.port != 0 || t.port != 80 && t.port != 443):
+		return false
+	case t.addr.IsValid() || h.addr.IsValid():
+		return h.addr == t.addr
+	case h.wild:
+		return strings.HasSuffix(t.name, "."+h.name)
+	}
+	return h.name == t.name
+}
+
+// String is the host as people write it, in one short line whatever a tool has sent.
+func (h host) String() string {
+	name := h.name
+	switch {
+	case h.addr.IsValid():
+		name = h.addr.String()
+	case !isName(name):
+		name = strconv.QuoteToASCII(name[:min(len(name), 100)])
+	}
+	return net.JoinHostPort(name, strconv.Itoa(int(h.port)))
+}
+
+// entry is what the list would have to name for the host to be reached.
+func (h host) entry() string {
+	if h.port == 80 || h.port == 443 {
+		return strings.Trim(strings.TrimSuffix(h.String(), ":"+strconv.Itoa(int(h.port))), "[]")
+	}
+	return h.String()
+}
+
+// reserved are the addresses that are not of the Internet: this machine, its neighbours, those that clouds tell
+// secrets on, and those that mean nobody. Of IPv6 everything outside 2000::/3 belongs to them.
+func reserved() []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range []string{
+		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
+		"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+		"168.63.129.16/32", // a cloud's own, although it looks public
+		"2001::/23", "2001:db8::/32", "3fff::/20",
+	} {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+// isPublic reports whether an address is one of the Internet. One that stands for an IPv4 address is what that is.
+func isPublic(a netip.Addr) bool {
+	a = a.Unmap()
+	if b := a.As16(); a.Is6() {
+		switch {
+		case netip.MustParsePrefix("64:ff9b::/96").Contains(a): // NAT64
+			a = netip.AddrFrom4([4]byte(b[12:]))
+		case netip.MustParsePrefix("2002::/16").Contains(a): // 6to4
+			a = netip.AddrFrom4([4]byte(b[2:6]))
+		case b[0]>>5 != 1 || a.Zone() != "":
+			return false
+		}
+	}
+	return !slices.ContainsFunc(reserved(), func(p netip.Prefix) bool { return p.Contains(a) })
+}

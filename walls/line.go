@@ -1,0 +1,207 @@
+package walls
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/tool"
+)
+
+// A line is one connection of a child, and the one to the host if there is one. Everything on it ends with its
+// context.
+type line struct {
+	*egress
+	report func(host)
+	child  *side
+	head   *head
+	in     *bufio.Reader // what the child sends
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	began  time.Time
+	moved  atomic.Int64 // when something was read or written, in nanoseconds since it began
+	broken atomic.Bool  // it ends before its end
+}
+
+// A side is one of the two connections of a line.
+type side struct {
+	net.Conn
+	line *line
+}
+
+func (s *side) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	s.line.move(n)
+	return n, err
+}
+
+func (s *side) Write(p []byte) (int, error) {
+	n, err := s.Conn.Write(p)
+	s.line.move(n)
+	return n, err
+}
+
+// CloseWrite tells the other end that nothing more comes.
+func (s *side) CloseWrite() {
+	if c, ok := s.Conn.(interface{ CloseWrite() error }); ok {
+		_ = c.CloseWrite()
+	}
+}
+
+// Close makes that the other end of a line that was aborted sees a connection that broke.
+func (s *side) Close() error {
+	if tcp, ok := s.Conn.(*net.TCPConn); ok && s.line.broken.Load() {
+		_ = tcp.SetLinger(0)
+	}
+	return s.Conn.Close()
+}
+
+// ended reports whether the other end has closed its direction, also while there is unread data before the end; and
+// whether this end is closed, which the room does when nobody is left in it.
+func (s *side) ended() (half, whole bool) {
+	c, ok := s.Conn.(syscall.Conn)
+	if !ok {
+		return false, false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return true, true
+	}
+	err = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		half = err == nil && !slices.Contains([]uint8{unix.BPF_TCP_ESTABLISHED, unix.BPF_TCP_FIN_WAIT1, unix.BPF_TCP_FIN_WAIT2}, info.State)
+	})
+	return half, err != nil
+}
+
+func (l *line) move(n int) {
+	if n > 0 {
+		l.moved.Store(int64(time.Since(l.began)))
+	}
+}
+
+// abort ends the line so that neither end takes what it got for the whole.
+func (l *line) abort() {
+	l.broken.Store(true)
+	l.cancel()
+}
+
+// serve speaks with the child until one of them has had enough.
+func (l *line) serve() {
+	defer l.work.Wait()
+	defer l.cancel()
+	l.work.Go(l.guard)
+	l.work.Go(func() { l.close(l.child) })
+	_ = l.child.SetReadDeadline(time.Now().Add(l.limits.head))
+	first, err := l.in.Peek(1)
+	switch {
+	case err != nil:
+	case first[0] == socksVersion:
+		l.serveSOCKS()
+	default:
+		l.serveHTTP()
+	}
+}
+
+// guard ends the line with the child, and when nothing has moved for too long. It looks at the child's connection
+// because nobody may read from it at that moment. A child that is gone cannot be told from one that has closed its
+// direction alone, but by its silence.
+func (l *line) guard() {
+	tick := time.NewTicker(l.limits.look)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		still := time.Since(l.began) - time.Duration(l.moved.Load())
+		if half, whole := l.child.ended(); whole || still > l.limits.idle || half && still > l.limits.half {
+			l.abort()
+		}
+	}
+}
+
+// connect connects to a host, and reports it if it is not on the list. The connection ends with the line.
+func (l *line) connect(t host) (*side, error) {
+	_ = l.child.SetReadDeadline(time.Time{})
+	l.head.over = true
+	conn, err := l.egress.connect(l.ctx, t)
+	if err != nil {
+		if tool.CodeOf(err) == tool.CodeAccessDenied {
+			l.report(t)
+		}
+		return nil, err
+	}
+	l.move(1)
+	peer := &side{Conn: conn, line: l}
+	l.work.Go(func() { l.close(peer) })
+	return peer, nil
+}
+
+// close waits for the end of the line, and closes one of its connections.
+func (l *line) close(s *side) {
+	<-l.ctx.Done()
+	_ = s.Close()
+}
+
+// tunnel passes everything on, in both directions, each until its end.
+func (l *line) tunnel(peer *side) {
+	early, _ := l.in.Peek(l.in.Buffered())
+	pass := func(to *side, from io.Reader) {
+		if _, err := io.Copy(to, from); err != nil { // it takes the other direction with it, and must not look whole
+			l.abort()
+			return
+		}
+		to.CloseWrite()
+	}
+	var there sync.WaitGroup
+	there.Go(func() { pass(peer, io.MultiReader(bytes.NewReader(early), l.child)) })
+	pass(l.child, peer)
+	there.Wait()
+}
+
+// part ends a line after an answer: a child that still sends would lose the answer if the connection was closed at
+// once.
+func (l *line) part() {
+	l.child.CloseWrite()
+	_ = l.child.SetReadDeadline(time.Now().Add(l.limits.part))
+	_, _ = io.CopyN(io.Discard, l.child, 4<<20)
+}
+
+// A head is what a child sends before anything is passed on: it is bounded, and kept for a second look.
+type head struct {
+	from io.Reader
+	kept bytes.Buffer
+	err  error // why no more came
+	over bool
+}
+
+var errHead = errors.New("the request is too large")
+
+func (h *head) Read(p []byte) (int, error) {
+	if h.over {
+		return h.from.Read(p)
+	}
+	left := maxHead - h.kept.Len()
+	if left == 0 {
+		h.err = errHead
+		return 0, errHead
+	}
+	n, err := h.from.Read(p[:min(len(p), left)])
+	h.kept.Write(p[:n])
+	h.err = err
+	return n, err
+}

@@ -1,0 +1,111 @@
+package walls
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"toolpost/tool"
+)
+
+// The words of SOCKS5, RFC 1928.
+const (
+	socksVersion   = 5
+	socksConnect   = 1
+	socksNoAuth    = 0
+	socksNoMethod  = 0xff
+	socksIPv4      = 1
+	socksName      = 3
+	socksIPv6      = 4
+	socksOK        = 0
+	socksDenied    = 2
+	socksNoHost    = 4
+	socksRefused   = 5
+	socksNoCommand = 7
+	socksNoAddress = 8
+)
+
+// serveSOCKS lets the child say whom it wants to reach.
+func (l *line) serveSOCKS() {
+	var start [2]byte
+	if _, err := io.ReadFull(l.in, start[:]); err != nil {
+		return
+	}
+	methods := make([]byte, start[1])
+	if _, err := io.ReadFull(l.in, methods); err != nil {
+		return
+	}
+	if !slices.Contains(methods, socksNoAuth) {
+		_, _ = l.child.Write([]byte{socksVersion, socksNoMethod})
+		l.part()
+		return
+	}
+	_, _ = l.child.Write([]byte{socksVersion, socksNoAuth})
+	t, reply, err := l.socksTarget()
+	if err != nil {
+		return
+	}
+	if reply != socksOK {
+		l.replySOCKS(reply)
+		l.part()
+		return
+	}
+	peer, err := l.connect(t)
+	if err != nil {
+		l.replySOCKS(socksReply(err))
+		l.part()
+		return
+	}
+	l.replySOCKS(socksOK)
+	l.tunnel(peer)
+}
+
+// socksTarget reads the request. An error says that it does not come.
+func (l *line) socksTarget() (host, byte, error) {
+	var start [4]byte // version, command, nothing, kind of address
+	if _, err := io.ReadFull(l.in, start[:]); err != nil {
+		return host{}, 0, err
+	}
+	if start[0] != socksVersion || start[1] != socksConnect {
+		return host{}, socksNoCommand, nil
+	}
+	size := map[byte]int{socksIPv4: 4, socksIPv6: 16}[start[3]]
+	if start[3] == socksName {
+		n, err := l.in.ReadByte()
+		if err != nil {
+			return host{}, 0, err
+		}
+		size = int(n)
+	}
+	if size == 0 {
+		return host{}, socksNoAddress, nil
+	}
+	rest := make([]byte, size+2)
+	if _, err := io.ReadFull(l.in, rest); err != nil {
+		return host{}, 0, err
+	}
+	name := string(rest[:size])
+	if addr, ok := netip.AddrFromSlice(rest[:size]); ok && start[3] != socksName {
+		name = addr.String()
+	}
+	return newHost(name, binary.BigEndian.Uint16(rest[size:])), socksOK, nil
+}
+
+// socksReply is the reply for a host that was not reached.
+func socksReply(err error) byte {
+	switch {
+	case tool.CodeOf(err) == tool.CodeAccessDenied:
+		return socksDenied
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return socksRefused
+	}
+	return socksNoHost
+}
+
+// replySOCKS replies; from which address of this machine a host was reached is nobody's business.
+func (l *line) replySOCKS(reply byte) {
+	_, _ = l.child.Write([]byte{socksVersion, reply, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
+}
