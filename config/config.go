@@ -34,6 +34,7 @@ type Config struct {
 	Limits  Limits
 	Policy  Section
 	Store   Section
+	Secrets Section // a mapping of their names
 }
 
 // StateDir is the folder for what this installation keeps: tokens, keys, and its store.
@@ -45,10 +46,20 @@ type Source struct {
 	Name     string
 	Protocol string
 	Dir      string // Config.Dir
+	// Secrets gives the values of the secrets that the source's own fields name. It is set by whoever opens the
+	// source, and is no part of what Equal compares; nil: there are none.
+	Secrets Secrets
 
 	doc   *document
 	node  ast.Node        // the whole entry
 	value json.RawMessage // the same as JSON, for Equal
+}
+
+// Secrets gives the values of secrets by their names, or says why one has no value; and the files that values come
+// from, which no tool may read.
+type Secrets interface {
+	Secret(name string) (string, error)
+	Files() []string
 }
 
 // Decode reads the fields of the source, other than name and protocol, into a struct with yaml tags.
@@ -99,9 +110,14 @@ type Section struct {
 	value json.RawMessage // the same as JSON, for Equal
 }
 
-// Decode reads the fields into a struct with yaml tags. What the file leaves out keeps the value that it
-// had.
-func (s Section) Decode(into any) error { return s.doc.explain(decodeFields(s.node, into)) }
+// Decode reads the fields into a struct with yaml tags, or into a map of such structs by name. What the file leaves
+// out keeps the value that it had.
+func (s Section) Decode(into any) error {
+	if v := reflect.ValueOf(into).Elem(); v.Kind() == reflect.Map {
+		return s.doc.explain(decode(s.node, v))
+	}
+	return s.doc.explain(decodeFields(s.node, into))
+}
 
 // Given reports whether the file has the section, an empty one too.
 func (s Section) Given() bool { return s.node != nil }
@@ -124,6 +140,7 @@ type layout struct {
 	Limits  Limits  `yaml:"limits" doc:"defaults of every call"`
 	Policy  *entry  `yaml:"policy" doc:"who may call what; everything is allowed where it is left out"`
 	Store   *entry  `yaml:"store" doc:"where records, state and leases are kept; a file in the folder .toolpost where it is left out"`
+	Secrets *entry  `yaml:"secrets" doc:"the secrets that there are, by name, and where each comes from; no tool gets one that its source does not name"`
 }
 
 // An entry is a part of the file that is left as it is until its protocol decodes it.
@@ -207,6 +224,12 @@ func (c *Config) read(doc *document) error {
 	if c.Store, err = l.Store.section(doc); err != nil {
 		return err
 	}
+	if c.Secrets, err = l.Secrets.section(doc); err != nil {
+		return err
+	}
+	if err := checkSecretNames(c.Secrets.node); err != nil {
+		return err
+	}
 	c.Doors = []Door{{Name: "http"}}
 	if l.Doors != nil {
 		if c.Doors, err = readDoors(doc, l.Doors.node); err != nil {
@@ -224,6 +247,26 @@ func (c *Config) read(doc *document) error {
 		}
 		seen[s.Name] = true
 		c.Sources = append(c.Sources, s)
+	}
+	return nil
+}
+
+// secretName is what a secret may be called: it becomes the name of a variable.
+const secretName = `^[A-Za-z_][A-Za-z0-9_]*$`
+
+func checkSecretNames(n ast.Node) error {
+	pairs, err := pairsOf(n)
+	if err != nil {
+		return err
+	}
+	valid := regexp.MustCompile(secretName)
+	for _, p := range pairs {
+		if !valid.MatchString(p.name) {
+			return faultAt(p.key, "secret name %q: letters, digits and _ are wanted, no digit first", p.name)
+		}
+		if isNull(p.value) {
+			return faultAt(p.key, "the secret %s comes from nowhere; say `env: VARIABLE`, `file: PATH` or `command: [PROGRAM, ...]`", p.name)
+		}
 	}
 	return nil
 }

@@ -296,7 +296,10 @@ func TestLoadSaysWhyAFileCannotBeRead(t *testing.T) {
 
 func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 	b, err := config.Schema([]config.Part{{Name: "narratoria", Doc: "events", Options: options{}}, {Name: "builtin", Options: struct{}{}}},
-		[]config.Part{{Name: "http", Options: door{}}}, struct{}{}, struct{}{})
+		[]config.Part{{Name: "http", Options: door{}}}, struct{}{}, struct{}{}, struct {
+			Env  string `yaml:"env"`
+			File string `yaml:"file"`
+		}{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,6 +314,11 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 		"sources: [{name: a, protocol: narratoria, comand: [a]}]": false,
 		"limits: {timeout: 5}":                                    true,
 		"limits: {timeout: [5]}":                                  false,
+		"secrets: {A_1: {env: A}, b: {file: b}}":                  true,
+		"secrets: {A: {env: A, file: b}}":                         false,
+		"secrets: {A: {}}":                                        false,
+		"secrets: {A: {evn: A}}":                                  false,
+		"secrets: {1A: {env: A}}":                                 false,
 	} {
 		v, err := jsonschema.UnmarshalJSON(strings.NewReader(asJSON(t, text)))
 		if err != nil {

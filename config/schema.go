@@ -21,8 +21,8 @@ type Part struct {
 
 // Schema writes the JSON Schema of toolpost.yaml, read off the structs that the file is decoded into, so
 // that the two cannot disagree. Editors use it to complete and check. policy and store are the zero values of
-// what those sections are decoded into.
-func Schema(protocols, doors []Part, policy, store any) ([]byte, error) {
+// what those sections are decoded into, and secret is that of each entry of the section secrets.
+func Schema(protocols, doors []Part, policy, store, secret any) ([]byte, error) {
 	s := structSchema(reflect.TypeFor[layout]())
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = FileName
@@ -40,6 +40,7 @@ func Schema(protocols, doors []Part, policy, store any) ([]byte, error) {
 	props["doors"].(object)["type"] = "object"
 	maps.Copy(props["policy"].(object), structSchema(reflect.TypeOf(policy)))
 	maps.Copy(props["store"].(object), structSchema(reflect.TypeOf(store)))
+	maps.Copy(props["secrets"].(object), secretsSchema(reflect.TypeOf(secret)))
 	b, err := strictjson.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -87,6 +88,13 @@ func structSchema(t reflect.Type) object {
 		props[f.name] = p
 	}
 	return object{"type": "object", "properties": props, "additionalProperties": false}
+}
+
+// secretsSchema is for names that each have one field of a struct.
+func secretsSchema(t reflect.Type) object {
+	one := structSchema(t)
+	one["minProperties"], one["maxProperties"] = 1, 1
+	return object{"type": "object", "propertyNames": object{"pattern": secretName}, "additionalProperties": one}
 }
 
 func typeSchema(t reflect.Type) object {

@@ -6,7 +6,7 @@ import "fmt"
 // alone for as long as the tests take.
 func skill(name, folder string) func(*house) string {
 	return func(h *house) string {
-		head := fmt.Sprintf("protocol: alphahuman, skill: %s, env: {MATRIX_ASSETS: %q}", folder, h.assets)
+		head := fmt.Sprintf("protocol: alphahuman, skill: %[1]s, env: {MATRIX_ASSETS: %[2]q}, walls: {write: [%[2]q]}", folder, h.assets)
 		return fmt.Sprintf("- {name: %[1]s, %[2]s}\n- {name: %[1]s-slow, %[2]s, timeout: %[3]s, grace: 10m}\n- {name: %[1]s-danger, %[2]s, tier: 3}\n",
 			name, head, hangFor)
 	}

@@ -16,7 +16,7 @@ func narratoriaRunner() *runner {
 		sources: func(h *house) string {
 			var b strings.Builder
 			for _, name := range narratoriaTools() {
-				fmt.Fprintf(&b, "- {name: tale-%[1]s, protocol: narratoria, tool: %[1]s, command: [%[2]q, events.py], env: {MATRIX_ASSETS: %[3]q}", name, h.python, h.assets)
+				fmt.Fprintf(&b, "- {name: tale-%[1]s, protocol: narratoria, tool: %[1]s, command: [%[2]q, events.py], env: {MATRIX_ASSETS: %[3]q}, walls: {write: [%[3]q]}", name, h.python, h.assets)
 				switch name {
 				case "echo":
 					b.WriteString(", input: " + echoInput)

@@ -20,7 +20,9 @@ import (
 	"toolpost/engine"
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
+	"toolpost/engine/redact"
 	"toolpost/protocol/all"
+	"toolpost/secret"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -59,7 +61,7 @@ func Schema() ([]byte, error) {
 	for _, p := range all.Protocols() {
 		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options})
 	}
-	return config.Schema(protocols, all.DoorParts(), policy.Options{}, StoreOptions{})
+	return config.Schema(protocols, all.DoorParts(), policy.Options{}, StoreOptions{}, secret.From{})
 }
 
 // Options has useful zero values.
@@ -83,6 +85,10 @@ type Node struct {
 	own    []engine.Binding // sources that no config names; their names cannot be taken
 	policy atomic.Pointer[policy.Policy]
 
+	redactor *secret.Redactor // knows the values of all secrets, also of those that a reload changed
+	handler  tool.Handler     // the engine, and nothing that comes out of it has a secret
+	catalog  tool.Catalog
+
 	storing StoreOptions
 
 	life    context.Context // ends with Close
@@ -92,6 +98,8 @@ type Node struct {
 
 	mu      sync.Mutex
 	sources []*source // in the order of the config
+	secrets map[string]secret.From
+	vault   *secret.Vault // nil: the config has no secrets
 }
 
 // Open opens every source of the config, all at once, each within its time. A source that fails does not
@@ -111,10 +119,11 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 			return nil, err
 		}
 	}
-	n := &Node{o: o, cfg: cfg}
+	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor)}
+	n.o.Log = quiet(o.Log, n.redactor)
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	from := stricter(cfg.Limits.LeaseTier, o.LeaseTier)
-	rules, err := n.readPolicy(cfg)
+	tools, err := n.read(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +132,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}
 	keep := n.keepIn()
 	n.engine = engine.New(engine.Options{
-		Log:         o.Log,
+		Log:         n.o.Log,
 		Policy:      n.policy.Load,
 		Timeout:     time.Duration(cfg.Limits.Timeout),
 		Audit:       keep.audit,
@@ -131,10 +140,11 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		Lease:       lease.New(lease.Options{From: from, Consume: keep.leases}).Stage,
 		Session:     keep.session,
 	})
+	n.handler, n.catalog = redact.Door(n.redactor)(n.engine), redact.Catalog(n.engine, n.redactor)
 	if from > 0 {
 		n.own = []engine.Binding{{Name: ownSource, Protocol: "builtin", Runner: n.issuer(keep.leases)}}
 	}
-	n.replace(ctx, cfg.Sources, rules)
+	n.replace(ctx, tools)
 	if err := ctx.Err(); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
@@ -164,10 +174,10 @@ func (n *Node) issuer(book leases) tool.Runner {
 }
 
 // Handler runs calls.
-func (n *Node) Handler() tool.Handler { return n.engine }
+func (n *Node) Handler() tool.Handler { return n.handler }
 
 // Catalog shows what can be called.
-func (n *Node) Catalog() tool.Catalog { return n.engine }
+func (n *Node) Catalog() tool.Catalog { return n.catalog }
 
 // Serve opens every configured door and returns when ctx has ended and the doors have drained, or when
 // one of them fails.
@@ -183,18 +193,18 @@ func (n *Node) Serve(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range doors {
-		g.Go(func() error { return d.Serve(ctx, n.engine, n.engine) })
+		g.Go(func() error { return d.Serve(ctx, n.handler, n.catalog) })
 	}
 	g.Go(func() error { n.housekeeping(ctx); return nil })
 	return g.Wait()
 }
 
-// Reload goes over to the sources and the policy of another config, to both at once. Sources that say the
-// same as before keep their runner and their calls; calls in flight on the others end in peace, under the
-// policy that let them in. What a door, a limit or the store section says takes effect at the next start. A config whose policy
-// cannot be read is logged, and the one before it stays.
+// Reload goes over to the sources, the policy and the secrets of another config, to all at once. Sources that say the
+// same as before, and whose secrets are the same, keep their runner and their calls; calls in flight on the others end
+// in peace, under the policy that let them in. What a door, a limit or the store section says takes effect at the next
+// start. A config whose policy or secrets section cannot be read is logged, and the one before it stays.
 func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
-	rules, err := n.readPolicy(cfg)
+	tools, err := n.read(ctx, cfg)
 	if err != nil {
 		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
 		return
@@ -202,7 +212,7 @@ func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 	if !slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal) || n.cfg.Limits != cfg.Limits || !n.cfg.Store.Equal(cfg.Store) {
 		n.o.Log.Warn("doors, limits or the store changed in the config; restart to apply them")
 	}
-	n.replace(ctx, cfg.Sources, rules)
+	n.replace(ctx, tools)
 	n.o.Log.Info("config reloaded", "sources", len(cfg.Sources))
 }
 

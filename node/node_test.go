@@ -20,10 +20,16 @@ import (
 
 	"toolpost/config"
 	"toolpost/node"
+	"toolpost/sandbox"
 	"toolpost/tool"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if sandbox.Main() {
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A fake is a protocol whose sources do as the test says. Each brings one tool with the name of its source.
 type fake struct {

@@ -56,7 +56,8 @@ func doorNames(protocols []Protocol) []string {
 
 // Explain says what the policy decides about a call, as of a time, and why.
 func (n *Node) Explain(c *tool.Call, at time.Time) (Explanation, error) {
-	return n.engine.Explain(c, at)
+	e, err := n.engine.Explain(c, at)
+	return e, n.redactor.Error(err)
 }
 
 // ParseRecord reads a line of the file that policy.record names.

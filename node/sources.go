@@ -11,6 +11,7 @@ import (
 	"toolpost/config/nearest"
 	"toolpost/engine"
 	"toolpost/engine/policy"
+	"toolpost/secret"
 	"toolpost/tool"
 )
 
@@ -27,6 +28,7 @@ type source struct {
 	config.Source
 	runner tool.Runner
 	err    error
+	lent   *lent           // its secrets
 	ctx    context.Context // ends when the source is replaced
 	stop   context.CancelFunc
 }
@@ -44,14 +46,32 @@ func (n *Node) Sources() []Status {
 	defer n.mu.Unlock()
 	var list []Status
 	for _, s := range n.sources {
-		list = append(list, Status{s.Name, s.Protocol, s.err})
+		list = append(list, Status{s.Name, s.Protocol, n.redactor.Error(s.err)})
 	}
 	return list
 }
 
-// replace goes over to other sources and another policy. Sources that are new or changed, or that are dead,
-// are opened.
-func (n *Node) replace(ctx context.Context, wanted []config.Source, rules *policy.Policy) {
+// wanted is what a config says about tools.
+type wanted struct {
+	sources []config.Source
+	rules   *policy.Policy
+	secrets map[string]secret.From
+	vault   *secret.Vault
+}
+
+// read takes from a config what it says about tools, and reads the secrets that it names.
+func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
+	rules, err := n.readPolicy(cfg)
+	if err != nil {
+		return wanted{}, err
+	}
+	from, vault, err := n.readSecrets(ctx, cfg)
+	return wanted{cfg.Sources, rules, from, vault}, err
+}
+
+// replace goes over to other sources, another policy and other secrets. Sources that are new or changed, or that are
+// dead, are opened.
+func (n *Node) replace(ctx context.Context, to wanted) {
 	n.loading.Lock()
 	defer n.loading.Unlock()
 	if n.life.Err() != nil {
@@ -60,25 +80,26 @@ func (n *Node) replace(ctx context.Context, wanted []config.Source, rules *polic
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)() // Close does not wait for a source that hangs
-	next := make([]*source, len(wanted))
+	next := make([]*source, len(to.sources))
 	var opening sync.WaitGroup
-	for i, w := range wanted {
-		if next[i] = n.kept(w); next[i] == nil {
-			next[i] = &source{Source: w}
+	for i, w := range to.sources {
+		if next[i] = n.kept(w, to.vault); next[i] == nil {
+			next[i] = &source{Source: w, lent: lend(to.vault)}
+			next[i].Secrets = next[i].lent
 			next[i].ctx, next[i].stop = context.WithCancel(n.life)
-			opening.Go(func() { next[i].runner, next[i].err = n.open(ctx, w) })
+			opening.Go(func() { next[i].runner, next[i].err = n.open(ctx, next[i].Source) })
 		}
 	}
 	opening.Wait()
-	n.publish(ctx, next, rules)
+	n.publish(ctx, next, to)
 }
 
-// kept finds the living source that says the same as w.
-func (n *Node) kept(w config.Source) *source {
+// kept finds the living source that says the same as w and has the same secrets.
+func (n *Node) kept(w config.Source, v *secret.Vault) *source {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, s := range n.sources {
-		if s.Name == w.Name && s.runner != nil && s.Equal(w) {
+		if s.Name == w.Name && s.runner != nil && s.Equal(w) && s.lent.renew(v) {
 			return s
 		}
 	}
@@ -86,12 +107,12 @@ func (n *Node) kept(w config.Source) *source {
 }
 
 // publish puts up the new sources under their policy, takes down the old ones, and starts to retry the dead.
-func (n *Node) publish(ctx context.Context, next []*source, rules *policy.Policy) {
+func (n *Node) publish(ctx context.Context, next []*source, to wanted) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	old := n.sources
-	n.sources = next
-	n.policy.Store(rules) // bind publishes it together with the sources
+	n.sources, n.secrets, n.vault = next, to.secrets, to.vault
+	n.policy.Store(to.rules) // bind publishes it together with the sources
 	n.bind(ctx)
 	stays := map[*source]bool{}
 	for _, s := range next {

@@ -29,7 +29,7 @@ func invoke(t *testing.T, n *node.Node, c tool.Call) (string, tool.Code) {
 	return string(r.Output), ""
 }
 
-const writes = `sources: [{name: w, protocol: narratoria, command: [sh, -c, 'echo ran >>ran; echo "{\"version\":\"0\",\"type\":\"done\",\"ok\":true}"'], effects: {writes: true}}]
+const writes = `sources: [{name: w, protocol: narratoria, command: [sh, -c, 'echo ran >>ran; echo "{\"version\":\"0\",\"type\":\"done\",\"ok\":true}"'], effects: {writes: true}, walls: {write: [.]}}]
 `
 
 func TestToolsOfALeasedTierNeedALeaseForEveryCall(t *testing.T) {

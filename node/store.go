@@ -16,6 +16,7 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/lease"
+	"toolpost/engine/redact"
 	"toolpost/engine/session"
 	"toolpost/store"
 	"toolpost/store/postgres"
@@ -154,7 +155,7 @@ func (n *Node) keepIn() keepers {
 	if n.store == nil {
 		return keepers{
 			leases: &store.Leases{Dir: filepath.Join(n.cfg.StateDir(), "leases")}, idempotency: idempotency.New(window).Stage,
-			session: session.Stage(&store.Sessions{}, files),
+			session: n.innermost(session.Stage(&store.Sessions{}, files)),
 		}
 	}
 	if n.storing.Idempotency.Durable {
@@ -162,9 +163,16 @@ func (n *Node) keepIn() keepers {
 	}
 	return keepers{
 		leases: n.store.Leases(), idempotency: idempotency.New(window).Stage,
-		audit:   audit.New(audit.Options{Log: n.store.Audit(), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact, Logger: n.o.Log}),
-		session: session.Stage(n.store.Sessions(), n.store.Assets(files)),
+		audit:   audit.New(audit.Options{Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact, Logger: n.o.Log}),
+		session: n.innermost(session.Stage(n.store.Sessions(), n.store.Assets(files))),
 	}
+}
+
+// innermost puts the stage that redacts what tools give inside another one, which is itself the innermost of the
+// engine: nothing that is kept has a secret.
+func (n *Node) innermost(session tool.Middleware) tool.Middleware {
+	tools := redact.Tool(n.redactor)
+	return func(next tool.Handler) tool.Handler { return session(tools(next)) }
 }
 
 // lookAfter is how often a program that serves looks after the store.

@@ -193,7 +193,7 @@ func (e *egress) serve(w *Watch) func(net.Conn) {
 func proxyVariables() []string {
 	way := map[string]string{
 		"http_proxy": "http://" + sandbox.EgressAddress, "https_proxy": "http://" + sandbox.EgressAddress,
-		"all_proxy": "http://" + sandbox.EgressAddress, "no_proxy": "localhost,127.0.0.1,::1", // its own loopback is its own
+		"all_proxy": "http://" + sandbox.EgressAddress, "no_proxy": "", // a host on the loopback that is named is the one outside
 	}
 	env := []string{"NODE_USE_ENV_PROXY=1"}
 	for name, value := range way {

@@ -228,7 +228,7 @@ func get(t testing.TB, c *http.Client, address string) (int, string) {
 func confined(t *testing.T, hosts Network, read string, argv ...string) (string, []Check) {
 	t.Helper()
 	env := []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
-	argv, code, err := Program(t.Context(), argv, "/", os.Environ())
+	argv, code, err := Find(t.Context(), argv, "/", os.Environ())
 	must(t, err)
 	w, err := Options{Network: hosts}.Around(Needs{Dir: "/", Read: []string{read}, Run: code})
 	must(t, err)
@@ -364,8 +364,8 @@ func TestProgramsAreToldTheWayOut(t *testing.T) {
 	must(t, err)
 	env := w.Environment([]string{"A=b"})
 	want := []string{
-		"A=b", "ALL_PROXY=http://127.0.0.1:3128", "HTTPS_PROXY=http://127.0.0.1:3128", "HTTP_PROXY=http://127.0.0.1:3128", "NODE_USE_ENV_PROXY=1", "NO_PROXY=localhost,127.0.0.1,::1",
-		"all_proxy=http://127.0.0.1:3128", "http_proxy=http://127.0.0.1:3128", "https_proxy=http://127.0.0.1:3128", "no_proxy=localhost,127.0.0.1,::1",
+		"A=b", "ALL_PROXY=http://127.0.0.1:3128", "HTTPS_PROXY=http://127.0.0.1:3128", "HTTP_PROXY=http://127.0.0.1:3128", "NODE_USE_ENV_PROXY=1", "NO_PROXY=",
+		"all_proxy=http://127.0.0.1:3128", "http_proxy=http://127.0.0.1:3128", "https_proxy=http://127.0.0.1:3128", "no_proxy=",
 	}
 	if !slices.Equal(env, want) {
 		t.Error(env)

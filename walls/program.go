@@ -8,34 +8,84 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"toolpost/process"
 	"toolpost/tool"
 )
 
-// Program finds a program as a confined child can run it: its absolute path, with any script that only chooses a
-// Python looked through, since what such a script needs is not in the room; and what running it takes besides the
-// system: the folders of its installation, and the files that its arguments name, such as a script.
+// A Program is a command that is started behind walls. What it takes to run it is found out when it is first started:
+// a config may have many that nobody calls.
+type Program struct {
+	*Walls // those that hold whatever is found
+	o      Options
+	needs  Needs
+	argv   []string
+	dir    string
+	env    []string
+
+	mu    sync.Mutex
+	found *Start
+}
+
+// A Start is how a program is started.
+type Start struct {
+	Argv  []string
+	Env   []string // without secrets
+	Walls *Walls
+}
+
+// Program gives the program argv, with its working folder and environment, behind the walls that the options say.
+func (o Options) Program(n Needs, argv []string, dir string, env []string) (*Program, error) {
+	w, err := o.Around(n)
+	if err != nil {
+		return nil, err
+	}
+	return &Program{Walls: w, o: o, needs: n, argv: argv, dir: dir, env: w.Environment(env)}, nil
+}
+
+// Find finds how the program is started. What was found once stays.
+func (p *Program) Find(ctx context.Context) (*Start, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found != nil {
+		return p.found, nil
+	}
+	argv, code, err := Find(ctx, p.argv, p.dir, p.env)
+	if err != nil {
+		return nil, err
+	}
+	n := p.needs
+	n.Run = slices.Concat(n.Run, code)
+	w, err := p.o.around(n, p.egress)
+	if err != nil {
+		return nil, err
+	}
+	p.found = &Start{Argv: argv, Env: p.env, Walls: w}
+	return p.found, nil
+}
+
+// Find finds a program as a confined child can run it: its absolute path, with any script that only chooses a Python
+// looked through, since what such a script needs is not in the room; and what running it takes besides the system: the
+// folders of its installation, and the files that its arguments name, such as a script.
 //
 // A program that is not there is no error: starting it will say so.
-func Program(ctx context.Context, argv []string, dir string, env []string) ([]string, []string, error) {
+func Find(ctx context.Context, argv []string, dir string, env []string) (found, code []string, err error) {
 	path := argv[0]
-	switch found, err := exec.LookPath(path); {
+	switch onPath, err := exec.LookPath(path); {
 	case strings.Contains(path, "/") && !filepath.IsAbs(path):
 		path = filepath.Join(dir, path)
 	case err != nil:
 		return argv, nil, nil
 	default:
-		path = found
+		path = onPath
 	}
 	if strings.HasPrefix(filepath.Base(path), "python") && isScript(path) {
-		real, err := ThroughShim(ctx, path, dir, env)
-		if err != nil {
+		if path, err = throughShim(ctx, path, dir, env); err != nil {
 			return nil, nil, err
 		}
-		path = real
 	}
-	code := Code(path)
+	code = Code(path)
 	for _, arg := range argv[1:] {
 		if info, err := os.Stat(arg); filepath.IsAbs(arg) && err == nil && info.Mode().IsRegular() {
 			code = append(code, arg)
@@ -88,8 +138,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// ThroughShim looks through a script that only chooses a Python and starts it.
-func ThroughShim(ctx context.Context, path, dir string, env []string) (string, error) {
+// throughShim looks through a script that only chooses a Python and starts it.
+func throughShim(ctx context.Context, path, dir string, env []string) (string, error) {
 	child, err := process.Start(process.Command{
 		Argv: []string{path, "-c", "import sys; print(sys.executable)"}, Dir: dir, Env: env,
 	})
@@ -101,7 +151,7 @@ func ThroughShim(ctx context.Context, path, dir string, env []string) (string, e
 	select {
 	case <-child.Exited():
 	case <-ctx.Done():
-		return "", tool.Errorf(tool.CodeUnavailable, "%s did not say which Python it starts: %w", path, context.Cause(ctx))
+		return "", tool.AsError(context.Cause(ctx))
 	}
 	exit := child.Wait()
 	out, _ := process.ReadDocument(child.Stdout, 64<<10)

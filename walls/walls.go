@@ -45,13 +45,13 @@ type Needs struct {
 }
 
 // NeedsOf gives the needs of tools that lie in one folder, of a config in base. What the installation keeps for itself,
-// its tokens among it, is not theirs.
-func NeedsOf(base, folder string) (Needs, error) {
+// its tokens among it, is not theirs, nor is what else is to be hidden.
+func NeedsOf(base, folder string, hide ...string) (Needs, error) {
 	base, err := filepath.Abs(base)
 	if err != nil {
 		return Needs{}, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
 	}
-	return Needs{Dir: base, Hide: []string{filepath.Join(base, ".toolpost")}, Read: []string{folder}}, nil
+	return Needs{Dir: base, Hide: append(hide, filepath.Join(base, ".toolpost")), Read: []string{folder}}, nil
 }
 
 // Walls stand around the tools of one source.
@@ -64,7 +64,10 @@ type Walls struct {
 }
 
 // Around gives the walls of a source.
-func (o Options) Around(n Needs) (*Walls, error) {
+func (o Options) Around(n Needs) (*Walls, error) { return o.around(n, nil) }
+
+// around gives walls with a way out that others may share, if there is one.
+func (o Options) around(n Needs, way *egress) (*Walls, error) {
 	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...)}
 	p := &w.profile
 	if o.Off {
@@ -90,7 +93,7 @@ func (o Options) Around(n Needs) (*Walls, error) {
 		return nil, err
 	}
 	if p.Network = network; len(hosts) > 0 {
-		w.egress = newEgress(hosts)
+		w.egress = cmp.Or(way, newEgress(hosts)) // the same names are pinned for all
 	}
 	return w, nil
 }
@@ -177,7 +180,7 @@ func (w *Walls) String() string {
 	}
 	p := w.profile
 	limits := p.Limits
-	parts := []string{"reads " + list(slices.Concat(p.Readable, p.Executable)), "changes " + list(p.Writable), "network " + w.network.String()}
+	parts := []string{"reads " + list(p.Readable), "changes " + list(p.Writable), "network " + w.network.String()}
 	if limits.Memory >= 0 {
 		parts = append(parts, size(cmp.Or(limits.Memory, sandbox.DefaultMemory)))
 	}

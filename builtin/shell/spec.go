@@ -45,9 +45,16 @@ type schema = map[string]any
 
 // Tools implements tool.Source.
 func (t *Tools) Tools(context.Context) ([]*tool.Spec, error) {
+	walls, err := t.around(t.ws.Roots(), nil, nil)
+	if err != nil {
+		return nil, err
+	}
 	specs := []*tool.Spec{t.execSpec()}
 	if t.o.Line {
 		specs = append(specs, t.lineSpec())
+	}
+	for _, s := range specs {
+		s.Walls = walls.String()
 	}
 	return specs, nil
 }

@@ -37,7 +37,7 @@ func program(t *testing.T, files map[string]string, args ...string) *exec.Cmd {
 }
 
 var slowTool = map[string]string{
-	"toolpost.yaml": "sources: [{name: slow, protocol: narratoria, command: [sh, slow.sh]}]",
+	"toolpost.yaml": "sources: [{name: slow, protocol: narratoria, command: [sh, slow.sh], walls: {write: [.]}}]",
 	"slow.sh": `
 event() { echo "{\"version\":\"0\",\"type\":$1}"; }
 event '"log","level":"info","message":"working \u001b[2J"'

@@ -8,6 +8,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/process"
+	"toolpost/secret"
 	"toolpost/tool"
 	"toolpost/walls"
 )
@@ -18,11 +19,12 @@ type Options struct {
 	Skill  string `yaml:"skill" doc:"the folder of a single skill"`
 	Data   string `yaml:"data" doc:"folder for the files that skills keep; default: .toolpost/skills/SOURCE"`
 
-	Env         map[string]string `yaml:"env" doc:"variables for the skills"`
-	PassEnv     []string          `yaml:"pass_env" doc:"names of our own variables that the skills get too"`
-	Timeout     config.Duration   `yaml:"timeout" doc:"of one call; default: limits.timeout"`
-	Concurrency int               `yaml:"concurrency" doc:"calls that one skill gets at once; default: as its manifest says, else one where it calls back, else any number"`
-	Generation  int               `yaml:"generation" doc:"1: the contract; 2: tools/list and skill/ hooks; default: the skill is asked"`
+	Env     map[string]string `yaml:"env" doc:"variables for the skills"`
+	PassEnv []string          `yaml:"pass_env" doc:"names of our own variables that the skills get too"`
+	secret.Grant
+	Timeout     config.Duration `yaml:"timeout" doc:"of one call; default: limits.timeout"`
+	Concurrency int             `yaml:"concurrency" doc:"calls that one skill gets at once; default: as its manifest says, else one where it calls back, else any number"`
+	Generation  int             `yaml:"generation" doc:"1: the contract; 2: tools/list and skill/ hooks; default: the skill is asked"`
 
 	StartTimeout config.Duration `yaml:"start_timeout" doc:"for the answer to initialize; default: 30s"`
 	HookTimeout  config.Duration `yaml:"hook_timeout" doc:"for each lifecycle hook; default: 10s"`

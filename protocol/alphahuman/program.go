@@ -37,13 +37,14 @@ type program struct {
 	data     dataFolder
 	entities entities
 
-	found *command // how it was started the last time; one start at a time looks at it
+	command *command // how it was started the last time; one start at a time looks at it
 
 	ctx     context.Context // ends with the program
 	cancel  context.CancelFunc
 	running sync.WaitGroup // every goroutine of every worker
 
 	mu       sync.Mutex
+	walls    string           // around the worker that was started last, in words
 	current  *worker          // takes new calls; nil: none does
 	workers  map[*worker]bool // that are not gone; those that only finish their calls too
 	starting bool
@@ -77,38 +78,31 @@ func newProgram(s *Skill, o *Options, base, data string, log *slog.Logger) *prog
 
 // A command is how a skill is started.
 type command struct {
-	said  []string // the manifest's own words
-	argv  []string
-	env   []string
-	walls *walls.Walls
+	said []string // the manifest's words
+	*walls.Program
 }
 
-// command finds the skill's program and makes the walls around it. Its folder is its own code: no guarantee takes that.
-func (p *program) command() (*command, error) {
+// find finds how the skill is started, behind walls. Its folder is its own code: no guarantee takes that.
+func (p *program) find() (*walls.Start, error) {
 	argv, err := p.skill.Manifest.argv(p.skill.Dir)
 	if err != nil {
 		return nil, err
 	}
-	if p.found != nil && slices.Equal(p.found.said, argv) {
-		return p.found, nil
-	}
-	said := argv
-	needs, err := walls.NeedsOf(p.base, p.skill.Dir)
-	if err != nil {
-		return nil, err
+	if p.command == nil || !slices.Equal(p.command.said, argv) {
+		needs, err := walls.NeedsOf(p.base, p.skill.Dir, p.o.Files()...)
+		if err != nil {
+			return nil, err
+		}
+		needs.Run = append(needs.Run, p.skill.Dir)
+		found, err := p.o.Walls.Program(needs, argv, p.skill.Dir, p.env)
+		if err != nil {
+			return nil, err
+		}
+		p.command = &command{argv, found}
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, p.o.startTime())
 	defer cancel()
-	if argv, needs.Run, err = walls.Program(ctx, argv, p.skill.Dir, p.env); err != nil {
-		return nil, err
-	}
-	needs.Run = append(needs.Run, p.skill.Dir)
-	w, err := p.o.Walls.Around(needs)
-	if err != nil {
-		return nil, err
-	}
-	p.found = &command{said: said, argv: argv, env: w.Environment(p.env), walls: w}
-	return p.found, nil
+	return p.command.Find(ctx)
 }
 
 // acquire gives a worker with a place for one call; release gives the place back. Only a worker that is not

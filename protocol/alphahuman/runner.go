@@ -14,6 +14,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/sandbox"
+	"toolpost/secret"
 	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/walls"
@@ -38,7 +39,7 @@ var (
 
 // Open makes the runner of a configured source.
 func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	o := Options{Data: filepath.Join(".toolpost", "skills", src.Name)}
+	o := Options{Data: filepath.Join(".toolpost", "skills", src.Name), Grant: secret.Grant{Vault: src.Secrets}}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
@@ -197,6 +198,9 @@ func (a *arranger) fail(s *Skill, why error) {
 }
 
 func (a *arranger) take(p *program, offers []json.RawMessage) {
+	p.mu.Lock()
+	around := p.walls
+	p.mu.Unlock()
 	seen := map[string]bool{}
 	for _, raw := range offers {
 		o, schema, err := readOffer(raw)
@@ -210,7 +214,7 @@ func (a *arranger) take(p *program, offers []json.RawMessage) {
 		seen[o.Name] = true
 		spec := &tool.Spec{
 			Name: o.Name, Description: o.Description, Input: schema, Effects: a.r.o.Effects, Tier: a.r.o.Tier,
-			Timeout: time.Duration(a.r.o.Timeout), Guarantees: a.r.o.Guarantees,
+			Timeout: time.Duration(a.r.o.Timeout), Guarantees: a.r.o.Guarantees, Walls: around,
 		}
 		a.found = append(a.found, candidate{spec, &entry{program: p, own: o.Name}})
 		a.count[o.Name]++
@@ -320,7 +324,7 @@ func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events
 	if err != nil {
 		return nil, nil, err
 	}
-	d := &desk{events: events, state: c.State, inside: c.Session != ""}
+	d := &desk{events: events, open: w.child.Open, state: c.State, inside: c.Session != ""}
 	session, leave := w.join(ctx, c, d)
 	defer leave()
 	if !w.sessionful {

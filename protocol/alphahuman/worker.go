@@ -106,19 +106,7 @@ func (p *program) newWorker() (*worker, error) {
 		leaving: make(chan struct{}), dead: make(chan struct{}),
 		pending: map[uint64]*request{}, sessions: map[who]*talk{}, names: map[string]bool{},
 	}
-	cmd, err := p.command()
-	if err != nil {
-		return nil, err
-	}
-	w.watch.Follow(tool.SinkFunc(w.attempted), walls.Sources(p.o.Guarantees, p.o.Guarantees))
-	confine, err := cmd.walls.Confine(p.name, p.o.Guarantees, &w.watch)
-	if err != nil {
-		return nil, err
-	}
-	w.child, err = process.Start(process.Command{
-		Argv: cmd.argv, Dir: p.skill.Dir, Env: cmd.env, Confine: confine, Stderr: w.stderr, StderrLimit: maxLog,
-	})
-	if err != nil {
+	if err := w.start(); err != nil {
 		return nil, err
 	}
 	if err := w.now.open(w.child.Stdin); err != nil {
@@ -129,6 +117,31 @@ func (p *program) newWorker() (*worker, error) {
 		p.running.Go(f)
 	}
 	return w, nil
+}
+
+// start starts the skill, with its secrets, behind its walls.
+func (w *worker) start() error {
+	p := w.p
+	start, err := p.find()
+	if err != nil {
+		return err
+	}
+	w.watch.Follow(tool.SinkFunc(w.attempted), walls.Sources(p.o.Guarantees, p.o.Guarantees))
+	confine, err := start.Walls.Confine(p.name, p.o.Guarantees, &w.watch)
+	if err != nil {
+		return err
+	}
+	env, err := p.o.Environment(start.Env, p.o.Guarantees.SecretsAllowed)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.walls = start.Walls.String()
+	p.mu.Unlock()
+	w.child, err = process.Start(process.Command{
+		Argv: start.Argv, Dir: p.skill.Dir, Env: env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: maxLog,
+	})
+	return err
 }
 
 // attempted tells of something that a wall stopped, as a log line of the skill would be.

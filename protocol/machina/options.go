@@ -15,6 +15,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/process"
+	"toolpost/secret"
 	"toolpost/tool"
 	"toolpost/walls"
 )
@@ -31,11 +32,12 @@ type Options struct {
 	Timeout  config.Duration `yaml:"timeout" doc:"of one call; default: MACHINA_TOOLHOST_TIMEOUT in seconds, else 30s"`
 	MaxReply int             `yaml:"max_reply" doc:"bytes of one reply; default: 1 MiB"`
 
-	Dir        string            `yaml:"dir" doc:"working folder, from the folder of the config, which is the default"`
-	Env        map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
-	PassEnv    []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
-	Guarantees tool.Guarantees   `yaml:"guarantees" doc:"what the tools must not be able to do"`
-	Walls      walls.Options     `yaml:"walls" doc:"what the toolhost may do; default: read its folder, start programs, 512 MiB, 128 processes, no network"`
+	Dir     string            `yaml:"dir" doc:"working folder, from the folder of the config, which is the default"`
+	Env     map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
+	PassEnv []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
+	secret.Grant
+	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what the tools must not be able to do"`
+	Walls      walls.Options   `yaml:"walls" doc:"what the toolhost may do; default: read its folder, start programs, 512 MiB, 128 processes, no network"`
 }
 
 // A ToolOption is one tool of a toolhost that is not asked for its list.
@@ -98,7 +100,7 @@ func (o Options) check() error {
 
 // Open makes the runner of a configured source and asks its toolhost for the tools.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	var o Options
+	o := Options{Grant: secret.Grant{Vault: src.Secrets}}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
@@ -127,8 +129,8 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 		log = slog.New(slog.DiscardHandler)
 	}
 	r := &Runner{o: o, log: log, aids: map[string]string{}}
-	r.program = program{argv: argv, dir: dir, env: process.Environment(o.Env, o.PassEnv), max: o.MaxReply}
-	if err := r.build(ctx, base); err != nil {
+	r.dir, r.argv = dir, argv
+	if err := r.build(base, process.Environment(o.Env, o.PassEnv)); err != nil {
 		return nil, err
 	}
 	if r.specs, err = r.discover(ctx); err != nil {
@@ -139,12 +141,9 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 }
 
 // build makes the walls around the toolhost. Its plugin is code of its own, where that is a file or a folder.
-func (r *Runner) build(ctx context.Context, base string) error {
-	needs, err := walls.NeedsOf(base, r.dir)
+func (r *Runner) build(base string, env []string) error {
+	needs, err := walls.NeedsOf(base, r.dir, r.o.Files()...)
 	if err != nil {
-		return err
-	}
-	if r.argv, needs.Run, err = walls.Program(ctx, r.argv, r.dir, r.env); err != nil {
 		return err
 	}
 	plugin := r.o.Plugin
@@ -154,9 +153,7 @@ func (r *Runner) build(ctx context.Context, base string) error {
 	if _, err := os.Stat(plugin); err == nil && r.o.Plugin != "" {
 		needs.Run = append(needs.Run, plugin)
 	}
-	if r.walls, err = r.o.Walls.Around(needs); err == nil {
-		r.env = r.walls.Environment(r.env)
-	}
+	r.host, err = r.o.Walls.Program(needs, r.argv, r.dir, env)
 	return err
 }
 
@@ -217,7 +214,7 @@ func (r *Runner) complete(specs []*tool.Spec) ([]*tool.Spec, error) {
 		if tier, ok := r.o.Tiers[aid]; ok {
 			s.Tier = tier
 		}
-		s.Timeout, s.Guarantees, s.Walls = time.Duration(r.o.Timeout), r.o.Guarantees, r.walls.String()
+		s.Timeout, s.Guarantees, s.Walls = time.Duration(r.o.Timeout), r.o.Guarantees, r.host.String()
 	}
 	return specs, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/process"
+	"toolpost/sandbox"
 	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/walls"
@@ -15,13 +16,14 @@ import (
 
 // A Runner calls the tools of one toolhost and plugin.
 type Runner struct {
-	o Options
-	program
+	o     Options
+	argv  []string
+	dir   string
+	host  *walls.Program
 	log   *slog.Logger
 	specs []*tool.Spec
 	aids  map[string]string // by the tool's name
 
-	walls    *walls.Walls
 	sessions *process.Pool[*session]
 }
 
@@ -135,11 +137,11 @@ func (c *call) decode(doc []byte) (*answer, error) {
 func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte) ([]byte, error) {
 	var watch walls.Watch
 	watch.Follow(c.events, walls.Sources(r.o.Guarantees, c.guarantees))
-	confine, err := r.walls.Confine(c.aid, c.guarantees, &watch)
+	host, confine, err := r.program(ctx, c.aid, c.guarantees, &watch)
 	if err != nil {
 		return nil, err
 	}
-	p, err := r.program.run(ctx, args, stdin, confine, c.events)
+	p, err := host.run(ctx, args, stdin, confine, c.events)
 	switch {
 	case ctx.Err() != nil:
 		return nil, interrupted(ctx, c.aid)
@@ -148,6 +150,20 @@ func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte)
 	}
 	c.layers, c.checks = p.layers, watch.Checks()
 	return p.doc, p.judge(c.aid)
+}
+
+// program gives the toolhost as it is started under guarantees, and the walls around it.
+func (r *Runner) program(ctx context.Context, name string, g tool.Guarantees, watch *walls.Watch) (*program, *sandbox.Confinement, error) {
+	start, err := r.host.Find(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	confine, err := start.Walls.Confine(name, g, watch)
+	if err != nil {
+		return nil, nil, err
+	}
+	env, err := r.o.Environment(start.Env, g.SecretsAllowed)
+	return &program{argv: start.Argv, dir: r.dir, env: env, max: r.o.MaxReply}, confine, err
 }
 
 // missing is the error of a toolhost that could not be started.

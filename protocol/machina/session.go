@@ -30,14 +30,14 @@ type session struct {
 }
 
 // startSession starts a toolhost. It is a process.Worker.
-func (r *Runner) startSession(context.Context) (*session, error) {
+func (r *Runner) startSession(ctx context.Context) (*session, error) {
 	s := &session{known: slots{}}
-	confine, err := r.walls.Confine("the toolhost", r.o.Guarantees, &s.watch)
+	host, confine, err := r.program(ctx, "the toolhost", r.o.Guarantees, &s.watch)
 	if err != nil {
 		return nil, err
 	}
 	child, err := process.Start(process.Command{
-		Argv: slices.Concat(r.argv, []string{"--serve", r.o.Plugin}), Dir: r.dir, Env: r.env, Confine: confine,
+		Argv: slices.Concat(host.argv, []string{"--serve", r.o.Plugin}), Dir: r.dir, Env: host.env, Confine: confine,
 		Stderr: s.stderr, StderrLimit: maxSessionLog,
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/process"
+	"toolpost/secret"
 	"toolpost/tool"
 	"toolpost/walls"
 )
@@ -31,6 +32,7 @@ type Options struct {
 	Dir     string            `yaml:"dir" doc:"working folder, from the folder of the config, which is the default"`
 	Env     map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
 	PassEnv []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
+	secret.Grant
 
 	Effects    tool.Effects    `yaml:"effects" doc:"what the tool does to the world"`
 	Tier       int             `yaml:"tier" doc:"0 safe .. 3 dangerous"`
@@ -86,9 +88,8 @@ type Runner struct {
 	spec *tool.Spec
 	argv []string
 	dir  string // absolute
-	env  []string
 
-	walls *walls.Walls
+	program *walls.Program
 }
 
 var (
@@ -97,20 +98,20 @@ var (
 )
 
 // Open makes the runner of a configured source.
-func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
-	o := Options{Tool: src.Name}
+func Open(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
+	o := Options{Tool: src.Name, Grant: secret.Grant{Vault: src.Secrets}}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
 	if !filepath.IsAbs(o.Dir) {
 		o.Dir = filepath.Join(src.Dir, o.Dir)
 	}
-	return New(ctx, src.Dir, o)
+	return New(src.Dir, o)
 }
 
 // New makes a runner. Nothing is started until it is called. Relative paths of the walls start in base, the folder of
 // the config.
-func New(ctx context.Context, base string, o Options) (*Runner, error) {
+func New(base string, o Options) (*Runner, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
 		return nil, err
@@ -123,18 +124,15 @@ func New(ctx context.Context, base string, o Options) (*Runner, error) {
 	if strings.Contains(argv[0], "/") && !filepath.IsAbs(argv[0]) {
 		argv[0] = filepath.Join(dir, argv[0])
 	}
-	r := &Runner{o: o, spec: o.spec(), dir: dir, env: process.Environment(o.Env, o.PassEnv)}
-	needs, err := walls.NeedsOf(base, dir)
+	needs, err := walls.NeedsOf(base, dir, o.Files()...)
 	if err != nil {
 		return nil, err
 	}
-	if r.argv, needs.Run, err = walls.Program(ctx, argv, dir, r.env); err != nil {
+	r := &Runner{o: o, spec: o.spec(), argv: argv, dir: dir}
+	if r.program, err = o.Walls.Program(needs, argv, dir, process.Environment(o.Env, o.PassEnv)); err != nil {
 		return nil, err
 	}
-	if r.walls, err = o.Walls.Around(needs); err != nil {
-		return nil, err
-	}
-	r.env, r.spec.Walls = r.walls.Environment(r.env), r.walls.String()
+	r.spec.Walls = r.program.String()
 	return r, nil
 }
 
@@ -178,11 +176,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	defer events.Close()
 	run := &call{o: &r.o, Call: c, events: events, decoder: newDecoder(r.o.Lenient), guarantees: c.Tightened(r.spec.Guarantees)}
 	run.watch.Follow(events, walls.Sources(r.spec.Guarantees, run.guarantees))
-	confine, err := r.walls.Confine(r.o.Tool, run.guarantees, &run.watch)
-	if err != nil {
-		return nil, err
-	}
-	child, err := process.Start(process.Command{Argv: r.argv, Dir: r.dir, Env: r.env, Stderr: events.Stderr, Confine: confine, Look: true})
+	child, err := run.start(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -192,6 +186,23 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	run.read(ctx)
 	<-run.keeper.ended
 	return run.outcome(ctx)
+}
+
+// start starts the tool, with its secrets, behind its walls.
+func (c *call) start(ctx context.Context, r *Runner) (*process.Child, error) {
+	start, err := r.program.Find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	confine, err := start.Walls.Confine(r.o.Tool, c.guarantees, &c.watch)
+	if err != nil {
+		return nil, err
+	}
+	env, err := r.o.Environment(start.Env, c.guarantees.SecretsAllowed)
+	if err != nil {
+		return nil, err
+	}
+	return process.Start(process.Command{Argv: start.Argv, Dir: r.dir, Env: env, Stderr: c.events.Stderr, Confine: confine, Look: true})
 }
 
 // interrupted is the error of a call whose context ended.

@@ -39,7 +39,7 @@ func python(script string, args ...string) narratoria.Options {
 
 func newRunner(t testing.TB, o narratoria.Options) *narratoria.Runner {
 	t.Helper()
-	r, err := narratoria.New(t.Context(), o.Dir, o)
+	r, err := narratoria.New(o.Dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -705,7 +705,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"name with equals":  {Tool: "t", Command: []string{"true"}, Env: map[string]string{"A=B": "c"}},
 		"name that is void": {Tool: "t", Command: []string{"true"}, Env: map[string]string{"": "c"}},
 	} {
-		if _, err := narratoria.New(t.Context(), ".", o); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if _, err := narratoria.New(".", o); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

@@ -1,0 +1,142 @@
+package redact
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+
+	"toolpost/secret"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A plain sink redacts each event by itself.
+type plain struct {
+	r   *secret.Redactor
+	out tool.Sink
+}
+
+// Emit implements tool.Sink.
+func (s plain) Emit(ev tool.Event) error {
+	ev.Kind, ev.Data = tool.Kind(s.r.String(string(ev.Kind))), s.r.JSON(ev.Data)
+	return s.out.Emit(ev)
+}
+
+func (plain) flush(context.Context) error { return nil }
+
+// A joined sink redacts output events as the text that they make up, one text for each stream, and log events as the
+// lines of one log.
+type joined struct {
+	plain
+
+	mu      sync.Mutex
+	streams []*stream
+	lines   secret.Lines
+	err     error // of the sink behind: nobody listens any more
+	ended   bool
+}
+
+// maxStreams is how many texts of a call are followed. The events of further ones are redacted each by itself.
+const maxStreams = 16
+
+type stream struct {
+	name string
+	secret.Stream
+}
+
+// Emit implements tool.Sink.
+func (s *joined) Emit(ev tool.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return errEnded
+	}
+	if s.err == nil {
+		s.err = s.pass(ev)
+	}
+	return s.err
+}
+
+var errEnded = errors.New("the call has ended; nobody takes its events any more")
+
+func (s *joined) pass(ev tool.Event) error {
+	var emits bool
+	switch ev.Kind {
+	case tool.KindOutput:
+		ev.Data, emits = s.output(ev.Data)
+		if !emits {
+			return nil
+		}
+	case tool.KindLog:
+		ev.Data = s.log(ev.Data)
+	}
+	return s.plain.Emit(ev)
+}
+
+// output redacts the text of an output event, and reports whether there is anything to show of it now.
+func (s *joined) output(data json.RawMessage) (json.RawMessage, bool) {
+	var o tool.Output
+	if strictjson.Unmarshal(data, &o) != nil {
+		return data, true
+	}
+	text := s.stream(o.Stream)
+	if text == nil {
+		return data, true
+	}
+	clean := text.Write(o.Text)
+	return with(data, "text", o.Text, clean), clean != "" || o.Text == ""
+}
+
+// log redacts the message of a log event.
+func (s *joined) log(data json.RawMessage) json.RawMessage {
+	var l tool.Log
+	if strictjson.Unmarshal(data, &l) != nil {
+		return data
+	}
+	return with(data, "message", l.Message, s.lines.Write(l.Message))
+}
+
+// with puts another text into the data of an event and leaves the rest of it as it is.
+func with(data json.RawMessage, name, was, text string) json.RawMessage {
+	var fields map[string]json.RawMessage
+	if text == was || strictjson.Unmarshal(data, &fields) != nil {
+		return data
+	}
+	fields[name] = strictjson.Quote([]byte(text))
+	changed, err := strictjson.Marshal(fields)
+	if err != nil {
+		return data // never: all of it is JSON
+	}
+	return changed
+}
+
+// stream gives the text that has a name; nil: there are too many.
+func (s *joined) stream(name string) *stream {
+	for _, t := range s.streams {
+		if t.name == name {
+			return t
+		}
+	}
+	if len(s.streams) == maxStreams {
+		return nil
+	}
+	t := &stream{name, secret.Stream{Redactor: s.r}}
+	s.streams = append(s.streams, t)
+	return t
+}
+
+// flush ends the sink with what was held back. When the caller has gone, nobody wants it.
+func (s *joined) flush(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for _, t := range s.streams {
+		text := t.Flush()
+		if text == "" || s.err != nil || ctx.Err() != nil {
+			continue
+		}
+		s.err = s.plain.Emit(tool.NewEvent(tool.KindOutput, tool.Output{Stream: t.name, Text: text}))
+	}
+	return s.err
+}

@@ -1,0 +1,121 @@
+// Package redact is the stage that takes the values of secrets out of what a call gives: its events, its outcome, its
+// error and its record.
+//
+// It stands in two places. Tool is the innermost stage, so that nothing which the stages in between keep (state,
+// outcomes for replays) has a secret that a tool printed. Door is around the engine, so that nobody outside sees one,
+// whoever brought it: a stage that repeats an argument in its error, or a source that does not open.
+package redact
+
+import (
+	"context"
+	"iter"
+
+	"toolpost/secret"
+	"toolpost/tool"
+)
+
+// Door redacts what any part of the engine gives, each event by itself.
+func Door(r *secret.Redactor) tool.Middleware {
+	return stage(r, func(out tool.Sink) sink { return plain{r, out} })
+}
+
+// Tool redacts what a tool gives. Text that comes in several output events is looked at as one: the end of one that
+// may be the beginning of a secret is held back until the next, or until the end of the call; a newline ends what is
+// held back, but for secrets of several lines. Log events are not held back; one that goes on with the secret that the
+// one before it began is shown without the rest of it.
+func Tool(r *secret.Redactor) tool.Middleware {
+	return stage(r, func(out tool.Sink) sink { return &joined{plain: plain{r, out}, lines: secret.Lines{Redactor: r}} })
+}
+
+// A sink is a tool.Sink that may have something left at the end of a call.
+type sink interface {
+	tool.Sink
+	flush(context.Context) error
+}
+
+func stage(r *secret.Redactor, around func(tool.Sink) sink) tool.Middleware {
+	return func(next tool.Handler) tool.Handler {
+		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			if r.Idle() {
+				return next.Invoke(ctx, c, out)
+			}
+			s := around(out)
+			result, err := next.Invoke(ctx, c, s)
+			lost := s.flush(ctx)
+			switch {
+			case err != nil:
+				return nil, r.Error(err)
+			case lost != nil:
+				return nil, lost
+			}
+			return outcome(r, result), nil
+		})
+	}
+}
+
+// outcome redacts a result, which may be somebody else's too.
+func outcome(r *secret.Redactor, was *tool.Result) *tool.Result {
+	if was == nil {
+		return nil
+	}
+	clean := *was
+	clean.Output, clean.Summary = r.JSON(was.Output), r.String(was.Summary)
+	clean.Failure = r.Failure(was.Failure)
+	if was.Ask != nil {
+		ask := *was.Ask
+		ask.ID, ask.Message, ask.Schema = r.String(ask.ID), r.String(ask.Message), r.JSON(ask.Schema)
+		clean.Ask = &ask
+	}
+	if len(was.Trace.Details) > 0 {
+		clean.Trace.Details = make(map[string]any, len(was.Trace.Details))
+		for name, v := range was.Trace.Details {
+			clean.Trace.Details[r.String(name)] = r.Value(v)
+		}
+	}
+	return &clean
+}
+
+// Catalog redacts what a catalogue says of its tools, and why some of them cannot be called.
+func Catalog(of tool.Catalog, r *secret.Redactor) tool.Catalog { return catalog{of, r} }
+
+type catalog struct {
+	of tool.Catalog
+	r  *secret.Redactor
+}
+
+// Lookup implements tool.Catalog.
+func (c catalog) Lookup(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error) {
+	spec, err := c.of.Lookup(ctx, p, name)
+	return c.spec(spec), c.r.Error(err)
+}
+
+// Specs implements tool.Catalog.
+func (c catalog) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Spec, error] {
+	if c.r.Idle() {
+		return c.of.Specs(ctx, p)
+	}
+	return func(yield func(*tool.Spec, error) bool) {
+		for spec, err := range c.of.Specs(ctx, p) {
+			if !yield(c.spec(spec), c.r.Error(err)) {
+				return
+			}
+		}
+	}
+}
+
+// spec redacts the texts of a spec that people and models read. Its name is what it is called by, and stays.
+func (c catalog) spec(was *tool.Spec) *tool.Spec {
+	if was == nil || c.r.Idle() {
+		return was
+	}
+	clean := *was
+	clean.Title, clean.Description = c.r.String(was.Title), c.r.String(was.Description)
+	clean.Input, clean.Output = c.r.JSON(was.Input), c.r.JSON(was.Output)
+	if clean.Title == was.Title && clean.Description == was.Description && same(clean.Input, was.Input) && same(clean.Output, was.Output) {
+		return was
+	}
+	return &clean
+}
+
+// same reports whether a document was not touched.
+func same(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

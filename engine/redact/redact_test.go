@@ -1,0 +1,348 @@
+package redact_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"toolpost/engine/audit"
+	"toolpost/engine/redact"
+	"toolpost/secret"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// canaries makes secrets of all kinds.
+func canaries(t *testing.T, n int) (map[string]string, *secret.Redactor) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(7, 7))
+	values, from := map[string]string{}, map[string]secret.From{}
+	for i := range n {
+		letters := []rune([]string{"abcdefghijklmnopqrstuvwxyz", "0123456789", "aB3$%&/\\\"+ _-.", "äöü漢字🔑xyz"}[i%4])
+		value := []rune{'x'}
+		for range 7 + random.IntN(60) {
+			value = append(value, letters[random.IntN(len(letters))])
+		}
+		if i%10 == 9 {
+			value = append(value, []rune("\na second line of it\n"+strings.Repeat(string(value[:3]), 30))...)
+		}
+		name := fmt.Sprint("CANARY_", i)
+		values[name] = string(append(value, 'x'))
+		from[name] = secret.From{File: name}
+	}
+	dir := t.TempDir()
+	for name, value := range values {
+		if err := os.WriteFile(dir+"/"+name, []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := secret.Open(t.Context(), dir, from)
+	for name, value := range values {
+		if got, err := v.Secret(name); got != value || err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	return values, v.Redactor()
+}
+
+func encodings(value string) []string {
+	b := []byte(value)
+	quoted, _ := json.Marshal(value)
+	return []string{
+		value, base64.StdEncoding.EncodeToString(b), base64.StdEncoding.EncodeToString(append([]byte("u:"), b...)), base64.RawURLEncoding.EncodeToString(append([]byte("a"), b...)),
+		hex.EncodeToString(b), strings.ToUpper(hex.EncodeToString(b)), url.QueryEscape(value), url.PathEscape(value), string(quoted[1 : len(quoted)-1]),
+	}
+}
+
+// leaks gives a canary that a text tells.
+func leaks(text string, values map[string]string) string {
+	for name, value := range values {
+		for _, form := range encodings(value) {
+			if strings.Contains(text, form) {
+				return name + " is told: " + form + " in " + text
+			}
+		}
+	}
+	return ""
+}
+
+type log struct{ records []*tool.Record }
+
+func (l *log) Begin(_ context.Context, r *tool.Record) error {
+	l.records = append(l.records, r)
+	return nil
+}
+
+func (l *log) Append(_ context.Context, r *tool.Record, _ bool) error {
+	l.records = append(l.records, r)
+	return nil
+}
+
+// blabber is a tool that tells a text in every way that there is.
+func blabber(text string, logger *slog.Logger) tool.Handler {
+	raw, _ := json.Marshal(map[string]any{text: []string{text, "-" + text}})
+	return tool.HandlerFunc(func(_ context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		for _, ev := range []tool.Event{
+			tool.LogEvent("info", "said "+text), {Kind: tool.KindStatePatch, Data: raw}, tool.NewEvent(tool.KindProgress, tool.Progress{Message: text}),
+			tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: text, Payload: raw}), tool.NewEvent(tool.KindError, tool.ErrorEvent{Code: text, Message: text, Details: raw}),
+			tool.NewEvent(tool.KindAsset, tool.Asset{AssetID: text, Path: "/" + text, Metadata: raw}),
+			tool.NewEvent(tool.KindOutput, tool.Output{Stream: "stdout", Text: text + "\n" + text[:len(text)/2]}),
+			tool.NewEvent(tool.KindOutput, tool.Output{Stream: "stderr", Text: text}),
+			tool.NewEvent(tool.KindOutput, tool.Output{Stream: "stdout", Text: text[len(text)/2:]}),
+		} {
+			if err := out.Emit(ev); err != nil {
+				return nil, err
+			}
+		}
+		logger.Info("the tool said "+text, "text", text, "error", errors.New(text))
+		failure := &tool.Error{Op: text, Code: tool.CodeToolError, Reason: text, Message: "no: " + text, Details: raw, Err: fmt.Errorf("because of %w", errors.New(text))}
+		switch c.Tool {
+		case "fails":
+			return &tool.Result{Failure: failure}, nil
+		case "errs":
+			return nil, fmt.Errorf("it was %s: %w", text, failure)
+		case "asks":
+			return &tool.Result{Ask: &tool.Ask{ID: text, Message: text, Schema: raw}}, nil
+		}
+		return &tool.Result{OK: true, Output: raw, Summary: text, Trace: tool.Trace{Details: map[string]any{
+			"text": text, text: 1, "list": []any{text}, "raw": json.RawMessage(raw), "typed": struct{ T string }{text}, "clean": 7,
+		}}}, nil
+	})
+}
+
+func TestNoCanaryLeavesTheEngineInAnyWay(t *testing.T) {
+	values, r := canaries(t, 200)
+	var logged bytes.Buffer
+	logger := slog.New(secret.Handler(slog.NewJSONHandler(&logged, nil), r))
+	kept := &log{}
+	trail := audit.New(audit.Options{Log: redact.Records(kept, r), Values: []string{"*"}, Logger: logger})
+	tools := []string{"works", "fails", "errs", "asks"}
+	i := 0
+	for name, value := range values {
+		for n, text := range encodings(value) {
+			if (i+n)%9 != 0 { // each kind in each encoding, and in each of these ways, often enough
+				continue
+			}
+			h := redact.Door(r)(trail.Stage(trail.Named()(trail.Begun()(redact.Tool(r)(blabber(text, logger))))))
+			args, _ := json.Marshal(map[string]string{"a": text, text: "b"})
+			sink := &tooltest.Collect{}
+			c := &tool.Call{ID: "1", Tool: tools[(i+n)/9%4], Args: args, Session: text, Key: text, Run: text, Spec: &tool.Spec{Name: "t", Source: text}}
+			result, err := h.Invoke(t.Context(), c, sink)
+			var all strings.Builder
+			for _, ev := range sink.Events() {
+				if !json.Valid(ev.Data) || ev.Data[0] != '{' {
+					t.Errorf("%s: the data of an event is no object: %s", name, ev.Data)
+				}
+				fmt.Fprintf(&all, "%s %s\n", ev.Kind, ev.Data)
+			}
+			shown, _ := json.Marshal(result)
+			fmt.Fprintf(&all, "%s\n%+v\n%v\n", shown, result, outputs(sink.Events()))
+			for e := err; e != nil; e = errors.Unwrap(e) {
+				fmt.Fprintf(&all, "%v %+v %s\n", e, e, tool.AsError(e).Details)
+			}
+			for _, rec := range kept.records {
+				line, err := json.Marshal(rec)
+				fmt.Fprintln(&all, string(line), err)
+			}
+			all.Write(logged.Bytes())
+			if found := leaks(all.String(), map[string]string{name: value}); found != "" {
+				t.Fatal(found)
+			}
+			if !strings.Contains(all.String(), "[secret "+name+"]") || len(kept.records) != 2 || logged.Len() == 0 {
+				t.Fatalf("nothing was redacted, recorded or logged: %s", all.String())
+			}
+			kept.records = nil
+			logged.Reset()
+		}
+		i++
+	}
+}
+
+// outputs joins the texts of the output events of each stream.
+func outputs(events []tool.Event) map[string]string {
+	texts := map[string]string{}
+	for _, ev := range events {
+		var o tool.Output
+		if ev.Kind == tool.KindOutput && json.Unmarshal(ev.Data, &o) == nil {
+			texts[o.Stream] += o.Text
+		}
+	}
+	return texts
+}
+
+func one(t *testing.T) *secret.Redactor {
+	t.Helper()
+	t.Setenv("REDACT_TEST", "hunter2hunter2")
+	return secret.Open(t.Context(), "", map[string]secret.From{"KEY": {Env: "REDACT_TEST"}}).Redactor()
+}
+
+func emitting(result *tool.Result, err error, parts ...string) tool.Handler {
+	return tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		for _, part := range parts {
+			if err := out.Emit(tool.Event{Kind: tool.KindOutput, Data: json.RawMessage(part)}); err != nil {
+				return nil, err
+			}
+		}
+		return result, err
+	})
+}
+
+func TestTextIsHeldBackUntilItIsKnownAndAtTheEndOfTheCallAtTheLatest(t *testing.T) {
+	r := one(t)
+	for name, c := range map[string]struct {
+		parts []string
+		want  string
+	}{
+		"whole":          {[]string{`{"text":"a hunter2hunter2 b"}`}, `{"text":"a [secret KEY] b"}`},
+		"cut":            {[]string{`{"text":"a hunter2h","x":1}`, `{"text":"unter2 b"}`}, `{"text":"a ","x":1} {"text":"[secret KEY] b"}`},
+		"nothing of it":  {[]string{`{"text":"hunter2"}`, `{"text":"hunter3\n"}`}, `{"text":"hunter2hunter3\n"}`},
+		"the end":        {[]string{`{"stream":"s","text":"a hunter2"}`}, `{"stream":"s","text":"a "} {"stream":"s","text":"hunter2"}`},
+		"two streams":    {[]string{`{"stream":"s","text":"hunter2"}`, `{"text":"hunter2\n"}`, `{"stream":"s","text":"hunter2"}`}, `{"text":"hunter2\n"} {"stream":"s","text":"[secret KEY]"}`},
+		"none":           {[]string{`{"text": "ab c\n" }`, `{"text":""}`}, `{"text": "ab c\n" } {"text":""}`},
+		"no output":      {[]string{`{"text":["hunter2hunter2"]}`}, `{"text":["[secret KEY]"]}`},
+		"too many parts": {[]string{`{"text":"h"}`, `{"text":"unter2hunter"}`, `{"text":"2"}`, `{"text":"\n"}`}, `{"text":"[secret KEY]\n"}`},
+	} {
+		for _, err := range []error{nil, tool.Errorf(tool.CodeCrash, "it crashed")} {
+			sink := &tooltest.Collect{}
+			result := &tool.Result{OK: true}
+			if err != nil {
+				result = nil
+			}
+			if _, got := redact.Tool(r)(emitting(result, err, c.parts...)).Invoke(t.Context(), &tool.Call{}, sink); got != err {
+				t.Errorf("%s: %v", name, got)
+			}
+			var got []string
+			for _, ev := range sink.Events() {
+				got = append(got, string(ev.Data))
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%s: %s, want %s", name, got, c.want)
+			}
+		}
+	}
+}
+
+func TestASecretThatIsCutBetweenTwoLogEventsIsNotTold(t *testing.T) {
+	sink := &tooltest.Collect{}
+	h := redact.Tool(one(t))(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		for _, line := range []string{"a hunter2", "hunter2 b", "c"} {
+			_ = out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: line, Fields: json.RawMessage(`{"stream":"stderr"}`)}))
+		}
+		return &tool.Result{OK: true}, nil
+	}))
+	if _, err := h.Invoke(t.Context(), &tool.Call{}, sink); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(sink.Logs(), "|"); got != "a hunter2|[secret KEY] b|c" || !strings.Contains(string(sink.Events()[1].Data), `"fields":{"stream":"stderr"}`) {
+		t.Errorf("%s, %s", got, sink.Events()[1].Data)
+	}
+}
+
+func TestWhenNobodyListensTheCallEndsWithThatError(t *testing.T) {
+	gone := errors.New("gone")
+	for name, parts := range map[string][]string{"at once": {`{"text":"a\n"}`}, "what was held back": {`{"text":"hunter2"}`}} {
+		_, err := redact.Tool(one(t))(emitting(&tool.Result{OK: true}, nil, parts...)).Invoke(t.Context(), &tool.Call{}, tool.SinkFunc(func(tool.Event) error { return gone }))
+		if !errors.Is(err, gone) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	sink := &tooltest.Collect{}
+	if _, err := redact.Tool(one(t))(emitting(&tool.Result{OK: true}, nil, `{"text":"hunter2"}`)).Invoke(ctx, &tool.Call{}, sink); err != nil || len(sink.Events()) != 0 {
+		t.Errorf("a caller that has gone: %v, %v", err, sink.Events())
+	}
+}
+
+func TestManyGoroutinesMayEmit(t *testing.T) {
+	sink := &tooltest.Collect{}
+	h := redact.Tool(one(t))(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		var emitters sync.WaitGroup
+		for i := range 40 {
+			emitters.Go(func() {
+				for range 20 {
+					_ = out.Emit(tool.NewEvent(tool.KindOutput, tool.Output{Stream: fmt.Sprint(i), Text: "a hunter2hunter2"}))
+				}
+			})
+		}
+		emitters.Wait()
+		return &tool.Result{OK: true}, nil
+	}))
+	if _, err := h.Invoke(t.Context(), &tool.Call{}, sink); err != nil {
+		t.Fatal(err)
+	}
+	for stream, text := range outputs(sink.Events()) {
+		if text != strings.Repeat("a [secret KEY]", 20) {
+			t.Errorf("%s: %s", stream, text)
+		}
+	}
+}
+
+func TestWithoutSecretsNothingIsTouched(t *testing.T) {
+	result := &tool.Result{OK: true, Trace: tool.Trace{Details: map[string]any{"a": 1}}}
+	for name, stage := range map[string]tool.Middleware{"door": redact.Door(nil), "tool": redact.Tool(new(secret.Redactor))} {
+		var seen tool.Sink
+		h := stage(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+			seen = out
+			return result, nil
+		}))
+		sink := &tooltest.Collect{}
+		if got, err := h.Invoke(t.Context(), &tool.Call{}, sink); got != result || err != nil || seen != tool.Sink(sink) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+type shelf map[*tool.Spec]error
+
+func (s shelf) Lookup(context.Context, tool.Principal, string) (*tool.Spec, error) {
+	for spec, err := range s {
+		return spec, err
+	}
+	return nil, nil
+}
+
+func (s shelf) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, error] {
+	return func(yield func(*tool.Spec, error) bool) {
+		for spec, err := range s {
+			if !yield(spec, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestTheCatalogueHasNoSecrets(t *testing.T) {
+	r := one(t)
+	clean := &tool.Spec{Name: "a", Input: json.RawMessage(`{"type":"object"}`)}
+	dirty := &tool.Spec{Name: "a", Title: "hunter2hunter2", Description: "uses hunter2hunter2", Input: json.RawMessage(`{"default":"hunter2hunter2"}`)}
+	for _, was := range []*tool.Spec{clean, dirty} {
+		c := redact.Catalog(shelf{was: errors.New("no hunter2hunter2")}, r)
+		spec, err := c.Lookup(t.Context(), tool.Principal{}, "a")
+		for listed, why := range c.Specs(t.Context(), tool.Principal{}) {
+			text := fmt.Sprintf("%+v %v %+v %v %s", *spec, err, *listed, why, listed.Input)
+			if strings.Contains(text, "hunter2hunter2") || (spec == was) != (was == clean) {
+				t.Error(text)
+			}
+		}
+	}
+	if dirty.Title != "hunter2hunter2" {
+		t.Error("the spec itself was changed")
+	}
+}

@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"toolpost/config"
+	"toolpost/secret"
+)
+
+// A SecretStatus tells about one secret of the config.
+type SecretStatus struct {
+	Name string
+	From string // where it comes from, in words
+	Err  error  // why it has no value; nil: it has one
+}
+
+// Secrets tells about every secret of the config, without their values.
+func (n *Node) Secrets() []SecretStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var list []SecretStatus
+	for _, name := range n.vault.Names() {
+		_, err := n.vault.Secret(name)
+		list = append(list, SecretStatus{name, n.secrets[name].String(), err})
+	}
+	return list
+}
+
+// readSecrets reads the section and the secrets that it names. From here on their values are redacted.
+func (n *Node) readSecrets(ctx context.Context, cfg *config.Config) (map[string]secret.From, *secret.Vault, error) {
+	var from map[string]secret.From
+	if err := cfg.Secrets.Decode(&from); err != nil {
+		return nil, nil, err
+	}
+	if len(from) == 0 {
+		return nil, nil, nil
+	}
+	vault := secret.Open(ctx, cfg.Dir, from)
+	n.redactor.Learn(vault)
+	for _, name := range vault.Names() {
+		if _, err := vault.Secret(name); err != nil {
+			n.o.Log.Warn("a secret is not available; whoever needs it fails", "secret", name, "error", message(err))
+		}
+	}
+	return from, vault, nil
+}
+
+// quiet gives a logger that writes no secrets.
+func quiet(log *slog.Logger, r *secret.Redactor) *slog.Logger {
+	return slog.New(secret.Handler(log.Handler(), r))
+}
+
+// lent are the secrets of the config as one source gets them. It remembers which were asked for: a source that used
+// one whose value changes is opened again.
+type lent struct {
+	mu    sync.Mutex
+	vault *secret.Vault
+	asked map[string]bool
+}
+
+func lend(v *secret.Vault) *lent { return &lent{vault: v, asked: map[string]bool{}} }
+
+// Secret implements config.Secrets.
+func (l *lent) Secret(name string) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked[name] = true
+	return l.vault.Secret(name)
+}
+
+// Files implements config.Secrets.
+func (l *lent) Files() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.vault.Files()
+}
+
+// renew goes over to another vault, unless a secret that was asked for is another one there.
+func (l *lent) renew(v *secret.Vault) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name := range l.asked {
+		if !l.vault.Same(v, name) {
+			return false
+		}
+	}
+	l.vault = v
+	return true
+}

@@ -1,0 +1,266 @@
+package secret
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// How forms are looked for. Of a text only every step-th window of a few bytes is looked at. Each form, or block of
+// one, is as long as a step and a window at least, and has its windows at all places of a step in the table: so one of
+// those that are looked at is among them.
+const (
+	window   = 4
+	maxBlock = 16 // the longer the blocks, the fewer windows of a text are looked at, and the more are in the table
+	// Pieces of coded forms: blocks begin at every spread-th byte of them, so that of lines of 60 digits and more, which
+	// is what programs write, each has a whole block.
+	minPieced = 48
+	maxPieced = 16 << 10 // longer ones would fill the table
+	spread    = 40
+	minPiece  = 16
+	maxRefs   = 64 // blocks of forms in the table that begin alike; those of a value that repeats itself are many
+)
+
+// A matcher finds forms. It is never changed.
+type matcher struct {
+	labels []string // by secret: what stands in its place
+	forms  []form
+	sorted []int32 // forms by their text
+	first  [256]bool
+	step   int
+	most   int // the length of the longest form
+
+	filter []uint64 // windows that may be in the table
+	shift  int
+	table  map[uint32][]ref
+}
+
+// A ref is a window of a form.
+type ref struct{ form, offset int32 }
+
+// A hit is a part of a text that gives a secret away.
+type hit struct {
+	from, to int
+	secret   int
+}
+
+func newMatcher(secrets []known) *matcher {
+	m := &matcher{table: map[uint32][]ref{}}
+	seen := map[string]bool{}
+	for i, s := range secrets {
+		for _, f := range formsOf(i, s.value) {
+			if !seen[f.text] {
+				seen[f.text] = true
+				m.forms = append(m.forms, f)
+			}
+		}
+	}
+	block := maxBlock
+	for _, f := range m.forms {
+		block, m.most = min(block, len(f.text)), max(m.most, len(f.text))
+	}
+	m.step = block - window + 1
+	m.index()
+	m.sort()
+	m.label(secrets)
+	return m
+}
+
+// index fills the table, and the filter before it.
+func (m *matcher) index() {
+	windows := 0
+	for i, f := range m.forms {
+		windows += m.add(i, 0, math.MaxInt)
+		if f.pieced() {
+			last := len(f.text) - m.step - window + 1
+			for at := spread; at < last; at += spread {
+				windows += m.add(i, at, maxRefs)
+			}
+			windows += m.add(i, last, maxRefs)
+		}
+	}
+	size := bits.Len(uint(windows * 32))
+	size = min(max(size, 12), 23)
+	m.shift = 32 - size
+	m.filter = make([]uint64, 1<<size/64)
+	for key, refs := range m.table {
+		h := m.hash(key)
+		m.filter[h/64] |= 1 << (h % 64)
+		slices.SortStableFunc(refs, func(a, b ref) int { return len(m.forms[b.form].text) - len(m.forms[a.form].text) }) // the longest first
+	}
+}
+
+// add puts the windows of the block at a place of a form into the table.
+func (m *matcher) add(i, at, most int) int {
+	for offset := at; offset < at+m.step; offset++ {
+		key := load(m.forms[i].text, offset)
+		if len(m.table[key]) < most {
+			m.table[key] = append(m.table[key], ref{int32(i), int32(offset)})
+		}
+	}
+	return m.step
+}
+
+// load reads a window; the compiler makes one read of it.
+func load(text string, i int) uint32 {
+	text = text[i : i+window]
+	return uint32(text[0]) | uint32(text[1])<<8 | uint32(text[2])<<16 | uint32(text[3])<<24
+}
+
+func (m *matcher) hash(key uint32) uint32 { return key * 0x9E3779B1 >> m.shift }
+
+func (m *matcher) sort() {
+	for i, f := range m.forms {
+		m.sorted = append(m.sorted, int32(i))
+		m.first[f.text[0]] = true
+	}
+	slices.SortFunc(m.sorted, func(a, b int32) int { return strings.Compare(m.forms[a].text, m.forms[b].text) })
+}
+
+// label chooses what stands in the place of each secret: text that gives none away.
+func (m *matcher) label(secrets []known) {
+	for _, s := range secrets {
+		for _, label := range []string{"[secret " + s.name + "]", "[redacted]", "***"} {
+			if len(m.find(label)) == 0 {
+				m.labels = append(m.labels, label)
+				break
+			}
+		}
+	}
+}
+
+// find gives every form in a text as it is written.
+func (m *matcher) find(text string) (hits []hit) {
+	for i := 0; i+window <= len(text); i += m.step {
+		key := load(text, i)
+		if h := m.hash(key); m.filter[h/64]&(1<<(h%64)) != 0 {
+			hits = m.look(text, i, m.table[key], hits)
+		}
+	}
+	return hits
+}
+
+// look adds the forms that really are where a window of theirs is.
+func (m *matcher) look(text string, i int, refs []ref, hits []hit) []hit {
+	for _, r := range refs {
+		f := &m.forms[r.form]
+		origin := i - int(r.offset)
+		switch {
+		case covered(hits, f.secret, i):
+		case f.at(text, origin):
+			hits = add(hits, f.edges(text, origin, hit{origin, origin + len(f.text), f.secret}))
+		case f.pieced():
+			if from, to := f.piece(text, origin, i); to-from >= minPiece {
+				hits = add(hits, f.edges(text, origin, hit{from, to, f.secret}))
+			}
+		}
+	}
+	return hits
+}
+
+// pieced reports whether a form is found in pieces too.
+func (f *form) pieced() bool {
+	return f.coded && minPieced <= len(f.text) && len(f.text) <= maxPieced
+}
+
+// covered reports whether one of the last hits tells of a window already. Where a secret goes on beyond it, a later
+// window tells.
+func covered(hits []hit, secret, i int) bool {
+	for _, h := range hits[max(0, len(hits)-4):] {
+		if h.secret == secret && h.from <= i && i+window <= h.to {
+			return true
+		}
+	}
+	return false
+}
+
+// add adds a hit, or makes the last one longer: there may be as many as a text has bytes.
+func add(hits []hit, h hit) []hit {
+	if n := len(hits) - 1; n >= 0 && hits[n].secret == h.secret && hits[n].from <= h.from && h.from <= hits[n].to {
+		hits[n].to = max(hits[n].to, h.to)
+		return hits
+	}
+	return append(hits, h)
+}
+
+// at reports whether a text has the form at a place. Most that begin alike end otherwise.
+func (f *form) at(text string, origin int) bool {
+	end := origin + len(f.text)
+	return origin >= 0 && end <= len(text) && text[end-1] == f.text[len(f.text)-1] && text[origin:end] == f.text
+}
+
+// piece gives as much of a text around i as there is of a form that begins, or would begin, at origin.
+func (f *form) piece(text string, origin, i int) (from, to int) {
+	for from = i; from > max(0, origin) && text[from-1] == f.text[from-1-origin]; {
+		from--
+	}
+	for to = i; to < min(len(text), origin+len(f.text)) && text[to] == f.text[to-origin]; {
+		to++
+	}
+	return from, to
+}
+
+// edges adds the digits that have a few bits of the secret, and what fills up the last of them.
+func (f *form) edges(text string, origin int, h hit) hit {
+	if f.before && h.from == origin && h.from > 0 && isDigit(text[h.from-1]) {
+		h.from--
+	}
+	if !f.after || h.to != origin+len(f.text) || h.to == len(text) || !isDigit(text[h.to]) {
+		return h
+	}
+	h.to++
+	for n := 0; n < 2 && h.to < len(text) && text[h.to] == '='; n++ {
+		h.to++
+	}
+	return h
+}
+
+// isDigit reports whether a byte is a digit of base64.
+func isDigit(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '-' || c == '_'
+}
+
+// begun gives where the last part of a text begins that may be the beginning of a form; len(text): nowhere.
+func (m *matcher) begun(text string) int {
+	for i := max(0, len(text)-m.most+1); i < len(text); i++ {
+		if m.first[text[i]] && m.begins(text[i:]) {
+			return i
+		}
+	}
+	return len(text)
+}
+
+func (m *matcher) begins(part string) bool {
+	i := m.place(part)
+	return i < len(m.sorted) && strings.HasPrefix(m.forms[m.sorted[i]].text, part)
+}
+
+// begunSecret gives the secret of a form that begins with a part.
+func (m *matcher) begunSecret(part string) int { return m.forms[m.sorted[m.place(part)]].secret }
+
+// place gives where a part has its place among the forms.
+func (m *matcher) place(part string) int {
+	i, _ := slices.BinarySearchFunc(m.sorted, part, func(f int32, part string) int { return strings.Compare(m.forms[f].text, part) })
+	return i
+}
+
+// merge joins hits that overlap. A joined one has the secret of its longest part.
+func merge(hits []hit) []hit {
+	slices.SortFunc(hits, func(a, b hit) int { return cmp.Or(a.from-b.from, b.to-a.to) })
+	longest := 0
+	all := hits[:0]
+	for _, h := range hits {
+		if len(all) == 0 || h.from >= all[len(all)-1].to {
+			all = append(all, h)
+			longest = h.to - h.from
+			continue
+		}
+		last := &all[len(all)-1]
+		if last.to = max(last.to, h.to); h.to-h.from > longest {
+			last.secret, longest = h.secret, h.to-h.from
+		}
+	}
+	return all
+}

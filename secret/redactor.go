@@ -1,0 +1,143 @@
+package secret
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// A Redactor takes the values of secrets out of texts and puts their names there: [secret NAME]. It knows a value
+// also in base64 (wherever it stands in a longer text), in hexadecimal digits, URL-encoded, and with the escapes of
+// JSON; and a value of several lines also by each line of 16 bytes and more. What was encrypted, compressed, turned
+// around or cut into small pieces on purpose it does not know: a tool that wants to give its secrets away can.
+//
+// A text without secrets comes back as it is, not copied. A nil Redactor knows no secrets, and neither does the zero
+// value before it learns some. All methods may be called from several goroutines.
+type Redactor struct {
+	matcher atomic.Pointer[matcher] // nil: no secrets
+
+	learning sync.Mutex
+	known    []known // those of the last vault first
+}
+
+// maxFormer is how many values are remembered that are no longer used: what still runs may still print them.
+const maxFormer = 256
+
+// Learn adds the values of a vault. Those learnt before stay known.
+func (r *Redactor) Learn(v *Vault) {
+	r.learning.Lock()
+	defer r.learning.Unlock()
+	var all []known
+	for _, name := range v.Names() {
+		if value, err := v.Secret(name); err == nil {
+			all = append(all, known{name, value})
+		}
+	}
+	former := slices.DeleteFunc(slices.Clone(r.known), func(k known) bool { return slices.Contains(all, k) })
+	r.known = append(all, former[:min(len(former), maxFormer)]...)
+	if len(r.known) > 0 {
+		r.matcher.Store(newMatcher(r.known))
+	}
+}
+
+// Idle reports whether there is nothing to redact.
+func (r *Redactor) Idle() bool { return r.current() == nil }
+
+func (r *Redactor) current() *matcher {
+	if r == nil {
+		return nil
+	}
+	return r.matcher.Load()
+}
+
+// String redacts a text.
+func (r *Redactor) String(text string) string {
+	if m := r.current(); m != nil {
+		return m.redact(text)
+	}
+	return text
+}
+
+// Bytes redacts a text. What comes back is the text itself where it has no secret.
+func (r *Redactor) Bytes(text []byte) []byte {
+	m := r.current()
+	if m == nil {
+		return text
+	}
+	if hits := m.everywhere(asString(text), nil, depth); len(hits) > 0 {
+		return []byte(m.redact(string(text)))
+	}
+	return text
+}
+
+// asString is text as a string that is not kept beyond the life of text.
+func asString(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
+
+// Format keeps the values out of whatever is printed.
+func (r *Redactor) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("redactor")) }
+
+const (
+	depth  = 2 // how many escapes are looked through: JSON in a text of JSON, a URL in JSON
+	rounds = 4 // how often a text is looked at again
+)
+
+// redact puts names in the place of secrets. A name beside other text may make up another secret: so what came out is
+// looked at again.
+func (m *matcher) redact(text string) string {
+	for range rounds {
+		hits := m.everywhere(text, nil, depth)
+		if len(hits) == 0 {
+			return text
+		}
+		text = m.replace(text, merge(hits))
+	}
+	if hits := m.everywhere(text, nil, depth); len(hits) > 0 {
+		return m.labels[hits[0].secret]
+	}
+	return text
+}
+
+func (m *matcher) replace(text string, hits []hit) string {
+	var b strings.Builder
+	b.Grow(len(text))
+	from := 0
+	for _, h := range hits {
+		b.WriteString(text[from:h.from])
+		b.WriteString(m.labels[h.secret])
+		from = h.to
+	}
+	b.WriteString(text[from:])
+	return b.String()
+}
+
+// everywhere adds the secrets of a text, as it is written and as it reads without its escapes, that many deep.
+func (m *matcher) everywhere(text string, hits []hit, deep int) []hit {
+	hits = append(hits, m.find(text)...)
+	if deep == 0 {
+		return hits
+	}
+	for _, e := range escapesOf(text) {
+		if strings.IndexByte(text, e.mark) >= 0 {
+			hits = m.through(text, e, hits, deep-1)
+		}
+	}
+	return hits
+}
+
+// through adds the secrets of a text as it reads without escapes of one kind.
+func (m *matcher) through(text string, e escape, hits []hit, deep int) []hit {
+	v := views.Get().(*view)
+	defer v.close()
+	if !v.open(text, e) {
+		return hits
+	}
+	before := len(hits)
+	hits = m.everywhere(asString(v.plain), hits, deep)
+	for i := before; i < len(hits); i++ {
+		hits[i].from, hits[i].to = v.from(hits[i].from), v.to(hits[i].to)
+	}
+	return hits
+}

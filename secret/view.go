@@ -1,0 +1,178 @@
+package secret
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// A view is a text read without its escapes, and the way back.
+type view struct {
+	plain []byte
+	jumps []jump // in order
+	one   []byte // what one escape stands for
+}
+
+// A jump is an escape: where it stands in the text and what it is read as.
+type jump struct{ at, size, plainAt, plainSize int32 }
+
+// An escape is a way to write any character of a text in others, or to put something between two of them that has no
+// meaning.
+type escape struct {
+	mark byte
+	// read gives what the escape at a place of a text stands for, added to plain, and the escape's length; 0: it is
+	// none.
+	read func(plain []byte, text string, at int) ([]byte, int)
+	most int  // the length of the longest
+	gap  bool // it stands for nothing
+}
+
+// escapesOf gives those of URLs, those of JSON, which many programs use for the texts that they print, and the ends of
+// lines that programs break base64 and hexadecimal digits into.
+func escapesOf(text string) [3]escape {
+	end := escape{'\n', readLineEnd, 1, true}
+	if strings.Contains(text, "\r\n") {
+		end.mark, end.most = '\r', 2
+	}
+	return [3]escape{{'%', readPercent, 3, false}, {'\\', readBackslash, 12, false}, end}
+}
+
+func readPercent(plain []byte, text string, at int) ([]byte, int) {
+	if c, ok := hexadecimal(text, at+1, 2); ok {
+		return append(plain, byte(c)), 3
+	}
+	return plain, 0
+}
+
+func readBackslash(plain []byte, text string, at int) ([]byte, int) {
+	if at+1 == len(text) {
+		return plain, 0
+	}
+	switch c := text[at+1]; c {
+	case 'u':
+		return readUnicode(plain, text[at:])
+	case 'U':
+		if r, ok := hexadecimal(text, at+2, 8); ok {
+			return utf8.AppendRune(plain, r), 10
+		}
+	case 'x':
+		if c, ok := hexadecimal(text, at+2, 2); ok {
+			return append(plain, byte(c)), 4
+		}
+	default:
+		if i := strings.IndexByte(`bfnrt"\/'`, c); i >= 0 {
+			return append(plain, "\b\f\n\r\t\"\\/'"[i]), 2
+		}
+	}
+	return plain, 0
+}
+
+// codedLine is how many digits tell a line of base64 or hexadecimal digits, which go on in the next one.
+const codedLine = 24
+
+func readLineEnd(plain []byte, text string, at int) ([]byte, int) {
+	if at < codedLine {
+		return plain, 0
+	}
+	for i := at - 1; i >= at-codedLine; i-- {
+		if !isDigit(text[i]) {
+			return plain, 0
+		}
+	}
+	if text[at] == '\r' {
+		return plain, min(2, len(text)-at)
+	}
+	return plain, 1
+}
+
+// readUnicode reads \u0041, and the two of them that a character beyond the first 65,536 needs.
+func readUnicode(plain []byte, text string) ([]byte, int) {
+	r, ok := hexadecimal(text, 2, 4)
+	if !ok {
+		return plain, 0
+	}
+	if utf16.IsSurrogate(r) && len(text) >= 12 && text[6:8] == `\u` {
+		if second, ok := hexadecimal(text, 8, 4); ok && utf16.DecodeRune(r, second) != utf8.RuneError {
+			return utf8.AppendRune(plain, utf16.DecodeRune(r, second)), 12
+		}
+	}
+	return utf8.AppendRune(plain, r), 6
+}
+
+func hexadecimal(text string, at, digits int) (rune, bool) {
+	if len(text) < at+digits {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(text[at:at+digits], 16, 32)
+	return rune(v), err == nil
+}
+
+// open reads a text without escapes of one kind, and reports whether it has any.
+func (v *view) open(text string, e escape) bool {
+	v.plain, v.jumps = v.plain[:0], v.jumps[:0]
+	from := 0
+	for at := 0; at < len(text); {
+		next := strings.IndexByte(text[at:], e.mark)
+		if next < 0 {
+			break
+		}
+		at += next
+		var size int
+		if v.one, size = e.read(v.one[:0], text, at); size == 0 {
+			at++
+			continue
+		}
+		v.plain = append(slices.Grow(v.plain, len(text)-from), text[from:at]...)
+		v.jumps = append(v.jumps, jump{int32(at), int32(size), int32(len(v.plain)), int32(len(v.one))})
+		v.plain = append(v.plain, v.one...)
+		at += size
+		from = at
+	}
+	if len(v.jumps) == 0 {
+		return false
+	}
+	v.plain = append(v.plain, text[from:]...)
+	return true
+}
+
+// from and to give the place in the text of a place in the view, as the beginning and as the end of a part.
+func (v *view) from(at int) int {
+	i := v.jump(at)
+	if i < 0 {
+		return at
+	}
+	j := v.jumps[i]
+	if at < int(j.plainAt+j.plainSize) {
+		return int(j.at)
+	}
+	return int(j.at+j.size) + at - int(j.plainAt+j.plainSize)
+}
+
+func (v *view) to(at int) int {
+	i := v.jump(at - 1)
+	if i < 0 {
+		return at
+	}
+	j := v.jumps[i]
+	return int(j.at+j.size) + max(0, at-int(j.plainAt+j.plainSize))
+}
+
+// jump finds the last jump that is not behind a place of the view.
+func (v *view) jump(at int) int {
+	i, _ := slices.BinarySearchFunc(v.jumps, at, func(j jump, at int) int { return int(j.plainAt) - at - 1 })
+	return i - 1
+}
+
+// Views are used again. Large ones are not kept.
+var views = sync.Pool{New: func() any { return new(view) }}
+
+const maxKept = 4 << 20
+
+func (v *view) close() {
+	if cap(v.plain) <= maxKept {
+		views.Put(v)
+	}
+}
