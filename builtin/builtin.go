@@ -11,6 +11,7 @@ import (
 	"toolpost/builtin/file"
 	"toolpost/builtin/shell"
 	"toolpost/config"
+	"toolpost/sandbox"
 	"toolpost/tool"
 	"toolpost/workspace"
 )
@@ -110,7 +111,28 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if err != nil {
 		return nil, err
 	}
+	if _, walled := g.(*shell.Tools); !walled {
+		if err := keeps(c); err != nil {
+			return nil, err
+		}
+	}
 	return g.Invoke(ctx, c, out)
+}
+
+// keeps refuses a call that must not do what its tool does. These tools run in this program, reach no network, start
+// no program and read no variable; files are what they are for.
+func keeps(c *tool.Call) error {
+	g, does := c.Spec.Guarantees, c.Spec.Effects
+	var broken string
+	switch {
+	case g.NoFilesystemRead && does.Reads:
+		broken = "no_filesystem_read"
+	case g.NoFilesystemWrite && does.Writes:
+		broken = "no_filesystem_write"
+	default:
+		return nil
+	}
+	return tool.Errorf(tool.CodeUnsupported, "%s was not run: it cannot be kept to %s, since that is what it does", c.Spec.Name, broken).Because(sandbox.CoverageMissing)
 }
 
 // Touches implements tool.Toucher.

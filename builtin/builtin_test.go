@@ -116,3 +116,33 @@ func TestCallsAndTouchesGoToTheToolThatIsNamed(t *testing.T) {
 		t.Errorf("unknown: %v", err)
 	}
 }
+
+// A guarantee that a tool cannot keep, because it is what the tool is for, refuses the call; all others hold anyway.
+func TestGuaranteesThatContradictAToolRefuseItsCalls(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := open(t, dir, "roots: [{path: ., write: true}]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs, _ := s.Tools(t.Context())
+	call := func(name, args string, g tool.Guarantees) error {
+		spec := *specs[slices.IndexFunc(specs, func(s *tool.Spec) bool { return s.Name == name })]
+		spec.Guarantees = g
+		_, err := s.Invoke(t.Context(), &tool.Call{Tool: name, Args: json.RawMessage(args), Spec: &spec}, tool.Discard)
+		return err
+	}
+	if err := call("readFile", `{"path":"a"}`, tool.Guarantees{NoFilesystemWrite: true, NoNetwork: true, NoSubprocess: true, NoEnvRead: true}); err != nil {
+		t.Error(err)
+	}
+	for name, g := range map[string]tool.Guarantees{"readFile": {NoFilesystemRead: true}, "writeFile": {NoFilesystemWrite: true}} {
+		if err := call(name, `{"path":"a","content":"b"}`, g); tool.AsError(err) == nil || tool.AsError(err).Reason != "coverage_missing" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if b, _ := os.ReadFile(filepath.Join(dir, "a")); string(b) != "a" {
+		t.Errorf("it wrote %q", b)
+	}
+}

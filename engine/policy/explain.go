@@ -130,6 +130,9 @@ func (r *Rule) missTouches(in *input) string {
 		}
 		return "the call touches none of its files and commands"
 	}
+	if r.Effect == Confine {
+		return ""
+	}
 	s := &Scope{strict: true}
 	if d := s.allowed([]*Rule{r}, in.touches); !d.Allowed {
 		return "the call touches something else than its files and commands"

@@ -23,6 +23,7 @@ type Judge struct {
 	toucher tool.Toucher // nil: the tool's runner cannot tell what it touches
 	deny    []*Rule
 	allow   []*Rule
+	confine []*Rule
 	strict  bool // what no rule allows is refused
 	idle    bool // there is nothing to decide
 	touches bool // a rule wants to know what the call touches
@@ -44,14 +45,17 @@ func (p *Policy) For(spec *tool.Spec, toucher tool.Toucher) *Judge {
 	if p.guards(spec, toucher) {
 		j.add(p.guard)
 	}
-	j.idle = !j.strict && j.deny == nil && j.allow == nil && p.o.Limits.Arguments == 0 && p.o.Record == ""
+	j.idle = !j.strict && j.deny == nil && j.allow == nil && j.confine == nil && p.o.Limits.Arguments == 0 && p.o.Record == ""
 	return j
 }
 
 func (j *Judge) add(r *Rule) {
-	if r.Effect == Deny {
+	switch r.Effect {
+	case Deny:
 		j.deny = append(j.deny, r)
-	} else {
+	case Confine:
+		j.confine = append(j.confine, r)
+	default:
 		j.allow = append(j.allow, r)
 	}
 	j.paths = j.paths || r.aboutPaths()
@@ -85,6 +89,8 @@ type Decision struct {
 	Path    string       `json:"path,omitempty"`    // the file that it is about
 	Command []string     `json:"command,omitempty"` // the command that it is about
 	Touches tool.Touches `json:"touches,omitzero"`  // as far as somebody asked
+
+	Guarantees tool.Guarantees `json:"guarantees,omitzero"` // that the call is kept to, beside those of its tool
 }
 
 // An input is a call as it is judged.
@@ -111,13 +117,25 @@ func (j *Judge) Stage(next tool.Handler) tool.Handler {
 			return dryRun(d)
 		case err != nil:
 			return nil, err
-		case scope != nil:
-			scoped := *c
-			scoped.Scope = scope
-			c = &scoped
+		case scope != nil || len(d.Guarantees.Asked()) > 0:
+			c = kept(c, scope, d.Guarantees)
 		}
 		return next.Invoke(ctx, c, out)
 	})
+}
+
+// kept is a call within a scope and behind walls.
+func kept(c *tool.Call, s *Scope, g tool.Guarantees) *tool.Call {
+	within := *c
+	if s != nil {
+		within.Scope = s
+	}
+	if spec := c.Spec; len(g.Asked()) > 0 {
+		tight := *spec
+		tight.Guarantees = spec.Guarantees.Tighten(g)
+		within.Spec = &tight
+	}
+	return &within
 }
 
 // dryRun is the outcome of a call that was only judged.
@@ -142,6 +160,9 @@ func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
 		return Decision{Rule: ByTool, Reason: tool.AsError(err).Message}, nil, err
 	}
 	d, scope := j.decide(in)
+	if d.Allowed {
+		j.tighten(in, &d)
+	}
 	d.Touches = in.touches
 	if j.policy != nil && j.policy.o.Record != "" && !c.DryRun {
 		j.policy.record(in, d)
@@ -204,6 +225,18 @@ func (j *Judge) decide(in *input) (Decision, *Scope) {
 		return d, nil
 	}
 	return d, s
+}
+
+// tighten adds what the rules that confine the call ask for.
+func (j *Judge) tighten(in *input, d *Decision) {
+	rules, unclear := live(j.confine, in)
+	if unclear != nil {
+		*d = *unclear
+		return
+	}
+	for _, r := range rules {
+		d.Guarantees = d.Guarantees.Tighten(r.Guarantees)
+	}
 }
 
 // live gives the rules that match everything but files and commands. A condition that cannot be decided

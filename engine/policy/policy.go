@@ -27,7 +27,7 @@ type Options struct {
 // A Rule speaks of the calls that match every field it has. Fields that are left out match everything.
 type Rule struct {
 	Name     string    `yaml:"name" doc:"what messages call the rule"`
-	Effect   Effect    `yaml:"effect" doc:"allow or deny"`
+	Effect   Effect    `yaml:"effect" doc:"allow, deny, or confine: build walls around the call"`
 	Callers  Globs     `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
 	Doors    Globs     `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
 	Tools    Globs     `yaml:"tools" doc:"names of tools, or source.name; a rule that denies also knows their aliases"`
@@ -39,6 +39,8 @@ type Rule struct {
 	Time     *Window   `yaml:"time" doc:"when the call is made"`
 	When     Condition `yaml:"when" doc:"a condition, such as size(args.content) > 1000; one that cannot be decided refuses the call"`
 	Reason   string    `yaml:"reason" doc:"why, for whoever is refused"`
+
+	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what a call that the rule confines must not be able to do; one that cannot be kept to it is refused"`
 }
 
 // Limits bound every call.
@@ -63,7 +65,11 @@ func (r *Rule) Validate() error {
 	case slices.Contains([]string{byDefault, byLimits, byConfig, ByTool}, r.Name):
 		return fmt.Errorf("a rule cannot be called %q: that is what decisions without a rule are called", r.Name)
 	case r.Effect == "":
-		return fmt.Errorf("rule %q does not say its effect: allow or deny", r.Name)
+		return fmt.Errorf("rule %q does not say its effect: allow, deny or confine", r.Name)
+	case (r.Effect == Confine) != (len(r.Guarantees.Asked()) > 0):
+		return fmt.Errorf("rule %q: effect confine and guarantees belong together, such as `effect: confine, guarantees: {no_network: true}`", r.Name)
+	case r.Effect == Confine && (r.Paths != nil || r.Access != "" || r.Commands != nil):
+		return fmt.Errorf("rule %q: paths, access and commands cannot be confined; say who calls which tool, and when", r.Name)
 	}
 	for _, list := range []struct {
 		name  string
@@ -93,6 +99,9 @@ func (o *Options) Validate() error {
 		}
 		seen[r.Name] = true
 	}
+	if o.Default == Confine {
+		return errors.New("default is allow or deny; confine is for rules")
+	}
 	if o.Limits.Arguments < 0 {
 		return errors.New("limits: arguments cannot be negative")
 	}
@@ -102,16 +111,17 @@ func (o *Options) Validate() error {
 // An Effect is what a rule does.
 type Effect string
 
-// The two effects.
+// The effects.
 const (
-	Allow Effect = "allow"
-	Deny  Effect = "deny"
+	Allow   Effect = "allow"
+	Deny    Effect = "deny"
+	Confine Effect = "confine"
 )
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (e *Effect) UnmarshalText(b []byte) error {
-	if *e = Effect(b); *e != Allow && *e != Deny {
-		return fmt.Errorf("allow or deny is wanted, not %q", b)
+	if *e = Effect(b); *e != Allow && *e != Deny && *e != Confine {
+		return fmt.Errorf("allow, deny or confine is wanted, not %q", b)
 	}
 	return nil
 }
@@ -231,7 +241,7 @@ func (env Env) check(r *Rule) error {
 // enough to be denied, not enough to be allowed.
 func (r *Rule) speaksOf(s *tool.Spec, tier int) bool {
 	names := []string{s.Name, s.Source + "." + s.Name}
-	if r.Effect == Deny {
+	if r.Effect != Allow {
 		names = append(names, s.Aliases...)
 	}
 	return r.Tools.match(names...) && r.Sources.match(s.Source) && r.Tiers.match(tier)

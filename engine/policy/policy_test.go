@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -751,6 +752,54 @@ func BenchmarkScope(b *testing.B) {
 	for b.Loop() {
 		if inner.calls[0].Scope.Path("/w/src/deep/er/file.go", false) != nil {
 			b.Fatal()
+		}
+	}
+}
+
+// A rule that confines builds walls around the calls that it speaks of, and leaves all else as it was.
+func TestConfine(t *testing.T) {
+	p := made(t, `rules: [{name: no-net, effect: confine, guarantees: {no_network: true}, doors: http},
+		{name: no-net-either, effect: confine, guarantees: {no_subprocess: true}, when: size(args.content) > 3},
+		{name: asks, effect: confine, guarantees: {secrets_allowed: []}, sources: other}]`)
+	for name, c := range map[string]struct {
+		door, args string
+		want       []string
+	}{
+		"no rule speaks of it": {"cli", `{"content":"x"}`, []string{"no_env_read"}},
+		"one does":             {"http", `{"content":"x"}`, []string{"no_network", "no_env_read"}},
+		"two do":               {"http", `{"content":"xxxx"}`, []string{"no_network", "no_subprocess", "no_env_read"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := writeSpec()
+			spec.Guarantees.NoEnvRead = true
+			before := *spec
+			var inner ran
+			one := call(c.args)
+			one.Spec, one.Caller.Door = spec, c.door
+			if _, err := p.For(spec, toucher{}).Stage(&inner).Invoke(t.Context(), one, tool.Discard); err != nil {
+				t.Fatal(err)
+			}
+			if got := inner.calls[0].Spec.Guarantees.Asked(); !slices.Equal(got, c.want) {
+				t.Errorf("%v", got)
+			}
+			if !reflect.DeepEqual(*spec, before) {
+				t.Error("the tool's own spec was changed")
+			}
+		})
+	}
+	var inner ran
+	one := call(`{}`)
+	one.Spec = writeSpec()
+	if _, err := p.For(writeSpec(), toucher{}).Stage(&inner).Invoke(t.Context(), one, tool.Discard); err == nil || len(inner.calls) > 0 {
+		t.Errorf("a condition that cannot be decided let the call pass: %v", err)
+	}
+	for _, bad := range []string{
+		`[{name: a, effect: confine}]`, `[{name: a, effect: deny, guarantees: {no_network: true}}]`, `[{name: a, effect: confine, guarantees: {no_network: true}, paths: x}]`,
+		`[{name: a, effect: confine, guarantees: {no_internet: true}}]`,
+	} {
+		var o policy.Options
+		if err := config.DecodeYAML("policy.yaml", []byte("rules: "+bad), &o); err == nil {
+			t.Errorf("%s is taken", bad)
 		}
 	}
 }

@@ -341,6 +341,33 @@ func TestASourceBringsTheToolsOfAnotherServer(t *testing.T) {
 	}
 }
 
+// We cannot build walls on another machine: what was not promised there is refused here.
+func TestGuaranteesThatTheOtherServerHasNotPromisedRefuseTheCall(t *testing.T) {
+	tooltest.NoLeaks(t)
+	h := open(t, setup{handler: tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true}, nil
+	})})
+	t.Setenv("FAR_TOKEN", token)
+	r, err := rest.Open(bounded(t), source(t, `url: "http://`+h.addr+`/", token_env: FAR_TOKEN`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close(context.Background())
+	specs, err := r.(tool.Source).Tools(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := *specs[0]
+	if _, err := r.Invoke(bounded(t), &tool.Call{Tool: spec.Name, Spec: &spec}, tool.Discard); err != nil {
+		t.Error(err)
+	}
+	spec.Guarantees.NoNetwork = true
+	_, err = r.Invoke(bounded(t), &tool.Call{Tool: spec.Name, Spec: &spec}, tool.Discard)
+	if e := tool.AsError(err); e == nil || e.Reason != "coverage_missing" {
+		t.Error(err)
+	}
+}
+
 func TestASourceThatDoesNotWorkIsNoticedAtOnce(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
+	"sync"
 	"time"
 
 	"toolpost/config"
@@ -37,22 +39,45 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 		_ = c.Close(ctx)
 		return nil, err
 	}
-	return &runner{c, time.Duration(o.Timeout)}, nil
+	return &runner{Client: c, timeout: time.Duration(o.Timeout)}, nil
 }
 
-// A runner is a client that knows how long its tools may take.
+// A runner is a client that knows how long its tools may take, and what the other side promised of them.
 type runner struct {
 	*Client
 	timeout time.Duration
+
+	mu       sync.Mutex
+	promised map[string]tool.Guarantees // by the tool's name
+}
+
+// Invoke implements tool.Handler. A call that asks for more walls than the other side has promised is refused: we can
+// build none there.
+func (r *runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if c.Spec != nil {
+		r.mu.Lock()
+		own := r.promised[c.Spec.Name]
+		r.mu.Unlock()
+		if asked := c.Tightened(own); !asked.Equal(own) {
+			return nil, tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced for a tool of another server; ask for it there",
+				c.Tool, strings.Join(asked.Asked(), ", ")).Because("coverage_missing")
+		}
+	}
+	return r.Client.Invoke(ctx, c, out)
 }
 
 // Tools implements tool.Source.
 func (r *runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	specs, err := r.Client.Tools(ctx)
+	promised := map[string]tool.Guarantees{}
 	for _, s := range specs {
 		if s.Timeout == 0 {
 			s.Timeout = r.timeout
 		}
+		promised[s.Name] = s.Guarantees
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.promised = promised
 	return specs, err
 }
