@@ -211,13 +211,12 @@ func (c *Child) end() Exit {
 	}
 }
 
-// endRest ends what the child left. A room can be ended in one blow, and can tell that nobody is left in it.
+// endRest ends what the child left. Nobody can leave a room, and one that has a first process ends with that in one
+// blow; watch waits until all of it is gone.
 func (c *Child) endRest() {
-	if c.room != nil {
-		alone := c.room.Alone()
-		if c.room.Kill(); alone {
-			return
-		}
+	if c.room != nil && c.room.Init != 0 {
+		c.room.Kill()
+		return
 	}
 	ours.end(c)
 }

@@ -57,70 +57,89 @@ func (r *registry) adopt() {
 	}
 }
 
-// start starts a leader and registers it, on the keeper's thread.
+// start starts a leader and registers it.
 func (r *registry) start(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
 	if r.once.Do(r.adopt); r.unfit != nil {
 		return r.unfit
 	}
-	err := r.hold().do(func() error { return r.spawn(path, argv, attr, walls, c) })
+	keeper := r.hold()
+	var err error
+	if walls == nil {
+		err = keeper.do(func() error { return r.plain(path, argv, attr, c) })
+	} else {
+		err = r.confined(path, argv, attr, walls, c)
+	}
 	if err != nil {
 		r.release()
 	}
 	return err
 }
 
-func (r *registry) spawn(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var pidfd int
-	var err error
-	if walls == nil {
-		pidfd, err = plain(path, argv, attr, c)
-	} else {
-		pidfd, err = confined(path, argv, attr, walls, c)
-	}
-	if err != nil {
-		return err
-	}
+// register makes a process a leader. The caller holds mu.
+func (r *registry) register(c *Child, proc *os.Process, pidfd int) {
 	_ = unix.SetNonblock(pidfd, true) // lets the runtime's poller wait for it, without a thread
-	c.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
-	r.leaders[c.proc.Pid], r.marked[c.marker] = c, c
-	return nil
+	c.proc, c.pidfd = proc, os.NewFile(uintptr(pidfd), "pidfd")
+	r.leaders[proc.Pid], r.marked[c.marker] = c, c
 }
 
-// plain starts a child and gives its pidfd.
-func plain(path string, argv []string, attr *os.ProcAttr, c *Child) (int, error) {
+// plain starts a child, on the keeper's thread.
+func (r *registry) plain(path string, argv []string, attr *os.ProcAttr, c *Child) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	pidfd := -1
 	attr.Sys = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd}
 	proc, err := os.StartProcess(path, argv, attr)
 	if err != nil {
-		return -1, err
+		return err
 	}
 	if pidfd < 0 {
 		_ = proc.Kill()
 		_, _ = proc.Wait()
-		return -1, tool.Errorf(tool.CodeUnavailable, "this kernel has no pidfd: Linux 5.4 or later is needed")
+		return tool.Errorf(tool.CodeUnavailable, "this kernel gives no handle on a process (pidfd); Linux 5.4 or later is needed")
 	}
-	c.proc = proc
-	return pidfd, nil
+	r.register(c, proc, pidfd)
+	return nil
 }
 
-// confined starts a child behind walls. It is our child like any other; its orphans go to the room's init.
-func confined(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) (int, error) {
-	room, err := sandbox.Start(sandbox.Spawn{Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Look: c.looks, Confinement: *walls})
-	if err != nil {
-		return -1, err
+// confined starts a child behind walls. It is our child like any other; its orphans go to the room's init. It is known
+// here before it leaves our session, so that nobody takes it for a stray, and nobody has to wait while its room is built.
+func (r *registry) confined(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
+	born := func(pid int) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		pidfd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			return err
+		}
+		proc, err := os.FindProcess(pid)
+		if err != nil {
+			_ = unix.Close(pidfd)
+			return err
+		}
+		r.register(c, proc, pidfd)
+		return nil
 	}
-	pidfd, err := unix.PidfdOpen(room.Pid, 0)
-	if err == nil {
-		c.proc, err = os.FindProcess(room.Pid)
-	}
+	room, err := sandbox.Start(sandbox.Spawn{
+		Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Look: c.looks, Born: born, Confinement: *walls,
+	})
 	if err != nil {
-		room.Abort()
-		return -1, err
+		r.forget(c)
+		return err
 	}
 	c.room, c.window = room, room.Window
-	return pidfd, nil
+	return nil
+}
+
+// forget takes back the registration of a child that was not started after all, and is reaped.
+func (r *registry) forget(c *Child) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.proc != nil {
+		delete(r.leaders, c.proc.Pid)
+		delete(r.marked, c.marker)
+		_ = c.proc.Release()
+		_ = c.pidfd.Close()
+	}
 }
 
 // reap takes the exit status of a leader that has exited and forgets it.

@@ -54,10 +54,16 @@ func Keep() (release func()) {
 	m := thisMachine()
 	home.refill(m, m.ground(Profile{}))
 	return sync.OnceFunc(func() {
-		home.rest()
 		home.release()
-		home.close()
+		Leave()
 	})
+}
+
+// Leave ends the stage, unless somebody keeps it, and waits for what is being removed: the last thing that a program does
+// which started confined children and leaves nothing behind.
+func Leave() {
+	home.rest()
+	home.close()
 }
 
 // tidy does in the background what nobody has to wait for.

@@ -42,6 +42,9 @@ type Spawn struct {
 	Env   []string   // the whole environment
 	Files []*os.File // its descriptors 0, 1, 2 and so on; the caller keeps and closes its own
 	Look  bool       // whether a Window is wanted
+	// Born is told the pid of the child before that does anything, and while it is in our session; an error ends
+	// it. Nil: nobody is told.
+	Born func(pid int) error
 	Confinement
 }
 
@@ -69,10 +72,6 @@ func (c *Confined) Kill() {
 		_ = unix.Kill(c.Init, unix.SIGKILL)
 	}
 }
-
-// Alone reports whether it is known that the child, which has ended and was not waited for yet, left nobody in
-// its room.
-func (c *Confined) Alone() bool { return c.Init != 0 && c.group.only(2) }
 
 // Start starts a child behind walls. Every wall of the profile stands before the program runs; one that cannot
 // be built here is an error with the reason coverage_missing, and nothing is started.
@@ -178,7 +177,14 @@ func (c *Confined) deliver(p *plan) error {
 		return err
 	}
 	b.supervise = func(listener *os.File) { c.supervise(p, listener) }
-	if err := errors.Join(b.group.limit(p.Limits.withDefaults()), c.look(p, b), b.finish(&p.script, p.Files)); err != nil {
+	err = errors.Join(b.group.limit(p.Limits.withDefaults()), c.look(p, b))
+	if err == nil && p.Born != nil {
+		err = p.Born(b.tool)
+	}
+	if err == nil {
+		err = b.finish(&p.script, p.Files)
+	}
+	if err != nil {
 		b.abort()
 		c.work.Wait()
 		if c.Window != nil {

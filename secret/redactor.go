@@ -37,7 +37,7 @@ func (r *Redactor) Learn(v *Vault) {
 		}
 	}
 	former := slices.DeleteFunc(slices.Clone(r.known), func(k known) bool { return slices.Contains(all, k) })
-	r.known = append(all, former[:min(len(former), maxFormer)]...)
+	r.known = slices.Concat(all, former[:min(len(former), maxFormer)])
 	if len(r.known) > 0 {
 		r.matcher.Store(newMatcher(r.known))
 	}

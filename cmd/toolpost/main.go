@@ -23,6 +23,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	defer sandbox.Leave()
 	return newApp().run(ctx, argumentsOf(os.Args))
 }
 

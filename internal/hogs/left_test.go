@@ -1,0 +1,107 @@
+package hogs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A place is the folder of a server, and what is looked at for things that are left behind.
+type place struct {
+	dir    string
+	bin    string   // the server's program
+	mark   string   // on the command line of every hog
+	mounts []string // that were there before
+}
+
+// temp is where the server has its temporary files.
+func (p place) temp() string { return filepath.Join(p.dir, "tmp") }
+
+// nothingLeft waits until nothing is left of servers that have ended, and of their tools.
+func (p place) nothingLeft(t *testing.T, servers ...int) {
+	t.Helper()
+	eventually(t, func() error {
+		for what, left := range map[string][]string{
+			"processes of hogs": p.processes(""), "processes of the server": p.own(), "cgroups": groups(servers),
+			"temporary files": list(p.temp()), "mounts": p.newMounts(),
+		} {
+			if len(left) > 0 {
+				return fmt.Errorf("%d %s are left: %.500v", len(left), what, left)
+			}
+		}
+		return nil
+	})
+}
+
+// processes lists those of hogs, or of one alone, by their folders in /proc. Whoever has ended has no command line.
+func (p place) processes(hog string) []string {
+	var found []string
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range lines {
+		text, _ := os.ReadFile(file)
+		if strings.Contains(string(text), hog+"\x00"+p.mark+"\x00") {
+			found = append(found, filepath.Dir(file))
+		}
+	}
+	return found
+}
+
+// own lists those that run the server's program: itself, the stage of its sandbox, and rooms that nobody lives in.
+func (p place) own() []string {
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	return slices.DeleteFunc(links, func(link string) bool {
+		program, _ := os.Readlink(link)
+		return program != p.bin
+	})
+}
+
+// clear ends what a failed test left, so that it does not outlive the tests.
+func (p place) clear() {
+	for _, folder := range p.processes("") {
+		if pid, err := strconv.Atoi(filepath.Base(folder)); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// groups lists the cgroups that servers made, wherever in the hierarchies they were.
+func groups(servers []int) []string {
+	var found []string
+	for _, pid := range servers {
+		way := "/sys/fs/cgroup"
+		for range 8 {
+			some, _ := filepath.Glob(filepath.Join(way, fmt.Sprintf("toolpost-%d-*", pid)))
+			found = append(found, some...)
+			way += "/*"
+		}
+	}
+	return found
+}
+
+func list(dir string) []string {
+	files, _ := os.ReadDir(dir)
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+// newMounts lists the mounts where rooms have theirs, and in our own folder. Others may come and go meanwhile.
+func (p place) newMounts() []string {
+	return slices.DeleteFunc(mounts(), func(line string) bool {
+		point := strings.Fields(line)[4]
+		ours := slices.Contains([]string{"/", "/sys", "/proc", "/tmp", "/dev"}, point) || strings.HasPrefix(point, p.dir+"/")
+		return !ours || slices.Contains(p.mounts, line)
+	})
+}
+
+func mounts() []string {
+	text, _ := os.ReadFile("/proc/self/mountinfo")
+	return strings.Split(strings.TrimSpace(string(text)), "\n")
+}
