@@ -16,8 +16,8 @@ const (
 	maxBranches = 16  // braces and commas of one: matching tries every combination of alternatives
 )
 
-// globs decides which entries of a walk are wanted.
-type globs struct {
+// Globs decide which files of a tree are wanted, by their paths below where a walk starts. The zero value wants all.
+type Globs struct {
 	include, exclude []glob
 }
 
@@ -26,11 +26,13 @@ type glob struct {
 	byPath  bool // it has a slash: it is about the path below the start, else about the name
 }
 
-func newGlobs(patterns []string) (*globs, error) {
+// NewGlobs reads patterns; those with ! in front leave out what they match. One with a slash is about the path, another one about
+// the name.
+func NewGlobs(patterns []string) (*Globs, error) {
 	if len(patterns) > MaxGlobs {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%d patterns are given; at most %d make sense", len(patterns), MaxGlobs)
 	}
-	g := &globs{}
+	g := &Globs{}
 	for _, p := range patterns {
 		p, exclude := strings.CutPrefix(p, "!")
 		if err := CheckGlob(p); err != nil {
@@ -59,8 +61,13 @@ func CheckGlob(p string) error {
 	return nil
 }
 
-// prunes reports whether an entry, and a folder with all that is in it, is left out.
-func (g *globs) prunes(below string) bool { return matchAny(g.exclude, below) }
+// LeaveOut reports whether an entry, and a folder with all that is in it, is left out.
+func (g *Globs) LeaveOut(below string) bool { return matchAny(g.exclude, below) }
+
+// Want reports whether a file is wanted.
+func (g *Globs) Want(below string) bool {
+	return (len(g.include) == 0 || matchAny(g.include, below)) && !g.LeaveOut(below)
+}
 
 func matchAny(list []glob, below string) bool {
 	for _, g := range list {

@@ -67,7 +67,7 @@ type walk struct {
 	*View
 	WalkOptions
 	root   *root
-	globs  *globs
+	globs  *Globs
 	visit  func(*Entry) error
 	shown  string // the start as the caller wrote it
 	prefix string // what comes before an entry's own path
@@ -78,7 +78,7 @@ type walk struct {
 }
 
 func (v *View) newWalk(shown string, o WalkOptions) (*walk, error) {
-	g, err := newGlobs(o.Globs)
+	g, err := NewGlobs(o.Globs)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (w *walk) leavesOut(d *folder, it item) bool {
 		return true
 	case w.Ignore && d.rules.ignores(d, it):
 		return true
-	case len(w.globs.exclude) > 0 && w.globs.prunes(w.belowStart(d, it.name)):
+	case len(w.globs.exclude) > 0 && w.globs.LeaveOut(w.belowStart(d, it.name)):
 		return true
 	}
 	return w.scope != nil && w.scope.Path(path.Join(d.abs, it.name), false) != nil

@@ -330,7 +330,7 @@ func FuzzGlob(f *testing.F) {
 		f.Add(seed, "src/x/a.ts")
 	}
 	f.Fuzz(func(t *testing.T, pattern, path string) {
-		g, err := newGlobs([]string{pattern})
+		g, err := NewGlobs([]string{pattern})
 		if err != nil {
 			if tool.CodeOf(err) != tool.CodeInvalidInput {
 				t.Errorf("%q: %v", pattern, err)

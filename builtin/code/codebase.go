@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"strings"
 
@@ -23,6 +24,36 @@ type target struct {
 	path   string // as the caller wrote it; empty: none
 	name   string // what the view opens: the same, unless it is an absolute path that starts at the codebase
 	denied error  // what such a path gets where there is nothing
+}
+
+// targetSchema are the arguments that say where a call looks.
+const targetSchema = `
+    "path": {"type": "string", "minLength": 1, "description": "A folder or a file to look into, relative to the codebase. Left out: everything."},
+    "codebase_id": {"type": "string", "minLength": 1, "description": "Which codebase to look into, by its id of listCodebases. Left out: all of them."},
+    "codebaseId": {"type": "string", "minLength": 1, "description": "The same as codebase_id."}`
+
+// errEnough ends a look at targets or files when there are as many answers as were asked for.
+var errEnough = errors.New("enough")
+
+// eachTarget looks at where a call looks, one after the other. A path is looked at in the first codebase that has it.
+func eachTarget(v *workspace.View, codebase, path string, look func(target) error) error {
+	list, err := targets(v, codebase, path)
+	if err != nil {
+		return err
+	}
+	var missing error
+	for _, at := range list {
+		err := look(at)
+		switch {
+		case errors.Is(err, errEnough):
+			return nil
+		case path != "" && tool.CodeOf(err) == tool.CodeNotFound:
+			missing = err
+		case err != nil || path != "":
+			return err
+		}
+	}
+	return missing
 }
 
 // targets gives where a call looks, by the letters of its arguments: without a codebase in each that the caller sees, without a path

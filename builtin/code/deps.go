@@ -124,35 +124,20 @@ func (t *Tools) getDependencies(r *request, a symbolArgs) (*tool.Result, error) 
 	if err := a.check(false); err != nil {
 		return nil, err
 	}
-	list, err := targets(r.view, a.codebase(), a.Path)
+	found := []dependencies{}
+	err := eachTarget(r.view, a.codebase(), a.Path, func(at target) error {
+		some, err := t.dependenciesOf(r, at)
+		found = append(found, some...)
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	found := []dependencies{}
-	var missing error
-	for _, at := range list {
-		some, err := t.dependenciesOf(r, at)
-		switch {
-		case at.path != "" && tool.CodeOf(err) == tool.CodeNotFound:
-			missing = err
-			continue
-		case err != nil:
-			return nil, err
-		}
-		missing = nil
-		found = append(found, some...)
-		if at.path != "" {
-			break
-		}
-	}
-	if missing != nil {
-		return nil, missing
 	}
 	return answer(found, a.Limit, "files with dependencies")
 }
 
 func (t *Tools) dependenciesOf(r *request, at target) ([]dependencies, error) {
-	w, err := t.within(r, at, &globs{})
+	w, err := t.within(r, at, &workspace.Globs{})
 	if err != nil {
 		return nil, err
 	}
@@ -235,34 +220,16 @@ func (t *Tools) dependencyGraph(r *request, a graphArgs) (*tool.Result, error) {
 	if err := a.check(false); err != nil {
 		return nil, err
 	}
-	list, err := targets(r.view, a.codebase(), a.Path)
+	nodes, edges := map[graphNode]bool{}, map[[2]string]int{}
+	err := eachTarget(r.view, a.codebase(), a.Path, func(at target) error { return t.addGraph(r, a, at, nodes, edges) })
 	if err != nil {
 		return nil, err
-	}
-	nodes, edges := map[graphNode]bool{}, map[[2]string]int{}
-	var missing error
-	for _, at := range list {
-		err := t.addGraph(r, a, at, nodes, edges)
-		if at.path != "" && tool.CodeOf(err) == tool.CodeNotFound {
-			missing = err
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		missing = nil
-		if at.path != "" {
-			break
-		}
-	}
-	if missing != nil {
-		return nil, missing
 	}
 	return answerGraph(nodes, edges)
 }
 
 func (t *Tools) addGraph(r *request, a graphArgs, at target, nodes map[graphNode]bool, edges map[[2]string]int) error {
-	w, err := t.within(r, at, &globs{})
+	w, err := t.within(r, at, &workspace.Globs{})
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,6 @@ func grepSpec() *tool.Spec {
   "type": "object",
   "properties": {
     "pattern": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "The regular expression. It is matched within one line; ^ and $ are the line's ends. Example: func \\w+Handler\\("},
-    "path": {"type": "string", "minLength": 1, "description": "A folder or a file to look into, relative to the codebase. Left out: everything."},
     "ignore_case": {"type": "boolean", "default": false, "description": "Whether upper and lower case are the same."},
     "ignoreCase": {"type": "boolean", "description": "The same as ignore_case."},
     "context_before": {"type": "integer", "minimum": 0, "maximum": 100, "default": 0, "description": "How many lines before each match to give as well."},
@@ -74,9 +73,7 @@ func grepSpec() *tool.Spec {
     "hidden": {"type": "boolean", "default": false, "description": "Also look into files and folders whose names begin with a dot."},
     "ignored": {"type": "boolean", "default": false, "description": "Also look into what ignore files name."},
     "limit": {"type": "integer", "minimum": 1, "default": 1000, "description": "How many lines to give at most."},
-    "stream": {"type": "boolean", "default": false, "description": "Also give the lines as output events, path:line:content, as soon as they are found."},
-    "codebase_id": {"type": "string", "minLength": 1, "description": "Which codebase to look into, by its id of listCodebases. Left out: all of them."},
-    "codebaseId": {"type": "string", "minLength": 1, "description": "The same as codebase_id."}
+    "stream": {"type": "boolean", "default": false, "description": "Also give the lines as output events, path:line:content, as soon as they are found."},` + targetSchema + `
   },
   "required": ["pattern"],
   "additionalProperties": false
@@ -108,11 +105,13 @@ func (t *Tools) grep(r *request, a grepArgs) (*tool.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := targets(r.view, a.codebase(), a.Path)
+	err = eachTarget(r.view, a.codebase(), a.Path, func(at target) error {
+		if err := g.one(at); err != nil || !g.stats.More {
+			return err
+		}
+		return errEnough
+	})
 	if err != nil {
-		return nil, err
-	}
-	if err := g.all(list); err != nil {
 		return nil, err
 	}
 	output, err := strictjson.Marshal(g.lines)
@@ -129,7 +128,7 @@ type grepping struct {
 	args    grepArgs
 	pattern *grep.Pattern
 	o       grep.Options
-	globs   *globs
+	globs   *workspace.Globs
 	lines   []line
 	bytes   int // of lines
 	stats   grepStats
@@ -151,7 +150,7 @@ func (t *Tools) newGrep(r *request, a grepArgs) (*grepping, error) {
 	if err != nil {
 		return nil, err
 	}
-	globs, err := newGlobs(a.Globs)
+	globs, err := workspace.NewGlobs(a.Globs)
 	if err != nil {
 		return nil, err
 	}
@@ -171,24 +170,6 @@ func (g *grepping) summary() string {
 		s += fmt.Sprintf("; %d files were left out because they are too large", g.stats.TooLarge)
 	}
 	return s
-}
-
-// all searches the targets one after the other. A path is searched in the first codebase that has it.
-func (g *grepping) all(list []target) error {
-	var missing error
-	for _, t := range list {
-		err := g.one(t)
-		switch {
-		case t.path != "" && tool.CodeOf(err) == tool.CodeNotFound:
-			missing = err
-			continue
-		case err != nil:
-			return err
-		case t.path != "" || g.stats.More:
-			return nil
-		}
-	}
-	return missing
 }
 
 // one searches a target.

@@ -90,10 +90,7 @@ func searchSpec() *tool.Spec {
   "properties": {
     "query": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "What the code does, in plain words or with names that may be in it."},
     "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 10, "description": "How many hits to give at most."},
-    "path": {"type": "string", "minLength": 1, "description": "A folder or a file to look into, relative to the codebase. Left out: everything."},
-    "globs": {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 256}, "maxItems": 64, "description": "Which files to look into, such as *.go; with ! in front, which to leave out."},
-    "codebase_id": {"type": "string", "minLength": 1, "description": "Which codebase to look into, by its id of listCodebases. Left out: all of them."},
-    "codebaseId": {"type": "string", "minLength": 1, "description": "The same as codebase_id."}
+    "globs": {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 256}, "maxItems": 64, "description": "Which files to look into, such as *.go; with ! in front, which to leave out."},` + targetSchema + `
   },
   "required": ["query"],
   "additionalProperties": false
@@ -129,16 +126,12 @@ func (t *Tools) search(r *request, a searchArgs) (*tool.Result, error) {
 	if a.Limit < 1 || a.Limit > maxHits || strings.TrimSpace(a.Query) == "" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the query must say something, and limit is 1 to %d", maxHits)
 	}
-	globs, err := newGlobs(a.Globs)
-	if err != nil {
-		return nil, err
-	}
-	list, err := targets(r.view, cmp.Or(a.Codebase, a.Codebase2), a.Path)
+	globs, err := workspace.NewGlobs(a.Globs)
 	if err != nil {
 		return nil, err
 	}
 	s := &searching{request: r, tools: t, args: a, globs: globs, hits: []hit{}}
-	if err := s.all(list); err != nil {
+	if err := eachTarget(r.view, cmp.Or(a.Codebase, a.Codebase2), a.Path, s.one); err != nil {
 		return nil, err
 	}
 	s.order()
@@ -151,7 +144,7 @@ type searching struct {
 	*request
 	tools *Tools
 	args  searchArgs
-	globs *globs
+	globs *workspace.Globs
 	hits  []hit
 	stats searchStats
 	notes []string
@@ -166,24 +159,6 @@ type searchStats struct {
 
 func (s *searching) summary() string {
 	return strings.Join(append([]string{count(len(s.hits), "hit")}, s.notes...), "; ")
-}
-
-// all searches the targets. A path is searched in the first codebase that has it.
-func (s *searching) all(list []target) error {
-	var missing error
-	for _, t := range list {
-		err := s.one(t)
-		switch {
-		case t.path != "" && tool.CodeOf(err) == tool.CodeNotFound:
-			missing = err
-			continue
-		case err != nil:
-			return err
-		case t.path != "":
-			return nil
-		}
-	}
-	return missing
 }
 
 func (s *searching) one(t target) error {
@@ -258,7 +233,7 @@ type within struct {
 }
 
 // within prepares a search of a target: it has to be there, and the caller may not do this too often.
-func (t *Tools) within(r *request, at target, g *globs) (*within, error) {
+func (t *Tools) within(r *request, at target, g *workspace.Globs) (*within, error) {
 	w := &within{target: at, filter: filter{start: len(at.below()), globs: g, root: at.root.Dir, scope: r.call.Scope, folders: map[string]bool{}}}
 	folder, err := at.view.OpenDir(at.name)
 	if err != nil && tool.AsError(err).Reason != "not_a_folder" {

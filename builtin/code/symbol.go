@@ -48,10 +48,7 @@ type reference struct {
 }
 
 const symbolTargets = `
-    "path": {"type": "string", "minLength": 1, "description": "A folder or a file to look into, relative to the codebase. Left out: everything."},
-    "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100, "description": "How many to give at most."},
-    "codebase_id": {"type": "string", "minLength": 1, "description": "Which codebase to look into, by its id of listCodebases. Left out: all of them."},
-    "codebaseId": {"type": "string", "minLength": 1, "description": "The same as codebase_id."}
+    "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100, "description": "How many to give at most."},` + targetSchema + `
   },`
 
 const definitionSchema = `
@@ -143,36 +140,14 @@ func (t *Tools) symbolTouches(v *workspace.View, a symbolArgs) ([]string, error)
 	return abs(targets(v, a.codebase(), a.Path))
 }
 
-// errEnough ends a look at files when there are as many answers as were asked for.
-var errEnough = errors.New("enough")
-
 // eachFile looks at the files of a call's targets that the index proposes, in the order that it gives. Those that have gone, or that
 // the call may not see, are passed over.
 func (t *Tools) eachFile(r *request, a symbolArgs, propose func(*meaning.Index) []string, look func(path string, l split.Language, src []byte) error) error {
-	list, err := targets(r.view, a.codebase(), a.Path)
-	if err != nil {
-		return err
-	}
-	var missing error
-	for _, at := range list {
-		err := t.eachFileOf(r, at, propose, look)
-		switch {
-		case errors.Is(err, errEnough):
-			return nil
-		case at.path != "" && tool.CodeOf(err) == tool.CodeNotFound:
-			missing = err
-			continue
-		case err != nil:
-			return err
-		case at.path != "":
-			return nil
-		}
-	}
-	return missing
+	return eachTarget(r.view, a.codebase(), a.Path, func(at target) error { return t.eachFileOf(r, at, propose, look) })
 }
 
 func (t *Tools) eachFileOf(r *request, at target, propose func(*meaning.Index) []string, look func(path string, l split.Language, src []byte) error) error {
-	w, err := t.within(r, at, &globs{})
+	w, err := t.within(r, at, &workspace.Globs{})
 	if err != nil {
 		return err
 	}
