@@ -13,6 +13,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"toolpost/sandbox"
 )
 
 // A row is what came of one promise.
@@ -32,6 +34,9 @@ type lab struct {
 }
 
 func main() {
+	if sandbox.Main() { // this is the stage of another bench, which forks its confined children
+		return
+	}
 	var l lab
 	flag.StringVar(&l.toolpost, "toolpost", "bin/toolpost", "the binary whose start is measured")
 	flag.IntVar(&l.events, "events", 1_000_000, "how many Narratoria events are pushed through the runner")
@@ -39,7 +44,7 @@ func main() {
 	flag.Parse()
 	ok, err := true, error(nil)
 	if flag.NArg() > 0 {
-		err = toolhost(context.Background(), flag.Args()) // started by another bench, to be measured
+		err = part(context.Background(), flag.Args()) // started by another bench
 	} else {
 		ok, err = run(context.Background(), l, *only, os.Stdout)
 	}
@@ -72,6 +77,10 @@ func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err e
 		{"machina --serve, one at a time / bare loop", machinaTurns},
 		{"machina --serve, pipelined / bare loop", machinaPipelined},
 		{"namel3ss service call / bare HTTP round trip", serviceCall},
+		{"confined spawn of /bin/true / bwrap", confinedSpawn},
+		{"confined spawn of /bin/true / bwrap, as an ordinary user", confinedSpawnAsNobody},
+		{"confined warm namel3ss call / unconfined", walledCall},
+		{"confined warm namel3ss call / unconfined, as an ordinary user", walledCallAsNobody},
 		{"readFile through the engine / reading the file", readThrough},
 		{"grep of 50,000 files / ripgrep", grepCold},
 		{"grep with the index / ripgrep", grepWarm},

@@ -200,6 +200,11 @@ func (v *view) around(path string) *part {
 	return best
 }
 
+// at gives the part at a path that has one.
+func (v *view) at(path string) part {
+	return v.parts[slices.IndexFunc(v.parts, func(p part) bool { return p.path == path })]
+}
+
 // inHosts reports whether a path lies in a part that comes from the host.
 func (v *view) inHosts(path string) bool {
 	outer := v.around(path)
@@ -256,6 +261,7 @@ func (s *script) complete(v, all *view, base, dir string) {
 func (s *script) trees(v, all *view) map[string]uint64 {
 	trees := map[string]uint64{}
 	for _, p := range v.parts {
+		p.rights = all.at(p.path).rights // of both, where the system has it too
 		outer := all.around(p.path)
 		if !p.kind.isHosts() || outer != nil && outer.kind == p.kind && outer.runs() == p.runs() {
 			continue

@@ -134,7 +134,11 @@ func hidden(hide, given []string) []string {
 
 // Profile is what a tool may do whose call asks for these guarantees.
 func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
-	return sandbox.FromGuarantees(g, w.profile)
+	p := sandbox.FromGuarantees(g, w.profile)
+	if w.off && g.NoFilesystemRead {
+		p.Executable = w.code
+	}
+	return p
 }
 
 // Stand reports whether there are walls around a tool whose call asks for these guarantees.

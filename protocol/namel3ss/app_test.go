@@ -335,8 +335,9 @@ func TestOpenReadsASourceOfTheConfig(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := write(t, map[string]string{"app/tools/sample.py": "def greet(p):\n    return {'message': 'Hello ' + p['name']}\n"})
 	cfg, err := config.Parse(filepath.Join(root, "toolpost.yaml"), []byte(`sources:
-  - {name: one, protocol: namel3ss, tool: greeter, entry: "tools.sample:greet", app: ./app, timeout: 2s, tier: 1,
-     description: Greets., input: {type: object, required: [name]}, effects: {reads: true}, guarantees: {no_network: true}, allow_unsafe_execution: true}
+  - {name: one, protocol: namel3ss, tool: greeter, entry: "tools.sample:greet", app: ./app, timeout: 20s, tier: 1,
+     description: Greets., input: {type: object, required: [name]}, effects: {reads: true}, guarantees: {no_network: true},
+     walls: {network: loopback, memory: 268435456}}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -349,12 +350,17 @@ func TestOpenReadsASourceOfTheConfig(t *testing.T) {
 	specs, err := r.(tool.Source).Tools(t.Context())
 	want := []*tool.Spec{{
 		Name: "greeter", Description: "Greets.", Input: json.RawMessage(`{"type":"object","required":["name"]}`), Tier: 1,
-		Timeout: 2 * time.Second, Effects: tool.Effects{Reads: true}, Guarantees: tool.Guarantees{NoNetwork: true},
+		Timeout: 20 * time.Second, Effects: tool.Effects{Reads: true}, Guarantees: tool.Guarantees{NoNetwork: true},
 	}}
+	app := filepath.Join(root, "app")
+	if around := specs[0].Walls; !strings.Contains(around, app) || !strings.Contains(around, "network loopback; 256 MiB") {
+		t.Errorf("its walls: %s", around)
+	}
+	specs[0].Walls = ""
 	if d := cmp.Diff(want, specs); err != nil || d != "" {
 		t.Error(err, d)
 	}
-	if res := must(t, r, "greeter", `{"name":"Ada"}`); string(res.Output) != `{"message":"Hello Ada"}` || res.Trace.Details["unsafe_override"] != true {
+	if res := must(t, r, "greeter", `{"name":"Ada"}`); string(res.Output) != `{"message":"Hello Ada"}` || res.Trace.Details["enforcement_level"] != "enforced" {
 		t.Errorf("got %s, %v", res.Output, res.Trace.Details)
 	}
 }

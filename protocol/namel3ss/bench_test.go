@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 const benchCode = "def run(payload):\n    return {'message': 'Hello ' + payload['name']}\n"
@@ -42,6 +43,27 @@ func spawn(b *testing.B, path, root string) time.Duration {
 		b.Fatalf("%s, %v", out, err)
 	}
 	return took
+}
+
+// BenchmarkConfinedWarmCall runs a warm call behind the default walls and, as the reference, one without walls, in
+// turns. It reports how many times as long the confined call takes.
+func BenchmarkConfinedWarmCall(b *testing.B) {
+	confined, open := python(b, benchCode, Options{}), python(b, benchCode, Options{Walls: walls.Options{Off: true}})
+	must(b, confined, "t", `{"name":"Ada"}`)
+	must(b, open, "t", `{"name":"Ada"}`)
+	took := func(r *Runner) time.Duration {
+		start := time.Now()
+		must(b, r, "t", `{"name":"Ada"}`)
+		return time.Since(start)
+	}
+	var walled, plain time.Duration
+	for b.Loop() {
+		walled += took(confined)
+		plain += took(open)
+	}
+	b.ReportMetric(float64(walled)/float64(plain), "x-as-long-as-without-walls")
+	b.ReportMetric(float64(walled.Microseconds())/1000/float64(b.N), "ms/confined")
+	b.ReportMetric(float64(plain.Microseconds())/1000/float64(b.N), "ms/open")
 }
 
 func BenchmarkFreshCall(b *testing.B) {

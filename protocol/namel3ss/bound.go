@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/secret"
 	"toolpost/strictjson"
 	"toolpost/tool"
 )
@@ -34,8 +35,10 @@ type facts struct {
 	source  string          // resolved_source
 	pack    *pack           // that brings it; nil: none
 	asked   tool.Guarantees // by the user's config
+	grant   secret.Grant    // likewise
 	sandbox *bool
-	unsafe  bool // allow_unsafe_execution
+	unsafe  bool                                       // allow_unsafe_execution
+	cover   func(name string, g tool.Guarantees) error // the coverage check
 	problem error
 	redact  *strings.Replacer
 	log     *slog.Logger
@@ -69,7 +72,8 @@ func newBoundTool(f *facts, w way) *boundTool {
 type job struct {
 	call    *tool.Call
 	args    json.RawMessage
-	walls   tool.Guarantees
+	walls   tool.Guarantees   // that are asked for
+	held    tool.Guarantees   // and of those, the ones that are enforced
 	sources map[string]string // guarantee -> who asked for it
 	logs    *logs             // nil for a service
 	trace   *trace
@@ -90,7 +94,8 @@ func (t *boundTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessa
 		defer stop(nil)
 		j.logs = &logs{tool: t.spec.Name, ctx: ctx, stop: stop, out: out, redact: t.redact}
 	}
-	j.walls, j.sources = t.walls(c)
+	j.walls, j.sources = t.guarantees(c)
+	j.held = j.walls
 	if t.pack != nil {
 		tr.checks = t.pack.tools[t.spec.Name].needs.checks(j.walls, j.sources)
 	}

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"toolpost/process"
+	"toolpost/sandbox"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // A builder makes the runner of a source from its options and the files of its app.
@@ -25,6 +27,7 @@ type builder struct {
 	log    *slog.Logger
 	python *interpreter // found once, when a tool needs it
 	node   string       // likewise
+	nodeIn *walls.Walls // around its tools
 	engine *engine      // likewise, for containers
 	host   *os.File
 }
@@ -41,7 +44,7 @@ func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
 	if err := b.app.verify(keys); err != nil {
 		return nil, err
 	}
-	if r.host, err = openHost(); err != nil {
+	if r.host, err = sealed(hostSource); err != nil {
 		return nil, err
 	}
 	b.host = r.host
@@ -70,8 +73,8 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 	}
 	f := &facts{
 		root: b.app.root, entry: bound.Entry, kind: cmp.Or(bound.Kind, declared.kind, kindPython), purity: cmp.Or(bound.Purity, declared.purity),
-		runner: cmp.Or(bound.Runner, runnerLocal), source: sourceBinding, pack: from, asked: b.Guarantees,
-		sandbox: cmp.Or(b.Sandbox, bound.Sandbox), unsafe: b.AllowUnsafeExecution || b.app.unsafe(),
+		runner: cmp.Or(bound.Runner, runnerLocal), source: sourceBinding, pack: from, asked: b.Guarantees, grant: b.Grant,
+		sandbox: cmp.Or(b.Sandbox, bound.Sandbox), unsafe: b.AllowUnsafeExecution || b.app.unsafe(), cover: sandbox.Cover,
 		redact: b.redact(bound), log: b.log.With("tool", name),
 	}
 	f.spec = b.spec(name, declared, f.purity, cmp.Or(time.Duration(b.Timeout), timeout))
@@ -153,10 +156,17 @@ func (b *builder) local(ctx context.Context, f *facts, bound *binding) (way, err
 		b.python = &python
 	}
 	t := &localTool{
-		facts: f, python: *b.python, deps: b.app.depsSource(), env: b.env(f, bound), host: b.host, mode: cmp.Or(b.Mode, modeWarm),
+		facts: f, python: *b.python, deps: b.app.depsSource(), vars: b.vars(bound), host: b.host, mode: cmp.Or(b.Mode, modeWarm),
+		fork: forkScript,
 	}
+	t.imports = importPath(f, t.vars["PYTHONPATH"])
+	var err error
+	if t.around, err = b.around(b.python.code, filepath.SplitList(t.vars["PYTHONPATH"])...); err != nil {
+		return nil, err
+	}
+	f.spec.Walls = t.around.String()
 	if t.mode == modeWarm {
-		t.pool = process.NewPool(t.startWorker, process.PoolOptions{Name: "its interpreter", Max: b.Workers})
+		t.pools = &pools{tool: t, workers: b.Workers}
 	}
 	return t, nil
 }
@@ -194,19 +204,17 @@ func (s *shape) open() json.RawMessage {
 	return s.schema()
 }
 
-// env is what a tool gets to see: the usual few, what its binding and the user's config say, and the app
-// in front of everything else that Python can import; a tool of a pack has its pack before that.
-func (b *builder) env(f *facts, bound *binding) []string {
-	vars := b.vars(bound)
-	path := b.app.root
+// importPath is what Python can import before everything else: the app; a tool of a pack has its pack before
+// that, and more that somebody chose comes after it.
+func importPath(f *facts, more string) string {
+	path := f.root
 	if f.pack != nil {
 		path = f.pack.dir + string(filepath.ListSeparator) + path
 	}
-	if more := vars["PYTHONPATH"]; more != "" {
+	if more != "" {
 		path += string(filepath.ListSeparator) + more
 	}
-	vars["PYTHONPATH"] = path
-	return process.Environment(vars, nil)
+	return path
 }
 
 // vars are the variables that somebody chose for a tool. The user's word goes before the app's.

@@ -162,10 +162,8 @@ func (t *containerTool) arguments(name string, walls tool.Guarantees) []string {
 // visible are the variables of the container: those that its walls allow.
 func (t *containerTool) visible(walls tool.Guarantees) []string {
 	var vars []string
-	for name, value := range t.vars {
-		if walls.SecretsAllowed == nil || slices.Contains(walls.SecretsAllowed, name) {
-			vars = append(vars, name+"="+value)
-		}
+	for name, value := range allowed(t.vars, walls) {
+		vars = append(vars, name+"="+value)
 	}
 	slices.Sort(vars)
 	return vars

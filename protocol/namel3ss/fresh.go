@@ -16,18 +16,28 @@ import (
 type ending struct {
 	reply []byte
 	exit  process.Exit
+	why   string // it ended like that, where more is known than the status
 }
 
 // fresh runs a call in an interpreter of its own. The reply comes on standard output, as the contract
 // says; what the tool itself prints comes through two pipes beside it.
-func (t *localTool) fresh(ctx context.Context, request []byte, l *logs) (ending, error) {
+func (t *localTool) fresh(ctx context.Context, request []byte, j *job) (ending, error) {
+	l := j.logs
+	confine, saw, err := t.confined(t.around, j)
+	if err != nil {
+		return ending{}, err
+	}
+	env, err := t.environment(j.held)
+	if err != nil {
+		return ending{}, err
+	}
 	out, err := newPipes(ctx, 2)
 	if err != nil {
 		return ending{}, err
 	}
 	defer out.close()
 	child, err := process.Start(process.Command{
-		Argv: t.hostCommand("fresh"), Dir: t.root, Env: t.env,
+		Argv: t.hostCommand("fresh"), Dir: t.root, Env: env, Confine: confine,
 		Files:  append([]*os.File{t.host}, out.w...),
 		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
 	})
@@ -43,15 +53,12 @@ func (t *localTool) fresh(ctx context.Context, request []byte, l *logs) (ending,
 	readers.Go(func() { e.reply = readReply(child.Stdout, l) })
 	readers.Go(func() { l.read("stdout", out.reader(0)) })
 	readers.Go(func() { l.read("stderr", out.reader(1)) })
-	select {
-	case <-child.Exited():
-		e.exit = child.Wait()
-	case <-ctx.Done():
-		e.exit = child.Kill()
-	}
+	e.exit = await(ctx, child)
 	_ = child.Stdout.SetReadDeadline(time.Now().Add(drainTime))
 	out.drain()
 	readers.Wait()
+	e.why = reached(child, e.exit)
+	saw(child)
 	return e, nil
 }
 

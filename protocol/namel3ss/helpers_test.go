@@ -86,5 +86,17 @@ func systemPython(t testing.TB) string {
 	return p.path
 }
 
+// server is a fork server of the tool `t`, which waits for its next call.
+func server(t testing.TB, r *Runner) *worker {
+	t.Helper()
+	p := localOf(r, "t").pools.all[0]
+	w, err := p.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Put(w, true)
+	return w
+}
+
 // localOf is the Python tool of that name.
 func localOf(r *Runner, name string) *localTool { return r.tools[name].way.(*localTool) }

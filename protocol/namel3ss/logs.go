@@ -13,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"toolpost/strictjson"
 	"toolpost/tool"
 )
 
@@ -122,14 +123,26 @@ func (l *logs) line(stream string, line []byte) {
 	l.emit(tool.Log{Level: "info", Message: message, Fields: json.RawMessage(`{"stream":"` + stream + `"}`)})
 }
 
-func (l *logs) emit(e tool.Log) {
+func (l *logs) emit(e tool.Log) { l.send(tool.NewEvent(tool.KindLog, e)) }
+
+func (l *logs) send(e tool.Event) {
 	if l.closed || l.ctx.Err() != nil {
 		return
 	}
-	if err := l.out.Emit(tool.NewEvent(tool.KindLog, e)); err != nil {
+	if err := l.out.Emit(e); err != nil {
 		l.closed = true
 		l.stop(sinkError{err})
 	}
+}
+
+// Emit implements tool.Sink for whoever watches the walls around the call. What a tool tried is its words too.
+func (l *logs) Emit(e tool.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.Data = []byte(l.redact.Replace(string(e.Data))); strictjson.Check(e.Data) == nil {
+		l.send(e)
+	}
+	return nil // a sink that says no ends the call
 }
 
 // close ends the events. Where lines were left out, the last event says so.

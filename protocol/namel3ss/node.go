@@ -11,6 +11,7 @@ import (
 
 	"toolpost/process"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // nodeSource is the Node side.
@@ -21,9 +22,10 @@ var nodeSource string
 // A nodeTool is a JavaScript function that we run ourselves, in a process of its own for each call.
 type nodeTool struct {
 	*facts
-	path  string // of node
-	roots []string
-	env   []string
+	path   string // of node
+	roots  []string
+	vars   map[string]string
+	around *walls.Walls
 }
 
 func (b *builder) nodeTool(f *facts, bound *binding) (way, error) {
@@ -33,9 +35,13 @@ func (b *builder) nodeTool(f *facts, bound *binding) (way, error) {
 		if err != nil {
 			return nil, tool.Errorf(tool.CodeUnavailable, "no Node.js: %s cannot be run; install node, or set `node`: %w", name, err)
 		}
+		if b.nodeIn, err = b.around(walls.Code(path)); err != nil {
+			return nil, err
+		}
 		b.node = path
 	}
-	t := &nodeTool{facts: f, path: b.node, roots: []string{f.root}, env: process.Environment(b.vars(bound), nil)}
+	t := &nodeTool{facts: f, path: b.node, roots: []string{f.root}, vars: b.vars(bound), around: b.nodeIn}
+	f.spec.Walls = t.around.String()
 	if f.pack != nil {
 		t.roots = []string{f.pack.dir, f.root}
 	}
@@ -55,7 +61,7 @@ func (t *nodeTool) run(ctx context.Context, j *job) (*reply, error) {
 		return nil, err
 	}
 	j.trace.set("mode", modeFresh)
-	e, err := t.execute(ctx, doc, j.logs)
+	e, err := t.execute(ctx, doc, j)
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
@@ -63,7 +69,16 @@ func (t *nodeTool) run(ctx context.Context, j *job) (*reply, error) {
 }
 
 // execute runs a call. The reply comes through a pipe of its own; standard output is the tool's.
-func (t *nodeTool) execute(ctx context.Context, request []byte, l *logs) (ending, error) {
+func (t *nodeTool) execute(ctx context.Context, request []byte, j *job) (ending, error) {
+	l := j.logs
+	confine, saw, err := t.confined(t.around, j)
+	if err != nil {
+		return ending{}, err
+	}
+	env, err := t.grant.Environment(t.around.Environment(process.Environment(allowed(t.vars, j.held), nil)), j.held.SecretsAllowed)
+	if err != nil {
+		return ending{}, err
+	}
 	out, err := newPipes(ctx, 1)
 	if err != nil {
 		return ending{}, err
@@ -71,7 +86,7 @@ func (t *nodeTool) execute(ctx context.Context, request []byte, l *logs) (ending
 	defer out.close()
 	child, err := process.Start(process.Command{
 		Argv: append([]string{t.path, "--input-type=module", "-e", nodeSource, "--"}, t.roots...),
-		Dir:  t.root, Env: t.env, Files: []*os.File{out.w[0]},
+		Dir:  t.root, Env: env, Files: []*os.File{out.w[0]}, Confine: confine,
 		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
 	})
 	if err != nil {
@@ -89,6 +104,8 @@ func (t *nodeTool) execute(ctx context.Context, request []byte, l *logs) (ending
 	_ = child.Stdout.SetReadDeadline(time.Now().Add(drainTime))
 	out.drain()
 	readers.Wait()
+	e.why = reached(child, e.exit)
+	saw(child)
 	return e, nil
 }
 

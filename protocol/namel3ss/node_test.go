@@ -127,14 +127,10 @@ export function run(p) {
 	}
 }
 
-func TestNodeToolIsEndedWithItsTimeAndItsWalls(t *testing.T) {
+func TestNodeToolIsEndedWithItsTime(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := javascript(t, "code.mjs", "export const run = () => new Promise(() => setInterval(() => 0, 1000));\n", Options{Timeout: config.Duration(700 * time.Millisecond)})
 	if _, err := call(r, "t", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
-		t.Errorf("got %v", err)
-	}
-	r = javascript(t, "code.mjs", "export const run = () => 1;\n", Options{Guarantees: tool.Guarantees{NoNetwork: true}})
-	if _, err := call(r, "t", `{}`, tool.Discard); tool.AsError(err) == nil || tool.AsError(err).Reason != "coverage_missing" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // Where the tools of an app come from, in the words of the trace's resolved_source.
@@ -115,44 +116,39 @@ func (c capabilities) guarantees() tool.Guarantees {
 	}
 }
 
-// A check is an entry of the trace's capability_checks.
-type check struct {
-	Capability string `json:"capability"`
-	Allowed    bool   `json:"allowed"`
-	Source     string `json:"guarantee_source"`
-	Reason     string `json:"reason"`
-}
-
 // checks says of each capability whether the pack declared it, and whether somebody denies it all the same.
-func (c capabilities) checks(walls tool.Guarantees, sources map[string]string) []check {
-	var all []check
+func (c capabilities) checks(denied tool.Guarantees, sources map[string]string) []walls.Check {
+	var all []walls.Check
+	note := func(capability string, allowed bool, source, reason string) {
+		all = append(all, walls.Check{Capability: capability, Allowed: allowed, Source: source, Reason: reason})
+	}
 	for _, f := range []struct {
 		capability string
 		declared   bool
 		wall       string
-		denied     bool
+		isDenied   bool
 	}{
-		{"filesystem_read", !c.guarantees().NoFilesystemRead, "no_filesystem_read", walls.NoFilesystemRead},
-		{"filesystem_write", !c.guarantees().NoFilesystemWrite, "no_filesystem_write", walls.NoFilesystemWrite},
-		{"network", !c.guarantees().NoNetwork, "no_network", walls.NoNetwork},
-		{"subprocess", !c.guarantees().NoSubprocess, "no_subprocess", walls.NoSubprocess},
-		{"env_read", !c.guarantees().NoEnvRead, "no_env_read", walls.NoEnvRead},
-		{"env_write", false, "no_env_write", walls.NoEnvWrite},
+		{"filesystem_read", !c.guarantees().NoFilesystemRead, "no_filesystem_read", denied.NoFilesystemRead},
+		{"filesystem_write", !c.guarantees().NoFilesystemWrite, "no_filesystem_write", denied.NoFilesystemWrite},
+		{"network", !c.guarantees().NoNetwork, "no_network", denied.NoNetwork},
+		{"subprocess", !c.guarantees().NoSubprocess, "no_subprocess", denied.NoSubprocess},
+		{"env_read", !c.guarantees().NoEnvRead, "no_env_read", denied.NoEnvRead},
+		{"env_write", false, "no_env_write", denied.NoEnvWrite},
 	} {
 		switch {
 		case !f.declared:
-			all = append(all, check{f.capability, false, "pack", "pack_not_declared"})
-		case f.denied:
-			all = append(all, check{f.capability, false, sources[f.wall], "policy_denied"})
+			note(f.capability, false, "pack", "pack_not_declared")
+		case f.isDenied:
+			note(f.capability, false, sources[f.wall], "policy_denied")
 		default:
-			all = append(all, check{f.capability, true, "pack", "pack_declared"})
+			note(f.capability, true, "pack", "pack_declared")
 		}
 	}
 	for _, name := range c.Secrets {
-		if slices.Contains(walls.SecretsAllowed, name) {
-			all = append(all, check{"secret:" + name, true, "pack", "pack_declared"})
+		if slices.Contains(denied.SecretsAllowed, name) {
+			note("secret:"+name, true, "pack", "pack_declared")
 		} else {
-			all = append(all, check{"secret:" + name, false, sources["secrets_allowed"], "policy_denied"})
+			note("secret:"+name, false, sources["secrets_allowed"], "policy_denied")
 		}
 	}
 	return all

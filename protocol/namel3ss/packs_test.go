@@ -13,6 +13,7 @@ import (
 
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/walls"
 )
 
 const packHead = "id: %s\nname: Greetings\nversion: 1.2.3\ndescription: says hello\nauthor: Ada\nlicense: MIT\n"
@@ -45,7 +46,7 @@ func TestPacksBringTools(t *testing.T) {
 		".namel3ss/packs/b/hello/main.py": "def run(p):\n    return {'file': __file__, 'cwd': ''}\n",
 	}
 	root := write(t, join(packOf("packs/a", "a", "one"), entrypoints))
-	r := open(t, root, Options{AllowUnsafeExecution: true})
+	r := open(t, root, Options{})
 	for name, want := range map[string][]string{"one": {"builtin_pack", "packs/a/hello/main.py", "a"}, "two": {"installed_pack", ".namel3ss/packs/b/hello/main.py", "b"}} {
 		res := must(t, r, name, `{}`)
 		var out struct{ File, CWD string }
@@ -53,7 +54,7 @@ func TestPacksBringTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := res.Trace.Details
-		if d["resolved_source"] != want[0] || out.File != filepath.Join(root, want[1]) || d["pack_id"] != want[2] || d["pack_name"] != "Greetings" || d["pack_version"] != "1.2.3" || d["unsafe_override"] != true || d["runner"] != "local" {
+		if d["resolved_source"] != want[0] || out.File != filepath.Join(root, want[1]) || d["pack_id"] != want[2] || d["pack_name"] != "Greetings" || d["pack_version"] != "1.2.3" || d["enforcement_level"] != "enforced" || d["runner"] != "local" {
 			t.Errorf("%s: %s, %v", name, res.Output, d)
 		}
 		if out.CWD != "" && out.CWD != root {
@@ -103,30 +104,32 @@ func TestCapabilitiesOfAPackBecomeWalls(t *testing.T) {
 func TestChecksSayWhatAPackDeclaredAndWhoDeniesIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	files := packOf("packs/a", "a", "one")
-	r := open(t, write(t, files), Options{AllowUnsafeExecution: true, Guarantees: tool.Guarantees{NoNetwork: true}})
+	r := open(t, write(t, files), Options{Guarantees: tool.Guarantees{NoNetwork: true}})
 	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "one", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true, SecretsAllowed: []string{}}}}, tool.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b, _ := json.Marshal(res.Trace.Details["capability_checks"])
-	var got []check
+	var got []walls.Check
 	if err := json.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := []check{
-		{"filesystem_read", true, "pack", "pack_declared"},
-		{"filesystem_write", false, "pack", "pack_not_declared"},
-		{"network", false, "user", "policy_denied"},
-		{"subprocess", false, "policy", "policy_denied"},
-		{"env_read", true, "pack", "pack_declared"},
-		{"env_write", false, "pack", "pack_not_declared"},
-		{"secret:TOKEN", false, "pack", "policy_denied"},
+	want := []walls.Check{
+		{Capability: "filesystem_read", Allowed: true, Source: "pack", Reason: "pack_declared"},
+		{Capability: "filesystem_write", Allowed: false, Source: "pack", Reason: "pack_not_declared"},
+		{Capability: "network", Allowed: false, Source: "user", Reason: "policy_denied"},
+		{Capability: "subprocess", Allowed: false, Source: "policy", Reason: "policy_denied"},
+		{Capability: "env_read", Allowed: true, Source: "pack", Reason: "pack_declared"},
+		{Capability: "env_write", Allowed: false, Source: "pack", Reason: "pack_not_declared"},
+		{Capability: "secret:TOKEN", Allowed: false, Source: "pack", Reason: "policy_denied"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	// Without the override the walls of the pack hold, or the call does not run.
-	_, err = call(open(t, write(t, files), Options{}), "one", `{}`, tool.Discard)
+	// The walls of the pack hold, or the call does not run.
+	r = open(t, write(t, files), Options{})
+	r.tools["one"].cover = uncoverable
+	_, err = call(r, "one", `{}`, tool.Discard)
 	if e := tool.AsError(err); e == nil || e.Reason != "coverage_missing" || !strings.Contains(e.Message, "no_filesystem_write, no_env_write, secrets_allowed") || !strings.Contains(string(e.Details), "pack_not_declared") {
 		t.Errorf("got %v", err)
 	}

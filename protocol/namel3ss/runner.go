@@ -1,6 +1,7 @@
 package namel3ss
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,8 +16,11 @@ import (
 
 	"toolpost/config"
 	"toolpost/process"
+	"toolpost/sandbox"
+	"toolpost/secret"
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // Options are the fields of a source of this protocol. A source is a whole app, or a single tool where
@@ -43,11 +47,13 @@ type Options struct {
 	Workers     int               `yaml:"workers" doc:"warm interpreters for each tool at the most; 16 where it is left out"`
 	Env         map[string]string `yaml:"env" doc:"variables for the tools"`
 	PassEnv     []string          `yaml:"pass_env" doc:"names of our own variables that the tools get too"`
-	PackKeys    []string          `yaml:"pack_keys" doc:"public keys; where there are some, only packs that one of them signed are run"`
-	Guarantees  tool.Guarantees   `yaml:"guarantees" doc:"walls around the tools"`
-	Effects     tool.Effects      `yaml:"effects" doc:"what the tools do to the world"`
-	Tier        int               `yaml:"tier" doc:"0 safe to 3 dangerous"`
-	Sandbox     *bool             `yaml:"sandbox" doc:"ask the tools to run sandboxed"`
+	secret.Grant
+	PackKeys   []string        `yaml:"pack_keys" doc:"public keys; where there are some, only packs that one of them signed are run"`
+	Guarantees tool.Guarantees `yaml:"guarantees" doc:"walls around the tools"`
+	Walls      walls.Options   `yaml:"walls" doc:"what the tools may do; default: read the app's folder, start programs, no network, 512 MiB, 128 processes"`
+	Effects    tool.Effects    `yaml:"effects" doc:"what the tools do to the world"`
+	Tier       int             `yaml:"tier" doc:"0 safe to 3 dangerous"`
+	Sandbox    *bool           `yaml:"sandbox" doc:"ask the tools to run sandboxed"`
 
 	AllowUnsafeExecution bool `yaml:"allow_unsafe_execution" doc:"run although a guarantee cannot be enforced here"`
 }
@@ -72,13 +78,16 @@ var (
 // A localTool is a Python function that we run ourselves.
 type localTool struct {
 	*facts
-	python interpreter
-	deps   string
-	env    []string
-	host   *os.File
+	python  interpreter
+	deps    string
+	vars    map[string]string // that somebody chose for it
+	imports string            // the folders that it imports from first
+	host    *os.File
+	around  *walls.Walls
 
 	mode   string
-	pool   *process.Pool[*worker]
+	pools  *pools                                     // nil: it is never warm
+	fork   func(call sandbox.Profile) ([]byte, error) // how a fork of a server goes behind the walls of a call
 	forced atomic.Pointer[forced]
 }
 
@@ -90,7 +99,7 @@ type forced struct {
 
 // Open reads the app of a source and makes its tools ready to run.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	var o Options
+	o := Options{Grant: secret.Grant{Vault: src.Secrets}}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
@@ -215,10 +224,17 @@ func (t *localTool) describe(tr *trace) {
 }
 
 func (t *localTool) close(ctx context.Context) error {
-	if t.pool == nil {
+	if t.pools == nil {
 		return nil
 	}
-	return t.pool.Close(ctx)
+	return t.pools.close(ctx)
+}
+
+// environment is what a tool gets to see: the usual few, what its binding and the user's config say, and its secrets.
+func (t *localTool) environment(g tool.Guarantees) ([]string, error) {
+	vars := allowed(t.vars, g)
+	vars["PYTHONPATH"] = t.imports
+	return t.grant.Environment(t.around.Environment(process.Environment(vars, nil)), g.SecretsAllowed)
 }
 
 // run runs a call unless a wall is asked for that cannot be built.
@@ -230,7 +246,7 @@ func (t *localTool) run(ctx context.Context, j *job) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := t.execute(ctx, doc, j.logs, j.trace)
+	e, err := t.execute(ctx, doc, j)
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
@@ -238,16 +254,24 @@ func (t *localTool) run(ctx context.Context, j *job) (*reply, error) {
 }
 
 // execute runs the tool's code in the mode that it can bear.
-func (t *localTool) execute(ctx context.Context, doc []byte, l *logs, tr *trace) (ending, error) {
+func (t *localTool) execute(ctx context.Context, doc []byte, j *job) (ending, error) {
 	if t.mode == modeFresh {
-		tr.set("mode", modeFresh)
-		return t.fresh(ctx, doc, l)
+		j.trace.set("mode", modeFresh)
+		return t.fresh(ctx, doc, j)
 	}
 	if f := t.forced.Load(); f != nil && !changed(f.files) {
-		return t.instead(ctx, f, doc, l, tr)
+		return t.instead(ctx, f.reason, doc, j)
 	}
+	p, unfit, err := t.pools.take(ctx, j)
+	switch {
+	case err != nil:
+		return ending{}, err
+	case p == nil:
+		return t.instead(ctx, unfit, doc, j)
+	}
+	defer t.pools.leave(p)
 	for {
-		e, err := t.warm(ctx, doc, l, tr)
+		e, err := t.warm(ctx, p, doc, j)
 		if !errors.Is(err, errServerGone) {
 			return e, err
 		}
@@ -255,45 +279,41 @@ func (t *localTool) execute(ctx context.Context, doc []byte, l *logs, tr *trace)
 }
 
 // warm runs a call on a fork server.
-func (t *localTool) warm(ctx context.Context, doc []byte, l *logs, tr *trace) (ending, error) {
-	w, err := t.worker(ctx)
+func (t *localTool) warm(ctx context.Context, p *pool, doc []byte, j *job) (ending, error) {
+	w, err := p.worker(ctx)
 	if err != nil {
 		return ending{}, err
 	}
 	switch {
 	case !w.hello.Ready:
-		t.pool.Retire(w)
-		tr.set("mode", modeWarm)
+		p.Retire(w)
+		j.trace.set("mode", modeWarm)
+		w.enforced(j)
 		b, err := encodeReply(&reply{Error: w.hello.Error})
 		return ending{reply: b}, err
 	case w.hello.Unsafe != "":
-		t.pool.Retire(w)
-		f := &forced{reason: w.hello.Unsafe, files: w.hello.Files}
-		t.forced.Store(f)
-		return t.instead(ctx, f, doc, l, tr)
+		p.Retire(w)
+		t.forced.Store(&forced{reason: w.hello.Unsafe, files: w.hello.Files})
+		return t.instead(ctx, w.hello.Unsafe, doc, j)
 	}
-	tr.set("mode", modeWarm)
-	e, healthy, err := w.call(ctx, doc, l)
-	t.pool.Put(w, healthy)
+	j.trace.set("mode", modeWarm)
+	if p.late {
+		j.trace.set("mode_reason", "its code is imported in each call: no_subprocess holds for that too")
+	}
+	e, healthy, err := w.call(ctx, doc, j)
+	if errors.Is(err, errStale) || w.worn() {
+		p.Retire(w)
+	} else {
+		p.Put(w, healthy)
+	}
 	return e, err
 }
 
 // instead runs a call in a fresh interpreter although a warm one was wanted, and says why.
-func (t *localTool) instead(ctx context.Context, f *forced, doc []byte, l *logs, tr *trace) (ending, error) {
-	tr.set("mode", modeFresh)
-	tr.set("mode_reason", f.reason)
-	return t.fresh(ctx, doc, l)
-}
-
-// worker gives a fork server that has imported the files as they are now.
-func (t *localTool) worker(ctx context.Context) (*worker, error) {
-	for {
-		w, err := t.pool.Get(ctx)
-		if err != nil || !changed(w.hello.Files) {
-			return w, err
-		}
-		t.pool.Retire(w)
-	}
+func (t *localTool) instead(ctx context.Context, why string, doc []byte, j *job) (ending, error) {
+	j.trace.set("mode", modeFresh)
+	j.trace.set("mode_reason", why)
+	return t.fresh(ctx, doc, j)
 }
 
 // whyEnded says why a call was ended from our side.
@@ -331,15 +351,17 @@ func (e ending) outcome(name, stderr string) (*reply, error) {
 	bad := e.exit != process.Exit{}
 	empty := len(strings.TrimSpace(string(e.reply))) == 0
 	switch {
+	case e.exit.Code == noWalls:
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s was not run: its walls could not be built%s", name, stderr).Because(sandbox.CoverageMissing)
 	case empty && bad:
-		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %v%s", name, e.exit, stderr)
+		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %s%s", name, cmp.Or(e.why, e.exit.String()), stderr)
 	case empty:
 		return nil, tool.Errorf(tool.CodeProtocol, "%s ended with exit status 0 and no reply%s", name, stderr)
 	}
 	rep, err := parseReply(e.reply)
 	switch {
 	case err != nil && bad:
-		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %v, and what it replied until then is no reply: %w%s", name, e.exit, err, stderr)
+		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %s, and what it replied until then is no reply: %w%s", name, cmp.Or(e.why, e.exit.String()), err, stderr)
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeProtocol, "%s broke the protocol: %w", name, err)
 	}

@@ -29,8 +29,9 @@ type ServiceOptions struct {
 	Drain    time.Duration                              // how long calls in flight may go on after the end; 0: 10 s
 	Log      *slog.Logger                               // nil: silence
 	Ready    func(addr string)                          // called once, with the real address, when connections are taken
-	// Cover reports whether this machine can hold guarantees around a tool; nil: sandbox.Unwalled.
-	Cover func(name string, g tool.Guarantees) error
+	// Cover reports whether guarantees can be held around a tool; nil: those that this machine can enforce, around
+	// the tools of protocols that start them here.
+	Cover func(spec *tool.Spec, g tool.Guarantees) error
 }
 
 // ServiceConfig is what a config says about the service door.
@@ -66,7 +67,7 @@ func NewServiceDoor(o ServiceOptions) *ServiceDoor {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Cover == nil {
-		o.Cover = sandbox.Unwalled
+		o.Cover = covered
 	}
 	return &ServiceDoor{o}
 }
@@ -340,15 +341,25 @@ func (s *service) handshake(ctx context.Context, p tool.Principal, body []byte) 
 func (s *service) supported(spec *tool.Spec) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for name, on := range spec.Guarantees.All() {
-		if on && s.Cover(spec.Name, only(name)) == nil {
+		if on && s.Cover(spec, only(name)) == nil {
 			all[name] = json.RawMessage("true")
 		}
 	}
 	secrets := spec.Guarantees.SecretsAllowed
-	if secrets != nil && s.Cover(spec.Name, tool.Guarantees{SecretsAllowed: secrets}) == nil {
+	if secrets != nil && s.Cover(spec, tool.Guarantees{SecretsAllowed: secrets}) == nil {
 		all["secrets_allowed"], _ = strictjson.Marshal(secrets)
 	}
 	return all
+}
+
+// covered says what can be promised of a tool: what this machine can enforce, if the tool's protocol starts it
+// here, and nothing of one that runs elsewhere. A runner that cannot keep the promise for a call refuses the call.
+func covered(spec *tool.Spec, g tool.Guarantees) error {
+	switch spec.Protocol {
+	case "namel3ss", "narratoria", "alphahuman", "machina":
+		return sandbox.Cover(spec.Name, g)
+	}
+	return sandbox.Unwalled(spec.Name, g)
 }
 
 // only is the guarantee of that name alone.

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/sandbox"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -48,7 +49,7 @@ func serveHTTP(t testing.TB, o ServiceOptions, h tool.Handler) string {
 }
 
 // networkOnly covers no_network and nothing else.
-func networkOnly(_ string, g tool.Guarantees) error {
+func networkOnly(_ *tool.Spec, g tool.Guarantees) error {
 	if cmp.Equal(g, tool.Guarantees{NoNetwork: true}) {
 		return nil
 	}
@@ -115,7 +116,19 @@ func TestServiceDoorPromisesNothingThatTheMachineCannotEnforce(t *testing.T) {
 
 // networkOnlyMissing reports whether this machine lacks the wall of the test above.
 func networkOnlyMissing() bool {
-	return NewServiceDoor(ServiceOptions{}).o.Cover("walled", tool.Guarantees{NoNetwork: true}) != nil
+	return NewServiceDoor(ServiceOptions{}).o.Cover(&tool.Spec{Name: "walled"}, tool.Guarantees{NoNetwork: true}) != nil
+}
+
+func TestServiceDoorPromisesWallsAroundToolsThatAreStartedHereAlone(t *testing.T) {
+	cover, no := NewServiceDoor(ServiceOptions{}).o.Cover, tool.Guarantees{NoNetwork: true}
+	if here := cover(&tool.Spec{Name: "t", Protocol: "namel3ss"}, no); tool.CodeOf(here) != tool.CodeOf(sandbox.Cover("t", no)) {
+		t.Errorf("around a tool of ours: %v", here)
+	}
+	for _, protocol := range []string{"singularity", "rest", "builtin", ""} {
+		if err := cover(&tool.Spec{Name: "t", Protocol: protocol}, no); err == nil || tool.AsError(err).Reason != sandbox.CoverageMissing {
+			t.Errorf("%q: %v", protocol, err)
+		}
+	}
 }
 
 func post(t testing.TB, url, body string, change func(*http.Request)) (int, string) {
@@ -224,7 +237,7 @@ func (f handlerFunc) Invoke(ctx context.Context, _ *tool.Call, _ tool.Sink) (*to
 }
 
 func TestEveryCallerOfTheServiceGetsItsOwnAnswer(t *testing.T) {
-	const callers, each = 100, 100
+	const callers, each = 100, 25
 	url := serveHTTP(t, ServiceOptions{}, tooltest.Reference{})
 	r := remote(t, url+"/tools", "echo", Options{Timeout: config.Duration(time.Minute)})
 	var wg sync.WaitGroup

@@ -8,15 +8,17 @@ import (
 	"slices"
 	"time"
 
+	"toolpost/sandbox"
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // A trace tells how one call went, in the words of the contract.
 type trace struct {
 	start  time.Time
 	fields map[string]any
-	checks []check // of the pack's capabilities
+	checks []walls.Check // of the pack's capabilities, and what the walls stopped
 }
 
 // newTrace starts the trace of a call. The error says what is wrong with the arguments.
@@ -95,7 +97,7 @@ func (tr *trace) result(rep *reply) *tool.Result {
 	return r
 }
 
-// join puts the checks of the pack before those that the tool's side reports.
+// join puts our own checks before those that the tool's side reports.
 func (tr *trace) join(reported json.RawMessage) {
 	if len(tr.checks) == 0 && reported == nil {
 		return
@@ -120,6 +122,9 @@ func (tr *trace) failed(err error) error {
 		return sink.error
 	}
 	e := tool.AsError(err)
+	if e.Reason == sandbox.CoverageMissing && tr.fields["decision"] != "blocked" {
+		tr.blocked("sandbox", e.Reason) // a wall of the default profile
+	}
 	tr.join(nil)
 	tr.set("error_type", string(e.Code))
 	tr.set("error_message", e.Message)

@@ -1,18 +1,21 @@
 package namel3ss
 
 import (
+	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 
+	"toolpost/process"
+	"toolpost/sandbox"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
-// walls are the guarantees that hold for a call, and who asked for each: the user's config, the pack that
+// guarantees are those that hold for a call, and who asked for each: the user's config, the pack that
 // brought the tool, or the policy that tightened the call's spec.
-func (f *facts) walls(c *tool.Call) (tool.Guarantees, map[string]string) {
-	all := f.spec.Guarantees // the user's and the pack's
-	if c.Spec != nil {
-		all = all.Tighten(c.Spec.Guarantees)
-	}
+func (f *facts) guarantees(c *tool.Call) (tool.Guarantees, map[string]string) {
+	all := c.Tightened(f.spec.Guarantees) // the user's and the pack's, and those of the call
 	sources := map[string]string{}
 	for _, by := range []struct {
 		who string
@@ -33,13 +36,34 @@ func (f *facts) packWalls() tool.Guarantees {
 }
 
 // refuse is the coverage check: a wall that was asked for and cannot be built here means that the call
-// does not run. Only the unsafe override skips it, and the trace then says so.
+// does not run. Only the unsafe override skips it, and the trace then says so; what can be built is built.
 func (f *facts) refuse(j *job) error {
-	asked := j.walls.Asked()
-	if len(asked) == 0 {
+	err := f.cover(f.spec.Name, j.walls)
+	if err == nil {
 		return nil
 	}
-	return f.uncovered(j, asked, "cannot be enforced on this machine: this version of toolpost has no sandbox yet")
+	missing := slices.DeleteFunc(j.walls.Asked(), func(name string) bool { return f.cover(f.spec.Name, part(j.walls, name)) == nil })
+	if !f.unsafe {
+		j.trace.blocked(append(missing, "sandbox")[0], sandbox.CoverageMissing)
+		return err
+	}
+	j.trace.set("unsafe_override", true)
+	var held tool.Guarantees
+	for _, name := range j.walls.Asked() {
+		if !slices.Contains(missing, name) {
+			held = held.Tighten(part(j.walls, name))
+		}
+	}
+	j.held = held
+	return nil
+}
+
+// part is one of several guarantees alone.
+func part(g tool.Guarantees, name string) tool.Guarantees {
+	if name == "secrets_allowed" {
+		return tool.Guarantees{SecretsAllowed: g.SecretsAllowed}
+	}
+	return only(name)
 }
 
 // uncovered refuses a call for want of walls, unless the user said that it may run without them.
@@ -48,8 +72,86 @@ func (f *facts) uncovered(j *job, missing []string, why string) error {
 		j.trace.set("unsafe_override", true)
 		return nil
 	}
-	j.trace.blocked(missing[0], "coverage_missing")
+	j.trace.blocked(missing[0], sandbox.CoverageMissing)
 	return tool.Errorf(tool.CodeUnsupported,
 		"%s was not run: %s %s; drop the guarantee, or set allow_unsafe_execution to run without it",
-		f.spec.Name, strings.Join(missing, ", "), why).Because("coverage_missing")
+		f.spec.Name, strings.Join(missing, ", "), why).Because(sandbox.CoverageMissing)
+}
+
+// around makes the walls of the tools of one language. The app and its packs are the tools' own code, which
+// no guarantee takes from them; what toolpost keeps beside the config is for none of them.
+func (b *builder) around(code []string, more ...string) (*walls.Walls, error) {
+	needs, err := walls.NeedsOf(b.dir, b.app.root, b.Files()...)
+	if err != nil {
+		return nil, sourceError{err}
+	}
+	needs.Run = slices.Concat(needs.Read, code, there(more))
+	for _, p := range b.app.packs {
+		needs.Run = append(needs.Run, p.dir)
+	}
+	w, err := b.Walls.Around(needs)
+	if err != nil {
+		return nil, sourceError{err}
+	}
+	return w, nil
+}
+
+// there lists those of some paths that there are.
+func there(paths []string) []string {
+	return slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
+		_, err := filepath.EvalSymlinks(path)
+		return err != nil || !filepath.IsAbs(path)
+	})
+}
+
+// allowed are those of a tool's variables that its guarantees let it have.
+func allowed(vars map[string]string, g tool.Guarantees) map[string]string {
+	vars = maps.Clone(vars)
+	maps.DeleteFunc(vars, func(name, _ string) bool { return g.SecretsAllowed != nil && !slices.Contains(g.SecretsAllowed, name) })
+	return vars
+}
+
+// confined gives the walls around a child that serves this call alone. When it has ended, saw notes what was
+// enforced and what was tried.
+func (f *facts) confined(w *walls.Walls, j *job) (c *sandbox.Confinement, saw func(*process.Child), err error) {
+	watch := &walls.Watch{}
+	watch.Follow(j.logs, j.sources)
+	c, err = w.Confine(f.spec.Name, j.held, watch)
+	return c, func(child *process.Child) { j.enforced(child.Layers(), watch.Checks()) }, err
+}
+
+// enforced puts into the trace and the record of a call what stood around it and what that stopped. Attempts
+// of the blind kinds were stopped, and not seen.
+func (j *job) enforced(layers []string, checks []walls.Check, blind ...string) {
+	walls.Enforced(j.call, j.trace.fields, j.held, layers, nil)
+	for _, c := range checks {
+		c.Target = j.logs.redact.Replace(c.Target)
+		j.trace.checks = append(j.trace.checks, c)
+	}
+	if unseen := unseen(j.held, layers, blind); len(unseen) > 0 {
+		j.trace.set("attempts_not_reported", unseen)
+	}
+}
+
+// unseen lists the guarantees of a call against which attempts are not reported. Nobody looks at what is read.
+func unseen(g tool.Guarantees, layers, blind []string) []string {
+	return slices.DeleteFunc(g.Asked(), func(name string) bool {
+		switch name {
+		case "no_network", "no_filesystem_write", "no_subprocess":
+			return slices.Contains(layers, sandbox.LayerNotify) && !slices.Contains(blind, name)
+		case "no_filesystem_read", "no_env_read":
+			return false
+		}
+		return true // what a tool does to its own variables and what it was not given are no attempts
+	})
+}
+
+// reached says how a child ended that met a limit of its walls; empty: it met none, as far as is known. The child
+// must have been waited for. What it wrote is for others to tell, who know what must not be told.
+func reached(child *process.Child, exit process.Exit) string {
+	said, _, _ := strings.Cut(child.Describe(exit), "; the last it wrote")
+	if len(child.Layers()) == 0 || !strings.Contains(said, "reached its limit") {
+		return ""
+	}
+	return said
 }

@@ -7,9 +7,19 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/sandbox"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/walls"
 )
+
+// uncoverable is the coverage check of a machine that can enforce nothing.
+func uncoverable(name string, g tool.Guarantees) error {
+	if asked := g.Asked(); len(asked) > 0 {
+		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced", name, strings.Join(asked, ", ")).Because(sandbox.CoverageMissing)
+	}
+	return nil
+}
 
 // A wall that was asked for and cannot be built: the call does not run, and says which wall.
 func TestGuaranteeThatCannotBeEnforcedIsRefusedBeforeAnythingStarts(t *testing.T) {
@@ -20,10 +30,19 @@ func TestGuaranteeThatCannotBeEnforcedIsRefusedBeforeAnythingStarts(t *testing.T
 		"no_env_write": {NoEnvWrite: true}, "secrets_allowed": {SecretsAllowed: []string{}},
 	}
 	for name, g := range guarantees {
-		for _, mode := range modes() {
-			root := write(t, map[string]string{"code.py": "open('started', 'w')\ndef run(p):\n    return 1\n"})
-			byConfig := open(t, root, Options{Tool: "t", Entry: "code:run", Mode: mode, Guarantees: g})
-			byPolicy := open(t, root, Options{Tool: "t", Entry: "code:run", Mode: mode})
+		for _, mode := range append(modes(), kindNode) {
+			root := write(t, map[string]string{"code.py": "open('started', 'w')\ndef run(p):\n    return 1\n", "code.mjs": "import fs from 'node:fs'; fs.writeFileSync('started', '');\n"})
+			o := Options{Tool: "t", Entry: "code:run", Mode: mode, Walls: walls.Options{Write: []string{root}}}
+			if mode == kindNode {
+				o.Kind, o.Mode = kindNode, ""
+			}
+			byPolicy := open(t, root, o)
+			o.Guarantees = g
+			byConfig := open(t, root, o)
+			if byConfig.Unavailable("t") != nil {
+				continue // no Node.js on this machine
+			}
+			byConfig.tools["t"].cover, byPolicy.tools["t"].cover = uncoverable, uncoverable
 			for _, c := range []struct {
 				r    *Runner
 				spec *tool.Spec
@@ -57,12 +76,13 @@ func TestUnsafeOverrideRunsAndSaysSo(t *testing.T) {
 	} {
 		files["code.py"] = code
 		r := open(t, write(t, files), Options{Tool: "t", Entry: "code:run", Guarantees: no, AllowUnsafeExecution: name == "source"})
+		r.tools["t"].cover = uncoverable
 		if d := must(t, r, "t", `{}`).Trace.Details; d["unsafe_override"] != true {
 			t.Errorf("%s: the trace does not say so: %v", name, d)
 		}
 	}
 	// Where nothing is overridden, the trace says nothing of it.
-	r := open(t, write(t, map[string]string{"code.py": code}), Options{Tool: "t", Entry: "code:run", AllowUnsafeExecution: true})
+	r := open(t, write(t, map[string]string{"code.py": code}), Options{Tool: "t", Entry: "code:run", Guarantees: no, AllowUnsafeExecution: true})
 	if d := must(t, r, "t", `{}`).Trace.Details; d["unsafe_override"] != nil {
 		t.Errorf("trace %v", d)
 	}

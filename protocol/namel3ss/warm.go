@@ -3,18 +3,23 @@ package namel3ss
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"toolpost/process"
+	"toolpost/sandbox"
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // reportTime is how long a fork server may take to report the end of a child that we killed.
@@ -27,6 +32,10 @@ type worker struct {
 	control *net.UnixConn
 	lines   *process.Lines // what it says on control
 	hello   hello
+	watch   *walls.Watch
+	blind   []string     // guarantees of its calls against which attempts are not seen
+	tried   atomic.Int32 // attempts of its calls that were seen
+	spent   bool         // it was ended, and nothing is wrong with it
 }
 
 // hello is the first thing that a fork server says.
@@ -55,30 +64,80 @@ func changed(files []stamp) bool {
 	return false
 }
 
-// startWorker starts a fork server and waits until it has imported the tool. A tool that cannot be
+// start starts a fork server and waits until it has imported the tool. A tool that cannot be
 // imported, or forked, is no error here: its worker says so in its hello.
-func (t *localTool) startWorker(ctx context.Context) (*worker, error) {
+func (p *pool) start(ctx context.Context) (*worker, error) {
+	t, w := p.tool, &worker{watch: &walls.Watch{}}
+	w.watch.Follow(nil, p.sources)
+	if p.late {
+		w.blind = []string{"no_subprocess"} // what starts a process meets the fork's own filter, which nobody watches
+	}
+	cmd, room, err := p.command(w)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(room)
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "no socket for the fork server: %w", err)
 	}
-	child, err := process.Start(process.Command{
-		Argv: t.hostCommand("warm", t.entry), Dir: t.root, Env: t.env,
-		Files:  []*os.File{t.host, theirs},
-		Stderr: func(line []byte) { t.log.Debug("written while importing", "line", t.redact.Replace(string(line))) },
-	})
+	cmd.Files = append([]*os.File{t.host, theirs}, room...)
+	w.child, err = process.Start(cmd)
 	_ = theirs.Close()
 	if err != nil {
 		_ = ours.Close()
 		return nil, err
 	}
-	child.CloseStdin()
-	w := &worker{child: child, control: ours, lines: process.NewLines(ours, process.LineLimits{Line: 4 << 20})}
+	w.child.CloseStdin()
+	w.control, w.lines = ours, process.NewLines(ours, process.LineLimits{Line: 4 << 20})
 	if err := w.greet(ctx, t.redact); err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
+}
+
+// command is how a fork server is started, and the file with the walls of its forks, if there are any.
+func (p *pool) command(w *worker) (process.Command, []*os.File, error) {
+	t := p.tool
+	words := []string{t.entry}
+	if p.late {
+		words = append(words, "late")
+	}
+	confine, err := t.around.Confine(t.spec.Name, p.held, w.watch)
+	if err != nil {
+		return process.Command{}, nil, err
+	}
+	env, err := t.environment(p.held)
+	if err != nil {
+		return process.Command{}, nil, err
+	}
+	var room []*os.File
+	if confine != nil {
+		file, err := t.forkRoom(confine.Profile)
+		if err != nil {
+			return process.Command{}, nil, err
+		}
+		confine.Profile, confine.Violation = serverProfile(confine.Profile), w.count(confine.Violation)
+		room, words = []*os.File{file}, append(words, "room")
+		if confine.Tmp > 0 {
+			words = append(words, "tmp")
+		}
+	}
+	return process.Command{
+		Argv: t.hostCommand("warm", words...), Dir: t.root, Env: env, Confine: confine,
+		Stderr: func(line []byte) { t.log.Debug("written while importing", "line", t.redact.Replace(string(line))) },
+	}, room, nil
+}
+
+// forkRoom is the file from which a fork server learns how to confine its forks: code, a NUL, and the script
+// for it. It is written anew for each server, since it names files as they are now.
+func (t *localTool) forkRoom(call sandbox.Profile) (*os.File, error) {
+	script, err := t.fork(call)
+	if err != nil {
+		return nil, err
+	}
+	return sealed(slices.Concat([]byte(sandbox.ForkPython()), []byte{0}, script))
 }
 
 func socketPair() (*net.UnixConn, *os.File, error) {
@@ -123,8 +182,38 @@ func (w *worker) Close() {
 // errServerGone says that a fork server had ended before it got the call. Nothing was run: another one may.
 var errServerGone = errors.New("the fork server is gone")
 
+// errStale says that a fork server ran nothing because an earlier call has left files: another one may.
+var errStale = fmt.Errorf("%w: an earlier call has left files", errServerGone)
+
+// worn reports whether a worker is not for another call. Only so many attempts of one child are reported, so that
+// those of the next call may not be.
+func (w *worker) worn() bool { return w.spent || w.tried.Load() > 32 }
+
+// count counts what is seen.
+func (w *worker) count(see func(sandbox.Violation)) func(sandbox.Violation) {
+	return func(v sandbox.Violation) {
+		w.tried.Add(1)
+		see(v)
+	}
+}
+
+// enforced notes what stood around a call of the worker, and what was tried since the call before it.
+func (w *worker) enforced(j *job) {
+	j.enforced(w.child.Layers(), w.watch.Checks(), w.blind...)
+}
+
 // call runs one call in a forked child. The worker is healthy if it can take another one.
-func (w *worker) call(ctx context.Context, request []byte, l *logs) (e ending, healthy bool, err error) {
+func (w *worker) call(ctx context.Context, request []byte, j *job) (e ending, healthy bool, err error) {
+	w.enforced(j) // what was tried while the tool was imported belongs to the first call
+	w.watch.Follow(j.logs, j.sources)
+	e, healthy, err = w.fork(ctx, request, j.logs)
+	w.enforced(j)
+	w.watch.Follow(nil, j.sources)
+	return e, healthy, err
+}
+
+// fork runs one call.
+func (w *worker) fork(ctx context.Context, request []byte, l *logs) (e ending, healthy bool, err error) {
 	in, err := newPipes(ctx, 1)
 	if err != nil {
 		return ending{}, true, err
@@ -146,12 +235,15 @@ func (w *worker) call(ctx context.Context, request []byte, l *logs) (e ending, h
 	pumps.Go(func() { e.reply = readReply(out.reader(0), l) })
 	pumps.Go(func() { l.read("stdout", out.reader(1)) })
 	pumps.Go(func() { l.read("stderr", out.reader(2)) })
-	exit, healthy := w.await(ctx)
+	exit, healthy, err := w.await(ctx)
 	closeAll(in.w)
 	out.drain()
 	pumps.Wait()
-	e.exit = exit
-	return e, healthy, nil
+	if e.exit = exit; exit.Signal == syscall.SIGKILL && ctx.Err() == nil && len(w.child.Layers()) > 0 {
+		w.child.Kill() // only what has ended says which limit it reached
+		w.spent, e.why = true, reached(w.child, exit)
+	}
+	return e, healthy, err
 }
 
 // feed writes a request and closes the pipe. A tool that ends without reading it all is no error.
@@ -174,7 +266,7 @@ func (w *worker) send(in *os.File, out ...*os.File) error {
 
 // await waits for the child's end, or ends it together with ctx. Either way nothing that the call
 // started is left when it returns.
-func (w *worker) await(ctx context.Context) (process.Exit, bool) {
+func (w *worker) await(ctx context.Context) (process.Exit, bool, error) {
 	reported, ended := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -187,19 +279,23 @@ func (w *worker) await(ctx context.Context) (process.Exit, bool) {
 		_ = w.control.SetReadDeadline(time.Time{})
 	}
 	var report struct {
-		Exit int `json:"exit"`
+		Exit  int  `json:"exit"`
+		Stale bool `json:"stale"`
 	}
 	if err == nil {
 		err = strictjson.UnmarshalClosed(line, &report)
 	}
-	if err != nil {
-		return w.child.Kill(), false
+	switch {
+	case err != nil:
+		return w.child.Kill(), false, nil
+	case report.Stale:
+		return process.Exit{}, true, errStale
 	}
 	w.child.Sweep()
 	if report.Exit < 0 {
-		return process.Exit{Code: -1, Signal: syscall.Signal(-report.Exit)}, true
+		return process.Exit{Code: -1, Signal: syscall.Signal(-report.Exit)}, true, nil
 	}
-	return process.Exit{Code: report.Exit}, true
+	return process.Exit{Code: report.Exit}, true, nil
 }
 
 // end kills the call until the server has reported its end. Once is not enough: the server may be

@@ -1,10 +1,13 @@
 # The Python side of the namel3ss runner: it calls module:function and answers for it. The runner hands
 # this file to the interpreter of an app in memory, as descriptor 3, and runs it under the name of
-# <toolpost> with these arguments:
+# <toolpost> with these arguments, where PATHS are the app's folders, first the nearest:
 #
-#     fresh         one call: the request on descriptor 0, the reply on 1; what the tool itself writes to
-#                   1 and 2 goes to 4 and 5
-#     warm ENTRY    a fork server on descriptor 4, see serve()
+#     fresh PATHS                 one call: the request on descriptor 0, the reply on 1; what the tool itself
+#                                 writes to 1 and 2 goes to 4 and 5
+#     warm PATHS ENTRY WORD...    a fork server on descriptor 4, see serve(); the words are
+#                                     room    descriptor 5 holds the walls of each call, see Room
+#                                     tmp     /tmp is ours alone, and each call must find it as it was
+#                                     late    each call imports the tool for itself
 #
 # Python 3.9 or later, standard library only.
 
@@ -16,13 +19,13 @@ if sys.version_info < (3, 9):
 
 os.close(3)
 
-# PYTHONPATH puts the app in front of the standard library. What this file needs must come from the
-# latter, whatever files the app has.
+# The app comes in front of the standard library, as PYTHONPATH puts it there where there is an environment.
+# What this file needs must come from the latter, whatever files the app has.
 if not getattr(sys.flags, "safe_path", False):
-    del sys.path[0]  # the current folder, which PYTHONPATH has already
-app_paths = [os.path.abspath(p) for p in os.environ["PYTHONPATH"].split(os.pathsep)]
-full_path = sys.path
-sys.path = [p for p in full_path if p not in app_paths]
+    del sys.path[0]  # the current folder, which is the app's
+app_paths = [os.path.abspath(p) for p in sys.argv[2].split(os.pathsep)]
+sys.path = [p for p in sys.path if p not in app_paths]
+full_path = app_paths + sys.path
 
 import array  # noqa: E402, F401  socket.recv_fds wants it later
 import atexit  # noqa: E402
@@ -34,7 +37,11 @@ import signal  # noqa: E402
 VERSION = 1
 ROOT = app_paths[0]
 prctl = None
+room = None  # where each call goes
+room_descriptor = None  # that it holds until then; a call must not change it for the next
+no_room = ""  # why there is none although there should be
 NO_REPLY = 70  # exit status: there is no way to reply
+NO_WALLS = 71  # exit status: a call's walls cannot be built
 
 
 def load(entry):
@@ -155,12 +162,13 @@ def fresh():
     run(document, reply)
 
 
-def serve(entry):
+def serve(entry, *words):
     """Import the tool once, then fork a clean child for each call.
 
     The runner sends one byte with four descriptors for each call: where the child reads its request,
     where it replies, where it prints, and its standard error. The server holds nothing of a call. It
-    answers {"exit": status, or minus the signal} when the child has ended, and waits for the next.
+    answers {"exit": status, or minus the signal} when the child has ended, and waits for the next; or
+    {"stale": true}, and runs nothing, where an earlier call has left something.
     """
     import socket
 
@@ -170,7 +178,7 @@ def serve(entry):
     move(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     try:
-        function = load(entry)
+        function = None if "late" in words else load(entry)
     except BaseException as err:
         report(err)
         say(control, {"ready": False, "error": describe(err)})
@@ -178,14 +186,22 @@ def serve(entry):
     sys.stdout.flush()
     gc.collect()
     gc.freeze()
-    say(control, {"ready": True, "files": files(), "unsafe": unsafe()})
+    say(control, {"ready": True, "files": files(), "unsafe": no_room or unsafe()})
+    if no_room:
+        return
+    before = left(words)
+    dumpable(False)
     while True:
         go, descriptors, _, _ = socket.recv_fds(control, 1, 4)
         if not go:
             return
+        if left(words) != before:
+            say(control, {"stale": True})
+            return
         child = os.fork()
         if child == 0:
             try:
+                dumpable(True)
                 die_with(server)
                 serve_one(control, descriptors, function)
             finally:
@@ -193,6 +209,23 @@ def serve(entry):
         for descriptor in descriptors:
             os.close(descriptor)
         say(control, {"exit": wait(child)})
+
+
+def left(words):
+    """What is used of /tmp, if it is ours alone."""
+    if "tmp" not in words:
+        return None
+    try:
+        used = os.statvfs("/tmp")
+    except OSError:
+        return None  # there is none
+    return used.f_bfree, used.f_ffree
+
+
+def dumpable(yes):
+    """Keep this process's memory to itself, or let it be seen again."""
+    if prctl:
+        prctl(4, int(yes), 0, 0, 0)  # PR_SET_DUMPABLE
 
 
 def die_with(parent):
@@ -209,6 +242,14 @@ def serve_one(control, descriptors, function):
     request, reply, out, err = descriptors
     move(out, 1)
     move(err, 2)
+    if room:
+        try:
+            room.enter()
+        except OSError as err:
+            os.write(2, f"{err}\n".encode())
+            os._exit(NO_WALLS)
+        if room_descriptor is not None:
+            os.close(room_descriptor)
     document = read_all(request)
     os.close(request)
     os.set_inheritable(reply, False)
@@ -249,7 +290,10 @@ def files():
 
 def unsafe():
     """Why this process must not be forked, if so: a fork has none of the threads, yet their locks."""
-    threads = os.listdir("/proc/self/task")
+    try:
+        threads = os.listdir("/proc/self/task")
+    except OSError:
+        return "there is no /proc that tells whether it has threads"
     if len(threads) > 1:
         return f"the module starts {len(threads) - 1} thread(s) when it is imported"
     try:
@@ -261,9 +305,9 @@ def unsafe():
     return ""
 
 
-def prepare():
-    """Import what serve() needs from the standard library, while the app cannot get in the way."""
-    global prctl
+def prepare(words):
+    """Make ready what serve() needs from the standard library, while the app cannot get in the way."""
+    global no_room, prctl, room, room_descriptor
     import socket  # noqa: F401
 
     try:
@@ -272,16 +316,36 @@ def prepare():
         prctl = ctypes.CDLL(None).prctl
     except (ImportError, OSError, AttributeError):
         pass  # a Python without ctypes
+    if "room" in words:
+        source, _, script = os.pread(5, os.fstat(5).st_size, 0).partition(b"\0")
+        os.close(5)
+        try:
+            names = {"__name__": "<toolpost>"}
+            exec(compile(source, "<toolpost>", "exec"), names)
+            descriptor = os.dup(0)  # the number that the room's own will have
+            os.close(descriptor)
+            room = names["Room"](script)
+            room_descriptor = descriptor if is_open(descriptor) else None
+        except (ImportError, OSError, AttributeError) as err:
+            no_room = f"this Python cannot build walls around a fork: {err}"
 
 
-def main(mode, *entry):
+def is_open(descriptor):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def main(mode, _, *words):
     del sys.argv[1:]
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
     if mode == "warm":
-        prepare()
+        prepare(words)
     sys.path = full_path
     if mode == "warm":
-        serve(*entry)
+        serve(*words)
     else:
         fresh()
 

@@ -1,0 +1,143 @@
+package namel3ss
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"toolpost/process"
+	"toolpost/sandbox"
+	"toolpost/tool"
+)
+
+// maxPools is how many sets of guarantees a tool has warm interpreters for. Most tools have one; a policy may
+// add others.
+const maxPools = 8
+
+// pools keep the fork servers of one tool, those with the same walls together.
+type pools struct {
+	tool    *localTool
+	workers int
+
+	mu     sync.Mutex
+	all    []*pool // the last used is last
+	closed bool
+}
+
+// A pool has the fork servers for one set of guarantees.
+type pool struct {
+	*process.Pool[*worker]
+	tool    *localTool
+	held    tool.Guarantees
+	sources map[string]string // guarantee -> who asked for it
+	late    bool              // the tool is not imported before the call
+
+	users int // calls that need it
+}
+
+// take gives the pool for a call, to be left after it, or says why there is none: then the call runs fresh.
+func (p *pools) take(ctx context.Context, j *job) (_ *pool, unfit string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.all, func(o *pool) bool { return o.held.Equal(j.held) })
+	var mine *pool
+	switch {
+	case p.closed:
+		return nil, "", tool.Errorf(tool.CodeUnavailable, "its interpreter has been shut down")
+	case i >= 0:
+		mine = p.all[i]
+		p.all = slices.Delete(p.all, i, i+1)
+	default:
+		if unfit, err := p.tool.unforkable(j.held); unfit != "" || err != nil {
+			return nil, unfit, err
+		}
+		if len(p.all) == maxPools && !p.makeRoom(ctx) {
+			return nil, "there are warm interpreters for other guarantees, and all of them are in use", nil
+		}
+		mine = p.open(j)
+	}
+	mine.users++
+	p.all = append(p.all, mine)
+	return mine, "", nil
+}
+
+func (p *pools) open(j *job) *pool {
+	mine := &pool{tool: p.tool, held: j.held, sources: j.sources, late: j.held.NoSubprocess}
+	mine.Pool = process.NewPool(mine.start, process.PoolOptions{Name: "its interpreter", Max: p.workers})
+	return mine
+}
+
+// makeRoom closes the pool that was not used for the longest time.
+func (p *pools) makeRoom(ctx context.Context) bool {
+	i := slices.IndexFunc(p.all, func(o *pool) bool { return o.users == 0 })
+	if i < 0 {
+		return false
+	}
+	old := p.all[i]
+	p.all = slices.Delete(p.all, i, i+1)
+	return old.Close(context.WithoutCancel(ctx)) == nil // all of its workers are idle, and to end one is bounded
+}
+
+func (p *pools) leave(mine *pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	mine.users--
+}
+
+// close closes all pools and waits for that until ctx ends.
+func (p *pools) close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	all := slices.Clone(p.all)
+	p.mu.Unlock()
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, o := range all {
+		wg.Go(func() { errs[i] = o.Close(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// worker gives a fork server that has imported the files as they are now.
+func (p *pool) worker(ctx context.Context) (*worker, error) {
+	for {
+		w, err := p.Get(ctx)
+		if err != nil || !changed(w.hello.Files) {
+			return w, err
+		}
+		p.Retire(w)
+	}
+}
+
+// unforkable says why calls with these guarantees cannot be forked, if so.
+func (t *localTool) unforkable(g tool.Guarantees) (string, error) {
+	if !t.around.Stand(g) {
+		return "", nil
+	}
+	_, err := t.fork(t.around.Profile(g))
+	if e := tool.AsError(err); e != nil && e.Reason == sandbox.CoverageMissing {
+		return "a fork cannot be confined here: " + e.Message, nil
+	}
+	return "", err
+}
+
+// serverProfile is that of the server of calls with this profile: it forks.
+func serverProfile(call sandbox.Profile) sandbox.Profile {
+	call.Subprocess = true
+	return call
+}
+
+// forkScript is how a fork of a server goes behind the walls of a call. The server's own walls hold for its forks
+// too, and those which let nobody out also tell of attempts: so a fork leaves connections to them.
+func forkScript(call sandbox.Profile) ([]byte, error) {
+	if call.Network == sandbox.NetworkNone {
+		left := call
+		left.Network = sandbox.NetworkLoopback
+		if script, err := sandbox.ForkScript(serverProfile(left), left); err == nil {
+			return script, nil
+		}
+	}
+	return sandbox.ForkScript(serverProfile(call), call)
+}
