@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/process"
 	"toolpost/tool"
 )
 
@@ -19,20 +20,33 @@ type Source interface {
 
 // A Grant is what the config of a source of tools says about secrets. It is embedded in the options of a protocol.
 type Grant struct {
-	Secrets []string `yaml:"secrets" doc:"names of secrets that the tools get, each as a variable of its name"`
-	Vault   Source   `yaml:"-"` // nil: there are none
+	Secrets     []string `yaml:"secrets" doc:"names of secrets that the tools get, each as a variable of its name"`
+	SecretFiles []string `yaml:"secret_files" doc:"names of secrets that the tools get as open files; a variable NAME_FD has the number of the descriptor"`
+	Vault       Source   `yaml:"-"` // nil: there are none
 }
 
-// Environment is a tool's environment with the secrets that it gets. Allowed is what its guarantees say of them.
-func (g Grant) Environment(env, allowed []string) ([]string, error) {
-	if len(g.Secrets) == 0 {
-		return env, nil
+// Give gives a child its secrets. Allowed is what its guarantees say of them. Done is to be called when the child has been
+// started, or has not.
+func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err error) {
+	if len(g.Secrets)+len(g.SecretFiles) == 0 {
+		return func() {}, nil
 	}
-	granted, err := Environment(g.Vault, g.Secrets, allowed)
+	vars, err := Environment(g.Vault, g.Secrets, allowed)
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(env, granted), nil
+	const first = 3 // of process.Command.Files
+	files, numbers, err := Descriptors(g.Vault, g.SecretFiles, allowed, first+len(cmd.Files))
+	if err != nil {
+		return nil, err
+	}
+	cmd.Env = slices.Concat(cmd.Env, vars, numbers)
+	cmd.Files = slices.Concat(cmd.Files, files)
+	return func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}, nil
 }
 
 // Files lists what no tool may read, whatever else it may.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"sync"
 
 	"toolpost/process"
 	"toolpost/sandbox"
@@ -25,7 +26,8 @@ type session struct {
 	guarantees tool.Guarantees
 	walls      *sandbox.Confinement // around each command; nil: none
 	watch      walls.Watch
-	layers     []string // those that were built
+	built      sync.Once // guards layers: the commands of a pipe are started at once
+	layers     []string  // the walls that stood around the first command
 }
 
 // fail ends the whole call.
@@ -113,7 +115,7 @@ func (s *session) start(argv []string, dir *workspace.File, v *verdict, stderr f
 	if err != nil {
 		return nil, err
 	}
-	s.layers = child.Layers()
+	s.built.Do(func() { s.layers = child.Layers() })
 	return child, nil
 }
 

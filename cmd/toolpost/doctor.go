@@ -87,6 +87,13 @@ func (a *app) installation(ctx context.Context) []finding {
 	}
 	defer closeNode(ctx, n, log)
 	findings := []finding{f}
+	for _, s := range n.Secrets() {
+		one := finding{"secret " + s.Name, stateOK, "from " + s.From, "goes to the tools whose sources name it, and is redacted everywhere else"}
+		if s.Err != nil {
+			one.State, one.Detail = stateFailed, tool.AsError(s.Err).Message
+		}
+		findings = append(findings, one)
+	}
 	for _, s := range n.Sources() {
 		findings = append(findings, sourceFinding(ctx, n.Catalog(), s))
 	}

@@ -131,16 +131,18 @@ func (w *worker) start() error {
 	if err != nil {
 		return err
 	}
-	env, err := p.o.Environment(start.Env, p.o.Guarantees.SecretsAllowed)
+	cmd := process.Command{
+		Argv: start.Argv, Dir: p.skill.Dir, Env: start.Env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: maxLog,
+	}
+	given, err := p.o.Give(&cmd, p.o.Guarantees.SecretsAllowed)
 	if err != nil {
 		return err
 	}
+	defer given()
 	p.mu.Lock()
 	p.walls = start.Walls.String()
 	p.mu.Unlock()
-	w.child, err = process.Start(process.Command{
-		Argv: start.Argv, Dir: p.skill.Dir, Env: env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: maxLog,
-	})
+	w.child, err = process.Start(cmd)
 	return err
 }
 

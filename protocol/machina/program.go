@@ -7,6 +7,7 @@ import (
 
 	"toolpost/process"
 	"toolpost/sandbox"
+	"toolpost/secret"
 	"toolpost/tool"
 )
 
@@ -16,6 +17,10 @@ type program struct {
 	dir  string
 	env  []string // all of its environment
 	max  int      // bytes that it may print
+
+	confine *sandbox.Confinement // nil: not at all
+	grant   secret.Grant
+	allowed []string // of its secrets
 }
 
 // A printout is what a program printed, and how it ended.
@@ -33,13 +38,23 @@ func (p *printout) tooLong() bool {
 	return errors.As(p.err, &limit)
 }
 
+// start starts the program, with its secrets, behind its walls.
+func (p *program) start(args []string, stderr func([]byte), limit int) (*process.Child, error) {
+	cmd := process.Command{
+		Argv: slices.Concat(p.argv, args), Dir: p.dir, Env: p.env, Confine: p.confine, Stderr: stderr, StderrLimit: limit,
+	}
+	given, err := p.grant.Give(&cmd, p.allowed)
+	if err != nil {
+		return nil, err
+	}
+	defer given()
+	return process.Start(cmd)
+}
+
 // run runs the program to its end, or until ctx ends. Its standard error becomes log events. The error is
 // for a program that could not be started.
-func (p program) run(ctx context.Context, args []string, stdin []byte, walls *sandbox.Confinement, out tool.Sink) (*printout, error) {
-	child, err := process.Start(process.Command{
-		Argv: slices.Concat(p.argv, args), Dir: p.dir, Env: p.env, Confine: walls,
-		Stderr: func(line []byte) { _ = out.Emit(logged(line)) }, // a sink that fails ends ctx itself
-	})
+func (p *program) run(ctx context.Context, args []string, stdin []byte, out tool.Sink) (*printout, error) {
+	child, err := p.start(args, func(line []byte) { _ = out.Emit(logged(line)) }, 0) // a sink that fails ends ctx itself
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"toolpost/process"
-	"toolpost/sandbox"
 	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/walls"
@@ -137,11 +136,11 @@ func (c *call) decode(doc []byte) (*answer, error) {
 func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte) ([]byte, error) {
 	var watch walls.Watch
 	watch.Follow(c.events, walls.Sources(r.o.Guarantees, c.guarantees))
-	host, confine, err := r.program(ctx, c.aid, c.guarantees, &watch)
+	host, err := r.program(ctx, c.aid, c.guarantees, &watch)
 	if err != nil {
 		return nil, err
 	}
-	p, err := host.run(ctx, args, stdin, confine, c.events)
+	p, err := host.run(ctx, args, stdin, c.events)
 	switch {
 	case ctx.Err() != nil:
 		return nil, interrupted(ctx, c.aid)
@@ -152,18 +151,19 @@ func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte)
 	return p.doc, p.judge(c.aid)
 }
 
-// program gives the toolhost as it is started under guarantees, and the walls around it.
-func (r *Runner) program(ctx context.Context, name string, g tool.Guarantees, watch *walls.Watch) (*program, *sandbox.Confinement, error) {
+// program gives the toolhost as it is started under guarantees.
+func (r *Runner) program(ctx context.Context, name string, g tool.Guarantees, watch *walls.Watch) (*program, error) {
 	start, err := r.host.Find(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	confine, err := start.Walls.Confine(name, g, watch)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	env, err := r.o.Environment(start.Env, g.SecretsAllowed)
-	return &program{argv: start.Argv, dir: r.dir, env: env, max: r.o.MaxReply}, confine, err
+	return &program{
+		argv: start.Argv, dir: r.dir, env: start.Env, max: r.o.MaxReply, confine: confine, grant: r.o.Grant, allowed: g.SecretsAllowed,
+	}, nil
 }
 
 // missing is the error of a toolhost that could not be started.

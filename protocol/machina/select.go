@@ -161,7 +161,7 @@ func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs js
 	limit := cmp.Or(p.Timeout, timeoutSeconds*time.Second)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", limit))
 	defer cancel()
-	printed, err := program{p.Command, p.Dir, p.Env, maxSelection}.run(ctx, nil, append(payload, '\n'), nil, tool.Discard)
+	printed, err := (&program{argv: p.Command, dir: p.Dir, env: p.Env, max: maxSelection}).run(ctx, nil, append(payload, '\n'), tool.Discard)
 	switch {
 	case ctx.Err() != nil:
 		return Selection{}, tool.AsError(context.Cause(ctx))

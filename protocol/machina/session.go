@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -32,14 +31,11 @@ type session struct {
 // startSession starts a toolhost. It is a process.Worker.
 func (r *Runner) startSession(ctx context.Context) (*session, error) {
 	s := &session{known: slots{}}
-	host, confine, err := r.program(ctx, "the toolhost", r.o.Guarantees, &s.watch)
+	host, err := r.program(ctx, "the toolhost", r.o.Guarantees, &s.watch)
 	if err != nil {
 		return nil, err
 	}
-	child, err := process.Start(process.Command{
-		Argv: slices.Concat(host.argv, []string{"--serve", r.o.Plugin}), Dir: r.dir, Env: host.env, Confine: confine,
-		Stderr: s.stderr, StderrLimit: maxSessionLog,
-	})
+	child, err := host.start([]string{"--serve", r.o.Plugin}, s.stderr, maxSessionLog)
 	if err != nil {
 		return nil, err
 	}

@@ -495,6 +495,16 @@ func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 					t.Errorf("%q allowed: it has %s", c.allowed, res.Output)
 				}
 			}
+			r = obedient(t, way, root, Options{Grant: secret.Grant{SecretFiles: []string{"KEY_A", "KEY_B"}, Vault: kept}})
+			do = "os.read(int(os.environ['KEY_B_FD']), 100).decode() + ' '.join(v for v in os.environ.values() if v.startswith('value-of-'))"
+			if way == kindNode {
+				do = "fs.readFileSync(Number(process.env.KEY_B_FD), 'utf8')"
+			}
+			for range 2 {
+				if res := tell(t, r, do, tool.Guarantees{}, tool.Discard); string(res.Output) != `"value-of-b"` {
+					t.Errorf("by its descriptor it reads %s", res.Output)
+				}
+			}
 			r = obedient(t, way, root, Options{Grant: secret.Grant{Secrets: []string{"NONE"}, Vault: kept}})
 			if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "t", Args: json.RawMessage(`{"do":"1"}`)}, tool.Discard); tool.CodeOf(err) != tool.CodeUnavailable {
 				t.Errorf("without its secret it runs: %v", err)

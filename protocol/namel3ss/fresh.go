@@ -27,20 +27,16 @@ func (t *localTool) fresh(ctx context.Context, request []byte, j *job) (ending, 
 	if err != nil {
 		return ending{}, err
 	}
-	env, err := t.environment(j.held)
-	if err != nil {
-		return ending{}, err
-	}
 	out, err := newPipes(ctx, 2)
 	if err != nil {
 		return ending{}, err
 	}
 	defer out.close()
-	child, err := process.Start(process.Command{
-		Argv: t.hostCommand("fresh"), Dir: t.root, Env: env, Confine: confine,
+	child, err := t.start(process.Command{
+		Argv: t.hostCommand("fresh"), Dir: t.root, Env: t.environment(j.held), Confine: confine,
 		Files:  append([]*os.File{t.host}, out.w...),
 		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
-	})
+	}, j.held)
 	if err != nil {
 		return ending{}, err
 	}
@@ -60,6 +56,16 @@ func (t *localTool) fresh(ctx context.Context, request []byte, j *job) (ending, 
 	e.why = reached(child, e.exit)
 	saw(child)
 	return e, nil
+}
+
+// start starts a process of the tool, with the secrets that it may have.
+func (f *facts) start(cmd process.Command, g tool.Guarantees) (*process.Child, error) {
+	given, err := f.grant.Give(&cmd, g.SecretsAllowed)
+	if err != nil {
+		return nil, err
+	}
+	defer given()
+	return process.Start(cmd)
 }
 
 // readReply reads a reply to its end. One that is too long ends the call.

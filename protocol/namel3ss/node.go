@@ -75,20 +75,16 @@ func (t *nodeTool) execute(ctx context.Context, request []byte, j *job) (ending,
 	if err != nil {
 		return ending{}, err
 	}
-	env, err := t.grant.Environment(t.around.Environment(process.Environment(allowed(t.vars, j.held), nil)), j.held.SecretsAllowed)
-	if err != nil {
-		return ending{}, err
-	}
 	out, err := newPipes(ctx, 1)
 	if err != nil {
 		return ending{}, err
 	}
 	defer out.close()
-	child, err := process.Start(process.Command{
+	child, err := t.start(process.Command{
 		Argv: append([]string{t.path, "--input-type=module", "-e", nodeSource, "--"}, t.roots...),
-		Dir:  t.root, Env: env, Files: []*os.File{out.w[0]}, Confine: confine,
+		Dir:  t.root, Env: t.around.Environment(process.Environment(allowed(t.vars, j.held), nil)), Files: []*os.File{out.w[0]}, Confine: confine,
 		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
-	})
+	}, j.held)
 	if err != nil {
 		return ending{}, err
 	}

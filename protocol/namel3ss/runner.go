@@ -230,11 +230,11 @@ func (t *localTool) close(ctx context.Context) error {
 	return t.pools.close(ctx)
 }
 
-// environment is what a tool gets to see: the usual few, what its binding and the user's config say, and its secrets.
-func (t *localTool) environment(g tool.Guarantees) ([]string, error) {
+// environment is what a tool gets to see beside its secrets: the usual few, and what its binding and the user's config say.
+func (t *localTool) environment(g tool.Guarantees) []string {
 	vars := allowed(t.vars, g)
 	vars["PYTHONPATH"] = t.imports
-	return t.grant.Environment(t.around.Environment(process.Environment(vars, nil)), g.SecretsAllowed)
+	return t.around.Environment(process.Environment(vars, nil))
 }
 
 // run runs a call unless a wall is asked for that cannot be built.

@@ -82,7 +82,7 @@ func (p *pool) start(ctx context.Context) (*worker, error) {
 		return nil, tool.Errorf(tool.CodeUnavailable, "no socket for the fork server: %w", err)
 	}
 	cmd.Files = append([]*os.File{t.host, theirs}, room...)
-	w.child, err = process.Start(cmd)
+	w.child, err = t.start(cmd, p.held)
 	_ = theirs.Close()
 	if err != nil {
 		_ = ours.Close()
@@ -108,10 +108,6 @@ func (p *pool) command(w *worker) (process.Command, []*os.File, error) {
 	if err != nil {
 		return process.Command{}, nil, err
 	}
-	env, err := t.environment(p.held)
-	if err != nil {
-		return process.Command{}, nil, err
-	}
 	var room []*os.File
 	if confine != nil {
 		file, err := t.forkRoom(confine.Profile)
@@ -125,7 +121,7 @@ func (p *pool) command(w *worker) (process.Command, []*os.File, error) {
 		}
 	}
 	return process.Command{
-		Argv: t.hostCommand("warm", words...), Dir: t.root, Env: env, Confine: confine,
+		Argv: t.hostCommand("warm", words...), Dir: t.root, Env: t.environment(p.held), Confine: confine,
 		Stderr: func(line []byte) { t.log.Debug("written while importing", "line", t.redact.Replace(string(line))) },
 	}, room, nil
 }

@@ -198,11 +198,13 @@ func (c *call) start(ctx context.Context, r *Runner) (*process.Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	env, err := r.o.Environment(start.Env, c.guarantees.SecretsAllowed)
+	cmd := process.Command{Argv: start.Argv, Dir: r.dir, Env: start.Env, Stderr: c.events.Stderr, Confine: confine, Look: true}
+	given, err := r.o.Give(&cmd, c.guarantees.SecretsAllowed)
 	if err != nil {
 		return nil, err
 	}
-	return process.Start(process.Command{Argv: start.Argv, Dir: r.dir, Env: env, Stderr: c.events.Stderr, Confine: confine, Look: true})
+	defer given()
+	return process.Start(cmd)
 }
 
 // interrupted is the error of a call whose context ended.

@@ -20,6 +20,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/protocol/narratoria"
+	"toolpost/secret"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/walls"
@@ -779,4 +780,31 @@ func TestRunnerConforms(t *testing.T) {
 	tooltest.Run(t, tooltest.Subject{New: func(t testing.TB) tool.Handler {
 		return newStandard(t, narratoria.Options{Command: python("standard.py").Command})
 	}})
+}
+
+// A vault for tests.
+type vault map[string]string
+
+func (v vault) Secret(name string) (string, error) {
+	if value, ok := v[name]; ok {
+		return value, nil
+	}
+	return "", tool.Errorf(tool.CodeUnavailable, "there is no secret %s", name)
+}
+
+func (vault) Files() []string { return nil }
+
+func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
+	tooltest.NoLeaks(t)
+	kept := vault{"KEY_A": "value-of-a", "KEY_B": "value-of-b", "KEY_C": "value-of-c"}
+	o := narratoria.Options{Tool: "torch", Lenient: true, Command: []string{"sh", "-c", `env | grep -o value-of-.; cat <&"$KEY_B_FD"; echo; echo '` + doneOK + `'`}}
+	o.Grant = secret.Grant{Secrets: []string{"KEY_A"}, SecretFiles: []string{"KEY_B"}, Vault: kept}
+	got := invoke(t, o, `{}`)
+	wantOK(t, got)
+	said, _ := json.Marshal(got.events)
+	if !strings.Contains(string(said), "value-of-a") || !strings.Contains(string(said), "value-of-b") || strings.Contains(string(said), "value-of-c") {
+		t.Errorf("%s", said)
+	}
+	o.Secrets = []string{"NONE"}
+	wantError(t, invoke(t, o, `{}`), tool.CodeUnavailable, "NONE")
 }
