@@ -120,7 +120,7 @@ func (m *machine) cover(p Profile) error {
 	var missing string
 	switch {
 	case m.broken != nil:
-		return tool.Errorf(tool.CodeUnsupported, "no walls can be built on this machine: %w", m.broken).Because(CoverageMissing)
+		return tool.Errorf(tool.CodeUnsupported, "no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run without", m.broken).Because(CoverageMissing)
 	case !m.Seccomp:
 		missing = LayerSeccomp
 	case !m.filesHold() || !m.Mounts && (nested(p) || len(p.Hidden) > 0):
@@ -140,7 +140,7 @@ func (m *machine) cover(p Profile) error {
 	default:
 		return nil
 	}
-	return tool.Errorf(tool.CodeUnsupported, "this machine cannot build a wall that was asked for: %s is missing; see toolpost doctor", m.explain(missing)).Because(CoverageMissing)
+	return tool.Errorf(tool.CodeUnsupported, "this machine cannot build a wall that was asked for: %s is missing; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run it without", m.explain(missing)).Because(CoverageMissing)
 }
 
 // nested reports whether something is to be read-only within what may be written: Landlock cannot do that.
