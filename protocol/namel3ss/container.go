@@ -3,6 +3,7 @@ package namel3ss
 import (
 	"cmp"
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,7 @@ type ContainerOptions struct {
 	CPUs    float64  `yaml:"cpus" doc:"processors of one call; 1 where it is left out"`
 	PIDs    int      `yaml:"pids" doc:"processes and threads of one call; 128 where it is left out"`
 	Network string   `yaml:"network" doc:"none (default), or the name of a network for tools without no_network"`
+	OCI     string   `yaml:"oci_runtime" doc:"what runs the container for docker or podman: runc, crun, runsc (gVisor) or another that it knows; its own choice where it is left out"`
 	Args    []string `yaml:"args" doc:"more options for the runtime's run command"`
 }
 
@@ -29,8 +31,8 @@ func (o ContainerOptions) check() error {
 	switch {
 	case o.CPUs < 0 || o.PIDs < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "container: cpus and pids cannot be negative")
-	case strings.HasPrefix(o.Memory, "-") || strings.HasPrefix(o.Network, "-") || strings.HasPrefix(o.Runtime, "-"):
-		return tool.Errorf(tool.CodeInvalidInput, "container: runtime, memory and network cannot start with a dash")
+	case slices.ContainsFunc([]string{o.Memory, o.Network, o.Runtime, o.OCI}, func(s string) bool { return strings.HasPrefix(s, "-") }):
+		return tool.Errorf(tool.CodeInvalidInput, "container: runtime, oci_runtime, memory and network cannot start with a dash")
 	}
 	return nil
 }
@@ -135,7 +137,7 @@ func (t *containerTool) run(ctx context.Context, j *job) (*reply, error) {
 
 // arguments are those of the engine's run command. The container has nothing of this machine: no files, no
 // capabilities, no network unless the user gives it one.
-func (t *containerTool) arguments(name string, walls tool.Guarantees) []string {
+func (t *containerTool) arguments(name, variables string, walls tool.Guarantees) []string {
 	network := cmp.Or(t.Network, "none")
 	if walls.NoNetwork {
 		network = "none"
@@ -152,28 +154,65 @@ func (t *containerTool) arguments(name string, walls tool.Guarantees) []string {
 	if !walls.NoFilesystemWrite {
 		args = append(args, "--tmpfs", "/tmp:size=64m") // gone with the container
 	}
-	for _, variable := range t.visible(walls) {
-		args = append(args, "-e", variable)
+	if variables != "" {
+		args = append(args, "--env-file", variables)
+	}
+	if t.OCI != "" {
+		args = append(args, "--runtime", t.OCI)
 	}
 	args = append(args, t.Args...)
 	return append(append(args, t.image), t.command...)
 }
 
-// visible are the variables of the container: those that its walls allow.
-func (t *containerTool) visible(walls tool.Guarantees) []string {
-	var vars []string
-	for name, value := range allowed(t.vars, walls) {
+// variables puts those of the container, its secrets among them, into a file: what stands on a command line everybody on
+// the machine can read. Empty: it has none. The file is to be removed.
+func (t *containerTool) variables(g tool.Guarantees) (string, error) {
+	var given process.Command
+	done, err := t.grant.Give(&given, g.SecretsAllowed)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	if len(given.Files) > 0 {
+		return "", tool.Errorf(tool.CodeInvalidInput, "secret_files cannot be given to a container; name them in secrets")
+	}
+	vars := given.Env
+	for name, value := range allowed(t.vars, g) {
 		vars = append(vars, name+"="+value)
 	}
+	if len(vars) == 0 {
+		return "", nil
+	}
 	slices.Sort(vars)
-	return vars
+	for _, v := range vars {
+		if name, value, _ := strings.Cut(v, "="); strings.ContainsAny(value, "\n\r") {
+			return "", tool.Errorf(tool.CodeInvalidInput, "the variable %s has several lines, which no container can be given", name)
+		}
+	}
+	dir, err := process.TempDir("container")
+	if err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "no file for the container's variables: %w", err)
+	}
+	file := filepath.Join(dir, "variables")
+	if err := os.WriteFile(file, []byte(strings.Join(vars, "\n")+"\n"), 0o600); err != nil {
+		_ = os.RemoveAll(dir)
+		return "", tool.Errorf(tool.CodeUnavailable, "no file for the container's variables: %w", err)
+	}
+	return file, nil
 }
 
 // execute runs a call in a container of that name. When ctx ends it is the container that is ended: the
 // engine's command is only its client.
 func (t *containerTool) execute(ctx context.Context, name string, request []byte, j *job) (ending, error) {
+	variables, err := t.variables(j.walls)
+	if err != nil {
+		return ending{}, err
+	}
+	if variables != "" {
+		defer os.RemoveAll(filepath.Dir(variables))
+	}
 	child, err := process.Start(process.Command{
-		Argv: t.arguments(name, j.walls), Dir: t.root, Env: t.env, Claim: name,
+		Argv: t.arguments(name, variables, j.walls), Dir: t.root, Env: t.env, Claim: name,
 		Stderr: func(line []byte) { j.logs.line("stderr", line) }, StderrLimit: maxLog,
 	})
 	if err != nil {

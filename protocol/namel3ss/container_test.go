@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/secret"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -155,19 +156,40 @@ func TestContainerThatCannotRunSaysWhy(t *testing.T) {
 func TestContainerArguments(t *testing.T) {
 	c := &containerTool{
 		facts: &facts{}, engine: &engine{"/usr/bin/docker", "docker"}, image: "img", command: []string{"run", "me"},
-		ContainerOptions: ContainerOptions{Memory: "1g", CPUs: 0.5, PIDs: 7, Network: "mine", Args: []string{"--user", "nobody"}},
+		ContainerOptions: ContainerOptions{Memory: "1g", CPUs: 0.5, PIDs: 7, Network: "mine", OCI: "runsc", Args: []string{"--user", "nobody"}},
 		vars:             map[string]string{"B": "2", "A": "1"},
 	}
 	want := "/usr/bin/docker run --rm -i --name n --pull missing --network mine --read-only --cap-drop ALL --security-opt no-new-privileges " +
-		"--memory 1g --memory-swap 1g --cpus 0.5 --pids-limit 7 --tmpfs /tmp:size=64m -e A=1 -e B=2 --user nobody img run me"
-	if d := cmp.Diff(want, strings.Join(c.arguments("n", tool.Guarantees{}), " ")); d != "" {
+		"--memory 1g --memory-swap 1g --cpus 0.5 --pids-limit 7 --tmpfs /tmp:size=64m --env-file vars --runtime runsc --user nobody img run me"
+	if d := cmp.Diff(want, strings.Join(c.arguments("n", "vars", tool.Guarantees{}), " ")); d != "" {
 		t.Error(d)
 	}
 	c = &containerTool{facts: &facts{}, engine: &engine{"/usr/bin/podman", "podman"}, image: "img", vars: map[string]string{"B": "2", "A": "1"}}
 	want = "/usr/bin/podman run --rm -i --name n --pull missing --network none --read-only --cap-drop ALL --security-opt no-new-privileges " +
-		"--memory 512m --memory-swap 512m --cpus 1 --pids-limit 128 --read-only-tmpfs=false -e A=1 img"
-	if d := cmp.Diff(want, strings.Join(c.arguments("n", tool.Guarantees{NoFilesystemWrite: true, SecretsAllowed: []string{"A"}}), " ")); d != "" {
+		"--memory 512m --memory-swap 512m --cpus 1 --pids-limit 128 --read-only-tmpfs=false img"
+	if d := cmp.Diff(want, strings.Join(c.arguments("n", "", tool.Guarantees{NoFilesystemWrite: true}), " ")); d != "" {
 		t.Error(d)
+	}
+	c.grant = secret.Grant{Secrets: []string{"KEY"}, Vault: vault{"KEY": "value-of-key"}}
+	for _, v := range []struct {
+		g    tool.Guarantees
+		want string
+	}{{tool.Guarantees{}, "A=1\nB=2\nKEY=value-of-key\n"}, {tool.Guarantees{SecretsAllowed: []string{"A"}}, "A=1\n"}, {tool.Guarantees{SecretsAllowed: []string{}}, ""}} {
+		file, err := c.variables(v.g)
+		text, _ := os.ReadFile(file)
+		if err != nil || string(text) != v.want || (file == "") != (v.want == "") {
+			t.Errorf("%q, %v", text, err)
+		}
+		if info, err := os.Stat(file); file != "" && (err != nil || info.Mode().Perm() != 0o600) {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+		if file != "" {
+			_ = os.RemoveAll(filepath.Dir(file))
+		}
+	}
+	c.vars["B"] = "two\nlines"
+	if _, err := c.variables(tool.Guarantees{}); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Errorf("several lines: %v", err)
 	}
 	for _, bad := range []string{"--privileged", "a b", "-v"} {
 		r := open(t, t.TempDir(), Options{Tool: "t", Runner: runnerContainer, Image: bad})
