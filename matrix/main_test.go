@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"toolpost/sandbox"
+	"toolpost/tool/tooltest"
 )
 
 func TestMain(m *testing.M) {
 	if sandbox.Main() {
 		return
 	}
+	tooltest.DirectPython()
 	os.Exit(m.Run())
 }

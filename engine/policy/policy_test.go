@@ -209,7 +209,7 @@ func TestWindows(t *testing.T) {
 func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"defalt: deny", `policy.yaml:1:1: unknown field "defalt"; did you mean "default"?`},
-		{"default: maybe", `policy.yaml:1:10: allow or deny is wanted, not "maybe"`},
+		{"default: maybe", `policy.yaml:1:10: allow, deny or confine is wanted, not "maybe"`},
 		{"rules:\n- {effect: deny}", "policy.yaml:2:3: a rule has no name"},
 		{"rules:\n- {name: x}", `policy.yaml:2:3: rule "x" does not say its effect`},
 		{"rules:\n- {name: default, effect: deny}", "cannot be called"},

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if os.Getenv(doorEnv) == "" {
+		tooltest.DirectPython()
 		os.Exit(m.Run())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

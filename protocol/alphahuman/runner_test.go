@@ -67,6 +67,7 @@ func TestASkillFromNewWorks(t *testing.T) {
 	want := []*tool.Spec{{
 		Name: "greet", Description: "Greets somebody by name.",
 		Input: json.RawMessage(`{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}`),
+		Walls: "reads " + folder + "; changes nothing; network none; 512 MiB; 128 processes",
 	}}
 	if d := cmp.Diff(want, specs); d != "" {
 		t.Error(d)

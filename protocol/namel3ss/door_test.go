@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -44,10 +43,7 @@ func TestMain(m *testing.M) {
 	if root := os.Getenv(hangVariable); root != "" {
 		hangFor(root)
 	}
-	// A script that chooses the Python takes longer than the Python.
-	if p, err := findPython(context.Background(), os.TempDir(), "", process.Environment(nil, nil)); err == nil {
-		_ = os.Setenv("PATH", filepath.Dir(p.path)+":"+os.Getenv("PATH"))
-	}
+	tooltest.DirectPython()
 	os.Exit(m.Run())
 }
 

@@ -1,7 +1,9 @@
 package tooltest
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 )
@@ -15,3 +17,8 @@ var Python = sync.OnceValue(func() string {
 	}
 	return strings.TrimSpace(string(out))
 })
+
+// DirectPython puts the interpreter behind whatever chooses one first on the PATH of this program.
+func DirectPython() {
+	_ = os.Setenv("PATH", filepath.Dir(Python())+string(filepath.ListSeparator)+os.Getenv("PATH"))
+}
