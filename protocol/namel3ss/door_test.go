@@ -15,7 +15,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"toolpost/process"
 	"toolpost/sandbox"
 	"toolpost/strictjson"
 	"toolpost/tool"
