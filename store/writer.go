@@ -143,13 +143,15 @@ func (w *writer) commitSafely(group []*job) {
 	w.commit(group)
 }
 
-// commit writes a group in one transaction, again where another program was in the way.
+// commit writes a group in one transaction, again where another program was in the way or the connection was lost.
 func (w *writer) commit(group []*job) {
 	var err error
 	var again bool
 	for end, pause := time.Now().Add(patience), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		had := w.conn != nil
 		again, err = w.attempt(group)
-		if !again || !w.db.d.Busy(err) || time.Now().After(end) {
+		lost := had && w.conn == nil
+		if !again || !lost && !w.db.d.Busy(err) || time.Now().After(end) {
 			break
 		}
 		time.Sleep(pause)

@@ -2,6 +2,7 @@ package singularity
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"toolpost/tool"
@@ -42,12 +43,13 @@ func TestARunnerOfAForeignServerReturnsWhenItsContextEnds(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	nc := connectOwn(t, s)
 	came := make(chan struct{}, 1)
-	if _, err := nc.Subscribe("tools.shell.exec", answerNever(came)); err != nil {
+	_, err := nc.Subscribe("tools.shell.exec", answerNever(came))
+	if err := errors.Join(err, nc.Flush()); err != nil { // the server knows of it when that returns
 		t.Fatal(err)
 	}
 	r := mustOpen(t, withToken(t, s.ClientURL(), ", tools: [{name: execShell}]"))
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-came; cancel() }()
-	_, err := r.Invoke(ctx, &tool.Call{Tool: "execShell", Args: []byte(`{}`)}, tool.Discard)
+	_, err = r.Invoke(ctx, &tool.Call{Tool: "execShell", Args: []byte(`{}`)}, tool.Discard)
 	wantCode(t, err, tool.CodeCancelled)
 }
