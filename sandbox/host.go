@@ -18,7 +18,7 @@ import (
 )
 
 // linger is how long the stage stays when nobody needs it, so that calls one after the other find it.
-const linger = 200 * time.Millisecond
+const linger = 30 * time.Millisecond
 
 // startTime bounds everything between a script and the program that it starts. It is long because a
 // machine may be slow, and nobody waits so long but for a broken one.
