@@ -110,10 +110,17 @@ type Section struct {
 	value json.RawMessage // the same as JSON, for Equal
 }
 
-// Decode reads the fields into a struct with yaml tags, or into a map of such structs by name. What the file leaves
-// out keeps the value that it had.
+// UnmarshalYAML implements yaml.NodeUnmarshaler.
+func (s *Section) UnmarshalYAML(n ast.Node) (err error) {
+	s.node = n
+	s.value, err = toJSON(n)
+	return err
+}
+
+// Decode reads the fields into a struct with yaml tags, or into a list of such structs, or a map of them by name. What
+// the file leaves out keeps the value that it had.
 func (s Section) Decode(into any) error {
-	if v := reflect.ValueOf(into).Elem(); v.Kind() == reflect.Map {
+	if v := reflect.ValueOf(into).Elem(); v.Kind() != reflect.Struct {
 		return s.doc.explain(decode(s.node, v))
 	}
 	return s.doc.explain(decodeFields(s.node, into))
@@ -131,6 +138,8 @@ type Limits struct {
 	Drain   Duration `yaml:"drain" doc:"how long a shutdown waits for calls in flight; 10 s where it is left out"`
 	// LeaseTier: from this tier on a call needs a lease.
 	LeaseTier int `yaml:"lease_tier" doc:"tools of this tier and above need a lease for every call; 0, or left out: none does"`
+	// Quotas is a list; its entries belong to the stage that counts calls.
+	Quotas Section `yaml:"quotas" doc:"how many calls there may be, how many units they may cost, and how many may run at once; any number where it is left out"`
 }
 
 // layout is the file as it is written.
@@ -217,6 +226,7 @@ func (c *Config) read(doc *document) error {
 		return err
 	}
 	c.Limits = l.Limits
+	c.Limits.Quotas.doc = doc
 	var err error
 	if c.Policy, err = l.Policy.section(doc); err != nil {
 		return err
@@ -252,7 +262,7 @@ func (c *Config) read(doc *document) error {
 }
 
 // secretName is what a secret may be called: it becomes the name of a variable.
-const secretName = `^[A-Za-z_][A-Za-z0-9_]*$`
+const secretName = `^[A-Za-z_][A-Za-z0-9_]*$` //nolint:gosec // the shape of a name, not a secret
 
 func checkSecretNames(n ast.Node) error {
 	pairs, err := pairsOf(n)

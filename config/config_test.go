@@ -299,6 +299,9 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 		[]config.Part{{Name: "http", Options: door{}}}, struct{}{}, struct{}{}, struct {
 			Env  string `yaml:"env"`
 			File string `yaml:"file"`
+		}{}, struct {
+			Name string `yaml:"name"`
+			Rate int    `yaml:"rate"`
 		}{})
 	if err != nil {
 		t.Fatal(err)
@@ -314,6 +317,9 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 		"sources: [{name: a, protocol: narratoria, comand: [a]}]": false,
 		"limits: {timeout: 5}":                                    true,
 		"limits: {timeout: [5]}":                                  false,
+		"limits: {quotas: [{name: a, rate: 1}]}":                  true,
+		"limits: {quotas: [{name: a, rat: 1}]}":                   false,
+		"limits: {quotas: {name: a, rate: 1}}":                    false,
 		"secrets: {A_1: {env: A}, b: {file: b}}":                  true,
 		"secrets: {A: {env: A, file: b}}":                         false,
 		"secrets: {A: {}}":                                        false,

@@ -21,8 +21,8 @@ type Part struct {
 
 // Schema writes the JSON Schema of toolpost.yaml, read off the structs that the file is decoded into, so
 // that the two cannot disagree. Editors use it to complete and check. policy and store are the zero values of
-// what those sections are decoded into, and secret is that of each entry of the section secrets.
-func Schema(protocols, doors []Part, policy, store, secret any) ([]byte, error) {
+// what those sections are decoded into, and secret and quota are those of each entry of secrets and limits.quotas.
+func Schema(protocols, doors []Part, policy, store, secret, quota any) ([]byte, error) {
 	s := structSchema(reflect.TypeFor[layout]())
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = FileName
@@ -41,6 +41,8 @@ func Schema(protocols, doors []Part, policy, store, secret any) ([]byte, error) 
 	maps.Copy(props["policy"].(object), structSchema(reflect.TypeOf(policy)))
 	maps.Copy(props["store"].(object), structSchema(reflect.TypeOf(store)))
 	maps.Copy(props["secrets"].(object), secretsSchema(reflect.TypeOf(secret)))
+	limits := props["limits"].(object)["properties"].(object)
+	maps.Copy(limits["quotas"].(object), object{"type": "array", "items": structSchema(reflect.TypeOf(quota))})
 	b, err := strictjson.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -99,7 +101,7 @@ func secretsSchema(t reflect.Type) object {
 
 func typeSchema(t reflect.Type) object {
 	switch t {
-	case reflect.TypeFor[JSON](), reflect.TypeFor[entry]():
+	case reflect.TypeFor[JSON](), reflect.TypeFor[entry](), reflect.TypeFor[Section]():
 		return object{}
 	case reflect.TypeFor[Duration](), reflect.TypeFor[time.Duration]():
 		return object{"oneOf": []object{{"type": "string"}, {"type": "number", "minimum": 0}}}

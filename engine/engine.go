@@ -24,8 +24,11 @@ type Options struct {
 	Audit  *audit.Trail // keeps a record of every call; nil: nobody does
 	// The stages that keep something between calls; nil: there is none.
 	Idempotency tool.Middleware // answers a repeated call again without running it again
-	Lease       tool.Middleware // lets tools of a high tier run only with a lease
-	Session     tool.Middleware // keeps state patches and assets
+	// Quota gives the stage that keeps the calls of a tool within limits, or nil. It is asked once for each tool and
+	// each Replace.
+	Quota   func(*tool.Spec) tool.Middleware
+	Lease   tool.Middleware // lets tools of a high tier run only with a lease
+	Session tool.Middleware // keeps state patches and assets
 }
 
 // An Engine runs calls (tool.Handler) and shows what can be called (tool.Catalog).
@@ -58,6 +61,9 @@ func New(o Options) *Engine {
 	if o.Policy == nil {
 		o.Policy = func() *policy.Policy { return nil }
 	}
+	if o.Quota == nil {
+		o.Quota = func(*tool.Spec) tool.Middleware { return nil }
+	}
 	e := &Engine{log: o.Log, policy: o.Policy}
 	e.outer, e.ofTool = e.chain(o)
 	e.shelf.Store(e.newShelf(nil))
@@ -74,7 +80,9 @@ func New(o Options) *Engine {
 //   - validate comes before policy: the bytes validated are the bytes that policy sees and the runner gets.
 //   - policy also ends a dry run: what stands behind it does not learn of one.
 //   - idempotency stands after policy: a replay is never shown to someone not allowed; and before quota
-//     (to come) and lease: a replay is free. Then breaker and cache (to come).
+//     and lease: a replay is free.
+//   - quota stands before what has an effect, and before lease: a call that is too much uses none up. Then
+//     breaker and cache (to come).
 //   - session is innermost: only what really ran changes state.
 func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.Handler) {
 	outer = wrap(tool.HandlerFunc(e.resolve),
@@ -89,6 +97,7 @@ func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.H
 			o.Audit.Touching(it.toucher()),
 			it.judge.Stage,
 			o.Idempotency,
+			o.Quota(it.spec),
 			o.Audit.Begun(),
 			o.Lease,
 			o.Session,

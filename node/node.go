@@ -20,6 +20,7 @@ import (
 	"toolpost/engine"
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
+	"toolpost/engine/quota"
 	"toolpost/engine/redact"
 	"toolpost/protocol/all"
 	"toolpost/secret"
@@ -61,7 +62,7 @@ func Schema() ([]byte, error) {
 	for _, p := range all.Protocols() {
 		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options})
 	}
-	return config.Schema(protocols, all.DoorParts(), policy.Options{}, StoreOptions{}, secret.From{})
+	return config.Schema(protocols, all.DoorParts(), policy.Options{}, StoreOptions{}, secret.From{}, quota.Rule{})
 }
 
 // Options has useful zero values.
@@ -84,6 +85,7 @@ type Node struct {
 	store  *store.DB        // nil: the config wants none
 	own    []engine.Binding // sources that no config names; their names cannot be taken
 	policy atomic.Pointer[policy.Policy]
+	quotas *quota.Quotas
 
 	redactor *secret.Redactor // knows the values of all secrets, also of those that a reload changed
 	handler  tool.Handler     // the engine, and nothing that comes out of it has a secret
@@ -119,7 +121,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 			return nil, err
 		}
 	}
-	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor)}
+	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), quotas: quota.New(quota.Options{})}
 	n.o.Log = quiet(o.Log, n.redactor)
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	from := stricter(cfg.Limits.LeaseTier, o.LeaseTier)
@@ -137,6 +139,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		Timeout:     time.Duration(cfg.Limits.Timeout),
 		Audit:       keep.audit,
 		Idempotency: keep.idempotency,
+		Quota:       n.quotas.For,
 		Lease:       lease.New(lease.Options{From: from, Consume: keep.leases}).Stage,
 		Session:     keep.session,
 	})
@@ -199,21 +202,27 @@ func (n *Node) Serve(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Reload goes over to the sources, the policy and the secrets of another config, to all at once. Sources that say the
-// same as before, and whose secrets are the same, keep their runner and their calls; calls in flight on the others end
-// in peace, under the policy that let them in. What a door, a limit or the store section says takes effect at the next
-// start. A config whose policy or secrets section cannot be read is logged, and the one before it stays.
+// Reload goes over to the sources, the policy, the quotas and the secrets of another config, to all at once. Sources
+// that say the same as before, and whose secrets are the same, keep their runner and their calls; calls in flight on the
+// others end in peace, under the policy that let them in. A quota that says the same as before keeps its counts. What a
+// door, any other limit or the store section says takes effect at the next start. A config whose policy, quotas or
+// secrets cannot be read is logged, and the one before it stays.
 func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 	tools, err := n.read(ctx, cfg)
 	if err != nil {
 		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
 		return
 	}
-	if !slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal) || n.cfg.Limits != cfg.Limits || !n.cfg.Store.Equal(cfg.Store) {
+	if !slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal) || !sameLimits(n.cfg.Limits, cfg.Limits) || !n.cfg.Store.Equal(cfg.Store) {
 		n.o.Log.Warn("doors, limits or the store changed in the config; restart to apply them")
 	}
 	n.replace(ctx, tools)
 	n.o.Log.Info("config reloaded", "sources", len(cfg.Sources))
+}
+
+// sameLimits compares the limits that hold from start to end: all but the quotas.
+func sameLimits(a, b config.Limits) bool {
+	return a.Timeout == b.Timeout && a.Drain == b.Drain && a.LeaseTier == b.LeaseTier
 }
 
 // Close ends the node: no new call, no retry; calls in flight and sources have until ctx ends.

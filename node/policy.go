@@ -7,6 +7,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
+	"toolpost/engine/quota"
 	"toolpost/protocol/all"
 	"toolpost/tool"
 )
@@ -23,13 +24,27 @@ func (n *Node) readPolicy(cfg *config.Config) (*policy.Policy, error) {
 	if err := cfg.Policy.Decode(&o); err != nil {
 		return nil, err
 	}
-	sources := []string{ownSource}
-	for _, s := range cfg.Sources {
-		sources = append(sources, s.Name)
-	}
 	return policy.New(o, policy.Env{
-		Dir: cfg.Dir, Config: configFiles(cfg), Doors: doorNames(n.o.Protocols), Sources: sources, Tier: lease.Tier, Log: n.o.Log,
+		Dir: cfg.Dir, Config: configFiles(cfg), Doors: doorNames(n.o.Protocols), Sources: sourceNames(cfg), Tier: lease.Tier, Log: n.o.Log,
 	})
+}
+
+// readQuotas reads limits.quotas.
+func (n *Node) readQuotas(cfg *config.Config) ([]quota.Rule, error) {
+	var rules []quota.Rule
+	if err := cfg.Limits.Quotas.Decode(&rules); err != nil {
+		return nil, err
+	}
+	return rules, quota.Env{Doors: doorNames(n.o.Protocols), Sources: sourceNames(cfg)}.Check(rules)
+}
+
+// sourceNames lists the sources that a rule can speak of.
+func sourceNames(cfg *config.Config) []string {
+	names := []string{ownSource}
+	for _, s := range cfg.Sources {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // configFiles lists the files that say what tools may do, now or at the next start in this folder.

@@ -132,7 +132,7 @@ policy: {rules: [{name: quiet, effect: deny, doors: nats, paths: secret.txt, rea
 	}
 }
 
-func TestTheSchemaKnowsThePolicy(t *testing.T) {
+func TestTheSchemaKnowsThePolicyAndTheQuotas(t *testing.T) {
 	b, err := node.Schema()
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +149,11 @@ func TestTheSchemaKnowsThePolicy(t *testing.T) {
 		`{"policy":{"rules":[{"name":"a","effect":"deny","paths":{}}]}}`:      false,
 		`{"policy":{"rules":[{"name":"a","effect":"deny","when":["true"]}]}}`: false,
 		`{"policy":{"rule":[]}}`: false,
+		`{"limits":{"quotas":[{"name":"q","per":["caller","tool"],"rate":"100/m","burst":20,"concurrency":8,"units":"9/h","cost":{"a":5},"tools":["a"],"callers":"b","reason":"r"}]}}`: true,
+		`{"limits":{"quotas":[{"name":"q","per":"caller","rate":"100/m"}]}}`:  true,
+		`{"limits":{"quotas":[{"name":"q","rat":"100/m"}]}}`:                  false,
+		`{"limits":{"quotas":[{"name":"q","rate":["100/m"]}]}}`:               false,
+		`{"limits":{"quotas":[{"name":"q","units":"9/h","cost":{"a":"b"}}]}}`: false,
 	} {
 		v, err := strictjson.Decode([]byte(text))
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"toolpost/config/nearest"
 	"toolpost/engine"
 	"toolpost/engine/policy"
+	"toolpost/engine/quota"
 	"toolpost/secret"
 	"toolpost/tool"
 )
@@ -55,6 +56,7 @@ func (n *Node) Sources() []Status {
 type wanted struct {
 	sources []config.Source
 	rules   *policy.Policy
+	quotas  []quota.Rule
 	secrets map[string]secret.From
 	vault   *secret.Vault
 }
@@ -65,12 +67,16 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 	if err != nil {
 		return wanted{}, err
 	}
+	quotas, err := n.readQuotas(cfg)
+	if err != nil {
+		return wanted{}, err
+	}
 	from, vault, err := n.readSecrets(ctx, cfg)
-	return wanted{cfg.Sources, rules, from, vault}, err
+	return wanted{cfg.Sources, rules, quotas, from, vault}, err
 }
 
-// replace goes over to other sources, another policy and other secrets. Sources that are new or changed, or that are
-// dead, are opened.
+// replace goes over to other sources, another policy, other quotas and other secrets. Sources that are new or changed,
+// or that are dead, are opened.
 func (n *Node) replace(ctx context.Context, to wanted) {
 	n.loading.Lock()
 	defer n.loading.Unlock()
@@ -112,7 +118,8 @@ func (n *Node) publish(ctx context.Context, next []*source, to wanted) {
 	defer n.mu.Unlock()
 	old := n.sources
 	n.sources, n.secrets, n.vault = next, to.secrets, to.vault
-	n.policy.Store(to.rules) // bind publishes it together with the sources
+	n.policy.Store(to.rules) // bind publishes it together with the sources, and the quotas too
+	n.quotas.Replace(to.quotas)
 	n.bind(ctx)
 	stays := map[*source]bool{}
 	for _, s := range next {

@@ -62,6 +62,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, c *tool.Call, timeo
 	}
 	res, err := s.invoke(ctx, c, tool.Discard)
 	status, body := encodeOutcome(res, err, c.ID)
+	setRetryAfter(w.Header(), err)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.times.write))
 	reply(w, status, body)
 }

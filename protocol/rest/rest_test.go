@@ -274,6 +274,24 @@ func TestEveryCodeHasItsStatusAndComesBackAsItWas(t *testing.T) {
 	}
 }
 
+func TestWhoeverAQuotaRefusesIsToldWhenToTryAgain(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for _, c := range []struct {
+		code          tool.Code
+		details, want string
+	}{
+		{tool.CodeQuotaExceeded, `{"retry_after_ms":1}`, "1"}, {tool.CodeQuotaExceeded, `{"retry_after_ms":1000}`, "1"},
+		{tool.CodeQuotaExceeded, `{"rule":"r","retry_after_ms":1001}`, "2"}, {tool.CodeQuotaExceeded, `{"retry_after_ms":9223372036854775807}`, "9223372036854776"},
+		{tool.CodeQuotaExceeded, `{"retry_after_ms":-5}`, ""}, {tool.CodeQuotaExceeded, `{"retry_after_ms":"soon"}`, ""},
+		{tool.CodeQuotaExceeded, ``, ""}, {tool.CodeCrash, `{"retry_after_ms":1}`, ""},
+	} {
+		h := open(t, setup{handler: fails(&tool.Error{Code: c.code, Message: "no", Details: json.RawMessage(c.details)})})
+		if got := h.call("echo", `{}`).header.Get("Retry-After"); got != c.want {
+			t.Errorf("%s %s: %q", c.code, c.details, got)
+		}
+	}
+}
+
 func TestAToolsOwnFailureIsStatus200(t *testing.T) {
 	tooltest.NoLeaks(t)
 	a := open(t, setup{}).call("fail", `{"message":"no torch"}`)

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -107,6 +108,18 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 	}
 	e := tool.AsError(err)
 	return statusOf(e.Code), encodeProblem(e, call)
+}
+
+// setRetryAfter tells whoever was refused by a quota when to try again, in the header's whole seconds. The body has
+// the milliseconds.
+func setRetryAfter(h http.Header, err error) {
+	var d struct {
+		MS int64 `json:"retry_after_ms"`
+	}
+	if tool.CodeOf(err) != tool.CodeQuotaExceeded || strictjson.Unmarshal(tool.AsError(err).Details, &d) != nil || d.MS <= 0 {
+		return
+	}
+	h.Set("Retry-After", strconv.FormatInt((d.MS-1)/1000+1, 10))
 }
 
 // encodeProblem never fails: words that are not UTF-8 are mended, details that are not JSON are left out.

@@ -1,0 +1,269 @@
+// Package quota is the stage that keeps calls within limits: how many there are in a time, how many units they
+// cost, and how many run at once. Nothing waits here: a call that is too much is refused, and told when to try again.
+package quota
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// Options has useful zero values.
+type Options struct {
+	Now  func() time.Time // nil: time.Now
+	Keys int              // for how many callers, tools ... the rules count together; 0: 100,000. The least recently used go first
+}
+
+// Quotas count the calls of one engine. They start without rules; see Replace.
+type Quotas struct {
+	o     Options
+	start time.Time
+	seeds [2]maphash.Seed
+
+	mu       sync.Mutex
+	limiters []*limiter
+	last     int64 // the latest time that was seen: it does not go back
+}
+
+// New makes quotas.
+func New(o Options) *Quotas {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.Keys = cmp.Or(o.Keys, 100_000)
+	return &Quotas{o: o, start: o.Now(), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+}
+
+// Replace goes over to other rules, which Env.Check has seen. A rule that says the same as before goes on with its
+// counts. The stages that For gave before keep to the rules they were made of.
+func (q *Quotas) Replace(rules []Rule) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	next := make([]*limiter, len(rules))
+	for i, r := range rules {
+		at := slices.IndexFunc(q.limiters, func(l *limiter) bool { return reflect.DeepEqual(l.Rule, r) })
+		if at < 0 {
+			next[i] = newLimiter(r)
+		} else {
+			next[i] = q.limiters[at]
+		}
+		next[i].most = max(1, q.o.Keys/len(rules)) // no rule pushes out what another counts
+	}
+	q.limiters = next
+}
+
+// For gives the stage of one tool, a tool.Middleware. It stands behind idempotency, so that a replay is free, and in
+// front of leases, so that a call that is refused uses none up. Nil: no rule speaks of the tool.
+func (q *Quotas) For(spec *tool.Spec) tool.Middleware {
+	if g := q.gate(spec); len(g.limits) > 0 {
+		return g.stage
+	}
+	return nil
+}
+
+func (q *Quotas) gate(spec *tool.Spec) *gate {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	g := &gate{quotas: q, codebase: codebaseArguments(spec.Input)}
+	names := append([]string{spec.Name, spec.Source + "." + spec.Name}, spec.Aliases...)
+	for _, l := range q.limiters {
+		if l.Tools.matcher().match(names...) && l.Sources.matcher().match(spec.Source) {
+			g.limits = append(g.limits, toolLimit{l, costOf(l.Cost, names), spec.Name, spec.Source})
+		}
+	}
+	return g
+}
+
+// costOf is what a call of a tool costs. A tool with several names costs what the dearest of them does: its source
+// gives it aliases, and a cheap one must not help.
+func costOf(costs map[string]int, names []string) int64 {
+	most, found := 0, false
+	for _, name := range names {
+		if cost, ok := costs[name]; ok && name != otherTools {
+			most, found = max(most, cost), true
+		}
+	}
+	if found {
+		return int64(most)
+	}
+	if cost, ok := costs[otherTools]; ok {
+		return int64(cost)
+	}
+	return 1
+}
+
+// A toolLimit is a rule that speaks of a tool.
+type toolLimit struct {
+	*limiter
+	cost         int64
+	tool, source string
+}
+
+// A gate is the stage of one tool.
+type gate struct {
+	quotas   *Quotas
+	limits   []toolLimit
+	codebase []string // the arguments that name a codebase
+}
+
+// A claim is what one call wants of one rule.
+type claim struct {
+	*toolLimit
+	key   key
+	entry *entry
+}
+
+// usualClaims is how many rules speak of a call without costing it memory.
+const usualClaims = 8
+
+func (g *gate) stage(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		var room [usualClaims]claim
+		claims := g.claims(c, room[:0])
+		if len(claims) == 0 {
+			return next.Invoke(ctx, c, out)
+		}
+		if at, wait, reason := g.quotas.enter(claims); wait > 0 {
+			return nil, claims[at].refusal(c, wait, reason)
+		}
+		defer g.quotas.leave(claims)
+		return next.Invoke(ctx, c, out)
+	})
+}
+
+// claims adds what a call wants of the rules that speak of it.
+func (g *gate) claims(c *tool.Call, claims []claim) []claim {
+	var codebase string
+	looked := false
+	for i := range g.limits {
+		l := &g.limits[i]
+		if !l.callers.match(c.Caller.ID) || !l.doors.match(c.Caller.Door) {
+			continue
+		}
+		if !looked && slices.Contains(l.Per, PerCodebase) {
+			codebase, looked = codebaseOf(c.Args, g.codebase), true
+		}
+		claims = append(claims, claim{toolLimit: l, key: g.quotas.key(l, c, codebase)})
+	}
+	return claims
+}
+
+// key stands for whom a rule counts a call. It is a digest that nobody can foresee: callers choose how long some of
+// the texts are, and must not choose how much memory they take, nor meet each other.
+func (q *Quotas) key(l *toolLimit, c *tool.Call, codebase string) key {
+	var who struct{ caller, tool, source, door, session, codebase string }
+	for _, p := range l.Per {
+		switch p {
+		case PerCaller:
+			who.caller = c.Caller.ID
+		case PerTool:
+			who.tool = l.tool
+		case PerSource:
+			who.source = l.source
+		case PerDoor:
+			who.door = c.Caller.Door
+		case PerSession:
+			who.session = c.Session
+		case PerCodebase:
+			who.codebase = codebase
+		}
+	}
+	return key{maphash.Comparable(q.seeds[0], who), maphash.Comparable(q.seeds[1], who)}
+}
+
+// enter counts a call with every rule, or with none: then it says which one it has to wait for longest.
+func (q *Quotas) enter(claims []claim) (at int, wait time.Duration, reason string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.last = max(q.last, q.o.Now().Sub(q.start).Microseconds())
+	for i := range claims {
+		c := &claims[i]
+		c.entry = c.limiter.entry(c.key)
+		if w, r := c.judge(c.entry, c.cost, q.last); w > wait {
+			at, wait, reason = i, w, r
+		}
+	}
+	for _, c := range claims {
+		if wait == 0 {
+			c.charge(c.entry, c.cost, q.last)
+		}
+		c.forget(q.last) // not this entry, if it counts
+	}
+	return at, wait, reason
+}
+
+// leave says that a call has ended.
+func (q *Quotas) leave(claims []claim) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range claims {
+		c.entry.running--
+	}
+}
+
+// details are those of a refusal.
+type details struct {
+	Rule  string `json:"rule"`
+	Retry int64  `json:"retry_after_ms"`
+}
+
+// refusal is the error of a call that is too much.
+func (c *claim) refusal(call *tool.Call, wait time.Duration, reason string) error {
+	ms := (wait + time.Millisecond - 1) / time.Millisecond
+	allows, hint := "", ""
+	switch reason {
+	case reasonRate:
+		allows = c.Rate.words("calls")
+		if c.Burst > 0 {
+			allows += fmt.Sprintf(", %d of them at once,", c.Burst)
+		}
+	case reasonUnits:
+		allows, hint = c.Units.words("units"), fmt.Sprintf(", and this call costs %d", c.cost)
+	case reasonConcurrency:
+		allows, hint = amount(c.Concurrency, "calls")+" at the same time", ", and as many are running"
+	}
+	e := tool.Errorf(tool.CodeQuotaExceeded, "%s was not run: quota %q allows %s %s%s; try again in %v",
+		call.Tool, c.Name, allows, c.Per.words(), hint, ms*time.Millisecond).Because(reason)
+	if c.Reason != "" {
+		e.Message += " (" + c.Reason + ")"
+	}
+	e.Details, _ = strictjson.Marshal(details{c.Name, int64(ms)})
+	return e
+}
+
+// codebaseArguments lists the arguments of a tool that may name a codebase. One that the tool does not know is not
+// looked at: it could be another one in every call.
+func codebaseArguments(schema json.RawMessage) []string {
+	names := []string{"codebase_id", "codebaseId"}
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if strictjson.Unmarshal(schema, &s) != nil || s.Properties == nil {
+		return names
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return s.Properties[name] == nil })
+}
+
+// codebaseOf gives the codebase that the arguments name; empty: none.
+func codebaseOf(args json.RawMessage, names []string) string {
+	var given map[string]json.RawMessage
+	if len(names) == 0 || strictjson.Unmarshal(args, &given) != nil {
+		return ""
+	}
+	for _, name := range names {
+		var id string
+		if raw, ok := given[name]; ok && strictjson.Unmarshal(raw, &id) == nil && id != "" {
+			return id
+		}
+	}
+	return ""
+}

@@ -1,0 +1,272 @@
+package quota
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"toolpost/config/nearest"
+	"toolpost/tool"
+)
+
+// Bounds on what a config may say. With them everything is counted in whole numbers of 64 bits.
+const (
+	maxRules   = 100
+	maxAmount  = 100_000_000 // calls, units, and what a call costs
+	maxPattern = 1024        // bytes
+)
+
+// A Rule is an entry of limits.quotas. It speaks of the calls that match every pattern it has, and keeps them to at
+// least one of a rate, units and a concurrency.
+type Rule struct {
+	Name        string         `yaml:"name" doc:"what messages call the rule"`
+	Per         Parts          `yaml:"per" doc:"whose calls are counted together: those of one caller, tool, source, door, session or codebase, or of several of these; all where it is left out"`
+	Rate        Rate           `yaml:"rate" doc:"how many calls, such as 100/m; s, m, h and d are known"`
+	Burst       int64          `yaml:"burst" doc:"how many of them at once; the whole rate where it is left out"`
+	Concurrency int64          `yaml:"concurrency" doc:"how many calls run at the same time; any number where it is left out"`
+	Units       Rate           `yaml:"units" doc:"how many units calls may cost, such as 1000/h"`
+	Cost        map[string]int `yaml:"cost" doc:"how many units a call of a tool costs, by its name, or source.name; default is for all others; 1 where it is left out"`
+	Tools       Patterns       `yaml:"tools" doc:"names of tools, or source.name, or aliases"`
+	Sources     Patterns       `yaml:"sources" doc:"names of sources"`
+	Callers     Patterns       `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
+	Doors       Patterns       `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
+	Reason      string         `yaml:"reason" doc:"why, for whoever is refused"`
+}
+
+// otherTools is the name under which Cost has what a call of any other tool costs.
+const otherTools = "default"
+
+// Validate implements config's validator.
+func (r *Rule) Validate() error {
+	switch {
+	case r.Name == "":
+		return errors.New("a quota has no name; give it one, such as `name: per-caller`")
+	case r.Burst < 0 || r.Burst > maxAmount:
+		return fmt.Errorf("quota %q: burst is %d; 1 to %d is wanted", r.Name, r.Burst, maxAmount)
+	case r.Concurrency < 0 || r.Concurrency > maxAmount:
+		return fmt.Errorf("quota %q: concurrency is %d; 1 to %d is wanted", r.Name, r.Concurrency, maxAmount)
+	case !r.Rate.given() && !r.Units.given() && r.Concurrency == 0:
+		return fmt.Errorf("quota %q limits nothing; give it a rate, units or a concurrency, such as `rate: 100/m`", r.Name)
+	case r.Burst > 0 && !r.Rate.given():
+		return fmt.Errorf("quota %q has a burst and no rate; say how many calls there may be, such as `rate: 100/m`", r.Name)
+	case len(r.Cost) > 0 && !r.Units.given():
+		return fmt.Errorf("quota %q has costs and no units; say how many there are, such as `units: 1000/h`", r.Name)
+	}
+	if err := r.checkCosts(); err != nil {
+		return err
+	}
+	return r.checkLists()
+}
+
+func (r *Rule) checkCosts() error {
+	for name, cost := range r.Cost {
+		switch {
+		case cost < 0:
+			return fmt.Errorf("quota %q: a call of %s cannot cost %d; 0 is free", r.Name, name, cost)
+		case int64(cost) > r.Units.amount:
+			return fmt.Errorf("quota %q: a call of %s costs %d units, and there are never more than %d; deny the tool in the policy, or give more units", r.Name, name, cost, r.Units.amount)
+		}
+	}
+	return nil
+}
+
+func (r *Rule) checkLists() error {
+	for i, p := range r.Per {
+		if slices.Contains(r.Per[:i], p) {
+			return fmt.Errorf("quota %q: per names %s twice", r.Name, p)
+		}
+	}
+	for _, list := range []struct {
+		name  string
+		empty bool
+	}{
+		{"tools", r.Tools != nil && len(r.Tools) == 0}, {"sources", r.Sources != nil && len(r.Sources) == 0},
+		{"callers", r.Callers != nil && len(r.Callers) == 0}, {"doors", r.Doors != nil && len(r.Doors) == 0},
+	} {
+		if list.empty {
+			return fmt.Errorf("quota %q: %s is an empty list and would match nothing; leave it out to match everything", r.Name, list.name)
+		}
+	}
+	return nil
+}
+
+// Env is what rules can be about.
+type Env struct {
+	Doors   []string // the doors that there can be; nil: any
+	Sources []string // the sources that there are; nil: any
+}
+
+// Check refuses rules that cannot stand together, and names that cannot be: a limit on what does not exist limits
+// nothing.
+func (env Env) Check(rules []Rule) error {
+	if len(rules) > maxRules {
+		return invalid("there are %d quotas, and %d are allowed", len(rules), maxRules)
+	}
+	seen := map[string]bool{}
+	for _, r := range rules {
+		if seen[r.Name] {
+			return invalid("two quotas are called %q; give one of them another name", r.Name)
+		}
+		seen[r.Name] = true
+		if err := known(r.Name, "door", r.Doors, env.Doors); err != nil {
+			return err
+		}
+		if err := known(r.Name, "source", r.Sources, env.Sources); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func known(rule, what string, given Patterns, names []string) error {
+	for _, p := range given {
+		if names == nil || strings.ContainsAny(p.text, "*?") || slices.Contains(names, p.text) {
+			continue
+		}
+		hint := "known are " + strings.Join(names, ", ")
+		if near := nearest.Of(p.text, names); len(near) > 0 {
+			hint = fmt.Sprintf("did you mean %q?", near[0])
+		}
+		return invalid("quota %q: there is no %s %q; %s", rule, what, p.text, hint)
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return tool.Errorf(tool.CodeInvalidInput, "limits: "+format, args...)
+}
+
+// A Rate is an amount in a time, such as 100/m. The zero value is none.
+type Rate struct {
+	amount int64
+	unit   string // s, m, h or d
+}
+
+func (r Rate) given() bool { return r.amount > 0 }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *Rate) UnmarshalText(b []byte) error {
+	text := string(b)
+	amount, unit, _ := strings.Cut(text, "/")
+	n, err := strconv.ParseUint(amount, 10, 63)
+	if _, ok := units()[unit]; err != nil || !ok || len(text) > 32 {
+		return fmt.Errorf("a rate is wanted, such as 10/s, 100/m, 1000/h or 5000/d, not %.40q", text)
+	}
+	if n < 1 || n > maxAmount {
+		return fmt.Errorf("%s: 1 to %d is wanted; to allow nothing, deny it in the policy", text, maxAmount)
+	}
+	*r = Rate{int64(n), unit}
+	return nil
+}
+
+// words gives the rate in words.
+func (r Rate) words(what string) string { return amount(r.amount, what) + " " + units()[r.unit].words }
+
+// amount says how many there are of what has an s at its end.
+func amount(n int64, what string) string {
+	if n == 1 {
+		what = strings.TrimSuffix(what, "s")
+	}
+	return fmt.Sprint(n, " ", what)
+}
+
+type unit struct {
+	words string
+	time  time.Duration
+}
+
+func units() map[string]unit {
+	return map[string]unit{
+		"s": {"a second", time.Second}, "m": {"a minute", time.Minute}, "h": {"an hour", time.Hour}, "d": {"a day", 24 * time.Hour},
+	}
+}
+
+// A Part of a call is one of those that calls are counted by.
+type Part string
+
+// The parts.
+const (
+	PerCaller   Part = "caller"
+	PerTool     Part = "tool"
+	PerSource   Part = "source"
+	PerDoor     Part = "door"
+	PerSession  Part = "session"
+	PerCodebase Part = "codebase" // the argument codebase_id or codebaseId; calls without one are counted together
+)
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Part) UnmarshalText(b []byte) error {
+	all := []Part{PerCaller, PerTool, PerSource, PerDoor, PerSession, PerCodebase}
+	if *p = Part(b); !slices.Contains(all, *p) {
+		return fmt.Errorf("caller, tool, source, door, session or codebase is wanted, not %.40q", b)
+	}
+	return nil
+}
+
+// Parts are several of them; a single one may be written alone.
+type Parts []Part
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Parts) UnmarshalText(b []byte) error {
+	*p = make(Parts, 1)
+	return (*p)[0].UnmarshalText(b)
+}
+
+// words says for whom a rule counts.
+func (p Parts) words() string {
+	if len(p) == 0 {
+		return "for all together"
+	}
+	names := make([]string, len(p))
+	for i, part := range p {
+		names[i] = string(part)
+	}
+	return "for each " + strings.Join(names, " and ")
+}
+
+// A Pattern is for a name: * stands for any characters, ? for one.
+type Pattern struct{ text string }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Pattern) UnmarshalText(b []byte) error {
+	switch p.text = string(b); {
+	case p.text == "":
+		return errors.New("a pattern is empty; * matches everything")
+	case len(p.text) > maxPattern || !utf8.ValidString(p.text):
+		return fmt.Errorf("a pattern is longer than %d bytes, or not UTF-8", maxPattern)
+	}
+	return nil
+}
+
+// Patterns are several of them; a single one may be written alone.
+type Patterns []Pattern
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Patterns) UnmarshalText(b []byte) error {
+	*p = make(Patterns, 1)
+	return (*p)[0].UnmarshalText(b)
+}
+
+// A matcher matches whole names; a nil one matches every name.
+type matcher struct{ expr *regexp.Regexp }
+
+func (p Patterns) matcher() *matcher {
+	if p == nil {
+		return nil
+	}
+	wild := strings.NewReplacer(`\*`, `.*`, `\?`, `.`)
+	exprs := make([]string, len(p))
+	for i, one := range p {
+		exprs[i] = wild.Replace(regexp.QuoteMeta(one.text))
+	}
+	return &matcher{regexp.MustCompile(`(?s)^(?:` + strings.Join(exprs, "|") + `)$`)}
+}
+
+func (m *matcher) match(names ...string) bool {
+	return m == nil || slices.ContainsFunc(names, m.expr.MatchString)
+}
