@@ -99,8 +99,8 @@ func loopback(t *testing.T) *net.TCPAddr {
 
 // An attempt is something that a tool does in Python and in JavaScript, and what is seen of it where it is stopped.
 type attempt struct {
-	name, py, js string
-	seen         string // capability and target; empty: it is stopped unseen
+	py, js string
+	seen   string // capability and target; empty: it is stopped unseen
 }
 
 func (a attempt) in(way string) string {
