@@ -81,7 +81,7 @@ func (l *Leases) Issue(_ context.Context, name string, tier int, ttl time.Durati
 	if err != nil {
 		return "", tool.Errorf(tool.CodeInvalidInput, "a lease for %q: %w", name, err)
 	}
-	token = "tok_" + rand.Text()
+	token = tokenPrefix + rand.Text()
 	if err := l.write(token, doc); err != nil {
 		return "", tool.Errorf(tool.CodeInternal, "the lease was not issued: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -30,11 +32,14 @@ type Lease struct {
 	Tier    int       `json:"tier"`
 	Issued  time.Time `json:"issued"`
 	Expires time.Time `json:"expires"`
-	State   string    `json:"state"` // active, used, revoked, expired
+	State   string    `json:"state"` // live, used, revoked, expired
 }
 
 // idLength is how much of a digest names a lease where people read it.
 const idLength = 16
+
+// tokenPrefix tells a token from an id.
+const tokenPrefix = "tok_"
 
 // LeaseID gives the id of the lease that a token is for.
 func LeaseID(token string) string { return digestOf(token)[:idLength] }
@@ -53,7 +58,7 @@ func (l *LeaseTable) Issue(_ context.Context, name string, tier int, ttl time.Du
 	case ttl < MinLeaseTTL || ttl > MaxLeaseTTL:
 		return "", tool.Errorf(tool.CodeInvalidInput, "a lease lasts from %v to %v, not %v", MinLeaseTTL, MaxLeaseTTL, ttl)
 	}
-	token = "tok_" + rand.Text()
+	token = tokenPrefix + rand.Text()
 	err = l.db.w.do(true, func(t *tx) error {
 		now := time.Now()
 		if err := l.sweepSometimes(t, now); err != nil {
@@ -115,48 +120,96 @@ func whyNot(t *tx, id, name string, tier int, now int64) error {
 	return rejected("tool_mismatch", "the lease is for "+have+" and not for "+name)
 }
 
-// Revoke makes a lease useless, by the id that List gives or by its token.
+// Revoke makes a lease useless, by the id that List gives or by its token. One that was used, or revoked, before
+// cannot be revoked: the error, of code conflict, says so.
 func (l *LeaseTable) Revoke(_ context.Context, id string) error {
-	if len(id) != idLength {
-		id = LeaseID(id)
-	}
+	id = leaseID(id)
 	return l.db.w.do(true, func(t *tx) error {
-		n, err := t.count(`UPDATE lease SET revoked_at = ? WHERE SUBSTR(id, 1, ?) = ? AND used_at IS NULL AND revoked_at IS NULL`, micros(time.Now()), idLength, plain(id, maxName))
-		if err == nil && n == 0 {
-			err = tool.Errorf(tool.CodeNotFound, "there is no lease %q that could still be used", id)
+		now := micros(time.Now())
+		n, err := t.count(`UPDATE lease SET revoked_at = ? WHERE SUBSTR(id, 1, ?) = ? AND used_at IS NULL AND revoked_at IS NULL AND expires_at > ?`,
+			now, idLength, id, now)
+		if err != nil || n > 0 {
+			return err
 		}
-		return err
+		var x Lease
+		if err := t.each(x.scan(now), oneLease, idLength, id); err != nil {
+			return err
+		}
+		if x.ID == "" {
+			return noLease(id)
+		}
+		return tool.Errorf(tool.CodeConflict, "lease %s cannot be revoked: it is %s", id, x.State).Because(x.State)
 	})
 }
 
-// List gives the leases that are remembered, the newest first.
-func (l *LeaseTable) List(ctx context.Context) ([]Lease, error) {
+// leaseID gives the id that somebody means who has an id or a token.
+func leaseID(text string) string {
+	if strings.HasPrefix(text, tokenPrefix) {
+		return LeaseID(text)
+	}
+	return plain(text, maxName)
+}
+
+func noLease(id string) error {
+	return tool.Errorf(tool.CodeNotFound, "there is no lease %q; one is forgotten %v after its end", id, remembrance)
+}
+
+const (
+	someLeases = `SELECT id, tool, tier, issued_at, expires_at, used_at, revoked_at FROM lease`
+	oneLease   = someLeases + ` WHERE SUBSTR(id, 1, ?) = ?`
+)
+
+// Find gives a lease that is remembered, by its id or token.
+func (l *LeaseTable) Find(ctx context.Context, id string) (x Lease, err error) {
+	id = leaseID(id)
+	err = l.db.read(ctx, func(r *reader) error {
+		return r.each(x.scan(micros(time.Now())), oneLease, idLength, id)
+	})
+	if err == nil && x.ID == "" {
+		err = noLease(id)
+	}
+	return x, err
+}
+
+// List gives the leases that are remembered, the newest first, and most of them at the most; 0: all.
+func (l *LeaseTable) List(ctx context.Context, most int) ([]Lease, error) {
 	leases := []Lease{}
 	now := micros(time.Now())
+	if most <= 0 {
+		most = math.MaxInt32
+	}
 	err := l.db.read(ctx, func(r *reader) error {
 		return r.each(func(rows *sql.Rows) error {
 			var x Lease
-			var issued, expires int64
-			var used, revoked sql.NullInt64
-			if err := rows.Scan(&x.ID, &x.Tool, &x.Tier, &issued, &expires, &used, &revoked); err != nil {
-				return err
-			}
-			x.ID, x.Issued, x.Expires = x.ID[:idLength], time.UnixMicro(issued).UTC(), time.UnixMicro(expires).UTC()
-			switch {
-			case used.Valid:
-				x.State = "used"
-			case revoked.Valid:
-				x.State = "revoked"
-			case now >= expires:
-				x.State = "expired"
-			default:
-				x.State = "active"
-			}
+			err := x.scan(now)(rows)
 			leases = append(leases, x)
-			return nil
-		}, `SELECT id, tool, tier, issued_at, expires_at, used_at, revoked_at FROM lease ORDER BY issued_at DESC, id`)
+			return err
+		}, someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, most)
 	})
 	return leases, err
+}
+
+// scan reads a row of someLeases.
+func (x *Lease) scan(now int64) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var issued, expires int64
+		var used, revoked sql.NullInt64
+		if err := rows.Scan(&x.ID, &x.Tool, &x.Tier, &issued, &expires, &used, &revoked); err != nil {
+			return err
+		}
+		x.ID, x.Issued, x.Expires = x.ID[:idLength], time.UnixMicro(issued).UTC(), time.UnixMicro(expires).UTC()
+		switch {
+		case used.Valid:
+			x.State = "used"
+		case revoked.Valid:
+			x.State = "revoked"
+		case now >= expires:
+			x.State = "expired"
+		default:
+			x.State = "live"
+		}
+		return nil
+	}
 }
 
 // GC removes the leases that ended a while ago, and counts.

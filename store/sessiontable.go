@@ -116,8 +116,8 @@ func (k sessionAt) open(seen int64) (*document, error) {
 		return nil, err
 	}
 	if seen != AnyVersion && seen != d.version {
-		e := tool.Errorf(tool.CodeConflict, "session %q is at version %d and not at %d any more; read it and try again", k.name, d.version, seen)
-		e.Details, _ = strictjson.Marshal(map[string]any{"version": d.version})
+		e := tool.Errorf(tool.CodeConflict, "session %q is at version %d and not at %d; read it and try again", k.name, d.version, seen)
+		e.Details, _ = strictjson.Marshal(map[string]any{"version": d.version, "seen": seen})
 		return nil, e.Because("session_changed")
 	}
 	return d, nil
@@ -172,7 +172,7 @@ func (k sessionAt) fold(d *document) error {
 	if err := k.setBase(d, string(state)); err != nil {
 		return err
 	}
-	return k.t.exec(`DELETE FROM session_patch WHERE caller = ? AND name = ? AND version <= ?`, k.caller, k.name, d.version-maxHistory)
+	return k.forget(d.version - maxHistory)
 }
 
 const baseState = `SELECT state FROM session_base WHERE caller = ? AND name = ?`
@@ -200,6 +200,9 @@ func merged(base string, later []string) (json.RawMessage, error) {
 		return nil, tool.Errorf(tool.CodeInternal, "the state of a session is damaged: %v", err)
 	}
 	for _, doc := range later {
+		if doc == emptied {
+			clear(state)
+		}
 		patches, err := patchesOf(doc)
 		if err != nil {
 			return nil, err
@@ -210,6 +213,9 @@ func merged(base string, later []string) (json.RawMessage, error) {
 	}
 	return strictjson.Marshal(state)
 }
+
+// emptied stands where patches do, for a change that left nothing of the state.
+const emptied = "null"
 
 func patchesOf(doc string) (patches []map[string]any, err error) {
 	v, err := strictjson.Decode([]byte(doc))
@@ -278,23 +284,27 @@ func (s *SessionTable) Get(ctx context.Context, caller, session string) (State, 
 	return st, err
 }
 
-// Reset empties a session. Its version counts on, so that who saw an earlier state notices.
-func (s *SessionTable) Reset(_ context.Context, caller, session string) error {
+// Reset empties a session. Its version counts on, so that who saw an earlier state notices; a session that nobody
+// has changed stays at version 0.
+func (s *SessionTable) Reset(_ context.Context, caller, session string) (version int64, err error) {
 	if err := checkNames(caller, session); err != nil {
-		return err
+		return 0, err
 	}
-	return s.db.w.do(true, func(t *tx) error {
+	err = s.db.w.do(true, func(t *tx) error {
 		k := sessionAt{t, caller, session}
 		d, err := k.open(AnyVersion)
+		version = 0
 		if err != nil || !d.known {
 			return err
 		}
 		d.version++
-		if err := errors.Join(k.remember(d.version, "null"), k.setBase(d, "{}")); err != nil {
+		version = d.version
+		if err := errors.Join(k.remember(d.version, emptied), k.setBase(d, "{}")); err != nil {
 			return err
 		}
-		return k.save(d)
+		return errors.Join(k.forget(d.version-maxHistory), k.save(d))
 	})
+	return version, err
 }
 
 // History gives the last changes of a session, the newest first.
@@ -322,7 +332,7 @@ func (s *SessionTable) History(ctx context.Context, caller, session string, most
 // Expire removes the sessions that nobody has changed since a time, and gives their number.
 func (s *SessionTable) Expire(_ context.Context, before time.Time) (n int64, err error) {
 	err = s.db.w.do(false, func(t *tx) (err error) {
-		for _, table := range []string{"session_patch", "session_base"} {
+		for _, table := range []string{"session_patch", "session_base", "session_mark"} {
 			err := t.exec(`DELETE FROM `+table+` WHERE EXISTS (SELECT 1 FROM session s WHERE s.caller = `+table+`.caller
 				AND s.name = `+table+`.name AND s.changed_at < ?)`, micros(before))
 			if err != nil {

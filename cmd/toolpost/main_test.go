@@ -43,6 +43,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
 			e.Values[slot{}] = new(*running)
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // else every command takes a second under the race detector
 			e.Setenv("EVIL", "evil\x1b[2Jname")
 			return os.WriteFile(filepath.Join(e.WorkDir, "deep.json"), []byte(strings.Repeat("[", 1<<20)), 0o600)
 		},

@@ -31,7 +31,7 @@ func child(k Kind, work string) int {
 	if err == nil {
 		w := &worker{db: db, out: os.Stdout}
 		w.say("ready")
-		err = map[string]func() error{"write": w.write, "consume": w.consume, "begin": w.begin}[work]()
+		err = map[string]func() error{"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin}[work]()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
@@ -102,20 +102,37 @@ func (w *worker) one(rng *rand.Rand, id string) error {
 
 // consume uses the leases on stdin, by many callers at once, and says which were its own.
 func (w *worker) consume() error {
+	leases := w.db.Leases()
+	return w.race("used", func(token string) (refused bool, err error) {
+		err = leases.Consume(context.Background(), token, "rm", 1)
+		return reason(err) == "already_consumed" || reason(err) == "revoked", err
+	})
+}
+
+// revoke is consume for who revokes.
+func (w *worker) revoke() error {
+	leases := w.db.Leases()
+	return w.race("revoked", func(token string) (refused bool, err error) {
+		err = leases.Revoke(context.Background(), store.LeaseID(token))
+		return tool.CodeOf(err) == tool.CodeConflict, err
+	})
+}
+
+// race does something with the leases on stdin, and says with which it could.
+func (w *worker) race(done string, try func(token string) (refused bool, err error)) error {
 	var tokens []string
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		tokens = append(tokens, in.Text())
 	}
-	leases := w.db.Leases()
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() { // each lease is tried by four callers of each program, not all in the same order
 			for n := i % 4; n < len(tokens); n += 4 {
 				token := tokens[(n+i/4*len(tokens)/4)%len(tokens)]
-				switch err := leases.Consume(context.Background(), token, "rm", 1); {
+				switch refused, err := try(token); {
 				case err == nil:
-					w.say("used %s", token)
-				case reason(err) != "already_consumed":
+					w.say("%s %s", done, token)
+				case !refused:
 					w.say("error %v", err)
 					return
 				}
@@ -273,10 +290,37 @@ func checkPatches(t *testing.T, db *store.DB, acknowledged map[string]bool) {
 
 func leasesRaced(t *testing.T, k Kind) {
 	address := k.New(t)
+	tokens := issued(t, k.open(t, address).Leases(), Rounds(64, 1000, 10_000))
+	done := raceOver(t, address, tokens, "consume", "consume", "consume", "consume")
+	if len(done) != len(tokens) {
+		t.Errorf("%d of %d leases were used", len(done), len(tokens))
+	}
+}
+
+// Of those who use a lease and those who revoke it, one succeeds, and everybody sees the same.
+func leasesRevoked(t *testing.T, k Kind) {
+	address := k.New(t)
 	leases := k.open(t, address).Leases()
-	count := Rounds(64, 1000, 10_000)
+	tokens := issued(t, leases, Rounds(64, 300, 3000))
+	done := raceOver(t, address, tokens, "consume", "revoke")
+	states := map[string]string{}
+	for _, l := range must[[]store.Lease](t)(leases.List(t.Context(), 0)) {
+		states[l.ID] = l.State
+	}
+	for _, token := range tokens {
+		if got := states[store.LeaseID(token)]; got == "" || got != done[token] {
+			t.Errorf("lease %s is %q; its program said %q", store.LeaseID(token), got, done[token])
+		}
+		if err := leases.Consume(t.Context(), token, "rm", 1); tool.CodeOf(err) != tool.CodeLeaseRejected {
+			t.Errorf("lease %s can be used again: %v", store.LeaseID(token), err)
+		}
+	}
+}
+
+// issued gives the tokens of so many leases.
+func issued(t *testing.T, leases *store.LeaseTable, count int) (tokens []string) {
+	t.Helper()
 	var mu sync.Mutex
-	var tokens []string
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
@@ -293,9 +337,19 @@ func leasesRaced(t *testing.T, k Kind) {
 		})
 	}
 	wg.Wait()
+	if len(tokens) != count {
+		t.Fatalf("%d of %d leases were issued", len(tokens), count)
+	}
+	return tokens
+}
+
+// raceOver lets programs do their work on the same leases, and gives what was done with each. Nothing is done
+// twice.
+func raceOver(t *testing.T, address string, tokens []string, works ...string) map[string]string {
+	t.Helper()
 	var programs []*program
-	for range 4 {
-		p := start(t, "consume", address)
+	for _, work := range works {
+		p := start(t, work, address)
 		p.wait("ready")
 		programs = append(programs, p)
 	}
@@ -307,24 +361,21 @@ func leasesRaced(t *testing.T, k Kind) {
 			t.Fatal(err)
 		}
 	}
-	used := map[string]int{}
+	done := map[string]string{}
 	for _, p := range programs {
 		for _, line := range p.rest() {
 			word, token, _ := strings.Cut(line, " ")
-			if word == "error" {
+			switch {
+			case word == "error":
 				t.Error(line)
+			case done[token] != "":
+				t.Errorf("lease %s was %s and %s", store.LeaseID(token), done[token], word)
+			default:
+				done[token] = word
 			}
-			used[token]++
 		}
 	}
-	for token, n := range used {
-		if n != 1 {
-			t.Errorf("lease %s was used %d times", store.LeaseID(token), n)
-		}
-	}
-	if len(used) != count || len(tokens) != count {
-		t.Errorf("%d of %d leases were used", len(used), len(tokens))
-	}
+	return done
 }
 
 func lostCalls(t *testing.T, k Kind) {

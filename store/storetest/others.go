@@ -83,8 +83,8 @@ func patchesMerge(t *testing.T, k Kind) {
 	if len(h) != 3 || h[0].Version != changes || h[2].Version != changes-2 || h[0].Time.IsZero() {
 		t.Errorf("%+v", h)
 	}
-	if err := s.Reset(t.Context(), "ada", "s"); err != nil {
-		t.Fatal(err)
+	if v := must[int64](t)(s.Reset(t.Context(), "ada", "s")); v != changes+1 {
+		t.Errorf("emptied: version %d", v)
 	}
 	if st := must[store.State](t)(again.Get(t.Context(), "ada", "s")); string(st.State) != `{}` || st.Version != changes+1 {
 		t.Errorf("emptied: %+v", st)
@@ -238,22 +238,20 @@ func leaseLife(t *testing.T, k Kind) {
 	if got := reason(l.Consume(t.Context(), revoked, "rm", 1)); got != "revoked" {
 		t.Errorf("revoked: %s", got)
 	}
-	if err := l.Revoke(t.Context(), revoked); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("revoked twice: %v", err)
+	for id, want := range map[string]tool.Code{revoked: tool.CodeConflict, store.LeaseID(token): tool.CodeConflict, "tok_nosuch": tool.CodeNotFound, "a\x00": tool.CodeNotFound} {
+		if err := l.Revoke(t.Context(), id); tool.CodeOf(err) != want {
+			t.Errorf("revoked when it could not be used: %v", err)
+		}
 	}
 	short := must[string](t)(l.Issue(t.Context(), "rm", 1, time.Second))
 	time.Sleep(1100 * time.Millisecond)
 	if got := reason(l.Consume(t.Context(), short, "rm", 1)); got != "expired" {
 		t.Errorf("expired: %s", got)
 	}
-	states := map[string]int{}
-	for _, x := range must[[]store.Lease](t)(other.List(t.Context())) {
-		states[x.State]++
-		if strings.Contains(fmt.Sprintf("%+v", x), token) {
-			t.Error("a listing has a token")
-		}
+	if err := l.Revoke(t.Context(), short); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("revoked when it was over: %v", err)
 	}
-	if d := cmp.Diff(map[string]int{"used": 2, "revoked": 1, "expired": 1}, states); d != "" {
+	if d := cmp.Diff(map[string]int{"used": 2, "revoked": 1, "expired": 1}, leaseStates(t, other, token)); d != "" {
 		t.Error(d)
 	}
 	if _, err := l.Issue(t.Context(), "rm", 1, time.Minute); err != nil {
@@ -262,6 +260,19 @@ func leaseLife(t *testing.T, k Kind) {
 	if c := must[store.LeaseCounts](t)(l.GC(t.Context())); c != (store.LeaseCounts{Active: 1, Issued: 5, Rejected: 2}) {
 		t.Errorf("%+v", c)
 	}
+}
+
+// leaseStates counts the leases of each state. A listing has no token.
+func leaseStates(t *testing.T, l *store.LeaseTable, token string) map[string]int {
+	t.Helper()
+	states := map[string]int{}
+	for _, x := range must[[]store.Lease](t)(l.List(t.Context(), 0)) {
+		states[x.State]++
+		if strings.Contains(fmt.Sprintf("%+v", x), token) {
+			t.Error("a listing has a token")
+		}
+	}
+	return states
 }
 
 func outcomes(t *testing.T, k Kind) {

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/node"
+	"toolpost/store"
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+func (a *app) leaseCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "lease", Short: "Issue, list and revoke leases",
+		Long: "A lease is the permission for one call of a tool, up to a tier, for a while. Tools of the tier that `limits.lease_tier`\n" +
+			"in the config names, and above, need one for each call.",
+		Example: "  LEASE=$(toolpost lease issue --tool deleteFile --ttl 1m)\n  toolpost call deleteFile path=old.txt --lease $LEASE\n  toolpost lease list",
+	}
+	onlyCommands(c)
+	c.AddCommand(a.leaseIssueCommand(), a.leaseListCommand(), a.leaseRevokeCommand())
+	return c
+}
+
+// A leaseRequest is what the command line of `lease issue` asks for.
+type leaseRequest struct {
+	tool   string
+	tier   int
+	tiered bool // a tier was asked for; else it is that of the tool
+	ttl    time.Duration
+}
+
+func (a *app) leaseIssueCommand() *cobra.Command {
+	var req leaseRequest
+	c := &cobra.Command{
+		Use: "issue --tool NAME", Short: "Issue a lease and print its token", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Long: "Issues a lease and prints its token, this once: what is kept is a digest of it. The id, which tells nobody the\n" +
+			"token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it, and it is on record.",
+	}
+	f := c.Flags()
+	f.StringVar(&req.tool, "tool", "", "the tool that may be called once, or * for any")
+	f.IntVar(&req.tier, "tier", 0, "the highest tier that the lease is good for (default: that of the tool, 1 for *)")
+	f.DurationVar(&req.ttl, "ttl", store.DefaultLeaseTTL, "how long the lease can be used, from 1s to 5m")
+	a.jsonFlag(c, "print the token and the lease as JSON")
+	_ = c.RegisterFlagCompletionFunc("tool", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return a.completeTool(c, nil, word)
+	})
+	c.RunE = work(func(c *cobra.Command, _ []string) error {
+		req.tiered = c.Flags().Changed("tier")
+		if err := req.check(); err != nil {
+			return err
+		}
+		return a.withStore(func(db *store.DB) error { return a.issue(c.Context(), req, db.Leases()) })
+	})
+	return c
+}
+
+func (r leaseRequest) check() error {
+	switch {
+	case r.tool == "":
+		return tool.Errorf(tool.CodeInvalidInput, `a lease needs a tool; say --tool NAME, or --tool "*" for any`)
+	case r.tier < 0 || r.tier > store.MaxTier:
+		return tool.Errorf(tool.CodeInvalidInput, "--tier is from 0 to %d, not %d", store.MaxTier, r.tier)
+	case r.ttl < store.MinLeaseTTL || r.ttl > store.MaxLeaseTTL:
+		return tool.Errorf(tool.CodeInvalidInput, "--ttl is from %v to %v, not %v", store.MinLeaseTTL, store.MaxLeaseTTL, r.ttl)
+	}
+	return nil
+}
+
+func (a *app) issue(ctx context.Context, req leaseRequest, leases *store.LeaseTable) error {
+	token, err := a.callIssuer(ctx, req)
+	if err != nil {
+		return err
+	}
+	l, err := leases.Find(ctx, token)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(struct {
+			Token string `json:"token"`
+			store.Lease
+		}{token, l})
+	}
+	fmt.Fprintln(a.out, token)
+	fmt.Fprintf(a.err, "lease %s for one call of %s, up to tier %d, until %s\n", l.ID, clean(l.Tool), l.Tier, when(l.Expires, time.Now()))
+	return nil
+}
+
+// callIssuer calls the tool that issues leases. It is there also where this config asks for none: others that
+// share the store may.
+func (a *app) callIssuer(ctx context.Context, req leaseRequest) (token string, err error) {
+	b, err := a.openNode(ctx, node.Options{LeaseTier: store.MaxTier})
+	if err != nil {
+		return "", err
+	}
+	defer b.close()
+	args := map[string]any{"tool": req.tool, "ttl_ms": req.ttl.Milliseconds()}
+	if req.tiered {
+		args["tier"] = req.tier
+	}
+	r, err := b.Invoke(ctx, &tool.Call{Tool: issuer, Args: raw(args), Caller: me()}, tool.Discard)
+	switch {
+	case err != nil:
+		return "", notIssued(ctx, b, req.tool, err)
+	case !r.OK:
+		return "", tool.Errorf(tool.CodeToolError, "no lease was issued: %s", failureOf(r))
+	}
+	var out struct {
+		Token string `json:"token_id"`
+	}
+	return out.Token, strictjson.Unmarshal(r.Output, &out)
+}
+
+// issuer is the tool that issues leases.
+const issuer = "lease.issue"
+
+// notIssued tells a tool that is not there from an issuer that the policy hides.
+func notIssued(ctx context.Context, c tool.Catalog, name string, err error) error {
+	if _, hidden := c.Lookup(ctx, me(), issuer); hidden != nil {
+		return tool.Errorf(tool.CodeAccessDenied, "the policy does not let %q issue leases; it would have to allow the tool %s", me().ID, issuer)
+	}
+	return suggest(ctx, c, name, err)
+}
+
+func (a *app) leaseListCommand() *cobra.Command {
+	var most int
+	c := &cobra.Command{
+		Use: "list", Short: "List leases, the newest first", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Long: "Lists leases, the newest first: live, used, expired or revoked. A lease is forgotten five minutes after its end.\n" +
+			"Tokens are not listed: nobody has kept them.",
+	}
+	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many; 0: all")
+	a.jsonFlag(c, "print JSON")
+	c.RunE = work(func(c *cobra.Command, _ []string) error {
+		if most < 0 {
+			return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
+		}
+		return a.withStore(func(db *store.DB) error {
+			leases, err := db.Leases().List(c.Context(), most)
+			if err != nil {
+				return err
+			}
+			return a.showLeases(leases, time.Now())
+		})
+	})
+	return c
+}
+
+func (a *app) showLeases(leases []store.Lease, now time.Time) error {
+	switch {
+	case a.json:
+		return a.printJSON(map[string]any{"leases": leases})
+	case len(leases) == 0:
+		fmt.Fprintln(a.err, "no leases")
+		return nil
+	}
+	var rows [][]string
+	for _, l := range leases {
+		rows = append(rows, []string{l.ID, clean(l.Tool), strconv.Itoa(l.Tier), when(l.Expires, now), l.State})
+	}
+	a.out.table([]string{"ID", "TOOL", "TIER", "EXPIRES", "STATE"}, rows)
+	return nil
+}
+
+func (a *app) leaseRevokeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "revoke ID", Short: "Make a lease useless", Args: words(1, 1), ValidArgsFunction: a.completeLease,
+		Long: "Makes a lease useless: a call with it is refused from then on, by every program that shares the store. ID is the id\n" +
+			"of the lease or its token. Exit code 3: it was used, revoked or over before; 4: there is no such lease.",
+	}
+	a.jsonFlag(c, "print the lease as JSON")
+	c.RunE = work(func(c *cobra.Command, args []string) error {
+		return a.withStore(func(db *store.DB) error { return a.revoke(c.Context(), args[0], db.Leases()) })
+	})
+	return c
+}
+
+func (a *app) revoke(ctx context.Context, id string, leases *store.LeaseTable) error {
+	if err := leases.Revoke(ctx, id); err != nil {
+		return err
+	}
+	l, err := leases.Find(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		return a.printJSON(l)
+	}
+	fmt.Fprintf(a.out, "%s  %s for %s\n", a.out.green("revoked"), l.ID, clean(l.Tool))
+	return nil
+}
+
+// completeLease gives the ids of leases that can still be used.
+func (a *app) completeLease(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
+	defer cancel()
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	_ = a.withStore(func(db *store.DB) error { // nothing to complete with is no error
+		leases, err := db.Leases().List(ctx, 100)
+		for _, l := range leases {
+			if l.State == "live" {
+				ids = append(ids, cobra.CompletionWithDesc(l.ID, clean(l.Tool)))
+			}
+		}
+		return err
+	})
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
