@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"toolpost/process"
@@ -18,10 +17,10 @@ import (
 
 // repositoryRuns matches the settings of a repository that name a program and that the environment cannot take
 // back: most have no fixed name, and an empty diff.external is run too.
-var repositoryRuns = regexp.MustCompile(`^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|merge\..*\.driver)$`)
+var repositoryRuns = lazily(`^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|merge\..*\.driver)$`)
 
 // networkRuns matches those that only matter where git reaches others.
-var networkRuns = regexp.MustCompile(`^(credential\..*\.helper|remote\..*\.(vcs|uploadpack|receivepack|proxy))$`)
+var networkRuns = lazily(`^(credential\..*\.helper|remote\..*\.(vcs|uploadpack|receivepack|proxy))$`)
 
 // maxNested is how many repositories within one are looked at.
 const maxNested = 100
@@ -138,7 +137,7 @@ func checkSettings(v *verdict, list []byte) error {
 	alias := "alias." + strings.ToLower(v.subcommand)
 	for key := range bytes.SplitSeq(list, []byte{0}) {
 		name := string(key)
-		if repositoryRuns.MatchString(name) || v.network && networkRuns.MatchString(name) || name == alias {
+		if repositoryRuns().MatchString(name) || v.network && networkRuns().MatchString(name) || name == alias {
 			return v.notHere("the configuration of its repository has %s, which names a program to run; take it out, or let a rule for git say code: tree", name)
 		}
 	}

@@ -5,15 +5,16 @@ import (
 	"regexp"
 	"strings"
 
+	"sync"
 	"toolpost/tool"
 )
 
 var (
-	keywordText = regexp.MustCompile(`^[A-Za-z0-9_+@%][A-Za-z0-9_.,:;+@%^~{}= #-]*$`)
-	remoteText  = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.-]*|https://[A-Za-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9_./~-]*)$`)
-	modeText    = regexp.MustCompile(`^([0-7]{3}|0[0-7]{3}|[ugoa]*[-+=][rwxX]*(,[ugoa]*[-+=][rwxX]*)*)$`)
-	linkerText  = regexp.MustCompile(`^(-s|-w|-X[ =][A-Za-z0-9_./]+=[^ '"]*|-X '[^']*'|-X "[^"]*"| )*$`)
-	pathspec    = regexp.MustCompile(`^:(\((exclude|top|icase|glob|literal|,)*\)|[!^/]+)`)
+	keywordText = lazily(`^[A-Za-z0-9_+@%][A-Za-z0-9_.,:;+@%^~{}= #-]*$`)
+	remoteText  = lazily(`^([A-Za-z0-9_][A-Za-z0-9_.-]*|https://[A-Za-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9_./~-]*)$`)
+	modeText    = lazily(`^([0-7]{3}|0[0-7]{3}|[ugoa]*[-+=][rwxX]*(,[ugoa]*[-+=][rwxX]*)*)$`)
+	linkerText  = lazily(`^(-s|-w|-X[ =][A-Za-z0-9_./]+=[^ '"]*|-X '[^']*'|-X "[^"]*"| )*$`)
+	pathspec    = lazily(`^:(\((exclude|top|icase|glob|literal|,)*\)|[!^/]+)`)
 )
 
 // value judges one value by its kind.
@@ -24,15 +25,15 @@ func (j *judging) value(k kind, v string) error {
 	case number:
 		return j.mustBe(isNumber(v), v, "a number")
 	case keyword:
-		return j.mustBe(keywordText.MatchString(v), v, "a name")
+		return j.mustBe(keywordText().MatchString(v), v, "a name")
 	case remote:
-		return j.mustBe(remoteText.MatchString(v), v, "the name of a remote or an https address")
+		return j.mustBe(remoteText().MatchString(v), v, "the name of a remote or an https address")
 	case mode:
-		return j.mustBe(modeText.MatchString(v), v, "a mode without set-id bits")
+		return j.mustBe(modeText().MatchString(v), v, "a mode without set-id bits")
 	case format:
 		return j.mustBe(strings.HasPrefix(v, "+"), v, "a format that begins with +")
 	case linker:
-		return j.mustBe(linkerText.MatchString(v), v, "-s, -w or -X")
+		return j.mustBe(linkerText().MatchString(v), v, "-s, -w or -X")
 	case commit:
 		return j.commit(v)
 	case pkg:
@@ -125,7 +126,7 @@ func (j *judging) commit(v string) error {
 	if strings.HasPrefix(v, "-") {
 		return j.refuse("%q, which begins with a dash", v)
 	}
-	if spec := pathspec.FindString(v); spec != "" {
+	if spec := pathspec().FindString(v); spec != "" {
 		return j.commitPath(strings.TrimPrefix(v, spec))
 	}
 	if strings.HasPrefix(v, ":(") {
@@ -195,4 +196,9 @@ func (j *judging) loose(v string) error {
 
 func isWebAddress(v string) bool {
 	return strings.HasPrefix(v, "https://") || strings.HasPrefix(v, "http://")
+}
+
+// lazily gives a pattern that is compiled when it is first needed: a program that starts does not wait for it.
+func lazily(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"regexp"
 	"strings"
 )
 
@@ -23,11 +22,11 @@ type profile struct {
 	refused string
 }
 
-var versioned = regexp.MustCompile(`^(python|pip|node|nodejs|perl|ruby|php|lua)[0-9]*(\.[0-9]+)*$`)
+var versioned = lazily(`^(python|pip|node|nodejs|perl|ruby|php|lua)[0-9]*(\.[0-9]+)*$`)
 
 // profileOf gives what is known of a program by its name.
 func profileOf(name string) (*profile, bool) {
-	if m := versioned.FindStringSubmatch(name); m != nil {
+	if m := versioned().FindStringSubmatch(name); m != nil {
 		name = m[1]
 	}
 	for _, table := range []func(string) *profile{textProgram, fileProgram, gitProgram, codeProgram} {

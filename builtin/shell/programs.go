@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"regexp"
 	"strings"
 )
 
@@ -191,8 +190,8 @@ func simpleFilePrograms() map[string]form {
 }
 
 var (
-	awkRuns    = regexp.MustCompile(`system|getline|ARGV|ARGC|@|\\\n|\\\r|extension`)
-	awkOutputs = regexp.MustCompile(`(?s)print.*>`)
+	awkRuns    = lazily(`system|getline|ARGV|ARGC|@|\\\n|\\\r|extension`)
+	awkOutputs = lazily(`(?s)print.*>`)
 )
 
 // checkAwk refuses a program that runs, reads or writes something, as far as its letters could mean that: it is
@@ -204,11 +203,11 @@ func checkAwk(j *judging, items []item) error {
 		}
 		text := strings.ReplaceAll(it.values[0], "||", "")
 		switch {
-		case awkRuns.MatchString(text):
-			return j.refuse("%q in its program, which can run programs or open files", awkRuns.FindString(text))
+		case awkRuns().MatchString(text):
+			return j.refuse("%q in its program, which can run programs or open files", awkRuns().FindString(text))
 		case strings.Contains(text, "|"):
 			return j.refuse("a | in its program, which runs a program; in a pattern write a || b")
-		case awkOutputs.MatchString(text):
+		case awkOutputs().MatchString(text):
 			return j.refuse("a > after print in its program, which writes a file; put comparisons before it")
 		}
 		return nil
@@ -216,14 +215,14 @@ func checkAwk(j *judging, items []item) error {
 	return nil
 }
 
-var jqImports = regexp.MustCompile(`\b(import|include|modulemeta)\b`)
+var jqImports = lazily(`\b(import|include|modulemeta)\b`)
 
 // checkJQ refuses a filter that reads files which no argument names.
 func checkJQ(j *judging, items []item) error {
 	for _, it := range items {
 		for i, v := range it.values {
-			if kind(it.kinds[i]) == free && jqImports.MatchString(v) {
-				return j.refuse("%s in its filter, which reads other files", jqImports.FindString(v))
+			if kind(it.kinds[i]) == free && jqImports().MatchString(v) {
+				return j.refuse("%s in its filter, which reads other files", jqImports().FindString(v))
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"sync"
 	"toolpost/strictjson"
 	"toolpost/tool"
 )
@@ -128,10 +129,10 @@ func (p *appParser) next(line string) error {
 	return p.statement(words)
 }
 
-var toolHeader = regexp.MustCompile(`^tool\s+("(?:[^"\\]|\\.)*")\s*:$`)
+var toolHeader = lazily(`^tool\s+("(?:[^"\\]|\\.)*")\s*:$`)
 
 func (p *appParser) open(words string) error {
-	m := toolHeader.FindStringSubmatch(words)
+	m := toolHeader().FindStringSubmatch(words)
 	if m == nil {
 		return p.errorf("a tool block starts like this: tool \"greet someone\":")
 	}
@@ -193,11 +194,11 @@ func (p *appParser) block(into **shape) error {
 	return nil
 }
 
-var fieldLine = regexp.MustCompile(`^("(?:[^"\\]|\\.)*"|[^\s"]+)\s+is\s+(.+)$`)
+var fieldLine = lazily(`^("(?:[^"\\]|\\.)*"|[^\s"]+)\s+is\s+(.+)$`)
 
 // field reads `name is type`, `name is optional type` or `name is type optional`.
 func (p *appParser) field(words string) error {
-	m := fieldLine.FindStringSubmatch(words)
+	m := fieldLine().FindStringSubmatch(words)
 	if m == nil {
 		return p.errorf("a field is written like this: name is text")
 	}
@@ -258,4 +259,9 @@ func fromSeconds(n float64) (time.Duration, error) {
 		return 0, fmt.Errorf("more than 0 and at most %v seconds are wanted, not %v", maxTimeout.Seconds(), n)
 	}
 	return time.Duration(n * float64(time.Second)), nil
+}
+
+// lazily gives a pattern that is compiled when it is first needed: a program that starts does not wait for it.
+func lazily(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -208,7 +207,7 @@ func readPackFolder(root, folder, source string) ([]*pack, error) {
 	return packs, nil
 }
 
-var packID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+var packID = lazily(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // readPack reads the three files of a pack; where says how messages call it.
 func readPack(dir, where string) (*pack, error) {
@@ -241,7 +240,7 @@ func (p *pack) check() error {
 			return fmt.Errorf("%s is missing", f.name)
 		}
 	}
-	if !packID.MatchString(p.ID) {
+	if !packID().MatchString(p.ID) {
 		return fmt.Errorf("id %.80q is not made of letters, digits, dots, dashes and underscores", p.ID)
 	}
 	if len(p.Tools) == 0 {

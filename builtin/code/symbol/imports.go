@@ -20,15 +20,15 @@ type Import struct {
 
 // How the languages say it. The names are looked for in the source itself, on lines where code begins.
 var (
-	pythonImport = regexp.MustCompile(`^\s*import\s+([\w.]+(?:\s*(?:as\s+\w+)?\s*,\s*[\w.]+)*)`)
-	pythonFrom   = regexp.MustCompile(`^\s*from\s+([\w.]+)\s+import\b`)
-	scriptImport = regexp.MustCompile(`(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)["']([^"'\n]+)["']`)
-	javaImport   = regexp.MustCompile(`^\s*import\s+(?:static\s+)?([\w.]+\*?)\s*;?`)
-	rustImport   = regexp.MustCompile(`^\s*(?:pub(?:\([^)]*\))?\s+)?(?:use|extern\s+crate)\s+([\w:]+)`)
-	rustModule   = regexp.MustCompile(`^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;`)
-	cInclude     = regexp.MustCompile(`^\s*#\s*include\s*([<"][^>"\n]+[>"])`)
-	rubyRequire  = regexp.MustCompile(`^\s*(require(?:_relative)?|load)\s*\(?\s*["']([^"'\n]+)["']`)
-	elixirUse    = regexp.MustCompile(`^\s*(?:alias|import|use|require)\s+([A-Z][\w.]*)`)
+	pythonImport = lazily(`^\s*import\s+([\w.]+(?:\s*(?:as\s+\w+)?\s*,\s*[\w.]+)*)`)
+	pythonFrom   = lazily(`^\s*from\s+([\w.]+)\s+import\b`)
+	scriptImport = lazily(`(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)["']([^"'\n]+)["']`)
+	javaImport   = lazily(`^\s*import\s+(?:static\s+)?([\w.]+\*?)\s*;?`)
+	rustImport   = lazily(`^\s*(?:pub(?:\([^)]*\))?\s+)?(?:use|extern\s+crate)\s+([\w:]+)`)
+	rustModule   = lazily(`^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;`)
+	cInclude     = lazily(`^\s*#\s*include\s*([<"][^>"\n]+[>"])`)
+	rubyRequire  = lazily(`^\s*(require(?:_relative)?|load)\s*\(?\s*["']([^"'\n]+)["']`)
+	elixirUse    = lazily(`^\s*(?:alias|import|use|require)\s+([A-Z][\w.]*)`)
 )
 
 // Imports lists what a source imports, in order, each once.
@@ -71,36 +71,36 @@ func goImports(src []byte) []Import {
 func importsOf(l split.Language, line []byte) (names []string) {
 	switch l {
 	case split.Python:
-		if m := pythonFrom.FindSubmatch(line); m != nil {
+		if m := pythonFrom().FindSubmatch(line); m != nil {
 			return []string{string(m[1])}
 		}
-		if m := pythonImport.FindSubmatch(line); m != nil {
+		if m := pythonImport().FindSubmatch(line); m != nil {
 			for _, one := range strings.Split(string(m[1]), ",") {
 				names = append(names, strings.Fields(one)[0])
 			}
 		}
 	case split.JavaScript, split.TypeScript:
-		for _, m := range scriptImport.FindAllSubmatch(line, -1) {
+		for _, m := range scriptImport().FindAllSubmatch(line, -1) {
 			names = append(names, string(m[1]))
 		}
 	case split.Java, split.Kotlin:
-		names = first(javaImport, line)
+		names = first(javaImport(), line)
 	case split.Rust:
-		if names = first(rustModule, line); names != nil {
+		if names = first(rustModule(), line); names != nil {
 			return []string{"self::" + names[0]}
 		}
-		names = first(rustImport, line)
+		names = first(rustImport(), line)
 	case split.C, split.CPP:
-		names = first(cInclude, line)
+		names = first(cInclude(), line)
 	case split.Ruby:
-		if m := rubyRequire.FindSubmatch(line); m != nil {
+		if m := rubyRequire().FindSubmatch(line); m != nil {
 			if name := string(m[2]); string(m[1]) == "require_relative" && !strings.HasPrefix(name, ".") {
 				return []string{"./" + name}
 			}
 			return []string{string(m[2])}
 		}
 	case split.Elixir:
-		names = first(elixirUse, line)
+		names = first(elixirUse(), line)
 	}
 	return names
 }

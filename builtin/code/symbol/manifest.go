@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -135,7 +134,7 @@ func (m *Manifest) addAll(scope string, versions map[string]string) {
 	}
 }
 
-var requirement = regexp.MustCompile(`^\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)`)
+var requirement = lazily(`^\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)`)
 
 func readRequirements(src []byte) (*Manifest, error) {
 	m := &Manifest{Ecosystem: "python"}
@@ -146,7 +145,7 @@ func readRequirements(src []byte) (*Manifest, error) {
 }
 
 func (m *Manifest) require(line, scope string) {
-	if f := requirement.FindStringSubmatch(line); f != nil {
+	if f := requirement().FindStringSubmatch(line); f != nil {
 		m.Dependencies = append(m.Dependencies, Dependency{f[1], strings.TrimSpace(f[2]), scope})
 	}
 }
@@ -220,16 +219,16 @@ func (m *Manifest) addTables(scope string, needs map[string]any) {
 }
 
 var (
-	gemLine  = regexp.MustCompile(`(?m)^\s*gem\s*\(?\s*["']([^"']+)["'](?:\s*,\s*["']([^"']+)["'])?`)
-	specLine = regexp.MustCompile(`(?m)^\s*\w+\.add_(runtime_|development_)?dependency\s*\(?\s*["']([^"']+)["'](?:\s*,\s*["']([^"']+)["'])?`)
-	specName = regexp.MustCompile(`(?m)^\s*\w+\.name\s*=\s*["']([^"']+)["']`)
-	mixLine  = regexp.MustCompile(`(?m)^\s*\{\s*:(\w+)\s*(?:,\s*"([^"]+)")?([^}\n]*)\}`)
-	mixName  = regexp.MustCompile(`(?m)\bapp:\s*:(\w+)`)
+	gemLine  = lazily(`(?m)^\s*gem\s*\(?\s*["']([^"']+)["'](?:\s*,\s*["']([^"']+)["'])?`)
+	specLine = lazily(`(?m)^\s*\w+\.add_(runtime_|development_)?dependency\s*\(?\s*["']([^"']+)["'](?:\s*,\s*["']([^"']+)["'])?`)
+	specName = lazily(`(?m)^\s*\w+\.name\s*=\s*["']([^"']+)["']`)
+	mixLine  = lazily(`(?m)^\s*\{\s*:(\w+)\s*(?:,\s*"([^"]+)")?([^}\n]*)\}`)
+	mixName  = lazily(`(?m)\bapp:\s*:(\w+)`)
 )
 
 func readGemfile(src []byte) (*Manifest, error) {
 	m := &Manifest{Ecosystem: "ruby"}
-	for _, f := range gemLine.FindAllSubmatch(src, -1) {
+	for _, f := range gemLine().FindAllSubmatch(src, -1) {
 		m.Dependencies = append(m.Dependencies, Dependency{Name: string(f[1]), Version: string(f[2])})
 	}
 	return m, nil
@@ -237,10 +236,10 @@ func readGemfile(src []byte) (*Manifest, error) {
 
 func readGemspec(src []byte) (*Manifest, error) {
 	m := &Manifest{Ecosystem: "ruby"}
-	if f := specName.FindSubmatch(src); f != nil {
+	if f := specName().FindSubmatch(src); f != nil {
 		m.Module = string(f[1])
 	}
-	for _, f := range specLine.FindAllSubmatch(src, -1) {
+	for _, f := range specLine().FindAllSubmatch(src, -1) {
 		d := Dependency{Name: string(f[2]), Version: string(f[3])}
 		if string(f[1]) == "development_" {
 			d.Scope = "dev"
@@ -252,10 +251,10 @@ func readGemspec(src []byte) (*Manifest, error) {
 
 func readMix(src []byte) (*Manifest, error) {
 	m := &Manifest{Ecosystem: "hex"}
-	if f := mixName.FindSubmatch(src); f != nil {
+	if f := mixName().FindSubmatch(src); f != nil {
 		m.Module = string(f[1])
 	}
-	for _, f := range mixLine.FindAllSubmatch(src, -1) {
+	for _, f := range mixLine().FindAllSubmatch(src, -1) {
 		d := Dependency{Name: string(f[1]), Version: string(f[2])}
 		if bytes.Contains(f[3], []byte("only:")) {
 			d.Scope = "dev"

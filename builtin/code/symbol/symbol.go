@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"regexp"
 
+	"sync"
 	"toolpost/builtin/code/split"
 )
 
@@ -66,20 +67,20 @@ func lineAt(lines [][]byte, n int) string {
 
 // How variables and constants begin at the top of a file.
 var (
-	goVariable     = regexp.MustCompile(`^(?:var|const)\s+(\w+)`)
-	goGroup        = regexp.MustCompile(`^(?:var|const)\s*\(`)
-	goInGroup      = regexp.MustCompile(`^\t([A-Za-z_]\w*)\b`)
-	scriptVariable = regexp.MustCompile(`^(?:export\s+)?(?:const|let|var)\s+([\w$]+)`)
-	pythonVariable = regexp.MustCompile(`^([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]`)
-	rustVariable   = regexp.MustCompile(`^\s*(?:pub(?:\([^)]*\))?\s+)?(?:const|static)\s+(?:mut\s+)?(\w+)\s*:`)
-	cMacro         = regexp.MustCompile(`^\s*#\s*define\s+(\w+)`)
-	rubyConstant   = regexp.MustCompile(`^\s*([A-Z]\w*)\s*=[^=~]`)
-	elixirConstant = regexp.MustCompile(`^\s*@([a-z_]+)\s+[^\s]`)
+	goVariable     = lazily(`^(?:var|const)\s+(\w+)`)
+	goGroup        = lazily(`^(?:var|const)\s*\(`)
+	goInGroup      = lazily(`^\t([A-Za-z_]\w*)\b`)
+	scriptVariable = lazily(`^(?:export\s+)?(?:const|let|var)\s+([\w$]+)`)
+	pythonVariable = lazily(`^([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]`)
+	rustVariable   = lazily(`^\s*(?:pub(?:\([^)]*\))?\s+)?(?:const|static)\s+(?:mut\s+)?(\w+)\s*:`)
+	cMacro         = lazily(`^\s*#\s*define\s+(\w+)`)
+	rubyConstant   = lazily(`^\s*([A-Z]\w*)\s*=[^=~]`)
+	elixirConstant = lazily(`^\s*@([a-z_]+)\s+[^\s]`)
 )
 
 // variables lists the variables and constants of a source.
 func variables(l split.Language, src []byte, lines [][]byte) []Definition {
-	begins := map[split.Language]*regexp.Regexp{
+	begins := map[split.Language]func() *regexp.Regexp{
 		split.Go: goVariable, split.JavaScript: scriptVariable, split.TypeScript: scriptVariable, split.Python: pythonVariable,
 		split.Rust: rustVariable, split.C: cMacro, split.CPP: cMacro, split.Ruby: rubyConstant, split.Elixir: elixirConstant,
 	}[l]
@@ -93,16 +94,16 @@ func variables(l split.Language, src []byte, lines [][]byte) []Definition {
 	var list []Definition
 	group := false
 	for i, line := range code {
-		m := begins.FindSubmatch(line)
+		m := begins().FindSubmatch(line)
 		if l == split.Go {
 			switch {
-			case goGroup.Match(line):
+			case goGroup().Match(line):
 				group = true
 				continue
 			case len(line) > 0 && line[0] == ')':
 				group = false
 			case group:
-				m = goInGroup.FindSubmatch(line)
+				m = goInGroup().FindSubmatch(line)
 			}
 		}
 		if m != nil && !functional(l, line) && !attribute(l, m[1]) {
@@ -178,4 +179,9 @@ func wordIn(line []byte, name string) int {
 
 func isWord(c byte) bool {
 	return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
+}
+
+// lazily gives a pattern that is compiled when it is first needed: a program that starts does not wait for it.
+func lazily(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }
