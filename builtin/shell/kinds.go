@@ -4,8 +4,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-
 	"sync"
+
 	"toolpost/tool"
 )
 

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
-	"sync"
 	"toolpost/strictjson"
 	"toolpost/tool"
 )
@@ -137,7 +137,7 @@ func (p *appParser) open(words string) error {
 		return p.errorf("a tool block starts like this: tool \"greet someone\":")
 	}
 	name, err := strconv.Unquote(m[1])
-	if err != nil || strings.TrimSpace(name) == "" {
+	if err != nil || strings.TrimSpace(name) == "" || !utf8.ValidString(name) {
 		return p.errorf("%s is not a name for a tool", m[1])
 	}
 	if p.names[name] {
@@ -205,7 +205,7 @@ func (p *appParser) field(words string) error {
 	f := field{name: m[1]}
 	if strings.HasPrefix(f.name, `"`) {
 		name, err := strconv.Unquote(f.name)
-		if err != nil {
+		if err != nil || !utf8.ValidString(name) {
 			return p.errorf("%s is not a name for a field", f.name)
 		}
 		f.name = name

@@ -5,8 +5,8 @@ package symbol
 import (
 	"bytes"
 	"regexp"
-
 	"sync"
+
 	"toolpost/builtin/code/split"
 )
 
