@@ -16,15 +16,14 @@ import (
 // CoverageMissing is the reason of a refusal for want of a wall, in the words of the namel3ss contract.
 const CoverageMissing = "coverage_missing"
 
-// Unwalled refuses the guarantees of a tool whose runner starts it without walls, whatever this machine could
-// build: what nobody enforces is not promised.
-func Unwalled(name string, g tool.Guarantees) error {
+// Elsewhere refuses the guarantees of a tool that is not started here, whatever this machine could build: what nobody
+// enforces is not promised.
+func Elsewhere(name string, g tool.Guarantees) error {
 	asked := g.Asked()
 	if len(asked) == 0 {
 		return nil
 	}
-	return tool.Errorf(tool.CodeUnsupported,
-		"%s was not run: %s cannot be enforced around tools of this protocol; take the guarantee out of its source to run it without",
+	return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced for a tool that runs elsewhere; ask for it there",
 		name, strings.Join(asked, ", ")).Because(CoverageMissing)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"math/bits"
 	"strings"
 	"unicode/utf8"
 )
@@ -32,8 +33,8 @@ func Quote(text []byte) json.RawMessage {
 // bytes at a time while none of them is one.
 func plainUntil(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
-		if special(binary.LittleEndian.Uint64(b[i:])) != 0 {
-			break
+		if s := special(binary.LittleEndian.Uint64(b[i:])); s != 0 {
+			return i + bits.TrailingZeros64(s)/8
 		}
 	}
 	for i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' {
@@ -57,8 +58,19 @@ func special(w uint64) uint64 {
 }
 
 func appendEscaped(out []byte, c byte) []byte {
-	if i := bytes.IndexByte([]byte("\b\f\n\r\t\"\\"), c); i >= 0 {
-		return append(out, '\\', "bfnrt\"\\"[i])
+	switch c {
+	case '\n':
+		return append(out, '\\', 'n')
+	case '"', '\\':
+		return append(out, '\\', c)
+	case '\t':
+		return append(out, '\\', 't')
+	case '\r':
+		return append(out, '\\', 'r')
+	case '\b':
+		return append(out, '\\', 'b')
+	case '\f':
+		return append(out, '\\', 'f')
 	}
 	return append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
@@ -82,14 +94,33 @@ func unquoted(b []byte) (text string, ok bool) {
 		if b[i] != '\\' || i+1 == len(b) {
 			return "", false
 		}
-		c := bytes.IndexByte([]byte("bfnrt\"\\/"), b[i+1])
-		if c < 0 {
+		c := escaped(b[i+1])
+		if c == 0 {
 			return "", false
 		}
 		out.Write(b[from:i])
-		out.WriteByte("\b\f\n\r\t\"\\/"[c])
+		out.WriteByte(c)
 		from = i + 2
 	}
 	out.Write(b[from:])
 	return out.String(), utf8.ValidString(out.String())
+}
+
+// escaped gives what a letter after a backslash stands for; 0: no byte alone.
+func escaped(letter byte) byte {
+	switch letter {
+	case 'n':
+		return '\n'
+	case '"', '\\', '/':
+		return letter
+	case 't':
+		return '\t'
+	case 'r':
+		return '\r'
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	}
+	return 0
 }

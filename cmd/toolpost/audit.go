@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"toolpost/node"
 	"toolpost/store"
 	"toolpost/strictjson"
 	"toolpost/tool"
@@ -64,18 +63,7 @@ func (a *app) question(use, short, long string, limit int, run func(*audit, *cob
 
 // withAudit opens the log of the config.
 func (a *app) withAudit(use func(*store.AuditTable) error) error {
-	cfg, err := a.load()
-	if err != nil {
-		return err
-	}
-	db, _, err := node.OpenStore(cfg)
-	switch {
-	case err != nil:
-		return err
-	case db == nil:
-		return tool.Errorf(tool.CodeNotFound, "there is no log of calls: the config has no store; `store: {}` in toolpost.yaml keeps one")
-	}
-	return cmp.Or(use(db.Audit()), db.Close())
+	return a.withStore(func(db *store.DB) error { return use(db.Audit()) })
 }
 
 func (q *audit) read(now time.Time) (err error) {

@@ -30,7 +30,7 @@ type ServiceOptions struct {
 	Log      *slog.Logger                               // nil: silence
 	Ready    func(addr string)                          // called once, with the real address, when connections are taken
 	// Cover reports whether guarantees can be held around a tool; nil: those that this machine can enforce, around
-	// the tools of protocols that start them here.
+	// the tools that are started here.
 	Cover func(spec *tool.Spec, g tool.Guarantees) error
 }
 
@@ -352,14 +352,13 @@ func (s *service) supported(spec *tool.Spec) map[string]json.RawMessage {
 	return all
 }
 
-// covered says what can be promised of a tool: what this machine can enforce, if the tool's protocol starts it
-// here, and nothing of one that runs elsewhere. A runner that cannot keep the promise for a call refuses the call.
+// covered says what can be promised of a tool: what this machine can enforce, if the tool is started here, and nothing
+// of one that runs elsewhere. A runner that cannot keep the promise for a call refuses the call.
 func covered(spec *tool.Spec, g tool.Guarantees) error {
-	switch spec.Protocol {
-	case "namel3ss", "narratoria", "alphahuman", "machina":
-		return sandbox.Cover(spec.Name, g)
+	if spec.Walls == "" {
+		return sandbox.Elsewhere(spec.Name, g)
 	}
-	return sandbox.Unwalled(spec.Name, g)
+	return sandbox.Cover(spec.Name, g)
 }
 
 // only is the guarantee of that name alone.

@@ -121,10 +121,10 @@ func networkOnlyMissing() bool {
 
 func TestServiceDoorPromisesWallsAroundToolsThatAreStartedHereAlone(t *testing.T) {
 	cover, no := NewServiceDoor(ServiceOptions{}).o.Cover, tool.Guarantees{NoNetwork: true}
-	if here := cover(&tool.Spec{Name: "t", Protocol: "namel3ss"}, no); tool.CodeOf(here) != tool.CodeOf(sandbox.Cover("t", no)) {
+	if here := cover(&tool.Spec{Name: "t", Protocol: "namel3ss", Walls: "none"}, no); tool.CodeOf(here) != tool.CodeOf(sandbox.Cover("t", no)) {
 		t.Errorf("around a tool of ours: %v", here)
 	}
-	for _, protocol := range []string{"singularity", "rest", "builtin", ""} {
+	for _, protocol := range []string{"namel3ss", "singularity", "rest", "builtin", ""} {
 		if err := cover(&tool.Spec{Name: "t", Protocol: protocol}, no); err == nil || tool.AsError(err).Reason != sandbox.CoverageMissing {
 			t.Errorf("%q: %v", protocol, err)
 		}

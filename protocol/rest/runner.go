@@ -4,11 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"toolpost/config"
+	"toolpost/sandbox"
 	"toolpost/tool"
 )
 
@@ -59,8 +59,7 @@ func (r *runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		own := r.promised[c.Spec.Name]
 		r.mu.Unlock()
 		if asked := c.Tightened(own); !asked.Equal(own) {
-			return nil, tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced for a tool of another server; ask for it there",
-				c.Tool, strings.Join(asked.Asked(), ", ")).Because("coverage_missing")
+			return nil, sandbox.Elsewhere(c.Tool, asked)
 		}
 	}
 	return r.Client.Invoke(ctx, c, out)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/sandbox"
 	"toolpost/strictjson"
 	"toolpost/tool"
 )
@@ -216,18 +216,12 @@ func (r *Runner) covered(c *tool.Call) error {
 		return nil
 	}
 	asked := c.Spec.Guarantees
-	names := asked.Asked()
-	if len(names) == 0 {
-		return nil
-	}
 	for _, s := range r.specs {
-		own := s.Guarantees
-		if s.Name == c.Tool && r.foreign == nil && reflect.DeepEqual(own.Tighten(asked), own) {
+		if s.Name == c.Tool && r.foreign == nil && s.Guarantees.Tighten(asked).Equal(s.Guarantees) {
 			return nil
 		}
 	}
-	return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced for a tool on the other side of NATS; ask for it there",
-		c.Tool, strings.Join(names, ", ")).Because("coverage_missing")
+	return sandbox.Elsewhere(c.Tool, asked)
 }
 
 // send publishes a request, and says at once why it cannot.
