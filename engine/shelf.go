@@ -210,9 +210,12 @@ func whyUnavailable(name string, why error) *tool.Error {
 	return &e
 }
 
+// visible reports whether a caller gets to know of the tool: the one decision of listing and of calling.
+func (it *item) visible(p tool.Principal) bool { return p.May(it.spec) && it.judge.Visible(p) }
+
 // find finds a tool that the caller may know of.
 func (sh *shelf) find(p tool.Principal, name string) (*item, error) {
-	if it := sh.byName[name]; it != nil && it.judge.Visible(p) {
+	if it := sh.byName[name]; it != nil && it.visible(p) {
 		return it, nil
 	}
 	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", name)
@@ -232,7 +235,7 @@ func (e *Engine) Specs(_ context.Context, p tool.Principal) iter.Seq2[*tool.Spec
 	items := e.shelf.Load().items
 	return func(yield func(*tool.Spec, error) bool) {
 		for _, it := range items {
-			if it.judge.Visible(p) && !yield(it.spec, it.why()) {
+			if it.visible(p) && !yield(it.spec, it.why()) {
 				return
 			}
 		}

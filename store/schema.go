@@ -56,7 +56,7 @@ func migrations() [][]string {
 		`CREATE TABLE asset (
 			sha256 TEXT PRIMARY KEY, size BIGINT NOT NULL, media_type TEXT NOT NULL, added_at BIGINT NOT NULL, used_at BIGINT NOT NULL,
 			times BIGINT NOT NULL)`,
-	}, marks()}
+	}, marks(), callers()}
 }
 
 // marks is the step that makes earlier versions of sessions readable.
@@ -70,5 +70,28 @@ func marks() []string {
 			SELECT s.caller, s.name, s.base_version, b.state FROM session s JOIN session_base b ON b.caller = s.caller AND b.name = s.name`,
 		`DELETE FROM session_patch WHERE EXISTS (SELECT 1 FROM session s WHERE s.caller = session_patch.caller
 			AND s.name = session_patch.name AND s.base_version >= session_patch.version)`,
+	}
+}
+
+// callers is the step that tells callers apart: their tokens, their leases, their assets and their jobs.
+func callers() []string {
+	return []string{
+		// id is the digest of the token; roles and tools are JSON. tools NULL: all.
+		`CREATE TABLE token (
+			id TEXT PRIMARY KEY, caller TEXT NOT NULL, roles TEXT NOT NULL, tools TEXT, note TEXT NOT NULL,
+			issued_at BIGINT NOT NULL, expires_at BIGINT, revoked_at BIGINT)`,
+		`CREATE INDEX token_caller ON token (caller)`,
+		// caller '': whoever has the lease.
+		`ALTER TABLE lease ADD COLUMN caller TEXT NOT NULL DEFAULT ''`,
+		// Whose calls brought an asset: they may fetch it.
+		`CREATE TABLE asset_caller (sha256 TEXT NOT NULL, caller TEXT NOT NULL, at BIGINT NOT NULL, PRIMARY KEY (sha256, caller))`,
+		// call and result are JSON. owner is the program that runs the job.
+		`CREATE TABLE job (
+			id TEXT PRIMARY KEY, caller TEXT NOT NULL, tool TEXT NOT NULL, state TEXT NOT NULL, owner TEXT NOT NULL,
+			made_at BIGINT NOT NULL, began_at BIGINT, ended_at BIGINT, attempts BIGINT NOT NULL, stop BIGINT NOT NULL,
+			call TEXT NOT NULL, result TEXT)`,
+		`CREATE INDEX job_state ON job (state, made_at)`,
+		`CREATE INDEX job_caller ON job (caller, made_at)`,
+		`CREATE TABLE job_event (job TEXT NOT NULL, seq BIGINT NOT NULL, event TEXT NOT NULL, PRIMARY KEY (job, seq))`,
 	}
 }

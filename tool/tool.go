@@ -55,6 +55,7 @@ type Call struct {
 	Key     string          // idempotency key
 	Lease   string          // lease token
 	Trace   string          // trace id, a UUID; the engine makes one where a door left it empty
+	Span    string          // the span of that trace which the call belongs to, 16 hexadecimal digits; empty: none
 	Caller  Principal       // explicit, never hidden in the context
 	Answers json.RawMessage // answers to an earlier Ask of the same call
 	Resume  string          // which Ask they answer
@@ -64,12 +65,6 @@ type Call struct {
 	DryRun  bool            // only decide: the outcome tells what policy says, and nothing runs
 	Run     string          // which run of an agent it belongs to, as the caller says; empty: none
 	Record  *Record         // where stages note what they decide; set by the audit stage; nil: nobody keeps records
-}
-
-// A Principal is who calls, through which door.
-type Principal struct {
-	ID   string `json:"id"`
-	Door string `json:"door"`
 }
 
 // A Kind says what an Event tells.

@@ -104,9 +104,11 @@ func (r *Rule) missCall(j *Judge, in *input) string {
 	switch {
 	case !r.speaksOf(j.spec, j.tier):
 		return r.missTool(j)
-	case !r.Callers.match(p.ID):
+	case !r.Callers.Match(p.ID):
 		return fmt.Sprintf("caller %q is not one of %s", p.ID, r.Callers)
-	case !r.Doors.match(p.Door):
+	case !r.Roles.Match(p.Roles()...):
+		return fmt.Sprintf("caller %q has none of the roles %s", p.ID, r.Roles)
+	case !r.Doors.Match(p.Door):
 		return fmt.Sprintf("door %q is not one of %s", p.Door, r.Doors)
 	case r.Time != nil && !r.Time.holds(in.now):
 		return "it is not the time"
@@ -142,7 +144,7 @@ func (r *Rule) missTouches(in *input) string {
 
 func (r *Rule) missTool(j *Judge) string {
 	switch {
-	case !r.Sources.match(j.spec.Source):
+	case !r.Sources.Match(j.spec.Source):
 		return fmt.Sprintf("source %q is not one of %s", j.spec.Source, r.Sources)
 	case !r.Tiers.match(j.tier):
 		return fmt.Sprintf("tier %d is not one of its tiers", j.tier)

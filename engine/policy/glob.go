@@ -6,7 +6,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"unicode/utf8"
+
+	"toolpost/tool"
 )
 
 // Bounds on patterns: a config is read by people.
@@ -14,18 +15,6 @@ const (
 	maxPattern  = 1024 // bytes of one pattern
 	maxVariants = 64   // patterns that the braces of one stand for
 )
-
-// A Glob is a pattern for a name: * stands for any characters, ? for one.
-type Glob struct{ text string }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (g *Glob) UnmarshalText(b []byte) error {
-	if err := checkPattern(string(b)); err != nil {
-		return err
-	}
-	g.text = string(b)
-	return nil
-}
 
 func checkPattern(s string) error {
 	switch {
@@ -35,71 +24,6 @@ func checkPattern(s string) error {
 		return fmt.Errorf("a pattern is longer than %d bytes", maxPattern)
 	}
 	return nil
-}
-
-// plain reports whether the pattern is a name and nothing else.
-func (g Glob) plain() bool { return !strings.ContainsAny(g.text, "*?") }
-
-func (g Glob) match(name string) bool { return wild(g.text, name) }
-
-// wild matches a whole text in time that is at most the product of both lengths: on a mismatch only the
-// last star has to take one character more.
-func wild(pattern, text string) bool {
-	p, t := 0, 0
-	star, mark := -1, 0
-	for t < len(text) {
-		_, size := utf8.DecodeRuneInString(text[t:])
-		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			star, mark = p, t
-			p++
-		case p < len(pattern) && pattern[p] == '?':
-			p++
-			t += size
-		case p < len(pattern) && pattern[p] == text[t]:
-			p++
-			t++
-		case star >= 0:
-			_, size := utf8.DecodeRuneInString(text[mark:])
-			mark += size
-			p, t = star+1, mark
-		default:
-			return false
-		}
-	}
-	return strings.Trim(pattern[p:], "*") == ""
-}
-
-// Globs are several patterns; a single one may be written alone.
-type Globs []Glob
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (g *Globs) UnmarshalText(b []byte) error {
-	*g = make(Globs, 1)
-	return (*g)[0].UnmarshalText(b)
-}
-
-// match reports whether one of the patterns matches; no pattern stands for everything.
-func (g Globs) match(names ...string) bool {
-	if g == nil {
-		return true
-	}
-	for _, one := range g {
-		for _, name := range names {
-			if one.match(name) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (g Globs) String() string {
-	words := make([]string, len(g))
-	for i, one := range g {
-		words[i] = one.text
-	}
-	return strings.Join(words, ", ")
 }
 
 // A PathGlob is a pattern for files: *, ? and [a-z] within a name, ** for any number of folders, and
@@ -329,7 +253,7 @@ func (g PathGlob) match(parts []string, below bool) bool {
 	return false
 }
 
-// matchParts does for parts what wild does for characters.
+// matchParts does for parts what tool.Glob does for characters.
 func matchParts(pattern []part, parts []string, below bool) bool {
 	p, t := 0, 0
 	star, mark := -1, 0
@@ -429,7 +353,7 @@ func (c Command) match(argv []string, below bool) bool {
 		if i == 0 && !strings.Contains(w, "/") {
 			name = path.Base(name)
 		}
-		if !wild(w, name) {
+		if !tool.Glob(w).Match(name) {
 			return false
 		}
 	}

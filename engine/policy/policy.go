@@ -26,19 +26,20 @@ type Options struct {
 
 // A Rule speaks of the calls that match every field it has. Fields that are left out match everything.
 type Rule struct {
-	Name     string    `yaml:"name" doc:"what messages call the rule"`
-	Effect   Effect    `yaml:"effect" doc:"allow, deny, or confine: build walls around the call"`
-	Callers  Globs     `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
-	Doors    Globs     `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
-	Tools    Globs     `yaml:"tools" doc:"names of tools, or source.name; a rule that denies also knows their aliases"`
-	Sources  Globs     `yaml:"sources" doc:"names of sources"`
-	Tiers    Tiers     `yaml:"tiers" doc:"how dangerous the tool is, such as 2 or '>= 2'; several: one of them"`
-	Paths    PathGlobs `yaml:"paths" doc:"files that the call reads or writes; allow: all of them match, deny: one of them does, or a folder that it is in"`
-	Access   Access    `yaml:"access" doc:"read or write: of which files the rule speaks; both where it is left out"`
-	Commands Commands  `yaml:"commands" doc:"commands that the call runs, a pattern for each word, ** at the end for the others; allow: all of them match, deny: one of them does, whatever follows"`
-	Time     *Window   `yaml:"time" doc:"when the call is made"`
-	When     Condition `yaml:"when" doc:"a condition, such as size(args.content) > 1000; one that cannot be decided refuses the call"`
-	Reason   string    `yaml:"reason" doc:"why, for whoever is refused"`
+	Name     string     `yaml:"name" doc:"what messages call the rule"`
+	Effect   Effect     `yaml:"effect" doc:"allow, deny, or confine: build walls around the call"`
+	Callers  tool.Globs `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
+	Roles    tool.Globs `yaml:"roles" doc:"what the caller is, as the section callers says: one of its roles matches"`
+	Doors    tool.Globs `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
+	Tools    tool.Globs `yaml:"tools" doc:"names of tools, or source.name; a rule that denies also knows their aliases"`
+	Sources  tool.Globs `yaml:"sources" doc:"names of sources"`
+	Tiers    Tiers      `yaml:"tiers" doc:"how dangerous the tool is, such as 2 or '>= 2'; several: one of them"`
+	Paths    PathGlobs  `yaml:"paths" doc:"files that the call reads or writes; allow: all of them match, deny: one of them does, or a folder that it is in"`
+	Access   Access     `yaml:"access" doc:"read or write: of which files the rule speaks; both where it is left out"`
+	Commands Commands   `yaml:"commands" doc:"commands that the call runs, a pattern for each word, ** at the end for the others; allow: all of them match, deny: one of them does, whatever follows"`
+	Time     *Window    `yaml:"time" doc:"when the call is made"`
+	When     Condition  `yaml:"when" doc:"a condition, such as size(args.content) > 1000; one that cannot be decided refuses the call"`
+	Reason   string     `yaml:"reason" doc:"why, for whoever is refused"`
 
 	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what a call that the rule confines must not be able to do; one that cannot be kept to it is refused"`
 }
@@ -76,6 +77,7 @@ func (r *Rule) Validate() error {
 		empty bool
 	}{
 		{"callers", r.Callers != nil && len(r.Callers) == 0}, {"doors", r.Doors != nil && len(r.Doors) == 0},
+		{"roles", r.Roles != nil && len(r.Roles) == 0},
 		{"tools", r.Tools != nil && len(r.Tools) == 0}, {"sources", r.Sources != nil && len(r.Sources) == 0},
 		{"tiers", r.Tiers != nil && len(r.Tiers) == 0}, {"paths", r.Paths != nil && len(r.Paths) == 0},
 		{"commands", r.Commands != nil && len(r.Commands) == 0},
@@ -220,18 +222,18 @@ func (p *Policy) guards(s *tool.Spec, toucher tool.Toucher) bool {
 func (env Env) check(r *Rule) error {
 	for _, c := range []struct {
 		what  string
-		given Globs
+		given tool.Globs
 		known []string
 	}{{"door", r.Doors, env.Doors}, {"source", r.Sources, env.Sources}} {
 		for _, g := range c.given {
-			if c.known == nil || !g.plain() || slices.Contains(c.known, g.text) {
+			if c.known == nil || !g.Plain() || slices.Contains(c.known, string(g)) {
 				continue
 			}
 			hint := "known are " + strings.Join(c.known, ", ")
-			if near := nearest.Of(g.text, c.known); len(near) > 0 {
+			if near := nearest.Of(string(g), c.known); len(near) > 0 {
 				hint = fmt.Sprintf("did you mean %q?", near[0])
 			}
-			return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: there is no %s %q; %s", r.Name, c.what, g.text, hint)
+			return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: there is no %s %q; %s", r.Name, c.what, string(g), hint)
 		}
 	}
 	return nil
@@ -244,11 +246,13 @@ func (r *Rule) speaksOf(s *tool.Spec, tier int) bool {
 	if r.Effect != Allow {
 		names = append(names, s.Aliases...)
 	}
-	return r.Tools.match(names...) && r.Sources.match(s.Source) && r.Tiers.match(tier)
+	return r.Tools.Match(names...) && r.Sources.Match(s.Source) && r.Tiers.match(tier)
 }
 
 // from reports whether a rule can match calls of this caller.
-func (r *Rule) from(p tool.Principal) bool { return r.Callers.match(p.ID) && r.Doors.match(p.Door) }
+func (r *Rule) from(p tool.Principal) bool {
+	return r.Callers.Match(p.ID) && r.Doors.Match(p.Door) && r.Roles.Match(p.Roles()...)
+}
 
 // always reports whether caller, door and tool are all that the rule asks for.
 func (r *Rule) always() bool { return !r.onArguments() && r.Time == nil }

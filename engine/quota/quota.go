@@ -76,7 +76,7 @@ func (q *Quotas) gate(spec *tool.Spec) *gate {
 	g := &gate{quotas: q, codebase: codebaseArguments(spec.Input)}
 	names := append([]string{spec.Name, spec.Source + "." + spec.Name}, spec.Aliases...)
 	for _, l := range q.limiters {
-		if l.Tools.matcher().match(names...) && l.Sources.matcher().match(spec.Source) {
+		if l.Tools.Match(names...) && l.Sources.Match(spec.Source) {
 			g.limits = append(g.limits, toolLimit{l, costOf(l.Cost, names), spec.Name, spec.Source})
 		}
 	}
@@ -146,7 +146,7 @@ func (g *gate) claims(c *tool.Call, claims []claim) []claim {
 	looked := false
 	for i := range g.limits {
 		l := &g.limits[i]
-		if !l.callers.match(c.Caller.ID) || !l.doors.match(c.Caller.Door) {
+		if !l.Callers.Match(c.Caller.ID) || !l.Doors.Match(c.Caller.Door) {
 			continue
 		}
 		if !looked && slices.Contains(l.Per, PerCodebase) {

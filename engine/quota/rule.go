@@ -3,12 +3,10 @@ package quota
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"toolpost/config/nearest"
 	"toolpost/tool"
@@ -16,9 +14,8 @@ import (
 
 // Bounds on what a config may say. With them everything is counted in whole numbers of 64 bits.
 const (
-	maxRules   = 100
-	maxAmount  = 100_000_000 // calls, units, and what a call costs
-	maxPattern = 1024        // bytes
+	maxRules  = 100
+	maxAmount = 100_000_000 // calls, units, and what a call costs
 )
 
 // A Rule is an entry of limits.quotas. It speaks of the calls that match every pattern it has, and keeps them to at
@@ -31,10 +28,10 @@ type Rule struct {
 	Concurrency int64          `yaml:"concurrency" doc:"how many calls run at the same time; any number where it is left out"`
 	Units       Rate           `yaml:"units" doc:"how many units calls may cost, such as 1000/h"`
 	Cost        map[string]int `yaml:"cost" doc:"how many units a call of a tool costs, by its name, or source.name; default is for all others; 1 where it is left out"`
-	Tools       Patterns       `yaml:"tools" doc:"names of tools, or source.name, or aliases"`
-	Sources     Patterns       `yaml:"sources" doc:"names of sources"`
-	Callers     Patterns       `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
-	Doors       Patterns       `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
+	Tools       tool.Globs     `yaml:"tools" doc:"names of tools, or source.name, or aliases"`
+	Sources     tool.Globs     `yaml:"sources" doc:"names of sources"`
+	Callers     tool.Globs     `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
+	Doors       tool.Globs     `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
 	Reason      string         `yaml:"reason" doc:"why, for whoever is refused"`
 }
 
@@ -123,16 +120,16 @@ func (env Env) Check(rules []Rule) error {
 	return nil
 }
 
-func known(rule, what string, given Patterns, names []string) error {
+func known(rule, what string, given tool.Globs, names []string) error {
 	for _, p := range given {
-		if names == nil || strings.ContainsAny(p.text, "*?") || slices.Contains(names, p.text) {
+		if names == nil || !p.Plain() || slices.Contains(names, string(p)) {
 			continue
 		}
 		hint := "known are " + strings.Join(names, ", ")
-		if near := nearest.Of(p.text, names); len(near) > 0 {
+		if near := nearest.Of(string(p), names); len(near) > 0 {
 			hint = fmt.Sprintf("did you mean %q?", near[0])
 		}
-		return invalid("quota %q: there is no %s %q; %s", rule, what, p.text, hint)
+		return invalid("quota %q: there is no %s %q; %s", rule, what, string(p), hint)
 	}
 	return nil
 }
@@ -227,46 +224,4 @@ func (p Parts) words() string {
 		names[i] = string(part)
 	}
 	return "for each " + strings.Join(names, " and ")
-}
-
-// A Pattern is for a name: * stands for any characters, ? for one.
-type Pattern struct{ text string }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (p *Pattern) UnmarshalText(b []byte) error {
-	switch p.text = string(b); {
-	case p.text == "":
-		return errors.New("a pattern is empty; * matches everything")
-	case len(p.text) > maxPattern || !utf8.ValidString(p.text):
-		return fmt.Errorf("a pattern is longer than %d bytes, or not UTF-8", maxPattern)
-	}
-	return nil
-}
-
-// Patterns are several of them; a single one may be written alone.
-type Patterns []Pattern
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (p *Patterns) UnmarshalText(b []byte) error {
-	*p = make(Patterns, 1)
-	return (*p)[0].UnmarshalText(b)
-}
-
-// A matcher matches whole names; a nil one matches every name.
-type matcher struct{ expr *regexp.Regexp }
-
-func (p Patterns) matcher() *matcher {
-	if p == nil {
-		return nil
-	}
-	wild := strings.NewReplacer(`\*`, `.*`, `\?`, `.`)
-	exprs := make([]string, len(p))
-	for i, one := range p {
-		exprs[i] = wild.Replace(regexp.QuoteMeta(one.text))
-	}
-	return &matcher{regexp.MustCompile(`(?s)^(?:` + strings.Join(exprs, "|") + `)$`)}
-}
-
-func (m *matcher) match(names ...string) bool {
-	return m == nil || slices.ContainsFunc(names, m.expr.MatchString)
 }

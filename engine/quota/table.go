@@ -60,8 +60,7 @@ type entry struct {
 // A limiter is a rule with its counts.
 type limiter struct {
 	Rule
-	callers, doors *matcher
-	rate, units    limit
+	rate, units limit
 
 	most    int // entries
 	entries map[key]*entry
@@ -69,7 +68,7 @@ type limiter struct {
 }
 
 func newLimiter(r Rule) *limiter {
-	l := &limiter{Rule: r, callers: r.Callers.matcher(), doors: r.Doors.matcher(), entries: map[key]*entry{}, used: list.New()}
+	l := &limiter{Rule: r, entries: map[key]*entry{}, used: list.New()}
 	if r.Rate.given() {
 		if r.Burst == 0 {
 			r.Burst = r.Rate.amount

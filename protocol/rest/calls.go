@@ -52,7 +52,7 @@ func (c *calls) cancel(id string, caller tool.Principal) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.running[id]
-	if r == nil || r.caller != caller {
+	if r == nil || !r.caller.Same(caller) {
 		return false
 	}
 	r.cancel(tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller"))

@@ -1,0 +1,29 @@
+// Package identity says who somebody is who comes to a door, by what they show: a token, a certificate, the user of
+// their process. Doors ask it and know nothing else of callers.
+package identity
+
+import (
+	"context"
+	"crypto/x509"
+
+	"toolpost/tool"
+)
+
+// Credentials are what somebody shows at a door. A door fills in what it has.
+type Credentials struct {
+	Door        string            // where they come in
+	Token       string            // a bearer token, or the password of a NATS user
+	Certificate *x509.Certificate // of a client, already verified against the door's authorities; nil: none
+	Peer        *Peer             // the process at the other end of a Unix socket, or the one that runs this program; nil: unknown
+}
+
+// A Peer is a process of this machine, as the kernel tells.
+type Peer struct {
+	UID uint32
+	GID uint32
+	PID int32
+}
+
+// A Gate says who shows the credentials. Its error is what they are told. It is asked for every request, and again
+// and again while a connection lives: who was admitted may not be any more.
+type Gate func(ctx context.Context, shown Credentials) (tool.Principal, error)

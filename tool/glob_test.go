@@ -1,0 +1,60 @@
+package tool_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"toolpost/tool"
+)
+
+func TestGlobsOfNames(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"*", "", true}, {"*", "anything/at all", true}, {"a", "a", true}, {"a", "A", false}, {"a", "ab", false},
+		{"file.*", "file.read", true}, {"file.*", "file", false}, {"*.read", "file.read", true}, {"f*d", "file.read", true},
+		{"f*e*d", "file.read", true}, {"f*x*d", "file.read", false}, {"?", "é", true}, {"?", "ab", false}, {"a*a*a*b", strings.Repeat("a", 200), false},
+		{"**", "x", true}, {"a?c", "abc", true}, {"a?", "a", false}, {"ci-*", "ci-", true}, {"é*", "été", true}, {"é*", "éa", true},
+	} {
+		if got := tool.Glob(c.pattern).Match(c.name); got != c.want {
+			t.Errorf("%q on %q: %v", c.pattern, c.name, got)
+		}
+	}
+}
+
+// FuzzGlob holds the matcher against a regular expression that says the same.
+func FuzzGlob(f *testing.F) {
+	f.Add("f*.r?ad", "file.read")
+	f.Add("*a*b", "aab")
+	f.Fuzz(func(t *testing.T, pattern, name string) {
+		if len(pattern) > 64 || len(name) > 256 || !utf8.ValidString(pattern) || !utf8.ValidString(name) {
+			return
+		}
+		expr := strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(regexp.QuoteMeta(pattern))
+		if want := regexp.MustCompile(`(?s)^(?:` + expr + `)$`).MatchString(name); tool.Glob(pattern).Match(name) != want {
+			t.Errorf("%q on %q: %v", pattern, name, !want)
+		}
+	})
+}
+
+func TestRightsTakeAwayAndGiveNothing(t *testing.T) {
+	spec := &tool.Spec{Name: "read", Source: "files"}
+	for _, c := range []struct {
+		rights *tool.Rights
+		want   bool
+	}{
+		{nil, true},
+		{&tool.Rights{}, true},
+		{&tool.Rights{Tools: tool.Globs{}}, false},
+		{&tool.Rights{Tools: tool.Globs{"re*"}}, true},
+		{&tool.Rights{Tools: tool.Globs{"files.*"}}, true},
+		{&tool.Rights{Tools: tool.Globs{"write", "shell.*"}}, false},
+	} {
+		if got := (tool.Principal{ID: "a", Rights: c.rights}).May(spec); got != c.want {
+			t.Errorf("%+v: %v", c.rights, got)
+		}
+	}
+}

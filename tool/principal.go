@@ -1,0 +1,31 @@
+package tool
+
+// A Principal is who calls, through which door.
+type Principal struct {
+	ID     string  `json:"id"`
+	Door   string  `json:"door"`
+	Rights *Rights `json:"-"` // what it is kept to; nil: it may use what policy allows
+}
+
+// Rights keep a caller to some tools. They only ever take away: policy decides about what they leave. They are
+// shared, and nobody changes them.
+type Rights struct {
+	Roles []string // that policy rules can ask for
+	Tools Globs    // names of tools, or source.name; nil: all, empty: none
+}
+
+// Same reports whether two calls come from the same caller through the same door.
+func (p Principal) Same(o Principal) bool { return p.ID == o.ID && p.Door == o.Door }
+
+// May reports whether the caller's rights leave it the tool, to see and to call.
+func (p Principal) May(s *Spec) bool {
+	return p.Rights == nil || p.Rights.Tools.Match(s.Name, s.Source+"."+s.Name)
+}
+
+// Roles lists what the caller is.
+func (p Principal) Roles() []string {
+	if p.Rights == nil {
+		return nil
+	}
+	return p.Rights.Roles
+}
