@@ -35,6 +35,9 @@ type Config struct {
 	Policy  Section
 	Store   Section
 	Secrets Section // a mapping of their names
+	Callers Section
+
+	Telemetry Section
 }
 
 // StateDir is the folder for what this installation keeps: tokens, keys, and its store.
@@ -140,16 +143,20 @@ type Limits struct {
 	LeaseTier int `yaml:"lease_tier" doc:"tools of this tier and above need a lease for every call; 0, or left out: none does"`
 	// Quotas is a list; its entries belong to the stage that counts calls.
 	Quotas Section `yaml:"quotas" doc:"how many calls there may be, how many units they may cost, and how many may run at once; any number where it is left out"`
+	// Cache is a list; its entries belong to the stage that answers again without running again.
+	Cache Section `yaml:"cache" doc:"which tools that only read may be answered from memory; none where it is left out"`
 }
 
 // layout is the file as it is written.
 type layout struct {
-	Sources []entry `yaml:"sources" doc:"where tools come from"`
-	Doors   *entry  `yaml:"doors" doc:"where calls come in; the HTTP door alone where it is left out"`
-	Limits  Limits  `yaml:"limits" doc:"defaults of every call"`
-	Policy  *entry  `yaml:"policy" doc:"who may call what; everything is allowed where it is left out"`
-	Store   *entry  `yaml:"store" doc:"where records, state and leases are kept; a file in the folder .toolpost where it is left out"`
-	Secrets *entry  `yaml:"secrets" doc:"the secrets that there are, by name, and where each comes from; no tool gets one that its source does not name"`
+	Sources   []entry `yaml:"sources" doc:"where tools come from"`
+	Doors     *entry  `yaml:"doors" doc:"where calls come in; the HTTP door alone where it is left out"`
+	Limits    Limits  `yaml:"limits" doc:"defaults of every call"`
+	Policy    *entry  `yaml:"policy" doc:"who may call what; everything is allowed where it is left out"`
+	Store     *entry  `yaml:"store" doc:"where records, state and leases are kept; a file in the folder .toolpost where it is left out"`
+	Callers   *entry  `yaml:"callers" doc:"who may come in and what each may use; the owner of this folder alone where it is left out"`
+	Telemetry *entry  `yaml:"telemetry" doc:"where traces and metrics go; nowhere where it is left out"`
+	Secrets   *entry  `yaml:"secrets" doc:"the secrets that there are, by name, and where each comes from; no tool gets one that its source does not name"`
 }
 
 // An entry is a part of the file that is left as it is until its protocol decodes it.
@@ -226,16 +233,14 @@ func (c *Config) read(doc *document) error {
 		return err
 	}
 	c.Limits = l.Limits
-	c.Limits.Quotas.doc = doc
+	c.Limits.Quotas.doc, c.Limits.Cache.doc = doc, doc
 	var err error
-	if c.Policy, err = l.Policy.section(doc); err != nil {
-		return err
-	}
-	if c.Store, err = l.Store.section(doc); err != nil {
-		return err
-	}
-	if c.Secrets, err = l.Secrets.section(doc); err != nil {
-		return err
+	for into, given := range map[*Section]*entry{
+		&c.Policy: l.Policy, &c.Store: l.Store, &c.Secrets: l.Secrets, &c.Callers: l.Callers, &c.Telemetry: l.Telemetry,
+	} {
+		if *into, err = given.section(doc); err != nil {
+			return err
+		}
 	}
 	if err := checkSecretNames(c.Secrets.node); err != nil {
 		return err

@@ -296,13 +296,17 @@ func TestLoadSaysWhyAFileCannotBeRead(t *testing.T) {
 
 func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 	b, err := config.Schema([]config.Part{{Name: "narratoria", Doc: "events", Options: options{}}, {Name: "builtin", Options: struct{}{}}},
-		[]config.Part{{Name: "http", Options: door{}}}, struct{}{}, struct{}{}, struct {
-			Env  string `yaml:"env"`
-			File string `yaml:"file"`
-		}{}, struct {
-			Name string `yaml:"name"`
-			Rate int    `yaml:"rate"`
-		}{})
+		[]config.Part{{Name: "http", Options: door{}}}, config.Sections{
+			Policy: struct{}{}, Store: struct{}{}, Callers: struct{}{}, Telemetry: struct{}{}, Cache: struct{}{},
+			Secret: struct {
+				Env  string `yaml:"env"`
+				File string `yaml:"file"`
+			}{},
+			Quota: struct {
+				Name string `yaml:"name"`
+				Rate int    `yaml:"rate"`
+			}{},
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,10 +19,16 @@ type Part struct {
 	Options any
 }
 
+// Sections are the zero values of what the sections of other packages are decoded into; those of lists are for one
+// entry.
+type Sections struct {
+	Policy, Store, Callers, Telemetry any
+	Secret, Quota, Cache              any // an entry of secrets, limits.quotas and limits.cache
+}
+
 // Schema writes the JSON Schema of toolpost.yaml, read off the structs that the file is decoded into, so
-// that the two cannot disagree. Editors use it to complete and check. policy and store are the zero values of
-// what those sections are decoded into, and secret and quota are those of each entry of secrets and limits.quotas.
-func Schema(protocols, doors []Part, policy, store, secret, quota any) ([]byte, error) {
+// that the two cannot disagree. Editors use it to complete and check.
+func Schema(protocols, doors []Part, sections Sections) ([]byte, error) {
 	s := structSchema(reflect.TypeFor[layout]())
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = FileName
@@ -38,11 +44,16 @@ func Schema(protocols, doors []Part, policy, store, secret, quota any) ([]byte, 
 	props["sources"].(object)["items"] = object{"oneOf": sources}
 	props["doors"].(object)["properties"], props["doors"].(object)["additionalProperties"] = known, false
 	props["doors"].(object)["type"] = "object"
-	maps.Copy(props["policy"].(object), structSchema(reflect.TypeOf(policy)))
-	maps.Copy(props["store"].(object), structSchema(reflect.TypeOf(store)))
-	maps.Copy(props["secrets"].(object), secretsSchema(reflect.TypeOf(secret)))
+	for name, options := range map[string]any{
+		"policy": sections.Policy, "store": sections.Store, "callers": sections.Callers, "telemetry": sections.Telemetry,
+	} {
+		maps.Copy(props[name].(object), structSchema(reflect.TypeOf(options)))
+	}
+	maps.Copy(props["secrets"].(object), secretsSchema(reflect.TypeOf(sections.Secret)))
 	limits := props["limits"].(object)["properties"].(object)
-	maps.Copy(limits["quotas"].(object), object{"type": "array", "items": structSchema(reflect.TypeOf(quota))})
+	for name, entry := range map[string]any{"quotas": sections.Quota, "cache": sections.Cache} {
+		maps.Copy(limits[name].(object), object{"type": "array", "items": structSchema(reflect.TypeOf(entry))})
+	}
 	b, err := strictjson.Marshal(s)
 	if err != nil {
 		return nil, err

@@ -62,7 +62,10 @@ func Schema() ([]byte, error) {
 	for _, p := range all.Protocols() {
 		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options})
 	}
-	return config.Schema(protocols, all.DoorParts(), policy.Options{}, StoreOptions{}, secret.From{}, quota.Rule{})
+	return config.Schema(protocols, all.DoorParts(), config.Sections{
+		Policy: policy.Options{}, Store: StoreOptions{}, Callers: struct{}{}, Telemetry: struct{}{},
+		Secret: secret.From{}, Quota: quota.Rule{}, Cache: struct{}{},
+	})
 }
 
 // Options has useful zero values.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/identity"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"
@@ -39,11 +40,11 @@ func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 	if len(cfg.Doors) == 0 {
 		return nil, nil
 	}
-	auth, fresh, err := authenticator(cfg.StateDir(), o)
+	gate, fresh, err := gate(cfg.StateDir(), o)
 	if err != nil {
 		return nil, err
 	}
-	b := doorBuilder{o, cfg.Dir, auth, fresh, time.Duration(cfg.Limits.Drain)}
+	b := doorBuilder{o, cfg.Dir, gate, fresh, time.Duration(cfg.Limits.Drain)}
 	var doors []tool.Door
 	for _, d := range cfg.Doors {
 		door, err := b.door(d)
@@ -68,7 +69,7 @@ func DoorParts() []config.Part {
 type doorBuilder struct {
 	DoorOptions
 	dir   string // where relative paths start
-	auth  rest.Authenticator
+	gate  identity.Gate
 	fresh string // the token, when it was made just now
 	drain time.Duration
 }
@@ -92,7 +93,7 @@ func (b doorBuilder) http(d config.Door) (tool.Door, error) {
 	}
 	return rest.NewDoor(rest.Options{
 		Listen:  cmp.Or(b.Listen, c.Listen),
-		Auth:    b.auth,
+		Gate:    b.gate,
 		Hosts:   c.Hosts,
 		Origins: c.Origins,
 		Drain:   b.drain,
@@ -107,11 +108,11 @@ func (b doorBuilder) namel3ss(d config.Door) (tool.Door, error) {
 		return nil, err
 	}
 	o := namel3ss.ServiceOptions{
-		Listen: c.Listen, Hosts: c.Hosts, Auth: b.auth, Version: b.Version, Drain: b.drain, Log: b.Log,
+		Listen: c.Listen, Hosts: c.Hosts, Gate: b.gate, Version: b.Version, Drain: b.drain, Log: b.Log,
 		Ready: func(addr string) { b.Ready(Listening{Door: d.Name, URL: "http://" + addr + "/tools", Token: b.fresh}) },
 	}
 	if c.Open {
-		o.Auth = nil
+		o.Gate = nil
 	}
 	return namel3ss.NewServiceDoor(o), nil
 }
@@ -140,7 +141,7 @@ func (d natsDoor) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) err
 		Ready: func() { d.Ready(Listening{Door: "nats", URL: d.config.URL, Token: d.fresh}) },
 	}
 	if d.config.URL == "" {
-		server, err := singularity.StartServer(singularity.ServerOptions{Listen: d.config.Listen, Auth: d.auth, Log: d.Log})
+		server, err := singularity.StartServer(singularity.ServerOptions{Listen: d.config.Listen, Gate: d.gate, Log: d.Log})
 		if err != nil {
 			return err
 		}
@@ -151,17 +152,17 @@ func (d natsDoor) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) err
 	return singularity.NewDoor(o).Serve(ctx, h, c)
 }
 
-func authenticator(dir string, o DoorOptions) (auth rest.Authenticator, fresh string, err error) {
+func gate(dir string, o DoorOptions) (gate identity.Gate, fresh string, err error) {
 	if o.Token != "" {
-		auth, err = rest.StaticToken(o.Token)
-		return auth, "", err
+		gate, err = identity.StaticToken(o.Token)
+		return gate, "", err
 	}
 	if o.NewToken {
-		if err := os.Remove(filepath.Join(dir, rest.TokenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(dir, identity.TokenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, "", tool.Errorf(tool.CodeUnavailable, "cannot forget the old token: %w", err)
 		}
 	}
-	return rest.FileToken(dir)
+	return identity.FileToken(dir)
 }
 
 // A Remote is another Toolpost, used as if it were here.

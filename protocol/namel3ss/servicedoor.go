@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/process"
 	"toolpost/sandbox"
 	"toolpost/strictjson"
@@ -21,14 +22,14 @@ import (
 
 // ServiceOptions of the service door. All of them have useful zero values.
 type ServiceOptions struct {
-	Listen   string                                     // address; "": 127.0.0.1:8787
-	Listener net.Listener                               // in place of Listen; the door closes it
-	Auth     func(token string) (tool.Principal, error) // who may come in; nil: everyone on this machine
-	Hosts    []string                                   // Host headers accepted beside the listen address and localhost
-	Version  string                                     // service_version of the handshake; "": dev
-	Drain    time.Duration                              // how long calls in flight may go on after the end; 0: 10 s
-	Log      *slog.Logger                               // nil: silence
-	Ready    func(addr string)                          // called once, with the real address, when connections are taken
+	Listen   string            // address; "": 127.0.0.1:8787
+	Listener net.Listener      // in place of Listen; the door closes it
+	Gate     identity.Gate     // who may come in; nil: everyone on this machine
+	Hosts    []string          // Host headers accepted beside the listen address and localhost
+	Version  string            // service_version of the handshake; "": dev
+	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
+	Log      *slog.Logger      // nil: silence
+	Ready    func(addr string) // called once, with the real address, when connections are taken
 	// Cover reports whether guarantees can be held around a tool; nil: those that this machine can enforce, around
 	// the tools that are started here.
 	Cover func(spec *tool.Spec, g tool.Guarantees) error
@@ -124,7 +125,7 @@ func (d *ServiceDoor) listen(ctx context.Context) (net.Listener, error) {
 			return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve the namel3ss service on %s: %w; choose another address, or stop what uses this one", d.o.Listen, err)
 		}
 	}
-	if a, ok := ln.Addr().(*net.TCPAddr); d.o.Auth == nil && ok && !a.IP.IsLoopback() {
+	if a, ok := ln.Addr().(*net.TCPAddr); d.o.Gate == nil && ok && !a.IP.IsLoopback() {
 		_ = ln.Close()
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the namel3ss service would be open to everyone who reaches %s; ask for a token, or listen on 127.0.0.1", ln.Addr())
 	}
@@ -175,7 +176,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *service) answer(w http.ResponseWriter, r *http.Request, answer func(context.Context, tool.Principal, []byte) (int, []byte)) {
-	p, err := s.caller(r.Header)
+	p, err := s.caller(r.Context(), r.Header)
 	if err != nil {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost"`)
 		s.refuse(w, http.StatusUnauthorized, tool.AsError(err))
@@ -196,9 +197,9 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request, answer func(con
 	send(w, status, b)
 }
 
-// caller says who calls. Without an Authenticator it is whoever is on this machine.
-func (s *service) caller(h http.Header) (tool.Principal, error) {
-	if s.Auth == nil {
+// caller says who calls. Without a Gate it is whoever is on this machine.
+func (s *service) caller(ctx context.Context, h http.Header) (tool.Principal, error) {
+	if s.Gate == nil {
 		return tool.Principal{ID: "anonymous", Door: "namel3ss"}, nil
 	}
 	values := h.Values("Authorization")
@@ -209,9 +210,7 @@ func (s *service) caller(h http.Header) (tool.Principal, error) {
 	if !strings.EqualFold(scheme, "Bearer") {
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "send the header Authorization: Bearer TOKEN")
 	}
-	p, err := s.Auth(strings.TrimSpace(token))
-	p.Door = "namel3ss"
-	return p, err
+	return s.Gate(ctx, identity.Credentials{Door: "namel3ss", Token: strings.TrimSpace(token)})
 }
 
 // refuse answers a request that never became a call; its body may not have been read.

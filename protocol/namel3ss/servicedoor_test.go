@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/identity"
 	"toolpost/sandbox"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -58,13 +59,13 @@ func networkOnly(_ *tool.Spec, g tool.Guarantees) error {
 
 func TestServiceDoorAnswersAnIndependentClient(t *testing.T) {
 	tooltest.NoLeaks(t)
-	auth := func(token string) (tool.Principal, error) {
-		if token != "right" {
+	auth := func(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
+		if shown.Token != "right" {
 			return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the token is not known")
 		}
-		return tool.Principal{ID: "ada"}, nil
+		return tool.Principal{ID: "ada", Door: shown.Door}, nil
 	}
-	url := serveHTTP(t, ServiceOptions{Auth: auth, Cover: networkOnly, Version: "1.2.3"}, tooltest.Reference{})
+	url := serveHTTP(t, ServiceOptions{Gate: auth, Cover: networkOnly, Version: "1.2.3"}, tooltest.Reference{})
 	out, err := exec.Command(systemPython(t), "testdata/peer_client.py", url, "right").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

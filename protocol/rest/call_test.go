@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/identity"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -286,19 +287,19 @@ func TestACallerThatReadsNothingIsTakenForDead(t *testing.T) {
 }
 
 // people lets several in, each with a token of their own.
-func people(token string) (tool.Principal, error) {
-	id, ok := strings.CutPrefix(token, "token-of-")
+func people(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
+	id, ok := strings.CutPrefix(shown.Token, "token-of-")
 	if !ok {
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "nobody")
 	}
-	return tool.Principal{ID: id, Door: "made up"}, nil
+	return tool.Principal{ID: id, Door: shown.Door}, nil
 }
 
 func TestOnlyTheCallerCancelsACallByItsID(t *testing.T) {
 	tooltest.NoLeaks(t)
 	p := newProbe()
 	s := setup{handler: p}
-	s.Auth = people
+	s.Gate = people
 	h := open(t, s)
 	as := func(who string, req *http.Request) *http.Request {
 		req.Header.Set("Authorization", "Bearer token-of-"+who)
@@ -435,8 +436,8 @@ func TestACallThatCannotBeCancelledDoesNotHoldTheDoorOpen(t *testing.T) {
 func TestADoorThatCannotOpenSaysWhy(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{})
-	auth, _ := rest.StaticToken(token)
-	err := rest.NewDoor(rest.Options{Listen: h.addr, Auth: auth}).Serve(bounded(t), strict, tooltest.Reference{})
+	auth, _ := identity.StaticToken(token)
+	err := rest.NewDoor(rest.Options{Listen: h.addr, Gate: auth}).Serve(bounded(t), strict, tooltest.Reference{})
 	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), h.addr) {
 		t.Error(err)
 	}
@@ -449,9 +450,9 @@ func TestADoorWhoseTimeIsOverClosesInGoodOrder(t *testing.T) {
 	tooltest.NoLeaks(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	auth, _ := rest.StaticToken(token)
+	auth, _ := identity.StaticToken(token)
 	for _, listen := range []string{"127.0.0.1:0", "localhost:0"} {
-		if err := rest.NewDoor(rest.Options{Listen: listen, Auth: auth}).Serve(ctx, strict, tooltest.Reference{}); err != nil {
+		if err := rest.NewDoor(rest.Options{Listen: listen, Gate: auth}).Serve(ctx, strict, tooltest.Reference{}); err != nil {
 			t.Errorf("%s: %v", listen, err)
 		}
 	}

@@ -8,14 +8,15 @@ import (
 	"net/http"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/tool"
 )
 
-// Options of the door. Only Auth must be given.
+// Options of the door. Only Gate must be given.
 type Options struct {
 	Listen   string            // address; "": 127.0.0.1:8700
 	Listener net.Listener      // in place of Listen; the door closes it
-	Auth     Authenticator     // who may come in; see FileToken and StaticToken
+	Gate     identity.Gate     // who may come in
 	Hosts    []string          // Host headers accepted beside the listen address and localhost, with or without a port
 	Origins  []string          // origins of browser pages accepted beside our own, such as https://example.org
 	MaxBody  int64             // bytes of a request; 0: 8 MiB
@@ -75,8 +76,8 @@ func NewDoor(o Options) *Door {
 // Serve takes calls until ctx ends. From then on no connection and no call is taken; calls in flight have
 // Options.Drain to end, then they are cancelled and answered.
 func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
-	if d.o.Auth == nil {
-		return tool.Errorf(tool.CodeInternal, "the HTTP door does not know who may come in: give it FileToken or StaticToken")
+	if d.o.Gate == nil {
+		return tool.Errorf(tool.CodeInternal, "the HTTP door does not know who may come in: give it a Gate")
 	}
 	ln, err := d.listen(ctx)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"toolpost/identity"
 	"toolpost/tool"
 )
 
@@ -71,16 +72,15 @@ func (s *server) known(next func(http.ResponseWriter, *http.Request, tool.Princi
 		if !ok {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost"`)
 			refuse(w, r, http.StatusUnauthorized, tool.Errorf(tool.CodeAccessDenied,
-				"send the header Authorization: Bearer TOKEN; %s", tokenHint).Because("unauthenticated"))
+				"send the header Authorization: Bearer TOKEN; %s", identity.TokenHint).Because("unauthenticated"))
 			return
 		}
-		p, err := s.Auth(token)
+		p, err := s.Gate(r.Context(), identity.Credentials{Door: "http", Token: token})
 		if err != nil {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost", error="invalid_token"`)
 			refuse(w, r, http.StatusUnauthorized, tool.AsError(err).Because("unauthenticated"))
 			return
 		}
-		p.Door = "http"
 		next(w, r, p)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/protocol/rest"
 	"toolpost/strictjson"
 	"toolpost/tool"
@@ -57,12 +58,12 @@ func open(t testing.TB, s setup) *house {
 	if s.catalog == nil {
 		s.catalog = tooltest.Reference{}
 	}
-	if s.Auth == nil {
-		auth, err := rest.StaticToken(token)
+	if s.Gate == nil {
+		auth, err := identity.StaticToken(token)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Auth = auth
+		s.Gate = auth
 	}
 	s.Listen = "127.0.0.1:0"
 	ready := make(chan string, 1)

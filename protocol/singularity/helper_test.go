@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/identity"
 	"toolpost/strictjson"
 	"toolpost/tool"
 )
@@ -26,8 +27,8 @@ const (
 	patience  = 30 * time.Second // only guards against a hang
 )
 
-func auth(token string) (tool.Principal, error) {
-	if token != testToken {
+func auth(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
+	if shown.Token != testToken {
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "unknown token")
 	}
 	return tool.Principal{ID: "tester", Door: "nats"}, nil
@@ -35,7 +36,7 @@ func auth(token string) (tool.Principal, error) {
 
 func startServer(t testing.TB, listen string) *Server {
 	t.Helper()
-	s, err := StartServer(ServerOptions{Listen: listen, Auth: auth, Log: testLog(t)})
+	s, err := StartServer(ServerOptions{Listen: listen, Gate: auth, Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

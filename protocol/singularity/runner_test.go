@@ -107,7 +107,7 @@ func TestAServerThatGoesAwayAndComesBack(t *testing.T) {
 	tooltest.NoLeaks(t)
 	listen := freePort(t)
 	start := func() *Server {
-		s, err := StartServer(ServerOptions{Listen: listen, Auth: auth})
+		s, err := StartServer(ServerOptions{Listen: listen, Gate: auth})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,16 +14,17 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"toolpost/identity"
 	"toolpost/tool"
 )
 
-// ServerOptions are those of the embedded NATS server. Only Auth must be given, and that only where it listens.
+// ServerOptions are those of the embedded NATS server. Only Gate must be given, and that only where it listens.
 type ServerOptions struct {
-	Listen  string                                     // address such as 127.0.0.1:4222, port 0 for any; "": none, for this process alone
-	Auth    func(token string) (tool.Principal, error) // who may connect: the token, or a user's password
-	TLS     *tls.Config                                // nil: none
-	MaxConn int                                        // connections; 0: 1024
-	Log     *slog.Logger                               // nil: silence
+	Listen  string        // address such as 127.0.0.1:4222, port 0 for any; "": none, for this process alone
+	Gate    identity.Gate // who may connect: the token, or a user's password
+	TLS     *tls.Config   // nil: none
+	MaxConn int           // connections; 0: 1024
+	Log     *slog.Logger  // nil: silence
 }
 
 // maxPayload is the largest message that the embedded server carries.
@@ -39,8 +40,8 @@ type Server struct {
 
 // StartServer starts a server and waits until it takes connections.
 func StartServer(o ServerOptions) (*Server, error) {
-	if o.Listen != "" && o.Auth == nil {
-		return nil, tool.Errorf(tool.CodeInternal, "the NATS server does not know who may come in: give it Auth")
+	if o.Listen != "" && o.Gate == nil {
+		return nil, tool.Errorf(tool.CodeInternal, "the NATS server does not know who may come in: give it a Gate")
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -53,7 +54,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts.CustomClientAuthentication = &doorkeeper{own: s.own, auth: o.Auth, log: o.Log}
+	opts.CustomClientAuthentication = &doorkeeper{own: s.own, gate: o.Gate, log: o.Log}
 	if s.srv, err = server.NewServer(opts); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the NATS server cannot be started: %w", err)
 	}
@@ -135,7 +136,7 @@ func (s *Server) Close() {
 // A doorkeeper decides who may connect.
 type doorkeeper struct {
 	own  string
-	auth func(token string) (tool.Principal, error)
+	gate identity.Gate
 	log  *slog.Logger
 }
 
@@ -149,10 +150,10 @@ func (d *doorkeeper) Check(c server.ClientAuthentication) bool {
 	if subtle.ConstantTimeCompare([]byte(token), []byte(d.own)) == 1 {
 		return true
 	}
-	if d.auth == nil || token == "" {
+	if d.gate == nil || token == "" {
 		return false
 	}
-	p, err := d.auth(token)
+	p, err := d.gate(context.Background(), identity.Credentials{Door: "nats", Token: token})
 	if err != nil {
 		d.log.Warn("NATS refused a connection", "from", fmt.Sprint(c.RemoteAddress()), "reason", tool.AsError(err).Message)
 		return false

@@ -49,8 +49,8 @@ func TestNobodyConnectsWithoutAToken(t *testing.T) {
 
 func TestAServerThatListensNeedsToKnowWhoMayComeIn(t *testing.T) {
 	_, err := StartServer(ServerOptions{Listen: "127.0.0.1:0"})
-	wantCode(t, err, tool.CodeInternal, "Auth")
-	_, err = StartServer(ServerOptions{Listen: "nowhere", Auth: auth})
+	wantCode(t, err, tool.CodeInternal, "Gate")
+	_, err = StartServer(ServerOptions{Listen: "nowhere", Gate: auth})
 	wantCode(t, err, tool.CodeInvalidInput, "127.0.0.1:4222")
 }
 
@@ -61,7 +61,7 @@ func TestAnAddressThatIsTakenIsAnErrorAndNotTheEndOfTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	_, err = StartServer(ServerOptions{Listen: ln.Addr().String(), Auth: auth})
+	_, err = StartServer(ServerOptions{Listen: ln.Addr().String(), Gate: auth})
 	wantCode(t, err, tool.CodeUnavailable, ln.Addr().String())
 }
 
@@ -210,7 +210,7 @@ func TestACredentialsFileIsRead(t *testing.T) {
 
 func TestTheEmbeddedServerSpeaksTLS(t *testing.T) {
 	dir := t.TempDir()
-	s, err := StartServer(ServerOptions{Listen: "127.0.0.1:0", Auth: auth, TLS: certificates(t, dir)})
+	s, err := StartServer(ServerOptions{Listen: "127.0.0.1:0", Gate: auth, TLS: certificates(t, dir)})
 	if err != nil {
 		t.Fatal(err)
 	}

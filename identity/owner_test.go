@@ -1,4 +1,4 @@
-package rest_test
+package identity_test
 
 import (
 	"encoding/base64"
@@ -9,13 +9,13 @@ import (
 	"sync"
 	"testing"
 
-	"toolpost/protocol/rest"
+	"toolpost/identity"
 	"toolpost/tool"
 )
 
 func TestATokenIsMadeOnceAndOnlyItsDigestIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "state")
-	auth, fresh, err := rest.FileToken(dir)
+	auth, fresh, err := identity.FileToken(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,20 +23,20 @@ func TestATokenIsMadeOnceAndOnlyItsDigestIsKept(t *testing.T) {
 	if raw, err := base64.RawURLEncoding.DecodeString(secret); !ok || err != nil || len(raw) != 32 {
 		t.Errorf("the token is %q", fresh)
 	}
-	if _, err := auth(fresh); err != nil {
+	if _, err := auth(t.Context(), identity.Credentials{Token: fresh}); err != nil {
 		t.Error(err)
 	}
 	for _, wrong := range []string{"", "tp_", fresh[:len(fresh)-1], fresh + "x", strings.ToUpper(fresh)} {
-		if _, err := auth(wrong); tool.CodeOf(err) != tool.CodeAccessDenied {
+		if _, err := auth(t.Context(), identity.Credentials{Token: wrong}); tool.CodeOf(err) != tool.CodeAccessDenied {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
-	for path, mode := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, rest.TokenFile): 0o600} {
+	for path, mode := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, identity.TokenFile): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
 			t.Errorf("%s: %v %v", path, info.Mode(), err)
 		}
 	}
-	content, _ := os.ReadFile(filepath.Join(dir, rest.TokenFile))
+	content, _ := os.ReadFile(filepath.Join(dir, identity.TokenFile))
 	if strings.Contains(string(content), secret) || len(content) != 65 {
 		t.Errorf("the file holds %q", content)
 	}
@@ -44,11 +44,11 @@ func TestATokenIsMadeOnceAndOnlyItsDigestIsKept(t *testing.T) {
 		t.Errorf("left in the folder: %v", left)
 	}
 
-	auth, again, err := rest.FileToken(dir)
+	auth, again, err := identity.FileToken(dir)
 	if err != nil || again != "" {
 		t.Errorf("the second start made %q, %v", again, err)
 	}
-	if _, err := auth(fresh); err != nil {
+	if _, err := auth(t.Context(), identity.Credentials{Token: fresh}); err != nil {
 		t.Errorf("the second start forgot the token: %v", err)
 	}
 }
@@ -57,11 +57,11 @@ func TestOfTwoStartsAtOnceOneMakesTheToken(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
 	var fresh []string
-	var auths []rest.Authenticator
+	var auths []identity.Gate
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
-			auth, token, err := rest.FileToken(dir)
+			auth, token, err := identity.FileToken(dir)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -78,7 +78,7 @@ func TestOfTwoStartsAtOnceOneMakesTheToken(t *testing.T) {
 		t.Fatalf("%d tokens were made", len(fresh))
 	}
 	for _, auth := range auths {
-		if _, err := auth(fresh[0]); err != nil {
+		if _, err := auth(t.Context(), identity.Credentials{Token: fresh[0]}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -104,10 +104,10 @@ func TestATokenFileThatOthersCouldHaveMadeIsRefused(t *testing.T) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := plant(dir, filepath.Join(dir, rest.TokenFile)); err != nil {
+			if err := plant(dir, filepath.Join(dir, identity.TokenFile)); err != nil {
 				t.Fatal(err)
 			}
-			_, fresh, err := rest.FileToken(dir)
+			_, fresh, err := identity.FileToken(dir)
 			if err == nil || fresh != "" || !strings.Contains(err.Error(), dir) {
 				t.Errorf("made %q, %v", fresh, err)
 			}
@@ -131,17 +131,17 @@ func link(dir, path, digest string) error {
 }
 
 func TestAFixedTokenIsNotTooShort(t *testing.T) {
-	if _, err := rest.StaticToken("fifteen letters"); tool.CodeOf(err) != tool.CodeInvalidInput {
+	if _, err := identity.StaticToken("fifteen letters"); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Error(err)
 	}
-	auth, err := rest.StaticToken("sixteen letters!")
+	auth, err := identity.StaticToken("sixteen letters!")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := auth("sixteen letters!"); err != nil || p.ID == "" {
+	if p, err := auth(t.Context(), identity.Credentials{Token: "sixteen letters!"}); err != nil || p.ID == "" {
 		t.Error(p, err)
 	}
-	if _, err := auth("sixteen letters?"); err == nil {
+	if _, err := auth(t.Context(), identity.Credentials{Token: "sixteen letters?"}); err == nil {
 		t.Error("another token was let in")
 	}
 }

@@ -1,6 +1,7 @@
-package rest
+package identity
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -18,9 +19,6 @@ import (
 	"toolpost/tool"
 )
 
-// An Authenticator says who sends a bearer token. Its error is what the caller is told.
-type Authenticator func(token string) (tool.Principal, error)
-
 // TokenFile is the name of the file, in the folder given to FileToken, that keeps the token's digest.
 // Whoever removes it gets another token at the next start.
 const TokenFile = "http-token"
@@ -28,20 +26,21 @@ const TokenFile = "http-token"
 // minToken keeps people from guarding a machine with "test".
 const minToken = 16
 
-const tokenHint = "the token was printed when `toolpost serve` first made it, or is the value of TOOLPOST_TOKEN there; " +
+// TokenHint says where a token comes from, for whoever has none.
+const TokenHint = "the token was printed when `toolpost serve` first made it, or is the value of TOOLPOST_TOKEN there; " +
 	"`toolpost serve --new-token` makes another"
 
 // StaticToken lets in whoever knows the token.
-func StaticToken(token string) (Authenticator, error) {
+func StaticToken(token string) (Gate, error) {
 	if len(token) < minToken {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the token has %d characters: take at least %d, better 32 random ones", len(token), minToken)
 	}
-	return digestAuth(sha256.Sum256([]byte(token))), nil
+	return digestGate(sha256.Sum256([]byte(token))), nil
 }
 
 // FileToken lets in whoever knows the token whose SHA-256 is kept in dir. Where there is none yet it makes
 // one and returns it as fresh, this once: the file keeps the digest alone.
-func FileToken(dir string) (auth Authenticator, fresh string, err error) {
+func FileToken(dir string) (gate Gate, fresh string, err error) {
 	if err := privateDir(dir); err != nil {
 		return nil, "", err
 	}
@@ -55,17 +54,17 @@ func FileToken(dir string) (auth Authenticator, fresh string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return digestAuth(digest), fresh, nil
+	return digestGate(digest), fresh, nil
 }
 
-// digestAuth compares digests: they have one length, and the time it takes tells nothing.
-func digestAuth(want [sha256.Size]byte) Authenticator {
-	return func(token string) (tool.Principal, error) {
-		got := sha256.Sum256([]byte(token))
+// digestGate compares digests: they have one length, and the time it takes tells nothing.
+func digestGate(want [sha256.Size]byte) Gate {
+	return func(_ context.Context, shown Credentials) (tool.Principal, error) {
+		got := sha256.Sum256([]byte(shown.Token))
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the bearer token is wrong; %s", tokenHint)
+			return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the bearer token is wrong; %s", TokenHint)
 		}
-		return tool.Principal{ID: "owner"}, nil
+		return tool.Principal{ID: "owner", Door: shown.Door}, nil
 	}
 }
 
