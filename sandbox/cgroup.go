@@ -211,12 +211,36 @@ type group struct {
 	limits  Limits
 }
 
-// newGroup makes a group with the controllers that can be had, that of the processors only where it is needed.
-// It has no limits yet: joining a group takes the kernel long, so that is done in advance.
-func (c *controllers) newGroup(cpu bool) (*group, error) {
-	return c.make(slices.DeleteFunc(controllerNames(), func(name string) bool {
-		return c.why[name] != nil || name == ctlCPU && !cpu
-	})...)
+// newGroup makes a group with the controllers that can be had. It has no limits yet: joining a group takes the kernel
+// long, so that is done in advance. Rooms have equal shares of the processors, however many processes are in each, and
+// smaller ones than this program, which has to go on answering whatever happens in them.
+func (c *controllers) newGroup() (*group, error) {
+	g, err := c.make(slices.DeleteFunc(controllerNames(), func(name string) bool { return c.why[name] != nil })...)
+	if err != nil {
+		return nil, err
+	}
+	if folder := g.folders[ctlCPU]; folder != "" {
+		if err := setWeight(folder, g.unified[ctlCPU], roomWeight); err != nil {
+			g.remove()
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// How much rooms weigh where processors are short, out of the hundred that any other program has. A room whose
+// processors are limited gives way to those that are not: it is a known hog.
+const (
+	roomWeight    = 25
+	limitedWeight = 2
+)
+
+func setWeight(folder string, v2 bool, weight int) error {
+	file := "cpu.weight"
+	if !v2 {
+		file, weight = "cpu.shares", weight*1024/100
+	}
+	return os.WriteFile(filepath.Join(folder, file), []byte(strconv.Itoa(weight)), 0)
 }
 
 func (c *controllers) make(names ...string) (*group, error) {
@@ -268,8 +292,7 @@ func setLimit(name, folder string, v2 bool, l Limits) error {
 	write := func(file, content string) error {
 		return os.WriteFile(filepath.Join(folder, file), []byte(content), 0)
 	}
-	const period = 100_000 // microseconds
-	quota := strconv.Itoa(int(l.CPU * period))
+	quota, period := share(l.CPU)
 	bytes := strconv.FormatInt(l.Memory, 10)
 	switch {
 	case name == ctlPids:
@@ -282,10 +305,18 @@ func setLimit(name, folder string, v2 bool, l Limits) error {
 		_ = write("memory.memsw.limit_in_bytes", bytes) // there may be no swap accounting
 		return err
 	case v2:
-		return write("cpu.max", quota+" "+strconv.Itoa(period))
+		return errors.Join(setWeight(folder, v2, limitedWeight), write("cpu.max", quota+" "+period))
 	default:
-		return write("cpu.cfs_quota_us", quota)
+		return errors.Join(setWeight(folder, v2, limitedWeight), write("cpu.cfs_period_us", period), write("cpu.cfs_quota_us", quota))
 	}
+}
+
+// share says how long a room may use processors in how long a time, in microseconds. The time is short, so that a room
+// which has used up its own does not leave the next one to all others at once; the kernel takes 1 ms at least.
+func share(processors float64) (quota, period string) {
+	const least, short, long = 1000, 10_000, 1_000_000
+	each := min(max(short, least/processors), long)
+	return strconv.Itoa(max(least, int(processors*each))), strconv.Itoa(int(each))
 }
 
 // only reports whether it is known that no more than n are left in the group, those included that have ended

@@ -79,6 +79,16 @@ func TestVersion2IsEnabledForTheGroupsBelow(t *testing.T) {
 	}
 }
 
+func TestAShareOfAProcessorIsOneThatTheKernelTakes(t *testing.T) {
+	for processors, want := range map[float64][2]string{
+		2: {"20000", "10000"}, 0.1: {"1000", "10000"}, 0.05: {"1000", "20000"}, 0.001: {"1000", "1000000"}, 0.0001: {"1000", "1000000"},
+	} {
+		if quota, period := share(processors); quota != want[0] || period != want[1] {
+			t.Errorf("%v processors: %s of %s", processors, quota, period)
+		}
+	}
+}
+
 func TestLimitsAreWrittenInTheWordsOfEachVersion(t *testing.T) {
 	l := Limits{Memory: 1 << 20, Processes: 7, CPU: 1.5}
 	for _, c := range []struct {
@@ -89,8 +99,8 @@ func TestLimitsAreWrittenInTheWordsOfEachVersion(t *testing.T) {
 		{ctlMemory, true, map[string]string{"memory.max": "1048576", "memory.swap.max": "0"}},
 		{ctlMemory, false, map[string]string{"memory.limit_in_bytes": "1048576"}},
 		{ctlPids, true, map[string]string{"pids.max": "8"}},
-		{ctlCPU, true, map[string]string{"cpu.max": "150000 100000"}},
-		{ctlCPU, false, map[string]string{"cpu.cfs_quota_us": "150000"}},
+		{ctlCPU, true, map[string]string{"cpu.max": "15000 10000", "cpu.weight": "2"}},
+		{ctlCPU, false, map[string]string{"cpu.cfs_quota_us": "15000", "cpu.cfs_period_us": "10000", "cpu.shares": "20"}},
 	} {
 		dir := t.TempDir()
 		for file := range c.want {

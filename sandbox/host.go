@@ -134,7 +134,6 @@ const (
 type ground struct {
 	flags   uintptr // the new namespaces
 	outside bool    // it has the host's network
-	cpu     bool    // its processors can be limited
 }
 
 // take gives a room with its foundation laid. Whoever has to wait for one makes that more are kept.
@@ -206,7 +205,7 @@ func (h *house) refill(m *machine, on ground) {
 
 // begin sends the script of a foundation to the stage.
 func (h *house) begin(m *machine, on ground) (*birth, error) {
-	g, err := m.groups.newGroup(on.cpu)
+	g, err := m.groups.newGroup()
 	if err != nil {
 		return nil, unavailable("no cgroup could be made", err)
 	}

@@ -173,7 +173,7 @@ func (m *machine) ground(p Profile) ground {
 			flags |= flag
 		}
 	}
-	return ground{flags, outside, p.Limits.CPU > 0}
+	return ground{flags, outside}
 }
 
 // privileged reports whether a child starts with capabilities that must be taken from it.

@@ -153,7 +153,7 @@ func tenAtOnce(t *testing.T, p place, m machine) {
 		alone := s.alone(t)
 		among := s.among(t, m.hogs)
 		t.Logf("p99 of an echo alone: %v, among hogs: %v", alone, among)
-		if !m.fair || among <= max(3*alone, alone+250*time.Millisecond) {
+		if !m.fair || among <= max(3*alone, alone+50*time.Millisecond) {
 			break
 		}
 		if round == 5 {
