@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench embeddings eval fuzz lint setup clean
+.PHONY: help run build test long bench embeddings eval fuzz lint setup clean
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # git refuses to speak about a tree that somebody else owns; the build then goes without it.
@@ -31,6 +31,11 @@ test: ## install what the tests need, vet, and run every test with the race dete
 	go test -count=1 ./internal/house
 	@if .ci/setup --check cc; then race=-race; else race=; echo 'no C compiler: the tests run without the race detector'; fi; \
 	echo "go test $$race ./..."; go test $$race -timeout 12m ./...
+
+long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
+	@.ci/setup python3 postgres
+	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./store/sqlite ./store/postgres
+	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run 'Duplicates|Canaries' ./node
 
 bench: build ## measure against references of the same run; fails where a target is missed
 	@.ci/setup python3 rg bwrap

@@ -29,7 +29,7 @@ func openNode(ctx context.Context, dir string, files map[string]string, with ...
 	}
 	text := files["toolpost.yaml"]
 	if !strings.Contains(text, "store:") {
-		text += "store: {url: none}\n"
+		text += "store: {url: none}\n" // what records cost is a row of its own
 	}
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
 	if err != nil {

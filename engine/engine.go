@@ -26,8 +26,11 @@ type Options struct {
 	Idempotency tool.Middleware // answers a repeated call again without running it again
 	// Quota gives the stage that keeps the calls of a tool within limits, or nil. It is asked once for each tool and
 	// each Replace.
-	Quota   func(*tool.Spec) tool.Middleware
-	Lease   tool.Middleware // lets tools of a high tier run only with a lease
+	Quota func(*tool.Spec) tool.Middleware
+	Lease tool.Middleware // lets tools of a high tier run only with a lease
+	// Cache gives the stage that answers the calls of a tool from memory, or nil. It is asked once for each tool and each
+	// Replace.
+	Cache   func(*tool.Spec) tool.Middleware
 	Session tool.Middleware // keeps state patches and assets
 }
 
@@ -64,6 +67,9 @@ func New(o Options) *Engine {
 	if o.Quota == nil {
 		o.Quota = func(*tool.Spec) tool.Middleware { return nil }
 	}
+	if o.Cache == nil {
+		o.Cache = func(*tool.Spec) tool.Middleware { return nil }
+	}
 	e := &Engine{log: o.Log, policy: o.Policy}
 	e.outer, e.ofTool = e.chain(o)
 	e.shelf.Store(e.newShelf(nil))
@@ -81,8 +87,8 @@ func New(o Options) *Engine {
 //   - policy also ends a dry run: what stands behind it does not learn of one.
 //   - idempotency stands after policy: a replay is never shown to someone not allowed; and before quota
 //     and lease: a replay is free.
-//   - quota stands before what has an effect, and before lease: a call that is too much uses none up. Then
-//     breaker and cache (to come).
+//   - quota stands before what has an effect, and before lease: a call that is too much uses none up.
+//   - cache stands behind all that may refuse: nobody gets an answer from memory who would not have got one.
 //   - session is innermost: only what really ran changes state.
 func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.Handler) {
 	outer = wrap(tool.HandlerFunc(e.resolve),
@@ -100,6 +106,7 @@ func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.H
 			o.Quota(it.spec),
 			o.Audit.Begun(),
 			o.Lease,
+			o.Cache(it.spec),
 			o.Session,
 		)
 	}

@@ -235,7 +235,7 @@ func (e *Engine) Specs(_ context.Context, p tool.Principal) iter.Seq2[*tool.Spec
 	items := e.shelf.Load().items
 	return func(yield func(*tool.Spec, error) bool) {
 		for _, it := range items {
-			if it.visible(p) && !yield(it.spec, it.why()) {
+			if !it.spec.Unlisted && it.visible(p) && !yield(it.spec, it.why()) {
 				return
 			}
 		}

@@ -27,3 +27,20 @@ type Peer struct {
 // A Gate says who shows the credentials. Its error is what they are told. It is asked for every request, and again
 // and again while a connection lives: who was admitted may not be any more.
 type Gate func(ctx context.Context, shown Credentials) (tool.Principal, error)
+
+// The callers that no config lists: who has the owner's token, and who runs this program. What they may issue, others
+// may not, so nobody else gets their names.
+const (
+	Owner = "owner"
+	Local = "local"
+)
+
+// Reason is the reason of every error of a gate.
+const Reason = "unauthenticated"
+
+// wrongToken is what everybody is told whose token does not let in. Whether it never was one, has expired or was
+// revoked is not for outsiders.
+func wrongToken() error {
+	return tool.Errorf(tool.CodeAccessDenied, "the bearer token is wrong, or is not valid any more; `toolpost token issue` makes one for a caller. "+
+		"The owner's: %s", TokenHint).Because(Reason)
+}

@@ -62,9 +62,9 @@ func digestGate(want [sha256.Size]byte) Gate {
 	return func(_ context.Context, shown Credentials) (tool.Principal, error) {
 		got := sha256.Sum256([]byte(shown.Token))
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the bearer token is wrong; %s", TokenHint)
+			return tool.Principal{}, wrongToken()
 		}
-		return tool.Principal{ID: "owner", Door: shown.Door}, nil
+		return tool.Principal{ID: Owner, Door: shown.Door}, nil
 	}
 }
 

@@ -18,13 +18,17 @@ import (
 	leasetools "toolpost/builtin/lease"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/cache"
+	"toolpost/engine/job"
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
 	"toolpost/engine/quota"
 	"toolpost/engine/redact"
+	"toolpost/identity"
 	"toolpost/protocol/all"
 	"toolpost/secret"
 	"toolpost/store"
+	"toolpost/telemetry"
 	"toolpost/tool"
 )
 
@@ -63,8 +67,8 @@ func Schema() ([]byte, error) {
 		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options})
 	}
 	return config.Schema(protocols, all.DoorParts(), config.Sections{
-		Policy: policy.Options{}, Store: StoreOptions{}, Callers: struct{}{}, Telemetry: struct{}{},
-		Secret: secret.From{}, Quota: quota.Rule{}, Cache: struct{}{},
+		Policy: policy.Options{}, Store: StoreOptions{}, Callers: identity.Options{}, Telemetry: telemetry.Options{},
+		Secret: secret.From{}, Quota: quota.Rule{}, Cache: cache.Rule{},
 	})
 }
 
@@ -73,8 +77,9 @@ type Options struct {
 	Log       *slog.Logger    // nil: silence
 	Protocols []Protocol      // nil: every one of this build
 	Listen    string          // of the HTTP door, in place of what the config says
-	Token     string          // of the HTTP door; empty: one is made and kept in the state folder
+	Token     string          // of the owner; empty: one is made and kept in the state folder
 	NewToken  bool            // make another token
+	Tokens    bool            // there are the tools that issue and revoke tokens
 	LeaseTier int             // tools of this tier and above need a lease, also where the config is less strict; 0: as it says
 	Version   string          // of this program, for those who ask a door
 	Ready     func(Listening) // called for each door that is open
@@ -82,13 +87,19 @@ type Options struct {
 
 // A Node is a running Toolpost.
 type Node struct {
-	o      Options
-	cfg    *config.Config
-	engine *engine.Engine
-	store  *store.DB        // nil: the config wants none
-	own    []engine.Binding // sources that no config names; their names cannot be taken
-	policy atomic.Pointer[policy.Policy]
-	quotas *quota.Quotas
+	o       Options
+	cfg     *config.Config
+	engine  *engine.Engine
+	store   *store.DB        // nil: the config wants none
+	own     []engine.Binding // sources that no config names; their names cannot be taken
+	policy  atomic.Pointer[policy.Policy]
+	quotas  *quota.Quotas
+	cache   *cache.Cache
+	callers atomic.Pointer[identity.Callers]
+	owner   atomic.Pointer[identity.Gate] // nil: no door is open, or the config wants none
+	jobs    *job.Queue                    // nil: there is no store to keep them in
+
+	telemetry *telemetry.Telemetry
 
 	redactor *secret.Redactor // knows the values of all secrets, also of those that a reload changed
 	handler  tool.Handler     // the engine, and nothing that comes out of it has a secret
@@ -124,7 +135,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 			return nil, err
 		}
 	}
-	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), quotas: quota.New(quota.Options{})}
+	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), quotas: quota.New(quota.Options{}), cache: cache.New(cache.Options{})}
 	n.o.Log = quiet(o.Log, n.redactor)
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	from := stricter(cfg.Limits.LeaseTier, o.LeaseTier)
@@ -144,14 +155,17 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		Idempotency: keep.idempotency,
 		Quota:       n.quotas.For,
 		Lease:       lease.New(lease.Options{From: from, Consume: keep.leases}).Stage,
+		Cache:       n.cache.For,
 		Session:     keep.session,
 	})
-	n.handler, n.catalog = redact.Door(n.redactor)(n.engine), redact.Catalog(n.engine, n.redactor)
-	if from > 0 {
-		n.own = []engine.Binding{{Name: ownSource, Protocol: "builtin", Runner: n.issuer(keep.leases)}}
+	if err := n.openTelemetry(); err != nil {
+		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
+	n.handler, n.catalog = redact.Door(n.redactor)(n.telemetry.Stage(n.engine)), redact.Catalog(n.engine, n.redactor)
+	n.openJobs()
+	n.own = n.ownTools(from, keep)
 	n.replace(ctx, tools)
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(ctx.Err(), n.cache.Misplaced()); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
 	return n, nil
@@ -188,42 +202,51 @@ func (n *Node) Catalog() tool.Catalog { return n.catalog }
 // Serve opens every configured door and returns when ctx has ended and the doors have drained, or when
 // one of them fails.
 func (n *Node) Serve(ctx context.Context) error {
-	doors, err := all.Doors(n.cfg, all.DoorOptions{
-		Log: n.o.Log, Listen: n.o.Listen, Token: n.o.Token, NewToken: n.o.NewToken, Version: n.o.Version, Ready: n.o.Ready,
-	})
+	if len(n.cfg.Doors) == 0 {
+		return tool.Errorf(tool.CodeInvalidInput, "the config has no door to serve; add `doors: {http: {}}`")
+	}
+	fresh, err := n.ownersToken()
 	if err != nil {
 		return err
 	}
-	if len(doors) == 0 {
-		return tool.Errorf(tool.CodeInvalidInput, "the config has no door to serve; add `doors: {http: {}}`")
+	doors, err := all.Doors(n.cfg, all.DoorOptions{
+		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.Caller, Fresh: fresh, Version: n.o.Version, Ready: n.o.Ready, Metrics: n.Metrics,
+	})
+	if err != nil {
+		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range doors {
 		g.Go(func() error { return d.Serve(ctx, n.handler, n.catalog) })
 	}
 	g.Go(func() error { n.housekeeping(ctx); return nil })
+	g.Go(func() error { n.runJobs(ctx); return nil })
 	return g.Wait()
 }
 
-// Reload goes over to the sources, the policy, the quotas and the secrets of another config, to all at once. Sources
+// Reload goes over to the sources, the policy, the quotas, the callers and the secrets of another config, to all at once. Sources
 // that say the same as before, and whose secrets are the same, keep their runner and their calls; calls in flight on the
 // others end in peace, under the policy that let them in. A quota that says the same as before keeps its counts. What a
-// door, any other limit or the store section says takes effect at the next start. A config whose policy, quotas or
-// secrets cannot be read is logged, and the one before it stays.
+// door, any other limit or the store section says takes effect at the next start. A config whose policy, quotas,
+// callers or secrets cannot be read is logged, and the one before it stays.
 func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 	tools, err := n.read(ctx, cfg)
 	if err != nil {
 		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
 		return
 	}
-	if !slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal) || !sameLimits(n.cfg.Limits, cfg.Limits) || !n.cfg.Store.Equal(cfg.Store) {
-		n.o.Log.Warn("doors, limits or the store changed in the config; restart to apply them")
+	if !slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal) || !sameLimits(n.cfg.Limits, cfg.Limits) ||
+		!n.cfg.Store.Equal(cfg.Store) || !n.cfg.Telemetry.Equal(cfg.Telemetry) {
+		n.o.Log.Warn("doors, limits, the store or telemetry changed in the config; restart to apply them")
 	}
 	n.replace(ctx, tools)
+	if err := n.cache.Misplaced(); err != nil {
+		n.o.Log.Warn("a rule of limits.cache does nothing", "error", message(err))
+	}
 	n.o.Log.Info("config reloaded", "sources", len(cfg.Sources))
 }
 
-// sameLimits compares the limits that hold from start to end: all but the quotas.
+// sameLimits compares the limits that hold from start to end: all but the quotas and the cache.
 func sameLimits(a, b config.Limits) bool {
 	return a.Timeout == b.Timeout && a.Drain == b.Drain && a.LeaseTier == b.LeaseTier
 }
@@ -234,6 +257,7 @@ func (n *Node) Close(ctx context.Context) (err error) {
 	n.loading.Lock()
 	defer n.loading.Unlock()
 	err = n.engine.Close(ctx)
+	n.telemetry.Close(ctx)
 	ended := make(chan struct{})
 	go func() { n.tasks.Wait(); close(ended) }()
 	if n.store != nil {

@@ -26,6 +26,7 @@ func (n *Node) readPolicy(cfg *config.Config) (*policy.Policy, error) {
 	}
 	return policy.New(o, policy.Env{
 		Dir: cfg.Dir, Config: configFiles(cfg), Doors: doorNames(n.o.Protocols), Sources: sourceNames(cfg), Tier: lease.Tier, Log: n.o.Log,
+		Redact: n.redactor.JSON,
 	})
 }
 

@@ -10,8 +10,10 @@ import (
 	"toolpost/config"
 	"toolpost/config/nearest"
 	"toolpost/engine"
+	"toolpost/engine/cache"
 	"toolpost/engine/policy"
 	"toolpost/engine/quota"
+	"toolpost/identity"
 	"toolpost/secret"
 	"toolpost/tool"
 )
@@ -57,6 +59,8 @@ type wanted struct {
 	sources []config.Source
 	rules   *policy.Policy
 	quotas  []quota.Rule
+	caches  []cache.Rule
+	callers *identity.Callers
 	secrets map[string]secret.From
 	vault   *secret.Vault
 }
@@ -71,11 +75,19 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 	if err != nil {
 		return wanted{}, err
 	}
+	caches, err := readCaches(cfg)
+	if err != nil {
+		return wanted{}, err
+	}
+	callers, err := n.readCallers(cfg)
+	if err != nil {
+		return wanted{}, err
+	}
 	from, vault, err := n.readSecrets(ctx, cfg)
-	return wanted{cfg.Sources, rules, quotas, from, vault}, err
+	return wanted{cfg.Sources, rules, quotas, caches, callers, from, vault}, err
 }
 
-// replace goes over to other sources, another policy, other quotas and other secrets. Sources that are new or changed,
+// replace goes over to other sources, another policy, other quotas, callers and secrets. Sources that are new or changed,
 // or that are dead, are opened.
 func (n *Node) replace(ctx context.Context, to wanted) {
 	n.loading.Lock()
@@ -120,7 +132,9 @@ func (n *Node) publish(ctx context.Context, next []*source, to wanted) {
 	n.sources, n.secrets, n.vault = next, to.secrets, to.vault
 	n.policy.Store(to.rules) // bind publishes it together with the sources, and the quotas too
 	n.quotas.Replace(to.quotas)
+	n.cache.Replace(to.caches)
 	n.bind(ctx)
+	n.callers.Store(to.callers) // whom nobody knew comes in under the new policy
 	stays := map[*source]bool{}
 	for _, s := range next {
 		stays[s] = true

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	assettools "toolpost/builtin/asset"
 	leasetools "toolpost/builtin/lease"
 	"toolpost/config"
 	"toolpost/engine/audit"
@@ -26,11 +27,13 @@ import (
 
 // StoreOptions is the store section of a config.
 type StoreOptions struct {
-	URL string `yaml:"url" doc:"sqlite:FILE, or postgres://USER:PASSWORD@HOST/DATABASE, or none; sqlite:.toolpost/toolpost.db where it is left out. Without the section nothing is recorded"`
+	URL string `yaml:"url" doc:"sqlite:FILE, or postgres://USER:PASSWORD@HOST/DATABASE, or none; sqlite:.toolpost/toolpost.db where it is left out"`
 	// How long things are kept. They are looked after by a program that serves.
 	Retention config.Duration `yaml:"retention" doc:"how long the records of calls are kept; for ever where it is left out"`
 	Sessions  config.Duration `yaml:"sessions" doc:"how long a session is kept that nobody changes; for ever where it is left out"`
 	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept that no call brings again; for ever where it is left out"`
+
+	Jobs config.Duration `yaml:"jobs" doc:"how long a job is kept after its end; 24 h where it is left out"`
 
 	Audit       AuditOptions       `yaml:"audit" doc:"what is recorded of calls"`
 	Idempotency IdempotencyOptions `yaml:"idempotency" doc:"how repeated calls are recognised"`
@@ -50,7 +53,7 @@ type IdempotencyOptions struct {
 	Durable bool            `yaml:"durable" doc:"whether outcomes are remembered after a restart, and by all programs that share the store"`
 }
 
-// OpenStore gives the store of a config; nil: the config wants none. Nothing is opened before its first use.
+// OpenStore gives the store of a config; nil: the config wants none, or there is no config file. Nothing is opened before its first use.
 func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	var o StoreOptions
 	if err := cfg.Store.Decode(&o); err != nil {
@@ -58,7 +61,7 @@ func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	}
 	switch {
 	case o.URL != "":
-	case cfg.Store.Given():
+	case cfg.Path != "":
 		o.URL = "sqlite:.toolpost/toolpost.db"
 	default:
 		o.URL = "none"
@@ -139,9 +142,16 @@ type leases interface {
 	leasetools.Leases
 }
 
+// assets are what the stage and the tools need of assets.
+type assets interface {
+	session.Assets
+	assettools.Assets
+}
+
 // keepers are the parts of the engine that keep something.
 type keepers struct {
 	leases      leases
+	assets      assets
 	audit       *audit.Trail // nil: there is no store
 	idempotency tool.Middleware
 	session     tool.Middleware
@@ -154,17 +164,18 @@ func (n *Node) keepIn() keepers {
 	window := idempotency.Options{TTL: time.Duration(n.storing.Idempotency.Window), Max: n.storing.Idempotency.Entries}
 	if n.store == nil {
 		return keepers{
-			leases: &store.Leases{Dir: filepath.Join(n.cfg.StateDir(), "leases")}, idempotency: idempotency.New(window).Stage,
+			leases: &store.Leases{Dir: filepath.Join(n.cfg.StateDir(), "leases")}, assets: files, idempotency: idempotency.New(window).Stage,
 			session: n.innermost(session.Stage(&store.Sessions{}, files)),
 		}
 	}
 	if n.storing.Idempotency.Durable {
 		window.Outcomes = n.store.Outcomes()
 	}
+	kept := n.store.Assets(files)
 	return keepers{
-		leases: n.store.Leases(), idempotency: idempotency.New(window).Stage,
+		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).Stage,
 		audit:   audit.New(audit.Options{Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact, Logger: n.o.Log}),
-		session: n.innermost(session.Stage(n.store.Sessions(), n.store.Assets(files))),
+		session: n.innermost(session.Stage(n.store.Sessions(), kept)),
 	}
 }
 

@@ -99,7 +99,7 @@ func (v *Vault) Files() []string {
 	if v == nil {
 		return nil
 	}
-	return v.files
+	return slices.Clone(v.files)
 }
 
 // Names lists the secrets, also those that could not be read.

@@ -33,9 +33,15 @@ type Kept struct {
 	Path      string    `json:"-"`
 }
 
-// Add copies the asset's file and gives the asset with the copy's path, digest and size. The same content is
-// kept once.
-func (s *AssetTable) Add(ctx context.Context, a tool.Asset, file *os.File) (tool.Asset, error) {
+// Add copies the asset's file for the caller whose call brought it, and gives the asset with the copy's path,
+// digest and size. The same content is kept once. A file that Open gave is not copied again.
+func (s *AssetTable) Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error) {
+	if s.files.has(a, file) {
+		return a, nil
+	}
+	if err := checkNames(caller); err != nil {
+		return a, err
+	}
 	c, err := s.files.copyIn(ctx, &a, file)
 	if err != nil {
 		return a, err
@@ -45,12 +51,38 @@ func (s *AssetTable) Add(ctx context.Context, a tool.Asset, file *os.File) (tool
 		if err := c.keep(); err != nil { // inside, so that Expire cannot come between the file and its entry
 			return err
 		}
-		now := micros(time.Now())
-		return t.exec(`INSERT INTO asset (sha256, size, media_type, added_at, used_at, times) VALUES (?, ?, ?, ?, ?, 1)
+		now, media := micros(time.Now()), plain(a.MediaType, maxName)
+		err := t.exec(`INSERT INTO asset (sha256, size, media_type, added_at, used_at, times) VALUES (?, ?, ?, ?, ?, 1)
 			ON CONFLICT (sha256) DO UPDATE SET media_type = excluded.media_type, used_at = excluded.used_at, times = asset.times + 1`,
-			a.SHA256, a.Size, plain(a.MediaType, maxName), now, now)
+			a.SHA256, a.Size, media, now, now)
+		if err != nil {
+			return err
+		}
+		return t.exec(`INSERT INTO asset_caller (sha256, caller, asset_id, media_type, at) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (sha256, caller) DO UPDATE SET asset_id = excluded.asset_id, media_type = excluded.media_type, at = excluded.at`,
+			a.SHA256, caller, plain(a.AssetID, maxName), media, now)
 	})
 	return a, err
+}
+
+// Open opens an asset that a call of the caller brought, as that call described it. Any other is not there:
+// whether somebody else has it is theirs to know.
+func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File, tool.Asset, error) {
+	if !isDigest(sha256) || checkNames(caller) != nil {
+		return nil, tool.Asset{}, noAsset(sha256)
+	}
+	a := tool.Asset{SHA256: sha256}
+	err := s.db.read(ctx, func(r *reader) error {
+		err := r.row(`SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`, sha256, caller).Scan(&a.AssetID, &a.MediaType)
+		if errors.Is(err, sql.ErrNoRows) {
+			return noAsset(sha256)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, tool.Asset{}, err
+	}
+	return s.files.open(a)
 }
 
 // Find gives the asset with a digest.
@@ -62,7 +94,7 @@ func (s *AssetTable) Find(ctx context.Context, sha256 string) (Kept, error) {
 			Scan(&k.Size, &k.MediaType, &added, &used, &k.Times)
 		k.Added, k.Used = time.UnixMicro(added).UTC(), time.UnixMicro(used).UTC()
 		if errors.Is(err, sql.ErrNoRows) {
-			return tool.Errorf(tool.CodeNotFound, "there is no asset %.64q", sha256)
+			return noAsset(sha256)
 		}
 		return err
 	})
@@ -82,6 +114,9 @@ func (s *AssetTable) Expire(_ context.Context, before time.Time) (n int, err err
 			}
 		}
 		n = len(old)
+		if err := t.exec(`DELETE FROM asset_caller WHERE sha256 IN (SELECT sha256 FROM asset WHERE used_at < ?)`, micros(before)); err != nil {
+			return err
+		}
 		return t.exec(`DELETE FROM asset WHERE used_at < ?`, micros(before))
 	})
 	return n, err

@@ -24,6 +24,7 @@ type detail struct {
 	Lease   string          `json:"lease,omitzero"`
 	Key     string          `json:"key,omitzero"`
 	Replay  bool            `json:"replay,omitzero"`
+	Cached  bool            `json:"cached,omitzero"`
 	DryRun  bool            `json:"dry_run,omitzero"`
 	Reason  string          `json:"reason,omitzero"`
 	Lost    int             `json:"lost,omitzero"`
@@ -33,7 +34,7 @@ func detailOf(r *tool.Record) *detail {
 	d := &detail{
 		Call: plain(r.Call, maxName), Trace: plain(r.Trace, maxName), Asked: plain(r.Asked, maxName), Run: plain(r.Run, maxName),
 		Digest: plain(r.Digest, maxName), Shape: r.Shape, Args: r.Args, Lease: plain(r.Lease, maxName),
-		Key: plain(r.Key, maxName), Replay: r.Replay, DryRun: r.DryRun, Reason: plain(r.Reason, maxName), Lost: r.Lost,
+		Key: plain(r.Key, maxName), Replay: r.Replay, Cached: r.Cached, DryRun: r.DryRun, Reason: plain(r.Reason, maxName), Lost: r.Lost,
 	}
 	room := maxTouches
 	d.Reads, d.Writes = d.paths(r.Touches.Reads, &room), d.paths(r.Touches.Writes, &room)
@@ -94,6 +95,7 @@ func (d *detail) text() (string, error) {
 	o.text("lease", d.Lease)
 	o.text("key", d.Key)
 	o.flag("replay", d.Replay)
+	o.flag("cached", d.Cached)
 	o.flag("dry_run", d.DryRun)
 	o.text("reason", d.Reason)
 	o.number("lost", d.Lost)

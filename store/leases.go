@@ -24,6 +24,7 @@ const (
 	MaxLeaseTTL     = 300 * time.Second
 	DefaultLeaseTTL = 10 * time.Second
 	MaxTier         = 3
+	maxLeaseName    = 1024 // bytes of the name of its tool, and of its caller
 )
 
 // LeaseCounts tells how many leases can be used now, and what this process has done with leases so far.
@@ -57,27 +58,23 @@ const (
 
 // lease is the content of a file.
 type lease struct {
-	Tool    string `json:"tool"` // "*": any
+	Caller  string `json:"caller,omitempty"` // "": whoever has it
+	Tool    string `json:"tool"`             // "*": any
 	Tier    int    `json:"tier"`
 	Expires int64  `json:"expires_ms"` // Unix time
 }
 
-// Issue makes a lease for one call of a tool, or of any with "*", up to a tier. A ttl of 0 is
-// DefaultLeaseTTL. The token is in nobody's hands but the caller's.
-func (l *Leases) Issue(_ context.Context, name string, tier int, ttl time.Duration) (token string, err error) {
+// Issue makes a lease for one call of a tool, or of any with "*", up to a tier, by a caller, or by whoever has it
+// with "". A ttl of 0 is DefaultLeaseTTL. The token is in nobody's hands but those of who asked for it.
+func (l *Leases) Issue(_ context.Context, caller, name string, tier int, ttl time.Duration) (token string, err error) {
 	if ttl == 0 {
 		ttl = DefaultLeaseTTL
 	}
-	switch {
-	case name == "":
-		return "", tool.Errorf(tool.CodeInvalidInput, `a lease needs the name of a tool, or "*" for any`)
-	case tier < 0 || tier > MaxTier:
-		return "", tool.Errorf(tool.CodeInvalidInput, "a lease has a tier from 0 to %d, not %d", MaxTier, tier)
-	case ttl < MinLeaseTTL || ttl > MaxLeaseTTL:
-		return "", tool.Errorf(tool.CodeInvalidInput, "a lease lasts from %v to %v, not %v", MinLeaseTTL, MaxLeaseTTL, ttl)
+	if err := checkLease(caller, name, tier, ttl); err != nil {
+		return "", err
 	}
 	l.sweepSometimes()
-	doc, err := strictjson.Marshal(lease{name, tier, time.Now().Add(ttl).UnixMilli()})
+	doc, err := strictjson.Marshal(lease{caller, name, tier, time.Now().Add(ttl).UnixMilli()})
 	if err != nil {
 		return "", tool.Errorf(tool.CodeInvalidInput, "a lease for %q: %w", name, err)
 	}
@@ -87,6 +84,21 @@ func (l *Leases) Issue(_ context.Context, name string, tier int, ttl time.Durati
 	}
 	l.issued.Add(1)
 	return token, nil
+}
+
+// checkLease refuses a lease that nobody could use, or that would last too long.
+func checkLease(caller, name string, tier int, ttl time.Duration) error {
+	switch {
+	case name == "" || plain(name, maxLeaseName) != name:
+		return tool.Errorf(tool.CodeInvalidInput, `a lease needs the name of a tool, or "*" for any`)
+	case plain(caller, maxLeaseName) != caller:
+		return tool.Errorf(tool.CodeInvalidInput, "a lease is for a caller, whose name is text of at most %d bytes, not %.40q", maxLeaseName, caller)
+	case tier < 0 || tier > MaxTier:
+		return tool.Errorf(tool.CodeInvalidInput, "a lease has a tier from 0 to %d, not %d", MaxTier, tier)
+	case ttl < MinLeaseTTL || ttl > MaxLeaseTTL:
+		return tool.Errorf(tool.CodeInvalidInput, "a lease lasts from %v to %v, not %v", MinLeaseTTL, MaxLeaseTTL, ttl)
+	}
+	return nil
 }
 
 func (l *Leases) write(token string, doc []byte) error {
@@ -106,10 +118,10 @@ func (l *Leases) path(token, state string) string {
 	return filepath.Join(l.Dir, hex.EncodeToString(sum[:])+state)
 }
 
-// Consume uses a lease up for one call of a tool of that tier. Of several who try, here or in other
-// processes, one succeeds. A lease that does not fit is left as it is.
-func (l *Leases) Consume(_ context.Context, token, name string, tier int) error {
-	err := l.consume(token, name, tier)
+// Consume uses a lease up for one call of a tool of that tier by a caller. Of several who try, here or in other
+// processes, one succeeds. A lease that does not fit is left as it is, and that of another caller is not_found.
+func (l *Leases) Consume(_ context.Context, token, caller, name string, tier int) error {
+	err := l.consume(token, caller, name, tier)
 	switch {
 	case err == nil:
 		l.consumed.Add(1)
@@ -119,13 +131,15 @@ func (l *Leases) Consume(_ context.Context, token, name string, tier int) error 
 	return err
 }
 
-func (l *Leases) consume(token, name string, tier int) error {
+func (l *Leases) consume(token, caller, name string, tier int) error {
 	have, err := l.read(l.path(token, unused))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return l.missing(token)
+		return l.missing(token, caller)
 	case err != nil:
 		return tool.Errorf(tool.CodeInternal, "the lease cannot be read: %w", err)
+	case have.Caller != "" && have.Caller != caller:
+		return unknownLease()
 	case time.Now().UnixMilli() >= have.Expires:
 		return rejected("expired", "the lease has expired; issue another")
 	case have.Tool != "*" && have.Tool != name:
@@ -136,7 +150,7 @@ func (l *Leases) consume(token, name string, tier int) error {
 	err = os.Rename(l.path(token, unused), l.path(token, used))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return l.missing(token)
+		return l.missing(token, caller)
 	case err != nil:
 		return tool.Errorf(tool.CodeInternal, "the lease cannot be consumed: %w", err)
 	}
@@ -151,13 +165,16 @@ func (l *Leases) read(path string) (have lease, err error) {
 	return have, strictjson.UnmarshalClosed(doc, &have)
 }
 
-// missing tells a lease that was used from one that never was.
-func (l *Leases) missing(token string) error {
-	if _, err := os.Lstat(l.path(token, used)); err == nil {
+// missing tells a lease that was used from one that never was, or that is another caller's.
+func (l *Leases) missing(token, caller string) error {
+	have, err := l.read(l.path(token, used))
+	if err == nil && (have.Caller == "" || have.Caller == caller) {
 		return rejected("already_consumed", "the lease has been used; issue another")
 	}
-	return rejected("not_found", "there is no such lease")
+	return unknownLease()
 }
+
+func unknownLease() error { return rejected("not_found", "there is no such lease") }
 
 func rejected(reason, message string) error {
 	return (&tool.Error{Code: tool.CodeLeaseRejected, Message: message}).Because(reason)

@@ -30,7 +30,7 @@ func reason(err error) string {
 
 func issue(t *testing.T, l *store.Leases, name string, tier int) string {
 	t.Helper()
-	token, err := l.Issue(t.Context(), name, tier, 0)
+	token, err := l.Issue(t.Context(), "", name, tier, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestALeaseFitsOneToolUpToItsTierOnce(t *testing.T) {
 		{any, "whatever", 1, ""},
 		{any, "whatever", 1, "already_consumed"},
 	} {
-		if got := reason(l.Consume(t.Context(), c.token, c.name, c.tier)); got != c.want {
+		if got := reason(l.Consume(t.Context(), c.token, "ada", c.name, c.tier)); got != c.want {
 			t.Errorf("%s for %s of tier %d: %q, want %q", c.token, c.name, c.tier, got, c.want)
 		}
 	}
@@ -65,12 +65,34 @@ func TestALeaseFitsOneToolUpToItsTierOnce(t *testing.T) {
 	}
 }
 
+func TestALeaseOfACallerIsNobodyElses(t *testing.T) {
+	l := &store.Leases{Dir: t.TempDir()}
+	unknown := l.Consume(t.Context(), "tok_unknown", "eve", "rm", 1)
+	token, err := l.Issue(t.Context(), "ada", "rm", 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // while it can be used, and when it was
+		for _, caller := range []string{"eve", ""} {
+			if err := l.Consume(t.Context(), token, caller, "rm", 1); reason(err) != "not_found" || err.Error() != unknown.Error() {
+				t.Errorf("%q has the lease of ada: %v", caller, err)
+			}
+		}
+		if got := reason(l.Consume(t.Context(), token, "ada", "rm", 1)); got != "" && got != "already_consumed" {
+			t.Error(got)
+		}
+	}
+	if _, err := l.Issue(t.Context(), "a\x00", "rm", 1, 0); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Error(err)
+	}
+}
+
 func TestALeaseExpires(t *testing.T) {
 	dir := t.TempDir()
 	l := &store.Leases{Dir: dir}
 	token := issue(t, l, "rm", 1)
 	age(t, dir, time.Minute)
-	if got := reason(l.Consume(t.Context(), token, "rm", 1)); got != "expired" {
+	if got := reason(l.Consume(t.Context(), token, "ada", "rm", 1)); got != "expired" {
 		t.Error(got)
 	}
 	if counts, _ := l.GC(t.Context()); counts.Active != 0 {
@@ -78,7 +100,7 @@ func TestALeaseExpires(t *testing.T) {
 	}
 	age(t, dir, time.Hour)
 	used := issue(t, l, "rm", 1)
-	if err := l.Consume(t.Context(), used, "rm", 1); err != nil {
+	if err := l.Consume(t.Context(), used, "ada", "rm", 1); err != nil {
 		t.Fatal(err)
 	}
 	age(t, dir, time.Hour)
@@ -115,16 +137,16 @@ func TestALeaseLastsFromOneTo300Seconds(t *testing.T) {
 		0: true, time.Second: true, 300 * time.Second: true,
 		-1: false, 999 * time.Millisecond: false, 301 * time.Second: false,
 	} {
-		if _, err := l.Issue(t.Context(), "rm", 1, ttl); (err == nil) != ok || err != nil && tool.CodeOf(err) != tool.CodeInvalidInput {
+		if _, err := l.Issue(t.Context(), "", "rm", 1, ttl); (err == nil) != ok || err != nil && tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%v: %v", ttl, err)
 		}
 	}
 	for _, tier := range []int{-1, 4} {
-		if _, err := l.Issue(t.Context(), "rm", tier, 0); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if _, err := l.Issue(t.Context(), "", "rm", tier, 0); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("tier %d: %v", tier, err)
 		}
 	}
-	if _, err := l.Issue(t.Context(), "", 1, 0); tool.CodeOf(err) != tool.CodeInvalidInput {
+	if _, err := l.Issue(t.Context(), "", "", 1, 0); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("no tool: %v", err)
 	}
 }
@@ -160,7 +182,7 @@ func TestAFileThatIsNoLeaseIsAnError(t *testing.T) {
 	if err := os.WriteFile(paths[0], []byte(`{"tool":"*"`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Consume(t.Context(), token, "rm", 1); tool.CodeOf(err) != tool.CodeInternal {
+	if err := l.Consume(t.Context(), token, "ada", "rm", 1); tool.CodeOf(err) != tool.CodeInternal {
 		t.Error(err)
 	}
 	if counts, err := l.GC(t.Context()); err != nil || counts.Active != 0 {
@@ -180,7 +202,7 @@ func TestExactlyOneConsumerAcrossProcessesWins(t *testing.T) {
 	l := &store.Leases{Dir: dir}
 	var tokens bytes.Buffer
 	for range racedLeases {
-		token, err := l.Issue(t.Context(), "rm", 1, store.MaxLeaseTTL)
+		token, err := l.Issue(t.Context(), "", "rm", 1, store.MaxLeaseTTL)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +254,7 @@ func TestRacer(t *testing.T) {
 	for range racerThreads {
 		wg.Go(func() {
 			for _, token := range tokens {
-				switch got := reason(l.Consume(t.Context(), token, "rm", 1)); got {
+				switch got := reason(l.Consume(t.Context(), token, "ada", "rm", 1)); got {
 				case "":
 					won.Add(1)
 				case "already_consumed":

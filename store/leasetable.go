@@ -27,7 +27,8 @@ func (db *DB) Leases() *LeaseTable { return &LeaseTable{db: db} }
 
 // A Lease is one lease as those see it who look after leases.
 type Lease struct {
-	ID      string    `json:"id"` // the start of the digest of its token
+	ID      string    `json:"id"`               // the start of the digest of its token
+	Caller  string    `json:"caller,omitempty"` // "": whoever has it
 	Tool    string    `json:"tool"`
 	Tier    int       `json:"tier"`
 	Issued  time.Time `json:"issued"`
@@ -41,22 +42,22 @@ const idLength = 16
 // tokenPrefix tells a token from an id.
 const tokenPrefix = "tok_"
 
-// LeaseID gives the id of the lease that a token is for.
-func LeaseID(token string) string { return digestOf(token)[:idLength] }
+// LeaseID gives the id of the lease that somebody means who has its token, or the id itself.
+func LeaseID(text string) string {
+	if strings.HasPrefix(text, tokenPrefix) {
+		return digestOf(text)[:idLength]
+	}
+	return plain(text, maxName)
+}
 
-// Issue makes a lease for one call of a tool, or of any with "*", up to a tier. A ttl of 0 is
-// DefaultLeaseTTL. The token is in nobody's hands but the caller's.
-func (l *LeaseTable) Issue(_ context.Context, name string, tier int, ttl time.Duration) (token string, err error) {
+// Issue makes a lease for one call of a tool, or of any with "*", up to a tier, by a caller, or by whoever has it
+// with "". A ttl of 0 is DefaultLeaseTTL. The token is in nobody's hands but those of who asked for it.
+func (l *LeaseTable) Issue(_ context.Context, caller, name string, tier int, ttl time.Duration) (token string, err error) {
 	if ttl == 0 {
 		ttl = DefaultLeaseTTL
 	}
-	switch {
-	case name == "" || plain(name, 1024) != name:
-		return "", tool.Errorf(tool.CodeInvalidInput, `a lease needs the name of a tool, or "*" for any`)
-	case tier < 0 || tier > MaxTier:
-		return "", tool.Errorf(tool.CodeInvalidInput, "a lease has a tier from 0 to %d, not %d", MaxTier, tier)
-	case ttl < MinLeaseTTL || ttl > MaxLeaseTTL:
-		return "", tool.Errorf(tool.CodeInvalidInput, "a lease lasts from %v to %v, not %v", MinLeaseTTL, MaxLeaseTTL, ttl)
+	if err := checkLease(caller, name, tier, ttl); err != nil {
+		return "", err
 	}
 	token = tokenPrefix + rand.Text()
 	err = l.db.w.do(true, func(t *tx) error {
@@ -64,8 +65,8 @@ func (l *LeaseTable) Issue(_ context.Context, name string, tier int, ttl time.Du
 		if err := l.sweepSometimes(t, now); err != nil {
 			return err
 		}
-		return t.exec(`INSERT INTO lease (id, tool, tier, issued_at, expires_at) VALUES (?, ?, ?, ?, ?)`,
-			digestOf(token), name, tier, micros(now), micros(now.Add(ttl)))
+		return t.exec(`INSERT INTO lease (id, caller, tool, tier, issued_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)`,
+			digestOf(token), caller, name, tier, micros(now), micros(now.Add(ttl)))
 	})
 	if err != nil {
 		return "", err
@@ -74,18 +75,22 @@ func (l *LeaseTable) Issue(_ context.Context, name string, tier int, ttl time.Du
 	return token, nil
 }
 
-// Consume uses a lease up for one call of a tool of that tier. Of several who try, in whatever program, one
-// succeeds. A lease that does not fit is left as it is.
-func (l *LeaseTable) Consume(_ context.Context, token, name string, tier int) error {
+// Consume uses a lease up for one call of a tool of that tier by a caller. Of several who try, in whatever program,
+// one succeeds. A lease that does not fit is left as it is, and that of another caller is not_found.
+func (l *LeaseTable) Consume(_ context.Context, token, caller, name string, tier int) error {
 	id := digestOf(token)
+	if plain(caller, maxLeaseName) != caller { // no lease is for such a caller alone
+		caller = ""
+	}
 	err := l.db.w.do(true, func(t *tx) error {
 		now := micros(time.Now())
 		n, err := t.count(`UPDATE lease SET used_at = ? WHERE id = ? AND used_at IS NULL AND revoked_at IS NULL AND expires_at > ?
-			AND (tool = ? OR tool = '*') AND tier >= ?`, now, id, now, plain(name, 1024), tier)
+			AND (caller = '' OR caller = ?) AND (tool = ? OR tool = '*') AND tier >= ?`,
+			now, id, now, caller, plain(name, maxLeaseName), tier)
 		if err != nil || n == 1 {
 			return err
 		}
-		return whyNot(t, id, name, tier, now)
+		return whyNot(t, id, caller, name, tier, now)
 	})
 	switch {
 	case err == nil:
@@ -97,17 +102,19 @@ func (l *LeaseTable) Consume(_ context.Context, token, name string, tier int) er
 }
 
 // whyNot says why a lease cannot be consumed.
-func whyNot(t *tx, id, name string, tier int, now int64) error {
-	var have string
+func whyNot(t *tx, id, caller, name string, tier int, now int64) error {
+	var whose, have string
 	var upTo int
 	var expires int64
 	var used, revoked sql.NullInt64
-	err := t.row(`SELECT tool, tier, expires_at, used_at, revoked_at FROM lease WHERE id = ?`, []any{id}, &have, &upTo, &expires, &used, &revoked)
+	err := t.row(`SELECT caller, tool, tier, expires_at, used_at, revoked_at FROM lease WHERE id = ?`, []any{id}, &whose, &have, &upTo, &expires, &used, &revoked)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return rejected("not_found", "there is no such lease")
+		return unknownLease()
 	case err != nil:
 		return err
+	case whose != "" && whose != caller:
+		return unknownLease()
 	case used.Valid:
 		return rejected("already_consumed", "the lease has been used; issue another")
 	case revoked.Valid:
@@ -120,34 +127,28 @@ func whyNot(t *tx, id, name string, tier int, now int64) error {
 	return rejected("tool_mismatch", "the lease is for "+have+" and not for "+name)
 }
 
-// Revoke makes a lease useless, by the id that List gives or by its token. One that was used, or revoked, before
-// cannot be revoked: the error, of code conflict, says so.
-func (l *LeaseTable) Revoke(_ context.Context, id string) error {
-	id = leaseID(id)
+// Revoke makes a lease of a caller useless, or anybody's with "", by the id that List gives or by its token. One that
+// was used, or revoked, before cannot be revoked: the error, of code conflict, says so.
+func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
+	if id = LeaseID(id); !isLeaseID(id) {
+		return noLease(id)
+	}
 	return l.db.w.do(true, func(t *tx) error {
 		now := micros(time.Now())
-		n, err := t.count(`UPDATE lease SET revoked_at = ? WHERE SUBSTR(id, 1, ?) = ? AND used_at IS NULL AND revoked_at IS NULL AND expires_at > ?`,
-			now, idLength, id, now)
+		n, err := t.count(`UPDATE lease SET revoked_at = ? WHERE id >= ? AND id < ? AND (? = '' OR caller = ?)
+			AND used_at IS NULL AND revoked_at IS NULL AND expires_at > ?`, now, id, behind(id), caller, caller, now)
 		if err != nil || n > 0 {
 			return err
 		}
 		var x Lease
-		if err := t.each(x.scan(now), oneLease, idLength, id); err != nil {
+		if err := t.each(x.scan(now), oneLease, id, behind(id)); err != nil {
 			return err
 		}
-		if x.ID == "" {
+		if x.ID == "" || caller != "" && x.Caller != caller {
 			return noLease(id)
 		}
 		return tool.Errorf(tool.CodeConflict, "lease %s cannot be revoked: it is %s", id, x.State).Because(x.State)
 	})
-}
-
-// leaseID gives the id that somebody means who has an id or a token.
-func leaseID(text string) string {
-	if strings.HasPrefix(text, tokenPrefix) {
-		return LeaseID(text)
-	}
-	return plain(text, maxName)
 }
 
 func noLease(id string) error {
@@ -155,15 +156,25 @@ func noLease(id string) error {
 }
 
 const (
-	someLeases = `SELECT id, tool, tier, issued_at, expires_at, used_at, revoked_at FROM lease`
-	oneLease   = someLeases + ` WHERE SUBSTR(id, 1, ?) = ?`
+	someLeases = `SELECT id, caller, tool, tier, issued_at, expires_at, used_at, revoked_at FROM lease`
+	oneLease   = someLeases + ` WHERE id >= ? AND id < ?`
 )
+
+// isLeaseID reports whether a text can be the id of a lease.
+func isLeaseID(text string) bool {
+	return len(text) == idLength && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+// behind is the end of the digests that start with an id, which are found by their order.
+func behind(id string) string { return id + "g" } // no digit is as large
 
 // Find gives a lease that is remembered, by its id or token.
 func (l *LeaseTable) Find(ctx context.Context, id string) (x Lease, err error) {
-	id = leaseID(id)
+	if id = LeaseID(id); !isLeaseID(id) {
+		return x, noLease(id)
+	}
 	err = l.db.read(ctx, func(r *reader) error {
-		return r.each(x.scan(micros(time.Now())), oneLease, idLength, id)
+		return r.each(x.scan(micros(time.Now())), oneLease, id, behind(id))
 	})
 	if err == nil && x.ID == "" {
 		err = noLease(id)
@@ -194,7 +205,7 @@ func (x *Lease) scan(now int64) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var issued, expires int64
 		var used, revoked sql.NullInt64
-		if err := rows.Scan(&x.ID, &x.Tool, &x.Tier, &issued, &expires, &used, &revoked); err != nil {
+		if err := rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.Tier, &issued, &expires, &used, &revoked); err != nil {
 			return err
 		}
 		x.ID, x.Issued, x.Expires = x.ID[:idLength], time.UnixMicro(issued).UTC(), time.UnixMicro(expires).UTC()

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,11 +73,11 @@ func TestAssetsAreKeptByContent(t *testing.T) {
 		}
 	}
 	s := store.Assets{Dir: filepath.Join(dir, "assets")}
-	first, err := s.Add(t.Context(), tool.Asset{AssetID: "1", Path: a}, open(t, a))
+	first, err := s.Add(t.Context(), "ada", tool.Asset{AssetID: "1", Path: a}, open(t, a))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := s.Add(t.Context(), tool.Asset{AssetID: "2", Path: b}, open(t, b))
+	second, err := s.Add(t.Context(), "ada", tool.Asset{AssetID: "2", Path: b}, open(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +89,54 @@ func TestAssetsAreKeptByContent(t *testing.T) {
 	if got, err := os.ReadFile(first.Path); err != nil || string(got) != "hello" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if entries, _ := os.ReadDir(s.Dir); len(entries) != 1 {
-		t.Errorf("%d files in the store", len(entries))
+	if kept, _ := filepath.Glob(filepath.Join(s.Dir, "[0-9a-f]*")); len(kept) != 1 {
+		t.Errorf("%d files in the store", len(kept))
+	}
+}
+
+func TestAnAssetIsOpenToWhoBroughtItAlone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.txt")
+	if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := store.Assets{Dir: filepath.Join(dir, "assets")}
+	var kept tool.Asset
+	for _, caller := range []string{"ada", "../bob\x00\xff"} {
+		var err error
+		if kept, err = s.Add(t.Context(), caller, tool.Asset{AssetID: "1", MediaType: "text/plain", Path: path}, open(t, path)); err != nil {
+			t.Fatal(err)
+		}
+		f, a, err := s.Open(t.Context(), caller, kept.SHA256)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(f); string(text) != "hello" || err != nil || a.AssetID != "1" || a.MediaType != "text/plain" || a.Size != 5 {
+			t.Errorf("%q, %+v, %v", text, a, err)
+		}
+		if again, err := s.Add(t.Context(), "eve", a, f); err != nil || again.Path != kept.Path {
+			t.Errorf("kept already: %+v, %v", again, err)
+		}
+		_ = f.Close()
+	}
+	for _, c := range [][2]string{
+		{"eve", kept.SHA256}, {"", kept.SHA256}, {"Ada", kept.SHA256}, {"ada", ""}, {"ada", "../a.txt"}, {"ada", ".callers"}, {"ada", "x/../" + kept.SHA256},
+		{"ada", strings.ToUpper(kept.SHA256)}, {"ada", strings.Repeat("0", 64)},
+	} {
+		if f, _, err := s.Open(t.Context(), c[0], c[1]); f != nil || tool.CodeOf(err) != tool.CodeNotFound {
+			t.Errorf("%q gets %q: %v", c[0], c[1], err)
+		}
+	}
+	other := filepath.Join(dir, "b.txt")
+	if err := os.WriteFile(other, []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := s.Add(t.Context(), "eve", tool.Asset{Path: other, SHA256: kept.SHA256}, open(t, other)); err != nil || a.SHA256 == kept.SHA256 {
+		t.Errorf("the word of a tool was taken for a digest: %+v, %v", a, err)
+	}
+	_ = os.Remove(kept.Path)
+	if f, _, err := s.Open(t.Context(), "ada", kept.SHA256); f != nil || tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("an asset whose file is gone: %v", err)
 	}
 }
 
@@ -108,7 +155,7 @@ func TestBadAssetsAreRefusedQuickly(t *testing.T) {
 		dir: tool.CodeInvalidInput, fifo: tool.CodeInvalidInput,
 		"/dev/zero": tool.CodeInvalidInput, large: tool.CodeQuotaExceeded,
 	} {
-		if _, err := s.Add(t.Context(), tool.Asset{Path: path}, open(t, path)); tool.CodeOf(err) != code || !strings.Contains(err.Error(), path) {
+		if _, err := s.Add(t.Context(), "ada", tool.Asset{Path: path}, open(t, path)); tool.CodeOf(err) != code || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -117,7 +164,7 @@ func TestBadAssetsAreRefusedQuickly(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Add(ctx, tool.Asset{Path: large}, open(t, large)); tool.CodeOf(err) != tool.CodeCancelled {
+	if _, err := s.Add(ctx, "ada", tool.Asset{Path: large}, open(t, large)); tool.CodeOf(err) != tool.CodeCancelled {
 		t.Errorf("after the end of the call: %v", err)
 	}
 }

@@ -33,6 +33,7 @@ type Record struct {
 	Lease    string          `json:"lease,omitempty"` // the id of the lease, not its token
 	Key      string          `json:"key,omitempty"`
 	Replay   bool            `json:"replay,omitempty"`      // an earlier outcome was given again
+	Cached   bool            `json:"cached,omitempty"`      // it was answered from memory, and nothing ran
 	DryRun   bool            `json:"dry_run,omitempty"`     // it was only judged
 	Walls    string          `json:"enforcement,omitempty"` // the guarantees that were enforced, with commas
 	Outcome  Outcome         `json:"outcome"`

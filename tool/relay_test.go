@@ -54,7 +54,7 @@ func TestTraceparent(t *testing.T) {
 	if got := tool.TraceOf(parent); got != id {
 		t.Error(got)
 	}
-	if got := tool.TraceOf(tool.Traceparent(id)); got != id {
+	if got := tool.TraceOf(tool.Traceparent(id, "")); got != id {
 		t.Error(got)
 	}
 	for _, bad := range []string{
@@ -65,7 +65,7 @@ func TestTraceparent(t *testing.T) {
 			t.Errorf("%s: %s", bad, got)
 		}
 	}
-	if got := tool.Traceparent("my-trace"); got != "" {
+	if got := tool.Traceparent("my-trace", ""); got != "" {
 		t.Error(got)
 	}
 }
@@ -75,7 +75,7 @@ func FuzzTraceparent(f *testing.F) {
 	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	f.Add("00-0-0-0")
 	f.Fuzz(func(t *testing.T, parent string) {
-		if trace := tool.TraceOf(parent); trace != "" && tool.TraceOf(tool.Traceparent(trace)) != trace {
+		if trace := tool.TraceOf(parent); trace != "" && tool.TraceOf(tool.Traceparent(trace, "")) != trace {
 			t.Errorf("%q gave %q, which cannot be sent on", parent, trace)
 		}
 	})

@@ -29,6 +29,9 @@ type Spec struct {
 	Timeout     time.Duration   `json:"-"`                 // timeout_ms in JSON; 0: the engine's default
 	Guarantees  Guarantees      `json:"guarantees,omitzero"`
 	Walls       string          `json:"walls,omitempty"` // what it is confined to, in words; empty: it is not started here
+	// Unlisted is for tools about calls, such as those for jobs: who knows of one can use it, and no list of what there
+	// is to do has it.
+	Unlisted bool `json:"unlisted,omitempty"`
 }
 
 // Effects says what a tool does to the world, as far as its author declared it.
@@ -178,7 +181,8 @@ type Trace struct {
 	Source   string         `json:"source,omitempty"`
 	Protocol string         `json:"protocol,omitempty"`
 	Start    time.Time      `json:"start,omitzero"`
-	Duration time.Duration  `json:"-"` // duration_ms in JSON
+	Duration time.Duration  `json:"-"`                // duration_ms in JSON
+	Cached   bool           `json:"cached,omitempty"` // it is the outcome of an earlier call, and nothing ran
 	Details  map[string]any `json:"details,omitempty"`
 }
 

@@ -51,7 +51,7 @@ func NeedsOf(base, folder string, hide ...string) (Needs, error) {
 	if err != nil {
 		return Needs{}, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
 	}
-	return Needs{Dir: base, Hide: append(hide, filepath.Join(base, ".toolpost")), Read: []string{folder}}, nil
+	return Needs{Dir: base, Hide: append(slices.Clip(hide), filepath.Join(base, ".toolpost")), Read: []string{folder}}, nil
 }
 
 // Walls stand around the tools of one source.

@@ -3,11 +3,13 @@ package lease_test
 import (
 	"context"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"toolpost/builtin/lease"
 	"toolpost/store"
+	"toolpost/store/sqlite"
 	"toolpost/tool"
 )
 
@@ -16,7 +18,23 @@ var _ lease.Leases = (*store.Leases)(nil)
 var (
 	local  = tool.Principal{ID: "local", Door: "cli"}
 	remote = tool.Principal{ID: "owner", Door: "http"}
+	ada    = tool.Principal{ID: "ada", Door: "http", Rights: &tool.Rights{Roles: []string{"issuer"}}}
 )
+
+// table keeps leases in a database.
+func table(t *testing.T) *store.LeaseTable {
+	t.Helper()
+	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db.Leases()
+}
 
 func resolve(_ context.Context, _ tool.Principal, name string) (string, int, error) {
 	switch name {
@@ -46,7 +64,7 @@ func TestAnIssuedLeaseWorksForTheToolByItsPublishedNameAndTier(t *testing.T) {
 	if err != nil || out["tool"] != "deleteFile" || out["tier"] != 3.0 {
 		t.Fatalf("%v, %v", out, err)
 	}
-	if err := leases.Consume(t.Context(), out["token_id"].(string), "deleteFile", 3); err != nil {
+	if err := leases.Consume(t.Context(), out["token_id"].(string), "whoever", "deleteFile", 3); err != nil {
 		t.Error(err)
 	}
 	if out, err = call(t, r, local, "lease.issue", `{"tool":"*","tier":2}`); err != nil || out["tier"] != 2.0 {
@@ -62,26 +80,26 @@ func TestAnIssuedLeaseWorksForTheToolByItsPublishedNameAndTier(t *testing.T) {
 }
 
 func TestIssuingNeedsTheRightToIssue(t *testing.T) {
-	leases := &store.Leases{Dir: t.TempDir()}
+	leases := table(t)
 	for _, c := range []struct {
-		issuers []string
-		caller  tool.Principal
-		ok      bool
+		caller tool.Principal
+		ok     bool
 	}{
-		{nil, local, true},
-		{nil, tool.Principal{ID: "local", Door: "machina"}, true},
-		{nil, tool.Principal{ID: "local", Door: "http"}, false},
-		{nil, tool.Principal{ID: "local", Door: "nats"}, false},
-		{nil, remote, false},
-		{nil, tool.Principal{}, false},
-		{[]string{"owner"}, remote, true},
-		{[]string{"owner"}, local, false},
-		{[]string{}, local, false},
+		{local, true},
+		{tool.Principal{ID: "local", Door: "machina"}, true},
+		{tool.Principal{ID: "local", Door: "http"}, false},
+		{tool.Principal{ID: "local", Door: "nats"}, false},
+		{remote, false},
+		{tool.Principal{}, false},
+		{tool.Principal{ID: "issuer", Door: "http", Rights: &tool.Rights{Roles: []string{"reader"}}}, false},
+		{ada, true},
 	} {
-		r := lease.New(lease.Options{Leases: leases, Resolve: resolve, Issuers: c.issuers})
-		_, err := call(t, r, c.caller, "lease.issue", `{"tool":"deleteFile"}`)
-		if (err == nil) != c.ok || err != nil && tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%+v: %v", c, err)
+		r := lease.New(lease.Options{Leases: leases, Resolve: resolve})
+		for name, args := range map[string]string{"lease.issue": `{"tool":"deleteFile"}`, "lease.revoke": `{"id":"nosuch"}`} {
+			_, err := call(t, r, c.caller, name, args)
+			if (tool.CodeOf(err) != tool.CodeAccessDenied) != c.ok {
+				t.Errorf("%s by %+v: %v", name, c.caller, err)
+			}
 		}
 	}
 }
@@ -103,7 +121,85 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
-	if _, err := call(t, r, local, "lease.steal", `{}`); tool.CodeOf(err) != tool.CodeNotFound {
+	for _, name := range []string{"lease.steal", "lease.revoke"} { // a folder of leases cannot revoke
+		if _, err := call(t, r, local, name, `{}`); tool.CodeOf(err) != tool.CodeNotFound {
+			t.Error(err)
+		}
+	}
+}
+
+func TestALeaseIsForWhoAsksOverANetworkAndForWhoeverHasItElse(t *testing.T) {
+	leases := table(t)
+	r := lease.New(lease.Options{Leases: leases, Resolve: resolve})
+	for _, c := range []struct {
+		by   tool.Principal
+		args string
+		want string // whose lease it is
+	}{
+		{local, `{"tool":"deleteFile"}`, ""},
+		{local, `{"tool":"deleteFile","caller":"bob"}`, "bob"},
+		{ada, `{"tool":"deleteFile"}`, "ada"},
+		{ada, `{"tool":"deleteFile","caller":"bob"}`, "bob"},
+		{ada, `{"tool":"deleteFile","caller":""}`, ""},
+	} {
+		out, err := call(t, r, c.by, "lease.issue", c.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := out["token_id"].(string)
+		if found, err := leases.Find(t.Context(), token); err != nil || found.Caller != c.want {
+			t.Errorf("%s by %s: %+v, %v", c.args, c.by.ID, found, err)
+		}
+		if c.want != "" {
+			err := leases.Consume(t.Context(), token, "eve", "deleteFile", 3)
+			if e := tool.AsError(err); err == nil || e.Reason != "not_found" {
+				t.Errorf("another caller: %v", err)
+			}
+		}
+		if err := leases.Consume(t.Context(), token, c.want, "deleteFile", 3); err != nil {
+			t.Errorf("%s by %s: %v", c.args, c.by.ID, err)
+		}
+	}
+}
+
+func TestALeaseIsRevokedByItsIssuerAndByTheOperator(t *testing.T) {
+	leases := table(t)
+	r := lease.New(lease.Options{Leases: leases, Resolve: resolve})
+	issue := func(caller string) string {
+		token, err := leases.Issue(t.Context(), caller, "deleteFile", 3, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	bobs, adas, anybodys := issue("bob"), issue("ada"), issue("")
+	for _, token := range []string{bobs, anybodys} {
+		if _, err := call(t, r, ada, "lease.revoke", `{"token":"`+token+`"}`); tool.CodeOf(err) != tool.CodeNotFound {
+			t.Errorf("somebody else's: %v", err)
+		}
+	}
+	if _, err := call(t, r, ada, "lease.revoke", `{"id":"`+store.LeaseID(adas)+`"}`); err != nil {
+		t.Error(err)
+	}
+	if _, err := call(t, r, ada, "lease.revoke", `{"id":"`+store.LeaseID(adas)+`"}`); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("again: %v", err)
+	}
+	for _, token := range []string{bobs, anybodys} {
+		if _, err := call(t, r, local, "lease.revoke", `{"id":"`+store.LeaseID(token)+`"}`); err != nil {
+			t.Errorf("the operator: %v", err)
+		}
+	}
+	for _, args := range []string{`{}`, `{"id":"x","token":"y"}`, `{"id":7}`, `{"lease":"x"}`} {
+		if _, err := call(t, r, local, "lease.revoke", args); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
+func TestATokenIsNotRememberedForAKey(t *testing.T) {
+	r := lease.New(lease.Options{Leases: &store.Leases{Dir: t.TempDir()}, Resolve: resolve})
+	_, err := r.Invoke(t.Context(), &tool.Call{Tool: "lease.issue", Key: "k", Args: json.RawMessage(`{"tool":"*"}`), Caller: local}, tool.Discard)
+	if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "idempotency key") {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/config/nearest"
+	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/strictjson"
 	"toolpost/tool"
@@ -70,7 +72,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	onlyCommands(root)
 	root.AddCommand(a.callCommand(), a.toolsCommand(), a.serveCommand(), a.asCommand(), a.initCommand(),
-		a.selectCommand(), a.packCommand(), a.skillCommand(), a.policyCommand(), a.auditCommand(), a.stateCommand(), a.leaseCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand())
+		a.selectCommand(), a.packCommand(), a.skillCommand(), a.policyCommand(), a.auditCommand(), a.stateCommand(), a.leaseCommand(), a.tokenCommand(), a.jobsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }
@@ -208,8 +210,13 @@ func (a *app) open(ctx context.Context, s server) (*backend, error) {
 	return a.openNode(ctx, node.Options{})
 }
 
-// openNode opens the config's tools in this process.
+// openNode opens the config's tools in this process, for who runs it.
 func (a *app) openNode(ctx context.Context, o node.Options) (*backend, error) {
+	return a.openNodeAt(ctx, me().Door, o)
+}
+
+// openNodeAt opens them for who runs this process and comes in by a door.
+func (a *app) openNodeAt(ctx context.Context, door string, o node.Options) (*backend, error) {
 	cfg, err := a.load()
 	if err != nil {
 		return nil, err
@@ -219,7 +226,37 @@ func (a *app) openNode(ctx context.Context, o node.Options) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &backend{n.Handler(), n.Catalog(), func() { closeNode(ctx, n, o.Log) }}, nil
+	who, err := n.Admit(ctx, identity.Credentials{Door: door, Peer: &identity.Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())}})
+	if err != nil {
+		closeNode(ctx, n, o.Log)
+		return nil, err
+	}
+	in := admitted{n.Handler(), n.Catalog(), who}
+	return &backend{in, in, func() { closeNode(ctx, n, o.Log) }}, nil
+}
+
+// admitted lets a command call and see tools as who runs it, with the rights that the config gives them.
+type admitted struct {
+	handler tool.Handler
+	catalog tool.Catalog
+	who     tool.Principal
+}
+
+// Invoke implements tool.Handler.
+func (a admitted) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	own := *c
+	own.Caller = a.who
+	return a.handler.Invoke(ctx, &own, out)
+}
+
+// Lookup implements tool.Catalog.
+func (a admitted) Lookup(ctx context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
+	return a.catalog.Lookup(ctx, a.who, name)
+}
+
+// Specs implements tool.Catalog.
+func (a admitted) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, error] {
+	return a.catalog.Specs(ctx, a.who)
 }
 
 func closeNode(ctx context.Context, n *node.Node, log *slog.Logger) {
@@ -230,8 +267,8 @@ func closeNode(ctx context.Context, n *node.Node, log *slog.Logger) {
 	}
 }
 
-// me is who calls from the command line.
-func me() tool.Principal { return tool.Principal{ID: "local", Door: "cli"} }
+// me is who calls from the command line, unless the config lists the user who runs it.
+func me() tool.Principal { return tool.Principal{ID: identity.Local, Door: "cli"} }
 
 // raw marshals what cannot fail to be JSON.
 func raw(v any) json.RawMessage {

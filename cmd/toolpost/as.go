@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -43,12 +44,12 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 				given = append(given, "--"+p.As.Flags[i])
 			}
 		}
-		std := node.Stdio{In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: "local", Door: p.Name}}
+		std := node.Stdio{In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: identity.Local, Door: p.Name}}
 		door, err := p.As.Door(append(given, args...), std)
 		if err != nil {
 			return err
 		}
-		b, err := a.openNode(c.Context(), node.Options{LeaseTier: p.As.LeaseTier})
+		b, err := a.openNodeAt(c.Context(), p.Name, node.Options{LeaseTier: p.As.LeaseTier})
 		if err != nil {
 			return err
 		}

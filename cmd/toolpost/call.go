@@ -21,6 +21,7 @@ type callRequest struct {
 	words   []string
 	timeout time.Duration
 	events  bool
+	async   bool
 }
 
 func (a *app) callCommand() *cobra.Command {
@@ -48,11 +49,15 @@ func (a *app) callCommand() *cobra.Command {
 	f.StringVar(&req.call.Session, "session", "", "session whose state the call belongs to")
 	f.StringVar(&req.call.Key, "key", "", "idempotency key: a call with the same key is made once")
 	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that ask for one")
+	f.StringVar(&req.call.Run, "run", "", "the run of an agent that the call belongs to, for its record")
 	f.BoolVar(&req.call.DryRun, "dry-run", false, "only say what the policy decides and what the call would touch; exit code 3: refused")
 	f.DurationVar(&req.timeout, "timeout", 0, "give up after this time, such as 5s (default: the tool's own)")
 	f.BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
+	f.BoolVar(&req.async, "async", false, "run it later, as a job, in a program that serves: print the id of the job (see `toolpost jobs`)")
 	a.jsonFlag(c, "print all events and the outcome as one JSON document")
 	c.MarkFlagsMutuallyExclusive("events", "json")
+	c.MarkFlagsMutuallyExclusive("async", "events")
+	c.MarkFlagsMutuallyExclusive("async", "dry-run")
 	return c
 }
 
@@ -65,6 +70,9 @@ func (a *app) call(ctx context.Context, req callRequest) error {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, req.timeout, ranOut)
 		defer cancel()
+	}
+	if req.async {
+		return a.start(ctx, req)
 	}
 	rep := a.reporter(req)
 	r, err := a.invoke(ctx, req, rep)
@@ -95,16 +103,30 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 		return nil, err
 	}
 	defer b.close()
+	req.call.Caller = me()
 	spec, err := b.Lookup(ctx, me(), req.call.Tool)
 	if err != nil {
+		if req.url == "" || tool.CodeOf(err) == tool.CodeNotFound { // else the server does not answer
+			refused(ctx, b, req)
+		}
 		return nil, suggest(ctx, b, req.call.Tool, err)
 	}
 	if req.call.Args, err = arguments(req.words, spec, a.in); err != nil {
 		return nil, withInputs(spec, err)
 	}
-	req.call.Caller = me()
 	r, err := b.Invoke(ctx, &req.call, out)
 	return r, withInputs(spec, explained(ctx, err))
+}
+
+// refused makes a call of a tool that was not found, so that there is a record of it. It is a dry run: should the tool
+// have come meanwhile, it does not run with arguments that nobody has read against its schema.
+func refused(ctx context.Context, h tool.Handler, req callRequest) {
+	call := req.call
+	call.DryRun = true
+	if args, err := arguments(req.words, &tool.Spec{}, strings.NewReader("{}")); err == nil {
+		call.Args = args
+	}
+	_, _ = h.Invoke(ctx, &call, tool.Discard) // who calls is told that it is not there
 }
 
 // explained gives our own --timeout as the reason where it was the reason.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -29,6 +30,7 @@ func (a *app) leaseCommand() *cobra.Command {
 // A leaseRequest is what the command line of `lease issue` asks for.
 type leaseRequest struct {
 	tool   string
+	caller string // empty: whoever has it
 	tier   int
 	tiered bool // a tier was asked for; else it is that of the tool
 	ttl    time.Duration
@@ -43,6 +45,7 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&req.tool, "tool", "", "the tool that may be called once, or * for any")
+	f.StringVar(&req.caller, "caller", "", "the caller who may use the lease (default: whoever has it)")
 	f.IntVar(&req.tier, "tier", 0, "the highest tier that the lease is good for (default: that of the tool, 1 for *)")
 	f.DurationVar(&req.ttl, "ttl", store.DefaultLeaseTTL, "how long the lease can be used, from 1s to 5m")
 	a.jsonFlag(c, "print the token and the lease as JSON")
@@ -87,44 +90,57 @@ func (a *app) issue(ctx context.Context, req leaseRequest, leases *store.LeaseTa
 		}{token, l})
 	}
 	fmt.Fprintln(a.out, token)
-	fmt.Fprintf(a.err, "lease %s for one call of %s, up to tier %d, until %s\n", l.ID, clean(l.Tool), l.Tier, when(l.Expires, time.Now()))
+	by := ""
+	if l.Caller != "" {
+		by = " by " + clean(l.Caller)
+	}
+	fmt.Fprintf(a.err, "lease %s for one call of %s%s, up to tier %d, until %s\n", l.ID, clean(l.Tool), by, l.Tier, when(l.Expires, time.Now()))
 	return nil
 }
 
-// callIssuer calls the tool that issues leases. It is there also where this config asks for none: others that
-// share the store may.
 func (a *app) callIssuer(ctx context.Context, req leaseRequest) (token string, err error) {
-	b, err := a.openNode(ctx, node.Options{LeaseTier: store.MaxTier})
-	if err != nil {
-		return "", err
-	}
-	defer b.close()
-	args := map[string]any{"tool": req.tool, "ttl_ms": req.ttl.Milliseconds()}
+	args := map[string]any{"tool": req.tool, "ttl_ms": req.ttl.Milliseconds(), "caller": req.caller}
 	if req.tiered {
 		args["tier"] = req.tier
-	}
-	r, err := b.Invoke(ctx, &tool.Call{Tool: issuer, Args: raw(args), Caller: me()}, tool.Discard)
-	switch {
-	case err != nil:
-		return "", notIssued(ctx, b, req.tool, err)
-	case !r.OK:
-		return "", tool.Errorf(tool.CodeToolError, "no lease was issued: %s", failureOf(r))
 	}
 	var out struct {
 		Token string `json:"token_id"`
 	}
-	return out.Token, strictjson.Unmarshal(r.Output, &out)
+	err = a.callOwn(ctx, tool.Call{Tool: "lease.issue", Args: raw(args)}, "issue leases", req.tool, &out)
+	return out.Token, err
 }
 
-// issuer is the tool that issues leases.
-const issuer = "lease.issue"
-
-// notIssued tells a tool that is not there from an issuer that the policy hides.
-func notIssued(ctx context.Context, c tool.Catalog, name string, err error) error {
-	if _, hidden := c.Lookup(ctx, me(), issuer); hidden != nil {
-		return tool.Errorf(tool.CodeAccessDenied, "the policy does not let %q issue leases; it would have to allow the tool %s", me().ID, issuer)
+// callOwn calls a tool that Toolpost itself brings, so that the policy decides about it and it is on record. Those about
+// leases are there also where this config asks for none: others that share the store may. What it does, and the tool
+// that it is about, are for who is told that it cannot be done.
+func (a *app) callOwn(ctx context.Context, call tool.Call, does, about string, into any) error {
+	b, err := a.openNode(ctx, node.Options{LeaseTier: store.MaxTier, Tokens: true})
+	if err != nil {
+		return err
 	}
-	return suggest(ctx, c, name, err)
+	defer b.close()
+	call.Caller = me()
+	r, err := b.Invoke(ctx, &call, tool.Discard)
+	switch {
+	case tool.CodeOf(err) == tool.CodeNotFound:
+		return notFound(ctx, b, call.Tool, does, about, err)
+	case err != nil:
+		return err
+	case !r.OK:
+		return tool.Errorf(tool.CodeToolError, "%s failed: %s", call.Tool, failureOf(r))
+	}
+	return strictjson.Unmarshal(r.Output, into)
+}
+
+// notFound tells something that is not there from a tool that the policy hides.
+func notFound(ctx context.Context, c tool.Catalog, own, does, about string, err error) error {
+	if _, hidden := c.Lookup(ctx, me(), own); hidden != nil {
+		return tool.Errorf(tool.CodeAccessDenied, "the policy does not let %q %s; it would have to allow the tool %s", me().ID, does, own)
+	}
+	if about == "" {
+		return err
+	}
+	return suggest(ctx, c, about, err)
 }
 
 func (a *app) leaseListCommand() *cobra.Command {
@@ -161,9 +177,9 @@ func (a *app) showLeases(leases []store.Lease, now time.Time) error {
 	}
 	var rows [][]string
 	for _, l := range leases {
-		rows = append(rows, []string{l.ID, clean(l.Tool), strconv.Itoa(l.Tier), when(l.Expires, now), l.State})
+		rows = append(rows, []string{l.ID, clean(l.Tool), cmp.Or(clean(l.Caller), "-"), strconv.Itoa(l.Tier), when(l.Expires, now), l.State})
 	}
-	a.out.table([]string{"ID", "TOOL", "TIER", "EXPIRES", "STATE"}, rows)
+	a.out.table([]string{"ID", "TOOL", "CALLER", "TIER", "EXPIRES", "STATE"}, rows)
 	return nil
 }
 
@@ -171,7 +187,8 @@ func (a *app) leaseRevokeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "revoke ID", Short: "Make a lease useless", Args: words(1, 1), ValidArgsFunction: a.completeLease,
 		Long: "Makes a lease useless: a call with it is refused from then on, by every program that shares the store. ID is the id\n" +
-			"of the lease or its token. Exit code 3: it was used, revoked or over before; 4: there is no such lease.",
+			"of the lease or its token. Revoking is a call of the tool lease.revoke: the policy decides about it, and it is on\n" +
+			"record. Exit code 3: it was used, revoked or over before; 4: there is no such lease.",
 	}
 	a.jsonFlag(c, "print the lease as JSON")
 	c.RunE = work(func(c *cobra.Command, args []string) error {
@@ -181,7 +198,9 @@ func (a *app) leaseRevokeCommand() *cobra.Command {
 }
 
 func (a *app) revoke(ctx context.Context, id string, leases *store.LeaseTable) error {
-	if err := leases.Revoke(ctx, id); err != nil {
+	id = store.LeaseID(id) // no token goes any further
+	var out struct{}
+	if err := a.callOwn(ctx, tool.Call{Tool: "lease.revoke", Args: raw(map[string]any{"id": id})}, "revoke leases", "", &out); err != nil {
 		return err
 	}
 	l, err := leases.Find(ctx, id)

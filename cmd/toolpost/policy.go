@@ -58,7 +58,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 			return err
 		}
 		defer end()
-		call := tool.Call{Tool: args[0], Caller: who, Session: session}
+		call := tool.Call{Tool: args[0], Caller: n.Caller(who.ID, who.Door), Session: session}
 		spec, err := n.Spec(call.Tool)
 		if err != nil {
 			return suggest(c.Context(), n.Catalog(), call.Tool, err)

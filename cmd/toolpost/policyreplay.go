@@ -109,7 +109,7 @@ func rejudge(n *node.Node, r node.DecisionRecord) (replayed, bool) {
 		return c, true
 	}
 	x, err := n.Explain(&tool.Call{
-		Tool: r.Tool, Session: r.Session, Args: r.Args, Caller: tool.Principal{ID: r.Caller, Door: r.Door},
+		Tool: r.Tool, Session: r.Session, Args: r.Args, Caller: n.Caller(r.Caller, r.Door),
 	}, r.Time)
 	if err != nil {
 		c.Error = tool.AsError(err)

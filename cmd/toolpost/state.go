@@ -53,7 +53,7 @@ func (a *app) withStore(use func(*store.DB) error) error {
 	case err != nil:
 		return err
 	case db == nil:
-		return tool.Errorf(tool.CodeInvalidInput, "the config has no store, so there is nothing here that lasts longer than a program; add `store: {}` to toolpost.yaml")
+		return tool.Errorf(tool.CodeInvalidInput, "there is no store, so there is nothing here that lasts longer than a program; `toolpost init` writes a config, and with one there is a store unless it says `store: {url: none}`")
 	}
 	return cmp.Or(use(db), db.Close())
 }
@@ -151,28 +151,42 @@ func (a *app) statePatchCommand() *cobra.Command {
 		Long: "Merges a JSON object into the document of a session: objects merge key by key at every depth, everything else\n" +
 			"replaces, null removes. The patch is written as the arguments of `toolpost call` are; the value of name=value is\n" +
 			"text. With --if-version it is merged only where nobody has changed the session since that version; exit code 3:\n" +
-			"somebody has.",
+			"somebody has. Patching is a call of the tool state.patch: the policy decides about it, and it is on record.",
 	}
 	c.Flags().Int64Var(&seen, "if-version", 0, "merge only if the session is still at this version; 0: nobody has changed it yet (default: merge anyway)")
 	a.jsonFlag(c, "print the new version as JSON")
-	return a.about(c, func(ctx context.Context, q stateRequest, sessions *store.SessionTable, args []string) error {
-		if !c.Flags().Changed("if-version") {
-			seen = store.AnyVersion
-		} else if seen < 0 {
+	return a.about(c, func(ctx context.Context, q stateRequest, _ *store.SessionTable, args []string) error {
+		if seen < 0 {
 			return tool.Errorf(tool.CodeInvalidInput, "--if-version cannot be negative")
 		}
 		patch, err := q.patch(args)
 		if err != nil {
 			return err
 		}
-		version, err := sessions.PatchAt(ctx, q.caller, q.session, seen, []map[string]any{patch})
-		if tool.CodeOf(err) == tool.CodeQuotaExceeded {
-			return tool.Errorf(tool.CodeQuotaExceeded, "the state of session %q was not changed: %s", q.session, tool.AsError(err).Message)
-		} else if err != nil {
+		change := map[string]any{"patch": patch}
+		if c.Flags().Changed("if-version") {
+			change["if_version"] = seen
+		}
+		version, err := q.change(ctx, "state.patch", change)
+		if err != nil {
 			return err
 		}
 		return q.changed("patched", version)
 	})
+}
+
+// change calls a tool that changes the session, and gives the new version.
+func (q stateRequest) change(ctx context.Context, name string, args map[string]any) (version int64, err error) {
+	args["session"], args["caller"] = q.session, q.caller
+	call := tool.Call{Tool: name, Args: raw(args)}
+	if q.caller == me().ID { // the record of a call has its caller's sessions
+		call.Session = q.session
+	}
+	var out struct {
+		Version int64 `json:"version"`
+	}
+	err = q.callOwn(ctx, call, "change the state of sessions", "", &out)
+	return out.Version, err
 }
 
 func (q stateRequest) patch(args []string) (map[string]any, error) {
@@ -200,11 +214,12 @@ func (q stateRequest) changed(how string, version int64) error {
 func (a *app) stateResetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "reset SESSION", Short: "Empty the state of a session", Args: words(1, 1),
-		Long: "Makes the document of a session {} again. That is a new version of it, and earlier ones can still be printed.",
+		Long: "Makes the document of a session {} again. That is a new version of it, and earlier ones can still be printed.\n" +
+			"Emptying is a call of the tool state.reset: the policy decides about it, and it is on record.",
 	}
 	a.jsonFlag(c, "print the new version as JSON")
-	return a.about(c, func(ctx context.Context, q stateRequest, sessions *store.SessionTable, _ []string) error {
-		version, err := sessions.Reset(ctx, q.caller, q.session)
+	return a.about(c, func(ctx context.Context, q stateRequest, _ *store.SessionTable, _ []string) error {
+		version, err := q.change(ctx, "state.reset", map[string]any{})
 		switch {
 		case err != nil:
 			return err

@@ -154,6 +154,7 @@ func (t *Trail) end(ctx context.Context, rec *tool.Record, r *tool.Result, err e
 	if r != nil {
 		rec.Out = int64(len(r.Output))
 		rec.Replay, _ = r.Trace.Details[hit].(bool)
+		rec.Cached = r.Trace.Cached
 	}
 	ctx = context.WithoutCancel(ctx) // the record of a call that was cancelled is a record
 	t.waiting.flush(ctx, t.o.Log)

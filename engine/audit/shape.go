@@ -91,6 +91,6 @@ func secret(name string, names []string) bool {
 		return true
 	}
 	name = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
-	return slices.ContainsFunc([]string{"password", "passwd", "secret", "token", "apikey", "authorization", "credential", "privatekey", "cookie"},
+	return slices.ContainsFunc([]string{"password", "passwd", "secret", "token", "lease", "apikey", "authorization", "credential", "privatekey", "cookie"},
 		func(word string) bool { return strings.Contains(name, word) })
 }

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,8 +20,8 @@ type port struct {
 	asked []any
 }
 
-func (p *port) Consume(_ context.Context, token, name string, tier int) error {
-	p.asked = append(p.asked, token, name, tier)
+func (p *port) Consume(_ context.Context, token, caller, name string, tier int) error {
+	p.asked = append(p.asked, token, caller, name, tier)
 	return p.err
 }
 
@@ -30,7 +31,7 @@ func run(t *testing.T, from int, p lease.Leases, token string, spec *tool.Spec) 
 		ran = true
 		return &tool.Result{OK: true}, nil
 	}))
-	_, err = h.Invoke(t.Context(), &tool.Call{Tool: "alias", Lease: token, Spec: spec}, tool.Discard)
+	_, err = h.Invoke(t.Context(), &tool.Call{Tool: "alias", Lease: token, Spec: spec, Caller: tool.Principal{ID: "ada", Door: "http"}}, tool.Discard)
 	return ran, err
 }
 
@@ -51,13 +52,13 @@ func TestWithoutALeaseTheToolDoesNotRun(t *testing.T) {
 	}
 }
 
-func TestALeaseIsConsumedForTheToolAsPublished(t *testing.T) {
+func TestALeaseIsConsumedByItsCallerForTheToolAsPublished(t *testing.T) {
 	p := &port{}
 	if ran, err := run(t, 2, p, "tok", &tool.Spec{Name: "rm", Tier: 3}); !ran || err != nil {
 		t.Errorf("%v, %v", ran, err)
 	}
-	if len(p.asked) != 3 || p.asked[0] != "tok" || p.asked[1] != "rm" || p.asked[2] != 3 {
-		t.Errorf("%v", p.asked)
+	if want := []any{"tok", "ada", "rm", 3}; !slices.Equal(p.asked, want) {
+		t.Errorf("asked %v, want %v", p.asked, want)
 	}
 }
 
@@ -100,11 +101,18 @@ func TestTiersAreDeclaredOrFollowFromEffects(t *testing.T) {
 
 func TestOneLeaseIsOneCall(t *testing.T) {
 	leases := &store.Leases{Dir: t.TempDir()}
-	token, err := leases.Issue(t.Context(), "rm", 1, 0)
+	spec := &tool.Spec{Name: "rm", Tier: 1}
+	others, err := leases.Issue(t.Context(), "bob", "rm", 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := &tool.Spec{Name: "rm", Tier: 1}
+	if ran, err := run(t, 1, leases, others, spec); ran || tool.AsError(err).Reason != "not_found" {
+		t.Errorf("the lease of another caller: %v, %v", ran, err)
+	}
+	token, err := leases.Issue(t.Context(), "ada", "rm", 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if ran, err := run(t, 1, leases, token, spec); !ran || err != nil {
 		t.Errorf("%v, %v", ran, err)
 	}

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -161,6 +162,8 @@ type Env struct {
 	Tier    func(*tool.Spec) int // how dangerous a tool is; nil: as it declares
 	Now     func() time.Time     // nil: time.Now
 	Log     *slog.Logger         // nil: silence
+	// Redact takes what is secret out of arguments that are recorded; nil: nothing is.
+	Redact func(json.RawMessage) json.RawMessage
 }
 
 // A Policy decides. It is never changed; a nil one allows everything.

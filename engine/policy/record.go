@@ -14,8 +14,8 @@ import (
 // out.
 const MaxRecord = 64 << 10
 
-// A Record is a line of the file that policy.record names: a call and what was decided about it. The
-// arguments are those of the call, with all that is secret in them: they are what a replay judges.
+// A Record is a line of the file that policy.record names: a call and what was decided about it. The arguments are
+// those of the call, but for the values of secrets: they are what a replay judges.
 type Record struct {
 	Time     time.Time       `json:"time"`
 	Caller   string          `json:"caller"`
@@ -36,6 +36,9 @@ func (p *Policy) record(in *input, d Decision) {
 	}
 	if d.Allowed {
 		r.Decision = Allow
+	}
+	if p.env.Redact != nil {
+		r.Args = p.env.Redact(r.Args)
 	}
 	if err := appendLine(p.o.Record, r); err != nil {
 		p.env.Log.Error("a judged call was not recorded", "tool", in.spec.Name, "error", err)

@@ -50,7 +50,7 @@ func (l *log) Append(_ context.Context, r *tool.Record, _ bool) error {
 
 type leases struct{ used []string }
 
-func (l *leases) Consume(_ context.Context, token, _ string, _ int) error {
+func (l *leases) Consume(_ context.Context, token, _, _ string, _ int) error {
 	l.used = append(l.used, token)
 	return nil
 }

@@ -23,15 +23,16 @@ type States interface {
 // Assets keeps the files that tools made.
 type Assets interface {
 	// Add copies the asset's file by content and gives the asset with the copy's path, digest and
-	// size. The file may be anything that a tool could think of: a folder, a device.
-	Add(ctx context.Context, a tool.Asset, file *os.File) (tool.Asset, error)
+	// size. From then on the caller may fetch it. The file may be anything that a tool could think of: a
+	// folder, a device. One that is kept already stays as it is.
+	Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error)
 }
 
 // Stage makes the stage.
 func Stage(states States, assets Assets) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			k := &keeper{ctx: ctx, out: out, assets: assets}
+			k := &keeper{ctx: ctx, caller: c.Caller.ID, out: out, assets: assets}
 			c, err := withState(ctx, c, states)
 			if err != nil {
 				return nil, err
@@ -66,6 +67,7 @@ func withState(ctx context.Context, c *tool.Call, states States) (*tool.Call, er
 // A keeper looks at the events of one call as they pass, one at a time.
 type keeper struct {
 	ctx    context.Context
+	caller string
 	out    tool.Sink
 	assets Assets
 
@@ -120,7 +122,7 @@ func (k *keeper) register(ev tool.Event) (json.RawMessage, error) {
 	if ev.File == nil {
 		return ev.Data, nil
 	}
-	a, err := k.assets.Add(k.ctx, a, ev.File)
+	a, err := k.assets.Add(k.ctx, k.caller, a, ev.File)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +30,7 @@ func (failing) State(context.Context, string, string) (json.RawMessage, error) {
 
 type assets struct{}
 
-func (assets) Add(_ context.Context, a tool.Asset, _ *os.File) (tool.Asset, error) {
+func (assets) Add(_ context.Context, _ string, a tool.Asset, _ *os.File) (tool.Asset, error) {
 	if a.Path == "/missing" {
 		return a, errors.New("/missing: no such file")
 	}
@@ -167,6 +168,51 @@ func asset(t *testing.T, a tool.Asset) tool.Event {
 	}
 	t.Cleanup(func() { _ = ev.File.Close() })
 	return ev
+}
+
+// What a call brings is its caller's, and what is kept already is neither copied nor given to anybody.
+func TestAnAssetIsItsCallers(t *testing.T) {
+	kept := store.Assets{Dir: filepath.Join(t.TempDir(), "assets")}
+	pass := func(caller string, a tool.Asset, file *os.File) tool.Asset {
+		t.Helper()
+		var seen tool.Asset
+		h := session.Stage(&store.Sessions{}, kept)(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+			ev := tool.NewEvent(tool.KindAsset, a)
+			ev.File = file
+			return &tool.Result{OK: true}, out.Emit(ev)
+		}))
+		_, err := h.Invoke(t.Context(), &tool.Call{Caller: tool.Principal{ID: caller}}, tool.SinkFunc(func(ev tool.Event) error {
+			if ev.Kind != tool.KindAsset || ev.File == nil {
+				t.Errorf("%s: %s", ev.Kind, ev.Data)
+			}
+			return json.Unmarshal(ev.Data, &seen)
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seen
+	}
+	path := filepath.Join(t.TempDir(), "made")
+	if err := os.WriteFile(path, []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	made, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	brought := pass("ada", tool.Asset{AssetID: "x", Path: path}, made)
+	f, a, err := kept.Open(t.Context(), "ada", brought.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if again := pass("eve", a, f); again.SHA256 != brought.SHA256 || again.Path != brought.Path {
+		t.Errorf("%+v became %+v", brought, again)
+	}
+	if f, _, err := kept.Open(t.Context(), "eve", brought.SHA256); f != nil || tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("handing it on made it another's: %v", err)
+	}
 }
 
 // A path may come from another machine, or from a tool that lies about it: nothing here is opened by its name.

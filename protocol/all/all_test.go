@@ -1,13 +1,14 @@
 package all_test
 
 import (
+	"context"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"toolpost/config"
+	"toolpost/identity"
 	"toolpost/protocol/all"
 	"toolpost/tool"
 )
@@ -37,35 +38,19 @@ func TestEveryProtocolRefusesAFieldThatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestTheTokenIsKeptUntilAnotherIsAskedFor(t *testing.T) {
-	cfg := config.Default(t.TempDir())
-	kept := func(o all.DoorOptions) string {
-		t.Helper()
-		if doors, err := all.Doors(cfg, o); err != nil || len(doors) != 1 {
-			t.Fatalf("%v, %v", doors, err)
-		}
-		b, err := os.ReadFile(filepath.Join(cfg.StateDir(), "http-token"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
-	first := kept(all.DoorOptions{})
-	if kept(all.DoorOptions{}) != first || kept(all.DoorOptions{Token: "sixteen-letters-or-more"}) != first {
-		t.Error("the token was not kept")
-	}
-	if kept(all.DoorOptions{NewToken: true}) == first {
-		t.Error("the token was not renewed")
-	}
-}
-
 func TestDoorsAreThoseOfTheConfig(t *testing.T) {
 	cfg := config.Default(t.TempDir())
-	if _, err := all.Doors(cfg, all.DoorOptions{Token: "short"}); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("a short token: %v", err)
+	if _, err := all.Doors(cfg, all.DoorOptions{}); tool.CodeOf(err) != tool.CodeInternal {
+		t.Errorf("doors where nobody asks who comes in: %v", err)
+	}
+	nobody := func(context.Context, identity.Credentials) (tool.Principal, error) {
+		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "nobody comes in")
+	}
+	if doors, err := all.Doors(cfg, all.DoorOptions{Gate: nobody}); err != nil || len(doors) != 1 {
+		t.Errorf("with the door that is there by default: %v, %v", doors, err)
 	}
 	cfg.Doors = nil
-	if doors, err := all.Doors(cfg, all.DoorOptions{}); err != nil || len(doors) != 0 {
+	if doors, err := all.Doors(cfg, all.DoorOptions{Gate: nobody}); err != nil || len(doors) != 0 {
 		t.Errorf("without a door: %v, %v", doors, err)
 	}
 	for text, want := range map[string]string{
@@ -76,7 +61,7 @@ func TestDoorsAreThoseOfTheConfig(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := all.Doors(cfg, all.DoorOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := all.Doors(cfg, all.DoorOptions{Gate: nobody}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -3,11 +3,8 @@ package all
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
+	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"toolpost/config"
@@ -20,12 +17,14 @@ import (
 
 // DoorOptions is what the doors of a config need beside it.
 type DoorOptions struct {
-	Log      *slog.Logger
-	Listen   string          // address of the HTTP door, in place of what the config says
-	Token    string          // of the HTTP door; empty: one is made and kept in the state folder
-	NewToken bool            // forget the kept token and make another
-	Version  string          // of this program, for those who ask
-	Ready    func(Listening) // called when a door takes calls
+	Log     *slog.Logger
+	Listen  string                               // address of the HTTP door, in place of what the config says
+	Gate    identity.Gate                        // says who comes in, at every door
+	Named   func(id, door string) tool.Principal // gives a caller whom a door names the rights of now; nil: no limits
+	Fresh   string                               // the owner's token, when it was made just now
+	Version string                               // of this program, for those who ask
+	Ready   func(Listening)                      // called when a door takes calls
+	Metrics func(io.Writer) error                // what the HTTP door shows of calls in numbers; nil: nothing
 }
 
 // Listening says where a door takes calls.
@@ -37,14 +36,10 @@ type Listening struct {
 
 // Doors makes the doors that the config asks for. They are open once they are served.
 func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
-	if len(cfg.Doors) == 0 {
-		return nil, nil
+	if o.Gate == nil {
+		return nil, tool.Errorf(tool.CodeInternal, "there is nobody at the doors who could say who comes in")
 	}
-	gate, fresh, err := gate(cfg.StateDir(), o)
-	if err != nil {
-		return nil, err
-	}
-	b := doorBuilder{o, cfg.Dir, gate, fresh, time.Duration(cfg.Limits.Drain)}
+	b := doorBuilder{o, cfg.Dir, time.Duration(cfg.Limits.Drain)}
 	var doors []tool.Door
 	for _, d := range cfg.Doors {
 		door, err := b.door(d)
@@ -69,8 +64,6 @@ func DoorParts() []config.Part {
 type doorBuilder struct {
 	DoorOptions
 	dir   string // where relative paths start
-	gate  identity.Gate
-	fresh string // the token, when it was made just now
 	drain time.Duration
 }
 
@@ -91,15 +84,14 @@ func (b doorBuilder) http(d config.Door) (tool.Door, error) {
 	if err := d.Decode(&c); err != nil {
 		return nil, err
 	}
-	return rest.NewDoor(rest.Options{
-		Listen:  cmp.Or(b.Listen, c.Listen),
-		Gate:    b.gate,
-		Hosts:   c.Hosts,
-		Origins: c.Origins,
-		Drain:   b.drain,
-		Log:     b.Log,
-		Ready:   func(addr string) { b.Ready(Listening{Door: d.Name, URL: "http://" + addr, Token: b.fresh}) },
-	}), nil
+	o, err := c.Options(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	o.Listen = cmp.Or(b.Listen, o.Listen)
+	o.Gate, o.Drain, o.Log, o.Metrics = b.Gate, b.drain, b.Log, b.Metrics
+	o.Ready = func(addr string) { b.Ready(Listening{Door: d.Name, URL: o.URL(addr), Token: b.Fresh}) }
+	return rest.NewDoor(o), nil
 }
 
 func (b doorBuilder) namel3ss(d config.Door) (tool.Door, error) {
@@ -108,11 +100,8 @@ func (b doorBuilder) namel3ss(d config.Door) (tool.Door, error) {
 		return nil, err
 	}
 	o := namel3ss.ServiceOptions{
-		Listen: c.Listen, Hosts: c.Hosts, Gate: b.gate, Version: b.Version, Drain: b.drain, Log: b.Log,
-		Ready: func(addr string) { b.Ready(Listening{Door: d.Name, URL: "http://" + addr + "/tools", Token: b.fresh}) },
-	}
-	if c.Open {
-		o.Gate = nil
+		Listen: c.Listen, Hosts: c.Hosts, Gate: b.Gate, Version: b.Version, Drain: b.drain, Log: b.Log,
+		Ready: func(addr string) { b.Ready(Listening{Door: d.Name, URL: "http://" + addr + "/tools", Token: b.Fresh}) },
 	}
 	return namel3ss.NewServiceDoor(o), nil
 }
@@ -122,8 +111,8 @@ func (b doorBuilder) nats(d config.Door) (tool.Door, error) {
 	if err := d.Decode(&c); err != nil {
 		return nil, err
 	}
-	if c.Embedded && c.URL != "" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the NATS door has a url and embedded: true; leave one of them out")
+	if err := c.Check(); err != nil {
+		return nil, err
 	}
 	return natsDoor{b, c}, nil
 }
@@ -138,31 +127,26 @@ type natsDoor struct {
 func (d natsDoor) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
 	o := singularity.DoorOptions{
 		Connect: d.config.Connect.Resolve(d.dir), Version: d.Version, Queue: d.config.Queue, Workers: d.config.Workers, Drain: d.drain, Log: d.Log,
-		Ready: func() { d.Ready(Listening{Door: "nats", URL: d.config.URL, Token: d.fresh}) },
+		Caller: d.config.Caller,
+		Ready:  func() { d.Ready(Listening{Door: "nats", URL: d.config.URL, Token: d.Fresh}) },
+	}
+	if d.Named != nil {
+		o.Named = func(id string) tool.Principal { return d.Named(id, "nats") }
 	}
 	if d.config.URL == "" {
-		server, err := singularity.StartServer(singularity.ServerOptions{Listen: d.config.Listen, Gate: d.gate, Log: d.Log})
+		certificates, err := d.config.TLS.Load(d.dir)
+		if err != nil {
+			return err
+		}
+		server, err := singularity.StartServer(singularity.ServerOptions{Listen: d.config.Listen, Gate: d.Gate, TLS: certificates, Log: d.Log})
 		if err != nil {
 			return err
 		}
 		defer server.Close()
 		o.Server = server
-		o.Ready = func() { d.Ready(Listening{Door: "nats", URL: server.ClientURL(), Token: d.fresh}) }
+		o.Ready = func() { d.Ready(Listening{Door: "nats", URL: server.ClientURL(), Token: d.Fresh}) }
 	}
 	return singularity.NewDoor(o).Serve(ctx, h, c)
-}
-
-func gate(dir string, o DoorOptions) (gate identity.Gate, fresh string, err error) {
-	if o.Token != "" {
-		gate, err = identity.StaticToken(o.Token)
-		return gate, "", err
-	}
-	if o.NewToken {
-		if err := os.Remove(filepath.Join(dir, identity.TokenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, "", tool.Errorf(tool.CodeUnavailable, "cannot forget the old token: %w", err)
-		}
-	}
-	return identity.FileToken(dir)
 }
 
 // A Remote is another Toolpost, used as if it were here.

@@ -140,6 +140,7 @@ func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte)
 	if err != nil {
 		return nil, err
 	}
+	host.env = c.TraceEnv(host.env)
 	p, err := host.run(ctx, args, stdin, c.events)
 	switch {
 	case ctx.Err() != nil:

@@ -18,13 +18,13 @@ import (
 
 // ContainerOptions say how the containers of a source are run. Zero values are the defaults.
 type ContainerOptions struct {
-	Runtime string   `yaml:"runtime" doc:"docker, podman, or a path to one of them; whichever is there where it is left out"`
+	Runtime string   `yaml:"runtime" doc:"podman, docker or bwrap, or a path to one of them; podman or docker, whichever is there, where it is left out"`
 	Memory  string   `yaml:"memory" doc:"memory of one call; 512m where it is left out"`
 	CPUs    float64  `yaml:"cpus" doc:"processors of one call; 1 where it is left out"`
 	PIDs    int      `yaml:"pids" doc:"processes and threads of one call; 128 where it is left out"`
-	Network string   `yaml:"network" doc:"none (default), or the name of a network for tools without no_network"`
+	Network string   `yaml:"network" doc:"none (default), or the name of a network for tools without no_network; bwrap knows host alone"`
 	OCI     string   `yaml:"oci_runtime" doc:"what runs the container for docker or podman: runc, crun, runsc (gVisor) or another that it knows; its own choice where it is left out"`
-	Args    []string `yaml:"args" doc:"more options for the runtime's run command"`
+	Args    []string `yaml:"args" doc:"more options for the runtime's run command, or for bwrap"`
 }
 
 func (o ContainerOptions) check() error {
@@ -33,6 +33,8 @@ func (o ContainerOptions) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "container: cpus and pids cannot be negative")
 	case slices.ContainsFunc([]string{o.Memory, o.Network, o.Runtime, o.OCI}, func(s string) bool { return strings.HasPrefix(s, "-") }):
 		return tool.Errorf(tool.CodeInvalidInput, "container: runtime, oci_runtime, memory and network cannot start with a dash")
+	case o.bwrap():
+		return o.checkBwrap()
 	}
 	return nil
 }
@@ -43,17 +45,17 @@ const endTime = 20 * time.Second
 // engineFailed is the exit status of run that is the engine's own, and not the tool's.
 const engineFailed = 125
 
-// An engine is a docker or podman command.
+// An engine is a docker, podman or bwrap command.
 type engine struct {
 	path string
-	name string // docker or podman
+	name string // docker, podman or bwrap
 }
 
 // findEngine finds the engine that was asked for, or whichever is there.
 func findEngine(asked string) (*engine, error) {
-	names := []string{"podman", "docker"}
+	names, install := []string{"podman", "docker"}, "podman or docker"
 	if asked != "" {
-		names = []string{asked}
+		names, install = []string{asked}, "it"
 	}
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {
@@ -61,7 +63,7 @@ func findEngine(asked string) (*engine, error) {
 		}
 	}
 	return nil, tool.Errorf(tool.CodeUnavailable,
-		"its runner is container, and %s cannot be run; install podman or docker, or set container.runtime", strings.Join(names, " or "))
+		"its runner is container, and %s cannot be run; install %s, or set container.runtime", strings.Join(names, " or "), install)
 }
 
 // A containerTool is an image that is started for each call.
@@ -79,9 +81,21 @@ func (b *builder) container(f *facts, bound *binding) (way, error) {
 	switch {
 	case bound.Image == "":
 		return nil, tool.Errorf(tool.CodeUnavailable, "its runner is container and it has no image; set image in its binding")
+	case b.Container.bwrap():
+		return b.bwrap(f, bound)
 	case strings.HasPrefix(bound.Image, "-") || strings.ContainsAny(bound.Image, " \t\n\x00"):
 		return nil, tool.Errorf(tool.CodeInvalidInput, "its image %.80q is not the name of an image", bound.Image)
 	}
+	t, err := b.contained(f, bound)
+	if err != nil {
+		return nil, err
+	}
+	t.env = process.Environment(nil, []string{"DOCKER_HOST", "DOCKER_CONFIG", "CONTAINERS_CONF", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"})
+	return t, nil
+}
+
+// contained is what containers of every engine have in common.
+func (b *builder) contained(f *facts, bound *binding) (*containerTool, error) {
 	if b.engine == nil {
 		found, err := findEngine(b.program(b.Container.Runtime))
 		if err != nil {
@@ -89,10 +103,7 @@ func (b *builder) container(f *facts, bound *binding) (way, error) {
 		}
 		b.engine = found
 	}
-	return &containerTool{
-		facts: f, ContainerOptions: b.Container, engine: b.engine, image: bound.Image, command: bound.Command, vars: b.vars(bound),
-		env: process.Environment(nil, []string{"DOCKER_HOST", "DOCKER_CONFIG", "CONTAINERS_CONF", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}),
-	}, nil
+	return &containerTool{facts: f, ContainerOptions: b.Container, engine: b.engine, image: bound.Image, command: bound.Command, vars: b.vars(bound)}, nil
 }
 
 func (t *containerTool) describe(tr *trace) {
@@ -113,13 +124,22 @@ func covers(guarantee string) bool {
 	return false
 }
 
-func (t *containerTool) run(ctx context.Context, j *job) (*reply, error) {
+// covered refuses a call that asks for more than a container can hold.
+func (t *containerTool) covered(j *job) error {
 	missing := slices.DeleteFunc(j.walls.Asked(), covers)
-	if len(missing) > 0 {
-		if err := t.uncovered(j, missing, "cannot be enforced by a container"); err != nil {
-			return nil, err
-		}
-		j.trace.set("container_enforcement", "declared")
+	if len(missing) == 0 {
+		return nil
+	}
+	if err := t.uncovered(j, missing, "cannot be enforced by a container"); err != nil {
+		return err
+	}
+	j.trace.set("container_enforcement", "declared")
+	return nil
+}
+
+func (t *containerTool) run(ctx context.Context, j *job) (*reply, error) {
+	if err := t.covered(j); err != nil {
+		return nil, err
 	}
 	doc, err := t.document(j)
 	if err != nil {
@@ -130,9 +150,18 @@ func (t *containerTool) run(ctx context.Context, j *job) (*reply, error) {
 		return nil, about(t.spec.Name, err)
 	}
 	if e.exit.Code == engineFailed && len(e.reply) == 0 {
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s: %s could not start the image %s: %s", t.spec.Name, t.engine.name, t.image, j.logs.last())
+		return nil, t.unstarted(j)
 	}
 	return e.outcome(t.spec.Name, j.logs.last())
+}
+
+// unstarted is the error of an engine that did not come to the tool.
+func (t *containerTool) unstarted(j *job) error {
+	var with string
+	if t.OCI != "" {
+		with = " with oci_runtime " + t.OCI + ", which " + t.engine.name + " must know and this machine must have"
+	}
+	return tool.Errorf(tool.CodeUnavailable, "%s: %s could not start the image %s%s: %s", t.spec.Name, t.engine.name, t.image, with, j.logs.last())
 }
 
 // arguments are those of the engine's run command. The container has nothing of this machine: no files, no
@@ -164,26 +193,32 @@ func (t *containerTool) arguments(name, variables string, walls tool.Guarantees)
 	return append(append(args, t.image), t.command...)
 }
 
-// variables puts those of the container, its secrets among them, into a file: what stands on a command line everybody on
-// the machine can read. Empty: it has none. The file is to be removed.
-func (t *containerTool) variables(g tool.Guarantees) (string, error) {
+// given lists the variables of the container, its secrets among them.
+func (t *containerTool) given(g tool.Guarantees) ([]string, error) {
 	var given process.Command
 	done, err := t.grant.Give(&given, g.SecretsAllowed)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer done()
 	if len(given.Files) > 0 {
-		return "", tool.Errorf(tool.CodeInvalidInput, "secret_files cannot be given to a container; name them in secrets")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "secret_files cannot be given to a container; name them in secrets")
 	}
 	vars := given.Env
 	for name, value := range allowed(t.vars, g) {
 		vars = append(vars, name+"="+value)
 	}
-	if len(vars) == 0 {
-		return "", nil
-	}
 	slices.Sort(vars)
+	return vars, nil
+}
+
+// variables puts those of the container into a file: what stands on a command line everybody on the machine can read.
+// Empty: it has none. The file is to be removed.
+func (t *containerTool) variables(g tool.Guarantees) (string, error) {
+	vars, err := t.given(g)
+	if err != nil || len(vars) == 0 {
+		return "", err
+	}
 	for _, v := range vars {
 		if name, value, _ := strings.Cut(v, "="); strings.ContainsAny(value, "\n\r") {
 			return "", tool.Errorf(tool.CodeInvalidInput, "the variable %s has several lines, which no container can be given", name)

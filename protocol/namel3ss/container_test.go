@@ -19,20 +19,21 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// image makes an image with the test's tool. Where there is no engine the test is skipped, except where
-// everything must be tested.
+// missing skips a test for want of something, except where everything must be tested.
+func missing(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// image makes an image with the test's tool. Where there is no engine the test is skipped.
 func image(t *testing.T) (engine, name string) {
 	t.Helper()
-	missing := func(format string, args ...any) {
-		t.Helper()
-		if os.Getenv("CI") == "true" {
-			t.Fatalf(format, args...)
-		}
-		t.Skipf(format, args...)
-	}
 	found, err := findEngine("")
 	if err != nil {
-		missing("no container engine: %v", err)
+		missing(t, "no container engine: %v", err)
 	}
 	dir := t.TempDir()
 	if os.Getenv("CONTAINERS_CONF") == "" {
@@ -56,7 +57,7 @@ func image(t *testing.T) (engine, name string) {
 	}
 	name = "localhost/toolpost-test-" + tool.NewID() + ":latest"
 	if out, err := exec.Command(found.path, "import", "--change", `ENTRYPOINT ["/tool"]`, dir+"/image.tar", name).CombinedOutput(); err != nil {
-		missing("%s cannot make an image: %v: %s", found.name, err, out)
+		missing(t, "%s cannot make an image: %v: %s", found.name, err, out)
 	}
 	t.Cleanup(func() { _ = exec.Command(found.path, "rmi", "-f", name).Run() })
 	return found.path, name
@@ -139,6 +140,11 @@ func TestContainerThatCannotRunSaysWhy(t *testing.T) {
 	}
 	_, err = call(boxed(t, "localhost/toolpost-none-such:latest", Options{Timeout: config.Duration(time.Minute)}), "t", `{}`, tool.Discard)
 	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "could not start the image") {
+		t.Errorf("got %v", err)
+	}
+	gvisor := Options{Container: ContainerOptions{OCI: "no-such-runtime"}, Timeout: config.Duration(time.Minute)}
+	_, err = call(boxed(t, name, gvisor), "t", `{}`, tool.Discard)
+	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "with oci_runtime no-such-runtime, which") {
 		t.Errorf("got %v", err)
 	}
 	asked := Options{Guarantees: tool.Guarantees{NoNetwork: true, NoSubprocess: true}, Timeout: config.Duration(time.Minute)}

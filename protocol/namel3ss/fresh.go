@@ -33,7 +33,7 @@ func (t *localTool) fresh(ctx context.Context, request []byte, j *job) (ending, 
 	}
 	defer out.close()
 	child, err := t.start(process.Command{
-		Argv: t.hostCommand("fresh"), Dir: t.root, Env: t.environment(j.held), Confine: confine,
+		Argv: t.hostCommand("fresh"), Dir: t.root, Env: j.call.TraceEnv(t.environment(j.held)), Confine: confine,
 		Files:  append([]*os.File{t.host}, out.w...),
 		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
 	}, j.held)

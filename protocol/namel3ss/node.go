@@ -82,7 +82,8 @@ func (t *nodeTool) execute(ctx context.Context, request []byte, j *job) (ending,
 	defer out.close()
 	child, err := t.start(process.Command{
 		Argv: append([]string{t.path, "--input-type=module", "-e", nodeSource, "--"}, t.roots...),
-		Dir:  t.root, Env: t.around.Environment(process.Environment(allowed(t.vars, j.held), nil)), Files: []*os.File{out.w[0]}, Confine: confine,
+		Dir:  t.root, Env: j.call.TraceEnv(t.around.Environment(process.Environment(allowed(t.vars, j.held), nil))),
+		Files: []*os.File{out.w[0]}, Confine: confine,
 		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
 	}, j.held)
 	if err != nil {

@@ -160,7 +160,7 @@ def run(payload):
 		}
 		for _, name := range got.Env {
 			switch name {
-			case "PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "GIVEN", "PASSED", "TOOLPOST_TREE", "LC_CTYPE":
+			case "PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "GIVEN", "PASSED", "TOOLPOST_TREE", "LC_CTYPE", "TRACEPARENT":
 			default:
 				t.Errorf("%s: the tool sees %s", mode, name)
 			}

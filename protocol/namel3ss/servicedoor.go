@@ -24,7 +24,7 @@ import (
 type ServiceOptions struct {
 	Listen   string            // address; "": 127.0.0.1:8787
 	Listener net.Listener      // in place of Listen; the door closes it
-	Gate     identity.Gate     // who may come in; nil: everyone on this machine
+	Gate     identity.Gate     // who may come in
 	Hosts    []string          // Host headers accepted beside the listen address and localhost
 	Version  string            // service_version of the handshake; "": dev
 	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
@@ -39,7 +39,6 @@ type ServiceOptions struct {
 type ServiceConfig struct {
 	Listen string   `yaml:"listen" doc:"address to listen on; 127.0.0.1:8787 where it is left out"`
 	Hosts  []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
-	Open   bool     `yaml:"open" doc:"ask for no token; only on an address of this machine alone"`
 }
 
 const toolsPath = "/tools"
@@ -51,7 +50,9 @@ const (
 	writeTime  = time.Minute
 	idleTime   = 2 * time.Minute
 	graceTime  = 2 * time.Second // for cancelled calls to be answered at the end
-	maxHeader  = 64 << 10
+	// secondClock is how long ours goes on: of two that were set alike the caller's ends the call, if it has one.
+	secondClock = 100 * time.Millisecond
+	maxHeader   = 64 << 10
 )
 
 // A ServiceDoor is the HTTP service of the contract for whatever tool is registered.
@@ -116,18 +117,20 @@ func shutdown(srv *http.Server, within time.Duration) {
 	_ = srv.Shutdown(ctx) // what did not end in time is closed by the caller
 }
 
-// listen refuses to let the whole network in without a token.
+// listen takes no connection where nobody asks who comes in.
 func (d *ServiceDoor) listen(ctx context.Context) (net.Listener, error) {
 	ln := d.o.Listener
+	if d.o.Gate == nil {
+		if ln != nil {
+			_ = ln.Close()
+		}
+		return nil, tool.Errorf(tool.CodeInternal, "the namel3ss service has no gate: it would be open to everyone")
+	}
 	if ln == nil {
 		var err error
 		if ln, err = new(net.ListenConfig).Listen(ctx, "tcp", d.o.Listen); err != nil {
 			return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve the namel3ss service on %s: %w; choose another address, or stop what uses this one", d.o.Listen, err)
 		}
-	}
-	if a, ok := ln.Addr().(*net.TCPAddr); d.o.Gate == nil && ok && !a.IP.IsLoopback() {
-		_ = ln.Close()
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the namel3ss service would be open to everyone who reaches %s; ask for a token, or listen on 127.0.0.1", ln.Addr())
 	}
 	return ln, nil
 }
@@ -144,6 +147,9 @@ func hostNames(addr net.Addr, listen string, configured []string) map[string]boo
 	}
 	return names
 }
+
+// ServicePaths lists what can be asked of the door, for tests that try each of them.
+func ServicePaths() []string { return []string{toolsPath, handshakePath} }
 
 // A service is the door while it is open.
 type service struct {
@@ -176,9 +182,9 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *service) answer(w http.ResponseWriter, r *http.Request, answer func(context.Context, tool.Principal, []byte) (int, []byte)) {
-	p, err := s.caller(r.Context(), r.Header)
+	p, err := s.caller(r)
 	if err != nil {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost"`)
+		w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost", Basic realm="toolpost"`)
 		s.refuse(w, http.StatusUnauthorized, tool.AsError(err))
 		return
 	}
@@ -197,20 +203,20 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request, answer func(con
 	send(w, status, b)
 }
 
-// caller says who calls. Without a Gate it is whoever is on this machine.
-func (s *service) caller(ctx context.Context, h http.Header) (tool.Principal, error) {
-	if s.Gate == nil {
-		return tool.Principal{ID: "anonymous", Door: "namel3ss"}, nil
+// caller says who calls, by the token: a bearer's, or the password of whatever user, since that is what clients make of
+// http://toolpost:TOKEN@host/tools.
+func (s *service) caller(r *http.Request) (tool.Principal, error) {
+	values := r.Header.Values("Authorization")
+	if len(values) == 1 {
+		scheme, token, _ := strings.Cut(values[0], " ")
+		if _, password, ok := r.BasicAuth(); ok {
+			return s.Gate(r.Context(), identity.Credentials{Door: "namel3ss", Token: password})
+		}
+		if strings.EqualFold(scheme, "Bearer") {
+			return s.Gate(r.Context(), identity.Credentials{Door: "namel3ss", Token: strings.TrimSpace(token)})
+		}
 	}
-	values := h.Values("Authorization")
-	if len(values) != 1 {
-		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "send the header Authorization: Bearer TOKEN")
-	}
-	scheme, token, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "send the header Authorization: Bearer TOKEN")
-	}
-	return s.Gate(ctx, identity.Credentials{Door: "namel3ss", Token: strings.TrimSpace(token)})
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "send the header Authorization: Bearer TOKEN, or the token as the password of Basic").Because(identity.Reason)
 }
 
 // refuse answers a request that never became a call; its body may not have been read.
@@ -236,7 +242,7 @@ func (s *service) call(ctx context.Context, p tool.Principal, body []byte) (int,
 	if req.timeout > 0 {
 		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", req.toolName, req.timeout)
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, req.timeout, limit)
+		ctx, cancel = context.WithTimeoutCause(ctx, req.timeout+secondClock, limit)
 		defer cancel()
 	}
 	c := &tool.Call{Tool: req.toolName, Args: req.payload, Trace: req.traceID, Caller: p}

@@ -32,9 +32,21 @@ func (h house) Lookup(ctx context.Context, p tool.Principal, name string) (*tool
 	return h.Reference.Lookup(ctx, p, name)
 }
 
-// serveHTTP opens a service door and gives its address.
+// ada lets in who has the right token.
+func ada(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
+	if shown.Token != "right" {
+		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the token is not known")
+	}
+	return tool.Principal{ID: "ada", Door: shown.Door}, nil
+}
+
+// serveHTTP opens a service door and gives its address, with the token where the test brings no gate.
 func serveHTTP(t testing.TB, o ServiceOptions, h tool.Handler) string {
 	t.Helper()
+	before := "http://"
+	if o.Gate == nil {
+		o.Gate, before = ada, "http://toolpost:right@"
+	}
 	ready := make(chan string, 1)
 	o.Listen, o.Ready = "127.0.0.1:0", func(addr string) { ready <- addr }
 	ctx, cancel := context.WithCancel(context.Background())
@@ -46,7 +58,7 @@ func serveHTTP(t testing.TB, o ServiceOptions, h tool.Handler) string {
 			t.Error(err)
 		}
 	})
-	return "http://" + <-ready
+	return before + <-ready
 }
 
 // networkOnly covers no_network and nothing else.
@@ -59,13 +71,7 @@ func networkOnly(_ *tool.Spec, g tool.Guarantees) error {
 
 func TestServiceDoorAnswersAnIndependentClient(t *testing.T) {
 	tooltest.NoLeaks(t)
-	auth := func(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
-		if shown.Token != "right" {
-			return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the token is not known")
-		}
-		return tool.Principal{ID: "ada", Door: shown.Door}, nil
-	}
-	url := serveHTTP(t, ServiceOptions{Gate: auth, Cover: networkOnly, Version: "1.2.3"}, tooltest.Reference{})
+	url := serveHTTP(t, ServiceOptions{Gate: ada, Cover: networkOnly, Version: "1.2.3"}, tooltest.Reference{})
 	out, err := exec.Command(systemPython(t), "testdata/peer_client.py", url, "right").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -185,29 +191,67 @@ func TestServiceDoorRefusesWhatIsNoCall(t *testing.T) {
 	}
 }
 
-func TestServiceDoorWithoutATokenStaysOnThisMachine(t *testing.T) {
-	ln, err := net.Listen("tcp", "0.0.0.0:0")
+func TestServiceDoorDoesNotOpenWithoutAGate(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // only for a door that opens
 	defer cancel()
 	err = NewServiceDoor(ServiceOptions{Listener: ln}).Serve(ctx, tooltest.Reference{}, house{})
-	if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "open to everyone") {
+	if tool.CodeOf(err) != tool.CodeInternal || !strings.Contains(err.Error(), "open to everyone") {
 		t.Errorf("got %v", err)
 	}
 }
 
+func TestServiceDoorTakesTheTokenAsABearersOrAsAPassword(t *testing.T) {
+	tooltest.NoLeaks(t)
+	url := serveHTTP(t, ServiceOptions{Gate: ada}, tooltest.Reference{})
+	with := func(values ...string) func(*http.Request) {
+		return func(r *http.Request) { r.Header["Authorization"] = values }
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*http.Request)
+		status int
+	}{
+		{"bearer", with("Bearer right"), 200},
+		{"bearer in small letters", with("bearer right"), 200},
+		{"password", func(r *http.Request) { r.SetBasicAuth("toolpost", "right") }, 200},
+		{"password of nobody", func(r *http.Request) { r.SetBasicAuth("", "right") }, 200},
+		{"nothing", nil, 401},
+		{"wrong bearer", with("Bearer wrong"), 401},
+		{"wrong password", func(r *http.Request) { r.SetBasicAuth("toolpost", "wrong") }, 401},
+		{"the token as user", func(r *http.Request) { r.SetBasicAuth("right", "") }, 401},
+		{"no scheme", with("right"), 401},
+		{"another scheme", with("Digest right"), 401},
+		{"not base64", with("Basic right"), 401},
+		{"two", with("Bearer right", "Bearer right"), 401},
+		{"empty", with(""), 401},
+	} {
+		for _, path := range []string{"/tools", "/capabilities/handshake"} {
+			status, got := post(t, url+path, `{"protocol_version":1,"tool_name":"echo","payload":{}}`, c.change)
+			if status != c.status || strings.Contains(got, "right") {
+				t.Errorf("%s at %s: %d %s", c.name, path, status, got)
+			}
+		}
+	}
+}
+
+// tokenEnv is where a source finds the token of the door.
+const tokenEnv = "SERVICE_DOOR_TOKEN"
+
 func TestServiceDoorConforms(t *testing.T) {
+	t.Setenv(tokenEnv, "right")
 	tooltest.Run(t, tooltest.Subject{
 		New: func(t testing.TB) tool.Handler {
-			url := serveHTTP(t, ServiceOptions{}, tooltest.Reference{})
+			url := serveHTTP(t, ServiceOptions{Gate: ada}, tooltest.Reference{})
 			files := map[string]string{}
 			for _, s := range tooltest.Specs() {
 				files[".namel3ss/tools.yaml"] += fmt.Sprintf("  %s: {runner: service, url: %q}\n", s.Name, url+"/tools")
 			}
 			files[".namel3ss/tools.yaml"] = "tools:\n" + files[".namel3ss/tools.yaml"]
-			return open(t, write(t, files), Options{Timeout: config.Duration(time.Minute)})
+			return open(t, write(t, files), Options{Timeout: config.Duration(time.Minute), TokenEnv: tokenEnv})
 		},
 		Without: tooltest.Events | tooltest.Crash,
 	})
@@ -216,8 +260,9 @@ func TestServiceDoorConforms(t *testing.T) {
 func TestServiceDoorCancelsTheCallOfACallerWhoLeft(t *testing.T) {
 	tooltest.NoLeaks(t)
 	began, ended := make(chan struct{}), make(chan struct{})
-	url := serveHTTP(t, ServiceOptions{}, handlerFunc(func(ctx context.Context) { close(began); <-ctx.Done(); close(ended) }))
-	r := remote(t, url+"/tools", "hang", Options{})
+	t.Setenv(tokenEnv, "right")
+	url := serveHTTP(t, ServiceOptions{Gate: ada}, handlerFunc(func(ctx context.Context) { close(began); <-ctx.Done(); close(ended) }))
+	r := remote(t, url+"/tools", "hang", Options{TokenEnv: tokenEnv})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-began; cancel() }()
 	if _, err := r.Invoke(ctx, &tool.Call{Tool: "hang"}, tool.Discard); tool.CodeOf(err) != tool.CodeCancelled {
@@ -239,8 +284,9 @@ func (f handlerFunc) Invoke(ctx context.Context, _ *tool.Call, _ tool.Sink) (*to
 
 func TestEveryCallerOfTheServiceGetsItsOwnAnswer(t *testing.T) {
 	const callers, each = 100, 25
-	url := serveHTTP(t, ServiceOptions{}, tooltest.Reference{})
-	r := remote(t, url+"/tools", "echo", Options{Timeout: config.Duration(time.Minute)})
+	t.Setenv(tokenEnv, "right")
+	url := serveHTTP(t, ServiceOptions{Gate: ada}, tooltest.Reference{})
+	r := remote(t, url+"/tools", "echo", Options{Timeout: config.Duration(time.Minute), TokenEnv: tokenEnv})
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {

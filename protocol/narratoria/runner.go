@@ -198,7 +198,7 @@ func (c *call) start(ctx context.Context, r *Runner) (*process.Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := process.Command{Argv: start.Argv, Dir: r.dir, Env: start.Env, Stderr: c.events.Stderr, Confine: confine, Look: true}
+	cmd := process.Command{Argv: start.Argv, Dir: r.dir, Env: c.TraceEnv(start.Env), Stderr: c.events.Stderr, Confine: confine, Look: true}
 	given, err := r.o.Give(&cmd, c.guarantees.SecretsAllowed)
 	if err != nil {
 		return nil, err

@@ -37,38 +37,62 @@ func (s *server) call(w http.ResponseWriter, r *http.Request, p tool.Principal) 
 		refuse(w, r, status, tool.AsError(err))
 		return
 	}
-	s.run(w, r, c, timeout)
-}
-
-// run lets the call in, and answers it in the form that the caller asked for.
-func (s *server) run(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	if timeout > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, timeout,
-			tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", c.Tool, timeout))
-		defer stop()
-	}
-	if err := s.calls.begin(c.ID, &running{c.Caller, cancel}); err != nil {
-		refuse(w, r, statusOf(err.Code), err)
+	if wantsJob(r.Header) {
+		s.start(w, r, c, timeout)
 		return
 	}
-	defer s.calls.end(c.ID)
-	w.Header().Set(headerCall, c.ID)
-	if wantsStream(r.Header) {
-		s.runStream(ctx, w, c)
+	s.run(w, r, c, timeout, wantsStream(r.Header))
+}
+
+// run lets the call in, and answers it as a stream or as a whole.
+func (s *server) run(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration, stream bool) {
+	ctx, end, ok := s.begin(w, r, c, timeout)
+	if !ok {
+		return
+	}
+	defer end()
+	if stream {
+		s.runStream(ctx, w, c, 0)
 		return
 	}
 	res, err := s.invoke(ctx, c, tool.Discard)
-	status, body := encodeOutcome(res, err, c.ID)
+	s.answer(w, c, http.StatusOK, res, err)
+}
+
+// begin lets a call in, or refuses it. Its context ends when the caller has gone, has cancelled it or gave it no more
+// time; end is called once it has been answered.
+func (s *server) begin(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) (_ context.Context, end func(), ok bool) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	stop := context.CancelFunc(func() {})
+	if timeout > 0 {
+		ctx, stop = context.WithTimeoutCause(ctx, timeout,
+			tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", c.Tool, timeout))
+	}
+	if err := s.calls.begin(c.ID, &running{c.Caller, cancel}); err != nil {
+		stop()
+		cancel(nil)
+		refuse(w, r, statusOf(err.Code), err)
+		return nil, nil, false
+	}
+	w.Header().Set(headerCall, c.ID)
+	return ctx, func() { s.calls.end(c.ID); stop(); cancel(nil) }, true
+}
+
+// answer writes the outcome of a call as a whole; status is for one that there is.
+func (s *server) answer(w http.ResponseWriter, c *tool.Call, status int, res *tool.Result, err error) {
+	failed, body := encodeOutcome(res, err, c.ID)
+	if failed != http.StatusOK {
+		status = failed
+	}
 	setRetryAfter(w.Header(), err)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.times.write))
 	reply(w, status, body)
 }
 
-func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.Call) {
+// runStream answers with a stream, whose events are numbered on from those that the caller has had before.
+func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.Call, before uint64) {
 	out := newStream(w, s.times.write)
+	out.before = before
 	stop := out.keepAlive(s.times.beat)
 	res, err := s.invoke(ctx, c, out)
 	stop()

@@ -39,7 +39,7 @@ func TestHeadersBecomeTheCall(t *testing.T) {
 	}
 	want := &tool.Call{
 		ID: "my-call_1", Tool: "a/b c", Session: "größe", Args: json.RawMessage(`{ "n": 1.50 }`), Key: "k 1", Lease: "l",
-		Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Caller: tool.Principal{ID: "owner", Door: "http"},
+		Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http"},
 		Answers: json.RawMessage(`{"name":"Ada"}`), Resume: "ask-1", DryRun: true,
 	}
 	if d := cmp.Diff(want, wait(t, "the call", p.began)); d != "" {
@@ -124,10 +124,10 @@ func TestTraceparent(t *testing.T) {
 		}
 	}
 	trace := tool.NewID()
-	if got := tool.TraceOf(tool.Traceparent(trace)); got != trace {
+	if got := tool.TraceOf(tool.Traceparent(trace, "")); got != trace {
 		t.Errorf("%s came back as %q", trace, got)
 	}
-	if got := tool.Traceparent("my trace"); got != "" {
+	if got := tool.Traceparent("my trace", ""); got != "" {
 		t.Errorf("a trace that is no id became %q", got)
 	}
 }

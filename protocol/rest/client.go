@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"iter"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 // A Client is the tools of another Toolpost, over HTTP. Who calls is decided by the token there, not by
 // the Principal of a call here.
 type Client struct {
+	name    string // the address, for people
 	base    string // without a slash at the end
 	token   string
 	http    *http.Client
@@ -40,31 +43,63 @@ const (
 	drainWithin  = time.Second     // how long we wait for a stream to end after its last message
 )
 
-// Dial makes a client of the server at an address such as http://127.0.0.1:8700. Nothing is sent yet.
-func Dial(address, token string) (*Client, error) {
-	u, err := url.Parse(address)
-	switch {
-	case err != nil:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the server's address cannot be read: %w", err)
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%q is no server's address: write it like http://127.0.0.1:8700", address)
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the server's address may have a host and a path, and nothing else; the token goes elsewhere")
-	}
+// Dial makes a client of the server at an address such as http://127.0.0.1:8700, https://tools.example.org or
+// unix:/run/toolpost.sock. Nothing is sent yet.
+func Dial(address, token string) (*Client, error) { return dial(address, token, nil) }
+
+// dial is Dial with what TLS is to believe and to show; nil: the machine's authorities, and nothing.
+func dial(address, token string, believed *tls.Config) (*Client, error) {
 	if !plain(token, maxField) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the token for %s cannot be sent: it has spaces around it, control characters, or is too long", address)
 	}
+	transport := newTransport(believed)
+	base := "http://localhost"
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		transport.Proxy, transport.DialContext = nil, dialSocket(path)
+	} else {
+		u, err := parseAddress(address)
+		if err != nil {
+			return nil, err
+		}
+		base = strings.TrimSuffix(u.String(), "/")
+		address = base
+	}
 	return &Client{
-		base: strings.TrimSuffix(u.String(), "/"), token: token, silence: time.Minute,
+		name: address, base: base, token: token, silence: time.Minute,
 		http: &http.Client{
-			Transport:     newTransport(),
+			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
 
-func newTransport() *http.Transport {
+func parseAddress(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the server's address cannot be read: %w", err)
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%q is no server's address: write it like http://127.0.0.1:8700, or unix:PATH", address)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the server's address may have a host and a path, and nothing else; the token goes elsewhere")
+	}
+	return u, nil
+}
+
+// dialSocket connects to a Unix socket, whatever host is asked for.
+func dialSocket(path string) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		path, err := filepath.Abs(path) // a name that begins with @ would be no file's
+		if err != nil {
+			return nil, err
+		}
+		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "unix", path)
+	}
+}
+
+func newTransport(believed *tls.Config) *http.Transport {
 	return &http.Transport{
+		TLSClientConfig:       believed,
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   10 * time.Second,
@@ -277,13 +312,13 @@ func (c *Client) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Sp
 	return func(yield func(*tool.Spec, error) bool) {
 		l, err := c.list(ctx)
 		if err != nil {
-			yield(&tool.Spec{Source: c.base, Protocol: "rest"}, err)
+			yield(&tool.Spec{Source: c.name, Protocol: "rest"}, err)
 			return
 		}
 		for _, e := range append(l.Failed, l.Tools...) {
 			s, why, err := decodeEntry(e)
 			if err != nil {
-				s, why = &tool.Spec{Source: c.base, Protocol: "rest"}, c.unreadable(err)
+				s, why = &tool.Spec{Source: c.name, Protocol: "rest"}, c.unreadable(err)
 			}
 			if !yield(s, why) {
 				return
@@ -305,7 +340,7 @@ func (c *Client) list(ctx context.Context) (*listing, error) {
 }
 
 func (c *Client) unreadable(err error) error {
-	return tool.Errorf(tool.CodeProtocol, "%s describes its tools in a way that cannot be read: %w", c.base, err)
+	return tool.Errorf(tool.CodeProtocol, "%s describes its tools in a way that cannot be read: %w", c.name, err)
 }
 
 func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
@@ -344,7 +379,7 @@ func toolPath(name string) (string, error) {
 func (c *Client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "cannot ask %s: %w", c.base, err)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "cannot ask %s: %w", c.name, err)
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
@@ -367,9 +402,9 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 	}
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
-		return nil, tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w): is `toolpost serve` running there?", c.base, dial.Err)
+		return nil, tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w): is `toolpost serve` running there?", c.name, dial.Err)
 	}
-	return nil, tool.Errorf(tool.CodeUnavailable, "%s did not answer: %w", c.base, err)
+	return nil, tool.Errorf(tool.CodeUnavailable, "%s did not answer: %w", c.name, err)
 }
 
 // failure reads the body of an answer that is no success.
@@ -377,7 +412,7 @@ func (c *Client) failure(resp *http.Response) error {
 	body, _ := process.ReadDocument(resp.Body, maxProblem)
 	e, err := decodeProblem(body)
 	if err != nil {
-		return tool.Errorf(tool.CodeProtocol, "%s answered %s and not in our words: is it a toolpost server?", c.base, resp.Status)
+		return tool.Errorf(tool.CodeProtocol, "%s answered %s and not in our words: is it a toolpost server?", c.name, resp.Status)
 	}
 	return e
 }

@@ -2,10 +2,16 @@ package rest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"toolpost/identity"
@@ -14,8 +20,10 @@ import (
 
 // Options of the door. Only Gate must be given.
 type Options struct {
-	Listen   string            // address; "": 127.0.0.1:8700
+	Listen   string            // address, or unix:PATH; "": 127.0.0.1:8700
 	Listener net.Listener      // in place of Listen; the door closes it
+	Mode     fs.FileMode       // of the Unix socket; 0: 0600
+	TLS      TLSFiles          // zero: no TLS
 	Gate     identity.Gate     // who may come in
 	Hosts    []string          // Host headers accepted beside the listen address and localhost, with or without a port
 	Origins  []string          // origins of browser pages accepted beside our own, such as https://example.org
@@ -23,13 +31,57 @@ type Options struct {
 	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
 	Log      *slog.Logger      // nil: silence
 	Ready    func(addr string) // called once, with the real address, when connections are taken
+
+	// Metrics writes what is counted, as Prometheus reads it; nil: nothing is.
+	Metrics func(io.Writer) error
+}
+
+// URL is where clients find the door once it listens on an address.
+func (o Options) URL(addr string) string {
+	switch {
+	case strings.HasPrefix(o.Listen, unixPrefix):
+		return unixPrefix + addr
+	case o.TLS.on():
+		return "https://" + addr
+	}
+	return "http://" + addr
 }
 
 // DoorConfig is what a config says about the door.
 type DoorConfig struct {
-	Listen  string   `yaml:"listen" doc:"address to listen on; 127.0.0.1:8700 where it is left out"`
+	Listen  string   `yaml:"listen" doc:"address to listen on, or unix:PATH for a Unix socket; 127.0.0.1:8700 where it is left out"`
+	Mode    string   `yaml:"mode" doc:"mode of the Unix socket, such as \"0660\"; \"0600\" where it is left out"`
+	TLS     TLSFiles `yaml:"tls" doc:"speak TLS, with these files; not where it is left out"`
 	Hosts   []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
 	Origins []string `yaml:"origins" doc:"browser origins accepted; none where it is left out"`
+}
+
+// Options gives what the config says of the door's options. Relative paths start at dir.
+func (c DoorConfig) Options(dir string) (Options, error) {
+	o := Options{Listen: c.Listen, Hosts: c.Hosts, Origins: c.Origins, TLS: c.TLS}
+	for _, path := range []*string{&o.TLS.Cert, &o.TLS.Key, &o.TLS.ClientCA} {
+		*path = below(dir, *path)
+	}
+	path, unix := strings.CutPrefix(c.Listen, unixPrefix)
+	if unix {
+		o.Listen = unixPrefix + below(dir, path)
+	}
+	if c.Mode == "" {
+		return o, nil
+	}
+	mode, err := strconv.ParseUint(c.Mode, 8, 32)
+	if err != nil || mode == 0 || mode > 0o777 || !unix {
+		return o, tool.Errorf(tool.CodeInvalidInput, "the mode %q of the HTTP door: it is that of a Unix socket, in octal digits such as \"0660\"", c.Mode)
+	}
+	o.Mode = fs.FileMode(mode)
+	return o, nil
+}
+
+func below(dir, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
 }
 
 // times bounds every wait on a peer.
@@ -58,6 +110,9 @@ func NewDoor(o Options) *Door {
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:8700"
 	}
+	if o.Mode == 0 {
+		o.Mode = 0o600
+	}
 	if o.MaxBody == 0 {
 		o.MaxBody = 8 << 20
 	}
@@ -79,6 +134,10 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	if d.o.Gate == nil {
 		return tool.Errorf(tool.CodeInternal, "the HTTP door does not know who may come in: give it a Gate")
 	}
+	certs, err := d.certificates()
+	if err != nil {
+		return err
+	}
 	ln, err := d.listen(ctx)
 	switch {
 	case ctx.Err() != nil && err != nil:
@@ -87,13 +146,10 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 		return err
 	}
 	s := newServer(d.o, d.times, ln.Addr(), h, c)
-	srv := &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: d.times.header,
-		IdleTimeout:       d.times.idle,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(d.o.Log.Handler(), slog.LevelWarn),
+	if certs != nil {
+		s.certs, ln = certs, tls.NewListener(ln, certs.config())
 	}
+	srv := d.newHTTP(s)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
 	if d.o.Ready != nil {
@@ -114,15 +170,26 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	return err
 }
 
-func (d *Door) listen(ctx context.Context) (net.Listener, error) {
-	if d.o.Listener != nil {
-		return d.o.Listener, nil
+func (d *Door) newHTTP(s *server) *http.Server {
+	return &http.Server{
+		Handler:           s,
+		ConnContext:       withPeer,
+		ReadHeaderTimeout: d.times.header,
+		IdleTimeout:       d.times.idle,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(d.o.Log.Handler(), slog.LevelWarn),
 	}
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", d.o.Listen)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve HTTP on %s: %w; choose another address, or stop what uses this one", d.o.Listen, err)
+}
+
+// certificates gives those of the door; nil: it has none.
+func (d *Door) certificates() (*certificates, error) {
+	switch {
+	case !d.o.TLS.on():
+		return nil, nil
+	case strings.HasPrefix(d.o.Listen, unixPrefix):
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the HTTP door listens on a Unix socket, where nothing goes over a wire: leave tls out")
 	}
-	return ln, nil
+	return newCertificates(d.o.TLS, d.o.Log)
 }
 
 // close ends connections: idle ones at once, others when they have their answer or the grace is over.

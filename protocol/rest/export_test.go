@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"time"
@@ -40,7 +41,15 @@ func Follow(body io.Reader, out tool.Sink) (*tool.Result, error) {
 	return f.run(http.Header{"Content-Type": {typeStream}})
 }
 
-var StatusOf = statusOf
+var (
+	StatusOf = statusOf
+	Private  = private
+)
+
+// Patient is the writer that an asset is sent with.
+func Patient(w http.ResponseWriter, ctx context.Context, d time.Duration) io.Writer {
+	return &patient{w, ctx, d}
+}
 
 // Messages reads a stream to its end, with messages of at most that many bytes.
 func Messages(r io.Reader, most int) (events []string, datas [][]byte, err error) {

@@ -52,44 +52,69 @@ func (s *server) crossOrigin(w http.ResponseWriter, r *http.Request) (done bool)
 		return true
 	}
 	w.Header().Set("Access-Control-Allow-Origin", origins[0])
-	w.Header().Set("Access-Control-Expose-Headers", headerCall)
+	w.Header().Set("Access-Control-Expose-Headers", strings.Join([]string{headerCall, "Location", headerApplied, "ETag", "Retry-After"}, ", "))
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}
 	w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 	w.Header().Set("Access-Control-Allow-Headers", strings.Join(append([]string{
-		"Authorization", "Content-Type", headerKey, headerTrace,
+		"Authorization", "Content-Type", headerKey, headerTrace, headerPrefer, headerLast, "Range", "If-None-Match",
 	}, ourHeaders()...), ", "))
 	w.Header().Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true
 }
 
-// known lets only those in who have a token, and says who it is.
+// known lets only those in whom the gate knows, and says who it is.
 func (s *server) known(next func(http.ResponseWriter, *http.Request, tool.Principal)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		token, ok := bearer(r.Header)
-		if !ok {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost"`)
-			refuse(w, r, http.StatusUnauthorized, tool.Errorf(tool.CodeAccessDenied,
-				"send the header Authorization: Bearer TOKEN; %s", identity.TokenHint).Because("unauthenticated"))
-			return
-		}
-		p, err := s.Gate(r.Context(), identity.Credentials{Door: "http", Token: token})
-		if err != nil {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost", error="invalid_token"`)
+		p, err := s.who(r)
+		switch tool.CodeOf(err) {
+		case "":
+			next(w, r, p)
+		case tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled: // nobody could be asked
+			e := tool.AsError(err)
+			refuse(w, r, statusOf(e.Code), e)
+		default:
+			challenge := `Bearer realm="toolpost"`
+			if len(r.Header.Values("Authorization")) > 0 {
+				challenge += `, error="invalid_token"`
+			}
+			w.Header().Set("WWW-Authenticate", challenge)
 			refuse(w, r, http.StatusUnauthorized, tool.AsError(err).Because("unauthenticated"))
-			return
 		}
-		next(w, r, p)
 	}
 }
 
+// who asks the gate, with all that the peer shows: a token, a certificate, the user of its process.
+func (s *server) who(r *http.Request) (tool.Principal, error) {
+	shown := identity.Credentials{Door: "http", Certificate: s.certs.client(r.TLS), Peer: peerOf(r.Context())}
+	var ok bool
+	if shown.Token, ok = bearer(r.Header); !ok {
+		return tool.Principal{}, errNoToken()
+	}
+	p, err := s.Gate(r.Context(), shown)
+	if err != nil && shown.Token == "" && shown.Certificate == nil && shown.Peer == nil && tool.CodeOf(err) == tool.CodeAccessDenied {
+		err = errNoToken()
+	}
+	return p, err
+}
+
+func errNoToken() error {
+	return tool.Errorf(tool.CodeAccessDenied, "send the header Authorization: Bearer TOKEN; %s", identity.TokenHint)
+}
+
+// bearer gives the token of a request, empty where it has none. A header that cannot be meant is not taken for none.
 func bearer(h http.Header) (token string, ok bool) {
 	values := h.Values("Authorization")
-	if len(values) != 1 {
+	switch len(values) {
+	case 0:
+		return "", true
+	case 1:
+	default:
 		return "", false
 	}
 	scheme, token, ok := strings.Cut(values[0], " ")
-	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+	token = strings.TrimSpace(token)
+	return token, ok && token != "" && strings.EqualFold(scheme, "Bearer")
 }

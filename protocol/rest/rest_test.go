@@ -37,6 +37,7 @@ func bounded(t testing.TB) context.Context {
 type house struct {
 	t     testing.TB
 	addr  string
+	base  string // of URLs
 	web   *http.Client
 	stop  context.CancelFunc
 	ended chan error // Serve's error
@@ -65,7 +66,9 @@ func open(t testing.TB, s setup) *house {
 		}
 		s.Gate = auth
 	}
-	s.Listen = "127.0.0.1:0"
+	if s.Listen == "" {
+		s.Listen = "127.0.0.1:0"
+	}
 	ready := make(chan string, 1)
 	s.Ready = func(addr string) { ready <- addr }
 	ctx, cancel := context.WithCancel(context.Background())
@@ -74,7 +77,12 @@ func open(t testing.TB, s setup) *house {
 		h.ended <- rest.NewTestDoor(s.Options, s.Times).Serve(ctx, s.handler, s.catalog)
 		close(h.ended)
 	}()
-	h.addr = <-ready
+	select {
+	case h.addr = <-ready:
+	case err := <-h.ended:
+		t.Fatalf("the door did not open: %v", err)
+	}
+	h.base = s.URL(h.addr)
 	t.Cleanup(func() {
 		h.web.CloseIdleConnections()
 		h.stop()
@@ -90,7 +98,7 @@ func open(t testing.TB, s setup) *house {
 	return h
 }
 
-func (h *house) url(path string) string { return "http://" + h.addr + path }
+func (h *house) url(path string) string { return h.base + path }
 
 func (h *house) request(method, path, body string) *http.Request {
 	h.t.Helper()

@@ -2,8 +2,10 @@ package rest
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,8 +16,11 @@ import (
 
 // SourceOptions are the fields of a source with protocol rest: the tools of another Toolpost.
 type SourceOptions struct {
-	URL      string          `yaml:"url" doc:"address of the other server, such as http://10.0.0.7:8700"`
+	URL      string          `yaml:"url" doc:"address of the other server, such as http://10.0.0.7:8700, https://tools.example.org or unix:PATH"`
 	TokenEnv string          `yaml:"token_env" doc:"name of the environment variable that holds its token"`
+	CA       string          `yaml:"ca" doc:"file with the authorities that may vouch for the other server, PEM; those of this machine where it is left out"`
+	Cert     string          `yaml:"cert" doc:"file with the certificate to show to the other server, PEM; none where it is left out"`
+	Key      string          `yaml:"key" doc:"file with the key of that certificate, PEM"`
 	Timeout  config.Duration `yaml:"timeout" doc:"of calls of tools that state none of their own"`
 }
 
@@ -31,7 +36,14 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 			return nil, tool.Errorf(tool.CodeUnavailable, "the environment variable %s, which should hold the token for %s, is not set", o.TokenEnv, o.URL)
 		}
 	}
-	c, err := Dial(o.URL, token)
+	believed, err := o.tls(src.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if path, ok := strings.CutPrefix(o.URL, unixPrefix); ok {
+		o.URL = unixPrefix + below(src.Dir, path)
+	}
+	c, err := dial(o.URL, token, believed)
 	if err != nil {
 		return nil, err
 	}
@@ -40,6 +52,32 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 		return nil, err
 	}
 	return &runner{Client: c, timeout: time.Duration(o.Timeout)}, nil
+}
+
+// tls reads the files that say what TLS is to believe and to show; nil: there are none.
+func (o SourceOptions) tls(dir string) (*tls.Config, error) {
+	if o.CA == "" && o.Cert == "" && o.Key == "" {
+		return nil, nil
+	}
+	if !strings.HasPrefix(o.URL, "https://") {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "ca, cert and key are for a server at an https:// address, not for %q", o.URL)
+	}
+	believed := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CA != "" {
+		roots, err := readCertificates(below(dir, o.CA))
+		if err != nil {
+			return nil, err
+		}
+		believed.RootCAs = poolOf(roots)
+	}
+	if o.Cert != "" || o.Key != "" {
+		pair, err := tls.LoadX509KeyPair(below(dir, o.Cert), below(dir, o.Key))
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the certificate to show to %s cannot be used: %w", o.URL, err)
+		}
+		believed.Certificates = []tls.Certificate{pair}
+	}
+	return believed, nil
 }
 
 // A runner is a client that knows how long its tools may take, and what the other side promised of them.

@@ -19,6 +19,7 @@ type stream struct {
 	w        http.ResponseWriter
 	rc       *http.ResponseController
 	patience time.Duration
+	before   uint64 // how many events the peer has had in an earlier stream
 	done     bool
 }
 
@@ -34,6 +35,7 @@ func newStream(w http.ResponseWriter, patience time.Duration) *stream {
 
 // Emit implements tool.Sink.
 func (s *stream) Emit(e tool.Event) error {
+	e.Seq += s.before
 	data, err := strictjson.Marshal(e)
 	if err != nil {
 		return tool.Errorf(tool.CodeProtocol, "an event cannot be written as JSON: %w", err)

@@ -5,7 +5,13 @@
 //	GET    /v1/tools/{name}       one of them
 //	POST   /v1/tools/{name}/call  the body is the arguments; what else belongs to a call is in headers
 //	DELETE /v1/calls/{id}         cancels a running call of the same caller
+//	GET    /v1/assets/{sha256}    a file that a call of the same caller brought
+//	GET    /v1/jobs               the caller's jobs; /{id} one of them, /{id}/events what happens in it
+//	DELETE /v1/jobs/{id}          cancels it
+//	GET    /metrics               what is counted, as Prometheus reads it
 //	GET    /healthz, /readyz      for whoever watches the process; the only two without a token
+//
+// Assets and jobs are tools: their routes are calls of them, through the same handler as every other call.
 //
 // The answer to a call is its Result, with status 200 also when the tool itself said no. Any other
 // status means that there is no outcome; the body then says why. With "Accept: text/event-stream" the
@@ -34,6 +40,7 @@ const (
 	headerSession = "Toolpost-Session" // Call.Session
 	headerKey     = "Idempotency-Key"  // Call.Key
 	headerLease   = "Toolpost-Lease"   // Call.Lease
+	headerRun     = "Toolpost-Run"     // Call.Run
 	headerResume  = "Toolpost-Resume"  // Call.Resume
 	headerAnswers = "Toolpost-Answers" // Call.Answers, JSON on one line
 	headerDryRun  = "Toolpost-Dry-Run" // Call.DryRun: true, or false as if it were not there
@@ -185,12 +192,12 @@ type field struct {
 }
 
 func fieldsOf(c *tool.Call) []field {
-	return []field{{headerSession, &c.Session}, {headerKey, &c.Key}, {headerLease, &c.Lease}, {headerResume, &c.Resume}}
+	return []field{{headerSession, &c.Session}, {headerKey, &c.Key}, {headerLease, &c.Lease}, {headerResume, &c.Resume}, {headerRun, &c.Run}}
 }
 
 // ourHeaders lists the headers of a call that are our own.
 func ourHeaders() []string {
-	return []string{headerCall, headerSession, headerLease, headerResume, headerAnswers, headerTimeout, headerDryRun}
+	return []string{headerCall, headerSession, headerLease, headerRun, headerResume, headerAnswers, headerTimeout, headerDryRun}
 }
 
 // checkHeaders refuses a header that is nearly one of ours: a call that was to be a dry run must not run.
@@ -227,7 +234,7 @@ func readCall(h http.Header, c *tool.Call) error {
 		}
 		c.Answers = json.RawMessage(answers)
 	}
-	c.Trace = tool.TraceOf(h.Get(headerTrace))
+	c.Trace, c.Span = tool.TraceOf(h.Get(headerTrace)), tool.SpanOf(h.Get(headerTrace))
 	dry, err := single(h, headerDryRun)
 	if err != nil {
 		return err
@@ -287,7 +294,7 @@ func writeCall(h http.Header, c *tool.Call, timeout time.Duration) error {
 	if c.DryRun {
 		h.Set(headerDryRun, "true")
 	}
-	set(h, headerTrace, tool.Traceparent(c.Trace))
+	set(h, headerTrace, tool.Traceparent(c.Trace, c.Span))
 	return nil
 }
 

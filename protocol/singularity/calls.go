@@ -12,11 +12,14 @@ import (
 // calls are those that wait or run and have a name, so that they can be cancelled by it.
 type calls struct {
 	mu      sync.Mutex
-	running map[string]*called
+	running map[callKey]*called
 }
 
+// A callKey is the name of a call. Callers choose their names without knowing of each other.
+type callKey struct{ caller, id string }
+
 type called struct {
-	id     string
+	callKey
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	twice  bool // another call has this name; this one is not run
@@ -24,7 +27,7 @@ type called struct {
 
 // expect notes a call as soon as it is here, so that it can be cancelled while it waits. It gives nil for a call
 // without a name, or with a name that will be refused.
-func (c *calls) expect(base context.Context, m *nats.Msg) *called {
+func (c *calls) expect(base context.Context, caller string, m *nats.Msg) *called {
 	id, err := readID(m.Header)
 	if err != nil || id == "" {
 		return nil
@@ -32,9 +35,10 @@ func (c *calls) expect(base context.Context, m *nats.Msg) *called {
 	ctx, cancel := context.WithCancelCause(base)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one := &called{id: id, ctx: ctx, cancel: cancel, twice: c.running[id] != nil}
+	key := callKey{caller, id}
+	one := &called{callKey: key, ctx: ctx, cancel: cancel, twice: c.running[key] != nil}
 	if !one.twice {
-		c.running[id] = one
+		c.running[key] = one
 	}
 	return one
 }
@@ -49,13 +53,14 @@ func (c *calls) forget(one *called) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.running, one.id)
+	delete(c.running, one.callKey)
 }
 
-// cancel ends a call. A name that nobody has here is somebody else's call, or one that has ended.
-func (c *calls) cancel(id string) {
+// cancel ends a call of the caller's own. A name that it has not given here is a call of another node, or one that has
+// ended.
+func (c *calls) cancel(caller, id string) {
 	c.mu.Lock()
-	one := c.running[id]
+	one := c.running[callKey{caller, id}]
 	c.mu.Unlock()
 	if one != nil {
 		one.cancel(tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller"))

@@ -40,9 +40,9 @@ type availability struct {
 }
 
 // list answers one page.
-func (s *serving) list(e *endpoint, m *nats.Msg) {
+func (d *desk) list(e *endpoint, m *nats.Msg) {
 	came := time.Now()
-	p, err := s.page(m.Data)
+	p, err := d.page(m.Data)
 	if err != nil {
 		p = &page{Error: readable(tool.AsError(err))}
 	}
@@ -55,21 +55,21 @@ func (s *serving) list(e *endpoint, m *nats.Msg) {
 		err = m.Respond(body)
 	}
 	if err != nil {
-		s.o.Log.Warn("a page of the catalogue could not be sent", "error", err)
+		d.o.Log.Warn("a page of the catalogue could not be sent", "error", err)
 	}
 }
 
-func (s *serving) page(body []byte) (*page, error) {
+func (d *desk) page(body []byte) (*page, error) {
 	var asked pageRequest
 	if len(body) > 0 {
 		if err := strictjson.Unmarshal(body, &asked); err != nil {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "the request to %s: %w", subjectCatalog, err)
 		}
 	}
-	most := min(maxPage, int(s.nc.MaxPayload())/2)
+	most := min(maxPage, int(d.nc.MaxPayload())/2)
 	p := &page{Tools: []json.RawMessage{}}
 	size, last := 0, ""
-	for spec, why := range s.catalog.Specs(s.base, caller()) {
+	for spec, why := range d.catalog.Specs(d.base, d.who()) {
 		if spec.Name == "" || spec.Name <= asked.After {
 			continue
 		}

@@ -1,10 +1,83 @@
 package singularity
 
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+
+	"toolpost/tool"
+)
+
 // DoorConfig is what a config says about the door. Without a url the NATS server is embedded.
 type DoorConfig struct {
-	Embedded bool   `yaml:"embedded" doc:"start a NATS server in this process, which asks for the same token as the HTTP door; true where url is left out"`
-	Listen   string `yaml:"listen" doc:"address of the embedded server; 127.0.0.1:4222 where it is left out"`
-	Queue    string `yaml:"queue" doc:"queue group: doors of one group share the requests; toolpost where it is left out"`
-	Workers  int    `yaml:"workers" doc:"calls at the same time; 256 where it is left out"`
+	Embedded bool      `yaml:"embedded" doc:"start a NATS server in this process, where each caller is told apart; true where url is left out"`
+	Listen   string    `yaml:"listen" doc:"address of the embedded server; 127.0.0.1:4222 where it is left out"`
+	TLS      ServerTLS `yaml:"tls" doc:"certificates of the embedded server; it speaks without TLS where they are left out"`
+	Queue    string    `yaml:"queue" doc:"queue group: doors of one group share the requests; toolpost where it is left out"`
+	Workers  int       `yaml:"workers" doc:"calls at the same time; 256 where it is left out"`
+	Caller   string    `yaml:"caller" doc:"with url: the caller that all requests of that server are of; nats where it is left out"`
 	Connect
+}
+
+// Check refuses options that contradict each other.
+func (c DoorConfig) Check() error {
+	switch {
+	case c.URL != "" && c.Embedded:
+		return tool.Errorf(tool.CodeInvalidInput, "the NATS door has a url and embedded: true; leave one of them out")
+	case c.URL != "" && c.TLS != ServerTLS{}:
+		return tool.Errorf(tool.CodeInvalidInput, "tls of the NATS door is for the embedded server; for the one at url there are tls_ca, tls_cert and tls_key")
+	case c.URL == "" && c.Caller != "":
+		return tool.Errorf(tool.CodeInvalidInput, "caller of the NATS door goes with url; at the embedded server everybody says who they are")
+	}
+	return c.TLS.check()
+}
+
+// ServerTLS names the files of the embedded server for TLS.
+type ServerTLS struct {
+	Cert     string `yaml:"cert" doc:"file with the server's certificate, and those between it and its authority"`
+	Key      string `yaml:"key" doc:"file with the key of the certificate"`
+	ClientCA string `yaml:"client_ca" doc:"file with the authorities of callers' certificates; with one of those a caller needs no token"`
+}
+
+func (t ServerTLS) check() error {
+	switch {
+	case (t.Cert == "") != (t.Key == ""):
+		return tool.Errorf(tool.CodeInvalidInput, "cert and key of the NATS door's tls go together: give both or none")
+	case t.ClientCA != "" && t.Cert == "":
+		return tool.Errorf(tool.CodeInvalidInput, "client_ca of the NATS door's tls needs cert and key too: without them there is no TLS")
+	}
+	return nil
+}
+
+// Load reads the files; relative paths start at dir. It gives nil where none is named.
+func (t ServerTLS) Load(dir string) (*tls.Config, error) {
+	if err := t.check(); err != nil || t.Cert == "" {
+		return nil, err
+	}
+	pair, err := tls.LoadX509KeyPair(from(dir, t.Cert), from(dir, t.Key))
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the certificate of the NATS door cannot be used: %w", err)
+	}
+	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if t.ClientCA == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(from(dir, t.ClientCA))
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "client_ca of the NATS door cannot be read: %w", err)
+	}
+	c.ClientAuth, c.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+	if !c.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "client_ca of the NATS door, %s, holds no certificate: it is a file in PEM", t.ClientCA)
+	}
+	return c, nil
+}
+
+// from gives a path that starts at dir, unless it is absolute.
+func from(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
 }

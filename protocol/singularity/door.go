@@ -13,15 +13,17 @@ import (
 
 // DoorOptions needs Server or Connect; everything else has a useful zero value.
 type DoorOptions struct {
-	Server  *Server       // the embedded server, in place of Connect
-	Connect Connect       // an external one
-	Queue   string        // queue group; "": toolpost. Doors in one group share the requests among them
-	Workers int           // calls at the same time; 0: 256
-	Backlog int           // requests that may wait for a worker; 0: 16384. Beyond that they are refused as busy
-	Drain   time.Duration // how long calls in flight may go on after the end; 0: 10 s
-	Version string        // what $SRV.INFO tells; "": 0.0.0
-	Log     *slog.Logger  // nil: silence
-	Ready   func()        // called once, when requests are taken
+	Server  *Server                        // the embedded server, in place of Connect
+	Connect Connect                        // an external one
+	Caller  string                         // who calls by way of an external server; "": nats. At the embedded one its Gate says who
+	Named   func(id string) tool.Principal // gives Caller its rights, those of now; nil: it has no limits
+	Queue   string                         // queue group; "": toolpost. Doors in one group share the requests among them
+	Workers int                            // calls at the same time; 0: 256
+	Backlog int                            // requests that may wait for a worker; 0: 16384. Beyond that they are refused as busy
+	Drain   time.Duration                  // how long calls in flight may go on after the end; 0: 10 s
+	Version string                         // what $SRV.INFO tells; "": 0.0.0
+	Log     *slog.Logger                   // nil: silence
+	Ready   func()                         // called once, when requests are taken
 }
 
 // A Door serves tools over NATS.
@@ -31,6 +33,12 @@ var _ tool.Door = (*Door)(nil)
 
 // NewDoor makes a door; Serve opens it.
 func NewDoor(o DoorOptions) *Door {
+	if o.Caller == "" {
+		o.Caller = "nats"
+	}
+	if o.Named == nil {
+		o.Named = func(id string) tool.Principal { return tool.Principal{ID: id} }
+	}
 	if o.Queue == "" {
 		o.Queue = "toolpost"
 	}
@@ -66,19 +74,44 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	if err := noStreams(ctx, nc); err != nil {
 		return err
 	}
-	s := newServing(d.o, nc, h, c)
-	if err := s.subscribe(); err != nil {
-		s.finish()
-		return tool.Errorf(tool.CodeUnavailable, "the NATS door cannot take requests: %w", err)
+	s := newServing(d.o, h, c)
+	home, err := s.newDesk(nc, d.named())
+	if err == nil && d.o.Server != nil {
+		err = d.o.Server.keeper.attach(s)
 	}
-	d.o.Ready()
-	select {
-	case <-ctx.Done():
-	case <-closed:
-		err = tool.Errorf(tool.CodeUnavailable, "the connection to NATS was closed for good")
+	if err == nil {
+		d.o.Ready()
+		err = d.wait(ctx, home, closed)
+	}
+	if d.o.Server != nil {
+		d.o.Server.keeper.detach(s)
 	}
 	s.finish()
 	return err
+}
+
+// named is who calls by way of our own connection.
+func (d *Door) named() tool.Principal {
+	p := d.o.Named(d.o.Caller)
+	p.Door = doorName
+	return p
+}
+
+// wait returns when the door is to be closed. Meanwhile it keeps the rights of the caller at home up to date.
+func (d *Door) wait(ctx context.Context, home *desk, closed <-chan struct{}) error {
+	again := time.NewTicker(recheckEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-closed:
+			return tool.Errorf(tool.CodeUnavailable, "the connection to NATS was closed for good")
+		case <-again.C:
+			p := d.named()
+			home.caller.Store(&p)
+		}
+	}
 }
 
 func (d *Door) connect() (nc *nats.Conn, closed <-chan struct{}, err error) {
@@ -93,7 +126,7 @@ func (d *Door) connect() (nc *nats.Conn, closed <-chan struct{}, err error) {
 		}),
 	}
 	if d.o.Server != nil {
-		nc, err = dial("", "the embedded server", d.o.Log, append(options, d.o.Server.connection()...)...)
+		nc, err = dial("", "the embedded server", d.o.Log, append(options, d.o.Server.connection("")...)...)
 		return nc, ended, err
 	}
 	more, err := d.o.Connect.options()

@@ -21,6 +21,7 @@ const (
 	headerSession = "Toolpost-Session" // Call.Session
 	headerKey     = "Idempotency-Key"  // Call.Key
 	headerLease   = "Toolpost-Lease"   // Call.Lease
+	headerRun     = "Toolpost-Run"     // Call.Run
 	headerResume  = "Toolpost-Resume"  // Call.Resume
 	headerTimeout = "Toolpost-Timeout" // a duration such as 2s or 500ms; it can only shorten
 	headerTrace   = "traceparent"      // W3C trace context; its trace id becomes Call.Trace
@@ -46,8 +47,8 @@ type field struct {
 	text   *string
 }
 
-func fieldsOf(c *tool.Call) [4]field {
-	return [...]field{{headerSession, &c.Session}, {headerKey, &c.Key}, {headerLease, &c.Lease}, {headerResume, &c.Resume}}
+func fieldsOf(c *tool.Call) [5]field {
+	return [...]field{{headerSession, &c.Session}, {headerKey, &c.Key}, {headerLease, &c.Lease}, {headerResume, &c.Resume}, {headerRun, &c.Run}}
 }
 
 // readHeaders reads what belongs to a call beside its body.
@@ -64,7 +65,7 @@ func readHeaders(h nats.Header, c *tool.Call) (w wishes, err error) {
 	if err != nil {
 		return w, err
 	}
-	c.Trace = tool.TraceOf(parent)
+	c.Trace, c.Span = tool.TraceOf(parent), tool.SpanOf(parent)
 	if w.timeout, err = readTimeout(h); err != nil {
 		return w, err
 	}
@@ -94,7 +95,7 @@ func writeHeaders(h nats.Header, c *tool.Call, w wishes) error {
 		h[headerTimeout] = []string{w.timeout.String()}
 	}
 	h[headerCall], h[headerStream] = []string{w.id}, []string{w.stream}
-	return set(h, headerTrace, tool.Traceparent(c.Trace))
+	return set(h, headerTrace, tool.Traceparent(c.Trace, c.Span))
 }
 
 func set(h nats.Header, name, value string) error {

@@ -236,10 +236,21 @@ func testLog(testing.TB) *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// connectOwn connects with the rights of this process: it may subscribe to tools.> as a server of the contract does.
+// connectOwn connects to the account of the tester with the rights of this process: it may subscribe to tools.> as a
+// server of the contract does.
 func connectOwn(t testing.TB, s *Server) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect("", s.connection()...)
+	connect(t, s) // so that there is the account
+	p, _ := auth(t.Context(), identity.Credentials{Token: testToken})
+	s.keeper.mu.Lock()
+	account := s.keeper.accounts[keyOf(p)].nats.Name
+	s.keeper.mu.Unlock()
+	return connectTo(t, s, account)
+}
+
+func connectTo(t testing.TB, s *Server, account string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect("", s.connection(account)...)
 	if err != nil {
 		t.Fatal(err)
 	}

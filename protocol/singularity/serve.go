@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,9 +16,6 @@ import (
 	"toolpost/tool"
 )
 
-// caller is who calls over NATS, as far as a message tells.
-func caller() tool.Principal { return tool.Principal{ID: "nats", Door: "nats"} }
-
 const (
 	maxBacklogBytes = 64 << 20  // of requests that wait
 	maxUnread       = 512 << 10 // messages that the client may hold for us; we read on without waiting
@@ -24,24 +23,26 @@ const (
 	grace           = 5 * time.Second // for cancelled calls to be answered, and for the last answers to leave
 )
 
-// A serving is a door while it is open.
+// A serving is a door while it is open. It has a desk for each caller; the crew and its limits are of all together.
 type serving struct {
 	o       DoorOptions
-	nc      *nats.Conn
 	handler tool.Handler
 	catalog tool.Catalog
-	service *service
+	crew    crew
+	calls   calls
+	base    context.Context // of every call
+	end     context.CancelCauseFunc
+	closed  sync.WaitGroup // subscriptions whose last message has not been taken
 
-	subs   []*nats.Subscription
-	closed sync.WaitGroup // subscriptions whose last message has been taken
-	crew   crew
-	calls  calls
-	base   context.Context // of every call
-	end    context.CancelCauseFunc
+	mu      sync.Mutex
+	desks   map[*desk]bool
+	closing bool
+	opening sync.WaitGroup // desks that are about to be there
 }
 
 // A job is a request that waits for its turn, or has it.
 type job struct {
+	desk     *desk // where it came, and its answer goes
 	msg      *nats.Msg
 	endpoint *endpoint
 	came     time.Time
@@ -49,92 +50,63 @@ type job struct {
 	bytes    int     // that it takes of the room for those that wait
 }
 
-func newServing(o DoorOptions, nc *nats.Conn, h tool.Handler, c tool.Catalog) *serving {
-	s := &serving{o: o, nc: nc, handler: h, catalog: c, service: newService(o)}
+func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
+	s := &serving{o: o, handler: h, catalog: c, desks: map[*desk]bool{}}
 	s.base, s.end = context.WithCancelCause(context.Background())
-	s.calls.running = map[string]*called{}
-	s.crew = crew{run: s.run, most: o.Workers, backlog: o.Backlog, maxBytes: maxBacklogBytes}
+	s.calls.running = map[callKey]*called{}
+	s.crew = crew{run: func(j job) { j.desk.run(j) }, most: o.Workers, backlog: o.Backlog, maxBytes: maxBacklogBytes}
 	return s
-}
-
-// subscribe opens every subject. The endpoints are those that $SRV.INFO and $SRV.STATS tell of.
-func (s *serving) subscribe() error {
-	for _, e := range s.service.endpoints {
-		take := func(m *nats.Msg) { s.take(e, m) }
-		if e.subject == subjectCatalog {
-			take = func(m *nats.Msg) { s.list(e, m) }
-		}
-		if err := s.add(s.nc.QueueSubscribe(e.subject, s.o.Queue, take)); err != nil {
-			return err
-		}
-	}
-	if err := s.add(s.nc.Subscribe(subjectCancel, func(m *nats.Msg) { s.calls.cancel(string(m.Data)) })); err != nil {
-		return err
-	}
-	for _, subject := range s.service.control() {
-		if err := s.add(s.nc.Subscribe(subject, func(m *nats.Msg) { s.monitor(m) })); err != nil {
-			return err
-		}
-	}
-	return s.nc.FlushTimeout(connectWithin)
-}
-
-func (s *serving) add(sub *nats.Subscription, err error) error {
-	if err != nil {
-		return err
-	}
-	s.closed.Add(1)
-	sub.SetClosedHandler(func(string) { s.closed.Done() })
-	s.subs = append(s.subs, sub)
-	return sub.SetPendingLimits(maxUnread, maxUnreadBytes)
 }
 
 // take hands a request to the crew. It never waits, so that the client's own buffer stays short: one that finds
 // no room is answered.
-func (s *serving) take(e *endpoint, m *nats.Msg) {
-	j := job{msg: m, endpoint: e, came: time.Now()}
+func (d *desk) take(e *endpoint, m *nats.Msg) {
+	j := job{desk: d, msg: m, endpoint: e, came: time.Now()}
 	if m.Reply != "" && !mayAnswer(m.Reply) {
-		s.o.Log.Warn("a request was not run: its answer would go where requests go", "subject", m.Subject, "reply", m.Reply)
+		d.o.Log.Warn("a request was not run: its answer would go where requests go", "subject", m.Subject, "reply", m.Reply)
 		e.count(tool.Errorf(tool.CodeInvalidInput, "bad reply subject"), j.came)
 		return
 	}
-	j.called = s.calls.expect(s.base, m)
+	j.called = d.calls.expect(d.base, d.who().ID, m)
+	d.busy.Add(1)
 	var refused *tool.Error
 	switch {
 	case j.called != nil && j.called.twice:
 		refused = tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none", j.called.id).Because("duplicate_call")
-	case s.crew.submit(j):
+	case d.crew.submit(j):
 		return
 	default:
 		refused = tool.Errorf(tool.CodeUnavailable, "busy: more requests than can wait here; try again in a moment").Because("busy")
 	}
-	s.calls.forget(j.called)
-	r, name, _ := s.read(j, &tool.Call{})
-	s.answer(j, r, name, nil, refused)
+	defer d.busy.Add(-1)
+	d.calls.forget(j.called)
+	r, name, _ := d.read(j, &tool.Call{})
+	d.answer(j, r, name, nil, refused)
 }
 
 // run makes the call that a message asks for, and answers it.
-func (s *serving) run(j job) {
-	defer s.calls.forget(j.called)
-	c := &tool.Call{Caller: caller()}
-	r, name, err := s.read(j, c)
+func (d *desk) run(j job) {
+	defer d.calls.forget(j.called)
+	defer d.busy.Add(-1)
+	c := &tool.Call{Caller: d.who()}
+	r, name, err := d.read(j, c)
 	if err != nil {
-		s.answer(j, r, name, nil, tool.AsError(err))
+		d.answer(j, r, name, nil, tool.AsError(err))
 		return
 	}
-	res, err := s.call(j, r, c)
+	res, err := d.call(j, r, c)
 	if err == nil && res == nil {
 		err = tool.Errorf(tool.CodeInternal, "%s ended with neither a result nor an error", name)
 	}
 	if err != nil {
-		s.answer(j, r, name, nil, tool.AsError(err))
+		d.answer(j, r, name, nil, tool.AsError(err))
 		return
 	}
-	s.answer(j, r, name, res, nil)
+	d.answer(j, r, name, res, nil)
 }
 
 // read decodes a message into a request, and the request into a call. The name is the one to answer with.
-func (s *serving) read(j job, c *tool.Call) (r request, name string, err error) {
+func (d *desk) read(j job, c *tool.Call) (r request, name string, err error) {
 	where, err := routeOf(j.msg.Subject)
 	switch style, _ := single(j.msg.Header, headerStyle); {
 	case err != nil:
@@ -152,7 +124,7 @@ func (s *serving) read(j job, c *tool.Call) (r request, name string, err error) 
 	if err != nil {
 		return r, name, tool.Errorf(tool.CodeInvalidInput, "the request to %s: %w", j.msg.Subject, err)
 	}
-	if where.tool != "" && r.name != "" && !s.same(where, r.name) {
+	if where.tool != "" && r.name != "" && !d.same(where, r.name) {
 		return r, name, tool.Errorf(tool.CodeInvalidInput, "a call of %q came on %s, which is %s; send it there, or to %s", r.name, j.msg.Subject, where.tool, subjectExecute)
 	}
 	if where.tool != "" {
@@ -163,25 +135,25 @@ func (s *serving) read(j job, c *tool.Call) (r request, name string, err error) 
 }
 
 // same reports whether a request's name means the tool of its subject.
-func (s *serving) same(where route, name string) bool {
+func (d *desk) same(where route, name string) bool {
 	if where.names(name) {
 		return true
 	}
-	asked, err := s.catalog.Lookup(s.base, caller(), name)
+	asked, err := d.catalog.Lookup(d.base, d.who(), name)
 	if err != nil {
 		return false
 	}
-	meant, err := s.catalog.Lookup(s.base, caller(), where.tool)
+	meant, err := d.catalog.Lookup(d.base, d.who(), where.tool)
 	return err == nil && meant.Name == asked.Name
 }
 
 // call runs c under the limits of its subject and of its caller.
-func (s *serving) call(j job, r request, c *tool.Call) (*tool.Result, error) {
+func (d *desk) call(j job, r request, c *tool.Call) (*tool.Result, error) {
 	w, err := readHeaders(j.msg.Header, c)
 	if err != nil {
 		return nil, err
 	}
-	ctx := s.base
+	ctx := d.base
 	if j.called != nil {
 		c.ID, ctx = w.id, j.called.ctx
 	}
@@ -201,20 +173,20 @@ func (s *serving) call(j job, r request, c *tool.Call) (*tool.Result, error) {
 	}
 	out := tool.Discard
 	if w.stream != "" {
-		out = &stream{ctx: ctx, nc: s.nc, subject: w.stream, ack: w.ack}
+		out = &stream{ctx: ctx, nc: d.nc, subject: w.stream, ack: w.ack}
 	}
-	return s.invoke(ctx, c, out)
+	return d.invoke(ctx, c, out)
 }
 
 // invoke keeps a panic of the handler from costing the caller its answer.
-func (s *serving) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
+func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.o.Log.Error("a call panicked", "tool", c.Tool, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			d.o.Log.Error("a call panicked", "tool", c.Tool, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details", c.Tool)
 		}
 	}()
-	r, err = s.handler.Invoke(ctx, c, out)
+	r, err = d.handler.Invoke(ctx, c, out)
 	if err != nil && ctx.Err() != nil {
 		if code := tool.CodeOf(err); code == tool.CodeTimeout || code == tool.CodeCancelled {
 			why := interrupted(ctx)
@@ -226,7 +198,7 @@ func (s *serving) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *t
 }
 
 // answer sends the one reply to a request. A message without a reply subject has been run and gets none.
-func (s *serving) answer(j job, r request, name string, res *tool.Result, e *tool.Error) {
+func (d *desk) answer(j job, r request, name string, res *tool.Result, e *tool.Error) {
 	defer func() { j.endpoint.count(problem(res, e), j.came) }()
 	if j.msg.Reply == "" {
 		return
@@ -234,16 +206,16 @@ func (s *serving) answer(j job, r request, name string, res *tool.Result, e *too
 	body, err := encodeReply(r, name, res, e)
 	if err != nil {
 		e = tool.Errorf(tool.CodeProtocol, "the result of %s cannot be written as JSON: %w", name, err)
-	} else if err = s.nc.Publish(j.msg.Reply, body); errors.Is(err, nats.ErrMaxPayload) {
+	} else if err = d.nc.Publish(j.msg.Reply, body); errors.Is(err, nats.ErrMaxPayload) {
 		e = tool.Errorf(tool.CodeUnsupported, "the result of %s makes a reply of %d bytes, and this NATS server carries %d: ask for less, or raise its max_payload",
-			name, len(body), s.nc.MaxPayload()).Because("too_large")
+			name, len(body), d.nc.MaxPayload()).Because("too_large")
 	}
 	if body == nil || errors.Is(err, nats.ErrMaxPayload) {
 		body, _ = encodeReply(r, name, nil, e) // words alone can always be written
-		err = s.nc.Publish(j.msg.Reply, body)
+		err = d.nc.Publish(j.msg.Reply, body)
 	}
 	if err != nil {
-		s.o.Log.Warn("an answer could not be sent", "tool", name, "subject", j.msg.Subject, "error", err)
+		d.o.Log.Warn("an answer could not be sent", "tool", name, "subject", j.msg.Subject, "error", err)
 	}
 }
 
@@ -260,12 +232,9 @@ func shown(name string) string { return strings.ToValidUTF8(name[:min(len(name),
 
 // finish takes no more requests, lets those that are here end, and has every answer sent.
 func (s *serving) finish() {
-	leave := (*nats.Subscription).Drain
-	if !s.nc.IsConnected() {
-		leave = (*nats.Subscription).Unsubscribe // nobody could say which message is the last
-	}
-	for _, sub := range s.subs {
-		_ = leave(sub) // fails where the connection is closed, and the subscription with it
+	desks := s.leave()
+	for _, d := range desks {
+		d.drain()
 	}
 	drained := make(chan struct{})
 	go func() {
@@ -275,19 +244,39 @@ func (s *serving) finish() {
 	}()
 	ended := within(drained, s.o.Drain)
 	s.end(tool.Errorf(tool.CodeCancelled, "the call was cancelled because the server shut down before it had ended"))
-	if !ended && !within(drained, grace) {
-		s.nc.Close() // a connection that is being waited for keeps its subscriptions open
-		if !within(drained, grace) {
-			s.o.Log.Error("calls over NATS go on although they were cancelled")
+	if ended || within(drained, grace) {
+		s.flush(desks)
+	}
+	for _, d := range desks {
+		d.close() // a connection that is being waited for keeps its subscriptions open
+	}
+	if !within(drained, grace) {
+		s.o.Log.Error("calls over NATS go on although they were cancelled")
+	}
+}
+
+// leave lets no desk be opened any more, and gives those that are.
+func (s *serving) leave() []*desk {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.opening.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.desks))
+}
+
+// flush has the last answers sent.
+func (s *serving) flush(desks []*desk) {
+	deadline := time.Now().Add(grace)
+	for _, d := range desks {
+		err := nats.ErrDisconnected
+		if d.nc.IsConnected() {
+			err = d.nc.FlushTimeout(max(time.Until(deadline), time.Millisecond))
 		}
-		return
-	}
-	err := nats.ErrDisconnected
-	if s.nc.IsConnected() {
-		err = s.nc.FlushTimeout(grace)
-	}
-	if err != nil {
-		s.o.Log.Warn("the last answers of the NATS door may not have been sent", "error", err)
+		if err != nil && !errors.Is(err, nats.ErrConnectionClosed) { // closed: it had none to send
+			s.o.Log.Warn("the last answers of the NATS door may not have been sent", "error", err)
+		}
 	}
 }
 

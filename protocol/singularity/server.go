@@ -1,14 +1,14 @@
 package singularity
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -21,21 +21,29 @@ import (
 // ServerOptions are those of the embedded NATS server. Only Gate must be given, and that only where it listens.
 type ServerOptions struct {
 	Listen  string        // address such as 127.0.0.1:4222, port 0 for any; "": none, for this process alone
-	Gate    identity.Gate // who may connect: the token, or a user's password
+	Gate    identity.Gate // who may connect: by a token, which may be a user's password, or by a certificate
 	TLS     *tls.Config   // nil: none
-	MaxConn int           // connections; 0: 1024
+	MaxConn int           // connections of callers; 0: 1024
+	Callers int           // accounts of callers at the same time; 0: 1024
 	Log     *slog.Logger  // nil: silence
+
+	again time.Duration // how often it is asked about those who are here; 0: recheckEvery
+	idle  time.Duration // how long an account is kept when its last connection has gone; 0: 30 s
+	rest  time.Duration // how long before its NATS account can be another caller's; 0: 10 s
 }
 
 // maxPayload is the largest message that the embedded server carries.
 const maxPayload = 8 << 20
 
 // A Server is a NATS server in this process. It keeps nothing: there is no JetStream, so no stream can cover
-// our subjects and answer in our place. Nobody connects without a token, this process's own door included.
+// our subjects and answer in our place. Nobody connects without credentials, this process's own door included. Every
+// caller has a NATS account of its own, where it sees nothing of the others.
 type Server struct {
 	srv      *server.Server
-	own      string // the token of this process
+	keeper   *doorkeeper
 	embedded *embedded
+	stop     context.CancelFunc
+	watching sync.WaitGroup
 }
 
 // StartServer starts a server and waits until it takes connections.
@@ -46,18 +54,22 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.MaxConn == 0 {
-		o.MaxConn = 1024
-	}
-	s := &Server{own: rand.Text() + rand.Text()}
+	o.MaxConn, o.Callers = cmp.Or(o.MaxConn, 1024), cmp.Or(o.Callers, 1024)
+	o.again = cmp.Or(o.again, recheckEvery)
+	o.idle, o.rest = cmp.Or(o.idle, 30*time.Second), cmp.Or(o.rest, 10*time.Second)
+	s := &Server{keeper: newDoorkeeper(o)}
 	opts, err := o.nats()
 	if err != nil {
 		return nil, err
 	}
-	opts.CustomClientAuthentication = &doorkeeper{own: s.own, gate: o.Gate, log: o.Log}
+	opts.CustomClientAuthentication = s.keeper
 	if s.srv, err = server.NewServer(opts); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the NATS server cannot be started: %w", err)
 	}
+	s.keeper.srv = s.srv
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.watching.Go(func() { s.keeper.watch(ctx, o.again) })
 	s.embedded = &embedded{log: o.Log, fatal: make(chan string, 1)}
 	s.srv.SetLoggerV2(s.embedded, false, false, false)
 	if err := s.start(o.Listen); err != nil {
@@ -73,7 +85,8 @@ func (o ServerOptions) nats() (*server.Options, error) {
 		NoSigs:          true,
 		NoSystemAccount: true,
 		MaxPayload:      maxPayload,
-		MaxConn:         o.MaxConn,
+		MaxControlLine:  20 << 10,                    // a token may be a JWT with many claims
+		MaxConn:         o.MaxConn + 2*(o.Callers+1), // two doors may have a desk in each account
 		TLSConfig:       o.TLS,
 		TLS:             o.TLS != nil,
 		TLSTimeout:      connectWithin.Seconds(),
@@ -122,52 +135,17 @@ func (s *Server) ClientURL() string {
 	return s.srv.ClientURL()
 }
 
-// connection gives what connects this process, without a socket.
-func (s *Server) connection() []nats.Option {
-	return []nats.Option{nats.InProcessServer(s.srv), nats.Token(s.own)}
+// connection gives what connects this process, without a socket, to an account; "": to the one that is its own.
+func (s *Server) connection(account string) []nats.Option {
+	return s.keeper.connection(account)
 }
 
 // Close ends the server and every connection to it.
 func (s *Server) Close() {
+	s.stop()
+	s.watching.Wait()
 	s.srv.Shutdown()
 	s.srv.WaitForShutdown()
-}
-
-// A doorkeeper decides who may connect.
-type doorkeeper struct {
-	own  string
-	gate identity.Gate
-	log  *slog.Logger
-}
-
-// Check implements server.Authentication.
-func (d *doorkeeper) Check(c server.ClientAuthentication) bool {
-	given := c.GetOpts()
-	token := given.Token
-	if token == "" {
-		token = given.Password
-	}
-	if subtle.ConstantTimeCompare([]byte(token), []byte(d.own)) == 1 {
-		return true
-	}
-	if d.gate == nil || token == "" {
-		return false
-	}
-	p, err := d.gate(context.Background(), identity.Credentials{Door: "nats", Token: token})
-	if err != nil {
-		d.log.Warn("NATS refused a connection", "from", fmt.Sprint(c.RemoteAddress()), "reason", tool.AsError(err).Message)
-		return false
-	}
-	c.RegisterUser(&server.User{Username: p.ID, Permissions: callersMay()})
-	return true
-}
-
-// callersMay lets a caller send requests and read answers, and neither read the requests of others nor answer
-// in our place.
-func callersMay() *server.Permissions {
-	return &server.Permissions{
-		Subscribe: &server.SubjectPermission{Deny: []string{prefixTools + ">", prefixToolpost + ">", "$SRV.>"}},
-	}
 }
 
 // embedded takes what the server logs. It never ends the process, as the server's own logger would.

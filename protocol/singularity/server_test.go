@@ -30,14 +30,15 @@ func TestNobodyConnectsWithoutAToken(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
 	for name, option := range map[string]nats.Option{
-		"none": nats.Name("x"), "wrong": nats.Token("wrong"), "empty": nats.Token(""), "wrong password": nats.UserInfo("u", "wrong"),
+		"none": nats.Name("x"), "wrong": nats.Token("wrong"), "empty": nats.Token(""), "wrong password": nats.UserInfo("tester", "wrong"),
+		"another's name": nats.UserInfo("owner", testToken), "no password": nats.UserInfo("tester", ""),
 	} {
 		if nc, err := nats.Connect(s.ClientURL(), option); err == nil {
 			nc.Close()
 			t.Errorf("%s: connected", name)
 		}
 	}
-	for name, option := range map[string]nats.Option{"token": nats.Token(testToken), "password": nats.UserInfo("anybody", testToken)} {
+	for name, option := range map[string]nats.Option{"token": nats.Token(testToken), "password": nats.UserInfo("tester", testToken)} {
 		nc, err := nats.Connect(s.ClientURL(), option)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -72,7 +73,7 @@ func TestAServerWithoutAnAddressServesThisProcessAlone(t *testing.T) {
 		t.Errorf("it listens at %s", url)
 	}
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
-	same(t, "echo", ask(t, connectOwn(t, s), "tools.execute.echo", `{"a":1}`), `{"data":{"a":1},"error":null}`)
+	same(t, "echo", ask(t, connectTo(t, s, ""), "tools.execute.echo", `{"a":1}`), `{"data":{"a":1},"error":null}`)
 }
 
 func TestCallersCanNeitherReadRequestsNorAnswerThem(t *testing.T) {

@@ -39,13 +39,27 @@ func newService(o DoorOptions) *service {
 		},
 		started: time.Now().UTC(),
 	}
-	for _, e := range [][2]string{
-		{"file", "tools.file.>"}, {"shell", "tools.shell.>"}, {"code", "tools.code.>"},
-		{"execute", subjectExecute}, {"execute-name", prefixExecute + ">"}, {"catalog", subjectCatalog},
-	} {
+	for _, e := range endpoints() {
 		s.endpoints = append(s.endpoints, &endpoint{name: e[0], subject: e[1], queue: o.Queue})
 	}
 	return s
+}
+
+// endpoints lists the names and subjects of what can be asked for.
+func endpoints() [][2]string {
+	return [][2]string{
+		{"file", "tools.file.>"}, {"shell", "tools.shell.>"}, {"code", "tools.code.>"},
+		{"execute", subjectExecute}, {"execute-name", prefixExecute + ">"}, {"catalog", subjectCatalog},
+	}
+}
+
+// Subjects lists where the door takes messages, for tests that try each of them.
+func Subjects() []string {
+	all := []string{subjectCancel, micro.APIPrefix + ".>"}
+	for _, e := range endpoints() {
+		all = append(all, e[1])
+	}
+	return all
 }
 
 // control lists the subjects of the three verbs: for all services, for those of our name, and for this one.
@@ -110,16 +124,16 @@ func (s *service) stats() serviceStats {
 }
 
 // monitor answers a control subject.
-func (s *serving) monitor(m *nats.Msg) {
+func (d *desk) monitor(m *nats.Msg) {
 	if !mayAnswer(m.Reply) {
 		return
 	}
-	body, err := strictjson.Marshal(s.service.reply(m.Subject))
+	body, err := strictjson.Marshal(d.service.reply(m.Subject))
 	if err == nil {
 		err = m.Respond(body)
 	}
 	if err != nil {
-		s.o.Log.Warn("a control request could not be answered", "subject", m.Subject, "error", err)
+		d.o.Log.Warn("a control request could not be answered", "subject", m.Subject, "error", err)
 	}
 }
 

@@ -29,9 +29,9 @@ const (
 func child(k Kind, work string) int {
 	db, err := k.Open(os.Getenv(childAddress), store.Options{Key: key})
 	if err == nil {
-		w := &worker{db: db, out: os.Stdout}
+		w := &worker{db: db, jobs: db.Jobs(), out: os.Stdout}
 		w.say("ready")
-		err = map[string]func() error{"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin}[work]()
+		err = map[string]func() error{"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin, "work": w.work, "hold": w.hold}[work]()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
@@ -41,9 +41,10 @@ func child(k Kind, work string) int {
 }
 
 type worker struct {
-	db  *store.DB
-	mu  sync.Mutex
-	out io.Writer
+	db   *store.DB
+	jobs *store.JobTable
+	mu   sync.Mutex
+	out  io.Writer
 }
 
 func (w *worker) say(format string, args ...any) {
@@ -81,11 +82,11 @@ func (w *worker) one(rng *rand.Rand, id string) error {
 			return err
 		}
 	}
-	token, err := w.db.Leases().Issue(ctx, "rm", 1, 300*time.Second)
+	token, err := w.db.Leases().Issue(ctx, "", "rm", 1, 300*time.Second)
 	if err != nil {
 		return err
 	}
-	if err := w.db.Leases().Consume(ctx, token, "rm", 1); err != nil {
+	if err := w.db.Leases().Consume(ctx, token, "ada", "rm", 1); err != nil {
 		return err
 	}
 	w.say("used %s", token)
@@ -93,6 +94,11 @@ func (w *worker) one(rng *rand.Rand, id string) error {
 		return err
 	}
 	w.say("patched %s", id)
+	if rng.IntN(3) == 0 {
+		if err := w.oneJob(ctx); err != nil {
+			return err
+		}
+	}
 	if err := w.db.Audit().Append(ctx, r, r.Begun); err != nil {
 		return err
 	}
@@ -104,7 +110,7 @@ func (w *worker) one(rng *rand.Rand, id string) error {
 func (w *worker) consume() error {
 	leases := w.db.Leases()
 	return w.race("used", func(token string) (refused bool, err error) {
-		err = leases.Consume(context.Background(), token, "rm", 1)
+		err = leases.Consume(context.Background(), token, "ada", "rm", 1)
 		return reason(err) == "already_consumed" || reason(err) == "revoked", err
 	})
 }
@@ -113,7 +119,7 @@ func (w *worker) consume() error {
 func (w *worker) revoke() error {
 	leases := w.db.Leases()
 	return w.race("revoked", func(token string) (refused bool, err error) {
-		err = leases.Revoke(context.Background(), store.LeaseID(token))
+		err = leases.Revoke(context.Background(), "", store.LeaseID(token))
 		return tool.CodeOf(err) == tool.CodeConflict, err
 	})
 }
@@ -211,9 +217,12 @@ func (p *program) kill() {
 func kills(t *testing.T, k Kind) {
 	address := k.New(t)
 	db := k.open(t, address)
-	used, recorded, patched := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	used, recorded, patched, jobs := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]string{}
 	rng := rand.New(rand.NewPCG(11, uint64(time.Now().UnixNano())))
-	tries := Rounds(8, 50, 500)
+	tries := Rounds(50, 50, 500)
+	if k.Far {
+		tries /= 5
+	}
 	for n := range tries {
 		p := start(t, "write", address)
 		lines := p.wait("recorded")
@@ -237,6 +246,10 @@ func kills(t *testing.T, k Kind) {
 				patched[id] = true
 			case word == "recorded" && strings.Count(id, "-") == 6:
 				recorded[id] = true
+			case word == "settled" && jobs[id] == word:
+				t.Errorf("a job was settled twice")
+			case (word == "settled" || word == "queued" && jobs[id] == "") && len(id) == 36:
+				jobs[id] = word
 			}
 		}
 		if n%25 == 24 || n == tries-1 {
@@ -246,12 +259,13 @@ func kills(t *testing.T, k Kind) {
 	}
 	checkRecords(t, db, recorded)
 	checkPatches(t, db, patched)
+	checkJobs(t, db, jobs)
 	for token := range used {
-		if err := db.Leases().Consume(t.Context(), token, "rm", 1); reason(err) != "already_consumed" {
+		if err := db.Leases().Consume(t.Context(), token, "ada", "rm", 1); reason(err) != "already_consumed" {
 			t.Fatalf("a lease that was used can be used again: %v", err)
 		}
 	}
-	t.Logf("%d kills: %d records, %d patches and %d leases were acknowledged", tries, len(recorded), len(patched), len(used))
+	t.Logf("%d kills: %d records, %d patches, %d jobs and %d leases were acknowledged", tries, len(recorded), len(patched), len(jobs), len(used))
 }
 
 // checkRecords: each acknowledged call has its row, and none has two.
@@ -290,7 +304,7 @@ func checkPatches(t *testing.T, db *store.DB, acknowledged map[string]bool) {
 
 func leasesRaced(t *testing.T, k Kind) {
 	address := k.New(t)
-	tokens := issued(t, k.open(t, address).Leases(), Rounds(64, 1000, 10_000))
+	tokens := issued(t, k.open(t, address).Leases(), k.rounds(64, 10_000, 10_000))
 	done := raceOver(t, address, tokens, "consume", "consume", "consume", "consume")
 	if len(done) != len(tokens) {
 		t.Errorf("%d of %d leases were used", len(done), len(tokens))
@@ -311,7 +325,7 @@ func leasesRevoked(t *testing.T, k Kind) {
 		if got := states[store.LeaseID(token)]; got == "" || got != done[token] {
 			t.Errorf("lease %s is %q; its program said %q", store.LeaseID(token), got, done[token])
 		}
-		if err := leases.Consume(t.Context(), token, "rm", 1); tool.CodeOf(err) != tool.CodeLeaseRejected {
+		if err := leases.Consume(t.Context(), token, "ada", "rm", 1); tool.CodeOf(err) != tool.CodeLeaseRejected {
 			t.Errorf("lease %s can be used again: %v", store.LeaseID(token), err)
 		}
 	}
@@ -325,7 +339,7 @@ func issued(t *testing.T, leases *store.LeaseTable, count int) (tokens []string)
 	for i := range 64 {
 		wg.Go(func() {
 			for n := i; n < count; n += 64 {
-				token, err := leases.Issue(context.Background(), "rm", 1, store.MaxLeaseTTL)
+				token, err := leases.Issue(context.Background(), "", "rm", 1, store.MaxLeaseTTL)
 				if err != nil {
 					t.Error(err)
 					return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -101,7 +102,7 @@ func patchesRaced(t *testing.T, k Kind) {
 	address := k.New(t)
 	handles := []*store.DB{k.open(t, address), k.open(t, address)}
 	const writers = 64
-	each := Rounds(6, 40, 1000)
+	each := k.rounds(6, 1000, 1000)
 	model := object{}
 	var wg sync.WaitGroup
 	for i := range writers {
@@ -208,12 +209,12 @@ func leaseLife(t *testing.T, k Kind) {
 		tier int
 		ttl  time.Duration
 	}{{"", 1, 0}, {"a\x00", 1, 0}, {"x", -1, 0}, {"x", 4, 0}, {"x", 1, time.Millisecond}, {"x", 1, time.Hour}} {
-		if _, err := l.Issue(t.Context(), bad.tool, bad.tier, bad.ttl); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if _, err := l.Issue(t.Context(), "", bad.tool, bad.tier, bad.ttl); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	token := must[string](t)(l.Issue(t.Context(), "rm", 2, time.Minute))
-	anyTool := must[string](t)(l.Issue(t.Context(), "*", 1, time.Minute))
+	token := must[string](t)(l.Issue(t.Context(), "", "rm", 2, time.Minute))
+	anyTool := must[string](t)(l.Issue(t.Context(), "", "*", 1, time.Minute))
 	for _, c := range []struct {
 		token, tool string
 		tier        int
@@ -227,34 +228,34 @@ func leaseLife(t *testing.T, k Kind) {
 		{token, "rm", 2, "already_consumed"},
 		{anyTool, "whatever", 1, "<nil>"},
 	} {
-		if got := reason(other.Consume(t.Context(), c.token, c.tool, c.tier)); got != c.want {
+		if got := reason(other.Consume(t.Context(), c.token, "ada", c.tool, c.tier)); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-	revoked := must[string](t)(l.Issue(t.Context(), "rm", 1, time.Minute))
-	if err := other.Revoke(t.Context(), store.LeaseID(revoked)); err != nil {
+	revoked := must[string](t)(l.Issue(t.Context(), "", "rm", 1, time.Minute))
+	if err := other.Revoke(t.Context(), "", store.LeaseID(revoked)); err != nil {
 		t.Error(err)
 	}
-	if got := reason(l.Consume(t.Context(), revoked, "rm", 1)); got != "revoked" {
+	if got := reason(l.Consume(t.Context(), revoked, "ada", "rm", 1)); got != "revoked" {
 		t.Errorf("revoked: %s", got)
 	}
 	for id, want := range map[string]tool.Code{revoked: tool.CodeConflict, store.LeaseID(token): tool.CodeConflict, "tok_nosuch": tool.CodeNotFound, "a\x00": tool.CodeNotFound} {
-		if err := l.Revoke(t.Context(), id); tool.CodeOf(err) != want {
+		if err := l.Revoke(t.Context(), "", id); tool.CodeOf(err) != want {
 			t.Errorf("revoked when it could not be used: %v", err)
 		}
 	}
-	short := must[string](t)(l.Issue(t.Context(), "rm", 1, time.Second))
+	short := must[string](t)(l.Issue(t.Context(), "", "rm", 1, time.Second))
 	time.Sleep(1100 * time.Millisecond)
-	if got := reason(l.Consume(t.Context(), short, "rm", 1)); got != "expired" {
+	if got := reason(l.Consume(t.Context(), short, "ada", "rm", 1)); got != "expired" {
 		t.Errorf("expired: %s", got)
 	}
-	if err := l.Revoke(t.Context(), short); tool.CodeOf(err) != tool.CodeConflict {
+	if err := l.Revoke(t.Context(), "", short); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("revoked when it was over: %v", err)
 	}
 	if d := cmp.Diff(map[string]int{"used": 2, "revoked": 1, "expired": 1}, leaseStates(t, other, token)); d != "" {
 		t.Error(d)
 	}
-	if _, err := l.Issue(t.Context(), "rm", 1, time.Minute); err != nil {
+	if _, err := l.Issue(t.Context(), "", "rm", 1, time.Minute); err != nil {
 		t.Error(err)
 	}
 	if c := must[store.LeaseCounts](t)(l.GC(t.Context())); c != (store.LeaseCounts{Active: 1, Issued: 5, Rejected: 2}) {
@@ -350,7 +351,7 @@ func assets(t *testing.T, k Kind) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		return s.Add(t.Context(), a, f)
+		return s.Add(t.Context(), "ada", a, f)
 	}
 	a := must[tool.Asset](t)(add(write("a", "same")))
 	b := must[tool.Asset](t)(add(write("b", "same")))
@@ -383,12 +384,67 @@ func assets(t *testing.T, k Kind) {
 	}
 }
 
+// Whoever brought an asset may fetch it, as they described it; for everybody else there is none.
+func assetCallers(t *testing.T, k Kind) {
+	dir := t.TempDir()
+	db := k.fresh(t)
+	path := filepath.Join(dir, "a")
+	if err := os.WriteFile(path, []byte("same"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := db.Assets(store.Assets{Dir: filepath.Join(dir, "assets")})
+	add := func(caller string, a tool.Asset, path string) tool.Asset {
+		f := must[*os.File](t)(os.Open(path))
+		defer f.Close()
+		return must[tool.Asset](t)(s.Add(t.Context(), caller, a, f))
+	}
+	a := add("ada", tool.Asset{AssetID: "1", MediaType: "text/plain", Path: path}, path)
+	add("bob", tool.Asset{AssetID: "2", MediaType: "text/html", Path: path}, path)
+	for caller, want := range map[string]tool.Asset{
+		"ada": {AssetID: "1", MediaType: "text/plain", SHA256: a.SHA256, Size: 4, Path: a.Path},
+		"bob": {AssetID: "2", MediaType: "text/html", SHA256: a.SHA256, Size: 4, Path: a.Path},
+	} {
+		f, got, err := s.Open(t.Context(), caller, a.SHA256)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(f); string(text) != "same" || err != nil || !cmp.Equal(got, want) {
+			t.Errorf("%s: %q, %+v, %v", caller, text, got, err)
+		}
+		if again, err := s.Add(t.Context(), "eve", got, f); err != nil || !cmp.Equal(again, want) {
+			t.Errorf("kept already: %+v, %v", again, err)
+		}
+		_ = f.Close()
+	}
+	notThere := func(caller, sum string) {
+		t.Helper()
+		if f, _, err := s.Open(t.Context(), caller, sum); f != nil || tool.CodeOf(err) != tool.CodeNotFound || err.Error() != tool.Errorf(tool.CodeNotFound, "there is no asset %.64q", sum).Error() {
+			t.Errorf("%q gets %.70q: %v", caller, sum, err)
+		}
+	}
+	for _, caller := range []string{"eve", "", "Ada", "ad", "\x00", strings.Repeat("x", 100_000)} {
+		notThere(caller, a.SHA256)
+	}
+	for _, sum := range []string{"", "a", "../a", strings.ToUpper(a.SHA256), a.SHA256 + "0", strings.Repeat("0", 64), "\x00"} {
+		notThere("ada", sum)
+	}
+	if k := must[store.Kept](t)(s.Find(t.Context(), a.SHA256)); k.Times != 2 {
+		t.Errorf("what was opened was counted as brought: %+v", k)
+	}
+	if n := must[int](t)(s.Expire(t.Context(), time.Now().Add(time.Hour))); n != 1 {
+		t.Errorf("%d expired", n)
+	}
+	notThere("ada", a.SHA256)
+	add("bob", tool.Asset{Path: path}, path)
+	notThere("ada", a.SHA256) // it was forgotten whose it had been
+}
+
 // Many come at once, some with something that is refused, by us or by the database: the others do not notice.
 func groupFails(t *testing.T, k Kind) {
 	address := k.New(t)
 	db := k.open(t, address)
 	s, l := db.Sessions(), db.Leases()
-	if _, err := l.Issue(t.Context(), "poison", 1, 0); err != nil {
+	if _, err := l.Issue(t.Context(), "", "poison", 1, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := k.Raw(t, address).ExecContext(t.Context(), `CREATE UNIQUE INDEX one_of_each ON lease (tool)`); err != nil {
@@ -405,12 +461,12 @@ func groupFails(t *testing.T, k Kind) {
 				_, err = s.PatchAt(ctx, "ada", "s", 1<<40, []object{{"a": "b"}})
 				want = tool.CodeConflict
 			case 1:
-				err = l.Consume(ctx, "tok_nosuch", "x", 1)
+				err = l.Consume(ctx, "tok_nosuch", "ada", "x", 1)
 				want = tool.CodeLeaseRejected
 			case 2:
 				err = db.Audit().Append(ctx, full(), true)
 			case 3:
-				_, err = l.Issue(ctx, "poison", 1, 0)
+				_, err = l.Issue(ctx, "", "poison", 1, 0)
 				want = tool.CodeUnavailable
 			default:
 				err = s.Patch(ctx, "ada", "s", []object{{name("k%d", i): true}})

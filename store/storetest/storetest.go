@@ -71,10 +71,16 @@ func Run(t *testing.T, k Kind) {
 		{"Sessions/WhoWatchesSeesEveryVersion", watching},
 		{"Sessions/AStoreWithoutMarksKeepsItsStates", withoutMarks},
 		{"Leases/OneCallOfOneToolInTime", leaseLife},
+		{"Leases/ALeaseOfACallerIsNobodyElses", leasesOfCallers},
 		{"Leases/RacedByFourProgramsEachIsUsedOnce", leasesRaced},
 		{"Leases/RacedByProgramsThatRevokeEachIsUsedOrRevoked", leasesRevoked},
+		{"Tokens/AreValidUntilTheyEndOrAreRevoked", tokenLife},
 		{"Outcomes/AKeyIsClaimedOnce", outcomes},
+		{"Jobs/AreBegunByOneAndEndOnce", jobLife},
+		{"Jobs/RacedByFourProgramsEachIsBegunOnce", jobsRaced},
+		{"Jobs/OfAProgramThatIsGoneAreFound", jobsFound},
 		{"Assets/AreKeptByContentUntilTheyExpire", assets},
+		{"Assets/AreOpenToWhoBroughtThem", assetCallers},
 		{"Store/AGroupFailsNotBecauseOfOne", groupFails},
 		{"Store/WhatWasRefusedLateLeavesNothing", refusedLate},
 		{"Store/NothingAcknowledgedIsLostByKill", kills},
@@ -93,6 +99,14 @@ func Rounds(few, normal, many int) int {
 		return few
 	}
 	return normal
+}
+
+// rounds is Rounds for this kind: where each step takes longer, normal is a tenth of it.
+func (k Kind) rounds(few, normal, many int) int {
+	if k.Far {
+		normal = max(normal/10, few)
+	}
+	return Rounds(few, normal, many)
 }
 
 func must[T any](t testing.TB) func(T, error) T {

@@ -122,7 +122,10 @@ func withoutMarks(t *testing.T, k Kind) {
 	}
 	must[int64](t)(before.PatchAt(t.Context(), "ada", "small", 0, []object{{"a": "b"}}))
 	raw := k.Raw(t, address)
-	for _, statement := range []string{`DROP TABLE session_mark`, `DELETE FROM toolpost_schema WHERE version > 2`} {
+	for _, statement := range []string{
+		`DROP TABLE session_mark`, `DROP TABLE token`, `DROP TABLE asset_caller`, `DROP TABLE job`, `DROP TABLE job_event`,
+		`ALTER TABLE lease DROP COLUMN caller`, `DELETE FROM toolpost_schema WHERE version > 2`,
+	} {
 		if _, err := raw.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,76 @@
+package token_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/builtin/token"
+	"toolpost/tool"
+)
+
+// book notes what it is asked for.
+type book struct {
+	issued  []token.Request
+	revoked []string
+}
+
+func (b *book) Issue(_ context.Context, r token.Request) (string, string, error) {
+	b.issued = append(b.issued, r)
+	return "tp_secret", "0123456789abcdef", nil
+}
+
+func (b *book) Revoke(_ context.Context, id string) error {
+	b.revoked = append(b.revoked, id)
+	return nil
+}
+
+func TestATokenIsIssuedAndRevokedAsAsked(t *testing.T) {
+	b := &book{}
+	r := token.New(b)
+	cli := tool.Principal{ID: "local", Door: "cli"}
+	issued, err := r.Invoke(t.Context(), &tool.Call{
+		Tool: token.IssueName, Caller: cli, Args: []byte(`{"caller":"ci","roles":["reader"],"tools":["read*"],"ttl_ms":60000,"note":"x"}`),
+	}, tool.Discard)
+	if err != nil || !issued.OK || string(issued.Output) != `{"id":"0123456789abcdef","token":"tp_secret"}` || strings.Contains(issued.Summary, "tp_") {
+		t.Errorf("%+v, %v", issued, err)
+	}
+	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: token.RevokeName, Caller: cli, Args: []byte(`{"id":"0123456789abcdef"}`)}, tool.Discard); err != nil {
+		t.Error(err)
+	}
+	want := book{[]token.Request{{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Globs{"read*"}, TTL: time.Minute, Note: "x"}}, []string{"0123456789abcdef"}}
+	if d := cmp.Diff(want, *b, cmp.AllowUnexported(book{})); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestNobodyElseIssuesAndNothingElseIsTaken(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		call tool.Call
+		want tool.Code
+	}{
+		"another door":  {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x"}`), Caller: tool.Principal{ID: "local", Door: "http"}}, tool.CodeAccessDenied},
+		"another door.": {t.Context(), tool.Call{Tool: token.RevokeName, Args: []byte(`{"id":"x"}`), Caller: tool.Principal{ID: "owner", Door: "nats"}}, tool.CodeAccessDenied},
+		"a key":         {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x"}`), Key: "k"}, tool.CodeInvalidInput},
+		"more":          {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x","admin":true}`)}, tool.CodeInvalidInput},
+		"twice":         {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x","caller":"y"}`)}, tool.CodeInvalidInput},
+		"empty pattern": {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x","tools":[""]}`)}, tool.CodeInvalidInput},
+		"half":          {t.Context(), tool.Call{Tool: token.RevokeName, Args: []byte(`{"id":`)}, tool.CodeInvalidInput},
+		"another tool":  {t.Context(), tool.Call{Tool: "token.list", Args: []byte(`{}`)}, tool.CodeNotFound},
+		"too late":      {ended, tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x"}`)}, tool.CodeCancelled},
+	} {
+		b := &book{}
+		if c.call.Caller.Door == "" {
+			c.call.Caller = tool.Principal{ID: "local", Door: "cli"}
+		}
+		if _, err := token.New(b).Invoke(c.ctx, &c.call, tool.Discard); tool.CodeOf(err) != c.want || len(b.issued)+len(b.revoked) > 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/config"
+	"toolpost/node"
+	"toolpost/store"
+	"toolpost/store/storetest"
+	"toolpost/strictjson"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+const jobsConfig = `sources:
+  - {name: once, protocol: narratoria, command: [sh, append.sh], effects: {writes: true}, walls: {write: [out]}}
+  - {name: again, protocol: narratoria, command: [sh, append.sh], effects: {writes: true, idempotent: true}, walls: {write: [out]}}
+store: {}
+limits: {timeout: 20s}
+`
+
+// appendScript adds its request to a file, in one write, and is done.
+const appendScript = `read -r request
+echo "$request" >> out/log.txt
+echo '{"version":"0","type":"done","ok":true}'
+`
+
+// A jobsYard is a folder whose servers run jobs, one after the other.
+type jobsYard struct {
+	t    *testing.T
+	dir  string
+	node *node.Node // starts jobs, and runs none
+	jobs *store.JobTable
+	ids  map[string]string // job: its tool and number, as they are in the log
+}
+
+func newJobsYard(t *testing.T) *jobsYard {
+	t.Helper()
+	y := &jobsYard{t: t, dir: t.TempDir(), ids: map[string]string{}}
+	for name, text := range map[string]string{"toolpost.yaml": jobsConfig, "append.sh": appendScript, "out/log.txt": ""} {
+		path := filepath.Join(y.dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, err := config.Load(filepath.Join(y.dir, "toolpost.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if y.node, err = node.Open(t.Context(), cfg, node.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	db, _, err := node.OpenStore(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.jobs = db.Jobs()
+	t.Cleanup(func() {
+		if err := y.node.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return y
+}
+
+// start starts a job.
+func (y *jobsYard) start(name string) {
+	y.t.Helper()
+	mark := fmt.Sprintf("%s-%04d", name, len(y.ids))
+	r, err := y.node.Handler().Invoke(y.t.Context(), &tool.Call{
+		Tool: startJob, Args: raw(map[string]any{"tool": name, "arguments": map[string]string{"mark": mark}}), Caller: me(),
+	}, tool.Discard)
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	var j job
+	if err := strictjson.Unmarshal(r.Output, &j); err != nil {
+		y.t.Fatal(err)
+	}
+	y.ids[j.ID] = mark
+}
+
+// serve starts a server, and gives what kills it.
+func (y *jobsYard) serve() (kill func()) {
+	y.t.Helper()
+	cmd := exec.Command(os.Args[0], "serve", "--listen", "127.0.0.1:0")
+	cmd.Dir = y.dir
+	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, 10*time.Second
+	if err := cmd.Start(); err != nil {
+		y.t.Fatal(err)
+	}
+	return func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if y.t.Failed() {
+			y.t.Log(out.String())
+		}
+	}
+}
+
+// effects counts what is in the log, by mark.
+func (y *jobsYard) effects() (total int, each map[string]int) {
+	b, err := os.ReadFile(filepath.Join(y.dir, "out", "log.txt"))
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	each = map[string]int{}
+	for line := range strings.Lines(string(b)) {
+		_, rest, _ := strings.Cut(line, `"mark":"`)
+		mark, _, _ := strings.Cut(rest, `"`)
+		each[mark]++
+		total++
+	}
+	return total, each
+}
+
+// open counts the jobs that have not ended.
+func (y *jobsYard) open() int {
+	n := 0
+	for _, state := range []string{"queued", "running"} {
+		jobs, err := y.jobs.All(y.t.Context(), state, 0)
+		if err != nil {
+			y.t.Fatal(err)
+		}
+		n += len(jobs)
+	}
+	return n
+}
+
+func (y *jobsYard) until(what string, happened func() bool) {
+	y.t.Helper()
+	for end := time.Now().Add(60 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			y.t.Fatalf("it did not happen that %s: %d jobs have not ended", what, y.open())
+		}
+	}
+}
+
+// check compares what the jobs say with what is in the log.
+func (y *jobsYard) check() {
+	y.t.Helper()
+	_, ran := y.effects()
+	states := map[string]int{}
+	for id, mark := range y.ids {
+		x, _, err := y.jobs.Find(y.t.Context(), me().ID, id, 0, 0)
+		if err != nil {
+			y.t.Fatalf("job %s was acknowledged, and is not there: %v", mark, err)
+		}
+		states[x.State]++
+		once := strings.HasPrefix(mark, "once")
+		switch times := ran[mark]; {
+		case x.State != "done" && x.State != "lost" || x.Outcome == nil:
+			y.t.Errorf("job %s is %s: %s", mark, x.State, x.Outcome)
+		case once && (times > 1 || x.Attempts > 1):
+			y.t.Errorf("job %s may not run twice, and ran %d times in %d attempts", mark, times, x.Attempts)
+		case x.State == "done" && times == 0:
+			y.t.Errorf("job %s succeeded and did nothing", mark)
+		case !once && x.State == "lost" && x.Attempts < 3:
+			y.t.Errorf("job %s was lost after %d attempts", mark, x.Attempts)
+		}
+	}
+	y.t.Logf("%d jobs: %v", len(y.ids), states)
+}
+
+// However often the server is killed, no job is lost without a word, none is stuck, and what may not run twice does not.
+func TestJobsSurviveTheKillOfTheirServer(t *testing.T) {
+	tooltest.NoLeaks(t)
+	y := newJobsYard(t)
+	for range storetest.Rounds(3, 5, 50) {
+		for range 6 {
+			y.start("once")
+			y.start("again")
+		}
+		before, _ := y.effects()
+		target := before + 1 + rand.IntN(8)
+		kill := y.serve()
+		y.until("the server runs jobs", func() bool { n, _ := y.effects(); return n >= target || y.open() == 0 })
+		kill()
+	}
+	kill := y.serve()
+	defer kill()
+	y.until("all jobs end", func() bool { return y.open() == 0 })
+	y.check()
+}
+
+// Of two servers that share a store each job is run by one.
+func TestTwoServersRunEachJobOnce(t *testing.T) {
+	tooltest.NoLeaks(t)
+	y := newJobsYard(t)
+	for range 12 {
+		y.start("once")
+		y.start("again")
+	}
+	first, second := y.serve(), y.serve()
+	y.until("all jobs end", func() bool { return y.open() == 0 })
+	first()
+	second()
+	if total, each := y.effects(); total != 24 || len(each) != 24 {
+		t.Errorf("24 jobs ran %d times", total)
+	}
+	y.check()
+}

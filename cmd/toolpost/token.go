@@ -1,0 +1,203 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// defaultTokenTTL is how long a token is valid where nobody says otherwise.
+const defaultTokenTTL = 720 * time.Hour
+
+func (a *app) tokenCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "token", Short: "Issue, list and revoke the tokens of callers",
+		Long: "A token is what a caller shows at a door. The section `callers` of the config says what each caller may use; a token\n" +
+			"can be kept to less. A caller may have several at once.",
+		Example: "  toolpost token issue ci --role reader --ttl 24h --note \"nightly build\"\n  toolpost token list\n  toolpost token revoke 0f3a5c7e9b1d2f46",
+	}
+	onlyCommands(c)
+	c.AddCommand(a.tokenIssueCommand(), a.tokenListCommand(), a.tokenRevokeCommand())
+	return c
+}
+
+// A tokenRequest is what the command line of `token issue` asks for.
+type tokenRequest struct {
+	caller string
+	roles  []string
+	tools  []string
+	ttl    time.Duration
+	note   string
+}
+
+func (a *app) tokenIssueCommand() *cobra.Command {
+	var req tokenRequest
+	c := &cobra.Command{
+		Use: "issue CALLER", Short: "Issue a token and print it", Args: words(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		Long: "Issues a token and prints it, this once: what is kept is a digest of it. Its id, which tells nobody the token, goes\n" +
+			"to stderr. A caller whom the config lists has what the config says, and with --role or --tools only what is within\n" +
+			"that; any other has what --role and --tools say. Issuing is a call of the tool token.issue: the policy decides\n" +
+			"about it, and it is on record.",
+	}
+	f := c.Flags()
+	f.StringArrayVar(&req.roles, "role", nil, "a role of the config that the token is kept to; may be given again")
+	f.StringArrayVar(&req.tools, "tools", nil, "a tool, source.tool or a pattern with * and ? that the token is kept to; may be given again")
+	f.DurationVar(&req.ttl, "ttl", defaultTokenTTL, "how long the token is valid; 0: until it is revoked")
+	f.StringVar(&req.note, "note", "", "what the token is for")
+	a.jsonFlag(c, "print the token and what is known of it as JSON")
+	c.RunE = work(func(c *cobra.Command, args []string) error {
+		req.caller = args[0]
+		if req.ttl != 0 && (req.ttl < time.Second || req.ttl > store.MaxTokenTTL) {
+			return tool.Errorf(tool.CodeInvalidInput, "--ttl is from 1s to %v, or 0 for ever, not %v", store.MaxTokenTTL, req.ttl)
+		}
+		return a.withStore(func(db *store.DB) error { return a.issueToken(c.Context(), req, db.Tokens()) })
+	})
+	return c
+}
+
+func (a *app) issueToken(ctx context.Context, req tokenRequest, tokens *store.TokenTable) error {
+	args := map[string]any{"caller": req.caller, "ttl_ms": req.ttl.Milliseconds(), "note": req.note}
+	if len(req.roles) > 0 {
+		args["roles"] = req.roles
+	}
+	if len(req.tools) > 0 {
+		args["tools"] = req.tools
+	}
+	var out struct {
+		Token string `json:"token"`
+		ID    string `json:"id"`
+	}
+	if err := a.callOwn(ctx, tool.Call{Tool: "token.issue", Args: raw(args)}, "issue tokens", "", &out); err != nil {
+		return err
+	}
+	t, err := tokens.Find(ctx, out.ID)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(struct {
+			Secret string `json:"token"`
+			store.Token
+		}{out.Token, t})
+	}
+	fmt.Fprintln(a.out, out.Token)
+	fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is shown this once\n", t.ID, clean(t.Caller), until(t, time.Now()))
+	return nil
+}
+
+// until tells when a token ends.
+func until(t store.Token, now time.Time) string {
+	if t.Expires.IsZero() {
+		return "it is revoked"
+	}
+	return when(t.Expires, now)
+}
+
+func (a *app) tokenListCommand() *cobra.Command {
+	var most int
+	c := &cobra.Command{
+		Use: "list", Short: "List tokens, the newest first", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Long: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The tokens\n" +
+			"themselves are not listed: nobody has kept them. Those that the config lists by their digests are not here.",
+	}
+	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many; 0: all")
+	a.jsonFlag(c, "print JSON")
+	c.RunE = work(func(c *cobra.Command, _ []string) error {
+		if most < 0 {
+			return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
+		}
+		return a.withStore(func(db *store.DB) error {
+			tokens, err := db.Tokens().List(c.Context(), most)
+			if err != nil {
+				return err
+			}
+			return a.showTokens(tokens, time.Now())
+		})
+	})
+	return c
+}
+
+func (a *app) showTokens(tokens []store.Token, now time.Time) error {
+	switch {
+	case a.json:
+		return a.printJSON(map[string]any{"tokens": tokens})
+	case len(tokens) == 0:
+		fmt.Fprintln(a.err, "no tokens")
+		return nil
+	}
+	var rows [][]string
+	for _, t := range tokens {
+		ends := "never"
+		if !t.Expires.IsZero() {
+			ends = when(t.Expires, now)
+		}
+		rows = append(rows, []string{
+			t.ID, clean(t.Caller), cmp.Or(clean(strings.Join(t.Roles, ", ")), "-"), cmp.Or(clean(t.Tools.String()), "-"),
+			when(t.Issued, now), ends, t.State, clean(t.Note),
+		})
+	}
+	a.out.table([]string{"ID", "CALLER", "ROLES", "TOOLS", "ISSUED", "EXPIRES", "STATE", "NOTE"}, rows)
+	return nil
+}
+
+func (a *app) tokenRevokeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "revoke ID", Short: "Make a token useless", Args: words(1, 1), ValidArgsFunction: a.completeToken,
+		Long: "Makes a token useless: every program that shares the store refuses it, within a second. ID is the id of the token,\n" +
+			"or the token itself. Revoking is a call of the tool token.revoke, and it is on record. Exit code 3: it was revoked\n" +
+			"or over before; 4: there is no such token.",
+	}
+	a.jsonFlag(c, "print what is known of the token as JSON")
+	c.RunE = work(func(c *cobra.Command, args []string) error {
+		return a.withStore(func(db *store.DB) error { return a.revokeToken(c.Context(), args[0], db.Tokens()) })
+	})
+	return c
+}
+
+// revokeToken calls the tool with the id: what is recorded of the call has no token.
+func (a *app) revokeToken(ctx context.Context, id string, tokens *store.TokenTable) error {
+	t, err := tokens.Find(ctx, id)
+	if err != nil {
+		return err
+	}
+	var out struct {
+		ID string `json:"id"`
+	}
+	if err := a.callOwn(ctx, tool.Call{Tool: "token.revoke", Args: raw(map[string]any{"id": t.ID})}, "revoke tokens", "", &out); err != nil {
+		return err
+	}
+	if t, err = tokens.Find(ctx, t.ID); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(t)
+	}
+	fmt.Fprintf(a.out, "%s  %s for %s\n", a.out.green("revoked"), t.ID, clean(t.Caller))
+	return nil
+}
+
+// completeToken gives the ids of tokens that are valid.
+func (a *app) completeToken(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
+	defer cancel()
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	_ = a.withStore(func(db *store.DB) error { // nothing to complete with is no error
+		tokens, err := db.Tokens().List(ctx, 100)
+		for _, t := range tokens {
+			if t.State == "live" {
+				ids = append(ids, cobra.CompletionWithDesc(t.ID, clean(t.Caller)))
+			}
+		}
+		return err
+	})
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}

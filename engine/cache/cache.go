@@ -1,0 +1,188 @@
+// Package cache is the stage that answers a call of a tool that only reads with the result of an equal call before,
+// where the config asks for it. A result is not given any more once anything begins that may change what was read.
+package cache
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// Options has useful zero values.
+type Options struct {
+	Now   func() time.Time // nil: time.Now
+	Bytes int64            // of all results together; 0: 64 MiB. The least recently used go first
+}
+
+// A Cache keeps the results of one engine. It starts without rules; see Replace.
+type Cache struct {
+	now     func() time.Time
+	shelf   shelf
+	domains domains
+	last    atomic.Int64 // number of the last reader
+
+	hits, misses atomic.Int64
+}
+
+// New makes a cache.
+func New(o Options) *Cache {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Cache{now: o.Now, shelf: newShelf(cmp.Or(o.Bytes, maxTotal))}
+}
+
+// Replace goes over to other rules and forgets every result. The stages that For gave before keep to the rules they
+// were made of.
+func (c *Cache) Replace(rules []Rule) {
+	c.domains.replace(rules)
+	c.shelf.clear()
+}
+
+// For gives the stage of one tool, a tool.Middleware. It stands behind everything that may refuse a call, so that
+// nobody sees a result who could not have called the tool. Nil: the tool only reads, and no rule speaks of it.
+//
+// Results are kept for this stage alone: when the tools of an engine are replaced, their stages are new and begin with
+// nothing.
+func (c *Cache) For(spec *tool.Spec) tool.Middleware {
+	rule := c.domains.rule(spec)
+	ch := &changer{cache: c, source: spec.Source, names: namesOf(spec), reads: spec.Effects.ReadOnly(), own: rule}
+	if rule == nil {
+		if c.domains.changes(ch) {
+			return ch.stage
+		}
+		return nil
+	}
+	r := &reader{cache: c, number: c.last.Add(1), rule: rule, spec: spec}
+	if c.domains.changes(ch) {
+		return func(next tool.Handler) tool.Handler { return ch.stage(r.stage(next)) }
+	}
+	return r.stage
+}
+
+// Misplaced is the error of a rule that names a tool which may do more than read; nil: there is none. Patterns may meet
+// such tools: then these are left alone.
+func (c *Cache) Misplaced() error { return c.domains.wrong() }
+
+// Stats tells what there is and how it does.
+type Stats struct {
+	Hits, Misses   int64
+	Entries, Bytes int64
+}
+
+// Stats gives the numbers as they are now.
+func (c *Cache) Stats() Stats {
+	entries, bytes := c.shelf.size()
+	return Stats{c.hits.Load(), c.misses.Load(), entries, bytes}
+}
+
+// A reader is the stage of a tool whose results are kept.
+type reader struct {
+	cache  *Cache
+	number int64
+	rule   *rule
+	spec   *tool.Spec
+}
+
+// key stands for calls that get the same answer.
+type key struct {
+	reader       int64
+	caller, door string            // empty: of anybody
+	walls        [sha256.Size]byte // that policy put around the call, beside those of the tool
+	args         [sha256.Size]byte
+}
+
+func (r *reader) key(c *tool.Call) key {
+	k := key{reader: r.number, args: sha256.Sum256(c.Args)}
+	if !r.rule.Shared {
+		k.caller, k.door = c.Caller.ID, c.Caller.Door
+	}
+	if c.Spec != r.spec && c.Spec != nil {
+		walls, _ := strictjson.Marshal(c.Spec.Guarantees) // names and numbers
+		k.walls = sha256.Sum256(walls)
+	}
+	return k
+}
+
+// keepable reports whether a call is nothing but its tool, its arguments and its caller. One that belongs to a session,
+// answers a question, uses a lease up or may come to some files only is something else each time.
+func keepable(c *tool.Call) bool {
+	return c.Session == "" && c.State == nil && c.Answers == nil && c.Resume == "" && c.Lease == "" && c.Scope == nil && !c.DryRun
+}
+
+func (r *reader) stage(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if !keepable(c) {
+			return next.Invoke(ctx, c, out)
+		}
+		k := r.key(c)
+		began, now := r.cache.domains.seen(r.spec.Source, r.rule), r.cache.now()
+		if kept := r.cache.shelf.get(k, began, now); kept != nil {
+			r.cache.hits.Add(1)
+			return kept.again(), nil
+		}
+		r.cache.misses.Add(1)
+		seen := &watch{out: out}
+		res, err := next.Invoke(ctx, c, seen)
+		if err == nil && !seen.more.Load() && r.worth(res) {
+			r.cache.shelf.put(&entry{
+				key: k, stamp: began, until: now.Add(r.rule.TTL), output: slices.Clone(res.Output), summary: strings.Clone(res.Summary), spec: r.spec,
+			})
+		}
+		return res, err
+	})
+}
+
+// worth reports whether a result can be given again.
+func (r *reader) worth(res *tool.Result) bool {
+	return res != nil && res.OK && res.Ask == nil && res.Failure == nil && len(res.Output)+len(res.Summary) <= cmp.Or(r.rule.MaxBytes, maxResult)
+}
+
+// again is a result that is given again, and says so. How the tool ran is not told: it did not.
+func (e *entry) again() *tool.Result {
+	return &tool.Result{
+		OK: true, Output: slices.Clone(e.output), Summary: e.summary,
+		Trace: tool.Trace{Tool: e.spec.Name, Source: e.spec.Source, Protocol: e.spec.Protocol, Cached: true},
+	}
+}
+
+// A watch sees whether a call leaves more behind than its result. Events are not given again: where somebody would
+// miss one, the result is not kept.
+type watch struct {
+	out  tool.Sink
+	more atomic.Bool
+}
+
+// Emit implements tool.Sink.
+func (w *watch) Emit(ev tool.Event) error {
+	switch ev.Kind {
+	case tool.KindLog, tool.KindProgress, tool.KindOutput:
+	default:
+		w.more.Store(true)
+	}
+	return w.out.Emit(ev)
+}
+
+// A changer is the stage of a tool whose calls may make results old.
+type changer struct {
+	cache  *Cache
+	source string
+	names  []string
+	reads  bool  // it changes nothing on its own source
+	own    *rule // that keeps its results, and does not forget them because of it; nil: none does
+}
+
+func (ch *changer) stage(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		touched := ch.cache.domains.begin(ch)
+		defer ch.cache.domains.end(ch, touched)
+		return next.Invoke(ctx, c, out)
+	})
+}

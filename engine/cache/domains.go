@@ -1,0 +1,141 @@
+package cache
+
+import (
+	"reflect"
+	"slices"
+	"sync"
+
+	"toolpost/tool"
+)
+
+// A domain is something that results depend on: a source, or the tools that a rule names under invalidate.
+type domain struct {
+	changes uint64 // how often a call has ended that may have changed something
+	running int    // calls that run and may be changing something
+}
+
+// A stamp says how often what a result depends on has changed. The zero value is of a moment at which somebody may be
+// changing it: no result of such a moment is kept or given.
+type stamp struct{ source, named uint64 }
+
+// A rule is a Rule with what its results depend on beside their source.
+type rule struct {
+	Rule
+	named domain
+}
+
+// domains are all that results depend on, under one lock.
+type domains struct {
+	mu      sync.Mutex
+	rules   []*rule
+	sources map[string]*domain
+	refused []string // tools that rules name and that may do more than read
+}
+
+// replace goes over to other rules. One that says the same as before stays, with the calls that it waits for.
+func (d *domains) replace(rules []Rule) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := make([]*rule, len(rules))
+	for i, r := range rules {
+		at := slices.IndexFunc(d.rules, func(was *rule) bool { return reflect.DeepEqual(was.Rule, r) })
+		if at >= 0 && !slices.Contains(next, d.rules[at]) {
+			next[i] = d.rules[at]
+			continue
+		}
+		next[i] = &rule{Rule: r, named: domain{changes: 1}}
+	}
+	d.rules, d.refused = next, nil
+}
+
+// changes reports whether calls of a tool can make any result old. One that may do more than read can always: rules may
+// come while it runs.
+func (d *domains) changes(ch *changer) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.touched(ch)) > 0
+}
+
+// rule finds the rule of a tool that only reads.
+func (d *domains) rule(spec *tool.Spec) *rule {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := namesOf(spec)
+	for _, r := range d.rules {
+		switch {
+		case !r.Tools.Match(names...):
+		case spec.Effects.ReadOnly():
+			return r
+		case r.names(names) && !slices.Contains(d.refused, spec.Name):
+			d.refused = append(d.refused, spec.Name)
+		}
+	}
+	return nil
+}
+
+func (d *domains) wrong() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.refused) == 0 {
+		return nil
+	}
+	return misplaced(slices.Sorted(slices.Values(d.refused)))
+}
+
+// source gives the domain of a source; the caller holds the lock. There are as many as a config has sources.
+func (d *domains) source(name string) *domain {
+	if d.sources == nil {
+		d.sources = map[string]*domain{}
+	}
+	if d.sources[name] == nil {
+		d.sources[name] = &domain{changes: 1}
+	}
+	return d.sources[name]
+}
+
+// seen gives the stamp of now.
+func (d *domains) seen(source string, r *rule) stamp {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.source(source)
+	if s.running > 0 || r.named.running > 0 {
+		return stamp{}
+	}
+	return stamp{s.changes, r.named.changes}
+}
+
+// touched lists what a call makes old, by the rules of now; the caller holds the lock.
+func (d *domains) touched(ch *changer) (list []*domain) {
+	if !ch.reads {
+		list = append(list, d.source(ch.source))
+	}
+	for _, r := range d.rules {
+		if r != ch.own && len(r.Invalidate) > 0 && r.Invalidate.Match(ch.names...) {
+			list = append(list, &r.named)
+		}
+	}
+	return list
+}
+
+// begin says that a call begins.
+func (d *domains) begin(ch *changer) []*domain {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := d.touched(ch)
+	for _, t := range list {
+		t.running++
+	}
+	return list
+}
+
+// end says that the call has ended. Rules that came meanwhile learn of it too.
+func (d *domains) end(ch *changer, begun []*domain) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range begun {
+		t.running--
+	}
+	for _, t := range append(d.touched(ch), begun...) {
+		t.changes++
+	}
+}

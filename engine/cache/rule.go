@@ -1,0 +1,69 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"toolpost/tool"
+)
+
+// Bounds on what a config may say, and on what is kept.
+const (
+	maxRules  = 100
+	maxTTL    = 24 * time.Hour
+	maxResult = 1 << 20  // bytes of one result
+	maxTotal  = 64 << 20 // bytes of all
+)
+
+// A Rule is an entry of limits.cache. Of several that match a tool the first counts.
+type Rule struct {
+	Tools      tool.Globs    `yaml:"tools" doc:"names of tools, or source.name, or aliases; only tools that declare to read and do nothing else are kept"`
+	TTL        time.Duration `yaml:"ttl" doc:"how long a result may be given again, such as 30s; at most a day"`
+	MaxBytes   int           `yaml:"max_bytes" doc:"how large a result may be to be kept; 1 MiB, which is the most, where it is left out"`
+	Shared     bool          `yaml:"shared" doc:"whether all callers share the results; each has their own where it is left out"`
+	Invalidate tool.Globs    `yaml:"invalidate" doc:"tools of other sources whose calls make the results old; a call that may change something on the same source always does"`
+}
+
+// Validate implements config's validator.
+func (r *Rule) Validate() error {
+	switch {
+	case len(r.Tools) == 0:
+		return errors.New("a cache without tools keeps nothing; name them, such as `tools: [readFile]`")
+	case r.TTL <= 0 || r.TTL > maxTTL:
+		return fmt.Errorf("the cache of %s has no ttl between 0 and %v; say how old a result may be, such as `ttl: 30s`", r.Tools, maxTTL)
+	case r.MaxBytes < 0 || r.MaxBytes > maxResult:
+		return fmt.Errorf("the cache of %s: max_bytes is %d; 1 to %d is wanted", r.Tools, r.MaxBytes, maxResult)
+	}
+	return nil
+}
+
+// Check refuses more rules than anybody can read.
+func Check(rules []Rule) error {
+	if len(rules) > maxRules {
+		return tool.Errorf(tool.CodeInvalidInput, "limits: there are %d caches, and %d are allowed", len(rules), maxRules)
+	}
+	return nil
+}
+
+// namesOf lists what patterns can call a tool.
+func namesOf(s *tool.Spec) []string {
+	return append([]string{s.Name, s.Source + "." + s.Name}, s.Aliases...)
+}
+
+// names reports whether the rule asks for the tool by its name, not by a pattern that may have met it by chance.
+func (r *Rule) names(names []string) bool {
+	for _, g := range r.Tools {
+		if g.Plain() && (tool.Globs{g}).Match(names...) {
+			return true
+		}
+	}
+	return false
+}
+
+// misplaced is the error of rules that ask for tools that are not kept.
+func misplaced(names []string) error {
+	return tool.Errorf(tool.CodeInvalidInput, "limits: %s cannot be cached, because not declared to read and do nothing else; "+
+		"take the name out of limits.cache, or correct the effects of the tool", strings.Join(names, ", "))
+}

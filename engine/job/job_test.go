@@ -1,0 +1,762 @@
+package job_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	jobtools "toolpost/builtin/job"
+	"toolpost/config"
+	"toolpost/engine"
+	"toolpost/engine/idempotency"
+	"toolpost/engine/job"
+	"toolpost/engine/lease"
+	"toolpost/engine/policy"
+	"toolpost/store"
+	"toolpost/store/sqlite"
+	"toolpost/tool"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	_ job.Book      = (*store.JobTable)(nil)
+	_ job.Ledger    = (*store.JobTable)(nil)
+	_ jobtools.Jobs = (*job.Queue)(nil)
+)
+
+var ada = tool.Principal{ID: "ada", Door: "http", Rights: &tool.Rights{Roles: []string{"dev"}}}
+
+// A shop is a source whose tools count how often they ran, and wait where a test wants them to.
+type shop struct {
+	mu    sync.Mutex
+	ran   map[string]int // by the argument n
+	calls []*tool.Call
+	hold  chan struct{} // not nil: tools named wait... wait for it, or until they are cancelled
+	safe  bool          // waitOnce says that it may run twice after all
+}
+
+func (s *shop) Tools(context.Context) ([]*tool.Spec, error) {
+	in := json.RawMessage(`{"type":"object","properties":{"n":{"type":"string"}},"additionalProperties":false}`)
+	return []*tool.Spec{
+		{Name: "once", Input: in, Effects: tool.Effects{Writes: true}},
+		{Name: "again", Input: in, Effects: tool.Effects{Writes: true, Idempotent: true}},
+		{Name: "waitOnce", Input: in, Effects: tool.Effects{Writes: true, Idempotent: s.safe}},
+		{Name: "waitAgain", Input: in, Effects: tool.Effects{Reads: true}},
+		{Name: "fails", Input: in}, {Name: "asks", Input: in}, {Name: "talks", Input: in},
+		{Name: "danger", Input: in, Effects: tool.Effects{Destructive: true}},
+	}, nil
+}
+func (s *shop) Close(context.Context) error { return nil }
+
+func (s *shop) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	var args struct{ N string }
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.ran[args.N]++
+	s.calls = append(s.calls, c)
+	hold := s.hold
+	s.mu.Unlock()
+	if err := out.Emit(tool.LogEvent("info", "begun "+args.N)); err != nil {
+		return nil, err
+	}
+	switch c.Tool {
+	case "fails":
+		return tool.Failed("NoLuck", "not today"), nil
+	case "asks":
+		return &tool.Result{Ask: &tool.Ask{ID: "q", Message: "sure?"}}, nil
+	case "talks":
+		lines, text := 12, "a line"
+		if args.N == "large" {
+			lines, text = 3, strings.Repeat("x", 5<<20)
+		}
+		for range lines {
+			if err := out.Emit(tool.LogEvent("info", text)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if strings.HasPrefix(c.Tool, "wait") && hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return &tool.Result{OK: true, Output: json.RawMessage(`{"n":"` + args.N + `"}`)}, nil
+}
+
+func (s *shop) times(n string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ran[n]
+}
+
+// A program is an engine with a queue, over a store that it may share.
+type program struct {
+	*engine.Engine
+	t     *testing.T
+	queue *job.Queue
+	jobs  *store.JobTable
+	stop  func() // ends Run, and waits
+}
+
+// open makes a program that does not run jobs yet.
+func open(t *testing.T, path string, s *shop, o job.Options) *program {
+	t.Helper()
+	db, err := sqlite.Open(path, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{t: t, jobs: db.Jobs(), stop: func() {}}
+	var rules policy.Options
+	if err := config.DecodeYAML("policy.yaml", []byte("rules: [{name: no-evil, effect: deny, when: 'has(args.n) && args.n == \"evil\"', reason: no evil here}]"), &rules); err != nil {
+		t.Fatal(err)
+	}
+	judge, err := policy.New(rules, policy.Env{Dir: "/w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Engine = engine.New(engine.Options{
+		Policy:      func() *policy.Policy { return judge },
+		Idempotency: idempotency.New(idempotency.Options{}).Stage,
+		Lease:       lease.New(lease.Options{From: 3, Consume: db.Leases()}).Stage,
+	})
+	o.Handler, o.Lookup = p.Engine, p.Lookup
+	if f, ok := o.Store.(*fullDisk); ok {
+		f.JobTable = p.jobs
+	} else {
+		o.Store = p.jobs
+	}
+	o.Own = func(s *tool.Spec) bool { return slices.Contains(jobtools.Names(), s.Name) }
+	p.queue = job.New(o)
+	p.Replace(t.Context(), []engine.Binding{{Name: "toolpost", Protocol: "builtin", Runner: jobtools.New(p.queue)}, {Name: "shop", Protocol: "fake", Runner: s}})
+	t.Cleanup(func() {
+		p.stop()
+		if err := errors.Join(p.Close(context.Background()), db.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// run runs jobs until the test ends, or stop.
+func (p *program) run() *program {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { p.queue.Run(ctx) })
+	p.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	return p
+}
+
+func fresh() *shop { return &shop{ran: map[string]int{}} }
+
+func file(t *testing.T) string { return filepath.Join(t.TempDir(), "store.db") }
+
+// A seen is a job as its caller sees it.
+type seen struct {
+	Job, Tool, State string
+	Stopping         bool
+	Attempts         int
+	Result           *tool.Result
+	Error            *tool.Error
+}
+
+func (p *program) ask(c *tool.Call, out tool.Sink) (s seen, text string, err error) {
+	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := p.Invoke(ctx, c, out)
+	if err != nil {
+		return s, "", err
+	}
+	if !r.OK {
+		p.t.Fatalf("%s: %+v", c.Tool, r)
+	}
+	return s, string(r.Output), json.Unmarshal(r.Output, &s)
+}
+
+func (p *program) tool(who tool.Principal, name, args string) (seen, string, error) {
+	s, text, err := p.ask(&tool.Call{Tool: name, Args: json.RawMessage(args), Caller: who}, tool.Discard)
+	if err == nil {
+		_ = json.Unmarshal([]byte(text), &s)
+	}
+	return s, text, err
+}
+
+// start starts a job of ada's.
+func (p *program) start(name, n string) string {
+	p.t.Helper()
+	s, _, err := p.tool(ada, "startJob", `{"tool":"`+name+`","arguments":{"n":"`+n+`"}}`)
+	if err != nil || s.Job == "" || s.State != job.Queued {
+		p.t.Fatalf("%s: %+v, %v", name, s, err)
+	}
+	return s.Job
+}
+
+func (p *program) show(id string) seen {
+	p.t.Helper()
+	s, text, err := p.tool(ada, "showJob", `{"job":"`+id+`"}`)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+// until waits until a job is in a state, or in any that is an end with "".
+func (p *program) until(id, state string) seen {
+	p.t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(15 * time.Millisecond) {
+		s := p.show(id)
+		if s.State == state || state == "" && s.State != job.Queued && s.State != job.Running {
+			return s
+		}
+	}
+	p.t.Fatalf("job %s is not %q: %+v", id, state, p.show(id))
+	return seen{}
+}
+
+func TestAJobRunsAsItsCallerAndItsOutcomeAndEventsAreKept(t *testing.T) {
+	s := fresh()
+	p := open(t, file(t), s, job.Options{}).run()
+	for name, want := range map[string]string{"once": job.Done, "fails": job.Failed, "asks": job.Asked} {
+		id := p.start(name, name)
+		got := p.until(id, "")
+		if got.State != want || got.Attempts != 1 || got.Result == nil || got.Error != nil || s.times(name) != 1 {
+			t.Errorf("%s: %+v, ran %d times", name, got, s.times(name))
+		}
+		var events []string
+		after, _, err := p.ask(&tool.Call{Tool: "watchJob", Args: json.RawMessage(`{"job":"` + id + `"}`), Caller: ada},
+			tool.SinkFunc(func(ev tool.Event) error { events = append(events, string(ev.Data)); return nil }))
+		if err != nil || len(events) != 1 || !strings.Contains(events[0], "begun "+name) || after.State != want {
+			t.Errorf("%s: %v, %+v, %v", name, events, after, err)
+		}
+	}
+	for _, c := range s.calls {
+		if c.Caller.ID != "ada" || c.Caller.Door != "http" || !slices.Equal(c.Caller.Roles(), []string{"dev"}) || c.Caller.Rights.Tools != nil || c.ID == "" || c.DryRun {
+			t.Errorf("%+v as %+v", c, c.Caller.Rights)
+		}
+	}
+	if s := p.show(p.start("again", "x")); s.Result != nil && s.State != job.Done {
+		t.Errorf("%+v", s)
+	}
+	_, text, err := p.tool(ada, "listJobs", `{"state":"failed","limit":5}`)
+	if err != nil || strings.Count(text, `"job"`) != 1 || !strings.Contains(text, "fails") || strings.Contains(text, "NoLuck") {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+func TestRightsOfACallerAreKeptWithAJob(t *testing.T) {
+	s := fresh()
+	p := open(t, file(t), s, job.Options{})
+	narrow := tool.Principal{ID: "ada", Door: "nats", Rights: &tool.Rights{Tools: tool.Globs{"startJob", "on*"}}}
+	some, _, err := p.tool(narrow, "startJob", `{"tool":"once","arguments":{"n":"a"}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.tool(narrow, "startJob", `{"tool":"again"}`); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Errorf("a tool that is not its own: %v", err)
+	}
+	p.run()
+	if got := p.until(some.Job, ""); got.State != job.Done {
+		t.Errorf("%+v", got)
+	}
+	if got := s.calls[0].Caller; got.Rights == nil || got.Rights.Tools.String() != "startJob, on*" || got.Door != "nats" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestACallerWhoMayNotCallAnyMoreIsRefused(t *testing.T) {
+	type list map[string]*tool.Rights
+	all := &tool.Rights{Roles: []string{"dev", "ops"}}
+	for name, c := range map[string]struct {
+		now    list
+		admit  error
+		code   tool.Code
+		reason string
+	}{
+		"still there":        {now: list{"ada": all}},
+		"not on the list":    {now: list{"eve": all}, code: tool.CodeAccessDenied, reason: "caller_gone"},
+		"without the tool":   {now: list{"ada": {Tools: tool.Globs{"again"}}}, code: tool.CodeNotFound},
+		"without a token":    {now: list{"ada": all}, admit: tool.Errorf(tool.CodeAccessDenied, "no token").Because("revoked"), code: tool.CodeAccessDenied, reason: "revoked"},
+		"with another right": {now: list{"ada": {Tools: tool.Globs{"once"}}}},
+	} {
+		s, now := fresh(), list{"ada": all}
+		p := open(t, file(t), s, job.Options{
+			Known: func(id string) (*tool.Rights, bool) { r, ok := now[id]; return r, ok },
+			Admit: func(context.Context, tool.Principal) error { return c.admit },
+		})
+		id := p.start("once", "a")
+		now = c.now
+		p.run()
+		got := p.until(id, "")
+		if c.code == "" && (got.State != job.Done || s.times("a") != 1) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if c.code != "" && (got.State != job.Failed || got.Error.Code != c.code || got.Error.Reason != c.reason || s.times("a") != 0) {
+			t.Errorf("%s: %+v, ran %d times", name, got, s.times("a"))
+		}
+		if name == "with another right" && (len(s.calls[0].Caller.Roles()) != 0 || s.calls[0].Caller.Rights.Tools != nil) {
+			t.Errorf("%s: %+v", name, s.calls[0].Caller.Rights)
+		}
+		p.stop()
+	}
+}
+
+func TestACallThatWouldBeRefusedIsRefusedAtOnce(t *testing.T) {
+	p := open(t, file(t), fresh(), job.Options{PerCaller: 2, Most: 3})
+	for args, want := range map[string]tool.Code{
+		`{"tool":"nosuch"}`:                                    tool.CodeNotFound,
+		`{"tool":"once","arguments":{"n":7}}`:                  tool.CodeInvalidInput,
+		`{"tool":"once","arguments":{"m":"a"}}`:                tool.CodeInvalidInput,
+		`{"tool":"once","arguments":[]}`:                       tool.CodeInvalidInput,
+		`{"tool":"startJob","arguments":{"tool":"once"}}`:      tool.CodeInvalidInput,
+		`{"tool":"toolpost.watchJob","arguments":{"job":"x"}}`: tool.CodeInvalidInput,
+		`{"tool":"once","tool":"again"}`:                       tool.CodeInvalidInput,
+		`{"tool":"once","arguments":{"n":"evil"}}`:             tool.CodeAccessDenied,
+		`{"arguments":{}}`:                                     tool.CodeInvalidInput,
+	} {
+		if _, text, err := p.tool(ada, "startJob", args); tool.CodeOf(err) != want {
+			t.Errorf("%.80s: %s, %v", args, text, err)
+		}
+	}
+	if _, err := p.queue.Start(t.Context(), &tool.Call{Tool: "once", Args: make([]byte, 8<<20+1), Caller: ada}); tool.AsError(err).Reason != "too_large" {
+		t.Errorf("arguments that are too large: %v", err)
+	}
+	p.start("once", "1")
+	p.start("once", "2")
+	if _, _, err := p.tool(ada, "startJob", `{"tool":"once"}`); tool.CodeOf(err) != tool.CodeQuotaExceeded || !strings.Contains(err.Error(), `2 jobs of "ada" wait`) {
+		t.Errorf("one too many of a caller: %v", err)
+	}
+	bob := tool.Principal{ID: "bob"}
+	if _, _, err := p.tool(bob, "startJob", `{"tool":"once"}`); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := p.tool(bob, "startJob", `{"tool":"once"}`); tool.CodeOf(err) != tool.CodeQuotaExceeded || !strings.Contains(err.Error(), "3 jobs wait") {
+		t.Errorf("one too many in all: %v", err)
+	}
+	for name, args := range map[string]string{
+		"listJobs": `{"state":"strange"}`, "showJob": `{}`, "cancelJob": `{"job":7}`, "watchJob": `{"job":"x","after":-1}`,
+	} {
+		if _, _, err := p.tool(ada, name, args); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s %s: %v", name, args, err)
+		}
+	}
+}
+
+func TestTheSameKeyStartsOneJob(t *testing.T) {
+	p := open(t, file(t), fresh(), job.Options{})
+	ids := map[string]bool{}
+	for range 3 {
+		s, _, err := p.ask(&tool.Call{Tool: "startJob", Args: json.RawMessage(`{"tool":"once"}`), Caller: ada, Key: "k"}, tool.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[s.Job] = true
+	}
+	if len(ids) != 1 {
+		t.Errorf("%d jobs", len(ids))
+	}
+}
+
+func TestAJobIsNobodysButItsCallers(t *testing.T) {
+	p := open(t, file(t), fresh(), job.Options{})
+	id := p.start("once", "a")
+	for _, who := range []tool.Principal{{ID: "eve"}, {}, {ID: "ada\x00"}, {ID: "%"}} {
+		for _, name := range []string{"showJob", "cancelJob", "watchJob"} {
+			_, _, err := p.tool(who, name, `{"job":"`+id+`"}`)
+			_, _, none := p.tool(who, name, `{"job":"`+tool.NewID()+`"}`)
+			if tool.CodeOf(err) != tool.CodeNotFound || shape(err) != shape(none) {
+				t.Errorf("%s as %q: %v, and of none: %v", name, who.ID, err, none)
+			}
+		}
+		if _, text, err := p.tool(who, "listJobs", `{}`); err != nil || text != `{"jobs":[]}` {
+			t.Errorf("the list of %q: %s, %v", who.ID, text, err)
+		}
+	}
+	if got := p.show(id); got.State != job.Queued {
+		t.Errorf("%+v", got)
+	}
+}
+
+// shape is an error without the id that it is about.
+func shape(err error) string {
+	before, _, _ := strings.Cut(err.Error(), `"`)
+	_, after, _ := strings.Cut(err.Error(), `";`)
+	return before + after
+}
+
+func TestAJobIsCancelledWhereverItRuns(t *testing.T) {
+	path, s := file(t), fresh()
+	s.hold = make(chan struct{})
+	other := open(t, path, s, job.Options{})
+	waits := other.start("once", "never")
+	if got, _, err := other.tool(ada, "cancelJob", `{"job":"`+waits+`"}`); err != nil || got.State != job.Cancelled || got.Error.Code != tool.CodeCancelled {
+		t.Errorf("%+v, %v", got, err)
+	}
+	p := open(t, path, s, job.Options{}).run()
+	runs := other.start("waitOnce", "runs")
+	p.until(runs, job.Running)
+	if got, _, err := other.tool(ada, "cancelJob", `{"job":"`+runs+`"}`); err != nil || !got.Stopping && got.State != job.Cancelled {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got := p.until(runs, ""); got.State != job.Cancelled || got.Error.Message != "the job was cancelled" {
+		t.Errorf("%+v", got)
+	}
+	if _, _, err := other.tool(ada, "cancelJob", `{"job":"`+runs+`"}`); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+	done := other.start("once", "done")
+	p.until(done, job.Done)
+	if _, _, err := other.tool(ada, "cancelJob", `{"job":"`+done+`"}`); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("one that has ended: %v", err)
+	}
+	if s.times("never") != 0 {
+		t.Error("a job ran that was cancelled before")
+	}
+}
+
+func TestWhoWatchesSeesEventsAsTheyComeAndAllOfThemOnce(t *testing.T) {
+	path, s := file(t), fresh()
+	s.hold = make(chan struct{})
+	p := open(t, path, s, job.Options{}).run()
+	id := p.start("waitAgain", "a")
+	watcher := open(t, path, s, job.Options{})
+	var release sync.Once
+	events := 0
+	got, _, err := watcher.ask(&tool.Call{Tool: "watchJob", Args: json.RawMessage(`{"job":"` + id + `"}`), Caller: ada, Session: "s"}, tool.SinkFunc(func(tool.Event) error {
+		events++
+		release.Do(func() { close(s.hold) }) // it ends only after somebody has seen an event of it
+		return nil
+	}))
+	if err != nil || got.State != job.Done || events != 1 {
+		t.Errorf("%+v, %d events, %v", got, events, err)
+	}
+	if _, _, err := watcher.ask(&tool.Call{Tool: "watchJob", Args: json.RawMessage(`{"job":"` + id + `","after":1}`), Caller: ada},
+		tool.SinkFunc(func(tool.Event) error { events++; return nil })); err != nil || events != 1 {
+		t.Errorf("%d events, %v", events, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := watcher.queue.Watch(ctx, ada, watcher.start("once", "b"), 0, tool.Discard); !errors.Is(err, context.Canceled) && tool.CodeOf(err) != tool.CodeCancelled {
+		t.Errorf("who does not want to watch any more: %v", err)
+	}
+}
+
+func TestEventsAreBounded(t *testing.T) {
+	path := file(t)
+	p := open(t, path, fresh(), job.Options{})
+	many, large := p.start("talks", "a"), p.start("talks", "large")
+	raw(t, path, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9990)
+		INSERT INTO job_event (job, seq, event) SELECT ?, i, '{"seq":1,"time":"2026-11-15T00:00:00Z","kind":"log","data":{}}' FROM n`, many)
+	p.run()
+	for id, want := range map[string]int{many: 10, large: 3} { // one, one of five mebibytes, and the one that says so
+		if got := p.until(id, ""); got.State != job.Done {
+			t.Fatalf("%+v", got)
+		}
+		count, last, after := 0, "", int64(0)
+		if id == many {
+			after = 9990
+		}
+		_, err := p.queue.Watch(t.Context(), ada, id, after, tool.SinkFunc(func(ev tool.Event) error { count++; last = string(ev.Data); return nil }))
+		if err != nil || count != want || !strings.Contains(last, "the rest is left out") {
+			t.Errorf("%d events, not %d, the last %.200s, %v", count, want, last, err)
+		}
+	}
+}
+
+func TestTwoProgramsThatShareAStoreRunEachJobOnce(t *testing.T) {
+	path, s := file(t), fresh()
+	a, b := open(t, path, s, job.Options{}), open(t, path, s, job.Options{})
+	var ids []string
+	for n := range 60 {
+		ids = append(ids, a.start("once", fmt.Sprint(n)))
+	}
+	a.run()
+	b.run()
+	for n, id := range ids {
+		if got := a.until(id, ""); got.State != job.Done || got.Attempts != 1 || s.times(fmt.Sprint(n)) != 1 {
+			t.Errorf("%+v, ran %d times", got, s.times(fmt.Sprint(n)))
+		}
+	}
+}
+
+func TestAtAShutdownJobsEndOrArePutBackOrAreLost(t *testing.T) {
+	path, s := file(t), fresh()
+	s.hold = make(chan struct{})
+	p := open(t, path, s, job.Options{Drain: 50 * time.Millisecond}).run()
+	again, once, waits := p.start("waitAgain", "again"), p.start("waitOnce", "once"), ""
+	p.until(again, job.Running)
+	p.until(once, job.Running)
+	p.stop()
+	waits = p.start("again", "later")
+	if got := p.show(again); got.State != job.Queued || got.Attempts != 0 {
+		t.Errorf("one that may run again: %+v", got)
+	}
+	if got := p.show(once); got.State != job.Lost || got.Error.Reason != "job_lost" || !strings.Contains(got.Error.Message, "shut down") {
+		t.Errorf("one that may not: %+v", got)
+	}
+	if _, err := p.queue.Watch(t.Context(), ada, waits, 0, tool.Discard); tool.CodeOf(err) != tool.CodeUnavailable {
+		t.Errorf("who watches at a shutdown: %v", err)
+	}
+	close(s.hold)
+	next := open(t, path, s, job.Options{}).run()
+	for _, id := range []string{again, waits} {
+		if got := next.until(id, ""); got.State != job.Done || got.Attempts != 1 {
+			t.Errorf("%+v", got)
+		}
+	}
+	if s.times("once") != 1 || s.times("again") != 2 {
+		t.Errorf("ran %d and %d times", s.times("once"), s.times("again"))
+	}
+}
+
+func TestAfterAStartJobsWaitForToolsThatAreNotThereYet(t *testing.T) {
+	path, s := file(t), fresh()
+	var there atomic.Bool
+	var looks atomic.Int64
+	o := job.Options{Settling: time.Minute, Drain: time.Millisecond, Available: func(context.Context, tool.Principal, string) error {
+		looks.Add(1)
+		if there.Load() {
+			return nil
+		}
+		return tool.Errorf(tool.CodeUnavailable, "it is not open yet")
+	}}
+	p := open(t, path, s, o).run()
+	id, unwanted := p.start("once", "a"), p.start("once", "b")
+	p.until(id, job.Running)
+	p.until(unwanted, job.Running)
+	if _, _, err := p.tool(ada, "cancelJob", `{"job":"`+unwanted+`"}`); err != nil {
+		t.Error(err)
+	}
+	if got := p.until(unwanted, ""); got.State != job.Cancelled {
+		t.Errorf("%+v", got)
+	}
+	p.stop()
+	if got := p.show(id); got.State != job.Queued || looks.Load() == 0 { // nothing of it ran
+		t.Errorf("%+v", got)
+	}
+	next := open(t, path, s, o).run()
+	next.until(id, job.Running)
+	there.Store(true)
+	if got := next.until(id, ""); got.State != job.Done || s.times("a") != 1 || s.times("b") != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestJobsThatRunHaveTimeToEndAtAShutdown(t *testing.T) {
+	s := fresh()
+	s.hold = make(chan struct{})
+	p := open(t, file(t), s, job.Options{Drain: time.Minute}).run()
+	id := p.start("waitOnce", "a")
+	p.until(id, job.Running)
+	time.AfterFunc(20*time.Millisecond, func() { close(s.hold) })
+	p.stop()
+	if got := p.show(id); got.State != job.Done {
+		t.Errorf("%+v", got)
+	}
+}
+
+// raw changes the store behind its back.
+func raw(t *testing.T, path, statement string, args ...any) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// count asks the store behind its back.
+func count(t *testing.T, path, query string) (n int) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// abandon makes jobs look as if a program had run them that is gone.
+func abandon(t *testing.T, path string, id string, attempts, stop int) {
+	t.Helper()
+	raw(t, path, `UPDATE job SET state = 'running', attempts = ?, stop = ?, seen_at = 0, began_at = 0, owner = 'nowhere/1/1#x' WHERE id = ?`, attempts, stop, id)
+}
+
+func TestWhatBecomesOfJobsWhoseProgramIsGone(t *testing.T) {
+	path, s := file(t), fresh()
+	p := open(t, path, s, job.Options{})
+	for _, c := range []struct {
+		tool           string
+		attempts, stop int
+		state          string
+		runs           int
+	}{
+		{"again", 1, 0, job.Done, 1},
+		{"again", 2, 0, job.Done, 1},
+		{"again", 3, 0, job.Lost, 0},
+		{"again", 1, 1, job.Cancelled, 0},
+		{"once", 1, 0, job.Lost, 0},
+		{"once", 1, 1, job.Lost, 0},
+	} {
+		n := fmt.Sprint(c.tool, c.attempts, c.stop)
+		id := p.start(c.tool, n)
+		abandon(t, path, id, c.attempts, c.stop)
+		one := open(t, path, s, job.Options{}).run()
+		got := one.until(id, "")
+		if got.State != c.state || s.times(n) != c.runs {
+			t.Errorf("%+v: %+v, ran %d times", c, got, s.times(n))
+		}
+		if c.state == job.Lost && (got.Error == nil || got.Error.Reason != "job_lost") {
+			t.Errorf("%+v: %+v", c, got.Error)
+		}
+		if c.runs == 1 && got.Attempts != c.attempts+1 {
+			t.Errorf("%+v: %d attempts", c, got.Attempts)
+		}
+		one.stop()
+	}
+}
+
+func TestAToolThatMayNotRunTwiceAnyMoreIsNotRunAgain(t *testing.T) {
+	path, s := file(t), fresh()
+	s.safe = true
+	p := open(t, path, s, job.Options{})
+	id := p.start("waitOnce", "a")
+	abandon(t, path, id, 1, 0)
+	changed := fresh()
+	if got := open(t, path, changed, job.Options{}).run().until(id, ""); got.State != job.Lost || changed.times("a") != 0 {
+		t.Errorf("%+v, ran %d times", got, changed.times("a"))
+	}
+}
+
+func TestAJobThatWasTakenAwayIsNotSettledByWhoHadIt(t *testing.T) {
+	path, s := file(t), fresh()
+	s.hold = make(chan struct{})
+	p := open(t, path, s, job.Options{}).run()
+	id := p.start("waitAgain", "a")
+	p.until(id, job.Running)
+	raw(t, path, `UPDATE job SET owner = 'elsewhere', seen_at = seen_at + 1000000000000 WHERE id = ?`, id)
+	close(s.hold)
+	p.stop()
+	if got := p.show(id); got.State != job.Running || got.Result != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A fullDisk is a store that cannot take events and outcomes for a while.
+type fullDisk struct {
+	*store.JobTable
+	refuses atomic.Int64
+}
+
+func (f *fullDisk) full() error {
+	if f.refuses.Add(-1) >= 0 {
+		return tool.Errorf(tool.CodeUnavailable, "there is no room")
+	}
+	return nil
+}
+
+func (f *fullDisk) Append(ctx context.Context, id string, attempt int, events [][]byte) error {
+	if err := f.full(); err != nil {
+		return err
+	}
+	return f.JobTable.Append(ctx, id, attempt, events)
+}
+
+func (f *fullDisk) Settle(ctx context.Context, id string, attempt int, state string, outcome []byte) error {
+	if err := f.full(); err != nil {
+		return err
+	}
+	return f.JobTable.Settle(ctx, id, attempt, state, outcome)
+}
+
+func TestTheEndOfAJobIsKeptWhenThereIsRoomAgain(t *testing.T) {
+	s, disk := fresh(), &fullDisk{}
+	disk.refuses.Store(4)
+	p := open(t, file(t), s, job.Options{Store: disk}).run()
+	id := p.start("once", "a")
+	if got := p.until(id, ""); got.State != job.Done || got.Attempts != 1 || s.times("a") != 1 {
+		t.Errorf("%+v, ran %d times", got, s.times("a"))
+	}
+	events := 0
+	if _, err := p.queue.Watch(t.Context(), ada, id, 0, tool.SinkFunc(func(tool.Event) error { events++; return nil })); err != nil || events != 1 {
+		t.Errorf("%d events, %v", events, err)
+	}
+}
+
+func TestALeaseIsForgottenWhenItsJobBegins(t *testing.T) {
+	path, s := file(t), fresh()
+	p := open(t, path, s, job.Options{})
+	db, err := sqlite.Open(path, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	token, err := db.Leases().Issue(t.Context(), "", "danger", 3, store.MaxLeaseTTL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, text, err := p.tool(ada, "startJob", `{"tool":"danger","arguments":{"n":"a"},"lease":"`+token+`"}`)
+	if err != nil || strings.Contains(text, token) {
+		t.Fatalf("%s, %v", text, err)
+	}
+	without := p.start("danger", "b")
+	for _, name := range []string{"showJob", "listJobs"} {
+		args := map[string]string{"showJob": `{"job":"` + with.Job + `"}`, "listJobs": `{}`}[name]
+		if _, text, err := p.tool(ada, name, args); err != nil || strings.Contains(text, token) {
+			t.Errorf("%s: %s, %v", name, text, err)
+		}
+	}
+	if kept := count(t, path, `SELECT COUNT(*) FROM job WHERE lease <> ''`); kept != 1 {
+		t.Errorf("%d leases wait", kept)
+	}
+	p.run()
+	if got := p.until(with.Job, ""); got.State != job.Done {
+		t.Errorf("%+v", got)
+	}
+	if got := p.until(without, ""); got.State != job.Failed || got.Error.Code != tool.CodeLeaseRequired || s.times("b") != 0 {
+		t.Errorf("%+v", got)
+	}
+	if left := count(t, path, `SELECT COUNT(*) FROM job WHERE lease <> '' OR call <> ''`); left != 0 {
+		t.Errorf("of %d jobs the call or the lease is kept", left)
+	}
+}
+
+func TestJobsAreForgottenSomeTimeAfterTheirEnd(t *testing.T) {
+	path := file(t)
+	p := open(t, path, fresh(), job.Options{}).run()
+	id := p.start("again", "a")
+	p.until(id, job.Done)
+	p.stop()
+	next := open(t, path, fresh(), job.Options{Keep: time.Nanosecond}).run()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(15 * time.Millisecond) {
+		if _, _, err := next.tool(ada, "showJob", `{"job":"`+id+`"}`); tool.CodeOf(err) == tool.CodeNotFound {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("it is still there")
+		}
+	}
+}

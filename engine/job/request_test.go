@@ -1,0 +1,38 @@
+package job
+
+import (
+	"reflect"
+	"testing"
+
+	"toolpost/tool"
+)
+
+func TestACallIsKeptWithTheRightsOfItsCallerAndNoMore(t *testing.T) {
+	for name, r := range map[string]*tool.Rights{
+		"all":          nil,
+		"no tools":     {Tools: tool.Globs{}},
+		"every tool":   {Roles: []string{"dev"}},
+		"some tools":   {Roles: []string{"dev", "ops"}, Tools: tool.Globs{"a*", "s.b"}},
+		"only a role":  {Roles: []string{"dev"}, Tools: tool.Globs{}},
+		"nothing said": {},
+	} {
+		c := &tool.Call{
+			Tool: "t", Args: []byte(`{"a":1}`), Session: "s", Trace: "tr", Span: "sp", Run: "r",
+			Caller: tool.Principal{ID: "ada", Door: "http", Rights: r},
+		}
+		b, err := encode(c, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, known, err := decode(&Job{ID: "j", Caller: "ada", Lease: "l", Call: b})
+		c.ID, c.Lease = "j", "l"
+		if err != nil || !known || !reflect.DeepEqual(got, c) {
+			t.Errorf("%s: %s became %+v with %+v, %v", name, b, got, got.Caller.Rights, err)
+		}
+	}
+	for _, text := range []string{"", "{", `{"tool":1}`, `{"tool":"t","tool":"u"}`, `{"tool":"t","more":1}`} {
+		if _, _, err := decode(&Job{Call: []byte(text)}); tool.CodeOf(err) != tool.CodeInternal {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,374 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+)
+
+// Waits and bounds of those who run jobs.
+const (
+	lookEvery    = 200 * time.Millisecond // for jobs that came from elsewhere, and for those that somebody wants to end
+	recoverEvery = 2 * time.Second        // for jobs whose program is gone
+	beatEvery    = 10 * time.Second       // says that this program is not
+	expireEvery  = 10 * time.Minute       // what is old goes
+	tellEvery    = time.Minute            // the log, of the same trouble
+	maxAttempts  = 3                      // for a job that takes its program with it, time after time
+)
+
+// The causes of the end of a job's context.
+var (
+	errStopped  = tool.Errorf(tool.CodeCancelled, "the job was cancelled")
+	errShutdown = tool.Errorf(tool.CodeCancelled, "the program that ran the job was shut down")
+)
+
+// A crew is those who run jobs, for as long as one Run.
+type crew struct {
+	*Queue
+	life    context.Context // ends when the jobs have had their time
+	settled time.Time       // when all sources have had their time to open
+
+	mu      sync.Mutex
+	running map[string]context.CancelCauseFunc
+	told    map[string]time.Time // when the log was last told of what goes wrong
+	free    chan struct{}        // somebody has become free
+	workers sync.WaitGroup
+}
+
+// Run runs jobs until ctx ends. Those that run then have some time to end; what has not ended by then is put back
+// where it does no harm to run it again, and else is lost. It is called once.
+func (q *Queue) Run(ctx context.Context) {
+	defer q.once.Do(func() { close(q.ended) })
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	c := &crew{
+		Queue: q, life: life, settled: time.Now().Add(q.o.Settling), running: map[string]context.CancelCauseFunc{}, told: map[string]time.Time{},
+		free: make(chan struct{}, 1),
+	}
+	var tending sync.WaitGroup
+	stop := make(chan struct{})
+	tending.Go(func() { c.tend(stop) })
+	c.take(ctx)
+	c.drain(end)
+	close(stop)
+	tending.Wait()
+}
+
+// take begins jobs as they come and as there is somebody free.
+func (c *crew) take(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		c.mu.Lock()
+		free := c.o.Workers - len(c.running)
+		c.mu.Unlock()
+		if free > 0 {
+			jobs, err := c.o.Store.Claim(ctx, free)
+			if ctx.Err() == nil {
+				c.complain("jobs cannot be begun", err)
+			}
+			for i := range jobs {
+				c.begin(&jobs[i])
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-c.wake:
+		case <-c.free:
+		case <-tick.C:
+		}
+	}
+}
+
+// begin has a job of our own run.
+func (c *crew) begin(j *Job) {
+	ctx, stop := context.WithCancelCause(c.life)
+	c.mu.Lock()
+	c.running[j.ID] = stop
+	c.mu.Unlock()
+	c.workers.Go(func() {
+		defer stop(nil)
+		c.run(ctx, j)
+		c.mu.Lock()
+		delete(c.running, j.ID)
+		c.mu.Unlock()
+		select {
+		case c.free <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// drain waits for the jobs that run, and ends those that take too long.
+func (c *crew) drain(end context.CancelCauseFunc) {
+	late := time.AfterFunc(c.o.Drain, func() { end(errShutdown) })
+	defer late.Stop()
+	c.workers.Wait()
+}
+
+// tend does what is to be done now and then, until stop is closed.
+func (c *crew) tend(stop <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.life))
+	defer cancel()
+	var recovered, beaten, expired time.Time
+	for {
+		now := time.Now()
+		ids := c.ids()
+		if due(&beaten, now, beatEvery) && len(ids) > 0 { // first, so that after a long sleep our own jobs are still ours
+			c.complain("this program cannot say that it runs its jobs", c.o.Store.Beat(ctx, ids))
+		}
+		if len(ids) > 0 {
+			c.stopWanted(ctx)
+		}
+		if due(&recovered, now, recoverEvery) {
+			c.recover(ctx)
+		}
+		if due(&expired, now, expireEvery) {
+			_, err := c.o.Store.Expire(ctx, now.Add(-c.o.Keep))
+			c.complain("old jobs cannot be removed", err)
+		}
+		select {
+		case <-stop:
+			return
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// due reports whether something is to be done that was last done a while ago.
+func due(last *time.Time, now time.Time, every time.Duration) bool {
+	if now.Sub(*last) < every {
+		return false
+	}
+	*last = now
+	return true
+}
+
+// complain tells the log what goes wrong, and does not repeat itself all the time.
+func (c *crew) complain(what string, err error) {
+	if err == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.told[what]
+	if due(&last, time.Now(), tellEvery) {
+		c.told[what] = last
+		c.o.Log.Error(what, "error", tool.AsError(err).Message)
+	}
+}
+
+// ids names the jobs that run.
+func (c *crew) ids() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.running))
+}
+
+// stopWanted ends the jobs that somebody, in whatever program, wants to end.
+func (c *crew) stopWanted(ctx context.Context) {
+	ids, err := c.o.Store.Stops(ctx)
+	c.complain("whether jobs are to end cannot be read", err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if stop := c.running[id]; stop != nil {
+			stop(errStopped)
+		}
+	}
+}
+
+func (c *crew) recover(ctx context.Context) {
+	n, err := c.o.Store.Recover(ctx, decide)
+	c.complain("jobs whose program is gone cannot be looked after", err)
+	if n > 0 {
+		c.o.Log.Warn("a program ended while it ran jobs; those that may run again wait, the others are lost", "jobs", n)
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// decide says what becomes of a job whose program is gone. One that may have done something is not run again: better
+// once at the most, and said so.
+func decide(j Job) (state string, result []byte) {
+	switch {
+	case !j.Again:
+		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s ended meanwhile, and nobody knows what came of it; look before you call it again", j.Tool).Because("job_lost"))
+	case j.Stop:
+		return Cancelled, because(errStopped)
+	case j.Attempts >= maxAttempts:
+		return Lost, because(tool.Errorf(tool.CodeCrash, "%s was begun %d times, and its program ended each time", j.Tool, j.Attempts).Because("job_lost"))
+	}
+	return Queued, nil
+}
+
+// run runs a job to its end, and sees to it that the end is kept.
+func (c *crew) run(ctx context.Context, j *Job) {
+	events := newRecorder(c.o.Store, j)
+	stopped := make(chan struct{})
+	var flushing sync.WaitGroup
+	flushing.Go(func() { events.flushNowAndThen(ctx, stopped) })
+	r, err := c.invoke(ctx, j, events)
+	close(stopped)
+	flushing.Wait()
+	state, result := ended(ctx, j, r, err)
+	c.settle(j, events, state, result)
+}
+
+func (c *crew) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
+	if j.Stop { // it was put back when somebody had wanted it to end
+		return nil, errStopped
+	}
+	call, err := c.ready(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	if j.Attempts > 1 {
+		if err := out.Emit(tool.LogEvent("warn", "the program that ran this job ended; it runs again")); err != nil {
+			return nil, err
+		}
+	}
+	return c.o.Handler.Invoke(ctx, call, out)
+}
+
+// ready gives the call of a job when its tool is there, or will not be.
+func (c *crew) ready(ctx context.Context, j *Job) (*tool.Call, error) {
+	for {
+		call, err := c.callOf(ctx, j)
+		missing := tool.CodeOf(err) == tool.CodeNotFound || err == nil && c.o.Available(ctx, call.Caller, j.Tool) != nil
+		if !missing || time.Now().After(c.settled) {
+			return call, err
+		}
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			return nil, errNotBegun
+		}
+	}
+}
+
+var errNotBegun = tool.Errorf(tool.CodeCancelled, "the job ended before its tool was there")
+
+// callOf gives the call of a job, if its caller may still make it.
+func (c *crew) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
+	call, known, err := decode(j)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.o.Admit(ctx, call.Caller); err != nil {
+		return nil, err
+	}
+	var now tool.Principal
+	if known {
+		if now.Rights, known = c.o.Known(j.Caller); !known {
+			return nil, tool.Errorf(tool.CodeAccessDenied, "%q is not on the list of callers any more", j.Caller).Because("caller_gone")
+		}
+		call.Caller.Rights = within(call.Caller.Rights, now.Rights)
+	}
+	spec, err := c.o.Lookup(ctx, call.Caller, call.Tool)
+	switch {
+	case err != nil:
+		return nil, err
+	case !now.May(spec):
+		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", call.Tool)
+	case c.o.Own(spec):
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is about calls, and no job itself", spec.Name)
+	case j.Attempts > 1 && !again(spec): // it is another tool than the one that was begun
+		return nil, errChanged
+	}
+	return call, nil
+}
+
+// within gives what a caller had when it made a job, without the roles that it has lost since. The tools that it has lost
+// are looked at one by one.
+func within(had, now *tool.Rights) *tool.Rights {
+	if had == nil || now == nil {
+		return now
+	}
+	kept := &tool.Rights{Tools: had.Tools}
+	for _, role := range had.Roles {
+		if slices.Contains(now.Roles, role) {
+			kept.Roles = append(kept.Roles, role)
+		}
+	}
+	return kept
+}
+
+var errChanged = tool.Errorf(tool.CodeCrash, "the program that ran it ended meanwhile, and since then the tool does not say any more that it may run twice; nobody knows what came of it").Because("job_lost")
+
+// ended says how a job ended that was run.
+func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string, result []byte) {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		b, err := outcome{Result: r}.encode()
+		switch {
+		case err != nil:
+			return Failed, because(err)
+		case r.Ask != nil:
+			return Asked, b
+		case !r.OK:
+			return Failed, b
+		}
+		return Done, b
+	case errors.Is(err, errChanged):
+		return Lost, because(err)
+	case refused(err):
+		return Failed, because(err)
+	case cause == error(errStopped) || errors.Is(err, errStopped):
+		return Cancelled, because(errStopped)
+	case cause == error(errShutdown) && (j.Again || errors.Is(err, errNotBegun)):
+		return Queued, nil
+	case cause == error(errShutdown):
+		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s was shut down meanwhile, and nobody knows what came of it; look before you call it again", j.Tool).Because("job_lost"))
+	}
+	return Failed, because(err)
+}
+
+// refused reports whether a call certainly did nothing, whatever happened meanwhile.
+func refused(err error) bool {
+	how, _, _ := tool.OutcomeOf(nil, err)
+	return how == tool.OutcomeRefused
+}
+
+// How often the end of a job is tried to be kept, and for how long at a shutdown.
+const (
+	firstTry  = 20 * time.Millisecond
+	lastTry   = time.Second
+	lastTries = 3 * time.Second
+)
+
+// settle keeps the end of a job. Where the store cannot take it now, as with a full disk, it waits until it can, or until
+// the program ends: then others will find a job whose program is gone.
+func (c *crew) settle(j *Job, events *recorder, state string, result []byte) {
+	var giveUp <-chan time.Time
+	over := c.life.Done()
+	for pause := firstTry; ; pause = min(2*pause, lastTry) {
+		err := events.flush()
+		if err == nil {
+			err = c.o.Store.Settle(context.WithoutCancel(c.life), j.ID, j.Attempts, state, result)
+		}
+		switch {
+		case err == nil:
+			return
+		case tool.CodeOf(err) == tool.CodeConflict:
+			c.o.Log.Warn("a job was taken from this program while it ran", "job", j.ID, "tool", j.Tool)
+			return
+		}
+		c.complain("the end of a job cannot be kept yet", err)
+		select {
+		case <-time.After(pause):
+		case <-over:
+			over, giveUp = nil, time.After(lastTries)
+		case <-giveUp:
+			return
+		}
+	}
+}

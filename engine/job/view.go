@@ -1,0 +1,186 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// A view is a job as its caller sees it.
+type view struct {
+	Job      string          `json:"job"`
+	Tool     string          `json:"tool"`
+	State    string          `json:"state"`
+	Stopping bool            `json:"stopping,omitzero"` // it runs, and somebody wants it to end
+	Made     time.Time       `json:"made"`
+	Began    time.Time       `json:"began,omitzero"`
+	Ended    time.Time       `json:"ended,omitzero"`
+	Attempts int             `json:"attempts,omitzero"`
+	Result   json.RawMessage `json:"result,omitzero"` // where there is one
+	Error    json.RawMessage `json:"error,omitzero"`  // why there is none
+}
+
+// An outcome is how a job ended, as it is kept: one of the two.
+type outcome struct {
+	Result *tool.Result `json:"result,omitzero"`
+	Error  *tool.Error  `json:"error,omitzero"`
+}
+
+// maxOutcome is how many bytes an outcome may have to be kept.
+const maxOutcome = 16 << 20
+
+func (o outcome) encode() ([]byte, error) {
+	b, err := strictjson.Marshal(o)
+	switch {
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeInternal, "it ran, but its outcome is not JSON: %w", err)
+	case len(b) > maxOutcome:
+		return nil, tool.Errorf(tool.CodeQuotaExceeded, "it ran, but its outcome of %d bytes is not kept: %d is the most", len(b), maxOutcome).Because("too_large")
+	}
+	return b, nil
+}
+
+// because is the outcome of a job that has none but the reason.
+func because(err error) []byte {
+	b, failed := outcome{Error: tool.AsError(err)}.encode()
+	if failed != nil { // details that are not JSON, or too long
+		e := *tool.AsError(err)
+		e.Details, e.Message = nil, "its error cannot be kept"
+		b, _ = outcome{Error: &e}.encode()
+	}
+	return b
+}
+
+func viewOf(j *Job) (view, error) {
+	v := view{
+		Job: j.ID, Tool: j.Tool, State: j.State, Stopping: j.Stop && j.State == Running,
+		Made: j.Made, Began: j.Began, Ended: j.Ended, Attempts: j.Attempts,
+	}
+	if j.Outcome == nil {
+		return v, nil
+	}
+	var o struct {
+		Result json.RawMessage `json:"result"`
+		Error  json.RawMessage `json:"error"`
+	}
+	if err := strictjson.UnmarshalClosed(j.Outcome, &o); err != nil {
+		return v, tool.Errorf(tool.CodeInternal, "the outcome of job %s cannot be read: %w", j.ID, err)
+	}
+	v.Result, v.Error = o.Result, o.Error
+	return v, nil
+}
+
+func show(j *Job) (json.RawMessage, error) {
+	v, err := viewOf(j)
+	if err != nil {
+		return nil, err
+	}
+	return strictjson.Marshal(v)
+}
+
+// Show gives a job of a caller, as JSON. That of another is not found, like one that never was.
+func (q *Queue) Show(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error) {
+	j, _, err := q.o.Store.Find(ctx, p.ID, id, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	return show(&j)
+}
+
+// The number of jobs in a list.
+const (
+	defaultList = 100
+	maxList     = 1000
+)
+
+// List gives the jobs of a caller, as JSON, the newest first, without their outcomes.
+func (q *Queue) List(ctx context.Context, p tool.Principal, state string, most int) (json.RawMessage, error) {
+	switch {
+	case state != "" && !slices.Contains(States(), state):
+		return nil, tool.Errorf(tool.CodeInvalidInput, "a job is never %.40q; the states are %v", state, States())
+	case most < 0 || most > maxList:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "a list has from 1 to %d jobs, not %d", maxList, most)
+	case most == 0:
+		most = defaultList
+	}
+	jobs, err := q.o.Store.List(ctx, p.ID, state, most)
+	if err != nil {
+		return nil, err
+	}
+	views := []view{}
+	for i := range jobs {
+		v, err := viewOf(&jobs[i])
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, v)
+	}
+	return strictjson.Marshal(map[string]any{"jobs": views})
+}
+
+// Cancel ends a job of a caller: one that waits at once, one that runs as soon as its program sees it.
+func (q *Queue) Cancel(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error) {
+	j, err := q.o.Store.Cancel(ctx, p.ID, id, because(errStopped))
+	if err != nil {
+		return nil, err
+	}
+	return show(&j)
+}
+
+// How often who watches looks: soon after something happened, and less often where nothing does.
+const (
+	firstLook = 20 * time.Millisecond
+	lastLook  = 300 * time.Millisecond
+	atOnce    = 256 // events that are read in one go
+)
+
+// Watch hands the events of a job of a caller to out, those after so many, and gives the job when it has ended.
+func (q *Queue) Watch(ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink) (json.RawMessage, error) {
+	ended := q.ended
+	pause := firstLook
+	for {
+		j, events, err := q.o.Store.Find(ctx, p.ID, id, after, atOnce)
+		if err != nil {
+			return nil, err
+		}
+		if err := emit(events, out); err != nil {
+			return nil, err
+		}
+		after += int64(len(events))
+		switch {
+		case len(events) == atOnce: // there may be more
+			continue
+		case j.State != Queued && j.State != Running:
+			return show(&j)
+		case ended == nil:
+			return nil, tool.Errorf(tool.CodeUnavailable, "the server is shutting down, and job %s is %s; watch it again later, after event %d", id, j.State, after)
+		case len(events) > 0:
+			pause = firstLook
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, lastLook)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-ended:
+			ended = nil // one look more
+		}
+	}
+}
+
+func emit(events [][]byte, out tool.Sink) error {
+	for _, b := range events {
+		var ev tool.Event
+		if err := strictjson.Unmarshal(b, &ev); err != nil {
+			return tool.Errorf(tool.CodeInternal, "an event of the job cannot be read: %w", err)
+		}
+		if err := out.Emit(ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}

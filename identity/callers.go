@@ -1,0 +1,247 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"toolpost/tool"
+)
+
+// Env is what callers need beside the config.
+type Env struct {
+	Dir    string       // where relative paths of the config start
+	Owner  Gate         // knows the owner by the token; nil: there is none
+	Tokens Tokens       // knows the tokens that were issued; nil: none were
+	Log    *slog.Logger // nil: silence
+	// Before is what held until now: the keys of issuers that stay are kept. Nil: nothing did.
+	Before *Callers
+
+	now func() time.Time // nil: the clock
+}
+
+// Callers knows everybody of a config.
+type Callers struct {
+	o      Options
+	env    Env
+	rights map[string]*tool.Rights // of those who are listed
+
+	tokens       map[[sha256.Size]byte]string
+	certificates map[string]string
+	users        map[uint32]string
+
+	issuers map[string]*issuer
+	issued  *issued
+}
+
+// New makes the callers of a config.
+func New(o Options, env Env) (*Callers, error) {
+	if err := o.Validate(); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "callers: %w", err)
+	}
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	if env.now == nil {
+		env.now = time.Now
+	}
+	c := &Callers{
+		o: o, env: env, rights: map[string]*tool.Rights{}, tokens: map[[sha256.Size]byte]string{}, certificates: map[string]string{},
+		users: map[uint32]string{}, issuers: map[string]*issuer{}, issued: newIssued(env.Tokens, env.now),
+	}
+	for name, one := range o.List {
+		c.list(name, one)
+	}
+	for _, one := range o.JWT {
+		c.issuers[one.Issuer] = newIssuer(one, env)
+	}
+	c.env.Before = nil // else each would keep all before it
+	return c, nil
+}
+
+func (c *Callers) list(name string, one Caller) {
+	c.rights[name] = grant(c.o.Roles, one.Roles, one.Tools)
+	for _, d := range one.Tokens {
+		c.tokens[d.sum] = name
+	}
+	for _, text := range one.Certificates {
+		c.certificates[text] = name
+	}
+	for _, u := range one.Users {
+		c.users[u.uid] = name
+	}
+}
+
+// HasOwner reports whether the owner's token lets in.
+func (c *Callers) HasOwner() bool { return c.o.Owner == nil || *c.o.Owner }
+
+// Known gives the rights of a caller whom the config lists.
+func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
+	rights, ok = c.rights[id]
+	return rights, ok
+}
+
+// CheckToken reports whether a token for a caller with some roles and tools would be of use, and whether the config
+// lists the caller.
+func (c *Callers) CheckToken(id string, roles []string, tools tool.Globs) (isListed bool, err error) {
+	if err := CheckID(id); err != nil {
+		return false, tool.Errorf(tool.CodeInvalidInput, "%w", err)
+	}
+	if err := c.o.knows("the token", roles); err != nil {
+		return false, tool.Errorf(tool.CodeInvalidInput, "%w", err)
+	}
+	_, isListed = c.rights[id]
+	if c.tokenRights(Grant{Caller: id, Roles: roles, Tools: tools, Listed: isListed}) != nil {
+		return isListed, nil
+	}
+	if !isListed {
+		return false, tool.Errorf(tool.CodeInvalidInput, "the config does not list the caller %q: say what the token is for, with --role, or with --tools and names or patterns", id)
+	}
+	return true, tool.Errorf(tool.CodeInvalidInput, "%q could use nothing with the token: its roles and tools must be within what the config gives %q", id, id)
+}
+
+// Admit is the Gate.
+func (c *Callers) Admit(ctx context.Context, shown Credentials) (tool.Principal, error) {
+	switch {
+	case shown.Token != "":
+		return c.byToken(ctx, shown)
+	case shown.Certificate != nil:
+		return c.byCertificate(shown)
+	case shown.Peer != nil:
+		return c.byPeer(shown)
+	}
+	return tool.Principal{}, wrongToken()
+}
+
+// maxToken is how long a token may be, in bytes.
+const maxToken = 16 << 10
+
+// byToken knows a caller by a token: the owner's, one that the config lists, one of an issuer, or one that was issued.
+func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principal, error) {
+	if len(shown.Token) > maxToken {
+		return c.refuse(shown, errors.New("it is too long"))
+	}
+	if c.HasOwner() && c.env.Owner != nil {
+		if p, err := c.env.Owner(ctx, shown); err == nil {
+			return p, nil
+		}
+	}
+	if name, ok := c.tokens[sha256.Sum256([]byte(shown.Token))]; ok {
+		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
+	}
+	p, err := tool.Principal{}, errors.New("it is nobody's")
+	switch {
+	case strings.Count(shown.Token, ".") == 2:
+		p, err = c.byJWT(ctx, shown.Token)
+	case wellFormed(shown.Token):
+		p, err = c.byIssued(ctx, shown.Token)
+	}
+	var broken *storeError
+	switch {
+	case errors.As(err, &broken): // our fault, not the caller's
+		c.env.Log.Error("a token cannot be looked up", "door", shown.Door, "error", fmt.Sprintf("%.300s", broken.err))
+		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable, "who you are cannot be found out now; try again later").Because("store")
+	case err != nil:
+		return c.refuse(shown, err)
+	}
+	p.Door = shown.Door
+	return p, nil
+}
+
+// refuse tells the log why, and the caller nothing.
+func (c *Callers) refuse(shown Credentials, why error) (tool.Principal, error) {
+	c.env.Log.Debug("a token was refused", "door", shown.Door, "why", fmt.Sprintf("%.300s", why))
+	return tool.Principal{}, wrongToken()
+}
+
+// A storeError says that the store cannot tell.
+type storeError struct{ err error }
+
+func (e *storeError) Error() string { return e.err.Error() }
+
+// byIssued knows a caller by a token that was issued here.
+func (c *Callers) byIssued(ctx context.Context, token string) (tool.Principal, error) {
+	g, ok, err := c.issued.find(ctx, token)
+	switch {
+	case err != nil:
+		return tool.Principal{}, &storeError{err}
+	case !ok:
+		return tool.Principal{}, errors.New("it was never issued, or is over")
+	}
+	rights := c.tokenRights(g)
+	if rights == nil {
+		return tool.Principal{}, fmt.Errorf("the config leaves %.100q nothing to use with it", g.Caller)
+	}
+	return tool.Principal{ID: g.Caller, Rights: rights}, nil
+}
+
+// tokenRights gives the rights of who shows a token; nil: it is of no use. A token takes away from what the config
+// gives its caller.
+func (c *Callers) tokenRights(g Grant) *tool.Rights {
+	own := grant(c.o.Roles, g.Roles, g.Tools)
+	has, isListed := c.rights[g.Caller]
+	asked := len(g.Roles)+len(g.Tools) > 0
+	switch {
+	case isListed && asked:
+		own = narrowed(has, g.Roles, own)
+	case isListed:
+		own = has
+	case g.Listed:
+		return nil
+	}
+	if nothing(own) {
+		return nil
+	}
+	return own
+}
+
+func (c *Callers) byCertificate(shown Credentials) (tool.Principal, error) {
+	for _, text := range namesOf(shown.Certificate) {
+		if name, ok := c.certificates[text]; ok {
+			return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
+		}
+	}
+	c.env.Log.Debug("a certificate was refused", "door", shown.Door, "subject", fmt.Sprintf("%.300s", shown.Certificate.Subject))
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the certificate is nobody's here; its subject or one of its names must be among the certificates of a caller").Because(Reason)
+}
+
+// namesOf lists what a certificate says of whom it is for. A name of one kind cannot be taken for one of another: a
+// subject has an equals sign first of all, an address of a service has ://, one of a person has @.
+func namesOf(cert *x509.Certificate) []string {
+	names := []string{cert.Subject.String()}
+	for _, u := range cert.URIs {
+		if name := u.String(); u.Scheme != "" && strings.Contains(name, "://") {
+			names = append(names, name)
+		}
+	}
+	for _, name := range cert.EmailAddresses {
+		if strings.Contains(name, "@") && !strings.ContainsAny(name, "=/") {
+			names = append(names, name)
+		}
+	}
+	for _, name := range cert.DNSNames {
+		if !strings.ContainsAny(name, "=@/") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// byPeer knows a caller by the user of its process. Where the config names users it is one of them; elsewhere it is
+// whose program this is.
+func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
+	name, ok := c.users[shown.Peer.UID]
+	switch {
+	case ok:
+		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
+	case len(c.users) == 0 && int64(shown.Peer.UID) == int64(os.Getuid()):
+		return tool.Principal{ID: Local, Door: shown.Door}, nil
+	}
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the user with the number %d is nobody here; it must be among the users of a caller in the config", shown.Peer.UID).Because(Reason)
+}

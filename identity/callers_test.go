@@ -1,0 +1,423 @@
+package identity
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"toolpost/config"
+	"toolpost/tool"
+)
+
+// parsed reads the callers of a config, as a node does.
+func parsed(t testing.TB, text string, env Env) (*Callers, error) {
+	t.Helper()
+	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o Options
+	if err := cfg.Callers.Decode(&o); err != nil {
+		return nil, err
+	}
+	return New(o, env)
+}
+
+func of(t testing.TB, text string, env Env) *Callers {
+	t.Helper()
+	c, err := parsed(t, text, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func digest(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// shown writes who somebody is: a name, its roles and its tools.
+func shown(p tool.Principal, err error) string {
+	switch {
+	case err != nil:
+		return "refused"
+	case p.Rights == nil:
+		return p.ID
+	case p.Rights.Tools == nil:
+		return fmt.Sprintf("%s %v *", p.ID, p.Roles())
+	}
+	return fmt.Sprintf("%s %v %s", p.ID, p.Roles(), p.Rights.Tools)
+}
+
+const people = `
+callers:
+  roles:
+    reader: {tools: ["read*", "list*", files.grepCode]}
+    shell: {tools: execShell}
+    admin: {}
+  list:
+    ci: {roles: [reader, shell], tools: [writeFile], tokens: [%s], certificates: ["CN=ci,O=acme", "spiffe://acme/ci"]}
+    alice: {roles: admin, certificates: [alice.acme.org, alice@acme.org]}
+    carol: {tools: "*", tokens: [%s]}
+`
+
+func acme() string {
+	return fmt.Sprintf(people, digest("a token of ci"), strings.ToUpper(digest("a token of carol")))
+}
+
+func TestACallerHasTheRightsOfItsRolesAndItsOwn(t *testing.T) {
+	owner, err := StaticToken("the token of the owner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := of(t, acme(), Env{Owner: owner})
+	for token, want := range map[string]string{
+		"a token of ci":          "ci [reader shell] writeFile, read*, list*, files.grepCode, execShell",
+		"a token of carol":       "carol [] *",
+		"the token of the owner": "owner",
+		"a token of ci ":         "refused", digest("a token of ci"): "refused", "": "refused", "ci": "refused",
+		"tp_" + strings.Repeat("x", 43): "refused",
+	} {
+		if got := shown(c.Admit(t.Context(), Credentials{Door: "http", Token: token})); got != want {
+			t.Errorf("%q: %s, want %s", token, got, want)
+		}
+	}
+	c = of(t, acme()+"  owner: false\n", Env{Owner: owner})
+	if got := shown(c.Admit(t.Context(), Credentials{Token: "the token of the owner"})); got != "refused" || c.HasOwner() {
+		t.Errorf("the owner, who should be nobody: %s", got)
+	}
+	if got := shown(of(t, "", Env{Owner: owner}).Admit(t.Context(), Credentials{Token: "the token of the owner"})); got != "owner" {
+		t.Errorf("without the section: %s", got)
+	}
+}
+
+func TestWhatCannotBeMeantIsAnErrorWithItsPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		`{list: {ci: {roles: [admin]}}}`:                                                     `"ci" has the role "admin", which callers.roles does not have; there are none`,
+		`{roles: {a: {}}, list: {ci: {roles: b}}}`:                                           `there are a`,
+		`{roles: {a: {tools: []}}}`:                                                          `"a" may use no tool`,
+		`{roles: {a: {tool: x}}}`:                                                            `unknown field "tool"`,
+		`{roles: {a: {tools: [""]}}}`:                                                        `a pattern is empty`,
+		`{lists: {}}`:                                                                        `did you mean "list"?`,
+		`{list: {ci: {}}}`:                                                                   `"ci" has neither roles nor tools`,
+		`{list: {ci: }}`:                                                                     `"ci" has neither roles nor tools`,
+		`{list: {ci: {roles: []}}}`:                                                          `roles is an empty list`,
+		`{list: {ci: {tools: "*", tokens: []}}}`:                                             `tokens is an empty list`,
+		`{list: {ci: {tools: "*", tokens: [hunter2]}}}`:                                      `a SHA-256 in 64 hexadecimal digits`,
+		`{list: {ci: {tools: "*", tokens: [abcd]}}}`:                                         `a SHA-256 in 64 hexadecimal digits`,
+		`{list: {ci: {tools: "*", certificates: [""]}}}`:                                     `empty name`,
+		`{list: {ci: {tools: "*", users: ["no such user here"]}}}`:                           `this machine has no user "no such user here"`,
+		`{list: {ci: {tools: "*", users: [-1]}}}`:                                            `this machine has no user`,
+		`{list: {owner: {tools: "*"}}}`:                                                      `no caller can be called "owner"`,
+		`{list: {local: {tools: "*", users: [0]}}}`:                                          `no caller can be called "local"`,
+		`{list: {"a\nb": {tools: "*"}}}`:                                                     `the name of a caller`,
+		`{list: {a: {tools: x, users: [7]}, b: {tools: x, users: ["7"]}}}`:                   `"a" and "b" show the same`,
+		`{list: {a: {tools: x, certificates: [z]}, b: {tools: x, certificates: [z]}}}`:       `"a" and "b" show the same`,
+		`{jwt: [{audience: x}]}`:                                                             `an issuer has no name`,
+		`{jwt: [{issuer: "https://i"}]}`:                                                     `has no audience`,
+		`{jwt: [{issuer: "https://i", audience: [""]}]}`:                                     `has no audience`,
+		`{jwt: [{issuer: "https://i", audience: x}]}`:                                        `they could use nothing`,
+		`{jwt: [{issuer: "https://i", audience: x, roles: {always: a}}]}`:                    `has the role "a"`,
+		`{jwt: [{issuer: "https://i", audience: x, roles: {claim: g, map: {ops: a}}}]}`:      `has the role "a"`,
+		`{jwt: [{issuer: "https://i", audience: x, roles: {map: {ops: a}}}]}`:                `no claim to look up`,
+		`{jwt: [{issuer: "https://i", audience: x, algorithms: []}]}`:                        `algorithms is an empty list`,
+		`{jwt: [{issuer: "https://i", audience: x, algorithms: HS256}]}`:                     `signed with "HS256" are not taken`,
+		`{jwt: [{issuer: "https://i", audience: x, algorithms: [RS256, none]}]}`:             `signed with "none" are not taken`,
+		`{jwt: [{issuer: "http://id.example.org", audience: x}]}`:                            `over https, or over http from this machine`,
+		`{jwt: [{issuer: "x", audience: x}]}`:                                                `is no URL`,
+		`{jwt: [{issuer: "x", audience: x, jwks: "http://10.0.0.1/keys"}]}`:                  `over https, or over http from this machine`,
+		`{jwt: [{issuer: "x", audience: x, jwks: "http://localhost.example.org/keys"}]}`:     `over https, or over http from this machine`,
+		`{jwt: [{issuer: "x", audience: x, jwks: "file:///keys"}]}`:                          `is no URL`,
+		`{roles: {r: {}}, jwt: [&i {issuer: "https://i", audience: x, roles: {always: r}}]}`: `anchor`,
+		`{roles: {r: {}}, jwt: [{issuer: "https://i", audience: x, roles: {always: r}}, {issuer: "https://j", audience: x, roles: {always: r}}]}`:            `give each a prefix of its own`,
+		`{roles: {r: {}}, jwt: [{issuer: "https://i", audience: x, roles: {always: r}}, {issuer: "https://i", prefix: p, audience: x, roles: {always: r}}]}`: `is there twice`,
+	} {
+		cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte("callers: "+text))
+		if err == nil {
+			var o Options
+			err = cfg.Callers.Decode(&o)
+		}
+		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), config.FileName+":1") {
+			t.Errorf("%s:\n%v, want %q", text, err, want)
+		}
+	}
+	for _, text := range []string{
+		"", "{}", "{owner: true}", "{roles: {a: }}", `{list: {ci: {tools: [a, b], users: [0, "1"]}}}`,
+		`{roles: {r: {}}, jwt: {}}`, `{list: {a: {tools: x}}, jwt: [{issuer: x, audience: y, jwks: "http://127.0.0.1:1/keys"}]}`,
+		`{list: {a: {tools: x}}, jwt: [{issuer: x, audience: y, jwks: keys.json}, {issuer: "http://[::1]:80", prefix: "b:", audience: [y, z]}]}`,
+	} {
+		if _, err := parsed(t, "callers: "+text, Env{}); (err != nil) != strings.Contains(text, "jwt: {}") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// certificate is of a client, as a door gives it once it has checked who signed it.
+func certificate(t testing.TB, change func(*x509.Certificate)) *x509.Certificate {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), Subject: pkix.Name{CommonName: "nobody"}}
+	change(template)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func TestACertificateIsWhoItsSubjectOrItsNamesSay(t *testing.T) {
+	c := of(t, acme(), Env{})
+	service, err := url.Parse("spiffe://acme/ci")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		want   string
+		change func(*x509.Certificate)
+	}{
+		{"ci", func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: "ci", Organization: []string{"acme"}} }}, //nolint:misspell // that is what the field is called
+		{"ci", func(x *x509.Certificate) { x.URIs = []*url.URL{service} }},
+		{"alice", func(x *x509.Certificate) { x.DNSNames = []string{"other.acme.org", "alice.acme.org"} }},
+		{"alice", func(x *x509.Certificate) { x.EmailAddresses = []string{"alice@acme.org"} }},
+		{"refused", func(*x509.Certificate) {}},
+		{"refused", func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: "ci"} }},
+		{"refused", func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: "ci,O=acme"} }},
+		{"refused", func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: "spiffe://acme/ci"} }},
+		{"refused", func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: "alice.acme.org"} }},
+		{"refused", func(x *x509.Certificate) { x.DNSNames = []string{"CN=ci,O=acme"} }},
+		{"refused", func(x *x509.Certificate) { x.DNSNames = []string{"spiffe://acme/ci"} }},
+		{"refused", func(x *x509.Certificate) { x.DNSNames = []string{"alice@acme.org"} }},
+		{"refused", func(x *x509.Certificate) { x.EmailAddresses = []string{"CN=ci,O=acme"} }},
+		{"refused", func(x *x509.Certificate) { x.EmailAddresses = []string{"alice.acme.org"} }},
+		{"refused", func(x *x509.Certificate) { x.URIs = []*url.URL{{Path: "alice.acme.org"}} }},
+		{"refused", func(x *x509.Certificate) { x.DNSNames = []string{"ALICE.acme.org", "alice.acme.org."} }},
+	} {
+		cert := certificate(t, x.change)
+		p, err := c.Admit(t.Context(), Credentials{Door: "nats", Certificate: cert})
+		if got, _, _ := strings.Cut(shown(p, err), " "); got != x.want || err == nil && (p.Rights == nil || p.Door != "nats") {
+			t.Errorf("%v %v %v %v: %s", cert.Subject, cert.DNSNames, cert.EmailAddresses, cert.URIs, got)
+		}
+		if err != nil && tool.AsError(err).Reason != Reason {
+			t.Error(err)
+		}
+		if _, err := c.Admit(t.Context(), Credentials{Certificate: cert, Token: "wrong"}); err == nil {
+			t.Error("a certificate made up for a wrong token")
+		}
+	}
+}
+
+func TestAPeerIsTheUserOfItsProcess(t *testing.T) {
+	me := uint32(os.Getuid())
+	peer := func(c *Callers, uid uint32) string {
+		return shown(c.Admit(t.Context(), Credentials{Door: "cli", Peer: &Peer{UID: uid}}))
+	}
+	c := of(t, acme(), Env{})
+	if got := peer(c, me); got != "local" {
+		t.Errorf("who runs this program, where no users are named: %s", got)
+	}
+	if got := peer(c, me+1); got != "refused" {
+		t.Errorf("somebody else: %s", got)
+	}
+	names := fmt.Sprint(me)
+	if u, err := user.Current(); err == nil {
+		names = u.Username
+	}
+	c = of(t, fmt.Sprintf("callers: {list: {dora: {tools: 'read*', users: [%d, %q]}, emil: {tools: x, users: [%d]}}}", me, names, me+2), Env{})
+	for uid, want := range map[uint32]string{me: "dora [] read*", me + 2: "emil [] x", me + 1: "refused"} {
+		if got := peer(c, uid); got != want {
+			t.Errorf("user %d: %s, want %s", uid, got, want)
+		}
+	}
+	c = of(t, fmt.Sprintf("callers: {list: {emil: {tools: x, users: [%d]}}}", me+2), Env{})
+	if got := peer(c, me); got != "refused" {
+		t.Errorf("who runs this program, where others are named: %s", got)
+	}
+	if got := shown(c.Admit(t.Context(), Credentials{})); got != "refused" {
+		t.Errorf("who shows nothing: %s", got)
+	}
+}
+
+// book is a store of tokens.
+type book struct {
+	mu    sync.Mutex
+	rows  map[string]Grant
+	err   error
+	asked int
+}
+
+func (b *book) find(_ context.Context, digest string) (Grant, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked++
+	g, ok := b.rows[digest]
+	return g, ok, b.err
+}
+
+func (b *book) change(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
+}
+
+func issuedToken(n int) string { return fmt.Sprintf("tp_%043d", n) }
+
+func TestATokenTakesAwayFromWhatItsCallerHas(t *testing.T) {
+	for _, x := range []struct {
+		grant Grant
+		want  string
+	}{
+		{Grant{Caller: "ci", Listed: true}, "ci [reader shell] writeFile, read*, list*, files.grepCode, execShell"},
+		{Grant{Caller: "ci", Listed: true, Roles: []string{"reader"}}, "ci [reader] read*, list*, files.grepCode"},
+		{Grant{Caller: "ci", Listed: true, Roles: []string{"admin"}}, "ci [] writeFile, read*, list*, files.grepCode, execShell"},
+		{Grant{Caller: "ci", Listed: true, Tools: tool.Globs{"readFile", "deleteFile", "list*"}}, "ci [reader shell] list*, readFile"},
+		{Grant{Caller: "ci", Listed: true, Tools: tool.Globs{"*"}}, "ci [reader shell] writeFile, read*, list*, files.grepCode, execShell"},
+		{Grant{Caller: "ci", Listed: true, Tools: tool.Globs{"deleteFile"}}, "refused"},
+		{Grant{Caller: "ci", Listed: true, Tools: tool.Globs{"*File"}}, "ci [reader shell] writeFile"},
+		{Grant{Caller: "ci", Listed: false, Tools: tool.Globs{"*"}}, "ci [reader shell] writeFile, read*, list*, files.grepCode, execShell"},
+		{Grant{Caller: "alice", Listed: true, Tools: tool.Globs{"readFile"}}, "alice [admin] readFile"},
+		{Grant{Caller: "alice", Listed: true, Roles: []string{"reader"}}, "alice [] read*, list*, files.grepCode"},
+		{Grant{Caller: "dan", Roles: []string{"reader"}, Tools: tool.Globs{"x"}}, "dan [reader] x, read*, list*, files.grepCode"},
+		{Grant{Caller: "dan", Roles: []string{"admin"}}, "dan [admin] *"},
+		{Grant{Caller: "dan"}, "refused"},
+		{Grant{Caller: "dan", Roles: []string{"no longer there"}}, "refused"},
+		{Grant{Caller: "dan", Listed: true, Roles: []string{"admin"}, Tools: tool.Globs{"*"}}, "refused"}, // no longer listed
+	} {
+		b := &book{rows: map[string]Grant{digest(issuedToken(1)): x.grant}}
+		c := of(t, acme(), Env{Tokens: b.find})
+		if got := shown(c.Admit(t.Context(), Credentials{Token: issuedToken(1)})); got != x.want {
+			t.Errorf("%+v: %s, want %s", x.grant, got, x.want)
+		}
+		known, err := c.CheckToken(x.grant.Caller, x.grant.Roles, x.grant.Tools)
+		if x.grant.Caller != "dan" && (!known || (err == nil) != (x.want != "refused")) {
+			t.Errorf("%+v would be issued: %v, %v", x.grant, known, err)
+		}
+	}
+	c := of(t, acme(), Env{})
+	for _, id := range []string{"", Owner, Local, "a\x00"} {
+		if _, err := c.CheckToken(id, nil, tool.Globs{"*"}); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+func TestRightsOfATokenAreNeverWider(t *testing.T) {
+	patterns := tool.Globs{"*", "read*", "*File", "read?", "readFile", "re*le", "r??d", "?", "a*", "files.*", "readfile", "read", "reads"}
+	names := []string{"readFile", "read", "reads", "readX", "xFile", "File", "files.read", "rile", "reale", "a", "ad", "r.d", "road", ""}
+	for _, a := range patterns {
+		for _, b := range patterns {
+			left := common(tool.Globs{a}, tool.Globs{b})
+			for _, name := range names {
+				if left.Match(name) && !(a.Match(name) && b.Match(name)) {
+					t.Errorf("%q within %q is %v, which matches %q", a, b, left, name)
+				}
+			}
+			if covers(a, b) {
+				for _, name := range names {
+					if b.Match(name) && !a.Match(name) {
+						t.Errorf("%q is said to cover %q, but for %q", a, b, name)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestWhatIsRememberedOfTokensIsForgottenSoon(t *testing.T) {
+	b, clock := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan", Tools: tool.Globs{"x"}}}}, newClock()
+	c := of(t, acme(), Env{Tokens: b.find, now: clock.now})
+	admit := func(n int) string { return shown(c.Admit(t.Context(), Credentials{Token: issuedToken(n)})) }
+	for range 10 {
+		if a, b := admit(1), admit(2); a != "dan [] x" || b != "refused" {
+			t.Errorf("%s, %s", a, b)
+		}
+	}
+	if b.asked != 2 {
+		t.Errorf("the store was asked %d times", b.asked)
+	}
+	b.change(func() {
+		b.rows = map[string]Grant{digest(issuedToken(2)): {Caller: "eve", Tools: tool.Globs{"y"}, Expires: clock.now().Add(time.Second)}}
+	})
+	clock.wait(fresh)
+	if a, b := admit(1), admit(2); a != "refused" || b != "eve [] y" {
+		t.Errorf("after a change: %s, %s", a, b)
+	}
+	clock.wait(time.Second - fresh - time.Millisecond)
+	if got := admit(2); got != "eve [] y" {
+		t.Errorf("just before its end: %s", got)
+	}
+	clock.wait(time.Millisecond)
+	if got := admit(2); got != "refused" {
+		t.Errorf("at its end: %s", got)
+	}
+	b.change(func() { b.err = tool.Errorf(tool.CodeUnavailable, "the store cannot read /srv/toolpost.db") })
+	clock.wait(fresh)
+	_, err := c.Admit(t.Context(), Credentials{Token: issuedToken(2)})
+	if tool.CodeOf(err) != tool.CodeUnavailable || strings.Contains(err.Error(), "/srv/toolpost.db") {
+		t.Errorf("without its store: %v", err)
+	}
+	if _, err := c.Admit(t.Context(), Credentials{Token: "a token of ci"}); err != nil {
+		t.Errorf("one that the config lists, without the store: %v", err)
+	}
+}
+
+func TestWhoTriesManyTokensFillsNoMemoryAndAsksOnlyForPossibleOnes(t *testing.T) {
+	b := &book{rows: map[string]Grant{}}
+	c := of(t, acme(), Env{Tokens: b.find})
+	for n := range 3*maxCached + 10 {
+		if got := shown(c.Admit(t.Context(), Credentials{Token: issuedToken(n)})); got != "refused" {
+			t.Fatal(got)
+		}
+	}
+	if n := len(c.issued.unknown) + len(c.issued.known); n > 2*maxCached {
+		t.Errorf("%d are remembered", n)
+	}
+	before := b.asked
+	for _, token := range []string{"tp_", "tp_x", issuedToken(1) + "x", "xp_" + issuedToken(1)[3:], strings.Repeat("tp_", 1<<20)} {
+		if got := shown(c.Admit(t.Context(), Credentials{Token: token})); got != "refused" {
+			t.Error(got)
+		}
+	}
+	if b.asked != before {
+		t.Errorf("the store was asked for what it cannot have")
+	}
+}
+
+func TestTheSameTextForEveryTokenThatDoesNotLetIn(t *testing.T) {
+	b := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan"}, digest(issuedToken(2)): {Caller: "dan", Tools: tool.Globs{"*"}, Expires: time.Now().Add(-time.Hour)}}}
+	owner, err := StaticToken("the token of the owner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := of(t, acme(), Env{Tokens: b.find, Owner: owner})
+	for _, token := range []string{"", "wrong", issuedToken(1), issuedToken(2), issuedToken(3), "a.b.c", strings.Repeat("x", maxToken+1)} {
+		_, err := c.Admit(t.Context(), Credentials{Token: token})
+		var e *tool.Error
+		if !errors.As(err, &e) || e.Message != tool.AsError(wrongToken()).Message || e.Reason != Reason || e.Code != tool.CodeAccessDenied {
+			t.Errorf("%.20q: %v", token, err)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+)
+
+// A Grant is what a token was issued with.
+type Grant struct {
+	Caller  string
+	Roles   []string
+	Tools   tool.Globs // beside those of the roles
+	Listed  bool       // it counts only while the config lists the caller
+	Expires time.Time  // zero: never
+}
+
+// Tokens finds what a token was issued with, by its SHA-256 in hexadecimal digits; false: there is no such token, or
+// it is over.
+type Tokens func(ctx context.Context, digest string) (Grant, bool, error)
+
+// wellFormed reports whether a token can be one that was issued: nothing else is worth a look into the store.
+func wellFormed(token string) bool {
+	return strings.HasPrefix(token, "tp_") && len(token) == len("tp_")+43
+}
+
+// What is remembered of tokens, and how many of them. Who revokes one waits for no more than that.
+const (
+	fresh     = 500 * time.Millisecond
+	maxCached = 4096
+)
+
+// issued remembers for a moment what the store said of tokens, also of those that it does not have.
+type issued struct {
+	tokens Tokens
+	now    func() time.Time
+
+	mu      sync.Mutex
+	known   map[string]answer
+	unknown map[string]answer // apart: who tries many tokens does not push out those that are good
+}
+
+type answer struct {
+	grant Grant
+	ok    bool
+	asked time.Time
+}
+
+func newIssued(tokens Tokens, now func() time.Time) *issued {
+	return &issued{tokens: tokens, now: now, known: map[string]answer{}, unknown: map[string]answer{}}
+}
+
+func (i *issued) find(ctx context.Context, token string) (Grant, bool, error) {
+	if i.tokens == nil {
+		return Grant{}, false, nil
+	}
+	sum := sha256.Sum256([]byte(token))
+	digest := hex.EncodeToString(sum[:])
+	a, ok := i.remembered(digest)
+	if !ok {
+		a.asked = i.now() // before the question: the answer may be as old as that
+		var err error
+		if a.grant, a.ok, err = i.tokens(ctx, digest); err != nil {
+			return Grant{}, false, err
+		}
+		i.remember(digest, a)
+	}
+	over := !a.grant.Expires.IsZero() && !i.now().Before(a.grant.Expires)
+	return a.grant, a.ok && !over, nil
+}
+
+func (i *issued) remembered(digest string) (answer, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, all := range []map[string]answer{i.known, i.unknown} {
+		if a, ok := all[digest]; ok && i.now().Sub(a.asked) < fresh {
+			return a, true
+		}
+	}
+	return answer{}, false
+}
+
+func (i *issued) remember(digest string, a answer) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.known, digest)
+	delete(i.unknown, digest)
+	all := i.unknown
+	if a.ok {
+		all = i.known
+	}
+	if len(all) >= maxCached {
+		clear(all) // each would be forgotten in a moment anyway
+	}
+	all[digest] = a
+}

@@ -1,0 +1,244 @@
+package identity
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// leeway is how far an issuer's clock may be ahead of ours.
+const leeway = 30 * time.Second
+
+// An issuer checks the tokens of one issuer.
+type issuer struct {
+	Issuer
+	algorithms []jose.SignatureAlgorithm
+	keys       *keyring
+	now        func() time.Time
+}
+
+func newIssuer(o Issuer, env Env) *issuer {
+	i := &issuer{Issuer: o, now: env.now}
+	if i.Caller == "" {
+		i.Caller = "sub"
+	}
+	if i.algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}; o.Algorithms != nil {
+		i.algorithms = nil
+	}
+	for _, name := range o.Algorithms {
+		i.algorithms = append(i.algorithms, jose.SignatureAlgorithm(name))
+	}
+	if env.Before != nil {
+		if before := env.Before.issuers[o.Issuer]; before != nil && before.JWKS == o.JWKS {
+			i.keys = before.keys
+		}
+	}
+	if i.keys == nil {
+		i.keys = newKeyring(o, env)
+	}
+	return i
+}
+
+// byJWT knows a caller by a token of an issuer.
+func (c *Callers) byJWT(ctx context.Context, token string) (tool.Principal, error) {
+	from, err := issuerOf(token)
+	if err != nil {
+		return tool.Principal{}, err
+	}
+	i := c.issuers[from]
+	if i == nil {
+		return tool.Principal{}, fmt.Errorf("no issuer is called %.100q", from)
+	}
+	payload, err := i.verify(ctx, token)
+	if err != nil {
+		return tool.Principal{}, err
+	}
+	claims, err := readClaims(payload)
+	if err != nil {
+		return tool.Principal{}, err
+	}
+	if err := i.check(claims); err != nil {
+		return tool.Principal{}, err
+	}
+	return c.claimed(i, claims)
+}
+
+// issuerOf says whose token it claims to be. Nothing of it is to be believed yet.
+func issuerOf(token string) (string, error) {
+	_, rest, _ := strings.Cut(token, ".")
+	middle, _, _ := strings.Cut(rest, ".")
+	b, err := base64.RawURLEncoding.DecodeString(middle)
+	if err != nil {
+		return "", errors.New("its claims are not in base64url")
+	}
+	claims, err := readClaims(b)
+	if err != nil {
+		return "", err
+	}
+	from, _ := claims["iss"].(string)
+	return from, nil
+}
+
+func readClaims(b []byte) (map[string]any, error) {
+	v, err := strictjson.Decode(b)
+	if err != nil {
+		return nil, fmt.Errorf("its claims are not JSON: %w", err)
+	}
+	claims, ok := v.(map[string]any)
+	if !ok {
+		return nil, errors.New("its claims are not an object")
+	}
+	return claims, nil
+}
+
+// verify gives what was signed: with an algorithm that is allowed, and a key of the issuer's. An unknown key may be a
+// new one, so the keys are then looked for again.
+func (i *issuer) verify(ctx context.Context, token string) (payload []byte, err error) {
+	signed, err := jose.ParseSignedCompact(token, i.algorithms)
+	if err != nil {
+		return nil, fmt.Errorf("it is not signed as it must be: %w", err)
+	}
+	head := signed.Signatures[0].Header
+	for range 2 {
+		keys := i.keys.find(ctx, head.KeyID, head.Algorithm)
+		for _, key := range keys {
+			if payload, err := signed.Verify(key); err == nil {
+				return payload, nil
+			}
+		}
+		if head.KeyID != "" && len(keys) > 0 {
+			break
+		}
+		if err := i.keys.renew(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("no key of the issuer has signed it, or its key %.100q is not known", head.KeyID)
+}
+
+// check reports whether a token is of this issuer, for us, and for now.
+func (i *issuer) check(claims map[string]any) error {
+	if claims["iss"] != i.Issuer.Issuer {
+		return errors.New("it is of another issuer")
+	}
+	if !slices.ContainsFunc(texts(claims["aud"]), func(aud string) bool { return slices.Contains(i.Audience, aud) }) {
+		return errors.New("it is for another audience")
+	}
+	now := float64(i.now().UnixMilli()) / 1000
+	end, ok, err := moment(claims, "exp")
+	switch {
+	case err != nil || !ok:
+		return errors.Join(errors.New("it does not say when it expires"), err)
+	case now >= end:
+		return errors.New("it has expired")
+	}
+	start, ok, err := moment(claims, "nbf")
+	switch {
+	case err != nil:
+		return err
+	case ok && now+leeway.Seconds() < start:
+		return errors.New("it is not valid yet")
+	}
+	return nil
+}
+
+// moment reads a claim that is a time, in seconds.
+func moment(claims map[string]any, name string) (seconds float64, ok bool, err error) {
+	v, ok := claims[name]
+	if !ok {
+		return 0, false, nil
+	}
+	n, isNumber := v.(json.Number)
+	if seconds, err = n.Float64(); err != nil || !isNumber {
+		return 0, false, fmt.Errorf("its claim %s is no time", name)
+	}
+	return seconds, true, nil
+}
+
+// texts reads a claim that is one text or several.
+func texts(v any) (all []string) {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		for _, one := range v {
+			if text, ok := one.(string); ok {
+				all = append(all, text)
+			}
+		}
+	}
+	return all
+}
+
+// claimed gives the caller whom claims speak of: with the roles that follow from them, and with what the config lists
+// for its name.
+func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, error) {
+	name, _ := claim(claims, i.Caller).(string)
+	if name == "" {
+		return tool.Principal{}, fmt.Errorf("it does not name its caller in the claim %s", i.Caller)
+	}
+	id := i.Prefix + name
+	if err := CheckID(id); err != nil {
+		return tool.Principal{}, err
+	}
+	rights := grant(c.o.Roles, i.roles(claims), nil)
+	if has, ok := c.rights[id]; ok {
+		rights = &tool.Rights{Roles: union(rights.Roles, has.Roles), Tools: both(rights.Tools, has.Tools)}
+	}
+	if nothing(rights) {
+		return tool.Principal{}, fmt.Errorf("its claims and the config give %.100q nothing to use", id)
+	}
+	return tool.Principal{ID: id, Rights: rights}, nil
+}
+
+// roles gives the roles that follow from claims.
+func (i *issuer) roles(claims map[string]any) []string {
+	roles := slices.Clone([]string(i.Roles.Always))
+	if i.Roles.Claim == "" {
+		return roles
+	}
+	v := claim(claims, i.Roles.Claim)
+	values := texts(v)
+	if text, ok := v.(string); ok && (i.Roles.Claim == "scope" || i.Roles.Claim == "scp") { // these are one text with blanks
+		values = strings.Fields(text)
+	}
+	for _, value := range values {
+		if i.Roles.Map == nil {
+			roles = append(roles, value)
+		}
+		roles = append(roles, i.Roles.Map[value]...)
+	}
+	return roles
+}
+
+// claim finds a claim by its name, or within others by names with dots between them.
+func claim(claims map[string]any, name string) any {
+	if v, ok := claims[name]; ok {
+		return v
+	}
+	outer, inner, ok := strings.Cut(name, ".")
+	if within, isObject := claims[outer].(map[string]any); ok && isObject {
+		return claim(within, inner)
+	}
+	return nil
+}
+
+func union(a, b []string) []string {
+	out := slices.Clip(a)
+	for _, one := range b {
+		if !slices.Contains(out, one) {
+			out = append(out, one)
+		}
+	}
+	return out
+}

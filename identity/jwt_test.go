@@ -1,0 +1,559 @@
+package identity
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"toolpost/tool"
+)
+
+// A house is an issuer that gives out its keys over HTTP.
+type house struct {
+	*httptest.Server
+	asked atomic.Int64 // how often
+
+	mu   sync.Mutex
+	keys []jose.JSONWebKey
+	down bool
+	raw  string // in place of the keys
+}
+
+func newHouse(t testing.TB) *house {
+	t.Helper()
+	h := &house{}
+	h.Server = httptest.NewServer(h)
+	t.Cleanup(h.Close)
+	return h
+}
+
+// ServeHTTP implements http.Handler.
+func (h *house) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.down:
+		http.Error(w, "gone to lunch", http.StatusServiceUnavailable)
+	case r.URL.Path == "/.well-known/openid-configuration":
+		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": h.URL, "jwks_uri": h.URL + "/keys"})
+	case r.URL.Path == "/other/.well-known/openid-configuration":
+		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": h.URL, "jwks_uri": h.URL + "/keys"})
+	case r.URL.Path == "/away":
+		_, port, _ := net.SplitHostPort(r.Host) // 0.0.0.0 is this machine to those who connect, and no address of loopback
+		http.Redirect(w, r, "http://0.0.0.0:"+port+"/keys", http.StatusFound)
+	case r.URL.Path != "/keys":
+		http.NotFound(w, r)
+	default:
+		h.asked.Add(1)
+		if h.raw != "" {
+			_, _ = w.Write([]byte(h.raw))
+			return
+		}
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: h.keys})
+	}
+}
+
+func (h *house) change(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+// publish gives out the public halves of keys, and no others.
+func (h *house) publish(pens ...pen) {
+	h.change(func() {
+		h.keys = nil
+		for _, p := range pens {
+			h.keys = append(h.keys, jose.JSONWebKey{Key: p.public, KeyID: p.kid, Use: "sig"})
+		}
+	})
+}
+
+// A pen signs tokens.
+type pen struct {
+	kid             string
+	algorithm       jose.SignatureAlgorithm
+	private, public any
+}
+
+// rsaKey is one for all tests: making it takes long.
+var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
+func rsaPen(t testing.TB, kid string) pen {
+	t.Helper()
+	key, err := rsaKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pen{kid, jose.RS256, key, &key.PublicKey}
+}
+
+func ecPen(t testing.TB, kid string) pen {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pen{kid, jose.ES256, key, &key.PublicKey}
+}
+
+func edPen(t testing.TB, kid string) pen {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pen{kid, jose.EdDSA, private, public}
+}
+
+func (p pen) sign(t testing.TB, claims any) string {
+	t.Helper()
+	payload, err := json.Marshal(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.signBytes(t, payload)
+}
+
+func (p pen) signBytes(t testing.TB, payload []byte) string {
+	t.Helper()
+	o := (&jose.SignerOptions{}).WithType("JWT")
+	if p.kid != "" {
+		o = o.WithHeader("kid", p.kid)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: p.algorithm, Key: p.private}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := signer.Sign(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// A clock goes when it is told to.
+type clock struct{ at atomic.Int64 }
+
+func newClock() *clock {
+	c := &clock{}
+	c.at.Store(time.Now().UnixNano())
+	return c
+}
+
+func (c *clock) now() time.Time           { return time.Unix(0, c.at.Load()) }
+func (c *clock) wait(d time.Duration)     { c.at.Add(int64(d)) }
+func (c *clock) in(d time.Duration) int64 { return c.now().Add(d).Unix() }
+
+// desk is a config with one issuer, and what can be done with it.
+type desk struct {
+	house   *house
+	clock   *clock
+	callers *Callers
+}
+
+func newDesk(t testing.TB, change func(*Options)) *desk {
+	t.Helper()
+	d := &desk{house: newHouse(t), clock: newClock()}
+	d.callers = d.made(t, change, nil)
+	return d
+}
+
+func (d *desk) made(t testing.TB, change func(*Options), before *Callers) *Callers {
+	t.Helper()
+	o := Options{
+		Roles: map[string]Role{"reader": {Tools: tool.Globs{"read*"}}, "admin": {}},
+		List:  map[string]Caller{"acme:alice": {Tools: tool.Globs{"writeFile"}}},
+		JWT: []Issuer{{
+			Issuer: d.house.URL, Audience: Names{"toolpost", "tools"}, JWKS: d.house.URL + "/keys", Prefix: "acme:",
+			Roles: ClaimRoles{Claim: "groups", Map: map[string]Names{"ops": {"admin"}, "dev": {"reader"}}},
+		}},
+	}
+	if change != nil {
+		change(&o)
+	}
+	for i := range o.JWT {
+		if err := o.JWT[i].Validate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := New(o, Env{now: d.clock.now, Before: before})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// claims are good ones, with some changes; nil takes one away.
+func (d *desk) claims(changes map[string]any) map[string]any {
+	all := map[string]any{"iss": d.house.URL, "aud": "toolpost", "sub": "bob", "exp": d.clock.in(time.Hour), "groups": []string{"dev"}}
+	maps.Copy(all, changes)
+	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
+	return all
+}
+
+func (d *desk) admit(t testing.TB, token string) (tool.Principal, error) {
+	t.Helper()
+	return d.callers.Admit(t.Context(), Credentials{Door: "http", Token: token})
+}
+
+func (d *desk) lets(t testing.TB, token string) {
+	t.Helper()
+	if p, err := d.admit(t, token); err != nil {
+		t.Errorf("refused: %v, %v", p, err)
+	}
+}
+
+// refuses wants the one text that tells outsiders nothing.
+func (d *desk) refuses(t testing.TB, token string) {
+	t.Helper()
+	p, err := d.admit(t, token)
+	if err == nil || p.ID != "" || p.Rights != nil {
+		t.Errorf("let in as %+v, %v", p, err)
+		return
+	}
+	e := tool.AsError(err)
+	if e.Code != tool.CodeAccessDenied || e.Reason != Reason || e.Message != tool.AsError(wrongToken()).Message {
+		t.Errorf("told: %v %q", err, e.Reason)
+	}
+}
+
+func TestAJWTIsWhoItsClaimsSayWithTheRolesThatFollow(t *testing.T) {
+	d := newDesk(t, nil)
+	r, e, o := rsaPen(t, "r"), ecPen(t, "e"), edPen(t, "o")
+	d.house.publish(r, e, o)
+	for _, c := range []struct {
+		pen     pen
+		changes map[string]any
+		id      string
+		roles   string
+		tools   string // "*": all
+	}{
+		{r, nil, "acme:bob", "reader", "read*"},
+		{e, nil, "acme:bob", "reader", "read*"},
+		{o, map[string]any{"groups": "dev"}, "acme:bob", "reader", "read*"},
+		{o, map[string]any{"aud": []string{"others", "tools"}}, "acme:bob", "reader", "read*"},
+		{o, map[string]any{"nbf": d.clock.in(10 * time.Second), "iat": d.clock.in(0)}, "acme:bob", "reader", "read*"},
+		{o, map[string]any{"groups": []any{"dev", 7, "ops", "nobody"}}, "acme:bob", "reader admin", "*"},
+		{o, map[string]any{"sub": "alice"}, "acme:alice", "reader", "read*, writeFile"},
+		{o, map[string]any{"sub": "alice", "groups": nil}, "acme:alice", "", "writeFile"},
+		{o, map[string]any{"sub": "local"}, "acme:local", "reader", "read*"},
+	} {
+		p, err := d.admit(t, c.pen.sign(t, d.claims(c.changes)))
+		if err != nil {
+			t.Errorf("%v: %v", c.changes, err)
+			continue
+		}
+		tools := p.Rights.Tools.String()
+		if p.Rights.Tools == nil {
+			tools = "*"
+		}
+		if p.ID != c.id || p.Door != "http" || strings.Join(p.Roles(), " ") != c.roles || tools != c.tools {
+			t.Errorf("%v: %+v, %v, %s", c.changes, p, p.Roles(), tools)
+		}
+	}
+	for _, nobody := range []map[string]any{
+		{"groups": nil}, {"groups": []string{"admin"}}, {"groups": "ops dev"}, {"groups": map[string]any{"ops": true}},
+		{"sub": nil}, {"sub": ""}, {"sub": 7}, {"sub": "a\nb"}, {"sub": strings.Repeat("x", 300)},
+	} {
+		d.refuses(t, o.sign(t, d.claims(nobody)))
+	}
+}
+
+func TestRolesWithinOtherClaimsAndForEverybody(t *testing.T) {
+	p := edPen(t, "k")
+	for _, c := range []struct {
+		roles  ClaimRoles
+		claims map[string]any
+		want   string
+	}{
+		{ClaimRoles{Claim: "realm_access.roles"}, map[string]any{"realm_access": map[string]any{"roles": []string{"reader", "other"}}}, "reader"},
+		{ClaimRoles{Claim: "scope"}, map[string]any{"scope": "openid reader admin"}, "reader admin"},
+		{ClaimRoles{Claim: "groups", Always: Names{"reader"}}, nil, "reader"},
+		{ClaimRoles{Always: Names{"reader"}}, nil, "reader"},
+	} {
+		d := newDesk(t, func(o *Options) { o.JWT[0].Roles = c.roles })
+		d.house.publish(p)
+		who, err := d.admit(t, p.sign(t, d.claims(c.claims)))
+		if err != nil || strings.Join(who.Roles(), " ") != c.want {
+			t.Errorf("%+v: %v, %v", c.roles, who.Roles(), err)
+		}
+	}
+	d := newDesk(t, func(o *Options) { o.JWT[0].Prefix = "" })
+	d.house.publish(p)
+	for _, taken := range []string{Owner, Local} { // who these are may do more than the others
+		d.refuses(t, p.sign(t, d.claims(map[string]any{"sub": taken})))
+	}
+	d.lets(t, p.sign(t, d.claims(nil)))
+}
+
+// bad lists what must not let in. Each is one step away from a token that does.
+func (d *desk) bad(t testing.TB, r, o pen) map[string]string {
+	t.Helper()
+	good := o.sign(t, d.claims(nil))
+	head, rest, _ := strings.Cut(good, ".")
+	body, signature, _ := strings.Cut(rest, ".")
+	encode := base64.RawURLEncoding.EncodeToString
+	der, err := x509.MarshalPKIXPublicKey(r.public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := edPen(t, o.kid)
+	strong := r
+	strong.algorithm = jose.RS512
+	unknown := o
+	unknown.kid = "unknown"
+	bad := map[string]string{
+		"none":                      encode([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + body + ".",
+		"none with a signature":     encode([]byte(`{"alg":"none","kid":"o"}`)) + "." + body + "." + signature,
+		"HS256 with the public key": hs256(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), r.kid, body),
+		"HS256 with its bytes":      hs256(der, r.kid, body),
+		"an algorithm not listed":   strong.sign(t, d.claims(nil)),
+		"wrong audience":            o.sign(t, d.claims(map[string]any{"aud": "others"})),
+		"wrong audiences":           o.sign(t, d.claims(map[string]any{"aud": []string{"others", "Toolpost"}})),
+		"audience of a wrong type":  o.sign(t, d.claims(map[string]any{"aud": map[string]any{"toolpost": true}})),
+		"no audience":               o.sign(t, d.claims(map[string]any{"aud": nil})),
+		"wrong issuer":              o.sign(t, d.claims(map[string]any{"iss": "https://id.example.org"})),
+		"issuer with a slash":       o.sign(t, d.claims(map[string]any{"iss": d.house.URL + "/"})),
+		"no issuer":                 o.sign(t, d.claims(map[string]any{"iss": nil})),
+		"expired":                   o.sign(t, d.claims(map[string]any{"exp": d.clock.in(-time.Second)})),
+		"expires now":               o.sign(t, d.claims(map[string]any{"exp": d.clock.now().Unix()})),
+		"never expires":             o.sign(t, d.claims(map[string]any{"exp": nil})),
+		"expires as text":           o.sign(t, d.claims(map[string]any{"exp": "2999-01-01"})),
+		"not yet valid":             o.sign(t, d.claims(map[string]any{"nbf": d.clock.in(time.Minute)})),
+		"valid from some text":      o.sign(t, d.claims(map[string]any{"nbf": "now"})),
+		"unknown kid":               unknown.sign(t, d.claims(nil)),
+		"another's key, same kid":   stranger.sign(t, d.claims(nil)),
+		"claims changed":            head + "." + encode([]byte(strings.Replace(decode(t, body), "bob", "eve", 1))) + "." + signature,
+		"truncated":                 good[:len(good)-10],
+		"no signature":              head + "." + body + ".",
+		"two dots only":             "..",
+		"three dots":                good + ".x",
+		"blank before":              " " + good,
+		"1 MiB":                     head + "." + strings.Repeat("A", 1<<20) + "." + signature,
+		"claims are a list":         o.signBytes(t, []byte(`["`+d.house.URL+`"]`)),
+		"claims twice":              o.signBytes(t, []byte(`{"iss":"`+d.house.URL+`","iss":"`+d.house.URL+`"}`)),
+		"claims too deep":           o.signBytes(t, []byte(strings.Repeat("[", 5000))),
+		"no claims":                 o.signBytes(t, nil),
+		"empty":                     "",
+	}
+	return bad
+}
+
+func hs256(secret []byte, kid, body string) string {
+	head := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","kid":"` + kid + `","typ":"JWT"}`))
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(head + "." + body))
+	return head + "." + body + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+func decode(t testing.TB, part string) string {
+	t.Helper()
+	b, err := base64.RawURLEncoding.DecodeString(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestABadJWTIsRefusedAndNobodyIsToldWhy(t *testing.T) {
+	d := newDesk(t, nil)
+	r, o := rsaPen(t, "r"), edPen(t, "o")
+	d.house.publish(r, o)
+	d.lets(t, r.sign(t, d.claims(nil)))
+	d.lets(t, o.sign(t, d.claims(nil)))
+	for name, token := range d.bad(t, r, o) {
+		t.Run(name, func(t *testing.T) { d.refuses(t, token) })
+	}
+}
+
+func TestKeysThatAreSecretOrWeakOrForOtherThingsDoNotCount(t *testing.T) {
+	d := newDesk(t, nil)
+	secret := pen{"s", jose.HS256, []byte(strings.Repeat("k", 32)), []byte(strings.Repeat("k", 32))}
+	key, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weak := pen{"w", jose.RS256, key, &key.PublicKey}
+	whole, other, good, bound := edPen(t, "p"), edPen(t, "e"), edPen(t, "g"), rsaPen(t, "b")
+	d.house.change(func() {
+		d.house.keys = []jose.JSONWebKey{
+			{Key: secret.public, KeyID: secret.kid}, {Key: weak.public, KeyID: weak.kid}, {Key: whole.private, KeyID: whole.kid},
+			{Key: other.public, KeyID: other.kid, Use: "enc"}, {Key: good.public, KeyID: good.kid, Algorithm: "EdDSA"},
+			{Key: bound.public, KeyID: bound.kid, Algorithm: "PS256"},
+		}
+	})
+	for _, p := range []pen{secret, weak, whole, other, bound} {
+		d.refuses(t, p.sign(t, d.claims(nil)))
+	}
+	d.lets(t, good.sign(t, d.claims(nil)))
+	nameless := good
+	nameless.kid = ""
+	d.lets(t, nameless.sign(t, d.claims(nil)))
+}
+
+func TestKeysAreLookedForAgainWhenOneIsUnknownButNotAllTheTime(t *testing.T) {
+	d := newDesk(t, nil)
+	old, next := edPen(t, "1"), edPen(t, "2")
+	d.house.publish(old)
+	d.lets(t, old.sign(t, d.claims(nil)))
+	if n := d.house.asked.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	d.house.publish(next)
+	for range 50 { // too soon after the last look
+		d.refuses(t, next.sign(t, d.claims(nil)))
+	}
+	if n := d.house.asked.Load(); n != 1 {
+		t.Errorf("asked %d times for a key that is not known", n)
+	}
+	d.clock.wait(keysPause)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() { d.lets(t, next.sign(t, d.claims(nil))) })
+	}
+	wg.Wait()
+	if n := d.house.asked.Load(); n != 2 {
+		t.Errorf("asked %d times by many at once", n)
+	}
+	d.refuses(t, old.sign(t, d.claims(nil))) // it is withdrawn
+	d.house.publish(old, next)
+	d.clock.wait(keysAge) // and looked for again after a while, in any case
+	d.lets(t, next.sign(t, d.claims(nil)))
+	d.lets(t, old.sign(t, d.claims(nil)))
+	if n := d.house.asked.Load(); n != 3 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+func TestWhileTheIssuerIsDownItsLastKeysCount(t *testing.T) {
+	d := newDesk(t, nil)
+	p, unknown := edPen(t, "1"), edPen(t, "2")
+	d.house.publish(p)
+	d.lets(t, p.sign(t, d.claims(nil)))
+	for _, broken := range []func(){
+		func() { d.house.down = true },
+		func() { d.house.down, d.house.raw = false, "<html>" },
+		func() { d.house.raw = `{"keys":[` + strings.Repeat(" ", keysSize) + `]}` },
+		func() { d.house.raw = `{"keys":[` + strings.Repeat(`{},`, maxKeys) + `{}]}` },
+		func() { d.house.raw = `{}` },
+		func() { d.house.raw = `{"keys":[],"keys":[]}` },
+	} {
+		d.house.change(broken)
+		d.clock.wait(keysAge)
+		d.lets(t, p.sign(t, d.claims(nil)))
+		d.refuses(t, unknown.sign(t, d.claims(nil)))
+	}
+	d.callers = d.made(t, func(o *Options) { o.Roles["more"] = Role{} }, d.callers) // a config that was read again
+	d.lets(t, p.sign(t, d.claims(nil)))
+	d.house.change(func() { d.house.raw = "" })
+	d.house.publish(unknown)
+	d.clock.wait(keysPause)
+	d.lets(t, unknown.sign(t, d.claims(nil)))
+}
+
+func TestKeysAreWhereTheConfigurationOfTheIssuerSaysOrInAFile(t *testing.T) {
+	p := edPen(t, "1")
+	d := newDesk(t, func(o *Options) { o.JWT[0].JWKS = "" })
+	d.house.publish(p)
+	d.lets(t, p.sign(t, d.claims(nil)))
+	other := d.house.URL + "/other"
+	d.callers = d.made(t, func(o *Options) { o.JWT[0].JWKS, o.JWT[0].Issuer = "", other }, nil)
+	d.refuses(t, p.sign(t, d.claims(map[string]any{"iss": other}))) // its configuration is of another issuer
+	d.callers = d.made(t, func(o *Options) { o.JWT[0].JWKS = d.house.URL + "/away" }, nil)
+	d.refuses(t, p.sign(t, d.claims(nil))) // led away to where anybody could answer
+
+	file := filepath.Join(t.TempDir(), "keys.json")
+	b, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: p.public, KeyID: p.kid}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.callers = d.made(t, func(o *Options) { o.JWT[0].JWKS = file }, nil)
+	d.lets(t, p.sign(t, d.claims(nil)))
+}
+
+func TestNoTokenIsLogged(t *testing.T) {
+	d := newDesk(t, nil)
+	r, o := rsaPen(t, "r"), edPen(t, "o")
+	d.house.publish(r, o)
+	var text strings.Builder
+	d.callers.env.Log = slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	tokens := slices.Collect(maps.Values(d.bad(t, r, o)))
+	for _, token := range append(tokens, "tp_"+strings.Repeat("x", 43), "a secret of mine", o.sign(t, d.claims(nil))) {
+		_, _ = d.admit(t, token)
+		for part := range strings.SplitSeq(token, ".") {
+			if len(part) > 8 && strings.Contains(text.String(), part) {
+				t.Errorf("%.40s is in the log", part)
+			}
+		}
+	}
+	if !strings.Contains(text.String(), "it has expired") {
+		t.Errorf("nobody could find out why: %s", text.String())
+	}
+}
+
+func FuzzJWT(f *testing.F) {
+	d := newDesk(f, nil)
+	r, o := rsaPen(f, "r"), edPen(f, "o")
+	d.house.publish(r, o)
+	for _, token := range d.bad(f, r, o) {
+		if len(token) < 4096 {
+			f.Add(token)
+		}
+	}
+	f.Fuzz(func(t *testing.T, token string) {
+		if p, err := d.admit(t, token); err == nil {
+			t.Errorf("%q is let in as %+v", token, p)
+		}
+	})
+}
+
+func FuzzKeys(f *testing.F) {
+	b, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: edPen(f, "a").public, KeyID: "a"}, {Key: rsaPen(f, "b").public}, {Key: edPen(f, "c").private}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"keys":[{"kty":"oct","k":"AAAA"},{"kty":"RSA","n":"AQAB","e":"AQAB"},{}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		keys, err := parseKeys(b)
+		if err != nil {
+			return
+		}
+		for _, key := range keys {
+			if !key.IsPublic() {
+				t.Errorf("a key that is not public: %T", key.Key)
+			}
+		}
+	})
+}

@@ -1,0 +1,285 @@
+package identity
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"toolpost/tool"
+)
+
+// Options is the callers section of a config. The zero value knows the owner alone.
+type Options struct {
+	Owner *bool             `yaml:"owner" doc:"whether the owner's token lets in, beside what callers have; true where it is left out"`
+	Roles map[string]Role   `yaml:"roles" doc:"what callers can be, and the tools that each role may use"`
+	List  map[string]Caller `yaml:"list" doc:"people and programs by their names: what each may use, and how each is known"`
+	JWT   []Issuer          `yaml:"jwt" doc:"who else says who somebody is: issuers of JSON Web Tokens"`
+}
+
+// A Role is what some callers are.
+type Role struct {
+	Tools tool.Globs `yaml:"tools" doc:"names of tools, or source.name, with * and ?; all where it is left out"`
+}
+
+// A Caller is somebody whom the config lists. Its rights are those of its roles and its own tools together.
+type Caller struct {
+	Roles        Names      `yaml:"roles" doc:"roles that it has"`
+	Tools        tool.Globs `yaml:"tools" doc:"tools that it may use beside those of its roles"`
+	Tokens       []Digest   `yaml:"tokens" doc:"SHA-256 of tokens that it shows, in hexadecimal digits; those of toolpost token issue need no entry"`
+	Certificates []string   `yaml:"certificates" doc:"subjects such as CN=ci,O=acme, or names such as spiffe://acme/ci, ci.acme.org or ci@acme.org, of certificates that it shows"`
+	Users        []User     `yaml:"users" doc:"names or numbers of users of this machine who are this caller, at the command line and at Unix sockets"`
+}
+
+// An Issuer makes JSON Web Tokens.
+type Issuer struct {
+	Issuer     string     `yaml:"issuer" doc:"its name, the claim iss: an URL"`
+	Audience   Names      `yaml:"audience" doc:"a token must be for one of these, the claim aud"`
+	JWKS       string     `yaml:"jwks" doc:"URL or file of its public keys; where it is left out, its OpenID configuration says where they are"`
+	Caller     string     `yaml:"caller" doc:"the claim that names the caller; sub where it is left out"`
+	Prefix     string     `yaml:"prefix" doc:"put before the name of the caller, so that it is nobody else's"`
+	Roles      ClaimRoles `yaml:"roles" doc:"which roles its callers have"`
+	Algorithms Names      `yaml:"algorithms" doc:"how tokens may be signed; RS256, ES256 and EdDSA where it is left out"`
+}
+
+// ClaimRoles says how roles follow from claims.
+type ClaimRoles struct {
+	Claim  string           `yaml:"claim" doc:"the claim that says what a caller is, such as groups, or realm_access.roles for one within another"`
+	Map    map[string]Names `yaml:"map" doc:"the roles that each value of the claim gives; where it is left out the values are names of roles"`
+	Always Names            `yaml:"always" doc:"roles that every caller of the issuer has"`
+}
+
+// Names are several names; a single one may be written alone.
+type Names []string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (n *Names) UnmarshalText(b []byte) error {
+	*n = Names{string(b)}
+	return nil
+}
+
+// A Digest is the SHA-256 of a token.
+type Digest struct{ sum [sha256.Size]byte }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Digest) UnmarshalText(b []byte) error {
+	sum, err := hex.DecodeString(string(b))
+	if err != nil || len(sum) != len(d.sum) {
+		return errors.New("the digest of a token is wanted, a SHA-256 in 64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum")
+	}
+	d.sum = [sha256.Size]byte(sum)
+	return nil
+}
+
+// A User is a user of this machine.
+type User struct{ uid uint32 }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (u *User) UnmarshalText(b []byte) error {
+	text := string(b)
+	if _, err := strconv.ParseUint(text, 10, 32); err != nil {
+		known, err := user.Lookup(text)
+		if err != nil {
+			return fmt.Errorf("this machine has no user %.100q", text)
+		}
+		text = known.Uid
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	u.uid = uint32(n)
+	return err
+}
+
+// maxID is how long the name of a caller may be, in bytes.
+const maxID = 256
+
+// CheckID reports whether a caller can be called so.
+func CheckID(id string) error {
+	switch {
+	case id == "" || len(id) > maxID || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
+		return fmt.Errorf("the name of a caller is text of 1 to %d bytes, not %.40q", maxID, id)
+	case id == Owner || id == Local:
+		return fmt.Errorf("no caller can be called %q: that is who has the owner's token or runs this program; choose another name", id)
+	}
+	return nil
+}
+
+// Validate finds what cannot be meant. The config calls it.
+func (o *Options) Validate() error {
+	for name, role := range sorted(o.Roles) {
+		switch {
+		case name == "" || len(name) > maxID || strings.ContainsFunc(name, unicode.IsControl):
+			return fmt.Errorf("the name of a role is text of 1 to %d bytes, not %.40q", maxID, name)
+		case role.Tools != nil && len(role.Tools) == 0:
+			return fmt.Errorf("the role %q may use no tool; name some, or leave tools out for all", name)
+		}
+	}
+	if err := o.validateList(); err != nil {
+		return err
+	}
+	for i, one := range o.JWT {
+		if err := o.knows("the issuer "+one.Issuer, one.Roles.names()); err != nil {
+			return err
+		}
+		if len(o.List) == 0 && one.Roles.Claim == "" && len(one.Roles.Always) == 0 {
+			return fmt.Errorf("callers of the issuer %s have no roles, and nobody is listed: they could use nothing; add `roles: {always: [...]}` or `roles: {claim: ...}`", one.Issuer)
+		}
+		for _, other := range o.JWT[:i] {
+			if one.Issuer == other.Issuer {
+				return fmt.Errorf("the issuer %s is there twice", one.Issuer)
+			}
+			if one.Prefix == other.Prefix {
+				return fmt.Errorf("callers of the issuers %s and %s would have the same names; give each a prefix of its own", other.Issuer, one.Issuer)
+			}
+		}
+	}
+	return nil
+}
+
+// validateList finds callers that could not be told apart, or that could use nothing.
+func (o *Options) validateList() error {
+	shown := map[any]string{}
+	for name, c := range sorted(o.List) {
+		if err := CheckID(name); err != nil {
+			return err
+		}
+		if err := o.knows(fmt.Sprintf("the caller %q", name), c.Roles); err != nil {
+			return err
+		}
+		if len(c.Roles)+len(c.Tools) == 0 {
+			return fmt.Errorf("the caller %q has neither roles nor tools: it could use nothing; give it a role, or tools: \"*\" for all", name)
+		}
+		for _, way := range c.ways() {
+			if other, taken := shown[way]; taken && other != name {
+				return fmt.Errorf("the callers %q and %q show the same token, certificate or user; each needs its own", other, name)
+			}
+			shown[way] = name
+		}
+	}
+	return nil
+}
+
+// ways lists how a caller is known.
+func (c Caller) ways() (all []any) {
+	for _, d := range c.Tokens {
+		all = append(all, d)
+	}
+	for _, name := range c.Certificates {
+		all = append(all, name)
+	}
+	for _, u := range c.Users {
+		all = append(all, u)
+	}
+	return all
+}
+
+// Validate finds lists that say nothing. The config calls it.
+func (c *Caller) Validate() error {
+	for name, empty := range map[string]bool{
+		"roles": c.Roles != nil && len(c.Roles) == 0, "tools": c.Tools != nil && len(c.Tools) == 0,
+		"tokens": c.Tokens != nil && len(c.Tokens) == 0, "certificates": c.Certificates != nil && len(c.Certificates) == 0,
+		"users": c.Users != nil && len(c.Users) == 0,
+	} {
+		if empty {
+			return fmt.Errorf("%s is an empty list; leave it out", name)
+		}
+	}
+	if slices.Contains(c.Certificates, "") {
+		return errors.New("certificates has an empty name")
+	}
+	return nil
+}
+
+// knows makes sure that there are the roles which somebody has.
+func (o *Options) knows(who string, roles []string) error {
+	for _, role := range roles {
+		if _, ok := o.Roles[role]; !ok {
+			return fmt.Errorf("%s has the role %q, which callers.roles does not have; there are %s", who, role, listed(slices.Sorted(maps.Keys(o.Roles))))
+		}
+	}
+	return nil
+}
+
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (c ClaimRoles) names() []string {
+	all := slices.Clone([]string(c.Always))
+	for _, roles := range c.Map {
+		all = append(all, roles...)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Validate finds what cannot be meant. The config calls it.
+func (i *Issuer) Validate() error {
+	switch {
+	case i.Issuer == "":
+		return errors.New("an issuer has no name; say `issuer: https://...`, as the claim iss of its tokens has it")
+	case len(i.Audience) == 0 || slices.Contains(i.Audience, ""):
+		return fmt.Errorf("the issuer %s has no audience: its tokens for others would be taken here; say `audience: toolpost`, or whatever it calls this server", i.Issuer)
+	case len(i.Roles.Map) > 0 && i.Roles.Claim == "":
+		return fmt.Errorf("the issuer %s has a map of roles and no claim to look up in it; say `claim: groups`", i.Issuer)
+	case i.Algorithms != nil && len(i.Algorithms) == 0:
+		return errors.New("algorithms is an empty list; leave it out")
+	}
+	for _, name := range i.Algorithms {
+		if !slices.Contains(asymmetric(), jose.SignatureAlgorithm(name)) {
+			return fmt.Errorf("tokens signed with %q are not taken; there are %v", name, asymmetric())
+		}
+	}
+	if where := i.JWKS; where == "" || strings.Contains(where, "://") {
+		if where == "" {
+			where = i.Issuer
+		}
+		return safeURL(where)
+	}
+	return nil
+}
+
+// asymmetric lists the algorithms whose keys for checking are no secret.
+func asymmetric() []jose.SignatureAlgorithm {
+	return []jose.SignatureAlgorithm{
+		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+	}
+}
+
+// safeURL refuses addresses from which somebody on the way could give us keys of theirs.
+func safeURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "":
+		return fmt.Errorf("%.200q is no URL to fetch keys from; https://... is wanted, or a file for jwks", text)
+	case u.Scheme == "https":
+		return nil
+	case u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):
+		return nil
+	}
+	return fmt.Errorf("keys are fetched over https, or over http from this machine alone, not from %.200q", text)
+}
+
+// sorted goes through a map in the order of its keys, so that of several mistakes the same one is told each time.
+func sorted[V any](m map[string]V) func(func(string, V) bool) {
+	return func(yield func(string, V) bool) {
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			if !yield(name, m[name]) {
+				return
+			}
+		}
+	}
+}

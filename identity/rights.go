@@ -1,0 +1,71 @@
+package identity
+
+import (
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// grant gives the rights of roles and of further tools together. Roles that there are not any more give nothing.
+func grant(there map[string]Role, roles []string, tools tool.Globs) *tool.Rights {
+	r := &tool.Rights{Tools: append(tool.Globs{}, tools...)}
+	for _, name := range roles {
+		if role, ok := there[name]; ok && !slices.Contains(r.Roles, name) {
+			r.Roles = append(r.Roles, name)
+			r.Tools = both(r.Tools, role.Tools)
+		}
+	}
+	return r
+}
+
+// both gives the patterns of two lists, of which nil is everything.
+func both(a, b tool.Globs) tool.Globs {
+	if a == nil || b == nil {
+		return nil
+	}
+	return append(slices.Clip(a), b...)
+}
+
+// nothing reports whether rights leave no tool.
+func nothing(r *tool.Rights) bool { return r.Tools != nil && len(r.Tools) == 0 }
+
+// narrowed gives what is left of rights where a token was issued with some of them. A token without roles has those
+// of its caller.
+func narrowed(r *tool.Rights, roles []string, to *tool.Rights) *tool.Rights {
+	out := &tool.Rights{Roles: r.Roles, Tools: common(r.Tools, to.Tools)}
+	if len(roles) > 0 {
+		out.Roles = slices.DeleteFunc(slices.Clone(r.Roles), func(role string) bool { return !slices.Contains(roles, role) })
+	}
+	return out
+}
+
+// common gives patterns for names that both lists match. Of two patterns that merely overlap it gives none: rights may
+// come out narrower than both, never wider than one.
+func common(a, b tool.Globs) tool.Globs {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	out := tool.Globs{}
+	for _, pair := range [][2]tool.Globs{{a, b}, {b, a}} {
+		for _, g := range pair[0] {
+			if slices.ContainsFunc(pair[1], func(h tool.Glob) bool { return covers(h, g) }) && !slices.Contains(out, g) {
+				out = append(out, g)
+			}
+		}
+	}
+	return out
+}
+
+// covers reports whether a pattern certainly matches every name that another one matches. A star of the narrow one
+// stands for a character that the wide one cannot name: only a star takes it, and whatever is put in its place. A
+// question mark would take it too, and not what is put in its place.
+func covers(wide, narrow tool.Glob) bool {
+	if strings.Contains(string(wide), "?") && strings.Contains(string(narrow), "*") {
+		return wide == narrow
+	}
+	return wide.Match(string(narrow))
+}

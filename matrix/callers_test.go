@@ -1,0 +1,495 @@
+package matrix
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/nats-io/nats.go"
+
+	"toolpost/config"
+	"toolpost/node"
+	"toolpost/protocol/namel3ss"
+	"toolpost/protocol/rest"
+	"toolpost/protocol/singularity"
+	"toolpost/store"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// A town is a server with every door that listens, and the tokens of two who may come in: ada, who may use
+// everything and issue leases, and bob, who may use everything but one tool.
+type town struct {
+	dir       string
+	db        *store.DB
+	url       map[string]string // by door
+	ada, bob  string
+	strangers map[string]string // Authorization headers of those who may not, by what is wrong with them
+}
+
+const townConfig = `
+sources:
+- {name: paint, protocol: narratoria, command: [sh, paint.sh], walls: {write: [out]}}
+- {name: count, protocol: narratoria, command: [sh, count.sh], walls: {write: [out]}}
+- {name: hidden, protocol: narratoria, command: [sh, count.sh], walls: {write: [out]}}
+- {name: risky, protocol: narratoria, command: [sh, count.sh], tier: 3, walls: {write: [out]}}
+- {name: sleep, protocol: narratoria, command: [sh, sleep.sh]}
+limits: {lease_tier: 3}
+doors: {http: {listen: "127.0.0.1:0"}, namel3ss: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}}
+callers:
+  owner: false
+  roles: {issuer: {}, some: {tools: [paint, count, risky, sleep, "toolpost.*"]}}
+  list:
+    ada: {roles: [issuer], tokens: [%x]}
+    bob: {roles: [some], tokens: [%x]}
+  jwt: [{issuer: "https://id.example.org", audience: [toolpost], jwks: keys.json, roles: {always: [some]}, algorithms: [ES256]}]
+`
+
+func newTown(t *testing.T) *town {
+	t.Helper()
+	tooltest.NoLeaks(t)
+	p := &town{dir: t.TempDir(), url: map[string]string{}, ada: "token-of-ada-0123456789", bob: "token-of-bob-0123456789"}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
+	must(t, err)
+	must(t, os.Mkdir(filepath.Join(p.dir, "out"), 0o755))
+	text := fmt.Sprintf(townConfig, sha256.Sum256([]byte(p.ada)), sha256.Sum256([]byte(p.bob)))
+	for name, content := range map[string]string{
+		"keys.json": string(keys), "toolpost.yaml": text,
+		"paint.sh": `read -r _; echo blue > out/blue.txt; echo '{"version":"0","type":"asset","assetId":"a","mediaType":"text/plain","path":"out/blue.txt","kind":"text"}'; echo '{"version":"0","type":"done","ok":true}'`,
+		"count.sh": `read -r _; echo x >> out/count; echo '{"version":"0","type":"done","ok":true}'`,
+		"sleep.sh": `read -r _; sleep 60; echo '{"version":"0","type":"done","ok":true}'`,
+	} {
+		must(t, os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o600))
+	}
+	p.open(t)
+	p.findStrangers(t, key)
+	return p
+}
+
+func (p *town) open(t *testing.T) {
+	t.Helper()
+	cfg, err := config.Load(filepath.Join(p.dir, "toolpost.yaml"))
+	must(t, err)
+	ready := make(chan node.Listening, 3)
+	n, err := node.Open(t.Context(), cfg, node.Options{Ready: func(l node.Listening) { ready <- l }})
+	must(t, err)
+	p.db, _, err = node.OpenStore(cfg)
+	must(t, err)
+	ctx, end := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- n.Serve(ctx) }()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		end()
+		bounded, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		for _, err := range []error{<-served, n.Close(bounded), p.db.Close()} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 3 {
+		select {
+		case l := <-ready:
+			p.url[l.Door] = strings.TrimSuffix(l.URL, "/tools")
+		case err := <-served:
+			t.Fatal(err)
+		}
+	}
+}
+
+// findStrangers makes what each of those shows who may not come in.
+func (p *town) findStrangers(t *testing.T, key *ecdsa.PrivateKey) {
+	t.Helper()
+	now := time.Now()
+	good := map[string]any{"iss": "https://id.example.org", "aud": "toolpost", "sub": "eve", "exp": now.Add(time.Hour).Unix()}
+	with := func(name string, value any) map[string]any {
+		claims := maps.Clone(good)
+		claims[name] = value
+		return claims
+	}
+	if status, body := p.http(t, "GET", "/v1/tools", "Bearer "+signed(t, key, good), nil, ""); status != http.StatusOK {
+		t.Fatalf("a good JWT: %d %s", status, body)
+	}
+	expired := p.issue(t, store.Token{Caller: "ann", Tools: tool.Globs{"*"}}, time.Second)
+	revoked := p.issue(t, store.Token{Caller: "ann", Tools: tool.Globs{"*"}}, time.Hour)
+	must(t, p.db.Tokens().Revoke(t.Context(), revoked))
+	p.strangers = map[string]string{
+		"no token": "", "no words": "Bearer", "another scheme": "Digest " + p.ada, "two tokens": "Bearer " + p.ada + " " + p.ada, "a wrong token": "Bearer tp_" + strings.Repeat("A", 43),
+		"a token in other letters": "Bearer " + strings.ToUpper(p.ada), "an expired token": "Bearer " + expired, "a revoked token": "Bearer " + revoked,
+		"a JWT for others": "Bearer " + signed(t, key, with("aud", "elsewhere")), "an expired JWT": "Bearer " + signed(t, key, with("exp", now.Add(-time.Hour).Unix())),
+		"a JWT of somebody else": "Bearer " + signed(t, key, with("iss", "https://evil.example.org")), "a JWT without a signature": "Bearer " + unsigned(t, good),
+		"a JWT for ada": "Bearer " + unsigned(t, with("sub", "ada")),
+	}
+	eventually(t, "the end of a token", func() bool {
+		status, _ := p.http(t, "GET", "/v1/tools", "Bearer "+expired, nil, "")
+		return status == http.StatusUnauthorized
+	})
+}
+
+func (p *town) issue(t *testing.T, who store.Token, ttl time.Duration) string {
+	t.Helper()
+	token, err := p.db.Tokens().Issue(t.Context(), who, ttl)
+	must(t, err)
+	return token
+}
+
+func signed(t *testing.T, key *ecdsa.PrivateKey, claims map[string]any) string {
+	t.Helper()
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{}).WithType("JWT").WithHeader("kid", "k"))
+	must(t, err)
+	body, err := json.Marshal(claims)
+	must(t, err)
+	j, err := s.Sign(body)
+	must(t, err)
+	text, err := j.CompactSerialize()
+	must(t, err)
+	return text
+}
+
+func unsigned(t *testing.T, claims map[string]any) string {
+	t.Helper()
+	body, err := json.Marshal(claims)
+	must(t, err)
+	part := base64.RawURLEncoding.EncodeToString
+	return part([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + part(body) + "."
+}
+
+// http asks the HTTP door, or the namel3ss door for its paths.
+func (p *town) http(t *testing.T, method, path, authorization string, headers map[string]string, body string) (int, string) {
+	t.Helper()
+	door := "http"
+	if slices.Contains(namel3ss.ServicePaths(), path) {
+		door = "namel3ss"
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, p.url[door]+path, strings.NewReader(body))
+	must(t, err)
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	for name, value := range headers {
+		r.Header.Set(name, value)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	must(t, err)
+	defer answer.Body.Close()
+	all, err := io.ReadAll(answer.Body)
+	must(t, err)
+	return answer.StatusCode, string(all)
+}
+
+// call makes a call over HTTP and gives what it says.
+func (p *town) call(t *testing.T, token, name string, headers map[string]string, args string) (int, string) {
+	t.Helper()
+	return p.http(t, "POST", "/v1/tools/"+name+"/call", "Bearer "+token, headers, args)
+}
+
+func TestNobodyComesInWithoutBelonging(t *testing.T) {
+	p := newTown(t)
+	open := map[string]bool{"GET /healthz": true, "GET /readyz": true} // they tell nothing but that the server lives
+	routes := rest.Routes()
+	for _, path := range namel3ss.ServicePaths() {
+		routes = append(routes, "POST "+path)
+	}
+	for what, header := range p.strangers {
+		t.Run(what, func(t *testing.T) {
+			for _, route := range routes {
+				method, path, _ := strings.Cut(route, " ")
+				path = strings.NewReplacer("{name}", "count", "{id}", tool.NewID(), "{sha256}", strings.Repeat("0", 64)).Replace(path)
+				status, body := p.http(t, method, path, header, nil, "{}")
+				if want := status == http.StatusUnauthorized; want == open[route] {
+					t.Errorf("%s: %d %s", route, status, body)
+				}
+			}
+			_, token, _ := strings.Cut(header, " ")
+			for way, o := range map[string]nats.Option{"token": nats.Token(token), "password": nats.UserInfo("ada", token), "nothing": nil} {
+				var options []nats.Option
+				if o != nil {
+					options = append(options, o)
+				}
+				if what == "another scheme" && o != nil {
+					continue // NATS knows no schemes
+				}
+				if c, err := nats.Connect(p.url["nats"], options...); err == nil {
+					c.Close()
+					t.Errorf("NATS let in with %s", way)
+				}
+			}
+		})
+	}
+	if count, err := os.ReadFile(filepath.Join(p.dir, "out", "count")); err == nil {
+		t.Errorf("a tool ran: %q", count)
+	}
+}
+
+// Every route has a row: what bob gets when he asks there for something of ada's. It is what he would get if there were
+// no such thing.
+func routesToOthers() map[string]func(*testing.T, *town) {
+	return map[string]func(*testing.T, *town){
+		"GET /healthz": func(*testing.T, *town) {}, // nothing there is anybody's
+		"GET /readyz":  func(*testing.T, *town) {},
+		"GET /metrics": func(t *testing.T, p *town) { p.expect(t, http.StatusForbidden, "GET", "/metrics", "") },
+		"GET /v1/tools": func(t *testing.T, p *town) {
+			if _, list := p.http(t, "GET", "/v1/tools", "Bearer "+p.bob, nil, ""); strings.Contains(list, "hidden") || !strings.Contains(list, "count") {
+				t.Errorf("bob sees %s", list)
+			}
+		},
+		"GET /v1/tools/{name}":       func(t *testing.T, p *town) { p.expect(t, http.StatusNotFound, "GET", "/v1/tools/hidden", "") },
+		"POST /v1/tools/{name}/call": callsWithOthersThings,
+		"DELETE /v1/calls/{id}":      cancelsOthersCall,
+		"GET /v1/assets/{sha256}": func(t *testing.T, p *town) {
+			status, body := p.call(t, p.ada, "paint", map[string]string{"Accept": "text/event-stream"}, `{}`)
+			digest := fmt.Sprintf("%x", sha256.Sum256([]byte("blue\n")))
+			if status != http.StatusOK || !strings.Contains(body, digest) {
+				t.Fatalf("paint: %d %s", status, body)
+			}
+			if status, body := p.http(t, "GET", "/v1/assets/"+digest, "Bearer "+p.ada, nil, ""); status != http.StatusOK || body != "blue\n" {
+				t.Errorf("ada: %d %q", status, body)
+			}
+			p.expect(t, http.StatusNotFound, "GET", "/v1/assets/"+digest, "")
+		},
+		"GET /v1/jobs": func(t *testing.T, p *town) {
+			id := p.job(t)
+			if _, list := p.http(t, "GET", "/v1/jobs", "Bearer "+p.ada, nil, ""); !strings.Contains(list, id) {
+				t.Errorf("ada sees %s", list)
+			}
+			if _, list := p.http(t, "GET", "/v1/jobs", "Bearer "+p.bob, nil, ""); strings.Contains(list, id) {
+				t.Errorf("bob sees %s", list)
+			}
+		},
+		"GET /v1/jobs/{id}":    func(t *testing.T, p *town) { p.expect(t, http.StatusNotFound, "GET", "/v1/jobs/"+p.job(t), "") },
+		"DELETE /v1/jobs/{id}": func(t *testing.T, p *town) { p.expect(t, http.StatusNotFound, "DELETE", "/v1/jobs/"+p.job(t), "") },
+		"GET /v1/jobs/{id}/events": func(t *testing.T, p *town) {
+			id := p.job(t)
+			_, body := p.http(t, "GET", "/v1/jobs/"+id+"/events", "Bearer "+p.bob, nil, "")
+			_, none := p.http(t, "GET", "/v1/jobs/"+tool.NewID()+"/events", "Bearer "+p.bob, nil, "")
+			if !strings.Contains(body, "not_found") || !strings.Contains(none, "not_found") {
+				t.Errorf("%s\n%s", body, none)
+			}
+		},
+		"POST /tools": func(t *testing.T, p *town) {
+			_, body := p.http(t, "POST", "/tools", "Bearer "+p.bob, nil, `{"protocol_version":1,"tool_name":"hidden","payload":{}}`)
+			if !strings.Contains(body, `"ok":false`) || !strings.Contains(body, "no tool named") {
+				t.Error(body)
+			}
+		},
+		"POST /capabilities/handshake": func(t *testing.T, p *town) {
+			ask := `{"protocol_version":1,"tool":"%s","required_guarantees":{"no_network":true}}`
+			_, hidden := p.http(t, "POST", "/capabilities/handshake", "Bearer "+p.bob, nil, fmt.Sprintf(ask, "hidden"))
+			_, none := p.http(t, "POST", "/capabilities/handshake", "Bearer "+p.bob, nil, fmt.Sprintf(ask, "nosuch"))
+			if strings.ReplaceAll(hidden, "hidden", "nosuch") != none {
+				t.Errorf("%s\n%s", hidden, none)
+			}
+		},
+	}
+}
+
+// expect asks as bob.
+func (p *town) expect(t *testing.T, want int, method, path, body string) {
+	t.Helper()
+	if status, answer := p.http(t, method, path, "Bearer "+p.bob, nil, body); status != want {
+		t.Errorf("bob, %s %s: %d %s", method, path, status, answer)
+	}
+}
+
+// job has ada start one.
+func (p *town) job(t *testing.T) (id string) {
+	t.Helper()
+	status, body := p.call(t, p.ada, "count", map[string]string{"Prefer": "respond-async"}, `{}`)
+	var answer struct {
+		Output struct {
+			Job string `json:"job"`
+		} `json:"output"`
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusAccepted || answer.Output.Job == "" {
+		t.Fatalf("%d %s %v", status, body, err)
+	}
+	return answer.Output.Job
+}
+
+// counted says how often the tool count has run.
+func (p *town) counted(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir, "out", "count"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return bytes.Count(b, []byte("x"))
+}
+
+func callsWithOthersThings(t *testing.T, p *town) {
+	p.expect(t, http.StatusNotFound, "POST", "/v1/tools/hidden/call", "{}")
+
+	// A session.
+	session := map[string]string{"Toolpost-Session": "work"}
+	if status, body := p.call(t, p.ada, "state.patch", session, `{"patch":{"mine":"secret plans"}}`); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	if _, body := p.call(t, p.ada, "state.get", session, `{}`); !strings.Contains(body, "secret plans") {
+		t.Errorf("ada: %s", body)
+	}
+	for _, args := range []string{`{}`, `{"caller":"ada"}`} {
+		if _, body := p.call(t, p.bob, "state.get", session, args); strings.Contains(body, "secret plans") {
+			t.Errorf("bob: %s", body)
+		}
+	}
+	if status, _ := p.call(t, p.bob, "state.patch", session, `{"caller":"ada","patch":{"mine":null}}`); status == http.StatusOK {
+		t.Error("bob changed ada's session")
+	}
+
+	// A lease.
+	_, body := p.call(t, p.ada, "lease.issue", nil, `{"tool":"risky"}`)
+	var lease struct {
+		Output struct {
+			Token string `json:"token_id"`
+		} `json:"output"`
+	}
+	must(t, json.Unmarshal([]byte(body), &lease))
+	with := map[string]string{"Toolpost-Lease": lease.Output.Token}
+	if status, body := p.call(t, p.bob, "risky", with, `{}`); status == http.StatusOK || !strings.Contains(body, "lease_rejected") {
+		t.Errorf("bob used ada's lease: %d %s", status, body)
+	}
+	if status, body := p.call(t, p.ada, "risky", with, `{}`); status != http.StatusOK {
+		t.Errorf("ada could not use her lease: %d %s", status, body)
+	}
+	if status, body := p.call(t, p.bob, "lease.issue", nil, `{"tool":"risky"}`); status == http.StatusOK {
+		t.Errorf("bob issued a lease: %s", body)
+	}
+
+	// A key.
+	key := map[string]string{"Idempotency-Key": "same"}
+	before := p.counted(t)
+	for _, token := range []string{p.ada, p.bob, p.ada, p.bob} {
+		if status, body := p.call(t, token, "count", key, `{}`); status != http.StatusOK {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	if n := p.counted(t) - before; n != 2 {
+		t.Errorf("with the same key of two callers it ran %d times", n)
+	}
+}
+
+func cancelsOthersCall(t *testing.T, p *town) {
+	id := tool.NewID()
+	done := make(chan string, 1)
+	go func() {
+		_, body := p.call(t, p.ada, "sleep", map[string]string{"Toolpost-Call": id}, `{}`)
+		done <- body
+	}()
+	eventually(t, "ada's call", func() bool {
+		p.expect(t, http.StatusNotFound, "DELETE", "/v1/calls/"+id, "")
+		status, _ := p.http(t, "DELETE", "/v1/calls/"+id, "Bearer "+p.ada, nil, "")
+		return status == http.StatusNoContent
+	})
+	if body := <-done; !strings.Contains(body, "cancelled") {
+		t.Error(body)
+	}
+}
+
+func TestNobodyReachesWhatIsSomebodyElses(t *testing.T) {
+	p := newTown(t)
+	rows := routesToOthers()
+	for _, route := range append(rest.Routes(), "POST /tools", "POST /capabilities/handshake") {
+		row := rows[route]
+		if row == nil {
+			t.Errorf("%s has no row: say here what somebody gets who asks there for what is somebody else's", route)
+			continue
+		}
+		t.Run(route, func(t *testing.T) { row(t, p) })
+	}
+	if len(namel3ss.ServicePaths()) != 2 {
+		t.Errorf("the namel3ss door has %v; each needs a row", namel3ss.ServicePaths())
+	}
+}
+
+// Every subject has a row: what comes of bob's message there.
+func subjectsToOthers() map[string]func(*testing.T, *nats.Conn) {
+	asks := func(subject, body, want string) func(*testing.T, *nats.Conn) {
+		return func(t *testing.T, bob *nats.Conn) {
+			m, err := bob.Request(subject, []byte(body), 30*time.Second)
+			if err != nil || !strings.Contains(string(m.Data), want) {
+				t.Errorf("%s: %v %s", subject, err, m.Data)
+			}
+		}
+	}
+	return map[string]func(*testing.T, *nats.Conn){
+		"tools.file.>":    asks("tools.file.read", `{"path":"x"}`, "NotFound"),
+		"tools.shell.>":   asks("tools.shell.exec", `{"command":"id"}`, "NotFound"),
+		"tools.code.>":    asks("tools.code.search", `{"query":"x"}`, "NotFound"),
+		"tools.execute":   asks("tools.execute", `{"tool_name":"hidden","arguments":{}}`, "NotFound"),
+		"tools.execute.>": asks("tools.execute.hidden", `{}`, "NotFound"),
+		"toolpost.catalog": func(t *testing.T, bob *nats.Conn) {
+			m, err := bob.Request("toolpost.catalog", []byte(`{}`), 30*time.Second)
+			if err != nil || !strings.Contains(string(m.Data), `"count"`) || strings.Contains(string(m.Data), "hidden") {
+				t.Errorf("%v %s", err, m.Data)
+			}
+		},
+		"toolpost.cancel": func(*testing.T, *nats.Conn) {}, // TestACallerCancelsNoCallButItsOwn, beside the door
+		"$SRV.>":          asks("$SRV.PING", "", "toolpost"),
+	}
+}
+
+func TestNobodyReachesOverNATSWhatIsSomebodyElses(t *testing.T) {
+	p := newTown(t)
+	bob, err := nats.Connect(p.url["nats"], nats.Token(p.bob))
+	must(t, err)
+	defer bob.Close()
+	rows := subjectsToOthers()
+	for _, subject := range singularity.Subjects() {
+		row := rows[subject]
+		if row == nil {
+			t.Errorf("%s has no row: say here what somebody gets who asks there for what is somebody else's", subject)
+			continue
+		}
+		t.Run(subject, func(t *testing.T) { row(t, bob) })
+	}
+	heard := make(chan *nats.Msg, 100)
+	_, err = bob.ChanSubscribe(">", heard)
+	must(t, err)
+	must(t, bob.Flush())
+	ada, err := nats.Connect(p.url["nats"], nats.UserInfo("ada", p.ada))
+	must(t, err)
+	defer ada.Close()
+	if m, err := ada.Request("tools.execute.count", []byte(`{}`), 30*time.Second); err != nil || !strings.Contains(string(m.Data), `"error":null`) {
+		t.Fatalf("%v %s", err, m.Data)
+	}
+	must(t, bob.Flush())
+	if len(heard) > 0 {
+		t.Errorf("bob heard %q", (<-heard).Data)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}

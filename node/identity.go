@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	tokentools "toolpost/builtin/token"
+	"toolpost/config"
+	"toolpost/identity"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// Admit says who shows the credentials. It is the gate of every door, and knows the callers of the config as it is now.
+func (n *Node) Admit(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
+	p, err := n.callers.Load().Admit(ctx, shown)
+	return p, n.redactor.Error(err)
+}
+
+// Caller gives somebody by name, with the rights that the config lists for it.
+func (n *Node) Caller(id, door string) tool.Principal {
+	rights, _ := n.callers.Load().Known(id)
+	return tool.Principal{ID: id, Door: door, Rights: rights}
+}
+
+// readCallers reads the callers section.
+func (n *Node) readCallers(cfg *config.Config) (*identity.Callers, error) {
+	var o identity.Options
+	if err := cfg.Callers.Decode(&o); err != nil {
+		return nil, err
+	}
+	return identity.New(o, identity.Env{Dir: cfg.Dir, Owner: n.admitOwner, Tokens: n.findToken, Log: n.o.Log, Before: n.callers.Load()})
+}
+
+// admitOwner knows the owner, once there is a door where one could come in.
+func (n *Node) admitOwner(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
+	gate := n.owner.Load()
+	if gate == nil {
+		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the owner has no token")
+	}
+	return (*gate)(ctx, shown)
+}
+
+// findToken finds a token that was issued and is not over.
+func (n *Node) findToken(ctx context.Context, digest string) (identity.Grant, bool, error) {
+	if n.store == nil {
+		return identity.Grant{}, false, nil
+	}
+	t, ok, err := n.store.Tokens().Lookup(ctx, digest)
+	return identity.Grant{Caller: t.Caller, Roles: t.Roles, Tools: t.Tools, Listed: t.Listed, Expires: t.Expires}, ok && t.State == "live", err
+}
+
+// ownersToken sees to it that the owner's token is known, if it lets in. It gives a token that was made just now, this
+// once.
+func (n *Node) ownersToken() (fresh string, err error) {
+	if !n.callers.Load().HasOwner() {
+		return "", nil
+	}
+	var gate identity.Gate
+	if n.o.Token != "" {
+		gate, err = identity.StaticToken(n.o.Token)
+	} else {
+		gate, fresh, err = keptToken(n.cfg.StateDir(), n.o.NewToken)
+	}
+	if err != nil {
+		return "", err
+	}
+	n.owner.Store(&gate)
+	return fresh, nil
+}
+
+func keptToken(dir string, another bool) (identity.Gate, string, error) {
+	if another {
+		if err := os.Remove(filepath.Join(dir, identity.TokenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, "", tool.Errorf(tool.CodeUnavailable, "cannot forget the old token: %w", err)
+		}
+	}
+	return identity.FileToken(dir)
+}
+
+// tokens are those of the store, for callers of the config.
+type tokens struct{ n *Node }
+
+// Issue implements tokentools.Tokens.
+func (t tokens) Issue(ctx context.Context, r tokentools.Request) (token, id string, err error) {
+	isListed, err := t.n.callers.Load().CheckToken(r.Caller, r.Roles, r.Tools)
+	if err != nil {
+		return "", "", err
+	}
+	token, err = t.n.store.Tokens().Issue(ctx, store.Token{Caller: r.Caller, Roles: r.Roles, Tools: r.Tools, Listed: isListed, Note: r.Note}, r.TTL)
+	return token, store.TokenID(token), err
+}
+
+// Revoke implements tokentools.Tokens.
+func (t tokens) Revoke(ctx context.Context, id string) error {
+	return t.n.store.Tokens().Revoke(ctx, id)
+}

@@ -1,0 +1,71 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"toolpost/engine/job"
+	"toolpost/tool"
+)
+
+// openJobs makes the queue of jobs, where there is a store to keep them in. It runs while the node serves.
+func (n *Node) openJobs() {
+	if n.store == nil {
+		return
+	}
+	n.jobs = job.New(job.Options{
+		Store:     n.store.Jobs(),
+		Handler:   n.handler,
+		Lookup:    n.catalog.Lookup,
+		Own:       func(s *tool.Spec) bool { return s.Source == ownSource },
+		Known:     func(id string) (*tool.Rights, bool) { return n.callers.Load().Known(id) },
+		Admit:     n.stillAdmitted,
+		Available: n.available, Settling: openTimeout + lastRetry,
+		Drain: time.Duration(n.cfg.Limits.Drain),
+		Keep:  time.Duration(n.storing.Jobs),
+		Log:   n.o.Log,
+	})
+}
+
+// runJobs runs jobs until ctx ends.
+func (n *Node) runJobs(ctx context.Context) {
+	if n.jobs != nil {
+		n.jobs.Run(ctx)
+	}
+}
+
+// available says why a tool that a caller may see cannot be called now.
+func (n *Node) available(ctx context.Context, p tool.Principal, name string) error {
+	for spec, err := range n.engine.Specs(ctx, p) {
+		if spec.Name == name {
+			return err
+		}
+	}
+	return nil
+}
+
+// stillAdmitted refuses a caller of a job who had a token, has none any more, and whom the config does not list either. One
+// who was never given a token here is known by something else.
+func (n *Node) stillAdmitted(ctx context.Context, p tool.Principal) error {
+	if p.Rights == nil { // whoever runs this
+		return nil
+	}
+	tokens, err := n.store.Tokens().List(ctx, 0)
+	if err != nil {
+		return err
+	}
+	revoked := false
+	for _, t := range tokens {
+		switch {
+		case t.Caller != p.ID:
+		case t.State == "live":
+			return nil
+		default:
+			revoked = revoked || t.State == "revoked"
+		}
+	}
+	if _, listed := n.callers.Load().Known(p.ID); revoked && !listed {
+		return tool.Errorf(tool.CodeAccessDenied, "the token of %q was revoked", p.ID).Because("caller_gone")
+	}
+	return nil
+}

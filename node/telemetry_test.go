@@ -1,0 +1,300 @@
+package node_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+// A collector keeps the spans that it gets.
+type collector struct {
+	url string
+
+	mu    sync.Mutex
+	raw   bytes.Buffer
+	spans []collected
+}
+
+type collected struct {
+	TraceID, SpanID, ParentSpanID, Name string
+	Attributes                          []struct {
+		Key   string
+		Value struct{ StringValue string }
+	}
+}
+
+func (s collected) attribute(key string) string {
+	for _, a := range s.Attributes {
+		if a.Key == key {
+			return a.Value.StringValue
+		}
+	}
+	return ""
+}
+
+func collect(t *testing.T) *collector {
+	c := &collector{}
+	s := httptest.NewServer(c)
+	t.Cleanup(s.Close)
+	c.url = s.URL
+	return c
+}
+
+func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	body, err := io.ReadAll(r.Body)
+	c.raw.Write(body)
+	var m struct {
+		ResourceSpans []struct{ ScopeSpans []struct{ Spans []collected } }
+	}
+	if err != nil || json.Unmarshal(body, &m) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	for _, rs := range m.ResourceSpans {
+		for _, ss := range rs.ScopeSpans {
+			c.spans = append(c.spans, ss.Spans...)
+		}
+	}
+	_, _ = io.WriteString(w, "{}")
+}
+
+// find gives the one span with that door and parent.
+func (c *collector) find(t *testing.T, door, parent string) collected {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found []collected
+	for _, s := range c.spans {
+		if s.attribute("toolpost.door") == door && s.ParentSpanID == parent {
+			found = append(found, s)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d spans of door %s under %s:\n%s", len(found), door, parent, c.raw.String())
+	}
+	return found[0]
+}
+
+// tells is a tool that says in which span it runs.
+const tells = `sources: [{name: tells, protocol: narratoria, command: [sh, -c, 'echo "{\"version\":\"0\",\"type\":\"done\",\"ok\":true,\"summary\":\"$TRACEPARENT\"}"']}]
+`
+
+const (
+	w3cTrace = "0af76519-16cd-43dd-8448-eb211c80319c"
+	w3cID    = "0af7651916cd43dd8448eb211c80319c"
+	w3cToken = "sixteen-letters-or-more"
+)
+
+// doors opens a node that measures, with both doors, and gives their addresses and what closes it all.
+func doors(t *testing.T, c *collector) (urls map[string]string, stop func()) {
+	t.Helper()
+	ready := make(chan node.Listening, 2)
+	n := open(t, parse(t, t.TempDir(), tells+"telemetry: {otlp: '"+c.url+"'}\ndoors: {http: {listen: '127.0.0.1:0'}, nats: {listen: '127.0.0.1:0'}}\n"),
+		node.Options{Token: w3cToken, Version: "1", Ready: func(l node.Listening) { ready <- l }})
+	end := serve(t, n)
+	urls = map[string]string{}
+	for range 2 {
+		l := <-ready
+		urls[l.Door] = l.URL
+	}
+	return urls, func() { end(); shut(t, n) }
+}
+
+func parentOf(span string) string { return "00-" + w3cID + "-" + span + "-01" }
+
+func TestATraceGoesInThroughEveryDoorAndOnToTheTool(t *testing.T) {
+	c := collect(t)
+	urls, stop := doors(t, c)
+	req, err := http.NewRequest(http.MethodPost, urls["http"]+"/v1/tools/tells/call", strings.NewReader(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+w3cToken)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Traceparent", parentOf("00000000000000aa"))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overHTTP, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := nats.Connect(urls["nats"], nats.Token(w3cToken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := &nats.Msg{Subject: "tools.execute.tells", Data: []byte(`{}`), Header: nats.Header{"traceparent": {parentOf("00000000000000bb")}}}
+	overNATS, err := conn.RequestMsgWithContext(t.Context(), msg)
+	conn.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	for door, d := range map[string]struct{ parent, said string }{
+		"http": {"00000000000000aa", string(overHTTP)}, "nats": {"00000000000000bb", string(overNATS.Data)},
+	} {
+		s := c.find(t, door, d.parent)
+		if s.TraceID != w3cID || s.Name != "tool tells" {
+			t.Errorf("%s: the span is %+v", door, s)
+		}
+		if !strings.Contains(d.said, parentOf(s.SpanID)) {
+			t.Errorf("%s: the tool of the span %s said %s", door, s.SpanID, d.said)
+		}
+	}
+}
+
+func TestATraceGoesOutToOtherNodes(t *testing.T) {
+	c := collect(t)
+	urls, stop := doors(t, c)
+	t.Setenv("W3C_TOKEN", w3cToken)
+	near := open(t, parse(t, t.TempDir(), `sources:
+- {name: http, protocol: rest, url: '`+urls["http"]+`', token_env: W3C_TOKEN}
+- {name: nats, protocol: singularity, url: '`+urls["nats"]+`', token_env: W3C_TOKEN}
+telemetry: {otlp: '`+c.url+"'}\n"), node.Options{Version: "1"})
+	said := map[string]string{}
+	for door, span := range map[string]string{"http": "00000000000000cc", "nats": "00000000000000dd"} {
+		r, err := near.Handler().Invoke(t.Context(), &tool.Call{
+			Tool: door + ".tells", Args: json.RawMessage(`{}`), Trace: w3cTrace, Span: span, Caller: tool.Principal{ID: "ada", Door: "cli"},
+		}, tool.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said[door] = string(r.Output) + r.Summary
+	}
+	shut(t, near)
+	stop()
+	for door, span := range map[string]string{"http": "00000000000000cc", "nats": "00000000000000dd"} {
+		first := c.find(t, "cli", span)
+		second := c.find(t, door, first.SpanID)
+		if first.TraceID != w3cID || second.TraceID != w3cID || !strings.Contains(said[door], parentOf(second.SpanID)) {
+			t.Errorf("%s: %+v, then %+v, and the tool said %s", door, first, second, said[door])
+		}
+	}
+}
+
+func TestNoSecretIsInSpansAndMetrics(t *testing.T) {
+	c := collect(t)
+	t.Setenv("CANARY", "canary-value-4711")
+	n := open(t, parse(t, t.TempDir(), "sources: [{name: tool, protocol: fake}]\nsecrets: {KEY: {env: CANARY}}\ntelemetry: {otlp: '"+c.url+"', headers: {X-Key: KEY}}\n"),
+		node.Options{Version: "1", Protocols: newFake().protocol()})
+	for _, name := range []string{"tool", "canary-value-4711"} {
+		invoke(t, n, tool.Call{
+			Tool: name, ID: "canary-value-4711", Args: json.RawMessage(`{"a":"canary-value-4711"}`), Caller: tool.Principal{ID: "canary-value-4711", Door: "cli"},
+		})
+	}
+	var metrics bytes.Buffer
+	if err := n.Metrics(&metrics); err != nil {
+		t.Fatal(err)
+	}
+	shut(t, n)
+	if len(c.spans) != 2 || strings.Contains(c.raw.String(), "canary") || strings.Contains(metrics.String(), "canary") {
+		t.Errorf("%d spans:\n%s\n%s", len(c.spans), c.raw.String(), metrics.String())
+	}
+	for _, want := range []string{`tool="tool",source="tool",protocol="fake"`, `tool="unknown"`, `toolpost_sources{state="open"} 1`, `toolpost_info{version="1"} 1`} {
+		if !strings.Contains(metrics.String(), want) {
+			t.Errorf("the metrics have no %s:\n%s", want, metrics.String())
+		}
+	}
+}
+
+func TestTheSchemaKnowsTelemetryAndTheCache(t *testing.T) {
+	b, err := node.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"otlp", "sample", "headers", "invalidate", "ttl", "max_bytes"} {
+		if !bytes.Contains(b, []byte(`"`+field+`"`)) {
+			t.Errorf("the schema has no %s", field)
+		}
+	}
+}
+
+func TestAMistakeInTheTelemetryStopsTheStart(t *testing.T) {
+	for text, want := range map[string]string{
+		"telemetry: {otlp: 'http://collector.example'}": "not encrypted", "telemetry: {oltp: x}": `did you mean "otlp"?`,
+	} {
+		_, err := node.Open(t.Context(), parse(t, t.TempDir(), twoFakes+text+"\n"), node.Options{Protocols: newFake().protocol()})
+		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+const cachedFiles = `sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]
+`
+
+// read reads the file x and reports whether the answer came from memory.
+func read(t *testing.T, n *node.Node) (content string, cached bool) {
+	t.Helper()
+	c := &tool.Call{Tool: "readFile", Args: json.RawMessage(`{"path":"x"}`), Caller: tool.Principal{ID: "ada", Door: "cli"}}
+	r, err := n.Handler().Invoke(t.Context(), c, tool.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(r.Output), r.Trace.Cached
+}
+
+func TestTheCacheFollowsTheConfigAndWhatIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x"), []byte("first"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var logged log
+	n := open(t, parse(t, dir, cachedFiles+"limits: {cache: [{tools: [readFile, 'list*'], ttl: 1h}]}\n"),
+		node.Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	defer shut(t, n)
+	expect := func(when, want string, hit bool) {
+		t.Helper()
+		if got, cached := read(t, n); !strings.Contains(got, want) || cached != hit {
+			t.Errorf("%s: %s, from memory: %v", when, got, cached)
+		}
+	}
+	expect("first", "first", false)
+	expect("again", "first", true)
+	if _, code := invoke(t, n, tool.Call{Tool: "writeFile", Args: json.RawMessage(`{"path":"x","content":"second"}`)}); code != "" {
+		t.Fatal(code)
+	}
+	expect("after a write", "second", false)
+	expect("after a write, again", "second", true)
+	n.Reload(t.Context(), parse(t, dir, cachedFiles))
+	expect("without a rule", "second", false)
+	expect("without a rule, again", "second", false)
+	if strings.Contains(logged.String(), "restart to apply") {
+		t.Errorf("a restart is asked for:\n%s", logged.String())
+	}
+	n.Reload(t.Context(), parse(t, dir, cachedFiles+"limits: {cache: [{tools: [writeFile, readFile], ttl: 1h}]}\n"))
+	expect("with a rule", "second", false)
+	expect("with a rule, again", "second", true)
+	if !strings.Contains(logged.String(), "writeFile cannot be cached") {
+		t.Errorf("the log says nothing of a rule that does nothing:\n%s", logged.String())
+	}
+}
+
+func TestAMistakeInTheCacheStopsTheStart(t *testing.T) {
+	for text, want := range map[string]string{
+		"[{tools: [writeFile], ttl: 1h}]": "writeFile cannot be cached", "[{tools: [readFile]}]": "ttl", "{tools: [readFile], ttl: 1h}": "a list is wanted",
+	} {
+		_, err := node.Open(t.Context(), parse(t, t.TempDir(), cachedFiles+"limits: {cache: "+text+"}\n"), node.Options{})
+		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

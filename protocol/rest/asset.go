@@ -1,0 +1,150 @@
+package rest
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// readAsset is the tool that hands out what a call of the same caller brought.
+const readAsset = "readAsset"
+
+// asset is GET /v1/assets/{sha256}. It is a call like any other, so that everything holds that holds for calls; the
+// file comes with its asset event and is sent while that event is handed on.
+func (s *server) asset(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	sum := r.PathValue("sha256")
+	if !isDigest(sum) {
+		refuse(w, r, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "there is no asset %.64q", sum))
+		return
+	}
+	c, timeout, ok := s.ask(w, r, p, readAsset, map[string]any{"sha256": sum, "content": false})
+	if !ok {
+		return
+	}
+	ctx, end, ok := s.begin(w, r, c, timeout)
+	if !ok {
+		return
+	}
+	defer end()
+	out := &assetSink{sum: sum, r: r, w: &patient{w, ctx, s.times.write}}
+	res, err := s.invoke(ctx, c, out)
+	if out.close() {
+		return
+	}
+	if err == nil && !c.DryRun {
+		err = tool.Errorf(tool.CodeProtocol, "the tool %s has not handed out the asset %s", readAsset, sum)
+	}
+	s.answer(w, c, http.StatusOK, res, err)
+}
+
+// An assetSink sends the file of the asset that was asked for, once, and takes no notice of other events.
+type assetSink struct {
+	sum string
+	r   *http.Request
+	w   http.ResponseWriter
+
+	mu   sync.Mutex
+	sent bool
+	done bool
+}
+
+// Emit implements tool.Sink.
+func (s *assetSink) Emit(ev tool.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var a tool.Asset
+	if s.done || s.sent || ev.Kind != tool.KindAsset || ev.File == nil || strictjson.Unmarshal(ev.Data, &a) != nil || a.SHA256 != s.sum {
+		return nil
+	}
+	s.sent = true
+	describe(s.w.Header(), a)
+	http.ServeContent(s.w, s.r, "", time.Time{}, ev.File)
+	return nil
+}
+
+// close ends the use of the answer, and reports whether the file has been sent.
+func (s *assetSink) close() (sent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done = true
+	return s.sent
+}
+
+// describe sets the headers of an asset. Its content and its type are the word of a tool: whatever a browser makes of
+// them, it runs no script in our name.
+func describe(h http.Header, a tool.Asset) {
+	kind, ext, shown := shownAs(a.MediaType)
+	disposition := "attachment"
+	if shown {
+		disposition = "inline"
+	}
+	h.Set("Content-Type", kind)
+	h.Set("Content-Disposition", mime.FormatMediaType(disposition, map[string]string{"filename": fileName(a, ext)}))
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "private, max-age=86400, immutable") // the content never changes
+	h.Add("Vary", "Authorization")
+	h.Set("ETag", `"`+a.SHA256+`"`)
+}
+
+// shownAs lists the types that cannot run script, and that a browser may show. All others are bytes to be saved.
+func shownAs(mediaType string) (kind, ext string, shown bool) {
+	given, _, _ := mime.ParseMediaType(mediaType)
+	switch given {
+	case "image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "video/mp4", "video/webm", "video/ogg", "audio/ogg", "audio/webm", "audio/mp4":
+		return given, "." + path.Base(given), true
+	case "audio/mpeg", "audio/mp3":
+		return "audio/mpeg", ".mp3", true
+	case "audio/wav", "audio/wave", "audio/x-wav", "audio/vnd.wave":
+		return "audio/wav", ".wav", true
+	case "text/plain":
+		return "text/plain; charset=utf-8", ".txt", true
+	}
+	return "application/octet-stream", "", false
+}
+
+// fileName makes a name to save an asset under from its id, which can be anything.
+func fileName(a tool.Asset, ext string) string {
+	const most = 80
+	name := strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, a.AssetID)
+	name = strings.Trim(name[max(0, len(name)-most):], "._-")
+	if name == "" {
+		name = a.SHA256[:16]
+	}
+	if path.Ext(name) == "" {
+		name += ext
+	}
+	return name
+}
+
+func isDigest(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
+
+// A patient writer gives a peer that reads slowly its time for each piece, and not for the whole; it stops when the
+// call is cancelled.
+type patient struct {
+	http.ResponseWriter
+	ctx      context.Context
+	patience time.Duration
+}
+
+func (p *patient) Write(b []byte) (int, error) {
+	if p.ctx.Err() != nil {
+		return 0, context.Cause(p.ctx)
+	}
+	if err := http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(p.patience)); err != nil {
+		return 0, err
+	}
+	return p.ResponseWriter.Write(b)
+}

@@ -1,0 +1,223 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// The tools that keep jobs. The door knows their names, and what their arguments look like.
+const (
+	startJob  = "startJob"
+	showJob   = "showJob"
+	listJobs  = "listJobs"
+	cancelJob = "cancelJob"
+	watchJob  = "watchJob"
+)
+
+// headerLast says which event of a stream a peer has had last.
+const headerLast = "Last-Event-ID"
+
+// The words of RFC 7240 that we follow.
+const (
+	headerPrefer  = "Prefer"
+	headerApplied = "Preference-Applied"
+	respondAsync  = "respond-async"
+)
+
+// ask makes a call of a tool that stands behind a route of ours. It reports false when it has answered already.
+func (s *server) ask(w http.ResponseWriter, r *http.Request, p tool.Principal, name string, args any) (c *tool.Call, timeout time.Duration, ok bool) {
+	c = &tool.Call{Tool: name, Caller: p}
+	timeout, err := readTimeout(r.Header)
+	if err == nil {
+		err = readCall(r.Header, c)
+	}
+	if r.Method != http.MethodDelete {
+		c.Key = "" // who asks again wants to know again
+	}
+	if err == nil {
+		err = s.offers(r, p, name)
+	}
+	if err == nil {
+		c.Args, err = strictjson.Marshal(args)
+	}
+	if err != nil {
+		e := tool.AsError(err)
+		refuse(w, r, statusOf(e.Code), e)
+		return nil, 0, false
+	}
+	return c, timeout, true
+}
+
+// offers tells whoever asks for something that a tool does that there is no such tool here, or none for them.
+func (s *server) offers(r *http.Request, p tool.Principal, name string) error {
+	_, err := s.catalog.Lookup(r.Context(), p, name)
+	if tool.CodeOf(err) == tool.CodeNotFound {
+		return tool.Errorf(tool.CodeUnsupported, "%s is not offered: it needs the tool %s, which is not here or not for you; "+
+			"those for jobs come with a store", r.URL.Path, name).Because("tool_missing")
+	}
+	return err
+}
+
+// aboutJob is GET or DELETE /v1/jobs/{id}: a call of the tool with the job's id.
+func (s *server) aboutJob(name string) func(http.ResponseWriter, *http.Request, tool.Principal) {
+	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+		if c, timeout, ok := s.ask(w, r, p, name, map[string]string{"job": r.PathValue("id")}); ok {
+			s.run(w, r, c, timeout, wantsStream(r.Header))
+		}
+	}
+}
+
+// jobEvents is GET /v1/jobs/{id}/events: always a stream. Whoever has had some of the events before says how many, in
+// the header with which browsers go on reading.
+func (s *server) jobEvents(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	if r.Method == http.MethodHead { // a stream without a body would only wait
+		notAllowed(w, r, http.MethodGet)
+		return
+	}
+	before, err := readBefore(r.Header)
+	if err != nil {
+		refuse(w, r, http.StatusBadRequest, tool.AsError(err))
+		return
+	}
+	args := map[string]any{"job": r.PathValue("id")}
+	if before > 0 {
+		args["after"] = before
+	}
+	c, timeout, ok := s.ask(w, r, p, watchJob, args)
+	if !ok {
+		return
+	}
+	ctx, end, ok := s.begin(w, r, c, timeout)
+	if !ok {
+		return
+	}
+	defer end()
+	s.runStream(ctx, w, c, before)
+}
+
+func readBefore(h http.Header) (uint64, error) {
+	text, err := single(h, headerLast)
+	if err != nil || text == "" {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(text, 10, 53) // what JSON carries to anybody
+	if err != nil {
+		return 0, badHeader(headerLast, "is not the id of an event of ours, which is a number")
+	}
+	return n, nil
+}
+
+// jobs is GET /v1/jobs, with what listJobs can be asked for in the query.
+func (s *server) jobs(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	args, err := readQuery(r)
+	if err != nil {
+		refuse(w, r, http.StatusBadRequest, tool.AsError(err))
+		return
+	}
+	if c, timeout, ok := s.ask(w, r, p, listJobs, args); ok {
+		s.run(w, r, c, timeout, wantsStream(r.Header))
+	}
+}
+
+func readQuery(r *http.Request) (map[string]any, error) {
+	args := map[string]any{}
+	for name, values := range r.URL.Query() {
+		if len(values) != 1 {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%q is in the query %d times", name, len(values))
+		}
+		switch name {
+		case "state":
+			args[name] = values[0]
+		case "limit":
+			n, err := strconv.Atoi(values[0])
+			if err != nil {
+				return nil, tool.Errorf(tool.CodeInvalidInput, "the limit %q is no number", values[0])
+			}
+			args[name] = n
+		default:
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%q in the query is not known; known are state and limit", name)
+		}
+	}
+	return args, nil
+}
+
+// wantsJob reports whether the caller would rather have its answer later.
+func wantsJob(h http.Header) bool {
+	for _, preferred := range h.Values(headerPrefer) {
+		for one := range strings.SplitSeq(preferred, ",") {
+			name, _, _ := strings.Cut(one, ";")
+			if strings.EqualFold(strings.TrimSpace(name), respondAsync) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// start makes a job of a call, and says where it can be asked for.
+func (s *server) start(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) {
+	job, err := asJob(c, timeout)
+	if err == nil {
+		err = s.offers(r, c.Caller, startJob)
+	}
+	if err != nil {
+		e := tool.AsError(err)
+		refuse(w, r, statusOf(e.Code), e)
+		return
+	}
+	ctx, end, ok := s.begin(w, r, job, 0)
+	if !ok {
+		return
+	}
+	defer end()
+	res, err := s.invoke(ctx, job, tool.Discard)
+	status := http.StatusOK
+	if err == nil && res != nil && res.OK {
+		status = http.StatusAccepted
+		err = locate(w.Header(), res.Output)
+	}
+	s.answer(w, job, status, res, err)
+}
+
+// locate says where the job can be asked for.
+func locate(h http.Header, output json.RawMessage) error {
+	var started struct {
+		Job string `json:"job"`
+	}
+	if err := strictjson.Unmarshal(output, &started); err != nil || !validID(started.Job) {
+		return tool.Errorf(tool.CodeProtocol, "the tool %s has not said which job it started", startJob)
+	}
+	h.Set("Location", "/v1/jobs/"+started.Job)
+	h.Set(headerApplied, respondAsync)
+	return nil
+}
+
+// asJob is the call of startJob that a call becomes. The session and the lease are the job's; the key is for the
+// starting, so that a job is started once.
+func asJob(c *tool.Call, timeout time.Duration) (*tool.Call, error) {
+	for name, given := range map[string]bool{
+		headerTimeout: timeout > 0, headerDryRun: c.DryRun, headerResume: c.Resume != "", headerAnswers: len(c.Answers) > 0,
+	} {
+		if given {
+			return nil, badHeader(name, "cannot be given together with %s: %s", headerPrefer, respondAsync)
+		}
+	}
+	args, err := strictjson.Marshal(struct {
+		Tool      string          `json:"tool"`
+		Arguments json.RawMessage `json:"arguments"`
+		Session   string          `json:"session,omitempty"`
+		Lease     string          `json:"lease,omitempty"`
+	}{c.Tool, c.Args, c.Session, c.Lease})
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", c.Tool, err)
+	}
+	job := *c
+	job.Tool, job.Args, job.Session, job.Lease = startJob, args, "", ""
+	return &job, nil
+}

@@ -1,0 +1,157 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"toolpost/identity"
+	"toolpost/tool"
+)
+
+// unixPrefix begins the address of a Unix socket; its path follows.
+const unixPrefix = "unix:"
+
+// maxSocket is how long the path of a Unix socket may be, in bytes. The kernel's bound includes a zero at the end.
+const maxSocket = 107
+
+func (d *Door) listen(ctx context.Context) (net.Listener, error) {
+	if d.o.Listener != nil {
+		return d.o.Listener, nil
+	}
+	var ln net.Listener
+	var err error
+	if path, ok := strings.CutPrefix(d.o.Listen, unixPrefix); ok {
+		ln, err = listenUnix(ctx, path, d.o.Mode)
+	} else {
+		ln, err = new(net.ListenConfig).Listen(ctx, "tcp", d.o.Listen)
+	}
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve HTTP on %s: %w; choose another address, or stop what uses this one", d.o.Listen, err)
+	}
+	return ln, nil
+}
+
+// listenUnix makes a socket that has its mode before anybody can come to it, and takes the place of one that a
+// program left behind.
+func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(path) > maxSocket {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the path of the socket has %d bytes, and the kernel takes %d", len(path), maxSocket)
+	}
+	unlock, err := lockFolder(ctx, filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := removeStale(ctx, path); err != nil {
+		return nil, err
+	}
+	ln, err := (&net.ListenConfig{Control: private(mode)}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, mode); err != nil { // what the umask took away from it
+		_ = ln.Close()
+		return nil, err
+	}
+	return ln, nil
+}
+
+// private gives a socket its mode before it is bound: the file that binding makes has no other for a moment.
+func private(mode fs.FileMode) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var err error
+		failed := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), uint32(mode.Perm())) })
+		return errors.Join(failed, err)
+	}
+}
+
+// lockFolder makes two programs that start at once look for a stale socket one after the other: else the second
+// could remove the first one's new one.
+func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			_ = f.Close()
+			return nil, &fs.PathError{Op: "lock", Path: dir, Err: err}
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, &fs.PathError{Op: "lock", Path: dir, Err: errors.New("another program holds it")}
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// removeStale removes a socket that nobody listens on any more, and nothing else.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return tool.Errorf(tool.CodeConflict, "%s is there and is no socket", path)
+	}
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return tool.Errorf(tool.CodeConflict, "another program listens there")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return os.Remove(path)
+	}
+	return tool.Errorf(tool.CodeConflict, "whether another program listens there cannot be told: %w", err)
+}
+
+// peerKey finds the peer in the context of a connection; net/http has no other place for it.
+type peerKey struct{}
+
+// withPeer notes who is at the other end of a Unix socket, as the kernel tells.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var cred *syscall.Ucred
+	failed := raw.Control(func(fd uintptr) {
+		cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if failed != nil || err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, &identity.Peer{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid})
+}
+
+func peerOf(ctx context.Context) *identity.Peer {
+	p, _ := ctx.Value(peerKey{}).(*identity.Peer)
+	return p
+}

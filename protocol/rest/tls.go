@@ -1,0 +1,166 @@
+package rest
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"toolpost/tool"
+)
+
+// TLSFiles says where the door's certificate is, and whose clients it believes. The files are read again when they
+// change.
+type TLSFiles struct {
+	Cert     string `yaml:"cert" doc:"file with the door's certificate, and with those between it and its authority; PEM"`
+	Key      string `yaml:"key" doc:"file with the key of the certificate; PEM"`
+	ClientCA string `yaml:"client_ca" doc:"file with the authorities whose client certificates are believed; PEM; no certificate is asked for where it is left out"`
+}
+
+// on reports whether the door speaks TLS.
+func (f TLSFiles) on() bool { return f != TLSFiles{} }
+
+// certificates are what handshakes use, as the files have it now.
+type certificates struct {
+	files TLSFiles
+	log   *slog.Logger
+
+	mu    sync.Mutex
+	seen  [3]stamp
+	now   *tls.Config
+	roots []*x509.Certificate
+}
+
+// newCertificates reads the files. What is wrong with them is told now, and not to the first peer.
+func newCertificates(files TLSFiles, log *slog.Logger) (*certificates, error) {
+	if files.Cert == "" || files.Key == "" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "tls of the HTTP door needs both a cert and a key")
+	}
+	c := &certificates{files: files, log: log, seen: files.stamps()}
+	return c, c.load()
+}
+
+// config is for the listener: each handshake takes what the files have then.
+func (c *certificates) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { now, _ := c.current(); return now, nil },
+	}
+}
+
+// client gives the certificate that a peer has shown, where an authority that we believe now vouches for it. A
+// connection may be older than the files, and may outlive the certificate.
+func (c *certificates) client(state *tls.ConnectionState) *x509.Certificate {
+	if c == nil || state == nil || len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	leaf := state.VerifiedChains[0][0]
+	if time.Now().After(leaf.NotAfter) {
+		return nil
+	}
+	_, roots := c.current()
+	for _, chain := range state.VerifiedChains {
+		if slices.ContainsFunc(roots, chain[len(chain)-1].Equal) {
+			return leaf
+		}
+	}
+	return nil
+}
+
+// current looks whether the files have changed. Files that cannot be used, perhaps because somebody is writing them,
+// leave everything as it was.
+func (c *certificates) current() (*tls.Config, []*x509.Certificate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.files.stamps(); now != c.seen {
+		c.seen = now
+		if err := c.load(); err != nil {
+			c.log.Warn("the HTTP door's certificates have changed and cannot be used; the earlier ones stay", "error", err)
+		}
+	}
+	return c.now, c.roots
+}
+
+func (c *certificates) load() error {
+	pair, err := tls.LoadX509KeyPair(c.files.Cert, c.files.Key)
+	if err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "the HTTP door's certificate %s with the key %s cannot be used: %w", c.files.Cert, c.files.Key, err)
+	}
+	now := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	var roots []*x509.Certificate
+	if c.files.ClientCA != "" {
+		if roots, err = readCertificates(c.files.ClientCA); err != nil {
+			return err
+		}
+		now.ClientCAs, now.ClientAuth = poolOf(roots), tls.VerifyClientCertIfGiven
+		now.SessionTicketsDisabled = true // every connection shows its certificate, and none is remembered
+	}
+	c.now, c.roots = now, roots
+	return nil
+}
+
+func readCertificates(path string) ([]*x509.Certificate, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the authorities cannot be read: %w", err)
+	}
+	var certs []*x509.Certificate
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s has a certificate that cannot be read: %w", path, err)
+		}
+		certs = append(certs, cert)
+	}
+	if len(certs) == 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s has no certificate in PEM", path)
+	}
+	return certs, nil
+}
+
+func poolOf(certs []*x509.Certificate) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, cert := range certs {
+		pool.AddCert(cert)
+	}
+	return pool
+}
+
+// A stamp tells whether a file is still the one that was read.
+type stamp struct {
+	size, changed int64
+	inode         uint64
+}
+
+func (f TLSFiles) stamps() (s [3]stamp) {
+	for i, path := range []string{f.Cert, f.Key, f.ClientCA} {
+		if path != "" {
+			s[i] = stampOf(path)
+		}
+	}
+	return s
+}
+
+func stampOf(path string) stamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{}
+	}
+	return stamp{info.Size(), info.ModTime().UnixNano(), inodeOf(info)}
+}
+
+func inodeOf(info fs.FileInfo) uint64 {
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		return sys.Ino
+	}
+	return 0
+}

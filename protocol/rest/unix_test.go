@@ -1,0 +1,294 @@
+package rest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/config"
+	"toolpost/identity"
+	"toolpost/protocol/rest"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// peers lets in whoever runs as a user, and tells in the name of the caller what the kernel said.
+func peers(uid uint32) identity.Gate {
+	return func(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
+		if shown.Peer == nil || shown.Peer.UID != uid || shown.Token != "" || shown.Certificate != nil {
+			return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "nobody knows you")
+		}
+		return tool.Principal{ID: fmt.Sprintf("%d/%d/%d", shown.Peer.UID, shown.Peer.GID, shown.Peer.PID), Door: shown.Door}, nil
+	}
+}
+
+// whoCalls answers with the name of its caller.
+var whoCalls = tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	return &tool.Result{OK: true, Output: []byte(`"` + c.Caller.ID + `"`)}, nil
+})
+
+// openSocket opens a door on a Unix socket.
+func openSocket(t testing.TB, path string, s setup) *house {
+	t.Helper()
+	s.Listen = "unix:" + path
+	h := open(t, s)
+	if h.base != "unix:"+path || h.addr != path {
+		t.Errorf("the door says that it is at %s, %s", h.base, h.addr)
+	}
+	h.base = "http://any.example.org" // no name is wrong here
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	h.web.Transport = transport
+	return h
+}
+
+// shortDir is a folder whose name leaves room for that of a socket.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func me() string { return fmt.Sprintf("%d/%d/%d", os.Getuid(), os.Getgid(), os.Getpid()) }
+
+func TestAPeerOfAUnixSocketIsKnownByItsUser(t *testing.T) {
+	tooltest.NoLeaks(t)
+	path := filepath.Join(shortDir(t), "s")
+	h := openSocket(t, path, setup{Options: rest.Options{Gate: peers(uint32(os.Getuid()))}, handler: whoCalls})
+	bare := func(method, at, body string) *http.Request {
+		req := h.request(method, at, body)
+		req.Header.Del("Authorization")
+		return req
+	}
+	if d := h.do(bare("POST", "/v1/tools/x/call", `{}`)).document(t); string(d.Output) != `"`+me()+`"` {
+		t.Errorf("%+v; %s is wanted", d, me())
+	}
+	h.do(h.request("GET", "/v1/tools", "")).refused(t, 401, tool.CodeAccessDenied) // a token is there, and wrong
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != fs.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	c, err := rest.Dial("unix:"+path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	if r, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard); err != nil || string(r.Output) != `"`+me()+`"` {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := exec.LookPath("curl"); err == nil {
+		out, err := exec.CommandContext(bounded(t), "curl", "-sS", "--unix-socket", path, "-d", "{}", "-H", "Content-Type: application/json",
+			"http://localhost/v1/tools/x/call").CombinedOutput()
+		if want := fmt.Sprintf(`{"ok":true,"output":"%d/%d/`, os.Getuid(), os.Getgid()); err != nil || !strings.HasPrefix(string(out), want) || strings.Contains(string(out), me()) {
+			t.Errorf("curl: %v %s; %s is wanted, with its own id", err, out, want)
+		}
+	}
+	h.stop()
+	if err := <-h.ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
+	}
+	if _, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "unix:"+path) {
+		t.Error(err)
+	}
+}
+
+func TestOtherUsersAndOtherWaysInAreNobody(t *testing.T) {
+	tooltest.NoLeaks(t)
+	gate := peers(uint32(os.Getuid()) + 1)
+	socket := openSocket(t, filepath.Join(shortDir(t), "s"), setup{Options: rest.Options{Gate: gate}})
+	wire := open(t, setup{Options: rest.Options{Gate: peers(uint32(os.Getuid()))}})
+	for _, h := range []*house{socket, wire} {
+		for _, at := range []string{"/v1/tools", "/v1/jobs", "/metrics", "/v1/assets/" + strings.Repeat("0", 64)} {
+			req := h.request("GET", at, "")
+			req.Header.Del("Authorization")
+			h.do(req).refused(t, 401, tool.CodeAccessDenied)
+		}
+	}
+}
+
+// stale leaves a socket behind that nobody listens on.
+func stale(t *testing.T, path string) {
+	t.Helper()
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	_ = ln.Close()
+}
+
+func TestOnlyASocketThatNobodyListensOnIsReplaced(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := shortDir(t)
+	left := filepath.Join(dir, "left")
+	stale(t, left)
+	openSocket(t, left, setup{Options: rest.Options{Gate: peers(0)}})
+
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(dir, "other")
+	stale(t, other)
+	if err := os.Symlink(other, link); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{
+		"a door": left, "a file": file, "a link": link, "a folder": dir, "a long name": filepath.Join(dir, strings.Repeat("x", 120)),
+		"a file for a folder": filepath.Join(file, "s"),
+	} {
+		before, _ := os.Lstat(path)
+		ctx, cancel := context.WithCancel(bounded(t))
+		o := rest.Options{Listen: "unix:" + path, Gate: peers(0), Ready: func(string) { t.Errorf("%s was replaced", name); cancel() }}
+		err := rest.NewDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{})
+		cancel()
+		if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after, _ := os.Lstat(path); before != nil && !os.SameFile(before, after) {
+			t.Errorf("%s is another one now", name)
+		}
+	}
+	if conn, err := net.Dial("unix", left); err != nil {
+		t.Errorf("the first door does not answer any more: %v", err)
+	} else {
+		_ = conn.Close()
+	}
+}
+
+func TestOfManyThatStartAtOnceOneHasTheSocket(t *testing.T) {
+	tooltest.NoLeaks(t)
+	path := filepath.Join(shortDir(t), "s")
+	stale(t, path)
+	const n = 8
+	ctx, cancel := context.WithCancel(bounded(t))
+	defer cancel()
+	ready, ended := make(chan string, n), make(chan error, n)
+	for range n {
+		go func() {
+			o := rest.Options{Listen: "unix:" + path, Gate: peers(0), Ready: func(addr string) { ready <- addr }}
+			ended <- rest.NewDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{})
+		}()
+	}
+	for range n - 1 {
+		if err := wait(t, "a door that comes too late", ended); tool.CodeOf(err) != tool.CodeUnavailable {
+			t.Error(err)
+		}
+	}
+	if len(ready) != 1 {
+		t.Errorf("%d have opened", len(ready))
+	}
+	if conn, err := net.Dial("unix", path); err != nil {
+		t.Error(err)
+	} else {
+		_ = conn.Close()
+	}
+	cancel()
+	if err := wait(t, "the door", ended); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever looks for a stale socket does so alone: else it could remove one that another has just made.
+func TestADoorWaitsForAnotherThatIsOpening(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := shortDir(t)
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	o := rest.Options{Listen: "unix:" + filepath.Join(dir, "s"), Gate: peers(0), Ready: func(string) { t.Error("it does not wait") }}
+	if err := rest.NewDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); err != nil {
+		t.Errorf("it was told to end: %v", err)
+	}
+	_ = f.Close()
+	openSocket(t, filepath.Join(dir, "s"), setup{Options: rest.Options{Gate: peers(0)}})
+}
+
+func TestTheModeOfASocketIsTheConfigs(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := shortDir(t)
+	o, err := rest.DoorConfig{Listen: "unix:run/s", Mode: "0666"}.Options(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Gate = peers(0)
+	openSocket(t, filepath.Join(dir, "run", "s"), setup{Options: o})
+	if info, err := os.Lstat(filepath.Join(dir, "run", "s")); err != nil || info.Mode() != fs.ModeSocket|0o666 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if info, err := os.Lstat(filepath.Join(dir, "run")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	for _, c := range []rest.DoorConfig{
+		{Listen: "unix:s", Mode: "rw"}, {Listen: "unix:s", Mode: "0"}, {Listen: "unix:s", Mode: "4777"}, {Listen: "unix:s", Mode: "-1"}, {Mode: "0600"},
+	} {
+		if _, err := c.Options(dir); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	o, err = rest.DoorConfig{TLS: rest.TLSFiles{Cert: "c", Key: "/k", ClientCA: ""}, Hosts: []string{"h"}, Origins: []string{"o"}}.Options("/d")
+	if want := (rest.TLSFiles{Cert: "/d/c", Key: "/k"}); err != nil || o.TLS != want || o.Listen != "" || o.Hosts[0] != "h" || o.Origins[0] != "o" {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+func TestTheConfigSaysHowTheDoorListens(t *testing.T) {
+	cfg, err := config.Parse("toolpost.yaml", []byte("doors:\n  http: {listen: \"unix:s\", mode: \"0660\", tls: {cert: c.pem, key: k.pem, client_ca: a.pem}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c rest.DoorConfig
+	if err := cfg.Doors[0].Decode(&c); err != nil {
+		t.Fatal(err)
+	}
+	if want := (rest.DoorConfig{Listen: "unix:s", Mode: "0660", TLS: rest.TLSFiles{Cert: "c.pem", Key: "k.pem", ClientCA: "a.pem"}}); !cmp.Equal(c, want) {
+		t.Errorf("%+v", c)
+	}
+	for o, want := range map[*rest.Options]string{
+		{}: "http://a:1", {TLS: c.TLS}: "https://a:1", {Listen: "unix:s"}: "unix:a:1",
+	} {
+		if got := o.URL("a:1"); got != want {
+			t.Errorf("%+v is at %s", o, got)
+		}
+	}
+}
+
+func TestASocketHasItsModeBeforeItHasItsName(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	ln, err := (&net.ListenConfig{Control: rest.Private(0o600)}).Listen(bounded(t), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}

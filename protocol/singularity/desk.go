@@ -1,0 +1,113 @@
+package singularity
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/tool"
+)
+
+// A desk is where a door serves one NATS account. A message does not say who sent it, so the account does: all that
+// comes to a desk is of one caller. What it counts and tells is of that caller alone too.
+type desk struct {
+	*serving
+	nc      *nats.Conn
+	caller  atomic.Pointer[tool.Principal] // with the rights of now
+	service *service
+	base    context.Context // of the calls that come here
+	end     context.CancelCauseFunc
+
+	subs []*nats.Subscription
+	open atomic.Int64 // of subs
+	busy atomic.Int64 // requests that wait or run
+}
+
+// newDesk takes requests of p from a connection, which is the desk's from now on.
+func (s *serving) newDesk(nc *nats.Conn, p tool.Principal) (*desk, error) {
+	d := &desk{serving: s, nc: nc, service: newService(s.o)}
+	d.base, d.end = context.WithCancelCause(s.base)
+	d.caller.Store(&p)
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		d.close()
+		return nil, errClosing
+	}
+	s.opening.Add(1)
+	defer s.opening.Done()
+	s.desks[d] = true
+	s.mu.Unlock()
+	if err := d.subscribe(); err != nil {
+		d.close()
+		return nil, tool.Errorf(tool.CodeUnavailable, "the NATS door cannot take requests: %w", err)
+	}
+	return d, nil
+}
+
+// errClosing is for those who come when the door is about to close.
+var errClosing = errors.New("the NATS door is closing")
+
+// who is the caller whose requests come here.
+func (d *desk) who() tool.Principal { return *d.caller.Load() }
+
+// subscribe opens every subject. The endpoints are those that $SRV.INFO and $SRV.STATS tell of.
+func (d *desk) subscribe() error {
+	for _, e := range d.service.endpoints {
+		take := func(m *nats.Msg) { d.take(e, m) }
+		if e.subject == subjectCatalog {
+			take = func(m *nats.Msg) { d.list(e, m) }
+		}
+		if err := d.add(d.nc.QueueSubscribe(e.subject, d.o.Queue, take)); err != nil {
+			return err
+		}
+	}
+	if err := d.add(d.nc.Subscribe(subjectCancel, func(m *nats.Msg) { d.calls.cancel(d.who().ID, string(m.Data)) })); err != nil {
+		return err
+	}
+	for _, subject := range d.service.control() {
+		if err := d.add(d.nc.Subscribe(subject, d.monitor)); err != nil {
+			return err
+		}
+	}
+	return d.nc.FlushTimeout(connectWithin)
+}
+
+func (d *desk) add(sub *nats.Subscription, err error) error {
+	if err != nil {
+		return err
+	}
+	d.closed.Add(1)
+	d.open.Add(1)
+	sub.SetClosedHandler(func(string) {
+		d.open.Add(-1)
+		d.closed.Done()
+	})
+	d.subs = append(d.subs, sub)
+	return sub.SetPendingLimits(maxUnread, maxUnreadBytes)
+}
+
+// drain takes no more requests than those that have been sent.
+func (d *desk) drain() {
+	leave := (*nats.Subscription).Drain
+	if !d.nc.IsConnected() {
+		leave = (*nats.Subscription).Unsubscribe // nobody could say which message is the last
+	}
+	for _, sub := range d.subs {
+		_ = leave(sub) // fails where the subscription is closed already
+	}
+}
+
+// quiet reports whether a desk that was drained has nothing left to do.
+func (d *desk) quiet() bool { return d.open.Load() == 0 && d.busy.Load() == 0 }
+
+// close ends the calls that are left.
+func (d *desk) close() {
+	d.end(tool.Errorf(tool.CodeCancelled, "the call was cancelled because its connection was closed"))
+	d.nc.Close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.desks, d)
+}

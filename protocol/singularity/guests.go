@@ -1,0 +1,356 @@
+package singularity
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"toolpost/identity"
+	"toolpost/tool"
+)
+
+const (
+	doorName     = "nats"
+	homeAccount  = "toolpost"             // of this process. The account that NATS begins with is nobody's
+	recheckEvery = 400 * time.Millisecond // whoever is not let in any more is out within a second
+	askWithin    = 5 * time.Second        // for the gate to answer
+	againWithin  = time.Second            // the same, when it is asked again
+	unsureWithin = 5 * time.Second        // for a gate that cannot tell to find out
+)
+
+// A doorkeeper decides who may connect to the embedded server and leads them to their account, and goes on asking for as
+// long as they are there.
+type doorkeeper struct {
+	own  string // the token of this process
+	gate identity.Gate
+	log  *slog.Logger
+	srv  *server.Server // set before it starts
+	most int            // guests
+	idle time.Duration  // that an account is kept without guests
+
+	mu       sync.Mutex
+	doors    map[*serving]bool
+	guests   map[uint64]*guest // by the number of their connection
+	accounts map[accountKey]*account
+	rooms    rooms
+
+	leaving []*account // of those who watch alone
+}
+
+// A guest is a connection of a caller.
+type guest struct {
+	id      uint64
+	shown   identity.Credentials // kept in memory alone, to ask again
+	account *account
+	unsure  time.Time // since when the gate cannot tell; zero: it can
+}
+
+func newDoorkeeper(o ServerOptions) *doorkeeper {
+	k := &doorkeeper{
+		own: rand.Text() + rand.Text(), gate: o.Gate, log: o.Log, most: o.MaxConn, idle: o.idle,
+		doors: map[*serving]bool{}, guests: map[uint64]*guest{}, accounts: map[accountKey]*account{},
+	}
+	k.rooms = rooms{make: k.room, most: o.Callers, rest: o.rest}
+	return k
+}
+
+func (k *doorkeeper) room(name string) *server.Account {
+	a, _ := k.srv.LookupOrRegisterAccount(name)
+	return a
+}
+
+// connection gives what connects this process to an account.
+func (k *doorkeeper) connection(account string) []nats.Option {
+	return []nats.Option{nats.InProcessServer(k.srv), nats.UserInfo(cmp.Or(account, homeAccount), k.own)}
+}
+
+// Check implements server.Authentication.
+func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
+	given := c.GetOpts()
+	if subtle.ConstantTimeCompare([]byte(given.Password), []byte(k.own)) == 1 {
+		c.RegisterUser(&server.User{Account: k.room(given.Username)})
+		return true
+	}
+	if err := k.admit(c, given.Username); err != nil {
+		k.log.Warn("NATS refused a connection", "from", fmt.Sprint(c.RemoteAddress()), "reason", tool.AsError(err).Message)
+		return false
+	}
+	return true
+}
+
+// admit leads a client to the account of its caller, where every door has its desk by then.
+func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
+	g := &guest{id: c.GetID(), shown: credentials(c)}
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	defer cancel()
+	p, err := k.ask(ctx, g.shown)
+	if err != nil {
+		return err
+	}
+	if user != "" && user != p.ID {
+		return tool.Errorf(tool.CodeAccessDenied, "the credentials are not those of the user %.100q: give the caller's name, or none", user)
+	}
+	doors, err := k.enter(g, p)
+	if err != nil {
+		return err
+	}
+	if err := g.account.serve(doors, k.openDesk); err != nil {
+		k.forget(g)
+		return err
+	}
+	c.RegisterUser(&server.User{Username: p.ID, Account: g.account.nats, Permissions: callersMay()})
+	return nil
+}
+
+// credentials are what a client shows.
+func credentials(c server.ClientAuthentication) identity.Credentials {
+	given := c.GetOpts()
+	shown := identity.Credentials{Door: doorName, Token: cmp.Or(given.Token, given.Password)}
+	if s := c.GetTLSConnectionState(); s != nil && len(s.VerifiedChains) > 0 {
+		shown.Certificate = s.VerifiedChains[0][0]
+	}
+	return shown
+}
+
+// ask asks the gate. A certificate that was good when its connection began may have run out.
+func (k *doorkeeper) ask(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
+	switch cert := shown.Certificate; {
+	case k.gate == nil || shown.Token == "" && cert == nil:
+		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "neither a token nor a certificate was shown")
+	case cert != nil && time.Now().After(cert.NotAfter):
+		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the certificate has expired")
+	}
+	return k.gate(ctx, shown)
+}
+
+// enter notes a guest, and gives the doors that it must find in its account.
+func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.guests[g.id] != nil:
+		return nil, tool.Errorf(tool.CodeConflict, "the connection said already who it is")
+	case len(k.guests) >= k.most:
+		return nil, tool.Errorf(tool.CodeUnavailable, "%d connections are open already: close some, or try again later", k.most).Because("busy")
+	}
+	key := keyOf(p)
+	a := k.accounts[key]
+	if a == nil {
+		room, err := k.rooms.take()
+		if err != nil {
+			return nil, err
+		}
+		a = &account{key: key, caller: p, nats: room, desks: map[*serving]*desk{}}
+		k.accounts[key] = a
+	}
+	a.guests++
+	g.account = a
+	k.guests[g.id] = g
+	return slices.Collect(maps.Keys(k.doors)), nil
+}
+
+// forget is for a guest that has gone.
+func (k *doorkeeper) forget(g *guest) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.guests[g.id] != g {
+		return
+	}
+	delete(k.guests, g.id)
+	if g.account.guests--; g.account.guests == 0 {
+		g.account.empty = time.Now()
+	}
+}
+
+// openDesk opens the desk of a door in an account.
+func (k *doorkeeper) openDesk(s *serving, a *account) (*desk, error) {
+	nc, err := dial("", "the embedded server", k.log, k.connection(a.nats.Name)...)
+	if err != nil {
+		return nil, err
+	}
+	return s.newDesk(nc, a.caller)
+}
+
+// attach opens desks of a door in all accounts, those of today and of later.
+func (k *doorkeeper) attach(s *serving) error {
+	k.mu.Lock()
+	k.doors[s] = true
+	accounts := slices.Collect(maps.Values(k.accounts))
+	k.mu.Unlock()
+	for _, a := range accounts {
+		if err := a.serve([]*serving{s}, k.openDesk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// detach is for a door that closes.
+func (k *doorkeeper) detach(s *serving) {
+	k.mu.Lock()
+	delete(k.doors, s)
+	accounts := slices.Collect(maps.Values(k.accounts))
+	k.mu.Unlock()
+	for _, a := range accounts {
+		a.forget(s)
+	}
+}
+
+// watch asks again and again whether those who are here may be.
+func (k *doorkeeper) watch(ctx context.Context, every time.Duration) {
+	again := time.NewTicker(every)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+			k.recheck(ctx)
+			k.tidy()
+		}
+	}
+}
+
+// recheck asks once about each of the credentials, however many connections have shown them.
+func (k *doorkeeper) recheck(ctx context.Context) {
+	type answer struct {
+		caller tool.Principal
+		err    error
+	}
+	type key struct{ token, certificate string }
+	answers := map[key]answer{}
+	asking, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	for _, g := range k.present() {
+		shown := key{g.shown.Token, raw(g.shown.Certificate)}
+		a, asked := answers[shown]
+		if !asked {
+			a.caller, a.err = k.askAgain(asking, g.shown)
+			answers[shown] = a
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		k.judge(g, a.caller, a.err)
+	}
+}
+
+func (k *doorkeeper) askAgain(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
+	ctx, cancel := context.WithTimeout(ctx, againWithin)
+	defer cancel()
+	return k.ask(ctx, shown)
+}
+
+func raw(c *x509.Certificate) string {
+	if c == nil {
+		return ""
+	}
+	return string(c.Raw)
+}
+
+// present gives the guests, less those that have gone by themselves.
+func (k *doorkeeper) present() []*guest {
+	k.mu.Lock()
+	all := slices.Collect(maps.Values(k.guests))
+	k.mu.Unlock()
+	return slices.DeleteFunc(all, func(g *guest) bool {
+		gone := k.srv.GetClient(g.id) == nil
+		if gone {
+			k.forget(g)
+		}
+		return gone
+	})
+}
+
+// judge cuts off a guest that may not be here any more, or has other rights by now: with those it belongs to another account,
+// and gets there when it connects again.
+func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
+	switch {
+	case err == nil && keyOf(p) == g.account.key:
+		g.unsure = time.Time{}
+		return
+	case err == nil:
+		k.cut(g, p, nil, "its rights have changed")
+		return
+	case cannotTell(err):
+		if g.unsure.IsZero() {
+			g.unsure = time.Now()
+		}
+		if time.Since(g.unsure) < unsureWithin {
+			return
+		}
+	}
+	why := tool.Errorf(tool.CodeAccessDenied, "%s is not let in any more", g.account.caller.ID)
+	k.cut(g, g.account.caller, why, tool.AsError(err).Message)
+}
+
+// cannotTell reports whether the gate did not come to a decision.
+func cannotTell(err error) bool {
+	switch tool.CodeOf(err) {
+	case tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled, tool.CodeInternal:
+		return true
+	}
+	return false
+}
+
+// cut disconnects a guest. With the last one its account goes, and where there is a reason why the calls there end too.
+func (k *doorkeeper) cut(g *guest, p tool.Principal, why error, reason string) {
+	k.log.Warn("NATS cut off a connection", "caller", g.account.caller.ID, "reason", reason)
+	_ = k.srv.DisconnectClientByID(g.id) // fails where it has just gone
+	k.forget(g)
+	if k.evict(g.account, 0) {
+		g.account.leave(p, why)
+	}
+}
+
+// evict takes an account away that has had no guests for a while. It reports whether it did.
+func (k *doorkeeper) evict(a *account, idle time.Duration) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a.guests > 0 || time.Since(a.empty) < idle || k.accounts[a.key] != a {
+		return false
+	}
+	delete(k.accounts, a.key)
+	k.leaving = append(k.leaving, a)
+	return true
+}
+
+// tidy closes accounts that nobody uses any more.
+func (k *doorkeeper) tidy() {
+	k.mu.Lock()
+	accounts := slices.Collect(maps.Values(k.accounts))
+	k.mu.Unlock()
+	for _, a := range accounts {
+		if k.evict(a, k.idle) {
+			a.leave(a.caller, nil)
+		}
+	}
+	k.leaving = slices.DeleteFunc(k.leaving, func(a *account) bool {
+		gone := a.gone()
+		if gone {
+			k.mu.Lock()
+			k.rooms.giveBack(a.nats)
+			k.mu.Unlock()
+		}
+		return gone
+	})
+}
+
+// callersMay lets a caller send requests and read answers, and neither read the requests of its other connections nor
+// answer in our place.
+func callersMay() *server.Permissions {
+	return &server.Permissions{
+		Subscribe: &server.SubjectPermission{Deny: []string{prefixTools + ">", prefixToolpost + ">", "$SRV.>"}},
+	}
+}

@@ -1,0 +1,410 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"toolpost/tool"
+)
+
+// The states of a job. It is in one of the first two until its end.
+const (
+	jobQueued    = "queued"
+	jobRunning   = "running"
+	jobCancelled = "cancelled"
+)
+
+// A Job is a call that runs later, once, whoever waits for it.
+type Job = struct {
+	ID, Caller, Tool   string
+	State              string // queued, running, or how it ended
+	Made, Began, Ended time.Time
+	Attempts           int    // how often it was begun
+	Again              bool   // it does no harm when it runs twice
+	Stop               bool   // somebody wants it to end
+	Lease              string // of a job that waits; when it is begun, whoever begins it has it
+	Call               []byte // what is called, JSON; not kept beyond its end
+	Outcome            []byte // JSON; nil: there is none yet
+	Events, Bytes      int    // of the attempts before; for who begins it
+}
+
+// A JobTable keeps jobs. It stands for one program among those that share the store: what it has begun is its own.
+type JobTable struct {
+	db    *DB
+	owner string
+}
+
+// Jobs keeps jobs, for somebody who begins some of them.
+func (db *DB) Jobs() *JobTable { return &JobTable{db, db.owner + "#" + tool.NewID()} }
+
+// silence is how long a program that runs jobs may say nothing before they are not its own any more.
+const silence = 2 * time.Minute
+
+// away reports whether whoever ran a job has ended, or has not been heard of for too long.
+func away(owner string, seen, now time.Time) bool {
+	program, _, _ := strings.Cut(owner, "#")
+	return gone(program) || now.Sub(seen) > silence
+}
+
+// Add keeps a job that waits, durably, unless there are too many that wait: of its caller, or in all.
+func (j *JobTable) Add(_ context.Context, x Job, perCaller, most int) error {
+	if plain(x.Caller, maxName) != x.Caller || plain(x.Tool, 1024) != x.Tool || plain(x.Lease, maxName) != x.Lease {
+		return tool.Errorf(tool.CodeInvalidInput, "the caller, tool or lease of a job is too long, or not text")
+	}
+	return j.db.w.do(true, func(t *tx) error {
+		var own, all int
+		err := t.row(`SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job WHERE state = ?`,
+			[]any{x.Caller, jobQueued}, &all, &own)
+		switch {
+		case err != nil:
+			return err
+		case own >= perCaller:
+			return tool.Errorf(tool.CodeQuotaExceeded, "%d jobs of %q wait already, and %d is the most; try again when some have begun, or cancel some", own, x.Caller, perCaller).Because("jobs")
+		case all >= most:
+			return tool.Errorf(tool.CodeQuotaExceeded, "%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
+		}
+		return t.exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?)`,
+			x.ID, x.Caller, x.Tool, jobQueued, micros(x.Made), number(x.Again), x.Lease, string(x.Call))
+	})
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// What is read of jobs: all, by those who begin them; by those who look at one, not what it calls, which may be long,
+// and not its lease; by those who list many, no outcome either.
+const (
+	wholeJob  = jobState + `, lease, call, result`
+	seenJob   = jobState + `, '', '', result`
+	listedJob = jobState + `, '', '', NULL`
+	jobState  = `id, caller, tool, state, made_at, began_at, ended_at, attempts, again, stop`
+)
+
+// scanJob reads a row of one of them.
+func scanJob(rows interface{ Scan(...any) error }) (x Job, err error) {
+	var made int64
+	var began, ended sql.NullInt64
+	var again, stop int
+	var call string
+	var result sql.NullString
+	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, &made, &began, &ended, &x.Attempts, &again, &stop, &x.Lease, &call, &result)
+	x.Made, x.Began, x.Ended = time.UnixMicro(made).UTC(), moment(began), moment(ended)
+	x.Again, x.Stop, x.Call = again != 0, stop != 0, []byte(call)
+	if result.Valid {
+		x.Outcome = []byte(result.String)
+	}
+	return x, err
+}
+
+func moment(n sql.NullInt64) time.Time {
+	if !n.Valid {
+		return time.Time{}
+	}
+	return time.UnixMicro(n.Int64).UTC()
+}
+
+// Claim begins the oldest jobs that wait, so many at the most: they are this program's from then on, and nobody
+// else's. Their leases are no longer in the table.
+func (j *JobTable) Claim(ctx context.Context, most int) (mine []Job, err error) {
+	waiting := 0
+	err = j.db.read(ctx, func(r *reader) error { // most often there is nothing, and nothing to write
+		return r.row(`SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE state = ? LIMIT 1) AS waiting`, jobQueued).Scan(&waiting)
+	})
+	if err != nil || waiting == 0 || most <= 0 {
+		return nil, err
+	}
+	err = j.db.w.do(true, func(t *tx) error {
+		mine = nil
+		err := t.each(func(rows *sql.Rows) error {
+			x, err := scanJob(rows)
+			mine = append(mine, x)
+			return err
+		}, `SELECT `+wholeJob+` FROM job WHERE state = ? ORDER BY made_at, id LIMIT ?`, jobQueued, most)
+		for i := range mine {
+			if err == nil {
+				err = j.begin(t, &mine[i])
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mine, nil
+}
+
+func (j *JobTable) begin(t *tx, x *Job) error {
+	now := time.Now()
+	x.State, x.Began, x.Attempts = jobRunning, now.UTC(), x.Attempts+1
+	err := t.exec(`UPDATE job SET state = ?, owner = ?, began_at = ?, seen_at = ?, attempts = ?, lease = '' WHERE id = ?`,
+		jobRunning, j.owner, micros(now), micros(now), x.Attempts, x.ID)
+	if err != nil {
+		return err
+	}
+	return t.row(`SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID}, &x.Events, &x.Bytes)
+}
+
+// Beat says that this program still runs some jobs. Those that it has begun and says nothing of are found by others.
+func (j *JobTable) Beat(_ context.Context, ids []string) error {
+	return j.db.w.do(false, func(t *tx) error {
+		now := micros(time.Now())
+		for _, id := range ids {
+			if err := t.exec(`UPDATE job SET seen_at = ? WHERE id = ? AND state = ? AND owner = ?`, now, id, jobRunning, j.owner); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Stops gives the jobs of this program that somebody wants to end.
+func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
+	err = j.db.read(ctx, func(r *reader) error {
+		return r.each(texts(&ids), `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, jobRunning, j.owner)
+	})
+	return ids, err
+}
+
+// Append adds events to a job that this program has begun.
+func (j *JobTable) Append(_ context.Context, id string, attempt int, events [][]byte) error {
+	return j.db.w.do(false, func(t *tx) error {
+		if err := j.holds(t, id, attempt); err != nil {
+			return err
+		}
+		var last int64
+		if err := t.row(`SELECT COALESCE(MAX(seq), 0) FROM job_event WHERE job = ?`, []any{id}, &last); err != nil {
+			return err
+		}
+		for i, e := range events {
+			if err := t.exec(`INSERT INTO job_event (job, seq, event) VALUES (?, ?, ?)`, id, last+int64(i)+1, string(e)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// holds reports, as an error of code conflict, that a job is not this program's.
+func (j *JobTable) holds(t *tx, id string, attempt int) error {
+	var n int
+	err := t.row(`SELECT COUNT(*) FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{id, jobRunning, j.owner, attempt}, &n)
+	if err == nil && n == 0 {
+		return tool.Errorf(tool.CodeConflict, "job %s is not this program's any more", id).Because("job_taken")
+	}
+	return err
+}
+
+// Settle ends a job that this program has begun, with its outcome. The state queued puts it back instead, as if it
+// had not begun.
+func (j *JobTable) Settle(_ context.Context, id string, attempt int, state string, outcome []byte) error {
+	return j.db.w.do(true, func(t *tx) error {
+		if err := j.holds(t, id, attempt); err != nil {
+			return err
+		}
+		if state == jobQueued {
+			return t.exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1 WHERE id = ?`, jobQueued, id)
+		}
+		return endJob(t, id, state, outcome)
+	})
+}
+
+func endJob(t *tx, id, state string, outcome []byte) error {
+	return t.exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = '', lease = '' WHERE id = ?`, state, micros(time.Now()), string(outcome), id)
+}
+
+// Recover looks for jobs whose program is gone. For each, decide says what becomes of it: its outcome, with the state
+// that goes with it, or queued, for another attempt. Of several who find one, one decides. It gives their number.
+func (j *JobTable) Recover(ctx context.Context, decide func(Job) (state string, outcome []byte)) (n int, err error) {
+	orphans, err := j.orphans(ctx)
+	for _, o := range orphans {
+		var mine bool
+		err = j.db.w.do(true, func(t *tx) (err error) {
+			mine, err = o.adopt(t, decide)
+			return err
+		})
+		if err != nil {
+			break
+		}
+		n += number(mine)
+	}
+	return n, err
+}
+
+// adopt decides about an orphan, unless somebody else has.
+func (o orphan) adopt(t *tx, decide func(Job) (string, []byte)) (mine bool, err error) {
+	var stop int
+	err = t.row(`SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{o.ID, jobRunning, o.owner, o.Attempts}, &stop)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	o.Stop = stop != 0
+	state, outcome := decide(o.Job)
+	if state == jobQueued {
+		return true, t.exec(`UPDATE job SET state = ?, owner = '' WHERE id = ?`, jobQueued, o.ID)
+	}
+	return true, endJob(t, o.ID, state, outcome)
+}
+
+// An orphan is a job whose program is gone.
+type orphan struct {
+	Job
+	owner string
+}
+
+func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
+	now := time.Now()
+	err = j.db.read(ctx, func(r *reader) error {
+		return r.each(func(rows *sql.Rows) error {
+			var o orphan
+			var seen int64
+			var again int
+			if err := rows.Scan(&o.ID, &o.Tool, &o.owner, &seen, &o.Attempts, &again); err != nil {
+				return err
+			}
+			o.Again = again != 0
+			if away(o.owner, time.UnixMicro(seen), now) {
+				found = append(found, o)
+			}
+			return nil
+		}, `SELECT id, tool, owner, seen_at, attempts, again FROM job WHERE state = ?`, jobRunning)
+	})
+	return found, err
+}
+
+// Cancel ends a job of a caller that waits, with an outcome, and wants one that runs to end. It gives the job as it
+// is then. One that has ended otherwise stays as it is: the error is of code conflict.
+func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) (x Job, err error) {
+	err = j.db.w.do(true, func(t *tx) error {
+		var state string
+		err := t.row(`SELECT state FROM job WHERE id = ? AND caller = ?`, []any{plain(id, maxName), named(caller)}, &state)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return noJob(id)
+		case err != nil:
+			return err
+		case state == jobQueued:
+			err = endJob(t, id, jobCancelled, outcome)
+		case state == jobRunning:
+			err = t.exec(`UPDATE job SET stop = 1 WHERE id = ?`, id)
+		case state != jobCancelled:
+			return tool.Errorf(tool.CodeConflict, "job %s cannot be cancelled: it has ended (%s)", id, state).Because(state)
+		}
+		if err != nil {
+			return err
+		}
+		return t.each(func(rows *sql.Rows) error {
+			x, err = scanJob(rows)
+			return err
+		}, `SELECT `+seenJob+` FROM job WHERE id = ?`, id)
+	})
+	return x, err
+}
+
+// named gives a caller as Add takes one. Whom Add refuses has no jobs, and is not taken for somebody else.
+func named(caller string) any {
+	if plain(caller, maxName) != caller {
+		return nil
+	}
+	return caller
+}
+
+func noJob(id string) error {
+	return tool.Errorf(tool.CodeNotFound, "there is no job %.64q; one is forgotten some time after its end", id)
+}
+
+// Find gives a job of a caller, and its events after so many of them, most at the most, as they are at one moment.
+func (j *JobTable) Find(ctx context.Context, caller, id string, after int64, most int) (x Job, events [][]byte, err error) {
+	err = j.db.read(ctx, func(r *reader) error {
+		var err error
+		x, err = scanJob(r.row(`SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName), named(caller)))
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return noJob(id)
+		case err != nil || most <= 0:
+			return err
+		}
+		return r.each(func(rows *sql.Rows) error {
+			var e string
+			err := rows.Scan(&e)
+			events = append(events, []byte(e))
+			return err
+		}, `SELECT event FROM job_event WHERE job = ? AND seq > ? ORDER BY seq LIMIT ?`, id, after, most)
+	})
+	return x, events, err
+}
+
+// Of gives the caller whose job it is, for whoever looks after all of them.
+func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error) {
+	err = j.db.read(ctx, func(r *reader) error {
+		err := r.row(`SELECT caller FROM job WHERE id = ?`, plain(id, maxName)).Scan(&caller)
+		if errors.Is(err, sql.ErrNoRows) {
+			return noJob(id)
+		}
+		return err
+	})
+	return caller, err
+}
+
+// List gives the jobs of a caller, the newest first, of one state or, with "", of any. They come without their calls
+// and outcomes.
+func (j *JobTable) List(ctx context.Context, caller, state string, most int) ([]Job, error) {
+	return j.list(ctx, most, ` WHERE caller = ? AND (state = ? OR ? = '')`, named(caller), plain(state, 64), plain(state, 64))
+}
+
+// All is List for whoever looks after all jobs.
+func (j *JobTable) All(ctx context.Context, state string, most int) ([]Job, error) {
+	return j.list(ctx, most, ` WHERE (state = ? OR ? = '')`, plain(state, 64), plain(state, 64))
+}
+
+func (j *JobTable) list(ctx context.Context, most int, where string, args ...any) (jobs []Job, err error) {
+	if most <= 0 {
+		most = math.MaxInt32
+	}
+	err = j.db.read(ctx, func(r *reader) error {
+		return r.each(func(rows *sql.Rows) error {
+			x, err := scanJob(rows)
+			jobs = append(jobs, x)
+			return err
+		}, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, most)...)
+	})
+	return jobs, err
+}
+
+// atOnce is how many jobs are removed in one go, so that others come in between.
+const atOnce = 200
+
+// Expire removes the jobs that ended before a time, with their events, and gives their number.
+func (j *JobTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
+	for more := true; more && err == nil && ctx.Err() == nil; {
+		var old []string
+		err = j.db.read(ctx, func(r *reader) error {
+			return r.each(texts(&old), `SELECT id FROM job WHERE ended_at < ? LIMIT ?`, micros(before), atOnce)
+		})
+		if more = len(old) == atOnce; err != nil || len(old) == 0 {
+			break
+		}
+		err = j.db.w.do(false, func(t *tx) error {
+			for _, id := range old {
+				if err := t.exec(`DELETE FROM job_event WHERE job = ?`, id); err != nil {
+					return err
+				}
+				if err := t.exec(`DELETE FROM job WHERE id = ?`, id); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		n += len(old)
+	}
+	return n, err
+}

@@ -1,0 +1,232 @@
+package telemetry
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"toolpost/tool"
+)
+
+// Words in the place of names.
+const (
+	unknownTool = "unknown" // nobody has a tool of that name
+	others      = "other"   // there are too many to count each
+)
+
+// Bounds on what is counted apart: tools come and go.
+const (
+	maxSeries = 1000
+	maxDoors  = 64
+)
+
+// labels are what calls are counted by.
+type labels struct {
+	tool, source, protocol, door string
+
+	outcome tool.Outcome
+	code    tool.Code
+}
+
+func (l labels) compare(o labels) int {
+	return cmp.Or(strings.Compare(l.tool, o.tool), strings.Compare(l.source, o.source), strings.Compare(l.protocol, o.protocol),
+		strings.Compare(l.door, o.door), cmp.Compare(l.outcome, o.outcome), cmp.Compare(l.code, o.code))
+}
+
+func (l labels) list() []Label {
+	return []Label{
+		{"tool", l.tool}, {"source", l.source}, {"protocol", l.protocol}, {"door", l.door},
+		{"outcome", string(l.outcome)}, {"code", string(l.code)},
+	}
+}
+
+const limits = 15
+
+// bounds are the upper ends of the classes of durations; one more class is for all that took longer.
+func bounds() [limits]time.Duration {
+	const ms = time.Millisecond
+	return [...]time.Duration{
+		ms / 2, ms, 5 * ms / 2, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms,
+		time.Second, 2500 * ms, 5 * time.Second, 10 * time.Second, 30 * time.Second,
+	}
+}
+
+// A series counts the calls that have the same labels.
+type series struct {
+	labels
+	classes  [limits + 1]atomic.Int64
+	nanos    atomic.Int64
+	in, size atomic.Int64 // bytes of arguments and of outputs
+}
+
+func (s *series) add(took time.Duration, in, out int) {
+	ends := bounds()
+	i := 0
+	for i < len(ends) && took > ends[i] {
+		i++
+	}
+	s.classes[i].Add(1)
+	s.nanos.Add(int64(took))
+	s.in.Add(int64(in))
+	s.size.Add(int64(out))
+}
+
+// A table finds counters without a lock. To add one the whole table is copied, which ends soon: there are only so many.
+type table[K comparable, V any] struct {
+	now    atomic.Pointer[map[K]*V]
+	adding sync.Mutex
+}
+
+func (t *table[K, V]) get(k K) *V { return (*t.now.Load())[k] }
+
+// add gives the counter of k, a new one where there is none.
+func (t *table[K, V]) add(k K, fresh func() *V) *V {
+	t.adding.Lock()
+	defer t.adding.Unlock()
+	if v := t.get(k); v != nil {
+		return v
+	}
+	next := maps.Clone(*t.now.Load())
+	next[k] = fresh()
+	t.now.Store(&next)
+	return next[k]
+}
+
+func (t *table[K, V]) size() int { return len(*t.now.Load()) }
+
+// calls are the series of calls.
+type calls struct {
+	*table[labels, series]
+	codes map[tool.Code]bool // those that there are
+}
+
+func newCalls() calls {
+	c := calls{new(table[labels, series]), map[tool.Code]bool{}}
+	c.now.Store(&map[labels]*series{})
+	for _, code := range tool.Codes() {
+		c.codes[code] = true
+	}
+	return c
+}
+
+func (c calls) of(l labels) *series {
+	if s := c.get(l); s != nil {
+		return s
+	}
+	if c.size() >= maxSeries {
+		l.tool, l.source, l.protocol, l.door = others, others, others, others
+	}
+	l.clone()
+	return c.add(l, func() *series { return &series{labels: l} })
+}
+
+// clone keeps the labels apart from what they were cut out of, which may be large.
+func (l *labels) clone() {
+	for _, text := range []*string{&l.tool, &l.source, &l.protocol, &l.door} {
+		*text = strings.Clone(*text)
+	}
+}
+
+func (c calls) sorted() []*series {
+	return slices.SortedFunc(maps.Values(*c.now.Load()), func(a, b *series) int { return a.compare(b.labels) })
+}
+
+// running counts the calls that run, by their doors.
+type running struct{ *table[string, atomic.Int64] }
+
+func newRunning() running {
+	r := running{new(table[string, atomic.Int64])}
+	r.now.Store(&map[string]*atomic.Int64{})
+	return r
+}
+
+func (r running) of(door string) *atomic.Int64 {
+	if n := r.get(door); n != nil {
+		return n
+	}
+	if r.size() >= maxDoors {
+		door = others
+	}
+	return r.add(strings.Clone(door), func() *atomic.Int64 { return new(atomic.Int64) })
+}
+
+// A Sample is one thing that was measured.
+type Sample struct {
+	Name    string // in the words of OpenTelemetry, such as toolpost.sources
+	Help    string
+	Unit    string // s, By, or empty
+	Counter bool   // it only grows
+	Labels  []Label
+	Value   float64
+}
+
+// A Label tells samples of one name apart.
+type Label struct{ Name, Value string }
+
+// A family is all that is known under one name.
+type family struct {
+	Sample // without labels and value
+	points []point
+}
+
+// A point is a number, or where it has classes a histogram.
+type point struct {
+	labels  []Label
+	value   float64
+	classes []int64
+}
+
+func (p point) count() (n int64) {
+	for _, c := range p.classes {
+		n += c
+	}
+	return n
+}
+
+// snapshot gives everything that is measured, as it is now.
+func (t *Telemetry) snapshot() []family {
+	list := t.snapshotCalls()
+	runs := family{Sample: Sample{Name: "toolpost.calls.running", Help: "Calls that run now."}}
+	doors := *t.running.now.Load()
+	for _, door := range slices.Sorted(maps.Keys(doors)) {
+		runs.points = append(runs.points, point{labels: []Label{{"door", door}}, value: float64(doors[door].Load())})
+	}
+	info := family{Sample: Sample{Name: "toolpost.info", Help: "This program."}}
+	info.points = []point{{labels: []Label{{"version", t.env.Version}}, value: 1}}
+	list = append(list, runs, info)
+	samples := t.env.Samples()
+	if t.send != nil {
+		samples = append(samples, t.send.samples()...)
+	}
+	for _, s := range samples {
+		at := slices.IndexFunc(list, func(f family) bool { return f.Name == s.Name })
+		if at < 0 {
+			at, list = len(list), append(list, family{Sample: s})
+		}
+		list[at].points = append(list[at].points, point{labels: s.Labels, value: s.Value})
+	}
+	return list
+}
+
+func (t *Telemetry) snapshotCalls() []family {
+	count := family{Sample: Sample{Name: "toolpost.calls", Help: "Calls that have ended.", Counter: true}}
+	took := family{Sample: Sample{Name: "toolpost.call.duration", Help: "How long calls took.", Unit: "s"}}
+	in := family{Sample: Sample{Name: "toolpost.call.in", Help: "Size of the arguments.", Unit: "By", Counter: true}}
+	out := family{Sample: Sample{Name: "toolpost.call.out", Help: "Size of the outputs.", Unit: "By", Counter: true}}
+	for _, s := range t.calls.sorted() {
+		p := point{labels: s.list(), classes: make([]int64, len(s.classes))}
+		for i := range s.classes {
+			p.classes[i] = s.classes[i].Load()
+		}
+		number := func(n int64) point { return point{labels: p.labels, value: float64(n)} }
+		count.points = append(count.points, number(p.count()))
+		in.points, out.points = append(in.points, number(s.in.Load())), append(out.points, number(s.size.Load()))
+		p.value = time.Duration(s.nanos.Load()).Seconds()
+		took.points = append(took.points, p)
+	}
+	return []family{count, took, in, out}
+}

@@ -1,0 +1,202 @@
+// Package telemetry is the stage that measures calls: it counts them, times them and gives each a span in the trace
+// that it belongs to. Adapters know nothing of it. What it tells has names, codes and sizes, and never an argument,
+// an output or the message of an error.
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"toolpost/tool"
+)
+
+// Options is the telemetry section of a config.
+type Options struct {
+	OTLP     string            `yaml:"otlp" doc:"address of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; https, unless it is on this machine. Nothing is sent where it is left out"`
+	Headers  map[string]string `yaml:"headers" doc:"headers for the collector: the name of each, and the name of the secret that is its value"`
+	Traces   *bool             `yaml:"traces" doc:"whether spans are sent; true where it is left out"`
+	Metrics  *bool             `yaml:"metrics" doc:"whether metrics are sent; true where it is left out"`
+	Sample   *float64          `yaml:"sample" doc:"the share of traces that is sent, 0 to 1; 1 where it is left out"`
+	Service  string            `yaml:"service" doc:"what this program is called there; toolpost where it is left out"`
+	Interval time.Duration     `yaml:"interval" doc:"how often metrics are sent; 60 s where it is left out"`
+}
+
+// Validate implements config's validator.
+func (o *Options) Validate() error {
+	if o.OTLP == "" {
+		if len(o.Headers) > 0 || o.Traces != nil || o.Metrics != nil || o.Sample != nil || o.Service != "" || o.Interval != 0 {
+			return fmt.Errorf("the telemetry has no collector to go to; give it one, such as `otlp: http://127.0.0.1:4318`, or leave the section out")
+		}
+		return nil
+	}
+	if err := checkCollector(o.OTLP); err != nil {
+		return err
+	}
+	for name, secret := range o.Headers {
+		if !headerName(name) || strings.EqualFold(name, "Content-Type") || strings.EqualFold(name, "Host") {
+			return fmt.Errorf("%.40q cannot be a header for the collector", name)
+		}
+		if secret == "" {
+			return fmt.Errorf("the header %s has no value; name a secret of the section `secrets`", name)
+		}
+	}
+	switch {
+	case o.Sample != nil && (*o.Sample < 0 || *o.Sample > 1):
+		return fmt.Errorf("sample is %v; a share from 0 to 1 is wanted", *o.Sample)
+	case o.Interval != 0 && o.Interval < time.Second:
+		return fmt.Errorf("metrics every %v is too often; 1s or more is wanted", o.Interval)
+	case len(o.Service) > 255:
+		return fmt.Errorf("the name of the service is longer than 255 bytes")
+	}
+	return nil
+}
+
+// checkCollector refuses addresses to which spans would travel in the open, and those that hold a password.
+func checkCollector(address string) error {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("otlp: a URL is wanted, such as https://collector.example:4318")
+	case u.User != nil:
+		return fmt.Errorf("otlp: the URL has a password in it; put it into a secret and name that under `headers`")
+	case u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("otlp: the URL has a query or a fragment, and /v1/traces is put behind it; leave them out")
+	case u.Scheme == "http" && !loopback(u.Hostname()):
+		return fmt.Errorf("otlp: %s is another machine, and http is not encrypted; use https, or a collector on this one", u.Hostname())
+	}
+	return nil
+}
+
+func headerName(name string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	return name != "" && len(name) <= 255 && strings.Trim(name, letters+"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// Env is what telemetry needs of the program around it. Everything may be left out.
+type Env struct {
+	Version string
+	Log     *slog.Logger
+	// Lookup finds the tool of a call that says nothing of it; it is that of a tool.Catalog.
+	Lookup  func(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error)
+	Secret  func(name string) (string, error) // gives the values of headers
+	Redact  func(text string) string          // takes secrets out of whatever leaves the program
+	Samples func() []Sample                   // what else there is to measure, at this moment
+}
+
+// A Telemetry measures the calls of one program.
+type Telemetry struct {
+	env     Env
+	calls   calls
+	running running
+	send    *sender // nil: nothing is sent
+	tracing bool
+	sample  uint64 // of 2^56 traces, how many are sent
+}
+
+// New makes a telemetry. It sends nothing before the first call ends, and must be closed.
+func New(o Options, env Env) (*Telemetry, error) {
+	if err := o.Validate(); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "telemetry: %w", err)
+	}
+	env = env.withDefaults()
+	t := &Telemetry{env: env, calls: newCalls(), running: newRunning()}
+	if o.OTLP == "" {
+		return t, nil
+	}
+	t.tracing = o.Traces == nil || *o.Traces
+	t.sample = shares
+	if o.Sample != nil {
+		t.sample = uint64(*o.Sample * shares)
+	}
+	every := cmp.Or(o.Interval, time.Minute)
+	if o.Metrics != nil && !*o.Metrics {
+		every = 0
+	}
+	t.send = newSender(o, env, every, t.snapshot)
+	return t, nil
+}
+
+func (env Env) withDefaults() Env {
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	if env.Lookup == nil {
+		env.Lookup = func(context.Context, tool.Principal, string) (*tool.Spec, error) { return nil, nil }
+	}
+	if env.Secret == nil {
+		env.Secret = func(name string) (string, error) {
+			return "", tool.Errorf(tool.CodeUnavailable, "there is no secret %s", name)
+		}
+	}
+	if env.Redact == nil {
+		env.Redact = func(text string) string { return text }
+	}
+	if env.Samples == nil {
+		env.Samples = func() []Sample { return nil }
+	}
+	return env
+}
+
+// Close sends what waits to be sent, as far as it can be done quickly and before ctx ends. A nil Telemetry has nothing.
+func (t *Telemetry) Close(ctx context.Context) {
+	if t != nil && t.send != nil {
+		t.send.close(ctx)
+	}
+}
+
+// Stage is the tool.Middleware. It stands around the whole engine: what is refused is measured too.
+func (t *Telemetry) Stage(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		inside := t.running.of(c.Caller.Door)
+		inside.Add(1)
+		defer inside.Add(-1)
+		start := time.Now()
+		var s *span
+		if t.tracing {
+			s, c = t.begin(c, start)
+		}
+		r, err := next.Invoke(ctx, c, out)
+		took := time.Since(start)
+		l := t.labels(ctx, c, r, err)
+		size := 0
+		if r != nil {
+			size = len(r.Output)
+		}
+		t.calls.of(l).add(took, len(c.Args), size)
+		if s != nil {
+			s.labels, s.end, s.out = l, start.Add(took), size
+			s.cached = r != nil && r.Trace.Cached
+			t.send.take(s)
+		}
+		return r, err
+	})
+}
+
+// labels says what a call was and how it ended. A name that the caller made up is not among it.
+func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, err error) labels {
+	l := labels{door: c.Caller.Door}
+	l.outcome, l.code, _ = tool.OutcomeOf(r, err)
+	if l.code != "" && !t.calls.codes[l.code] { // the word of a tool
+		l.code = tool.CodeToolError
+	}
+	if r != nil && r.Trace.Tool != "" {
+		l.tool, l.source, l.protocol = r.Trace.Tool, r.Trace.Source, r.Trace.Protocol
+		return l
+	}
+	l.tool = unknownTool
+	if spec, err := t.env.Lookup(ctx, c.Caller, c.Tool); err == nil && spec != nil {
+		l.tool, l.source, l.protocol = spec.Name, spec.Source, spec.Protocol
+	}
+	return l
+}
