@@ -211,6 +211,7 @@ sources:
   - {name: dead, protocol: panicker, secrets: [` + strings.Join(a.names, ", ") + `], fails: true}
 doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}}
 limits: {lease_tier: 3}
+policy: {record: record.jsonl}
 telemetry: {otlp: '` + spans.url + `', headers: {X-Key: ` + a.names[0] + `}}
 store: {audit: {values: ["*"]}, idempotency: {durable: true}}
 `)

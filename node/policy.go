@@ -1,10 +1,12 @@
 package node
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"time"
 
 	"toolpost/config"
+	"toolpost/engine/audit"
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
 	"toolpost/engine/quota"
@@ -26,7 +28,9 @@ func (n *Node) readPolicy(cfg *config.Config) (*policy.Policy, error) {
 	}
 	return policy.New(o, policy.Env{
 		Dir: cfg.Dir, Config: configFiles(cfg), Doors: doorNames(n.o.Protocols), Sources: sourceNames(cfg), Tier: lease.Tier, Log: n.o.Log,
-		Redact: n.redactor.JSON,
+		Redact: func(args json.RawMessage) json.RawMessage {
+			return n.redactor.JSON(audit.Redacted(args, n.storing.Audit.Redact))
+		},
 	})
 }
 

@@ -120,7 +120,9 @@ func (t *Trail) name(r *tool.Record, c *tool.Call) {
 	}
 	r.Walls = strings.Join(c.Spec.Guarantees.Asked(), ",")
 	if slices.Contains(t.o.Values, "*") || slices.Contains(t.o.Values, c.Spec.Name) {
-		r.Args = redacted(c.Args, t.o.Redact)
+		if r.Args = Redacted(c.Args, t.o.Redact); len(r.Args) > maxArgs {
+			r.Args = nil
+		}
 	}
 }
 

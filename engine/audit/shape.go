@@ -53,15 +53,15 @@ func appendShape(b []byte, value json.RawMessage, depth int) ([]byte, error) {
 	return append(b, '}'), err
 }
 
-// redacted gives arguments with the values of secrets taken out. Arguments that are too long, or no object,
-// are left out.
-func redacted(args json.RawMessage, names []string) json.RawMessage {
+// Redacted gives arguments without the values of those whose names speak of secrets, or are among names. Arguments that
+// are no object are left out.
+func Redacted(args json.RawMessage, names []string) json.RawMessage {
 	v, err := strictjson.Decode(args)
 	if _, ok := v.(map[string]any); err != nil || !ok {
 		return nil
 	}
 	b, err := strictjson.Marshal(redact(v, names))
-	if err != nil || len(b) > maxArgs {
+	if err != nil {
 		return nil
 	}
 	return b

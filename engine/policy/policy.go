@@ -22,7 +22,7 @@ type Options struct {
 	Default Effect `yaml:"default" doc:"what happens to a call that no rule speaks of: allow or deny; allow where it is left out"`
 	Rules   []Rule `yaml:"rules" doc:"deny wins over allow; their order does not matter"`
 	Limits  Limits `yaml:"limits" doc:"bounds that hold for every call"`
-	Record  string `yaml:"record" doc:"a file to which every judged call is added as a line of JSON, with its arguments as they came, for toolpost policy replay"`
+	Record  string `yaml:"record" doc:"a file to which every judged call is added as a line of JSON, with its arguments, but for secrets, for toolpost policy replay"`
 }
 
 // A Rule speaks of the calls that match every field it has. Fields that are left out match everything.
