@@ -197,6 +197,9 @@ func aboutCall(r *tool.Record) string {
 	if r.Decision == "deny" {
 		about = append(about, "denied by "+r.Rule)
 	}
+	if r.DryRun {
+		about = append(about, "only judged")
+	}
 	if r.Replay {
 		about = append(about, "a replay")
 	}
