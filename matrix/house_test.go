@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/internal/served"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -37,8 +38,8 @@ type house struct {
 	python  string // the interpreter
 	runners []*runner
 	node    *node.Node
-	doors   served
-	remote  served
+	doors   addresses
+	remote  addresses
 	service string  // the address of a namel3ss service
 	image   string  // of the tools in a container
 	log     journal // of the nodes
@@ -47,8 +48,8 @@ type house struct {
 	web    *http.Client // of callers over HTTP
 }
 
-// served says where a node takes calls.
-type served struct{ http, nats, service string }
+// addresses says where a node takes calls.
+type addresses struct{ http, nats, service string }
 
 // openHouse opens everything. Its end is checked for leaks.
 func openHouse(t *testing.T) *house {
@@ -61,7 +62,7 @@ func openHouse(t *testing.T) *house {
 	if err := os.CopyFS(h.dir, os.DirFS("testdata")); err != nil {
 		t.Fatal(err)
 	}
-	h.bin = build(t)
+	h.bin = served.Build(t)
 	_, h.remote = h.open(t, "remote", "sources:\n- {name: builtin, protocol: builtin}\n")
 	serveContract(t, h.remote.nats)
 	h.service = serveTools(t, python)
@@ -100,20 +101,8 @@ func requirePython(t *testing.T) string {
 	return strings.TrimSpace(string(path))
 }
 
-// build builds the program once, as people have it.
-func build(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "toolpost")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "toolpost/cmd/toolpost")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return bin
-}
-
 // open starts a node in a folder of the house, with its networked doors on free ports.
-func (h *house) open(t *testing.T, folder, text string) (*node.Node, served) {
+func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) {
 	t.Helper()
 	path := filepath.Join(h.dir, folder, config.FileName)
 	cfg, err := config.Parse(path, []byte(text+doorsConfig))
@@ -151,7 +140,7 @@ const doorsConfig = `doors:
   namel3ss: {listen: "127.0.0.1:0"}
 `
 
-func await(t *testing.T, ready <-chan node.Listening, ended <-chan error, doors int) (s served) {
+func await(t *testing.T, ready <-chan node.Listening, ended <-chan error, doors int) (s addresses) {
 	t.Helper()
 	for range doors {
 		select {

@@ -23,7 +23,7 @@ func (a *app) leaseCommand() *cobra.Command {
 		Example: "  LEASE=$(toolpost lease issue --tool deleteFile --ttl 1m)\n  toolpost call deleteFile path=old.txt --lease $LEASE\n  toolpost lease list",
 	}
 	onlyCommands(c)
-	c.AddCommand(a.leaseIssueCommand(), a.leaseListCommand(), a.leaseRevokeCommand())
+	c.AddCommand(a.leaseIssueCommand(), leaseListing().command(a), a.leaseRevokeCommand())
 	return c
 }
 
@@ -143,49 +143,25 @@ func notFound(ctx context.Context, c tool.Catalog, own, does, about string, err 
 	return suggest(ctx, c, about, err)
 }
 
-func (a *app) leaseListCommand() *cobra.Command {
-	var most int
-	c := &cobra.Command{
-		Use: "list", Short: "List leases, the newest first", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Lists leases, the newest first: live, used, expired or revoked. A lease is forgotten five minutes after its end.\n" +
+func leaseListing() listing[store.Lease] {
+	return listing[store.Lease]{
+		what: "leases",
+		long: "Lists leases, the newest first: live, used, expired or revoked. A lease is forgotten five minutes after its end.\n" +
 			"Tokens are not listed: nobody has kept them.",
+		read: func(ctx context.Context, db *store.DB, most int) ([]store.Lease, error) {
+			return db.Leases().List(ctx, most)
+		},
+		head: []string{"ID", "TOOL", "CALLER", "TIER", "EXPIRES", "STATE"},
+		row: func(l store.Lease, now time.Time) []string {
+			return []string{l.ID, clean(l.Tool), cmp.Or(clean(l.Caller), "-"), strconv.Itoa(l.Tier), when(l.Expires, now), l.State}
+		},
+		live: func(l store.Lease) (id, about string, ok bool) { return l.ID, l.Tool, l.State == "live" },
 	}
-	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many; 0: all")
-	a.jsonFlag(c, "print JSON")
-	c.RunE = work(func(c *cobra.Command, _ []string) error {
-		if most < 0 {
-			return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
-		}
-		return a.withStore(func(db *store.DB) error {
-			leases, err := db.Leases().List(c.Context(), most)
-			if err != nil {
-				return err
-			}
-			return a.showLeases(leases, time.Now())
-		})
-	})
-	return c
-}
-
-func (a *app) showLeases(leases []store.Lease, now time.Time) error {
-	switch {
-	case a.json:
-		return a.printJSON(map[string]any{"leases": leases})
-	case len(leases) == 0:
-		fmt.Fprintln(a.err, "no leases")
-		return nil
-	}
-	var rows [][]string
-	for _, l := range leases {
-		rows = append(rows, []string{l.ID, clean(l.Tool), cmp.Or(clean(l.Caller), "-"), strconv.Itoa(l.Tier), when(l.Expires, now), l.State})
-	}
-	a.out.table([]string{"ID", "TOOL", "CALLER", "TIER", "EXPIRES", "STATE"}, rows)
-	return nil
 }
 
 func (a *app) leaseRevokeCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "revoke ID", Short: "Make a lease useless", Args: words(1, 1), ValidArgsFunction: a.completeLease,
+		Use: "revoke ID", Short: "Make a lease useless", Args: words(1, 1), ValidArgsFunction: leaseListing().complete(a),
 		Long: "Makes a lease useless: a call with it is refused from then on, by every program that shares the store. ID is the id\n" +
 			"of the lease or its token. Revoking is a call of the tool lease.revoke: the policy decides about it, and it is on\n" +
 			"record. Exit code 3: it was used, revoked or over before; 4: there is no such lease.",
@@ -212,23 +188,4 @@ func (a *app) revoke(ctx context.Context, id string, leases *store.LeaseTable) e
 	}
 	fmt.Fprintf(a.out, "%s  %s for %s\n", a.out.green("revoked"), l.ID, clean(l.Tool))
 	return nil
-}
-
-// completeLease gives the ids of leases that can still be used.
-func (a *app) completeLease(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
-	defer cancel()
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	_ = a.withStore(func(db *store.DB) error { // nothing to complete with is no error
-		leases, err := db.Leases().List(ctx, 100)
-		for _, l := range leases {
-			if l.State == "live" {
-				ids = append(ids, cobra.CompletionWithDesc(l.ID, clean(l.Tool)))
-			}
-		}
-		return err
-	})
-	return ids, cobra.ShellCompDirectiveNoFileComp
 }

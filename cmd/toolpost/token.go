@@ -24,7 +24,7 @@ func (a *app) tokenCommand() *cobra.Command {
 		Example: "  toolpost token issue ci --role reader --ttl 24h --note \"nightly build\"\n  toolpost token list\n  toolpost token revoke 0f3a5c7e9b1d2f46",
 	}
 	onlyCommands(c)
-	c.AddCommand(a.tokenIssueCommand(), a.tokenListCommand(), a.tokenRevokeCommand())
+	c.AddCommand(a.tokenIssueCommand(), tokenListing().command(a), a.tokenRevokeCommand())
 	return c
 }
 
@@ -100,56 +100,32 @@ func until(t store.Token, now time.Time) string {
 	return when(t.Expires, now)
 }
 
-func (a *app) tokenListCommand() *cobra.Command {
-	var most int
-	c := &cobra.Command{
-		Use: "list", Short: "List tokens, the newest first", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The tokens\n" +
+func tokenListing() listing[store.Token] {
+	return listing[store.Token]{
+		what: "tokens",
+		long: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The tokens\n" +
 			"themselves are not listed: nobody has kept them. Those that the config lists by their digests are not here.",
-	}
-	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many; 0: all")
-	a.jsonFlag(c, "print JSON")
-	c.RunE = work(func(c *cobra.Command, _ []string) error {
-		if most < 0 {
-			return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
-		}
-		return a.withStore(func(db *store.DB) error {
-			tokens, err := db.Tokens().List(c.Context(), most)
-			if err != nil {
-				return err
+		read: func(ctx context.Context, db *store.DB, most int) ([]store.Token, error) {
+			return db.Tokens().List(ctx, most)
+		},
+		head: []string{"ID", "CALLER", "ROLES", "TOOLS", "ISSUED", "EXPIRES", "STATE", "NOTE"},
+		row: func(t store.Token, now time.Time) []string {
+			ends := "never"
+			if !t.Expires.IsZero() {
+				ends = when(t.Expires, now)
 			}
-			return a.showTokens(tokens, time.Now())
-		})
-	})
-	return c
-}
-
-func (a *app) showTokens(tokens []store.Token, now time.Time) error {
-	switch {
-	case a.json:
-		return a.printJSON(map[string]any{"tokens": tokens})
-	case len(tokens) == 0:
-		fmt.Fprintln(a.err, "no tokens")
-		return nil
+			return []string{
+				t.ID, clean(t.Caller), cmp.Or(clean(strings.Join(t.Roles, ", ")), "-"), cmp.Or(clean(t.Tools.String()), "-"),
+				when(t.Issued, now), ends, t.State, clean(t.Note),
+			}
+		},
+		live: func(t store.Token) (id, about string, ok bool) { return t.ID, t.Caller, t.State == "live" },
 	}
-	var rows [][]string
-	for _, t := range tokens {
-		ends := "never"
-		if !t.Expires.IsZero() {
-			ends = when(t.Expires, now)
-		}
-		rows = append(rows, []string{
-			t.ID, clean(t.Caller), cmp.Or(clean(strings.Join(t.Roles, ", ")), "-"), cmp.Or(clean(t.Tools.String()), "-"),
-			when(t.Issued, now), ends, t.State, clean(t.Note),
-		})
-	}
-	a.out.table([]string{"ID", "CALLER", "ROLES", "TOOLS", "ISSUED", "EXPIRES", "STATE", "NOTE"}, rows)
-	return nil
 }
 
 func (a *app) tokenRevokeCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "revoke ID", Short: "Make a token useless", Args: words(1, 1), ValidArgsFunction: a.completeToken,
+		Use: "revoke ID", Short: "Make a token useless", Args: words(1, 1), ValidArgsFunction: tokenListing().complete(a),
 		Long: "Makes a token useless: every program that shares the store refuses it, within a second. ID is the id of the token,\n" +
 			"or the token itself. Revoking is a call of the tool token.revoke, and it is on record. Exit code 3: it was revoked\n" +
 			"or over before; 4: there is no such token.",
@@ -181,23 +157,4 @@ func (a *app) revokeToken(ctx context.Context, id string, tokens *store.TokenTab
 	}
 	fmt.Fprintf(a.out, "%s  %s for %s\n", a.out.green("revoked"), t.ID, clean(t.Caller))
 	return nil
-}
-
-// completeToken gives the ids of tokens that are valid.
-func (a *app) completeToken(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
-	defer cancel()
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	_ = a.withStore(func(db *store.DB) error { // nothing to complete with is no error
-		tokens, err := db.Tokens().List(ctx, 100)
-		for _, t := range tokens {
-			if t.State == "live" {
-				ids = append(ids, cobra.CompletionWithDesc(t.ID, clean(t.Caller)))
-			}
-		}
-		return err
-	})
-	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/served"
 	"toolpost/sandbox"
 	"toolpost/tool/tooltest"
 )
@@ -64,7 +65,7 @@ func TestAHogTakesNothingFromOthers(t *testing.T) {
 	tooltest.NoLeaks(t)
 	python := requirePython(t)
 	m := thisMachine(t)
-	bin := build(t)
+	bin := served.Build(t)
 	t.Run("ten at once", func(t *testing.T) { tenAtOnce(t, newPlace(t, bin, python, m), m) })
 	t.Run("the server is killed", func(t *testing.T) { killed(t, newPlace(t, bin, python, m), m) })
 }
@@ -165,8 +166,8 @@ func tenAtOnce(t *testing.T, p place, m machine) {
 	if grown := s.memory(t, "VmHWM") - before; grown > most {
 		t.Errorf("the server's memory grew by %d MiB", grown>>20)
 	}
-	s.stop(t)
-	p.nothingLeft(t, s.pid())
+	s.Stop(t)
+	p.nothingLeft(t, s.Pid())
 }
 
 // among calls the innocent tool while hogs are loose, until each has been stopped once at least.
@@ -191,7 +192,7 @@ func (s *server) among(t *testing.T, hogs []hog) time.Duration {
 func (s *server) hold(ctx context.Context, t *testing.T, h hog, stopped func()) {
 	defer stopped()
 	for {
-		o, err := s.call(ctx, h.name, `{}`)
+		o, err := s.Call(ctx, h.name, `{}`)
 		if ctx.Err() != nil {
 			return
 		}
@@ -216,11 +217,11 @@ func (s *server) alone(t *testing.T) time.Duration {
 func (s *server) echo(ctx context.Context, all <-chan struct{}) (time.Duration, error) {
 	const least = 100
 	var took []time.Duration
-	for deadline := time.Now().Add(hang); len(took) < least || all != nil && !isClosed(all); {
+	for deadline := time.Now().Add(served.Hang); len(took) < least || all != nil && !isClosed(all); {
 		began := time.Now()
-		o, err := s.call(ctx, "echo", `{"says":"hello"}`)
+		o, err := s.Call(ctx, "echo", `{"says":"hello"}`)
 		if took = append(took, time.Since(began)); err != nil || !o.OK || o.Output["says"] != "hello" {
-			return 0, fmt.Errorf("echo, call %d: %v, %+v\n%s", len(took), err, o, s.log.String())
+			return 0, fmt.Errorf("echo, call %d: %v, %+v\n%s", len(took), err, o, s.Log())
 		}
 		if time.Now().After(deadline) {
 			return 0, fmt.Errorf("after %d calls of echo there are still hogs that nobody stopped", len(took))
@@ -245,7 +246,7 @@ func killed(t *testing.T, p place, m machine) {
 	for _, h := range append(slices.Clone(m.hogs), hog{name: stays}) {
 		work.Go(func() {
 			for err := error(nil); err == nil; { // until the server is gone
-				_, err = s.call(context.Background(), h.name, `{}`)
+				_, err = s.Call(context.Background(), h.name, `{}`)
 			}
 		})
 	}
@@ -255,10 +256,10 @@ func killed(t *testing.T, p place, m machine) {
 		}
 		return nil
 	})
-	s.kill()
+	s.Kill()
 	work.Wait()
 	again := serve(t, p)
 	again.alone(t)
-	again.stop(t)
-	p.nothingLeft(t, s.pid(), again.pid())
+	again.Stop(t)
+	p.nothingLeft(t, s.Pid(), again.Pid())
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/internal/served"
 	"toolpost/node"
 	"toolpost/sandbox"
 	"toolpost/store"
@@ -67,10 +68,10 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 		rounds = 500
 	}
 	dir := newFolder(t)
-	bin := build(t)
+	bin := served.Build(t)
 	m := newModel()
 	for range rounds {
-		s := serve(t, bin, dir)
+		s := served.Start(t, bin, dir)
 		ctx, stop := context.WithCancel(t.Context())
 		var load sync.WaitGroup
 		for w := range 3 {
@@ -80,15 +81,15 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 		load.Go(func() { m.lease(ctx, t, s) })
 		load.Go(func() { m.start(ctx, t, s) })
 		time.Sleep(time.Duration(20+rand.IntN(200)) * time.Millisecond) // the moment of the kill is the point
-		s.kill()
+		s.Kill()
 		stop()
 		load.Wait()
 		if t.Failed() {
 			t.FailNow()
 		}
 	}
-	s := serve(t, bin, dir)
-	defer s.kill()
+	s := served.Start(t, bin, dir)
+	defer s.Kill()
 	m.check(t, dir)
 	t.Logf("%d kills: %d calls, %d leases, %d jobs acknowledged", rounds, len(m.calls), len(m.used), len(m.jobs))
 }
@@ -99,20 +100,20 @@ func newFolder(t *testing.T) string {
 	for _, folder := range []string{"data", "out"} {
 		must(t, os.Mkdir(filepath.Join(dir, folder), 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, yaml, sha256.Sum256([]byte(token))), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, yaml, sha256.Sum256([]byte(served.Token))), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "mark.sh"), []byte(mark), 0o600))
 	return dir
 }
 
 // write makes calls that change something, and calls that do not.
-func (m *model) write(ctx context.Context, t *testing.T, s *server, w int) {
+func (m *model) write(ctx context.Context, t *testing.T, s *served.Server, w int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		name, args := "writeFile", fmt.Sprintf(`{"path":"f%d","content":"%d"}`, w, n)
 		if n%2 == 1 {
 			name, args = "readFile", fmt.Sprintf(`{"path":"f%d"}`, w)
 		}
 		id := tool.NewID()
-		switch o, err := s.call(ctx, name, args, "Toolpost-Call", id); {
+		switch o, err := s.Call(ctx, name, args, "Toolpost-Call", id); {
 		case err != nil: // it is dead
 			return
 		case !o.OK:
@@ -124,7 +125,7 @@ func (m *model) write(ctx context.Context, t *testing.T, s *server, w int) {
 }
 
 // patch counts up in a session of its own.
-func (m *model) patch(ctx context.Context, t *testing.T, s *server, w int) {
+func (m *model) patch(ctx context.Context, t *testing.T, s *served.Server, w int) {
 	session := fmt.Sprint("s", w)
 	m.mu.Lock()
 	n := m.tried[session]
@@ -133,7 +134,7 @@ func (m *model) patch(ctx context.Context, t *testing.T, s *server, w int) {
 		n++
 		m.note(func(m *model) { m.tried[session] = n })
 		id := tool.NewID()
-		o, err := s.call(ctx, "state.patch", fmt.Sprintf(`{"session":%q,"patch":{"n":%d}}`, session, n), "Toolpost-Call", id)
+		o, err := s.Call(ctx, "state.patch", fmt.Sprintf(`{"session":%q,"patch":{"n":%d}}`, session, n), "Toolpost-Call", id)
 		if err != nil {
 			return
 		}
@@ -146,9 +147,9 @@ func (m *model) patch(ctx context.Context, t *testing.T, s *server, w int) {
 }
 
 // lease uses each lease from two sides at once.
-func (m *model) lease(ctx context.Context, t *testing.T, s *server) {
+func (m *model) lease(ctx context.Context, t *testing.T, s *served.Server) {
 	for ctx.Err() == nil {
-		o, err := s.call(ctx, "lease.issue", `{"tool":"risky","ttl_ms":300000}`)
+		o, err := s.Call(ctx, "lease.issue", `{"tool":"risky","ttl_ms":300000}`)
 		if err != nil {
 			return
 		}
@@ -166,9 +167,9 @@ func (m *model) lease(ctx context.Context, t *testing.T, s *server) {
 	}
 }
 
-func (m *model) use(ctx context.Context, t *testing.T, s *server, lease string) {
+func (m *model) use(ctx context.Context, t *testing.T, s *served.Server, lease string) {
 	id := tool.NewID()
-	o, err := s.call(ctx, "risky", fmt.Sprintf(`{"id":%q}`, lease), "Toolpost-Lease", lease, "Toolpost-Call", id)
+	o, err := s.Call(ctx, "risky", fmt.Sprintf(`{"id":%q}`, lease), "Toolpost-Lease", lease, "Toolpost-Call", id)
 	switch {
 	case err != nil:
 	case o.OK:
@@ -181,10 +182,10 @@ func (m *model) use(ctx context.Context, t *testing.T, s *server, lease string) 
 }
 
 // start starts jobs.
-func (m *model) start(ctx context.Context, t *testing.T, s *server) {
+func (m *model) start(ctx context.Context, t *testing.T, s *served.Server) {
 	for ctx.Err() == nil {
 		id := tool.NewID()
-		o, err := s.call(ctx, "startJob", fmt.Sprintf(`{"tool":"mark","arguments":{"id":%q}}`, id))
+		o, err := s.Call(ctx, "startJob", fmt.Sprintf(`{"tool":"mark","arguments":{"id":%q}}`, id))
 		if err != nil {
 			return
 		}
@@ -295,4 +296,11 @@ func marksOf(t *testing.T, dir string) map[string]int {
 		marks[strings.Trim(id, ` "`)]++
 	}
 	return marks
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

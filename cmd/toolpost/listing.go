@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// A listing is what the store has of one kind of thing, the newest first, for the commands that list them and for
+// those that take the id of one.
+type listing[T any] struct {
+	what string // in the plural
+	long string
+	read func(ctx context.Context, db *store.DB, most int) ([]T, error)
+	head []string
+	row  func(one T, now time.Time) []string
+	live func(one T) (id, about string, ok bool) // what there is to complete
+}
+
+// command lists them.
+func (l listing[T]) command(a *app) *cobra.Command {
+	var most int
+	c := &cobra.Command{
+		Use: "list", Short: "List " + l.what + ", the newest first", Long: l.long, Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many; 0: all")
+	a.jsonFlag(c, "print JSON")
+	c.RunE = work(func(c *cobra.Command, _ []string) error {
+		if most < 0 {
+			return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
+		}
+		return a.withStore(func(db *store.DB) error {
+			all, err := l.read(c.Context(), db, most)
+			if err != nil {
+				return err
+			}
+			return l.show(a, all)
+		})
+	})
+	return c
+}
+
+func (l listing[T]) show(a *app, all []T) error {
+	switch {
+	case a.json:
+		return a.printJSON(map[string]any{l.what: all})
+	case len(all) == 0:
+		fmt.Fprintln(a.err, "no "+l.what)
+		return nil
+	}
+	var rows [][]string
+	for _, one := range all {
+		rows = append(rows, l.row(one, time.Now()))
+	}
+	a.out.table(l.head, rows)
+	return nil
+}
+
+// complete gives the ids of those that are live.
+func (l listing[T]) complete(a *app) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
+		defer cancel()
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		_ = a.withStore(func(db *store.DB) error { // nothing to complete with is no error
+			all, err := l.read(ctx, db, 100)
+			for _, one := range all {
+				if id, about, ok := l.live(one); ok {
+					ids = append(ids, cobra.CompletionWithDesc(id, clean(about)))
+				}
+			}
+			return err
+		})
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,160 @@
+// Package served starts real servers for tests: the program as people have it, over a folder with a config, which can
+// be called, stopped and killed.
+package served
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// Hang is the bound of waits that only guard against a hang.
+	Hang = time.Minute
+	// Token is the owner's.
+	Token = "served-token-0123456789abcdef"
+)
+
+// Build builds the program.
+func Build(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "toolpost")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "toolpost/cmd/toolpost")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// A Server is a `toolpost serve` of its own program.
+type Server struct {
+	cmd  *exec.Cmd
+	url  string
+	web  http.Client
+	log  journal
+	work sync.WaitGroup // reads its output
+	once sync.Once
+}
+
+// Start starts a server over a folder, with further variables, and waits until it takes calls.
+func Start(t *testing.T, bin, dir string, env ...string) *Server {
+	t.Helper()
+	s := &Server{cmd: exec.Command(bin, "serve", "--listen", "127.0.0.1:0")}
+	s.web = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	s.cmd.Dir, s.cmd.Stderr = dir, &s.log
+	s.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TOOLPOST_TOKEN=" + Token}, env...)
+	out, err := s.cmd.StdoutPipe()
+	if err == nil {
+		err = s.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	ready := make(chan string, 1)
+	s.work.Go(func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			fmt.Fprintln(&s.log, lines.Text())
+			if url, ok := strings.CutPrefix(lines.Text(), "serving on "); ok {
+				ready <- url
+			}
+		}
+	})
+	select {
+	case s.url = <-ready:
+	case <-time.After(Hang):
+		t.Fatalf("the server does not start: %s", s.log.String())
+	}
+	return s
+}
+
+// Pid is the number of its process.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
+
+// Log is what it has written.
+func (s *Server) Log() string { return s.log.String() }
+
+// Kill ends it with -9, if it is still there.
+func (s *Server) Kill() {
+	_ = s.end(syscall.SIGKILL)
+}
+
+// Stop lets it end in good order.
+func (s *Server) Stop(t *testing.T) {
+	t.Helper()
+	if err := s.end(syscall.SIGTERM); err != nil {
+		t.Errorf("the server ended badly: %v\n%s", err, s.log.String())
+	}
+}
+
+func (s *Server) end(how syscall.Signal) (err error) {
+	s.once.Do(func() {
+		_ = s.cmd.Process.Signal(how)
+		s.work.Wait()
+		err = s.cmd.Wait()
+		s.web.CloseIdleConnections()
+	})
+	return err
+}
+
+// An Outcome is what a caller hears of a call.
+type Outcome struct {
+	OK     bool           `json:"ok"`
+	Output map[string]any `json:"output"`
+	Error  struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// Call calls a tool, with further headers by name and value. An error means that the caller was told nothing.
+func (s *Server) Call(ctx context.Context, name, args string, headers ...string) (o Outcome, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/tools/"+name+"/call", strings.NewReader(args))
+	if err != nil {
+		return o, err
+	}
+	req.Header.Set("Authorization", "Bearer "+Token)
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := s.web.Do(req)
+	if err != nil {
+		return o, err
+	}
+	defer resp.Body.Close()
+	return o, json.NewDecoder(resp.Body).Decode(&o)
+}
+
+// A journal takes what several write.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
