@@ -1,6 +1,9 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -54,7 +57,25 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 			return err
 		}
 		defer b.close()
-		return door.Serve(c.Context(), b, b)
+		return door.Serve(c.Context(), fromEnvironment(b, os.Getenv), b)
 	})
 	return c
+}
+
+// fromEnvironment gives calls what their protocol has no place for and the environment of this program has: it was
+// started for them. What a call says itself goes first.
+func fromEnvironment(next tool.Handler, getenv func(string) string) tool.Handler {
+	own := tool.Call{
+		Session: getenv("TOOLPOST_SESSION"), Key: getenv("TOOLPOST_KEY"), Lease: getenv("TOOLPOST_LEASE"), Run: getenv("TOOLPOST_RUN"),
+		Trace: tool.TraceOf(getenv("TRACEPARENT")), Span: tool.SpanOf(getenv("TRACEPARENT")),
+	}
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		with := *c
+		with.Session, with.Key, with.Lease = cmp.Or(c.Session, own.Session), cmp.Or(c.Key, own.Key), cmp.Or(c.Lease, own.Lease)
+		with.Run = cmp.Or(c.Run, own.Run)
+		if c.Trace == "" {
+			with.Trace, with.Span = own.Trace, own.Span
+		}
+		return next.Invoke(ctx, &with, out)
+	})
 }

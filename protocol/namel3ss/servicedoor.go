@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"toolpost/identity"
 	"toolpost/process"
@@ -165,7 +167,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTime))
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
-	answer := map[string]func(context.Context, tool.Principal, []byte) (int, []byte){toolsPath: s.call, handshakePath: s.handshake}[r.URL.Path]
+	answer := map[string]answerer{toolsPath: s.call, handshakePath: s.handshake}[r.URL.Path]
 	switch {
 	case !s.hosts[strings.ToLower(r.Host)]:
 		s.refuse(w, http.StatusMisdirectedRequest, tool.Errorf(tool.CodeAccessDenied, "no service for the host %.100q here; use the listen address or localhost, or add it to the door's hosts", r.Host))
@@ -181,11 +183,19 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *service) answer(w http.ResponseWriter, r *http.Request, answer func(context.Context, tool.Principal, []byte) (int, []byte)) {
+// An answerer answers a request. The call has what the headers say.
+type answerer func(ctx context.Context, c *tool.Call, body []byte) (status int, reply []byte)
+
+func (s *service) answer(w http.ResponseWriter, r *http.Request, answer answerer) {
 	p, err := s.caller(r)
 	if err != nil {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost", Basic realm="toolpost"`)
 		s.refuse(w, http.StatusUnauthorized, tool.AsError(err))
+		return
+	}
+	c := &tool.Call{Caller: p}
+	if err := readHeaders(r.Header, c); err != nil {
+		s.refuse(w, http.StatusBadRequest, tool.AsError(err))
 		return
 	}
 	body, err := process.ReadDocument(r.Body, maxDocument)
@@ -199,7 +209,7 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request, answer func(con
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // else net/http would take it for a caller who left
-	status, b := answer(r.Context(), p, body)
+	status, b := answer(r.Context(), c, body)
 	send(w, status, b)
 }
 
@@ -219,6 +229,27 @@ func (s *service) caller(r *http.Request) (tool.Principal, error) {
 	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "send the header Authorization: Bearer TOKEN, or the token as the password of Basic").Because(identity.Reason)
 }
 
+// readHeaders reads what belongs to a call and has no place in the contract's document. The headers are those of the
+// HTTP door.
+func readHeaders(h http.Header, c *tool.Call) error {
+	for name, into := range map[string]*string{
+		"Idempotency-Key": &c.Key, "Toolpost-Session": &c.Session, "Toolpost-Lease": &c.Lease, "Toolpost-Run": &c.Run,
+	} {
+		values := h.Values(name)
+		if len(values) == 0 {
+			continue
+		}
+		if *into = values[0]; len(values) > 1 || len(*into) > maxField || !utf8.ValidString(*into) || strings.ContainsFunc(*into, unicode.IsControl) {
+			return tool.Errorf(tool.CodeInvalidInput, "the header %s is there twice, longer than %d bytes, or not plain text", name, maxField)
+		}
+	}
+	c.Trace, c.Span = tool.TraceOf(h.Get("traceparent")), tool.SpanOf(h.Get("traceparent"))
+	return nil
+}
+
+// maxField bounds a text in a header.
+const maxField = 1 << 10
+
 // refuse answers a request that never became a call; its body may not have been read.
 func (s *service) refuse(w http.ResponseWriter, status int, e *tool.Error) {
 	w.Header().Set("Connection", "close")
@@ -234,7 +265,7 @@ func send(w http.ResponseWriter, status int, body []byte) {
 }
 
 // call runs a tool. What the tool or the engine says is HTTP 200: the service itself did its work.
-func (s *service) call(ctx context.Context, p tool.Principal, body []byte) (int, []byte) {
+func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
 	req, err := parseServiceRequest(body)
 	if err != nil {
 		return http.StatusBadRequest, encodeServiceReply(&reply{Error: errorReply(tool.Errorf(tool.CodeInvalidInput, "%w", err))})
@@ -245,7 +276,10 @@ func (s *service) call(ctx context.Context, p tool.Principal, body []byte) (int,
 		ctx, cancel = context.WithTimeoutCause(ctx, req.timeout+secondClock, limit)
 		defer cancel()
 	}
-	c := &tool.Call{Tool: req.toolName, Args: req.payload, Trace: req.traceID, Caller: p}
+	c.Tool, c.Args = req.toolName, req.payload
+	if req.traceID != "" {
+		c.Trace = req.traceID
+	}
 	result, err := s.handler.Invoke(ctx, c, s.noted(c.Tool))
 	return http.StatusOK, encodeServiceReply(replyOf(result, err))
 }
@@ -317,12 +351,12 @@ func encodeServiceReply(r *reply) []byte {
 
 // handshake says which walls stand around a tool on every call: those of its spec that this machine can
 // build. A call carries no guarantees of its own, so others are not promised.
-func (s *service) handshake(ctx context.Context, p tool.Principal, body []byte) (int, []byte) {
+func (s *service) handshake(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
 	name, wanted, err := parseHandshakeRequest(body)
 	if err != nil {
 		return http.StatusBadRequest, encodeServiceReply(&reply{Error: errorReply(tool.Errorf(tool.CodeInvalidInput, "%w", err))})
 	}
-	spec, err := s.catalog.Lookup(ctx, p, name)
+	spec, err := s.catalog.Lookup(ctx, c.Caller, name)
 	if err != nil {
 		return http.StatusOK, encodeServiceReply(&reply{Error: errorReply(tool.AsError(err))})
 	}

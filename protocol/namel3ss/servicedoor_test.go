@@ -2,6 +2,7 @@ package namel3ss
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -318,4 +319,43 @@ func FuzzServiceRequest(f *testing.F) {
 			t.Error("an error without words")
 		}
 	})
+}
+
+func TestServiceDoorReadsFromHeadersWhatTheDocumentHasNoPlaceFor(t *testing.T) {
+	tooltest.NoLeaks(t)
+	seen := make(chan tool.Call, 1)
+	h := tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		seen <- *c
+		return &tool.Result{OK: true, Output: json.RawMessage(`1`)}, nil
+	})
+	url := serveHTTP(t, ServiceOptions{}, h) + "/tools"
+	post := func(headers ...string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(`{"protocol_version":1,"tool_name":"t","payload":{}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Add(headers[i], headers[i+1])
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer http.DefaultClient.CloseIdleConnections()
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	const trace = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+	if status := post("Idempotency-Key", "k", "Toolpost-Session", "s", "Toolpost-Lease", "l", "Toolpost-Run", "r", "traceparent", trace); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	if c := <-seen; c.Key != "k" || c.Session != "s" || c.Lease != "l" || c.Run != "r" || c.Trace != "01234567-89ab-cdef-0123-456789abcdef" || c.Span != "0123456789abcdef" || c.Caller.ID != "ada" {
+		t.Errorf("%+v", c)
+	}
+	for _, bad := range [][]string{{"Idempotency-Key", "a", "Idempotency-Key", "b"}, {"Toolpost-Session", strings.Repeat("x", 2000)}, {"Toolpost-Run", "\xff"}} {
+		if status := post(bad...); status != http.StatusBadRequest {
+			t.Errorf("%.40q: %d", bad, status)
+		}
+	}
 }
