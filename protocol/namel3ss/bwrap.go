@@ -293,12 +293,12 @@ func (t *bwrapTool) hidden() []string {
 // variables gives bwrap those of the tool as options in memory: they are on no command line, and not in the environment of
 // bwrap itself, which is outside and must not be told what to load.
 func (t *bwrapTool) variables(j *job) (*os.File, error) {
-	vars, err := t.given(j.walls)
+	vars, err := t.given(j)
 	if err != nil {
 		return nil, err
 	}
 	var options strings.Builder
-	for _, v := range slices.Concat([]string{"PATH=" + containerPath, "HOME=/"}, j.call.TraceEnv(vars)) { // the last one counts
+	for _, v := range slices.Concat([]string{"PATH=" + containerPath, "HOME=/"}, vars) { // the last one counts
 		name, value, _ := strings.Cut(v, "=")
 		if strings.ContainsRune(v, 0) {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "the variable %.80q has a NUL byte, which no program can be given", name)

@@ -194,9 +194,9 @@ func (t *containerTool) arguments(name, variables string, walls tool.Guarantees)
 }
 
 // given lists the variables of the container, its secrets among them.
-func (t *containerTool) given(g tool.Guarantees) ([]string, error) {
+func (t *containerTool) given(j *job) ([]string, error) {
 	var given process.Command
-	done, err := t.grant.Give(&given, g.SecretsAllowed)
+	done, err := t.grant.Give(&given, j.walls.SecretsAllowed)
 	if err != nil {
 		return nil, err
 	}
@@ -205,17 +205,17 @@ func (t *containerTool) given(g tool.Guarantees) ([]string, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "secret_files cannot be given to a container; name them in secrets")
 	}
 	vars := given.Env
-	for name, value := range allowed(t.vars, g) {
+	for name, value := range allowed(t.vars, j.walls) {
 		vars = append(vars, name+"="+value)
 	}
 	slices.Sort(vars)
-	return vars, nil
+	return j.call.TraceEnv(vars), nil
 }
 
 // variables puts those of the container into a file: what stands on a command line everybody on the machine can read.
 // Empty: it has none. The file is to be removed.
-func (t *containerTool) variables(g tool.Guarantees) (string, error) {
-	vars, err := t.given(g)
+func (t *containerTool) variables(j *job) (string, error) {
+	vars, err := t.given(j)
 	if err != nil || len(vars) == 0 {
 		return "", err
 	}
@@ -239,7 +239,7 @@ func (t *containerTool) variables(g tool.Guarantees) (string, error) {
 // execute runs a call in a container of that name. When ctx ends it is the container that is ended: the
 // engine's command is only its client.
 func (t *containerTool) execute(ctx context.Context, name string, request []byte, j *job) (ending, error) {
-	variables, err := t.variables(j.walls)
+	variables, err := t.variables(j)
 	if err != nil {
 		return ending{}, err
 	}

@@ -181,7 +181,7 @@ func TestContainerArguments(t *testing.T) {
 		g    tool.Guarantees
 		want string
 	}{{tool.Guarantees{}, "A=1\nB=2\nKEY=value-of-key\n"}, {tool.Guarantees{SecretsAllowed: []string{"A"}}, "A=1\n"}, {tool.Guarantees{SecretsAllowed: []string{}}, ""}} {
-		file, err := c.variables(v.g)
+		file, err := c.variables(&job{walls: v.g, call: &tool.Call{}})
 		text, _ := os.ReadFile(file)
 		if err != nil || string(text) != v.want || (file == "") != (v.want == "") {
 			t.Errorf("%q, %v", text, err)
@@ -194,7 +194,7 @@ func TestContainerArguments(t *testing.T) {
 		}
 	}
 	c.vars["B"] = "two\nlines"
-	if _, err := c.variables(tool.Guarantees{}); tool.CodeOf(err) != tool.CodeInvalidInput {
+	if _, err := c.variables(&job{call: &tool.Call{}}); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("several lines: %v", err)
 	}
 	for _, bad := range []string{"--privileged", "a b", "-v"} {

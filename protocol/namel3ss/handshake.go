@@ -114,7 +114,7 @@ func (t *serviceTool) agree(ctx context.Context, j *job) (*handshakeReply, error
 	if r := t.agreed.get(string(doc)); r != nil {
 		return r, nil
 	}
-	body, err := t.post(ctx, t.handshake, doc)
+	body, err := t.post(ctx, j, t.handshake, doc)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -156,7 +157,7 @@ func (t *serviceTool) run(ctx context.Context, j *job) (*reply, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the trace or the session of the call: %w", t.spec.Name, err)
 	}
-	body, err := t.post(ctx, t.url, doc)
+	body, err := t.post(ctx, j, t.url, doc)
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
@@ -177,12 +178,16 @@ func timeLeft(ctx context.Context) int64 {
 }
 
 // post sends a document and gives the whole answer, if it is one.
-func (t *serviceTool) post(ctx context.Context, address string, doc []byte) ([]byte, error) {
+func (t *serviceTool) post(ctx context.Context, j *job, address string, doc []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(doc))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", address, err)
 	}
 	req.Header = t.form.header // transports only read it
+	if parent := tool.Traceparent(j.call.Trace, j.call.Span); parent != "" {
+		req.Header = maps.Clone(t.form.header)
+		req.Header["Traceparent"] = []string{parent}
+	}
 	resp, err := t.http.RoundTrip(req)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the service at %s cannot be reached, or went away without an answer: %w", address, err).
