@@ -53,14 +53,17 @@ func (c *Cache) Replace(rules []Rule) {
 // nothing.
 func (c *Cache) For(spec *tool.Spec) tool.Middleware {
 	rule := c.domains.rule(spec)
-	ch := &changer{cache: c, source: spec.Source, names: namesOf(spec), reads: spec.Effects.ReadOnly(), own: rule}
+	ch := &changer{cache: c, names: namesOf(spec), own: rule}
+	if !spec.Effects.ReadOnly() {
+		ch.changes = c.domains.source(spec.Source)
+	}
 	if rule == nil {
 		if c.domains.changes(ch) {
 			return ch.stage
 		}
 		return nil
 	}
-	r := &reader{cache: c, number: c.last.Add(1), rule: rule, spec: spec}
+	r := &reader{cache: c, number: c.last.Add(1), rule: rule, spec: spec, source: c.domains.source(spec.Source)}
 	if c.domains.changes(ch) {
 		return func(next tool.Handler) tool.Handler { return ch.stage(r.stage(next)) }
 	}
@@ -89,6 +92,7 @@ type reader struct {
 	number int64
 	rule   *rule
 	spec   *tool.Spec
+	source *domain
 }
 
 // key stands for calls that get the same answer.
@@ -123,7 +127,7 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 			return next.Invoke(ctx, c, out)
 		}
 		k := r.key(c)
-		began, now := r.cache.domains.seen(r.spec.Source, r.rule), r.cache.now()
+		began, now := seen(r.source, r.rule), r.cache.now()
 		if kept := r.cache.shelf.get(k, began, now); kept != nil {
 			r.cache.hits.Add(1)
 			return kept.again(), nil
@@ -172,11 +176,10 @@ func (w *watch) Emit(ev tool.Event) error {
 
 // A changer is the stage of a tool whose calls may make results old.
 type changer struct {
-	cache  *Cache
-	source string
-	names  []string
-	reads  bool  // it changes nothing on its own source
-	own    *rule // that keeps its results, and does not forget them because of it; nil: none does
+	cache   *Cache
+	names   []string
+	changes *domain // its source; nil: it changes nothing there
+	own     *rule   // that keeps its results, and does not forget them because of it; nil: none does
 }
 
 func (ch *changer) stage(next tool.Handler) tool.Handler {

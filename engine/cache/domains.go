@@ -4,14 +4,31 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"toolpost/tool"
 )
 
 // A domain is something that results depend on: a source, or the tools that a rule names under invalidate.
 type domain struct {
-	changes uint64 // how often a call has ended that may have changed something
-	running int    // calls that run and may be changing something
+	changes atomic.Uint64 // one more than how often a call has ended that may have changed something
+	running atomic.Int64  // calls that run and may be changing something
+}
+
+func (d *domain) begin() { d.running.Add(1) }
+
+// end counts the change before the call is gone: whoever sees nobody run sees all that was changed.
+func (d *domain) end() {
+	d.changes.Add(1)
+	d.running.Add(-1)
+}
+
+// seen gives the number of changes; 0: somebody may be changing something.
+func (d *domain) seen() uint64 {
+	if d.running.Load() > 0 {
+		return 0
+	}
+	return 1 + d.changes.Load()
 }
 
 // A stamp says how often what a result depends on has changed. The zero value is of a moment at which somebody may be
@@ -24,8 +41,9 @@ type rule struct {
 	named domain
 }
 
-// domains are all that results depend on, under one lock.
+// domains are all that results depend on. Calls take the lock only while there are rules.
 type domains struct {
+	some    atomic.Bool // there are rules
 	mu      sync.Mutex
 	rules   []*rule
 	sources map[string]*domain
@@ -43,18 +61,15 @@ func (d *domains) replace(rules []Rule) {
 			next[i] = d.rules[at]
 			continue
 		}
-		next[i] = &rule{Rule: r, named: domain{changes: 1}}
+		next[i] = &rule{Rule: r}
 	}
 	d.rules, d.refused = next, nil
+	d.some.Store(len(next) > 0)
 }
 
 // changes reports whether calls of a tool can make any result old. One that may do more than read can always: rules may
 // come while it runs.
-func (d *domains) changes(ch *changer) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.touched(ch)) > 0
-}
+func (d *domains) changes(ch *changer) bool { return ch.changes != nil || len(d.touched(ch)) > 0 }
 
 // rule finds the rule of a tool that only reads.
 func (d *domains) rule(spec *tool.Spec) *rule {
@@ -82,33 +97,35 @@ func (d *domains) wrong() error {
 	return misplaced(slices.Sorted(slices.Values(d.refused)))
 }
 
-// source gives the domain of a source; the caller holds the lock. There are as many as a config has sources.
+// source gives the domain of a source, the same for ever. There are as many as a config has sources.
 func (d *domains) source(name string) *domain {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.sources == nil {
 		d.sources = map[string]*domain{}
 	}
 	if d.sources[name] == nil {
-		d.sources[name] = &domain{changes: 1}
+		d.sources[name] = &domain{}
 	}
 	return d.sources[name]
 }
 
 // seen gives the stamp of now.
-func (d *domains) seen(source string, r *rule) stamp {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.source(source)
-	if s.running > 0 || r.named.running > 0 {
+func seen(source *domain, r *rule) stamp {
+	s := stamp{source.seen(), r.named.seen()}
+	if s.source == 0 || s.named == 0 {
 		return stamp{}
 	}
-	return stamp{s.changes, r.named.changes}
+	return s
 }
 
-// touched lists what a call makes old, by the rules of now; the caller holds the lock.
+// touched lists what a call makes old beside its source, by the rules of now.
 func (d *domains) touched(ch *changer) (list []*domain) {
-	if !ch.reads {
-		list = append(list, d.source(ch.source))
+	if !d.some.Load() {
+		return nil
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, r := range d.rules {
 		if r != ch.own && len(r.Invalidate) > 0 && r.Invalidate.Match(ch.names...) {
 			list = append(list, &r.named)
@@ -119,23 +136,27 @@ func (d *domains) touched(ch *changer) (list []*domain) {
 
 // begin says that a call begins.
 func (d *domains) begin(ch *changer) []*domain {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if ch.changes != nil {
+		ch.changes.begin()
+	}
 	list := d.touched(ch)
 	for _, t := range list {
-		t.running++
+		t.begin()
 	}
 	return list
 }
 
 // end says that the call has ended. Rules that came meanwhile learn of it too.
 func (d *domains) end(ch *changer, begun []*domain) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, t := range begun {
-		t.running--
+	if ch.changes != nil {
+		ch.changes.end()
 	}
-	for _, t := range append(d.touched(ch), begun...) {
-		t.changes++
+	for _, t := range begun {
+		t.end()
+	}
+	for _, t := range d.touched(ch) {
+		if !slices.Contains(begun, t) {
+			t.changes.Add(1)
+		}
 	}
 }
