@@ -36,7 +36,7 @@ func Open(path string, o store.Options) (*store.DB, error) {
 // mode.
 func prepare(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return tool.Errorf(tool.CodeUnavailable, "the folder of the store cannot be made: %w", err)
+		return tool.Errorf(tool.CodeUnavailable, "the folder of the store cannot be made: %w; name another place with `store: {url: \"sqlite:FILE\"}`, or keep nothing with `store: {url: none}`", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
