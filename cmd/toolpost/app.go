@@ -33,6 +33,7 @@ type app struct {
 
 	config  string
 	verbose bool
+	logJSON bool
 	json    bool // errors go to out as JSON
 }
 
@@ -162,7 +163,11 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 	if a.verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+	o := &slog.HandlerOptions{Level: level}
+	if a.logJSON {
+		return slog.New(slog.NewJSONHandler(a.err, o))
+	}
+	return slog.New(slog.NewTextHandler(a.err, o))
 }
 
 // load reads the config that the flag, the environment or the folder names, or gives the defaults.

@@ -29,6 +29,7 @@ func (a *app) serveCommand() *cobra.Command {
 		RunE: work(func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o) }),
 	}
 	c.Flags().StringVar(&o.Listen, "listen", "", "address of the HTTP door (default: the config's, else 127.0.0.1:8700)")
+	c.Flags().BoolVar(&a.logJSON, "log-json", false, "write the log as lines of JSON")
 	c.Flags().BoolVar(&o.NewToken, "new-token", false, "make another token and print it; the old one is no longer valid")
 	return c
 }
@@ -96,10 +97,17 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 	}
 	fmt.Fprintf(&b, "%s %s\n", w.app.out.bold("serving on"), l.URL)
 	if l.Door == "http" {
-		token := cmp.Or(l.Token, "$TOOLPOST_TOKEN")
-		fmt.Fprintf(&b, "%s\n  curl -H \"Authorization: Bearer %s\" %s/v1/tools\n", w.app.out.bold("try"), token, l.URL)
+		fmt.Fprintf(&b, "%s\n  curl %s/v1/tools\n", w.app.out.bold("try"), toldTo(l))
 	}
 	_, _ = io.WriteString(w.app.out, b.String())
+}
+
+// toldTo is what curl has to be told: where the door is, and who comes. At a Unix socket the kernel tells who.
+func toldTo(l node.Listening) string {
+	if path, ok := strings.CutPrefix(l.URL, "unix:"); ok {
+		return "--unix-socket " + path + " http://localhost"
+	}
+	return fmt.Sprintf("-H \"Authorization: Bearer %s\" %s", cmp.Or(l.Token, "$TOOLPOST_TOKEN"), l.URL)
 }
 
 func (w *welcome) sources(ctx context.Context, b *strings.Builder) {
