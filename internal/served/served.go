@@ -6,8 +6,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"toolpost/strictjson"
 )
 
 const (
@@ -34,7 +36,7 @@ func Build(t *testing.T) string {
 		t.Fatal(err)
 	}
 	bin := filepath.Join(dir, "toolpost")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "toolpost/cmd/toolpost")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, "toolpost/cmd/toolpost")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
@@ -55,7 +57,7 @@ type Server struct {
 // Start starts a server over a folder, with further variables, and waits until it takes calls.
 func Start(t *testing.T, bin, dir string, env ...string) *Server {
 	t.Helper()
-	s := &Server{cmd: exec.Command(bin, "serve", "--listen", "127.0.0.1:0")}
+	s := &Server{cmd: exec.CommandContext(context.Background(), bin, "serve", "--listen", "127.0.0.1:0")}
 	s.web = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	s.cmd.Dir, s.cmd.Stderr = dir, &s.log
 	s.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TOOLPOST_TOKEN=" + Token}, env...)
@@ -138,7 +140,11 @@ func (s *Server) Call(ctx context.Context, name, args string, headers ...string)
 		return o, err
 	}
 	defer resp.Body.Close()
-	return o, json.NewDecoder(resp.Body).Decode(&o)
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return o, err
+	}
+	return o, strictjson.Unmarshal(body, &o)
 }
 
 // A journal takes what several write.
