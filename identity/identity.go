@@ -5,6 +5,7 @@ package identity
 import (
 	"context"
 	"crypto/x509"
+	"os"
 
 	"toolpost/tool"
 )
@@ -22,6 +23,11 @@ type Peer struct {
 	UID uint32
 	GID uint32
 	PID int32
+}
+
+// Self is the process that asks.
+func Self() *Peer {
+	return &Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())}
 }
 
 // A Gate says who shows the credentials. Its error is what they are told. It is asked for every request, and again

@@ -231,7 +231,7 @@ func (a *app) openNodeAt(ctx context.Context, door string, o node.Options) (*bac
 	if err != nil {
 		return nil, err
 	}
-	who, err := n.Admit(ctx, identity.Credentials{Door: door, Peer: &identity.Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())}})
+	who, err := n.Admit(ctx, identity.Credentials{Door: door, Peer: identity.Self()})
 	if err != nil {
 		closeNode(ctx, n, o.Log)
 		return nil, err

@@ -19,6 +19,7 @@ import (
 type stateRequest struct {
 	*app
 	caller, session string
+	self            tool.Principal // who asks
 }
 
 // A stateAnswer is a version of a session, for programs.
@@ -62,10 +63,19 @@ func (a *app) withStore(use func(*store.DB) error) error {
 func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, *store.SessionTable, []string) error) *cobra.Command {
 	q := stateRequest{app: a}
 	c.ValidArgsFunction = cobra.NoFileCompletions
-	c.Flags().StringVar(&q.caller, "caller", me().ID, "whose session it is")
+	c.Flags().StringVar(&q.caller, "caller", "", "whose session it is (default: yours)")
 	c.RunE = work(func(c *cobra.Command, args []string) error {
-		q.session = args[0]
-		if q.session == "" || q.caller == "" {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		if q.self, err = node.Runner(c.Context(), cfg, me().Door); err != nil {
+			return err
+		}
+		if !c.Flags().Changed("caller") {
+			q.caller = q.self.ID
+		}
+		if q.session = args[0]; q.session == "" || q.caller == "" {
 			return tool.Errorf(tool.CodeInvalidInput, "a session and its caller have names; one of them is empty")
 		}
 		return a.withStore(func(db *store.DB) error { return run(c.Context(), q, db.Sessions(), args[1:]) })
@@ -179,7 +189,7 @@ func (a *app) statePatchCommand() *cobra.Command {
 func (q stateRequest) change(ctx context.Context, name string, args map[string]any) (version int64, err error) {
 	args["session"], args["caller"] = q.session, q.caller
 	call := tool.Call{Tool: name, Args: raw(args)}
-	if q.caller == me().ID { // the record of a call has its caller's sessions
+	if q.caller == q.self.ID { // the record of a call has its caller's sessions
 		call.Session = q.session
 	}
 	var out struct {
