@@ -131,7 +131,9 @@ func runCase(n *node.Node, p policyCase) caseResult {
 	if res.Name == "" {
 		res.Name = p.Tool
 	}
-	x, err := n.Explain(p.call(), p.at)
+	c := p.call()
+	c.Caller = n.Caller(c.Caller.ID, c.Caller.Door) // with the roles that the config gives it
+	x, err := n.Explain(c, p.at)
 	if err != nil {
 		res.Error = tool.AsError(err)
 		return res

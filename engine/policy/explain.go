@@ -34,6 +34,10 @@ func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
 	x := Explanation{
 		Tool: j.spec.Name, Caller: c.Caller.ID, Door: c.Caller.Door, Visible: j.Visible(c.Caller), Rules: []Finding{},
 	}
+	if !c.Caller.May(j.spec) {
+		x.Visible, x.Decision = false, Decision{Rule: ByRights, Reason: fmt.Sprintf("the roles and tools that the config gives %q leave it out", c.Caller.ID)}
+		return x
+	}
 	if c.Args != nil {
 		if err := j.touch(in, true); err != nil {
 			x.Decision = Decision{Rule: ByTool, Reason: tool.AsError(err).Message}

@@ -84,7 +84,7 @@ func (j *Judge) Visible(p tool.Principal) bool {
 // A Decision is what the policy says about a call.
 type Decision struct {
 	Allowed bool         `json:"allowed"`
-	Rule    string       `json:"rule"` // the name of the rule that decided, or default, limits, config or tool
+	Rule    string       `json:"rule"` // the name of the rule that decided, or default, limits, config, tool or callers
 	Reason  string       `json:"reason"`
 	Path    string       `json:"path,omitempty"`    // the file that it is about
 	Command []string     `json:"command,omitempty"` // the command that it is about

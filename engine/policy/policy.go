@@ -57,6 +57,8 @@ const (
 	byConfig  = "config"
 	// ByTool: the tool itself refuses what it is asked to touch.
 	ByTool = "tool"
+	// ByRights: the caller's rights leave the tool out, and no rule is asked.
+	ByRights = "callers"
 )
 
 // Validate implements config's validator.
