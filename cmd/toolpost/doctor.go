@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/config"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -86,7 +88,7 @@ func (a *app) installation(ctx context.Context) []finding {
 		return []finding{f, {"sources", stateFailed, tool.AsError(err).Message, "bring the tools"}}
 	}
 	defer closeNode(ctx, n, log)
-	findings := []finding{f}
+	findings := []finding{f, storeFinding(ctx, cfg)}
 	for _, s := range n.Secrets() {
 		one := finding{"secret " + s.Name, stateOK, "from " + s.From, "goes to the tools whose sources name it, and is redacted everywhere else"}
 		if s.Err != nil {
@@ -98,6 +100,29 @@ func (a *app) installation(ctx context.Context) []finding {
 		findings = append(findings, sourceFinding(ctx, n.Catalog(), s))
 	}
 	return findings
+}
+
+// storeFinding opens the store, which also makes it.
+func storeFinding(ctx context.Context, cfg *config.Config) finding {
+	f := finding{Name: "store", State: stateOK, Means: "keeps the record of every call, sessions, leases, tokens and jobs"}
+	db, o, err := node.OpenStore(cfg)
+	if err == nil && db == nil {
+		f.State, f.Detail = stateMissing, "none, without a config or where it says so: nothing is recorded, and there are no jobs and tokens"
+		return f
+	}
+	if err == nil {
+		_, err = db.Jobs().All(ctx, "", 1)
+		err = cmp.Or(err, db.Close())
+	}
+	if err != nil {
+		f.State, f.Detail = stateFailed, tool.AsError(err).Message
+		return f
+	}
+	scheme, file, _ := strings.Cut(o.URL, ":")
+	if f.Detail = file; scheme != "sqlite" { // a URL may have a password in it
+		f.Detail = scheme
+	}
+	return f
 }
 
 func sourceFinding(ctx context.Context, c tool.Catalog, s node.Status) finding {
