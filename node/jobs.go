@@ -50,19 +50,16 @@ func (n *Node) stillAdmitted(ctx context.Context, p tool.Principal) error {
 	if p.Rights == nil { // whoever runs this
 		return nil
 	}
-	tokens, err := n.store.Tokens().List(ctx, 0)
+	tokens, err := n.store.Tokens().Of(ctx, p.ID)
 	if err != nil {
 		return err
 	}
 	revoked := false
 	for _, t := range tokens {
-		switch {
-		case t.Caller != p.ID:
-		case t.State == "live":
+		if t.State == "live" {
 			return nil
-		default:
-			revoked = revoked || t.State == "revoked"
 		}
+		revoked = revoked || t.State == "revoked"
 	}
 	if _, listed := n.callers.Load().Known(p.ID); revoked && !listed {
 		return tool.Errorf(tool.CodeAccessDenied, "the token of %q was revoked", p.ID).Because("caller_gone")

@@ -163,7 +163,9 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}
 	n.handler, n.catalog = redact.Door(n.redactor)(n.telemetry.Stage(n.engine)), redact.Catalog(n.engine, n.redactor)
 	n.openJobs()
-	n.own = n.ownTools(from, keep)
+	if n.own, err = n.ownTools(ctx, from, keep); err != nil {
+		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
+	}
 	n.replace(ctx, tools)
 	if err := errors.Join(ctx.Err(), n.cache.Misplaced()); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
@@ -180,7 +182,7 @@ func stricter(a, b int) int {
 }
 
 // issuer brings the tools that issue leases, where calls need them.
-func (n *Node) issuer(book leases) tool.Runner {
+func (n *Node) issuer(book leases) ownRunner {
 	return leasetools.New(leasetools.Options{
 		Leases: book,
 		Resolve: func(ctx context.Context, p tool.Principal, name string) (string, int, error) {

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	assettools "toolpost/builtin/asset"
@@ -18,8 +17,8 @@ import (
 // ownTools gives the source of the tools that Toolpost itself brings: for assets; for leases, where calls need them; for
 // sessions and jobs, where these last; and for tokens, for the command that wants them. They are one source, so that a
 // policy can name it.
-func (n *Node) ownTools(leaseTier int, keep keepers) []engine.Binding {
-	all := bundle{assettools.New(keep.assets)}
+func (n *Node) ownTools(ctx context.Context, leaseTier int, keep keepers) ([]engine.Binding, error) {
+	all := []ownRunner{assettools.New(keep.assets)}
 	if leaseTier > 0 {
 		all = append(all, n.issuer(keep.leases))
 	}
@@ -29,7 +28,14 @@ func (n *Node) ownTools(leaseTier int, keep keepers) []engine.Binding {
 	if n.store != nil && n.o.Tokens {
 		all = append(all, tokentools.New(tokens{n}))
 	}
-	return []engine.Binding{{Name: ownSource, Protocol: "builtin", Runner: &all}}
+	one, err := bundled(ctx, all)
+	return []engine.Binding{{Name: ownSource, Protocol: "builtin", Runner: one}}, err
+}
+
+// An ownRunner is one of those that Toolpost itself brings.
+type ownRunner interface {
+	tool.Runner
+	tool.Source
 }
 
 // sessions are those of the store, as the tools about them see them: nothing that they keep has a secret.
@@ -60,49 +66,38 @@ func (s sessions) PatchAt(ctx context.Context, caller, session string, seen int6
 }
 
 // A bundle is several runners as one.
-type bundle []tool.Runner
+type bundle struct {
+	specs []*tool.Spec
+	of    map[string]ownRunner // by the names of their tools
+}
 
-// Tools implements tool.Source. They are tools about calls, which nobody looks for among those that do something.
-func (b *bundle) Tools(ctx context.Context) (all []*tool.Spec, err error) {
-	for _, r := range *b {
-		specs, err := toolsOf(ctx, r)
+// bundled puts runners together. Their tools are about calls: nobody looks for them among those that do something.
+func bundled(ctx context.Context, runners []ownRunner) (*bundle, error) {
+	b := &bundle{of: map[string]ownRunner{}}
+	for _, r := range runners {
+		specs, err := r.Tools(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range specs {
-			s.Unlisted = true
+			s.Unlisted, b.of[s.Name] = true, r
 		}
-		all = append(all, specs...)
+		b.specs = append(b.specs, specs...)
 	}
-	return all, nil
+	return b, nil
 }
 
-func toolsOf(ctx context.Context, r tool.Runner) ([]*tool.Spec, error) {
-	if s, ok := r.(tool.Source); ok {
-		return s.Tools(ctx)
-	}
-	return nil, nil
-}
+// Tools implements tool.Source.
+func (b *bundle) Tools(context.Context) ([]*tool.Spec, error) { return slices.Clone(b.specs), nil }
 
 // Invoke implements tool.Handler.
 func (b *bundle) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	for _, r := range *b {
-		specs, err := toolsOf(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(specs, func(s *tool.Spec) bool { return s.Name == c.Tool }) {
-			return r.Invoke(ctx, c, out)
-		}
+	r := b.of[c.Tool]
+	if r == nil {
+		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", c.Tool)
 	}
-	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", c.Tool)
+	return r.Invoke(ctx, c, out)
 }
 
-// Close implements tool.Runner.
-func (b *bundle) Close(ctx context.Context) error {
-	var errs []error
-	for _, r := range *b {
-		errs = append(errs, r.Close(ctx))
-	}
-	return errors.Join(errs...)
-}
+// Close implements tool.Runner. What these tools use is the node's, which closes it.
+func (b *bundle) Close(context.Context) error { return nil }

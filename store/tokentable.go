@@ -144,6 +144,20 @@ func (k *TokenTable) List(ctx context.Context, most int) ([]Token, error) {
 	return tokens, err
 }
 
+// Of gives the tokens of a caller that are remembered.
+func (k *TokenTable) Of(ctx context.Context, caller string) (tokens []Token, err error) {
+	now := micros(time.Now())
+	err = k.db.read(ctx, func(r *reader) error {
+		return r.each(func(rows *sql.Rows) error {
+			var t Token
+			err := t.scan(now)(rows)
+			tokens = append(tokens, t)
+			return err
+		}, allIssued+` WHERE caller = ?`, plain(caller, maxName))
+	})
+	return tokens, err
+}
+
 // Revoke makes a token useless, by its id or itself: every program that shares the store refuses it from then on.
 func (k *TokenTable) Revoke(_ context.Context, id string) error {
 	id = anyTokenID(id)

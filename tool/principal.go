@@ -1,5 +1,7 @@
 package tool
 
+import "slices"
+
 // A Principal is who calls, through which door.
 type Principal struct {
 	ID     string  `json:"id"`
@@ -28,4 +30,10 @@ func (p Principal) Roles() []string {
 		return nil
 	}
 	return p.Rights.Roles
+}
+
+// Operator reports whether it is who runs this program on its command line, or has started it as a child: both are the
+// caller "local", and come through no network door.
+func (p Principal) Operator() bool {
+	return p.ID == "local" && !slices.Contains([]string{"http", "nats"}, p.Door)
 }

@@ -56,7 +56,8 @@ const (
 		`"arguments":{"type":"object","description":"its arguments; none where it is left out"},` +
 		`"session":{"type":"string","maxLength":1024,"description":"the session that the call belongs to; default: that of this call"},` +
 		`"lease":{"type":"string","maxLength":256,"description":"the token of a lease, for a tool that asks for one; default: that of this call"}}}`
-	showInput = `{"type":"object","required":["job"],"additionalProperties":false,"properties":{` + oneJob + `}}`
+	showInput = `{"type":"object","required":["job"],"additionalProperties":false,"properties":{` + oneJob + `,` +
+		`"caller":{"type":"string","minLength":1,"description":"whose job it is, for who runs toolpost; default: who asks"}}}`
 	listInput = `{"type":"object","additionalProperties":false,"properties":{` +
 		`"state":{"enum":["queued","running","done","failed","asked","cancelled","lost"],"description":"only jobs that are so"},` +
 		`"limit":{"type":"integer","minimum":1,"maximum":1000,"description":"at most so many, the newest first; default 100"}}}`
@@ -89,6 +90,7 @@ type arguments struct {
 	Session   string          `json:"session"`
 	Lease     string          `json:"lease"`
 	Job       string          `json:"job"`
+	Caller    string          `json:"caller"`
 	State     string          `json:"state"`
 	Limit     int             `json:"limit"`
 	After     int64           `json:"after"`
@@ -106,6 +108,9 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if err := strictjson.UnmarshalClosed(c.Args, &a); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", c.Tool, err)
 	}
+	if a.Caller != "" && a.Caller != c.Caller.ID && !c.Caller.Operator() {
+		return nil, tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own jobs alone; leave out the caller", c.Caller.ID)
+	}
 	doc, err := r.answer(ctx, c, &a, out)
 	if err != nil {
 		return nil, err
@@ -114,15 +119,17 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 }
 
 func (r *Runner) answer(ctx context.Context, c *tool.Call, a *arguments, out tool.Sink) (json.RawMessage, error) {
+	whose := c.Caller
+	whose.ID = cmp.Or(a.Caller, whose.ID)
 	switch c.Tool {
 	case startName:
 		return r.jobs.Start(ctx, called(c, a))
 	case showName:
-		return r.jobs.Show(ctx, c.Caller, a.Job)
+		return r.jobs.Show(ctx, whose, a.Job)
 	case listName:
 		return r.jobs.List(ctx, c.Caller, a.State, a.Limit)
 	case cancelName:
-		return r.jobs.Cancel(ctx, c.Caller, a.Job)
+		return r.jobs.Cancel(ctx, whose, a.Job)
 	}
 	if c.Session != "" {
 		out = bystander{out}

@@ -154,22 +154,16 @@ func (r *Runner) issue(ctx context.Context, c *tool.Call) (*tool.Result, error) 
 
 // mayIssue refuses who may not issue and revoke leases.
 func mayIssue(p tool.Principal) error {
-	if operator(p) || slices.Contains(p.Roles(), issuer) {
+	if p.Operator() || slices.Contains(p.Roles(), issuer) {
 		return nil
 	}
 	return tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke leases: only who runs toolpost on its command line may, "+
 		"a program that started it, or a caller with the role %s", p.ID, issuer)
 }
 
-// operator reports whether somebody runs this program on its command line or has started it as a child, which both
-// are the caller "local" and come through no network door.
-func operator(p tool.Principal) bool {
-	return p.ID == "local" && !slices.Contains([]string{"http", "nats"}, p.Door)
-}
-
 // own is whose leases somebody has to do with who names nobody: their own, or anybody's for the operator.
 func own(p tool.Principal) string {
-	if operator(p) {
+	if p.Operator() {
 		return ""
 	}
 	return p.ID

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"toolpost/strictjson"
@@ -127,18 +126,12 @@ func read(c *tool.Call) (args arguments, err error) {
 		args.Caller = c.Caller.ID
 	}
 	switch {
-	case args.Caller != c.Caller.ID && !operator(c.Caller):
+	case args.Caller != c.Caller.ID && !c.Caller.Operator():
 		return args, tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own sessions alone; leave out the caller", c.Caller.ID)
 	case args.Session == "":
 		return args, tool.Errorf(tool.CodeInvalidInput, "%s needs a session; name one", c.Tool)
 	}
 	return args, nil
-}
-
-// operator reports whether somebody runs this program on its command line or has started it as a child, which both
-// are the caller "local" and come through no network door.
-func operator(p tool.Principal) bool {
-	return p.ID == "local" && !slices.Contains([]string{"http", "nats"}, p.Door)
 }
 
 func (r *Runner) get(ctx context.Context, args arguments) (*tool.Result, error) {

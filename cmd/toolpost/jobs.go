@@ -210,31 +210,27 @@ func stateOf(j job) string {
 	return clean(j.State)
 }
 
-// aboutJob makes c a command about one job: of the caller, by a tool, or with --all of any, by the store.
-func (a *app) aboutJob(c *cobra.Command, name string, direct func(context.Context, *store.JobTable, string, string) (store.Job, error)) *cobra.Command {
+// aboutJob makes c a command about one job, by a tool: of the caller, or with --all of any.
+func (a *app) aboutJob(c *cobra.Command, name string) *cobra.Command {
 	var s server
 	var all bool
 	s.flags(c)
-	c.Args, c.ValidArgsFunction = words(1, 1), a.completeJob
+	c.Args, c.ValidArgsFunction = words(1, 1), jobListing().complete(a)
 	c.Flags().BoolVar(&all, "all", false, "also a job of another caller")
 	c.MarkFlagsMutuallyExclusive("all", "server")
 	a.jsonFlag(c, "print the job as JSON")
-	c.RunE = work(func(c *cobra.Command, args []string) error {
+	c.RunE = work(func(c *cobra.Command, words []string) error {
+		args := map[string]string{"job": words[0]}
 		if all {
-			return a.withStore(func(db *store.DB) error {
-				jobs := db.Jobs()
-				caller, err := jobs.Of(c.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				x, err := direct(c.Context(), jobs, caller, args[0])
-				if err != nil {
-					return err
-				}
-				return a.printJob(jobOf(x))
+			err := a.withStore(func(db *store.DB) (err error) {
+				args["caller"], err = db.Jobs().Of(c.Context(), words[0])
+				return err
 			})
+			if err != nil {
+				return err
+			}
 		}
-		r, err := a.ask(c.Context(), s, name, map[string]string{"job": args[0]}, tool.Discard)
+		r, err := a.ask(c.Context(), s, name, args, tool.Discard)
 		if err != nil {
 			return err
 		}
@@ -242,6 +238,7 @@ func (a *app) aboutJob(c *cobra.Command, name string, direct func(context.Contex
 		if err != nil {
 			return err
 		}
+		j.Caller = args["caller"]
 		return a.printJob(j)
 	})
 	return c
@@ -251,10 +248,7 @@ func (a *app) jobsShowCommand() *cobra.Command {
 	return a.aboutJob(&cobra.Command{
 		Use: "show JOB", Short: "Show a job, and its outcome where it has one",
 		Long: "Shows a job: its state, when it was made, begun and ended, and its result or why there is none.",
-	}, showJob, func(ctx context.Context, jobs *store.JobTable, caller, id string) (store.Job, error) {
-		x, _, err := jobs.Find(ctx, caller, id, 0, 0)
-		return x, err
-	})
+	}, showJob)
 }
 
 func (a *app) jobsCancelCommand() *cobra.Command {
@@ -262,9 +256,7 @@ func (a *app) jobsCancelCommand() *cobra.Command {
 		Use: "cancel JOB", Short: "Cancel a job",
 		Long: "Cancels a job: one that waits at once, one that runs within a moment, in whatever program it runs. Exit code 3: it has\n" +
 			"ended otherwise.",
-	}, cancelJob, func(ctx context.Context, jobs *store.JobTable, caller, id string) (store.Job, error) {
-		return jobs.Cancel(ctx, caller, id, raw(map[string]any{"error": tool.Errorf(tool.CodeCancelled, "the job was cancelled by who runs the store")}))
-	})
+	}, cancelJob)
 }
 
 func (a *app) printJob(j job) error {
@@ -337,7 +329,7 @@ func (a *app) jobsWaitCommand() *cobra.Command {
 func (a *app) follow(c *cobra.Command, events func(tool.Sink) tool.Sink) *cobra.Command {
 	var req callRequest
 	req.flags(c)
-	c.Args, c.ValidArgsFunction = words(1, 1), a.completeJob
+	c.Args, c.ValidArgsFunction = words(1, 1), jobListing().complete(a)
 	c.Flags().DurationVar(&req.timeout, "timeout", 0, "give up waiting after this time, such as 5m; the job goes on")
 	c.Flags().BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
 	a.jsonFlag(c, "print all events and the outcome as one JSON document")
@@ -372,19 +364,12 @@ func (a *app) outcomeOf(ctx context.Context, s server, id string, out tool.Sink)
 	return r, err
 }
 
-// completeJob gives the ids of jobs of the local caller.
-func (a *app) completeJob(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
-	defer cancel()
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// jobListing is what there is to complete: the jobs of the local caller.
+func jobListing() listing[store.Job] {
+	return listing[store.Job]{
+		read: func(ctx context.Context, db *store.DB, most int) ([]store.Job, error) {
+			return db.Jobs().List(ctx, me().ID, "", most)
+		},
+		live: func(j store.Job) (id, about string, ok bool) { return j.ID, j.Tool + " " + j.State, true },
 	}
-	_ = a.withStore(func(db *store.DB) error { // nothing to complete with is no error
-		jobs, err := db.Jobs().List(ctx, me().ID, "", 100)
-		for _, j := range jobs {
-			ids = append(ids, cobra.CompletionWithDesc(j.ID, clean(j.Tool)+" "+j.State))
-		}
-		return err
-	})
-	return ids, cobra.ShellCompDirectiveNoFileComp
 }
