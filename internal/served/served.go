@@ -57,10 +57,19 @@ type Server struct {
 // Start starts a server over a folder, with further variables, and waits until it takes calls.
 func Start(t *testing.T, bin, dir string, env ...string) *Server {
 	t.Helper()
+	return StartAs(t, os.Geteuid(), bin, dir, env...)
+}
+
+// StartAs starts it as a user, who is somebody else only where we are root.
+func StartAs(t *testing.T, uid int, bin, dir string, env ...string) *Server {
+	t.Helper()
 	s := &Server{cmd: exec.CommandContext(context.Background(), bin, "serve", "--listen", "127.0.0.1:0")}
 	s.web = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	s.cmd.Dir, s.cmd.Stderr = dir, &s.log
 	s.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TOOLPOST_TOKEN=" + Token}, env...)
+	if uid != os.Geteuid() {
+		s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
 	out, err := s.cmd.StdoutPipe()
 	if err == nil {
 		err = s.cmd.Start()
@@ -127,9 +136,18 @@ type Outcome struct {
 
 // Call calls a tool, with further headers by name and value. An error means that the caller was told nothing.
 func (s *Server) Call(ctx context.Context, name, args string, headers ...string) (o Outcome, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/tools/"+name+"/call", strings.NewReader(args))
+	body, err := s.Raw(ctx, name, args, headers...)
 	if err != nil {
 		return o, err
+	}
+	return o, strictjson.Unmarshal([]byte(body), &o)
+}
+
+// Raw is Call for those who want the answer as it came.
+func (s *Server) Raw(ctx context.Context, name, args string, headers ...string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/tools/"+name+"/call", strings.NewReader(args))
+	if err != nil {
+		return "", err
 	}
 	req.Header.Set("Authorization", "Bearer "+Token)
 	for i := 0; i+1 < len(headers); i += 2 {
@@ -137,14 +155,11 @@ func (s *Server) Call(ctx context.Context, name, args string, headers ...string)
 	}
 	resp, err := s.web.Do(req)
 	if err != nil {
-		return o, err
+		return "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return o, err
-	}
-	return o, strictjson.Unmarshal(body, &o)
+	return string(body), err
 }
 
 // A journal takes what several write.

@@ -1,0 +1,231 @@
+package attacks
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/internal/served"
+	"toolpost/sandbox"
+)
+
+func TestMain(m *testing.M) {
+	if sandbox.Main() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// An order is what the attacker is told; see testdata/attacker.
+type order struct {
+	Program string   `json:"program"` // for those who start it
+	Root    string   `json:"root"`
+	Paths   []string `json:"paths"`
+	What    string   `json:"what"`
+	Only    string   `json:"only,omitempty"`
+	Beyond  string   `json:"beyond"`
+}
+
+func (p *place) order(what string, paths ...string) order {
+	return order{Program: p.prog, Root: p.dir, Paths: paths, What: what, Beyond: p.beyond}
+}
+
+// A room is a way to run the attacker.
+type room struct {
+	name   string // of its tool
+	source string // of the config; %s: its walls
+	args   func(o order) any
+	each   bool // a call has it for itself
+}
+
+// wide lets a room write the whole folder of the config, and one more folder inside of another.
+const wide = "walls: {write: [., work, work/inner], run: [../prog]}, timeout: 2m"
+
+func rooms() []room {
+	return []room{
+		{name: "warm", each: true, source: "{name: warm, protocol: namel3ss, app: app, tool: warm, mode: warm, %s}"},
+		{name: "fresh", each: true, source: "{name: fresh, protocol: namel3ss, app: app, tool: fresh, mode: fresh, %s}"},
+		{name: "node", each: true, source: "{name: node, protocol: namel3ss, app: app, tool: node, kind: node, entry: 'tools.attack:attack', %s}"},
+		{name: "event", each: true, source: "{name: event, protocol: narratoria, command: [python3, events.py], %s}"},
+		{name: "skill", source: "{name: skill, protocol: alphahuman, skill: skills/one, %s}"},
+		{name: "serve", source: "{name: serve, protocol: machina, command: [python3, toolhost.py], plugin: probe.so, dir: host, mode: serve, " +
+			"tools: [{aid: AID.HOST.ATTACK.v1, name: serve}], %s}"},
+		{name: "run", each: true, source: "{name: run, protocol: machina, command: [python3, toolhost.py], plugin: probe.so, dir: host, mode: run, " +
+			"tools: [{aid: AID.HOST.ATTACK.v1, name: run}], %s}"},
+		{name: "execShell", each: true, args: shellArgs,
+			source: "{name: shell, protocol: builtin, roots: [{path: ., write: true}, {path: work, write: true}, {path: work/inner, write: true}], " +
+				"shell: {rules: [{program: PROG, trust: true}], walls: {run: [../prog]}}, #%s}"},
+		{name: "bwrap", each: true, source: "{name: bwrap, protocol: namel3ss, app: app, tool: bwrap, runner: container, image: /, " +
+			"command: [PROG], container: {runtime: bwrap}, timeout: 2m, #%s}", args: func(o order) any { return o }},
+	}
+}
+
+func shellArgs(o order) any {
+	text, err := json.Marshal(o)
+	if err != nil {
+		panic(err)
+	}
+	return map[string]any{"command": o.Program, "args": []string{hex.EncodeToString(text)}} // no path for the judge to stumble over
+}
+
+// config writes the config with all rooms.
+func (p *place) config(t *testing.T, rooms []room) {
+	t.Helper()
+	text := "# " + canary + "\nstore: {url: 'sqlite:data/tp.db', audit: {key: store.key}}\n" +
+		"secrets: {SECRET: {file: keys/secret.txt}}\n" +
+		"doors: {http: {}, nats: {listen: '127.0.0.1:0', tls: {cert: tls/cert.pem, key: tls/key.pem}}}\nsources:\n"
+	for _, r := range rooms {
+		source, _, found := strings.Cut(fmt.Sprintf(r.source, wide), ", #")
+		if found {
+			source += "}"
+		}
+		text += "- " + strings.ReplaceAll(source, "PROG", p.prog) + "\n"
+	}
+	p.write(t, p.dir+"/toolpost.yaml", text, 0o600)
+	p.own(t)
+}
+
+// attack lets a room do what an order says, and gives all that its caller hears.
+func (r room) attack(t *testing.T, s *served.Server, o order) string {
+	t.Helper()
+	args := any(map[string]any{"order": o})
+	if r.args != nil {
+		args = r.args(o)
+	}
+	text, err := json.Marshal(args)
+	must(t, err)
+	said, err := s.Raw(t.Context(), r.name, string(text))
+	must(t, err)
+	return said
+}
+
+// tries counts the attempts that were made, in whatever form the reports came.
+func tries(said string) int {
+	return strings.Count(strings.ReplaceAll(said, `\`, ""), `"how":`)
+}
+
+// TestNoRoomLetsGoOfWhatIsOurs makes every attempt in every room, as root and as an ordinary user.
+func TestNoRoomLetsGoOfWhatIsOurs(t *testing.T) {
+	bin := served.Build(t)
+	must(t, os.Chmod(filepath.Dir(filepath.Dir(bin)), 0o755))
+	users := map[string]int{"as ourselves": os.Geteuid()}
+	if os.Geteuid() == 0 {
+		users["as an ordinary user"] = nobody
+	}
+	for name, uid := range users {
+		t.Run(name, func(t *testing.T) { everyRoom(t, bin, uid) })
+	}
+}
+
+func everyRoom(t *testing.T, bin string, uid int) {
+	p := newPlace(t, uid)
+	p.config(t, rooms())
+	s := served.StartAs(t, uid, bin, p.dir, "PATH=/usr/local/bin:/usr/bin:/bin")
+	total := 0
+	for _, r := range rooms() {
+		t.Run(r.name, func(t *testing.T) { total += p.everyAttempt(t, s, r) })
+	}
+	t.Logf("%d attempts", total)
+	s.Stop(t)
+}
+
+// everyAttempt makes all attempts in one room and looks at what came of them.
+func (p *place) everyAttempt(t *testing.T, s *served.Server, r room) int {
+	before := p.state(t)
+	total := 0
+	attack := func(what string, paths ...string) string {
+		said := r.attack(t, s, p.order(what, paths...))
+		if n := tries(said); n < len(paths) {
+			t.Errorf("%s: the attacker did not get to it: %.2000s", what, said)
+		} else {
+			total += n
+		}
+		return said
+	}
+	said := attack("read", absent()...)
+	for _, mark := range marks() {
+		if strings.Contains(said, mark) {
+			t.Errorf("%q was read: %s", mark, lines(said, mark))
+		}
+	}
+	said = attack("change", fixed()...)
+	if changed := p.differences(t, before); len(changed) > 0 {
+		t.Errorf("changed: %s\n%s", strings.Join(changed, "\n"), lines(said, `"done"`))
+	}
+	said = attack("mode", "work")
+	if marked := p.marked(t); len(marked) > 0 {
+		t.Errorf("run as their owner: %q\n%s", marked, lines(said, `"done"`))
+	}
+	if r.each {
+		attack("leave", "work")
+		if said := attack("find", "work"); strings.Contains(strings.ReplaceAll(said, `\`, ""), `"did":"done"`) {
+			t.Errorf("what one call left another found: %s", said)
+		}
+	}
+	return total
+}
+
+// lines gives the first reports with some text in them.
+func lines(said, text string) string {
+	var found []string
+	for line := range strings.SplitAfterSeq(strings.ReplaceAll(said, `\`, ""), "},") {
+		if strings.Contains(line, text) && len(found) < 12 {
+			found = append(found, fmt.Sprintf("%.200s", line))
+		}
+	}
+	return strings.Join(found, "\n")
+}
+
+// TestWithoutWallsEveryAttemptSucceeds shows that the attempts are worth something: each one reads or changes what it is
+// after when nothing stands in its way.
+func TestWithoutWallsEveryAttemptSucceeds(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("some attempts need root")
+	}
+	out, err := exec.Command(newPlace(t, 0).prog, "names").Output()
+	must(t, err)
+	var plans map[string][]string
+	must(t, json.Unmarshal(out, &plans))
+	for _, how := range plans["change"] {
+		t.Run(how, func(t *testing.T) { succeeds(t, "change", how) })
+	}
+	for _, how := range plans["read"] {
+		t.Run(how, func(t *testing.T) { succeeds(t, "read", how) })
+	}
+	for _, how := range plans["mode"] {
+		t.Run(how, func(t *testing.T) { succeeds(t, "mode", how) })
+	}
+}
+
+// succeeds makes one attempt on whatever it can succeed with.
+func succeeds(t *testing.T, what, how string) {
+	p := newPlace(t, 0)
+	p.config(t, nil)
+	before := p.state(t)
+	var reports []string
+	for _, path := range []string{"app/tools/attack.py", "app/.venv", "keys/secret.txt", "work"} {
+		o := p.order(what, path)
+		o.Only = how
+		text, err := json.Marshal(o)
+		must(t, err)
+		out, err := exec.Command(o.Program, string(text)).CombinedOutput()
+		reports = append(reports, string(out))
+		if err == nil && (len(p.differences(t, before)) > 0 || strings.Contains(string(out), canary[1:]) || len(p.marked(t)) > 0) {
+			return
+		}
+	}
+	if !slices.Contains(unseen(), how) {
+		t.Errorf("it cannot succeed: %s", strings.Join(reports, ""))
+	}
+}
+
+// unseen are the attempts that leave no trace that we look at, and the one that a machine may forbid to everybody.
+func unseen() []string {
+	return []string{"attribute", "mount over it", "read by an inherited descriptor", "read by /proc/1/root"}
+}

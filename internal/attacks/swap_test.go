@@ -1,0 +1,57 @@
+package attacks
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/internal/served"
+)
+
+// TestALinkInTheWayLeadsNowhere swaps a folder that a room may write for a link to one that it may not, and calls again: in
+// the same server, and in one that is started after it.
+func TestALinkInTheWayLeadsNowhere(t *testing.T) {
+	bin := served.Build(t)
+	must(t, os.Chmod(filepath.Dir(filepath.Dir(bin)), 0o755))
+	users := map[string]int{"as ourselves": os.Geteuid()}
+	if os.Geteuid() == 0 {
+		users["as an ordinary user"] = nobody
+	}
+	for name, uid := range users {
+		t.Run(name, func(t *testing.T) {
+			for _, r := range rooms() {
+				t.Run(r.name, func(t *testing.T) { swapped(t, bin, uid, r) })
+			}
+		})
+	}
+}
+
+func swapped(t *testing.T, bin string, uid int, r room) {
+	p := newPlace(t, uid)
+	p.config(t, []room{r})
+	start := func() *served.Server { return served.StartAs(t, uid, bin, p.dir, "PATH=/usr/local/bin:/usr/bin:/bin") }
+	s := start()
+	said := r.attack(t, s, p.order("swap", "work/inner"))
+	if link, err := os.Readlink(p.dir + "/work/inner"); err != nil || link != p.beyond {
+		// A room in which the folder is a mount of its own cannot rename it. Somebody else may: do it for them.
+		must(t, os.Rename(p.dir+"/work/inner", p.dir+"/work/inner.gone"))
+		must(t, os.Symlink(p.beyond, p.dir+"/work/inner"))
+		t.Logf("the room itself could not: %.200s", said)
+	}
+	p.leadsNowhere(t, r.attack(t, s, p.order("beyond", "work/inner")))
+	s.Stop(t)
+	s = start()
+	p.leadsNowhere(t, r.attack(t, s, p.order("beyond", "work/inner")))
+	s.Stop(t)
+}
+
+func (p *place) leadsNowhere(t *testing.T, said string) {
+	t.Helper()
+	if strings.Contains(said, canary) {
+		t.Errorf("the room reads the host: %.500s", said)
+	}
+	if _, err := os.Lstat(p.beyond + "/made"); err == nil {
+		t.Errorf("the room writes to the host: %.500s", said)
+	}
+}
