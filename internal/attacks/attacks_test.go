@@ -1,7 +1,6 @@
 package attacks
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -66,12 +65,13 @@ func rooms() []room {
 	}
 }
 
+// shellArgs gives the order on standard input, where there is no path for the judge to stumble over.
 func shellArgs(o order) any {
-	text, err := json.Marshal(o)
+	text, err := json.Marshal(map[string]order{"payload": o})
 	if err != nil {
 		panic(err)
 	}
-	return map[string]any{"command": o.Program, "args": []string{hex.EncodeToString(text)}} // no path for the judge to stumble over
+	return map[string]any{"command": o.Program, "stdin": string(text)}
 }
 
 // config writes the config with all rooms.

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -59,11 +58,7 @@ func main() {
 	case os.Args[1] == "names":
 		say(names())
 	default:
-		text := []byte(os.Args[1])
-		if plain, err := hex.DecodeString(os.Args[1]); err == nil {
-			text = plain
-		}
-		must(json.Unmarshal(text, &o))
+		must(json.Unmarshal([]byte(os.Args[1]), &o))
 		say(attack(o))
 	}
 }
