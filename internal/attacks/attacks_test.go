@@ -137,6 +137,7 @@ func everyRoom(t *testing.T, bin string, uid int) {
 
 // everyAttempt makes all attempts in one room and looks at what came of them.
 func (p *place) everyAttempt(t *testing.T, s *served.Server, r room) int {
+	r.attack(t, s, p.order("read", "work")) // the store is made by the first call
 	before := p.state(t)
 	total := 0
 	attack := func(what string, paths ...string) string {
