@@ -485,10 +485,51 @@ func TestLeasesAndKeysArePassedThrough(t *testing.T) {
 		}
 	}
 	lines := recorded(t, record)
-	want := map[string]any{"aid": "AID.PROBE.ECHO.v1", "input_json": `{"q":"ü"}`, "idempotency_key": "req-abc-123", "_lease_token": "tok_1"}
+	key, _ := lines[0]["idempotency_key"].(string)
+	if len(key) != 64 || lines[1]["idempotency_key"] != key {
+		t.Errorf("the same call has the key %q, then %q", key, lines[1]["idempotency_key"])
+	}
+	want := map[string]any{"aid": "AID.PROBE.ECHO.v1", "input_json": `{"q":"ü"}`, "idempotency_key": key, "_lease_token": "tok_1"}
 	if d := cmp.Diff(want, lines[0]); d != "" {
 		t.Error(d)
 	}
+}
+
+// The key space of a toolhost is its process: to it the key of one caller is everybody's.
+func TestAKeyIsSharedWithNobody(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		dir := t.TempDir()
+		record := filepath.Join(dir, "lines")
+		r := probe(t, machina.Options{Mode: mode, Sessions: 1, Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}})
+		calls := []tool.Call{
+			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "ada"}},
+			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "bob"}},
+			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "ada"}, Session: "s"},
+			{Tool: "echo", Key: "sk", Caller: tool.Principal{ID: "ada"}}, // no way to cut the texts has them meet
+			{Tool: "slow", Key: "k", Caller: tool.Principal{ID: "ada"}},
+			{Tool: "echo", Key: "k2", Caller: tool.Principal{ID: "ada"}},
+		}
+		for i := range calls {
+			c := &calls[i]
+			c.Args = fmt.Appendf(nil, `{"call":%d}`, i)
+			result, err := invoke(r, c, tool.Discard)
+			if err != nil || string(result.Output) != string(c.Args) || result.Trace.Details["idempotent_hit"] != nil {
+				t.Errorf("call %d got the outcome of another: %v, %v", i, result, err)
+			}
+		}
+		again := calls[1]
+		again.Caller.Door = "nats" // one caller, whatever the door
+		if result, err := invoke(r, &again, tool.Discard); err != nil || (result.Trace.Details["idempotent_hit"] == true) != (mode == "serve") {
+			t.Errorf("%v, %v", result, err)
+		}
+		seen := map[any]bool{}
+		for _, line := range recorded(t, record) {
+			seen[line["idempotency_key"]] = true
+		}
+		if len(seen) != len(calls) {
+			t.Errorf("%d keys for %d calls: %v", len(seen), len(calls), seen)
+		}
+	})
 }
 
 func recorded(t *testing.T, path string) (lines []map[string]any) {

@@ -165,7 +165,7 @@ func text(value []byte) (s string, ok bool) {
 }
 
 // encodeRequest writes the line of a call. An aid that is empty stays away: in run mode it is an argument.
-func encodeRequest(aid string, c *tool.Call, state *change) ([]byte, error) {
+func encodeRequest(aid string, c *call, state *change) ([]byte, error) {
 	args := c.Args
 	if len(args) == 0 {
 		args = json.RawMessage(`{}`)
@@ -176,7 +176,7 @@ func encodeRequest(aid string, c *tool.Call, state *change) ([]byte, error) {
 		DSState   *stateWords `json:"ds_state,omitempty"`
 		Key       string      `json:"idempotency_key,omitempty"`
 		Lease     string      `json:"_lease_token,omitempty"`
-	}{aid, string(args), state.words(), c.Key, c.Lease})
+	}{aid, string(args), state.words(), c.hostKey(), c.Lease})
 	if err == nil && len(b) > maxStdin {
 		err = fmt.Errorf("the request is %d bytes long, and a toolhost takes %d", len(b), maxStdin)
 	}

@@ -209,6 +209,13 @@ def listing():
     return {"ok": True, "tools": tools}
 
 
+def note(request):
+    """Keeps what was asked, where somebody wants to see it."""
+    if os.environ.get("RECORD"):
+        with open(os.environ["RECORD"], "a") as f:
+            f.write(json.dumps(request) + "\n")
+
+
 def main_run(aid):
     if not known(aid):
         write(json.dumps({"ok": False, "error": "tool not found: " + aid}))
@@ -218,6 +225,7 @@ def main_run(aid):
     except ValueError:
         write('{"ok":false,"error":"invalid JSON"}')
         return 5
+    note(request)
     state = State()
     state.take(request.get("ds_state"))
     reply = run(aid, request, state)
@@ -235,9 +243,7 @@ def main_serve():
             return 0
         request = json.loads(line)
         aid, key = request["aid"], request.get("idempotency_key")
-        if os.environ.get("RECORD"):
-            with open(os.environ["RECORD"], "a") as f:
-                f.write(line)
+        note(request)
         if not known(aid):
             reply = {"ok": False, "error": "tool not found: " + aid}
         elif request.get("_lease_token") in LEASES:
