@@ -52,11 +52,7 @@ func TestMain(m *testing.M) {
 func toolhost(args []string, dir string) int {
 	mode, source, aid, err := machina.ParseArgs(args)
 	if err == nil {
-		from := 0
-		if v := os.Getenv(machina.LeaseEnforceEnv); v == "1" || v == "true" {
-			from = 1
-		}
-		s := newStack(dir, from)
+		s := newStack(dir, machina.LeaseTier(mode, os.Getenv))
 		d := &machina.Door{
 			Mode: mode, Source: source, AID: aid, In: os.Stdin, Out: os.Stdout, Log: os.Stderr,
 			Caller: tool.Principal{ID: "local", Door: "machina"},

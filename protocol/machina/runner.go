@@ -221,16 +221,14 @@ func (p *printout) said() string {
 	return p.last
 }
 
-// conclude passes on what the tool did to the state, and gives the outcome.
+// conclude passes on what the tool did to the state, also a tool that failed, and gives the outcome.
 func (r *Runner) conclude(c *call, a *answer) (*tool.Result, error) {
 	result, err := a.outcome(c.aid)
 	if err != nil {
 		return nil, err
 	}
-	if result.OK {
-		if err := c.emitPatch(); err != nil {
-			return nil, err
-		}
+	if err := c.emitPatch(); err != nil {
+		return nil, err
 	}
 	details := map[string]any{
 		"run_header": Header(c.Call), "aid": c.aid, "mode": r.o.Mode, "status": a.Status, "attempts": c.attempts,

@@ -20,10 +20,6 @@ const (
 	timeoutSeconds = 30 // where the variable is not set
 )
 
-// LeaseEnforceEnv is the variable that makes a toolhost ask for leases, from tier 1 on, when it is "1" or
-// "true".
-const LeaseEnforceEnv = "MACHINA_LEASE_ENFORCE"
-
 // The statuses of a call that was dispatched.
 const (
 	statusOK          = "OK"
@@ -67,7 +63,7 @@ type request struct {
 	toolAID, tier, ttl json.RawMessage // of _lease.issue, which has them beside its aid
 }
 
-// A wireError is a request that cannot be understood, in the words of the protocol.
+// A wireError is a request that cannot be understood, in the words of the protocol, and why, for the log.
 type wireError struct{ said, why string }
 
 func (e *wireError) Error() string { return e.said }
