@@ -371,7 +371,7 @@ func TestList(t *testing.T) {
 		byAID[l["aid"].(string)] = l
 	}
 	equal(t, byAID["AID.EYE.LOOK.v2"], `{"aid":"AID.EYE.LOOK.v2","name":"look","deterministic":true,"tags":[],"side_effects":["none"],"replay_inputs":[]}`)
-	equal(t, byAID["AID.TOOLTEST.SHELL.v1"], `{"aid":"AID.TOOLTEST.SHELL.v1","name":"shell","deterministic":false,"tags":[],"side_effects":["exec"],"replay_inputs":[]}`)
+	equal(t, byAID["AID.TOOLTEST.SHELL.v1"], `{"aid":"AID.TOOLTEST.SHELL.v1","name":"shell","deterministic":false,"tags":["tier.2"],"side_effects":["exec"],"replay_inputs":[]}`)
 	equal(t, byAID["AID.TOOLTEST.NOTE.v1"], `{"aid":"AID.TOOLTEST.NOTE.v1","name":"note","deterministic":false,"tags":["tier.1"],"side_effects":[],"replay_inputs":[]}`)
 	if len(byAID) != len(got.Tools) || len(byAID) != 12 {
 		t.Errorf("%d tools", len(byAID))

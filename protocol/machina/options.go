@@ -27,7 +27,7 @@ type Options struct {
 	Mode    string       `yaml:"mode" doc:"serve (default): warm sessions; run: a process for each call"`
 	Tools   []ToolOption `yaml:"tools" doc:"the tools; default: what --list says"`
 
-	Tiers    map[string]int  `yaml:"tiers" doc:"tier of a tool by its aid, 0 safe .. 3 dangerous, before what --list says"`
+	Tiers    map[string]int  `yaml:"tiers" doc:"tier of a tool by its aid, 1 write .. 3 dangerous, before what --list says; 0: as its effects say"`
 	Sessions int             `yaml:"sessions" doc:"warm sessions at the most; default: 2"`
 	Timeout  config.Duration `yaml:"timeout" doc:"of one call; default: MACHINA_TOOLHOST_TIMEOUT in seconds, else 30s"`
 	MaxReply int             `yaml:"max_reply" doc:"bytes of one reply; default: 1 MiB"`
