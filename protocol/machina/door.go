@@ -380,7 +380,10 @@ func replyTo(result *tool.Result) reply {
 // not_found is about something that the tool looked for.
 func (o *host) failed(ctx context.Context, aid string, spec *tool.Spec, e *tool.Error, whole bool) any {
 	status := statusOf(e.Code)
-	if e.Code == tool.CodeNotFound {
+	switch {
+	case e.Reason == statusInvalidPick:
+		status = statusInvalidPick // of a toolhost behind us
+	case e.Code == tool.CodeNotFound:
 		if _, err := o.c.Lookup(ctx, o.Caller, spec.Name); err != nil {
 			return refusal{Error: "tool not found: " + aid}
 		}

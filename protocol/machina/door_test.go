@@ -346,6 +346,10 @@ func TestEveryCodeHasItsAnswer(t *testing.T) {
 			t.Errorf("%s: %q", code, text)
 		}
 	}
+	picked := serve(t, 0, ask("AID.TOOLTEST.CODE.v1", `{"code":"not_found","reason":"INVALID_PICK"}`))[0]
+	if picked["status"] != "INVALID_PICK" || picked["ok"] != false || picked["output_json"] != "{}" {
+		t.Errorf("a pick of a tool that is not offered: %v", picked)
+	}
 	got := serve(t, 0, ask("AID.TOOLTEST.CODE.v1", `{"ask":true}`))[0]
 	if got["status"] != "TOOL_ERROR" || !strings.Contains(got["error"].(string), "really?") {
 		t.Errorf("a question: %v", got)
