@@ -89,6 +89,9 @@ func Start(s Spawn) (*Confined, error) {
 
 // explain makes an error of a failed wall one that says so. That of the exec is the kernel's own.
 func explain(err error) error {
+	if outOfFiles(err) {
+		return tooFewFiles(err)
+	}
 	var wall *wallError
 	if !errors.As(err, &wall) {
 		return err
