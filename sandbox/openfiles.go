@@ -13,15 +13,16 @@ import (
 // probeFiles is how many descriptors finding out about a machine takes, at the least.
 const probeFiles = 16
 
-// outOfFiles reports whether something failed for want of descriptors. That says nothing about the machine and its walls,
-// and the next time there may be enough.
+// outOfFiles reports whether something failed for want of descriptors. That says nothing about the machine and its
+// walls, and the next time there may be enough.
 func outOfFiles(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }
 
 // tooFewFiles says what to do about it.
 func tooFewFiles(err error) error {
 	var limit unix.Rlimit
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // of ourselves, which cannot fail
-	return tool.Errorf(tool.CodeUnavailable, "the limit of %d open files is too low to build the walls around a tool: %w; raise it (ulimit -n)",
+	return tool.Errorf(tool.CodeUnavailable,
+		"the limit of %d open files is too low to build the walls around a tool: %w; raise it (ulimit -n)",
 		limit.Cur, err).Because(CoverageMissing)
 }
 

@@ -25,7 +25,7 @@ type Spec struct {
 	Input       json.RawMessage `json:"input,omitzero"`    // JSON Schema 2020-12, byte for byte as the source gave it
 	Output      json.RawMessage `json:"output,omitzero"`   // likewise; absent: anything goes
 	Effects     Effects         `json:"effects,omitzero"`  //
-	Tier        int             `json:"tier"`              // 0 safe .. 3 dangerous: from a configured tier up a lease is asked for; a source's 0 leaves it to the effects
+	Tier        int             `json:"tier"`              // 0 safe .. 3 dangerous; what a source leaves 0 follows from the effects
 	Timeout     time.Duration   `json:"-"`                 // timeout_ms in JSON; 0: the engine's default
 	Guarantees  Guarantees      `json:"guarantees,omitzero"`
 	Walls       string          `json:"walls,omitempty"` // what it is confined to, in words; empty: it is not started here

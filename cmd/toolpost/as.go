@@ -52,7 +52,9 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		std := node.Stdio{In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: identity.Local, Door: p.Name}, Sources: cfg.Sources}
+		std := node.Stdio{
+			In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: identity.Local, Door: p.Name}, Sources: cfg.Sources,
+		}
 		door, err := p.As.Door(given, std)
 		if err != nil {
 			return err

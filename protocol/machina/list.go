@@ -42,8 +42,8 @@ func sideEffects(e tool.Effects) []string {
 	return words
 }
 
-// effects is the inverse. A toolhost's words are free, such as filesystem_read and process_exec. What they contain counts,
-// generously for what does harm; a word of which nobody knows what it means is taken for the worst.
+// effects is the inverse. A toolhost's words are free, such as filesystem_read and process_exec. What they contain
+// counts, generously for what does harm; a word of which nobody knows what it means is taken for the worst.
 func (l listed) effects() tool.Effects {
 	e := tool.Effects{Idempotent: l.Deterministic}
 	for _, word := range l.SideEffects {

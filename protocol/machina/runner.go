@@ -100,8 +100,8 @@ func (c *call) hostKey() string {
 		return ""
 	}
 	h := sha256.New()
-	for _, text := range []string{c.Caller.ID, c.Session, c.aid, c.Key} { // each behind its length, so that none runs into the next
-		_ = binary.Write(h, binary.BigEndian, uint64(len(text)))
+	for _, text := range []string{c.Caller.ID, c.Session, c.aid, c.Key} {
+		_ = binary.Write(h, binary.BigEndian, uint64(len(text))) // so that none runs into the next
 		_, _ = io.WriteString(h, text)
 	}
 	return hex.EncodeToString(h.Sum(nil))

@@ -103,7 +103,7 @@ func inputsOf(inputs json.RawMessage) (json.RawMessage, error) {
 		return json.RawMessage(`{}`), nil
 	}
 	if err := strictjson.CheckObject(inputs); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the inputs must be a JSON object, such as {\"name\": \"Ada\"}: %w", err)
+		return nil, tool.Errorf(tool.CodeInvalidInput, `the inputs must be a JSON object, such as {"name": "Ada"}: %w`, err)
 	}
 	return inputs, nil
 }
@@ -152,7 +152,8 @@ func Picked(menu []Offer, s Selection) (Offer, error) {
 		}
 	}
 	what := cmp.Or(s.SID, string(s.Kind)) // a selection that is no PICK has no offer either
-	return Offer{}, tool.Errorf(tool.CodeNotFound, "%s: %s is not on the menu", statusInvalidPick, what).Because(statusInvalidPick)
+	e := tool.Errorf(tool.CodeNotFound, "%s: %s is not on the menu", statusInvalidPick, what)
+	return Offer{}, e.Because(statusInvalidPick)
 }
 
 // A Policy is an external program that selects. It reads one JSON document on stdin, {run_header, inputs,

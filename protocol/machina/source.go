@@ -8,9 +8,9 @@ import (
 	"toolpost/config"
 )
 
-// SourceOf gives the name of the source that a host means. Hosts name what they load by the path of a file: that is the
-// source whose plugin it is, the first of them, else the only source that there is. A word that is no path must be right:
-// a typing error does not lead to some source.
+// SourceOf gives the name of the source that a host means. Hosts name what they load by the path of a file: that is
+// the source whose plugin it is, the first of them, else the only source that there is. A word that is no path must be
+// right: a typing error does not lead to some source.
 func SourceOf(word string, sources []config.Source) string {
 	for _, src := range sources {
 		if src.Name == word {
@@ -40,8 +40,8 @@ func isPath(word string) bool {
 // pluginOf gives the path of a source's plugin; empty: it has none.
 func pluginOf(src config.Source) string {
 	var o Options
-	if src.Protocol != "machina" || src.Decode(&o) != nil || o.Plugin == "" { // who opens the source says what is wrong with it
-		return ""
+	if src.Protocol != "machina" || src.Decode(&o) != nil || o.Plugin == "" {
+		return "" // who opens the source says what is wrong with it
 	}
 	return within(within(src.Dir, o.Dir), o.Plugin)
 }
