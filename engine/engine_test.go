@@ -109,6 +109,28 @@ func TestACallReachesItsSourceAndIsTraced(t *testing.T) {
 	}
 }
 
+// A tool's tier is what its source says, else what its effects say. Whoever sees the tool sees the same number.
+func TestATierIsSettledWhenAToolIsPublished(t *testing.T) {
+	var ran int
+	f := source(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		ran = c.Spec.Tier
+		return &tool.Result{OK: true}, nil
+	})
+	f.specs = []*tool.Spec{
+		{Name: "says nothing"}, {Name: "shell", Effects: tool.Effects{Exec: true}}, {Name: "declared", Tier: 1, Effects: tool.Effects{Destructive: true}},
+	}
+	e := start(t, engine.Options{}, bind("one", f))
+	for name, want := range map[string]int{"says nothing": 0, "shell": 2, "declared": 1} {
+		spec, err := e.Lookup(t.Context(), tool.Principal{}, name)
+		if err != nil || spec.Tier != want {
+			t.Errorf("%s: tier %d, want %d, %v", name, spec.Tier, want, err)
+		}
+		if _, err := call(t, e, name, `{}`); err != nil || ran != want {
+			t.Errorf("%s ran with tier %d, want %d, %v", name, ran, want, err)
+		}
+	}
+}
+
 func TestIdsOfTheDoorAreKept(t *testing.T) {
 	e := start(t, engine.Options{}, bind("one", source(echo, "a")))
 	r, err := e.Invoke(t.Context(), &tool.Call{ID: "my-call", Trace: "my-trace", Tool: "a"}, tool.Discard)

@@ -134,9 +134,12 @@ func (sh *shelf) add(src *source, p *policy.Policy, ofTool func(*item) tool.Hand
 	}
 }
 
+// newItem publishes a tool. Its tier is settled here, once: whoever asks for leases, judges, records or shows a tool
+// reads the same number.
 func newItem(src *source, given *tool.Spec) *item {
 	own := *given
 	own.Source, own.Protocol = src.Name, src.Protocol
+	own.Tier = cmp.Or(own.Tier, own.Effects.Tier())
 	it := &item{spec: &own, own: &own, source: src, err: src.Err}
 	if it.err == nil {
 		it.schema, it.err = compile(&own)

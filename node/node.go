@@ -190,7 +190,7 @@ func (n *Node) issuer(book leases) ownRunner {
 			if err != nil {
 				return "", 0, err
 			}
-			return spec.Name, lease.Tier(spec), nil
+			return spec.Name, spec.Tier, nil
 		},
 	})
 }

@@ -7,7 +7,6 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/audit"
-	"toolpost/engine/lease"
 	"toolpost/engine/policy"
 	"toolpost/engine/quota"
 	"toolpost/protocol/all"
@@ -27,7 +26,7 @@ func (n *Node) readPolicy(cfg *config.Config) (*policy.Policy, error) {
 		return nil, err
 	}
 	return policy.New(o, policy.Env{
-		Dir: cfg.Dir, Config: configFiles(cfg), Doors: doorNames(n.o.Protocols), Sources: sourceNames(cfg), Tier: lease.Tier, Log: n.o.Log,
+		Dir: cfg.Dir, Config: configFiles(cfg), Doors: doorNames(n.o.Protocols), Sources: sourceNames(cfg), Log: n.o.Log,
 		Redact: func(args json.RawMessage) json.RawMessage {
 			return n.redactor.JSON(audit.Redacted(args, n.storing.Audit.Redact))
 		},

@@ -58,7 +58,7 @@ type machine struct {
 }
 
 // thisMachine finds out once, by building a room with every layer that can be had.
-var thisMachine = sync.OnceValue(probeMachine)
+var thisMachine = remember(probeMachine)
 
 // Probe tries every layer and says what was found. It does so once for a program.
 func Probe() []Layer { return thisMachine().layers() }
@@ -67,6 +67,9 @@ func probeMachine() *machine {
 	m := &machine{
 		UserNS: true, PidNS: true, NetNS: true, IPCNS: true, Mounts: true, Proc: true, Seccomp: true, Notify: true,
 		Landlock: landlockVersion(), groups: findControllers("/"), lastCap: lastCap(), root: os.Geteuid() == 0, base: mountBase(), why: map[string]string{}, laid: map[int]*laid{},
+	}
+	if m.broken = spareFiles(probeFiles); m.broken != nil { // each layer would seem to be missing
+		return m
 	}
 	if m.system, m.broken = systemView(); m.broken != nil {
 		return m
@@ -81,7 +84,7 @@ func probeMachine() *machine {
 			return m
 		}
 		var wall *wallError
-		if !errors.As(err, &wall) || !m.without(wall) {
+		if !errors.As(err, &wall) || outOfFiles(err) || !m.without(wall) {
 			m.broken = err
 			return m
 		}

@@ -106,6 +106,7 @@ func (f *foundation) joinCgroups(n int) {
 	f.in(layerGroup)
 	for i := range n {
 		f.call("join", unix.SYS_WRITE, register(regFiles+uint64(i)), f.text("0"), number(1))
+		f.call("join", unix.SYS_CLOSE, register(regFiles+uint64(i))) // the rest needs what it has
 	}
 	if n > 0 {
 		f.call("hide", unix.SYS_UNSHARE, number(unix.CLONE_NEWCGROUP)).loose()
@@ -246,20 +247,22 @@ func (p *plan) showRoot() {
 	}
 }
 
-// highest is where descriptors wait until their places are free.
-const highest = 512
-
-// descriptors puts the child's files to 0, 1, 2 and so on.
+// descriptors puts the child's files to 0, 1, 2 and so on. What is still needed moves out of their places first, and no
+// further: there may be few descriptors, and a place above the limit cannot be had at all.
 func (p *plan) descriptors() {
 	move := func(reg uint64) {
-		p.call("descriptor", unix.SYS_FCNTL, register(reg), number(unix.F_DUPFD_CLOEXEC), number(highest)).into(reg)
+		p.call("descriptor", unix.SYS_FCNTL, register(reg), number(unix.F_DUPFD_CLOEXEC), number(len(p.Files))).into(reg)
 	}
 	move(regStatus)
+	if p.on.Landlock > 0 {
+		move(regRules)
+	}
 	for i := range p.Files {
 		move(regFiles + uint64(i))
 	}
 	for i := range p.Files {
 		p.call("descriptor", unix.SYS_DUP3, register(regFiles+uint64(i)), number(i), number(0))
+		p.call("descriptor", unix.SYS_CLOSE, register(regFiles+uint64(i)))
 	}
 }
 

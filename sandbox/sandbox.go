@@ -35,6 +35,9 @@ func Cover(name string, g tool.Guarantees) error {
 		return nil
 	}
 	m := thisMachine()
+	if outOfFiles(m.broken) {
+		return tooFewFiles(m.broken)
+	}
 	if m.broken != nil {
 		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced on this machine: no walls can be built: %w",
 			name, strings.Join(asked, ", "), m.broken).Because(CoverageMissing)
@@ -118,6 +121,8 @@ func (m *machine) cover(p Profile) error {
 	l := p.Limits.withDefaults()
 	var missing string
 	switch {
+	case outOfFiles(m.broken):
+		return tooFewFiles(m.broken)
 	case m.broken != nil:
 		return tool.Errorf(tool.CodeUnsupported, "no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run without", m.broken).Because(CoverageMissing)
 	case !m.Seccomp:

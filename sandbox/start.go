@@ -87,8 +87,12 @@ func Start(s Spawn) (*Confined, error) {
 	return c, nil
 }
 
-// explain makes an error of a failed wall one that says so. That of the exec is the kernel's own.
+// explain makes an error of a failed wall one that says so, or that names the limit of open files. That of the exec is
+// the kernel's own.
 func explain(err error) error {
+	if outOfFiles(err) {
+		return tooFewFiles(err)
+	}
 	var wall *wallError
 	if !errors.As(err, &wall) {
 		return err

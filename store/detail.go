@@ -14,6 +14,7 @@ type detail struct {
 	Trace   string          `json:"trace,omitzero"`
 	Asked   string          `json:"asked,omitzero"`
 	Run     string          `json:"run,omitzero"`
+	Tier    int             `json:"tier,omitzero"`
 	Digest  string          `json:"sha256,omitzero"`
 	Shape   json.RawMessage `json:"shape,omitzero"`
 	Args    json.RawMessage `json:"args,omitzero"`
@@ -32,7 +33,7 @@ type detail struct {
 
 func detailOf(r *tool.Record) *detail {
 	d := &detail{
-		Call: plain(r.Call, maxName), Trace: plain(r.Trace, maxName), Asked: plain(r.Asked, maxName), Run: plain(r.Run, maxName),
+		Call: plain(r.Call, maxName), Trace: plain(r.Trace, maxName), Asked: plain(r.Asked, maxName), Run: plain(r.Run, maxName), Tier: r.Tier,
 		Digest: plain(r.Digest, maxName), Shape: r.Shape, Args: r.Args, Lease: plain(r.Lease, maxName),
 		Key: plain(r.Key, maxName), Replay: r.Replay, Cached: r.Cached, DryRun: r.DryRun, Reason: plain(r.Reason, maxName), Lost: r.Lost,
 	}
@@ -75,6 +76,7 @@ func (d *detail) text() (string, error) {
 	o.text("trace", d.Trace)
 	o.text("asked", d.Asked)
 	o.text("run", d.Run)
+	o.number("tier", d.Tier)
 	o.text("sha256", d.Digest)
 	o.raw("shape", d.Shape)
 	o.raw("args", d.Args)

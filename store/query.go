@@ -298,7 +298,7 @@ func recordOf(k *kind, r *row, doc string) (*tool.Record, error) {
 	}
 	return &tool.Record{
 		Seq: r.seq, Time: time.UnixMicro(r.at).UTC(), Call: d.Call, Trace: d.Trace, Tool: k.tool, Asked: d.Asked, Source: k.source,
-		Protocol: k.protocol, Door: k.door, Caller: k.caller, Session: r.session, Run: d.Run, Shape: d.Shape, Digest: d.Digest, Args: d.Args,
+		Protocol: k.protocol, Tier: d.Tier, Door: k.door, Caller: k.caller, Session: r.session, Run: d.Run, Shape: d.Shape, Digest: d.Digest, Args: d.Args,
 		Touches: tool.Touches{Reads: d.Reads, Writes: d.Writes, Commands: d.Runs}, Omitted: d.Omitted, Decision: k.decision, Rule: k.rule,
 		Lease: d.Lease, Key: d.Key, Replay: d.Replay, Cached: d.Cached, DryRun: d.DryRun, Walls: k.walls, Outcome: tool.Outcome(k.outcome), Code: tool.Code(k.code),
 		Reason: d.Reason, Duration: time.Duration(r.took) * time.Microsecond, In: r.in, Out: r.out, Lost: d.Lost,

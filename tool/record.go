@@ -19,6 +19,7 @@ type Record struct {
 	Asked    string          `json:"asked,omitempty"` // the name as the caller wrote it, where it is another one
 	Source   string          `json:"source,omitempty"`
 	Protocol string          `json:"protocol,omitempty"`
+	Tier     int             `json:"tier,omitempty"` // how dangerous the tool is
 	Door     string          `json:"door"`
 	Caller   string          `json:"caller"`
 	Session  string          `json:"session,omitempty"`

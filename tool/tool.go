@@ -25,7 +25,7 @@ type Spec struct {
 	Input       json.RawMessage `json:"input,omitzero"`    // JSON Schema 2020-12, byte for byte as the source gave it
 	Output      json.RawMessage `json:"output,omitzero"`   // likewise; absent: anything goes
 	Effects     Effects         `json:"effects,omitzero"`  //
-	Tier        int             `json:"tier"`              // 0 safe .. 3 dangerous: from a configured tier up a lease is asked for
+	Tier        int             `json:"tier"`              // 0 safe .. 3 dangerous; what a source leaves 0 follows from the effects
 	Timeout     time.Duration   `json:"-"`                 // timeout_ms in JSON; 0: the engine's default
 	Guarantees  Guarantees      `json:"guarantees,omitzero"`
 	Walls       string          `json:"walls,omitempty"` // what it is confined to, in words; empty: it is not started here
@@ -47,6 +47,19 @@ type Effects struct {
 // ReadOnly reports whether a tool declares that it reads and does nothing else.
 func (e Effects) ReadOnly() bool {
 	return e.Reads && !e.Writes && !e.Network && !e.Exec && !e.Destructive
+}
+
+// Tier is how dangerous that is: 0 safe, 1 writes, 2 system (programs, network), 3 dangerous.
+func (e Effects) Tier() int {
+	switch {
+	case e.Destructive:
+		return 3
+	case e.Exec || e.Network:
+		return 2
+	case e.Writes:
+		return 1
+	}
+	return 0
 }
 
 // A Call is one request. Stages that need another value copy the Call; nobody changes one in place.

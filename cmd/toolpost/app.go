@@ -217,15 +217,15 @@ func (a *app) open(ctx context.Context, s server) (*backend, error) {
 
 // openNode opens the config's tools in this process, for who runs it.
 func (a *app) openNode(ctx context.Context, o node.Options) (*backend, error) {
-	return a.openNodeAt(ctx, me().Door, o)
-}
-
-// openNodeAt opens them for who runs this process and comes in by a door.
-func (a *app) openNodeAt(ctx context.Context, door string, o node.Options) (*backend, error) {
 	cfg, err := a.load()
 	if err != nil {
 		return nil, err
 	}
+	return a.openNodeAt(ctx, cfg, me().Door, o)
+}
+
+// openNodeAt opens the tools of a config for who runs this process and comes in by a door.
+func (a *app) openNodeAt(ctx context.Context, cfg *config.Config, door string, o node.Options) (*backend, error) {
 	o.Log = a.logger(slog.LevelError)
 	n, err := node.Open(ctx, cfg, o)
 	if err != nil {

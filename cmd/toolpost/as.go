@@ -47,12 +47,23 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 				given = append(given, "--"+p.As.Flags[i])
 			}
 		}
-		std := node.Stdio{In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: identity.Local, Door: p.Name}}
-		door, err := p.As.Door(append(given, args...), std)
+		given = append(given, args...)
+		cfg, err := a.load()
 		if err != nil {
 			return err
 		}
-		b, err := a.openNodeAt(c.Context(), p.Name, node.Options{LeaseTier: p.As.LeaseTier})
+		std := node.Stdio{
+			In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: identity.Local, Door: p.Name}, Sources: cfg.Sources,
+		}
+		door, err := p.As.Door(given, std)
+		if err != nil {
+			return err
+		}
+		var o node.Options
+		if p.As.LeaseTier != nil {
+			o.LeaseTier = p.As.LeaseTier(given)
+		}
+		b, err := a.openNodeAt(c.Context(), cfg, p.Name, o)
 		if err != nil {
 			return err
 		}

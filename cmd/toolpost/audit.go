@@ -385,12 +385,12 @@ func (a *app) auditExportCommand() *cobra.Command {
 func (q *audit) exportCSV(c *cobra.Command, log *store.AuditTable) error {
 	w := csv.NewWriter(q.out)
 	_ = w.Write([]string{
-		"seq", "time", "call", "trace", "tool", "asked", "source", "protocol", "door", "caller", "session", "run", "sha256", "shape", "reads", "writes",
+		"seq", "time", "call", "trace", "tool", "asked", "source", "protocol", "tier", "door", "caller", "session", "run", "sha256", "shape", "reads", "writes",
 		"commands", "decision", "rule", "lease", "key", "replay", "cached", "enforcement", "outcome", "code", "reason", "duration_ms", "bytes_in", "bytes_out",
 	})
 	err := log.Log(c.Context(), q.filter, false, func(r *tool.Record) error {
 		return w.Write(formulaSafe([]string{
-			count(r.Seq), r.Time.Format(time.RFC3339Nano), r.Call, r.Trace, r.Tool, r.Asked, r.Source, r.Protocol, r.Door, r.Caller, r.Session, r.Run,
+			count(r.Seq), r.Time.Format(time.RFC3339Nano), r.Call, r.Trace, r.Tool, r.Asked, r.Source, r.Protocol, strconv.Itoa(r.Tier), r.Door, r.Caller, r.Session, r.Run,
 			r.Digest, string(r.Shape), strings.Join(r.Touches.Reads, "\n"), strings.Join(r.Touches.Writes, "\n"), string(raw(r.Touches.Commands)),
 			r.Decision, r.Rule, r.Lease, r.Key, strconv.FormatBool(r.Replay), strconv.FormatBool(r.Cached), r.Walls, string(r.Outcome), string(r.Code), r.Reason,
 			strconv.FormatFloat(float64(r.Duration)/float64(time.Millisecond), 'f', 3, 64), count(r.In), count(r.Out),

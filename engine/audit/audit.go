@@ -114,7 +114,7 @@ func (t *Trail) Touching(toucher tool.Toucher) tool.Middleware {
 }
 
 func (t *Trail) name(r *tool.Record, c *tool.Call) {
-	r.Tool, r.Source, r.Protocol = c.Spec.Name, c.Spec.Source, c.Spec.Protocol
+	r.Tool, r.Source, r.Protocol, r.Tier = c.Spec.Name, c.Spec.Source, c.Spec.Protocol, c.Spec.Tier
 	if r.Asked == r.Tool {
 		r.Asked = ""
 	}

@@ -49,7 +49,7 @@ func (g *Gate) pass(ctx context.Context, c *tool.Call) error {
 	if c.Spec == nil { // nobody knows how dangerous it is
 		return tool.Errorf(tool.CodeInternal, "%s was not resolved before its lease was asked for", c.Tool)
 	}
-	tier := Tier(c.Spec)
+	tier := c.Spec.Tier
 	switch {
 	case tier < g.o.From:
 		return nil
@@ -68,20 +68,4 @@ func required(name string, tier int) error {
 	e := tool.Errorf(tool.CodeLeaseRequired, "%s is a tool of tier %d and needs a lease; issue one for it and call again with the token", name, tier)
 	e.Details, _ = strictjson.Marshal(map[string]any{"tier": tier, "tool": name})
 	return e
-}
-
-// Tier is how dangerous a tool is: what it declares, else what follows from its effects: 0 safe, 1 writes,
-// 2 system (programs, network), 3 dangerous.
-func Tier(s *tool.Spec) int {
-	switch e := s.Effects; {
-	case s.Tier > 0:
-		return s.Tier
-	case e.Destructive:
-		return 3
-	case e.Exec || e.Network:
-		return 2
-	case e.Writes:
-		return 1
-	}
-	return 0
 }

@@ -79,26 +79,6 @@ func TestARejectedLeaseKeepsTheToolFromRunning(t *testing.T) {
 	}
 }
 
-func TestTiersAreDeclaredOrFollowFromEffects(t *testing.T) {
-	for _, c := range []struct {
-		spec tool.Spec
-		want int
-	}{
-		{tool.Spec{}, 0},
-		{tool.Spec{Effects: tool.Effects{Reads: true}}, 0},
-		{tool.Spec{Effects: tool.Effects{Writes: true}}, 1},
-		{tool.Spec{Effects: tool.Effects{Writes: true, Network: true}}, 2},
-		{tool.Spec{Effects: tool.Effects{Exec: true}}, 2},
-		{tool.Spec{Effects: tool.Effects{Destructive: true}}, 3},
-		{tool.Spec{Tier: 1, Effects: tool.Effects{Destructive: true}}, 1},
-		{tool.Spec{Tier: 3}, 3},
-	} {
-		if got := lease.Tier(&c.spec); got != c.want {
-			t.Errorf("%+v: tier %d, want %d", c.spec, got, c.want)
-		}
-	}
-}
-
 func TestOneLeaseIsOneCall(t *testing.T) {
 	leases := &store.Leases{Dir: t.TempDir()}
 	spec := &tool.Spec{Name: "rm", Tier: 1}

@@ -15,8 +15,7 @@ func testInput() *input {
 			Tool: "writeFile", Session: "s1", Caller: tool.Principal{ID: "ci-7", Door: "http"},
 			Args: []byte(`{"path":"a/b.txt","n":5,"big":123456789012345678901234567890,"half":0.50,"deep":{"x":[1,2,3],"y":null},"tags":["a","b"],"ok":true}`),
 		},
-		spec: &tool.Spec{Name: "writeFile", Source: "files", Effects: tool.Effects{Writes: true}},
-		tier: 1,
+		spec: &tool.Spec{Name: "writeFile", Source: "files", Tier: 1, Effects: tool.Effects{Writes: true}},
 		touches: tool.Touches{
 			Reads: []string{"/w/r"}, Writes: []string{"/w/a/b.txt"}, Commands: [][]string{{"git", "push"}},
 		},

@@ -655,7 +655,7 @@ func variables() []variable {
 		text("session", func(in *input) string { return in.call.Session }),
 		text("tool", func(in *input) string { return in.spec.Name }),
 		text("source", func(in *input) string { return in.spec.Source }),
-		{name: "tier", kind: kindNumber, run: func(f *frame) (any, error) { return big.NewRat(int64(f.in.tier), 1), f.spend(step) }},
+		{name: "tier", kind: kindNumber, run: func(f *frame) (any, error) { return big.NewRat(int64(f.in.spec.Tier), 1), f.spend(step) }},
 		{name: "effects", kind: kindObject, run: func(f *frame) (any, error) { return effects(f.in), f.spend(step) }},
 		{name: "args", kind: kindObject, uses: uses{args: true}, run: func(f *frame) (any, error) { return f.in.arguments() }},
 		list("paths", func(in *input) []any { return texts(in.touches.Reads, in.touches.Writes) }),

@@ -30,7 +30,7 @@ type Finding struct {
 // Explain judges a call as it would be judged at a time, and tells how. The call must have been checked as
 // the engine does: what is explained is what would happen. Without arguments it tells what is certain.
 func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
-	in := &input{call: c, spec: j.spec, tier: j.tier, now: at}
+	in := &input{call: c, spec: j.spec, now: at}
 	x := Explanation{
 		Tool: j.spec.Name, Caller: c.Caller.ID, Door: c.Caller.Door, Visible: j.Visible(c.Caller), Rules: []Finding{},
 	}
@@ -106,7 +106,7 @@ func (r *Rule) find(j *Judge, in *input) Finding {
 func (r *Rule) missCall(j *Judge, in *input) string {
 	p := in.call.Caller
 	switch {
-	case !r.speaksOf(j.spec, j.tier):
+	case !r.speaksOf(j.spec):
 		return r.missTool(j)
 	case !r.Callers.Match(p.ID):
 		return fmt.Sprintf("caller %q is not one of %s", p.ID, r.Callers)
@@ -150,8 +150,8 @@ func (r *Rule) missTool(j *Judge) string {
 	switch {
 	case !r.Sources.Match(j.spec.Source):
 		return fmt.Sprintf("source %q is not one of %s", j.spec.Source, r.Sources)
-	case !r.Tiers.match(j.tier):
-		return fmt.Sprintf("tier %d is not one of its tiers", j.tier)
+	case !r.Tiers.match(j.spec.Tier):
+		return fmt.Sprintf("tier %d is not one of its tiers", j.spec.Tier)
 	}
 	return fmt.Sprintf("tool %q is not one of %s", j.spec.Name, r.Tools)
 }

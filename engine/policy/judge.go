@@ -19,7 +19,6 @@ const maxTouches = 4096
 type Judge struct {
 	policy  *Policy
 	spec    *tool.Spec
-	tier    int
 	toucher tool.Toucher // nil: the tool's runner cannot tell what it touches
 	deny    []*Rule
 	allow   []*Rule
@@ -36,9 +35,9 @@ func (p *Policy) For(spec *tool.Spec, toucher tool.Toucher) *Judge {
 	if p == nil {
 		return j
 	}
-	j.tier, j.strict = p.env.Tier(spec), p.o.Default == Deny
+	j.strict = p.o.Default == Deny
 	for _, r := range p.rules {
-		if r.speaksOf(spec, j.tier) {
+		if r.speaksOf(spec) {
 			j.add(r)
 		}
 	}
@@ -97,7 +96,6 @@ type Decision struct {
 type input struct {
 	call    *tool.Call
 	spec    *tool.Spec
-	tier    int
 	touches tool.Touches
 	now     time.Time
 	args    map[string]any // read from the call when a condition asks for them
@@ -152,7 +150,7 @@ func dryRun(d Decision) (*tool.Result, error) {
 
 // judge decides about a call. The error is that of a call that is refused.
 func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
-	in := &input{call: c, spec: j.spec, tier: j.tier}
+	in := &input{call: c, spec: j.spec}
 	if j.policy != nil {
 		in.now = j.policy.env.Now()
 	}

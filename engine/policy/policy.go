@@ -157,13 +157,12 @@ func accessOf(write bool) Access {
 
 // Env is what the rules are about. All of it may be left out.
 type Env struct {
-	Dir     string               // where relative paths start
-	Config  []string             // files that no call may write, whatever the rules say: those that the rules are in
-	Doors   []string             // the doors that there can be; nil: any
-	Sources []string             // the sources that there are; nil: any
-	Tier    func(*tool.Spec) int // how dangerous a tool is; nil: as it declares
-	Now     func() time.Time     // nil: time.Now
-	Log     *slog.Logger         // nil: silence
+	Dir     string           // where relative paths start
+	Config  []string         // files that no call may write, whatever the rules say: those that the rules are in
+	Doors   []string         // the doors that there can be; nil: any
+	Sources []string         // the sources that there are; nil: any
+	Now     func() time.Time // nil: time.Now
+	Log     *slog.Logger     // nil: silence
 	// Redact takes what is secret out of arguments that are recorded; nil: nothing is.
 	Redact func(json.RawMessage) json.RawMessage
 }
@@ -178,9 +177,6 @@ type Policy struct {
 
 // New makes a policy. The rules that it is given are not used any more by anybody else.
 func New(o Options, env Env) (*Policy, error) {
-	if env.Tier == nil {
-		env.Tier = func(s *tool.Spec) int { return s.Tier }
-	}
 	if env.Now == nil {
 		env.Now = time.Now
 	}
@@ -246,12 +242,12 @@ func (env Env) check(r *Rule) error {
 
 // speaksOf reports whether a rule can match calls of a tool. An alias is a name that a source gives itself:
 // enough to be denied, not enough to be allowed.
-func (r *Rule) speaksOf(s *tool.Spec, tier int) bool {
+func (r *Rule) speaksOf(s *tool.Spec) bool {
 	names := []string{s.Name, s.Source + "." + s.Name}
 	if r.Effect != Allow {
 		names = append(names, s.Aliases...)
 	}
-	return r.Tools.Match(names...) && r.Sources.Match(s.Source) && r.Tiers.match(tier)
+	return r.Tools.Match(names...) && r.Sources.Match(s.Source) && r.Tiers.match(s.Tier)
 }
 
 // from reports whether a rule can match calls of this caller.

@@ -1,5 +1,6 @@
 // Package session is the stage that keeps what a call leaves behind: patches of its session's state,
-// and assets. A call that fails leaves no patch.
+// and assets. A call without an outcome leaves no patch: one that crashed, ran out of time, or asks a question first. A
+// tool that says no has done what it has done, and its patches are kept.
 package session
 
 import (
@@ -38,7 +39,7 @@ func Stage(states States, assets Assets) tool.Middleware {
 				return nil, err
 			}
 			r, err := next.Invoke(ctx, c, k)
-			if err != nil || !r.OK || c.Session == "" || len(k.patches) == 0 {
+			if err != nil || r.Ask != nil || c.Session == "" || len(k.patches) == 0 {
 				return r, err
 			}
 			if err := states.Patch(ctx, c.Caller.ID, c.Session, k.patches); err != nil {

@@ -107,11 +107,28 @@ func TestTwoCallsOfASessionSeeTheSameState(t *testing.T) {
 	}
 }
 
-func TestAFailedCallLeavesNothingBehind(t *testing.T) {
+func TestThePatchesOfAToolThatFailedAreKept(t *testing.T) {
 	var s store.Sessions
 	c := &tool.Call{Tool: "torch", Session: "s"}
 	if _, err := emit(t, &s, c, tool.Failed("", "no"), patch(`{"a":1}`)); err != nil {
 		t.Fatal(err)
+	}
+	if got := state(t, &s, "", "s"); got != `{"a":1}` {
+		t.Error(got)
+	}
+}
+
+func TestACallWithoutAnOutcomeLeavesNothingBehind(t *testing.T) {
+	var s store.Sessions
+	c := &tool.Call{Tool: "torch", Session: "s"}
+	if _, err := emit(t, &s, c, &tool.Result{Ask: &tool.Ask{ID: "q"}}, patch(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	h := session.Stage(&s, assets{})(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		return nil, errors.Join(out.Emit(patch(`{"a":1}`)), tool.Errorf(tool.CodeCrash, "gone"))
+	}))
+	if _, err := h.Invoke(t.Context(), c, tool.Discard); tool.CodeOf(err) != tool.CodeCrash {
+		t.Error(err)
 	}
 	if got := state(t, &s, "", "s"); got != `{}` {
 		t.Error(got)

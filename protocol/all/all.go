@@ -38,8 +38,8 @@ type As struct {
 	Flags []string // flags without a value that it has; those given come first among the words
 	Least int      // how many words it takes
 	Most  int
-	// LeaseTier is the tier from which on this door asks for leases, whatever the config says; 0: as it says.
-	LeaseTier int
+	// LeaseTier gives the tier from which on this door asks for leases, whatever the config says; nil or 0: as it says.
+	LeaseTier func(words []string) int
 	Door      func(words []string, std Stdio) (tool.Door, error)
 }
 
@@ -49,6 +49,8 @@ type Stdio struct {
 	Out    io.Writer
 	Log    io.Writer
 	Caller tool.Principal
+	// Sources are those of the config, for a door whose callers may name one in their own way.
+	Sources []config.Source
 }
 
 // Protocols lists them all.
@@ -84,7 +86,7 @@ func Protocols() []Protocol {
 			Open: machina.Open, Options: machina.Options{},
 			As: &As{
 				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: []string{"list", "run", "serve"},
-				Most: 2, LeaseTier: machinaLeases(), Door: asMachina,
+				Most: 2, LeaseTier: machinaLeases, Door: asMachina,
 			},
 		},
 		{
@@ -103,15 +105,11 @@ func asMachina(words []string, s Stdio) (tool.Door, error) {
 	if err != nil {
 		return nil, err
 	}
+	source = machina.SourceOf(source, s.Sources)
 	return &machina.Door{Mode: mode, Source: source, AID: aid, In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
 }
 
-// machinaLeases says whether the environment makes a toolhost ask for leases: from the first tier on that
-// can do harm.
-func machinaLeases() int {
-	switch os.Getenv(machina.LeaseEnforceEnv) {
-	case "1", "true":
-		return 1
-	}
-	return 0
+func machinaLeases(words []string) int {
+	mode, _, _, _ := machina.ParseArgs(words) // the door has refused other words
+	return machina.LeaseTier(mode, os.Getenv)
 }

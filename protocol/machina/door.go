@@ -37,7 +37,7 @@ func ParseArgs(args []string) (m Mode, source, aid string, err error) {
 	case m != List && m != Run && m != Serve:
 		return m, "", "", exit(2, "unknown mode: %s; %s", m, usage)
 	case m == Run && len(args) == 2:
-		return m, args[1], "", exit(2, "missing aid; %s", usage)
+		return m, args[1], "", exit(2, "%s; %s", missingAID, usage)
 	case m == Run && len(args) == 3:
 		return m, args[1], args[2], nil
 	case m != Run && len(args) == 2:
@@ -125,7 +125,7 @@ func (d *Door) open(ctx context.Context, h tool.Handler, c tool.Catalog) (*host,
 	case dead != nil:
 		return nil, exit(3, "plugin %s is not available: %s", d.Source, tool.AsError(dead).Message)
 	case len(specs) == 0:
-		return nil, exit(3, "plugin not found: %s; name a source that has tools", d.Source)
+		return nil, exit(3, "plugin not found: %s; name a source that has tools, or the path of a source's plugin", d.Source)
 	}
 	o := &host{Door: d, h: h, c: c, runID: d.RunID, byAID: map[string]*tool.Spec{}, state: slots{}, reader: newRequestReader()}
 	if o.runID == "" {
@@ -204,7 +204,7 @@ func (o *host) misread(err error) error {
 
 func why(err error) string {
 	var w *wireError
-	if errors.As(err, &w) {
+	if errors.As(err, &w) && w.why != "" {
 		return w.said + ": " + w.why
 	}
 	return err.Error()
@@ -227,7 +227,7 @@ func (o *host) read(ctx context.Context) ([]byte, error) {
 	}
 	var limit *process.LimitError
 	if errors.As(err, &limit) {
-		return nil, &wireError{"invalid JSON", fmt.Sprintf("more than %d bytes on stdin", maxStdin)}
+		return nil, tooLong()
 	}
 	return doc, err
 }
@@ -295,13 +295,16 @@ func (o *host) answer(ctx context.Context, l line) any {
 	if err == nil {
 		req, err = o.reader.read(l.text)
 	}
-	if err != nil {
+	switch {
+	case err != nil && l.err == nil && isOther(l.text):
+		return refusal{Error: missingAID}
+	case err != nil:
 		o.log("%s", why(err))
 		return refusal{Error: err.Error()}
 	}
 	switch req.aid {
 	case "":
-		return refusal{Error: "missing aid"}
+		return refusal{Error: missingAID}
 	case aidLeaseIssue:
 		return o.issueLease(ctx, &req)
 	case aidLeaseGC:
@@ -311,6 +314,13 @@ func (o *host) answer(ctx context.Context, l line) any {
 		return refusal{Error: "tool not found: " + req.aid}
 	}
 	return o.call(ctx, &req, false)
+}
+
+const missingAID = "missing aid"
+
+// isOther reports whether a line is JSON but no object. Nothing is wrong with its JSON, so its aid is what is missing.
+func isOther(line []byte) bool {
+	return strictjson.KindOf(line) != "object" && strictjson.Check(line) == nil
 }
 
 // call runs a tool. Whole: the answer has the whole state, else what the tool changed.
@@ -331,7 +341,7 @@ func (o *host) call(ctx context.Context, req *request, whole bool) any {
 	r := &o.reply
 	*r = replyTo(result)
 	var told *change
-	if result.OK && !r.hit {
+	if result.Ask == nil && !r.hit { // a call that waits for an answer has not ended
 		if told, err = o.patch(patches.all()); err != nil {
 			return o.failed(ctx, req.aid, spec, tool.Errorf(tool.CodeProtocol, "the state after %s: %w", req.aid, err), whole)
 		}
@@ -370,7 +380,10 @@ func replyTo(result *tool.Result) reply {
 // not_found is about something that the tool looked for.
 func (o *host) failed(ctx context.Context, aid string, spec *tool.Spec, e *tool.Error, whole bool) any {
 	status := statusOf(e.Code)
-	if e.Code == tool.CodeNotFound {
+	switch {
+	case e.Reason == statusInvalidPick:
+		status = statusInvalidPick // of a toolhost behind us
+	case e.Code == tool.CodeNotFound:
 		if _, err := o.c.Lookup(ctx, o.Caller, spec.Name); err != nil {
 			return refusal{Error: "tool not found: " + aid}
 		}

@@ -78,6 +78,8 @@ func ask(aid, input string, more ...string) string {
 	return fmt.Sprintf(`{"aid":%q,"input_json":%s%s}`, aid, b, strings.Join(append([]string{""}, more...), ","))
 }
 
+const tooLong = `{"ok":false,"error":"invalid_input: the request is longer than 10485760 bytes, the most that a toolhost takes"}`
+
 const nothing = `{"delta":true,"removed_slots":[],"slots":{}}`
 
 // equal compares an answer with JSON.
@@ -129,12 +131,12 @@ func TestServeAnswersEveryLine(t *testing.T) {
 		empty, empty,
 		`{"ok":true,"status":"OK","output_json":"{\"key\":\"value\"}","error":"","ds_state":` + nothing + `}`,
 		empty, empty,
-		`{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"invalid JSON"}`,
+		`{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"invalid JSON"}`, `{"ok":false,"error":"missing aid"}`, `{"ok":false,"error":"invalid JSON"}`,
 		`{"ok":false,"error":"missing aid"}`, `{"ok":false,"error":"missing aid"}`,
 		`{"ok":false,"error":"tool not found: AID.XX"}`,
 		`{"ok":false,"error":"invalid ds_state"}`, `{"ok":false,"error":"invalid ds_state"}`,
 		`{"ok":false,"error":"invalid idempotency_key"}`, `{"ok":false,"error":"invalid _lease_token"}`,
-		`{"ok":false,"error":"invalid JSON"}`,
+		tooLong,
 		empty,
 	}
 	got := serve(t, 0, lines...)
@@ -217,19 +219,39 @@ func TestTheStateIsBounded(t *testing.T) {
 	}
 }
 
-func TestAFailedCallChangesNoState(t *testing.T) {
+// A tool that failed has changed what it has changed, and its host takes that over. A call without an outcome, or with
+// a question, has changed nothing.
+func TestTheStateAfterACallThatFailed(t *testing.T) {
 	s := newStack(t.TempDir(), 0)
 	inner := s.next
 	s.next = tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		r, err := inner.Invoke(ctx, c, out)
-		if c.Tool == "note" && err == nil && strings.Contains(string(c.Args), "fail") {
-			return tool.Failed("", "no"), nil
+		var args struct{ End string }
+		if c.Tool == "note" && json.Unmarshal(c.Args, &args) == nil && args.End != "" {
+			switch args.End {
+			case "fails":
+				return tool.Failed("", "no"), nil
+			case "asks":
+				return &tool.Result{Ask: &tool.Ask{ID: "q", Message: "really?"}}, nil
+			}
+			return nil, tool.Errorf(tool.Code(args.End), "no")
 		}
 		return r, err
 	})
-	got := serveStack(t, s, ask("AID.TOOLTEST.NOTE.v1", `{"fail":1}`), ask("AID.TOOLTEST.NOTE.v1", `{}`))
-	if got[0]["status"] != "TOOL_ERROR" || got[1]["output_json"] != `{"slots":{}}` {
-		t.Errorf("%v", got)
+	note := func(end, n string) string {
+		return ask("AID.TOOLTEST.NOTE.v1", `{"end":"`+end+`","slots":{"`+n+`":{"type":"a"}}}`)
+	}
+	got := serveStack(t, s, note("crash", "1"), note("timeout", "2"), note("asks", "3"), note("fails", "4"), ask("AID.TOOLTEST.NOTE.v1", `{}`))
+	for i := range 3 {
+		equal(t, map[string]any{"ds_state": got[i]["ds_state"]}, `{"ds_state":`+nothing+`}`)
+	}
+	if got[3]["status"] != "TOOL_ERROR" || got[3]["ok"] != false {
+		t.Errorf("%v", got[3])
+	}
+	rest := `{"content_json":"{\"end\":\"fails\"}","provenance":"toolpost","size_bytes":15,"type":"toolpost.state"}`
+	equal(t, map[string]any{"ds_state": got[3]["ds_state"]}, `{"ds_state":{"delta":true,"removed_slots":[],"slots":{"4":{"type":"a"},"255":`+rest+`}}}`)
+	if saw, _ := got[4]["output_json"].(string); sortedJSON(saw) != `{"end":"fails","slots":{"4":{"type":"a"}}}` {
+		t.Errorf("the next call saw %s", saw)
 	}
 }
 
@@ -324,6 +346,10 @@ func TestEveryCodeHasItsAnswer(t *testing.T) {
 			t.Errorf("%s: %q", code, text)
 		}
 	}
+	picked := serve(t, 0, ask("AID.TOOLTEST.CODE.v1", `{"code":"not_found","reason":"INVALID_PICK"}`))[0]
+	if picked["status"] != "INVALID_PICK" || picked["ok"] != false || picked["output_json"] != "{}" {
+		t.Errorf("a pick of a tool that is not offered: %v", picked)
+	}
 	got := serve(t, 0, ask("AID.TOOLTEST.CODE.v1", `{"ask":true}`))[0]
 	if got["status"] != "TOOL_ERROR" || !strings.Contains(got["error"].(string), "really?") {
 		t.Errorf("a question: %v", got)
@@ -349,7 +375,7 @@ func TestList(t *testing.T) {
 		byAID[l["aid"].(string)] = l
 	}
 	equal(t, byAID["AID.EYE.LOOK.v2"], `{"aid":"AID.EYE.LOOK.v2","name":"look","deterministic":true,"tags":[],"side_effects":["none"],"replay_inputs":[]}`)
-	equal(t, byAID["AID.TOOLTEST.SHELL.v1"], `{"aid":"AID.TOOLTEST.SHELL.v1","name":"shell","deterministic":false,"tags":[],"side_effects":["exec"],"replay_inputs":[]}`)
+	equal(t, byAID["AID.TOOLTEST.SHELL.v1"], `{"aid":"AID.TOOLTEST.SHELL.v1","name":"shell","deterministic":false,"tags":["tier.2"],"side_effects":["exec"],"replay_inputs":[]}`)
 	equal(t, byAID["AID.TOOLTEST.NOTE.v1"], `{"aid":"AID.TOOLTEST.NOTE.v1","name":"note","deterministic":false,"tags":["tier.1"],"side_effects":[],"replay_inputs":[]}`)
 	if len(byAID) != len(got.Tools) || len(byAID) != 12 {
 		t.Errorf("%d tools", len(byAID))
@@ -366,23 +392,24 @@ func TestExitCodes(t *testing.T) {
 		code  int
 		want  string
 	}{
-		"answered":          {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, request, 0, `{"ok":true,"status":"OK","output_json":"{\"query\": \"test\"}","error":"","ds_state":{"slots":{"1":{"type":"a"}}}}`},
-		"a tool's failure":  {[]string{"--run", "tooltest", "AID.TOOLTEST.FAIL.v1"}, `{"inputs":{"message":"no"}}`, 0, `{"ok":false,"status":"TOOL_ERROR","output_json":"{}","error":"no","ds_state":{"slots":{}}}`},
-		"list":              {[]string{"--list", "other"}, "", 0, `{"ok":true,"tools":[{"aid":"AID.OTHER.ELSEWHERE.v1","name":"elsewhere","deterministic":false,"tags":[],"side_effects":[],"replay_inputs":[]}]}`},
-		"serve":             {[]string{"--serve", "tooltest"}, `{"aid":"AID.EYE.LOOK.v2"}`, 0, `{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":` + nothing + `}`},
-		"nothing":           {nil, "", 2, ""},
-		"unknown mode":      {[]string{"--walk", "tooltest"}, "", 2, ""},
-		"no source":         {[]string{"--list"}, "", 2, ""},
-		"no aid":            {[]string{"--run", "tooltest"}, "", 2, ""},
-		"too many words":    {[]string{"--serve", "tooltest", "x"}, "", 2, ""},
-		"no such plugin":    {[]string{"--list", "nope"}, "", 3, `{"ok":false,"error":"plugin not found: nope; name a source that has tools"}`},
-		"a dead plugin":     {[]string{"--run", "dead", "AID"}, request, 3, `{"ok":false,"error":"plugin dead is not available: it died"}`},
-		"serve no plugin":   {[]string{"--serve", "nope"}, "", 3, ""},
-		"unknown aid":       {[]string{"--run", "tooltest", "AID.XX"}, request, 4, `{"ok":false,"error":"tool not found: AID.XX"}`},
-		"bad JSON":          {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{`, 5, `{"ok":false,"error":"invalid JSON"}`},
-		"no JSON":           {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, ``, 5, `{"ok":false,"error":"invalid JSON"}`},
-		"more than 10 MiB":  {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{"input_json":"` + strings.Repeat("x", 10<<20) + `"}`, 5, `{"ok":false,"error":"invalid JSON"}`},
-		"lease in run mode": {[]string{"--run", "tooltest", "AID.TOOLTEST.SHELL.v1"}, `{}`, 0, `{"ok":false,"error":"lease_required","tier":2,"aid":"AID.TOOLTEST.SHELL.v1"}`},
+		"answered":             {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, request, 0, `{"ok":true,"status":"OK","output_json":"{\"query\": \"test\"}","error":"","ds_state":{"slots":{"1":{"type":"a"}}}}`},
+		"a tool's failure":     {[]string{"--run", "tooltest", "AID.TOOLTEST.FAIL.v1"}, `{"inputs":{"message":"no"}}`, 0, `{"ok":false,"status":"TOOL_ERROR","output_json":"{}","error":"no","ds_state":{"slots":{}}}`},
+		"list":                 {[]string{"--list", "other"}, "", 0, `{"ok":true,"tools":[{"aid":"AID.OTHER.ELSEWHERE.v1","name":"elsewhere","deterministic":false,"tags":[],"side_effects":[],"replay_inputs":[]}]}`},
+		"serve":                {[]string{"--serve", "tooltest"}, `{"aid":"AID.EYE.LOOK.v2"}`, 0, `{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":` + nothing + `}`},
+		"nothing":              {nil, "", 2, ""},
+		"unknown mode":         {[]string{"--walk", "tooltest"}, "", 2, ""},
+		"no source":            {[]string{"--list"}, "", 2, ""},
+		"no aid":               {[]string{"--run", "tooltest"}, "", 2, ""},
+		"too many words":       {[]string{"--serve", "tooltest", "x"}, "", 2, ""},
+		"no such plugin":       {[]string{"--list", "nope"}, "", 3, `{"ok":false,"error":"plugin not found: nope; name a source that has tools, or the path of a source's plugin"}`},
+		"a dead plugin":        {[]string{"--run", "dead", "AID"}, request, 3, `{"ok":false,"error":"plugin dead is not available: it died"}`},
+		"serve no plugin":      {[]string{"--serve", "nope"}, "", 3, ""},
+		"unknown aid":          {[]string{"--run", "tooltest", "AID.XX"}, request, 4, `{"ok":false,"error":"tool not found: AID.XX"}`},
+		"bad JSON":             {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{`, 5, `{"ok":false,"error":"invalid JSON"}`},
+		"no JSON":              {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, ``, 5, `{"ok":false,"error":"invalid JSON"}`},
+		"more than 10 MiB":     {[]string{"--run", "tooltest", "AID.TOOLTEST.ECHO.v1"}, `{"input_json":"` + strings.Repeat("x", 10<<20) + `"}`, 5, tooLong},
+		"no lease in run mode": {[]string{"--run", "tooltest", "AID.TOOLTEST.SHELL.v1"}, `{}`, 0, `{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":{"slots":{}}}`},
+		"a lease to serve":     {[]string{"--serve", "tooltest"}, `{"aid":"AID.TOOLTEST.SHELL.v1"}`, 0, `{"ok":false,"error":"lease_required","tier":2,"aid":"AID.TOOLTEST.SHELL.v1"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(within(t), os.Args[0], c.args...)
@@ -527,8 +554,9 @@ func TestStateOfAPythonToolhost(t *testing.T) {
 		if saw, patches := put(both, `{"set":{"1":2},"drop":[2]}`); saw != both || !cmp.Equal(patches, []string{`{"slots":{"1":{"content_json":"2"},"2":null}}`}) {
 			t.Errorf("%s, %v", saw, patches)
 		}
-		// A failed call leaves no patch, and the toolhost is told the old state again.
-		if saw, patches := put(both, `{"set":{"9":9},"fail":true}`); saw != both || patches != nil {
+		// What a tool that failed has changed is told as well, and the toolhost is told the old state where that stayed.
+		nine := strings.ReplaceAll(one, `"1"`, `"9"`)
+		if saw, patches := put(both, `{"set":{"9":9},"drop":[2],"fail":true}`); saw != both || !cmp.Equal(patches, []string{`{"slots":{"2":null,"9":` + nine + `}}`}) {
 			t.Errorf("%s, %v", saw, patches)
 		}
 		if saw, _ := put(both, `{}`); saw != both {
@@ -544,7 +572,7 @@ func TestStateOfAPythonToolhost(t *testing.T) {
 		if lines[0]["ds_state"] != nil {
 			t.Errorf("a fresh toolhost was told about an empty state: %v", lines[0])
 		}
-		if b, _ := json.Marshal(lines[3]["ds_state"]); string(b) != `{"delta":true,"removed_slots":[9],"slots":{}}` {
+		if b, _ := json.Marshal(lines[3]["ds_state"]); string(b) != `{"delta":true,"removed_slots":[9],"slots":{"2":`+two+`}}` {
 			t.Errorf("after the failed call it was told %s", b)
 		}
 	})

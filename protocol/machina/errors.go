@@ -123,7 +123,7 @@ func understand(aid string, r *refusal) *tool.Error {
 		return tool.Errorf(tool.CodeLeaseRejected, "the toolhost rejected the lease for %s: %s", aid, clip(phrase)).Because(leaseReason(phrase))
 	case said == conflict:
 		return tool.Errorf(tool.CodeConflict, "the toolhost has seen this idempotency key with another input").Because(conflict)
-	case said == "invalid JSON" || said == "missing aid":
+	case said == "invalid JSON" || said == missingAID:
 		return structured(typeParseError, aid, "the toolhost did not understand the request for %s: %s", aid, said)
 	default:
 		return sameClass(said)

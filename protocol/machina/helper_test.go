@@ -52,11 +52,7 @@ func TestMain(m *testing.M) {
 func toolhost(args []string, dir string) int {
 	mode, source, aid, err := machina.ParseArgs(args)
 	if err == nil {
-		from := 0
-		if v := os.Getenv(machina.LeaseEnforceEnv); v == "1" || v == "true" {
-			from = 1
-		}
-		s := newStack(dir, from)
+		s := newStack(dir, machina.LeaseTier(mode, os.Getenv))
 		d := &machina.Door{
 			Mode: mode, Source: source, AID: aid, In: os.Stdin, Out: os.Stdout, Log: os.Stderr,
 			Caller: tool.Principal{ID: "local", Door: "machina"},
@@ -89,7 +85,7 @@ type stack struct {
 func newStack(dir string, from int) *stack {
 	s := &stack{specs: append(tooltest.Specs(),
 		&tool.Spec{Name: "note", Source: "tooltest", Tier: 1, Description: "emits its arguments as a state patch and gives the state it saw"},
-		&tool.Spec{Name: "shell", Source: "tooltest", Effects: tool.Effects{Exec: true}},
+		&tool.Spec{Name: "shell", Source: "tooltest", Tier: 2, Effects: tool.Effects{Exec: true}},
 		&tool.Spec{Name: "look", Source: "tooltest", Effects: tool.Effects{Reads: true, Idempotent: true}, Aliases: []string{"AID.EYE.LOOK.v2"}},
 		&tool.Spec{Name: "code", Source: "tooltest", Description: "ends with an error of the code in args"},
 		&tool.Spec{Name: "count", Source: "tooltest", Description: "counts its runs"},
@@ -102,7 +98,7 @@ func newStack(dir string, from int) *stack {
 		if err != nil {
 			return "", 0, err
 		}
-		return spec.Name, lease.Tier(spec), nil
+		return spec.Name, spec.Tier, nil
 	}})
 	s.next = idempotency.New(idempotency.Options{}).Stage(lease.New(lease.Options{From: from, Consume: leases}).Stage(tool.HandlerFunc(s.run)))
 	return s

@@ -8,6 +8,15 @@ import (
 	"toolpost/tool"
 )
 
+// LeaseTier is the tier from which on a toolhost in a mode asks for leases, whatever else asks for them: from the first
+// that can do harm, where the environment says so, and never for one run: its request has no place for a token.
+func LeaseTier(m Mode, getenv func(string) string) int {
+	if v := getenv("MACHINA_LEASE_ENFORCE"); m == Serve && (v == "1" || v == "true") {
+		return 1
+	}
+	return 0
+}
+
 // The tools behind the commands about leases: a door has no way around the engine.
 const (
 	toolLeaseIssue = "lease.issue"

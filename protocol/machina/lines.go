@@ -4,7 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
+
+	"toolpost/tool"
 )
 
 // A line is one request, or why it is none.
@@ -29,12 +30,18 @@ func readLine(in *bufio.Reader) (l line, err error) {
 	return l, err
 }
 
+// tooLong is the answer to a request of more than maxStdin bytes. It is no word about its JSON, which nobody has read.
+func tooLong() error {
+	e := tool.Errorf(tool.CodeInvalidInput, "the request is longer than %d bytes, the most that a toolhost takes", maxStdin)
+	return &wireError{said: inWords(e)}
+}
+
 // keep adds a part of a long line.
 func (l *line) keep(part []byte) {
 	if l.err == nil {
 		l.text = append(l.text, part...)
 	}
 	if len(l.text) > maxStdin+1 { // with its newline
-		*l = line{err: &wireError{"invalid JSON", fmt.Sprintf("a line of more than %d bytes", maxStdin)}}
+		*l = line{err: tooLong()}
 	}
 }

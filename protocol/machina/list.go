@@ -34,7 +34,7 @@ func sideEffects(e tool.Effects) []string {
 	for _, w := range []struct {
 		word string
 		on   bool
-	}{{"write", e.Writes}, {"network", e.Network}, {"exec", e.Exec}, {"destructive", e.Destructive}} {
+	}{{"read", e.Reads}, {"write", e.Writes}, {"network", e.Network}, {"exec", e.Exec}, {"destructive", e.Destructive}} {
 		if w.on {
 			words = append(words, w.word)
 		}
@@ -42,20 +42,23 @@ func sideEffects(e tool.Effects) []string {
 	return words
 }
 
-// effects is the inverse. A toolhost's words are free: what they contain counts.
+// effects is the inverse. A toolhost's words are free, such as filesystem_read and process_exec. What they contain
+// counts, generously for what does harm; a word of which nobody knows what it means is taken for the worst.
 func (l listed) effects() tool.Effects {
 	e := tool.Effects{Idempotent: l.Deterministic}
 	for _, word := range l.SideEffects {
+		word = strings.ToLower(word)
 		has := func(parts ...string) bool {
-			return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(strings.ToLower(word), p) })
+			return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(word, p) })
 		}
-		e.Writes = e.Writes || has("write", "append", "delete", "create")
-		e.Network = e.Network || has("network")
-		e.Exec = e.Exec || has("exec", "process")
-		e.Destructive = e.Destructive || has("destructive")
+		writes, network, exec := has("write", "append", "create"), has("network"), has("exec", "process", "shell")
+		reads := slices.Contains(strings.FieldsFunc(word, func(r rune) bool { return r < 'a' || r > 'z' }), "read")
+		e.Reads, e.Writes, e.Network, e.Exec = e.Reads || reads, e.Writes || writes, e.Network || network, e.Exec || exec
+		e.Destructive = e.Destructive || !reads && !writes && !network && !exec && word != "none"
 	}
-	declaredNone := slices.Equal(l.SideEffects, []string{"none"}) || l.Deterministic && len(l.SideEffects) == 0
-	e.Reads = declaredNone
+	if slices.Equal(l.SideEffects, []string{"none"}) || l.Deterministic && len(l.SideEffects) == 0 {
+		e.Reads = true // and nothing else, which is what that says
+	}
 	return e
 }
 

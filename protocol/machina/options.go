@@ -27,7 +27,7 @@ type Options struct {
 	Mode    string       `yaml:"mode" doc:"serve (default): warm sessions; run: a process for each call"`
 	Tools   []ToolOption `yaml:"tools" doc:"the tools; default: what --list says"`
 
-	Tiers    map[string]int  `yaml:"tiers" doc:"tier of a tool by its aid, 0 safe .. 3 dangerous, before what --list says"`
+	Tiers    map[string]int  `yaml:"tiers" doc:"tier of a tool by its aid, 1 write .. 3 dangerous, before what --list says; 0: as its effects say"`
 	Sessions int             `yaml:"sessions" doc:"warm sessions at the most; default: 2"`
 	Timeout  config.Duration `yaml:"timeout" doc:"of one call; default: MACHINA_TOOLHOST_TIMEOUT in seconds, else 30s"`
 	MaxReply int             `yaml:"max_reply" doc:"bytes of one reply; default: 1 MiB"`
@@ -104,9 +104,7 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
-	if !filepath.IsAbs(o.Dir) {
-		o.Dir = filepath.Join(src.Dir, o.Dir)
-	}
+	o.Dir = within(src.Dir, o.Dir)
 	return New(ctx, src.Dir, o, log)
 }
 
@@ -122,8 +120,8 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 		return nil, tool.Errorf(tool.CodeUnavailable, "its folder %s: %w", o.Dir, err)
 	}
 	argv := slices.Clone(o.Command)
-	if strings.Contains(argv[0], "/") && !filepath.IsAbs(argv[0]) {
-		argv[0] = filepath.Join(dir, argv[0])
+	if strings.Contains(argv[0], "/") {
+		argv[0] = within(dir, argv[0])
 	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -146,10 +144,7 @@ func (r *Runner) build(base string, env []string) error {
 	if err != nil {
 		return err
 	}
-	plugin := r.o.Plugin
-	if !filepath.IsAbs(plugin) {
-		plugin = filepath.Join(r.dir, plugin)
-	}
+	plugin := within(r.dir, r.o.Plugin)
 	if _, err := os.Stat(plugin); err == nil && r.o.Plugin != "" {
 		needs.Run = append(needs.Run, plugin)
 	}

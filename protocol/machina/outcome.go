@@ -13,7 +13,7 @@ type answer struct {
 	refusal
 	OK         *bool           `json:"ok"`
 	Status     string          `json:"status"`
-	OutputJSON json.RawMessage `json:"output_json"` // a string; an object is understood too
+	OutputJSON json.RawMessage `json:"output_json"`
 	Hit        bool            `json:"idempotent_hit"`
 	DSState    json.RawMessage `json:"ds_state"`
 
@@ -46,20 +46,23 @@ func decodeAnswer(line []byte) (*answer, error) {
 	return a, nil
 }
 
+// decodeOutput reads an output_json, which is whatever the tool returned: JSON in a string, as the contract has it, or
+// text that is no JSON, or not even a string. Nothing of it is the toolhost's fault.
 func decodeOutput(raw json.RawMessage) (json.RawMessage, error) {
 	switch strictjson.KindOf(raw) {
-	case "string":
-		s := unquoted(raw)
-		if len(s) == 0 {
-			return nil, nil
-		}
-		return s, strictjson.Check(s)
 	case "nothing", "null":
 		return nil, nil
-	case "object":
-		return raw, nil
+	case "string":
+		said := unquoted(raw)
+		if len(said) == 0 {
+			return nil, nil
+		}
+		if strictjson.Check(said) != nil {
+			return strictjson.Marshal(string(said))
+		}
+		return said, nil
 	}
-	return nil, fmt.Errorf("a string is wanted, not %s", strictjson.KindOf(raw))
+	return raw, nil
 }
 
 // dispatched reports whether the call reached its tool. A status decides where there is one, else ok.

@@ -3,7 +3,11 @@ package machina
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"time"
 
@@ -88,6 +92,21 @@ type call struct {
 // safeToRepeat reports whether nothing can go wrong when the call runs twice.
 func (c *call) safeToRepeat() bool { return c.Key != "" || c.Spec != nil && c.Spec.Effects.ReadOnly() }
 
+// hostKey is the call's idempotency key as the toolhost gets it. A toolhost remembers keys for its whole process and
+// knows neither callers nor sessions, so the key says them: nobody gets an outcome that is another's. It is the same in
+// every process, for toolhosts that remember longer than we live.
+func (c *call) hostKey() string {
+	if c.Key == "" {
+		return ""
+	}
+	h := sha256.New()
+	for _, text := range []string{c.Caller.ID, c.Session, c.aid, c.Key} {
+		_ = binary.Write(h, binary.BigEndian, uint64(len(text))) // so that none runs into the next
+		_, _ = io.WriteString(h, text)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
 // ask gets the toolhost's answer, in the way that the options say. A warm session has the walls that it was started
 // with: a call that asks for more has a toolhost of its own.
 func (r *Runner) ask(ctx context.Context, c *call) (*answer, error) {
@@ -111,7 +130,7 @@ func (r *Runner) askOnce(ctx context.Context, c *call) (*answer, error) {
 	if len(c.state) > 0 {
 		told = &change{slots: c.state}
 	}
-	request, err := encodeRequest("", c.Call, told)
+	request, err := encodeRequest("", c, told)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", c.aid, err)
 	}
@@ -202,16 +221,14 @@ func (p *printout) said() string {
 	return p.last
 }
 
-// conclude passes on what the tool did to the state, and gives the outcome.
+// conclude passes on what the tool did to the state, also a tool that failed, and gives the outcome.
 func (r *Runner) conclude(c *call, a *answer) (*tool.Result, error) {
 	result, err := a.outcome(c.aid)
 	if err != nil {
 		return nil, err
 	}
-	if result.OK {
-		if err := c.emitPatch(); err != nil {
-			return nil, err
-		}
+	if err := c.emitPatch(); err != nil {
+		return nil, err
 	}
 	details := map[string]any{
 		"run_header": Header(c.Call), "aid": c.aid, "mode": r.o.Mode, "status": a.Status, "attempts": c.attempts,

@@ -253,7 +253,7 @@ func TestHostileReplies(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		for name, want := range map[string]string{
 			"garbage": "parse_error", "huge": "1048576 bytes", "array": "parse_error", "neither": "neither status nor ok",
-			"status": "FINE", "output": "output_json", "output_type": "output_json", "state": "ds_state", "state_type": "ds_state",
+			"status": "FINE", "state": "ds_state", "state_type": "ds_state",
 			"duplicate": "duplicate", "utf8": "UTF-8", "empty_line": "", "silent": "", "half": "",
 		} {
 			r := hostile(t, mode, name)
@@ -266,6 +266,42 @@ func TestHostileReplies(t *testing.T) {
 			if !strings.Contains(string(e.Details), want) {
 				t.Errorf("%s: %s, want %q", name, e.Details, want)
 			}
+		}
+	})
+}
+
+// Known toolhosts put into output_json whatever their tool returned, and known hosts pass it on.
+func TestAnOutputThatIsNotJSONIsText(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		r := probe(t, machina.Options{Mode: mode, Sessions: 1})
+		who := func() string {
+			result, err := invoke(r, call("who", `{}`), tool.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(result.Output)
+		}
+		session := who()
+		for i, c := range [][2]string{ // as JSON in the reply, and as it arrives
+			{`"done."`, `"done."`}, {`"{"`, `"{"`}, {`"two\nlines ü"`, `"two\nlines ü"`}, {`"{\"a\":1,\"a\":2}"`, `"{\"a\":1,\"a\":2}"`},
+			{`"NaN"`, `"NaN"`}, {`" "`, `" "`}, {`"{} {}"`, `"{} {}"`}, {`""`, ``}, {`null`, ``},
+			{`"7"`, `7`}, {`"\"text\""`, `"text"`}, {`"[1]"`, `[1]`}, // is JSON
+			{`7`, `7`}, {`[1, {"a": 1.5}]`, `[1, {"a": 1.5}]`}, {`true`, `true`}, {`{"a": 1}`, `{"a": 1}`}, // not even a string
+		} {
+			if mode == "run" && i >= 3 { // each starts a toolhost
+				break
+			}
+			result, err := invoke(r, call("say", `{"output_json":`+c[0]+`}`), tool.Discard)
+			if err != nil || !result.OK || string(result.Output) != c[1] {
+				t.Errorf("%s: %v, %v", c[0], result, err)
+			}
+		}
+		result, err := invoke(r, call("say", `{"output_json":"half of it","status":"TOOL_ERROR"}`), tool.Discard)
+		if err != nil || result.OK || string(result.Output) != `"half of it"` {
+			t.Errorf("of a tool that failed: %v, %v", result, err)
+		}
+		if again := who(); mode == "serve" && again != session {
+			t.Errorf("session %s was replaced by %s", session, again)
 		}
 	})
 }
@@ -485,10 +521,51 @@ func TestLeasesAndKeysArePassedThrough(t *testing.T) {
 		}
 	}
 	lines := recorded(t, record)
-	want := map[string]any{"aid": "AID.PROBE.ECHO.v1", "input_json": `{"q":"ü"}`, "idempotency_key": "req-abc-123", "_lease_token": "tok_1"}
+	key, _ := lines[0]["idempotency_key"].(string)
+	if len(key) != 64 || lines[1]["idempotency_key"] != key {
+		t.Errorf("the same call has the key %q, then %q", key, lines[1]["idempotency_key"])
+	}
+	want := map[string]any{"aid": "AID.PROBE.ECHO.v1", "input_json": `{"q":"ü"}`, "idempotency_key": key, "_lease_token": "tok_1"}
 	if d := cmp.Diff(want, lines[0]); d != "" {
 		t.Error(d)
 	}
+}
+
+// The key space of a toolhost is its process: to it the key of one caller is everybody's.
+func TestAKeyIsSharedWithNobody(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		dir := t.TempDir()
+		record := filepath.Join(dir, "lines")
+		r := probe(t, machina.Options{Mode: mode, Sessions: 1, Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}})
+		calls := []tool.Call{
+			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "ada"}},
+			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "bob"}},
+			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "ada"}, Session: "s"},
+			{Tool: "echo", Key: "sk", Caller: tool.Principal{ID: "ada"}}, // no way to cut the texts has them meet
+			{Tool: "slow", Key: "k", Caller: tool.Principal{ID: "ada"}},
+			{Tool: "echo", Key: "k2", Caller: tool.Principal{ID: "ada"}},
+		}
+		for i := range calls {
+			c := &calls[i]
+			c.Args = fmt.Appendf(nil, `{"call":%d}`, i)
+			result, err := invoke(r, c, tool.Discard)
+			if err != nil || string(result.Output) != string(c.Args) || result.Trace.Details["idempotent_hit"] != nil {
+				t.Errorf("call %d got the outcome of another: %v, %v", i, result, err)
+			}
+		}
+		again := calls[1]
+		again.Caller.Door = "nats" // one caller, whatever the door
+		if result, err := invoke(r, &again, tool.Discard); err != nil || (result.Trace.Details["idempotent_hit"] == true) != (mode == "serve") {
+			t.Errorf("%v, %v", result, err)
+		}
+		seen := map[any]bool{}
+		for _, line := range recorded(t, record) {
+			seen[line["idempotency_key"]] = true
+		}
+		if len(seen) != len(calls) {
+			t.Errorf("%d keys for %d calls: %v", len(seen), len(calls), seen)
+		}
+	})
 }
 
 func recorded(t *testing.T, path string) (lines []map[string]any) {

@@ -61,7 +61,7 @@ func ParseSelection(raw string) Selection {
 	}
 	s := Selection{Kind: Pick, SID: m[1], InputPatchJSON: m[2], Raw: raw}
 	if m[3] != "" {
-		b, err := base64.StdEncoding.Strict().DecodeString(m[3])
+		b, err := decode64(m[3])
 		if err != nil {
 			return invalid
 		}
@@ -74,23 +74,38 @@ func ParseSelection(raw string) Selection {
 	return s
 }
 
+// decode64 reads base64 with or without its padding, and whatever white space a program that wraps lines puts into it.
+func decode64(text string) ([]byte, error) {
+	text = strings.Join(strings.Fields(text), "")
+	return base64.RawStdEncoding.Strict().DecodeString(strings.TrimRight(text, "="))
+}
+
 // Inputs gives the inputs with the selection's patch: its members replace theirs.
 func (s Selection) Inputs(inputs json.RawMessage) (json.RawMessage, error) {
-	if s.InputPatchJSON == "" {
-		return inputs, nil
+	inputs, err := inputsOf(inputs)
+	if err != nil || s.InputPatchJSON == "" {
+		return inputs, err
 	}
 	merged := map[string]json.RawMessage{}
 	for _, doc := range [][]byte{inputs, []byte(s.InputPatchJSON)} {
 		var m map[string]json.RawMessage
-		if len(doc) == 0 {
-			continue
-		}
 		if err := strictjson.Unmarshal(doc, &m); err != nil {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the inputs: %w", err)
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the inputs of a selection: %w", err)
 		}
 		maps.Copy(merged, m)
 	}
 	return strictjson.Marshal(merged)
+}
+
+// inputsOf checks inputs, of which there may be none.
+func inputsOf(inputs json.RawMessage) (json.RawMessage, error) {
+	if len(inputs) == 0 {
+		return json.RawMessage(`{}`), nil
+	}
+	if err := strictjson.CheckObject(inputs); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, `the inputs must be a JSON object, such as {"name": "Ada"}: %w`, err)
+	}
+	return inputs, nil
 }
 
 // An Offer is one line of a menu.
@@ -136,7 +151,9 @@ func Picked(menu []Offer, s Selection) (Offer, error) {
 			return o, nil
 		}
 	}
-	return Offer{}, tool.Errorf(tool.CodeNotFound, "the selection %s %s is not on the menu", s.Kind, s.SID).Because(statusInvalidPick)
+	what := cmp.Or(s.SID, string(s.Kind)) // a selection that is no PICK has no offer either
+	e := tool.Errorf(tool.CodeNotFound, "%s: %s is not on the menu", statusInvalidPick, what)
+	return Offer{}, e.Because(statusInvalidPick)
 }
 
 // A Policy is an external program that selects. It reads one JSON document on stdin, {run_header, inputs,
@@ -151,8 +168,9 @@ type Policy struct {
 // Select runs the policy. A policy that says nonsense, or nothing, has made an INVALID selection; one that
 // fails or does not end in time is an error.
 func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs json.RawMessage) (Selection, error) {
-	if len(inputs) == 0 {
-		inputs = json.RawMessage(`{}`)
+	inputs, err := inputsOf(inputs)
+	if err != nil {
+		return Selection{}, err
 	}
 	payload, err := strictjson.Marshal(map[string]any{"run_header": h, "inputs": inputs, "menu": menu})
 	if err != nil {

@@ -29,8 +29,10 @@ func TestSelectionGrammar(t *testing.T) {
 		`<PICK><SID0007><INP>{"a":"</INP><END>"}</INP><END>`:        {Kind: "PICK", SID: "SID0007", InputPatchJSON: `{"a":"</INP><END>"}`},
 		"<PICK><SID0007><INP>{\n\"a\":1}</INP><END>":                {Kind: "PICK", SID: "SID0007", InputPatchJSON: "{\n\"a\":1}"},
 		"<PICK><SID0007><INP64>" + b64(`{"a":1}`) + "</INP64><END>": {Kind: "PICK", SID: "SID0007", InputPatchJSON: `{"a":1}`},
-		"<ASK_SUP><END>":                                            {Kind: "ASK_SUP"},
-		"<NOOP><END>":                                               {Kind: "NOOP"},
+		"<PICK><SID0007><INP64>eyJhIjoxMn0</INP64><END>":            {Kind: "PICK", SID: "SID0007", InputPatchJSON: `{"a":12}`}, // no padding
+		"<PICK><SID0007><INP64>eyJh\n IjoxfQ=\t=</INP64><END>":      {Kind: "PICK", SID: "SID0007", InputPatchJSON: `{"a":1}`},
+		"<ASK_SUP><END>": {Kind: "ASK_SUP"},
+		"<NOOP><END>":    {Kind: "NOOP"},
 	} {
 		want.Raw = raw
 		if d := cmp.Diff(want, machina.ParseSelection(raw)); d != "" {
@@ -41,7 +43,7 @@ func TestSelectionGrammar(t *testing.T) {
 		"", "PICK", "<PICK><END>", "<PICK><SID007><END>", "<PICK><SID00007><END>", "<PICK><sid0007><END>", "<PICK><SID0007>", "<PICK><SID0007><END><END>",
 		"<NOOP><END> and more", "Sure: <NOOP><END>", "<ASK_SUP>", "<pick><SID0007><END>", "<NOOP><END><NOOP><END>", "<PICK><SID0007> <END>",
 		"<PICK><SID0007><INP></INP><END>", "<PICK><SID0007><INP>[]</INP><END>", `<PICK><SID0007><INP>{"a":1,"a":2}</INP><END>`, "<PICK><SID0007><INP>{}<END>",
-		"<PICK><SID0007><INP64></INP64><END>", "<PICK><SID0007><INP64>!!</INP64><END>", "<PICK><SID0007><INP64>" + b64("[]") + "</INP64><END>",
+		"<PICK><SID0007><INP64></INP64><END>", "<PICK><SID0007><INP64>!!</INP64><END>", "<PICK><SID0007><INP64>ey=JhIjoxfQ==</INP64><END>", "<PICK><SID0007><INP64>eyJhIjoxf</INP64><END>", "<PICK><SID0007><INP64>" + b64("[]") + "</INP64><END>",
 		"<PICK><SID0007><INP>{}</INP><INP>{}</INP><END>", "<PICK><SID٠٠٠٧><END>",
 		"<PICK><SID0007><INP>{\"a\":\"" + strings.Repeat("x", 64<<10) + "\"}</INP><END>",
 	} {
@@ -82,7 +84,7 @@ func TestAnExternalPolicySelects(t *testing.T) {
 			if err != nil || picked.Name != "append" || string(args) != `{"aid":"AID.MEMORY.APPEND.v1","k":"3","wish":"append"}` {
 				t.Errorf("%+v, %s, %v", picked, args, err)
 			}
-		case tool.AsError(err) == nil || tool.AsError(err).Reason != "INVALID_PICK":
+		case tool.AsError(err) == nil || tool.AsError(err).Reason != "INVALID_PICK" || !strings.HasPrefix(tool.AsError(err).Message, "INVALID_PICK: "):
 			t.Errorf("%s: %+v, %v", wish, picked, err)
 		}
 	}
@@ -103,5 +105,23 @@ func TestAPolicyThatFails(t *testing.T) {
 	}
 	if _, err := machina.Menu(make([]*tool.Spec, 10_000)); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestTheInputsOfASelection(t *testing.T) {
+	for _, c := range []struct{ inputs, patch, want string }{
+		{"", "", "{}"}, {`{"a":1}`, "", `{"a":1}`}, {"", `{"a":1}`, `{"a":1}`}, {`{"a":1,"b":2}`, `{"a":{"c":3}}`, `{"a":{"c":3},"b":2}`}, {" {} ", "", " {} "},
+	} {
+		got, err := machina.Selection{InputPatchJSON: c.patch}.Inputs(json.RawMessage(c.inputs))
+		if err != nil || string(got) != c.want {
+			t.Errorf("%q with %q: %s, %v", c.inputs, c.patch, got, err)
+		}
+	}
+	for _, bad := range []string{"5", "[]", "{", `{"a":1,"a":2}`} {
+		for _, patch := range []string{"", "{}"} {
+			if _, err := (machina.Selection{InputPatchJSON: patch}).Inputs(json.RawMessage(bad)); tool.CodeOf(err) != tool.CodeInvalidInput {
+				t.Errorf("%s: %v", bad, err)
+			}
+		}
 	}
 }

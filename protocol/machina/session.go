@@ -162,7 +162,7 @@ func (r *Runner) checkout(ctx context.Context) (*session, error) {
 // ask makes one request and reads its answer. After an error the session is of no more use, but for one
 // of code invalid_input.
 func (s *session) ask(ctx context.Context, c *call) (*answer, error) {
-	request, err := encodeRequest(c.aid, c.Call, s.tell(c.state))
+	request, err := encodeRequest(c.aid, c, s.tell(c.state))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", c.aid, err)
 	}

@@ -211,19 +211,32 @@ func TestAIDsAreUniqueWhateverTheNames(t *testing.T) {
 
 func TestSideEffectsInTheFieldsWords(t *testing.T) {
 	for words, want := range map[string]tool.Effects{
-		`["none"]`:                        {Reads: true},
-		`["filesystem_write"]`:            {Writes: true},
-		`["memory_append"]`:               {Writes: true},
-		`["process_exec","network_call"]`: {Exec: true, Network: true},
-		`["destructive"]`:                 {Destructive: true},
-		`[]`:                              {},
+		`["none"]`:                               {Reads: true},
+		`["filesystem_read"]`:                    {Reads: true},
+		`["filesystem_write"]`:                   {Writes: true},
+		`["filesystem_read","FILESYSTEM_WRITE"]`: {Reads: true, Writes: true},
+		`["memory_append"]`:                      {Writes: true},
+		`["shell"]`:                              {Exec: true},
+		`["process"]`:                            {Exec: true},
+		`["process_exec","network_call"]`:        {Exec: true, Network: true},
+		`["network"]`:                            {Network: true},
+		`["network_write"]`:                      {Network: true, Writes: true},
+		`["thread_spawn"]`:                       {Destructive: true},
+		`["none","network"]`:                     {Network: true},
+		`["destructive"]`:                        {Destructive: true},
+		`["gpu"]`:                                {Destructive: true}, // nobody knows what that does
+		`["filesystem_delete"]`:                  {Destructive: true},
+		`["none","self_modify"]`:                 {Destructive: true},
+		`[""]`:                                   {Destructive: true},
+		`[]`:                                     {},
+		`null`:                                   {},
 	} {
 		tools, err := decodeListing(fmt.Appendf(nil, `{"ok":true,"tools":[{"aid":"A","side_effects":%s,"tags":["tier.2","tag.x"]}]}`, words))
 		if err != nil || tools[0].effects() != want || tools[0].tier() != 2 {
 			t.Errorf("%s: %+v, %v", words, tools, err)
 		}
 	}
-	for _, e := range []tool.Effects{{}, {Reads: true}, {Writes: true, Network: true}, {Exec: true}, {Destructive: true}} {
+	for _, e := range []tool.Effects{{}, {Reads: true}, {Reads: true, Writes: true}, {Writes: true, Network: true}, {Exec: true}, {Destructive: true}} {
 		if got := (listed{SideEffects: sideEffects(e)}).effects(); got != e {
 			t.Errorf("%+v came back as %+v", e, got)
 		}

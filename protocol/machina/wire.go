@@ -20,10 +20,6 @@ const (
 	timeoutSeconds = 30 // where the variable is not set
 )
 
-// LeaseEnforceEnv is the variable that makes a toolhost ask for leases, from tier 1 on, when it is "1" or
-// "true".
-const LeaseEnforceEnv = "MACHINA_LEASE_ENFORCE"
-
 // The statuses of a call that was dispatched.
 const (
 	statusOK          = "OK"
@@ -67,7 +63,7 @@ type request struct {
 	toolAID, tier, ttl json.RawMessage // of _lease.issue, which has them beside its aid
 }
 
-// A wireError is a request that cannot be understood, in the words of the protocol.
+// A wireError is a request that cannot be understood, in the words of the protocol, and why, for the log.
 type wireError struct{ said, why string }
 
 func (e *wireError) Error() string { return e.said }
@@ -165,7 +161,7 @@ func text(value []byte) (s string, ok bool) {
 }
 
 // encodeRequest writes the line of a call. An aid that is empty stays away: in run mode it is an argument.
-func encodeRequest(aid string, c *tool.Call, state *change) ([]byte, error) {
+func encodeRequest(aid string, c *call, state *change) ([]byte, error) {
 	args := c.Args
 	if len(args) == 0 {
 		args = json.RawMessage(`{}`)
@@ -176,7 +172,7 @@ func encodeRequest(aid string, c *tool.Call, state *change) ([]byte, error) {
 		DSState   *stateWords `json:"ds_state,omitempty"`
 		Key       string      `json:"idempotency_key,omitempty"`
 		Lease     string      `json:"_lease_token,omitempty"`
-	}{aid, string(args), state.words(), c.Key, c.Lease})
+	}{aid, string(args), state.words(), c.hostKey(), c.Lease})
 	if err == nil && len(b) > maxStdin {
 		err = fmt.Errorf("the request is %d bytes long, and a toolhost takes %d", len(b), maxStdin)
 	}

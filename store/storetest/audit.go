@@ -19,7 +19,7 @@ import (
 func full() *tool.Record {
 	return &tool.Record{
 		Time: time.Date(2026, 11, 15, 1, 2, 3, 4000, time.UTC), Call: "c1", Trace: "t1", Tool: "readFile", Asked: "file.read", Source: "files",
-		Protocol: "builtin", Door: "http", Caller: "ada", Session: "s1", Run: "r1", Shape: []byte(`{"path":"string"}`), Digest: strings.Repeat("ab", 32),
+		Protocol: "builtin", Tier: 1, Door: "http", Caller: "ada", Session: "s1", Run: "r1", Shape: []byte(`{"path":"string"}`), Digest: strings.Repeat("ab", 32),
 		Args: []byte(`{"path":"a"}`), Touches: tool.Touches{Reads: []string{"/a"}, Writes: []string{"/b"}, Commands: [][]string{{"ls", "-l"}}},
 		Decision: "allow", Rule: "default", Lease: "l1", Key: "k1", Replay: true, Cached: true, DryRun: true, Walls: "no_network", Outcome: tool.OutcomeFailed,
 		Code: tool.CodeToolError, Reason: "ValueError", Duration: 1234 * time.Microsecond, In: 12, Out: 34, Lost: 5,

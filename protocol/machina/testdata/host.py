@@ -7,8 +7,9 @@ import sys
 COMMAND = sys.argv[1:]
 
 
-def once(*args, stdin=b""):
-    p = subprocess.run(COMMAND + list(args), input=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60)
+def once(*args, stdin=b"", **env):
+    p = subprocess.run(COMMAND + list(args), input=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60,
+                       env=dict(os.environ, **env))
     return p.returncode, p.stdout
 
 
@@ -62,6 +63,19 @@ def check_run():
     assert once("--run", "tooltest", "AID.TOOLTEST.ECHO.v1", stdin=b"{")[0] == 5
     assert once("--run", "nope", "AID.XX.YY.v1")[0] == 3
     assert once("--jump", "tooltest")[0] == 2
+    # A tool that failed is answered whole too.
+    code, out = once("--run", "tooltest", "AID.TOOLTEST.FAIL.v1", stdin=json.dumps({"input_json": '{"message":"no"}'}).encode())
+    assert code == 0 and json.loads(out) == \
+        {"ok": False, "status": "TOOL_ERROR", "output_json": "{}", "error": "no", "ds_state": {"slots": {}}}, out
+    # What its stdin is not: one JSON object, of at most 10 MB.
+    for stdin in b"[]", b"5", b"", b"{} {}":
+        code, out = once("--run", "tooltest", "AID.TOOLTEST.ECHO.v1", stdin=stdin)
+        assert (code, json.loads(out)) == (5, {"ok": False, "error": "invalid JSON"}), (stdin, code, out)
+    code, out = once("--run", "tooltest", "AID.TOOLTEST.ECHO.v1", stdin=b'{"input_json":"' + b"x" * (10 << 20) + b'"}')
+    assert code == 5 and "10485760 bytes" in json.loads(out)["error"], (code, out)
+    # Leases are of the serve mode: its request has a place for a token, this one has none.
+    code, out = once("--run", "tooltest", "AID.TOOLTEST.SHELL.v1", stdin=b"{}", MACHINA_LEASE_ENFORCE="1")
+    assert code == 0 and json.loads(out)["status"] == "OK", (code, out)
 
 
 def check_serve():
@@ -70,7 +84,15 @@ def check_serve():
         doc = s.ask("AID.TOOLTEST.ECHO.v1", {"i": i})
         assert doc["ok"] is True and json.loads(doc["output_json"]) == {"i": i}, doc
     assert s.raw(b"garbage") == {"ok": False, "error": "invalid JSON"}
-    assert s.raw(b"{}") == {"ok": False, "error": "missing aid"}
+    for line in b"{}", b"[]", b"5", b" [1] ", b"null", b'"AID.TOOLTEST.ECHO.v1"', b"true", b'{"aid":""}':
+        assert s.raw(line) == {"ok": False, "error": "missing aid"}, line
+    for line in b"[", b"5 5", b"nul", b" ", b'[{"a":1,"a":2}]':
+        assert s.raw(line) == {"ok": False, "error": "invalid JSON"}, line
+    request = b'{"aid":"AID.TOOLTEST.ECHO.v1","input_json":"{\\"a\\":\\"%s\\"}"}'
+    room = (10 << 20) - len(request) + 2
+    assert s.raw(request % (b"x" * room))["ok"] is True
+    doc = s.raw(request % (b"x" * (room + 1)))
+    assert set(doc) == {"ok", "error"} and doc["ok"] is False and "longer than 10485760 bytes" in doc["error"], doc
     assert s.ask("AID.XX") == {"ok": False, "error": "tool not found: AID.XX"}
     doc = s.ask("AID.TOOLTEST.FAIL.v1", {"message": "no"})
     assert doc["ok"] is False and doc["status"] == "TOOL_ERROR" and doc["error"] == "no" and "ds_state" in doc, doc

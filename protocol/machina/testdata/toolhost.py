@@ -144,6 +144,11 @@ def plain(args, text, state):
     return {"ok": args["ok"], "error": args.get("error", "")}
 
 
+def say(args, text, state):
+    """Gives its output_json exactly as it was told."""
+    return done(args["output_json"], args.get("status", "OK"))
+
+
 def slow(args, text, state):
     time.sleep(0.05)
     return done(text)
@@ -153,7 +158,7 @@ SESSION = os.urandom(8).hex()
 TOOLS = {
     "echo": echo, "fail": fail, "hang": hang, "crash": crash, "spawn": spawn, "log": log, "put": put, "who": who, "last": last,
     "fragile": fragile, "fragile_reader": fragile, "status": status, "refuse": refuse, "field": field, "plain": plain,
-    "slow": slow, "try": try_all,
+    "slow": slow, "try": try_all, "say": say,
 }
 READERS = {"fragile_reader", "echo", "who"}
 
@@ -166,8 +171,6 @@ HOSTILE = {
     "array": "[]\n",
     "neither": "{}\n",
     "status": '{"ok":true,"status":"FINE","output_json":"{}"}\n',
-    "output": '{"ok":true,"status":"OK","output_json":"{"}\n',
-    "output_type": '{"ok":true,"status":"OK","output_json":7}\n',
     "state": '{"ok":true,"status":"OK","output_json":"{}","ds_state":{"slots":{"x":{}}}}\n',
     "state_type": '{"ok":true,"status":"OK","output_json":"{}","ds_state":[]}\n',
     "duplicate": '{"ok":false,"ok":true,"status":"OK"}\n',
@@ -209,6 +212,13 @@ def listing():
     return {"ok": True, "tools": tools}
 
 
+def note(request):
+    """Keeps what was asked, where somebody wants to see it."""
+    if os.environ.get("RECORD"):
+        with open(os.environ["RECORD"], "a") as f:
+            f.write(json.dumps(request) + "\n")
+
+
 def main_run(aid):
     if not known(aid):
         write(json.dumps({"ok": False, "error": "tool not found: " + aid}))
@@ -218,6 +228,7 @@ def main_run(aid):
     except ValueError:
         write('{"ok":false,"error":"invalid JSON"}')
         return 5
+    note(request)
     state = State()
     state.take(request.get("ds_state"))
     reply = run(aid, request, state)
@@ -235,9 +246,7 @@ def main_serve():
             return 0
         request = json.loads(line)
         aid, key = request["aid"], request.get("idempotency_key")
-        if os.environ.get("RECORD"):
-            with open(os.environ["RECORD"], "a") as f:
-                f.write(line)
+        note(request)
         if not known(aid):
             reply = {"ok": False, "error": "tool not found: " + aid}
         elif request.get("_lease_token") in LEASES:
