@@ -111,11 +111,12 @@ func (f *findings) checkDoc(d *Doc, folder string) {
 func validName(name string) bool { return len(name) <= maxSkillName && skillName.MatchString(name) }
 
 func (f *findings) checkManifest(m *Manifest, dir string) {
-	argv, err := m.argv(dir)
+	start, err := m.launch(dir)
 	if err != nil {
 		f.errorf(manifestFile, "%s", tool.AsError(err).Message)
 		return
 	}
+	argv := start.argv
 	program := argv[0]
 	if strings.Contains(program, "/") {
 		program = under(dir, program)

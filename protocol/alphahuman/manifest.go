@@ -1,6 +1,7 @@
 package alphahuman
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -107,6 +108,7 @@ func (m *Manifest) readRuntime(file string, value json.RawMessage) error {
 			return err
 		}
 		m.Runtime.Entry = entry
+		m.Runtime.Type = cmp.Or(m.Runtime.Type, "subprocess")
 	default:
 		return readField(file, "runtime", value, &m.Runtime.Type)
 	}
@@ -150,29 +152,6 @@ func (m *Manifest) setTick(file string, ms float64) error {
 		m.Tick = max(time.Duration(ms*float64(time.Millisecond)), minTick)
 	}
 	return nil
-}
-
-// argv gives the command that starts the skill in its folder. A Python is the one of the skill's own
-// environment where it has one.
-func (m *Manifest) argv(dir string) ([]string, error) {
-	r := m.Runtime
-	command, args := r.Command, r.Args
-	switch r.Type {
-	case "python":
-		command, args = "python3", []string{r.Entry}
-	case "node":
-		command, args = "node", []string{r.Entry}
-	}
-	if command == "python" || command == "python3" {
-		python, err := venvPython(dir)
-		if err != nil {
-			return nil, err
-		}
-		if python != "" {
-			command = python
-		}
-	}
-	return append([]string{command}, args...), nil
 }
 
 // venvPython finds the Python of a skill's own environment; "" where it has none.

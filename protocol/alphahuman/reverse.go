@@ -21,10 +21,10 @@ type reverseCall struct {
 // A desk is where the calls back of one request are served: the events and the state of the call that the
 // request belongs to. A hook outside of any call has neither.
 type desk struct {
-	events *tool.Relay                              // nil: nobody listens; the log gets them
-	open   func(dir, path string) (*os.File, error) // a file as the skill could; there where events are
-	state  json.RawMessage                          // the session's state document
-	inside bool                                     // the call belongs to a session, whose state this is
+	events *tool.Relay                         // nil: nobody listens; the log gets them
+	open   func(path string) (*os.File, error) // a file as the skill could; there where events are
+	state  json.RawMessage                     // the session's state document
+	inside bool                                // the call belongs to a session, whose state this is
 
 	own     map[string]any // the skill's part of it, as it is now
 	decoded bool
@@ -251,7 +251,7 @@ func (p *program) emitEvent(d *desk, params json.RawMessage) error {
 	if ev.Kind == tool.KindAsset {
 		var a tool.Asset
 		_ = strictjson.Unmarshal(ev.Data, &a) // eventOf has read it
-		f, err := d.open(p.skill.Dir, a.Path)
+		f, err := d.open(a.Path)
 		if err != nil {
 			return rpcErrorf(codeInvalidParams, "the asset %s cannot be read: %v", clip(a.Path), err)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -324,7 +325,8 @@ func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events
 	if err != nil {
 		return nil, nil, err
 	}
-	d := &desk{events: events, open: w.child.Open, state: c.State, inside: c.Session != ""}
+	open := func(path string) (*os.File, error) { return w.child.Open(w.dir, path) }
+	d := &desk{events: events, open: open, state: c.State, inside: c.Session != ""}
 	session, leave := w.join(ctx, c, d)
 	defer leave()
 	if !w.sessionful {
