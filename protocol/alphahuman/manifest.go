@@ -19,12 +19,16 @@ import (
 // The files of a skill folder.
 const (
 	manifestFile     = "manifest.json"
+	otherManifest    = "skill.json"
 	skillFile        = "SKILL.md"
 	requirementsFile = "requirements.txt"
 	venvFolder       = ".venv"
 )
 
-// A Manifest is a manifest.json. Fields that are not known are ignored.
+// manifestFiles are the names that a manifest may have, the one first that counts where both are there.
+func manifestFiles() []string { return []string{manifestFile, otherManifest} }
+
+// A Manifest is a manifest.json or a skill.json. Fields that are not known are ignored.
 type Manifest struct {
 	ID, Name, Description, Version string
 
@@ -51,7 +55,7 @@ const (
 
 const maxManifest = 1 << 20
 
-// parseManifest reads a manifest.json. Errors name the file and the field.
+// parseManifest reads a manifest. Errors name the file and the field.
 func parseManifest(file string, data []byte) (*Manifest, error) {
 	fields := map[string]json.RawMessage{}
 	err := strictjson.Object(data, func(name, value []byte) error {

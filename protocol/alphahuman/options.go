@@ -15,7 +15,7 @@ import (
 
 // Options are the fields of a source of this protocol: a folder of skills, or a single one.
 type Options struct {
-	Skills string `yaml:"skills" doc:"folder whose sub-folders with a manifest.json or a SKILL.md are offered"`
+	Skills string `yaml:"skills" doc:"folder whose sub-folders with a manifest.json, a skill.json or a SKILL.md are offered"`
 	Skill  string `yaml:"skill" doc:"the folder of a single skill"`
 	Data   string `yaml:"data" doc:"folder for the files that skills keep; default: .toolpost/skills/SOURCE"`
 

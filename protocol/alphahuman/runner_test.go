@@ -627,7 +627,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	for text, words := range map[string]string{
 		`skills: a, skill: b`:                   "`skills`, a folder of skills, or `skill`",
 		`timeout: 1s`:                           "`skills`, a folder of skills, or `skill`",
-		`skill: no-such-folder`:                 "is not a skill",
+		`skill: no-such-folder`:                 "cannot be read",
 		`skills: no-such-folder`:                "cannot be read",
 		`skills: ., tier: 4`:                    "tier",
 		`skills: ., generation: 3`:              "generation",
