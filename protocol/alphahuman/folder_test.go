@@ -335,6 +335,12 @@ func TestAgentSkillsAreActivatedAndRead(t *testing.T) {
 	write(t, filepath.Join(dir, "pdf", skillFile), "---\nname: pdf\ndescription: For PDF files.\nallowed-tools: Read\nlicense: MIT\n---\nDo this.")
 	write(t, filepath.Join(dir, "pdf", "references", "deep", "guide.md"), "größe")
 	write(t, filepath.Join(dir, "pdf", "scripts", "run.sh"), "#!/bin/sh")
+	write(t, filepath.Join(dir, "pdf", "FORMS.md"), "fill")
+	write(t, filepath.Join(dir, "pdf", "templates", "letter.txt"), "Dear")
+	write(t, filepath.Join(dir, "pdf", "scripts", "__pycache__", "run.pyc"), "")
+	for n := range maxListed {
+		write(t, filepath.Join(dir, "other", "data", fmt.Sprint(n)), "")
+	}
 	write(t, filepath.Join(dir, "other", skillFile), "---\nname: other\ndescription: o\n---\nB")
 	secret := filepath.Join(t.TempDir(), "secret")
 	write(t, secret, "secret")
@@ -358,8 +364,14 @@ func TestAgentSkillsAreActivatedAndRead(t *testing.T) {
 		}
 	}
 	says(t, r, "activate_skill", `{"name":"pdf"}`,
-		`{"name":"pdf","description":"For PDF files.","license":"MIT","allowed_tools":["Read"],"instructions":"Do this.","scripts":["scripts/run.sh"],"references":["references/deep/guide.md"],"assets":[]}`)
+		`{"name":"pdf","description":"For PDF files.","license":"MIT","allowed_tools":["Read"],"instructions":"Do this.",`+
+			`"files":["FORMS.md","SKILL.md","references/deep/guide.md","scripts/run.sh","templates/letter.txt"]}`)
+	says(t, r, "read_skill_file", `{"name":"pdf","path":"FORMS.md"}`, `{"content":"fill"}`)
 	says(t, r, "read_skill_file", `{"name":"pdf","path":"references/deep/guide.md"}`, `{"content":"größe"}`)
+	result, err := call(t, r, "activate_skill", `{"name":"other"}`) // SKILL.md is one too many
+	if err != nil || strings.Count(string(result.Output), `"data/`) != maxListed-1 || !strings.Contains(string(result.Output), `"more_files":true`) {
+		t.Errorf("a long list is %.200s, %v", result.Output, err)
+	}
 	for args, code := range map[string]tool.Code{
 		`{"name":"nobody"}`: tool.CodeNotFound,
 		`{"name":7}`:        tool.CodeInvalidInput,

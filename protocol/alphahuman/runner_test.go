@@ -170,9 +170,9 @@ func TestASkillMayAskItsHost(t *testing.T) {
 		{"state/set", `{"partial":{"a":{"b":1.50},"gone":1}}`, `{"ok": true}`},
 		{"state/set", `{"partial":{"a":{"c":2},"gone":null}}`, `{"ok": true}`},
 		{"state/get", `{}`, `{"state": {"a": {"b": 1.5, "c": 2}}}`},
-		{"data/read", `{"filename":"notes/a.txt"}`, `{"content": ""}`},
-		{"data/write", `{"filename":"notes/a.txt","content":"größe\n"}`, `{"ok": true}`},
-		{"data/read", `{"filename":"notes/a.txt"}`, `{"content": "gr\u00f6\u00dfe\n"}`},
+		{"data/read", `{"filename":"a.txt"}`, `{"content": ""}`},
+		{"data/write", `{"filename":"a.txt","content":"größe\n"}`, `{"ok": true}`},
+		{"data/read", `{"filename":"a.txt"}`, `{"content": "gr\u00f6\u00dfe\n"}`},
 		{"intelligence/emitEvent", `{"eventType":"alert","data":[1]}`, `{"ok": true}`},
 		{"entities/upsert", `{"type":"chat","source":"tg","sourceId":"7","title":"Family","metadata":{"n":1}}`, `{"ok": true}`},
 		{"entities/upsert", `{"id":"e2","type":"user","source":"tg","summary":"the familiar one"}`, `{"ok": true}`},
@@ -182,7 +182,7 @@ func TestASkillMayAskItsHost(t *testing.T) {
 		want, _ := json.Marshal(c.want)
 		says(t, r, "ask", fmt.Sprintf(`{"method":%q,"params":%s}`, c.method, c.params), string(want))
 	}
-	if b, err := os.ReadFile(filepath.Join(data, "second", "notes", "a.txt")); err != nil || string(b) != "größe\n" {
+	if b, err := os.ReadFile(filepath.Join(data, "second", "a.txt")); err != nil || string(b) != "größe\n" {
 		t.Errorf("got %q, %v", b, err)
 	}
 }
@@ -204,12 +204,8 @@ func TestBadQuestionsOfASkillAreAnsweredWithErrors(t *testing.T) {
 		{"state/set", `{}`, "partial must be an object"},
 		{"state/set", `{"partial":[]}`, "partial must be an object"},
 		{"state/set", `[]`, "params must be an object, not array"},
-		{"data/read", `{"filename":"../../x"}`, "path escapes"},
 		{"data/read", `{"filename":"link"}`, "path escapes"},
 		{"data/read", `{"filename":7}`, "params"},
-		{"data/write", `{"filename":"../x","content":"y"}`, "inside of the data folder"},
-		{"data/write", `{"filename":"/x","content":"y"}`, "inside of the data folder"},
-		{"data/write", `{"filename":"","content":"y"}`, "inside of the data folder"},
 		{"data/write", `{"filename":"big","content":"` + strings.Repeat("x", maxDataFile+1) + `"}`, "at the most"},
 		{"intelligence/emitEvent", `{}`, "eventType"},
 		{"entities/upsert", `{"type":"x"}`, "needs type and source"},
@@ -222,6 +218,36 @@ func TestBadQuestionsOfASkillAreAnsweredWithErrors(t *testing.T) {
 	}
 	if b, _ := os.ReadFile(outside); string(b) != "secret" {
 		t.Errorf("a file outside is now %q", b)
+	}
+}
+
+// contract(alphahuman): `data/*` take plain file names.
+func TestTheFilesOfASkillHavePlainNames(t *testing.T) {
+	tooltest.NoLeaks(t)
+	data := t.TempDir()
+	write(t, filepath.Join(data, "second", "notes", "a.txt"), "from a time when folders were taken")
+	r, _ := open(t, Options{Skill: "testdata/second", Data: data})
+	for _, name := range []string{
+		"", ".", "..", "/x", "../x", "../../x", "notes/a.txt", "./x", "x/", "x/.", "notes", `..\x`, `a\b`, "a\x00b", "a\nb", strings.Repeat("x", 256),
+	} {
+		for _, method := range []string{"data/read", "data/write"} {
+			args, err := json.Marshal(map[string]any{"method": method, "params": map[string]any{"filename": name, "content": "y"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, err := call(t, r, "ask", string(args))
+			if err != nil || result.OK || !strings.Contains(result.Failure.Message, "filename") {
+				t.Errorf("%s %q: got %+v, %v", method, name, result, err)
+			}
+		}
+	}
+	for _, name := range []string{".hidden", "größe.txt", "a b", "...", strings.Repeat("y", 250)} {
+		args, _ := json.Marshal(map[string]any{"method": "data/write", "params": map[string]any{"filename": name, "content": name}})
+		says(t, r, "ask", string(args), `"{\"ok\": true}"`)
+	}
+	files, err := os.ReadDir(filepath.Join(data, "second"))
+	if err != nil || len(files) != 6 {
+		t.Errorf("%v, %v", files, err)
 	}
 }
 
