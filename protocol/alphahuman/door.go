@@ -45,8 +45,8 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	k := &desktop{
-		Door: d, h: h, c: c, gone: cancel, places: make(chan struct{}, maxInFlight),
-		sessions: map[string]bool{}, calls: map[string]context.CancelFunc{}, asked: map[uint64]chan error{},
+		Door: d, h: h, c: c, gone: cancel, places: make(chan struct{}, maxInFlight), patching: make(chan struct{}, 1),
+		sessions: map[string]bool{}, calls: map[string]context.CancelFunc{}, asked: map[uint64]chan reply{},
 	}
 	err := k.listen(ctx)
 	k.deafen()
@@ -85,6 +85,8 @@ type desktop struct {
 	places  chan struct{}
 	logging sync.Mutex
 
+	patching chan struct{} // has room for the call that changes the host's state
+
 	// Of the goroutine that listens.
 	met      bool              // the host has shown of which generation it is
 	second   bool              // it is of the second; set before its first call
@@ -96,7 +98,7 @@ type desktop struct {
 	err   error      // of the first message that could not be written
 	calls map[string]context.CancelFunc
 	next  uint64
-	asked map[uint64]chan error // what we asked the host; nil: nobody reads its answers any more
+	asked map[uint64]chan reply // what we asked the host; nil: nobody reads its answers any more
 }
 
 // listen reads messages until there are no more.

@@ -40,13 +40,16 @@ func (m *memory) get() map[string]any {
 	if m.state == nil {
 		return map[string]any{}
 	}
-	return maps.Clone(m.state) // Merge changes nothing in place
+	return maps.Clone(m.state) // merge changes nothing in place
 }
 
+// merge replaces the members of the state that partial has: one level deep, as the hosts of skills do.
 func (m *memory) merge(partial map[string]any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	merged := strictjson.Merge(m.state, partial)
+	merged := map[string]any{}
+	maps.Copy(merged, m.state)
+	maps.Copy(merged, partial)
 	b, err := strictjson.Marshal(merged)
 	if err != nil {
 		return err

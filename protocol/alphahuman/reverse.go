@@ -167,7 +167,7 @@ func decodeParams(params json.RawMessage, into any) error {
 }
 
 // The state of a skill is its own part, skills.NAME, of the session's state. What a call changes goes out as
-// patches, which the engine keeps where the call succeeds. Outside of sessions a skill has a state of its
+// patches, which the engine keeps when the call has an outcome. Outside of sessions a skill has a state of its
 // own, in memory.
 func (p *program) getState(d *desk) (json.RawMessage, error) {
 	own, err := p.ownState(d)
@@ -196,12 +196,29 @@ func (p *program) setState(d *desk, params json.RawMessage) error {
 	if !d.inside {
 		return p.memory.merge(partial)
 	}
-	d.own = strictjson.Merge(own, partial)
-	patch, err := strictjson.Marshal(map[string]any{"skills": map[string]any{p.name: partial}})
+	change := replacing(own, partial)
+	if len(change) == 0 {
+		return nil
+	}
+	d.own = strictjson.Merge(own, change)
+	patch, err := strictjson.Marshal(map[string]any{"skills": map[string]any{p.name: change}})
 	if err != nil {
 		return err
 	}
 	return d.events.Emit(tool.Event{Kind: tool.KindStatePatch, Data: patch})
+}
+
+// replacing gives the patch by which the members of a state become what partial says. The state of a session merges at
+// every depth, and a skill's state one level deep: what a member had and has no more must be taken out. A null takes
+// the member out, since a session's state has none.
+func replacing(state, partial map[string]any) map[string]any {
+	before := map[string]any{}
+	for name := range partial {
+		if value, ok := state[name]; ok {
+			before[name] = value
+		}
+	}
+	return strictjson.Diff(before, partial)
 }
 
 func (p *program) ownState(d *desk) (map[string]any, error) {

@@ -169,7 +169,7 @@ func TestASkillMayAskItsHost(t *testing.T) {
 		{"state/get", `null`, `{"state": {}}`},
 		{"state/set", `{"partial":{"a":{"b":1.50},"gone":1}}`, `{"ok": true}`},
 		{"state/set", `{"partial":{"a":{"c":2},"gone":null}}`, `{"ok": true}`},
-		{"state/get", `{}`, `{"state": {"a": {"b": 1.5, "c": 2}}}`},
+		{"state/get", `{}`, `{"state": {"a": {"c": 2}, "gone": null}}`},
 		{"data/read", `{"filename":"a.txt"}`, `{"content": ""}`},
 		{"data/write", `{"filename":"a.txt","content":"größe\n"}`, `{"ok": true}`},
 		{"data/read", `{"filename":"a.txt"}`, `{"content": "gr\u00f6\u00dfe\n"}`},
@@ -251,30 +251,59 @@ func TestTheFilesOfASkillHavePlainNames(t *testing.T) {
 	}
 }
 
+// contract(alphahuman): `state/set` merges one level deep, both ways.
 func TestTheStateOfASessionIsTheSkillsOwnPart(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := open(t, Options{Skill: "testdata/second"})
-	var got tooltest.Collect
-	c := &tool.Call{
-		Tool: "ask", Session: "s", State: json.RawMessage(`{"other":1,"skills":{"second":{"mine":{"a":1}},"first":{"theirs":2}}}`),
-		Args: json.RawMessage(`{"method":"state/get"}`),
+	state := `{"other":1,"skills":{"second":{"mine":{"a":1,"b":{"c":1}},"list":[1,2],"kept":{"x":1}},"first":{"theirs":2}}}`
+	ask := func(session, args string) (string, []tool.Event) {
+		t.Helper()
+		var got tooltest.Collect
+		result, err := r.Invoke(t.Context(), &tool.Call{Tool: "ask", Session: session, State: json.RawMessage(state), Args: json.RawMessage(args)}, &got)
+		if err != nil || !result.OK {
+			t.Fatalf("got %+v, %v", result, err)
+		}
+		return text(result.Output), got.Events()
 	}
-	result, err := r.Invoke(t.Context(), c, &got)
-	if err != nil || text(result.Output) != `{"state": {"mine": {"a": 1}}}` {
-		t.Fatalf("got %+v, %v", result, err)
+	const get = `{"method":"state/get"}`
+	if got, _ := ask("s", get); got != `{"state": {"kept": {"x": 1}, "list": [1, 2], "mine": {"a": 1, "b": {"c": 1}}}}` {
+		t.Errorf("got %s", got)
 	}
-	c.Args = json.RawMessage(`{"method":"state/set","params":{"partial":{"mine":{"b":2}}}}`)
-	if _, err := r.Invoke(t.Context(), c, &got); err != nil {
+	for partial, want := range map[string]string{ // what the session's state is then, which merges at every depth
+		`{"mine":{"b":{"d":2}}}`: `{"kept":{"x":1},"list":[1,2],"mine":{"b":{"d":2}}}`,
+		`{"mine":{}}`:            `{"kept":{"x":1},"list":[1,2],"mine":{}}`,
+		`{"mine":7,"new":{}}`:    `{"kept":{"x":1},"list":[1,2],"mine":7,"new":{}}`,
+		`{"mine":null}`:          `{"kept":{"x":1},"list":[1,2]}`,
+		`{"list":[{"a":null}]}`:  `{"kept":{"x":1},"list":[{"a":null}],"mine":{"a":1,"b":{"c":1}}}`,
+	} {
+		_, events := ask("s", `{"method":"state/set","params":{"partial":`+partial+`}}`)
+		if len(events) != 1 || events[0].Kind != tool.KindStatePatch {
+			t.Fatalf("%s: %+v", partial, events)
+		}
+		merged := strictjson.Merge(decoded(t, state), decoded(t, string(events[0].Data)))
+		skills := merged["skills"].(map[string]any)
+		if got, _ := json.Marshal(skills["second"]); string(got) != want {
+			t.Errorf("%s gives %s by %s", partial, got, events[0].Data)
+		}
+		if got, _ := json.Marshal([]any{merged["other"], skills["first"]}); string(got) != `[1,{"theirs":2}]` {
+			t.Errorf("%s changes what is not the skill's: %s", partial, got)
+		}
+	}
+	if _, events := ask("s", `{"method":"state/set","params":{"partial":{"kept":{"x":1}}}}`); len(events) != 0 {
+		t.Errorf("nothing was changed, but there is %v", events)
+	}
+	if got, _ := ask("", get); got != `{"state": {}}` {
+		t.Errorf("outside of the session the skill sees %s", got)
+	}
+}
+
+func decoded(t *testing.T, doc string) map[string]any {
+	t.Helper()
+	v, err := strictjson.Decode([]byte(doc))
+	if err != nil {
 		t.Fatal(err)
 	}
-	events := got.Events()
-	if len(events) != 1 || events[0].Kind != tool.KindStatePatch || string(events[0].Data) != `{"skills":{"second":{"mine":{"b":2}}}}` {
-		t.Errorf("got %+v", events)
-	}
-	c = &tool.Call{Tool: "ask", Args: json.RawMessage(`{"method":"state/get"}`)}
-	if result, err := r.Invoke(t.Context(), c, &got); err != nil || text(result.Output) != `{"state": {}}` {
-		t.Errorf("outside of the session the skill sees %+v, %v", result, err)
-	}
+	return v.(map[string]any)
 }
 
 func TestEventsOfASkillAreEventsOfTheCall(t *testing.T) {
