@@ -107,7 +107,7 @@ func TestTwoCallsOfASessionSeeTheSameState(t *testing.T) {
 	}
 }
 
-// contract(narratoria): the patches of a call that ended with `done` are merged, `ok` or not (section 4.2)
+// contract(narratoria): outside plans the patches of a call that ended with `done` are merged, `ok` or not (section 4.2)
 func TestPatchesOfAToolThatSaysNoAreKept(t *testing.T) {
 	var s store.Sessions
 	c := &tool.Call{Tool: "torch", Session: "s"}

@@ -99,6 +99,28 @@ func TestAPackageSeesNoOtherSkill(t *testing.T) {
 	says(t, r, "look", fmt.Sprintf(`{"paths":[%q]}`, other), `"the secret of anothe"`) // it is there for whom it is given
 }
 
+// A library that several skills share is there for those whom it is given.
+func TestAPackageUsesALibraryThatItIsGiven(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, skill := packages(t)
+	write(t, filepath.Join(dir, "dev", "runtime", "server.py"), `"""a library"""`)
+	write(t, filepath.Join(dir, "single.py"), `"""a module"""`)
+	write(t, filepath.Join(dir, "skills", "other", "words.py"), `"""another skill"""`)
+	use := func(r *Runner, module, want string) {
+		t.Helper()
+		says(t, r, "use", fmt.Sprintf(`{"module":%q}`, module), fmt.Sprintf("%q", want))
+	}
+	r, _ := open(t, Options{Skill: skill, Walls: noTmp})
+	use(r, "dev.runtime.server", "No module named 'dev'")
+	use(r, "skills.other.words", "No module named 'skills.other'")
+	use(r, "email.message", "Basic message object for the email package object model.") // what is Python's stays so
+	given := walls.Options{Tmp: -1, Read: []string{filepath.Join(dir, "dev"), filepath.Join(dir, "single.py")}}
+	r, _ = open(t, Options{Skill: skill, Walls: given})
+	use(r, "dev.runtime.server", "a library")
+	use(r, "single", "a module")
+	use(r, "skills.other.words", "No module named 'skills.other'")
+}
+
 // The folders of a package are the parts of a name.
 func TestAPackageWhoseFoldersCannotBeNamesSaysSo(t *testing.T) {
 	dir, _ := packages(t)

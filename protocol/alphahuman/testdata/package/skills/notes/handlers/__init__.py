@@ -1,3 +1,4 @@
+import importlib
 import os
 
 from ... import SHARED
@@ -27,4 +28,12 @@ def look(args):
     return "; ".join(found)
 
 
-ALL = {"greet": greet, "shared": shared, "look": look}
+def use(args):
+    """Says what a module says of itself."""
+    try:
+        return importlib.import_module(args["module"]).__doc__
+    except ImportError as problem:
+        return str(problem)
+
+
+ALL = {"greet": greet, "shared": shared, "look": look, "use": use}
