@@ -33,6 +33,8 @@ type Door struct {
 	Name    string    // of the skill; empty: toolpost
 	Version string    // empty: 1.0.0
 	Caller  tool.Principal
+
+	drainTime time.Duration // how long calls may take to finish once no more can come; 0: 5 s
 }
 
 var _ tool.Door = (*Door)(nil)
@@ -61,9 +63,6 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 
 var errShutdown = errors.New("the host said shutdown")
 
-// drainTime is how long calls may take to finish once no more can come.
-const drainTime = 5 * time.Second
-
 // drain lets the calls finish that are on their way: a host may send all that it has and then the end.
 func (k *desktop) drain(ctx context.Context) {
 	finished := make(chan struct{})
@@ -71,7 +70,7 @@ func (k *desktop) drain(ctx context.Context) {
 	select {
 	case <-finished:
 	case <-ctx.Done():
-	case <-time.After(drainTime):
+	case <-time.After(cmp.Or(k.drainTime, 5*time.Second)):
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -218,7 +219,7 @@ func connect(t *testing.T, h tool.Handler, c tool.Catalog) *peer {
 	p := &peer{t: t, in: inW, lines: bufio.NewScanner(outR), ended: make(chan error, 1)}
 	p.lines.Buffer(nil, 32<<20)
 	go func() {
-		d := &Door{In: inR, Out: outW}
+		d := &Door{In: inR, Out: outW, drainTime: 100 * time.Millisecond}
 		p.ended <- d.Serve(context.Background(), h, c)
 		_ = outW.Close()
 	}()

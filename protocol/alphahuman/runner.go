@@ -453,6 +453,9 @@ func (p *program) close(ctx context.Context) error {
 	return p.allGone(ctx)
 }
 
+// reaping is how long it may take until nothing is left of what was killed.
+const reaping = 2 * time.Second
+
 // allGone waits for every goroutine; the steps of a shutdown are bounded, so they come to an end.
 func (p *program) allGone(ctx context.Context) error {
 	gone := make(chan struct{})
@@ -465,7 +468,7 @@ func (p *program) allGone(ctx context.Context) error {
 	select { // what is left was killed, and is being reaped
 	case <-gone:
 		return nil
-	case <-time.After(farewell):
+	case <-time.After(reaping):
 		return tool.Errorf(tool.CodeTimeout, "%s did not end in time: %w", p.name, ctx.Err())
 	}
 }

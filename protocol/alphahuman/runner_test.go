@@ -85,9 +85,10 @@ func TestASkillFromNewWorks(t *testing.T) {
 // contract(alphahuman): `lifecycle/onTick` | Periodic tick
 // contract(alphahuman): Clean shutdown. The skill should exit after responding.
 func TestHooksComeInOrder(t *testing.T) {
+	tooltest.NoLeaks(t)
 	for _, second := range []bool{false, true} {
 		t.Run(fmt.Sprintf("second generation %v", second), func(t *testing.T) {
-			tooltest.NoLeaks(t)
+			t.Parallel()
 			skill, names := "first", []string{"lifecycle/onLoad", "lifecycle/onSessionStart", "lifecycle/onTick", "lifecycle/onSessionEnd", "shutdown"}
 			if second {
 				skill, names = "second", []string{"skill/load", "skill/sessionStart", "skill/tick", "skill/sessionEnd", "skill/unload", "skill/shutdown"}
