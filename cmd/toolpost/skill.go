@@ -15,8 +15,9 @@ func (a *app) skillCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "skill",
 		Short: "List, check, install and write AlphaHuman skills",
-		Long: "A skill is a folder: with manifest.json or skill.json it is a program that speaks JSON-RPC on stdin and stdout; with SKILL.md\n" +
-			"alone it is instructions, as the Agent Skills standard has them. A source with `protocol: alphahuman` offers them.",
+		Long: "A skill is a folder: with manifest.json or skill.json it is a program that speaks JSON-RPC on stdin and stdout;\n" +
+			"with SKILL.md alone it is instructions, as the Agent Skills standard has them. A source with `protocol: alphahuman`\n" +
+			"offers them.",
 		Example: "  toolpost skill new weather --dir ./skills\n  toolpost skill check ./skills/weather",
 	}
 	onlyCommands(c)

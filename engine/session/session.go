@@ -1,10 +1,10 @@
 // Package session is the stage that keeps what a call leaves behind: patches of its session's state,
 // and assets.
 //
-// A tool that says no has ended its call in good order, and what it did before is done: its patches are kept like those of
-// one that says yes. A call that has no outcome (a crash, a timeout, a breach of the protocol) keeps none, since nobody knows
-// which half of its work was done, and the trace in its error says so. The same holds for one that ends with a question: it
-// is made again, from the start.
+// A tool that says no has ended its call in good order, and what it did before is done: its patches are kept like
+// those of one that says yes. A call that has no outcome (a crash, a timeout, a breach of the protocol) keeps none,
+// since nobody knows which half of its work was done, and the trace in its error says so. One that ends with a
+// question keeps none either: it is made again, from the start.
 package session
 
 import (
@@ -59,8 +59,8 @@ func Stage(states States, assets Assets) tool.Middleware {
 	}
 }
 
-// withoutPatches says in the trace of an error that the patches before it were dropped. Whoever saw them pass would think that
-// they are part of the state.
+// withoutPatches says in the trace of an error that the patches before it were dropped. Whoever saw them pass would
+// think that they are part of the state.
 func withoutPatches(err error, dropped int) error {
 	e := *tool.AsError(err)
 	details := map[string]any{}

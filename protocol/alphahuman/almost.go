@@ -15,7 +15,8 @@ func noSkill(dir string) error {
 	if why := almost(dir); why != nil {
 		return why
 	}
-	return tool.Errorf(tool.CodeUnavailable, "%s is not a skill: it has neither %s nor %s", dir, strings.Join(manifestFiles(), ", "), skillFile)
+	return tool.Errorf(tool.CodeUnavailable, "%s is not a skill: it has neither %s nor %s",
+		dir, strings.Join(manifestFiles(), ", "), skillFile)
 }
 
 // almost says why a folder that looks like a skill is none; nil: it does not look like one. Whoever put it there would
@@ -45,9 +46,9 @@ func misnamed(_, name string) string {
 }
 
 func otherFormat(_, name string) string {
-	ext := filepath.Ext(name)
-	base := strings.ToLower(strings.TrimSuffix(name, ext))
-	if base != "manifest" && base != "skill" || !slices.Contains([]string{".yaml", ".yml", ".toml", ".json5", ".jsonc"}, ext) {
+	base, ext := parts(name)
+	formats := []string{".yaml", ".yml", ".toml", ".json5", ".jsonc"}
+	if base != "manifest" && base != "skill" || !slices.Contains(formats, ext) {
 		return ""
 	}
 	return fmt.Sprintf("it has %s; a manifest is JSON, in %s", name, strings.Join(manifestFiles(), " or "))
@@ -55,13 +56,21 @@ func otherFormat(_, name string) string {
 
 // unstarted knows the file that a program starts with, or that says what it needs, by the names that are usual.
 func unstarted(_, name string) string {
-	ext := filepath.Ext(name)
-	starts := slices.Contains([]string{"skill", "main", "__main__", "index", "server", "app"}, strings.TrimSuffix(name, ext)) &&
+	base, ext := parts(name)
+	starts := slices.Contains([]string{"skill", "main", "__main__", "index", "server", "app"}, base) &&
 		slices.Contains([]string{".py", ".js", ".mjs", ".cjs", ".ts", ".sh"}, ext)
 	if !starts && !slices.Contains([]string{requirementsFile, "package.json", "pyproject.toml"}, name) {
 		return ""
 	}
-	return fmt.Sprintf("it has %s, but no %s that says how it is started, and no %s", name, strings.Join(manifestFiles(), " or "), skillFile)
+	return fmt.Sprintf("it has %s, but no %s that says how it is started, and no %s",
+		name, strings.Join(manifestFiles(), " or "), skillFile)
+}
+
+// parts gives the name of a file, in small letters, without its extension, and that.
+func parts(name string) (base, ext string) {
+	name = strings.ToLower(name)
+	ext = filepath.Ext(name)
+	return strings.TrimSuffix(name, ext), ext
 }
 
 func nested(dir, name string) string {

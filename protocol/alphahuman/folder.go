@@ -94,7 +94,8 @@ func find(path string, e fs.DirEntry) *Skill {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil && e.Type()&fs.ModeSymlink != 0:
-		return &Skill{Dir: path, Err: tool.Errorf(tool.CodeUnavailable, "%s is a link that leads nowhere: %w", path, reason(err))}
+		why := tool.Errorf(tool.CodeUnavailable, "%s is a link that leads nowhere: %w", path, reason(err))
+		return &Skill{Dir: path, Err: why}
 	case err != nil || !info.IsDir():
 		return nil
 	case isSkill(path):

@@ -226,8 +226,8 @@ func (w *worker) apart(h hook) {
 	w.hook(ctx, h)
 }
 
-// shutdown is the ladder: the sessions end, shutdown is asked, stdin is closed, SIGTERM, SIGKILL to the tree. The last hooks
-// and the answer to shutdown have the time that a skill gets which does not answer; the steps that ask nothing of it, half.
+// shutdown is the ladder: the sessions end, shutdown is asked, stdin is closed, SIGTERM, SIGKILL to the tree. The last
+// hooks and the answer to shutdown have the time that a skill gets which does not answer; the other steps half of it.
 func (w *worker) shutdown(ctx context.Context) {
 	defer func() { <-w.dead }()
 	if ctx.Err() == nil {

@@ -61,8 +61,8 @@ func (m *memory) merge(partial map[string]any) error {
 	return nil
 }
 
-// A dataFolder has the files of a skill, by plain names: it has no folders. It is opened at the first use; os.Root keeps
-// every name inside, also where it is a link.
+// A dataFolder has the files of a skill, by plain names: it has no folders. It is opened at the first use; os.Root
+// keeps every name inside, also where it is a link.
 type dataFolder struct {
 	dir string
 

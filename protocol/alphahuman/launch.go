@@ -55,21 +55,25 @@ func (m *Manifest) launch(dir string) (launch, error) {
 func (l *launch) asPackage(args []string) ([]string, error) {
 	parent := filepath.Dir(l.dir)
 	name := filepath.Base(parent) + "." + filepath.Base(l.dir)
-	module, rest := packageModule(l.dir, name, args)
+	flags := 0 // of the interpreter; those that have a value are not known here, and make it a script
+	for flags < len(args) && slices.Contains([]string{"-u", "-B", "-E", "-s", "-q", "-O", "-OO"}, args[flags]) {
+		flags++
+	}
+	module, rest := packageModule(l.dir, name, args[flags:])
 	if module == "" {
 		return args, nil
 	}
 	for _, folder := range []string{parent, l.dir} {
 		if base := filepath.Base(folder); base == "/" || strings.Contains(base, ".") {
-			return nil, tool.Errorf(tool.CodeInvalidInput,
-				"%s has relative imports and is run as %s, but a folder whose name has a dot cannot be a Python package; rename %s", l.dir, name, folder)
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s has relative imports and is run as %s, "+
+				"but a folder whose name has a dot cannot be a Python package; rename %s", l.dir, name, folder)
 		}
 	}
 	l.dir = filepath.Dir(parent)
 	if init := filepath.Join(parent, "__init__.py"); exists(init) {
 		l.code = append(l.code, init)
 	}
-	return slices.Concat([]string{"-c", packageProgram, module}, rest), nil
+	return slices.Concat(args[:flags], []string{"-c", packageProgram, module}, rest), nil
 }
 
 //go:embed package.py

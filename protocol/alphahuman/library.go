@@ -130,8 +130,8 @@ func outputOf(v any) (*tool.Result, error) {
 	return &tool.Result{OK: true, Output: b}, nil
 }
 
-// filesOf lists the files of a skill, wherever they lie in its folder: the standard names scripts, references and assets,
-// and skills have more. What programs have put there is left out.
+// filesOf lists the files of a skill, wherever they lie in its folder: the standard names scripts, references and
+// assets, and skills have more. What programs have put there is left out.
 func filesOf(root *os.Root) (files []string, more bool) {
 	files = []string{}
 	_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {

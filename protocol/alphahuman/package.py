@@ -16,8 +16,9 @@ class Above:
             if folder not in (ROOT, PARENT):
                 continue
             found = os.path.join(folder, name.rpartition(".")[2])
-            if os.path.isfile(found + "/__init__.py"):
-                return importlib.util.spec_from_file_location(name, found + "/__init__.py", submodule_search_locations=[found])
+            init = found + "/__init__.py"
+            if os.path.isfile(init):
+                return importlib.util.spec_from_file_location(name, init, submodule_search_locations=[found])
             if os.path.isfile(found + ".py"):
                 return importlib.util.spec_from_file_location(name, found + ".py")
             if os.path.isdir(found):
@@ -29,6 +30,7 @@ class Above:
 MODULE = sys.argv.pop(1)
 ROOT = os.getcwd()
 PARENT = os.path.join(ROOT, MODULE.partition(".")[0])
-sys.path[0] = ROOT
+if sys.path[0] == "":  # it is not there where PYTHONSAFEPATH is set
+    sys.path[0] = ROOT
 sys.meta_path.append(Above)
 runpy.run_module(MODULE, run_name="__main__", alter_sys=True)

@@ -26,15 +26,16 @@ var noTmp = walls.Options{Tmp: -1}
 // contract(alphahuman): a second-generation skill that is a package (`__main__.py` or `__init__.py` with relative imports) is run as `python -m <parent folder>.<folder>` from above its parent
 func TestASkillThatIsAPackageIsRunAsOne(t *testing.T) {
 	tooltest.NoLeaks(t)
+	t.Setenv("PYTHONSAFEPATH", "1") // for the one that names it
 	for name, manifest := range map[string]string{
 		"a language":               `{"runtime":"python","entry":"__main__.py"}`,
 		"a command":                `{"runtime":{"type":"subprocess","command":"python3","args":["__main__.py"]}}`,
 		"a module":                 `{"runtime":{"command":"python3","args":["-m","skills.notes"]}}`,
+		"a command with a flag":    `{"runtime":{"command":"python3","args":["-u","__main__.py"]},"env":["PYTHONSAFEPATH"]}`,
 		"a module of the package":  `{"runtime":"python","entry":"server.py"}`,
 		"a package without a main": `{"runtime":"python","entry":"__init__.py"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			_, skill := packages(t)
 			write(t, filepath.Join(skill, manifestFile), manifest)
 			switch main := filepath.Join(skill, "__main__.py"); {

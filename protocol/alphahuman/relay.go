@@ -113,15 +113,10 @@ func (r *relay) whole(patch map[string]any) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var told struct {
-		State json.RawMessage `json:"state"`
-	}
-	if strictjson.KindOf(raw) != "object" || strictjson.Unmarshal(raw, &told) != nil || strictjson.KindOf(told.State) != "object" {
-		return patch, nil
-	}
-	v, err := strictjson.Decode(told.State)
-	state, ok := v.(map[string]any)
-	if err != nil || !ok {
+	v, _ := strictjson.Decode(raw) // nothing comes of nothing
+	told, _ := v.(map[string]any)
+	state, ok := told["state"].(map[string]any)
+	if !ok {
 		return patch, nil
 	}
 	merged, partial := strictjson.Merge(state, patch), map[string]any{}

@@ -253,8 +253,8 @@ func (a *arranger) publish() {
 	}
 }
 
-// explain lists what cannot be used by its own name, so that everybody can see why. It comes last, and gives way: no tool
-// that works has another name because of it.
+// explain lists what cannot be used by its own name, so that everybody can see why. It comes last, and gives way: no
+// tool that works has another name because of it.
 func (a *arranger) explain() {
 	for _, f := range a.failed {
 		name := f.skill.Name()

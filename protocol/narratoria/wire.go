@@ -204,8 +204,8 @@ func (m *members) check(typ string) error {
 	return nil
 }
 
-// checkOutput refuses a result that has no place in a call's outcome: it would be lost without a word. The contract has no
-// output of done; to those who do not mean this one it is a further field.
+// checkOutput refuses a result that has no place in a call's outcome: it would be lost without a word. The contract
+// itself has no output of done.
 func (m *members) checkOutput() error { return may(rule{"output", m.output, "object"}) }
 
 func (m *members) checkLog() error {
