@@ -174,6 +174,8 @@ func (c *skillTalk) ask(method, params string, out *outcome) rpcMessage {
 	for c.lines.Scan() {
 		m := read[rpcMessage](c.t, bytes.Clone(c.lines.Bytes()))
 		switch {
+		case m.Method == "state/get":
+			c.send(rpcMessage{ID: m.ID, Result: json.RawMessage(`{"state":{}}`)})
 		case m.Method != "":
 			c.reverse(m, out)
 			c.send(rpcMessage{ID: m.ID, Result: json.RawMessage(`{"ok":true}`)})

@@ -30,9 +30,6 @@ func narratoriaRunner() *runner {
 			return b.String()
 		},
 		where: func(tool string) string { return in("tale-"+tool, narratoriaTools()...)(tool) },
-		carries: carries{
-			progress: {asLog, "the contract's log event is its progress: \"communicate progress or diagnostic information\""},
-		},
 		patch: `{"torch":{"lit":true}}`,
 	}
 }

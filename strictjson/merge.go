@@ -22,3 +22,36 @@ func Merge(state, patch map[string]any) map[string]any {
 	}
 	return merged
 }
+
+// Diff gives the patch that Merge makes to of from by. What is null in to cannot be said by a patch: it is not there
+// afterwards.
+func Diff(from, to map[string]any) map[string]any {
+	patch := map[string]any{}
+	for name := range from {
+		if _, ok := to[name]; !ok {
+			patch[name] = nil
+		}
+	}
+	for name, value := range to {
+		old, had := from[name]
+		a, wasObject := old.(map[string]any)
+		b, isObject := value.(map[string]any)
+		switch {
+		case isObject && wasObject:
+			if under := Diff(a, b); len(under) > 0 {
+				patch[name] = under
+			}
+		case isObject:
+			patch[name] = Diff(nil, b)
+		case !had || !same(old, value):
+			patch[name] = value
+		}
+	}
+	return patch
+}
+
+func same(a, b any) bool {
+	x, errX := Marshal(a)
+	y, errY := Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}

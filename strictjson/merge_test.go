@@ -93,3 +93,16 @@ func holdsNull(m map[string]any) bool {
 	}
 	return false
 }
+
+func TestADiffLeadsFromOneStateToTheOther(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, to := strictjson.Merge(nil, objects().Draw(t, "from")), objects().Draw(t, "to")
+		patch, want := strictjson.Diff(from, to), strictjson.Merge(nil, to) // what is null is not there
+		if d := cmp.Diff(want, strictjson.Merge(from, patch)); d != "" {
+			t.Fatalf("%v: %s", patch, d)
+		}
+		if !holdsNull(to) && cmp.Equal(from, to) != (len(patch) == 0) {
+			t.Fatalf("%v", patch)
+		}
+	})
+}

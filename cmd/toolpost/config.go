@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/node"
+	"toolpost/tool"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -44,22 +46,29 @@ func (a *app) configCheckCommand() *cobra.Command {
 				return err
 			}
 			defer closeNode(c.Context(), n, log)
-			return a.reportSources(n.Sources())
+			return a.reportSources(c.Context(), n.Catalog(), n.Sources())
 		}),
 	}
 }
 
-func (a *app) reportSources(sources []node.Status) error {
-	dead := 0
+// reportSources says which sources work, and which of their tools do not.
+func (a *app) reportSources(ctx context.Context, c tool.Catalog, sources []node.Status) error {
+	wrong := false
 	for _, s := range sources {
 		state := a.out.green("ok")
 		if s.Err != nil {
-			dead++
+			wrong = true
 			state = a.out.red("unavailable: ") + because(s.Err)
 		}
 		fmt.Fprintf(a.out, "%-16s %-12s %s\n", s.Name, clean(s.Protocol), state)
+		for spec, err := range c.Specs(ctx, me()) {
+			if spec.Source == s.Name && s.Err == nil && err != nil {
+				wrong = true
+				fmt.Fprintf(a.out, "  %s %s%s\n", clean(spec.Name), a.out.red("unavailable: "), because(err))
+			}
+		}
 	}
-	if dead > 0 {
+	if wrong {
 		return exitFailed
 	}
 	return nil

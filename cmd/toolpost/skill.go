@@ -15,8 +15,9 @@ func (a *app) skillCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "skill",
 		Short: "List, check, install and write AlphaHuman skills",
-		Long: "A skill is a folder: with manifest.json it is a program that speaks JSON-RPC on stdin and stdout; with SKILL.md\n" +
-			"alone it is instructions, as the Agent Skills standard has them. A source with `protocol: alphahuman` offers them.",
+		Long: "A skill is a folder: with manifest.json or skill.json it is a program that speaks JSON-RPC on stdin and stdout;\n" +
+			"with SKILL.md alone it is instructions, as the Agent Skills standard has them. A source with `protocol: alphahuman`\n" +
+			"offers them.",
 		Example: "  toolpost skill new weather --dir ./skills\n  toolpost skill check ./skills/weather",
 	}
 	onlyCommands(c)
@@ -43,7 +44,7 @@ func (a *app) skillList() *cobra.Command {
 type skillRow struct {
 	Name        string `json:"name"`
 	Version     string `json:"version,omitempty"`
-	Kind        string `json:"kind"` // program or instructions
+	Kind        string `json:"kind"` // program, instructions or unknown
 	Description string `json:"description,omitempty"`
 	Problem     string `json:"problem,omitempty"`
 	Dir         string `json:"dir"`
@@ -53,8 +54,11 @@ func skillRows(skills []*node.Skill) []skillRow {
 	rows := []skillRow{}
 	for _, s := range skills {
 		row := skillRow{Name: s.Name(), Version: s.Version(), Kind: "instructions", Description: s.Description(), Dir: s.Dir}
-		if s.Manifest != nil {
+		switch {
+		case s.Manifest != nil:
 			row.Kind = "program"
+		case s.Doc == nil:
+			row.Kind = "unknown"
 		}
 		if s.Err != nil {
 			row.Problem = because(s.Err)

@@ -1,6 +1,10 @@
 // Package session is the stage that keeps what a call leaves behind: patches of its session's state,
-// and assets. A call without an outcome leaves no patch: one that crashed, ran out of time, or asks a question first. A
-// tool that says no has done what it has done, and its patches are kept.
+// and assets.
+//
+// A tool that says no has ended its call in good order, and what it did before is done: its patches are kept like
+// those of one that says yes. A call that has no outcome (a crash, a timeout, a breach of the protocol) keeps none,
+// since nobody knows which half of its work was done, and the trace in its error says so. One that ends with a
+// question keeps none either: it is made again, from the start.
 package session
 
 import (
@@ -39,8 +43,13 @@ func Stage(states States, assets Assets) tool.Middleware {
 				return nil, err
 			}
 			r, err := next.Invoke(ctx, c, k)
-			if err != nil || r.Ask != nil || c.Session == "" || len(k.patches) == 0 {
+			switch {
+			case c.Session == "" || len(k.patches) == 0:
 				return r, err
+			case err != nil:
+				return nil, withoutPatches(err, len(k.patches))
+			case r.Ask != nil:
+				return r, nil
 			}
 			if err := states.Patch(ctx, c.Caller.ID, c.Session, k.patches); err != nil {
 				return nil, tool.Errorf(tool.CodeOf(err), "%s ran, but the state of session %q was not changed: %w", c.Tool, c.Session, err)
@@ -48,6 +57,24 @@ func Stage(states States, assets Assets) tool.Middleware {
 			return r, nil
 		})
 	}
+}
+
+// withoutPatches says in the trace of an error that the patches before it were dropped. Whoever saw them pass would
+// think that they are part of the state.
+func withoutPatches(err error, dropped int) error {
+	e := *tool.AsError(err)
+	details := map[string]any{}
+	if v, err := strictjson.Decode(e.Details); err == nil {
+		if object, ok := v.(map[string]any); ok {
+			details = object
+		}
+	}
+	trace, _ := details["trace"].(map[string]any)
+	details["trace"] = strictjson.Merge(trace, map[string]any{"patches_dropped": dropped})
+	if b, err := strictjson.Marshal(details); err == nil {
+		e.Details = b
+	}
+	return &e
 }
 
 // withState hands the state of the call's session to the tool. A door that keeps the state of its

@@ -107,7 +107,8 @@ func TestTwoCallsOfASessionSeeTheSameState(t *testing.T) {
 	}
 }
 
-func TestThePatchesOfAToolThatFailedAreKept(t *testing.T) {
+// contract(narratoria): outside plans the patches of a call that ended with `done` are merged, `ok` or not (section 4.2)
+func TestPatchesOfAToolThatSaysNoAreKept(t *testing.T) {
 	var s store.Sessions
 	c := &tool.Call{Tool: "torch", Session: "s"}
 	if _, err := emit(t, &s, c, tool.Failed("", "no"), patch(`{"a":1}`)); err != nil {
@@ -118,17 +119,41 @@ func TestThePatchesOfAToolThatFailedAreKept(t *testing.T) {
 	}
 }
 
-func TestACallWithoutAnOutcomeLeavesNothingBehind(t *testing.T) {
-	var s store.Sessions
-	c := &tool.Call{Tool: "torch", Session: "s"}
-	if _, err := emit(t, &s, c, &tool.Result{Ask: &tool.Ask{ID: "q"}}, patch(`{"a":1}`)); err != nil {
-		t.Fatal(err)
+// contract(narratoria): a call without an outcome (crash, timeout, protocol error) keeps none, and its trace says so.
+func TestACallWithoutAnOutcomeKeepsNoPatchAndSaysSo(t *testing.T) {
+	for details, want := range map[string]string{
+		``:                            `{"trace":{"patches_dropped":2}}`,
+		`{"n":1.50}`:                  `{"n":1.50,"trace":{"patches_dropped":2}}`,
+		`{"trace":{"exit_code":3}}`:   `{"trace":{"exit_code":3,"patches_dropped":2}}`,
+		`{"trace":"of another kind"}`: `{"trace":{"patches_dropped":2}}`,
+		`[1]`:                         `{"trace":{"patches_dropped":2}}`,
+	} {
+		var s store.Sessions
+		failed := &tool.Error{Code: tool.CodeCrash, Reason: "r", Message: "m", Details: json.RawMessage(details)}
+		h := session.Stage(&s, assets{})(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+			return nil, errors.Join(out.Emit(patch(`{"a":1}`)), out.Emit(patch(`{"b":1}`)), failed)
+		}))
+		_, err := h.Invoke(t.Context(), &tool.Call{Tool: "torch", Session: "s"}, tool.Discard)
+		e := tool.AsError(err)
+		if e.Code != tool.CodeCrash || e.Reason != "r" || e.Message != "m" || string(e.Details) != want {
+			t.Errorf("%s: got %+v with %s", details, e, e.Details)
+		}
+		if got := state(t, &s, "", "s"); got != `{}` || string(failed.Details) != details {
+			t.Errorf("the state is %s, the tool's own error has %s", got, failed.Details)
+		}
 	}
-	h := session.Stage(&s, assets{})(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
-		return nil, errors.Join(out.Emit(patch(`{"a":1}`)), tool.Errorf(tool.CodeCrash, "gone"))
-	}))
-	if _, err := h.Invoke(t.Context(), c, tool.Discard); tool.CodeOf(err) != tool.CodeCrash {
-		t.Error(err)
+	_, err := session.Stage(failing{}, assets{})(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		return nil, errors.Join(out.Emit(patch(`{"a":1}`)), tool.Errorf(tool.CodeCrash, "m"))
+	})).Invoke(t.Context(), &tool.Call{Tool: "torch"}, tool.Discard)
+	if e := tool.AsError(err); len(e.Details) != 0 {
+		t.Errorf("where there is no session nothing was dropped: %s", e.Details)
+	}
+}
+
+func TestAQuestionKeepsNoPatch(t *testing.T) {
+	var s store.Sessions
+	if _, err := emit(t, &s, &tool.Call{Session: "s"}, &tool.Result{OK: true, Ask: &tool.Ask{ID: "1"}}, patch(`{"a":1}`)); err != nil {
+		t.Fatal(err)
 	}
 	if got := state(t, &s, "", "s"); got != `{}` {
 		t.Error(got)

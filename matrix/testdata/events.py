@@ -30,7 +30,7 @@ elif name == "fail":
 elif name == "hang":
     time.sleep(600)
 elif name == "report":
-    send("log", level="info", message="half way")
+    send("log", level="info", message="half way", fields={"progress": 1, "total": 2})
 elif name == "patch":
     send("state_patch", patch={"torch": {"lit": True}})
 elif name == "asset":

@@ -46,7 +46,7 @@ func Check(dir string) []Finding {
 		dir = abs
 	}
 	if !isSkill(dir) {
-		f.errorf(dir, "not a skill: it has neither %s nor %s", manifestFile, skillFile)
+		f.errorf(dir, "%s", strings.TrimPrefix(f.about(dir, noSkill(dir)), dir+" "))
 		return f
 	}
 	doc, err := readPart(dir, skillFile, maxSkillFile, parseDoc)
@@ -58,12 +58,12 @@ func Check(dir string) []Finding {
 	default:
 		f.checkDoc(doc, filepath.Base(dir))
 	}
-	manifest, err := readPart(dir, manifestFile, maxManifest, parseManifest)
+	file, manifest, err := readManifest(dir)
 	switch {
 	case err != nil:
-		f.errorf(manifestFile, "%s", f.about(dir, err))
+		f.errorf(file, "%s", f.about(dir, err))
 	case manifest != nil:
-		f.checkManifest(manifest, dir)
+		f.checkManifest(file, manifest, dir)
 	}
 	return f
 }
@@ -110,18 +110,19 @@ func (f *findings) checkDoc(d *Doc, folder string) {
 
 func validName(name string) bool { return len(name) <= maxSkillName && skillName.MatchString(name) }
 
-func (f *findings) checkManifest(m *Manifest, dir string) {
-	argv, err := m.argv(dir)
+func (f *findings) checkManifest(file string, m *Manifest, dir string) {
+	start, err := m.launch(dir)
 	if err != nil {
-		f.errorf(manifestFile, "%s", tool.AsError(err).Message)
+		f.errorf(file, "%s", tool.AsError(err).Message)
 		return
 	}
+	argv := start.argv
 	program := argv[0]
 	if strings.Contains(program, "/") {
 		program = under(dir, program)
 	}
 	if _, err := exec.LookPath(program); err != nil {
-		f.errorf(manifestFile, "field runtime: %s cannot be run here", argv[0])
+		f.errorf(file, "field runtime: %s cannot be run here", argv[0])
 	}
 	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && filepath.Ext(argv[1]) != "" {
 		if _, err := os.Stat(under(dir, argv[1])); err != nil {
@@ -130,7 +131,7 @@ func (f *findings) checkManifest(m *Manifest, dir string) {
 	}
 	for _, d := range m.Dependencies {
 		if strings.HasPrefix(d, "-") {
-			f.errorf(manifestFile, "field dependencies: %.40q is not a package", d)
+			f.errorf(file, "field dependencies: %.40q is not a package", d)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, venvFolder)); err != nil && m.python() && m.needsInstall(dir) {

@@ -33,6 +33,8 @@ type Door struct {
 	Name    string    // of the skill; empty: toolpost
 	Version string    // empty: 1.0.0
 	Caller  tool.Principal
+
+	drainTime time.Duration // how long calls may take to finish once no more can come; 0: 5 s
 }
 
 var _ tool.Door = (*Door)(nil)
@@ -45,8 +47,8 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	k := &desktop{
-		Door: d, h: h, c: c, gone: cancel, places: make(chan struct{}, maxInFlight),
-		sessions: map[string]bool{}, calls: map[string]context.CancelFunc{}, asked: map[uint64]chan error{},
+		Door: d, h: h, c: c, gone: cancel, places: make(chan struct{}, maxInFlight), patching: make(chan struct{}, 1),
+		sessions: map[string]bool{}, calls: map[string]context.CancelFunc{}, asked: map[uint64]chan reply{},
 	}
 	err := k.listen(ctx)
 	k.deafen()
@@ -61,9 +63,6 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 
 var errShutdown = errors.New("the host said shutdown")
 
-// drainTime is how long calls may take to finish once no more can come.
-const drainTime = 5 * time.Second
-
 // drain lets the calls finish that are on their way: a host may send all that it has and then the end.
 func (k *desktop) drain(ctx context.Context) {
 	finished := make(chan struct{})
@@ -71,7 +70,7 @@ func (k *desktop) drain(ctx context.Context) {
 	select {
 	case <-finished:
 	case <-ctx.Done():
-	case <-time.After(drainTime):
+	case <-time.After(cmp.Or(k.drainTime, 5*time.Second)):
 	}
 }
 
@@ -85,6 +84,8 @@ type desktop struct {
 	places  chan struct{}
 	logging sync.Mutex
 
+	patching chan struct{} // has room for the call that changes the host's state
+
 	// Of the goroutine that listens.
 	met      bool              // the host has shown of which generation it is
 	second   bool              // it is of the second; set before its first call
@@ -96,7 +97,7 @@ type desktop struct {
 	err   error      // of the first message that could not be written
 	calls map[string]context.CancelFunc
 	next  uint64
-	asked map[uint64]chan error // what we asked the host; nil: nobody reads its answers any more
+	asked map[uint64]chan reply // what we asked the host; nil: nobody reads its answers any more
 }
 
 // listen reads messages until there are no more.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -218,7 +219,7 @@ func connect(t *testing.T, h tool.Handler, c tool.Catalog) *peer {
 	p := &peer{t: t, in: inW, lines: bufio.NewScanner(outR), ended: make(chan error, 1)}
 	p.lines.Buffer(nil, 32<<20)
 	go func() {
-		d := &Door{In: inR, Out: outW}
+		d := &Door{In: inR, Out: outW, drainTime: 100 * time.Millisecond}
 		p.ended <- d.Serve(context.Background(), h, c)
 		_ = outW.Close()
 	}()
@@ -276,7 +277,7 @@ func TestEventsGoToAHostOfTheSecondGeneration(t *testing.T) {
 	s := shelf{"work": func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		for _, e := range []tool.Event{
 			tool.LogEvent("info", "begun"),
-			{Kind: tool.KindStatePatch, Data: json.RawMessage(`{"a":{"b":null}}`)},
+			{Kind: tool.KindStatePatch, Data: json.RawMessage(`{"a":[1]}`)},
 			tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: "alert", Payload: json.RawMessage(`[1]`)}),
 		} {
 			if err := out.Emit(e); err != nil {
@@ -291,7 +292,7 @@ func TestEventsGoToAHostOfTheSecondGeneration(t *testing.T) {
 	p.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"work"}}`)
 	for n, want := range []string{
 		`{"id":1,"jsonrpc":"2.0","method":"intelligence/emitEvent","params":{"callId":2,"data":{"level":"info","message":"begun"},"eventType":"log"}}`,
-		`{"id":2,"jsonrpc":"2.0","method":"state/set","params":{"callId":2,"partial":{"a":{"b":null}}}}`,
+		`{"id":2,"jsonrpc":"2.0","method":"state/set","params":{"callId":2,"partial":{"a":[1]}}}`,
 		`{"id":3,"jsonrpc":"2.0","method":"intelligence/emitEvent","params":{"callId":2,"data":[1],"eventType":"alert"}}`,
 	} {
 		if got, _ := strictjson.Marshal(p.receive()); string(got) != want {
@@ -306,6 +307,40 @@ func TestEventsGoToAHostOfTheSecondGeneration(t *testing.T) {
 	if got := p.receive(); got["id"] != json.Number("2") || got["result"] == nil {
 		t.Errorf("got %v", got)
 	}
+}
+
+// A host merges one level deep. What a tool changes deeper down leaves the rest as it is all the same.
+func TestPatchesReachAHostThatMergesOneLevelDeep(t *testing.T) {
+	tooltest.NoLeaks(t)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := exec.Command("python3", "testdata/host.py", program)
+	host.Env = append(os.Environ(), doorEnv+"=patches")
+	host.Stdin = strings.NewReader(`[{"torch":{"lit":true}}, {"torch":{"place":null,"fuel":{"oil":1}}}, {"torch":{"fuel":{"tar":2}}}, {"steps":2,"new":{"a":null}}]`)
+	out, err := host.Output()
+	if want := `{"new": {}, "steps": 2, "torch": {"fuel": {"oil": 1, "tar": 2}, "lit": true}}`; err != nil || strings.TrimSpace(string(out)) != want {
+		t.Errorf("the host has %s, %v", out, err)
+	}
+}
+
+// A host that does not tell its state gets patches as they are.
+func TestPatchesReachAHostThatDoesNotTellItsState(t *testing.T) {
+	s := shelf{"patch": patches}
+	p := connect(t, s, s)
+	p.send(`{"jsonrpc":"2.0","id":1,"method":"skill/load","params":{}}`)
+	p.receive()
+	p.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"patch","arguments":{"a":{"b":1}}}}`)
+	if got := p.receive(); got["method"] != "state/get" {
+		t.Errorf("got %v", got)
+	}
+	p.send(`{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}`)
+	if got, _ := strictjson.Marshal(p.receive()); string(got) != `{"id":2,"jsonrpc":"2.0","method":"state/set","params":{"callId":2,"partial":{"a":{"b":1}}}}` {
+		t.Errorf("got %s", got)
+	}
+	p.send(`{"jsonrpc":"2.0","id":2,"result":{"ok":true}}`)
+	p.receive()
 }
 
 // At the end of its input the door answers what is on its way, or gives it up, and ends.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"toolpost/process"
+	"toolpost/strictjson"
 	"toolpost/tool"
 )
 
@@ -60,8 +61,8 @@ func (s *Skill) Version() string {
 // maxSkills bounds how many skills one folder may have.
 const maxSkills = 1000
 
-// List reads every sub-folder of dir that is a skill: that has a manifest.json or a SKILL.md. A skill that
-// cannot be used is listed with the reason.
+// List reads every sub-folder of dir that is a skill: that has a manifest or a SKILL.md. A skill that cannot be used is
+// listed with the reason, and so is a folder that somebody may take for one.
 func List(dir string) ([]*Skill, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -73,37 +74,94 @@ func List(dir string) ([]*Skill, error) {
 	}
 	var skills []*Skill
 	for _, e := range entries {
-		sub := filepath.Join(dir, e.Name())
-		if strings.HasPrefix(e.Name(), ".") || !isSkill(sub) {
+		s := find(filepath.Join(dir, e.Name()), e)
+		if s == nil {
 			continue
 		}
 		if len(skills) == maxSkills {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "%s has more than %d skills", dir, maxSkills)
 		}
-		skills = append(skills, readSkill(sub))
+		skills = append(skills, s)
 	}
 	return skills, nil
 }
 
+// find reads what may be a skill; nil: it is nothing of the kind.
+func find(path string, e fs.DirEntry) *Skill {
+	if strings.HasPrefix(e.Name(), ".") || madeByMachines(e.Name()) {
+		return nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil && e.Type()&fs.ModeSymlink != 0:
+		why := tool.Errorf(tool.CodeUnavailable, "%s is a link that leads nowhere: %w", path, reason(err))
+		return &Skill{Dir: path, Err: why}
+	case err != nil || !info.IsDir():
+		return nil
+	case isSkill(path):
+		return readSkill(path)
+	}
+	if why := almost(path); why != nil {
+		return &Skill{Dir: path, Err: why}
+	}
+	return nil
+}
+
+// madeByMachines tells the folders that programs make beside the code of people.
+func madeByMachines(name string) bool {
+	return slices.Contains([]string{"__pycache__", "node_modules", venvFolder, ".git"}, name)
+}
+
+// isSkill reports whether a folder has a file that makes it a skill, or something that has its name.
 func isSkill(dir string) bool {
-	return slices.ContainsFunc([]string{manifestFile, skillFile}, func(name string) bool {
-		info, err := os.Stat(filepath.Join(dir, name))
-		return err == nil && !info.IsDir()
-	})
+	return slices.ContainsFunc(append(manifestFiles(), skillFile), func(name string) bool { return there(dir, name) })
+}
+
+func there(dir, name string) bool {
+	_, err := os.Lstat(filepath.Join(dir, name))
+	return err == nil
 }
 
 // readSkill reads one folder.
 func readSkill(dir string) *Skill {
 	s := &Skill{Dir: dir}
 	if !isSkill(dir) {
-		s.Err = tool.Errorf(tool.CodeUnavailable, "%s is not a skill: it has neither %s nor %s", dir, manifestFile, skillFile)
+		s.Err = noSkill(dir)
 		return s
 	}
 	var docErr, manifestErr error
 	s.Doc, docErr = readPart(dir, skillFile, maxSkillFile, parseDoc)
-	s.Manifest, manifestErr = readPart(dir, manifestFile, maxManifest, parseManifest)
+	_, s.Manifest, manifestErr = readManifest(dir)
 	s.Err = errors.Join(manifestErr, docErr)
 	return s
+}
+
+// readManifest reads the manifest of a skill and says which file that is; nil: there is none. A skill.json that says
+// nothing of a runtime, beside a SKILL.md, is somebody's notes about an Agent Skill.
+func readManifest(dir string) (file string, m *Manifest, err error) {
+	for _, file := range manifestFiles() {
+		if !there(dir, file) {
+			continue
+		}
+		notes := file == otherManifest && there(dir, skillFile)
+		m, err := readPart(dir, file, maxManifest, func(path string, data []byte) (*Manifest, error) {
+			if notes && !hasMember(data, "runtime") {
+				return nil, nil
+			}
+			return parseManifest(path, data)
+		})
+		return file, m, err
+	}
+	return "", nil, nil
+}
+
+func hasMember(data []byte, name string) bool {
+	found := false
+	_ = strictjson.Object(data, func(n, _ []byte) error { // what is no JSON has none
+		found = found || string(n) == name
+		return nil
+	})
+	return found
 }
 
 // readPart reads one file of a skill; nil where it is not there.
@@ -111,7 +169,7 @@ func readPart[T any](dir, name string, limit int, parse func(string, []byte) (*T
 	path := filepath.Join(dir, name)
 	data, err := readFile(path, limit)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && !there(dir, name):
 		return nil, nil
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", path, reason(err))

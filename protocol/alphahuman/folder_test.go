@@ -3,10 +3,12 @@ package alphahuman
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +31,7 @@ func TestManifestsAreRead(t *testing.T) {
 			ID: "i", Name: "n", Version: "2.0.0", Description: "d", Runtime: Runtime{Type: "python", Entry: "__main__.py"},
 			Tick: 20 * time.Minute, Env: []string{"A", "B"}, Dependencies: []string{"telethon>=1.36.0"}, Concurrency: 3,
 		},
+		`{"runtime":{"command":"./run","args":["-v"]}}`:              {Runtime: Runtime{Type: "subprocess", Command: "./run", Args: []string{"-v"}}, Tick: time.Minute},
 		`{"runtime":"node","entry":"index.js","tick_interval":0}`:    {Runtime: Runtime{Type: "node", Entry: "index.js"}},
 		`{"runtime":"node","entry":"index.js","tick_interval":5}`:    {Runtime: Runtime{Type: "node", Entry: "index.js"}, Tick: time.Second},
 		`{"runtime":"node","entry":"index.js","env":null,"id":null}`: {Runtime: Runtime{Type: "node", Entry: "index.js"}, Tick: time.Minute},
@@ -49,6 +52,7 @@ func TestBadManifestsNameFileAndField(t *testing.T) {
 		`{}`:                                "field runtime: missing",
 		`{"runtime":"quickjs"}`:             "field runtime",
 		`{"runtime":{"type":"subprocess"}}`: "field runtime: a subprocess needs a command",
+		`{"runtime":{"args":["skill.py"]}}`: "field runtime: a subprocess needs a command",
 		`{"runtime":{"type":"subprocess","command":"x","args":"y"}}`: "field runtime",
 		`{"runtime":"python"}`:                                   "field entry",
 		`{"runtime":"python","entry":["x"]}`:                     "field entry",
@@ -156,6 +160,120 @@ func TestListReadsEverySkillOfAFolder(t *testing.T) {
 	refused(t, err, tool.CodeUnavailable, "missing")
 }
 
+// contract(alphahuman): `skill.json` is a manifest.
+func TestAManifestMayBeASkillJSON(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := t.TempDir()
+	copySkill(t, "first", filepath.Join(dir, "first"))
+	move(t, filepath.Join(dir, "first", manifestFile), filepath.Join(dir, "first", otherManifest))
+	write(t, filepath.Join(dir, "both", manifestFile), `{"version":"1","runtime":"node","entry":"x.js"}`)
+	write(t, filepath.Join(dir, "both", otherManifest), `{`)
+	write(t, filepath.Join(dir, "bad", otherManifest), `{"name":"bad"}`)
+	write(t, filepath.Join(dir, "notes", otherManifest), `{"author":"somebody"}`)
+	write(t, filepath.Join(dir, "notes", skillFile), "---\nname: notes\ndescription: d\n---\nbody")
+	skills, err := List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range skills {
+		got = append(got, fmt.Sprintf("%s %v %v", s.Name(), s.Manifest != nil, s.Err))
+	}
+	want := []string{
+		"bad false invalid_input: " + filepath.Join(dir, "bad", otherManifest) + ": field runtime: missing; say how the skill is started, " +
+			`such as {"type":"subprocess","command":"python3","args":["skill.py"]}`,
+		"both true <nil>", "first true <nil>", "notes false <nil>",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if found := Check(filepath.Join(dir, "bad")); len(found) != 2 || !strings.HasPrefix(found[1].String(), "error: skill.json: ") {
+		t.Errorf("found %q", found)
+	}
+	r, _ := open(t, Options{Skill: filepath.Join(dir, "first")})
+	says(t, r, "say", `{"text":"x"}`, `"x"`)
+}
+
+func TestAFolderThatIsAlmostASkillIsListedWithTheReason(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"lower/skill.md":           "---\nname: x\n---\n",
+		"upper/MANIFEST.JSON":      `{"runtime":"python","entry":"x.py"}`,
+		"yaml/manifest.yaml":       "runtime: python",
+		"script/skill.py":          "print()",
+		"module/__main__.py":       "print()",
+		"js/package.json":          "{}",
+		"group/pdf/SKILL.md":       "---\nname: pdf\ndescription: d\n---\nbody",
+		"folder/SKILL.md/file":     "",
+		"say/main.py":              "",
+		"papers/notes.txt":         "nothing that looks like a skill",
+		"__pycache__/skill.py":     "",
+		"node_modules/x/index.js":  "",
+		".git/skill.py":            "",
+		"lib/strings.py":           "",
+		"works/manifest.json":      read(t, "testdata/first/manifest.json"),
+		"works/skill.py":           read(t, "testdata/first/skill.py"),
+		"works-too/SKILL.md":       "---\nname: say\ndescription: d\n---\nbody",
+		"works-too/manifest.json":  `{`,
+		"a file that is no folder": "",
+	} {
+		write(t, filepath.Join(dir, file), text)
+	}
+	for link, target := range map[string]string{"gone": "nowhere", "half/SKILL.md": "nowhere", "linked": "works"} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, link)), 0o755), os.Symlink(target, filepath.Join(dir, link))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]string{
+		"lower": "it has skill.md, which has to be named SKILL.md", "upper": "it has MANIFEST.JSON, which has to be named manifest.json",
+		"yaml": "it has manifest.yaml; a manifest is JSON, in manifest.json or skill.json", "script": "it has skill.py, but no manifest.json or skill.json",
+		"module": "it has __main__.py, but no manifest", "js": "it has package.json, but no manifest", "group": "pdf in it is one",
+		"folder": "SKILL.md cannot be read: it is not a file", "gone": "a link that leads nowhere", "half": "SKILL.md cannot be read: no such file",
+		"say": "it has main.py", "works-too": "manifest.json",
+	}
+	skills, err := List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var works []string
+	for _, s := range skills {
+		folder := filepath.Base(s.Dir)
+		if s.Err == nil {
+			works = append(works, folder)
+			continue
+		}
+		if words := want[folder]; words == "" || !strings.Contains(s.Err.Error(), words) {
+			t.Errorf("%s: %v", folder, s.Err)
+		}
+		if !slices.ContainsFunc(Check(s.Dir), func(f Finding) bool { return f.Error }) {
+			t.Errorf("check finds nothing wrong with %s", folder)
+		}
+	}
+	if len(skills) != len(want)+2 || !slices.Equal(works, []string{"linked", "works"}) {
+		t.Errorf("%d skills, of which these work: %q", len(skills), works)
+	}
+	// They are on the list of tools too, and no tool has another name because of them.
+	if err := os.Remove(filepath.Join(dir, "linked")); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := open(t, Options{Skills: dir})
+	says(t, r, "say", `{"text":"x"}`, `"x"`)
+	delete(want, "say")
+	want["say_2"] = "it has main.py"
+	for name, words := range want {
+		if err := r.Unavailable(name); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err = call(t, r, "script", `{}`)
+	refused(t, err, tool.CodeUnavailable, "it has skill.py")
+	_, err = NewRunner(".", Options{Skill: filepath.Join(dir, "script")}, (&records{}).logger())
+	refused(t, err, tool.CodeUnavailable, "it has skill.py")
+	_, err = NewRunner(".", Options{Skills: filepath.Join(dir, "works")}, (&records{}).logger())
+	refused(t, err, tool.CodeInvalidInput, "is a skill and not a folder of skills")
+}
+
 func TestCheckFindsWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		name, doc, manifest string
@@ -217,6 +335,12 @@ func TestAgentSkillsAreActivatedAndRead(t *testing.T) {
 	write(t, filepath.Join(dir, "pdf", skillFile), "---\nname: pdf\ndescription: For PDF files.\nallowed-tools: Read\nlicense: MIT\n---\nDo this.")
 	write(t, filepath.Join(dir, "pdf", "references", "deep", "guide.md"), "größe")
 	write(t, filepath.Join(dir, "pdf", "scripts", "run.sh"), "#!/bin/sh")
+	write(t, filepath.Join(dir, "pdf", "FORMS.md"), "fill")
+	write(t, filepath.Join(dir, "pdf", "templates", "letter.txt"), "Dear")
+	write(t, filepath.Join(dir, "pdf", "scripts", "__pycache__", "run.pyc"), "")
+	for n := range maxListed {
+		write(t, filepath.Join(dir, "other", "data", fmt.Sprint(n)), "")
+	}
 	write(t, filepath.Join(dir, "other", skillFile), "---\nname: other\ndescription: o\n---\nB")
 	secret := filepath.Join(t.TempDir(), "secret")
 	write(t, secret, "secret")
@@ -240,8 +364,14 @@ func TestAgentSkillsAreActivatedAndRead(t *testing.T) {
 		}
 	}
 	says(t, r, "activate_skill", `{"name":"pdf"}`,
-		`{"name":"pdf","description":"For PDF files.","license":"MIT","allowed_tools":["Read"],"instructions":"Do this.","scripts":["scripts/run.sh"],"references":["references/deep/guide.md"],"assets":[]}`)
+		`{"name":"pdf","description":"For PDF files.","license":"MIT","allowed_tools":["Read"],"instructions":"Do this.",`+
+			`"files":["FORMS.md","SKILL.md","references/deep/guide.md","scripts/run.sh","templates/letter.txt"]}`)
+	says(t, r, "read_skill_file", `{"name":"pdf","path":"FORMS.md"}`, `{"content":"fill"}`)
 	says(t, r, "read_skill_file", `{"name":"pdf","path":"references/deep/guide.md"}`, `{"content":"größe"}`)
+	result, err := call(t, r, "activate_skill", `{"name":"other"}`) // SKILL.md is one too many
+	if err != nil || strings.Count(string(result.Output), `"data/`) != maxListed-1 || !strings.Contains(string(result.Output), `"more_files":true`) {
+		t.Errorf("a long list is %.200s, %v", result.Output, err)
+	}
 	for args, code := range map[string]tool.Code{
 		`{"name":"nobody"}`: tool.CodeNotFound,
 		`{"name":7}`:        tool.CodeInvalidInput,

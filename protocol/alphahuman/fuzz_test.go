@@ -87,8 +87,8 @@ func FuzzManifest(f *testing.F) {
 		if m.Tick < 0 || m.Tick > 0 && m.Tick < minTick {
 			t.Fatalf("ticks every %v", m.Tick)
 		}
-		if argv, err := m.argv(t.TempDir()); err != nil || len(argv) == 0 {
-			t.Fatalf("%v, %v", argv, err)
+		if l, err := m.launch(t.TempDir()); err != nil || len(l.argv) == 0 {
+			t.Fatalf("%v, %v", l, err)
 		}
 	})
 }

@@ -38,10 +38,22 @@ func TestMain(m *testing.M) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	d := &Door{In: os.Stdin, Out: os.Stdout, Log: os.Stderr}
-	if err := d.Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); err != nil {
+	var h interface {
+		tool.Handler
+		tool.Catalog
+	} = tooltest.Reference{}
+	if os.Getenv(doorEnv) == "patches" {
+		h = shelf{"patch": patches}
+	}
+	if err := d.Serve(ctx, h, h); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// patches is a tool that changes the state of its session by its arguments.
+func patches(_ context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	return &tool.Result{OK: true}, out.Emit(tool.Event{Kind: tool.KindStatePatch, Data: bytes.Clone(c.Args)})
 }
 
 // records keeps what is logged.

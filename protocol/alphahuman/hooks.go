@@ -226,13 +226,8 @@ func (w *worker) apart(h hook) {
 	w.hook(ctx, h)
 }
 
-// How long the steps of a shutdown may take.
-const (
-	farewell = 2 * time.Second // for each: the last hooks, and the answer to shutdown
-	stepDown = time.Second     // after stdin was closed, and after SIGTERM
-)
-
-// shutdown is the ladder: the sessions end, shutdown is asked, stdin is closed, SIGTERM, SIGKILL to the tree.
+// shutdown is the ladder: the sessions end, shutdown is asked, stdin is closed, SIGTERM, SIGKILL to the tree. The last
+// hooks and the answer to shutdown have the time that a skill gets which does not answer; the other steps half of it.
 func (w *worker) shutdown(ctx context.Context) {
 	defer func() { <-w.dead }()
 	if ctx.Err() == nil {
@@ -242,11 +237,11 @@ func (w *worker) shutdown(ctx context.Context) {
 		w.child.Kill()
 		return
 	}
-	w.child.Stop(process.Ladder{Stdin: stepDown, Term: stepDown})
+	w.child.Stop(process.Ladder{Stdin: w.p.o.grace() / 2, Term: w.p.o.grace() / 2})
 }
 
 func (w *worker) goodbye(ctx context.Context) {
-	hooks, cancel := context.WithTimeout(ctx, farewell)
+	hooks, cancel := context.WithTimeout(ctx, w.p.o.grace())
 	defer cancel()
 	var all sync.WaitGroup
 	for _, t := range w.overdue(0) {
@@ -256,7 +251,7 @@ func (w *worker) goodbye(ctx context.Context) {
 	if w.second {
 		w.hook(hooks, hook{method: methodUnload})
 	}
-	last, cancel := context.WithTimeout(ctx, farewell)
+	last, cancel := context.WithTimeout(ctx, w.p.o.grace())
 	defer cancel()
 	_, err := w.ask(last, w.in(methodShutdown, methodSkillShutdown), nil, &desk{})
 	if err != nil {

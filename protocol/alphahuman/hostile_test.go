@@ -23,6 +23,7 @@ const short = 400 * time.Millisecond // a call that is never answered is given u
 
 // Whatever a skill does wrong in one call: a clear error, quickly, and the next call works.
 func TestWhatASkillDoesWrongInOneCallHarmsNoOther(t *testing.T) {
+	tooltest.NoLeaks(t)
 	for _, c := range []struct {
 		mode  string
 		code  tool.Code // empty: the call works
@@ -31,7 +32,6 @@ func TestWhatASkillDoesWrongInOneCallHarmsNoOther(t *testing.T) {
 		// contract(alphahuman): stdout lines that are not JSON are logged and skipped; blank lines too.
 		// contract(alphahuman): A reply with `id:null` answers a notification: drop it.
 		{"garbage", "", nil},
-		{"a million lines", "", nil},
 		{"prints first", tool.CodeTimeout, nil}, // its tool `bad` never answers
 		{"twice", "", nil},
 		{"string id", "", nil},
@@ -51,7 +51,7 @@ func TestWhatASkillDoesWrongInOneCallHarmsNoOther(t *testing.T) {
 		{"child holds stdout", tool.CodeCrash, []string{"exit status 1"}},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
-			tooltest.NoLeaks(t)
+			t.Parallel()
 			r, _ := hostile(t, c.mode, Options{MaxLine: 1 << 20})
 			says(t, r, "ok", `{}`, `"answer to {}"`)
 			limit := patience
@@ -96,6 +96,7 @@ func TestGarbageIsLoggedAndTheSecondAnswerIsDropped(t *testing.T) {
 	}
 	r, log = hostile(t, "a million lines", Options{})
 	says(t, r, "bad", `{}`, `"answer to {}"`)
+	says(t, r, "ok", `{"after":1}`, `"answer to {\"after\": 1}"`)
 	if n := strings.Count(log.String(), "\n"); n > 100 {
 		t.Errorf("%d lines of log", n)
 	}
@@ -112,6 +113,7 @@ func TestAnswersOutOfOrderReachTheirCalls(t *testing.T) {
 }
 
 func TestASkillThatDoesNotStartSaysWhy(t *testing.T) {
+	tooltest.NoLeaks(t)
 	for _, c := range []struct {
 		mode  string
 		start time.Duration // that it has
@@ -124,7 +126,7 @@ func TestASkillThatDoesNotStartSaysWhy(t *testing.T) {
 		{"does not know anything", time.Minute, tool.CodeProtocol, []string{"neither initialize nor tools/list"}},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
-			tooltest.NoLeaks(t)
+			t.Parallel()
 			r, _ := hostile(t, c.mode, Options{StartTimeout: config.Duration(c.start)})
 			_, err := r.Tools(t.Context())
 			refused(t, err, c.code, c.words...)
@@ -146,9 +148,10 @@ func TestToolsThatMakeNoSenseAreLeftOut(t *testing.T) {
 
 // contract(alphahuman): Hooks: 10 s each, errors and timeouts isolated, logged, never fatal.
 func TestHooksThatFailOrHangHarmNothing(t *testing.T) {
+	tooltest.NoLeaks(t)
 	for _, mode := range []string{"hook fails", "slow hook"} {
 		t.Run(mode, func(t *testing.T) {
-			tooltest.NoLeaks(t)
+			t.Parallel()
 			r, log := hostile(t, mode, Options{HookTimeout: config.Duration(200 * time.Millisecond)})
 			says(t, r, "ok", `{}`, `"answer to {}"`)
 			if !strings.Contains(log.String(), "a hook of the skill failed") {
@@ -157,7 +160,7 @@ func TestHooksThatFailOrHangHarmNothing(t *testing.T) {
 		})
 	}
 	t.Run("hangs in a hook", func(t *testing.T) { // it can do nothing more: the error says where it hangs
-		tooltest.NoLeaks(t)
+		t.Parallel()
 		r, _ := hostile(t, "hangs in a hook", Options{HookTimeout: config.Duration(200 * time.Millisecond)})
 		if _, err := r.Tools(t.Context()); err != nil {
 			t.Fatal(err)
@@ -166,7 +169,7 @@ func TestHooksThatFailOrHangHarmNothing(t *testing.T) {
 		refused(t, err, tool.CodeTimeout, "has not answered lifecycle/onLoad either")
 	})
 	t.Run("hangs when a session starts", func(t *testing.T) {
-		tooltest.NoLeaks(t)
+		t.Parallel()
 		r, _ := hostile(t, "hangs in a hook", Options{HookTimeout: config.Duration(200 * time.Millisecond), Env: map[string]string{"HOOK": "lifecycle/onSessionStart"}})
 		says(t, r, "ok", `{}`, `"answer to {}"`)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*short)
@@ -381,9 +384,10 @@ func waiting(w *worker, want int) error {
 
 // contract(alphahuman): Shutdown: `shutdown`, wait, SIGTERM, wait, SIGKILL, whole tree.
 func TestASkillThatIgnoresShutdownIsEnded(t *testing.T) {
+	tooltest.NoLeaks(t)
 	for _, mode := range []string{"ignores shutdown", "hangs", "ignores SIGTERM"} {
 		t.Run(mode, func(t *testing.T) {
-			tooltest.NoLeaks(t)
+			t.Parallel()
 			r, _ := hostile(t, mode, Options{})
 			if mode == "ignores shutdown" {
 				says(t, r, "ok", `{}`, `"answer to {}"`)

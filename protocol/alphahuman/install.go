@@ -72,7 +72,7 @@ func (in *installer) install(ctx context.Context, dependencies []string) (err er
 	}
 	for _, d := range dependencies {
 		if strings.HasPrefix(d, "-") {
-			return tool.Errorf(tool.CodeInvalidInput, "%s: dependency %.40q is not a package", manifestFile, d)
+			return tool.Errorf(tool.CodeInvalidInput, "%s: dependency %.40q is not a package", in.name, d)
 		}
 	}
 	return in.run(ctx, slices.Concat(pip, dependencies)...)

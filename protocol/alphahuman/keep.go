@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
+	"unicode"
 
 	"toolpost/process"
 	"toolpost/strictjson"
@@ -40,13 +40,16 @@ func (m *memory) get() map[string]any {
 	if m.state == nil {
 		return map[string]any{}
 	}
-	return maps.Clone(m.state) // Merge changes nothing in place
+	return maps.Clone(m.state) // merge changes nothing in place
 }
 
+// merge replaces the members of the state that partial has: one level deep, as the hosts of skills do.
 func (m *memory) merge(partial map[string]any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	merged := strictjson.Merge(m.state, partial)
+	merged := map[string]any{}
+	maps.Copy(merged, m.state)
+	maps.Copy(merged, partial)
 	b, err := strictjson.Marshal(merged)
 	if err != nil {
 		return err
@@ -58,8 +61,8 @@ func (m *memory) merge(partial map[string]any) error {
 	return nil
 }
 
-// A dataFolder has the files of a skill. It is opened at the first use; os.Root keeps every path inside,
-// also while somebody swaps folders and links.
+// A dataFolder has the files of a skill, by plain names: it has no folders. It is opened at the first use; os.Root
+// keeps every name inside, also where it is a link.
 type dataFolder struct {
 	dir string
 
@@ -90,12 +93,29 @@ func (d *dataFolder) close() {
 	}
 }
 
+// newSuffix is what the next content of a file is called until it is whole.
+const newSuffix = ".~new"
+
+// plainName refuses what is more than a name, to any system that the skill may have been written for.
+func plainName(name string) error {
+	const most = 255 - len(newSuffix)
+	notPlain := name == "" || name == "." || name == ".." || len(name) > most || strings.HasSuffix(name, newSuffix) ||
+		strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) })
+	if notPlain {
+		return rpcErrorf(codeInvalidParams, "filename %s: expected the plain name of a file, without folders", clip(name))
+	}
+	return nil
+}
+
 // read gives the content of a file; one that is not there is empty, which known skills rely on.
 func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
 	var file struct {
 		Filename string `json:"filename"`
 	}
 	if err := decodeParams(params, &file); err != nil {
+		return nil, err
+	}
+	if err := plainName(file.Filename); err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
@@ -137,9 +157,8 @@ func (d *dataFolder) write(params json.RawMessage) error {
 	if err := decodeParams(params, &file); err != nil {
 		return err
 	}
-	name := filepath.Clean(file.Filename)
-	if file.Filename == "" || !filepath.IsLocal(name) || name == "." {
-		return rpcErrorf(codeInvalidParams, "filename %s: a path inside of the data folder is wanted", clip(file.Filename))
+	if err := plainName(file.Filename); err != nil {
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,10 +166,10 @@ func (d *dataFolder) write(params json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if err := room(root, name, int64(len(file.Content))); err != nil {
+	if err := room(root, file.Filename, int64(len(file.Content))); err != nil {
 		return err
 	}
-	if err := replace(root, name, []byte(file.Content)); err != nil {
+	if err := replace(root, file.Filename, []byte(file.Content)); err != nil {
 		return rpcErrorf(codeInvalidParams, "filename %s: %v", clip(file.Filename), reason(err))
 	}
 	return nil
@@ -160,7 +179,7 @@ func (d *dataFolder) write(params json.RawMessage) error {
 func room(root *os.Root, name string, size int64) error {
 	files, total := 1, size
 	err := fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
-		if err != nil || path == "." || path == filepath.ToSlash(name) {
+		if err != nil || path == "." || path == name {
 			return nil // what cannot be read is not counted, and cannot be written to
 		}
 		files++
@@ -184,15 +203,16 @@ func room(root *os.Root, name string, size int64) error {
 }
 
 func replace(root *os.Root, name string, content []byte) error {
-	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return err
-	}
-	next := name + ".~new"
+	next := name + newSuffix
 	_ = root.Remove(next) // what a crash left
-	if err := root.WriteFile(next, content, 0o600); err != nil {
-		return err
+	err := root.WriteFile(next, content, 0o600)
+	if err == nil {
+		err = root.Rename(next, name)
 	}
-	return root.Rename(next, name)
+	if err != nil {
+		_ = root.Remove(next)
+	}
+	return err
 }
 
 // An entity is something that a skill knows of the world.

@@ -87,9 +87,8 @@ type activation struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	AllowedTools  []string          `json:"allowed_tools,omitempty"`
 	Instructions  string            `json:"instructions"`
-	Scripts       []string          `json:"scripts"`
-	References    []string          `json:"references"`
-	Assets        []string          `json:"assets"`
+	Files         []string          `json:"files"`
+	More          bool              `json:"more_files,omitzero"` // there are more than the list has
 }
 
 // activate gives a skill's instructions as they are now: its file may have changed since the start.
@@ -116,10 +115,10 @@ func (l *library) activate(args json.RawMessage) (*tool.Result, error) {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of %s: %w", a.Name, reason(err))
 	}
 	defer root.Close()
+	files, more := filesOf(root)
 	return outputOf(activation{
 		Name: a.Name, Description: doc.Description, License: doc.License, Compatibility: doc.Compatibility,
-		Metadata: doc.Metadata, AllowedTools: doc.AllowedTools, Instructions: doc.Body,
-		Scripts: filesUnder(root, "scripts"), References: filesUnder(root, "references"), Assets: filesUnder(root, "assets"),
+		Metadata: doc.Metadata, AllowedTools: doc.AllowedTools, Instructions: doc.Body, Files: files, More: more,
 	})
 }
 
@@ -131,21 +130,26 @@ func outputOf(v any) (*tool.Result, error) {
 	return &tool.Result{OK: true, Output: b}, nil
 }
 
-// filesUnder lists the files of one folder of a skill.
-func filesUnder(root *os.Root, dir string) []string {
-	files := []string{}
-	_ = fs.WalkDir(root.FS(), dir, func(path string, e fs.DirEntry, err error) error {
+// filesOf lists the files of a skill, wherever they lie in its folder: the standard names scripts, references and
+// assets, and skills have more. What programs have put there is left out.
+func filesOf(root *os.Root) (files []string, more bool) {
+	files = []string{}
+	_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil // it is not there, or not for us
+			return nil // it is not for us
+		case e.IsDir() && madeByMachines(e.Name()):
+			return fs.SkipDir
+		case !e.Type().IsRegular():
+			return nil
 		case len(files) == maxListed:
+			more = true
 			return fs.SkipAll
-		case e.Type().IsRegular():
-			files = append(files, strings.ToValidUTF8(path, "\uFFFD"))
 		}
+		files = append(files, strings.ToValidUTF8(path, "\uFFFD"))
 		return nil
 	})
-	return files
+	return files, more
 }
 
 // read gives a file of a skill. os.Root keeps the path inside of its folder.

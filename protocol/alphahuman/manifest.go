@@ -1,6 +1,7 @@
 package alphahuman
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -18,12 +19,16 @@ import (
 // The files of a skill folder.
 const (
 	manifestFile     = "manifest.json"
+	otherManifest    = "skill.json"
 	skillFile        = "SKILL.md"
 	requirementsFile = "requirements.txt"
 	venvFolder       = ".venv"
 )
 
-// A Manifest is a manifest.json. Fields that are not known are ignored.
+// manifestFiles are the names that a manifest may have, the one first that counts where both are there.
+func manifestFiles() []string { return []string{manifestFile, otherManifest} }
+
+// A Manifest is a manifest.json or a skill.json. Fields that are not known are ignored.
 type Manifest struct {
 	ID, Name, Description, Version string
 
@@ -50,7 +55,7 @@ const (
 
 const maxManifest = 1 << 20
 
-// parseManifest reads a manifest.json. Errors name the file and the field.
+// parseManifest reads a manifest. Errors name the file and the field.
 func parseManifest(file string, data []byte) (*Manifest, error) {
 	fields := map[string]json.RawMessage{}
 	err := strictjson.Object(data, func(name, value []byte) error {
@@ -107,6 +112,7 @@ func (m *Manifest) readRuntime(file string, value json.RawMessage) error {
 			return err
 		}
 		m.Runtime.Entry = entry
+		m.Runtime.Type = cmp.Or(m.Runtime.Type, "subprocess")
 	default:
 		return readField(file, "runtime", value, &m.Runtime.Type)
 	}
@@ -150,29 +156,6 @@ func (m *Manifest) setTick(file string, ms float64) error {
 		m.Tick = max(time.Duration(ms*float64(time.Millisecond)), minTick)
 	}
 	return nil
-}
-
-// argv gives the command that starts the skill in its folder. A Python is the one of the skill's own
-// environment where it has one.
-func (m *Manifest) argv(dir string) ([]string, error) {
-	r := m.Runtime
-	command, args := r.Command, r.Args
-	switch r.Type {
-	case "python":
-		command, args = "python3", []string{r.Entry}
-	case "node":
-		command, args = "node", []string{r.Entry}
-	}
-	if command == "python" || command == "python3" {
-		python, err := venvPython(dir)
-		if err != nil {
-			return nil, err
-		}
-		if python != "" {
-			command = python
-		}
-	}
-	return append([]string{command}, args...), nil
 }
 
 // venvPython finds the Python of a skill's own environment; "" where it has none.

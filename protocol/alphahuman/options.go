@@ -15,7 +15,7 @@ import (
 
 // Options are the fields of a source of this protocol: a folder of skills, or a single one.
 type Options struct {
-	Skills string `yaml:"skills" doc:"folder whose sub-folders with a manifest.json or a SKILL.md are offered"`
+	Skills string `yaml:"skills" doc:"folder whose sub-folders with a manifest.json, a skill.json or a SKILL.md are offered"`
 	Skill  string `yaml:"skill" doc:"the folder of a single skill"`
 	Data   string `yaml:"data" doc:"folder for the files that skills keep; default: .toolpost/skills/SOURCE"`
 
@@ -28,7 +28,7 @@ type Options struct {
 
 	StartTimeout config.Duration `yaml:"start_timeout" doc:"for the answer to initialize; default: 30s"`
 	HookTimeout  config.Duration `yaml:"hook_timeout" doc:"for each lifecycle hook; default: 10s"`
-	Grace        config.Duration `yaml:"grace" doc:"a skill that left a call unanswered and answers nothing for this long is replaced; default: 2s"`
+	Grace        config.Duration `yaml:"grace" doc:"a skill that left a call unanswered and answers nothing for this long is replaced; each step of its shutdown has as long at the most; default: 2s"`
 	SessionIdle  config.Duration `yaml:"session_idle" doc:"a session without calls for this long is ended; default: 30m"`
 	MaxLine      int             `yaml:"max_line" doc:"bytes of one message; default: 16 MiB"`
 

@@ -78,27 +78,27 @@ func newProgram(s *Skill, o *Options, base, data string, log *slog.Logger) *prog
 
 // A command is how a skill is started.
 type command struct {
-	said []string // the manifest's words
+	launch // as the manifest says
 	*walls.Program
 }
 
 // find finds how the skill is started, behind walls. Its folder is its own code: no guarantee takes that.
 func (p *program) find() (*walls.Start, error) {
-	argv, err := p.skill.Manifest.argv(p.skill.Dir)
+	said, err := p.skill.Manifest.launch(p.skill.Dir)
 	if err != nil {
 		return nil, err
 	}
-	if p.command == nil || !slices.Equal(p.command.said, argv) {
+	if p.command == nil || !slices.Equal(p.command.argv, said.argv) {
 		needs, err := walls.NeedsOf(p.base, p.skill.Dir, p.o.Files()...)
 		if err != nil {
 			return nil, err
 		}
-		needs.Run = append(needs.Run, p.skill.Dir)
-		found, err := p.o.Walls.Program(needs, argv, p.skill.Dir, p.env)
+		needs.Run = slices.Concat(needs.Run, []string{p.skill.Dir}, said.code)
+		found, err := p.o.Walls.Program(needs, said.argv, said.dir, p.env)
 		if err != nil {
 			return nil, err
 		}
-		p.command = &command{argv, found}
+		p.command = &command{said, found}
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, p.o.startTime())
 	defer cancel()

@@ -1,9 +1,10 @@
 package alphahuman
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"time"
 
 	"toolpost/strictjson"
@@ -27,73 +28,142 @@ func (r *relay) Emit(e tool.Event) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	method, params, err := r.wireForm(e)
-	if err != nil || !r.second || r.call == nil {
-		r.k.log("%s: %s", e.Kind, clip(string(e.Data)))
+	if !r.second || r.call == nil {
+		r.unsaid(e)
 		return nil
 	}
-	return r.k.ask(r.ctx, method, params)
+	if e.Kind == tool.KindStatePatch {
+		return r.patch(e)
+	}
+	params, err := r.wireForm(e)
+	if err != nil {
+		r.unsaid(e)
+		return nil
+	}
+	_, err = r.k.ask(r.ctx, methodEmitEvent, params)
+	return err
 }
 
+// unsaid logs what cannot be said to the host.
+func (r *relay) unsaid(e tool.Event) { r.k.log("%s: %s", e.Kind, clip(string(e.Data))) }
+
 // wireForm gives an event in the words of the second generation.
-func (r *relay) wireForm(e tool.Event) (method string, params []byte, err error) {
-	if e.Kind == tool.KindStatePatch {
-		params, err = strictjson.Marshal(map[string]json.RawMessage{"partial": e.Data, "callId": r.call})
-		return methodStateSet, params, err
-	}
+func (r *relay) wireForm(e tool.Event) ([]byte, error) {
 	name, data := string(e.Kind), e.Data
 	if e.Kind == tool.KindUIEvent {
 		var ui tool.UIEvent
 		if err := strictjson.Unmarshal(e.Data, &ui); err != nil {
-			return "", nil, err
+			return nil, err
 		}
 		name, data = ui.Event, ui.Payload
 	}
 	if len(data) == 0 {
 		data = json.RawMessage("null")
 	}
-	params, err = strictjson.Marshal(map[string]json.RawMessage{"eventType": quoteJSON(name), "data": data, "callId": r.call})
-	return methodEmitEvent, params, err
+	return strictjson.Marshal(map[string]json.RawMessage{"eventType": quoteJSON(name), "data": data, "callId": r.call})
 }
 
-// ask calls the host and waits for its answer. What the host answers changes nothing for the tool; an error
-// means that nobody waits for the tool any more.
-func (k *desktop) ask(ctx context.Context, method string, params []byte) error {
+// patch changes the state that the host keeps for us. A host merges one level deep and a patch means every depth: where
+// it goes deeper the members are asked for first, and sent whole. One call at a time does this.
+func (r *relay) patch(e tool.Event) error {
+	v, err := strictjson.Decode(e.Data)
+	patch, ok := v.(map[string]any)
+	if err != nil || !ok {
+		r.unsaid(e)
+		return nil
+	}
+	select {
+	case r.k.patching <- struct{}{}:
+		defer func() { <-r.k.patching }()
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	}
+	partial := patch
+	if goesDeep(patch) {
+		if partial, err = r.whole(patch); err != nil {
+			return err
+		}
+	}
+	params, err := strictjson.Marshal(map[string]any{"partial": partial, "callId": json.RawMessage(r.call)})
+	if err != nil {
+		r.unsaid(e)
+		return nil
+	}
+	_, err = r.k.ask(r.ctx, methodStateSet, params)
+	return err
+}
+
+// goesDeep reports whether one level is not all that a patch is about.
+func goesDeep(patch map[string]any) bool {
+	for _, value := range patch {
+		if _, ok := value.(map[string]any); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// whole gives the members that a patch changes as they are then. A host that does not tell its state gets the patch.
+func (r *relay) whole(patch map[string]any) (map[string]any, error) {
+	params, err := strictjson.Marshal(map[string]json.RawMessage{"callId": r.call})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := r.k.ask(r.ctx, methodStateGet, params)
+	if err != nil {
+		return nil, err
+	}
+	v, _ := strictjson.Decode(raw) // nothing comes of nothing
+	told, _ := v.(map[string]any)
+	state, ok := told["state"].(map[string]any)
+	if !ok {
+		return patch, nil
+	}
+	merged, partial := strictjson.Merge(state, patch), map[string]any{}
+	for name := range patch {
+		partial[name] = merged[name] // null: there is no other way to take a member out
+	}
+	return partial, nil
+}
+
+// ask calls the host and waits for its answer; nil: the host said no, or nothing. That changes nothing for the tool; an
+// error means that nobody waits for the tool any more.
+func (k *desktop) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
 	id, answer := k.expect()
 	if answer == nil {
 		k.log("%s: %s", method, clip(string(params)))
-		return nil
+		return nil, nil
 	}
 	k.write(encodeRequest(id, method, params))
 	timer := time.NewTimer(hostTime)
 	defer timer.Stop()
 	select {
-	case err := <-answer:
-		if err != nil {
-			k.log("the host answers %s: %v", method, err)
+	case a := <-answer:
+		if a.err != nil {
+			k.log("the host answers %s: %v", method, a.err)
 		}
-		return nil
+		return a.result, nil
 	case <-timer.C:
 		k.log("the host does not answer %s; it is asked nothing any more", method)
 		k.deafen()
-		return nil
+		return nil, nil
 	case <-ctx.Done():
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		delete(k.asked, id)
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
 // expect makes place for an answer of the host. Our ids are our own: the host numbers its requests itself.
-func (k *desktop) expect() (uint64, chan error) {
+func (k *desktop) expect() (uint64, chan reply) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.asked == nil {
 		return 0, nil
 	}
 	k.next++
-	k.asked[k.next] = make(chan error, 1)
+	k.asked[k.next] = make(chan reply, 1)
 	return k.next, k.asked[k.next]
 }
 
@@ -107,11 +177,11 @@ func (k *desktop) answered(m *message) {
 		return // late, or to nothing
 	}
 	delete(k.asked, id)
-	var err error
 	if m.err != nil {
-		err = m.failure()
+		answer <- reply{err: m.failure()}
+		return
 	}
-	answer <- err
+	answer <- reply{result: bytes.Clone(m.result)}
 }
 
 // deafen ends the waiting for answers that cannot come any more.
@@ -119,7 +189,7 @@ func (k *desktop) deafen() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, answer := range k.asked {
-		answer <- fmt.Errorf("no answer")
+		answer <- reply{err: errors.New("no answer")}
 	}
 	k.asked = nil
 }

@@ -21,10 +21,10 @@ type reverseCall struct {
 // A desk is where the calls back of one request are served: the events and the state of the call that the
 // request belongs to. A hook outside of any call has neither.
 type desk struct {
-	events *tool.Relay                              // nil: nobody listens; the log gets them
-	open   func(dir, path string) (*os.File, error) // a file as the skill could; there where events are
-	state  json.RawMessage                          // the session's state document
-	inside bool                                     // the call belongs to a session, whose state this is
+	events *tool.Relay                         // nil: nobody listens; the log gets them
+	open   func(path string) (*os.File, error) // a file as the skill could; there where events are
+	state  json.RawMessage                     // the session's state document
+	inside bool                                // the call belongs to a session, whose state this is
 
 	own     map[string]any // the skill's part of it, as it is now
 	decoded bool
@@ -167,7 +167,7 @@ func decodeParams(params json.RawMessage, into any) error {
 }
 
 // The state of a skill is its own part, skills.NAME, of the session's state. What a call changes goes out as
-// patches, which the engine keeps where the call succeeds. Outside of sessions a skill has a state of its
+// patches, which the engine keeps when the call has an outcome. Outside of sessions a skill has a state of its
 // own, in memory.
 func (p *program) getState(d *desk) (json.RawMessage, error) {
 	own, err := p.ownState(d)
@@ -196,12 +196,29 @@ func (p *program) setState(d *desk, params json.RawMessage) error {
 	if !d.inside {
 		return p.memory.merge(partial)
 	}
-	d.own = strictjson.Merge(own, partial)
-	patch, err := strictjson.Marshal(map[string]any{"skills": map[string]any{p.name: partial}})
+	change := replacing(own, partial)
+	if len(change) == 0 {
+		return nil
+	}
+	d.own = strictjson.Merge(own, change)
+	patch, err := strictjson.Marshal(map[string]any{"skills": map[string]any{p.name: change}})
 	if err != nil {
 		return err
 	}
 	return d.events.Emit(tool.Event{Kind: tool.KindStatePatch, Data: patch})
+}
+
+// replacing gives the patch by which the members of a state become what partial says. The state of a session merges at
+// every depth, and a skill's state one level deep: what a member had and has no more must be taken out. A null takes
+// the member out, since a session's state has none.
+func replacing(state, partial map[string]any) map[string]any {
+	before := map[string]any{}
+	for name := range partial {
+		if value, ok := state[name]; ok {
+			before[name] = value
+		}
+	}
+	return strictjson.Diff(before, partial)
 }
 
 func (p *program) ownState(d *desk) (map[string]any, error) {
@@ -251,7 +268,7 @@ func (p *program) emitEvent(d *desk, params json.RawMessage) error {
 	if ev.Kind == tool.KindAsset {
 		var a tool.Asset
 		_ = strictjson.Unmarshal(ev.Data, &a) // eventOf has read it
-		f, err := d.open(p.skill.Dir, a.Path)
+		f, err := d.open(a.Path)
 		if err != nil {
 			return rpcErrorf(codeInvalidParams, "the asset %s cannot be read: %v", clip(a.Path), err)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -71,7 +72,12 @@ func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
 // read reads the skill folders that the options name.
 func (o *Options) read(dir string) ([]*Skill, error) {
 	if o.Skills != "" {
-		return List(under(dir, o.Skills))
+		folder := under(dir, o.Skills)
+		skills, err := List(folder)
+		if err == nil && len(skills) == 0 && isSkill(folder) {
+			err = tool.Errorf(tool.CodeInvalidInput, "%s is a skill and not a folder of skills; name it with `skill`", folder)
+		}
+		return skills, err
 	}
 	s := readSkill(under(dir, o.Skill))
 	return []*Skill{s}, s.Err
@@ -174,15 +180,17 @@ func (r *Runner) arrange(offers [][]json.RawMessage, errs []error) *table {
 		a.put(r.library.activateSpec(), &entry{library: r.library.activate})
 		a.put(r.library.readSpec(), &entry{library: r.library.read})
 	}
+	a.explain()
 	return a.t
 }
 
 // An arranger collects tools before it names them.
 type arranger struct {
-	r     *Runner
-	t     *table
-	found []candidate
-	count map[string]int // how many want a name
+	r      *Runner
+	t      *table
+	found  []candidate
+	failed []failure
+	count  map[string]int // how many want a name
 }
 
 type candidate struct {
@@ -190,12 +198,13 @@ type candidate struct {
 	e    *entry
 }
 
-// fail offers a skill that cannot be used by its own name, so that everybody can see why.
-func (a *arranger) fail(s *Skill, why error) {
-	spec := &tool.Spec{Name: s.Name(), Description: s.Description()}
-	a.found = append(a.found, candidate{spec, &entry{own: spec.Name, problem: tool.AsError(why)}})
-	a.count[spec.Name]++
+// A failure is a skill that cannot be used, and why.
+type failure struct {
+	skill *Skill
+	why   error
 }
+
+func (a *arranger) fail(s *Skill, why error) { a.failed = append(a.failed, failure{s, why}) }
 
 func (a *arranger) take(p *program, offers []json.RawMessage) {
 	p.mu.Lock()
@@ -241,6 +250,21 @@ func (a *arranger) publish() {
 			c.spec.Name = c.e.program.name + "__" + c.spec.Name
 		}
 		a.put(c.spec, c.e)
+	}
+}
+
+// explain lists what cannot be used by its own name, so that everybody can see why. It comes last, and gives way: no
+// tool that works has another name because of it.
+func (a *arranger) explain() {
+	for _, f := range a.failed {
+		name := f.skill.Name()
+		if a.t.byName[name] != nil {
+			name = filepath.Base(f.skill.Dir)
+		}
+		for n, base := 2, name; a.t.byName[name] != nil; n++ {
+			name = fmt.Sprintf("%s_%d", base, n)
+		}
+		a.put(&tool.Spec{Name: name, Description: f.skill.Description()}, &entry{problem: tool.AsError(f.why)})
 	}
 }
 
@@ -324,7 +348,8 @@ func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events
 	if err != nil {
 		return nil, nil, err
 	}
-	d := &desk{events: events, open: w.child.Open, state: c.State, inside: c.Session != ""}
+	open := func(path string) (*os.File, error) { return w.child.Open(w.dir, path) }
+	d := &desk{events: events, open: open, state: c.State, inside: c.Session != ""}
 	session, leave := w.join(ctx, c, d)
 	defer leave()
 	if !w.sessionful {
@@ -428,6 +453,9 @@ func (p *program) close(ctx context.Context) error {
 	return p.allGone(ctx)
 }
 
+// reaping is how long it may take until nothing is left of what was killed.
+const reaping = 2 * time.Second
+
 // allGone waits for every goroutine; the steps of a shutdown are bounded, so they come to an end.
 func (p *program) allGone(ctx context.Context) error {
 	gone := make(chan struct{})
@@ -440,7 +468,7 @@ func (p *program) allGone(ctx context.Context) error {
 	select { // what is left was killed, and is being reaped
 	case <-gone:
 		return nil
-	case <-time.After(farewell):
+	case <-time.After(reaping):
 		return tool.Errorf(tool.CodeTimeout, "%s did not end in time: %w", p.name, ctx.Err())
 	}
 }

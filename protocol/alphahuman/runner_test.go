@@ -85,9 +85,10 @@ func TestASkillFromNewWorks(t *testing.T) {
 // contract(alphahuman): `lifecycle/onTick` | Periodic tick
 // contract(alphahuman): Clean shutdown. The skill should exit after responding.
 func TestHooksComeInOrder(t *testing.T) {
+	tooltest.NoLeaks(t)
 	for _, second := range []bool{false, true} {
 		t.Run(fmt.Sprintf("second generation %v", second), func(t *testing.T) {
-			tooltest.NoLeaks(t)
+			t.Parallel()
 			skill, names := "first", []string{"lifecycle/onLoad", "lifecycle/onSessionStart", "lifecycle/onTick", "lifecycle/onSessionEnd", "shutdown"}
 			if second {
 				skill, names = "second", []string{"skill/load", "skill/sessionStart", "skill/tick", "skill/sessionEnd", "skill/unload", "skill/shutdown"}
@@ -169,10 +170,10 @@ func TestASkillMayAskItsHost(t *testing.T) {
 		{"state/get", `null`, `{"state": {}}`},
 		{"state/set", `{"partial":{"a":{"b":1.50},"gone":1}}`, `{"ok": true}`},
 		{"state/set", `{"partial":{"a":{"c":2},"gone":null}}`, `{"ok": true}`},
-		{"state/get", `{}`, `{"state": {"a": {"b": 1.5, "c": 2}}}`},
-		{"data/read", `{"filename":"notes/a.txt"}`, `{"content": ""}`},
-		{"data/write", `{"filename":"notes/a.txt","content":"größe\n"}`, `{"ok": true}`},
-		{"data/read", `{"filename":"notes/a.txt"}`, `{"content": "gr\u00f6\u00dfe\n"}`},
+		{"state/get", `{}`, `{"state": {"a": {"c": 2}, "gone": null}}`},
+		{"data/read", `{"filename":"a.txt"}`, `{"content": ""}`},
+		{"data/write", `{"filename":"a.txt","content":"größe\n"}`, `{"ok": true}`},
+		{"data/read", `{"filename":"a.txt"}`, `{"content": "gr\u00f6\u00dfe\n"}`},
 		{"intelligence/emitEvent", `{"eventType":"alert","data":[1]}`, `{"ok": true}`},
 		{"entities/upsert", `{"type":"chat","source":"tg","sourceId":"7","title":"Family","metadata":{"n":1}}`, `{"ok": true}`},
 		{"entities/upsert", `{"id":"e2","type":"user","source":"tg","summary":"the familiar one"}`, `{"ok": true}`},
@@ -182,7 +183,7 @@ func TestASkillMayAskItsHost(t *testing.T) {
 		want, _ := json.Marshal(c.want)
 		says(t, r, "ask", fmt.Sprintf(`{"method":%q,"params":%s}`, c.method, c.params), string(want))
 	}
-	if b, err := os.ReadFile(filepath.Join(data, "second", "notes", "a.txt")); err != nil || string(b) != "größe\n" {
+	if b, err := os.ReadFile(filepath.Join(data, "second", "a.txt")); err != nil || string(b) != "größe\n" {
 		t.Errorf("got %q, %v", b, err)
 	}
 }
@@ -204,12 +205,8 @@ func TestBadQuestionsOfASkillAreAnsweredWithErrors(t *testing.T) {
 		{"state/set", `{}`, "partial must be an object"},
 		{"state/set", `{"partial":[]}`, "partial must be an object"},
 		{"state/set", `[]`, "params must be an object, not array"},
-		{"data/read", `{"filename":"../../x"}`, "path escapes"},
 		{"data/read", `{"filename":"link"}`, "path escapes"},
 		{"data/read", `{"filename":7}`, "params"},
-		{"data/write", `{"filename":"../x","content":"y"}`, "inside of the data folder"},
-		{"data/write", `{"filename":"/x","content":"y"}`, "inside of the data folder"},
-		{"data/write", `{"filename":"","content":"y"}`, "inside of the data folder"},
 		{"data/write", `{"filename":"big","content":"` + strings.Repeat("x", maxDataFile+1) + `"}`, "at the most"},
 		{"intelligence/emitEvent", `{}`, "eventType"},
 		{"entities/upsert", `{"type":"x"}`, "needs type and source"},
@@ -225,30 +222,89 @@ func TestBadQuestionsOfASkillAreAnsweredWithErrors(t *testing.T) {
 	}
 }
 
+// contract(alphahuman): `data/*` take plain file names.
+func TestTheFilesOfASkillHavePlainNames(t *testing.T) {
+	tooltest.NoLeaks(t)
+	data := t.TempDir()
+	write(t, filepath.Join(data, "second", "notes", "a.txt"), "from a time when folders were taken")
+	r, _ := open(t, Options{Skill: "testdata/second", Data: data})
+	for _, name := range []string{
+		"", ".", "..", "/x", "../x", "../../x", "notes/a.txt", "./x", "x/", "x/.", "notes", `..\x`, `a\b`, "a\x00b", "a\nb", strings.Repeat("x", 256),
+	} {
+		for _, method := range []string{"data/read", "data/write"} {
+			args, err := json.Marshal(map[string]any{"method": method, "params": map[string]any{"filename": name, "content": "y"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, err := call(t, r, "ask", string(args))
+			if err != nil || result.OK || !strings.Contains(result.Failure.Message, "filename") {
+				t.Errorf("%s %q: got %+v, %v", method, name, result, err)
+			}
+		}
+	}
+	for _, name := range []string{".hidden", "größe.txt", "a b", "...", strings.Repeat("y", 250)} {
+		args, _ := json.Marshal(map[string]any{"method": "data/write", "params": map[string]any{"filename": name, "content": name}})
+		says(t, r, "ask", string(args), `"{\"ok\": true}"`)
+	}
+	files, err := os.ReadDir(filepath.Join(data, "second"))
+	if err != nil || len(files) != 6 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
+// contract(alphahuman): `state/set` merges one level deep, both ways.
 func TestTheStateOfASessionIsTheSkillsOwnPart(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := open(t, Options{Skill: "testdata/second"})
-	var got tooltest.Collect
-	c := &tool.Call{
-		Tool: "ask", Session: "s", State: json.RawMessage(`{"other":1,"skills":{"second":{"mine":{"a":1}},"first":{"theirs":2}}}`),
-		Args: json.RawMessage(`{"method":"state/get"}`),
+	state := `{"other":1,"skills":{"second":{"mine":{"a":1,"b":{"c":1}},"list":[1,2],"kept":{"x":1}},"first":{"theirs":2}}}`
+	ask := func(session, args string) (string, []tool.Event) {
+		t.Helper()
+		var got tooltest.Collect
+		result, err := r.Invoke(t.Context(), &tool.Call{Tool: "ask", Session: session, State: json.RawMessage(state), Args: json.RawMessage(args)}, &got)
+		if err != nil || !result.OK {
+			t.Fatalf("got %+v, %v", result, err)
+		}
+		return text(result.Output), got.Events()
 	}
-	result, err := r.Invoke(t.Context(), c, &got)
-	if err != nil || text(result.Output) != `{"state": {"mine": {"a": 1}}}` {
-		t.Fatalf("got %+v, %v", result, err)
+	const get = `{"method":"state/get"}`
+	if got, _ := ask("s", get); got != `{"state": {"kept": {"x": 1}, "list": [1, 2], "mine": {"a": 1, "b": {"c": 1}}}}` {
+		t.Errorf("got %s", got)
 	}
-	c.Args = json.RawMessage(`{"method":"state/set","params":{"partial":{"mine":{"b":2}}}}`)
-	if _, err := r.Invoke(t.Context(), c, &got); err != nil {
+	for partial, want := range map[string]string{ // what the session's state is then, which merges at every depth
+		`{"mine":{"b":{"d":2}}}`: `{"kept":{"x":1},"list":[1,2],"mine":{"b":{"d":2}}}`,
+		`{"mine":{}}`:            `{"kept":{"x":1},"list":[1,2],"mine":{}}`,
+		`{"mine":7,"new":{}}`:    `{"kept":{"x":1},"list":[1,2],"mine":7,"new":{}}`,
+		`{"mine":null}`:          `{"kept":{"x":1},"list":[1,2]}`,
+		`{"list":[{"a":null}]}`:  `{"kept":{"x":1},"list":[{"a":null}],"mine":{"a":1,"b":{"c":1}}}`,
+	} {
+		_, events := ask("s", `{"method":"state/set","params":{"partial":`+partial+`}}`)
+		if len(events) != 1 || events[0].Kind != tool.KindStatePatch {
+			t.Fatalf("%s: %+v", partial, events)
+		}
+		merged := strictjson.Merge(decoded(t, state), decoded(t, string(events[0].Data)))
+		skills := merged["skills"].(map[string]any)
+		if got, _ := json.Marshal(skills["second"]); string(got) != want {
+			t.Errorf("%s gives %s by %s", partial, got, events[0].Data)
+		}
+		if got, _ := json.Marshal([]any{merged["other"], skills["first"]}); string(got) != `[1,{"theirs":2}]` {
+			t.Errorf("%s changes what is not the skill's: %s", partial, got)
+		}
+	}
+	if _, events := ask("s", `{"method":"state/set","params":{"partial":{"kept":{"x":1}}}}`); len(events) != 0 {
+		t.Errorf("nothing was changed, but there is %v", events)
+	}
+	if got, _ := ask("", get); got != `{"state": {}}` {
+		t.Errorf("outside of the session the skill sees %s", got)
+	}
+}
+
+func decoded(t *testing.T, doc string) map[string]any {
+	t.Helper()
+	v, err := strictjson.Decode([]byte(doc))
+	if err != nil {
 		t.Fatal(err)
 	}
-	events := got.Events()
-	if len(events) != 1 || events[0].Kind != tool.KindStatePatch || string(events[0].Data) != `{"skills":{"second":{"mine":{"b":2}}}}` {
-		t.Errorf("got %+v", events)
-	}
-	c = &tool.Call{Tool: "ask", Args: json.RawMessage(`{"method":"state/get"}`)}
-	if result, err := r.Invoke(t.Context(), c, &got); err != nil || text(result.Output) != `{"state": {}}` {
-		t.Errorf("outside of the session the skill sees %+v, %v", result, err)
-	}
+	return v.(map[string]any)
 }
 
 func TestEventsOfASkillAreEventsOfTheCall(t *testing.T) {
@@ -627,7 +683,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	for text, words := range map[string]string{
 		`skills: a, skill: b`:                   "`skills`, a folder of skills, or `skill`",
 		`timeout: 1s`:                           "`skills`, a folder of skills, or `skill`",
-		`skill: no-such-folder`:                 "is not a skill",
+		`skill: no-such-folder`:                 "cannot be read",
 		`skills: no-such-folder`:                "cannot be read",
 		`skills: ., tier: 4`:                    "tier",
 		`skills: ., generation: 3`:              "generation",

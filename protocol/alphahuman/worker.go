@@ -31,6 +31,7 @@ type worker struct {
 	p       *program
 	watch   walls.Watch
 	child   *process.Child
+	dir     string // its working folder
 	started time.Time
 	writing sync.Mutex       // held while a line is written to the skill
 	now     lineNow          // for lines that can be written without waiting
@@ -126,13 +127,14 @@ func (w *worker) start() error {
 	if err != nil {
 		return err
 	}
+	w.dir = p.command.dir
 	w.watch.Follow(tool.SinkFunc(w.attempted), walls.Sources(p.o.Guarantees, p.o.Guarantees))
 	confine, err := start.Walls.Confine(p.name, p.o.Guarantees, &w.watch)
 	if err != nil {
 		return err
 	}
 	cmd := process.Command{
-		Argv: start.Argv, Dir: p.skill.Dir, Env: start.Env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: maxLog,
+		Argv: start.Argv, Dir: w.dir, Env: start.Env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: maxLog,
 	}
 	given, err := p.o.Give(&cmd, p.o.Guarantees.SecretsAllowed)
 	if err != nil {

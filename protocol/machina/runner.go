@@ -254,7 +254,7 @@ func (c *call) emitPatch() error {
 	if err != nil {
 		return structured(typeParseError, c.aid, "the state after %s: %w", c.aid, err)
 	}
-	data, err := strictjson.Marshal(patch(before, after))
+	data, err := strictjson.Marshal(strictjson.Diff(before, after))
 	if err != nil {
 		return structured(typeException, c.aid, "the state after %s: %w", c.aid, err)
 	}

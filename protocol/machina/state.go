@@ -261,32 +261,6 @@ func decodeState(raw json.RawMessage) (slots, error) {
 	return slotsOf(doc)
 }
 
-// patch gives what merged into from makes to of it, as RFC 7396 says.
-func patch(from, to map[string]any) map[string]any {
-	p := map[string]any{}
-	for name := range from {
-		if _, ok := to[name]; !ok {
-			p[name] = nil
-		}
-	}
-	for name, value := range to {
-		old, had := from[name]
-		a, wasMap := old.(map[string]any)
-		b, isMap := value.(map[string]any)
-		switch {
-		case isMap && wasMap:
-			if under := patch(a, b); len(under) > 0 {
-				p[name] = under
-			}
-		case isMap:
-			p[name] = patch(nil, b)
-		case !had || !same(old, value):
-			p[name] = value
-		}
-	}
-	return p
-}
-
 func same(a, b any) bool {
 	x, errX := strictjson.Marshal(a)
 	y, errY := strictjson.Marshal(b)

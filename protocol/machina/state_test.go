@@ -126,19 +126,6 @@ func TestNothingOfADocumentIsLostOnTheWire(t *testing.T) {
 	})
 }
 
-func TestAPatchLeadsFromOneDocumentToTheOther(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		from, to := anyDocument(t, "from"), anyDocument(t, "to")
-		p := patch(from, to)
-		if got := strictjson.Merge(from, p); !same(got, to) {
-			t.Fatalf("%v with %v is %v, want %v", from, p, got, to)
-		}
-		if same(from, to) != (len(p) == 0) {
-			t.Fatalf("%v", p)
-		}
-	})
-}
-
 func TestBadStatesAreRefused(t *testing.T) {
 	for raw, want := range map[string]string{
 		`7`: "", `[]`: "", `"x"`: "", `{"delta":1}`: "", `{"slots":[]}`: "", `{"slots":{"1":7}}`: "object", `{"slots":{"1":null}}`: "object",

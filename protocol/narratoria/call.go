@@ -77,9 +77,12 @@ func (c *call) broke(fault error) {
 	c.keeper.abort()
 }
 
-// take handles one line. An error means that reading is over.
+// take handles one line. An error means that reading is over. A blank line says nothing, and breaks nothing.
 func (c *call) take(line []byte, number int, last bool) error {
-	if c.done != nil {
+	switch {
+	case len(bytes.TrimSpace(line)) == 0:
+		return nil
+	case c.done != nil:
 		c.count.afterDone++
 		return nil
 	}
@@ -108,7 +111,7 @@ func (c *call) handle(typ string, number int) error {
 	if typ == typeDone {
 		c.done = c.decoder.done()
 		c.keeper.finish()
-		return nil
+		return c.leftOut(number)
 	}
 	c.count.events++
 	switch typ {
@@ -121,7 +124,22 @@ func (c *call) handle(typ string, number int) error {
 	case typeError:
 		return c.errorEvent()
 	}
-	return c.emit(tool.KindLog, c.decoder.logData())
+	if err := c.emit(tool.KindLog, c.decoder.logData()); err != nil {
+		return err
+	}
+	if data := c.decoder.progressData(); data != nil {
+		return c.emit(tool.KindProgress, data)
+	}
+	return nil
+}
+
+// leftOut tells of an output that a lenient reader did not take.
+func (c *call) leftOut(number int) error {
+	if c.decoder.odd == nil {
+		return nil
+	}
+	c.count.badLines++
+	return c.events.Emit(tool.LogEvent("warn", fmt.Sprintf("line %d: %v; it is left out", number, c.decoder.odd)))
 }
 
 func (c *call) emit(k tool.Kind, data []byte) error {

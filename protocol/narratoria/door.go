@@ -1,6 +1,7 @@
 package narratoria
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,7 +24,8 @@ const maxRequest = 8 << 20
 // error event and a done that is not ok. The output of a tool becomes the output of done, which the
 // contract wants to be an object: anything else is put into one, as {"value": ...}. What the contract
 // has no event for becomes a log event: output with the stream in its fields, progress with progress
-// and total. A question of the tool's becomes the ui_event "ask".
+// and total. A question of the tool's becomes the ui_event "ask". What an event has told already, a
+// failure or progress, is not told again.
 type Door struct {
 	Tool   string    // the tool that is served
 	In     io.Reader // the request; nil: none
@@ -85,6 +87,9 @@ type writer struct {
 	mu  sync.Mutex
 	out io.Writer
 	err error // of the first line that could not be written
+
+	told     tool.ErrorEvent // by the last error event
+	progress string          // that the last event told, a log event
 }
 
 // line writes one event.
@@ -109,12 +114,45 @@ func (w *writer) line(at time.Time, typ string, body ...member) error {
 
 // Emit implements tool.Sink.
 func (w *writer) Emit(e tool.Event) error {
+	if w.repeats(e) {
+		return nil
+	}
 	typ, body, err := wireForm(e)
 	if err != nil {
 		warning := fmt.Sprintf("an event of kind %s is left out: %v", e.Kind, err)
 		return w.line(e.Time, typeLog, logBody("warn", warning, nil)...)
 	}
 	return w.line(e.Time, typ, body...)
+}
+
+// repeats takes note of what an event tells, and reports whether the one before it has told that.
+func (w *writer) repeats(e tool.Event) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.progress
+	w.progress = ""
+	switch e.Kind {
+	case tool.KindProgress:
+		return before != "" && before == string(e.Data)
+	case tool.KindLog:
+		d := newDecoder(false)
+		if bytes.Contains(e.Data, []byte("progress")) && d.scan.Object(e.Data, d.each) == nil {
+			w.progress = string(d.progressData())
+		}
+	case tool.KindError:
+		w.told = tool.ErrorEvent{}
+		_ = strictjson.Unmarshal(e.Data, &w.told) // one that cannot be read is left out, and tells nothing
+	default:
+	}
+	return false
+}
+
+// hasTold reports whether the last error event has told of a failure: in the same words, or in other ones where the
+// failure's are those of the summary, which done has.
+func (w *writer) hasTold(code, message, summary string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.told.Code == code && (w.told.Message == message || summary != "" && message == summary)
 }
 
 // wireForm gives an event in the contract's words. What it gives keeps the contract's rules: an event
@@ -194,6 +232,11 @@ func (w *writer) fail(code, message string, details json.RawMessage, rest ...mem
 	if err != nil {
 		return err
 	}
+	return w.failed(rest...)
+}
+
+// failed writes the done of a call that did not work.
+func (w *writer) failed(rest ...member) error {
 	return w.line(time.Time{}, typeDone, append([]member{{"ok", []byte("false")}}, rest...)...)
 }
 
@@ -214,6 +257,9 @@ func (w *writer) answer(r *tool.Result) error {
 	code := r.Failure.Reason
 	if code == "" {
 		code = string(r.Failure.Code)
+	}
+	if w.hasTold(code, r.Failure.Message, r.Summary) {
+		return w.failed(rest...)
 	}
 	return w.fail(code, r.Failure.Message, asObject(r.Failure.Details), rest...)
 }

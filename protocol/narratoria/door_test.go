@@ -168,6 +168,23 @@ func TestDoorEndsWithExactlyOneDone(t *testing.T) {
 		"an error with bytes that are not text": {emits(nil, errors.New("bad \xff")), []string{
 			`{"errorCode":"internal","errorMessage":"bad �","type":"error"}`,
 			`{"ok":false,"summary":"bad �","type":"done"}`}},
+		"a failure that the tool has told of": {emits(&tool.Result{Failure: &tool.Error{Reason: "wet", Message: "the wood is wet"}}, nil,
+			tool.NewEvent(tool.KindError, tool.ErrorEvent{Code: "wet", Message: "the wood is wet"}), tool.LogEvent("info", "m")), []string{
+			`{"errorCode":"wet","errorMessage":"the wood is wet","type":"error"}`,
+			`{"level":"info","message":"m","type":"log"}`, `{"ok":false,"type":"done"}`}},
+		"a failure that the tool has told of, and summed up": {emits(&tool.Result{Summary: "no fire", Failure: &tool.Error{Reason: "wet", Message: "no fire"}}, nil,
+			tool.NewEvent(tool.KindError, tool.ErrorEvent{Code: "wet", Message: "the wood is wet"})), []string{
+			`{"errorCode":"wet","errorMessage":"the wood is wet","type":"error"}`, `{"ok":false,"summary":"no fire","type":"done"}`}},
+		"a failure of another kind than the tool has told of": {emits(&tool.Result{Failure: &tool.Error{Reason: "wet", Message: "m"}}, nil,
+			tool.NewEvent(tool.KindError, tool.ErrorEvent{Code: "dark", Message: "m"})), []string{
+			`{"errorCode":"dark","errorMessage":"m","type":"error"}`,
+			`{"errorCode":"wet","errorMessage":"m","type":"error"}`, `{"ok":false,"type":"done"}`}},
+		"progress that a log event has told": {emits(&tool.Result{OK: true}, nil,
+			tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: "half", Fields: []byte(`{"progress":1,"total":2}`)}),
+			tool.NewEvent(tool.KindProgress, tool.Progress{Progress: 1, Total: 2, Message: "half"}),
+			tool.NewEvent(tool.KindProgress, tool.Progress{Progress: 2, Total: 2, Message: "half"})), []string{
+			`{"fields":{"progress":1,"total":2},"level":"info","message":"half","type":"log"}`,
+			`{"fields":{"progress":2,"total":2},"level":"info","message":"half","type":"log"}`, `{"ok":true,"type":"done"}`}},
 		"a question": {emits(&tool.Result{Ask: &tool.Ask{ID: "q", Message: "sure?"}}, nil), []string{
 			`{"event":"ask","payload":{"id":"q","message":"sure?"},"type":"ui_event"}`,
 			`{"errorCode":"unsupported","errorMessage":"the tool asks: sure?","type":"error"}`,

@@ -23,7 +23,7 @@ type keeper struct {
 }
 
 // How long a tool has after SIGTERM, when nobody waits for the call any more and when it stays after
-// its last word; and how long one read may take once it is dead.
+// its last word; and how long one read may take at the most once it is dead.
 const (
 	termInterrupted = 500 * time.Millisecond
 	termFinished    = time.Second
@@ -57,7 +57,7 @@ func (k *keeper) Read(b []byte) (int, error) {
 	return k.child.Stdout.Read(b)
 }
 
-func (k *keeper) hurry() { _ = k.child.Stdout.SetReadDeadline(time.Now().Add(lastRead)) }
+func (k *keeper) hurry() { _ = k.child.Stdout.SetReadDeadline(time.Now().Add(min(k.grace, lastRead))) }
 
 func (k *keeper) see(ctx context.Context, finished, aborted <-chan struct{}) (exit process.Exit, killed bool) {
 	var late <-chan time.Time

@@ -167,11 +167,24 @@ func TestUnknownTypeMustBeAProtocolErrorAndTerminateProcessing(t *testing.T) {
 
 // contract(narratoria): Each output line MUST represent a complete, valid JSON object.
 func TestOutputMustBeOneJSONObjectPerLine(t *testing.T) {
-	for name, line := range map[string]string{"garbage": "Hello, world", "array": `[1]`, "empty": "", "two": hello + hello} {
+	for name, line := range map[string]string{"garbage": "Hello, world", "array": `[1]`, "two": hello + hello} {
 		t.Run(name, func(t *testing.T) {
 			wantError(t, say(t, narratoria.Options{}, lines(hello, line, doneOK)), tool.CodeProtocol, "line 2")
 		})
 	}
+}
+
+// contract(narratoria): Blank lines are skipped.
+func TestBlankLinesAreSkipped(t *testing.T) {
+	got := say(t, narratoria.Options{}, lines("", hello, "   ", "\t\r", doneOK, "", " "))
+	wantOK(t, got)
+	wantEvents(t, got.events, `log {"level":"info","message":"hello"}`)
+	if _, after := got.result.Trace.Details["events_after_done"]; after {
+		t.Error("blank lines after done are counted as events")
+	}
+	end := " \t" // without a line's end
+	wantOK(t, say(t, narratoria.Options{}, script{Lines: []string{doneOK}, End: &end}))
+	wantError(t, say(t, narratoria.Options{}, lines("", "", "garbage")), tool.CodeProtocol, "line 3") // they are lines all the same
 }
 
 // contract(narratoria): All stdout content MUST be UTF-8 encoded text with Unix-style newlines (\n).
@@ -364,7 +377,7 @@ func TestDoneNotOKIsAControlledFailure(t *testing.T) {
 func TestDoneMayCarryTheOutput(t *testing.T) {
 	for line, want := range map[string]string{
 		`{"version":"0","type":"done","ok":true,"summary":"s","output":{"n":1.50}}`: `{"n":1.50}`,
-		`{"version":"0","type":"done","ok":true,"summary":"s","output":[1]}`:        `{"ok":true,"summary":"s"}`,
+		`{"version":"0","type":"done","ok":true,"summary":"s","output":null}`:       `{"ok":true,"summary":"s"}`,
 		`{"version":"0","type":"done","ok":true}`:                                   `{"ok":true}`,
 	} {
 		got := say(t, narratoria.Options{}, lines(line))
@@ -372,6 +385,46 @@ func TestDoneMayCarryTheOutput(t *testing.T) {
 		if string(got.result.Output) != want {
 			t.Errorf("%s: got %s", line, got.result.Output)
 		}
+	}
+}
+
+// A result that is no object would be lost without a word.
+func TestTheOutputOfDoneMustBeAnObject(t *testing.T) {
+	for output, kind := range map[string]string{`[1]`: "array", `"text"`: "string", `7`: "number", `true`: "boolean"} {
+		line := `{"version":"0","type":"done","ok":true,"summary":"s","output":` + output + `}`
+		wantError(t, say(t, narratoria.Options{}, lines(hello, line)), tool.CodeProtocol, "line 2: output must be a JSON object, not "+kind)
+		got := say(t, narratoria.Options{Lenient: true}, lines(line)) // the field does not know it
+		wantOK(t, got)
+		wantEvents(t, got.events, `log {"level":"warn","message":"line 1: output must be a JSON object, not `+kind+`; it is left out"}`)
+		if string(got.result.Output) != `{"ok":true,"summary":"s"}` {
+			t.Errorf("got %s", got.result.Output)
+		}
+	}
+}
+
+// contract(narratoria): `fields: {progress, total}` on a log event is progress as well.
+func TestProgressInTheFieldsOfALogEventIsProgress(t *testing.T) {
+	log := func(fields string) string {
+		return `{"version":"0","type":"log","level":"info","message":"half \u00fc","fields":` + fields + `}`
+	}
+	for fields, want := range map[string]string{
+		`{"progress":1,"total":2,"x":"y"}`:  `{"progress":1,"total":2,"message":"half \u00fc"}`,
+		`{"progress":0.50}`:                 `{"progress":0.50,"message":"half \u00fc"}`,
+		`{"progress":3,"total":null}`:       `{"progress":3,"message":"half \u00fc"}`,
+		`{"progress":3,"total":"many"}`:     `{"progress":3,"message":"half \u00fc"}`,
+		`{"progress":"50%","total":100}`:    "",
+		`{"progress":true}`:                 "",
+		`{"progress":1e999}`:                "",
+		`{"total":2}`:                       "",
+		`{"step":{"progress":1,"total":2}}`: "",
+	} {
+		got := say(t, narratoria.Options{}, lines(log(fields), doneOK))
+		wantOK(t, got)
+		all := []string{`log {"level":"info","message":"half \u00fc","fields":` + fields + `}`}
+		if want != "" {
+			all = append(all, "progress "+want)
+		}
+		wantEvents(t, got.events, all...)
 	}
 }
 
@@ -441,7 +494,7 @@ func TestStderrIsFreeAndBecomesLogEvents(t *testing.T) {
 
 func TestLenientRecordsAndSkipsWhatTheFieldTolerates(t *testing.T) {
 	got := say(t, narratoria.Options{Lenient: true}, lines(
-		`{"type":"log","level":"info","message":"no version"}`, `garbage`, `{"version":"0","type":"dance"}`, ``, `[1]`,
+		`{"type":"log","level":"info","message":"no version"}`, `garbage`, `{"version":"0","type":"dance"}`, `{}`, `[1]`,
 		`{"version":"7","type":"log","level":"info","message":"m"}`, `{"type":"done","ok":true}`))
 	wantOK(t, got)
 	if len(got.events) != 6 || string(got.events[0].Data) != `{"level":"info","message":"no version"}` {

@@ -102,6 +102,7 @@ func (m *members) laterSlot(name []byte) *[]byte {
 type decoder struct {
 	members
 	lenient bool
+	odd     error // what is wrong with an output that a lenient reader leaves out
 	scan    strictjson.Scanner
 	each    func(name, value []byte) error
 }
@@ -119,7 +120,7 @@ func newDecoder(lenient bool) *decoder {
 
 // decode reads one line and gives the event's type. Its error says what is wrong with the line.
 func (d *decoder) decode(line []byte) (string, error) {
-	d.members = members{}
+	d.members, d.odd = members{}, nil
 	if err := d.scan.Object(line, d.each); err != nil {
 		return "", err
 	}
@@ -129,6 +130,11 @@ func (d *decoder) decode(line []byte) (string, error) {
 	typ, err := d.eventType()
 	if err != nil {
 		return "", err
+	}
+	if d.lenient && typ == typeDone {
+		if d.odd = d.checkOutput(); d.odd != nil {
+			d.output = nil
+		}
 	}
 	return typ, d.check(typ)
 }
@@ -190,10 +196,17 @@ func (m *members) check(typ string) error {
 		if err := need(rule{"ok", m.ok, "boolean"}); err != nil {
 			return err
 		}
-		return may(rule{"summary", m.summary, "string"})
+		if err := may(rule{"summary", m.summary, "string"}); err != nil {
+			return err
+		}
+		return m.checkOutput()
 	}
 	return nil
 }
+
+// checkOutput refuses a result that has no place in a call's outcome: it would be lost without a word. The contract
+// itself has no output of done.
+func (m *members) checkOutput() error { return may(rule{"output", m.output, "object"}) }
 
 func (m *members) checkLog() error {
 	if err := need(rule{"level", m.level, "string"}, rule{"message", m.message, "string"}); err != nil {
@@ -298,6 +311,34 @@ func (m *members) logData() json.RawMessage {
 	return object(member{"level", m.level}, member{"message", m.message}, member{"fields", m.fields})
 }
 
+// progressData gives the progress that a log event tells in its fields; nil: it tells none.
+func (m *members) progressData() json.RawMessage {
+	if !bytes.Contains(m.fields, []byte("progress")) { // nearly all of them
+		return nil
+	}
+	var progress, total []byte
+	_ = strictjson.Object(m.fields, func(name, value []byte) error { // it was checked with its line
+		switch {
+		case !isNumber(value):
+		case string(name) == "progress":
+			progress = value
+		case string(name) == "total":
+			total = value
+		}
+		return nil
+	})
+	if progress == nil {
+		return nil
+	}
+	return object(member{"progress", progress}, member{"total", total}, member{"message", m.message})
+}
+
+// isNumber reports whether JSON is a number that a reader of progress can take.
+func isNumber(value []byte) bool {
+	_, err := strconv.ParseFloat(string(value), 64)
+	return strictjson.KindOf(value) == "number" && err == nil
+}
+
 func (m *members) uiData() json.RawMessage {
 	return object(member{"event", m.event}, member{"payload", m.payload})
 }
@@ -326,7 +367,7 @@ func (m *members) time() time.Time {
 type done struct {
 	ok      bool
 	summary string
-	output  json.RawMessage // nil: none that is an object
+	output  json.RawMessage // nil: none
 }
 
 func (m *members) done() *done {
@@ -334,7 +375,7 @@ func (m *members) done() *done {
 	if m.summary != nil {
 		d.summary = string(text(m.summary))
 	}
-	if m.output != nil && m.output[0] == '{' {
+	if m.output != nil {
 		d.output = bytes.Clone(m.output)
 	}
 	return d

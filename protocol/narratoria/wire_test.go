@@ -20,6 +20,7 @@ import (
 var broken = map[string]struct{ line, words string }{
 	"not JSON":                     {`hello`, "invalid character"},
 	"nothing":                      {``, "ends too early"},
+	"output that is no object":     {`{"version":"0","type":"done","ok":true,"output":[1]}`, "output must be a JSON object, not array"},
 	"half an object":               {`{"version":"0","type":"log"`, "ends too early"},
 	"an array":                     {`[]`, "not array"},
 	"a string":                     {`"done"`, "not string"},
@@ -78,15 +79,15 @@ func TestLenientTakesAMissingVersionForZero(t *testing.T) {
 }
 
 var sound = map[string]string{
-	`{"version":"0","type":"log","level":"info","message":"m"}`:                                             typeLog,
-	`{"version":"0","type":"log","level":"error","message":"","fields":null,"requestId":null}`:              typeLog,
-	`{"version":"0","type":"state_patch","patch":{"a":null}}`:                                               typeStatePatch,
-	`{"version":"0","type":"asset"}`:                                                                        typeAsset, // bad assets do not break the stream
-	`{"version":"0","type":"ui_event","event":"x"}`:                                                         typeUIEvent,
-	`{"version":"0","type":"error","errorCode":"c","errorMessage":"m","details":{"a":1}}`:                   typeError,
-	`{"version":"0","type":"done","ok":false}`:                                                              typeDone,
-	"{\"version\":\"0\",\"type\":\"done\",\"ok\":true}\r":                                                   typeDone,
-	`{"\u0076ersion":"\u0030","type":"d\u006fne","ok":true,"output":[1],"future":{"x":[1]},"TYPE":"other"}`: typeDone,
+	`{"version":"0","type":"log","level":"info","message":"m"}`:                                            typeLog,
+	`{"version":"0","type":"log","level":"error","message":"","fields":null,"requestId":null}`:             typeLog,
+	`{"version":"0","type":"state_patch","patch":{"a":null}}`:                                              typeStatePatch,
+	`{"version":"0","type":"asset"}`:                                                                       typeAsset, // bad assets do not break the stream
+	`{"version":"0","type":"ui_event","event":"x"}`:                                                        typeUIEvent,
+	`{"version":"0","type":"error","errorCode":"c","errorMessage":"m","details":{"a":1}}`:                  typeError,
+	`{"version":"0","type":"done","ok":false}`:                                                             typeDone,
+	"{\"version\":\"0\",\"type\":\"done\",\"ok\":true}\r":                                                  typeDone,
+	`{"\u0076ersion":"\u0030","type":"d\u006fne","ok":true,"output":{},"future":{"x":[1]},"TYPE":"other"}`: typeDone,
 }
 
 // contract(narratoria): `type`: string. One of: `log`, `state_patch`, `asset`, `ui_event`, `error`, `done`.

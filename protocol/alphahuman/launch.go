@@ -1,0 +1,166 @@
+package alphahuman
+
+import (
+	"bytes"
+	_ "embed"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// A launch is how a skill is started.
+type launch struct {
+	argv []string
+	dir  string   // the working folder: the skill's, or for a package the one above its parent
+	code []string // what running it takes beside its folder
+}
+
+// launch gives the command that starts the skill in a folder. A Python is the one of the skill's own environment where
+// it has one.
+func (m *Manifest) launch(dir string) (launch, error) {
+	command, args := m.Runtime.Command, m.Runtime.Args
+	switch m.Runtime.Type {
+	case "python":
+		command, args = "python3", []string{m.Runtime.Entry}
+	case "node":
+		command, args = "node", []string{m.Runtime.Entry}
+	}
+	l := launch{dir: dir}
+	if command == "python" || command == "python3" {
+		python, err := venvPython(dir)
+		if err != nil {
+			return l, err
+		}
+		if python != "" {
+			command = python
+		}
+	}
+	if m.python() {
+		var err error
+		if args, err = l.asPackage(args); err != nil {
+			return l, err
+		}
+	}
+	l.argv = append([]string{command}, args...)
+	return l, nil
+}
+
+// asPackage has a skill that is a Python package run as one, python -m skills.NAME from above its parent: so does its
+// host, and no other way has a place where its relative imports could start. The rest of what lies there, the other
+// skills among it, is not needed for this and stays out of the room.
+func (l *launch) asPackage(args []string) ([]string, error) {
+	parent := filepath.Dir(l.dir)
+	name := filepath.Base(parent) + "." + filepath.Base(l.dir)
+	flags := 0 // of the interpreter; those that have a value are not known here, and make it a script
+	for flags < len(args) && slices.Contains([]string{"-u", "-B", "-E", "-s", "-q", "-O", "-OO"}, args[flags]) {
+		flags++
+	}
+	module, rest := packageModule(l.dir, name, args[flags:])
+	if module == "" {
+		return args, nil
+	}
+	for _, folder := range []string{parent, l.dir} {
+		if base := filepath.Base(folder); base == "/" || strings.Contains(base, ".") {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s has relative imports and is run as %s, "+
+				"but a folder whose name has a dot cannot be a Python package; rename %s", l.dir, name, folder)
+		}
+	}
+	l.dir = filepath.Dir(parent)
+	if init := filepath.Join(parent, "__init__.py"); exists(init) {
+		l.code = append(l.code, init)
+	}
+	return slices.Concat(args[:flags], []string{"-c", packageProgram, module}, rest), nil
+}
+
+//go:embed package.py
+var packageProgram string
+
+// packageModule gives the module that a Python skill is started by and the arguments after it; "": it is a script.
+func packageModule(dir, name string, args []string) (module string, rest []string) {
+	switch {
+	case len(args) > 1 && args[0] == "-m" && (args[1] == name || strings.HasPrefix(args[1], name+".")):
+		return args[1], args[2:]
+	case len(args) == 0 || !filepath.IsLocal(args[0]) || filepath.Ext(args[0]) != ".py":
+		return "", nil
+	}
+	entry := filepath.Clean(args[0])
+	inPackage := importsPackage(filepath.Join(dir, entry), name)
+	if entry == "__main__.py" || entry == "__init__.py" { // these two belong together
+		inPackage = inPackage || importsPackage(filepath.Join(dir, "__init__.py"), name)
+	}
+	switch {
+	case !inPackage:
+		return "", nil
+	case entry == "__main__.py", entry == "__init__.py" && exists(filepath.Join(dir, "__main__.py")):
+		return name, args[1:]
+	}
+	return name + "." + strings.ReplaceAll(strings.TrimSuffix(entry, ".py"), "/", "."), args[1:]
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// maxSource bounds what is read of a program to find out what it imports.
+const maxSource = 1 << 20
+
+var relativeImport = regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*from[ \t]*\.`)
+
+// importsPackage reports whether a Python file has a relative import, or one of its own package by name.
+func importsPackage(path, name string) bool {
+	source, err := readFile(path, maxSource)
+	if err != nil {
+		return false // starting it will say why
+	}
+	code := pythonCode(source)
+	own := regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*(?:from|import)[ \t]+` + regexp.QuoteMeta(name) + `\b`)
+	return relativeImport.Match(code) || own.Match(code)
+}
+
+// pythonCode gives Python without its comments and its texts, which may speak of imports.
+func pythonCode(source []byte) []byte {
+	var code []byte
+	for len(source) > 0 {
+		i := bytes.IndexAny(source, `#"'`)
+		if i < 0 {
+			break
+		}
+		code = append(code, source[:i]...)
+		source = source[i:]
+		if source[0] == '#' {
+			end := bytes.IndexByte(source, '\n')
+			if end < 0 {
+				return code
+			}
+			source = source[end:]
+			continue
+		}
+		source = source[textLength(source):]
+	}
+	return append(code, source...)
+}
+
+// textLength is how long the Python text is that source begins with. One that is not closed ends with its line, or with
+// the file.
+func textLength(source []byte) int {
+	quote := source[:1]
+	if len(source) >= 3 && source[1] == source[0] && source[2] == source[0] {
+		quote = source[:3]
+	}
+	for i := len(quote); i < len(source); i++ {
+		switch {
+		case source[i] == '\\':
+			i++
+		case bytes.HasPrefix(source[i:], quote):
+			return i + len(quote)
+		case source[i] == '\n' && len(quote) == 1:
+			return i
+		}
+	}
+	return len(source)
+}

@@ -1,0 +1,134 @@
+package alphahuman
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+	"toolpost/walls"
+)
+
+// packages copies the folder of skills that are packages, and gives the path of the one that is whole.
+func packages(t testing.TB) (dir, skill string) {
+	dir = t.TempDir()
+	copySkill(t, "package", dir)
+	return dir, filepath.Join(dir, "skills", "notes")
+}
+
+// noTmp takes the private /tmp away, where the folders of tests lie: what is above them is then as it is anywhere else.
+var noTmp = walls.Options{Tmp: -1}
+
+// contract(alphahuman): a second-generation skill that is a package (`__main__.py` or `__init__.py` with relative imports) is run as `python -m <parent folder>.<folder>` from above its parent
+func TestASkillThatIsAPackageIsRunAsOne(t *testing.T) {
+	tooltest.NoLeaks(t)
+	t.Setenv("PYTHONSAFEPATH", "1") // for the one that names it
+	for name, manifest := range map[string]string{
+		"a language":               `{"runtime":"python","entry":"__main__.py"}`,
+		"a command":                `{"runtime":{"type":"subprocess","command":"python3","args":["__main__.py"]}}`,
+		"a module":                 `{"runtime":{"command":"python3","args":["-m","skills.notes"]}}`,
+		"a command with a flag":    `{"runtime":{"command":"python3","args":["-u","__main__.py"]},"env":["PYTHONSAFEPATH"]}`,
+		"a module of the package":  `{"runtime":"python","entry":"server.py"}`,
+		"a package without a main": `{"runtime":"python","entry":"__init__.py"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, skill := packages(t)
+			write(t, filepath.Join(skill, manifestFile), manifest)
+			switch main := filepath.Join(skill, "__main__.py"); {
+			case strings.Contains(manifest, "server.py"):
+				move(t, main, filepath.Join(skill, "server.py"))
+			case strings.Contains(manifest, "__init__.py"):
+				move(t, main, filepath.Join(skill, "__init__.py"))
+			}
+			r, _ := open(t, Options{Skill: skill, Walls: noTmp})
+			says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
+			says(t, r, "shared", `{}`, `"shared by all skills"`)
+		})
+	}
+}
+
+func move(t testing.TB, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A skill that is a script stays one: its folder is where its imports start.
+func TestASkillThatIsAScriptStaysOne(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir := filepath.Join(t.TempDir(), "sk")
+	copySkill(t, "first", dir)
+	write(t, filepath.Join(dir, "helper.py"), "")
+	write(t, filepath.Join(dir, "__init__.py"), "from .skill import dispatch\n")
+	write(t, filepath.Join(dir, "skill.py"), "import helper\n\"\"\"\nfrom .nowhere import nothing\n\"\"\"\n"+read(t, "testdata/first/skill.py"))
+	r, _ := open(t, Options{Skill: dir})
+	says(t, r, "say", `{"text":"x"}`, `"x"`)
+}
+
+// What a package takes to run is its own folder and the file that makes its parent a package: not the other skills, nor
+// what else lies above it.
+func TestAPackageSeesNoOtherSkill(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, skill := packages(t)
+	write(t, filepath.Join(dir, "config.txt"), "a secret of the folder above")
+	other := filepath.Join(dir, "skills", "other", "secret.txt")
+	look := fmt.Sprintf(`{"paths":[%q,%q,%q,%q,"config.txt"]}`, dir, filepath.Dir(skill), filepath.Join(dir, "config.txt"), other)
+	for name, o := range map[string]Options{
+		"the default": {}, "nothing may be read": {Guarantees: tool.Guarantees{NoFilesystemRead: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o.Skill, o.Walls = skill, noTmp
+			r, _ := open(t, o)
+			result, err := call(t, r, "look", look)
+			if err != nil || !result.OK {
+				t.Fatalf("%+v, %v", result, err)
+			}
+			for i, said := range strings.Split(text(result.Output), "; ") {
+				if !slices.Contains([]string{"Permission denied", "No such file or directory", "skills", "__init__.py notes"}, said) {
+					t.Errorf("it sees %q, number %d of %s", said, i, look)
+				}
+			}
+		})
+	}
+	r, _ := open(t, Options{Skill: skill, Walls: walls.Options{Tmp: -1, Read: []string{filepath.Dir(other)}}})
+	says(t, r, "look", fmt.Sprintf(`{"paths":[%q]}`, other), `"the secret of anothe"`) // it is there for whom it is given
+}
+
+// A library that several skills share is there for those whom it is given.
+func TestAPackageUsesALibraryThatItIsGiven(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, skill := packages(t)
+	write(t, filepath.Join(dir, "dev", "runtime", "server.py"), `"""a library"""`)
+	write(t, filepath.Join(dir, "single.py"), `"""a module"""`)
+	write(t, filepath.Join(dir, "skills", "other", "words.py"), `"""another skill"""`)
+	use := func(r *Runner, module, want string) {
+		t.Helper()
+		says(t, r, "use", fmt.Sprintf(`{"module":%q}`, module), fmt.Sprintf("%q", want))
+	}
+	r, _ := open(t, Options{Skill: skill, Walls: noTmp})
+	use(r, "dev.runtime.server", "No module named 'dev'")
+	use(r, "skills.other.words", "No module named 'skills.other'")
+	use(r, "email.message", "Basic message object for the email package object model.") // what is Python's stays so
+	given := walls.Options{Tmp: -1, Read: []string{filepath.Join(dir, "dev"), filepath.Join(dir, "single.py")}}
+	r, _ = open(t, Options{Skill: skill, Walls: given})
+	use(r, "dev.runtime.server", "a library")
+	use(r, "single", "a module")
+	use(r, "skills.other.words", "No module named 'skills.other'")
+}
+
+// The folders of a package are the parts of a name.
+func TestAPackageWhoseFoldersCannotBeNamesSaysSo(t *testing.T) {
+	dir, _ := packages(t)
+	move(t, filepath.Join(dir, "skills"), filepath.Join(dir, "skills.d"))
+	r, _ := open(t, Options{Skills: filepath.Join(dir, "skills.d")})
+	if _, err := r.Tools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, r.Unavailable("notes"), tool.CodeInvalidInput, "skills.d", "a folder whose name has a dot cannot be a Python package")
+}

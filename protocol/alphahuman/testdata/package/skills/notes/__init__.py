@@ -1,0 +1,1 @@
+from .words import GREETING  # a relative import, as packages have them
