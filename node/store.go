@@ -41,9 +41,9 @@ type StoreOptions struct {
 
 // AuditOptions says what is recorded of calls.
 type AuditOptions struct {
-	Values []string `yaml:"values" doc:"tools whose arguments are recorded with their values, or * for all; of others their shape and a digest are recorded"`
-	Redact []string `yaml:"redact" doc:"further arguments whose values are never recorded"`
-	Key    string   `yaml:"key" doc:"file with the key that signs the log; made where it is missing; .toolpost/audit.key where it is left out"`
+	Values tool.Patterns `yaml:"values" doc:"names of tools, or source.name, whose arguments are recorded with their values, or * for all; of others their shape and a digest are recorded"`
+	Redact []string      `yaml:"redact" doc:"further arguments whose values are never recorded"`
+	Key    string        `yaml:"key" doc:"file with the key that signs the log; made where it is missing; .toolpost/audit.key where it is left out"`
 }
 
 // IdempotencyOptions says how repeated calls are recognised.

@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ type Options struct {
 	Log Log
 	// Values names the tools whose arguments are kept with their values; "*": all. Of others the shape and a
 	// digest are kept.
-	Values []string
+	Values tool.Patterns
 	// Redact names further arguments whose values are never kept, beside those whose names speak of secrets.
 	Redact  []string
 	Logger  *slog.Logger // nil: silence
@@ -119,7 +118,7 @@ func (t *Trail) name(r *tool.Record, c *tool.Call) {
 		r.Asked = ""
 	}
 	r.Walls = strings.Join(c.Spec.Guarantees.Asked(), ",")
-	if slices.Contains(t.o.Values, "*") || slices.Contains(t.o.Values, c.Spec.Name) {
+	if t.o.Values != nil && t.o.Values.Match(c.Spec.Ref()) {
 		if r.Args = Redacted(c.Args, t.o.Redact); len(r.Args) > maxArgs {
 			r.Args = nil
 		}

@@ -148,7 +148,7 @@ func TestValuesAreKeptForTheToolsThatAreNamedWithoutSecrets(t *testing.T) {
 	l := &log{}
 	c := call("1")
 	c.Args = []byte(`{"path":"a","API_Key":"x","pin":"y","list":[{"userPassword":"z"}]}`)
-	trail := audit.New(audit.Options{Log: l, Values: []string{"readFile"}, Redact: []string{"pin"}})
+	trail := audit.New(audit.Options{Log: l, Values: tool.Patterns{"readFile"}, Redact: []string{"pin"}})
 	if _, err := chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func FuzzShape(f *testing.F) {
 		l := &log{}
 		c := call("1")
 		c.Args = args
-		trail := audit.New(audit.Options{Log: l, Values: []string{"*"}})
+		trail := audit.New(audit.Options{Log: l, Values: tool.Patterns{"*"}})
 		if _, err := chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard); err != nil {
 			t.Fatal(err)
 		}

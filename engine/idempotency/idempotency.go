@@ -125,11 +125,11 @@ type digest [sha256.Size]byte
 
 // scopeOf is what a key counts within: two callers, sessions or tools never meet.
 func scopeOf(c *tool.Call) digest {
-	name, source := c.Tool, ""
+	which := tool.Ref{Name: c.Tool}
 	if c.Spec != nil { // whatever alias the caller used
-		name, source = c.Spec.Name, c.Spec.Source
+		which = c.Spec.Ref()
 	}
-	return digestOf([]byte(c.Caller.ID), []byte(c.Session), []byte(source), []byte(name), []byte(c.Key))
+	return digestOf([]byte(c.Caller.ID), []byte(c.Session), []byte(which.Source), []byte(which.Name), []byte(c.Key))
 }
 
 // inputOf is the same for inputs that say the same, whatever their layout. Numbers count as they are

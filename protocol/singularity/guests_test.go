@@ -240,7 +240,7 @@ func TestACallerCancelsNoCallButItsOwn(t *testing.T) {
 func TestACallerSeesAndCallsTheToolsThatItsRightsLeaveIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := list("bob")
-	l.set("token-of-ada", "ada", &tool.Rights{Tools: tool.Globs{"e*"}})
+	l.set("token-of-ada", "ada", &tool.Rights{Tools: tool.Patterns{"e*"}})
 	s := startWith(t, ServerOptions{Gate: l.gate})
 	e := engine.New(engine.Options{})
 	e.Replace(t.Context(), []engine.Binding{{Name: "std", Protocol: "go", Runner: inProcess{}}})
@@ -679,14 +679,14 @@ func TestAllCallersOfAnExternalServerAreTheOneThatTheConfigNames(t *testing.T) {
 
 func TestRightsThatMeanTheSameAreTheSameAccount(t *testing.T) {
 	key := func(r *tool.Rights) accountKey { return keyOf(tool.Principal{ID: "ada", Door: "nats", Rights: r}) }
-	same := key(&tool.Rights{Roles: []string{"a", "b"}, Tools: tool.Globs{"x", "y"}})
-	if same != key(&tool.Rights{Roles: []string{"b", "a"}, Tools: tool.Globs{"y", "x"}}) {
+	same := key(&tool.Rights{Roles: []string{"a", "b"}, Tools: tool.Patterns{"x", "y"}})
+	if same != key(&tool.Rights{Roles: []string{"b", "a"}, Tools: tool.Patterns{"y", "x"}}) {
 		t.Error("the order of rights matters")
 	}
 	different := []accountKey{same, key(nil)}
 	for _, r := range []*tool.Rights{
-		{}, {Tools: tool.Globs{}}, {Roles: []string{"a b"}}, {Roles: []string{"a", "b"}}, {Roles: []string{`a" "b`}},
-		{Tools: tool.Globs{"a", "b"}}, {Tools: tool.Globs{"ab"}},
+		{}, {Tools: tool.Patterns{}}, {Roles: []string{"a b"}}, {Roles: []string{"a", "b"}}, {Roles: []string{`a" "b`}},
+		{Tools: tool.Patterns{"a", "b"}}, {Tools: tool.Patterns{"ab"}},
 	} {
 		if k := key(r); slices.Contains(different, k) {
 			t.Errorf("%+v is in the account of other rights", r)
