@@ -194,7 +194,7 @@ func (s *server) whyNot(r *http.Request, p tool.Principal, spec *tool.Spec) erro
 
 func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 	id := r.PathValue("id")
-	if !s.calls.cancel(id, p) {
+	if !s.calls.cancel(callKey{p.ID, id}) {
 		refuse(w, r, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "no call %q of yours is running", id))
 		return
 	}
