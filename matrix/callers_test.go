@@ -58,7 +58,7 @@ callers:
   list:
     ada: {roles: [issuer], tokens: [%x]}
     bob: {roles: [some], tokens: [%x]}
-  jwt: [{issuer: "https://id.example.org", audience: [toolpost], jwks: keys.json, roles: {always: [some]}, algorithms: [ES256]}]
+  jwt: [{issuer: "https://id.example.org", audience: [toolpost], prefix: "id:", jwks: keys.json, roles: {always: [some]}, algorithms: [ES256]}]
 `
 
 func newTown(t *testing.T) *town {
