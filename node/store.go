@@ -19,6 +19,7 @@ import (
 	"toolpost/engine/lease"
 	"toolpost/engine/redact"
 	"toolpost/engine/session"
+	"toolpost/secret"
 	"toolpost/store"
 	"toolpost/store/postgres"
 	"toolpost/store/sqlite"
@@ -114,6 +115,18 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 	}
 }
 
+// digestKey gives the key for digests of arguments. It follows from the one that signs the log: programs that share a
+// store have that one in common already, since none takes a log that another key has signed. In the store itself it
+// would be in the hands of everybody who can read the digests.
+func digestKey(cfg *config.Config, path string) ([]byte, error) {
+	key, err := auditKey(cfg, path)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := secret.NewKeyed(func() ([]byte, error) { return key, nil }).Sum("key for digests")
+	return sum[:], err
+}
+
 // makeKey writes a new key, whole or not at all. Another program may be faster: then its key stays.
 func makeKey(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -168,13 +181,15 @@ func (n *Node) keepIn() keepers {
 			session: n.innermost(session.Stage(&store.Sessions{}, files)),
 		}
 	}
+	digests := secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
+	window.Digests = digests
 	if n.storing.Idempotency.Durable {
 		window.Outcomes = n.store.Outcomes()
 	}
 	kept := n.store.Assets(files)
 	return keepers{
 		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).Stage,
-		audit:   audit.New(audit.Options{Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact, Logger: n.o.Log}),
+		audit:   audit.New(audit.Options{Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact, Digests: digests, Logger: n.o.Log}),
 		session: n.innermost(session.Stage(n.store.Sessions(), kept)),
 	}
 }

@@ -2,12 +2,15 @@ package audit_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"sync"
 	"testing"
 
 	"toolpost/engine/audit"
+	"toolpost/secret"
 	"toolpost/tool"
 )
 
@@ -141,6 +144,27 @@ func TestARecordHasShapesAndDigestsAndNoSecrets(t *testing.T) {
 	}
 	if len(r.Lease) != 16 || strings.Contains(r.Lease, "secret") || r.Key != "k" || r.Walls != "no_network" || r.In != 35 || r.Out != 5 || r.Run != "r" || r.Session != "s" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Arguments are often short: who reads the log must not find out by trying what they were.
+func TestDigestsOfArgumentsCannotBeGuessed(t *testing.T) {
+	digest := func(key func() ([]byte, error)) string {
+		l := &log{}
+		trail := audit.New(audit.Options{Log: l, Digests: secret.NewKeyed(key)})
+		if _, err := chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), call("1"), tool.Discard); err != nil {
+			t.Fatal(err)
+		}
+		return l.records[0].Digest
+	}
+	one := func() ([]byte, error) { return []byte("one"), nil }
+	other := func() ([]byte, error) { return []byte("other"), nil }
+	plain := sha256.Sum256(call("1").Args)
+	if a := digest(one); a != digest(one) || a == digest(other) || a == digest(nil) || digest(nil) == digest(nil) || a == hex.EncodeToString(plain[:]) {
+		t.Errorf("a key gives the same digest each time, another one others, and none is the plain one: %s", a)
+	}
+	if got := digest(func() ([]byte, error) { return nil, errors.New("no key") }); got != "" {
+		t.Errorf("without a key: %s", got)
 	}
 }
 
