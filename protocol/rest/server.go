@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/strictjson"
 	"toolpost/tool"
 )
@@ -24,6 +25,7 @@ type server struct {
 	origins map[string]bool
 	certs   *certificates // nil: no TLS
 	calls   *calls
+	crowd   *identity.Crowd
 	mux     *http.ServeMux
 }
 
@@ -32,6 +34,10 @@ func newServer(o Options, t times, addr net.Addr, h tool.Handler, c tool.Catalog
 		Options: o, times: t, handler: h, catalog: c, calls: newCalls(), mux: http.NewServeMux(),
 		hosts: hostNames(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
+	s.crowd = identity.NewCrowd(o.Bounds, func(e *tool.Error) (string, []byte) {
+		status := statusOf(e.Code)
+		return fmt.Sprint(status, " ", http.StatusText(status)), encodeProblem(e, "")
+	})
 	if addr.Network() == "unix" {
 		s.hosts = nil // no page in a browser comes this way
 	}
