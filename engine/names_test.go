@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"toolpost/engine"
+	"toolpost/engine/cache"
 	"toolpost/engine/lease"
 	"toolpost/engine/quota"
 	"toolpost/tool"
@@ -137,7 +139,7 @@ func (l oneLease) Consume(_ context.Context, _, _, name string, _ int) error {
 	return nil
 }
 
-func TestQuotasAndLeasesMatchTheSourceAndItsOwnNameForATool(t *testing.T) {
+func TestQuotasCachesAndLeasesMatchTheSourceAndItsOwnNameForATool(t *testing.T) {
 	q := quota.New(quota.Options{})
 	q.Replace([]quota.Rule{{Name: "few", Concurrency: 1, Tools: tool.Patterns{"readFile"}}})
 	limited := func(s *tool.Spec) tool.Middleware {
@@ -156,6 +158,15 @@ func TestQuotasAndLeasesMatchTheSourceAndItsOwnNameForATool(t *testing.T) {
 	} {
 		if _, err := e.Invoke(t.Context(), &tool.Call{Tool: name}, tool.Discard); tool.CodeOf(err) != want {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	c := cache.New(cache.Options{})
+	c.Replace([]cache.Rule{{Tools: tool.Patterns{"files.readFile"}, TTL: time.Minute}})
+	for _, spec := range []*tool.Spec{
+		{Source: "files", Name: "readFile"}, {Source: "more", Name: "more.readFile", Own: "readFile"}, {Source: "x", Name: "x.files.readFile", Own: "files.readFile"},
+	} {
+		if spec.Effects.Reads = true; (c.For(spec) != nil) != (spec.Source == "files") {
+			t.Errorf("the cache for files.readFile and %s of %s", spec.Name, spec.Source)
 		}
 	}
 	gate := lease.New(lease.Options{From: 1, Consume: oneLease{"files.readFile"}})

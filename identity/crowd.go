@@ -16,9 +16,13 @@ import (
 // Bounds say how many connections a door takes at the same time.
 type Bounds struct {
 	All       int
-	Strangers int // of them, those that have not shown yet who they are
+	Strangers int // of them, those that have not shown for a while who they are
 	Each      int // of them, those of one caller
 }
+
+// Patience is how long a stranger is left alone while there is room: whoever opens many connections at once, and has
+// something to say on each, needs a moment.
+const Patience = 2 * time.Second
 
 // DefaultBounds follow from how many descriptors this process may have. A door gets an eighth of them: with three doors
 // that are full most are left, for tools, files and the store. Half of a door is for one caller, a quarter for those
@@ -36,9 +40,9 @@ func boundsOf(descriptors uint64) Bounds {
 	return Bounds{All: all, Strangers: all / 4, Each: all / 2}
 }
 
-// A Crowd keeps the connections of an HTTP server within bounds. Who comes when there are too many strangers takes the
-// place of the one who has been waiting longest without a word: so connections that are opened and left alone keep
-// nobody out. Set Enter as the server's ConnContext and Watch as its ConnState, and say with Belongs whose a request is.
+// A Crowd keeps the connections of an HTTP server within bounds. Who comes when it is full, or when there are too many
+// strangers, takes the place of the one who has been waiting longest without a word: so connections that are opened and
+// left alone keep nobody out. Set Enter as the server's ConnContext and Watch as its ConnState, and say with Belongs whose a request is.
 type Crowd struct {
 	bounds Bounds
 	refuse func(*tool.Error) (status string, body []byte)
@@ -79,12 +83,18 @@ func (c *Crowd) Enter(ctx context.Context, conn net.Conn) context.Context {
 func (c *Crowd) enter(m *member) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	full := len(c.members) >= c.bounds.All
 	var away *member
-	if c.strangers >= c.bounds.Strangers || len(c.members) >= c.bounds.All {
-		if away = c.longest(c.strangers >= c.bounds.Strangers); away == nil {
-			return m
-		}
+	if full || c.strangers >= c.bounds.Strangers {
+		away = c.longest()
+	}
+	switch {
+	case full && away == nil:
+		return m
+	case away != nil && (full || !away.known && time.Since(away.since) > Patience):
 		c.leave(away)
+	default:
+		away = nil
 	}
 	c.members[m.conn] = m
 	c.strangers++
@@ -92,9 +102,9 @@ func (c *Crowd) enter(m *member) *member {
 }
 
 // longest gives the connection that has been waiting longest: a stranger's, or else one between two requests.
-func (c *Crowd) longest(strangers bool) (found *member) {
+func (c *Crowd) longest() (found *member) {
 	for _, m := range c.members {
-		if m.busy || strangers && m.known {
+		if m.busy {
 			continue
 		}
 		if found == nil || found.known && !m.known || found.known == m.known && m.since.Before(found.since) {
@@ -161,7 +171,7 @@ func (c *Crowd) send(conn net.Conn) {
 		return
 	}
 	status, body := c.refuse(tool.Errorf(tool.CodeUnavailable,
-		"too many connections are open that have not shown who they are; try again").Because("busy"))
+		"too many connections are open, and this one has not shown who it is of; try again").Because("busy"))
 	_ = conn.SetDeadline(time.Now().Add(time.Millisecond))
 	head := "HTTP/1.1 " + status + "\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 1\r\n\r\n"
 	_, _ = conn.Write(append([]byte(head), body...))

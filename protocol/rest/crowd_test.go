@@ -62,7 +62,7 @@ func TestConnectionsThatShowNothingAreBoundedAndKeepNobodyOut(t *testing.T) {
 			}
 		}
 	}
-	if open > 4 || told < 20 {
+	if open > 8 || told < 20 {
 		t.Errorf("%d are still open, and %d were told why they are not", open, told)
 	}
 }

@@ -273,17 +273,16 @@ func (k *doorkeeper) hurry() {
 	if err != nil {
 		return
 	}
-	over := strangers - k.most.Strangers
-	for _, c := range all.Conns {
-		k.mu.Lock()
-		known := k.ours[c.Cid] || k.guests[c.Cid] != nil
-		k.mu.Unlock()
-		if over > 0 && !known {
+	k.mu.Lock()
+	strange := slices.DeleteFunc(all.Conns, func(c *server.ConnInfo) bool { return k.ours[c.Cid] || k.guests[c.Cid] != nil })
+	full := len(strange) + len(k.guests) - k.most.All // by so many
+	k.mu.Unlock()
+	for i, c := range strange[:max(0, len(strange)-k.most.Strangers)] {
+		if i < full || time.Since(c.Start) > identity.Patience {
 			_ = k.srv.DisconnectClientByID(c.Cid) // fails where it has just gone
-			over--
+			k.log.Warn("NATS cut off a connection that did not say who it is of", "from", c.IP)
 		}
 	}
-	k.log.Warn("NATS cut off connections that did not say who they are", "there were", strangers)
 }
 
 // recheck asks once about each of the credentials, however many connections have shown them.
