@@ -59,6 +59,7 @@ type member struct {
 	known  bool
 	caller string
 	busy   bool      // with a request
+	asked  bool      // there was a request
 	since  time.Time // when it came, or became idle
 }
 
@@ -74,7 +75,7 @@ type memberKey struct{}
 func (c *Crowd) Enter(ctx context.Context, conn net.Conn) context.Context {
 	m := &member{conn: conn, since: time.Now()}
 	if away := c.enter(m); away != nil {
-		c.send(away.conn)
+		c.send(away)
 	}
 	return context.WithValue(ctx, memberKey{}, m)
 }
@@ -138,7 +139,7 @@ func (c *Crowd) Watch(conn net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateActive:
-		m.busy = true
+		m.busy, m.asked = true, true
 	case http.StateIdle:
 		m.busy, m.since = false, time.Now()
 	case http.StateClosed, http.StateHijacked:
@@ -164,10 +165,16 @@ func (c *Crowd) Belongs(ctx context.Context, p tool.Principal) error {
 	return nil
 }
 
-// send sends a connection away, with a word where that is possible at once.
-func (c *Crowd) send(conn net.Conn) {
+// send sends a connection away, with a word where that is possible at once. Who has had an answer expects that a
+// connection ends between two requests, and no word.
+func (c *Crowd) send(m *member) {
+	conn := m.conn
 	if over, ok := conn.(*tls.Conn); ok { // a word would have to wait for the handshake
 		_ = over.NetConn().Close()
+		return
+	}
+	if m.asked {
+		_ = conn.Close()
 		return
 	}
 	status, body := c.refuse(tool.Errorf(tool.CodeUnavailable,

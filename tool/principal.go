@@ -16,9 +16,6 @@ type Rights struct {
 	Tools Patterns // nil: all, empty: none
 }
 
-// Same reports whether two calls come from the same caller through the same door.
-func (p Principal) Same(o Principal) bool { return p.ID == o.ID && p.Door == o.Door }
-
 // May reports whether the caller's rights leave it the tool, to see and to call.
 func (p Principal) May(s *Spec) bool {
 	return p.Rights == nil || p.Rights.Tools.Match(s.Ref())
