@@ -156,7 +156,8 @@ func (c *Crowd) Belongs(ctx context.Context, p tool.Principal) error {
 	case m == nil || c.members[m.conn] != m || m.known && m.caller == p.ID:
 		return nil
 	case c.of[p.ID] >= c.bounds.Each:
-		return tool.Errorf(tool.CodeQuotaExceeded, "%q has %d connections already: close some, or use one for several requests", p.ID, c.bounds.Each).Because("connections")
+		return tool.Errorf(tool.CodeQuotaExceeded,
+			"%q has %d connections already: close some, or use one for several requests", p.ID, c.bounds.Each).Because("connections")
 	}
 	c.leave(m)
 	m.known, m.caller = true, p.ID

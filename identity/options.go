@@ -139,8 +139,9 @@ func (o *Options) Validate() error {
 				return fmt.Errorf("the issuer %s is there twice", one.Issuer)
 			}
 			if strings.HasPrefix(one.Prefix, other.Prefix) || strings.HasPrefix(other.Prefix, one.Prefix) {
-				return fmt.Errorf("callers of the issuers %s and %s could have the same names, because one of the prefixes %q and %q begins with the other; "+
-					"give each a prefix of its own, such as \"acme:\"", other.Issuer, one.Issuer, other.Prefix, one.Prefix)
+				return fmt.Errorf("callers of the issuers %s and %s could have the same names, "+
+					"because one of the prefixes %q and %q begins with the other; give each a prefix of its own, such as \"acme:\"",
+					other.Issuer, one.Issuer, other.Prefix, one.Prefix)
 			}
 		}
 	}
@@ -194,7 +195,8 @@ func (o *Options) validateList() error {
 func (o *Options) apart(id string) error {
 	for _, i := range o.JWT {
 		if strings.HasPrefix(id, i.Prefix) {
-			return fmt.Errorf("%q can also be a caller of the issuer %s, whose prefix is %q; choose another name, or give the issuer another prefix", id, i.Issuer, i.Prefix)
+			return fmt.Errorf("%q can also be a caller of the issuer %s, whose prefix is %q; "+
+				"choose another name, or give the issuer another prefix", id, i.Issuer, i.Prefix)
 		}
 	}
 	return nil

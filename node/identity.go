@@ -56,7 +56,9 @@ func (n *Node) readCallers(cfg *config.Config) (*identity.Callers, error) {
 	if err := cfg.Callers.Decode(&o); err != nil {
 		return nil, err
 	}
-	return identity.New(o, identity.Env{Dir: cfg.Dir, Sources: sourceNames(cfg), Owner: n.admitOwner, Tokens: n.findToken, Log: n.o.Log, Before: n.callers.Load()})
+	return identity.New(o, identity.Env{
+		Dir: cfg.Dir, Sources: sourceNames(cfg), Owner: n.admitOwner, Tokens: n.findToken, Log: n.o.Log, Before: n.callers.Load(),
+	})
 }
 
 // admitOwner knows the owner, once there is a door where one could come in.

@@ -189,7 +189,10 @@ func (n *Node) keepIn() keepers {
 	kept := n.store.Assets(files)
 	return keepers{
 		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).Stage,
-		audit:   audit.New(audit.Options{Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact, Digests: digests, Logger: n.o.Log}),
+		audit: audit.New(audit.Options{
+			Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact,
+			Digests: digests, Logger: n.o.Log,
+		}),
 		session: n.innermost(session.Stage(n.store.Sessions(), kept)),
 	}
 }

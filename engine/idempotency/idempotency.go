@@ -139,7 +139,8 @@ func (s *Calls) scopeOf(c *tool.Call) (digest, error) {
 	if c.Spec != nil { // whatever alias the caller used
 		which = c.Spec.Ref()
 	}
-	return s.digests.Sum("idempotency key", []byte(c.Caller.ID), []byte(c.Session), []byte(which.Source), []byte(which.Name), []byte(c.Key))
+	return s.digests.Sum("idempotency key",
+		[]byte(c.Caller.ID), []byte(c.Session), []byte(which.Source), []byte(which.Name), []byte(c.Key))
 }
 
 // inputOf is the same for inputs that say the same, whatever their layout. Numbers count as they are

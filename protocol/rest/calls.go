@@ -32,7 +32,8 @@ func (c *calls) begin(key callKey, cancel context.CancelCauseFunc) *tool.Error {
 		return tool.Errorf(tool.CodeUnavailable, "the server is shutting down and takes no new calls").Because("draining")
 	}
 	if c.running[key] != nil {
-		return tool.Errorf(tool.CodeConflict, "a call %s of yours is running already: choose another id, or none", key.id).Because("duplicate_call")
+		return tool.Errorf(tool.CodeConflict,
+			"a call %s of yours is running already: choose another id, or none", key.id).Because("duplicate_call")
 	}
 	c.running[key] = cancel
 	return nil

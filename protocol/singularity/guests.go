@@ -67,7 +67,8 @@ type guest struct {
 func newDoorkeeper(o ServerOptions) *doorkeeper {
 	k := &doorkeeper{
 		own: rand.Text() + rand.Text(), gate: o.Gate, log: o.Log, most: o.Bounds, idle: o.idle,
-		doors: map[*serving]bool{}, ours: map[uint64]bool{}, of: map[string]int{}, guests: map[uint64]*guest{}, accounts: map[accountKey]*account{},
+		doors: map[*serving]bool{}, ours: map[uint64]bool{}, of: map[string]int{}, guests: map[uint64]*guest{},
+		accounts: map[accountKey]*account{},
 	}
 	k.rooms = rooms{make: k.room, most: o.Callers, rest: o.rest}
 	return k
@@ -163,9 +164,11 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
 	case k.guests[g.id] != nil:
 		return nil, tool.Errorf(tool.CodeConflict, "the connection said already who it is")
 	case len(k.guests) >= k.most.All-k.most.Strangers:
-		return nil, tool.Errorf(tool.CodeUnavailable, "%d connections are open already: close some, or try again later", len(k.guests)).Because(tooMany)
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"%d connections are open already: close some, or try again later", len(k.guests)).Because(tooMany)
 	case k.of[p.ID] >= k.most.Each:
-		return nil, tool.Errorf(tool.CodeQuotaExceeded, "%.100q has %d connections already: close some, or use one for several requests", p.ID, k.most.Each).Because(tooMany)
+		return nil, tool.Errorf(tool.CodeQuotaExceeded,
+			"%.100q has %d connections already: close some, or use one for several requests", p.ID, k.most.Each).Because(tooMany)
 	}
 	key := keyOf(p)
 	a := k.accounts[key]
@@ -274,7 +277,9 @@ func (k *doorkeeper) hurry() {
 		return
 	}
 	k.mu.Lock()
-	strange := slices.DeleteFunc(all.Conns, func(c *server.ConnInfo) bool { return k.ours[c.Cid] || k.guests[c.Cid] != nil })
+	strange := slices.DeleteFunc(all.Conns, func(c *server.ConnInfo) bool {
+		return k.ours[c.Cid] || k.guests[c.Cid] != nil
+	})
 	full := len(strange) + len(k.guests) - k.most.All // by so many
 	k.mu.Unlock()
 	for i, c := range strange[:max(0, len(strange)-k.most.Strangers)] {
