@@ -117,28 +117,45 @@ func (sh *shelf) add(src *source, p *policy.Policy, ofTool func(*item) tool.Hand
 		sh.items = append(sh.items, &item{spec: nameless, source: src, judge: p.For(nameless, nil), err: src.Err})
 		return
 	}
-	for _, own := range src.specs {
-		it := newItem(src, own)
-		qualified := src.Name + "." + own.Name
-		if sh.byName[own.Name] != nil {
-			it.rename(qualified)
+	items := make([]*item, len(src.specs))
+	for i, own := range src.specs {
+		items[i] = newItem(src, own)
+		sh.claim(items[i], items[i].own.Ref().String())
+	}
+	for _, it := range items {
+		if !sh.claim(it, it.own.Name) {
+			it.rename(it.own.Ref().String())
 		}
 		it.judge = p.For(it.spec, it.toucher())
 		it.handler = ofTool(it)
-		sh.items = append(sh.items, it)
-		for _, name := range append([]string{own.Name, qualified}, own.Aliases...) {
-			if sh.byName[name] == nil {
-				sh.byName[name] = it
-			}
+	}
+	for _, it := range items {
+		for _, alias := range it.own.Aliases {
+			sh.claim(it, alias)
 		}
 	}
+	sh.items = append(sh.items, items...)
+}
+
+// claim gives a tool a name, where no other has it. A name that begins with a source and a dot is one of that source's
+// tools and never another's, whether it brings such a tool now or not: who asks for files.readFile gets nothing from
+// elsewhere that calls itself so.
+func (sh *shelf) claim(it *item, name string) bool {
+	first, _, dotted := strings.Cut(name, ".")
+	if dotted && first != it.source.Name && sh.source(first) != nil {
+		return false
+	}
+	if sh.byName[name] == nil {
+		sh.byName[name] = it
+	}
+	return sh.byName[name] == it
 }
 
 // newItem publishes a tool. Its tier is settled here, once: whoever asks for leases, judges, records or shows a tool
 // reads the same number.
 func newItem(src *source, given *tool.Spec) *item {
 	own := *given
-	own.Source, own.Protocol = src.Name, src.Protocol
+	own.Source, own.Protocol, own.Own = src.Name, src.Protocol, ""
 	own.Tier = cmp.Or(own.Tier, own.Effects.Tier())
 	it := &item{spec: &own, own: &own, source: src, err: src.Err}
 	if it.err == nil {
@@ -150,7 +167,7 @@ func newItem(src *source, given *tool.Spec) *item {
 // rename publishes the tool under another name than its runner has for it.
 func (it *item) rename(name string) {
 	published := *it.own
-	published.Name = name
+	published.Name, published.Own = name, it.own.Name
 	it.spec = &published
 }
 

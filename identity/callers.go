@@ -16,10 +16,12 @@ import (
 
 // Env is what callers need beside the config.
 type Env struct {
-	Dir    string       // where relative paths of the config start
-	Owner  Gate         // knows the owner by the token; nil: there is none
-	Tokens Tokens       // knows the tokens that were issued; nil: none were
-	Log    *slog.Logger // nil: silence
+	Dir    string // where relative paths of the config start
+	Owner  Gate   // knows the owner by the token; nil: there is none
+	Tokens Tokens // knows the tokens that were issued; nil: none were
+	// Sources are those that there are, whose tools callers may use; nil: any.
+	Sources []string
+	Log     *slog.Logger // nil: silence
 	// Before is what held until now: the keys of issuers that stay are kept. Nil: nothing did.
 	Before *Callers
 
@@ -42,7 +44,7 @@ type Callers struct {
 
 // New makes the callers of a config.
 func New(o Options, env Env) (*Callers, error) {
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.Validate(), o.checkTools(env.Sources)); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "callers: %w", err)
 	}
 	if env.Log == nil {
@@ -81,6 +83,10 @@ func (c *Callers) list(name string, one Caller) {
 // HasOwner reports whether the owner's token lets in.
 func (c *Callers) HasOwner() bool { return c.o.Owner == nil || *c.o.Owner }
 
+// Apart refuses the name of a caller who is known in another way than by a token of an issuer, where an issuer could
+// call somebody so.
+func (c *Callers) Apart(id string) error { return c.o.apart(id) }
+
 // Known gives the rights of a caller whom the config lists.
 func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
 	rights, ok = c.rights[id]
@@ -89,11 +95,11 @@ func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
 
 // CheckToken reports whether a token for a caller with some roles and tools would be of use, and whether the config
 // lists the caller.
-func (c *Callers) CheckToken(id string, roles []string, tools tool.Globs) (isListed bool, err error) {
+func (c *Callers) CheckToken(id string, roles []string, tools tool.Patterns) (isListed bool, err error) {
 	if err := CheckID(id); err != nil {
 		return false, tool.Errorf(tool.CodeInvalidInput, "%w", err)
 	}
-	if err := c.o.knows("the token", roles); err != nil {
+	if err := errors.Join(c.o.apart(id), c.o.knows("the token", roles), tools.Check(c.env.Sources)); err != nil {
 		return false, tool.Errorf(tool.CodeInvalidInput, "%w", err)
 	}
 	_, isListed = c.rights[id]
@@ -173,6 +179,9 @@ func (c *Callers) byIssued(ctx context.Context, token string) (tool.Principal, e
 		return tool.Principal{}, &storeError{err}
 	case !ok:
 		return tool.Principal{}, errors.New("it was never issued, or is over")
+	}
+	if err := c.o.apart(g.Caller); err != nil { // the issuer came later than the token
+		return tool.Principal{}, err
 	}
 	rights := c.tokenRights(g)
 	if rights == nil {

@@ -146,8 +146,13 @@ func TestWhatCannotBeMeantIsAnErrorWithItsPlace(t *testing.T) {
 		`{jwt: [{issuer: "x", audience: x, jwks: "http://localhost.example.org/keys"}]}`:     `over https, or over http from this machine`,
 		`{jwt: [{issuer: "x", audience: x, jwks: "file:///keys"}]}`:                          `is no URL`,
 		`{roles: {r: {}}, jwt: [&i {issuer: "https://i", audience: x, roles: {always: r}}]}`: `anchor`,
-		`{roles: {r: {}}, jwt: [{issuer: "https://i", audience: x, roles: {always: r}}, {issuer: "https://j", audience: x, roles: {always: r}}]}`:            `give each a prefix of its own`,
-		`{roles: {r: {}}, jwt: [{issuer: "https://i", audience: x, roles: {always: r}}, {issuer: "https://i", prefix: p, audience: x, roles: {always: r}}]}`: `is there twice`,
+		`{roles: {r: {}}, jwt: [{issuer: "https://i", audience: x, roles: {always: r}}, {issuer: "https://j", audience: x, roles: {always: r}}]}`:                             `give each a prefix of its own`,
+		`{roles: {r: {}}, jwt: [{issuer: "https://i", prefix: "a", audience: x, roles: {always: r}}, {issuer: "https://j", prefix: "a:b", audience: x, roles: {always: r}}]}`: `one of the prefixes "a" and "a:b" begins with the other`,
+		`{roles: {r: {}}, jwt: [{issuer: "https://i", prefix: "a:b", audience: x, roles: {always: r}}, {issuer: "https://j", prefix: "a", audience: x, roles: {always: r}}]}`: `could have the same names`,
+		`{list: {a: {tools: x}}, jwt: [{issuer: x, audience: y, jwks: keys.json}, {issuer: "http://[::1]:80", prefix: "b:", audience: [y, z]}]}`:                              `give each a prefix of its own`,
+		`{list: {ci: {tools: x, users: [0]}}, jwt: [{issuer: x, audience: y, jwks: keys.json}]}`:                                                                              `"ci" can also be a caller of the issuer x, whose prefix is ""`,
+		`{list: {"a:ci": {tools: x, certificates: [CN=ci]}}, jwt: [{issuer: x, prefix: "a:", audience: y, jwks: keys.json}]}`:                                                 `the caller "a:ci" has tokens, certificates or users`,
+		`{roles: {r: {}}, jwt: [{issuer: "https://i", audience: x, roles: {always: r}}, {issuer: "https://i", prefix: p, audience: x, roles: {always: r}}]}`:                  `is there twice`,
 	} {
 		cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte("callers: "+text))
 		if err == nil {
@@ -161,7 +166,8 @@ func TestWhatCannotBeMeantIsAnErrorWithItsPlace(t *testing.T) {
 	for _, text := range []string{
 		"", "{}", "{owner: true}", "{roles: {a: }}", `{list: {ci: {tools: [a, b], users: [0, "1"]}}}`,
 		`{roles: {r: {}}, jwt: {}}`, `{list: {a: {tools: x}}, jwt: [{issuer: x, audience: y, jwks: "http://127.0.0.1:1/keys"}]}`,
-		`{list: {a: {tools: x}}, jwt: [{issuer: x, audience: y, jwks: keys.json}, {issuer: "http://[::1]:80", prefix: "b:", audience: [y, z]}]}`,
+		`{list: {a: {tools: x}}, jwt: [{issuer: x, prefix: "a:", audience: y, jwks: keys.json}, {issuer: "http://[::1]:80", prefix: "b:", audience: [y, z]}]}`,
+		`{list: {"a:b": {tools: x}, ci: {tools: x, users: [0]}}, jwt: [{issuer: x, prefix: "a:", audience: y, jwks: keys.json}]}`,
 	} {
 		if _, err := parsed(t, "callers: "+text, Env{}); (err != nil) != strings.Contains(text, "jwt: {}") {
 			t.Errorf("%s: %v", text, err)
@@ -293,18 +299,18 @@ func TestATokenTakesAwayFromWhatItsCallerHas(t *testing.T) {
 		{Grant{Caller: "ci", Listed: true}, "ci [reader shell] writeFile, read*, list*, files.grepCode, execShell"},
 		{Grant{Caller: "ci", Listed: true, Roles: []string{"reader"}}, "ci [reader] read*, list*, files.grepCode"},
 		{Grant{Caller: "ci", Listed: true, Roles: []string{"admin"}}, "ci [] writeFile, read*, list*, files.grepCode, execShell"},
-		{Grant{Caller: "ci", Listed: true, Tools: tool.Globs{"readFile", "deleteFile", "list*"}}, "ci [reader shell] list*, readFile"},
-		{Grant{Caller: "ci", Listed: true, Tools: tool.Globs{"*"}}, "ci [reader shell] writeFile, read*, list*, files.grepCode, execShell"},
-		{Grant{Caller: "ci", Listed: true, Tools: tool.Globs{"deleteFile"}}, "refused"},
-		{Grant{Caller: "ci", Listed: true, Tools: tool.Globs{"*File"}}, "ci [reader shell] writeFile"},
-		{Grant{Caller: "ci", Listed: false, Tools: tool.Globs{"*"}}, "ci [reader shell] writeFile, read*, list*, files.grepCode, execShell"},
-		{Grant{Caller: "alice", Listed: true, Tools: tool.Globs{"readFile"}}, "alice [admin] readFile"},
+		{Grant{Caller: "ci", Listed: true, Tools: tool.Patterns{"readFile", "deleteFile", "list*"}}, "ci [reader shell] list*, readFile"},
+		{Grant{Caller: "ci", Listed: true, Tools: tool.Patterns{"*"}}, "ci [reader shell] writeFile, read*, list*, files.grepCode, execShell"},
+		{Grant{Caller: "ci", Listed: true, Tools: tool.Patterns{"deleteFile"}}, "refused"},
+		{Grant{Caller: "ci", Listed: true, Tools: tool.Patterns{"*File"}}, "ci [reader shell] writeFile"},
+		{Grant{Caller: "ci", Listed: false, Tools: tool.Patterns{"*"}}, "ci [reader shell] writeFile, read*, list*, files.grepCode, execShell"},
+		{Grant{Caller: "alice", Listed: true, Tools: tool.Patterns{"readFile"}}, "alice [admin] readFile"},
 		{Grant{Caller: "alice", Listed: true, Roles: []string{"reader"}}, "alice [] read*, list*, files.grepCode"},
-		{Grant{Caller: "dan", Roles: []string{"reader"}, Tools: tool.Globs{"x"}}, "dan [reader] x, read*, list*, files.grepCode"},
+		{Grant{Caller: "dan", Roles: []string{"reader"}, Tools: tool.Patterns{"x"}}, "dan [reader] x, read*, list*, files.grepCode"},
 		{Grant{Caller: "dan", Roles: []string{"admin"}}, "dan [admin] *"},
 		{Grant{Caller: "dan"}, "refused"},
 		{Grant{Caller: "dan", Roles: []string{"no longer there"}}, "refused"},
-		{Grant{Caller: "dan", Listed: true, Roles: []string{"admin"}, Tools: tool.Globs{"*"}}, "refused"}, // no longer listed
+		{Grant{Caller: "dan", Listed: true, Roles: []string{"admin"}, Tools: tool.Patterns{"*"}}, "refused"}, // no longer listed
 	} {
 		b := &book{rows: map[string]Grant{digest(issuedToken(1)): x.grant}}
 		c := of(t, acme(), Env{Tokens: b.find})
@@ -318,27 +324,30 @@ func TestATokenTakesAwayFromWhatItsCallerHas(t *testing.T) {
 	}
 	c := of(t, acme(), Env{})
 	for _, id := range []string{"", Owner, Local, "a\x00"} {
-		if _, err := c.CheckToken(id, nil, tool.Globs{"*"}); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if _, err := c.CheckToken(id, nil, tool.Patterns{"*"}); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
 }
 
 func TestRightsOfATokenAreNeverWider(t *testing.T) {
-	patterns := tool.Globs{"*", "read*", "*File", "read?", "readFile", "re*le", "r??d", "?", "a*", "files.*", "readfile", "read", "reads"}
-	names := []string{"readFile", "read", "reads", "readX", "xFile", "File", "files.read", "rile", "reale", "a", "ad", "r.d", "road", ""}
+	patterns := tool.Patterns{"*", "read*", "*File", "read?", "readFile", "re*le", "r??d", "?", "a*", "files.*", "f*.read", "*.read", "*.files.read", "readfile", "read", "reads"}
+	var refs []tool.Ref
+	for _, name := range []string{"readFile", "read", "reads", "readX", "xFile", "File", "files.read", "rile", "reale", "a", "ad", "r.d", "road", ""} {
+		refs = append(refs, tool.Ref{Source: "files", Name: name}, tool.Ref{Source: "x", Name: name})
+	}
 	for _, a := range patterns {
 		for _, b := range patterns {
-			left := common(tool.Globs{a}, tool.Globs{b})
-			for _, name := range names {
-				if left.Match(name) && !(a.Match(name) && b.Match(name)) {
-					t.Errorf("%q within %q is %v, which matches %q", a, b, left, name)
+			left := common(tool.Patterns{a}, tool.Patterns{b})
+			for _, ref := range refs {
+				if left.Match(ref) && !(a.Match(ref) && b.Match(ref)) {
+					t.Errorf("%q within %q is %v, which matches %v", a, b, left, ref)
 				}
 			}
-			if covers(a, b) {
-				for _, name := range names {
-					if b.Match(name) && !a.Match(name) {
-						t.Errorf("%q is said to cover %q, but for %q", a, b, name)
+			if a.Covers(b) {
+				for _, ref := range refs {
+					if b.Match(ref) && !a.Match(ref) {
+						t.Errorf("%q is said to cover %q, but for %v", a, b, ref)
 					}
 				}
 			}
@@ -347,7 +356,7 @@ func TestRightsOfATokenAreNeverWider(t *testing.T) {
 }
 
 func TestWhatIsRememberedOfTokensIsForgottenSoon(t *testing.T) {
-	b, clock := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan", Tools: tool.Globs{"x"}}}}, newClock()
+	b, clock := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan", Tools: tool.Patterns{"x"}}}}, newClock()
 	c := of(t, acme(), Env{Tokens: b.find, now: clock.now})
 	admit := func(n int) string { return shown(c.Admit(t.Context(), Credentials{Token: issuedToken(n)})) }
 	for range 10 {
@@ -359,7 +368,7 @@ func TestWhatIsRememberedOfTokensIsForgottenSoon(t *testing.T) {
 		t.Errorf("the store was asked %d times", b.asked)
 	}
 	b.change(func() {
-		b.rows = map[string]Grant{digest(issuedToken(2)): {Caller: "eve", Tools: tool.Globs{"y"}, Expires: clock.now().Add(time.Second)}}
+		b.rows = map[string]Grant{digest(issuedToken(2)): {Caller: "eve", Tools: tool.Patterns{"y"}, Expires: clock.now().Add(time.Second)}}
 	})
 	clock.wait(fresh)
 	if a, b := admit(1), admit(2); a != "refused" || b != "eve [] y" {
@@ -407,7 +416,7 @@ func TestWhoTriesManyTokensFillsNoMemoryAndAsksOnlyForPossibleOnes(t *testing.T)
 }
 
 func TestTheSameTextForEveryTokenThatDoesNotLetIn(t *testing.T) {
-	b := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan"}, digest(issuedToken(2)): {Caller: "dan", Tools: tool.Globs{"*"}, Expires: time.Now().Add(-time.Hour)}}}
+	b := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan"}, digest(issuedToken(2)): {Caller: "dan", Tools: tool.Patterns{"*"}, Expires: time.Now().Add(-time.Hour)}}}
 	owner, err := StaticToken("the token of the owner")
 	if err != nil {
 		t.Fatal(err)

@@ -15,9 +15,9 @@ import (
 type Grant struct {
 	Caller  string
 	Roles   []string
-	Tools   tool.Globs // beside those of the roles
-	Listed  bool       // it counts only while the config lists the caller
-	Expires time.Time  // zero: never
+	Tools   tool.Patterns // beside those of the roles
+	Listed  bool          // it counts only while the config lists the caller
+	Expires time.Time     // zero: never
 }
 
 // Tokens finds what a token was issued with, by its SHA-256 in hexadecimal digits; false: there is no such token, or

@@ -189,8 +189,8 @@ func newDesk(t testing.TB, change func(*Options)) *desk {
 func (d *desk) made(t testing.TB, change func(*Options), before *Callers) *Callers {
 	t.Helper()
 	o := Options{
-		Roles: map[string]Role{"reader": {Tools: tool.Globs{"read*"}}, "admin": {}},
-		List:  map[string]Caller{"acme:alice": {Tools: tool.Globs{"writeFile"}}},
+		Roles: map[string]Role{"reader": {Tools: tool.Patterns{"read*"}}, "admin": {}},
+		List:  map[string]Caller{"acme:alice": {Tools: tool.Patterns{"writeFile"}}},
 		JWT: []Issuer{{
 			Issuer: d.house.URL, Audience: Names{"toolpost", "tools"}, JWKS: d.house.URL + "/keys", Prefix: "acme:",
 			Roles: ClaimRoles{Claim: "groups", Map: map[string]Names{"ops": {"admin"}, "dev": {"reader"}}},
@@ -556,4 +556,32 @@ func FuzzKeys(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A name that an issuer can give is nobody's who is known in another way: they would have each other's sessions.
+func TestNobodyElseHasANameThatAnIssuerCanGive(t *testing.T) {
+	d := newDesk(t, nil)
+	p := edPen(t, "k")
+	d.house.publish(p)
+	d.lets(t, p.sign(t, d.claims(map[string]any{"sub": "alice"})))
+	if _, err := d.callers.CheckToken("acme:alice", nil, tool.Patterns{"*"}); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "choose another name") {
+		t.Errorf("a token for a name of the issuer's: %v", err)
+	}
+	if _, err := d.callers.CheckToken("acme", nil, tool.Patterns{"*"}); err != nil {
+		t.Errorf("a token for another name: %v", err)
+	}
+	b := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "acme:bob", Tools: tool.Patterns{"x"}}, digest(issuedToken(2)): {Caller: "acm", Tools: tool.Patterns{"x"}}}}
+	c, err := New(Options{JWT: d.callers.o.JWT, Roles: d.callers.o.Roles}, Env{Tokens: b.find, now: d.clock.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, err := c.Admit(t.Context(), Credentials{Token: issuedToken(1)}); err == nil {
+		t.Errorf("a token that was issued before there was the issuer lets in %v", who)
+	}
+	if who, err := c.Admit(t.Context(), Credentials{Token: issuedToken(2)}); err != nil || who.ID != "acm" {
+		t.Errorf("%v, %v", who, err)
+	}
+	if c.Apart("acme:") == nil || c.Apart("local") != nil {
+		t.Error("what is apart from the names of the issuer?")
+	}
 }

@@ -30,16 +30,16 @@ type Options struct {
 
 // A Role is what some callers are.
 type Role struct {
-	Tools tool.Globs `yaml:"tools" doc:"names of tools, or source.name, with * and ?; all where it is left out"`
+	Tools tool.Patterns `yaml:"tools" doc:"names of tools, or source.name, with * and ?; all where it is left out"`
 }
 
 // A Caller is somebody whom the config lists. Its rights are those of its roles and its own tools together.
 type Caller struct {
-	Roles        Names      `yaml:"roles" doc:"roles that it has"`
-	Tools        tool.Globs `yaml:"tools" doc:"tools that it may use beside those of its roles"`
-	Tokens       []Digest   `yaml:"tokens" doc:"SHA-256 of tokens that it shows, in hexadecimal digits; those of toolpost token issue need no entry"`
-	Certificates []string   `yaml:"certificates" doc:"subjects such as CN=ci,O=acme, or names such as spiffe://acme/ci, ci.acme.org or ci@acme.org, of certificates that it shows"`
-	Users        []User     `yaml:"users" doc:"names or numbers of users of this machine who are this caller, at the command line and at Unix sockets"`
+	Roles        Names         `yaml:"roles" doc:"roles that it has"`
+	Tools        tool.Patterns `yaml:"tools" doc:"tools that it may use beside those of its roles"`
+	Tokens       []Digest      `yaml:"tokens" doc:"SHA-256 of tokens that it shows, in hexadecimal digits; those of toolpost token issue need no entry"`
+	Certificates []string      `yaml:"certificates" doc:"subjects such as CN=ci,O=acme, or names such as spiffe://acme/ci, ci.acme.org or ci@acme.org, of certificates that it shows"`
+	Users        []User        `yaml:"users" doc:"names or numbers of users of this machine who are this caller, at the command line and at Unix sockets"`
 }
 
 // An Issuer makes JSON Web Tokens.
@@ -48,7 +48,7 @@ type Issuer struct {
 	Audience   Names      `yaml:"audience" doc:"a token must be for one of these, the claim aud"`
 	JWKS       string     `yaml:"jwks" doc:"URL or file of its public keys; where it is left out, its OpenID configuration says where they are"`
 	Caller     string     `yaml:"caller" doc:"the claim that names the caller; sub where it is left out"`
-	Prefix     string     `yaml:"prefix" doc:"put before the name of the caller, so that it is nobody else's"`
+	Prefix     string     `yaml:"prefix" doc:"put before the name of the caller; all callers whose names begin so are the issuer's, and nobody else's"`
 	Roles      ClaimRoles `yaml:"roles" doc:"which roles its callers have"`
 	Algorithms Names      `yaml:"algorithms" doc:"how tokens may be signed; RS256, ES256 and EdDSA where it is left out"`
 }
@@ -138,9 +138,26 @@ func (o *Options) Validate() error {
 			if one.Issuer == other.Issuer {
 				return fmt.Errorf("the issuer %s is there twice", one.Issuer)
 			}
-			if one.Prefix == other.Prefix {
-				return fmt.Errorf("callers of the issuers %s and %s would have the same names; give each a prefix of its own", other.Issuer, one.Issuer)
+			if strings.HasPrefix(one.Prefix, other.Prefix) || strings.HasPrefix(other.Prefix, one.Prefix) {
+				return fmt.Errorf("callers of the issuers %s and %s could have the same names, "+
+					"because one of the prefixes %q and %q begins with the other; give each a prefix of its own, such as \"acme:\"",
+					other.Issuer, one.Issuer, other.Prefix, one.Prefix)
 			}
+		}
+	}
+	return nil
+}
+
+// checkTools finds tools of sources that there are not.
+func (o *Options) checkTools(sources []string) error {
+	for name, role := range sorted(o.Roles) {
+		if err := role.Tools.Check(sources); err != nil {
+			return fmt.Errorf("the role %q: %w", name, err)
+		}
+	}
+	for name, c := range sorted(o.List) {
+		if err := c.Tools.Check(sources); err != nil {
+			return fmt.Errorf("the caller %q: %w", name, err)
 		}
 	}
 	return nil
@@ -159,11 +176,27 @@ func (o *Options) validateList() error {
 		if len(c.Roles)+len(c.Tools) == 0 {
 			return fmt.Errorf("the caller %q has neither roles nor tools: it could use nothing; give it a role, or tools: \"*\" for all", name)
 		}
-		for _, way := range c.ways() {
+		ways := c.ways()
+		if err := o.apart(name); err != nil && len(ways) > 0 {
+			return fmt.Errorf("the caller %q has tokens, certificates or users: %w", name, err)
+		}
+		for _, way := range ways {
 			if other, taken := shown[way]; taken && other != name {
 				return fmt.Errorf("the callers %q and %q show the same token, certificate or user; each needs its own", other, name)
 			}
 			shown[way] = name
+		}
+	}
+	return nil
+}
+
+// apart refuses the name of somebody who is not known by a token of an issuer, where an issuer could call one of its own
+// so: then each would have what belongs to the other. The names of an issuer are all that begin with its prefix.
+func (o *Options) apart(id string) error {
+	for _, i := range o.JWT {
+		if strings.HasPrefix(id, i.Prefix) {
+			return fmt.Errorf("%q can also be a caller of the issuer %s, whose prefix is %q; "+
+				"choose another name, or give the issuer another prefix", id, i.Issuer, i.Prefix)
 		}
 	}
 	return nil

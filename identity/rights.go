@@ -2,14 +2,13 @@ package identity
 
 import (
 	"slices"
-	"strings"
 
 	"toolpost/tool"
 )
 
 // grant gives the rights of roles and of further tools together. Roles that there are not any more give nothing.
-func grant(there map[string]Role, roles []string, tools tool.Globs) *tool.Rights {
-	r := &tool.Rights{Tools: append(tool.Globs{}, tools...)}
+func grant(there map[string]Role, roles []string, tools tool.Patterns) *tool.Rights {
+	r := &tool.Rights{Tools: append(tool.Patterns{}, tools...)}
 	for _, name := range roles {
 		if role, ok := there[name]; ok && !slices.Contains(r.Roles, name) {
 			r.Roles = append(r.Roles, name)
@@ -20,7 +19,7 @@ func grant(there map[string]Role, roles []string, tools tool.Globs) *tool.Rights
 }
 
 // both gives the patterns of two lists, of which nil is everything.
-func both(a, b tool.Globs) tool.Globs {
+func both(a, b tool.Patterns) tool.Patterns {
 	if a == nil || b == nil {
 		return nil
 	}
@@ -42,30 +41,20 @@ func narrowed(r *tool.Rights, roles []string, to *tool.Rights) *tool.Rights {
 
 // common gives patterns for names that both lists match. Of two patterns that merely overlap it gives none: rights may
 // come out narrower than both, never wider than one.
-func common(a, b tool.Globs) tool.Globs {
+func common(a, b tool.Patterns) tool.Patterns {
 	switch {
 	case a == nil:
 		return b
 	case b == nil:
 		return a
 	}
-	out := tool.Globs{}
-	for _, pair := range [][2]tool.Globs{{a, b}, {b, a}} {
+	out := tool.Patterns{}
+	for _, pair := range [][2]tool.Patterns{{a, b}, {b, a}} {
 		for _, g := range pair[0] {
-			if slices.ContainsFunc(pair[1], func(h tool.Glob) bool { return covers(h, g) }) && !slices.Contains(out, g) {
+			if slices.ContainsFunc(pair[1], func(h tool.Pattern) bool { return h.Covers(g) }) && !slices.Contains(out, g) {
 				out = append(out, g)
 			}
 		}
 	}
 	return out
-}
-
-// covers reports whether a pattern certainly matches every name that another one matches. A star of the narrow one
-// stands for a character that the wide one cannot name: only a star takes it, and whatever is put in its place. A
-// question mark would take it too, and not what is put in its place.
-func covers(wide, narrow tool.Glob) bool {
-	if strings.Contains(string(wide), "?") && strings.Contains(string(narrow), "*") {
-		return wide == narrow
-	}
-	return wide.Match(string(narrow))
 }

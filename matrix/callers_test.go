@@ -58,7 +58,7 @@ callers:
   list:
     ada: {roles: [issuer], tokens: [%x]}
     bob: {roles: [some], tokens: [%x]}
-  jwt: [{issuer: "https://id.example.org", audience: [toolpost], jwks: keys.json, roles: {always: [some]}, algorithms: [ES256]}]
+  jwt: [{issuer: "https://id.example.org", audience: [toolpost], prefix: "id:", jwks: keys.json, roles: {always: [some]}, algorithms: [ES256]}]
 `
 
 func newTown(t *testing.T) *town {
@@ -130,8 +130,8 @@ func (p *town) findStrangers(t *testing.T, key *ecdsa.PrivateKey) {
 	if status, body := p.http(t, "GET", "/v1/tools", "Bearer "+signed(t, key, good), nil, ""); status != http.StatusOK {
 		t.Fatalf("a good JWT: %d %s", status, body)
 	}
-	expired := p.issue(t, store.Token{Caller: "ann", Tools: tool.Globs{"*"}}, time.Second)
-	revoked := p.issue(t, store.Token{Caller: "ann", Tools: tool.Globs{"*"}}, time.Hour)
+	expired := p.issue(t, store.Token{Caller: "ann", Tools: tool.Patterns{"*"}}, time.Second)
+	revoked := p.issue(t, store.Token{Caller: "ann", Tools: tool.Patterns{"*"}}, time.Hour)
 	must(t, p.db.Tokens().Revoke(t.Context(), revoked))
 	p.strangers = map[string]string{
 		"no token": "", "no words": "Bearer", "another scheme": "Digest " + p.ada, "two tokens": "Bearer " + p.ada + " " + p.ada, "a wrong token": "Bearer tp_" + strings.Repeat("A", 43),

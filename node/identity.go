@@ -39,13 +39,26 @@ func (n *Node) Caller(id, door string) tool.Principal {
 	return tool.Principal{ID: id, Door: door, Rights: rights}
 }
 
+// named gives the caller as whom a door takes everybody who comes there. An issuer must not be able to call somebody
+// so: then it may use nothing.
+func (n *Node) named(id, door string) tool.Principal {
+	p := n.Caller(id, door)
+	if err := n.callers.Load().Apart(id); err != nil {
+		n.o.Log.Error("the caller whom a door names may use nothing", "door", door, "error", err)
+		p.Rights = &tool.Rights{Tools: tool.Patterns{}}
+	}
+	return p
+}
+
 // readCallers reads the callers section.
 func (n *Node) readCallers(cfg *config.Config) (*identity.Callers, error) {
 	var o identity.Options
 	if err := cfg.Callers.Decode(&o); err != nil {
 		return nil, err
 	}
-	return identity.New(o, identity.Env{Dir: cfg.Dir, Owner: n.admitOwner, Tokens: n.findToken, Log: n.o.Log, Before: n.callers.Load()})
+	return identity.New(o, identity.Env{
+		Dir: cfg.Dir, Sources: sourceNames(cfg), Owner: n.admitOwner, Tokens: n.findToken, Log: n.o.Log, Before: n.callers.Load(),
+	})
 }
 
 // admitOwner knows the owner, once there is a door where one could come in.

@@ -134,7 +134,7 @@ func TestARevokedTokenIsRefusedWithinASecondAlsoByOtherPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	token, err := other.Tokens().Issue(t.Context(), store.Token{Caller: "ci", Tools: tool.Globs{"reads"}}, time.Hour)
+	token, err := other.Tokens().Issue(t.Context(), store.Token{Caller: "ci", Tools: tool.Patterns{"reads"}}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -190,7 +190,7 @@ func (n *Node) issuer(book leases) ownRunner {
 			if err != nil {
 				return "", 0, err
 			}
-			return spec.Name, spec.Tier, nil
+			return spec.Ref().String(), spec.Tier, nil
 		},
 	})
 }
@@ -212,7 +212,7 @@ func (n *Node) Serve(ctx context.Context) error {
 		return err
 	}
 	doors, err := all.Doors(n.cfg, all.DoorOptions{
-		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.Caller, Fresh: fresh, Version: n.o.Version, Ready: n.o.Ready, Metrics: n.Metrics,
+		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.named, Fresh: fresh, Version: n.o.Version, Ready: n.o.Ready, Metrics: n.Metrics,
 	})
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"toolpost/engine/lease"
 	"toolpost/engine/redact"
 	"toolpost/engine/session"
+	"toolpost/secret"
 	"toolpost/store"
 	"toolpost/store/postgres"
 	"toolpost/store/sqlite"
@@ -41,9 +42,9 @@ type StoreOptions struct {
 
 // AuditOptions says what is recorded of calls.
 type AuditOptions struct {
-	Values []string `yaml:"values" doc:"tools whose arguments are recorded with their values, or * for all; of others their shape and a digest are recorded"`
-	Redact []string `yaml:"redact" doc:"further arguments whose values are never recorded"`
-	Key    string   `yaml:"key" doc:"file with the key that signs the log; made where it is missing; .toolpost/audit.key where it is left out"`
+	Values tool.Patterns `yaml:"values" doc:"names of tools, or source.name, whose arguments are recorded with their values, or * for all; of others their shape and a digest are recorded"`
+	Redact []string      `yaml:"redact" doc:"further arguments whose values are never recorded"`
+	Key    string        `yaml:"key" doc:"file with the key that signs the log; made where it is missing; .toolpost/audit.key where it is left out"`
 }
 
 // IdempotencyOptions says how repeated calls are recognised.
@@ -114,6 +115,18 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 	}
 }
 
+// digestKey gives the key for digests of arguments. It follows from the one that signs the log: programs that share a
+// store have that one in common already, since none takes a log that another key has signed. In the store itself it
+// would be in the hands of everybody who can read the digests.
+func digestKey(cfg *config.Config, path string) ([]byte, error) {
+	key, err := auditKey(cfg, path)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := secret.NewKeyed(func() ([]byte, error) { return key, nil }).Sum("key for digests")
+	return sum[:], err
+}
+
 // makeKey writes a new key, whole or not at all. Another program may be faster: then its key stays.
 func makeKey(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -168,13 +181,18 @@ func (n *Node) keepIn() keepers {
 			session: n.innermost(session.Stage(&store.Sessions{}, files)),
 		}
 	}
+	digests := secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
+	window.Digests = digests
 	if n.storing.Idempotency.Durable {
 		window.Outcomes = n.store.Outcomes()
 	}
 	kept := n.store.Assets(files)
 	return keepers{
 		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).Stage,
-		audit:   audit.New(audit.Options{Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact, Logger: n.o.Log}),
+		audit: audit.New(audit.Options{
+			Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact,
+			Digests: digests, Logger: n.o.Log,
+		}),
 		session: n.innermost(session.Stage(n.store.Sessions(), kept)),
 	}
 }

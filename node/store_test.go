@@ -126,3 +126,24 @@ func TestADurableKeyIsRememberedByTheNextNode(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// The key for digests of arguments is beside the store, not in it, and all who share a log have it.
+func TestDigestsOfArgumentsNeedTheKeyOfTheLog(t *testing.T) {
+	const text = "sources: [{name: echo, protocol: fake}]\nstore: {}"
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	for _, where := range []string{dir, dir, elsewhere} {
+		n := open(t, parse(t, where, text), node.Options{Protocols: newFake().protocol()})
+		if err := call(n, "echo"); err != nil {
+			t.Fatal(err)
+		}
+		shut(t, n)
+	}
+	ours, theirs := records(t, dir, text), records(t, elsewhere, text)
+	if len(ours) != 2 || len(theirs) != 1 || ours[0].Digest == "" || ours[0].Digest != ours[1].Digest || ours[0].Digest == theirs[0].Digest {
+		t.Errorf("%+v, %+v", ours, theirs)
+	}
+	info, err := os.Stat(filepath.Join(dir, ".toolpost", "audit.key"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}

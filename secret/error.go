@@ -64,7 +64,7 @@ func (r *Redactor) inError(err error) bool {
 // in reports whether a text has a secret.
 func (r *Redactor) in(text string) bool {
 	m := r.current()
-	return m != nil && len(m.everywhere(text, nil, depth)) > 0
+	return m != nil && len(m.everywhere(text, nil, depth, cutAll)) > 0
 }
 
 // A quiet error says what another one says, without its secrets.

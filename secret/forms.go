@@ -14,6 +14,8 @@ type form struct {
 	coded  bool // base64 or hexadecimal digits: long ones are found in pieces too, since programs break them into lines
 	// Whether a digit before the text, and one after it, has bits of the secret and bits of something else.
 	before, after bool
+	head, tail    int // how many bytes of its beginning and of its end are no secret
+	least         int // how many of the others are taken for it where a text was cut
 }
 
 // minLine is how long a line of a value must be to be redacted by itself. Programs print long values, such as keys,
@@ -45,6 +47,13 @@ func formsOf(secret int, value string) []form {
 		for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			all = append(all, base64Form(secret, value, shift, alphabet))
 		}
+	}
+	for i := range all {
+		f := &all[i]
+		if !f.coded {
+			f.head, f.tail = public(f.text)
+		}
+		f.least = max(window, min(minCut, (len(f.text)-f.head-f.tail+1)/2))
 	}
 	return all
 }

@@ -16,17 +16,17 @@ func (r *Redactor) JSON(doc json.RawMessage) json.RawMessage {
 	if m == nil {
 		return doc
 	}
-	hits := m.everywhere(asString(doc), nil, depth)
+	hits := m.everywhere(asString(doc), nil, depth+1, cutAll) // its strings are escaped once more
 	if len(hits) == 0 {
 		return doc
 	}
 	if strictjson.Check(doc) != nil {
-		return json.RawMessage(m.redact(string(doc)))
+		return json.RawMessage(m.redact(string(doc), cutAll))
 	}
 	w := jsonWalk{m: m, doc: string(doc)}
 	w.walk()
 	out := w.out.String()
-	if len(m.everywhere(out, nil, depth)) > 0 {
+	if len(m.everywhere(out, nil, depth, 0)) > 0 {
 		return whole(doc, m.labels[hits[0].secret])
 	}
 	return json.RawMessage(out)
@@ -116,7 +116,7 @@ func (w *jsonWalk) text(literal string, name bool) {
 		w.out.WriteString(literal) // never: the document is JSON
 		return
 	}
-	clean := w.m.redact(text)
+	clean := w.m.redact(text, cutAll)
 	if clean == text {
 		w.out.WriteString(literal)
 		return
@@ -134,5 +134,5 @@ func (w *jsonWalk) number(literal string) {
 		w.out.WriteString(literal)
 		return
 	}
-	w.out.Write(strictjson.Quote([]byte(w.m.redact(literal))))
+	w.out.Write(strictjson.Quote([]byte(w.m.redact(literal, 0))))
 }

@@ -35,6 +35,7 @@ type matcher struct {
 	filter []uint64 // windows that may be in the table
 	shift  int
 	table  map[uint32][]ref
+	cuts   *cutTable
 }
 
 // A ref is a window of a form.
@@ -63,6 +64,7 @@ func newMatcher(secrets []known) *matcher {
 	}
 	m.step = block - window + 1
 	m.index()
+	m.cuts = newCutTable(m.forms)
 	m.sort()
 	m.label(secrets)
 	return m
@@ -222,8 +224,9 @@ func isDigit(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '-' || c == '_'
 }
 
-// begun gives where the last part of a text begins that may be the beginning of a form; len(text): nowhere.
-func (m *matcher) begun(text string) int {
+// begunPlain gives where the last part of a text begins that may be the beginning of a form, as it is written;
+// len(text): nowhere.
+func (m *matcher) begunPlain(text string) int {
 	for i := max(0, len(text)-m.most+1); i < len(text); i++ {
 		if m.first[text[i]] && m.begins(text[i:]) {
 			return i
@@ -236,9 +239,6 @@ func (m *matcher) begins(part string) bool {
 	i := m.place(part)
 	return i < len(m.sorted) && strings.HasPrefix(m.forms[m.sorted[i]].text, part)
 }
-
-// begunSecret gives the secret of a form that begins with a part.
-func (m *matcher) begunSecret(part string) int { return m.forms[m.sorted[m.place(part)]].secret }
 
 // place gives where a part has its place among the forms.
 func (m *matcher) place(part string) int {

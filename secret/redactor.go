@@ -11,7 +11,8 @@ import (
 
 // A Redactor takes the values of secrets out of texts and puts their names there: [secret NAME]. It knows a value
 // also in base64 (wherever it stands in a longer text), in hexadecimal digits, URL-encoded, and with the escapes of
-// JSON; and a value of several lines also by each line of 16 bytes and more. What was encrypted, compressed, turned
+// JSON and HTML; a value of several lines also by each line of 16 bytes and more; and where a text was cut, by what is
+// left of it if that is half of it or 8 bytes. What was encrypted, compressed, turned
 // around or cut into small pieces on purpose it does not know: a tool that wants to give its secrets away can.
 //
 // A text without secrets comes back as it is, not copied. A nil Redactor knows no secrets, and neither does the zero
@@ -56,7 +57,7 @@ func (r *Redactor) current() *matcher {
 // String redacts a text.
 func (r *Redactor) String(text string) string {
 	if m := r.current(); m != nil {
-		return m.redact(text)
+		return m.redact(text, cutAll)
 	}
 	return text
 }
@@ -67,8 +68,8 @@ func (r *Redactor) Bytes(text []byte) []byte {
 	if m == nil {
 		return text
 	}
-	if hits := m.everywhere(asString(text), nil, depth); len(hits) > 0 {
-		return []byte(m.redact(string(text)))
+	if hits := m.everywhere(asString(text), nil, depth, cutAll); len(hits) > 0 {
+		return []byte(m.redact(string(text), cutAll))
 	}
 	return text
 }
@@ -86,15 +87,15 @@ const (
 
 // redact puts names in the place of secrets. A name beside other text may make up another secret: so what came out is
 // looked at again.
-func (m *matcher) redact(text string) string {
+func (m *matcher) redact(text string, which cuts) string {
 	for range rounds {
-		hits := m.everywhere(text, nil, depth)
+		hits := m.everywhere(text, nil, depth, which)
 		if len(hits) == 0 {
 			return text
 		}
 		text = m.replace(text, merge(hits))
 	}
-	if hits := m.everywhere(text, nil, depth); len(hits) > 0 {
+	if hits := m.everywhere(text, nil, depth, which); len(hits) > 0 {
 		return m.labels[hits[0].secret]
 	}
 	return text
@@ -114,28 +115,29 @@ func (m *matcher) replace(text string, hits []hit) string {
 }
 
 // everywhere adds the secrets of a text, as it is written and as it reads without its escapes, that many deep.
-func (m *matcher) everywhere(text string, hits []hit, deep int) []hit {
+func (m *matcher) everywhere(text string, hits []hit, deep int, which cuts) []hit {
 	hits = append(hits, m.find(text)...)
+	hits = m.atCuts(text, which, hits)
 	if deep == 0 {
 		return hits
 	}
 	for _, e := range escapesOf(text) {
 		if strings.IndexByte(text, e.mark) >= 0 {
-			hits = m.through(text, e, hits, deep-1)
+			hits = m.through(text, e, hits, deep-1, which)
 		}
 	}
 	return hits
 }
 
 // through adds the secrets of a text as it reads without escapes of one kind.
-func (m *matcher) through(text string, e escape, hits []hit, deep int) []hit {
+func (m *matcher) through(text string, e escape, hits []hit, deep int, which cuts) []hit {
 	v := views.Get().(*view)
 	defer v.close()
 	if !v.open(text, e) {
 		return hits
 	}
 	before := len(hits)
-	hits = m.everywhere(asString(v.plain), hits, deep)
+	hits = m.everywhere(asString(v.plain), hits, deep, which)
 	for i := before; i < len(hits); i++ {
 		hits[i].from, hits[i].to = v.from(hits[i].from), v.to(hits[i].to)
 	}

@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"html"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,18 +27,75 @@ type escape struct {
 	// read gives what the escape at a place of a text stands for, added to plain, and the escape's length; 0: it is
 	// none.
 	read func(plain []byte, text string, at int) ([]byte, int)
-	most int  // the length of the longest
-	gap  bool // it stands for nothing
+	// partial reports whether a text is the beginning of an escape and not yet all of it.
+	partial func(text string) bool
+	most    int  // the length of the longest
+	gap     bool // it stands for nothing
 }
 
-// escapesOf gives those of URLs, those of JSON, which many programs use for the texts that they print, and the ends of
-// lines that programs break base64 and hexadecimal digits into.
-func escapesOf(text string) [3]escape {
-	end := escape{'\n', readLineEnd, 1, true}
-	if strings.Contains(text, "\r\n") {
+// maxEscape is the length of the longest escape.
+const maxEscape = 12
+
+// escapesOf gives those of URLs, those of JSON, which many programs use for the texts that they print, those of HTML,
+// and the ends of lines that programs break base64 and hexadecimal digits into.
+func escapesOf(text string) [4]escape {
+	end := escape{'\n', readLineEnd, never, 1, true}
+	if strings.Contains(text, "\r\n") || strings.HasSuffix(text, "\r") {
 		end.mark, end.most = '\r', 2
 	}
-	return [3]escape{{'%', readPercent, 3, false}, {'\\', readBackslash, 12, false}, end}
+	return [4]escape{
+		{'%', readPercent, partialPercent, 3, false},
+		{'\\', readBackslash, partialBackslash, 12, false},
+		{'&', readEntity, partialEntity, maxEscape, false},
+		end,
+	}
+}
+
+func never(string) bool { return false }
+
+func partialPercent(text string) bool {
+	_, ok := hexadecimal(text[1:]+"0", 0, len(text))
+	return ok && len(text) < 3
+}
+
+// partialBackslash tells the beginning of an escape by what it would be with digits behind it.
+func partialBackslash(text string) bool {
+	if len(text) == 1 {
+		return true
+	}
+	_, size := readBackslash(nil, text+"00000000", 0)
+	return size > len(text)
+}
+
+// readEntity reads &amp;, &#34; and &#x22;. Browsers read some also without the semicolon, but no program writes them so,
+// and where a text was cut nobody could tell whether more digits were to follow.
+func readEntity(plain []byte, text string, at int) ([]byte, int) {
+	text = text[at:min(len(text), at+maxEscape)]
+	end := 1
+	for end < len(text) && (isDigit(text[end]) || text[end] == '#') {
+		end++
+	}
+	if end == len(text) || text[end] != ';' {
+		return plain, 0
+	}
+	name := text[:end+1]
+	if read := html.UnescapeString(name); read != name {
+		return append(plain, read...), len(name)
+	}
+	return plain, 0
+}
+
+// partialEntity reports whether more letters or digits, or the semicolon, may follow.
+func partialEntity(text string) bool {
+	if len(text) >= maxEscape {
+		return false
+	}
+	for _, c := range []byte(text[1:]) {
+		if !isDigit(c) && c != '#' {
+			return false
+		}
+	}
+	return true
 }
 
 func readPercent(plain []byte, text string, at int) ([]byte, int) {

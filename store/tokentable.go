@@ -23,15 +23,15 @@ func (db *DB) Tokens() *TokenTable { return &TokenTable{db} }
 
 // A Token is one token as those see it who look after tokens.
 type Token struct {
-	ID      string     `json:"id"` // the start of its digest
-	Caller  string     `json:"caller"`
-	Roles   []string   `json:"roles"`
-	Tools   tool.Globs `json:"tools"`
-	Listed  bool       `json:"listed"` // it counts only while the config lists the caller
-	Note    string     `json:"note,omitempty"`
-	Issued  time.Time  `json:"issued"`
-	Expires time.Time  `json:"expires,omitzero"` // zero: never
-	State   string     `json:"state"`            // live, revoked, expired
+	ID      string        `json:"id"` // the start of its digest
+	Caller  string        `json:"caller"`
+	Roles   []string      `json:"roles"`
+	Tools   tool.Patterns `json:"tools"`
+	Listed  bool          `json:"listed"` // it counts only while the config lists the caller
+	Note    string        `json:"note,omitempty"`
+	Issued  time.Time     `json:"issued"`
+	Expires time.Time     `json:"expires,omitzero"` // zero: never
+	State   string        `json:"state"`            // live, revoked, expired
 }
 
 // The bounds of a token, and how long one is remembered after its end.
@@ -57,7 +57,7 @@ func (k *TokenTable) Issue(_ context.Context, t Token, ttl time.Duration) (token
 	if err != nil {
 		return "", err
 	}
-	tools, err := strictjson.Marshal(append(tool.Globs{}, t.Tools...))
+	tools, err := strictjson.Marshal(append(tool.Patterns{}, t.Tools...))
 	if err != nil {
 		return "", err
 	}
@@ -211,6 +211,6 @@ func (t *Token) scan(now int64) func(*sql.Rows) error {
 		case expires.Valid && now >= expires.Int64:
 			t.State = "expired"
 		}
-		return errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles), strictjson.Unmarshal([]byte(tools), (*[]tool.Glob)(&t.Tools)))
+		return errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles), strictjson.Unmarshal([]byte(tools), (*[]tool.Pattern)(&t.Tools)))
 	}
 }

@@ -55,6 +55,16 @@ func (g Glob) Match(name string) bool {
 	return strings.Trim(string(g[p:]), "*") == ""
 }
 
+// covers reports whether a pattern certainly matches every name that another one matches. A star of the narrow one
+// stands for a character that the wide one cannot name: only a star takes it, and whatever is put in its place. A
+// question mark would take it too, and not what is put in its place.
+func (g Glob) covers(narrow Glob) bool {
+	if strings.Contains(string(g), "?") && strings.Contains(string(narrow), "*") {
+		return g == narrow
+	}
+	return g.Match(string(narrow))
+}
+
 // Globs are several patterns; a single one may be written alone.
 type Globs []Glob
 
@@ -79,9 +89,11 @@ func (g Globs) Match(names ...string) bool {
 	return false
 }
 
-func (g Globs) String() string {
-	words := make([]string, len(g))
-	for i, one := range g {
+func (g Globs) String() string { return join(g) }
+
+func join[S ~string](list []S) string {
+	words := make([]string, len(list))
+	for i, one := range list {
 		words[i] = string(one)
 	}
 	return strings.Join(words, ", ")

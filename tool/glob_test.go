@@ -48,10 +48,10 @@ func TestRightsTakeAwayAndGiveNothing(t *testing.T) {
 	}{
 		{nil, true},
 		{&tool.Rights{}, true},
-		{&tool.Rights{Tools: tool.Globs{}}, false},
-		{&tool.Rights{Tools: tool.Globs{"re*"}}, true},
-		{&tool.Rights{Tools: tool.Globs{"files.*"}}, true},
-		{&tool.Rights{Tools: tool.Globs{"write", "shell.*"}}, false},
+		{&tool.Rights{Tools: tool.Patterns{}}, false},
+		{&tool.Rights{Tools: tool.Patterns{"re*"}}, true},
+		{&tool.Rights{Tools: tool.Patterns{"files.*"}}, true},
+		{&tool.Rights{Tools: tool.Patterns{"write", "shell.*"}}, false},
 	} {
 		if got := (tool.Principal{ID: "a", Rights: c.rights}).May(spec); got != c.want {
 			t.Errorf("%+v: %v", c.rights, got)

@@ -13,15 +13,12 @@ type Principal struct {
 // shared, and nobody changes them.
 type Rights struct {
 	Roles []string // that policy rules can ask for
-	Tools Globs    // names of tools, or source.name; nil: all, empty: none
+	Tools Patterns // nil: all, empty: none
 }
-
-// Same reports whether two calls come from the same caller through the same door.
-func (p Principal) Same(o Principal) bool { return p.ID == o.ID && p.Door == o.Door }
 
 // May reports whether the caller's rights leave it the tool, to see and to call.
 func (p Principal) May(s *Spec) bool {
-	return p.Rights == nil || p.Rights.Tools.Match(s.Name, s.Source+"."+s.Name)
+	return p.Rights == nil || p.Rights.Tools.Match(s.Ref())
 }
 
 // Roles lists what the caller is.

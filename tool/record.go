@@ -25,7 +25,7 @@ type Record struct {
 	Session  string          `json:"session,omitempty"`
 	Run      string          `json:"run,omitempty"`  // which run of an agent it belongs to, as the caller says
 	Shape    json.RawMessage `json:"shape,omitzero"` // the arguments with the kind of each value in its place
-	Digest   string          `json:"sha256"`         // of the arguments, byte for byte
+	Digest   string          `json:"digest"`         // of the arguments, byte for byte, made with a key
 	Args     json.RawMessage `json:"args,omitzero"`  // the arguments themselves, where they are to be kept
 	Touches  Touches         `json:"touches,omitzero"`
 	Omitted  int             `json:"omitted,omitempty"`  // touches beyond those that are kept

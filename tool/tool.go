@@ -17,6 +17,7 @@ import (
 // A Spec says what a tool is. It is immutable once published: whoever needs another one makes a copy.
 type Spec struct {
 	Name        string          `json:"name"`
+	Own         string          `json:"own,omitempty"` // its source's name for it, where it is published by another; set by the engine
 	Title       string          `json:"title,omitempty"`
 	Description string          `json:"description,omitempty"`
 	Source      string          `json:"source"`            // the configured source that brought it

@@ -49,7 +49,7 @@ type Revoker interface {
 // Options of the tools.
 type Options struct {
 	Leases Leases // lease.revoke is there where it is a Revoker too
-	// Resolve gives the name under which the engine knows a tool that this caller may see, and its tier.
+	// Resolve gives a tool that this caller may see, as its Ref is written, and its tier.
 	Resolve func(ctx context.Context, caller tool.Principal, name string) (known string, tier int, err error)
 }
 

@@ -22,7 +22,7 @@ const (
 type Request struct {
 	Caller string
 	Roles  []string
-	Tools  tool.Globs
+	Tools  tool.Patterns
 	TTL    time.Duration // 0: for ever
 	Note   string
 }
@@ -87,11 +87,11 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.R
 
 func (r *Runner) issue(ctx context.Context, c *tool.Call) (*tool.Result, error) {
 	var args struct {
-		Caller string      `json:"caller"`
-		Roles  []string    `json:"roles"`
-		Tools  []tool.Glob `json:"tools"`
-		TTLms  int64       `json:"ttl_ms"`
-		Note   string      `json:"note"`
+		Caller string         `json:"caller"`
+		Roles  []string       `json:"roles"`
+		Tools  []tool.Pattern `json:"tools"`
+		TTLms  int64          `json:"ttl_ms"`
+		Note   string         `json:"note"`
 	}
 	if err := strictjson.UnmarshalClosed(c.Args, &args); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", IssueName, err)

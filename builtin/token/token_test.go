@@ -41,7 +41,7 @@ func TestATokenIsIssuedAndRevokedAsAsked(t *testing.T) {
 	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: token.RevokeName, Caller: cli, Args: []byte(`{"id":"0123456789abcdef"}`)}, tool.Discard); err != nil {
 		t.Error(err)
 	}
-	want := book{[]token.Request{{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Globs{"read*"}, TTL: time.Minute, Note: "x"}}, []string{"0123456789abcdef"}}
+	want := book{[]token.Request{{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Patterns{"read*"}, TTL: time.Minute, Note: "x"}}, []string{"0123456789abcdef"}}
 	if d := cmp.Diff(want, *b, cmp.AllowUnexported(book{})); d != "" {
 		t.Error(d)
 	}

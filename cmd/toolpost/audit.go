@@ -385,7 +385,7 @@ func (a *app) auditExportCommand() *cobra.Command {
 func (q *audit) exportCSV(c *cobra.Command, log *store.AuditTable) error {
 	w := csv.NewWriter(q.out)
 	_ = w.Write([]string{
-		"seq", "time", "call", "trace", "tool", "asked", "source", "protocol", "tier", "door", "caller", "session", "run", "sha256", "shape", "reads", "writes",
+		"seq", "time", "call", "trace", "tool", "asked", "source", "protocol", "tier", "door", "caller", "session", "run", "digest", "shape", "reads", "writes",
 		"commands", "decision", "rule", "lease", "key", "replay", "cached", "enforcement", "outcome", "code", "reason", "duration_ms", "bytes_in", "bytes_out",
 	})
 	err := log.Log(c.Context(), q.filter, false, func(r *tool.Record) error {

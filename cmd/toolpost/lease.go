@@ -106,7 +106,7 @@ func (a *app) callIssuer(ctx context.Context, req leaseRequest) (token string, e
 	var out struct {
 		Token string `json:"token_id"`
 	}
-	err = a.callOwn(ctx, tool.Call{Tool: "lease.issue", Args: raw(args)}, "issue leases", req.tool, &out)
+	err = a.callOwn(ctx, tool.Call{Tool: "toolpost.lease.issue", Args: raw(args)}, "issue leases", req.tool, &out)
 	return out.Token, err
 }
 
@@ -176,7 +176,7 @@ func (a *app) leaseRevokeCommand() *cobra.Command {
 func (a *app) revoke(ctx context.Context, id string, leases *store.LeaseTable) error {
 	id = store.LeaseID(id) // no token goes any further
 	var out struct{}
-	if err := a.callOwn(ctx, tool.Call{Tool: "lease.revoke", Args: raw(map[string]any{"id": id})}, "revoke leases", "", &out); err != nil {
+	if err := a.callOwn(ctx, tool.Call{Tool: "toolpost.lease.revoke", Args: raw(map[string]any{"id": id})}, "revoke leases", "", &out); err != nil {
 		return err
 	}
 	l, err := leases.Find(ctx, id)

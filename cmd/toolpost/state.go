@@ -177,7 +177,7 @@ func (a *app) statePatchCommand() *cobra.Command {
 		if c.Flags().Changed("if-version") {
 			change["if_version"] = seen
 		}
-		version, err := q.change(ctx, "state.patch", change)
+		version, err := q.change(ctx, "toolpost.state.patch", change)
 		if err != nil {
 			return err
 		}
@@ -229,7 +229,7 @@ func (a *app) stateResetCommand() *cobra.Command {
 	}
 	a.jsonFlag(c, "print the new version as JSON")
 	return a.about(c, func(ctx context.Context, q stateRequest, _ *store.SessionTable, _ []string) error {
-		version, err := q.change(ctx, "state.reset", map[string]any{})
+		version, err := q.change(ctx, "toolpost.state.reset", map[string]any{})
 		switch {
 		case err != nil:
 			return err

@@ -74,7 +74,7 @@ func (a *app) issueToken(ctx context.Context, req tokenRequest, tokens *store.To
 		Token string `json:"token"`
 		ID    string `json:"id"`
 	}
-	if err := a.callOwn(ctx, tool.Call{Tool: "token.issue", Args: raw(args)}, "issue tokens", "", &out); err != nil {
+	if err := a.callOwn(ctx, tool.Call{Tool: "toolpost.token.issue", Args: raw(args)}, "issue tokens", "", &out); err != nil {
 		return err
 	}
 	t, err := tokens.Find(ctx, out.ID)
@@ -146,7 +146,7 @@ func (a *app) revokeToken(ctx context.Context, id string, tokens *store.TokenTab
 	var out struct {
 		ID string `json:"id"`
 	}
-	if err := a.callOwn(ctx, tool.Call{Tool: "token.revoke", Args: raw(map[string]any{"id": t.ID})}, "revoke tokens", "", &out); err != nil {
+	if err := a.callOwn(ctx, tool.Call{Tool: "toolpost.token.revoke", Args: raw(map[string]any{"id": t.ID})}, "revoke tokens", "", &out); err != nil {
 		return err
 	}
 	if t, err = tokens.Find(ctx, t.ID); err != nil {

@@ -9,10 +9,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
+	"toolpost/secret"
 	"toolpost/tool"
 )
 
@@ -31,9 +31,11 @@ type Options struct {
 	Log Log
 	// Values names the tools whose arguments are kept with their values; "*": all. Of others the shape and a
 	// digest are kept.
-	Values []string
+	Values tool.Patterns
 	// Redact names further arguments whose values are never kept, beside those whose names speak of secrets.
-	Redact  []string
+	Redact []string
+	// Digests makes the digests of arguments; nil: with a key that ends with this program.
+	Digests *secret.Keyed
 	Logger  *slog.Logger // nil: silence
 	Waiting int          // records that wait in memory while the log cannot take them; 0: 4,096
 }
@@ -49,6 +51,9 @@ func New(o Options) *Trail {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Digests == nil {
+		o.Digests = secret.NewKeyed(nil)
+	}
 	return &Trail{o: o, waiting: waiting{most: cmp.Or(o.Waiting, 4096)}}
 }
 
@@ -60,10 +65,11 @@ func (t *Trail) Stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 		rec := &tool.Record{
 			Time: time.Now(), Call: c.ID, Trace: c.Trace, Asked: c.Tool, Door: c.Caller.Door, Caller: c.Caller.ID, Session: c.Session,
-			Run: c.Run, Key: c.Key, DryRun: c.DryRun, In: int64(len(c.Args)), Shape: shapeOf(c.Args), Digest: digestOf(c.Args),
+			Run: c.Run, Key: c.Key, DryRun: c.DryRun, In: int64(len(c.Args)), Shape: shapeOf(c.Args), Digest: t.digestOf(c.Args),
 		}
 		if c.Lease != "" {
-			rec.Lease = digestOf([]byte(c.Lease))[:leaseID]
+			sum := sha256.Sum256([]byte(c.Lease))
+			rec.Lease = hex.EncodeToString(sum[:])[:leaseID]
 		}
 		watched := *c
 		watched.Record = rec
@@ -119,7 +125,7 @@ func (t *Trail) name(r *tool.Record, c *tool.Call) {
 		r.Asked = ""
 	}
 	r.Walls = strings.Join(c.Spec.Guarantees.Asked(), ",")
-	if slices.Contains(t.o.Values, "*") || slices.Contains(t.o.Values, c.Spec.Name) {
+	if t.o.Values != nil && t.o.Values.Match(c.Spec.Ref()) {
 		if r.Args = Redacted(c.Args, t.o.Redact); len(r.Args) > maxArgs {
 			r.Args = nil
 		}
@@ -178,7 +184,11 @@ const hit = "idempotent_hit"
 // leaseID is how much of the digest of its token names a lease.
 const leaseID = 16
 
-func digestOf(b []byte) string {
-	sum := sha256.Sum256(b)
+// digestOf gives nothing where there is no key: a log that has none takes no record either.
+func (t *Trail) digestOf(args []byte) string {
+	sum, err := t.o.Digests.Sum("arguments", args)
+	if err != nil {
+		return ""
+	}
 	return hex.EncodeToString(sum[:])
 }

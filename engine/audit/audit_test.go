@@ -2,12 +2,15 @@ package audit_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"sync"
 	"testing"
 
 	"toolpost/engine/audit"
+	"toolpost/secret"
 	"toolpost/tool"
 )
 
@@ -144,11 +147,32 @@ func TestARecordHasShapesAndDigestsAndNoSecrets(t *testing.T) {
 	}
 }
 
+// Arguments are often short: who reads the log must not find out by trying what they were.
+func TestDigestsOfArgumentsCannotBeGuessed(t *testing.T) {
+	digest := func(key func() ([]byte, error)) string {
+		l := &log{}
+		trail := audit.New(audit.Options{Log: l, Digests: secret.NewKeyed(key)})
+		if _, err := chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), call("1"), tool.Discard); err != nil {
+			t.Fatal(err)
+		}
+		return l.records[0].Digest
+	}
+	one := func() ([]byte, error) { return []byte("one"), nil }
+	other := func() ([]byte, error) { return []byte("other"), nil }
+	plain := sha256.Sum256(call("1").Args)
+	if a := digest(one); a != digest(one) || a == digest(other) || a == digest(nil) || digest(nil) == digest(nil) || a == hex.EncodeToString(plain[:]) {
+		t.Errorf("a key gives the same digest each time, another one others, and none is the plain one: %s", a)
+	}
+	if got := digest(func() ([]byte, error) { return nil, errors.New("no key") }); got != "" {
+		t.Errorf("without a key: %s", got)
+	}
+}
+
 func TestValuesAreKeptForTheToolsThatAreNamedWithoutSecrets(t *testing.T) {
 	l := &log{}
 	c := call("1")
 	c.Args = []byte(`{"path":"a","API_Key":"x","pin":"y","list":[{"userPassword":"z"}]}`)
-	trail := audit.New(audit.Options{Log: l, Values: []string{"readFile"}, Redact: []string{"pin"}})
+	trail := audit.New(audit.Options{Log: l, Values: tool.Patterns{"readFile"}, Redact: []string{"pin"}})
 	if _, err := chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +289,7 @@ func FuzzShape(f *testing.F) {
 		l := &log{}
 		c := call("1")
 		c.Args = args
-		trail := audit.New(audit.Options{Log: l, Values: []string{"*"}})
+		trail := audit.New(audit.Options{Log: l, Values: tool.Patterns{"*"}})
 		if _, err := chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard); err != nil {
 			t.Fatal(err)
 		}

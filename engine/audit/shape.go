@@ -71,7 +71,7 @@ func redact(v any, names []string) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if secret(name, names) {
+			if speaksOfSecrets(name, names) {
 				v[name] = "[redacted]"
 			} else {
 				v[name] = redact(value, names)
@@ -85,8 +85,8 @@ func redact(v any, names []string) any {
 	return v
 }
 
-// secret reports whether the name of an argument speaks of a secret.
-func secret(name string, names []string) bool {
+// speaksOfSecrets reports whether the name of an argument speaks of a secret.
+func speaksOfSecrets(name string, names []string) bool {
 	if slices.Contains(names, name) {
 		return true
 	}

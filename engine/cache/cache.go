@@ -53,7 +53,7 @@ func (c *Cache) Replace(rules []Rule) {
 // nothing.
 func (c *Cache) For(spec *tool.Spec) tool.Middleware {
 	rule := c.domains.rule(spec)
-	ch := &changer{cache: c, names: namesOf(spec), own: rule}
+	ch := &changer{cache: c, spec: spec, own: rule}
 	if !spec.Effects.ReadOnly() {
 		ch.changes = c.domains.source(spec.Source)
 	}
@@ -177,7 +177,7 @@ func (w *watch) Emit(ev tool.Event) error {
 // A changer is the stage of a tool whose calls may make results old.
 type changer struct {
 	cache   *Cache
-	names   []string
+	spec    *tool.Spec
 	changes *domain // its source; nil: it changes nothing there
 	own     *rule   // that keeps its results, and does not forget them because of it; nil: none does
 }

@@ -75,13 +75,12 @@ func (d *domains) changes(ch *changer) bool { return ch.changes != nil || len(d.
 func (d *domains) rule(spec *tool.Spec) *rule {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	names := namesOf(spec)
 	for _, r := range d.rules {
 		switch {
-		case !r.Tools.Match(names...):
+		case !r.Tools.Match(spec.Ref()):
 		case spec.Effects.ReadOnly():
 			return r
-		case r.names(names) && !slices.Contains(d.refused, spec.Name):
+		case r.names(spec.Ref()) && !slices.Contains(d.refused, spec.Name):
 			d.refused = append(d.refused, spec.Name)
 		}
 	}
@@ -127,7 +126,7 @@ func (d *domains) touched(ch *changer) (list []*domain) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range d.rules {
-		if r != ch.own && len(r.Invalidate) > 0 && r.Invalidate.Match(ch.names...) {
+		if r != ch.own && len(r.Invalidate) > 0 && r.Invalidate.Mentions(ch.spec) {
 			list = append(list, &r.named)
 		}
 	}

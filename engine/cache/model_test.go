@@ -54,7 +54,7 @@ type world struct {
 
 func newWorld() *world {
 	w := &world{cache: cache.New(cache.Options{})}
-	w.cache.Replace([]cache.Rule{{Tools: tool.Globs{"read"}, TTL: time.Hour, Invalidate: tool.Globs{"b.write"}}})
+	w.cache.Replace([]cache.Rule{{Tools: tool.Patterns{"read"}, TTL: time.Hour, Invalidate: tool.Patterns{"b.write"}}})
 	stage := func(s *tool.Spec, f tool.HandlerFunc) tool.Handler { return w.cache.For(s)(f) }
 	w.spec = &tool.Spec{Name: "read", Source: "a", Effects: tool.Effects{Reads: true}}
 	w.read = stage(w.spec, func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {

@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,11 +20,11 @@ const (
 
 // A Rule is an entry of limits.cache. Of several that match a tool the first counts.
 type Rule struct {
-	Tools      tool.Globs    `yaml:"tools" doc:"names of tools, or source.name, or aliases; only tools that declare to read and do nothing else are kept"`
+	Tools      tool.Patterns `yaml:"tools" doc:"names of tools, whatever their source, or source.name; only tools that declare to read and do nothing else are kept"`
 	TTL        time.Duration `yaml:"ttl" doc:"how long a result may be given again, such as 30s; at most a day"`
 	MaxBytes   int           `yaml:"max_bytes" doc:"how large a result may be to be kept; 1 MiB, which is the most, where it is left out"`
 	Shared     bool          `yaml:"shared" doc:"whether all callers share the results; each has their own where it is left out"`
-	Invalidate tool.Globs    `yaml:"invalidate" doc:"tools of other sources whose calls make the results old; a call that may change something on the same source always does"`
+	Invalidate tool.Patterns `yaml:"invalidate" doc:"tools of other sources whose calls make the results old; a call that may change something on the same source always does"`
 }
 
 // Validate implements config's validator.
@@ -47,19 +48,9 @@ func Check(rules []Rule) error {
 	return nil
 }
 
-// namesOf lists what patterns can call a tool.
-func namesOf(s *tool.Spec) []string {
-	return append([]string{s.Name, s.Source + "." + s.Name}, s.Aliases...)
-}
-
 // names reports whether the rule asks for the tool by its name, not by a pattern that may have met it by chance.
-func (r *Rule) names(names []string) bool {
-	for _, g := range r.Tools {
-		if g.Plain() && (tool.Globs{g}).Match(names...) {
-			return true
-		}
-	}
-	return false
+func (r *Rule) names(ref tool.Ref) bool {
+	return slices.ContainsFunc(r.Tools, func(p tool.Pattern) bool { return p.Plain() && p.Match(ref) })
 }
 
 // misplaced is the error of rules that ask for tools that are not kept.

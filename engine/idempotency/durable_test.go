@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/engine/idempotency"
+	"toolpost/secret"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -47,17 +48,22 @@ func (s *shared) Settle(_ context.Context, scope [32]byte, result []byte, _ time
 	return s.fail
 }
 
+// program is one of those that share outcomes, and so a key.
+func program(s idempotency.Outcomes) *idempotency.Calls {
+	return idempotency.New(idempotency.Options{Outcomes: s, Digests: secret.NewKeyed(func() ([]byte, error) { return []byte("the same for all"), nil })})
+}
+
 func TestAnotherProgramReplaysWhatOneHasRun(t *testing.T) {
 	var runs atomic.Int64
 	s := &shared{}
 	for i, want := range []string{"1", "1", "1"} {
-		h := idempotency.New(idempotency.Options{Outcomes: s}).Stage(counting(&runs)) // each time a new program
+		h := program(s).Stage(counting(&runs)) // each time a new program
 		out, hit, err := invoke(t, h, call("k", `{"a":1}`))
 		if out != want || hit != (i > 0) || err != nil {
 			t.Errorf("%d: %s, %v, %v", i, out, hit, err)
 		}
 	}
-	h := idempotency.New(idempotency.Options{Outcomes: s}).Stage(counting(&runs))
+	h := program(s).Stage(counting(&runs))
 	if _, _, err := invoke(t, h, call("k", `{"a":2}`)); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("another input: %v", err)
 	}
@@ -73,7 +79,7 @@ func TestWhatRunsInAnotherProgramIsWaitedFor(t *testing.T) {
 		})
 		var wg sync.WaitGroup
 		for range 8 {
-			h := idempotency.New(idempotency.Options{Outcomes: s}).Stage(slow)
+			h := program(s).Stage(slow)
 			wg.Go(func() {
 				if out, _, err := invoke(t, h, call("k", `{}`)); out != "1" || err != nil {
 					t.Errorf("%s, %v", out, err)
@@ -86,7 +92,7 @@ func TestWhatRunsInAnotherProgramIsWaitedFor(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := idempotency.New(idempotency.Options{Outcomes: s}).Stage(slow).Invoke(ctx, call("k", `{}`), tool.Discard); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := program(s).Stage(slow).Invoke(ctx, call("k", `{}`), tool.Discard); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who waits can stop waiting: %v", err)
 		}
 	})
@@ -95,13 +101,13 @@ func TestWhatRunsInAnotherProgramIsWaitedFor(t *testing.T) {
 func TestACallThatWasInterruptedIsNotRunAgain(t *testing.T) {
 	var runs atomic.Int64
 	s := &shared{}
-	if _, _, err := invoke(t, idempotency.New(idempotency.Options{Outcomes: s}).Stage(counting(&runs)), call("k", `{}`)); err != nil {
+	if _, _, err := invoke(t, program(s).Stage(counting(&runs)), call("k", `{}`)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range s.claims { // as if its program had ended before it did
 		c.Result, c.Lost = nil, true
 	}
-	_, _, err := invoke(t, idempotency.New(idempotency.Options{Outcomes: s}).Stage(counting(&runs)), call("k", `{}`))
+	_, _, err := invoke(t, program(s).Stage(counting(&runs)), call("k", `{}`))
 	if e := tool.AsError(err); runs.Load() != 1 || e == nil || e.Code != tool.CodeConflict || e.Reason != idempotency.Unknown {
 		t.Errorf("%d runs, %v", runs.Load(), err)
 	}
@@ -110,7 +116,7 @@ func TestACallThatWasInterruptedIsNotRunAgain(t *testing.T) {
 func TestAnOutcomeThatCannotBeRememberedIsNoSuccess(t *testing.T) {
 	var runs atomic.Int64
 	s := &shared{}
-	h := idempotency.New(idempotency.Options{Outcomes: s}).Stage(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	h := program(s).Stage(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		s.mu.Lock()
 		s.fail = errors.New("no room")
 		s.mu.Unlock()
@@ -123,3 +129,33 @@ func TestAnOutcomeThatCannotBeRememberedIsNoSuccess(t *testing.T) {
 		t.Errorf("%d runs, %v", runs.Load(), err)
 	}
 }
+
+// Inputs are often short: who reads what is remembered must not find out by trying.
+func TestWhatIsRememberedOfInputsCannotBeGuessed(t *testing.T) {
+	seen := &digests{}
+	for range 2 {
+		for _, key := range []string{"one", "other"} {
+			h := idempotency.New(idempotency.Options{Outcomes: seen, Digests: secret.NewKeyed(func() ([]byte, error) { return []byte(key), nil })})
+			if _, err := h.Stage(counting(new(atomic.Int64))).Invoke(t.Context(), call("k", `{"pin":"1234"}`), tool.Discard); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if a := *seen; len(a) != 4 || a[0] != a[2] || a[1] != a[3] || a[0][0] == a[1][0] || a[0][1] == a[1][1] {
+		t.Errorf("one key gives the same each time, and another gives others: %x", a)
+	}
+	broken := idempotency.New(idempotency.Options{Outcomes: seen, Digests: secret.NewKeyed(func() ([]byte, error) { return nil, errors.New("no key") })})
+	if _, err := broken.Stage(counting(new(atomic.Int64))).Invoke(t.Context(), call("k", `{}`), tool.Discard); err == nil || len(*seen) != 4 {
+		t.Errorf("without a key: %v", err)
+	}
+}
+
+// digests notes the scopes and inputs that are claimed.
+type digests [][2][32]byte
+
+func (d *digests) Claim(_ context.Context, scope, input [32]byte, _ time.Duration) (idempotency.Claim, error) {
+	*d = append(*d, [2][32]byte{scope, input})
+	return idempotency.Claim{Mine: true}, nil
+}
+
+func (d *digests) Settle(context.Context, [32]byte, []byte, time.Duration) error { return nil }

@@ -6,10 +6,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"maps"
 	"time"
 
+	"toolpost/secret"
 	"toolpost/strictjson"
 	"toolpost/tool"
 )
@@ -22,6 +22,9 @@ type Options struct {
 	// Outcomes remembers outcomes where they outlive this program, and where several programs meet; nil: what
 	// is remembered ends with the program.
 	Outcomes Outcomes
+	// Digests makes the digests by which calls are remembered, the same in all programs that share Outcomes; nil: with a
+	// key that ends with this program.
+	Digests *secret.Keyed
 }
 
 // Hit is the detail of a trace that tells a replay from a run.
@@ -35,12 +38,16 @@ const Conflict = "idempotency_conflict"
 type Calls struct {
 	memory  *memory
 	durable *durable // nil: what is in memory is all
+	digests *secret.Keyed
 }
 
 // New makes the memory of one engine.
 func New(o Options) *Calls {
 	ttl := cmp.Or(o.TTL, time.Minute)
-	s := &Calls{memory: newMemory(ttl, cmp.Or(o.Max, 1024), cmp.Or(o.MaxBytes, 64<<20))}
+	s := &Calls{memory: newMemory(ttl, cmp.Or(o.Max, 1024), cmp.Or(o.MaxBytes, 64<<20)), digests: o.Digests}
+	if s.digests == nil {
+		s.digests = secret.NewKeyed(nil)
+	}
 	if o.Outcomes != nil {
 		s.durable = &durable{o.Outcomes, ttl}
 	}
@@ -54,11 +61,14 @@ func (s *Calls) Stage(next tool.Handler) tool.Handler {
 		if c.Key == "" {
 			return next.Invoke(ctx, c, out)
 		}
-		input, err := inputOf(c)
+		input, err := s.inputOf(c)
 		if err != nil {
 			return nil, err
 		}
-		scope := scopeOf(c)
+		scope, err := s.scopeOf(c)
+		if err != nil {
+			return nil, err
+		}
 		for {
 			e, mine := s.memory.claim(scope, input)
 			if mine {
@@ -121,20 +131,21 @@ func replay(r *tool.Result) *tool.Result {
 }
 
 // A digest stands for texts of any length.
-type digest [sha256.Size]byte
+type digest = [sha256.Size]byte
 
 // scopeOf is what a key counts within: two callers, sessions or tools never meet.
-func scopeOf(c *tool.Call) digest {
-	name, source := c.Tool, ""
+func (s *Calls) scopeOf(c *tool.Call) (digest, error) {
+	which := tool.Ref{Name: c.Tool}
 	if c.Spec != nil { // whatever alias the caller used
-		name, source = c.Spec.Name, c.Spec.Source
+		which = c.Spec.Ref()
 	}
-	return digestOf([]byte(c.Caller.ID), []byte(c.Session), []byte(source), []byte(name), []byte(c.Key))
+	return s.digests.Sum("idempotency key",
+		[]byte(c.Caller.ID), []byte(c.Session), []byte(which.Source), []byte(which.Name), []byte(c.Key))
 }
 
 // inputOf is the same for inputs that say the same, whatever their layout. Numbers count as they are
 // written: 9007199254740993 and its neighbour are two inputs, although a float64 cannot tell them apart.
-func inputOf(c *tool.Call) (digest, error) {
+func (s *Calls) inputOf(c *tool.Call) (digest, error) {
 	args, err := plain(c.Args)
 	if err != nil {
 		return digest{}, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are not JSON: %v", c.Tool, err)
@@ -143,7 +154,7 @@ func inputOf(c *tool.Call) (digest, error) {
 	if err != nil {
 		return digest{}, tool.Errorf(tool.CodeInvalidInput, "the answers for %s are not JSON: %v", c.Tool, err)
 	}
-	return digestOf(args, answers, []byte(c.Resume)), nil
+	return s.digests.Sum("idempotent input", args, answers, []byte(c.Resume))
 }
 
 func plain(raw []byte) ([]byte, error) {
@@ -155,14 +166,4 @@ func plain(raw []byte) ([]byte, error) {
 		return nil, err
 	}
 	return strictjson.Marshal(v)
-}
-
-func digestOf(parts ...[]byte) (d digest) {
-	h := sha256.New()
-	for _, p := range parts {
-		h.Write(binary.AppendUvarint(nil, uint64(len(p)))) // "ab"+"c" is not "a"+"bc"
-		h.Write(p)
-	}
-	h.Sum(d[:0])
-	return d
 }

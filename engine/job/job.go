@@ -239,10 +239,10 @@ func decode(j *Job) (c *tool.Call, known bool, err error) {
 	if r.Rights != nil {
 		p.Rights = &tool.Rights{Roles: r.Rights.Roles}
 		if !r.Rights.All {
-			p.Rights.Tools = tool.Globs{}
+			p.Rights.Tools = tool.Patterns{}
 		}
 		for _, g := range r.Rights.Tools {
-			p.Rights.Tools = append(p.Rights.Tools, tool.Glob(g))
+			p.Rights.Tools = append(p.Rights.Tools, tool.Pattern(g))
 		}
 	}
 	c = &tool.Call{ID: j.ID, Tool: r.Tool, Args: r.Args, Session: r.Session, Trace: r.Trace, Span: r.Span, Run: r.Run, Lease: j.Lease, Caller: p}

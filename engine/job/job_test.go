@@ -264,7 +264,7 @@ func TestAJobRunsAsItsCallerAndItsOutcomeAndEventsAreKept(t *testing.T) {
 func TestRightsOfACallerAreKeptWithAJob(t *testing.T) {
 	s := fresh()
 	p := open(t, file(t), s, job.Options{})
-	narrow := tool.Principal{ID: "ada", Door: "nats", Rights: &tool.Rights{Tools: tool.Globs{"startJob", "on*"}}}
+	narrow := tool.Principal{ID: "ada", Door: "nats", Rights: &tool.Rights{Tools: tool.Patterns{"startJob", "on*"}}}
 	some, _, err := p.tool(narrow, "startJob", `{"tool":"once","arguments":{"n":"a"}}`)
 	if err != nil {
 		t.Fatal(err)
@@ -292,9 +292,9 @@ func TestACallerWhoMayNotCallAnyMoreIsRefused(t *testing.T) {
 	}{
 		"still there":        {now: list{"ada": all}},
 		"not on the list":    {now: list{"eve": all}, code: tool.CodeAccessDenied, reason: "caller_gone"},
-		"without the tool":   {now: list{"ada": {Tools: tool.Globs{"again"}}}, code: tool.CodeNotFound},
+		"without the tool":   {now: list{"ada": {Tools: tool.Patterns{"again"}}}, code: tool.CodeNotFound},
 		"without a token":    {now: list{"ada": all}, admit: tool.Errorf(tool.CodeAccessDenied, "no token").Because("revoked"), code: tool.CodeAccessDenied, reason: "revoked"},
-		"with another right": {now: list{"ada": {Tools: tool.Globs{"once"}}}},
+		"with another right": {now: list{"ada": {Tools: tool.Patterns{"once"}}}},
 	} {
 		s, now := fresh(), list{"ada": all}
 		p := open(t, file(t), s, job.Options{
@@ -714,7 +714,7 @@ func TestALeaseIsForgottenWhenItsJobBegins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	token, err := db.Leases().Issue(t.Context(), "", "danger", 3, store.MaxLeaseTTL)
+	token, err := db.Leases().Issue(t.Context(), "", "shop.danger", 3, store.MaxLeaseTTL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,10 +10,10 @@ import (
 func TestACallIsKeptWithTheRightsOfItsCallerAndNoMore(t *testing.T) {
 	for name, r := range map[string]*tool.Rights{
 		"all":          nil,
-		"no tools":     {Tools: tool.Globs{}},
+		"no tools":     {Tools: tool.Patterns{}},
 		"every tool":   {Roles: []string{"dev"}},
-		"some tools":   {Roles: []string{"dev", "ops"}, Tools: tool.Globs{"a*", "s.b"}},
-		"only a role":  {Roles: []string{"dev"}, Tools: tool.Globs{}},
+		"some tools":   {Roles: []string{"dev", "ops"}, Tools: tool.Patterns{"a*", "s.b"}},
+		"only a role":  {Roles: []string{"dev"}, Tools: tool.Patterns{}},
 		"nothing said": {},
 	} {
 		c := &tool.Call{

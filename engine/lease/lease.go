@@ -12,9 +12,9 @@ import (
 
 // Leases consumes leases.
 type Leases interface {
-	// Consume uses the lease up for one call of the tool by the caller, at once and for good: of several who
-	// try, in whatever process, one succeeds. An error of code lease_rejected says why not in its Reason:
-	// expired, revoked, not_found, already_consumed, tool_mismatch, tier_too_low. The lease of another caller
+	// Consume uses the lease up for one call of the tool by the caller, at once and for good. The tool is named as its Ref
+	// is written. Of several who try, in whatever process, one succeeds. An error of code lease_rejected says why not in
+	// its Reason: expired, revoked, not_found, already_consumed, tool_mismatch, tier_too_low. The lease of another caller
 	// is not_found, like one that never was.
 	Consume(ctx context.Context, token, caller, tool string, tier int) error
 }
@@ -56,7 +56,7 @@ func (g *Gate) pass(ctx context.Context, c *tool.Call) error {
 	case c.Lease == "":
 		return required(c.Spec.Name, tier)
 	}
-	err := g.o.Consume.Consume(ctx, c.Lease, c.Caller.ID, c.Spec.Name, tier)
+	err := g.o.Consume.Consume(ctx, c.Lease, c.Caller.ID, c.Spec.Ref().String(), tier)
 	var e *tool.Error
 	if err != nil && !errors.As(err, &e) {
 		return tool.Errorf(tool.CodeInternal, "%s was not run: its lease could not be checked: %w", c.Spec.Name, err)

@@ -52,13 +52,15 @@ func TestWithoutALeaseTheToolDoesNotRun(t *testing.T) {
 	}
 }
 
-func TestALeaseIsConsumedByItsCallerForTheToolAsPublished(t *testing.T) {
-	p := &port{}
-	if ran, err := run(t, 2, p, "tok", &tool.Spec{Name: "rm", Tier: 3}); !ran || err != nil {
-		t.Errorf("%v, %v", ran, err)
-	}
-	if want := []any{"tok", "ada", "rm", 3}; !slices.Equal(p.asked, want) {
-		t.Errorf("asked %v, want %v", p.asked, want)
+func TestALeaseIsConsumedByItsCallerForTheToolOfItsSource(t *testing.T) {
+	for _, spec := range []*tool.Spec{{Name: "rm", Source: "s", Tier: 3}, {Name: "s.rm", Own: "rm", Source: "s", Tier: 3}} {
+		p := &port{}
+		if ran, err := run(t, 2, p, "tok", spec); !ran || err != nil {
+			t.Errorf("%v, %v", ran, err)
+		}
+		if want := []any{"tok", "ada", "s.rm", 3}; !slices.Equal(p.asked, want) {
+			t.Errorf("asked %v, want %v", p.asked, want)
+		}
 	}
 }
 
@@ -81,15 +83,15 @@ func TestARejectedLeaseKeepsTheToolFromRunning(t *testing.T) {
 
 func TestOneLeaseIsOneCall(t *testing.T) {
 	leases := &store.Leases{Dir: t.TempDir()}
-	spec := &tool.Spec{Name: "rm", Tier: 1}
-	others, err := leases.Issue(t.Context(), "bob", "rm", 1, 0)
+	spec := &tool.Spec{Name: "rm", Source: "s", Tier: 1}
+	others, err := leases.Issue(t.Context(), "bob", "s.rm", 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if ran, err := run(t, 1, leases, others, spec); ran || tool.AsError(err).Reason != "not_found" {
 		t.Errorf("the lease of another caller: %v, %v", ran, err)
 	}
-	token, err := leases.Issue(t.Context(), "ada", "rm", 1, 0)
+	token, err := leases.Issue(t.Context(), "ada", "s.rm", 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

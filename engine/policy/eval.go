@@ -653,7 +653,7 @@ func variables() []variable {
 		text("caller", func(in *input) string { return in.call.Caller.ID }),
 		text("door", func(in *input) string { return in.call.Caller.Door }),
 		text("session", func(in *input) string { return in.call.Session }),
-		text("tool", func(in *input) string { return in.spec.Name }),
+		text("tool", func(in *input) string { return in.spec.Ref().Name }),
 		text("source", func(in *input) string { return in.spec.Source }),
 		{name: "tier", kind: kindNumber, run: func(f *frame) (any, error) { return big.NewRat(int64(f.in.spec.Tier), 1), f.spend(step) }},
 		{name: "effects", kind: kindObject, run: func(f *frame) (any, error) { return effects(f.in), f.spend(step) }},

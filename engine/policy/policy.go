@@ -27,20 +27,20 @@ type Options struct {
 
 // A Rule speaks of the calls that match every field it has. Fields that are left out match everything.
 type Rule struct {
-	Name     string     `yaml:"name" doc:"what messages call the rule"`
-	Effect   Effect     `yaml:"effect" doc:"allow, deny, or confine: build walls around the call"`
-	Callers  tool.Globs `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
-	Roles    tool.Globs `yaml:"roles" doc:"what the caller is, as the section callers says: one of its roles matches"`
-	Doors    tool.Globs `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
-	Tools    tool.Globs `yaml:"tools" doc:"names of tools, or source.name; a rule that denies also knows their aliases"`
-	Sources  tool.Globs `yaml:"sources" doc:"names of sources"`
-	Tiers    Tiers      `yaml:"tiers" doc:"how dangerous the tool is, such as 2 or '>= 2'; several: one of them"`
-	Paths    PathGlobs  `yaml:"paths" doc:"files that the call reads or writes; allow: all of them match, deny: one of them does, or a folder that it is in"`
-	Access   Access     `yaml:"access" doc:"read or write: of which files the rule speaks; both where it is left out"`
-	Commands Commands   `yaml:"commands" doc:"commands that the call runs, a pattern for each word, ** at the end for the others; allow: all of them match, deny: one of them does, whatever follows"`
-	Time     *Window    `yaml:"time" doc:"when the call is made"`
-	When     Condition  `yaml:"when" doc:"a condition, such as size(args.content) > 1000; one that cannot be decided refuses the call"`
-	Reason   string     `yaml:"reason" doc:"why, for whoever is refused"`
+	Name     string        `yaml:"name" doc:"what messages call the rule"`
+	Effect   Effect        `yaml:"effect" doc:"allow, deny, or confine: build walls around the call"`
+	Callers  tool.Globs    `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
+	Roles    tool.Globs    `yaml:"roles" doc:"what the caller is, as the section callers says: one of its roles matches"`
+	Doors    tool.Globs    `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`
+	Tools    tool.Patterns `yaml:"tools" doc:"names of tools, whatever their source, or source.name; a rule that denies or confines also knows their aliases"`
+	Sources  tool.Globs    `yaml:"sources" doc:"names of sources"`
+	Tiers    Tiers         `yaml:"tiers" doc:"how dangerous the tool is, such as 2 or '>= 2'; several: one of them"`
+	Paths    PathGlobs     `yaml:"paths" doc:"files that the call reads or writes; allow: all of them match, deny: one of them does, or a folder that it is in"`
+	Access   Access        `yaml:"access" doc:"read or write: of which files the rule speaks; both where it is left out"`
+	Commands Commands      `yaml:"commands" doc:"commands that the call runs, a pattern for each word, ** at the end for the others; allow: all of them match, deny: one of them does, whatever follows"`
+	Time     *Window       `yaml:"time" doc:"when the call is made"`
+	When     Condition     `yaml:"when" doc:"a condition, such as size(args.content) > 1000; one that cannot be decided refuses the call"`
+	Reason   string        `yaml:"reason" doc:"why, for whoever is refused"`
 
 	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what a call that the rule confines must not be able to do; one that cannot be kept to it is refused"`
 }
@@ -237,17 +237,23 @@ func (env Env) check(r *Rule) error {
 			return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: there is no %s %q; %s", r.Name, c.what, string(g), hint)
 		}
 	}
+	if r.Effect != Allow { // a rule that denies also knows names and aliases with a dot
+		return nil
+	}
+	if err := r.Tools.Check(env.Sources); err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: tools: %w", r.Name, err)
+	}
 	return nil
 }
 
 // speaksOf reports whether a rule can match calls of a tool. An alias is a name that a source gives itself:
 // enough to be denied, not enough to be allowed.
 func (r *Rule) speaksOf(s *tool.Spec) bool {
-	names := []string{s.Name, s.Source + "." + s.Name}
+	named := r.Tools.Match(s.Ref())
 	if r.Effect != Allow {
-		names = append(names, s.Aliases...)
+		named = r.Tools.Mentions(s)
 	}
-	return r.Tools.Match(names...) && r.Sources.Match(s.Source) && r.Tiers.match(s.Tier)
+	return named && r.Sources.Match(s.Source) && r.Tiers.match(s.Tier)
 }
 
 // from reports whether a rule can match calls of this caller.

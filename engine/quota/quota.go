@@ -74,10 +74,9 @@ func (q *Quotas) gate(spec *tool.Spec) *gate {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	g := &gate{quotas: q, codebase: codebaseArguments(spec.Input)}
-	names := append([]string{spec.Name, spec.Source + "." + spec.Name}, spec.Aliases...)
 	for _, l := range q.limiters {
-		if l.Tools.Match(names...) && l.Sources.Match(spec.Source) {
-			g.limits = append(g.limits, toolLimit{l, costOf(l.Cost, names), spec.Name, spec.Source})
+		if l.Tools.Mentions(spec) && l.Sources.Match(spec.Source) {
+			g.limits = append(g.limits, toolLimit{l, costOf(l.Cost, spec), spec.Ref()})
 		}
 	}
 	return g
@@ -85,10 +84,10 @@ func (q *Quotas) gate(spec *tool.Spec) *gate {
 
 // costOf is what a call of a tool costs. A tool with several names costs what the dearest of them does: its source
 // gives it aliases, and a cheap one must not help.
-func costOf(costs map[string]int, names []string) int64 {
+func costOf(costs map[string]int, spec *tool.Spec) int64 {
 	most, found := 0, false
-	for _, name := range names {
-		if cost, ok := costs[name]; ok && name != otherTools {
+	for name, cost := range costs {
+		if name != otherTools && tool.Pattern(name).Mentions(spec) {
 			most, found = max(most, cost), true
 		}
 	}
@@ -104,8 +103,8 @@ func costOf(costs map[string]int, names []string) int64 {
 // A toolLimit is a rule that speaks of a tool.
 type toolLimit struct {
 	*limiter
-	cost         int64
-	tool, source string
+	cost int64
+	tool tool.Ref
 }
 
 // A gate is the stage of one tool.
@@ -160,7 +159,10 @@ func (g *gate) claims(c *tool.Call, claims []claim) []claim {
 // key stands for whom a rule counts a call. It is a digest that nobody can foresee: callers choose how long some of
 // the texts are, and must not choose how much memory they take, nor meet each other.
 func (q *Quotas) key(l *toolLimit, c *tool.Call, codebase string) key {
-	var who struct{ caller, tool, source, door, session, codebase string }
+	var who struct {
+		tool                                    tool.Ref
+		caller, source, door, session, codebase string
+	}
 	for _, p := range l.Per {
 		switch p {
 		case PerCaller:
@@ -168,7 +170,7 @@ func (q *Quotas) key(l *toolLimit, c *tool.Call, codebase string) key {
 		case PerTool:
 			who.tool = l.tool
 		case PerSource:
-			who.source = l.source
+			who.source = l.tool.Source
 		case PerDoor:
 			who.door = c.Caller.Door
 		case PerSession:

@@ -28,7 +28,7 @@ type Rule struct {
 	Concurrency int64          `yaml:"concurrency" doc:"how many calls run at the same time; any number where it is left out"`
 	Units       Rate           `yaml:"units" doc:"how many units calls may cost, such as 1000/h"`
 	Cost        map[string]int `yaml:"cost" doc:"how many units a call of a tool costs, by its name, or source.name; default is for all others; 1 where it is left out"`
-	Tools       tool.Globs     `yaml:"tools" doc:"names of tools, or source.name, or aliases"`
+	Tools       tool.Patterns  `yaml:"tools" doc:"names of tools, or source.name, or aliases"`
 	Sources     tool.Globs     `yaml:"sources" doc:"names of sources"`
 	Callers     tool.Globs     `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
 	Doors       tool.Globs     `yaml:"doors" doc:"where the call came in: cli, http, nats, or the name of a protocol"`

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"iter"
 	"log/slog"
 	"math/rand/v2"
@@ -131,7 +132,7 @@ func TestNoCanaryLeavesTheEngineInAnyWay(t *testing.T) {
 	var logged bytes.Buffer
 	logger := slog.New(secret.Handler(slog.NewJSONHandler(&logged, nil), r))
 	kept := &log{}
-	trail := audit.New(audit.Options{Log: redact.Records(kept, r), Values: []string{"*"}, Logger: logger})
+	trail := audit.New(audit.Options{Log: redact.Records(kept, r), Values: tool.Patterns{"*"}, Logger: logger})
 	tools := []string{"works", "fails", "errs", "asks"}
 	i := 0
 	for name, value := range values {
@@ -211,9 +212,9 @@ func TestTextIsHeldBackUntilItIsKnownAndAtTheEndOfTheCallAtTheLatest(t *testing.
 	}{
 		"whole":          {[]string{`{"text":"a hunter2hunter2 b"}`}, `{"text":"a [secret KEY] b"}`},
 		"cut":            {[]string{`{"text":"a hunter2h","x":1}`, `{"text":"unter2 b"}`}, `{"text":"a ","x":1} {"text":"[secret KEY] b"}`},
-		"nothing of it":  {[]string{`{"text":"hunter2"}`, `{"text":"hunter3\n"}`}, `{"text":"hunter2hunter3\n"}`},
-		"the end":        {[]string{`{"stream":"s","text":"a hunter2"}`}, `{"stream":"s","text":"a "} {"stream":"s","text":"hunter2"}`},
-		"two streams":    {[]string{`{"stream":"s","text":"hunter2"}`, `{"text":"hunter2\n"}`, `{"stream":"s","text":"hunter2"}`}, `{"text":"hunter2\n"} {"stream":"s","text":"[secret KEY]"}`},
+		"nothing of it":  {[]string{`{"text":"hunter"}`, `{"text":"hunter3\n"}`}, `{"text":"hunterhunter3\n"}`},
+		"the end":        {[]string{`{"stream":"s","text":"a hunter"}`}, `{"stream":"s","text":"a "} {"stream":"s","text":"hunter"}`},
+		"two streams":    {[]string{`{"stream":"s","text":"hunter2"}`, `{"text":"hunter\n"}`, `{"stream":"s","text":"hunter2"}`}, `{"text":"hunter\n"} {"stream":"s","text":"[secret KEY]"}`},
 		"none":           {[]string{`{"text": "ab c\n" }`, `{"text":""}`}, `{"text": "ab c\n" } {"text":""}`},
 		"no output":      {[]string{`{"text":["hunter2hunter2"]}`}, `{"text":["[secret KEY]"]}`},
 		"too many parts": {[]string{`{"text":"h"}`, `{"text":"unter2hunter"}`, `{"text":"2"}`, `{"text":"\n"}`}, `{"text":"[secret KEY]\n"}`},
@@ -249,9 +250,73 @@ func TestASecretThatIsCutBetweenTwoLogEventsIsNotTold(t *testing.T) {
 	if _, err := h.Invoke(t.Context(), &tool.Call{}, sink); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(sink.Logs(), "|"); got != "a hunter2|[secret KEY] b|c" || !strings.Contains(string(sink.Events()[1].Data), `"fields":{"stream":"stderr"}`) {
+	if got := strings.Join(sink.Logs(), "|"); got != "a [secret KEY]|[secret KEY] b|c" || !strings.Contains(string(sink.Events()[1].Data), `"fields":{"stream":"stderr"}`) {
 		t.Errorf("%s, %s", got, sink.Events()[1].Data)
 	}
+}
+
+// A tool's texts are cut by what runs it: into parts, into lines, and where they are too long. Wherever that is, and with
+// the escapes of JSON and HTML, neither the parts nor what they make up tell the secret.
+func TestASecretIsNotToldAtAnyCut(t *testing.T) {
+	const value = `s3cr3t&"<horse>"\battery`
+	t.Setenv("REDACT_TEST", value)
+	r := secret.Open(t.Context(), "", map[string]secret.From{"KEY": {Env: "REDACT_TEST"}}).Redactor()
+	quoted := func(s string) string { b, _ := json.Marshal(s); return string(b[1 : len(b)-1]) }
+	for kind, text := range map[string]string{
+		"plain": value, "JSON": quoted(value), "HTML": html.EscapeString(value), "base64": base64.StdEncoding.EncodeToString([]byte(value)),
+		"HTML in JSON": quoted(html.EscapeString(value)),
+	} {
+		for cut := 1; cut < len(text); cut++ {
+			first, second := text[:cut], text[cut:]
+			sink := &tooltest.Collect{}
+			h := redact.Tool(r)(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+				for _, part := range []string{first, second} {
+					_ = out.Emit(tool.NewEvent(tool.KindOutput, tool.Output{Stream: "stdout", Text: part}))
+					_ = out.Emit(tool.LogEvent("info", part))
+					_ = out.Emit(tool.NewEvent(tool.KindProgress, tool.Progress{Message: part}))
+				}
+				output, _ := json.Marshal([]string{first, second})
+				return &tool.Result{
+					Output: output, Summary: first, Trace: tool.Trace{Details: map[string]any{"stderr_tail": second}},
+					Failure: tool.Errorf(tool.CodeCrash, "it crashed; stderr ended with: \n%s", second),
+				}, nil
+			}))
+			res, err := h.Invoke(t.Context(), &tool.Call{}, sink)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var output []string
+			_ = json.Unmarshal(res.Output, &output)
+			shown := append(output, outputs(sink.Events())["stdout"], strings.Join(sink.Logs(), ""), res.Summary, res.Failure.Message, fmt.Sprint(res.Trace.Details))
+			for _, ev := range sink.Events() {
+				var p tool.Progress
+				if ev.Kind == tool.KindProgress && json.Unmarshal(ev.Data, &p) == nil {
+					shown = append(shown, p.Message)
+				}
+			}
+			for _, got := range shown {
+				unquoted := strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\u0026`, "&", `\u003c`, "<", `\u003e`, ">").Replace(got)
+				for _, plain := range []string{got, unquoted, html.UnescapeString(got), html.UnescapeString(unquoted)} {
+					if piece := longest(plain, value); piece >= 8 && !(piece == 8 && strings.Contains(unquoted, "&")) { // one more, where an escape was cut
+						t.Fatalf("%s cut at %d: %q tells %d bytes", kind, cut, got, piece)
+					}
+				}
+				if piece := longest(got, text); kind == "base64" && piece >= 8 {
+					t.Fatalf("cut at %d: %q tells %d digits", cut, got, piece)
+				}
+			}
+		}
+	}
+}
+
+// longest gives the length of the longest piece of a value that a text has.
+func longest(text, value string) (n int) {
+	for from := range value {
+		for from+n < len(value) && strings.Contains(text, value[from:from+n+1]) {
+			n++
+		}
+	}
+	return n
 }
 
 func TestWhenNobodyListensTheCallEndsWithThatError(t *testing.T) {

@@ -36,7 +36,7 @@ func slugs(specs []*tool.Spec) map[string]*tool.Spec {
 	for _, s := range specs {
 		name := slug(s.Name)
 		if count[name] > 1 {
-			name = slug(s.Source + "_" + strings.TrimPrefix(s.Name, s.Source+"."))
+			name = slug(s.Source + "_" + s.Ref().Name)
 		}
 		for n, base := 2, name; named[name] != nil; n++ {
 			number := "_" + strconv.Itoa(n)

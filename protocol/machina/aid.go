@@ -32,7 +32,7 @@ func offers(source string, specs []*tool.Spec) []offer {
 		if list[i].aid != "" {
 			continue
 		}
-		stem := "AID." + slug(source) + "." + slug(strings.TrimPrefix(s.Name, source+"."))
+		stem := "AID." + slug(source) + "." + slug(s.Ref().Name)
 		aid := stem + ".v1"
 		for n := 2; taken[aid]; n++ {
 			aid = fmt.Sprintf("%s_%d.v1", stem, n)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -98,7 +99,7 @@ func newStack(dir string, from int) *stack {
 		if err != nil {
 			return "", 0, err
 		}
-		return spec.Name, spec.Tier, nil
+		return spec.Ref().String(), spec.Tier, nil
 	}})
 	s.next = idempotency.New(idempotency.Options{}).Stage(lease.New(lease.Options{From: from, Consume: leases}).Stage(tool.HandlerFunc(s.run)))
 	return s
@@ -128,8 +129,10 @@ func (s *stack) Lookup(_ context.Context, _ tool.Principal, name string) (*tool.
 }
 
 func (s *stack) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	if c.Tool == "lease.issue" || c.Tool == "lease.gc" {
-		return s.lease.Invoke(ctx, c, out)
+	if own, ok := strings.CutPrefix(c.Tool, "toolpost."); ok {
+		about := *c
+		about.Tool = own
+		return s.lease.Invoke(ctx, &about, out)
 	}
 	spec, err := s.Lookup(ctx, c.Caller, c.Tool)
 	if err != nil {

@@ -17,10 +17,11 @@ func LeaseTier(m Mode, getenv func(string) string) int {
 	return 0
 }
 
-// The tools behind the commands about leases: a door has no way around the engine.
+// The tools behind the commands about leases: a door has no way around the engine. They are named with their source,
+// because a config may have a source called lease.
 const (
-	toolLeaseIssue = "lease.issue"
-	toolLeaseGC    = "lease.gc"
+	toolLeaseIssue = "toolpost.lease.issue"
+	toolLeaseGC    = "toolpost.lease.gc"
 )
 
 // The bounds of a lease's time in milliseconds. Like the toolhosts of the field we cut what lies outside.

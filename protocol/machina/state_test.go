@@ -161,6 +161,7 @@ func TestAIDs(t *testing.T) {
 	for _, name := range []string{"readFile", "read-file", "read_file", "files.list", "größe", "x"} {
 		specs = append(specs, &tool.Spec{Name: name, Source: "files"})
 	}
+	specs[3].Own = "list" // another source has a tool of this name, too
 	specs[5].Aliases = []string{"file.x", "AID.OWN.X.v7"}
 	got := map[string]string{}
 	for _, o := range offers("files", specs) {

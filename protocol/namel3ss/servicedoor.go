@@ -29,6 +29,7 @@ type ServiceOptions struct {
 	Gate     identity.Gate     // who may come in
 	Hosts    []string          // Host headers accepted beside the listen address and localhost
 	Version  string            // service_version of the handshake; "": dev
+	Bounds   identity.Bounds   // connections at the same time; zero: those that follow from this process's descriptors
 	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
 	Log      *slog.Logger      // nil: silence
 	Ready    func(addr string) // called once, with the real address, when connections are taken
@@ -67,6 +68,9 @@ func NewServiceDoor(o ServiceOptions) *ServiceDoor {
 	o.Listen = cmp.Or(o.Listen, "127.0.0.1:8787")
 	o.Version = cmp.Or(o.Version, "dev")
 	o.Drain = cmp.Or(o.Drain, 10*time.Second)
+	if o.Bounds == (identity.Bounds{}) {
+		o.Bounds = identity.DefaultBounds()
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -88,11 +92,12 @@ func (d *ServiceDoor) Serve(ctx context.Context, h tool.Handler, c tool.Catalog)
 	}
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	s := &service{d.o, h, c, hostNames(ln.Addr(), d.o.Listen, d.o.Hosts)}
+	s := &service{d.o, h, c, hostNames(ln.Addr(), d.o.Listen, d.o.Hosts), identity.NewCrowd(d.o.Bounds, busy)}
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return base },
-		ErrorLog:    slog.NewLogLogger(d.o.Log.Handler(), slog.LevelWarn),
+		ConnContext: s.crowd.Enter, ConnState: s.crowd.Watch,
+		ErrorLog: slog.NewLogLogger(d.o.Log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
@@ -159,6 +164,12 @@ type service struct {
 	handler tool.Handler
 	catalog tool.Catalog
 	hosts   map[string]bool
+	crowd   *identity.Crowd
+}
+
+// busy is the answer to a connection that is not taken.
+func busy(e *tool.Error) (status string, body []byte) {
+	return "503 Service Unavailable", encodeServiceReply(&reply{Error: errorReply(e)})
 }
 
 // ServeHTTP does what holds for every request, whoever sends it.
@@ -191,6 +202,10 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request, answer answerer
 	if err != nil {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost", Basic realm="toolpost"`)
 		s.refuse(w, http.StatusUnauthorized, tool.AsError(err))
+		return
+	}
+	if err := s.crowd.Belongs(r.Context(), p); err != nil {
+		s.refuse(w, http.StatusTooManyRequests, tool.AsError(err))
 		return
 	}
 	c := &tool.Call{Caller: p}

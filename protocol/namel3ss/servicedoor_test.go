@@ -1,6 +1,7 @@
 package namel3ss
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -236,6 +237,59 @@ func TestServiceDoorTakesTheTokenAsABearersOrAsAPassword(t *testing.T) {
 				t.Errorf("%s at %s: %d %s", c.name, path, status, got)
 			}
 		}
+	}
+}
+
+// Connections that show nothing keep nobody out, and those of one caller do not keep out another.
+func TestServiceDoorBoundsItsConnections(t *testing.T) {
+	tooltest.NoLeaks(t)
+	url := serveHTTP(t, ServiceOptions{Bounds: identity.Bounds{All: 8, Strangers: 4, Each: 2}, Gate: func(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
+		return tool.Principal{ID: shown.Token, Door: shown.Door}, nil
+	}}, tooltest.Reference{})
+	dial := func(say string) (net.Conn, *bufio.Reader) {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.WriteString(conn, say)
+		return conn, bufio.NewReader(conn)
+	}
+	const body = `{"protocol_version":1,"tool_name":"echo","payload":{}}`
+	ask := func(who string) (int, string) {
+		_, r := dial(fmt.Sprintf("POST /tools HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", strings.TrimPrefix(url, "http://"), who, len(body), body))
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		got, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(got)
+	}
+	_, first := dial("")
+	for range 40 {
+		dial("POST /tools HTTP/1.1\r\n")
+	}
+	if resp, err := http.ReadResponse(first, nil); err != nil || resp.StatusCode != 503 {
+		t.Errorf("who says nothing is not told why it has to go: %v, %v", resp, err)
+	} else {
+		got, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if !strings.HasPrefix(string(got), `{"ok":false,"error":{`) {
+			t.Errorf("not in the words of the contract: %s", got)
+		}
+	}
+	for range 2 {
+		if status, got := ask("ada"); status != 200 {
+			t.Errorf("ada: %d %s", status, got)
+		}
+	}
+	if status, got := ask("ada"); status != 429 || !strings.Contains(got, "2 connections") {
+		t.Errorf("one more of ada's: %d %s", status, got)
+	}
+	if status, got := ask("eve"); status != 200 {
+		t.Errorf("eve: %d %s", status, got)
 	}
 }
 

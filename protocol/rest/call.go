@@ -68,14 +68,14 @@ func (s *server) begin(w http.ResponseWriter, r *http.Request, c *tool.Call, tim
 		ctx, stop = context.WithTimeoutCause(ctx, timeout,
 			tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", c.Tool, timeout))
 	}
-	if err := s.calls.begin(c.ID, &running{c.Caller, cancel}); err != nil {
+	if err := s.calls.begin(keyOf(c), cancel); err != nil {
 		stop()
 		cancel(nil)
 		refuse(w, r, statusOf(err.Code), err)
 		return nil, nil, false
 	}
 	w.Header().Set(headerCall, c.ID)
-	return ctx, func() { s.calls.end(c.ID); stop(); cancel(nil) }, true
+	return ctx, func() { s.calls.end(keyOf(c)); stop(); cancel(nil) }, true
 }
 
 // answer writes the outcome of a call as a whole; status is for one that there is.

@@ -338,6 +338,40 @@ func TestOnlyTheCallerCancelsACallByItsID(t *testing.T) {
 	h.do(as("ada", h.request("DELETE", "/v1/calls/mine", ""))).refused(t, 404, tool.CodeNotFound)
 }
 
+func TestTwoCallersMayGiveTheirCallsTheSameID(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := newProbe()
+	s := setup{handler: p}
+	s.Gate = people
+	h := open(t, s)
+	ask := func(who, method, path string) *http.Request {
+		req := h.request(method, path, `{}`)
+		req.Header.Set("Authorization", "Bearer token-of-"+who)
+		if method == "POST" {
+			req.Header.Set("Toolpost-Call", "mine")
+		}
+		return req
+	}
+	done := map[string]chan answer{"ada": make(chan answer, 1), "eve": make(chan answer, 1)}
+	for _, who := range []string{"ada", "eve"} {
+		go func() { done[who] <- h.do(ask(who, "POST", "/v1/tools/x/call")) }()
+		if c := wait(t, "the call of "+who, p.began); c.Caller.ID != who || c.ID != "mine" {
+			t.Errorf("%+v", c)
+		}
+	}
+	for _, who := range []string{"eve", "ada"} { // each ends their own
+		if a := h.do(ask(who, "DELETE", "/v1/calls/mine")); a.status != 204 {
+			t.Errorf("%s: status %d", who, a.status)
+		}
+		a := wait(t, "the answer for "+who, done[who])
+		a.refused(t, 499, tool.CodeCancelled)
+		wait(t, "the end of the call of "+who, p.ended)
+		if who == "eve" && len(done["ada"])+len(p.ended) > 0 {
+			t.Error("eve's end was the end of ada's call")
+		}
+	}
+}
+
 func TestACallInFlightIsAnsweredAfterTheEnd(t *testing.T) {
 	tooltest.NoLeaks(t)
 	p := newProbe()

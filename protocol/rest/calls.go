@@ -10,52 +10,53 @@ import (
 // calls are those that run now, so that they can be cancelled by id and waited for at the end.
 type calls struct {
 	mu       sync.Mutex
-	running  map[string]*running
+	running  map[callKey]context.CancelCauseFunc
 	draining bool
 	idle     chan struct{} // closed when draining and none is left
 }
 
-type running struct {
-	caller tool.Principal
-	cancel context.CancelCauseFunc
-}
+// A callKey is whose call it is, and its id. Callers choose ids without knowing of each other.
+type callKey struct{ caller, id string }
+
+func keyOf(c *tool.Call) callKey { return callKey{c.Caller.ID, c.ID} }
 
 func newCalls() *calls {
-	return &calls{running: map[string]*running{}, idle: make(chan struct{})}
+	return &calls{running: map[callKey]context.CancelCauseFunc{}, idle: make(chan struct{})}
 }
 
-// begin lets a call in; the caller calls end with the same id once it has been answered.
-func (c *calls) begin(id string, r *running) *tool.Error {
+// begin lets a call in; whoever did it calls end with the same key once it has been answered.
+func (c *calls) begin(key callKey, cancel context.CancelCauseFunc) *tool.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining {
 		return tool.Errorf(tool.CodeUnavailable, "the server is shutting down and takes no new calls").Because("draining")
 	}
-	if c.running[id] != nil {
-		return tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none", id).Because("duplicate_call")
+	if c.running[key] != nil {
+		return tool.Errorf(tool.CodeConflict,
+			"a call %s of yours is running already: choose another id, or none", key.id).Because("duplicate_call")
 	}
-	c.running[id] = r
+	c.running[key] = cancel
 	return nil
 }
 
-func (c *calls) end(id string) {
+func (c *calls) end(key callKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.running, id)
+	delete(c.running, key)
 	if c.draining && len(c.running) == 0 {
 		close(c.idle)
 	}
 }
 
-// cancel reports whether the caller has such a call. Someone else's is not told from none.
-func (c *calls) cancel(id string, caller tool.Principal) bool {
+// cancel reports whether its caller has such a call.
+func (c *calls) cancel(key callKey) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.running[id]
-	if r == nil || !r.caller.Same(caller) {
+	stop := c.running[key]
+	if stop == nil {
 		return false
 	}
-	r.cancel(tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller"))
+	stop(tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller"))
 	return true
 }
 
@@ -80,7 +81,7 @@ func (c *calls) isDraining() bool {
 func (c *calls) cancelAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, r := range c.running {
-		r.cancel(tool.Errorf(tool.CodeCancelled, "the call was cancelled because the server shut down before it had ended"))
+	for _, stop := range c.running {
+		stop(tool.Errorf(tool.CodeCancelled, "the call was cancelled because the server shut down before it had ended"))
 	}
 }

@@ -368,6 +368,39 @@ func TestGuaranteesThatTheOtherServerHasNotPromisedRefuseTheCall(t *testing.T) {
 	}
 }
 
+// For the other server we are one caller. What our callers chose without knowing of each other must not meet there.
+func TestCallersOfASourceDoNotMeetAtTheOtherServer(t *testing.T) {
+	tooltest.NoLeaks(t)
+	seen := make(chan tool.Call, 8)
+	h := open(t, setup{handler: tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		seen <- *c
+		return &tool.Result{OK: true}, nil
+	})})
+	t.Setenv("FAR_TOKEN", token)
+	r, err := rest.Open(bounded(t), source(t, `url: "http://`+h.addr+`/", token_env: FAR_TOKEN`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close(context.Background())
+	made := func(who, session, key string) tool.Call {
+		c := &tool.Call{ID: "mine", Tool: "x", Session: session, Key: key, Caller: tool.Principal{ID: who}, Args: []byte(`{}`)}
+		if _, err := r.Invoke(t.Context(), c, tool.Discard); err != nil {
+			t.Fatal(err)
+		}
+		return <-seen
+	}
+	ada, eve, again := made("ada", "work", "k"), made("eve", "work", "k"), made("ada", "work", "k")
+	if ada.ID == eve.ID || ada.Session == eve.Session || ada.Key == eve.Key {
+		t.Errorf("ada's call and eve's meet: %+v, %+v", ada, eve)
+	}
+	if ada.ID == again.ID || ada.Session != again.Session || ada.Key != again.Key {
+		t.Errorf("one caller's calls with the same key do not meet: %+v, %+v", ada, again)
+	}
+	if other := made("ada", "", "k"); other.Session != "" || other.Key == ada.Key {
+		t.Errorf("%+v", other)
+	}
+}
+
 func TestASourceThatDoesNotWorkIsNoticedAtOnce(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{})

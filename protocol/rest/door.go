@@ -28,6 +28,7 @@ type Options struct {
 	Hosts    []string          // Host headers accepted beside the listen address and localhost, with or without a port
 	Origins  []string          // origins of browser pages accepted beside our own, such as https://example.org
 	MaxBody  int64             // bytes of a request; 0: 8 MiB
+	Bounds   identity.Bounds   // connections at the same time; zero: those that follow from this process's descriptors
 	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
 	Log      *slog.Logger      // nil: silence
 	Ready    func(addr string) // called once, with the real address, when connections are taken
@@ -119,6 +120,9 @@ func NewDoor(o Options) *Door {
 	if o.Drain == 0 {
 		o.Drain = 10 * time.Second
 	}
+	if o.Bounds == (identity.Bounds{}) {
+		o.Bounds = identity.DefaultBounds()
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -172,8 +176,11 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 
 func (d *Door) newHTTP(s *server) *http.Server {
 	return &http.Server{
-		Handler:           s,
-		ConnContext:       withPeer,
+		Handler: s,
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return s.crowd.Enter(withPeer(ctx, conn), conn)
+		},
+		ConnState:         s.crowd.Watch,
 		ReadHeaderTimeout: d.times.header,
 		IdleTimeout:       d.times.idle,
 		MaxHeaderBytes:    maxHeader,

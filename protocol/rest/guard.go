@@ -69,9 +69,17 @@ func (s *server) crossOrigin(w http.ResponseWriter, r *http.Request) (done bool)
 func (s *server) known(next func(http.ResponseWriter, *http.Request, tool.Principal)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		p, err := s.who(r)
+		if err == nil {
+			err = s.crowd.Belongs(r.Context(), p)
+		}
 		switch tool.CodeOf(err) {
 		case "":
 			next(w, r, p)
+		case tool.CodeQuotaExceeded: // of connections
+			w.Header().Set("Connection", "close")
+			w.Header().Set("Retry-After", "1")
+			e := tool.AsError(err)
+			refuse(w, r, statusOf(e.Code), e)
 		case tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled: // nobody could be asked
 			e := tool.AsError(err)
 			refuse(w, r, statusOf(e.Code), e)

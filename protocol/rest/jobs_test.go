@@ -222,8 +222,8 @@ func TestMetricsAreForThoseWhoMaySeeAll(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const text = "# TYPE calls counter\ncalls 7\n"
 	rights := map[string]*tool.Rights{
-		"all": nil, "ops": {Roles: []string{"metrics"}, Tools: tool.Globs{}}, "some": {Tools: tool.Globs{"read*"}}, "role": {Roles: []string{"admin"}},
-		"none": {Tools: tool.Globs{}},
+		"all": nil, "ops": {Roles: []string{"metrics"}, Tools: tool.Patterns{}}, "some": {Tools: tool.Patterns{"read*"}}, "role": {Roles: []string{"admin"}},
+		"none": {Tools: tool.Patterns{}},
 	}
 	gate := func(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
 		p, err := byName(ctx, shown)

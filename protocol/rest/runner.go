@@ -100,7 +100,7 @@ func (r *runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 			return nil, sandbox.Elsewhere(c.Tool, asked)
 		}
 	}
-	return r.Client.Invoke(ctx, c, out)
+	return r.Client.Invoke(ctx, c.Forwarded(), out)
 }
 
 // Tools implements tool.Source.

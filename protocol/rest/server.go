@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/strictjson"
 	"toolpost/tool"
 )
@@ -24,6 +25,7 @@ type server struct {
 	origins map[string]bool
 	certs   *certificates // nil: no TLS
 	calls   *calls
+	crowd   *identity.Crowd
 	mux     *http.ServeMux
 }
 
@@ -32,6 +34,10 @@ func newServer(o Options, t times, addr net.Addr, h tool.Handler, c tool.Catalog
 		Options: o, times: t, handler: h, catalog: c, calls: newCalls(), mux: http.NewServeMux(),
 		hosts: hostNames(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
+	s.crowd = identity.NewCrowd(o.Bounds, func(e *tool.Error) (string, []byte) {
+		status := statusOf(e.Code)
+		return fmt.Sprint(status, " ", http.StatusText(status)), encodeProblem(e, "")
+	})
 	if addr.Network() == "unix" {
 		s.hosts = nil // no page in a browser comes this way
 	}
@@ -194,7 +200,7 @@ func (s *server) whyNot(r *http.Request, p tool.Principal, spec *tool.Spec) erro
 
 func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 	id := r.PathValue("id")
-	if !s.calls.cancel(id, p) {
+	if !s.calls.cancel(callKey{p.ID, id}) {
 		refuse(w, r, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "no call %q of yours is running", id))
 		return
 	}

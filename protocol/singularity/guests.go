@@ -23,6 +23,8 @@ import (
 const (
 	doorName     = "nats"
 	homeAccount  = "toolpost"             // of this process. The account that NATS begins with is nobody's
+	fullAccount  = "full"                 // takes no connection: who is led there is told that there are too many
+	hurryEvery   = 100 * time.Millisecond // how often those are looked for who do not say who they are
 	recheckEvery = 400 * time.Millisecond // whoever is not let in any more is out within a second
 	askWithin    = 5 * time.Second        // for the gate to answer
 	againWithin  = time.Second            // the same, when it is asked again
@@ -35,18 +37,24 @@ type doorkeeper struct {
 	own  string // the token of this process
 	gate identity.Gate
 	log  *slog.Logger
-	srv  *server.Server // set before it starts
-	most int            // guests
-	idle time.Duration  // that an account is kept without guests
+	srv  *server.Server  // set before it starts
+	full *server.Account // likewise
+	most identity.Bounds
+	idle time.Duration // that an account is kept without guests
 
 	mu       sync.Mutex
 	doors    map[*serving]bool
-	guests   map[uint64]*guest // by the number of their connection
+	ours     map[uint64]bool   // connections of this process, by their numbers
+	guests   map[uint64]*guest // likewise
+	of       map[string]int    // guests by caller
 	accounts map[accountKey]*account
 	rooms    rooms
 
 	leaving []*account // of those who watch alone
 }
+
+// tooMany is the reason of a refusal.
+const tooMany = "connections"
 
 // A guest is a connection of a caller.
 type guest struct {
@@ -58,8 +66,9 @@ type guest struct {
 
 func newDoorkeeper(o ServerOptions) *doorkeeper {
 	k := &doorkeeper{
-		own: rand.Text() + rand.Text(), gate: o.Gate, log: o.Log, most: o.MaxConn, idle: o.idle,
-		doors: map[*serving]bool{}, guests: map[uint64]*guest{}, accounts: map[accountKey]*account{},
+		own: rand.Text() + rand.Text(), gate: o.Gate, log: o.Log, most: o.Bounds, idle: o.idle,
+		doors: map[*serving]bool{}, ours: map[uint64]bool{}, of: map[string]int{}, guests: map[uint64]*guest{},
+		accounts: map[accountKey]*account{},
 	}
 	k.rooms = rooms{make: k.room, most: o.Callers, rest: o.rest}
 	return k
@@ -79,10 +88,16 @@ func (k *doorkeeper) connection(account string) []nats.Option {
 func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 	given := c.GetOpts()
 	if subtle.ConstantTimeCompare([]byte(given.Password), []byte(k.own)) == 1 {
+		k.mu.Lock()
+		k.ours[c.GetID()] = true
+		k.mu.Unlock()
 		c.RegisterUser(&server.User{Account: k.room(given.Username)})
 		return true
 	}
 	if err := k.admit(c, given.Username); err != nil {
+		if tool.AsError(err).Reason == tooMany { // which NATS has words for, and no other way to have them said
+			c.RegisterUser(&server.User{Account: k.full})
+		}
 		k.log.Warn("NATS refused a connection", "from", fmt.Sprint(c.RemoteAddress()), "reason", tool.AsError(err).Message)
 		return false
 	}
@@ -138,11 +153,22 @@ func (k *doorkeeper) ask(ctx context.Context, shown identity.Credentials) (tool.
 func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if len(k.guests) >= k.most.All-k.most.Strangers || k.of[p.ID] >= k.most.Each {
+		for _, other := range k.guests { // some may have gone, and nobody has noticed yet
+			if k.srv.GetClient(other.id) == nil {
+				k.drop(other)
+			}
+		}
+	}
 	switch {
 	case k.guests[g.id] != nil:
 		return nil, tool.Errorf(tool.CodeConflict, "the connection said already who it is")
-	case len(k.guests) >= k.most:
-		return nil, tool.Errorf(tool.CodeUnavailable, "%d connections are open already: close some, or try again later", k.most).Because("busy")
+	case len(k.guests) >= k.most.All-k.most.Strangers:
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"%d connections are open already: close some, or try again later", len(k.guests)).Because(tooMany)
+	case k.of[p.ID] >= k.most.Each:
+		return nil, tool.Errorf(tool.CodeQuotaExceeded,
+			"%.100q has %d connections already: close some, or use one for several requests", p.ID, k.most.Each).Because(tooMany)
 	}
 	key := keyOf(p)
 	a := k.accounts[key]
@@ -155,6 +181,7 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
 		k.accounts[key] = a
 	}
 	a.guests++
+	k.of[p.ID]++
 	g.account = a
 	k.guests[g.id] = g
 	return slices.Collect(maps.Keys(k.doors)), nil
@@ -164,10 +191,20 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
 func (k *doorkeeper) forget(g *guest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.drop(g)
+}
+
+// drop is forget for those who have the lock.
+func (k *doorkeeper) drop(g *guest) {
 	if k.guests[g.id] != g {
 		return
 	}
 	delete(k.guests, g.id)
+	if id := g.account.caller.ID; k.of[id] > 1 {
+		k.of[id]--
+	} else {
+		delete(k.of, id)
+	}
 	if g.account.guests--; g.account.guests == 0 {
 		g.account.empty = time.Now()
 	}
@@ -209,15 +246,46 @@ func (k *doorkeeper) detach(s *serving) {
 
 // watch asks again and again whether those who are here may be.
 func (k *doorkeeper) watch(ctx context.Context, every time.Duration) {
-	again := time.NewTicker(every)
+	again, hurry := time.NewTicker(every), time.NewTicker(hurryEvery)
 	defer again.Stop()
+	defer hurry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-hurry.C:
+			k.hurry()
 		case <-again.C:
 			k.recheck(ctx)
 			k.tidy()
+		}
+	}
+}
+
+// hurry cuts off those who have been here longest without saying who they are, where there are too many of them: else
+// they would keep out who does. The server itself only gives each of them some time.
+func (k *doorkeeper) hurry() {
+	k.mu.Lock()
+	maps.DeleteFunc(k.ours, func(id uint64, _ bool) bool { return k.srv.GetClient(id) == nil })
+	strangers := k.srv.NumClients() - len(k.ours) - len(k.guests)
+	k.mu.Unlock()
+	if strangers <= k.most.Strangers {
+		return
+	}
+	all, err := k.srv.Connz(&server.ConnzOptions{Limit: 1 << 20, Sort: server.ByCid}) // the oldest first
+	if err != nil {
+		return
+	}
+	k.mu.Lock()
+	strange := slices.DeleteFunc(all.Conns, func(c *server.ConnInfo) bool {
+		return k.ours[c.Cid] || k.guests[c.Cid] != nil
+	})
+	full := len(strange) + len(k.guests) - k.most.All // by so many
+	k.mu.Unlock()
+	for i, c := range strange[:max(0, len(strange)-k.most.Strangers)] {
+		if i < full || time.Since(c.Start) > identity.Patience {
+			_ = k.srv.DisconnectClientByID(c.Cid) // fails where it has just gone
+			k.log.Warn("NATS cut off a connection that did not say who it is of", "from", c.IP)
 		}
 	}
 }

@@ -240,7 +240,7 @@ func TestACallerCancelsNoCallButItsOwn(t *testing.T) {
 func TestACallerSeesAndCallsTheToolsThatItsRightsLeaveIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := list("bob")
-	l.set("token-of-ada", "ada", &tool.Rights{Tools: tool.Globs{"e*"}})
+	l.set("token-of-ada", "ada", &tool.Rights{Tools: tool.Patterns{"e*"}})
 	s := startWith(t, ServerOptions{Gate: l.gate})
 	e := engine.New(engine.Options{})
 	e.Replace(t.Context(), []engine.Binding{{Name: "std", Protocol: "go", Runner: inProcess{}}})
@@ -373,7 +373,7 @@ func TestAGateThatCannotTellForAMomentCutsNobodyOff(t *testing.T) {
 }
 
 func TestAGateThatCannotTellForLongCutsOff(t *testing.T) {
-	k := newDoorkeeper(ServerOptions{MaxConn: 1, Callers: 1, Log: testLog(t)})
+	k := newDoorkeeper(ServerOptions{Bounds: identity.Bounds{All: 2, Strangers: 1, Each: 1}, Callers: 1, Log: testLog(t)})
 	s := startWith(t, ServerOptions{Gate: list().gate})
 	k.srv = s.srv
 	g := &guest{id: 1 << 40}
@@ -405,7 +405,7 @@ func TestATokenMayBeLong(t *testing.T) {
 func TestConnectionsAndCallersAreBounded(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := list("ada", "bob", "cyd")
-	s := startWith(t, ServerOptions{Gate: l.gate, Callers: 2, MaxConn: 3, idle: time.Millisecond, rest: time.Millisecond})
+	s := startWith(t, ServerOptions{Gate: l.gate, Callers: 2, Bounds: identity.Bounds{All: 4, Strangers: 1, Each: 3}, idle: time.Millisecond, rest: time.Millisecond})
 	box := toolbox{"who": tells}
 	serve(t, DoorOptions{Server: s}, box, box)
 	ada, bob := connectAs(t, s, "ada"), connectAs(t, s, "bob")
@@ -433,6 +433,61 @@ func TestConnectionsAndCallersAreBounded(t *testing.T) {
 	defer s.keeper.mu.Unlock()
 	if made := s.keeper.rooms.made; made != 2 {
 		t.Errorf("%d rooms were made", made)
+	}
+}
+
+func TestOneCallerHasSoManyConnectionsAndTheOthersTheirs(t *testing.T) {
+	tooltest.NoLeaks(t)
+	s := startWith(t, ServerOptions{Gate: list("ada", "bob").gate, Bounds: identity.Bounds{All: 8, Strangers: 2, Each: 2}})
+	first := connectAs(t, s, "ada")
+	connectAs(t, s, "ada")
+	_, err := nats.Connect(s.ClientURL(), nats.UserInfo("ada", "token-of-ada"))
+	if err == nil || !strings.Contains(err.Error(), "maximum account active connections exceeded") {
+		t.Errorf("one more of ada's: %v", err)
+	}
+	connectAs(t, s, "bob")
+	first.Close()
+	eventually(t, "a place that has become free", func() bool {
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("ada", "token-of-ada"))
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
+	})
+}
+
+// Whoever connects and says nothing keeps nobody out.
+func TestConnectionsThatShowNothingAreBoundedAndKeepNobodyOut(t *testing.T) {
+	tooltest.NoLeaks(t)
+	s := startWith(t, ServerOptions{Gate: list("ada").gate, Bounds: identity.Bounds{All: 8, Strangers: 2, Each: 2}, Callers: 2})
+	ada := connectAs(t, s, "ada")
+	address := strings.TrimPrefix(s.ClientURL(), "nats://")
+	var silent []net.Conn
+	for range 10 {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		silent = append(silent, conn)
+	}
+	open := func() (n int) {
+		for _, conn := range silent {
+			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+			_, err := io.Copy(io.Discard, conn)
+			if e, ok := err.(net.Error); ok && e.Timeout() {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "few of those who say nothing are left", func() bool { return open() <= 2 })
+	if open() == 0 {
+		t.Error("those within the bounds were cut off, too")
+	}
+	connectAs(t, s, "ada")
+	if err := ada.Flush(); err != nil {
+		t.Errorf("who was there before: %v", err)
 	}
 }
 
@@ -679,14 +734,14 @@ func TestAllCallersOfAnExternalServerAreTheOneThatTheConfigNames(t *testing.T) {
 
 func TestRightsThatMeanTheSameAreTheSameAccount(t *testing.T) {
 	key := func(r *tool.Rights) accountKey { return keyOf(tool.Principal{ID: "ada", Door: "nats", Rights: r}) }
-	same := key(&tool.Rights{Roles: []string{"a", "b"}, Tools: tool.Globs{"x", "y"}})
-	if same != key(&tool.Rights{Roles: []string{"b", "a"}, Tools: tool.Globs{"y", "x"}}) {
+	same := key(&tool.Rights{Roles: []string{"a", "b"}, Tools: tool.Patterns{"x", "y"}})
+	if same != key(&tool.Rights{Roles: []string{"b", "a"}, Tools: tool.Patterns{"y", "x"}}) {
 		t.Error("the order of rights matters")
 	}
 	different := []accountKey{same, key(nil)}
 	for _, r := range []*tool.Rights{
-		{}, {Tools: tool.Globs{}}, {Roles: []string{"a b"}}, {Roles: []string{"a", "b"}}, {Roles: []string{`a" "b`}},
-		{Tools: tool.Globs{"a", "b"}}, {Tools: tool.Globs{"ab"}},
+		{}, {Tools: tool.Patterns{}}, {Roles: []string{"a b"}}, {Roles: []string{"a", "b"}}, {Roles: []string{`a" "b`}},
+		{Tools: tool.Patterns{"a", "b"}}, {Tools: tool.Patterns{"ab"}},
 	} {
 		if k := key(r); slices.Contains(different, k) {
 			t.Errorf("%+v is in the account of other rights", r)

@@ -199,7 +199,8 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	}
 	p := r.mux.open()
 	defer r.mux.close(p)
-	a := &asking{r: r, p: p, out: out, id: tool.NewID()}
+	c = c.Forwarded()
+	a := &asking{r: r, p: p, out: out, id: c.ID}
 	msg, err := a.message(ctx, c)
 	if err != nil {
 		return nil, err

@@ -233,16 +233,16 @@ func TestWhatBelongsToACallArrivesAtTheOtherNode(t *testing.T) {
 		t.Fatalf("got %+v, %v", res, err)
 	}
 	got := <-came
-	if got.Session != "s" || got.Key != "k" || got.Lease != "l" || got.Resume != "r" || got.Trace != sent.Trace ||
+	if on := sent.Forwarded(); got.Session != on.Session || got.Key != on.Key || got.Lease != "l" || got.Resume != "r" || got.Trace != sent.Trace ||
 		string(got.Args) != args || string(got.State) != `{"state":1}` || string(got.Answers) != `[true]` {
 		t.Errorf("got %+v", got)
 	}
 	if d := <-left; d <= 0 || d > patience {
 		t.Errorf("%v were left", d)
 	}
-	sent.Session = "two\nlines"
+	sent.Lease = "two\nlines"
 	_, err = r.Invoke(ctx, sent, tool.Discard)
-	wantCode(t, err, tool.CodeInvalidInput, "Toolpost-Session")
+	wantCode(t, err, tool.CodeInvalidInput, "Toolpost-Lease")
 }
 
 func TestEveryErrorArrivesAsItWas(t *testing.T) {

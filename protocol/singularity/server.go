@@ -20,12 +20,13 @@ import (
 
 // ServerOptions are those of the embedded NATS server. Only Gate must be given, and that only where it listens.
 type ServerOptions struct {
-	Listen  string        // address such as 127.0.0.1:4222, port 0 for any; "": none, for this process alone
-	Gate    identity.Gate // who may connect: by a token, which may be a user's password, or by a certificate
-	TLS     *tls.Config   // nil: none
-	MaxConn int           // connections of callers; 0: 1024
-	Callers int           // accounts of callers at the same time; 0: 1024
-	Log     *slog.Logger  // nil: silence
+	Listen string        // address such as 127.0.0.1:4222, port 0 for any; "": none, for this process alone
+	Gate   identity.Gate // who may connect: by a token, which may be a user's password, or by a certificate
+	TLS    *tls.Config   // nil: none
+	// Bounds of the connections at the same time; zero: those that follow from this process's descriptors.
+	Bounds  identity.Bounds
+	Callers int          // accounts of callers at the same time; 0: 1024, or as many as there are connections
+	Log     *slog.Logger // nil: silence
 
 	again time.Duration // how often it is asked about those who are here; 0: recheckEvery
 	idle  time.Duration // how long an account is kept when its last connection has gone; 0: 30 s
@@ -54,7 +55,10 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.MaxConn, o.Callers = cmp.Or(o.MaxConn, 1024), cmp.Or(o.Callers, 1024)
+	if o.Bounds == (identity.Bounds{}) {
+		o.Bounds = identity.DefaultBounds()
+	}
+	o.Callers = cmp.Or(o.Callers, min(1024, o.Bounds.All))
 	o.again = cmp.Or(o.again, recheckEvery)
 	o.idle, o.rest = cmp.Or(o.idle, 30*time.Second), cmp.Or(o.rest, 10*time.Second)
 	s := &Server{keeper: newDoorkeeper(o)}
@@ -67,6 +71,9 @@ func StartServer(o ServerOptions) (*Server, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the NATS server cannot be started: %w", err)
 	}
 	s.keeper.srv = s.srv
+	if s.keeper.full, err = s.srv.LookupAccount(fullAccount); err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "the NATS server has not taken its accounts: %w", err)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.watching.Go(func() { s.keeper.watch(ctx, o.again) })
@@ -85,13 +92,16 @@ func (o ServerOptions) nats() (*server.Options, error) {
 		NoSigs:          true,
 		NoSystemAccount: true,
 		MaxPayload:      maxPayload,
-		MaxControlLine:  20 << 10,                    // a token may be a JWT with many claims
-		MaxConn:         o.MaxConn + 2*(o.Callers+1), // two doors may have a desk in each account
+		MaxControlLine:  20 << 10,                       // a token may be a JWT with many claims
+		MaxConn:         o.Bounds.All + 2*(o.Callers+1), // two doors may have a desk in each account, without a descriptor
 		TLSConfig:       o.TLS,
 		TLS:             o.TLS != nil,
 		TLSTimeout:      connectWithin.Seconds(),
 		AuthTimeout:     connectWithin.Seconds(),
 		DontListen:      o.Listen == "",
+	}
+	if err := opts.ProcessConfigString(`accounts: {` + fullAccount + `: {limits: {max_connections: 0}}}`); err != nil {
+		return nil, tool.Errorf(tool.CodeInternal, "the accounts of the NATS server: %w", err)
 	}
 	if o.Listen == "" {
 		return opts, nil

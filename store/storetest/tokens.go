@@ -28,7 +28,7 @@ func lookup(t *testing.T, k *store.TokenTable, token string) (store.Token, bool)
 func tokenLife(t *testing.T, k Kind) {
 	address := k.New(t)
 	tokens, other := k.open(t, address).Tokens(), k.open(t, address).Tokens()
-	ci := store.Token{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Globs{"read*", "files.*"}, Listed: true, Note: "the nightly build"}
+	ci := store.Token{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Patterns{"read*", "files.*"}, Listed: true, Note: "the nightly build"}
 	first := must[string](t)(tokens.Issue(t.Context(), ci, time.Hour))
 	second := must[string](t)(tokens.Issue(t.Context(), store.Token{Caller: "ci"}, 0))
 	if first == second || !strings.HasPrefix(first, "tp_") || len(first) != len("tp_")+43 {

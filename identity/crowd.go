@@ -1,0 +1,191 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"toolpost/tool"
+)
+
+// Bounds say how many connections a door takes at the same time.
+type Bounds struct {
+	All       int
+	Strangers int // of them, those that have not shown for a while who they are
+	Each      int // of them, those of one caller
+}
+
+// Patience is how long a stranger is left alone while there is room: whoever opens many connections at once, and has
+// something to say on each, needs a moment.
+const Patience = 2 * time.Second
+
+// DefaultBounds follow from how many descriptors this process may have. A door gets an eighth of them: with three doors
+// that are full most are left, for tools, files and the store. Half of a door is for one caller, a quarter for those
+// whom nobody knows yet.
+func DefaultBounds() Bounds {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		limit.Cur = 1024 // what most systems begin with
+	}
+	return boundsOf(limit.Cur)
+}
+
+func boundsOf(descriptors uint64) Bounds {
+	all := int(max(8, min(descriptors/8, 8192)))
+	return Bounds{All: all, Strangers: all / 4, Each: all / 2}
+}
+
+// A Crowd keeps the connections of an HTTP server within bounds. Who comes when it is full, or when there are too many
+// strangers, takes the place of the one who has been waiting longest without a word: so connections that are opened and
+// left alone keep nobody out. Set Enter as the server's ConnContext and Watch as its ConnState, and say with Belongs whose a request is.
+type Crowd struct {
+	bounds Bounds
+	refuse func(*tool.Error) (status string, body []byte)
+
+	mu        sync.Mutex
+	members   map[net.Conn]*member
+	strangers int
+	of        map[string]int // connections by caller
+}
+
+// A member is a connection.
+type member struct {
+	conn   net.Conn
+	known  bool
+	caller string
+	busy   bool      // with a request
+	asked  bool      // there was a request
+	since  time.Time // when it came, or became idle
+}
+
+// NewCrowd makes one. refuse gives the answer to a connection that is not taken, in the words of the door: a status
+// such as "503 Service Unavailable", and a document.
+func NewCrowd(b Bounds, refuse func(*tool.Error) (status string, body []byte)) *Crowd {
+	return &Crowd{bounds: b, refuse: refuse, members: map[net.Conn]*member{}, of: map[string]int{}}
+}
+
+type memberKey struct{}
+
+// Enter takes a new connection, or sends it or another one away.
+func (c *Crowd) Enter(ctx context.Context, conn net.Conn) context.Context {
+	m := &member{conn: conn, since: time.Now()}
+	if away := c.enter(m); away != nil {
+		c.send(away)
+	}
+	return context.WithValue(ctx, memberKey{}, m)
+}
+
+// enter gives who has to leave, if anybody.
+func (c *Crowd) enter(m *member) *member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	full := len(c.members) >= c.bounds.All
+	var away *member
+	if full || c.strangers >= c.bounds.Strangers {
+		away = c.longest()
+	}
+	switch {
+	case full && away == nil:
+		return m
+	case away != nil && (full || !away.known && time.Since(away.since) > Patience):
+		c.leave(away)
+	default:
+		away = nil
+	}
+	c.members[m.conn] = m
+	c.strangers++
+	return away
+}
+
+// longest gives the connection that has been waiting longest: a stranger's, or else one between two requests.
+func (c *Crowd) longest() (found *member) {
+	for _, m := range c.members {
+		if m.busy {
+			continue
+		}
+		if found == nil || found.known && !m.known || found.known == m.known && m.since.Before(found.since) {
+			found = m
+		}
+	}
+	return found
+}
+
+func (c *Crowd) leave(m *member) {
+	if c.members[m.conn] != m {
+		return
+	}
+	delete(c.members, m.conn)
+	if !m.known {
+		c.strangers--
+		return
+	}
+	if c.of[m.caller]--; c.of[m.caller] == 0 {
+		delete(c.of, m.caller)
+	}
+}
+
+// Watch follows what becomes of a connection.
+func (c *Crowd) Watch(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.members[conn]
+	if m == nil {
+		return
+	}
+	switch state {
+	case http.StateActive:
+		m.busy, m.asked = true, true
+	case http.StateIdle:
+		m.busy, m.since = false, time.Now()
+	case http.StateClosed, http.StateHijacked:
+		c.leave(m)
+	}
+}
+
+// Belongs says that a request, and so its connection, is of a caller. The error is that of one who has too many.
+func (c *Crowd) Belongs(ctx context.Context, p tool.Principal) error {
+	m, _ := ctx.Value(memberKey{}).(*member)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case m == nil || c.members[m.conn] != m || m.known && m.caller == p.ID:
+		return nil
+	case c.of[p.ID] >= c.bounds.Each:
+		return tool.Errorf(tool.CodeQuotaExceeded,
+			"%q has %d connections already: close some, or use one for several requests", p.ID, c.bounds.Each).Because("connections")
+	}
+	c.leave(m)
+	m.known, m.caller = true, p.ID
+	c.members[m.conn] = m
+	c.of[p.ID]++
+	return nil
+}
+
+// send sends a connection away, with a word where that is possible at once. Who has had an answer expects that a
+// connection ends between two requests, and no word.
+func (c *Crowd) send(m *member) {
+	conn := m.conn
+	if over, ok := conn.(*tls.Conn); ok { // a word would have to wait for the handshake
+		_ = over.NetConn().Close()
+		return
+	}
+	if m.asked {
+		_ = conn.Close()
+		return
+	}
+	status, body := c.refuse(tool.Errorf(tool.CodeUnavailable,
+		"too many connections are open, and this one has not shown who it is of; try again").Because("busy"))
+	_ = conn.SetDeadline(time.Now().Add(time.Millisecond))
+	head := "HTTP/1.1 " + status + "\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 1\r\n\r\n"
+	_, _ = conn.Write(append([]byte(head), body...))
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+		_, _ = io.CopyN(io.Discard, conn, 4<<10) // else the answer is lost with what was not read
+	}
+	_ = conn.Close()
+}

@@ -1,0 +1,136 @@
+package rest_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/identity"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// crowded opens a door with few places.
+func crowded(t *testing.T, b identity.Bounds) *house {
+	t.Helper()
+	tooltest.NoLeaks(t)
+	var s setup
+	s.Gate, s.Bounds = people, b
+	return open(t, s)
+}
+
+func asking(h *house, who string) string {
+	return fmt.Sprintf("GET /v1/tools HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer token-of-%s\r\n\r\n", h.addr, who)
+}
+
+// ended reports whether the other side has closed a connection, with or without a word.
+func ended(conn net.Conn, r *bufio.Reader) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	_, err := r.Peek(1)
+	timeout, ok := err.(net.Error)
+	return !ok || !timeout.Timeout()
+}
+
+// Whoever opens connections and says nothing, or says it slowly, keeps nobody out.
+func TestConnectionsThatShowNothingAreBoundedAndKeepNobodyOut(t *testing.T) {
+	h := crowded(t, identity.Bounds{All: 8, Strangers: 4, Each: 2})
+	conns, readers := make([]net.Conn, 60), make([]*bufio.Reader, 60)
+	for i := range conns {
+		conns[i], readers[i] = h.raw(t, []string{"", "GET /v1/tools HTTP/1.1\r\nHost:", "\x16\x03\x01"}[i%3])
+		if i%20 == 10 { // in the middle of it
+			conn, r := h.raw(t, asking(h, "ada"))
+			if a := readRaw(t, r); a.status != 200 {
+				t.Errorf("after %d that say nothing: status %d, %s", i, a.status, a.body)
+			}
+			conn.Close()
+		}
+	}
+	open, told := 0, 0
+	for i := range conns {
+		if !ended(conns[i], readers[i]) {
+			open++
+			continue
+		}
+		if resp, err := http.ReadResponse(readers[i], nil); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == 503 && resp.Header.Get("Retry-After") == "1" {
+				told++
+			}
+		}
+	}
+	if open > 8 || told < 20 {
+		t.Errorf("%d are still open, and %d were told why they are not", open, told)
+	}
+}
+
+func TestOneCallerHasSoManyConnectionsAndTheOthersTheirs(t *testing.T) {
+	h := crowded(t, identity.Bounds{All: 8, Strangers: 4, Each: 2})
+	first, r1 := h.raw(t, asking(h, "ada"))
+	_, r2 := h.raw(t, asking(h, "ada"))
+	for _, r := range []*bufio.Reader{r1, r2} {
+		if a := readRaw(t, r); a.status != 200 {
+			t.Fatalf("status %d, %s", a.status, a.body)
+		}
+	}
+	conn3, r3 := h.raw(t, asking(h, "ada"))
+	third := readRaw(t, r3)
+	third.refused(t, 429, tool.CodeQuotaExceeded)
+	if !strings.Contains(string(third.body), `"reason":"connections"`) || !ended(conn3, r3) {
+		t.Errorf("%s", third.body)
+	}
+	_, eves := h.raw(t, asking(h, "eve"))
+	if a := readRaw(t, eves); a.status != 200 {
+		t.Errorf("eve: status %d, %s", a.status, a.body)
+	}
+	if _, err := fmt.Fprint(first, asking(h, "ada")); err != nil { // one connection, many requests
+		t.Fatal(err)
+	}
+	if a := readRaw(t, r1); a.status != 200 {
+		t.Errorf("status %d, %s", a.status, a.body)
+	}
+	first.Close()
+	eventually(t, "a place that has become free", func() bool {
+		_, r := h.raw(t, asking(h, "ada"))
+		return readRaw(t, r).status == 200
+	})
+}
+
+// A connection that is idle between two requests makes room for somebody who has something to ask.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	h := crowded(t, identity.Bounds{All: 4, Strangers: 2, Each: 4})
+	for i := range 20 {
+		_, r := h.raw(t, asking(h, fmt.Sprint("caller-", i)))
+		if a := readRaw(t, r); a.status != 200 {
+			t.Fatalf("caller %d: status %d, %s", i, a.status, a.body)
+		}
+	}
+}
+
+// One connection that two callers use, as a proxy's, is of whoever used it last.
+func TestAConnectionIsOfWhoeverUsedItLast(t *testing.T) {
+	h := crowded(t, identity.Bounds{All: 8, Strangers: 4, Each: 1})
+	conn, r := h.raw(t, "")
+	for _, who := range []string{"ada", "eve", "ada"} {
+		_, _ = fmt.Fprint(conn, asking(h, who))
+		if a := readRaw(t, r); a.status != 200 {
+			t.Fatalf("%s: status %d, %s", who, a.status, a.body)
+		}
+	}
+	_, other := h.raw(t, asking(h, "eve"))
+	if a := readRaw(t, other); a.status != 200 {
+		t.Errorf("eve: status %d, %s", a.status, a.body)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no %s", what)
+		}
+	}
+}

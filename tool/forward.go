@@ -1,0 +1,32 @@
+package tool
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+)
+
+// Forwarded gives the call as it is passed on to another Toolpost. There all of our callers are one, and what they
+// chose without knowing of each other would meet: so the call gets an id of its own, and a session and a key get names
+// that no other caller's have, the same each time.
+func (c *Call) Forwarded() *Call {
+	on := *c
+	on.ID = NewID()
+	if c.Session != "" {
+		on.Session = nameFor("session", c.Caller.ID, c.Session)
+	}
+	if c.Key != "" {
+		on.Key = nameFor("key", c.Caller.ID, c.Session, c.Key)
+	}
+	return &on
+}
+
+// nameFor makes one name of several texts; other texts give another one.
+func nameFor(texts ...string) string {
+	h := sha256.New()
+	for _, text := range texts {
+		h.Write(binary.AppendUvarint(nil, uint64(len(text)))) // "ab"+"c" is not "a"+"bc"
+		h.Write([]byte(text))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
