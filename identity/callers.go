@@ -81,6 +81,9 @@ func (c *Callers) list(name string, one Caller) {
 // HasOwner reports whether the owner's token lets in.
 func (c *Callers) HasOwner() bool { return c.o.Owner == nil || *c.o.Owner }
 
+// Lists reports whether the config lists a caller.
+func (c *Callers) Lists(id string) bool { return c.rights[id] != nil }
+
 // Known gives the rights of a caller whom the config lists.
 func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
 	rights, ok = c.rights[id]
@@ -115,6 +118,8 @@ func (c *Callers) Admit(ctx context.Context, shown Credentials) (tool.Principal,
 		return c.byCertificate(shown)
 	case shown.Peer != nil:
 		return c.byPeer(shown)
+	case shown.Anonymous != "":
+		return c.anonymous(shown)
 	}
 	return tool.Principal{}, wrongToken()
 }
@@ -234,7 +239,7 @@ func namesOf(cert *x509.Certificate) []string {
 }
 
 // byPeer knows a caller by the user of its process. Where the config names users it is one of them; elsewhere it is
-// whose program this is.
+// whose program this is. Only who is neither can be anonymous: the kernel's word is a better one than none.
 func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
 	name, ok := c.users[shown.Peer.UID]
 	switch {
@@ -242,6 +247,8 @@ func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
 		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
 	case len(c.users) == 0 && int64(shown.Peer.UID) == int64(os.Getuid()):
 		return tool.Principal{ID: Local, Door: shown.Door}, nil
+	case shown.Anonymous != "":
+		return c.anonymous(shown)
 	}
 	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the user with the number %d is nobody here; it must be among the users of a caller in the config", shown.Peer.UID).Because(Reason)
 }

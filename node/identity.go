@@ -10,6 +10,7 @@ import (
 	tokentools "toolpost/builtin/token"
 	"toolpost/config"
 	"toolpost/identity"
+	"toolpost/protocol/all"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -37,6 +38,12 @@ func Runner(ctx context.Context, cfg *config.Config, door string) (tool.Principa
 func (n *Node) Caller(id, door string) tool.Principal {
 	rights, _ := n.callers.Load().Known(id)
 	return tool.Principal{ID: id, Door: door, Rights: rights}
+}
+
+// Anonymous gives the caller that who shows no credentials is, by the names of the doors where somebody is let in so.
+func (n *Node) Anonymous() map[string]identity.Anonymous {
+	anonymous, _ := all.Check(n.cfg, n.callers.Load().Lists) // what is wrong was told when the config was read
+	return anonymous
 }
 
 // readCallers reads the callers section.

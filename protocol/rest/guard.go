@@ -88,13 +88,13 @@ func (s *server) known(next func(http.ResponseWriter, *http.Request, tool.Princi
 
 // who asks the gate, with all that the peer shows: a token, a certificate, the user of its process.
 func (s *server) who(r *http.Request) (tool.Principal, error) {
-	shown := identity.Credentials{Door: "http", Certificate: s.certs.client(r.TLS), Peer: peerOf(r.Context())}
+	shown := identity.Credentials{Door: "http", Certificate: s.certs.client(r.TLS), Peer: peerOf(r.Context()), Anonymous: s.Anonymous.Of(r)}
 	var ok bool
 	if shown.Token, ok = bearer(r.Header); !ok {
 		return tool.Principal{}, errNoToken()
 	}
 	p, err := s.Gate(r.Context(), shown)
-	if err != nil && shown.Token == "" && shown.Certificate == nil && shown.Peer == nil && tool.CodeOf(err) == tool.CodeAccessDenied {
+	if err != nil && shown.Token == "" && shown.Certificate == nil && shown.Peer == nil && shown.Anonymous == "" && tool.CodeOf(err) == tool.CodeAccessDenied {
 		err = errNoToken()
 	}
 	return p, err
