@@ -3,7 +3,6 @@ package builtin_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,15 +141,10 @@ func TestTheFileSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing.T) {
 
 func TestTheShellAndCodeSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing.T) {
 	p := newPeer(t)
-	for name, text := range map[string]string{
+	p.write(map[string]string{
 		"lib/my_controller.ex": "defmodule MyController do\nend\n",
 		"src/handler.ts":       "async function handler(req, res) {\n  return res.send(req.body)\n}\n",
-	} {
-		file := filepath.Join(p.dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	for _, c := range []struct{ subject, request, want string }{
 		{"tools.shell.exec", `{"command": "ls", "args": ["-a", "DIR/lib"], "cwd": "DIR"}`, `{"data": {"stdout": ".\n..\nmy_controller.ex\n", "stderr": "", "exit_code": 0}, "error": null}`},
 		{"tools.shell.exec", `{"command": "rm"}`, `{"data": null, "error": "Command 'rm' is not allowed by security policy"}`},

@@ -5,6 +5,7 @@ package file
 import (
 	"context"
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -101,25 +102,54 @@ type touched struct{ reads, writes []string }
 type operation struct {
 	spec    *tool.Spec
 	run     func(r *request, args json.RawMessage) (any, error)
-	touches func(args json.RawMessage) (touched, error)
+	touches func(v *workspace.View, args json.RawMessage) (touched, error)
 }
 
-func newOperation[A any](spec *tool.Spec, run func(*request, A) (any, error), touches func(A) touched) operation {
+// arguments are those of a tool; the paths among them are read as the code tools read them, too.
+type arguments[A any] interface {
+	*A
+	paths() []*string
+}
+
+func newOperation[A any, P arguments[A]](spec *tool.Spec, run func(*request, A) (any, error), touches func(A) touched) operation {
+	read := func(v *workspace.View, raw json.RawMessage) (args A, err error) {
+		err = decode(raw, &args)
+		for _, path := range P(&args).paths() {
+			*path = fromCodebase(v, *path)
+		}
+		return args, err
+	}
 	return operation{
 		spec: spec,
 		run: func(r *request, raw json.RawMessage) (any, error) {
-			var args A
-			if err := decode(raw, &args); err != nil {
+			args, err := read(r.View, raw)
+			if err != nil {
 				return nil, err
 			}
 			return run(r, args)
 		},
-		touches: func(raw json.RawMessage) (touched, error) {
-			var args A
-			err := decode(raw, &args)
+		touches: func(v *workspace.View, raw json.RawMessage) (touched, error) {
+			args, err := read(v, raw)
 			return touches(args), err
 		},
 	}
+}
+
+// fromCodebase gives what an absolute path means that is below no root: /lib is what the contract calls the folder lib of a
+// codebase, and what the code tools call it in their answers. It means that only where it is there. Everything else stays as it
+// is, and is refused: who asks for /, or for /etc/passwd, or wants to write there, means that one.
+func fromCodebase(v *workspace.View, path string) string {
+	if !filepath.IsAbs(path) || filepath.Clean(path) == "/" {
+		return path
+	}
+	if _, err := v.Locate(path); tool.CodeOf(err) != tool.CodeAccessDenied {
+		return path
+	}
+	below := "." + filepath.Clean(path)
+	if _, err := v.Stat(below); err != nil {
+		return path
+	}
+	return below
 }
 
 func decode(args json.RawMessage, into any) error {
@@ -178,11 +208,11 @@ func (t *Tools) Touches(c *tool.Call) (tool.Touches, error) {
 	if err != nil {
 		return tool.Touches{}, err
 	}
-	paths, err := op.touches(c.Args)
+	v := t.ws.View(c)
+	paths, err := op.touches(v, c.Args)
 	if err != nil {
 		return tool.Touches{}, err
 	}
-	v := t.ws.View(c)
 	reads, err := locate(v, paths.reads)
 	if err != nil {
 		return tool.Touches{}, err
