@@ -10,10 +10,10 @@
 // {tool_name, result, success, correlation_id}. Toolpost nodes ask each other, by the header
 // Toolpost-Style: native, for the whole outcome.
 //
-// A NATS message does not say who sent it: the server authenticates connections, not messages. So every call
-// that comes in here has the same Principal, {nats, nats}. Whoever needs to tell callers apart gives them the
-// HTTP door, or NATS servers of their own. Nodes that share a NATS server and a queue group stand in for each
-// other, and so must offer the same tools.
+// A NATS message does not say who sent it: the server authenticates connections, not messages. So the embedded server
+// gives every caller an account of its own, and all that comes by way of an external server is of one caller, whom
+// the config names. Nodes that share a NATS server and a queue group stand in for each other, and so must offer
+// the same tools.
 package singularity
 
 import (
