@@ -25,7 +25,7 @@ type peer struct {
 	nc  *nats.Conn
 }
 
-func newPeer(t *testing.T) *peer {
+func newPeer(t *testing.T, more ...string) *peer {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -38,7 +38,7 @@ func newPeer(t *testing.T) *peer {
 	text := `
 sources: [{name: files, protocol: builtin, roots: [{path: offered, write: true, codebase: my-proj}], shell: {allow: [ls]}}]
 doors: {nats: {embedded: true, listen: "127.0.0.1:0"}}
-`
+` + strings.Join(more, "\n")
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
 	if err != nil {
 		t.Fatal(err)

@@ -222,3 +222,22 @@ func TestNothingIsMadeWhereAPathOnlyLooksLikeOneOfTheCodebase(t *testing.T) {
 		t.Errorf("it has %q", text)
 	}
 }
+
+// A policy that closes a folder is not to be asked what is in it, in whatever way a path is written.
+func TestAPathOfTheCodebaseDoesNotTellWhatIsInAClosedFolder(t *testing.T) {
+	p := newPeer(t, `policy: {rules: [{name: closed, effect: deny, paths: [offered/closed]}]}`)
+	p.write(map[string]string{"closed/there.txt": "x\n", "open/there.txt": "x\n"})
+	for _, subject := range []string{"tools.file.read", "tools.file.delete", "tools.execute.statFile", "tools.file.list", "tools.code.list"} {
+		said := map[string]string{}
+		for _, path := range []string{"/closed/there.txt", "/closed/none.txt", "closed/there.txt", "closed/none.txt"} {
+			answer, _ := p.ask(subject, `{"path": "`+path+`"}`).(map[string]any)
+			said[path] = strings.NewReplacer("there", "X", "none", "X").Replace(fmt.Sprint(answer["error"]))
+		}
+		if said["/closed/there.txt"] != said["/closed/none.txt"] || said["closed/there.txt"] != said["closed/none.txt"] || !strings.HasPrefix(said["/closed/none.txt"], "AccessDenied: ") {
+			t.Errorf("%s tells: %q", subject, said)
+		}
+	}
+	if answer, _ := p.ask("tools.file.read", `{"path": "/open/there.txt"}`).(map[string]any); answer["data"] != "x\n" {
+		t.Errorf("a folder that is open: %v", answer)
+	}
+}

@@ -105,51 +105,61 @@ type operation struct {
 	touches func(v *workspace.View, args json.RawMessage) (touched, error)
 }
 
-// arguments are those of a tool; the paths among them are read as the code tools read them, too.
+// arguments are those of a tool, with the paths among them.
 type arguments[A any] interface {
 	*A
 	paths() []*string
 }
 
 func newOperation[A any, P arguments[A]](spec *tool.Spec, run func(*request, A) (any, error), touches func(A) touched) operation {
-	read := func(v *workspace.View, raw json.RawMessage) (args A, err error) {
+	read := func(v *workspace.View, raw json.RawMessage, means func(*workspace.View, string) string) (args A, err error) {
 		err = decode(raw, &args)
 		for _, path := range P(&args).paths() {
-			*path = fromCodebase(v, *path)
+			*path = means(v, *path)
 		}
 		return args, err
 	}
 	return operation{
 		spec: spec,
 		run: func(r *request, raw json.RawMessage) (any, error) {
-			args, err := read(r.View, raw)
+			args, err := read(r.View, raw, found)
 			if err != nil {
 				return nil, err
 			}
 			return run(r, args)
 		},
 		touches: func(v *workspace.View, raw json.RawMessage) (touched, error) {
-			args, err := read(v, raw)
+			args, err := read(v, raw, fromCodebase)
 			return touches(args), err
 		},
 	}
 }
 
-// fromCodebase gives what an absolute path means that is below no root: /lib is what the contract calls the folder lib of a
-// codebase, and what the code tools call it in their answers. It means that only where it is there. Everything else stays as it
-// is, and is refused: who asks for /, or for /etc/passwd, or wants to write there, means that one.
+// fromCodebase gives what an absolute path that is below no root may mean: /lib is what the contract calls the folder lib of a
+// codebase, and what the code tools call it in their answers. It goes by the letters alone: policy judges this path whether or not
+// it is there, so that nobody learns what is in a folder that is closed to them.
 func fromCodebase(v *workspace.View, path string) string {
-	if !filepath.IsAbs(path) || filepath.Clean(path) == "/" {
+	clean := filepath.Clean(path)
+	if !filepath.IsAbs(path) || clean == "/" {
 		return path
 	}
 	if _, err := v.Locate(path); tool.CodeOf(err) != tool.CodeAccessDenied {
 		return path
 	}
-	below := "." + filepath.Clean(path)
-	if _, err := v.Stat(below); err != nil {
+	return "." + clean
+}
+
+// found gives what a path means: what fromCodebase says, where that is there. Everything else stays as it is and is refused:
+// who asks for /etc/passwd, or wants to make a file there, means that one.
+func found(v *workspace.View, path string) string {
+	means := fromCodebase(v, path)
+	if means == path {
 		return path
 	}
-	return below
+	if _, err := v.Stat(means); err != nil {
+		return path
+	}
+	return means
 }
 
 func decode(args json.RawMessage, into any) error {
