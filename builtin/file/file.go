@@ -3,6 +3,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"path/filepath"
@@ -96,7 +97,10 @@ type request struct {
 }
 
 // touched are the paths that a call names.
-type touched struct{ reads, writes []string }
+type touched struct {
+	reads, writes []string
+	outside       error // why it is refused all the same
+}
 
 // An operation is one tool: how it runs and what it touches come from one reading of its arguments.
 type operation struct {
@@ -129,8 +133,17 @@ func newOperation[A any, P arguments[A]](spec *tool.Spec, run func(*request, A) 
 			return run(r, args)
 		},
 		touches: func(v *workspace.View, raw json.RawMessage) (touched, error) {
-			args, err := read(v, raw, fromCodebase)
-			return touches(args), err
+			var outside error
+			args, err := read(v, raw, func(v *workspace.View, path string) string {
+				means := fromCodebase(v, path)
+				if means != path && found(v, path) == path {
+					_, outside = v.Locate(path)
+				}
+				return means
+			})
+			all := touches(args)
+			all.outside = outside
+			return all, err
 		},
 	}
 }
@@ -228,7 +241,7 @@ func (t *Tools) Touches(c *tool.Call) (tool.Touches, error) {
 		return tool.Touches{}, err
 	}
 	writes, err := locate(v, paths.writes)
-	return tool.Touches{Reads: reads, Writes: writes}, err
+	return tool.Touches{Reads: reads, Writes: writes}, cmp.Or(err, paths.outside)
 }
 
 func locate(v *workspace.View, paths []string) (all []string, err error) {
