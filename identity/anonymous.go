@@ -29,16 +29,18 @@ func (a Anonymous) String() string {
 	return "whoever on this machine shows no credentials is the caller " + a.Name
 }
 
-// Check finds what cannot be meant, as far as the letters of an address tell. Names of hosts are looked up when the door
-// opens: CheckOn has the last word.
+// Check finds what cannot be meant, as far as the letters of an address tell. Names of hosts are looked up when the
+// door opens: CheckOn has the last word.
 func (a Anonymous) Check(listen string, isCaller func(name string) bool) error {
 	switch {
 	case a.Name == "" && a.Anywhere:
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous_anywhere says where callers may be anonymous, and nothing says who they are; add `anonymous: NAME`, or leave it out")
+		return tool.Errorf(tool.CodeInvalidInput, "anonymous_anywhere says where callers may be anonymous, and nothing says who "+
+			"they are; add `anonymous: NAME`, or leave it out")
 	case a.Name == "":
 		return nil
 	case !isCaller(a.Name):
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %.100q is no caller of this config; add it to callers, such as `callers: {list: {%.100s: {tools: \"read*\"}}}`", a.Name, a.Name)
+		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %.100q is no caller of this config; add it to callers, such as "+
+			"`callers: {list: {%.100s: {tools: \"read*\"}}}`", a.Name, a.Name)
 	case strings.HasPrefix(listen, "unix:"):
 		return nil
 	}
@@ -62,16 +64,16 @@ func (a Anonymous) CheckOn(addr net.Addr) error {
 			return nil
 		}
 	}
-	return tool.Errorf(tool.CodeInvalidInput, "anonymous: whoever reaches this machine would be the caller %q; listen on 127.0.0.1 or a Unix socket, "+
-		"or add `anonymous_anywhere: true` if that is meant", a.Name)
+	return tool.Errorf(tool.CodeInvalidInput, "anonymous: whoever reaches this machine would be the caller %q; listen on "+
+		"127.0.0.1 or a Unix socket, or add `anonymous_anywhere: true` if that is meant", a.Name)
 }
 
-// Of gives the caller that an HTTP request is of when it shows nothing; empty: nobody. A request that shows something is
-// never anonymous, whether or not it helps: who presents a wrong token is to be told. Neither is one of a page in a browser,
-// which would be anybody's page, nor one that a proxy has passed on, since then nobody knows from where.
+// Of gives the caller that an HTTP request is of when it shows nothing; empty: nobody. A request that shows something
+// is never anonymous, whether or not it helps: who presents a wrong token is to be told. Neither is one of a page in a
+// browser, which would be anybody's page, nor one that a proxy has passed on, since then nobody knows from where.
 func (a Anonymous) Of(r *http.Request) string {
-	showsCertificate := r.TLS != nil && len(r.TLS.PeerCertificates) > 0
-	if a.Name == "" || showsCertificate || has(r.Header, "Authorization") || fromPage(r.Header) || !a.Anywhere && passedOn(r.Header) {
+	shows := has(r.Header, "Authorization") || r.TLS != nil && len(r.TLS.PeerCertificates) > 0
+	if shows || fromPage(r.Header) || !a.Anywhere && passedOn(r.Header) {
 		return ""
 	}
 	return a.Name
@@ -79,7 +81,8 @@ func (a Anonymous) Of(r *http.Request) string {
 
 // fromPage reports whether a browser sent a request, or may have. Sec-Fetch-Mode is no sign: Node sends it.
 func fromPage(h http.Header) bool {
-	return has(h, "Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Dest") || strings.HasPrefix(h.Get("User-Agent"), "Mozilla/")
+	return has(h, "Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Dest") ||
+		strings.HasPrefix(h.Get("User-Agent"), "Mozilla/")
 }
 
 func passedOn(h http.Header) bool { return has(h, "Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via") }
@@ -92,7 +95,8 @@ func has(h http.Header, names ...string) bool {
 func (c *Callers) anonymous(shown Credentials) (tool.Principal, error) {
 	rights, ok := c.rights[shown.Anonymous]
 	if !ok {
-		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the config does not have the anonymous caller of this door any more; show credentials").Because(Reason)
+		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied,
+			"the config does not have the anonymous caller of this door any more; show credentials").Because(Reason)
 	}
 	return tool.Principal{ID: shown.Anonymous, Door: shown.Door, Rights: rights}, nil
 }

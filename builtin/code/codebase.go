@@ -16,13 +16,13 @@ type target struct {
 	root workspace.Root
 	view *workspace.View // of this root alone, as the call may see it
 	rel  string          // below the root; "." is the root itself
-	// Every path of an answer can be given to the other tools as it is, and these know nothing of codebases. So it begins
-	// with what the caller wrote only where that means the same without the codebase. Else it is relative in the first root,
-	// which is where relative paths start, and absolute in others.
+	// Every path of an answer can be given to the other tools as it is, and these know nothing of codebases. So it
+	// begins with what the caller wrote only where that means the same without the codebase. Else it is relative in
+	// the first root, which is where relative paths start, and absolute in others.
 	home   string // what paths below the root begin with
 	prefix string // what paths below the target begin with
 	path   string // the target itself; empty: the whole codebase
-	name   string // what the view opens: what the caller wrote, or what that means where it is an absolute path that starts at the codebase
+	name   string // what the view opens: what the caller wrote, less the slash of a path that starts at the codebase
 	denied error  // what such a path gets where there is nothing
 }
 
@@ -140,8 +140,8 @@ func (t target) below() string {
 	return t.rel + "/"
 }
 
-// explain says about a path that starts at the codebase, where no codebase has it, what the caller has to know: that it is none
-// that he may read.
+// explain says about a path that starts at the codebase, where no codebase has it, what the caller has to know: that it
+// is none that he may read.
 func (t target) explain(err error) error {
 	if t.denied != nil {
 		return t.denied

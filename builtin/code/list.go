@@ -11,7 +11,8 @@ import (
 	"toolpost/workspace"
 )
 
-// maxListed is how many files of codebases are listed. With more it is an error: half a list would be taken for a whole one.
+// maxListed is how many files of codebases are listed. With more it is an error: half a list would be taken for a whole
+// one.
 const maxListed = 100_000
 
 type codebasesArgs struct {
@@ -44,8 +45,9 @@ func codebasesSpec() *tool.Spec {
 	return &tool.Spec{
 		Name:  "listCodebases",
 		Title: "List codebases, or the files of one",
-		Description: "Without arguments lists the codebases that you may look into, with the id that the other code tools take as codebase_id, the folder, and " +
-			"whether it may be written. With a codebase_id, or any other argument, lists the files there, less those that ignore files such as .gitignore name and hidden ones.",
+		Description: "Without arguments lists the codebases that you may look into, with the id that the other code tools " +
+			"take as codebase_id, the folder, and whether it may be written. With a codebase_id, or any other argument, lists " +
+			"the files there, less those that ignore files such as .gitignore name and hidden ones.",
 		Aliases: []string{"code.list"},
 		Timeout: searchTimeout,
 		Input: json.RawMessage(`{
@@ -111,7 +113,8 @@ func (t *Tools) listCode(r *request, a codebasesArgs) (*tool.Result, error) {
 				return nil
 			}
 			if len(found) == maxListed {
-				return tool.Errorf(tool.CodeInvalidInput, "there are more than %d files; give a path or a pattern", maxListed).Because("too_large")
+				return tool.Errorf(tool.CodeInvalidInput, "there are more than %d files; give a path or a pattern", maxListed).
+					Because("too_large")
 			}
 			info, err := e.Info()
 			if tool.CodeOf(err) == tool.CodeNotFound { // it was removed while we came to it

@@ -115,7 +115,9 @@ type arguments[A any] interface {
 	paths() []*string
 }
 
-func newOperation[A any, P arguments[A]](spec *tool.Spec, run func(*request, A) (any, error), touches func(A) touched) operation {
+func newOperation[A any, P arguments[A]](
+	spec *tool.Spec, run func(*request, A) (any, error), touches func(A) touched,
+) operation {
 	read := func(v *workspace.View, raw json.RawMessage, means func(*workspace.View, string) string) (args A, err error) {
 		err = decode(raw, &args)
 		for _, path := range P(&args).paths() {
@@ -148,9 +150,9 @@ func newOperation[A any, P arguments[A]](spec *tool.Spec, run func(*request, A) 
 	}
 }
 
-// fromCodebase gives what an absolute path that is below no root may mean: /lib is what the contract calls the folder lib of a
-// codebase, and what the code tools call it in their answers. It goes by the letters alone: policy judges this path whether or not
-// it is there, so that nobody learns what is in a folder that is closed to them.
+// fromCodebase gives what an absolute path that is below no root may mean: /lib is what the contract calls the folder
+// lib of a codebase, and what the code tools call it in their answers. It goes by the letters alone: policy judges this
+// path whether or not it is there, so that nobody learns what is in a folder that is closed to them.
 func fromCodebase(v *workspace.View, path string) string {
 	clean := filepath.Clean(path)
 	if !filepath.IsAbs(path) || clean == "/" {
@@ -162,8 +164,8 @@ func fromCodebase(v *workspace.View, path string) string {
 	return "." + clean
 }
 
-// found gives what a path means: what fromCodebase says, where that is there. Everything else stays as it is and is refused:
-// who asks for /etc/passwd, or wants to make a file there, means that one.
+// found gives what a path means: what fromCodebase says, where that is there. Everything else stays as it is and is
+// refused: who asks for /etc/passwd, or wants to make a file there, means that one.
 func found(v *workspace.View, path string) string {
 	means := fromCodebase(v, path)
 	if means == path {

@@ -88,13 +88,15 @@ func (s *server) known(next func(http.ResponseWriter, *http.Request, tool.Princi
 
 // who asks the gate, with all that the peer shows: a token, a certificate, the user of its process.
 func (s *server) who(r *http.Request) (tool.Principal, error) {
-	shown := identity.Credentials{Door: "http", Certificate: s.certs.client(r.TLS), Peer: peerOf(r.Context()), Anonymous: s.Anonymous.Of(r)}
+	shown := identity.Credentials{Door: "http", Certificate: s.certs.client(r.TLS), Peer: peerOf(r.Context())}
 	var ok bool
 	if shown.Token, ok = bearer(r.Header); !ok {
 		return tool.Principal{}, errNoToken()
 	}
+	nothing := shown == identity.Credentials{Door: shown.Door}
+	shown.Anonymous = s.Anonymous.Of(r)
 	p, err := s.Gate(r.Context(), shown)
-	if err != nil && shown.Token == "" && shown.Certificate == nil && shown.Peer == nil && shown.Anonymous == "" && tool.CodeOf(err) == tool.CodeAccessDenied {
+	if err != nil && nothing && shown.Anonymous == "" && tool.CodeOf(err) == tool.CodeAccessDenied {
 		err = errNoToken()
 	}
 	return p, err

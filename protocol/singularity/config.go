@@ -31,10 +31,11 @@ func (c DoorConfig) Check() error {
 	case c.URL != "" && c.TLS != ServerTLS{}:
 		return tool.Errorf(tool.CodeInvalidInput, "tls of the NATS door is for the embedded server; for the one at url there are tls_ca, tls_cert and tls_key")
 	case c.URL == "" && c.Caller != "":
-		return tool.Errorf(tool.CodeInvalidInput, "caller of the NATS door goes with url; at the embedded server everybody says who they are, and anonymous names those who do not")
+		return tool.Errorf(tool.CodeInvalidInput, "caller of the NATS door goes with url; at the embedded server everybody says "+
+			"who they are, and anonymous names those who do not")
 	case c.URL != "" && c.Anonymous != identity.Anonymous{}:
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous of the NATS door is for the embedded server; at the one of url all requests are of one caller: say `caller: %s` instead",
-			cmp.Or(c.Anonymous.Name, "NAME"))
+		return tool.Errorf(tool.CodeInvalidInput, "anonymous of the NATS door is for the embedded server; at the one of url all "+
+			"requests are of one caller: say `caller: %s` instead", cmp.Or(c.Anonymous.Name, "NAME"))
 	}
 	return c.TLS.check()
 }

@@ -115,7 +115,7 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 }
 
 // credentials are what a client shows. A name, a key or a signature is something too, though we do not go by it: with
-// it nobody is anonymous. A JWT is not among them: NATS drops it before we are asked, and clients sign where they have one.
+// it nobody is anonymous. A JWT is not among them: NATS drops it before we are asked, and clients that have one sign.
 func (k *doorkeeper) credentials(c server.ClientAuthentication) identity.Credentials {
 	given := c.GetOpts()
 	shown := identity.Credentials{Door: doorName, Token: cmp.Or(given.Token, given.Password)}
