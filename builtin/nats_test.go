@@ -3,7 +3,6 @@ package builtin_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,7 +25,7 @@ type peer struct {
 	nc  *nats.Conn
 }
 
-func newPeer(t *testing.T) *peer {
+func newPeer(t *testing.T, more ...string) *peer {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -39,7 +38,7 @@ func newPeer(t *testing.T) *peer {
 	text := `
 sources: [{name: files, protocol: builtin, roots: [{path: offered, write: true, codebase: my-proj}], shell: {allow: [ls]}}]
 doors: {nats: {embedded: true, listen: "127.0.0.1:0"}}
-`
+` + strings.Join(more, "\n")
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -142,15 +141,10 @@ func TestTheFileSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing.T) {
 
 func TestTheShellAndCodeSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing.T) {
 	p := newPeer(t)
-	for name, text := range map[string]string{
+	p.write(map[string]string{
 		"lib/my_controller.ex": "defmodule MyController do\nend\n",
 		"src/handler.ts":       "async function handler(req, res) {\n  return res.send(req.body)\n}\n",
-	} {
-		file := filepath.Join(p.dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	for _, c := range []struct{ subject, request, want string }{
 		{"tools.shell.exec", `{"command": "ls", "args": ["-a", "DIR/lib"], "cwd": "DIR"}`, `{"data": {"stdout": ".\n..\nmy_controller.ex\n", "stderr": "", "exit_code": 0}, "error": null}`},
 		{"tools.shell.exec", `{"command": "rm"}`, `{"data": null, "error": "Command 'rm' is not allowed by security policy"}`},

@@ -93,6 +93,14 @@ func (d Door) Decode(into any) error { return d.doc.explain(decodeFields(d.node,
 // Equal reports whether two entries say the same, whatever their layout and comments.
 func (d Door) Equal(o Door) bool { return d.Name == o.Name && bytes.Equal(d.value, o.value) }
 
+// Placed gives an error about the door its place in the file.
+func (d Door) Placed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return d.doc.explain(faultAt(d.key, "%s", tool.AsError(err).Message))
+}
+
 // Check reports whether the door is one of the known ones and has fields that it knows.
 func (d Door) Check(known []Part) error {
 	var names []string

@@ -87,6 +87,9 @@ func (c *Callers) HasOwner() bool { return c.o.Owner == nil || *c.o.Owner }
 // call somebody so.
 func (c *Callers) Apart(id string) error { return c.o.apart(id) }
 
+// Lists reports whether the config lists a caller, by a name that no issuer can give to somebody else.
+func (c *Callers) Lists(id string) bool { return c.rights[id] != nil && c.o.apart(id) == nil }
+
 // Known gives the rights of a caller whom the config lists.
 func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
 	rights, ok = c.rights[id]
@@ -121,6 +124,8 @@ func (c *Callers) Admit(ctx context.Context, shown Credentials) (tool.Principal,
 		return c.byCertificate(shown)
 	case shown.Peer != nil:
 		return c.byPeer(shown)
+	case shown.Anonymous != "":
+		return c.anonymous(shown)
 	}
 	return tool.Principal{}, wrongToken()
 }
@@ -243,7 +248,7 @@ func namesOf(cert *x509.Certificate) []string {
 }
 
 // byPeer knows a caller by the user of its process. Where the config names users it is one of them; elsewhere it is
-// whose program this is.
+// whose program this is. Only who is neither can be anonymous: the kernel's word is a better one than none.
 func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
 	name, ok := c.users[shown.Peer.UID]
 	switch {
@@ -251,6 +256,8 @@ func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
 		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
 	case len(c.users) == 0 && int64(shown.Peer.UID) == int64(os.Getuid()):
 		return tool.Principal{ID: Local, Door: shown.Door}, nil
+	case shown.Anonymous != "":
+		return c.anonymous(shown)
 	}
 	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the user with the number %d is nobody here; it must be among the users of a caller in the config", shown.Peer.UID).Because(Reason)
 }

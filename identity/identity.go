@@ -16,6 +16,7 @@ type Credentials struct {
 	Token       string            // a bearer token, or the password of a NATS user
 	Certificate *x509.Certificate // of a client, already verified against the door's authorities; nil: none
 	Peer        *Peer             // the process at the other end of a Unix socket, or the one that runs this program; nil: unknown
+	Anonymous   string            // the caller that they are where they show nothing, as the door says; empty: nobody
 }
 
 // A Peer is a process of this machine, as the kernel tells.

@@ -10,6 +10,7 @@ import (
 	tokentools "toolpost/builtin/token"
 	"toolpost/config"
 	"toolpost/identity"
+	"toolpost/protocol/all"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -48,6 +49,12 @@ func (n *Node) named(id, door string) tool.Principal {
 		p.Rights = &tool.Rights{Tools: tool.Patterns{}}
 	}
 	return p
+}
+
+// Anonymous gives the caller that who shows no credentials is, by the names of the doors where somebody is let in so.
+func (n *Node) Anonymous() map[string]identity.Anonymous {
+	anonymous, _ := all.Check(n.cfg, n.callers.Load().Lists) // what is wrong was told when the config was read
+	return anonymous
 }
 
 // readCallers reads the callers section.

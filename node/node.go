@@ -130,11 +130,6 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	if o.Ready == nil {
 		o.Ready = func(Listening) {}
 	}
-	for _, d := range cfg.Doors {
-		if err := d.Check(all.DoorParts()); err != nil {
-			return nil, err
-		}
-	}
 	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), quotas: quota.New(quota.Options{}), cache: cache.New(cache.Options{})}
 	n.o.Log = quiet(o.Log, n.redactor)
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -213,6 +208,7 @@ func (n *Node) Serve(ctx context.Context) error {
 	}
 	doors, err := all.Doors(n.cfg, all.DoorOptions{
 		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.named, Fresh: fresh, Version: n.o.Version, Ready: n.o.Ready, Metrics: n.Metrics,
+		Known: n.callers.Load().Lists,
 	})
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"toolpost/engine/policy"
 	"toolpost/engine/quota"
 	"toolpost/identity"
+	"toolpost/protocol/all"
 	"toolpost/secret"
 	"toolpost/tool"
 )
@@ -81,6 +82,9 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 	}
 	callers, err := n.readCallers(cfg)
 	if err != nil {
+		return wanted{}, err
+	}
+	if _, err := all.Check(cfg, callers.Lists); err != nil {
 		return wanted{}, err
 	}
 	from, vault, err := n.readSecrets(ctx, cfg)

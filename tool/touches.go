@@ -8,10 +8,14 @@ type Touches struct {
 	Commands [][]string `json:"commands,omitempty"` // each a program and its arguments, byte for byte as they would run
 }
 
+// None reports whether nothing is touched.
+func (t Touches) None() bool { return len(t.Reads)+len(t.Writes)+len(t.Commands) == 0 }
+
 // A Toucher is a runner that can tell. What it tells is what policy judges, so it must come from the
 // same reading of the arguments as what runs.
 type Toucher interface {
-	// Touches reads the arguments and changes nothing. An error refuses the call.
+	// Touches reads the arguments and changes nothing. An error refuses the call. Where it depends on what is there,
+	// it comes with what the arguments name: policy judges that first, and so nobody learns more than policy lets them.
 	Touches(c *Call) (Touches, error)
 }
 

@@ -89,7 +89,7 @@ func New(ws *workspace.Workspace, o Options, stateDir string, log *slog.Logger) 
 func (t *Tools) operations() []operation {
 	return []operation{
 		newOperation(grepSpec(), t.grep, t.grepTouches),
-		newOperation(codebasesSpec(), t.listCodebases, nil),
+		newOperation(codebasesSpec(), t.listCodebases, t.codebasesTouches),
 		newOperation(searchSpec(), t.search, t.searchTouches),
 		newOperation(findSymbolSpec(), t.findSymbol, t.symbolTouches),
 		newOperation(findReferencesSpec(), t.findReferences, t.symbolTouches),

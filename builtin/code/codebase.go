@@ -3,12 +3,10 @@ package code
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"path/filepath"
 	"strings"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/workspace"
 )
@@ -18,11 +16,13 @@ type target struct {
 	root workspace.Root
 	view *workspace.View // of this root alone, as the call may see it
 	rel  string          // below the root; "." is the root itself
-	// prefix is what the paths of an answer begin with: what the caller wrote, so that the answer's paths can be given to the other
-	// tools. Without a path they are relative in the first root, which is where relative paths start, and absolute in others.
-	prefix string
-	path   string // as the caller wrote it; empty: none
-	name   string // what the view opens: the same, unless it is an absolute path that starts at the codebase
+	// Every path of an answer can be given to the other tools as it is, and these know nothing of codebases. So it
+	// begins with what the caller wrote only where that means the same without the codebase. Else it is relative in
+	// the first root, which is where relative paths start, and absolute in others.
+	home   string // what paths below the root begin with
+	prefix string // what paths below the target begin with
+	path   string // the target itself; empty: the whole codebase
+	name   string // what the view opens: what the caller wrote, less the slash of a path that starts at the codebase
 	denied error  // what such a path gets where there is nothing
 }
 
@@ -48,7 +48,7 @@ func eachTarget(v *workspace.View, codebase, path string, look func(target) erro
 		case errors.Is(err, errEnough):
 			return nil
 		case path != "" && tool.CodeOf(err) == tool.CodeNotFound:
-			missing = err
+			missing = at.explain(err)
 		case err != nil || path != "":
 			return err
 		}
@@ -80,28 +80,40 @@ func targets(v *workspace.View, codebase, path string) ([]target, error) {
 	}
 	list := make([]target, len(places))
 	for i, p := range places {
-		one, err := v.Codebase(p.Root.Codebase)
+		t, err := newTarget(v, p.Root, first)
 		if err != nil {
 			return nil, err
 		}
-		list[i] = target{root: p.Root, view: one, rel: p.Rel, prefix: strings.TrimRight(path, "/") + "/", path: path, name: path}
+		t.rel, t.path, t.name = p.Rel, path, path
 		if relocated {
-			list[i].name, list[i].denied = p.Rel, denied
+			t.name, t.denied = p.Rel, denied
 		}
+		if codebase != "" && t.home != "" && (relocated || !filepath.IsAbs(path)) {
+			t.path = filepath.Join(p.Root.Dir, p.Rel)
+		}
+		t.prefix = strings.TrimRight(t.path, "/") + "/"
+		list[i] = t
 	}
 	return list, nil
+}
+
+// newTarget is the whole of a codebase. Visible are all that the caller sees.
+func newTarget(v *workspace.View, r workspace.Root, visible []workspace.Root) (target, error) {
+	one, err := v.Codebase(r.Codebase)
+	t := target{root: r, view: one, rel: ".", name: "."}
+	if r.Codebase != visible[0].Codebase {
+		t.home = r.Dir + "/"
+	}
+	t.prefix = t.home
+	return t, err
 }
 
 func wholeCodebases(v *workspace.View, visible []workspace.Root) ([]target, error) {
 	var list []target
 	for _, r := range v.Roots() {
-		one, err := v.Codebase(r.Codebase)
+		t, err := newTarget(v, r, visible)
 		if err != nil {
 			return nil, err
-		}
-		t := target{root: r, view: one, rel: ".", name: "."}
-		if r.Codebase != visible[0].Codebase {
-			t.prefix = r.Dir + "/"
 		}
 		list = append(list, t)
 	}
@@ -128,7 +140,8 @@ func (t target) below() string {
 	return t.rel + "/"
 }
 
-// explain says about a path that starts at the codebase what the caller has to know: that it is none that he may read.
+// explain says about a path that starts at the codebase, where no codebase has it, what the caller has to know: that it
+// is none that he may read.
 func (t target) explain(err error) error {
 	if t.denied != nil {
 		return t.denied
@@ -153,39 +166,4 @@ func (t *Tools) unscoped(c *tool.Call, r workspace.Root) (*workspace.View, error
 func (t *Tools) stateOf(r workspace.Root, what string) string {
 	sum := sha256.Sum256([]byte(r.Dir))
 	return filepath.Join(t.stateDir, "code", hex.EncodeToString(sum[:8]), what)
-}
-
-// A codebase is one line of listCodebases.
-type codebase struct {
-	ID    string `json:"codebase_id"`
-	Path  string `json:"path"`
-	Write bool   `json:"write"`
-}
-
-func codebasesSpec() *tool.Spec {
-	return &tool.Spec{
-		Name:        "listCodebases",
-		Title:       "List codebases",
-		Description: "Lists the codebases that you may look into, with the id that the other code tools take as codebase_id, the folder, and whether it may be written.",
-		Aliases:     []string{"code.list"},
-		Input:       json.RawMessage(`{"type": "object", "properties": {}, "additionalProperties": false}`),
-		Output: json.RawMessage(`{
-  "type": "array",
-  "items": {
-    "type": "object",
-    "properties": {"codebase_id": {"type": "string"}, "path": {"type": "string"}, "write": {"type": "boolean"}},
-    "required": ["codebase_id", "path", "write"]
-  }
-}`),
-		Effects: tool.Effects{Reads: true, Idempotent: true},
-	}
-}
-
-func (t *Tools) listCodebases(r *request, _ struct{}) (*tool.Result, error) {
-	list := []codebase{}
-	for _, root := range r.view.Roots() {
-		list = append(list, codebase{root.Codebase, root.Dir, root.Write})
-	}
-	output, err := strictjson.Marshal(list)
-	return &tool.Result{OK: true, Output: output}, err
 }

@@ -147,7 +147,7 @@ func (t *Tools) dependenciesOf(r *request, at target) ([]dependencies, error) {
 	}
 	src, err := w.read(at.rel)
 	if err != nil {
-		return nil, at.explain(err)
+		return nil, err
 	}
 	if symbol.IsManifest(at.rel) {
 		return []dependencies{manifest(at.path, src)}, nil
@@ -159,7 +159,11 @@ func (t *Tools) dependenciesOf(r *request, at target) ([]dependencies, error) {
 	p, l := project(w, x), split.LanguageOf(at.rel)
 	d := dependencies{Path: at.path}
 	for _, i := range symbol.Imports(l, src) {
-		d.Imports = append(d.Imports, imported{i, p.Resolve(l, at.rel, i.Name)})
+		one := imported{Import: i}
+		if in := p.Resolve(l, at.rel, i.Name); in != "" {
+			one.Path = at.home + in
+		}
+		d.Imports = append(d.Imports, one)
 	}
 	return []dependencies{d}, nil
 }
@@ -274,7 +278,7 @@ func (w *within) imports(p symbol.Project, rel, level string) []graphNode {
 		case in == "":
 			list = append(list, graphNode{ID: i.Name, External: true})
 		case l == split.Go: // it imports folders
-			list = append(list, graphNode{ID: w.prefixed(in)})
+			list = append(list, graphNode{ID: w.home + in})
 		default:
 			list = append(list, graphNode{ID: w.node(in, level)})
 		}
@@ -285,17 +289,9 @@ func (w *within) imports(p symbol.Project, rel, level string) []graphNode {
 // node is the node of a file.
 func (w *within) node(rel, level string) string {
 	if level == "file" {
-		return w.prefixed(rel)
+		return w.home + rel
 	}
-	return w.prefixed(path.Dir(rel))
-}
-
-// prefixed is a path of the codebase as the answers of the whole codebase have it.
-func (w *within) prefixed(rel string) string {
-	if w.path != "" {
-		return rel
-	}
-	return w.prefix + rel
+	return w.home + path.Dir(rel)
 }
 
 func answerGraph(nodes map[graphNode]bool, edges map[[2]string]int) (*tool.Result, error) {

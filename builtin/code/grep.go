@@ -177,7 +177,7 @@ func (g *grepping) one(t target) error {
 	folder, err := t.view.OpenDir(t.name)
 	isFile := err != nil && tool.AsError(err).Reason == "not_a_folder"
 	if err != nil && !isFile {
-		return t.explain(err)
+		return err
 	}
 	if err := g.tools.rates.charge(g.call.Caller.ID, t.root.Codebase); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (g *grepping) left() (o grep.Options, emit func(grep.File) error) {
 func (g *grepping) file(t target, o grep.Options, emit func(grep.File) error) (grep.Stats, error) {
 	f, err := t.view.Open(t.name)
 	if err != nil {
-		return grep.Stats{}, t.explain(err)
+		return grep.Stats{}, err
 	}
 	return grep.Files(g, oneFile{f, t.path}, g.pattern, o, emit)
 }

@@ -64,6 +64,7 @@ type searchArgs struct {
 	Globs     []string `json:"globs"`
 	Codebase  string   `json:"codebase_id"`
 	Codebase2 string   `json:"codebaseId"`
+	Least     float64  `json:"min_similarity"`
 }
 
 // A hit is one piece of the answer.
@@ -90,6 +91,7 @@ func searchSpec() *tool.Spec {
   "properties": {
     "query": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "What the code does, in plain words or with names that may be in it."},
     "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 10, "description": "How many hits to give at most."},
+    "min_similarity": {"type": "number", "minimum": 0, "maximum": 1, "default": 0, "description": "Leave out hits that are less similar than this."},
     "globs": {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 256}, "maxItems": 64, "description": "Which files to look into, such as *.go; with ! in front, which to leave out."},` + targetSchema + `
   },
   "required": ["query"],
@@ -223,6 +225,7 @@ func (s *searching) order() {
 		}
 		slices.SortStableFunc(s.hits, byBest)
 	}
+	s.hits = slices.DeleteFunc(s.hits, func(h hit) bool { return h.Similarity < s.args.Least })
 	s.hits = s.hits[:min(len(s.hits), s.args.Limit)]
 }
 
@@ -237,7 +240,7 @@ func (t *Tools) within(r *request, at target, g *workspace.Globs) (*within, erro
 	w := &within{target: at, filter: filter{start: len(at.below()), globs: g, root: at.root.Dir, scope: r.call.Scope, folders: map[string]bool{}}}
 	folder, err := at.view.OpenDir(at.name)
 	if err != nil && tool.AsError(err).Reason != "not_a_folder" {
-		return nil, at.explain(err)
+		return nil, err
 	}
 	if err == nil {
 		folder.Close()

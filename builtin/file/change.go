@@ -16,6 +16,8 @@ type pathArgs struct {
 	Path string `json:"path"`
 }
 
+func (a *pathArgs) paths() []*string { return []*string{&a.Path} }
+
 type writeArgs struct {
 	Path       string `json:"path"`
 	Content    string `json:"content"`
@@ -24,6 +26,8 @@ type writeArgs struct {
 	Append     bool   `json:"append"`
 	Mode       string `json:"mode"`
 }
+
+func (a *writeArgs) paths() []*string { return []*string{&a.Path} }
 
 type written struct {
 	Bytes int `json:"bytes_written"`
@@ -115,6 +119,8 @@ type editArgs struct {
 	Expected   *int   `json:"expected"`
 }
 
+func (a *editArgs) paths() []*string { return []*string{&a.Path} }
+
 type edited struct {
 	Replacements int `json:"replacements"`
 	Bytes        int `json:"bytes_written"`
@@ -175,6 +181,8 @@ type moveArgs struct {
 	To        string `json:"to"`
 	Overwrite bool   `json:"overwrite"`
 }
+
+func (a *moveArgs) paths() []*string { return []*string{&a.From, &a.To} }
 
 func (t *Tools) move(r *request, a moveArgs) (any, error) {
 	if err := r.Rename(r, a.From, a.To, a.Overwrite); err != nil {

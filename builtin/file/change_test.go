@@ -193,6 +193,7 @@ func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
 		{readName, `{"path":"sub/../a.txt"}`, tool.Touches{Reads: in("root/a.txt", "second/a.txt")}},
 		{readName, `{"path":"` + w.root + `/a"}`, tool.Touches{Reads: in("root/a")}},
 		{listName, `{}`, tool.Touches{Reads: in("root", "second")}},
+		{readName, `{"path":"/sub/../notes.txt"}`, tool.Touches{Reads: in("root/notes.txt", "second/notes.txt")}},
 		{writeName, `{"path":"` + w.root + `/a","content":""}`, tool.Touches{Writes: in("root/a")}},
 		{editName, `{"path":"` + w.root + `/a","old":"a","new":""}`, tool.Touches{Reads: in("root/a"), Writes: in("root/a")}},
 		{moveName, `{"from":"` + w.root + `/a","to":"` + w.root + `/b"}`, tool.Touches{Reads: in("root/a"), Writes: in("root/a", "root/b")}},
@@ -202,9 +203,13 @@ func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
 			t.Errorf("%s %s: %v\n%s", c.name, c.args, err, diff)
 		}
 	}
-	for _, args := range []string{`{"path":"../x"}`, `{"path":"/etc/passwd"}`, `{"path":1}`, `{`} {
-		if _, err := w.runner.Touches(&tool.Call{Spec: readSpec(), Args: json.RawMessage(args)}); err == nil {
-			t.Errorf("%s: no error", args)
+	for args, want := range map[string]tool.Touches{
+		`{"path":"../x"}`: {}, `{"path":"/"}`: {}, `{"path":1}`: {}, `{`: {},
+		`{"path":"/etc/passwd"}`: {Reads: in("root/etc/passwd", "second/etc/passwd")}, // for policy to judge, whether or not it is there
+	} {
+		got, err := w.runner.Touches(&tool.Call{Spec: readSpec(), Args: json.RawMessage(args)})
+		if diff := cmp.Diff(want, got); err == nil || diff != "" {
+			t.Errorf("%s: %v\n%s", args, err, diff)
 		}
 	}
 }

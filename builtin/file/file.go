@@ -3,8 +3,10 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -95,31 +97,84 @@ type request struct {
 }
 
 // touched are the paths that a call names.
-type touched struct{ reads, writes []string }
+type touched struct {
+	reads, writes []string
+	outside       error // why it is refused all the same
+}
 
 // An operation is one tool: how it runs and what it touches come from one reading of its arguments.
 type operation struct {
 	spec    *tool.Spec
 	run     func(r *request, args json.RawMessage) (any, error)
-	touches func(args json.RawMessage) (touched, error)
+	touches func(v *workspace.View, args json.RawMessage) (touched, error)
 }
 
-func newOperation[A any](spec *tool.Spec, run func(*request, A) (any, error), touches func(A) touched) operation {
+// arguments are those of a tool, with the paths among them.
+type arguments[A any] interface {
+	*A
+	paths() []*string
+}
+
+func newOperation[A any, P arguments[A]](
+	spec *tool.Spec, run func(*request, A) (any, error), touches func(A) touched,
+) operation {
+	read := func(v *workspace.View, raw json.RawMessage, means func(*workspace.View, string) string) (args A, err error) {
+		err = decode(raw, &args)
+		for _, path := range P(&args).paths() {
+			*path = means(v, *path)
+		}
+		return args, err
+	}
 	return operation{
 		spec: spec,
 		run: func(r *request, raw json.RawMessage) (any, error) {
-			var args A
-			if err := decode(raw, &args); err != nil {
+			args, err := read(r.View, raw, found)
+			if err != nil {
 				return nil, err
 			}
 			return run(r, args)
 		},
-		touches: func(raw json.RawMessage) (touched, error) {
-			var args A
-			err := decode(raw, &args)
-			return touches(args), err
+		touches: func(v *workspace.View, raw json.RawMessage) (touched, error) {
+			var outside error
+			args, err := read(v, raw, func(v *workspace.View, path string) string {
+				means := fromCodebase(v, path)
+				if means != path && found(v, path) == path {
+					_, outside = v.Locate(path)
+				}
+				return means
+			})
+			all := touches(args)
+			all.outside = outside
+			return all, err
 		},
 	}
+}
+
+// fromCodebase gives what an absolute path that is below no root may mean: /lib is what the contract calls the folder
+// lib of a codebase, and what the code tools call it in their answers. It goes by the letters alone: policy judges this
+// path whether or not it is there, so that nobody learns what is in a folder that is closed to them.
+func fromCodebase(v *workspace.View, path string) string {
+	clean := filepath.Clean(path)
+	if !filepath.IsAbs(path) || clean == "/" {
+		return path
+	}
+	if _, err := v.Locate(path); tool.CodeOf(err) != tool.CodeAccessDenied {
+		return path
+	}
+	return "." + clean
+}
+
+// found gives what a path means: what fromCodebase says, where that is there. Everything else stays as it is and is
+// refused: who asks for /etc/passwd, or wants to make a file there, means that one.
+func found(v *workspace.View, path string) string {
+	means := fromCodebase(v, path)
+	if means == path {
+		return path
+	}
+	if _, err := v.Stat(means); err != nil {
+		return path
+	}
+	return means
 }
 
 func decode(args json.RawMessage, into any) error {
@@ -178,17 +233,17 @@ func (t *Tools) Touches(c *tool.Call) (tool.Touches, error) {
 	if err != nil {
 		return tool.Touches{}, err
 	}
-	paths, err := op.touches(c.Args)
+	v := t.ws.View(c)
+	paths, err := op.touches(v, c.Args)
 	if err != nil {
 		return tool.Touches{}, err
 	}
-	v := t.ws.View(c)
 	reads, err := locate(v, paths.reads)
 	if err != nil {
 		return tool.Touches{}, err
 	}
 	writes, err := locate(v, paths.writes)
-	return tool.Touches{Reads: reads, Writes: writes}, err
+	return tool.Touches{Reads: reads, Writes: writes}, cmp.Or(err, paths.outside)
 }
 
 func locate(v *workspace.View, paths []string) (all []string, err error) {

@@ -23,6 +23,8 @@ type listArgs struct {
 	Ignore    bool   `json:"ignore"`
 }
 
+func (a *listArgs) paths() []*string { return []*string{&a.Path} }
+
 // An entry is one line of a listing.
 type entry struct {
 	Path string `json:"path"`
@@ -72,6 +74,8 @@ type globArgs struct {
 	Ignored bool   `json:"ignored"`
 	Hidden  bool   `json:"hidden"`
 }
+
+func (a *globArgs) paths() []*string { return []*string{&a.Path} }
 
 // glob gives the paths of files. Somebody who looks for files by name means those of the project: what ignore
 // files name is left out, unless it is asked for.

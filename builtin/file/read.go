@@ -22,6 +22,8 @@ type readArgs struct {
 	Stream   bool   `json:"stream"`
 }
 
+func (a *readArgs) paths() []*string { return []*string{&a.Path} }
+
 // The encodings of content. Where none is asked for, text is given as text and everything else as base64.
 const (
 	asText   = "text"

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -46,6 +48,9 @@ func (a *app) configCheckCommand() *cobra.Command {
 				return err
 			}
 			defer closeNode(c.Context(), n, log)
+			for _, d := range slices.Sorted(maps.Keys(n.Anonymous())) {
+				fmt.Fprintf(a.out, "%-16s %-12s %s\n", "door "+d, "anonymous", a.out.amber(clean(n.Anonymous()[d].String())))
+			}
 			return a.reportSources(c.Context(), n.Catalog(), n.Sources())
 		}),
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -89,6 +91,11 @@ func (a *app) installation(ctx context.Context) []finding {
 	}
 	defer closeNode(ctx, n, log)
 	findings := []finding{f, storeFinding(ctx, cfg)}
+	for _, d := range slices.Sorted(maps.Keys(n.Anonymous())) {
+		findings = append(findings, finding{
+			"door " + d, stateOK, n.Anonymous()[d].String(), "lets in clients that cannot show credentials, with the rights of that caller",
+		})
+	}
 	for _, s := range n.Secrets() {
 		one := finding{"secret " + s.Name, stateOK, "from " + s.From, "goes to the tools whose sources name it, and is redacted everywhere else"}
 		if s.Err != nil {

@@ -72,12 +72,18 @@ func (a *app) policyExplainCommand() *cobra.Command {
 		if err != nil {
 			return withInputs(spec, err)
 		}
-		return a.showExplanation(x)
+		return a.showExplanation(explanation{x, who.ID != "" && who.ID == n.Anonymous()[who.Door].Name})
 	})
 	return c
 }
 
-func (a *app) showExplanation(x node.Explanation) error {
+// An explanation also says whether everybody who shows no credentials at the door is the caller.
+type explanation struct {
+	node.Explanation
+	Anonymous bool `json:"anonymous,omitempty"`
+}
+
+func (a *app) showExplanation(x explanation) error {
 	if a.json {
 		if err := a.printJSON(x); err != nil {
 			return err
@@ -91,7 +97,7 @@ func (a *app) showExplanation(x node.Explanation) error {
 	return nil
 }
 
-func (a *app) printExplanation(x node.Explanation) {
+func (a *app) printExplanation(x explanation) {
 	verdict := a.out.green("allowed")
 	switch {
 	case x.Depends:
@@ -101,6 +107,9 @@ func (a *app) printExplanation(x node.Explanation) {
 	}
 	fmt.Fprintf(a.out, "%s  %s for %s at %s\n", verdict, a.out.bold(clean(x.Tool)), clean(x.Caller), clean(x.Door))
 	facts := [][2]string{{"why", clean(x.Reason)}}
+	if x.Anonymous {
+		facts = append(facts, [2]string{"who", "whoever shows no credentials at " + clean(x.Door) + " is " + clean(x.Caller)})
+	}
 	if !x.Visible {
 		facts = append(facts, [2]string{"so", "the caller does not get to know of the tool: it is not found"})
 	}

@@ -96,6 +96,9 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 		}
 	}
 	fmt.Fprintf(&b, "%s %s\n", w.app.out.bold("serving on"), l.URL)
+	if l.Anonymous.Name != "" {
+		fmt.Fprintf(&b, "  %s\n", w.app.out.amber(clean(l.Anonymous.String())))
+	}
 	if l.Door == "http" {
 		fmt.Fprintf(&b, "%s\n  curl %s/v1/tools\n", w.app.out.bold("try"), toldTo(l))
 	}

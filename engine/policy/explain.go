@@ -38,11 +38,10 @@ func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
 		x.Visible, x.Decision = false, Decision{Rule: ByRights, Reason: fmt.Sprintf("the roles and tools that the config gives %q leave it out", c.Caller.ID)}
 		return x
 	}
-	if c.Args != nil {
-		if err := j.touch(in, true); err != nil {
-			x.Decision = Decision{Rule: ByTool, Reason: tool.AsError(err).Message}
-			return x
-		}
+	unfit := j.touch(in, c.Args != nil)
+	if unfit != nil && in.touches.None() {
+		x.Decision = byTool(unfit)
+		return x
 	}
 	x.find(j, in)
 	if c.Args == nil {
@@ -53,6 +52,10 @@ func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
 		return x
 	}
 	x.Decision, _ = j.decide(in)
+	if x.Allowed && unfit != nil {
+		x.Decision = byTool(unfit)
+		return x
+	}
 	x.Touches = in.touches
 	return x
 }

@@ -154,10 +154,14 @@ func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
 	if j.policy != nil {
 		in.now = j.policy.env.Now()
 	}
-	if err := j.touch(in, j.touches || c.DryRun); err != nil {
-		return Decision{Rule: ByTool, Reason: tool.AsError(err).Message}, nil, err
+	unfit := j.touch(in, j.touches || c.DryRun)
+	if unfit != nil && in.touches.None() {
+		return byTool(unfit), nil, unfit
 	}
 	d, scope := j.decide(in)
+	if d.Allowed && unfit != nil {
+		return byTool(unfit), nil, unfit
+	}
 	if d.Allowed {
 		j.tighten(in, &d)
 	}
@@ -183,16 +187,16 @@ func (j *Judge) touch(in *input, wanted bool) error {
 	if !wanted || j.toucher == nil {
 		return nil
 	}
-	t, err := j.toucher.Touches(in.call)
-	if err != nil {
-		return err
-	}
+	t, unfit := j.toucher.Touches(in.call)
 	if n := len(t.Reads) + len(t.Writes) + len(t.Commands); n > maxTouches {
 		return tool.Errorf(tool.CodeInvalidInput, "%s names %d files and commands at once; more than %d cannot be judged", in.call.Tool, n, maxTouches)
 	}
 	in.touches = t
-	return nil
+	return unfit
 }
+
+// byTool is the decision of a tool that refuses a call itself.
+func byTool(err error) Decision { return Decision{Rule: ByTool, Reason: tool.AsError(err).Message} }
 
 // decide is the policy. The scope is for the files that the call comes to by itself.
 func (j *Judge) decide(in *input) (Decision, *Scope) {

@@ -25,13 +25,15 @@ type DoorOptions struct {
 	Version string                               // of this program, for those who ask
 	Ready   func(Listening)                      // called when a door takes calls
 	Metrics func(io.Writer) error                // what the HTTP door shows of calls in numbers; nil: nothing
+	Known   func(name string) bool               // reports whether the config lists a caller; nil: it lists none
 }
 
 // Listening says where a door takes calls.
 type Listening struct {
-	Door  string // http, nats
-	URL   string
-	Token string // in clear when it was made just now; it cannot be shown again
+	Door      string // http, nats
+	URL       string
+	Token     string             // in clear when it was made just now; it cannot be shown again
+	Anonymous identity.Anonymous // who comes in there without credentials
 }
 
 // Doors makes the doors that the config asks for. They are open once they are served.
@@ -39,16 +41,32 @@ func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 	if o.Gate == nil {
 		return nil, tool.Errorf(tool.CodeInternal, "there is nobody at the doors who could say who comes in")
 	}
-	b := doorBuilder{o, cfg.Dir, time.Duration(cfg.Limits.Drain)}
+	_, doors, err := build(cfg, o)
+	return doors, err
+}
+
+// Check finds what cannot be meant about the doors of a config, and gives who comes in without credentials, by the
+// names of the doors where somebody does. Known reports whether the config lists a caller.
+func Check(cfg *config.Config, known func(name string) bool) (map[string]identity.Anonymous, error) {
+	anonymous, _, err := build(cfg, DoorOptions{Known: known})
+	return anonymous, err
+}
+
+// build makes doors. None is open before it is served, so that whoever only asks whether they can be made drops them.
+func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []tool.Door, error) {
+	if o.Known == nil {
+		o.Known = func(string) bool { return false }
+	}
+	b := doorBuilder{o, cfg.Dir, time.Duration(cfg.Limits.Drain), map[string]identity.Anonymous{}}
 	var doors []tool.Door
 	for _, d := range cfg.Doors {
 		door, err := b.door(d)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		doors = append(doors, door)
 	}
-	return doors, nil
+	return b.anonymous, doors, nil
 }
 
 // DoorParts lists the doors that a config may have, for its schema.
@@ -63,8 +81,17 @@ func DoorParts() []config.Part {
 // A doorBuilder has what every door needs.
 type doorBuilder struct {
 	DoorOptions
-	dir   string // where relative paths start
-	drain time.Duration
+	dir       string // where relative paths start
+	drain     time.Duration
+	anonymous map[string]identity.Anonymous // by the names of doors
+}
+
+// admits notes who comes in at a door without credentials.
+func (b doorBuilder) admits(d config.Door, a identity.Anonymous, listen string) error {
+	if a.Name != "" {
+		b.anonymous[d.Name] = a
+	}
+	return d.Placed(a.Check(listen, b.Known))
 }
 
 func (b doorBuilder) door(d config.Door) (tool.Door, error) {
@@ -86,11 +113,16 @@ func (b doorBuilder) http(d config.Door) (tool.Door, error) {
 	}
 	o, err := c.Options(b.dir)
 	if err != nil {
-		return nil, err
+		return nil, d.Placed(err)
 	}
 	o.Listen = cmp.Or(b.Listen, o.Listen)
+	if err := b.admits(d, c.Anonymous, o.Listen); err != nil {
+		return nil, err
+	}
 	o.Gate, o.Drain, o.Log, o.Metrics = b.Gate, b.drain, b.Log, b.Metrics
-	o.Ready = func(addr string) { b.Ready(Listening{Door: d.Name, URL: o.URL(addr), Token: b.Fresh}) }
+	o.Ready = func(addr string) {
+		b.Ready(Listening{Door: d.Name, URL: o.URL(addr), Token: b.Fresh, Anonymous: c.Anonymous})
+	}
 	return rest.NewDoor(o), nil
 }
 
@@ -99,9 +131,14 @@ func (b doorBuilder) namel3ss(d config.Door) (tool.Door, error) {
 	if err := d.Decode(&c); err != nil {
 		return nil, err
 	}
+	if err := b.admits(d, c.Anonymous, c.Listen); err != nil {
+		return nil, err
+	}
 	o := namel3ss.ServiceOptions{
-		Listen: c.Listen, Hosts: c.Hosts, Gate: b.Gate, Version: b.Version, Drain: b.drain, Log: b.Log,
-		Ready: func(addr string) { b.Ready(Listening{Door: d.Name, URL: "http://" + addr + "/tools", Token: b.Fresh}) },
+		Listen: c.Listen, Hosts: c.Hosts, Gate: b.Gate, Anonymous: c.Anonymous, Version: b.Version, Drain: b.drain, Log: b.Log,
+		Ready: func(addr string) {
+			b.Ready(Listening{Door: d.Name, URL: "http://" + addr + "/tools", Token: b.Fresh, Anonymous: c.Anonymous})
+		},
 	}
 	return namel3ss.NewServiceDoor(o), nil
 }
@@ -112,6 +149,9 @@ func (b doorBuilder) nats(d config.Door) (tool.Door, error) {
 		return nil, err
 	}
 	if err := c.Check(); err != nil {
+		return nil, d.Placed(err)
+	}
+	if err := b.admits(d, c.Anonymous, c.Listen); err != nil {
 		return nil, err
 	}
 	return natsDoor{b, c}, nil
@@ -138,13 +178,17 @@ func (d natsDoor) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) err
 		if err != nil {
 			return err
 		}
-		server, err := singularity.StartServer(singularity.ServerOptions{Listen: d.config.Listen, Gate: d.Gate, TLS: certificates, Log: d.Log})
+		server, err := singularity.StartServer(singularity.ServerOptions{
+			Listen: d.config.Listen, Gate: d.Gate, Anonymous: d.config.Anonymous, TLS: certificates, Log: d.Log,
+		})
 		if err != nil {
 			return err
 		}
 		defer server.Close()
 		o.Server = server
-		o.Ready = func() { d.Ready(Listening{Door: "nats", URL: server.ClientURL(), Token: d.Fresh}) }
+		o.Ready = func() {
+			d.Ready(Listening{Door: "nats", URL: server.ClientURL(), Token: d.Fresh, Anonymous: d.config.Anonymous})
+		}
 	}
 	return singularity.NewDoor(o).Serve(ctx, h, c)
 }

@@ -36,12 +36,15 @@ type ServiceOptions struct {
 	// Cover reports whether guarantees can be held around a tool; nil: those that this machine can enforce, around
 	// the tools that are started here.
 	Cover func(spec *tool.Spec, g tool.Guarantees) error
+
+	Anonymous identity.Anonymous // who comes in without showing anything; zero: nobody
 }
 
 // ServiceConfig is what a config says about the service door.
 type ServiceConfig struct {
 	Listen string   `yaml:"listen" doc:"address to listen on; 127.0.0.1:8787 where it is left out"`
 	Hosts  []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
+	identity.Anonymous
 }
 
 const toolsPath = "/tools"
@@ -139,6 +142,10 @@ func (d *ServiceDoor) listen(ctx context.Context) (net.Listener, error) {
 			return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve the namel3ss service on %s: %w; choose another address, or stop what uses this one", d.o.Listen, err)
 		}
 	}
+	if err := d.o.Anonymous.CheckOn(ln.Addr()); err != nil {
+		_ = ln.Close()
+		return nil, err
+	}
 	return ln, nil
 }
 
@@ -231,6 +238,9 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request, answer answerer
 // caller says who calls, by the token: a bearer's, or the password of whatever user, since that is what clients make of
 // http://toolpost:TOKEN@host/tools.
 func (s *service) caller(r *http.Request) (tool.Principal, error) {
+	if name := s.Anonymous.Of(r); name != "" {
+		return s.Gate(r.Context(), identity.Credentials{Door: "namel3ss", Anonymous: name})
+	}
 	values := r.Header.Values("Authorization")
 	if len(values) == 1 {
 		scheme, token, _ := strings.Cut(values[0], " ")

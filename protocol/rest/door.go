@@ -35,6 +35,8 @@ type Options struct {
 
 	// Metrics writes what is counted, as Prometheus reads it; nil: nothing is.
 	Metrics func(io.Writer) error
+
+	Anonymous identity.Anonymous // who comes in without showing anything; zero: nobody
 }
 
 // URL is where clients find the door once it listens on an address.
@@ -55,11 +57,12 @@ type DoorConfig struct {
 	TLS     TLSFiles `yaml:"tls" doc:"speak TLS, with these files; not where it is left out"`
 	Hosts   []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
 	Origins []string `yaml:"origins" doc:"browser origins accepted; none where it is left out"`
+	identity.Anonymous
 }
 
 // Options gives what the config says of the door's options. Relative paths start at dir.
 func (c DoorConfig) Options(dir string) (Options, error) {
-	o := Options{Listen: c.Listen, Hosts: c.Hosts, Origins: c.Origins, TLS: c.TLS}
+	o := Options{Listen: c.Listen, Hosts: c.Hosts, Origins: c.Origins, TLS: c.TLS, Anonymous: c.Anonymous}
 	for _, path := range []*string{&o.TLS.Cert, &o.TLS.Key, &o.TLS.ClientCA} {
 		*path = below(dir, *path)
 	}

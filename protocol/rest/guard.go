@@ -101,8 +101,10 @@ func (s *server) who(r *http.Request) (tool.Principal, error) {
 	if shown.Token, ok = bearer(r.Header); !ok {
 		return tool.Principal{}, errNoToken()
 	}
+	nothing := shown == identity.Credentials{Door: shown.Door}
+	shown.Anonymous = s.Anonymous.Of(r)
 	p, err := s.Gate(r.Context(), shown)
-	if err != nil && shown.Token == "" && shown.Certificate == nil && shown.Peer == nil && tool.CodeOf(err) == tool.CodeAccessDenied {
+	if err != nil && nothing && shown.Anonymous == "" && tool.CodeOf(err) == tool.CodeAccessDenied {
 		err = errNoToken()
 	}
 	return p, err

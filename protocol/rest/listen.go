@@ -22,18 +22,19 @@ const unixPrefix = "unix:"
 const maxSocket = 107
 
 func (d *Door) listen(ctx context.Context) (net.Listener, error) {
-	if d.o.Listener != nil {
-		return d.o.Listener, nil
-	}
-	var ln net.Listener
+	ln := d.o.Listener
 	var err error
-	if path, ok := strings.CutPrefix(d.o.Listen, unixPrefix); ok {
+	if path, ok := strings.CutPrefix(d.o.Listen, unixPrefix); ln == nil && ok {
 		ln, err = listenUnix(ctx, path, d.o.Mode)
-	} else {
+	} else if ln == nil {
 		ln, err = new(net.ListenConfig).Listen(ctx, "tcp", d.o.Listen)
 	}
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve HTTP on %s: %w; choose another address, or stop what uses this one", d.o.Listen, err)
+	}
+	if err := d.o.Anonymous.CheckOn(ln.Addr()); err != nil {
+		_ = ln.Close()
+		return nil, err
 	}
 	return ln, nil
 }

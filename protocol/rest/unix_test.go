@@ -191,13 +191,13 @@ func TestOfManyThatStartAtOnceOneHasTheSocket(t *testing.T) {
 			ended <- rest.NewDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{})
 		}()
 	}
-	wait(t, "the door that has it", ready)
+	wait(t, "the door that comes first", ready) // the others may have seen its socket before it says so
 	for range n - 1 {
 		if err := wait(t, "a door that comes too late", ended); tool.CodeOf(err) != tool.CodeUnavailable {
 			t.Error(err)
 		}
 	}
-	if len(ready) != 0 {
+	if len(ready) > 0 {
 		t.Errorf("%d more have opened", len(ready))
 	}
 	if conn, err := net.Dial("unix", path); err != nil {

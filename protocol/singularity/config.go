@@ -1,11 +1,13 @@
 package singularity
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"os"
 	"path/filepath"
 
+	"toolpost/identity"
 	"toolpost/tool"
 )
 
@@ -17,6 +19,7 @@ type DoorConfig struct {
 	Queue    string    `yaml:"queue" doc:"queue group: doors of one group share the requests; toolpost where it is left out"`
 	Workers  int       `yaml:"workers" doc:"calls at the same time; 256 where it is left out"`
 	Caller   string    `yaml:"caller" doc:"with url: the caller that all requests of that server are of; nats where it is left out"`
+	identity.Anonymous
 	Connect
 }
 
@@ -28,7 +31,11 @@ func (c DoorConfig) Check() error {
 	case c.URL != "" && c.TLS != ServerTLS{}:
 		return tool.Errorf(tool.CodeInvalidInput, "tls of the NATS door is for the embedded server; for the one at url there are tls_ca, tls_cert and tls_key")
 	case c.URL == "" && c.Caller != "":
-		return tool.Errorf(tool.CodeInvalidInput, "caller of the NATS door goes with url; at the embedded server everybody says who they are")
+		return tool.Errorf(tool.CodeInvalidInput, "caller of the NATS door goes with url; at the embedded server everybody says "+
+			"who they are, and anonymous names those who do not")
+	case c.URL != "" && c.Anonymous != identity.Anonymous{}:
+		return tool.Errorf(tool.CodeInvalidInput, "anonymous of the NATS door is for the embedded server; at the one of url all "+
+			"requests are of one caller: say `caller: %s` instead", cmp.Or(c.Anonymous.Name, "NAME"))
 	}
 	return c.TLS.check()
 }

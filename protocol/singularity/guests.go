@@ -41,6 +41,7 @@ type doorkeeper struct {
 	full *server.Account // likewise
 	most identity.Bounds
 	idle time.Duration // that an account is kept without guests
+	none string        // the caller that who shows nothing is; empty: nobody
 
 	mu       sync.Mutex
 	doors    map[*serving]bool
@@ -66,7 +67,7 @@ type guest struct {
 
 func newDoorkeeper(o ServerOptions) *doorkeeper {
 	k := &doorkeeper{
-		own: rand.Text() + rand.Text(), gate: o.Gate, log: o.Log, most: o.Bounds, idle: o.idle,
+		own: rand.Text() + rand.Text(), gate: o.Gate, log: o.Log, most: o.Bounds, idle: o.idle, none: o.Anonymous.Name,
 		doors: map[*serving]bool{}, ours: map[uint64]bool{}, of: map[string]int{}, guests: map[uint64]*guest{},
 		accounts: map[accountKey]*account{},
 	}
@@ -106,7 +107,7 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 
 // admit leads a client to the account of its caller, where every door has its desk by then.
 func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
-	g := &guest{id: c.GetID(), shown: credentials(c)}
+	g := &guest{id: c.GetID(), shown: k.credentials(c)}
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	p, err := k.ask(ctx, g.shown)
@@ -128,12 +129,17 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 	return nil
 }
 
-// credentials are what a client shows.
-func credentials(c server.ClientAuthentication) identity.Credentials {
+// credentials are what a client shows. A name, a key or a signature is something too, though we do not go by it: with
+// it nobody is anonymous. A JWT is not among them: NATS drops it before we are asked, and clients that have one sign.
+func (k *doorkeeper) credentials(c server.ClientAuthentication) identity.Credentials {
 	given := c.GetOpts()
 	shown := identity.Credentials{Door: doorName, Token: cmp.Or(given.Token, given.Password)}
-	if s := c.GetTLSConnectionState(); s != nil && len(s.VerifiedChains) > 0 {
+	s := c.GetTLSConnectionState()
+	if s != nil && len(s.VerifiedChains) > 0 {
 		shown.Certificate = s.VerifiedChains[0][0]
+	}
+	if cmp.Or(shown.Token, given.Username, given.Nkey, given.Sig) == "" && (s == nil || len(s.PeerCertificates) == 0) {
+		shown.Anonymous = k.none
 	}
 	return shown
 }
@@ -141,7 +147,7 @@ func credentials(c server.ClientAuthentication) identity.Credentials {
 // ask asks the gate. A certificate that was good when its connection began may have run out.
 func (k *doorkeeper) ask(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
 	switch cert := shown.Certificate; {
-	case k.gate == nil || shown.Token == "" && cert == nil:
+	case k.gate == nil || shown.Token == "" && cert == nil && shown.Anonymous == "":
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "neither a token nor a certificate was shown")
 	case cert != nil && time.Now().After(cert.NotAfter):
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the certificate has expired")

@@ -155,7 +155,7 @@ func decodePlain(body []byte) (*tool.Result, error) {
 		return nil, badReply(err)
 	case data == nil && failure == nil:
 		return nil, badReply(errors.New("it has neither data nor error"))
-	case failure == nil || failure[0] == 'n':
+	case failure == nil || failure[0] == 'n' || string(failure) == `""`:
 		return &tool.Result{OK: true, Output: bytes.Clone(data)}, nil
 	}
 	text, err := contentOf(failure)
@@ -196,10 +196,13 @@ func decodeToolReply(id string, body []byte) (*tool.Result, error) {
 }
 
 // failed gives an error of the contract the meaning that it has here. Words without one of the five types are
-// the tool's own.
+// the tool's own, but for a refusal by the server's policy: the contract prints that without a type.
 func failed(text string) (*tool.Result, error) {
 	errorType, detail, ok := cutType(text)
 	code, _ := codeOf(errorType)
+	if (!ok || code == tool.CodeToolError) && strings.Contains(strings.ToLower(detail), saidByPolicy) {
+		return nil, &tool.Error{Code: tool.CodeAccessDenied, Reason: reasonCommand, Message: detail}
+	}
 	if !ok || code == tool.CodeToolError {
 		return tool.Failed(errorType, detail), nil
 	}

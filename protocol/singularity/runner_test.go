@@ -1,16 +1,19 @@
 package singularity
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
 	"net"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"toolpost/tool"
@@ -446,6 +449,66 @@ func TestADeclaredToolIsCalledWhereItsDeclarationSays(t *testing.T) {
 	}{{"tools.file.read", 5 * time.Second}, {"tools.execute.my%20tool", 5 * time.Second}, {"elsewhere.x", time.Second}} {
 		if d := o.Tools[i]; d.Subject != want.subject || time.Duration(d.Timeout) != want.limit {
 			t.Errorf("got %+v, want %+v", d, want)
+		}
+	}
+}
+
+// What an independent server answers, word for word, and what that means here.
+func TestAnswersOfAnIndependentServerMeanWhatTheySay(t *testing.T) {
+	tooltest.NoLeaks(t)
+	url := outside(t, server.Options{})
+	host, port, _ := net.SplitHostPort(strings.TrimPrefix(url, "nats://"))
+	cmd := exec.Command("python3", "testdata/server.py", host, port)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	toolReply := func(content string) string {
+		return `{"tool_call_id":"ID","role":"tool","name":"readFile","content":"` + content + `"}`
+	}
+	for _, c := range []struct{ tool, answer, code, reason, says string }{
+		{"execShell", `{"data":{"a":1},"error":""}`, "", "", `{"a":1}`},
+		{"execShell", `{"data":{"a":1},"error":null}`, "", "", `{"a":1}`},
+		{"execShell", `{"data":{"a":1}}`, "", "", `{"a":1}`},
+		{"execShell", `{"error":""}`, "", "", ``},
+		{"execShell", `{"data":null,"error":" "}`, "tool_error", "", " "},
+		{"execShell", `{"data":null,"error":"Command 'rm' is not allowed by security policy"}`, "access_denied", "command_denied", "Command 'rm' is not allowed by security policy"},
+		{"execShell", `{"data":null,"error":"/etc is Not Allowed by Security Policy."}`, "access_denied", "command_denied", "/etc is Not Allowed by Security Policy."},
+		{"execShell", `{"data":null,"error":"SystemError: rm is not allowed by security policy"}`, "access_denied", "command_denied", "rm is not allowed by security policy"},
+		{"execShell", `{"data":null,"error":"AccessDenied: rm is not allowed by security policy"}`, "access_denied", "AccessDenied", "rm is not allowed by security policy"},
+		{"execShell", `{"data":null,"error":"SystemError: disk full"}`, "tool_error", "SystemError", "disk full"},
+		{"execShell", `{"data":null,"error":"it is not allowed"}`, "tool_error", "", "it is not allowed"},
+		{"readFile", toolReply("Error: Command 'rm' is not allowed by security policy"), "access_denied", "command_denied", "Command 'rm' is not allowed by security policy"},
+		{"readFile", toolReply("Command 'rm' is not allowed by security policy"), "", "", `"Command 'rm' is not allowed by security policy"`}, // a file may have these words in it
+	} {
+		style := "plain"
+		if c.tool == "readFile" {
+			style = "tool_call"
+		}
+		r := mustOpen(t, `url: "`+url+`", style: `+style+`, tools: [{name: `+c.tool+`}]`)
+		args, _ := json.Marshal(map[string]string{"answer": c.answer})
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		res, err := r.Invoke(ctx, &tool.Call{Tool: c.tool, Args: args}, tool.Discard)
+		cancel()
+		var code, reason, says string
+		switch {
+		case err != nil:
+			e := tool.AsError(err)
+			code, reason, says = string(e.Code), e.Reason, e.Message
+		case res.Failure != nil:
+			code, reason, says = string(res.Failure.Code), res.Failure.Reason, res.Failure.Message
+		default:
+			says = string(res.Output)
+		}
+		if code != c.code || reason != c.reason || says != c.says || (err == nil) != (c.code == "" || c.code == "tool_error") {
+			t.Errorf("%s: %q, %q, %q (%v)", c.answer, code, reason, says, err)
 		}
 	}
 }

@@ -28,6 +28,8 @@ type ServerOptions struct {
 	Callers int          // accounts of callers at the same time; 0: 1024, or as many as there are connections
 	Log     *slog.Logger // nil: silence
 
+	Anonymous identity.Anonymous // who may connect without showing anything; zero: nobody
+
 	again time.Duration // how often it is asked about those who are here; 0: recheckEvery
 	idle  time.Duration // how long an account is kept when its last connection has gone; 0: 30 s
 	rest  time.Duration // how long before its NATS account can be another caller's; 0: 10 s
@@ -37,8 +39,8 @@ type ServerOptions struct {
 const maxPayload = 8 << 20
 
 // A Server is a NATS server in this process. It keeps nothing: there is no JetStream, so no stream can cover
-// our subjects and answer in our place. Nobody connects without credentials, this process's own door included. Every
-// caller has a NATS account of its own, where it sees nothing of the others.
+// our subjects and answer in our place. Nobody connects without credentials, this process's own door included, unless the
+// options say who that would be. Every caller has a NATS account of its own, where it sees nothing of the others.
 type Server struct {
 	srv      *server.Server
 	keeper   *doorkeeper
@@ -111,6 +113,11 @@ func (o ServerOptions) nats() (*server.Options, error) {
 	if err != nil || bad != nil || n < 0 || n > 65535 {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%q is no address to listen on: write it like 127.0.0.1:4222", o.Listen)
 	}
+	if o.Anonymous.Name != "" {
+		if host, err = o.private(host); err != nil {
+			return nil, err
+		}
+	}
 	opts.Host, opts.Port = host, n
 	if n == 0 {
 		opts.Port = server.RANDOM_PORT
@@ -119,6 +126,20 @@ func (o ServerOptions) nats() (*server.Options, error) {
 		o.Log.Warn("NATS listens beyond this machine without TLS: tokens and calls can be read on the way", "listen", o.Listen)
 	}
 	return opts, nil
+}
+
+// private gives the address that a host stands for, if anonymous callers may come there. It is looked up here, and not
+// when the server listens, so that the address that was checked is the one that is listened on, from the first
+// connection on.
+func (o ServerOptions) private(host string) (string, error) {
+	addr, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "the NATS server cannot listen on %s: %w", o.Listen, err)
+	}
+	if err := o.Anonymous.CheckOn(addr); err != nil || addr.IP == nil { // nil: every address
+		return host, err
+	}
+	return addr.IP.String(), nil
 }
 
 func (s *Server) start(listen string) error {

@@ -10,10 +10,10 @@
 // {tool_name, result, success, correlation_id}. Toolpost nodes ask each other, by the header
 // Toolpost-Style: native, for the whole outcome.
 //
-// A NATS message does not say who sent it: the server authenticates connections, not messages. So every call
-// that comes in here has the same Principal, {nats, nats}. Whoever needs to tell callers apart gives them the
-// HTTP door, or NATS servers of their own. Nodes that share a NATS server and a queue group stand in for each
-// other, and so must offer the same tools.
+// A NATS message does not say who sent it: the server authenticates connections, not messages. So the embedded server
+// gives every caller an account of its own, and all that comes by way of an external server is of one caller, whom
+// the config names. Nodes that share a NATS server and a queue group stand in for each other, and so must offer
+// the same tools.
 package singularity
 
 import (
@@ -98,8 +98,11 @@ func codeOf(errorType string) (tool.Code, bool) {
 }
 
 // reasonCommand marks the refusal that keeps the contract's own sentence: "Command 'rm' is not allowed by
-// security policy", without a type before it.
-const reasonCommand = "command_denied"
+// security policy", without a type before it. By the end of that sentence we know it when a server says it.
+const (
+	reasonCommand = "command_denied"
+	saidByPolicy  = "not allowed by security policy"
+)
 
 // errorText writes an error as "Type: detail".
 func errorText(e *tool.Error) string {
@@ -232,14 +235,20 @@ func (m *members) request(where route, body []byte) (request, error) {
 	switch {
 	case where.tool == "" && m.toolName != nil:
 		return m.execute()
-	case function && strictjson.KindOf(m.toolCallID) == "string":
+	case function && isID(m.toolCallID):
 		return toolCall(m.toolCallID, m.function)
-	case function && strictjson.KindOf(m.id) == "string" && string(m.typ) == `"function"`:
+	case function && isID(m.id) && string(m.typ) == `"function"`:
 		return toolCall(m.id, m.function)
 	case where.tool == "":
 		return request{}, fmt.Errorf("which tool? Send {tool_name, arguments} or a tool call, or name it in the subject: %s<name>", prefixExecute)
 	}
 	return request{args: body}, nil
+}
+
+// isID reports whether a value can name a call: a text, as the contract has it, or a number, as some clients count.
+func isID(value []byte) bool {
+	kind := strictjson.KindOf(value)
+	return kind == "string" || kind == "number"
 }
 
 func (m *members) execute() (request, error) {

@@ -1,0 +1,48 @@
+package identity_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"testing"
+
+	"toolpost/identity"
+	"toolpost/tool"
+)
+
+// A connection that showed a certificate is not anonymous when the certificate does not count any more.
+func TestWhoShowsACertificateIsNotAnonymous(t *testing.T) {
+	a := identity.Anonymous{Name: "guest"}
+	shown := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
+	for state, want := range map[*tls.ConnectionState]string{nil: "guest", {}: "guest", shown: ""} {
+		if got := a.Of(&http.Request{TLS: state, Header: http.Header{}}); got != want {
+			t.Errorf("%v: %q", state, got)
+		}
+	}
+	if got := (identity.Anonymous{}).Of(&http.Request{Header: http.Header{}}); got != "" {
+		t.Errorf("where nobody is anonymous: %q", got)
+	}
+}
+
+// Whatever is shown comes first: the gate never falls back to the anonymous caller.
+func TestTheGateNeverTakesWrongCredentialsForNone(t *testing.T) {
+	callers, err := identity.New(identity.Options{
+		List: map[string]identity.Caller{"guest": {Tools: []tool.Pattern{"*"}}},
+	}, identity.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shown := range []identity.Credentials{
+		{Token: "wrong"}, {Token: "a.b.c"}, {Token: "tp_0123456789012345678901234567890123456789012"}, {Certificate: &x509.Certificate{}},
+	} {
+		shown.Anonymous = "guest"
+		if p, err := callers.Admit(t.Context(), shown); err == nil {
+			t.Errorf("%+v came in as %s", shown, p.ID)
+		}
+	}
+	for name, ok := range map[string]bool{"guest": true, "": false, "other": false, identity.Owner: false, identity.Local: false} {
+		if p, err := callers.Admit(t.Context(), identity.Credentials{Anonymous: name}); (err == nil) != ok || ok && p.ID != name {
+			t.Errorf("%q: %+v, %v", name, p, err)
+		}
+	}
+}
