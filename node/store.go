@@ -172,9 +172,10 @@ func (n *Node) keepIn() keepers {
 		window.Outcomes = n.store.Outcomes()
 	}
 	kept := n.store.Assets(files)
+	n.trail = audit.New(audit.Options{Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact, Logger: n.o.Log})
 	return keepers{
 		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).Stage,
-		audit:   audit.New(audit.Options{Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact, Logger: n.o.Log}),
+		audit:   n.trail,
 		session: n.innermost(session.Stage(n.store.Sessions(), kept)),
 	}
 }
@@ -186,23 +187,37 @@ func (n *Node) innermost(session tool.Middleware) tool.Middleware {
 	return func(next tool.Handler) tool.Handler { return session(tools(next)) }
 }
 
-// lookAfter is how often a program that serves looks after the store.
-const lookAfter = time.Hour
+// How often a program that serves looks for calls of programs that are gone, and for what is too old; and how often it
+// says the same about a store that cannot be used.
+const (
+	lookAfter   = 2 * time.Second
+	expireAfter = time.Hour
+	sayAgain    = time.Minute
+)
 
-// housekeeping records the calls of programs that are gone, and removes what is older than the config wants, until
-// ctx ends.
+// housekeeping records the calls of programs that are gone and what waits in memory, and removes what is older than the
+// config wants, until ctx ends.
 func (n *Node) housekeeping(ctx context.Context) {
 	if n.store == nil {
 		return
 	}
+	var expired, said time.Time
+	complain := func(what string, err error) {
+		if err != nil && ctx.Err() == nil && time.Since(said) >= sayAgain {
+			said = time.Now()
+			n.o.Log.Error(what, "error", message(err))
+		}
+	}
 	for {
-		if lost, err := n.store.Audit().Recover(ctx); err != nil && ctx.Err() == nil {
-			n.o.Log.Error("calls that were interrupted cannot be recorded", "error", message(err))
-		} else if lost > 0 {
+		lost, err := n.store.Audit().Recover(ctx)
+		complain("calls that were interrupted cannot be recorded", err)
+		if lost > 0 {
 			n.o.Log.Warn("calls were interrupted when a program ended; nobody knows what came of them", "calls", lost)
 		}
-		if err := n.expire(ctx); err != nil && ctx.Err() == nil {
-			n.o.Log.Error("what is too old cannot be removed from the store", "error", message(err))
+		n.trail.Flush(ctx)
+		if time.Since(expired) >= expireAfter {
+			expired = time.Now()
+			complain("what is too old cannot be removed from the store", n.expire(ctx))
 		}
 		select {
 		case <-time.After(lookAfter):
@@ -214,7 +229,7 @@ func (n *Node) housekeeping(ctx context.Context) {
 
 func (n *Node) expire(ctx context.Context) error {
 	before := func(keep config.Duration) time.Time { return time.Now().Add(-time.Duration(keep)) }
-	var errs []error
+	errs := []error{n.store.Tidy(ctx)}
 	if keep := n.storing.Retention; keep > 0 {
 		removed, err := n.store.Audit().Prune(ctx, before(keep))
 		errs = append(errs, err)

@@ -41,7 +41,8 @@ func Stage(states States, assets Assets) tool.Middleware {
 			if err != nil || !r.OK || c.Session == "" || len(k.patches) == 0 {
 				return r, err
 			}
-			if err := states.Patch(ctx, c.Caller.ID, c.Session, k.patches); err != nil {
+			patch := func() error { return states.Patch(ctx, c.Caller.ID, c.Session, k.patches) }
+			if err := tool.Persist(ctx, c, out, "the state of its session", patch); err != nil {
 				return nil, tool.Errorf(tool.CodeOf(err), "%s ran, but the state of session %q was not changed: %w", c.Tool, c.Session, err)
 			}
 			return r, nil
@@ -57,7 +58,7 @@ func withState(ctx context.Context, c *tool.Call, states States) (*tool.Call, er
 	}
 	state, err := states.State(ctx, c.Caller.ID, c.Session)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeOf(err), "the state of session %q cannot be read: %w", c.Session, err)
+		return nil, tool.BeforeRun(tool.Errorf(tool.CodeOf(err), "the state of session %q cannot be read: %w", c.Session, err))
 	}
 	with := *c
 	with.State = state

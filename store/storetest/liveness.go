@@ -1,0 +1,99 @@
+package storetest
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// otherPids gives the words in front of a command that run it among process numbers of its own, as in a container: it is
+// number 1 there, and so may be another one.
+func otherPids(t *testing.T) []string {
+	t.Helper()
+	words := []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"}
+	if os.Getuid() != 0 {
+		words = append(words, "--user", "--map-root-user")
+	}
+	if out, err := exec.CommandContext(t.Context(), words[0], append(words[1:], "true")...).CombinedOutput(); err != nil {
+		t.Skipf("this machine gives no PID namespace: %v: %s", err, out)
+	}
+	return words
+}
+
+// Programs that cannot see each other's processes are not taken for dead, and one that is killed is found soon.
+func otherNamespaces(t *testing.T, k Kind) {
+	address, apart := k.New(t), otherPids(t)
+	db := k.open(t, address)
+	job := aJob(false)
+	if err := db.Jobs().Add(t.Context(), job, manyJobs, manyJobs); err != nil {
+		t.Fatal(err)
+	}
+	began, holds := start(t, "begin", address, apart...), start(t, "hold", address, apart...)
+	began.wait("begun")
+	holds.wait("began 1")
+	still := k.watch(t, db)
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		still(0, 0)
+	}
+	began.kill()
+	k.until(t, func() bool { return still(-1, 0) == 1 })
+	holds.kill()
+	k.until(t, func() bool { still(0, -1); return find(t, db.Jobs(), job.ID).State == "lost" })
+}
+
+// A program that is stopped for a while is not dead: what it has begun is its own when it goes on.
+func stopped(t *testing.T, k Kind) {
+	address := k.New(t)
+	db := k.open(t, address)
+	p := start(t, "pause", address)
+	p.wait("begun")
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	still := k.watch(t, db)
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		still(0, 0)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.wait("recorded")
+	if got := logOf(t, db, store.Filter{}); len(got) != 1 || got[0].Outcome == tool.OutcomeLost {
+		t.Errorf("%+v", got)
+	}
+}
+
+// watch looks for what programs that are gone have left, and holds how much was found against what is wanted; -1: any
+// number. It gives the number of calls.
+func (k Kind) watch(t *testing.T, db *store.DB) func(calls, jobs int) int {
+	lost := func(store.Job) (string, []byte) { return "lost", []byte(`{"error":{}}`) }
+	return func(calls, jobs int) int {
+		t.Helper()
+		found := must[int](t)(db.Audit().Recover(t.Context()))
+		if calls >= 0 && found != calls {
+			t.Fatalf("%d calls are lost while their programs live", found)
+		}
+		if n := must[int](t)(db.Jobs().Recover(t.Context(), lost)); jobs >= 0 && n != jobs {
+			t.Fatalf("%d jobs are lost while their programs live", n)
+		}
+		return found
+	}
+}
+
+// until waits for something that happens within a bounded time.
+func (k Kind) until(t *testing.T, what func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !what(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not happen")
+		}
+	}
+}
