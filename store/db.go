@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -58,6 +59,7 @@ type DB struct {
 
 	tending sync.Once // begins with the first connection for writing
 	closing chan struct{}
+	closed  sync.Once
 	tasks   sync.WaitGroup
 }
 
@@ -69,6 +71,8 @@ type Options struct {
 	// Grace is how long a program that has lost its connection to a database may take to come back; 0: ten seconds, where
 	// that can happen.
 	Grace time.Duration
+	// Reach is how long a write waits for a database that cannot be reached; 0: five seconds.
+	Reach time.Duration
 }
 
 // New makes a store over two handles of the same database: one for reading, one for writing, of which one
@@ -80,7 +84,7 @@ func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
 	if o.Grace > 0 && d.Grace > 0 {
 		db.d.Grace = o.Grace
 	}
-	db.w = &writer{db: db, pool: writes}
+	db.w = &writer{db: db, pool: writes, reach: cmp.Or(o.Reach, reach)}
 	db.audit = newAuditTable(db, o.Key)
 	return db
 }
@@ -88,7 +92,7 @@ func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
 // Close ends the use of the database. Writes in progress end first; later ones fail.
 func (db *DB) Close() error {
 	err := db.w.close()
-	close(db.closing)
+	db.closed.Do(func() { close(db.closing) })
 	db.tasks.Wait()
 	err = errors.Join(err, db.reads.Close())
 	if db.d.Leave != nil { // last: as long as anything is open this program is there

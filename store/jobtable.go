@@ -108,17 +108,18 @@ func moment(n sql.NullInt64) time.Time {
 
 // Claim begins the oldest jobs that wait, so many at the most: they are this program's from then on, and nobody
 // else's. Their leases are no longer in the table.
-func (j *JobTable) Claim(ctx context.Context, most int) (mine []Job, err error) {
+func (j *JobTable) Claim(ctx context.Context, most int) ([]Job, error) {
 	if late := j.takeLate(); len(late) > 0 {
 		return late, nil
 	}
 	waiting := 0
-	err = j.db.read(ctx, func(r *reader) error { // most often there is nothing, and nothing to write
+	err := j.db.read(ctx, func(r *reader) error { // most often there is nothing, and nothing to write
 		return r.row(`SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE state = ? LIMIT 1) AS waiting`, jobQueued).Scan(&waiting)
 	})
 	if err != nil || waiting == 0 || most <= 0 {
 		return nil, err
 	}
+	var mine []Job
 	begin := func(t *tx) error {
 		mine = nil
 		err := t.each(func(rows *sql.Rows) error {

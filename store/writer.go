@@ -28,6 +28,8 @@ const (
 type writer struct {
 	db   *DB
 	pool *sql.DB
+	// How long a group waits for a database that cannot be reached.
+	reach time.Duration
 
 	last atomic.Int64 // when a group was last committed, in microseconds
 
@@ -166,7 +168,7 @@ func (w *writer) commit(group []*job) {
 		had := w.conn != nil
 		err = w.attempt(group)
 		lost = had && w.conn == nil || w.db.d.Down(err)
-		if waited := time.Since(begun); !(lost && !w.down && waited < reach) && !(w.db.d.Busy(err) && waited < patience) {
+		if waited := time.Since(begun); !(lost && !w.down && waited < w.reach) && !(w.db.d.Busy(err) && waited < patience) {
 			break
 		}
 		time.Sleep(pause)
@@ -306,7 +308,7 @@ func (w *writer) connect() error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reach)
+	ctx, cancel := context.WithTimeout(context.Background(), max(w.reach, reach))
 	defer cancel()
 	conn, err := w.pool.Conn(ctx)
 	if err != nil {

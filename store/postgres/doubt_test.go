@@ -100,7 +100,7 @@ func rowsOf(t *testing.T, db *store.DB) (calls []string) {
 func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 	address := pg.New(t).Database(t)
 	w, through := newWire(t, address)
-	db, err := postgres.Open(through, store.Options{})
+	db, err := postgres.Open(through, store.Options{Reach: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,13 +124,13 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 	}
 	w.cutAt(t, func() error { return add("c") })
 	w.cutAt(t, func() error {
-		for {
+		for end := time.Now().Add(time.Minute); ; {
 			switch got, err := jobs.Claim(context.Background(), 1); {
 			case err != nil:
 				return err
 			case len(got) == 1 && got[0].Lease == "tok":
 				return nil
-			case len(got) > 0:
+			case len(got) > 0 || time.Now().After(end):
 				t.Errorf("%+v", got)
 			}
 			time.Sleep(10 * time.Millisecond) // a job that was begun unheard is begun when the store has looked

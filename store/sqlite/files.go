@@ -80,7 +80,9 @@ func (f *files) leave() error {
 	if f.dir == nil {
 		return nil
 	}
-	return f.dir.Close()
+	dir := f.dir
+	f.dir = nil
+	return dir.Close()
 }
 
 // same reports, as an error, that the files which are open are not those in their place any more: whatever is written then
