@@ -32,7 +32,7 @@ func child(k Kind, work string) int {
 	if err == nil {
 		w := &worker{db: db, jobs: db.Jobs(), out: os.Stdout}
 		w.say("ready")
-		err = map[string]func() error{"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin, "work": w.work, "hold": w.hold, "pause": w.pause}[work]()
+		err = map[string]func() error{"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin, "work": w.work, "hold": w.hold, "pause": w.pause, "claim": w.claim}[work]()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"syscall"
@@ -96,4 +98,83 @@ func (k Kind) until(t *testing.T, what func() bool) {
 			t.Fatal("it does not happen")
 		}
 	}
+}
+
+// A program that was taken for dead and is not adds nothing: what it has begun is recorded as lost, once.
+func takenForDead(t *testing.T, k Kind) {
+	address := k.New(t)
+	mine, other := k.open(t, address), k.open(t, address)
+	r, job, scope := full(), aJob(false), [32]byte{3}
+	err := errors.Join(mine.Audit().Begin(t.Context(), r), mine.Jobs().Add(t.Context(), job, manyJobs, manyJobs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs, outcomes := mine.Jobs(), mine.Outcomes()
+	must[[]store.Job](t)(jobs.Claim(t.Context(), 1))
+	must[store.Claim](t)(outcomes.Claim(t.Context(), scope, scope, time.Minute))
+	raw := k.Raw(t, address)
+	for _, table := range []string{"audit_open", "job", "outcome"} { // as if it had been away for too long
+		if _, err := raw.ExecContext(t.Context(), `UPDATE `+table+` SET owner = 'gone'`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := k.watch(t, other)(1, 1); n != 1 {
+		t.Errorf("%d calls are lost", n)
+	}
+	if c := must[store.Claim](t)(other.Outcomes().Claim(t.Context(), scope, scope, time.Minute)); !c.Lost {
+		t.Errorf("%+v", c)
+	}
+	r.Begun = true
+	if err := mine.Audit().Append(t.Context(), r, true); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("a record: %v", err)
+	}
+	if err := jobs.Settle(t.Context(), job.ID, 1, "done", []byte(jobResult)); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("a job: %v", err)
+	}
+	if err := outcomes.Settle(t.Context(), scope, []byte(`{}`), time.Minute); err == nil {
+		t.Error("an outcome that counts as lost was remembered")
+	}
+	if got := logOf(t, mine, store.Filter{}); len(got) != 1 || got[0].Outcome != tool.OutcomeLost {
+		t.Errorf("%+v", got)
+	}
+	sound(t, mine)
+}
+
+// claim claims a key for a moment and waits.
+func (w *worker) claim() error {
+	c, err := w.db.Outcomes().Claim(context.Background(), lostKey(), [32]byte{2}, time.Microsecond)
+	if err != nil {
+		return err
+	}
+	w.say("claimed %v", c.Mine)
+	select {}
+}
+
+func lostKey() [32]byte { return [32]byte{1, 2, 3} }
+
+// A call whose program was killed does not run again because time has passed: that it is lost is said first, and is
+// remembered for as long as an outcome from then on.
+func lostOutcome(t *testing.T, k Kind) {
+	address := k.New(t)
+	o := k.open(t, address).Outcomes()
+	p := start(t, "claim", address)
+	p.wait("claimed true")
+	time.Sleep(time.Millisecond) // longer than the outcome would have been remembered
+	p.kill()
+	p.rest()
+	_ = p.cmd.Wait()
+	claim := func() store.Claim {
+		c := must[store.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, 100*time.Millisecond))
+		if c.Mine {
+			t.Fatal("a call that may have run is run again")
+		}
+		return c
+	}
+	k.until(t, func() bool { return claim().Lost })
+	if c := must[store.Claim](t)(k.open(t, address).Outcomes().Claim(t.Context(), lostKey(), [32]byte{2}, time.Hour)); !c.Lost {
+		t.Errorf("another program: %+v", c)
+	}
+	k.until(t, func() bool {
+		return must[store.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, time.Hour)).Mine
+	})
 }

@@ -85,6 +85,8 @@ func Run(t *testing.T, k Kind) {
 		{"Jobs/OfAProgramThatIsGoneAreFound", jobsFound},
 		{"Programs/WithOtherProcessNumbersAreNotTakenForDead", otherNamespaces},
 		{"Programs/ThatAreStoppedForAWhileKeepWhatTheyBegan", stopped},
+		{"Programs/TakenForDeadAddNothing", takenForDead},
+		{"Outcomes/OfAProgramThatIsGoneAreLostForTheWholeTime", lostOutcome},
 		{"Assets/AreKeptByContentUntilTheyExpire", assets},
 		{"Assets/AreOpenToWhoBroughtThem", assetCallers},
 		{"Store/AGroupFailsNotBecauseOfOne", groupFails},
