@@ -73,13 +73,16 @@ func (w *wire) carry(client net.Conn) {
 			}
 		}
 	}()
+	idle := false // it is the transaction of a program that has nothing to write and looks after its connection
 	for b := make([]byte, 1<<16); ; {
 		n, err := client.Read(b)
 		if err != nil {
 			return
 		}
-		if bytes.Contains(b[:n], []byte("COMMIT")) && w.swallow.CompareAndSwap(true, false) {
-			lose.Store(true)
+		idle = idle || bytes.Contains(b[:n], []byte("SELECT 1\x00"))
+		if bytes.Contains(b[:n], []byte("COMMIT")) {
+			lose.Store(!idle && w.swallow.CompareAndSwap(true, false))
+			idle = false
 		}
 		if _, err := server.Write(b[:n]); err != nil {
 			return
