@@ -37,12 +37,16 @@ type Dialect struct {
 	Lives func(ctx context.Context, q Querier, number int64) (bool, error)
 	Grace time.Duration
 	// Same reports, as an error, that what is open is not what others find in its place any more; nil: it cannot happen.
-	Same   func() error
-	Doubt  bool             // a COMMIT that fails may have happened
-	Down   func(error) bool // the database cannot be reached, or ended the connection
-	Intact string           // a query that gives one row with "ok" where the files are sound; empty: none
-	Busy   func(error) bool // another writer was there; trying again may help
-	Full   func(error) bool // there is no room
+	Same func() error
+	// Upkeep is called about every second while there is something to write, outside of any transaction; nil: there is
+	// nothing to do. Relieve is called where there is no room, and reports whether it made some.
+	Upkeep  func(ctx context.Context, conn *sql.Conn)
+	Relieve func(ctx context.Context, conn *sql.Conn) bool
+	Doubt   bool             // a COMMIT that fails may have happened
+	Down    func(error) bool // the database cannot be reached, or ended the connection
+	Intact  string           // a query that gives one row with "ok" where the files are sound; empty: none
+	Busy    func(error) bool // another writer was there; trying again may help
+	Full    func(error) bool // there is no room
 }
 
 // A DB keeps what must last. Many goroutines may use it, and several programs may have it open at once.

@@ -129,19 +129,23 @@ func (db *DB) Tidy(ctx context.Context) error {
 // tendEvery is how often a program that has the database open sees to its lock.
 const tendEvery = time.Second
 
-// tend sees to it that this program holds its lock also while it has nothing to write: a connection that was lost is
-// made again. It ends with the DB.
+// tend sees to it that this program holds its lock also while it has nothing to write, a connection that was lost being
+// made again, and that upkeep follows the last write. It ends with the DB.
 func (db *DB) tend() {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
+	var kept int64
 	for {
 		select {
 		case <-db.closing:
 			return
 		case <-tick.C:
 		}
-		if quiet := time.Since(time.UnixMicro(db.w.last.Load())); db.d.Grace > 0 && quiet >= tendEvery {
+		last := db.w.last.Load()
+		quiet := time.Since(time.UnixMicro(last)) >= tendEvery
+		if quiet && (db.d.Grace > 0 || last != kept) {
 			_ = db.w.do(false, func(t *tx) error { return t.once("SELECT 1") }) // the next time is soon
+			kept = db.w.last.Load()
 		}
 	}
 }

@@ -42,8 +42,9 @@ type writer struct {
 	// What only the leader uses.
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
-	mode  string // Quick or Durable, whichever was chosen last
-	down  bool   // the last group did not reach the database: the next one is not kept waiting
+	mode  string    // Quick or Durable, whichever was chosen last
+	kept  time.Time // when upkeep was last done
+	down  bool      // the last group did not reach the database: the next one is not kept waiting
 	doubt *doubt
 	// What was told that nobody knows, and then turned out to be written, by key: it is not written again.
 	landed map[string]bool
@@ -90,6 +91,12 @@ func (w *writer) submit(j *job) error {
 func (w *writer) lead(own *job) {
 	group := w.gather()
 	w.commitSafely(group)
+	for _, j := range group {
+		if j != own {
+			j.wake <- false
+		}
+	}
+	w.upkeep()
 	w.mu.Lock()
 	switch {
 	case len(w.queue) > 0:
@@ -102,11 +109,21 @@ func (w *writer) lead(own *job) {
 		w.led = false
 	}
 	w.mu.Unlock()
-	for _, j := range group {
-		if j != own {
-			j.wake <- false
-		}
+}
+
+// upkeep does what the database wants to have done now and then, between two groups.
+func (w *writer) upkeep() {
+	now := time.Now()
+	if w.conn == nil || w.db.d.Upkeep == nil || now.Sub(w.kept) < tendEvery {
+		return
 	}
+	w.kept = now
+	w.db.d.Upkeep(context.Background(), w.conn)
+}
+
+// relieved reports whether a database that has no room could make some: then it is tried once more.
+func (w *writer) relieved(err error) bool {
+	return err != nil && w.conn != nil && w.db.d.Full(err) && w.db.d.Relieve != nil && w.db.d.Relieve(context.Background(), w.conn)
 }
 
 // gather takes what has come. Those who are about to come make the group larger: it steps aside for them, as
@@ -166,7 +183,9 @@ func (w *writer) commit(group []*job) {
 	var lost bool
 	for begun, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		had := w.conn != nil
-		err = w.attempt(group)
+		if err = w.attempt(group); w.relieved(err) {
+			err = w.attempt(group)
+		}
 		lost = had && w.conn == nil || w.db.d.Down(err)
 		if waited := time.Since(begun); !(lost && !w.down && waited < w.reach) && !(w.db.d.Busy(err) && waited < patience) {
 			break

@@ -46,14 +46,34 @@ func TestARestartOfTheServerUnderLoadLosesAndDoublesNothing(t *testing.T) {
 		work.Go(func() { l.run(ctx, t) })
 	}
 	for n := range storetest.Rounds(4, 8, 60) {
-		time.Sleep(time.Duration(50+rand.IntN(300)) * time.Millisecond) // the moment is the point
+		l.goOn(t)
+		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond) // the moment is the point
 		s.Stop([]syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}[n%2])
 		s.Start(t)
 	}
-	time.Sleep(200 * time.Millisecond)
+	l.goOn(t)
 	stop()
 	work.Wait()
 	l.check(t)
+}
+
+// goOn waits until something was written again.
+func (l *load) goOn(t *testing.T) {
+	t.Helper()
+	count := func() (records, jobs int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.records), len(l.settled)
+	}
+	records, jobs := count()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if r, j := count(); r >= records+10 && j > jobs {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("nothing is written any more")
+		}
+	}
 }
 
 // again tries until the store takes something.

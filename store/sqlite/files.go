@@ -20,6 +20,8 @@ import (
 type files struct {
 	path string
 
+	pages int // of the log before they are copied; for the writer alone
+
 	mu    sync.Mutex
 	dir   *os.File         // of the database: programs lock a byte of it
 	first map[string]inode // the files as they were found first
@@ -51,7 +53,9 @@ func (f *files) folder() (*os.File, error) {
 // enter locks the byte of the folder that has a program's number, for as long as the folder is open: the kernel gives it
 // back when the program ends, however it ends, and not before. A file for the purpose would be one more that can be
 // deleted or on a disk that is full. All who use the database are on this machine, or SQLite itself would not work.
-func (f *files) enter(_ context.Context, _ *sql.Conn, number int64) error {
+func (f *files) enter(ctx context.Context, conn *sql.Conn, number int64) error {
+	f.pages = 0 // it is another connection
+	f.bound(ctx, conn)
 	dir, err := f.folder()
 	if err == nil {
 		err = unix.FcntlFlock(dir.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: number, Len: 1})

@@ -19,7 +19,7 @@ import (
 
 // Open gives the store in a file, which is made at the first use where it is not there yet.
 func Open(path string, o store.Options) (*store.DB, error) {
-	writes, err := sql.Open("sqlite", dsn(path, "busy_timeout(2000)", "journal_mode(wal)", "synchronous(full)", "wal_autocheckpoint(4000)", "journal_size_limit(67108864)"))
+	writes, err := sql.Open("sqlite", dsn(path, "busy_timeout(2000)", "journal_mode(wal)", "synchronous(full)", "journal_size_limit(67108864)"))
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +66,8 @@ func dialect(f *files) store.Dialect {
 		Leave:   f.leave,
 		Lives:   f.lives,
 		Same:    f.same,
+		Upkeep:  f.upkeep,
+		Relieve: relieve,
 		Down:    func(error) bool { return false },
 		Intact:  "PRAGMA integrity_check(1)",
 		Busy:    func(err error) bool { return codeOf(err) == lib.SQLITE_BUSY || codeOf(err) == lib.SQLITE_LOCKED },
