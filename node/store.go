@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"io/fs"
@@ -66,7 +67,7 @@ func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	default:
 		o.URL = "none"
 	}
-	options := store.Options{Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }}
+	options := store.Options{Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }, Mark: auditMark(cfg, o.URL)}
 	scheme, rest, _ := strings.Cut(o.URL, ":")
 	var db *store.DB
 	var err error
@@ -88,6 +89,12 @@ func within(cfg *config.Config, path string) string {
 		return path
 	}
 	return filepath.Join(cfg.Dir, path)
+}
+
+// auditMark names the file that says how far the audit log of a store had come.
+func auditMark(cfg *config.Config, url string) string {
+	sum := sha256.Sum256([]byte(url))
+	return within(cfg, filepath.Join(cfg.StateDir(), "audit-"+hex.EncodeToString(sum[:4])+".mark"))
 }
 
 // auditKey reads the key that signs the audit log, or makes one.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -25,12 +26,14 @@ import (
 // So who can write to the whole database, and has no key, cannot make another chain that passes, nor one that ends
 // earlier; a program that finds a head which it did not sign adds nothing to it and refuses what would have to be
 // recorded. What such a person can do is to put back an earlier state of the whole database: a program that runs
-// meanwhile notices, and so does Verify when it is given a Point that was kept elsewhere. They can also delete
-// everything, and the notes of Begin, which are not in the chain. Who has the key as well, as the user that the
+// meanwhile notices, and so does Verify by the mark that is kept in a file, or when it is given a Point that was kept
+// elsewhere. They can also delete the notes of Begin, which are not in the chain. Who has the key as well, as the user that the
 // program runs as has, can rewrite all of it: against that only a Point helps, or a copy somewhere else.
 type AuditTable struct {
-	db  *DB
-	key func() ([]byte, error)
+	db    *DB
+	key   func() ([]byte, error)
+	mark  mark
+	moved atomic.Bool // the log is longer than its mark says
 
 	// What only the leader of a group uses.
 	epoch int64
@@ -74,11 +77,11 @@ const (
 	maxKinds   = 4096 // remembered at once
 )
 
-func newAuditTable(db *DB, key func() ([]byte, error)) *AuditTable {
+func newAuditTable(db *DB, key func() ([]byte, error), marked string) *AuditTable {
 	if key == nil {
 		key = func() ([]byte, error) { return nil, nil }
 	}
-	return &AuditTable{db: db, key: sync.OnceValues(key), kinds: map[kind]kindID{}}
+	return &AuditTable{db: db, mark: mark{path: marked}, key: sync.OnceValues(key), kinds: map[kind]kindID{}}
 }
 
 // Audit is the log of all calls.
@@ -272,7 +275,7 @@ func (a *AuditTable) extend(t *tx, group []*job) error {
 	if err := a.closeHead(t, &h); err != nil {
 		return err
 	}
-	t.after(func() { a.last = h.seq })
+	t.after(func() { a.last = h.seq; a.moved.Store(true) })
 	return nil
 }
 

@@ -72,6 +72,8 @@ type Options struct {
 	// Key gives what signs the head of the audit log. It is asked at the first need. All programs that write to
 	// one log have the same key. Without one the log is chained and not signed.
 	Key func() ([]byte, error)
+	// Mark names a file, not in the database, which keeps how far the log had come; empty: nothing does.
+	Mark string
 	// Grace is how long a program that has lost its connection to a database may take to come back; 0: ten seconds, where
 	// that can happen.
 	Grace time.Duration
@@ -89,12 +91,13 @@ func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
 		db.d.Grace = o.Grace
 	}
 	db.w = &writer{db: db, pool: writes, reach: cmp.Or(o.Reach, reach)}
-	db.audit = newAuditTable(db, o.Key)
+	db.audit = newAuditTable(db, o.Key, o.Mark)
 	return db
 }
 
 // Close ends the use of the database. Writes in progress end first; later ones fail.
 func (db *DB) Close() error {
+	_ = db.audit.keepMark() // the one before stays
 	err := db.w.close()
 	db.closed.Do(func() { close(db.closing) })
 	db.tasks.Wait()

@@ -141,6 +141,12 @@ func (db *DB) tend() {
 			return
 		case <-tick.C:
 		}
+		if a := db.audit; time.Since(a.mark.seen) >= markEvery {
+			if a.moved.Load() {
+				a.mark.seen = time.Now()
+			}
+			_ = a.keepMark() // the next time is soon
+		}
 		last := db.w.last.Load()
 		quiet := time.Since(time.UnixMicro(last)) >= tendEvery
 		if quiet && (db.d.Grace > 0 || last != kept) {

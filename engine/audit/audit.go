@@ -159,6 +159,9 @@ func notBegun(name string, err error) *tool.Error {
 // something and whose record is not on disk.
 func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Result, err error) error {
 	rec := c.Record
+	if c.Patient && tool.NotRun(err) && tool.StoreAway(err) {
+		return nil // it is made again when the store is there, and is in the log then
+	}
 	rec.Duration = time.Since(rec.Time)
 	rec.Outcome, rec.Code, rec.Reason = tool.OutcomeOf(r, err)
 	if r != nil {

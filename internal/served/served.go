@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,7 +58,14 @@ type Server struct {
 // Start starts a server over a folder, with further variables, and waits until it takes calls.
 func Start(t *testing.T, bin, dir string, env ...string) *Server {
 	t.Helper()
-	s := &Server{cmd: exec.CommandContext(context.Background(), bin, "serve", "--listen", "127.0.0.1:0")}
+	return StartBy(t, []string{bin}, dir, env...)
+}
+
+// StartBy is Start with words in front of the program, the last of the words.
+func StartBy(t *testing.T, words []string, dir string, env ...string) *Server {
+	t.Helper()
+	words = append(slices.Clone(words), "serve", "--listen", "127.0.0.1:0")
+	s := &Server{cmd: exec.CommandContext(context.Background(), words[0], words[1:]...)}
 	s.web = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	s.cmd.Dir, s.cmd.Stderr = dir, &s.log
 	s.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TOOLPOST_TOKEN=" + Token}, env...)
