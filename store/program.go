@@ -26,8 +26,8 @@ func newProgram() program { return program(rand.Int64N(1<<62-1) + 1) }
 // owner is how the rows that belong to a program name it.
 func (p program) owner() string { return strconv.FormatInt(int64(p), 10) }
 
-// programOf reads what owner wrote, with anything behind a #. Another text is of an earlier version of this program,
-// which cannot be running: it would not know these tables.
+// programOf reads what owner wrote, with anything behind a #. Another text is of a program of an earlier version, which had
+// no lock; such programs are ended before the first of this version brings the tables up to date.
 func programOf(owner string) (p program, ok bool) {
 	name, _, _ := strings.Cut(owner, "#")
 	n, err := strconv.ParseInt(name, 10, 64)

@@ -44,6 +44,7 @@ type writer struct {
 	stmts map[string]*sql.Stmt
 	mode  string    // Quick or Durable, whichever was chosen last
 	kept  time.Time // when upkeep was last done
+	full  bool      // the last group found no room
 	down  bool      // the last group did not reach the database: the next one is not kept waiting
 	doubt *doubt
 	// What was told that nobody knows, and then turned out to be written, by key: it is not written again.
@@ -121,9 +122,9 @@ func (w *writer) upkeep() {
 	w.db.d.Upkeep(context.Background(), w.conn)
 }
 
-// relieved reports whether a database that has no room could make some: then it is tried once more.
-func (w *writer) relieved(err error) bool {
-	return err != nil && w.conn != nil && w.db.d.Full(err) && w.db.d.Relieve != nil && w.db.d.Relieve(context.Background(), w.conn)
+// relieved reports whether a database that had no room could make some.
+func (w *writer) relieved() bool {
+	return w.full && w.conn != nil && w.db.d.Relieve != nil && w.db.d.Relieve(context.Background(), w.conn)
 }
 
 // gather takes what has come. Those who are about to come make the group larger: it steps aside for them, as
@@ -183,9 +184,13 @@ func (w *writer) commit(group []*job) {
 	var lost bool
 	for begun, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		had := w.conn != nil
-		if err = w.attempt(group); w.relieved(err) {
-			err = w.attempt(group)
+		w.relieved() // first, so that room which somebody has made goes to where it makes more
+		if err = w.attempt(group); err != nil && w.db.d.Full(err) && !w.full {
+			if w.full = true; w.relieved() {
+				err = w.attempt(group)
+			}
 		}
+		w.full = w.db.d.Full(err)
 		lost = had && w.conn == nil || w.db.d.Down(err)
 		if waited := time.Since(begun); !(lost && !w.down && waited < w.reach) && !(w.db.d.Busy(err) && waited < patience) {
 			break
@@ -204,6 +209,9 @@ func (w *writer) commit(group []*job) {
 			}
 		}
 		return
+	}
+	if lost {
+		w.db.absent.forget()
 	}
 	for _, j := range group {
 		switch j.told = true; {

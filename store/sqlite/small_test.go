@@ -37,7 +37,7 @@ func TestOnASmallDiskTheLogDoesNotKeepTheRoomThatWasMade(t *testing.T) {
 
 // fillUp is the child: others have some of the disk and the store fills the rest, then they leave.
 func fillUp(dir string) error {
-	for _, room := range []int{64 << 10, 256 << 10, 1 << 20} {
+	for _, room := range []int{256 << 10, 512 << 10, 1 << 20} {
 		if err := syscall.Mount("none", dir, "tmpfs", 0, "size=3m"); err != nil {
 			return err
 		}
