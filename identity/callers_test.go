@@ -435,7 +435,7 @@ func TestTheSameTextForEveryTokenThatDoesNotLetIn(t *testing.T) {
 func TestNobodyIsAnonymouslyACallerOfAnIssuer(t *testing.T) {
 	c := of(t, `{callers: {roles: {a: {tools: "*"}}, jwt: [{issuer: "https://i", audience: x, prefix: "acme:", roles: {always: a}}],
 		list: {"acme:bob": {tools: "*"}, guest: {tools: "*"}}}}`, Env{})
-	for name, want := range map[string]string{"guest": "guest", "acme:bob": "refused", "nobody": "refused"} {
+	for name, want := range map[string]string{"guest": "guest [] *", "acme:bob": "refused", "nobody": "refused"} {
 		if got := shown(c.Admit(t.Context(), Credentials{Door: "http", Anonymous: name})); got != want {
 			t.Errorf("%s: %s, not %s", name, got, want)
 		}

@@ -18,6 +18,7 @@ import (
 	leasetools "toolpost/builtin/lease"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/audit"
 	"toolpost/engine/cache"
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
@@ -91,6 +92,7 @@ type Node struct {
 	cfg     *config.Config
 	engine  *engine.Engine
 	store   *store.DB        // nil: the config wants none
+	trail   *audit.Trail     // nil: there is no store
 	own     []engine.Binding // sources that no config names; their names cannot be taken
 	policy  atomic.Pointer[policy.Policy]
 	quotas  *quota.Quotas
@@ -259,7 +261,10 @@ func (n *Node) Close(ctx context.Context) (err error) {
 	ended := make(chan struct{})
 	go func() { n.tasks.Wait(); close(ended) }()
 	if n.store != nil {
-		defer func() { err = errors.Join(err, n.store.Close()) }()
+		defer func() {
+			n.trail.Flush(ctx)
+			err = errors.Join(err, n.store.Close())
+		}()
 	}
 	select {
 	case <-ended:

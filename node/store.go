@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"io/fs"
@@ -67,7 +68,7 @@ func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	default:
 		o.URL = "none"
 	}
-	options := store.Options{Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }}
+	options := store.Options{Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }, Mark: auditMark(cfg, o.URL)}
 	scheme, rest, _ := strings.Cut(o.URL, ":")
 	var db *store.DB
 	var err error
@@ -89,6 +90,12 @@ func within(cfg *config.Config, path string) string {
 		return path
 	}
 	return filepath.Join(cfg.Dir, path)
+}
+
+// auditMark names the file that says how far the audit log of a store had come.
+func auditMark(cfg *config.Config, url string) string {
+	sum := sha256.Sum256([]byte(url))
+	return within(cfg, filepath.Join(cfg.StateDir(), "audit-"+hex.EncodeToString(sum[:4])+".mark"))
 }
 
 // auditKey reads the key that signs the audit log, or makes one.
@@ -187,12 +194,13 @@ func (n *Node) keepIn() keepers {
 		window.Outcomes = n.store.Outcomes()
 	}
 	kept := n.store.Assets(files)
+	n.trail = audit.New(audit.Options{
+		Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact,
+		Digests: digests, Logger: n.o.Log,
+	})
 	return keepers{
 		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).Stage,
-		audit: audit.New(audit.Options{
-			Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact,
-			Digests: digests, Logger: n.o.Log,
-		}),
+		audit:   n.trail,
 		session: n.innermost(session.Stage(n.store.Sessions(), kept)),
 	}
 }
@@ -204,23 +212,37 @@ func (n *Node) innermost(session tool.Middleware) tool.Middleware {
 	return func(next tool.Handler) tool.Handler { return session(tools(next)) }
 }
 
-// lookAfter is how often a program that serves looks after the store.
-const lookAfter = time.Hour
+// How often a program that serves looks for calls of programs that are gone, and for what is too old; and how often it
+// says the same about a store that cannot be used.
+const (
+	lookAfter   = 2 * time.Second
+	expireAfter = time.Hour
+	sayAgain    = time.Minute
+)
 
-// housekeeping records the calls of programs that are gone, and removes what is older than the config wants, until
-// ctx ends.
+// housekeeping records the calls of programs that are gone and what waits in memory, and removes what is older than the
+// config wants, until ctx ends.
 func (n *Node) housekeeping(ctx context.Context) {
 	if n.store == nil {
 		return
 	}
+	var expired, said time.Time
+	complain := func(what string, err error) {
+		if err != nil && ctx.Err() == nil && time.Since(said) >= sayAgain {
+			said = time.Now()
+			n.o.Log.Error(what, "error", message(err))
+		}
+	}
 	for {
-		if lost, err := n.store.Audit().Recover(ctx); err != nil && ctx.Err() == nil {
-			n.o.Log.Error("calls that were interrupted cannot be recorded", "error", message(err))
-		} else if lost > 0 {
+		lost, err := n.store.Audit().Recover(ctx)
+		complain("calls that were interrupted cannot be recorded", err)
+		if lost > 0 {
 			n.o.Log.Warn("calls were interrupted when a program ended; nobody knows what came of them", "calls", lost)
 		}
-		if err := n.expire(ctx); err != nil && ctx.Err() == nil {
-			n.o.Log.Error("what is too old cannot be removed from the store", "error", message(err))
+		n.trail.Flush(ctx)
+		if time.Since(expired) >= expireAfter {
+			expired = time.Now()
+			complain("what is too old cannot be removed from the store", n.expire(ctx))
 		}
 		select {
 		case <-time.After(lookAfter):
@@ -232,7 +254,7 @@ func (n *Node) housekeeping(ctx context.Context) {
 
 func (n *Node) expire(ctx context.Context) error {
 	before := func(keep config.Duration) time.Time { return time.Now().Add(-time.Duration(keep)) }
-	var errs []error
+	errs := []error{n.store.Tidy(ctx)}
 	if keep := n.storing.Retention; keep > 0 {
 		removed, err := n.store.Audit().Prune(ctx, before(keep))
 		errs = append(errs, err)

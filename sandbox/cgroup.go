@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,15 +39,44 @@ type controllers struct {
 	why map[string]error  // a controller that cannot be used, and why not
 }
 
-// ourStart is when this program was started.
-var ourStart = sync.OnceValue(func() uint64 { return startOf(os.Getpid()) })
+// ourNumber names this program among those that make groups, in whatever container: process numbers would not.
+var ourNumber = sync.OnceValue(func() int64 { return rand.Int64N(1<<62-1) + 1 })
+
+// entered are the folders in which this program is known to live, from then on to its end.
+var entered struct {
+	mu    sync.Mutex
+	locks map[string]*os.File
+}
 
 // groupSerial numbers the groups of this program.
 var groupSerial atomic.Uint64
 
 // groupName names a group after who made it, so that a later program can tell whether that one is still there.
-func groupName(pid int, start uint64, serial uint64) string {
-	return fmt.Sprintf("toolpost-%d-%d-%d", pid, start, serial)
+func groupName(number int64, serial uint64) string {
+	return fmt.Sprintf("toolpost-%016x-%d", number, serial)
+}
+
+// enter locks the byte of a folder that has this program's number, before it makes a group there. The kernel gives the lock
+// back when the program ends, and not before, and shows it to everybody who sees the folder.
+func enter(folder string) error {
+	entered.mu.Lock()
+	defer entered.mu.Unlock()
+	if entered.locks[folder] != nil {
+		return nil
+	}
+	f, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: ourNumber(), Len: 1}); err != nil {
+		f.Close()
+		return fmt.Errorf("%s cannot be locked: %w", folder, err)
+	}
+	if entered.locks == nil {
+		entered.locks = map[string]*os.File{}
+	}
+	entered.locks[folder] = f
+	return nil
 }
 
 // findControllers looks where this program is, in a root that has proc and sys.
@@ -245,16 +275,21 @@ func setWeight(folder string, v2 bool, weight int) error {
 
 func (c *controllers) make(names ...string) (*group, error) {
 	g := &group{folders: map[string]string{}, unified: map[string]bool{}}
-	own := groupName(os.Getpid(), ourStart(), groupSerial.Add(1))
+	own := groupName(ourNumber(), groupSerial.Add(1))
 	made := map[string]bool{}
 	for _, name := range names {
-		folder := filepath.Join(cmp.Or(c.v1[name], c.v2), own)
+		parent := cmp.Or(c.v1[name], c.v2)
+		folder := filepath.Join(parent, own)
 		g.folders[name], g.unified[name] = folder, c.v1[name] == ""
 		if made[folder] {
 			continue
 		}
 		made[folder] = true
-		if err := g.make(folder); err != nil {
+		err := enter(parent)
+		if err == nil {
+			err = g.make(folder)
+		}
+		if err != nil {
 			g.remove()
 			return nil, err
 		}
@@ -375,45 +410,75 @@ func (g *group) remove() {
 // sweep removes the groups that programs like this one have left which were killed, with whoever is in them.
 func (c *controllers) sweep() {
 	for _, folder := range append(slices.Collect(maps.Values(c.v1)), c.v2) {
-		left, _ := filepath.Glob(filepath.Join(folder, "toolpost-*-*-*"))
+		left, _ := filepath.Glob(filepath.Join(folder, "toolpost-*-*"))
 		for _, path := range left {
-			if stale(filepath.Base(path)) {
+			if stale(path) {
 				clearGroup(path)
 			}
 		}
 	}
 }
 
-// stale reports whether the maker of a group is gone.
-func stale(name string) bool {
-	var pid int
-	var start, serial uint64
-	if n, err := fmt.Sscanf(name, "toolpost-%d-%d-%d", &pid, &start, &serial); n != 3 || err != nil {
+// stale reports whether the maker of a group is gone. A name that is not one of ours, or of an earlier version, is left
+// alone.
+func stale(path string) bool {
+	var number int64
+	var serial uint64
+	name := filepath.Base(path)
+	if n, err := fmt.Sscanf(name, "toolpost-%x-%d", &number, &serial); n != 2 || err != nil || name != groupName(number, serial) || number == ourNumber() {
 		return false
 	}
-	return startOf(pid) != start
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return false
+	}
+	defer folder.Close()
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: number, Len: 1}
+	err = unix.FcntlFlock(folder.Fd(), unix.F_OFD_GETLK, &lock)
+	return err == nil && lock.Type == unix.F_UNLCK
 }
 
-// clearGroup ends whoever is in a group and removes it.
+// clearGroup ends whoever is in a group and removes it, as far as it can.
 func clearGroup(path string) {
-	deadline := time.Now().Add(removeTime)
-	for time.Now().Before(deadline) {
-		for _, pid := range strings.Fields(readText(filepath.Join(path, "cgroup.procs"))) {
-			if n, err := strconv.Atoi(pid); err == nil {
-				_ = unix.Kill(n, unix.SIGKILL)
-			}
-		}
-		if err := unix.Rmdir(path); err != unix.EBUSY {
+	for deadline := time.Now().Add(removeTime); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		ended := writeTo(filepath.Join(path, "cgroup.kill"), "1") == nil || killAll(path)
+		if err := unix.Rmdir(path); err != unix.EBUSY || !ended {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// startOf is when a process was started, in ticks since boot; 0: there is none.
-func startOf(pid int) uint64 {
-	n, _ := strconv.ParseUint(statField(pid, 19), 10, 64)
-	return n
+// writeTo writes to a file that must be there.
+func writeTo(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// killAll ends the processes of a group, and reports whether it could. Those that this program cannot see, because they are
+// in another PID namespace, have the number 0 there, which as the target of a signal would be ourselves.
+func killAll(path string) bool {
+	file := filepath.Join(path, "cgroup.procs")
+	all := true
+	for _, pid := range strings.Fields(readText(file)) {
+		n, err := strconv.Atoi(pid)
+		if err != nil || n <= 1 {
+			all = false
+			continue
+		}
+		fd, err := unix.PidfdOpen(n, 0)
+		if err != nil {
+			continue
+		}
+		if slices.Contains(strings.Fields(readText(file)), pid) { // it is still the one that was listed
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		unix.Close(fd)
+	}
+	return all
 }
 
 func parentOf(pid int) int {

@@ -1,14 +1,21 @@
 package sandbox
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A hierarchy is a root folder with proc and sys as a machine shows them.
@@ -124,14 +131,18 @@ func TestLimitsAreWrittenInTheWordsOfEachVersion(t *testing.T) {
 
 func TestOnlyGroupsOfTheDeadAreSwept(t *testing.T) {
 	dir := t.TempDir()
-	keep := []string{groupName(os.Getpid(), ourStart(), 1), "toolpost-x-y-z", "other", "toolpost-host"}
-	gone := []string{groupName(os.Getpid(), ourStart()+1, 1), groupName(1<<22+1, 5, 2)}
+	c := &controllers{v2: dir}
+	if err := enter(dir); err != nil {
+		t.Fatal(err)
+	}
+	keep := []string{groupName(ourNumber(), 1), "toolpost-x-y-z", "toolpost-12-34-5", "other", "toolpost-host"}
+	gone := []string{groupName(ourNumber()+1, 1), groupName(5, 2)}
 	for _, name := range append(slices.Clone(keep), gone...) {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	(&controllers{v2: dir}).sweep()
+	c.sweep()
 	var left []string
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -140,6 +151,102 @@ func TestOnlyGroupsOfTheDeadAreSwept(t *testing.T) {
 	slices.Sort(keep)
 	if strings.Join(left, " ") != strings.Join(keep, " ") {
 		t.Errorf("left are %v and not %v", left, keep)
+	}
+}
+
+// What the environment tells a program of its own: to make a group in a folder and to stay, or to clear one.
+const (
+	sweepMake  = "SANDBOX_TEST_SWEEP_MAKE"
+	sweepClear = "SANDBOX_TEST_SWEEP_CLEAR"
+)
+
+// TestSweepHelper is another program, where the environment says so.
+func TestSweepHelper(t *testing.T) {
+	if folder := os.Getenv(sweepMake); folder != "" {
+		path := filepath.Join(folder, groupName(ourNumber(), 1))
+		if err := errors.Join(enter(folder), os.Mkdir(path, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		_ = writeTo(filepath.Join(path, "cgroup.procs"), "0") // joins it, where it is a real one
+		fmt.Println("made", path)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}
+	if path := os.Getenv(sweepClear); path != "" {
+		clearGroup(path)
+	}
+}
+
+func helper(t *testing.T, before []string, env string) *exec.Cmd {
+	t.Helper()
+	words := append(slices.Clone(before), os.Args[0], "-test.run", "^TestSweepHelper$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), env)
+	return cmd
+}
+
+// Two programs that do not see each other's processes leave each other's groups alone, with whoever is in them. The groups
+// of one that was killed go.
+func TestGroupsOfAProgramWithOtherProcessNumbersAreLeftAlone(t *testing.T) {
+	unshare := []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"}
+	if os.Getuid() != 0 {
+		unshare = append(unshare, "--user", "--map-root-user")
+	}
+	if out, err := exec.CommandContext(t.Context(), unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {
+		t.Skipf("this machine gives no PID namespace: %v: %s", err, out)
+	}
+	folders := []string{t.TempDir()}
+	if real := findControllers("/").v1[ctlPids]; real != "" && unix.Access(real, unix.W_OK) == nil {
+		folders = append(folders, real)
+	}
+	for _, folder := range folders {
+		cmd := helper(t, unshare, sweepMake+"="+folder)
+		in, _ := cmd.StdinPipe()
+		out, err := cmd.StdoutPipe()
+		if err = errors.Join(err, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		path := ""
+		for lines := bufio.NewScanner(out); path == "" && lines.Scan(); {
+			_, path, _ = strings.Cut(lines.Text(), "made ")
+		}
+		c := &controllers{v1: map[string]string{ctlPids: folder}}
+		c.sweep()
+		if _, err := os.Stat(path); path == "" || err != nil {
+			t.Errorf("%s: the group of a program that lives was swept: %v", folder, err)
+		}
+		_ = cmd.Process.Kill()
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+		in.Close()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			if c.sweep(); errors.Is(exists(path), fs.ErrNotExist) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: the group of a program that is gone stays", folder)
+			}
+		}
+	}
+}
+
+func exists(path string) error {
+	_, err := os.Stat(path)
+	return err
+}
+
+// A process that cannot be seen has the number 0 in the list of a group. A signal to 0 would be one to ourselves.
+func TestNoSignalIsSentToProcessZero(t *testing.T) {
+	group := t.TempDir()
+	if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte("0\n1\n-1\nx\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := helper(t, nil, sweepClear+"="+group)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("the program that swept: %v\n%s", err, out)
+	}
+	if err := exists(group); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -25,17 +26,20 @@ import (
 // So who can write to the whole database, and has no key, cannot make another chain that passes, nor one that ends
 // earlier; a program that finds a head which it did not sign adds nothing to it and refuses what would have to be
 // recorded. What such a person can do is to put back an earlier state of the whole database: a program that runs
-// meanwhile notices, and so does Verify when it is given a Point that was kept elsewhere. They can also delete
-// everything, and the notes of Begin, which are not in the chain. Who has the key as well, as the user that the
+// meanwhile notices, and so does Verify by the mark that is kept in a file, or when it is given a Point that was kept
+// elsewhere. They can also delete the notes of Begin, which are not in the chain. Who has the key as well, as the user that the
 // program runs as has, can rewrite all of it: against that only a Point helps, or a copy somewhere else.
 type AuditTable struct {
-	db  *DB
-	key func() ([]byte, error)
+	db    *DB
+	key   func() ([]byte, error)
+	mark  mark
+	moved atomic.Bool // the log is longer than its mark says
 
 	// What only the leader of a group uses.
 	epoch int64
 	kinds map[kind]kindID
-	last  int64 // the end of the chain as this program has seen it
+	last  int64    // the end of the chain as this program has seen it
+	stray []string // notes of calls that were not run, because nobody knew whether they were noted
 }
 
 // An entry is a record on its way into the table.
@@ -44,8 +48,8 @@ type entry struct {
 	row
 	detail        string
 	reads, writes []string // of the detail
-	id            string   // of the note about a call that had begun
-	claim         bool     // the note must be there: of several who find it one adds the record
+	id            string   // of the note about a call that had begun; empty: there is none
+	claim         bool     // it is the record of somebody else's call: of several who find the note one adds it
 }
 
 // A kind is what many calls have in common.
@@ -73,11 +77,11 @@ const (
 	maxKinds   = 4096 // remembered at once
 )
 
-func newAuditTable(db *DB, key func() ([]byte, error)) *AuditTable {
+func newAuditTable(db *DB, key func() ([]byte, error), marked string) *AuditTable {
 	if key == nil {
 		key = func() ([]byte, error) { return nil, nil }
 	}
-	return &AuditTable{db: db, key: sync.OnceValues(key), kinds: map[kind]kindID{}}
+	return &AuditTable{db: db, mark: mark{path: marked}, key: sync.OnceValues(key), kinds: map[kind]kindID{}}
 }
 
 // Audit is the log of all calls.
@@ -90,13 +94,17 @@ func (a *AuditTable) Begin(_ context.Context, r *tool.Record) error {
 	if err != nil {
 		return tool.Errorf(tool.CodeInternal, "the record of a call cannot be written as JSON: %w", err)
 	}
-	return a.db.w.do(false, func(t *tx) error {
-		if _, err := a.openHead(t); err != nil { // what Append would refuse is not begun
-			return err
-		}
-		return t.exec(`INSERT INTO audit_open (id, owner, at, record) VALUES (?, ?, ?, ?)
-			ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, at = excluded.at, record = excluded.record`,
-			openID(a.db.owner, r), a.db.owner, micros(r.Time), plain(string(doc), 1<<20))
+	id := openID(a.db.owner, r)
+	return a.db.w.submit(&job{
+		do: func(t *tx) error {
+			if _, err := a.openHead(t); err != nil { // what Append would refuse is not begun
+				return err
+			}
+			return t.exec(`INSERT INTO audit_open (id, owner, at, record) VALUES (?, ?, ?, ?)
+				ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, at = excluded.at, record = excluded.record`,
+				id, a.db.owner, micros(r.Time), plain(string(doc), 1<<20))
+		},
+		late: func() { a.stray = append(a.stray, id) },
 	})
 }
 
@@ -106,13 +114,15 @@ func openID(owner string, r *tool.Record) string {
 }
 
 // Append adds a record to the log. When it returns nil the record outlives this program, and where it is
-// durable also a failure of the machine.
+// durable also a failure of the machine. Who is told that nobody knows whether it was added may come again with it: it
+// is in the log once. The record of a call whose note is gone is not added: another program has taken this one for dead
+// and recorded the call as lost.
 func (a *AuditTable) Append(_ context.Context, r *tool.Record, durable bool) error {
 	e, err := a.entryOf(r)
 	if err != nil {
 		return err
 	}
-	return a.db.w.submit(&job{record: e, durable: durable})
+	return a.db.w.submit(&job{record: e, durable: durable, key: "record " + openID(a.db.owner, r)})
 }
 
 func (a *AuditTable) entryOf(r *tool.Record) (*entry, error) {
@@ -231,6 +241,9 @@ func (a *AuditTable) extend(t *tx, group []*job) error {
 	if h.epoch != a.epoch || len(a.kinds) > maxKinds {
 		a.epoch, a.kinds = h.epoch, map[kind]kindID{}
 	}
+	if err := a.removeStray(t); err != nil {
+		return err
+	}
 	s := sums{}
 	rows := make([]any, 0, len(group)*rowColumns)
 	for _, j := range group {
@@ -240,6 +253,7 @@ func (a *AuditTable) extend(t *tx, group []*job) error {
 			return err
 		}
 		if !ours {
+			j.err = e.taken()
 			continue
 		}
 		k, err := a.kindOf(t, e.kind)
@@ -261,7 +275,7 @@ func (a *AuditTable) extend(t *tx, group []*job) error {
 	if err := a.closeHead(t, &h); err != nil {
 		return err
 	}
-	t.after(func() { a.last = h.seq })
+	t.after(func() { a.last = h.seq; a.moved.Store(true) })
 	return nil
 }
 
@@ -326,35 +340,34 @@ func (e *entry) endOpen(t *tx) (bool, error) {
 		return true, nil
 	}
 	n, err := t.count(`DELETE FROM audit_open WHERE id = ?`, e.id)
-	return n > 0 || !e.claim, err
+	return n > 0, err
 }
 
-// elsewhere is how long a call of a program of another machine, or of this one before it started again, is
-// given the benefit of the doubt.
-const elsewhere = time.Hour
+// taken is the error of a record whose note is gone.
+func (e *entry) taken() error {
+	if e.claim {
+		return nil // somebody else has found it
+	}
+	return tool.Errorf(tool.CodeConflict, "another program has recorded this call of %s as lost, since this one was away from the store for too long", e.kind.tool).Because("audit_taken")
+}
+
+// removeStray takes away the notes of calls that were not run.
+func (a *AuditTable) removeStray(t *tx) error {
+	ids := a.stray
+	for _, id := range ids {
+		if err := t.exec(`DELETE FROM audit_open WHERE id = ?`, id); err != nil {
+			return err
+		}
+	}
+	if len(ids) > 0 {
+		t.after(func() { a.stray = a.stray[len(ids):] })
+	}
+	return nil
+}
 
 // Recover adds a record for every call that had begun in a program which is gone, and gives their number.
 func (a *AuditTable) Recover(ctx context.Context) (int, error) {
-	var left []*entry
-	err := a.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var id, owner, doc string
-			var at int64
-			if err := rows.Scan(&id, &owner, &at, &doc); err != nil {
-				return err
-			}
-			if !gone(owner) && (sameBoot(owner) || time.Since(time.UnixMicro(at)) < elsewhere) {
-				return nil
-			}
-			e, err := a.lost(doc)
-			if err != nil {
-				return err
-			}
-			e.id, e.claim = id, true
-			left = append(left, e)
-			return nil
-		}, `SELECT id, owner, at, record FROM audit_open`)
-	})
+	left, err := a.orphans(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -364,6 +377,33 @@ func (a *AuditTable) Recover(ctx context.Context) (int, error) {
 		}
 	}
 	return len(left), nil
+}
+
+// orphans gives the records of calls whose program is gone.
+func (a *AuditTable) orphans(ctx context.Context) (left []*entry, err error) {
+	err = a.db.read(ctx, func(r *reader) error {
+		owners, err := a.db.left(r, `SELECT DISTINCT owner FROM audit_open`)
+		for _, owner := range owners {
+			if err != nil {
+				break
+			}
+			err = r.each(func(rows *sql.Rows) error {
+				var id, doc string
+				if err := rows.Scan(&id, &doc); err != nil {
+					return err
+				}
+				e, err := a.lost(doc)
+				if err != nil {
+					return err
+				}
+				e.id, e.claim = id, true
+				left = append(left, e)
+				return nil
+			}, `SELECT id, record FROM audit_open WHERE owner = ?`, owner)
+		}
+		return err
+	})
+	return left, err
 }
 
 // lost is the record of a call that nobody knows the outcome of.

@@ -1,13 +1,16 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,9 +29,24 @@ type Dialect struct {
 	// end of this program, or that of the machine. Inside says that they belong inside the transaction.
 	Quick, Durable string
 	Inside         bool
-	Intact         string           // a query that gives one row with "ok" where the files are sound; empty: none
-	Busy           func(error) bool // another writer was there; trying again may help
-	Full           func(error) bool // there is no room
+	// Enter takes the lock of this program, by its number, before anything is written with a connection; Leave gives it
+	// back. Lives reports whether somebody holds the lock of a number; Grace is how long that of a program which lives
+	// may be free, 0 where it never is. See program.
+	Enter func(ctx context.Context, conn *sql.Conn, number int64) error
+	Leave func() error
+	Lives func(ctx context.Context, q Querier, number int64) (bool, error)
+	Grace time.Duration
+	// Same reports, as an error, that what is open is not what others find in its place any more; nil: it cannot happen.
+	Same func() error
+	// Upkeep is called about every second while there is something to write, outside of any transaction; nil: there is
+	// nothing to do. Relieve is called where there is no room, and reports whether it made some.
+	Upkeep  func(ctx context.Context, conn *sql.Conn)
+	Relieve func(ctx context.Context, conn *sql.Conn) bool
+	Doubt   bool             // a COMMIT that fails may have happened
+	Down    func(error) bool // the database cannot be reached, or ended the connection
+	Intact  string           // a query that gives one row with "ok" where the files are sound; empty: none
+	Busy    func(error) bool // another writer was there; trying again may help
+	Full    func(error) bool // there is no room
 }
 
 // A DB keeps what must last. Many goroutines may use it, and several programs may have it open at once.
@@ -37,9 +55,16 @@ type DB struct {
 	reads *sql.DB
 	w     *writer
 
-	ready atomic.Bool // the tables are up to date
-	owner string      // names this program among those that use the database
-	audit *AuditTable
+	ready   atomic.Bool // the tables are up to date
+	program program     // this one, among those that use the database
+	owner   string      // its name in rows
+	absent  absences    // of others
+	audit   *AuditTable
+
+	tending sync.Once // begins with the first connection for writing
+	closing chan struct{}
+	closed  sync.Once
+	tasks   sync.WaitGroup
 }
 
 // Options has useful zero values.
@@ -47,21 +72,48 @@ type Options struct {
 	// Key gives what signs the head of the audit log. It is asked at the first need. All programs that write to
 	// one log have the same key. Without one the log is chained and not signed.
 	Key func() ([]byte, error)
+	// Mark names a file, not in the database, which keeps how far the log had come; empty: nothing does.
+	Mark string
+	// Grace is how long a program that has lost its connection to a database may take to come back; 0: ten seconds, where
+	// that can happen.
+	Grace time.Duration
+	// Reach is how long a write waits for a database that cannot be reached; 0: five seconds.
+	Reach time.Duration
 }
 
 // New makes a store over two handles of the same database: one for reading, one for writing, of which one
 // connection is used. It owns both from then on. Nothing is opened before the first use, which also brings the
 // tables up to date; where that fails, the next use tries again.
 func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
-	db := &DB{d: d, reads: reads, owner: thisProcess()}
-	db.w = &writer{db: db, pool: writes}
-	db.audit = newAuditTable(db, o.Key)
+	db := &DB{d: d, reads: reads, program: newProgram(), closing: make(chan struct{})}
+	db.owner = db.program.owner()
+	if o.Grace > 0 && d.Grace > 0 {
+		db.d.Grace = o.Grace
+	}
+	db.w = &writer{db: db, pool: writes, reach: cmp.Or(o.Reach, reach)}
+	db.audit = newAuditTable(db, o.Key, o.Mark)
 	return db
 }
 
 // Close ends the use of the database. Writes in progress end first; later ones fail.
 func (db *DB) Close() error {
-	return errors.Join(db.w.close(), db.reads.Close())
+	_ = db.audit.keepMark() // the one before stays
+	err := db.w.close()
+	db.closed.Do(func() { close(db.closing) })
+	db.tasks.Wait()
+	err = errors.Join(err, db.reads.Close())
+	if db.d.Leave != nil { // last: as long as anything is open this program is there
+		err = errors.Join(err, db.d.Leave())
+	}
+	return err
+}
+
+// same refuses to go on with files that are not in their place any more.
+func (db *DB) same() error {
+	if db.d.Same == nil {
+		return nil
+	}
+	return db.d.Same()
 }
 
 // prepare sees to it that the tables can be read.
@@ -153,6 +205,9 @@ func (db *DB) read(ctx context.Context, use func(*reader) error) error {
 	if err := db.prepare(ctx); err != nil {
 		return err
 	}
+	if err := db.same(); err != nil {
+		return err
+	}
 	tx, err := db.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: db.isolation()})
 	if err != nil {
 		return db.explain(err, "read")
@@ -207,11 +262,23 @@ func (db *DB) explain(err error, verb string) error {
 		return err
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return tool.AsError(err)
+	case db.d.Down(err):
+		db.absent.forget()
+		return away(err, tool.StoreDown, "the store cannot be reached to %s", verb)
 	case db.d.Full(err):
-		return tool.Errorf(tool.CodeUnavailable, "there is no room for the store to %s; free some and try again: %w", verb, err).Because("store_full")
+		return tool.Errorf(tool.CodeUnavailable, "there is no room for the store to %s; free some and try again: %w", verb, err).Because(tool.StoreFull)
 	}
 	return tool.Errorf(tool.CodeUnavailable, "the store cannot %s: %w", verb, err).Because("store")
 }
+
+// away is the error of a database that is down, or restarting. A restart takes seconds, so it says when to try again.
+func away(err error, reason, format string, args ...any) error {
+	e := tool.Errorf(tool.CodeUnavailable, format+"; try again in %v: %w", append(args, tryAgain, err)...).Because(reason)
+	e.Details = json.RawMessage(`{"retry_after_ms":` + strconv.FormatInt(tryAgain.Milliseconds(), 10) + `}`)
+	return e
+}
+
+const tryAgain = 2 * time.Second
 
 // digestOf stands for a secret that is looked up, so that who reads the database does not learn it.
 func digestOf(secret string) string {

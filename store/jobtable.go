@@ -5,7 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"math"
-	"strings"
+	"strconv"
+	"sync"
 	"time"
 
 	"toolpost/tool"
@@ -36,19 +37,13 @@ type Job = struct {
 type JobTable struct {
 	db    *DB
 	owner string
+
+	mu   sync.Mutex
+	late []Job // begun by a Claim that was told that nobody knew; for the next one
 }
 
 // Jobs keeps jobs, for somebody who begins some of them.
-func (db *DB) Jobs() *JobTable { return &JobTable{db, db.owner + "#" + tool.NewID()} }
-
-// silence is how long a program that runs jobs may say nothing before they are not its own any more.
-const silence = 2 * time.Minute
-
-// away reports whether whoever ran a job has ended, or has not been heard of for too long.
-func away(owner string, seen, now time.Time) bool {
-	program, _, _ := strings.Cut(owner, "#")
-	return gone(program) || now.Sub(seen) > silence
-}
+func (db *DB) Jobs() *JobTable { return &JobTable{db: db, owner: db.owner + "#" + tool.NewID()} }
 
 // Add keeps a job that waits, durably, unless there are too many that wait: of its caller, or in all.
 func (j *JobTable) Add(_ context.Context, x Job, perCaller, most int) error {
@@ -113,15 +108,19 @@ func moment(n sql.NullInt64) time.Time {
 
 // Claim begins the oldest jobs that wait, so many at the most: they are this program's from then on, and nobody
 // else's. Their leases are no longer in the table.
-func (j *JobTable) Claim(ctx context.Context, most int) (mine []Job, err error) {
+func (j *JobTable) Claim(ctx context.Context, most int) ([]Job, error) {
+	if late := j.takeLate(); len(late) > 0 {
+		return late, nil
+	}
 	waiting := 0
-	err = j.db.read(ctx, func(r *reader) error { // most often there is nothing, and nothing to write
+	err := j.db.read(ctx, func(r *reader) error { // most often there is nothing, and nothing to write
 		return r.row(`SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE state = ? LIMIT 1) AS waiting`, jobQueued).Scan(&waiting)
 	})
 	if err != nil || waiting == 0 || most <= 0 {
 		return nil, err
 	}
-	err = j.db.w.do(true, func(t *tx) error {
+	var mine []Job
+	begin := func(t *tx) error {
 		mine = nil
 		err := t.each(func(rows *sql.Rows) error {
 			x, err := scanJob(rows)
@@ -134,35 +133,35 @@ func (j *JobTable) Claim(ctx context.Context, most int) (mine []Job, err error) 
 			}
 		}
 		return err
-	})
-	if err != nil {
+	}
+	if err := j.db.w.submit(&job{do: begin, durable: true, late: func() { j.putLate(mine) }}); err != nil {
 		return nil, err
 	}
 	return mine, nil
 }
 
+func (j *JobTable) putLate(jobs []Job) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.late = append(j.late, jobs...)
+}
+
+func (j *JobTable) takeLate() (jobs []Job) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	jobs, j.late = j.late, nil
+	return jobs
+}
+
 func (j *JobTable) begin(t *tx, x *Job) error {
 	now := time.Now()
 	x.State, x.Began, x.Attempts = jobRunning, now.UTC(), x.Attempts+1
-	err := t.exec(`UPDATE job SET state = ?, owner = ?, began_at = ?, seen_at = ?, attempts = ?, lease = '' WHERE id = ?`,
-		jobRunning, j.owner, micros(now), micros(now), x.Attempts, x.ID)
+	err := t.exec(`UPDATE job SET state = ?, owner = ?, began_at = ?, attempts = ?, lease = '' WHERE id = ?`,
+		jobRunning, j.owner, micros(now), x.Attempts, x.ID)
 	if err != nil {
 		return err
 	}
 	return t.row(`SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID}, &x.Events, &x.Bytes)
-}
-
-// Beat says that this program still runs some jobs. Those that it has begun and says nothing of are found by others.
-func (j *JobTable) Beat(_ context.Context, ids []string) error {
-	return j.db.w.do(false, func(t *tx) error {
-		now := micros(time.Now())
-		for _, id := range ids {
-			if err := t.exec(`UPDATE job SET seen_at = ? WHERE id = ? AND state = ? AND owner = ?`, now, id, jobRunning, j.owner); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // Stops gives the jobs of this program that somebody wants to end.
@@ -173,18 +172,15 @@ func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
 	return ids, err
 }
 
-// Append adds events to a job that this program has begun.
-func (j *JobTable) Append(_ context.Context, id string, attempt int, events [][]byte) error {
+// Append adds events to a job that this program has begun, behind so many that it has. Those that are there already, as
+// when somebody was told that nobody knew, stay.
+func (j *JobTable) Append(_ context.Context, id string, attempt, after int, events [][]byte) error {
 	return j.db.w.do(false, func(t *tx) error {
 		if err := j.holds(t, id, attempt); err != nil {
 			return err
 		}
-		var last int64
-		if err := t.row(`SELECT COALESCE(MAX(seq), 0) FROM job_event WHERE job = ?`, []any{id}, &last); err != nil {
-			return err
-		}
 		for i, e := range events {
-			if err := t.exec(`INSERT INTO job_event (job, seq, event) VALUES (?, ?, ?)`, id, last+int64(i)+1, string(e)); err != nil {
+			if err := t.exec(`INSERT INTO job_event (job, seq, event) VALUES (?, ?, ?) ON CONFLICT (job, seq) DO NOTHING`, id, after+i+1, string(e)); err != nil {
 				return err
 			}
 		}
@@ -205,7 +201,7 @@ func (j *JobTable) holds(t *tx, id string, attempt int) error {
 // Settle ends a job that this program has begun, with its outcome. The state queued puts it back instead, as if it
 // had not begun.
 func (j *JobTable) Settle(_ context.Context, id string, attempt int, state string, outcome []byte) error {
-	return j.db.w.do(true, func(t *tx) error {
+	settle := func(t *tx) error {
 		if err := j.holds(t, id, attempt); err != nil {
 			return err
 		}
@@ -213,7 +209,8 @@ func (j *JobTable) Settle(_ context.Context, id string, attempt int, state strin
 			return t.exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1 WHERE id = ?`, jobQueued, id)
 		}
 		return endJob(t, id, state, outcome)
-	})
+	}
+	return j.db.w.submit(&job{do: settle, durable: true, key: "job " + id + " " + strconv.Itoa(attempt)})
 }
 
 func endJob(t *tx, id, state string, outcome []byte) error {
@@ -262,21 +259,22 @@ type orphan struct {
 }
 
 func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
-	now := time.Now()
 	err = j.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var o orphan
-			var seen int64
-			var again int
-			if err := rows.Scan(&o.ID, &o.Tool, &o.owner, &seen, &o.Attempts, &again); err != nil {
-				return err
+		owners, err := j.db.left(r, `SELECT DISTINCT owner FROM job WHERE state = ?`, jobRunning)
+		for _, owner := range owners {
+			if err != nil {
+				break
 			}
-			o.Again = again != 0
-			if away(o.owner, time.UnixMicro(seen), now) {
+			err = r.each(func(rows *sql.Rows) error {
+				o := orphan{owner: owner}
+				var again int
+				err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &again)
+				o.Again = again != 0
 				found = append(found, o)
-			}
-			return nil
-		}, `SELECT id, tool, owner, seen_at, attempts, again FROM job WHERE state = ?`, jobRunning)
+				return err
+			}, `SELECT id, tool, attempts, again FROM job WHERE state = ? AND owner = ?`, jobRunning, owner)
+		}
+		return err
 	})
 	return found, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 type OutcomeTable struct {
 	db    *DB
 	swept atomic.Int64
+
+	mu   sync.Mutex
+	late map[[32]byte]bool // claimed for this program when it was told that nobody knew: nobody runs these
 }
 
 // Outcomes remembers the outcomes of calls.
@@ -31,53 +35,113 @@ type Claim = struct {
 	Lost   bool     // and there will be none: its program is gone
 }
 
-// Claim makes a key, by the digest of what it counts within, the caller's, or tells whose it is.
+// Claim makes a key, by the digest of what it counts within, the caller's, or tells whose it is. A key is remembered for
+// the time ttl from its outcome on. One whose program is gone has lost its outcome: that is said first to whoever asks
+// first, and is remembered from then on, so that no call runs again because nobody asked for a while.
 func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.Duration) (Claim, error) {
 	var c Claim
-	err := o.db.w.do(true, func(t *tx) error {
+	claim := func(t *tx) error {
 		now := time.Now()
 		if err := o.sweepSometimes(t, now); err != nil {
 			return err
 		}
-		var owner string
-		var result sql.NullString
-		var have []byte
-		var at, expires int64
-		c = Claim{}
-		err := t.row(`SELECT input, owner, at, expires_at, result FROM outcome WHERE scope = ?`, []any{scope[:]}, &have, &owner, &at, &expires, &result)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		had, err := findOutcome(t, scope)
+		if err != nil {
 			return err
 		}
-		dead := gone(owner) || !sameBoot(owner) && now.Sub(time.UnixMicro(at)) > elsewhere
-		if err == nil && (micros(now) < expires || !result.Valid && !dead) {
-			copy(c.Input[:], have)
-			if result.Valid {
-				c.Result = []byte(result.String)
-			}
-			c.Lost = !result.Valid && dead
-			return nil
+		if c, err = o.have(t, scope, had, now, ttl); err != nil || !c.Mine {
+			return err
 		}
-		c.Mine = true
 		return t.exec(`INSERT INTO outcome (scope, input, owner, at, expires_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET
-			input = excluded.input, owner = excluded.owner, at = excluded.at, expires_at = excluded.expires_at, result = NULL`,
+			input = excluded.input, owner = excluded.owner, at = excluded.at, expires_at = excluded.expires_at, result = NULL, lost_at = NULL`,
 			scope[:], input[:], o.db.owner, micros(now), micros(now.Add(ttl)))
-	})
+	}
+	err := o.db.w.submit(&job{do: claim, durable: true, late: func() {
+		if c.Mine {
+			o.setLate(scope, true)
+		}
+	}})
+	if err == nil && c.Mine {
+		o.setLate(scope, false)
+	}
 	return c, err
 }
 
-// Settle ends a claim of this program: with an outcome to remember, a JSON text, or with nil.
-func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, ttl time.Duration) error {
-	return o.db.w.do(true, func(t *tx) error {
-		if result == nil {
-			return t.exec(`DELETE FROM outcome WHERE scope = ? AND owner = ?`, scope[:], o.db.owner)
+// A pastOutcome is what is remembered of a key; no owner: nothing.
+type pastOutcome struct {
+	owner   string
+	input   []byte
+	expires int64
+	lost    bool
+	result  sql.NullString
+}
+
+func findOutcome(t *tx, scope [32]byte) (p pastOutcome, err error) {
+	var lost sql.NullInt64
+	err = t.row(`SELECT input, owner, expires_at, result, lost_at FROM outcome WHERE scope = ?`, []any{scope[:]}, &p.input, &p.owner, &p.expires, &p.result, &lost)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	p.lost = lost.Valid
+	return p, err
+}
+
+// have says what is known of a key; Mine: nothing.
+func (o *OutcomeTable) have(t *tx, scope [32]byte, p pastOutcome, now time.Time, ttl time.Duration) (c Claim, err error) {
+	copy(c.Input[:], p.input)
+	switch {
+	case p.owner == "" || p.owner == o.db.owner && o.isLate(scope):
+		c.Mine = true
+	case p.result.Valid || p.lost:
+		c.Mine, c.Lost = micros(now) >= p.expires, p.lost
+		if p.result.Valid {
+			c.Result = []byte(p.result.String)
 		}
-		n, err := t.count(`UPDATE outcome SET result = ?, expires_at = ? WHERE scope = ? AND owner = ?`,
+	default:
+		if c.Lost, err = o.db.gone(t.ctx, t.w.conn, p.owner); err != nil || !c.Lost {
+			return c, err
+		}
+		return c, t.exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, micros(now), micros(now.Add(ttl)), scope[:])
+	}
+	return c, nil
+}
+
+func (o *OutcomeTable) setLate(scope [32]byte, late bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if delete(o.late, scope); !late {
+		return
+	}
+	if o.late == nil {
+		o.late = map[[32]byte]bool{}
+	}
+	o.late[scope] = true
+}
+
+func (o *OutcomeTable) isLate(scope [32]byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.late[scope]
+}
+
+// Settle ends a claim of this program: with an outcome to remember, a JSON text, or with nil. It may be called again
+// where nobody knows whether it did.
+func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, ttl time.Duration) error {
+	err := o.db.w.do(true, func(t *tx) error {
+		if result == nil {
+			return t.exec(`DELETE FROM outcome WHERE scope = ? AND owner = ? AND lost_at IS NULL`, scope[:], o.db.owner)
+		}
+		n, err := t.count(`UPDATE outcome SET result = ?, expires_at = ? WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
 			string(result), micros(time.Now().Add(ttl)), scope[:], o.db.owner)
 		if err == nil && n == 0 {
-			err = tool.Errorf(tool.CodeUnavailable, "the outcome of a call was not remembered: its idempotency key is not there any more")
+			err = tool.Errorf(tool.CodeUnavailable, "the outcome of a call was not remembered: its idempotency key is not there any more, or counts as lost")
 		}
 		return err
 	})
+	if err != nil && result == nil { // it has run, and has come to nothing: the next with the key is the first
+		o.setLate(scope, true)
+	}
+	return err
 }
 
 func (o *OutcomeTable) sweepSometimes(t *tx, now time.Time) error {
@@ -85,7 +149,7 @@ func (o *OutcomeTable) sweepSometimes(t *tx, now time.Time) error {
 	if now.Sub(time.UnixMicro(last)) < sweepEvery || !o.swept.CompareAndSwap(last, micros(now)) {
 		return nil
 	}
-	if err := t.exec(`DELETE FROM outcome WHERE expires_at < ? AND result IS NOT NULL`, micros(now)); err != nil {
+	if err := t.exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`, micros(now)); err != nil {
 		return err
 	}
 	return t.exec(`DELETE FROM outcome WHERE result IS NOT NULL AND scope NOT IN (SELECT scope FROM outcome ORDER BY at DESC LIMIT ?)`, maxOutcomes)

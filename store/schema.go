@@ -56,7 +56,7 @@ func migrations() [][]string {
 		`CREATE TABLE asset (
 			sha256 TEXT PRIMARY KEY, size BIGINT NOT NULL, media_type TEXT NOT NULL, added_at BIGINT NOT NULL, used_at BIGINT NOT NULL,
 			times BIGINT NOT NULL)`,
-	}, marks(), callers()}
+	}, marks(), callers(), programs()}
 }
 
 // marks is the step that makes earlier versions of sessions readable.
@@ -98,5 +98,15 @@ func callers() []string {
 		`CREATE INDEX job_caller ON job (caller, made_at)`,
 		`CREATE INDEX job_end ON job (ended_at)`,
 		`CREATE TABLE job_event (job TEXT NOT NULL, seq BIGINT NOT NULL, event TEXT NOT NULL, PRIMARY KEY (job, seq))`,
+	}
+}
+
+// programs is the step that tells programs apart by locks in place of process numbers.
+func programs() []string {
+	return []string{
+		// What the last transaction of each program was, where a COMMIT may fail without telling whether it happened.
+		`CREATE TABLE program (id BIGINT PRIMARY KEY, mark TEXT NOT NULL, at BIGINT NOT NULL)`,
+		// When lost was said of a call: from then on its key is remembered like that of a call with an outcome.
+		`ALTER TABLE outcome ADD COLUMN lost_at BIGINT`,
 	}
 }

@@ -47,7 +47,7 @@ func (a *AuditTable) Verify(ctx context.Context, points ...Point) (*Report, erro
 		return nil, err
 	}
 	v := &verifier{
-		key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{}, days: map[dayKey]daySum{},
+		mark: &a.mark, key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{}, days: map[dayKey]daySum{},
 		report: &Report{Findings: []Finding{}, Signed: len(key) > 0},
 	}
 	err = a.db.read(ctx, v.look)
@@ -68,6 +68,7 @@ var errEnough = errors.New("enough was found")
 // A verifier looks at the log once, in one state.
 type verifier struct {
 	*reader
+	mark   *mark
 	key    []byte
 	points []Point
 	report *Report
@@ -93,7 +94,7 @@ func (v *verifier) find(seq int64, format string, args ...any) error {
 
 func (v *verifier) look(r *reader) error {
 	v.reader = r
-	for _, step := range []func() error{v.intact, v.readHead, v.readKinds, v.readRows, v.readDays, v.readTooks, v.readPaths, v.readUnused} {
+	for _, step := range []func() error{v.intact, v.readHead, v.readKinds, v.readRows, v.readDays, v.readTooks, v.readPaths, v.readUnused, v.checkMark} {
 		if err := step(); err != nil {
 			return err
 		}

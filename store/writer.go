@@ -7,13 +7,18 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"toolpost/tool"
 )
 
-// patience is how long a write waits for other programs that write.
-const patience = 30 * time.Second
+// How long a write waits: for other programs that write, and for a database that is not there. Whoever has the time
+// waits longer, by trying again; see tool.Persist.
+const (
+	patience = 20 * time.Second
+	reach    = 5 * time.Second
+)
 
 // A writer writes with one connection, one transaction at a time. Whoever comes while one is under way waits
 // and shares the next one: the cost of a commit is that of a group, not that of each.
@@ -23,6 +28,10 @@ const patience = 30 * time.Second
 type writer struct {
 	db   *DB
 	pool *sql.DB
+	// How long a group waits for a database that cannot be reached.
+	reach time.Duration
+
+	last atomic.Int64 // when a group was last committed, in microseconds
 
 	mu     sync.Mutex
 	queue  []*job
@@ -33,7 +42,13 @@ type writer struct {
 	// What only the leader uses.
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
-	mode  string // Quick or Durable, whichever was chosen last
+	mode  string    // Quick or Durable, whichever was chosen last
+	kept  time.Time // when upkeep was last done
+	full  bool      // the last group found no room
+	down  bool      // the last group did not reach the database: the next one is not kept waiting
+	doubt *doubt
+	// What was told that nobody knows, and then turned out to be written, by key: it is not written again.
+	landed map[string]bool
 }
 
 // A job is one thing to write: a record of the audit log, or anything else.
@@ -41,8 +56,12 @@ type job struct {
 	do      func(*tx) error
 	record  *entry // where do is nil
 	durable bool
+	key     string    // names what is written, where somebody may come again with it who was told that nobody knows
+	late    func()    // called, by a leader, when it turns out to be written after somebody was told that nobody knows
 	wake    chan bool // true: lead; false: it is done
 	err     error
+
+	written, told bool // for leaders: it was found to be written; its error was given to who waited
 }
 
 // do runs f in a transaction and returns when it is committed. An error of f undoes what f did and nothing
@@ -73,6 +92,12 @@ func (w *writer) submit(j *job) error {
 func (w *writer) lead(own *job) {
 	group := w.gather()
 	w.commitSafely(group)
+	for _, j := range group {
+		if j != own {
+			j.wake <- false
+		}
+	}
+	w.upkeep()
 	w.mu.Lock()
 	switch {
 	case len(w.queue) > 0:
@@ -85,11 +110,21 @@ func (w *writer) lead(own *job) {
 		w.led = false
 	}
 	w.mu.Unlock()
-	for _, j := range group {
-		if j != own {
-			j.wake <- false
-		}
+}
+
+// upkeep does what the database wants to have done now and then, between two groups.
+func (w *writer) upkeep() {
+	now := time.Now()
+	if w.conn == nil || w.db.d.Upkeep == nil || now.Sub(w.kept) < tendEvery {
+		return
 	}
+	w.kept = now
+	w.db.d.Upkeep(context.Background(), w.conn)
+}
+
+// relieved reports whether a database that had no room could make some.
+func (w *writer) relieved() bool {
+	return w.full && w.conn != nil && w.db.d.Relieve != nil && w.db.d.Relieve(context.Background(), w.conn)
 }
 
 // gather takes what has come. Those who are about to come make the group larger: it steps aside for them, as
@@ -146,35 +181,53 @@ func (w *writer) commitSafely(group []*job) {
 // commit writes a group in one transaction, again where another program was in the way or the connection was lost.
 func (w *writer) commit(group []*job) {
 	var err error
-	var again bool
-	for end, pause := time.Now().Add(patience), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	var lost bool
+	for begun, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		had := w.conn != nil
-		again, err = w.attempt(group)
-		lost := had && w.conn == nil
-		if !again || !lost && !w.db.d.Busy(err) || time.Now().After(end) {
+		w.relieved() // first, so that room which somebody has made goes to where it makes more
+		if err = w.attempt(group); err != nil && w.db.d.Full(err) && !w.full {
+			if w.full = true; w.relieved() {
+				err = w.attempt(group)
+			}
+		}
+		w.full = w.db.d.Full(err)
+		lost = had && w.conn == nil || w.db.d.Down(err)
+		if waited := time.Since(begun); !(lost && !w.down && waited < w.reach) && !(w.db.d.Busy(err) && waited < patience) {
 			break
 		}
 		time.Sleep(pause)
 	}
+	w.down = lost
 	switch {
 	case err == nil:
 		return
-	case again && len(group) > 1 && w.conn != nil && !w.db.d.Busy(err) && !w.db.d.Full(err):
+	case len(group) > 1 && w.conn != nil && !lost && !w.db.d.Busy(err) && !w.db.d.Full(err):
 		// It may be the fault of one alone: the others do not fail with it.
 		for _, j := range group {
-			w.commit([]*job{j})
+			if !j.written {
+				w.commit([]*job{j})
+			}
 		}
 		return
 	}
-	err = w.db.explain(err, "write")
+	if lost {
+		w.db.absent.forget()
+	}
 	for _, j := range group {
-		j.err = err
+		switch j.told = true; {
+		case w.doubt.about(j):
+			j.err = away(err, tool.StoreUnclear, "the store went away, and nobody knows yet whether it was written")
+		case lost:
+			j.err = away(err, tool.StoreDown, "the store cannot be reached to write")
+		default:
+			j.err = w.db.explain(err, "write")
+		}
 	}
 }
 
-// attempt is one transaction. Its error is that of the transaction; what went wrong in a job alone is in the
-// job. A transaction that failed may be tried again, unless it failed at its very end: then nobody knows.
-func (w *writer) attempt(group []*job) (again bool, err error) {
+// attempt is one transaction. Its error is that of the transaction; what went wrong in a job alone is in the job. A
+// transaction that failed may be tried again: where it failed at its very end, the next one first looks what became of it.
+func (w *writer) attempt(group []*job) (err error) {
 	t := &tx{ctx: context.Background(), w: w}
 	defer func() {
 		if err != nil {
@@ -182,18 +235,25 @@ func (w *writer) attempt(group []*job) (again bool, err error) {
 		}
 	}()
 	if err := t.begin(group); err != nil {
-		return true, err
+		return err
+	}
+	if group, err = t.clear(group); err != nil {
+		return err
+	}
+	if len(group) == 0 {
+		return t.once("ROLLBACK")
 	}
 	if err := t.run(group); err != nil {
-		return true, err
+		return err
 	}
-	if err := t.once("COMMIT"); err != nil {
-		return false, err
+	if err := t.commit(group); err != nil {
+		return err
 	}
 	for _, f := range t.done {
 		f()
 	}
-	return false, nil
+	w.last.Store(micros(time.Now()))
+	return w.db.same() // what went into a file that nobody finds any more was not written
 }
 
 // undo ends a transaction that failed. Some errors end it by themselves: then the connection is still good, and
@@ -229,7 +289,9 @@ func (t *tx) run(group []*job) (err error) {
 		log.undone()
 	}
 	for _, j := range records {
-		j.err = failed
+		if failed != nil {
+			j.err = failed
+		}
 	}
 	return nil
 }
@@ -238,6 +300,9 @@ func (t *tx) run(group []*job) (err error) {
 func (t *tx) begin(group []*job) error {
 	w, d := t.w, &t.w.db.d
 	if err := w.connect(); err != nil {
+		return err
+	}
+	if err := w.db.same(); err != nil {
 		return err
 	}
 	if err := t.migrate(); err != nil {
@@ -270,13 +335,20 @@ func (w *writer) connect() error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), max(w.reach, reach))
 	defer cancel()
 	conn, err := w.pool.Conn(ctx)
 	if err != nil {
 		return err
 	}
+	if enter := w.db.d.Enter; enter != nil {
+		if err := enter(ctx, conn, int64(w.db.program)); err != nil {
+			_ = conn.Close()
+			return err
+		}
+	}
 	w.conn, w.stmts, w.mode = conn, map[string]*sql.Stmt{}, ""
+	w.db.tending.Do(func() { w.db.tasks.Go(w.db.tend) })
 	return nil
 }
 

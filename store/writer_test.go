@@ -25,7 +25,7 @@ func (nothing) ExecContext(context.Context, string, []driver.NamedValue) (driver
 
 func TestAPanicOfOneLeavesNobodyWaiting(t *testing.T) {
 	no := func(error) bool { return false }
-	db := New(Dialect{Busy: no, Full: no}, sql.OpenDB(nothing{}), sql.OpenDB(nothing{}), Options{})
+	db := New(Dialect{Busy: no, Full: no, Down: no}, sql.OpenDB(nothing{}), sql.OpenDB(nothing{}), Options{})
 	db.ready.Store(true)
 	var wg sync.WaitGroup
 	for i := range 64 {

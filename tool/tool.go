@@ -81,6 +81,7 @@ type Call struct {
 	Scope   Scope           // which files it may come to; set by the policy stage; nil: all that its source offers
 	DryRun  bool            // only decide: the outcome tells what policy says, and nothing runs
 	Run     string          // which run of an agent it belongs to, as the caller says; empty: none
+	Patient bool            // nobody waits for it: what it leaves behind may wait for the store as long as that takes
 	Record  *Record         // where stages note what they decide; set by the audit stage; nil: nobody keeps records
 }
 

@@ -404,9 +404,10 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 	var expect []string
 	c := &cobra.Command{
 		Use: "verify", Short: "Look for any change of the log", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Looks at every row of the log: none was changed, removed, added or moved, and its head was signed with the key.\n" +
-			"Keep the point that it prints somewhere else, and give it back with --expect: a log that was replaced as a whole by an\n" +
-			"earlier state of itself does not hold it any more. Exit code 1: something was found.",
+		Long: "Looks at every row of the log: none was changed, removed, added or moved, and its head was signed with the key. A log\n" +
+			"that is empty, or shorter than it was, is found by a mark in the state folder. Who may have changed that folder too is\n" +
+			"found by a point that was kept elsewhere: keep the one that this prints, and give it back with --expect.\n" +
+			"Exit code 1: something was found.",
 	}
 	c.Flags().StringArrayVar(&expect, "expect", nil, "a point, NUMBER:HASH, that an earlier verify printed")
 	a.jsonFlag(c, "print the report as JSON")

@@ -76,12 +76,12 @@ func (t *Trail) Stage(next tool.Handler) tool.Handler {
 		ended := false
 		defer func() {
 			if !ended { // a panic, on its way to somebody who turns it into an error
-				_ = t.end(ctx, rec, nil, tool.Errorf(tool.CodeInternal, "panic"))
+				_ = t.end(ctx, &watched, out, nil, tool.Errorf(tool.CodeInternal, "panic"))
 			}
 		}()
 		r, err = next.Invoke(ctx, &watched, out)
 		ended = true
-		if lost := t.end(ctx, rec, r, err); lost != nil {
+		if lost := t.end(ctx, &watched, out, r, err); lost != nil {
 			return nil, lost
 		}
 		return r, err
@@ -145,8 +145,7 @@ func (t *Trail) Begun() tool.Middleware {
 				return next.Invoke(ctx, c, out)
 			}
 			if err := t.o.Log.Begin(context.WithoutCancel(ctx), r); err != nil {
-				return nil, tool.Errorf(tool.CodeUnavailable, "%s was not run, because it may change something and that could not be recorded: %w",
-					c.Tool, err).Because("audit_unavailable")
+				return nil, tool.BeforeRun(notBegun(c.Tool, err))
 			}
 			r.Begun = true
 			return next.Invoke(ctx, c, out)
@@ -154,9 +153,21 @@ func (t *Trail) Begun() tool.Middleware {
 	}
 }
 
+// notBegun is the error of a call that may change something and could not be noted. One that may be made again soon says
+// when, as the store does.
+func notBegun(name string, err error) *tool.Error {
+	e := tool.Errorf(tool.CodeUnavailable, "%s was not run, because it may change something and that could not be recorded: %w", name, err)
+	e.Details = tool.AsError(err).Details
+	return e.Because("audit_unavailable")
+}
+
 // end completes the record of a call and adds it to the log. The error is that of a call which has changed
 // something and whose record is not on disk.
-func (t *Trail) end(ctx context.Context, rec *tool.Record, r *tool.Result, err error) error {
+func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Result, err error) error {
+	rec := c.Record
+	if c.Patient && tool.NotRun(err) && tool.StoreAway(err) {
+		return nil // it is made again when the store is there, and is in the log then
+	}
 	rec.Duration = time.Since(rec.Time)
 	rec.Outcome, rec.Code, rec.Reason = tool.OutcomeOf(r, err)
 	if r != nil {
@@ -164,18 +175,35 @@ func (t *Trail) end(ctx context.Context, rec *tool.Record, r *tool.Result, err e
 		rec.Replay, _ = r.Trace.Details[hit].(bool)
 		rec.Cached = r.Trace.Cached
 	}
-	ctx = context.WithoutCancel(ctx) // the record of a call that was cancelled is a record
-	t.waiting.flush(ctx, t.o.Log)
-	failed := t.o.Log.Append(ctx, rec, rec.Begun)
-	if failed == nil {
-		return nil
+	kept := context.WithoutCancel(ctx) // the record of a call that was cancelled is a record
+	t.Flush(kept)
+	add := func() error { return t.o.Log.Append(kept, rec, rec.Begun) }
+	var failed error
+	if rec.Begun && err == nil { // nobody is told that it ran before that is on disk
+		failed = tool.Persist(ctx, c, out, "its record", add)
+	} else {
+		failed = add()
 	}
-	t.waiting.add(rec)
-	t.o.Logger.Error("a call could not be recorded; its record waits in memory", "tool", rec.Tool, "call", rec.Call, "error", failed)
+	switch {
+	case failed == nil:
+		return nil
+	case tool.CodeOf(failed) == tool.CodeConflict: // it is in the log as lost, and will not be there twice
+		t.o.Logger.Error("a call was recorded as lost while it ran", "tool", rec.Tool, "call", rec.Call, "error", failed)
+	default:
+		t.waiting.add(rec)
+		t.o.Logger.Error("a call could not be recorded; its record waits in memory", "tool", rec.Tool, "call", rec.Call, "error", failed)
+	}
 	if !rec.Begun || err != nil {
 		return nil
 	}
 	return tool.Errorf(tool.CodeUnavailable, "%s ran, but its record is not on disk: %w", rec.Tool, failed).Because("audit_unavailable")
+}
+
+// Flush writes the records that wait in memory, as far as the log takes them.
+func (t *Trail) Flush(ctx context.Context) {
+	if t != nil {
+		t.waiting.flush(ctx, t.o.Log)
+	}
 }
 
 // hit is the detail of a trace that tells a replay from a run.

@@ -41,7 +41,7 @@ func (w *waiting) flush(ctx context.Context, log Log) {
 		if w.lost > 0 && r.Lost == 0 {
 			r.Lost, w.lost = w.lost, 0
 		}
-		if log.Append(ctx, r, r.Begun) != nil {
+		if err := log.Append(ctx, r, r.Begun); err != nil && tool.CodeOf(err) != tool.CodeConflict {
 			return
 		}
 		w.records = w.records[1:]

@@ -69,7 +69,12 @@ func (d *durable) run(ctx context.Context, next tool.Handler, c *tool.Call, out 
 func (d *durable) first(ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry) (r *tool.Result, err error) {
 	var keep []byte
 	defer func() {
-		if failed := d.Settle(context.WithoutCancel(ctx), e.scope, keep, d.ttl); failed != nil && keep != nil {
+		settle := func() error { return d.Settle(context.WithoutCancel(ctx), e.scope, keep, d.ttl) }
+		if keep == nil {
+			_ = settle() // where that fails, the store knows that nobody runs it
+			return
+		}
+		if failed := tool.Persist(ctx, c, out, "its outcome", settle); failed != nil {
 			r, err = nil, tool.Errorf(tool.CodeUnavailable, "%s ran, but its outcome could not be remembered for its idempotency key: %w", c.Tool, failed)
 		}
 	}()

@@ -66,7 +66,7 @@ func (r *recorder) store() error {
 	if len(r.waiting) == 0 || r.err != nil {
 		return r.err
 	}
-	err := r.ledger.Append(context.Background(), r.id, r.attempt, r.waiting)
+	err := r.ledger.Append(context.Background(), r.id, r.attempt, r.events-len(r.waiting), r.waiting)
 	switch {
 	case err == nil:
 		r.waiting, r.size = nil, 0

@@ -60,16 +60,15 @@ type Book interface {
 type Ledger interface {
 	// Claim begins jobs: of several programs one gets each.
 	Claim(ctx context.Context, most int) ([]Job, error)
-	// Append adds events to a job that is still this program's.
-	Append(ctx context.Context, id string, attempt int, events [][]byte) error
+	// Append adds events to a job that is still this program's, behind so many that it has. It may be called again with
+	// the same where nobody knows whether it did.
+	Append(ctx context.Context, id string, attempt, after int, events [][]byte) error
 	// Settle ends a job that is still this program's, or with Queued puts it back.
 	Settle(ctx context.Context, id string, attempt int, state string, outcome []byte) error
 	// Recover lets decide say what becomes of each job whose program is gone.
 	Recover(ctx context.Context, decide func(Job) (state string, outcome []byte)) (int, error)
 	// Stops gives the jobs of this program that somebody wants to end.
 	Stops(ctx context.Context) ([]string, error)
-	// Beat says that this program still runs some jobs.
-	Beat(ctx context.Context, ids []string) error
 	// Expire removes the jobs that ended before a time.
 	Expire(ctx context.Context, before time.Time) (int, error)
 }

@@ -678,11 +678,11 @@ func (f *fullDisk) full() error {
 	return nil
 }
 
-func (f *fullDisk) Append(ctx context.Context, id string, attempt int, events [][]byte) error {
+func (f *fullDisk) Append(ctx context.Context, id string, attempt, after int, events [][]byte) error {
 	if err := f.full(); err != nil {
 		return err
 	}
-	return f.JobTable.Append(ctx, id, attempt, events)
+	return f.JobTable.Append(ctx, id, attempt, after, events)
 }
 
 func (f *fullDisk) Settle(ctx context.Context, id string, attempt int, state string, outcome []byte) error {

@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,7 +14,6 @@ import (
 const (
 	lookEvery    = 200 * time.Millisecond // for jobs that came from elsewhere, and for those that somebody wants to end
 	recoverEvery = 2 * time.Second        // for jobs whose program is gone
-	beatEvery    = 10 * time.Second       // says that this program is not
 	expireEvery  = 10 * time.Minute       // what is old goes
 	tellEvery    = time.Minute            // the log, of the same trouble
 	maxAttempts  = 3                      // for a job that takes its program with it, time after time
@@ -115,14 +113,10 @@ func (c *crew) drain(end context.CancelCauseFunc) {
 func (c *crew) tend(stop <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.life))
 	defer cancel()
-	var recovered, beaten, expired time.Time
+	var recovered, expired time.Time
 	for {
 		now := time.Now()
-		ids := c.ids()
-		if due(&beaten, now, beatEvery) && len(ids) > 0 { // first, so that after a long sleep our own jobs are still ours
-			c.complain("this program cannot say that it runs its jobs", c.o.Store.Beat(ctx, ids))
-		}
-		if len(ids) > 0 {
+		if c.busy() {
 			c.stopWanted(ctx)
 		}
 		if due(&recovered, now, recoverEvery) {
@@ -163,11 +157,11 @@ func (c *crew) complain(what string, err error) {
 	}
 }
 
-// ids names the jobs that run.
-func (c *crew) ids() []string {
+// busy reports whether a job runs.
+func (c *crew) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.running))
+	return len(c.running) > 0
 }
 
 // stopWanted ends the jobs that somebody, in whatever program, wants to end.
@@ -215,11 +209,28 @@ func (c *crew) run(ctx context.Context, j *Job) {
 	stopped := make(chan struct{})
 	var flushing sync.WaitGroup
 	flushing.Go(func() { events.flushNowAndThen(ctx, stopped) })
-	r, err := c.invoke(ctx, j, events)
+	r, err := c.invokeWithStore(ctx, j, events)
 	close(stopped)
 	flushing.Wait()
 	state, result := ended(ctx, j, r, err)
 	c.settle(j, events, state, result)
+}
+
+// invokeWithStore runs a job when the store is there: a job that was accepted does not fail because the store was away for a
+// while. What it leaves behind when it has run waits for the store elsewhere, however long that takes.
+func (c *crew) invokeWithStore(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
+	for {
+		r, err := c.invoke(ctx, j, out)
+		if err == nil || !tool.StoreAway(err) || !j.Again && !tool.NotRun(err) || ctx.Err() != nil {
+			return r, err
+		}
+		c.complain("jobs wait for the store", err)
+		select {
+		case <-time.After(lastTry):
+		case <-ctx.Done():
+			return nil, errNotBegun
+		}
+	}
 }
 
 func (c *crew) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
@@ -228,13 +239,14 @@ func (c *crew) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.Result,
 	}
 	call, err := c.ready(ctx, j)
 	if err != nil {
-		return nil, err
+		return nil, tool.BeforeRun(err)
 	}
 	if j.Attempts > 1 {
 		if err := out.Emit(tool.LogEvent("warn", "the program that ran this job ended; it runs again")); err != nil {
 			return nil, err
 		}
 	}
+	call.Patient = true
 	return c.o.Handler.Invoke(ctx, call, out)
 }
 

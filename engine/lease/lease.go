@@ -61,7 +61,7 @@ func (g *Gate) pass(ctx context.Context, c *tool.Call) error {
 	if err != nil && !errors.As(err, &e) {
 		return tool.Errorf(tool.CodeInternal, "%s was not run: its lease could not be checked: %w", c.Spec.Name, err)
 	}
-	return err
+	return tool.BeforeRun(err)
 }
 
 func required(name string, tier int) error {

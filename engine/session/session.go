@@ -51,7 +51,8 @@ func Stage(states States, assets Assets) tool.Middleware {
 			case r.Ask != nil:
 				return r, nil
 			}
-			if err := states.Patch(ctx, c.Caller.ID, c.Session, k.patches); err != nil {
+			patch := func() error { return states.Patch(ctx, c.Caller.ID, c.Session, k.patches) }
+			if err := tool.Persist(ctx, c, out, "the state of its session", patch); err != nil {
 				return nil, tool.Errorf(tool.CodeOf(err), "%s ran, but the state of session %q was not changed: %w", c.Tool, c.Session, err)
 			}
 			return r, nil
@@ -85,7 +86,7 @@ func withState(ctx context.Context, c *tool.Call, states States) (*tool.Call, er
 	}
 	state, err := states.State(ctx, c.Caller.ID, c.Session)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeOf(err), "the state of session %q cannot be read: %w", c.Session, err)
+		return nil, tool.BeforeRun(tool.Errorf(tool.CodeOf(err), "the state of session %q cannot be read: %w", c.Session, err))
 	}
 	with := *c
 	with.State = state

@@ -126,7 +126,7 @@ func TestNoRoomLetsGoOfWhatIsOurs(t *testing.T) {
 func everyRoom(t *testing.T, bin string, uid int) {
 	p := newPlace(t, uid)
 	p.config(t, rooms())
-	s := served.StartAs(t, uid, bin, p.dir, "PATH=/usr/local/bin:/usr/bin:/bin")
+	s := p.serve(t, bin)
 	total := 0
 	for _, r := range rooms() {
 		t.Run(r.name, func(t *testing.T) { total += p.everyAttempt(t, s, r) })

@@ -16,11 +16,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"toolpost/internal/served"
 )
 
 const (
@@ -104,6 +107,17 @@ func (p *place) own(t *testing.T) {
 	must(t, filepath.WalkDir(filepath.Dir(p.dir), func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, p.uid, p.uid))
 	}))
+}
+
+// serve starts a server as its user.
+func (p *place) serve(t *testing.T, bin string) *served.Server {
+	t.Helper()
+	words := []string{bin}
+	if p.uid != os.Geteuid() {
+		id := strconv.Itoa(p.uid)
+		words = []string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", bin}
+	}
+	return served.StartBy(t, words, p.dir, "PATH=/usr/local/bin:/usr/bin:/bin")
 }
 
 func (p *place) write(t *testing.T, path, text string, mode os.FileMode) {

@@ -30,8 +30,7 @@ func TestALinkInTheWayLeadsNowhere(t *testing.T) {
 func swapped(t *testing.T, bin string, uid int, r room) {
 	p := newPlace(t, uid)
 	p.config(t, []room{r})
-	start := func() *served.Server { return served.StartAs(t, uid, bin, p.dir, "PATH=/usr/local/bin:/usr/bin:/bin") }
-	s := start()
+	s := p.serve(t, bin)
 	said := r.attack(t, s, p.order("swap", "work/inner"))
 	if link, err := os.Readlink(p.dir + "/work/inner"); err != nil || link != p.beyond {
 		// A room in which the folder is a mount of its own cannot rename it. Somebody else may: do it for them.
@@ -41,7 +40,7 @@ func swapped(t *testing.T, bin string, uid int, r room) {
 	}
 	p.leadsNowhere(t, r.attack(t, s, p.order("beyond", "work/inner")))
 	s.Stop(t)
-	s = start()
+	s = p.serve(t, bin)
 	p.leadsNowhere(t, r.attack(t, s, p.order("beyond", "work/inner")))
 	s.Stop(t)
 }

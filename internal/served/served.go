@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,19 +58,17 @@ type Server struct {
 // Start starts a server over a folder, with further variables, and waits until it takes calls.
 func Start(t *testing.T, bin, dir string, env ...string) *Server {
 	t.Helper()
-	return StartAs(t, os.Geteuid(), bin, dir, env...)
+	return StartBy(t, []string{bin}, dir, env...)
 }
 
-// StartAs starts it as a user, who is somebody else only where we are root.
-func StartAs(t *testing.T, uid int, bin, dir string, env ...string) *Server {
+// StartBy is Start with words in front of the program, the last of the words.
+func StartBy(t *testing.T, words []string, dir string, env ...string) *Server {
 	t.Helper()
-	s := &Server{cmd: exec.CommandContext(context.Background(), bin, "serve", "--listen", "127.0.0.1:0")}
+	words = append(slices.Clone(words), "serve", "--listen", "127.0.0.1:0")
+	s := &Server{cmd: exec.CommandContext(context.Background(), words[0], words[1:]...)}
 	s.web = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	s.cmd.Dir, s.cmd.Stderr = dir, &s.log
 	s.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TOOLPOST_TOKEN=" + Token}, env...)
-	if uid != os.Geteuid() {
-		s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
-	}
 	out, err := s.cmd.StdoutPipe()
 	if err == nil {
 		err = s.cmd.Start()

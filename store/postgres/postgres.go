@@ -2,10 +2,14 @@
 package postgres
 
 import (
+	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"io"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,7 +36,16 @@ func Open(url string, o store.Options) (*store.DB, error) {
 	reads, writes := *cfg, *cfg
 	reads.RuntimeParams = with(cfg.RuntimeParams, "default_transaction_read_only", "on")
 	writes.RuntimeParams = with(cfg.RuntimeParams, "lock_timeout", "10s")
+	for name, value := range keepalives() {
+		writes.RuntimeParams = with(writes.RuntimeParams, name, value)
+	}
 	return store.New(dialect(), pool(&reads, 8), pool(&writes, 1), o), nil
+}
+
+// keepalives have the server notice within half a minute that the machine of a program is gone: until then it keeps the
+// program's lock.
+func keepalives() map[string]string {
+	return map[string]string{"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 }
 
 func with(params map[string]string, name, value string) map[string]string {
@@ -61,23 +74,51 @@ func dialect() store.Dialect {
 		Quick:   "SET LOCAL synchronous_commit = off",
 		Durable: "SET LOCAL synchronous_commit = on",
 		Inside:  true,
+		Enter:   enter,
+		Lives:   lives,
+		Grace:   grace,
+		Doubt:   true,
 		Busy:    busy,
+		Down:    down,
 		Full:    full,
 	}
 }
 
-// busy reports whether another program was in the way, or the server was just starting or ending.
+// grace is how long a program may take to come back whose connection was lost. It tries every second.
+const grace = 10 * time.Second
+
+// enter takes a program's lock, which the server takes back with the connection. It is shared, so that the program is not
+// kept out by a connection of its own that the server does not know to be lost.
+func enter(ctx context.Context, conn *sql.Conn, number int64) error {
+	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock_shared($1)`, number)
+	return err
+}
+
+// lives reports whether a program has its lock.
+func lives(ctx context.Context, q store.Querier, number int64) (held bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND (classid::bigint << 32) | objid::bigint = $1)`, number).Scan(&held)
+	return held, err
+}
+
+// busy reports whether another program was in the way.
 func busy(err error) bool {
 	var e *pgconn.PgError
+	return errors.As(err, &e) && (e.Code == "55P03" || e.Code == "40001" || e.Code == "40P01")
+}
+
+// down reports whether the server cannot be reached, or has ended the connection: it is ending or starting, or somewhere on
+// the way something is.
+func down(err error) bool {
+	var e *pgconn.PgError
 	if errors.As(err, &e) {
-		switch e.Code {
-		case "55P03", "40001", "40P01", "57P01", "57P02", "57P03":
-			return true
-		}
-		return false
+		return e.Code == "57P01" || e.Code == "57P02" || e.Code == "57P03" || strings.HasPrefix(e.Code, "08")
 	}
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op != "dial"
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // full reports whether the server has no room.

@@ -4,6 +4,7 @@ package sqlite
 import (
 	"database/sql"
 	"errors"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,7 +19,7 @@ import (
 
 // Open gives the store in a file, which is made at the first use where it is not there yet.
 func Open(path string, o store.Options) (*store.DB, error) {
-	writes, err := sql.Open("sqlite", dsn(path, "busy_timeout(2000)", "journal_mode(wal)", "synchronous(full)", "wal_autocheckpoint(4000)", "journal_size_limit(67108864)"))
+	writes, err := sql.Open("sqlite", dsn(path, "busy_timeout(2000)", "journal_mode(wal)", "synchronous(full)", "journal_size_limit(67108864)"))
 	if err != nil {
 		return nil, err
 	}
@@ -29,16 +30,19 @@ func Open(path string, o store.Options) (*store.DB, error) {
 	}
 	reads.SetMaxOpenConns(8)
 	reads.SetMaxIdleConns(8)
-	return store.New(dialect(path), reads, writes, o), nil
+	return store.New(dialect(&files{path: path, first: map[string]inode{}}), reads, writes, o), nil
 }
 
 // prepare makes the file, for its owner alone, where it is missing. SQLite gives the files beside it the same
-// mode.
+// mode. One that is there is not touched: who closes a file of SQLite's gives up all locks that this program has on it.
 func prepare(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the folder of the store cannot be made: %w; name another place with `store: {url: \"sqlite:FILE\"}`, or keep nothing with `store: {url: none}`", err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
 	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the store cannot be opened: %w", err)
 	}
@@ -50,14 +54,21 @@ func dsn(path string, pragmas ...string) string {
 	return u.String()
 }
 
-func dialect(path string) store.Dialect {
+func dialect(f *files) store.Dialect {
 	return store.Dialect{
 		Name:    "sqlite",
 		Types:   strings.NewReplacer("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY"),
-		Prepare: func() error { return prepare(path) },
+		Prepare: func() error { return prepare(f.path) },
 		Begin:   []string{"BEGIN IMMEDIATE"},
 		Quick:   "PRAGMA synchronous = NORMAL",
 		Durable: "PRAGMA synchronous = FULL",
+		Enter:   f.enter,
+		Leave:   f.leave,
+		Lives:   f.lives,
+		Same:    f.same,
+		Upkeep:  f.upkeep,
+		Relieve: relieve,
+		Down:    func(error) bool { return false },
 		Intact:  "PRAGMA integrity_check(1)",
 		Busy:    func(err error) bool { return codeOf(err) == lib.SQLITE_BUSY || codeOf(err) == lib.SQLITE_LOCKED },
 		Full:    full,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"toolpost/store"
 )
@@ -21,9 +22,12 @@ type Kind struct {
 // key signs the audit logs of the suite.
 func key() ([]byte, error) { return []byte("the key of the suite"), nil }
 
+// options are those of all stores of the suite. A second is enough for a program that has nothing to do but to come back.
+func options() store.Options { return store.Options{Key: key, Grace: 2 * time.Second} }
+
 func (k Kind) open(t testing.TB, address string) *store.DB {
 	t.Helper()
-	db, err := k.Open(address, store.Options{Key: key})
+	db, err := k.Open(address, options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +83,10 @@ func Run(t *testing.T, k Kind) {
 		{"Jobs/AreBegunByOneAndEndOnce", jobLife},
 		{"Jobs/RacedByFourProgramsEachIsBegunOnce", jobsRaced},
 		{"Jobs/OfAProgramThatIsGoneAreFound", jobsFound},
+		{"Programs/WithOtherProcessNumbersAreNotTakenForDead", otherNamespaces},
+		{"Programs/ThatAreStoppedForAWhileKeepWhatTheyBegan", stopped},
+		{"Programs/TakenForDeadAddNothing", takenForDead},
+		{"Outcomes/OfAProgramThatIsGoneAreLostForTheWholeTime", lostOutcome},
 		{"Assets/AreKeptByContentUntilTheyExpire", assets},
 		{"Assets/AreOpenToWhoBroughtThem", assetCallers},
 		{"Store/AGroupFailsNotBecauseOfOne", groupFails},

@@ -124,7 +124,8 @@ func withoutMarks(t *testing.T, k Kind) {
 	raw := k.Raw(t, address)
 	for _, statement := range []string{
 		`DROP TABLE session_mark`, `DROP TABLE token`, `DROP TABLE asset_caller`, `DROP TABLE job`, `DROP TABLE job_event`,
-		`ALTER TABLE lease DROP COLUMN caller`, `DELETE FROM toolpost_schema WHERE version > 2`,
+		`ALTER TABLE lease DROP COLUMN caller`,
+		`DROP TABLE program`, `ALTER TABLE outcome DROP COLUMN lost_at`, `DELETE FROM toolpost_schema WHERE version > 2`,
 	} {
 		if _, err := raw.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)

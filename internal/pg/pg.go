@@ -1,0 +1,136 @@
+// Package pg starts PostgreSQL servers for tests, which can be stopped and started again.
+package pg
+
+import (
+	"database/sql"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver of Raw
+)
+
+// A Server is a PostgreSQL of our own, in a temporary folder, that listens on a socket in it and nowhere else.
+type Server struct {
+	bin, dir string
+	attr     *syscall.SysProcAttr
+	cmd      *exec.Cmd
+	made     int
+}
+
+// programs finds the newest PostgreSQL of Debian's packages.
+func programs(t testing.TB) string {
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("PostgreSQL is not there; install Debian's package postgresql")
+		}
+		t.Skip("PostgreSQL is not there; install Debian's package postgresql to run this test")
+	}
+	slices.Sort(found)
+	return filepath.Dir(found[len(found)-1])
+}
+
+// New starts one; it ends with the test.
+func New(t testing.TB) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pg") // short: a socket's path has 108 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &Server{bin: programs(t), dir: dir, attr: unprivileged(t, dir)}
+	initdb := exec.CommandContext(t.Context(), filepath.Join(s.bin, "initdb"), "-D", dir+"/data", "-U", "toolpost", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
+	initdb.SysProcAttr, initdb.Dir = s.attr, dir
+	if out, err := initdb.CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v: %s", err, out)
+	}
+	s.Start(t)
+	t.Cleanup(func() { s.Stop(syscall.SIGQUIT) })
+	return s
+}
+
+// Start starts a server that was stopped, and waits until it answers.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.dir+"/data", "-k", s.dir, "-c", "listen_addresses=", "-c", "shared_buffers=32MB", "-c", "max_connections=200")
+	cmd.SysProcAttr, cmd.Dir = s.attr, s.dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.cmd = cmd
+	db := Raw(t, s.url("postgres"))
+	defer func() { _ = db.Close() }()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := db.PingContext(t.Context())
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("PostgreSQL does not answer: %v", err)
+		}
+	}
+}
+
+// Stop ends the server: with SIGINT as an operator does, fast; with SIGQUIT at once, as in a crash. It waits for the end.
+func (s *Server) Stop(how syscall.Signal) {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Signal(how)
+		_ = s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+// unprivileged gives the folder to somebody who is not root, as whom the server then runs: it refuses to be root.
+func unprivileged(t testing.TB, dir string) *syscall.SysProcAttr {
+	t.Helper()
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
+	if os.Getuid() != 0 {
+		return attr
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, _ := strconv.Atoi(nobody.Uid)
+	gid, _ := strconv.Atoi(nobody.Gid)
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return attr
+}
+
+func (s *Server) url(database string) string {
+	return "postgres:///" + database + "?" + url.Values{"host": {s.dir}, "user": {"toolpost"}}.Encode()
+}
+
+// Raw opens a database behind the store's back.
+func Raw(t testing.TB, url string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// Database makes a database of its own for a test.
+func (s *Server) Database(t testing.TB) string {
+	t.Helper()
+	s.made++
+	name := "t" + strconv.Itoa(s.made)
+	if _, err := Raw(t, s.url("postgres")).ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	return s.url(name)
+}

@@ -1,0 +1,113 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"time"
+
+	"toolpost/tool"
+)
+
+// A doubt is a transaction whose COMMIT was not answered, as when the server of the database ends just then: it may be
+// written or not. Each transaction leaves a mark of its own, in the row of its program, so the next one can look: only
+// then is it known what is to be written again. The database's own numbers for transactions would not do, since a server
+// that crashed gives the same ones again.
+type doubt struct {
+	mark string
+	jobs []*job // which it would have done
+	done []func()
+}
+
+// about reports whether it is in doubt that a job was done.
+func (d *doubt) about(j *job) bool {
+	if d != nil {
+		for _, x := range d.jobs {
+			if x == j {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// clear looks what became of the transaction that is in doubt, if there is one, and gives what is left to be done.
+func (t *tx) clear(group []*job) (left []*job, err error) {
+	w := t.w
+	if w.doubt != nil {
+		if err := t.resolve(w.doubt); err != nil {
+			return nil, err
+		}
+		w.doubt = nil
+	}
+	for _, j := range group {
+		j.err = nil
+		if w.landed[j.key] {
+			delete(w.landed, j.key)
+			j.written = true
+		}
+		if !j.written {
+			left = append(left, j)
+		}
+	}
+	return left, nil
+}
+
+// resolve looks for the mark of a transaction. The lock of the writer is held, so the transaction itself is over.
+func (t *tx) resolve(d *doubt) error {
+	var mark string
+	err := t.row(`SELECT mark FROM program WHERE id = ?`, []any{int64(t.w.db.program)}, &mark)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	if mark != d.mark {
+		return nil
+	}
+	for _, f := range d.done {
+		f()
+	}
+	for _, j := range d.jobs {
+		if j.written = true; j.told {
+			t.w.land(j)
+		}
+	}
+	return nil
+}
+
+// mostLanded bounds what is remembered for those who do not come again.
+const mostLanded = 1 << 14
+
+// land remembers a job that is written although somebody was told that nobody knows.
+func (w *writer) land(j *job) {
+	if j.late != nil {
+		j.late()
+	}
+	if j.key == "" {
+		return
+	}
+	if w.landed == nil || len(w.landed) >= mostLanded {
+		w.landed = map[string]bool{}
+	}
+	w.landed[j.key] = true
+}
+
+// commit ends the transaction of a group.
+func (t *tx) commit(group []*job) error {
+	if !t.w.db.d.Doubt {
+		return t.once("COMMIT")
+	}
+	d := &doubt{mark: tool.NewID(), done: t.done}
+	for _, j := range group {
+		if j.err == nil { // of the others nothing is in the transaction
+			d.jobs = append(d.jobs, j)
+		}
+	}
+	err := t.exec(`INSERT INTO program (id, mark, at) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET mark = excluded.mark, at = excluded.at`,
+		int64(t.w.db.program), d.mark, micros(time.Now()))
+	if err != nil {
+		return err
+	}
+	if err = t.once("COMMIT"); err != nil {
+		t.w.doubt = d
+	}
+	return err
+}

@@ -1,0 +1,178 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"toolpost/internal/pg"
+	"toolpost/store"
+	"toolpost/store/postgres"
+	"toolpost/tool"
+)
+
+// A wire is the way to a server, which can lose the answer to a COMMIT, and can be cut.
+type wire struct {
+	socket  string
+	swallow atomic.Bool // the answer to the next COMMIT is lost, with its connection
+	cut     atomic.Bool // nobody gets through
+}
+
+// newWire listens in a folder, for the database of an address, and gives the address on its side.
+func newWire(t *testing.T, address string) (*wire, string) {
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = ".s.PGSQL.5432"
+	q := u.Query()
+	w := &wire{socket: filepath.Join(q.Get("host"), name)}
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go w.carry(c)
+		}
+	}()
+	q.Set("host", dir)
+	u.RawQuery = q.Encode()
+	return w, u.String()
+}
+
+// carry carries one connection, until either side ends it.
+func (w *wire) carry(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("unix", w.socket)
+	if err != nil || w.cut.Load() {
+		return
+	}
+	defer server.Close()
+	var lose atomic.Bool
+	go func() {
+		defer client.Close()
+		for b := make([]byte, 1<<16); ; {
+			n, err := server.Read(b)
+			if err != nil || lose.Load() { // the server has done it, and nobody hears of it
+				return
+			}
+			if _, err := client.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	idle := false // it is the transaction of a program that has nothing to write and looks after its connection
+	for b := make([]byte, 1<<16); ; {
+		n, err := client.Read(b)
+		if err != nil {
+			return
+		}
+		idle = idle || bytes.Contains(b[:n], []byte("SELECT 1\x00"))
+		if bytes.Contains(b[:n], []byte("COMMIT")) {
+			lose.Store(!idle && w.swallow.CompareAndSwap(true, false))
+			idle = false
+		}
+		if _, err := server.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func rowsOf(t *testing.T, db *store.DB) (calls []string) {
+	t.Helper()
+	err := db.Audit().Log(t.Context(), store.Filter{}, false, func(r *tool.Record) error { calls = append(calls, r.Call); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return calls
+}
+
+// A COMMIT that happened and was not answered is looked up, and not made again.
+func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
+	address := pg.New(t).Database(t)
+	w, through := newWire(t, address)
+	db, err := postgres.Open(through, store.Options{Reach: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	add := func(call string) error {
+		return db.Audit().Append(context.Background(), &tool.Record{Time: time.Unix(1, 0), Call: call, Tool: "t", Outcome: tool.OutcomeOK}, true)
+	}
+	if err := add("a"); err != nil {
+		t.Fatal(err)
+	}
+	w.swallow.Store(true)
+	if err := add("b"); err != nil || w.swallow.Load() {
+		t.Errorf("the answer was lost, and then it was looked up: %v", err)
+	}
+	if got := rowsOf(t, db); len(got) != 2 {
+		t.Errorf("%v", got)
+	}
+	jobs := db.Jobs()
+	if err := jobs.Add(t.Context(), store.Job{ID: "j", Caller: "ada", Tool: "t", Made: time.Now(), Lease: "tok", Call: []byte(`{}`)}, 9, 9); err != nil {
+		t.Fatal(err)
+	}
+	w.cutAt(t, func() error { return add("c") })
+	w.cutAt(t, func() error {
+		for end := time.Now().Add(time.Minute); ; {
+			switch got, err := jobs.Claim(context.Background(), 1); {
+			case err != nil:
+				return err
+			case len(got) == 1 && got[0].Lease == "tok":
+				return nil
+			case len(got) > 0 || time.Now().After(end):
+				t.Errorf("%+v", got)
+			}
+			time.Sleep(10 * time.Millisecond) // a job that was begun unheard is begun when the store has looked
+		}
+	})
+	w.cutAt(t, func() error { return jobs.Settle(context.Background(), "j", 1, "done", []byte(`{}`)) })
+	var key, input [32]byte
+	outcomes := db.Outcomes()
+	w.cutAt(t, func() error {
+		c, err := outcomes.Claim(context.Background(), key, input, time.Minute)
+		if err == nil && !c.Mine {
+			t.Errorf("a key that was claimed unheard is nobody's: %+v", c)
+		}
+		return err
+	})
+	if got := rowsOf(t, db); len(got) != 3 {
+		t.Errorf("%v", got)
+	}
+}
+
+// cutAt loses the answer to a write, and the way to the server with it, for longer than the store waits. Then it is
+// written once more.
+func (w *wire) cutAt(t *testing.T, write func() error) {
+	t.Helper()
+	w.swallow.Store(true)
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		for w.swallow.Load() {
+			time.Sleep(time.Millisecond)
+		}
+		w.cut.Store(true)
+	}()
+	if err := write(); tool.AsError(err) == nil || tool.AsError(err).Reason != tool.StoreUnclear {
+		t.Errorf("nobody knew, and was told: %v", err)
+	}
+	<-stop
+	w.cut.Store(false)
+	if err := write(); err != nil {
+		t.Errorf("and then: %v", err)
+	}
+}

@@ -1,0 +1,157 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A program is one of those that share a database: a DB, from its first write to its Close. Its number is its own for
+// ever. As long as it lives it holds a lock by that number, which whoever keeps the lock (the kernel, or the server of the
+// database) takes back when the program is gone, however it ended. So nobody goes by process numbers, which mean nothing
+// in another container or on another machine, nor by clocks, which disagree and go on while a program is stopped.
+//
+// A lock may be free for a moment while its program lives, where it hangs on a connection. Then it is waited for, and
+// what a program has begun still names it: who is taken for dead and is not finds that it holds nothing any more, and
+// adds nothing.
+type program int64
+
+// newProgram makes a number that nobody has had. One in 2^62 is as good as none.
+func newProgram() program { return program(rand.Int64N(1<<62-1) + 1) }
+
+// owner is how the rows that belong to a program name it.
+func (p program) owner() string { return strconv.FormatInt(int64(p), 10) }
+
+// programOf reads what owner wrote, with anything behind a #. Another text is of a program of an earlier version, which had
+// no lock; such programs are ended before the first of this version brings the tables up to date.
+func programOf(owner string) (p program, ok bool) {
+	name, _, _ := strings.Cut(owner, "#")
+	n, err := strconv.ParseInt(name, 10, 64)
+	return program(n), err == nil && n > 0
+}
+
+// A Querier asks the database, in a transaction or not.
+type Querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// absences remembers, by this program's own clock, since when the locks of others have been free.
+type absences struct {
+	mu    sync.Mutex
+	since map[program]time.Time
+}
+
+// gone reports whether the program of that name has ended.
+func (db *DB) gone(ctx context.Context, q Querier, owner string) (bool, error) {
+	p, ok := programOf(owner)
+	if !ok || p == db.program {
+		return !ok, nil
+	}
+	lives, err := db.d.Lives(ctx, q, int64(p))
+	if err != nil {
+		return false, err
+	}
+	return db.absent.note(p, lives, db.d.Grace), nil
+}
+
+// left gives those of the owners in a query that have ended.
+func (db *DB) left(r *reader, query string, args ...any) (gone []string, err error) {
+	var owners []string
+	if err := r.each(texts(&owners), query, args...); err != nil {
+		return nil, err
+	}
+	for _, owner := range owners {
+		ended, err := db.gone(r.ctx, r.tx, owner)
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			gone = append(gone, owner)
+		}
+	}
+	return gone, nil
+}
+
+// note remembers what was seen of a program, and reports whether it has been away for that long.
+func (a *absences) note(p program, lives bool, grace time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if lives {
+		delete(a.since, p)
+		return false
+	}
+	first, known := a.since[p]
+	if !known {
+		first = time.Now()
+		if a.since == nil {
+			a.since = map[program]time.Time{}
+		}
+		a.since[p] = first
+	}
+	return time.Since(first) >= grace
+}
+
+// forget is for when the database itself was away: then nobody could hold a lock, and all get their time again.
+func (a *absences) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.since)
+}
+
+// keepMarks is how long a program that is gone might still come back for its mark.
+const keepMarks = 24 * time.Hour
+
+// Tidy removes what programs have left that are gone for long.
+func (db *DB) Tidy(ctx context.Context) error {
+	var gone []string
+	err := db.read(ctx, func(r *reader) (err error) {
+		gone, err = db.left(r, `SELECT CAST(id AS TEXT) FROM program WHERE at < ?`, micros(time.Now().Add(-keepMarks)))
+		return err
+	})
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	return db.w.do(false, func(t *tx) error {
+		for _, owner := range gone {
+			p, _ := programOf(owner)
+			if err := t.exec(`DELETE FROM program WHERE id = ?`, int64(p)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// tendEvery is how often a program that has the database open sees to its lock.
+const tendEvery = time.Second
+
+// tend sees to it that this program holds its lock also while it has nothing to write, a connection that was lost being
+// made again, and that upkeep follows the last write. It ends with the DB.
+func (db *DB) tend() {
+	tick := time.NewTicker(tendEvery)
+	defer tick.Stop()
+	var kept int64
+	for {
+		select {
+		case <-db.closing:
+			return
+		case <-tick.C:
+		}
+		if a := db.audit; time.Since(a.mark.seen) >= markEvery {
+			if a.moved.Load() {
+				a.mark.seen = time.Now()
+			}
+			_ = a.keepMark() // the next time is soon
+		}
+		last := db.w.last.Load()
+		quiet := time.Since(time.UnixMicro(last)) >= tendEvery
+		if quiet && (db.d.Grace > 0 || last != kept) {
+			_ = db.w.do(false, func(t *tx) error { return t.once("SELECT 1") }) // the next time is soon
+			kept = db.w.last.Load()
+		}
+	}
+}

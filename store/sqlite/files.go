@@ -1,0 +1,143 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// files are those of one store: the database, and what SQLite keeps beside it while it is open.
+type files struct {
+	path string
+
+	pages int // of the log before they are copied; for the writer alone
+
+	mu    sync.Mutex
+	dir   *os.File         // of the database: programs lock a byte of it
+	first map[string]inode // the files as they were found first
+}
+
+// An inode is a file, whatever its name.
+type inode struct{ device, number uint64 }
+
+// Files lists the files of the store at a path: nobody else has any business with them.
+func Files(path string) []string {
+	return []string{path, path + "-wal", path + "-shm", path + "-journal"}
+}
+
+// folder opens the folder of the database. SQLite, too, keeps its files beside what a link leads to.
+func (f *files) folder() (*os.File, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dir != nil {
+		return f.dir, nil
+	}
+	path, err := filepath.EvalSymlinks(f.path)
+	if err != nil {
+		return nil, err
+	}
+	f.dir, err = os.Open(filepath.Dir(path))
+	return f.dir, err
+}
+
+// enter locks the byte of the folder that has a program's number, for as long as the folder is open: the kernel gives it
+// back when the program ends, however it ends, and not before. A file for the purpose would be one more that can be
+// deleted or on a disk that is full. All who use the database are on this machine, or SQLite itself would not work.
+func (f *files) enter(ctx context.Context, conn *sql.Conn, number int64) error {
+	f.pages = 0 // it is another connection
+	f.bound(ctx, conn)
+	dir, err := f.folder()
+	if err == nil {
+		err = unix.FcntlFlock(dir.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: number, Len: 1})
+	}
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "the folder of the store cannot be locked: %w; keep the store on a disk of this machine", err)
+	}
+	return nil
+}
+
+// lives reports whether a program has the lock of its number.
+func (f *files) lives(_ context.Context, _ store.Querier, number int64) (bool, error) {
+	dir, err := f.folder()
+	if err != nil {
+		return false, err
+	}
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: number, Len: 1}
+	err = unix.FcntlFlock(dir.Fd(), unix.F_OFD_GETLK, &lock)
+	return lock.Type != unix.F_UNLCK, err
+}
+
+// leave gives the lock back.
+func (f *files) leave() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dir == nil {
+		return nil
+	}
+	dir := f.dir
+	f.dir = nil
+	return dir.Close()
+}
+
+// same reports, as an error, that the files which are open are not those in their place any more: whatever is written then
+// is seen by nobody, and gone at the end.
+func (f *files) same() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, path := range Files(f.path)[:3] {
+		now, err := inodeOf(path)
+		first, known := f.first[path]
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return tool.Errorf(tool.CodeUnavailable, "the file of the store cannot be looked at: %w", err).Because("store")
+		case known && now != first && (path == f.path || isOpen(first)):
+			return replaced(path, now)
+		case err == nil:
+			f.first[path] = now
+		}
+	}
+	return nil
+}
+
+func replaced(path string, now inode) error {
+	what := "deleted"
+	if now != (inode{}) {
+		what = "replaced"
+	}
+	return tool.Errorf(tool.CodeUnavailable, "%s was %s while the store was open, so nothing is read from it or written any more; "+
+		"put the file back that was there, or restart to go on with what is there now", path, what).Because("store_replaced")
+}
+
+func inodeOf(path string) (inode, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return inode{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return inode{st.Dev, st.Ino}, nil
+}
+
+// isOpen reports whether this program has a file open. The last who closes the database removes the files beside it, so
+// one that is not there any more, and is not open, is nothing out of the ordinary.
+func isOpen(file inode) bool {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return true
+	}
+	for _, e := range entries {
+		var st unix.Stat_t
+		if fd, err := strconv.Atoi(e.Name()); err == nil && unix.Fstat(fd, &st) == nil && (inode{st.Dev, st.Ino}) == file {
+			return true
+		}
+	}
+	return false
+}

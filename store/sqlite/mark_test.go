@@ -1,0 +1,80 @@
+package sqlite_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/store"
+	"toolpost/store/sqlite"
+)
+
+// A log that is shorter than it was is found, without anybody having kept a point of it.
+func TestALogThatShouldNotBeEmptyIsFound(t *testing.T) {
+	dir := t.TempDir()
+	path, copied, mark := filepath.Join(dir, "store.db"), filepath.Join(dir, "copy.db"), filepath.Join(dir, "mark")
+	findings := func() string {
+		t.Helper()
+		db := openMarked(t, path, mark)
+		defer db.Close()
+		r, err := db.Audit().Verify(t.Context())
+		must(t, err)
+		text := ""
+		for _, f := range r.Findings {
+			text += f.What + "\n"
+		}
+		return text
+	}
+	record := func(rows int) {
+		t.Helper()
+		db := openMarked(t, path, mark)
+		for range rows {
+			must(t, appendTo(db, "call"))
+		}
+		must(t, db.Close())
+	}
+	if got := findings(); got != "" {
+		t.Errorf("a log that was never used: %s", got)
+	}
+	record(5)
+	text, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(copied, text, 0o600))
+	record(2)
+	if got := findings(); got != "" {
+		t.Errorf("a sound log: %s", got)
+	}
+	must(t, os.Rename(copied, path)) // what it was two calls before
+	if got := findings(); !strings.Contains(got, "it had 7 rows once") {
+		t.Errorf("an earlier log: %s", got)
+	}
+	must(t, os.Remove(path))
+	if got := findings(); !strings.Contains(got, "the log is empty, and it had 7 rows once") || !strings.Contains(got, mark) {
+		t.Errorf("a log that was deleted: %s", got)
+	}
+	record(1)
+	if got := findings(); !strings.Contains(got, "it had 7 rows once") {
+		t.Errorf("a log that was begun again: %s", got)
+	}
+	record(8)
+	if got := findings(); !strings.Contains(got, "row 7 is another than it once was") {
+		t.Errorf("a log that has overtaken the one before: %s", got)
+	}
+	must(t, os.Remove(mark))
+	record(1)
+	if got := findings(); got != "" {
+		t.Errorf("a log that somebody wanted to begin again: %s", got)
+	}
+	must(t, os.WriteFile(mark, []byte("1:"+strings.Repeat("0", 64)+" "+strings.Repeat("0", 64)+"\n"), 0o600))
+	if got := findings(); !strings.Contains(got, "not signed") {
+		t.Errorf("a mark that somebody has made: %s", got)
+	}
+}
+
+func openMarked(t *testing.T, path, mark string) *store.DB {
+	t.Helper()
+	db, err := sqlite.Open(path, store.Options{Mark: mark, Key: func() ([]byte, error) { return []byte("a key of the test"), nil }})
+	must(t, err)
+	return db
+}
