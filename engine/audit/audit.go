@@ -118,7 +118,7 @@ func (t *Trail) name(r *tool.Record, c *tool.Call) {
 	if r.Asked == r.Tool {
 		r.Asked = ""
 	}
-	r.Walls = strings.Join(c.Spec.Guarantees.Asked(), ",")
+	r.Walls = strings.Join(c.Tightened(tool.Guarantees{}).Asked(), ",")
 	if slices.Contains(t.o.Values, "*") || slices.Contains(t.o.Values, c.Spec.Name) {
 		if r.Args = Redacted(c.Args, t.o.Redact); len(r.Args) > maxArgs {
 			r.Args = nil

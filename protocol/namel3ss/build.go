@@ -10,11 +10,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"toolpost/process"
 	"toolpost/sandbox"
+	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/walls"
 )
@@ -159,12 +161,12 @@ func (b *builder) local(ctx context.Context, f *facts, bound *binding) (way, err
 		facts: f, python: *b.python, deps: b.app.depsSource(), vars: b.vars(bound), host: b.host, mode: cmp.Or(b.Mode, modeWarm),
 		fork: forkScript,
 	}
-	t.imports = importPath(f, t.vars["PYTHONPATH"])
+	t.imports, t.fields = importPath(f, t.vars["PYTHONPATH"]), fieldsOf(f.spec.Input)
 	var err error
 	if t.around, err = b.around(b.python.code, filepath.SplitList(t.vars["PYTHONPATH"])...); err != nil {
 		return nil, err
 	}
-	f.spec.Walls = t.around.String()
+	f.spec.Walls, f.spec.Held = t.around.String(), t.around.Holds()
 	if t.mode == modeWarm {
 		t.pools = &pools{tool: t, workers: b.Workers}
 	}
@@ -202,6 +204,21 @@ func (s *shape) open() json.RawMessage {
 		return json.RawMessage(`{"type":"object"}`)
 	}
 	return s.schema()
+}
+
+// fieldsOf lists the arguments that a schema names, as JSON; null: it names none.
+func fieldsOf(input json.RawMessage) string {
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if strictjson.Unmarshal(input, &s) != nil || s.Properties == nil {
+		return "null"
+	}
+	b, err := strictjson.Marshal(slices.Sorted(maps.Keys(s.Properties)))
+	if err != nil {
+		return "null"
+	}
+	return string(b)
 }
 
 // importPath is what Python can import before everything else: the app; a tool of a pack has its pack before

@@ -82,6 +82,7 @@ type localTool struct {
 	deps    string
 	vars    map[string]string // that somebody chose for it
 	imports string            // the folders that it imports from first
+	fields  string            // the names of its arguments as JSON; null: nobody says which it has
 	host    *os.File
 	around  *walls.Walls
 
@@ -241,6 +242,9 @@ func (t *localTool) environment(g tool.Guarantees) []string {
 func (t *localTool) run(ctx context.Context, j *job) (*reply, error) {
 	if err := t.refuse(j); err != nil {
 		return nil, err
+	}
+	if t.around.Stand(tool.Guarantees{}) {
+		j.held.Sandbox = false // it is one already: no further interpreters are kept for such calls
 	}
 	doc, err := t.document(j)
 	if err != nil {

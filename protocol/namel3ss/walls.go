@@ -13,18 +13,19 @@ import (
 )
 
 // guarantees are those that hold for a call, and who asked for each: the user's config, the pack that
-// brought the tool, or the policy that tightened the call's spec.
+// brought the tool, or whoever made the call tighter, a policy or the caller.
 func (f *facts) guarantees(c *tool.Call) (tool.Guarantees, map[string]string) {
 	all := c.Tightened(f.spec.Guarantees) // the user's and the pack's, and those of the call
 	sources := map[string]string{}
 	for _, by := range []struct {
 		who string
 		g   tool.Guarantees
-	}{{"policy", all}, {"pack", f.packWalls()}, {"user", f.asked}} { // the last word goes to who is nearest to the tool
+	}{{byPolicy, all}, {"pack", f.packWalls()}, {"user", f.asked}} { // the last word goes to who is nearest to the tool
 		for _, name := range by.g.Asked() {
 			sources[name] = by.who
 		}
 	}
+	delete(sources, "sandbox") // which is no guarantee to the contract
 	return all, sources
 }
 
