@@ -65,7 +65,7 @@ func (t *nodeTool) run(ctx context.Context, j *job) (*reply, error) {
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
-	return e.outcome(t.spec.Name, j.logs.last())
+	return j.judged(e.outcome(t.spec.Name, j.logs.last()))
 }
 
 // execute runs a call. The reply comes through a pipe of its own; standard output is the tool's.

@@ -254,7 +254,7 @@ func (t *localTool) run(ctx context.Context, j *job) (*reply, error) {
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
-	return e.outcome(t.spec.Name, j.logs.last())
+	return j.judged(e.outcome(t.spec.Name, j.logs.last()))
 }
 
 // execute runs the tool's code in the mode that it can bear.

@@ -134,6 +134,14 @@ func (j *job) enforced(layers []string, checks []walls.Check, blind ...string) {
 	}
 }
 
+// judged is the reply of a host of ours. What it makes of a failure counts where the walls themselves saw nothing.
+func (j *job) judged(rep *reply, err error) (*reply, error) {
+	if err == nil && rep.Checks != nil && slices.ContainsFunc(j.trace.checks, blocks(walls.GuaranteeBlocked)) {
+		rep.Checks = nil
+	}
+	return rep, err
+}
+
 // unseen lists the guarantees of a call against which attempts are not reported. Nobody looks at what is read.
 func unseen(g tool.Guarantees, layers, blind []string) []string {
 	return slices.DeleteFunc(g.Asked(), func(name string) bool {

@@ -193,11 +193,14 @@ def made_by(module, *names):
 
 
 def blocked(err, context):
-    """What a failure says of a guarantee that nobody watches: no file to read, no variable, and so no attempt."""
+    """What a failure says of a guarantee that nobody watches: no file to read and no variable, so no attempt; and
+    programs that a fork tries to start. The runner takes it where the walls themselves saw nothing."""
     guarantees = context.get("guarantees", {})
     for _ in range(10):
         capability = None
-        if isinstance(err, (FileNotFoundError, PermissionError)) and elsewhere(err.filename):
+        if isinstance(err, PermissionError) and err.filename is None:
+            capability = "subprocess"
+        elif isinstance(err, (FileNotFoundError, PermissionError)) and elsewhere(err.filename):
             capability = "filesystem_read"
         elif isinstance(err, KeyError) and raised_in(err) is type(os.environ).__getitem__.__code__:
             capability = "env_read"
