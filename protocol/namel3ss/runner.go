@@ -48,7 +48,8 @@ type Options struct {
 	Env         map[string]string `yaml:"env" doc:"variables for the tools"`
 	PassEnv     []string          `yaml:"pass_env" doc:"names of our own variables that the tools get too"`
 	secret.Grant
-	PackKeys   []string        `yaml:"pack_keys" doc:"public keys; where there are some, only packs that one of them signed are run"`
+	PackKeys   []string        `yaml:"pack_keys" doc:"files with public keys: installed packs that one of them signed are run"`
+	Trusted    []string        `yaml:"trusted_packs" doc:"ids of installed packs that are run although no such key signed them"`
 	Guarantees tool.Guarantees `yaml:"guarantees" doc:"walls around the tools"`
 	Walls      walls.Options   `yaml:"walls" doc:"what the tools may do; default: read the app's folder, start programs, no network, 512 MiB, 128 processes"`
 	Effects    tool.Effects    `yaml:"effects" doc:"what the tools do to the world"`

@@ -120,16 +120,18 @@ def code_of(function):
     """The code of a function, how many parameters it has before those of the caller, the names of the caller's
     positional ones, and of those without a default. This is inspect.signature() for what tools are made of: to
     import inspect would hide modules of the app that are called like what it needs."""
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
+    skip, given = 0, set()
+    while hasattr(function, "__wrapped__") or isinstance(function, made_by("functools", "partial")):
+        if hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            skip, given, function = skip + len(function.args), given | set(function.keywords), function.func
     if isinstance(function, type):
-        function, skip = function.__init__, 1
-    elif hasattr(function, "__code__"):
-        skip = 0
+        function, skip = function.__init__, skip + 1
     elif hasattr(function, "__func__"):
-        function, skip = function.__func__, 1
-    else:
-        function, skip = type(function).__call__, 1
+        function, skip = function.__func__, skip + 1
+    elif not hasattr(function, "__code__"):
+        function, skip = type(function).__call__, skip + 1
     code = getattr(function, "__code__", None)
     if code is None:
         return None
@@ -138,7 +140,7 @@ def code_of(function):
     defaults = len(function.__defaults__ or ())
     required = set(positional[:max(0, len(positional) - defaults)])
     required |= set(keywords) - set(function.__kwdefaults__ or ())
-    return code, skip, positional, required
+    return code, skip, positional, required - given
 
 
 def plain(field):
