@@ -403,7 +403,7 @@ func (a *app) verify(keys, named []string) error {
 		}
 		if _, err := VerifyPack(p.dir, trusted); err != nil {
 			e := *tool.AsError(err)
-			e.Message += "; name the file of its signer's key in pack_keys of the source, or the pack in trusted_packs"
+			e.Message += "; its source trusts keys with pack_keys, and single packs with trusted_packs"
 			p.refused = &e
 		}
 	}
