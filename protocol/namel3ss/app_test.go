@@ -326,7 +326,6 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		"unknown tool":   {Options{Tool: "b"}, `has no tool "b"`},
 		"missing app":    {Options{App: "nowhere"}, "not a folder"},
 		"missing python": {Options{Tool: "z", Entry: "a:b", Interpreter: "./python9"}, "no Python"},
-		"clash of kinds": {Options{}, "implemented using node in app.ai, but bound as python"},
 	} {
 		if _, err := New(context.Background(), root, c.o, quiet()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: want %q, got %v", name, c.want, err)

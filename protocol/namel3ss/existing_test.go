@@ -36,8 +36,10 @@ tool "2 + 2":
   implemented using python
 tool "js":
   implemented using Node
+tool "clash":
+  implemented using node
 `,
-		".namel3ss/tools.yaml":                 "tools:\n  bound: {kind: Python, entry: 'other:run', description: Bound.}\n  odd: {runner: cloud}\n",
+		".namel3ss/tools.yaml":                 "tools:\n  bound: {kind: Python, entry: 'other:run', description: Bound.}\n  clash: {kind: python, entry: 'other:run'}\n  odd: {runner: cloud}\n",
 		"tools/get_data_from_a_web_address.py": "def run(web_address, most_tries=3):\n    return {'data': [web_address, most_tries]}\n",
 		"tools/summarise.py":                   "def helper(p):\n    return 0\nasync def summarise(payload):\n    return payload['text'][:3]\n",
 		"tools/tool_2_2.py":                    "from math import floor as run\n",
@@ -60,6 +62,7 @@ tool "js":
 		}
 		for name, want := range map[string]string{
 			"call the server": `implemented using "http", which cannot be run here`, "odd": "runner is one of", "js": "tools/js.py",
+			"clash": "implemented using node in app.ai, but bound as python",
 		} {
 			if err := r.Unavailable(name); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", name, err)
@@ -72,7 +75,7 @@ tool "js":
 		seen[s.Name] = s
 	}
 	const in = `{"type":"object","properties":{"web address":{"type":"string"},"most tries":{"type":"number"}},"required":["web address"],"additionalProperties":false}`
-	if s := seen["get data from a web address"]; s.Description != "Gets data." || string(s.Input) != in || seen["bound"].Description != "Bound." || len(specs) != 7 {
+	if s := seen["get data from a web address"]; s.Description != "Gets data." || string(s.Input) != in || seen["bound"].Description != "Bound." || len(specs) != 8 {
 		t.Errorf("%d: %+v", len(specs), s)
 	}
 }
@@ -136,7 +139,7 @@ wrapped = logged(fields)
 			{"before", declared, given, `[[1],50]`}, {"before", nil, `{"values":[1]}`, `[[1],95]`}, {"before", declared, `{"percentile":5}`, "TypeError"},
 			{"nothing", nil, `{}`, `"nothing"`}, {"nothing", nil, `{"a":1}`, "TypeError"},
 			{"several", nil, given, `[` + given + `]`},
-			{"words", declared, `{"most tries":2}`, `[1,{"most tries":2}]`}, {"words", declared, `{"most_tries":2}`, `[2,{}]`},
+			{"words", declared, `{"most tries":2}`, `[2,{}]`}, {"words", nil, `{"a b":2}`, `[{"a b":2},{}]`}, {"words", declared, `{"most_tries":2}`, `[2,{}]`},
 			{"later", declared, given, `[[1],50]`},
 			{"instance", declared, given, `[2,[1],50]`}, {"method", nil, given, `[3,[1],50]`}, {"made", nil, given, given},
 			{"partial", declared, `{"values":[1]}`, `[[1],50]`}, {"wrapped", declared, given, `[[1],50]`},

@@ -83,7 +83,7 @@ func wishing(guarantee string) string {
 // What a request asks for is held, at both doors, and what is stopped is told in the contract's words.
 //
 // contract(namel3ss): `capability_context` (object, optional): guarantees + sources for enforcement.
-// contract(namel3ss): Error: {"ok": false, "protocol_version": 1, "error": { "type", "message", "reason_code" }}
+// contract(namel3ss): "error": { "type": "ValueError", "message": "Missing input", "reason_code": "guarantee_blocked" }
 func TestARequestTightensItsOwnWalls(t *testing.T) {
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {

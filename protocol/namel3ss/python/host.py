@@ -95,9 +95,8 @@ def arguments(function, payload):
         return (payload,), {}  # written in C, or something else that does not tell
     code, skip, positional, required = found
     only_positional = code.co_varnames[skip:max(skip, code.co_posonlyargcount)]
-    takes_many, takes_any = code.co_flags & 0x04, code.co_flags & 0x08  # *args, **kwargs
     if not positional:
-        whole = bool(takes_many)
+        whole = bool(code.co_flags & 0x04)  # *args
     elif FIELDS is None:
         whole = positional[0] == "payload" or len(positional) == 1
     else:
@@ -105,7 +104,7 @@ def arguments(function, payload):
     if whole and not required - set(positional[:1]):
         return (payload,), {}
     by_name = set(code.co_varnames[skip:code.co_argcount + code.co_kwonlyargcount])
-    named = {name if name in by_name or takes_any else plain(name): value for name, value in payload.items()}
+    named = {plain(n) if n not in by_name and plain(n) in by_name else n: value for n, value in payload.items()}
     if len(named) < len(payload):
         raise TypeError(f"two of the arguments {', '.join(payload)} are the same to {code.co_name}()")
     args = []
