@@ -217,7 +217,10 @@ type rights struct {
 }
 
 func encode(c *tool.Call, known bool) ([]byte, error) {
-	r := request{Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door, Known: known, Guarantees: c.Guarantees}
+	r := request{
+		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door, Known: known,
+		Guarantees: c.Guarantees,
+	}
 	if have := c.Caller.Rights; have != nil {
 		r.Rights = &rights{Roles: have.Roles, All: have.Tools == nil}
 		for _, g := range have.Tools {

@@ -170,7 +170,8 @@ func (a *app) discovered(name string) *binding {
 		return nil
 	}
 	defines := func(function string) bool {
-		found, _ := regexp.Match(`(?m)^((async\s+)?def|class)\s+`+function+`\b|^`+function+`\s*[:=]|^(from|import)\b.*\b`+function+`\b`, text)
+		const defined = `(?m)^((async\s+)?def|class)\s+F\b|^F\s*[:=]|^(from|import)\b.*\bF\b`
+		found, _ := regexp.Match(strings.ReplaceAll(defined, "F", function), text)
 		return found
 	}
 	function := "run"

@@ -35,16 +35,17 @@ type builder struct {
 }
 
 func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
-	r := &Runner{tools: map[string]*boundTool{}, names: b.app.names()}
-	if b.Tool != "" {
-		r.names = []string{b.Tool}
-	}
 	var keys []string
 	for _, path := range b.PackKeys {
 		keys = append(keys, under(b.dir, path))
 	}
 	if err := b.app.verify(keys, b.Trusted); err != nil {
 		return nil, err
+	}
+	b.app.settle()
+	r := &Runner{tools: map[string]*boundTool{}, names: b.app.names()}
+	if b.Tool != "" {
+		r.names = []string{b.Tool}
 	}
 	if r.host, err = sealed(hostSource); err != nil {
 		return nil, err
@@ -106,7 +107,8 @@ func (b *builder) problem(name string, declared *declaration, bound *binding) er
 	case b.Entry != "":
 		return nil
 	case declared.kind != "" && bound.Kind != "" && declared.kind != bound.Kind:
-		return tool.Errorf(tool.CodeInvalidInput, "tool %q is implemented using %s in app.ai, but bound as %s", name, declared.kind, bound.Kind)
+		return tool.Errorf(tool.CodeInvalidInput, "tool %q is implemented using %s in app.ai, but bound as %s",
+			name, declared.kind, bound.Kind)
 	}
 	return b.app.problem(name)
 }
@@ -121,7 +123,8 @@ func (b *builder) bound(name string) (*binding, *pack, error) {
 		found = from.tools[name].bound
 	}
 	own := b.Entry != "" || b.URL != "" || b.Image != "" || b.Runner == runnerService
-	if declared := b.app.declared[name]; found == nil && !own && cmp.Or(b.Kind, declared.language(), kindPython) == kindPython {
+	kind := cmp.Or(b.Kind, b.app.declared[name].language(), kindPython)
+	if found == nil && !own && kind == kindPython {
 		found = b.app.discovered(name)
 	}
 	switch {
@@ -154,8 +157,8 @@ func (b *builder) way(ctx context.Context, f *facts, bound *binding) (way, error
 	}
 	if f.entry == "" {
 		return nil, tool.Errorf(tool.CodeUnavailable,
-			"it is declared in app.ai but bound to no function; write tools/%s.py with a function run, or add %q with an entry to .namel3ss/tools.yaml",
-			slug(f.spec.Name), f.spec.Name)
+			"it is declared in app.ai but bound to no function; write tools/%s.py with a function run, or add %q with an entry to %s",
+			slug(f.spec.Name), f.spec.Name, bindingsFile)
 	}
 	if err := checkEntry(f.kind, f.entry); err != nil {
 		return nil, err

@@ -155,12 +155,8 @@ func (c capabilities) checks(denied tool.Guarantees, sources map[string]string) 
 	return all
 }
 
-// readPacks reads the packs of the app and holds every name to one origin.
+// readPacks reads the packs of the app.
 func (a *app) readPacks() error {
-	origin := map[string]string{}
-	for name := range a.bindings {
-		origin[name] = bindingsFile
-	}
 	ids := map[string]string{}
 	for _, place := range []struct{ folder, source string }{
 		{localPacks, sourceBuiltin}, {capabilityPacks, sourceBuiltin}, {installedPacks, sourceInstalled},
@@ -174,16 +170,41 @@ func (a *app) readPacks() error {
 				p.refused = tool.Errorf(tool.CodeConflict, "%s and %s are both the pack %q; remove one of them", other, p.where, p.ID)
 			}
 			ids[p.ID] = p.where
-			for name := range p.tools {
-				if other := origin[name]; other != "" {
-					a.disputed[name] = tool.Errorf(tool.CodeConflict, "the tool %q is in %s and in %s; remove it from one of them", name, other, p.where)
-				}
-				origin[name] = p.where
-			}
 		}
 		a.packs = append(a.packs, packs...)
 	}
 	return nil
+}
+
+// settle holds every name to one origin. A pack that cannot be run disputes no name: somebody could take a tool from an
+// app with a pack that nobody trusts.
+func (a *app) settle() {
+	origin := map[string]string{}
+	for name := range a.bindings {
+		origin[name] = bindingsFile
+	}
+	slices.SortStableFunc(a.packs, func(x, y *pack) int { return strings.Compare(x.state(), y.state()) })
+	for _, p := range a.packs {
+		for name := range p.tools {
+			switch other := origin[name]; {
+			case p.refused != nil && (other != "" || a.discovered(name) != nil):
+				delete(p.tools, name)
+			case other != "":
+				a.disputed[name] = tool.Errorf(tool.CodeConflict,
+					"the tool %q is in %s and in %s; remove it from one of them", name, other, p.where)
+			default:
+				origin[name] = p.where
+			}
+		}
+	}
+}
+
+// state sorts the packs that can be run before the others.
+func (p *pack) state() string {
+	if p.refused != nil {
+		return "refused"
+	}
+	return "good"
 }
 
 func readPackFolder(root, folder, source string) ([]*pack, error) {
@@ -309,9 +330,11 @@ func (p *pack) readTools(entrypoints map[string]boundTo) error {
 		t := &packTool{bound: &binding{}, problem: cmp.Or(b.problem, fromManifest.problem)}
 		switch {
 		case here && there:
-			t.problem = tool.Errorf(tool.CodeConflict, "%s binds the tool %q in tools.yaml and in entrypoints; remove one of them", p.where, name)
+			t.problem = tool.Errorf(tool.CodeConflict,
+				"%s binds the tool %q in tools.yaml and in entrypoints; remove one of them", p.where, name)
 		case !here && !there:
-			t.problem = tool.Errorf(tool.CodeInvalidInput, "%s lists the tool %q and does not bind it; add it to tools.yaml or to entrypoints", p.where, name)
+			t.problem = tool.Errorf(tool.CodeInvalidInput,
+				"%s lists the tool %q and does not bind it; add it to tools.yaml or to entrypoints", p.where, name)
 		default:
 			t.bound = p.complete(cmp.Or(b.binding, fromManifest.binding))
 		}
@@ -398,7 +421,8 @@ func (a *app) verify(keys, named []string) error {
 		trusted = append(trusted, key)
 	}
 	for _, p := range a.packs {
-		if p.refused != nil || slices.Contains(named, p.ID) || p.source == sourceBuiltin && (len(trusted) == 0 || !signedPack(p.dir)) {
+		own := p.source == sourceBuiltin && (len(trusted) == 0 || !signedPack(p.dir))
+		if p.refused != nil || own || slices.Contains(named, p.ID) {
 			continue
 		}
 		if _, err := VerifyPack(p.dir, trusted); err != nil {

@@ -163,7 +163,7 @@ func TestOneNameInTwoPlacesIsAnErrorThatNamesBoth(t *testing.T) {
 		files map[string]string
 	}{
 		`the tool "one" is in .namel3ss/tools.yaml and in packs/a`: {"one", join(packOf("packs/a", "a", "one"), binding)},
-		`the tool "one" is in packs/a and in .namel3ss/packs/b`:    {"one", join(packOf("packs/a", "a", "one"), packOf(".namel3ss/packs/b", "b", "one"))},
+		`the tool "one" is in packs/a and in packs/capability/b`:   {"one", join(packOf("packs/a", "a", "one"), packOf("packs/capability/b", "b", "one"))},
 		`packs/a and .namel3ss/packs/b are both the pack "a"`:      {"two", join(packOf("packs/a", "a", "one"), packOf(".namel3ss/packs/b", "a", "two"))},
 		`binds the tool "one" in tools.yaml and in entrypoints`: {"one", join(packOf("packs/a", "a", "one"), map[string]string{
 			"packs/a/pack.yaml": fmt.Sprintf(packHead, "a") + "tools: [one]\nentrypoints: {one: {entry: 'a:b'}}\n"})},
@@ -209,6 +209,27 @@ func TestMistakesInPacksNameTheFile(t *testing.T) {
 	}
 	if err := unavailable(t, map[string]string{"packs/empty/x": "", "packs/a-file": ""}, "empty"); err == nil || !strings.Contains(err.Error(), "packs/empty/pack.yaml is missing") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A pack that cannot be run takes no name from those that can.
+func TestAPackThatIsRefusedDisputesNoName(t *testing.T) {
+	bound := map[string]string{
+		".namel3ss/tools.yaml": "tools: {bound: 'a:b'}\n", "app.ai": "tool \"found\":\n  implemented using python\n", "tools/found.py": "def run(p):\n    return 1\n",
+	}
+	for folder, text := range map[string]string{
+		"packs/bad":             "tools: [own, bound, found, lone]\ncolour: red\n",
+		".namel3ss/packs/alien": fmt.Sprintf(packHead, "alien") + "tools: [own, bound, found, lone]\n",
+	} {
+		r := open(t, write(t, join(bound, packOf("packs/own", "own", "own"), map[string]string{folder + "/pack.yaml": text})), Options{})
+		for _, name := range []string{"own", "bound", "found"} {
+			if err := r.Unavailable(name); err != nil {
+				t.Errorf("%s: %s: %v", folder, name, err)
+			}
+		}
+		if r.Unavailable("lone") == nil {
+			t.Errorf("%s: lone can be run", folder)
+		}
 	}
 }
 
