@@ -11,8 +11,8 @@ import (
 	"toolpost/builtin/file"
 	"toolpost/builtin/shell"
 	"toolpost/config"
-	"toolpost/sandbox"
 	"toolpost/tool"
+	"toolpost/walls"
 	"toolpost/workspace"
 )
 
@@ -119,10 +119,10 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return g.Invoke(ctx, c, out)
 }
 
-// keeps refuses a call that must not do what its tool does. These tools run in this program, reach no network, start
-// no program and read no variable; files are what they are for.
+// keeps refuses a call that must not do what its tool does. These tools are code of this program: they reach no network,
+// start no program and read no variable, and come to no file but those of the workspace; files are what they are for.
 func keeps(c *tool.Call) error {
-	g, does := c.Spec.Guarantees, c.Spec.Effects
+	g, does := c.Tightened(tool.Guarantees{}), c.Spec.Effects
 	var broken string
 	switch {
 	case g.NoFilesystemRead && does.Reads:
@@ -132,7 +132,7 @@ func keeps(c *tool.Call) error {
 	default:
 		return nil
 	}
-	return tool.Errorf(tool.CodeUnsupported, "%s was not run: it cannot be kept to %s, since that is what it does", c.Spec.Name, broken).Because(sandbox.CoverageMissing)
+	return walls.Blocked(c, broken)
 }
 
 // Touches implements tool.Toucher.

@@ -138,7 +138,7 @@ func TestGuaranteesThatContradictAToolRefuseItsCalls(t *testing.T) {
 		t.Error(err)
 	}
 	for name, g := range map[string]tool.Guarantees{"readFile": {NoFilesystemRead: true}, "writeFile": {NoFilesystemWrite: true}} {
-		if err := call(name, `{"path":"a","content":"b"}`, g); tool.AsError(err) == nil || tool.AsError(err).Reason != "coverage_missing" {
+		if err := call(name, `{"path":"a","content":"b"}`, g); tool.AsError(err) == nil || tool.AsError(err).Reason != "guarantee_blocked" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -218,3 +218,37 @@ func TestToolsAndPolicyChangeTogether(t *testing.T) {
 	close(stop)
 	callers.Wait()
 }
+
+// What a caller asks for and what a rule adds reaches the runner, whatever name the tool was called by.
+func TestWallsOfACallReachTheRunner(t *testing.T) {
+	var got tool.Guarantees
+	see := func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		got = c.Tightened(tool.Guarantees{})
+		return &tool.Result{OK: true}, nil
+	}
+	one, two := source(see, "run"), source(see, "run")
+	one.specs[0].Guarantees.NoEnvRead = true
+	p := rules(t, "rules: [{name: walls, effect: confine, callers: guest, guarantees: {no_network: true}}]")
+	e := start(t, under(p), bind("one", one), bind("two", two))
+	asks := tool.Guarantees{NoSubprocess: true, Sandbox: true}
+	for _, c := range []struct {
+		who, tool string
+		asks      tool.Guarantees
+		want      string
+	}{
+		{"owner", "run", tool.Guarantees{}, "no_env_read"},
+		{"owner", "run", asks, "no_subprocess no_env_read sandbox"},
+		{"guest", "run", tool.Guarantees{}, "no_network no_env_read"},
+		{"guest", "one.run", asks, "no_network no_subprocess no_env_read sandbox"},
+		{"guest", "two.run", tool.Guarantees{}, "no_network"},
+		{"guest", "two.run", asks, "no_network no_subprocess sandbox"},
+	} {
+		call := by(c.who, tool.Call{Tool: c.tool, Guarantees: c.asks})
+		if _, err := e.Invoke(t.Context(), call, tool.Discard); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if held := strings.Join(got.Asked(), " "); held != c.want {
+			t.Errorf("%s calls %s and asks for %v: the runner holds %s, want %s", c.who, c.tool, c.asks.Asked(), held, c.want)
+		}
+	}
+}

@@ -18,6 +18,9 @@ type Guarantees struct {
 	// SecretsAllowed names the secrets that the tool may have. Nil says nothing about secrets; an empty
 	// list allows none.
 	SecretsAllowed []string `json:"secrets_allowed,omitzero"`
+	// Sandbox asks for the default walls even where the config of the tool's source turns them off. It is the
+	// contract's `sandbox: true`: it says that there are walls, and not which.
+	Sandbox bool `json:"sandbox,omitempty"`
 }
 
 // All yields the six guarantees by their names, in the contract's order, with their values.
@@ -32,7 +35,7 @@ func (g Guarantees) All() iter.Seq2[string, bool] {
 	}
 }
 
-// Asked lists the names of the guarantees that are asked for, secrets_allowed among them.
+// Asked lists the names of the guarantees that are asked for, secrets_allowed and sandbox among them.
 func (g Guarantees) Asked() []string {
 	var names []string
 	for name, on := range g.All() {
@@ -42,6 +45,9 @@ func (g Guarantees) Asked() []string {
 	}
 	if g.SecretsAllowed != nil {
 		names = append(names, "secrets_allowed")
+	}
+	if g.Sandbox {
+		names = append(names, "sandbox")
 	}
 	return names
 }
@@ -57,6 +63,7 @@ func (g Guarantees) Tighten(o Guarantees) Guarantees {
 		NoEnvRead:         g.NoEnvRead || o.NoEnvRead,
 		NoEnvWrite:        g.NoEnvWrite || o.NoEnvWrite,
 		SecretsAllowed:    intersect(g.SecretsAllowed, o.SecretsAllowed),
+		Sandbox:           g.Sandbox || o.Sandbox,
 	}
 }
 
@@ -65,12 +72,16 @@ func (g Guarantees) Equal(o Guarantees) bool {
 	return slices.Equal(g.Asked(), o.Asked()) && slices.Equal(g.SecretsAllowed, o.SecretsAllowed)
 }
 
-// Tightened gives the guarantees that hold for the call of a tool that has its own: a stage may have added some.
+// Covers reports whether g holds already whatever o asks for.
+func (g Guarantees) Covers(o Guarantees) bool { return g.Tighten(o).Equal(g) }
+
+// Tightened gives the guarantees that hold for the call of a tool that has its own: those of its spec, and those that
+// its caller and the stages ask for.
 func (c *Call) Tightened(own Guarantees) Guarantees {
-	if c.Spec == nil {
-		return own
+	if c.Spec != nil {
+		own = own.Tighten(c.Spec.Guarantees)
 	}
-	return own.Tighten(c.Spec.Guarantees)
+	return own.Tighten(c.Guarantees)
 }
 
 func intersect(a, b []string) []string {

@@ -25,6 +25,7 @@ func anyGuarantees() *rapid.Generator[tool.Guarantees] {
 				rapid.Just([]string(nil)),
 				rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "d"}), 0, 5),
 			).Draw(t, "secrets_allowed"),
+			Sandbox: flag("sandbox"),
 		}
 	})
 }
@@ -50,6 +51,9 @@ func holds(g, o tool.Guarantees) bool {
 			return false
 		}
 	}
+	if g.Sandbox && !o.Sandbox {
+		return false
+	}
 	if g.SecretsAllowed == nil {
 		return true
 	}
@@ -63,6 +67,7 @@ func TestTightenLaws(t *testing.T) {
 		"it adds no wall that neither asked": func(a, b, c tool.Guarantees) bool { return !holds(a, c) || !holds(b, c) || holds(a.Tighten(b), c) },
 		"the order does not matter":          func(a, b, _ tool.Guarantees) bool { return same(a.Tighten(b), b.Tighten(a)) },
 		"the grouping does not matter":       func(a, b, c tool.Guarantees) bool { return same(a.Tighten(b).Tighten(c), a.Tighten(b.Tighten(c))) },
+		"what holds already is covered":      func(a, b, _ tool.Guarantees) bool { return a.Tighten(b).Covers(b) && (!a.Covers(b) || holds(b, a)) },
 		"twice is once":                      func(a, b, _ tool.Guarantees) bool { return same(a.Tighten(b).Tighten(b), a.Tighten(b)) },
 		"the zero value guarantees nothing":  func(a, _, _ tool.Guarantees) bool { return same(a.Tighten(tool.Guarantees{}), a) },
 		"asking for no secrets allows none": func(a, _, _ tool.Guarantees) bool {
@@ -92,6 +97,9 @@ func count(g tool.Guarantees) int {
 	if g.SecretsAllowed != nil {
 		n++
 	}
+	if g.Sandbox {
+		n++
+	}
 	return n
 }
 
@@ -102,10 +110,10 @@ func subset(a, b []string) bool {
 func TestGuaranteesHaveTheContractsNames(t *testing.T) {
 	g := tool.Guarantees{
 		NoFilesystemRead: true, NoFilesystemWrite: true, NoNetwork: true,
-		NoSubprocess: true, NoEnvRead: true, NoEnvWrite: true, SecretsAllowed: []string{},
+		NoSubprocess: true, NoEnvRead: true, NoEnvWrite: true, SecretsAllowed: []string{}, Sandbox: true,
 	}
 	want := []string{
-		"no_filesystem_read", "no_filesystem_write", "no_network", "no_subprocess", "no_env_read", "no_env_write", "secrets_allowed",
+		"no_filesystem_read", "no_filesystem_write", "no_network", "no_subprocess", "no_env_read", "no_env_write", "secrets_allowed", "sandbox",
 	}
 	if d := cmp.Diff(want, g.Asked()); d != "" {
 		t.Error(d)

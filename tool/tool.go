@@ -30,6 +30,7 @@ type Spec struct {
 	Timeout     time.Duration   `json:"-"`                 // timeout_ms in JSON; 0: the engine's default
 	Guarantees  Guarantees      `json:"guarantees,omitzero"`
 	Walls       string          `json:"walls,omitempty"` // what it is confined to, in words; empty: it is not started here
+	Held        Guarantees      `json:"-"`               // what these walls hold on every call, asked for or not
 	// Unlisted is for tools about calls, such as those for jobs: who knows of one can use it, and no list of what there
 	// is to do has it.
 	Unlisted bool `json:"unlisted,omitempty"`
@@ -79,10 +80,13 @@ type Call struct {
 	State   json.RawMessage // the session's state when the call began; set by the session stage
 	Spec    *Spec           // set by the resolving stage; runners rely on it
 	Scope   Scope           // which files it may come to; set by the policy stage; nil: all that its source offers
-	DryRun  bool            // only decide: the outcome tells what policy says, and nothing runs
-	Run     string          // which run of an agent it belongs to, as the caller says; empty: none
-	Patient bool            // nobody waits for it: what it leaves behind may wait for the store as long as that takes
-	Record  *Record         // where stages note what they decide; set by the audit stage; nil: nobody keeps records
+	// Guarantees are walls around this call beside those of its tool: the caller asks for some, stages add others, and
+	// nobody takes one away. A runner that cannot hold them refuses the call. See Tightened.
+	Guarantees Guarantees
+	DryRun     bool    // only decide: the outcome tells what policy says, and nothing runs
+	Run        string  // which run of an agent it belongs to, as the caller says; empty: none
+	Patient    bool    // nobody waits for it: what it leaves behind may wait for the store as long as that takes
+	Record     *Record // where stages note what they decide; set by the audit stage; nil: nobody keeps records
 }
 
 // A Kind says what an Event tells.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -60,6 +61,7 @@ type Walls struct {
 	profile sandbox.Profile
 	network Network
 	code    []string // where they are off: what a tool keeps that may not read
+	asked   *Walls   // where they are off: those of a call that asks for a sandbox
 	egress  *egress  // nil: no hosts are named
 }
 
@@ -72,7 +74,10 @@ func (o Options) around(n Needs, way *egress) (*Walls, error) {
 	p := &w.profile
 	if o.Off {
 		*p, w.code = open(), n.Run
-		return w, nil
+		o.Off = false
+		var err error
+		w.asked, err = o.around(n, way)
+		return w, err
 	}
 	p.Readable = absolute(n.Dir, n.Read, o.Read)
 	p.Writable = absolute(n.Dir, n.Write, o.Write)
@@ -134,6 +139,9 @@ func hidden(hide, given []string) []string {
 
 // Profile is what a tool may do whose call asks for these guarantees.
 func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
+	if w.off && g.Sandbox {
+		return w.asked.Profile(g)
+	}
 	p := sandbox.FromGuarantees(g, w.profile)
 	if w.off && g.NoFilesystemRead {
 		p.Executable = w.code
@@ -144,6 +152,22 @@ func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
 // Stand reports whether there are walls around a tool whose call asks for these guarantees.
 func (w *Walls) Stand(g tool.Guarantees) bool { return !w.off || needsWalls(g) }
 
+// Holds are the guarantees that hold around every call, asked for or not: those that take nothing more from a tool.
+func (w *Walls) Holds() tool.Guarantees {
+	if w.off {
+		return tool.Guarantees{}
+	}
+	held := tool.Guarantees{Sandbox: true}
+	for _, one := range []tool.Guarantees{
+		{NoFilesystemRead: true}, {NoFilesystemWrite: true}, {NoNetwork: true}, {NoSubprocess: true}, {NoEnvRead: true}, {NoEnvWrite: true},
+	} {
+		if reflect.DeepEqual(w.Profile(one), w.profile) {
+			held = held.Tighten(one)
+		}
+	}
+	return held
+}
+
 // needsWalls reports whether a guarantee takes more than to give a child no variable.
 func needsWalls(g tool.Guarantees) bool {
 	g.SecretsAllowed = nil
@@ -153,8 +177,11 @@ func needsWalls(g tool.Guarantees) bool {
 // Confine gives the walls for one child, and those who watch it. Nil: there are none. A guarantee that cannot be
 // held here is an error with the reason coverage_missing.
 func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.Confinement, error) {
-	if !w.Stand(g) {
+	switch {
+	case !w.Stand(g):
 		return nil, nil
+	case w.off && g.Sandbox:
+		return w.asked.Confine(name, g, watch)
 	}
 	if err := sandbox.Cover(name, g); err != nil {
 		return nil, err

@@ -12,6 +12,29 @@ import (
 	"toolpost/tool/tooltest"
 )
 
+// What holds around every call is what takes nothing more from a tool.
+func TestWallsHoldWhatTheyTakeAnyway(t *testing.T) {
+	needs := Needs{Dir: "/", Read: []string{"/usr"}}
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"the default":   {Options{}, "no_network no_env_write sandbox"},
+		"no folder":     {Options{Tmp: -1}, "no_filesystem_write no_network no_env_write sandbox"},
+		"a network":     {Options{Network: Network{"loopback"}}, "no_env_write sandbox"},
+		"Unix sockets":  {Options{Unix: true}, "no_env_write sandbox"},
+		"a folder":      {Options{Tmp: -1, Write: []string{"/srv"}}, "no_network no_env_write sandbox"},
+		"none at all":   {Options{Off: true}, ""},
+		"hosts by name": {Options{Network: Network{"example.com"}}, "no_env_write sandbox"},
+	} {
+		w, err := c.o.Around(needs)
+		must(t, err)
+		if got := strings.Join(w.Holds().Asked(), " "); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // Where the walls are off there are none; a guarantee still builds what it takes, and takes all of it.
 func TestWallsThatAreOff(t *testing.T) {
 	tooltest.NoLeaks(t)
@@ -32,6 +55,8 @@ func TestWallsThatAreOff(t *testing.T) {
 		"no_network":             {tool.Guarantees{NoNetwork: true}, "own other wrote"},
 		"no_filesystem_write":    {tool.Guarantees{NoFilesystemWrite: true}, "own other"},
 		"no_filesystem_read":     {tool.Guarantees{NoFilesystemRead: true}, "own wrote"},
+		"a sandbox":              {tool.Guarantees{Sandbox: true}, "own"},
+		"a strict sandbox":       {tool.Guarantees{Sandbox: true, NoFilesystemRead: true}, "own"},
 		"no files in either way": {tool.Guarantees{NoFilesystemRead: true, NoFilesystemWrite: true}, "own"},
 	} {
 		t.Run(name, func(t *testing.T) {

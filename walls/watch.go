@@ -10,6 +10,9 @@ import (
 	"toolpost/tool"
 )
 
+// GuaranteeBlocked is the reason of a check that stopped something, in the words of the namel3ss contract.
+const GuaranteeBlocked = "guarantee_blocked"
+
 // A Check is an attempt of a tool that a wall stopped, in the words of the namel3ss contract.
 type Check struct {
 	Capability string `json:"capability"`
@@ -64,7 +67,7 @@ func (w *Watch) saw(v sandbox.Violation) {
 	if !asked {
 		source = "engine"
 	}
-	c := Check{v.Capability, false, source, "guarantee_blocked", v.Target}
+	c := Check{v.Capability, false, source, GuaranteeBlocked, v.Target}
 	if n := len(w.checks); n > 0 && w.checks[n-1] == c { // tried again, perhaps in another way
 		w.mu.Unlock()
 		return
@@ -89,6 +92,16 @@ func (c Check) event(guarantee string) tool.Event {
 	return tool.NewEvent(tool.KindLog, tool.Log{
 		Level: "warn", Message: "blocked: " + c.Capability + ": " + c.Target + " (" + guarantee + ")", Fields: fields,
 	})
+}
+
+// Blocked refuses a call of a tool that does what a guarantee forbids, and nothing else: no wall has to be built.
+func Blocked(c *tool.Call, guarantee string) *tool.Error {
+	e := tool.Errorf(tool.CodeAccessDenied, "%s was not run: %s forbids what it does", c.Spec.Name, guarantee).Because(GuaranteeBlocked)
+	source := Sources(c.Spec.Guarantees, c.Tightened(tool.Guarantees{}))[guarantee]
+	e.Details, _ = json.Marshal(map[string]any{
+		"capability_checks": []Check{{strings.TrimPrefix(guarantee, "no_"), false, source, GuaranteeBlocked, ""}},
+	})
+	return e
 }
 
 // Enforced notes in a call's trace, and in its record, which walls stood around it: the layers that process.Child

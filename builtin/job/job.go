@@ -141,7 +141,7 @@ func (r *Runner) answer(ctx context.Context, c *tool.Call, a *arguments, out too
 func called(c *tool.Call, a *arguments) *tool.Call {
 	return &tool.Call{
 		Tool: a.Tool, Args: a.Arguments, Session: cmp.Or(a.Session, c.Session), Lease: cmp.Or(a.Lease, c.Lease),
-		Trace: c.Trace, Span: c.Span, Run: c.Run, Caller: c.Caller,
+		Trace: c.Trace, Span: c.Span, Run: c.Run, Caller: c.Caller, Guarantees: c.Guarantees,
 	}
 }
 

@@ -53,8 +53,10 @@ func (t *Tools) Tools(context.Context) ([]*tool.Spec, error) {
 	if t.o.Line {
 		specs = append(specs, t.lineSpec())
 	}
+	held := walls.Holds()
+	held.NoNetwork = false // a rule may let a command reach it
 	for _, s := range specs {
-		s.Walls = walls.String()
+		s.Walls, s.Held = walls.String(), held
 	}
 	return specs, nil
 }

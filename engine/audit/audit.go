@@ -124,7 +124,7 @@ func (t *Trail) name(r *tool.Record, c *tool.Call) {
 	if r.Asked == r.Tool {
 		r.Asked = ""
 	}
-	r.Walls = strings.Join(c.Spec.Guarantees.Asked(), ",")
+	r.Walls = strings.Join(c.Tightened(tool.Guarantees{}).Asked(), ",")
 	if t.o.Values != nil && t.o.Values.Match(c.Spec.Ref()) {
 		if r.Args = Redacted(c.Args, t.o.Redact); len(r.Args) > maxArgs {
 			r.Args = nil

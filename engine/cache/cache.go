@@ -99,7 +99,7 @@ type reader struct {
 type key struct {
 	reader       int64
 	caller, door string            // empty: of anybody
-	walls        [sha256.Size]byte // that policy put around the call, beside those of the tool
+	walls        [sha256.Size]byte // around the call, beside those of the tool
 	args         [sha256.Size]byte
 }
 
@@ -108,8 +108,8 @@ func (r *reader) key(c *tool.Call) key {
 	if !r.rule.Shared {
 		k.caller, k.door = c.Caller.ID, c.Caller.Door
 	}
-	if c.Spec != r.spec && c.Spec != nil {
-		walls, _ := strictjson.Marshal(c.Spec.Guarantees) // names and numbers
+	if len(c.Guarantees.Asked()) > 0 {
+		walls, _ := strictjson.Marshal(c.Guarantees) // names and numbers
 		k.walls = sha256.Sum256(walls)
 	}
 	return k

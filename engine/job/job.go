@@ -204,6 +204,8 @@ type request struct {
 	Door    string          `json:"door,omitzero"`
 	Known   bool            `json:"known,omitzero"` // the caller was on the list of callers
 	Rights  *rights         `json:"rights,omitzero"`
+
+	Guarantees tool.Guarantees `json:"guarantees,omitzero"`
 }
 
 // rights are those of a caller. Tools is nil for all, and empty for none.
@@ -214,7 +216,10 @@ type rights struct {
 }
 
 func encode(c *tool.Call, known bool) ([]byte, error) {
-	r := request{Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door, Known: known}
+	r := request{
+		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door, Known: known,
+		Guarantees: c.Guarantees,
+	}
 	if have := c.Caller.Rights; have != nil {
 		r.Rights = &rights{Roles: have.Roles, All: have.Tools == nil}
 		for _, g := range have.Tools {
@@ -244,6 +249,9 @@ func decode(j *Job) (c *tool.Call, known bool, err error) {
 			p.Rights.Tools = append(p.Rights.Tools, tool.Pattern(g))
 		}
 	}
-	c = &tool.Call{ID: j.ID, Tool: r.Tool, Args: r.Args, Session: r.Session, Trace: r.Trace, Span: r.Span, Run: r.Run, Lease: j.Lease, Caller: p}
+	c = &tool.Call{
+		ID: j.ID, Tool: r.Tool, Args: r.Args, Session: r.Session, Trace: r.Trace, Span: r.Span, Run: r.Run, Lease: j.Lease, Caller: p,
+		Guarantees: r.Guarantees,
+	}
 	return c, r.Known, nil
 }

@@ -122,17 +122,14 @@ func (j *Judge) Stage(next tool.Handler) tool.Handler {
 	})
 }
 
-// kept is a call within a scope and behind walls.
+// kept is a call within a scope and behind walls. They are the call's: its spec stays the one that was published, which
+// whoever hands the call on may put in its place again.
 func kept(c *tool.Call, s *Scope, g tool.Guarantees) *tool.Call {
 	within := *c
 	if s != nil {
 		within.Scope = s
 	}
-	if spec := c.Spec; len(g.Asked()) > 0 {
-		tight := *spec
-		tight.Guarantees = spec.Guarantees.Tighten(g)
-		within.Spec = &tight
-	}
+	within.Guarantees = c.Guarantees.Tighten(g)
 	return &within
 }
 

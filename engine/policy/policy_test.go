@@ -779,7 +779,7 @@ func TestConfine(t *testing.T) {
 			if _, err := p.For(spec, toucher{}).Stage(&inner).Invoke(t.Context(), one, tool.Discard); err != nil {
 				t.Fatal(err)
 			}
-			if got := inner.calls[0].Spec.Guarantees.Asked(); !slices.Equal(got, c.want) {
+			if got := inner.calls[0].Tightened(tool.Guarantees{}).Asked(); !slices.Equal(got, c.want) {
 				t.Errorf("%v", got)
 			}
 			if !reflect.DeepEqual(*spec, before) {

@@ -45,6 +45,7 @@ type program struct {
 
 	mu       sync.Mutex
 	walls    string           // around the worker that was started last, in words
+	held     tool.Guarantees  // what these walls hold
 	current  *worker          // takes new calls; nil: none does
 	workers  map[*worker]bool // that are not gone; those that only finish their calls too
 	starting bool

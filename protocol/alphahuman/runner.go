@@ -208,7 +208,7 @@ func (a *arranger) fail(s *Skill, why error) { a.failed = append(a.failed, failu
 
 func (a *arranger) take(p *program, offers []json.RawMessage) {
 	p.mu.Lock()
-	around := p.walls
+	around, held := p.walls, p.held
 	p.mu.Unlock()
 	seen := map[string]bool{}
 	for _, raw := range offers {
@@ -223,7 +223,7 @@ func (a *arranger) take(p *program, offers []json.RawMessage) {
 		seen[o.Name] = true
 		spec := &tool.Spec{
 			Name: o.Name, Description: o.Description, Input: schema, Effects: a.r.o.Effects, Tier: a.r.o.Tier,
-			Timeout: time.Duration(a.r.o.Timeout), Guarantees: a.r.o.Guarantees, Walls: around,
+			Timeout: time.Duration(a.r.o.Timeout), Guarantees: a.r.o.Guarantees, Walls: around, Held: held,
 		}
 		a.found = append(a.found, candidate{spec, &entry{program: p, own: o.Name}})
 		a.count[o.Name]++
@@ -312,8 +312,11 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 // covered refuses a call that asks for more than the walls that the skill was started with: they stand around all of
 // its calls, or around none.
 func (r *Runner) covered(c *tool.Call) error {
-	asked := c.Tightened(r.o.Guarantees)
-	if asked.Equal(r.o.Guarantees) {
+	asked, held := c.Tightened(r.o.Guarantees), r.o.Guarantees
+	if c.Spec != nil {
+		held = held.Tighten(c.Spec.Held)
+	}
+	if held.Covers(asked) {
 		return nil
 	}
 	return tool.Errorf(tool.CodeUnsupported,

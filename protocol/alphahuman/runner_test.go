@@ -68,6 +68,7 @@ func TestASkillFromNewWorks(t *testing.T) {
 		Name: "greet", Description: "Greets somebody by name.",
 		Input: json.RawMessage(`{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}`),
 		Walls: "reads " + folder + "; changes nothing; network none; 512 MiB; 128 processes",
+		Held:  tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true},
 	}}
 	if d := cmp.Diff(want, specs); d != "" {
 		t.Error(d)

@@ -142,7 +142,7 @@ func (w *worker) start() error {
 	}
 	defer given()
 	p.mu.Lock()
-	p.walls = start.Walls.String()
+	p.walls, p.held = start.Walls.String(), start.Walls.Holds()
 	p.mu.Unlock()
 	w.child, err = process.Start(cmd)
 	return err

@@ -209,7 +209,8 @@ func (r *Runner) complete(specs []*tool.Spec) ([]*tool.Spec, error) {
 		if tier, ok := r.o.Tiers[aid]; ok {
 			s.Tier = tier
 		}
-		s.Timeout, s.Guarantees, s.Walls = time.Duration(r.o.Timeout), r.o.Guarantees, r.host.String()
+		s.Timeout, s.Guarantees = time.Duration(r.o.Timeout), r.o.Guarantees
+		s.Walls, s.Held = r.host.String(), r.host.Holds()
 	}
 	return specs, nil
 }

@@ -110,7 +110,7 @@ func (c *call) hostKey() string {
 // ask gets the toolhost's answer, in the way that the options say. A warm session has the walls that it was started
 // with: a call that asks for more has a toolhost of its own.
 func (r *Runner) ask(ctx context.Context, c *call) (*answer, error) {
-	if r.o.Mode == "run" || !c.guarantees.Equal(r.o.Guarantees) {
+	if r.o.Mode == "run" || !r.o.Guarantees.Tighten(r.host.Holds()).Covers(c.guarantees) {
 		return r.askOnce(ctx, c)
 	}
 	for {

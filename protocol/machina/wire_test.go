@@ -138,6 +138,7 @@ func TestTheConfigOfASource(t *testing.T) {
 		Name: "query", Title: "Query", Description: "Asks.", Aliases: []string{"AID.MEMORY.QUERY.v1"}, Tier: 2, Timeout: 5 * time.Second,
 		Effects: tool.Effects{Reads: true}, Guarantees: tool.Guarantees{NoNetwork: true},
 		Input: r.specs[0].Input, Output: r.specs[0].Output, Walls: "reads " + r.dir + "; changes nothing; network none; 512 MiB; 128 processes",
+		Held: tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true},
 	}
 	if !reflect.DeepEqual(r.specs[0], want) || string(want.Input) != `{"type":"object"}` {
 		t.Errorf("%+v", r.specs[0])

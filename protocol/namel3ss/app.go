@@ -7,7 +7,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -32,8 +34,9 @@ const timeoutVariable = "N3_PYTHON_TOOL_TIMEOUT_SECONDS"
 type app struct {
 	root     string
 	declared map[string]*declaration
-	bindings map[string]*binding
+	bindings map[string]boundTo
 	packs    []*pack
+	disputed map[string]error // tools that are in two places, by name
 	settings settings
 	notes    []string
 }
@@ -51,7 +54,7 @@ type settings struct {
 
 // loadApp reads the files of an app. Each of them may be absent.
 func loadApp(root string) (*app, error) {
-	a := &app{root: root, declared: map[string]*declaration{}, bindings: map[string]*binding{}}
+	a := &app{root: root, declared: map[string]*declaration{}, disputed: map[string]error{}}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the app %s is not a folder; check `app`", root)
 	}
@@ -143,6 +146,54 @@ func readFile(dir, name string) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// problem says why a tool of the app cannot be used, whatever its code is. It is no other's problem.
+func (a *app) problem(name string) error {
+	if err := a.disputed[name]; err != nil {
+		return err
+	}
+	if d := a.declared[name]; d != nil && d.problem != nil {
+		return d.problem
+	}
+	if p := a.pack(name); p != nil {
+		return cmp.Or(p.refused, p.tools[name].problem)
+	}
+	return a.bindings[name].problem
+}
+
+// discovered is the binding of a Python tool that nobody binds: the file in tools/ that is called like it. Its function
+// is run, or that which is called like the tool. Nil: there is no such file.
+func (a *app) discovered(name string) *binding {
+	module := slug(name)
+	text, err := a.read("tools/" + module + ".py")
+	if err != nil || text == nil {
+		return nil
+	}
+	defines := func(function string) bool {
+		const defined = `(?m)^((async\s+)?def|class)\s+F\b|^F\s*[:=]|^(from|import)\b.*\bF\b`
+		found, _ := regexp.Match(strings.ReplaceAll(defined, "F", function), text)
+		return found
+	}
+	function := "run"
+	if !defines(function) && defines(module) {
+		function = module
+	}
+	return &binding{Kind: kindPython, Entry: "tools." + module + ":" + function}
+}
+
+// slug is the name of a tool as that of a Python module.
+func slug(name string) string {
+	s := strings.Trim(notWord().ReplaceAllString(strings.ToLower(name), "_"), "_")
+	switch {
+	case s == "":
+		return "tool"
+	case s[0] >= '0' && s[0] <= '9':
+		return "tool_" + s
+	}
+	return s
+}
+
+var notWord = lazily(`[^a-z0-9]+`)
 
 // names lists every tool of the app: declared, bound, or brought by a pack.
 func (a *app) names() []string {

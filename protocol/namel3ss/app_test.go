@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,8 @@ tool "say \"hi\" # now":
 page "home":
   title is "tool \"x\":"
 `
-	if _, _, err := parseAppAI([]byte(text)); err == nil || !strings.Contains(err.Error(), "app.ai:3:") {
+	strange, _, err := parseAppAI([]byte(text))
+	if err != nil || strange[0].name != "not this one" || !strings.Contains(strange[0].problem.Error(), "app.ai:3:") {
 		t.Errorf("want a complaint about line 3, got %v", err)
 	}
 	tools, notes, err := parseAppAI([]byte(strings.Replace(text, `tool "not this one" is only text`, `toolbox "this neither":`, 1)))
@@ -76,26 +78,34 @@ func TestMistakesInAppAINameTheLine(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"tool greet:", `app.ai:1: a tool block starts like this`},
 		{"\n\ntool \"greet\"", `app.ai:3: a tool block starts`},
-		{"tool \"\":", `app.ai:1: "" is not a name`},
 		{"tool \"a\":\ntool \"a\":", `app.ai:2: tool "a" is declared twice`},
-		{"tool \"a\":\n  implemented using cobol", `app.ai:2: tool "a" is implemented using "cobol"`},
+		{"tool \"a\":\n  implemented using cobol", `app.ai:2: tool "a" is implemented using "cobol", which cannot be run here`},
 		{"tool \"a\":\n  purity is \"maybe\"", `app.ai:2: purity is`},
 		{"tool \"a\":\n  timeout_seconds is soon", `app.ai:2: timeout_seconds`},
 		{"tool \"a\":\n  timeout_seconds is -1", `app.ai:2: timeout_seconds`},
 		{"tool \"a\":\n  timeout_seconds is 1e300", `app.ai:2: timeout_seconds`},
 		{"tool \"a\":\n  timeout_seconds is NaN", `app.ai:2: timeout_seconds`},
 		{"tool \"a\":\n  input:\n    name: text", `app.ai:3: a field is written like this`},
-		{"tool \"a\":\n  input:\n    name is string", `app.ai:3: field name has the type "string"; known are text`},
+		{"tool \"a\":\n  implemented using http", `app.ai:2: tool "a" is implemented using "http", which cannot be run here`},
+		{"tool \"a\":\n  input:\n    name is colour", `app.ai:3: field name has the type "colour"; known are text`},
 		{"tool \"a\":\n  input:\n    name is optional", `app.ai:3: field name has the type ""`},
 		{"tool \"a\":\n  input:\n    n is text\n    n is text", `app.ai:4: field n is declared twice`},
 		{"tool \"a\":\n  input:\n  input:", `app.ai:3: tool "a" has two`},
 		{"tool \"a\":\n\tinput:", `app.ai:2: indented with a tab`},
-		{"tool \"\xff\":", `app.ai: not valid UTF-8`},
 	} {
-		_, _, err := parseAppAI([]byte(c.text))
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
+		tools, _, err := parseAppAI([]byte(c.text + "\ntool \"fine\":\n  implemented using python\n"))
+		if err != nil || len(tools) != 2 || tools[1].problem != nil {
+			t.Fatalf("%q: %v, %v", c.text, tools, err)
+		}
+		if err := tools[0].problem; tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: want %q, got %v", c.text, c.want, err)
 		}
+	}
+	if _, notes, err := parseAppAI([]byte("tool \"\":\n  nonsense is 1")); err != nil || !strings.Contains(strings.Join(notes, ""), `app.ai:1: "" is not a name`) {
+		t.Errorf("%q, %v", notes, err)
+	}
+	if _, _, err := parseAppAI([]byte("tool \"\xff\":")); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), `app.ai: not valid UTF-8`) {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -104,7 +114,8 @@ func TestToolsYAMLTakesEntriesAndMappings(t *testing.T) {
 tools:
   short: "tools.a:run"
   "greet someone":
-    kind: python
+    description: Greets.
+    kind: Python
     entry: "tools.b:run"
     runner: local
     env: {A: "1"}
@@ -121,15 +132,15 @@ tools:
 		t.Fatal(err)
 	}
 	ms, yes := 250.0, true
-	want := map[string]*binding{
-		"short": {Entry: "tools.a:run"},
-		"greet someone": {
-			Kind: "python", Entry: "tools.b:run", Runner: "local", Env: map[string]string{"A": "1"}, Purity: "pure", TimeoutMS: &ms,
+	want := map[string]boundTo{
+		"short": {&binding{Entry: "tools.a:run"}, nil},
+		"greet someone": {&binding{
+			Description: "Greets.", Kind: "python", Entry: "tools.b:run", Runner: "local", Env: map[string]string{"A": "1"}, Purity: "pure", TimeoutMS: &ms,
 			Sandbox: &yes, Enforcement: "verified", Command: []string{"a", "b"}, URL: "http://127.0.0.1:1/", Image: "x",
-		},
+		}, nil},
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
+	if !reflect.DeepEqual(want, got) {
+		t.Errorf("%+v", got)
 	}
 	for _, empty := range []string{"", "# nothing\n", "tools: {}\n"} {
 		if got, err := parseBindings("tools.yaml", []byte(empty)); err != nil || len(got) != 0 {
@@ -165,6 +176,9 @@ func TestMistakesInToolsYAMLNameTheirPlace(t *testing.T) {
 		{"tools:\n  a: \"\xff\"", `not valid UTF-8`},
 	} {
 		got, err := parseBindings("tools.yaml", []byte(c.text))
+		if err == nil {
+			err = got["a"].problem
+		}
 		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60q: want %q, got %v, %v", c.text, c.want, got, err)
 		}
@@ -254,7 +268,7 @@ func TestAppOffersWhatItDeclaresAndBinds(t *testing.T) {
 			}
 		}
 	}
-	if inputs["greet"] != `{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}` || inputs["extra"] != `{"type":"object"}` {
+	if inputs["greet"] != `{"type":"object","properties":{"name":{"type":"string"}},"required":["name"],"additionalProperties":false}` || inputs["extra"] != `{"type":"object"}` {
 		t.Errorf("inputs %v", inputs)
 	}
 	for name, want := range map[string]string{"unbound": "bound to no function", "js": "module:function", "far": "service", "boxed": "no image", "odd": "module:function"} {
@@ -312,7 +326,6 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		"unknown tool":   {Options{Tool: "b"}, `has no tool "b"`},
 		"missing app":    {Options{App: "nowhere"}, "not a folder"},
 		"missing python": {Options{Tool: "z", Entry: "a:b", Interpreter: "./python9"}, "no Python"},
-		"clash of kinds": {Options{}, "implemented using node in app.ai, but bound as python"},
 	} {
 		if _, err := New(context.Background(), root, c.o, quiet()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: want %q, got %v", name, c.want, err)
@@ -351,6 +364,7 @@ func TestOpenReadsASourceOfTheConfig(t *testing.T) {
 	want := []*tool.Spec{{
 		Name: "greeter", Description: "Greets.", Input: json.RawMessage(`{"type":"object","required":["name"]}`), Tier: 1,
 		Timeout: 20 * time.Second, Effects: tool.Effects{Reads: true}, Guarantees: tool.Guarantees{NoNetwork: true},
+		Held: tool.Guarantees{NoEnvWrite: true, Sandbox: true},
 	}}
 	app := filepath.Join(root, "app")
 	if around := specs[0].Walls; !strings.Contains(around, app) || !strings.Contains(around, "network loopback; 256 MiB") {

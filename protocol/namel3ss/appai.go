@@ -22,10 +22,20 @@ const declarationsFile = "app.ai"
 // A declaration is a tool block of app.ai.
 type declaration struct {
 	name          string
+	description   string
 	kind          string // python or node; empty: not said
 	purity        string // pure or impure; empty: not said
 	timeout       time.Duration
 	input, output *shape // nil: not declared
+	problem       error  // why it cannot be used; nil: it can
+}
+
+// language is what the tool is written in; empty: nobody says.
+func (d *declaration) language() string {
+	if d == nil {
+		return ""
+	}
+	return d.kind
 }
 
 // A shape is an input or output block.
@@ -39,20 +49,35 @@ type field struct {
 	optional  bool
 }
 
-// schemaOf gives a type of the language as JSON Schema; empty: there is no such type.
+// schemaOf gives a type of the language as JSON Schema; empty: there is no such type. Older apps have other words for
+// some of them, which the language takes for the same: an int is any number.
 func schemaOf(typ string) string {
-	switch typ {
-	case "text":
+	switch strings.ToLower(typ) {
+	case "text", "string", "str":
 		return `{"type":"string"}`
-	case "number", "boolean":
-		return `{"type":"` + typ + `"}`
+	case "number", "int", "integer", "float":
+		return `{"type":"number"}`
+	case "boolean", "bool":
+		return `{"type":"boolean"}`
+	case "list":
+		return `{"type":"array"}`
+	case "map":
+		return `{"type":"object"}`
 	case "json":
 		return `{}`
 	}
 	return ""
 }
 
-// schema gives the shape as JSON Schema. It stays open: the contract says nothing about further fields.
+// arguments gives the shape of an input as JSON Schema. What it does not list is not taken.
+func (s *shape) arguments() json.RawMessage {
+	if s == nil {
+		return json.RawMessage(`{"type":"object"}`)
+	}
+	return append(bytes.TrimSuffix(s.schema(), []byte("}")), `,"additionalProperties":false}`...)
+}
+
+// schema gives the shape as JSON Schema, and leaves it open: a result may have more.
 func (s *shape) schema() json.RawMessage {
 	if s == nil {
 		return nil
@@ -74,16 +99,17 @@ func (s *shape) schema() json.RawMessage {
 
 // parseAppAI reads the tool blocks of an app.ai and ignores the rest of the language. Lines of a tool
 // block that it does not know come back as notes: the language may have grown, and nobody should be
-// left guessing.
+// left guessing. What is wrong with a block is the problem of its tool.
 func parseAppAI(data []byte) (tools []*declaration, notes []string, err error) {
 	if !utf8.Valid(data) {
 		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", declarationsFile)
 	}
-	p := &appParser{names: map[string]bool{}}
+	p := &appParser{names: map[string]*declaration{}}
 	for line := range bytes.Lines(data) {
 		p.line++
-		if err := p.next(strings.TrimRight(string(line), "\r\n")); err != nil {
-			return nil, nil, err
+		err := p.next(strings.TrimRight(string(line), "\r\n"))
+		if err != nil && p.tool.problem == nil {
+			p.tool.problem = err
 		}
 	}
 	return p.tools, p.notes, nil
@@ -92,7 +118,7 @@ func parseAppAI(data []byte) (tools []*declaration, notes []string, err error) {
 type appParser struct {
 	line  int
 	tools []*declaration
-	names map[string]bool // of tools
+	names map[string]*declaration
 	notes []string
 
 	tool   *declaration // the block we are in; nil: none
@@ -129,23 +155,37 @@ func (p *appParser) next(line string) error {
 	return p.statement(words)
 }
 
-var toolHeader = lazily(`^tool\s+("(?:[^"\\]|\\.)*")\s*:$`)
+var toolHeader = lazily(`^tool\s+("(?:[^"\\]|\\.)*"|[^\s":]+)\s*(.*)$`)
 
+// open starts a block. One whose first line is not quite right is there all the same, so that somebody learns of it.
 func (p *appParser) open(words string) error {
+	p.tool = &declaration{}
 	m := toolHeader().FindStringSubmatch(words)
 	if m == nil {
-		return p.errorf("a tool block starts like this: tool \"greet someone\":")
+		return p.note("a tool block starts like this: tool \"greet someone\":")
 	}
 	name, err := strconv.Unquote(m[1])
-	if err != nil || strings.TrimSpace(name) == "" || !utf8.ValidString(name) {
-		return p.errorf("%s is not a name for a tool", m[1])
+	if err != nil {
+		name = m[1]
 	}
-	if p.names[name] {
-		return p.errorf("tool %q is declared twice", name)
+	if strings.TrimSpace(name) == "" || !utf8.ValidString(name) {
+		return p.note("%s is not a name for a tool", m[1])
 	}
-	p.names[name] = true
-	p.tool = &declaration{name: name}
+	if first := p.names[name]; first != nil {
+		first.problem = p.errorf("tool %q is declared twice", name)
+		return nil
+	}
+	p.tool.name, p.names[name] = name, p.tool
 	p.tools = append(p.tools, p.tool)
+	if err != nil || m[2] != ":" {
+		return p.errorf("a tool block starts like this: tool \"greet someone\":")
+	}
+	return nil
+}
+
+// note leaves something out, and says so.
+func (p *appParser) note(format string, args ...any) error {
+	p.notes = append(p.notes, tool.AsError(p.errorf(format, args...)).Message)
 	return nil
 }
 
@@ -153,13 +193,16 @@ func (p *appParser) open(words string) error {
 func (p *appParser) statement(words string) error {
 	switch rest := ""; {
 	case cut(words, "implemented using ", &rest):
-		if rest != "python" && rest != "node" {
-			return p.errorf("tool %q is implemented using %q; python and node are known", p.tool.name, rest)
+		kind := strings.ToLower(unquoted(rest))
+		if kind != kindPython && kind != kindNode {
+			return p.errorf("tool %q is implemented using %q, which cannot be run here; python and node can", p.tool.name, kind)
 		}
-		p.tool.kind = rest
+		p.tool.kind = kind
+	case cut(words, "description is ", &rest):
+		p.tool.description = unquoted(rest)
 	case cut(words, "purity is ", &rest):
-		purity, err := strconv.Unquote(rest)
-		if err != nil || purity != "pure" && purity != "impure" {
+		purity := strings.ToLower(unquoted(rest))
+		if purity != "pure" && purity != "impure" {
 			return p.errorf(`purity is "pure" or "impure", not %s`, rest)
 		}
 		p.tool.purity = purity
@@ -174,9 +217,17 @@ func (p *appParser) statement(words string) error {
 	case words == "output:":
 		return p.block(&p.tool.output)
 	default:
-		p.notes = append(p.notes, fmt.Sprintf("%s:%d: not understood and left out: %.80s", declarationsFile, p.line, words))
+		return p.note("not understood and left out: %.80s", words)
 	}
 	return nil
+}
+
+// unquoted is a text with or without the quotes around it.
+func unquoted(s string) string {
+	if text, err := strconv.Unquote(s); err == nil {
+		return text
+	}
+	return s
 }
 
 func cut(words, prefix string, rest *string) (found bool) {
@@ -194,17 +245,17 @@ func (p *appParser) block(into **shape) error {
 	return nil
 }
 
-var fieldLine = lazily(`^("(?:[^"\\]|\\.)*"|[^\s"]+)\s+is\s+(.+)$`)
+var fieldLine = lazily(`^("(?:[^"\\]|\\.)*"|[^"]+?)\s+is\s+(.+)$`)
 
-// field reads `name is type`, `name is optional type` or `name is type optional`.
+// field reads `name is type`, `name is optional type` or `name is type optional`. A name may have several words.
 func (p *appParser) field(words string) error {
 	m := fieldLine().FindStringSubmatch(words)
 	if m == nil {
 		return p.errorf("a field is written like this: name is text")
 	}
-	f := field{name: m[1]}
+	f := field{name: strings.Join(strings.Fields(m[1]), " ")}
 	if strings.HasPrefix(f.name, `"`) {
-		name, err := strconv.Unquote(f.name)
+		name, err := strconv.Unquote(m[1])
 		if err != nil || !utf8.ValidString(name) {
 			return p.errorf("%s is not a name for a field", f.name)
 		}
@@ -216,7 +267,7 @@ func (p *appParser) field(words string) error {
 		types = slices.Delete(types, i, i+1)
 	}
 	if f.typ = strings.Join(types, " "); schemaOf(f.typ) == "" {
-		return p.errorf("field %s has the type %q; known are text, number, boolean and json", f.name, f.typ)
+		return p.errorf("field %s has the type %q; known are text, number, boolean, list, map and json", f.name, f.typ)
 	}
 	if p.shape.names[f.name] {
 		return p.errorf("field %s is declared twice", f.name)

@@ -2,7 +2,6 @@ package namel3ss
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 // A binding says where the code of a tool is. It is an entry of .namel3ss/tools.yaml.
 type binding struct {
+	Description string            `yaml:"description"`
 	Kind        string            `yaml:"kind"`
 	Entry       string            `yaml:"entry"`
 	Runner      string            `yaml:"runner"`
@@ -61,6 +61,7 @@ func checkEntry(kind, entry string) error {
 
 // check holds a binding to the values that the contract knows.
 func (b *binding) check() error {
+	b.Kind = strings.ToLower(b.Kind)
 	for _, f := range []struct {
 		name, value string
 		known       []string
@@ -88,19 +89,34 @@ func (b *binding) UnmarshalText(entry []byte) error {
 	return nil
 }
 
+// A boundTo is a binding as a file has it. What is wrong with it is wrong with its tool alone.
+type boundTo struct {
+	*binding
+	problem error
+}
+
 // parseBindings reads a tools.yaml: a mapping `tools` of names to bindings, or to entries alone.
-func parseBindings(file string, data []byte) (map[string]*binding, error) {
+func parseBindings(file string, data []byte) (map[string]boundTo, error) {
 	var doc struct {
-		Tools map[string]*binding `yaml:"tools"`
+		Tools map[string]config.Fallible[binding] `yaml:"tools"`
 	}
-	doc.Tools = map[string]*binding{}
 	if err := config.DecodeYAML(file, data, &doc); err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(doc.Tools)) {
-		if err := doc.Tools[name].check(); err != nil {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "%s: tool %q: %w", file, name, err)
+	return checkBindings(file, data, "", doc.Tools), nil
+}
+
+// checkBindings holds each of the bindings of a file to the contract.
+func checkBindings(file string, data []byte, field string, parts map[string]config.Fallible[binding]) map[string]boundTo {
+	all := map[string]boundTo{}
+	for name, part := range parts {
+		b := boundTo{binding: &part.Value}
+		if part.Err != nil {
+			b.problem = config.Explain(file, data, part.Err)
+		} else if err := b.check(); err != nil {
+			b.problem = tool.Errorf(tool.CodeInvalidInput, "%s: %stool %q: %w", file, field, name, err)
 		}
+		all[name] = b
 	}
-	return doc.Tools, nil
+	return all
 }

@@ -113,7 +113,7 @@ func (t *boundTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessa
 func (f *facts) document(j *job) ([]byte, error) {
 	doc, err := strictjson.Marshal(request{
 		ProtocolVersion: protocolVersion, Tool: f.spec.Name, Entry: f.entry, Payload: j.args,
-		Sandbox: f.sandbox != nil && *f.sandbox, TraceID: j.traceID(),
+		Sandbox: j.walls.Sandbox || f.sandbox != nil && *f.sandbox, TraceID: j.traceID(),
 		Capabilities: &capabilityContext{
 			ToolName: f.spec.Name, ResolvedSource: f.source, Runner: f.runner, ProtocolVersion: protocolVersion,
 			Guarantees: guaranteeWords(j.walls), Sources: j.sources,

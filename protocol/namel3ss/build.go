@@ -10,11 +10,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"toolpost/process"
 	"toolpost/sandbox"
+	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/walls"
 )
@@ -33,16 +35,17 @@ type builder struct {
 }
 
 func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
-	r := &Runner{tools: map[string]*boundTool{}, names: b.app.names()}
-	if b.Tool != "" {
-		r.names = []string{b.Tool}
-	}
 	var keys []string
 	for _, path := range b.PackKeys {
 		keys = append(keys, under(b.dir, path))
 	}
-	if err := b.app.verify(keys); err != nil {
+	if err := b.app.verify(keys, b.Trusted); err != nil {
 		return nil, err
+	}
+	b.app.settle()
+	r := &Runner{tools: map[string]*boundTool{}, names: b.app.names()}
+	if b.Tool != "" {
+		r.names = []string{b.Tool}
 	}
 	if r.host, err = sealed(hostSource); err != nil {
 		return nil, err
@@ -60,6 +63,9 @@ func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
 // tool binds one tool. A tool that cannot run has a problem; what is wrong with the whole source is an error.
 func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 	declared := cmp.Or(b.app.declared[name], &declaration{})
+	if b.Entry != "" && declared.problem != nil {
+		declared = &declaration{} // it is about other code than the user's
+	}
 	bound, from, err := b.bound(name)
 	if err != nil {
 		return nil, err
@@ -68,9 +74,6 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if declared.kind != "" && bound.Kind != "" && declared.kind != bound.Kind {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "tool %q is implemented using %s in app.ai, but bound as %s", name, declared.kind, bound.Kind)
-	}
 	f := &facts{
 		root: b.app.root, entry: bound.Entry, kind: cmp.Or(bound.Kind, declared.kind, kindPython), purity: cmp.Or(bound.Purity, declared.purity),
 		runner: cmp.Or(bound.Runner, runnerLocal), source: sourceBinding, pack: from, asked: b.Guarantees, grant: b.Grant,
@@ -78,16 +81,18 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 		redact: b.redact(bound), log: b.log.With("tool", name),
 	}
 	f.spec = b.spec(name, declared, f.purity, cmp.Or(time.Duration(b.Timeout), timeout))
+	f.spec.Description = cmp.Or(b.Description, bound.Description, declared.description)
 	if from != nil {
 		f.source = from.source
 		f.spec.Guarantees = f.asked.Tighten(from.tools[name].needs.guarantees())
 		f.spec.Description = cmp.Or(f.spec.Description, from.Description)
 	}
+	if f.problem = b.problem(name, declared, bound); f.problem != nil {
+		return newBoundTool(f, nil), nil
+	}
 	way, err := b.way(ctx, f, bound)
 	var all sourceError
 	switch {
-	case from != nil && from.distrust != nil:
-		f.problem, way = from.distrust, nil
 	case errors.As(err, &all):
 		return nil, all.error
 	case err != nil:
@@ -96,16 +101,32 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 	return newBoundTool(f, way), nil
 }
 
+// problem says why a tool cannot be run, as far as files tell. What the app says of other code than the user's is none.
+func (b *builder) problem(name string, declared *declaration, bound *binding) error {
+	switch {
+	case b.Entry != "":
+		return nil
+	case declared.kind != "" && bound.Kind != "" && declared.kind != bound.Kind:
+		return tool.Errorf(tool.CodeInvalidInput, "tool %q is implemented using %s in app.ai, but bound as %s",
+			name, declared.kind, bound.Kind)
+	}
+	return b.app.problem(name)
+}
+
 // A sourceError is wrong with a whole source, and not with one of its tools.
 type sourceError struct{ error }
 
 // bound finds where the code of a tool is: the user's config, a pack, or the app's bindings.
 func (b *builder) bound(name string) (*binding, *pack, error) {
-	found, from := b.app.bindings[name], b.app.pack(name)
+	found, from := b.app.bindings[name].binding, b.app.pack(name)
 	if from != nil {
 		found = from.tools[name].bound
 	}
 	own := b.Entry != "" || b.URL != "" || b.Image != "" || b.Runner == runnerService
+	kind := cmp.Or(b.Kind, b.app.declared[name].language(), kindPython)
+	if found == nil && !own && kind == kindPython {
+		found = b.app.discovered(name)
+	}
 	switch {
 	case b.Entry != "":
 		found, from = &binding{}, nil // other code than the app's: nothing that is said of that holds for it
@@ -136,7 +157,8 @@ func (b *builder) way(ctx context.Context, f *facts, bound *binding) (way, error
 	}
 	if f.entry == "" {
 		return nil, tool.Errorf(tool.CodeUnavailable,
-			"it is declared in app.ai but bound to no function; add %q with an entry to .namel3ss/tools.yaml", f.spec.Name)
+			"it is declared in app.ai but bound to no function; write tools/%s.py with a function run, or add %q with an entry to %s",
+			slug(f.spec.Name), f.spec.Name, bindingsFile)
 	}
 	if err := checkEntry(f.kind, f.entry); err != nil {
 		return nil, err
@@ -159,12 +181,12 @@ func (b *builder) local(ctx context.Context, f *facts, bound *binding) (way, err
 		facts: f, python: *b.python, deps: b.app.depsSource(), vars: b.vars(bound), host: b.host, mode: cmp.Or(b.Mode, modeWarm),
 		fork: forkScript,
 	}
-	t.imports = importPath(f, t.vars["PYTHONPATH"])
+	t.imports, t.fields = importPath(f, t.vars["PYTHONPATH"]), fieldsOf(f.spec.Input)
 	var err error
 	if t.around, err = b.around(b.python.code, filepath.SplitList(t.vars["PYTHONPATH"])...); err != nil {
 		return nil, err
 	}
-	f.spec.Walls = t.around.String()
+	f.spec.Walls, f.spec.Held = t.around.String(), t.around.Holds()
 	if t.mode == modeWarm {
 		t.pools = &pools{tool: t, workers: b.Workers}
 	}
@@ -181,11 +203,11 @@ func (b *builder) program(asked string) string {
 
 func (b *builder) spec(name string, d *declaration, purity string, timeout time.Duration) *tool.Spec {
 	s := &tool.Spec{
-		Name: name, Description: b.Description, Input: bytes.Clone(b.Input), Output: bytes.Clone(b.Output),
+		Name: name, Input: bytes.Clone(b.Input), Output: bytes.Clone(b.Output),
 		Effects: b.Effects, Tier: b.Tier, Timeout: timeout, Guarantees: b.Guarantees,
 	}
 	if s.Input == nil {
-		s.Input = d.input.open()
+		s.Input = d.input.arguments()
 	}
 	if s.Output == nil {
 		s.Output = d.output.schema()
@@ -196,12 +218,19 @@ func (b *builder) spec(name string, d *declaration, purity string, timeout time.
 	return s
 }
 
-// open is the schema of a shape, or one that takes any object.
-func (s *shape) open() json.RawMessage {
-	if s == nil {
-		return json.RawMessage(`{"type":"object"}`)
+// fieldsOf lists the arguments that a schema names, as JSON; null: it names none.
+func fieldsOf(input json.RawMessage) string {
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
 	}
-	return s.schema()
+	if strictjson.Unmarshal(input, &s) != nil || s.Properties == nil {
+		return "null"
+	}
+	b, err := strictjson.Marshal(slices.Sorted(maps.Keys(s.Properties)))
+	if err != nil {
+		return "null"
+	}
+	return string(b)
 }
 
 // importPath is what Python can import before everything else: the app; a tool of a pack has its pack before

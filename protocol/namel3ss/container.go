@@ -118,7 +118,7 @@ func (t *containerTool) close(context.Context) error { return nil }
 // covers reports whether a container without host files, capabilities and network is that wall.
 func covers(guarantee string) bool {
 	switch guarantee {
-	case "no_network", "no_filesystem_write", "no_env_write", "secrets_allowed":
+	case "no_network", "no_filesystem_write", "no_env_write", "secrets_allowed", "sandbox":
 		return true
 	}
 	return false

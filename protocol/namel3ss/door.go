@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"toolpost/process"
 	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/walls"
 )
 
 // A Door answers one request of the local protocol for whatever tool is registered: it is what a
@@ -49,10 +51,37 @@ func (d *Door) answer(ctx context.Context, h tool.Handler) *reply {
 	}
 	req, err := parseRequest(doc)
 	if err != nil {
-		return &reply{Error: errorReply(tool.Errorf(tool.CodeInvalidInput, "%w", err))}
+		return &reply{Error: errorReply(malformed(err))}
 	}
-	call := &tool.Call{Tool: cmp.Or(d.Tool, req.Tool), Args: req.Payload, Trace: req.TraceID, Caller: d.Caller}
-	return replyOf(h.Invoke(ctx, call, &logSink{to: d.Log}))
+	call := &tool.Call{
+		Tool: cmp.Or(d.Tool, req.Tool), Args: req.Payload, Trace: req.TraceID, Caller: d.Caller, Guarantees: req.wishes.guarantees,
+	}
+	result, err := h.Invoke(ctx, call, &logSink{to: d.Log})
+	return req.wishes.reply(result, err)
+}
+
+// malformed is what is wrong with a request; mostly its form is.
+func malformed(err error) *tool.Error {
+	var known *tool.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "%w", err)
+}
+
+// reply says an outcome in the words of the protocol, and what the walls had to do with it.
+func (w wishes) reply(result *tool.Result, err error) *reply {
+	r := replyOf(result, err)
+	checks := w.checksOf(result, err)
+	if len(checks) == 0 {
+		return r
+	}
+	r.Checks, _ = strictjson.Marshal(checks)
+	stopped := slices.ContainsFunc(checks, blocks(walls.GuaranteeBlocked))
+	if own := r.Error.ReasonCode; !r.OK && stopped && (own == "" || own == wordsOf(tool.CodeCrash).reason) {
+		r.Error.ReasonCode = walls.GuaranteeBlocked
+	}
+	return r
 }
 
 // replyOf says an outcome in the words of the protocol.

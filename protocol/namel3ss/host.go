@@ -22,7 +22,7 @@ const bootstrap = `import posix; exec(compile(posix.pread(3, posix.fstat(3).st_s
 // hostCommand starts the Python side. -B: running a tool writes nothing into its app, and an edited
 // file is never taken for an older compiled one.
 func (t *localTool) hostCommand(mode string, args ...string) []string {
-	return append([]string{t.python.path, "-B", "-c", bootstrap, mode, t.imports}, args...)
+	return append([]string{t.python.path, "-B", "-c", bootstrap, mode, t.imports, t.fields}, args...)
 }
 
 // The exit statuses with which the Python side says why there is no reply.

@@ -41,7 +41,7 @@ func (b *builder) nodeTool(f *facts, bound *binding) (way, error) {
 		b.node = path
 	}
 	t := &nodeTool{facts: f, path: b.node, roots: []string{f.root}, vars: b.vars(bound), around: b.nodeIn}
-	f.spec.Walls = t.around.String()
+	f.spec.Walls, f.spec.Held = t.around.String(), t.around.Holds()
 	if f.pack != nil {
 		t.roots = []string{f.pack.dir, f.root}
 	}
@@ -65,7 +65,7 @@ func (t *nodeTool) run(ctx context.Context, j *job) (*reply, error) {
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
-	return e.outcome(t.spec.Name, j.logs.last())
+	return j.judged(e.outcome(t.spec.Name, j.logs.last()))
 }
 
 // execute runs a call. The reply comes through a pipe of its own; standard output is the tool's.

@@ -25,28 +25,29 @@ const (
 )
 
 const (
-	localPacks     = "packs"
-	installedPacks = ".namel3ss/packs"
-	manifestFile   = "pack.yaml"
-	maxPacks       = 1000
+	localPacks      = "packs"
+	capabilityPacks = "packs/capability" // the app's own too
+	installedPacks  = ".namel3ss/packs"
+	manifestFile    = "pack.yaml"
+	maxPacks        = 1000
 )
 
 // A manifest is a pack.yaml. What a runner needs may be said beside `runners` or inside it.
 type manifest struct {
-	ID          string              `yaml:"id"`
-	Name        string              `yaml:"name"`
-	Version     string              `yaml:"version"`
-	Description string              `yaml:"description"`
-	Author      string              `yaml:"author"`
-	License     string              `yaml:"license"`
-	Tools       []string            `yaml:"tools"`
-	Runners     packRunners         `yaml:"runners"`
-	ServiceURL  string              `yaml:"service_url"`
-	Container   packContainer       `yaml:"container"`
-	Entrypoints map[string]*binding `yaml:"entrypoints"`
-	SignerID    string              `yaml:"signer_id"`
-	SignedAt    string              `yaml:"signed_at"`
-	Digest      string              `yaml:"digest"`
+	ID          string                              `yaml:"id"`
+	Name        string                              `yaml:"name"`
+	Version     string                              `yaml:"version"`
+	Description string                              `yaml:"description"`
+	Author      string                              `yaml:"author"`
+	License     string                              `yaml:"license"`
+	Tools       []string                            `yaml:"tools"`
+	Runners     packRunners                         `yaml:"runners"`
+	ServiceURL  string                              `yaml:"service_url"`
+	Container   packContainer                       `yaml:"container"`
+	Entrypoints map[string]config.Fallible[binding] `yaml:"entrypoints"`
+	SignerID    string                              `yaml:"signer_id"`
+	SignedAt    string                              `yaml:"signed_at"`
+	Digest      string                              `yaml:"digest"`
 }
 
 type packRunners struct {
@@ -67,13 +68,14 @@ type pack struct {
 	source string // sourceBuiltin or sourceInstalled
 	tools  map[string]*packTool
 
-	distrust error // why it must not be run; nil: it may
+	refused error // why none of its tools can be run; nil: they may
 }
 
 // A packTool is one tool of a pack.
 type packTool struct {
-	bound *binding
-	needs capabilities
+	bound   *binding
+	needs   capabilities
+	problem error // why it cannot be run; nil: it may
 }
 
 // capabilities are what the author of a pack says that a tool needs. What is not said is not needed.
@@ -153,33 +155,56 @@ func (c capabilities) checks(denied tool.Guarantees, sources map[string]string) 
 	return all
 }
 
-// readPacks reads the packs of the app and holds every name to one origin.
+// readPacks reads the packs of the app.
 func (a *app) readPacks() error {
-	origin := map[string]string{}
-	for name := range a.bindings {
-		origin[name] = bindingsFile
-	}
 	ids := map[string]string{}
-	for _, place := range []struct{ folder, source string }{{localPacks, sourceBuiltin}, {installedPacks, sourceInstalled}} {
+	for _, place := range []struct{ folder, source string }{
+		{localPacks, sourceBuiltin}, {capabilityPacks, sourceBuiltin}, {installedPacks, sourceInstalled},
+	} {
 		packs, err := readPackFolder(a.root, place.folder, place.source)
 		if err != nil {
 			return err
 		}
 		for _, p := range packs {
-			if other := ids[p.ID]; other != "" {
-				return tool.Errorf(tool.CodeConflict, "%s and %s are both the pack %q; remove one of them", other, p.where, p.ID)
+			if other := ids[p.ID]; p.ID != "" && other != "" {
+				p.refused = tool.Errorf(tool.CodeConflict, "%s and %s are both the pack %q; remove one of them", other, p.where, p.ID)
 			}
 			ids[p.ID] = p.where
-			for _, name := range slices.Sorted(maps.Keys(p.tools)) {
-				if other := origin[name]; other != "" {
-					return tool.Errorf(tool.CodeConflict, "the tool %q is in %s and in %s; remove it from one of them", name, other, p.where)
-				}
-				origin[name] = p.where
-			}
 		}
 		a.packs = append(a.packs, packs...)
 	}
 	return nil
+}
+
+// settle holds every name to one origin. A pack that cannot be run disputes no name: somebody could take a tool from an
+// app with a pack that nobody trusts.
+func (a *app) settle() {
+	origin := map[string]string{}
+	for name := range a.bindings {
+		origin[name] = bindingsFile
+	}
+	slices.SortStableFunc(a.packs, func(x, y *pack) int { return strings.Compare(x.state(), y.state()) })
+	for _, p := range a.packs {
+		for name := range p.tools {
+			switch other := origin[name]; {
+			case p.refused != nil && (other != "" || a.discovered(name) != nil):
+				delete(p.tools, name)
+			case other != "":
+				a.disputed[name] = tool.Errorf(tool.CodeConflict,
+					"the tool %q is in %s and in %s; remove it from one of them", name, other, p.where)
+			default:
+				origin[name] = p.where
+			}
+		}
+	}
+}
+
+// state sorts the packs that can be run before the others.
+func (p *pack) state() string {
+	if p.refused != nil {
+		return "refused"
+	}
+	return "good"
 }
 
 func readPackFolder(root, folder, source string) ([]*pack, error) {
@@ -194,17 +219,35 @@ func readPackFolder(root, folder, source string) ([]*pack, error) {
 	}
 	var packs []*pack
 	for _, e := range entries {
-		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+		dir, where := filepath.Join(root, folder, e.Name()), folder+"/"+e.Name()
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") || where == capabilityPacks {
 			continue
 		}
-		p, err := readPack(filepath.Join(root, folder, e.Name()), folder+"/"+e.Name())
+		p, err := readPack(dir, where)
 		if err != nil {
-			return nil, err
+			p = brokenPack(dir, where, err)
 		}
 		p.source = source
 		packs = append(packs, p)
 	}
 	return packs, nil
+}
+
+// brokenPack is a pack that cannot be read: its tools are listed with the reason, or, where not even their names can be
+// read, the pack is in their place.
+func brokenPack(dir, where string, why error) *pack {
+	p := &pack{dir: dir, where: where, tools: map[string]*packTool{}, refused: why}
+	var listed struct {
+		Tools []string `yaml:"tools"`
+	}
+	data, _ := readFile(dir, manifestFile)
+	if err := config.PeekYAML(manifestFile, data, &listed); err != nil || len(listed.Tools) == 0 {
+		listed.Tools = []string{filepath.Base(dir)}
+	}
+	for _, name := range listed.Tools {
+		p.tools[name] = &packTool{bound: &binding{}}
+	}
+	return p
 }
 
 var packID = lazily(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
@@ -226,10 +269,25 @@ func readPack(dir, where string) (*pack, error) {
 	if err := p.check(); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", file, err)
 	}
-	if err := p.readTools(); err != nil {
+	entrypoints := checkBindings(file, data, "entrypoints: ", p.Entrypoints)
+	if err := p.readTools(entrypoints); err != nil {
 		return nil, err
 	}
 	return p, p.readCapabilities()
+}
+
+// readWhole reads a pack that is to be signed or installed: nothing may be wrong with any of its tools.
+func readWhole(dir, where string) (*pack, error) {
+	p, err := readPack(dir, where)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.tools)) {
+		if err := p.tools[name].problem; err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }
 
 func (p *pack) check() error {
@@ -249,16 +307,11 @@ func (p *pack) check() error {
 	if r := p.Runners.Default; r != "" && !slices.Contains(runnerNames(), r) {
 		return fmt.Errorf("runners.default is one of %q, not %.40q", runnerNames(), r)
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Entrypoints)) {
-		if err := p.Entrypoints[name].check(); err != nil {
-			return fmt.Errorf("entrypoints: %q: %w", name, err)
-		}
-	}
 	return nil
 }
 
 // readTools joins what the manifest and the pack's tools.yaml bind with what the pack says it has.
-func (p *pack) readTools() error {
+func (p *pack) readTools(entrypoints map[string]boundTo) error {
 	file := p.where + "/tools.yaml"
 	data, err := readFile(p.dir, "tools.yaml")
 	if err != nil {
@@ -269,18 +322,25 @@ func (p *pack) readTools() error {
 		return err
 	}
 	for _, name := range p.Tools {
-		b, fromManifest := bound[name], p.Entrypoints[name]
-		switch {
-		case p.tools[name] != nil:
+		if p.tools[name] != nil {
 			return tool.Errorf(tool.CodeInvalidInput, "%s lists the tool %q twice", p.where, name)
-		case b != nil && fromManifest != nil:
-			return tool.Errorf(tool.CodeConflict, "%s binds the tool %q in tools.yaml and in entrypoints; remove one of them", p.where, name)
-		case b == nil && fromManifest == nil:
-			return tool.Errorf(tool.CodeInvalidInput, "%s lists the tool %q and does not bind it; add it to tools.yaml or to entrypoints", p.where, name)
 		}
-		p.tools[name] = &packTool{bound: p.complete(cmp.Or(b, fromManifest))}
+		b, here := bound[name]
+		fromManifest, there := entrypoints[name]
+		t := &packTool{bound: &binding{}, problem: cmp.Or(b.problem, fromManifest.problem)}
+		switch {
+		case here && there:
+			t.problem = tool.Errorf(tool.CodeConflict,
+				"%s binds the tool %q in tools.yaml and in entrypoints; remove one of them", p.where, name)
+		case !here && !there:
+			t.problem = tool.Errorf(tool.CodeInvalidInput,
+				"%s lists the tool %q and does not bind it; add it to tools.yaml or to entrypoints", p.where, name)
+		default:
+			t.bound = p.complete(cmp.Or(b.binding, fromManifest.binding))
+		}
+		p.tools[name] = t
 	}
-	for _, names := range []map[string]*binding{bound, p.Entrypoints} {
+	for _, names := range []map[string]boundTo{bound, entrypoints} {
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			if p.tools[name] == nil {
 				return tool.Errorf(tool.CodeInvalidInput, "%s binds the tool %q, which its manifest does not list under tools", p.where, name)
@@ -344,12 +404,10 @@ func (a *app) pack(name string) *pack {
 	return nil
 }
 
-// verify holds every pack to the keys that the user trusts. A pack that fails keeps its tools in the list,
-// and none of them runs.
-func (a *app) verify(keys []string) error {
-	if len(keys) == 0 {
-		return nil
-	}
+// verify holds packs to the keys that the user trusts. An installed one is somebody else's: it must be signed by one of
+// them, or named by the user. One of the app's own is code of the app, as its tools/ are, and held to a signature if it
+// has one. A pack that fails keeps its tools in the list, and none of them runs.
+func (a *app) verify(keys, named []string) error {
 	var trusted []ed25519.PublicKey
 	for _, path := range keys {
 		text, err := os.ReadFile(path)
@@ -363,7 +421,20 @@ func (a *app) verify(keys []string) error {
 		trusted = append(trusted, key)
 	}
 	for _, p := range a.packs {
-		_, p.distrust = VerifyPack(p.dir, trusted)
+		own := p.source == sourceBuiltin && (len(trusted) == 0 || !signedPack(p.dir))
+		if p.refused != nil || own || slices.Contains(named, p.ID) {
+			continue
+		}
+		if _, err := VerifyPack(p.dir, trusted); err != nil {
+			e := *tool.AsError(err)
+			e.Message += "; its source trusts keys with pack_keys, and single packs with trusted_packs"
+			p.refused = &e
+		}
 	}
 	return nil
+}
+
+func signedPack(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, signatureFile))
+	return err == nil
 }

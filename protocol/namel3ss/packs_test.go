@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,7 +47,7 @@ func TestPacksBringTools(t *testing.T) {
 		".namel3ss/packs/b/hello/main.py": "def run(p):\n    return {'file': __file__, 'cwd': ''}\n",
 	}
 	root := write(t, join(packOf("packs/a", "a", "one"), entrypoints))
-	r := open(t, root, Options{})
+	r := open(t, root, Options{Trusted: []string{"b"}})
 	for name, want := range map[string][]string{"one": {"builtin_pack", "packs/a/hello/main.py", "a"}, "two": {"installed_pack", ".namel3ss/packs/b/hello/main.py", "b"}} {
 		res := must(t, r, name, `{}`)
 		var out struct{ File, CWD string }
@@ -135,16 +136,39 @@ func TestChecksSayWhatAPackDeclaredAndWhoDeniesIt(t *testing.T) {
 	}
 }
 
+// unavailable opens an app whose tool of that name cannot be used, and gives the reason. Another one can be all the same.
+func unavailable(t *testing.T, files map[string]string, name string) error {
+	t.Helper()
+	files = join(files, map[string]string{
+		"app.ai": "tool \"fine\":\n  implemented using python\n" + files["app.ai"], "tools/fine.py": "def run(p):\n    return 'fine'\n",
+	})
+	r := open(t, write(t, files), Options{})
+	if err := r.Unavailable("fine"); err != nil {
+		t.Errorf("the other tool is harmed: %v", err)
+	}
+	specs, err := r.Tools(t.Context())
+	if err != nil || !slices.ContainsFunc(specs, func(s *tool.Spec) bool { return s.Name == name }) {
+		t.Errorf("%s is not listed: %v", name, err)
+	}
+	if _, err := call(r, name, `{}`, tool.Discard); err == nil || tool.CodeOf(err) != tool.CodeOf(r.Unavailable(name)) {
+		t.Errorf("%s gave %v", name, err)
+	}
+	return r.Unavailable(name)
+}
+
 func TestOneNameInTwoPlacesIsAnErrorThatNamesBoth(t *testing.T) {
 	binding := map[string]string{".namel3ss/tools.yaml": "tools: {one: 'a:b'}\n"}
-	for want, files := range map[string]map[string]string{
-		`the tool "one" is in .namel3ss/tools.yaml and in packs/a`: join(packOf("packs/a", "a", "one"), binding),
-		`the tool "one" is in packs/a and in .namel3ss/packs/b`:    join(packOf("packs/a", "a", "one"), packOf(".namel3ss/packs/b", "b", "one")),
-		`packs/a and .namel3ss/packs/b are both the pack "a"`:      join(packOf("packs/a", "a", "one"), packOf(".namel3ss/packs/b", "a", "two")),
-		`binds the tool "one" in tools.yaml and in entrypoints`: join(packOf("packs/a", "a", "one"), map[string]string{
-			"packs/a/pack.yaml": fmt.Sprintf(packHead, "a") + "tools: [one]\nentrypoints: {one: {entry: 'a:b'}}\n"}),
+	for want, c := range map[string]struct {
+		tool  string
+		files map[string]string
+	}{
+		`the tool "one" is in .namel3ss/tools.yaml and in packs/a`: {"one", join(packOf("packs/a", "a", "one"), binding)},
+		`the tool "one" is in packs/a and in packs/capability/b`:   {"one", join(packOf("packs/a", "a", "one"), packOf("packs/capability/b", "b", "one"))},
+		`packs/a and .namel3ss/packs/b are both the pack "a"`:      {"two", join(packOf("packs/a", "a", "one"), packOf(".namel3ss/packs/b", "a", "two"))},
+		`binds the tool "one" in tools.yaml and in entrypoints`: {"one", join(packOf("packs/a", "a", "one"), map[string]string{
+			"packs/a/pack.yaml": fmt.Sprintf(packHead, "a") + "tools: [one]\nentrypoints: {one: {entry: 'a:b'}}\n"})},
 	} {
-		if _, err := New(t.Context(), write(t, files), Options{}, quiet()); tool.CodeOf(err) != tool.CodeConflict || !strings.Contains(err.Error(), want) {
+		if err := unavailable(t, c.files, c.tool); tool.CodeOf(err) != tool.CodeConflict || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
@@ -161,7 +185,10 @@ func TestMistakesInPacksNameTheFile(t *testing.T) {
 		{"pack.yaml", head + "tools: [one, two]\n", `lists the tool "two" and does not bind it`},
 		{"pack.yaml", head + "tools: [one]\nrunners: {default: cloud}\n", `runners.default is one of`},
 		{"pack.yaml", head + "tools: [one]\nentrypoints: {two: {entry: 'a:b'}}\n", `binds the tool "two", which its manifest does not list`},
-		{"pack.yaml", head + "tools: [one]\nentrypoints: {two: {runner: x}}\n", `entrypoints: "two": runner is one of`},
+		{"pack.yaml", head + "tools: [one]\nentrypoints: {one: {runner: x}}\n", `tools.yaml and in entrypoints`},
+		{"pack.yaml", "tools: [one\n", `packs/a/pack.yaml:`},
+		{"tools.yaml", "tools: {one: {runner: cloud}}\n", `packs/a/tools.yaml: tool "one": runner is one of`},
+		{"tools.yaml", "tools: {}\n", `lists the tool "one" and does not bind it`},
 		{"tools.yaml", "tools:\n  one: {entri: x}\n", `packs/a/tools.yaml:2:9: unknown field "entri"`},
 		{"capabilities.yaml", "capabilities: {one: {network: all}}\n", `capabilities.yaml: tool "one": network is one of`},
 		{"capabilities.yaml", "capabilities: {two: {}}\n", `about the tool "two", which the pack does not have`},
@@ -169,13 +196,104 @@ func TestMistakesInPacksNameTheFile(t *testing.T) {
 	} {
 		files := packOf("packs/a", "a", "one")
 		files["packs/a/"+c.file] = c.text
-		if _, err := New(t.Context(), write(t, files), Options{}, quiet()); err == nil || !strings.Contains(err.Error(), c.want) {
+		name := "one"
+		switch {
+		case c.text == head || strings.HasSuffix(c.text, "[one\n"):
+			name = "a" // nobody knows the names of its tools: the pack is in their place
+		case strings.Contains(c.want, `"two" and`):
+			name = "two"
+		}
+		if err := unavailable(t, files, name); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("want %q, got %v", c.want, err)
 		}
 	}
-	root := write(t, map[string]string{"packs/empty/x": "", "packs/a-file": ""})
-	if _, err := New(t.Context(), root, Options{}, quiet()); err == nil || !strings.Contains(err.Error(), "packs/empty/pack.yaml is missing") {
+	if err := unavailable(t, map[string]string{"packs/empty/x": "", "packs/a-file": ""}, "empty"); err == nil || !strings.Contains(err.Error(), "packs/empty/pack.yaml is missing") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A pack that cannot be run takes no name from those that can.
+func TestAPackThatIsRefusedDisputesNoName(t *testing.T) {
+	bound := map[string]string{
+		".namel3ss/tools.yaml": "tools: {bound: 'a:b'}\n", "app.ai": "tool \"found\":\n  implemented using python\n", "tools/found.py": "def run(p):\n    return 1\n",
+	}
+	for folder, text := range map[string]string{
+		"packs/bad":             "tools: [own, bound, found, lone]\ncolour: red\n",
+		".namel3ss/packs/alien": fmt.Sprintf(packHead, "alien") + "tools: [own, bound, found, lone]\n",
+	} {
+		r := open(t, write(t, join(bound, packOf("packs/own", "own", "own"), map[string]string{folder + "/pack.yaml": text})), Options{})
+		for _, name := range []string{"own", "bound", "found"} {
+			if err := r.Unavailable(name); err != nil {
+				t.Errorf("%s: %s: %v", folder, name, err)
+			}
+		}
+		if r.Unavailable("lone") == nil {
+			t.Errorf("%s: lone can be run", folder)
+		}
+	}
+}
+
+// One tool of a pack that cannot be used hides none of the others.
+func TestAToolOfAPackHidesNoOther(t *testing.T) {
+	files := packOf("packs/a", "a", "one")
+	files["packs/a/pack.yaml"] = fmt.Sprintf(packHead, "a") + "tools: [one, two, three]\nentrypoints: {two: {runner: cloud}}\n"
+	r := open(t, write(t, files), Options{})
+	must(t, r, "one", `{}`)
+	for name, want := range map[string]string{"two": `entrypoints: tool "two": runner is one of`, "three": `lists the tool "three" and does not bind it`} {
+		if err := r.Unavailable(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestLocalPacksAlsoLiveInACapabilityFolder(t *testing.T) {
+	tooltest.NoLeaks(t)
+	r := open(t, write(t, join(packOf("packs/capability/hello", "hello", "one"), packOf("packs/b", "b", "two"))), Options{})
+	if d := must(t, r, "one", `{}`).Trace.Details; d["pack_id"] != "hello" || d["resolved_source"] != "builtin_pack" {
+		t.Errorf("trace %v", d)
+	}
+	must(t, r, "two", `{}`)
+	if len(r.names) != 2 {
+		t.Errorf("%q", r.names)
+	}
+}
+
+// A pack that was installed is somebody else's, and runs where the user trusts it; the app's own run anyway.
+func TestInstalledPacksRunWhereTheyAreTrusted(t *testing.T) {
+	tooltest.NoLeaks(t)
+	key, _, public := keys(t)
+	root := write(t, join(packOf("packs/a", "a", "own"), packOf(".namel3ss/packs/b", "b", "unsigned"), packOf(".namel3ss/packs/c", "c", "signed"),
+		packOf("packs/d", "d", "changed"), map[string]string{"ada.pub": string(public)}))
+	for _, folder := range []string{".namel3ss/packs/c", "packs/d"} {
+		if _, err := SignPack(filepath.Join(root, folder), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "packs/d/hello/main.py"), []byte("def run(p):\n    return 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		o    Options
+		runs string
+	}{
+		"nothing is said": {Options{}, "changed own"},
+		"a key":           {Options{PackKeys: []string{"ada.pub"}}, "own signed"},
+		"a name":          {Options{Trusted: []string{"b"}}, "changed own unsigned"},
+		"both":            {Options{PackKeys: []string{"ada.pub"}, Trusted: []string{"b"}}, "own signed unsigned"},
+	} {
+		r := open(t, root, c.o)
+		var runs []string
+		for _, tool := range r.names {
+			if r.Unavailable(tool) == nil {
+				runs = append(runs, tool)
+			}
+		}
+		if got := strings.Join(runs, " "); got != c.runs {
+			t.Errorf("%s: %s run, want %s", name, got, c.runs)
+		}
+		if err := r.Unavailable("unsigned"); c.o.Trusted == nil && (tool.AsError(err).Reason != "pack_not_verified" || !strings.Contains(err.Error(), "trusted_packs")) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -187,8 +305,12 @@ func FuzzPack(f *testing.F) {
 	f.Fuzz(func(t *testing.T, manifest, caps []byte) {
 		dir := t.TempDir()
 		_ = os.WriteFile(filepath.Join(dir, "pack.yaml"), manifest, 0o644)
-		if p, err := readPack(dir, "pack"); err == nil && (p.ID == "" || len(p.tools) == 0) {
+		p, err := readPack(dir, "pack")
+		if err == nil && (p.ID == "" || len(p.tools) == 0) {
 			t.Errorf("%q was taken as %+v", manifest, p)
+		}
+		if err != nil && len(brokenPack(dir, "pack", err).tools) == 0 {
+			t.Errorf("nobody hears of %q", manifest)
 		}
 		needs, err := parseCapabilities("capabilities.yaml", caps)
 		for name, n := range needs {

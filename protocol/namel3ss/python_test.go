@@ -54,7 +54,7 @@ def fail(err):
 		{`sys.exit(3)`, "SystemExit", "3"},
 		{`fail(KeyboardInterrupt())`, "KeyboardInterrupt", "KeyboardInterrupt"},
 		{`later(None)`, "LookupError", "later"},
-		{`object()`, "TypeError", "not JSON serializable"},
+		{`object()`, "TypeError", "which JSON has no word for"},
 		{`float("nan")`, "ValueError", "JSON compliant"},
 		{`float("inf")`, "ValueError", "JSON compliant"},
 		{`"\ud800"`, "UnicodeEncodeError", "surrogates not allowed"},

@@ -48,7 +48,8 @@ type Options struct {
 	Env         map[string]string `yaml:"env" doc:"variables for the tools"`
 	PassEnv     []string          `yaml:"pass_env" doc:"names of our own variables that the tools get too"`
 	secret.Grant
-	PackKeys   []string        `yaml:"pack_keys" doc:"public keys; where there are some, only packs that one of them signed are run"`
+	PackKeys   []string        `yaml:"pack_keys" doc:"files with public keys: installed packs that one of them signed are run"`
+	Trusted    []string        `yaml:"trusted_packs" doc:"ids of installed packs that are run although no such key signed them"`
 	Guarantees tool.Guarantees `yaml:"guarantees" doc:"walls around the tools"`
 	Walls      walls.Options   `yaml:"walls" doc:"what the tools may do; default: read the app's folder, start programs, no network, 512 MiB, 128 processes"`
 	Effects    tool.Effects    `yaml:"effects" doc:"what the tools do to the world"`
@@ -82,6 +83,7 @@ type localTool struct {
 	deps    string
 	vars    map[string]string // that somebody chose for it
 	imports string            // the folders that it imports from first
+	fields  string            // the names of its arguments as JSON; null: nobody says which it has
 	host    *os.File
 	around  *walls.Walls
 
@@ -242,6 +244,9 @@ func (t *localTool) run(ctx context.Context, j *job) (*reply, error) {
 	if err := t.refuse(j); err != nil {
 		return nil, err
 	}
+	if t.around.Stand(tool.Guarantees{}) {
+		j.held.Sandbox = false // it is one already: no further interpreters are kept for such calls
+	}
 	doc, err := t.document(j)
 	if err != nil {
 		return nil, err
@@ -250,7 +255,7 @@ func (t *localTool) run(ctx context.Context, j *job) (*reply, error) {
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
-	return e.outcome(t.spec.Name, j.logs.last())
+	return j.judged(e.outcome(t.spec.Name, j.logs.last()))
 }
 
 // execute runs the tool's code in the mode that it can bear.

@@ -293,7 +293,7 @@ func send(w http.ResponseWriter, status int, body []byte) {
 func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
 	req, err := parseServiceRequest(body)
 	if err != nil {
-		return http.StatusBadRequest, encodeServiceReply(&reply{Error: errorReply(tool.Errorf(tool.CodeInvalidInput, "%w", err))})
+		return http.StatusBadRequest, encodeServiceReply(&reply{Error: errorReply(malformed(err))})
 	}
 	if req.timeout > 0 {
 		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", req.toolName, req.timeout)
@@ -301,12 +301,12 @@ func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []b
 		ctx, cancel = context.WithTimeoutCause(ctx, req.timeout+secondClock, limit)
 		defer cancel()
 	}
-	c.Tool, c.Args = req.toolName, req.payload
+	c.Tool, c.Args, c.Guarantees = req.toolName, req.payload, req.wishes.guarantees
 	if req.traceID != "" {
 		c.Trace = req.traceID
 	}
 	result, err := s.handler.Invoke(ctx, c, s.noted(c.Tool))
-	return http.StatusOK, encodeServiceReply(replyOf(result, err))
+	return http.StatusOK, encodeServiceReply(req.wishes.reply(result, err))
 }
 
 // noted writes the events of a call to the log: a reply has no place for them, and none is lost silently.
@@ -322,11 +322,12 @@ type servedRequest struct {
 	toolName, kind, entry, traceID string
 	payload                        json.RawMessage
 	timeout                        time.Duration // 0: not said
+	wishes                         wishes
 }
 
 func parseServiceRequest(b []byte) (*servedRequest, error) {
 	seen := map[string]json.RawMessage{}
-	if err := members(b, seen, "protocol_version", "tool_name", "kind", "entry", "payload", "timeout_ms", "trace_id"); err != nil {
+	if err := members(b, seen, "protocol_version", "tool_name", "kind", "entry", "payload", "timeout_ms", "trace_id", "sandbox", "capability_context"); err != nil {
 		return nil, fmt.Errorf("the request: %w", err)
 	}
 	r := &servedRequest{payload: seen["payload"]}
@@ -335,6 +336,9 @@ func parseServiceRequest(b []byte) (*servedRequest, error) {
 		optionalText(seen, "entry", &r.entry), optionalText(seen, "trace_id", &r.traceID), checkPayload(r.payload),
 	)
 	if err != nil {
+		return nil, err
+	}
+	if r.wishes, err = parseWishes(seen); err != nil {
 		return nil, err
 	}
 	r.timeout, err = milliseconds(seen["timeout_ms"])
@@ -361,12 +365,14 @@ func encodeServiceReply(r *reply) []byte {
 		b, err = strictjson.Marshal(struct {
 			OK     bool            `json:"ok"`
 			Result json.RawMessage `json:"result"`
-		}{true, r.Result})
+			Checks json.RawMessage `json:"capability_checks,omitzero"`
+		}{true, r.Result, r.Checks})
 	} else {
 		b, err = strictjson.Marshal(struct {
-			OK    bool       `json:"ok"`
-			Error replyError `json:"error"`
-		}{false, r.Error})
+			OK     bool            `json:"ok"`
+			Error  replyError      `json:"error"`
+			Checks json.RawMessage `json:"capability_checks,omitzero"`
+		}{false, r.Error, r.Checks})
 	}
 	if err != nil {
 		return encodeServiceReply(&reply{Error: errorReply(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err))})
@@ -374,8 +380,8 @@ func encodeServiceReply(r *reply) []byte {
 	return b
 }
 
-// handshake says which walls stand around a tool on every call: those of its spec that this machine can
-// build. A call carries no guarantees of its own, so others are not promised.
+// handshake says which walls stand around a tool on every call: those of its spec and of its source that this machine
+// can build. Who shakes hands asks for nothing more with the call itself, so others are not promised.
 func (s *service) handshake(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
 	name, wanted, err := parseHandshakeRequest(body)
 	if err != nil {
@@ -404,7 +410,7 @@ func (s *service) handshake(ctx context.Context, c *tool.Call, body []byte) (int
 // supported lists the walls around a tool that this machine can really build, one by one.
 func (s *service) supported(spec *tool.Spec) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
-	for name, on := range spec.Guarantees.All() {
+	for name, on := range spec.Guarantees.Tighten(spec.Held).All() {
 		if on && s.Cover(spec, only(name)) == nil {
 			all[name] = json.RawMessage("true")
 		}

@@ -45,6 +45,11 @@ func ada(_ context.Context, shown identity.Credentials) (tool.Principal, error) 
 // serveHTTP opens a service door and gives its address, with the token where the test brings no gate.
 func serveHTTP(t testing.TB, o ServiceOptions, h tool.Handler) string {
 	t.Helper()
+	return serveCatalog(t, o, h, house{})
+}
+
+func serveCatalog(t testing.TB, o ServiceOptions, h tool.Handler, c tool.Catalog) string {
+	t.Helper()
 	before := "http://"
 	if o.Gate == nil {
 		o.Gate, before = ada, "http://toolpost:right@"
@@ -53,7 +58,7 @@ func serveHTTP(t testing.TB, o ServiceOptions, h tool.Handler) string {
 	o.Listen, o.Ready = "127.0.0.1:0", func(addr string) { ready <- addr }
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- NewServiceDoor(o).Serve(ctx, h, house{}) }()
+	go func() { ended <- NewServiceDoor(o).Serve(ctx, h, c) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -120,7 +120,7 @@ func SignerID(key ed25519.PublicKey) string {
 
 // SignPack signs every file of a pack and writes the signature beside its manifest.
 func SignPack(dir string, key ed25519.PrivateKey) (*PackSignature, error) {
-	if _, err := readPack(dir, filepath.Base(dir)); err != nil {
+	if _, err := readWhole(dir, filepath.Base(dir)); err != nil {
 		return nil, err
 	}
 	files, err := packFiles(dir)
@@ -307,7 +307,7 @@ func InstallPack(src, appRoot string, o InstallOptions) (*Installed, error) {
 	if err := copyPack(src, staging); err != nil {
 		return nil, err
 	}
-	p, err := readPack(staging, filepath.Base(src))
+	p, err := readWhole(staging, filepath.Base(src))
 	if err != nil {
 		return nil, err
 	}

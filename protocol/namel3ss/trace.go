@@ -80,6 +80,9 @@ func (tr *trace) result(rep *reply) *tool.Result {
 		tr.set("output_summary", seen)
 		tr.end("ok")
 	} else {
+		if rep.Error.ReasonCode == "" && slices.ContainsFunc(tr.checks, blocks(walls.GuaranteeBlocked)) {
+			rep.Error.ReasonCode = walls.GuaranteeBlocked
+		}
 		r = tool.Failed(cmp.Or(rep.Error.Type, "ToolError"), rep.Error.Message)
 		r.Failure.Details, _ = strictjson.Marshal(struct {
 			Type       string `json:"type"`

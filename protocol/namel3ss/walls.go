@@ -13,18 +13,19 @@ import (
 )
 
 // guarantees are those that hold for a call, and who asked for each: the user's config, the pack that
-// brought the tool, or the policy that tightened the call's spec.
+// brought the tool, or whoever made the call tighter, a policy or the caller.
 func (f *facts) guarantees(c *tool.Call) (tool.Guarantees, map[string]string) {
 	all := c.Tightened(f.spec.Guarantees) // the user's and the pack's, and those of the call
 	sources := map[string]string{}
 	for _, by := range []struct {
 		who string
 		g   tool.Guarantees
-	}{{"policy", all}, {"pack", f.packWalls()}, {"user", f.asked}} { // the last word goes to who is nearest to the tool
+	}{{byPolicy, all}, {"pack", f.packWalls()}, {"user", f.asked}} { // the last word goes to who is nearest to the tool
 		for _, name := range by.g.Asked() {
 			sources[name] = by.who
 		}
 	}
+	delete(sources, "sandbox") // which is no guarantee to the contract
 	return all, sources
 }
 
@@ -131,6 +132,14 @@ func (j *job) enforced(layers []string, checks []walls.Check, blind ...string) {
 	if unseen := unseen(j.held, layers, blind); len(unseen) > 0 {
 		j.trace.set("attempts_not_reported", unseen)
 	}
+}
+
+// judged is the reply of a host of ours. What it makes of a failure counts where the walls themselves saw nothing.
+func (j *job) judged(rep *reply, err error) (*reply, error) {
+	if err == nil && rep.Checks != nil && slices.ContainsFunc(j.trace.checks, blocks(walls.GuaranteeBlocked)) {
+		rep.Checks = nil
+	}
+	return rep, err
 }
 
 // unseen lists the guarantees of a call against which attempts are not reported. Nobody looks at what is read.

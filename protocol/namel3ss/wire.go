@@ -29,6 +29,8 @@ type request struct {
 	Sandbox         bool               `json:"sandbox,omitzero"`
 	TraceID         string             `json:"trace_id,omitempty"`
 	Capabilities    *capabilityContext `json:"capability_context,omitempty"`
+
+	wishes wishes // of one that was read: sandbox and capabilities in our words
 }
 
 // A capabilityContext tells the tool which walls stand around it and who asked for them.
@@ -56,7 +58,7 @@ func guaranteeWords(g tool.Guarantees) map[string]any {
 // parseRequest reads what a caller sends to a tool. The error says what is wrong with it.
 func parseRequest(b []byte) (*request, error) {
 	seen := map[string]json.RawMessage{}
-	if err := members(b, seen, "protocol_version", "tool", "entry", "payload", "trace_id"); err != nil {
+	if err := members(b, seen, "protocol_version", "tool", "entry", "payload", "trace_id", "sandbox", "capability_context"); err != nil {
 		return nil, fmt.Errorf("the request: %w", err)
 	}
 	r := &request{ProtocolVersion: protocolVersion, Payload: seen["payload"]}
@@ -68,7 +70,8 @@ func parseRequest(b []byte) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	r.wishes, err = parseWishes(seen)
+	return r, err
 }
 
 func checkPayload(payload json.RawMessage) error {
@@ -212,11 +215,13 @@ func encodeReply(r *reply) ([]byte, error) {
 			OK              bool            `json:"ok"`
 			ProtocolVersion int             `json:"protocol_version"`
 			Result          json.RawMessage `json:"result"`
-		}{true, protocolVersion, r.Result})
+			Checks          json.RawMessage `json:"capability_checks,omitzero"`
+		}{true, protocolVersion, r.Result, r.Checks})
 	}
 	return strictjson.Marshal(struct {
-		OK              bool       `json:"ok"`
-		ProtocolVersion int        `json:"protocol_version"`
-		Error           replyError `json:"error"`
-	}{false, protocolVersion, r.Error})
+		OK              bool            `json:"ok"`
+		ProtocolVersion int             `json:"protocol_version"`
+		Error           replyError      `json:"error"`
+		Checks          json.RawMessage `json:"capability_checks,omitzero"`
+	}{false, protocolVersion, r.Error, r.Checks})
 }

@@ -132,7 +132,7 @@ func New(base string, o Options) (*Runner, error) {
 	if r.program, err = o.Walls.Program(needs, argv, dir, process.Environment(o.Env, o.PassEnv)); err != nil {
 		return nil, err
 	}
-	r.spec.Walls = r.program.String()
+	r.spec.Walls, r.spec.Held = r.program.String(), r.program.Holds()
 	return r, nil
 }
 

@@ -96,7 +96,7 @@ func (r *runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		r.mu.Lock()
 		own := r.promised[c.Spec.Name]
 		r.mu.Unlock()
-		if asked := c.Tightened(own); !asked.Equal(own) {
+		if asked := c.Tightened(own); !own.Covers(asked) {
 			return nil, sandbox.Elsewhere(c.Tool, asked)
 		}
 	}

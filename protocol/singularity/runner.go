@@ -216,9 +216,9 @@ func (r *Runner) covered(c *tool.Call) error {
 	if c.Spec == nil {
 		return nil
 	}
-	asked := c.Spec.Guarantees
+	asked := c.Tightened(tool.Guarantees{})
 	for _, s := range r.specs {
-		if s.Name == c.Tool && r.foreign == nil && s.Guarantees.Tighten(asked).Equal(s.Guarantees) {
+		if s.Name == c.Tool && r.foreign == nil && s.Guarantees.Covers(asked) {
 			return nil
 		}
 	}

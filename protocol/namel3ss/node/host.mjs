@@ -15,6 +15,7 @@ const roots = process.argv.slice(1);
 process.argv.length = 1;
 
 let replied = false;
+let context = {}; // the request's capability_context
 
 function reply(message) {
   if (replied) return;
@@ -26,8 +27,24 @@ function reply(message) {
 
 function fail(err) {
   if (!replied && err instanceof Error && err.stack) process.stderr.write(err.stack + "\n");
-  reply({ ok: false, protocol_version: VERSION, error: describe(err) });
+  const message = { ok: false, protocol_version: VERSION, error: describe(err) };
+  const check = blocked(err);
+  if (check) {
+    message.error.reason_code = check.reason;
+    message.capability_checks = [check];
+  }
+  reply(message);
   process.exit(0);
+}
+
+// blocked tells what a failure says of a guarantee that nobody watches: there is no file to read, and so no attempt.
+function blocked(err) {
+  const { guarantees = {}, sources = {} } = context;
+  if (!guarantees.no_filesystem_read || !["ENOENT", "EACCES", "EPERM"].includes(err?.code) || typeof err.path !== "string") return null;
+  const file = path.resolve(err.path);
+  if (roots.some((root) => file === root || file.startsWith(root + path.sep))) return null; // its own files it may read
+  const source = sources.no_filesystem_read ?? "engine";
+  return { capability: "filesystem_read", allowed: false, guarantee_source: source, reason: "guarantee_blocked" };
 }
 
 function describe(err) {
@@ -52,6 +69,8 @@ function checked(key, value) {
   if (typeof value === "number" && !Number.isFinite(value)) throw new RangeError(`${value} is not a JSON number`);
   if (typeof value === "string" && whole(value) !== value) throw new RangeError("a string has half a character in it");
   if (whole(key) !== key) throw new RangeError("a key has half a character in it");
+  if (value instanceof Set) return [...value];
+  if (value instanceof Map) return Object.fromEntries(value);
   return value;
 }
 
@@ -86,6 +105,7 @@ process.on("unhandledRejection", fail);
 
 try {
   const request = JSON.parse(fs.readFileSync(0, "utf8"));
+  context = request.capability_context ?? {};
   const run = await load(request.entry);
   const result = await run(request.payload);
   const text = JSON.stringify(result === undefined ? null : result, checked);

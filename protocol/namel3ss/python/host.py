@@ -1,13 +1,14 @@
 # The Python side of the namel3ss runner: it calls module:function and answers for it. The runner hands
 # this file to the interpreter of an app in memory, as descriptor 3, and runs it under the name of
-# <toolpost> with these arguments, where PATHS are the app's folders, first the nearest:
+# <toolpost> with these arguments, where PATHS are the app's folders, first the nearest, and FIELDS the names of
+# the tool's arguments as JSON, null where nobody declares them:
 #
-#     fresh PATHS                 one call: the request on descriptor 0, the reply on 1; what the tool itself
-#                                 writes to 1 and 2 goes to 4 and 5
-#     warm PATHS ENTRY WORD...    a fork server on descriptor 4, see serve(); the words are
-#                                     room    descriptor 5 holds the walls of each call, see Room
-#                                     tmp     /tmp is ours alone, and each call must find it as it was
-#                                     late    each call imports the tool for itself
+#     fresh PATHS FIELDS                 one call: the request on descriptor 0, the reply on 1; what the tool
+#                                        itself writes to 1 and 2 goes to 4 and 5
+#     warm PATHS FIELDS ENTRY WORD...    a fork server on descriptor 4, see serve(); the words are
+#                                            room    descriptor 5 holds the walls of each call, see Room
+#                                            tmp     /tmp is ours alone, and each call must find it as it was
+#                                            late    each call imports the tool for itself
 #
 # Python 3.9 or later, standard library only.
 
@@ -36,6 +37,7 @@ import signal  # noqa: E402
 
 VERSION = 1
 ROOT = app_paths[0]
+FIELDS = json.loads(sys.argv[3])
 prctl = None
 room = None  # where each call goes
 room_descriptor = None  # that it holds until then; a call must not change it for the next
@@ -69,7 +71,8 @@ def missing(err, module_name):
 
 
 def call(function, payload):
-    result = function(payload)
+    args, named = arguments(function, payload)
+    result = function(*args, **named)
     if not hasattr(type(result), "__await__"):
         return result
     import asyncio
@@ -80,19 +83,151 @@ def call(function, payload):
     return asyncio.run(awaited())
 
 
+def arguments(function, payload):
+    """How a function takes a payload: whole, as the protocol has it, or its fields by their names.
+
+    Whole goes to a function that one positional argument is enough for, where the parameter that gets it is called
+    payload or is not the name of a field. Which it is depends on the function and on what is declared, never on
+    the payload: a caller must not be able to choose.
+    """
+    found = code_of(function)
+    if not found:
+        return (payload,), {}  # written in C, or something else that does not tell
+    code, skip, positional, required = found
+    only_positional = code.co_varnames[skip:max(skip, code.co_posonlyargcount)]
+    if not positional:
+        whole = bool(code.co_flags & 0x04)  # *args
+    elif FIELDS is None:
+        whole = positional[0] == "payload" or len(positional) == 1
+    else:
+        whole = positional[0] == "payload" or positional[0] not in {plain(f) for f in FIELDS} | set(FIELDS)
+    if whole and not required - set(positional[:1]):
+        return (payload,), {}
+    by_name = set(code.co_varnames[skip:code.co_argcount + code.co_kwonlyargcount])
+    named = {plain(n) if n not in by_name and plain(n) in by_name else n: value for n, value in payload.items()}
+    if len(named) < len(payload):
+        raise TypeError(f"two of the arguments {', '.join(payload)} are the same to {code.co_name}()")
+    args = []
+    for name in only_positional:
+        if name not in named:
+            break  # it has a default, or Python says that it is missing
+        args.append(named.pop(name))
+    return args, named
+
+
+def code_of(function):
+    """The code of a function, how many parameters it has before those of the caller, the names of the caller's
+    positional ones, and of those without a default. This is inspect.signature() for what tools are made of: to
+    import inspect would hide modules of the app that are called like what it needs."""
+    skip, given = 0, set()
+    while hasattr(function, "__wrapped__") or isinstance(function, made_by("functools", "partial")):
+        if hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            skip, given, function = skip + len(function.args), given | set(function.keywords), function.func
+    if isinstance(function, type):
+        function, skip = function.__init__, skip + 1
+    elif hasattr(function, "__func__"):
+        function, skip = function.__func__, skip + 1
+    elif not hasattr(function, "__code__"):
+        function, skip = type(function).__call__, skip + 1
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    positional = code.co_varnames[skip:code.co_argcount]
+    keywords = code.co_varnames[code.co_argcount:code.co_argcount + code.co_kwonlyargcount]
+    defaults = len(function.__defaults__ or ())
+    required = set(positional[:max(0, len(positional) - defaults)])
+    required |= set(keywords) - set(function.__kwdefaults__ or ())
+    return code, skip, positional, required - given
+
+
+def plain(field):
+    """The name of a field as a parameter can have it: the language allows several words."""
+    return "".join(c if c.isalnum() else "_" for c in field)
+
+
 def answer(document, function=None):
     """Run one call and give its reply as bytes. Whatever the tool raises becomes a reply too."""
+    request = {}
     try:
         request = json.loads(document)
         result = call(function or load(request["entry"]), request["payload"])
         return encode({"ok": True, "protocol_version": VERSION, "result": result})
     except BaseException as err:
         report(err)
-        return encode({"ok": False, "protocol_version": VERSION, "error": describe(err)})
+        reply = {"ok": False, "protocol_version": VERSION, "error": describe(err)}
+        check = blocked(err, request.get("capability_context") or {})
+        if check:
+            reply["error"]["reason_code"] = check["reason"]
+            reply["capability_checks"] = [check]
+        return encode(reply)
 
 
 def encode(reply):
-    return json.dumps(reply, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    text = json.dumps(reply, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=as_json)
+    return text.encode()
+
+
+def as_json(value):
+    """What tools return that JSON has no word for. Their modules are there if their values are."""
+    if isinstance(value, made_by("decimal", "Decimal")):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, made_by("datetime", "date", "time")):  # a datetime is a date
+        return value.isoformat()
+    if isinstance(value, made_by("uuid", "UUID")):
+        return str(value)
+    if isinstance(value, (set, frozenset)):
+        try:
+            return sorted(value)
+        except TypeError:
+            return sorted(value, key=repr)
+    raise TypeError(
+        f"the result has a value of type {type(value).__name__}, which JSON has no word for; "
+        "return text, numbers, booleans, None, lists and dictionaries"
+    )
+
+
+def made_by(module, *names):
+    types = (getattr(sys.modules.get(module), name, None) for name in names)
+    return tuple(t for t in types if isinstance(t, type))
+
+
+def blocked(err, context):
+    """What a failure says of a guarantee that nobody watches: no file to read and no variable, so no attempt; and
+    programs that a fork tries to start. The runner takes it where the walls themselves saw nothing."""
+    guarantees = context.get("guarantees", {})
+    for _ in range(10):
+        capability = None
+        if isinstance(err, PermissionError) and err.filename is None:
+            capability = "subprocess"
+        elif isinstance(err, (FileNotFoundError, PermissionError)) and elsewhere(err.filename):
+            capability = "filesystem_read"
+        elif isinstance(err, KeyError) and raised_in(err) is type(os.environ).__getitem__.__code__:
+            capability = "env_read"
+        if capability and guarantees.get("no_" + capability):
+            source = context.get("sources", {}).get("no_" + capability, "engine")
+            return {"capability": capability, "allowed": False, "guarantee_source": source, "reason": "guarantee_blocked"}
+        err = err.__cause__ or err.__context__
+        if err is None:
+            return None
+    return None
+
+
+def elsewhere(path):
+    """Whether a file is not the app's own, which every tool may read."""
+    try:
+        path = os.path.abspath(os.fsdecode(path))
+    except TypeError:
+        return False  # it is about no file
+    return not any(path == p or path.startswith(p + os.sep) for p in app_paths)
+
+
+def raised_in(err):
+    frames = err.__traceback__
+    while frames and frames.tb_next:
+        frames = frames.tb_next
+    return frames and frames.tb_frame.f_code
 
 
 def describe(err):
@@ -349,7 +484,7 @@ def is_open(descriptor):
     return True
 
 
-def main(mode, _, *words):
+def main(mode, _paths, _fields, *words):
     del sys.argv[1:]
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
     if mode == "warm":

@@ -18,6 +18,12 @@ def request(tool, payload):
     }
 
 
+def check_walls(reply):
+    for check in reply.get("capability_checks", []):
+        assert set(check) == {"capability", "allowed", "guarantee_source", "reason"}, f"fields of a check {sorted(check)}"
+        assert check["guarantee_source"] in ("engine", "tool", "pack", "user", "policy"), check["guarantee_source"]
+
+
 def check(reply):
     assert isinstance(reply, dict), "the reply is not an object"
     assert type(reply["protocol_version"]) is int and reply["protocol_version"] == 1, "protocol_version"
@@ -39,7 +45,8 @@ def main():
     )
     assert done.returncode == 0, f"exit code {done.returncode}"
     reply = json.loads(done.stdout)
-    check(reply)
+    check_walls(reply)
+    check({key: value for key, value in reply.items() if key != "capability_checks"})
     print(json.dumps(reply, sort_keys=True))
 
 
