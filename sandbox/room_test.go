@@ -190,6 +190,8 @@ func TestAWallThatIsMissingRefusesTheStart(t *testing.T) {
 		"no loopback":           {[]string{sandbox.LayerNetwork}, sandbox.Profile{Subprocess: true, Network: sandbox.NetworkLoopback}, sandbox.LayerNetwork},
 		"read-only in writable": {[]string{sandbox.LayerMounts}, sandbox.Profile{Subprocess: true, Writable: []string{"/var"}, Readable: []string{"/var/lib"}}, sandbox.LayerMounts},
 		"no processors":         {[]string{sandbox.LayerCPU}, sandbox.Profile{Subprocess: true, Limits: sandbox.Limits{CPU: 1}}, sandbox.LayerCPU},
+		"no memory":             {[]string{sandbox.LayerMemory}, sandbox.Profile{Subprocess: true, Limits: sandbox.Limits{Memory: 1 << 30}}, sandbox.LayerMemory},
+		"no memory for one":     {[]string{sandbox.LayerMemory}, sandbox.Profile{Limits: sandbox.Limits{Memory: 1 << 30}}, sandbox.LayerMemory},
 		"nothing for processes": {[]string{sandbox.LayerNamespaces, sandbox.LayerLandlock}, sandbox.Profile{Subprocess: true}, "mounts"},
 		"nothing to count with": {[]string{sandbox.LayerNamespaces, sandbox.LayerPids}, sandbox.Profile{Subprocess: true}, sandbox.LayerPids},
 	} {
@@ -220,8 +222,10 @@ func TestLimitsHold(t *testing.T) {
 		"private tmp": {sandbox.Limits{}, `open("/tmp/big","wb").write(bytes(2<<20)); print("TOO MUCH")`, []string{"No space left"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.limits.Processes > 0 && os.Geteuid() == 0 && slices.Contains(sandbox.Missing(), sandbox.LayerPids) {
-				t.Skip("there is nothing to count with")
+			for layer, asked := range map[string]bool{sandbox.LayerPids: c.limits.Processes > 0 && os.Geteuid() == 0, sandbox.LayerMemory: c.limits.Memory > 0} {
+				if asked && slices.Contains(sandbox.Missing(), layer) {
+					t.Skip("there is nothing to count with")
+				}
 			}
 			cmd := confine(sandbox.Profile{Subprocess: true, Writable: []string{work}, Tmp: 1 << 20, Limits: c.limits}, c.code)
 			child, err := process.Start(cmd)
@@ -236,6 +240,16 @@ func TestLimitsHold(t *testing.T) {
 				t.Errorf("%s: %s", said, out)
 			}
 		})
+	}
+}
+
+// Memory that nobody asked for is bounded for each process where it cannot be for all, and the tool runs.
+func TestWithoutCgroupsAProcessHasTheDefaultMemory(t *testing.T) {
+	tooltest.NoLeaks(t)
+	sandbox.Without(t, sandbox.LayerMemory)
+	cmd := confine(sandbox.Profile{Subprocess: true}, "x=bytearray(100<<20); print('enough')\nx=bytearray(600<<20); print('TOO MUCH')")
+	if out, _ := run(t, cmd); !strings.HasPrefix(out, "enough\n") || !strings.Contains(out, "MemoryError") {
+		t.Error(out)
 	}
 }
 

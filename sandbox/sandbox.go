@@ -132,6 +132,8 @@ func (m *machine) cover(p Profile) error {
 		missing = LayerNetwork
 	case !p.Subprocess && !m.Notify:
 		missing = LayerNotify
+	case p.Limits.Memory > 0 && m.groups.why[ctlMemory] != nil: // the default bounds each process, see limits
+		missing = LayerMemory
 	case l.CPU > 0 && m.groups.why[ctlCPU] != nil:
 		missing = LayerCPU
 	case l.Processes > 0 && m.groups.why[ctlPids] != nil && !m.backstopPids():
