@@ -413,9 +413,9 @@ except OSError: print("nobody else")`))
 	}
 }
 
-func TestForkedChildrenAreConfinedByThemselves(t *testing.T) {
-	tooltest.NoLeaks(t)
-	l := newLab(t)
+// forked runs calls in a server of forks, each with guarantees of its own, and gives what was said.
+func forked(t *testing.T, l *lab, g tool.Guarantees, calls []string) string {
+	t.Helper()
 	copyFile(t, "testdata/forks.py", l.tool+"/forks.py", 0o644)
 	must(t, os.WriteFile(l.tool+"/confine.py", []byte(sandbox.ForkPython()), 0o644))
 	name, extra := python()
@@ -423,27 +423,58 @@ func TestForkedChildrenAreConfinedByThemselves(t *testing.T) {
 		Readable: []string{l.read}, Writable: []string{l.work}, Executable: append([]string{l.tool}, extra...),
 		Subprocess: true, Network: sandbox.NetworkLoopback, Proc: sandbox.ProcOwn,
 	}
-	strict := tool.Guarantees{NoFilesystemRead: true, NoFilesystemWrite: true, NoNetwork: true, NoSubprocess: true}
-	script, err := sandbox.ForkScript(server, sandbox.FromGuarantees(strict, server))
+	script, err := sandbox.ForkScript(server, sandbox.FromGuarantees(g, server))
 	must(t, err)
 	must(t, os.WriteFile(l.tool+"/script", script, 0o644))
-	calls := []string{
-		`2+2`, `open("$READ/file")`, `open("$WORK/x","w")`, `socket.socket()`, `os.fork()`, `subprocess.run(["/bin/true"])`,
-		`os.execv("/bin/true",["true"])`, `os.kill(os.getppid(),0)`, `os.chmod("$WORK",0o755)`, `open("/proc/%d/mem"%os.getppid(),"rb")`,
-		`import threading; t=threading.Thread(target=print); t.start(); t.join()`,
-	}
 	argv := []string{name, "-I", "-S", l.tool + "/forks.py", l.tool + "/confine.py", l.tool + "/script"}
 	for _, c := range calls {
 		argv = append(argv, l.fill(c))
 	}
 	out, exit := run(t, process.Command{Argv: argv, Confine: &sandbox.Confinement{Profile: server}})
+	t.Logf("%v: %s", exit, out)
+	return out
+}
+
+func TestForkedChildrenAreConfinedByThemselves(t *testing.T) {
+	tooltest.NoLeaks(t)
+	calls := []string{
+		`2+2`, `open("$READ/file")`, `open("$WORK/x","w")`, `socket.socket()`, `os.fork()`, `subprocess.run(["/bin/true"])`,
+		`os.execv("/bin/true",["true"])`, `os.kill(os.getppid(),0)`, `os.chmod("$WORK",0o755)`, `open("/proc/%d/mem"%os.getppid(),"rb")`,
+		`import threading; t=threading.Thread(target=print); t.start(); t.join()`,
+	}
+	strict := tool.Guarantees{NoFilesystemRead: true, NoFilesystemWrite: true, NoNetwork: true, NoSubprocess: true}
+	out := forked(t, newLab(t), strict, calls)
 	for i := range calls {
 		done := strings.Contains(out, fmt.Sprintf("%d done\n", i))
 		if !strings.Contains(out, fmt.Sprintf("%d entered\n", i)) || done != (i == 0 || i == len(calls)-1) {
 			t.Errorf("call %d, %s, went wrong", i, calls[i])
 		}
 	}
-	t.Logf("%v: %s", exit, out)
+}
+
+// A fork that may write makes no file that runs as its owner, and what it leaves in its server's room is counted.
+func TestForkedChildrenLeaveNothingUnseen(t *testing.T) {
+	tooltest.NoLeaks(t)
+	l := newLab(t)
+	calls := []string{
+		`open("$WORK/a","x"); os.chmod("$WORK/a",0o755)`,
+		`os.chmod("$WORK/a",0o4755)`, `os.chmod("$WORK/a",0o2755)`, `os.open("$WORK/b",os.O_CREAT|os.O_WRONLY,0o4755)`, `os.mknod("$WORK/c",0o104755)`,
+		`libc.mq_open(b"/q",0o102,0o600,None) < 0 and fail()`,
+		`libc.shmget(77,4096,0o1600) < 0 and fail()`, `libc.semget(77,1,0o1600) < 0 and fail()`, `libc.msgget(77,0o1600) < 0 and fail()`,
+	}
+	out := forked(t, l, tool.Guarantees{}, calls)
+	for i := range calls {
+		if done := strings.Contains(out, fmt.Sprintf("%d done\n", i)); done != (i == 0 || i > 5) {
+			t.Errorf("call %d, %s: %v", i, calls[i], done)
+		}
+	}
+	if !strings.Contains(out, "0 objects before, 3 after\n") {
+		t.Error("what is left is not counted")
+	}
+}
+
+func TestForkedChildrenLeaveNothingUnseenAsAnOrdinaryUser(t *testing.T) {
+	asNobody(t, "TestForkedChildrenLeaveNothingUnseen")
 }
 
 func TestAForkCannotTakeTheEnvironmentAway(t *testing.T) {

@@ -139,6 +139,7 @@ type filterPlan struct {
 	subprocess bool
 	ownNetwork bool // it has a network of its own, so that a socket reaches nobody
 	ownIPC     bool
+	queues     bool // it may have POSIX message queues of its own
 	ownMounts  bool
 	ownPids    bool
 	watch      bool // attempts are to be seen: they are sent to the supervisor
@@ -203,7 +204,10 @@ func (p filterPlan) kernel() []rule {
 	// io_uring does what it does behind the filter's back.
 	no = append(no, always(deny(unix.ENOSYS), unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER)...)
 	if !p.ownIPC {
-		no = append(no, always(deny(unix.EPERM), unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_SHMGET, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)...)
+		no = append(no, always(deny(unix.EPERM), unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_SHMGET)...)
+	}
+	if !p.queues {
+		no = append(no, always(deny(unix.EPERM), unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)...)
 	}
 	return append(no,
 		rule{nr: unix.SYS_PERSONALITY, tests: []test{{arg: 0, any: []uint32{0, 0xffffffff}}}, then: allow, otherwise: deny(unix.EPERM)},
