@@ -117,13 +117,13 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 	return statusOf(e.Code), encodeProblem(e, call)
 }
 
-// setRetryAfter tells whoever was refused by a quota when to try again, in the header's whole seconds. The body has
-// the milliseconds.
+// setRetryAfter tells whoever was refused by a quota or by a full queue when to try again, in the header's whole seconds.
+// The body has the milliseconds.
 func setRetryAfter(h http.Header, err error) {
 	var d struct {
 		MS int64 `json:"retry_after_ms"`
 	}
-	if tool.CodeOf(err) != tool.CodeQuotaExceeded || strictjson.Unmarshal(tool.AsError(err).Details, &d) != nil || d.MS <= 0 {
+	if code := tool.CodeOf(err); code != tool.CodeQuotaExceeded && code != tool.CodeUnavailable || strictjson.Unmarshal(tool.AsError(err).Details, &d) != nil || d.MS <= 0 {
 		return
 	}
 	h.Set("Retry-After", strconv.FormatInt((d.MS-1)/1000+1, 10))
