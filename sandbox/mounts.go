@@ -65,6 +65,7 @@ func viewOf(p Profile, program []string) (*view, error) {
 		v.addAll(p.Executable, partRead, rightsRead|rightsExec),
 		v.addAll(program, partRead, rightsRead|rightsExec),
 		v.addAll(p.Writable, partWrite, p.writeRights()),
+		v.addAll(p.ReadOnly, partRead, rightsRead),
 		v.addAll(p.Hidden, partHidden, 0))
 	v.sort()
 	return v, err

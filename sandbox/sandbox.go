@@ -146,7 +146,7 @@ func (m *machine) cover(p Profile) error {
 
 // nested reports whether something is to be read-only within what may be written: Landlock cannot do that.
 func nested(p Profile) bool {
-	return slices.ContainsFunc(slices.Concat(p.Readable, p.Executable), func(inner string) bool {
+	return slices.ContainsFunc(slices.Concat(p.Readable, p.Executable, p.ReadOnly), func(inner string) bool {
 		return slices.ContainsFunc(p.Writable, func(outer string) bool { return inner != outer && within(inner, outer) })
 	})
 }
