@@ -210,3 +210,17 @@ print(*done, sep=",")
 		}
 	}
 }
+
+// Who needs a program that commits says so, and names the repository.
+func TestARepositoryCanBeGivenToPrograms(t *testing.T) {
+	tooltest.NoLeaks(t)
+	b := yard(t, func(t testing.TB, o Options) *bench {
+		o.Walls.Write = []string{"root/.git"} // seen from the folder of the config
+		return newBench(t, o)
+	})
+	b.write(t, "commit.py", "open('.git/x', 'w'); open('up/.git/x', 'w')\n")
+	r, err := b.exec("python3", "commit.py")
+	if err != nil || !strings.Contains(r.Stderr, "Read-only file system: 'up/.git/x'") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
