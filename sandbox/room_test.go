@@ -435,6 +435,32 @@ func forked(t *testing.T, l *lab, g tool.Guarantees, calls []string) string {
 	return out
 }
 
+// What is read-only within what can be written stays so, and a link in its place gives nothing away.
+func TestReadOnlyWithinWhatCanBeWritten(t *testing.T) {
+	tooltest.NoLeaks(t)
+	l := newLab(t)
+	must(t, os.MkdirAll(l.work+"/closed/deep", 0o755))
+	must(t, os.WriteFile(l.work+"/file", nil, 0o644))
+	must(t, os.Symlink(l.dir, l.work+"/link"))
+	must(t, os.Symlink(l.work+"/closed", l.work+"/inner"))
+	p := sandbox.Profile{Subprocess: true, Writable: []string{l.work}}
+	for _, name := range []string{"closed", "file", "link", "inner", "gone"} {
+		p.ReadOnly = append(p.ReadOnly, l.work+"/"+name)
+	}
+	out, _ := run(t, confine(p, l.fill(`
+import os
+def can(f):
+    try: f()
+    except OSError as err: return err.strerror
+    return "yes"
+print(can(lambda: open("$WORK/new", "w")), can(lambda: open("$WORK/closed/deep/new", "w")), can(lambda: open("$WORK/file", "a")),
+      can(lambda: os.rename("$WORK/closed", "$WORK/open")), can(lambda: os.unlink("$WORK/file")), can(lambda: open("$SECRET")), can(lambda: open("$WORK/link/secret")), sep="; ")
+`)))
+	if out != "yes; Read-only file system; Read-only file system; Device or resource busy; Device or resource busy; No such file or directory; No such file or directory\n" {
+		t.Error(out)
+	}
+}
+
 func TestForkedChildrenAreConfinedByThemselves(t *testing.T) {
 	tooltest.NoLeaks(t)
 	calls := []string{

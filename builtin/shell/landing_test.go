@@ -170,7 +170,7 @@ func TestAScriptFindsGitClosed(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	before := b.snapshot(t)
-	b.write(t, "try.py", `
+	b.write(t, "try.py", strings.ReplaceAll(`
 import os, shutil
 done = []
 def attempt(name, f):
@@ -191,9 +191,10 @@ attempt("remove", lambda: os.unlink(".git/config"))
 attempt("nested", lambda: open("up/.git/config", "a").write("x"))
 attempt("chmod", lambda: os.chmod(".git/hooks", 0o777))
 attempt("hard link", lambda: (os.link(".git/config", "mine"), open("mine", "a").write("x")))
+os.makedirs("trap"); os.symlink("OUTSIDE", "trap/.git") # it must not be given to the next command
 open("written.txt", "w").write("yes")
 print(*done, sep=",")
-`)
+`, "OUTSIDE", b.outside))
 	r, err := b.exec("python3", "try.py")
 	if err != nil || r.Stdout != "\n" {
 		t.Errorf("%+v, %v", r, err)
@@ -203,6 +204,10 @@ print(*done, sep=",")
 	}
 	if _, err := os.Stat(filepath.Join(b.root, "written.txt")); err != nil {
 		t.Error("the rest of the folder is closed too")
+	}
+	b.write(t, "look.py", "print(open('trap/.git/secret.txt').read())\n")
+	if r, err := b.exec("python3", "look.py"); err != nil || !strings.Contains(r.Stderr, "No such file") {
+		t.Errorf("%+v, %v", r, err)
 	}
 	for _, args := range [][]string{{"add", "written.txt"}, {"commit", "-m", "after"}, {"branch", "topic"}, {"checkout", "-q", "-b", "more"}, {"branch", "--set-upstream-to=topic"}, {"branch", "-d", "topic"}} {
 		if r, err := b.exec("git", args...); err != nil || r.ExitCode != 0 {

@@ -87,7 +87,7 @@ func repositories(folder string) ([]string, error) {
 		if seen++; seen > maxBelow {
 			return fmt.Errorf("there is more below %s than can be searched for repositories; offer a smaller folder", folder)
 		}
-		if !strings.EqualFold(d.Name(), ".git") {
+		if !strings.EqualFold(d.Name(), ".git") || d.Type()&fs.ModeSymlink != 0 { // where a link leads is found by itself
 			return nil
 		}
 		if found = append(found, path); len(found) > maxNested {
