@@ -149,10 +149,18 @@ type Limits struct {
 	Drain   Duration `yaml:"drain" doc:"how long a shutdown waits for calls in flight; 10 s where it is left out"`
 	// LeaseTier: from this tier on a call needs a lease.
 	LeaseTier int `yaml:"lease_tier" doc:"tools of this tier and above need a lease for every call; 0, or left out: none does"`
+	// Queue bounds how calls wait for a tool that runs only so many at once.
+	Queue Queue `yaml:"queue" doc:"how many calls wait, and how long, for a tool that runs only so many at once"`
 	// Quotas is a list; its entries belong to the stage that counts calls.
 	Quotas Section `yaml:"quotas" doc:"how many calls there may be, how many units they may cost, and how many may run at once; any number where it is left out"`
 	// Cache is a list; its entries belong to the stage that answers again without running again.
 	Cache Section `yaml:"cache" doc:"which tools that only read may be answered from memory; none where it is left out"`
+}
+
+// Queue bounds how calls wait for a tool that has only so many workers. Zero leaves it to the engine.
+type Queue struct {
+	Calls int      `yaml:"calls" doc:"that wait for the same workers; 1000 where it is left out"`
+	Wait  Duration `yaml:"wait" doc:"how long each may wait, which is not the tool's time; 30 s where it is left out"`
 }
 
 // layout is the file as it is written.

@@ -22,31 +22,71 @@ type deadlines struct {
 // never do.
 type limited struct {
 	caller context.Context
-	end    time.Time
 	late   *tool.Error // the cause when the time is over
-	place  int         // among the calls that run
+	all    *deadlines
+	place  int // among the calls that run
 
 	mu    sync.Mutex
+	end   time.Time
+	wait  time.Duration   // how long the clock may stand yet
+	stood time.Time       // since when it stands; zero: it goes
 	own   context.Context // nil: nobody has looked
 	stop  context.CancelCauseFunc
 	ended bool
 	cause error // why it has ended; nil: its call has
 }
 
-// Deadline implements context.Context.
-func (l *limited) Deadline() (time.Time, bool) { return l.end, true }
+// Deadline implements context.Context. While the clock stands it is when the call is given up if nothing happens.
+func (l *limited) Deadline() (time.Time, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until(), true
+}
+
+func (l *limited) until() time.Time {
+	if l.stood.IsZero() {
+		return l.end
+	}
+	return l.stood.Add(l.wait)
+}
+
+// Stop implements tool.Clock. A clock that stands already is left to whoever stopped it.
+func (l *limited) Stop() (goOn func()) {
+	l.mu.Lock()
+	if !l.stood.IsZero() || l.ended {
+		l.mu.Unlock()
+		return func() {}
+	}
+	l.stood = time.Now()
+	until := l.until()
+	l.mu.Unlock()
+	l.all.lookAt(until)
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		stood := time.Since(l.stood)
+		l.end, l.wait, l.stood = l.end.Add(stood), l.wait-stood, time.Time{}
+		until := l.end
+		l.mu.Unlock()
+		l.all.lookAt(until)
+	})
+}
 
 // Done implements context.Context.
 func (l *limited) Done() <-chan struct{} { return l.look().Done() }
 
 // Value implements context.Context.
-func (l *limited) Value(key any) any { return l.look().Value(key) }
+func (l *limited) Value(key any) any {
+	if key == (tool.ClockKey{}) {
+		return tool.Clock(l)
+	}
+	return l.look().Value(key)
+}
 
 // Err implements context.Context.
 func (l *limited) Err() error {
 	own := l.look()
 	err := own.Err()
-	if err != nil && context.Cause(own) == error(l.late) {
+	if err != nil && (context.Cause(own) == error(l.late) || context.Cause(own) == errNoWorker) {
 		return context.DeadlineExceeded
 	}
 	return err
@@ -64,6 +104,16 @@ func (l *limited) look() context.Context {
 	return l.own
 }
 
+// due is when the call is over, and why it will be.
+func (l *limited) due() (time.Time, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stood.IsZero() {
+		return l.end, l.late
+	}
+	return l.until(), errNoWorker
+}
+
 // over ends the context; the first cause counts.
 func (l *limited) over(cause error) {
 	l.mu.Lock()
@@ -77,17 +127,30 @@ func (l *limited) over(cause error) {
 	}
 }
 
-// start gives a call until end. Whoever starts one stops it.
-func (d *deadlines) start(ctx context.Context, end time.Time, late *tool.Error) *limited {
-	l := &limited{caller: ctx, end: end, late: late}
+// errNoWorker is the cause when a call has waited too long for whoever is to run it.
+var errNoWorker error = &tool.Error{
+	Code: tool.CodeUnavailable, Reason: "no_worker", Details: []byte(`{"retry_after_ms":1000}`),
+	Message: "the call was not run: no worker came up for it in time; try again",
+}
+
+// start gives a call until end, and its clock so long to stand. Whoever starts one stops it.
+func (d *deadlines) start(ctx context.Context, end time.Time, wait time.Duration, late *tool.Error) *limited {
+	l := &limited{caller: ctx, all: d, end: end, wait: wait, late: late}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	l.place = len(d.calls)
 	d.calls = append(d.calls, l)
-	if d.rings.IsZero() || end.Before(d.rings) {
-		d.ringAt(end)
-	}
+	d.mu.Unlock()
+	d.lookAt(end)
 	return l
+}
+
+// lookAt has the timer ring at a time at the latest.
+func (d *deadlines) lookAt(at time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.rings.IsZero() || at.Before(d.rings) {
+		d.ringAt(at)
+	}
 }
 
 // stop ends the context of a call that has ended. The timer is left alone: the next call would start it again.
@@ -121,11 +184,11 @@ func (d *deadlines) ring() {
 	now := time.Now()
 	var next time.Time
 	for _, l := range d.calls {
-		switch {
-		case !l.end.After(now):
-			l.over(l.late)
-		case next.IsZero() || l.end.Before(next):
-			next = l.end
+		switch end, late := l.due(); {
+		case !end.After(now):
+			l.over(late)
+		case next.IsZero() || end.Before(next):
+			next = end
 		}
 	}
 	if d.rings = next; next.IsZero() {

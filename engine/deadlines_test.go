@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"toolpost/engine"
+	"toolpost/engine/queue"
 	"toolpost/tool"
 )
 
@@ -152,4 +154,97 @@ func TestACallersEndIsTheCallsEnd(t *testing.T) {
 	if _, err := e.Invoke(ctx, &tool.Call{Tool: "a"}, tool.Discard); tool.AsError(err).Message != "enough" {
 		t.Error(err)
 	}
+}
+
+// A tool has its time from when somebody runs it: until then its clock stands, for so long and no longer.
+func TestWaitingForAWorkerIsNotTheToolsTime(t *testing.T) {
+	for _, c := range []struct {
+		waits, runs time.Duration
+		want        tool.Code
+		after       time.Duration
+	}{
+		{0, 4 * time.Second, "", 4 * time.Second},
+		{20 * time.Second, 4 * time.Second, "", 24 * time.Second},
+		{20 * time.Second, 6 * time.Second, tool.CodeTimeout, 25 * time.Second},
+		{40 * time.Second, 0, tool.CodeUnavailable, 30 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			run := func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
+				ctx, cancel := context.WithCancelCause(ctx)
+				defer cancel(nil)
+				for _, d := range []time.Duration{c.waits / 2, c.waits - c.waits/2} { // it finds a worker, and that is gone
+					goOn := tool.Waiting(ctx)
+					tool.Waiting(ctx)() // within another it means nothing
+					select {
+					case <-time.After(d):
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+					goOn()
+				}
+				select {
+				case <-time.After(c.runs):
+					return &tool.Result{OK: true}, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+			e := start(t, engine.Options{}, bind("one", seconds(run, 5)))
+			began := time.Now()
+			_, err := call(t, e, "5", ``)
+			if took := time.Since(began); took-c.after > time.Millisecond || c.after > took {
+				t.Errorf("%+v: it took %v", c, took)
+			}
+			if err != nil && err.Code != c.want || err == nil && c.want != "" {
+				t.Errorf("%+v: %v", c, err)
+			}
+		})
+	}
+}
+
+// A crowd has two tools that share places.
+type crowd struct {
+	*fake
+	places int
+}
+
+func (c crowd) Places(string) (string, int) { return "both", c.places }
+
+// What waits has not begun: it uses up no lease, and its clock does not go.
+func TestCallsWaitInFrontOfAllThatBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		run := func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
+			time.Sleep(4 * time.Second)
+			return &tool.Result{OK: true}, ctx.Err()
+		}
+		var leases atomic.Int32
+		used := func(next tool.Handler) tool.Handler {
+			return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+				leases.Add(1)
+				return next.Invoke(ctx, c, out)
+			})
+		}
+		o := engine.Options{Queue: queue.Options{Calls: 7, Wait: time.Minute}, Lease: used}
+		e := start(t, o, bind("one", crowd{seconds(run, 5, 6), 2}))
+		var refused atomic.Int32
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() {
+				switch _, err := call(t, e, fmt.Sprint(5+i%2), ``); {
+				case err != nil && err.Code == tool.CodeUnavailable:
+					refused.Add(1)
+				case err != nil:
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		if n := leases.Load(); n != 2 {
+			t.Errorf("%d of the calls that wait have begun", n-2)
+		}
+		all.Wait()
+		if refused.Load() != 1 || leases.Load() != 9 {
+			t.Errorf("%d were refused, %d began", refused.Load(), leases.Load())
+		}
+	})
 }

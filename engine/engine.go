@@ -11,6 +11,7 @@ import (
 
 	"toolpost/engine/audit"
 	"toolpost/engine/policy"
+	"toolpost/engine/queue"
 	"toolpost/tool"
 )
 
@@ -32,6 +33,8 @@ type Options struct {
 	// Replace.
 	Cache   func(*tool.Spec) tool.Middleware
 	Session tool.Middleware // keeps state patches and assets
+	// Queue bounds the lines in which calls wait for a place, where a runner has only so many.
+	Queue queue.Options
 }
 
 // An Engine runs calls (tool.Handler) and shows what can be called (tool.Catalog).
@@ -61,6 +64,7 @@ func New(o Options) *Engine {
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
 	}
+	o.Queue = o.Queue.WithDefaults()
 	if o.Policy == nil {
 		o.Policy = func() *policy.Policy { return nil }
 	}
@@ -88,6 +92,7 @@ func New(o Options) *Engine {
 //   - idempotency stands after policy: a replay is never shown to someone not allowed; and before quota
 //     and lease: a replay is free.
 //   - quota stands before what has an effect, and before lease: a call that is too much uses none up.
+//   - queue, where calls wait for a place, stands in front of all that notes or uses up: a call that waits has not begun.
 //   - cache stands behind all that may refuse: nobody gets an answer from memory who would not have got one.
 //   - session is innermost: only what really ran changes state.
 func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.Handler) {
@@ -97,13 +102,14 @@ func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.H
 		o.Audit.Stage,
 	)
 	ofTool = func(it *item) tool.Handler {
-		return wrap(it.runner(o.Timeout, &e.deadlines),
+		return wrap(it.runner(o.Timeout, o.Queue.Wait, &e.deadlines),
 			o.Audit.Named(),
 			validate(it.schema),
 			o.Audit.Touching(it.toucher()),
 			it.judge.Stage,
 			o.Idempotency,
 			o.Quota(it.spec),
+			it.line(o.Queue),
 			o.Audit.Begun(),
 			o.Lease,
 			o.Cache(it.spec),

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"toolpost/engine/policy"
+	"toolpost/engine/queue"
 	"toolpost/tool"
 )
 
@@ -23,6 +24,12 @@ type Binding struct {
 // A Runner may say that one of its tools cannot be called now, and why; the others are not harmed. It is
 // asked at every call and listing, so it looks and does not wait.
 type unavailable interface{ Unavailable(name string) error }
+
+// A Runner may run only so many calls at once: those of tools with the same pool together. Without a pool, and with a 0,
+// that is any number. The number is asked for at every call, so it looks and does not wait.
+type crowded interface {
+	Places(name string) (pool string, calls int)
+}
 
 // A shelf is everything that is published at one moment. It is never changed: Replace puts up another.
 type shelf struct {
@@ -61,7 +68,30 @@ type source struct {
 	mu      sync.Mutex
 	calls   int
 	retired bool
-	idle    chan struct{} // closed when retired and no call is left
+	idle    chan struct{}          // closed when retired and no call is left
+	lines   map[string]*queue.Line // where calls wait, by pool
+}
+
+// line is where the calls of a tool wait for each other; nil: they do not.
+func (it *item) line(o queue.Options) tool.Middleware {
+	runner, ok := it.source.Runner.(crowded)
+	if !ok {
+		return nil
+	}
+	s, name := it.source, it.own.Name
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pool, _ := runner.Places(name)
+	if pool == "" {
+		return nil
+	}
+	if s.lines == nil {
+		s.lines = map[string]*queue.Line{}
+	}
+	if s.lines[pool] == nil {
+		s.lines[pool] = queue.New(o, func() int { _, n := runner.Places(name); return n })
+	}
+	return s.lines[pool].Stage
 }
 
 func (s *source) acquire() bool {

@@ -106,7 +106,7 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 
 // runner is the innermost handler: it hands the call to the runner of the tool's source, in the name that
 // the source has for it, under the tool's deadline.
-func (it *item) runner(standard time.Duration, d *deadlines) tool.Handler {
+func (it *item) runner(standard, wait time.Duration, d *deadlines) tool.Handler {
 	limit := it.own.Timeout
 	if limit <= 0 {
 		limit = standard
@@ -115,7 +115,7 @@ func (it *item) runner(standard time.Duration, d *deadlines) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		end := time.Now().Add(limit)
 		if own, ok := ctx.Deadline(); !ok || own.After(end) { // else the caller's own comes first
-			l := d.start(ctx, end, ranOut)
+			l := d.start(ctx, end, wait, ranOut)
 			defer d.stop(l)
 			ctx = l
 		}
@@ -140,7 +140,9 @@ func outcome(ctx context.Context, err error) error {
 		return err
 	}
 	cause := *tool.AsError(context.Cause(ctx))
-	cause.Details = tool.AsError(err).Details
+	if own := tool.AsError(err).Details; own != nil {
+		cause.Details = own
+	}
 	cause.Err = err
 	return &cause
 }

@@ -23,6 +23,7 @@ import (
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
+	"toolpost/engine/queue"
 	"toolpost/engine/quota"
 	"toolpost/engine/redact"
 	"toolpost/identity"
@@ -154,6 +155,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		Lease:       lease.New(lease.Options{From: from, Consume: keep.leases}).Stage,
 		Cache:       n.cache.For,
 		Session:     keep.session,
+		Queue:       queue.Options{Calls: cfg.Limits.Queue.Calls, Wait: time.Duration(cfg.Limits.Queue.Wait)},
 	})
 	if err := n.openTelemetry(); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
@@ -248,7 +250,7 @@ func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 
 // sameLimits compares the limits that hold from start to end: all but the quotas and the cache.
 func sameLimits(a, b config.Limits) bool {
-	return a.Timeout == b.Timeout && a.Drain == b.Drain && a.LeaseTier == b.LeaseTier
+	return a.Timeout == b.Timeout && a.Drain == b.Drain && a.LeaseTier == b.LeaseTier && a.Queue == b.Queue
 }
 
 // Close ends the node: no new call, no retry; calls in flight and sources have until ctx ends.

@@ -348,6 +348,19 @@ func TestTheConfigIsWatched(t *testing.T) {
 	hup <- syscall.SIGHUP
 	eventually(t, "the reload by SIGHUP", func() bool { return call(n, "three") == nil })
 	eventually(t, "the hint", func() bool { return strings.Contains(logged.String(), "restart to apply") })
+	// What somebody else could have written is not taken, also when it is asked for.
+	if err := os.Chmod(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	write("sources: [{name: four, protocol: fake}]")
+	hup <- syscall.SIGHUP
+	eventually(t, "the refusal", func() bool { return strings.Contains(logged.String(), "could have been written by somebody else") })
+	if !strings.Contains(logged.String(), "mode 0777") || !strings.Contains(logged.String(), "chmod go-w") {
+		t.Errorf("the log does not say why:\n%s", logged.String())
+	}
+	if call(n, "four") == nil || call(n, "three") != nil {
+		t.Error("a config that anybody could have written was taken")
+	}
 }
 
 func TestAnUnknownProtocolIsSaidWithWhatThereIs(t *testing.T) {

@@ -15,9 +15,14 @@ import (
 // settleTime is how long the config must be left alone before it is read: editors write in steps.
 const settleTime = 200 * time.Millisecond
 
-// Watch reloads the config when its file changes, and at once when now sends, until ctx ends. A config
-// that cannot be read is logged, and the node goes on with the one it has.
+// Watch reloads the config when its file changes, and at once when now sends, until ctx ends. A config that cannot be
+// read, or that somebody else could have written, is logged, and the node goes on with the one it has.
 func (n *Node) Watch(ctx context.Context, now <-chan os.Signal) error {
+	if n.cfg.Path != "" {
+		if err := config.Trusted(n.cfg.Path); err != nil {
+			n.o.Log.Warn("changes of the config will not be taken while the server runs", "error", message(err))
+		}
+	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the config cannot be watched: %w", err)
@@ -50,12 +55,14 @@ func (n *Node) Watch(ctx context.Context, now <-chan os.Signal) error {
 	}
 }
 
+// reloadFile reads the config again. It decides what runs on this machine without anybody looking, unlike a start; so it
+// is only taken from those who may decide that.
 func (n *Node) reloadFile(ctx context.Context) {
 	if n.cfg.Path == "" {
 		n.Reload(ctx, n.cfg)
 		return
 	}
-	cfg, err := config.Load(n.cfg.Path)
+	cfg, err := config.LoadTrusted(n.cfg.Path)
 	if err != nil {
 		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
 		return

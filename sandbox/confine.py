@@ -9,6 +9,7 @@ import struct
 _HEADER = struct.Struct("=QQQ")
 _OP = struct.Struct("=Q6QQQQ")
 _LOOSE, _POKE = 1 << 16, 1 << 32
+_SHM_INFO, _SEM_INFO, _MSG_INFO = 14, 19, 12
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _libc.syscall.argtypes = [ctypes.c_ulong] * 7
@@ -18,9 +19,10 @@ class Room:
     """A room that is made ready in the server. Each forked child calls enter(), and is in it for good."""
 
     def __init__(self, script):
-        first, self._names_at = struct.unpack_from("=QQ", script)
-        names = script[self._names_at:].decode().split("\n")
-        image = script[16:self._names_at]
+        first, names_at, self._own_objects = struct.unpack_from("=QQQ", script)
+        names = script[names_at:].decode().split("\n")
+        image = script[24:names_at]
+        self._counts = (ctypes.c_int * 32)()  # more than any of the structures has
         self._memory = ctypes.create_string_buffer(bytes(image), len(image))
         base = ctypes.addressof(self._memory)
         ops, relocs, count = _HEADER.unpack_from(self._memory)
@@ -40,6 +42,21 @@ class Room:
     def enter(self):
         """Confine this process. An error means that it is not confined: it must end."""
         self._play(self._enter)
+
+    def left(self):
+        """Count the objects of System V in the room. They outlive who has made them."""
+        if not self._own_objects:
+            return 0  # they are the host's, and nobody here can make one
+        found, total = self._counts, 0
+        for ask, place in (
+            (lambda: _libc.shmctl(0, _SHM_INFO, found), 0),  # used_ids
+            (lambda: _libc.semctl(0, 0, _SEM_INFO, found), 7),  # semusz
+            (lambda: _libc.msgctl(0, _MSG_INFO, found), 0),  # msgpool
+        ):
+            if ask() < 0:
+                raise OSError(ctypes.get_errno(), "the objects of System V cannot be counted")
+            total += found[place]
+        return total
 
     def _play(self, ops):
         for nr, args, registers, loose, dst, name in ops:

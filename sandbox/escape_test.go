@@ -53,6 +53,7 @@ func sieges() []siege {
 		{"no_subprocess", tool.Guarantees{NoSubprocess: true}, open, spawning(), nil},
 		{"no_env_read", tool.Guarantees{NoEnvRead: true}, open, environment(), nil},
 		{"every profile", tool.Guarantees{}, open, kernel(), nil},
+		{"no set-id bits", tool.Guarantees{}, open, setIDs(), nil},
 	}
 }
 
@@ -247,6 +248,41 @@ func kernel() []attempt {
 		{"a Unix socket nobody gave", "py", `s=socket.socket(socket.AF_UNIX); s.connect("$DIR/hidden"); escaped()`, "maybe"},
 		{"an abstract socket of others", "py", `s=socket.socket(socket.AF_UNIX); s.connect("\0$ABSTRACT"); escaped()`, ""},
 		{"writing into the terminal", "py", "import fcntl,pty\na,b=pty.openpty(); fcntl.ioctl(b,0x5412,b'x'); escaped()", "maybe"},
+	}
+}
+
+// setIDs are attempts to make a file that runs as its owner, whoever starts it.
+func setIDs() []attempt {
+	return []attempt{
+		{"chmod", "py", `os.chmod(new("$WORK/a1"),0o4755); marked("$WORK/a1")`, ""},
+		{"chmod of the group", "py", `os.chmod(new("$WORK/a2"),0o2755); marked("$WORK/a2")`, ""},
+		{"chmod of a folder", "py", `os.mkdir("$WORK/a3"); os.chmod("$WORK/a3",0o2755); marked("$WORK/a3")`, ""},
+		{"chmod itself", "py", `call(90,new("$WORK/a4").encode(),0o6755); marked("$WORK/a4")`, ""},
+		{"chmod, high bits", "py", `call(90,new("$WORK/a5").encode(),0o4755|1<<32); marked("$WORK/a5")`, ""},
+		{"fchmod", "py", `call(91,os.open(new("$WORK/a6"),os.O_RDWR),0o4755); marked("$WORK/a6")`, ""},
+		{"fchmodat", "py", `call(268,-100,new("$WORK/a7").encode(),0o4755); marked("$WORK/a7")`, ""},
+		{"fchmodat2", "py", `call(452,-100,new("$WORK/a8").encode(),0o4755,0); marked("$WORK/a8")`, "maybe"},
+		{"fchmodat2 of a descriptor", "py", `call(452,os.open(new("$WORK/a9"),os.O_PATH),b"",0o4755,0x1000); marked("$WORK/a9")`, "maybe"},
+		{"through /proc", "py", `os.chmod("/proc/self/fd/%d"%os.open(new("$WORK/b1"),os.O_PATH),0o4755); marked("$WORK/b1")`, ""},
+		{"open", "py", `call(2,b"$WORK/b2",os.O_CREAT|os.O_WRONLY,0o4755); marked("$WORK/b2")`, ""},
+		{"creat", "py", `call(85,b"$WORK/b3",0o4755); marked("$WORK/b3")`, ""},
+		{"openat", "py", `call(257,-100,b"$WORK/b4",os.O_CREAT|os.O_RDWR,0o4755); marked("$WORK/b4")`, ""},
+		{"openat of the group", "py", `os.open("$WORK/b5",os.O_CREAT|os.O_RDWR|os.O_EXCL,0o2755); marked("$WORK/b5")`, ""},
+		{"openat2", "py", `call(437,-100,b"$WORK/b6",ctypes.create_string_buffer(struct.pack("QQQ",os.O_CREAT|os.O_RDWR,0o4755,0),24),24); marked("$WORK/b6")`, ""},
+		{"a file without a name", "py", `fd=os.open("$WORK",os.O_TMPFILE|os.O_RDWR,0o4755); call(265,-100,b"/proc/self/fd/%d"%fd,-100,b"$WORK/b7",0x400); marked("$WORK/b7")`, "maybe"},
+		{"mknod", "py", `call(133,b"$WORK/b8",0o104755,0); marked("$WORK/b8")`, ""},
+		{"mknodat", "py", `call(259,-100,b"$WORK/b9",0o106755,0); marked("$WORK/b9")`, ""},
+		{"mkdir", "py", `call(83,b"$WORK/c1",0o2755); marked("$WORK/c1")`, "never"},
+		{"mkdirat", "py", `call(258,-100,b"$WORK/c2",0o6755); marked("$WORK/c2")`, "never"},
+		{"another's bits", "py", `import shutil; shutil.copy("/bin/echo","$WORK/c3"); shutil.copymode("/usr/bin/passwd","$WORK/c3"); marked("$WORK/c3")`, "maybe"},
+		{"a capability of a file", "py", `os.setxattr(new("$WORK/c4"),"security.capability",struct.pack("<IIIII",0x2000001,1<<7,0,0,0)); escaped()`, "root"},
+		{"an access list", "py", `os.setxattr(new("$WORK/c5"),"system.posix_acl_access",struct.pack("<I",2)+b"".join(struct.pack("<HHI",t,0o4007,0xffffffff) for t in (1,4,32))); marked("$WORK/c5")`, "never"},
+		{"creat by int 0x80", "c", `open-80 $WORK/old 4755`, "maybe"},
+		{"a child's chmod", "sh", `cp /bin/echo $WORK/c6 && chmod u+s $WORK/c6 && echo ESCAPED`, ""},
+		{"install", "sh", `install -m 4755 /bin/echo $WORK/c7 && [ -u $WORK/c7 ] && echo ESCAPED`, ""},
+		{"tar", "sh", `mkdir -p $WORK/in && cp /bin/echo $WORK/in/c8 && tar -C $WORK/in --mode=u+s -cf $WORK/c8.tar c8 && tar -C $WORK -xpf $WORK/c8.tar; [ -u $WORK/c8 ] && echo ESCAPED`, ""},
+		{"node", "node", `const f=require("fs");f.writeFileSync("$WORK/c9","x");f.chmodSync("$WORK/c9",0o4755);f.statSync("$WORK/c9").mode&0o6000&&console.log("ESCAPED")`, "maybe"},
+		{"node's open", "node", `const f=require("fs");f.openSync("$WORK/d1","w",0o4755);f.statSync("$WORK/d1").mode&0o6000&&console.log("ESCAPED")`, "maybe"},
 	}
 }
 

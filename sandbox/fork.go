@@ -15,7 +15,8 @@ import (
 var forkPython string
 
 // ForkPython is a Python module for a server that forks a child for each call: Room(script) makes a room ready
-// in the server, and enter() in the child puts that child into it.
+// in the server, enter() in the child puts that child into it, and left() in the server counts what children have
+// left in it that outlives them.
 func ForkPython() string { return forkPython }
 
 // ForkScript writes the script for ForkPython's Room. The server itself runs confined, with the profile server;
@@ -23,7 +24,10 @@ func ForkPython() string { return forkPython }
 // has had once cannot be taken from its memory, so a server with an environment cannot fork a child without
 // one: that is an error with the reason coverage_missing.
 //
-// The child keeps what the server holds open: it must close it before it enters.
+// The child keeps what the server holds open: it must close it before it enters. It has the server's namespace of
+// System V objects: a new one takes a capability, which the server, where the tool's own code runs, must not have. So a
+// server whose children have left an object is to be ended, and with it the namespace: to the next child that is as if
+// each had its own. POSIX message queues cannot be counted, and are not there for children.
 func ForkScript(server, call Profile) ([]byte, error) {
 	m := thisMachine()
 	switch {
@@ -55,6 +59,8 @@ func sameFiles(a, b Profile) bool {
 	return slices.Equal(a.Readable, b.Readable) && slices.Equal(a.Writable, b.Writable) && slices.Equal(a.Executable, b.Executable) && a.WriteOnly == b.WriteOnly
 }
 
+const forkHead = 24 // bytes in front of the script: its first op for a child, where its names are, whether it has its own System V objects
+
 func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 	p := &plan{on: m, Spawn: Spawn{Confinement: Confinement{Profile: call}}}
 	if m.Landlock > 0 {
@@ -81,6 +87,7 @@ func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 	}
 	image := p.image()
 	head := binary.NativeEndian.AppendUint64(nil, first)
-	head = binary.NativeEndian.AppendUint64(head, uint64(16+len(image)))
+	head = binary.NativeEndian.AppendUint64(head, uint64(forkHead+len(image)))
+	head = binary.NativeEndian.AppendUint64(head, map[bool]uint64{true: 1}[m.IPCNS])
 	return append(append(head, image...), strings.Join(p.names, "\n")...), nil
 }

@@ -82,7 +82,7 @@ func Filter(n Network) (*os.File, error) {
 	if !m.Seccomp {
 		return nil, tool.Errorf(tool.CodeUnsupported, "this machine cannot filter system calls: %s is missing; see toolpost doctor", m.explain(LayerSeccomp)).Because(CoverageMissing)
 	}
-	f, err := filterPlan{network: n, subprocess: true, ownNetwork: n != NetworkAll, ownIPC: true, ownMounts: true, ownPids: true}.compile()
+	f, err := filterPlan{network: n, subprocess: true, ownNetwork: n != NetworkAll, ownIPC: true, queues: true, ownMounts: true, ownPids: true}.compile()
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,10 @@ func (p *plan) limits() {
 		p.limit("cpu time", unix.RLIMIT_CPU, seconds, seconds+1)
 	}
 	if p.on.backstopMemory() {
-		// Of one process, not of all. It counts what can be written to, not what is merely reserved, which
-		// would stop the runtimes that reserve much.
+		// Of one process, not of all: so this is the default only, and whoever asks for a limit is refused
+		// (cover). To watch the sum and end the room when it is too large was considered; what is looked at now
+		// and then is no wall. It counts what can be written to, not what is merely reserved, which would stop
+		// the runtimes that reserve much.
 		p.atMost("memory", unix.RLIMIT_DATA, l.Memory)
 	}
 	if p.on.backstopPids() {

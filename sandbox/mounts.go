@@ -67,7 +67,23 @@ func viewOf(p Profile, program []string) (*view, error) {
 		v.addAll(p.Writable, partWrite, p.writeRights()),
 		v.addAll(p.Hidden, partHidden, 0))
 	v.sort()
+	v.close(p.ReadOnly)
 	return v, err
+}
+
+// close makes paths read-only that lie in what can be written. One that leads anywhere else, by a link that a tool has put
+// there, gives nothing.
+func (v *view) close(paths []string) {
+	for _, path := range paths {
+		apart := &view{links: map[string]string{}}
+		if apart.add(path, partRead, rightsRead) != nil || len(apart.parts) != 1 {
+			continue
+		}
+		if outer := v.around(apart.parts[0].path); outer != nil && outer.kind == partWrite {
+			v.parts = append(v.parts, apart.parts...)
+		}
+	}
+	v.sort()
 }
 
 // writeRights are the rights on what is writable.

@@ -223,9 +223,10 @@ func (m *machine) layers() []Layer {
 		{LayerNotify, m.Notify, "", "attempts that were refused are reported, and no_subprocess holds"},
 		{LayerPrivileges, m.broken == nil, "", "a tool has no capability and cannot get one"},
 		{LayerLimits, m.broken == nil, "", "files, file sizes and processor time of a process are bounded"},
-		m.groupLayer(LayerMemory, ctlMemory, "memory is bounded for all processes of a tool together"),
-		m.groupLayer(LayerPids, ctlPids, "the number of processes of a tool is bounded"),
-		m.groupLayer(LayerCPU, ctlCPU, "the processors of a tool are bounded"),
+		m.groupLayer(LayerMemory, ctlMemory, "memory is bounded for all processes of a tool together",
+			"each process of a tool has 512 MiB; a source whose walls set `memory` is refused"),
+		m.groupLayer(LayerPids, ctlPids, "the number of processes of a tool is bounded", m.uncounted()),
+		m.groupLayer(LayerCPU, ctlCPU, "the processors of a tool are bounded", "a source whose walls set `cpu` is refused"),
 	}
 	for i, l := range all {
 		if why := m.why[l.Name]; why != "" {
@@ -238,10 +239,19 @@ func (m *machine) layers() []Layer {
 	return all
 }
 
-func (m *machine) groupLayer(name, controller, means string) Layer {
+// groupLayer is a layer of cgroups: what it means, and what its absence does.
+func (m *machine) groupLayer(name, controller, means, without string) Layer {
 	l := Layer{Name: name, Works: m.groups.why[controller] == nil, Means: means}
 	if !l.Works {
-		l.Why = m.groups.why[controller].Error()
+		l.Why, l.Means = m.groups.why[controller].Error(), "without it "+without
 	}
 	return l
+}
+
+// uncounted says what becomes of a limit of processes without cgroups.
+func (m *machine) uncounted() string {
+	if m.backstopPids() {
+		return "processes are counted by user, in each room apart"
+	}
+	return "a source is refused unless its walls say `processes: -1`"
 }

@@ -20,6 +20,8 @@ type Profile struct {
 	Writable   []string // may be read and changed
 	Executable []string // may be read and run: interpreters, their libraries, the tool's own code
 
+	// ReadOnly is what cannot be changed although it lies in what is Writable. What does not exist cannot be named.
+	ReadOnly []string
 	// Hidden is what is not there although it lies in one of them: a folder is empty, and so is a file.
 	Hidden []string
 	// WriteOnly takes the right to read from what is Writable.
@@ -146,7 +148,7 @@ func readable(p Profile) []string {
 
 // check refuses paths that say nothing, or say it to somebody else.
 func (p Profile) check() error {
-	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.Hidden) {
+	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Hidden) {
 		if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 			return tool.Errorf(tool.CodeInvalidInput, "the sandbox needs absolute paths: %q is none", path)
 		}

@@ -190,6 +190,8 @@ func TestAWallThatIsMissingRefusesTheStart(t *testing.T) {
 		"no loopback":           {[]string{sandbox.LayerNetwork}, sandbox.Profile{Subprocess: true, Network: sandbox.NetworkLoopback}, sandbox.LayerNetwork},
 		"read-only in writable": {[]string{sandbox.LayerMounts}, sandbox.Profile{Subprocess: true, Writable: []string{"/var"}, Readable: []string{"/var/lib"}}, sandbox.LayerMounts},
 		"no processors":         {[]string{sandbox.LayerCPU}, sandbox.Profile{Subprocess: true, Limits: sandbox.Limits{CPU: 1}}, sandbox.LayerCPU},
+		"no memory":             {[]string{sandbox.LayerMemory}, sandbox.Profile{Subprocess: true, Limits: sandbox.Limits{Memory: 1 << 30}}, sandbox.LayerMemory},
+		"no memory for one":     {[]string{sandbox.LayerMemory}, sandbox.Profile{Limits: sandbox.Limits{Memory: 1 << 30}}, sandbox.LayerMemory},
 		"nothing for processes": {[]string{sandbox.LayerNamespaces, sandbox.LayerLandlock}, sandbox.Profile{Subprocess: true}, "mounts"},
 		"nothing to count with": {[]string{sandbox.LayerNamespaces, sandbox.LayerPids}, sandbox.Profile{Subprocess: true}, sandbox.LayerPids},
 	} {
@@ -220,8 +222,10 @@ func TestLimitsHold(t *testing.T) {
 		"private tmp": {sandbox.Limits{}, `open("/tmp/big","wb").write(bytes(2<<20)); print("TOO MUCH")`, []string{"No space left"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.limits.Processes > 0 && os.Geteuid() == 0 && slices.Contains(sandbox.Missing(), sandbox.LayerPids) {
-				t.Skip("there is nothing to count with")
+			for layer, asked := range map[string]bool{sandbox.LayerPids: c.limits.Processes > 0 && os.Geteuid() == 0, sandbox.LayerMemory: c.limits.Memory > 0} {
+				if asked && slices.Contains(sandbox.Missing(), layer) {
+					t.Skip("there is nothing to count with")
+				}
 			}
 			cmd := confine(sandbox.Profile{Subprocess: true, Writable: []string{work}, Tmp: 1 << 20, Limits: c.limits}, c.code)
 			child, err := process.Start(cmd)
@@ -236,6 +240,16 @@ func TestLimitsHold(t *testing.T) {
 				t.Errorf("%s: %s", said, out)
 			}
 		})
+	}
+}
+
+// Memory that nobody asked for is bounded for each process where it cannot be for all, and the tool runs.
+func TestWithoutCgroupsAProcessHasTheDefaultMemory(t *testing.T) {
+	tooltest.NoLeaks(t)
+	sandbox.Without(t, sandbox.LayerMemory)
+	cmd := confine(sandbox.Profile{Subprocess: true}, "x=bytearray(100<<20); print('enough')\nx=bytearray(600<<20); print('TOO MUCH')")
+	if out, _ := run(t, cmd); !strings.HasPrefix(out, "enough\n") || !strings.Contains(out, "MemoryError") {
+		t.Error(out)
 	}
 }
 
@@ -399,9 +413,9 @@ except OSError: print("nobody else")`))
 	}
 }
 
-func TestForkedChildrenAreConfinedByThemselves(t *testing.T) {
-	tooltest.NoLeaks(t)
-	l := newLab(t)
+// forked runs calls in a server of forks, each with guarantees of its own, and gives what was said.
+func forked(t *testing.T, l *lab, g tool.Guarantees, calls []string) string {
+	t.Helper()
 	copyFile(t, "testdata/forks.py", l.tool+"/forks.py", 0o644)
 	must(t, os.WriteFile(l.tool+"/confine.py", []byte(sandbox.ForkPython()), 0o644))
 	name, extra := python()
@@ -409,27 +423,84 @@ func TestForkedChildrenAreConfinedByThemselves(t *testing.T) {
 		Readable: []string{l.read}, Writable: []string{l.work}, Executable: append([]string{l.tool}, extra...),
 		Subprocess: true, Network: sandbox.NetworkLoopback, Proc: sandbox.ProcOwn,
 	}
-	strict := tool.Guarantees{NoFilesystemRead: true, NoFilesystemWrite: true, NoNetwork: true, NoSubprocess: true}
-	script, err := sandbox.ForkScript(server, sandbox.FromGuarantees(strict, server))
+	script, err := sandbox.ForkScript(server, sandbox.FromGuarantees(g, server))
 	must(t, err)
 	must(t, os.WriteFile(l.tool+"/script", script, 0o644))
-	calls := []string{
-		`2+2`, `open("$READ/file")`, `open("$WORK/x","w")`, `socket.socket()`, `os.fork()`, `subprocess.run(["/bin/true"])`,
-		`os.execv("/bin/true",["true"])`, `os.kill(os.getppid(),0)`, `os.chmod("$WORK",0o755)`, `open("/proc/%d/mem"%os.getppid(),"rb")`,
-		`import threading; t=threading.Thread(target=print); t.start(); t.join()`,
-	}
 	argv := []string{name, "-I", "-S", l.tool + "/forks.py", l.tool + "/confine.py", l.tool + "/script"}
 	for _, c := range calls {
 		argv = append(argv, l.fill(c))
 	}
 	out, exit := run(t, process.Command{Argv: argv, Confine: &sandbox.Confinement{Profile: server}})
+	t.Logf("%v: %s", exit, out)
+	return out
+}
+
+// What is read-only within what can be written stays so, and a link in its place gives nothing away.
+func TestReadOnlyWithinWhatCanBeWritten(t *testing.T) {
+	tooltest.NoLeaks(t)
+	l := newLab(t)
+	must(t, os.MkdirAll(l.work+"/closed/deep", 0o755))
+	must(t, os.WriteFile(l.work+"/file", nil, 0o644))
+	must(t, os.Symlink(l.dir, l.work+"/link"))
+	must(t, os.Symlink(l.work+"/closed", l.work+"/inner"))
+	p := sandbox.Profile{Subprocess: true, Writable: []string{l.work}}
+	for _, name := range []string{"closed", "file", "link", "inner", "gone"} {
+		p.ReadOnly = append(p.ReadOnly, l.work+"/"+name)
+	}
+	out, _ := run(t, confine(p, l.fill(`
+import os
+def can(f):
+    try: f()
+    except OSError as err: return err.strerror
+    return "yes"
+print(can(lambda: open("$WORK/new", "w")), can(lambda: open("$WORK/closed/deep/new", "w")), can(lambda: open("$WORK/file", "a")),
+      can(lambda: os.rename("$WORK/closed", "$WORK/open")), can(lambda: os.unlink("$WORK/file")), can(lambda: open("$SECRET")), can(lambda: open("$WORK/link/secret")), sep="; ")
+`)))
+	if out != "yes; Read-only file system; Read-only file system; Device or resource busy; Device or resource busy; No such file or directory; No such file or directory\n" {
+		t.Error(out)
+	}
+}
+
+func TestForkedChildrenAreConfinedByThemselves(t *testing.T) {
+	tooltest.NoLeaks(t)
+	calls := []string{
+		`2+2`, `open("$READ/file")`, `open("$WORK/x","w")`, `socket.socket()`, `os.fork()`, `subprocess.run(["/bin/true"])`,
+		`os.execv("/bin/true",["true"])`, `os.kill(os.getppid(),0)`, `os.chmod("$WORK",0o755)`, `open("/proc/%d/mem"%os.getppid(),"rb")`,
+		`import threading; t=threading.Thread(target=print); t.start(); t.join()`,
+	}
+	strict := tool.Guarantees{NoFilesystemRead: true, NoFilesystemWrite: true, NoNetwork: true, NoSubprocess: true}
+	out := forked(t, newLab(t), strict, calls)
 	for i := range calls {
 		done := strings.Contains(out, fmt.Sprintf("%d done\n", i))
 		if !strings.Contains(out, fmt.Sprintf("%d entered\n", i)) || done != (i == 0 || i == len(calls)-1) {
 			t.Errorf("call %d, %s, went wrong", i, calls[i])
 		}
 	}
-	t.Logf("%v: %s", exit, out)
+}
+
+// A fork that may write makes no file that runs as its owner, and what it leaves in its server's room is counted.
+func TestForkedChildrenLeaveNothingUnseen(t *testing.T) {
+	tooltest.NoLeaks(t)
+	l := newLab(t)
+	calls := []string{
+		`open("$WORK/a","x"); os.chmod("$WORK/a",0o755)`,
+		`os.chmod("$WORK/a",0o4755)`, `os.chmod("$WORK/a",0o2755)`, `os.open("$WORK/b",os.O_CREAT|os.O_WRONLY,0o4755)`, `os.mknod("$WORK/c",0o104755)`,
+		`libc.mq_open(b"/q",0o102,0o600,None) < 0 and fail()`,
+		`libc.shmget(77,4096,0o1600) < 0 and fail()`, `libc.semget(77,1,0o1600) < 0 and fail()`, `libc.msgget(77,0o1600) < 0 and fail()`,
+	}
+	out := forked(t, l, tool.Guarantees{}, calls)
+	for i := range calls {
+		if done := strings.Contains(out, fmt.Sprintf("%d done\n", i)); done != (i == 0 || i > 5) {
+			t.Errorf("call %d, %s: %v", i, calls[i], done)
+		}
+	}
+	if !strings.Contains(out, "0 objects before, 3 after\n") {
+		t.Error("what is left is not counted")
+	}
+}
+
+func TestForkedChildrenLeaveNothingUnseenAsAnOrdinaryUser(t *testing.T) {
+	asNobody(t, "TestForkedChildrenLeaveNothingUnseen")
 }
 
 func TestAForkCannotTakeTheEnvironmentAway(t *testing.T) {

@@ -137,6 +137,8 @@ func (m *machine) cover(p Profile) error {
 		missing = LayerNetwork
 	case !p.Subprocess && !m.Notify:
 		missing = LayerNotify
+	case p.Limits.Memory > 0 && m.groups.why[ctlMemory] != nil: // the default bounds each process, see limits
+		missing = LayerMemory
 	case l.CPU > 0 && m.groups.why[ctlCPU] != nil:
 		missing = LayerCPU
 	case l.Processes > 0 && m.groups.why[ctlPids] != nil && !m.backstopPids():
@@ -149,7 +151,7 @@ func (m *machine) cover(p Profile) error {
 
 // nested reports whether something is to be read-only within what may be written: Landlock cannot do that.
 func nested(p Profile) bool {
-	return slices.ContainsFunc(slices.Concat(p.Readable, p.Executable), func(inner string) bool {
+	return slices.ContainsFunc(slices.Concat(p.Readable, p.Executable, p.ReadOnly), func(inner string) bool {
 		return slices.ContainsFunc(p.Writable, func(outer string) bool { return inner != outer && within(inner, outer) })
 	})
 }

@@ -139,6 +139,7 @@ type filterPlan struct {
 	subprocess bool
 	ownNetwork bool // it has a network of its own, so that a socket reaches nobody
 	ownIPC     bool
+	queues     bool // it may have POSIX message queues of its own
 	ownMounts  bool
 	ownPids    bool
 	watch      bool // attempts are to be seen: they are sent to the supervisor
@@ -182,7 +183,7 @@ func compile(rules []rule, otherwise uint32) (*compiled, error) {
 }
 
 func (p filterPlan) rules() []rule {
-	return slices.Concat(p.kernel(), p.others(), p.processes(), p.sockets(), p.files())
+	return slices.Concat(p.kernel(), p.others(), p.processes(), p.sockets(), setIDs(), p.files())
 }
 
 // kernel is what no tool needs, and what would reach around the other walls.
@@ -203,7 +204,10 @@ func (p filterPlan) kernel() []rule {
 	// io_uring does what it does behind the filter's back.
 	no = append(no, always(deny(unix.ENOSYS), unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER)...)
 	if !p.ownIPC {
-		no = append(no, always(deny(unix.EPERM), unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_SHMGET, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)...)
+		no = append(no, always(deny(unix.EPERM), unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_SHMGET)...)
+	}
+	if !p.queues {
+		no = append(no, always(deny(unix.EPERM), unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)...)
 	}
 	return append(no,
 		rule{nr: unix.SYS_PERSONALITY, tests: []test{{arg: 0, any: []uint32{0, 0xffffffff}}}, then: allow, otherwise: deny(unix.EPERM)},
@@ -307,6 +311,38 @@ func (p filterPlan) files() []rule {
 		unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
 		unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
 		unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT))
+}
+
+// setIDs keep a room from making a file that runs as somebody else: with the set-user-id or the set-group-id bit a
+// program that a tool leaves in a folder runs as the folder's owner, whoever starts it, outside of every wall. A room
+// without capabilities may still set both on its own files. The mode of an open counts where that makes a file; that
+// of an openat2 lies in memory, which a filter does not see, so there is none: those who know it go back to openat.
+// A new folder below one that has the bit inherits it, as the owner of that one wanted, and mkdir itself never sets it.
+func setIDs() []rule {
+	const unnamed = unix.O_TMPFILE &^ unix.O_DIRECTORY
+	rules := always(deny(unix.ENOSYS), unix.SYS_OPENAT2)
+	for _, c := range append(machineModes(),
+		mode{unix.SYS_FCHMOD, 1, -1}, mode{unix.SYS_FCHMODAT, 2, -1}, mode{unix.SYS_FCHMODAT2, 2, -1},
+		mode{unix.SYS_OPENAT, 3, 2}, mode{unix.SYS_MKNODAT, 2, -1}, mode{unix.SYS_MKDIRAT, 2, -1}) {
+		r := rule{nr: c.nr, tests: []test{either(c.arg, unix.S_ISUID, unix.S_ISGID)}, then: deny(unix.EPERM)}
+		if c.flags >= 0 {
+			r.tests = append(r.tests, either(c.flags, unix.O_CREAT, unnamed))
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// A mode is a call that is given one, and where: in which argument, and in which the flags of an open; -1: it is none.
+type mode struct {
+	nr    uintptr
+	arg   int
+	flags int
+}
+
+// either holds if an argument has one of two bits, or both.
+func either(arg int, a, b uint32) test {
+	return test{arg: arg, mask: a | b, any: []uint32{a, b, a | b}}
 }
 
 // install puts the one who plays it behind a filter. If that has a supervisor, the register that holds the

@@ -14,6 +14,10 @@ var (
 	machineCalls = []uintptr{unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_USELIB, unix.SYS_USTAT, unix.SYS_SYSFS}
 )
 
+func machineModes() []mode {
+	return []mode{{unix.SYS_CHMOD, 1, -1}, {unix.SYS_OPEN, 2, 1}, {unix.SYS_CREAT, 1, -1}, {unix.SYS_MKNOD, 1, -1}, {unix.SYS_MKDIR, 1, -1}}
+}
+
 func machineChanges() []change {
 	return []change{
 		{unix.SYS_OPEN, -1, 0, 1}, {unix.SYS_CREAT, -1, 0, -1}, {unix.SYS_UNLINK, -1, 0, -1}, {unix.SYS_RMDIR, -1, 0, -1}, {unix.SYS_MKDIR, -1, 0, -1},

@@ -14,4 +14,6 @@ var (
 	machineCalls []uintptr
 )
 
+func machineModes() []mode { return nil }
+
 func machineChanges() []change { return nil }

@@ -39,9 +39,10 @@ func judge(t interface{ Fatal(...any) }, rules []rule, arch, nr uint32, args ...
 }
 
 func TestTheFilterDecides(t *testing.T) {
-	strict := filterPlan{ownNetwork: true, ownIPC: true, ownMounts: true, ownPids: true, execOnce: true}
+	strict := filterPlan{ownNetwork: true, ownIPC: true, queues: true, ownMounts: true, ownPids: true, execOnce: true}
 	shell, net, unixes, watched, forked, bare := strict, strict, strict, strict, strict, filterPlan{}
-	shell.subprocess, net.network, unixes.unix, watched.watch, forked.execOnce = true, NetworkAll, true, true, false
+	shell.subprocess, net.network, unixes.unix, watched.watch = true, NetworkAll, true, true
+	forked.execOnce, forked.queues = false, false
 	const high = 1 << 32
 	for name, c := range map[string]struct {
 		p    filterPlan
@@ -76,6 +77,21 @@ func TestTheFilterDecides(t *testing.T) {
 		"open to write, watched":       {watched, unix.SYS_OPENAT, []uint64{0, 0, unix.O_WRONLY}, notify},
 		"open to write":                {strict, unix.SYS_OPENAT, []uint64{0, 0, unix.O_WRONLY}, allow},
 		"chmod without mounts":         {bare, unix.SYS_FCHMODAT, nil, deny(unix.EPERM)},
+		"chmod":                        {strict, unix.SYS_FCHMODAT, []uint64{0, 0, 0o755}, allow},
+		"chmod, watched":               {watched, unix.SYS_FCHMODAT, []uint64{0, 0, 0o755}, notify},
+		"chmod of a set-id bit":        {strict, unix.SYS_FCHMODAT2, []uint64{0, 0, 0o4755}, deny(unix.EPERM)},
+		"the same, watched":            {watched, unix.SYS_FCHMODAT, []uint64{0, 0, 0o2755}, deny(unix.EPERM)},
+		"the same, high bits":          {strict, unix.SYS_FCHMOD, []uint64{0, 0o6000 | high}, deny(unix.EPERM)},
+		"the bit of a folder":          {strict, unix.SYS_FCHMOD, []uint64{0, 0o1777}, allow},
+		"a new file with a set-id bit": {strict, unix.SYS_OPENAT, []uint64{0, 0, unix.O_CREAT, 0o4755}, deny(unix.EPERM)},
+		"one without a name":           {watched, unix.SYS_OPENAT, []uint64{0, 0, unix.O_TMPFILE | unix.O_RDWR, 0o2600}, deny(unix.EPERM)},
+		"what is no mode":              {strict, unix.SYS_OPENAT, []uint64{0, 0, unix.O_DIRECTORY, 0o6000}, allow},
+		"openat2":                      {watched, unix.SYS_OPENAT2, nil, deny(unix.ENOSYS)},
+		"a fifo with a set-id bit":     {strict, unix.SYS_MKNODAT, []uint64{0, 0, unix.S_IFIFO | 0o4644}, deny(unix.EPERM)},
+		"memory for others":            {strict, unix.SYS_SHMGET, nil, allow},
+		"memory of the host's":         {bare, unix.SYS_SHMGET, nil, deny(unix.EPERM)},
+		"a queue":                      {strict, unix.SYS_MQ_OPEN, nil, allow},
+		"a queue after a fork":         {forked, unix.SYS_MQ_OPEN, nil, deny(unix.EPERM)},
 		"prlimit of itself":            {bare, unix.SYS_PRLIMIT64, []uint64{0}, allow},
 		"prlimit of others":            {bare, unix.SYS_PRLIMIT64, []uint64{7}, deny(unix.EPERM)},
 		"io_uring":                     {shell, unix.SYS_IO_URING_SETUP, nil, deny(unix.ENOSYS)},
@@ -96,14 +112,15 @@ func TestTheFilterDecides(t *testing.T) {
 
 // However the rules are arranged for speed, each call gets what the first rule that applies says.
 func TestHalvingChangesNoDecision(t *testing.T) {
+	modes := []uint64{0o2755, 0o4755, 0o6755, unix.O_CREAT, unix.O_TMPFILE}
 	rapid.Check(t, func(t *rapid.T) {
 		flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
 		p := filterPlan{
 			network: Network(rapid.IntRange(0, 3).Draw(t, "network")), unix: flag("unix"), subprocess: flag("subprocess"), ownNetwork: flag("net"),
-			ownIPC: flag("ipc"), ownMounts: flag("mounts"), ownPids: flag("pids"), watch: flag("watch"), execOnce: flag("exec"),
+			ownIPC: flag("ipc"), queues: flag("queues"), ownMounts: flag("mounts"), ownPids: flag("pids"), watch: flag("watch"), execOnce: flag("exec"),
 		}
 		nr := rapid.Uint32Range(0, lastCall).Draw(t, "nr")
-		args := rapid.SliceOfN(rapid.Uint64Range(0, 64), 6, 6).Draw(t, "args")
+		args := rapid.SliceOfN(rapid.OneOf(rapid.Uint64Range(0, 64), rapid.SampledFrom(modes)), 6, 6).Draw(t, "args")
 		want := allow
 		for _, r := range p.rules() {
 			if uint32(r.nr) != nr {

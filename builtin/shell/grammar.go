@@ -260,7 +260,7 @@ func (f *form) assign(items []item) error {
 		default:
 			return fmt.Errorf("the argument %q, where none is known to be harmless", a.values[0])
 		}
-		if f.last != 0 && i > 0 && i == len(args)-1 {
+		if f.last != 0 && i > 0 && i == len(args)-1 && !has(items, intoFolder) {
 			a.kinds = string(f.last)
 		}
 		if v := a.values[0]; strings.HasPrefix(v, "-") && v != "-" && !isNumber(v) && a.kinds != string(free) && a.kinds != string(loose) {

@@ -28,15 +28,32 @@ func (p place) check(shown, abs string, write bool) error {
 	if err != nil {
 		return say(shown, abs, err)
 	}
-	if write && !p.writable(real) {
-		return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: it is below a folder that is only offered for reading", shown)
+	if write {
+		return say(shown, abs, p.mayWrite(shown, real))
 	}
 	if p.scope != nil {
-		if err := p.scope.Path(real, write); err != nil {
-			return say(shown, abs, err)
-		}
+		return say(shown, abs, p.scope.Path(real, false))
 	}
 	return nil
+}
+
+// mayWrite says why a file may not be written, by where it really is. What is in .git decides which programs git runs: it
+// is closed here as it is to the tools for files, and git itself names none of it.
+func (p place) mayWrite(shown, real string) error {
+	switch root := p.innermost(real); {
+	case !root.Write:
+		return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: it is below a folder that is only offered for reading", shown)
+	case inGit(strings.TrimPrefix(real, root.Dir)):
+		return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: what is in .git decides which programs git runs; change it with git", shown).Because("git")
+	case p.scope != nil:
+		return p.scope.Path(real, true)
+	}
+	return nil
+}
+
+// inGit reports whether a path is git's own folder, or in it.
+func inGit(path string) bool {
+	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool { return strings.EqualFold(name, ".git") })
 }
 
 // resolve gives the file that a path leads to, or would if it were there.
@@ -68,19 +85,22 @@ func (p place) isRoot(abs string) bool {
 	return err == nil && slices.ContainsFunc(p.view.Roots(), func(r workspace.Root) bool { return within(real, r.Dir) })
 }
 
-// writable asks the innermost folder that a file is in.
-func (p place) writable(real string) bool {
+// innermost is the folder nearest to a file that it is in.
+func (p place) innermost(real string) workspace.Root {
 	var innermost workspace.Root
 	for _, r := range p.view.Roots() {
 		if within(r.Dir, real) && len(r.Dir) > len(innermost.Dir) {
 			innermost = r
 		}
 	}
-	return innermost.Write
+	return innermost
 }
 
 // say tells an error of the workspace about the path as the caller wrote it.
 func say(shown, abs string, err error) error {
+	if err == nil {
+		return nil
+	}
 	e := *tool.AsError(err)
 	if rest, ok := strings.CutPrefix(e.Message, abs); ok {
 		e.Message = shown + rest
@@ -101,7 +121,7 @@ func (p place) hidden(abs string, write, follow bool) ([]string, error) {
 		if follow && e.Type&fs.ModeSymlink != 0 {
 			return nil
 		}
-		seen[e.Below()] = !write || p.scope == nil || e.Type.IsDir() || p.scope.Path(e.Abs(), true) == nil
+		seen[e.Below()] = !write || e.Type.IsDir() && !inGit(e.Below()) || p.mayWrite(e.Abs(), e.Abs()) == nil
 		return nil
 	})
 	if err != nil {
@@ -111,7 +131,7 @@ func (p place) hidden(abs string, write, follow bool) ([]string, error) {
 	err = filepath.WalkDir(abs, func(path string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(abs, path)
 		switch {
-		case err != nil || rel == "." || seen[rel] || !p.denied(path):
+		case err != nil || rel == "." || seen[rel] || !p.denied(path, write):
 			return nil
 		case d.IsDir():
 			hidden = append(hidden, d.Name())
@@ -124,6 +144,6 @@ func (p place) hidden(abs string, write, follow bool) ([]string, error) {
 }
 
 // denied makes sure that a file is not one that was made between the two walks.
-func (p place) denied(path string) bool {
-	return tool.CodeOf(p.check(path, path, false)) == tool.CodeAccessDenied
+func (p place) denied(path string, write bool) bool {
+	return tool.CodeOf(p.check(path, path, write)) == tool.CodeAccessDenied
 }

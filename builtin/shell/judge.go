@@ -16,10 +16,15 @@ type verdict struct {
 	dir           string   // where it starts, absolute
 	reads, writes []string // the paths that it was seen to name, absolute
 	repository    string   // where git works, if it is git: see guard
+	unpack        *unpacking
 	subcommand    string
 	network       bool
+	strange       bool // nothing is known of what it does with its arguments
 	code          Code // which code it may run
 }
+
+// changes reports whether the command may change files: it names some, runs code, or nothing is known of it.
+func (v *verdict) changes() bool { return len(v.writes) > 0 || v.strange || v.code.covers(CodeTree) }
 
 // A ground is the folders that a command may touch.
 type ground interface {
@@ -28,6 +33,8 @@ type ground interface {
 	// hidden lists the names of what is below a folder and may not be read, or written; links count where they
 	// are followed.
 	hidden(abs string, write, follow bool) ([]string, error)
+	// lands says why what is at one path, and below it, may not be written at another.
+	lands(from, to string) error
 	// isRoot reports whether an absolute path is one of the folders itself.
 	isRoot(abs string) bool
 }
@@ -127,11 +134,11 @@ func (j *judging) arguments(prof *profile, known bool, args []string) (words, er
 	case !known || prof.refused != "":
 		for _, a := range args {
 			if !matchAny(j.rule.AllowArgs, a) {
-				return words{}, j.refuse("the argument %q: %s; a rule with allow_args or trust can allow it", a, j.strange(prof))
+				return words{}, j.refuse("the argument %q: %s; a rule with allow_args or trust can allow it", a, j.whyStrange(prof))
 			}
 		}
 		if len(j.rule.AllowArgs) == 0 {
-			return words{}, j.refuse("no rule: %s; a rule with allow_args or trust can allow it", j.strange(prof))
+			return words{}, j.refuse("no rule: %s; a rule with allow_args or trust can allow it", j.whyStrange(prof))
 		}
 		return j.unknown(args)
 	}
@@ -139,7 +146,7 @@ func (j *judging) arguments(prof *profile, known bool, args []string) (words, er
 	return j.known(args)
 }
 
-func (j *judging) strange(prof *profile) string {
+func (j *judging) whyStrange(prof *profile) string {
 	if prof != nil {
 		return j.name + " " + prof.refused
 	}
@@ -149,6 +156,7 @@ func (j *judging) strange(prof *profile) string {
 // unknown judges arguments of which nothing is known: whatever looks like a path is one.
 func (j *judging) unknown(args []string) (words, error) {
 	var w words
+	j.strange = true
 	for _, a := range args {
 		if err := j.loose(a); err != nil {
 			return w, err
@@ -313,7 +321,10 @@ func (j *judging) recursion(f *form, items []item) error {
 	case len(folders) == 0:
 		folders = []string{"."}
 	case f.last != 0:
-		folders, write = folders[:len(folders)-1], f.args[0] != byte(reads)
+		write = f.args[0] != byte(reads)
+		if !has(items, intoFolder) {
+			folders = folders[:len(folders)-1]
+		}
 	}
 	for _, folder := range folders {
 		if err := j.below(f, folder, write); err != nil {

@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -153,7 +155,10 @@ func fileProgram(name string) *profile {
 		// What is there already is removed first: it may be a link, and cp would write to where it leads.
 		return &profile{form: form{opts: "-[afnprRuvTPd] -t:w --archive --force --no-clobber --recursive --update --verbose --no-target-directory " +
 			"--target-directory:w --no-dereference --parents --preserve?k --version --help",
-			args: "r*", last: writes, recurse: "-r -R -a --recursive --archive"}, insert: []string{"--remove-destination"}}
+			args: "r*", last: writes, recurse: "-r -R -a --recursive --archive"}, insert: []string{"--remove-destination"}, check: checkPlaced}
+	case "mv":
+		return &profile{form: form{opts: "-[fnuvT] -t:w --force --no-clobber --update --verbose --no-target-directory --target-directory:w --version --help",
+			args: "d*", last: writes, recurse: "always"}, check: checkPlaced}
 	case "ln":
 		return &profile{form: form{opts: "-[fnrsvT] --force --no-dereference --relative --symbolic --verbose --no-target-directory --version --help", args: "dw", min: 2}, check: checkLink}
 	case "dd":
@@ -182,7 +187,6 @@ func simpleFilePrograms() map[string]form {
 		"rmdir":    {opts: "-[pv] --parents --verbose --ignore-fail-on-non-empty --version --help", args: "d*"},
 		"rm":       {opts: "-[dfrRv] --dir --force --recursive --verbose --one-file-system --version --help", args: "d*", recurse: "-r -R --recursive"},
 		"unlink":   {args: "d"},
-		"mv":       {opts: "-[fnuvT] -t:w --force --no-clobber --update --verbose --no-target-directory --target-directory:w --version --help", args: "d*", last: writes, recurse: "always"},
 		"chmod":    {opts: "-[Rcfv] --recursive --changes --quiet --silent --verbose --version --help", args: "mw*", recurse: "-R --recursive"},
 		"truncate": {opts: "-[c] -s:n --no-create --size:n --version --help", args: "w*"},
 		"gzip":     squeezer, "gunzip": squeezer, "bzip2": squeezer, "bunzip2": squeezer, "xz": squeezer, "unxz": squeezer, "zstd": squeezer, "unzstd": squeezer,
@@ -256,9 +260,40 @@ func checkTar(j *judging, items []item) error {
 	case create:
 		return j.recursion(&form{args: "r*"}, items)
 	case extract && !has(items, "-O --to-stdout"):
-		return j.path(".", true)
+		return j.untar(items)
 	}
 	return nil
+}
+
+// untar judges where an archive is unpacked; what is in it is judged before it is: see unpacks.
+func (j *judging) untar(items []item) error {
+	u := &unpacking{into: j.base, quoted: true, ground: j.ground}
+	var which, names []string
+	file := "-"
+	for _, it := range items {
+		switch it.name {
+		case "":
+			names = append(names, it.values[0])
+		case "-f", "--file":
+			file = it.values[0]
+		case "--exclude":
+			which = append(which, "--exclude="+it.values[0])
+		case "--wildcards", "--exclude-vcs":
+			which = append(which, it.name)
+		case "--strip-components":
+			n, err := strconv.Atoi(it.values[0])
+			if err != nil || n < 0 {
+				return j.refuse("%q, where a number is wanted", it.values[0])
+			}
+			u.strip = n
+		}
+	}
+	if file == "-" {
+		return j.refuse("an archive from standard input: what it would write cannot be judged before; put it into a file and name that with -f")
+	}
+	u.list = slices.Concat([]string{"-t", "--quoting-style=escape", "-f", file}, which, []string{"--"}, names)
+	j.unpack = u
+	return j.path(".", true)
 }
 
 func (j *judging) tarFile(name string, create bool) error {
@@ -276,7 +311,7 @@ func checkLink(j *judging, items []item) error {
 			return j.refuse("%q: a link that leads upwards is not followed to where it leads", it.values[0])
 		}
 	}
-	return nil
+	return checkPlaced(j, items)
 }
 
 func hasDotDot(path string) bool {
@@ -307,10 +342,20 @@ func checkDD(j *judging, items []item) error {
 	return nil
 }
 
-// checkUnzip: without an option that only looks, it writes in the working folder.
+// checkUnzip: without an option that only looks, it writes in the working folder or in the one that -d names.
 func checkUnzip(j *judging, items []item) error {
-	if has(items, "-l -v -t -p -z -Z -1 -d") {
+	if has(items, "-l -v -t -p -z -Z -1") {
 		return nil
 	}
-	return j.path(".", true)
+	u := &unpacking{list: []string{"-Z1"}, into: j.base, flat: has(items, "-j"), ground: j.ground}
+	for _, it := range items {
+		switch it.name {
+		case "":
+			u.list = append(u.list, it.values[0])
+		case "-d":
+			u.into = j.absolute(it.values[0])
+		}
+	}
+	j.unpack = u
+	return j.path(u.into, true)
 }

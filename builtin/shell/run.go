@@ -86,6 +86,11 @@ func (s *session) run(c *command, in io.Reader, out, errs io.Writer) int {
 	if err := s.guard(c.verdict); err != nil {
 		return s.fail(err)
 	}
+	if c.unpack != nil {
+		if err := s.unpacks(c); err != nil {
+			return s.fail(err)
+		}
+	}
 	child, err := s.start(c.argv, c.dir, c.verdict, lines(errs))
 	if err != nil {
 		return s.fail(err)
@@ -108,8 +113,12 @@ func (s *session) run(c *command, in io.Reader, out, errs io.Writer) int {
 
 // start starts a program in a folder, behind the walls of the call.
 func (s *session) start(argv []string, dir *workspace.File, v *verdict, stderr func([]byte)) (*process.Child, error) {
+	room, err := s.room(v)
+	if err != nil {
+		return nil, err
+	}
 	child, err := process.Start(process.Command{
-		Argv: argv, Dir: dir.ProcPath(), Env: s.environment(v, s.work, s.env), Confine: s.room(v.network),
+		Argv: argv, Dir: dir.ProcPath(), Env: s.environment(v, s.work, s.env), Confine: room,
 		Stderr: stderr, StderrLimit: s.o.MaxOutput + 64<<10,
 	})
 	if err != nil {

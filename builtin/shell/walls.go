@@ -1,7 +1,11 @@
 package shell
 
 import (
+	"fmt"
+	"io/fs"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"toolpost/sandbox"
 	"toolpost/tool"
@@ -44,14 +48,55 @@ func (t *Tools) around(roots []workspace.Root, read, write []string) (*walls.Wal
 	return t.o.Walls.Around(needs)
 }
 
-// room gives the walls of one command. One that was allowed to reach the network can.
-func (s *session) room(network bool) *sandbox.Confinement {
+// room gives the walls of one command. One that was allowed to reach the network can. Git's own folders are closed to
+// all but git, as they are to the tools for files: they decide which programs git runs, for whoever uses it next. Git
+// itself may change them, unless it runs code of the tree: which of its settings it changes has been judged.
+func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
 	if s.walls == nil {
-		return nil
+		return nil, nil
 	}
 	room := *s.walls
-	if network && !s.guarantees.NoNetwork && room.Network == sandbox.NetworkNone {
+	if v.network && !s.guarantees.NoNetwork && room.Network == sandbox.NetworkNone {
 		room.Network = sandbox.NetworkAll
 	}
-	return &room
+	if !v.changes() || v.repository != "" && !v.code.covers(CodeTree) {
+		return &room, nil
+	}
+	for _, r := range s.view.Roots() {
+		if !slices.Contains(room.Writable, r.Dir) {
+			continue
+		}
+		found, err := repositories(r.Dir)
+		if err != nil {
+			return nil, v.notHere("%w", err)
+		}
+		room.ReadOnly = append(room.ReadOnly, found...)
+	}
+	return &room, nil
+}
+
+// repositories lists git's own folders below a folder, and the files that stand for one. There are few, or too many to be
+// closed.
+func repositories(folder string) ([]string, error) {
+	var found []string
+	seen := 0
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // what we cannot read a command cannot either
+		}
+		if seen++; seen > maxBelow {
+			return fmt.Errorf("there is more below %s than can be searched for repositories; offer a smaller folder", folder)
+		}
+		if !strings.EqualFold(d.Name(), ".git") || d.Type()&fs.ModeSymlink != 0 { // where a link leads is found by itself
+			return nil
+		}
+		if found = append(found, path); len(found) > maxNested {
+			return fmt.Errorf("there are more than %d repositories below %s, which cannot all be closed to a command; offer a smaller folder", maxNested, folder)
+		}
+		if d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return found, err
 }

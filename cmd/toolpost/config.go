@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/config"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -41,6 +42,11 @@ func (a *app) configCheckCommand() *cobra.Command {
 			cfg, err := a.load()
 			if err != nil {
 				return err
+			}
+			if cfg.Path != "" {
+				if err := config.Trusted(cfg.Path); err != nil {
+					fmt.Fprintf(a.err, "a running server will not take changes of it: %s\n", because(err))
+				}
 			}
 			log := a.logger(slog.LevelError + 1)
 			n, err := node.Open(c.Context(), cfg, node.Options{Log: log})

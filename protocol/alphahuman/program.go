@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"toolpost/tool"
@@ -50,6 +51,7 @@ type program struct {
 	workers  map[*worker]bool // that are not gone; those that only finish their calls too
 	starting bool
 	line     []*waiter   // who waits for a worker, in order
+	second   atomic.Bool // its last worker was of the second generation
 	fails    int         // fast crashes and failed starts in a row
 	why      string      // what the last of them was
 	retry    time.Time   // no start before this
@@ -194,17 +196,18 @@ func (p *program) next(only *worker) (t ticket, ok bool) {
 // full reports whether the worker has as many calls as it can take. One of the second generation takes one,
 // where nothing else is said: its calls back do not tell which call they belong to.
 func (w *worker) full() bool {
-	limit := w.limit()
+	limit := w.p.limit()
 	return limit > 0 && w.busy >= limit
 }
 
-func (w *worker) limit() int {
+// limit is how many calls a worker takes at once; 0: any number. Before the first one has come up that may be too many.
+func (p *program) limit() int {
 	switch {
-	case w.p.o.Concurrency > 0:
-		return w.p.o.Concurrency
-	case w.p.skill.Manifest.Concurrency > 0:
-		return w.p.skill.Manifest.Concurrency
-	case w.second:
+	case p.o.Concurrency > 0:
+		return p.o.Concurrency
+	case p.skill.Manifest.Concurrency > 0:
+		return p.skill.Manifest.Concurrency
+	case p.second.Load():
 		return 1
 	}
 	return 0
@@ -335,7 +338,7 @@ func (p *program) judge(w *worker) {
 	case w.gone || w.retired || w.closing:
 	case w.suspect && left > 0: // it had answered, and then left another call
 		w.alarm = time.AfterFunc(left, func() { p.judge(w) })
-	case w.suspect, w.limit() > 0 && w.abandoned >= w.limit(), w.abandoned >= maxAbandoned:
+	case w.suspect, p.limit() > 0 && w.abandoned >= p.limit(), w.abandoned >= maxAbandoned:
 		p.retire(w)
 	}
 }
@@ -375,6 +378,7 @@ func (p *program) launch() (*worker, error) {
 		w.end()
 		return nil, p.notStarted(w, err)
 	}
+	p.second.Store(w.second)
 	w.hook(p.ctx, w.loadHook())
 	return w, nil
 }

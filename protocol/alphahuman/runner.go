@@ -152,6 +152,18 @@ func (p *program) offers(ctx context.Context) ([]json.RawMessage, error) {
 	return w.intro.Tools, nil
 }
 
+// Places says how many calls a skill takes at once, which its tools share.
+func (r *Runner) Places(name string) (pool string, calls int) {
+	r.mu.Lock()
+	t := r.table
+	r.mu.Unlock()
+	if t == nil || t.byName[name] == nil || t.byName[name].program == nil {
+		return "", 0
+	}
+	p := t.byName[name].program
+	return p.name, p.limit()
+}
+
 // Unavailable says why a tool cannot be called, or nil.
 func (r *Runner) Unavailable(name string) error {
 	r.mu.Lock()
@@ -345,9 +357,11 @@ func (p *program) call(ctx context.Context, name string, c *tool.Call, events *t
 	return result, nil
 }
 
-// deliver hands a call to a worker and gives its answer.
+// deliver hands a call to a worker and gives its answer. To wait for the worker is not the call's time.
 func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events *tool.Relay) (*worker, json.RawMessage, error) {
+	goOn := tool.Waiting(ctx)
 	w, err := p.acquire(ctx, nil)
+	goOn()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -38,6 +38,14 @@ var (
 // Tools implements tool.Source.
 func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) { return r.specs, nil }
 
+// Places says how many calls run at once: each has a session to itself.
+func (r *Runner) Places(string) (pool string, calls int) {
+	if r.o.Mode == "run" {
+		return "", 0
+	}
+	return "sessions", r.o.Sessions
+}
+
 // Close implements tool.Runner: it ends the warm sessions.
 func (r *Runner) Close(ctx context.Context) error { return r.sessions.Close(ctx) }
 
@@ -51,8 +59,11 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session cannot be sent: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(r.o.Timeout), r.outOfTime(aid))
-	defer cancel()
+	if own, ok := ctx.Deadline(); !ok || time.Until(own) > time.Duration(r.o.Timeout) { // else the caller's comes first
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(r.o.Timeout), r.outOfTime(aid))
+		defer cancel()
+	}
 	if ctx.Err() != nil {
 		return nil, interrupted(ctx, aid)
 	}

@@ -147,8 +147,9 @@ func (r *Runner) askSession(ctx context.Context, c *call) (a *answer, broken boo
 	return a, false, err
 }
 
-// checkout gets a session that is fit for a call.
+// checkout gets a session that is fit for a call. To wait for one is not the call's time.
 func (r *Runner) checkout(ctx context.Context) (*session, error) {
+	defer tool.Waiting(ctx)()
 	for {
 		s, err := r.sessions.Get(ctx)
 		if err != nil || s.idle() {

@@ -36,6 +36,7 @@ type facts struct {
 	pack    *pack           // that brings it; nil: none
 	asked   tool.Guarantees // by the user's config
 	grant   secret.Grant    // likewise
+	workers int             // calls at once, where we run it ourselves
 	sandbox *bool
 	unsafe  bool                                       // allow_unsafe_execution
 	cover   func(name string, g tool.Guarantees) error // the coverage check

@@ -76,7 +76,7 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 	}
 	f := &facts{
 		root: b.app.root, entry: bound.Entry, kind: cmp.Or(bound.Kind, declared.kind, kindPython), purity: cmp.Or(bound.Purity, declared.purity),
-		runner: cmp.Or(bound.Runner, runnerLocal), source: sourceBinding, pack: from, asked: b.Guarantees, grant: b.Grant,
+		runner: cmp.Or(bound.Runner, runnerLocal), source: sourceBinding, pack: from, asked: b.Guarantees, grant: b.Grant, workers: cmp.Or(b.Workers, defaultWorkers),
 		sandbox: cmp.Or(b.Sandbox, bound.Sandbox), unsafe: b.AllowUnsafeExecution || b.app.unsafe(), cover: sandbox.Cover,
 		redact: b.redact(bound), log: b.log.With("tool", name),
 	}
@@ -188,7 +188,7 @@ func (b *builder) local(ctx context.Context, f *facts, bound *binding) (way, err
 	}
 	f.spec.Walls, f.spec.Held = t.around.String(), t.around.Holds()
 	if t.mode == modeWarm {
-		t.pools = &pools{tool: t, workers: b.Workers}
+		t.pools = &pools{tool: t, workers: f.workers}
 	}
 	return t, nil
 }

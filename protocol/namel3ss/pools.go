@@ -15,6 +15,9 @@ import (
 // add others.
 const maxPools = 8
 
+// defaultWorkers is how many interpreters a tool has at the most, where nothing else is said.
+const defaultWorkers = 16
+
 // pools keep the fork servers of one tool, those with the same walls together.
 type pools struct {
 	tool    *localTool
@@ -100,11 +103,20 @@ func (p *pools) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// worker gives a fork server that has imported the files as they are now.
+// worker gives a fork server that has imported the files as they are now. To wait for one, and to start one, is not the
+// call's time; an import that takes longer than the tool may run is ended all the same.
 func (p *pool) worker(ctx context.Context) (*worker, error) {
+	defer tool.Waiting(ctx)()
+	limit := p.tool.spec.Timeout
+	late := tool.Errorf(tool.CodeTimeout, "its interpreter had not imported it after %v and was ended", limit)
+	starting, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
 	for {
-		w, err := p.Get(ctx)
-		if err != nil || !changed(w.hello.Files) {
+		w, err := p.Get(starting)
+		switch {
+		case err != nil && ctx.Err() == nil && starting.Err() != nil:
+			return nil, late
+		case err != nil || !changed(w.hello.Files):
 			return w, err
 		}
 		p.Retire(w)

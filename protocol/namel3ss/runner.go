@@ -44,7 +44,7 @@ type Options struct {
 	Interpreter string            `yaml:"python" doc:"the Python to use instead of the app's .venv or python3"`
 	Node        string            `yaml:"node" doc:"the Node.js to use instead of node"`
 	Mode        string            `yaml:"mode" doc:"warm (default): a clean fork for each call; fresh: an interpreter for each"`
-	Workers     int               `yaml:"workers" doc:"warm interpreters for each tool at the most; 16 where it is left out"`
+	Workers     int               `yaml:"workers" doc:"interpreters for each tool at the most; 16 where it is left out. Further calls wait, see limits.queue"`
 	Env         map[string]string `yaml:"env" doc:"variables for the tools"`
 	PassEnv     []string          `yaml:"pass_env" doc:"names of our own variables that the tools get too"`
 	secret.Grant
@@ -177,6 +177,14 @@ func (r *Runner) Unavailable(name string) error {
 		return t.problem
 	}
 	return nil
+}
+
+// Places says how many calls of a tool run at once: as many as it has interpreters, also where each call starts its own.
+func (r *Runner) Places(name string) (pool string, calls int) {
+	if t := r.tools[name]; t != nil && t.problem == nil && t.runner == runnerLocal {
+		return name, t.workers
+	}
+	return "", 0
 }
 
 // Close implements tool.Runner.

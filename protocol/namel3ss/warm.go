@@ -35,7 +35,7 @@ type worker struct {
 	watch   *walls.Watch
 	blind   []string     // guarantees of its calls against which attempts are not seen
 	tried   atomic.Int32 // attempts of its calls that were seen
-	spent   bool         // it was ended, and nothing is wrong with it
+	spent   bool         // it is not for another call, and nothing is wrong with it
 }
 
 // hello is the first thing that a fork server says.
@@ -178,8 +178,8 @@ func (w *worker) Close() {
 // errServerGone says that a fork server had ended before it got the call. Nothing was run: another one may.
 var errServerGone = errors.New("the fork server is gone")
 
-// errStale says that a fork server ran nothing because an earlier call has left files: another one may.
-var errStale = fmt.Errorf("%w: an earlier call has left files", errServerGone)
+// errStale says that a fork server ran nothing because an earlier call has left something: another one may.
+var errStale = fmt.Errorf("%w: an earlier call has left something", errServerGone)
 
 // worn reports whether a worker is not for another call. Only so many attempts of one child are reported, so that
 // those of the next call may not be.
@@ -276,6 +276,7 @@ func (w *worker) await(ctx context.Context) (process.Exit, bool, error) {
 	}
 	var report struct {
 		Exit  int  `json:"exit"`
+		Left  bool `json:"left"`
 		Stale bool `json:"stale"`
 	}
 	if err == nil {
@@ -288,6 +289,7 @@ func (w *worker) await(ctx context.Context) (process.Exit, bool, error) {
 		return process.Exit{}, true, errStale
 	}
 	w.child.Sweep()
+	w.spent = report.Left
 	if report.Exit < 0 {
 		return process.Exit{Code: -1, Signal: syscall.Signal(-report.Exit)}, true, nil
 	}

@@ -283,7 +283,7 @@ func TestEveryCodeHasItsStatusAndComesBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestWhoeverAQuotaRefusesIsToldWhenToTryAgain(t *testing.T) {
+func TestWhoeverComesTooSoonIsToldWhenToTryAgain(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, c := range []struct {
 		code          tool.Code
@@ -292,6 +292,7 @@ func TestWhoeverAQuotaRefusesIsToldWhenToTryAgain(t *testing.T) {
 		{tool.CodeQuotaExceeded, `{"retry_after_ms":1}`, "1"}, {tool.CodeQuotaExceeded, `{"retry_after_ms":1000}`, "1"},
 		{tool.CodeQuotaExceeded, `{"rule":"r","retry_after_ms":1001}`, "2"}, {tool.CodeQuotaExceeded, `{"retry_after_ms":9223372036854775807}`, "9223372036854776"},
 		{tool.CodeQuotaExceeded, `{"retry_after_ms":-5}`, ""}, {tool.CodeQuotaExceeded, `{"retry_after_ms":"soon"}`, ""},
+		{tool.CodeUnavailable, `{"retry_after_ms":1500}`, "2"}, {tool.CodeUnavailable, ``, ""},
 		{tool.CodeQuotaExceeded, ``, ""}, {tool.CodeCrash, `{"retry_after_ms":1}`, ""},
 	} {
 		h := open(t, setup{handler: fails(&tool.Error{Code: c.code, Message: "no", Details: json.RawMessage(c.details)})})

@@ -117,8 +117,8 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 	return statusOf(e.Code), encodeProblem(e, call)
 }
 
-// setRetryAfter tells whoever was refused for now, by a quota or because something is away, when to try again, in the
-// header's whole seconds. The body has the milliseconds.
+// setRetryAfter tells whoever was refused for now, by a quota, by a full queue or because something is away, when to try
+// again, in the header's whole seconds. The body has the milliseconds.
 func setRetryAfter(h http.Header, err error) {
 	var d struct {
 		MS int64 `json:"retry_after_ms"`

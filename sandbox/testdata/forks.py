@@ -4,6 +4,7 @@ Arguments: the file of ForkPython, the script, and the calls, each the code of a
 its work says so; one that is refused says why.
 """
 
+import ctypes
 import importlib.util
 import os
 import socket  # noqa: F401  for the calls
@@ -16,6 +17,14 @@ confine = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(confine)
 with open(sys.argv[2], "rb") as f:
     room = confine.Room(f.read())
+
+libc = ctypes.CDLL(None, use_errno=True)
+before = room.left()
+
+
+def fail():
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
 
 for number, code in enumerate(sys.argv[3:]):
     if os.fork() == 0:
@@ -30,6 +39,9 @@ for number, code in enumerate(sys.argv[3:]):
             status = 1
         os._exit(status)
     os.wait()
+
+
+os.write(1, f"{before} objects before, {room.left()} after\n".encode())
 
 
 def forks(confined):

@@ -113,7 +113,7 @@ int main(int argc, char **argv) {
   if (!strcmp(what, "open-80")) { /* creat is 8; its path must lie low */
     char *path = mmap((void *)0x10000000, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     strcpy(path, argv[2]);
-    return check(int80(8, (long)path, 0600, 0) < 0 ? -1 : 0);
+    return check(int80(8, (long)path, argc > 3 ? strtol(argv[3], NULL, 8) : 0600, 0) < 0 ? -1 : 0);
   }
 #endif
   if (!strcmp(what, "io_uring")) {

@@ -24,6 +24,18 @@ def escaped():
     os.write(1, f"ESCAPED {attempt}\n".encode())
 
 
+def new(path):
+    """Make a file."""
+    open(path, "x").close()
+    return path
+
+
+def marked(path):
+    """Look whether a file has a set-id bit."""
+    if os.stat(path).st_mode & 0o6000:
+        escaped()
+
+
 for attempt, code in enumerate(sys.argv[1:]):
     try:
         exec(compile(code, "<attempt>", "exec"), dict(globals()))

@@ -302,8 +302,9 @@ def serve(entry, *words):
 
     The runner sends one byte with four descriptors for each call: where the child reads its request,
     where it replies, where it prints, and its standard error. The server holds nothing of a call. It
-    answers {"exit": status, or minus the signal} when the child has ended, and waits for the next; or
-    {"stale": true}, and runs nothing, where an earlier call has left something.
+    answers {"exit": status, or minus the signal} when the child has ended, and waits for the next, unless
+    it adds "left": true, since the call has left something that outlives it; or {"stale": true}, and runs
+    nothing, where that is found only now.
     """
     import socket
 
@@ -343,18 +344,20 @@ def serve(entry, *words):
                 os._exit(NO_REPLY)
         for descriptor in descriptors:
             os.close(descriptor)
-        say(control, {"exit": wait(child)})
+        status = wait(child)
+        say(control, {"exit": status, "left": left(words) != before})
 
 
 def left(words):
-    """What is used of /tmp, if it is ours alone."""
+    """What is in our room that a call may have left there: files in a /tmp that is ours alone, and objects."""
+    objects = room.left() if room else 0
     if "tmp" not in words:
-        return None
+        return objects, None, None
     try:
         used = os.statvfs("/tmp")
     except OSError:
-        return None  # there is none
-    return used.f_bfree, used.f_ffree
+        return objects, None, None  # there is none
+    return objects, used.f_bfree, used.f_ffree
 
 
 def dumpable(yes):
@@ -448,6 +451,8 @@ def unsafe():
                 return "the module starts a process when it is imported"
     except OSError:
         pass  # not every kernel can tell
+    if room and room.left():
+        return "the module makes an object of System V when it is imported"
     return ""
 
 

@@ -1,0 +1,153 @@
+// Package queue is the stage where calls wait for a place, in front of tools that run only so many at once. Waiting is
+// not the tool's time: its clock starts behind this stage. The queue is bounded, in calls and in time; a call that is
+// too much is refused as unavailable and told when to try again.
+package queue
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/strictjson"
+	"toolpost/tool"
+)
+
+// Options has useful zero values.
+type Options struct {
+	Calls int           // that wait in one line; 0: 1000
+	Wait  time.Duration // how long each may; 0: 30 s
+}
+
+// The reasons of a refusal.
+const (
+	reasonFull = "queue_full"
+	reasonLate = "queue_timeout"
+)
+
+// WithDefaults fills in what is 0.
+func (o Options) WithDefaults() Options {
+	if o.Calls == 0 {
+		o.Calls = 1000
+	}
+	if o.Wait == 0 {
+		o.Wait = 30 * time.Second
+	}
+	return o
+}
+
+// A Line is where the calls wait that share some places, first come first served.
+type Line struct {
+	o      Options
+	places func() int
+
+	mu      sync.Mutex
+	running int
+	waiting []chan struct{} // closed for whoever has a place
+	each    time.Duration   // how long a call has its place, on average; 0: none has ended yet
+}
+
+// New makes a line for as many calls at once as places says, which may change; 0: any number.
+func New(o Options, places func() int) *Line { return &Line{o: o.WithDefaults(), places: places} }
+
+// Stage lets a call on when there is a place for it. It stands in front of whatever notes that a call begins: one that
+// waits has not begun, uses up no lease and looks at no state.
+func (l *Line) Stage(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if err := l.enter(ctx, c.Tool); err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		defer func() { l.leave(time.Since(began)) }()
+		return next.Invoke(ctx, c, out)
+	})
+}
+
+// enter waits for a place.
+func (l *Line) enter(ctx context.Context, name string) error {
+	l.mu.Lock()
+	if len(l.waiting) == 0 && l.free() {
+		l.running++
+		l.mu.Unlock()
+		return nil
+	}
+	if len(l.waiting) >= l.o.Calls {
+		defer l.mu.Unlock()
+		return l.refuse(reasonFull, "%s was not run: %d calls wait for it already", name, len(l.waiting))
+	}
+	mine := make(chan struct{})
+	l.waiting = append(l.waiting, mine)
+	l.mu.Unlock()
+	late := time.NewTimer(l.o.Wait)
+	defer late.Stop()
+	select {
+	case <-mine:
+		return nil
+	case <-ctx.Done():
+		return l.quit(mine, func() error { return interrupted(ctx, name) })
+	case <-late.C:
+		return l.quit(mine, func() error {
+			return l.refuse(reasonLate, "%s was not run: no place became free for it within %v", name, l.o.Wait)
+		})
+	}
+}
+
+// free reports whether there is a place.
+func (l *Line) free() bool {
+	places := l.places()
+	return places <= 0 || l.running < places
+}
+
+// quit takes a call out of the line, or gives it the place that came this moment.
+func (l *Line) quit(mine chan struct{}, why func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.waiting, mine)
+	if i < 0 {
+		return nil
+	}
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	return why()
+}
+
+// leave gives a place back.
+func (l *Line) leave(took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running--; l.each == 0 {
+		l.each = took
+	}
+	l.each += (took - l.each) / 8
+	for len(l.waiting) > 0 && l.free() {
+		l.running++
+		close(l.waiting[0])
+		l.waiting = l.waiting[1:]
+	}
+}
+
+// How long whoever is refused is told to wait, at the least and at the most. It is a guess, made of how long calls
+// took until now.
+const (
+	leastRetry = 100 * time.Millisecond
+	mostRetry  = time.Minute
+)
+
+// refuse is the error of a call that gets no place.
+func (l *Line) refuse(reason, format string, args ...any) error {
+	each := l.each
+	if each == 0 {
+		each = time.Second
+	}
+	retry := each * time.Duration(len(l.waiting)+1) / time.Duration(max(l.places(), 1))
+	retry = min(max(retry, leastRetry), mostRetry).Round(time.Millisecond)
+	e := tool.Errorf(tool.CodeUnavailable, format+"; try again in %v", append(args, retry)...).Because(reason)
+	e.Details, _ = strictjson.Marshal(map[string]int64{"retry_after_ms": retry.Milliseconds()})
+	return e
+}
+
+// interrupted says why a call that waited is over.
+func interrupted(ctx context.Context, name string) error {
+	e := *tool.AsError(context.Cause(ctx))
+	e.Message = name + " was not run, it waited for a place: " + e.Message
+	return &e
+}
