@@ -31,6 +31,9 @@ func (p place) check(shown, abs string, write bool) error {
 	if write && !p.writable(real) {
 		return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: it is below a folder that is only offered for reading", shown)
 	}
+	if err := p.view.ForPrograms(shown, real, write); err != nil {
+		return err
+	}
 	if p.scope != nil {
 		if err := p.scope.Path(real, write); err != nil {
 			return say(shown, abs, err)
