@@ -342,7 +342,7 @@ func (s *script) trees(v, all *view) map[string]uint64 {
 		if p.kind != partDevice {
 			attr |= unix.MOUNT_ATTR_NODEV
 		}
-		if p.kind == partRead {
+		if p.kind != partWrite { // a device can be written to all the same, but not be given another mode
 			attr |= unix.MOUNT_ATTR_RDONLY
 		}
 		if !p.runs() {
@@ -477,6 +477,7 @@ func (b *builder) hide(p part) {
 	if !p.folder {
 		null := b.newReg()
 		b.call(p.path, unix.SYS_OPEN_TREE, cwd, b.text(os.DevNull), number(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)).into(null)
+		b.setAttr(p.path, register(null), b.text(""), unix.AT_EMPTY_PATH, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID)
 		b.mount(p.path, null)
 		return
 	}

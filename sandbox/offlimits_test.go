@@ -419,3 +419,21 @@ func TestWhatIsHiddenMayLieAmongTheSystemsFiles(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// Devices are the host's own, and so is the one that covers a file: nothing about them may be changed.
+func TestNoDeviceOfTheHostIsChanged(t *testing.T) {
+	tooltest.NoLeaks(t)
+	i := install(t)
+	cmd := confine(sandbox.Profile{Writable: []string{i.dir}, Off: i.list}, `import os, sys
+for p in sys.argv[1:]:
+    mode = os.stat(p).st_mode & 0o777
+    for what, do in ("mode", lambda: os.chmod(p, mode)), ("owner", lambda: os.chown(p, os.getuid(), os.getgid())), ("times", lambda: os.utime(p, (1, 1))):
+        try: do(); print("COULD change the", what, "of", p)
+        except OSError: pass
+open("/dev/null", "w").write("x"); print("done")
+`)
+	cmd.Argv = append(cmd.Argv, i.list.Config, i.dir+"/a/key.pem", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+	if out, _ := run(t, cmd); out != "done\n" {
+		t.Error(out)
+	}
+}
