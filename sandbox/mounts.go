@@ -111,7 +111,15 @@ func (v *view) cover(path string, kind partKind) error {
 		return fmt.Errorf("%s cannot be kept from a confined child: %w", path, err)
 	}
 	in := cmp.Or(v.find(t.Path), v.around(t.Path), v.system.find(t.Path), v.system.around(t.Path))
-	if in == nil || !in.kind.isHosts() || kind == partRead && in.kind == partRead {
+	switch {
+	case in == nil || !in.kind.isHosts():
+		return nil
+	case kind == partRead && in.kind == partRead: // it cannot be changed, but what it lies in may be
+		if p := v.find(t.Path); p != nil {
+			p.pinned = true
+		}
+		v.pin(t.Path)
+		v.sort()
 		return nil
 	}
 	if there, err := t.Make(kind == partHidden); err != nil || !there {
@@ -472,13 +480,23 @@ func (b *builder) mount(path string, tree uint64) {
 	b.call(path, unix.SYS_CLOSE, register(tree))
 }
 
-// hide covers a part with nothing: a folder with an empty one, a file with a device that has no end of nothing.
+// empty is an empty file of the room, for as long as it takes to mount it.
+const empty = "/.empty"
+
+// hide covers a part with nothing: a folder with an empty one, a file with an empty one. A device such as /dev/null would
+// take what is written to it, and is the host's.
 func (b *builder) hide(p part) {
 	if !p.folder {
-		null := b.newReg()
-		b.call(p.path, unix.SYS_OPEN_TREE, cwd, b.text(os.DevNull), number(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)).into(null)
-		b.setAttr(p.path, register(null), b.text(""), unix.AT_EMPTY_PATH, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID)
-		b.mount(p.path, null)
+		b.within(empty, func(dir, name value) {
+			b.call(p.path, unix.SYS_MKNODAT, dir, name, number(unix.S_IFREG|0o444), number(0)).loose()
+		})
+		nothing := b.newReg()
+		b.call(p.path, unix.SYS_OPEN_TREE, register(b.open(empty)), b.text(""), number(unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)).into(nothing)
+		b.call(p.path, unix.SYS_CLOSE, register(b.spot))
+		const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+		b.setAttr(p.path, register(nothing), b.text(""), unix.AT_EMPTY_PATH, attr)
+		b.mount(p.path, nothing)
+		b.call(p.path, unix.SYS_UNLINKAT, cwd, b.text(b.base+empty), number(0)) // the mount keeps it
 		return
 	}
 	at := b.open(p.path)

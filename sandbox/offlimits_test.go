@@ -52,12 +52,12 @@ for p in sys.argv[2:]:
             attempt("write " + name + " in " + p, lambda: write(p + "/" + name))
             attempt("move " + name + " out of " + p, lambda: os.rename(p + "/" + name, own + "/out"))
     else:
-        attempt("append to " + p, lambda: write(p, "a") or os.path.getsize(p) > 0)
-        attempt("write " + p, lambda: write(p) or os.path.getsize(p) > 0)
+        attempt("append to " + p, lambda: write(p, "a"))
+        attempt("write " + p, lambda: write(p))
         attempt("truncate " + p, lambda: os.truncate(p, 0))
         attempt("remove " + p, lambda: os.unlink(p))
         attempt("link " + p, lambda: os.link(p, own + "/hard"))
-        attempt("change the mode of " + p, lambda: os.path.getsize(p) > 0 and os.chmod(p, 0o777))
+        attempt("change the mode of " + p, lambda: os.chmod(p, 0o777))
     above = os.path.dirname(p)
     for other in own + ("/folder" if folder else "/file"), beside(above, folder):
         attempt("rename over " + p, lambda: os.rename(other, p))
@@ -161,6 +161,7 @@ func TestWhatIsOffLimitsStaysAsItIs(t *testing.T) {
 		"the folder above it": func(dir string) (write, read []string) { return []string{filepath.Dir(dir)}, nil },
 		"folders in folders":  func(dir string) (write, read []string) { return []string{dir, dir + "/a", dir + "/a/b"}, nil },
 		"read-only between":   func(dir string) (write, read []string) { return []string{dir, dir + "/a/b"}, []string{dir + "/a"} },
+		"its own folder":      func(dir string) (write, read []string) { return []string{dir}, []string{dir + "/a/b"} },
 		"single ones":         func(dir string) (write, read []string) { return []string{dir + "/a", dir + "/free"}, []string{dir} },
 		"what is off limits": func(dir string) (write, read []string) {
 			return []string{dir + "/a/b/tools", dir + "/config.yaml", dir}, nil
