@@ -48,7 +48,8 @@ func (l *List) Fixed() []string {
 	return l.ReadOnly
 }
 
-func (l *List) writable() []string {
+// Roots lists the folders that tools may change.
+func (l *List) Roots() []string {
 	if l == nil {
 		return nil
 	}
@@ -57,7 +58,7 @@ func (l *List) writable() []string {
 
 // Theirs reports whether a path lies in a folder that tools may change, so that they could put another thing there.
 func (l *List) Theirs(real string) bool {
-	return slices.ContainsFunc(l.writable(), func(w string) bool { return filepath.Clean(w) != real && Within(real, filepath.Clean(w)) })
+	return slices.ContainsFunc(l.Roots(), func(w string) bool { return filepath.Clean(w) != real && Within(real, filepath.Clean(w)) })
 }
 
 // Default is the list of tools that belong to no node: the state beside a config in dir.

@@ -103,7 +103,7 @@ type way struct {
 // walk goes from the root, one name at a time, by descriptors.
 func (w *way) walk() (*Anchor, error) {
 	w.links = map[string]string{}
-	w.open = identities(apart(slices.Concat(w.more, w.list.writable())), 0)
+	w.open = identities(apart(slices.Concat(w.more, w.list.Roots())), 0)
 	w.shut = identities(slices.Concat(w.list.Fixed(), w.list.Hidden()), noLinks)
 	at, err := openDirect(unix.AT_FDCWD, "/", "/")
 	if err != nil {

@@ -30,6 +30,9 @@ func Find(path string, l *List, more ...string) (Thing, error) {
 	return t, nil
 }
 
+// Missing reports whether it is not there.
+func (t Thing) Missing() bool { return t.missing != "" }
+
 // Make makes an empty file or folder where the thing is missing, so that it can be covered: nothing can be put in front of
 // what is not there, and a tool that may write the folder could make it first. Nobody takes an empty one for more than a
 // missing one. It reports whether there is something now; where we cannot make it, a tool, which has no more rights than

@@ -77,9 +77,31 @@ func viewOf(p Profile, program []string, system *view) (*view, error) {
 		v.addAll(p.Writable, partWrite, p.writeRights()))
 	v.sort()
 	if err == nil {
+		v.hold()
 		err = v.close()
 	}
 	return v, err
+}
+
+// hold pins what the config names in folders that can be written, for this source or for another: a tool that moved it
+// away would take it from all of them.
+func (v *view) hold() {
+	for _, p := range slices.Clone(v.parts) {
+		if around := v.around(p.path); p.kind == partWrite && around != nil && around.kind == partWrite {
+			v.find(p.path).pinned = true
+			v.pin(p.path)
+		}
+	}
+	for _, path := range v.off.Roots() {
+		t, err := offlimits.Find(path, v.off, v.more...)
+		around := v.around(t.Path)
+		if err != nil || t.Missing() || !t.Folder || around == nil || around.kind != partWrite || v.find(t.Path) != nil {
+			continue
+		}
+		v.parts = append(v.parts, part{path: t.Path, kind: partWrite, rights: around.rights, folder: true, pinned: true})
+		v.pin(t.Path)
+	}
+	v.sort()
 }
 
 // apart lists the writable folders in which no link is followed, beside those of the list. A room that may change
