@@ -438,3 +438,18 @@ open("/dev/null", "w").write("x"); print("done")
 		t.Error(out)
 	}
 }
+
+// A tool's own folder is read-only in its room anyway; the folder above it is not.
+func TestTheFolderAboveAToolsOwnStays(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	own := dir + "/skills/one"
+	must(t, os.MkdirAll(own, 0o755))
+	cmd := process.Command{Argv: []string{"/bin/mv", dir + "/skills", dir + "/other"}, Confine: &sandbox.Confinement{Profile: sandbox.Profile{
+		Writable: []string{dir}, Readable: []string{own}, Subprocess: true, Off: &offlimits.List{ReadOnly: []string{own + "/"}, Writable: []string{dir}},
+	}}}
+	if out, exit := run(t, cmd); exit == (process.Exit{}) {
+		t.Errorf("it was moved away: %s", out)
+	}
+}
