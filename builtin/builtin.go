@@ -2,6 +2,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"toolpost/builtin/file"
 	"toolpost/builtin/shell"
 	"toolpost/config"
+	"toolpost/offlimits"
 	"toolpost/tool"
 	"toolpost/walls"
 	"toolpost/workspace"
@@ -24,6 +26,8 @@ type Options struct {
 	Cache     file.CacheOptions       `yaml:"cache" doc:"keep what was read in memory, and notice when it changes"`
 	Shell     *shell.Options          `yaml:"shell" doc:"which commands may be run below the folders; left out: none, and there is no tool for it"`
 	Code      code.Options            `yaml:"code" doc:"how code is searched"`
+
+	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config
 }
 
 // A group is some of the tools.
@@ -45,7 +49,7 @@ var _ group = (*Source)(nil)
 
 // Open binds a configured source.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	var o Options
+	o := Options{OffLimits: src.OffLimits}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
@@ -56,10 +60,26 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	return s, nil
 }
 
+// Claim says which folders the tools of a configured source may change.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o Options
+	err := src.Decode(&o)
+	var c offlimits.Claim
+	for _, r := range o.Roots {
+		if r.Write {
+			c.Writes = append(c.Writes, offlimits.Under(src.Dir, cmp.Or(r.Path, ".")))
+		}
+	}
+	if o.Shell != nil {
+		c.Writes = append(c.Writes, o.Shell.Walls.Claim(src.Dir).Writes...)
+	}
+	return c, err
+}
+
 // New opens the roots, of which relative ones start at dir, and makes the tools over them. What they keep, such as the
 // index of a codebase, lies in state.
 func New(ctx context.Context, dir, state string, o Options, log *slog.Logger) (*Source, error) {
-	ws, err := workspace.Open(dir, workspace.Options{Roots: o.Roots, Sensitive: o.Sensitive})
+	ws, err := workspace.Open(dir, workspace.Options{Roots: o.Roots, Sensitive: o.Sensitive, OffLimits: o.OffLimits})
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +105,7 @@ func (s *Source) addGroups(ctx context.Context, dir, state string, o Options, lo
 	if err := s.add(ctx, codes); err != nil || o.Shell == nil {
 		return err
 	}
+	o.Shell.Walls.OffLimits = o.OffLimits
 	commands, err := shell.New(dir, s.ws, *o.Shell)
 	if err != nil {
 		return err

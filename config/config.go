@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"toolpost/config/nearest"
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -52,17 +53,17 @@ type Source struct {
 	// Secrets gives the values of the secrets that the source's own fields name. It is set by whoever opens the
 	// source, and is no part of what Equal compares; nil: there are none.
 	Secrets Secrets
+	// OffLimits is what no tool of the source sees or changes. It is set and compared likewise.
+	OffLimits *offlimits.Book
 
 	doc   *document
 	node  ast.Node        // the whole entry
 	value json.RawMessage // the same as JSON, for Equal
 }
 
-// Secrets gives the values of secrets by their names, or says why one has no value; and the files that values come
-// from, which no tool may read.
+// Secrets gives the values of secrets by their names, or says why one has no value.
 type Secrets interface {
 	Secret(name string) (string, error)
-	Files() []string
 }
 
 // Decode reads the fields of the source, other than name and protocol, into a struct with yaml tags.

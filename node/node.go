@@ -27,6 +27,7 @@ import (
 	"toolpost/engine/quota"
 	"toolpost/engine/redact"
 	"toolpost/identity"
+	"toolpost/offlimits"
 	"toolpost/protocol/all"
 	"toolpost/secret"
 	"toolpost/store"
@@ -104,6 +105,7 @@ type Node struct {
 
 	telemetry *telemetry.Telemetry
 
+	book     offlimits.Book   // what no tool sees or changes
 	redactor *secret.Redactor // knows the values of all secrets, also of those that a reload changed
 	handler  tool.Handler     // the engine, and nothing that comes out of it has a secret
 	catalog  tool.Catalog

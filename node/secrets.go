@@ -70,13 +70,6 @@ func (l *lent) Secret(name string) (string, error) {
 	return l.vault.Secret(name)
 }
 
-// Files implements config.Secrets.
-func (l *lent) Files() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.vault.Files()
-}
-
 // renew goes over to another vault, unless a secret that was asked for is another one there.
 func (l *lent) renew(v *secret.Vault) bool {
 	l.mu.Lock()

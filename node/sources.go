@@ -14,6 +14,7 @@ import (
 	"toolpost/engine/policy"
 	"toolpost/engine/quota"
 	"toolpost/identity"
+	"toolpost/offlimits"
 	"toolpost/protocol/all"
 	"toolpost/secret"
 	"toolpost/tool"
@@ -33,6 +34,7 @@ type source struct {
 	runner tool.Runner
 	err    error
 	lent   *lent           // its secrets
+	list   *offlimits.List // what was off limits when it was opened
 	ctx    context.Context // ends when the source is replaced
 	stop   context.CancelFunc
 }
@@ -64,6 +66,8 @@ type wanted struct {
 	callers *identity.Callers
 	secrets map[string]secret.From
 	vault   *secret.Vault
+
+	offLimits *offlimits.List
 }
 
 // read takes from a config what it says about tools, and reads the secrets that it names.
@@ -88,7 +92,7 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 		return wanted{}, err
 	}
 	from, vault, err := n.readSecrets(ctx, cfg)
-	return wanted{cfg.Sources, rules, quotas, caches, callers, from, vault}, err
+	return wanted{cfg.Sources, rules, quotas, caches, callers, from, vault, n.offLimits(cfg, from)}, err
 }
 
 // replace goes over to other sources, another policy, other quotas, callers and secrets. Sources that are new or changed,
@@ -102,12 +106,13 @@ func (n *Node) replace(ctx context.Context, to wanted) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)() // Close does not wait for a source that hangs
+	n.book.Set(to.offLimits)                  // before anything is opened, and for the sources that stay too
 	next := make([]*source, len(to.sources))
 	var opening sync.WaitGroup
 	for i, w := range to.sources {
-		if next[i] = n.kept(w, to.vault); next[i] == nil {
-			next[i] = &source{Source: w, lent: lend(to.vault)}
-			next[i].Secrets = next[i].lent
+		if next[i] = n.kept(w, to); next[i] == nil {
+			next[i] = &source{Source: w, lent: lend(to.vault), list: to.offLimits}
+			next[i].Secrets, next[i].OffLimits = next[i].lent, &n.book
 			next[i].ctx, next[i].stop = context.WithCancel(n.life)
 			opening.Go(func() { next[i].runner, next[i].err = n.open(ctx, next[i].Source) })
 		}
@@ -116,12 +121,13 @@ func (n *Node) replace(ctx context.Context, to wanted) {
 	n.publish(ctx, next, to)
 }
 
-// kept finds the living source that says the same as w and has the same secrets.
-func (n *Node) kept(w config.Source, v *secret.Vault) *source {
+// kept finds the living source that says the same as w and has the same secrets, and whose rooms are still what they
+// should be.
+func (n *Node) kept(w config.Source, to wanted) *source {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, s := range n.sources {
-		if s.Name == w.Name && s.runner != nil && s.Equal(w) && s.lent.renew(v) {
+		if s.Name == w.Name && s.runner != nil && s.Equal(w) && !n.claim(w).Outdates(s.list, to.offLimits) && s.lent.renew(to.vault) {
 			return s
 		}
 	}

@@ -119,9 +119,14 @@ func (r *registry) confined(path string, argv []string, attr *os.ProcAttr, walls
 		r.register(c, proc, pidfd)
 		return nil
 	}
-	room, err := sandbox.Start(sandbox.Spawn{
+	spawn := sandbox.Spawn{
 		Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Look: c.looks, Born: born, Confinement: *walls,
-	})
+	}
+	room, err := sandbox.Start(spawn)
+	if sandbox.Moved(err) { // somebody changed a folder this moment
+		r.forget(c)
+		room, err = sandbox.Start(spawn)
+	}
 	if err != nil {
 		r.forget(c)
 		return err
@@ -139,6 +144,7 @@ func (r *registry) forget(c *Child) {
 		delete(r.marked, c.marker)
 		_ = c.proc.Release()
 		_ = c.pidfd.Close()
+		c.proc, c.pidfd = nil, nil
 	}
 }
 

@@ -42,7 +42,7 @@ func ForkScript(server, call Profile) ([]byte, error) {
 	case call.Network > server.Network || call.Subprocess && !server.Subprocess:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "a forked child cannot have more than its server")
 	}
-	own, err := viewOf(call, nil)
+	own, err := viewOf(call, nil, m.systemNow())
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "%w", err)
 	}
@@ -65,7 +65,7 @@ func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 	p := &plan{on: m, Spawn: Spawn{Confinement: Confinement{Profile: call}}}
 	if m.Landlock > 0 {
 		p.ruleset(m.Landlock)
-		p.grant(m.Landlock, m.systemNow().with(own).grants())
+		p.grantInside(m.Landlock, m.systemNow().with(own).grants())
 	}
 	first := p.here()
 	p.limits()

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"toolpost/offlimits"
 )
 
 // A part is something at a path of the room.
@@ -21,6 +23,7 @@ type part struct {
 	rights uint64 // that Landlock gives on it
 	folder bool
 	size   int64 // of a tmpfs
+	pinned bool  // it is mounted although it comes with the part around it: what is mounted cannot be moved or removed
 }
 
 // runs reports whether programs can be run from it.
@@ -38,12 +41,19 @@ const (
 	partHidden // nothing
 )
 
+// noLinks is how paths are opened that were found to have none: a link that has come in between is an error.
+const noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+
 func (k partKind) isHosts() bool { return k <= partDevice }
 
 // A view is all that there is in a room, and the symbolic links that lead to it.
 type view struct {
-	parts []part
-	links map[string]string
+	parts  []part
+	links  map[string]string
+	off    *offlimits.List
+	more   []string // folders in which no link is followed, beside those of off
+	system *view    // what every room has
+	shut   bool     // something that is off limits lies in one of the parts: only mounts can take that out
 }
 
 // systemView is what every room has: what programs are made of, and a few devices.
@@ -57,33 +67,120 @@ func systemView() (*view, error) {
 }
 
 // viewOf is what one room has besides: what its profile makes executable, readable and writable, and what its
-// program needs.
-func viewOf(p Profile, program []string) (*view, error) {
-	v := &view{links: map[string]string{}}
+// program needs; less what is off limits, which may also lie in what every room has.
+func viewOf(p Profile, program []string, system *view) (*view, error) {
+	v := &view{links: map[string]string{}, off: p.Off, more: p.apart(), system: system}
 	err := errors.Join(
 		v.addAll(p.Readable, partRead, rightsRead),
 		v.addAll(p.Executable, partRead, rightsRead|rightsExec),
 		v.addAll(program, partRead, rightsRead|rightsExec),
-		v.addAll(p.Writable, partWrite, p.writeRights()),
-		v.addAll(p.Hidden, partHidden, 0))
+		v.addAll(p.Writable, partWrite, p.writeRights()))
 	v.sort()
-	v.close(p.ReadOnly)
+	if err == nil {
+		v.hold()
+		err = v.close(p.ReadOnly)
+	}
 	return v, err
 }
 
-// close makes paths read-only that lie in what can be written. One that leads anywhere else, by a link that a tool has put
-// there, gives nothing.
-func (v *view) close(paths []string) {
-	for _, path := range paths {
-		apart := &view{links: map[string]string{}}
-		if apart.add(path, partRead, rightsRead) != nil || len(apart.parts) != 1 {
-			continue
-		}
-		if outer := v.around(apart.parts[0].path); outer != nil && outer.kind == partWrite {
-			v.parts = append(v.parts, apart.parts...)
+// hold pins what the config names in folders that can be written, for this source or for another: a tool that moved it
+// away would take it from all of them.
+func (v *view) hold() {
+	for _, p := range slices.Clone(v.parts) {
+		if around := v.around(p.path); p.kind == partWrite && around != nil && around.kind == partWrite {
+			v.find(p.path).pinned = true
+			v.pin(p.path)
 		}
 	}
+	for _, path := range v.off.Roots() {
+		t, err := offlimits.Find(path, v.off, v.more...)
+		around := v.around(t.Path)
+		if err != nil || t.Missing() || !t.Folder || around == nil || around.kind != partWrite || v.find(t.Path) != nil {
+			continue
+		}
+		v.parts = append(v.parts, part{path: t.Path, kind: partWrite, rights: around.rights, folder: true, pinned: true})
+		v.pin(t.Path)
+	}
 	v.sort()
+}
+
+// apart lists the writable folders in which no link is followed, beside those of the list. A room that may change
+// everything can do so without a link.
+func (p Profile) apart() []string {
+	return slices.DeleteFunc(slices.Clone(p.Writable), func(path string) bool { return filepath.Clean(path) == "/" })
+}
+
+// close takes from the view what is off limits, and makes paths read-only that lie in what can be written. Of those, one
+// that is gone, or that a tool has put a link into, gives nothing.
+func (v *view) close(readOnly []string) error {
+	for _, path := range v.off.Hidden() {
+		if err := v.cover(path, partHidden); err != nil {
+			return err
+		}
+	}
+	for _, path := range v.off.Fixed() {
+		if err := v.cover(path, partRead); err != nil {
+			return err
+		}
+	}
+	for _, path := range readOnly {
+		if a, err := offlimits.Open(path, v.off, v.more...); err == nil {
+			a.Close()
+			if err := v.cover(path, partRead); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// cover puts nothing, or what can only be read, where something lies that is off limits. What is in no part is not in the
+// room anyway, and what lies in a part that can only be read needs no cover to stay as it is.
+func (v *view) cover(path string, kind partKind) error {
+	t, err := offlimits.Find(path, v.off, v.more...)
+	if err != nil {
+		return fmt.Errorf("%s cannot be kept from a confined child: %w", path, err)
+	}
+	in := cmp.Or(v.find(t.Path), v.around(t.Path), v.system.find(t.Path), v.system.around(t.Path))
+	switch {
+	case in == nil || !in.kind.isHosts():
+		return nil
+	case kind == partRead && in.kind == partRead: // it cannot be changed, but what it lies in may be
+		if p := v.find(t.Path); p != nil {
+			p.pinned = true
+		}
+		v.pin(t.Path)
+		v.sort()
+		return nil
+	}
+	if there, err := t.Make(kind == partHidden); err != nil || !there {
+		return err
+	}
+	v.shut = true
+	c := part{path: t.Path, kind: kind, folder: t.Folder, pinned: true}
+	if kind == partRead {
+		c.rights = in.rights &^ rightsWrite
+	}
+	v.parts = append(slices.DeleteFunc(v.parts, func(p part) bool { return p.path == t.Path }), c)
+	v.pin(t.Path)
+	v.sort()
+	return nil
+}
+
+// pin makes mounts of the folders that lead to something: else a child that may write them renames the one above it, and
+// puts another in its place.
+func (v *view) pin(path string) {
+	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		around := v.around(dir)
+		if around == nil {
+			return
+		}
+		if p := v.find(dir); p != nil {
+			p.pinned = true
+		} else if around.kind == partWrite {
+			v.parts = append(v.parts, part{path: dir, kind: partWrite, rights: around.rights, folder: true, pinned: true})
+		}
+	}
 }
 
 // writeRights are the rights on what is writable.
@@ -115,17 +212,20 @@ func kernels() []string { return []string{"/proc", "/sys", "/dev"} }
 
 // add puts a path of the host into the view, where it really is, and the links on the way to it.
 func (v *view) add(path string, kind partKind, rights uint64) error {
-	real, info, err := v.resolve(path)
+	a, err := offlimits.Open(path, v.off, v.more...)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s cannot be given to a confined child: %w", path, about(err))
 	}
+	defer a.Close()
+	maps.Copy(v.links, a.Links)
+	real := a.Path
 	if real == "/" {
 		return v.addRoot(kind, rights)
 	}
 	if kind != partDevice && slices.ContainsFunc(kernels(), func(k string) bool { return within(real, k) }) {
 		return fmt.Errorf("%s cannot be given to a confined child: it is the kernel's; a profile says what is seen of /proc", path)
 	}
-	v.parts = append(v.parts, part{path: real, kind: kind, rights: rights, folder: info.IsDir()})
+	v.parts = append(v.parts, part{path: real, kind: kind, rights: rights, folder: a.Mode.IsDir()})
 	return nil
 }
 
@@ -162,6 +262,7 @@ func (v *view) sort() {
 	for _, p := range v.parts {
 		if n := len(merged); n > 0 && merged[n-1].path == p.path {
 			merged[n-1].rights |= p.rights
+			merged[n-1].pinned = merged[n-1].pinned || p.pinned
 			continue
 		}
 		merged = append(merged, p)
@@ -169,40 +270,13 @@ func (v *view) sort() {
 	v.parts = merged
 }
 
-// resolve follows the symbolic links of a path, and takes note of them.
-func (v *view) resolve(path string) (string, fs.FileInfo, error) {
-	rest := strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
-	at := "/"
-	info, err := os.Lstat(at)
-	for links := 0; len(rest) > 0 && err == nil; {
-		next := filepath.Join(at, rest[0])
-		rest = rest[1:]
-		if info, err = os.Lstat(next); err != nil {
-			break
-		}
-		if info.Mode()&fs.ModeSymlink == 0 {
-			at = next
-			continue
-		}
-		target, linkErr := os.Readlink(next)
-		if links++; links > 40 {
-			linkErr = syscall.ELOOP
-		}
-		if linkErr != nil {
-			return "", nil, fmt.Errorf("%s: %w", path, linkErr)
-		}
-		v.links[next] = target
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(at, target)
-		}
-		rest = append(strings.Split(strings.Trim(filepath.Clean(target), "/"), "/"), rest...)
-		at = "/"
-		info, err = os.Lstat(at)
+// about is an error about a path that the message has already.
+func about(err error) error {
+	var link *offlimits.LinkError
+	if errors.As(err, &link) {
+		return link
 	}
-	if err != nil {
-		return "", nil, fmt.Errorf("%s cannot be given to a confined child: %w", path, errors.Unwrap(err))
-	}
-	return at, info, nil
+	return underlying(err)
 }
 
 // around gives the part that a path lies in, the nearest one, and not the path itself.
@@ -216,9 +290,12 @@ func (v *view) around(path string) *part {
 	return best
 }
 
-// at gives the part at a path that has one.
-func (v *view) at(path string) part {
-	return v.parts[slices.IndexFunc(v.parts, func(p part) bool { return p.path == path })]
+// find gives the part at a path; nil: there is none.
+func (v *view) find(path string) *part {
+	if i := slices.IndexFunc(v.parts, func(p part) bool { return p.path == path }); i >= 0 {
+		return &v.parts[i]
+	}
+	return nil
 }
 
 // inHosts reports whether a path lies in a part that comes from the host.
@@ -227,23 +304,33 @@ func (v *view) inHosts(path string) bool {
 	return outer != nil && outer.kind.isHosts()
 }
 
+// inTree reports whether a part that comes from the host lies somewhere above a path: others may change then what is on
+// the way to it, while the room is built.
+func (v *view) inTree(path string) bool {
+	return slices.ContainsFunc(v.parts, func(p part) bool { return p.kind.isHosts() && p.path != path && within(path, p.path) })
+}
+
 // within reports whether a path is a folder or something in it.
 func within(path, folder string) bool {
 	return path == folder || folder == "/" || strings.HasPrefix(path, folder+"/")
 }
 
-// grants are the rules of Landlock for a view.
+// grants are the rules of Landlock for a view. One on a folder holds for all that is in it, so that no other is needed
+// there that gives no more; and there are none on what a child could have moved.
 func (v *view) grants() []grant {
 	var grants []grant
 	for _, p := range v.parts {
-		if p.rights != 0 {
+		if around := v.around(p.path); p.rights != 0 && (around == nil || p.rights&^around.rights != 0) {
 			grants = append(grants, grant{p.path, p.rights, p.folder})
 		}
 	}
 	return grants
 }
 
-const mountAttrSize = 32
+const (
+	mountAttrSize = 32
+	openHowSize   = 24
+)
 
 // foundation begins a room: a file system of its own at base, with the parts of a view. What the host mounts
 // later is seen, where it lets that be.
@@ -263,6 +350,8 @@ func (s *script) complete(v, all *view, base, dir string) {
 	s.in(LayerMounts)
 	trees := s.trees(v, all)
 	b := newBuilder(s, all, base)
+	b.root = s.newReg()
+	s.call("the room", unix.SYS_OPENAT, cwd, s.text(base), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC), number(0)).into(b.root)
 	b.put(v, trees)
 	b.folder(dir)
 	b.closeHidden(v)
@@ -276,19 +365,23 @@ func (s *script) complete(v, all *view, base, dir string) {
 // comes with that one.
 func (s *script) trees(v, all *view) map[string]uint64 {
 	trees := map[string]uint64{}
+	at := s.newReg()
 	for _, p := range v.parts {
-		p.rights = all.at(p.path).rights // of both, where the system has it too
+		p.rights = all.find(p.path).rights // of both, where the system has it too
 		outer := all.around(p.path)
-		if !p.kind.isHosts() || outer != nil && outer.kind == p.kind && outer.runs() == p.runs() {
+		if !p.kind.isHosts() || !p.pinned && outer != nil && outer.kind == p.kind && outer.runs() == p.runs() {
 			continue
 		}
 		fd := s.newReg()
-		s.call(p.path, unix.SYS_OPEN_TREE, cwd, s.text(p.path), number(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)).into(fd)
+		s.openDirect(p.path, cwd, p.path, noLinks).into(at)
+		const clone = unix.AT_EMPTY_PATH | unix.AT_RECURSIVE | unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
+		s.call(p.path, unix.SYS_OPEN_TREE, register(at), s.text(""), number(clone)).into(fd)
+		s.call(p.path, unix.SYS_CLOSE, register(at))
 		attr := uint64(unix.MOUNT_ATTR_NOSUID)
 		if p.kind != partDevice {
 			attr |= unix.MOUNT_ATTR_NODEV
 		}
-		if p.kind == partRead {
+		if p.kind != partWrite { // a device can be written to all the same, but not be given another mode
 			attr |= unix.MOUNT_ATTR_RDONLY
 		}
 		if !p.runs() {
@@ -298,6 +391,12 @@ func (s *script) trees(v, all *view) map[string]uint64 {
 		trees[p.path] = fd
 	}
 	return trees
+}
+
+// openDirect opens what is at a path without links, to be pointed at.
+func (s *script) openDirect(what string, dir value, path string, resolve uint64) *op {
+	how := s.words(number(unix.O_PATH|unix.O_CLOEXEC), number(0), number(resolve))
+	return s.call(what, unix.SYS_OPENAT2, dir, s.text(path), how, number(openHowSize))
 }
 
 func (s *script) setAttr(what string, fd, path value, flags uint64, attr uint64) {
@@ -313,6 +412,8 @@ type builder struct {
 	*script
 	view *view
 	base string
+	root uint64 // the open base; 0: all that is made is our own
+	spot uint64 // what is open for a moment
 	made map[string]bool
 }
 
@@ -323,11 +424,33 @@ func (b *builder) folder(path string) {
 	}
 	b.made[path] = true
 	b.folder(filepath.Dir(path))
-	b.call(path, unix.SYS_MKDIRAT, cwd, b.text(b.base+path), number(0o755)).loose()
+	b.within(path, func(dir, name value) { b.call(path, unix.SYS_MKDIRAT, dir, name, number(0o755)).loose() })
+}
+
+// within names something that is made in the room. What lies in a tree of the host is named from its open folder: its
+// names may be others by then.
+func (b *builder) within(path string, do func(dir, name value)) {
+	if b.root == 0 || !b.view.inTree(path) {
+		do(cwd, b.text(b.base+path))
+		return
+	}
+	dir := b.open(filepath.Dir(path))
+	do(register(dir), b.text(filepath.Base(path)))
+	b.call(path, unix.SYS_CLOSE, register(dir))
+}
+
+// open opens a place of the room.
+func (b *builder) open(path string) uint64 {
+	if b.root == 0 {
+		b.openDirect(path, cwd, b.base+path, noLinks).into(b.spot)
+	} else {
+		b.openDirect(path, register(b.root), "."+path, noLinks|unix.RESOLVE_BENEATH).into(b.spot)
+	}
+	return b.spot
 }
 
 func newBuilder(s *script, v *view, base string) *builder {
-	return &builder{script: s, view: v, base: base, made: map[string]bool{"/": true}}
+	return &builder{script: s, view: v, base: base, spot: s.newReg(), made: map[string]bool{"/": true}}
 }
 
 // put puts the parts of a view into the room, from the outside in, then the links.
@@ -341,7 +464,7 @@ func (b *builder) put(v *view, trees map[string]uint64) {
 		b.fill(p, tree)
 	}
 	for path, target := range v.links {
-		if !b.view.inHosts(path) {
+		if !b.view.inTree(path) {
 			b.folder(filepath.Dir(path))
 			b.call(path, unix.SYS_SYMLINKAT, b.text(target), cwd, b.text(b.base+path)).loose()
 		}
@@ -356,7 +479,9 @@ func (b *builder) place(p part) {
 		b.folder(p.path)
 	default:
 		b.folder(filepath.Dir(p.path))
-		b.call(p.path, unix.SYS_MKNODAT, cwd, b.text(b.base+p.path), number(unix.S_IFREG|0o644), number(0)).loose()
+		b.within(p.path, func(dir, name value) {
+			b.call(p.path, unix.SYS_MKNODAT, dir, name, number(unix.S_IFREG|0o644), number(0)).loose()
+		})
 	}
 }
 
@@ -371,27 +496,55 @@ func (b *builder) fill(p part, tree uint64) {
 	case partProcAll:
 		b.mountFS("proc", at, quiet|unix.MS_RDONLY, "")
 	case partHidden:
-		b.hide(p, at)
+		b.hide(p)
 	default:
-		b.call(p.path, unix.SYS_MOVE_MOUNT, register(tree), b.text(""), cwd, b.text(at), number(unix.MOVE_MOUNT_F_EMPTY_PATH))
-		b.call(p.path, unix.SYS_CLOSE, register(tree))
+		b.mount(p.path, tree)
 	}
 }
 
-// hide covers a part with nothing: a folder with an empty one, a file with a device that has no end of nothing.
-func (b *builder) hide(p part, at string) {
-	if p.folder {
-		b.mountFS("tmpfs", at, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0555,size=64k,nr_inodes=128")
+// mount puts a tree in its place, and lets go of it.
+func (b *builder) mount(path string, tree uint64) {
+	to := b.open(path)
+	const byDescriptors = unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
+	b.call(path, unix.SYS_MOVE_MOUNT, register(tree), b.text(""), register(to), b.text(""), number(byDescriptors))
+	b.call(path, unix.SYS_CLOSE, register(to))
+	b.call(path, unix.SYS_CLOSE, register(tree))
+}
+
+// empty is an empty file of the room, for as long as it takes to mount it.
+const empty = "/.empty"
+
+// hide covers a part with nothing: a folder with an empty one, a file with an empty one. A device such as /dev/null would
+// take what is written to it, and is the host's.
+func (b *builder) hide(p part) {
+	if !p.folder {
+		b.within(empty, func(dir, name value) {
+			b.call(p.path, unix.SYS_MKNODAT, dir, name, number(unix.S_IFREG|0o444), number(0)).loose()
+		})
+		nothing := b.newReg()
+		b.call(p.path, unix.SYS_OPEN_TREE, register(b.open(empty)), b.text(""), number(unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)).into(nothing)
+		b.call(p.path, unix.SYS_CLOSE, register(b.spot))
+		const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+		b.setAttr(p.path, register(nothing), b.text(""), unix.AT_EMPTY_PATH, attr)
+		b.mount(p.path, nothing)
+		b.call(p.path, unix.SYS_UNLINKAT, cwd, b.text(b.base+empty), number(0)) // the mount keeps it
 		return
 	}
-	b.call(p.path, unix.SYS_MOUNT, b.text("/dev/null"), b.text(at), number(0), number(unix.MS_BIND), number(0))
+	at := b.open(p.path)
+	b.call(p.path, unix.SYS_FCHDIR, register(at)) // a name would be looked up once more
+	b.call(p.path, unix.SYS_CLOSE, register(at))
+	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	tmpfs, small := b.text("tmpfs"), b.text("mode=0555,size=64k,nr_inodes=128")
+	b.call("nothing on "+p.path, unix.SYS_MOUNT, tmpfs, b.text("."), tmpfs, number(quiet), small)
 }
 
 // closeHidden makes the covers of folders read-only, once all that lies in them is there.
 func (b *builder) closeHidden(v *view) {
 	for _, p := range v.parts {
 		if p.kind == partHidden && p.folder {
-			b.setAttr(p.path, cwd, b.text(b.base+p.path), 0, unix.MOUNT_ATTR_RDONLY)
+			at := b.open(p.path)
+			b.setAttr(p.path, register(at), b.text(""), unix.AT_EMPTY_PATH, unix.MOUNT_ATTR_RDONLY)
+			b.call(p.path, unix.SYS_CLOSE, register(at))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -22,8 +23,9 @@ type Profile struct {
 
 	// ReadOnly is what cannot be changed although it lies in what is Writable. What does not exist cannot be named.
 	ReadOnly []string
-	// Hidden is what is not there although it lies in one of them: a folder is empty, and so is a file.
-	Hidden []string
+	// Off is what is not there, or cannot be changed, although it lies in one of them: where it is hidden a folder is
+	// empty, and so is a file. It holds also for what is not there when the room is built.
+	Off *offlimits.List
 	// WriteOnly takes the right to read from what is Writable.
 	WriteOnly bool
 	// Tmp is the size of a private /tmp in memory. 0: there is none, nor where a room has no mounts of its own.
@@ -148,7 +150,7 @@ func readable(p Profile) []string {
 
 // check refuses paths that say nothing, or say it to somebody else.
 func (p Profile) check() error {
-	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Hidden) {
+	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Off.Hidden(), p.Off.Fixed()) {
 		if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 			return tool.Errorf(tool.CodeInvalidInput, "the sandbox needs absolute paths: %q is none", path)
 		}

@@ -217,7 +217,10 @@ func (p *plan) write() error {
 		p.showRoot()
 	}
 	p.in("start")
-	p.call("working folder "+p.dir, unix.SYS_CHDIR, p.text(p.dir))
+	dir := p.newReg()
+	p.openDirect("working folder "+p.dir, cwd, p.dir, noLinks).into(dir)
+	p.call("working folder "+p.dir, unix.SYS_FCHDIR, register(dir))
+	p.call("working folder "+p.dir, unix.SYS_CLOSE, register(dir))
 	p.limits()
 	p.in("start")
 	p.call("close the rest", unix.SYS_CLOSE_RANGE, number(len(p.Files)), number(uint64(math.MaxUint32)), number(unix.CLOSE_RANGE_CLOEXEC))

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/sandbox"
 	"toolpost/tool"
@@ -100,7 +101,7 @@ func TestWhatIsHiddenIsNotThere(t *testing.T) {
 		"read":  {Readable: []string{dir, filepath.Join(state, "own")}},
 		"write": {Writable: []string{dir, filepath.Join(state, "own")}},
 	} {
-		p.Hidden = []string{state, filepath.Join(dir, "token")}
+		p.Off = &offlimits.List{Absent: []string{state + "/", filepath.Join(dir, "token")}}
 		cmd := confine(p, `import os
 def read(p):
     try: return open(p).read()

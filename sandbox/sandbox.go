@@ -127,7 +127,7 @@ func (m *machine) cover(p Profile) error {
 		return tool.Errorf(tool.CodeUnsupported, "no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run without", m.broken).Because(CoverageMissing)
 	case !m.Seccomp:
 		missing = LayerSeccomp
-	case !m.filesHold() || !m.Mounts && (nested(p) || len(p.Hidden) > 0):
+	case !m.filesHold() || !m.Mounts && nested(p):
 		missing = LayerMounts
 	case !m.apart():
 		missing = LayerPid
@@ -146,7 +146,11 @@ func (m *machine) cover(p Profile) error {
 	default:
 		return nil
 	}
-	return tool.Errorf(tool.CodeUnsupported, "this machine cannot build a wall that was asked for: %s is missing; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run it without", m.explain(missing)).Because(CoverageMissing)
+	return m.lacks(missing)
+}
+
+func (m *machine) lacks(layer string) error {
+	return tool.Errorf(tool.CodeUnsupported, "this machine cannot build a wall that was asked for: %s is missing; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run it without", m.explain(layer)).Because(CoverageMissing)
 }
 
 // nested reports whether something is to be read-only within what may be written: Landlock cannot do that.

@@ -15,10 +15,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -87,6 +89,13 @@ func Start(s Spawn) (*Confined, error) {
 	return c, nil
 }
 
+// Moved reports whether a start failed because something that the room was to be made of has been replaced in the
+// meantime. It may be started once more: what has taken its place is found by the same rules.
+func Moved(err error) bool {
+	var wall *wallError
+	return errors.As(err, &wall) && slices.Contains([]syscall.Errno{unix.ELOOP, unix.ENOENT, unix.ENOTDIR, unix.EXDEV}, wall.errno)
+}
+
 // explain makes an error of a failed wall one that says so, or that names the limit of open files. That of the exec is
 // the kernel's own.
 func explain(err error) error {
@@ -133,8 +142,11 @@ func (p *plan) prepare() error {
 	if err != nil {
 		return err
 	}
-	if p.view, err = viewOf(p.Profile, files); err != nil {
+	if p.view, err = viewOf(p.Profile, files, p.on.systemNow()); err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "%w", err)
+	}
+	if p.view.shut && !p.on.Mounts { // Landlock gives a folder with all that is in it
+		return p.on.lacks(LayerMounts)
 	}
 	if p.on.Mounts {
 		if p.Tmp > 0 {
@@ -150,13 +162,21 @@ func (p *plan) prepare() error {
 
 // chooseDir finds where the working folder really is: the room may not have the links that lead there.
 func (p *plan) chooseDir() error {
-	dir, err := filepath.Abs(p.Dir) // without one it is ours
+	dir, err := filepath.Abs(p.Dir)                             // without one it is ours
+	if err == nil && strings.HasPrefix(dir, "/proc/self/fd/") { // an open one
+		dir, err = os.Readlink(dir)
+	}
+	var a *offlimits.Anchor
 	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
+		a, err = offlimits.Open(dir, p.Off, p.apart()...)
+	}
+	if err == nil {
+		dir = a.Path
+		a.Close()
 	}
 	switch {
 	case p.Dir != "" && err != nil:
-		return underlying(err)
+		return about(err)
 	case p.Dir == "" && (err != nil || p.all.around(filepath.Join(dir, "x")) == nil):
 		dir = "/"
 	}

@@ -15,7 +15,6 @@ import (
 // A Source gives values by name: a Vault, or what the config of a source of tools has of one (config.Source.Secrets).
 type Source interface {
 	Secret(name string) (string, error)
-	Files() []string
 }
 
 // A Grant is what the config of a source of tools says about secrets. It is embedded in the options of a protocol.
@@ -47,14 +46,6 @@ func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err er
 			_ = f.Close()
 		}
 	}, nil
-}
-
-// Files lists what no tool may read, whatever else it may.
-func (g Grant) Files() []string {
-	if g.Vault == nil {
-		return nil
-	}
-	return g.Vault.Files()
 }
 
 // Environment gives the secrets that a tool's source declares as variables, NAME=value, in the order of the names.

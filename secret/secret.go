@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -58,7 +59,6 @@ func (f From) String() string {
 type Vault struct {
 	names   []string // sorted
 	secrets map[string]held
-	files   []string // absolute
 }
 
 // A held secret has a value, or the reason why it has none.
@@ -87,19 +87,19 @@ func Open(ctx context.Context, dir string, from map[string]From) *Vault {
 	readers.Wait()
 	for i, name := range v.names {
 		v.secrets[name] = read[i]
-		if file := from[name].File; file != "" {
-			v.files = append(v.files, within(dir, file))
-		}
 	}
 	return v
 }
 
-// Files lists the files that values come from: a tool gets a value, or it does not, but never the file.
-func (v *Vault) Files() []string {
-	if v == nil {
-		return nil
+// Claim says which files values come from: a tool gets a value, or it does not, but never the file. What a command is
+// started from must not be the tools' to change: it is not confined.
+func Claim(dir string, from map[string]From) offlimits.Claim {
+	var c offlimits.Claim
+	for _, f := range from {
+		c.Keeps = append(c.Keeps, offlimits.Given(dir, f.File)...)
+		c.Starts = append(c.Starts, offlimits.Argv(dir, f.Command, nil)...)
 	}
-	return slices.Clone(v.files)
+	return c
 }
 
 // Names lists the secrets, also those that could not be read.

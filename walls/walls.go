@@ -6,7 +6,6 @@ package walls
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/offlimits"
 	"toolpost/sandbox"
 	"toolpost/tool"
 )
@@ -34,25 +34,38 @@ type Options struct {
 	Files     int             `yaml:"files" doc:"that a process has open; default: 1024"`
 	FileSize  int64           `yaml:"file_size" doc:"bytes of a file that is written; default: 1 GiB"`
 	CPUTime   config.Duration `yaml:"cpu_time" doc:"processor time of a process; default: no limit"`
+
+	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config
 }
 
 // Needs are what a protocol's tools cannot do without.
 type Needs struct {
 	Dir   string   // absolute: where relative paths of the config start
-	Hide  []string // absolute: what is not there for a tool although it lies in a folder that is
 	Read  []string // their own folder
 	Write []string // what is theirs alone
 	Run   []string // their program, its interpreter and libraries; see Code
 }
 
-// NeedsOf gives the needs of tools that lie in one folder, of a config in base. What the installation keeps for itself,
-// its tokens among it, is not theirs, nor is what else is to be hidden.
-func NeedsOf(base, folder string, hide ...string) (Needs, error) {
+// NeedsOf gives the needs of tools that lie in one folder, of a config in base.
+func NeedsOf(base, folder string) (Needs, error) {
 	base, err := filepath.Abs(base)
 	if err != nil {
 		return Needs{}, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
 	}
-	return Needs{Dir: base, Hide: append(slices.Clip(hide), filepath.Join(base, ".toolpost")), Read: []string{folder}}, nil
+	return Needs{Dir: base, Read: []string{folder}}, nil
+}
+
+// Claim says what tools behind these walls may change, of a config in base.
+func (o Options) Claim(base string) offlimits.Claim {
+	return offlimits.Claim{Writes: absolute(base, o.Write)}
+}
+
+// Book is what no tool of a source sees or changes, of a config in base.
+func (o Options) Book(base string) *offlimits.Book {
+	if o.OffLimits != nil {
+		return o.OffLimits
+	}
+	return offlimits.NewBook(offlimits.Default(base))
 }
 
 // Walls stand around the tools of one source.
@@ -62,6 +75,8 @@ type Walls struct {
 	network Network
 	code    []string // where they are off: what a tool keeps that may not read
 	asked   *Walls   // where they are off: those of a call that asks for a sandbox
+	book    *offlimits.Book
+	given   []string // what the config gives, beside what the tools cannot do without
 	egress  *egress  // nil: no hosts are named
 }
 
@@ -70,7 +85,7 @@ func (o Options) Around(n Needs) (*Walls, error) { return o.around(n, nil) }
 
 // around gives walls with a way out that others may share, if there is one.
 func (o Options) around(n Needs, way *egress) (*Walls, error) {
-	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...)}
+	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), book: o.Book(n.Dir)}
 	p := &w.profile
 	if o.Off {
 		*p, w.code = open(), n.Run
@@ -82,7 +97,7 @@ func (o Options) around(n Needs, way *egress) (*Walls, error) {
 	p.Readable = absolute(n.Dir, n.Read, o.Read)
 	p.Writable = absolute(n.Dir, n.Write, o.Write)
 	p.Executable = absolute(n.Dir, n.Run, o.Run)
-	p.Hidden = hidden(n.Hide, slices.Concat(p.Readable, p.Writable, p.Executable))
+	w.given = absolute(n.Dir, o.Read, o.Write, o.Run)
 	p.Unix = o.Unix
 	if o.Tmp != 0 {
 		p.Tmp = max(o.Tmp, 0)
@@ -125,24 +140,14 @@ func absolute(dir string, lists ...[]string) []string {
 	return all
 }
 
-// hidden lists what there is to hide: it exists, and lies in a folder that is given.
-func hidden(hide, given []string) []string {
-	var all []string
-	for _, path := range hide {
-		inside := slices.ContainsFunc(given, func(folder string) bool { return strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/") })
-		if _, err := os.Lstat(path); err == nil && inside {
-			all = append(all, path)
-		}
-	}
-	return all
-}
-
-// Profile is what a tool may do whose call asks for these guarantees.
+// Profile is what a tool may do whose call asks for these guarantees. What is off limits is looked up now: the config may
+// have changed since the walls were drawn.
 func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
 	if w.off && g.Sandbox {
 		return w.asked.Profile(g)
 	}
 	p := sandbox.FromGuarantees(g, w.profile)
+	p.Off = w.book.Now()
 	if w.off && g.NoFilesystemRead {
 		p.Executable = w.code
 	}
@@ -186,6 +191,9 @@ func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.
 	if err := sandbox.Cover(name, g); err != nil {
 		return nil, err
 	}
+	if err := w.mayGive(name); err != nil {
+		return nil, err
+	}
 	c := &sandbox.Confinement{Profile: w.Profile(g)}
 	if watch != nil {
 		c.Violation = watch.saw
@@ -194,6 +202,18 @@ func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.
 		c.Egress = w.egress.serve(watch)
 	}
 	return c, nil
+}
+
+// mayGive refuses a config that gives to its tools what none of them sees: of paths in paths the nearest one decides, and so
+// a folder of the state would be there.
+func (w *Walls) mayGive(name string) error {
+	for _, path := range w.given {
+		if t, err := offlimits.Find(path, w.book.Now()); err == nil && w.book.At(t.Path) == offlimits.Secret {
+			return tool.Errorf(tool.CodeAccessDenied, "%s was not run: its walls give it %s, "+
+				"which is this installation's own: its state, its store, a key or a secret", name, path).Because("off_limits")
+		}
+	}
+	return nil
 }
 
 // Environment adds what a tool needs to find the way out, if it has one.

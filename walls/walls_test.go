@@ -85,7 +85,7 @@ func TestWallsThatAreOff(t *testing.T) {
 
 func TestWallsSayWhatTheyAre(t *testing.T) {
 	w, err := Options{Read: []string{"maps", "/srv/x", "/srv/x/y"}, Write: []string{"out"}, Network: Network{"a.example", "10.0.0.7:80"}, Memory: 1 << 30, Processes: -1}.
-		Around(Needs{Dir: "/base", Read: []string{"/base/tool"}, Hide: []string{"/base/.toolpost"}})
+		Around(Needs{Dir: "/base", Read: []string{"/base/tool"}})
 	must(t, err)
 	if got, want := w.String(), "reads /base/tool, /base/maps, /srv/x; changes /base/out; network a.example, 10.0.0.7:80; 1024 MiB"; got != want {
 		t.Errorf("%q, and not %q", got, want)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -48,6 +49,10 @@ func (v *View) spotAt(p place, write bool) (*spot, error) {
 	}
 	s := &spot{p, dir, path.Base(p.rel)}
 	err = v.allowed(s.abs(), p.shown, write)
+	ban := max(v.ws.book.At(s.abs()), dir.ban())
+	if err == nil && (ban == offlimits.Secret || write && ban != offlimits.Free) {
+		err = offLimitsError(p.shown, ban)
+	}
 	if err == nil && write && s.inGit() {
 		err = denied(p.shown, "what is in .git decides which programs git runs; change it with git").Because("git")
 	}
@@ -93,7 +98,21 @@ func (v *View) changeable(path string) (*spot, unix.Stat_t, error) {
 		s.close()
 		return nil, st, readOnly(s.place)
 	}
+	if err == nil {
+		if err = s.keeps(); err != nil {
+			s.close()
+			return nil, st, err
+		}
+	}
 	return s, st, err
+}
+
+// keeps refuses to move, remove or replace a folder with something in it that is off limits, or that would be.
+func (s *spot) keeps() error {
+	if s.book.Inside(s.abs()) == offlimits.Free {
+		return nil
+	}
+	return denied(s.shown, "something lies in it, or is to, that belongs to this installation or that the config starts from").Because("off_limits")
 }
 
 // target is where a path is written: where it is already, else in the first root that may be written, one that has
@@ -249,6 +268,9 @@ func (v *View) Rename(ctx context.Context, from, to string, overwrite bool) erro
 	defer dst.close()
 	if strings.HasPrefix(dst.abs()+"/", src.abs()+"/") {
 		return tool.Errorf(tool.CodeInvalidInput, "%s cannot be moved to %s, which is the same or within it", from, to)
+	}
+	if err := dst.keeps(); err != nil {
+		return err
 	}
 	if err := dst.checkFree(overwrite); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -230,7 +231,11 @@ func (w *Workspace) openFile(p place, flags int) (*File, error) {
 		return nil, err
 	}
 	f := &File{fd: fd, root: p.root, abs: abs, shown: p.shown}
-	if err := f.load(); err != nil {
+	err = f.load()
+	if ban := w.book.At(abs); err == nil && ban == offlimits.Secret {
+		err = offLimitsError(p.shown, ban)
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -242,7 +247,25 @@ func (f *File) load() error {
 	if err := retry(func() error { return unix.Fstat(f.fd, &f.stat) }); err != nil {
 		return explain(f.Shown(), err)
 	}
-	return f.root.checkLinks(&f.stat, f.Shown)
+	if err := f.root.checkLinks(&f.stat, f.Shown); err != nil {
+		return err
+	}
+	if f.ban() == offlimits.Secret {
+		return offLimitsError(f.Shown(), offlimits.Secret)
+	}
+	return nil
+}
+
+// ban says what of the file is off limits by what it is. What has one name is known by that.
+func (f *File) ban() offlimits.Ban {
+	id := offlimits.ID{Dev: f.stat.Dev, Ino: f.stat.Ino}
+	switch {
+	case typeOf(f.stat.Mode) == fs.ModeDir:
+		return f.root.book.Folder(id)
+	case f.stat.Nlink > 1:
+		return f.root.book.Linked(id)
+	}
+	return offlimits.Free
 }
 
 // checkLinks refuses a file that has a second name: it may be one outside that somebody linked into the root.

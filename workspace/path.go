@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -71,6 +72,11 @@ func (v *View) places(path string) ([]place, error) {
 		}
 	}
 	if len(found) == 0 {
+		for _, b := range v.gone {
+			if _, ok := b.locate(clean); ok {
+				return nil, b.err
+			}
+		}
 		return nil, denied(path, "it is outside the offered folders ("+v.names()+")")
 	}
 	return found, nil
@@ -86,6 +92,16 @@ func (r *root) locate(path string) (rel string, ok bool) {
 		return rel, true
 	}
 	return below(r.Dir, path)
+}
+
+// ForPrograms reports whether a program that is started may have a file, by where that really is. It sees no more than
+// its walls let it; this says why.
+func (v *View) ForPrograms(shown, real string, write bool) error {
+	switch ban := v.ws.book.At(real); {
+	case ban == offlimits.Secret, ban == offlimits.Config, write && ban != offlimits.Free:
+		return offLimitsError(shown, ban)
+	}
+	return nil
 }
 
 // below gives what of a clean absolute path comes after a folder.
@@ -154,6 +170,17 @@ func (v *View) notFoundAnywhere(shown string) *tool.Error {
 
 func denied(shown, why string) *tool.Error {
 	return tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: %s", shown, why)
+}
+
+func offLimitsError(shown string, ban offlimits.Ban) *tool.Error {
+	why := "the config starts from it, so that no tool changes it; change it by hand"
+	switch ban {
+	case offlimits.Secret:
+		why = "it is this installation's own: its state, its store, a key or a secret"
+	case offlimits.Config:
+		why = "it is the config of this installation; change it by hand"
+	}
+	return denied(shown, why).Because("off_limits")
 }
 
 func deniedSensitive(shown string) *tool.Error {

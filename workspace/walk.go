@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -219,7 +220,8 @@ func (w *walk) leavesOut(d *folder, it item) bool {
 	case len(w.globs.exclude) > 0 && w.globs.LeaveOut(w.belowStart(d, it.name)):
 		return true
 	}
-	return w.scope != nil && w.scope.Path(path.Join(d.abs, it.name), false) != nil
+	real := path.Join(d.abs, it.name)
+	return w.ws.book.At(real) == offlimits.Secret || w.scope != nil && w.scope.Path(real, false) != nil
 }
 
 func (w *walk) wants(d *folder, it item) bool {

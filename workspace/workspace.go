@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -23,6 +24,8 @@ import (
 type Options struct {
 	Roots     []RootOptions `yaml:"roots" doc:"folders that are offered; default: the folder of the config, read-only"`
 	Sensitive Sensitive     `yaml:"sensitive" doc:"names of files and folders that nobody gets to see"`
+
+	OffLimits *offlimits.Book `yaml:"-"` // what nobody sees or changes; nil: the state beside the config
 }
 
 // RootOptions is one folder that is offered.
@@ -40,20 +43,28 @@ type Root struct {
 	Name     string // as the config has it, for messages
 	Dir      string // absolute, links resolved
 	Write    bool
+	ID       offlimits.ID // which folder it is: another one may take its place
 }
 
-// A root is an open folder. Whatever happens to its name, dir and fd stay this folder.
+// A root is an open folder. Whatever happens to its name, dir and fd stay this folder. Where another folder has taken its
+// place, another root takes the place of this one; it is closed when the last file that knows it is gone.
 type root struct {
 	Root
 	dir       *os.Root
+	file      *os.File // of fd
 	fd        int
 	abs       string // where the config says it is
+	options   RootOptions
 	callers   []string
 	hardLinks bool // files with more than one name are allowed
+	book      *offlimits.Book
 }
 
 // A Workspace is the open roots of one source.
 type Workspace struct {
+	base      string
+	book      *offlimits.Book
+	mu        sync.RWMutex // guards roots
 	roots     []*root
 	sensitive *sensitive
 	noFast    bool           // open step by step, as where the kernel has no openat2
@@ -70,9 +81,12 @@ func Open(base string, o Options) (*Workspace, error) {
 	if len(o.Roots) == 0 {
 		o.Roots = []RootOptions{{Path: "."}}
 	}
-	w := &Workspace{sensitive: names}
+	w := &Workspace{base: base, sensitive: names, book: o.OffLimits}
+	if w.book == nil {
+		w.book = offlimits.NewBook(offlimits.Default(base))
+	}
 	for _, ro := range o.Roots {
-		r, err := openRoot(base, ro)
+		r, err := openRoot(base, ro, w.book)
 		if err != nil {
 			w.Close()
 			return nil, err
@@ -109,61 +123,111 @@ func (w *Workspace) nameCodebase(r *root, o RootOptions) error {
 	return nil
 }
 
-func openRoot(base string, o RootOptions) (*root, error) {
+// openRoot opens a root, and follows no link on the way that a tool could have made.
+func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
 	name := o.Path
 	if name == "" {
 		name = "."
 	}
-	r := &root{Root: Root{Name: name, Write: o.Write}, fd: -1, abs: name, callers: o.Callers, hardLinks: o.HardLinks == "allow"}
+	r := &root{
+		Root: Root{Name: name, Write: o.Write}, abs: name, options: o, callers: o.Callers, hardLinks: o.HardLinks == "allow", book: book,
+	}
 	if o.HardLinks != "" && o.HardLinks != "allow" && o.HardLinks != "refuse" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "root %s: hard_links is %q; say refuse or allow", name, o.HardLinks)
 	}
 	if !filepath.IsAbs(r.abs) {
 		r.abs = filepath.Join(base, name)
 	}
-	dir, err := os.OpenRoot(r.abs + "/") // the slash: a FIFO in its place is an error, not a wait
+	r.abs = filepath.Clean(r.abs)
+	at, err := offlimits.Open(r.abs, book.Now())
+	if err == nil {
+		defer at.Close()
+		err = r.resolve(at)
+	}
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "root %s: %w; make the folder or correct the root's path", name, bare(err))
-	}
-	r.abs, r.dir = filepath.Clean(r.abs), dir
-	if err := r.resolve(); err != nil {
-		r.close()
-		return nil, tool.Errorf(tool.CodeUnavailable, "root %s: %w", name, err)
 	}
 	return r, nil
 }
 
-// resolve takes the root's own descriptor and asks where it really is.
-func (r *root) resolve() error {
-	f, err := r.dir.Open(".")
+// resolve opens the folder that was found, by its descriptor.
+func (r *root) resolve(at *offlimits.Anchor) (err error) {
+	found := "/proc/self/fd/" + strconv.Itoa(at.Fd()) + "/" // the slash: what is no folder is an error, not a wait
+	if r.dir, err = os.OpenRoot(found); err != nil {
+		return err
+	}
+	if r.file, err = os.Open(found); err != nil {
+		r.dir.Close()
+		return err
+	}
+	r.fd, r.ID, r.Dir = int(r.file.Fd()), at.ID, at.Path
+	return nil
+}
+
+// current reports whether the folder at the root's path is the one that is open.
+func (r *root) current() bool {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(unix.AT_FDCWD, r.Dir, &how)
+	if err == unix.ENOSYS || err == unix.EPERM { // an old system, or a filter: it is asked by name
+		fd, err = unix.Open(r.Dir, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	}
 	if err != nil {
-		return err
+		return false
 	}
-	defer f.Close()
-	if r.fd, err = dup(f); err != nil {
-		return err
-	}
-	r.Dir, err = realPath(r.fd)
-	return err
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && r.ID == offlimits.ID{Dev: st.Dev, Ino: st.Ino}
 }
 
 func (r *root) close() {
 	r.dir.Close()
-	if r.fd >= 0 {
-		unix.Close(r.fd)
-	}
+	r.file.Close()
 }
 
 // Close closes the roots. Nobody may use the workspace any more.
 func (w *Workspace) Close() error {
-	for _, r := range w.roots {
+	for _, r := range w.now() {
 		r.close()
 	}
 	return nil
 }
 
+func (w *Workspace) now() []*root {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.roots
+}
+
+// fresh gives the roots, and those that are not there. A folder that was deleted and made again is opened again, by the
+// same rules as at first: a link in its place is none.
+func (w *Workspace) fresh() (roots []*root, gone []broken) {
+	for i, r := range w.now() {
+		if !r.current() {
+			again, err := openRoot(w.base, r.options, w.book)
+			if err != nil {
+				gone = append(gone, broken{r, err})
+				continue
+			}
+			again.Codebase = r.Codebase
+			r = again
+			w.mu.Lock()
+			w.roots = slices.Clone(w.roots)
+			w.roots[i] = again
+			w.mu.Unlock()
+		}
+		roots = append(roots, r)
+	}
+	return roots, gone
+}
+
+// A broken root is not there, or not to be opened.
+type broken struct {
+	*root
+	err error
+}
+
 // Roots lists all roots, in the order of the config.
-func (w *Workspace) Roots() []Root { return public(w.roots) }
+func (w *Workspace) Roots() []Root { return public(w.now()) }
 
 func public(roots []*root) []Root {
 	list := make([]Root, len(roots))
@@ -177,16 +241,16 @@ func public(roots []*root) []Root {
 type View struct {
 	ws    *Workspace
 	roots []*root
+	gone  []broken
 	scope tool.Scope
 }
 
 // View gives what a call's caller may see; the call's scope is asked for every file.
 func (w *Workspace) View(c *tool.Call) *View {
-	v := &View{ws: w, roots: w.roots, scope: c.Scope}
-	hidden := func(r *root) bool { return !r.visible(c.Caller.ID) }
-	if slices.ContainsFunc(w.roots, hidden) {
-		v.roots = slices.DeleteFunc(slices.Clone(w.roots), hidden)
-	}
+	v := &View{ws: w, scope: c.Scope}
+	v.roots, v.gone = w.fresh()
+	v.roots = slices.DeleteFunc(v.roots, func(r *root) bool { return !r.visible(c.Caller.ID) })
+	v.gone = slices.DeleteFunc(v.gone, func(b broken) bool { return !b.visible(c.Caller.ID) })
 	return v
 }
 
@@ -219,6 +283,11 @@ func (v *View) Codebase(id string) (*View, error) {
 	for _, r := range v.roots {
 		if r.Codebase == id {
 			return &View{ws: v.ws, roots: []*root{r}, scope: v.scope}, nil
+		}
+	}
+	for _, b := range v.gone {
+		if b.Codebase == id {
+			return nil, b.err
 		}
 	}
 	known := make([]string, len(v.roots))

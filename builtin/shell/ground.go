@@ -31,6 +31,9 @@ func (p place) check(shown, abs string, write bool) error {
 	if write {
 		return say(shown, abs, p.mayWrite(shown, real))
 	}
+	if err := p.view.ForPrograms(shown, real, write); err != nil {
+		return err
+	}
 	if p.scope != nil {
 		return say(shown, abs, p.scope.Path(real, false))
 	}

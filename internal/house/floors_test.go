@@ -25,7 +25,7 @@ type floor struct {
 func floors() []floor {
 	return []floor{
 		{name: "ground", rooms: []string{"tool"}, stdOnly: true},
-		{name: "first", rooms: []string{"process", "sandbox", "walls", "secret", "identity", "telemetry", "workspace", "workspace/...", "config", "config/...", "schema", "strictjson", "examples"}, neighbours: true},
+		{name: "first", rooms: []string{"process", "offlimits", "sandbox", "walls", "secret", "identity", "telemetry", "workspace", "workspace/...", "config", "config/...", "schema", "strictjson", "examples"}, neighbours: true},
 		{name: "second", rooms: []string{"engine", "engine/*", "protocol/*", "builtin", "builtin/...", "store", "store/*", "plan", "console"}},
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},

@@ -11,6 +11,7 @@ import (
 
 	"toolpost/builtin"
 	"toolpost/config"
+	"toolpost/offlimits"
 	"toolpost/protocol/alphahuman"
 	"toolpost/protocol/machina"
 	"toolpost/protocol/namel3ss"
@@ -26,6 +27,8 @@ type Protocol struct {
 	Doc  string // one sentence about its sources
 	// Open binds a configured source.
 	Open func(context.Context, config.Source, *slog.Logger) (tool.Runner, error)
+	// Claim says which files a configured source starts from, keeps for itself, and lets its tools change; nil: none.
+	Claim func(config.Source) (offlimits.Claim, error)
 	// Options is the zero value of what Open decodes, for the schema of the config.
 	Options any
 	// As is the door for `toolpost as`; nil: not offered.
@@ -58,32 +61,32 @@ func Protocols() []Protocol {
 	return []Protocol{
 		{
 			Name: "builtin", Doc: "tools that Toolpost brings: for files, commands and code below configured folders",
-			Open: builtin.Open, Options: builtin.Options{},
+			Open: builtin.Open, Claim: builtin.Claim, Options: builtin.Options{},
 		},
 		{
 			Name: "namel3ss", Doc: "Python functions, one JSON document in and one out",
-			Open: namel3ss.Open, Options: namel3ss.Options{},
+			Open: namel3ss.Open, Claim: namel3ss.Claim, Options: namel3ss.Options{},
 			As: &As{Usage: "[NAME]", Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
 				return &namel3ss.Door{In: s.In, Out: s.Out, Log: s.Log, Tool: strings.Join(words, ""), Caller: s.Caller}, nil
 			}},
 		},
 		{
 			Name: "narratoria", Doc: "programs that report events, one JSON object a line",
-			Open: narratoria.Open, Options: narratoria.Options{},
+			Open: narratoria.Open, Claim: narratoria.Claim, Options: narratoria.Options{},
 			As: &As{Usage: "NAME", Least: 1, Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
 				return &narratoria.Door{In: s.In, Out: s.Out, Tool: words[0], Caller: s.Caller}, nil
 			}},
 		},
 		{
 			Name: "alphahuman", Doc: "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
-			Open: alphahuman.Open, Options: alphahuman.Options{},
+			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{},
 			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
 				return &alphahuman.Door{In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
 			}},
 		},
 		{
 			Name: "machina", Doc: "the tools of a Machina toolhost and its plugin",
-			Open: machina.Open, Options: machina.Options{},
+			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{},
 			As: &As{
 				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: []string{"list", "run", "serve"},
 				Most: 2, LeaseTier: machinaLeases, Door: asMachina,
@@ -91,11 +94,11 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "singularity", Doc: "tools of another Toolpost, or of any server that speaks the contract, over NATS",
-			Open: singularity.Open, Options: singularity.Options{},
+			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{},
 		},
 		{
 			Name: "rest", Doc: "the tools of another Toolpost, over HTTP",
-			Open: rest.Open, Options: rest.SourceOptions{},
+			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{},
 		},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/identity"
+	"toolpost/offlimits"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"
@@ -76,6 +77,21 @@ func DoorParts() []config.Part {
 		{Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract", Options: singularity.DoorConfig{}},
 		{Name: "namel3ss", Doc: "the namel3ss service door: POST /tools and /capabilities/handshake", Options: namel3ss.ServiceConfig{}},
 	}
+}
+
+// DoorClaim says which files a door keeps for itself, and which it starts from, of a config in dir.
+func DoorClaim(d config.Door, dir string) (offlimits.Claim, error) {
+	switch d.Name {
+	case "http":
+		var c rest.DoorConfig
+		err := d.Decode(&c)
+		return c.Claim(dir), err
+	case "nats":
+		var c singularity.DoorConfig
+		err := d.Decode(&c)
+		return c.Claim(dir), err
+	}
+	return offlimits.Claim{}, nil
 }
 
 // A doorBuilder has what every door needs.

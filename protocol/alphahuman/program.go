@@ -92,7 +92,7 @@ func (p *program) find() (*walls.Start, error) {
 		return nil, err
 	}
 	if p.command == nil || !slices.Equal(p.command.argv, said.argv) {
-		needs, err := walls.NeedsOf(p.base, p.skill.Dir, p.o.Files()...)
+		needs, err := walls.NeedsOf(p.base, p.skill.Dir)
 		if err != nil {
 			return nil, err
 		}

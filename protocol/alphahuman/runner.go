@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/offlimits"
 	"toolpost/sandbox"
 	"toolpost/secret"
 	"toolpost/strictjson"
@@ -40,11 +41,29 @@ var (
 
 // Open makes the runner of a configured source.
 func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	o := Options{Data: filepath.Join(".toolpost", "skills", src.Name), Grant: secret.Grant{Vault: src.Secrets}}
+	o := Options{
+		Data: filepath.Join(".toolpost", "skills", src.Name), Grant: secret.Grant{Vault: src.Secrets},
+		Walls: walls.Options{OffLimits: src.OffLimits},
+	}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
 	return NewRunner(src.Dir, o, log)
+}
+
+// Claim says which files a configured source starts from, which it keeps for its skills, and which they may change.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o Options
+	err := src.Decode(&o)
+	c := o.Walls.Claim(src.Dir)
+	c.Stays = true
+	for _, folder := range offlimits.Given(src.Dir, o.Skills, o.Skill) {
+		c.Starts = append(c.Starts, filepath.Clean(folder)+"/")
+	}
+	for _, folder := range offlimits.Given(src.Dir, o.Data) {
+		c.Keeps = append(c.Keeps, filepath.Clean(folder)+"/")
+	}
+	return c, err
 }
 
 // NewRunner is Open for options that are there already. Relative paths in them start in dir. Nothing is started

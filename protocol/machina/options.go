@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/secret"
 	"toolpost/tool"
@@ -100,12 +101,26 @@ func (o Options) check() error {
 
 // Open makes the runner of a configured source and asks its toolhost for the tools.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	o := Options{Grant: secret.Grant{Vault: src.Secrets}}
+	o := Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
 	o.Dir = within(src.Dir, o.Dir)
 	return New(ctx, src.Dir, o, log)
+}
+
+// Claim says which files a configured source starts from, and which its toolhost may change.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o Options
+	err := src.Decode(&o)
+	c := o.Walls.Claim(src.Dir)
+	c.Stays = o.Mode != "run"
+	dir := offlimits.Under(src.Dir, cmp.Or(o.Dir, "."))
+	c.Starts = offlimits.Argv(dir, o.Command, c.Writes)
+	if plugin := offlimits.Under(dir, o.Plugin); plugin != "" && (strings.Contains(o.Plugin, "/") || filepath.Ext(o.Plugin) != "") {
+		c.Starts = append(c.Starts, plugin) // else it may be no more than a name
+	}
+	return c, err
 }
 
 // New makes a runner and asks its toolhost for the tools, where the options do not name them. Relative paths of the
@@ -140,7 +155,7 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 
 // build makes the walls around the toolhost. Its plugin is code of its own, where that is a file or a folder.
 func (r *Runner) build(base string, env []string) error {
-	needs, err := walls.NeedsOf(base, r.dir, r.o.Files()...)
+	needs, err := walls.NeedsOf(base, r.dir)
 	if err != nil {
 		return err
 	}

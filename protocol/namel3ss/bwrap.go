@@ -16,11 +16,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/sandbox"
 	"toolpost/strictjson"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 const (
@@ -69,8 +69,8 @@ func memoryOf(text string) (int64, error) {
 type bwrapTool struct {
 	*containerTool
 	limits sandbox.Limits
-	sized  bool     // this bwrap can bound folders in memory
-	hide   []string // what no tool gets to see, wherever it lies
+	sized  bool // this bwrap can bound folders in memory
+	binds  bool // and take an open folder for a path
 }
 
 func (b *builder) bwrap(f *facts, bound *binding) (way, error) {
@@ -84,19 +84,18 @@ func (b *builder) bwrap(f *facts, bound *binding) (way, error) {
 	if t.image, err = b.rootFolder(bound.Image); err != nil {
 		return nil, err
 	}
-	needs, err := walls.NeedsOf(b.dir, b.app.root, b.Files()...)
-	if err != nil {
-		return nil, err
-	}
 	limits, err := b.Container.limits()
 	if err != nil {
 		return nil, err
 	}
-	sized, err := knowsSizes(t.engine.path)
+	help, err := helpOf(t.engine.path)
 	if err != nil {
 		return nil, err
 	}
-	return &bwrapTool{containerTool: t, limits: limits, sized: sized, hide: needs.Hide}, nil
+	return &bwrapTool{
+		containerTool: t, limits: limits,
+		sized: strings.Contains(help, "--size "), binds: strings.Contains(help, "--ro-bind-fd "),
+	}, nil
 }
 
 // rootFolder finds the folder that is the image. One outside of the app must be the user's own choice: what is in it can
@@ -129,11 +128,11 @@ func within(path, folder string) string {
 	return filepath.Join("/", below)
 }
 
-// knowsSizes asks bwrap whether it can bound folders in memory: older ones cannot.
-func knowsSizes(path string) (bool, error) {
+// helpOf asks bwrap what it can do: older ones cannot bound folders in memory, nor take open ones.
+func helpOf(path string) (string, error) {
 	child, err := process.Start(process.Command{Argv: []string{path, "--help"}})
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	defer child.Close()
 	child.CloseStdin()
@@ -141,9 +140,9 @@ func knowsSizes(path string) (bool, error) {
 	const long = 1 << 20
 	text, err := process.ReadDocument(child.Stdout, long)
 	if err != nil {
-		return false, tool.Errorf(tool.CodeUnavailable, "%s --help: %w", path, err)
+		return "", tool.Errorf(tool.CodeUnavailable, "%s --help: %w", path, err)
 	}
-	return strings.Contains(string(text), "--size "), nil
+	return string(text), nil
 }
 
 func (t *bwrapTool) run(ctx context.Context, j *job) (*reply, error) {
@@ -208,6 +207,7 @@ const (
 	fdBlock
 	fdFilter
 	fdVariables
+	fdImage
 )
 
 // arguments are those of bwrap. The root is the image, and everything in it read-only; what can be written is in memory and
@@ -215,7 +215,7 @@ const (
 func (t *bwrapTool) arguments(g tool.Guarantees) []string {
 	args := []string{
 		t.engine.path, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-		"--ro-bind", t.image, "/", "--proc", "/proc", "--dev", "/dev", "--chdir", "/",
+		t.bind(), t.source(), "/", "--proc", "/proc", "--dev", "/dev", "--chdir", "/",
 		"--info-fd", strconv.Itoa(fdInfo), "--block-fd", strconv.Itoa(fdBlock), "--seccomp", strconv.Itoa(fdFilter), "--args", strconv.Itoa(fdVariables),
 	}
 	host := t.network(g) == sandbox.NetworkAll
@@ -234,6 +234,21 @@ func (t *bwrapTool) arguments(g tool.Guarantees) []string {
 	}
 	args = append(args, "--remount-ro", "/dev", "--remount-ro", "/proc")
 	return slices.Concat(args, t.Args, []string{"--"}, t.command)
+}
+
+// bind and source put the open image into the room: whatever takes its name meanwhile is not it.
+func (t *bwrapTool) bind() string {
+	if t.binds {
+		return "--ro-bind-fd"
+	}
+	return "--ro-bind"
+}
+
+func (t *bwrapTool) source() string {
+	if t.binds {
+		return strconv.Itoa(fdImage)
+	}
+	return "/proc/self/fd/" + strconv.Itoa(fdImage)
 }
 
 // network is what a call has. Without a guarantee it has a network of its own, in which there is nobody else.
@@ -269,19 +284,18 @@ func (t *bwrapTool) ownRun(host bool) []string {
 	return append(args, "--remount-ro", run)
 }
 
-// hidden takes out of the root what is for no tool.
+// hidden takes out of the root what is for no tool, also what is not there yet.
 func (t *bwrapTool) hidden() []string {
 	var args []string
-	for _, path := range t.hide {
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			continue // it is not there
+	for _, path := range t.book.Now().Hidden() {
+		thing, err := offlimits.Find(path, t.book.Now())
+		inside := within(thing.Path, t.image)
+		if err != nil || inside == "" {
+			continue
 		}
-		inside := within(real, t.image)
-		info, err := os.Stat(real)
-		switch {
-		case inside == "" || err != nil:
-		case info.IsDir():
+		switch there, err := thing.Make(true); {
+		case err != nil || !there:
+		case thing.Folder:
 			args = append(args, "--tmpfs", inside, "--remount-ro", inside)
 		default:
 			args = append(args, "--ro-bind", os.DevNull, inside) // which cannot be opened there
@@ -340,6 +354,11 @@ func (t *bwrapTool) newGate(j *job) (_ *gate, err error) {
 		return g, err
 	}
 	g.theirs = append(g.theirs, variables)
+	image, err := offlimits.Open(t.image, t.book.Now())
+	if err != nil {
+		return g, tool.Errorf(tool.CodeUnavailable, "its image: %w", err)
+	}
+	g.theirs = append(g.theirs, image.File())
 	info, theirInfo, err := os.Pipe()
 	if err != nil {
 		return g, tool.Errorf(tool.CodeUnavailable, "no more pipes for the call: %w", err)

@@ -19,11 +19,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/sandbox"
 	"toolpost/secret"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/walls"
 )
 
 // needBwrap skips a test where bwrap cannot do its work, except where everything must be tested.
@@ -128,21 +130,14 @@ func look(t *testing.T, r *Runner, request string) (v view) {
 	return v
 }
 
-// keyed is a vault whose values come from files.
-type keyed struct {
-	vault
-	files []string
-}
-
-func (k keyed) Files() []string { return k.files }
-
 // contract(namel3ss): container runner: `container_runtime`, `image`, `command`
 func TestBwrapHasNothingOfThisMachine(t *testing.T) {
 	needBwrap(t)
 	tooltest.NoLeaks(t)
 	m := around(t)
-	grant := secret.Grant{Secrets: []string{"SECRET"}, Vault: keyed{vault{"SECRET": "value-of-secret"}, []string{filepath.Join(m.dir, "key")}}}
-	r := rooted(t, m.dir, Options{Env: map[string]string{"GREETING": "hello\nthere"}, Grant: grant})
+	grant := secret.Grant{Secrets: []string{"SECRET"}, Vault: vault{"SECRET": "value-of-secret"}}
+	kept := walls.Options{OffLimits: offlimits.NewBook(&offlimits.List{Absent: []string{filepath.Join(m.dir, ".toolpost") + "/", filepath.Join(m.dir, "key")}})}
+	r := rooted(t, m.dir, Options{Env: map[string]string{"GREETING": "hello\nthere"}, Grant: grant, Walls: kept})
 	want := view{
 		Greeting: "hello\nthere", Secret: "value-of-secret", Kill: "No such process", Network: "Connection refused", Unix: "Permission denied",
 		Unshare: "Operation not permitted", Folder: "/", Processes: 2, Descriptors: 3,
@@ -152,7 +147,7 @@ func TestBwrapHasNothingOfThisMachine(t *testing.T) {
 		t.Error(d)
 	}
 	guarded := rooted(t, m.dir, Options{
-		Env: map[string]string{"GREETING": "hello"}, Grant: grant, Container: ContainerOptions{Network: networkHost},
+		Env: map[string]string{"GREETING": "hello"}, Grant: grant, Walls: kept, Container: ContainerOptions{Network: networkHost},
 		Guarantees: tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, NoEnvWrite: true, SecretsAllowed: []string{}},
 	})
 	want.Greeting, want.Secret, want.Network, want.Changed = "", "", "Permission denied", []string{}
@@ -377,19 +372,19 @@ func TestBwrapArguments(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := &bwrapTool{sized: true, hide: []string{filepath.Join(root, "kept"), filepath.Join(root, "key"), filepath.Join(root, "none"), "/etc/passwd"}, containerTool: &containerTool{
-		facts: &facts{}, engine: &engine{"/usr/bin/bwrap", "bwrap"}, image: root, command: []string{"run", "me"},
+	book := offlimits.NewBook(&offlimits.List{Absent: []string{filepath.Join(root, "kept"), filepath.Join(root, "key"), filepath.Join(root, "none"), "/etc/passwd"}})
+	c := &bwrapTool{sized: true, binds: true, containerTool: &containerTool{
+		facts: &facts{}, book: book, engine: &engine{"/usr/bin/bwrap", "bwrap"}, image: root, command: []string{"run", "me"},
 		ContainerOptions: ContainerOptions{Network: "host", Args: []string{"--hostname", "box"}},
 	}}
-	begin := "/usr/bin/bwrap --unshare-all --die-with-parent --new-session --cap-drop ALL --ro-bind " + root +
-		" / --proc /proc --dev /dev --chdir / --info-fd 3 --block-fd 4 --seccomp 5 --args 6 "
-	want := begin + "--share-net --tmpfs /kept --remount-ro /kept --ro-bind /dev/null /key --size 67108864 --tmpfs /tmp " +
+	begin := "/usr/bin/bwrap --unshare-all --die-with-parent --new-session --cap-drop ALL --ro-bind-fd 7 / --proc /proc --dev /dev --chdir / --info-fd 3 --block-fd 4 --seccomp 5 --args 6 "
+	want := begin + "--share-net --tmpfs /kept --remount-ro /kept --ro-bind /dev/null /key --ro-bind /dev/null /none --size 67108864 --tmpfs /tmp " +
 		"--size 67108864 --tmpfs /dev/shm --remount-ro /dev --remount-ro /proc --hostname box -- run me"
 	if d := cmp.Diff(want, strings.Join(c.arguments(tool.Guarantees{}), " ")); d != "" {
 		t.Error(d)
 	}
-	c.sized, c.hide, c.Args = false, nil, nil
-	want = begin + "--tmpfs /tmp --remount-ro /tmp --remount-ro /dev --remount-ro /proc -- run me"
+	c.sized, c.binds, c.book, c.Args = false, false, nil, nil
+	want = strings.Replace(begin, "--ro-bind-fd 7", "--ro-bind /proc/self/fd/7", 1) + "--tmpfs /tmp --remount-ro /tmp --remount-ro /dev --remount-ro /proc -- run me"
 	if d := cmp.Diff(want, strings.Join(c.arguments(tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true}), " ")); d != "" {
 		t.Error(d)
 	}

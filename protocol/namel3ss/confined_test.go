@@ -534,8 +534,6 @@ func (v vault) Secret(name string) (string, error) {
 	return "", tool.Errorf(tool.CodeUnavailable, "there is no secret %s", name)
 }
 
-func (vault) Files() []string { return nil }
-
 // A tool gets the secrets that its source declares and its guarantees allow, and no others.
 func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 	tooltest.NoLeaks(t)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/tool"
 )
@@ -75,6 +76,7 @@ type containerTool struct {
 	command []string
 	vars    map[string]string
 	env     []string // of the engine's command
+	book    *offlimits.Book
 }
 
 func (b *builder) container(f *facts, bound *binding) (way, error) {
@@ -103,7 +105,10 @@ func (b *builder) contained(f *facts, bound *binding) (*containerTool, error) {
 		}
 		b.engine = found
 	}
-	return &containerTool{facts: f, ContainerOptions: b.Container, engine: b.engine, image: bound.Image, command: bound.Command, vars: b.vars(bound)}, nil
+	return &containerTool{
+		facts: f, ContainerOptions: b.Container, engine: b.engine, image: bound.Image, command: bound.Command, vars: b.vars(bound),
+		book: b.Walls.Book(b.dir),
+	}, nil
 }
 
 func (t *containerTool) describe(tr *trace) {
@@ -126,6 +131,9 @@ func covers(guarantee string) bool {
 
 // covered refuses a call that asks for more than a container can hold.
 func (t *containerTool) covered(j *job) error {
+	if err := t.mayMount(); err != nil {
+		return err
+	}
 	missing := slices.DeleteFunc(j.walls.Asked(), covers)
 	if len(missing) == 0 {
 		return nil

@@ -21,10 +21,10 @@ type interpreter struct {
 // findPython finds the interpreter of an app: the one that was asked for, that of its .venv, or python3.
 func findPython(ctx context.Context, root, asked string, env []string) (interpreter, error) {
 	venv := filepath.Join(root, ".venv")
-	switch _, err := os.Stat(venv); {
+	switch entries, _ := os.ReadDir(venv); {
 	case asked != "":
 		return systemInterpreter(ctx, root, asked, env)
-	case err == nil:
+	case len(entries) > 0: // an empty folder is none: it may only hold the place
 		path := filepath.Join(venv, "bin", "python")
 		if _, err := exec.LookPath(path); err != nil {
 			return interpreter{}, tool.Errorf(tool.CodeUnavailable,

@@ -101,7 +101,7 @@ type forced struct {
 
 // Open reads the app of a source and makes its tools ready to run.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	o := Options{Grant: secret.Grant{Vault: src.Secrets}}
+	o := Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func (f *facts) uncovered(j *job, missing []string, why string) error {
 // around makes the walls of the tools of one language. The app and its packs are the tools' own code, which
 // no guarantee takes from them; what toolpost keeps beside the config is for none of them.
 func (b *builder) around(code []string, more ...string) (*walls.Walls, error) {
-	needs, err := walls.NeedsOf(b.dir, b.app.root, b.Files()...)
+	needs, err := walls.NeedsOf(b.dir, b.app.root)
 	if err != nil {
 		return nil, sourceError{err}
 	}

@@ -1,6 +1,7 @@
 package narratoria
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/secret"
 	"toolpost/tool"
@@ -99,7 +101,7 @@ var (
 
 // Open makes the runner of a configured source.
 func Open(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
-	o := Options{Tool: src.Name, Grant: secret.Grant{Vault: src.Secrets}}
+	o := Options{Tool: src.Name, Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
@@ -107,6 +109,15 @@ func Open(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, er
 		o.Dir = filepath.Join(src.Dir, o.Dir)
 	}
 	return New(src.Dir, o)
+}
+
+// Claim says which files a configured source starts from, and which its tool may change.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o Options
+	err := src.Decode(&o)
+	c := o.Walls.Claim(src.Dir)
+	c.Starts = offlimits.Argv(filepath.Join(offlimits.Under(src.Dir, cmp.Or(o.Dir, "."))), o.Command, c.Writes)
+	return c, err
 }
 
 // New makes a runner. Nothing is started until it is called. Relative paths of the walls start in base, the folder of
@@ -124,7 +135,7 @@ func New(base string, o Options) (*Runner, error) {
 	if strings.Contains(argv[0], "/") && !filepath.IsAbs(argv[0]) {
 		argv[0] = filepath.Join(dir, argv[0])
 	}
-	needs, err := walls.NeedsOf(base, dir, o.Files()...)
+	needs, err := walls.NeedsOf(base, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -847,8 +847,6 @@ func (v vault) Secret(name string) (string, error) {
 	return "", tool.Errorf(tool.CodeUnavailable, "there is no secret %s", name)
 }
 
-func (vault) Files() []string { return nil }
-
 func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 	tooltest.NoLeaks(t)
 	kept := vault{"KEY_A": "value-of-a", "KEY_B": "value-of-b", "KEY_C": "value-of-c"}

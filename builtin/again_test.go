@@ -1,0 +1,56 @@
+package builtin
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/builtin/shell"
+	"toolpost/tool"
+	"toolpost/workspace"
+)
+
+// TestEveryToolWorksOverARootThatWasMadeAgain: the tools of files, commands and code alike.
+func TestEveryToolWorksOverARootThatWasMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	fill := func(word string) {
+		if err := os.MkdirAll(root, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "a.go"), []byte("package a\n\nfunc "+word+"() {}\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill("First")
+	s, err := New(t.Context(), dir, filepath.Join(dir, "state"), Options{
+		Roots: []workspace.RootOptions{{Path: "root", Write: true}}, Shell: &shell.Options{Allow: []string{"cat"}},
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close(t.Context()) }()
+	for _, word := range []string{"First", "Second", "Third"} {
+		if err := os.RemoveAll(root); err != nil {
+			t.Fatal(err)
+		}
+		fill(word)
+		for name, args := range map[string]string{
+			"readFile": `{"path":"a.go"}`, "grepCode": `{"pattern":"func [A-Z]\\w+"}`, "execShell": `{"command":"cat","args":["a.go"]}`, "findSymbol": `{"name":"` + word + `"}`,
+		} {
+			call := &tool.Call{Tool: name, Args: []byte(args)}
+			specs, _ := s.Tools(t.Context())
+			for _, spec := range specs {
+				if spec.Name == name {
+					call.Spec = spec
+				}
+			}
+			r, err := s.Invoke(t.Context(), call, tool.Discard)
+			if err != nil || !strings.Contains(string(r.Output), word) {
+				t.Errorf("%s after %s was made: %v, %v", name, word, r, err)
+			}
+		}
+	}
+}

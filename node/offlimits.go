@@ -1,0 +1,64 @@
+package node
+
+import (
+	"path/filepath"
+	"strings"
+
+	"toolpost/config"
+	"toolpost/identity"
+	"toolpost/offlimits"
+	"toolpost/protocol/all"
+	"toolpost/secret"
+)
+
+// offLimits lists what no tool of a config sees or changes. It is made of the whole config, since a folder that one source
+// may write can have what another one starts from. What cannot be read starts nothing: whoever needs it says why.
+func (n *Node) offLimits(cfg *config.Config, from map[string]secret.From) *offlimits.List {
+	l := &offlimits.List{Absent: []string{cfg.StateDir() + "/"}, Config: cfg.Path}
+	l.Add(storeClaim(cfg))
+	l.Add(secret.Claim(cfg.Dir, from))
+	var callers identity.Options
+	_ = cfg.Callers.Decode(&callers)
+	for _, issuer := range callers.JWT {
+		if !strings.Contains(issuer.JWKS, "://") {
+			l.Add(offlimits.Claim{Starts: offlimits.Given(cfg.Dir, issuer.JWKS)})
+		}
+	}
+	for _, d := range cfg.Doors {
+		claim, _ := all.DoorClaim(d, cfg.Dir)
+		l.Add(claim)
+	}
+	for _, src := range cfg.Sources {
+		l.Add(n.claim(src))
+	}
+	return l
+}
+
+// claim is what a source says about files.
+func (n *Node) claim(src config.Source) offlimits.Claim {
+	p, err := n.protocol(src.Protocol)
+	if err != nil || p.Claim == nil {
+		return offlimits.Claim{}
+	}
+	claim, _ := p.Claim(src) // who cannot be read is not opened either
+	return claim
+}
+
+// storeClaim is what the store keeps: the key of its log, and the files of SQLite, which come and go.
+func storeClaim(cfg *config.Config) offlimits.Claim {
+	var o StoreOptions
+	_ = cfg.Store.Decode(&o)
+	c := offlimits.Claim{Keeps: offlimits.Given(cfg.Dir, o.Audit.Key)}
+	file, ok := strings.CutPrefix(o.URL, "sqlite:")
+	if file, _, _ = strings.Cut(file, "?"); !ok || file == "" {
+		return c
+	}
+	file = within(cfg, file)
+	if offlimits.Within(filepath.Clean(file), cfg.StateDir()) {
+		return c // the folder is kept as a whole
+	}
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+		c.Keeps = append(c.Keeps, file+suffix)
+	}
+	return c
+}

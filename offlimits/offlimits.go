@@ -1,0 +1,246 @@
+// Package offlimits is the one list of what an installation keeps from its tools: what none of them sees, and what none
+// of them changes. Rooms and the built-in tools ask the same list. And it opens the paths of a config so that no link is
+// followed that a tool could have made.
+package offlimits
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// A List says what is off limits, by absolute paths. One that ends with a slash is a folder; it and all that is in it is
+// meant. Things need not exist: what is asked is always what is there at that moment.
+type List struct {
+	// Absent is what no tool sees: the state folder, the store, private keys, the files of secrets.
+	Absent []string
+	// Config is the config itself; empty: there is none. Started programs do not see it; the built-in tools may read it.
+	Config string
+	// ReadOnly is what the config starts from: programs, scripts, apps' bindings, skills, plugins.
+	ReadOnly []string
+	// Writable are the folders that tools may change, those of all sources together.
+	Writable []string
+}
+
+// Hidden lists what started programs do not see. A nil list has nothing.
+func (l *List) Hidden() []string {
+	switch {
+	case l == nil:
+		return nil
+	case l.Config == "":
+		return l.Absent
+	}
+	return append(slices.Clip(l.Absent), l.Config)
+}
+
+// Fixed lists what started programs cannot change although they see it.
+func (l *List) Fixed() []string {
+	if l == nil {
+		return nil
+	}
+	return l.ReadOnly
+}
+
+// Roots lists the folders that tools may change.
+func (l *List) Roots() []string {
+	if l == nil {
+		return nil
+	}
+	return l.Writable
+}
+
+// Theirs reports whether a path lies in a folder that tools may change, so that they could put another thing there.
+func (l *List) Theirs(real string) bool {
+	return slices.ContainsFunc(l.Roots(), func(w string) bool { return filepath.Clean(w) != real && Within(real, filepath.Clean(w)) })
+}
+
+// Default is the list of tools that belong to no node: the state beside a config in dir.
+func Default(dir string) *List { return &List{Absent: []string{filepath.Join(dir, ".toolpost") + "/"}} }
+
+// A Book has the list as it is now: a reload of the config changes it under the sources that stay. A nil book has none.
+type Book struct {
+	now   atomic.Pointer[List]
+	known atomic.Pointer[facts]
+}
+
+// NewBook gives a book that begins with a list.
+func NewBook(l *List) *Book {
+	b := &Book{}
+	b.Set(l)
+	return b
+}
+
+// Set replaces the list.
+func (b *Book) Set(l *List) {
+	b.now.Store(l)
+	b.known.Store(nil)
+}
+
+// Now gives the list; nil: nothing is off limits.
+func (b *Book) Now() *List {
+	if b == nil {
+		return nil
+	}
+	return b.now.Load()
+}
+
+// A Ban says what of a file is off limits.
+type Ban int
+
+// What may be done with a file.
+const (
+	Free   Ban = iota // anything
+	Config            // built-in tools may read it; nobody changes it, and no started program sees it
+	Fixed             // it may be read, and not be changed
+	Secret            // it is not there
+)
+
+// facts are where the things of a list really are, as they were at a moment.
+type facts struct {
+	at    time.Time
+	list  *List
+	paths []fact
+	ids   map[ID]Ban        // of what the list names
+	inner func() map[ID]Ban // and of what is in folders that nobody sees
+}
+
+type fact struct {
+	path string
+	ban  Ban
+}
+
+// lasting is how long is believed where the things of the list are. A tool cannot move them, so this bounds how soon a
+// change by hand is seen.
+const lasting = time.Second
+
+func (b *Book) facts() *facts {
+	l := b.Now()
+	if l == nil {
+		return nil
+	}
+	if f := b.known.Load(); f != nil && f.list == l && time.Since(f.at) < lasting {
+		return f
+	}
+	f := l.look()
+	b.known.Store(f)
+	return f
+}
+
+func (l *List) look() *facts {
+	f := &facts{at: time.Now(), list: l, ids: map[ID]Ban{}}
+	f.inner = sync.OnceValue(f.identify)
+	add := func(path string, ban Ban) {
+		for _, p := range []string{filepath.Clean(path), l.where(path)} { // as it is written, and where that leads
+			if p != "" && !slices.Contains(f.paths, fact{p, ban}) {
+				f.paths = append(f.paths, fact{p, ban})
+				if info, err := os.Lstat(p); err == nil {
+					note(f.ids, info, ban)
+				}
+			}
+		}
+	}
+	for _, path := range l.Absent {
+		add(path, Secret)
+	}
+	if l.Config != "" {
+		add(l.Config, Config)
+	}
+	for _, path := range l.ReadOnly {
+		add(path, Fixed)
+	}
+	return f
+}
+
+// most bounds how many files of the folders that nobody sees are known by what they are.
+const most = 100_000
+
+func (f *facts) identify() map[ID]Ban {
+	ids := maps.Clone(f.ids)
+	for _, p := range f.paths {
+		if p.ban != Secret {
+			continue
+		}
+		_ = filepath.WalkDir(p.path, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil || len(ids) > most {
+				return fs.SkipAll
+			}
+			if info, err := d.Info(); err == nil {
+				note(ids, info, p.ban)
+			}
+			return nil
+		})
+	}
+	return ids
+}
+
+func note(ids map[ID]Ban, info fs.FileInfo, ban Ban) {
+	st := info.Sys().(*syscall.Stat_t)
+	id := ID{st.Dev, st.Ino}
+	ids[id] = max(ids[id], ban)
+}
+
+// where gives where a path really is, or would be; empty: nobody can say.
+func (l *List) where(path string) string {
+	a, rest, err := openNearest(path, l)
+	if err != nil {
+		return ""
+	}
+	defer a.Close()
+	return filepath.Join(a.Path, rest)
+}
+
+// At says what of a path is off limits. The path is where something really is, or is to be made: absolute and without
+// links. The strictest word counts.
+func (b *Book) At(real string) Ban {
+	ban := Free
+	if f := b.facts(); f != nil {
+		for _, p := range f.paths {
+			if Within(real, p.path) {
+				ban = max(ban, p.ban)
+			}
+		}
+	}
+	return ban
+}
+
+// Folder says what of an open folder is off limits, by what it is: it may be mounted in a second place.
+func (b *Book) Folder(id ID) Ban {
+	if f := b.facts(); f != nil {
+		return f.ids[id]
+	}
+	return Free
+}
+
+// Linked says what of an open file that has several names is off limits, by what it is.
+func (b *Book) Linked(id ID) Ban {
+	if f := b.facts(); f != nil {
+		return f.inner()[id]
+	}
+	return Free
+}
+
+// Inside says what is off limits of what lies in a folder, or is to: whoever moves or removes the folder moves or removes
+// that too. The strictest word counts.
+func (b *Book) Inside(real string) Ban {
+	ban := Free
+	if f := b.facts(); f != nil {
+		for _, p := range f.paths {
+			if p.path != real && Within(p.path, real) {
+				ban = max(ban, p.ban)
+			}
+		}
+	}
+	return ban
+}
+
+// Within reports whether a path is a folder or something in it. Both are clean and absolute.
+func Within(path, folder string) bool {
+	return path == folder || folder == "/" || strings.HasPrefix(path, folder) && path[len(folder)] == '/'
+}

@@ -1,0 +1,132 @@
+package offlimits
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// ground is a folder with others in it.
+func ground(t *testing.T, folders ...string) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	for _, folder := range folders {
+		must(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
+	}
+	return dir
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLinksAreFollowedWhereNoToolCanHaveMadeThem(t *testing.T) {
+	dir := ground(t, "work/inner", "work/venv/bin", "real/deep", "out")
+	for link, target := range map[string]string{
+		"own": "real", "own2": dir + "/own/deep", "towork": "work", "work/theirs": "../out", "work/inner/up": "../../out", "work/venv/bin/python": dir + "/real", "loop": "loop",
+	} {
+		must(t, os.Symlink(target, filepath.Join(dir, link)))
+	}
+	list := &List{Writable: []string{dir + "/towork"}, ReadOnly: []string{dir + "/work/venv/"}}
+	for path, want := range map[string]string{
+		"real/deep": "real/deep", "own/deep": "real/deep", "own2": "real/deep", "towork/inner": "work/inner", "work/venv/bin/python/deep": "real/deep", "towork/venv/bin/python": "real",
+	} {
+		a, err := Open(filepath.Join(dir, path), list)
+		if err != nil || a.Path != filepath.Join(dir, want) {
+			t.Errorf("%s: %+v, %v", path, a, err)
+			continue
+		}
+		a.Close()
+	}
+	for _, path := range []string{"work/theirs", "towork/theirs", "work/theirs/none", "work/inner/up", "towork/inner/up/.."} {
+		var link *LinkError
+		if a, err := Open(dir+"/"+path, list); !errors.As(err, &link) && path != "towork/inner/up/.." {
+			t.Errorf("%s was opened: %+v, %v", path, a, err)
+		}
+	}
+	if _, err := Open(filepath.Join(dir, "loop"), list); err == nil {
+		t.Error("a loop was opened")
+	}
+	if _, err := Open(filepath.Join(dir, "own/none"), list); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what is not there: %v", err)
+	}
+	if _, err := Open(dir+"/work/theirs", nil, dir+"/work"); err == nil {
+		t.Error("a link in a folder that is named beside the list was followed")
+	}
+}
+
+func TestWhatIsMissingIsMadeAndNothingElse(t *testing.T) {
+	dir := ground(t, "work/there")
+	must(t, os.Symlink("/", filepath.Join(dir, "work/link")))
+	list := &List{Writable: []string{dir + "/work"}}
+	for path, folder := range map[string]bool{"work/a/b/": true, "work/there/": true, "work/c/file": false} {
+		thing, err := Find(filepath.Join(dir, path)+map[bool]string{true: "/"}[folder], list)
+		must(t, err)
+		there, err := thing.Make(true)
+		if info, statErr := os.Stat(filepath.Join(dir, path)); err != nil || !there || statErr != nil || info.IsDir() != folder {
+			t.Errorf("%s: %v, %v, %v", path, there, err, statErr)
+		}
+	}
+	if _, err := Find(dir+"/work/link/x", list); err == nil {
+		t.Error("a link was followed to what is missing")
+	}
+	thing, err := Find(dir+"/work/new/x/", list)
+	must(t, err)
+	must(t, os.Symlink("/tmp", filepath.Join(dir, "work/new")))
+	if there, err := thing.Make(true); there || err == nil {
+		t.Error("a link that came in between was followed")
+	}
+}
+
+func TestTheStrictestWordCounts(t *testing.T) {
+	dir := ground(t, "state", "real")
+	must(t, os.Symlink("real", filepath.Join(dir, "link")))
+	must(t, os.WriteFile(dir+"/state/token", nil, 0o600))
+	book := NewBook(&List{Absent: []string{dir + "/state/", dir + "/link/key"}, Config: dir + "/config", ReadOnly: []string{dir + "/app/tools/", dir + "/state"}})
+	for path, want := range map[string]Ban{
+		"state": Secret, "state/x/y": Secret, "statement": Free, "real/key": Secret, "link/key": Secret, "config": Config, "app": Free, "app/tools": Fixed, "app/tools/x": Fixed, "app/toolsx": Free,
+	} {
+		if got := book.At(filepath.Join(dir, path)); got != want {
+			t.Errorf("%s: %d", path, got)
+		}
+	}
+	for path, want := range map[string]Ban{"": Secret, "app": Fixed, "real": Secret, "state": Free, "app/tools": Free} {
+		if got := book.Inside(filepath.Join(dir, path)); got != want {
+			t.Errorf("in %s: %d", path, got)
+		}
+	}
+	a, err := Open(dir+"/state/token", nil)
+	must(t, err)
+	defer a.Close()
+	if book.Linked(a.ID) != Secret || book.Folder(a.ID) != Free || (*Book)(nil).At("/") != Free {
+		t.Error("files are not known by what they are")
+	}
+}
+
+func TestWhatACommandStartsFrom(t *testing.T) {
+	dir := ground(t, "pkg")
+	for _, name := range []string{"script", "data.txt", "out.db", "mod.py"} {
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	for _, c := range []struct{ argv, want []string }{
+		{[]string{"python3", "script", "data.txt", "none"}, []string{"script", "data.txt"}},
+		{[]string{"./bin/host", "--flag", "later.py", "https://x.example/y.py"}, []string{"bin/host", "later.py"}},
+		{[]string{"python3", "-m", "pkg.main", "out.db"}, []string{"pkg.py", "pkg/"}},
+		{[]string{"python3", "-m", "mod"}, []string{"mod.py"}},
+	} {
+		var want []string
+		for _, name := range c.want {
+			want = append(want, Under(dir, name))
+		}
+		if got := Argv(dir, c.argv, []string{dir + "/out.db"}); !slices.Equal(got, want) {
+			t.Errorf("%q: %q", c.argv, got)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package offlimits
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/tool"
+)
+
+// An ID tells files apart, whatever their names.
+type ID struct{ Dev, Ino uint64 }
+
+// An Anchor is an open file or folder of a config, by a descriptor that reads nothing.
+type Anchor struct {
+	Path  string            // where it is, without a link
+	Links map[string]string // the links that led there, which are not the tools' to make
+	ID    ID
+	Mode  fs.FileMode // its type
+	file  *os.File
+}
+
+// Fd is the descriptor; it stays the Anchor's.
+func (a *Anchor) Fd() int { return int(a.file.Fd()) }
+
+// File is the descriptor as a file; it stays the Anchor's.
+func (a *Anchor) File() *os.File { return a.file }
+
+// Close closes the descriptor.
+func (a *Anchor) Close() { _ = a.file.Close() }
+
+const (
+	anchorFlags = unix.O_PATH | unix.O_CLOEXEC
+	// noLinks is how what needs no link is opened: in one step, by the kernel, whatever is renamed meanwhile.
+	noLinks  = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	maxLinks = 40 // the kernel's own number
+)
+
+// Open opens an absolute path of a config. A link is followed where only the owner of this machine can have made it, and
+// never in a folder that tools may change: one of the list's, or one of more. What the list has as read-only or absent is
+// no such folder, wherever it lies.
+//
+// It is asked anew at each start, and gives a path without links that is opened again as one; so it does not matter what
+// has taken the place of a folder in the meantime, as long as that is a folder and not a link. A descriptor that is kept
+// from the first start would keep a folder that was deleted.
+func Open(path string, l *List, more ...string) (*Anchor, error) {
+	path = filepath.Clean(path)
+	if a, err := openDirect(unix.AT_FDCWD, path, path); err == nil {
+		return a, nil
+	} else if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	w := &way{asked: path, list: l, more: more}
+	return w.walk()
+}
+
+// openDirect opens a path that has no link.
+func openDirect(dir int, path, real string) (*Anchor, error) {
+	fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: anchorFlags, Resolve: noLinks})
+	if err != nil {
+		return nil, err
+	}
+	return newAnchor(fd, real)
+}
+
+func newAnchor(fd int, real string) (*Anchor, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return &Anchor{Path: real, ID: ID{st.Dev, st.Ino}, Mode: typeOf(st.Mode), file: os.NewFile(uintptr(fd), real)}, nil
+}
+
+func typeOf(mode uint32) fs.FileMode {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return 0
+	case unix.S_IFDIR:
+		return fs.ModeDir
+	case unix.S_IFLNK:
+		return fs.ModeSymlink
+	}
+	return fs.ModeIrregular
+}
+
+// A way is a path that has links, on the way to being opened.
+type way struct {
+	asked string
+	list  *List
+	more  []string
+	links map[string]string
+	count int  // of the links that were followed, some perhaps again and again
+	open  []ID // folders that tools may change
+	shut  []ID // folders in them that they may not
+}
+
+// walk goes from the root, one name at a time, by descriptors.
+func (w *way) walk() (*Anchor, error) {
+	w.links = map[string]string{}
+	w.open = identities(apart(slices.Concat(w.more, w.list.Roots())), 0)
+	w.shut = identities(slices.Concat(w.list.Fixed(), w.list.Hidden()), noLinks)
+	at, err := openDirect(unix.AT_FDCWD, "/", "/")
+	if err != nil {
+		return nil, err
+	}
+	rest := names(w.asked)
+	for theirs := w.changes(false, at.ID); len(rest) > 0; theirs = w.changes(theirs, at.ID) {
+		next, err := w.step(at, rest[0], theirs)
+		if err != nil {
+			at.Close()
+			return nil, err
+		}
+		if rest = rest[1:]; next.Mode != fs.ModeSymlink {
+			at.Close()
+			at = next
+			continue
+		}
+		target := w.links[next.Path]
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(at.Path, target)
+		}
+		next.Close()
+		at.Close()
+		if at, err = openDirect(unix.AT_FDCWD, "/", "/"); err != nil {
+			return nil, err
+		}
+		rest, theirs = append(names(target), rest...), false
+	}
+	at.Links = w.links
+	return at, nil
+}
+
+// changes reports whether tools may change a folder, given whether they may change the one that it is in.
+func (w *way) changes(outer bool, id ID) bool {
+	switch {
+	case slices.Contains(w.shut, id):
+		return false
+	case slices.Contains(w.open, id):
+		return true
+	}
+	return outer
+}
+
+// step opens a name in a folder. A link is taken note of, if it may be followed.
+func (w *way) step(at *Anchor, name string, theirs bool) (*Anchor, error) {
+	here := filepath.Join(at.Path, name)
+	fd, err := unix.Openat(at.Fd(), name, anchorFlags|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: w.asked, Err: err}
+	}
+	next, err := newAnchor(fd, here)
+	if err != nil || next.Mode != fs.ModeSymlink {
+		return next, err
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(next.Fd(), "", buf)
+	switch {
+	case theirs:
+		err = &LinkError{Path: w.asked, Link: here}
+	case err == nil && w.count >= maxLinks:
+		err = &fs.PathError{Op: "open", Path: w.asked, Err: unix.ELOOP}
+	}
+	if err != nil {
+		next.Close()
+		return nil, err
+	}
+	w.count++
+	w.links[here] = string(buf[:n])
+	return next, nil
+}
+
+func names(path string) []string {
+	return strings.FieldsFunc(filepath.Clean(path), func(r rune) bool { return r == '/' })
+}
+
+// apart lists folders that tools may change. Where that is everything there is, what programs are made of is left out: it
+// is full of links, and whoever may change it needs none.
+func apart(paths []string) []string {
+	if !slices.ContainsFunc(paths, func(path string) bool { return filepath.Clean(path) == "/" }) {
+		return paths
+	}
+	system := []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/nix", "/gnu", "/proc", "/sys", "/dev"}
+	all := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return filepath.Clean(path) == "/" })
+	entries, _ := os.ReadDir("/")
+	for _, e := range entries {
+		if path := "/" + e.Name(); e.IsDir() && !slices.Contains(system, path) {
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
+// identities gives what is at some paths. A writable folder that a tool has replaced by a link gives another one than was
+// meant: then more links are refused, and not fewer, since the folder around it is among the paths too.
+func identities(paths []string, resolve uint64) []ID {
+	var ids []ID
+	for _, path := range paths {
+		fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: anchorFlags, Resolve: resolve})
+		if err != nil {
+			continue
+		}
+		if a, err := newAnchor(fd, path); err == nil {
+			ids = append(ids, a.ID)
+			a.Close()
+		}
+	}
+	return ids
+}
+
+// A LinkError refuses a link that a tool may have made.
+type LinkError struct {
+	Path string // that was to be opened
+	Link string // what is in the way
+}
+
+// Error implements error.
+func (e *LinkError) Error() string {
+	return e.Path + ": " + e.Link + " is a symbolic link in a folder that tools may change, so it is not followed; " +
+		"put the file or folder itself there, or name what it leads to"
+}
+
+// Unwrap gives it a class.
+func (e *LinkError) Unwrap() error {
+	return tool.Errorf(tool.CodeUnavailable, "%s", e.Error()).Because("symlink")
+}
+
+// openNearest opens a path, or the nearest folder above it that there is; rest is what is missing.
+func openNearest(path string, l *List, more ...string) (a *Anchor, rest string, err error) {
+	for path = filepath.Clean(path); ; path = filepath.Dir(path) {
+		a, err = Open(path, l, more...)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) || path == "/" {
+			return a, rest, err
+		}
+		rest = filepath.Join(filepath.Base(path), rest)
+	}
+}

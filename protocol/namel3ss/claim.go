@@ -1,0 +1,57 @@
+package namel3ss
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"toolpost/config"
+	"toolpost/offlimits"
+)
+
+// Claim says which files a configured source starts from, and which its tools may change. Of the app that is what decides
+// which code is run and how; the rest of its folder is data, as far as anybody can tell.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o Options
+	err := src.Decode(&o)
+	c := o.Walls.Claim(src.Dir)
+	c.Stays = o.Mode != modeFresh
+	app := offlimits.Under(src.Dir, cmp.Or(o.App, "."))
+	if o.Runner == runnerService {
+		return c, err
+	}
+	c.Starts = offlimits.Given(app, declarationsFile, ".namel3ss/", "tools/", localPacks+"/", ".venv/", "namel3ss.toml")
+	c.Starts = append(c.Starts, offlimits.Given(src.Dir, o.PackKeys...)...)
+	for _, program := range []string{o.Interpreter, o.Node, o.Container.Runtime} {
+		if strings.Contains(program, "/") {
+			c.Starts = append(c.Starts, offlimits.Under(src.Dir, program))
+		}
+	}
+	if o.Container.bwrap() && filepath.IsAbs(o.Image) && filepath.Clean(o.Image) != "/" {
+		c.Starts = append(c.Starts, filepath.Clean(o.Image)+"/")
+	}
+	return withModules(c, app, o.Entry), err
+}
+
+// withModules adds the code of functions that are named by their modules: of the source's own entry, and of the app's
+// bindings. A module that is not there comes from somewhere else, and must not be hidden by an empty one.
+func withModules(c offlimits.Claim, app string, entry string) offlimits.Claim {
+	entries := []string{entry}
+	data, _ := readFile(app, bindingsFile) // what cannot be read starts nothing
+	bindings, _ := parseBindings(bindingsFile, data)
+	for _, b := range bindings {
+		entries = append(entries, b.Entry)
+	}
+	for _, e := range entries {
+		module, _, _ := strings.Cut(e, ":")
+		top, _, _ := strings.Cut(module, ".")
+		for _, file := range []string{module, top, top + ".py", top + ".mjs", top + ".js"} {
+			path := offlimits.Under(app, file)
+			if _, err := os.Lstat(path); err == nil && module != "" {
+				c.Starts = append(c.Starts, path)
+			}
+		}
+	}
+	return c
+}

@@ -1,0 +1,43 @@
+package namel3ss
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/offlimits"
+)
+
+func TestContainersMountNothingThatIsOffLimits(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"work/sub", "work/app/tools", "state", "free", "code/tools"} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/", filepath.Join(dir, "work/link")); err != nil {
+		t.Fatal(err)
+	}
+	book := offlimits.NewBook(&offlimits.List{
+		Absent: []string{dir + "/state/"}, ReadOnly: []string{dir + "/code/tools/"}, Writable: []string{dir + "/work"},
+	})
+	for args, want := range map[string]string{
+		"-v $/free:/data": "", "--volume=$/work:/data": "", "-v name:/data": "", "--mount type=bind,src=$/free,target=/x": "", "--ro-bind $/free /x": "",
+		"-v $:/data:ro": "off limits", "-v $/state:/data:ro": "off limits", "--mount type=bind,source=$,target=/x": "off limits", "--bind $/state /x": "off limits",
+		"-v $/code:/data": "off limits", "-v $/code:/data:ro": "", "--ro-bind-try $/code /x": "", "--dev-bind $/code /x": "off limits",
+		"-v $/work/sub:/data": "tools may change", "-v $/work/link:/data": "symbolic link", "--bind $/work/link /x": "symbolic link",
+	} {
+		c := &containerTool{book: book, ContainerOptions: ContainerOptions{Args: strings.Fields(strings.ReplaceAll(args, "$", dir))}}
+		err := c.mayMount()
+		if want == "off limits" {
+			want = "files of this installation"
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}

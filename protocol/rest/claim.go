@@ -1,0 +1,18 @@
+package rest
+
+import (
+	"toolpost/config"
+	"toolpost/offlimits"
+)
+
+// Claim says which files are the door's own. Whoever could change its authorities could come in as anybody.
+func (c DoorConfig) Claim(dir string) offlimits.Claim {
+	return offlimits.Claim{Keeps: offlimits.Given(dir, c.TLS.Key), Starts: offlimits.Given(dir, c.TLS.Cert, c.TLS.ClientCA)}
+}
+
+// Claim says which files are a configured source's own.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o SourceOptions
+	err := src.Decode(&o)
+	return offlimits.Claim{Keeps: offlimits.Given(src.Dir, o.Key), Starts: offlimits.Given(src.Dir, o.CA, o.Cert)}, err
+}

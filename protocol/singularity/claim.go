@@ -1,0 +1,25 @@
+package singularity
+
+import (
+	"toolpost/config"
+	"toolpost/offlimits"
+)
+
+// Claim says which files are the door's own. Whoever could change its authorities could come in as anybody.
+func (c DoorConfig) Claim(dir string) offlimits.Claim {
+	claim := c.Connect.claim(dir)
+	claim.Keeps = append(claim.Keeps, offlimits.Given(dir, c.TLS.Key)...)
+	claim.Starts = append(claim.Starts, offlimits.Given(dir, c.TLS.Cert, c.TLS.ClientCA)...)
+	return claim
+}
+
+func (c Connect) claim(dir string) offlimits.Claim {
+	return offlimits.Claim{Keeps: offlimits.Given(dir, c.NKey, c.Creds, c.Key), Starts: offlimits.Given(dir, c.CA, c.Cert)}
+}
+
+// Claim says which files are a configured source's own.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o Options
+	err := src.Decode(&o)
+	return o.Connect.claim(src.Dir), err
+}
