@@ -17,10 +17,13 @@ import (
 // leads to them.
 func TestTheFileToolsLeaveItAlone(t *testing.T) {
 	p := newPlace(t, os.Geteuid())
-	p.config(t, []room{{source: "{name: files, protocol: builtin, roots: [{path: ., write: true, hard_links: allow}], " +
-		"sensitive: {allow: ['*.pem', '*.key']}, #%s}"}})
+	files := room{source: "{name: files, protocol: builtin, roots: [{path: ., write: true, hard_links: allow}], " +
+		"sensitive: {allow: ['*.pem', '*.key']}, #%s}"}
+	p.config(t, append([]room{files}, slices.DeleteFunc(rooms(), func(r room) bool { return r.name == "execShell" })...))
 	links := p.link(t)
 	s := served.Start(t, served.Build(t), p.dir)
+	_, err := s.Raw(t.Context(), "listFiles", "{}") // the store is made by the first call
+	must(t, err)
 	before := p.state(t)
 	total := 0
 	call := func(name string, args map[string]any) string {
@@ -46,7 +49,7 @@ func TestTheFileToolsLeaveItAlone(t *testing.T) {
 		}
 	}
 	t.Logf("%d attempts", total)
-	if said := call("readFile", map[string]any{"path": "toolpost.yaml"}); !strings.Contains(said, "sources:") {
+	if said := call("readFile", map[string]any{"path": "toolpost.yaml"}); !strings.Contains(said, banner) {
 		t.Errorf("a built-in reader cannot read the config: %s", said)
 	}
 	s.Stop(t)
@@ -113,10 +116,13 @@ func TestNoCommandReplacesTheConfig(t *testing.T) {
 	p := newPlace(t, os.Geteuid())
 	p.write(t, p.dir+"/work/script.sh", "cp evil/toolpost.yaml toolpost.yaml; mv -f evil/toolpost.yaml toolpost.yaml; "+
 		"rm -rf app/tools skills; ln -sf /etc/hostname events.py; cat keys/secret.txt .toolpost/canary store.key toolpost.yaml; rev keys/secret.txt\n", 0o755)
-	p.config(t, []room{{source: "{name: files, protocol: builtin, roots: [{path: ., write: true}], shell: {allow: " +
-		"[tar, unzip, cp, mv, git, sh, rev, cat, rm, ln, tee, sed, truncate, dd, rsync, install, python3, od, base64, gzip]}, #%s}"}})
+	programs := "tar, unzip, cp, mv, git, sh, rev, cat, rm, ln, tee, sed, truncate, dd, rsync, install, python3, od, base64, gzip"
+	files := room{source: "{name: files, protocol: builtin, roots: [{path: ., write: true}], shell: {allow: [" + programs + "]}, #%s}"}
+	p.config(t, append([]room{files}, slices.DeleteFunc(rooms(), func(r room) bool { return r.name == "execShell" })...))
 	p.archives(t)
 	s := served.Start(t, served.Build(t), p.dir, "PATH=/usr/local/bin:/usr/bin:/bin")
+	_, err := s.Raw(t.Context(), "listFiles", "{}") // the store is made by the first call
+	must(t, err)
 	before := p.state(t)
 	ran := 0
 	for _, argv := range commands() {

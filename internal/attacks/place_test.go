@@ -28,7 +28,8 @@ import (
 
 const (
 	canary = "CANARY-51f0c2ab"
-	nobody = 65534 // an ordinary user
+	banner = "BANNER-0d6e18f4" // in the config, which built-in readers see
+	nobody = 65534             // an ordinary user
 )
 
 // fixed are the files and folders that no tool may change, below the folder of the config; some do not exist yet.
@@ -67,7 +68,7 @@ func newPlace(t *testing.T, uid int) *place {
 	must(t, os.Chmod(top, 0o755))
 	p := &place{dir: top + "/place", prog: top + "/prog/attacker", beyond: top + "/beyond", uid: uid}
 	must(t, os.CopyFS(p.dir, os.DirFS("testdata/place")))
-	for _, dir := range []string{p.beyond, p.dir + "/tls", p.dir + "/data", top + "/prog", p.dir + "/.toolpost"} {
+	for _, dir := range []string{p.beyond, p.dir + "/tls", p.dir + "/data", p.dir + "/keys", p.dir + "/work/inner", p.dir + "/.toolpost", top + "/prog"} {
 		must(t, os.MkdirAll(dir, 0o755))
 	}
 	p.write(t, p.beyond+"/canary", canary, 0o644)

@@ -29,6 +29,7 @@ func TestALinkInTheWayLeadsNowhere(t *testing.T) {
 
 func swapped(t *testing.T, bin string, uid int, r room) {
 	p := newPlace(t, uid)
+	p.needs(t, r)
 	p.config(t, []room{r})
 	s := p.serve(t, bin)
 	said := r.attack(t, s, p.order("swap", "work/inner"))

@@ -81,7 +81,7 @@ func StartBy(t *testing.T, words []string, dir string, env ...string) *Server {
 	s.work.Go(func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			fmt.Fprintln(&s.log, lines.Text())
-			if url, ok := strings.CutPrefix(lines.Text(), "serving on "); ok {
+			if url, ok := strings.CutPrefix(lines.Text(), "serving on "); ok && strings.HasPrefix(url, "http") {
 				ready <- url
 			}
 		}
