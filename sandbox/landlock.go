@@ -113,8 +113,16 @@ func (s *script) restrict(version int, noTCP bool) {
 	if !noTCP || version < landlockTCP {
 		return
 	}
-	rules := s.newReg()
-	tcp := s.words(number(0), number(uint64(unix.LANDLOCK_ACCESS_NET_BIND_TCP|unix.LANDLOCK_ACCESS_NET_CONNECT_TCP)))
+	// Every ruleset forbids to move files from one folder to another, whether it speaks of files or not, and the kernel
+	// reports that as two disks. So this one has to allow it everywhere: where it may be done the first one says.
+	const refer = unix.LANDLOCK_ACCESS_FS_REFER
+	tcp := s.words(number(refer), number(uint64(unix.LANDLOCK_ACCESS_NET_BIND_TCP|unix.LANDLOCK_ACCESS_NET_CONNECT_TCP)))
+	rules, root := s.newReg(), s.newReg()
 	s.call("the ruleset of TCP", unix.SYS_LANDLOCK_CREATE_RULESET, tcp, number(16), number(0)).into(rules)
+	s.call("the root", unix.SYS_OPENAT, cwd, s.text("/"), number(unix.O_PATH|unix.O_CLOEXEC), number(0)).into(root)
+	beneath := s.words(number(refer), number(0))
+	s.poke(beneath, 8, root)
+	s.call("the root", unix.SYS_LANDLOCK_ADD_RULE, register(rules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath, number(0))
+	s.call("the root", unix.SYS_CLOSE, register(root))
 	s.call("restrict TCP", unix.SYS_LANDLOCK_RESTRICT_SELF, register(rules), number(0))
 }

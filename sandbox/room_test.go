@@ -462,6 +462,27 @@ print(can(lambda: open("$WORK/new", "w")), can(lambda: open("$WORK/closed/deep/n
 	}
 }
 
+// A folder that can be written is one place: what is in it can be moved about, with and without a network.
+func TestFilesCanBeMovedBetweenFolders(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for _, network := range []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkAll} {
+		l := newLab(t)
+		must(t, os.MkdirAll(l.work+"/a", 0o755))
+		must(t, os.MkdirAll(l.work+"/b", 0o755))
+		must(t, os.WriteFile(l.work+"/a/file", nil, 0o644))
+		out, _ := run(t, confine(sandbox.Profile{Writable: []string{l.work}, Network: network}, l.fill(`
+import os
+os.rename("$WORK/a/file", "$WORK/b/file")
+os.link("$WORK/b/file", "$WORK/a/again")
+try: os.link("/etc/passwd", "$WORK/a/passwd")
+except OSError as err: print(err.strerror)
+`)))
+		if out != "Invalid cross-device link\n" {
+			t.Errorf("network %s: %s", network, out)
+		}
+	}
+}
+
 func TestForkedChildrenAreConfinedByThemselves(t *testing.T) {
 	tooltest.NoLeaks(t)
 	calls := []string{
