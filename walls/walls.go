@@ -162,11 +162,11 @@ func (w *Walls) Holds() tool.Guarantees {
 	if w.off {
 		return tool.Guarantees{}
 	}
-	held := tool.Guarantees{Sandbox: true}
+	held, all := tool.Guarantees{Sandbox: true}, w.Profile(tool.Guarantees{})
 	for _, one := range []tool.Guarantees{
 		{NoFilesystemRead: true}, {NoFilesystemWrite: true}, {NoNetwork: true}, {NoSubprocess: true}, {NoEnvRead: true}, {NoEnvWrite: true},
 	} {
-		if reflect.DeepEqual(w.Profile(one), w.profile) {
+		if reflect.DeepEqual(w.Profile(one), all) {
 			held = held.Tighten(one)
 		}
 	}

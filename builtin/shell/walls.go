@@ -70,7 +70,8 @@ func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
 		if err != nil {
 			return nil, v.notHere("%w", err)
 		}
-		room.ReadOnly = append(room.ReadOnly, found...)
+		given := func(path string) bool { return slices.Contains(room.Writable, path) } // by the config, to programs too
+		room.ReadOnly = append(room.ReadOnly, slices.DeleteFunc(found, given)...)
 	}
 	return &room, nil
 }
