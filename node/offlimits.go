@@ -9,6 +9,7 @@ import (
 	"toolpost/offlimits"
 	"toolpost/protocol/all"
 	"toolpost/secret"
+	"toolpost/store/sqlite"
 )
 
 // offLimits lists what no tool of a config sees or changes. It is made of the whole config, since a folder that one source
@@ -57,8 +58,6 @@ func storeClaim(cfg *config.Config) offlimits.Claim {
 	if offlimits.Within(filepath.Clean(file), cfg.StateDir()) {
 		return c // the folder is kept as a whole
 	}
-	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
-		c.Keeps = append(c.Keeps, file+suffix)
-	}
+	c.Keeps = append(c.Keeps, sqlite.Files(file)...)
 	return c
 }
