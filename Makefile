@@ -26,15 +26,20 @@ build: ## build ./bin/toolpost, one static file
 	CGO_ENABLED=0 go build -buildvcs=$(BUILDVCS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/toolpost ./cmd/toolpost
 
 test: ## install what the tests need, vet, and run every test with the race detector
-	@.ci/setup python3 curl cc git node js podman postgres
+	@echo '== 1 of 4: what the tests need'
+	@.ci/setup python3 curl cc git node js podman postgres bwrap
+	@echo '== 2 of 4: vet'
 	go vet ./...
+	@echo '== 3 of 4: the layout of the house'
 	go test -count=1 ./internal/house
-	@if .ci/setup --check cc; then race=-race; else race=; echo 'no C compiler: the tests run without the race detector'; fi; \
-	echo "go test $$race ./..."; go test $$race -timeout 12m ./...
+	@race=-race; .ci/setup --check cc || { race=; echo 'no C compiler: the tests run without the race detector'; }; \
+	echo "== 4 of 4: the tests of $$(go list ./... | wc -l) packages, a line for each one that is done; the slowest take a minute"; \
+	echo "go test $$race ./..."; go test $$race -timeout 12m ./... | grep --line-buffered -v '\[no test files\]$$'
 
 long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
 	@.ci/setup python3 postgres
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/kills ./store/sqlite ./store/postgres
+	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./sandbox ./builtin/file ./builtin/shell ./workspace/ignore
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run 'Duplicates|Canaries' ./node
 
 bench: build ## measure against references of the same run; fails where a target is missed
