@@ -2,12 +2,12 @@ package matrix
 
 import "fmt"
 
-// skill gives three sources of one skill: a timeout and a tier belong to a source. A skill that hangs is left
-// alone for as long as the tests take.
+// skill gives three sources of one skill: a timeout and a tier belong to a source. A skill that hangs is
+// replaced at once, for the next door that calls it.
 func skill(name, folder string) func(*house) string {
 	return func(h *house) string {
 		head := fmt.Sprintf("protocol: alphahuman, skill: %[1]s, env: {MATRIX_ASSETS: %[2]q}, walls: {write: [%[2]q]}", folder, h.assets)
-		return fmt.Sprintf("- {name: %[1]s, %[2]s}\n- {name: %[1]s-slow, %[2]s, timeout: %[3]s, grace: 10m}\n- {name: %[1]s-danger, %[2]s, tier: 3}\n",
+		return fmt.Sprintf("- {name: %[1]s, %[2]s}\n- {name: %[1]s-slow, %[2]s, timeout: %[3]s, grace: %[3]s}\n- {name: %[1]s-danger, %[2]s, tier: 3}\n",
 			name, head, hangFor)
 	}
 }

@@ -227,7 +227,7 @@ func (w *worker) apart(h hook) {
 }
 
 // shutdown is the ladder: the sessions end, shutdown is asked, stdin is closed, SIGTERM, SIGKILL to the tree. The last
-// hooks and the answer to shutdown have the time that a skill gets which does not answer; the other steps half of it.
+// hooks and the answer to shutdown have a bounded time each; the other steps half of it.
 func (w *worker) shutdown(ctx context.Context) {
 	defer func() { <-w.dead }()
 	if ctx.Err() == nil {
@@ -237,11 +237,11 @@ func (w *worker) shutdown(ctx context.Context) {
 		w.child.Kill()
 		return
 	}
-	w.child.Stop(process.Ladder{Stdin: w.p.o.grace() / 2, Term: w.p.o.grace() / 2})
+	w.child.Stop(process.Ladder{Stdin: w.p.o.farewell() / 2, Term: w.p.o.farewell() / 2})
 }
 
 func (w *worker) goodbye(ctx context.Context) {
-	hooks, cancel := context.WithTimeout(ctx, w.p.o.grace())
+	hooks, cancel := context.WithTimeout(ctx, w.p.o.farewell())
 	defer cancel()
 	var all sync.WaitGroup
 	for _, t := range w.overdue(0) {
@@ -251,7 +251,7 @@ func (w *worker) goodbye(ctx context.Context) {
 	if w.second {
 		w.hook(hooks, hook{method: methodUnload})
 	}
-	last, cancel := context.WithTimeout(ctx, w.p.o.grace())
+	last, cancel := context.WithTimeout(ctx, w.p.o.farewell())
 	defer cancel()
 	_, err := w.ask(last, w.in(methodShutdown, methodSkillShutdown), nil, &desk{})
 	if err != nil {

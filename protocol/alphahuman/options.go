@@ -28,7 +28,7 @@ type Options struct {
 
 	StartTimeout config.Duration `yaml:"start_timeout" doc:"for the answer to initialize; default: 30s"`
 	HookTimeout  config.Duration `yaml:"hook_timeout" doc:"for each lifecycle hook; default: 10s"`
-	Grace        config.Duration `yaml:"grace" doc:"a skill that left a call unanswered and answers nothing for this long is replaced; each step of its shutdown has as long at the most; default: 2s"`
+	Grace        config.Duration `yaml:"grace" doc:"a skill that left a call unanswered and answers nothing for this long is replaced; each step of its shutdown has as long, and never more than 2s; default: 2s"`
 	SessionIdle  config.Duration `yaml:"session_idle" doc:"a session without calls for this long is ended; default: 30m"`
 	MaxLine      int             `yaml:"max_line" doc:"bytes of one message; default: 16 MiB"`
 
@@ -65,6 +65,7 @@ func (o *Options) environment(named []string) []string {
 func (o *Options) startTime() time.Duration   { return orElse(o.StartTimeout, 30*time.Second) }
 func (o *Options) hookTime() time.Duration    { return orElse(o.HookTimeout, 10*time.Second) }
 func (o *Options) grace() time.Duration       { return orElse(o.Grace, 2*time.Second) }
+func (o *Options) farewell() time.Duration    { return min(o.grace(), 2*time.Second) }
 func (o *Options) sessionIdle() time.Duration { return orElse(o.SessionIdle, 30*time.Minute) }
 
 func orElse(d config.Duration, otherwise time.Duration) time.Duration {

@@ -363,7 +363,7 @@ func (w *worker) tell(line []byte) {
 		select {
 		case w.out <- line:
 		case <-w.dead:
-		case <-time.After(w.p.o.grace()):
+		case <-time.After(w.p.o.farewell()):
 		}
 	})
 }
