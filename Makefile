@@ -34,7 +34,7 @@ test: ## install what the tests need, vet, and run every test with the race dete
 	go test -count=1 ./internal/house
 	@race=-race; .ci/setup --check cc || { race=; echo 'no C compiler: the tests run without the race detector'; }; \
 	echo "== 4 of 4: the tests of $$(go list ./... | wc -l) packages, a line for each one that is done; the slowest take a minute"; \
-	echo "go test $$race ./..."; go test $$race -timeout 12m ./... | grep --line-buffered -v '\[no test files\]$$'
+	echo "go test $$race ./..."; go test $$race -vet=off -timeout 12m ./... | grep --line-buffered -v '\[no test files\]$$'
 
 long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
 	@.ci/setup python3 postgres
