@@ -166,7 +166,7 @@ func (w *Walls) Holds() tool.Guarantees {
 	for _, one := range []tool.Guarantees{
 		{NoFilesystemRead: true}, {NoFilesystemWrite: true}, {NoNetwork: true}, {NoSubprocess: true}, {NoEnvRead: true}, {NoEnvWrite: true},
 	} {
-		if reflect.DeepEqual(w.Profile(one), w.profile) {
+		if reflect.DeepEqual(sandbox.FromGuarantees(one, w.profile), w.profile) {
 			held = held.Tighten(one)
 		}
 	}
