@@ -130,10 +130,7 @@ func open() sandbox.Profile {
 func absolute(dir string, lists ...[]string) []string {
 	var all []string
 	for _, path := range slices.Concat(lists...) {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-		if !slices.Contains(all, path) {
+		if path = offlimits.Under(dir, path); !slices.Contains(all, path) {
 			all = append(all, path)
 		}
 	}

@@ -130,15 +130,11 @@ func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
 		name = "."
 	}
 	r := &root{
-		Root: Root{Name: name, Write: o.Write}, abs: name, options: o, callers: o.Callers, hardLinks: o.HardLinks == "allow", book: book,
+		Root: Root{Name: name, Write: o.Write}, abs: offlimits.Under(base, name), options: o, callers: o.Callers, hardLinks: o.HardLinks == "allow", book: book,
 	}
 	if o.HardLinks != "" && o.HardLinks != "allow" && o.HardLinks != "refuse" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "root %s: hard_links is %q; say refuse or allow", name, o.HardLinks)
 	}
-	if !filepath.IsAbs(r.abs) {
-		r.abs = filepath.Join(base, name)
-	}
-	r.abs = filepath.Clean(r.abs)
 	at, err := offlimits.Open(r.abs, book.Now())
 	if err == nil {
 		defer at.Close()
