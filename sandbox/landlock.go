@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"golang.org/x/sys/unix"
+
+	"toolpost/offlimits"
 )
 
 // Landlock is the wall around files that needs no namespace, and a second one where there are mounts. Every
@@ -79,7 +81,7 @@ func attrFields(version int) int {
 
 // grant gives rights back, on paths without links.
 func (s *script) grant(version int, grants []grant) {
-	s.grantBy(version, grants, func(path string) *op { return s.openDirect(path, cwd, path, noLinks) })
+	s.grantBy(version, grants, func(path string) *op { return s.openDirect(path, cwd, path, offlimits.NoLinks) })
 }
 
 // grantInside does so in a room that stands, whose filter of system calls takes openat2 for an attempt to write: it cannot

@@ -242,7 +242,7 @@ func (w *Walls) String() string {
 func list(paths []string) string {
 	var all []string
 	for _, path := range paths {
-		within := func(o string) bool { return path != o && strings.HasPrefix(path, strings.TrimSuffix(o, "/")+"/") }
+		within := func(o string) bool { return path != o && offlimits.Within(path, o) }
 		if !slices.ContainsFunc(paths, within) && !slices.Contains(all, path) {
 			all = append(all, path)
 		}
