@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/offlimits"
 	"toolpost/sandbox"
 	"toolpost/tool"
 	"toolpost/walls"
@@ -70,9 +71,18 @@ func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
 		if err != nil {
 			return nil, v.notHere("%w", err)
 		}
+		found = slices.DeleteFunc(found, func(path string) bool { return gives(room.Profile, path) })
 		room.ReadOnly = append(room.ReadOnly, found...)
 	}
 	return &room, nil
+}
+
+// gives reports whether the walls name a folder among what may be written, and not only one around it.
+func gives(p sandbox.Profile, folder string) bool {
+	return slices.ContainsFunc(p.Writable, func(path string) bool {
+		t, err := offlimits.Find(path, p.Off)
+		return err == nil && t.Path == folder
+	})
 }
 
 // repositories lists git's own folders below a folder, and the files that stand for one. There are few, or too many to be
