@@ -30,7 +30,8 @@ func (l *List) Add(c Claim) {
 
 // Same reports whether two lists keep the same things.
 func (l *List) Same(o *List) bool {
-	return l == o || l != nil && o != nil && same(l.Hidden(), o.Hidden()) && same(l.Fixed(), o.Fixed()) && same(l.Writable, o.Writable)
+	return l == o || l != nil && o != nil &&
+		same(l.Hidden(), o.Hidden()) && same(l.Fixed(), o.Fixed()) && same(l.Writable, o.Writable)
 }
 
 func same(a, b []string) bool {

@@ -51,7 +51,8 @@ func (t *Tools) around(roots []workspace.Root, read, write []string) (*walls.Wal
 
 // room gives the walls of one command. One that was allowed to reach the network can. Git's own folders are closed to
 // all but git, as they are to the tools for files: they decide which programs git runs, for whoever uses it next. Git
-// itself may change them, unless it runs code of the tree: which of its settings it changes has been judged.
+// itself may change them, unless it runs code of the tree: which of its settings it changes has been judged. One that
+// the config itself names among what may be written stays open.
 func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
 	if s.walls == nil {
 		return nil, nil
