@@ -2,7 +2,6 @@
 package builtin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -67,7 +66,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	var c offlimits.Claim
 	for _, r := range o.Roots {
 		if r.Write {
-			c.Writes = append(c.Writes, offlimits.Under(src.Dir, cmp.Or(r.Path, ".")))
+			c.Writes = append(c.Writes, offlimits.Under(src.Dir, r.Path))
 		}
 	}
 	if o.Shell != nil {

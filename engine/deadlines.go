@@ -128,10 +128,8 @@ func (l *limited) over(cause error) {
 }
 
 // errNoWorker is the cause when a call has waited too long for whoever is to run it.
-var errNoWorker error = &tool.Error{
-	Code: tool.CodeUnavailable, Reason: "no_worker", Details: []byte(`{"retry_after_ms":1000}`),
-	Message: "the call was not run: no worker came up for it in time; try again",
-}
+var errNoWorker error = tool.Errorf(tool.CodeUnavailable,
+	"the call was not run: no worker came up for it in time; try again").Because("no_worker").RetryAfter(time.Second)
 
 // start gives a call until end, and its clock so long to stand. Whoever starts one stops it.
 func (d *deadlines) start(ctx context.Context, end time.Time, wait time.Duration, late *tool.Error) *limited {

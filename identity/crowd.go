@@ -42,7 +42,8 @@ func boundsOf(descriptors uint64) Bounds {
 
 // A Crowd keeps the connections of an HTTP server within bounds. Who comes when it is full, or when there are too many
 // strangers, takes the place of the one who has been waiting longest without a word: so connections that are opened and
-// left alone keep nobody out. Set Enter as the server's ConnContext and Watch as its ConnState, and say with Belongs whose a request is.
+// left alone keep nobody out. Set Enter as the server's ConnContext and Watch as its ConnState, and say with Belongs whose
+// a request is.
 type Crowd struct {
 	bounds Bounds
 	refuse func(*tool.Error) (status string, body []byte)

@@ -10,13 +10,13 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 
+	"toolpost/offlimits"
 	"toolpost/strictjson"
 )
 
@@ -138,10 +138,7 @@ func readKeys(ctx context.Context, client *http.Client, where, dir string) ([]by
 	if strings.Contains(where, "://") {
 		return get(ctx, client, where)
 	}
-	if !filepath.IsAbs(where) {
-		where = filepath.Join(dir, where)
-	}
-	f, err := os.Open(where)
+	f, err := os.Open(offlimits.Under(dir, where))
 	if err != nil {
 		return nil, err
 	}

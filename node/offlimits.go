@@ -1,7 +1,6 @@
 package node
 
 import (
-	"path/filepath"
 	"strings"
 
 	"toolpost/config"
@@ -54,8 +53,8 @@ func storeClaim(cfg *config.Config) offlimits.Claim {
 	if file, _, _ = strings.Cut(file, "?"); !ok || file == "" {
 		return c
 	}
-	file = within(cfg, file)
-	if offlimits.Within(filepath.Clean(file), cfg.StateDir()) {
+	file = offlimits.Under(cfg.Dir, file)
+	if offlimits.Within(file, cfg.StateDir()) {
 		return c // the folder is kept as a whole
 	}
 	c.Keeps = append(c.Keeps, sqlite.Files(file)...)

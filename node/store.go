@@ -20,6 +20,7 @@ import (
 	"toolpost/engine/lease"
 	"toolpost/engine/redact"
 	"toolpost/engine/session"
+	"toolpost/offlimits"
 	"toolpost/secret"
 	"toolpost/store"
 	"toolpost/store/postgres"
@@ -75,7 +76,7 @@ func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	switch scheme {
 	case "none":
 	case "sqlite":
-		db, err = sqlite.Open(within(cfg, rest), options)
+		db, err = sqlite.Open(offlimits.Under(cfg.Dir, rest), options)
 	case "postgres", "postgresql":
 		db, err = postgres.Open(o.URL, options)
 	default:
@@ -84,18 +85,10 @@ func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	return db, o, err
 }
 
-// within gives a path of a config, which starts at the config's folder.
-func within(cfg *config.Config, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(cfg.Dir, path)
-}
-
 // auditMark names the file that says how far the audit log of a store had come.
 func auditMark(cfg *config.Config, url string) string {
 	sum := sha256.Sum256([]byte(url))
-	return within(cfg, filepath.Join(cfg.StateDir(), "audit-"+hex.EncodeToString(sum[:4])+".mark"))
+	return offlimits.Under(cfg.Dir, filepath.Join(cfg.StateDir(), "audit-"+hex.EncodeToString(sum[:4])+".mark"))
 }
 
 // auditKey reads the key that signs the audit log, or makes one.
@@ -103,7 +96,7 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 	if path == "" {
 		path = filepath.Join(cfg.StateDir(), "audit.key")
 	}
-	path = within(cfg, path)
+	path = offlimits.Under(cfg.Dir, path)
 	for {
 		text, err := os.ReadFile(path)
 		if err == nil {

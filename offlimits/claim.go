@@ -30,7 +30,8 @@ func (l *List) Add(c Claim) {
 
 // Same reports whether two lists keep the same things.
 func (l *List) Same(o *List) bool {
-	return l == o || l != nil && o != nil && same(l.Hidden(), o.Hidden()) && same(l.Fixed(), o.Fixed()) && same(l.Writable, o.Writable)
+	return l == o || l != nil && o != nil &&
+		same(l.Hidden(), o.Hidden()) && same(l.Fixed(), o.Fixed()) && same(l.Writable, o.Writable)
 }
 
 func same(a, b []string) bool {
@@ -44,25 +45,26 @@ func (c Claim) Outdates(before, now *List) bool {
 	return c.Stays && (!now.Same(before) || slices.ContainsFunc(c.Writes, open))
 }
 
-// Under gives a path of a config; a relative one starts in dir. An empty one stays empty.
+// Under gives a path of a config, clean; a relative one starts in dir.
 func Under(dir, path string) string {
-	if path == "" || filepath.IsAbs(path) {
-		return path
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
 	}
-	folder := strings.HasSuffix(path, "/")
-	if path = filepath.Join(dir, path); folder {
-		path += "/"
-	}
-	return path
+	return filepath.Join(dir, path)
 }
 
-// Given lists those of some paths that are not empty, absolute.
+// Given lists those of some paths that are not empty, absolute. One that ends with a slash still does.
 func Given(dir string, paths ...string) []string {
 	var all []string
 	for _, path := range paths {
-		if path != "" {
-			all = append(all, Under(dir, path))
+		if path == "" {
+			continue
 		}
+		full := Under(dir, path)
+		if strings.HasSuffix(path, "/") && full != "/" {
+			full += "/"
+		}
+		all = append(all, full)
 	}
 	return all
 }
@@ -73,18 +75,18 @@ func Given(dir string, paths ...string) []string {
 func Argv(dir string, argv, writes []string) []string {
 	var files []string
 	for i, arg := range argv {
-		if i == 0 && !strings.Contains(arg, "/") || strings.HasPrefix(arg, "-") || strings.Contains(arg, "://") || arg == "" {
+		if i == 0 && !strings.Contains(arg, "/") || strings.HasPrefix(arg, "-") || strings.Contains(arg, "://") {
 			continue
 		}
-		paths := []string{Under(dir, arg)}
+		paths := Given(dir, arg)
 		if i > 1 && argv[i-1] == "-m" { // a module of Python
 			top, _, _ := strings.Cut(arg, ".")
-			paths = []string{Under(dir, top+".py"), Under(dir, top+"/")}
+			paths = Given(dir, top+".py", top+"/")
 		}
 		for _, path := range paths {
 			info, err := os.Stat(path)
 			started := i == 0 || err == nil && (info.Mode().IsRegular() || strings.HasSuffix(path, "/")) || err != nil && isCode(path)
-			if started && !slices.Contains(writes, path) {
+			if started && !slices.Contains(writes, filepath.Clean(path)) {
 				files = append(files, path)
 			}
 		}

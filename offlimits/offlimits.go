@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -181,8 +180,7 @@ func (f *facts) identify() map[ID]Ban {
 }
 
 func note(ids map[ID]Ban, info fs.FileInfo, ban Ban) {
-	st := info.Sys().(*syscall.Stat_t)
-	id := ID{st.Dev, st.Ino}
+	id := idOf(info)
 	ids[id] = max(ids[id], ban)
 }
 

@@ -111,7 +111,7 @@ func TestTheStrictestWordCounts(t *testing.T) {
 }
 
 func TestWhatACommandStartsFrom(t *testing.T) {
-	dir := ground(t, "pkg")
+	dir := ground(t, "pkg", "out", "code")
 	for _, name := range []string{"script", "data.txt", "out.db", "mod.py"} {
 		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
@@ -120,12 +120,10 @@ func TestWhatACommandStartsFrom(t *testing.T) {
 		{[]string{"./bin/host", "--flag", "later.py", "https://x.example/y.py"}, []string{"bin/host", "later.py"}},
 		{[]string{"python3", "-m", "pkg.main", "out.db"}, []string{"pkg.py", "pkg/"}},
 		{[]string{"python3", "-m", "mod"}, []string{"mod.py"}},
+		{[]string{"python3", "code/", "", "out/"}, []string{"code/"}},
 	} {
-		var want []string
-		for _, name := range c.want {
-			want = append(want, Under(dir, name))
-		}
-		if got := Argv(dir, c.argv, []string{dir + "/out.db"}); !slices.Equal(got, want) {
+		want := Given(dir, c.want...)
+		if got := Argv(dir, c.argv, []string{dir + "/out.db", dir + "/out"}); !slices.Equal(got, want) {
 			t.Errorf("%q: %q", c.argv, got)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -34,11 +35,13 @@ func (a *Anchor) File() *os.File { return a.file }
 // Close closes the descriptor.
 func (a *Anchor) Close() { _ = a.file.Close() }
 
+// NoLinks is how a path is opened that has no links, or was found to have none: in one step, by the kernel, whatever is
+// renamed meanwhile. A link that has come in between is an error.
+const NoLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+
 const (
 	anchorFlags = unix.O_PATH | unix.O_CLOEXEC
-	// noLinks is how what needs no link is opened: in one step, by the kernel, whatever is renamed meanwhile.
-	noLinks  = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
-	maxLinks = 40 // the kernel's own number
+	maxLinks    = 40 // the kernel's own number
 )
 
 // Open opens an absolute path of a config. A link is followed where only the owner of this machine can have made it, and
@@ -61,7 +64,7 @@ func Open(path string, l *List, more ...string) (*Anchor, error) {
 
 // openDirect opens a path that has no link.
 func openDirect(dir int, path, real string) (*Anchor, error) {
-	fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: anchorFlags, Resolve: noLinks})
+	fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: anchorFlags, Resolve: NoLinks})
 	if err != nil {
 		return nil, err
 	}
@@ -69,24 +72,18 @@ func openDirect(dir int, path, real string) (*Anchor, error) {
 }
 
 func newAnchor(fd int, real string) (*Anchor, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		_ = unix.Close(fd)
+	f := os.NewFile(uintptr(fd), real)
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
 		return nil, err
 	}
-	return &Anchor{Path: real, ID: ID{st.Dev, st.Ino}, Mode: typeOf(st.Mode), file: os.NewFile(uintptr(fd), real)}, nil
+	return &Anchor{Path: real, ID: idOf(info), Mode: info.Mode().Type(), file: f}, nil
 }
 
-func typeOf(mode uint32) fs.FileMode {
-	switch mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return 0
-	case unix.S_IFDIR:
-		return fs.ModeDir
-	case unix.S_IFLNK:
-		return fs.ModeSymlink
-	}
-	return fs.ModeIrregular
+func idOf(info fs.FileInfo) ID {
+	st := info.Sys().(*syscall.Stat_t)
+	return ID{st.Dev, st.Ino}
 }
 
 // A way is a path that has links, on the way to being opened.
@@ -104,7 +101,7 @@ type way struct {
 func (w *way) walk() (*Anchor, error) {
 	w.links = map[string]string{}
 	w.open = identities(apart(slices.Concat(w.more, w.list.Roots())), 0)
-	w.shut = identities(slices.Concat(w.list.Fixed(), w.list.Hidden()), noLinks)
+	w.shut = identities(slices.Concat(w.list.Fixed(), w.list.Hidden()), NoLinks)
 	at, err := openDirect(unix.AT_FDCWD, "/", "/")
 	if err != nil {
 		return nil, err

@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"golang.org/x/sys/unix"
+
+	"toolpost/offlimits"
 )
 
 // Landlock is the wall around files that needs no namespace, and a second one where there are mounts. Every
@@ -79,11 +81,11 @@ func attrFields(version int) int {
 
 // grant gives rights back, on paths without links.
 func (s *script) grant(version int, grants []grant) {
-	s.grantBy(version, grants, func(path string) *op { return s.openDirect(path, cwd, path, noLinks) })
+	s.grantBy(version, grants, func(path string) *op { return s.openDirect(path, cwd, path, offlimits.NoLinks) })
 }
 
-// grantInside does so in a room that stands, whose filter of system calls takes openat2 for an attempt to write: it cannot
-// see the flags. Names lead to no more there than the room has.
+// grantInside does so in a room that stands, whose filter of system calls has no openat2, see setIDs. Names lead to no
+// more there than the room has.
 func (s *script) grantInside(version int, grants []grant) {
 	s.grantBy(version, grants, func(path string) *op {
 		return s.call(path, unix.SYS_OPENAT, cwd, s.text(path), number(unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW), number(0))

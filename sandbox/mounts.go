@@ -41,9 +41,6 @@ const (
 	partHidden // nothing
 )
 
-// noLinks is how paths are opened that were found to have none: a link that has come in between is an error.
-const noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
-
 func (k partKind) isHosts() bool { return k <= partDevice }
 
 // A view is all that there is in a room, and the symbolic links that lead to it.
@@ -222,7 +219,7 @@ func (v *view) add(path string, kind partKind, rights uint64) error {
 	if real == "/" {
 		return v.addRoot(kind, rights)
 	}
-	if kind != partDevice && slices.ContainsFunc(kernels(), func(k string) bool { return within(real, k) }) {
+	if kind != partDevice && slices.ContainsFunc(kernels(), func(k string) bool { return offlimits.Within(real, k) }) {
 		return fmt.Errorf("%s cannot be given to a confined child: it is the kernel's; a profile says what is seen of /proc", path)
 	}
 	v.parts = append(v.parts, part{path: real, kind: kind, rights: rights, folder: a.Mode.IsDir()})
@@ -283,7 +280,7 @@ func about(err error) error {
 func (v *view) around(path string) *part {
 	var best *part
 	for i, p := range v.parts {
-		if within(path, p.path) && path != p.path && (best == nil || len(p.path) > len(best.path)) {
+		if offlimits.Within(path, p.path) && path != p.path && (best == nil || len(p.path) > len(best.path)) {
 			best = &v.parts[i]
 		}
 	}
@@ -307,12 +304,9 @@ func (v *view) inHosts(path string) bool {
 // inTree reports whether a part that comes from the host lies somewhere above a path: others may change then what is on
 // the way to it, while the room is built.
 func (v *view) inTree(path string) bool {
-	return slices.ContainsFunc(v.parts, func(p part) bool { return p.kind.isHosts() && p.path != path && within(path, p.path) })
-}
-
-// within reports whether a path is a folder or something in it.
-func within(path, folder string) bool {
-	return path == folder || folder == "/" || strings.HasPrefix(path, folder+"/")
+	return slices.ContainsFunc(v.parts, func(p part) bool {
+		return p.kind.isHosts() && p.path != path && offlimits.Within(path, p.path)
+	})
 }
 
 // grants are the rules of Landlock for a view. One on a folder holds for all that is in it, so that no other is needed
@@ -373,7 +367,7 @@ func (s *script) trees(v, all *view) map[string]uint64 {
 			continue
 		}
 		fd := s.newReg()
-		s.openDirect(p.path, cwd, p.path, noLinks).into(at)
+		s.openDirect(p.path, cwd, p.path, offlimits.NoLinks).into(at)
 		const clone = unix.AT_EMPTY_PATH | unix.AT_RECURSIVE | unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
 		s.call(p.path, unix.SYS_OPEN_TREE, register(at), s.text(""), number(clone)).into(fd)
 		s.call(p.path, unix.SYS_CLOSE, register(at))
@@ -442,9 +436,9 @@ func (b *builder) within(path string, do func(dir, name value)) {
 // open opens a place of the room.
 func (b *builder) open(path string) uint64 {
 	if b.root == 0 {
-		b.openDirect(path, cwd, b.base+path, noLinks).into(b.spot)
+		b.openDirect(path, cwd, b.base+path, offlimits.NoLinks).into(b.spot)
 	} else {
-		b.openDirect(path, register(b.root), "."+path, noLinks|unix.RESOLVE_BENEATH).into(b.spot)
+		b.openDirect(path, register(b.root), "."+path, offlimits.NoLinks|unix.RESOLVE_BENEATH).into(b.spot)
 	}
 	return b.spot
 }

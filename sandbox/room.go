@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"toolpost/offlimits"
 )
 
 // A room is built by two scripts. The foundation is the same for all rooms, so one is always laid in advance; it
@@ -218,7 +220,7 @@ func (p *plan) write() error {
 	}
 	p.in("start")
 	dir := p.newReg()
-	p.openDirect("working folder "+p.dir, cwd, p.dir, noLinks).into(dir)
+	p.openDirect("working folder "+p.dir, cwd, p.dir, offlimits.NoLinks).into(dir)
 	p.call("working folder "+p.dir, unix.SYS_FCHDIR, register(dir))
 	p.call("working folder "+p.dir, unix.SYS_CLOSE, register(dir))
 	p.limits()

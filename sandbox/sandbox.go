@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -156,7 +157,9 @@ func (m *machine) lacks(layer string) error {
 // nested reports whether something is to be read-only within what may be written: Landlock cannot do that.
 func nested(p Profile) bool {
 	return slices.ContainsFunc(slices.Concat(p.Readable, p.Executable, p.ReadOnly), func(inner string) bool {
-		return slices.ContainsFunc(p.Writable, func(outer string) bool { return inner != outer && within(inner, outer) })
+		return slices.ContainsFunc(p.Writable, func(outer string) bool {
+			return inner != outer && offlimits.Within(inner, outer)
+		})
 	})
 }
 

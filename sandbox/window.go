@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"toolpost/offlimits"
 )
 
 // A Window looks into a room from outside: it opens files as the processes in the room find them, also when all of them
@@ -62,7 +64,7 @@ func (w *Window) open(path string) (*os.File, error) {
 		if at == nil || at.rights&rightsRead == 0 || !at.folder {
 			return nil, unix.EACCES
 		}
-		there, err := unix.Openat2(unix.AT_FDCWD, at.path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: noLinks})
+		there, err := unix.Openat2(unix.AT_FDCWD, at.path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: offlimits.NoLinks})
 		if err != nil {
 			return nil, err
 		}

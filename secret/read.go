@@ -7,12 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 	"unicode/utf8"
 
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/tool"
 )
@@ -43,16 +43,9 @@ func (f From) fetch(ctx context.Context, dir string) (string, error) {
 	case f.Env != "":
 		return fromEnvironment(f.Env)
 	case f.File != "":
-		return fromFile(within(dir, f.File))
+		return fromFile(offlimits.Under(dir, f.File))
 	}
 	return fromCommand(ctx, dir, f.Command)
-}
-
-func within(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
 }
 
 // check refuses what could not be redacted, or not be handed to a tool.

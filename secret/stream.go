@@ -38,8 +38,8 @@ func (s *Stream) Flush() string {
 
 // Lines redacts texts that are shown as they come, such as the lines of a log, where a secret may have been cut in
 // two. Nothing is held back: a line that ends in the beginning of a secret is shown without it where that is half of it
-// or some bytes, and the next line is shown without the rest. The zero value with a Redactor is ready. It is not safe for use by several
-// goroutines.
+// or some bytes, and the next line is shown without the rest. The zero value with a Redactor is ready. It is not safe for
+// use by several goroutines.
 type Lines struct {
 	Redactor *Redactor
 	begun    string // how the last line ended: the beginning of a form, or nothing

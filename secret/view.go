@@ -39,14 +39,14 @@ const maxEscape = 12
 // escapesOf gives those of URLs, those of JSON, which many programs use for the texts that they print, those of HTML,
 // and the ends of lines that programs break base64 and hexadecimal digits into.
 func escapesOf(text string) [4]escape {
-	end := escape{'\n', readLineEnd, never, 1, true}
+	end := escape{mark: '\n', read: readLineEnd, partial: never, most: 1, gap: true}
 	if strings.Contains(text, "\r\n") || strings.HasSuffix(text, "\r") {
 		end.mark, end.most = '\r', 2
 	}
 	return [4]escape{
-		{'%', readPercent, partialPercent, 3, false},
-		{'\\', readBackslash, partialBackslash, 12, false},
-		{'&', readEntity, partialEntity, maxEscape, false},
+		{mark: '%', read: readPercent, partial: partialPercent, most: 3},
+		{mark: '\\', read: readBackslash, partial: partialBackslash, most: maxEscape},
+		{mark: '&', read: readEntity, partial: partialEntity, most: maxEscape},
 		end,
 	}
 }

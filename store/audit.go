@@ -27,8 +27,8 @@ import (
 // earlier; a program that finds a head which it did not sign adds nothing to it and refuses what would have to be
 // recorded. What such a person can do is to put back an earlier state of the whole database: a program that runs
 // meanwhile notices, and so does Verify by the mark that is kept in a file, or when it is given a Point that was kept
-// elsewhere. They can also delete the notes of Begin, which are not in the chain. Who has the key as well, as the user that the
-// program runs as has, can rewrite all of it: against that only a Point helps, or a copy somewhere else.
+// elsewhere. They can also delete the notes of Begin, which are not in the chain. Who has the key as well, as the user
+// that the program runs as has, can rewrite all of it: against that only a Point helps, or a copy somewhere else.
 type AuditTable struct {
 	db    *DB
 	key   func() ([]byte, error)

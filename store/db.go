@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -273,9 +272,8 @@ func (db *DB) explain(err error, verb string) error {
 
 // away is the error of a database that is down, or restarting. A restart takes seconds, so it says when to try again.
 func away(err error, reason, format string, args ...any) error {
-	e := tool.Errorf(tool.CodeUnavailable, format+"; try again in %v: %w", append(args, tryAgain, err)...).Because(reason)
-	e.Details = json.RawMessage(`{"retry_after_ms":` + strconv.FormatInt(tryAgain.Milliseconds(), 10) + `}`)
-	return e
+	return tool.Errorf(tool.CodeUnavailable, format+"; try again in %v: %w", append(args, tryAgain, err)...).
+		Because(reason).RetryAfter(tryAgain)
 }
 
 const tryAgain = 2 * time.Second

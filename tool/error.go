@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // A Code is the class of an error. Each protocol maps the codes to its own words in one table.
@@ -82,6 +84,14 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Because(reason string) *Error {
 	c := *e
 	c.Reason = reason
+	return &c
+}
+
+// RetryAfter returns a copy of e whose details say when to try again: after so many milliseconds, rounded up.
+func (e *Error) RetryAfter(wait time.Duration) *Error {
+	c := *e
+	ms := (wait + time.Millisecond - 1) / time.Millisecond
+	c.Details = json.RawMessage(`{"retry_after_ms":` + strconv.FormatInt(int64(ms), 10) + `}`)
 	return &c
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"toolpost/tool"
 )
@@ -113,5 +114,16 @@ func TestFailedIsAResultThatSaysNo(t *testing.T) {
 	r := tool.Failed("ValueError", "no such torch")
 	if r.OK || r.Failure == nil || r.Failure.Code != tool.CodeToolError || r.Failure.Reason != "ValueError" || r.Failure.Message != "no such torch" {
 		t.Errorf("got %+v", r)
+	}
+}
+
+func TestWhenToTryAgain(t *testing.T) {
+	e := tool.Errorf(tool.CodeUnavailable, "away").Because("busy")
+	for wait, want := range map[time.Duration]string{
+		time.Second: `{"retry_after_ms":1000}`, 1500 * time.Microsecond: `{"retry_after_ms":2}`, 0: `{"retry_after_ms":0}`,
+	} {
+		if got := e.RetryAfter(wait); string(got.Details) != want || got.Reason != "busy" || e.Details != nil {
+			t.Errorf("%v: %s", wait, got.Details)
+		}
 	}
 }

@@ -13,16 +13,16 @@ func (c *Call) Forwarded() *Call {
 	on := *c
 	on.ID = NewID()
 	if c.Session != "" {
-		on.Session = nameFor("session", c.Caller.ID, c.Session)
+		on.Session = NameFor("session", c.Caller.ID, c.Session)
 	}
 	if c.Key != "" {
-		on.Key = nameFor("key", c.Caller.ID, c.Session, c.Key)
+		on.Key = NameFor("key", c.Caller.ID, c.Session, c.Key)
 	}
 	return &on
 }
 
-// nameFor makes one name of several texts; other texts give another one.
-func nameFor(texts ...string) string {
+// NameFor makes one name of several texts, the same in every process; other texts give another one.
+func NameFor(texts ...string) string {
 	h := sha256.New()
 	for _, text := range texts {
 		h.Write(binary.AppendUvarint(nil, uint64(len(text)))) // "ab"+"c" is not "a"+"bc"

@@ -57,7 +57,8 @@ const (
 )
 
 // Persist writes what is left to be written of a call that has run: it must not be lost because the store is away for a
-// while. It tries again until the store takes it, and tells the caller so now and then: nobody waits without a word. It gives up after ten seconds, or with the call's context where the call is Patient.
+// while. It tries again until the store takes it, and tells the caller so now and then: nobody waits without a word. It
+// gives up after ten seconds, or with the call's context where the call is Patient.
 func Persist(ctx context.Context, c *Call, out Sink, what string, write func() error) error {
 	var told time.Time
 	for end := time.Now().Add(persistWait); ; {

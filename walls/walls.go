@@ -130,10 +130,7 @@ func open() sandbox.Profile {
 func absolute(dir string, lists ...[]string) []string {
 	var all []string
 	for _, path := range slices.Concat(lists...) {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-		if !slices.Contains(all, path) {
+		if path = offlimits.Under(dir, path); !slices.Contains(all, path) {
 			all = append(all, path)
 		}
 	}
@@ -162,11 +159,11 @@ func (w *Walls) Holds() tool.Guarantees {
 	if w.off {
 		return tool.Guarantees{}
 	}
-	held, all := tool.Guarantees{Sandbox: true}, w.Profile(tool.Guarantees{})
+	held := tool.Guarantees{Sandbox: true}
 	for _, one := range []tool.Guarantees{
 		{NoFilesystemRead: true}, {NoFilesystemWrite: true}, {NoNetwork: true}, {NoSubprocess: true}, {NoEnvRead: true}, {NoEnvWrite: true},
 	} {
-		if reflect.DeepEqual(w.Profile(one), all) {
+		if reflect.DeepEqual(sandbox.FromGuarantees(one, w.profile), w.profile) {
 			held = held.Tighten(one)
 		}
 	}
@@ -245,7 +242,7 @@ func (w *Walls) String() string {
 func list(paths []string) string {
 	var all []string
 	for _, path := range paths {
-		within := func(o string) bool { return path != o && strings.HasPrefix(path, strings.TrimSuffix(o, "/")+"/") }
+		within := func(o string) bool { return path != o && offlimits.Within(path, o) }
 		if !slices.ContainsFunc(paths, within) && !slices.Contains(all, path) {
 			all = append(all, path)
 		}

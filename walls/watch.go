@@ -67,7 +67,7 @@ func (w *Watch) saw(v sandbox.Violation) {
 	if !asked {
 		source = "engine"
 	}
-	c := Check{v.Capability, false, source, GuaranteeBlocked, v.Target}
+	c := Check{Capability: v.Capability, Source: source, Reason: GuaranteeBlocked, Target: v.Target}
 	if n := len(w.checks); n > 0 && w.checks[n-1] == c { // tried again, perhaps in another way
 		w.mu.Unlock()
 		return
@@ -96,10 +96,13 @@ func (c Check) event(guarantee string) tool.Event {
 
 // Blocked refuses a call of a tool that does what a guarantee forbids, and nothing else: no wall has to be built.
 func Blocked(c *tool.Call, guarantee string) *tool.Error {
-	e := tool.Errorf(tool.CodeAccessDenied, "%s was not run: %s forbids what it does", c.Spec.Name, guarantee).Because(GuaranteeBlocked)
+	e := tool.Errorf(tool.CodeAccessDenied, "%s was not run: %s forbids what it does",
+		c.Spec.Name, guarantee).Because(GuaranteeBlocked)
 	source := Sources(c.Spec.Guarantees, c.Tightened(tool.Guarantees{}))[guarantee]
 	e.Details, _ = json.Marshal(map[string]any{
-		"capability_checks": []Check{{strings.TrimPrefix(guarantee, "no_"), false, source, GuaranteeBlocked, ""}},
+		"capability_checks": []Check{
+			{Capability: strings.TrimPrefix(guarantee, "no_"), Source: source, Reason: GuaranteeBlocked},
+		},
 	})
 	return e
 }

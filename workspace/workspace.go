@@ -130,15 +130,11 @@ func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
 		name = "."
 	}
 	r := &root{
-		Root: Root{Name: name, Write: o.Write}, abs: name, options: o, callers: o.Callers, hardLinks: o.HardLinks == "allow", book: book,
+		Root: Root{Name: name, Write: o.Write}, abs: offlimits.Under(base, name), options: o, callers: o.Callers, hardLinks: o.HardLinks == "allow", book: book,
 	}
 	if o.HardLinks != "" && o.HardLinks != "allow" && o.HardLinks != "refuse" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "root %s: hard_links is %q; say refuse or allow", name, o.HardLinks)
 	}
-	if !filepath.IsAbs(r.abs) {
-		r.abs = filepath.Join(base, name)
-	}
-	r.abs = filepath.Clean(r.abs)
 	at, err := offlimits.Open(r.abs, book.Now())
 	if err == nil {
 		defer at.Close()
@@ -166,17 +162,12 @@ func (r *root) resolve(at *offlimits.Anchor) (err error) {
 
 // current reports whether the folder at the root's path is the one that is open.
 func (r *root) current() bool {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(unix.AT_FDCWD, r.Dir, &how)
-	if err == unix.ENOSYS || err == unix.EPERM { // an old system, or a filter: it is asked by name
-		fd, err = unix.Open(r.Dir, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	}
+	at, err := offlimits.Open(r.Dir, r.book.Now())
 	if err != nil {
 		return false
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	return unix.Fstat(fd, &st) == nil && r.ID == offlimits.ID{Dev: st.Dev, Ino: st.Ino}
+	defer at.Close()
+	return at.Path == r.Dir && at.ID == r.ID // with a link on the way it is looked for again
 }
 
 func (r *root) close() {

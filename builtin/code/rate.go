@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
 )
 
@@ -39,14 +38,8 @@ func (r *rates) charge(caller, codebase string) error {
 		return nil
 	}
 	res.CancelAt(now)
-	details, err := strictjson.Marshal(map[string]int64{"retry_after_ms": wait.Milliseconds() + 1})
-	if err != nil {
-		return err
-	}
-	e := tool.Errorf(tool.CodeQuotaExceeded, "more than %d searches of codebase %s in a minute; try again in %v, or let `rate` of the code tools allow more",
-		r.perMinute, codebase, wait.Round(time.Millisecond)).Because("rate")
-	e.Details = details
-	return e
+	return tool.Errorf(tool.CodeQuotaExceeded, "more than %d searches of codebase %s in a minute; try again in %v, or let `rate` of the code tools allow more",
+		r.perMinute, codebase, wait.Round(time.Millisecond)).Because("rate").RetryAfter(wait)
 }
 
 func (r *rates) limiter(key rateKey, now time.Time) *rate.Limiter {

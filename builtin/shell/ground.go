@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 	"toolpost/workspace"
 )
@@ -85,14 +86,16 @@ func (p place) resolve(abs string) (string, error) {
 // isRoot implements ground.
 func (p place) isRoot(abs string) bool {
 	real, err := p.resolve(abs)
-	return err == nil && slices.ContainsFunc(p.view.Roots(), func(r workspace.Root) bool { return within(real, r.Dir) })
+	return err == nil && slices.ContainsFunc(p.view.Roots(), func(r workspace.Root) bool {
+		return offlimits.Within(r.Dir, real) // a folder around a root is as much
+	})
 }
 
 // innermost is the folder nearest to a file that it is in.
 func (p place) innermost(real string) workspace.Root {
 	var innermost workspace.Root
 	for _, r := range p.view.Roots() {
-		if within(r.Dir, real) && len(r.Dir) > len(innermost.Dir) {
+		if offlimits.Within(real, r.Dir) && len(r.Dir) > len(innermost.Dir) {
 			innermost = r
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/tool"
 	"toolpost/workspace"
@@ -126,7 +127,7 @@ func (s *session) offered(v *verdict, dir *workspace.File, at string) error {
 		return v.notHere("its repository cannot be looked at: %w", err)
 	}
 	for _, r := range s.view.Roots() {
-		if within(r.Dir, real) {
+		if offlimits.Within(real, r.Dir) {
 			return nil
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -180,7 +181,7 @@ func FuzzLine(f *testing.F) {
 			t.Fatalf("%q: judged %q, would run %q", line, first.Commands, ran)
 		}
 		for _, argv := range ran {
-			if !filepath.IsAbs(argv[0]) || within(b.root, argv[0]) {
+			if !filepath.IsAbs(argv[0]) || offlimits.Within(argv[0], b.root) {
 				t.Fatalf("%q would run %q", line, argv)
 			}
 		}
@@ -215,17 +216,17 @@ func FuzzArguments(f *testing.F) {
 			t.Fatalf("judged %q, would run %q", given, v.argv)
 		}
 		for _, path := range slices.Concat(v.reads, v.writes) {
-			if !within(b.root, path) && !within(b.readOnly, path) {
+			if !offlimits.Within(path, b.root) && !offlimits.Within(path, b.readOnly) {
 				t.Fatalf("%q: %s is outside", args, path)
 			}
 		}
 		for _, path := range v.writes {
-			if !within(b.root, path) {
+			if !offlimits.Within(path, b.root) {
 				t.Fatalf("%q: %s would be written", args, path)
 			}
 		}
 		for _, a := range given {
-			if args[0] == "cat" && strings.HasPrefix(a, "/") && a != "/dev/null" && !within(b.root, filepath.Clean(a)) && !within(b.readOnly, filepath.Clean(a)) {
+			if args[0] == "cat" && strings.HasPrefix(a, "/") && a != "/dev/null" && !offlimits.Within(filepath.Clean(a), b.root) && !offlimits.Within(filepath.Clean(a), b.readOnly) {
 				t.Fatalf("cat %q", a)
 			}
 		}

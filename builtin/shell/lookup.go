@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 	"toolpost/workspace"
 )
@@ -32,16 +33,11 @@ func searchPath(configured []string, roots []workspace.Root) []string {
 // writableRoot names the writable root that a path is in.
 func writableRoot(roots []workspace.Root, real string) string {
 	for _, r := range roots {
-		if r.Write && within(r.Dir, real) {
+		if r.Write && offlimits.Within(real, r.Dir) {
 			return r.Name
 		}
 	}
 	return ""
-}
-
-// within reports whether a clean absolute path is a folder, or below it.
-func within(folder, path string) bool {
-	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }
 
 // lookup finds the file of a program that is allowed. A program that lies where tools can write is refused: it

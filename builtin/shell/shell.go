@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/strictjson"
 	"toolpost/tool"
@@ -181,7 +182,7 @@ func (t *Tools) workplace(caller string) (*workplace, error) {
 	roots := t.ws.Roots()
 	for _, r := range roots {
 		above := filepath.Dir(r.Dir)
-		if !slices.ContainsFunc(roots, func(o workspace.Root) bool { return within(o.Dir, above) }) {
+		if !slices.ContainsFunc(roots, func(o workspace.Root) bool { return offlimits.Within(above, o.Dir) }) {
 			w.ceilings = append(w.ceilings, above)
 		}
 	}

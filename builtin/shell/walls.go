@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/offlimits"
 	"toolpost/sandbox"
 	"toolpost/tool"
 	"toolpost/walls"
@@ -50,7 +51,8 @@ func (t *Tools) around(roots []workspace.Root, read, write []string) (*walls.Wal
 
 // room gives the walls of one command. One that was allowed to reach the network can. Git's own folders are closed to
 // all but git, as they are to the tools for files: they decide which programs git runs, for whoever uses it next. Git
-// itself may change them, unless it runs code of the tree: which of its settings it changes has been judged.
+// itself may change them, unless it runs code of the tree: which of its settings it changes has been judged. One that
+// the config itself names among what may be written stays open.
 func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
 	if s.walls == nil {
 		return nil, nil
@@ -70,10 +72,18 @@ func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
 		if err != nil {
 			return nil, v.notHere("%w", err)
 		}
-		given := func(path string) bool { return slices.Contains(room.Writable, path) } // by the config, to programs too
-		room.ReadOnly = append(room.ReadOnly, slices.DeleteFunc(found, given)...)
+		found = slices.DeleteFunc(found, func(path string) bool { return gives(room.Profile, path) })
+		room.ReadOnly = append(room.ReadOnly, found...)
 	}
 	return &room, nil
+}
+
+// gives reports whether the walls name a folder among what may be written, and not only one around it.
+func gives(p sandbox.Profile, folder string) bool {
+	return slices.ContainsFunc(p.Writable, func(path string) bool {
+		t, err := offlimits.Find(path, p.Off)
+		return err == nil && t.Path == folder
+	})
 }
 
 // repositories lists git's own folders below a folder, and the files that stand for one. There are few, or too many to be

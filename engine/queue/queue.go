@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
 )
 
@@ -140,9 +139,8 @@ func (l *Line) refuse(reason, format string, args ...any) error {
 	}
 	retry := each * time.Duration(len(l.waiting)+1) / time.Duration(max(l.places(), 1))
 	retry = min(max(retry, leastRetry), mostRetry).Round(time.Millisecond)
-	e := tool.Errorf(tool.CodeUnavailable, format+"; try again in %v", append(args, retry)...).Because(reason)
-	e.Details, _ = strictjson.Marshal(map[string]int64{"retry_after_ms": retry.Milliseconds()})
-	return e
+	return tool.Errorf(tool.CodeUnavailable, format+"; try again in %v", append(args, retry)...).
+		Because(reason).RetryAfter(retry)
 }
 
 // interrupted says why a call that waited is over.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -119,13 +120,13 @@ func (f *findings) checkManifest(file string, m *Manifest, dir string) {
 	argv := start.argv
 	program := argv[0]
 	if strings.Contains(program, "/") {
-		program = under(dir, program)
+		program = offlimits.Under(dir, program)
 	}
 	if _, err := exec.LookPath(program); err != nil {
 		f.errorf(file, "field runtime: %s cannot be run here", argv[0])
 	}
 	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && filepath.Ext(argv[1]) != "" {
-		if _, err := os.Stat(under(dir, argv[1])); err != nil {
+		if _, err := os.Stat(offlimits.Under(dir, argv[1])); err != nil {
 			f.errorf(argv[1], "missing; the manifest starts it")
 		}
 	}

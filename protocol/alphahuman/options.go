@@ -1,7 +1,6 @@
 package alphahuman
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -80,11 +79,4 @@ func (o *Options) maxLine() int {
 		return o.MaxLine
 	}
 	return defaultMaxLine
-}
-
-func under(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
 }

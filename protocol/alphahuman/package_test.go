@@ -132,3 +132,11 @@ func TestAPackageWhoseFoldersCannotBeNamesSaysSo(t *testing.T) {
 	}
 	refused(t, r.Unavailable("notes"), tool.CodeInvalidInput, "skills.d", "a folder whose name has a dot cannot be a Python package")
 }
+
+// A slash behind the name of a folder is no part of it.
+func TestAPackageIsTheSameWithASlashBehindIt(t *testing.T) {
+	tooltest.NoLeaks(t)
+	_, skill := packages(t)
+	r, _ := open(t, Options{Skill: skill + "/", Walls: noTmp})
+	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
+}

@@ -76,7 +76,7 @@ func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
 	}
-	o.Data = under(dir, cmp.Or(o.Data, filepath.Join(".toolpost", "skills")))
+	o.Data = offlimits.Under(dir, cmp.Or(o.Data, filepath.Join(".toolpost", "skills")))
 	skills, err := o.read(dir)
 	if err != nil {
 		return nil, err
@@ -91,14 +91,14 @@ func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
 // read reads the skill folders that the options name.
 func (o *Options) read(dir string) ([]*Skill, error) {
 	if o.Skills != "" {
-		folder := under(dir, o.Skills)
+		folder := offlimits.Under(dir, o.Skills)
 		skills, err := List(folder)
 		if err == nil && len(skills) == 0 && isSkill(folder) {
 			err = tool.Errorf(tool.CodeInvalidInput, "%s is a skill and not a folder of skills; name it with `skill`", folder)
 		}
 		return skills, err
 	}
-	s := readSkill(under(dir, o.Skill))
+	s := readSkill(offlimits.Under(dir, o.Skill))
 	return []*Skill{s}, s.Err
 }
 

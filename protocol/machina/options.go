@@ -105,7 +105,7 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
-	o.Dir = within(src.Dir, o.Dir)
+	o.Dir = offlimits.Under(src.Dir, o.Dir)
 	return New(ctx, src.Dir, o, log)
 }
 
@@ -115,10 +115,10 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	err := src.Decode(&o)
 	c := o.Walls.Claim(src.Dir)
 	c.Stays = o.Mode != "run"
-	dir := offlimits.Under(src.Dir, cmp.Or(o.Dir, "."))
+	dir := offlimits.Under(src.Dir, o.Dir)
 	c.Starts = offlimits.Argv(dir, o.Command, c.Writes)
-	if plugin := offlimits.Under(dir, o.Plugin); plugin != "" && (strings.Contains(o.Plugin, "/") || filepath.Ext(o.Plugin) != "") {
-		c.Starts = append(c.Starts, plugin) // else it may be no more than a name
+	if strings.Contains(o.Plugin, "/") || filepath.Ext(o.Plugin) != "" { // else it may be no more than a name
+		c.Starts = append(c.Starts, offlimits.Given(dir, o.Plugin)...)
 	}
 	return c, err
 }
@@ -136,7 +136,7 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 	}
 	argv := slices.Clone(o.Command)
 	if strings.Contains(argv[0], "/") {
-		argv[0] = within(dir, argv[0])
+		argv[0] = offlimits.Under(dir, argv[0])
 	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -159,7 +159,7 @@ func (r *Runner) build(base string, env []string) error {
 	if err != nil {
 		return err
 	}
-	plugin := within(r.dir, r.o.Plugin)
+	plugin := offlimits.Under(r.dir, r.o.Plugin)
 	if _, err := os.Stat(plugin); err == nil && r.o.Plugin != "" {
 		needs.Run = append(needs.Run, plugin)
 	}

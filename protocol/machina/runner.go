@@ -3,11 +3,7 @@ package machina
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"time"
 
@@ -110,12 +106,7 @@ func (c *call) hostKey() string {
 	if c.Key == "" {
 		return ""
 	}
-	h := sha256.New()
-	for _, text := range []string{c.Caller.ID, c.Session, c.aid, c.Key} {
-		_ = binary.Write(h, binary.BigEndian, uint64(len(text))) // so that none runs into the next
-		_, _ = io.WriteString(h, text)
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	return tool.NameFor("key", c.Caller.ID, c.Session, c.aid, c.Key)
 }
 
 // ask gets the toolhost's answer, in the way that the options say. A warm session has the walls that it was started

@@ -522,7 +522,7 @@ func TestLeasesAndKeysArePassedThrough(t *testing.T) {
 	}
 	lines := recorded(t, record)
 	key, _ := lines[0]["idempotency_key"].(string)
-	if len(key) != 64 || lines[1]["idempotency_key"] != key {
+	if len(key) != 32 || lines[1]["idempotency_key"] != key {
 		t.Errorf("the same call has the key %q, then %q", key, lines[1]["idempotency_key"])
 	}
 	want := map[string]any{"aid": "AID.PROBE.ECHO.v1", "input_json": `{"q":"ü"}`, "idempotency_key": key, "_lease_token": "tok_1"}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"toolpost/config"
+	"toolpost/offlimits"
 )
 
 // SourceOf gives the name of the source that a host means. Hosts name what they load by the path of a file: that is
@@ -43,15 +44,7 @@ func pluginOf(src config.Source) string {
 	if src.Protocol != "machina" || src.Decode(&o) != nil || o.Plugin == "" {
 		return "" // who opens the source says what is wrong with it
 	}
-	return within(within(src.Dir, o.Dir), o.Plugin)
-}
-
-// within gives a path that starts in dir, unless it is absolute.
-func within(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
+	return offlimits.Under(offlimits.Under(src.Dir, o.Dir), o.Plugin)
 }
 
 // sameFile reports whether two paths are the same, or lead to the same file. A relative one starts where we stand.

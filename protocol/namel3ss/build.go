@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/sandbox"
 	"toolpost/strictjson"
@@ -37,7 +38,7 @@ type builder struct {
 func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
 	var keys []string
 	for _, path := range b.PackKeys {
-		keys = append(keys, under(b.dir, path))
+		keys = append(keys, offlimits.Under(b.dir, path))
 	}
 	if err := b.app.verify(keys, b.Trusted); err != nil {
 		return nil, err
@@ -196,7 +197,7 @@ func (b *builder) local(ctx context.Context, f *facts, bound *binding) (way, err
 // program is an interpreter that the user asked for; one with a slash in it starts in the config's folder.
 func (b *builder) program(asked string) string {
 	if strings.Contains(asked, "/") {
-		return under(b.dir, asked)
+		return offlimits.Under(b.dir, asked)
 	}
 	return asked
 }

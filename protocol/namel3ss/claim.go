@@ -1,7 +1,6 @@
 package namel3ss
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +16,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	err := src.Decode(&o)
 	c := o.Walls.Claim(src.Dir)
 	c.Stays = o.Mode != modeFresh
-	app := offlimits.Under(src.Dir, cmp.Or(o.App, "."))
+	app := offlimits.Under(src.Dir, o.App)
 	if o.Runner == runnerService {
 		return c, err
 	}

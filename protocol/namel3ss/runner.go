@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/offlimits"
 	"toolpost/process"
 	"toolpost/sandbox"
 	"toolpost/secret"
@@ -117,7 +118,7 @@ func New(ctx context.Context, dir string, o Options, log *slog.Logger) (*Runner,
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	root, err := filepath.Abs(under(dir, o.App))
+	root, err := filepath.Abs(offlimits.Under(dir, o.App))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the app's folder: %w", err)
 	}
@@ -153,13 +154,6 @@ func (o Options) check() error {
 		return checkEntry(o.Kind, o.Entry)
 	}
 	return o.Container.check()
-}
-
-func under(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
 }
 
 // Tools implements tool.Source.

@@ -95,7 +95,10 @@ func (d *ServiceDoor) Serve(ctx context.Context, h tool.Handler, c tool.Catalog)
 	}
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	s := &service{d.o, h, c, hostNames(ln.Addr(), d.o.Listen, d.o.Hosts), identity.NewCrowd(d.o.Bounds, busy)}
+	s := &service{
+		ServiceOptions: d.o, handler: h, catalog: c, hosts: hostNames(ln.Addr(), d.o.Listen, d.o.Hosts),
+		crowd: identity.NewCrowd(d.o.Bounds, busy),
+	}
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return base },

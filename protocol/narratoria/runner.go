@@ -1,7 +1,6 @@
 package narratoria
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -105,9 +104,7 @@ func Open(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, er
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
-	if !filepath.IsAbs(o.Dir) {
-		o.Dir = filepath.Join(src.Dir, o.Dir)
-	}
+	o.Dir = offlimits.Under(src.Dir, o.Dir)
 	return New(src.Dir, o)
 }
 
@@ -116,7 +113,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	var o Options
 	err := src.Decode(&o)
 	c := o.Walls.Claim(src.Dir)
-	c.Starts = offlimits.Argv(filepath.Join(offlimits.Under(src.Dir, cmp.Or(o.Dir, "."))), o.Command, c.Writes)
+	c.Starts = offlimits.Argv(offlimits.Under(src.Dir, o.Dir), o.Command, c.Writes)
 	return c, err
 }
 
@@ -132,8 +129,8 @@ func New(base string, o Options) (*Runner, error) {
 		return nil, tool.Errorf(tool.CodeUnavailable, "%s: its folder %s: %w", o.Tool, o.Dir, err)
 	}
 	argv := slices.Clone(o.Command)
-	if strings.Contains(argv[0], "/") && !filepath.IsAbs(argv[0]) {
-		argv[0] = filepath.Join(dir, argv[0])
+	if strings.Contains(argv[0], "/") {
+		argv[0] = offlimits.Under(dir, argv[0])
 	}
 	needs, err := walls.NeedsOf(base, dir)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"toolpost/identity"
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -64,11 +64,13 @@ type DoorConfig struct {
 func (c DoorConfig) Options(dir string) (Options, error) {
 	o := Options{Listen: c.Listen, Hosts: c.Hosts, Origins: c.Origins, TLS: c.TLS, Anonymous: c.Anonymous}
 	for _, path := range []*string{&o.TLS.Cert, &o.TLS.Key, &o.TLS.ClientCA} {
-		*path = below(dir, *path)
+		if *path != "" {
+			*path = offlimits.Under(dir, *path)
+		}
 	}
 	path, unix := strings.CutPrefix(c.Listen, unixPrefix)
-	if unix {
-		o.Listen = unixPrefix + below(dir, path)
+	if path != "" && unix {
+		o.Listen = unixPrefix + offlimits.Under(dir, path)
 	}
 	if c.Mode == "" {
 		return o, nil
@@ -79,13 +81,6 @@ func (c DoorConfig) Options(dir string) (Options, error) {
 	}
 	o.Mode = fs.FileMode(mode)
 	return o, nil
-}
-
-func below(dir, path string) string {
-	if path == "" || filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
 }
 
 // times bounds every wait on a peer.

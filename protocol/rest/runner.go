@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/offlimits"
 	"toolpost/sandbox"
 	"toolpost/tool"
 )
@@ -40,8 +41,8 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 	if err != nil {
 		return nil, err
 	}
-	if path, ok := strings.CutPrefix(o.URL, unixPrefix); ok {
-		o.URL = unixPrefix + below(src.Dir, path)
+	if path, ok := strings.CutPrefix(o.URL, unixPrefix); ok && path != "" {
+		o.URL = unixPrefix + offlimits.Under(src.Dir, path)
 	}
 	c, err := dial(o.URL, token, believed)
 	if err != nil {
@@ -64,14 +65,14 @@ func (o SourceOptions) tls(dir string) (*tls.Config, error) {
 	}
 	believed := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CA != "" {
-		roots, err := readCertificates(below(dir, o.CA))
+		roots, err := readCertificates(offlimits.Under(dir, o.CA))
 		if err != nil {
 			return nil, err
 		}
 		believed.RootCAs = poolOf(roots)
 	}
 	if o.Cert != "" || o.Key != "" {
-		pair, err := tls.LoadX509KeyPair(below(dir, o.Cert), below(dir, o.Key))
+		pair, err := tls.LoadX509KeyPair(offlimits.Under(dir, o.Cert), offlimits.Under(dir, o.Key))
 		if err != nil {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "the certificate to show to %s cannot be used: %w", o.URL, err)
 		}

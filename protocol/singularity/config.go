@@ -5,9 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"os"
-	"path/filepath"
 
 	"toolpost/identity"
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -62,7 +62,7 @@ func (t ServerTLS) Load(dir string) (*tls.Config, error) {
 	if err := t.check(); err != nil || t.Cert == "" {
 		return nil, err
 	}
-	pair, err := tls.LoadX509KeyPair(from(dir, t.Cert), from(dir, t.Key))
+	pair, err := tls.LoadX509KeyPair(offlimits.Under(dir, t.Cert), offlimits.Under(dir, t.Key))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the certificate of the NATS door cannot be used: %w", err)
 	}
@@ -70,7 +70,7 @@ func (t ServerTLS) Load(dir string) (*tls.Config, error) {
 	if t.ClientCA == "" {
 		return c, nil
 	}
-	text, err := os.ReadFile(from(dir, t.ClientCA))
+	text, err := os.ReadFile(offlimits.Under(dir, t.ClientCA))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "client_ca of the NATS door cannot be read: %w", err)
 	}
@@ -79,12 +79,4 @@ func (t ServerTLS) Load(dir string) (*tls.Config, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "client_ca of the NATS door, %s, holds no certificate: it is a file in PEM", t.ClientCA)
 	}
 	return c, nil
-}
-
-// from gives a path that starts at dir, unless it is absolute.
-func from(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
 }

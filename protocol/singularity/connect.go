@@ -6,12 +6,12 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/offlimits"
 	"toolpost/tool"
 )
 
@@ -37,8 +37,8 @@ const (
 // Resolve makes relative paths of files start at dir, the folder of the config.
 func (c Connect) Resolve(dir string) Connect {
 	for _, path := range []*string{&c.NKey, &c.Creds, &c.CA, &c.Cert, &c.Key} {
-		if *path != "" && !filepath.IsAbs(*path) {
-			*path = filepath.Join(dir, *path)
+		if *path != "" {
+			*path = offlimits.Under(dir, *path)
 		}
 	}
 	return c

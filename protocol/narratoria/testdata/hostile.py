@@ -27,7 +27,7 @@ def flood_events():
 
 
 def flood_garbage():
-    chunk = os.urandom(1 << 20)
+    chunk = b"\xd0" + os.urandom((1 << 20) - 1)  # a blank line first would be none
     for _ in range(1 << 10):
         write(chunk)
 
