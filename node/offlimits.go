@@ -9,6 +9,7 @@ import (
 	"toolpost/offlimits"
 	"toolpost/protocol/all"
 	"toolpost/secret"
+	"toolpost/store/sqlite"
 )
 
 // offLimits lists what no tool of a config sees or changes. It is made of the whole config, since a folder that one source
@@ -44,21 +45,22 @@ func (n *Node) claim(src config.Source) offlimits.Claim {
 	return claim
 }
 
-// storeClaim is what the store keeps: the key of its log, and the files of SQLite, which come and go.
+// storeClaim is what the store keeps: the key of its log, and the files of SQLite, which come and go. Some of those lie
+// beside what a link leads to.
 func storeClaim(cfg *config.Config) offlimits.Claim {
 	var o StoreOptions
 	_ = cfg.Store.Decode(&o)
 	c := offlimits.Claim{Keeps: offlimits.Given(cfg.Dir, o.Audit.Key)}
 	file, ok := strings.CutPrefix(o.URL, "sqlite:")
-	if file, _, _ = strings.Cut(file, "?"); !ok || file == "" {
+	if !ok || file == "" {
 		return c
 	}
 	file = within(cfg, file)
-	if offlimits.Within(filepath.Clean(file), cfg.StateDir()) {
-		return c // the folder is kept as a whole
+	if real, err := filepath.EvalSymlinks(file); err == nil && real != filepath.Clean(file) {
+		c.Keeps = append(c.Keeps, sqlite.Files(real)...)
 	}
-	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
-		c.Keeps = append(c.Keeps, file+suffix)
+	if !offlimits.Within(filepath.Clean(file), cfg.StateDir()) { // else the folder is kept as a whole
+		c.Keeps = append(c.Keeps, sqlite.Files(file)...)
 	}
 	return c
 }
