@@ -197,6 +197,22 @@ func TestTheStoreIsHiddenUnderAnyName(t *testing.T) {
 	}
 }
 
+func TestTheFilesOfAPostgresURLAreOffLimits(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	must(t, os.WriteFile(dir+"/passwords", []byte("127.0.0.1:1:x:u:word\n"), 0o600))
+	must(t, os.WriteFile(dir+"/toolpost.yaml", []byte("store: {url: 'postgres://u@127.0.0.1:1/x?sslmode=disable&passfile="+dir+"/passwords'}\n"+
+		"sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]\n"), 0o600))
+	cfg, err := config.Load(dir + "/toolpost.yaml")
+	must(t, err)
+	n := open(t, cfg, node.Options{})
+	defer shut(t, n)
+	if out, code := invoke(t, n, tool.Call{Tool: "readFile", Args: []byte(`{"path":"passwords"}`)}); code != tool.CodeAccessDenied {
+		t.Errorf("%s %s", out, code)
+	}
+}
+
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
