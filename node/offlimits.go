@@ -1,6 +1,9 @@
 package node
 
 import (
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"toolpost/config"
@@ -44,19 +47,42 @@ func (n *Node) claim(src config.Source) offlimits.Claim {
 	return claim
 }
 
-// storeClaim is what the store keeps: the key of its log, and the files of SQLite, which come and go.
+// storeClaim is what the store keeps: the key of its log, and the files of SQLite, which come and go. Some of those lie
+// beside what a link leads to.
 func storeClaim(cfg *config.Config) offlimits.Claim {
 	var o StoreOptions
 	_ = cfg.Store.Decode(&o)
-	c := offlimits.Claim{Keeps: offlimits.Given(cfg.Dir, o.Audit.Key)}
+	c := postgresClaim(o.URL)
+	c.Keeps = append(c.Keeps, offlimits.Given(cfg.Dir, o.Audit.Key)...)
 	file, ok := strings.CutPrefix(o.URL, "sqlite:")
-	if file, _, _ = strings.Cut(file, "?"); !ok || file == "" {
+	if !ok || file == "" {
 		return c
 	}
 	file = offlimits.Under(cfg.Dir, file)
-	if offlimits.Within(file, cfg.StateDir()) {
-		return c // the folder is kept as a whole
+	if real, err := filepath.EvalSymlinks(file); err == nil && real != filepath.Clean(file) {
+		c.Keeps = append(c.Keeps, sqlite.Files(real)...)
 	}
-	c.Keeps = append(c.Keeps, sqlite.Files(file)...)
+	if !offlimits.Within(filepath.Clean(file), cfg.StateDir()) { // else the folder is kept as a whole
+		c.Keeps = append(c.Keeps, sqlite.Files(file)...)
+	}
+	return c
+}
+
+// postgresClaim is what an URL of PostgreSQL has of files, which start where this program was started.
+func postgresClaim(text string) (c offlimits.Claim) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return c
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return c
+	}
+	q := u.Query()
+	c.Keeps = offlimits.Given(dir, q.Get("sslkey"), q.Get("passfile"), q.Get("servicefile"))
+	c.Starts = offlimits.Given(dir, q.Get("sslcert"))
+	if root := q.Get("sslrootcert"); root != "system" { // no file, but the machine's own
+		c.Starts = append(c.Starts, offlimits.Given(dir, root)...)
+	}
 	return c
 }

@@ -174,6 +174,45 @@ func TestBuiltInReadersSeeTheConfigAndNoSecret(t *testing.T) {
 	}
 }
 
+// The store is where SQLite has it, whatever its name looks like and wherever a link leads.
+func TestTheStoreIsHiddenUnderAnyName(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	must(t, os.Mkdir(dir+"/far", 0o755))
+	must(t, os.WriteFile(dir+"/far/real.db", nil, 0o600))
+	must(t, os.Symlink("far/real.db", dir+"/link.db"))
+	for url, names := range map[string][]string{"sqlite:tp.db?mode=rw": {"tp.db?mode=rw", "tp.db?mode=rw-wal"}, "sqlite:link.db": {"far/real.db", "far/real.db-wal", "link.db"}} {
+		must(t, os.WriteFile(dir+"/toolpost.yaml", []byte("store: {url: '"+url+"'}\nsources: [{name: files, protocol: builtin, roots: [{path: .}]}]\n"), 0o600))
+		cfg, err := config.Load(dir + "/toolpost.yaml")
+		must(t, err)
+		n := open(t, cfg, node.Options{})
+		invoke(t, n, tool.Call{Tool: "listFiles", Args: []byte(`{}`)}) // the store is made by the first call
+		for _, name := range names {
+			if out, code := invoke(t, n, tool.Call{Tool: "readFile", Args: []byte(`{"path":"` + name + `","encoding":"base64"}`)}); code != tool.CodeAccessDenied {
+				t.Errorf("%s of %s: %.100s %s", name, url, out, code)
+			}
+		}
+		shut(t, n)
+	}
+}
+
+func TestTheFilesOfAPostgresURLAreOffLimits(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	must(t, os.WriteFile(dir+"/passwords", []byte("127.0.0.1:1:x:u:word\n"), 0o600))
+	must(t, os.WriteFile(dir+"/toolpost.yaml", []byte("store: {url: 'postgres://u@127.0.0.1:1/x?sslmode=disable&passfile="+dir+"/passwords'}\n"+
+		"sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]\n"), 0o600))
+	cfg, err := config.Load(dir + "/toolpost.yaml")
+	must(t, err)
+	n := open(t, cfg, node.Options{})
+	defer shut(t, n)
+	if out, code := invoke(t, n, tool.Call{Tool: "readFile", Args: []byte(`{"path":"passwords"}`)}); code != tool.CodeAccessDenied {
+		t.Errorf("%s %s", out, code)
+	}
+}
+
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -109,6 +109,9 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be read: %w", err)
 		}
+		if target, err := os.Readlink(path); err == nil { // nothing can be made in its place
+			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be read: %s is a link to %s, which is not there", path, target)
+		}
 		if err := makeKey(path); err != nil {
 			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be made: %w", err)
 		}

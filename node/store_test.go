@@ -92,6 +92,16 @@ func TestAStoreThatCannotBeOpenedRefusesChangesAlone(t *testing.T) {
 	}
 }
 
+func TestAKeyThatIsALinkToNothingIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Symlink("nowhere", filepath.Join(dir, "log.key")))
+	n := open(t, parse(t, dir, "sources: [{name: echo, protocol: fake}]\nstore: {audit: {key: log.key}}"), node.Options{Protocols: newFake().protocol()})
+	defer shut(t, n)
+	if err := call(n, "echo"); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "nowhere") {
+		t.Error(err)
+	}
+}
+
 func TestTheStoreSection(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"": true, "store: {}": true, "store: {url: none}": true, "store: {url: 'sqlite:x.db', retention: 720h, audit: {values: ['*']}}": true,

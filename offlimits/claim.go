@@ -69,29 +69,51 @@ func Given(dir string, paths ...string) []string {
 	return all
 }
 
-// Argv lists what a command starts from: its program, where that is named by a path, and the files among its arguments. An
-// argument that names no file yet is one if it looks like code: a tool must not be able to put it there. What the source
-// may change is its own business.
+// Argv lists what a command starts from: its program, where that is named by a path, the files among its arguments, and the
+// folder that its first argument names, where interpreters would run that. An argument that names no file yet is one if it
+// looks like code: a tool must not be able to put it there. What the source may change is its own business.
 func Argv(dir string, argv, writes []string) []string {
 	var files []string
+	first := slices.IndexFunc(argv[min(1, len(argv)):], func(arg string) bool { return !strings.HasPrefix(arg, "-") }) + 1
 	for i, arg := range argv {
-		if i == 0 && !strings.Contains(arg, "/") || strings.HasPrefix(arg, "-") || strings.Contains(arg, "://") {
+		if i == 0 && !strings.Contains(arg, "/") || strings.HasPrefix(arg, "-") || strings.Contains(arg, "://") || arg == "" {
 			continue
 		}
-		paths := Given(dir, arg)
-		if i > 1 && argv[i-1] == "-m" { // a module of Python
-			top, _, _ := strings.Cut(arg, ".")
-			paths = Given(dir, top+".py", top+"/")
+		if i > 1 && argv[i-1] == "-m" {
+			files = append(files, module(dir, arg)...)
+			continue
 		}
-		for _, path := range paths {
-			info, err := os.Stat(path)
-			started := i == 0 || err == nil && (info.Mode().IsRegular() || strings.HasSuffix(path, "/")) || err != nil && isCode(path)
-			if started && !slices.Contains(writes, filepath.Clean(path)) {
-				files = append(files, path)
-			}
+		path := Given(dir, arg)[0]
+		info, err := os.Stat(path)
+		switch {
+		case i == 0, err != nil && isCode(path), err == nil && (info.Mode().IsRegular() || strings.HasSuffix(path, "/")):
+			files = append(files, path)
+		case err == nil && i == first && isProgram(path):
+			files = append(files, path+"/")
 		}
 	}
-	return files
+	return slices.DeleteFunc(files, func(path string) bool { return slices.Contains(writes, filepath.Clean(path)) })
+}
+
+// module lists what a module of Python is started from, if it is there: one that is not comes from somewhere else, and an
+// empty one would hide it. A folder goes before a file of the same name, but for an empty one.
+func module(dir, name string) []string {
+	top, _, _ := strings.Cut(name, ".")
+	both := Given(dir, top+".py", top+"/")
+	for i, path := range both {
+		if _, err := os.Stat(path); err == nil {
+			return both[i:]
+		}
+	}
+	return nil
+}
+
+// isProgram reports whether an interpreter would run a folder.
+func isProgram(folder string) bool {
+	return slices.ContainsFunc([]string{"__main__.py", "package.json", "index.js"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(folder, name))
+		return err == nil
+	})
 }
 
 // isCode reports whether a name is one of code.

@@ -136,8 +136,8 @@ func (l *List) look() *facts {
 	f := &facts{at: time.Now(), list: l, ids: map[ID]Ban{}}
 	f.inner = sync.OnceValue(f.identify)
 	add := func(path string, ban Ban) {
-		for _, p := range []string{filepath.Clean(path), l.where(path)} { // as it is written, and where that leads
-			if p != "" && !slices.Contains(f.paths, fact{p, ban}) {
+		for _, p := range append(l.where(path), filepath.Clean(path)) { // where it leads, and as it is written
+			if !slices.Contains(f.paths, fact{p, ban}) {
 				f.paths = append(f.paths, fact{p, ban})
 				if info, err := os.Lstat(p); err == nil {
 					note(f.ids, info, ban)
@@ -184,14 +184,39 @@ func note(ids map[ID]Ban, info fs.FileInfo, ban Ban) {
 	ids[id] = max(ids[id], ban)
 }
 
-// where gives where a path really is, or would be; empty: nobody can say.
-func (l *List) where(path string) string {
+// where gives where a path really is, or would be. One that leads through a link in a folder that tools may change gives
+// no room, but whoever is not in a room follows it: so it is where that leads, and each link on the way is meant too.
+func (l *List) where(path string) []string {
 	a, rest, err := openNearest(path, l)
 	if err != nil {
-		return ""
+		return trail(path)
 	}
 	defer a.Close()
-	return filepath.Join(a.Path, rest)
+	return []string{filepath.Join(a.Path, rest)}
+}
+
+// trail gives the links that a path leads through, and where they end.
+func trail(path string) []string {
+	var links []string
+	at, rest := "/", names(path)
+	for len(rest) > 0 && len(links) < maxLinks {
+		here := filepath.Join(at, rest[0])
+		rest = rest[1:]
+		target, err := os.Readlink(here)
+		if err != nil {
+			at = here
+			continue
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(at, target)
+		}
+		links = append(links, here)
+		at, rest = "/", append(names(target), rest...)
+	}
+	if len(rest) > 0 { // a loop leads nowhere
+		return links
+	}
+	return append(links, at)
 }
 
 // At says what of a path is off limits. The path is where something really is, or is to be made: absolute and without

@@ -110,17 +110,41 @@ func TestTheStrictestWordCounts(t *testing.T) {
 	}
 }
 
+// A room is refused when such a link is on the way, but the server itself reads what it leads to.
+func TestALinkInAFolderOfToolsHidesNothingFromTheList(t *testing.T) {
+	dir := ground(t, "vault/deep", "state")
+	for link, target := range map[string]string{"key": "via/key", "via": "vault/deep", ".toolpost": dir + "/state", "later": "vault/later", "loop": "loop"} {
+		must(t, os.Symlink(target, filepath.Join(dir, link)))
+	}
+	must(t, os.WriteFile(dir+"/vault/deep/key", nil, 0o600))
+	book := NewBook(&List{Absent: []string{dir + "/key", dir + "/.toolpost/", dir + "/loop"}, ReadOnly: []string{dir + "/later"}, Writable: []string{dir}})
+	for path, want := range map[string]Ban{
+		"key": Secret, "via": Secret, "vault/deep/key": Secret, "vault/deep": Free, ".toolpost": Secret, "state/token": Secret, "later": Fixed, "vault/later": Fixed, "loop": Secret,
+	} {
+		if got := book.At(filepath.Join(dir, path)); got != want {
+			t.Errorf("%s: %d", path, got)
+		}
+	}
+	if book.Inside(dir+"/vault") != Secret {
+		t.Error("the folder that a link leads to may be moved")
+	}
+}
+
 func TestWhatACommandStartsFrom(t *testing.T) {
-	dir := ground(t, "pkg", "out", "code")
-	for _, name := range []string{"script", "data.txt", "out.db", "mod.py"} {
+	dir := ground(t, "pkg", "out", "code", "run")
+	for _, name := range []string{"script", "data.txt", "out.db", "mod.py", "run/__main__.py"} {
 		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	for _, c := range []struct{ argv, want []string }{
 		{[]string{"python3", "script", "data.txt", "none"}, []string{"script", "data.txt"}},
 		{[]string{"./bin/host", "--flag", "later.py", "https://x.example/y.py"}, []string{"bin/host", "later.py"}},
-		{[]string{"python3", "-m", "pkg.main", "out.db"}, []string{"pkg.py", "pkg/"}},
-		{[]string{"python3", "-m", "mod"}, []string{"mod.py"}},
+		{[]string{"python3", "-m", "pkg.main", "out.db"}, []string{"pkg/"}},
+		{[]string{"python3", "-m", "mod"}, []string{"mod.py", "mod/"}},
+		{[]string{"python3", "-m", "json.tool"}, nil}, // it is Python's own, and an empty json.py would hide it
+		{[]string{"python3", "-u", "run", "pkg"}, []string{"run/"}},
+		{[]string{"python3", "script", "run"}, []string{"script"}},
 		{[]string{"python3", "code/", "", "out/"}, []string{"code/"}},
+		{[]string{"node"}, nil},
 	} {
 		want := Given(dir, c.want...)
 		if got := Argv(dir, c.argv, []string{dir + "/out.db", dir + "/out"}); !slices.Equal(got, want) {

@@ -107,7 +107,8 @@ func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 }
 
-// removeStale removes a socket that nobody listens on any more, and nothing else.
+// removeStale removes a socket that nobody listens on any more, or the empty file that holds its place while tools run
+// without the door, and nothing else.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -115,6 +116,8 @@ func removeStale(ctx context.Context, path string) error {
 		return nil
 	case err != nil:
 		return err
+	case info.Mode().IsRegular() && info.Size() == 0:
+		return os.Remove(path)
 	case info.Mode().Type() != fs.ModeSocket:
 		return tool.Errorf(tool.CodeConflict, "%s is there and is no socket", path)
 	}

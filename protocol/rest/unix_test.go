@@ -144,6 +144,11 @@ func TestOnlyASocketThatNobodyListensOnIsReplaced(t *testing.T) {
 	left := filepath.Join(dir, "left")
 	stale(t, left)
 	openSocket(t, left, setup{Options: rest.Options{Gate: peers(0)}})
+	held := filepath.Join(dir, "held") // what holds its place while there is no door
+	if err := os.WriteFile(held, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	openSocket(t, held, setup{Options: rest.Options{Gate: peers(0)}})
 
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
@@ -174,6 +179,15 @@ func TestOnlyASocketThatNobodyListensOnIsReplaced(t *testing.T) {
 		t.Errorf("the first door does not answer any more: %v", err)
 	} else {
 		_ = conn.Close()
+	}
+}
+
+// Who comes through the socket is known by its user, and a tool has the user of the server.
+func TestTheSocketIsKeptFromTools(t *testing.T) {
+	for listen, want := range map[string][]string{"unix:run/door.sock": {"/etc/tp/run/door.sock"}, "unix:/run/door.sock": {"/run/door.sock"}, "127.0.0.1:0": nil} {
+		if got := (rest.DoorConfig{Listen: listen}).Claim("/etc/tp").Keeps; !cmp.Equal(got, want) {
+			t.Errorf("%s: %q", listen, got)
+		}
 	}
 }
 
