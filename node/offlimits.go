@@ -31,6 +31,11 @@ func (n *Node) offLimits(cfg *config.Config, from map[string]secret.From) *offli
 		claim, _ := all.DoorClaim(d, cfg.Dir)
 		l.Add(claim)
 	}
+	if socket, ok := strings.CutPrefix(n.o.Listen, "unix:"); ok { // of the command line, where paths start where it stands
+		if path, err := filepath.Abs(socket); err == nil {
+			l.Add(offlimits.Claim{Keeps: []string{path}})
+		}
+	}
 	for _, src := range cfg.Sources {
 		l.Add(n.claim(src))
 	}

@@ -266,3 +266,32 @@ func TestAChangeOfTheConfigEndsTheRoomsThatMayWriteIt(t *testing.T) {
 		n.Reload(t.Context(), cfg)
 	}
 }
+
+// Beside a script that runs without walls in a folder that tools may write, one of them could put a module for it to load.
+func TestNothingRunsWithoutWallsFromAFolderThatToolsMayWrite(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "work"), 0o755))
+	must(t, os.MkdirAll(filepath.Join(dir, "own"), 0o755))
+	for _, at := range []string{"work", "own"} {
+		must(t, os.WriteFile(filepath.Join(dir, at, "get.sh"), []byte("echo a-value-of-some-length\n"), 0o600))
+	}
+	text := func(at string) string {
+		return "sources:\n- {name: files, protocol: builtin, roots: [{path: work, write: true}]}\n" +
+			"- {name: bare, protocol: narratoria, command: [sh, " + at + "/get.sh], walls: {off: true}}\n" +
+			"- {name: walled, protocol: narratoria, command: [sh, " + at + "/get.sh]}\n" +
+			"secrets: {S: {command: [sh, " + at + "/get.sh]}}\nstore: {url: none}\n"
+	}
+	for at, refused := range map[string]bool{"work": true, "own": false} {
+		n := open(t, parse(t, dir, text(at)), node.Options{})
+		defer shut(t, n)
+		for _, s := range n.Sources() {
+			want := refused && s.Name == "bare"
+			if got := s.Err != nil && strings.Contains(s.Err.Error(), "without walls"); got != want {
+				t.Errorf("%s from %s: %v", s.Name, at, s.Err)
+			}
+		}
+		if err := n.Secrets()[0].Err; (err != nil) != refused {
+			t.Errorf("a secret from %s: %v", at, err)
+		}
+	}
+}

@@ -234,6 +234,11 @@ func (n *Node) open(ctx context.Context, src config.Source) (tool.Runner, error)
 }
 
 func (n *Node) try(ctx context.Context, p Protocol, src config.Source) opened {
+	if c := n.claim(src); c.Bare {
+		if path := n.book.Now().Exposed(c.Starts); path != "" {
+			return opened{err: offlimits.Bare("it", path)}
+		}
+	}
 	runner, err := p.Open(ctx, src, n.o.Log.With("source", src.Name))
 	if err != nil {
 		return opened{err: err}

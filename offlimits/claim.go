@@ -15,6 +15,8 @@ type Claim struct {
 	// Stays says that rooms of the source may outlive a call. What covers a file in a room goes when somebody outside puts
 	// another file in its place, as editors do: such rooms are built anew when the config changes.
 	Stays bool
+	// Bare says that what it starts runs without walls.
+	Bare bool
 }
 
 // Add puts a claim on the list.

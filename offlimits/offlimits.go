@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"toolpost/tool"
 )
 
 // A List says what is off limits, by absolute paths. One that ends with a slash is a folder; it and all that is in it is
@@ -58,6 +60,31 @@ func (l *List) Roots() []string {
 // Theirs reports whether a path lies in a folder that tools may change, so that they could put another thing there.
 func (l *List) Theirs(real string) bool {
 	return slices.ContainsFunc(l.Roots(), func(w string) bool { return filepath.Clean(w) != real && Within(real, filepath.Clean(w)) })
+}
+
+// Exposed gives the first of some paths that lies in a folder that tools may change; empty: none does. What lies there cannot
+// be changed itself, but interpreters load what lies beside it: with walls around it that is harm in a room, and without
+// it would be harm to the host.
+func (l *List) Exposed(paths []string) string {
+	var roots []string
+	for _, root := range l.Roots() {
+		roots = append(append(roots, filepath.Clean(root)), l.where(root)...)
+	}
+	theirs := func(at string) bool {
+		return slices.ContainsFunc(roots, func(root string) bool { return Within(at, root) })
+	}
+	for _, path := range paths {
+		if slices.ContainsFunc(append(l.where(path), filepath.Clean(path)), theirs) {
+			return path
+		}
+	}
+	return ""
+}
+
+// Bare is what is said of something that would run without walls from a folder that tools may change.
+func Bare(what, path string) error {
+	return tool.Errorf(tool.CodeUnavailable, "%s would run %s without walls, from a folder that tools may change, and so could "+
+		"whatever they put beside it; move it out of that folder, or let tools write less", what, path).Because("off_limits")
 }
 
 // Default is the list of tools that belong to no node: the state beside a config in dir.

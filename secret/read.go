@@ -22,8 +22,8 @@ const commandTime = 10 * time.Second
 
 // read gives the value of a secret. Its errors name the secret and where it comes from, and have nothing of what was
 // read there.
-func (f From) read(ctx context.Context, dir, name string) (string, error) {
-	value, err := f.fetch(ctx, dir)
+func (f From) read(ctx context.Context, dir, name string, off *offlimits.List) (string, error) {
+	value, err := f.fetch(ctx, dir, off)
 	if err == nil {
 		err = check(value)
 	}
@@ -36,7 +36,7 @@ func (f From) read(ctx context.Context, dir, name string) (string, error) {
 	return value, nil
 }
 
-func (f From) fetch(ctx context.Context, dir string) (string, error) {
+func (f From) fetch(ctx context.Context, dir string, off *offlimits.List) (string, error) {
 	switch err := f.Validate(); {
 	case err != nil:
 		return "", err
@@ -44,6 +44,9 @@ func (f From) fetch(ctx context.Context, dir string) (string, error) {
 		return fromEnvironment(f.Env)
 	case f.File != "":
 		return fromFile(offlimits.Under(dir, f.File))
+	}
+	if path := off.Exposed(offlimits.Argv(dir, f.Command, nil)); path != "" {
+		return "", offlimits.Bare("its command", path)
 	}
 	return fromCommand(ctx, dir, f.Command)
 }

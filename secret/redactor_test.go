@@ -470,7 +470,7 @@ func FuzzRedactedTextHasNoValue(f *testing.F) {
 func fuzzed(t *testing.T, a, b string) *secret.Vault {
 	t.Setenv("SECRET_FUZZ_A", strings.ReplaceAll(a, "\x00", ""))
 	t.Setenv("SECRET_FUZZ_B", strings.ReplaceAll(b, "\x00", ""))
-	v := secret.Open(t.Context(), "", map[string]secret.From{"A": {Env: "SECRET_FUZZ_A"}, "B": {Env: "SECRET_FUZZ_B"}})
+	v := secret.Open(t.Context(), "", map[string]secret.From{"A": {Env: "SECRET_FUZZ_A"}, "B": {Env: "SECRET_FUZZ_B"}}, nil)
 	gotA, errA := v.Secret("A")
 	gotB, errB := v.Secret("B")
 	if errA != nil || errB != nil || gotA != a || gotB != b {

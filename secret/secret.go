@@ -71,8 +71,9 @@ type held struct {
 const atOnce = 8
 
 // Open reads all secrets; the paths of files, and the commands, start in dir. A secret that cannot be read harms
-// nobody but those who ask for it: Secret gives them the reason.
-func Open(ctx context.Context, dir string, from map[string]From) *Vault {
+// nobody but those who ask for it: Secret gives them the reason. A command runs without walls, so nothing of what is off
+// limits to tools may lie where they could put something beside it; nil: there are no tools.
+func Open(ctx context.Context, dir string, from map[string]From, off *offlimits.List) *Vault {
 	v := &Vault{names: slices.Sorted(maps.Keys(from)), secrets: make(map[string]held, len(from))}
 	read := make([]held, len(v.names))
 	var readers sync.WaitGroup
@@ -81,7 +82,7 @@ func Open(ctx context.Context, dir string, from map[string]From) *Vault {
 		places <- struct{}{}
 		readers.Go(func() {
 			defer func() { <-places }()
-			read[i].value, read[i].err = from[name].read(ctx, dir, name)
+			read[i].value, read[i].err = from[name].read(ctx, dir, name, off)
 		})
 	}
 	readers.Wait()

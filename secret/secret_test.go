@@ -52,7 +52,7 @@ func TestASecretComesFromTheEnvironmentAFileOrACommand(t *testing.T) {
 		"argv":     {secret.From{Command: []string{"printf", "%s", "$(echo $HOME)"}}, "$(echo $HOME)"},
 		"built":    {secret.From{Command: []string{"sh", "-c", "echo none${SECRET_TEST}none"}}, "nonenone"},
 	} {
-		v := secret.Open(t.Context(), dir, map[string]secret.From{name: c.from})
+		v := secret.Open(t.Context(), dir, map[string]secret.From{name: c.from}, nil)
 		if got, err := v.Secret(name); got != c.want || err != nil {
 			t.Errorf("%s: %.40q, %v", name, got, err)
 		}
@@ -98,7 +98,7 @@ func TestABadSecretHarmsNobodyElseAndItsErrorHasNoValue(t *testing.T) {
 	for name, b := range bad {
 		from[name] = b.from
 	}
-	v := secret.Open(t.Context(), dir, from)
+	v := secret.Open(t.Context(), dir, from, nil)
 	if got, err := v.Secret("GOOD"); got != canary || err != nil {
 		t.Errorf("the good one: %q, %v", got, err)
 	}
@@ -129,7 +129,7 @@ func TestACommandThatHangsEndsWithTheContext(t *testing.T) {
 		_, _ = os.ReadFile(filepath.Join(dir, "started")) // it runs
 		cancel(errors.New("enough"))
 	}()
-	v := secret.Open(ctx, dir, map[string]secret.From{"A": {Command: []string{"sh", "-c", "echo " + canary + "; echo >started; exec sleep 1000"}}})
+	v := secret.Open(ctx, dir, map[string]secret.From{"A": {Command: []string{"sh", "-c", "echo " + canary + "; echo >started; exec sleep 1000"}}}, nil)
 	if _, err := v.Secret("A"); err == nil || !strings.Contains(err.Error(), "enough") {
 		t.Error(err)
 	}
@@ -137,7 +137,7 @@ func TestACommandThatHangsEndsWithTheContext(t *testing.T) {
 
 func TestAnUnknownSecretIsAnErrorThatNamesTheKnown(t *testing.T) {
 	t.Setenv("SECRET_TEST", canary)
-	for _, v := range []*secret.Vault{nil, secret.Open(t.Context(), "", map[string]secret.From{"KNOWN": {Env: "SECRET_TEST"}})} {
+	for _, v := range []*secret.Vault{nil, secret.Open(t.Context(), "", map[string]secret.From{"KNOWN": {Env: "SECRET_TEST"}}, nil)} {
 		_, err := v.Secret("OTHER")
 		if err == nil || !strings.Contains(err.Error(), "no secret OTHER") || v != nil && !strings.Contains(err.Error(), "known are KNOWN") {
 			t.Error(err)
@@ -249,7 +249,7 @@ func vault(t testing.TB, values map[string]string) *secret.Vault {
 		}
 		from[name] = secret.From{File: name}
 	}
-	v := secret.Open(t.Context(), dir, from)
+	v := secret.Open(t.Context(), dir, from, nil)
 	for _, name := range v.Names() {
 		if _, err := v.Secret(name); err != nil {
 			t.Fatal(err)

@@ -57,7 +57,7 @@ func NeedsOf(base, folder string) (Needs, error) {
 
 // Claim says what tools behind these walls may change, of a config in base.
 func (o Options) Claim(base string) offlimits.Claim {
-	return offlimits.Claim{Writes: absolute(base, o.Write)}
+	return offlimits.Claim{Writes: absolute(base, o.Write), Bare: o.Off}
 }
 
 // Book is what no tool of a source sees or changes, of a config in base.

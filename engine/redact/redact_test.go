@@ -53,7 +53,7 @@ func canaries(t *testing.T, n int) (map[string]string, *secret.Redactor) {
 			t.Fatal(err)
 		}
 	}
-	v := secret.Open(t.Context(), dir, from)
+	v := secret.Open(t.Context(), dir, from, nil)
 	for name, value := range values {
 		if got, err := v.Secret(name); got != value || err != nil {
 			t.Fatal(name, err)
@@ -190,7 +190,7 @@ func outputs(events []tool.Event) map[string]string {
 func one(t *testing.T) *secret.Redactor {
 	t.Helper()
 	t.Setenv("REDACT_TEST", "hunter2hunter2")
-	return secret.Open(t.Context(), "", map[string]secret.From{"KEY": {Env: "REDACT_TEST"}}).Redactor()
+	return secret.Open(t.Context(), "", map[string]secret.From{"KEY": {Env: "REDACT_TEST"}}, nil).Redactor()
 }
 
 func emitting(result *tool.Result, err error, parts ...string) tool.Handler {
@@ -260,7 +260,7 @@ func TestASecretThatIsCutBetweenTwoLogEventsIsNotTold(t *testing.T) {
 func TestASecretIsNotToldAtAnyCut(t *testing.T) {
 	const value = `s3cr3t&"<horse>"\battery`
 	t.Setenv("REDACT_TEST", value)
-	r := secret.Open(t.Context(), "", map[string]secret.From{"KEY": {Env: "REDACT_TEST"}}).Redactor()
+	r := secret.Open(t.Context(), "", map[string]secret.From{"KEY": {Env: "REDACT_TEST"}}, nil).Redactor()
 	quoted := func(s string) string { b, _ := json.Marshal(s); return string(b[1 : len(b)-1]) }
 	for kind, text := range map[string]string{
 		"plain": value, "JSON": quoted(value), "HTML": html.EscapeString(value), "base64": base64.StdEncoding.EncodeToString([]byte(value)),
