@@ -153,7 +153,7 @@ func TestAnonymousThatCannotBeMeantIsAnErrorOfTheConfig(t *testing.T) {
 		`nats: {url: "nats://127.0.0.1:1", anonymous: guest}`:                            "say `caller: guest` instead",
 		`nats: {url: "nats://127.0.0.1:1", anonymous: guest, anonymous_anywhere: true}`:  "say `caller: guest` instead",
 		`nats: {url: "nats://127.0.0.1:1", caller: guest, anonymous_anywhere: true}`:     "say `caller: NAME` instead",
-		`http: {anonymous: [guest]}`:                                                     "text is wanted, not a list",
+		`http: {anonymous: [guest]}`:                                                     "expected a string, got a list",
 		`nats: {embedded: true, listen: "127.0.0.1:0", caller: guest, anonymous: guest}`: "caller of the NATS door goes with url",
 	} {
 		text := strings.TrimSpace(guests) + "\ndoors: {" + doors + "}\n"
