@@ -103,15 +103,15 @@ var refused = []struct{ name, text, want string }{
 	{"name in capitals", "sources: [{name: Files, protocol: p}]", `source name "Files"`},
 	{"name that is a path", "sources: [{name: ../x, protocol: p}]", "lower-case letters"},
 	{"name that is a number", "sources: [{name: 12, protocol: p}]", "put it in quotes"},
-	{"list at the top", "- a", "names and values are wanted"},
-	{"text at the top", "hello", "names and values are wanted"},
-	{"sources as a mapping", "sources: {a: b}", "a list is wanted"},
+	{"list at the top", "- a", "expected a mapping"},
+	{"text at the top", "hello", "expected a mapping"},
+	{"sources as a mapping", "sources: {a: b}", "expected a list"},
 	{"an empty item", "sources:\n  -\n", "empty item"},
 	{"duplicate key", "limits: {}\nlimits: {}", `:2:1: not valid YAML: mapping key "limits" already defined`},
 	{"duplicate key in a source", "sources: [{name: x, name: y, protocol: p}]", "already defined"},
-	{"bad time", "limits: {timeout: soon}", "a time is wanted, such as 2s"},
+	{"bad time", "limits: {timeout: soon}", "expected a time, such as 2s"},
 	{"negative time", "limits: {timeout: -1}", "cannot be negative"},
-	{"huge time", "limits: {timeout: 99999999999999999999}", "a time is wanted"},
+	{"huge time", "limits: {timeout: 99999999999999999999}", "expected a time"},
 	{"anchor", "a: &x [1]", "anchors, aliases"},
 	{"alias bomb", bomb(), "anchors, aliases"},
 	{"merge key", "limits: {<<: {timeout: 1}}", "anchors, aliases and merge keys"},
@@ -130,7 +130,7 @@ var refused = []struct{ name, text, want string }{
 	{"many keys", manyKeys(), "more than 10000 entries"},
 	{"hexadecimal", "sources: [{name: a, protocol: p, x: 0x1f}]", "0x1f cannot be written as JSON"},
 	{"not a number", "sources: [{name: a, protocol: p, x: .nan}]", "cannot be written as JSON"},
-	{"key that is a number", "sources: [{name: a, protocol: p, x: {1: a}}]", "a key must be text"},
+	{"key that is a number", "sources: [{name: a, protocol: p, x: {1: a}}]", "expected a string as a key"},
 }
 
 func bomb() string {
@@ -182,14 +182,14 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 func TestASourcesFaultsNameTheirPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		"comand: [a]":                   `toolpost.yaml:4:3: unknown field "comand"; did you mean "command"?`,
-		"command: [sleep, 10]":          `:4:20: text is wanted, not the number "10"; put it in quotes`,
-		"lenient: yes":                  `true or false is wanted, not the text "yes"`,
-		"tier: 1.5":                     "a whole number is wanted",
-		"tier: 9999999999999999999999":  "a whole number is wanted",
-		"ratio: much":                   "a number is wanted",
+		"command: [sleep, 10]":          `:4:20: expected a string, got the number "10"; put it in quotes`,
+		"lenient: yes":                  `expected true or false, got the string "yes"`,
+		"tier: 1.5":                     "expected a whole number",
+		"tier: 9999999999999999999999":  "expected a whole number",
+		"ratio: much":                   "expected a number",
 		"guarantees: {no_netwrk: true}": `did you mean "no_network"?`,
-		"roots: [{path: .}, .]":         "names and values are wanted",
-		"env: {A: 1}":                   "text is wanted",
+		"roots: [{path: .}, .]":         "expected a mapping",
+		"env: {A: 1}":                   "expected a string",
 	} {
 		t.Run(text, func(t *testing.T) {
 			c, err := config.Parse("toolpost.yaml", []byte("sources:\n- name: a\n  protocol: p\n  "+text+"\n"))
@@ -234,9 +234,9 @@ func TestWithoutDoorsTheHTTPDoorIsThere(t *testing.T) {
 
 func TestMistakesInADoorNameTheirPlace(t *testing.T) {
 	for text, want := range map[string]string{
-		"doors: {http: {listen: 8700}}": `:1:24: text is wanted, not the number "8700"`,
-		"doors: {http: {hosts: a}}":     `a list is wanted, not the text "a"`,
-		"doors: {http: {listen: [a]}}":  "text is wanted, not a list",
+		"doors: {http: {listen: 8700}}": `:1:24: expected a string, got the number "8700"`,
+		"doors: {http: {hosts: a}}":     `expected a list, got the string "a"`,
+		"doors: {http: {listen: [a]}}":  "expected a string, got a list",
 		"doors: {htp: {}}":              `toolpost.yaml:1:9: unknown field "htp"; did you mean "http"?`,
 		"doors: {http: {lisen: a}}":     `unknown field "lisen"; did you mean "listen"?`,
 	} {
@@ -436,9 +436,9 @@ func TestASectionIsReadByWhoeverItBelongsTo(t *testing.T) {
 		"policy:":                     "[]",
 		"{}":                          "[]",
 		"policy: {words: [one, bad]}": ":1:23: that is a bad word",
-		"policy: {words: [[one]]}":    ":1:18: text is wanted, not a list",
-		"policy: {words: [{a: b}]}":   "text is wanted, not names and values",
-		"policy: {words: {a: b}}":     "a list is wanted",
+		"policy: {words: [[one]]}":    ":1:18: expected a string, got a list",
+		"policy: {words: [{a: b}]}":   "expected a string, got a mapping",
+		"policy: {words: {a: b}}":     "expected a list",
 		"limits: {}\npolicy:\n  words: [a, b]\n  most: 1": ":3:3: too many words",
 		"policy: {wrds: one}":                             `unknown field "wrds"; did you mean "words"?`,
 	} {

@@ -108,7 +108,7 @@ func decode(n ast.Node, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Struct:
 		if onlyText(v.Type()) {
-			return faultAt(n, "text is wanted, not %s", kindOf(n))
+			return faultAt(n, "expected a string, got %s", kindOf(n))
 		}
 		return decodeStruct(n, v, nil)
 	case reflect.Slice:
@@ -146,7 +146,7 @@ func decodePointer(n ast.Node, v reflect.Value) error {
 func decodeSlice(n ast.Node, v reflect.Value) error {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
-		return faultAt(n, "a list is wanted, not %s", kindOf(n))
+		return faultAt(n, "expected a list, got %s", kindOf(n))
 	}
 	out := reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values))
 	for i, item := range seq.Values {
@@ -178,30 +178,39 @@ func decodeMap(n ast.Node, v reflect.Value) error {
 	return nil
 }
 
+// quotes is what makes a string of a value that is written like a number or a boolean.
+func quotes(n ast.Node) string {
+	switch n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode:
+		return ""
+	}
+	return "; put it in quotes"
+}
+
 func decodeScalar(n ast.Node, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.String:
 		s, ok := text(n)
 		if !ok {
-			return faultAt(n, "text is wanted, not %s; put it in quotes", kindOf(n))
+			return faultAt(n, "expected a string, got %s%s", kindOf(n), quotes(n))
 		}
 		v.SetString(s)
 	case reflect.Bool:
 		b, ok := n.(*ast.BoolNode)
 		if !ok {
-			return faultAt(n, "true or false is wanted, not %s", kindOf(n))
+			return faultAt(n, "expected true or false, got %s", kindOf(n))
 		}
 		v.SetBool(b.Value)
 	case reflect.Int, reflect.Int64:
 		i, err := strconv.ParseInt(number(n), 10, v.Type().Bits())
 		if err != nil {
-			return faultAt(n, "a whole number is wanted, not %s", kindOf(n))
+			return faultAt(n, "expected a whole number, got %s", kindOf(n))
 		}
 		v.SetInt(i)
 	case reflect.Float64:
 		x, err := strconv.ParseFloat(number(n), 64)
 		if err != nil {
-			return faultAt(n, "a number is wanted, not %s", kindOf(n))
+			return faultAt(n, "expected a number, got %s", kindOf(n))
 		}
 		v.SetFloat(x)
 	default:
@@ -237,14 +246,14 @@ func pairsOf(n ast.Node) ([]pair, error) {
 		values = []*ast.MappingValueNode{m}
 	default:
 		if !isNull(n) {
-			return nil, faultAt(n, "names and values are wanted, such as `name: files`, not %s", kindOf(n))
+			return nil, faultAt(n, "expected a mapping, such as `name: files`, got %s", kindOf(n))
 		}
 	}
 	pairs := make([]pair, 0, len(values))
 	for _, v := range values {
 		name, ok := text(v.Key)
 		if !ok {
-			return nil, faultAt(v.Key, "a key must be text, not %s; put it in quotes", kindOf(v.Key))
+			return nil, faultAt(v.Key, "expected a string as a key, got %s; put it in quotes", kindOf(v.Key))
 		}
 		pairs = append(pairs, pair{name, v.Key, v.Value})
 	}

@@ -39,7 +39,7 @@ func TestDecodeYAMLIsAsStrictAsAConfig(t *testing.T) {
 		"tools:\n  a: {entri: x}":         `x.yaml:2:7: unknown field "entri"; did you mean "entry"?`,
 		"tools: {a: x, a: y}":             "already defined",
 		"tools: &x {a: *x}":               "not allowed",
-		"tools: [a]":                      "x.yaml:1:8: names and values are wanted",
+		"tools: [a]":                      "x.yaml:1:8: expected a mapping",
 		"tools: {}\n---\ntools: {}":       "second document",
 		strings.Repeat("[", 10_000):       "nested deeper",
 		"\xff":                            "not valid UTF-8",

@@ -35,7 +35,7 @@ func (d *Duration) UnmarshalYAML(n ast.Node) error {
 	}
 	v, err := time.ParseDuration(s)
 	if err != nil {
-		return faultAt(n, "a time is wanted, such as 2s or 500ms or a number of seconds, not %s", kindOf(n))
+		return faultAt(n, "expected a time, such as 2s or 500ms or a number of seconds, got %s", kindOf(n))
 	}
 	if v < 0 {
 		return faultAt(n, "a time cannot be negative")
@@ -160,7 +160,7 @@ func isNull(n ast.Node) bool {
 func kindOf(n ast.Node) string {
 	switch v := n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
-		return "names and values"
+		return "a mapping"
 	case *ast.SequenceNode:
 		return "a list"
 	case *ast.BoolNode:
@@ -176,7 +176,7 @@ func kindOf(n ast.Node) string {
 		value = value[:40] + "..."
 	}
 	if _, ok := text(n); ok {
-		return "the text " + strconv.Quote(value)
+		return "the string " + strconv.Quote(value)
 	}
 	return "the number " + strconv.Quote(value)
 }

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -38,6 +39,9 @@ func (a Anonymous) Check(listen string, isCaller func(name string) bool) error {
 			"they are; add `anonymous: NAME`, or leave it out")
 	case a.Name == "":
 		return nil
+	case a.Name == Owner || a.Name == Local:
+		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %q is no caller of this config and cannot be one; name another, such as "+
+			"guest with `callers: {list: {guest: {tools: \"read*\"}}}`", a.Name)
 	case !isCaller(a.Name):
 		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %.100q is no caller of this config; add it to callers, such as "+
 			"`callers: {list: {%.100s: {tools: \"read*\"}}}`", a.Name, a.Name)
@@ -46,7 +50,7 @@ func (a Anonymous) Check(listen string, isCaller func(name string) bool) error {
 	}
 	host, _, err := net.SplitHostPort(listen)
 	if ip := net.ParseIP(host); err == nil && (ip != nil || host == "") {
-		return a.CheckOn(&net.TCPAddr{IP: ip})
+		return a.checkIP(ip, listen)
 	}
 	return nil
 }
@@ -60,35 +64,67 @@ func (a Anonymous) CheckOn(addr net.Addr) error {
 	case *net.UnixAddr:
 		return nil
 	case *net.TCPAddr:
-		if at.IP.IsLoopback() {
-			return nil
-		}
+		return a.checkIP(at.IP, at.String())
 	}
-	return tool.Errorf(tool.CodeInvalidInput, "anonymous: whoever reaches this machine would be the caller %q; listen on "+
-		"127.0.0.1 or a Unix socket, or add `anonymous_anywhere: true` if that is meant", a.Name)
+	return a.tooOpen(fmt.Sprint(addr))
+}
+
+func (a Anonymous) checkIP(ip net.IP, listen string) error {
+	if a.Anywhere || ip.IsLoopback() {
+		return nil
+	}
+	return a.tooOpen(listen)
+}
+
+// tooOpen names the address, since a flag may have put it in the place of the config's.
+func (a Anonymous) tooOpen(listen string) error {
+	return tool.Errorf(tool.CodeInvalidInput, "anonymous: whoever reaches %s would be the caller %q; listen on "+
+		"127.0.0.1 or a Unix socket, or add `anonymous_anywhere: true` if that is meant", listen, a.Name)
 }
 
 // Of gives the caller that an HTTP request is of when it shows nothing; empty: nobody. A request that shows something
 // is never anonymous, whether or not it helps: who presents a wrong token is to be told. Neither is one of a page in a
 // browser, which would be anybody's page, nor one that a proxy has passed on, since then nobody knows from where.
 func (a Anonymous) Of(r *http.Request) string {
-	shows := has(r.Header, "Authorization") || r.TLS != nil && len(r.TLS.PeerCertificates) > 0
-	if shows || fromPage(r.Header) || !a.Anywhere && passedOn(r.Header) {
+	shows := first(r.Header, "Authorization") != "" || r.TLS != nil && len(r.TLS.PeerCertificates) > 0
+	if shows || a.sign(r.Header) != "" {
 		return ""
 	}
 	return a.Name
 }
 
-// fromPage reports whether a browser sent a request, or may have. Sec-Fetch-Mode is no sign: Node sends it.
-func fromPage(h http.Header) bool {
-	return has(h, "Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Dest") ||
-		strings.HasPrefix(h.Get("User-Agent"), "Mozilla/")
+// WhyNot says what keeps a request from being anonymous at a door that lets others be: the beginning of a sentence, or
+// nothing. Without it, who put a proxy in front would be asked for a token and never learn why.
+func (a Anonymous) WhyNot(h http.Header) string {
+	if name := a.sign(h); a.Name != "" && name != "" {
+		return "a request with the header " + name + " is never anonymous; "
+	}
+	return ""
 }
 
-func passedOn(h http.Header) bool { return has(h, "Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via") }
+// sign gives the header that tells of a browser, or of a proxy where it matters from where a request comes.
+func (a Anonymous) sign(h http.Header) string {
+	name := fromPage(h)
+	if name == "" && !a.Anywhere {
+		name = first(h, "Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
+	}
+	return name
+}
 
-func has(h http.Header, names ...string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { return len(h.Values(name)) > 0 })
+// fromPage gives the header by which a browser sent a request, or may have. Sec-Fetch-Mode is no sign: Node sends it.
+func fromPage(h http.Header) string {
+	if strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") {
+		return "User-Agent: Mozilla/..."
+	}
+	return first(h, "Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Dest")
+}
+
+// first gives the first of some headers that is there, empty or not.
+func first(h http.Header, names ...string) string {
+	if i := slices.IndexFunc(names, func(name string) bool { return len(h.Values(name)) > 0 }); i >= 0 {
+		return names[i]
+	}
+	return ""
 }
 
 // anonymous lets in who shows nothing, with the rights that the config gives the caller now.

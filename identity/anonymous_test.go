@@ -24,6 +24,26 @@ func TestWhoShowsACertificateIsNotAnonymous(t *testing.T) {
 	}
 }
 
+// Who put a proxy in front of a door is told that this is why a token is asked for.
+func TestItIsSaidWhatKeepsARequestFromBeingAnonymous(t *testing.T) {
+	guest, anywhere := identity.Anonymous{Name: "guest"}, identity.Anonymous{Name: "guest", Anywhere: true}
+	for _, c := range []struct {
+		a            identity.Anonymous
+		header, want string
+	}{
+		{guest, "X-Forwarded-For", "a request with the header X-Forwarded-For is never anonymous; "},
+		{guest, "Cookie", "a request with the header Cookie is never anonymous; "},
+		{anywhere, "Cookie", "a request with the header Cookie is never anonymous; "},
+		{anywhere, "X-Forwarded-For", ""},
+		{guest, "Accept", ""},
+		{identity.Anonymous{}, "X-Forwarded-For", ""},
+	} {
+		if got := c.a.WhyNot(http.Header{c.header: {""}}); got != c.want {
+			t.Errorf("%+v, %s: %q", c.a, c.header, got)
+		}
+	}
+}
+
 // Whatever is shown comes first: the gate never falls back to the anonymous caller.
 func TestTheGateNeverTakesWrongCredentialsForNone(t *testing.T) {
 	callers, err := identity.New(identity.Options{

@@ -142,8 +142,8 @@ func TestAtAUnixSocketWhoShowsNothingIsTheCallerThatTheDoorNames(t *testing.T) {
 func TestAnonymousThatCannotBeMeantIsAnErrorOfTheConfig(t *testing.T) {
 	for doors, want := range map[string]string{
 		`http: {anonymous: nobody}`:                                                      `4:9: anonymous: "nobody" is no caller of this config; add it to callers, such as`,
-		`http: {anonymous: owner}`:                                                       `"owner" is no caller of this config`,
-		`namel3ss: {anonymous: local}`:                                                   `"local" is no caller of this config`,
+		`http: {anonymous: owner}`:                                                       `"owner" is no caller of this config and cannot be one; name another`,
+		`namel3ss: {anonymous: local}`:                                                   `"local" is no caller of this config and cannot be one; name another`,
 		`http: {anonymous_anywhere: true}`:                                               "add `anonymous: NAME`, or leave it out",
 		`http: {listen: "0.0.0.0:0", anonymous: guest}`:                                  "listen on 127.0.0.1 or a Unix socket, or add `anonymous_anywhere: true`",
 		`http: {listen: ":0", anonymous: guest}`:                                         "add `anonymous_anywhere: true`",
@@ -153,7 +153,7 @@ func TestAnonymousThatCannotBeMeantIsAnErrorOfTheConfig(t *testing.T) {
 		`nats: {url: "nats://127.0.0.1:1", anonymous: guest}`:                            "say `caller: guest` instead",
 		`nats: {url: "nats://127.0.0.1:1", anonymous: guest, anonymous_anywhere: true}`:  "say `caller: guest` instead",
 		`nats: {url: "nats://127.0.0.1:1", caller: guest, anonymous_anywhere: true}`:     "say `caller: NAME` instead",
-		`http: {anonymous: [guest]}`:                                                     "text is wanted, not a list",
+		`http: {anonymous: [guest]}`:                                                     "expected a string, got a list",
 		`nats: {embedded: true, listen: "127.0.0.1:0", caller: guest, anonymous: guest}`: "caller of the NATS door goes with url",
 	} {
 		text := strings.TrimSpace(guests) + "\ndoors: {" + doors + "}\n"

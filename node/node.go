@@ -267,6 +267,9 @@ func (n *Node) Close(ctx context.Context) (err error) {
 	if n.store != nil {
 		defer func() {
 			n.trail.Flush(ctx)
+			if left := n.trail.Left(); left > 0 {
+				n.o.Log.Error("calls are missing from the audit log: the store did not take their records to the end", "calls", left)
+			}
 			err = errors.Join(err, n.store.Close())
 		}()
 	}

@@ -80,7 +80,7 @@ func TestAMistakeInTheQuotasStopsTheStart(t *testing.T) {
 		"limits: {quotas: [{name: r, rate: 1/s, doors: [ntas]}]}":        `there is no door "ntas"; did you mean "nats"?`,
 		"limits: {quotas: [{name: r, rate: 1/s, sources: [v]}]}":         `there is no source "v"`,
 		"limits: {quotas: [{name: r, rate: often}]}":                     "toolpost.yaml:2:35: a rate is wanted",
-		"limits: {quotas: {name: r, rate: 1/s}}":                         "a list is wanted",
+		"limits: {quotas: {name: r, rate: 1/s}}":                         "expected a list",
 		"limits: {quotas: [{name: r, rate: 1/s}, {name: r, rate: 1/s}]}": "two quotas are called",
 	} {
 		_, err := node.Open(t.Context(), parse(t, t.TempDir(), writes+text), node.Options{})

@@ -290,7 +290,7 @@ func TestTheCacheFollowsTheConfigAndWhatIsWritten(t *testing.T) {
 
 func TestAMistakeInTheCacheStopsTheStart(t *testing.T) {
 	for text, want := range map[string]string{
-		"[{tools: [writeFile], ttl: 1h}]": "writeFile cannot be cached", "[{tools: [readFile]}]": "ttl", "{tools: [readFile], ttl: 1h}": "a list is wanted",
+		"[{tools: [writeFile], ttl: 1h}]": "writeFile cannot be cached", "[{tools: [readFile]}]": "ttl", "{tools: [readFile], ttl: 1h}": "expected a list",
 	} {
 		_, err := node.Open(t.Context(), parse(t, t.TempDir(), cachedFiles+"limits: {cache: "+text+"}\n"), node.Options{})
 		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {

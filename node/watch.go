@@ -64,7 +64,7 @@ func (n *Node) reloadFile(ctx context.Context) {
 	}
 	cfg, err := config.LoadTrusted(n.cfg.Path)
 	if err != nil {
-		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
+		n.o.Log.Error("the config was not reloaded; the one before it stays until it is saved again, or SIGHUP is sent", "error", message(err))
 		return
 	}
 	n.Reload(ctx, cfg)

@@ -173,7 +173,7 @@ func denied(shown, why string) *tool.Error {
 }
 
 func offLimitsError(shown string, ban offlimits.Ban) *tool.Error {
-	why := "the config starts from it, so that no tool changes it; change it by hand"
+	why := "it is what the config runs, so no tool may change it; change it by hand"
 	switch ban {
 	case offlimits.Secret:
 		why = "it is this installation's own: its state, its store, a key or a secret"

@@ -206,6 +206,13 @@ func (t *Trail) Flush(ctx context.Context) {
 	}
 }
 
+// Left is how many records wait in memory, or waited there in vain.
+func (t *Trail) Left() int {
+	t.waiting.mu.Lock()
+	defer t.waiting.mu.Unlock()
+	return len(t.waiting.records) + t.waiting.lost
+}
+
 // hit is the detail of a trace that tells a replay from a run.
 const hit = "idempotent_hit"
 

@@ -216,13 +216,13 @@ func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 		{"rules:\n- {name: x, effect: deny, callers: []}", "callers is an empty list"},
 		{"rules:\n- {name: x, effect: deny, paths: []}", "paths is an empty list"},
 		{"rules:\n- {name: x, effect: deny, paths: ['a/../b']}", `policy.yaml:2:35: "a/../b" is not a pattern`},
-		{"rules:\n- {name: x, effect: deny, paths: {a: b}}", "a list is wanted"},
+		{"rules:\n- {name: x, effect: deny, paths: {a: b}}", "expected a list"},
 		{"rules:\n- {name: x, effect: deny, tools: ['']}", "a pattern is empty"},
 		{"rules:\n- {name: x, effect: deny, access: execute}", "read or write is wanted"},
 		{"rules:\n- {name: x, effect: deny, tiers: '~2'}", "is not a tier"},
 		{"rules:\n- {name: x, effect: deny, tiers: '=> 2'}", "is not a bound"},
 		{"rules:\n- {name: x, effect: deny, when: 'calller == 1'}", "policy.yaml:2:33: the condition cannot be read: at 1: there is no calller here"},
-		{"rules:\n- {name: x, effect: deny, when: true}", "text is wanted"},
+		{"rules:\n- {name: x, effect: deny, when: true}", "expected a string"},
 		{"rules:\n- {name: x, effect: deny, when: 5}", "true or false is wanted"},
 		{"rules:\n- {name: x, effect: deny, time: {days: [someday]}}", "is not a day"},
 		{"rules:\n- {name: x, effect: deny, time: {days: []}}", "empty list"},
@@ -233,7 +233,7 @@ func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 		{"rules:\n- {name: x, effect: deny}\n- {name: x, effect: deny}", `two rules are called "x"`},
 		{"rules:\n- {name: x, effect: allow}", "allows what is allowed anyway"},
 		{"limits: {arguments: -1}", "cannot be negative"},
-		{"limits: {arguments: many}", "a whole number is wanted"},
+		{"limits: {arguments: many}", "expected a whole number"},
 	} {
 		var o policy.Options
 		err := config.DecodeYAML("policy.yaml", []byte(c.text), &o)

@@ -53,16 +53,16 @@ func Check(dir string) []Finding {
 	doc, err := readPart(dir, skillFile, maxSkillFile, parseDoc)
 	switch {
 	case err != nil:
-		f.errorf(skillFile, "%s", f.about(dir, err))
+		f.errorf(skillFile, "%s", strings.TrimPrefix(f.about(dir, err), skillFile+": "))
 	case doc == nil:
-		f.errorf(skillFile, "missing; it says what the skill is called and when to use it")
+		f.errorf(skillFile, "missing; the contract asks for it: it says what the skill is called and when to use it")
 	default:
 		f.checkDoc(doc, filepath.Base(dir))
 	}
 	file, manifest, err := readManifest(dir)
 	switch {
 	case err != nil:
-		f.errorf(file, "%s", f.about(dir, err))
+		f.errorf(file, "%s", strings.TrimPrefix(f.about(dir, err), file+": "))
 	case manifest != nil:
 		f.checkManifest(file, manifest, dir)
 	}

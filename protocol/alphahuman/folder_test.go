@@ -187,7 +187,7 @@ func TestAManifestMayBeASkillJSON(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if found := Check(filepath.Join(dir, "bad")); len(found) != 2 || !strings.HasPrefix(found[1].String(), "error: skill.json: ") {
+	if found := Check(filepath.Join(dir, "bad")); len(found) != 2 || !strings.HasPrefix(found[1].String(), "error: skill.json: field runtime: ") {
 		t.Errorf("found %q", found)
 	}
 	r, _ := open(t, Options{Skill: filepath.Join(dir, "first")})
@@ -282,7 +282,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		{"good", "---\nname: good\ndescription: d\n---\nbody", ``, nil},
 		{"good", "---\nname: good\ndescription: d\n---\nbody", `{"runtime":"python","entry":"x.py"}`, []string{"error: x.py: missing"}},
 		{"x", "", `{"runtime":{"type":"subprocess","command":"no-such-program"}}`, []string{"error: SKILL.md: missing", "error: manifest.json: field runtime: no-such-program cannot be run here"}},
-		{"x", "body", `{}`, []string{"error: SKILL.md: field name: missing", "error: SKILL.md: field description: missing", "error: manifest.json: manifest.json: field runtime: missing"}},
+		{"x", "body", `{}`, []string{"error: SKILL.md: field name: missing", "error: SKILL.md: field description: missing", "error: manifest.json: field runtime: missing"}},
 		{"x", "---\nname: Big Name\ndescription: " + strings.Repeat("d", 1025) + "\ncompatibility: " + strings.Repeat("c", 501) + "\nodd: 1\n---\n", ``, []string{
 			"error: SKILL.md: field name: \"Big Name\"", "error: SKILL.md: field description: 1025", "error: SKILL.md: field compatibility: 501",
 			"warning: SKILL.md: field odd", "warning: SKILL.md: there are no instructions",
@@ -290,7 +290,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		{"x", "---\nname: y\ndescription: d\n---\nb", `{"runtime":{"type":"subprocess","command":"python3","args":["-c","1"]},"dependencies":["-e ."]}`, []string{
 			"warning: SKILL.md: field name: \"y\" differs", "error: manifest.json: field dependencies", "warning: requirements.txt: its packages are not installed",
 		}},
-		{"x", "---\nname: [\n---\nb", ``, []string{"error: SKILL.md: SKILL.md: "}},
+		{"x", "---\nname: [\n---\nb", ``, []string{"error: SKILL.md: line 2: "}},
 	} {
 		dir := filepath.Join(t.TempDir(), c.name)
 		for file, text := range map[string]string{skillFile: c.doc, manifestFile: c.manifest} {

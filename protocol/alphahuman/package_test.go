@@ -140,3 +140,15 @@ func TestAPackageIsTheSameWithASlashBehindIt(t *testing.T) {
 	r, _ := open(t, Options{Skill: skill + "/", Walls: noTmp})
 	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
 }
+
+// What Python does by itself is not told of as an attempt of the skill: its folder is read-only, and a module that is
+// imported would be compiled into it.
+func TestAPythonSkillThatImportsIsNoAttempt(t *testing.T) {
+	tooltest.NoLeaks(t)
+	_, skill := packages(t)
+	r, log := open(t, Options{Skill: skill, Walls: noTmp})
+	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
+	if got := log.String(); strings.Contains(got, "__pycache__") {
+		t.Errorf("told: %s", got)
+	}
+}

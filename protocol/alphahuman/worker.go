@@ -133,8 +133,12 @@ func (w *worker) start() error {
 	if err != nil {
 		return err
 	}
+	argv := start.Argv
+	if p.skill.Manifest.python() { // its folder is read-only: each module that it could not keep compiled would be an attempt
+		argv = slices.Insert(slices.Clone(argv), 1, "-B")
+	}
 	cmd := process.Command{
-		Argv: start.Argv, Dir: w.dir, Env: start.Env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: maxLog,
+		Argv: argv, Dir: w.dir, Env: start.Env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: maxLog,
 	}
 	given, err := p.o.Give(&cmd, p.o.Guarantees.SecretsAllowed)
 	if err != nil {
@@ -153,7 +157,11 @@ func (w *worker) attempted(e tool.Event) error {
 	if events := w.listener(); events != nil {
 		return events.Emit(e)
 	}
-	w.p.log.Warn("a wall stopped the skill", "event", string(e.Data))
+	var said tool.Log
+	if err := strictjson.Unmarshal(e.Data, &said); err != nil {
+		return err
+	}
+	w.p.log.Warn("the walls of the skill stopped something", "line", said.Message)
 	return nil
 }
 

@@ -152,9 +152,9 @@ tools:
 func TestMistakesInToolsYAMLNameTheirPlace(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"tool: {}", `tools.yaml:1:1: unknown field "tool"`},
-		{"tools: [a]", `tools.yaml:1:8: names and values are wanted`},
-		{"- a", `tools.yaml:1:1: names and values are wanted`},
-		{"tools:\n  a: 5", `tools.yaml:2:6: names and values are wanted`},
+		{"tools: [a]", `tools.yaml:1:8: expected a mapping`},
+		{"- a", `tools.yaml:1:1: expected a mapping`},
+		{"tools:\n  a: 5", `tools.yaml:2:6: expected a mapping`},
 		{"tools:\n  a:\n    entri: x", `tools.yaml:3:5: unknown field "entri"`},
 		{"tools:\n  a: x:y\n  a: z:y", `tools.yaml:3:3: not valid YAML: mapping key "a" already defined`},
 		{"tools:\n  a:\n    entry: x\n    entry: y", `tools.yaml:4:5: not valid YAML: mapping key "entry" already defined`},

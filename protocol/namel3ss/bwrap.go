@@ -361,12 +361,12 @@ func (t *bwrapTool) newGate(j *job) (_ *gate, err error) {
 	g.theirs = append(g.theirs, image.File())
 	info, theirInfo, err := os.Pipe()
 	if err != nil {
-		return g, tool.Errorf(tool.CodeUnavailable, "no more pipes for the call: %w", err)
+		return g, tool.Errorf(tool.CodeUnavailable, "no more pipes for the call: %w; raise the limit of open files (ulimit -n)", err)
 	}
 	g.info, g.theirs = info, slices.Insert(g.theirs, 0, theirInfo)
 	theirBlock, block, err := os.Pipe()
 	if err != nil {
-		return g, tool.Errorf(tool.CodeUnavailable, "no more pipes for the call: %w", err)
+		return g, tool.Errorf(tool.CodeUnavailable, "no more pipes for the call: %w; raise the limit of open files (ulimit -n)", err)
 	}
 	g.block, g.theirs = block, slices.Insert(g.theirs, 1, theirBlock)
 	return g, nil

@@ -254,7 +254,12 @@ func (s *service) caller(r *http.Request) (tool.Principal, error) {
 			return s.Gate(r.Context(), identity.Credentials{Door: "namel3ss", Token: strings.TrimSpace(token)})
 		}
 	}
-	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "send the header Authorization: Bearer TOKEN, or the token as the password of Basic").Because(identity.Reason)
+	why := ""
+	if len(values) == 0 {
+		why = s.Anonymous.WhyNot(r.Header)
+	}
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "%ssend the header Authorization: Bearer TOKEN, or the token as the password of Basic", why).
+		Because(identity.Reason)
 }
 
 // readHeaders reads what belongs to a call and has no place in the contract's document. The headers are those of the

@@ -315,7 +315,8 @@ func InstallPack(src, appRoot string, o InstallOptions) (*Installed, error) {
 	if !o.AllowUnsigned {
 		s, err := VerifyPack(staging, o.Trusted)
 		if err != nil {
-			return nil, err
+			e := tool.AsError(err) // it names the copy, which is gone when somebody looks for it
+			return nil, tool.Errorf(e.Code, "%s", strings.ReplaceAll(e.Message, staging, src)).Because(e.Reason)
 		}
 		in.SignerID = s.SignerID
 	}

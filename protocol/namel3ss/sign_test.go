@@ -127,6 +127,8 @@ func TestChangedPackIsNotVerified(t *testing.T) {
 			app := t.TempDir()
 			if _, err := InstallPack(dir, app, InstallOptions{Trusted: []ed25519.PublicKey{pub}}); err == nil {
 				t.Error("it was installed")
+			} else if strings.Contains(err.Error(), ".installing-") {
+				t.Errorf("it names the copy: %v", err)
 			}
 			if left, _ := os.ReadDir(filepath.Join(app, ".namel3ss/packs")); len(left) != 0 {
 				t.Errorf("left behind: %v", left)

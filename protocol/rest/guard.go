@@ -99,19 +99,19 @@ func (s *server) who(r *http.Request) (tool.Principal, error) {
 	shown := identity.Credentials{Door: "http", Certificate: s.certs.client(r.TLS), Peer: peerOf(r.Context())}
 	var ok bool
 	if shown.Token, ok = bearer(r.Header); !ok {
-		return tool.Principal{}, errNoToken()
+		return tool.Principal{}, errNoToken("")
 	}
 	nothing := shown == identity.Credentials{Door: shown.Door}
 	shown.Anonymous = s.Anonymous.Of(r)
 	p, err := s.Gate(r.Context(), shown)
 	if err != nil && nothing && shown.Anonymous == "" && tool.CodeOf(err) == tool.CodeAccessDenied {
-		err = errNoToken()
+		err = errNoToken(s.Anonymous.WhyNot(r.Header))
 	}
 	return p, err
 }
 
-func errNoToken() error {
-	return tool.Errorf(tool.CodeAccessDenied, "send the header Authorization: Bearer TOKEN; %s", identity.TokenHint)
+func errNoToken(why string) error {
+	return tool.Errorf(tool.CodeAccessDenied, "%ssend the header Authorization: Bearer TOKEN; %s", why, identity.TokenHint)
 }
 
 // bearer gives the token of a request, empty where it has none. A header that cannot be meant is not taken for none.

@@ -111,7 +111,10 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	p, err := k.ask(ctx, g.shown)
-	if err != nil {
+	switch {
+	case err != nil && user != "" && g.shown.Token == "" && g.shown.Certificate == nil:
+		return tool.Errorf(tool.CodeAccessDenied, "the user %.100q came without a password; give a token as the password, or no name", user)
+	case err != nil:
 		return err
 	}
 	if user != "" && user != p.ID {
