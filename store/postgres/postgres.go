@@ -70,8 +70,10 @@ func dialect() store.Dialect {
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
 		// One writer at a time, as SQLite has it: a group holds whatever it likes and never meets a deadlock. The
 		// number is any that nobody else uses.
-		Begin:   []string{"BEGIN", "SELECT pg_advisory_xact_lock(7410517923146)"},
-		Quick:   "SET LOCAL synchronous_commit = off",
+		Begin: []string{"BEGIN", "SELECT pg_advisory_xact_lock(7410517923146)"},
+		// Never off: a server that crashes forgets what it committed so, and this program goes on and would find its own
+		// records gone. A group shares the cost.
+		Quick:   "SET LOCAL synchronous_commit = on",
 		Durable: "SET LOCAL synchronous_commit = on",
 		Inside:  true,
 		Enter:   enter,
