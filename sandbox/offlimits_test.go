@@ -314,9 +314,12 @@ func TestNoLinkOfAToolLeadsOut(t *testing.T) {
 	c.Kill()
 	c.Close()
 	drained.Wait()
-	t.Logf("%d rooms, and %d that were refused, beside %s swaps: %v", started, len(refused), last, refused)
-	if started == 0 {
-		t.Error("no room was started")
+	t.Logf("%d rooms, and %d kinds of refusals, beside %s swaps: %v", started, len(refused), last, refused)
+	// On a slow machine every start may meet a link; once there is a folder again it must succeed.
+	must(t, os.RemoveAll(root+"/outer"))
+	must(t, os.MkdirAll(root+"/outer/inner", 0o755))
+	if out, _ := run(t, confine(sandbox.Profile{Readable: []string{root + "/outer/inner"}, Off: list}, `print("in")`)); out != "in\n" {
+		t.Errorf("a room of what is there now: %s", out)
 	}
 }
 
