@@ -38,6 +38,7 @@ test: ## install what the tests need, vet, and run every test with the race dete
 
 long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
 	@.ci/setup python3 postgres
+	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v ./internal/hogs
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/kills ./store/sqlite ./store/postgres
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./sandbox ./builtin/file ./builtin/shell ./workspace/ignore
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run 'Duplicates|Canaries' ./node
