@@ -2,6 +2,7 @@
 package pg
 
 import (
+	"context"
 	"database/sql"
 	"net/url"
 	"os"
@@ -61,7 +62,8 @@ func New(t testing.TB) *Server {
 // Start starts a server that was stopped, and waits until it answers.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.dir+"/data", "-k", s.dir, "-c", "listen_addresses=", "-c", "shared_buffers=32MB", "-c", "max_connections=200")
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(s.bin, "postgres"), "-D", s.dir+"/data", "-k", s.dir,
+		"-c", "listen_addresses=", "-c", "shared_buffers=32MB", "-c", "max_connections=200") // Stop ends it
 	cmd.SysProcAttr, cmd.Dir = s.attr, s.dir
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

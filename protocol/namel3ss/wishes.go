@@ -100,7 +100,7 @@ func (w wishes) checksOf(result *tool.Result, err error) []walls.Check {
 		b, _ := strictjson.Marshal(noted)
 		_ = strictjson.Unmarshal(b, &told.Checks)
 	}
-	checks := append(told.Checks, told.Trace.Checks...)
+	checks := slices.Concat(told.Checks, told.Trace.Checks)
 	if e != nil && e.Reason == sandbox.CoverageMissing && !slices.ContainsFunc(checks, blocks(e.Reason)) {
 		for _, name := range w.guarantees.Asked() {
 			checks = append(checks, walls.Check{Capability: capabilityOf(name), Source: byPolicy, Reason: e.Reason})
