@@ -119,7 +119,7 @@ func down(err error) bool {
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error
-	return err != nil && pgconn.SafeToRetry(err) || // such as a connection that was closed under us
+	return err != nil && err.Error() == "conn closed" || // under a read, as the server ended; pgx has no name for it
 		errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
