@@ -153,6 +153,9 @@ func TestBuiltInReadersSeeTheConfigAndNoSecret(t *testing.T) {
 	must(t, err)
 	n := open(t, cfg, node.Options{})
 	defer shut(t, n)
+	if _, code := invoke(t, n, tool.Call{Tool: "listFiles", Args: []byte(`{}`)}); code != "" { // its record makes the database
+		t.Fatal(code)
+	}
 	for args, want := range map[string]tool.Code{
 		`{"path":"toolpost.yaml"}`: "", `{"path":"hidden/secret.txt"}`: tool.CodeAccessDenied, `{"path":"hidden/secret.txt","offset":3,"length":4}`: tool.CodeAccessDenied,
 		`{"path":"door.private"}`: tool.CodeAccessDenied, `{"path":"data/tp.db"}`: tool.CodeAccessDenied,
