@@ -40,7 +40,7 @@ long: ## run the tests of what must hold, with all their rounds and without the 
 	@.ci/setup python3 postgres
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v ./internal/hogs
 	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/kills ./store/sqlite ./store/postgres
-	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./sandbox ./builtin/file ./builtin/shell ./workspace/ignore
+	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./host/sandbox ./builtin/file ./builtin/shell ./host/workspace/ignore
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run 'Duplicates|Canaries' ./node
 
 bench: build ## measure against references of the same run; fails where a target is missed
@@ -49,7 +49,7 @@ bench: build ## measure against references of the same run; fails where a target
 
 embeddings: ## train the table of words for search by meaning anew, from public packages (Debian, as root; about 30 minutes the first time)
 	@.ci/setup node
-	go run ./bench/embeddings -train builtin/code/meaning/table.bin
+	go run ./bench/embeddings -train codesearch/meaning/table.bin
 
 eval: ## measure search by meaning on packages that the table was not trained on
 	@.ci/setup node

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/builtin/code/grep"
-	"toolpost/builtin/code/trigram"
+	"toolpost/codesearch/grep"
+	"toolpost/codesearch/trigram"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // treeFiles is how many files the tree has that is searched.

@@ -14,7 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"toolpost/sandbox"
+	"toolpost/host/sandbox"
 )
 
 // A row is what came of one promise.

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/process"
-	"toolpost/sandbox"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
 	"toolpost/tool"
 )
 

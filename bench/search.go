@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"toolpost/builtin/code/meaning"
-	"toolpost/builtin/code/trigram"
+	"toolpost/codesearch/meaning"
+	"toolpost/codesearch/trigram"
 )
 
 // files offers the sources of the tree up to so many bytes.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"toolpost/builtin/shell"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // TestEveryToolWorksOverARootThatWasMadeAgain: the tools of files, commands and code alike.

@@ -11,10 +11,10 @@ import (
 	"toolpost/builtin/file"
 	"toolpost/builtin/shell"
 	"toolpost/config"
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
+	"toolpost/host/walls"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/walls"
-	"toolpost/workspace"
 )
 
 // Options are the fields of a source with protocol builtin. The zero value offers the config's folder, to be read.

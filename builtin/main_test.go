@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"toolpost/sandbox"
+	"toolpost/host/sandbox"
 )
 
 func TestMain(m *testing.M) {

@@ -16,7 +16,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"toolpost/config/nearest"
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
 

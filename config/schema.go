@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"time"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // A Part is a protocol of sources or a door as the schema knows it: its name, a sentence about it, and

@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // JSON is a part of the file that becomes JSON, such as a schema: keys stay in order and numbers keep

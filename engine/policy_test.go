@@ -13,8 +13,8 @@ import (
 	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/engine/policy"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 func rules(t testing.TB, text string) *policy.Policy {

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"strings"
 
-	"toolpost/schema"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/schema"
+	"toolpost/wire/strictjson"
 )
 
 // schemas are a tool's two schemas, compiled once when it is shelved. One that is nil asks for nothing beyond

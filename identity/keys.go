@@ -16,8 +16,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"toolpost/offlimits"
-	"toolpost/strictjson"
+	"toolpost/host/offlimits"
+	"toolpost/wire/strictjson"
 )
 
 // Bounds of what keys cost us.

@@ -22,8 +22,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/host/secret"
 	"toolpost/node"
-	"toolpost/secret"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )

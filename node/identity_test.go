@@ -16,8 +16,8 @@ import (
 	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/store"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 const twoTools = "sources: [{name: reads, protocol: fake}, {name: writes, protocol: fake}]\n"

@@ -26,12 +26,12 @@ import (
 	"toolpost/engine/queue"
 	"toolpost/engine/quota"
 	"toolpost/engine/redact"
+	"toolpost/engine/telemetry"
+	"toolpost/host/offlimits"
+	"toolpost/host/secret"
 	"toolpost/identity"
-	"toolpost/offlimits"
 	"toolpost/protocol/all"
-	"toolpost/secret"
 	"toolpost/store"
-	"toolpost/telemetry"
 	"toolpost/tool"
 )
 

@@ -19,8 +19,8 @@ import (
 	"go.uber.org/goleak"
 
 	"toolpost/config"
+	"toolpost/host/sandbox"
 	"toolpost/node"
-	"toolpost/sandbox"
 	"toolpost/tool"
 )
 

@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"toolpost/config"
+	"toolpost/host/offlimits"
+	"toolpost/host/secret"
 	"toolpost/identity"
-	"toolpost/offlimits"
 	"toolpost/protocol/all"
-	"toolpost/secret"
 	"toolpost/store/sqlite"
 )
 

@@ -9,7 +9,7 @@ import (
 	statetools "toolpost/builtin/state"
 	tokentools "toolpost/builtin/token"
 	"toolpost/engine"
-	"toolpost/secret"
+	"toolpost/host/secret"
 	"toolpost/store"
 	"toolpost/tool"
 )

@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/node"
-	"toolpost/schema"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/schema"
+	"toolpost/wire/strictjson"
 )
 
 func TestThePolicyOfTheConfigHolds(t *testing.T) {

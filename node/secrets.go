@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"toolpost/config"
-	"toolpost/secret"
+	"toolpost/host/secret"
 )
 
 // A SecretStatus tells about one secret of the config.

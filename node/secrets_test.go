@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/host/secret"
 	"toolpost/node"
-	"toolpost/secret"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )

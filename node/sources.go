@@ -13,10 +13,10 @@ import (
 	"toolpost/engine/cache"
 	"toolpost/engine/policy"
 	"toolpost/engine/quota"
+	"toolpost/host/offlimits"
+	"toolpost/host/secret"
 	"toolpost/identity"
-	"toolpost/offlimits"
 	"toolpost/protocol/all"
-	"toolpost/secret"
 	"toolpost/tool"
 )
 

@@ -5,7 +5,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/cache"
-	"toolpost/telemetry"
+	"toolpost/engine/telemetry"
 )
 
 // openTelemetry makes what measures calls.

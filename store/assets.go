@@ -13,8 +13,8 @@ import (
 	"strings"
 	"syscall"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Assets keeps the files that tools made in one folder, each under the digest of its content, so that

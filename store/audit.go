@@ -14,8 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // An AuditTable is the log of all calls: one row for each, in one chain. The hash of a row covers the row, what

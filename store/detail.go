@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A detail is what is kept of a record beside the columns.

@@ -14,8 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The bounds of a lease.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A Filter says which calls a question is about. The zero value: all of them.

@@ -8,8 +8,8 @@ import (
 	"encoding/json"
 	"sync"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The bounds of what sessions may keep in memory.

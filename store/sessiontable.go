@@ -7,8 +7,8 @@ import (
 	"errors"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A SessionTable keeps the state documents of sessions, with a version for each change and the changes that

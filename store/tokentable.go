@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A TokenTable keeps the tokens of callers. The table has their digests, not the tokens: who can read it still has

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/builtin/code/split"
+	"toolpost/codesearch/split"
 )
 
 // Limits of what is read of a package: generated files are large and say little.

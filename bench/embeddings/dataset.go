@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	"toolpost/builtin/code/meaning"
-	"toolpost/builtin/code/split"
+	"toolpost/codesearch/meaning"
+	"toolpost/codesearch/split"
 )
 
 // Sizes of what is trained on.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/builtin/code/meaning"
-	"toolpost/builtin/code/split"
+	"toolpost/codesearch/meaning"
+	"toolpost/codesearch/split"
 )
 
 func TestTheListOfPackagesIsPinnedAndKeepsWhatIsEvaluatedApart(t *testing.T) {

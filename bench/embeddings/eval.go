@@ -8,8 +8,8 @@ import (
 	"iter"
 	"sync"
 
-	"toolpost/builtin/code/meaning"
-	"toolpost/builtin/code/split"
+	"toolpost/codesearch/meaning"
+	"toolpost/codesearch/split"
 )
 
 // What is asked of each language.

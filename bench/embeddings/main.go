@@ -19,7 +19,7 @@ import (
 	"runtime"
 	"time"
 
-	"toolpost/builtin/code/meaning"
+	"toolpost/codesearch/meaning"
 )
 
 func main() {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"toolpost/builtin/code/split"
+	"toolpost/codesearch/split"
 )
 
 // A pair is a function and the first sentence of its documentation, without the function's name.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"sync"
 
-	"toolpost/builtin/code/meaning"
-	"toolpost/builtin/code/split"
+	"toolpost/codesearch/meaning"
+	"toolpost/codesearch/split"
 )
 
 // A recipe is how the table is trained. The same values on the same packages give the same bytes.

@@ -11,8 +11,8 @@ import (
 	"os"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 const readName = "readAsset"

@@ -12,10 +12,10 @@ import (
 	"testing"
 
 	"toolpost/builtin/asset"
-	"toolpost/schema"
 	"toolpost/store"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/schema"
+	"toolpost/wire/strictjson"
 )
 
 var (

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // BenchmarkGrep greps the tree that TOOLPOST_TREE names: without an index, with one, and with ripgrep where it is installed. Beside the

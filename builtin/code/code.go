@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/builtin/code/meaning"
-	"toolpost/strictjson"
+	"toolpost/codesearch/meaning"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 // Options say how much the tools take on. The zero value has useful limits.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/workspace"
 )
 
 // A bench is the tools over folders of a test.

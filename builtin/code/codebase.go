@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // A target is a folder or file to look into: a codebase, or something in it.

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/builtin/code/meaning"
-	"toolpost/builtin/code/split"
-	"toolpost/builtin/code/symbol"
-	"toolpost/strictjson"
+	"toolpost/codesearch/meaning"
+	"toolpost/codesearch/split"
+	"toolpost/codesearch/symbol"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 // maxManifests is how many manifests of a codebase are read.

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // A filter says of the paths that an index gives whether a walk of the same call would come to them.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/builtin/code/grep"
-	"toolpost/builtin/code/trigram"
-	"toolpost/strictjson"
+	"toolpost/codesearch/grep"
+	"toolpost/codesearch/trigram"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 // What a grep gives where its arguments say nothing, and what they may ask for.

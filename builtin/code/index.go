@@ -4,10 +4,10 @@ import (
 	"errors"
 	"sync"
 
-	"toolpost/builtin/code/trigram"
-	"toolpost/offlimits"
+	"toolpost/codesearch/trigram"
+	"toolpost/host/offlimits"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // indexes are the trigram indexes of the codebases that were searched, each opened when it is first asked for.

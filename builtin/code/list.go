@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"strings"
 
-	"toolpost/builtin/code/split"
-	"toolpost/strictjson"
+	"toolpost/codesearch/split"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 // maxListed is how many files of codebases are listed. With more it is an error: half a list would be taken for a whole

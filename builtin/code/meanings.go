@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/builtin/code/meaning"
-	"toolpost/builtin/code/split"
+	"toolpost/codesearch/meaning"
+	"toolpost/codesearch/split"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // maxIndexed is the size up to which files are searched by meaning: nobody writes larger ones by hand.

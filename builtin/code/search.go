@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/builtin/code/meaning"
-	"toolpost/strictjson"
+	"toolpost/codesearch/meaning"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 // What a search gives where its arguments say nothing, and how much of a chunk it shows.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"toolpost/builtin/code/meaning"
+	"toolpost/codesearch/meaning"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 func shopFiles() map[string]string {

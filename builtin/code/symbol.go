@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/builtin/code/meaning"
-	"toolpost/builtin/code/split"
-	"toolpost/builtin/code/symbol"
-	"toolpost/strictjson"
+	"toolpost/codesearch/meaning"
+	"toolpost/codesearch/split"
+	"toolpost/codesearch/symbol"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 // How many files one question about a name looks into, and how many answers it gives.

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // BenchmarkRead compares readFile with reading the file directly.

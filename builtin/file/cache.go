@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/workspace"
+	"toolpost/host/workspace"
 )
 
 // CacheOptions say how much is kept.

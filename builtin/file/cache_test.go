@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // newCached is a world with a cache whose clock is an hour ahead: every file has settled.

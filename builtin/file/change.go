@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 type pathArgs struct {

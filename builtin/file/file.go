@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/strictjson"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 // Options say how much the tools take on. The zero value has useful limits and no cache.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"toolpost/strictjson"
+	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 // sizeOfSecret is what a listing would say of a file with the secret.

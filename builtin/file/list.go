@@ -3,8 +3,8 @@ package file
 import (
 	"io/fs"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // What one listing may cost. Beyond a bound it fails and says how to ask for less: half a listing would

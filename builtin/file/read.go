@@ -7,9 +7,9 @@ import (
 	"io"
 	"unicode/utf8"
 
-	"toolpost/strictjson"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 type readArgs struct {

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"toolpost/strictjson"
+	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 func (w *world) readPart(args map[string]any) (string, error) {

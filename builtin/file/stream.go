@@ -6,8 +6,8 @@ import (
 	"io"
 	"unicode/utf8"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // block is how much of a file is in memory at a time, and in one event. Three divides it, so that the base64 of

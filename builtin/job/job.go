@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The names of the tools.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"toolpost/process"
+	"toolpost/host/process"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // A place is the ground of a call: what its caller sees of the workspace, less what policy takes away.

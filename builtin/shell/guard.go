@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"toolpost/offlimits"
-	"toolpost/process"
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // repositoryRuns matches the settings of a repository that name a program and that the environment cannot take

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // searchPath gives the folders in which programs are looked up: the configured ones, or those of our own PATH

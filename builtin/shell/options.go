@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 // Options are the field shell of a source with protocol builtin. The short form is enough to begin with:

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 const (

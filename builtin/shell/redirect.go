@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/workspace"
 )
 
 // A redirect is where a command of a line reads from or writes to.

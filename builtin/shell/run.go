@@ -6,11 +6,11 @@ import (
 	"slices"
 	"sync"
 
-	"toolpost/process"
-	"toolpost/sandbox"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/walls"
-	"toolpost/workspace"
 )
 
 // A session is one call while it runs: its commands share an output, a time and a place.

@@ -15,12 +15,12 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/offlimits"
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
+	"toolpost/host/walls"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/walls"
-	"toolpost/workspace"
+	"toolpost/wire/strictjson"
 )
 
 // Tools runs commands in a workspace.

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/sandbox"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
+	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
-	"toolpost/workspace"
 )
 
 // A bench is a root that may be written, one that may only be read, and a folder outside of both.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 const (

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/offlimits"
-	"toolpost/sandbox"
+	"toolpost/host/offlimits"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
+	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/walls"
-	"toolpost/workspace"
 )
 
 // confine makes the walls of a call: its commands read the folders that are offered to its caller, change those of

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The names of the tools.

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The names of the tools.

@@ -19,8 +19,8 @@ import (
 	"toolpost/config/nearest"
 	"toolpost/identity"
 	"toolpost/node"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // closeTimeout is how long the end of a command waits for its sources.

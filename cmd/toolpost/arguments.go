@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // maxArguments bounds what is read from a file or from stdin.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/store"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // An audit is one question about the log of calls.

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/config/nearest"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A callRequest is what the command line of `call` asks for.

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/store"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The tools for jobs.

@@ -16,9 +16,9 @@ import (
 	"toolpost/node"
 	"toolpost/store"
 	"toolpost/store/storetest"
-	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/strictjson"
 )
 
 const jobsConfig = `sources:

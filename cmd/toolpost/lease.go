@@ -11,8 +11,8 @@ import (
 
 	"toolpost/node"
 	"toolpost/store"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 func (a *app) leaseCommand() *cobra.Command {

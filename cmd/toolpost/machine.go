@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/sandbox"
+	"toolpost/host/sandbox"
 )
 
 // probeTimeout bounds a program that the doctor runs.

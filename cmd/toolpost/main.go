@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"toolpost/sandbox"
+	"toolpost/host/sandbox"
 )
 
 func main() {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"toolpost/sandbox"
+	"toolpost/host/sandbox"
 	"toolpost/tool/tooltest"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A reporter shows the events of one call and its outcome. The error of finish is the end of the command.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/host/sandbox"
 	"toolpost/node"
-	"toolpost/sandbox"
 )
 
 func (a *app) serveCommand() *cobra.Command {

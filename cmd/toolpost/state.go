@@ -11,8 +11,8 @@ import (
 
 	"toolpost/node"
 	"toolpost/store"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A stateRequest is a session that a command looks at, and whose it is.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A listed tool is a tool as the catalogue shows it.

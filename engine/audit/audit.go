@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/secret"
+	"toolpost/host/secret"
 	"toolpost/tool"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"toolpost/engine/audit"
-	"toolpost/secret"
+	"toolpost/host/secret"
 	"toolpost/tool"
 )
 

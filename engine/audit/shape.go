@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // The bounds of what is kept of arguments.

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Options has useful zero values.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Claim says whose call a key belongs to.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"toolpost/engine/idempotency"
-	"toolpost/secret"
+	"toolpost/host/secret"
 	"toolpost/store"
 	"toolpost/tool"
 )

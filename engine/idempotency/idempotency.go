@@ -9,9 +9,9 @@ import (
 	"maps"
 	"time"
 
-	"toolpost/secret"
-	"toolpost/strictjson"
+	"toolpost/host/secret"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Options has useful zero values.

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The bounds of what is kept of a job's events.

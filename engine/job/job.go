@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The states of a job. The first two are not its end.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A view is a job as its caller sees it.

@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Leases consumes leases.

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // A kind is what a value is, as far as it is known.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // maxTouches bounds what one call may touch by name, so that judging it stays quick.

@@ -17,8 +17,8 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/policy"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A toucher takes what a call touches from its arguments: reads, writes and commands.

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // MaxRecord is how long a line of the record may be, in bytes; arguments that would make it longer are left

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Options has useful zero values.

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"sync"
 
-	"toolpost/secret"
-	"toolpost/strictjson"
+	"toolpost/host/secret"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A plain sink redacts each event by itself.

@@ -3,7 +3,7 @@ package redact
 import (
 	"context"
 
-	"toolpost/secret"
+	"toolpost/host/secret"
 	"toolpost/tool"
 )
 

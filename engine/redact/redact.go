@@ -10,7 +10,7 @@ import (
 	"context"
 	"iter"
 
-	"toolpost/secret"
+	"toolpost/host/secret"
 	"toolpost/tool"
 )
 

@@ -22,7 +22,7 @@ import (
 
 	"toolpost/engine/audit"
 	"toolpost/engine/redact"
-	"toolpost/secret"
+	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )

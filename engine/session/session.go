@@ -13,8 +13,8 @@ import (
 	"os"
 	"sync"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // States keeps the state of sessions. Two callers never share a session, whatever names they choose.

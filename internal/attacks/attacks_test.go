@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/host/sandbox"
 	"toolpost/internal/served"
-	"toolpost/sandbox"
 )
 
 func TestMain(m *testing.M) {

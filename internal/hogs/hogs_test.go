@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/host/sandbox"
 	"toolpost/internal/served"
-	"toolpost/sandbox"
 	"toolpost/tool/tooltest"
 )
 

@@ -15,27 +15,32 @@ import (
 // A floor is a row of the house. A package may import what lies on the floors below it; its neighbours
 // only where the floor says so.
 type floor struct {
-	name       string
-	rooms      []string // patterns of path.Match below the module, or a prefix with /...
-	neighbours bool     // whether its packages may import each other
-	stdOnly    bool     // whether they use nothing but the standard library
+	name    string
+	rooms   []string // patterns of path.Match below the module, or a prefix with /...
+	ordered bool     // whether a package may import the rooms that are listed before its own
+	stdOnly bool     // whether its packages use nothing but the standard library
 }
 
 // The house, from the ground up. A package is on the highest floor that has a room for it.
 func floors() []floor {
 	return []floor{
-		{name: "ground", rooms: []string{"tool"}, stdOnly: true},
-		{name: "first", rooms: []string{"process", "offlimits", "sandbox", "walls", "secret", "identity", "telemetry", "workspace", "workspace/...", "config", "config/...", "schema", "strictjson", "examples"}, neighbours: true},
-		{name: "second", rooms: []string{"engine", "engine/*", "protocol/*", "builtin", "builtin/...", "store", "store/*", "plan", "console"}},
+		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
+		{name: "wire", rooms: []string{"wire/strictjson", "wire/schema"}, ordered: true},
+		{name: "config", rooms: []string{"host/offlimits", "config/nearest", "config", "examples"}, ordered: true},
+		{name: "host", rooms: []string{"host/sandbox", "host/process", "host/secret", "host/walls", "host/workspace/ignore", "host/workspace"}, ordered: true},
+		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/grep", "codesearch/trigram"}, ordered: true},
+		{name: "engine", rooms: []string{"engine", "engine/*"}},
+		{name: "store", rooms: []string{"store", "store/*"}},
+		{name: "protocols and built-in tools", rooms: []string{"protocol/*", "builtin", "builtin/*"}},
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},
-		{name: "top", rooms: []string{"cmd/...", "bench", "bench/..."}, neighbours: true},
+		{name: "top", rooms: []string{"cmd/...", "bench/embeddings", "bench"}},
 	}
 }
 
 // Packages that stand beside the floors: tests import them, programs do not.
 func beside() []string {
-	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs", "matrix"}
+	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs"}
 }
 
 // mayKnow lists, for a package that few may know, those few.
@@ -43,12 +48,19 @@ func mayKnow() map[string][]string {
 	return map[string][]string{"protocol/all": {"node"}}
 }
 
-// family lets a room of the second floor import its own parts: engine and its
-// stages, store and its kinds, the built-in tools and theirs.
+// family lets a room import its own parts: engine and its stages, the built-in tools and theirs; and the kinds of
+// store import the store.
 func family(from, to string) bool {
-	return strings.HasPrefix(to, from+"/") && slices.Contains([]string{"engine", "builtin", "builtin/code"}, from) ||
-		to == "store" && strings.HasPrefix(from, "store/") ||
-		strings.HasPrefix(from, "builtin/code/") && strings.HasPrefix(to, "builtin/code/")
+	return strings.HasPrefix(to, from+"/") && slices.Contains([]string{"engine", "builtin"}, from) ||
+		to == "store" && strings.HasPrefix(from, "store/")
+}
+
+// before reports whether a floor lists the room of one package before that of another.
+func (f floor) before(to, from string) bool {
+	room := func(pkg string) int {
+		return slices.IndexFunc(f.rooms, func(p string) bool { return matchAny([]string{p}, pkg) })
+	}
+	return room(to) < room(from)
 }
 
 func TestImportsOnlyGoDown(t *testing.T) {
@@ -91,7 +103,9 @@ func forbidden(module, from, imported string) string {
 		return "it is on no floor"
 	case g > f:
 		return fmt.Sprintf("it is on a higher floor (%s over %s)", floors()[g].name, at.name)
-	case g == f && !at.neighbours && !family(from, to):
+	case g == f && at.ordered && !at.before(to, from):
+		return "it is listed later among the rooms of its floor"
+	case g == f && !at.ordered && !family(from, to):
 		return "rooms of one floor do not import each other"
 	}
 	return ""
@@ -153,15 +167,18 @@ func TestArrowsThatGoTheWrongWayAreFound(t *testing.T) {
 		from, to string
 		ok       bool
 	}{
-		{"tool", "toolpost/strictjson", false},
+		{"tool", "toolpost/wire/strictjson", false},
 		{"tool", "golang.org/x/sys/unix", false},
 		{"tool", "encoding/json", true},
-		{"process", "toolpost/engine", false},
-		{"process", "toolpost/tool", true},
-		{"config", "toolpost/strictjson", true},
+		{"host/process", "toolpost/engine", false},
+		{"host/process", "toolpost/tool", true},
+		{"host/process", "toolpost/host/sandbox", true},
+		{"host/sandbox", "toolpost/host/process", false},
+		{"config", "toolpost/host/process", false},
+		{"config", "toolpost/wire/strictjson", true},
 		{"protocol/rest", "toolpost/engine", false},
 		{"protocol/rest", "toolpost/protocol/narratoria", false},
-		{"protocol/rest", "toolpost/process", true},
+		{"protocol/rest", "toolpost/host/process", true},
 		{"engine", "toolpost/engine/session", true},
 		{"engine/session", "toolpost/engine", false},
 		{"engine/session", "toolpost/store", false},

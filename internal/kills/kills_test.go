@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/sandbox"
 	"toolpost/internal/served"
 	"toolpost/node"
-	"toolpost/sandbox"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"

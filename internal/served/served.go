@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"toolpost/builtin"
 	"toolpost/config"
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 	"toolpost/protocol/alphahuman"
 	"toolpost/protocol/machina"
 	"toolpost/protocol/namel3ss"

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/offlimits"
 	"toolpost/identity"
-	"toolpost/offlimits"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
-	"toolpost/process"
+	"toolpost/host/process"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
 )

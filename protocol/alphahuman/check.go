@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
 

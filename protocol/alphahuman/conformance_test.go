@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/strictjson"
 )
 
 // A skill is a worker that lives on between calls: what it starts belongs to it and ends with it, so that no

@@ -14,9 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A Door is a skill whose tools are all the tools that are registered. It speaks both generations: a host

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A Skill is a skill folder as it was read. One with a manifest is a program; one without, an Agent Skill,

@@ -16,9 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/strictjson"
 )
 
 // contract(alphahuman): `runtime` as in the contract, or a string `"python"|"node"` with `entry`

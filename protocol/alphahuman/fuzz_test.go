@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // What the decoder takes for a message is one object to the standard library too, and what we make of it is

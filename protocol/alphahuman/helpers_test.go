@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/sandbox"
+	"toolpost/host/sandbox"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // introduce finds out of which generation the skill is and what it offers.

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/process"
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"unicode"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Bounds on what a skill may have us keep.

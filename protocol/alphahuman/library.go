@@ -7,8 +7,8 @@ import (
 	"path"
 	"strings"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A library has the Agent Skills of a source: instructions that are read when they are needed, and the files

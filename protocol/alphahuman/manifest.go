@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The files of a skill folder.

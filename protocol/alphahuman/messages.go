@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // BeforeMessage shows a user's message to every running skill of the second generation, one after the other,

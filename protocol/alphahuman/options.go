@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/process"
-	"toolpost/secret"
+	"toolpost/host/process"
+	"toolpost/host/secret"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 // Options are the fields of a source of this protocol: a folder of skills, or a single one.

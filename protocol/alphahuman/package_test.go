@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
 )
 
 // packages copies the folder of skills that are packages, and gives the path of the one that is whole.

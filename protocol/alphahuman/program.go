@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 // How a crashed worker is restarted: after a pause that doubles with every fast crash in a row; the fifth opens

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A relay is the sink of one call of a Door. To a host of the second generation events are calls back; each

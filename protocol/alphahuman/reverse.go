@@ -7,8 +7,8 @@ import (
 	"errors"
 	"os"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A reverseCall is a call from the skill to us. Its id is of the skill's own numbering.

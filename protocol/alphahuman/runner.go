@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/offlimits"
-	"toolpost/sandbox"
-	"toolpost/secret"
-	"toolpost/strictjson"
+	"toolpost/host/offlimits"
+	"toolpost/host/sandbox"
+	"toolpost/host/secret"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // A Runner runs the skills of one source.

@@ -17,10 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
-	"toolpost/strictjson"
+	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // contract(alphahuman): The runtime spawns `python3 skill.py` as a child process and communicates via stdin/stdout.

@@ -20,8 +20,8 @@ import (
 	"strings"
 	"unicode"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The methods from host to skill: of both generations, of the contract, of the second.

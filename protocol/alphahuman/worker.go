@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 const (

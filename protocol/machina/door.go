@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A Mode is what a toolhost is started for.

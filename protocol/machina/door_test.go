@@ -17,10 +17,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/host/walls"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
 )
 
 // Our door and our runner, each tested against the other.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"sync"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // take applies what a request says about the state.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The types of a structured error: what a host says when a call of a toolhost came to nothing.

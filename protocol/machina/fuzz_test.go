@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // Whatever the line, it is understood or refused, and what is understood is within bounds.

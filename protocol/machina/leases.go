@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // LeaseTier is the tier from which on a toolhost in a mode asks for leases, whatever else asks for them: from the first

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // tierTag is how a listing carries the tier of a tool, for which the protocol has no word.

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/offlimits"
-	"toolpost/process"
-	"toolpost/secret"
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
+	"toolpost/host/secret"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 // Options says how a toolhost is run. Only Command is needed.

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // An answer is a reply or a refusal, as a host reads it.

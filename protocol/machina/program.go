@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 
-	"toolpost/process"
-	"toolpost/sandbox"
-	"toolpost/secret"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/secret"
 	"toolpost/tool"
 )
 

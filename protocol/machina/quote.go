@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"unicode/utf8"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // The protocol carries JSON inside JSON strings, in every request and every reply. These two do for it

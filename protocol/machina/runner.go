@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"time"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // A Runner calls the tools of one toolhost and plugin.

@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/process"
+	"toolpost/host/process"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 // A session is a warm toolhost. It has one call at a time, and answers each request with one line.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"toolpost/config"
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 )
 
 // SourceOf gives the name of the source that a host means. Hosts name what they load by the path of a file: that is

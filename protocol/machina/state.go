@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // slots is a DSState: what is in each slot, by its number. A value is never changed: whoever needs

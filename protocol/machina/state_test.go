@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // anySlots draws a state of a few slots.

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The constants of the contract.

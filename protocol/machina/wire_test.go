@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // contract(machina): | `input_json` | string | JSON-encoded tool input |

@@ -14,7 +14,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"toolpost/process"
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 

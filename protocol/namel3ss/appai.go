@@ -12,8 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // declarationsFile is where an app declares its tools.

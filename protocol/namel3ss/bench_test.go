@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 const benchCode = "def run(payload):\n    return {'message': 'Hello ' + payload['name']}\n"

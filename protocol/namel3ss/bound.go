@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/secret"
-	"toolpost/strictjson"
+	"toolpost/host/secret"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The runners and the languages of the contract.

@@ -14,12 +14,12 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/offlimits"
-	"toolpost/process"
-	"toolpost/sandbox"
-	"toolpost/strictjson"
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // A builder makes the runner of a source from its options and the files of its app.

@@ -16,11 +16,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/offlimits"
-	"toolpost/process"
-	"toolpost/sandbox"
-	"toolpost/strictjson"
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 const (

@@ -19,13 +19,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
-	"toolpost/offlimits"
-	"toolpost/process"
-	"toolpost/sandbox"
-	"toolpost/secret"
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/secret"
+	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
 )
 
 // needBwrap skips a test where bwrap cannot do its work, except where everything must be tested.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"toolpost/config"
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 )
 
 // Claim says which files a configured source starts from, and which its tools may change. Of the app that is what decides

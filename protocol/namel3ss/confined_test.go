@@ -12,11 +12,11 @@ import (
 	"testing"
 
 	"toolpost/config"
-	"toolpost/sandbox"
-	"toolpost/secret"
+	"toolpost/host/sandbox"
+	"toolpost/host/secret"
+	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
 )
 
 // obey is a tool that does as it is told.

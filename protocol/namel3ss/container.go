@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/offlimits"
-	"toolpost/process"
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 

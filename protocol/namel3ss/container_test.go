@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
-	"toolpost/secret"
+	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"sync"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // A Door answers one request of the local protocol for whatever tool is registered: it is what a

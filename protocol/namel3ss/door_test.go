@@ -15,10 +15,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"toolpost/sandbox"
-	"toolpost/strictjson"
+	"toolpost/host/sandbox"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/strictjson"
 )
 
 var update = flag.Bool("update", false, "write the replies of the transcripts anew")

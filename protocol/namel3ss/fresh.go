@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/process"
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 

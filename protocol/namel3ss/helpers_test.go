@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"toolpost/process"
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 

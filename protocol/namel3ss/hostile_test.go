@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
 )
 
 // reply is the descriptor on which the host will reply; hostile tools look for it.

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 // An interpreter is the Python that runs the tools of an app.

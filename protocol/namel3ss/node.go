@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/process"
+	"toolpost/host/process"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 // nodeSource is the Node side.

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"toolpost/config"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 // Where the tools of an app come from, in the words of the trace's resolved_source.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
 )
 
 const packHead = "id: %s\nname: Greetings\nversion: 1.2.3\ndescription: says hello\nauthor: Ada\nlicense: MIT\n"

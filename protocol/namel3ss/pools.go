@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	"toolpost/process"
-	"toolpost/sandbox"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
 	"toolpost/tool"
 )
 

@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/offlimits"
-	"toolpost/process"
-	"toolpost/sandbox"
-	"toolpost/secret"
-	"toolpost/strictjson"
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/secret"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // Options are the fields of a source of this protocol. A source is a whole app, or a single tool where

@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // serviceVariable is the last place where the address of a service is looked for.

@@ -15,11 +15,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
 	"toolpost/identity"
-	"toolpost/process"
-	"toolpost/sandbox"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // ServiceOptions of the service door. All of them have useful zero values.

@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/host/sandbox"
 	"toolpost/identity"
-	"toolpost/sandbox"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )

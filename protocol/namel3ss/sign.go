@@ -18,8 +18,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // signatureFile is the one file of a pack that its signature does not cover.

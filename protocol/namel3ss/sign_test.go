@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 func keys(t testing.TB) (ed25519.PrivateKey, ed25519.PublicKey, []byte) {

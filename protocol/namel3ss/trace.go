@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"toolpost/sandbox"
-	"toolpost/strictjson"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // A trace tells how one call went, in the words of the contract.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 )
 
 func TestContainersMountNothingThatIsOffLimits(t *testing.T) {

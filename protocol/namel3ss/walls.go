@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/process"
-	"toolpost/sandbox"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
 )
 
 // guarantees are those that hold for a call, and who asked for each: the user's config, the pack that

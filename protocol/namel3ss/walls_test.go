@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/sandbox"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
 )
 
 // uncoverable is the coverage check of a machine that can enforce nothing.

@@ -15,11 +15,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/process"
-	"toolpost/sandbox"
-	"toolpost/strictjson"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // reportTime is how long a fork server may take to report the end of a child that we killed.

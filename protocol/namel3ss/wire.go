@@ -10,8 +10,8 @@ import (
 	"errors"
 	"fmt"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // protocolVersion is the version that the contract freezes.

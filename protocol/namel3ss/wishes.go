@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/sandbox"
-	"toolpost/strictjson"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // wishes are what a request asks of the walls around its call. They come on top of what the config says: they can make

@@ -14,10 +14,10 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/strictjson"
+	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // A told reply is one as a host reads it.

@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
+	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/walls"
+	"toolpost/wire/strictjson"
 )
 
 // maxLastWords bounds, in bytes, what an error repeats of standard error.

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // maxRequest bounds the document that a door reads.

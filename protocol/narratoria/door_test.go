@@ -17,11 +17,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
 	"toolpost/protocol/narratoria"
-	"toolpost/sandbox"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
 )
 
 // doorEnv makes this test program a door in front of the reference tools, so that the runner can run it.

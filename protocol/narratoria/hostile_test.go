@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/walls"
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
 )
 
 // memoryBound is how far a call may push this process beyond where it was.

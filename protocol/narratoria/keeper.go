@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/process"
+	"toolpost/host/process"
 )
 
 // A keeper owns the process of a call and sees to its end, however it comes. When the process and

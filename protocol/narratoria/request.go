@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // A request is the document of section 6 as a tool reads it.

@@ -19,11 +19,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/host/secret"
+	"toolpost/host/walls"
 	"toolpost/protocol/narratoria"
-	"toolpost/secret"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
-	"toolpost/walls"
 )
 
 // hangGuard only keeps a broken test from hanging; nothing is measured with it.

@@ -14,8 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // protocolVersion is the one value of an event's version.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"toolpost/strictjson"
+	"toolpost/wire/strictjson"
 )
 
 // Each line breaks a rule of the contract; the words are part of what is said about it.

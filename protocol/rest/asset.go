@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // readAsset is the tool that hands out what a call of the same caller brought.

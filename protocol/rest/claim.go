@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"toolpost/config"
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 )
 
 // Claim says which files are the door's own. Whoever could change its authorities could come in as anybody, and a tool that

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A Client is the tools of another Toolpost, over HTTP. Who calls is decided by the token there, not by

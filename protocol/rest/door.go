@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/host/offlimits"
 	"toolpost/identity"
-	"toolpost/offlimits"
 	"toolpost/tool"
 )
 

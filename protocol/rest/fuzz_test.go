@@ -7,8 +7,8 @@ import (
 	"testing/iotest"
 
 	"toolpost/protocol/rest"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Whatever a server sends, a call has one outcome, and every event that gets through is an event.

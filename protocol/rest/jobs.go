@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The tools that keep jobs. The door knows their names, and what their arguments look like.

@@ -16,9 +16,9 @@ import (
 
 	"toolpost/identity"
 	"toolpost/protocol/rest"
-	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/strictjson"
 )
 
 const token = "tp_a-token-for-the-tests"

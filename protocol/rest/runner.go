@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/offlimits"
-	"toolpost/sandbox"
+	"toolpost/host/offlimits"
+	"toolpost/host/sandbox"
 	"toolpost/tool"
 )
 

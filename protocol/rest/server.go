@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"toolpost/identity"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A server is the door while it is open.

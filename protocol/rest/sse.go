@@ -5,9 +5,9 @@ import (
 	"errors"
 	"io"
 
-	"toolpost/process"
-	"toolpost/strictjson"
+	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // maxMessage bounds one message of a stream: a line of it, and all its data together.

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A stream sends the events of one call as server-sent events. A peer that reads slowly makes Emit

@@ -2,7 +2,7 @@ package singularity
 
 import (
 	"toolpost/config"
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 )
 
 // Claim says which files are the door's own. Whoever could change its authorities could come in as anybody.

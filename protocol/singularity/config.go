@@ -6,8 +6,8 @@ import (
 	"crypto/x509"
 	"os"
 
+	"toolpost/host/offlimits"
 	"toolpost/identity"
-	"toolpost/offlimits"
 	"toolpost/tool"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"toolpost/offlimits"
+	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
 

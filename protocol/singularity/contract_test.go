@@ -10,9 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/strictjson"
 )
 
 // An exchange is a request and its answer as the contract prints them. Where the contract has a comment on a line,

@@ -15,9 +15,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/strictjson"
 )
 
 func TestAMessageWithoutAReplySubjectIsRunAndNotAnswered(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 
 	"toolpost/config"
 	"toolpost/identity"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"strings"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 const (

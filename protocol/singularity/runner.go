@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
-	"toolpost/sandbox"
-	"toolpost/strictjson"
+	"toolpost/host/sandbox"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Options are the fields of a source with protocol singularity. Only the url is needed.

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 func TestATokenStandsForExactlyOneName(t *testing.T) {

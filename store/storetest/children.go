@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"toolpost/store"
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // What the environment tells a child.

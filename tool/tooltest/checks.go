@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A check is one thing that every handler must do. It returns an error rather than failing a test, so

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Collect is a Sink that keeps every event and can be waited on. The zero value is ready.

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A probe makes the calls of one check, and holds each of them to the contract of tool.Handler.

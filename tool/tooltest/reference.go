@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Reference has the standard tools in this process: what a door is tested in front of. Everybody may

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"toolpost/strictjson"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 const children = 3

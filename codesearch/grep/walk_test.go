@@ -1,0 +1,41 @@
+package grep
+
+import (
+	"os"
+	"testing"
+
+	"toolpost/host/workspace"
+	"toolpost/tool"
+)
+
+// BenchmarkTree searches the tree that TOOLPOST_TREE names.
+func BenchmarkTree(b *testing.B) {
+	dir := os.Getenv("TOOLPOST_TREE")
+	if dir == "" {
+		b.Skip("TOOLPOST_TREE names no folder")
+	}
+	ws, err := workspace.Open(dir, workspace.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer ws.Close()
+	for _, c := range benchPatterns() {
+		b.Run(c.name, func(b *testing.B) {
+			p, err := Compile(c.expr, false)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var st Stats
+			for b.Loop() {
+				st, err = Walk(b.Context(), ws.View(&tool.Call{}), "", workspace.WalkOptions{Recursive: true, Ignore: true}, plain, p, Options{MaxBytes: 1 << 30}, func(File) error { return nil })
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(st.Matches), "lines")
+			b.ReportMetric(float64(st.Files), "files")
+		})
+	}
+}
+
+func plain(below string) string { return below }

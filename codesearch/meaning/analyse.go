@@ -1,0 +1,146 @@
+package meaning
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"hash/crc32"
+	"hash/fnv"
+	"io"
+	"io/fs"
+
+	"toolpost/codesearch/split"
+)
+
+// analysed is a file taken apart.
+type analysed struct {
+	file   File
+	digest uint64
+	chunks []chunk
+	terms  []Term
+	ends   []int32 // where the terms of each chunk end
+	codes  []byte
+	same   bool // the content is what the index already has
+	young  bool // it changed so lately that it may change again within the same tick
+	gone   bool // it vanished between the walk and the reading
+	err    error
+}
+
+func (a *analysed) termsOf(i int) []Term {
+	from := int32(0)
+	if i > 0 {
+		from = a.ends[i-1]
+	}
+	return a.terms[from:a.ends[i]]
+}
+
+// An analyst takes files apart. Each worker has its own.
+type analyst struct {
+	table    *Table
+	embedder Embedder
+	maxFile  int64
+	bag      Bag
+	sum      []float32
+	text     bytes.Buffer
+}
+
+// analyse reads a file and cuts it into chunks. known is the digest that the index has of it.
+func (w *analyst) analyse(ctx context.Context, f File, known uint64, has bool) *analysed {
+	a := &analysed{file: f}
+	src, err := w.read(f)
+	if errors.Is(err, fs.ErrNotExist) {
+		a.gone = true
+		return a
+	}
+	if err != nil {
+		a.err = err
+		return a
+	}
+	a.digest = digest(src)
+	if has && a.digest == known {
+		a.same = true
+		return a
+	}
+	if !isText(src) {
+		return a
+	}
+	parts := split.Parts(split.LanguageOf(f.Path), src)
+	for _, p := range parts {
+		w.chunk(a, f.Path, p, src)
+	}
+	if w.embedder != nil {
+		a.codes, a.err = w.remote(ctx, parts, src)
+	}
+	return a
+}
+
+// read takes at most maxFile bytes: of a larger file nothing, for what is that large was not written by a person.
+func (w *analyst) read(f File) ([]byte, error) {
+	if f.Size > w.maxFile {
+		return nil, nil
+	}
+	r, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	w.text.Reset()
+	n, err := w.text.ReadFrom(io.LimitReader(r, w.maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if n > w.maxFile {
+		return nil, nil
+	}
+	return w.text.Bytes(), nil
+}
+
+func (w *analyst) chunk(a *analysed, path string, p split.Part, src []byte) {
+	w.bag.Fill(path, p, src, false)
+	c := chunk{
+		line: int32(p.Line), last: int32(p.Last), define: int32(p.Define), kind: p.Kind,
+		name: clip(p.Name), owner: clip(p.Owner), hash: Hash(wholeLines(src, p)),
+	}
+	for _, t := range w.bag.Terms {
+		c.length += int32(t.Count)
+	}
+	a.chunks = append(a.chunks, c)
+	a.terms = append(a.terms, w.bag.Terms...)
+	a.ends = append(a.ends, int32(len(a.terms)))
+	if w.embedder == nil {
+		w.table.embed(w.bag.Terms, w.table.code, w.sum)
+		a.codes = pack(w.sum, a.codes)
+	}
+}
+
+// clip keeps names short: a heading may be as long as its author likes.
+func clip(s string) string {
+	const most = 120
+	if len(s) <= most {
+		return s
+	}
+	return string(bytes.ToValidUTF8([]byte(s[:most]), nil))
+}
+
+// wholeLines gives the lines of a part.
+func wholeLines(src []byte, p split.Part) []byte {
+	from := bytes.LastIndexByte(src[:p.Start], '\n') + 1
+	to := bytes.IndexByte(src[p.End:], '\n')
+	if to < 0 {
+		return src[from:]
+	}
+	return src[from : p.End+to]
+}
+
+// Hash is what a Hit says of its lines, so that a caller can see whether they are still the same. Blanks around them do
+// not count.
+func Hash(lines []byte) uint32 { return crc32.Checksum(bytes.TrimSpace(lines), castagnoli()) }
+
+func digest(src []byte) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(src)
+	return h.Sum64()
+}
+
+// isText tells text from what is not by its beginning.
+func isText(src []byte) bool { return bytes.IndexByte(src[:min(len(src), 8<<10)], 0) < 0 }

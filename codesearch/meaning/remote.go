@@ -1,0 +1,231 @@
+package meaning
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"time"
+
+	"toolpost/codesearch/split"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// An Embedder makes vectors of texts in place of the table.
+type Embedder interface {
+	// Name tells its vectors from those of others: an index holds one kind.
+	Name() string
+	Dims() int
+	// Embed gives a vector for each text.
+	Embed(ctx context.Context, texts []string) ([][]float32, error)
+}
+
+// A Reranker looks at texts closely and says how well each answers a question, from 0 to 1.
+type Reranker interface {
+	Rerank(ctx context.Context, question string, texts []string) ([]float64, error)
+}
+
+// Service is an OpenAI-compatible service that is reached over HTTP. It is an Embedder and a Reranker.
+type Service struct {
+	// URL is the whole address, such as the one that ends in /v1/embeddings, or in /rerank.
+	URL        string
+	Model      string
+	Key        string // sent as a bearer token where it is set
+	Dimensions int    // of the vectors that the model makes
+	// Timeout is for one request; 0: 20 seconds.
+	Timeout time.Duration
+	// Client is what sends; nil: http.DefaultClient.
+	Client *http.Client
+}
+
+var (
+	_ Embedder = (*Service)(nil)
+	_ Reranker = (*Service)(nil)
+)
+
+// Bounds of a conversation with a service.
+const (
+	batchTexts     = 64
+	maxText        = 8 << 10
+	maxReply       = 64 << 20
+	serviceTimeout = 20 * time.Second
+)
+
+// Name implements Embedder.
+func (s *Service) Name() string { return s.URL + " " + s.Model }
+
+// Dims implements Embedder.
+func (s *Service) Dims() int { return s.Dimensions }
+
+// Embed implements Embedder.
+func (s *Service) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	var reply struct {
+		Data []struct {
+			Index     int       `json:"index"`
+			Embedding []float32 `json:"embedding"`
+		} `json:"data"`
+	}
+	if err := s.post(ctx, map[string]any{"model": s.Model, "input": texts}, &reply); err != nil {
+		return nil, err
+	}
+	vectors := make([][]float32, len(texts))
+	for _, d := range reply.Data {
+		if d.Index < 0 || d.Index >= len(vectors) || vectors[d.Index] != nil || len(d.Embedding) != s.Dimensions || !finite(d.Embedding) {
+			return nil, s.fail("it gave a vector of %d dimensions for text %d; %d texts were sent and %d dimensions are configured", len(d.Embedding), d.Index, len(texts), s.Dimensions)
+		}
+		vectors[d.Index] = d.Embedding
+	}
+	for i, v := range vectors {
+		if v == nil {
+			return nil, s.fail("it gave no vector for text %d of %d", i, len(texts))
+		}
+	}
+	return vectors, nil
+}
+
+// Rerank implements Reranker. It speaks the form that reranking servers share: documents in, indexed relevance scores out.
+func (s *Service) Rerank(ctx context.Context, question string, texts []string) ([]float64, error) {
+	var reply struct {
+		Results []struct {
+			Index int     `json:"index"`
+			Score float64 `json:"relevance_score"`
+		} `json:"results"`
+	}
+	clipped := make([]string, len(texts))
+	for i, t := range texts {
+		clipped[i] = clipText(t)
+	}
+	if err := s.post(ctx, map[string]any{"model": s.Model, "query": question, "documents": clipped}, &reply); err != nil {
+		return nil, err
+	}
+	scores := make([]float64, len(texts))
+	for i := range scores {
+		scores[i] = math.NaN()
+	}
+	for _, r := range reply.Results {
+		if r.Index < 0 || r.Index >= len(scores) || !math.IsNaN(scores[r.Index]) {
+			return nil, s.fail("it scored text %d; %d were sent", r.Index, len(texts))
+		}
+		scores[r.Index] = min(1, max(0, r.Score))
+	}
+	for i, x := range scores {
+		if math.IsNaN(x) {
+			return nil, s.fail("it gave no score for text %d of %d", i, len(texts))
+		}
+	}
+	return scores, nil
+}
+
+func (s *Service) post(ctx context.Context, body any, into any) error {
+	timeout := s.Timeout
+	if timeout <= 0 {
+		timeout = serviceTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	b, err := strictjson.Marshal(body)
+	if err != nil {
+		return s.fail("the request cannot be written: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(b))
+	if err != nil {
+		return s.fail("%w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if s.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+s.Key)
+	}
+	reply, err := s.send(req)
+	if err != nil {
+		return err
+	}
+	if err := strictjson.Unmarshal(reply, into); err != nil {
+		return s.fail("its reply is not what was asked for: %w", err)
+	}
+	return nil
+}
+
+func (s *Service) send(req *http.Request) ([]byte, error) {
+	client := s.Client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, s.fail("%w", err)
+	}
+	defer res.Body.Close()
+	reply, err := io.ReadAll(io.LimitReader(res.Body, maxReply+1))
+	switch {
+	case err != nil:
+		return nil, s.fail("%w", err)
+	case len(reply) > maxReply:
+		return nil, s.fail("its reply is longer than %d bytes", maxReply)
+	case res.StatusCode != http.StatusOK:
+		return nil, s.fail("it answered %s: %.200s", res.Status, bytes.ToValidUTF8(reply, nil))
+	}
+	return reply, nil
+}
+
+func (s *Service) fail(format string, args ...any) error {
+	return tool.Errorf(tool.CodeUnavailable, "the service %s of code search failed: %w; the search goes on without it", s.URL, fmt.Errorf(format, args...))
+}
+
+func finite(v []float32) bool {
+	for _, x := range v {
+		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// clipText keeps the beginning of a text: services have limits of their own.
+func clipText(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText]
+	}
+	return string(bytes.ToValidUTF8([]byte(s), []byte("?")))
+}
+
+// embedRemote asks for the vectors of texts, a batch at a time, and fills them up to a round number of dimensions.
+func embedRemote(ctx context.Context, e Embedder, texts []string, dims int) ([][]float32, error) {
+	var all [][]float32
+	for len(texts) > 0 {
+		n := min(batchTexts, len(texts))
+		batch := make([]string, n)
+		for i := range batch {
+			batch[i] = clipText(texts[i])
+		}
+		vectors, err := e.Embed(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range vectors {
+			all = append(all, append(v[:len(v):len(v)], make([]float32, dims-len(v))...))
+		}
+		texts = texts[n:]
+	}
+	return all, nil
+}
+
+// remote makes the vectors of a file's parts with the embedder.
+func (w *analyst) remote(ctx context.Context, parts []split.Part, src []byte) ([]byte, error) {
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		texts[i] = string(src[p.Start:p.End])
+	}
+	dims := (w.embedder.Dims() + 63) / 64 * 64
+	vectors, err := embedRemote(ctx, w.embedder, texts, dims)
+	if err != nil {
+		return nil, err
+	}
+	codes := make([]byte, 0, len(vectors)*dims/2)
+	for _, v := range vectors {
+		codes = pack(v, codes)
+	}
+	return codes, nil
+}

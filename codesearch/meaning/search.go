@@ -1,0 +1,278 @@
+package meaning
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+
+	"toolpost/codesearch/split"
+	"toolpost/tool"
+)
+
+// A Hit is a chunk that answers a question.
+type Hit struct {
+	Path       string
+	Line, Last int // the lines of the chunk
+	Define     int // the line of its name
+	Kind       split.Kind
+	Name       string
+	Owner      string
+	Hash       uint32 // of its lines when they were indexed; see Hash
+	// Similarity is between 0 and 1 and means the same for every question: Lexical and Semantic, mixed.
+	Similarity float64
+	// Lexical is how much of the question's words the chunk has, rare words counting more: the BM25 score as a share of
+	// the highest that the question allows.
+	Lexical float64
+	// Semantic is the cosine between the question and the chunk, 0 where it is negative.
+	Semantic float64
+}
+
+// Limits of a question.
+const (
+	MaxQuery = 1000
+	MaxLimit = 1000
+)
+
+// candidates is how many chunks each of the two ways proposes for a closer look.
+const candidates = 2000
+
+// BM25's two numbers are the usual ones. How much of the mix is words was chosen by `make eval` in steps of a tenth; between 0.3 and
+// 0.6 it hardly matters.
+const (
+	bm25K1   = 1.2
+	bm25B    = 0.75
+	mixWords = 0.4
+)
+
+// A Mode says what a ranking goes by.
+type Mode int
+
+// The modes. The tools use Mixed; the evaluation compares it with the others.
+const (
+	Mixed Mode = iota
+	LexicalOnly
+	SemanticOnly
+)
+
+// Search gives the chunks that answer a question best, the best first. wanted says which files may be among them; nil: all.
+// Where the embedder fails the ranking goes by words alone, and the error says so beside the hits.
+func (x *Index) Search(ctx context.Context, question string, limit int, wanted func(path string) bool) ([]Hit, error) {
+	return x.SearchBy(ctx, Mixed, question, limit, wanted)
+}
+
+// SearchBy is Search by one of the modes.
+func (x *Index) SearchBy(ctx context.Context, mode Mode, question string, limit int, wanted func(path string) bool) ([]Hit, error) {
+	switch {
+	case len(question) > 4*MaxQuery:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the query is longer than %d characters; ask for less at once", MaxQuery)
+	case limit < 1 || limit > MaxLimit:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "limit must be between 1 and %d, not %d", MaxLimit, limit)
+	}
+	q := &query{snapshot: x.current.Load(), mode: mode}
+	q.bag.FillText([]byte(question))
+	err := x.direct(ctx, q, question)
+	q.pick(wanted)
+	q.score()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	q.propose()
+	return q.best(limit), err
+}
+
+// direct finds where the question points.
+func (x *Index) direct(ctx context.Context, q *query, question string) error {
+	if q.mode == LexicalOnly {
+		return nil
+	}
+	if x.o.Embedder != nil {
+		v, err := embedRemote(ctx, x.o.Embedder, []string{question}, x.space.dims)
+		if err != nil {
+			return err
+		}
+		q.vector = v[0]
+	} else {
+		q.vector = make([]float32, x.table.dims)
+		x.table.embed(q.bag.Terms, x.table.query, q.vector)
+	}
+	if !normalise(q.vector) {
+		q.vector = nil
+	}
+	return nil
+}
+
+// normalise makes a vector one long; of one without a direction it says no.
+func normalise(v []float32) bool {
+	sum := 0.0
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	if sum == 0 || math.IsInf(sum, 0) || math.IsNaN(sum) {
+		return false
+	}
+	f := float32(1 / math.Sqrt(sum))
+	for i := range v {
+		v[i] *= f
+	}
+	return true
+}
+
+// A query is one search at work.
+type query struct {
+	*snapshot
+	mode   Mode
+	bag    Bag
+	vector []float32
+	live   [][]bool    // for each segment and chunk: whether it may be a hit
+	words  [][]float32 // the BM25 scores
+	most   float64     // the highest score that the question allows
+	marked [][]bool    // the candidates
+}
+
+// pick says which chunks may be hits. Chunks of files that are not wanted still count as what the codebase is like.
+func (q *query) pick(wanted func(path string) bool) {
+	q.live, q.words, q.marked = make([][]bool, len(q.segs)), make([][]float32, len(q.segs)), make([][]bool, len(q.segs))
+	for n, g := range q.segs {
+		flags := make([]bool, 2*len(g.chunks))
+		q.live[n], q.marked[n] = flags[:len(g.chunks)], flags[len(g.chunks):]
+		q.words[n] = make([]float32, len(g.chunks))
+		for file, e := range q.owner[n] {
+			if e < 0 || wanted != nil && !wanted(q.files[e].path) {
+				continue
+			}
+			for c := g.files[file]; c < g.files[file+1]; c++ {
+				q.live[n][c] = true
+			}
+		}
+	}
+}
+
+// score sums the BM25 scores. Words count by how rare they are among the chunks of this state, so an index that grew
+// bit by bit ranks like one that was made at once.
+func (q *query) score() {
+	for _, t := range q.bag.Terms {
+		have := 0
+		for n, g := range q.segs {
+			g.postings(t.Token, func(c, _ int) {
+				if q.owner[n][g.chunks[c].file] >= 0 {
+					have++
+				}
+			})
+		}
+		idf := math.Log(1 + (float64(q.chunks)-float64(have)+0.5)/(float64(have)+0.5))
+		q.most += idf * (bm25K1 + 1)
+		if have == 0 || q.mode == SemanticOnly {
+			continue
+		}
+		for n, g := range q.segs {
+			live, words := q.live[n], q.words[n]
+			g.postings(t.Token, func(c, count int) {
+				if live[c] {
+					tf, long := float64(count), float64(g.chunks[c].length)/q.mean
+					words[c] += float32(idf * tf * (bm25K1 + 1) / (tf + bm25K1*(1-bm25B+bm25B*long)))
+				}
+			})
+		}
+	}
+}
+
+// propose marks the chunks that are worth a closer look: those with the highest scores, and those whose signs differ
+// least from the question's.
+func (q *query) propose() {
+	const steps = 1024
+	top := float32(0)
+	for _, words := range q.words {
+		for _, w := range words {
+			top = max(top, w)
+		}
+	}
+	if top > 0 {
+		q.mark(steps, func(n, c int) int {
+			if q.words[n][c] == 0 {
+				return -1
+			}
+			return int((1 - q.words[n][c]/top) * (steps - 1))
+		})
+	}
+	if q.vector != nil {
+		signs := signsOf(q.vector)
+		q.mark(len(q.vector)+1, func(n, c int) int { return q.segs[n].distance(c, signs) })
+	}
+}
+
+// mark takes the candidates with the lowest steps; -1 is none.
+func (q *query) mark(steps int, step func(n, c int) int) {
+	counts := make([]int, steps)
+	at := make([][]int16, len(q.segs))
+	for n := range q.segs {
+		at[n] = make([]int16, len(q.live[n]))
+		for c, live := range q.live[n] {
+			at[n][c] = -1
+			if live {
+				if s := step(n, c); s >= 0 {
+					at[n][c] = int16(s)
+					counts[s]++
+				}
+			}
+		}
+	}
+	last, sum := 0, counts[0]
+	for last+1 < steps && sum+counts[last+1] <= candidates {
+		last++
+		sum += counts[last]
+	}
+	if sum == 0 && last+1 < steps {
+		last++
+	}
+	for n := range q.segs {
+		for c, s := range at[n] {
+			if s >= 0 && int(s) <= last {
+				q.marked[n][c] = true
+			}
+		}
+	}
+}
+
+// best looks closely at the candidates and keeps the best.
+func (q *query) best(limit int) []Hit {
+	var hits []Hit
+	for n, g := range q.segs {
+		for c, marked := range q.marked[n] {
+			if marked {
+				if h := q.hit(n, g, c); h.Similarity > 0 {
+					hits = append(hits, h)
+				}
+			}
+		}
+	}
+	slices.SortFunc(hits, func(a, b Hit) int {
+		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Last, b.Last))
+	})
+	return hits[:min(limit, len(hits))]
+}
+
+func (q *query) hit(n int, g *segment, i int) Hit {
+	c := &g.chunks[i]
+	h := Hit{
+		Path: q.files[q.owner[n][c.file]].path, Line: int(c.line), Last: int(c.last), Define: int(c.define),
+		Kind: c.kind, Name: c.name, Owner: c.owner, Hash: c.hash,
+	}
+	if q.most > 0 {
+		h.Lexical = float64(q.words[n][i]) / q.most
+	}
+	if q.vector != nil {
+		h.Semantic = max(0, float64(g.cosine(i, q.vector)))
+	}
+	switch {
+	case q.mode == SemanticOnly:
+		h.Similarity = h.Semantic
+	case q.mode == LexicalOnly || q.vector == nil:
+		h.Similarity = h.Lexical
+	default:
+		h.Similarity = mixWords*h.Lexical + (1-mixWords)*h.Semantic
+	}
+	h.Similarity = min(1, max(0, h.Similarity))
+	return h
+}

@@ -1,0 +1,82 @@
+package split_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/codesearch/split"
+)
+
+// Go's own parser says what the functions and types of Go's own library are: we find the same, at the same lines, with the same
+// documentation.
+func TestGoIsCutWhereGoItselfCutsIt(t *testing.T) {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Skip("there is no go command")
+	}
+	root := strings.TrimSpace(string(out))
+	total, missed := 0, 0
+	for _, dir := range []string{"net/http", "go/types", "encoding/json", "fmt", "strings", "os", "reflect", "database/sql", "text/template"} {
+		names, err := filepath.Glob(filepath.Join(root, "src", dir, "*.go"))
+		if err != nil || len(names) == 0 {
+			t.Skip("the sources of Go's library are not here")
+		}
+		for _, name := range names {
+			src, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, m := compareWithGo(t, name, src)
+			total, missed = total+n, missed+m
+		}
+	}
+	if missed*1000 > total { // what is on one line with something else
+		t.Errorf("%d of %d definitions were missed", missed, total)
+	}
+}
+
+func compareWithGo(t *testing.T, name string, src []byte) (total, missed int) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type place struct {
+		name string
+		line int
+	}
+	found := map[place]split.Part{}
+	for _, p := range split.Parts(split.Go, src) {
+		if at := (place{p.Name, p.Define}); p.Kind == split.Function {
+			if _, again := found[at]; !again {
+				found[at] = p
+			}
+		}
+	}
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Body == nil {
+			continue
+		}
+		total++
+		p, ok := found[place{fn.Name.Name, fset.Position(fn.Name.Pos()).Line}]
+		switch {
+		case !ok:
+			t.Logf("%s: %s was not found", fset.Position(fn.Pos()), fn.Name.Name)
+			missed++
+		case fn.Doc != nil && !strings.HasPrefix(fn.Doc.List[0].Text, "//go:") && p.DocStart != fset.Position(fn.Doc.Pos()).Offset:
+			t.Logf("%s: its documentation begins elsewhere", fset.Position(fn.Pos()))
+			missed++
+		case p.Last-p.Line < 100 && p.Last != fset.Position(fn.End()).Line:
+			t.Logf("%s: it ends in line %d, not %d", fset.Position(fn.Pos()), fset.Position(fn.End()).Line, p.Last)
+			missed++
+		}
+	}
+	return total, missed
+}

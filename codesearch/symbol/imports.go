@@ -1,0 +1,198 @@
+package symbol
+
+import (
+	"bytes"
+	"go/parser"
+	"go/token"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"toolpost/codesearch/split"
+)
+
+// An Import is what a source says it needs.
+type Import struct {
+	Name string `json:"name"` // as the language writes it: a package, a module or a file
+	Line int    `json:"line"`
+}
+
+// How the languages say it. The names are looked for in the source itself, on lines where code begins.
+var (
+	pythonImport = lazily(`^\s*import\s+([\w.]+(?:\s*(?:as\s+\w+)?\s*,\s*[\w.]+)*)`)
+	pythonFrom   = lazily(`^\s*from\s+([\w.]+)\s+import\b`)
+	scriptImport = lazily(`(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)["']([^"'\n]+)["']`)
+	javaImport   = lazily(`^\s*import\s+(?:static\s+)?([\w.]+\*?)\s*;?`)
+	rustImport   = lazily(`^\s*(?:pub(?:\([^)]*\))?\s+)?(?:use|extern\s+crate)\s+([\w:]+)`)
+	rustModule   = lazily(`^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;`)
+	cInclude     = lazily(`^\s*#\s*include\s*([<"][^>"\n]+[>"])`)
+	rubyRequire  = lazily(`^\s*(require(?:_relative)?|load)\s*\(?\s*["']([^"'\n]+)["']`)
+	elixirUse    = lazily(`^\s*(?:alias|import|use|require)\s+([A-Z][\w.]*)`)
+)
+
+// Imports lists what a source imports, in order, each once.
+func Imports(l split.Language, src []byte) []Import {
+	if l == split.Go {
+		return goImports(src)
+	}
+	code := bytes.Split(split.Code(l, src), []byte{'\n'})
+	var list []Import
+	seen := map[string]bool{}
+	for i, line := range bytes.Split(src, []byte{'\n'}) {
+		if len(line) > 2000 || i >= len(code) || len(bytes.TrimSpace(code[i])) == 0 && l != split.C && l != split.CPP {
+			continue
+		}
+		for _, name := range importsOf(l, line) {
+			if !seen[name] {
+				seen[name] = true
+				list = append(list, Import{name, i + 1})
+			}
+		}
+	}
+	return list
+}
+
+func goImports(src []byte) []Import {
+	fset := token.NewFileSet()
+	f, _ := parser.ParseFile(fset, "", src, parser.ImportsOnly) // what was understood of a broken file still counts
+	if f == nil {
+		return nil
+	}
+	var list []Import
+	for _, s := range f.Imports {
+		if name, err := strconv.Unquote(s.Path.Value); err == nil {
+			list = append(list, Import{name, fset.Position(s.Pos()).Line})
+		}
+	}
+	return list
+}
+
+func importsOf(l split.Language, line []byte) (names []string) {
+	switch l {
+	case split.Python:
+		if m := pythonFrom().FindSubmatch(line); m != nil {
+			return []string{string(m[1])}
+		}
+		if m := pythonImport().FindSubmatch(line); m != nil {
+			for _, one := range strings.Split(string(m[1]), ",") {
+				names = append(names, strings.Fields(one)[0])
+			}
+		}
+	case split.JavaScript, split.TypeScript:
+		for _, m := range scriptImport().FindAllSubmatch(line, -1) {
+			names = append(names, string(m[1]))
+		}
+	case split.Java, split.Kotlin:
+		names = first(javaImport(), line)
+	case split.Rust:
+		if names = first(rustModule(), line); names != nil {
+			return []string{"self::" + names[0]}
+		}
+		names = first(rustImport(), line)
+	case split.C, split.CPP:
+		names = first(cInclude(), line)
+	case split.Ruby:
+		if m := rubyRequire().FindSubmatch(line); m != nil {
+			if name := string(m[2]); string(m[1]) == "require_relative" && !strings.HasPrefix(name, ".") {
+				return []string{"./" + name}
+			}
+			return []string{string(m[2])}
+		}
+	case split.Elixir:
+		names = first(elixirUse(), line)
+	}
+	return names
+}
+
+func first(r *regexp.Regexp, line []byte) []string {
+	if m := r.FindSubmatch(line); m != nil {
+		return []string{string(m[1])}
+	}
+	return nil
+}
+
+// A Project is what is needed to tell what is in a codebase from what is not.
+type Project struct {
+	Module string                // of go.mod
+	Has    func(rel string) bool // whether a file or, for Go, a folder is there, by its path below the codebase
+}
+
+// Resolve gives the file or folder of the codebase that an import means; "": it is not in it. from is the path of the importing file.
+func (p Project) Resolve(l split.Language, from, name string) string {
+	dir := path.Dir(from)
+	switch l {
+	case split.Go:
+		if p.Module == "" || name != p.Module && !strings.HasPrefix(name, p.Module+"/") {
+			return ""
+		}
+		return p.exists(strings.TrimPrefix(strings.TrimPrefix(name, p.Module), "/"))
+	case split.JavaScript, split.TypeScript:
+		if !strings.HasPrefix(name, ".") {
+			return ""
+		}
+		return p.withEndings(path.Join(dir, name), "", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", "/index.ts", "/index.tsx", "/index.js")
+	case split.Python:
+		return p.python(dir, name)
+	case split.Ruby:
+		if strings.HasPrefix(name, ".") {
+			return p.withEndings(path.Join(dir, name), "", ".rb")
+		}
+		return p.withEndings(path.Join("lib", name), ".rb")
+	case split.C, split.CPP:
+		file := strings.Trim(name, `<>"`)
+		if found := p.exists(path.Join(dir, file)); found != "" {
+			return found
+		}
+		return p.withEndings("", file, "include/"+file, "src/"+file)
+	case split.Rust:
+		if module, ok := strings.CutPrefix(name, "self::"); ok {
+			base := path.Join(dir, module)
+			if stem := strings.TrimSuffix(path.Base(from), ".rs"); stem != "mod" && stem != "lib" && stem != "main" {
+				base = path.Join(dir, stem, module)
+			}
+			return p.withEndings(base, ".rs", "/mod.rs")
+		}
+	case split.Java:
+		file := strings.ReplaceAll(name, ".", "/") + ".java"
+		return p.withEndings("", file, "src/main/java/"+file, "src/"+file)
+	}
+	return ""
+}
+
+// python resolves a dotted name, relative or not.
+func (p Project) python(dir, name string) string {
+	base := ""
+	if rest := strings.TrimLeft(name, "."); rest != name {
+		base = dir
+		for range len(name) - len(rest) - 1 {
+			base = path.Dir(base)
+		}
+		name = rest
+	}
+	file := path.Join(base, strings.ReplaceAll(name, ".", "/"))
+	if found := p.withEndings(file, ".py", "/__init__.py"); found != "" {
+		return found
+	}
+	return p.withEndings(path.Join("src", file), ".py", "/__init__.py")
+}
+
+func (p Project) withEndings(base string, endings ...string) string {
+	for _, e := range endings {
+		if found := p.exists(base + e); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+func (p Project) exists(rel string) string {
+	if rel == "" {
+		rel = "."
+	}
+	rel = path.Clean(rel)
+	if strings.HasPrefix(rel, "../") || rel == ".." || !p.Has(rel) {
+		return ""
+	}
+	return rel
+}

@@ -1,0 +1,286 @@
+package symbol
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"toolpost/wire/strictjson"
+)
+
+// A Dependency is something that a project says it needs.
+type Dependency struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"` // as it is written there
+	Scope   string `json:"scope,omitempty"`   // dev, indirect, optional, build ...; empty: it is simply needed
+}
+
+// A Manifest is a file in which a project says what it is and needs.
+type Manifest struct {
+	Ecosystem    string       `json:"ecosystem"` // go, npm, python, cargo, ruby, hex, maven
+	Module       string       `json:"module,omitempty"`
+	Dependencies []Dependency `json:"dependencies"`
+}
+
+// MaxManifest is the size up to which manifests are read.
+const MaxManifest = 4 << 20
+
+// IsManifest reports whether a file is one that ReadManifest understands.
+func IsManifest(name string) bool { return readerOf(name) != nil }
+
+// ReadManifest reads a manifest by its name.
+func ReadManifest(name string, src []byte) (*Manifest, error) {
+	read := readerOf(name)
+	if read == nil {
+		return nil, fmt.Errorf("%s is no manifest that is understood", name)
+	}
+	if len(src) > MaxManifest {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, MaxManifest)
+	}
+	m, err := read(src)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return m, nil
+}
+
+func readerOf(name string) func([]byte) (*Manifest, error) {
+	base := path.Base(name)
+	switch base {
+	case "go.mod":
+		return readGoMod
+	case "package.json":
+		return readPackageJSON
+	case "pyproject.toml":
+		return readPyproject
+	case "Cargo.toml":
+		return readCargo
+	case "Gemfile":
+		return readGemfile
+	case "mix.exs":
+		return readMix
+	case "pom.xml":
+		return readPom
+	}
+	switch {
+	case strings.HasPrefix(base, "requirements") && strings.HasSuffix(base, ".txt"):
+		return readRequirements
+	case strings.HasSuffix(base, ".gemspec"):
+		return readGemspec
+	}
+	return nil
+}
+
+func readGoMod(src []byte) (*Manifest, error) {
+	m := &Manifest{Ecosystem: "go"}
+	block := ""
+	for _, line := range strings.Split(string(src), "\n") {
+		text, comment, _ := strings.Cut(line, "//")
+		f := strings.Fields(text)
+		switch {
+		case len(f) == 0:
+			continue
+		case f[0] == ")":
+			block = ""
+			continue
+		case len(f) == 2 && f[1] == "(":
+			block = f[0]
+			continue
+		case block != "":
+			f = append([]string{block}, f...)
+		}
+		switch {
+		case f[0] == "module" && len(f) == 2:
+			m.Module = strings.Trim(f[1], `"`)
+		case f[0] == "require" && len(f) == 3:
+			d := Dependency{Name: strings.Trim(f[1], `"`), Version: f[2]}
+			if strings.TrimSpace(comment) == "indirect" {
+				d.Scope = "indirect"
+			}
+			m.Dependencies = append(m.Dependencies, d)
+		}
+	}
+	return m, nil
+}
+
+func readPackageJSON(src []byte) (*Manifest, error) {
+	var p struct {
+		Name     string            `json:"name"`
+		Needs    map[string]string `json:"dependencies"`
+		Dev      map[string]string `json:"devDependencies"`
+		Peer     map[string]string `json:"peerDependencies"`
+		Optional map[string]string `json:"optionalDependencies"`
+	}
+	if err := strictjson.Unmarshal(src, &p); err != nil {
+		return nil, err
+	}
+	m := &Manifest{Ecosystem: "npm", Module: p.Name}
+	m.addAll("", p.Needs)
+	m.addAll("dev", p.Dev)
+	m.addAll("peer", p.Peer)
+	m.addAll("optional", p.Optional)
+	return m, nil
+}
+
+func (m *Manifest) addAll(scope string, versions map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(versions)) {
+		m.Dependencies = append(m.Dependencies, Dependency{name, versions[name], scope})
+	}
+}
+
+var requirement = lazily(`^\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)`)
+
+func readRequirements(src []byte) (*Manifest, error) {
+	m := &Manifest{Ecosystem: "python"}
+	for _, line := range strings.Split(string(src), "\n") {
+		m.require(line, "")
+	}
+	return m, nil
+}
+
+func (m *Manifest) require(line, scope string) {
+	if f := requirement().FindStringSubmatch(line); f != nil {
+		m.Dependencies = append(m.Dependencies, Dependency{f[1], strings.TrimSpace(f[2]), scope})
+	}
+}
+
+func readPyproject(src []byte) (*Manifest, error) {
+	var p struct {
+		Project struct {
+			Name     string              `toml:"name"`
+			Needs    []string            `toml:"dependencies"`
+			Optional map[string][]string `toml:"optional-dependencies"`
+		} `toml:"project"`
+		Tool struct {
+			Poetry struct {
+				Name  string         `toml:"name"`
+				Needs map[string]any `toml:"dependencies"`
+				Dev   map[string]any `toml:"dev-dependencies"`
+			} `toml:"poetry"`
+		} `toml:"tool"`
+	}
+	if err := toml.Unmarshal(src, &p); err != nil {
+		return nil, err
+	}
+	m := &Manifest{Ecosystem: "python", Module: p.Project.Name}
+	if m.Module == "" {
+		m.Module = p.Tool.Poetry.Name
+	}
+	for _, line := range p.Project.Needs {
+		m.require(line, "")
+	}
+	for _, extra := range slices.Sorted(maps.Keys(p.Project.Optional)) {
+		for _, line := range p.Project.Optional[extra] {
+			m.require(line, extra)
+		}
+	}
+	m.addTables("", p.Tool.Poetry.Needs)
+	m.addTables("dev", p.Tool.Poetry.Dev)
+	return m, nil
+}
+
+func readCargo(src []byte) (*Manifest, error) {
+	var p struct {
+		Package struct {
+			Name string `toml:"name"`
+		} `toml:"package"`
+		Needs map[string]any `toml:"dependencies"`
+		Dev   map[string]any `toml:"dev-dependencies"`
+		Build map[string]any `toml:"build-dependencies"`
+	}
+	if err := toml.Unmarshal(src, &p); err != nil {
+		return nil, err
+	}
+	m := &Manifest{Ecosystem: "cargo", Module: p.Package.Name}
+	m.addTables("", p.Needs)
+	m.addTables("dev", p.Dev)
+	m.addTables("build", p.Build)
+	return m, nil
+}
+
+// addTables takes dependencies whose value is a version or a table with one.
+func (m *Manifest) addTables(scope string, needs map[string]any) {
+	for _, name := range slices.Sorted(maps.Keys(needs)) {
+		d := Dependency{Name: name, Scope: scope}
+		switch v := needs[name].(type) {
+		case string:
+			d.Version = v
+		case map[string]any:
+			d.Version, _ = v["version"].(string)
+		}
+		m.Dependencies = append(m.Dependencies, d)
+	}
+}
+
+var (
+	gemLine  = lazily(`(?m)^\s*gem\s*\(?\s*["']([^"']+)["'](?:\s*,\s*["']([^"']+)["'])?`)
+	specLine = lazily(`(?m)^\s*\w+\.add_(runtime_|development_)?dependency\s*\(?\s*["']([^"']+)["'](?:\s*,\s*["']([^"']+)["'])?`)
+	specName = lazily(`(?m)^\s*\w+\.name\s*=\s*["']([^"']+)["']`)
+	mixLine  = lazily(`(?m)^\s*\{\s*:(\w+)\s*(?:,\s*"([^"]+)")?([^}\n]*)\}`)
+	mixName  = lazily(`(?m)\bapp:\s*:(\w+)`)
+)
+
+func readGemfile(src []byte) (*Manifest, error) {
+	m := &Manifest{Ecosystem: "ruby"}
+	for _, f := range gemLine().FindAllSubmatch(src, -1) {
+		m.Dependencies = append(m.Dependencies, Dependency{Name: string(f[1]), Version: string(f[2])})
+	}
+	return m, nil
+}
+
+func readGemspec(src []byte) (*Manifest, error) {
+	m := &Manifest{Ecosystem: "ruby"}
+	if f := specName().FindSubmatch(src); f != nil {
+		m.Module = string(f[1])
+	}
+	for _, f := range specLine().FindAllSubmatch(src, -1) {
+		d := Dependency{Name: string(f[2]), Version: string(f[3])}
+		if string(f[1]) == "development_" {
+			d.Scope = "dev"
+		}
+		m.Dependencies = append(m.Dependencies, d)
+	}
+	return m, nil
+}
+
+func readMix(src []byte) (*Manifest, error) {
+	m := &Manifest{Ecosystem: "hex"}
+	if f := mixName().FindSubmatch(src); f != nil {
+		m.Module = string(f[1])
+	}
+	for _, f := range mixLine().FindAllSubmatch(src, -1) {
+		d := Dependency{Name: string(f[1]), Version: string(f[2])}
+		if bytes.Contains(f[3], []byte("only:")) {
+			d.Scope = "dev"
+		}
+		m.Dependencies = append(m.Dependencies, d)
+	}
+	return m, nil
+}
+
+func readPom(src []byte) (*Manifest, error) {
+	var p struct {
+		Group    string `xml:"groupId"`
+		Artifact string `xml:"artifactId"`
+		Needs    []struct {
+			Group    string `xml:"groupId"`
+			Artifact string `xml:"artifactId"`
+			Version  string `xml:"version"`
+			Scope    string `xml:"scope"`
+		} `xml:"dependencies>dependency"`
+	}
+	if err := xml.Unmarshal(src, &p); err != nil {
+		return nil, err
+	}
+	m := &Manifest{Ecosystem: "maven", Module: strings.Trim(p.Group+":"+p.Artifact, ":")}
+	for _, d := range p.Needs {
+		m.Dependencies = append(m.Dependencies, Dependency{d.Group + ":" + d.Artifact, d.Version, d.Scope})
+	}
+	return m, nil
+}

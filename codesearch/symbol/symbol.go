@@ -1,0 +1,187 @@
+// Package symbol finds where names are defined and used, and what files and projects depend on. It reads one source at a time and
+// knows nothing of where that comes from.
+package symbol
+
+import (
+	"bytes"
+	"regexp"
+	"sync"
+
+	"toolpost/codesearch/split"
+)
+
+// A Definition is a name and where it is defined.
+type Definition struct {
+	Name      string `json:"name"`
+	Owner     string `json:"owner,omitempty"` // the type or module that it belongs to
+	Kind      string `json:"kind"`            // function, type, section or variable
+	Line      int    `json:"line"`
+	Last      int    `json:"last_line"`
+	Signature string `json:"signature"` // the line that defines it
+}
+
+// Variable is the kind of what is neither function nor type: variables, constants, macros.
+const Variable = "variable"
+
+// maxSignature is how much of a line is shown.
+const maxSignature = 200
+
+// Definitions lists what a source defines, in order.
+func Definitions(l split.Language, src []byte) []Definition {
+	lines := bytes.Split(src, []byte{'\n'})
+	var list []Definition
+	for _, p := range split.Parts(l, src) {
+		if p.Kind == split.Block {
+			continue
+		}
+		if n := len(list) - 1; n >= 0 && list[n].Line == p.Define && list[n].Name == p.Name {
+			list[n].Last = p.Last // another piece of a long one
+			continue
+		}
+		list = append(list, Definition{Name: p.Name, Owner: p.Owner, Kind: string(p.Kind), Line: p.Define, Last: p.Last, Signature: lineAt(lines, p.Define)})
+	}
+	return merge(list, variables(l, src, lines))
+}
+
+// merge puts two lists that are in order into one.
+func merge(a, b []Definition) []Definition {
+	all := make([]Definition, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if a[0].Line <= b[0].Line {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all, b = append(all, b[0]), b[1:]
+		}
+	}
+	return append(append(all, a...), b...)
+}
+
+// lineAt gives a line as it is shown.
+func lineAt(lines [][]byte, n int) string {
+	if n < 1 || n > len(lines) {
+		return ""
+	}
+	text := bytes.TrimSpace(lines[n-1])
+	return string(bytes.ToValidUTF8(text[:min(len(text), maxSignature)], []byte("\uFFFD")))
+}
+
+// How variables and constants begin at the top of a file.
+var (
+	goVariable     = lazily(`^(?:var|const)\s+(\w+)`)
+	goGroup        = lazily(`^(?:var|const)\s*\(`)
+	goInGroup      = lazily(`^\t([A-Za-z_]\w*)\b`)
+	scriptVariable = lazily(`^(?:export\s+)?(?:const|let|var)\s+([\w$]+)`)
+	pythonVariable = lazily(`^([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]`)
+	rustVariable   = lazily(`^\s*(?:pub(?:\([^)]*\))?\s+)?(?:const|static)\s+(?:mut\s+)?(\w+)\s*:`)
+	cMacro         = lazily(`^\s*#\s*define\s+(\w+)`)
+	rubyConstant   = lazily(`^\s*([A-Z]\w*)\s*=[^=~]`)
+	elixirConstant = lazily(`^\s*@([a-z_]+)\s+[^\s]`)
+)
+
+// variables lists the variables and constants of a source.
+func variables(l split.Language, src []byte, lines [][]byte) []Definition {
+	begins := map[split.Language]func() *regexp.Regexp{
+		split.Go: goVariable, split.JavaScript: scriptVariable, split.TypeScript: scriptVariable, split.Python: pythonVariable,
+		split.Rust: rustVariable, split.C: cMacro, split.CPP: cMacro, split.Ruby: rubyConstant, split.Elixir: elixirConstant,
+	}[l]
+	if begins == nil {
+		return nil
+	}
+	code := bytes.Split(split.Code(l, src), []byte{'\n'})
+	if l == split.C || l == split.CPP {
+		code = lines // directives are not code
+	}
+	var list []Definition
+	group := false
+	for i, line := range code {
+		m := begins().FindSubmatch(line)
+		if l == split.Go {
+			switch {
+			case goGroup().Match(line):
+				group = true
+				continue
+			case len(line) > 0 && line[0] == ')':
+				group = false
+			case group:
+				m = goInGroup().FindSubmatch(line)
+			}
+		}
+		if m != nil && !functional(l, line) && !attribute(l, m[1]) {
+			list = append(list, Definition{Name: string(m[1]), Kind: Variable, Line: i + 1, Last: i + 1, Signature: lineAt(lines, i+1)})
+		}
+	}
+	return list
+}
+
+// functional reports whether a JavaScript variable is a function, which is listed as one.
+func functional(l split.Language, line []byte) bool {
+	return (l == split.JavaScript || l == split.TypeScript) && (bytes.Contains(line, []byte("=>")) || bytes.Contains(line, []byte("function")))
+}
+
+// attribute reports whether an attribute of Elixir is one of the language.
+func attribute(l split.Language, name []byte) bool {
+	switch string(name) {
+	case "doc", "moduledoc", "spec", "type", "typep", "opaque", "callback", "impl", "behaviour", "typedoc", "deprecated", "derive", "enforce_keys":
+		return l == split.Elixir
+	}
+	return false
+}
+
+// A Reference is a line that uses a name.
+type Reference struct {
+	Line    int    `json:"line"`
+	Column  int    `json:"column"` // in bytes, from 1
+	Content string `json:"content"`
+	Defines bool   `json:"defines,omitzero"` // it is where the name is defined
+}
+
+// References lists where a name stands as a whole word in the code of a source: not in comments, and not within strings. Each line is
+// listed once.
+func References(l split.Language, src []byte, name string, limit int) []Reference {
+	if name == "" || !bytes.Contains(src, []byte(name)) {
+		return nil
+	}
+	code := split.Code(l, src)
+	lines := bytes.Split(src, []byte{'\n'})
+	defined := map[int]bool{}
+	for _, d := range Definitions(l, src) {
+		if d.Name == name {
+			defined[d.Line] = true
+		}
+	}
+	var list []Reference
+	for n, line := range bytes.Split(code, []byte{'\n'}) {
+		if i := wordIn(line, name); i >= 0 {
+			list = append(list, Reference{Line: n + 1, Column: i + 1, Content: lineAt(lines, n+1), Defines: defined[n+1]})
+			if len(list) == limit {
+				return list
+			}
+		}
+	}
+	return list
+}
+
+// wordIn finds a name that stands as a whole word; -1: it does not.
+func wordIn(line []byte, name string) int {
+	for at := 0; ; {
+		i := bytes.Index(line[at:], []byte(name))
+		if i < 0 {
+			return -1
+		}
+		i += at
+		end := i + len(name)
+		if (i == 0 || !isWord(line[i-1])) && (end == len(line) || !isWord(line[end])) {
+			return i
+		}
+		at = i + 1
+	}
+}
+
+func isWord(c byte) bool {
+	return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
+}
+
+// lazily gives a pattern that is compiled when it is first needed: a program that starts does not wait for it.
+func lazily(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}

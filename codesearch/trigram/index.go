@@ -1,0 +1,315 @@
+// Package trigram keeps an index of a codebase on disk that says which files may have a text in them, and
+// never says so of an old state.
+//
+// # Why an answer is not stale
+//
+// The index knows, for each file and folder, the stamp of the state that it has read: which inode it was, its size, and when
+// its content and its inode were last changed. A selection looks at the stamp of every file and folder that it would leave out. A
+// file with another stamp is searched, whatever the index says; a folder with another stamp is listed, and what is new in it is
+// searched; where an ignore file changed, all below it is walked. So whatever changed before the selection began is in the answer.
+//
+// A stamp is only taken from a state that was at rest for longer than any file system's clock ticks: a change after it gives another
+// stamp. Until then the stamp is 0, which equals none, and the file is searched each time.
+//
+// Watching the tree (inotify) is not used for that: it does not tell of changes through a hard link from elsewhere, nor through a
+// mapping, and its queue may overflow. It only says when it is time to read again, so that few files are left to search.
+//
+// One thing no stamp tells at once: a program that goes on changing a page of a file which it has mapped. The system notes the first change
+// after each time that it has written the page to disk.
+package trigram
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/workspace"
+	"toolpost/wire/strictjson"
+)
+
+// Options say what an index may cost. Useful zero values.
+type Options struct {
+	MaxFiles   int           // of the codebase; with more there is no index; 0: a million
+	MaxBytes   int64         // of all files; what comes after them is not indexed but searched each time; 0: 4 GiB
+	MaxFile    int64         // bytes of a file that is read; 0: 64 MiB
+	MaxWatches int           // folders that are watched; with more folders none is; 0: 16,384
+	Pause      time.Duration // between a change and reading it; 0: half a second
+	Log        *slog.Logger  // nil: silence
+
+	rest time.Duration // 0: rest
+}
+
+func (o Options) withDefaults() Options {
+	o.MaxFiles = orElse(o.MaxFiles, 1_000_000)
+	o.MaxBytes = orElse(o.MaxBytes, 4<<30)
+	o.MaxFile = orElse(o.MaxFile, 64<<20)
+	o.MaxWatches = orElse(o.MaxWatches, 16_384)
+	o.Pause = orElse(o.Pause, 500*time.Millisecond)
+	o.rest = orElse(o.rest, rest)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func orElse[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// An Index is the index of one codebase. Several goroutines may use it.
+type Index struct {
+	dir  string // of its own files
+	view *workspace.View
+	root *workspace.File
+	o    Options
+	lock *os.File
+
+	mu   sync.RWMutex // held for reading while segments are read
+	snap *snapshot    // nil: there is none yet, or it is damaged
+	next int          // the number of the next segment
+
+	asked      sync.Once   // by a selection
+	broken     atomic.Bool // a selection found it damaged
+	refreshing sync.Mutex
+	kick       chan struct{} // something changed
+	end        context.CancelFunc
+	keeper     sync.WaitGroup
+}
+
+// ErrNotReady says that the index cannot answer, and that the tree has to be walked.
+var ErrNotReady = errors.New("the index is not ready")
+
+// Open opens the index of the one root that a view has, which is kept in dir. It reads the tree in the background, when it is
+// first asked, and again after changes. A damaged index is made anew.
+func Open(dir string, view *workspace.View, o Options) (*Index, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	root, err := view.OpenDir(".")
+	if err == nil {
+		err = checkLocal(root)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	x := &Index{dir: dir, view: view, root: root, o: o.withDefaults(), lock: lock, next: 1, kick: make(chan struct{}, 1)}
+	if err := x.load(); err != nil {
+		x.o.Log.Warn("the code index is made anew", "folder", dir, "why", err)
+		x.discard()
+	}
+	ctx, end := context.WithCancel(context.Background())
+	x.end = end
+	x.keeper.Go(func() { x.keep(ctx) })
+	return x, nil
+}
+
+// lockDir makes sure that one process alone writes.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another process has the code index of %s open: %w", dir, err)
+	}
+	return f, nil
+}
+
+// checkLocal refuses a tree on another machine: what its stamps say here may be old.
+func checkLocal(root *workspace.File) error {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(root.Fd(), &fs); err != nil {
+		return err
+	}
+	remote := []int64{unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC,
+		unix.V9FS_MAGIC, unix.AFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.CODA_SUPER_MAGIC, unix.NCP_SUPER_MAGIC}
+	if slices.Contains(remote, fs.Type) {
+		return fmt.Errorf("%s is on a file system that may show old stamps; it is searched without an index", root.Abs())
+	}
+	return nil
+}
+
+// Close ends what runs in the background and closes the index.
+func (x *Index) Close() error {
+	x.end()
+	x.keeper.Wait()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.snap.close()
+	x.snap = nil
+	x.root.Close()
+	return x.lock.Close()
+}
+
+// A manifest names the files that the index is.
+type manifest struct {
+	Version  int      `json:"version"`
+	Segments []string `json:"segments"` // oldest first
+}
+
+const (
+	version      = 1
+	manifestName = "index.json"
+	segmentExt   = ".tri"
+)
+
+func (x *Index) path(name string) string { return filepath.Join(x.dir, name) }
+
+// load opens the segments that the manifest names, and removes what an interrupted write left.
+func (x *Index) load() error {
+	b, err := os.ReadFile(x.path(manifestName))
+	if errors.Is(err, os.ErrNotExist) {
+		x.sweep(nil)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var m manifest
+	if err := strictjson.UnmarshalClosed(b, &m); err != nil {
+		return fmt.Errorf("%s: %w", manifestName, err)
+	}
+	if m.Version != version {
+		return fmt.Errorf("%s has version %d", manifestName, m.Version)
+	}
+	segs := make([]*segment, 0, len(m.Segments))
+	for _, name := range m.Segments {
+		s, err := openSegment(x.path(filepath.Base(name)), name)
+		if err != nil {
+			closeAll(segs)
+			return err
+		}
+		segs = append(segs, s)
+		var n int
+		if _, err := fmt.Sscanf(name, "%d", &n); err == nil {
+			x.next = max(x.next, n+1)
+		}
+	}
+	x.sweep(m.Segments)
+	x.snap = newSnapshot(segs)
+	return nil
+}
+
+// sweep removes every segment that is not named.
+func (x *Index) sweep(keep []string) {
+	files, _ := os.ReadDir(x.dir) // what cannot be listed cannot be swept
+	for _, f := range files {
+		if name := f.Name(); strings.Contains(name, segmentExt) && !slices.Contains(keep, name) {
+			os.Remove(x.path(name))
+		}
+	}
+}
+
+// discard throws the index away.
+func (x *Index) discard() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.snap.close()
+	x.snap = nil
+	os.Remove(x.path(manifestName))
+	x.sweep(nil)
+}
+
+// commit makes segments the index: from now on, and after a crash, all of them or none of the new ones.
+func (x *Index) commit(segs []*segment) error {
+	m := manifest{Version: version, Segments: []string{}}
+	for _, s := range segs {
+		m.Segments = append(m.Segments, s.name)
+	}
+	b, err := strictjson.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := writeAtomic(x.path(manifestName), func(f *os.File) error { _, err := f.Write(b); return err }); err != nil {
+		return err
+	}
+	fresh := newSnapshot(segs)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.snap != nil {
+		for _, s := range x.snap.segs {
+			if !slices.Contains(segs, s) {
+				s.file.Close()
+			}
+		}
+	}
+	x.snap = fresh
+	x.sweep(m.Segments)
+	return nil
+}
+
+// writeSegment writes a new segment and opens it.
+func (x *Index) writeSegment(write func(*os.File) error) (*segment, error) {
+	name := fmt.Sprintf("%08d%s", x.next, segmentExt)
+	x.next++
+	if err := writeAtomic(x.path(name), write); err != nil {
+		return nil, err
+	}
+	return openSegment(x.path(name), name)
+}
+
+// writeAtomic writes a file that is there as a whole or not at all.
+func writeAtomic(path string, write func(*os.File) error) error {
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		os.Remove(path + ".new")
+	}
+	return err
+}
+
+func closeAll(segs []*segment) {
+	for _, s := range segs {
+		s.file.Close()
+	}
+}
+
+// Size tells how many files are indexed and how many bytes the index has on disk.
+func (x *Index) Size() (files int, bytes int64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if x.snap == nil {
+		return 0, 0
+	}
+	for _, s := range x.snap.segs {
+		if info, err := s.file.Stat(); err == nil {
+			bytes += info.Size()
+		}
+	}
+	for _, e := range x.snap.known {
+		if e.kind == kindText {
+			files++
+		}
+	}
+	return files, bytes
+}

@@ -1,0 +1,297 @@
+package trigram
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/codesearch/grep"
+	"toolpost/host/workspace"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// testRest is longer than the clock of any file system that tests run on stands still.
+const testRest = 60 * time.Millisecond
+
+// A tree is a folder with an index of it.
+type tree struct {
+	*testing.T
+	dir, state string
+	view       *workspace.View
+	x          *Index
+}
+
+func newTree(t *testing.T, o Options, files map[string]string) *tree {
+	t.Helper()
+	tooltest.NoLeaks(t)
+	tr := &tree{T: t, dir: t.TempDir(), state: t.TempDir()}
+	for name, content := range files {
+		tr.write(name, content)
+	}
+	ws, err := workspace.Open(tr.dir, workspace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ws.Close() })
+	tr.view = ws.View(&tool.Call{})
+	tr.open(o)
+	t.Cleanup(func() { tr.close() })
+	return tr
+}
+
+func (tr *tree) open(o Options) {
+	tr.Helper()
+	if o.Pause == 0 {
+		o.Pause = time.Hour // nothing is read in the background
+	}
+	o.rest = testRest
+	x, err := Open(tr.state, tr.view, o)
+	if err != nil {
+		tr.Fatal(err)
+	}
+	tr.x = x
+}
+
+func (tr *tree) close() {
+	if tr.x != nil {
+		if err := tr.x.Close(); err != nil {
+			tr.Error(err)
+		}
+	}
+	tr.x = nil
+}
+
+func (tr *tree) write(name, content string) {
+	tr.Helper()
+	path := filepath.Join(tr.dir, name)
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path, []byte(content), 0o644)
+	}
+	if err != nil {
+		tr.Fatal(err)
+	}
+}
+
+// refresh lets everything come to rest and reads it.
+func (tr *tree) refresh() {
+	tr.Helper()
+	time.Sleep(testRest + 10*time.Millisecond)
+	if err := tr.x.Refresh(context.Background()); err != nil {
+		tr.Fatal(err)
+	}
+}
+
+func compile(t testing.TB, expr string) *grep.Pattern {
+	t.Helper()
+	p, err := grep.Compile(expr, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// walked gives the files of the tree that match, found without the index.
+func (tr *tree) walked(folder string, p *grep.Pattern) []string {
+	tr.Helper()
+	var files []string
+	_, err := grep.Walk(context.Background(), tr.view, orElse(folder, "."), walkAll(true), func(below string) string { return filepath.Join(folder, below) }, p, grep.Options{},
+		func(f grep.File) error { files = append(files, f.Path); return nil })
+	if err != nil && tool.CodeOf(err) != tool.CodeNotFound {
+		tr.Fatal(err)
+	}
+	return files
+}
+
+// selected gives them with the index; ok says that it could answer.
+func (tr *tree) selected(folder string, p *grep.Pattern) (files []string, sel Selection, ok bool) {
+	tr.Helper()
+	sel, err := tr.x.Select(context.Background(), folder, p.Need())
+	if errors.Is(err, ErrNotReady) {
+		return nil, sel, false
+	}
+	if err != nil {
+		tr.Fatal(err)
+	}
+	_, err = grep.Files(context.Background(), picked{sel.Picks, tr.view}, p, grep.Options{}, func(f grep.File) error { files = append(files, f.Path); return nil })
+	if err != nil {
+		tr.Fatal(err)
+	}
+	return files, sel, true
+}
+
+// picked are the files of a selection.
+type picked struct {
+	picks []Pick
+	view  *workspace.View
+}
+
+func (p picked) Len() int           { return len(p.picks) }
+func (p picked) Shown(i int) string { return p.picks[i].Path }
+
+func (p picked) Open(i int) (*workspace.File, []grep.Part, error) {
+	f, err := p.view.Open(p.picks[i].Path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.Abs() != filepath.Join(p.view.Roots()[0].Dir, p.picks[i].Path) {
+		f.Close()
+		return nil, nil, errors.New("a link")
+	}
+	return f, p.picks[i].Parts(f), nil
+}
+
+// agree wants the index to answer, and to find what a walk finds. It may leave a folder to a walk that is none any more.
+func (tr *tree) agree(folder, expr string) Selection {
+	tr.Helper()
+	p := compile(tr, expr)
+	got, sel, ok := tr.selected(folder, p)
+	if !ok && folder != "" {
+		return sel
+	}
+	if want := tr.walked(folder, p); !ok || !slices.Equal(got, want) {
+		tr.Errorf("%s in %q: %q (ready: %v), want %q", expr, folder, got, ok, want)
+	}
+	return sel
+}
+
+func TestTheIndexNamesFewFiles(t *testing.T) {
+	files := map[string]string{"needle.txt": "here is the Needle\n", "bin": "\x00needle", ".gitignore": "out\n", "out/x": "needle", ".hid/y": "a needle\n"}
+	for i := range 300 {
+		files[fmt.Sprintf("d%d/f%d", i%7, i)] = fmt.Sprintf("just hay, bale %d\n", i)
+	}
+	tr := newTree(t, Options{}, files)
+	if _, _, ok := tr.selected("", compile(t, "needle")); ok {
+		t.Error("an index that has read nothing answers")
+	}
+	tr.refresh()
+	if sel := tr.agree("", "(?i)needle"); !slices.Equal(paths(sel), []string{".hid/y", "needle.txt"}) || sel.Changed != 0 {
+		t.Errorf("%+v", sel)
+	}
+	if sel := tr.agree("d3", "bale 3$"); len(sel.Picks) > 10 || sel.Changed != 0 {
+		t.Errorf("%+v", sel)
+	}
+	if _, _, ok := tr.selected("", compile(t, "[a-z]+")); ok {
+		t.Error("a pattern that needs nothing is answered by the index")
+	}
+	if _, _, ok := tr.selected("out", compile(t, "needle")); ok {
+		t.Error("a folder that is ignored is answered by the index")
+	}
+}
+
+func TestTheIndexIsThereAgainAfterARestart(t *testing.T) {
+	tr := newTree(t, Options{}, map[string]string{"a": "alpha\n", "b/c": "gamma\n"})
+	tr.refresh()
+	tr.close()
+	tr.open(Options{})
+	if sel := tr.agree("", "gamma"); !slices.Equal(paths(sel), []string{"b/c"}) || sel.Changed != 0 {
+		t.Errorf("%+v", sel)
+	}
+	if _, err := Open(tr.state, tr.view, Options{}); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("a second one on the same folder: %v", err)
+	}
+}
+
+// Every answer equals what a walk finds, whatever was done to the tree before, and whether the index has read it since or not.
+func TestAnAnswerIsNeverStale(t *testing.T) {
+	tr := newTree(t, Options{}, map[string]string{".gitignore": "ignored\n", "a/b/f1": "alpha beta\n", "a/f2": "gamma\n", "c/.ignore": "*.skip\n", "c/x.skip": "alpha\n"})
+	rng := rand.New(rand.NewPCG(7, 3))
+	for round := range 8 {
+		tr.refresh()
+		for range 12 {
+			op := tr.change(rng)
+			for _, word := range []string{"alpha", "beta|gamma", "delta"} {
+				tr.agree([]string{"", "", "a", "c"}[rng.IntN(4)], word)
+			}
+			if t.Failed() {
+				t.Fatalf("round %d, after %s", round, op)
+			}
+		}
+	}
+}
+
+// change does something to the tree, and says what.
+func (tr *tree) change(rng *rand.Rand) string {
+	folders := []string{"", "a", "a/b", "c", "d", "d/e", "ignored", ".dot"}
+	names := []string{"f1", "f2", "x.skip", "y.go"}
+	pick := func(list []string) string { return list[rng.IntN(len(list))] }
+	words := func() string {
+		return strings.Join([]string{pick(sampleWords()), pick(sampleWords()), pick(sampleWords())}, " ") + "\n"
+	}
+	for _, keep := range []string{"a", "c"} { // where the test looks
+		_ = os.Remove(filepath.Join(tr.dir, keep)) // a link or file in its place; a folder with files stays
+		_ = os.MkdirAll(filepath.Join(tr.dir, keep), 0o755)
+	}
+	file := filepath.Join(pick(folders), pick(names))
+	at := func(p string) string { return filepath.Join(tr.dir, p) }
+	switch rng.IntN(9) {
+	case 0:
+		_ = os.Remove(at(file))
+		return "remove " + file
+	case 1: // the same size, so that the time alone tells
+		content, err := os.ReadFile(at(file))
+		if err != nil || len(content) < 6 {
+			return "nothing"
+		}
+		tr.write(file, "delta"+string(content[5:]))
+		return "overwrite " + file
+	case 2:
+		to := pick(folders[1:])
+		_ = os.Rename(at(pick(folders[1:])), at(to))
+		return "rename a folder to " + to
+	case 3:
+		rules := filepath.Join(pick(folders), pick([]string{".gitignore", ".ignore"}))
+		if rng.IntN(3) == 0 {
+			_ = os.Remove(at(rules))
+			return "remove " + rules
+		}
+		_ = os.MkdirAll(filepath.Dir(at(rules)), 0o755)
+		_ = os.WriteFile(at(rules), []byte(pick([]string{"f1\n", "*.skip\n", "b\n", "!x.skip\n", "*\n!*/\n"})), 0o644)
+		return "rules in " + rules
+	case 4:
+		_ = os.MkdirAll(at(pick([]string{".git/info", "c/.git/info"})), 0o755)
+		_ = os.WriteFile(at(pick([]string{".git/info/exclude", "c/.git/info/exclude"})), []byte(pick([]string{"f2\n", "", "y.go\n"})), 0o644)
+		return "exclude"
+	case 5:
+		_ = os.RemoveAll(at(pick(folders[2:])))
+		return "remove a folder"
+	case 6:
+		from := pick(folders[1:])
+		_ = os.Rename(at(from), at(from+"-moved"))
+		_ = os.Symlink(from+"-moved", at(from))
+		return "move " + from + " and link to it"
+	case 7:
+		return tr.replace(file, words())
+	}
+	if err := os.MkdirAll(filepath.Dir(at(file)), 0o755); err == nil {
+		_ = os.WriteFile(at(file), []byte(words()), 0o644)
+	}
+	return "write " + file
+}
+
+// replace does what an editor does: a new file takes the name of the old.
+func (tr *tree) replace(file, content string) string {
+	path := filepath.Join(tr.dir, file)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+		_ = os.WriteFile(path+"~", []byte(content), 0o644)
+		_ = os.Rename(path+"~", path)
+	}
+	return "replace " + file
+}
+
+func sampleWords() []string { return []string{"alpha", "beta", "gamma", "delta", "Alpha", "other"} }
+
+func paths(sel Selection) (list []string) {
+	for _, p := range sel.Picks {
+		list = append(list, p.Path)
+	}
+	return list
+}

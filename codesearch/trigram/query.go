@@ -1,0 +1,161 @@
+package trigram
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"toolpost/codesearch/grep"
+)
+
+// enough is how few blocks are few: reading another list to have fewer costs more than searching them.
+const enough = 8
+
+// A hits is the blocks of a segment that a need leaves: all of them, or those with these numbers, rising.
+type hits struct {
+	all bool
+	ids []uint32
+}
+
+// find gives the blocks that may have what is needed in one line. It never leaves one out that has.
+func (s *segment) find(n grep.Need) (hits, error) {
+	switch {
+	case n.Text != "":
+		return s.findText(n)
+	case len(n.All) > 0:
+		h := hits{all: true}
+		for _, sub := range n.All {
+			other, err := s.find(sub)
+			if err != nil {
+				return hits{}, err
+			}
+			h = h.and(other)
+		}
+		return h, nil
+	case len(n.Any) > 0:
+		h := hits{}
+		for _, sub := range n.Any {
+			other, err := s.find(sub)
+			if err != nil {
+				return hits{}, err
+			}
+			h = h.or(other)
+		}
+		return h, nil
+	}
+	return hits{all: true}, nil
+}
+
+// findText gives the blocks that have every trigram of a text. The shortest lists are read first.
+func (s *segment) findText(n grep.Need) (hits, error) {
+	type choice struct {
+		grams []uint32
+		size  uint64
+	}
+	var choices []choice
+	for i := 0; i+3 <= len(n.Text); i++ {
+		c := choice{grams: gramsOf(n.Text[i:i+3], n.Fold)}
+		for _, g := range c.grams {
+			c.size += s.listSize(g)
+		}
+		choices = append(choices, c)
+	}
+	slices.SortFunc(choices, func(a, b choice) int { return cmp.Compare(a.size, b.size) })
+	h := hits{all: true}
+	for _, c := range choices {
+		ids, err := s.union(c.grams)
+		if err != nil {
+			return hits{}, err
+		}
+		if h = h.and(hits{ids: ids}); len(h.ids) <= enough {
+			break
+		}
+	}
+	return h, nil
+}
+
+// union gives the blocks that have at least one of some grams.
+func (s *segment) union(grams []uint32) ([]uint32, error) {
+	if len(grams) == 1 {
+		return s.list(grams[0])
+	}
+	has := make([]uint64, (len(s.parts)+63)/64)
+	for _, g := range grams {
+		ids, err := s.list(g)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			has[id/64] |= 1 << (id % 64)
+		}
+	}
+	var ids []uint32
+	for i, word := range has {
+		for ; word != 0; word &= word - 1 {
+			ids = append(ids, uint32(i*64+bits.TrailingZeros64(word)))
+		}
+	}
+	return ids, nil
+}
+
+// gramsOf gives the trigram of three bytes; where case does not count, one for each way to write them.
+func gramsOf(three string, fold bool) []uint32 {
+	grams := []uint32{0}
+	for _, b := range []byte(three) {
+		for i := range grams {
+			grams[i] = grams[i]<<8 | uint32(b)
+		}
+		if fold && 'a' <= b && b <= 'z' {
+			for _, g := range grams {
+				grams = append(grams, g-'a'+'A')
+			}
+		}
+	}
+	return grams
+}
+
+func (h hits) and(o hits) hits {
+	switch {
+	case h.all:
+		return o
+	case o.all:
+		return h
+	}
+	both := h.ids[:0:0]
+	for i, j := 0, 0; i < len(h.ids) && j < len(o.ids); {
+		switch a, b := h.ids[i], o.ids[j]; {
+		case a < b:
+			i++
+		case a > b:
+			j++
+		default:
+			both = append(both, a)
+			i++
+			j++
+		}
+	}
+	return hits{ids: both}
+}
+
+func (h hits) or(o hits) hits {
+	switch {
+	case h.all || o.all:
+		return hits{all: true}
+	case len(h.ids) == 0:
+		return o
+	case len(o.ids) == 0:
+		return h
+	}
+	ids := slices.Concat(h.ids, o.ids)
+	slices.Sort(ids)
+	return hits{ids: slices.Compact(ids)}
+}
+
+// everyBlock numbers all blocks.
+func (s *segment) everyBlock() []uint32 {
+	ids := make([]uint32, len(s.parts))
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	return ids
+}

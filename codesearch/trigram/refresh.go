@@ -1,0 +1,270 @@
+package trigram
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/codesearch/grep"
+	"toolpost/host/workspace"
+)
+
+const (
+	// maxLists is how many bytes of lists are gathered in memory before they become a segment.
+	maxLists = 32 << 20
+	// maxSmall is how many small segments there may be before they are made one.
+	maxSmall = 4
+	// small is a segment with fewer files than this part of all.
+	small = 8
+)
+
+var errTooManyFiles = errors.New("the codebase has more files than an index may have")
+
+// A refresh reads what changed since the last one.
+type refresh struct {
+	x       *Index
+	old     *snapshot
+	seen    []bool // by place in old: it is still there
+	fresh   []entry
+	todo    chan entry
+	files   int
+	bytes   int64
+	folders []string
+
+	mu     sync.Mutex // of what follows
+	b      *builder
+	segs   []*segment
+	unrest bool // something was changed too recently to have a stamp
+	err    error
+}
+
+// A report tells what a refresh found.
+type report struct {
+	changed int      // paths
+	folders []string // all of them
+	unrest  bool     // some were changed so recently that they have to be read again
+}
+
+// Refresh reads the tree and brings the index up to date with it.
+func (x *Index) Refresh(ctx context.Context) error {
+	_, err := x.refresh(ctx)
+	return err
+}
+
+func (x *Index) refresh(ctx context.Context) (report, error) {
+	x.refreshing.Lock()
+	defer x.refreshing.Unlock()
+	x.mu.RLock()
+	old := x.snap
+	x.mu.RUnlock()
+	r := &refresh{x: x, old: old, b: &builder{}, todo: make(chan entry, 64)}
+	if old != nil {
+		r.seen = make([]bool, len(old.known))
+	}
+	if err := r.run(ctx); err != nil {
+		closeAll(r.segs)
+		return report{}, err
+	}
+	return report{r.changed(), r.folders, r.unrest}, r.finish()
+}
+
+// run walks, and reads files beside that.
+func (r *refresh) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var readers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		readers.Go(func() { r.readAll(cancel) })
+	}
+	err := r.walk(ctx)
+	close(r.todo)
+	readers.Wait()
+	if r.err != nil {
+		return r.err
+	}
+	return err
+}
+
+// walk looks at every file and folder. A folder's stamp is taken before the folder is listed: what comes into it later changes it.
+func (r *refresh) walk(ctx context.Context) error {
+	r.folder("")
+	return r.x.view.Walk(ctx, "", workspace.WalkOptions{Recursive: true, Ignore: true, Hidden: true}, func(e *workspace.Entry) error {
+		if r.files++; r.files > r.x.o.MaxFiles {
+			return errTooManyFiles
+		}
+		switch e.Type {
+		case fs.ModeDir:
+			r.folder(e.Rel())
+		case 0:
+			return r.file(ctx, e)
+		}
+		return nil
+	})
+}
+
+// folder notes a folder and its rules.
+func (r *refresh) folder(rel string) {
+	r.folders = append(r.folders, rel)
+	at := time.Now()
+	if stamp, last := r.x.rulesStamp(rel); stamp != 0 {
+		if !r.x.resting(last, at) {
+			stamp = 0
+		}
+		r.note(entry{path: rulesPath(rel), stamp: stamp, kind: kindRules})
+	}
+	if s, ok := r.x.stat(rel); ok {
+		r.note(entry{path: rel, stamp: r.x.restingStamp(s, at), kind: kindFolder})
+	}
+}
+
+// note keeps an entry that is not a file, where it is new.
+func (r *refresh) note(e entry) {
+	if e.stamp == 0 {
+		r.mu.Lock()
+		r.unrest = true
+		r.mu.Unlock()
+	}
+	if !r.same(e) {
+		r.fresh = append(r.fresh, e)
+	}
+}
+
+// same reports whether the index has this entry, and marks that its path is still there.
+func (r *refresh) same(e entry) bool {
+	i, ok := r.old.lookup(e.path)
+	if !ok {
+		return false
+	}
+	r.seen[i] = true
+	k := &r.old.known[i]
+	isFile := e.kind == kindText
+	wasFile := k.kind == kindText || k.kind == kindBinary || k.kind == kindOther
+	return k.stamp == e.stamp && e.stamp != 0 && (k.kind == e.kind || isFile && wasFile)
+}
+
+// file has a file read that is new or has changed.
+func (r *refresh) file(ctx context.Context, e *workspace.Entry) error {
+	info, err := e.Info()
+	if err != nil {
+		return nil //nolint:nilerr // gone meanwhile; the next refresh notices its folder
+	}
+	rel := e.Rel()
+	st, _ := info.Sys().(*unix.Stat_t)
+	r.bytes += st.Size
+	todo := entry{path: rel, stamp: stampOf(rawStamp(st)), kind: kindText}
+	if r.same(todo) {
+		return nil
+	}
+	if todo.kind = kindText; st.Size > r.x.o.MaxFile || r.bytes > r.x.o.MaxBytes {
+		todo.kind = kindOther
+	}
+	select {
+	case r.todo <- todo:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// readAll reads files until there are no more.
+func (r *refresh) readAll(cancel context.CancelFunc) {
+	ex := newExtractor()
+	var buf []byte
+	for e := range r.todo {
+		var blocks []block
+		if e.kind == kindText {
+			e, blocks, buf = r.read(e, ex, buf)
+		}
+		if err := r.add(e, blocks); err != nil {
+			cancel()
+		}
+	}
+}
+
+// read gives the entry of a file and its blocks. What cannot be read may have any.
+func (r *refresh) read(e entry, ex *extractor, buf []byte) (entry, []block, []byte) {
+	at := time.Now()
+	f, err := r.x.view.Open(e.path)
+	if err != nil {
+		return entry{path: e.path, stamp: e.stamp, kind: kindOther}, nil, buf
+	}
+	defer f.Close()
+	e.stamp = r.x.restingStamp(f.Stamp(), at)
+	if buf, err = readFile(f, buf); err != nil {
+		return entry{path: e.path, kind: kindOther}, nil, buf
+	}
+	if after, err := f.Restat(); err != nil || after != f.Stamp() {
+		e.stamp = 0
+	}
+	if grep.Binary(buf) {
+		e.kind = kindBinary
+		return e, nil, buf
+	}
+	return e, ex.blocks(buf), buf
+}
+
+// readFile reads a file as large as it was when it was opened.
+func readFile(f *workspace.File, buf []byte) ([]byte, error) {
+	if size := int(f.Size()); cap(buf) < size {
+		buf = make([]byte, size)
+	}
+	buf = buf[:f.Size()]
+	for n := 0; n < len(buf); {
+		k, err := unix.Read(f.Fd(), buf[n:])
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return buf, err
+		case k == 0:
+			return buf[:n], nil
+		default:
+			n += k
+		}
+	}
+	return buf, nil
+}
+
+// add puts a file into the segment that is being made.
+func (r *refresh) add(e entry, blocks []block) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unrest = r.unrest || e.stamp == 0
+	r.b.add(e, blocks)
+	if r.err == nil && r.b.bytes > maxLists {
+		r.err = r.flush()
+	}
+	return r.err
+}
+
+// flush writes a segment.
+func (r *refresh) flush() error {
+	b := r.b
+	r.b = &builder{}
+	s, err := r.x.writeSegment(func(f *os.File) error { return b.write(f) })
+	if err != nil {
+		return fmt.Errorf("the code index could not be written: %w", err)
+	}
+	r.segs = append(r.segs, s)
+	return nil
+}
+
+// changed counts what is new, other or gone.
+func (r *refresh) changed() int {
+	n := len(r.fresh) + len(r.b.files)
+	for _, s := range r.segs {
+		n += len(s.files)
+	}
+	for _, seen := range r.seen {
+		if !seen {
+			n++
+		}
+	}
+	return n
+}

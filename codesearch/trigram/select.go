@@ -1,0 +1,384 @@
+package trigram
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/codesearch/grep"
+	"toolpost/host/workspace"
+	"toolpost/tool"
+)
+
+// A Selection is the files that have to be searched, and why.
+type Selection struct {
+	Picks      []Pick // sorted by path
+	Candidates int    // of them the index said that they may match
+	Changed    int    // of them the index does not know as they are now
+}
+
+// A Pick is a file that has to be searched.
+type Pick struct {
+	Path  string // below the root
+	stamp uint64
+	parts []grep.Part
+}
+
+// Parts gives the parts of an open file that have to be searched; nil: all of it, since it is not what the index has read.
+func (p *Pick) Parts(f *workspace.File) []grep.Part {
+	if p.parts == nil || stampOf(f.Stamp()) != p.stamp {
+		return nil
+	}
+	return p.parts
+}
+
+// Select gives the files below a folder, "" being the root, that may have what is needed, as the tree is now: hidden ones too, but
+// none that an ignore file names. ErrNotReady says that the tree has to be walked instead.
+func (x *Index) Select(ctx context.Context, folder string, n grep.Need) (Selection, error) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	x.asked.Do(x.Changed) // the first time it may be out of date, and nothing is watched yet
+	s := x.snap
+	if s == nil || n.None() {
+		return Selection{}, ErrNotReady
+	}
+	if i, ok := s.lookup(folder); !ok || s.known[i].kind != kindFolder || !x.isHere(folder) {
+		return Selection{}, ErrNotReady // ignored, new, or a link now
+	}
+	wanted, err := s.find(n)
+	if err != nil {
+		x.damaged(err)
+		return Selection{}, ErrNotReady
+	}
+	c := &check{x: x, s: s, folder: folder, wanted: wanted, changed: map[int]bool{}, add: map[string]bool{}}
+	if err := c.run(ctx); err != nil {
+		return Selection{}, err
+	}
+	if c.found() {
+		x.Changed()
+	}
+	sel := c.selection()
+	if slices.ContainsFunc(sel.Picks, func(p Pick) bool { return odd(p.Path) }) {
+		return Selection{}, ErrNotReady
+	}
+	return sel, nil
+}
+
+// isHere reports whether a folder is where its name says, and no link on the way leads elsewhere.
+func (x *Index) isHere(folder string) bool {
+	f, err := x.view.OpenDir(orElse(folder, "."))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return f.Abs() == filepath.Join(x.root.Abs(), folder)
+}
+
+// odd reports whether a path cannot be written, and only a walk comes to it.
+func odd(path string) bool {
+	return !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl)
+}
+
+// find gives, by place, the parts of the files that may have what is needed: nil is none, and an empty list is the whole file.
+func (s *snapshot) find(n grep.Need) (wanted [][]grep.Part, err error) {
+	wanted = make([][]grep.Part, len(s.known))
+	for i, seg := range s.segs {
+		h, err := seg.find(n)
+		if err != nil {
+			return nil, err
+		}
+		if h.all {
+			h.ids = seg.everyBlock()
+		}
+		for _, id := range h.ids {
+			at := seg.parts[id]
+			if p := s.place[i][at.file]; p >= 0 {
+				wanted[p] = appendPart(wanted[p], at)
+			}
+		}
+	}
+	for i := range s.known {
+		if s.known[i].kind == kindOther {
+			wanted[i] = []grep.Part{}
+		}
+	}
+	return wanted, nil
+}
+
+// appendPart adds a block to the parts of its file; one that follows the last makes that longer.
+func appendPart(parts []grep.Part, b part) []grep.Part {
+	if n := len(parts); n > 0 && parts[n-1].Offset+parts[n-1].Size == int(b.offset) {
+		parts[n-1].Size += int(b.size)
+		return parts
+	}
+	return append(parts, grep.Part{Offset: int(b.offset), Size: int(b.size), Line: int(b.line)})
+}
+
+// A check compares what the index knows below a folder with the tree.
+type check struct {
+	x      *Index
+	s      *snapshot
+	folder string
+	wanted [][]grep.Part // by place
+
+	mu      sync.Mutex
+	changed map[int]bool // places of files with another stamp
+	listed  []string     // folders with another stamp
+	rules   []string     // folders with other rules
+
+	add    map[string]bool // files that the index does not know
+	walked []string        // folders that were walked as a whole: what is below them is what the walk came to
+	seen   map[string]bool // there
+}
+
+func (c *check) run(ctx context.Context) error {
+	c.above()
+	if err := c.compare(ctx); err != nil {
+		return err
+	}
+	for _, folder := range c.listed {
+		if i, ok := c.s.lookup(rulesPath(folder)); !ok || c.s.known[i].kind != kindRules {
+			if stamp, _ := c.x.rulesStamp(folder); stamp != 0 {
+				c.rules = append(c.rules, folder)
+			}
+		}
+	}
+	if err := c.walkRules(ctx); err != nil {
+		return err
+	}
+	return c.list(ctx)
+}
+
+// above looks at the rules of the folders above: they count here too.
+func (c *check) above() {
+	for folder := c.folder; folder != ""; {
+		folder = strings.TrimPrefix(path.Dir("/"+folder), "/")
+		want := uint64(0)
+		if i, ok := c.s.lookup(rulesPath(folder)); ok {
+			if want = c.s.known[i].stamp; want == 0 {
+				want = 1 // not at rest: like no other
+			}
+		}
+		if stamp, _ := c.x.rulesStamp(folder); stamp != want {
+			c.rules = append(c.rules, c.folder)
+			return
+		}
+	}
+}
+
+// compare looks at the stamp of everything below the folder that would be left out.
+func (c *check) compare(ctx context.Context) error {
+	from, to := c.s.below(c.folder)
+	if c.folder != "" {
+		i, _ := c.s.lookup(c.folder)
+		c.look(i, c.x.root.Fd(), 0)
+	}
+	var workers sync.WaitGroup
+	next := make(chan int)
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for at := range next {
+				c.batch(at, min(at+batchSize, to))
+			}
+		})
+	}
+	for at := from; at < to && ctx.Err() == nil; at += batchSize {
+		next <- at
+	}
+	close(next)
+	workers.Wait()
+	return ctx.Err()
+}
+
+// batchSize is how many paths one goroutine takes at a time. They are neighbours, so most have a folder in common.
+const batchSize = 128
+
+// batch compares some paths. It looks at them from the folder that they have in common: the way from the root is most of what a look costs.
+func (c *check) batch(from, to int) {
+	first, last := c.s.known[from].path, c.s.known[to-1].path
+	common := first[:strings.LastIndexByte(first[:sharedPrefix(first, last)], '/')+1]
+	dir := c.x.root.Fd()
+	if common != "" {
+		fd, err := unix.Openat(dir, common, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			common = "" // it is gone: each path will say so
+		} else {
+			defer unix.Close(fd)
+			dir = fd
+		}
+	}
+	for i := from; i < to; i++ {
+		c.look(i, dir, len(common))
+	}
+}
+
+// look compares the stamp of one path. The path begins, after so many bytes, at an open folder.
+func (c *check) look(i, dir, common int) {
+	k := &c.s.known[i]
+	if k.kind == kindRules {
+		folder := strings.TrimSuffix(strings.TrimSuffix(k.path, "."), "/")
+		if stamp, _ := c.x.rulesStamp(folder); stamp != k.stamp {
+			c.note(func() { c.rules = append(c.rules, folder) })
+		}
+		return
+	}
+	if c.wanted[i] != nil {
+		return // it is searched anyway
+	}
+	s, ok := statAt(dir, k.path[common:])
+	switch {
+	case !ok || stampOf(s) == k.stamp: // what is gone has changed its folder
+	case k.kind == kindFolder:
+		c.note(func() { c.listed = append(c.listed, k.path) })
+	default:
+		c.note(func() { c.changed[i] = true })
+	}
+}
+
+func (c *check) note(what func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	what()
+}
+
+// walkRules walks the folders whose rules changed.
+func (c *check) walkRules(ctx context.Context) error {
+	slices.Sort(c.rules)
+	for _, folder := range slices.Compact(c.rules) {
+		if c.wasWalked(folder) || !c.x.isHere(folder) {
+			continue
+		}
+		if c.seen == nil {
+			c.seen = map[string]bool{}
+		}
+		c.walked = append(c.walked, folder)
+		if err := c.walk(ctx, folder, func(rel string) { c.seen[rel] = true }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wasWalked reports whether a folder, or one above it, was walked as a whole.
+func (c *check) wasWalked(rel string) bool {
+	return slices.ContainsFunc(c.walked, func(w string) bool { return w == "" || rel == w || strings.HasPrefix(rel, w+"/") })
+}
+
+// walk comes to all files below a folder, and keeps those that the index does not know.
+func (c *check) walk(ctx context.Context, folder string, visit func(rel string)) error {
+	err := c.x.view.Walk(ctx, orElse(folder, "."), walkAll(true), func(e *workspace.Entry) error {
+		if e.Type == 0 {
+			rel := e.Rel()
+			visit(rel)
+			c.keep(rel)
+		}
+		return nil
+	})
+	return unlessGone(err)
+}
+
+// unlessGone forgives that a folder went meanwhile, or became something else.
+func unlessGone(err error) error {
+	var e *tool.Error
+	if errors.As(err, &e) && (e.Code == tool.CodeNotFound || e.Code == tool.CodeAccessDenied || e.Reason == "not_a_folder") {
+		return nil
+	}
+	return err
+}
+
+// keep adds a file that the index does not know. One that is not below the folder came through a link that is being put in the
+// folder's place.
+func (c *check) keep(rel string) {
+	if c.folder != "" && !strings.HasPrefix(rel, c.folder+"/") {
+		return
+	}
+	if i, ok := c.s.lookup(rel); !ok || !c.s.known[i].isFile() {
+		c.add[rel] = true
+	}
+}
+
+// list lists the folders in which something came, went or was renamed.
+func (c *check) list(ctx context.Context) error {
+	for _, folder := range c.listed {
+		if c.wasWalked(folder) || !c.x.isHere(folder) {
+			continue
+		}
+		var folders []string
+		err := c.x.view.Walk(ctx, orElse(folder, "."), walkAll(false), func(e *workspace.Entry) error {
+			switch e.Type {
+			case 0:
+				c.keep(e.Rel())
+			case fs.ModeDir:
+				if i, ok := c.s.lookup(e.Rel()); !ok || c.s.known[i].kind != kindFolder {
+					folders = append(folders, e.Rel())
+				}
+			}
+			return nil
+		})
+		if err := unlessGone(err); err != nil {
+			return err
+		}
+		for _, f := range folders {
+			if err := c.walk(ctx, f, func(string) {}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func walkAll(recursive bool) workspace.WalkOptions {
+	return workspace.WalkOptions{Recursive: recursive, Ignore: true, Hidden: true}
+}
+
+// found reports whether the tree is not what the index knows.
+func (c *check) found() bool {
+	return len(c.changed)+len(c.listed)+len(c.rules)+len(c.add) > 0
+}
+
+// selection puts what was found together.
+func (c *check) selection() Selection {
+	var sel Selection
+	from, to := c.s.below(c.folder)
+	for i := from; i < to; i++ {
+		k := &c.s.known[i]
+		if !k.isFile() || c.wanted[i] == nil && !c.changed[i] || c.wasWalked(k.path) && !c.seen[k.path] {
+			continue
+		}
+		p := Pick{Path: k.path}
+		if c.wanted[i] != nil {
+			sel.Candidates++
+		}
+		if len(c.wanted[i]) > 0 && k.stamp != 0 {
+			p.stamp, p.parts = k.stamp, c.wanted[i]
+		}
+		sel.Picks = append(sel.Picks, p)
+	}
+	for rel := range c.add {
+		sel.Picks = append(sel.Picks, Pick{Path: rel})
+	}
+	sel.Changed = len(sel.Picks) - sel.Candidates
+	slices.SortFunc(sel.Picks, func(a, b Pick) int { return strings.Compare(a.Path, b.Path) })
+	return sel
+}
+
+func (k *known) isFile() bool {
+	return k.kind == kindText || k.kind == kindBinary || k.kind == kindOther
+}
+
+// damaged throws the index away, in the background: who noticed is still reading it.
+func (x *Index) damaged(err error) {
+	x.o.Log.Warn("the code index is made anew", "folder", x.dir, "why", err)
+	x.broken.Store(true)
+	x.Changed()
+}

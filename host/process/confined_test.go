@@ -1,0 +1,138 @@
+package process
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"toolpost/host/sandbox"
+	"toolpost/tool/tooltest"
+)
+
+// walledIn is a peer behind walls that let it do what peers do.
+func walledIn(behaviour string, args ...string) Command {
+	cmd := command(behaviour, args...)
+	here, _ := os.Getwd()
+	cmd.Confine = &sandbox.Confinement{Profile: sandbox.Profile{
+		Subprocess: true, Proc: sandbox.ProcOwn, Executable: []string{pythonHome(), here + "/testdata"}, Limits: sandbox.Limits{Processes: 1000},
+	}}
+	return cmd
+}
+
+// pythonHome is the folder that the interpreter lives in.
+func pythonHome() string {
+	home, _, _ := strings.Cut(python(), "/bin/")
+	return home
+}
+
+// inRoom lists what runs in a child's room besides the child.
+func inRoom(p *peer) []int {
+	var pids []int
+	for _, pid := range append(tooltest.Descendants(p.room.Init), tooltest.Descendants(p.Pid())...) {
+		if runs(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func TestAConfinedTreeEndsWhole(t *testing.T) {
+	for behaviour, end := range map[string]func(*Child) Exit{
+		"leave": (*Child).Wait, "daemons": (*Child).Kill, "bomb": (*Child).Kill, "hop": (*Child).Wait, "headless": (*Child).Kill,
+		"stubborn": func(c *Child) Exit { return c.Stop(Ladder{Stdin: time.Millisecond, Term: time.Millisecond}) },
+	} {
+		t.Run(behaviour, func(t *testing.T) {
+			tooltest.NoLeaks(t)
+			p := start(t, walledIn(behaviour))
+			p.next()
+			end(p.Child)
+			mustHaveEnded(t, p)
+		})
+	}
+}
+
+func TestTheLadderReachesAConfinedChild(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, walledIn("until-term"))
+	p.next()
+	if e := p.Stop(Ladder{Stdin: time.Millisecond, Term: hang}); e.Code != 8 {
+		t.Errorf("it ended with %v", e)
+	}
+}
+
+func TestSweepSparesTheConfinedChildAlone(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, walledIn("workshop"))
+	p.next()
+	for range 3 {
+		if _, err := p.Stdin.WriteString("work\n"); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 { // three pids of the room's own numbers, and that it is done
+			p.next()
+		}
+		if len(inRoom(p)) != 3 {
+			t.Errorf("%d processes run beside it", len(inRoom(p)))
+		}
+		p.Sweep()
+		mustBeGone(t, inRoom(p)...)
+		mustRun(t, p.Pid())
+	}
+	p.CloseStdin()
+	if e := p.Wait(); e != (Exit{}) {
+		t.Errorf("it ended with %v", e)
+	}
+}
+
+func TestConfinedAndOtherTreesDoNotHarmEachOther(t *testing.T) {
+	tooltest.NoLeaks(t)
+	walled, other := start(t, walledIn("workshop")), start(t, command("workshop"))
+	for _, p := range []*peer{walled, other} {
+		p.next()
+		if _, err := p.Stdin.WriteString("work\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 4 {
+		walled.next()
+	}
+	below := other.pids(3)
+	other.next()
+	other.Sweep()
+	if len(inRoom(walled)) != 3 {
+		t.Errorf("%d processes are left of the confined tree", len(inRoom(walled)))
+	}
+	mustBeGone(t, below...)
+	third := start(t, walledIn("until-eof"))
+	third.next()
+	walled.Kill()
+	mustRun(t, other.Pid(), third.Pid())
+	third.CloseStdin()
+	if e := third.Wait(); e.Code != 7 {
+		t.Errorf("it ended with %v", e)
+	}
+}
+
+func TestAConfinedChildTellsItsLimit(t *testing.T) {
+	tooltest.NoLeaks(t)
+	c := &Child{reaped: make(chan struct{}), reached: []string{"memory (64 MiB)"}, stderr: &stderr{}}
+	close(c.reaped)
+	got := c.Describe(Exit{Code: -1, Signal: syscall.SIGKILL})
+	if want := "killed by SIGKILL (killed): it reached its limit of memory (64 MiB)"; got != want {
+		t.Errorf("%q and not %q", got, want)
+	}
+}
+
+func BenchmarkStartAndWaitConfined(b *testing.B) {
+	defer sandbox.Keep()()
+	for b.Loop() {
+		c, err := Start(Command{Argv: []string{"true"}, Confine: &sandbox.Confinement{}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.Wait()
+		c.Close()
+	}
+}

@@ -1,0 +1,259 @@
+// Package process runs children: it starts them with exactly what they were given, reads what they
+// say within bounds, keeps warm ones in pools, and ends whole trees of them.
+//
+// The program that uses it becomes the parent of whatever its children leave behind (a "child
+// subreaper"), and ends and reaps that. Children that other code starts with os/exec are left alone as
+// long as they stay in the program's own session.
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"toolpost/host/sandbox"
+)
+
+// A Command says what to start. Nothing is inherited: not the environment, not a descriptor, not the
+// terminal.
+type Command struct {
+	Argv  []string   // the program and its arguments; a program without a slash is looked up on our PATH
+	Dir   string     // working folder; empty: ours. A relative program with a slash starts from here
+	Env   []string   // the whole environment, NAME=value; only Marker is added to it
+	Files []*os.File // become descriptors 3, 4, ... of the child; the caller keeps and closes its own
+
+	// Claim is a text that nobody's command line has but those of this child's own daemons, such as the name
+	// of a container on that of its monitor. They belong to its tree although they keep nothing of the
+	// environment that they were started with. Empty: there are none.
+	Claim string
+
+	// Confine puts the child, and whatever it starts, behind walls. Nil: it is not confined.
+	Confine *sandbox.Confinement
+
+	// Look keeps the files of a confined child in sight, for Child.Open, until Close.
+	Look bool
+
+	// Stderr is called for every line of the child's standard error, in order, from one goroutine, as
+	// valid UTF-8 without the line's end; the bytes are good until it returns. A line longer than 8 KiB
+	// comes in pieces. It may block: the child then waits. It is not called after Wait, Stop or Kill has
+	// returned, which wait for it a short while. Nil: only the tail is kept.
+	Stderr func(line []byte)
+	// StderrLimit is how many bytes are handed to Stderr at the most; what comes after is only kept as
+	// the tail. 0: 1 MiB.
+	StderrLimit int
+}
+
+// A Child is a started process and everything that it starts in turn. Whoever started it calls Wait,
+// Stop, Kill or Close in the end. All methods may be called from several goroutines, and again.
+type Child struct {
+	Stdin *os.File // write end of a pipe; see Feed and CloseStdin
+
+	// Stdout is the read end of a pipe and belongs to the reader. Wait, Stop and Kill leave it open: what
+	// the child wrote can still be read, and then the end comes, since everyone who held the other end
+	// is dead. (Should the child have handed its end to a process of somebody else, a read after Stop or
+	// Kill gives os.ErrDeadlineExceeded after a while.) Close closes it.
+	Stdout *os.File
+
+	marker string
+	claim  string
+	proc   *os.Process
+	pidfd  *os.File
+	stderr *stderr
+	room   *sandbox.Confined // nil: it is not confined
+	looks  bool              // its files are kept in sight
+	window *sandbox.Window   // nil: they are not
+
+	mu     sync.Mutex
+	over   bool // nothing is fed any more
+	feeder sync.WaitGroup
+
+	exited  chan struct{} // closed by watch: the child itself has exited
+	settled chan struct{} // closed by settle: the tree is ended, the child may be reaped
+	reaped  chan struct{} // closed by watch: status is known
+	status  Exit
+	reached []string    // the limits of its room that it met; known with status
+	killed  atomic.Bool // it did not exit before we killed it
+	settle  func() Exit
+}
+
+const (
+	drainTime = 2 * time.Second // for the last of standard error, once nobody is left to write it
+	reapTime  = 5 * time.Second // for a killed child to exit
+	readTime  = 5 * time.Second // for the reader of Stdout after Stop and Kill
+)
+
+// Pid is the child's process id.
+func (c *Child) Pid() int { return c.proc.Pid }
+
+// Feed writes data to the child's standard input and closes it, in the background. A child that does
+// not read it is not an error. Data must not be changed before the child has ended.
+func (c *Child) Feed(data []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
+	c.feeder.Go(func() {
+		_, _ = c.Stdin.Write(data) // ends with an error when the child exits or stdin is closed
+		c.CloseStdin()
+	})
+}
+
+// CloseStdin closes the child's standard input. It may be called twice.
+func (c *Child) CloseStdin() { _ = c.Stdin.Close() }
+
+// Exited is closed when the child itself has exited; processes that it left may still run, and hold
+// Stdout, until Wait, Stop or Kill.
+func (c *Child) Exited() <-chan struct{} { return c.exited }
+
+// Tail is the end of what the child wrote to standard error, at most 4 KiB of valid UTF-8.
+func (c *Child) Tail() string { return c.stderr.tail() }
+
+// Wait waits until the child has exited, then ends everything that it left behind, and tells how it ended.
+func (c *Child) Wait() Exit {
+	<-c.exited
+	return c.settle()
+}
+
+// Stop is the ladder: close stdin, wait; SIGTERM to the group, wait; SIGKILL to the whole tree.
+func (c *Child) Stop(l Ladder) Exit {
+	if l.Stdin > 0 {
+		c.CloseStdin()
+	}
+	if !c.exits(l.Stdin) && l.Term > 0 {
+		ours.signal(c, syscall.SIGTERM)
+		c.exits(l.Term)
+	}
+	return c.Kill()
+}
+
+// exits waits for the child to exit.
+func (c *Child) exits(within time.Duration) bool {
+	if within <= 0 {
+		return false
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-c.exited:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// Kill ends the whole tree at once.
+func (c *Child) Kill() Exit {
+	e := c.settle()
+	_ = c.Stdout.SetReadDeadline(time.Now().Add(readTime))
+	return e
+}
+
+// Close is Kill for a caller that has no more to read: it closes Stdout too. It is good to defer.
+func (c *Child) Close() {
+	c.settle()
+	_ = c.Stdout.Close()
+	c.shut()
+}
+
+// shut lets go of the child's files, once.
+func (c *Child) shut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.window != nil {
+		c.window.Close()
+		c.window = nil
+	}
+}
+
+// Open opens a file that the child named, to be read; a relative path starts in its working folder, dir. A confined
+// child must have been started with Look: then nothing is opened that it could not have read itself.
+func (c *Child) Open(dir, path string) (*os.File, error) {
+	if c.room == nil {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.window == nil {
+		return nil, os.ErrClosed
+	}
+	return c.window.Open(dir, path)
+}
+
+// Sweep ends everything that the child started and leaves the child itself alone: what a warm worker
+// gets between two calls.
+func (c *Child) Sweep() { ours.end(c) }
+
+// end does the work of settle, once: it ends the tree, then what of ours was busy with it.
+func (c *Child) end() Exit {
+	select {
+	case <-c.exited:
+	default:
+		c.killed.Store(true)
+	}
+	ours.signal(c, syscall.SIGKILL)
+	c.exits(reapTime)
+	c.endRest()
+	c.stopFeeding()
+	c.stderr.stop(drainTime)
+	close(c.settled)
+	select {
+	case <-c.reaped:
+		return c.status
+	case <-time.After(reapTime): // stuck in the kernel; watch reaps it when it comes out
+		return Exit{Code: -1, Signal: syscall.SIGKILL}
+	}
+}
+
+// endRest ends what the child left. Nobody can leave a room, and one that has a first process ends with that in one
+// blow; watch waits until all of it is gone.
+func (c *Child) endRest() {
+	if c.room != nil && c.room.Init != 0 {
+		c.room.Kill()
+		return
+	}
+	ours.end(c)
+}
+
+func (c *Child) stopFeeding() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.CloseStdin()
+	c.feeder.Wait()
+}
+
+// watch owns the child as the kernel knows it. The child stays a zombie until its tree is ended, so
+// that its pid, which is also the name of its group and session, means nobody else before that.
+func (c *Child) watch() {
+	awaitExit(c.pidfd)
+	close(c.exited)
+	<-c.settled
+	_ = c.pidfd.Close()
+	c.status = ours.reap(c)
+	if c.room != nil {
+		c.reached = c.room.Reached()
+		c.room.End()
+	}
+	close(c.reaped)
+}
+
+// Layers names the walls that stand around the child. None: it is not confined.
+func (c *Child) Layers() []string {
+	if c.room == nil {
+		return nil
+	}
+	return c.room.Layers
+}
+
+// A Ladder says how long Stop waits on each step.
+type Ladder struct {
+	Stdin time.Duration // after stdin was closed; 0: this step is skipped
+	Term  time.Duration // after SIGTERM; 0: this step is skipped
+}

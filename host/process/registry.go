@@ -1,0 +1,247 @@
+package process
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/sandbox"
+	"toolpost/tool"
+)
+
+// ours is the one registry of this program. It is package-level state because what it mirrors is: the
+// kernel keeps one list of children for each process.
+var ours = &registry{
+	proc:    "/proc",
+	leaders: map[int]*Child{},
+	marked:  map[string]*Child{},
+}
+
+// A registry knows the children that Start started, the leaders, and so can tell what they left behind
+// from the children of anybody else in this program.
+type registry struct {
+	proc  procfs
+	once  sync.Once
+	unfit error // why this machine cannot run children, if so
+
+	// mu is held while a leader is born, while one is reaped, and while the table is read and acted upon.
+	// So whoever reads the table meets no half-started leader, and no entry vanishes under its eyes: a
+	// process that existed when the reading began is seen, alive or as a zombie.
+	mu      sync.Mutex
+	leaders map[int]*Child    // by pid; a leader's pid is taken until it is reaped
+	marked  map[string]*Child // by marker
+
+	keeping sync.Mutex // guards users and keeper
+	users   int
+	keeper  *keeper
+}
+
+// adopt makes this program the parent of whatever loses its own: a daemon that its tool has left comes
+// to us and not to init, whatever it did to get away. It also keeps the descriptors to ourselves that
+// our own parent left open for us; those that Go opened are private already.
+func (r *registry) adopt() {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		r.unfit = tool.Errorf(tool.CodeUnavailable, "cannot look after the children of tools: prctl(PR_SET_CHILD_SUBREAPER): %w", err)
+	} else if _, ok := r.proc.stat(os.Getpid()); !ok {
+		r.unfit = tool.Errorf(tool.CodeUnavailable, "cannot look after the children of tools: %s is not readable: mount it", r.proc)
+	}
+	for _, fd := range r.proc.numbers("self/fd") {
+		if fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+}
+
+// start starts a leader and registers it.
+func (r *registry) start(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
+	if r.once.Do(r.adopt); r.unfit != nil {
+		return r.unfit
+	}
+	keeper := r.hold()
+	var err error
+	if walls == nil {
+		err = keeper.do(func() error { return r.plain(path, argv, attr, c) })
+	} else {
+		err = r.confined(path, argv, attr, walls, c)
+	}
+	if err != nil {
+		r.release()
+	}
+	return err
+}
+
+// register makes a process a leader. The caller holds mu.
+func (r *registry) register(c *Child, proc *os.Process, pidfd int) {
+	_ = unix.SetNonblock(pidfd, true) // lets the runtime's poller wait for it, without a thread
+	c.proc, c.pidfd = proc, os.NewFile(uintptr(pidfd), "pidfd")
+	r.leaders[proc.Pid], r.marked[c.marker] = c, c
+}
+
+// plain starts a child, on the keeper's thread.
+func (r *registry) plain(path string, argv []string, attr *os.ProcAttr, c *Child) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pidfd := -1
+	attr.Sys = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd}
+	proc, err := os.StartProcess(path, argv, attr)
+	if err != nil {
+		return err
+	}
+	if pidfd < 0 {
+		_ = proc.Kill()
+		_, _ = proc.Wait()
+		return tool.Errorf(tool.CodeUnavailable, "this kernel gives no handle on a process (pidfd); Linux 5.4 or later is needed")
+	}
+	r.register(c, proc, pidfd)
+	return nil
+}
+
+// confined starts a child behind walls. It is our child like any other; its orphans go to the room's init. It is known
+// here before it leaves our session, so that nobody takes it for a stray, and nobody has to wait while its room is built.
+func (r *registry) confined(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
+	born := func(pid int) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		pidfd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			return err
+		}
+		proc, err := os.FindProcess(pid)
+		if err != nil {
+			_ = unix.Close(pidfd)
+			return err
+		}
+		r.register(c, proc, pidfd)
+		return nil
+	}
+	spawn := sandbox.Spawn{
+		Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Look: c.looks, Born: born, Confinement: *walls,
+	}
+	room, err := sandbox.Start(spawn)
+	if sandbox.Moved(err) { // somebody changed a folder this moment
+		r.forget(c)
+		room, err = sandbox.Start(spawn)
+	}
+	if err != nil {
+		r.forget(c)
+		return err
+	}
+	c.room, c.window = room, room.Window
+	return nil
+}
+
+// forget takes back the registration of a child that was not started after all, and is reaped.
+func (r *registry) forget(c *Child) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.proc != nil {
+		delete(r.leaders, c.proc.Pid)
+		delete(r.marked, c.marker)
+		_ = c.proc.Release()
+		_ = c.pidfd.Close()
+		c.proc, c.pidfd = nil, nil
+	}
+}
+
+// reap takes the exit status of a leader that has exited and forgets it.
+func (r *registry) reap(c *Child) Exit {
+	r.mu.Lock()
+	state, err := c.proc.Wait()
+	delete(r.leaders, c.proc.Pid)
+	delete(r.marked, c.marker)
+	r.mu.Unlock()
+	r.release()
+	if err != nil { // somebody else took it: nobody in this program may
+		return Exit{Code: -1}
+	}
+	return exitOf(state.Sys().(syscall.WaitStatus))
+}
+
+// signal sends a signal to a leader's process group: all that it started and that did not leave. The
+// group's number is the leader's pid, which nobody else can get before the leader is reaped.
+func (r *registry) signal(c *Child, sig syscall.Signal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leaders[c.proc.Pid] == c {
+		_ = unix.Kill(-c.proc.Pid, sig)
+	}
+}
+
+// hold gives the keeper, which stays until release has been called as often as hold.
+func (r *registry) hold() *keeper {
+	r.keeping.Lock()
+	defer r.keeping.Unlock()
+	if r.users++; r.users == 1 {
+		r.keeper = newKeeper(r.reapOrphans)
+	}
+	return r.keeper
+}
+
+func (r *registry) release() {
+	r.keeping.Lock()
+	defer r.keeping.Unlock()
+	if r.users--; r.users == 0 {
+		r.keeper.stop()
+		r.keeper = nil
+	}
+}
+
+// A keeper is a goroutine that stays on one thread while there are leaders. They are started on that
+// thread because the kernel ends a child with Pdeathsig when the thread that started it ends, and any
+// other thread may. It also reaps orphans as they die.
+type keeper struct {
+	jobs chan func()
+	quit chan struct{}
+	done chan struct{}
+}
+
+func newKeeper(reapOrphans func()) *keeper {
+	k := &keeper{jobs: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
+	go k.run(reapOrphans)
+	return k
+}
+
+// do runs f on the keeper's thread.
+func (k *keeper) do(f func() error) error {
+	result := make(chan error, 1)
+	k.jobs <- func() { result <- f() }
+	return <-result
+}
+
+func (k *keeper) stop() {
+	close(k.quit)
+	<-k.done
+}
+
+// reapDelay lets many deaths be one reading of the table. A zombie costs next to nothing.
+const reapDelay = 100 * time.Millisecond
+
+func (k *keeper) run(reapOrphans func()) {
+	defer close(k.done)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	deaths := make(chan os.Signal, 1)
+	signal.Notify(deaths, syscall.SIGCHLD)
+	defer signal.Stop(deaths)
+	var due <-chan time.Time
+	for {
+		select {
+		case job := <-k.jobs:
+			job()
+		case <-deaths:
+			if due == nil {
+				due = time.After(reapDelay)
+			}
+		case <-due:
+			due = nil
+			reapOrphans()
+		case <-k.quit:
+			return
+		}
+	}
+}

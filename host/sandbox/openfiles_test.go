@@ -1,0 +1,45 @@
+package sandbox_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+)
+
+// What a room needs while it is built lies where a child with many files is to have them.
+func TestAChildWithManyFilesHasThemAll(t *testing.T) {
+	interpreter, needs := python()
+	const n = 40
+	var files []*os.File
+	for i := range n {
+		r, w, err := os.Pipe()
+		must(t, err)
+		defer r.Close()
+		_, err = fmt.Fprint(w, i)
+		must(t, err)
+		must(t, w.Close())
+		files = append(files, r)
+	}
+	code := fmt.Sprintf("import os; print(*[os.read(3+i, 10).decode() for i in range(%d)])", n)
+	child, err := process.Start(process.Command{
+		Argv: []string{interpreter, "-I", "-c", code}, Dir: "/", Files: files,
+		Confine: &sandbox.Confinement{Profile: sandbox.Feasible(sandbox.Profile{Executable: needs})},
+	})
+	must(t, err)
+	defer child.Close()
+	said, err := io.ReadAll(child.Stdout)
+	must(t, err)
+	var want []string
+	for i := range n {
+		want = append(want, fmt.Sprint(i))
+	}
+	if exit := child.Wait(); exit.Code != 0 || !slices.Equal(strings.Fields(string(said)), want) {
+		t.Errorf("%s: %s, %s", exit, said, child.Tail())
+	}
+}

@@ -1,0 +1,347 @@
+package sandbox
+
+import (
+	"math"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/offlimits"
+)
+
+// A room is built by two scripts. The foundation is the same for all rooms, so one is always laid in advance; it
+// ends with the room's first two processes waiting for the second script, the plan, which makes the room what
+// one child's profile says and starts its program.
+
+// A foundation is the first script, while it is written.
+type foundation struct {
+	*script
+	on     *machine
+	births []delivery
+}
+
+// A delivery is a fork of the midwife whose child's part of the script is not written yet.
+type delivery struct {
+	op   int
+	part func() error
+}
+
+// A laid foundation is a first script that can be played again and again, for a while.
+type laid struct {
+	memory *os.File
+	size   int
+	names  []string
+	at     time.Time
+}
+
+// lay gives the first script of a room that joins so many cgroups.
+func (m *machine) lay(cgroups int) (*laid, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l := m.laid[cgroups]; l != nil && time.Since(l.at) < fresh {
+		return l, nil
+	}
+	system, err := systemView()
+	if err != nil {
+		return nil, err
+	}
+	m.system = system
+	s, err := m.foundation(cgroups)
+	if err != nil {
+		return nil, err
+	}
+	image := s.image()
+	memory, err := memoryFile(image)
+	if err != nil {
+		return nil, unavailable("no memory for a script", err)
+	}
+	m.laid[cgroups] = &laid{memory, len(image), s.names, time.Now()}
+	return m.laid[cgroups], nil
+}
+
+func (m *machine) systemNow() *view {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.system
+}
+
+// foundation writes the first script. The one who plays it first is the midwife: it stands in the new
+// namespaces, forks the room's init and then the child, both as children of the host, and is gone. A pid
+// namespace is only entered by being born there; that is why there is a midwife.
+func (m *machine) foundation(cgroups int) (*script, error) {
+	f := &foundation{script: &script{regs: uint64(cgroups)}, on: m}
+	f.in("start")
+	self := f.newReg()
+	f.call("the midwife", unix.SYS_GETPID).into(self)
+	f.add("pid", opTell, number(tellMidwife), register(self))
+	f.joinCgroups(cgroups)
+	f.mapUser()
+	if m.PidNS {
+		f.in(LayerPid)
+		f.call("unshare", unix.SYS_UNSHARE, number(unix.CLONE_NEWPID))
+		f.fork(tellInit, f.writeInit)
+	}
+	f.fork(tellTool, f.writeChild)
+	f.exit()
+	for _, d := range f.births {
+		f.ops[d.op].jump = f.here()
+		if err := d.part(); err != nil {
+			return nil, err
+		}
+	}
+	return f.script, f.fits()
+}
+
+// fork adds a fork. The child belongs to the host, which is told its pid.
+func (f *foundation) fork(what int, part func() error) {
+	pid := f.newReg()
+	f.births = append(f.births, delivery{len(f.ops), part})
+	f.call("fork", unix.SYS_CLONE, number(unix.CLONE_PARENT|uintptr(unix.SIGCHLD)), number(0), number(0), number(0), number(0)).into(pid)
+	f.add("pid", opTell, number(what), register(pid))
+}
+
+func (s *script) exit() { s.call("exit", unix.SYS_EXIT_GROUP, number(0)) }
+
+// joinCgroups joins those whose cgroup.procs came with the script.
+func (f *foundation) joinCgroups(n int) {
+	f.in(layerGroup)
+	for i := range n {
+		f.call("join", unix.SYS_WRITE, register(regFiles+uint64(i)), f.text("0"), number(1))
+		f.call("join", unix.SYS_CLOSE, register(regFiles+uint64(i))) // the rest needs what it has
+	}
+	if n > 0 {
+		f.call("hide", unix.SYS_UNSHARE, number(unix.CLONE_NEWCGROUP)).loose()
+	}
+}
+
+// mapUser gives the new user namespace the one user that there is: ourselves, by the same numbers.
+func (f *foundation) mapUser() {
+	if !f.on.UserNS {
+		return
+	}
+	f.in(LayerNamespaces)
+	f.writeFile("/proc/self/setgroups", "deny")
+	f.writeFile("/proc/self/uid_map", idMap(os.Geteuid()))
+	f.writeFile("/proc/self/gid_map", idMap(os.Getegid()))
+}
+
+func (s *script) writeFile(path, content string) {
+	fd := s.newReg()
+	s.call(path, unix.SYS_OPENAT, cwd, s.text(path), number(unix.O_WRONLY|unix.O_CLOEXEC), number(0)).into(fd)
+	s.call(path, unix.SYS_WRITE, register(fd), s.text(content), number(len(content)))
+	s.call(path, unix.SYS_CLOSE, register(fd))
+}
+
+// writeInit writes the part of the room's first process. It holds no descriptor but the one that tells that
+// the host has ended, and ends with it; with it ends everybody in the room. Who loses its parent becomes its
+// child and is not waited for.
+func (f *foundation) writeInit() error {
+	f.in("init")
+	f.call("secrecy", unix.SYS_PRCTL, number(unix.PR_SET_DUMPABLE), number(0))
+	const ignore = 1 // SIG_IGN
+	action := f.words(number(ignore), number(0), number(0), number(0))
+	f.call("children", unix.SYS_RT_SIGACTION, number(int(unix.SIGCHLD)), action, number(0), number(8))
+	f.call("descriptors", unix.SYS_DUP3, register(regLife), number(0), number(0))
+	f.call("descriptors", unix.SYS_CLOSE_RANGE, number(1), number(uint64(math.MaxUint32)), number(0))
+	f.dropPrivileges(f.on)
+	if f.on.Seccomp {
+		quiet, err := compile(always(allow, unix.SYS_READ, unix.SYS_EXIT_GROUP), kill)
+		if err != nil {
+			return err
+		}
+		f.install(quiet)
+	}
+	f.call("wait", unix.SYS_READ, number(0), f.bytes(make([]byte, 8)), number(1)).loose()
+	f.exit()
+	return nil
+}
+
+// writeChild writes the child's part: what all rooms have, and then it waits for what its own is to be.
+func (f *foundation) writeChild() error {
+	f.in("start")
+	if !f.on.PidNS { // nobody else ends it when the host is gone
+		f.call("die with the host", unix.SYS_PRCTL, number(unix.PR_SET_PDEATHSIG), number(int(unix.SIGKILL)))
+	}
+	if f.on.Mounts {
+		f.foundation(f.on.system, f.on.base)
+	}
+	if f.on.Landlock > 0 {
+		f.ruleset(f.on.Landlock)
+		f.grant(f.on.Landlock, f.on.system.grants())
+	}
+	f.in("start")
+	f.add("ready", opTell, number(tellReady))
+	f.next()
+	return nil
+}
+
+// next waits for the next script and goes on with it. When the host lets go, that is the end.
+func (f *foundation) next() {
+	payload := f.words(number(0), number(0)) // the size of the script, the number of descriptors after it
+	control := f.bytes(make([]byte, unix.CmsgSpace(4*maxFiles)))
+	iov := f.words(payload, number(16))
+	message := f.words(number(0), number(0), iov, number(1), control, number(unix.CmsgSpace(4*maxFiles)), number(0))
+	wait := len(f.ops)
+	f.call("wait", unix.SYS_RECVMSG, register(regStatus), message, number(unix.MSG_CMSG_CLOEXEC))
+	size, count, memory, room := f.newReg(), f.newReg(), f.newReg(), f.newReg()
+	fds := control.v + uint64(unix.CmsgLen(0))
+	f.add("size", opPeek, payload).into(size)
+	f.add("count", opPeek, place(payload.v+8)).into(count)
+	f.add("memory", opPeek, place(fds)).into(memory)
+	f.call("memory", unix.SYS_MMAP, number(0), register(size), number(unix.PROT_READ|unix.PROT_WRITE), number(unix.MAP_PRIVATE), register(memory), number(0)).into(room)
+	f.call("memory", unix.SYS_CLOSE, register(memory))
+	f.add("chain", opChain, register(room), place(fds+4), register(count))
+	f.ops[wait].jump = f.here()
+	f.exit()
+}
+
+// A plan is the second script, while it is written: what is asked for, and which of this machine's layers it
+// is made of.
+type plan struct {
+	script
+	Spawn
+	on   *machine
+	view *view // what this room has besides the system
+	all  *view // and with it
+	dir  string
+}
+
+// write writes the script. The order matters: each step needs what a later one takes away.
+func (p *plan) write() error {
+	p.regs = uint64(len(p.Files))
+	p.in("start")
+	p.call("session", unix.SYS_SETSID)
+	p.descriptors()
+	p.network()
+	if p.on.Mounts {
+		p.complete(p.view, p.all, p.on.base, p.dir)
+		p.showRoot()
+	}
+	p.in("start")
+	dir := p.newReg()
+	p.openDirect("working folder "+p.dir, cwd, p.dir, offlimits.NoLinks).into(dir)
+	p.call("working folder "+p.dir, unix.SYS_FCHDIR, register(dir))
+	p.call("working folder "+p.dir, unix.SYS_CLOSE, register(dir))
+	p.limits()
+	p.in("start")
+	p.call("close the rest", unix.SYS_CLOSE_RANGE, number(len(p.Files)), number(uint64(math.MaxUint32)), number(unix.CLOSE_RANGE_CLOEXEC))
+	p.dropPrivileges(p.on)
+	if p.on.Landlock > 0 {
+		p.grant(p.on.Landlock, p.view.grants())
+		p.restrict(p.on.Landlock, p.Network == NetworkNone)
+	}
+	if err := p.filter(); err != nil {
+		return err
+	}
+	if p.Path == "" { // only the room was asked for
+		p.exit()
+	} else {
+		p.in(layerExec)
+		p.call(p.Path, unix.SYS_EXECVE, p.text(p.Path), p.list(p.Argv), p.list(p.Env))
+	}
+	return p.fits()
+}
+
+// showRoot hands the root of the room to the host, if that wants to look.
+func (p *plan) showRoot() {
+	if p.Look {
+		root := p.newReg()
+		p.call("root", unix.SYS_OPENAT, cwd, p.text("/"), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC), number(0)).into(root)
+		p.hand(tellRoot, root)
+	}
+}
+
+// descriptors puts the child's files to 0, 1, 2 and so on. What is still needed moves out of their places first, and no
+// further: there may be few descriptors, and a place above the limit cannot be had at all.
+func (p *plan) descriptors() {
+	move := func(reg uint64) {
+		p.call("descriptor", unix.SYS_FCNTL, register(reg), number(unix.F_DUPFD_CLOEXEC), number(len(p.Files))).into(reg)
+	}
+	move(regStatus)
+	if p.on.Landlock > 0 {
+		move(regRules)
+	}
+	for i := range p.Files {
+		move(regFiles + uint64(i))
+	}
+	for i := range p.Files {
+		p.call("descriptor", unix.SYS_DUP3, register(regFiles+uint64(i)), number(i), number(0))
+		p.call("descriptor", unix.SYS_CLOSE, register(regFiles+uint64(i)))
+	}
+}
+
+func (p *plan) ownNetwork() bool { return !p.on.ground(p.Profile).outside }
+
+// network brings up the loopback, which has no way out, and the door to the host's proxy in it.
+func (p *plan) network() {
+	if !p.ownNetwork() || p.Network == NetworkNone {
+		return
+	}
+	p.in(LayerNetwork)
+	fd := p.newReg()
+	socket := func(kind int) {
+		p.call("socket", unix.SYS_SOCKET, number(unix.AF_INET), number(kind|unix.SOCK_CLOEXEC), number(0)).into(fd)
+	}
+	socket(unix.SOCK_DGRAM)
+	interfaceFlags := make([]byte, 40) // struct ifreq
+	copy(interfaceFlags, "lo")
+	interfaceFlags[16] = unix.IFF_UP | unix.IFF_RUNNING
+	p.call("loopback", unix.SYS_IOCTL, register(fd), number(unix.SIOCSIFFLAGS), p.bytes(interfaceFlags))
+	p.call("loopback", unix.SYS_CLOSE, register(fd))
+	if p.Network != NetworkEgress {
+		return
+	}
+	socket(unix.SOCK_STREAM)
+	address := []byte{unix.AF_INET, 0, egressPort >> 8, egressPort & 0xff, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}
+	p.call("bind", unix.SYS_BIND, register(fd), p.bytes(address), number(len(address)))
+	p.call("listen", unix.SYS_LISTEN, register(fd), number(128))
+	p.hand(tellEgress, fd)
+}
+
+// hand sends a descriptor to the host.
+func (s *script) hand(what int, fd uint64) {
+	rights := s.bytes(unix.UnixRights(0))
+	s.poke(rights, uint64(unix.CmsgLen(0)), fd)
+	iov := s.words(s.words(number(what), number(0), number(0)), number(24))
+	message := s.words(number(0), number(0), iov, number(1), rights, number(unix.CmsgLen(4)), number(0))
+	s.call("hand over", unix.SYS_SENDMSG, register(regStatus), message, number(0))
+	s.call("hand over", unix.SYS_CLOSE, register(fd))
+}
+
+// dropPrivileges takes every capability, for good: a user namespace gives them all, and root has them anyway.
+func (s *script) dropPrivileges(on *machine) {
+	s.in(LayerPrivileges)
+	if on.privileged() { // else there is nothing to take
+		for c := range on.lastCap + 1 {
+			s.call("bounding set", unix.SYS_PRCTL, number(unix.PR_CAPBSET_DROP), number(c))
+		}
+		s.call("securebits", unix.SYS_PRCTL, number(unix.PR_SET_SECUREBITS), number(secureBits))
+	}
+	s.call("ambient set", unix.SYS_PRCTL, number(unix.PR_CAP_AMBIENT), number(unix.PR_CAP_AMBIENT_CLEAR_ALL), number(0), number(0), number(0))
+	head := s.words(number(uint64(unix.LINUX_CAPABILITY_VERSION_3)), number(0)) // version and pid, 32 bits each
+	s.call("capabilities", unix.SYS_CAPSET, head, s.bytes(make([]byte, 24)))
+	s.call("no_new_privs", unix.SYS_PRCTL, number(unix.PR_SET_NO_NEW_PRIVS), number(1), number(0), number(0), number(0))
+}
+
+// secureBits: being user 0 means nothing, changing the user neither, capabilities are neither kept nor raised;
+// each locked.
+const secureBits = 0b1110_1111
+
+// filter installs the filter of system calls. With a supervisor its descriptor goes to the host.
+func (p *plan) filter() error {
+	if !p.on.Seccomp {
+		return nil
+	}
+	f, err := filterPlan{
+		network: p.Network, unix: p.Unix, subprocess: p.Subprocess, watch: p.Violation != nil && p.on.Notify, execOnce: p.on.Notify,
+		ownNetwork: p.ownNetwork(), ownIPC: p.on.IPCNS, queues: p.on.IPCNS, ownMounts: p.on.Mounts, ownPids: p.on.PidNS,
+	}.compile()
+	if err != nil {
+		return err
+	}
+	if listener := p.install(f); listener != 0 {
+		p.hand(tellListener, listener)
+	}
+	return nil
+}

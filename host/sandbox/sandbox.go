@@ -1,0 +1,183 @@
+// Package sandbox builds walls around a child with the kernel's own means, and says which of them this machine
+// can build. A wall that was asked for and cannot be built refuses the call: the tool is never run without it.
+//
+// A Profile says what a child may do; Start starts a program in a room that is made for that profile alone: its
+// own processes, network and files (namespaces and mounts), rights by path (Landlock), system calls (seccomp),
+// no privileges, and limits (rlimits and cgroups). All of it stands before the program's first instruction.
+package sandbox
+
+import (
+	"slices"
+	"strings"
+
+	"toolpost/host/offlimits"
+	"toolpost/tool"
+)
+
+// CoverageMissing is the reason of a refusal for want of a wall, in the words of the namel3ss contract.
+const CoverageMissing = "coverage_missing"
+
+// Elsewhere refuses the guarantees of a tool that is not started here, whatever this machine could build: what nobody
+// enforces is not promised.
+func Elsewhere(name string, g tool.Guarantees) error {
+	asked := g.Asked()
+	if len(asked) == 0 {
+		return nil
+	}
+	return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced for a tool that runs elsewhere; ask for it there",
+		name, strings.Join(asked, ", ")).Because(CoverageMissing)
+}
+
+// Cover reports whether this machine can hold the guarantees around a tool. The error names those that
+// it cannot, and the layer that is missing.
+func Cover(name string, g tool.Guarantees) error {
+	asked := g.Asked()
+	if len(asked) == 0 {
+		return nil
+	}
+	m := thisMachine()
+	if outOfFiles(m.broken) {
+		return tooFewFiles(m.broken)
+	}
+	if m.broken != nil {
+		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced on this machine: no walls can be built: %w",
+			name, strings.Join(asked, ", "), m.broken).Because(CoverageMissing)
+	}
+	for _, guarantee := range asked {
+		if _, missing := m.holds(guarantee); missing != "" {
+			return tool.Errorf(tool.CodeUnsupported,
+				"%s was not run: %s cannot be enforced on this machine: %s is missing; see toolpost doctor, or take the guarantee out of its source to run it without",
+				name, guarantee, m.explain(missing)).Because(CoverageMissing)
+		}
+	}
+	return nil
+}
+
+// Enforcement names, for each guarantee that is asked for, the layers that hold it here.
+func Enforcement(g tool.Guarantees) map[string][]string {
+	held := map[string][]string{}
+	for _, guarantee := range g.Asked() {
+		held[guarantee], _ = thisMachine().holds(guarantee)
+	}
+	return held
+}
+
+// explain says why a layer is missing.
+func (m *machine) explain(layer string) string {
+	for _, l := range m.layers() {
+		if l.Name == layer && l.Why != "" {
+			return layer + " (" + l.Why + ")"
+		}
+	}
+	return layer
+}
+
+// holds gives the layers that hold a guarantee, or the one for want of which none does.
+func (m *machine) holds(guarantee string) (layers []string, missing string) {
+	files := m.list(m.Mounts, LayerMounts, m.Landlock > 0, LayerLandlock)
+	switch guarantee {
+	case "no_filesystem_read", "no_filesystem_write":
+		if !m.filesHold() {
+			return nil, LayerLandlock
+		}
+		return files, ""
+	case "no_network":
+		return m.list(m.NetNS, LayerNetwork, m.Seccomp, LayerSeccomp), m.unless(m.Seccomp, LayerSeccomp)
+	case "no_subprocess":
+		return []string{LayerSeccomp}, m.unless(m.Seccomp && m.Notify, LayerNotify)
+	default: // what a child does not get it does not have; nobody else's can be read
+		return append([]string{LayerEnv}, m.list(m.PidNS, LayerPid, m.Landlock > 0, LayerLandlock)...), m.unless(m.apart(), LayerPid)
+	}
+}
+
+// filesHold reports whether files can be walled off. Landlock alone can if it knows of truncation, and where
+// system calls can be filtered that it does not see.
+func (m *machine) filesHold() bool {
+	return m.Mounts || m.Landlock >= landlockTruncate && m.Seccomp
+}
+
+// apart reports whether a child can be kept from other processes.
+func (m *machine) apart() bool { return m.PidNS || m.Landlock >= landlockScopes && m.Seccomp }
+
+func (m *machine) unless(holds bool, layer string) string {
+	if holds {
+		return ""
+	}
+	return layer
+}
+
+func (m *machine) list(a bool, nameA string, b bool, nameB string) []string {
+	var names []string
+	if a {
+		names = append(names, nameA)
+	}
+	if b {
+		names = append(names, nameB)
+	}
+	return names
+}
+
+// cover refuses a profile that this machine cannot build.
+func (m *machine) cover(p Profile) error {
+	l := p.Limits.withDefaults()
+	var missing string
+	switch {
+	case outOfFiles(m.broken):
+		return tooFewFiles(m.broken)
+	case m.broken != nil:
+		return tool.Errorf(tool.CodeUnsupported, "no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run without", m.broken).Because(CoverageMissing)
+	case !m.Seccomp:
+		missing = LayerSeccomp
+	case !m.filesHold() || !m.Mounts && nested(p):
+		missing = LayerMounts
+	case !m.apart():
+		missing = LayerPid
+	case p.WriteOnly && len(p.Writable) > 0 && m.Landlock == 0, p.Unix && p.Network == NetworkAll && m.Landlock < landlockScopes:
+		missing = LayerLandlock
+	case (p.Network == NetworkLoopback || p.Network == NetworkEgress) && !m.NetNS:
+		missing = LayerNetwork
+	case !p.Subprocess && !m.Notify:
+		missing = LayerNotify
+	case p.Limits.Memory > 0 && m.groups.why[ctlMemory] != nil: // the default bounds each process, see limits
+		missing = LayerMemory
+	case l.CPU > 0 && m.groups.why[ctlCPU] != nil:
+		missing = LayerCPU
+	case l.Processes > 0 && m.groups.why[ctlPids] != nil && !m.backstopPids():
+		missing = LayerPids
+	default:
+		return nil
+	}
+	return m.lacks(missing)
+}
+
+func (m *machine) lacks(layer string) error {
+	return tool.Errorf(tool.CodeUnsupported, "this machine cannot build a wall that was asked for: %s is missing; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run it without", m.explain(layer)).Because(CoverageMissing)
+}
+
+// nested reports whether something is to be read-only within what may be written: Landlock cannot do that.
+func nested(p Profile) bool {
+	return slices.ContainsFunc(slices.Concat(p.Readable, p.Executable, p.ReadOnly), func(inner string) bool {
+		return slices.ContainsFunc(p.Writable, func(outer string) bool {
+			return inner != outer && offlimits.Within(inner, outer)
+		})
+	})
+}
+
+// built lists the layers of a room with this profile. Without LayerNotify attempts are not seen, only stopped.
+func (m *machine) built(p Profile, watched bool) []string {
+	l := p.Limits.withDefaults()
+	var layers []string
+	for _, layer := range []struct {
+		name string
+		on   bool
+	}{
+		{LayerNamespaces, m.UserNS}, {LayerPid, m.PidNS}, {LayerNetwork, m.NetNS && p.Network != NetworkAll},
+		{LayerMounts, m.Mounts}, {LayerPrivileges, true}, {LayerLandlock, m.Landlock > 0}, {LayerSeccomp, m.Seccomp}, {LayerNotify, m.Notify && (watched || !p.Subprocess)}, {LayerLimits, true},
+		{LayerMemory, l.Memory > 0 && m.groups.why[ctlMemory] == nil}, {LayerPids, l.Processes > 0 && m.groups.why[ctlPids] == nil}, {LayerCPU, l.CPU > 0},
+	} {
+		if layer.on {
+			layers = append(layers, layer.name)
+		}
+	}
+	return layers
+}

@@ -1,0 +1,413 @@
+package sandbox
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/offlimits"
+	"toolpost/tool"
+)
+
+// A Confinement is a profile and who hears of what goes on behind its walls.
+type Confinement struct {
+	Profile
+	// Violation is called for every attempt that a wall stops and that can be seen, from one goroutine, at
+	// most 64 times for a child; it must not block for long. Nil: nobody looks.
+	Violation func(Violation)
+	// Egress is called with every connection that a child with NetworkEgress makes to EgressAddress, each in
+	// a goroutine of its own, 64 at a time. It closes the connection. It must return soon after the child's
+	// end, which it sees as the end of the connection.
+	Egress func(net.Conn)
+}
+
+// A Spawn says what to start behind which walls.
+type Spawn struct {
+	Path  string     // the program; a relative one is looked for in Dir
+	Argv  []string   // its arguments, its own name first
+	Dir   string     // working folder; empty: ours if it is in the room, else /. One that is not in the room is there, and empty
+	Env   []string   // the whole environment
+	Files []*os.File // its descriptors 0, 1, 2 and so on; the caller keeps and closes its own
+	Look  bool       // whether a Window is wanted
+	// Born is told the pid of the child before that does anything, and while it is in our session; an error ends
+	// it. Nil: nobody is told.
+	Born func(pid int) error
+	Confinement
+}
+
+// A Confined is a started child. It is a child of this program, which waits for it as for any other.
+type Confined struct {
+	Pid  int
+	Init int // the room's first process, also our child: when it is killed everything in the room ends. 0: none
+
+	// Layers are the walls that were built.
+	Layers []string
+
+	// Window looks at its files. It is there if it was asked for, and the caller closes it.
+	Window *Window
+
+	group  *group
+	egress net.Listener
+	hangUp context.CancelFunc // closes the connections that came through the door
+	work   sync.WaitGroup     // of the supervisor and the door
+}
+
+// Kill ends everything in the room at once, the child too, where that can be done in one blow. The child is still
+// to be waited for, and End to be called.
+func (c *Confined) Kill() {
+	if c.Init != 0 {
+		_ = unix.Kill(c.Init, unix.SIGKILL)
+	}
+}
+
+// Start starts a child behind walls. Every wall of the profile stands before the program runs; one that cannot
+// be built here is an error with the reason coverage_missing, and nothing is started.
+func Start(s Spawn) (*Confined, error) {
+	m := thisMachine()
+	if err := errors.Join(s.check(), m.cover(s.Profile)); err != nil {
+		return nil, err
+	}
+	c, err := m.start(s)
+	if err != nil {
+		return nil, explain(err)
+	}
+	return c, nil
+}
+
+// Moved reports whether a start failed because something that the room was to be made of has been replaced in the
+// meantime. It may be started once more: what has taken its place is found by the same rules.
+func Moved(err error) bool {
+	var wall *wallError
+	return errors.As(err, &wall) && slices.Contains([]syscall.Errno{unix.ELOOP, unix.ENOENT, unix.ENOTDIR, unix.EXDEV}, wall.errno)
+}
+
+// explain makes an error of a failed wall one that says so, or that names the limit of open files. That of the exec is
+// the kernel's own.
+func explain(err error) error {
+	if outOfFiles(err) {
+		return tooFewFiles(err)
+	}
+	var wall *wallError
+	if !errors.As(err, &wall) {
+		return err
+	}
+	if strings.HasPrefix(wall.what, layerExec+": ") {
+		return wall.errno
+	}
+	return tool.Errorf(tool.CodeUnavailable, "a wall of the sandbox could not be built: %w", wall).Because(CoverageMissing)
+}
+
+// start starts a child; without a program it builds the room alone.
+func (m *machine) start(s Spawn) (*Confined, error) {
+	p := &plan{Spawn: s, on: m}
+	if err := p.prepare(); err != nil {
+		return nil, err
+	}
+	if err := p.write(); err != nil {
+		return nil, err
+	}
+	home.hold()
+	c := &Confined{Layers: m.built(s.Profile, s.Violation != nil)}
+	if err := c.deliver(p); err != nil {
+		home.release()
+		return nil, err
+	}
+	return c, nil
+}
+
+// prepare finds the program and makes the view of the room.
+func (p *plan) prepare() error {
+	if p.NoEnv {
+		p.Env = nil
+	}
+	if slices.ContainsFunc(slices.Concat(p.Argv, p.Env, []string{p.Path, p.Dir}), func(s string) bool { return strings.ContainsRune(s, 0) }) {
+		return unix.EINVAL
+	}
+	files, err := p.resolveProgram()
+	if err != nil {
+		return err
+	}
+	if p.view, err = viewOf(p.Profile, files, p.on.systemNow()); err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "%w", err)
+	}
+	if p.view.shut && !p.on.Mounts { // Landlock gives a folder with all that is in it
+		return p.on.lacks(LayerMounts)
+	}
+	if p.on.Mounts {
+		if p.Tmp > 0 {
+			p.view.mount("/tmp", partTmpfs, p.writeRights(), p.Tmp)
+		}
+		if kind := map[Proc]partKind{ProcOwn: partProcOwn, ProcAll: partProcAll}[p.Proc]; p.on.Proc && kind != 0 {
+			p.view.mount("/proc", kind, rightsRead, 0)
+		}
+	}
+	p.all = p.on.systemNow().with(p.view)
+	return p.chooseDir()
+}
+
+// chooseDir finds where the working folder really is: the room may not have the links that lead there.
+func (p *plan) chooseDir() error {
+	dir, err := filepath.Abs(p.Dir)                             // without one it is ours
+	if err == nil && strings.HasPrefix(dir, "/proc/self/fd/") { // an open one
+		dir, err = os.Readlink(dir)
+	}
+	var a *offlimits.Anchor
+	if err == nil {
+		a, err = offlimits.Open(dir, p.Off, p.apart()...)
+	}
+	if err == nil {
+		dir = a.Path
+		a.Close()
+	}
+	switch {
+	case p.Dir != "" && err != nil:
+		return about(err)
+	case p.Dir == "" && (err != nil || p.all.around(filepath.Join(dir, "x")) == nil):
+		dir = "/"
+	}
+	p.dir = dir
+	return nil
+}
+
+// underlying is the kernel's error in one about a path: whoever knows the command says more about it.
+func underlying(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// deliver takes a room and makes it what the plan says. The next room is begun meanwhile.
+func (c *Confined) deliver(p *plan) error {
+	on := p.on.ground(p.Profile)
+	b, err := home.take(p.on, on)
+	if err != nil {
+		return err
+	}
+	b.supervise = func(listener *os.File) { c.supervise(p, listener) }
+	err = errors.Join(b.group.limit(p.Limits.withDefaults()), c.look(p, b))
+	if err == nil && p.Born != nil {
+		err = p.Born(b.tool)
+	}
+	if err == nil {
+		err = b.finish(&p.script, p.Files)
+	}
+	if err != nil {
+		b.abort()
+		c.work.Wait()
+		if c.Window != nil {
+			c.Window.Close()
+		}
+		return err
+	}
+	_ = b.conn.Close()
+	reap(b.midwife)
+	c.Pid, c.Init, c.group = b.tool, b.init, b.group
+	if b.egress != nil {
+		c.open(p, b.egress)
+	}
+	if on == p.on.ground(Profile{}) { // it is the common one
+		home.refill(p.on, on)
+	}
+	return nil
+}
+
+// look makes the window, if one is wanted.
+func (c *Confined) look(p *plan, b *birth) (err error) {
+	if p.Look {
+		c.Window, err = p.window(b.tool)
+		b.root = func(root *os.File) { c.Window.root = root }
+	}
+	return err
+}
+
+// Abort ends the child and everything else, for a caller that cannot do with it.
+func (c *Confined) Abort() {
+	_ = unix.Kill(c.Pid, unix.SIGKILL)
+	c.Kill()
+	reap(c.Pid)
+	c.End()
+	if c.Window != nil {
+		c.Window.Close()
+	}
+}
+
+// reapTime bounds the wait for a child that has been killed.
+const reapTime = 5 * time.Second
+
+// reap waits for a child of ours that is ending.
+func reap(pid int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	for deadline := time.Now().Add(reapTime); time.Now().Before(deadline); {
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Until(deadline).Milliseconds())+1)
+		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); got == pid || err == unix.ECHILD {
+			return
+		}
+	}
+}
+
+// End ends whatever is left in the room and removes it. The child itself must have been waited for.
+func (c *Confined) End() {
+	alone := c.group.only(1)
+	if c.Kill(); c.Init != 0 && !alone { // who is left ends with it, and it ends when they have
+		reap(c.Init)
+	}
+	if c.egress != nil {
+		c.egress.Close()
+		c.hangUp()
+	}
+	c.work.Wait()
+	home.tidy(func() { // the kernel takes its time with what stands around a room
+		if c.Init != 0 && alone {
+			reap(c.Init)
+		}
+		c.group.remove()
+		home.release()
+	})
+}
+
+// Reached says which limits of the room its processes have met, for the description of how they ended.
+func (c *Confined) Reached() []string { return c.group.reached() }
+
+const egressPort = 3128 // of EgressAddress
+
+// open serves the door in the room. A listener that stands in another network namespace is a listener.
+func (c *Confined) open(p *plan, file *os.File) {
+	defer file.Close()
+	l, err := net.FileListener(file)
+	if err != nil {
+		return // whoever knocks is refused
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.egress, c.hangUp = l, cancel
+	if p.Egress == nil {
+		l.Close()
+		return
+	}
+	room := make(chan struct{}, 64)
+	c.work.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			room <- struct{}{}
+			c.work.Go(func() {
+				defer func() { <-room }()
+				defer context.AfterFunc(ctx, func() { conn.Close() })() // what a dead child has sent may hide its end
+				p.Egress(conn)
+			})
+		}
+	})
+}
+
+// resolveProgram makes the path of the program absolute, and lists what running it takes besides the system:
+// itself, and the interpreters of scripts and of dynamic programs. An interpreter that /usr/bin/env would look
+// for is looked for here, since that is a second exec, which may be forbidden.
+func (p *plan) resolveProgram() ([]string, error) {
+	if p.Path == "" {
+		return nil, nil
+	}
+	if !filepath.IsAbs(p.Path) {
+		p.Path = filepath.Join(cmp.Or(p.Dir, "."), p.Path)
+		abs, err := filepath.Abs(p.Path)
+		if err != nil {
+			return nil, err
+		}
+		p.Path = abs
+	}
+	var files []string
+	for path := p.Path; path != "" && len(files) < 5; {
+		if _, err := os.Stat(path); err != nil {
+			if len(files) == 0 {
+				return nil, underlying(err)
+			}
+			return files, nil // the exec fails, and says so
+		}
+		files = append(files, path)
+		interpreter, argument := interpreterOf(path)
+		if filepath.Base(interpreter) == "env" && !p.Subprocess && len(files) == 1 {
+			if found := lookup(argument, p.Env); found != "" {
+				p.Argv = append([]string{argument, p.Path}, p.Argv[1:]...)
+				p.Path, interpreter = found, found
+			}
+		}
+		path = interpreter
+	}
+	return files, nil
+}
+
+// interpreterOf gives the program that the kernel runs in a file's place or with it.
+func interpreterOf(path string) (interpreter, argument string) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", ""
+	}
+	defer f.Close()
+	head := make([]byte, 256)
+	n, _ := io.ReadFull(f, head)
+	if line, ok := bytes.CutPrefix(head[:n], []byte("#!")); ok {
+		line, _, _ = bytes.Cut(line, []byte("\n"))
+		interpreter, argument, _ = strings.Cut(strings.TrimSpace(string(line)), " ")
+		return interpreter, strings.TrimSpace(argument)
+	}
+	return loaderOf(f, head[:n]), ""
+}
+
+// loaderOf gives the dynamic loader of a 64-bit program; a static one has none.
+func loaderOf(f io.ReaderAt, head []byte) string {
+	var h elf.Header64
+	if !bytes.HasPrefix(head, []byte(elf.ELFMAG)) || binary.Read(bytes.NewReader(head), binary.NativeEndian, &h) != nil {
+		return ""
+	}
+	const size = 56 // of a program header
+	table := make([]byte, size*min(int(h.Phnum), 64))
+	if _, err := f.ReadAt(table, int64(h.Phoff)); err != nil || h.Phentsize != size {
+		return ""
+	}
+	for ; len(table) > 0; table = table[size:] {
+		if elf.ProgType(binary.NativeEndian.Uint32(table)) == elf.PT_INTERP {
+			name := make([]byte, min(binary.NativeEndian.Uint64(table[32:]), unix.PathMax))
+			n, _ := f.ReadAt(name, int64(binary.NativeEndian.Uint64(table[8:])))
+			return strings.TrimRight(string(name[:n]), "\x00")
+		}
+	}
+	return ""
+}
+
+// lookup finds a program on the PATH of an environment.
+func lookup(name string, env []string) string {
+	for _, entry := range env {
+		path, ok := strings.CutPrefix(entry, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, folder := range filepath.SplitList(path) {
+			file := filepath.Join(folder, name)
+			if unix.Access(file, unix.X_OK) == nil {
+				return file
+			}
+		}
+	}
+	return ""
+}

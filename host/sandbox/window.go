@@ -1,0 +1,111 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/offlimits"
+)
+
+// A Window looks into a room from outside: it opens files as the processes in the room find them, also when all of them
+// have ended. What a tool says about its files can be followed without trusting it: no path and no link leads to
+// what the tool itself could not read.
+type Window struct {
+	root *os.File // of the room; nil: it has no mounts of its own
+	room *os.File // its mounts, which last as long as this
+	view *view    // what may be read in a room without mounts
+}
+
+// window holds on to the mounts of a room that is being built. Its root is to come.
+func (p *plan) window(pid int) (*Window, error) {
+	if !p.on.Mounts {
+		return &Window{view: p.all}, nil
+	}
+	room, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	if err != nil {
+		return nil, unavailable("the files of a room cannot be seen", err)
+	}
+	return &Window{room: room}, nil
+}
+
+// Open opens a regular file of the room, to be read. A relative path starts in dir.
+func (w *Window) Open(dir, path string) (*os.File, error) {
+	if strings.ContainsRune(path, 0) {
+		return nil, unix.EINVAL
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	f, err := w.open(filepath.Clean(path))
+	if err != nil {
+		return nil, err
+	}
+	if err := mayBeRead(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (w *Window) open(path string) (*os.File, error) {
+	how := &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	root := w.root
+	if root == nil { // the nearest folder that it may read
+		at := w.view.around(filepath.Join(path, "x"))
+		if at == nil || at.rights&rightsRead == 0 || !at.folder {
+			return nil, unix.EACCES
+		}
+		there, err := unix.Openat2(unix.AT_FDCWD, at.path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: offlimits.NoLinks})
+		if err != nil {
+			return nil, err
+		}
+		folder := os.NewFile(uintptr(there), at.path)
+		defer folder.Close()
+		root, path, how.Resolve = folder, "."+strings.TrimPrefix(path, at.path), unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS
+	}
+	fd, err := unix.Openat2(int(root.Fd()), path, how)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// mayBeRead refuses what is no file, and what a process without privileges could not read: we may have some.
+func mayBeRead(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errors.New("it is not a regular file")
+	}
+	need := uint32(0o004)
+	switch {
+	case int(st.Uid) == os.Geteuid():
+		need = 0o400
+	case int(st.Gid) == os.Getegid():
+		need = 0o040
+	}
+	if st.Mode&need == 0 {
+		return fs.ErrPermission
+	}
+	return nil
+}
+
+// Close lets the room go.
+func (w *Window) Close() {
+	for _, f := range []*os.File{w.root, w.room} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package secret
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"toolpost/wire/strictjson"
+)
+
+// JSON redacts a JSON document, which stays one: its strings and the names in its objects are redacted, and a number
+// that is a secret becomes a string. A document that is a secret as a whole, or in a way that cannot be taken out of
+// it, is replaced by one of the same kind. What is not JSON is redacted as text.
+func (r *Redactor) JSON(doc json.RawMessage) json.RawMessage {
+	m := r.current()
+	if m == nil {
+		return doc
+	}
+	hits := m.everywhere(asString(doc), nil, depth+1, cutAll) // its strings are escaped once more
+	if len(hits) == 0 {
+		return doc
+	}
+	if strictjson.Check(doc) != nil {
+		return json.RawMessage(m.redact(string(doc), cutAll))
+	}
+	w := jsonWalk{m: m, doc: string(doc)}
+	w.walk()
+	out := w.out.String()
+	if len(m.everywhere(out, nil, depth, 0)) > 0 {
+		return whole(doc, m.labels[hits[0].secret])
+	}
+	return json.RawMessage(out)
+}
+
+// Value redacts a value that is going to be written as JSON. One without secrets comes back as it is.
+func (r *Redactor) Value(v any) any {
+	switch v := v.(type) {
+	case nil, bool:
+		return v
+	case string:
+		return r.String(v)
+	case json.RawMessage:
+		return r.JSON(v)
+	}
+	if r.Idle() {
+		return v
+	}
+	doc, err := strictjson.Marshal(v)
+	if err != nil || !r.in(asString(doc)) {
+		return v
+	}
+	clean, err := strictjson.Decode(r.JSON(doc))
+	if err != nil {
+		return "[redacted]" // never: the document is JSON
+	}
+	return clean
+}
+
+// whole stands for a document that cannot be shown.
+func whole(doc json.RawMessage, label string) json.RawMessage {
+	text := `"` + label + `"`
+	switch strictjson.KindOf(doc) {
+	case "object":
+		text = `{"redacted":` + text + `}`
+	case "array":
+		text = `[` + text + `]`
+	}
+	return json.RawMessage(text)
+}
+
+// A jsonWalk goes through a document that is known to be JSON.
+type jsonWalk struct {
+	m     *matcher
+	doc   string
+	out   strings.Builder
+	names int // how many names were redacted: two in one object must not become the same
+}
+
+func (w *jsonWalk) walk() {
+	for at := 0; at < len(w.doc); {
+		end := at + 1
+		switch c := w.doc[at]; {
+		case c == '"':
+			end = endOfString(w.doc, at)
+			w.text(w.doc[at:end], strings.HasPrefix(strings.TrimLeft(w.doc[end:], " \t\r\n"), ":"))
+		case c == '-' || '0' <= c && c <= '9':
+			end = endOfNumber(w.doc, at)
+			w.number(w.doc[at:end])
+		default:
+			w.out.WriteByte(c)
+		}
+		at = end
+	}
+}
+
+// endOfString gives the place behind the string that begins at a place.
+func endOfString(doc string, at int) int {
+	for at++; doc[at] != '"'; at++ {
+		if doc[at] == '\\' {
+			at++
+		}
+	}
+	return at + 1
+}
+
+func endOfNumber(doc string, at int) int {
+	for at < len(doc) && strings.IndexByte("+-.0123456789eE", doc[at]) >= 0 {
+		at++
+	}
+	return at
+}
+
+func (w *jsonWalk) text(literal string, name bool) {
+	var text string
+	if err := strictjson.Unmarshal([]byte(literal), &text); err != nil {
+		w.out.WriteString(literal) // never: the document is JSON
+		return
+	}
+	clean := w.m.redact(text, cutAll)
+	if clean == text {
+		w.out.WriteString(literal)
+		return
+	}
+	if name {
+		if w.names++; w.names > 1 {
+			clean += " " + strconv.Itoa(w.names)
+		}
+	}
+	w.out.Write(strictjson.Quote([]byte(clean)))
+}
+
+func (w *jsonWalk) number(literal string) {
+	if len(w.m.find(literal)) == 0 {
+		w.out.WriteString(literal)
+		return
+	}
+	w.out.Write(strictjson.Quote([]byte(w.m.redact(literal, 0))))
+}

@@ -1,0 +1,163 @@
+// Package secret keeps the secrets that a config names, gives them to the tools that declare them, and takes their
+// values out of everything that leaves the program: outputs, errors, logs and records.
+package secret
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"toolpost/host/offlimits"
+	"toolpost/tool"
+)
+
+// What a value may be. A shorter one could not be told from ordinary text, and so could not be redacted.
+const (
+	MinSize = 6
+	MaxSize = 64 << 10
+)
+
+// A From says where the value of a secret comes from, in exactly one way.
+type From struct {
+	Env     string   `yaml:"env" doc:"the environment variable of this program that has the value"`
+	File    string   `yaml:"file" doc:"the file that has the value, readable by its owner alone; one newline at its end is cut"`
+	Command []string `yaml:"command" doc:"the program, with its arguments, that writes the value to standard output within 10 s; one newline at its end is cut"`
+}
+
+// Validate reports whether there is exactly one way.
+func (f *From) Validate() error {
+	ways := 0
+	for _, given := range []bool{f.Env != "", f.File != "", len(f.Command) > 0} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return fmt.Errorf("a secret comes from one place: say `env: VARIABLE`, `file: PATH` or `command: [PROGRAM, ...]`")
+	}
+	return nil
+}
+
+// String says where the value comes from. The arguments of a command are left out.
+func (f From) String() string {
+	switch {
+	case f.Env != "":
+		return "the environment variable " + f.Env
+	case f.File != "":
+		return "the file " + f.File
+	case len(f.Command) > 0:
+		return "the command " + f.Command[0]
+	}
+	return "nowhere"
+}
+
+// A Vault has the secrets of one config, as they were when it was opened. A nil Vault has none.
+type Vault struct {
+	names   []string // sorted
+	secrets map[string]held
+}
+
+// A held secret has a value, or the reason why it has none.
+type held struct {
+	value string
+	err   error
+}
+
+// atOnce is how many secrets are read at the same time.
+const atOnce = 8
+
+// Open reads all secrets; the paths of files, and the commands, start in dir. A secret that cannot be read harms
+// nobody but those who ask for it: Secret gives them the reason. A command runs without walls, so nothing of what is off
+// limits to tools may lie where they could put something beside it; nil: there are no tools.
+func Open(ctx context.Context, dir string, from map[string]From, off *offlimits.List) *Vault {
+	v := &Vault{names: slices.Sorted(maps.Keys(from)), secrets: make(map[string]held, len(from))}
+	read := make([]held, len(v.names))
+	var readers sync.WaitGroup
+	places := make(chan struct{}, atOnce)
+	for i, name := range v.names {
+		places <- struct{}{}
+		readers.Go(func() {
+			defer func() { <-places }()
+			read[i].value, read[i].err = from[name].read(ctx, dir, name, off)
+		})
+	}
+	readers.Wait()
+	for i, name := range v.names {
+		v.secrets[name] = read[i]
+	}
+	return v
+}
+
+// Claim says which files values come from: a tool gets a value, or it does not, but never the file. What a command is
+// started from must not be the tools' to change: it is not confined.
+func Claim(dir string, from map[string]From) offlimits.Claim {
+	var c offlimits.Claim
+	for _, f := range from {
+		c.Keeps = append(c.Keeps, offlimits.Given(dir, f.File)...)
+		c.Starts = append(c.Starts, offlimits.Argv(dir, f.Command, nil)...)
+	}
+	return c
+}
+
+// Names lists the secrets, also those that could not be read.
+func (v *Vault) Names() []string {
+	if v == nil {
+		return nil
+	}
+	return slices.Clone(v.names)
+}
+
+// Secret gives the value of a secret, or says why there is none.
+func (v *Vault) Secret(name string) (string, error) {
+	if v != nil {
+		if s, ok := v.secrets[name]; ok {
+			return s.value, s.err
+		}
+	}
+	known := "the config has none"
+	if names := v.Names(); len(names) > 0 {
+		known = "known are " + strings.Join(names, ", ")
+	}
+	return "", tool.Errorf(tool.CodeUnavailable, "there is no secret %s; name it in the section `secrets` of the config (%s)", name, known)
+}
+
+// Same reports whether a secret is the same in two vaults: its value, or the reason why there is none.
+func (v *Vault) Same(o *Vault, name string) bool {
+	a, errA := v.Secret(name)
+	b, errB := o.Secret(name)
+	return a == b && message(errA) == message(errB)
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return cmp.Or(err.Error(), "unknown")
+}
+
+// Redactor gives a redactor of the values of this vault.
+func (v *Vault) Redactor() *Redactor {
+	r := new(Redactor)
+	r.Learn(v)
+	return r
+}
+
+// Format keeps the values out of whatever is printed.
+func (v *Vault) Format(f fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(f, "secrets %v", v.Names())
+}
+
+// validName reports whether a name can be that of a secret: one that an environment variable can have.
+func validName(name string) bool {
+	for i, c := range []byte(name) {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != ""
+}

@@ -1,0 +1,204 @@
+package walls
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"toolpost/host/sandbox"
+	"toolpost/tool"
+)
+
+const (
+	maxHead  = 64 << 10 // bytes of a request before its body
+	maxAddrs = 16       // of a name, that are tried
+	maxNames = 1024     // that are resolved: below a * there is no end of them
+)
+
+// limits are the times that a connection of a child gets.
+type limits struct {
+	head    time.Duration // to say what it wants
+	resolve time.Duration // for a name
+	connect time.Duration // for the connection to a host
+	idle    time.Duration // in which nothing moves in either direction
+	half    time.Duration // likewise, after the child has closed its direction: it may wait for the rest, or be gone
+	look    time.Duration // between two looks whether one of the last two is over
+	part    time.Duration // for the child to read why it was refused
+}
+
+// An egress is the way out of a room to the hosts that are named, and to no others. It speaks the two tongues
+// that programs have for a proxy: HTTP, with CONNECT and with whole addresses, and SOCKS5.
+//
+// A name is resolved once and keeps its addresses for the life of the egress. Nobody is reached but at one of
+// these, and at an address that is not of the Internet only if the list names that address: who owns a name must
+// not open the inner network.
+type egress struct {
+	hosts  []host
+	limits limits
+	lookup func(ctx context.Context, network, name string) ([]netip.Addr, error)
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu   sync.Mutex
+	pins map[string][]netip.Addr // by name
+}
+
+func newEgress(hosts []host) *egress {
+	return &egress{
+		hosts: hosts, pins: map[string][]netip.Addr{},
+		limits: limits{
+			head: 15 * time.Second, resolve: 10 * time.Second, connect: 20 * time.Second,
+			idle: 10 * time.Minute, half: 10 * time.Second, look: 200 * time.Millisecond, part: time.Second,
+		},
+		lookup: net.DefaultResolver.LookupNetIP, dial: new(net.Dialer).DialContext,
+	}
+}
+
+// names reports whether the list has the host.
+func (e *egress) names(t host) bool {
+	return slices.ContainsFunc(e.hosts, func(h host) bool { return h.covers(t) })
+}
+
+// connect connects to a host of the list. The error says access_denied if it is none, and is fit to be shown to the
+// tool.
+func (e *egress) connect(ctx context.Context, t host) (net.Conn, error) {
+	if !e.names(t) || !t.addr.IsValid() && !isName(t.name) {
+		return nil, tool.Errorf(tool.CodeAccessDenied, "%s may not be reached: to allow it add %s to network: in the config of the source", t, t.entry())
+	}
+	addrs, err := e.addresses(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.limits.connect)
+	defer cancel()
+	for i, addr := range addrs {
+		var conn net.Conn
+		if conn, err = e.try(ctx, netip.AddrPortFrom(addr, t.port), len(addrs)-i); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, unreached(t, err)
+}
+
+// try connects to one address, within its share of the time that is left.
+func (e *egress) try(ctx context.Context, to netip.AddrPort, left int) (net.Conn, error) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(left))
+		defer cancel()
+	}
+	return e.dial(ctx, "tcp", to.String())
+}
+
+// unreached says why there is no connection, without what the machine's own words tell about its network.
+func unreached(t host, err error) error {
+	code, why := tool.CodeUnavailable, "cannot be reached"
+	var wait interface{ Timeout() bool }
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		why = "refuses the connection"
+	case errors.As(err, &wait) && wait.Timeout():
+		code, why = tool.CodeTimeout, "does not answer"
+	}
+	failure := tool.Errorf(code, "%s %s", t, why)
+	failure.Err = err
+	return failure
+}
+
+// addresses gives those of a host of the list at which it may be reached.
+func (e *egress) addresses(ctx context.Context, t host) ([]netip.Addr, error) {
+	if t.addr.IsValid() {
+		return []netip.Addr{t.addr}, nil
+	}
+	all, err := e.resolve(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	var open []netip.Addr
+	for _, addr := range all {
+		if isPublic(addr) || e.names(host{addr: addr, port: t.port}) {
+			open = append(open, addr)
+		}
+	}
+	if len(open) == 0 {
+		at := host{addr: all[0], port: t.port}
+		return nil, tool.Errorf(tool.CodeAccessDenied,
+			"%s may not be reached: its address %s is not a public one; to allow it add %s as well to network: in the config of the source", t, at.addr, at.entry())
+	}
+	return open, nil
+}
+
+// resolve gives the addresses of a name of the list, the same each time.
+func (e *egress) resolve(ctx context.Context, t host) ([]netip.Addr, error) {
+	e.mu.Lock()
+	pinned, full := e.pins[t.name], len(e.pins) >= maxNames
+	e.mu.Unlock()
+	switch {
+	case pinned != nil:
+		return pinned, nil
+	case full:
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s is not resolved: the tools of this source have asked for %d names already", t, maxNames)
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.limits.resolve)
+	defer cancel()
+	found, err := e.lookup(ctx, "ip", t.name)
+	if err != nil || len(found) == 0 {
+		failure := tool.Errorf(tool.CodeUnavailable, "%s cannot be reached: its name does not resolve", t)
+		failure.Err = err
+		return nil, failure
+	}
+	addrs := make([]netip.Addr, 0, maxAddrs)
+	for _, addr := range found[:min(len(found), maxAddrs)] {
+		addrs = append(addrs, addr.Unmap())
+	}
+	return e.pin(t.name, addrs), nil
+}
+
+// pin keeps the addresses of a name, unless somebody else was faster: the first answer is the one that counts.
+func (e *egress) pin(name string, addrs []netip.Addr) []netip.Addr {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if first := e.pins[name]; first != nil {
+		return first
+	}
+	e.pins[name] = addrs
+	return addrs
+}
+
+// serve gives the function that takes the connections of one room. What is refused the watch sees, until it has
+// seen enough of a call.
+func (e *egress) serve(w *Watch) func(net.Conn) {
+	report := func(t host) {
+		if w != nil && len(w.Checks()) < mostChecks {
+			w.saw(sandbox.Violation{Capability: "network", Guarantee: "no_network", Target: t.String()})
+		}
+	}
+	return func(c net.Conn) {
+		ctx, cancel := context.WithCancel(context.Background())
+		l := &line{egress: e, report: report, ctx: ctx, cancel: cancel, began: time.Now()}
+		l.child = &side{Conn: c, line: l}
+		l.head = &head{from: l.child}
+		l.in = bufio.NewReader(l.head)
+		l.serve()
+	}
+}
+
+// proxyVariables tell programs where the way out is. Most know one spelling of each; Node wants to be told to look.
+func proxyVariables() []string {
+	way := map[string]string{
+		"http_proxy": "http://" + sandbox.EgressAddress, "https_proxy": "http://" + sandbox.EgressAddress,
+		"all_proxy": "http://" + sandbox.EgressAddress, "no_proxy": "", // a host on the loopback that is named is the one outside
+	}
+	env := []string{"NODE_USE_ENV_PROXY=1"}
+	for name, value := range way {
+		env = append(env, name+"="+value, strings.ToUpper(name)+"="+value)
+	}
+	slices.Sort(env)
+	return env
+}

@@ -1,0 +1,29 @@
+package walls
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"toolpost/host/offlimits"
+	"toolpost/tool"
+)
+
+func TestNoConfigGivesAwayWhatNobodySees(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, ".toolpost/sub"), 0o755))
+	must(t, os.MkdirAll(filepath.Join(dir, "free"), 0o755))
+	must(t, os.Symlink(".toolpost/sub", filepath.Join(dir, "link")))
+	book := offlimits.NewBook(&offlimits.List{Absent: []string{dir + "/.toolpost/", dir + "/key"}})
+	for path, refused := range map[string]bool{".toolpost": true, ".toolpost/sub": true, ".toolpost/none": true, "link": true, "key": true, "free": false, ".": false} {
+		for _, o := range []Options{{Read: []string{path}}, {Write: []string{path}}, {Run: []string{path}}} {
+			o.OffLimits = book
+			w, err := o.Around(Needs{Dir: dir, Read: []string{dir}})
+			must(t, err)
+			_, err = w.Confine("tool", tool.Guarantees{}, nil)
+			if got := tool.CodeOf(err) == tool.CodeAccessDenied; got != refused {
+				t.Errorf("%+v: %v", o, err)
+			}
+		}
+	}
+}

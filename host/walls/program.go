@@ -1,0 +1,174 @@
+package walls
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"toolpost/host/process"
+	"toolpost/tool"
+)
+
+// A Program is a command that is started behind walls. What it takes to run it is found out when it is first started:
+// a config may have many that nobody calls.
+type Program struct {
+	*Walls // those that hold whatever is found
+	o      Options
+	needs  Needs
+	argv   []string
+	dir    string
+	env    []string
+
+	mu    sync.Mutex
+	found *Start
+}
+
+// A Start is how a program is started.
+type Start struct {
+	Argv  []string
+	Env   []string // without secrets
+	Walls *Walls
+}
+
+// Program gives the program argv, with its working folder and environment, behind the walls that the options say.
+func (o Options) Program(n Needs, argv []string, dir string, env []string) (*Program, error) {
+	w, err := o.Around(n)
+	if err != nil {
+		return nil, err
+	}
+	return &Program{Walls: w, o: o, needs: n, argv: argv, dir: dir, env: w.Environment(env)}, nil
+}
+
+// Find finds how the program is started. What was found once stays.
+func (p *Program) Find(ctx context.Context) (*Start, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found != nil {
+		return p.found, nil
+	}
+	argv, code, err := Find(ctx, p.argv, p.dir, p.env)
+	if err != nil {
+		return nil, err
+	}
+	n := p.needs
+	n.Run = slices.Concat(n.Run, code)
+	w, err := p.o.around(n, p.egress)
+	if err != nil {
+		return nil, err
+	}
+	p.found = &Start{Argv: argv, Env: p.env, Walls: w}
+	return p.found, nil
+}
+
+// Find finds a program as a confined child can run it: its absolute path, with any script that only chooses a Python
+// looked through, since what such a script needs is not in the room; and what running it takes besides the system: the
+// folders of its installation, and the files that its arguments name, such as a script.
+//
+// A program that is not there is no error: starting it will say so.
+func Find(ctx context.Context, argv []string, dir string, env []string) (found, code []string, err error) {
+	path := argv[0]
+	switch onPath, err := exec.LookPath(path); {
+	case strings.Contains(path, "/") && !filepath.IsAbs(path):
+		path = filepath.Join(dir, path)
+	case err != nil:
+		return argv, nil, nil
+	default:
+		path = onPath
+	}
+	if strings.HasPrefix(filepath.Base(path), "python") && isScript(path) {
+		if path, err = throughShim(ctx, path, dir, env); err != nil {
+			return nil, nil, err
+		}
+	}
+	code = Code(path)
+	for _, arg := range argv[1:] {
+		if info, err := os.Stat(arg); filepath.IsAbs(arg) && err == nil && info.Mode().IsRegular() {
+			code = append(code, arg)
+		}
+	}
+	return append([]string{path}, argv[1:]...), code, nil
+}
+
+// Code lists what running a program takes besides the system: the folders of the installation that it belongs to,
+// and of those that it is a link to.
+func Code(path string) []string {
+	var all []string
+	for range 10 {
+		for _, part := range installation(path) {
+			if !slices.Contains(all, part) {
+				all = append(all, part)
+			}
+		}
+		target, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return all
+}
+
+// installation lists the folders of code around a program PREFIX/bin/NAME that is not the system's. The rest of PREFIX
+// is left out: it may be somebody's home.
+func installation(path string) []string {
+	bin := filepath.Dir(path)
+	prefix := filepath.Dir(bin)
+	if filepath.Base(bin) != "bin" || slices.Contains([]string{"/", "/usr"}, prefix) {
+		return nil
+	}
+	var parts []string
+	for _, name := range []string{"bin", "lib", "lib64", "libexec", "include", "pyvenv.cfg"} {
+		if part := filepath.Join(prefix, name); exists(part) {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// throughShim looks through a script that only chooses a Python and starts it.
+func throughShim(ctx context.Context, path, dir string, env []string) (string, error) {
+	child, err := process.Start(process.Command{
+		Argv: []string{path, "-c", "import sys; print(sys.executable)"}, Dir: dir, Env: env,
+	})
+	if err != nil {
+		return "", err
+	}
+	defer child.Close()
+	child.CloseStdin()
+	select {
+	case <-child.Exited():
+	case <-ctx.Done():
+		return "", tool.AsError(context.Cause(ctx))
+	}
+	exit := child.Wait()
+	out, _ := process.ReadDocument(child.Stdout, 64<<10)
+	found := strings.TrimSpace(string(out))
+	if exit != (process.Exit{}) || !filepath.IsAbs(found) {
+		return "", tool.Errorf(tool.CodeUnavailable, "%s does not start a Python: %s", path, child.Describe(exit))
+	}
+	return found, nil
+}
+
+func isScript(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var start [2]byte
+	_, err = io.ReadFull(f, start[:])
+	return err == nil && string(start[:]) == "#!"
+}

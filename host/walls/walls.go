@@ -1,0 +1,261 @@
+// Package walls puts sandbox profiles around the tools of a source: what the source's config says, what its
+// protocol needs, and what the guarantees of a call take away. The default lets a tool read its own folder, start
+// programs and use a little memory, and nothing else.
+package walls
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/config"
+	"toolpost/host/offlimits"
+	"toolpost/host/sandbox"
+	"toolpost/tool"
+)
+
+// Options are what the config of a source says. The zero value is the default.
+type Options struct {
+	Off       bool            `yaml:"off" doc:"run the tools without walls, but for those that a guarantee needs"`
+	Read      []string        `yaml:"read" doc:"files and folders that the tools may read, beside their own folder; relative ones start in the folder of the config"`
+	Write     []string        `yaml:"write" doc:"files and folders that the tools may change; default: none"`
+	Run       []string        `yaml:"run" doc:"files and folders that the tools may read and run programs from, beside those of the system and of their own interpreter"`
+	Network   Network         `yaml:"network" doc:"none (default), loopback: one that the tool shares with nobody, all, or a list of hosts, such as [api.example.com, *.example.org, 10.0.0.7:8080]"`
+	Unix      bool            `yaml:"unix_sockets" doc:"let the tools use Unix sockets, also those in what they may read"`
+	Tmp       int64           `yaml:"tmp" doc:"bytes of a private /tmp; default: 64 MiB"`
+	Machine   bool            `yaml:"machine" doc:"let the tools see in /proc what the kernel tells of the machine"`
+	Memory    int64           `yaml:"memory" doc:"bytes of all processes of a tool together; default: 512 MiB; -1: no limit"`
+	CPU       float64         `yaml:"cpu" doc:"processors; default: no limit"`
+	Processes int             `yaml:"processes" doc:"and threads of a tool; default: 128; -1: no limit"`
+	Files     int             `yaml:"files" doc:"that a process has open; default: 1024"`
+	FileSize  int64           `yaml:"file_size" doc:"bytes of a file that is written; default: 1 GiB"`
+	CPUTime   config.Duration `yaml:"cpu_time" doc:"processor time of a process; default: no limit"`
+
+	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config
+}
+
+// Needs are what a protocol's tools cannot do without.
+type Needs struct {
+	Dir   string   // absolute: where relative paths of the config start
+	Read  []string // their own folder
+	Write []string // what is theirs alone
+	Run   []string // their program, its interpreter and libraries; see Code
+}
+
+// NeedsOf gives the needs of tools that lie in one folder, of a config in base.
+func NeedsOf(base, folder string) (Needs, error) {
+	base, err := filepath.Abs(base)
+	if err != nil {
+		return Needs{}, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
+	}
+	return Needs{Dir: base, Read: []string{folder}}, nil
+}
+
+// Claim says what tools behind these walls may change, of a config in base.
+func (o Options) Claim(base string) offlimits.Claim {
+	return offlimits.Claim{Writes: absolute(base, o.Write), Bare: o.Off}
+}
+
+// Book is what no tool of a source sees or changes, of a config in base.
+func (o Options) Book(base string) *offlimits.Book {
+	if o.OffLimits != nil {
+		return o.OffLimits
+	}
+	return offlimits.NewBook(offlimits.Default(base))
+}
+
+// Walls stand around the tools of one source.
+type Walls struct {
+	off     bool
+	profile sandbox.Profile
+	network Network
+	code    []string // where they are off: what a tool keeps that may not read
+	asked   *Walls   // where they are off: those of a call that asks for a sandbox
+	book    *offlimits.Book
+	given   []string // what the config gives, beside what the tools cannot do without
+	egress  *egress  // nil: no hosts are named
+}
+
+// Around gives the walls of a source.
+func (o Options) Around(n Needs) (*Walls, error) { return o.around(n, nil) }
+
+// around gives walls with a way out that others may share, if there is one.
+func (o Options) around(n Needs, way *egress) (*Walls, error) {
+	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), book: o.Book(n.Dir)}
+	p := &w.profile
+	if o.Off {
+		*p, w.code = open(), n.Run
+		o.Off = false
+		var err error
+		w.asked, err = o.around(n, way)
+		return w, err
+	}
+	p.Readable = absolute(n.Dir, n.Read, o.Read)
+	p.Writable = absolute(n.Dir, n.Write, o.Write)
+	p.Executable = absolute(n.Dir, n.Run, o.Run)
+	w.given = absolute(n.Dir, o.Read, o.Write, o.Run)
+	p.Unix = o.Unix
+	if o.Tmp != 0 {
+		p.Tmp = max(o.Tmp, 0)
+	}
+	if o.Machine {
+		p.Proc = sandbox.ProcAll
+	}
+	p.Limits = sandbox.Limits{
+		Memory: o.Memory, CPU: o.CPU, Processes: o.Processes, Files: o.Files, FileSize: o.FileSize, CPUTime: time.Duration(o.CPUTime),
+	}
+	network, hosts, err := o.Network.kind()
+	if err != nil {
+		return nil, err
+	}
+	if p.Network = network; len(hosts) > 0 {
+		w.egress = cmp.Or(way, newEgress(hosts)) // the same names are pinned for all
+	}
+	return w, nil
+}
+
+// open is the profile that forbids nothing.
+func open() sandbox.Profile {
+	return sandbox.Profile{
+		Executable: []string{"/"}, Writable: []string{"/"}, Proc: sandbox.ProcAll, Network: sandbox.NetworkAll, Unix: true, Subprocess: true,
+		Limits: sandbox.Limits{Memory: -1, Processes: -1, Files: -1, FileSize: -1},
+	}
+}
+
+// absolute joins lists of paths; relative ones start in dir.
+func absolute(dir string, lists ...[]string) []string {
+	var all []string
+	for _, path := range slices.Concat(lists...) {
+		if path = offlimits.Under(dir, path); !slices.Contains(all, path) {
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
+// Profile is what a tool may do whose call asks for these guarantees. What is off limits is looked up now: the config may
+// have changed since the walls were drawn.
+func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
+	if w.off && g.Sandbox {
+		return w.asked.Profile(g)
+	}
+	p := sandbox.FromGuarantees(g, w.profile)
+	p.Off = w.book.Now()
+	if w.off && g.NoFilesystemRead {
+		p.Executable = w.code
+	}
+	return p
+}
+
+// Stand reports whether there are walls around a tool whose call asks for these guarantees.
+func (w *Walls) Stand(g tool.Guarantees) bool { return !w.off || needsWalls(g) }
+
+// Holds are the guarantees that hold around every call, asked for or not: those that take nothing more from a tool.
+func (w *Walls) Holds() tool.Guarantees {
+	if w.off {
+		return tool.Guarantees{}
+	}
+	held := tool.Guarantees{Sandbox: true}
+	for _, one := range []tool.Guarantees{
+		{NoFilesystemRead: true}, {NoFilesystemWrite: true}, {NoNetwork: true}, {NoSubprocess: true}, {NoEnvRead: true}, {NoEnvWrite: true},
+	} {
+		if reflect.DeepEqual(sandbox.FromGuarantees(one, w.profile), w.profile) {
+			held = held.Tighten(one)
+		}
+	}
+	return held
+}
+
+// needsWalls reports whether a guarantee takes more than to give a child no variable.
+func needsWalls(g tool.Guarantees) bool {
+	g.SecretsAllowed = nil
+	return len(g.Asked()) > 0
+}
+
+// Confine gives the walls for one child, and those who watch it. Nil: there are none. A guarantee that cannot be
+// held here is an error with the reason coverage_missing.
+func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.Confinement, error) {
+	switch {
+	case !w.Stand(g):
+		return nil, nil
+	case w.off && g.Sandbox:
+		return w.asked.Confine(name, g, watch)
+	}
+	if err := sandbox.Cover(name, g); err != nil {
+		return nil, err
+	}
+	if err := w.mayGive(name); err != nil {
+		return nil, err
+	}
+	c := &sandbox.Confinement{Profile: w.Profile(g)}
+	if watch != nil {
+		c.Violation = watch.saw
+	}
+	if w.egress != nil && c.Network == sandbox.NetworkEgress {
+		c.Egress = w.egress.serve(watch)
+	}
+	return c, nil
+}
+
+// mayGive refuses a config that gives to its tools what none of them sees: of paths in paths the nearest one decides, and so
+// a folder of the state would be there.
+func (w *Walls) mayGive(name string) error {
+	for _, path := range w.given {
+		if t, err := offlimits.Find(path, w.book.Now()); err == nil && w.book.At(t.Path) == offlimits.Secret {
+			return tool.Errorf(tool.CodeAccessDenied, "%s was not run: its walls give it %s, "+
+				"which is this installation's own: its state, its store, a key or a secret", name, path).Because("off_limits")
+		}
+	}
+	return nil
+}
+
+// Environment adds what a tool needs to find the way out, if it has one.
+func (w *Walls) Environment(env []string) []string {
+	if w.egress == nil {
+		return env
+	}
+	return append(slices.Clone(env), proxyVariables()...)
+}
+
+// String says in words what a tool may do.
+func (w *Walls) String() string {
+	if w.off {
+		return "none"
+	}
+	p := w.profile
+	limits := p.Limits
+	parts := []string{"reads " + list(p.Readable), "changes " + list(p.Writable), "network " + w.network.String()}
+	if limits.Memory >= 0 {
+		parts = append(parts, size(cmp.Or(limits.Memory, sandbox.DefaultMemory)))
+	}
+	if limits.Processes >= 0 {
+		parts = append(parts, fmt.Sprintf("%d processes", cmp.Or(limits.Processes, sandbox.DefaultProcesses)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// list names paths; one that lies in another is left out.
+func list(paths []string) string {
+	var all []string
+	for _, path := range paths {
+		within := func(o string) bool { return path != o && offlimits.Within(path, o) }
+		if !slices.ContainsFunc(paths, within) && !slices.Contains(all, path) {
+			all = append(all, path)
+		}
+	}
+	if len(all) == 0 {
+		return "nothing"
+	}
+	return strings.Join(all, ", ")
+}
+
+func size(bytes int64) string {
+	if bytes%(1<<20) != 0 {
+		return fmt.Sprintf("%d bytes", bytes)
+	}
+	return fmt.Sprintf("%d MiB", bytes>>20)
+}

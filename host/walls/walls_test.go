@@ -1,0 +1,119 @@
+package walls
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/host/process"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// What holds around every call is what takes nothing more from a tool.
+func TestWallsHoldWhatTheyTakeAnyway(t *testing.T) {
+	needs := Needs{Dir: "/", Read: []string{"/usr"}}
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"the default":   {Options{}, "no_network no_env_write sandbox"},
+		"no folder":     {Options{Tmp: -1}, "no_filesystem_write no_network no_env_write sandbox"},
+		"a network":     {Options{Network: Network{"loopback"}}, "no_env_write sandbox"},
+		"Unix sockets":  {Options{Unix: true}, "no_env_write sandbox"},
+		"a folder":      {Options{Tmp: -1, Write: []string{"/srv"}}, "no_network no_env_write sandbox"},
+		"none at all":   {Options{Off: true}, ""},
+		"hosts by name": {Options{Network: Network{"example.com"}}, "no_env_write sandbox"},
+	} {
+		w, err := c.o.Around(needs)
+		must(t, err)
+		if got := strings.Join(w.Holds().Asked(), " "); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// Where the walls are off there are none; a guarantee still builds what it takes, and takes all of it.
+func TestWallsThatAreOff(t *testing.T) {
+	tooltest.NoLeaks(t)
+	dir, outside := t.TempDir(), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "own"), []byte("own"), 0o600))
+	must(t, os.WriteFile(filepath.Join(outside, "other"), []byte("other"), 0o600))
+	w, err := Options{Off: true}.Around(Needs{Dir: dir, Read: []string{dir}, Run: []string{dir}})
+	must(t, err)
+	if w.String() != "none" {
+		t.Errorf("it calls itself %q", w)
+	}
+	for name, c := range map[string]struct {
+		g    tool.Guarantees
+		want string
+	}{
+		"nothing is asked for":   {tool.Guarantees{}, "own other wrote"},
+		"secrets alone":          {tool.Guarantees{SecretsAllowed: []string{}}, "own other wrote"},
+		"no_network":             {tool.Guarantees{NoNetwork: true}, "own other wrote"},
+		"no_filesystem_write":    {tool.Guarantees{NoFilesystemWrite: true}, "own other"},
+		"no_filesystem_read":     {tool.Guarantees{NoFilesystemRead: true}, "own wrote"},
+		"a sandbox":              {tool.Guarantees{Sandbox: true}, "own"},
+		"a strict sandbox":       {tool.Guarantees{Sandbox: true, NoFilesystemRead: true}, "own"},
+		"no files in either way": {tool.Guarantees{NoFilesystemRead: true, NoFilesystemWrite: true}, "own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			confine, err := w.Confine("it", c.g, nil)
+			must(t, err)
+			if (confine == nil) != !needsWalls(c.g) {
+				t.Errorf("walls: %v", confine != nil)
+			}
+			child, err := process.Start(process.Command{
+				Argv: []string{"/bin/sh", "-c", `cat own; echo; cat "$0/other"; echo; touch "$0/new" && echo wrote`, outside}, Dir: dir,
+				Env: []string{"PATH=/usr/bin:/bin"}, Confine: confine,
+			})
+			must(t, err)
+			defer child.Close()
+			child.CloseStdin()
+			said, err := process.ReadDocument(child.Stdout, 1<<10)
+			must(t, err)
+			child.Wait()
+			if got := strings.Join(strings.Fields(string(said)), " "); got != c.want {
+				t.Errorf("%q, and not %q", got, c.want)
+			}
+			_ = os.Remove(filepath.Join(outside, "new"))
+		})
+	}
+}
+
+func TestWallsSayWhatTheyAre(t *testing.T) {
+	w, err := Options{Read: []string{"maps", "/srv/x", "/srv/x/y"}, Write: []string{"out"}, Network: Network{"a.example", "10.0.0.7:80"}, Memory: 1 << 30, Processes: -1}.
+		Around(Needs{Dir: "/base", Read: []string{"/base/tool"}})
+	must(t, err)
+	if got, want := w.String(), "reads /base/tool, /base/maps, /srv/x; changes /base/out; network a.example, 10.0.0.7:80; 1024 MiB"; got != want {
+		t.Errorf("%q, and not %q", got, want)
+	}
+	for _, bad := range []Network{{"none", "a.example"}, {"a b"}, {"127.1"}, {""}} {
+		if _, err := (Options{Network: bad}).Around(Needs{}); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// What a program needs is found around it, and not what else may lie there.
+func TestTheCodeOfAProgram(t *testing.T) {
+	home := t.TempDir()
+	for _, folder := range []string{"opt/py/bin", "opt/py/lib", "opt/py/share", "venv/bin", "venv/lib"} {
+		must(t, os.MkdirAll(filepath.Join(home, folder), 0o755))
+	}
+	must(t, os.WriteFile(filepath.Join(home, "opt/py/bin/python3"), nil, 0o755))
+	must(t, os.WriteFile(filepath.Join(home, "venv/pyvenv.cfg"), nil, 0o644))
+	must(t, os.Symlink(filepath.Join(home, "opt/py/bin/python3"), filepath.Join(home, "venv/bin/python")))
+	var want []string
+	for _, part := range []string{"venv/bin", "venv/lib", "venv/pyvenv.cfg", "opt/py/bin", "opt/py/lib"} {
+		want = append(want, filepath.Join(home, part))
+	}
+	if got := Code(filepath.Join(home, "venv/bin/python")); !slices.Equal(got, want) {
+		t.Errorf("%q, and not %q", got, want)
+	}
+	if got := Code("/usr/bin/env"); got != nil {
+		t.Errorf("%q", got)
+	}
+}

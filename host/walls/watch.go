@@ -1,0 +1,129 @@
+package walls
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+
+	"toolpost/host/sandbox"
+	"toolpost/tool"
+)
+
+// GuaranteeBlocked is the reason of a check that stopped something, in the words of the namel3ss contract.
+const GuaranteeBlocked = "guarantee_blocked"
+
+// A Check is an attempt of a tool that a wall stopped, in the words of the namel3ss contract.
+type Check struct {
+	Capability string `json:"capability"`
+	Allowed    bool   `json:"allowed"`
+	Source     string `json:"guarantee_source"`
+	Reason     string `json:"reason"`
+	Target     string `json:"target,omitempty"` // the path or the address
+}
+
+// A Watch sees what is stopped while one call runs: it reports each attempt as a log event, and remembers it for the
+// trace. A worker that serves one call after the other has one Watch, which follows the calls; see Follow.
+type Watch struct {
+	mu      sync.Mutex
+	out     tool.Sink         // nil: nobody hears of it
+	sources map[string]string // who asked for a guarantee; nobody: the default profile, which is the engine's
+	checks  []Check
+}
+
+// mostChecks is how many attempts a call's trace has.
+const mostChecks = 64
+
+// Follow makes the attempts from now on those of a call, with guarantees by who asked for them, and forgets the call
+// before.
+func (w *Watch) Follow(out tool.Sink, sources map[string]string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.out, w.sources, w.checks = out, sources, nil
+}
+
+// Sources says who asked for each of a call's guarantees: own is what the source's config asks for.
+func Sources(own, all tool.Guarantees) map[string]string {
+	sources := map[string]string{}
+	for _, name := range all.Asked() {
+		sources[name] = "policy"
+	}
+	for _, name := range own.Asked() {
+		sources[name] = "user"
+	}
+	return sources
+}
+
+// Checks are the attempts of the call so far.
+func (w *Watch) Checks() []Check {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.checks)
+}
+
+func (w *Watch) saw(v sandbox.Violation) {
+	w.mu.Lock()
+	source, asked := w.sources[v.Guarantee]
+	if !asked {
+		source = "engine"
+	}
+	c := Check{Capability: v.Capability, Source: source, Reason: GuaranteeBlocked, Target: v.Target}
+	if n := len(w.checks); n > 0 && w.checks[n-1] == c { // tried again, perhaps in another way
+		w.mu.Unlock()
+		return
+	}
+	if len(w.checks) < mostChecks {
+		w.checks = append(w.checks, c)
+	}
+	out := w.out
+	w.mu.Unlock()
+	if out != nil {
+		_ = out.Emit(c.event(v.Guarantee)) // one that fails ends the call by itself
+	}
+}
+
+// event tells of an attempt.
+func (c Check) event(guarantee string) tool.Event {
+	fields, _ := json.Marshal(struct {
+		Type string `json:"type"`
+		Check
+		Guarantee string `json:"guarantee"`
+	}{"capability_check", c, guarantee})
+	return tool.NewEvent(tool.KindLog, tool.Log{
+		Level: "warn", Message: "blocked: " + c.Capability + ": " + c.Target + " (" + guarantee + ")", Fields: fields,
+	})
+}
+
+// Blocked refuses a call of a tool that does what a guarantee forbids, and nothing else: no wall has to be built.
+func Blocked(c *tool.Call, guarantee string) *tool.Error {
+	e := tool.Errorf(tool.CodeAccessDenied, "%s was not run: %s forbids what it does",
+		c.Spec.Name, guarantee).Because(GuaranteeBlocked)
+	source := Sources(c.Spec.Guarantees, c.Tightened(tool.Guarantees{}))[guarantee]
+	e.Details, _ = json.Marshal(map[string]any{
+		"capability_checks": []Check{
+			{Capability: strings.TrimPrefix(guarantee, "no_"), Source: source, Reason: GuaranteeBlocked},
+		},
+	})
+	return e
+}
+
+// Enforced notes in a call's trace, and in its record, which walls stood around it: the layers that process.Child
+// names. Without any it says that nothing was enforced.
+func Enforced(c *tool.Call, details map[string]any, g tool.Guarantees, layers []string, checks []Check) {
+	level := "none"
+	if len(layers) > 0 {
+		level = "enforced"
+		details["enforcement"] = layers
+	}
+	details["enforcement_level"] = level
+	if len(checks) > 0 {
+		details["capability_checks"] = checks
+	}
+	if c.Record == nil {
+		return
+	}
+	c.Record.Walls = level
+	if len(layers) > 0 {
+		c.Record.Walls = strings.Join(slices.Concat(g.Asked(), []string{"layers:" + strings.Join(layers, "+")}), ",")
+	}
+}

@@ -1,0 +1,351 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/offlimits"
+	"toolpost/tool"
+)
+
+// A spot is a name in an open folder: what is there is made, replaced, moved or removed by that name, and no
+// link can come in between.
+type spot struct {
+	place
+	dir  *File
+	name string
+}
+
+func (s *spot) close() { s.dir.Close() }
+
+func (s *spot) abs() string { return path.Join(s.dir.abs, s.name) }
+
+// stat looks at what is there; not at what a link there leads to.
+func (s *spot) stat() (unix.Stat_t, error) {
+	st, err := statAt(s.dir.fd, s.name)
+	if err != nil {
+		err = explain(s.shown, err)
+	}
+	return st, err
+}
+
+// spotAt opens the folder of a place and asks policy about its name there.
+func (v *View) spotAt(p place, write bool) (*spot, error) {
+	if p.rel == "." {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is an offered folder itself; name something in it", p.shown).Because("folder")
+	}
+	if v.ws.sensitive.path(p.rel) {
+		return nil, deniedSensitive(p.shown)
+	}
+	dir, err := v.ws.openFile(place{p.root, path.Dir(p.rel), p.shown}, readFlags|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	s := &spot{p, dir, path.Base(p.rel)}
+	err = v.allowed(s.abs(), p.shown, write)
+	ban := max(v.ws.book.At(s.abs()), dir.ban())
+	if err == nil && (ban == offlimits.Secret || write && ban != offlimits.Free) {
+		err = offLimitsError(p.shown, ban)
+	}
+	if err == nil && write && s.inGit() {
+		err = denied(p.shown, "what is in .git decides which programs git runs; change it with git").Because("git")
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// inGit reports whether the spot is git's own folder, or in it.
+func (s *spot) inGit() bool {
+	rel, _ := below(s.root.Dir, s.abs())
+	return slices.ContainsFunc(strings.Split(rel, "/"), func(name string) bool { return fold(name) == ".git" })
+}
+
+// existing finds what is at a path, in the first root that has it; not what a link there leads to.
+func (v *View) existing(path string, write bool) (*spot, unix.Stat_t, error) {
+	places, err := v.places(path)
+	if err != nil {
+		return nil, unix.Stat_t{}, err
+	}
+	for _, p := range places {
+		s, err := v.spotAt(p, write)
+		if err == nil {
+			var st unix.Stat_t
+			if st, err = s.stat(); err == nil {
+				return s, st, nil
+			}
+			s.close()
+		}
+		if tool.CodeOf(err) != tool.CodeNotFound {
+			return nil, unix.Stat_t{}, err
+		}
+	}
+	return nil, unix.Stat_t{}, v.notFoundAnywhere(path)
+}
+
+// changeable is existing for what is to be changed: it must be below a root that may be written.
+func (v *View) changeable(path string) (*spot, unix.Stat_t, error) {
+	s, st, err := v.existing(path, true)
+	if err == nil && !s.Write {
+		s.close()
+		return nil, st, readOnly(s.place)
+	}
+	if err == nil {
+		if err = s.keeps(); err != nil {
+			s.close()
+			return nil, st, err
+		}
+	}
+	return s, st, err
+}
+
+// keeps refuses to move, remove or replace a folder with something in it that is off limits, or that would be.
+func (s *spot) keeps() error {
+	if s.book.Inside(s.abs()) == offlimits.Free {
+		return nil
+	}
+	return denied(s.shown, "something lies in it, or is to, that belongs to this installation or that the config starts from").Because("off_limits")
+}
+
+// target is where a path is written: where it is already, else in the first root that may be written, one that has
+// its folder before others.
+func (v *View) target(path string) (place, error) {
+	places, err := v.places(path)
+	if err != nil {
+		return place{}, err
+	}
+	best, rank := places[0], -1
+	for _, p := range places {
+		r := 0
+		if s, err := v.spotAt(p, true); err == nil {
+			if _, err := s.stat(); err == nil {
+				s.close()
+				best = p
+				break
+			}
+			s.close()
+			r = 1
+		} else if tool.CodeOf(err) != tool.CodeNotFound {
+			return place{}, err
+		}
+		if p.Write && r > rank {
+			best, rank = p, r
+		}
+	}
+	if !best.Write {
+		return place{}, readOnly(best)
+	}
+	return best, nil
+}
+
+func readOnly(p place) error {
+	return denied(p.shown, "the folder "+p.Name+" is offered read-only; `write: true` of the root lets tools write there").Because("read_only")
+}
+
+// newSpot opens the spot where a path is to be written, and makes the folders that lead there.
+func (v *View) newSpot(path string) (*spot, error) {
+	p, err := v.target(path)
+	if err != nil {
+		return nil, err
+	}
+	return v.makeSpot(p)
+}
+
+func (v *View) makeSpot(p place) (*spot, error) {
+	s, err := v.spotAt(p, true)
+	if tool.CodeOf(err) != tool.CodeNotFound {
+		return s, err
+	}
+	if _, err := v.makeFolder(place{p.root, path.Dir(p.rel), p.shown}); err != nil {
+		return nil, err
+	}
+	return v.spotAt(p, true)
+}
+
+// Mkdir makes a folder, and those above it that are missing. It reports whether it was missing.
+func (v *View) Mkdir(path string) (made bool, err error) {
+	if f, err := v.OpenDir(path); err == nil {
+		return false, f.Close()
+	}
+	p, err := v.target(path)
+	if err != nil {
+		return false, err
+	}
+	return v.makeFolder(p)
+}
+
+func (v *View) makeFolder(p place) (made bool, err error) {
+	s, err := v.makeSpot(p)
+	if err != nil {
+		return false, err
+	}
+	defer s.close()
+	switch err := retry(func() error { return unix.Mkdirat(s.dir.fd, s.name, 0o755) }); {
+	case err == nil:
+		return true, nil
+	case !errors.Is(err, fs.ErrExist):
+		return false, explain(p.shown, err)
+	}
+	f, err := v.ws.openFile(p, readFlags|unix.O_DIRECTORY)
+	if tool.CodeOf(err) == tool.CodeNotFound { // also what is no folder
+		return false, tool.Errorf(tool.CodeConflict, "%s: %s is in the way and is not a folder", p.shown, s.name).Because("exists")
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, f.Close()
+}
+
+// Stat describes what is at a path: a link itself, not what it leads to.
+func (v *View) Stat(path string) (fs.FileInfo, error) {
+	places, err := v.places(path)
+	if err != nil {
+		return nil, err
+	}
+	if places[0].rel == "." {
+		f, err := v.OpenDir(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return f.Info(), nil
+	}
+	s, st, err := v.existing(path, false)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	return fileInfo{s.name, st}, nil
+}
+
+// Remove removes a file, a link (never what it leads to) or an empty folder.
+func (v *View) Remove(path string) error {
+	s, st, err := v.changeable(path)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	flags := 0
+	switch typeOf(st.Mode) {
+	case fs.ModeDir:
+		flags = unix.AT_REMOVEDIR
+	case fs.ModeIrregular:
+		return notRegular(path)
+	}
+	err = retry(func() error { return unix.Unlinkat(s.dir.fd, s.name, flags) })
+	if errors.Is(err, unix.ENOTEMPTY) {
+		return tool.Errorf(tool.CodeConflict, "%s is a folder with something in it; delete that first", path).Because("not_empty")
+	}
+	if err != nil {
+		return explain(path, err)
+	}
+	return nil
+}
+
+// Rename moves a file, a link or a folder, and makes the folders that lead to its new place. What is there already
+// is replaced only where overwrite says so, and never where it is a link.
+func (v *View) Rename(ctx context.Context, from, to string, overwrite bool) error {
+	src, st, err := v.changeable(from)
+	if err != nil {
+		return err
+	}
+	defer src.close()
+	if typeOf(st.Mode) == fs.ModeIrregular {
+		return notRegular(from)
+	}
+	dst, err := v.newSpot(to)
+	if err != nil {
+		return err
+	}
+	defer dst.close()
+	if strings.HasPrefix(dst.abs()+"/", src.abs()+"/") {
+		return tool.Errorf(tool.CodeInvalidInput, "%s cannot be moved to %s, which is the same or within it", from, to)
+	}
+	if err := dst.keeps(); err != nil {
+		return err
+	}
+	if err := dst.checkFree(overwrite); err != nil {
+		return err
+	}
+	if err := v.mayMove(ctx, src, dst, st); err != nil {
+		return err
+	}
+	return rename(src.dir.fd, src.name, dst, overwrite)
+}
+
+// checkFree reports whether something else may take the spot.
+func (s *spot) checkFree(overwrite bool) error {
+	st, err := s.stat()
+	switch {
+	case tool.CodeOf(err) == tool.CodeNotFound:
+		return nil
+	case err != nil:
+		return err
+	case typeOf(st.Mode) == fs.ModeSymlink:
+		return isLink(s.shown)
+	case typeOf(st.Mode) == fs.ModeIrregular:
+		return notRegular(s.shown)
+	case !overwrite:
+		return exists(s.shown)
+	}
+	return nil
+}
+
+func isLink(shown string) *tool.Error {
+	return denied(shown, "it is a symbolic link; name the file that it leads to").Because("symlink")
+}
+
+func exists(shown string) *tool.Error {
+	return tool.Errorf(tool.CodeConflict, "%s exists already", shown).Because("exists")
+}
+
+// mayMove asks policy about what is moved and everything in it, by its old and its new name: what may not be read
+// or written under one name must not become readable or writable under another.
+func (v *View) mayMove(ctx context.Context, src, dst *spot, st unix.Stat_t) error {
+	if v.scope == nil {
+		return nil
+	}
+	if err := v.allowed(src.abs(), src.shown, false); err != nil || typeOf(st.Mode) != fs.ModeDir {
+		return err
+	}
+	all := &View{ws: v.ws, roots: []*root{src.root}} // the scope's view would leave out what it denies
+	return all.Walk(ctx, src.abs(), WalkOptions{Recursive: true, Hidden: true, MaxEntries: 1_000_000}, func(e *Entry) error {
+		if err := errors.Join(v.allowed(e.Abs(), src.shown, false), v.allowed(e.Abs(), src.shown, true)); err != nil {
+			return err
+		}
+		return v.allowed(path.Join(dst.abs(), e.Below()), dst.shown, true)
+	})
+}
+
+// rename moves a name of an open folder to a spot.
+func rename(dir int, name string, to *spot, overwrite bool) error {
+	flags := uint(unix.RENAME_NOREPLACE)
+	if overwrite {
+		flags = 0
+	}
+	err := retry(func() error { return unix.Renameat2(dir, name, to.dir.fd, to.name, flags) })
+	if err == unix.EINVAL && !overwrite { // a file system that cannot rename without replacing
+		if err = unix.Linkat(dir, name, to.dir.fd, to.name, 0); err == nil {
+			err = unix.Unlinkat(dir, name, 0)
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EEXIST):
+		return exists(to.shown)
+	case errors.Is(err, unix.EXDEV):
+		return tool.Errorf(tool.CodeUnsupported, "%s is on another file system; read, write and delete instead", to.shown)
+	case errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ENOTEMPTY):
+		return tool.Errorf(tool.CodeConflict, "%s: %w; move it away first", to.shown, err)
+	}
+	return explain(to.shown, err)
+}

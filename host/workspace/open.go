@@ -1,0 +1,400 @@
+package workspace
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/offlimits"
+	"toolpost/tool"
+)
+
+// A File is an open file or folder below a root. It is not for several goroutines at once, except ReadAt.
+type File struct {
+	fd    int
+	root  *root
+	abs   string // where it really is; empty: ask the entry
+	shown string
+	entry *Entry
+	stat  unix.Stat_t // when it was opened
+}
+
+// Fd is the descriptor; it stays the File's.
+func (f *File) Fd() int { return f.fd }
+
+// ProcPath is a name of the open file that leads to nothing else, for as long as it is open: what a child
+// takes as its working folder.
+func (f *File) ProcPath() string { return "/proc/self/fd/" + strconv.Itoa(f.fd) }
+
+// Abs is where the file really is, links resolved.
+func (f *File) Abs() string {
+	if f.entry != nil {
+		return f.entry.Abs()
+	}
+	return f.abs
+}
+
+// Shown is the path as the caller wrote it.
+func (f *File) Shown() string {
+	if f.entry != nil {
+		return f.entry.Shown()
+	}
+	return f.shown
+}
+
+// Size is how many bytes it had when it was opened.
+func (f *File) Size() int64 { return f.stat.Size }
+
+// Info describes the file as it was when it was opened.
+func (f *File) Info() fs.FileInfo { return fileInfo{path.Base(f.Abs()), f.stat} }
+
+// Stamp tells the state that the file had when it was opened.
+func (f *File) Stamp() Stamp { return stampOf(&f.stat) }
+
+// Restat looks at the open file again.
+func (f *File) Restat() (Stamp, error) {
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(f.fd, &st) }); err != nil {
+		return Stamp{}, explain(f.Shown(), err)
+	}
+	return stampOf(&st), nil
+}
+
+// Read implements io.Reader.
+func (f *File) Read(p []byte) (n int, err error) {
+	err = retry(func() error { n, err = unix.Read(f.fd, p); return err })
+	return f.read(n, len(p), err)
+}
+
+// ReadAt implements io.ReaderAt.
+func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
+	for n < len(p) && err == nil {
+		var m int
+		err = retry(func() error { m, err = unix.Pread(f.fd, p[n:], off+int64(n)); return err })
+		m, err = f.read(m, len(p)-n, err)
+		n += m
+	}
+	return n, err
+}
+
+// ReadAll reads what there is, but never more than limit bytes: a file may grow while it is read, or say that it is
+// empty and have no end.
+func (f *File) ReadAll(limit int64) ([]byte, error) {
+	if f.stat.Size > limit {
+		return nil, f.TooLarge(limit)
+	}
+	content := make([]byte, 0, max(f.stat.Size+1, 512)) // one more than there is: the last read sees the end
+	for {
+		n, err := f.Read(content[len(content):cap(content)])
+		content = content[:len(content)+n]
+		switch {
+		case int64(len(content)) > limit:
+			return nil, f.TooLarge(limit)
+		case err == io.EOF:
+			return content, nil
+		case err != nil:
+			return nil, err
+		case len(content) == cap(content):
+			content = slices.Grow(content, 4096)
+		}
+	}
+}
+
+// TooLarge is what is said about a file that is larger than the limit.
+func (f *File) TooLarge(limit int64) *tool.Error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s is larger than %d bytes; max_file of the source says how much is read", f.Shown(), limit).
+		Because("too_large")
+}
+
+func (f *File) read(n, want int, err error) (int, error) {
+	switch {
+	case err != nil:
+		return 0, tool.Errorf(tool.CodeInternal, "%s: %w", f.Shown(), err)
+	case n == 0 && want > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// Close closes the file. A second call does nothing.
+func (f *File) Close() error {
+	if f.fd < 0 {
+		return nil
+	}
+	fd := f.fd
+	f.fd = -1
+	return unix.Close(fd)
+}
+
+// A Stamp tells two states of files apart: which file it is, how large, and when it was changed.
+type Stamp struct {
+	Dev, Ino     uint64
+	Size         int64
+	MTime, CTime unix.Timespec
+}
+
+func stampOf(st *unix.Stat_t) Stamp {
+	return Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
+}
+
+// How files are opened for reading: never waiting for the writer of a FIFO, never making a terminal ours.
+const readFlags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+
+// Open opens a regular file for reading, in the first root that has it.
+func (v *View) Open(path string) (*File, error) {
+	f, err := v.open(path, readFlags)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.checkRegular(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *File) checkRegular() error {
+	switch f.stat.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return nil
+	case unix.S_IFDIR:
+		return tool.Errorf(tool.CodeInvalidInput, "%s is a folder, not a file", f.Shown()).Because("folder")
+	}
+	return notRegular(f.Shown())
+}
+
+// OpenDir opens a folder, in the first root that has it.
+func (v *View) OpenDir(path string) (*File, error) {
+	f, err := v.open(path, readFlags)
+	if err != nil {
+		return nil, err
+	}
+	if f.stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		f.Close()
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is not a folder", path).Because("not_a_folder")
+	}
+	return f, nil
+}
+
+// WorkDir opens a folder as the working folder of a child. An empty path is the first root.
+func (v *View) WorkDir(path string) (*File, error) {
+	if path == "" {
+		path = "."
+	}
+	return v.OpenDir(path)
+}
+
+// open opens a path in the first root that has it.
+func (v *View) open(path string, flags int) (*File, error) {
+	places, err := v.places(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range places {
+		f, err := v.openPlace(p, flags)
+		if tool.CodeOf(err) == tool.CodeNotFound {
+			continue
+		}
+		return f, err
+	}
+	return nil, v.notFoundAnywhere(path)
+}
+
+// openPlace opens a place for reading, if policy lets the call have what it really opened.
+func (v *View) openPlace(p place, flags int) (*File, error) {
+	f, err := v.ws.openFile(p, flags)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.allowed(f.abs, p.shown, false); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// openFile opens a place and looks at what it really opened.
+func (w *Workspace) openFile(p place, flags int) (*File, error) {
+	if w.sensitive.path(p.rel) {
+		return nil, deniedSensitive(p.shown)
+	}
+	fd, abs, err := w.openBelow(p, flags)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{fd: fd, root: p.root, abs: abs, shown: p.shown}
+	err = f.load()
+	if ban := w.book.At(abs); err == nil && ban == offlimits.Secret {
+		err = offLimitsError(p.shown, ban)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// load looks at what was opened.
+func (f *File) load() error {
+	if err := retry(func() error { return unix.Fstat(f.fd, &f.stat) }); err != nil {
+		return explain(f.Shown(), err)
+	}
+	if err := f.root.checkLinks(&f.stat, f.Shown); err != nil {
+		return err
+	}
+	if f.ban() == offlimits.Secret {
+		return offLimitsError(f.Shown(), offlimits.Secret)
+	}
+	return nil
+}
+
+// ban says what of the file is off limits by what it is. What has one name is known by that.
+func (f *File) ban() offlimits.Ban {
+	id := offlimits.ID{Dev: f.stat.Dev, Ino: f.stat.Ino}
+	switch {
+	case typeOf(f.stat.Mode) == fs.ModeDir:
+		return f.root.book.Folder(id)
+	case f.stat.Nlink > 1:
+		return f.root.book.Linked(id)
+	}
+	return offlimits.Free
+}
+
+// checkLinks refuses a file that has a second name: it may be one outside that somebody linked into the root.
+func (r *root) checkLinks(st *unix.Stat_t, shown func() string) error {
+	if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1 && !r.hardLinks {
+		return denied(shown(), "the file has another name (a hard link), which may be outside the offered folders; "+
+			"`hard_links: allow` of the root lets it through").Because("hard_link")
+	}
+	return nil
+}
+
+// allowed asks policy about the name that a file really has.
+func (v *View) allowed(abs, shown string, write bool) error {
+	if v.scope == nil {
+		return nil
+	}
+	err := v.scope.Path(abs, write)
+	if err == nil {
+		return nil
+	}
+	e := *tool.AsError(err)
+	if abs != shown && !strings.Contains(e.Message, shown) {
+		e.Message = shown + ": " + e.Message
+	}
+	return &e
+}
+
+// openBelow opens a place and gives where it really is. The quick way takes a path without links, which is where it
+// seems to be; it is left as soon as a link is met.
+func (w *Workspace) openBelow(p place, flags int) (fd int, abs string, err error) {
+	if !w.noFast {
+		fd, err = openNoLinks(p.fd, p.rel, flags)
+		switch {
+		case err == nil:
+			return fd, p.path(), nil
+		case !needsSlowWay(err):
+			return -1, "", explain(p.shown, err)
+		}
+	}
+	return w.openByLinks(p, flags)
+}
+
+func openNoLinks(dir int, rel string, flags int) (fd int, err error) {
+	how := unix.OpenHow{
+		Flags:   uint64(flags),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
+	}
+	err = retry(func() error {
+		fd, err = unix.Openat2(dir, rel, &how)
+		return err
+	})
+	return fd, err
+}
+
+// needsSlowWay reports whether a link was met, or this system has no openat2 (some filters answer EPERM).
+func needsSlowWay(err error) bool {
+	return errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EXDEV)
+}
+
+// openByLinks follows links that stay in the root, and looks at the name of what was really opened: a link with a
+// harmless name may lead to a file with a sensitive one.
+func (w *Workspace) openByLinks(p place, flags int) (fd int, abs string, err error) {
+	f, err := p.dir.OpenFile(p.rel, flags&^unix.O_CLOEXEC, 0) // os.Root closes on exec anyway
+	if err != nil {
+		return -1, "", explain(p.shown, bare(err))
+	}
+	defer f.Close()
+	if fd, err = dup(f); err != nil {
+		return -1, "", explain(p.shown, err)
+	}
+	if abs, err = w.checkReal(p, fd); err != nil {
+		unix.Close(fd)
+		return -1, "", err
+	}
+	return fd, abs, nil
+}
+
+func (w *Workspace) checkReal(p place, fd int) (abs string, err error) {
+	abs, err = realPath(fd)
+	if err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "%s: cannot tell which file it is: %w; is /proc mounted?", p.shown, bare(err))
+	}
+	abs = strings.TrimSuffix(abs, " (deleted)") // the kernel's mark on a name that is gone
+	rel, ok := below(p.Dir, abs)
+	if !ok {
+		rel = abs // the root itself was moved
+	}
+	if w.sensitive.path(rel) {
+		return "", deniedSensitive(p.shown)
+	}
+	return abs, nil
+}
+
+// retry repeats a system call that a signal or a change of the tree interrupted. The changes of the tree have an end
+// for us: somebody who renames for ever must not hold us for ever.
+func retry(call func() error) error {
+	for range 64 {
+		if err := call(); err != syscall.EINTR && err != syscall.EAGAIN {
+			return err
+		}
+	}
+	return unix.EBUSY
+}
+
+// fileInfo describes a file to callers that know package io/fs.
+type fileInfo struct {
+	name string
+	stat unix.Stat_t
+}
+
+func (i fileInfo) Name() string       { return i.name }
+func (i fileInfo) Size() int64        { return i.stat.Size }
+func (i fileInfo) IsDir() bool        { return i.Mode().IsDir() }
+func (i fileInfo) Sys() any           { return &i.stat }
+func (i fileInfo) ModTime() time.Time { return time.Unix(i.stat.Mtim.Unix()) }
+
+func (i fileInfo) Mode() fs.FileMode {
+	return fs.FileMode(i.stat.Mode&0o777) | typeOf(i.stat.Mode)
+}
+
+// typeOf gives the type bits of a mode as io/fs has them.
+func typeOf(mode uint32) fs.FileMode {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return 0
+	case unix.S_IFDIR:
+		return fs.ModeDir
+	case unix.S_IFLNK:
+		return fs.ModeSymlink
+	}
+	return fs.ModeIrregular
+}

@@ -1,0 +1,147 @@
+package workspace
+
+import (
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/workspace/ignore"
+)
+
+// maxIgnoreFile bounds an ignore file. A larger one is nobody's work, and says nothing.
+const maxIgnoreFile = 1 << 20
+
+// rules are the ignore files that count in a folder. They are immutable, and shared by all folders below that have
+// no ignore file of their own.
+type rules struct {
+	dots []scoped // .ignore files, the nearest first; they come before git's
+	gits []scoped // .gitignore files up to the top of the repository, the nearest first, then its info/exclude
+}
+
+// scoped is a list and the folder that it is about, as the length of the path before what it looks at.
+type scoped struct {
+	list *ignore.List
+	base int
+}
+
+// ignores reports whether an item of a folder is left out. The first list that has something to say decides.
+func (r *rules) ignores(d *folder, it item) bool {
+	if r == nil {
+		return false
+	}
+	rel := ""
+	for _, lists := range [2][]scoped{r.dots, r.gits} {
+		for _, l := range lists {
+			path := it.name
+			if l.list.NeedsPath() {
+				if rel == "" {
+					rel = d.child(it.name)
+				}
+				path = rel[l.base:]
+			}
+			if v := l.list.Match(path, it.name, it.typ.IsDir()); v != ignore.None {
+				return v == ignore.Ignored
+			}
+		}
+	}
+	return false
+}
+
+// with gives the rules that count in a folder, given those of the folder above it.
+func (r *rules) with(d *folder, items []item) *rules {
+	var has [3]bool
+	for _, it := range items {
+		switch it.name {
+		case ".gitignore":
+			has[0] = true
+		case ".ignore":
+			has[1] = true
+		case ".git":
+			has[2] = true
+		}
+	}
+	if has == [3]bool{} {
+		return r
+	}
+	return r.load(d.fd, d.rel)
+}
+
+// load reads the ignore files of an open folder, which is rel below its root.
+func (r *rules) load(fd int, rel string) *rules {
+	next := &rules{}
+	if r != nil {
+		*next = *r
+	}
+	base := len(rel)
+	if base > 0 {
+		base++
+	}
+	if _, err := statAt(fd, ".git"); err == nil { // the top of a repository: what lies above is another one's
+		next.gits = nil
+		if l := readRules(fd, ".git/info/exclude"); l != nil {
+			next.gits = []scoped{{l, base}}
+		}
+	}
+	if l := readRules(fd, ".gitignore"); l != nil {
+		next.gits = slices.Insert(slices.Clone(next.gits), 0, scoped{l, base})
+	}
+	if l := readRules(fd, ".ignore"); l != nil {
+		next.dots = slices.Insert(slices.Clone(next.dots), 0, scoped{l, base})
+	}
+	return next
+}
+
+// rulesAbove reads the ignore files of the folders above rel, from the root down.
+func rulesAbove(root int, rel string) *rules {
+	if rel == "" {
+		return nil
+	}
+	r := (*rules)(nil).load(root, "")
+	for i := range len(rel) {
+		if rel[i] != '/' {
+			continue
+		}
+		if fd, err := openSteps(root, rel[:i]); err == nil {
+			r = r.load(fd, rel[:i])
+			unix.Close(fd)
+		}
+	}
+	return r
+}
+
+// readRules reads an ignore file; nil: there is none, or none that can be read. Links are not followed: they could
+// lead out, and git does not follow them either.
+func readRules(dir int, name string) *ignore.List {
+	fd, err := openSteps(dir, name)
+	if err != nil {
+		return nil
+	}
+	f := &File{fd: fd}
+	defer f.Close()
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || typeOf(st.Mode) != fs.FileMode(0) || st.Size > maxIgnoreFile {
+		return nil
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxIgnoreFile))
+	if err != nil {
+		return nil
+	}
+	return ignore.Parse(content)
+}
+
+// openSteps opens a path below an open folder, step by step, following no link.
+func openSteps(dir int, path string) (fd int, err error) {
+	name, rest, more := strings.Cut(path, "/")
+	err = retry(func() (err error) {
+		fd, err = unix.Openat(dir, name, readFlags|unix.O_NOFOLLOW, 0)
+		return err
+	})
+	if err != nil || !more {
+		return fd, err
+	}
+	defer unix.Close(fd)
+	return openSteps(fd, rest)
+}

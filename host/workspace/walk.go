@@ -1,0 +1,312 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/offlimits"
+	"toolpost/tool"
+)
+
+// What a walk may cost where its options say nothing.
+const (
+	defaultMaxEntries = 10_000_000
+	defaultMaxDepth   = 256
+)
+
+// WalkOptions say what a walk comes to.
+type WalkOptions struct {
+	Recursive  bool
+	Ignore     bool     // leave out what .gitignore, .git/info/exclude and .ignore name, and .git itself
+	Hidden     bool     // also names that begin with a dot
+	Globs      []string // what is visited; "!x" leaves x out, with all below it; without a slash matched against the name
+	MaxEntries int      // looked at; more is an error
+	MaxDepth   int      // folders below each other; more is an error
+	Parallel   int      // how many goroutines call visit at once; up to 1: the caller's own, in order
+}
+
+// An Entry is something that a walk came to. It is valid until visit returns.
+type Entry struct {
+	Name string
+	Type fs.FileMode // dir, symlink, irregular, or 0: a regular file
+	Seq  int         // 0, 1, 2 ...: the place in the order of the paths
+	dir  *folder
+}
+
+// Walk visits what is below a folder, in the order of the paths as bytes. Links are visited and not followed; names
+// that are sensitive, and files that policy keeps from the call, are not visited. A folder that has gone meanwhile,
+// or that may not be read, has no entries. Where visit gives fs.SkipAll the walk ends in good order; any other
+// error ends it and is returned.
+func (v *View) Walk(ctx context.Context, path string, o WalkOptions, visit func(*Entry) error) error {
+	w, err := v.newWalk(path, o)
+	if err != nil {
+		return err
+	}
+	start, err := w.start()
+	if err != nil {
+		return err
+	}
+	if o.Parallel > 1 {
+		return w.parallel(ctx, start, visit)
+	}
+	w.visit = visit
+	if err := w.folder(ctx, start); !errors.Is(err, fs.SkipAll) {
+		return err
+	}
+	return nil
+}
+
+// A walk is one walk over a folder.
+type walk struct {
+	*View
+	WalkOptions
+	root   *root
+	globs  *Globs
+	visit  func(*Entry) error
+	shown  string // the start as the caller wrote it
+	prefix string // what comes before an entry's own path
+	below  int    // how many bytes of a path below the root lead to the start
+	seen   int
+	seq    int
+	buf    []byte
+}
+
+func (v *View) newWalk(shown string, o WalkOptions) (*walk, error) {
+	g, err := NewGlobs(o.Globs)
+	if err != nil {
+		return nil, err
+	}
+	if o.MaxEntries == 0 {
+		o.MaxEntries = defaultMaxEntries
+	}
+	if o.MaxDepth == 0 {
+		o.MaxDepth = defaultMaxDepth
+	}
+	w := &walk{View: v, WalkOptions: o, globs: g, shown: shown, prefix: strings.TrimRight(shown, "/") + "/", buf: make([]byte, 32<<10)}
+	if shown == "" {
+		w.shown, w.prefix = ".", ""
+	}
+	return w, nil
+}
+
+// start opens the folder where the walk begins, with the rules of all ignore files above it.
+func (w *walk) start() (*folder, error) {
+	f, err := w.OpenDir(w.shown)
+	if err != nil {
+		return nil, err
+	}
+	w.root = f.root
+	rel, ok := below(f.root.Dir, f.abs)
+	if !ok || rel == "." {
+		rel = ""
+	}
+	if w.below = len(rel); w.below > 0 {
+		w.below++
+	}
+	d := &folder{walk: w, fd: f.fd, rel: rel, abs: f.abs, depth: 1}
+	d.refs.Store(1)
+	if w.Ignore {
+		d.rules = rulesAbove(f.root.fd, rel)
+	}
+	return d, nil
+}
+
+// A folder is an open one that a walk is in.
+type folder struct {
+	*walk
+	fd    int
+	rel   string // below the root; "" is the root
+	abs   string
+	depth int
+	rules *rules
+	refs  atomic.Int32 // the walk's own, and one for each entry that waits for its visit
+}
+
+func (d *folder) release() {
+	if d.refs.Add(-1) == 0 {
+		unix.Close(d.fd)
+	}
+}
+
+// folder visits what is in d, and below, and lets go of d.
+func (w *walk) folder(ctx context.Context, d *folder) error {
+	defer d.release()
+	items, err := w.read(ctx, d)
+	if err != nil {
+		return err
+	}
+	for _, it := range items {
+		name, descend := strings.CutSuffix(it.name, "/")
+		if descend {
+			err = w.descend(ctx, d, name)
+		} else {
+			err = w.visit(&Entry{Name: name, Type: it.typ, Seq: w.seq, dir: d})
+			w.seq++
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An item is a name in a folder: an entry to visit, or, with a slash at its end, a folder to go down into. Sorting
+// both by their names gives the order of the whole paths.
+type item struct {
+	name string
+	typ  fs.FileMode
+}
+
+// read gives the items of a folder that are wanted, in order.
+func (w *walk) read(ctx context.Context, d *folder) ([]item, error) {
+	items, err := w.list(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if w.seen += len(items); w.Ignore {
+		d.rules = d.rules.with(d, items)
+	}
+	wanted := make([]item, 0, len(items))
+	for _, it := range items {
+		if w.leavesOut(d, it) {
+			continue
+		}
+		if w.wants(d, it) {
+			wanted = append(wanted, it)
+		}
+		if it.typ.IsDir() && w.Recursive {
+			wanted = append(wanted, item{it.name + "/", it.typ})
+		}
+	}
+	slices.SortFunc(wanted, func(a, b item) int { return strings.Compare(a.name, b.name) })
+	return wanted, nil
+}
+
+// list reads the names of a folder.
+func (w *walk) list(ctx context.Context, d *folder) (items []item, err error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		var n int
+		if err := retry(func() error { n, err = unix.Getdents(d.fd, w.buf); return err }); err != nil || n == 0 {
+			return items, nil //nolint:nilerr // a folder that cannot be read any more has no further entries
+		}
+		items = appendItems(items, d.fd, w.buf[:n])
+		if w.seen+len(items) > w.MaxEntries {
+			return nil, w.tooMuch("has more than %d entries below it", w.MaxEntries)
+		}
+	}
+}
+
+func (w *walk) tooMuch(what string, limit int) *tool.Error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s "+what+"; take a smaller folder or give a pattern", w.shown, limit).Because("too_large")
+}
+
+// leavesOut reports whether an item, with all below it, is none of the walk's business.
+func (w *walk) leavesOut(d *folder, it item) bool {
+	switch {
+	case !w.Hidden && it.name[0] == '.', w.Ignore && it.name == ".git", w.ws.sensitive.name(it.name):
+		return true
+	case w.Ignore && d.rules.ignores(d, it):
+		return true
+	case len(w.globs.exclude) > 0 && w.globs.LeaveOut(w.belowStart(d, it.name)):
+		return true
+	}
+	real := path.Join(d.abs, it.name)
+	return w.ws.book.At(real) == offlimits.Secret || w.scope != nil && w.scope.Path(real, false) != nil
+}
+
+func (w *walk) wants(d *folder, it item) bool {
+	return len(w.globs.include) == 0 || matchAny(w.globs.include, w.belowStart(d, it.name))
+}
+
+func (w *walk) belowStart(d *folder, name string) string { return d.child(name)[w.below:] }
+
+// child gives the path of an entry below the root.
+func (d *folder) child(name string) string {
+	if d.rel == "" {
+		return name
+	}
+	return d.rel + "/" + name
+}
+
+// descend visits a folder below d. It comes down without following links, so it is where it seems to be.
+func (w *walk) descend(ctx context.Context, d *folder, name string) error {
+	if d.depth >= w.MaxDepth {
+		return w.tooMuch("has folders nested deeper than %d", w.MaxDepth)
+	}
+	var fd int
+	err := retry(func() (err error) {
+		fd, err = unix.Openat(d.fd, name, readFlags|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		return err
+	})
+	if err != nil {
+		return nil //nolint:nilerr // gone meanwhile, or not ours to read: it has no entries
+	}
+	sub := &folder{walk: w, fd: fd, rel: d.child(name), abs: d.abs + "/" + name, depth: d.depth + 1, rules: d.rules}
+	sub.refs.Store(1)
+	return w.folder(ctx, sub)
+}
+
+// Rel is the path below the root.
+func (e *Entry) Rel() string { return e.dir.child(e.Name) }
+
+// Below is the path below the start of the walk.
+func (e *Entry) Below() string { return e.dir.belowStart(e.dir, e.Name) }
+
+// Abs is the absolute path, without links.
+func (e *Entry) Abs() string { return path.Join(e.dir.abs, e.Name) }
+
+// Shown is the start of the walk as the caller wrote it, a slash, and the path below it. A name need not be
+// UTF-8, but JSON is.
+func (e *Entry) Shown() string { return strings.ToValidUTF8(e.dir.prefix+e.Below(), "\uFFFD") }
+
+// Info describes the entry as it is now; a link itself, not what it leads to.
+func (e *Entry) Info() (fs.FileInfo, error) {
+	st, err := statAt(e.dir.fd, e.Name)
+	if err != nil {
+		return nil, explain(e.Shown(), err)
+	}
+	return fileInfo{e.Name, st}, nil
+}
+
+// Open opens a regular file for reading. The walk came down without following links and this follows none: it is the
+// file of that name in that folder, or an error.
+func (e *Entry) Open() (*File, error) {
+	return openEntry(e.dir.fd, e.Name, File{root: e.dir.root, entry: e})
+}
+
+// openEntry opens a regular file by its name in an open folder, following no link.
+func openEntry(dir int, name string, f File) (*File, error) {
+	err := retry(func() (err error) {
+		f.fd, err = unix.Openat(dir, name, readFlags|unix.O_NOFOLLOW, 0)
+		return err
+	})
+	if errors.Is(err, unix.ELOOP) {
+		return nil, isLink(f.Shown())
+	}
+	if err != nil {
+		return nil, explain(f.Shown(), err)
+	}
+	if err = f.load(); err == nil {
+		err = f.checkRegular()
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &f, nil
+}
+
+func statAt(dir int, name string) (st unix.Stat_t, err error) {
+	err = retry(func() error { return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	return st, err
+}

@@ -1,0 +1,61 @@
+// Package schema holds JSON values against JSON Schemas: 2020-12, and the older drafts that are still found in
+// the field.
+//
+// A schema is data from a tool, and a value is data from a caller, so neither can make this package load
+// anything, loop, or work without bound. Numbers are compared exactly. Formats are annotations, as the standard
+// says, and unknown keywords are ignored.
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"toolpost/wire/strictjson"
+)
+
+// MaxFaults is how many faults Validate lists.
+const MaxFaults = 20
+
+// MaxSubschemas is how many schemas there may be inside one, those of references included.
+const MaxSubschemas = 10_000
+
+// A Schema is compiled. It does not change any more: several goroutines may use it.
+type Schema struct{ root *node }
+
+// A Fault is one place where a value does not match.
+type Fault struct {
+	At      string `json:"at"`      // JSON pointer into the value
+	Problem string `json:"problem"` // in words for people
+}
+
+// Compile reads a schema. It never loads anything from outside: a $ref to another document is an error that says
+// to use $defs. An error about a keyword begins with its JSON pointer.
+func Compile(raw json.RawMessage) (*Schema, error) {
+	doc, err := strictjson.Decode(raw)
+	if err != nil {
+		return nil, fmt.Errorf("it is not JSON: %w", err)
+	}
+	c := newCompiler()
+	if err := c.addDocument(baseURI, "", doc); err != nil {
+		return nil, err
+	}
+	if err := c.fillAll(); err != nil {
+		return nil, err
+	}
+	return &Schema{c.places[""].node}, nil
+}
+
+// Validate holds a value, as strictjson.Decode gives it, against the schema; no faults: it matches. A value that
+// matches costs one quick pass; only for one that does not, a second pass finds the words.
+func (s *Schema) Validate(v any) []Fault {
+	r := run{quiet: true, left: baseWork, value: v}
+	if ok := r.check(s.root, v, nil); ok && r.stopped == "" {
+		return nil
+	}
+	if r.stopped != "" {
+		return []Fault{{Problem: r.stopped}}
+	}
+	r = run{left: baseWork, value: v}
+	r.check(s.root, v, nil)
+	return r.faults()
+}

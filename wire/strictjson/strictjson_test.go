@@ -1,0 +1,206 @@
+package strictjson_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/wire/strictjson"
+)
+
+// Each of these is something that encoding/json accepts, or that two readers may read differently.
+var refused = map[string]string{
+	"duplicate key":        `{"a":1,"a":2}`,
+	"duplicate key deep":   `{"x":[{"a":1,"b":2,"a":3}]}`,
+	"duplicate by escape":  `{"a":1,"\u0061":2}`,
+	"invalid UTF-8":        "{\"a\":\"\xff\"}",
+	"overlong UTF-8":       "{\"a\":\"\xc0\xaf\"}",
+	"surrogate as UTF-8":   "{\"a\":\"\xed\xa0\x80\"}",
+	"lone high surrogate":  `{"a":"\ud800"}`,
+	"lone low surrogate":   `{"a":"\udc00"}`,
+	"swapped surrogates":   `{"a":"\udc00\ud800"}`,
+	"two values":           `{} {}`,
+	"nothing":              ``,
+	"spaces":               " \n\t",
+	"half an object":       `{"a":`,
+	"half a string":        `{"a":"b`,
+	"trailing comma":       `{"a":1,}`,
+	"comment":              `{"a":1/*x*/}`,
+	"NaN":                  `{"a":NaN}`,
+	"leading zero":         `{"a":01}`,
+	"plus":                 `{"a":+1}`,
+	"single quotes":        `{'a':1}`,
+	"control character":    "{\"a\":\"\x01\"}",
+	"newline in string":    "{\"a\":\"x\ny\"}",
+	"byte order mark":      "\ufeff{}",
+	"too deep":             strings.Repeat("[", strictjson.MaxDepth+1) + strings.Repeat("]", strictjson.MaxDepth+1),
+	"a million brackets":   strings.Repeat("[", 1_000_000),
+	"number without end":   `{"a":` + strings.Repeat("1", strictjson.MaxDigits+1) + `}`,
+	"fraction without end": `{"a":0.` + strings.Repeat("1", strictjson.MaxDigits) + `}`,
+	"huge exponent":        `{"a":1E10000}`,
+	"tiny exponent":        `[1e-10000]`,
+	"closing bracket only": `}`,
+	"mismatched":           `{"a":[}]`,
+}
+
+func TestRefused(t *testing.T) {
+	for name, doc := range refused {
+		t.Run(name, func(t *testing.T) {
+			b := []byte(doc)
+			if err := strictjson.Check(b); err == nil {
+				t.Error("Check accepted it")
+			}
+			if _, err := strictjson.Decode(b); err == nil {
+				t.Error("Decode accepted it")
+			}
+			var v any
+			if err := strictjson.Unmarshal(b, &v); err == nil {
+				t.Error("Unmarshal accepted it")
+			}
+			if err := strictjson.Object(b, func(_, _ []byte) error { return nil }); err == nil {
+				t.Error("Object accepted it")
+			}
+			if _, err := strictjson.Canonical(b); err == nil {
+				t.Error("Canonical accepted it")
+			}
+		})
+	}
+}
+
+func TestNumbersKeepTheirDigits(t *testing.T) {
+	const doc = `{"big":12345678901234567890.10,"exp":1E400,"neg":-0.0,"list":[1,2.50]}`
+	got, err := strictjson.Decode([]byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"big": json.Number("12345678901234567890.10"), "exp": json.Number("1E400"), "neg": json.Number("-0.0"),
+		"list": []any{json.Number("1"), json.Number("2.50")},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if again, err := strictjson.Marshal(got); err != nil || string(again) != `{"big":12345678901234567890.10,"exp":1E400,"list":[1,2.50],"neg":-0.0}` {
+		t.Errorf("%s, %v", again, err)
+	}
+}
+
+func TestNamesMatchInExactCase(t *testing.T) {
+	var v struct {
+		Method string `json:"method"`
+	}
+	if err := strictjson.Unmarshal([]byte(`{"METHOD":"evil","Method":"evil"}`), &v); err != nil || v.Method != "" {
+		t.Errorf("got %q, %v; another case must not match", v.Method, err)
+	}
+	if err := strictjson.UnmarshalClosed([]byte(`{"METHOD":"evil"}`), &v); err == nil {
+		t.Error("UnmarshalClosed accepted an unknown name")
+	}
+}
+
+func TestDepthLimitIsExact(t *testing.T) {
+	ok := strings.Repeat("[", strictjson.MaxDepth) + strings.Repeat("]", strictjson.MaxDepth)
+	if err := strictjson.Check([]byte(ok)); err != nil {
+		t.Errorf("depth %d: %v", strictjson.MaxDepth, err)
+	}
+	digits := `{"a":"` + strings.Repeat("9", 5000) + `","b":[` + strings.Repeat("12345678,", 1000) + `1e-9999,false]}`
+	if err := strictjson.Check([]byte(digits)); err != nil {
+		t.Errorf("digits of several numbers or of a string add up: %v", err)
+	}
+	brackets := `"` + strings.Repeat(`[{\"`, 10_000) + `"`
+	if err := strictjson.Check([]byte(brackets)); err != nil {
+		t.Errorf("brackets inside a string count as depth: %v", err)
+	}
+}
+
+func TestObjectMembersLiveAsLongAsTheDocument(t *testing.T) {
+	doc := []byte(` { "type" : "log", "n":1.0 , "\u0066ields" : {"a":[1, 2]} } `)
+	got := map[string]string{}
+	var names, values [][]byte
+	err := strictjson.Object(doc, func(name, value []byte) error {
+		names, values = append(names, name), append(values, value)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range names {
+		got[string(names[i])] = string(values[i])
+	}
+	want := map[string]string{"type": `"log"`, "n": "1.0", "fields": `{"a":[1, 2]}`}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestObjectStopsWhenToldTo(t *testing.T) {
+	stop := errors.New("stop")
+	if err := strictjson.Object([]byte(`{"a":1,"b":2}`), func(_, _ []byte) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+	if err := strictjson.Object([]byte(`[1]`), nil); err == nil || !strings.Contains(err.Error(), "not array") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMarshalIsDeterministic(t *testing.T) {
+	got, err := strictjson.Marshal(map[string]any{"b": 1, "a": []string{"<&>"}})
+	if err != nil || string(got) != `{"a":["<&>"],"b":1}` {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+// What one reader of this package accepts, all of them accept, with the same meaning.
+func FuzzReadersAgree(f *testing.F) {
+	for _, doc := range refused {
+		f.Add([]byte(doc))
+	}
+	f.Add([]byte(`{"a":{"b":[1,2.5e3,"\u00e9\ud83d\ude00",true,null]}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		checkErr := strictjson.Check(b)
+		v, decodeErr := strictjson.Decode(b)
+		if (checkErr == nil) != (decodeErr == nil) {
+			t.Fatalf("Check says %v, Decode says %v", checkErr, decodeErr)
+		}
+		if _, isObject := v.(map[string]any); checkErr == nil {
+			members := 0
+			err := strictjson.Object(b, func(_, value []byte) error { members++; return strictjson.Check(value) })
+			if isObject != (err == nil) {
+				t.Fatalf("object %v, but Object says %v", isObject, err)
+			}
+			if isObject && members != len(v.(map[string]any)) {
+				t.Fatalf("%d members reported", members)
+			}
+			if !json.Valid(b) {
+				t.Fatal("the standard library does not call this JSON")
+			}
+		}
+	})
+}
+
+func BenchmarkObject(b *testing.B) {
+	line := []byte(`{"version":"0","type":"log","level":"info","message":"Starting step 17","fields":{"n":17}}`)
+	var s strictjson.Scanner
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Object(line, func(_, _ []byte) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkStandardLibrary(b *testing.B) {
+	line := []byte(`{"version":"0","type":"log","level":"info","message":"Starting step 17","fields":{"n":17}}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		var v struct {
+			Version, Type, Level, Message string
+			Fields                        json.RawMessage
+		}
+		if err := json.Unmarshal(line, &v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
