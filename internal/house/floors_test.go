@@ -43,9 +43,10 @@ func beside() []string {
 	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs"}
 }
 
-// mayKnow lists, for a package that few may know, those few.
+// mayKnow lists, for a package that few may know, those few: doors and runners cannot go around the engine where they
+// cannot reach it.
 func mayKnow() map[string][]string {
-	return map[string][]string{"protocol/all": {"node"}}
+	return map[string][]string{"protocol/all": {"node"}, "engine": {"node"}, "store": {"store/*", "node", "cmd/*", "bench"}}
 }
 
 // family lets a room import its own parts: engine and its stages, the built-in tools and theirs; and the kinds of
