@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build test long bench embeddings eval fuzz lint setup clean
+.PHONY: help run build test long bench compare embeddings eval fuzz lint setup clean
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # git refuses to speak about a tree that somebody else owns; the build then goes without it.
@@ -46,6 +46,12 @@ long: ## run the tests of what must hold, with all their rounds and without the 
 bench: build ## measure against references of the same run; fails where a target is missed
 	@.ci/setup python3 rg bwrap
 	go run ./bench -toolpost bin/toolpost
+
+compare: build ## measure by turns with an earlier tree (OLD=REVISION), row by row
+	@.ci/setup python3 rg bwrap
+	@old=$$(mktemp -d); trap 'rm -rf "$$old"' EXIT; git archive $(OLD) | tar -x -C "$$old"; \
+	(cd "$$old" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o toolpost ./cmd/toolpost && go build -o measure ./bench); \
+	go run ./bench -toolpost bin/toolpost -old "$$old/measure" -old-toolpost "$$old/toolpost"
 
 embeddings: ## train the table of words for search by meaning anew, from public packages (Debian, as root; about 30 minutes the first time)
 	@.ci/setup node

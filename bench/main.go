@@ -41,11 +41,18 @@ func main() {
 	flag.StringVar(&l.toolpost, "toolpost", "bin/toolpost", "the binary whose start is measured")
 	flag.IntVar(&l.events, "events", 1_000_000, "how many Narratoria events are pushed through the runner")
 	only := flag.String("only", "", "run only the measurements with this text in their name")
+	var old older
+	flag.StringVar(&old.bench, "old", "", "the bench of an earlier tree, to take turns with")
+	flag.StringVar(&old.toolpost, "old-toolpost", "", "the program of that tree")
+	turns := flag.Int("turns", 3, "how many turns both take")
 	flag.Parse()
 	ok, err := true, error(nil)
-	if flag.NArg() > 0 {
+	switch {
+	case flag.NArg() > 0:
 		err = part(context.Background(), flag.Args()) // started by another bench
-	} else {
+	case old.bench != "":
+		err = versus(context.Background(), old, l, named(*only), *turns, os.Stdout)
+	default:
 		ok, err = run(context.Background(), l, *only, os.Stdout)
 	}
 	if err != nil {
@@ -64,10 +71,43 @@ func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err e
 		return false, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(l.dir)) }()
-	measurements := []struct {
-		name string
-		run  func(context.Context, lab) (row, error)
-	}{
+	fmt.Fprintf(out, "%s %s/%s, %d CPUs; medians of interleaved runs\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tMEASURED\tREFERENCE\tRATIO\tTARGET\t")
+	ok = true
+	for _, m := range measurements() {
+		if !strings.Contains(m.name, only) {
+			continue
+		}
+		r, err := m.run(ctx, l)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", m.name, err)
+		}
+		verdict := map[bool]string{true: "pass", false: "MISSED"}[r.pass]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", m.name, r.measured, r.reference, r.ratio, r.target, verdict)
+		ok = ok && r.pass
+	}
+	return ok, table.Flush()
+}
+
+// A measurement holds one promise against a reference.
+type measurement struct {
+	name string
+	run  func(context.Context, lab) (row, error)
+}
+
+// named lists the names of the measurements with a text in them.
+func named(only string) (names []string) {
+	for _, m := range measurements() {
+		if strings.Contains(m.name, only) {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
+func measurements() []measurement {
+	return []measurement{
 		{"warm namel3ss call / python3 per call", warmCall},
 		{"narratoria events / bare loop", events},
 		{"engine overhead of a built-in call", overhead},
@@ -90,21 +130,4 @@ func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err e
 		{"audit rows, 64 writers / one", auditRows},
 		{"audit top over 1,000,000 rows / plain scan", auditTop},
 	}
-	fmt.Fprintf(out, "%s %s/%s, %d CPUs; medians of interleaved runs\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tMEASURED\tREFERENCE\tRATIO\tTARGET\t")
-	ok = true
-	for _, m := range measurements {
-		if !strings.Contains(m.name, only) {
-			continue
-		}
-		r, err := m.run(ctx, l)
-		if err != nil {
-			return false, fmt.Errorf("%s: %w", m.name, err)
-		}
-		verdict := map[bool]string{true: "pass", false: "MISSED"}[r.pass]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", m.name, r.measured, r.reference, r.ratio, r.target, verdict)
-		ok = ok && r.pass
-	}
-	return ok, table.Flush()
 }

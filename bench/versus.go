@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+)
+
+// An older is the bench of an earlier tree and the program that it measures. Each bench links the packages of its own
+// tree, so that both have to be run; taking turns row by row lets whatever the machine does meanwhile meet both alike.
+type older struct {
+	bench, toolpost string
+}
+
+// versus prints what both say of each measurement, turn by turn, and judges nothing: how much of a difference is noise
+// shows in how far the turns of one of them lie apart.
+func versus(ctx context.Context, old older, l lab, names []string, turns int, out io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tBEFORE\tNOW")
+	for _, name := range names {
+		var before, now []string
+		for range turns {
+			b, err := oneRow(ctx, old.bench, old.toolpost, name)
+			if err != nil {
+				return err
+			}
+			n, err := oneRow(ctx, self, l.toolpost, name)
+			if err != nil {
+				return err
+			}
+			before, now = append(before, b), append(now, n)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", name, strings.Join(before, ", "), strings.Join(now, ", "))
+	}
+	return table.Flush()
+}
+
+// oneRow lets a bench measure one thing. It gives the ratio, or what was measured where there is none.
+func oneRow(ctx context.Context, bench, toolpost, name string) (string, error) {
+	cmd := exec.CommandContext(ctx, bench, "-toolpost", toolpost, "-only", name)
+	cmd.Stderr = os.Stderr
+	text, _ := cmd.Output() // it exits with 1 where a target is missed
+	columns := regexp.MustCompile(` {2,}`)
+	for line := range strings.Lines(string(text)) {
+		if row := columns.Split(strings.TrimSpace(line), -1); row[0] == name && len(row) > 3 {
+			if row[3] == "-" {
+				return row[1], nil
+			}
+			return strings.Fields(row[3])[0], nil
+		}
+	}
+	return "", fmt.Errorf("%s: %s does not say; it printed %q", name, bench, text)
+}
