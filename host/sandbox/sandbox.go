@@ -4,6 +4,37 @@
 // A Profile says what a child may do; Start starts a program in a room that is made for that profile alone: its
 // own processes, network and files (namespaces and mounts), rights by path (Landlock), system calls (seccomp),
 // no privileges, and limits (rlimits and cgroups). All of it stands before the program's first instruction.
+//
+// # How a child is started
+//
+//	host (this program)          stage                  room
+//	-------------------          -----                  ----
+//	writes a foundation  ------> forks the midwife ---> new namespaces; forks init and child
+//	  (the same for all)                                child: mounts, Landlock rules; waits
+//	writes a plan for one
+//	profile  -----------------------------------------> child: its mounts, limits, filter; exec
+//
+// A Go program cannot fork: only one of its threads would be left in the child, and the next allocation might wait
+// for a lock that nobody holds any more. The usual way out is to start a helper program that builds the room and then
+// executes the tool. That costs a program start on every call, and the helper has to be handed the profile in some
+// format and trusted to read it right. Here the host writes down the very system calls that the child is to make, as
+// data (a script), and a loop of a few lines that neither allocates nor decides plays them in the fork. Every wall is
+// then a list that a test can read, and a failure names the call that failed.
+//
+// The stage is this program, started once more with nothing in it: forking the host itself would copy the page tables of
+// a large process on every call, and with them all its secrets. The midwife exists because a process enters a new PID
+// namespace only by being born in it. Making namespaces and mounts takes most of the time and is the same for every
+// room, so one foundation is always laid in advance; what depends on the profile comes in the second script.
+//
+// bwrap was measured and left: it does all of this at each start, and has neither Landlock nor a way to hand back
+// what a filter has seen.
+//
+// # Where to look
+//
+// profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts, mounts.go,
+// landlock.go, seccomp.go, limits.go and cgroup.go each build one wall, host.go keeps the stage and the foundations,
+// play.go runs in the fork, notify.go hears of what was stopped, and fork.go does the same for the children of a warm
+// Python server, which forks for itself.
 package sandbox
 
 import (
@@ -44,22 +75,13 @@ func Cover(name string, g tool.Guarantees) error {
 			name, strings.Join(asked, ", "), m.broken).Because(CoverageMissing)
 	}
 	for _, guarantee := range asked {
-		if _, missing := m.holds(guarantee); missing != "" {
+		if missing := m.lacking(guarantee); missing != "" {
 			return tool.Errorf(tool.CodeUnsupported,
 				"%s was not run: %s cannot be enforced on this machine: %s is missing; see toolpost doctor, or take the guarantee out of its source to run it without",
 				name, guarantee, m.explain(missing)).Because(CoverageMissing)
 		}
 	}
 	return nil
-}
-
-// Enforcement names, for each guarantee that is asked for, the layers that hold it here.
-func Enforcement(g tool.Guarantees) map[string][]string {
-	held := map[string][]string{}
-	for _, guarantee := range g.Asked() {
-		held[guarantee], _ = thisMachine().holds(guarantee)
-	}
-	return held
 }
 
 // explain says why a layer is missing.
@@ -72,21 +94,17 @@ func (m *machine) explain(layer string) string {
 	return layer
 }
 
-// holds gives the layers that hold a guarantee, or the one for want of which none does.
-func (m *machine) holds(guarantee string) (layers []string, missing string) {
-	files := m.list(m.Mounts, LayerMounts, m.Landlock > 0, LayerLandlock)
+// lacking names the layer for want of which a guarantee cannot be held; empty: it can.
+func (m *machine) lacking(guarantee string) string {
 	switch guarantee {
 	case "no_filesystem_read", "no_filesystem_write":
-		if !m.filesHold() {
-			return nil, LayerLandlock
-		}
-		return files, ""
+		return m.unless(m.filesHold(), LayerLandlock)
 	case "no_network":
-		return m.list(m.NetNS, LayerNetwork, m.Seccomp, LayerSeccomp), m.unless(m.Seccomp, LayerSeccomp)
+		return m.unless(m.Seccomp, LayerSeccomp)
 	case "no_subprocess":
-		return []string{LayerSeccomp}, m.unless(m.Seccomp && m.Notify, LayerNotify)
+		return m.unless(m.Seccomp && m.Notify, LayerNotify)
 	default: // what a child does not get it does not have; nobody else's can be read
-		return append([]string{LayerEnv}, m.list(m.PidNS, LayerPid, m.Landlock > 0, LayerLandlock)...), m.unless(m.apart(), LayerPid)
+		return m.unless(m.apart(), LayerPid)
 	}
 }
 
@@ -104,17 +122,6 @@ func (m *machine) unless(holds bool, layer string) string {
 		return ""
 	}
 	return layer
-}
-
-func (m *machine) list(a bool, nameA string, b bool, nameB string) []string {
-	var names []string
-	if a {
-		names = append(names, nameA)
-	}
-	if b {
-		names = append(names, nameB)
-	}
-	return names
 }
 
 // cover refuses a profile that this machine cannot build.

@@ -260,9 +260,3 @@ func decodeState(raw json.RawMessage) (slots, error) {
 	}
 	return slotsOf(doc)
 }
-
-func same(a, b any) bool {
-	x, errX := strictjson.Marshal(a)
-	y, errY := strictjson.Marshal(b)
-	return errX == nil && errY == nil && string(x) == string(y)
-}

@@ -237,3 +237,9 @@ func TestSideEffectsInTheFieldsWords(t *testing.T) {
 		}
 	}
 }
+
+func same(a, b any) bool {
+	x, errX := strictjson.Marshal(a)
+	y, errY := strictjson.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -100,17 +101,17 @@ func askMsg(t testing.TB, nc *nats.Conn, m *nats.Msg) string {
 // same fails where two JSON texts differ in more than layout.
 func same(t testing.TB, what, got, want string) {
 	t.Helper()
-	g, err := strictjson.Canonical([]byte(got))
+	g, err := strictjson.Decode([]byte(got))
 	if err != nil {
 		t.Errorf("%s: %v: %.200s", what, err, got)
 		return
 	}
-	w, err := strictjson.Canonical([]byte(want))
+	w, err := strictjson.Decode([]byte(want))
 	if err != nil {
 		t.Fatalf("%s: the wanted JSON: %v", what, err)
 	}
-	if string(g) != string(w) {
-		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
+	if !reflect.DeepEqual(g, w) {
+		t.Errorf("%s:\n got %s\nwant %s", what, got, want)
 	}
 }
 

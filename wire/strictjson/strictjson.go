@@ -103,18 +103,6 @@ var marshalOptions = json.JoinOptions(json.Deterministic(true), json.WithMarshal
 		return e.WriteValue(jsontext.Value(n))
 	})))
 
-// Canonical gives the RFC 8785 form of b: what digests are taken of.
-func Canonical(b []byte) ([]byte, error) {
-	if err := Check(b); err != nil {
-		return nil, err
-	}
-	v := jsontext.Value(bytes.Clone(b))
-	if err := v.Canonicalize(); err != nil {
-		return nil, explain(err)
-	}
-	return v, nil
-}
-
 // Decode reads b into map[string]any, []any, string, bool, nil and encoding/json's Number.
 func Decode(b []byte) (any, error) {
 	if text, ok := unquoted(b); ok {
