@@ -11,6 +11,14 @@ import (
 // deadlines end the calls whose time is over. One timer serves all of them: nearly every call ends long before
 // its deadline, and a timer of its own would cost it more than the rest of the chain, and wake an idle
 // processor each time.
+//
+// context.WithTimeout is the obvious way: it makes a timer, a channel and an entry in its parent for every call. Here a
+// call gets a context that makes a channel only if somebody waits on it, and that stands in one unordered list.
+// The timer is set for the earliest end that it was told of and never moved back: when it fires too early, because that
+// call has ended, it looks through the list and is set again.
+//
+// A second reason is that this clock can stand still. Waiting for a free worker is not the tool's time, and a deadline
+// from the standard library cannot be put off once it is set.
 type deadlines struct {
 	mu    sync.Mutex
 	calls []*limited // that run now, in no order

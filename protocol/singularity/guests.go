@@ -31,6 +31,17 @@ const (
 	unsureWithin = 5 * time.Second        // for a gate that cannot tell to find out
 )
 
+// A NATS message has a subject, headers and a body, all of them written by whoever sent it: nothing in it says who that
+// was. What the server itself knows is which account a connection belongs to, and messages do not leave their account.
+// So every caller gets an account of its own, and this process has a connection in each of them, where its doors serve
+// that one caller. Two other ways were considered. Signed requests would keep out every client that exists. One account
+// with a prefix of subjects for each caller would put callers in charge of using their own prefix, with a permission list
+// on every connection to hold them to it, and the subjects are the contract's.
+//
+// A connection outlives the credentials that opened it: a token is revoked, a certificate expires, a caller leaves the
+// config. NATS asks once, when a client connects; therefore what each connection has shown is kept here and shown to the
+// gate again and again, and whoever is not let in any more is disconnected.
+
 // A doorkeeper decides who may connect to the embedded server and leads them to their account, and goes on asking for as
 // long as they are there.
 type doorkeeper struct {
