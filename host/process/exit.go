@@ -39,7 +39,8 @@ var missingLibrary = regexp.MustCompile(`error while loading shared libraries: (
 // Describe says how the child ended and, as far as it can be told, why: for error messages.
 func (c *Child) Describe(e Exit) string {
 	if reached := c.limits(); len(reached) > 0 {
-		return withTail(e.String()+": it reached its limit of "+strings.Join(reached, " and of "), c.Tail())
+		which, _, _ := strings.Cut(reached[0], " ") // named as the walls of a config name it
+		return withTail(fmt.Sprintf("%s: it reached its limit of %s; walls.%s of its source raises it", e, strings.Join(reached, " and of "), which), c.Tail())
 	}
 	return describe(e, c.Tail(), c.killed.Load())
 }
