@@ -15,9 +15,9 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"toolpost/config/nearest"
 	"toolpost/host/offlimits"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 )
 
 // FileName is what a config is called where nobody says otherwise.

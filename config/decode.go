@@ -11,7 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"toolpost/config/nearest"
+	"toolpost/wire/nearest"
 )
 
 // A nodeReader reads itself from a node. It is the same as yaml.NodeUnmarshaler.

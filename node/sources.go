@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/config/nearest"
 	"toolpost/engine"
 	"toolpost/engine/cache"
 	"toolpost/engine/policy"
@@ -18,6 +17,7 @@ import (
 	"toolpost/identity"
 	"toolpost/protocol/all"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 )
 
 // Waits on sources. A dead one is tried again after firstRetry, then after twice as long each time.

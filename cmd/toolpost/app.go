@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/config"
-	"toolpost/config/nearest"
 	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 	"toolpost/wire/strictjson"
 )
 

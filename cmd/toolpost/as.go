@@ -1,8 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"os"
 	"strings"
 
@@ -11,6 +9,7 @@ import (
 	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 )
 
 func (a *app) asCommand() *cobra.Command {
@@ -48,6 +47,10 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 			}
 		}
 		given = append(given, args...)
+		fill, err := envelope.Environment(os.Getenv)
+		if err != nil {
+			return err
+		}
 		cfg, err := a.load()
 		if err != nil {
 			return err
@@ -68,25 +71,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 			return err
 		}
 		defer b.close()
-		return door.Serve(c.Context(), fromEnvironment(b, os.Getenv), b)
+		return door.Serve(c.Context(), fill(b), b)
 	})
 	return c
-}
-
-// fromEnvironment gives calls what their protocol has no place for and the environment of this program has: it was
-// started for them. What a call says itself goes first.
-func fromEnvironment(next tool.Handler, getenv func(string) string) tool.Handler {
-	own := tool.Call{
-		Session: getenv("TOOLPOST_SESSION"), Key: getenv("TOOLPOST_KEY"), Lease: getenv("TOOLPOST_LEASE"), Run: getenv("TOOLPOST_RUN"),
-		Trace: tool.TraceOf(getenv("TRACEPARENT")), Span: tool.SpanOf(getenv("TRACEPARENT")),
-	}
-	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		with := *c
-		with.Session, with.Key, with.Lease = cmp.Or(c.Session, own.Session), cmp.Or(c.Key, own.Key), cmp.Or(c.Lease, own.Lease)
-		with.Run = cmp.Or(c.Run, own.Run)
-		if c.Trace == "" {
-			with.Trace, with.Span = own.Trace, own.Span
-		}
-		return next.Invoke(ctx, &with, out)
-	})
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"toolpost/config/nearest"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 	"toolpost/wire/strictjson"
 )
 

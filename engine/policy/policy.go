@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/config/nearest"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 )
 
 // Options is the policy section of a config. The zero value allows everything.

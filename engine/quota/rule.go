@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/config/nearest"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 )
 
 // Bounds on what a config may say. With them everything is counted in whole numbers of 64 bits.

@@ -25,8 +25,8 @@ type floor struct {
 func floors() []floor {
 	return []floor{
 		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
-		{name: "wire", rooms: []string{"wire/strictjson", "wire/schema"}, ordered: true},
-		{name: "config", rooms: []string{"host/offlimits", "config/nearest", "config", "examples"}, ordered: true},
+		{name: "wire", rooms: []string{"wire/nearest", "wire/strictjson", "wire/schema", "wire/envelope"}, ordered: true},
+		{name: "config", rooms: []string{"host/offlimits", "config", "examples"}, ordered: true},
 		{name: "host", rooms: []string{"host/sandbox", "host/process", "host/secret", "host/walls", "host/workspace/ignore", "host/workspace"}, ordered: true},
 		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/grep", "codesearch/trigram"}, ordered: true},
 		{name: "engine", rooms: []string{"engine", "engine/*"}},

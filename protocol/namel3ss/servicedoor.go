@@ -12,13 +12,12 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/identity"
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
 
@@ -219,10 +218,13 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request, answer answerer
 		return
 	}
 	c := &tool.Call{Caller: p}
-	if err := readHeaders(r.Header, c); err != nil {
+	timeout, err := envelope.Read(r.Header, c)
+	if err != nil {
 		s.refuse(w, http.StatusBadRequest, tool.AsError(err))
 		return
 	}
+	ctx, stop := envelope.Within(r.Context(), timeout, "the call")
+	defer stop()
 	body, err := process.ReadDocument(r.Body, maxDocument)
 	var limit *process.LimitError
 	switch {
@@ -234,7 +236,7 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request, answer answerer
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // else net/http would take it for a caller who left
-	status, b := answer(r.Context(), c, body)
+	status, b := answer(ctx, c, body)
 	send(w, status, b)
 }
 
@@ -261,27 +263,6 @@ func (s *service) caller(r *http.Request) (tool.Principal, error) {
 	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "%ssend the header Authorization: Bearer TOKEN, or the token as the password of Basic", why).
 		Because(identity.Reason)
 }
-
-// readHeaders reads what belongs to a call and has no place in the contract's document. The headers are those of the
-// HTTP door.
-func readHeaders(h http.Header, c *tool.Call) error {
-	for name, into := range map[string]*string{
-		"Idempotency-Key": &c.Key, "Toolpost-Session": &c.Session, "Toolpost-Lease": &c.Lease, "Toolpost-Run": &c.Run,
-	} {
-		values := h.Values(name)
-		if len(values) == 0 {
-			continue
-		}
-		if *into = values[0]; len(values) > 1 || len(*into) > maxField || !utf8.ValidString(*into) || strings.ContainsFunc(*into, unicode.IsControl) {
-			return tool.Errorf(tool.CodeInvalidInput, "the header %s is there twice, longer than %d bytes, or not plain text", name, maxField)
-		}
-	}
-	c.Trace, c.Span = tool.TraceOf(h.Get("traceparent")), tool.SpanOf(h.Get("traceparent"))
-	return nil
-}
-
-// maxField bounds a text in a header.
-const maxField = 1 << 10
 
 // refuse answers a request that never became a call; its body may not have been read.
 func (s *service) refuse(w http.ResponseWriter, status int, e *tool.Error) {
@@ -311,6 +292,9 @@ func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []b
 	}
 	c.Tool, c.Args, c.Guarantees = req.toolName, req.payload, req.wishes.guarantees
 	if req.traceID != "" {
+		if strings.ReplaceAll(req.traceID, "-", "") != strings.ReplaceAll(c.Trace, "-", "") {
+			c.Span = "" // that of the headers is of another trace
+		}
 		c.Trace = req.traceID
 	}
 	result, err := s.handler.Invoke(ctx, c, s.noted(c.Tool))

@@ -388,9 +388,10 @@ func TestServiceDoorReadsFromHeadersWhatTheDocumentHasNoPlaceFor(t *testing.T) {
 		return &tool.Result{OK: true, Output: json.RawMessage(`1`)}, nil
 	})
 	url := serveHTTP(t, ServiceOptions{}, h) + "/tools"
-	post := func(headers ...string) int {
+	const document = `{"protocol_version":1,"tool_name":"t","payload":{}}`
+	post := func(body string, headers ...string) int {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(`{"protocol_version":1,"tool_name":"t","payload":{}}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -406,14 +407,20 @@ func TestServiceDoorReadsFromHeadersWhatTheDocumentHasNoPlaceFor(t *testing.T) {
 		return resp.StatusCode
 	}
 	const trace = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
-	if status := post("Idempotency-Key", "k", "Toolpost-Session", "s", "Toolpost-Lease", "l", "Toolpost-Run", "r", "traceparent", trace); status != http.StatusOK {
+	if status := post(document, "Idempotency-Key", "k", "Toolpost-Session", "s", "Toolpost-Lease", "l", "Toolpost-Run", "r", "traceparent", trace); status != http.StatusOK {
 		t.Fatal(status)
 	}
 	if c := <-seen; c.Key != "k" || c.Session != "s" || c.Lease != "l" || c.Run != "r" || c.Trace != "01234567-89ab-cdef-0123-456789abcdef" || c.Span != "0123456789abcdef" || c.Caller.ID != "ada" {
 		t.Errorf("%+v", c)
 	}
+	for id, span := range map[string]string{"0123456789abcdef0123456789abcdef": "0123456789abcdef", "their own": ""} {
+		post(strings.Replace(document, "{", `{"trace_id":"`+id+`",`, 1), "traceparent", trace)
+		if c := <-seen; c.Trace != id || c.Span != span {
+			t.Errorf("the trace_id %q became %q, the span %q", id, c.Trace, c.Span)
+		}
+	}
 	for _, bad := range [][]string{{"Idempotency-Key", "a", "Idempotency-Key", "b"}, {"Toolpost-Session", strings.Repeat("x", 2000)}, {"Toolpost-Run", "\xff"}} {
-		if status := post(bad...); status != http.StatusBadRequest {
+		if status := post(document, bad...); status != http.StatusBadRequest {
 			t.Errorf("%.40q: %d", bad, status)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 )
 
 // call is POST /v1/tools/{name}/call. The arguments are bounded here and checked by the handler, once.
@@ -24,10 +25,7 @@ func (s *server) call(w http.ResponseWriter, r *http.Request, p tool.Principal) 
 		return
 	}
 	c := &tool.Call{Tool: r.PathValue("name"), Caller: p}
-	timeout, err := readTimeout(r.Header)
-	if err == nil {
-		err = readCall(r.Header, c)
-	}
+	timeout, err := readCall(r.Header, c)
 	if err != nil {
 		refuse(w, r, http.StatusBadRequest, tool.AsError(err))
 		return
@@ -63,18 +61,14 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, c *tool.Call, timeo
 // time; end is called once it has been answered.
 func (s *server) begin(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) (_ context.Context, end func(), ok bool) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	stop := context.CancelFunc(func() {})
-	if timeout > 0 {
-		ctx, stop = context.WithTimeoutCause(ctx, timeout,
-			tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", c.Tool, timeout))
-	}
+	ctx, stop := envelope.Within(ctx, timeout, c.Tool)
 	if err := s.calls.begin(keyOf(c), cancel); err != nil {
 		stop()
 		cancel(nil)
 		refuse(w, r, statusOf(err.Code), err)
 		return nil, nil, false
 	}
-	w.Header().Set(headerCall, c.ID)
+	w.Header().Set(envelope.HeaderCall, c.ID)
 	return ctx, func() { s.calls.end(keyOf(c)); stop(); cancel(nil) }, true
 }
 

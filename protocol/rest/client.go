@@ -17,6 +17,7 @@ import (
 
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
 
@@ -49,8 +50,8 @@ func Dial(address, token string) (*Client, error) { return dial(address, token, 
 
 // dial is Dial with what TLS is to believe and to show; nil: the machine's authorities, and nothing.
 func dial(address, token string, believed *tls.Config) (*Client, error) {
-	if !plain(token, maxField) {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the token for %s cannot be sent: it has spaces around it, control characters, or is too long", address)
+	if err := envelope.CheckText(token); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the token for %s cannot be sent: it %w", address, err)
 	}
 	transport := newTransport(believed)
 	base := "http://localhost"
@@ -122,7 +123,7 @@ func (c *Client) Invoke(ctx context.Context, call *tool.Call, out tool.Sink) (*t
 		return nil, tool.AsError(err)
 	}
 	named := *call
-	if !validID(named.ID) {
+	if !envelope.ValidID(named.ID) {
 		named.ID = tool.NewID()
 	}
 	reading, stop := context.WithCancelCause(ctx)
@@ -160,11 +161,7 @@ func (c *Client) post(ctx context.Context, call *tool.Call) (*http.Response, err
 	if err != nil {
 		return nil, err
 	}
-	var timeout time.Duration
-	if deadline, ok := ctx.Deadline(); ok {
-		timeout = max(time.Until(deadline), 1)
-	}
-	if err := writeCall(req.Header, call, timeout); err != nil {
+	if err := envelope.Write(req.Header, call, envelope.Left(ctx)); err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", typeJSON)

@@ -7,6 +7,7 @@ import (
 
 	"toolpost/identity"
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 )
 
 // hostNames lists the Host headers that are ours. A page in a browser can make its own name point to
@@ -52,14 +53,14 @@ func (s *server) crossOrigin(w http.ResponseWriter, r *http.Request) (done bool)
 		return true
 	}
 	w.Header().Set("Access-Control-Allow-Origin", origins[0])
-	w.Header().Set("Access-Control-Expose-Headers", strings.Join([]string{headerCall, "Location", headerApplied, "ETag", "Retry-After"}, ", "))
+	w.Header().Set("Access-Control-Expose-Headers", strings.Join([]string{envelope.HeaderCall, "Location", headerApplied, "ETag", "Retry-After"}, ", "))
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}
 	w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 	w.Header().Set("Access-Control-Allow-Headers", strings.Join(append([]string{
-		"Authorization", "Content-Type", headerKey, headerTrace, headerPrefer, headerLast, "Range", "If-None-Match",
-	}, ourHeaders()...), ", "))
+		"Authorization", "Content-Type", headerPrefer, headerLast, "Range", "If-None-Match",
+	}, envelope.Headers()...), ", "))
 	w.Header().Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true

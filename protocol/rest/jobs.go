@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
 
@@ -33,10 +34,7 @@ const (
 // ask makes a call of a tool that stands behind a route of ours. It reports false when it has answered already.
 func (s *server) ask(w http.ResponseWriter, r *http.Request, p tool.Principal, name string, args any) (c *tool.Call, timeout time.Duration, ok bool) {
 	c = &tool.Call{Tool: name, Caller: p}
-	timeout, err := readTimeout(r.Header)
-	if err == nil {
-		err = readCall(r.Header, c)
-	}
+	timeout, err := readCall(r.Header, c)
 	if r.Method != http.MethodDelete {
 		c.Key = "" // who asks again wants to know again
 	}
@@ -102,13 +100,13 @@ func (s *server) jobEvents(w http.ResponseWriter, r *http.Request, p tool.Princi
 }
 
 func readBefore(h http.Header) (uint64, error) {
-	text, err := single(h, headerLast)
+	text, err := envelope.Single(h, headerLast)
 	if err != nil || text == "" {
 		return 0, err
 	}
 	n, err := strconv.ParseUint(text, 10, 53) // what JSON carries to anybody
 	if err != nil {
-		return 0, badHeader(headerLast, "is not the id of an event of ours, which is a number")
+		return 0, envelope.BadHeader(headerLast, "is not the id of an event of ours, which is a number")
 	}
 	return n, nil
 }
@@ -190,7 +188,7 @@ func locate(h http.Header, output json.RawMessage) error {
 	var started struct {
 		Job string `json:"job"`
 	}
-	if err := strictjson.Unmarshal(output, &started); err != nil || !validID(started.Job) {
+	if err := strictjson.Unmarshal(output, &started); err != nil || !envelope.ValidID(started.Job) {
 		return tool.Errorf(tool.CodeProtocol, "the tool %s has not said which job it started", startJob)
 	}
 	h.Set("Location", "/v1/jobs/"+started.Job)
@@ -202,10 +200,11 @@ func locate(h http.Header, output json.RawMessage) error {
 // starting, so that a job is started once.
 func asJob(c *tool.Call, timeout time.Duration) (*tool.Call, error) {
 	for name, given := range map[string]bool{
-		headerTimeout: timeout > 0, headerDryRun: c.DryRun, headerResume: c.Resume != "", headerAnswers: len(c.Answers) > 0,
+		envelope.HeaderTimeout: timeout > 0, envelope.HeaderDryRun: c.DryRun,
+		envelope.HeaderResume: c.Resume != "", envelope.HeaderAnswers: len(c.Answers) > 0,
 	} {
 		if given {
-			return nil, badHeader(name, "cannot be given together with %s: %s", headerPrefer, respondAsync)
+			return nil, envelope.BadHeader(name, "cannot be given together with %s: %s", headerPrefer, respondAsync)
 		}
 	}
 	args, err := strictjson.Marshal(struct {

@@ -20,6 +20,7 @@
 package rest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -27,25 +28,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
-)
-
-// The headers of a call.
-const (
-	headerCall    = "Toolpost-Call"    // the id, to cancel it by; the caller may choose it
-	headerSession = "Toolpost-Session" // Call.Session
-	headerKey     = "Idempotency-Key"  // Call.Key
-	headerLease   = "Toolpost-Lease"   // Call.Lease
-	headerRun     = "Toolpost-Run"     // Call.Run
-	headerResume  = "Toolpost-Resume"  // Call.Resume
-	headerAnswers = "Toolpost-Answers" // Call.Answers, JSON on one line
-	headerDryRun  = "Toolpost-Dry-Run" // Call.DryRun: true, or false as if it were not there
-	headerTimeout = "Toolpost-Timeout" // a duration such as 2s or 500ms; it can only shorten
-	headerTrace   = "Traceparent"      // W3C trace context; its trace id becomes Call.Trace
 )
 
 const (
@@ -185,153 +171,10 @@ func decodeEntry(b []byte) (s *tool.Spec, why error, err error) {
 	return s, why, nil
 }
 
-// A field is a text of a call that travels in a header.
-type field struct {
-	header string
-	text   *string
-}
-
-func fieldsOf(c *tool.Call) []field {
-	return []field{{headerSession, &c.Session}, {headerKey, &c.Key}, {headerLease, &c.Lease}, {headerResume, &c.Resume}, {headerRun, &c.Run}}
-}
-
-// ourHeaders lists the headers of a call that are our own.
-func ourHeaders() []string {
-	return []string{headerCall, headerSession, headerLease, headerRun, headerResume, headerAnswers, headerTimeout, headerDryRun}
-}
-
-// checkHeaders refuses a header that is nearly one of ours: a call that was to be a dry run must not run.
-func checkHeaders(h http.Header) error {
-	for name := range h {
-		if strings.HasPrefix(name, "Toolpost-") && !slices.Contains(ourHeaders(), name) {
-			return badHeader(name, "is not known; known are %s", strings.Join(ourHeaders(), ", "))
-		}
-	}
-	return nil
-}
-
-// readCall reads from the headers what belongs to a call beside its arguments.
-func readCall(h http.Header, c *tool.Call) error {
-	if err := checkHeaders(h); err != nil {
-		return err
-	}
-	for _, f := range fieldsOf(c) {
-		value, err := single(h, f.header)
-		if err != nil {
-			return err
-		}
-		if *f.text = value; !plain(value, maxField) {
-			return badHeader(f.header, "is longer than %d bytes or not plain text", maxField)
-		}
-	}
-	answers, err := single(h, headerAnswers)
-	if err != nil {
-		return err
-	}
-	if answers != "" {
-		if err := strictjson.Check([]byte(answers)); err != nil {
-			return badHeader(headerAnswers, "is not JSON: %v", err)
-		}
-		c.Answers = json.RawMessage(answers)
-	}
-	c.Trace, c.Span = tool.TraceOf(h.Get(headerTrace)), tool.SpanOf(h.Get(headerTrace))
-	dry, err := single(h, headerDryRun)
-	if err != nil {
-		return err
-	}
-	if c.DryRun = dry == "true"; !c.DryRun && dry != "" && dry != "false" {
-		return badHeader(headerDryRun, "is neither true nor false")
-	}
-	return readID(h, c)
-}
-
-func readID(h http.Header, c *tool.Call) error {
-	id, err := single(h, headerCall)
-	switch {
-	case err != nil:
-		return err
-	case id == "":
-		id = tool.NewID()
-	case !validID(id):
-		return badHeader(headerCall, "is not an id: 1 to 64 of the characters A-Z a-z 0-9 _ -")
-	}
-	c.ID = id
-	return nil
-}
-
-// readTimeout gives 0 where the caller leaves it to us.
-func readTimeout(h http.Header) (time.Duration, error) {
-	text, err := single(h, headerTimeout)
-	if err != nil || text == "" {
-		return 0, err
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return 0, badHeader(headerTimeout, "is not a duration above zero, such as 2s or 500ms")
-	}
-	return d, nil
-}
-
-// writeCall is the inverse of readCall and readTimeout.
-func writeCall(h http.Header, c *tool.Call, timeout time.Duration) error {
-	h.Set(headerCall, c.ID)
-	for _, f := range fieldsOf(c) {
-		if !plain(*f.text, maxField) {
-			return badHeader(f.header, "is longer than %d bytes or not plain text", maxField)
-		}
-		set(h, f.header, *f.text)
-	}
-	if len(c.Answers) > 0 {
-		answers, err := strictjson.Marshal(c.Answers) // on one line
-		if err != nil || len(answers) > maxAnswers {
-			return badHeader(headerAnswers, "is not JSON or longer than %d bytes", maxAnswers)
-		}
-		h.Set(headerAnswers, string(answers))
-	}
-	if timeout > 0 {
-		h.Set(headerTimeout, timeout.String())
-	}
-	if c.DryRun {
-		h.Set(headerDryRun, "true")
-	}
-	set(h, headerTrace, tool.Traceparent(c.Trace, c.Span))
-	return nil
-}
-
-const (
-	maxField   = 1 << 10
-	maxAnswers = 32 << 10 // the door takes 64 KiB of headers
-)
-
-func set(h http.Header, name, value string) {
-	if value != "" {
-		h.Set(name, value)
-	}
-}
-
-// single refuses a header that is there twice: two readers might each take another one.
-func single(h http.Header, name string) (string, error) {
-	values := h.Values(name)
-	switch len(values) {
-	case 0:
-		return "", nil
-	case 1:
-		return values[0], nil
-	}
-	return "", badHeader(name, "is there %d times", len(values))
-}
-
-func badHeader(name, format string, args ...any) *tool.Error {
-	return tool.Errorf(tool.CodeInvalidInput, "the header %s %s", name, fmt.Sprintf(format, args...))
-}
-
-// plain reports whether a text arrives as it was sent: HTTP takes spaces off both ends.
-func plain(s string, most int) bool {
-	return len(s) <= most && utf8.ValidString(s) && strings.TrimSpace(s) == s && strings.IndexFunc(s, unicode.IsControl) < 0
-}
-
-func validID(id string) bool {
-	return 0 < len(id) && len(id) <= 64 && !strings.ContainsFunc(id, func(r rune) bool {
-		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-	})
+// readCall reads from the headers what belongs to a call beside its arguments. A call has a name from here on, by which
+// it can be cancelled.
+func readCall(h http.Header, c *tool.Call) (timeout time.Duration, err error) {
+	timeout, err = envelope.Read(h, c)
+	c.ID = cmp.Or(c.ID, tool.NewID())
+	return timeout, err
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 )
 
 // calls are those that wait or run and have a name, so that they can be cancelled by it.
@@ -28,7 +29,7 @@ type called struct {
 // expect notes a call as soon as it is here, so that it can be cancelled while it waits. It gives nil for a call
 // without a name, or with a name that will be refused.
 func (c *calls) expect(base context.Context, caller string, m *nats.Msg) *called {
-	id, err := readID(m.Header)
+	id, err := envelope.ID(m.Header)
 	if err != nil || id == "" {
 		return nil
 	}

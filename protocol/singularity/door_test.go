@@ -91,6 +91,32 @@ func TestHeadersBelongToTheCall(t *testing.T) {
 	}
 }
 
+func TestAnswersAreInTheBodyOrInAHeaderAndNotInBoth(t *testing.T) {
+	s := startServer(t, "127.0.0.1:0")
+	came := make(chan string, 1)
+	box := toolbox{"x": func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		came <- string(c.Answers)
+		return &tool.Result{OK: true}, nil
+	}}
+	serve(t, DoorOptions{Server: s}, box, box)
+	nc := connect(t, s)
+	m := nats.NewMsg("tools.execute.x")
+	m.Data, m.Header = []byte(`{"arguments":{}}`), nats.Header{"Toolpost-Style": {"native"}, "Toolpost-Answers": {"[true]"}}
+	if answer := askMsg(t, nc, m); !strings.Contains(answer, `"ok":true`) {
+		t.Fatal(answer)
+	}
+	same(t, "the answers of the header", <-came, `[true]`)
+	m.Data = []byte(`{"arguments":{},"answers":[true]}`)
+	if answer := askMsg(t, nc, m); !strings.Contains(answer, "the header Toolpost-Answers is there, and the body has answers too") {
+		t.Error(answer)
+	}
+	delete(m.Header, "Toolpost-Answers")
+	if answer := askMsg(t, nc, m); !strings.Contains(answer, `"ok":true`) {
+		t.Fatal(answer)
+	}
+	same(t, "the answers of the body", <-came, `[true]`)
+}
+
 func TestACallerMayShortenACall(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})

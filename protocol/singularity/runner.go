@@ -14,6 +14,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
 
@@ -92,7 +93,7 @@ func subjectOf(name string) (string, time.Duration) {
 }
 
 func validSubject(subject string) bool {
-	return subject != "" && len(subject) <= maxField && plain(subject) &&
+	return subject != "" && len(subject) <= maxField && envelope.CheckText(subject) == nil &&
 		!strings.ContainsAny(subject, " *>") && !strings.Contains("."+subject+".", "..")
 }
 
@@ -283,16 +284,14 @@ func (a *asking) toNode(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", c.Tool, err)
 	}
-	w := wishes{id: a.id, stream: a.r.mux.eventsTo(a.p), ack: true}
-	if deadline, ok := ctx.Deadline(); ok {
-		w.timeout = max(time.Until(deadline), 1)
-	}
 	msg := &nats.Msg{
 		Subject: prefixExecute + token, Reply: a.r.mux.replyTo(a.p), Data: body,
-		Header: nats.Header{headerStyle: []string{nativeStyle}},
+		Header: nats.Header{headerStyle: {nativeStyle}, headerStream: {a.r.mux.eventsTo(a.p)}, headerAck: {"true"}},
 	}
 	a.native, a.subject, a.decode = true, msg.Subject, decodeNative
-	return msg, writeHeaders(msg.Header, c, w)
+	sent := *c
+	sent.Answers = nil // they are in the body, which has room for more
+	return msg, envelope.Write(msg.Header, &sent, envelope.Left(ctx))
 }
 
 // toServer writes a request for a server that knows the contract alone; so it has no headers.

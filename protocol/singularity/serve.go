@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 )
 
 const (
@@ -108,7 +109,7 @@ func (d *desk) run(j job) {
 // read decodes a message into a request, and the request into a call. The name is the one to answer with.
 func (d *desk) read(j job, c *tool.Call) (r request, name string, err error) {
 	where, err := routeOf(j.msg.Subject)
-	switch style, _ := single(j.msg.Header, headerStyle); {
+	switch style, _ := envelope.Single(j.msg.Header, headerStyle); {
 	case err != nil:
 	case style == nativeStyle:
 		r, err = decodeNativeRequest(j.msg.Data)
@@ -130,7 +131,7 @@ func (d *desk) read(j job, c *tool.Call) (r request, name string, err error) {
 	if where.tool != "" {
 		c.Tool = where.tool // the subject decides: a caller may be allowed to use this one alone
 	}
-	c.Args, c.State, c.Answers = r.args, r.state, r.answers
+	c.Args, c.State = r.args, r.state
 	return r, name, nil
 }
 
@@ -153,9 +154,15 @@ func (d *desk) call(j job, r request, c *tool.Call) (*tool.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.answers != nil && c.Answers != nil {
+		return nil, envelope.BadHeader(envelope.HeaderAnswers, "is there, and the body has answers too: send one of them")
+	}
+	if r.answers != nil {
+		c.Answers = r.answers
+	}
 	ctx := d.base
 	if j.called != nil {
-		c.ID, ctx = w.id, j.called.ctx
+		ctx = j.called.ctx
 	}
 	c.Name()
 	limit, whose := r.limit, j.msg.Subject

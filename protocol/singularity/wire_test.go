@@ -54,23 +54,6 @@ func TestSubjectsThatACallerMayNotHaveAnsweredTo(t *testing.T) {
 	}
 }
 
-func TestHeadersAreReadAsTheyWereWritten(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.StringMatching(`[a-zA-Zäöü日本 :=-]{0,20}`).Filter(plain)
-		sent := &tool.Call{Session: text.Draw(t, "session"), Key: text.Draw(t, "key"), Lease: text.Draw(t, "lease"), Resume: text.Draw(t, "resume"), Trace: tool.NewID()}
-		w := wishes{id: "id-1", stream: "my.box", ack: rapid.Bool().Draw(t, "ack"), timeout: 1500}
-		h := nats.Header{}
-		if err := writeHeaders(h, sent, w); err != nil {
-			t.Fatal(err)
-		}
-		got := &tool.Call{}
-		read, err := readHeaders(h, got)
-		if err != nil || read != w || got.Session != sent.Session || got.Key != sent.Key || got.Lease != sent.Lease || got.Resume != sent.Resume || got.Trace != sent.Trace {
-			t.Fatalf("wrote %+v %+v, read %+v %+v (%v)", sent, w, got, read, err)
-		}
-	})
-}
-
 // FuzzRequest reads whatever comes on a subject. What is accepted is a call with an object of arguments, and both an
 // answer and an error can be given in its style.
 func FuzzRequest(f *testing.F) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"toolpost/config/nearest"
+	"toolpost/wire/nearest"
 )
 
 func TestOf(t *testing.T) {

@@ -1,0 +1,189 @@
+// Package envelope carries what belongs to a call beside its tool and its arguments: its id, session, key, lease, run and
+// trace, the answers to a question, whether it is a dry run, and how long it may take.
+//
+// Wherever a protocol has headers they are the same ones, so that a caller learns them once for all doors; a program
+// that is started for its calls finds the same things in its environment. One table says how each is called, checked,
+// read and written. A codec for each door would be as easy to write, and every one would lack another field: a door that
+// does not know Toolpost-Dry-Run runs the call. For the same reason a header that looks like one of ours and is none
+// is refused, not passed over.
+package envelope
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/nearest"
+)
+
+// prefix is what the names of our own headers have in common, in whatever case they are sent.
+const prefix = "Toolpost-"
+
+// Read takes from the headers of a request what belongs to its call. http.Header and nats.Header are the same map, but
+// only one of them has its names in the canonical case, so the case does not matter here. The other headers of ours
+// that a door understands are named in also; it reads them itself, with Single.
+//
+// What a header does not say stays as it is in the call. With an error the call is not fit to be made.
+func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Duration, err error) {
+	if len(h) == 0 {
+		return 0, nil
+	}
+	table := fields()
+	var texts [len(table)]string
+	var times [len(table)]int
+	unknown := ""
+	for name, values := range h {
+		i := slices.IndexFunc(table[:], func(f field) bool { return same(f.header, name) })
+		switch {
+		case i >= 0 && len(values) > 0:
+			texts[i] = values[0]
+			times[i] += len(values)
+		case i < 0 && ours(name) && !slices.ContainsFunc(also, func(a string) bool { return same(a, name) }):
+			unknown = max(unknown, name) // of several always the same one: a map has no order
+		}
+	}
+	if unknown != "" {
+		return 0, notKnown(unknown, also)
+	}
+	in := contents{Call: c}
+	for i := range table {
+		f := &table[i]
+		if times[i] > 1 && !f.lenient {
+			return 0, twice(f.header, times[i])
+		}
+		if texts[i] == "" || times[i] > 1 {
+			continue
+		}
+		if err := f.take(&in, texts[i]); err != nil {
+			return 0, BadHeader(f.header, "%w", err)
+		}
+	}
+	return in.timeout, nil
+}
+
+// Write is the inverse of Read. What would not be read as it was written is an error, and h is then not fit to be sent.
+func Write(h map[string][]string, c *tool.Call, timeout time.Duration) error {
+	out, scratch := contents{c, timeout}, contents{Call: new(tool.Call)}
+	table := fields()
+	for i := range table {
+		f := &table[i]
+		text, err := f.give(&out)
+		if err == nil && text != "" {
+			err = f.take(&scratch, text)
+		}
+		if err != nil {
+			return BadHeader(f.header, "%w", err)
+		}
+		if text != "" {
+			h[f.header] = []string{text}
+		}
+	}
+	return nil
+}
+
+// Headers lists the headers of a call.
+func Headers() []string {
+	var names []string
+	for _, f := range fields() {
+		names = append(names, f.header)
+	}
+	return names
+}
+
+// ID reads the id of a call alone, for a door that must know it before it can read the rest; empty: none.
+func ID(h map[string][]string) (string, error) {
+	id, err := Single(h, HeaderCall)
+	if err == nil && id != "" {
+		if err = readID(&contents{Call: new(tool.Call)}, id); err != nil {
+			err = BadHeader(HeaderCall, "%w", err)
+		}
+	}
+	return id, err
+}
+
+// Single gives the value of a header that is there once or not at all, in whatever case its name was sent. One that is
+// there twice is refused: two readers might each take another one.
+func Single(h map[string][]string, name string) (text string, err error) {
+	times := 0
+	for sent, values := range h {
+		if same(sent, name) && len(values) > 0 {
+			text = values[0]
+			times += len(values)
+		}
+	}
+	if times > 1 {
+		return "", twice(name, times)
+	}
+	if err := CheckText(text); err != nil {
+		return "", BadHeader(name, "%w", err)
+	}
+	return text, nil
+}
+
+// Within bounds a call by the time that its caller gives it, which can only shorten what others give it; 0: as long as
+// those do.
+func Within(ctx context.Context, timeout time.Duration, name string) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, timeout,
+		tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", name, timeout))
+}
+
+// Left is the time that a call still has, for Write; 0: no deadline.
+func Left(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return max(time.Until(deadline), 1)
+}
+
+// BadHeader is the error of a header that cannot be meant so. The format says why, and what to do.
+func BadHeader(name, format string, args ...any) *tool.Error {
+	return tool.Errorf(tool.CodeInvalidInput, "the header %s "+format, append([]any{name}, args...)...)
+}
+
+func twice(name string, times int) *tool.Error {
+	return BadHeader(name, "is there %d times: send it once", times)
+}
+
+// notKnown refuses a header that looks like one of ours. The names of the variables are among the words that may have
+// been meant, since whoever knows TOOLPOST_KEY will try Toolpost-Key.
+func notKnown(name string, also []string) *tool.Error {
+	meant := map[string]string{}
+	for _, f := range fields() {
+		meant[bare(f.variable)], meant[bare(f.header)] = f.header, f.header
+	}
+	for _, header := range also {
+		meant[bare(header)] = header
+	}
+	delete(meant, "") // of a field without a variable
+	var words []string
+	for word := range meant {
+		words = append(words, word)
+	}
+	slices.Sort(words)
+	if near := nearest.Of(bare(name), words); len(near) > 0 {
+		return BadHeader(fmt.Sprintf("%.100q", name), "is not known; did you mean %s?", meant[near[0]])
+	}
+	return BadHeader(fmt.Sprintf("%.100q", name), "is not known; known are %s", strings.Join(slices.Concat(Headers(), also), ", "))
+}
+
+// bare gives the name of a header or a variable without what all of ours begin with.
+func bare(name string) string {
+	if ours(strings.ReplaceAll(name, "_", "-")) {
+		return name[len(prefix):]
+	}
+	return name
+}
+
+func ours(header string) bool {
+	return len(header) >= len(prefix) && same(header[:len(prefix)], prefix)
+}
+
+// same compares names of headers. Letters beyond ASCII that fold to one of it have another length.
+func same(a, b string) bool { return len(a) == len(b) && strings.EqualFold(a, b) }

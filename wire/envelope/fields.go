@@ -1,0 +1,172 @@
+package envelope
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// The headers of a call. Two are not of our making: the key's is that of an IETF draft, and the trace's that of W3C, in
+// lower case, as W3C asks senders to write it.
+const (
+	HeaderCall    = "Toolpost-Call"
+	HeaderSession = "Toolpost-Session"
+	HeaderKey     = "Idempotency-Key"
+	HeaderLease   = "Toolpost-Lease"
+	HeaderRun     = "Toolpost-Run"
+	HeaderResume  = "Toolpost-Resume"
+	HeaderAnswers = "Toolpost-Answers"
+	HeaderDryRun  = "Toolpost-Dry-Run"
+	HeaderTimeout = "Toolpost-Timeout"
+	HeaderTrace   = "traceparent"
+)
+
+// Bounds in bytes. A server of ours takes 64 KiB of headers over HTTP, and others take less.
+const (
+	maxText    = 1 << 10
+	maxAnswers = 32 << 10
+	maxID      = 64
+)
+
+// contents is what an envelope holds: fields of a call, and the time its caller gives it, for which a call has no field.
+type contents struct {
+	*tool.Call
+	timeout time.Duration
+}
+
+// A field is one thing that an envelope holds: a plain text, or something that has a form.
+type field struct {
+	header   string
+	variable string                        // of the environment; "": none
+	text     func(*contents) *string       // where a plain text goes
+	read     func(*contents, string) error // in place of text; the error completes the sentence "the header X ..."
+	write    func(*contents) (string, error)
+	lenient  bool // there twice, it is as if it were not there
+}
+
+// fields is the table. The id has no variable: it names one call, and a program may make many.
+func fields() [10]field {
+	return [...]field{
+		{header: HeaderCall, read: readID, write: func(c *contents) (string, error) { return c.ID, nil }},
+		{header: HeaderSession, variable: "TOOLPOST_SESSION", text: func(c *contents) *string { return &c.Session }},
+		{header: HeaderKey, variable: "TOOLPOST_KEY", text: func(c *contents) *string { return &c.Key }},
+		{header: HeaderLease, variable: "TOOLPOST_LEASE", text: func(c *contents) *string { return &c.Lease }},
+		{header: HeaderRun, variable: "TOOLPOST_RUN", text: func(c *contents) *string { return &c.Run }},
+		{header: HeaderResume, variable: "TOOLPOST_RESUME", text: func(c *contents) *string { return &c.Resume }},
+		{header: HeaderAnswers, variable: "TOOLPOST_ANSWERS", read: readAnswers, write: writeAnswers},
+		{header: HeaderDryRun, variable: "TOOLPOST_DRY_RUN", read: readDryRun, write: writeDryRun},
+		{header: HeaderTimeout, variable: "TOOLPOST_TIMEOUT", read: readTimeout, write: writeTimeout},
+		{header: HeaderTrace, variable: "TRACEPARENT", read: readTrace, write: writeTrace, lenient: true},
+	}
+}
+
+// take puts a text that came into the envelope, if it can be meant.
+func (f *field) take(c *contents, text string) error {
+	if f.text == nil {
+		return f.read(c, text)
+	}
+	*f.text(c) = text
+	return CheckText(text)
+}
+
+// give is the inverse of take; "": nothing to send.
+func (f *field) give(c *contents) (string, error) {
+	if f.text == nil {
+		return f.write(c)
+	}
+	return *f.text(c), nil
+}
+
+// CheckText refuses a text that would not arrive in a header as it was sent, or would be two headers. Its error goes
+// behind the name of the text.
+func CheckText(s string) error {
+	switch {
+	case len(s) > maxText:
+		return fmt.Errorf("is longer than %d bytes: shorten it", maxText)
+	case !utf8.ValidString(s) || strings.TrimSpace(s) != s || strings.ContainsFunc(s, unicode.IsControl):
+		return errors.New("is not plain text: send UTF-8 without control characters, and without spaces at either end")
+	}
+	return nil
+}
+
+// ValidID reports whether a text can name a call, also in a URL.
+func ValidID(id string) bool {
+	return 0 < len(id) && len(id) <= maxID && !strings.ContainsFunc(id, func(r rune) bool {
+		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
+}
+
+func readID(c *contents, text string) error {
+	if c.ID = text; !ValidID(text) {
+		return fmt.Errorf("is not an id: 1 to %d of the characters A-Z a-z 0-9 _ -", maxID)
+	}
+	return nil
+}
+
+func readAnswers(c *contents, text string) error {
+	if len(text) > maxAnswers {
+		return fmt.Errorf("is longer than %d bytes: answer in fewer words", maxAnswers)
+	}
+	if err := strictjson.Check([]byte(text)); err != nil {
+		return fmt.Errorf("is not JSON: %w", err)
+	}
+	c.Answers = json.RawMessage(text)
+	return nil
+}
+
+// writeAnswers gives them on one line. The one control character that JSON lets stand in a string is DEL, and HTTP does
+// not carry it.
+func writeAnswers(c *contents) (string, error) {
+	if len(c.Answers) == 0 {
+		return "", nil
+	}
+	line, err := strictjson.Marshal(c.Answers)
+	if err != nil {
+		return "", fmt.Errorf("is not JSON: %w", err)
+	}
+	return string(bytes.ReplaceAll(line, []byte("\x7f"), []byte(`\u007f`))), nil
+}
+
+func readDryRun(c *contents, text string) error {
+	if c.DryRun = text == "true"; !c.DryRun && text != "false" {
+		return errors.New("is neither true nor false")
+	}
+	return nil
+}
+
+func writeDryRun(c *contents) (string, error) {
+	if c.DryRun {
+		return "true", nil
+	}
+	return "", nil
+}
+
+func readTimeout(c *contents, text string) (err error) {
+	if c.timeout, err = time.ParseDuration(text); err != nil || c.timeout <= 0 {
+		return errors.New("is not a duration above zero, such as 2s or 500ms")
+	}
+	return nil
+}
+
+func writeTimeout(c *contents) (string, error) {
+	if c.timeout > 0 {
+		return c.timeout.String(), nil
+	}
+	return "", nil
+}
+
+// readTrace takes a traceparent that cannot be read for none, as W3C asks: a trace must not stop a call.
+func readTrace(c *contents, text string) error {
+	c.Trace, c.Span = tool.TraceOf(text), tool.SpanOf(text)
+	return nil
+}
+
+func writeTrace(c *contents) (string, error) { return tool.Traceparent(c.Trace, c.Span), nil }
