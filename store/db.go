@@ -128,6 +128,9 @@ func (db *DB) prepare(ctx context.Context) error {
 	return db.w.do(false, func(*tx) error { return nil }) // any write does it
 }
 
+// newer is the reason of a refusal: the tables are those of a later version.
+const newer = "store_newer"
+
 const haveVersion = `SELECT COALESCE(MAX(version), 0) FROM toolpost_schema`
 
 // migrate brings the tables up to date. A database of a later version is left alone.
@@ -159,7 +162,8 @@ func (t *tx) migrateFrom(steps [][]string) error {
 		return err
 	}
 	if have > len(steps) {
-		return tool.Errorf(tool.CodeUnavailable, "the store was made by a later version of toolpost (%d, this one knows %d); use that version", have, len(steps))
+		return tool.Errorf(tool.CodeUnavailable, "the store belongs to a later version of toolpost: its tables are of version %d, and this "+
+			"program knows version %d; update this program, or name another store with `store: {url: ...}`", have, len(steps)).Because(newer)
 	}
 	for n := have; n < len(steps); n++ {
 		for _, statement := range steps[n] {
