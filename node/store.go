@@ -191,7 +191,7 @@ func (n *Node) keepIn() keepers {
 	}
 	kept := n.store.Assets(files)
 	n.trail = audit.New(audit.Options{
-		Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact,
+		Log: n.store.Audit(), Redactor: n.redactor, Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact,
 		Digests: digests, Logger: n.o.Log,
 	})
 	return keepers{

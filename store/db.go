@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/tool"
 )
 
@@ -71,6 +72,8 @@ type Options struct {
 	// Key gives what signs the head of the audit log. It is asked at the first need. All programs that write to
 	// one log have the same key. Without one the log is chained and not signed.
 	Key func() ([]byte, error)
+	// Columns are those of the audit log; nil: audit.Columns. Tests add some.
+	Columns audit.Table
 	// Mark names a file, not in the database, which keeps how far the log had come; empty: nothing does.
 	Mark string
 	// Grace is how long a program that has lost its connection to a database may take to come back; 0: ten seconds, where
@@ -90,7 +93,7 @@ func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
 		db.d.Grace = o.Grace
 	}
 	db.w = &writer{db: db, pool: writes, reach: cmp.Or(o.Reach, reach)}
-	db.audit = newAuditTable(db, o.Key, o.Mark)
+	db.audit = newAuditTable(db, o)
 	return db
 }
 
@@ -121,7 +124,7 @@ func (db *DB) prepare(ctx context.Context) error {
 		return nil
 	}
 	var have int
-	if err := db.reads.QueryRowContext(ctx, haveVersion).Scan(&have); err == nil && have == len(migrations()) {
+	if err := db.reads.QueryRowContext(ctx, haveVersion).Scan(&have); err == nil && have == db.version() {
 		db.ready.Store(true)
 		return nil
 	}
@@ -130,6 +133,9 @@ func (db *DB) prepare(ctx context.Context) error {
 
 // newer is the reason of a refusal: the tables are those of a later version.
 const newer = "store_newer"
+
+// version is that of the tables which this program knows.
+func (db *DB) version() int { return len(migrations(db.audit.layout)) }
 
 const haveVersion = `SELECT COALESCE(MAX(version), 0) FROM toolpost_schema`
 
@@ -142,7 +148,7 @@ func (t *tx) migrate() error {
 	if err := t.start(); err != nil {
 		return err
 	}
-	err := t.migrateFrom(migrations())
+	err := t.migrateFrom(migrations(db.audit.layout))
 	if err == nil {
 		err = t.once("COMMIT")
 	}

@@ -63,11 +63,11 @@ func (j *JobTable) Add(_ context.Context, x Job, perCaller, most int) error {
 			return tool.Errorf(tool.CodeQuotaExceeded, "%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
 		}
 		return t.exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?)`,
-			x.ID, x.Caller, x.Tool, jobQueued, micros(x.Made), number(x.Again), x.Lease, string(x.Call))
+			x.ID, x.Caller, x.Tool, jobQueued, micros(x.Made), flag(x.Again), x.Lease, string(x.Call))
 	})
 }
 
-func number(b bool) int {
+func flag(b bool) int {
 	if b {
 		return 1
 	}
@@ -230,7 +230,7 @@ func (j *JobTable) Recover(ctx context.Context, decide func(Job) (state string, 
 		if err != nil {
 			break
 		}
-		n += number(mine)
+		n += flag(mine)
 	}
 	return n, err
 }

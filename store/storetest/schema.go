@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/engine/audit"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -58,6 +59,62 @@ func earlierLog(t *testing.T, k Kind) {
 	}
 	if got := must[store.State](t)(db.Sessions().Get(t.Context(), "ada", "s")); string(got.State) != `{"a":{"b":1,"c":"x"}}` || got.Version != 2 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// later are the columns of a log that has grown twice. What they say is told by other columns, too, so that a record has
+// room for it.
+func later() audit.Table {
+	return append(audit.Columns(),
+		audit.Column{Name: "region", Part: audit.Shared, Since: 6, Value: func(r *tool.Record) any { return &r.Reason }},
+		audit.Column{Name: "cost", Part: audit.Row, Since: 6, Value: func(r *tool.Record) any { return &r.Lost }},
+		audit.Column{Name: "zone", Stored: "place", Part: audit.Row, Since: 7, Value: func(r *tool.Record) any { return &r.Run }},
+		audit.Column{Name: "hint", Since: 8, Value: func(r *tool.Record) any { return &r.Asked }})
+}
+
+func moreColumns(t *testing.T, k Kind) {
+	for name, address := range map[string]string{"grown": k.version5(t), "new": k.New(t)} {
+		o := options()
+		o.Columns = later()
+		db := must[*store.DB](t)(k.Open(address, o))
+		defer db.Close()
+		var points []store.Point
+		if name == "grown" {
+			points = append(points, must[store.Point](t)(store.ParsePoint(headOfVersion5)))
+		}
+		sound(t, db, points...)
+		bare := full()
+		bare.Reason, bare.Lost, bare.Run, bare.Asked = "", 0, "", ""
+		add(t, db, full(), bare)
+		sound(t, db, points...)
+		raw := k.Raw(t, address)
+		for _, change := range []string{
+			`UPDATE audit_kind SET region = 'x' WHERE region = ''`, `UPDATE audit_kind SET region = '' WHERE region <> ''`,
+			`UPDATE audit SET cost = cost + 1 WHERE cost = 0`, `UPDATE audit SET cost = 0 WHERE cost <> 0`,
+			`UPDATE audit SET place = 'x' WHERE place = ''`, `UPDATE audit SET place = '' WHERE place <> ''`,
+			`UPDATE audit SET detail = REPLACE(detail, 'hint', 'hind')`,
+		} {
+			tables := []*table{readTable(t, raw, "audit"), readTable(t, raw, "audit_kind")}
+			if _, err := raw.ExecContext(t.Context(), change); err != nil {
+				t.Fatal(err)
+			}
+			if r := must[*store.Report](t)(db.Audit().Verify(t.Context())); len(r.Findings) == 0 {
+				t.Errorf("%s: not found: %s", name, change)
+			}
+			for _, tab := range tables {
+				if err := tab.write(t, raw, tab.rows); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		sound(t, db, points...)
+		var told string
+		if err := raw.QueryRowContext(t.Context(), `SELECT region || cost || place FROM calls WHERE cost <> 0`).Scan(&told); err != nil || told != "ValueError5r1" {
+			t.Errorf("%s: the view says %q, %v", name, told, err)
+		}
+		if _, err := k.open(t, address).Audit().Verify(t.Context()); tool.AsError(err) == nil || tool.AsError(err).Reason != "store_newer" {
+			t.Errorf("%s: a program that knows no such columns: %v", name, err)
+		}
 	}
 }
 

@@ -93,6 +93,7 @@ func Run(t *testing.T, k Kind) {
 		{"Store/AGroupFailsNotBecauseOfOne", groupFails},
 		{"Store/WhatWasRefusedLateLeavesNothing", refusedLate},
 		{"Store/TheLogOfAnEarlierVersionVerifiesAndGoesOn", earlierLog},
+		{"Store/AColumnMoreChangesNothingOfTheRowsBefore", moreColumns},
 		{"Store/OfALaterVersionIsRefusedInWords", laterStore},
 		{"Store/NothingAcknowledgedIsLostByKill", kills},
 	} {
