@@ -83,7 +83,7 @@ func (a *AuditTable) Begin(_ context.Context, r *tool.Record) error {
 		return err
 	}
 	id := openID(a.db.owner, r)
-	return a.db.w.submit(&job{
+	return a.db.w.submit(&write{
 		do: func(t *tx) error {
 			if _, err := a.openHead(t); err != nil { // what Append would refuse is not begun
 				return err
@@ -110,7 +110,7 @@ func (a *AuditTable) Append(_ context.Context, r *tool.Record, durable bool) err
 	if err != nil {
 		return err
 	}
-	return a.db.w.submit(&job{record: e, durable: durable, key: "record " + openID(a.db.owner, r)})
+	return a.db.w.submit(&write{record: e, durable: durable, key: "record " + openID(a.db.owner, r)})
 }
 
 func (a *AuditTable) entryOf(r *tool.Record) (*entry, error) {
@@ -215,7 +215,7 @@ func (a *AuditTable) closeHead(t *tx, h *head) error {
 }
 
 // extend adds the records of a group to the chain.
-func (a *AuditTable) extend(t *tx, group []*job) error {
+func (a *AuditTable) extend(t *tx, group []*write) error {
 	h, err := a.openHead(t)
 	if err != nil {
 		return err
@@ -324,7 +324,7 @@ func (a *AuditTable) Recover(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	for _, e := range left {
-		if err := a.db.w.submit(&job{record: e, durable: true}); err != nil {
+		if err := a.db.w.submit(&write{record: e, durable: true}); err != nil {
 			return 0, err
 		}
 	}

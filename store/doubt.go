@@ -14,12 +14,12 @@ import (
 // that crashed gives the same ones again.
 type doubt struct {
 	mark string
-	jobs []*job // which it would have done
+	jobs []*write // which it would have done
 	done []func()
 }
 
 // about reports whether it is in doubt that a job was done.
-func (d *doubt) about(j *job) bool {
+func (d *doubt) about(j *write) bool {
 	if d != nil {
 		for _, x := range d.jobs {
 			if x == j {
@@ -31,7 +31,7 @@ func (d *doubt) about(j *job) bool {
 }
 
 // clear looks what became of the transaction that is in doubt, if there is one, and gives what is left to be done.
-func (t *tx) clear(group []*job) (left []*job, err error) {
+func (t *tx) clear(group []*write) (left []*write, err error) {
 	w := t.w
 	if w.doubt != nil {
 		if err := t.resolve(w.doubt); err != nil {
@@ -77,7 +77,7 @@ func (t *tx) resolve(d *doubt) error {
 const mostLanded = 1 << 14
 
 // land remembers a job that is written although somebody was told that nobody knows.
-func (w *writer) land(j *job) {
+func (w *writer) land(j *write) {
 	if j.late != nil {
 		j.late()
 	}
@@ -91,7 +91,7 @@ func (w *writer) land(j *job) {
 }
 
 // commit ends the transaction of a group.
-func (t *tx) commit(group []*job) error {
+func (t *tx) commit(group []*write) error {
 	if !t.w.db.d.Doubt {
 		return t.once("COMMIT")
 	}

@@ -34,7 +34,7 @@ type writer struct {
 	last atomic.Int64 // when a group was last committed, in microseconds
 
 	mu     sync.Mutex
-	queue  []*job
+	queue  []*write
 	led    bool
 	closed bool
 	idle   chan struct{} // made by close, closed when the last leader is done
@@ -51,8 +51,8 @@ type writer struct {
 	landed map[string]bool
 }
 
-// A job is one thing to write: a record of the audit log, or anything else.
-type job struct {
+// A write is one thing to write: a record of the audit log, or anything else.
+type write struct {
 	do      func(*tx) error
 	record  *entry // where do is nil
 	durable bool
@@ -67,10 +67,10 @@ type job struct {
 // do runs f in a transaction and returns when it is committed. An error of f undoes what f did and nothing
 // else. f may be run more than once, when other programs were in the way.
 func (w *writer) do(durable bool, f func(*tx) error) error {
-	return w.submit(&job{do: f, durable: durable})
+	return w.submit(&write{do: f, durable: durable})
 }
 
-func (w *writer) submit(j *job) error {
+func (w *writer) submit(j *write) error {
 	j.wake = make(chan bool, 1)
 	w.mu.Lock()
 	if w.closed {
@@ -89,7 +89,7 @@ func (w *writer) submit(j *job) error {
 }
 
 // lead commits one group, to which the leader's own job belongs.
-func (w *writer) lead(own *job) {
+func (w *writer) lead(own *write) {
 	group := w.gather()
 	w.commitSafely(group)
 	for _, j := range group {
@@ -129,7 +129,7 @@ func (w *writer) relieved() bool {
 
 // gather takes what has come. Those who are about to come make the group larger: it steps aside for them, as
 // long as it grows.
-func (w *writer) gather() (group []*job) {
+func (w *writer) gather() (group []*write) {
 	for before := 0; ; before = len(group) {
 		runtime.Gosched()
 		w.mu.Lock()
@@ -166,7 +166,7 @@ func (w *writer) close() error {
 }
 
 // commitSafely keeps a mistake of ours from leaving those who follow without a leader.
-func (w *writer) commitSafely(group []*job) {
+func (w *writer) commitSafely(group []*write) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.disconnect()
@@ -179,7 +179,7 @@ func (w *writer) commitSafely(group []*job) {
 }
 
 // commit writes a group in one transaction, again where another program was in the way or the connection was lost.
-func (w *writer) commit(group []*job) {
+func (w *writer) commit(group []*write) {
 	var err error
 	var lost bool
 	for begun, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
@@ -205,7 +205,7 @@ func (w *writer) commit(group []*job) {
 		// It may be the fault of one alone: the others do not fail with it.
 		for _, j := range group {
 			if !j.written {
-				w.commit([]*job{j})
+				w.commit([]*write{j})
 			}
 		}
 		return
@@ -227,7 +227,7 @@ func (w *writer) commit(group []*job) {
 
 // attempt is one transaction. Its error is that of the transaction; what went wrong in a job alone is in the job. A
 // transaction that failed may be tried again: where it failed at its very end, the next one first looks what became of it.
-func (w *writer) attempt(group []*job) (err error) {
+func (w *writer) attempt(group []*write) (err error) {
 	t := &tx{ctx: context.Background(), w: w}
 	defer func() {
 		if err != nil {
@@ -266,8 +266,8 @@ func (t *tx) undo() {
 }
 
 // run does the jobs, and then adds all records to the log at once.
-func (t *tx) run(group []*job) (err error) {
-	var records []*job
+func (t *tx) run(group []*write) (err error) {
+	var records []*write
 	for _, j := range group {
 		if j.do == nil {
 			records = append(records, j)
@@ -297,7 +297,7 @@ func (t *tx) run(group []*job) (err error) {
 }
 
 // begin begins a transaction that is as durable as the most demanding job.
-func (t *tx) begin(group []*job) error {
+func (t *tx) begin(group []*write) error {
 	w, d := t.w, &t.w.db.d
 	if err := w.connect(); err != nil {
 		return err

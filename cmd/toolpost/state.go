@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/engine/session"
 	"toolpost/node"
 	"toolpost/store"
 	"toolpost/tool"
@@ -83,7 +84,7 @@ func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, *s
 	return c
 }
 
-func (q stateRequest) answer(st store.State) stateAnswer {
+func (q stateRequest) answer(st session.State) stateAnswer {
 	return stateAnswer{Session: q.session, Caller: q.caller, Version: st.Version, Changed: st.Changed, State: st.State}
 }
 
@@ -112,7 +113,7 @@ func (a *app) stateGetCommand() *cobra.Command {
 	})
 }
 
-func (q stateRequest) read(ctx context.Context, sessions *store.SessionTable, version int64, earlier bool) (store.State, error) {
+func (q stateRequest) read(ctx context.Context, sessions *store.SessionTable, version int64, earlier bool) (session.State, error) {
 	if earlier {
 		return sessions.At(ctx, q.caller, q.session, version)
 	}
@@ -120,7 +121,7 @@ func (q stateRequest) read(ctx context.Context, sessions *store.SessionTable, ve
 }
 
 // describe says in a few words which version a state is.
-func describe(st store.State, now time.Time) string {
+func describe(st session.State, now time.Time) string {
 	switch {
 	case st.Version == 0:
 		return "version 0: nobody had changed it"

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"toolpost/engine/audit"
+	"toolpost/engine/session"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -57,7 +58,7 @@ func earlierLog(t *testing.T, k Kind) {
 	if r := sound(t, db, head); r.Rows != 19 {
 		t.Errorf("%+v", r)
 	}
-	if got := must[store.State](t)(db.Sessions().Get(t.Context(), "ada", "s")); string(got.State) != `{"a":{"b":1,"c":"x"}}` || got.Version != 2 {
+	if got := must[session.State](t)(db.Sessions().Get(t.Context(), "ada", "s")); string(got.State) != `{"a":{"b":1,"c":"x"}}` || got.Version != 2 {
 		t.Errorf("%+v", got)
 	}
 }
