@@ -131,7 +131,7 @@ func checkLease(caller, name string, tier int, ttl time.Duration) error {
 func whyNot(x *lease.Lease, caller, name string, tier int) error {
 	switch {
 	case x.ID == "" || x.Caller != "" && x.Caller != caller:
-		return rejected("not_found", "there is no such lease")
+		return rejected(notFound, "there is no such lease")
 	case x.State == lease.Used:
 		return rejected("already_consumed", "the lease has been used; issue another")
 	case x.State == lease.Revoked:
@@ -145,6 +145,9 @@ func whyNot(x *lease.Lease, caller, name string, tier int) error {
 	}
 	return nil
 }
+
+// notFound is the reason of a lease that is not there, or not the caller's.
+const notFound = "not_found"
 
 func rejected(reason, message string) error {
 	return (&tool.Error{Code: tool.CodeLeaseRejected, Message: message}).Because(reason)

@@ -129,8 +129,11 @@ func (l *Leases) Consume(_ context.Context, token, caller, name string, tier int
 		x.State = lease.Expired
 	}
 	err := whyNot(x, caller, name, tier)
-	if err == nil {
+	switch {
+	case err == nil:
 		x.State = lease.Used
+	case tool.AsError(err).Reason == notFound:
+		err = rejected(notFound, "there is no such lease; without a store one is good only in the program that issued it")
 	}
 	return l.counted.count(err)
 }

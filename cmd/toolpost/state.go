@@ -55,7 +55,9 @@ func (a *app) withStore(use func(*store.DB) error) error {
 	case err != nil:
 		return err
 	case db == nil:
-		return tool.Errorf(tool.CodeInvalidInput, "there is no store, so there is nothing here that lasts longer than a program; `toolpost init` writes a config, and with one there is a store unless it says `store: {url: none}`")
+		return tool.Errorf(tool.CodeInvalidInput, "there is no store, so leases, tokens, jobs, sessions and records last no longer than the program that "+
+			"made them; `toolpost init` writes a config, and with one there is a store unless it says `store: {url: none}`. A server "+
+			"without a store issues its leases itself, by the tool lease.issue")
 	}
 	return cmp.Or(use(db), db.Close())
 }
