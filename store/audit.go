@@ -229,14 +229,14 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 	s := sums{}
 	width := len(a.inRow) + 3
 	rows := make([]any, 0, len(group)*width)
-	for _, j := range group {
-		e := j.record
+	for _, one := range group {
+		e := one.record
 		ours, err := e.endOpen(t)
 		if err != nil {
 			return err
 		}
 		if !ours {
-			j.err = e.taken()
+			one.err = e.taken()
 			continue
 		}
 		k, err := a.kindOf(t, e.Record)
@@ -333,27 +333,18 @@ func (a *AuditTable) Recover(ctx context.Context) (int, error) {
 
 // orphans gives the records of calls whose program is gone.
 func (a *AuditTable) orphans(ctx context.Context) (left []*entry, err error) {
-	err = a.db.read(ctx, func(r *reader) error {
-		owners, err := a.db.left(r, `SELECT DISTINCT owner FROM audit_open`)
-		for _, owner := range owners {
-			if err != nil {
-				break
-			}
-			err = r.each(func(rows *sql.Rows) error {
-				var id, doc string
-				if err := rows.Scan(&id, &doc); err != nil {
-					return err
-				}
-				e, err := a.lost(doc)
-				if err != nil {
-					return err
-				}
-				e.id, e.claim = id, true
-				left = append(left, e)
-				return nil
-			}, `SELECT id, record FROM audit_open WHERE owner = ?`, owner)
+	err = a.db.orphans(ctx, `id, record`, `audit_open WHERE id <> ''`, func(_ string, rows *sql.Rows) error {
+		var id, doc string
+		if err := rows.Scan(&id, &doc); err != nil {
+			return err
 		}
-		return err
+		e, err := a.lost(doc)
+		if err != nil {
+			return err
+		}
+		e.id, e.claim = id, true
+		left = append(left, e)
+		return nil
 	})
 	return left, err
 }

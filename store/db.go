@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -261,6 +262,28 @@ func eachRow(rows *sql.Rows, err error, visit func(*sql.Rows) error) error {
 		}
 	}
 	return rows.Err()
+}
+
+// list reads rows of one kind. scan gives what reads one of them.
+func list[T any](ctx context.Context, db *DB, scan func(*T) func(*sql.Rows) error, query string, args ...any) ([]T, error) {
+	all := []T{}
+	err := db.read(ctx, func(r *reader) error {
+		return r.each(func(rows *sql.Rows) error {
+			var one T
+			err := scan(&one)(rows)
+			all = append(all, one)
+			return err
+		}, query, args...)
+	})
+	return all, err
+}
+
+// atMost is a LIMIT; 0: none.
+func atMost(n int) int {
+	if n <= 0 {
+		return math.MaxInt32
+	}
+	return n
 }
 
 // explain gives an error of the database a class and words. Errors of our own stay.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -239,21 +238,12 @@ type orphan struct {
 }
 
 func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
-	err = j.db.read(ctx, func(r *reader) error {
-		owners, err := j.db.left(r, `SELECT DISTINCT owner FROM job WHERE state = ?`, job.Running)
-		for _, owner := range owners {
-			if err != nil {
-				break
-			}
-			err = r.each(func(rows *sql.Rows) error {
-				o := orphan{owner: owner}
-				var again int
-				err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &again)
-				o.Again = again != 0
-				found = append(found, o)
-				return err
-			}, `SELECT id, tool, attempts, again FROM job WHERE state = ? AND owner = ?`, job.Running, owner)
-		}
+	err = j.db.orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`, func(owner string, rows *sql.Rows) error {
+		o := orphan{owner: owner}
+		var again int
+		err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &again)
+		o.Again = again != 0
+		found = append(found, o)
 		return err
 	})
 	return found, err
@@ -344,18 +334,11 @@ func (j *JobTable) All(ctx context.Context, state string, most int) ([]job.Job, 
 	return j.list(ctx, most, ` WHERE (state = ? OR ? = '')`, plain(state, 64), plain(state, 64))
 }
 
-func (j *JobTable) list(ctx context.Context, most int, where string, args ...any) (jobs []job.Job, err error) {
-	if most <= 0 {
-		most = math.MaxInt32
+func (j *JobTable) list(ctx context.Context, most int, where string, args ...any) ([]job.Job, error) {
+	scan := func(x *job.Job) func(*sql.Rows) error {
+		return func(rows *sql.Rows) (err error) { *x, err = scanJob(rows); return err }
 	}
-	err = j.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			x, err := scanJob(rows)
-			jobs = append(jobs, x)
-			return err
-		}, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, most)...)
-	})
-	return jobs, err
+	return list(ctx, j.db, scan, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, atMost(most))...)
 }
 
 // atOnce is how many jobs are removed in one go, so that others come in between.

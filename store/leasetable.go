@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"math"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,8 +31,11 @@ const idLength = 16
 const tokenPrefix = "tok_"
 
 // LeaseID gives the id of the lease that somebody means who has its token, or the id itself.
-func LeaseID(text string) string {
-	if strings.HasPrefix(text, tokenPrefix) {
+func LeaseID(text string) string { return idOf(text, tokenPrefix) }
+
+// idOf gives the id that somebody means who has an id, or a secret that starts so.
+func idOf(text, prefix string) string {
+	if strings.HasPrefix(text, prefix) {
 		return digestOf(text)[:idLength]
 	}
 	return plain(text, maxName)
@@ -153,28 +155,38 @@ func rejected(reason, message string) error {
 	return (&tool.Error{Code: tool.CodeLeaseRejected, Message: message}).Because(reason)
 }
 
-// Revoke makes a lease of a caller useless, or anybody's with "", by the id that List gives or by its token. One that
-// was used, or revoked, before cannot be revoked: the error, of code conflict, says so.
+// Revoke ends a lease of a caller, or anybody's with "", by the id that List gives or by its token. One that was used, or
+// revoked, before cannot be revoked: the error, of code conflict, says so.
 func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
-	if id = LeaseID(id); !isLeaseID(id) {
+	if id = LeaseID(id); !isID(id) {
 		return noLease(id)
 	}
 	return l.db.w.do(true, func(t *tx) error {
 		now := micros(time.Now())
-		n, err := t.count(`UPDATE lease SET revoked_at = ? WHERE id >= ? AND id < ? AND (? = '' OR caller = ?)
-			AND used_at IS NULL AND revoked_at IS NULL AND expires_at > ?`, now, id, behind(id), caller, caller, now)
-		if err != nil || n > 0 {
+		done, err := t.revoke("lease", id, now, ` AND used_at IS NULL AND (? = '' OR caller = ?)`, caller, caller)
+		if err != nil || done {
 			return err
 		}
 		var x lease.Lease
-		if err := t.each(scanLease(&x, now), oneLease, id, behind(id)); err != nil {
+		if err := t.each(scanLease(&x, now), someLeases+withID, id, behind(id)); err != nil {
 			return err
 		}
 		if x.ID == "" || caller != "" && x.Caller != caller {
 			return noLease(id)
 		}
-		return tool.Errorf(tool.CodeConflict, "lease %s cannot be revoked: it is %s", id, x.State).Because(x.State)
+		return notRevoked("lease", id, x.State)
 	})
+}
+
+// revoke ends what a table has under an id, if it can still be used.
+func (t *tx) revoke(table, id string, now int64, unless string, args ...any) (done bool, err error) {
+	n, err := t.count(`UPDATE `+table+` SET revoked_at = ?`+withID+` AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)`+unless,
+		append([]any{now, id, behind(id), now}, args...)...)
+	return n > 0, err
+}
+
+func notRevoked(what, id, state string) error {
+	return tool.Errorf(tool.CodeConflict, "%s %s cannot be revoked: it is %s", what, id, state).Because(state)
 }
 
 func noLease(id string) error {
@@ -183,11 +195,11 @@ func noLease(id string) error {
 
 const (
 	someLeases = `SELECT id, caller, tool, tier, issued_at, expires_at, used_at, revoked_at FROM lease`
-	oneLease   = someLeases + ` WHERE id >= ? AND id < ?`
+	withID     = ` WHERE id >= ? AND id < ?` // and behind it: what is kept is the whole digest
 )
 
-// isLeaseID reports whether a text can be the id of a lease.
-func isLeaseID(text string) bool {
+// isID reports whether a text can be an id: anything shorter would name several.
+func isID(text string) bool {
 	return len(text) == idLength && strings.Trim(text, "0123456789abcdef") == ""
 }
 
@@ -196,11 +208,11 @@ func behind(id string) string { return id + "g" } // no digit is as large
 
 // Find gives a lease that is remembered, by its id or token.
 func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err error) {
-	if id = LeaseID(id); !isLeaseID(id) {
+	if id = LeaseID(id); !isID(id) {
 		return x, noLease(id)
 	}
 	err = l.db.read(ctx, func(r *reader) error {
-		return r.each(scanLease(&x, micros(time.Now())), oneLease, id, behind(id))
+		return r.each(scanLease(&x, micros(time.Now())), someLeases+withID, id, behind(id))
 	})
 	if err == nil && x.ID == "" {
 		err = noLease(id)
@@ -210,20 +222,11 @@ func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err er
 
 // List gives the leases that are remembered, the newest first, and most of them at the most; 0: all.
 func (l *LeaseTable) List(ctx context.Context, most int) ([]lease.Lease, error) {
-	leases := []lease.Lease{}
-	now := micros(time.Now())
-	if most <= 0 {
-		most = math.MaxInt32
-	}
-	err := l.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var x lease.Lease
-			err := scanLease(&x, now)(rows)
-			leases = append(leases, x)
-			return err
-		}, someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, most)
-	})
-	return leases, err
+	return list(ctx, l.db, scanLeases(time.Now()), someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
+}
+
+func scanLeases(now time.Time) func(*lease.Lease) func(*sql.Rows) error {
+	return func(x *lease.Lease) func(*sql.Rows) error { return scanLease(x, micros(now)) }
 }
 
 // scanLease reads a row of someLeases.

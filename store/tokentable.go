@@ -6,8 +6,6 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"errors"
-	"math"
-	"strings"
 	"time"
 
 	"toolpost/identity"
@@ -80,10 +78,7 @@ func checkToken(t *identity.Token, ttl time.Duration) error {
 	return nil
 }
 
-const (
-	allIssued = `SELECT id, caller, roles, tools, listed, note, issued_at, expires_at, revoked_at FROM token`
-	oneIssued = allIssued + ` WHERE SUBSTR(id, 1, ?) = ?`
-)
+const allIssued = `SELECT id, caller, roles, tools, listed, note, issued_at, expires_at, revoked_at FROM token`
 
 // Lookup gives the token with that SHA-256, in hexadecimal digits, whatever its state; false: there is none.
 func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Token, ok bool, err error) {
@@ -95,9 +90,11 @@ func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Toke
 
 // Find gives a token that is remembered, by its id or itself.
 func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err error) {
-	id = anyTokenID(id)
+	if id = idOf(id, callerToken); !isID(id) {
+		return t, noToken(id)
+	}
 	err = k.db.read(ctx, func(r *reader) error {
-		return r.each(scanToken(&t, micros(time.Now())), oneIssued, idLength, id)
+		return r.each(scanToken(&t, micros(time.Now())), allIssued+withID, id, behind(id))
 	})
 	if err == nil && t.ID == "" {
 		err = noToken(id)
@@ -107,63 +104,38 @@ func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err
 
 // List gives the tokens that are remembered, the newest first, and most of them at the most; 0: all.
 func (k *TokenTable) List(ctx context.Context, most int) ([]identity.Token, error) {
-	tokens := []identity.Token{}
-	now := micros(time.Now())
-	if most <= 0 {
-		most = math.MaxInt32
-	}
-	err := k.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var t identity.Token
-			err := scanToken(&t, now)(rows)
-			tokens = append(tokens, t)
-			return err
-		}, allIssued+` ORDER BY issued_at DESC, id LIMIT ?`, most)
-	})
-	return tokens, err
+	return list(ctx, k.db, scanTokens(time.Now()), allIssued+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
 }
 
 // Of gives the tokens of a caller that are remembered.
-func (k *TokenTable) Of(ctx context.Context, caller string) (tokens []identity.Token, err error) {
-	now := micros(time.Now())
-	err = k.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var t identity.Token
-			err := scanToken(&t, now)(rows)
-			tokens = append(tokens, t)
-			return err
-		}, allIssued+` WHERE caller = ?`, plain(caller, maxName))
-	})
-	return tokens, err
+func (k *TokenTable) Of(ctx context.Context, caller string) ([]identity.Token, error) {
+	return list(ctx, k.db, scanTokens(time.Now()), allIssued+` WHERE caller = ?`, plain(caller, maxName))
 }
 
-// Revoke makes a token useless, by its id or itself: every program that shares the store refuses it from then on.
+func scanTokens(now time.Time) func(*identity.Token) func(*sql.Rows) error {
+	return func(t *identity.Token) func(*sql.Rows) error { return scanToken(t, micros(now)) }
+}
+
+// Revoke ends a token, by its id or itself: every program that shares the store refuses it from then on.
 func (k *TokenTable) Revoke(_ context.Context, id string) error {
-	id = anyTokenID(id)
+	if id = idOf(id, callerToken); !isID(id) {
+		return noToken(id)
+	}
 	return k.db.w.do(true, func(w *tx) error {
 		now := micros(time.Now())
-		n, err := w.count(`UPDATE token SET revoked_at = ? WHERE SUBSTR(id, 1, ?) = ? AND revoked_at IS NULL
-			AND (expires_at IS NULL OR expires_at > ?)`, now, idLength, id, now)
-		if err != nil || n == 1 {
+		done, err := w.revoke("token", id, now, "")
+		if err != nil || done {
 			return err
 		}
 		var t identity.Token
-		if err := w.each(scanToken(&t, now), oneIssued, idLength, id); err != nil {
+		if err := w.each(scanToken(&t, now), allIssued+withID, id, behind(id)); err != nil {
 			return err
 		}
 		if t.ID == "" {
 			return noToken(id)
 		}
-		return tool.Errorf(tool.CodeConflict, "token %s cannot be revoked: it is %s", id, t.State).Because(t.State)
+		return notRevoked("token", id, t.State)
 	})
-}
-
-// anyTokenID gives the id that somebody means who has an id or a token.
-func anyTokenID(text string) string {
-	if strings.HasPrefix(text, callerToken) {
-		return identity.TokenID(text)
-	}
-	return plain(text, maxName)
 }
 
 func noToken(id string) error {
