@@ -13,11 +13,41 @@ import (
 
 // A Grant is what a token was issued with.
 type Grant struct {
-	Caller  string
-	Roles   []string
-	Tools   tool.Patterns // beside those of the roles
-	Listed  bool          // it counts only while the config lists the caller
-	Expires time.Time     // zero: never
+	Caller  string        `json:"caller"`
+	Roles   []string      `json:"roles"`
+	Tools   tool.Patterns `json:"tools"`            // beside those of the roles
+	Listed  bool          `json:"listed"`           // it counts only while the config lists the caller
+	Expires time.Time     `json:"expires,omitzero"` // zero: never
+}
+
+// A Token is one token, as those see it who look after tokens. Nobody keeps the token itself.
+type Token struct {
+	ID string `json:"id"` // the start of its digest
+	Grant
+	Note   string    `json:"note,omitempty"`
+	Issued time.Time `json:"issued"`
+	State  string    `json:"state"`
+}
+
+// The states of a token.
+const (
+	Live    = "live"
+	Revoked = "revoked"
+	Expired = "expired"
+)
+
+// MaxTokenTTL is the longest that a token lasts which ends at all.
+const MaxTokenTTL = 10 * 365 * 24 * time.Hour
+
+// tokenIDLength is how much of the digest of a token names it.
+const tokenIDLength = 16
+
+// TokenID gives the id of a token.
+func TokenID(token string) string { return digestOf(token)[:tokenIDLength] }
+
+func digestOf(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
 }
 
 // Tokens finds what a token was issued with, by its SHA-256 in hexadecimal digits; false: there is no such token, or
@@ -59,8 +89,7 @@ func (i *issued) find(ctx context.Context, token string) (Grant, bool, error) {
 	if i.tokens == nil {
 		return Grant{}, false, nil
 	}
-	sum := sha256.Sum256([]byte(token))
-	digest := hex.EncodeToString(sum[:])
+	digest := digestOf(token)
 	a, ok := i.remembered(digest)
 	if !ok {
 		a.asked = i.now() // before the question: the answer may be as old as that

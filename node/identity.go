@@ -6,8 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
-	tokentools "toolpost/builtin/token"
 	"toolpost/config"
 	"toolpost/identity"
 	"toolpost/protocol/all"
@@ -83,7 +83,7 @@ func (n *Node) findToken(ctx context.Context, digest string) (identity.Grant, bo
 		return identity.Grant{}, false, nil
 	}
 	t, ok, err := n.store.Tokens().Lookup(ctx, digest)
-	return identity.Grant{Caller: t.Caller, Roles: t.Roles, Tools: t.Tools, Listed: t.Listed, Expires: t.Expires}, ok && t.State == "live", err
+	return t.Grant, ok && t.State == identity.Live, err
 }
 
 // ownersToken sees to it that the owner's token is known, if it lets in. It gives a token that was made just now, this
@@ -115,19 +115,15 @@ func keptToken(dir string, another bool) (identity.Gate, string, error) {
 }
 
 // tokens are those of the store, for callers of the config.
-type tokens struct{ n *Node }
-
-// Issue implements tokentools.Tokens.
-func (t tokens) Issue(ctx context.Context, r tokentools.Request) (token, id string, err error) {
-	isListed, err := t.n.callers.Load().CheckToken(r.Caller, r.Roles, r.Tools)
-	if err != nil {
-		return "", "", err
-	}
-	token, err = t.n.store.Tokens().Issue(ctx, store.Token{Caller: r.Caller, Roles: r.Roles, Tools: r.Tools, Listed: isListed, Note: r.Note}, r.TTL)
-	return token, store.TokenID(token), err
+type tokens struct {
+	*store.TokenTable
+	n *Node
 }
 
-// Revoke implements tokentools.Tokens.
-func (t tokens) Revoke(ctx context.Context, id string) error {
-	return t.n.store.Tokens().Revoke(ctx, id)
+// Issue implements tokentools.Tokens.
+func (t tokens) Issue(ctx context.Context, of identity.Token, ttl time.Duration) (token string, err error) {
+	if of.Listed, err = t.n.callers.Load().CheckToken(of.Caller, of.Roles, of.Tools); err != nil {
+		return "", err
+	}
+	return t.TokenTable.Issue(ctx, of, ttl)
 }

@@ -15,7 +15,6 @@ import (
 	"toolpost/config"
 	"toolpost/identity"
 	"toolpost/node"
-	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -134,7 +133,7 @@ func TestARevokedTokenIsRefusedWithinASecondAlsoByOtherPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	token, err := other.Tokens().Issue(t.Context(), store.Token{Caller: "ci", Tools: tool.Patterns{"reads"}}, time.Hour)
+	token, err := other.Tokens().Issue(t.Context(), identity.Token{Grant: identity.Grant{Caller: "ci", Tools: tool.Patterns{"reads"}}}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

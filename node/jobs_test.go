@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/node"
-	"toolpost/store"
 	"toolpost/tool"
 )
 
@@ -104,7 +104,7 @@ func TestJobsOfACallerWhoseTokenWasRevokedAreRefused(t *testing.T) {
 		if who == "other" { // never had one from here
 			continue
 		}
-		token, err := db.Tokens().Issue(t.Context(), store.Token{Caller: who, Tools: tool.Patterns{"*"}}, time.Hour)
+		token, err := db.Tokens().Issue(t.Context(), identity.Token{Grant: identity.Grant{Caller: who, Tools: tool.Patterns{"*"}}}, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ func (n *Node) ownTools(ctx context.Context, leaseTier int, keep keepers) ([]eng
 		all = append(all, statetools.New(sessions{n.store.Sessions(), n.redactor}), jobtools.New(n.jobs))
 	}
 	if n.store != nil && n.o.Tokens {
-		all = append(all, tokentools.New(tokens{n}))
+		all = append(all, tokentools.New(tokens{n.store.Tokens(), n}))
 	}
 	one, err := bundled(ctx, all)
 	return []engine.Binding{{Name: ownSource, Protocol: "builtin", Runner: one}}, err
@@ -42,18 +42,6 @@ type ownRunner interface {
 type sessions struct {
 	*store.SessionTable
 	redactor *secret.Redactor
-}
-
-// Get implements statetools.Sessions.
-func (s sessions) Get(ctx context.Context, caller, session string) (statetools.State, error) {
-	st, err := s.SessionTable.Get(ctx, caller, session)
-	return statetools.State(st), err
-}
-
-// Next implements statetools.Sessions.
-func (s sessions) Next(ctx context.Context, caller, session string, seen int64) (statetools.State, bool, error) {
-	st, more, err := s.SessionTable.Next(ctx, caller, session, seen)
-	return statetools.State(st), more, err
 }
 
 // PatchAt implements statetools.Sessions.

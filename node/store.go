@@ -173,15 +173,18 @@ type keepers struct {
 	session     tool.Middleware
 }
 
-// keepIn gives the parts that keep something, over the node's store or, where there is none, over this
-// program's memory and the state folder.
+// assetDir is the folder of the files that the store has the index of.
+func (n *Node) assetDir() string { return filepath.Join(n.cfg.StateDir(), "assets") }
+
+// keepIn gives the parts that keep something, over the node's store or, where there is none, in this program's memory:
+// then nothing is written.
 func (n *Node) keepIn() keepers {
-	files := store.Assets{Dir: filepath.Join(n.cfg.StateDir(), "assets")}
 	window := idempotency.Options{TTL: time.Duration(n.storing.Idempotency.Window), Max: n.storing.Idempotency.Entries}
 	if n.store == nil {
+		files := new(store.Assets)
 		return keepers{
-			leases: &store.Leases{Dir: filepath.Join(n.cfg.StateDir(), "leases")}, assets: files, idempotency: idempotency.New(window).Stage,
-			session: n.innermost(session.Stage(&store.Sessions{}, files)),
+			leases: new(store.Leases), assets: files, idempotency: idempotency.New(window).Stage,
+			session: n.innermost(session.Stage(new(store.Sessions), files)),
 		}
 	}
 	digests := secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
@@ -189,9 +192,9 @@ func (n *Node) keepIn() keepers {
 	if n.storing.Idempotency.Durable {
 		window.Outcomes = n.store.Outcomes()
 	}
-	kept := n.store.Assets(files)
+	kept := n.store.Assets(n.assetDir(), 0)
 	n.trail = audit.New(audit.Options{
-		Log: redact.Records(n.store.Audit(), n.redactor), Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact,
+		Log: n.store.Audit(), Redactor: n.redactor, Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact,
 		Digests: digests, Logger: n.o.Log,
 	})
 	return keepers{
@@ -263,7 +266,7 @@ func (n *Node) expire(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	if keep := n.storing.Assets; keep > 0 {
-		_, err := n.store.Assets(store.Assets{Dir: filepath.Join(n.cfg.StateDir(), "assets")}).Expire(ctx, before(keep))
+		_, err := n.store.Assets(n.assetDir(), 0).Expire(ctx, before(keep))
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -157,3 +157,51 @@ func TestDigestsOfArgumentsNeedTheKeyOfTheLog(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 }
+
+// A tool that brings an asset and changes the state of its session.
+const painter = `sources: [{name: paint, protocol: narratoria, effects: {writes: true}, walls: {write: [.]}, command: [sh, -c, 'printf red >made;
+  echo "{\"version\":\"0\",\"type\":\"asset\",\"assetId\":\"a\",\"kind\":\"file\",\"mediaType\":\"text/plain\",\"path\":\"$PWD/made\"}";
+  echo "{\"version\":\"0\",\"type\":\"state_patch\",\"patch\":{\"colour\":\"red\"}}"; echo "{\"version\":\"0\",\"type\":\"done\",\"ok\":true}"']}]
+limits: {lease_tier: 1}
+store: {url: none}
+`
+
+func TestWithoutAStoreStagesKeepInMemoryAndNothingIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	n := open(t, parse(t, dir, painter), node.Options{})
+	defer shut(t, n)
+	out, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"paint"}`)})
+	var lease struct {
+		Token string `json:"token_id"`
+	}
+	if err := json.Unmarshal([]byte(out), &lease); err != nil || code != "" {
+		t.Fatalf("%s, %q, %v", out, code, err)
+	}
+	local := tool.Principal{ID: "local", Door: "cli"}
+	c := &tool.Call{Tool: "paint", Args: []byte(`{}`), Lease: lease.Token, Session: "s", Key: "k", Caller: local}
+	var a tool.Asset
+	_, err := n.Handler().Invoke(t.Context(), c, tool.SinkFunc(func(ev tool.Event) error {
+		if ev.Kind == tool.KindAsset {
+			return json.Unmarshal(ev.Data, &a)
+		}
+		return nil
+	}))
+	if text, readErr := os.ReadFile(a.Path); err != nil || readErr != nil || string(text) != "red" || a.Size != 3 {
+		t.Errorf("%+v: %q, %v, %v", a, text, readErr, err)
+	}
+	if out, code := invoke(t, n, tool.Call{Tool: "readAsset", Args: []byte(`{"sha256":"` + a.SHA256 + `"}`)}); code != "" || !strings.Contains(out, `"content":"cmVk"`) {
+		t.Errorf("%s, %q", out, code)
+	}
+	r, err := n.Handler().Invoke(t.Context(), c, tool.Discard)
+	if err != nil || r.Trace.Details["idempotent_hit"] != true {
+		t.Errorf("a second time: %+v, %v", r, err)
+	}
+	again := *c
+	again.Key = ""
+	if _, err := n.Handler().Invoke(t.Context(), &again, tool.Discard); tool.CodeOf(err) != tool.CodeLeaseRejected {
+		t.Errorf("with the used lease: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".toolpost", "*")); len(left) > 0 { // the folder itself is where walls stand
+		t.Errorf("written: %v", left)
+	}
+}

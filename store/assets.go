@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,57 +13,18 @@ import (
 	"syscall"
 
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
-// Assets keeps the files that tools made in one folder, each under the digest of its content, so that
-// the same content is kept once. The folder is made when the first asset comes. Who brought an asset is kept
-// in files, too, in a folder inside.
-type Assets struct {
-	Dir string
-	Max int64 // bytes of one asset; 0: 256 MiB
-}
-
-// Add copies the asset's file for the caller whose call brought it, and gives the asset with the copy's path,
-// digest and size. A file that Open gave is not copied again.
-func (s Assets) Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error) {
-	if s.has(a, file) {
-		return a, nil
-	}
-	c, err := s.copyIn(ctx, &a, file)
-	if err != nil {
-		return a, err
-	}
-	defer c.discard()
-	if err := c.keep(); err != nil {
-		return a, err
-	}
-	return a, s.own(caller, a)
-}
-
-// Open opens an asset that a call of the caller brought. Any other is not there: whether somebody else has it
-// is theirs to know.
-func (s Assets) Open(_ context.Context, caller, sha256 string) (*os.File, tool.Asset, error) {
-	if !isDigest(sha256) {
-		return nil, tool.Asset{}, noAsset(sha256)
-	}
-	text, err := os.ReadFile(s.mark(caller, sha256))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, tool.Asset{}, noAsset(sha256)
-	case err != nil:
-		return nil, tool.Asset{}, tool.Errorf(tool.CodeInternal, "whose the asset %s is cannot be read: %w", sha256, reasonOf(err))
-	}
-	var o owned
-	if err := strictjson.Unmarshal(text, &o); err != nil {
-		return nil, tool.Asset{}, tool.Errorf(tool.CodeInternal, "whose the asset %s is cannot be read: %w", sha256, err)
-	}
-	return s.open(tool.Asset{AssetID: o.AssetID, MediaType: o.MediaType, SHA256: sha256})
+// A folder has the files of assets, each under the digest of its content, so that the same content is kept once. It is
+// made when the first asset comes.
+type folder struct {
+	dir  string
+	most int64 // bytes of one asset
 }
 
 // open opens the file of an asset and fills in where it is and how large.
-func (s Assets) open(a tool.Asset) (*os.File, tool.Asset, error) {
-	a.Path = filepath.Join(s.Dir, a.SHA256)
+func (s folder) open(a tool.Asset) (*os.File, tool.Asset, error) {
+	a.Path = s.path(a.SHA256)
 	f, err := os.OpenFile(a.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -83,7 +43,7 @@ func (s Assets) open(a tool.Asset) (*os.File, tool.Asset, error) {
 
 // has reports whether a file is the one that is kept under the asset's digest. What an asset says of itself is
 // not enough: it may be the word of a tool.
-func (s Assets) has(a tool.Asset, file *os.File) bool {
+func (s folder) has(a tool.Asset, file *os.File) bool {
 	if !isDigest(a.SHA256) {
 		return false
 	}
@@ -91,37 +51,11 @@ func (s Assets) has(a tool.Asset, file *os.File) bool {
 	if err != nil {
 		return false
 	}
-	kept, err := os.Lstat(filepath.Join(s.Dir, a.SHA256))
+	kept, err := os.Lstat(s.path(a.SHA256))
 	return err == nil && os.SameFile(given, kept)
 }
 
-// owned is what is kept of an asset for each caller who brought it.
-type owned struct {
-	AssetID   string `json:"assetId"`
-	MediaType string `json:"mediaType"`
-}
-
-// own notes, whole or not at all, that the asset is the caller's.
-func (s Assets) own(caller string, a tool.Asset) error {
-	path := s.mark(caller, a.SHA256)
-	text, err := strictjson.Marshal(owned{plain(a.AssetID, maxName), plain(a.MediaType, maxName)})
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(path), 0o700)
-	}
-	if err == nil {
-		err = replaceFile(path, text)
-	}
-	if err != nil {
-		return tool.Errorf(tool.CodeInternal, "the asset was stored, but not whose it is: %w", reasonOf(err))
-	}
-	return nil
-}
-
-// mark names the file that says that an asset is the caller's. A caller may have any name, so its digest is taken.
-func (s Assets) mark(caller, digest string) string {
-	who := sha256.Sum256([]byte(caller))
-	return filepath.Join(s.Dir, ".callers", digest, hex.EncodeToString(who[:]))
-}
+func (s folder) path(digest string) string { return filepath.Join(s.dir, digest) }
 
 // replaceFile writes a file beside its place and then puts it there.
 func replaceFile(path string, text []byte) error {
@@ -156,26 +90,23 @@ type copied struct {
 }
 
 // copyIn copies the asset's file and fills in what is known of it then.
-func (s Assets) copyIn(ctx context.Context, a *tool.Asset, src *os.File) (*copied, error) {
-	if info, err := src.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "asset %s is not a regular file", a.Path)
-	}
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+func (s folder) copyIn(ctx context.Context, a *tool.Asset, src *os.File) (*copied, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
 	}
-	tmp, err := os.CreateTemp(s.Dir, ".new-*")
+	tmp, err := os.CreateTemp(s.dir, ".new-*")
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
 	}
 	c := &copied{tmp: tmp}
-	if a.SHA256, a.Size, err = s.copyDigest(ctx, tmp, src, a.Path); err == nil {
+	if a.SHA256, a.Size, err = copyAsset(ctx, tmp, src, a.Path, s.most); err == nil {
 		err = errors.Join(tmp.Sync(), tmp.Chmod(0o400))
 	}
 	if err != nil {
 		c.discard()
 		return nil, err
 	}
-	a.Path = filepath.Join(s.Dir, a.SHA256)
+	a.Path = s.path(a.SHA256)
 	c.path = a.Path
 	return c, nil
 }
@@ -209,15 +140,18 @@ func reasonOf(err error) error {
 	return err
 }
 
-func (s Assets) copyDigest(ctx context.Context, to io.Writer, from io.Reader, path string) (digest string, size int64, err error) {
-	limit := cmp.Or(s.Max, 256<<20)
+// copyAsset copies a file that may be anything a tool could think of, and gives the digest and the size of the copy.
+func copyAsset(ctx context.Context, to io.Writer, from *os.File, path string, most int64) (digest string, size int64, err error) {
+	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", 0, tool.Errorf(tool.CodeInvalidInput, "asset %s is not a regular file", path)
+	}
 	h := sha256.New()
-	size, err = io.Copy(io.MultiWriter(to, h), io.LimitReader(&ctxReader{ctx, from}, limit+1))
+	size, err = io.Copy(io.MultiWriter(to, h), io.LimitReader(&ctxReader{ctx, from}, most+1))
 	switch {
 	case err != nil:
 		return "", 0, tool.Errorf(tool.CodeOf(err), "asset %s was not copied: %w", path, err)
-	case size > limit:
-		return "", 0, tool.Errorf(tool.CodeQuotaExceeded, "asset %s is larger than %d bytes", path, limit)
+	case size > most:
+		return "", 0, tool.Errorf(tool.CodeQuotaExceeded, "asset %s is larger than %d bytes", path, most)
 	}
 	return hex.EncodeToString(h.Sum(nil)), size, nil
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -16,11 +17,13 @@ import (
 // database.
 type AssetTable struct {
 	db    *DB
-	files Assets
+	files folder
 }
 
-// Assets keeps files, with the folder that they are kept in.
-func (db *DB) Assets(files Assets) *AssetTable { return &AssetTable{db, files} }
+// Assets keeps files in a folder, of so many bytes each at the most; 0: 256 MiB.
+func (db *DB) Assets(dir string, most int64) *AssetTable {
+	return &AssetTable{db, folder{dir, cmp.Or(most, 256<<20)}}
+}
 
 // A Kept is an asset as it is kept.
 type Kept struct {
@@ -87,7 +90,7 @@ func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File,
 
 // Find gives the asset with a digest.
 func (s *AssetTable) Find(ctx context.Context, sha256 string) (Kept, error) {
-	k := Kept{SHA256: sha256, Path: filepath.Join(s.files.Dir, filepath.Base(sha256))}
+	k := Kept{SHA256: sha256, Path: s.files.path(filepath.Base(sha256))}
 	err := s.db.read(ctx, func(r *reader) error {
 		var added, used int64
 		err := r.row(`SELECT size, media_type, added_at, used_at, times FROM asset WHERE sha256 = ?`, plain(sha256, maxName)).
@@ -109,7 +112,7 @@ func (s *AssetTable) Expire(_ context.Context, before time.Time) (n int, err err
 			return err
 		}
 		for _, sum := range old {
-			if err := os.Remove(filepath.Join(s.files.Dir, sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := os.Remove(s.files.path(sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return tool.Errorf(tool.CodeUnavailable, "asset %s was not removed: %w", sum, reasonOf(err))
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"toolpost/engine/audit"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // An AuditTable is the log of all calls: one row for each, in one chain. The hash of a row covers the row, what
@@ -30,6 +30,7 @@ import (
 // elsewhere. They can also delete the notes of Begin, which are not in the chain. Who has the key as well, as the user
 // that the program runs as has, can rewrite all of it: against that only a Point helps, or a copy somewhere else.
 type AuditTable struct {
+	*layout
 	db    *DB
 	key   func() ([]byte, error)
 	mark  mark
@@ -37,24 +38,17 @@ type AuditTable struct {
 
 	// What only the leader of a group uses.
 	epoch int64
-	kinds map[kind]kindID
-	last  int64    // the end of the chain as this program has seen it
-	stray []string // notes of calls that were not run, because nobody knew whether they were noted
+	kinds map[string]kindID // by what appendKind writes
+	last  int64             // the end of the chain as this program has seen it
+	stray []string          // notes of calls that were not run, because nobody knew whether they were noted
 }
 
 // An entry is a record on its way into the table.
 type entry struct {
-	kind kind
-	row
-	detail        string
-	reads, writes []string // of the detail
-	id            string   // of the note about a call that had begun; empty: there is none
-	claim         bool     // it is the record of somebody else's call: of several who find the note one adds it
-}
-
-// A kind is what many calls have in common.
-type kind struct {
-	tool, source, protocol, door, caller, decision, rule, walls, outcome, code string
+	*tool.Record
+	detail string
+	id     string // of the note about a call that had begun; empty: there is none
+	claim  bool   // it is the record of somebody else's call: of several who find the note one adds it
 }
 
 // A kindID is a kind as the database knows it, with the digest that stands for it in the chain.
@@ -63,25 +57,19 @@ type kindID struct {
 	digest [sha256.Size]byte
 }
 
-// A row is what is the same in the table and in the chain.
-type row struct {
-	seq, at, took, in, out int64
-	session                string
-}
+// maxKinds is how many kinds are remembered at once.
+const maxKinds = 4096
 
-// The most that is kept of texts which callers choose, in bytes.
-const (
-	maxName    = 256
-	maxPath    = 512
-	maxTouches = 32
-	maxKinds   = 4096 // remembered at once
-)
-
-func newAuditTable(db *DB, key func() ([]byte, error), marked string) *AuditTable {
-	if key == nil {
-		key = func() ([]byte, error) { return nil, nil }
+func newAuditTable(db *DB, o Options) *AuditTable {
+	if o.Key == nil {
+		o.Key = func() ([]byte, error) { return nil, nil }
 	}
-	return &AuditTable{db: db, mark: mark{path: marked}, key: sync.OnceValues(key), kinds: map[kind]kindID{}}
+	if o.Columns == nil {
+		o.Columns = audit.Columns()
+	}
+	return &AuditTable{
+		layout: newLayout(o.Columns), db: db, key: sync.OnceValues(o.Key), mark: mark{path: o.Mark}, kinds: map[string]kindID{},
+	}
 }
 
 // Audit is the log of all calls.
@@ -90,19 +78,19 @@ func (db *DB) Audit() *AuditTable { return db.audit }
 // Begin notes that a call is about to run which may change something. What is noted survives the end of this
 // program: Recover finds it. Append with the same record takes the note away.
 func (a *AuditTable) Begin(_ context.Context, r *tool.Record) error {
-	doc, err := strictjson.Marshal(r)
+	doc, err := a.all.Marshal(a.bounded(r))
 	if err != nil {
-		return tool.Errorf(tool.CodeInternal, "the record of a call cannot be written as JSON: %w", err)
+		return err
 	}
 	id := openID(a.db.owner, r)
-	return a.db.w.submit(&job{
+	return a.db.w.submit(&write{
 		do: func(t *tx) error {
 			if _, err := a.openHead(t); err != nil { // what Append would refuse is not begun
 				return err
 			}
 			return t.exec(`INSERT INTO audit_open (id, owner, at, record) VALUES (?, ?, ?, ?)
 				ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, at = excluded.at, record = excluded.record`,
-				id, a.db.owner, micros(r.Time), plain(string(doc), 1<<20))
+				id, a.db.owner, micros(r.Time), string(doc))
 		},
 		late: func() { a.stray = append(a.stray, id) },
 	})
@@ -122,25 +110,19 @@ func (a *AuditTable) Append(_ context.Context, r *tool.Record, durable bool) err
 	if err != nil {
 		return err
 	}
-	return a.db.w.submit(&job{record: e, durable: durable, key: "record " + openID(a.db.owner, r)})
+	return a.db.w.submit(&write{record: e, durable: durable, key: "record " + openID(a.db.owner, r)})
 }
 
 func (a *AuditTable) entryOf(r *tool.Record) (*entry, error) {
-	e := &entry{
-		kind: kind{
-			plain(r.Tool, maxName), plain(r.Source, maxName), plain(r.Protocol, maxName), plain(r.Door, maxName), plain(r.Caller, maxName),
-			plain(r.Decision, maxName), plain(r.Rule, maxName), plain(r.Walls, maxName), plain(string(r.Outcome), maxName), plain(string(r.Code), 64),
-		},
-		row: row{at: micros(r.Time), took: r.Duration.Microseconds(), in: r.In, out: r.Out, session: plain(r.Session, maxName)},
+	if err := a.all.Check(r); err != nil {
+		return nil, err
 	}
+	kept := a.bounded(r)
+	e := &entry{Record: kept, detail: a.detailOf(kept)}
 	if r.Begun {
 		e.id = openID(a.db.owner, r)
 	}
-	d := detailOf(r)
-	e.reads, e.writes = d.Reads, d.Writes
-	var err error
-	e.detail, err = d.text()
-	return e, err
+	return e, nil
 }
 
 // plain makes text that every database takes, and no more than so many bytes of it.
@@ -233,40 +215,41 @@ func (a *AuditTable) closeHead(t *tx, h *head) error {
 }
 
 // extend adds the records of a group to the chain.
-func (a *AuditTable) extend(t *tx, group []*job) error {
+func (a *AuditTable) extend(t *tx, group []*write) error {
 	h, err := a.openHead(t)
 	if err != nil {
 		return err
 	}
 	if h.epoch != a.epoch || len(a.kinds) > maxKinds {
-		a.epoch, a.kinds = h.epoch, map[kind]kindID{}
+		a.epoch, a.kinds = h.epoch, map[string]kindID{}
 	}
 	if err := a.removeStray(t); err != nil {
 		return err
 	}
 	s := sums{}
-	rows := make([]any, 0, len(group)*rowColumns)
-	for _, j := range group {
-		e := j.record
+	width := len(a.inRow) + 3
+	rows := make([]any, 0, len(group)*width)
+	for _, one := range group {
+		e := one.record
 		ours, err := e.endOpen(t)
 		if err != nil {
 			return err
 		}
 		if !ours {
-			j.err = e.taken()
+			one.err = e.taken()
 			continue
 		}
-		k, err := a.kindOf(t, e.kind)
+		k, err := a.kindOf(t, e.Record)
 		if err != nil {
 			return err
 		}
 		h.seq++
-		e.seq = h.seq
-		h.hash = chain(h.hash, k, &e.row, e.detail)
-		rows = append(rows, e.seq, e.at, k.id, e.took, e.in, e.out, e.session, e.detail, h.hash)
-		s.add(k.id, &e.row, e.reads, e.writes)
+		e.Seq = h.seq
+		h.hash = a.chain(h.hash, k.digest, e.Record, e.detail)
+		rows = append(a.appendValues(rows, a.inRow, e.Record), k.id, e.detail, h.hash)
+		s.add(k.id, e.Record)
 	}
-	if err := t.insert(`INSERT INTO audit (seq, at, kind, took, bytes_in, bytes_out, session, detail, hash) VALUES `, rowColumns, "", rows); err != nil {
+	if err := t.insert(a.addRows, width, "", rows); err != nil {
 		return err
 	}
 	if err := s.save(t); err != nil {
@@ -279,54 +262,23 @@ func (a *AuditTable) extend(t *tx, group []*job) error {
 	return nil
 }
 
-const rowColumns = 9
-
-// chain gives the hash of a row.
-func chain(before []byte, k kindID, r *row, detail string) []byte {
-	b := make([]byte, 0, 512)
-	b = append(append(b, before...), k.digest[:]...)
-	for _, n := range []int64{r.seq, r.at, r.took, r.in, r.out, int64(len(r.session))} {
-		b = binary.BigEndian.AppendUint64(b, uint64(n))
-	}
-	b = append(append(b, r.session...), detail...)
-	sum := sha256.Sum256(b)
-	return sum[:]
-}
-
-func (k kind) fields() []string {
-	return []string{k.tool, k.source, k.protocol, k.door, k.caller, k.decision, k.rule, k.walls, k.outcome, k.code}
-}
-
-func (k kind) digest() [sha256.Size]byte {
-	var b []byte
-	for _, f := range k.fields() {
-		b = append(binary.AppendUvarint(b, uint64(len(f))), f...)
-	}
-	return sha256.Sum256(b)
-}
-
-const kindColumns = `tool, source, protocol, door, caller, decision, rule, enforcement, outcome, code`
-
-// kindOf finds the id of a kind, or gives it one.
-func (a *AuditTable) kindOf(t *tx, k kind) (kindID, error) {
-	if known, ok := a.kinds[k]; ok {
+// kindOf finds the id of a record's kind, or gives it one.
+func (a *AuditTable) kindOf(t *tx, r *tool.Record) (kindID, error) {
+	key := a.appendKind(make([]byte, 0, 256), r)
+	if known, ok := a.kinds[string(key)]; ok {
 		return known, nil
 	}
-	var args []any
-	for _, f := range k.fields() {
-		args = append(args, f)
-	}
-	id := kindID{digest: k.digest()}
-	err := t.row(`SELECT id FROM audit_kind WHERE tool = ? AND source = ? AND protocol = ? AND door = ? AND caller = ?
-		AND decision = ? AND rule = ? AND enforcement = ? AND outcome = ? AND code = ? LIMIT 1`, args, &id.id)
+	args := a.appendValues(nil, a.inKind, r)
+	id := kindID{digest: sha256.Sum256(key)}
+	err := t.row(a.findKind, args, &id.id)
 	if errors.Is(err, sql.ErrNoRows) {
 		if err := t.row(`SELECT COALESCE(MAX(id), 0) + 1 FROM audit_kind`, nil, &id.id); err != nil {
 			return id, err
 		}
-		err = t.exec(`INSERT INTO audit_kind (id, `+kindColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, append([]any{id.id}, args...)...)
+		err = t.exec(a.addKind, append([]any{id.id}, args...)...)
 	}
 	if err == nil {
-		a.kinds[k] = id
+		a.kinds[string(key)] = id
 	}
 	return id, err
 }
@@ -348,7 +300,7 @@ func (e *entry) taken() error {
 	if e.claim {
 		return nil // somebody else has found it
 	}
-	return tool.Errorf(tool.CodeConflict, "another program has recorded this call of %s as lost, since this one was away from the store for too long", e.kind.tool).Because("audit_taken")
+	return tool.Errorf(tool.CodeConflict, "another program has recorded this call of %s as lost, since this one was away from the store for too long", e.Tool).Because("audit_taken")
 }
 
 // removeStray takes away the notes of calls that were not run.
@@ -372,7 +324,7 @@ func (a *AuditTable) Recover(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	for _, e := range left {
-		if err := a.db.w.submit(&job{record: e, durable: true}); err != nil {
+		if err := a.db.w.submit(&write{record: e, durable: true}); err != nil {
 			return 0, err
 		}
 	}
@@ -381,27 +333,18 @@ func (a *AuditTable) Recover(ctx context.Context) (int, error) {
 
 // orphans gives the records of calls whose program is gone.
 func (a *AuditTable) orphans(ctx context.Context) (left []*entry, err error) {
-	err = a.db.read(ctx, func(r *reader) error {
-		owners, err := a.db.left(r, `SELECT DISTINCT owner FROM audit_open`)
-		for _, owner := range owners {
-			if err != nil {
-				break
-			}
-			err = r.each(func(rows *sql.Rows) error {
-				var id, doc string
-				if err := rows.Scan(&id, &doc); err != nil {
-					return err
-				}
-				e, err := a.lost(doc)
-				if err != nil {
-					return err
-				}
-				e.id, e.claim = id, true
-				left = append(left, e)
-				return nil
-			}, `SELECT id, record FROM audit_open WHERE owner = ?`, owner)
+	err = a.db.orphans(ctx, `id, record`, `audit_open WHERE id <> ''`, func(_ string, rows *sql.Rows) error {
+		var id, doc string
+		if err := rows.Scan(&id, &doc); err != nil {
+			return err
 		}
-		return err
+		e, err := a.lost(doc)
+		if err != nil {
+			return err
+		}
+		e.id, e.claim = id, true
+		left = append(left, e)
+		return nil
 	})
 	return left, err
 }
@@ -409,7 +352,7 @@ func (a *AuditTable) orphans(ctx context.Context) (left []*entry, err error) {
 // lost is the record of a call that nobody knows the outcome of.
 func (a *AuditTable) lost(doc string) (*entry, error) {
 	var r tool.Record
-	if err := strictjson.Unmarshal([]byte(doc), &r); err != nil { // nothing is known but that there was one
+	if err := a.all.Unmarshal([]byte(doc), &r); err != nil { // nothing is known but that there was one
 		r = tool.Record{Time: time.Now()}
 	}
 	r.Outcome, r.Code = tool.OutcomeLost, tool.CodeCrash

@@ -7,12 +7,14 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/tool"
 )
 
@@ -71,6 +73,8 @@ type Options struct {
 	// Key gives what signs the head of the audit log. It is asked at the first need. All programs that write to
 	// one log have the same key. Without one the log is chained and not signed.
 	Key func() ([]byte, error)
+	// Columns are those of the audit log; nil: audit.Columns. Tests add some.
+	Columns audit.Table
 	// Mark names a file, not in the database, which keeps how far the log had come; empty: nothing does.
 	Mark string
 	// Grace is how long a program that has lost its connection to a database may take to come back; 0: ten seconds, where
@@ -90,7 +94,7 @@ func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
 		db.d.Grace = o.Grace
 	}
 	db.w = &writer{db: db, pool: writes, reach: cmp.Or(o.Reach, reach)}
-	db.audit = newAuditTable(db, o.Key, o.Mark)
+	db.audit = newAuditTable(db, o)
 	return db
 }
 
@@ -121,12 +125,18 @@ func (db *DB) prepare(ctx context.Context) error {
 		return nil
 	}
 	var have int
-	if err := db.reads.QueryRowContext(ctx, haveVersion).Scan(&have); err == nil && have == len(migrations()) {
+	if err := db.reads.QueryRowContext(ctx, haveVersion).Scan(&have); err == nil && have == db.version() {
 		db.ready.Store(true)
 		return nil
 	}
 	return db.w.do(false, func(*tx) error { return nil }) // any write does it
 }
+
+// newer is the reason of a refusal: the tables are those of a later version.
+const newer = "store_newer"
+
+// version is that of the tables which this program knows.
+func (db *DB) version() int { return len(migrations(db.audit.layout)) }
 
 const haveVersion = `SELECT COALESCE(MAX(version), 0) FROM toolpost_schema`
 
@@ -139,7 +149,7 @@ func (t *tx) migrate() error {
 	if err := t.start(); err != nil {
 		return err
 	}
-	err := t.migrateFrom(migrations())
+	err := t.migrateFrom(migrations(db.audit.layout))
 	if err == nil {
 		err = t.once("COMMIT")
 	}
@@ -159,7 +169,8 @@ func (t *tx) migrateFrom(steps [][]string) error {
 		return err
 	}
 	if have > len(steps) {
-		return tool.Errorf(tool.CodeUnavailable, "the store was made by a later version of toolpost (%d, this one knows %d); use that version", have, len(steps))
+		return tool.Errorf(tool.CodeUnavailable, "the store belongs to a later version of toolpost: its tables are of version %d, and this "+
+			"program knows version %d; update this program, or name another store with `store: {url: ...}`", have, len(steps)).Because(newer)
 	}
 	for n := have; n < len(steps); n++ {
 		for _, statement := range steps[n] {
@@ -251,6 +262,28 @@ func eachRow(rows *sql.Rows, err error, visit func(*sql.Rows) error) error {
 		}
 	}
 	return rows.Err()
+}
+
+// list reads rows of one kind. scan gives what reads one of them.
+func list[T any](ctx context.Context, db *DB, scan func(*T) func(*sql.Rows) error, query string, args ...any) ([]T, error) {
+	all := []T{}
+	err := db.read(ctx, func(r *reader) error {
+		return r.each(func(rows *sql.Rows) error {
+			var one T
+			err := scan(&one)(rows)
+			all = append(all, one)
+			return err
+		}, query, args...)
+	})
+	return all, err
+}
+
+// atMost is a LIMIT; 0: none.
+func atMost(n int) int {
+	if n <= 0 {
+		return math.MaxInt32
+	}
+	return n
 }
 
 // explain gives an error of the database a class and words. Errors of our own stay.

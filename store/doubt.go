@@ -13,16 +13,16 @@ import (
 // then is it known what is to be written again. The database's own numbers for transactions would not do, since a server
 // that crashed gives the same ones again.
 type doubt struct {
-	mark string
-	jobs []*job // which it would have done
-	done []func()
+	mark   string
+	writes []*write // which it would have done
+	done   []func()
 }
 
-// about reports whether it is in doubt that a job was done.
-func (d *doubt) about(j *job) bool {
+// about reports whether it is in doubt that a write was done.
+func (d *doubt) about(one *write) bool {
 	if d != nil {
-		for _, x := range d.jobs {
-			if x == j {
+		for _, x := range d.writes {
+			if x == one {
 				return true
 			}
 		}
@@ -31,7 +31,7 @@ func (d *doubt) about(j *job) bool {
 }
 
 // clear looks what became of the transaction that is in doubt, if there is one, and gives what is left to be done.
-func (t *tx) clear(group []*job) (left []*job, err error) {
+func (t *tx) clear(group []*write) (left []*write, err error) {
 	w := t.w
 	if w.doubt != nil {
 		if err := t.resolve(w.doubt); err != nil {
@@ -39,14 +39,14 @@ func (t *tx) clear(group []*job) (left []*job, err error) {
 		}
 		w.doubt = nil
 	}
-	for _, j := range group {
-		j.err = nil
-		if w.landed[j.key] {
-			delete(w.landed, j.key)
-			j.written = true
+	for _, one := range group {
+		one.err = nil
+		if w.landed[one.key] {
+			delete(w.landed, one.key)
+			one.written = true
 		}
-		if !j.written {
-			left = append(left, j)
+		if !one.written {
+			left = append(left, one)
 		}
 	}
 	return left, nil
@@ -65,9 +65,9 @@ func (t *tx) resolve(d *doubt) error {
 	for _, f := range d.done {
 		f()
 	}
-	for _, j := range d.jobs {
-		if j.written = true; j.told {
-			t.w.land(j)
+	for _, one := range d.writes {
+		if one.written = true; one.told {
+			t.w.land(one)
 		}
 	}
 	return nil
@@ -76,29 +76,29 @@ func (t *tx) resolve(d *doubt) error {
 // mostLanded bounds what is remembered for those who do not come again.
 const mostLanded = 1 << 14
 
-// land remembers a job that is written although somebody was told that nobody knows.
-func (w *writer) land(j *job) {
-	if j.late != nil {
-		j.late()
+// land remembers a write that happened although somebody was told that nobody knows.
+func (w *writer) land(one *write) {
+	if one.late != nil {
+		one.late()
 	}
-	if j.key == "" {
+	if one.key == "" {
 		return
 	}
 	if w.landed == nil || len(w.landed) >= mostLanded {
 		w.landed = map[string]bool{}
 	}
-	w.landed[j.key] = true
+	w.landed[one.key] = true
 }
 
 // commit ends the transaction of a group.
-func (t *tx) commit(group []*job) error {
+func (t *tx) commit(group []*write) error {
 	if !t.w.db.d.Doubt {
 		return t.once("COMMIT")
 	}
 	d := &doubt{mark: tool.NewID(), done: t.done}
-	for _, j := range group {
-		if j.err == nil { // of the others nothing is in the transaction
-			d.jobs = append(d.jobs, j)
+	for _, one := range group {
+		if one.err == nil { // of the others nothing is in the transaction
+			d.writes = append(d.writes, one)
 		}
 	}
 	err := t.exec(`INSERT INTO program (id, mark, at) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET mark = excluded.mark, at = excluded.at`,

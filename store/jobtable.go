@@ -4,34 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"math"
 	"strconv"
 	"sync"
 	"time"
 
+	"toolpost/engine/job"
 	"toolpost/tool"
 )
-
-// The states of a job. It is in one of the first two until its end.
-const (
-	jobQueued    = "queued"
-	jobRunning   = "running"
-	jobCancelled = "cancelled"
-)
-
-// A Job is a call that runs later, once, whoever waits for it.
-type Job = struct {
-	ID, Caller, Tool   string
-	State              string // queued, running, or how it ended
-	Made, Began, Ended time.Time
-	Attempts           int    // how often it was begun
-	Again              bool   // it does no harm when it runs twice
-	Stop               bool   // somebody wants it to end
-	Lease              string // of a job that waits; when it is begun, whoever begins it has it
-	Call               []byte // what is called, JSON; not kept beyond its end
-	Outcome            []byte // JSON; nil: there is none yet
-	Events, Bytes      int    // of the attempts before; for who begins it
-}
 
 // A JobTable keeps jobs. It stands for one program among those that share the store: what it has begun is its own.
 type JobTable struct {
@@ -39,21 +18,21 @@ type JobTable struct {
 	owner string
 
 	mu   sync.Mutex
-	late []Job // begun by a Claim that was told that nobody knew; for the next one
+	late []job.Job // begun by a Claim that was told that nobody knew; for the next one
 }
 
 // Jobs keeps jobs, for somebody who begins some of them.
 func (db *DB) Jobs() *JobTable { return &JobTable{db: db, owner: db.owner + "#" + tool.NewID()} }
 
 // Add keeps a job that waits, durably, unless there are too many that wait: of its caller, or in all.
-func (j *JobTable) Add(_ context.Context, x Job, perCaller, most int) error {
+func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error {
 	if plain(x.Caller, maxName) != x.Caller || plain(x.Tool, 1024) != x.Tool || plain(x.Lease, maxName) != x.Lease {
 		return tool.Errorf(tool.CodeInvalidInput, "the caller, tool or lease of a job is too long, or not text")
 	}
 	return j.db.w.do(true, func(t *tx) error {
 		var own, all int
 		err := t.row(`SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job WHERE state = ?`,
-			[]any{x.Caller, jobQueued}, &all, &own)
+			[]any{x.Caller, job.Queued}, &all, &own)
 		switch {
 		case err != nil:
 			return err
@@ -63,11 +42,11 @@ func (j *JobTable) Add(_ context.Context, x Job, perCaller, most int) error {
 			return tool.Errorf(tool.CodeQuotaExceeded, "%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
 		}
 		return t.exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?)`,
-			x.ID, x.Caller, x.Tool, jobQueued, micros(x.Made), number(x.Again), x.Lease, string(x.Call))
+			x.ID, x.Caller, x.Tool, job.Queued, micros(x.Made), flag(x.Again), x.Lease, string(x.Call))
 	})
 }
 
-func number(b bool) int {
+func flag(b bool) int {
 	if b {
 		return 1
 	}
@@ -84,7 +63,7 @@ const (
 )
 
 // scanJob reads a row of one of them.
-func scanJob(rows interface{ Scan(...any) error }) (x Job, err error) {
+func scanJob(rows interface{ Scan(...any) error }) (x job.Job, err error) {
 	var made int64
 	var began, ended sql.NullInt64
 	var again, stop int
@@ -108,25 +87,25 @@ func moment(n sql.NullInt64) time.Time {
 
 // Claim begins the oldest jobs that wait, so many at the most: they are this program's from then on, and nobody
 // else's. Their leases are no longer in the table.
-func (j *JobTable) Claim(ctx context.Context, most int) ([]Job, error) {
+func (j *JobTable) Claim(ctx context.Context, most int) ([]job.Job, error) {
 	if late := j.takeLate(); len(late) > 0 {
 		return late, nil
 	}
 	waiting := 0
 	err := j.db.read(ctx, func(r *reader) error { // most often there is nothing, and nothing to write
-		return r.row(`SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE state = ? LIMIT 1) AS waiting`, jobQueued).Scan(&waiting)
+		return r.row(`SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE state = ? LIMIT 1) AS waiting`, job.Queued).Scan(&waiting)
 	})
 	if err != nil || waiting == 0 || most <= 0 {
 		return nil, err
 	}
-	var mine []Job
+	var mine []job.Job
 	begin := func(t *tx) error {
 		mine = nil
 		err := t.each(func(rows *sql.Rows) error {
 			x, err := scanJob(rows)
 			mine = append(mine, x)
 			return err
-		}, `SELECT `+wholeJob+` FROM job WHERE state = ? ORDER BY made_at, id LIMIT ?`, jobQueued, most)
+		}, `SELECT `+wholeJob+` FROM job WHERE state = ? ORDER BY made_at, id LIMIT ?`, job.Queued, most)
 		for i := range mine {
 			if err == nil {
 				err = j.begin(t, &mine[i])
@@ -134,30 +113,30 @@ func (j *JobTable) Claim(ctx context.Context, most int) ([]Job, error) {
 		}
 		return err
 	}
-	if err := j.db.w.submit(&job{do: begin, durable: true, late: func() { j.putLate(mine) }}); err != nil {
+	if err := j.db.w.submit(&write{do: begin, durable: true, late: func() { j.putLate(mine) }}); err != nil {
 		return nil, err
 	}
 	return mine, nil
 }
 
-func (j *JobTable) putLate(jobs []Job) {
+func (j *JobTable) putLate(jobs []job.Job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.late = append(j.late, jobs...)
 }
 
-func (j *JobTable) takeLate() (jobs []Job) {
+func (j *JobTable) takeLate() (jobs []job.Job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	jobs, j.late = j.late, nil
 	return jobs
 }
 
-func (j *JobTable) begin(t *tx, x *Job) error {
+func (j *JobTable) begin(t *tx, x *job.Job) error {
 	now := time.Now()
-	x.State, x.Began, x.Attempts = jobRunning, now.UTC(), x.Attempts+1
+	x.State, x.Began, x.Attempts = job.Running, now.UTC(), x.Attempts+1
 	err := t.exec(`UPDATE job SET state = ?, owner = ?, began_at = ?, attempts = ?, lease = '' WHERE id = ?`,
-		jobRunning, j.owner, micros(now), x.Attempts, x.ID)
+		job.Running, j.owner, micros(now), x.Attempts, x.ID)
 	if err != nil {
 		return err
 	}
@@ -167,7 +146,7 @@ func (j *JobTable) begin(t *tx, x *Job) error {
 // Stops gives the jobs of this program that somebody wants to end.
 func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
-		return r.each(texts(&ids), `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, jobRunning, j.owner)
+		return r.each(texts(&ids), `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running, j.owner)
 	})
 	return ids, err
 }
@@ -191,7 +170,7 @@ func (j *JobTable) Append(_ context.Context, id string, attempt, after int, even
 // holds reports, as an error of code conflict, that a job is not this program's.
 func (j *JobTable) holds(t *tx, id string, attempt int) error {
 	var n int
-	err := t.row(`SELECT COUNT(*) FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{id, jobRunning, j.owner, attempt}, &n)
+	err := t.row(`SELECT COUNT(*) FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{id, job.Running, j.owner, attempt}, &n)
 	if err == nil && n == 0 {
 		return tool.Errorf(tool.CodeConflict, "job %s is not this program's any more", id).Because("job_taken")
 	}
@@ -205,12 +184,12 @@ func (j *JobTable) Settle(_ context.Context, id string, attempt int, state strin
 		if err := j.holds(t, id, attempt); err != nil {
 			return err
 		}
-		if state == jobQueued {
-			return t.exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1 WHERE id = ?`, jobQueued, id)
+		if state == job.Queued {
+			return t.exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1 WHERE id = ?`, job.Queued, id)
 		}
 		return endJob(t, id, state, outcome)
 	}
-	return j.db.w.submit(&job{do: settle, durable: true, key: "job " + id + " " + strconv.Itoa(attempt)})
+	return j.db.w.submit(&write{do: settle, durable: true, key: "job " + id + " " + strconv.Itoa(attempt)})
 }
 
 func endJob(t *tx, id, state string, outcome []byte) error {
@@ -219,7 +198,7 @@ func endJob(t *tx, id, state string, outcome []byte) error {
 
 // Recover looks for jobs whose program is gone. For each, decide says what becomes of it: its outcome, with the state
 // that goes with it, or queued, for another attempt. Of several who find one, one decides. It gives their number.
-func (j *JobTable) Recover(ctx context.Context, decide func(Job) (state string, outcome []byte)) (n int, err error) {
+func (j *JobTable) Recover(ctx context.Context, decide func(job.Job) (state string, outcome []byte)) (n int, err error) {
 	orphans, err := j.orphans(ctx)
 	for _, o := range orphans {
 		var mine bool
@@ -230,15 +209,15 @@ func (j *JobTable) Recover(ctx context.Context, decide func(Job) (state string, 
 		if err != nil {
 			break
 		}
-		n += number(mine)
+		n += flag(mine)
 	}
 	return n, err
 }
 
 // adopt decides about an orphan, unless somebody else has.
-func (o orphan) adopt(t *tx, decide func(Job) (string, []byte)) (mine bool, err error) {
+func (o orphan) adopt(t *tx, decide func(job.Job) (string, []byte)) (mine bool, err error) {
 	var stop int
-	err = t.row(`SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{o.ID, jobRunning, o.owner, o.Attempts}, &stop)
+	err = t.row(`SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{o.ID, job.Running, o.owner, o.Attempts}, &stop)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	} else if err != nil {
@@ -246,34 +225,25 @@ func (o orphan) adopt(t *tx, decide func(Job) (string, []byte)) (mine bool, err 
 	}
 	o.Stop = stop != 0
 	state, outcome := decide(o.Job)
-	if state == jobQueued {
-		return true, t.exec(`UPDATE job SET state = ?, owner = '' WHERE id = ?`, jobQueued, o.ID)
+	if state == job.Queued {
+		return true, t.exec(`UPDATE job SET state = ?, owner = '' WHERE id = ?`, job.Queued, o.ID)
 	}
 	return true, endJob(t, o.ID, state, outcome)
 }
 
 // An orphan is a job whose program is gone.
 type orphan struct {
-	Job
+	job.Job
 	owner string
 }
 
 func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
-	err = j.db.read(ctx, func(r *reader) error {
-		owners, err := j.db.left(r, `SELECT DISTINCT owner FROM job WHERE state = ?`, jobRunning)
-		for _, owner := range owners {
-			if err != nil {
-				break
-			}
-			err = r.each(func(rows *sql.Rows) error {
-				o := orphan{owner: owner}
-				var again int
-				err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &again)
-				o.Again = again != 0
-				found = append(found, o)
-				return err
-			}, `SELECT id, tool, attempts, again FROM job WHERE state = ? AND owner = ?`, jobRunning, owner)
-		}
+	err = j.db.orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`, func(owner string, rows *sql.Rows) error {
+		o := orphan{owner: owner}
+		var again int
+		err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &again)
+		o.Again = again != 0
+		found = append(found, o)
 		return err
 	})
 	return found, err
@@ -281,7 +251,7 @@ func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
 
 // Cancel ends a job of a caller that waits, with an outcome, and wants one that runs to end. It gives the job as it
 // is then. One that has ended otherwise stays as it is: the error is of code conflict.
-func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) (x Job, err error) {
+func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) (x job.Job, err error) {
 	err = j.db.w.do(true, func(t *tx) error {
 		var state string
 		err := t.row(`SELECT state FROM job WHERE id = ? AND caller = ?`, []any{plain(id, maxName), named(caller)}, &state)
@@ -290,11 +260,11 @@ func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) 
 			return noJob(id)
 		case err != nil:
 			return err
-		case state == jobQueued:
-			err = endJob(t, id, jobCancelled, outcome)
-		case state == jobRunning:
+		case state == job.Queued:
+			err = endJob(t, id, job.Cancelled, outcome)
+		case state == job.Running:
 			err = t.exec(`UPDATE job SET stop = 1 WHERE id = ?`, id)
-		case state != jobCancelled:
+		case state != job.Cancelled:
 			return tool.Errorf(tool.CodeConflict, "job %s cannot be cancelled: it has ended (%s)", id, state).Because(state)
 		}
 		if err != nil {
@@ -321,7 +291,7 @@ func noJob(id string) error {
 }
 
 // Find gives a job of a caller, and its events after so many of them, most at the most, as they are at one moment.
-func (j *JobTable) Find(ctx context.Context, caller, id string, after int64, most int) (x Job, events [][]byte, err error) {
+func (j *JobTable) Find(ctx context.Context, caller, id string, after int64, most int) (x job.Job, events [][]byte, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
 		var err error
 		x, err = scanJob(r.row(`SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName), named(caller)))
@@ -355,27 +325,20 @@ func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error)
 
 // List gives the jobs of a caller, the newest first, of one state or, with "", of any. They come without their calls
 // and outcomes.
-func (j *JobTable) List(ctx context.Context, caller, state string, most int) ([]Job, error) {
+func (j *JobTable) List(ctx context.Context, caller, state string, most int) ([]job.Job, error) {
 	return j.list(ctx, most, ` WHERE caller = ? AND (state = ? OR ? = '')`, named(caller), plain(state, 64), plain(state, 64))
 }
 
 // All is List for whoever looks after all jobs.
-func (j *JobTable) All(ctx context.Context, state string, most int) ([]Job, error) {
+func (j *JobTable) All(ctx context.Context, state string, most int) ([]job.Job, error) {
 	return j.list(ctx, most, ` WHERE (state = ? OR ? = '')`, plain(state, 64), plain(state, 64))
 }
 
-func (j *JobTable) list(ctx context.Context, most int, where string, args ...any) (jobs []Job, err error) {
-	if most <= 0 {
-		most = math.MaxInt32
+func (j *JobTable) list(ctx context.Context, most int, where string, args ...any) ([]job.Job, error) {
+	scan := func(x *job.Job) func(*sql.Rows) error {
+		return func(rows *sql.Rows) (err error) { *x, err = scanJob(rows); return err }
 	}
-	err = j.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			x, err := scanJob(rows)
-			jobs = append(jobs, x)
-			return err
-		}, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, most)...)
-	})
-	return jobs, err
+	return list(ctx, j.db, scan, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, atMost(most))...)
 }
 
 // atOnce is how many jobs are removed in one go, so that others come in between.

@@ -1,19 +1,13 @@
 package store_test
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"toolpost/engine/lease"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -38,7 +32,7 @@ func issue(t *testing.T, l *store.Leases, name string, tier int) string {
 }
 
 func TestALeaseFitsOneToolUpToItsTierOnce(t *testing.T) {
-	l := &store.Leases{Dir: filepath.Join(t.TempDir(), "leases")}
+	l := &store.Leases{}
 	one, any := issue(t, l, "rm", 2), issue(t, l, "*", 1)
 	for _, c := range []struct {
 		token, name string
@@ -60,13 +54,13 @@ func TestALeaseFitsOneToolUpToItsTierOnce(t *testing.T) {
 		}
 	}
 	counts, err := l.GC(t.Context())
-	if want := (store.LeaseCounts{Issued: 2, Consumed: 2, Rejected: 7}); err != nil || counts != want {
+	if want := (lease.Counts{Issued: 2, Consumed: 2, Rejected: 7}); err != nil || counts != want {
 		t.Errorf("%+v, %v", counts, err)
 	}
 }
 
 func TestALeaseOfACallerIsNobodyElses(t *testing.T) {
-	l := &store.Leases{Dir: t.TempDir()}
+	l := &store.Leases{}
 	unknown := l.Consume(t.Context(), "tok_unknown", "eve", "rm", 1)
 	token, err := l.Issue(t.Context(), "ada", "rm", 1, 0)
 	if err != nil {
@@ -88,51 +82,47 @@ func TestALeaseOfACallerIsNobodyElses(t *testing.T) {
 }
 
 func TestALeaseExpires(t *testing.T) {
-	dir := t.TempDir()
-	l := &store.Leases{Dir: dir}
-	token := issue(t, l, "rm", 1)
-	age(t, dir, time.Minute)
-	if got := reason(l.Consume(t.Context(), token, "ada", "rm", 1)); got != "expired" {
-		t.Error(got)
-	}
-	if counts, _ := l.GC(t.Context()); counts.Active != 0 {
-		t.Errorf("%+v", counts)
-	}
-	age(t, dir, time.Hour)
-	used := issue(t, l, "rm", 1)
-	if err := l.Consume(t.Context(), used, "ada", "rm", 1); err != nil {
-		t.Fatal(err)
-	}
-	age(t, dir, time.Hour)
-	issue(t, l, "rm", 1)
-	if counts, _ := l.GC(t.Context()); counts.Active != 1 {
-		t.Errorf("%+v", counts)
-	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
-		t.Errorf("%d files are left of the past", len(entries)-1)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := &store.Leases{}
+		token := issue(t, l, "rm", 1)
+		time.Sleep(time.Minute)
+		if got := reason(l.Consume(t.Context(), token, "ada", "rm", 1)); got != "expired" {
+			t.Error(got)
+		}
+		if counts, _ := l.GC(t.Context()); counts.Active != 0 {
+			t.Errorf("%+v", counts)
+		}
+		time.Sleep(time.Hour)
+		issue(t, l, "rm", 1)
+		if got := reason(l.Consume(t.Context(), token, "ada", "rm", 1)); got != "not_found" {
+			t.Error(got)
+		}
+		if counts, _ := l.GC(t.Context()); counts.Active != 1 || counts.Issued != 2 {
+			t.Errorf("%+v", counts)
+		}
+	})
 }
 
-// age makes every lease of a folder older.
-func age(t *testing.T, dir string, by time.Duration) {
-	t.Helper()
-	paths, _ := filepath.Glob(filepath.Join(dir, "*"))
-	for _, path := range paths {
-		b, _ := os.ReadFile(path)
-		var doc map[string]any
-		if err := json.Unmarshal(b, &doc); err != nil {
-			t.Fatal(err)
+func TestLeasesInMemoryAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &store.Leases{}
+		for tool.CodeOf(leaseError(t, l)) != tool.CodeQuotaExceeded {
 		}
-		doc["expires_ms"] = int64(doc["expires_ms"].(float64)) - by.Milliseconds()
-		b, _ = json.Marshal(doc)
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
+		if counts, _ := l.GC(t.Context()); counts.Issued != 10_000 {
+			t.Errorf("%+v", counts)
 		}
-	}
+		time.Sleep(time.Hour)
+		issue(t, l, "rm", 1)
+	})
+}
+
+func leaseError(t *testing.T, l *store.Leases) error {
+	_, err := l.Issue(t.Context(), "", "rm", 1, 0)
+	return err
 }
 
 func TestALeaseLastsFromOneTo300Seconds(t *testing.T) {
-	l := &store.Leases{Dir: t.TempDir()}
+	l := &store.Leases{}
 	for ttl, ok := range map[time.Duration]bool{
 		0: true, time.Second: true, 300 * time.Second: true,
 		-1: false, 999 * time.Millisecond: false, 301 * time.Second: false,
@@ -151,120 +141,29 @@ func TestALeaseLastsFromOneTo300Seconds(t *testing.T) {
 	}
 }
 
-func TestTheTokenIsNotOnDiskAndNobodyElseCanRead(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "leases")
-	l := &store.Leases{Dir: dir}
-	a, b := issue(t, l, "rm", 1), issue(t, l, "rm", 1)
-	if a == b || len(a) < len("tok_")+26 || !strings.HasPrefix(a, "tok_") {
-		t.Errorf("%s, %s", a, b)
-	}
-	info, err := os.Stat(dir)
-	if err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the folder: %v, %v", info.Mode(), err)
-	}
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		content, _ := os.ReadFile(filepath.Join(dir, e.Name()))
-		if strings.Contains(e.Name(), a) || bytes.Contains(content, []byte(a)) {
-			t.Errorf("%s has the token", e.Name())
-		}
-		if info, _ := e.Info(); info.Mode().Perm() != 0o600 {
-			t.Errorf("%s has mode %v", e.Name(), info.Mode())
-		}
-	}
-}
-
-func TestAFileThatIsNoLeaseIsAnError(t *testing.T) {
-	dir := t.TempDir()
-	l := &store.Leases{Dir: dir}
-	token := issue(t, l, "rm", 1)
-	paths, _ := filepath.Glob(filepath.Join(dir, "*.lease"))
-	if err := os.WriteFile(paths[0], []byte(`{"tool":"*"`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Consume(t.Context(), token, "ada", "rm", 1); tool.CodeOf(err) != tool.CodeInternal {
-		t.Error(err)
-	}
-	if counts, err := l.GC(t.Context()); err != nil || counts.Active != 0 {
-		t.Errorf("%+v, %v", counts, err)
-	}
-}
-
-const (
-	racedLeases  = 2000
-	racers       = 4
-	racerThreads = 8
-)
-
-// Every lease is tried by every goroutine of every process, and consumed by one of them.
-func TestExactlyOneConsumerAcrossProcessesWins(t *testing.T) {
-	dir := t.TempDir()
-	l := &store.Leases{Dir: dir}
-	var tokens bytes.Buffer
-	for range racedLeases {
-		token, err := l.Issue(t.Context(), "", "rm", 1, store.MaxLeaseTTL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintln(&tokens, token)
-	}
-	outputs := make([]bytes.Buffer, racers)
-	var wg sync.WaitGroup
-	for i := range racers {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRacer$")
-		cmd.Env = append(os.Environ(), "TOOLPOST_TEST_LEASES="+dir)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(tokens.Bytes()), &outputs[i], os.Stderr
-		wg.Go(func() {
-			if err := cmd.Run(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	total := 0
-	for i := range outputs {
-		var won, lost int
-		if _, err := fmt.Sscanf(outputs[i].String(), "won %d lost %d", &won, &lost); err != nil {
-			t.Fatalf("racer %d said %q", i, outputs[i].String())
-		}
-		t.Logf("racer %d consumed %d", i, won)
-		total += won
-		if won+lost != racedLeases*racerThreads {
-			t.Errorf("racer %d: %d won and %d lost of %d tries", i, won, lost, racedLeases*racerThreads)
-		}
-	}
-	if total != racedLeases {
-		t.Errorf("%d leases were consumed %d times", racedLeases, total)
-	}
-}
-
-// TestRacer is one process of the race.
-func TestRacer(t *testing.T) {
-	dir := os.Getenv("TOOLPOST_TEST_LEASES")
-	if dir == "" {
-		t.Skip("only a part of TestExactlyOneConsumerAcrossProcessesWins")
-	}
-	var tokens []string
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		tokens = append(tokens, in.Text())
-	}
-	l := &store.Leases{Dir: dir}
+// Whoever tries, one has it.
+func TestExactlyOneConsumerWins(t *testing.T) {
+	l := &store.Leases{}
 	var won, lost atomic.Int64
 	var wg sync.WaitGroup
-	for range racerThreads {
-		wg.Go(func() {
-			for _, token := range tokens {
+	const leases, racers = 100, 8
+	for range leases {
+		token := issue(t, l, "rm", 1)
+		for range racers {
+			wg.Go(func() {
 				switch got := reason(l.Consume(t.Context(), token, "ada", "rm", 1)); got {
 				case "":
 					won.Add(1)
 				case "already_consumed":
 					lost.Add(1)
 				default:
-					t.Errorf("%s", got)
+					t.Error(got)
 				}
-			}
-		})
+			})
+		}
 	}
 	wg.Wait()
-	fmt.Printf("won %d lost %d\n", won.Load(), lost.Load())
+	if won.Load() != leases || lost.Load() != leases*(racers-1) {
+		t.Errorf("%d won and %d lost", won.Load(), lost.Load())
+	}
 }

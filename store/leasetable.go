@@ -4,12 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"errors"
-	"math"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"toolpost/engine/lease"
 	"toolpost/tool"
 )
 
@@ -18,23 +17,12 @@ import (
 type LeaseTable struct {
 	db *DB
 
-	issued, consumed, rejected atomic.Int64
-	swept                      atomic.Int64 // when leases of the past were last removed
+	counted leaseCounts
+	swept   atomic.Int64 // when leases of the past were last removed
 }
 
 // Leases keeps leases.
 func (db *DB) Leases() *LeaseTable { return &LeaseTable{db: db} }
-
-// A Lease is one lease as those see it who look after leases.
-type Lease struct {
-	ID      string    `json:"id"`               // the start of the digest of its token
-	Caller  string    `json:"caller,omitempty"` // "": whoever has it
-	Tool    string    `json:"tool"`
-	Tier    int       `json:"tier"`
-	Issued  time.Time `json:"issued"`
-	Expires time.Time `json:"expires"`
-	State   string    `json:"state"` // live, used, revoked, expired
-}
 
 // idLength is how much of a digest names a lease where people read it.
 const idLength = 16
@@ -43,18 +31,21 @@ const idLength = 16
 const tokenPrefix = "tok_"
 
 // LeaseID gives the id of the lease that somebody means who has its token, or the id itself.
-func LeaseID(text string) string {
-	if strings.HasPrefix(text, tokenPrefix) {
+func LeaseID(text string) string { return idOf(text, tokenPrefix) }
+
+// idOf gives the id that somebody means who has an id, or a secret that starts so.
+func idOf(text, prefix string) string {
+	if strings.HasPrefix(text, prefix) {
 		return digestOf(text)[:idLength]
 	}
 	return plain(text, maxName)
 }
 
 // Issue makes a lease for one call of a tool, or of any with "*", up to a tier, by a caller, or by whoever has it
-// with "". A ttl of 0 is DefaultLeaseTTL. The token is in nobody's hands but those of who asked for it.
+// with "". A ttl of 0 is lease.DefaultTTL. The token is in nobody's hands but those of who asked for it.
 func (l *LeaseTable) Issue(_ context.Context, caller, name string, tier int, ttl time.Duration) (token string, err error) {
 	if ttl == 0 {
-		ttl = DefaultLeaseTTL
+		ttl = lease.DefaultTTL
 	}
 	if err := checkLease(caller, name, tier, ttl); err != nil {
 		return "", err
@@ -71,7 +62,7 @@ func (l *LeaseTable) Issue(_ context.Context, caller, name string, tier int, ttl
 	if err != nil {
 		return "", err
 	}
-	l.issued.Add(1)
+	l.counted.issued.Add(1)
 	return token, nil
 }
 
@@ -90,65 +81,112 @@ func (l *LeaseTable) Consume(_ context.Context, token, caller, name string, tier
 		if err != nil || n == 1 {
 			return err
 		}
-		return whyNot(t, id, caller, name, tier, now)
+		var x lease.Lease
+		if err := t.each(scanLease(&x, now), someLeases+` WHERE id = ?`, id); err != nil {
+			return err
+		}
+		if err := whyNot(&x, caller, name, tier); err != nil {
+			return err
+		}
+		return tool.Errorf(tool.CodeInternal, "lease %s can be used, and was not", x.ID) // never: both ask the same of it
 	})
+	return l.counted.count(err)
+}
+
+// leaseCounts is what this process has done with leases.
+type leaseCounts struct{ issued, consumed, rejected atomic.Int64 }
+
+// count notes what came of a Consume.
+func (c *leaseCounts) count(err error) error {
 	switch {
 	case err == nil:
-		l.consumed.Add(1)
+		c.consumed.Add(1)
 	case tool.CodeOf(err) == tool.CodeLeaseRejected:
-		l.rejected.Add(1)
+		c.rejected.Add(1)
 	}
 	return err
 }
 
-// whyNot says why a lease cannot be consumed.
-func whyNot(t *tx, id, caller, name string, tier int, now int64) error {
-	var whose, have string
-	var upTo int
-	var expires int64
-	var used, revoked sql.NullInt64
-	err := t.row(`SELECT caller, tool, tier, expires_at, used_at, revoked_at FROM lease WHERE id = ?`, []any{id}, &whose, &have, &upTo, &expires, &used, &revoked)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return unknownLease()
-	case err != nil:
-		return err
-	case whose != "" && whose != caller:
-		return unknownLease()
-	case used.Valid:
-		return rejected("already_consumed", "the lease has been used; issue another")
-	case revoked.Valid:
-		return rejected("revoked", "the lease was revoked")
-	case now >= expires:
-		return rejected("expired", "the lease has expired; issue another")
-	case upTo < tier && (have == "*" || have == name):
-		return rejected("tier_too_low", "the lease is for a lower tier than that of "+name+"; issue one of its tier")
-	}
-	return rejected("tool_mismatch", "the lease is for "+have+" and not for "+name)
+func (c *leaseCounts) with(active int) lease.Counts {
+	return lease.Counts{Active: active, Issued: int(c.issued.Load()), Consumed: int(c.consumed.Load()), Rejected: int(c.rejected.Load())}
 }
 
-// Revoke makes a lease of a caller useless, or anybody's with "", by the id that List gives or by its token. One that
-// was used, or revoked, before cannot be revoked: the error, of code conflict, says so.
+// maxLeaseName is how long the names of its tool and its caller may be, in bytes.
+const maxLeaseName = 1024
+
+// checkLease refuses a lease that nobody could use, or that would last too long.
+func checkLease(caller, name string, tier int, ttl time.Duration) error {
+	switch {
+	case name == "" || plain(name, maxLeaseName) != name:
+		return tool.Errorf(tool.CodeInvalidInput, `a lease needs the name of a tool, or "*" for any`)
+	case plain(caller, maxLeaseName) != caller:
+		return tool.Errorf(tool.CodeInvalidInput, "a lease is for a caller, whose name is text of at most %d bytes, not %.40q", maxLeaseName, caller)
+	case tier < 0 || tier > lease.MaxTier:
+		return tool.Errorf(tool.CodeInvalidInput, "a lease has a tier from 0 to %d, not %d", lease.MaxTier, tier)
+	case ttl < lease.MinTTL || ttl > lease.MaxTTL:
+		return tool.Errorf(tool.CodeInvalidInput, "a lease lasts from %v to %v, not %v", lease.MinTTL, lease.MaxTTL, ttl)
+	}
+	return nil
+}
+
+// whyNot says why a call cannot use a lease; nil: it can. The lease of another caller is not there.
+func whyNot(x *lease.Lease, caller, name string, tier int) error {
+	switch {
+	case x.ID == "" || x.Caller != "" && x.Caller != caller:
+		return rejected(notFound, "there is no such lease")
+	case x.State == lease.Used:
+		return rejected("already_consumed", "the lease has been used; issue another")
+	case x.State == lease.Revoked:
+		return rejected("revoked", "the lease was revoked")
+	case x.State == lease.Expired:
+		return rejected("expired", "the lease has expired; issue another")
+	case x.Tool != "*" && x.Tool != name:
+		return rejected("tool_mismatch", "the lease is for "+x.Tool+" and not for "+name)
+	case x.Tier < tier:
+		return rejected("tier_too_low", "the lease is for a lower tier than that of "+name+"; issue one of its tier")
+	}
+	return nil
+}
+
+// notFound is the reason of a lease that is not there, or not the caller's.
+const notFound = "not_found"
+
+func rejected(reason, message string) error {
+	return (&tool.Error{Code: tool.CodeLeaseRejected, Message: message}).Because(reason)
+}
+
+// Revoke ends a lease of a caller, or anybody's with "", by the id that List gives or by its token. One that was used, or
+// revoked, before cannot be revoked: the error, of code conflict, says so.
 func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
-	if id = LeaseID(id); !isLeaseID(id) {
+	if id = LeaseID(id); !isID(id) {
 		return noLease(id)
 	}
 	return l.db.w.do(true, func(t *tx) error {
 		now := micros(time.Now())
-		n, err := t.count(`UPDATE lease SET revoked_at = ? WHERE id >= ? AND id < ? AND (? = '' OR caller = ?)
-			AND used_at IS NULL AND revoked_at IS NULL AND expires_at > ?`, now, id, behind(id), caller, caller, now)
-		if err != nil || n > 0 {
+		done, err := t.revoke("lease", id, now, ` AND used_at IS NULL AND (? = '' OR caller = ?)`, caller, caller)
+		if err != nil || done {
 			return err
 		}
-		var x Lease
-		if err := t.each(x.scan(now), oneLease, id, behind(id)); err != nil {
+		var x lease.Lease
+		if err := t.each(scanLease(&x, now), someLeases+withID, id, behind(id)); err != nil {
 			return err
 		}
 		if x.ID == "" || caller != "" && x.Caller != caller {
 			return noLease(id)
 		}
-		return tool.Errorf(tool.CodeConflict, "lease %s cannot be revoked: it is %s", id, x.State).Because(x.State)
+		return notRevoked("lease", id, x.State)
 	})
+}
+
+// revoke ends what a table has under an id, if it can still be used.
+func (t *tx) revoke(table, id string, now int64, unless string, args ...any) (done bool, err error) {
+	n, err := t.count(`UPDATE `+table+` SET revoked_at = ?`+withID+` AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)`+unless,
+		append([]any{now, id, behind(id), now}, args...)...)
+	return n > 0, err
+}
+
+func notRevoked(what, id, state string) error {
+	return tool.Errorf(tool.CodeConflict, "%s %s cannot be revoked: it is %s", what, id, state).Because(state)
 }
 
 func noLease(id string) error {
@@ -157,11 +195,11 @@ func noLease(id string) error {
 
 const (
 	someLeases = `SELECT id, caller, tool, tier, issued_at, expires_at, used_at, revoked_at FROM lease`
-	oneLease   = someLeases + ` WHERE id >= ? AND id < ?`
+	withID     = ` WHERE id >= ? AND id < ?` // and behind it: what is kept is the whole digest
 )
 
-// isLeaseID reports whether a text can be the id of a lease.
-func isLeaseID(text string) bool {
+// isID reports whether a text can be an id: anything shorter would name several.
+func isID(text string) bool {
 	return len(text) == idLength && strings.Trim(text, "0123456789abcdef") == ""
 }
 
@@ -169,12 +207,12 @@ func isLeaseID(text string) bool {
 func behind(id string) string { return id + "g" } // no digit is as large
 
 // Find gives a lease that is remembered, by its id or token.
-func (l *LeaseTable) Find(ctx context.Context, id string) (x Lease, err error) {
-	if id = LeaseID(id); !isLeaseID(id) {
+func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err error) {
+	if id = LeaseID(id); !isID(id) {
 		return x, noLease(id)
 	}
 	err = l.db.read(ctx, func(r *reader) error {
-		return r.each(x.scan(micros(time.Now())), oneLease, id, behind(id))
+		return r.each(scanLease(&x, micros(time.Now())), someLeases+withID, id, behind(id))
 	})
 	if err == nil && x.ID == "" {
 		err = noLease(id)
@@ -183,25 +221,16 @@ func (l *LeaseTable) Find(ctx context.Context, id string) (x Lease, err error) {
 }
 
 // List gives the leases that are remembered, the newest first, and most of them at the most; 0: all.
-func (l *LeaseTable) List(ctx context.Context, most int) ([]Lease, error) {
-	leases := []Lease{}
-	now := micros(time.Now())
-	if most <= 0 {
-		most = math.MaxInt32
-	}
-	err := l.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var x Lease
-			err := x.scan(now)(rows)
-			leases = append(leases, x)
-			return err
-		}, someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, most)
-	})
-	return leases, err
+func (l *LeaseTable) List(ctx context.Context, most int) ([]lease.Lease, error) {
+	return list(ctx, l.db, scanLeases(time.Now()), someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
 }
 
-// scan reads a row of someLeases.
-func (x *Lease) scan(now int64) func(*sql.Rows) error {
+func scanLeases(now time.Time) func(*lease.Lease) func(*sql.Rows) error {
+	return func(x *lease.Lease) func(*sql.Rows) error { return scanLease(x, micros(now)) }
+}
+
+// scanLease reads a row of someLeases.
+func scanLease(x *lease.Lease, now int64) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var issued, expires int64
 		var used, revoked sql.NullInt64
@@ -211,30 +240,37 @@ func (x *Lease) scan(now int64) func(*sql.Rows) error {
 		x.ID, x.Issued, x.Expires = x.ID[:idLength], time.UnixMicro(issued).UTC(), time.UnixMicro(expires).UTC()
 		switch {
 		case used.Valid:
-			x.State = "used"
+			x.State = lease.Used
 		case revoked.Valid:
-			x.State = "revoked"
+			x.State = lease.Revoked
 		case now >= expires:
-			x.State = "expired"
+			x.State = lease.Expired
 		default:
-			x.State = "live"
+			x.State = lease.Live
 		}
 		return nil
 	}
 }
 
 // GC removes the leases that ended a while ago, and counts.
-func (l *LeaseTable) GC(context.Context) (LeaseCounts, error) {
-	counts := LeaseCounts{Issued: int(l.issued.Load()), Consumed: int(l.consumed.Load()), Rejected: int(l.rejected.Load())}
+func (l *LeaseTable) GC(context.Context) (lease.Counts, error) {
+	active := 0
 	err := l.db.w.do(false, func(t *tx) error {
 		now := time.Now()
 		if err := sweep(t, now); err != nil {
 			return err
 		}
-		return t.row(`SELECT COUNT(*) FROM lease WHERE expires_at > ? AND used_at IS NULL AND revoked_at IS NULL`, []any{micros(now)}, &counts.Active)
+		return t.row(`SELECT COUNT(*) FROM lease WHERE expires_at > ? AND used_at IS NULL AND revoked_at IS NULL`, []any{micros(now)}, &active)
 	})
-	return counts, err
+	return l.counted.with(active), err
 }
+
+// How long a lease is remembered beyond its end: long enough to tell who comes late that the lease has expired, and not
+// that it never was. And how often what is over is removed where nobody calls GC.
+const (
+	remembrance = lease.MaxTTL
+	sweepEvery  = time.Minute
+)
 
 // sweepSometimes keeps the table small where nobody calls GC.
 func (l *LeaseTable) sweepSometimes(t *tx, now time.Time) error {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/engine/idempotency"
 	"toolpost/tool"
 )
 
@@ -27,19 +28,11 @@ func (db *DB) Outcomes() *OutcomeTable { return &OutcomeTable{db: db} }
 // maxOutcomes is how many outcomes are kept; the oldest go first.
 const maxOutcomes = 100_000
 
-// A Claim says whose call a key belongs to.
-type Claim = struct {
-	Mine   bool     // it is new: whoever asked runs it, and settles it
-	Input  [32]byte // of the call that has the key
-	Result []byte   // its outcome; nil: there is none yet
-	Lost   bool     // and there will be none: its program is gone
-}
-
 // Claim makes a key, by the digest of what it counts within, the caller's, or tells whose it is. A key is remembered for
 // the time ttl from its outcome on. One whose program is gone has lost its outcome: that is said first to whoever asks
 // first, and is remembered from then on, so that no call runs again because nobody asked for a while.
-func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.Duration) (Claim, error) {
-	var c Claim
+func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.Duration) (idempotency.Claim, error) {
+	var c idempotency.Claim
 	claim := func(t *tx) error {
 		now := time.Now()
 		if err := o.sweepSometimes(t, now); err != nil {
@@ -56,7 +49,7 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.
 			input = excluded.input, owner = excluded.owner, at = excluded.at, expires_at = excluded.expires_at, result = NULL, lost_at = NULL`,
 			scope[:], input[:], o.db.owner, micros(now), micros(now.Add(ttl)))
 	}
-	err := o.db.w.submit(&job{do: claim, durable: true, late: func() {
+	err := o.db.w.submit(&write{do: claim, durable: true, late: func() {
 		if c.Mine {
 			o.setLate(scope, true)
 		}
@@ -87,7 +80,7 @@ func findOutcome(t *tx, scope [32]byte) (p pastOutcome, err error) {
 }
 
 // have says what is known of a key; Mine: nothing.
-func (o *OutcomeTable) have(t *tx, scope [32]byte, p pastOutcome, now time.Time, ttl time.Duration) (c Claim, err error) {
+func (o *OutcomeTable) have(t *tx, scope [32]byte, p pastOutcome, now time.Time, ttl time.Duration) (c idempotency.Claim, err error) {
 	copy(c.Input[:], p.input)
 	switch {
 	case p.owner == "" || p.owner == o.db.owner && o.isLate(scope):

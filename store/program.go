@@ -76,6 +76,19 @@ func (db *DB) left(r *reader, query string, args ...any) (gone []string, err err
 	return gone, nil
 }
 
+// orphans visits the rows of a table, with a condition, whose owners have ended.
+func (db *DB) orphans(ctx context.Context, columns, table string, visit func(owner string, rows *sql.Rows) error) error {
+	return db.read(ctx, func(r *reader) error {
+		gone, err := db.left(r, `SELECT DISTINCT owner FROM `+table)
+		for _, owner := range gone {
+			if err == nil {
+				err = r.each(func(rows *sql.Rows) error { return visit(owner, rows) }, `SELECT `+columns+` FROM `+table+` AND owner = ?`, owner)
+			}
+		}
+		return err
+	})
+}
+
 // note remembers what was seen of a program, and reports whether it has been away for that long.
 func (a *absences) note(p program, lives bool, grace time.Duration) bool {
 	a.mu.Lock()

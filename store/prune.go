@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"time"
+
+	"toolpost/tool"
 )
 
 // Prune removes the rows of the days that lie wholly before a time, and their sums. The chain starts at the
@@ -54,7 +56,7 @@ func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := rebuild(t, day); err != nil {
+	if err := a.rebuild(t, day); err != nil {
 		return 0, err
 	}
 	if err := t.exec(`DELETE FROM audit_kind WHERE id NOT IN (SELECT kind FROM audit_day)`); err != nil {
@@ -64,23 +66,23 @@ func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
 }
 
 // rebuild makes the sums of days up to one anew, from the rows that are left of them.
-func rebuild(t *tx, day int64) error {
+func (l *layout) rebuild(t *tx, day int64) error {
 	var s sums
 	var last int64
 	if err := t.row(`SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day <= ?`, []any{day}, &last); err != nil {
 		return err
 	}
 	err := t.each(func(rows *sql.Rows) error {
-		var r row
+		var r tool.Record
 		var id int64
 		var doc string
-		if err := rows.Scan(&r.seq, &r.at, &id, &r.took, &r.in, &r.out, &doc); err != nil {
+		if err := rows.Scan(into(l.inRow, &r, &id, &doc)...); err != nil {
 			return err
 		}
-		reads, writes, err := pathsOf(doc)
-		s.add(id, &r, reads, writes)
+		err := readTouches(doc, &r)
+		s.add(id, &r)
 		return err
-	}, `SELECT seq, at, kind, took, bytes_in, bytes_out, detail FROM audit WHERE seq <= ? AND at < ?`, last, (day+1)*dayLength)
+	}, `SELECT `+l.rowNames+`, kind, detail FROM audit WHERE seq <= ? AND at < ?`, last, (day+1)*dayLength)
 	if err != nil {
 		return err
 	}

@@ -51,23 +51,23 @@ const (
 	BySource Group = "source"
 )
 
-func (g Group) of(k *kind) string {
+func (g Group) of(k *tool.Record) string {
 	switch g {
 	case ByCaller:
-		return k.caller
+		return k.Caller
 	case ByDoor:
-		return k.door
+		return k.Door
 	case BySource:
-		return k.source
+		return k.Source
 	default:
-		return k.tool
+		return k.Tool
 	}
 }
 
 // Uses answers what is used most: the most called first.
 func (a *AuditTable) Uses(ctx context.Context, f Filter, by Group) ([]Use, error) {
 	found := map[string]*Use{}
-	err := a.cells(ctx, f, func(k *kind, s daySum) {
+	err := a.cells(ctx, f, func(k *tool.Record, s daySum) {
 		name := by.of(k)
 		u := found[name]
 		if u == nil {
@@ -88,8 +88,8 @@ func (a *AuditTable) Uses(ctx context.Context, f Filter, by Group) ([]Use, error
 	return first(uses, f.Limit), nil
 }
 
-func (u *Use) add(k *kind, s daySum) {
-	switch tool.Outcome(k.outcome) {
+func (u *Use) add(k *tool.Record, s daySum) {
+	switch k.Outcome {
 	case tool.OutcomeOK, tool.OutcomeAsked:
 		u.OK += s.n
 	case tool.OutcomeFailed:
@@ -124,11 +124,11 @@ func (a *AuditTable) Latencies(ctx context.Context, f Filter) ([]Latency, error)
 		return nil, err
 	}
 	times := map[string]histogram{}
-	err = a.tooks(ctx, f, func(k *kind, bucket, n int64) {
-		if times[k.tool] == nil {
-			times[k.tool] = histogram{}
+	err = a.tooks(ctx, f, func(k *tool.Record, bucket, n int64) {
+		if times[k.Tool] == nil {
+			times[k.Tool] = histogram{}
 		}
-		times[k.tool][bucket] += n
+		times[k.Tool][bucket] += n
 	})
 	if err != nil {
 		return nil, err
@@ -164,11 +164,11 @@ func (a *AuditTable) Failures(ctx context.Context, f Filter) ([]Failure, error) 
 	found, calls := map[Failure]int64{}, map[string]int64{}
 	want := f.Outcome
 	f.Outcome = "" // rates are of all calls
-	err := a.cells(ctx, f, func(k *kind, s daySum) {
-		calls[k.tool] += s.n
-		o := tool.Outcome(k.outcome)
+	err := a.cells(ctx, f, func(k *tool.Record, s daySum) {
+		calls[k.Tool] += s.n
+		o := k.Outcome
 		if o == want || want == "" && o != tool.OutcomeOK && o != tool.OutcomeAsked {
-			found[Failure{Tool: k.tool, Outcome: o, Code: tool.Code(k.code)}] += s.n
+			found[Failure{Tool: k.Tool, Outcome: o, Code: k.Code}] += s.n
 		}
 	})
 	if err != nil {
@@ -198,8 +198,8 @@ type Path struct {
 // that asks for them tells what they named.
 func (a *AuditTable) Paths(ctx context.Context, f Filter) ([]Path, error) {
 	found := map[string]*Path{}
-	err := a.touches(ctx, f, func(k *kind, key pathKey, n int64) {
-		if tool.Outcome(k.outcome) == tool.OutcomeRefused && f.Outcome == "" {
+	err := a.touches(ctx, f, func(k *tool.Record, key pathKey, n int64) {
+		if k.Outcome == tool.OutcomeRefused && f.Outcome == "" {
 			return
 		}
 		p := found[key.path]
@@ -240,14 +240,14 @@ type Moment struct {
 func (a *AuditTable) History(ctx context.Context, f Filter) ([]Moment, error) {
 	found := map[int64]*Moment{}
 	err := a.span(ctx, f, func(q *query) error {
-		return q.days(func(day int64, k *kind, n int64) {
+		return q.days(func(day int64, k *tool.Record, n int64) {
 			m := found[day]
 			if m == nil {
 				m = &Moment{Start: startOfDay(day)}
 				found[day] = m
 			}
 			m.Calls += n
-			if o := tool.Outcome(k.outcome); o != tool.OutcomeOK && o != tool.OutcomeAsked {
+			if o := k.Outcome; o != tool.OutcomeOK && o != tool.OutcomeAsked {
 				m.Errors += n
 			}
 		})
@@ -280,38 +280,27 @@ func (a *AuditTable) Log(ctx context.Context, f Filter, newestFirst bool, visit 
 		if f.Limit > 0 {
 			order += ` LIMIT ` + strconv.Itoa(f.Limit)
 		}
-		return q.rows(lo, hi, q.since, q.until, order, func(id int64, r *row, doc string) error {
-			rec, err := recordOf(q.kinds[id], r, doc)
-			if err != nil {
-				return err
+		return q.rows(lo, hi, q.since, q.until, order, func(id int64, r *tool.Record, doc string) error {
+			k := q.kinds[id]
+			for i := range a.inKind {
+				*a.inKind[i].Value(r).(*string) = *a.inKind[i].Value(k).(*string)
 			}
-			return visit(rec)
+			if err := a.all.Unmarshal([]byte(doc), r); err != nil {
+				return tool.Errorf(tool.CodeUnavailable, "row %d of the audit log cannot be read: %w; see `toolpost audit verify`", r.Seq, err)
+			}
+			return visit(r)
 		})
 	})
-}
-
-// recordOf puts a record together again.
-func recordOf(k *kind, r *row, doc string) (*tool.Record, error) {
-	var d detail
-	if err := strictjson.UnmarshalClosed([]byte(doc), &d); err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "row %d of the audit log cannot be read: %w; see `toolpost audit verify`", r.seq, err)
-	}
-	return &tool.Record{
-		Seq: r.seq, Time: time.UnixMicro(r.at).UTC(), Call: d.Call, Trace: d.Trace, Tool: k.tool, Asked: d.Asked, Source: k.source,
-		Protocol: k.protocol, Tier: d.Tier, Door: k.door, Caller: k.caller, Session: r.session, Run: d.Run, Shape: d.Shape, Digest: d.Digest, Args: d.Args,
-		Touches: tool.Touches{Reads: d.Reads, Writes: d.Writes, Commands: d.Runs}, Omitted: d.Omitted, Decision: k.decision, Rule: k.rule,
-		Lease: d.Lease, Key: d.Key, Replay: d.Replay, Cached: d.Cached, DryRun: d.DryRun, Walls: k.walls, Outcome: tool.Outcome(k.outcome), Code: tool.Code(k.code),
-		Reason: d.Reason, Duration: time.Duration(r.took) * time.Microsecond, In: r.in, Out: r.out, Lost: d.Lost,
-	}, nil
 }
 
 // A query is a filter over one state of the log.
 type query struct {
 	*reader
+	*layout
 	f                 Filter
-	kinds             map[int64]*kind // that the filter lets through
-	in                string          // the same as the last condition of a query; empty: all
-	args              []any           // of the condition
+	kinds             map[int64]*tool.Record // that the filter lets through
+	in                string                 // the same as the last condition of a query; empty: all
+	args              []any                  // of the condition
 	since, until      int64
 	firstDay, lastDay int64 // both included
 }
@@ -319,7 +308,7 @@ type query struct {
 // span opens a query. Where no kind of call fits, there is nothing to ask.
 func (a *AuditTable) span(ctx context.Context, f Filter, use func(*query) error) error {
 	return a.db.read(ctx, func(r *reader) error {
-		q := &query{reader: r, f: f, kinds: map[int64]*kind{}, since: math.MinInt64, until: math.MaxInt64}
+		q := &query{reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{}, since: math.MinInt64, until: math.MaxInt64}
 		if !f.Since.IsZero() {
 			q.since = micros(f.Since)
 		}
@@ -335,13 +324,13 @@ func (a *AuditTable) span(ctx context.Context, f Filter, use func(*query) error)
 }
 
 func (q *query) findKinds() error {
-	all, err := readKinds(q.reader)
+	all, err := q.readAllKinds(q.reader)
 	if err != nil {
 		return err
 	}
 	f := &q.f
 	for id, k := range all {
-		if (f.Tool == "" || k.tool == f.Tool) && (f.Caller == "" || k.caller == f.Caller) && (f.Outcome == "" || k.outcome == string(f.Outcome)) {
+		if (f.Tool == "" || k.Tool == f.Tool) && (f.Caller == "" || k.Caller == f.Caller) && (f.Outcome == "" || k.Outcome == f.Outcome) {
 			q.kinds[id] = k
 		}
 	}
@@ -358,22 +347,23 @@ func (q *query) findKinds() error {
 	return nil
 }
 
-func readKinds(r *reader) (map[int64]*kind, error) {
-	kinds := map[int64]*kind{}
+// readAllKinds gives what the kinds say, by their ids.
+func (l *layout) readAllKinds(r *reader) (map[int64]*tool.Record, error) {
+	kinds := map[int64]*tool.Record{}
 	err := r.each(func(rows *sql.Rows) error {
 		var id int64
-		var k kind
-		err := rows.Scan(&id, &k.tool, &k.source, &k.protocol, &k.door, &k.caller, &k.decision, &k.rule, &k.walls, &k.outcome, &k.code)
+		var k tool.Record
+		err := rows.Scan(into(l.inKind, &k, &id)...)
 		kinds[id] = &k
 		return err
-	}, `SELECT id, `+kindColumns+` FROM audit_kind`)
+	}, `SELECT `+l.kindNames+`, id FROM audit_kind`)
 	return kinds, err
 }
 
 // cells visits sums over all calls of the filter.
-func (a *AuditTable) cells(ctx context.Context, f Filter, visit func(k *kind, s daySum)) error {
+func (a *AuditTable) cells(ctx context.Context, f Filter, visit func(k *tool.Record, s daySum)) error {
 	return a.span(ctx, f, func(q *query) error {
-		from, to, err := q.apart(func(id int64, r *row, _ string) error {
+		from, to, err := q.apart(func(id int64, r *tool.Record, _ string) error {
 			visit(q.kinds[id], sumOf(r))
 			return nil
 		})
@@ -398,15 +388,16 @@ func (a *AuditTable) cells(ctx context.Context, f Filter, visit func(k *kind, s 
 // with gives the arguments of a query that ends with the condition about kinds.
 func (q *query) with(args ...any) []any { return append(args, q.args...) }
 
-func sumOf(r *row) daySum {
-	return daySum{n: 1, took: r.took, longest: r.took, in: r.in, out: r.out}
+func sumOf(r *tool.Record) daySum {
+	took := r.Duration.Microseconds()
+	return daySum{n: 1, took: took, longest: took, in: r.In, out: r.Out}
 }
 
 // tooks visits the durations of all calls of the filter.
-func (a *AuditTable) tooks(ctx context.Context, f Filter, visit func(k *kind, bucket, n int64)) error {
+func (a *AuditTable) tooks(ctx context.Context, f Filter, visit func(k *tool.Record, bucket, n int64)) error {
 	return a.span(ctx, f, func(q *query) error {
-		from, to, err := q.apart(func(id int64, r *row, _ string) error {
-			visit(q.kinds[id], bucketOf(r.took), 1)
+		from, to, err := q.apart(func(id int64, r *tool.Record, _ string) error {
+			visit(q.kinds[id], bucketOf(r.Duration.Microseconds()), 1)
 			return nil
 		})
 		if err != nil {
@@ -426,9 +417,9 @@ func (a *AuditTable) tooks(ctx context.Context, f Filter, visit func(k *kind, bu
 }
 
 // days visits the calls of each day, also of those that the filter holds in part: then of that part.
-func (q *query) days(visit func(day int64, k *kind, n int64)) error {
-	from, to, err := q.apart(func(id int64, r *row, _ string) error {
-		visit(dayOf(r.at), q.kinds[id], 1)
+func (q *query) days(visit func(day int64, k *tool.Record, n int64)) error {
+	from, to, err := q.apart(func(id int64, r *tool.Record, _ string) error {
+		visit(dayOf(micros(r.Time)), q.kinds[id], 1)
 		return nil
 	})
 	if err != nil {
@@ -447,12 +438,12 @@ func (q *query) days(visit func(day int64, k *kind, n int64)) error {
 }
 
 // touches visits the paths of all calls of the filter.
-func (a *AuditTable) touches(ctx context.Context, f Filter, visit func(*kind, pathKey, int64)) error {
+func (a *AuditTable) touches(ctx context.Context, f Filter, visit func(*tool.Record, pathKey, int64)) error {
 	return a.span(ctx, f, func(q *query) error {
-		from, to, err := q.apart(func(id int64, r *row, doc string) error {
+		from, to, err := q.apart(func(id int64, r *tool.Record, doc string) error {
 			s := sums{}
-			reads, writes, err := pathsOf(doc)
-			s.add(id, r, reads, writes)
+			err := readTouches(doc, r)
+			s.add(id, r)
 			for key, n := range s.paths {
 				visit(q.kinds[id], key, n)
 			}
@@ -477,7 +468,7 @@ func (a *AuditTable) touches(ctx context.Context, f Filter, visit func(*kind, pa
 
 // apart visits, one by one, the calls that no sum tells about: those of days that the filter holds in part, and all
 // where it asks for a session. It gives the days, both included, whose sums tell about the others.
-func (q *query) apart(visit func(kind int64, r *row, doc string) error) (from, to int64, err error) {
+func (q *query) apart(visit func(kind int64, r *tool.Record, doc string) error) (from, to int64, err error) {
 	if q.f.Session != "" {
 		return 1, 0, q.rows(0, math.MaxInt64, q.since, q.until, "", visit)
 	}
@@ -490,13 +481,9 @@ func (q *query) apart(visit func(kind int64, r *row, doc string) error) (from, t
 	return from, to, nil
 }
 
-func pathsOf(doc string) (reads, writes []string, err error) {
-	var d struct {
-		Reads  []string `json:"reads"`
-		Writes []string `json:"writes"`
-	}
-	err = strictjson.Unmarshal([]byte(doc), &d)
-	return d.Reads, d.Writes, err
+// readTouches reads the paths in a detail, and nothing else of it.
+func readTouches(doc string, r *tool.Record) error {
+	return strictjson.Unmarshal([]byte(doc), &r.Touches)
 }
 
 // whole gives the days that the filter holds wholly, both ends included, and what it holds of others.
@@ -525,7 +512,7 @@ func startsDay(at int64) bool {
 }
 
 // edge visits the rows of a part of a day.
-func (q *query) edge(e [2]int64, visit func(kind int64, r *row, doc string) error) error {
+func (q *query) edge(e [2]int64, visit func(kind int64, r *tool.Record, doc string) error) error {
 	lo, hi, err := q.bounds(dayOf(e[0]), dayOf(e[1]-1))
 	if err != nil || hi == 0 {
 		return err
@@ -540,21 +527,21 @@ func (q *query) bounds(firstDay, lastDay int64) (lo, hi int64, err error) {
 }
 
 // rows visits rows of the log that the filter lets through.
-func (q *query) rows(lo, hi, since, until int64, order string, visit func(kind int64, r *row, doc string) error) error {
+func (q *query) rows(lo, hi, since, until int64, order string, visit func(kind int64, r *tool.Record, doc string) error) error {
 	where, args := ` WHERE seq >= ? AND seq <= ? AND at >= ? AND at < ?`, []any{lo, hi, since, until}
 	if q.f.Session != "" {
 		where, args = where+` AND session = ? AND session <> ''`, append(args, plain(q.f.Session, maxName))
 	}
 	return q.each(func(rows *sql.Rows) error {
 		var id int64
-		var r row
+		var r tool.Record
 		var doc string
-		if err := rows.Scan(&r.seq, &r.at, &id, &r.took, &r.in, &r.out, &r.session, &doc); err != nil {
+		if err := rows.Scan(into(q.inRow, &r, &id, &doc)...); err != nil {
 			return err
 		}
 		if q.kinds[id] == nil {
-			return tool.Errorf(tool.CodeUnavailable, "row %d of the audit log refers to nothing; see `toolpost audit verify`", r.seq)
+			return tool.Errorf(tool.CodeUnavailable, "row %d of the audit log refers to nothing; see `toolpost audit verify`", r.Seq)
 		}
 		return visit(id, &r, doc)
-	}, `SELECT seq, at, kind, took, bytes_in, bytes_out, session, detail FROM audit`+where+q.in+order, q.with(args...)...)
+	}, `SELECT `+q.rowNames+`, kind, detail FROM audit`+where+q.in+order, q.with(args...)...)
 }

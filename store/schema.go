@@ -2,20 +2,10 @@ package store
 
 // migrations lists the steps from an empty database to the tables of this version. A step that was ever
 // released is not changed: another one follows it. The words are those of SQLite; a Dialect has others for
-// some of them. Times are microseconds since 1970, in UTC.
-func migrations() [][]string {
-	return [][]string{{
-		// What calls have in common. A row of the log refers to one of these.
-		`CREATE TABLE audit_kind (
-			id BIGINT PRIMARY KEY, tool TEXT NOT NULL, source TEXT NOT NULL, protocol TEXT NOT NULL, door TEXT NOT NULL,
-			caller TEXT NOT NULL, decision TEXT NOT NULL, rule TEXT NOT NULL, enforcement TEXT NOT NULL,
-			outcome TEXT NOT NULL, code TEXT NOT NULL)`,
-		`CREATE INDEX audit_kind_tool ON audit_kind (tool, caller)`,
-		// One row for each call. hash covers the row, what its kind says, and the hash before it.
-		`CREATE TABLE audit (
-			seq BIGINT PRIMARY KEY, at BIGINT NOT NULL, kind BIGINT NOT NULL, took BIGINT NOT NULL, bytes_in BIGINT NOT NULL,
-			bytes_out BIGINT NOT NULL, session TEXT NOT NULL, detail TEXT NOT NULL, hash BLOB NOT NULL)`,
-		`CREATE INDEX audit_session ON audit (session, seq) WHERE session <> ''`,
+// some of them. Times are microseconds since 1970, in UTC. The tables of the log, and how they grew, follow from the list of
+// its columns.
+func migrations(log *layout) [][]string {
+	return log.grow([][]string{append(log.tables(),
 		// The end of the chain, and where it was cut.
 		`CREATE TABLE audit_head (
 			id BIGINT PRIMARY KEY, seq BIGINT NOT NULL, hash BLOB NOT NULL, cut_seq BIGINT NOT NULL, cut_hash BLOB NOT NULL,
@@ -33,11 +23,7 @@ func migrations() [][]string {
 		// Calls that have begun and may change something. Who finds one whose program is gone knows that nobody
 		// knows what came of it.
 		`CREATE TABLE audit_open (id TEXT PRIMARY KEY, owner TEXT NOT NULL, at BIGINT NOT NULL, record TEXT NOT NULL)`,
-		// For people with a SQL prompt.
-		`CREATE VIEW calls AS SELECT a.seq, a.at, k.tool, k.source, k.protocol, k.door, k.caller, a.session, k.decision, k.rule,
-			k.enforcement, k.outcome, k.code, a.took, a.bytes_in, a.bytes_out, a.detail
-			FROM audit a JOIN audit_kind k ON k.id = a.kind`,
-	}, {
+	), {
 		// The state of a session is base with the patches of later versions merged in.
 		`CREATE TABLE session (
 			caller TEXT NOT NULL, name TEXT NOT NULL, version BIGINT NOT NULL, base_version BIGINT NOT NULL, base_size BIGINT NOT NULL,
@@ -56,7 +42,7 @@ func migrations() [][]string {
 		`CREATE TABLE asset (
 			sha256 TEXT PRIMARY KEY, size BIGINT NOT NULL, media_type TEXT NOT NULL, added_at BIGINT NOT NULL, used_at BIGINT NOT NULL,
 			times BIGINT NOT NULL)`,
-	}, marks(), callers(), programs()}
+	}, marks(), callers(), programs()})
 }
 
 // marks is the step that makes earlier versions of sessions readable.

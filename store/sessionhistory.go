@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"toolpost/engine/session"
 	"toolpost/tool"
 )
 
@@ -43,13 +44,13 @@ const (
 )
 
 // At gives the session's state as it was at a version. The last 100 are remembered, or a few more.
-func (s *SessionTable) At(ctx context.Context, caller, session string, version int64) (st State, err error) {
-	err = s.remembered(ctx, caller, session, func(p past) error {
+func (s *SessionTable) At(ctx context.Context, caller, name string, version int64) (st session.State, err error) {
+	err = s.remembered(ctx, caller, name, func(p past) error {
 		switch {
 		case version < 0 || version > p.current:
-			return tool.Errorf(tool.CodeNotFound, "session %q has no version %d; it is at version %d", session, version, p.current)
+			return tool.Errorf(tool.CodeNotFound, "session %q has no version %d; it is at version %d", name, version, p.current)
 		case version < p.mark:
-			return tool.Errorf(tool.CodeNotFound, "version %d of session %q is not remembered any more; the oldest is %d", version, session, p.mark)
+			return tool.Errorf(tool.CodeNotFound, "version %d of session %q is not remembered any more; the oldest is %d", version, name, p.mark)
 		}
 		st, err = p.at(version)
 		return err
@@ -59,8 +60,8 @@ func (s *SessionTable) At(ctx context.Context, caller, session string, version i
 
 // Next gives the version after the one that was seen last, or the oldest later one that is remembered; there is
 // none where more is false. A session that was removed meanwhile starts again.
-func (s *SessionTable) Next(ctx context.Context, caller, session string, seen int64) (st State, more bool, err error) {
-	err = s.remembered(ctx, caller, session, func(p past) error {
+func (s *SessionTable) Next(ctx context.Context, caller, name string, seen int64) (st session.State, more bool, err error) {
+	err = s.remembered(ctx, caller, name, func(p past) error {
 		next := seen + 1
 		switch {
 		case p.current == seen:
@@ -83,8 +84,8 @@ type past struct {
 	base          string // the state at the mark
 }
 
-func (s *SessionTable) remembered(ctx context.Context, caller, session string, use func(past) error) error {
-	p := past{caller: plain(caller, maxSession), name: plain(session, maxSession), base: "{}"}
+func (s *SessionTable) remembered(ctx context.Context, caller, name string, use func(past) error) error {
+	p := past{caller: plain(caller, maxSession), name: plain(name, maxSession), base: "{}"}
 	return s.db.read(ctx, func(r *reader) error {
 		p.r = r
 		err := r.row(`SELECT version FROM session WHERE caller = ? AND name = ?`, p.caller, p.name).Scan(&p.current)
@@ -100,8 +101,8 @@ func (s *SessionTable) remembered(ctx context.Context, caller, session string, u
 }
 
 // at makes a version again that is remembered. When the mark came to be is forgotten.
-func (p past) at(version int64) (State, error) {
-	st := State{Version: version, State: json.RawMessage(p.base)}
+func (p past) at(version int64) (session.State, error) {
+	st := session.State{Version: version, State: json.RawMessage(p.base)}
 	if version == p.mark {
 		return st, nil
 	}

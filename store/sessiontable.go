@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"toolpost/engine/session"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -21,41 +22,27 @@ func (db *DB) Sessions() *SessionTable { return &SessionTable{db} }
 // maxHistory is how many of its last versions a session remembers.
 const maxHistory = 100
 
-// A State is a session's document.
-type State struct {
-	Version int64           `json:"version"` // 0: nobody has changed it yet
-	Changed time.Time       `json:"changed,omitzero"`
-	State   json.RawMessage `json:"state"`
-}
-
-// A Change is one version of a session: the patches that led to it, in order.
-type Change struct {
-	Version int64            `json:"version"`
-	Time    time.Time        `json:"time"`
-	Patches []map[string]any `json:"patches"` // nil: it was emptied
-}
-
 // AnyVersion is for who changes a session whatever its version is.
 const AnyVersion = -1
 
 // Patch merges the patches into the session's state, in order and all at once.
-func (s *SessionTable) Patch(ctx context.Context, caller, session string, patches []map[string]any) error {
-	_, err := s.PatchAt(ctx, caller, session, AnyVersion, patches)
+func (s *SessionTable) Patch(ctx context.Context, caller, name string, patches []map[string]any) error {
+	_, err := s.PatchAt(ctx, caller, name, AnyVersion, patches)
 	return err
 }
 
 // PatchAt is Patch for who has seen a version of the state: where it has changed since, nothing is merged and
 // the error has the code conflict. It gives the new version.
-func (s *SessionTable) PatchAt(_ context.Context, caller, session string, seen int64, patches []map[string]any) (version int64, err error) {
-	if err := checkNames(caller, session); err != nil {
+func (s *SessionTable) PatchAt(_ context.Context, caller, name string, seen int64, patches []map[string]any) (version int64, err error) {
+	if err := checkNames(caller, name); err != nil {
 		return 0, err
 	}
 	doc, err := strictjson.Marshal(patches)
 	if err != nil {
-		return 0, tool.Errorf(tool.CodeInvalidInput, "a patch of session %q is not JSON: %w", session, err)
+		return 0, tool.Errorf(tool.CodeInvalidInput, "a patch of session %q is not JSON: %w", name, err)
 	}
 	err = s.db.w.do(true, func(t *tx) error {
-		k := sessionAt{t, caller, session}
+		k := sessionAt{t, caller, name}
 		d, err := k.open(seen)
 		if err != nil {
 			return err
@@ -251,18 +238,18 @@ func mergeInto(state, patch map[string]any) {
 }
 
 // State gives the session's state document; a session that nobody has patched is {}.
-func (s *SessionTable) State(ctx context.Context, caller, session string) (json.RawMessage, error) {
-	st, err := s.Get(ctx, caller, session)
+func (s *SessionTable) State(ctx context.Context, caller, name string) (json.RawMessage, error) {
+	st, err := s.Get(ctx, caller, name)
 	return st.State, err
 }
 
 // Get gives the session's state with its version.
-func (s *SessionTable) Get(ctx context.Context, caller, session string) (State, error) {
-	st := State{State: json.RawMessage(`{}`)}
-	caller, session = plain(caller, maxSession), plain(session, maxSession)
+func (s *SessionTable) Get(ctx context.Context, caller, name string) (session.State, error) {
+	st := session.State{State: json.RawMessage(`{}`)}
+	caller, name = plain(caller, maxSession), plain(name, maxSession)
 	err := s.db.read(ctx, func(r *reader) error {
 		var baseVersion, at int64
-		err := r.row(`SELECT version, base_version, changed_at FROM session WHERE caller = ? AND name = ?`, caller, session).Scan(&st.Version, &baseVersion, &at)
+		err := r.row(`SELECT version, base_version, changed_at FROM session WHERE caller = ? AND name = ?`, caller, name).Scan(&st.Version, &baseVersion, &at)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
@@ -271,11 +258,11 @@ func (s *SessionTable) Get(ctx context.Context, caller, session string) (State, 
 		}
 		st.Changed = time.UnixMicro(at).UTC()
 		base := "{}"
-		if err := r.row(baseState, caller, session).Scan(&base); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		if err := r.row(baseState, caller, name).Scan(&base); err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
 		var later []string
-		if err := r.each(texts(&later), laterPatches, caller, session, baseVersion); err != nil {
+		if err := r.each(texts(&later), laterPatches, caller, name, baseVersion); err != nil {
 			return err
 		}
 		st.State, err = merged(base, later)
@@ -286,12 +273,12 @@ func (s *SessionTable) Get(ctx context.Context, caller, session string) (State, 
 
 // Reset empties a session. Its version counts on, so that who saw an earlier state notices; a session that nobody
 // has changed stays at version 0.
-func (s *SessionTable) Reset(_ context.Context, caller, session string) (version int64, err error) {
-	if err := checkNames(caller, session); err != nil {
+func (s *SessionTable) Reset(_ context.Context, caller, name string) (version int64, err error) {
+	if err := checkNames(caller, name); err != nil {
 		return 0, err
 	}
 	err = s.db.w.do(true, func(t *tx) error {
-		k := sessionAt{t, caller, session}
+		k := sessionAt{t, caller, name}
 		d, err := k.open(AnyVersion)
 		version = 0
 		if err != nil || !d.known {
@@ -308,11 +295,11 @@ func (s *SessionTable) Reset(_ context.Context, caller, session string) (version
 }
 
 // History gives the last changes of a session, the newest first.
-func (s *SessionTable) History(ctx context.Context, caller, session string, most int) ([]Change, error) {
-	changes := []Change{}
+func (s *SessionTable) History(ctx context.Context, caller, name string, most int) ([]session.Change, error) {
+	changes := []session.Change{}
 	err := s.db.read(ctx, func(r *reader) error {
 		return r.each(func(rows *sql.Rows) error {
-			var c Change
+			var c session.Change
 			var at int64
 			var doc string
 			if err := rows.Scan(&c.Version, &at, &doc); err != nil {
@@ -324,7 +311,7 @@ func (s *SessionTable) History(ctx context.Context, caller, session string, most
 			changes = append(changes, c)
 			return err
 		}, `SELECT version, at, patches FROM session_patch WHERE caller = ? AND name = ? ORDER BY version DESC LIMIT ?`,
-			plain(caller, maxSession), plain(session, maxSession), most)
+			plain(caller, maxSession), plain(name, maxSession), most)
 	})
 	return changes, err
 }

@@ -72,7 +72,7 @@ func TestAssetsAreKeptByContent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := store.Assets{Dir: filepath.Join(dir, "assets")}
+	s := store.Assets{}
 	first, err := s.Add(t.Context(), "ada", tool.Asset{AssetID: "1", Path: a}, open(t, a))
 	if err != nil {
 		t.Fatal(err)
@@ -89,8 +89,11 @@ func TestAssetsAreKeptByContent(t *testing.T) {
 	if got, err := os.ReadFile(first.Path); err != nil || string(got) != "hello" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if kept, _ := filepath.Glob(filepath.Join(s.Dir, "[0-9a-f]*")); len(kept) != 1 {
-		t.Errorf("%d files in the store", len(kept))
+	if f, err := os.OpenFile(first.Path, os.O_WRONLY, 0); err == nil {
+		if _, err := f.WriteString("x"); err == nil {
+			t.Error("an asset was changed by somebody who knows its path")
+		}
+		_ = f.Close()
 	}
 }
 
@@ -100,7 +103,7 @@ func TestAnAssetIsOpenToWhoBroughtItAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := store.Assets{Dir: filepath.Join(dir, "assets")}
+	s := store.Assets{}
 	var kept tool.Asset
 	for _, caller := range []string{"ada", "../bob\x00\xff"} {
 		var err error
@@ -134,9 +137,35 @@ func TestAnAssetIsOpenToWhoBroughtItAlone(t *testing.T) {
 	if a, err := s.Add(t.Context(), "eve", tool.Asset{Path: other, SHA256: kept.SHA256}, open(t, other)); err != nil || a.SHA256 == kept.SHA256 {
 		t.Errorf("the word of a tool was taken for a digest: %+v, %v", a, err)
 	}
-	_ = os.Remove(kept.Path)
-	if f, _, err := s.Open(t.Context(), "ada", kept.SHA256); f != nil || tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("an asset whose file is gone: %v", err)
+}
+
+func TestTheOldestAssetsMakeRoom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.txt")
+	s := store.Assets{Max: 1000}
+	var sums []string
+	for i := range 300 {
+		if err := os.WriteFile(path, fmt.Appendf(nil, "%0100d", i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, err := s.Add(t.Context(), "ada", tool.Asset{Path: path}, open(t, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums = append(sums, a.SHA256)
+	}
+	kept := 0
+	for i, sum := range sums {
+		f, _, err := s.Open(t.Context(), "ada", sum)
+		if (err == nil) != (i >= 290) {
+			t.Errorf("asset %d: %v", i, err)
+		}
+		if err == nil {
+			kept++
+			_ = f.Close()
+		}
+	}
+	if kept != 10 {
+		t.Errorf("%d are kept", kept)
 	}
 }
 
@@ -150,7 +179,7 @@ func TestBadAssetsAreRefusedQuickly(t *testing.T) {
 	if err := os.WriteFile(large, make([]byte, 1001), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := store.Assets{Dir: filepath.Join(dir, "assets"), Max: 1000}
+	s := store.Assets{Max: 1000}
 	for path, code := range map[string]tool.Code{
 		dir: tool.CodeInvalidInput, fifo: tool.CodeInvalidInput,
 		"/dev/zero": tool.CodeInvalidInput, large: tool.CodeQuotaExceeded,
@@ -158,9 +187,6 @@ func TestBadAssetsAreRefusedQuickly(t *testing.T) {
 		if _, err := s.Add(t.Context(), "ada", tool.Asset{Path: path}, open(t, path)); tool.CodeOf(err) != code || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
-	}
-	if entries, _ := os.ReadDir(s.Dir); len(entries) != 0 {
-		t.Errorf("%d files are left in the store", len(entries))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"toolpost/tool"
 )
 
 // sums are what a number of rows adds to the sums of their days.
@@ -32,22 +34,22 @@ const (
 	modeWrite = "write"
 )
 
-func (s *sums) add(kind int64, r *row, reads, writes []string) {
+func (s *sums) add(kind int64, r *tool.Record) {
 	if s.days == nil {
 		s.days, s.tooks, s.paths = map[dayKey]*daySum{}, map[tookKey]int64{}, map[pathKey]int64{}
 	}
-	day := dayOf(r.at)
+	day, took := dayOf(micros(r.Time)), r.Duration.Microseconds()
 	key := dayKey{day, kind}
 	d := s.days[key]
 	if d == nil {
-		d = &daySum{first: r.seq}
+		d = &daySum{first: r.Seq}
 		s.days[key] = d
 	}
-	d.n, d.took, d.in, d.out = d.n+1, d.took+r.took, d.in+r.in, d.out+r.out
-	d.longest, d.first, d.last = max(d.longest, r.took), min(d.first, r.seq), max(d.last, r.seq)
-	s.tooks[tookKey{day, kind, bucketOf(r.took)}]++
-	s.touch(day, kind, modeRead, reads)
-	s.touch(day, kind, modeWrite, writes)
+	d.n, d.took, d.in, d.out = d.n+1, d.took+took, d.in+r.In, d.out+r.Out
+	d.longest, d.first, d.last = max(d.longest, took), min(d.first, r.Seq), max(d.last, r.Seq)
+	s.tooks[tookKey{day, kind, bucketOf(took)}]++
+	s.touch(day, kind, modeRead, r.Touches.Reads)
+	s.touch(day, kind, modeWrite, r.Touches.Writes)
 }
 
 func (s *sums) touch(day, kind int64, mode string, paths []string) {

@@ -6,10 +6,9 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"errors"
-	"math"
-	"strings"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -21,36 +20,18 @@ type TokenTable struct{ db *DB }
 // Tokens keeps the tokens of callers.
 func (db *DB) Tokens() *TokenTable { return &TokenTable{db} }
 
-// A Token is one token as those see it who look after tokens.
-type Token struct {
-	ID      string        `json:"id"` // the start of its digest
-	Caller  string        `json:"caller"`
-	Roles   []string      `json:"roles"`
-	Tools   tool.Patterns `json:"tools"`
-	Listed  bool          `json:"listed"` // it counts only while the config lists the caller
-	Note    string        `json:"note,omitempty"`
-	Issued  time.Time     `json:"issued"`
-	Expires time.Time     `json:"expires,omitzero"` // zero: never
-	State   string        `json:"state"`            // live, revoked, expired
-}
-
 // The bounds of a token, and how long one is remembered after its end.
 const (
-	MaxTokenTTL   = 10 * 365 * 24 * time.Hour
-	maxNote       = 256
-	maxGranted    = 64 // roles, and tools
-	tokenIDLength = 16
-	tokenMemory   = 30 * 24 * time.Hour
-	callerToken   = "tp_" // starts every token
+	maxNote     = 256
+	maxGranted  = 64 // roles, and tools
+	tokenMemory = 30 * 24 * time.Hour
+	callerToken = "tp_" // starts every token
 )
-
-// TokenID gives the id of a token.
-func TokenID(token string) string { return digestOf(token)[:tokenIDLength] }
 
 // Issue makes a token with what t says of its caller, roles, tools and note. A ttl of 0 is for ever. The token is in
 // nobody's hands but the caller's.
-func (k *TokenTable) Issue(_ context.Context, t Token, ttl time.Duration) (token string, err error) {
-	if err := t.check(ttl); err != nil {
+func (k *TokenTable) Issue(_ context.Context, t identity.Token, ttl time.Duration) (token string, err error) {
+	if err := checkToken(&t, ttl); err != nil {
 		return "", err
 	}
 	roles, err := strictjson.Marshal(append([]string{}, t.Roles...))
@@ -64,10 +45,6 @@ func (k *TokenTable) Issue(_ context.Context, t Token, ttl time.Duration) (token
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails: it ends the program instead
 	token = callerToken + base64.RawURLEncoding.EncodeToString(secret)
-	listed := 0
-	if t.Listed {
-		listed = 1
-	}
 	err = k.db.w.do(true, func(w *tx) error {
 		now := time.Now()
 		over := micros(now.Add(-tokenMemory))
@@ -79,7 +56,7 @@ func (k *TokenTable) Issue(_ context.Context, t Token, ttl time.Duration) (token
 			expires = sql.NullInt64{Int64: micros(now.Add(ttl)), Valid: true}
 		}
 		return w.exec(`INSERT INTO token (id, caller, roles, tools, listed, note, issued_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			digestOf(token), t.Caller, string(roles), string(tools), listed, t.Note, micros(now), expires)
+			digestOf(token), t.Caller, string(roles), string(tools), flag(t.Listed), t.Note, micros(now), expires)
 	})
 	if err != nil {
 		return "", err
@@ -87,7 +64,7 @@ func (k *TokenTable) Issue(_ context.Context, t Token, ttl time.Duration) (token
 	return token, nil
 }
 
-func (t Token) check(ttl time.Duration) error {
+func checkToken(t *identity.Token, ttl time.Duration) error {
 	switch {
 	case t.Caller == "" || plain(t.Caller, maxName) != t.Caller:
 		return tool.Errorf(tool.CodeInvalidInput, "a token needs the name of its caller, of at most %d bytes", maxName)
@@ -95,30 +72,29 @@ func (t Token) check(ttl time.Duration) error {
 		return tool.Errorf(tool.CodeInvalidInput, "a token has at most %d roles and %d patterns of tools", maxGranted, maxGranted)
 	case plain(t.Note, maxNote) != t.Note:
 		return tool.Errorf(tool.CodeInvalidInput, "the note of a token is text of at most %d bytes", maxNote)
-	case ttl < 0 || ttl > 0 && ttl < time.Second || ttl > MaxTokenTTL:
-		return tool.Errorf(tool.CodeInvalidInput, "a token lasts from 1s to %v, or for ever with 0, not %v", MaxTokenTTL, ttl)
+	case ttl < 0 || ttl > 0 && ttl < time.Second || ttl > identity.MaxTokenTTL:
+		return tool.Errorf(tool.CodeInvalidInput, "a token lasts from 1s to %v, or for ever with 0, not %v", identity.MaxTokenTTL, ttl)
 	}
 	return nil
 }
 
-const (
-	allIssued = `SELECT id, caller, roles, tools, listed, note, issued_at, expires_at, revoked_at FROM token`
-	oneIssued = allIssued + ` WHERE SUBSTR(id, 1, ?) = ?`
-)
+const allIssued = `SELECT id, caller, roles, tools, listed, note, issued_at, expires_at, revoked_at FROM token`
 
 // Lookup gives the token with that SHA-256, in hexadecimal digits, whatever its state; false: there is none.
-func (k *TokenTable) Lookup(ctx context.Context, digest string) (t Token, ok bool, err error) {
+func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Token, ok bool, err error) {
 	err = k.db.read(ctx, func(r *reader) error {
-		return r.each(t.scan(micros(time.Now())), allIssued+` WHERE id = ?`, plain(digest, maxName))
+		return r.each(scanToken(&t, micros(time.Now())), allIssued+` WHERE id = ?`, plain(digest, maxName))
 	})
 	return t, t.ID != "", err
 }
 
 // Find gives a token that is remembered, by its id or itself.
-func (k *TokenTable) Find(ctx context.Context, id string) (t Token, err error) {
-	id = anyTokenID(id)
+func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err error) {
+	if id = idOf(id, callerToken); !isID(id) {
+		return t, noToken(id)
+	}
 	err = k.db.read(ctx, func(r *reader) error {
-		return r.each(t.scan(micros(time.Now())), oneIssued, tokenIDLength, id)
+		return r.each(scanToken(&t, micros(time.Now())), allIssued+withID, id, behind(id))
 	})
 	if err == nil && t.ID == "" {
 		err = noToken(id)
@@ -127,72 +103,47 @@ func (k *TokenTable) Find(ctx context.Context, id string) (t Token, err error) {
 }
 
 // List gives the tokens that are remembered, the newest first, and most of them at the most; 0: all.
-func (k *TokenTable) List(ctx context.Context, most int) ([]Token, error) {
-	tokens := []Token{}
-	now := micros(time.Now())
-	if most <= 0 {
-		most = math.MaxInt32
-	}
-	err := k.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var t Token
-			err := t.scan(now)(rows)
-			tokens = append(tokens, t)
-			return err
-		}, allIssued+` ORDER BY issued_at DESC, id LIMIT ?`, most)
-	})
-	return tokens, err
+func (k *TokenTable) List(ctx context.Context, most int) ([]identity.Token, error) {
+	return list(ctx, k.db, scanTokens(time.Now()), allIssued+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
 }
 
 // Of gives the tokens of a caller that are remembered.
-func (k *TokenTable) Of(ctx context.Context, caller string) (tokens []Token, err error) {
-	now := micros(time.Now())
-	err = k.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var t Token
-			err := t.scan(now)(rows)
-			tokens = append(tokens, t)
-			return err
-		}, allIssued+` WHERE caller = ?`, plain(caller, maxName))
-	})
-	return tokens, err
+func (k *TokenTable) Of(ctx context.Context, caller string) ([]identity.Token, error) {
+	return list(ctx, k.db, scanTokens(time.Now()), allIssued+` WHERE caller = ?`, plain(caller, maxName))
 }
 
-// Revoke makes a token useless, by its id or itself: every program that shares the store refuses it from then on.
+func scanTokens(now time.Time) func(*identity.Token) func(*sql.Rows) error {
+	return func(t *identity.Token) func(*sql.Rows) error { return scanToken(t, micros(now)) }
+}
+
+// Revoke ends a token, by its id or itself: every program that shares the store refuses it from then on.
 func (k *TokenTable) Revoke(_ context.Context, id string) error {
-	id = anyTokenID(id)
+	if id = idOf(id, callerToken); !isID(id) {
+		return noToken(id)
+	}
 	return k.db.w.do(true, func(w *tx) error {
 		now := micros(time.Now())
-		n, err := w.count(`UPDATE token SET revoked_at = ? WHERE SUBSTR(id, 1, ?) = ? AND revoked_at IS NULL
-			AND (expires_at IS NULL OR expires_at > ?)`, now, tokenIDLength, id, now)
-		if err != nil || n == 1 {
+		done, err := w.revoke("token", id, now, "")
+		if err != nil || done {
 			return err
 		}
-		var t Token
-		if err := w.each(t.scan(now), oneIssued, tokenIDLength, id); err != nil {
+		var t identity.Token
+		if err := w.each(scanToken(&t, now), allIssued+withID, id, behind(id)); err != nil {
 			return err
 		}
 		if t.ID == "" {
 			return noToken(id)
 		}
-		return tool.Errorf(tool.CodeConflict, "token %s cannot be revoked: it is %s", id, t.State).Because(t.State)
+		return notRevoked("token", id, t.State)
 	})
-}
-
-// anyTokenID gives the id that somebody means who has an id or a token.
-func anyTokenID(text string) string {
-	if strings.HasPrefix(text, callerToken) {
-		return TokenID(text)
-	}
-	return plain(text, maxName)
 }
 
 func noToken(id string) error {
 	return tool.Errorf(tool.CodeNotFound, "there is no token %q; `toolpost token list` shows those that there are", id)
 }
 
-// scan reads a row of allIssued.
-func (t *Token) scan(now int64) func(*sql.Rows) error {
+// scanToken reads a row of allIssued.
+func scanToken(t *identity.Token, now int64) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var roles, tools string
 		var listed, issued int64
@@ -200,16 +151,16 @@ func (t *Token) scan(now int64) func(*sql.Rows) error {
 		if err := rows.Scan(&t.ID, &t.Caller, &roles, &tools, &listed, &t.Note, &issued, &expires, &revoked); err != nil {
 			return err
 		}
-		t.ID, t.Listed, t.Issued = t.ID[:min(tokenIDLength, len(t.ID))], listed != 0, time.UnixMicro(issued).UTC()
-		t.State = "live"
+		t.ID, t.Listed, t.Issued = t.ID[:min(idLength, len(t.ID))], listed != 0, time.UnixMicro(issued).UTC()
+		t.State = identity.Live
 		if expires.Valid {
 			t.Expires = time.UnixMicro(expires.Int64).UTC()
 		}
 		switch {
 		case revoked.Valid:
-			t.State = "revoked"
+			t.State = identity.Revoked
 		case expires.Valid && now >= expires.Int64:
-			t.State = "expired"
+			t.State = identity.Expired
 		}
 		return errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles), strictjson.Unmarshal([]byte(tools), (*[]tool.Pattern)(&t.Tools)))
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/hmac"
+	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
 	"errors"
@@ -47,7 +48,7 @@ func (a *AuditTable) Verify(ctx context.Context, points ...Point) (*Report, erro
 		return nil, err
 	}
 	v := &verifier{
-		mark: &a.mark, key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{}, days: map[dayKey]daySum{},
+		layout: a.layout, mark: &a.mark, key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{}, days: map[dayKey]daySum{},
 		report: &Report{Findings: []Finding{}, Signed: len(key) > 0},
 	}
 	err = a.db.read(ctx, v.look)
@@ -56,6 +57,9 @@ func (a *AuditTable) Verify(ctx context.Context, points ...Point) (*Report, erro
 	}
 	if ctx.Err() != nil {
 		return nil, tool.AsError(context.Cause(ctx))
+	}
+	if err != nil && tool.AsError(err).Reason == newer { // nothing is wrong with it
+		return nil, err
 	}
 	if err != nil && len(v.report.Findings) == 0 { // whatever keeps us from reading it is wrong with it
 		v.report.Findings = append(v.report.Findings, Finding{What: "the log cannot be read: " + tool.AsError(err).Message})
@@ -68,6 +72,7 @@ var errEnough = errors.New("enough was found")
 // A verifier looks at the log once, in one state.
 type verifier struct {
 	*reader
+	*layout
 	mark   *mark
 	key    []byte
 	points []Point
@@ -138,19 +143,20 @@ func (v *verifier) readHead() error {
 }
 
 func (v *verifier) readKinds() error {
-	kinds, err := readKinds(v.reader)
+	kinds, err := v.readAllKinds(v.reader)
 	if err != nil {
 		return err
 	}
 	v.kinds = map[int64]kindID{}
-	seen := map[kind]bool{}
+	seen := map[[sha256.Size]byte]bool{}
 	for id, k := range kinds {
-		if seen[*k] {
+		digest := sha256.Sum256(v.appendKind(nil, k))
+		if seen[digest] {
 			if err := v.find(0, "kind %d is there twice", id); err != nil {
 				return err
 			}
 		}
-		seen[*k], v.kinds[id] = true, kindID{id, k.digest()}
+		seen[digest], v.kinds[id] = true, kindID{id, digest}
 	}
 	return nil
 }
@@ -161,23 +167,23 @@ func (v *verifier) readRows() error {
 		return err
 	}
 	err := v.each(func(rows *sql.Rows) error {
-		var r row
+		var r tool.Record
 		var id int64
 		var doc string
 		var hash []byte
-		if err := rows.Scan(&r.seq, &r.at, &id, &r.took, &r.in, &r.out, &r.session, &doc, &hash); err != nil {
+		if err := rows.Scan(into(v.inRow, &r, &id, &doc, &hash)...); err != nil {
 			return err
 		}
 		v.report.Rows++
 		if err := v.link(at, before, id, &r, doc, hash); err != nil {
 			return err
 		}
-		at, before = r.seq, hash
+		at, before = r.Seq, hash
 		if err := v.atPoint(at, hash); err != nil {
 			return err
 		}
 		return v.sum(id, &r, doc)
-	}, `SELECT seq, at, kind, took, bytes_in, bytes_out, session, detail, hash FROM audit ORDER BY seq`)
+	}, `SELECT `+v.rowNames+`, kind, detail, hash FROM audit ORDER BY seq`)
 	switch {
 	case err != nil:
 		return err
@@ -199,16 +205,16 @@ func (v *verifier) readRows() error {
 }
 
 // link checks one row against the one before it.
-func (v *verifier) link(at int64, before []byte, id int64, r *row, doc string, hash []byte) error {
+func (v *verifier) link(at int64, before []byte, id int64, r *tool.Record, doc string, hash []byte) error {
 	k, known := v.kinds[id]
 	v.used[id] = true
 	switch {
-	case r.seq != at+1:
-		return v.find(r.seq, "row %d follows row %d: something is missing or was added", r.seq, at)
+	case r.Seq != at+1:
+		return v.find(r.Seq, "row %d follows row %d: something is missing or was added", r.Seq, at)
 	case !known:
-		return v.find(r.seq, "row %d refers to kind %d, which is missing", r.seq, id)
-	case !bytes.Equal(hash, chain(before, k, r, doc)):
-		return v.find(r.seq, "row %d, its kind or the row before it was changed", r.seq)
+		return v.find(r.Seq, "row %d refers to kind %d, which is missing", r.Seq, id)
+	case !bytes.Equal(hash, v.chain(before, k.digest, r, doc)):
+		return v.find(r.Seq, "row %d, its kind or the row before it was changed", r.Seq)
 	}
 	return nil
 }
@@ -229,13 +235,12 @@ func (v *verifier) atPoint(seq int64, hash []byte) error {
 }
 
 // sum adds a row to what the sums should be.
-func (v *verifier) sum(id int64, r *row, doc string) error {
-	reads, writes, err := pathsOf(doc)
-	if err != nil {
-		return v.find(r.seq, "row %d cannot be read: %v", r.seq, err)
+func (v *verifier) sum(id int64, r *tool.Record, doc string) error {
+	if err := readTouches(doc, r); err != nil {
+		return v.find(r.Seq, "row %d cannot be read: %v", r.Seq, err)
 	}
 	var s sums
-	s.add(id, r, reads, writes)
+	s.add(id, r)
 	for key, d := range s.days {
 		v.days[key] = v.days[key].plus(*d)
 	}

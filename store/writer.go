@@ -20,11 +20,27 @@ const (
 	reach    = 5 * time.Second
 )
 
-// A writer writes with one connection, one transaction at a time. Whoever comes while one is under way waits
-// and shares the next one: the cost of a commit is that of a group, not that of each.
+// A writer writes with one connection, one transaction at a time. Whoever comes while one is under way waits and shares
+// the next one: the cost of a commit, which is that of a disk, is that of a group and not that of each.
 //
-// There is no goroutine of its own. The first who comes leads: it commits what has gathered, and then hands
-// the lead to one of those who came meanwhile.
+// Why one. SQLite has one writer anyway: several connections would take turns by polling a lock, which is slower and
+// unfair. PostgreSQL could have many, but the audit log is one chain, so its records are added one after the other in any
+// case, and with one writer nothing ever meets a deadlock.
+//
+// Why it has no goroutine. The first who comes leads: it commits what has gathered, and then hands the lead to one of
+// those who came meanwhile. A writer that nobody uses costs nothing, a call that is alone goes to the database without
+// waking anybody, and there is nothing to start, to stop or to find hanging. The price is that a leader does the work of
+// those who came with it, and that none may ever leave without handing on, whatever happens to it: see commitSafely.
+//
+// Why a write is a function that may run more than once. A transaction fails for reasons that are nobody's fault: another
+// program was in the way, the server restarted, the disk was full until somebody made room. Whoever leads then tries the
+// group again, within bounds, and callers see one answer. Within a group each write is apart, by a savepoint, so that one
+// that is refused takes nobody with it; where the transaction itself fails although the database is well, it may be the
+// fault of one, and the writes are tried one by one.
+//
+// What cannot simply be tried again is a COMMIT that was not answered, since it may have happened. Where that is possible
+// each transaction leaves a mark, by which the next one finds out: see doubt. Whoever cannot wait for that is told that
+// nobody knows, and may come again with the same key; what turned out to be written is not written twice.
 type writer struct {
 	db   *DB
 	pool *sql.DB
@@ -34,7 +50,7 @@ type writer struct {
 	last atomic.Int64 // when a group was last committed, in microseconds
 
 	mu     sync.Mutex
-	queue  []*job
+	queue  []*write
 	led    bool
 	closed bool
 	idle   chan struct{} // made by close, closed when the last leader is done
@@ -51,8 +67,8 @@ type writer struct {
 	landed map[string]bool
 }
 
-// A job is one thing to write: a record of the audit log, or anything else.
-type job struct {
+// A write is one thing to write: a record of the audit log, or anything else.
+type write struct {
 	do      func(*tx) error
 	record  *entry // where do is nil
 	durable bool
@@ -67,34 +83,34 @@ type job struct {
 // do runs f in a transaction and returns when it is committed. An error of f undoes what f did and nothing
 // else. f may be run more than once, when other programs were in the way.
 func (w *writer) do(durable bool, f func(*tx) error) error {
-	return w.submit(&job{do: f, durable: durable})
+	return w.submit(&write{do: f, durable: durable})
 }
 
-func (w *writer) submit(j *job) error {
-	j.wake = make(chan bool, 1)
+func (w *writer) submit(one *write) error {
+	one.wake = make(chan bool, 1)
 	w.mu.Lock()
 	if w.closed {
 		w.mu.Unlock()
 		return tool.Errorf(tool.CodeUnavailable, "the store is closed")
 	}
-	w.queue = append(w.queue, j)
+	w.queue = append(w.queue, one)
 	follow := w.led
 	w.led = true
 	w.mu.Unlock()
-	if follow && !<-j.wake { // bounded: a leader gives up after its patience, and wakes everybody
-		return j.err
+	if follow && !<-one.wake { // bounded: a leader gives up after its patience, and wakes everybody
+		return one.err
 	}
-	w.lead(j)
-	return j.err
+	w.lead(one)
+	return one.err
 }
 
-// lead commits one group, to which the leader's own job belongs.
-func (w *writer) lead(own *job) {
+// lead commits one group, to which the leader's own write belongs.
+func (w *writer) lead(own *write) {
 	group := w.gather()
 	w.commitSafely(group)
-	for _, j := range group {
-		if j != own {
-			j.wake <- false
+	for _, one := range group {
+		if one != own {
+			one.wake <- false
 		}
 	}
 	w.upkeep()
@@ -129,7 +145,7 @@ func (w *writer) relieved() bool {
 
 // gather takes what has come. Those who are about to come make the group larger: it steps aside for them, as
 // long as it grows.
-func (w *writer) gather() (group []*job) {
+func (w *writer) gather() (group []*write) {
 	for before := 0; ; before = len(group) {
 		runtime.Gosched()
 		w.mu.Lock()
@@ -143,10 +159,10 @@ func (w *writer) gather() (group []*job) {
 	}
 }
 
-// enough jobs make a group that nobody is waited for.
+// enough writes make a group that nobody is waited for.
 const enough = 64
 
-// close waits for the jobs in progress.
+// close waits for the writes in progress.
 func (w *writer) close() error {
 	w.mu.Lock()
 	w.closed = true
@@ -166,12 +182,12 @@ func (w *writer) close() error {
 }
 
 // commitSafely keeps a mistake of ours from leaving those who follow without a leader.
-func (w *writer) commitSafely(group []*job) {
+func (w *writer) commitSafely(group []*write) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.disconnect()
-			for _, j := range group {
-				j.err = tool.Errorf(tool.CodeInternal, "the store met an internal error: %v", p)
+			for _, one := range group {
+				one.err = tool.Errorf(tool.CodeInternal, "the store met an internal error: %v", p)
 			}
 		}
 	}()
@@ -179,7 +195,7 @@ func (w *writer) commitSafely(group []*job) {
 }
 
 // commit writes a group in one transaction, again where another program was in the way or the connection was lost.
-func (w *writer) commit(group []*job) {
+func (w *writer) commit(group []*write) {
 	var err error
 	var lost bool
 	for begun, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
@@ -203,9 +219,9 @@ func (w *writer) commit(group []*job) {
 		return
 	case len(group) > 1 && w.conn != nil && !lost && !w.db.d.Busy(err) && !w.db.d.Full(err):
 		// It may be the fault of one alone: the others do not fail with it.
-		for _, j := range group {
-			if !j.written {
-				w.commit([]*job{j})
+		for _, one := range group {
+			if !one.written {
+				w.commit([]*write{one})
 			}
 		}
 		return
@@ -213,21 +229,21 @@ func (w *writer) commit(group []*job) {
 	if lost {
 		w.db.absent.forget()
 	}
-	for _, j := range group {
-		switch j.told = true; {
-		case w.doubt.about(j):
-			j.err = away(err, tool.StoreUnclear, "the store went away, and nobody knows yet whether it was written")
+	for _, one := range group {
+		switch one.told = true; {
+		case w.doubt.about(one):
+			one.err = away(err, tool.StoreUnclear, "the store went away, and nobody knows yet whether it was written")
 		case lost:
-			j.err = away(err, tool.StoreDown, "the store cannot be reached to write")
+			one.err = away(err, tool.StoreDown, "the store cannot be reached to write")
 		default:
-			j.err = w.db.explain(err, "write")
+			one.err = w.db.explain(err, "write")
 		}
 	}
 }
 
-// attempt is one transaction. Its error is that of the transaction; what went wrong in a job alone is in the job. A
+// attempt is one transaction. Its error is that of the transaction; what went wrong in one write alone is in that write. A
 // transaction that failed may be tried again: where it failed at its very end, the next one first looks what became of it.
-func (w *writer) attempt(group []*job) (err error) {
+func (w *writer) attempt(group []*write) (err error) {
 	t := &tx{ctx: context.Background(), w: w}
 	defer func() {
 		if err != nil {
@@ -265,15 +281,15 @@ func (t *tx) undo() {
 	}
 }
 
-// run does the jobs, and then adds all records to the log at once.
-func (t *tx) run(group []*job) (err error) {
-	var records []*job
-	for _, j := range group {
-		if j.do == nil {
-			records = append(records, j)
+// run does the writes, and then adds all records to the log at once.
+func (t *tx) run(group []*write) (err error) {
+	var records []*write
+	for _, one := range group {
+		if one.do == nil {
+			records = append(records, one)
 			continue
 		}
-		if j.err, err = t.apart(j.do, len(group) == 1); err != nil {
+		if one.err, err = t.apart(one.do, len(group) == 1); err != nil {
 			return err
 		}
 	}
@@ -288,16 +304,16 @@ func (t *tx) run(group []*job) (err error) {
 	if failed != nil {
 		log.undone()
 	}
-	for _, j := range records {
+	for _, one := range records {
 		if failed != nil {
-			j.err = failed
+			one.err = failed
 		}
 	}
 	return nil
 }
 
-// begin begins a transaction that is as durable as the most demanding job.
-func (t *tx) begin(group []*job) error {
+// begin begins a transaction that is as durable as the most demanding write.
+func (t *tx) begin(group []*write) error {
 	w, d := t.w, &t.w.db.d
 	if err := w.connect(); err != nil {
 		return err
@@ -309,8 +325,8 @@ func (t *tx) begin(group []*job) error {
 		return err
 	}
 	mode := d.Quick
-	for _, j := range group {
-		if j.durable {
+	for _, one := range group {
+		if one.durable {
 			mode = d.Durable
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"toolpost/engine/audit"
 	"toolpost/tool"
 )
 
@@ -82,11 +83,11 @@ func FuzzPlain(f *testing.F) {
 		if len(s) <= most && len(got) > 3*len(s) || len(s) > most && len(got) > 3*most {
 			t.Errorf("%d bytes became %d", len(s), len(got))
 		}
-		var d detail
-		d.Call, d.Reads = got, []string{got}
-		text, err := d.text()
-		if back, err2 := recordOf(&kind{}, &row{}, text); err != nil || err2 != nil || back.Call != got {
-			t.Errorf("%q: %v, %v", text, err, err2)
+		l := newLayout(audit.Columns())
+		text := l.detailOf(&tool.Record{Call: got, Touches: tool.Touches{Reads: []string{got}}})
+		var back tool.Record
+		if err := l.all.Unmarshal([]byte(text), &back); err != nil || back.Call != got || back.Touches.Reads[0] != got {
+			t.Errorf("%q: %v", text, err)
 		}
 	})
 }

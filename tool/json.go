@@ -67,26 +67,3 @@ func (t *Trace) UnmarshalJSON(b []byte) error {
 	t.Duration = fromMillis(v.DurationMS)
 	return nil
 }
-
-type recordJSON Record
-
-// MarshalJSON implements json.Marshaler.
-func (r Record) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		recordJSON
-		DurationMS float64 `json:"duration_ms"`
-	}{recordJSON(r), millis(r.Duration)})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (r *Record) UnmarshalJSON(b []byte) error {
-	v := struct {
-		*recordJSON
-		DurationMS float64 `json:"duration_ms"`
-	}{recordJSON: (*recordJSON)(r)}
-	if err := json.Unmarshal(b, &v); err != nil {
-		return err
-	}
-	r.Duration = fromMillis(v.DurationMS)
-	return nil
-}

@@ -10,43 +10,46 @@ import (
 //
 // The audit stage makes one for each call and hangs it on the Call; the stages inside note there what they
 // decide. Only one of them works on a call at any time.
+//
+// Its names in JSON, in CSV and in a store are those of audit.Columns: whoever adds a field adds a column there, and a
+// test holds that none is missing.
 type Record struct {
-	Seq      int64           `json:"seq,omitempty"` // its place in the log
-	Time     time.Time       `json:"time"`          // when the call began
-	Call     string          `json:"call"`
-	Trace    string          `json:"trace,omitempty"`
-	Tool     string          `json:"tool"`            // as published; empty: nobody knows a tool of that name
-	Asked    string          `json:"asked,omitempty"` // the name as the caller wrote it, where it is another one
-	Source   string          `json:"source,omitempty"`
-	Protocol string          `json:"protocol,omitempty"`
-	Tier     int             `json:"tier,omitempty"` // how dangerous the tool is
-	Door     string          `json:"door"`
-	Caller   string          `json:"caller"`
-	Session  string          `json:"session,omitempty"`
-	Run      string          `json:"run,omitempty"`  // which run of an agent it belongs to, as the caller says
-	Shape    json.RawMessage `json:"shape,omitzero"` // the arguments with the kind of each value in its place
-	Digest   string          `json:"digest"`         // of the arguments, byte for byte, made with a key
-	Args     json.RawMessage `json:"args,omitzero"`  // the arguments themselves, where they are to be kept
-	Touches  Touches         `json:"touches,omitzero"`
-	Omitted  int             `json:"omitted,omitempty"`  // touches beyond those that are kept
-	Decision string          `json:"decision,omitempty"` // allow or deny; empty: no policy was asked
-	Rule     string          `json:"rule,omitempty"`
-	Lease    string          `json:"lease,omitempty"` // the id of the lease, not its token
-	Key      string          `json:"key,omitempty"`
-	Replay   bool            `json:"replay,omitempty"`      // an earlier outcome was given again
-	Cached   bool            `json:"cached,omitempty"`      // it was answered from memory, and nothing ran
-	DryRun   bool            `json:"dry_run,omitempty"`     // it was only judged
-	Walls    string          `json:"enforcement,omitempty"` // the guarantees that were enforced, with commas
-	Outcome  Outcome         `json:"outcome"`
-	Code     Code            `json:"code,omitempty"`
-	Reason   string          `json:"reason,omitempty"`
-	Duration time.Duration   `json:"-"` // duration_ms in JSON
-	In       int64           `json:"bytes_in"`
-	Out      int64           `json:"bytes_out"`
-	Lost     int             `json:"lost,omitempty"` // how many calls before this one could not be recorded
+	Seq      int64     // its place in the log
+	Time     time.Time // when the call began
+	Call     string
+	Trace    string
+	Tool     string // as published; empty: nobody knows a tool of that name
+	Asked    string // the name as the caller wrote it, where it is another one
+	Source   string
+	Protocol string
+	Tier     int // how dangerous the tool is
+	Door     string
+	Caller   string
+	Session  string
+	Run      string          // which run of an agent it belongs to, as the caller says
+	Shape    json.RawMessage // the arguments with the kind of each value in its place
+	Digest   string          // of the arguments, byte for byte, made with a key
+	Args     json.RawMessage // the arguments themselves, where they are to be kept
+	Touches  Touches
+	Omitted  int    // touches beyond those that are kept
+	Decision string // allow or deny; empty: no policy was asked
+	Rule     string
+	Lease    string // the id of the lease, not its token
+	Key      string
+	Replay   bool   // an earlier outcome was given again
+	Cached   bool   // it was answered from memory, and nothing ran
+	DryRun   bool   // it was only judged
+	Walls    string // the guarantees that were enforced, with commas
+	Outcome  Outcome
+	Code     Code
+	Reason   string
+	Duration time.Duration
+	In       int64
+	Out      int64
+	Lost     int // how many calls before this one could not be recorded
 
 	// Begun is set when the call got as far as the tool and the tool may change something.
-	Begun bool `json:"-"`
+	Begun bool
 }
 
 // An Outcome is how a call ended, in one word.

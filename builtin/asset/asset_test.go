@@ -19,12 +19,12 @@ import (
 )
 
 var (
-	_ asset.Assets = store.Assets{}
+	_ asset.Assets = (*store.Assets)(nil)
 	_ asset.Assets = (*store.AssetTable)(nil)
 )
 
 // keep puts an asset into a store, as a call of ada's would.
-func keep(t *testing.T, s store.Assets, content []byte) tool.Asset {
+func keep(t *testing.T, s *store.Assets, content []byte) tool.Asset {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "made")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -55,7 +55,7 @@ type output struct {
 }
 
 func TestAnAssetComesWithItsFileAndItsContent(t *testing.T) {
-	s := store.Assets{Dir: filepath.Join(t.TempDir(), "assets")}
+	s := &store.Assets{}
 	r := asset.New(s)
 	for name, c := range map[string]struct {
 		size int
@@ -101,7 +101,7 @@ func TestAnAssetComesWithItsFileAndItsContent(t *testing.T) {
 }
 
 func TestOthersAndOtherDigestsGetNothing(t *testing.T) {
-	s := store.Assets{Dir: filepath.Join(t.TempDir(), "assets")}
+	s := &store.Assets{}
 	r := asset.New(s)
 	a := keep(t, s, []byte("ada's"))
 	nothing := tool.SinkFunc(func(ev tool.Event) error { t.Errorf("an event: %s", ev.Data); return nil })
@@ -130,7 +130,7 @@ func TestOthersAndOtherDigestsGetNothing(t *testing.T) {
 }
 
 func TestTheToolIsOneThatOnlyReads(t *testing.T) {
-	specs, err := asset.New(store.Assets{}).Tools(t.Context())
+	specs, err := asset.New(&store.Assets{}).Tools(t.Context())
 	if err != nil || len(specs) != 1 || specs[0].Name != "readAsset" || !specs[0].Effects.ReadOnly() || specs[0].Tier != 0 {
 		t.Fatalf("%+v, %v", specs, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"toolpost/engine/lease"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -23,21 +24,13 @@ const (
 // issuer is the role of callers who may issue leases.
 const issuer = "issuer"
 
-// Counts tells how many leases can be used now, and what this process has done with leases so far.
-type Counts = struct {
-	Active   int `json:"active"`
-	Issued   int `json:"issued"`
-	Consumed int `json:"consumed"`
-	Rejected int `json:"rejected"`
-}
-
 // Leases keeps leases.
 type Leases interface {
 	// Issue makes a lease for one call of the tool, or of any with "*", up to the tier, by the caller, or by
 	// whoever has it with "". A ttl of 0 leaves it to the store.
 	Issue(ctx context.Context, caller, tool string, tier int, ttl time.Duration) (token string, err error)
 	// GC removes what is over, and counts.
-	GC(ctx context.Context) (Counts, error)
+	GC(ctx context.Context) (lease.Counts, error)
 }
 
 // A Revoker is where leases can be revoked.

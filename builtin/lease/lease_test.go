@@ -58,7 +58,7 @@ func call(t *testing.T, r tool.Handler, caller tool.Principal, name, args string
 }
 
 func TestAnIssuedLeaseWorksForTheToolByItsPublishedNameAndTier(t *testing.T) {
-	leases := &store.Leases{Dir: t.TempDir()}
+	leases := &store.Leases{}
 	r := lease.New(lease.Options{Leases: leases, Resolve: resolve})
 	out, err := call(t, r, local, "lease.issue", `{"tool":"file.delete","ttl_ms":5000}`)
 	if err != nil || out["tool"] != "deleteFile" || out["tier"] != 3.0 {
@@ -105,7 +105,7 @@ func TestIssuingNeedsTheRightToIssue(t *testing.T) {
 }
 
 func TestBadArgumentsAreRefused(t *testing.T) {
-	r := lease.New(lease.Options{Leases: &store.Leases{Dir: t.TempDir()}, Resolve: resolve})
+	r := lease.New(lease.Options{Leases: &store.Leases{}, Resolve: resolve})
 	for args, want := range map[string]string{
 		`{"tool":"nope"}`:                                        "no tool named",
 		`{"tool":"*","tier":9}`:                                  "tier",
@@ -197,7 +197,7 @@ func TestALeaseIsRevokedByItsIssuerAndByTheOperator(t *testing.T) {
 }
 
 func TestATokenIsNotRememberedForAKey(t *testing.T) {
-	r := lease.New(lease.Options{Leases: &store.Leases{Dir: t.TempDir()}, Resolve: resolve})
+	r := lease.New(lease.Options{Leases: &store.Leases{}, Resolve: resolve})
 	_, err := r.Invoke(t.Context(), &tool.Call{Tool: "lease.issue", Key: "k", Args: json.RawMessage(`{"tool":"*"}`), Caller: local}, tool.Discard)
 	if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "idempotency key") {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"toolpost/engine/session"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -21,19 +22,12 @@ const (
 	resetName = "state.reset"
 )
 
-// A State is a version of a session's document.
-type State = struct {
-	Version int64           `json:"version"` // 0: nobody has changed it yet
-	Changed time.Time       `json:"changed,omitzero"`
-	State   json.RawMessage `json:"state"`
-}
-
 // Sessions keeps the documents of sessions.
 type Sessions interface {
 	// Get gives the document of a session; one that nobody has changed is {}.
-	Get(ctx context.Context, caller, session string) (State, error)
+	Get(ctx context.Context, caller, session string) (session.State, error)
 	// Next gives the version that follows the one that was seen, as far as it is remembered; false: there is none yet.
-	Next(ctx context.Context, caller, session string, seen int64) (State, bool, error)
+	Next(ctx context.Context, caller, session string, seen int64) (session.State, bool, error)
 	// PatchAt merges patches into the document, all at once, where it is still at the version that was seen, and at any
 	// version for a seen below zero. An error of code conflict says that it is not. It gives the new version.
 	PatchAt(ctx context.Context, caller, session string, seen int64, patches []map[string]any) (version int64, err error)

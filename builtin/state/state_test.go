@@ -13,19 +13,6 @@ import (
 	"toolpost/tool"
 )
 
-// sessions are those of a store, as the node gives them.
-type sessions struct{ *store.SessionTable }
-
-func (s sessions) Get(ctx context.Context, caller, session string) (state.State, error) {
-	st, err := s.SessionTable.Get(ctx, caller, session)
-	return state.State(st), err
-}
-
-func (s sessions) Next(ctx context.Context, caller, session string, seen int64) (state.State, bool, error) {
-	st, more, err := s.SessionTable.Next(ctx, caller, session, seen)
-	return state.State(st), more, err
-}
-
 func fresh(t *testing.T) *state.Runner {
 	t.Helper()
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }})
@@ -37,7 +24,7 @@ func fresh(t *testing.T) *state.Runner {
 			t.Error(err)
 		}
 	})
-	return state.New(sessions{db.Sessions()})
+	return state.New(db.Sessions())
 }
 
 var (

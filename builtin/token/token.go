@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -18,18 +19,11 @@ const (
 	RevokeName = "token.revoke"
 )
 
-// A Request is for a token.
-type Request struct {
-	Caller string
-	Roles  []string
-	Tools  tool.Patterns
-	TTL    time.Duration // 0: for ever
-	Note   string
-}
-
 // Tokens keeps tokens.
 type Tokens interface {
-	Issue(ctx context.Context, r Request) (token, id string, err error)
+	// Issue makes a token with what t grants and notes. A ttl of 0 is for ever.
+	Issue(ctx context.Context, t identity.Token, ttl time.Duration) (token string, err error)
+	// Revoke ends a token, by its id.
 	Revoke(ctx context.Context, id string) error
 }
 
@@ -98,10 +92,12 @@ func (r *Runner) issue(ctx context.Context, c *tool.Call) (*tool.Result, error) 
 	}
 	const tooLong = 1 << 40 // ms; far beyond what the store takes, and what a Duration can still hold
 	ttl := time.Duration(max(min(args.TTLms, tooLong), -tooLong)) * time.Millisecond
-	token, id, err := r.tokens.Issue(ctx, Request{args.Caller, args.Roles, args.Tools, ttl, args.Note})
+	grant := identity.Grant{Caller: args.Caller, Roles: args.Roles, Tools: args.Tools}
+	token, err := r.tokens.Issue(ctx, identity.Token{Grant: grant, Note: args.Note}, ttl)
 	if err != nil {
 		return nil, err
 	}
+	id := identity.TokenID(token)
 	return result(map[string]any{"token": token, "id": id}, fmt.Sprintf("a token for %s, %s", args.Caller, id))
 }
 

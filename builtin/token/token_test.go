@@ -9,18 +9,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/builtin/token"
+	"toolpost/identity"
 	"toolpost/tool"
 )
 
 // book notes what it is asked for.
 type book struct {
-	issued  []token.Request
+	issued  []identity.Token
+	ttl     time.Duration
 	revoked []string
 }
 
-func (b *book) Issue(_ context.Context, r token.Request) (string, string, error) {
-	b.issued = append(b.issued, r)
-	return "tp_secret", "0123456789abcdef", nil
+func (b *book) Issue(_ context.Context, t identity.Token, ttl time.Duration) (string, error) {
+	b.issued, b.ttl = append(b.issued, t), ttl
+	return "tp_secret", nil
 }
 
 func (b *book) Revoke(_ context.Context, id string) error {
@@ -31,17 +33,18 @@ func (b *book) Revoke(_ context.Context, id string) error {
 func TestATokenIsIssuedAndRevokedAsAsked(t *testing.T) {
 	b := &book{}
 	r := token.New(b)
-	cli := tool.Principal{ID: "local", Door: "cli"}
+	cli, id := tool.Principal{ID: "local", Door: "cli"}, identity.TokenID("tp_secret")
 	issued, err := r.Invoke(t.Context(), &tool.Call{
 		Tool: token.IssueName, Caller: cli, Args: []byte(`{"caller":"ci","roles":["reader"],"tools":["read*"],"ttl_ms":60000,"note":"x"}`),
 	}, tool.Discard)
-	if err != nil || !issued.OK || string(issued.Output) != `{"id":"0123456789abcdef","token":"tp_secret"}` || strings.Contains(issued.Summary, "tp_") {
+	if err != nil || !issued.OK || string(issued.Output) != `{"id":"`+id+`","token":"tp_secret"}` || strings.Contains(issued.Summary, "tp_") {
 		t.Errorf("%+v, %v", issued, err)
 	}
-	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: token.RevokeName, Caller: cli, Args: []byte(`{"id":"0123456789abcdef"}`)}, tool.Discard); err != nil {
+	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: token.RevokeName, Caller: cli, Args: []byte(`{"id":"` + id + `"}`)}, tool.Discard); err != nil {
 		t.Error(err)
 	}
-	want := book{[]token.Request{{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Patterns{"read*"}, TTL: time.Minute, Note: "x"}}, []string{"0123456789abcdef"}}
+	grant := identity.Grant{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Patterns{"read*"}}
+	want := book{[]identity.Token{{Grant: grant, Note: "x"}}, time.Minute, []string{id}}
 	if d := cmp.Diff(want, *b, cmp.AllowUnexported(book{})); d != "" {
 		t.Error(d)
 	}

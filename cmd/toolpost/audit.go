@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	record "toolpost/engine/audit"
 	"toolpost/store"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // An audit is one question about the log of calls.
@@ -159,20 +160,20 @@ func upper(words []string) []string {
 func (a *app) auditLogCommand() *cobra.Command {
 	return a.question("log", "Show calls, the newest first", "Shows calls, the newest first.", 20,
 		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
-			records := []*tool.Record{}
+			ans := answer{head: []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}}
+			calls, columns := []json.RawMessage{}, record.Columns()
 			err := log.Log(c.Context(), q.filter, true, func(r *tool.Record) error {
-				records = append(records, r)
-				return nil
+				doc, err := columns.Marshal(r)
+				calls = append(calls, doc)
+				ans.rows = append(ans.rows, []string{
+					r.Time.Local().Format(time.DateTime), toolName(r), r.Caller, r.Door, string(r.Outcome), string(r.Code), q.took(r.Duration), aboutCall(r),
+				})
+				return err
 			})
 			if err != nil {
 				return err
 			}
-			ans := answer{head: []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}, json: map[string]any{"calls": records}}
-			for _, r := range records {
-				ans.rows = append(ans.rows, []string{
-					r.Time.Local().Format(time.DateTime), toolName(r), r.Caller, r.Door, string(r.Outcome), string(r.Code), q.took(r.Duration), aboutCall(r),
-				})
-			}
+			ans.json = map[string]any{"calls": calls}
 			return q.show(ans)
 		})
 }
@@ -372,8 +373,9 @@ func (a *app) auditExportCommand() *cobra.Command {
 			if q.csv {
 				return q.exportCSV(c, log)
 			}
+			columns := record.Columns()
 			return log.Log(c.Context(), q.filter, false, func(r *tool.Record) error {
-				line, err := strictjson.Marshal(r)
+				line, err := columns.Marshal(r)
 				if err == nil {
 					_, err = fmt.Fprintf(q.out, "%s\n", line)
 				}
@@ -383,19 +385,9 @@ func (a *app) auditExportCommand() *cobra.Command {
 }
 
 func (q *audit) exportCSV(c *cobra.Command, log *store.AuditTable) error {
-	w := csv.NewWriter(q.out)
-	_ = w.Write([]string{
-		"seq", "time", "call", "trace", "tool", "asked", "source", "protocol", "tier", "door", "caller", "session", "run", "digest", "shape", "reads", "writes",
-		"commands", "decision", "rule", "lease", "key", "replay", "cached", "enforcement", "outcome", "code", "reason", "duration_ms", "bytes_in", "bytes_out",
-	})
-	err := log.Log(c.Context(), q.filter, false, func(r *tool.Record) error {
-		return w.Write(formulaSafe([]string{
-			count(r.Seq), r.Time.Format(time.RFC3339Nano), r.Call, r.Trace, r.Tool, r.Asked, r.Source, r.Protocol, strconv.Itoa(r.Tier), r.Door, r.Caller, r.Session, r.Run,
-			r.Digest, string(r.Shape), strings.Join(r.Touches.Reads, "\n"), strings.Join(r.Touches.Writes, "\n"), string(raw(r.Touches.Commands)),
-			r.Decision, r.Rule, r.Lease, r.Key, strconv.FormatBool(r.Replay), strconv.FormatBool(r.Cached), r.Walls, string(r.Outcome), string(r.Code), r.Reason,
-			strconv.FormatFloat(float64(r.Duration)/float64(time.Millisecond), 'f', 3, 64), count(r.In), count(r.Out),
-		}))
-	})
+	w, columns := csv.NewWriter(q.out), record.Columns()
+	_ = w.Write(columns.Names())
+	err := log.Log(c.Context(), q.filter, false, func(r *tool.Record) error { return w.Write(formulaSafe(columns.Cells(r))) })
 	w.Flush()
 	return cmp.Or(err, w.Error())
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	jobs "toolpost/engine/job"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -169,7 +170,7 @@ func (a *app) listAll(ctx context.Context, jobs *store.JobTable, state string, m
 	return a.showJobs(list, true)
 }
 
-func jobOf(x store.Job) job {
+func jobOf(x jobs.Job) job {
 	j := job{
 		ID: x.ID, Caller: x.Caller, Tool: x.Tool, State: x.State, Stopping: x.Stop && x.State == "running", Made: x.Made, Began: x.Began,
 		Ended: x.Ended, Attempts: x.Attempts,
@@ -365,11 +366,11 @@ func (a *app) outcomeOf(ctx context.Context, s server, id string, out tool.Sink)
 }
 
 // jobListing is what there is to complete: the jobs of the local caller.
-func jobListing() listing[store.Job] {
-	return listing[store.Job]{
-		read: func(ctx context.Context, db *store.DB, most int) ([]store.Job, error) {
+func jobListing() listing[jobs.Job] {
+	return listing[jobs.Job]{
+		read: func(ctx context.Context, db *store.DB, most int) ([]jobs.Job, error) {
 			return db.Jobs().List(ctx, me().ID, "", most)
 		},
-		live: func(j store.Job) (id, about string, ok bool) { return j.ID, j.Tool + " " + j.State, true },
+		live: func(j jobs.Job) (id, about string, ok bool) { return j.ID, j.Tool + " " + j.State, true },
 	}
 }

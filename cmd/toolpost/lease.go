@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/engine/lease"
 	"toolpost/node"
 	"toolpost/store"
 	"toolpost/tool"
@@ -47,7 +48,7 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 	f.StringVar(&req.tool, "tool", "", "the tool that may be called once, or * for any")
 	f.StringVar(&req.caller, "caller", "", "the caller who may use the lease (default: whoever has it)")
 	f.IntVar(&req.tier, "tier", 0, "the highest tier that the lease is good for (default: that of the tool, 1 for *)")
-	f.DurationVar(&req.ttl, "ttl", store.DefaultLeaseTTL, "how long the lease can be used, from 1s to 5m")
+	f.DurationVar(&req.ttl, "ttl", lease.DefaultTTL, "how long the lease can be used, from 1s to 5m")
 	a.jsonFlag(c, "print the token and the lease as JSON")
 	_ = c.RegisterFlagCompletionFunc("tool", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return a.completeTool(c, nil, word)
@@ -66,10 +67,10 @@ func (r leaseRequest) check() error {
 	switch {
 	case r.tool == "":
 		return tool.Errorf(tool.CodeInvalidInput, `a lease needs a tool; say --tool NAME, or --tool "*" for any`)
-	case r.tier < 0 || r.tier > store.MaxTier:
-		return tool.Errorf(tool.CodeInvalidInput, "--tier is from 0 to %d, not %d", store.MaxTier, r.tier)
-	case r.ttl < store.MinLeaseTTL || r.ttl > store.MaxLeaseTTL:
-		return tool.Errorf(tool.CodeInvalidInput, "--ttl is from %v to %v, not %v", store.MinLeaseTTL, store.MaxLeaseTTL, r.ttl)
+	case r.tier < 0 || r.tier > lease.MaxTier:
+		return tool.Errorf(tool.CodeInvalidInput, "--tier is from 0 to %d, not %d", lease.MaxTier, r.tier)
+	case r.ttl < lease.MinTTL || r.ttl > lease.MaxTTL:
+		return tool.Errorf(tool.CodeInvalidInput, "--ttl is from %v to %v, not %v", lease.MinTTL, lease.MaxTTL, r.ttl)
 	}
 	return nil
 }
@@ -86,7 +87,7 @@ func (a *app) issue(ctx context.Context, req leaseRequest, leases *store.LeaseTa
 	if a.json {
 		return a.printJSON(struct {
 			Token string `json:"token"`
-			store.Lease
+			lease.Lease
 		}{token, l})
 	}
 	fmt.Fprintln(a.out, token)
@@ -114,7 +115,7 @@ func (a *app) callIssuer(ctx context.Context, req leaseRequest) (token string, e
 // leases are there also where this config asks for none: others that share the store may. What it does, and the tool
 // that it is about, are for who is told that it cannot be done.
 func (a *app) callOwn(ctx context.Context, call tool.Call, does, about string, into any) error {
-	b, err := a.openNode(ctx, node.Options{LeaseTier: store.MaxTier, Tokens: true})
+	b, err := a.openNode(ctx, node.Options{LeaseTier: lease.MaxTier, Tokens: true})
 	if err != nil {
 		return err
 	}
@@ -143,19 +144,19 @@ func notFound(ctx context.Context, c tool.Catalog, own, does, about string, err 
 	return suggest(ctx, c, about, err)
 }
 
-func leaseListing() listing[store.Lease] {
-	return listing[store.Lease]{
+func leaseListing() listing[lease.Lease] {
+	return listing[lease.Lease]{
 		what: "leases",
 		long: "Lists leases, the newest first: live, used, expired or revoked. A lease is forgotten five minutes after its end.\n" +
 			"Tokens are not listed: nobody has kept them.",
-		read: func(ctx context.Context, db *store.DB, most int) ([]store.Lease, error) {
+		read: func(ctx context.Context, db *store.DB, most int) ([]lease.Lease, error) {
 			return db.Leases().List(ctx, most)
 		},
 		head: []string{"ID", "TOOL", "CALLER", "TIER", "EXPIRES", "STATE"},
-		row: func(l store.Lease, now time.Time) []string {
+		row: func(l lease.Lease, now time.Time) []string {
 			return []string{l.ID, clean(l.Tool), cmp.Or(clean(l.Caller), "-"), strconv.Itoa(l.Tier), when(l.Expires, now), l.State}
 		},
-		live: func(l store.Lease) (id, about string, ok bool) { return l.ID, l.Tool, l.State == "live" },
+		live: func(l lease.Lease) (id, about string, ok bool) { return l.ID, l.Tool, l.State == "live" },
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/engine/session"
 	"toolpost/node"
 	"toolpost/store"
 	"toolpost/tool"
@@ -54,7 +55,9 @@ func (a *app) withStore(use func(*store.DB) error) error {
 	case err != nil:
 		return err
 	case db == nil:
-		return tool.Errorf(tool.CodeInvalidInput, "there is no store, so there is nothing here that lasts longer than a program; `toolpost init` writes a config, and with one there is a store unless it says `store: {url: none}`")
+		return tool.Errorf(tool.CodeInvalidInput, "there is no store, so leases, tokens, jobs, sessions and records last no longer than the program that "+
+			"made them; `toolpost init` writes a config, and with one there is a store unless it says `store: {url: none}`. A server "+
+			"without a store issues its leases itself, by the tool lease.issue")
 	}
 	return cmp.Or(use(db), db.Close())
 }
@@ -83,7 +86,7 @@ func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, *s
 	return c
 }
 
-func (q stateRequest) answer(st store.State) stateAnswer {
+func (q stateRequest) answer(st session.State) stateAnswer {
 	return stateAnswer{Session: q.session, Caller: q.caller, Version: st.Version, Changed: st.Changed, State: st.State}
 }
 
@@ -112,7 +115,7 @@ func (a *app) stateGetCommand() *cobra.Command {
 	})
 }
 
-func (q stateRequest) read(ctx context.Context, sessions *store.SessionTable, version int64, earlier bool) (store.State, error) {
+func (q stateRequest) read(ctx context.Context, sessions *store.SessionTable, version int64, earlier bool) (session.State, error) {
 	if earlier {
 		return sessions.At(ctx, q.caller, q.session, version)
 	}
@@ -120,7 +123,7 @@ func (q stateRequest) read(ctx context.Context, sessions *store.SessionTable, ve
 }
 
 // describe says in a few words which version a state is.
-func describe(st store.State, now time.Time) string {
+func describe(st session.State, now time.Time) string {
 	switch {
 	case st.Version == 0:
 		return "version 0: nobody had changed it"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/identity"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -54,8 +55,8 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 	a.jsonFlag(c, "print the token and what is known of it as JSON")
 	c.RunE = work(func(c *cobra.Command, args []string) error {
 		req.caller = args[0]
-		if req.ttl != 0 && (req.ttl < time.Second || req.ttl > store.MaxTokenTTL) {
-			return tool.Errorf(tool.CodeInvalidInput, "--ttl is from 1s to %v, or 0 for ever, not %v", store.MaxTokenTTL, req.ttl)
+		if req.ttl != 0 && (req.ttl < time.Second || req.ttl > identity.MaxTokenTTL) {
+			return tool.Errorf(tool.CodeInvalidInput, "--ttl is from 1s to %v, or 0 for ever, not %v", identity.MaxTokenTTL, req.ttl)
 		}
 		return a.withStore(func(db *store.DB) error { return a.issueToken(c.Context(), req, db.Tokens()) })
 	})
@@ -84,7 +85,7 @@ func (a *app) issueToken(ctx context.Context, req tokenRequest, tokens *store.To
 	if a.json {
 		return a.printJSON(struct {
 			Secret string `json:"token"`
-			store.Token
+			identity.Token
 		}{out.Token, t})
 	}
 	fmt.Fprintln(a.out, out.Token)
@@ -93,23 +94,23 @@ func (a *app) issueToken(ctx context.Context, req tokenRequest, tokens *store.To
 }
 
 // until tells when a token ends.
-func until(t store.Token, now time.Time) string {
+func until(t identity.Token, now time.Time) string {
 	if t.Expires.IsZero() {
 		return "it is revoked"
 	}
 	return when(t.Expires, now)
 }
 
-func tokenListing() listing[store.Token] {
-	return listing[store.Token]{
+func tokenListing() listing[identity.Token] {
+	return listing[identity.Token]{
 		what: "tokens",
 		long: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The tokens\n" +
 			"themselves are not listed: nobody has kept them. Those that the config lists by their digests are not here.",
-		read: func(ctx context.Context, db *store.DB, most int) ([]store.Token, error) {
+		read: func(ctx context.Context, db *store.DB, most int) ([]identity.Token, error) {
 			return db.Tokens().List(ctx, most)
 		},
 		head: []string{"ID", "CALLER", "ROLES", "TOOLS", "ISSUED", "EXPIRES", "STATE", "NOTE"},
-		row: func(t store.Token, now time.Time) []string {
+		row: func(t identity.Token, now time.Time) []string {
 			ends := "never"
 			if !t.Expires.IsZero() {
 				ends = when(t.Expires, now)
@@ -119,7 +120,7 @@ func tokenListing() listing[store.Token] {
 				when(t.Issued, now), ends, t.State, clean(t.Note),
 			}
 		},
-		live: func(t store.Token) (id, about string, ok bool) { return t.ID, t.Caller, t.State == "live" },
+		live: func(t identity.Token) (id, about string, ok bool) { return t.ID, t.Caller, t.State == "live" },
 	}
 }
 

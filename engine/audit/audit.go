@@ -33,7 +33,8 @@ type Options struct {
 	// digest are kept.
 	Values tool.Patterns
 	// Redact names further arguments whose values are never kept, beside those whose names speak of secrets.
-	Redact []string
+	Redact   []string
+	Redactor *secret.Redactor // knows the secrets that no record may have; nil: there are none
 	// Digests makes the digests of arguments; nil: with a key that ends with this program.
 	Digests *secret.Keyed
 	Logger  *slog.Logger // nil: silence
@@ -53,6 +54,9 @@ func New(o Options) *Trail {
 	}
 	if o.Digests == nil {
 		o.Digests = secret.NewKeyed(nil)
+	}
+	if o.Redactor != nil {
+		o.Log = redacted{o.Log, o.Redactor, Columns()}
 	}
 	return &Trail{o: o, waiting: waiting{most: cmp.Or(o.Waiting, 4096)}}
 }

@@ -8,8 +8,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// Claim says whose call a key belongs to.
-type Claim = struct {
+// A Claim says whose call a key belongs to.
+type Claim struct {
 	Mine   bool     // it is new: whoever asked runs it, and settles it
 	Input  [32]byte // of the call that has the key
 	Result []byte   // its outcome; nil: there is none yet

@@ -31,7 +31,7 @@ func States() []string {
 }
 
 // A Job is a call that runs later.
-type Job = struct {
+type Job struct {
 	ID, Caller, Tool   string
 	State              string // queued, running, or how it ended
 	Made, Began, Ended time.Time

@@ -714,7 +714,7 @@ func TestALeaseIsForgottenWhenItsJobBegins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	token, err := db.Leases().Issue(t.Context(), "", "shop.danger", 3, store.MaxLeaseTTL)
+	token, err := db.Leases().Issue(t.Context(), "", "shop.danger", 3, lease.MaxTTL)
 	if err != nil {
 		t.Fatal(err)
 	}

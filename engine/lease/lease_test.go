@@ -82,7 +82,7 @@ func TestARejectedLeaseKeepsTheToolFromRunning(t *testing.T) {
 }
 
 func TestOneLeaseIsOneCall(t *testing.T) {
-	leases := &store.Leases{Dir: t.TempDir()}
+	leases := &store.Leases{}
 	spec := &tool.Spec{Name: "rm", Source: "s", Tier: 1}
 	others, err := leases.Issue(t.Context(), "bob", "s.rm", 1, 0)
 	if err != nil {

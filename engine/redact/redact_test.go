@@ -132,7 +132,7 @@ func TestNoCanaryLeavesTheEngineInAnyWay(t *testing.T) {
 	var logged bytes.Buffer
 	logger := slog.New(secret.Handler(slog.NewJSONHandler(&logged, nil), r))
 	kept := &log{}
-	trail := audit.New(audit.Options{Log: redact.Records(kept, r), Values: tool.Patterns{"*"}, Logger: logger})
+	trail := audit.New(audit.Options{Log: kept, Redactor: r, Values: tool.Patterns{"*"}, Logger: logger})
 	tools := []string{"works", "fails", "errs", "asks"}
 	i := 0
 	for name, value := range values {

@@ -12,10 +12,25 @@ import (
 	"encoding/json"
 	"os"
 	"sync"
+	"time"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
+
+// A State is a version of a session's document.
+type State struct {
+	Version int64           `json:"version"` // 0: unchanged
+	Changed time.Time       `json:"changed,omitzero"`
+	State   json.RawMessage `json:"state"`
+}
+
+// A Change is one version of a session: the patches that led to it, in order.
+type Change struct {
+	Version int64            `json:"version"`
+	Time    time.Time        `json:"time"`
+	Patches []map[string]any `json:"patches"` // nil: it was emptied
+}
 
 // States keeps the state of sessions. Two callers never share a session, whatever names they choose.
 type States interface {

@@ -17,7 +17,7 @@ import (
 
 var (
 	_ session.States = (*store.Sessions)(nil)
-	_ session.Assets = store.Assets{}
+	_ session.Assets = &store.Assets{}
 )
 
 type failing struct{}
@@ -214,7 +214,7 @@ func asset(t *testing.T, a tool.Asset) tool.Event {
 
 // What a call brings is its caller's, and what is kept already is neither copied nor given to anybody.
 func TestAnAssetIsItsCallers(t *testing.T) {
-	kept := store.Assets{Dir: filepath.Join(t.TempDir(), "assets")}
+	kept := &store.Assets{}
 	pass := func(caller string, a tool.Asset, file *os.File) tool.Asset {
 		t.Helper()
 		var seen tool.Asset

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/engine/job"
 	"toolpost/internal/pg"
 	"toolpost/internal/served"
 	"toolpost/node"
@@ -84,14 +85,14 @@ func serversApart(t *testing.T, url string) {
 }
 
 // lost counts the calls that are recorded as lost, and gives the state of a job.
-func lost(t *testing.T, db *store.DB, job string) (calls int, state string) {
+func lost(t *testing.T, db *store.DB, id string) (calls int, state string) {
 	t.Helper()
 	must(t, db.Audit().Log(t.Context(), store.Filter{Outcome: tool.OutcomeLost}, false, func(*tool.Record) error { calls++; return nil }))
 	all, err := db.Jobs().All(t.Context(), "", 0)
 	must(t, err)
-	i := slices.IndexFunc(all, func(x store.Job) bool { return x.ID == job })
+	i := slices.IndexFunc(all, func(x job.Job) bool { return x.ID == id })
 	if i < 0 {
-		t.Fatalf("there is no job %q", job)
+		t.Fatalf("there is no job %q", id)
 	}
 	return calls, all[i].State
 }

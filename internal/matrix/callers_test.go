@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/rest"
@@ -130,8 +131,8 @@ func (p *town) findStrangers(t *testing.T, key *ecdsa.PrivateKey) {
 	if status, body := p.http(t, "GET", "/v1/tools", "Bearer "+signed(t, key, good), nil, ""); status != http.StatusOK {
 		t.Fatalf("a good JWT: %d %s", status, body)
 	}
-	expired := p.issue(t, store.Token{Caller: "ann", Tools: tool.Patterns{"*"}}, time.Second)
-	revoked := p.issue(t, store.Token{Caller: "ann", Tools: tool.Patterns{"*"}}, time.Hour)
+	expired := p.issue(t, identity.Token{Grant: identity.Grant{Caller: "ann", Tools: tool.Patterns{"*"}}}, time.Second)
+	revoked := p.issue(t, identity.Token{Grant: identity.Grant{Caller: "ann", Tools: tool.Patterns{"*"}}}, time.Hour)
 	must(t, p.db.Tokens().Revoke(t.Context(), revoked))
 	p.strangers = map[string]string{
 		"no token": "", "no words": "Bearer", "another scheme": "Digest " + p.ada, "two tokens": "Bearer " + p.ada + " " + p.ada, "a wrong token": "Bearer tp_" + strings.Repeat("A", 43),
@@ -146,7 +147,7 @@ func (p *town) findStrangers(t *testing.T, key *ecdsa.PrivateKey) {
 	})
 }
 
-func (p *town) issue(t *testing.T, who store.Token, ttl time.Duration) string {
+func (p *town) issue(t *testing.T, who identity.Token, ttl time.Duration) string {
 	t.Helper()
 	token, err := p.db.Tokens().Issue(t.Context(), who, ttl)
 	must(t, err)

@@ -93,7 +93,7 @@ func newStack(dir string, from int) *stack {
 		&tool.Spec{Name: "elsewhere", Source: "other"},
 		&tool.Spec{Source: "dead"},
 	)}
-	leases := &store.Leases{Dir: dir}
+	leases := &store.Leases{}
 	s.lease = builtin.New(builtin.Options{Leases: leases, Resolve: func(ctx context.Context, p tool.Principal, name string) (string, int, error) {
 		spec, err := s.Lookup(ctx, p, name)
 		if err != nil {

@@ -27,6 +27,7 @@ import (
 	"toolpost/identity"
 	"toolpost/protocol/rest"
 	"toolpost/store"
+	"toolpost/store/sqlite"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -65,13 +66,19 @@ func byName(_ context.Context, shown identity.Credentials) (tool.Principal, erro
 // A gallery is a door with a tool that brings assets and the one that hands them out.
 type gallery struct {
 	*house
-	store store.Assets
+	store *store.AssetTable
+	dir   string
 }
 
 func openGallery(t *testing.T) *gallery {
 	t.Helper()
-	dir := t.TempDir()
-	g := &gallery{store: store.Assets{Dir: filepath.Join(dir, "assets")}}
+	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	g := &gallery{dir: filepath.Join(t.TempDir(), "assets")}
+	g.store = db.Assets(g.dir, 0)
 	e := engine.New(engine.Options{
 		Session: session.Stage(&store.Sessions{}, g.store), Idempotency: idempotency.New(idempotency.Options{}).Stage,
 	})
@@ -161,7 +168,7 @@ func TestAnAssetIsServedToWhoBroughtIt(t *testing.T) {
 			t.Errorf("%s: %d %v %.100q", name, a.status, a.header, a.body)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(g.store.Dir, "[.0-9a-f]*")); len(left) != 2 { // it, and the folder of owners
+	if left, _ := filepath.Glob(filepath.Join(g.dir, "[.0-9a-f]*")); len(left) != 1 {
 		t.Errorf("reading has left something: %v", left)
 	}
 }

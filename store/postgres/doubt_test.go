@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/job"
 	"toolpost/internal/pg"
 	"toolpost/store"
 	"toolpost/store/postgres"
@@ -122,7 +123,7 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	jobs := db.Jobs()
-	if err := jobs.Add(t.Context(), store.Job{ID: "j", Caller: "ada", Tool: "t", Made: time.Now(), Lease: "tok", Call: []byte(`{}`)}, 9, 9); err != nil {
+	if err := jobs.Add(t.Context(), job.Job{ID: "j", Caller: "ada", Tool: "t", Made: time.Now(), Lease: "tok", Call: []byte(`{}`)}, 9, 9); err != nil {
 		t.Fatal(err)
 	}
 	w.cutAt(t, func() error { return add("c") })

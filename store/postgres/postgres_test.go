@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,7 +14,13 @@ import (
 )
 
 func kind(s *pg.Server) storetest.Kind {
-	return storetest.Kind{New: s.Database, Open: postgres.Open, Raw: pg.Raw, Far: true}
+	return storetest.Kind{New: s.Database, Open: postgres.Open, Raw: pg.Raw, Far: true, Dump: dump}
+}
+
+// dump gives a dump of SQLite in the words of PostgreSQL.
+func dump(sqlite string) string {
+	words := strings.NewReplacer("BLOB", "BYTEA", "INTEGER PRIMARY KEY", "BIGINT PRIMARY KEY")
+	return regexp.MustCompile(`X'([0-9A-F]*)'`).ReplaceAllString(words.Replace(sqlite), `'\x$1'`)
 }
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m, kind(nil))) }

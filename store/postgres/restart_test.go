@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/job"
 	"toolpost/internal/pg"
 	"toolpost/store"
 	"toolpost/store/postgres"
@@ -117,9 +118,9 @@ func (l *load) record(ctx context.Context, t *testing.T, worker int) {
 // run adds jobs, begins some and ends them.
 func (l *load) run(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
-		x := store.Job{ID: tool.NewID(), Caller: "ada", Tool: "t", Made: time.Now(), Call: []byte(`{}`)}
+		x := job.Job{ID: tool.NewID(), Caller: "ada", Tool: "t", Made: time.Now(), Call: []byte(`{}`)}
 		_ = l.jobs.Add(context.Background(), x, 1<<20, 1<<20) // who is told no, or nothing, has no job
-		var begun []store.Job
+		var begun []job.Job
 		if !l.again(t, "a claim", func() (err error) { begun, err = l.jobs.Claim(context.Background(), 3); return err }) {
 			return
 		}

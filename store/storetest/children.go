@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/lease"
+	"toolpost/engine/session"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -312,12 +314,12 @@ func checkPatches(t *testing.T, db *store.DB, acknowledged map[string]bool) {
 	t.Helper()
 	states := map[string]object{}
 	for id := range acknowledged {
-		session := id[:36]
-		if states[session] == nil {
-			v := must[any](t)(strictjson.Decode(must[store.State](t)(db.Sessions().Get(t.Context(), "ada", session)).State))
-			states[session] = v.(object)
+		name := id[:36]
+		if states[name] == nil {
+			v := must[any](t)(strictjson.Decode(must[session.State](t)(db.Sessions().Get(t.Context(), "ada", name)).State))
+			states[name] = v.(object)
 		}
-		if states[session][id] != true {
+		if states[name][id] != true {
 			t.Fatalf("patch %s was acknowledged and is not there", id)
 		}
 	}
@@ -339,7 +341,7 @@ func leasesRevoked(t *testing.T, k Kind) {
 	tokens := issued(t, leases, Rounds(64, 300, 3000))
 	done := raceOver(t, address, tokens, "consume", "revoke")
 	states := map[string]string{}
-	for _, l := range must[[]store.Lease](t)(leases.List(t.Context(), 0)) {
+	for _, l := range must[[]lease.Lease](t)(leases.List(t.Context(), 0)) {
 		states[l.ID] = l.State
 	}
 	for _, token := range tokens {
@@ -360,7 +362,7 @@ func issued(t *testing.T, leases *store.LeaseTable, count int) (tokens []string)
 	for i := range 64 {
 		wg.Go(func() {
 			for n := i; n < count; n += 64 {
-				token, err := leases.Issue(context.Background(), "", "rm", 1, store.MaxLeaseTTL)
+				token, err := leases.Issue(context.Background(), "", "rm", 1, lease.MaxTTL)
 				if err != nil {
 					t.Error(err)
 					return

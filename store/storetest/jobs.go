@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/job"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -16,11 +17,11 @@ const (
 )
 
 // aJob is one of ada's that waits.
-func aJob(again bool) store.Job {
-	return store.Job{ID: tool.NewID(), Caller: "ada", Tool: "t", Made: time.Now(), Again: again, Lease: "tok_x", Call: []byte(`{"tool":"t"}`)}
+func aJob(again bool) job.Job {
+	return job.Job{ID: tool.NewID(), Caller: "ada", Tool: "t", Made: time.Now(), Again: again, Lease: "tok_x", Call: []byte(`{"tool":"t"}`)}
 }
 
-func find(t *testing.T, j *store.JobTable, id string) store.Job {
+func find(t *testing.T, j *store.JobTable, id string) job.Job {
 	t.Helper()
 	x, _, err := j.Find(t.Context(), "ada", id, 0, 0)
 	if err != nil {
@@ -36,7 +37,7 @@ func jobLife(t *testing.T, k Kind) {
 	mine, other := db.Jobs(), k.open(t, address).Jobs()
 	first, second := aJob(true), aJob(false)
 	second.Made = first.Made.Add(time.Millisecond)
-	for _, x := range []store.Job{second, first} {
+	for _, x := range []job.Job{second, first} {
 		if err := mine.Add(ctx, x, 2, manyJobs); err != nil {
 			t.Fatal(err)
 		}
@@ -52,11 +53,11 @@ func jobLife(t *testing.T, k Kind) {
 	if err := mine.Add(ctx, bad, manyJobs, manyJobs); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("a caller that is not text: %v", err)
 	}
-	got := must[[]store.Job](t)(mine.Claim(ctx, 1))
+	got := must[[]job.Job](t)(mine.Claim(ctx, 1))
 	if len(got) != 1 || got[0].ID != first.ID || got[0].Lease != "tok_x" || string(got[0].Call) != string(first.Call) || got[0].Attempts != 1 || !got[0].Again {
 		t.Fatalf("the oldest comes first: %+v", got)
 	}
-	if rest := must[[]store.Job](t)(other.Claim(ctx, 9)); len(rest) != 1 || rest[0].ID != second.ID {
+	if rest := must[[]job.Job](t)(other.Claim(ctx, 9)); len(rest) != 1 || rest[0].ID != second.ID {
 		t.Fatalf("what is begun is not begun again: %+v", rest)
 	}
 	jobEvents(t, mine, other, first.ID)
@@ -82,7 +83,7 @@ func jobLife(t *testing.T, k Kind) {
 	if n := must[int](t)(mine.Expire(ctx, time.Now().Add(time.Hour))); n != 2 {
 		t.Errorf("%d jobs are old", n)
 	}
-	if left := must[[]store.Job](t)(mine.All(ctx, "", 0)); len(left) != 0 {
+	if left := must[[]job.Job](t)(mine.All(ctx, "", 0)); len(left) != 0 {
 		t.Errorf("%+v", left)
 	}
 }
@@ -127,16 +128,16 @@ func jobsOfCallers(t *testing.T, j *store.JobTable, ended, waits string) {
 	if whose := must[string](t)(j.Of(ctx, waits)); whose != "ada" {
 		t.Error(whose)
 	}
-	if all := must[[]store.Job](t)(j.List(ctx, "ada", "", 9)); len(all) != 2 || all[0].ID != waits || all[1].ID != ended || all[1].Outcome != nil {
+	if all := must[[]job.Job](t)(j.List(ctx, "ada", "", 9)); len(all) != 2 || all[0].ID != waits || all[1].ID != ended || all[1].Outcome != nil {
 		t.Errorf("%+v", all)
 	}
-	if some := must[[]store.Job](t)(j.All(ctx, "queued", 9)); len(some) != 1 || some[0].ID != waits {
+	if some := must[[]job.Job](t)(j.All(ctx, "queued", 9)); len(some) != 1 || some[0].ID != waits {
 		t.Errorf("%+v", some)
 	}
 	if _, err := j.Cancel(ctx, "ada", ended, nil); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("one that has ended: %v", err)
 	}
-	if x := must[store.Job](t)(j.Cancel(ctx, "ada", waits, []byte(`{"error":{}}`))); x.State != "cancelled" || x.Ended.IsZero() {
+	if x := must[job.Job](t)(j.Cancel(ctx, "ada", waits, []byte(`{"error":{}}`))); x.State != "cancelled" || x.Ended.IsZero() {
 		t.Errorf("%+v", x)
 	}
 }
@@ -201,7 +202,7 @@ func jobsFound(t *testing.T, k Kind) {
 	p := start(t, "hold", address)
 	p.wait("began 1")
 	asked := 0
-	decide := func(x store.Job) (string, []byte) {
+	decide := func(x job.Job) (string, []byte) {
 		asked++
 		if x.ID != again.ID || !x.Again || !x.Stop || x.Attempts != 1 || x.Tool != "t" {
 			t.Errorf("%+v", x)
@@ -211,7 +212,7 @@ func jobsFound(t *testing.T, k Kind) {
 	if n := must[int](t)(jobs.Recover(t.Context(), decide)); n != 0 || asked != 0 {
 		t.Errorf("%d jobs are lost while their program lives", n)
 	}
-	if x := must[store.Job](t)(jobs.Cancel(t.Context(), "ada", again.ID, nil)); x.State != "running" || !x.Stop {
+	if x := must[job.Job](t)(jobs.Cancel(t.Context(), "ada", again.ID, nil)); x.State != "running" || !x.Stop {
 		t.Errorf("%+v", x)
 	}
 	if stops := must[[]string](t)(jobs.Stops(t.Context())); len(stops) != 0 {
@@ -227,7 +228,7 @@ func jobsFound(t *testing.T, k Kind) {
 	if n := must[int](t)(k.open(t, address).Jobs().Recover(t.Context(), decide)); n != 0 {
 		t.Errorf("%d jobs were found a second time", n)
 	}
-	if got := must[[]store.Job](t)(jobs.Claim(t.Context(), 9)); len(got) != 1 || got[0].Attempts != 2 || got[0].Lease != "" || !got[0].Stop {
+	if got := must[[]job.Job](t)(jobs.Claim(t.Context(), 9)); len(got) != 1 || got[0].Attempts != 2 || got[0].Lease != "" || !got[0].Stop {
 		t.Errorf("%+v", got)
 	}
 	if stops := must[[]string](t)(jobs.Stops(t.Context())); !slices.Equal(stops, []string{again.ID}) {
@@ -261,9 +262,9 @@ func checkJobs(t *testing.T, k Kind, db *store.DB, said map[string]string) {
 	jobs := db.Jobs()
 	states := map[string]string{}
 	k.until(t, func() bool {
-		must[int](t)(jobs.Recover(t.Context(), func(store.Job) (string, []byte) { return "lost", []byte(`{"error":{}}`) }))
+		must[int](t)(jobs.Recover(t.Context(), func(job.Job) (string, []byte) { return "lost", []byte(`{"error":{}}`) }))
 		running := 0
-		for _, x := range must[[]store.Job](t)(jobs.All(t.Context(), "", 0)) {
+		for _, x := range must[[]job.Job](t)(jobs.All(t.Context(), "", 0)) {
 			if states[x.ID] = x.State; x.State == "running" {
 				running++
 			}

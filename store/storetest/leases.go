@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/lease"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -41,7 +42,7 @@ func leasesOfCallers(t *testing.T, k Kind) {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}
-	found := must[store.Lease](t)(l.Find(t.Context(), adas))
+	found := must[lease.Lease](t)(l.Find(t.Context(), adas))
 	if found.Caller != "ada" || found.State != "used" {
 		t.Errorf("%+v", found)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/idempotency"
+	"toolpost/engine/job"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -76,7 +78,7 @@ func stopped(t *testing.T, k Kind) {
 // watch looks for what programs that are gone have left, and holds how much was found against what is wanted; -1: any
 // number. It gives the number of calls.
 func (k Kind) watch(t *testing.T, db *store.DB) func(calls, jobs int) int {
-	lost := func(store.Job) (string, []byte) { return "lost", []byte(`{"error":{}}`) }
+	lost := func(job.Job) (string, []byte) { return "lost", []byte(`{"error":{}}`) }
 	return func(calls, jobs int) int {
 		t.Helper()
 		found := must[int](t)(db.Audit().Recover(t.Context()))
@@ -104,14 +106,14 @@ func (k Kind) until(t *testing.T, what func() bool) {
 func takenForDead(t *testing.T, k Kind) {
 	address := k.New(t)
 	mine, other := k.open(t, address), k.open(t, address)
-	r, job, scope := full(), aJob(false), [32]byte{3}
-	err := errors.Join(mine.Audit().Begin(t.Context(), r), mine.Jobs().Add(t.Context(), job, manyJobs, manyJobs))
+	r, accepted, scope := full(), aJob(false), [32]byte{3}
+	err := errors.Join(mine.Audit().Begin(t.Context(), r), mine.Jobs().Add(t.Context(), accepted, manyJobs, manyJobs))
 	if err != nil {
 		t.Fatal(err)
 	}
 	jobs, outcomes := mine.Jobs(), mine.Outcomes()
-	must[[]store.Job](t)(jobs.Claim(t.Context(), 1))
-	must[store.Claim](t)(outcomes.Claim(t.Context(), scope, scope, time.Minute))
+	must[[]job.Job](t)(jobs.Claim(t.Context(), 1))
+	must[idempotency.Claim](t)(outcomes.Claim(t.Context(), scope, scope, time.Minute))
 	raw := k.Raw(t, address)
 	for _, table := range []string{"audit_open", "job", "outcome"} { // as if it had been away for too long
 		if _, err := raw.ExecContext(t.Context(), `UPDATE `+table+` SET owner = 'gone'`); err != nil {
@@ -121,15 +123,15 @@ func takenForDead(t *testing.T, k Kind) {
 	if n := k.watch(t, other)(1, 1); n != 1 {
 		t.Errorf("%d calls are lost", n)
 	}
-	if c := must[store.Claim](t)(other.Outcomes().Claim(t.Context(), scope, scope, time.Minute)); !c.Lost {
+	if c := must[idempotency.Claim](t)(other.Outcomes().Claim(t.Context(), scope, scope, time.Minute)); !c.Lost {
 		t.Errorf("%+v", c)
 	}
 	r.Begun = true
 	if err := mine.Audit().Append(t.Context(), r, true); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("a record: %v", err)
 	}
-	if err := jobs.Settle(t.Context(), job.ID, 1, "done", []byte(jobResult)); tool.CodeOf(err) != tool.CodeConflict {
-		t.Errorf("a job: %v", err)
+	if err := jobs.Settle(t.Context(), accepted.ID, 1, "done", []byte(jobResult)); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("a accepted: %v", err)
 	}
 	if err := outcomes.Settle(t.Context(), scope, []byte(`{}`), time.Minute); err == nil {
 		t.Error("an outcome that counts as lost was remembered")
@@ -163,18 +165,18 @@ func lostOutcome(t *testing.T, k Kind) {
 	p.kill()
 	p.rest()
 	_ = p.cmd.Wait()
-	claim := func() store.Claim {
-		c := must[store.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, 100*time.Millisecond))
+	claim := func() idempotency.Claim {
+		c := must[idempotency.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, 100*time.Millisecond))
 		if c.Mine {
 			t.Fatal("a call that may have run is run again")
 		}
 		return c
 	}
 	k.until(t, func() bool { return claim().Lost })
-	if c := must[store.Claim](t)(k.open(t, address).Outcomes().Claim(t.Context(), lostKey(), [32]byte{2}, time.Hour)); !c.Lost {
+	if c := must[idempotency.Claim](t)(k.open(t, address).Outcomes().Claim(t.Context(), lostKey(), [32]byte{2}, time.Hour)); !c.Lost {
 		t.Errorf("another program: %+v", c)
 	}
 	k.until(t, func() bool {
-		return must[store.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, time.Hour)).Mine
+		return must[idempotency.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, time.Hour)).Mine
 	})
 }

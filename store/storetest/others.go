@@ -15,6 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/engine/idempotency"
+	"toolpost/engine/lease"
+	"toolpost/engine/session"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -71,7 +74,7 @@ func patchesMerge(t *testing.T, k Kind) {
 		if err := s.Patch(t.Context(), "ada", "s", patches); err != nil {
 			t.Fatal(err)
 		}
-		st := must[store.State](t)(s.Get(t.Context(), "ada", "s"))
+		st := must[session.State](t)(s.Get(t.Context(), "ada", "s"))
 		if d := cmp.Diff(model, decoded(t, st.State)); d != "" || st.Version != n+1 {
 			t.Fatalf("after %d changes, version %d: %s", n+1, st.Version, d)
 		}
@@ -80,20 +83,20 @@ func patchesMerge(t *testing.T, k Kind) {
 	if d := cmp.Diff(model, decoded(t, must[json.RawMessage](t)(again.State(t.Context(), "ada", "s")))); d != "" {
 		t.Error(d)
 	}
-	h := must[[]store.Change](t)(again.History(t.Context(), "ada", "s", 3))
+	h := must[[]session.Change](t)(again.History(t.Context(), "ada", "s", 3))
 	if len(h) != 3 || h[0].Version != changes || h[2].Version != changes-2 || h[0].Time.IsZero() {
 		t.Errorf("%+v", h)
 	}
 	if v := must[int64](t)(s.Reset(t.Context(), "ada", "s")); v != changes+1 {
 		t.Errorf("emptied: version %d", v)
 	}
-	if st := must[store.State](t)(again.Get(t.Context(), "ada", "s")); string(st.State) != `{}` || st.Version != changes+1 {
+	if st := must[session.State](t)(again.Get(t.Context(), "ada", "s")); string(st.State) != `{}` || st.Version != changes+1 {
 		t.Errorf("emptied: %+v", st)
 	}
 	if n := must[int64](t)(s.Expire(t.Context(), time.Now().Add(time.Hour))); n != 1 {
 		t.Errorf("%d sessions expired", n)
 	}
-	if st := must[store.State](t)(s.Get(t.Context(), "ada", "s")); st.Version != 0 {
+	if st := must[session.State](t)(s.Get(t.Context(), "ada", "s")); st.Version != 0 {
 		t.Errorf("expired: %+v", st)
 	}
 }
@@ -122,7 +125,7 @@ func patchesRaced(t *testing.T, k Kind) {
 		})
 	}
 	wg.Wait()
-	st := must[store.State](t)(handles[0].Sessions().Get(t.Context(), "ada", "s"))
+	st := must[session.State](t)(handles[0].Sessions().Get(t.Context(), "ada", "s"))
 	if d := cmp.Diff(model, decoded(t, st.State)); d != "" || st.Version != int64(writers*each) {
 		t.Errorf("version %d: %s", st.Version, d)
 	}
@@ -138,7 +141,7 @@ func optimistic(t *testing.T, k Kind) {
 	if tool.CodeOf(err) != tool.CodeConflict || !strings.Contains(string(tool.AsError(err).Details), `"version":1`) {
 		t.Errorf("an old version: %v", err)
 	}
-	if st := must[store.State](t)(s.Get(t.Context(), "ada", "s")); string(st.State) != `{"a":"1"}` || st.Version != 1 {
+	if st := must[session.State](t)(s.Get(t.Context(), "ada", "s")); string(st.State) != `{"a":"1"}` || st.Version != 1 {
 		t.Errorf("%+v", st)
 	}
 	var wg sync.WaitGroup
@@ -180,7 +183,7 @@ func sessionBounds(t *testing.T, k Kind) {
 			t.Errorf("half of it, again: %v", err)
 		}
 	}
-	if st := must[store.State](t)(s.Get(t.Context(), "ada", "s")); st.Version != 4 {
+	if st := must[session.State](t)(s.Get(t.Context(), "ada", "s")); st.Version != 4 {
 		t.Errorf("a patch that was refused left something: version %d", st.Version)
 	}
 	for _, bad := range []string{"a\x00b", "\xff", strings.Repeat("x", 2000)} {
@@ -258,7 +261,7 @@ func leaseLife(t *testing.T, k Kind) {
 	if _, err := l.Issue(t.Context(), "", "rm", 1, time.Minute); err != nil {
 		t.Error(err)
 	}
-	if c := must[store.LeaseCounts](t)(l.GC(t.Context())); c != (store.LeaseCounts{Active: 1, Issued: 5, Rejected: 2}) {
+	if c := must[lease.Counts](t)(l.GC(t.Context())); c != (lease.Counts{Active: 1, Issued: 5, Rejected: 2}) {
 		t.Errorf("%+v", c)
 	}
 }
@@ -267,7 +270,7 @@ func leaseLife(t *testing.T, k Kind) {
 func leaseStates(t *testing.T, l *store.LeaseTable, token string) map[string]int {
 	t.Helper()
 	states := map[string]int{}
-	for _, x := range must[[]store.Lease](t)(l.List(t.Context(), 0)) {
+	for _, x := range must[[]lease.Lease](t)(l.List(t.Context(), 0)) {
 		states[x.State]++
 		if strings.Contains(fmt.Sprintf("%+v", x), token) {
 			t.Error("a listing has a token")
@@ -281,9 +284,9 @@ func outcomes(t *testing.T, k Kind) {
 	db := k.open(t, address)
 	o, other := db.Outcomes(), k.open(t, address).Outcomes()
 	scope, input := [32]byte{1}, [32]byte{2}
-	claim := func(o *store.OutcomeTable) store.Claim {
+	claim := func(o *store.OutcomeTable) idempotency.Claim {
 		t.Helper()
-		return must[store.Claim](t)(o.Claim(t.Context(), scope, input, time.Minute))
+		return must[idempotency.Claim](t)(o.Claim(t.Context(), scope, input, time.Minute))
 	}
 	if c := claim(o); !c.Mine {
 		t.Errorf("new: %+v", c)
@@ -337,7 +340,7 @@ func outcomes(t *testing.T, k Kind) {
 
 func assets(t *testing.T, k Kind) {
 	dir := t.TempDir()
-	s := k.fresh(t).Assets(store.Assets{Dir: filepath.Join(dir, "assets"), Max: 100})
+	s := k.fresh(t).Assets(filepath.Join(dir, "assets"), 100)
 	write := func(name, text string) tool.Asset {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -392,7 +395,7 @@ func assetCallers(t *testing.T, k Kind) {
 	if err := os.WriteFile(path, []byte("same"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := db.Assets(store.Assets{Dir: filepath.Join(dir, "assets")})
+	s := db.Assets(filepath.Join(dir, "assets"), 0)
 	add := func(caller string, a tool.Asset, path string) tool.Asset {
 		f := must[*os.File](t)(os.Open(path))
 		defer f.Close()
@@ -477,7 +480,7 @@ func groupFails(t *testing.T, k Kind) {
 		})
 	}
 	wg.Wait()
-	if st := must[store.State](t)(s.Get(t.Context(), "ada", "s")); len(decoded(t, st.State)) != 12 || st.Version != 12 {
+	if st := must[session.State](t)(s.Get(t.Context(), "ada", "s")); len(decoded(t, st.State)) != 12 || st.Version != 12 {
 		t.Errorf("%+v", st)
 	}
 	if r := sound(t, db); r.Rows != 12 {

@@ -17,6 +17,7 @@ type Kind struct {
 	Open func(address string, o store.Options) (*store.DB, error) // opens it, also from another program
 	Raw  func(t testing.TB, address string) *sql.DB               // opens it behind the store's back
 	Far  bool                                                     // it is another program: each step takes longer, and fewer are made
+	Dump func(sqlite string) string                               // gives a dump of SQLite in the words of this kind; nil: they are the same
 }
 
 // key signs the audit logs of the suite.
@@ -91,6 +92,9 @@ func Run(t *testing.T, k Kind) {
 		{"Assets/AreOpenToWhoBroughtThem", assetCallers},
 		{"Store/AGroupFailsNotBecauseOfOne", groupFails},
 		{"Store/WhatWasRefusedLateLeavesNothing", refusedLate},
+		{"Store/TheLogOfAnEarlierVersionVerifiesAndGoesOn", earlierLog},
+		{"Store/AColumnMoreChangesNothingOfTheRowsBefore", moreColumns},
+		{"Store/OfALaterVersionIsRefusedInWords", laterStore},
 		{"Store/NothingAcknowledgedIsLostByKill", kills},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, k) })

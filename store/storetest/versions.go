@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/engine/session"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -24,7 +25,7 @@ func earlierVersions(t *testing.T, k Kind) {
 		next, version := object{}, int64(0)
 		if n%110 == 109 {
 			version = must[int64](t)(s.Reset(t.Context(), "ada", "s"))
-			if h := must[[]store.Change](t)(s.History(t.Context(), "ada", "s", 1000)); len(h) > remembered {
+			if h := must[[]session.Change](t)(s.History(t.Context(), "ada", "s", 1000)); len(h) > remembered {
 				t.Errorf("%d versions are remembered", len(h))
 			}
 		} else {
@@ -47,7 +48,7 @@ func earlierVersions(t *testing.T, k Kind) {
 			t.Errorf("version %d: %v", version, err)
 		}
 	}
-	if st := must[store.State](t)(s.At(t.Context(), "ada", "other", 0)); string(st.State) != `{}` || st.Version != 0 {
+	if st := must[session.State](t)(s.At(t.Context(), "ada", "other", 0)); string(st.State) != `{}` || st.Version != 0 {
 		t.Errorf("nobody has changed it: %+v", st)
 	}
 }
@@ -60,7 +61,7 @@ func sameAsModel(t *testing.T, s *store.SessionTable, model []object) {
 		if version <= 0 {
 			continue
 		}
-		st := must[store.State](t)(s.At(t.Context(), "ada", "s", int64(version)))
+		st := must[session.State](t)(s.At(t.Context(), "ada", "s", int64(version)))
 		if d := cmp.Diff(model[version], decoded(t, st.State)); d != "" || st.Version != int64(version) || st.Changed.IsZero() {
 			t.Fatalf("version %d of %d, %d changed at %v: %s", version, last, st.Version, st.Changed, d)
 		}
@@ -132,7 +133,7 @@ func withoutMarks(t *testing.T, k Kind) {
 		}
 	}
 	after := k.open(t, address).Sessions()
-	st := must[store.State](t)(after.Get(t.Context(), "ada", "s"))
+	st := must[session.State](t)(after.Get(t.Context(), "ada", "s"))
 	if d := cmp.Diff(model[changes], decoded(t, st.State)); d != "" || st.Version != changes {
 		t.Errorf("version %d: %s", st.Version, d)
 	}
@@ -148,7 +149,7 @@ func withoutMarks(t *testing.T, k Kind) {
 			t.Errorf("version %d: %s", version, d)
 		}
 	}
-	if st := must[store.State](t)(after.At(t.Context(), "ada", "small", 1)); string(st.State) != `{"a":"b"}` {
+	if st := must[session.State](t)(after.At(t.Context(), "ada", "small", 1)); string(st.State) != `{"a":"b"}` {
 		t.Errorf("%+v", st)
 	}
 }

@@ -1,0 +1,174 @@
+package audit
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/host/secret"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// fill puts something into every value that a record has, a text of its own into every text.
+func fill(t *testing.T, v reflect.Value, name string) {
+	t.Helper()
+	switch field := v.Addr().Interface().(type) {
+	case *time.Time:
+		*field = time.Date(2026, 11, 15, 1, 2, 3, 4000, time.UTC)
+	case *json.RawMessage:
+		*field = json.RawMessage(`{"` + name + `":"the canary"}`)
+	case *[]string:
+		*field = []string{"the canary of " + name}
+	case *[][]string:
+		*field = [][]string{{"ls", "the canary of " + name}}
+	default:
+		switch v.Kind() {
+		case reflect.String:
+			v.SetString("the canary of " + name)
+		case reflect.Int, reflect.Int64:
+			v.SetInt(1500)
+		case reflect.Bool:
+			v.SetBool(true)
+		case reflect.Struct:
+			for i := range v.NumField() {
+				fill(t, v.Field(i), v.Type().Field(i).Name)
+			}
+		default:
+			t.Fatalf("%s is a %v, which no column can be", name, v.Type())
+		}
+	}
+}
+
+// leaves gives the addresses of all values of a record.
+func leaves(v reflect.Value, name string, into map[any]string) {
+	if _, isTime := v.Interface().(time.Time); v.Kind() == reflect.Struct && !isTime {
+		for i := range v.NumField() {
+			leaves(v.Field(i), v.Type().Field(i).Name, into)
+		}
+		return
+	}
+	into[v.Addr().UnsafePointer()] = name
+}
+
+func filled(t *testing.T) *tool.Record {
+	t.Helper()
+	r := new(tool.Record)
+	fill(t, reflect.ValueOf(r).Elem(), "record")
+	return r
+}
+
+// Who adds a field to a record and forgets its column would have it in no store, no JSON and no CSV.
+func TestEveryFieldOfARecordHasOneColumn(t *testing.T) {
+	r := new(tool.Record)
+	fields := map[any]string{}
+	leaves(reflect.ValueOf(r).Elem(), "", fields)
+	delete(fields, reflect.ValueOf(&r.Begun).UnsafePointer()) // for the stage alone, while the call runs
+	for _, c := range Columns() {
+		at := reflect.ValueOf(c.Value(r)).UnsafePointer()
+		if fields[at] == "" {
+			t.Errorf("column %s: its value is no field of the record, or that of another column", c.Name)
+		}
+		delete(fields, at)
+	}
+	if len(fields) > 0 {
+		t.Errorf("no column has %v", fields)
+	}
+}
+
+func TestEveryColumnIsInEveryForm(t *testing.T) {
+	r, columns := filled(t), Columns()
+	doc, err := columns.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := strictjson.Decode(doc)
+	if err != nil {
+		t.Fatalf("%v: %s", err, doc)
+	}
+	cells, empty := columns.Cells(r), columns.Cells(new(tool.Record))
+	for i, c := range columns {
+		object, _ := v.(map[string]any)
+		if c.Object != "" {
+			object, _ = object[c.Object].(map[string]any)
+		}
+		if object[c.Name] == nil {
+			t.Errorf("%s is not in JSON", c.Name)
+		}
+		if cells[i] == "" || cells[i] == empty[i] {
+			t.Errorf("%s is not in CSV: %q", c.Name, cells[i])
+		}
+		if columns.Names()[i] != c.Name || slices.Index(columns.Names(), c.Name) != i {
+			t.Errorf("%s is not the name of one column in CSV", c.Name)
+		}
+		if c.Empty(r) || !c.Empty(new(tool.Record)) {
+			t.Errorf("%s: nobody can tell whether it is empty", c.Name)
+		}
+		if _, text := c.Value(r).(*string); c.Part == Shared && !text {
+			t.Errorf("%s is shared, and no text", c.Name)
+		}
+	}
+	for name, want := range map[string]string{"duration_ms": "0.002", "time": "2026-11-15T01:02:03.000004Z", "dry_run": "true", "reads": "the canary of Reads"} {
+		if got := cells[slices.Index(columns.Names(), name)]; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestRecordsSurviveJSON(t *testing.T) {
+	columns := Columns()
+	for _, want := range []*tool.Record{filled(t), {}, {Tool: "a\"b\\c\n\u2028ä"}, {Duration: -time.Hour}} {
+		want.Begun = false
+		doc, err := columns.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := new(tool.Record)
+		if err := columns.Unmarshal(doc, got); err != nil {
+			t.Fatalf("%v: %s", err, doc)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s\n%s", doc, d)
+		}
+	}
+	for _, bad := range []string{"", "[]", `{"":1}`, `{"toul":"x"}`, `{"touches":{"at":{}}}`, `{"touches":1}`, `{"tool":1}`, `{"touches":{"nosuch":1}}`} {
+		if err := columns.Unmarshal([]byte(bad), new(tool.Record)); err == nil {
+			t.Errorf("%s was read", bad)
+		}
+	}
+	if doc, err := columns.Marshal(&tool.Record{Args: json.RawMessage(`{`)}); tool.CodeOf(err) != tool.CodeInternal || !strings.Contains(err.Error(), "args") {
+		t.Errorf("%s, %v", doc, err)
+	}
+}
+
+// A new column is redacted unless it says that nobody but this program writes it.
+func TestEveryColumnIsRedactedButThoseThatAreOurs(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "canary"), []byte("the canary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	redactor := secret.Open(t.Context(), dir, map[string]secret.From{"CANARY": {File: "canary"}}, nil).Redactor()
+	was := filled(t)
+	clean := redacted{nil, redactor, Columns()}.clean(was)
+	if d := cmp.Diff(filled(t), was); d != "" {
+		t.Errorf("the record itself was changed: %s", d)
+	}
+	ours := []string{}
+	for _, c := range Columns() {
+		if c.Ours {
+			ours = append(ours, c.Name)
+		} else if got := c.text(clean); strings.Contains(got, "the canary") {
+			t.Errorf("%s has the secret: %s", c.Name, got)
+		}
+	}
+	if want := []string{"digest", "decision", "lease", "outcome"}; !slices.Equal(ours, want) {
+		t.Errorf("%v are not redacted, want %v", ours, want)
+	}
+}

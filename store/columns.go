@@ -1,0 +1,312 @@
+package store
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"toolpost/engine/audit"
+	"toolpost/tool"
+)
+
+// A layout is how the tables of the log keep the columns of a record. What many calls have in common is a kind, a row of
+// audit_kind that their rows refer to; the rest is in the row of the call, in columns of its own or in its detail.
+type layout struct {
+	all, inKind, inDetail audit.Table
+	inRow                 audit.Table // numbers first
+	numbers               int         // how many of them
+
+	rowNames, kindNames string // as SQL lists them
+	findKind, addKind   string
+	addRows             string
+}
+
+func newLayout(columns audit.Table) *layout {
+	l := &layout{all: columns, inKind: columns.In(audit.Shared), inDetail: columns.In(audit.Detail)}
+	var texts audit.Table
+	for _, c := range columns.In(audit.Row) {
+		if isText(&c) {
+			texts = append(texts, c)
+		} else {
+			l.inRow = append(l.inRow, c)
+		}
+	}
+	l.numbers = len(l.inRow)
+	l.inRow = append(l.inRow, texts...)
+	l.rowNames, l.kindNames = names(l.inRow), names(l.inKind)
+	l.findKind = `SELECT id FROM audit_kind WHERE ` + strings.ReplaceAll(l.kindNames, ", ", " = ? AND ") + ` = ? LIMIT 1`
+	l.addKind = `INSERT INTO audit_kind (id, ` + l.kindNames + `) VALUES (?` + strings.Repeat(", ?", len(l.inKind)) + `)`
+	l.addRows = `INSERT INTO audit (` + l.rowNames + `, kind, detail, hash) VALUES `
+	return l
+}
+
+// isText reports whether a column of SQL is a text. The others are numbers.
+func isText(c *audit.Column) bool {
+	_, ok := c.Value(new(tool.Record)).(*string)
+	return ok
+}
+
+// names lists columns as SQL does.
+func names(columns audit.Table) string {
+	var list []string
+	for i := range columns {
+		list = append(list, columns[i].StoredAs())
+	}
+	return strings.Join(list, ", ")
+}
+
+// number gives the value of a column that is no text. Times and durations are microseconds.
+func number(value any) int64 {
+	switch v := value.(type) {
+	case *int64:
+		return *v
+	case *int:
+		return int64(*v)
+	case *bool:
+		return int64(flag(*v))
+	case *time.Time:
+		return micros(*v)
+	case *time.Duration:
+		return v.Microseconds()
+	}
+	panic(fmt.Sprintf("a column of the audit log cannot be a %T", value)) // a test looks at every column
+}
+
+// appendValues adds what columns have in SQL.
+func (*layout) appendValues(args []any, columns audit.Table, r *tool.Record) []any {
+	for i := range columns {
+		if text, ok := columns[i].Value(r).(*string); ok {
+			args = append(args, *text)
+		} else {
+			args = append(args, number(columns[i].Value(r)))
+		}
+	}
+	return args
+}
+
+// into gives where to scan columns to, and what is read behind them.
+func into(columns audit.Table, r *tool.Record, more ...any) []any {
+	dest := make([]any, 0, len(columns)+len(more))
+	for i := range columns {
+		switch v := columns[i].Value(r).(type) {
+		case *time.Time:
+			dest = append(dest, (*microTime)(v))
+		case *time.Duration:
+			dest = append(dest, (*microDuration)(v))
+		default:
+			dest = append(dest, v)
+		}
+	}
+	return append(dest, more...)
+}
+
+type microTime time.Time
+
+// Scan implements sql.Scanner.
+func (t *microTime) Scan(value any) error {
+	n, ok := value.(int64)
+	if !ok {
+		return fmt.Errorf("a time cannot be %v", value)
+	}
+	*t = microTime(time.UnixMicro(n).UTC())
+	return nil
+}
+
+type microDuration time.Duration
+
+// Scan implements sql.Scanner. A number that is too large for a duration would come back as another one, and nobody
+// would notice.
+func (d *microDuration) Scan(value any) error {
+	n, ok := value.(int64)
+	if !ok || n > math.MaxInt64/1000 || n < math.MinInt64/1000 {
+		return fmt.Errorf("a duration cannot be %v", value)
+	}
+	*d = microDuration(n * 1000)
+	return nil
+}
+
+var _, _ sql.Scanner = (*microTime)(nil), (*microDuration)(nil)
+
+// detailOf writes the document of a row. What is empty is left out.
+func (l *layout) detailOf(r *tool.Record) string {
+	b := append(make([]byte, 0, 512), '{')
+	for i := range l.inDetail {
+		if c := &l.inDetail[i]; !c.Empty(r) {
+			b = c.AppendJSON(audit.AppendName(b, c.StoredAs()), r)
+		}
+	}
+	return string(append(b, '}'))
+}
+
+// appendKind writes what a kind is, unambiguously: the texts of the first version, each behind its length, and then
+// what later columns say.
+func (l *layout) appendKind(b []byte, r *tool.Record) []byte {
+	for i := range l.inKind {
+		if c := &l.inKind[i]; !c.Later() {
+			b = appendSized(b, *c.Value(r).(*string))
+		}
+	}
+	return appendLater(b, l.inKind, r)
+}
+
+func appendSized(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// appendLater writes the columns that came with later versions, by name, where they are not empty. So a row from before
+// there was a column has the hash that it had, and one whose column was emptied since, or filled, has another.
+func appendLater(b []byte, columns audit.Table, r *tool.Record) []byte {
+	for i := range columns {
+		c := &columns[i]
+		if !c.Later() || c.Empty(r) {
+			continue
+		}
+		b = appendSized(b, c.Name)
+		if text, ok := c.Value(r).(*string); ok {
+			b = appendSized(b, *text)
+		} else {
+			b = binary.BigEndian.AppendUint64(b, uint64(number(c.Value(r))))
+		}
+	}
+	return b
+}
+
+// chain gives the hash of a row: of the hash before it, its kind, its numbers, how long its texts are, its texts and its
+// detail, and, around that, of what later columns say. The first word keeps the two kinds of hashes apart.
+func (l *layout) chain(before []byte, kind [sha256.Size]byte, r *tool.Record, detail string) []byte {
+	b := append(append(make([]byte, 0, 512), before...), kind[:]...)
+	for i := range l.inRow {
+		c := &l.inRow[i]
+		switch {
+		case c.Later():
+		case i < l.numbers:
+			b = binary.BigEndian.AppendUint64(b, uint64(number(c.Value(r))))
+		default:
+			b = binary.BigEndian.AppendUint64(b, uint64(len(*c.Value(r).(*string))))
+		}
+	}
+	for i := l.numbers; i < len(l.inRow); i++ {
+		if c := &l.inRow[i]; !c.Later() {
+			b = append(b, *c.Value(r).(*string)...)
+		}
+	}
+	sum := sha256.Sum256(append(b, detail...))
+	if later := appendLater(nil, l.inRow, r); later != nil {
+		sum = sha256.Sum256(append(append([]byte("toolpost audit columns"), sum[:]...), later...))
+	}
+	return sum[:]
+}
+
+// The most that is kept of texts which callers choose, in bytes, and of what a call touches.
+const (
+	maxName    = 256
+	maxPath    = 512
+	maxTouches = 32
+)
+
+// bounded gives a record as it is kept: in text that every database takes, and not too long.
+func (l *layout) bounded(was *tool.Record) *tool.Record {
+	r := *was
+	for i := range l.all {
+		if text, ok := l.all[i].Value(&r).(*string); ok {
+			*text = plain(*text, maxName)
+		}
+	}
+	r.Omitted = 0
+	room := maxTouches
+	some := func(list []string, room *int) (kept []string) {
+		for _, p := range list {
+			if *room--; *room < 0 {
+				r.Omitted++
+				continue
+			}
+			kept = append(kept, plain(p, maxPath))
+		}
+		return kept
+	}
+	r.Touches = tool.Touches{Reads: some(was.Touches.Reads, &room), Writes: some(was.Touches.Writes, &room)}
+	for _, argv := range was.Touches.Commands {
+		if room--; room < 0 {
+			r.Omitted++
+			continue
+		}
+		r.Touches.Commands = append(r.Touches.Commands, some(argv, new(maxTouches)))
+	}
+	return &r
+}
+
+// create is the SQL of a column in a new table, and, for one that came later, in a table that has rows already.
+func create(c *audit.Column) string {
+	kind, empty := "BIGINT", "0"
+	if isText(c) {
+		kind, empty = "TEXT", "''"
+	}
+	switch {
+	case c.Later():
+		return c.StoredAs() + ` ` + kind + ` NOT NULL DEFAULT ` + empty
+	case c.StoredAs() == "seq":
+		return c.StoredAs() + ` ` + kind + ` PRIMARY KEY`
+	}
+	return c.StoredAs() + ` ` + kind + ` NOT NULL`
+}
+
+// tables is the first step of the log's tables.
+func (l *layout) tables() []string {
+	columns := func(of audit.Table) (text string) {
+		for i := range of {
+			if c := &of[i]; !c.Later() {
+				text += create(c) + ", "
+			}
+		}
+		return strings.TrimSuffix(text, ", ")
+	}
+	return []string{
+		// What calls have in common. A row of the log refers to one of these.
+		`CREATE TABLE audit_kind (id BIGINT PRIMARY KEY, ` + columns(l.inKind) + `)`,
+		`CREATE INDEX audit_kind_tool ON audit_kind (tool, caller)`,
+		// One row for each call. hash covers the row, what its kind says, and the hash before it.
+		`CREATE TABLE audit (` + columns(l.inRow) + `, kind BIGINT NOT NULL, detail TEXT NOT NULL, hash BLOB NOT NULL)`,
+		`CREATE INDEX audit_session ON audit (session, seq) WHERE session <> ''`,
+		l.view(1),
+	}
+}
+
+// view is the log for people with a SQL prompt, as it is at a version.
+func (l *layout) view(version int) string {
+	text := `CREATE VIEW calls AS SELECT `
+	for i := range l.all {
+		switch c := &l.all[i]; {
+		case c.Since > version || c.Part == audit.Detail:
+		case c.Part == audit.Shared:
+			text += `k.` + c.StoredAs() + `, `
+		default:
+			text += `a.` + c.StoredAs() + `, `
+		}
+	}
+	return text + `a.detail FROM audit a JOIN audit_kind k ON k.id = a.kind`
+}
+
+// grow adds to the steps what later columns need. One in the detail needs no table, but a version all the same: an earlier
+// program could not read it.
+func (l *layout) grow(steps [][]string) [][]string {
+	tables := map[audit.Part]string{audit.Shared: "audit_kind", audit.Row: "audit"}
+	seen := map[int]bool{}
+	for i := range l.all {
+		c := &l.all[i]
+		for len(steps) < c.Since {
+			steps = append(steps, nil)
+		}
+		if table := tables[c.Part]; table != "" && c.Later() {
+			steps[c.Since-1] = append(steps[c.Since-1], `ALTER TABLE `+table+` ADD COLUMN `+create(c))
+			seen[c.Since] = true
+		}
+	}
+	for version := range seen {
+		steps[version-1] = append(steps[version-1], `DROP VIEW calls`, l.view(version))
+	}
+	return steps
+}
