@@ -74,13 +74,13 @@ func (w *wire) carry(client net.Conn) {
 			}
 		}
 	}()
-	idle := false // it is the transaction of a program that has nothing to write and looks after its connection
+	idle := false // it is the transaction of a program that has nothing to write and looks after its connection; two who share one have savepoints
 	for b := make([]byte, 1<<16); ; {
 		n, err := client.Read(b)
 		if err != nil {
 			return
 		}
-		idle = idle || bytes.Contains(b[:n], []byte("SELECT 1\x00"))
+		idle = (idle || bytes.Contains(b[:n], []byte("SELECT 1\x00"))) && !bytes.Contains(b[:n], []byte("SAVEPOINT"))
 		if bytes.Contains(b[:n], []byte("COMMIT")) {
 			lose.Store(!idle && w.swallow.CompareAndSwap(true, false))
 			idle = false
