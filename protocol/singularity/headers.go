@@ -32,9 +32,6 @@ type wishes struct {
 
 // readHeaders reads what belongs to a call beside its body.
 func readHeaders(h nats.Header, c *tool.Call) (w wishes, err error) {
-	if len(h) == 0 {
-		return w, nil
-	}
 	if w.timeout, err = envelope.Read(h, c, headerStyle, headerStream, headerAck); err != nil {
 		return w, err
 	}

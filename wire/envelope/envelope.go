@@ -1,16 +1,16 @@
-// Package envelope carries what belongs to a call beside its tool and its arguments: its id, session, key, lease, run and
-// trace, the answers to a question, whether it is a dry run, and how long it may take.
+// Package envelope carries what belongs to a call beside its tool and its arguments: its id, session, key, lease, run
+// and trace, the answers to a question, whether it is a dry run, and how long it may take.
 //
 // Wherever a protocol has headers they are the same ones, so that a caller learns them once for all doors; a program
 // that is started for its calls finds the same things in its environment. One table says how each is called, checked,
-// read and written. A codec for each door would be as easy to write, and every one would lack another field: a door that
-// does not know Toolpost-Dry-Run runs the call. For the same reason a header that looks like one of ours and is none
-// is refused, not passed over.
+// read and written. A codec for each door would be as easy to write, and every one would lack another field: a door
+// that does not know Toolpost-Dry-Run runs the call. For the same reason a header that looks like one of ours and is
+// none is refused, not passed over.
 package envelope
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -72,13 +72,11 @@ func Write(h map[string][]string, c *tool.Call, timeout time.Duration) error {
 		f := &table[i]
 		text, err := f.give(&out)
 		if err == nil && text != "" {
+			h[f.header] = []string{text}
 			err = f.take(&scratch, text)
 		}
 		if err != nil {
 			return BadHeader(f.header, "%w", err)
-		}
-		if text != "" {
-			h[f.header] = []string{text}
 		}
 	}
 	return nil
@@ -162,15 +160,12 @@ func notKnown(name string, also []string) *tool.Error {
 		meant[bare(header)] = header
 	}
 	delete(meant, "") // of a field without a variable
-	var words []string
-	for word := range meant {
-		words = append(words, word)
-	}
-	slices.Sort(words)
+	words := slices.Sorted(maps.Keys(meant))
+	hint := "known are " + strings.Join(slices.Concat(Headers(), also), ", ")
 	if near := nearest.Of(bare(name), words); len(near) > 0 {
-		return BadHeader(fmt.Sprintf("%.100q", name), "is not known; did you mean %s?", meant[near[0]])
+		hint = "did you mean " + meant[near[0]] + "?"
 	}
-	return BadHeader(fmt.Sprintf("%.100q", name), "is not known; known are %s", strings.Join(slices.Concat(Headers(), also), ", "))
+	return tool.Errorf(tool.CodeInvalidInput, "the header %.100q is not known; %s", name, hint)
 }
 
 // bare gives the name of a header or a variable without what all of ours begin with.

@@ -17,10 +17,7 @@ func Environment(getenv func(string) string) (tool.Middleware, error) {
 	table := fields()
 	for i := range table {
 		f := &table[i]
-		if f.variable == "" {
-			continue
-		}
-		text := getenv(f.variable)
+		text := getenv(f.variable) // that of no name is empty
 		if text == "" {
 			continue
 		}

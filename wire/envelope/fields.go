@@ -14,19 +14,13 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The headers of a call. Two are not of our making: the key's is that of an IETF draft, and the trace's that of W3C, in
-// lower case, as W3C asks senders to write it.
+// Those headers that doors have to name themselves; all of them are in the table.
 const (
 	HeaderCall    = "Toolpost-Call"
-	HeaderSession = "Toolpost-Session"
-	HeaderKey     = "Idempotency-Key"
-	HeaderLease   = "Toolpost-Lease"
-	HeaderRun     = "Toolpost-Run"
 	HeaderResume  = "Toolpost-Resume"
 	HeaderAnswers = "Toolpost-Answers"
 	HeaderDryRun  = "Toolpost-Dry-Run"
 	HeaderTimeout = "Toolpost-Timeout"
-	HeaderTrace   = "traceparent"
 )
 
 // Bounds in bytes. A server of ours takes 64 KiB of headers over HTTP, and others take less.
@@ -36,7 +30,8 @@ const (
 	maxID      = 64
 )
 
-// contents is what an envelope holds: fields of a call, and the time its caller gives it, for which a call has no field.
+// contents is what an envelope holds: fields of a call, and the time that its caller gives it, for which a call has
+// none.
 type contents struct {
 	*tool.Call
 	timeout time.Duration
@@ -52,19 +47,20 @@ type field struct {
 	lenient  bool // there twice, it is as if it were not there
 }
 
-// fields is the table. The id has no variable: it names one call, and a program may make many.
+// fields is the table. The id has no variable: it names one call, and a program may make many. Two headers are not of
+// our making: the key's is that of an IETF draft, and the trace's that of W3C, which asks senders for lower case.
 func fields() [10]field {
 	return [...]field{
 		{header: HeaderCall, read: readID, write: func(c *contents) (string, error) { return c.ID, nil }},
-		{header: HeaderSession, variable: "TOOLPOST_SESSION", text: func(c *contents) *string { return &c.Session }},
-		{header: HeaderKey, variable: "TOOLPOST_KEY", text: func(c *contents) *string { return &c.Key }},
-		{header: HeaderLease, variable: "TOOLPOST_LEASE", text: func(c *contents) *string { return &c.Lease }},
-		{header: HeaderRun, variable: "TOOLPOST_RUN", text: func(c *contents) *string { return &c.Run }},
+		{header: "Toolpost-Session", variable: "TOOLPOST_SESSION", text: func(c *contents) *string { return &c.Session }},
+		{header: "Idempotency-Key", variable: "TOOLPOST_KEY", text: func(c *contents) *string { return &c.Key }},
+		{header: "Toolpost-Lease", variable: "TOOLPOST_LEASE", text: func(c *contents) *string { return &c.Lease }},
+		{header: "Toolpost-Run", variable: "TOOLPOST_RUN", text: func(c *contents) *string { return &c.Run }},
 		{header: HeaderResume, variable: "TOOLPOST_RESUME", text: func(c *contents) *string { return &c.Resume }},
 		{header: HeaderAnswers, variable: "TOOLPOST_ANSWERS", read: readAnswers, write: writeAnswers},
 		{header: HeaderDryRun, variable: "TOOLPOST_DRY_RUN", read: readDryRun, write: writeDryRun},
 		{header: HeaderTimeout, variable: "TOOLPOST_TIMEOUT", read: readTimeout, write: writeTimeout},
-		{header: HeaderTrace, variable: "TRACEPARENT", read: readTrace, write: writeTrace, lenient: true},
+		{header: "traceparent", variable: "TRACEPARENT", read: readTrace, write: writeTrace, lenient: true},
 	}
 }
 
