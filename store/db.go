@@ -21,7 +21,6 @@ import (
 // A Dialect is what one kind of database does differently. Everything else of this package is the same on
 // all of them.
 type Dialect struct {
-	Name     string
 	Numbered bool              // parameters are $1, $2 ... and not ?
 	Types    *strings.Replacer // of the words for types in migrations; nil: they stay
 	Prepare  func() error      // makes what must be there before the first connection; nil: nothing

@@ -133,6 +133,15 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
+// count asks the database behind the store's back for a number.
+func count(t testing.TB, raw *sql.DB, query string) (n int) {
+	t.Helper()
+	if err := raw.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // sound fails the test where the log does not verify.
 func sound(t testing.TB, db *store.DB, points ...audit.Point) *audit.Report {
 	t.Helper()
