@@ -29,8 +29,8 @@ type Column struct {
 	Since  int  // the version of the store that it came with; 0: the first
 	Always bool // it is in JSON even where it is empty
 	Ours   bool // only this program writes it, so it is not redacted: nobody could have put a secret there
-	// Value points to the value: a string, int, int64, bool, time.Time or time.Duration. In Detail it may also be a
-	// json.RawMessage, a []string or a [][]string.
+	// Value points to the value: a string where it is shared; in a row also an int, int64, bool, time.Time or time.Duration;
+	// in the detail also a json.RawMessage, a []string or a [][]string.
 	Value func(*tool.Record) any
 }
 
