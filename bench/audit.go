@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"toolpost/engine/audit"
 	"toolpost/node"
 	"toolpost/store"
 	"toolpost/store/sqlite"
@@ -88,7 +89,7 @@ func auditTop(ctx context.Context, l lab) (_ row, err error) {
 	}
 	defer plain.Close()
 	m, r, err := compare(3,
-		clock(func() error { _, err := db.Audit().Uses(ctx, store.Filter{}, store.ByTool); return err }),
+		clock(func() error { _, err := db.Audit().Uses(ctx, audit.Filter{}, audit.ByTool); return err }),
 		clock(func() error {
 			var groups int
 			return plain.QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT tool, COUNT(*), AVG(took), MAX(took) FROM calls GROUP BY tool)`).Scan(&groups)

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/engine/audit"
 	"toolpost/node"
-	"toolpost/store"
 	"toolpost/tool"
 )
 
@@ -21,7 +21,7 @@ func records(t *testing.T, dir, text string) (all []*tool.Record) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	err = db.Audit().Log(t.Context(), store.Filter{}, false, func(r *tool.Record) error {
+	err = db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error {
 		all = append(all, r)
 		return nil
 	})

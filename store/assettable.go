@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"toolpost/tool"
@@ -23,17 +22,6 @@ type AssetTable struct {
 // Assets keeps files in a folder, of so many bytes each at the most; 0: 256 MiB.
 func (db *DB) Assets(dir string, most int64) *AssetTable {
 	return &AssetTable{db, folder{dir, cmp.Or(most, 256<<20)}}
-}
-
-// A Kept is an asset as it is kept.
-type Kept struct {
-	SHA256    string    `json:"sha256"`
-	Size      int64     `json:"size"`
-	MediaType string    `json:"mediaType"`
-	Added     time.Time `json:"added"`
-	Used      time.Time `json:"used"` // when it was last added
-	Times     int64     `json:"times"`
-	Path      string    `json:"-"`
 }
 
 // Add copies the asset's file for the caller whose call brought it, and gives the asset with the copy's path,
@@ -86,22 +74,6 @@ func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File,
 		return nil, tool.Asset{}, err
 	}
 	return s.files.open(a)
-}
-
-// Find gives the asset with a digest.
-func (s *AssetTable) Find(ctx context.Context, sha256 string) (Kept, error) {
-	k := Kept{SHA256: sha256, Path: s.files.path(filepath.Base(sha256))}
-	err := s.db.read(ctx, func(r *reader) error {
-		var added, used int64
-		err := r.row(`SELECT size, media_type, added_at, used_at, times FROM asset WHERE sha256 = ?`, plain(sha256, maxName)).
-			Scan(&k.Size, &k.MediaType, &added, &used, &k.Times)
-		k.Added, k.Used = time.UnixMicro(added).UTC(), time.UnixMicro(used).UTC()
-		if errors.Is(err, sql.ErrNoRows) {
-			return noAsset(sha256)
-		}
-		return err
-	})
-	return k, err
 }
 
 // Expire removes the assets that nobody has added since a time, and gives their number.

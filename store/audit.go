@@ -246,7 +246,7 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 		h.seq++
 		e.Seq = h.seq
 		h.hash = a.chain(h.hash, k.digest, e.Record, e.detail)
-		rows = append(a.appendValues(rows, a.inRow, e.Record), k.id, e.detail, h.hash)
+		rows = append(appendValues(rows, a.inRow, e.Record), k.id, e.detail, h.hash)
 		s.add(k.id, e.Record)
 	}
 	if err := t.insert(a.addRows, width, "", rows); err != nil {
@@ -268,7 +268,7 @@ func (a *AuditTable) kindOf(t *tx, r *tool.Record) (kindID, error) {
 	if known, ok := a.kinds[string(key)]; ok {
 		return known, nil
 	}
-	args := a.appendValues(nil, a.inKind, r)
+	args := appendValues(nil, a.inKind, r)
 	id := kindID{digest: sha256.Sum256(key)}
 	err := t.row(a.findKind, args, &id.id)
 	if errors.Is(err, sql.ErrNoRows) {

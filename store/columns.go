@@ -77,7 +77,7 @@ func number(value any) int64 {
 }
 
 // appendValues adds what columns have in SQL.
-func (*layout) appendValues(args []any, columns audit.Table, r *tool.Record) []any {
+func appendValues(args []any, columns audit.Table, r *tool.Record) []any {
 	for i := range columns {
 		if text, ok := columns[i].Value(r).(*string); ok {
 			args = append(args, *text)

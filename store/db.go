@@ -15,13 +15,16 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/engine/idempotency"
+	"toolpost/engine/job"
+	"toolpost/engine/lease"
+	"toolpost/engine/session"
 	"toolpost/tool"
 )
 
 // A Dialect is what one kind of database does differently. Everything else of this package is the same on
 // all of them.
 type Dialect struct {
-	Name     string
 	Numbered bool              // parameters are $1, $2 ... and not ?
 	Types    *strings.Replacer // of the words for types in migrations; nil: they stay
 	Prepare  func() error      // makes what must be there before the first connection; nil: nothing
@@ -67,6 +70,17 @@ type DB struct {
 	closed  sync.Once
 	tasks   sync.WaitGroup
 }
+
+// The ports that this package implements, for those who look after a stage and wonder who keeps things for it.
+var (
+	_    audit.Log            = (*AuditTable)(nil)
+	_    idempotency.Outcomes = (*OutcomeTable)(nil)
+	_, _ lease.Leases         = (*LeaseTable)(nil), (*Leases)(nil)
+	_, _ session.States       = (*SessionTable)(nil), (*Sessions)(nil)
+	_, _ session.Assets       = (*AssetTable)(nil), (*Assets)(nil)
+	_    job.Book             = (*JobTable)(nil)
+	_    job.Ledger           = (*JobTable)(nil)
+)
 
 // Options has useful zero values.
 type Options struct {

@@ -3,6 +3,7 @@ package store
 import (
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"toolpost/tool"
@@ -19,16 +20,7 @@ type doubt struct {
 }
 
 // about reports whether it is in doubt that a write was done.
-func (d *doubt) about(one *write) bool {
-	if d != nil {
-		for _, x := range d.writes {
-			if x == one {
-				return true
-			}
-		}
-	}
-	return false
-}
+func (d *doubt) about(one *write) bool { return d != nil && slices.Contains(d.writes, one) }
 
 // clear looks what became of the transaction that is in doubt, if there is one, and gives what is left to be done.
 func (t *tx) clear(group []*write) (left []*write, err error) {

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"toolpost/engine/audit"
 )
 
 // A mark is a Point of the log that is kept outside of the database, signed with the key: a log that is empty says nothing
@@ -24,14 +26,14 @@ type mark struct {
 // markEvery is how often a mark is kept while calls are recorded. It takes a durable transaction.
 const markEvery = 5 * time.Second
 
-func signMark(key []byte, p Point) string {
+func signMark(key []byte, p audit.Point) string {
 	m := hmac.New(sha256.New, key)
 	_, _ = fmt.Fprintf(m, "toolpost audit mark %s", p)
 	return hex.EncodeToString(m.Sum(nil))
 }
 
 // read gives the point that was kept; Seq 0: none.
-func (m *mark) read(key []byte) (p Point, err error) {
+func (m *mark) read(key []byte) (p audit.Point, err error) {
 	if m.path == "" {
 		return p, nil
 	}
@@ -43,13 +45,13 @@ func (m *mark) read(key []byte) (p Point, err error) {
 		return p, err
 	}
 	point, signature, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-	if p, err = ParsePoint(point); err != nil || !hmac.Equal([]byte(signature), []byte(signMark(key, p))) {
-		return Point{}, errors.New("it was not signed with this key")
+	if p, err = audit.ParsePoint(point); err != nil || !hmac.Equal([]byte(signature), []byte(signMark(key, p))) {
+		return audit.Point{}, errors.New("it was not signed with this key")
 	}
 	return p, nil
 }
 
-func (m *mark) write(key []byte, p Point) error {
+func (m *mark) write(key []byte, p audit.Point) error {
 	if err := os.MkdirAll(filepath.Dir(m.path), 0o700); err != nil {
 		return err
 	}
@@ -66,10 +68,10 @@ func (a *AuditTable) keepMark() error {
 	if err != nil {
 		return err
 	}
-	var next Point
+	var next audit.Point
 	err = a.db.w.do(true, func(t *tx) error { // durable, so that the log never ends before its mark
 		h, err := a.openHead(t)
-		next = Point{h.seq, hex.EncodeToString(h.hash)}
+		next = audit.Point{Seq: h.seq, Hash: hex.EncodeToString(h.hash)}
 		if err != nil {
 			return err
 		}

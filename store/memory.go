@@ -149,7 +149,9 @@ func (l *Leases) GC(context.Context) (lease.Counts, error) {
 // value is ready to use.
 //
 // They are files all the same, which have no name and are on no disk: doors hand out files, and a peer that is told the
-// path of an asset can open it as long as this program runs.
+// path of an asset can open it as long as this program has it. The path of one that had to make room may lead to another
+// file by then, so whoever opens it late compares its digest. Bytes in the heap were the alternative: then nothing could be
+// told a path, which the Narratoria contract asks for.
 type Assets struct {
 	Max int64 // bytes of all assets; 0: 64 MiB
 

@@ -10,54 +10,19 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
-// A Filter says which calls a question is about. The zero value: all of them.
-type Filter struct {
-	Since, Until time.Time // when they began; Until itself is not included
-	Tool         string
-	Caller       string
-	Session      string
-	Outcome      tool.Outcome
-	Limit        int // of the answer's rows; 0: all
-}
-
-// A Use says how often something was called, with what success, and how long that took.
-type Use struct {
-	Name     string        `json:"name"` // of the tool, or of whatever the question was grouped by
-	Calls    int64         `json:"calls"`
-	OK       int64         `json:"ok"`
-	Failed   int64         `json:"failed"`
-	Refused  int64         `json:"refused"`
-	Errors   int64         `json:"errors"` // and lost calls
-	Mean     time.Duration `json:"mean_ns"`
-	Longest  time.Duration `json:"longest_ns"`
-	BytesIn  int64         `json:"bytes_in"`
-	BytesOut int64         `json:"bytes_out"`
-
-	took int64
-}
-
-// A Group is what calls are put together by.
-type Group string
-
-// The groups.
-const (
-	ByTool   Group = "tool"
-	ByCaller Group = "caller"
-	ByDoor   Group = "door"
-	BySource Group = "source"
-)
-
-func (g Group) of(k *tool.Record) string {
+// groupOf is what a call is put together with others by.
+func groupOf(g audit.Group, k *tool.Record) string {
 	switch g {
-	case ByCaller:
+	case audit.ByCaller:
 		return k.Caller
-	case ByDoor:
+	case audit.ByDoor:
 		return k.Door
-	case BySource:
+	case audit.BySource:
 		return k.Source
 	default:
 		return k.Tool
@@ -65,13 +30,13 @@ func (g Group) of(k *tool.Record) string {
 }
 
 // Uses answers what is used most: the most called first.
-func (a *AuditTable) Uses(ctx context.Context, f Filter, by Group) ([]Use, error) {
-	found := map[string]*Use{}
+func (a *AuditTable) Uses(ctx context.Context, f audit.Filter, by audit.Group) ([]audit.Use, error) {
+	found := map[string]*total{}
 	err := a.cells(ctx, f, func(k *tool.Record, s daySum) {
-		name := by.of(k)
+		name := groupOf(by, k)
 		u := found[name]
 		if u == nil {
-			u = &Use{Name: name}
+			u = &total{Use: audit.Use{Name: name}}
 			found[name] = u
 		}
 		u.add(k, s)
@@ -79,16 +44,22 @@ func (a *AuditTable) Uses(ctx context.Context, f Filter, by Group) ([]Use, error
 	if err != nil {
 		return nil, err
 	}
-	uses := make([]Use, 0, len(found))
+	uses := make([]audit.Use, 0, len(found))
 	for _, u := range found {
 		u.Mean = time.Duration(u.took/max(u.Calls, 1)) * time.Microsecond
-		uses = append(uses, *u)
+		uses = append(uses, u.Use)
 	}
-	slices.SortFunc(uses, func(a, b Use) int { return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(uses, func(a, b audit.Use) int { return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name)) })
 	return first(uses, f.Limit), nil
 }
 
-func (u *Use) add(k *tool.Record, s daySum) {
+// A total is a use that is being added up.
+type total struct {
+	audit.Use
+	took int64
+}
+
+func (u *total) add(k *tool.Record, s daySum) {
 	switch k.Outcome {
 	case tool.OutcomeOK, tool.OutcomeAsked:
 		u.OK += s.n
@@ -103,23 +74,11 @@ func (u *Use) add(k *tool.Record, s daySum) {
 	u.Longest = max(u.Longest, time.Duration(s.longest)*time.Microsecond)
 }
 
-// A Latency says how long the calls of a tool take. What half, and nearly all, of them do not exceed is told to
-// within an eighth.
-type Latency struct {
-	Tool    string        `json:"tool"`
-	Calls   int64         `json:"calls"`
-	Mean    time.Duration `json:"mean_ns"`
-	P50     time.Duration `json:"p50_ns"`
-	P95     time.Duration `json:"p95_ns"`
-	P99     time.Duration `json:"p99_ns"`
-	Longest time.Duration `json:"longest_ns"`
-}
-
 // Latencies answers how long calls take: the tool with the slowest calls first.
-func (a *AuditTable) Latencies(ctx context.Context, f Filter) ([]Latency, error) {
+func (a *AuditTable) Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error) {
 	limit := f.Limit
 	f.Limit = 0
-	uses, err := a.Uses(ctx, f, ByTool)
+	uses, err := a.Uses(ctx, f, audit.ByTool)
 	if err != nil {
 		return nil, err
 	}
@@ -133,12 +92,14 @@ func (a *AuditTable) Latencies(ctx context.Context, f Filter) ([]Latency, error)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Latency, 0, len(uses))
+	all := make([]audit.Latency, 0, len(uses))
 	for _, u := range uses {
 		quantile := func(q float64) time.Duration { return min(times[u.Name].quantile(q), u.Longest) }
-		all = append(all, Latency{u.Name, u.Calls, u.Mean, quantile(0.5), quantile(0.95), quantile(0.99), u.Longest})
+		all = append(all, audit.Latency{
+			Tool: u.Name, Calls: u.Calls, Mean: u.Mean, P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99), Longest: u.Longest,
+		})
 	}
-	slices.SortStableFunc(all, func(a, b Latency) int { return cmp.Compare(b.P95, a.P95) })
+	slices.SortStableFunc(all, func(a, b audit.Latency) int { return cmp.Compare(b.P95, a.P95) })
 	return first(all, limit), nil
 }
 
@@ -149,62 +110,44 @@ func first[T any](list []T, n int) []T {
 	return list
 }
 
-// A Failure says how often a tool ended in one way that was not a success.
-type Failure struct {
-	Tool    string       `json:"tool"`
-	Outcome tool.Outcome `json:"outcome"`
-	Code    tool.Code    `json:"code"`
-	Calls   int64        `json:"calls"`
-	Of      int64        `json:"of"` // calls of the tool
-	Rate    float64      `json:"rate"`
-}
-
 // Failures answers what goes wrong: the most frequent first.
-func (a *AuditTable) Failures(ctx context.Context, f Filter) ([]Failure, error) {
-	found, calls := map[Failure]int64{}, map[string]int64{}
+func (a *AuditTable) Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error) {
+	found, calls := map[audit.Failure]int64{}, map[string]int64{}
 	want := f.Outcome
 	f.Outcome = "" // rates are of all calls
 	err := a.cells(ctx, f, func(k *tool.Record, s daySum) {
 		calls[k.Tool] += s.n
 		o := k.Outcome
 		if o == want || want == "" && o != tool.OutcomeOK && o != tool.OutcomeAsked {
-			found[Failure{Tool: k.Tool, Outcome: o, Code: k.Code}] += s.n
+			found[audit.Failure{Tool: k.Tool, Outcome: o, Code: k.Code}] += s.n
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	failures := make([]Failure, 0, len(found))
+	failures := make([]audit.Failure, 0, len(found))
 	for fail, n := range found {
 		fail.Calls, fail.Of = n, calls[fail.Tool]
 		fail.Rate = float64(n) / float64(max(fail.Of, 1))
 		failures = append(failures, fail)
 	}
-	slices.SortFunc(failures, func(a, b Failure) int {
+	slices.SortFunc(failures, func(a, b audit.Failure) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Outcome, b.Outcome))
 	})
 	return first(failures, f.Limit), nil
 }
 
-// A Path says how often calls accessed a file.
-type Path struct {
-	Path   string    `json:"path"`
-	Reads  int64     `json:"reads"`
-	Writes int64     `json:"writes"`
-	Last   time.Time `json:"last"` // the day
-}
-
 // Paths answers which files are accessed: the most accessed first. Calls that were refused accessed none; a filter
 // that asks for them tells what they named.
-func (a *AuditTable) Paths(ctx context.Context, f Filter) ([]Path, error) {
-	found := map[string]*Path{}
+func (a *AuditTable) Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error) {
+	found := map[string]*audit.Path{}
 	err := a.touches(ctx, f, func(k *tool.Record, key pathKey, n int64) {
 		if k.Outcome == tool.OutcomeRefused && f.Outcome == "" {
 			return
 		}
 		p := found[key.path]
 		if p == nil {
-			p = &Path{Path: key.path}
+			p = &audit.Path{Path: key.path}
 			found[key.path] = p
 		}
 		if key.mode == modeWrite {
@@ -219,31 +162,24 @@ func (a *AuditTable) Paths(ctx context.Context, f Filter) ([]Path, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := make([]Path, 0, len(found))
+	paths := make([]audit.Path, 0, len(found))
 	for _, p := range found {
 		paths = append(paths, *p)
 	}
-	slices.SortFunc(paths, func(a, b Path) int {
+	slices.SortFunc(paths, func(a, b audit.Path) int {
 		return cmp.Or(cmp.Compare(b.Reads+b.Writes, a.Reads+a.Writes), cmp.Compare(a.Path, b.Path))
 	})
 	return first(paths, f.Limit), nil
 }
 
-// A Moment is one step of a history.
-type Moment struct {
-	Start  time.Time `json:"start"`
-	Calls  int64     `json:"calls"`
-	Errors int64     `json:"errors"` // everything but a success
-}
-
 // History gives the calls of each day of the filter, oldest first. Days without calls are left out.
-func (a *AuditTable) History(ctx context.Context, f Filter) ([]Moment, error) {
-	found := map[int64]*Moment{}
+func (a *AuditTable) History(ctx context.Context, f audit.Filter) ([]audit.Moment, error) {
+	found := map[int64]*audit.Moment{}
 	err := a.span(ctx, f, func(q *query) error {
 		return q.days(func(day int64, k *tool.Record, n int64) {
 			m := found[day]
 			if m == nil {
-				m = &Moment{Start: startOfDay(day)}
+				m = &audit.Moment{Start: startOfDay(day)}
 				found[day] = m
 			}
 			m.Calls += n
@@ -255,11 +191,11 @@ func (a *AuditTable) History(ctx context.Context, f Filter) ([]Moment, error) {
 	if err != nil {
 		return nil, err
 	}
-	var moments []Moment
+	var moments []audit.Moment
 	for _, m := range found {
 		moments = append(moments, *m)
 	}
-	slices.SortFunc(moments, func(a, b Moment) int { return a.Start.Compare(b.Start) })
+	slices.SortFunc(moments, func(a, b audit.Moment) int { return a.Start.Compare(b.Start) })
 	return moments, nil
 }
 
@@ -267,7 +203,7 @@ func startOfDay(day int64) time.Time { return time.UnixMicro(day * dayLength).UT
 
 // Log calls visit for each record that the filter names: the newest first, or the oldest first. Seq tells the
 // order in which calls were recorded. What visit returns ends it.
-func (a *AuditTable) Log(ctx context.Context, f Filter, newestFirst bool, visit func(*tool.Record) error) error {
+func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error {
 	return a.span(ctx, f, func(q *query) error {
 		lo, hi, err := q.bounds(q.firstDay, q.lastDay)
 		if err != nil || hi == 0 {
@@ -297,7 +233,7 @@ func (a *AuditTable) Log(ctx context.Context, f Filter, newestFirst bool, visit 
 type query struct {
 	*reader
 	*layout
-	f                 Filter
+	f                 audit.Filter
 	kinds             map[int64]*tool.Record // that the filter lets through
 	in                string                 // the same as the last condition of a query; empty: all
 	args              []any                  // of the condition
@@ -306,7 +242,7 @@ type query struct {
 }
 
 // span opens a query. Where no kind of call fits, there is nothing to ask.
-func (a *AuditTable) span(ctx context.Context, f Filter, use func(*query) error) error {
+func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) error) error {
 	return a.db.read(ctx, func(r *reader) error {
 		q := &query{reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{}, since: math.MinInt64, until: math.MaxInt64}
 		if !f.Since.IsZero() {
@@ -361,7 +297,7 @@ func (l *layout) readAllKinds(r *reader) (map[int64]*tool.Record, error) {
 }
 
 // cells visits sums over all calls of the filter.
-func (a *AuditTable) cells(ctx context.Context, f Filter, visit func(k *tool.Record, s daySum)) error {
+func (a *AuditTable) cells(ctx context.Context, f audit.Filter, visit func(k *tool.Record, s daySum)) error {
 	return a.span(ctx, f, func(q *query) error {
 		from, to, err := q.apart(func(id int64, r *tool.Record, _ string) error {
 			visit(q.kinds[id], sumOf(r))
@@ -394,7 +330,7 @@ func sumOf(r *tool.Record) daySum {
 }
 
 // tooks visits the durations of all calls of the filter.
-func (a *AuditTable) tooks(ctx context.Context, f Filter, visit func(k *tool.Record, bucket, n int64)) error {
+func (a *AuditTable) tooks(ctx context.Context, f audit.Filter, visit func(k *tool.Record, bucket, n int64)) error {
 	return a.span(ctx, f, func(q *query) error {
 		from, to, err := q.apart(func(id int64, r *tool.Record, _ string) error {
 			visit(q.kinds[id], bucketOf(r.Duration.Microseconds()), 1)
@@ -438,7 +374,7 @@ func (q *query) days(visit func(day int64, k *tool.Record, n int64)) error {
 }
 
 // touches visits the paths of all calls of the filter.
-func (a *AuditTable) touches(ctx context.Context, f Filter, visit func(*tool.Record, pathKey, int64)) error {
+func (a *AuditTable) touches(ctx context.Context, f audit.Filter, visit func(*tool.Record, pathKey, int64)) error {
 	return a.span(ctx, f, func(q *query) error {
 		from, to, err := q.apart(func(id int64, r *tool.Record, doc string) error {
 			s := sums{}

@@ -294,28 +294,6 @@ func (s *SessionTable) Reset(_ context.Context, caller, name string) (version in
 	return version, err
 }
 
-// History gives the last changes of a session, the newest first.
-func (s *SessionTable) History(ctx context.Context, caller, name string, most int) ([]session.Change, error) {
-	changes := []session.Change{}
-	err := s.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var c session.Change
-			var at int64
-			var doc string
-			if err := rows.Scan(&c.Version, &at, &doc); err != nil {
-				return err
-			}
-			c.Time = time.UnixMicro(at).UTC()
-			var err error
-			c.Patches, err = patchesOf(doc)
-			changes = append(changes, c)
-			return err
-		}, `SELECT version, at, patches FROM session_patch WHERE caller = ? AND name = ? ORDER BY version DESC LIMIT ?`,
-			plain(caller, maxSession), plain(name, maxSession), most)
-	})
-	return changes, err
-}
-
 // Expire removes the sessions that nobody has changed since a time, and gives their number.
 func (s *SessionTable) Expire(_ context.Context, before time.Time) (n int64, err error) {
 	err = s.db.w.do(false, func(t *tx) (err error) {

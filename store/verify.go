@@ -12,44 +12,23 @@ import (
 	"hash/maphash"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/tool"
 )
-
-// A Point is a place in the chain. Who keeps one somewhere else can have it looked for later: a log that does
-// not hold it any more is not the same log.
-type Point struct {
-	Seq  int64  `json:"seq"`
-	Hash string `json:"hash"`
-}
-
-// A Finding is one thing that is wrong with the log.
-type Finding struct {
-	Seq  int64  `json:"seq,omitempty"` // the row that it is about; 0: none
-	What string `json:"what"`
-}
-
-// A Report is what came of looking at the whole log.
-type Report struct {
-	Rows     int64     `json:"rows"`
-	Cut      Point     `json:"cut"` // rows up to here were removed when their time was over
-	Head     Point     `json:"head"`
-	Signed   bool      `json:"signed"` // there was a key to check the head with
-	Findings []Finding `json:"findings"`
-}
 
 // maxFindings is how many are reported; one is enough to know.
 const maxFindings = 20
 
 // Verify looks at every row of the log. What it finds is in the report; the error says that it could not look.
 // The points, if any, must be in the log.
-func (a *AuditTable) Verify(ctx context.Context, points ...Point) (*Report, error) {
+func (a *AuditTable) Verify(ctx context.Context, points ...audit.Point) (*audit.Report, error) {
 	key, err := a.key()
 	if err != nil {
 		return nil, err
 	}
 	v := &verifier{
 		layout: a.layout, mark: &a.mark, key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{}, days: map[dayKey]daySum{},
-		report: &Report{Findings: []Finding{}, Signed: len(key) > 0},
+		report: &audit.Report{Findings: []audit.Finding{}, Signed: len(key) > 0},
 	}
 	err = a.db.read(ctx, v.look)
 	if errors.Is(err, errEnough) {
@@ -62,7 +41,7 @@ func (a *AuditTable) Verify(ctx context.Context, points ...Point) (*Report, erro
 		return nil, err
 	}
 	if err != nil && len(v.report.Findings) == 0 { // whatever keeps us from reading it is wrong with it
-		v.report.Findings = append(v.report.Findings, Finding{What: "the log cannot be read: " + tool.AsError(err).Message})
+		v.report.Findings = append(v.report.Findings, audit.Finding{What: "the log cannot be read: " + tool.AsError(err).Message})
 	}
 	return v.report, nil
 }
@@ -75,8 +54,8 @@ type verifier struct {
 	*layout
 	mark   *mark
 	key    []byte
-	points []Point
-	report *Report
+	points []audit.Point
+	report *audit.Report
 
 	head  head
 	kinds map[int64]kindID
@@ -90,7 +69,7 @@ type verifier struct {
 }
 
 func (v *verifier) find(seq int64, format string, args ...any) error {
-	v.report.Findings = append(v.report.Findings, Finding{seq, fmt.Sprintf(format, args...)})
+	v.report.Findings = append(v.report.Findings, audit.Finding{Seq: seq, What: fmt.Sprintf(format, args...)})
 	if len(v.report.Findings) >= maxFindings {
 		return errEnough
 	}
@@ -130,7 +109,8 @@ func (v *verifier) readHead() error {
 		return rows.Scan(append([]any{&id}, v.head.into()...)...)
 	}, `SELECT id, `+headColumns+` FROM audit_head ORDER BY id`)
 	h := &v.head
-	v.report.Cut, v.report.Head = Point{h.cutSeq, hex.EncodeToString(h.cutHash)}, Point{h.seq, hex.EncodeToString(h.hash)}
+	v.report.Cut = audit.Point{Seq: h.cutSeq, Hash: hex.EncodeToString(h.cutHash)}
+	v.report.Head = audit.Point{Seq: h.seq, Hash: hex.EncodeToString(h.hash)}
 	switch {
 	case err != nil || heads == 0: // none: then there are no rows either
 		return err
@@ -334,16 +314,3 @@ func (v *verifier) readUnused() error {
 	}
 	return nil
 }
-
-// ParsePoint reads a point as Point.String writes it.
-func ParsePoint(text string) (Point, error) {
-	var p Point
-	var rest string
-	if n, err := fmt.Sscanf(text, "%d:%64s%s", &p.Seq, &p.Hash, &rest); n != 2 || err == nil || len(p.Hash) != 64 {
-		return Point{}, tool.Errorf(tool.CodeInvalidInput, "%q is not a point of the log; NUMBER:HASH is wanted, as verify prints it", text)
-	}
-	return p, nil
-}
-
-// String writes a point on one line.
-func (p Point) String() string { return fmt.Sprintf("%d:%s", p.Seq, p.Hash) }

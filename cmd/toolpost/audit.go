@@ -20,7 +20,7 @@ import (
 // An audit is one question about the log of calls.
 type audit struct {
 	*app
-	filter       store.Filter
+	filter       record.Filter
 	since, until string
 	outcome      string
 	csv          bool
@@ -232,8 +232,8 @@ func (a *app) auditTopCommand() *cobra.Command {
 	var by string
 	c := a.question("top", "Show what is used most", "Shows what is used most, with how it went, and the calls of each day.", 20,
 		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
-			group := store.Group(by)
-			if !slices.Contains([]store.Group{store.ByTool, store.ByCaller, store.ByDoor, store.BySource}, group) {
+			group := record.Group(by)
+			if !slices.Contains([]record.Group{record.ByTool, record.ByCaller, record.ByDoor, record.BySource}, group) {
 				return tool.Errorf(tool.CodeInvalidInput, "%q is not what calls can be put together by; there are tool, caller, door and source", by)
 			}
 			uses, err := log.Uses(c.Context(), q.filter, group)
@@ -290,7 +290,7 @@ func (q *audit) bar(n, most int64) string {
 }
 
 // plot draws the calls of each day on one line.
-func (q *audit) plot(days []store.Moment) {
+func (q *audit) plot(days []record.Moment) {
 	if len(days) < 2 {
 		return
 	}
@@ -404,9 +404,9 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&expect, "expect", nil, "a point, NUMBER:HASH, that an earlier verify printed")
 	a.jsonFlag(c, "print the report as JSON")
 	c.RunE = work(func(c *cobra.Command, _ []string) error {
-		var points []store.Point
+		var points []record.Point
 		for _, text := range expect {
-			p, err := store.ParsePoint(text)
+			p, err := record.ParsePoint(text)
 			if err != nil {
 				return err
 			}
@@ -423,7 +423,7 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) showReport(r *store.Report) error {
+func (a *app) showReport(r *record.Report) error {
 	if a.json {
 		if err := a.printJSON(r); err != nil {
 			return err
@@ -443,7 +443,7 @@ func (a *app) showReport(r *store.Report) error {
 	return nil
 }
 
-func signed(r *store.Report) string {
+func signed(r *record.Report) string {
 	if r.Signed {
 		return "signed"
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -28,8 +29,8 @@ type Column struct {
 	Since  int  // the version of the store that it came with; 0: the first
 	Always bool // it is in JSON even where it is empty
 	Ours   bool // only this program writes it, so it is not redacted: nobody could have put a secret there
-	// Value points to the value: a string, int, int64, bool, time.Time or time.Duration. In Detail it may also be a
-	// json.RawMessage, a []string or a [][]string.
+	// Value points to the value: a string where it is shared; in a row also an int, int64, bool, time.Time or time.Duration;
+	// in the detail also a json.RawMessage, a []string or a [][]string.
 	Value func(*tool.Record) any
 }
 
@@ -97,27 +98,8 @@ func (c *Column) Later() bool { return c.Since > 1 }
 
 // Empty reports whether a record has nothing to say here.
 func (c *Column) Empty(r *tool.Record) bool {
-	switch v := c.Value(r).(type) {
-	case *string:
-		return *v == ""
-	case *int:
-		return *v == 0
-	case *int64:
-		return *v == 0
-	case *bool:
-		return !*v
-	case *json.RawMessage:
-		return len(*v) == 0
-	case *[]string:
-		return len(*v) == 0
-	case *[][]string:
-		return len(*v) == 0
-	case *time.Time:
-		return v.IsZero()
-	case *time.Duration:
-		return *v == 0
-	}
-	return false
+	v := reflect.ValueOf(c.Value(r)).Elem()
+	return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
 }
 
 // AppendJSON writes the value. It is done for every call, and this takes a fifth of the time that a general encoder does.

@@ -25,13 +25,6 @@ type State struct {
 	State   json.RawMessage `json:"state"`
 }
 
-// A Change is one version of a session: the patches that led to it, in order.
-type Change struct {
-	Version int64            `json:"version"`
-	Time    time.Time        `json:"time"`
-	Patches []map[string]any `json:"patches"` // nil: it was emptied
-}
-
 // States keeps the state of sessions. Two callers never share a session, whatever names they choose.
 type States interface {
 	// Patch merges the patches into the session's state, in order and all at once.

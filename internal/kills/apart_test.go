@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/engine/audit"
 	"toolpost/engine/job"
 	"toolpost/internal/pg"
 	"toolpost/internal/served"
@@ -87,7 +88,7 @@ func serversApart(t *testing.T, url string) {
 // lost counts the calls that are recorded as lost, and gives the state of a job.
 func lost(t *testing.T, db *store.DB, id string) (calls int, state string) {
 	t.Helper()
-	must(t, db.Audit().Log(t.Context(), store.Filter{Outcome: tool.OutcomeLost}, false, func(*tool.Record) error { calls++; return nil }))
+	must(t, db.Audit().Log(t.Context(), audit.Filter{Outcome: tool.OutcomeLost}, false, func(*tool.Record) error { calls++; return nil }))
 	all, err := db.Jobs().All(t.Context(), "", 0)
 	must(t, err)
 	i := slices.IndexFunc(all, func(x job.Job) bool { return x.ID == id })

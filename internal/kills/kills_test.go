@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/engine/audit"
 	"toolpost/host/sandbox"
 	"toolpost/internal/served"
 	"toolpost/node"
@@ -229,7 +230,7 @@ func (m *model) check(t *testing.T, dir string) {
 func (m *model) checkLog(t *testing.T, db *store.DB) {
 	t.Helper()
 	rows := map[string]int{}
-	must(t, db.Audit().Log(t.Context(), store.Filter{}, false, func(r *tool.Record) error {
+	must(t, db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error {
 		rows[r.Call]++
 		return nil
 	}))

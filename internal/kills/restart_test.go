@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/engine/audit"
 	"toolpost/internal/pg"
 	"toolpost/internal/served"
 	"toolpost/node"
-	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -157,7 +157,7 @@ func (h *heard) check(t *testing.T, dir string) {
 	rows := map[string]int{}
 	until(t, "what waited in memory is recorded", func() bool {
 		clear(rows)
-		must(t, db.Audit().Log(t.Context(), store.Filter{}, false, func(r *tool.Record) error { rows[r.Call]++; return nil }))
+		must(t, db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error { rows[r.Call]++; return nil }))
 		for id := range h.all {
 			if rows[id] == 0 {
 				return false

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/engine/job"
 	"toolpost/internal/pg"
 	"toolpost/store"
@@ -93,7 +94,7 @@ func (w *wire) carry(client net.Conn) {
 
 func rowsOf(t *testing.T, db *store.DB) (calls []string) {
 	t.Helper()
-	err := db.Audit().Log(t.Context(), store.Filter{}, false, func(r *tool.Record) error { calls = append(calls, r.Call); return nil })
+	err := db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error { calls = append(calls, r.Call); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

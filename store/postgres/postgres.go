@@ -65,7 +65,6 @@ func pool(cfg *pgx.ConnConfig, size int) *sql.DB {
 
 func dialect() store.Dialect {
 	return store.Dialect{
-		Name:     "postgres",
 		Numbered: true,
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
 		// One writer at a time, as SQLite has it: a group holds whatever it likes and never meets a deadlock. The

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/engine/job"
 	"toolpost/internal/pg"
 	"toolpost/store"
@@ -142,7 +143,7 @@ func (l *load) run(ctx context.Context, t *testing.T) {
 
 func (l *load) check(t *testing.T) {
 	rows := map[string]int{}
-	if err := l.db.Audit().Log(t.Context(), store.Filter{}, false, func(r *tool.Record) error { rows[r.Call]++; return nil }); err != nil {
+	if err := l.db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error { rows[r.Call]++; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	for call, n := range rows {

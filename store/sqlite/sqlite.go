@@ -56,7 +56,6 @@ func dsn(path string, pragmas ...string) string {
 
 func dialect(f *files) store.Dialect {
 	return store.Dialect{
-		Name:    "sqlite",
 		Types:   strings.NewReplacer("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY"),
 		Prepare: func() error { return prepare(f.path) },
 		Begin:   []string{"BEGIN IMMEDIATE"},

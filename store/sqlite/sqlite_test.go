@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/store/storetest"
@@ -96,7 +97,7 @@ func TestAFlippedBitIsFoundOrChangesNothing(t *testing.T) {
 }
 
 // dump gives all that the log says, and what is wrong with it.
-func dump(t *testing.T, path string) (records []string, findings []store.Finding) {
+func dump(t *testing.T, path string) (records []string, findings []audit.Finding) {
 	db, err := sqlite.Open(path, store.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -104,14 +105,14 @@ func dump(t *testing.T, path string) (records []string, findings []store.Finding
 	defer db.Close()
 	r, err := db.Audit().Verify(t.Context())
 	if err != nil {
-		return nil, []store.Finding{{What: err.Error()}}
+		return nil, []audit.Finding{{What: err.Error()}}
 	}
-	err = db.Audit().Log(t.Context(), store.Filter{Session: "s"}, false, func(r *tool.Record) error {
+	err = db.Audit().Log(t.Context(), audit.Filter{Session: "s"}, false, func(r *tool.Record) error {
 		records = append(records, fmt.Sprintf("%+v", r))
 		return nil
 	})
 	if err != nil {
-		r.Findings = append(r.Findings, store.Finding{What: err.Error()})
+		r.Findings = append(r.Findings, audit.Finding{What: err.Error()})
 	}
 	return records, r.Findings
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -26,7 +27,7 @@ func full() *tool.Record {
 	}
 }
 
-func logOf(t testing.TB, db *store.DB, f store.Filter) (records []*tool.Record) {
+func logOf(t testing.TB, db *store.DB, f audit.Filter) (records []*tool.Record) {
 	t.Helper()
 	err := db.Audit().Log(t.Context(), f, false, func(r *tool.Record) error {
 		records = append(records, r)
@@ -52,7 +53,7 @@ func recordComesBack(t *testing.T, k Kind) {
 	db := k.open(t, address)
 	want := full()
 	add(t, db, want)
-	got := logOf(t, k.open(t, address), store.Filter{}) // by another program
+	got := logOf(t, k.open(t, address), audit.Filter{}) // by another program
 	want.Seq = 1
 	if len(got) != 1 || fmt.Sprintf("%+v", *got[0]) != fmt.Sprintf("%+v", *want) {
 		t.Errorf("got  %+v\nwant %+v", *got[0], *want)
@@ -70,7 +71,7 @@ func hostileText(t *testing.T, k Kind) {
 		add(t, db, r)
 	}
 	sound(t, db)
-	for _, r := range logOf(t, db, store.Filter{}) {
+	for _, r := range logOf(t, db, audit.Filter{}) {
 		if strings.ContainsRune(r.Caller+r.Session+r.Key, 0) || len(r.Key) > 256 || len(r.Touches.Reads)+len(r.Touches.Commands) > 32 || r.Omitted == 0 {
 			t.Errorf("row %d: %d bytes of a key, %d paths", r.Seq, len(r.Key), len(r.Touches.Reads))
 		}
@@ -123,7 +124,7 @@ func oneChain(t *testing.T, k Kind) {
 }
 
 // keep is what a filter lets through, as a person would say it.
-func keep(f store.Filter, r *tool.Record) bool {
+func keep(f audit.Filter, r *tool.Record) bool {
 	return (f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() || r.Time.Before(f.Until)) &&
 		(f.Tool == "" || r.Tool == f.Tool) && (f.Caller == "" || r.Caller == f.Caller) &&
 		(f.Session == "" || r.Session == f.Session) && (f.Outcome == "" || r.Outcome == f.Outcome)
@@ -141,24 +142,24 @@ func questions(t *testing.T, k Kind) {
 	for range Rounds(8, 60, 300) {
 		ask(t, db, all, randomFilter(rng))
 	}
-	if u := must[[]store.Use](t)(db.Audit().Uses(t.Context(), store.Filter{Limit: 2}, store.ByTool)); len(u) != 2 || u[0].Calls < u[1].Calls {
+	if u := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{Limit: 2}, audit.ByTool)); len(u) != 2 || u[0].Calls < u[1].Calls {
 		t.Errorf("the two most used: %+v", u)
 	}
-	if u := must[[]store.Use](t)(db.Audit().Uses(t.Context(), store.Filter{}, store.ByCaller)); len(u) != 2 || u[0].Name != "ada" && u[0].Name != "bob" {
+	if u := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{}, audit.ByCaller)); len(u) != 2 || u[0].Name != "ada" && u[0].Name != "bob" {
 		t.Errorf("by caller: %+v", u)
 	}
-	if got := logOf(t, db, store.Filter{Tool: "nosuch"}); got != nil {
+	if got := logOf(t, db, audit.Filter{Tool: "nosuch"}); got != nil {
 		t.Errorf("a tool that nobody called: %v", got)
 	}
 	newest := int64(0)
-	err := db.Audit().Log(t.Context(), store.Filter{Limit: 1, Caller: "ada"}, true, func(r *tool.Record) error { newest = max(newest, r.Seq); return nil })
+	err := db.Audit().Log(t.Context(), audit.Filter{Limit: 1, Caller: "ada"}, true, func(r *tool.Record) error { newest = max(newest, r.Seq); return nil })
 	if err != nil || newest < int64(len(all)-20) {
 		t.Errorf("the newest of ada's: %d, %v", newest, err)
 	}
 }
 
-func randomFilter(rng *rand.Rand) store.Filter {
-	var f store.Filter
+func randomFilter(rng *rand.Rand) audit.Filter {
+	var f audit.Filter
 	some := func(of ...string) string {
 		if rng.IntN(3) > 0 {
 			return ""
@@ -178,9 +179,9 @@ func randomFilter(rng *rand.Rand) store.Filter {
 }
 
 // ask compares the answers about a filter with what counting gives.
-func ask(t *testing.T, db *store.DB, all []*tool.Record, f store.Filter) {
+func ask(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 	t.Helper()
-	uses, paths, days, calls := map[string]store.Use{}, map[string]int64{}, map[time.Time]int64{}, []string{}
+	uses, paths, days, calls := map[string]audit.Use{}, map[string]int64{}, map[time.Time]int64{}, []string{}
 	longest := map[string][]time.Duration{}
 	for _, r := range all {
 		if !keep(f, r) {
@@ -198,7 +199,7 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f store.Filter) {
 		days[r.Time.Truncate(24*time.Hour)]++
 		calls = append(calls, r.Call)
 	}
-	got := must[[]store.Use](t)(db.Audit().Uses(t.Context(), f, store.ByTool))
+	got := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), f, audit.ByTool))
 	if len(got) != len(uses) {
 		t.Fatalf("%+v: %d tools, want %d", f, len(got), len(uses))
 	}
@@ -208,7 +209,7 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f store.Filter) {
 			t.Fatalf("%+v: got %+v, want %+v", f, g, w)
 		}
 	}
-	for _, g := range must[[]store.Latency](t)(db.Audit().Latencies(t.Context(), f)) {
+	for _, g := range must[[]audit.Latency](t)(db.Audit().Latencies(t.Context(), f)) {
 		if g.Longest != uses[g.Tool].Longest || g.Calls != uses[g.Tool].Calls {
 			t.Fatalf("%+v: got %+v, want %+v", f, g, uses[g.Tool])
 		}
@@ -216,13 +217,13 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f store.Filter) {
 		about(t, g.P95, longest[g.Tool], 0.95)
 		delete(longest, g.Tool)
 	}
-	for _, p := range must[[]store.Path](t)(db.Audit().Paths(t.Context(), f)) {
+	for _, p := range must[[]audit.Path](t)(db.Audit().Paths(t.Context(), f)) {
 		if paths[p.Path] != p.Reads+p.Writes {
 			t.Fatalf("%+v: %+v, want %d", f, p, paths[p.Path])
 		}
 		delete(paths, p.Path)
 	}
-	for _, m := range must[[]store.Moment](t)(db.Audit().History(t.Context(), f)) {
+	for _, m := range must[[]audit.Moment](t)(db.Audit().History(t.Context(), f)) {
 		if days[m.Start] != m.Calls || m.Errors > m.Calls {
 			t.Fatalf("%+v: %+v, want %d", f, m, days[m.Start])
 		}
@@ -248,7 +249,7 @@ func about(t *testing.T, got time.Duration, of []time.Duration, q float64) {
 	}
 }
 
-func rates(t *testing.T, db *store.DB, all []*tool.Record, f store.Filter) {
+func rates(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 	t.Helper()
 	calls, failed := map[string]int64{}, int64(0)
 	for _, r := range all {
@@ -261,7 +262,7 @@ func rates(t *testing.T, db *store.DB, all []*tool.Record, f store.Filter) {
 			}
 		}
 	}
-	for _, x := range must[[]store.Failure](t)(db.Audit().Failures(t.Context(), f)) {
+	for _, x := range must[[]audit.Failure](t)(db.Audit().Failures(t.Context(), f)) {
 		if x.Of != calls[x.Tool] || x.Rate <= 0 || x.Rate > 1 {
 			t.Fatalf("%+v: %+v of %d", f, x, calls[x.Tool])
 		}
@@ -436,7 +437,7 @@ func forgedHead(t *testing.T, k Kind) {
 	if err := stranger.Audit().Append(t.Context(), full(), true); tool.CodeOf(err) != tool.CodeUnavailable || tool.AsError(err).Reason != "audit_forged" {
 		t.Errorf("who has another key: %v", err)
 	}
-	if r := must[*store.Report](t)(stranger.Audit().Verify(t.Context())); len(r.Findings) == 0 {
+	if r := must[*audit.Report](t)(stranger.Audit().Verify(t.Context())); len(r.Findings) == 0 {
 		t.Error("a head that was signed with another key passed")
 	}
 	// An earlier state of everything, put back while the program runs.
@@ -460,16 +461,16 @@ func keptPoints(t *testing.T, k Kind) {
 	early := sound(t, db).Head
 	add(t, db, full())
 	late := sound(t, db, early).Head
-	for _, p := range []store.Point{early, late} {
-		if back, err := store.ParsePoint(p.String()); err != nil || back != p {
+	for _, p := range []audit.Point{early, late} {
+		if back, err := audit.ParsePoint(p.String()); err != nil || back != p {
 			t.Errorf("%v came back as %v, %v", p, back, err)
 		}
 	}
 	other, r := k.fresh(t), full() // another log that is sound in itself
 	r.Call = "another"
 	add(t, other, full(), r)
-	for _, p := range []store.Point{early, late} {
-		if r := must[*store.Report](t)(other.Audit().Verify(t.Context(), p)); len(r.Findings) == 0 {
+	for _, p := range []audit.Point{early, late} {
+		if r := must[*audit.Report](t)(other.Audit().Verify(t.Context(), p)); len(r.Findings) == 0 {
 			t.Errorf("%v was not missed", p)
 		}
 	}
@@ -506,7 +507,7 @@ func pruning(t *testing.T, k Kind) {
 		left = append(left, r)
 	}
 	sound(t, db)
-	ask(t, db, left, store.Filter{})
+	ask(t, db, left, audit.Filter{})
 	if n := must[int64](t)(second.Audit().Prune(t.Context(), time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))); n != int64(len(left)) {
 		t.Errorf("%d of %d removed", n, len(left))
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/engine/lease"
 	"toolpost/engine/session"
 	"toolpost/store"
@@ -295,7 +296,7 @@ func kills(t *testing.T, k Kind) {
 func checkRecords(t *testing.T, db *store.DB, acknowledged map[string]bool) {
 	t.Helper()
 	rows := map[string]int{}
-	for _, r := range logOf(t, db, store.Filter{}) {
+	for _, r := range logOf(t, db, audit.Filter{}) {
 		rows[r.Call]++
 	}
 	for call := range acknowledged {
@@ -441,11 +442,11 @@ func lostCalls(t *testing.T, k Kind) {
 			})
 		}
 		wg.Wait()
-		return len(logOf(t, db, store.Filter{})) > 0
+		return len(logOf(t, db, audit.Filter{})) > 0
 	})
 	mine.Begun = true
 	add(t, db, mine)
-	got := logOf(t, db, store.Filter{})
+	got := logOf(t, db, audit.Filter{})
 	if len(got) != 2 || got[0].Call != "interrupted" || got[0].Outcome != tool.OutcomeLost || got[0].Tool != "readFile" || got[1].Call != "still running" {
 		t.Errorf("%+v", got)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/job"
 	"toolpost/store"
@@ -70,7 +71,7 @@ func stopped(t *testing.T, k Kind) {
 		t.Fatal(err)
 	}
 	p.wait("recorded")
-	if got := logOf(t, db, store.Filter{}); len(got) != 1 || got[0].Outcome == tool.OutcomeLost {
+	if got := logOf(t, db, audit.Filter{}); len(got) != 1 || got[0].Outcome == tool.OutcomeLost {
 		t.Errorf("%+v", got)
 	}
 }
@@ -136,7 +137,7 @@ func takenForDead(t *testing.T, k Kind) {
 	if err := outcomes.Settle(t.Context(), scope, []byte(`{}`), time.Minute); err == nil {
 		t.Error("an outcome that counts as lost was remembered")
 	}
-	if got := logOf(t, mine, store.Filter{}); len(got) != 1 || got[0].Outcome != tool.OutcomeLost {
+	if got := logOf(t, mine, audit.Filter{}); len(got) != 1 || got[0].Outcome != tool.OutcomeLost {
 		t.Errorf("%+v", got)
 	}
 	sound(t, mine)

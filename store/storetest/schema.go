@@ -35,11 +35,11 @@ func (k Kind) version5(t *testing.T) (address string) {
 
 func earlierLog(t *testing.T, k Kind) {
 	db := k.open(t, k.version5(t))
-	head := must[store.Point](t)(store.ParsePoint(headOfVersion5))
+	head := must[audit.Point](t)(audit.ParsePoint(headOfVersion5))
 	if r := sound(t, db, head); r.Rows != 16 || r.Cut.Seq != 8 || r.Head != head || !r.Signed {
 		t.Errorf("%+v", r)
 	}
-	records := logOf(t, db, store.Filter{Outcome: tool.OutcomeFailed})
+	records := logOf(t, db, audit.Filter{Outcome: tool.OutcomeFailed})
 	if len(records) != 1 {
 		t.Fatalf("%d records", len(records))
 	}
@@ -50,7 +50,7 @@ func earlierLog(t *testing.T, k Kind) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	k.until(t, func() bool { return must[int](t)(db.Audit().Recover(t.Context())) > 0 })
-	lost := logOf(t, db, store.Filter{Outcome: tool.OutcomeLost})
+	lost := logOf(t, db, audit.Filter{Outcome: tool.OutcomeLost})
 	if len(lost) != 1 || lost[0].Call != "open" || lost[0].Caller != "ada" || !lost[0].DryRun || len(lost[0].Touches.Writes) != 1 {
 		t.Errorf("the call that was running: %+v", lost)
 	}
@@ -79,9 +79,9 @@ func moreColumns(t *testing.T, k Kind) {
 		o.Columns = later()
 		db := must[*store.DB](t)(k.Open(address, o))
 		defer db.Close()
-		var points []store.Point
+		var points []audit.Point
 		if name == "grown" {
-			points = append(points, must[store.Point](t)(store.ParsePoint(headOfVersion5)))
+			points = append(points, must[audit.Point](t)(audit.ParsePoint(headOfVersion5)))
 		}
 		sound(t, db, points...)
 		bare := full()
@@ -99,7 +99,7 @@ func moreColumns(t *testing.T, k Kind) {
 			if _, err := raw.ExecContext(t.Context(), change); err != nil {
 				t.Fatal(err)
 			}
-			if r := must[*store.Report](t)(db.Audit().Verify(t.Context())); len(r.Findings) == 0 {
+			if r := must[*audit.Report](t)(db.Audit().Verify(t.Context())); len(r.Findings) == 0 {
 				t.Errorf("%s: not found: %s", name, change)
 			}
 			for _, tab := range tables {

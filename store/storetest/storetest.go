@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/store"
 )
 
@@ -132,10 +133,19 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// sound fails the test where the log does not verify.
-func sound(t testing.TB, db *store.DB, points ...store.Point) *store.Report {
+// count asks the database behind the store's back for a number.
+func count(t testing.TB, raw *sql.DB, query string) (n int) {
 	t.Helper()
-	r := must[*store.Report](t)(db.Audit().Verify(t.Context(), points...))
+	if err := raw.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// sound fails the test where the log does not verify.
+func sound(t testing.TB, db *store.DB, points ...audit.Point) *audit.Report {
+	t.Helper()
+	r := must[*audit.Report](t)(db.Audit().Verify(t.Context(), points...))
 	if len(r.Findings) > 0 {
 		t.Fatalf("the log is not sound: %v", r.Findings)
 	}

@@ -1,0 +1,115 @@
+package audit
+
+import (
+	"fmt"
+	"time"
+
+	"toolpost/tool"
+)
+
+// A Filter says which calls a question is about. The zero value: all of them.
+type Filter struct {
+	Since, Until time.Time // when they began; Until itself is not included
+	Tool         string
+	Caller       string
+	Session      string
+	Outcome      tool.Outcome
+	Limit        int // of the answer's rows; 0: all
+}
+
+// A Use says how often something was called, with what success, and how long that took.
+type Use struct {
+	Name     string        `json:"name"` // of the tool, or of whatever the question was grouped by
+	Calls    int64         `json:"calls"`
+	OK       int64         `json:"ok"`
+	Failed   int64         `json:"failed"`
+	Refused  int64         `json:"refused"`
+	Errors   int64         `json:"errors"` // and lost calls
+	Mean     time.Duration `json:"mean_ns"`
+	Longest  time.Duration `json:"longest_ns"`
+	BytesIn  int64         `json:"bytes_in"`
+	BytesOut int64         `json:"bytes_out"`
+}
+
+// A Group is what calls are put together by.
+type Group string
+
+// The groups.
+const (
+	ByTool   Group = "tool"
+	ByCaller Group = "caller"
+	ByDoor   Group = "door"
+	BySource Group = "source"
+)
+
+// A Latency says how long the calls of a tool take. What half, and nearly all, of them do not exceed is told to
+// within an eighth.
+type Latency struct {
+	Tool    string        `json:"tool"`
+	Calls   int64         `json:"calls"`
+	Mean    time.Duration `json:"mean_ns"`
+	P50     time.Duration `json:"p50_ns"`
+	P95     time.Duration `json:"p95_ns"`
+	P99     time.Duration `json:"p99_ns"`
+	Longest time.Duration `json:"longest_ns"`
+}
+
+// A Failure says how often a tool ended in one way that was not a success.
+type Failure struct {
+	Tool    string       `json:"tool"`
+	Outcome tool.Outcome `json:"outcome"`
+	Code    tool.Code    `json:"code"`
+	Calls   int64        `json:"calls"`
+	Of      int64        `json:"of"` // calls of the tool
+	Rate    float64      `json:"rate"`
+}
+
+// A Path says how often calls accessed a file.
+type Path struct {
+	Path   string    `json:"path"`
+	Reads  int64     `json:"reads"`
+	Writes int64     `json:"writes"`
+	Last   time.Time `json:"last"` // the day
+}
+
+// A Moment is one step of a history.
+type Moment struct {
+	Start  time.Time `json:"start"`
+	Calls  int64     `json:"calls"`
+	Errors int64     `json:"errors"` // everything but a success
+}
+
+// A Point is a place in the chain. Who keeps one somewhere else can have it looked for later: a log that does
+// not hold it any more is not the same log.
+type Point struct {
+	Seq  int64  `json:"seq"`
+	Hash string `json:"hash"`
+}
+
+// A Finding is one thing that is wrong with the log.
+type Finding struct {
+	Seq  int64  `json:"seq,omitempty"` // the row that it is about; 0: none
+	What string `json:"what"`
+}
+
+// A Report is what came of looking at the whole log.
+type Report struct {
+	Rows     int64     `json:"rows"`
+	Cut      Point     `json:"cut"` // rows up to here were removed when their time was over
+	Head     Point     `json:"head"`
+	Signed   bool      `json:"signed"` // there was a key to check the head with
+	Findings []Finding `json:"findings"`
+}
+
+// ParsePoint reads a point as Point.String writes it.
+func ParsePoint(text string) (Point, error) {
+	var p Point
+	var rest string
+	if n, err := fmt.Sscanf(text, "%d:%64s%s", &p.Seq, &p.Hash, &rest); n != 2 || err == nil || len(p.Hash) != 64 {
+		return Point{}, tool.Errorf(tool.CodeInvalidInput, "%q is not a point of the log; NUMBER:HASH is wanted, as verify prints it", text)
+	}
+	return p, nil
+}
+
+// String writes a point on one line.
+func (p Point) String() string { return fmt.Sprintf("%d:%s", p.Seq, p.Hash) }
