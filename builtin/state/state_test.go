@@ -26,7 +26,7 @@ func (s sessions) Next(ctx context.Context, caller, session string, seen int64) 
 	return state.State(st), more, err
 }
 
-func fresh(t *testing.T) *state.Runner {
+func fresh(t *testing.T) tool.Runner {
 	t.Helper()
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }})
 	if err != nil {
