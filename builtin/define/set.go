@@ -2,13 +2,15 @@ package define
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"toolpost/tool"
 )
 
 // A Set is some tools as one source.
 type Set struct {
-	tools []Tool
+	tools []Tool // sorted by name
 	named map[string]Tool
 }
 
@@ -24,6 +26,7 @@ func NewSet(tools ...Tool) *Set {
 	for _, t := range tools {
 		s.named[t.Spec.Name] = t
 	}
+	slices.SortFunc(s.tools, func(a, b Tool) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
 	return s
 }
 

@@ -33,8 +33,8 @@ type Jobs interface {
 	Watch(ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink) (json.RawMessage, error)
 }
 
-// Names lists the tools.
-func Names() []string { return []string{startName, showName, listName, cancelName, watchName} }
+// Names lists the tools, sorted.
+func Names() []string { return []string{cancelName, listName, showName, startName, watchName} }
 
 // watchTime is how long somebody may watch. Whoever still wants to, watches again.
 const watchTime = 24 * time.Hour
