@@ -28,7 +28,7 @@ func floors() []floor {
 		{name: "wire", rooms: []string{"wire/strictjson", "wire/schema", "wire/typeschema"}, ordered: true},
 		{name: "config", rooms: []string{"host/offlimits", "config/nearest", "config", "examples"}, ordered: true},
 		{name: "host", rooms: []string{"host/sandbox", "host/process", "host/secret", "host/walls", "host/workspace/ignore", "host/workspace"}, ordered: true},
-		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/grep", "codesearch/trigram"}, ordered: true},
+		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/grep", "codesearch/trigram", "codesearch"}, ordered: true},
 		{name: "engine", rooms: []string{"engine", "engine/*"}},
 		{name: "store", rooms: []string{"store", "store/*"}},
 		{name: "protocols and built-in tools", rooms: []string{"protocol/*", "builtin", "builtin/*"}},
