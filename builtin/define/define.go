@@ -48,16 +48,19 @@ func Touching[A, O any](
 	return Tool{
 		Spec: &spec,
 		invoke: func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			var args A
-			if err := decode(c, &args); err != nil {
+			var r struct { // one allocation: every call of every tool comes by here
+				Call
+				args A
+			}
+			if err := decode(c, &r.args); err != nil {
 				return nil, err
 			}
-			call := Call{Call: c, Out: out}
-			output, err := run(ctx, &call, args)
+			r.Call = Call{Call: c, Out: out}
+			output, err := run(ctx, &r.Call, r.args)
 			if err != nil {
 				return nil, err
 			}
-			return call.result(output)
+			return r.result(output)
 		},
 		touches: func(c *tool.Call) (tool.Touches, error) {
 			var args A

@@ -78,11 +78,14 @@ func over[A, O any, P arguments[A]](
 ) define.Tool {
 	return define.Touching(spec,
 		func(ctx context.Context, c *define.Call, args A) (O, error) {
-			v := t.ws.View(c.Call)
-			for _, path := range P(&args).paths() {
-				*path = found(v, *path)
+			r := struct { // one allocation, as readFile is called often
+				request
+				args A
+			}{request{ctx, t.ws.View(c.Call), c.Out}, args}
+			for _, path := range P(&r.args).paths() {
+				*path = found(r.View, *path)
 			}
-			return run(&request{ctx, v, c.Out}, args)
+			return run(&r.request, r.args)
 		},
 		func(c *tool.Call, args A) (tool.Touches, error) {
 			v := t.ws.View(c)
