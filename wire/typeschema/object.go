@@ -1,7 +1,9 @@
 package typeschema
 
 import (
+	"encoding/json"
 	"slices"
+	"strconv"
 
 	"toolpost/wire/strictjson"
 )
@@ -43,19 +45,46 @@ func (o *Object) find(name string) int {
 	return slices.IndexFunc(o.members, func(m member) bool { return m.name == name })
 }
 
-// MarshalJSON implements json.Marshaler.
-func (o *Object) MarshalJSON() ([]byte, error) {
-	b := []byte{'{'}
+// MarshalJSON implements json.Marshaler. A program writes the schemas of all its tools when it starts, so what schemas
+// are made of is appended here, and only the rest goes by the general encoder: that is several times as fast.
+func (o *Object) MarshalJSON() ([]byte, error) { return o.appendTo(make([]byte, 0, 1<<10)) }
+
+func (o *Object) appendTo(b []byte) (_ []byte, err error) {
+	b = append(b, '{')
 	for i, m := range o.members {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		value, err := strictjson.Marshal(m.value)
+		b = append(appendString(b, m.name), ':')
+		switch v := m.value.(type) {
+		case *Object:
+			b, err = v.appendTo(b)
+		case string:
+			b = appendString(b, v)
+		case bool:
+			b = strconv.AppendBool(b, v)
+		case json.RawMessage:
+			b = append(b, v...)
+		default:
+			var rest []byte
+			rest, err = strictjson.Marshal(v)
+			b = append(b, rest...)
+		}
 		if err != nil {
 			return nil, err
 		}
-		b = append(b, strictjson.Quote([]byte(m.name))...)
-		b = append(append(b, ':'), value...)
 	}
 	return append(b, '}'), nil
+}
+
+// appendString writes text that is most likely plain.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			return append(b, strictjson.Quote([]byte(s))...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
 }

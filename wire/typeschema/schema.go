@@ -57,7 +57,9 @@ func (w writer) typ(t reflect.Type) *Object {
 	return one("string")
 }
 
-func one(kind string) *Object { return new(Object).Set("type", kind) }
+func one(kind string) *Object {
+	return &Object{append(make([]member, 0, 4), member{"type", kind})}
+}
 
 func (w writer) object(t reflect.Type) *Object {
 	props, needed := new(Object), []string(nil)
@@ -121,8 +123,8 @@ func describe(o *Object, words []string, doc string) *Object {
 }
 
 func literal(s string) any {
-	if json.Valid([]byte(s)) {
-		return json.RawMessage(s)
+	if raw := json.RawMessage(s); json.Valid(raw) {
+		return raw
 	}
 	return s
 }
