@@ -1,4 +1,5 @@
-// Package builtin puts the tools that Toolpost brings, for files, code and commands, into one source over one workspace.
+// Package builtin puts the tools that Toolpost brings, for files, code and commands, into one source over one
+// workspace.
 package builtin
 
 import (
@@ -123,8 +124,9 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return s.Set.Invoke(ctx, c, out)
 }
 
-// keeps refuses a call that must not do what its tool does. These tools are code of this program: they reach no network,
-// start no program and read no variable, and come to no file but those of the workspace; files are what they are for.
+// keeps refuses a call that must not do what its tool does. These tools are code of this program: they reach no
+// network, start no program and read no variable, and come to no file but those of the workspace; files are what they
+// are for.
 func keeps(c *tool.Call) error {
 	g, does := c.Tightened(tool.Guarantees{}), c.Spec.Effects
 	var broken string

@@ -1,10 +1,10 @@
 // Package codesearch answers questions about code: which lines match a pattern, which functions are about something,
-// where a name is defined and used, and what depends on what. A codebase is a root of a workspace; a caller sees its own
-// and no others, and of each what its call may read. The indexes that make the answers quick are made when they are
-// first needed and kept up to date.
+// where a name is defined and used, and what depends on what. A codebase is a root of a workspace; a caller sees its
+// own and no others, and of each what its call may read. The indexes that make the answers quick are made when they
+// are first needed and kept up to date.
 //
-// The parts are packages of their own: grep matches lines, trigram finds the files that can match, meaning ranks, split
-// cuts files into functions and sections, and symbol reads names, imports and manifests.
+// The parts are packages of their own: grep matches lines, trigram finds the files that can match, meaning ranks,
+// split cuts files into functions and sections, and symbol reads names, imports and manifests.
 package codesearch
 
 import (
@@ -39,8 +39,8 @@ const (
 	defaultMaxLines = 10_000
 )
 
-// A Library answers questions about the codebases of a workspace, which stays its owner's. Every question names the call
-// that asks it: who may see what, and how often, is decided here and not by the tools in front.
+// A Library answers questions about the codebases of a workspace, which stays its owner's. Every question names the
+// call that asks it: who may see what, and how often, is decided here and not by the tools in front.
 type Library struct {
 	ws       *workspace.Workspace
 	o        Options

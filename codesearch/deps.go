@@ -61,7 +61,9 @@ func (w *scoped) visible(rel string) bool {
 
 // Dependencies gives what the manifests of a folder ask for, or what a source file imports. More says that there are
 // others beyond the limit; 0 stands for 100.
-func (l *Library) Dependencies(ctx context.Context, c *tool.Call, w Where, limit int) (found []Dependencies, more bool, err error) {
+func (l *Library) Dependencies(
+	ctx context.Context, c *tool.Call, w Where, limit int,
+) (found []Dependencies, more bool, err error) {
 	q := SymbolQuery{Where: w, Limit: limit}
 	if err := q.check(false); err != nil {
 		return nil, false, err

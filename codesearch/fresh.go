@@ -43,8 +43,8 @@ type fresh struct {
 	err   error
 }
 
-// fresh gives the index of a codebase in the state of its files now. Where only the embeddings failed there is an error beside the
-// index.
+// fresh gives the index of a codebase in the state of its files now. Where only the embeddings failed there is an
+// error beside the index.
 func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.Index, meaning.Stats, error) {
 	arrived := time.Now()
 	f, err := m.get(l, root)
@@ -84,7 +84,8 @@ func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.In
 
 func stillIndexing(r *asked, root workspace.Root) error {
 	return &tool.Error{
-		Code: tool.CodeOf(r.Err()), Message: "codebase " + root.Codebase + " is still being indexed; that goes on, try again in a while", Err: r.Err(),
+		Code: tool.CodeOf(r.Err()), Err: r.Err(),
+		Message: "codebase " + root.Codebase + " is still being indexed; that goes on, try again in a while",
 	}
 }
 
@@ -157,7 +158,8 @@ func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File
 				return nil //nolint:nilerr // it has gone meanwhile
 			}
 			rel := e.Rel()
-			f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: func() (io.ReadCloser, error) { return view.Open(rel) }}
+			open := func() (io.ReadCloser, error) { return view.Open(rel) }
+			f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: open}
 			if !yield(f, nil) {
 				return fs.SkipAll
 			}

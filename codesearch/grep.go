@@ -46,7 +46,9 @@ type GrepStats struct {
 
 // Grep finds lines, sorted by path. Each is given the lines of a file as soon as they are found; nil: nobody wants them
 // before the end.
-func (l *Library) Grep(ctx context.Context, c *tool.Call, q GrepQuery, each func([]Line) error) ([]Line, GrepStats, error) {
+func (l *Library) Grep(
+	ctx context.Context, c *tool.Call, q GrepQuery, each func([]Line) error,
+) ([]Line, GrepStats, error) {
 	g, err := l.newGrep(l.ask(ctx, c), q, each)
 	if err != nil {
 		return nil, GrepStats{}, err
@@ -76,7 +78,8 @@ type grepping struct {
 
 func (l *Library) newGrep(r *asked, q GrepQuery, each func([]Line) error) (*grepping, error) {
 	if q.Before < 0 || q.After < 0 || q.Before > maxContext || q.After > maxContext || q.Limit < 0 {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "context_before and context_after are 0 to %d, and limit is at least 1", maxContext)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "context_before and context_after are 0 to %d, and limit is at "+
+			"least 1", maxContext)
 	}
 	p, err := grep.Compile(q.Pattern, q.IgnoreCase)
 	if err != nil {
@@ -89,7 +92,9 @@ func (l *Library) newGrep(r *asked, q GrepQuery, each func([]Line) error) (*grep
 	if q.Limit == 0 {
 		q.Limit = defaultLimit
 	}
-	o := grep.Options{Shape: grep.Shape{Before: q.Before, After: q.After}, Limit: min(q.Limit, l.o.MaxLines), MaxFile: l.o.MaxFile}
+	o := grep.Options{
+		Shape: grep.Shape{Before: q.Before, After: q.After}, Limit: min(q.Limit, l.o.MaxLines), MaxFile: l.o.MaxFile,
+	}
 	return &grepping{asked: r, library: l, q: q, each: each, pattern: p, o: o, globs: globs, lines: []Line{}}, nil
 }
 
@@ -115,7 +120,8 @@ func (g *grepping) one(t target) error {
 	return g.done(grep.Walk(g, t.view, t.name, walk, t.shown, g.pattern, o, emit))
 }
 
-// left gives what the targets before have left to the next. Where that is nothing it only has to be seen whether there is more.
+// left gives what the targets before have left to the next. Where that is nothing it only has to be seen whether
+// there is more.
 func (g *grepping) left() (o grep.Options, emit func(grep.File) error) {
 	o = g.o
 	o.MaxBytes = max(1, grep.DefaultMaxBytes-g.bytes)
@@ -185,7 +191,8 @@ func (g *grepping) selected(t target) (picks []trigram.Pick, ok bool) {
 	g.stats.Indexed = true
 	g.stats.Candidates += sel.Candidates
 	g.stats.Changed += sel.Changed
-	f := filter{start: len(t.below()), hidden: g.q.Hidden, globs: g.globs, root: t.root.Dir, scope: g.call.Scope, folders: map[string]bool{}}
+	f := newFilter(g.asked, t, g.globs)
+	f.hidden = g.q.Hidden
 	return slices.DeleteFunc(sel.Picks, func(p trigram.Pick) bool { return !f.wants(p.Path) }), true
 }
 

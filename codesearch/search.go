@@ -44,12 +44,14 @@ func (o *ServiceOptions) service(what string) (*meaning.Service, error) {
 		return nil, nil
 	}
 	if o.URL == "" || what == "embeddings" && (o.Dimensions < 1 || o.Dimensions > 4096) {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s of code search needs a url and, for embeddings, dimensions from 1 to 4096", what)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s of code search needs a url and, for embeddings, dimensions "+
+			"from 1 to 4096", what)
 	}
 	s := &meaning.Service{URL: o.URL, Model: o.Model, Dimensions: o.Dimensions, Timeout: o.Timeout}
 	if o.TokenEnv != "" {
 		if s.Key = os.Getenv(o.TokenEnv); s.Key == "" {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the environment variable %s, which holds the token of %s, is not set", o.TokenEnv, what)
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the environment variable %s, which holds the token of %s, is "+
+				"not set", o.TokenEnv, what)
 		}
 	}
 	return s, nil
@@ -145,7 +147,8 @@ func (s *searching) one(t target) error {
 		if text, ok := scope.snippet(h); ok && most > 0 {
 			most--
 			s.Hits = append(s.Hits, Hit{
-				Path: scope.shown(h.Path), Line: h.Line, EndLine: h.Last, Name: h.Name, Kind: string(h.Kind), Snippet: text, Similarity: round(h.Similarity),
+				Path: scope.shown(h.Path), Line: h.Line, EndLine: h.Last, Name: h.Name, Kind: string(h.Kind),
+				Snippet: text, Similarity: round(h.Similarity),
 			})
 		}
 	}
@@ -192,7 +195,7 @@ type scoped struct {
 
 // enter prepares a search of a target: it has to be there, and the caller may not do this too often.
 func (l *Library) enter(r *asked, at target, g *workspace.Globs) (*scoped, error) {
-	w := &scoped{target: at, filter: filter{start: len(at.below()), globs: g, root: at.root.Dir, scope: r.call.Scope, folders: map[string]bool{}}}
+	w := &scoped{at, newFilter(r, at, g)}
 	folder, err := at.view.OpenDir(at.name)
 	if err != nil && tool.AsError(err).Reason != "not_a_folder" {
 		return nil, err
@@ -235,7 +238,8 @@ func (w *scoped) read(rel string) ([]byte, error) {
 	return f.ReadAll(maxIndexed)
 }
 
-// snippet reads the lines of a hit. It is not ok where they are not what was indexed any more, or not the call's to see.
+// snippet reads the lines of a hit. It is not ok where they are not what was indexed any more, or not the call's to
+// see.
 func (w *scoped) snippet(h meaning.Hit) (string, bool) {
 	src, err := w.read(h.Path)
 	if err != nil {

@@ -42,13 +42,16 @@ type Reference struct {
 	symbol.Reference
 }
 
-// eachFile looks at the files of a call's targets that the index proposes, in the order that it gives. Those that have gone, or that
-// the call may not see, are passed over.
-func (l *Library) eachFile(r *asked, q SymbolQuery, propose func(*meaning.Index) []string, look func(path string, lang split.Language, src []byte) error) error {
+// A lookFunc is shown a file: its path as the caller sees it, its language and its text.
+type lookFunc func(path string, lang split.Language, src []byte) error
+
+// eachFile looks at the files of a call's targets that the index proposes, in the order that it gives. Those that
+// have gone, or that the call may not see, are passed over.
+func (l *Library) eachFile(r *asked, q SymbolQuery, propose func(*meaning.Index) []string, look lookFunc) error {
 	return eachTarget(r.view, q.Where, func(at target) error { return l.eachFileOf(r, at, propose, look) })
 }
 
-func (l *Library) eachFileOf(r *asked, at target, propose func(*meaning.Index) []string, look func(path string, lang split.Language, src []byte) error) error {
+func (l *Library) eachFileOf(r *asked, at target, propose func(*meaning.Index) []string, look lookFunc) error {
 	w, err := l.enter(r, at, &workspace.Globs{})
 	if err != nil {
 		return err
@@ -80,8 +83,10 @@ func (q *SymbolQuery) check(needsName bool) error {
 	if q.Limit == 0 {
 		q.Limit = defaultSymbols
 	}
-	if q.Limit < 1 || q.Limit > maxSymbols || len(q.Name) > 4*maxSymbolLetters || needsName && strings.TrimSpace(q.Name) == "" {
-		return tool.Errorf(tool.CodeInvalidInput, "a name has 1 to %d letters, and limit is 1 to %d", maxSymbolLetters, maxSymbols)
+	unnamed := needsName && strings.TrimSpace(q.Name) == ""
+	if q.Limit < 1 || q.Limit > maxSymbols || len(q.Name) > 4*maxSymbolLetters || unnamed {
+		return tool.Errorf(tool.CodeInvalidInput, "a name has 1 to %d letters, and limit is 1 to %d",
+			maxSymbolLetters, maxSymbols)
 	}
 	return nil
 }
@@ -127,7 +132,9 @@ func (l *Library) Find(ctx context.Context, c *tool.Call, q SymbolQuery) (found 
 }
 
 // References finds the lines of code that use a name as a whole word.
-func (l *Library) References(ctx context.Context, c *tool.Call, q SymbolQuery) (found []Reference, more bool, err error) {
+func (l *Library) References(
+	ctx context.Context, c *tool.Call, q SymbolQuery,
+) (found []Reference, more bool, err error) {
 	if err := q.check(true); err != nil {
 		return nil, false, err
 	}

@@ -50,8 +50,9 @@ func eachTarget(v *workspace.View, w Where, look func(target) error) error {
 	return missing
 }
 
-// targets gives where a call looks, by the letters of its arguments: without a codebase in each that the caller sees, without a path
-// in all of it. An absolute path that is below no root starts at the codebase: /lib is what the contract calls its folder lib.
+// targets gives where a call looks, by the letters of its arguments: without a codebase in each that the caller sees,
+// without a path in all of it. An absolute path that is below no root starts at the codebase: /lib is what the
+// contract calls its folder lib.
 func targets(v *workspace.View, w Where) ([]target, error) {
 	first := v.Roots()
 	if w.Codebase != "" {
@@ -142,7 +143,8 @@ func (t target) folder() string {
 	return t.rel
 }
 
-// unscoped is the codebase as its index sees it: with nothing that policy keeps from this call alone, and without what is sensitive.
+// unscoped is the codebase as its index sees it: with nothing that policy keeps from this call alone, and without
+// what is sensitive.
 func (l *Library) unscoped(c *tool.Call, r workspace.Root) (*workspace.View, error) {
 	return l.ws.View(&tool.Call{Caller: c.Caller}).Codebase(r.Codebase)
 }

@@ -1,6 +1,6 @@
-// Package code brings the built-in tools that look into code: grepCode finds lines by a pattern, searchCode functions by
-// what they are for, the symbol and dependency tools names and imports, and listCodebases says where there is something
-// to look into. They are a thin layer over package codesearch: arguments in, results out.
+// Package code brings the built-in tools that look into code: grepCode finds lines by a pattern, searchCode functions
+// by what they are for, the symbol and dependency tools names and imports, and listCodebases says where there is
+// something to look into. They are a thin layer over package codesearch: arguments in, results out.
 package code
 
 import (

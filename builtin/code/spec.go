@@ -29,15 +29,15 @@ func (t *Tools) tools() []define.Tool {
 	return []define.Tool{
 		asks(t, tool.Spec{
 			Name: "grepCode", Title: "Find lines by a pattern", Aliases: []string{"code.grep"},
-			Description: "Finds the lines that match a regular expression (RE2 syntax, as in Go), in all text files of a codebase " +
-				"or of a folder in it, and gives path, line number and content, sorted by path. " +
-				"Files that ignore files such as .gitignore name, hidden files and binary files are left out.",
+			Description: "Finds the lines that match a regular expression (RE2 syntax, as in Go), in all text files of a " +
+				"codebase or of a folder in it, and gives path, line number and content, sorted by path. Files that ignore " +
+				"files such as .gitignore name, hidden files and binary files are left out.",
 		}, t.grep),
 		asks(t, tool.Spec{
 			Name: "listCodebases", Title: "List codebases, or the files of one", Aliases: []string{"code.list"},
-			Description: "Without arguments lists the codebases that you may look into, with the id that the other code tools " +
-				"take as codebase_id, the folder, and whether it may be written. With a codebase_id, or any other argument, lists " +
-				"the files there, less those that ignore files such as .gitignore name and hidden ones.",
+			Description: "Without arguments lists the codebases that you may look into, with the id that the other code " +
+				"tools take as codebase_id, the folder, and whether it may be written. With a codebase_id, or any other " +
+				"argument, lists the files there, less those that ignore files such as .gitignore name and hidden ones.",
 			Output: json.RawMessage(listOutput),
 		}, t.list),
 		asks(t, tool.Spec{
@@ -64,9 +64,9 @@ func (t *Tools) tools() []define.Tool {
 		}, t.symbols),
 		asks(t, tool.Spec{
 			Name: "getDependencies", Title: "Say what a project or file depends on", Aliases: []string{"deps.get"},
-			Description: "Without a path, or for a folder, gives what its manifests ask for (go.mod, package.json, pyproject.toml, " +
-				"requirements*.txt, Cargo.toml, Gemfile, *.gemspec, mix.exs, pom.xml); " +
-				"for a source file, what it imports, with the path of what is in the codebase.",
+			Description: "Without a path, or for a folder, gives what its manifests ask for (go.mod, package.json, " +
+				"pyproject.toml, requirements*.txt, Cargo.toml, Gemfile, *.gemspec, mix.exs, pom.xml); for a source file, what " +
+				"it imports, with the path of what is in the codebase.",
 		}, t.dependencies),
 		asks(t, tool.Spec{
 			Name: "dependencyGraph", Title: "Show who depends on whom", Aliases: []string{"deps.graph"},

@@ -73,7 +73,8 @@ func (s *Set) Has(c *tool.Call) bool {
 func (s *Set) find(c *tool.Call) (Tool, error) {
 	t, ok := s.named[nameOf(c)]
 	if !ok {
-		return t, tool.Errorf(tool.CodeNotFound, "%q is no built-in tool that is offered here; `toolpost tools` lists them", nameOf(c))
+		return t, tool.Errorf(tool.CodeNotFound, "%q is no built-in tool that is offered here; `toolpost tools` lists them",
+			nameOf(c))
 	}
 	return t, nil
 }

@@ -88,7 +88,8 @@ func parseMode(s string) (fs.FileMode, error) {
 }
 
 func (t *Tools) tooMuch(shown string) *tool.Error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s would be larger than %d bytes; max_file of the source says how much is written", shown, t.maxFile).
+	return tool.Errorf(tool.CodeInvalidInput, "%s would be larger than %d bytes; max_file of the source says how much "+
+		"is written", shown, t.maxFile).
 		Because("too_large")
 }
 
@@ -128,7 +129,8 @@ type edited struct {
 
 func (t *Tools) edit(r *request, a editArgs) (edited, error) {
 	if a.Old == "" {
-		return edited{}, tool.Errorf(tool.CodeInvalidInput, "old is empty; give the text that is to be replaced, or use %s", writeName)
+		return edited{}, tool.Errorf(tool.CodeInvalidInput, "old is empty; give the text that is to be replaced, or use %s",
+			writeName)
 	}
 	var done edited
 	err := r.Edit(a.Path, t.maxFile, func(content []byte) ([]byte, error) {
@@ -150,11 +152,14 @@ func (t *Tools) edit(r *request, a editArgs) (edited, error) {
 func (a editArgs) check(n int) error {
 	switch {
 	case n == 0:
-		return tool.Errorf(tool.CodeInvalidInput, "%s does not contain the old text; read the file again and copy it exactly", a.Path).Because("no_match")
+		return tool.Errorf(tool.CodeInvalidInput, "%s does not contain the old text; read the file again and copy it exactly",
+			a.Path).Because("no_match")
 	case a.Expected != nil && n != *a.Expected:
-		return tool.Errorf(tool.CodeInvalidInput, "%s contains the old text %s, and %d was expected; nothing was changed", a.Path, times(n), *a.Expected).Because("ambiguous")
+		return tool.Errorf(tool.CodeInvalidInput, "%s contains the old text %s, and %d was expected; nothing was changed",
+			a.Path, times(n), *a.Expected).Because("ambiguous")
 	case a.Expected == nil && !a.ReplaceAll && n > 1:
-		return tool.Errorf(tool.CodeInvalidInput, "%s contains the old text %s; give more of what is around it, or say replace_all or expected: %d", a.Path, times(n), n).Because("ambiguous")
+		return tool.Errorf(tool.CodeInvalidInput, "%s contains the old text %s; give more of what is around it, or say "+
+			"replace_all or expected: %d", a.Path, times(n), n).Because("ambiguous")
 	}
 	return nil
 }

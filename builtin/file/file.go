@@ -33,9 +33,11 @@ type Tools struct {
 func New(ws *workspace.Workspace, o Options) (*Tools, error) {
 	switch {
 	case o.MaxFile < 0:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "max_file is %d; give a number of bytes, or leave it out for %d", o.MaxFile, defaultMaxFile)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "max_file is %d; give a number of bytes, or leave it out for %d",
+			o.MaxFile, defaultMaxFile)
 	case o.Cache.Size < 0:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "cache.size is %d; give a number of bytes, or leave it out for none", o.Cache.Size)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "cache.size is %d; give a number of bytes, or leave it out for none",
+			o.Cache.Size)
 	case o.MaxFile == 0:
 		o.MaxFile = defaultMaxFile
 	}

@@ -48,21 +48,21 @@ func (t *Tools) reading() []define.Tool {
 		over(t, tool.Spec{
 			Name: readName, Title: "Read a file", Aliases: []string{"file.read"}, Effects: reads,
 			Description: "Reads one file and gives its content: a string when it is UTF-8 text, otherwise an object with " +
-				"the content in base64. Give a range of bytes or of lines to read a part of a large file. Files that hold secrets, " +
-				"such as .env or private keys, and paths outside the offered folders are refused. " +
-				"Use listFiles to see which files there are.",
+				"the content in base64. Give a range of bytes or of lines to read a part of a large file. Files that hold " +
+				"secrets, such as .env or private keys, and paths outside the offered folders are refused. Use listFiles to " +
+				"see which files there are.",
 			Output: json.RawMessage(readOutput),
 		}, t.read, func(a readArgs) touched { return touched{reads: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: listName, Title: "List files", Aliases: []string{"file.list"}, Effects: reads,
-			Description: "Lists the entries of a folder with path, size in bytes and type, sorted by path; with recursive also " +
-				"everything below it. Symbolic links are listed and not followed. Files that hold secrets, such as .env or " +
-				"private keys, are left out. Give a pattern to narrow a large folder.",
+			Description: "Lists the entries of a folder with path, size in bytes and type, sorted by path; with recursive " +
+				"also everything below it. Symbolic links are listed and not followed. Files that hold secrets, such as .env " +
+				"or private keys, are left out. Give a pattern to narrow a large folder.",
 		}, t.list, func(a listArgs) touched { return touched{reads: []string{orRoot(a.Path)}} }),
 		over(t, tool.Spec{
 			Name: globName, Title: "Find files by name", Aliases: []string{"file.glob"}, Effects: reads,
-			Description: "Gives the paths of all files below a folder that match a glob, sorted. What .gitignore and .ignore files " +
-				"name is left out, and so are names that begin with a dot, unless they are asked for.",
+			Description: "Gives the paths of all files below a folder that match a glob, sorted. What .gitignore and " +
+				".ignore files name is left out, and so are names that begin with a dot, unless they are asked for.",
 		}, t.glob, func(a globArgs) touched { return touched{reads: []string{orRoot(a.Path)}} }),
 		over(t, tool.Spec{
 			Name: statName, Title: "Describe a file", Aliases: []string{"file.stat"}, Effects: reads,
@@ -77,14 +77,14 @@ func (t *Tools) writing() []define.Tool {
 	return []define.Tool{
 		over(t, tool.Spec{
 			Name: writeName, Title: "Write a file", Aliases: []string{"file.write"}, Effects: destroys, Tier: tierWrite,
-			Description: "Makes a file or replaces its whole content, at once: nobody ever sees half of it. Missing folders are made. " +
-				"The permissions of a file that is replaced stay. Use editFile to change a part.",
+			Description: "Makes a file or replaces its whole content, at once: nobody ever sees half of it. Missing folders " +
+				"are made. The permissions of a file that is replaced stay. Use editFile to change a part.",
 		}, t.write, func(a writeArgs) touched { return touched{writes: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: editName, Title: "Edit a file", Aliases: []string{"file.edit"},
 			Effects: tool.Effects{Reads: true, Writes: true}, Tier: tierWrite,
-			Description: "Replaces a piece of text in a file by another, exactly. The old text must be there once, unless replace_all " +
-				"or expected says otherwise; else nothing is changed and the error says how often it is there.",
+			Description: "Replaces a piece of text in a file by another, exactly. The old text must be there once, unless " +
+				"replace_all or expected says otherwise; else nothing is changed and the error says how often it is there.",
 		}, t.edit, func(a editArgs) touched { return touched{reads: []string{a.Path}, writes: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: deleteName, Title: "Delete a file", Aliases: []string{"file.delete"}, Effects: destroys, Tier: tierWrite,

@@ -56,7 +56,9 @@ type Options struct {
 func New(o Options) *define.Set {
 	d := desk{o}
 	tools := []define.Tool{
-		define.New(tool.Spec{Name: issueName, Description: "Issues a lease: the permission for one call of a tool."}, d.issue),
+		define.New(tool.Spec{
+			Name: issueName, Description: "Issues a lease: the permission for one call of a tool.",
+		}, d.issue),
 		define.New(tool.Spec{Name: gcName, Description: "Removes leases that are over and counts the others."}, d.gc),
 	}
 	if r, ok := o.Leases.(Revoker); ok {
@@ -87,8 +89,8 @@ func (d desk) issue(ctx context.Context, c *define.Call, args issueArgs) (issued
 		return issued{}, err
 	}
 	if c.Key != "" { // what is remembered for a key may be written to disk
-		return issued{}, tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: a token is told once and kept by nobody; "+
-			"call again without the key", issueName)
+		return issued{}, tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: "+
+			"a token is told once and kept by nobody; call again without the key", issueName)
 	}
 	out := issued{Caller: own(c.Caller), Tool: args.Tool, Tier: 1}
 	if args.Caller != nil {
@@ -144,7 +146,8 @@ func (r revoking) revoke(ctx context.Context, c *define.Call, args revokeArgs) (
 		return revoked{}, err
 	}
 	if (args.ID == "") == (args.Token == "") {
-		return revoked{}, tool.Errorf(tool.CodeInvalidInput, "%s needs the id of a lease or its token, one of them", revokeName)
+		return revoked{}, tool.Errorf(tool.CodeInvalidInput, "%s needs the id of a lease or its token, one of them",
+			revokeName)
 	}
 	c.Summary = "the lease is revoked"
 	return revoked{true}, r.leases.Revoke(ctx, own(c.Caller), args.ID+args.Token)

@@ -68,9 +68,9 @@ func (t *Tools) tools() ([]define.Tool, error) {
 	}
 	line := exec
 	line.Name, line.Title, line.Aliases = lineName, "Run a line of commands", []string{"shell.line"}
-	line.Description = "Runs commands that are connected as in a shell and gives what they wrote and the exit code of the last. " +
-		"Every command is judged before the first one runs, as " + execName + " would judge it; what cannot be judged is refused. " +
-		"Programs: " + strings.Join(t.programs(), ", ")
+	line.Description = "Runs commands that are connected as in a shell and gives what they wrote and the exit code " +
+		"of the last. Every command is judged before the first one runs, as " + execName + " would judge it; " +
+		"what cannot be judged is refused. Programs: " + strings.Join(t.programs(), ", ")
 	line.Input = define.Input[lineArgs](t.adjust)
 	return append(tools, planned(t, line, t.planLine)), nil
 }

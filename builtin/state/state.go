@@ -1,6 +1,6 @@
-// Package state has the tools that look at and change the state of sessions: state.get, state.watch, state.patch and state.reset.
-// A session belongs to a caller. Everybody has to do with their own sessions alone, and who runs this program with
-// those of all. A change is a call like any other, so that who changed what is on record.
+// Package state has the tools that look at and change the state of sessions: state.get, state.watch, state.patch and
+// state.reset. A session belongs to a caller. Everybody has to do with their own sessions alone, and who runs this
+// program with those of all. A change is a call like any other, so that who changed what is on record.
 package state
 
 import (
@@ -74,7 +74,8 @@ func (w *which) of(c *define.Call) error {
 	w.Session, w.Caller = cmp.Or(w.Session, c.Session), cmp.Or(w.Caller, c.Caller.ID)
 	switch {
 	case w.Caller != c.Caller.ID && !c.Caller.Operator():
-		return tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own sessions alone; leave out the caller", c.Caller.ID)
+		return tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own sessions alone; leave out the caller",
+			c.Caller.ID)
 	case w.Session == "":
 		return tool.Errorf(tool.CodeInvalidInput, "%s needs a session; name one", c.Tool)
 	}
@@ -194,7 +195,8 @@ func (d desk) patch(ctx context.Context, c *define.Call, a patchArgs) (change, e
 	}
 	version, err := d.sessions.PatchAt(ctx, a.Caller, a.Session, seen, []map[string]any{patch})
 	if tool.CodeOf(err) == tool.CodeQuotaExceeded {
-		err = tool.Errorf(tool.CodeQuotaExceeded, "the state of session %q was not changed: %s", a.Session, tool.AsError(err).Message)
+		err = tool.Errorf(tool.CodeQuotaExceeded, "the state of session %q was not changed: %s",
+			a.Session, tool.AsError(err).Message)
 	}
 	a.at(c, version)
 	return change{version}, err

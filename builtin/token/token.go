@@ -50,7 +50,8 @@ func allow(c *define.Call) error {
 		return tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke tokens at the door %s: "+
 			"only who runs toolpost on its command line may", c.Caller.ID, c.Caller.Door)
 	case c.Key != "": // what is remembered for a key may be written to disk
-		return tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: a token is told once and kept by nobody", c.Tool)
+		return tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: a token is told once and kept by nobody",
+			c.Tool)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
-// Package typeschema reads Go structs as documents see them: what their fields are called, what is said about them, and
-// the JSON Schema that follows. What a document is decoded into and what its author is told come from one place, so that
-// the two cannot disagree.
+// Package typeschema reads Go structs as documents see them: what their fields are called, what is said about them,
+// and the JSON Schema that follows. What a document is decoded into and what its author is told come from one place,
+// so that the two cannot disagree.
 package typeschema
 
 import (
@@ -17,8 +17,8 @@ type Field struct {
 	Tag   reflect.StructTag
 }
 
-// Fields lists the fields of a struct. A name comes from the first of the tags that a field has, such as yaml or json; a
-// field without one has its Go name in lower case. Embedded structs without a name are part of theirs.
+// Fields lists the fields of a struct. A name comes from the first of the tags that a field has, such as yaml or
+// json; a field without one has its Go name in lower case. Embedded structs without a name are part of theirs.
 func Fields(t reflect.Type, tags ...string) []Field {
 	var fields []Field
 	for f := range t.Fields() {
