@@ -1,4 +1,5 @@
-// Package builtin puts the tools that Toolpost brings, for files, code and commands, into one source over one workspace.
+// Package builtin puts the tools that Toolpost brings, for files, code and commands, into one source over one
+// workspace.
 package builtin
 
 import (
@@ -8,8 +9,10 @@ import (
 	"path/filepath"
 
 	"toolpost/builtin/code"
+	"toolpost/builtin/define"
 	"toolpost/builtin/file"
 	"toolpost/builtin/shell"
+	"toolpost/codesearch"
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/host/walls"
@@ -24,27 +27,24 @@ type Options struct {
 	MaxFile   int64                   `yaml:"max_file" doc:"bytes of the largest file that is read or written as a whole; default: 10 MiB"`
 	Cache     file.CacheOptions       `yaml:"cache" doc:"keep what was read in memory, and notice when it changes"`
 	Shell     *shell.Options          `yaml:"shell" doc:"which commands may be run below the folders; left out: none, and there is no tool for it"`
-	Code      code.Options            `yaml:"code" doc:"how code is searched"`
+	Code      codesearch.Options      `yaml:"code" doc:"how code is searched"`
 
 	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config
 }
 
-// A group is some of the tools.
-type group interface {
-	tool.Runner
-	tool.Source
-	tool.Toucher
-}
-
 // A Source is all built-in tools over one workspace.
 type Source struct {
+	define.PathSet
 	ws     *workspace.Workspace
-	groups []group
-	byName map[string]group
-	specs  []*tool.Spec
+	walled *define.Set // those of them that run behind walls; nil: none
+	opened []tool.Runner
 }
 
-var _ group = (*Source)(nil)
+var (
+	_ tool.Runner  = (*Source)(nil)
+	_ tool.Source  = (*Source)(nil)
+	_ tool.Toucher = (*Source)(nil)
+)
 
 // Open binds a configured source.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
@@ -82,65 +82,51 @@ func New(ctx context.Context, dir, state string, o Options, log *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{ws: ws, byName: map[string]group{}}
-	if err := s.addGroups(ctx, dir, state, o, log); err != nil {
+	s := &Source{ws: ws}
+	if err := s.open(dir, state, o, log); err != nil {
 		return nil, errors.Join(err, s.Close(ctx))
 	}
 	return s, nil
 }
 
-func (s *Source) addGroups(ctx context.Context, dir, state string, o Options, log *slog.Logger) error {
+func (s *Source) open(dir, state string, o Options, log *slog.Logger) error {
 	files, err := file.New(s.ws, file.Options{MaxFile: o.MaxFile, Cache: o.Cache})
 	if err != nil {
-		return err
-	}
-	if err := s.add(ctx, files); err != nil {
 		return err
 	}
 	codes, err := code.New(s.ws, o.Code, state, log)
 	if err != nil {
 		return err
 	}
-	if err := s.add(ctx, codes); err != nil || o.Shell == nil {
-		return err
+	s.opened = append(s.opened, codes)
+	sets := []*define.Set{files.Set, codes.Set}
+	if o.Shell != nil {
+		o.Shell.Walls.OffLimits = o.OffLimits
+		commands, err := shell.New(dir, s.ws, *o.Shell)
+		if err != nil {
+			return err
+		}
+		s.opened = append(s.opened, commands)
+		s.walled = commands.Set
+		sets = append(sets, commands.Set)
 	}
-	o.Shell.Walls.OffLimits = o.OffLimits
-	commands, err := shell.New(dir, s.ws, *o.Shell)
-	if err != nil {
-		return err
-	}
-	return s.add(ctx, commands)
+	s.Set = define.Join(sets...)
+	return nil
 }
-
-func (s *Source) add(ctx context.Context, g group) error {
-	s.groups = append(s.groups, g)
-	specs, err := g.Tools(ctx)
-	for _, spec := range specs {
-		s.byName[spec.Name] = g
-	}
-	s.specs = append(s.specs, specs...)
-	return err
-}
-
-// Tools implements tool.Source.
-func (s *Source) Tools(context.Context) ([]*tool.Spec, error) { return s.specs, nil }
 
 // Invoke implements tool.Handler.
 func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	g, err := s.group(c)
-	if err != nil {
-		return nil, err
-	}
-	if _, walled := g.(*shell.Tools); !walled {
+	if s.walled == nil || !s.walled.Has(c) {
 		if err := keeps(c); err != nil {
 			return nil, err
 		}
 	}
-	return g.Invoke(ctx, c, out)
+	return s.Set.Invoke(ctx, c, out)
 }
 
-// keeps refuses a call that must not do what its tool does. These tools are code of this program: they reach no network,
-// start no program and read no variable, and come to no file but those of the workspace; files are what they are for.
+// keeps refuses a call that must not do what its tool does. These tools are code of this program: they reach no
+// network, start no program and read no variable, and come to no file but those of the workspace; files are what they
+// are for.
 func keeps(c *tool.Call) error {
 	g, does := c.Tightened(tool.Guarantees{}), c.Spec.Effects
 	var broken string
@@ -155,28 +141,11 @@ func keeps(c *tool.Call) error {
 	return walls.Blocked(c, broken)
 }
 
-// Touches implements tool.Toucher.
-func (s *Source) Touches(c *tool.Call) (tool.Touches, error) {
-	g, err := s.group(c)
-	if err != nil {
-		return tool.Touches{}, err
-	}
-	return g.Touches(c)
-}
-
-func (s *Source) group(c *tool.Call) (group, error) {
-	g, ok := s.byName[c.Spec.Name]
-	if !ok {
-		return nil, tool.Errorf(tool.CodeNotFound, "%q is no built-in tool that is offered here; `toolpost tools` lists them", c.Spec.Name)
-	}
-	return g, nil
-}
-
 // Close implements tool.Runner.
 func (s *Source) Close(ctx context.Context) error {
 	var errs []error
-	for _, g := range s.groups {
-		errs = append(errs, g.Close(ctx))
+	for _, r := range s.opened {
+		errs = append(errs, r.Close(ctx))
 	}
 	return errors.Join(append(errs, s.ws.Close())...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"toolpost/wire/nearest"
+	"toolpost/wire/typeschema"
 )
 
 // A nodeReader reads itself from a node. It is the same as yaml.NodeUnmarshaler.
@@ -36,8 +37,8 @@ func decodeSome(n ast.Node, into any) error {
 	}
 	for _, f := range fieldsOf(v.Type()) {
 		for _, p := range pairs {
-			if p.name == f.name {
-				if err := decode(p.value, v.FieldByIndex(f.index)); err != nil {
+			if p.name == f.Name {
+				if err := decode(p.value, v.FieldByIndex(f.Index)); err != nil {
 					return err
 				}
 			}
@@ -56,7 +57,7 @@ func decodeStruct(n ast.Node, v reflect.Value, others []string) error {
 		f, ok := find(fields, p.name)
 		switch {
 		case ok:
-			err = decode(p.value, v.FieldByIndex(f.index))
+			err = decode(p.value, v.FieldByIndex(f.Index))
 		case !slices.Contains(others, p.name):
 			err = unknownField(p, fields, others)
 		}
@@ -70,10 +71,10 @@ func decodeStruct(n ast.Node, v reflect.Value, others []string) error {
 	return nil
 }
 
-func unknownField(p pair, fields []field, others []string) error {
+func unknownField(p pair, fields []typeschema.Field, others []string) error {
 	names := append([]string{}, others...)
 	for _, f := range fields {
-		names = append(names, f.name)
+		names = append(names, f.Name)
 	}
 	hint := "; known are " + strings.Join(names, ", ")
 	if near := nearest.Of(p.name, names); len(near) > 0 {
@@ -271,50 +272,15 @@ func child(n ast.Node, name string) ast.Node {
 	return n
 }
 
-// A field is a field of a struct as the file writes it.
-type field struct {
-	name, doc string
-	index     []int
-	typ       reflect.Type
-}
-
 // fieldsOf lists the fields of a struct. A name comes from the yaml tag, else from the json tag, so that
-// the words of package tool need no tags for us. Embedded structs without a name are part of theirs.
-func fieldsOf(t reflect.Type) []field {
-	var fields []field
-	for f := range t.Fields() {
-		name := tagName(f)
-		switch {
-		case !f.IsExported() || name == "-":
-		case f.Anonymous && name == "":
-			for _, sub := range fieldsOf(f.Type) {
-				sub.index = append(append([]int{}, f.Index...), sub.index...)
-				fields = append(fields, sub)
-			}
-		default:
-			if name == "" {
-				name = strings.ToLower(f.Name)
-			}
-			fields = append(fields, field{name, f.Tag.Get("doc"), f.Index, f.Type})
-		}
-	}
-	return fields
-}
+// the words of package tool need no tags for us.
+func fieldsOf(t reflect.Type) []typeschema.Field { return typeschema.Fields(t, "yaml", "json") }
 
-func tagName(f reflect.StructField) string {
-	tag, ok := f.Tag.Lookup("yaml")
-	if !ok {
-		tag = f.Tag.Get("json")
-	}
-	name, _, _ := strings.Cut(tag, ",")
-	return name
-}
-
-func find(fields []field, name string) (field, bool) {
+func find(fields []typeschema.Field, name string) (typeschema.Field, bool) {
 	for _, f := range fields {
-		if f.name == name {
+		if f.Name == name {
 			return f, true
 		}
 	}
-	return field{}, false
+	return typeschema.Field{}, false
 }

@@ -94,11 +94,11 @@ func (p Part) described() object {
 func structSchema(t reflect.Type) object {
 	props := object{}
 	for _, f := range fieldsOf(t) {
-		p := typeSchema(f.typ)
-		if f.doc != "" {
-			p["description"] = f.doc
+		p := typeSchema(f.Type)
+		if f.Doc != "" {
+			p["description"] = f.Doc
 		}
-		props[f.name] = p
+		props[f.Name] = p
 	}
 	return object{"type": "object", "properties": props, "additionalProperties": false}
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"toolpost/builtin/define"
 	leasetools "toolpost/builtin/lease"
 	"toolpost/config"
 	"toolpost/engine"
@@ -183,7 +184,7 @@ func stricter(a, b int) int {
 }
 
 // issuer brings the tools that issue leases, where calls need them.
-func (n *Node) issuer(book leases) ownRunner {
+func (n *Node) issuer(book leases) *define.Set {
 	return leasetools.New(leasetools.Options{
 		Leases: book,
 		Resolve: func(ctx context.Context, p tool.Principal, name string) (string, int, error) {

@@ -2,23 +2,22 @@ package node
 
 import (
 	"context"
-	"slices"
 
 	assettools "toolpost/builtin/asset"
+	"toolpost/builtin/define"
 	jobtools "toolpost/builtin/job"
 	statetools "toolpost/builtin/state"
 	tokentools "toolpost/builtin/token"
 	"toolpost/engine"
 	"toolpost/host/secret"
 	"toolpost/store"
-	"toolpost/tool"
 )
 
 // ownTools gives the source of the tools that Toolpost itself brings: for assets; for leases, where calls need them; for
 // sessions and jobs, where these last; and for tokens, for the command that wants them. They are one source, so that a
 // policy can name it.
 func (n *Node) ownTools(ctx context.Context, leaseTier int, keep keepers) ([]engine.Binding, error) {
-	all := []ownRunner{assettools.New(keep.assets)}
+	all := []*define.Set{assettools.New(keep.assets)}
 	if leaseTier > 0 {
 		all = append(all, n.issuer(keep.leases))
 	}
@@ -28,14 +27,12 @@ func (n *Node) ownTools(ctx context.Context, leaseTier int, keep keepers) ([]eng
 	if n.store != nil && n.o.Tokens {
 		all = append(all, tokentools.New(tokens{n.store.Tokens(), n}))
 	}
-	one, err := bundled(ctx, all)
+	one := define.Join(all...)
+	specs, err := one.Tools(ctx)
+	for _, s := range specs {
+		s.Unlisted = true // they are about calls: nobody looks for them among tools that do something
+	}
 	return []engine.Binding{{Name: ownSource, Protocol: "builtin", Runner: one}}, err
-}
-
-// An ownRunner is one of those that Toolpost itself brings.
-type ownRunner interface {
-	tool.Runner
-	tool.Source
 }
 
 // sessions are those of the store, as the tools about them see them: nothing that they keep has a secret.
@@ -52,40 +49,3 @@ func (s sessions) PatchAt(ctx context.Context, caller, session string, seen int6
 	}
 	return s.SessionTable.PatchAt(ctx, caller, session, seen, clean)
 }
-
-// A bundle is several runners as one.
-type bundle struct {
-	specs []*tool.Spec
-	of    map[string]ownRunner // by the names of their tools
-}
-
-// bundled puts runners together. Their tools are about calls: nobody looks for them among those that do something.
-func bundled(ctx context.Context, runners []ownRunner) (*bundle, error) {
-	b := &bundle{of: map[string]ownRunner{}}
-	for _, r := range runners {
-		specs, err := r.Tools(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range specs {
-			s.Unlisted, b.of[s.Name] = true, r
-		}
-		b.specs = append(b.specs, specs...)
-	}
-	return b, nil
-}
-
-// Tools implements tool.Source.
-func (b *bundle) Tools(context.Context) ([]*tool.Spec, error) { return slices.Clone(b.specs), nil }
-
-// Invoke implements tool.Handler.
-func (b *bundle) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	r := b.of[c.Tool]
-	if r == nil {
-		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", c.Tool)
-	}
-	return r.Invoke(ctx, c, out)
-}
-
-// Close implements tool.Runner. What these tools use is the node's, which closes it.
-func (b *bundle) Close(context.Context) error { return nil }

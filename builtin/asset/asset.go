@@ -4,18 +4,14 @@ package asset
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
+	"toolpost/builtin/define"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
-
-const readName = "readAsset"
 
 // maxContent is how many bytes of an asset a result has. Larger ones come over the HTTP door, as a file.
 const maxContent = 1 << 20
@@ -27,60 +23,22 @@ type Assets interface {
 	Open(ctx context.Context, caller, sha256 string) (*os.File, tool.Asset, error)
 }
 
-// A Runner has the tool.
-type Runner struct{ assets Assets }
-
-var (
-	_ tool.Runner = (*Runner)(nil)
-	_ tool.Source = (*Runner)(nil)
-)
-
-// New makes the source.
-func New(assets Assets) *Runner { return &Runner{assets} }
-
-const readInput = `{"type":"object","required":["sha256"],"additionalProperties":false,"properties":{` +
-	`"sha256":{"type":"string","pattern":"^[0-9a-f]{64}$","description":"the digest of the asset, as its asset event had it"},` +
-	`"content":{"type":"boolean","description":"put the content into the result, in Base64, if it has at most 1 MiB; default true"}}}`
-
-// Tools implements tool.Source.
-func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) {
-	return []*tool.Spec{{
-		Name: readName, Aliases: []string{"asset.read"}, Input: json.RawMessage(readInput),
+// New makes the tool.
+func New(assets Assets) *define.Set {
+	spec := tool.Spec{
+		Name: "readAsset", Aliases: []string{"asset.read"},
 		Description: "Hands out an asset: a file that an earlier call of the same caller brought.",
 		Effects:     tool.Effects{Reads: true, Idempotent: true},
 		Timeout:     10 * time.Minute, // a large file to a slow peer
-	}}, nil
+	}
+	return define.NewSet(define.New(spec, shelf{assets}.read))
 }
 
-// Close implements tool.Runner.
-func (r *Runner) Close(context.Context) error { return nil }
+type shelf struct{ assets Assets }
 
-// Invoke implements tool.Handler. The file goes with the asset event, for doors that can send one.
-func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, tool.AsError(context.Cause(ctx))
-	}
-	if c.Tool != readName {
-		return nil, tool.Errorf(tool.CodeNotFound, "%q is not a tool for assets; there is %s", c.Tool, readName)
-	}
-	var args struct {
-		SHA256  string `json:"sha256"`
-		Content *bool  `json:"content"`
-	}
-	if err := strictjson.UnmarshalClosed(c.Args, &args); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", readName, err)
-	}
-	f, a, err := r.assets.Open(ctx, c.Caller.ID, args.SHA256)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	ev := tool.NewEvent(tool.KindAsset, a)
-	ev.File = f
-	if err := out.Emit(ev); err != nil {
-		return nil, err
-	}
-	return describe(f, a, args.Content == nil || *args.Content)
+type readArgs struct {
+	SHA256  string `json:"sha256" schema:"required pattern=^[0-9a-f]{64}$" doc:"the digest of the asset, as its asset event had it"`
+	Content *bool  `json:"content" doc:"put the content into the result, in Base64, if it has at most 1 MiB; default true"`
 }
 
 // A description is the result of readAsset.
@@ -89,25 +47,34 @@ type description struct {
 	MediaType string  `json:"mediaType"`
 	Size      int64   `json:"size"`
 	SHA256    string  `json:"sha256"`
-	Content   *string `json:"content,omitzero"`
+	Content   *[]byte `json:"content,omitzero"` // nil: left out; an empty file has a content too
 }
 
-func describe(f *os.File, a tool.Asset, content bool) (*tool.Result, error) {
-	d := description{AssetID: a.AssetID, MediaType: a.MediaType, Size: a.Size, SHA256: a.SHA256}
-	summary := fmt.Sprintf("an asset of %d bytes", a.Size)
-	if content && a.Size > maxContent {
-		summary += "; its content is too large for a result, get it over HTTP from /v1/assets/" + a.SHA256
-	} else if content {
-		text, err := io.ReadAll(io.NewSectionReader(f, 0, maxContent)) // wherever others have read to
-		if err != nil {
-			return nil, tool.Errorf(tool.CodeInternal, "asset %s cannot be read: %w", a.SHA256, err)
-		}
-		encoded := base64.StdEncoding.EncodeToString(text)
-		d.Content = &encoded
-	}
-	output, err := strictjson.Marshal(d)
+// read hands out an asset. The file goes with the asset event, for doors that can send one.
+func (s shelf) read(ctx context.Context, c *define.Call, args readArgs) (description, error) {
+	f, a, err := s.assets.Open(ctx, c.Caller.ID, args.SHA256)
 	if err != nil {
-		return nil, err
+		return description{}, err
 	}
-	return &tool.Result{OK: true, Output: output, Summary: summary}, nil
+	defer f.Close()
+	ev := tool.NewEvent(tool.KindAsset, a)
+	ev.File = f
+	if err := c.Out.Emit(ev); err != nil {
+		return description{}, err
+	}
+	d := description{AssetID: a.AssetID, MediaType: a.MediaType, Size: a.Size, SHA256: a.SHA256}
+	c.Summary = fmt.Sprintf("an asset of %d bytes", a.Size)
+	if args.Content != nil && !*args.Content {
+		return d, nil
+	}
+	if a.Size > maxContent {
+		c.Summary += "; its content is too large for a result, get it over HTTP from /v1/assets/" + a.SHA256
+		return d, nil
+	}
+	content, err := io.ReadAll(io.NewSectionReader(f, 0, maxContent)) // wherever others have read to
+	if err != nil {
+		return d, tool.Errorf(tool.CodeInternal, "asset %s cannot be read: %w", a.SHA256, err)
+	}
+	d.Content = &content
+	return d, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/codesearch"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 )
@@ -28,9 +29,9 @@ func BenchmarkGrep(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer ws.Close()
-	cold := benchTools(b, ws, Options{Rate: -1, MaxLines: 1 << 30, Index: IndexOptions{Off: true}})
-	warm := benchTools(b, ws, Options{Rate: -1, MaxLines: 1 << 30})
-	if err := warm.index(&tool.Call{}, ws.Roots()[0]).Refresh(b.Context()); err != nil {
+	cold := benchTools(b, ws, codesearch.Options{Rate: -1, MaxLines: 1 << 30, Index: codesearch.IndexOptions{Off: true}})
+	warm := benchTools(b, ws, codesearch.Options{Rate: -1, MaxLines: 1 << 30})
+	if err := warm.library.Refresh(b.Context(), &tool.Call{}, ws.Roots()[0].Codebase); err != nil {
 		b.Fatal(err)
 	}
 	for _, expr := range []string{
@@ -42,11 +43,11 @@ func BenchmarkGrep(b *testing.B) {
 				began := cpuTime(unix.RUSAGE_SELF)
 				for b.Loop() {
 					args, _ := json.Marshal(map[string]any{"pattern": expr, "limit": 1 << 30})
-					r, err := tools.Invoke(b.Context(), &tool.Call{Args: args, Spec: grepSpec()}, tool.Discard)
+					r, err := tools.Invoke(b.Context(), &tool.Call{Args: args, Spec: &tool.Spec{Name: "grepCode"}}, tool.Discard)
 					if err != nil {
 						b.Fatal(err)
 					}
-					st := r.Trace.Details["grep"].(grepStats)
+					st := r.Trace.Details["grep"].(codesearch.GrepStats)
 					b.ReportMetric(float64(st.Matches), "lines")
 					b.ReportMetric(float64(st.Files), "files")
 				}
@@ -66,7 +67,7 @@ func BenchmarkGrep(b *testing.B) {
 	}
 }
 
-func benchTools(b *testing.B, ws *workspace.Workspace, o Options) *Tools {
+func benchTools(b *testing.B, ws *workspace.Workspace, o codesearch.Options) *Tools {
 	tools, err := New(ws, o, b.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)

@@ -1,202 +1,231 @@
-// Package code brings the built-in tools that look into code: grepCode finds lines by a pattern, searchCode functions by what they are
-// for, the symbol and dependency tools names and imports, and listCodebases says where there is something to look into. A codebase is a root of the workspace; a caller sees its own and no others.
+// Package code brings the built-in tools that look into code: grepCode finds lines by a pattern, searchCode functions
+// by what they are for, the symbol and dependency tools names and imports, and listCodebases says where there is
+// something to look into. They are a thin layer over package codesearch: arguments in, results out.
 package code
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
+	"time"
 
-	"toolpost/codesearch/meaning"
+	"toolpost/builtin/define"
+	"toolpost/codesearch"
 	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
-// Options say how much the tools take on. The zero value has useful limits.
-type Options struct {
-	Rate     int           `yaml:"rate" doc:"expensive operations that a caller may do in a minute on a codebase; default: 100; -1: any number"`
-	MaxFile  int64         `yaml:"max_file" doc:"bytes of the largest file that is searched; default: 64 MiB"`
-	MaxLines int           `yaml:"max_lines" doc:"lines that one grep may give, whatever its limit says; default: 10,000"`
-	Index    IndexOptions  `yaml:"index" doc:"the index that makes searching fast"`
-	Search   SearchOptions `yaml:"search" doc:"search by meaning"`
-}
-
-// IndexOptions are the quotas of a codebase.
-type IndexOptions struct {
-	Off      bool  `yaml:"off" doc:"search without an index, and write nothing"`
-	MaxFiles int   `yaml:"max_files" doc:"files and folders of a codebase; with more it has no index; default: 1,000,000"`
-	MaxBytes int64 `yaml:"max_bytes" doc:"bytes of a codebase that are indexed; the rest is searched each time; default: 4 GiB"`
-}
-
-const (
-	defaultRate     = 100
-	defaultMaxLines = 10_000
-)
+// timeout is how long one question may take.
+const timeout = 30 * time.Second
 
 // Tools are the code tools over a workspace, which stays its owner's.
 type Tools struct {
-	ws       *workspace.Workspace
-	o        Options
-	stateDir string
-	log      *slog.Logger
-	rates    *rates
-	indexes  indexes
-	meanings meanings
-	embedder *meaning.Service // nil: the table that comes with the program
-	reranker *meaning.Service // nil: none
-	ops      map[string]operation
-	closers  []func() error // of what the tools opened, last first
+	define.PathSet
+	library *codesearch.Library
 }
 
-var (
-	_ tool.Runner  = (*Tools)(nil)
-	_ tool.Source  = (*Tools)(nil)
-	_ tool.Toucher = (*Tools)(nil)
-)
-
 // New makes the tools. What they keep lies in stateDir, a folder for each codebase.
-func New(ws *workspace.Workspace, o Options, stateDir string, log *slog.Logger) (*Tools, error) {
-	if o.Rate < -1 || o.MaxFile < 0 || o.MaxLines < 0 || o.Index.MaxFiles < 0 || o.Index.MaxBytes < 0 {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "a limit of the code tools is negative; give a positive number, or leave it out")
-	}
-	if o.Rate == 0 {
-		o.Rate = defaultRate
-	}
-	if o.MaxLines == 0 {
-		o.MaxLines = defaultMaxLines
-	}
-	t := &Tools{ws: ws, o: o, stateDir: stateDir, log: log, rates: newRates(o.Rate), ops: map[string]operation{}}
-	t.closers = append(t.closers, t.indexes.close, t.meanings.close)
-	var err error
-	if t.embedder, err = o.Search.Embeddings.service("embeddings"); err != nil {
+func New(ws *workspace.Workspace, o codesearch.Options, stateDir string, log *slog.Logger) (*Tools, error) {
+	library, err := codesearch.Open(ws, o, stateDir, log)
+	if err != nil {
 		return nil, err
 	}
-	if t.reranker, err = o.Search.Reranker.service("reranker"); err != nil {
-		return nil, err
-	}
-	for _, op := range t.operations() {
-		t.ops[op.spec.Name] = op
-	}
+	t := &Tools{library: library}
+	t.Set = define.NewSet(t.tools()...)
 	return t, nil
 }
 
-// operations lists the tools.
-func (t *Tools) operations() []operation {
-	return []operation{
-		newOperation(grepSpec(), t.grep, t.grepTouches),
-		newOperation(codebasesSpec(), t.listCodebases, t.codebasesTouches),
-		newOperation(searchSpec(), t.search, t.searchTouches),
-		newOperation(findSymbolSpec(), t.findSymbol, t.symbolTouches),
-		newOperation(findReferencesSpec(), t.findReferences, t.symbolTouches),
-		newOperation(listSymbolsSpec(), t.listSymbols, t.symbolTouches),
-		newOperation(getDependenciesSpec(), t.getDependencies, t.symbolTouches),
-		newOperation(dependencyGraphSpec(), t.dependencyGraph, func(v *workspace.View, a graphArgs) ([]string, error) { return t.symbolTouches(v, a.symbolArgs) }),
-	}
+// Close implements tool.Runner.
+func (t *Tools) Close(context.Context) error { return t.library.Close() }
+
+// where are the arguments that say where a call looks. The second codebase is the contract's other name for it.
+type where struct {
+	Path      string `json:"path" schema:"minLength=1" doc:"A folder or a file to look into, relative to the codebase. Left out: everything."`
+	Codebase  string `json:"codebase_id" schema:"minLength=1" doc:"Which codebase to look into, by its id of listCodebases. Left out: all of them."`
+	Codebase2 string `json:"codebaseId" schema:"minLength=1" doc:"The same as codebase_id."`
 }
 
-// A request is one call, with what it sees of the workspace.
-type request struct {
-	context.Context
-	call *tool.Call
-	view *workspace.View
-	out  tool.Sink
+func (w where) at() codesearch.Where {
+	return codesearch.Where{Codebase: cmp.Or(w.Codebase, w.Codebase2), Path: w.Path}
 }
 
-// An operation is one tool: how it runs and what it touches come from one reading of its arguments.
-type operation struct {
-	spec    *tool.Spec
-	run     func(*request, json.RawMessage) (*tool.Result, error)
-	touches func(*workspace.View, json.RawMessage) ([]string, error)
+// looks says whether a call looks into anything.
+func (w where) looks() bool { return true }
+
+// A place is the arguments of a tool that looks somewhere.
+type place interface {
+	at() codesearch.Where
+	looks() bool
 }
 
-// newOperation makes an operation of functions over its decoded arguments. Touches gives the absolute paths that it is going to
-// read; nil: none.
-func newOperation[A any](spec *tool.Spec, run func(*request, A) (*tool.Result, error), touches func(*workspace.View, A) ([]string, error)) operation {
-	return operation{
-		spec: spec,
-		run: func(r *request, raw json.RawMessage) (*tool.Result, error) {
-			var args A
-			if err := decode(raw, &args); err != nil {
-				return nil, err
-			}
-			return run(r, args)
-		},
-		touches: func(v *workspace.View, raw json.RawMessage) ([]string, error) {
-			var args A
-			if err := decode(raw, &args); err != nil || touches == nil {
-				return nil, err
-			}
-			return touches(v, args)
-		},
-	}
+// asks defines a tool that asks the library something. It touches what it looks into.
+func asks[A place, O any](
+	t *Tools, spec tool.Spec, run func(context.Context, *define.Call, A) (O, error),
+) define.Tool {
+	spec.Timeout, spec.Effects = timeout, tool.Effects{Reads: true, Idempotent: true}
+	return define.Touching(spec, run, func(c *tool.Call, a A) (tool.Touches, error) {
+		if !a.looks() {
+			return tool.Touches{}, nil
+		}
+		reads, err := t.library.Locate(c, a.at())
+		return tool.Touches{Reads: reads}, err
+	})
 }
 
-func decode(args json.RawMessage, into any) error {
-	if len(args) == 0 {
-		args = json.RawMessage("{}")
-	}
-	if err := strictjson.UnmarshalClosed(args, into); err != nil {
-		return tool.Errorf(tool.CodeInvalidInput, "the arguments: %w", err)
-	}
-	return nil
+type grepArgs struct {
+	Pattern     string   `json:"pattern" schema:"required minLength=1 maxLength=1000" doc:"The regular expression. It is matched within one line; ^ and $ are the line's ends. Example: func \\w+Handler\\("`
+	IgnoreCase  bool     `json:"ignore_case" schema:"default=false" doc:"Whether upper and lower case are the same."`
+	IgnoreCase2 bool     `json:"ignoreCase" doc:"The same as ignore_case."`
+	Before      int      `json:"context_before" schema:"minimum=0 maximum=100 default=0" doc:"How many lines before each match to give as well."`
+	After       int      `json:"context_after" schema:"minimum=0 maximum=100 default=0" doc:"How many lines after each match to give as well."`
+	Globs       []string `json:"globs" schema:"items.minLength=1 items.maxLength=256 maxItems=64" doc:"Which files to look into, such as *.go or src/**/*.ts; with ! in front, which to leave out."`
+	Hidden      bool     `json:"hidden" schema:"default=false" doc:"Also look into files and folders whose names begin with a dot."`
+	Ignored     bool     `json:"ignored" schema:"default=false" doc:"Also look into what ignore files name."`
+	Limit       int      `json:"limit" schema:"minimum=1 default=1000" doc:"How many lines to give at most."`
+	Stream      bool     `json:"stream" schema:"default=false" doc:"Also give the lines as output events, path:line:content, as soon as they are found."`
+	where
 }
 
-// Tools implements tool.Source.
-func (t *Tools) Tools(context.Context) ([]*tool.Spec, error) {
-	specs := make([]*tool.Spec, 0, len(t.ops))
-	for _, op := range t.ops {
-		specs = append(specs, op.spec)
+func (t *Tools) grep(ctx context.Context, c *define.Call, a grepArgs) ([]codesearch.Line, error) {
+	var each func([]codesearch.Line) error
+	if a.Stream {
+		each = func(lines []codesearch.Line) error { return stream(c.Out, lines) }
 	}
-	slices.SortFunc(specs, func(a, b *tool.Spec) int { return strings.Compare(a.Name, b.Name) })
-	return specs, nil
+	lines, stats, err := t.library.Grep(ctx, c.Call, codesearch.GrepQuery{
+		Where: a.at(), Pattern: a.Pattern, IgnoreCase: a.IgnoreCase || a.IgnoreCase2, Before: a.Before, After: a.After,
+		Globs: a.Globs, Hidden: a.Hidden, Ignored: a.Ignored, Limit: a.Limit,
+	}, each)
+	c.Details = map[string]any{"grep": stats}
+	c.Summary = count(stats.Matches, "line")
+	if stats.More {
+		c.Summary += "; there are more: narrow the pattern or the path, or give a larger limit"
+	}
+	if stats.TooLarge > 0 {
+		c.Summary += fmt.Sprintf("; %d files were left out because they are too large", stats.TooLarge)
+	}
+	return lines, err
 }
 
-// Invoke implements tool.Handler.
-func (t *Tools) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	op, err := t.operation(c)
-	if err == nil {
-		err = ctx.Err()
+// stream gives the lines of a file as an event.
+func stream(out tool.Sink, lines []codesearch.Line) error {
+	var text strings.Builder
+	for _, l := range lines {
+		fmt.Fprintf(&text, "%s:%d:%s\n", l.Path, l.Line, l.Content)
 	}
+	return out.Emit(tool.NewEvent(tool.KindOutput, tool.Output{Stream: "matches", Text: text.String()}))
+}
+
+type searchArgs struct {
+	Query string   `json:"query" schema:"required minLength=1 maxLength=1000" doc:"What the code does, in plain words or with names that may be in it."`
+	Limit int      `json:"limit" schema:"minimum=1 maximum=100 default=10" doc:"How many hits to give at most."`
+	Least float64  `json:"min_similarity" schema:"minimum=0 maximum=1 default=0" doc:"Leave out hits that are less similar than this."`
+	Globs []string `json:"globs" schema:"items.minLength=1 items.maxLength=256 maxItems=64" doc:"Which files to look into, such as *.go; with ! in front, which to leave out."`
+	where
+}
+
+func (t *Tools) search(ctx context.Context, c *define.Call, a searchArgs) ([]codesearch.Hit, error) {
+	found, err := t.library.Search(ctx, c.Call, codesearch.SearchQuery{
+		Where: a.at(), Query: a.Query, Limit: a.Limit, Globs: a.Globs, Least: a.Least,
+	})
 	if err != nil {
-		return nil, tool.AsError(err)
+		return nil, err
 	}
-	r, err := op.run(&request{ctx, c, t.ws.View(c), out}, c.Args)
-	if err != nil {
-		return nil, tool.AsError(err)
-	}
-	return r, nil
+	c.Details = map[string]any{"search": found.Stats}
+	c.Summary = strings.Join(append([]string{count(len(found.Hits), "hit")}, found.Notes...), "; ")
+	return found.Hits, nil
 }
 
-// Touches implements tool.Toucher.
-func (t *Tools) Touches(c *tool.Call) (tool.Touches, error) {
-	op, err := t.operation(c)
-	if err != nil {
-		return tool.Touches{}, err
-	}
-	reads, err := op.touches(t.ws.View(c), c.Args)
-	return tool.Touches{Reads: reads}, err
+type codebasesArgs struct {
+	Pattern  string `json:"pattern" schema:"minLength=1 maxLength=256" doc:"Which files to list, such as *.ex or src/**/*.ts."`
+	Language string `json:"language" schema:"minLength=1 maxLength=64" doc:"Only files of this language, such as elixir or typescript."`
+	where
 }
 
-func (t *Tools) operation(c *tool.Call) (operation, error) {
-	op, ok := t.ops[c.Spec.Name]
-	if !ok {
-		return operation{}, tool.Errorf(tool.CodeNotFound, "%q is not a code tool", c.Spec.Name)
+// looks is false without arguments: these are for the list of codebases.
+func (a codebasesArgs) looks() bool { return a != (codebasesArgs{}) }
+
+// list is one tool for two things because a subject of the known client is: tools.code.list.
+func (t *Tools) list(ctx context.Context, c *define.Call, a codebasesArgs) (any, error) {
+	if !a.looks() {
+		return t.library.Codebases(c.Call), nil
 	}
-	return op, nil
+	q := codesearch.FileQuery{Where: a.at(), Pattern: a.Pattern, Language: a.Language}
+	files, err := t.library.Files(ctx, c.Call, q)
+	c.Summary = count(len(files), "file")
+	return files, err
 }
 
-// Close implements tool.Runner. The workspace is its owner's to close.
-func (t *Tools) Close(context.Context) error {
-	var errs []error
-	for _, c := range slices.Backward(t.closers) {
-		errs = append(errs, c())
+// limited are the arguments that all questions about symbols have.
+type limited struct {
+	Limit int `json:"limit" schema:"minimum=1 maximum=1000 default=100" doc:"How many to give at most."`
+	where
+}
+
+type findArgs struct {
+	Name string `json:"name" schema:"required minLength=1 maxLength=200" doc:"The name, or a part of it. Example: parseHeader"`
+	Kind string `json:"kind" schema:"enum=function|type|section|variable" doc:"Only definitions of this kind."`
+	limited
+}
+
+func (t *Tools) find(ctx context.Context, c *define.Call, a findArgs) ([]codesearch.Definition, error) {
+	q := codesearch.SymbolQuery{Where: a.at(), Name: a.Name, Kind: a.Kind, Limit: a.Limit}
+	list, more, err := t.library.Find(ctx, c.Call, q)
+	c.Summary = listed(len(list), "definitions", more)
+	return list, err
+}
+
+type referencesArgs struct {
+	Name string `json:"name" schema:"required minLength=1 maxLength=200" doc:"The name. Example: parseHeader"`
+	limited
+}
+
+func (t *Tools) references(ctx context.Context, c *define.Call, a referencesArgs) ([]codesearch.Reference, error) {
+	q := codesearch.SymbolQuery{Where: a.at(), Name: a.Name, Limit: a.Limit}
+	list, more, err := t.library.References(ctx, c.Call, q)
+	c.Summary = listed(len(list), "references", more)
+	return list, err
+}
+
+type symbolsArgs struct {
+	Kind string `json:"kind" schema:"enum=function|type|section|variable" doc:"Only definitions of this kind."`
+	limited
+}
+
+func (t *Tools) symbols(ctx context.Context, c *define.Call, a symbolsArgs) ([]codesearch.Definition, error) {
+	q := codesearch.SymbolQuery{Where: a.at(), Kind: a.Kind, Limit: a.Limit}
+	list, more, err := t.library.Symbols(ctx, c.Call, q)
+	c.Summary = listed(len(list), "definitions", more)
+	return list, err
+}
+
+func (t *Tools) dependencies(ctx context.Context, c *define.Call, a limited) ([]codesearch.Dependencies, error) {
+	list, more, err := t.library.Dependencies(ctx, c.Call, a.at(), a.Limit)
+	c.Summary = listed(len(list), "files with dependencies", more)
+	return list, err
+}
+
+type graphArgs struct {
+	Level    string `json:"level" schema:"enum=folder|file default=folder" doc:"What the nodes are."`
+	External bool   `json:"external" schema:"default=false" doc:"Also give what is not in the codebase."`
+	limited
+}
+
+func (t *Tools) graph(ctx context.Context, c *define.Call, a graphArgs) (codesearch.Graph, error) {
+	q := codesearch.GraphQuery{Where: a.at(), Files: a.Level == "file", External: a.External}
+	g, err := t.library.Graph(ctx, c.Call, q)
+	c.Summary = fmt.Sprintf("%d nodes, %d edges", len(g.Nodes), len(g.Edges))
+	return g, err
+}
+
+// listed says how long a list is.
+func listed(n int, what string, more bool) string {
+	s := fmt.Sprintf("%d %s", n, what)
+	if more {
+		s += "; there are more: narrow the path, or give a larger limit"
 	}
-	return errors.Join(errs...)
+	return s
 }
 
 // count says how many there are.

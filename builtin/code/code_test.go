@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/codesearch"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -23,24 +24,26 @@ type bench struct {
 	*testing.T
 	tools *Tools
 	dir   string // the first root
+	state string // what the tools keep
 }
 
 // over makes tools over a folder with files; a name that ends with a slash is a folder.
-func over(t *testing.T, o Options, files map[string]string) *bench {
+func over(t *testing.T, o codesearch.Options, files map[string]string) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, dir, files)
 	return overRoots(t, o, workspace.RootOptions{Path: dir, Codebase: "main"})
 }
 
-func overRoots(t *testing.T, o Options, roots ...workspace.RootOptions) *bench {
+func overRoots(t *testing.T, o codesearch.Options, roots ...workspace.RootOptions) *bench {
 	t.Helper()
 	tooltest.NoLeaks(t)
 	ws, err := workspace.Open(t.TempDir(), workspace.Options{Roots: roots})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools, err := New(ws, o, t.TempDir(), slog.New(slog.DiscardHandler))
+	state := t.TempDir()
+	tools, err := New(ws, o, state, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +53,7 @@ func overRoots(t *testing.T, o Options, roots ...workspace.RootOptions) *bench {
 		}
 		ws.Close()
 	})
-	return &bench{t, tools, roots[0].Path}
+	return &bench{t, tools, roots[0].Path, state}
 }
 
 func write(t *testing.T, dir string, files map[string]string) {
@@ -74,7 +77,7 @@ func (b *bench) call(name string, args any, change ...func(*tool.Call)) (*tool.R
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := &tool.Call{Tool: name, Args: raw, Spec: b.tools.ops[name].spec, Caller: tool.Principal{ID: "ada"}}
+	c := &tool.Call{Tool: name, Args: raw, Spec: &tool.Spec{Name: name}, Caller: tool.Principal{ID: "ada"}}
 	for _, f := range change {
 		f(c)
 	}
@@ -95,7 +98,7 @@ func (b *bench) grep(args object, change ...func(*tool.Call)) []string {
 
 func shownLines(t *testing.T, r *tool.Result) []string {
 	t.Helper()
-	var lines []line
+	var lines []codesearch.Line
 	if err := json.Unmarshal(r.Output, &lines); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +127,7 @@ func (b *bench) refuse(code tool.Code, says string, args object) {
 }
 
 func TestGrepAnswersAsTheContractPrintsIt(t *testing.T) {
-	b := over(t, Options{}, map[string]string{"lib/my_controller.ex": "defmodule MyController do\nend\n", "test/x.ex": "defmodule XController\n"})
+	b := over(t, codesearch.Options{}, map[string]string{"lib/my_controller.ex": "defmodule MyController do\nend\n", "test/x.ex": "defmodule XController\n"})
 	r, err := b.call("grepCode", json.RawMessage(`{"pattern": "defmodule.*Controller", "path": "/lib", "ignore_case": false}`))
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +138,7 @@ func TestGrepAnswersAsTheContractPrintsIt(t *testing.T) {
 }
 
 func TestGrepArguments(t *testing.T) {
-	b := over(t, Options{}, map[string]string{
+	b := over(t, codesearch.Options{}, map[string]string{
 		"a.go": "package a\nfunc Foo() {}\n\nvar x = foo\n", "b/b.go": "// Foo\n", "b/b.txt": "Foo\n", ".hidden/c": "Foo\n", "out/d": "Foo\n",
 		".gitignore": "out\n", "bin": "\x00Foo\n", ".env": "Foo=1\n", "b/long.txt": strings.Repeat("x", 5000) + "Needle" + strings.Repeat("y", 5000), "bad": "Fo\xffo Fjord\n", "crlf.txt": "Fjord\r\n",
 	})
@@ -143,7 +146,7 @@ func TestGrepArguments(t *testing.T) {
 	b.indexed("main")
 	b.arguments()
 	r, err := b.call("grepCode", object{"pattern": "Foo"})
-	if err != nil || !r.Trace.Details["grep"].(grepStats).Indexed {
+	if err != nil || !r.Trace.Details["grep"].(codesearch.GrepStats).Indexed {
 		t.Errorf("the index was not asked: %+v, %v", r, err)
 	}
 }
@@ -173,7 +176,7 @@ func (b *bench) arguments() {
 }
 
 func TestGrepGivesLinesAroundAMatch(t *testing.T) {
-	b := over(t, Options{}, map[string]string{"f": "1\n2\nx\n4\nx\n6"})
+	b := over(t, codesearch.Options{}, map[string]string{"f": "1\n2\nx\n4\nx\n6"})
 	r, err := b.call("grepCode", object{"pattern": "x", "context_before": 2, "context_after": 1})
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +188,7 @@ func TestGrepGivesLinesAroundAMatch(t *testing.T) {
 }
 
 func TestGrepSaysWhenThereIsMore(t *testing.T) {
-	b := over(t, Options{MaxLines: 3}, map[string]string{"f": strings.Repeat("x\n", 10)})
+	b := over(t, codesearch.Options{MaxLines: 3}, map[string]string{"f": strings.Repeat("x\n", 10)})
 	for _, limit := range []int{2, 3, 100} {
 		r, err := b.call("grepCode", object{"pattern": "x", "limit": limit})
 		if err != nil {
@@ -202,9 +205,9 @@ func TestGrepStreamsInTheOrderOfThePaths(t *testing.T) {
 	for i := range 200 {
 		files[fmt.Sprintf("d%02d/f%d", i%20, i)] = "x\n"
 	}
-	b := over(t, Options{}, files)
+	b := over(t, codesearch.Options{}, files)
 	var events []string
-	c := &tool.Call{Args: []byte(`{"pattern": "x", "stream": true}`), Spec: grepSpec()}
+	c := &tool.Call{Args: []byte(`{"pattern": "x", "stream": true}`), Spec: &tool.Spec{Name: "grepCode"}}
 	r, err := b.tools.Invoke(t.Context(), c, tool.SinkFunc(func(e tool.Event) error {
 		var o tool.Output
 		err := json.Unmarshal(e.Data, &o)
@@ -227,7 +230,7 @@ func TestGrepStreamsInTheOrderOfThePaths(t *testing.T) {
 }
 
 func TestGrepRefuses(t *testing.T) {
-	b := over(t, Options{}, map[string]string{"f": "x\n", ".env": "x\n"})
+	b := over(t, codesearch.Options{}, map[string]string{"f": "x\n", ".env": "x\n"})
 	b.refuse(tool.CodeInvalidInput, "malformed", object{"pattern": "("})
 	b.refuse(tool.CodeInvalidInput, "line break", object{"pattern": `a\nb`})
 	b.refuse(tool.CodeInvalidInput, "too large", object{"pattern": strings.Repeat("[a-z]{1000}", 25)})
@@ -246,7 +249,7 @@ func TestACallerSeesItsOwnCodebases(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	write(t, one, map[string]string{"f": "x one\n"})
 	write(t, two, map[string]string{"f": "x two\n"})
-	b := overRoots(t, Options{}, workspace.RootOptions{Path: one, Codebase: "one", Callers: []string{"ada"}}, workspace.RootOptions{Path: two, Codebase: "two"})
+	b := overRoots(t, codesearch.Options{}, workspace.RootOptions{Path: one, Codebase: "one", Callers: []string{"ada"}}, workspace.RootOptions{Path: two, Codebase: "two"})
 	as := func(id string) func(*tool.Call) { return func(c *tool.Call) { c.Caller.ID = id } }
 	for range 2 { // the second time perhaps with an index
 		if got, want := b.grep(object{"pattern": "x"}), []string{"f:1:x one", two + "/f:1:x two"}; !slices.Equal(got, want) {
@@ -270,19 +273,13 @@ func TestACallerSeesItsOwnCodebases(t *testing.T) {
 // indexed brings the index of a codebase up to date.
 func (b *bench) indexed(codebase string) {
 	b.Helper()
-	b.tools.indexes.mu.Lock()
-	x := b.tools.indexes.open[codebase]
-	b.tools.indexes.mu.Unlock()
-	if x == nil {
-		b.Fatalf("%s has no index", codebase)
-	}
-	if err := x.Refresh(b.Context()); err != nil {
+	if err := b.tools.library.Refresh(b.Context(), &tool.Call{Caller: tool.Principal{ID: "ada"}}, codebase); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func TestExpensiveOperationsAreCounted(t *testing.T) {
-	b := over(t, Options{Rate: 2}, map[string]string{"f": "x\n"})
+	b := over(t, codesearch.Options{Rate: 2}, map[string]string{"f": "x\n"})
 	b.want(object{"pattern": "x"}, "f:1:x")
 	b.want(object{"pattern": "x"}, "f:1:x")
 	_, err := b.call("grepCode", object{"pattern": "x"})
@@ -301,14 +298,14 @@ func TestExpensiveOperationsAreCounted(t *testing.T) {
 }
 
 func TestTouchesTellsWhereAGrepLooks(t *testing.T) {
-	b := over(t, Options{}, map[string]string{"lib/f": "x\n"})
+	b := over(t, codesearch.Options{}, map[string]string{"lib/f": "x\n"})
 	for args, want := range map[string]string{
 		`{"pattern":"x"}`:                  b.dir,
 		`{"pattern":"x","path":"lib"}`:     b.dir + "/lib",
 		`{"pattern":"x","path":"/lib/"}`:   b.dir + "/lib",
 		`{"pattern":"x","path":"/../..x"}`: b.dir + "/..x",
 	} {
-		got, err := b.tools.Touches(&tool.Call{Args: []byte(args), Spec: grepSpec()})
+		got, err := b.tools.Touches(&tool.Call{Args: []byte(args), Spec: &tool.Spec{Name: "grepCode"}})
 		if err != nil || !slices.Equal(got.Reads, []string{want}) || len(got.Writes)+len(got.Commands) > 0 {
 			t.Errorf("%s: %v, %v, want %s", args, got, err, want)
 		}
@@ -328,7 +325,7 @@ func (d denies) Path(abs string, _ bool) error {
 }
 
 func TestWhatPolicyDeniesIsNotFoundWithAndWithoutIndex(t *testing.T) {
-	b := over(t, Options{}, map[string]string{"open/f": "secret x\n", "closed/f": "secret x\n", "open/no": "secret x\n", "closed/deep/f": "secret x\n"})
+	b := over(t, codesearch.Options{}, map[string]string{"open/f": "secret x\n", "closed/f": "secret x\n", "open/no": "secret x\n", "closed/deep/f": "secret x\n"})
 	scoped := func(c *tool.Call) { c.Scope = denies{"/closed", "/no"} }
 	want := []string{"open/f:1:secret x"}
 	if got := b.grep(object{"pattern": "secret"}, scoped); !slices.Equal(got, want) {
@@ -344,7 +341,7 @@ func TestWhatPolicyDeniesIsNotFoundWithAndWithoutIndex(t *testing.T) {
 }
 
 func TestAFolderThatBecameALinkIsNotFollowed(t *testing.T) {
-	b := over(t, Options{}, map[string]string{"sub/a/f": "token\n"})
+	b := over(t, codesearch.Options{}, map[string]string{"sub/a/f": "token\n"})
 	b.want(object{"pattern": "token"}, "sub/a/f:1:token")
 	b.indexed("main")
 	if err := os.Rename(filepath.Join(b.dir, "sub/a"), filepath.Join(b.dir, "sub/z")); err != nil {
@@ -362,13 +359,13 @@ func TestALimitCountsForAllCodebasesTogether(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	write(t, one, map[string]string{"f": "x\n"})
 	write(t, two, map[string]string{"f": "x\nx\n"})
-	b := overRoots(t, Options{}, workspace.RootOptions{Path: one, Codebase: "one"}, workspace.RootOptions{Path: two, Codebase: "two"})
+	b := overRoots(t, codesearch.Options{}, workspace.RootOptions{Path: one, Codebase: "one"}, workspace.RootOptions{Path: two, Codebase: "two"})
 	for limit, more := range map[int]bool{1: true, 2: true, 3: false} {
 		r, err := b.call("grepCode", object{"pattern": "x", "limit": limit})
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := r.Trace.Details["grep"].(grepStats)
+		st := r.Trace.Details["grep"].(codesearch.GrepStats)
 		if n := len(shownLines(t, r)); n != limit || st.Matches != n || st.More != more {
 			t.Errorf("limit %d: %d lines, %+v", limit, n, st)
 		}

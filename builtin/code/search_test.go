@@ -2,7 +2,6 @@ package code
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"toolpost/codesearch/meaning"
+	"toolpost/codesearch"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 )
@@ -34,9 +33,9 @@ func shopFiles() map[string]string {
 }
 
 // hits searches and gives the answer.
-func (b *bench) hits(args object, change ...func(*tool.Call)) []hit {
+func (b *bench) hits(args object, change ...func(*tool.Call)) []codesearch.Hit {
 	b.Helper()
-	var list []hit
+	var list []codesearch.Hit
 	b.answer("searchCode", args, &list, change...)
 	return list
 }
@@ -53,7 +52,7 @@ func (b *bench) answer(name string, args, into any, change ...func(*tool.Call)) 
 }
 
 func TestSearchAnswersAsTheContractPrintsIt(t *testing.T) {
-	b := over(t, Options{}, shopFiles())
+	b := over(t, codesearch.Options{}, shopFiles())
 	got := b.hits(object{"query": "async function handler", "limit": 10, "codebase_id": "main"})
 	if len(got) == 0 || got[0].Path != "src/handler.ts" || got[0].Line != 3 || !strings.HasPrefix(got[0].Snippet, "async function handler(req, res) {") || got[0].Similarity <= 0 || got[0].Similarity > 1 {
 		t.Errorf("got %+v", got)
@@ -61,7 +60,7 @@ func TestSearchAnswersAsTheContractPrintsIt(t *testing.T) {
 }
 
 func TestSearchFindsByMeaningAndKeepsUp(t *testing.T) {
-	b := over(t, Options{}, shopFiles())
+	b := over(t, codesearch.Options{}, shopFiles())
 	if got := b.hits(object{"query": "add up the prices in the basket"}); len(got) == 0 || got[0].Name != "Total" || got[0].Path != "cart.go" || got[0].Line != 7 || got[0].EndLine != 11 {
 		t.Errorf("got %+v", got)
 	}
@@ -83,13 +82,13 @@ func TestSearchFindsByMeaningAndKeepsUp(t *testing.T) {
 }
 
 func TestSearchGivesNothingThatIsSensitiveOrIgnored(t *testing.T) {
-	b := over(t, Options{}, shopFiles())
+	b := over(t, codesearch.Options{}, shopFiles())
 	for _, h := range b.hits(object{"query": "basket total prices secret handler", "limit": 100}) {
 		if strings.Contains(h.Path, ".env") || strings.Contains(h.Path, "ignored") || strings.Contains(h.Snippet, "SECRET") {
 			t.Errorf("got %+v", h)
 		}
 	}
-	err := filepath.WalkDir(b.tools.stateDir, func(path string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(b.state, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -105,7 +104,7 @@ func TestSearchGivesNothingThatIsSensitiveOrIgnored(t *testing.T) {
 }
 
 func TestSearchGivesNothingThatPolicyDenies(t *testing.T) {
-	b := over(t, Options{}, shopFiles())
+	b := over(t, codesearch.Options{}, shopFiles())
 	scoped := func(c *tool.Call) { c.Scope = denies{filepath.Join(b.dir, "src/handler.ts")} }
 	b.hits(object{"query": "handler"}) // the index has it
 	for _, h := range b.hits(object{"query": "async function handler", "limit": 100}, scoped) {
@@ -113,23 +112,23 @@ func TestSearchGivesNothingThatPolicyDenies(t *testing.T) {
 			t.Errorf("got %+v", h)
 		}
 	}
-	var defs []definition
+	var defs []codesearch.Definition
 	b.answer("findSymbol", object{"name": "handler"}, &defs, scoped)
-	var refs []reference
+	var refs []codesearch.Reference
 	b.answer("findReferences", object{"name": "log"}, &refs, scoped)
 	for _, r := range refs {
 		if r.Path == "src/handler.ts" {
 			t.Errorf("got %+v", r)
 		}
 	}
-	var list []definition
+	var list []codesearch.Definition
 	b.answer("listSymbols", object{}, &list, scoped)
 	for _, d := range append(defs, list...) {
 		if d.Path == "src/handler.ts" {
 			t.Errorf("got %+v", d)
 		}
 	}
-	var g graph
+	var g codesearch.Graph
 	b.answer("dependencyGraph", object{"level": "file"}, &g, scoped)
 	for _, n := range g.Nodes {
 		if strings.Contains(n.ID, "handler.ts") {
@@ -140,14 +139,14 @@ func TestSearchGivesNothingThatPolicyDenies(t *testing.T) {
 
 // What a call may not see is not in the codebase for it: not even as what an import means.
 func TestImportsOfWhatPolicyDeniesAreNotResolved(t *testing.T) {
-	b := over(t, Options{}, shopFiles())
+	b := over(t, codesearch.Options{}, shopFiles())
 	scoped := func(c *tool.Call) { c.Scope = denies{"src/log.ts"} }
-	var list []dependencies
+	var list []codesearch.Dependencies
 	b.answer("getDependencies", object{"path": "src/handler.ts"}, &list, scoped)
 	if len(list) != 1 || len(list[0].Imports) != 1 || list[0].Imports[0].Path != "" {
 		t.Errorf("got %+v", list)
 	}
-	var g graph
+	var g codesearch.Graph
 	b.answer("dependencyGraph", object{"level": "file"}, &g, scoped)
 	for _, n := range g.Nodes {
 		if strings.Contains(n.ID, "log.ts") {
@@ -156,35 +155,8 @@ func TestImportsOfWhatPolicyDeniesAreNotResolved(t *testing.T) {
 	}
 }
 
-// Between the look into the index and the look into the file, the file may become another.
-func TestASnippetIsOfTheLinesThatWereIndexed(t *testing.T) {
-	b := over(t, Options{}, shopFiles())
-	c := &tool.Call{Caller: tool.Principal{ID: "ada"}}
-	list, err := targets(b.tools.ws.View(c), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &within{target: list[0]}
-	lines := strings.Split(shopFiles()["src/log.ts"], "\n")
-	h := meaning.Hit{Path: "src/log.ts", Line: 1, Last: 3, Hash: meaning.Hash([]byte(strings.Join(lines[:3], "\n")))}
-	if text, ok := w.snippet(h); !ok || !strings.HasPrefix(text, "export function log") {
-		t.Fatalf("got %q, %v", text, ok)
-	}
-	write(t, b.dir, map[string]string{"src/log.ts": "export function lag(line: string) {\n  console.error(line);\n}\n"})
-	if text, ok := w.snippet(h); ok {
-		t.Errorf("the lines are others: %q", text)
-	}
-	path := filepath.Join(b.dir, "src/log.ts")
-	if err := errors.Join(os.Remove(path), os.Symlink("handler.ts", path)); err != nil {
-		t.Fatal(err)
-	}
-	if src, err := w.read("src/log.ts"); err == nil {
-		t.Errorf("a link was followed: %q", src)
-	}
-}
-
 func TestSearchArguments(t *testing.T) {
-	b := over(t, Options{Rate: -1}, shopFiles())
+	b := over(t, codesearch.Options{Rate: -1}, shopFiles())
 	paths := func(args object) string {
 		seen := map[string]bool{}
 		var list []string
@@ -236,7 +208,7 @@ func TestSearchArguments(t *testing.T) {
 }
 
 func TestSearchCountsAsExpensive(t *testing.T) {
-	b := over(t, Options{Rate: 2}, shopFiles())
+	b := over(t, codesearch.Options{Rate: 2}, shopFiles())
 	b.hits(object{"query": "money"})
 	b.hits(object{"query": "money"})
 	if _, err := b.call("searchCode", object{"query": "money"}); tool.CodeOf(err) != tool.CodeQuotaExceeded {
@@ -248,7 +220,7 @@ func TestSearchLooksIntoTheCallersCodebasesOnly(t *testing.T) {
 	mine, other := t.TempDir(), t.TempDir()
 	write(t, mine, map[string]string{"a.go": "package a\n\nfunc openVault() {\n\tturnKey()\n}\n"})
 	write(t, other, map[string]string{"b.go": "package b\n\nfunc openVault() {\n\tturnKey()\n}\n"})
-	b := overRoots(t, Options{}, workspace.RootOptions{Path: mine, Codebase: "mine"}, workspace.RootOptions{Path: other, Codebase: "other", Callers: []string{"bob"}})
+	b := overRoots(t, codesearch.Options{}, workspace.RootOptions{Path: mine, Codebase: "mine"}, workspace.RootOptions{Path: other, Codebase: "other", Callers: []string{"bob"}})
 	if got := b.hits(object{"query": "open the vault"}); len(got) != 1 || got[0].Path != "a.go" {
 		t.Errorf("ada got %+v", got)
 	}
@@ -265,8 +237,8 @@ func TestSearchLooksIntoTheCallersCodebasesOnly(t *testing.T) {
 }
 
 func TestSymbolsAreFoundListedAndReferred(t *testing.T) {
-	b := over(t, Options{}, shopFiles())
-	var defs []definition
+	b := over(t, codesearch.Options{}, shopFiles())
+	var defs []codesearch.Definition
 	show := func() string {
 		var list []string
 		for _, d := range defs {
@@ -293,7 +265,7 @@ func TestSymbolsAreFoundListedAndReferred(t *testing.T) {
 			t.Errorf("%s %v:\n got %s\nwant %s", c.tool, c.args, got, c.want)
 		}
 	}
-	var refs []reference
+	var refs []codesearch.Reference
 	b.answer("findReferences", object{"name": "Zero"}, &refs)
 	var got []string
 	for _, r := range refs {
@@ -305,7 +277,7 @@ func TestSymbolsAreFoundListedAndReferred(t *testing.T) {
 }
 
 func TestDependenciesOfProjectsAndFiles(t *testing.T) {
-	b := over(t, Options{}, shopFiles())
+	b := over(t, codesearch.Options{}, shopFiles())
 	for _, c := range []struct {
 		tool string
 		args object
@@ -327,7 +299,7 @@ func TestDependenciesOfProjectsAndFiles(t *testing.T) {
 		}
 	}
 	write(t, b.dir, map[string]string{"package.json": "{"})
-	var list []dependencies
+	var list []codesearch.Dependencies
 	b.answer("getDependencies", object{"path": "package.json"}, &list)
 	if len(list) != 1 || list[0].Error == "" {
 		t.Errorf("a broken manifest: %+v", list)
@@ -370,7 +342,7 @@ func service(t *testing.T, broken *atomic.Bool) *httptest.Server {
 func TestAServiceMakesVectorsAndItsFailureIsSaid(t *testing.T) {
 	var broken atomic.Bool
 	s := service(t, &broken)
-	b := over(t, Options{Search: SearchOptions{Embeddings: &ServiceOptions{URL: s.URL, Dimensions: 3}}}, shopFiles())
+	b := over(t, codesearch.Options{Search: codesearch.SearchOptions{Embeddings: &codesearch.ServiceOptions{URL: s.URL, Dimensions: 3}}}, shopFiles())
 	// Before the leak check looks, the connections to the service have to be gone.
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	if got := b.hits(object{"query": "coins"}); len(got) == 0 || !strings.Contains(got[0].Snippet, "money") {
@@ -382,7 +354,7 @@ func TestAServiceMakesVectorsAndItsFailureIsSaid(t *testing.T) {
 	if err != nil || !strings.Contains(r.Summary, "failed") {
 		t.Fatalf("got %+v, %v", r, err)
 	}
-	var got []hit
+	var got []codesearch.Hit
 	if err := json.Unmarshal(r.Output, &got); err != nil || len(got) == 0 || got[0].Name != "refundCustomer" {
 		t.Errorf("words alone find it: %+v, %v", got, err)
 	}
@@ -395,7 +367,7 @@ func TestAServiceMakesVectorsAndItsFailureIsSaid(t *testing.T) {
 func TestARerankerPutsHitsIntoItsOrder(t *testing.T) {
 	var broken atomic.Bool
 	s := service(t, &broken)
-	b := over(t, Options{Search: SearchOptions{Reranker: &ServiceOptions{URL: s.URL}}}, shopFiles())
+	b := over(t, codesearch.Options{Search: codesearch.SearchOptions{Reranker: &codesearch.ServiceOptions{URL: s.URL}}}, shopFiles())
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	got := b.hits(object{"query": "money amount", "limit": 3})
 	for i := 1; i < len(got); i++ {
@@ -415,12 +387,12 @@ func TestServicesAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ws.Close()
-	for name, o := range map[string]SearchOptions{
-		"no url":        {Embeddings: &ServiceOptions{Dimensions: 3}},
-		"no dimensions": {Embeddings: &ServiceOptions{URL: "http://127.0.0.1:1"}},
-		"no token":      {Reranker: &ServiceOptions{URL: "http://127.0.0.1:1", TokenEnv: "TOOLPOST_TEST_NO_SUCH_VARIABLE"}},
+	for name, o := range map[string]codesearch.SearchOptions{
+		"no url":        {Embeddings: &codesearch.ServiceOptions{Dimensions: 3}},
+		"no dimensions": {Embeddings: &codesearch.ServiceOptions{URL: "http://127.0.0.1:1"}},
+		"no token":      {Reranker: &codesearch.ServiceOptions{URL: "http://127.0.0.1:1", TokenEnv: "TOOLPOST_TEST_NO_SUCH_VARIABLE"}},
 	} {
-		if _, err := New(ws, Options{Search: o}, t.TempDir(), nil); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if _, err := New(ws, codesearch.Options{Search: o}, t.TempDir(), nil); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -34,7 +34,7 @@ func BenchmarkRead(b *testing.B) {
 	for name, o := range map[string]Options{"tool": {}, "cached": {Cache: CacheOptions{Size: 1 << 20}}} {
 		b.Run(name, func(b *testing.B) {
 			tools := openTools(b, dir, o, workspace.Options{})
-			call := &tool.Call{Tool: readName, Spec: readSpec(), Args: json.RawMessage(`{"path":"sub/notes.txt"}`)}
+			call := &tool.Call{Tool: readName, Spec: named(readName), Args: json.RawMessage(`{"path":"sub/notes.txt"}`)}
 			for b.Loop() {
 				if _, err := tools.Invoke(b.Context(), call, tool.Discard); err != nil {
 					b.Fatal(err)

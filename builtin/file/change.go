@@ -12,51 +12,53 @@ import (
 	"toolpost/tool"
 )
 
-type pathArgs struct {
-	Path string `json:"path"`
+// fileArgs say which file is meant.
+type fileArgs struct {
+	Path string `json:"path" schema:"required minLength=1" doc:"The file, relative to an offered folder, or absolute below one. Example: docs/plan.md"`
 }
 
-func (a *pathArgs) paths() []*string { return []*string{&a.Path} }
+func (a *fileArgs) paths() []*string { return []*string{&a.Path} }
+
+type folderArgs struct {
+	Path string `json:"path" schema:"required minLength=1" doc:"The folder, relative to an offered folder, or absolute below one."`
+}
+
+func (a *folderArgs) paths() []*string { return []*string{&a.Path} }
 
 type writeArgs struct {
-	Path       string `json:"path"`
-	Content    string `json:"content"`
-	Encoding   string `json:"encoding"`
-	CreateOnly bool   `json:"create_only"`
-	Append     bool   `json:"append"`
-	Mode       string `json:"mode"`
+	fileArgs
+	Content    string `json:"content" schema:"required" doc:"The new content."`
+	Encoding   string `json:"encoding" schema:"enum=text|base64 default=text" doc:"What content is written in."`
+	CreateOnly bool   `json:"create_only" schema:"default=false" doc:"Fail where the file exists."`
+	Append     bool   `json:"append" schema:"default=false" doc:"Add the content to the end of the file instead."`
+	Mode       string `json:"mode" schema:"pattern=^[0-7]{3,4}$" doc:"The permissions, such as 755. Left out: those of the file that is replaced, or the usual ones."`
 }
-
-func (a *writeArgs) paths() []*string { return []*string{&a.Path} }
 
 type written struct {
-	Bytes int `json:"bytes_written"`
+	Bytes int `json:"bytes_written" schema:"minimum=0"`
 }
 
-func (t *Tools) write(r *request, a writeArgs) (any, error) {
+func (t *Tools) write(r *request, a writeArgs) (written, error) {
 	content, err := a.decoded()
 	if err != nil {
-		return nil, err
+		return written{}, err
 	}
 	mode, err := parseMode(a.Mode)
 	if err != nil {
-		return nil, err
+		return written{}, err
 	}
 	o := workspace.WriteOptions{CreateOnly: a.CreateOnly, Mode: mode}
 	switch {
 	case a.Append && (a.CreateOnly || a.Mode != ""):
-		return nil, tool.Errorf(tool.CodeInvalidInput, "append does not go with create_only or mode; leave one out")
+		return written{}, tool.Errorf(tool.CodeInvalidInput, "append does not go with create_only or mode; leave one out")
 	case int64(len(content)) > t.maxFile:
-		return nil, t.tooMuch(a.Path)
+		return written{}, t.tooMuch(a.Path)
 	case a.Append:
 		err = t.appendTo(r, a.Path, content)
 	default:
 		err = r.Write(a.Path, content, o)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return written{len(content)}, nil
+	return written{len(content)}, err
 }
 
 func (a writeArgs) decoded() ([]byte, error) {
@@ -86,7 +88,8 @@ func parseMode(s string) (fs.FileMode, error) {
 }
 
 func (t *Tools) tooMuch(shown string) *tool.Error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s would be larger than %d bytes; max_file of the source says how much is written", shown, t.maxFile).
+	return tool.Errorf(tool.CodeInvalidInput, "%s would be larger than %d bytes; max_file of the source says how much "+
+		"is written", shown, t.maxFile).
 		Because("too_large")
 }
 
@@ -112,23 +115,22 @@ func (t *Tools) appendTo(r *request, path string, content []byte) error {
 }
 
 type editArgs struct {
-	Path       string `json:"path"`
-	Old        string `json:"old"`
-	New        string `json:"new"`
-	ReplaceAll bool   `json:"replace_all"`
-	Expected   *int   `json:"expected"`
+	fileArgs
+	Old        string `json:"old" schema:"required minLength=1" doc:"The text to replace, exactly as it is in the file, with its spaces and line ends."`
+	New        string `json:"new" schema:"required" doc:"What takes its place."`
+	ReplaceAll bool   `json:"replace_all" schema:"default=false" doc:"Replace it wherever it is."`
+	Expected   *int   `json:"expected" schema:"minimum=1" doc:"Replace it wherever it is, if it is there exactly this often."`
 }
-
-func (a *editArgs) paths() []*string { return []*string{&a.Path} }
 
 type edited struct {
-	Replacements int `json:"replacements"`
-	Bytes        int `json:"bytes_written"`
+	Replacements int `json:"replacements" schema:"minimum=1"`
+	Bytes        int `json:"bytes_written" schema:"minimum=0"`
 }
 
-func (t *Tools) edit(r *request, a editArgs) (any, error) {
+func (t *Tools) edit(r *request, a editArgs) (edited, error) {
 	if a.Old == "" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "old is empty; give the text that is to be replaced, or use %s", writeName)
+		return edited{}, tool.Errorf(tool.CodeInvalidInput, "old is empty; give the text that is to be replaced, or use %s",
+			writeName)
 	}
 	var done edited
 	err := r.Edit(a.Path, t.maxFile, func(content []byte) ([]byte, error) {
@@ -143,21 +145,21 @@ func (t *Tools) edit(r *request, a editArgs) (any, error) {
 		done = edited{n, len(changed)}
 		return changed, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return done, nil
+	return done, err
 }
 
 // check compares how often the old text is there with how often it is meant to be.
 func (a editArgs) check(n int) error {
 	switch {
 	case n == 0:
-		return tool.Errorf(tool.CodeInvalidInput, "%s does not contain the old text; read the file again and copy it exactly", a.Path).Because("no_match")
+		return tool.Errorf(tool.CodeInvalidInput, "%s does not contain the old text; read the file again and copy it exactly",
+			a.Path).Because("no_match")
 	case a.Expected != nil && n != *a.Expected:
-		return tool.Errorf(tool.CodeInvalidInput, "%s contains the old text %s, and %d was expected; nothing was changed", a.Path, times(n), *a.Expected).Because("ambiguous")
+		return tool.Errorf(tool.CodeInvalidInput, "%s contains the old text %s, and %d was expected; nothing was changed",
+			a.Path, times(n), *a.Expected).Because("ambiguous")
 	case a.Expected == nil && !a.ReplaceAll && n > 1:
-		return tool.Errorf(tool.CodeInvalidInput, "%s contains the old text %s; give more of what is around it, or say replace_all or expected: %d", a.Path, times(n), n).Because("ambiguous")
+		return tool.Errorf(tool.CodeInvalidInput, "%s contains the old text %s; give more of what is around it, or say "+
+			"replace_all or expected: %d", a.Path, times(n), n).Because("ambiguous")
 	}
 	return nil
 }
@@ -169,47 +171,50 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-func (t *Tools) remove(r *request, a pathArgs) (any, error) {
-	if err := r.Remove(a.Path); err != nil {
-		return nil, err
-	}
-	return map[string]bool{"deleted": true}, nil
+type deleted struct {
+	Deleted bool `json:"deleted" schema:"const=true"`
+}
+
+func (t *Tools) remove(r *request, a fileArgs) (deleted, error) {
+	return deleted{true}, r.Remove(a.Path)
 }
 
 type moveArgs struct {
-	From      string `json:"from"`
-	To        string `json:"to"`
-	Overwrite bool   `json:"overwrite"`
+	From      string `json:"from" schema:"required minLength=1" doc:"The file, relative to an offered folder, or absolute below one. Example: docs/plan.md"`
+	To        string `json:"to" schema:"required minLength=1" doc:"Its new path, in full."`
+	Overwrite bool   `json:"overwrite" schema:"default=false" doc:"Replace a file that is there."`
 }
 
 func (a *moveArgs) paths() []*string { return []*string{&a.From, &a.To} }
 
-func (t *Tools) move(r *request, a moveArgs) (any, error) {
-	if err := r.Rename(r, a.From, a.To, a.Overwrite); err != nil {
-		return nil, err
-	}
-	return map[string]bool{"moved": true}, nil
+type moved struct {
+	Moved bool `json:"moved" schema:"const=true"`
 }
 
-func (t *Tools) makeFolder(r *request, a pathArgs) (any, error) {
+func (t *Tools) move(r *request, a moveArgs) (moved, error) {
+	return moved{true}, r.Rename(r, a.From, a.To, a.Overwrite)
+}
+
+type created struct {
+	Created bool `json:"created" doc:"false: it existed"`
+}
+
+func (t *Tools) makeFolder(r *request, a folderArgs) (created, error) {
 	made, err := r.Mkdir(a.Path)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]bool{"created": made}, nil
+	return created{made}, err
 }
 
 // A stat is what statFile tells.
 type stat struct {
 	entry
-	Mode     string    `json:"mode"`
+	Mode     string    `json:"mode" doc:"The permissions, such as 644."`
 	Modified time.Time `json:"modified"`
 }
 
-func (t *Tools) stat(r *request, a pathArgs) (any, error) {
+func (t *Tools) stat(r *request, a fileArgs) (stat, error) {
 	info, err := r.Stat(a.Path)
 	if err != nil {
-		return nil, err
+		return stat{}, err
 	}
 	return stat{newEntry(a.Path, info), fmt.Sprintf("%03o", info.Mode().Perm()), info.ModTime().UTC()}, nil
 }

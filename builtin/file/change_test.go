@@ -207,7 +207,7 @@ func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
 		`{"path":"../x"}`: {}, `{"path":"/"}`: {}, `{"path":1}`: {}, `{`: {},
 		`{"path":"/etc/passwd"}`: {Reads: in("root/etc/passwd", "second/etc/passwd")}, // for policy to judge, whether or not it is there
 	} {
-		got, err := w.runner.Touches(&tool.Call{Spec: readSpec(), Args: json.RawMessage(args)})
+		got, err := w.runner.Touches(&tool.Call{Spec: named(readName), Args: json.RawMessage(args)})
 		if diff := cmp.Diff(want, got); err == nil || diff != "" {
 			t.Errorf("%s: %v\n%s", args, err, diff)
 		}

@@ -82,6 +82,8 @@ func (w *world) link(target, name string) {
 	}
 }
 
+func named(name string) *tool.Spec { return &tool.Spec{Name: name} }
+
 // invoke runs a tool within a time that only guards against a hang.
 func invoke(r *Tools, spec *tool.Spec, args any) (json.RawMessage, error) {
 	return invokeTo(r, spec, args, tool.Discard)
@@ -102,7 +104,7 @@ func invokeTo(r *Tools, spec *tool.Spec, args any, out tool.Sink) (json.RawMessa
 }
 
 func (w *world) read(path string) (string, error) {
-	out, err := invoke(w.runner, readSpec(), readArgs{Path: path})
+	out, err := invoke(w.runner, named(readName), readArgs{fileArgs: fileArgs{path}})
 	if err != nil {
 		return "", err
 	}
@@ -114,7 +116,7 @@ func (w *world) read(path string) (string, error) {
 }
 
 func (w *world) list(args map[string]any) ([]entry, error) {
-	out, err := invoke(w.runner, listSpec(), args)
+	out, err := invoke(w.runner, named(listName), args)
 	if err != nil {
 		return nil, err
 	}
@@ -437,11 +439,11 @@ func TestBadArgumentsAreInvalidInput(t *testing.T) {
 		spec *tool.Spec
 		args string
 	}{
-		{readSpec(), ``}, {readSpec(), `{}`}, {readSpec(), `{"path":1}`}, {readSpec(), `{"path":"notes.txt","path":"x"}`},
-		{readSpec(), `{"Path":"notes.txt"}`}, {readSpec(), `{"path":"a","x":1}`}, {readSpec(), `[]`}, {readSpec(), `{`},
-		{readSpec(), "{\"path\":\"\xff\"}"}, {readSpec(), `{"path":"\ud800"}`},
-		{listSpec(), `{"recursive":"yes"}`}, {listSpec(), `{"pattern":"[a"}`}, {listSpec(), `{"pattern":"{a,b"}`},
-		{listSpec(), `{"pattern":"` + strings.Repeat("{a,a}", 20) + `"}`}, {listSpec(), `{"pattern":"` + strings.Repeat("*", 300) + `"}`},
+		{named(readName), ``}, {named(readName), `{}`}, {named(readName), `{"path":1}`}, {named(readName), `{"path":"notes.txt","path":"x"}`},
+		{named(readName), `{"Path":"notes.txt"}`}, {named(readName), `{"path":"a","x":1}`}, {named(readName), `[]`}, {named(readName), `{`},
+		{named(readName), "{\"path\":\"\xff\"}"}, {named(readName), `{"path":"\ud800"}`},
+		{named(listName), `{"recursive":"yes"}`}, {named(listName), `{"pattern":"[a"}`}, {named(listName), `{"pattern":"{a,b"}`},
+		{named(listName), `{"pattern":"` + strings.Repeat("{a,a}", 20) + `"}`}, {named(listName), `{"pattern":"` + strings.Repeat("*", 300) + `"}`},
 	} {
 		call := &tool.Call{Tool: c.spec.Name, Spec: c.spec, Args: json.RawMessage(c.args)}
 		if _, err := w.runner.Invoke(context.Background(), call, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
@@ -461,7 +463,7 @@ func TestACancelledCallDoesNothing(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, spec := range []*tool.Spec{readSpec(), listSpec()} {
+	for _, spec := range []*tool.Spec{named(readName), named(listName)} {
 		_, err := w.runner.Invoke(ctx, &tool.Call{Spec: spec, Args: json.RawMessage(`{"path":"."}`)}, tool.Discard)
 		if tool.CodeOf(err) != tool.CodeCancelled {
 			t.Errorf("%s: %v; want cancelled", spec.Name, err)

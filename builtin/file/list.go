@@ -17,22 +17,22 @@ const (
 )
 
 type listArgs struct {
-	Path      string `json:"path"`
-	Recursive bool   `json:"recursive"`
-	Pattern   string `json:"pattern"`
-	Ignore    bool   `json:"ignore"`
+	Path      string `json:"path" schema:"minLength=1" doc:"The folder, relative to an offered folder, or absolute below one. Left out: the first offered folder."`
+	Recursive bool   `json:"recursive" schema:"default=false" doc:"Also list everything below the folder."`
+	Pattern   string `json:"pattern" schema:"minLength=1 maxLength=256" doc:"A glob. Without a slash it is matched against the name, such as *.go; with a slash against the path below the folder, such as src/**/*.{ts,tsx}."`
+	Ignore    bool   `json:"ignore" schema:"default=false" doc:"Leave out what .gitignore and .ignore files name, and .git."`
 }
 
 func (a *listArgs) paths() []*string { return []*string{&a.Path} }
 
 // An entry is one line of a listing.
 type entry struct {
-	Path string `json:"path"`
-	Size int64  `json:"size"`
-	Type string `json:"type"`
+	Path string `json:"path" doc:"As it was asked for; of an entry of a folder, the folder as it was asked for, a slash, and the entry."`
+	Size int64  `json:"size" schema:"minimum=0" doc:"Bytes of a file; 0 for everything else."`
+	Type string `json:"type" schema:"enum=file|directory|symlink|other"`
 }
 
-func (t *Tools) list(r *request, a listArgs) (any, error) {
+func (t *Tools) list(r *request, a listArgs) ([]entry, error) {
 	o := workspace.WalkOptions{
 		Recursive: a.Recursive, Ignore: a.Ignore, Hidden: true, Globs: patterns(a.Pattern), MaxEntries: maxVisited, MaxDepth: maxDepth,
 	}
@@ -69,17 +69,17 @@ func patterns(p string) []string {
 }
 
 type globArgs struct {
-	Pattern string `json:"pattern"`
-	Path    string `json:"path"`
-	Ignored bool   `json:"ignored"`
-	Hidden  bool   `json:"hidden"`
+	Pattern string `json:"pattern" schema:"required minLength=1 maxLength=256" doc:"Without a slash it is matched against the name, such as *.go; with a slash against the path below the folder, such as src/**/*.{ts,tsx}. With ! in front: everything else."`
+	Path    string `json:"path" schema:"minLength=1" doc:"The folder to look in. Left out: the first offered folder."`
+	Ignored bool   `json:"ignored" schema:"default=false" doc:"Also what ignore files name."`
+	Hidden  bool   `json:"hidden" schema:"default=false" doc:"Also names that begin with a dot."`
 }
 
 func (a *globArgs) paths() []*string { return []*string{&a.Path} }
 
 // glob gives the paths of files. Somebody who looks for files by name means those of the project: what ignore
 // files name is left out, unless it is asked for.
-func (t *Tools) glob(r *request, a globArgs) (any, error) {
+func (t *Tools) glob(r *request, a globArgs) ([]string, error) {
 	if err := workspace.CheckGlob(a.Pattern); err != nil {
 		return nil, err
 	}

@@ -13,16 +13,14 @@ import (
 )
 
 type readArgs struct {
-	Path     string `json:"path"`
-	Offset   *int64 `json:"offset"`
-	Length   *int64 `json:"length"`
-	FromLine *int64 `json:"from_line"`
-	ToLine   *int64 `json:"to_line"`
-	Encoding string `json:"encoding"`
-	Stream   bool   `json:"stream"`
+	fileArgs
+	Offset   *int64 `json:"offset" schema:"minimum=0" doc:"The first byte to read, counted from 0."`
+	Length   *int64 `json:"length" schema:"minimum=0" doc:"How many bytes to read, at most."`
+	FromLine *int64 `json:"from_line" schema:"minimum=1" doc:"The first line to read, counted from 1."`
+	ToLine   *int64 `json:"to_line" schema:"minimum=1" doc:"The last line to read."`
+	Encoding string `json:"encoding" schema:"enum=text|base64" doc:"How the content is given. Left out: text as a string, everything else in base64."`
+	Stream   bool   `json:"stream" doc:"Give the content as output events while it is read, and only its size as the result: for files over the size limit."`
 }
-
-func (a *readArgs) paths() []*string { return []*string{&a.Path} }
 
 // The encodings of content. Where none is asked for, text is given as text and everything else as base64.
 const (
@@ -41,7 +39,7 @@ func (a readArgs) whole() bool {
 	return a.Offset == nil && a.Length == nil && a.FromLine == nil && a.ToLine == nil && a.Encoding == "" && !a.Stream
 }
 
-func (t *Tools) read(r *request, a readArgs) (any, error) {
+func (t *Tools) read(r *request, a readArgs) (json.RawMessage, error) {
 	rng, err := a.span()
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 )
 
 func (w *world) readPart(args map[string]any) (string, error) {
-	out, err := invoke(w.runner, readSpec(), args)
+	out, err := invoke(w.runner, named(readName), args)
 	if err != nil {
 		return "", err
 	}
@@ -133,7 +133,7 @@ func plainSpan(content []byte, a, b int64, lines bool) []byte {
 func (w *world) streamed(args map[string]any) (content, result string, blocks int, err error) {
 	var events tooltest.Collect
 	args["stream"] = true
-	out, err := invokeTo(w.runner, readSpec(), args, &events)
+	out, err := invokeTo(w.runner, named(readName), args, &events)
 	for _, e := range events.Events() {
 		var o tool.Output
 		if err := strictjson.Unmarshal(e.Data, &o); err != nil {
@@ -185,7 +185,7 @@ func TestAStreamEndsWhereTheFileEndedWhenItWasOpened(t *testing.T) {
 		_, err = f.WriteString(strings.Repeat("y", 2*block)) // grows faster than it is read
 		return err
 	})
-	out, err := invokeTo(w.runner, readSpec(), map[string]any{"path": "log", "stream": true}, grow)
+	out, err := invokeTo(w.runner, named(readName), map[string]any{"path": "log", "stream": true}, grow)
 	if err != nil || string(out) != `{"streamed":true,"bytes":147456,"encoding":"text"}` {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -196,7 +196,7 @@ func TestAStreamStopsWhenNobodyListens(t *testing.T) {
 	w.write("root/large", strings.Repeat("x", 10*block))
 	gone := tool.Errorf(tool.CodeCancelled, "nobody listens")
 	n := 0
-	_, err := invokeTo(w.runner, readSpec(), map[string]any{"path": "large", "stream": true}, tool.SinkFunc(func(tool.Event) error { n++; return gone }))
+	_, err := invokeTo(w.runner, named(readName), map[string]any{"path": "large", "stream": true}, tool.SinkFunc(func(tool.Event) error { n++; return gone }))
 	if tool.CodeOf(err) != tool.CodeCancelled || n != 1 {
 		t.Errorf("%v after %d events", err, n)
 	}

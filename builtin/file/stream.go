@@ -2,12 +2,14 @@ package file
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"unicode/utf8"
 
 	"toolpost/host/workspace"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // block is how much of a file is in memory at a time, and in one event. Three divides it, so that the base64 of
@@ -22,7 +24,7 @@ type streamed struct {
 }
 
 // stream gives content as output events, block by block.
-func stream(r *request, f *workspace.File, content io.Reader, encoding string) (any, error) {
+func stream(r *request, f *workspace.File, content io.Reader, encoding string) (json.RawMessage, error) {
 	s := streamed{Streamed: true, Encoding: encoding}
 	buf := make([]byte, block)
 	held := 0 // bytes at the start of buf that begin a character
@@ -43,7 +45,7 @@ func stream(r *request, f *workspace.File, content io.Reader, encoding string) (
 		}
 		held = copy(buf, buf[give:n])
 		if last {
-			return s, nil
+			return strictjson.Marshal(s)
 		}
 	}
 }

@@ -1,16 +1,16 @@
-// Package job has the tools for calls that run later: startJob, showJob, listJobs, cancelJob and watchJob. They are tools
-// like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the record.
+// Package job has the tools for calls that run later: startJob, showJob, listJobs, cancelJob and watchJob. They are
+// tools like others, so that every door has them, and what holds for calls holds for them: policy, quotas, the
+// record.
 package job
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"slices"
 	"time"
 
+	"toolpost/builtin/define"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // The names of the tools.
@@ -34,115 +34,114 @@ type Jobs interface {
 	Watch(ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink) (json.RawMessage, error)
 }
 
-// A Runner has the tools.
-type Runner struct{ jobs Jobs }
-
-var (
-	_ tool.Runner = (*Runner)(nil)
-	_ tool.Source = (*Runner)(nil)
-)
-
-// New makes the source.
-func New(jobs Jobs) *Runner { return &Runner{jobs} }
-
-// Names lists the tools.
-func Names() []string { return []string{startName, showName, listName, cancelName, watchName} }
-
-const (
-	oneJob = `"job":{"type":"string","minLength":1,"maxLength":256,"description":"the id that startJob gave"}`
-
-	startInput = `{"type":"object","required":["tool"],"additionalProperties":false,"properties":{` +
-		`"tool":{"type":"string","minLength":1,"maxLength":1024,"description":"the tool to call"},` +
-		`"arguments":{"type":"object","description":"its arguments; none where it is left out"},` +
-		`"session":{"type":"string","maxLength":1024,"description":"the session that the call belongs to; default: that of this call"},` +
-		`"lease":{"type":"string","maxLength":256,"description":"the token of a lease, for a tool that asks for one; default: that of this call"}}}`
-	showInput = `{"type":"object","required":["job"],"additionalProperties":false,"properties":{` + oneJob + `,` +
-		`"caller":{"type":"string","minLength":1,"description":"whose job it is, for who runs toolpost; default: who asks"}}}`
-	listInput = `{"type":"object","additionalProperties":false,"properties":{` +
-		`"state":{"enum":["queued","running","done","failed","asked","cancelled","lost"],"description":"only jobs that are so"},` +
-		`"limit":{"type":"integer","minimum":1,"maximum":1000,"description":"at most so many, the newest first; default 100"}}}`
-	watchInput = `{"type":"object","required":["job"],"additionalProperties":false,"properties":{` + oneJob + `,` +
-		`"after":{"type":"integer","minimum":0,"description":"how many of its events were seen before; default 0"}}}`
-)
+// Names lists the tools, sorted.
+func Names() []string { return []string{cancelName, listName, showName, startName, watchName} }
 
 // watchTime is how long somebody may watch. Whoever still wants to, watches again.
 const watchTime = 24 * time.Hour
 
-// Tools implements tool.Source.
-func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) {
+// New makes the tools.
+func New(jobs Jobs) *define.Set {
+	q := queue{jobs}
 	reads := tool.Effects{Reads: true}
-	return []*tool.Spec{
-		{Name: startName, Input: json.RawMessage(startInput), Description: "Starts a call of another tool as a job, and gives the id of the job at once. The job is kept and run whatever becomes of the caller."},
-		{Name: showName, Input: json.RawMessage(showInput), Effects: reads, Description: "Shows a job: its state and, once it has ended, its result or why there is none."},
-		{Name: listName, Input: json.RawMessage(listInput), Effects: reads, Description: "Lists your jobs, the newest first, without their results."},
-		{Name: cancelName, Input: json.RawMessage(showInput), Effects: tool.Effects{Idempotent: true}, Description: "Cancels a job: one that waits at once, one that runs within a moment."},
-		{Name: watchName, Input: json.RawMessage(watchInput), Effects: reads, Timeout: watchTime, Description: "Streams the events of a job, those so far and those to come, and shows the job when it has ended."},
-	}, nil
+	return define.NewSet(
+		define.New(tool.Spec{
+			Name: startName,
+			Description: "Starts a call of another tool as a job, and gives the id of the job at once. " +
+				"The job is kept and run whatever becomes of the caller.",
+		}, q.start),
+		define.New(tool.Spec{
+			Name: showName, Effects: reads,
+			Description: "Shows a job: its state and, once it has ended, its result or why there is none.",
+		}, q.show),
+		define.New(tool.Spec{
+			Name: listName, Effects: reads,
+			Description: "Lists your jobs, the newest first, without their results.",
+		}, q.list),
+		define.New(tool.Spec{
+			Name: cancelName, Effects: tool.Effects{Idempotent: true},
+			Description: "Cancels a job: one that waits at once, one that runs within a moment.",
+		}, q.cancel),
+		define.New(tool.Spec{
+			Name: watchName, Effects: reads, Timeout: watchTime,
+			Description: "Streams the events of a job, those so far and those to come, and shows the job when it has ended.",
+		}, q.watch),
+	)
 }
 
-// Close implements tool.Runner.
-func (r *Runner) Close(context.Context) error { return nil }
+type queue struct{ jobs Jobs }
 
-// arguments are those of all the tools; the schema of each says which it has.
-type arguments struct {
-	Tool      string          `json:"tool"`
-	Arguments json.RawMessage `json:"arguments"`
-	Session   string          `json:"session"`
-	Lease     string          `json:"lease"`
-	Job       string          `json:"job"`
-	Caller    string          `json:"caller"`
-	State     string          `json:"state"`
-	Limit     int             `json:"limit"`
-	After     int64           `json:"after"`
+type startArgs struct {
+	Tool      string          `json:"tool" schema:"required minLength=1 maxLength=1024" doc:"the tool to call"`
+	Arguments json.RawMessage `json:"arguments" schema:"type=object" doc:"its arguments; default: none"`
+	Session   string          `json:"session" schema:"maxLength=1024" doc:"the session that the call belongs to; default: that of this call"`
+	Lease     string          `json:"lease" schema:"maxLength=256" doc:"the token of a lease, for a tool that asks for one; default: that of this call"`
 }
 
-// Invoke implements tool.Handler.
-func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, tool.AsError(context.Cause(ctx))
+// start makes the call that is to run later: by the same caller, as a part of the same trace and run.
+func (q queue) start(ctx context.Context, c *define.Call, a startArgs) (json.RawMessage, error) {
+	return q.jobs.Start(ctx, &tool.Call{
+		Tool: a.Tool, Args: a.Arguments, Session: cmp.Or(a.Session, c.Session), Lease: cmp.Or(a.Lease, c.Lease),
+		Trace: c.Trace, Span: c.Span, Run: c.Run, Caller: c.Caller, Guarantees: c.Guarantees,
+	})
+}
+
+// A named job is one that startJob gave.
+type named struct {
+	Job string `json:"job" schema:"required minLength=1 maxLength=256" doc:"the id that startJob gave"`
+}
+
+type jobArgs struct {
+	named
+	Caller string `json:"caller" schema:"minLength=1" doc:"whose job it is, for who runs toolpost; default: who asks"`
+}
+
+// whose gives the principal whose job is meant.
+func (a jobArgs) whose(c *define.Call) (tool.Principal, error) {
+	p := c.Caller
+	if a.Caller != "" && a.Caller != p.ID && !p.Operator() {
+		return p, tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own jobs alone; leave out the caller", p.ID)
 	}
-	if !slices.Contains(Names(), c.Tool) {
-		return nil, tool.Errorf(tool.CodeNotFound, "%q is not a tool for jobs; there are %v", c.Tool, Names())
-	}
-	var a arguments
-	if err := strictjson.UnmarshalClosed(c.Args, &a); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", c.Tool, err)
-	}
-	if a.Caller != "" && a.Caller != c.Caller.ID && !c.Caller.Operator() {
-		return nil, tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own jobs alone; leave out the caller", c.Caller.ID)
-	}
-	doc, err := r.answer(ctx, c, &a, out)
+	p.ID = cmp.Or(a.Caller, p.ID)
+	return p, nil
+}
+
+func (q queue) show(ctx context.Context, c *define.Call, a jobArgs) (json.RawMessage, error) {
+	whose, err := a.whose(c)
 	if err != nil {
 		return nil, err
 	}
-	return &tool.Result{OK: true, Output: doc}, nil
+	return q.jobs.Show(ctx, whose, a.Job)
 }
 
-func (r *Runner) answer(ctx context.Context, c *tool.Call, a *arguments, out tool.Sink) (json.RawMessage, error) {
-	whose := c.Caller
-	whose.ID = cmp.Or(a.Caller, whose.ID)
-	switch c.Tool {
-	case startName:
-		return r.jobs.Start(ctx, called(c, a))
-	case showName:
-		return r.jobs.Show(ctx, whose, a.Job)
-	case listName:
-		return r.jobs.List(ctx, c.Caller, a.State, a.Limit)
-	case cancelName:
-		return r.jobs.Cancel(ctx, whose, a.Job)
+func (q queue) cancel(ctx context.Context, c *define.Call, a jobArgs) (json.RawMessage, error) {
+	whose, err := a.whose(c)
+	if err != nil {
+		return nil, err
 	}
+	return q.jobs.Cancel(ctx, whose, a.Job)
+}
+
+type listArgs struct {
+	State string `json:"state" schema:"enum=queued|running|done|failed|asked|cancelled|lost" doc:"only jobs that are so"`
+	Limit int    `json:"limit" schema:"minimum=1 maximum=1000" doc:"at most so many, the newest first; default 100"`
+}
+
+func (q queue) list(ctx context.Context, c *define.Call, a listArgs) (json.RawMessage, error) {
+	return q.jobs.List(ctx, c.Caller, a.State, a.Limit)
+}
+
+type watchArgs struct {
+	named
+	After int64 `json:"after" schema:"minimum=0" doc:"how many of its events were seen before; default 0"`
+}
+
+func (q queue) watch(ctx context.Context, c *define.Call, a watchArgs) (json.RawMessage, error) {
+	out := c.Out
 	if c.Session != "" {
 		out = bystander{out}
 	}
-	return r.jobs.Watch(ctx, c.Caller, a.Job, a.After, out)
-}
-
-// called is the call that is to run later: by the same caller, as a part of the same trace and run.
-func called(c *tool.Call, a *arguments) *tool.Call {
-	return &tool.Call{
-		Tool: a.Tool, Args: a.Arguments, Session: cmp.Or(a.Session, c.Session), Lease: cmp.Or(a.Lease, c.Lease),
-		Trace: c.Trace, Span: c.Span, Run: c.Run, Caller: c.Caller, Guarantees: c.Guarantees,
-	}
+	return q.jobs.Watch(ctx, c.Caller, a.Job, a.After, out)
 }
 
 // A bystander sees what happens to the state of a session and does not do it a second time: the patches of a job are

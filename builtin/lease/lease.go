@@ -4,14 +4,13 @@ package lease
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
+	"toolpost/builtin/define"
 	"toolpost/engine/lease"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // The names of the tools.
@@ -46,103 +45,64 @@ type Options struct {
 	Resolve func(ctx context.Context, caller tool.Principal, name string) (known string, tier int, err error)
 }
 
-// A Runner has the tools.
-type Runner struct{ o Options }
-
-var (
-	_ tool.Runner = (*Runner)(nil)
-	_ tool.Source = (*Runner)(nil)
-)
-
-// New makes the source.
-func New(o Options) *Runner { return &Runner{o} }
-
-const (
-	issueInput = `{"type":"object","required":["tool"],"additionalProperties":false,"properties":{` +
-		`"tool":{"type":"string","minLength":1,"description":"the tool that may be called once with the lease, or * for any"},` +
-		`"tier":{"type":"integer","minimum":0,"maximum":3,"description":"the highest tier that the lease is good for; default: the tier of the tool, 1 for *"},` +
-		`"ttl_ms":{"type":"integer","minimum":1000,"maximum":300000,"description":"how long it can be used; default 10000"},` +
-		`"caller":{"type":"string","description":"the caller who may use the lease, or empty for whoever has it; default: who asks for it, over a network, else empty"}}}`
-	revokeInput = `{"type":"object","additionalProperties":false,"minProperties":1,"maxProperties":1,"properties":{` +
-		`"id":{"type":"string","minLength":1,"description":"the id of the lease"},` +
-		`"token":{"type":"string","minLength":1,"description":"its token, in place of the id"}}}`
-	gcInput = `{"type":"object","additionalProperties":false}`
-)
-
-// Tools implements tool.Source.
-func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) {
-	specs := []*tool.Spec{
-		{Name: issueName, Description: "Issues a lease: the permission for one call of a tool.", Input: json.RawMessage(issueInput)},
-		{Name: gcName, Description: "Removes leases that are over and counts the others.", Input: json.RawMessage(gcInput)},
+// New makes the tools.
+func New(o Options) *define.Set {
+	d := desk{o}
+	tools := []define.Tool{
+		define.New(tool.Spec{
+			Name: issueName, Description: "Issues a lease: the permission for one call of a tool.",
+		}, d.issue),
+		define.New(tool.Spec{Name: gcName, Description: "Removes leases that are over and counts the others."}, d.gc),
 	}
-	if _, ok := r.o.Leases.(Revoker); ok {
-		specs = append(specs, &tool.Spec{Name: revokeName, Description: "Revokes a lease: nobody can use it any more.", Input: json.RawMessage(revokeInput)})
+	if r, ok := o.Leases.(Revoker); ok {
+		spec := tool.Spec{Name: revokeName, Description: "Revokes a lease: nobody can use it any more."}
+		tools = append(tools, define.New(spec, revoking{r}.revoke))
 	}
-	return specs, nil
+	return define.NewSet(tools...)
 }
 
-// Close implements tool.Runner.
-func (r *Runner) Close(context.Context) error { return nil }
+type desk struct{ o Options }
 
-// Invoke implements tool.Handler.
-func (r *Runner) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, tool.AsError(context.Cause(ctx))
-	}
-	switch c.Tool {
-	case issueName:
-		return r.issue(ctx, c)
-	case revokeName:
-		if leases, ok := r.o.Leases.(Revoker); ok {
-			return revoke(ctx, c, leases)
-		}
-	case gcName:
-		return r.gc(ctx)
-	}
-	return nil, tool.Errorf(tool.CodeNotFound, "there is no tool %q about leases", c.Tool)
+type issueArgs struct {
+	Tool   string  `json:"tool" schema:"required minLength=1" doc:"the tool that may be called once with the lease, or * for any"`
+	Tier   *int    `json:"tier" schema:"minimum=0 maximum=3" doc:"the highest tier that the lease is good for; default: the tier of the tool, 1 for *"`
+	TTLms  int64   `json:"ttl_ms" schema:"minimum=1000 maximum=300000" doc:"how long it can be used; default 10000"`
+	Caller *string `json:"caller" doc:"the caller who may use the lease, or empty for whoever has it; default: who asks for it, over a network, else empty"`
 }
 
-func (r *Runner) issue(ctx context.Context, c *tool.Call) (*tool.Result, error) {
+type issued struct {
+	Caller string `json:"caller,omitempty"` // left out: whoever has it may use it
+	Tier   int    `json:"tier"`
+	Token  string `json:"token_id"`
+	Tool   string `json:"tool"`
+}
+
+func (d desk) issue(ctx context.Context, c *define.Call, args issueArgs) (issued, error) {
 	if err := mayIssue(c.Caller); err != nil {
-		return nil, err
+		return issued{}, err
 	}
 	if c.Key != "" { // what is remembered for a key may be written to disk
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: a token is told once and kept by nobody; call again without the key", issueName)
+		return issued{}, tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: "+
+			"a token is told once and kept by nobody; call again without the key", issueName)
 	}
-	var args struct {
-		Tool   string  `json:"tool"`
-		Tier   *int    `json:"tier"`
-		TTLms  int64   `json:"ttl_ms"`
-		Caller *string `json:"caller"`
-	}
-	if err := strictjson.UnmarshalClosed(c.Args, &args); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", issueName, err)
-	}
-	whose := own(c.Caller)
+	out := issued{Caller: own(c.Caller), Tool: args.Tool, Tier: 1}
 	if args.Caller != nil {
-		whose = *args.Caller
+		out.Caller = *args.Caller
 	}
-	name, tier := args.Tool, 1
-	if name != "*" {
-		var err error
-		if name, tier, err = r.o.Resolve(ctx, c.Caller, name); err != nil {
-			return nil, err
+	var err error
+	if out.Tool != "*" {
+		if out.Tool, out.Tier, err = d.o.Resolve(ctx, c.Caller, out.Tool); err != nil {
+			return out, err
 		}
 	}
 	if args.Tier != nil {
-		tier = *args.Tier
+		out.Tier = *args.Tier
 	}
 	const tooLong = 1 << 40 // ms; far beyond what the store takes, and what a Duration can still hold
 	ttl := time.Duration(max(min(args.TTLms, tooLong), -tooLong)) * time.Millisecond
-	token, err := r.o.Leases.Issue(ctx, whose, name, tier, ttl)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]any{"token_id": token, "tool": name, "tier": tier}
-	if whose != "" {
-		out["caller"] = whose
-	}
-	return result(out, fmt.Sprintf("a lease for one call of %s", name))
+	out.Token, err = d.o.Leases.Issue(ctx, out.Caller, out.Tool, out.Tier, ttl)
+	c.Summary = "a lease for one call of " + out.Tool
+	return out, err
 }
 
 // mayIssue refuses who may not issue and revoke leases.
@@ -162,38 +122,32 @@ func own(p tool.Principal) string {
 	return p.ID
 }
 
-func revoke(ctx context.Context, c *tool.Call, leases Revoker) (*tool.Result, error) {
+type revoking struct{ leases Revoker }
+
+type revokeArgs struct {
+	_     struct{} `schema:"minProperties=1 maxProperties=1"`
+	ID    string   `json:"id" schema:"minLength=1" doc:"the id of the lease"`
+	Token string   `json:"token" schema:"minLength=1" doc:"its token, in place of the id"` // records leave out what is called so
+}
+
+type revoked struct {
+	Revoked bool `json:"revoked"`
+}
+
+func (r revoking) revoke(ctx context.Context, c *define.Call, args revokeArgs) (revoked, error) {
 	if err := mayIssue(c.Caller); err != nil {
-		return nil, err
-	}
-	var args struct {
-		ID    string `json:"id"`
-		Token string `json:"token"` // a name of its own: records leave out what is called so
-	}
-	if err := strictjson.UnmarshalClosed(c.Args, &args); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", revokeName, err)
+		return revoked{}, err
 	}
 	if (args.ID == "") == (args.Token == "") {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s needs the id of a lease or its token, one of them", revokeName)
+		return revoked{}, tool.Errorf(tool.CodeInvalidInput, "%s needs the id of a lease or its token, one of them",
+			revokeName)
 	}
-	if err := leases.Revoke(ctx, own(c.Caller), args.ID+args.Token); err != nil {
-		return nil, err
-	}
-	return result(map[string]any{"revoked": true}, "the lease is revoked")
+	c.Summary = "the lease is revoked"
+	return revoked{true}, r.leases.Revoke(ctx, own(c.Caller), args.ID+args.Token)
 }
 
-func (r *Runner) gc(ctx context.Context) (*tool.Result, error) {
-	counts, err := r.o.Leases.GC(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return result(counts, fmt.Sprintf("%d leases can be used", counts.Active))
-}
-
-func result(output any, summary string) (*tool.Result, error) {
-	b, err := strictjson.Marshal(output)
-	if err != nil {
-		return nil, err
-	}
-	return &tool.Result{OK: true, Output: b, Summary: summary}, nil
+func (d desk) gc(ctx context.Context, c *define.Call, _ struct{}) (lease.Counts, error) {
+	counts, err := d.o.Leases.GC(ctx)
+	c.Summary = fmt.Sprintf("%d leases can be used", counts.Active)
+	return counts, err
 }

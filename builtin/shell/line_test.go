@@ -170,7 +170,7 @@ func FuzzLine(f *testing.F) {
 			}
 			return
 		}
-		p, err := b.plan(t.Context(), c)
+		p, err := b.planLine(t.Context(), c, lineArgs{Line: line})
 		if err != nil {
 			t.Fatalf("%q: told of and then refused: %v", line, err)
 		}

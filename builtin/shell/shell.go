@@ -15,16 +15,17 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/builtin/define"
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/host/workspace"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // Tools runs commands in a workspace.
 type Tools struct {
+	define.PathSet
 	base  string // the folder of the config
 	ws    *workspace.Workspace
 	o     Options
@@ -32,12 +33,6 @@ type Tools struct {
 	state func() (string, error) // a folder of our own, made when it is first needed
 	made  func() string          // it, or nothing
 }
-
-var (
-	_ tool.Runner  = (*Tools)(nil)
-	_ tool.Source  = (*Tools)(nil)
-	_ tool.Toucher = (*Tools)(nil)
-)
 
 // New makes the tools, of a config in the folder base. The workspace stays its owner's.
 func New(base string, ws *workspace.Workspace, o Options) (*Tools, error) {
@@ -57,6 +52,11 @@ func New(base string, ws *workspace.Workspace, o Options) (*Tools, error) {
 		}
 		return dir, err
 	}
+	tools, err := t.tools()
+	if err != nil {
+		return nil, err
+	}
+	t.Set = define.NewSet(tools...)
 	return t, nil
 }
 
@@ -68,81 +68,34 @@ func (t *Tools) Close(context.Context) error {
 	return nil
 }
 
-// Touches implements tool.Toucher.
-func (t *Tools) Touches(c *tool.Call) (tool.Touches, error) {
-	p, err := t.plan(context.Background(), c)
-	if err != nil {
-		return tool.Touches{}, err
-	}
-	defer p.close()
-	return p.touches(), nil
-}
-
-// Invoke implements tool.Handler.
-func (t *Tools) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	p, err := t.plan(ctx, c)
-	if err != nil {
-		return nil, tool.AsError(err)
-	}
-	defer p.close()
+// carryOut runs a plan.
+func (t *Tools) carryOut(ctx context.Context, c *define.Call, p *plan) (result, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	late := tool.Errorf(tool.CodeTimeout, "%s did not end within %v; it was ended with everything that it had started", p.shown, p.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, late)
 	defer cancel()
-	events := tool.NewRelay(out, stop)
+	events := tool.NewRelay(c.Out, stop)
 	defer events.Close()
 	work, err := t.workplace(c.Caller.ID)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "no folder could be made for %s to work in: %w", p.shown, err)
+		return result{}, tool.Errorf(tool.CodeUnavailable, "no folder could be made for %s to work in: %w", p.shown, err)
 	}
 	defer work.remove()
-	s := &session{Tools: t, ctx: ctx, stop: stop, view: t.ws.View(c), work: work, env: p.env, output: newOutput(events, t.o.MaxOutput)}
-	if err := s.confine(c, events); err != nil {
-		return nil, err
+	s := &session{Tools: t, ctx: ctx, stop: stop, view: t.ws.View(c.Call), work: work, env: p.env, output: newOutput(events, t.o.MaxOutput)}
+	if err := s.confine(c.Call, events); err != nil {
+		return result{}, err
 	}
 	code := s.do(p.node, p.stdin, s.stdout, s.stderr)
 	switch {
 	case events.Err() != nil:
-		return nil, tool.AsError(events.Err())
+		return result{}, events.Err()
 	case ctx.Err() != nil:
-		return nil, tool.AsError(context.Cause(ctx))
+		return result{}, context.Cause(ctx)
 	}
-	output, err := strictjson.Marshal(s.result(code))
-	if err != nil {
-		return nil, tool.AsError(err)
-	}
-	result := &tool.Result{OK: true, Output: output}
-	result.Trace.Details = map[string]any{}
-	walls.Enforced(c, result.Trace.Details, s.guarantees, s.layers, s.watch.Checks())
-	return result, nil
-}
-
-// plan reads a call: what it would run, and nothing else, is what does run.
-func (t *Tools) plan(ctx context.Context, c *tool.Call) (*plan, error) {
-	switch name := c.Spec.Name; name {
-	case execName:
-		var args execArgs
-		if err := decode(c.Args, &args); err != nil {
-			return nil, err
-		}
-		return t.planCommand(ctx, c, args)
-	case lineName:
-		var args lineArgs
-		if err := decode(c.Args, &args); err != nil {
-			return nil, err
-		}
-		return t.planLine(ctx, c, args)
-	default:
-		return nil, tool.Errorf(tool.CodeNotFound, "%q is not a shell tool", name)
-	}
-}
-
-func decode(args []byte, into any) error {
-	if err := strictjson.UnmarshalClosed(args, into); err != nil {
-		return tool.Errorf(tool.CodeInvalidInput, "the arguments: %w", err)
-	}
-	return nil
+	c.Details = map[string]any{}
+	walls.Enforced(c.Call, c.Details, s.guarantees, s.layers, s.watch.Checks())
+	return s.result(code), nil
 }
 
 // timeout is the time of a call: what the caller asked for, within what the config allows.

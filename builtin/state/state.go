@@ -1,14 +1,16 @@
-// Package state has the tools that look at and change the state of sessions: state.get, state.watch, state.patch and state.reset.
-// A session belongs to a caller. Everybody has to do with their own sessions alone, and who runs this program with
-// those of all. A change is a call like any other, so that who changed what is on record.
+// Package state has the tools that look at and change the state of sessions: state.get, state.watch, state.patch and
+// state.reset. A session belongs to a caller. Everybody has to do with their own sessions alone, and who runs this
+// program with those of all. A change is a call like any other, so that who changed what is on record.
 package state
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"time"
 
+	"toolpost/builtin/define"
 	"toolpost/engine/session"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -35,105 +37,57 @@ type Sessions interface {
 	Reset(ctx context.Context, caller, session string) (version int64, err error)
 }
 
-// A Runner has the tools.
-type Runner struct{ sessions Sessions }
-
-var (
-	_ tool.Runner = (*Runner)(nil)
-	_ tool.Source = (*Runner)(nil)
-)
-
-// New makes the source.
-func New(sessions Sessions) *Runner { return &Runner{sessions} }
-
-// What the inputs have in common.
-const (
-	open  = `{"type":"object","additionalProperties":false,`
-	which = `"session":{"type":"string","minLength":1,"description":"the session; default: that of the call"},` +
-		`"caller":{"type":"string","minLength":1,"description":"whose session it is, for who runs toolpost; default: who asks"}`
-
-	sessionInput = open + `"properties":{` + which + `}}`
-	watchInput   = open + `"properties":{` + which + `,` +
-		`"after":{"type":"integer","minimum":0,"description":"the version that was seen; default: the newest"},` +
-		`"wait_ms":{"type":"integer","minimum":0,"maximum":20000,"description":"how long to wait for another; default 10000"}}}`
-	patchInput = open + `"required":["patch"],"properties":{` + which + `,` +
-		`"patch":{"type":"object","description":"what is merged: objects merge key by key at every depth, everything else replaces, null removes"},` +
-		`"if_version":{"type":"integer","minimum":0,"description":"merge only if the session is still at this version; default: merge anyway"}}}`
-)
-
-// Tools implements tool.Source. Those that change something do not declare it: they need no lease of a tier, and count
-// as tools that may change something all the same.
-func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) {
-	return []*tool.Spec{
-		{Name: getName, Description: "Gives the state of a session and its version.", Input: json.RawMessage(sessionInput), Effects: tool.Effects{Reads: true, Idempotent: true}},
-		{Name: watchName, Description: "Waits for the next version of a session and gives it; newer is false where none came.", Input: json.RawMessage(watchInput), Effects: tool.Effects{Reads: true}},
-		{Name: patchName, Description: "Merges a patch into the state of a session.", Input: json.RawMessage(patchInput)},
-		{Name: resetName, Description: "Empties the state of a session.", Input: json.RawMessage(sessionInput)},
-	}, nil
+// New makes the tools. Those that change something do not declare it: they need no lease of a tier, and count as tools
+// that may change something all the same.
+func New(sessions Sessions) *define.Set {
+	d := desk{sessions}
+	return define.NewSet(
+		define.New(tool.Spec{
+			Name: getName, Effects: tool.Effects{Reads: true, Idempotent: true},
+			Description: "Gives the state of a session and its version.",
+		}, d.get),
+		define.New(tool.Spec{
+			Name: watchName, Effects: tool.Effects{Reads: true},
+			Description: "Waits for the next version of a session and gives it; newer is false where none came.",
+		}, d.watch),
+		define.New(tool.Spec{Name: patchName, Description: "Merges a patch into the state of a session."}, d.patch),
+		define.New(tool.Spec{Name: resetName, Description: "Empties the state of a session."}, d.reset),
+	)
 }
 
-// Close implements tool.Runner.
-func (r *Runner) Close(context.Context) error { return nil }
+type desk struct{ sessions Sessions }
 
-// arguments are those of all the tools.
-type arguments struct {
-	Session   string          `json:"session"`
-	Caller    string          `json:"caller"`
-	Patch     json.RawMessage `json:"patch"`
-	IfVersion *int64          `json:"if_version"`
-	After     *int64          `json:"after"`
-	WaitMS    *int64          `json:"wait_ms"`
+// which says which session is meant.
+type which struct {
+	Session string `json:"session" schema:"minLength=1" doc:"the session; default: that of the call"`
+	Caller  string `json:"caller" schema:"minLength=1" doc:"whose session it is, for who runs toolpost; default: who asks"`
 }
 
-// Invoke implements tool.Handler.
-func (r *Runner) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, tool.AsError(context.Cause(ctx))
-	}
-	args, err := read(c)
-	if err != nil {
-		return nil, err
-	}
-	switch c.Tool {
-	case getName:
-		return r.get(ctx, args)
-	case watchName:
-		return r.watch(ctx, args)
-	case patchName:
-		return r.patch(ctx, args)
-	case resetName:
-		version, err := r.sessions.Reset(ctx, args.Caller, args.Session)
-		return changed(args, version, err)
-	}
-	return nil, tool.Errorf(tool.CodeNotFound, "there is no tool %q about states", c.Tool)
-}
-
-// read takes the arguments of a call, and says whose session they mean.
-func read(c *tool.Call) (args arguments, err error) {
-	if err := strictjson.UnmarshalClosed(c.Args, &args); err != nil {
-		return args, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", c.Tool, err)
-	}
-	if args.Session == "" {
-		args.Session = c.Session
-	}
-	if args.Caller == "" {
-		args.Caller = c.Caller.ID
-	}
+// of fills in what a call left out, and refuses the sessions of others.
+func (w *which) of(c *define.Call) error {
+	w.Session, w.Caller = cmp.Or(w.Session, c.Session), cmp.Or(w.Caller, c.Caller.ID)
 	switch {
-	case args.Caller != c.Caller.ID && !c.Caller.Operator():
-		return args, tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own sessions alone; leave out the caller", c.Caller.ID)
-	case args.Session == "":
-		return args, tool.Errorf(tool.CodeInvalidInput, "%s needs a session; name one", c.Tool)
+	case w.Caller != c.Caller.ID && !c.Caller.Operator():
+		return tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own sessions alone; leave out the caller",
+			c.Caller.ID)
+	case w.Session == "":
+		return tool.Errorf(tool.CodeInvalidInput, "%s needs a session; name one", c.Tool)
 	}
-	return args, nil
+	return nil
 }
 
-func (r *Runner) get(ctx context.Context, args arguments) (*tool.Result, error) {
-	st, err := r.sessions.Get(ctx, args.Caller, args.Session)
-	if err != nil {
-		return nil, err
+// at says in a result which version the session is at.
+func (w *which) at(c *define.Call, version int64) {
+	c.Summary = fmt.Sprintf("session %s is at version %d", w.Session, version)
+}
+
+func (d desk) get(ctx context.Context, c *define.Call, a which) (session.State, error) {
+	if err := a.of(c); err != nil {
+		return session.State{}, err
 	}
-	return result(st, fmt.Sprintf("session %s is at version %d", args.Session, st.Version))
+	st, err := d.sessions.Get(ctx, a.Caller, a.Session)
+	a.at(c, st.Version)
+	return st, err
 }
 
 // How long a watch waits where it is not told, at the most, and between two looks.
@@ -143,6 +97,12 @@ const (
 	lookEvery    = 200 * time.Millisecond
 )
 
+type watchArgs struct {
+	which
+	After  *int64 `json:"after" schema:"minimum=0" doc:"the version that was seen; default: the newest"`
+	WaitMS *int64 `json:"wait_ms" schema:"minimum=0 maximum=20000" doc:"how long to wait for another; default 10000"`
+}
+
 // A watched is the outcome of state.watch.
 type watched struct {
 	Newer   bool            `json:"newer"`
@@ -150,31 +110,36 @@ type watched struct {
 	State   json.RawMessage `json:"state,omitzero"` // where it is newer
 }
 
-func (r *Runner) watch(ctx context.Context, args arguments) (*tool.Result, error) {
-	seen, err := r.seen(ctx, args)
+func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, error) {
+	if err := a.of(c); err != nil {
+		return watched{}, err
+	}
+	seen, err := d.seen(ctx, a)
 	if err != nil {
-		return nil, gone(ctx, err)
+		return watched{}, gone(ctx, err)
 	}
 	wait := standardWait
-	if args.WaitMS != nil {
-		wait = time.Duration(min(max(*args.WaitMS, 0), longestWait.Milliseconds())) * time.Millisecond
+	if a.WaitMS != nil {
+		wait = time.Duration(min(max(*a.WaitMS, 0), longestWait.Milliseconds())) * time.Millisecond
 	}
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
-		st, more, err := r.sessions.Next(ctx, args.Caller, args.Session, seen)
+		st, more, err := d.sessions.Next(ctx, a.Caller, a.Session, seen)
 		switch {
 		case err != nil:
-			return nil, gone(ctx, err)
+			return watched{}, gone(ctx, err)
 		case more:
-			return result(watched{true, st.Version, st.State}, fmt.Sprintf("session %s is at version %d", args.Session, st.Version))
+			a.at(c, st.Version)
+			return watched{true, st.Version, st.State}, nil
 		}
 		select {
 		case <-time.After(lookEvery):
 		case <-over.C:
-			return result(watched{Version: seen}, fmt.Sprintf("session %s is still at version %d", args.Session, seen))
+			c.Summary = fmt.Sprintf("session %s is still at version %d", a.Session, seen)
+			return watched{Version: seen}, nil
 		case <-ctx.Done():
-			return nil, tool.AsError(context.Cause(ctx))
+			return watched{}, context.Cause(ctx)
 		}
 	}
 }
@@ -182,51 +147,60 @@ func (r *Runner) watch(ctx context.Context, args arguments) (*tool.Result, error
 // gone gives the end of a call as the reason why a store did not answer, where it was the reason.
 func gone(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return tool.AsError(context.Cause(ctx))
+		return context.Cause(ctx)
 	}
 	return err
 }
 
 // seen is the version after which a watch begins.
-func (r *Runner) seen(ctx context.Context, args arguments) (int64, error) {
-	if args.After != nil {
-		return *args.After, nil
+func (d desk) seen(ctx context.Context, a watchArgs) (int64, error) {
+	if a.After != nil {
+		return *a.After, nil
 	}
-	st, err := r.sessions.Get(ctx, args.Caller, args.Session)
+	st, err := d.sessions.Get(ctx, a.Caller, a.Session)
 	return st.Version, err
 }
 
-func (r *Runner) patch(ctx context.Context, args arguments) (*tool.Result, error) {
-	v, err := strictjson.Decode(args.Patch)
+type patchArgs struct {
+	which
+	Patch     json.RawMessage `json:"patch" schema:"required type=object" doc:"what is merged: objects merge key by key at every depth, everything else replaces, null removes"`
+	IfVersion *int64          `json:"if_version" schema:"minimum=0" doc:"merge only if the session is still at this version; default: merge anyway"`
+}
+
+// A change is the version that one has led to.
+type change struct {
+	Version int64 `json:"version"`
+}
+
+func (d desk) patch(ctx context.Context, c *define.Call, a patchArgs) (change, error) {
+	if err := a.of(c); err != nil {
+		return change{}, err
+	}
+	v, err := strictjson.Decode(a.Patch)
 	patch, ok := v.(map[string]any)
 	if err != nil || !ok {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "a patch is a JSON object, not %s", strictjson.KindOf(args.Patch))
+		return change{}, tool.Errorf(tool.CodeInvalidInput, "a patch is a JSON object, not %s", strictjson.KindOf(a.Patch))
 	}
 	seen := int64(-1)
-	if args.IfVersion != nil {
-		if seen = *args.IfVersion; seen < 0 {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "if_version cannot be negative")
+	if a.IfVersion != nil {
+		if seen = *a.IfVersion; seen < 0 {
+			return change{}, tool.Errorf(tool.CodeInvalidInput, "if_version cannot be negative")
 		}
 	}
-	version, err := r.sessions.PatchAt(ctx, args.Caller, args.Session, seen, []map[string]any{patch})
+	version, err := d.sessions.PatchAt(ctx, a.Caller, a.Session, seen, []map[string]any{patch})
 	if tool.CodeOf(err) == tool.CodeQuotaExceeded {
-		err = tool.Errorf(tool.CodeQuotaExceeded, "the state of session %q was not changed: %s", args.Session, tool.AsError(err).Message)
+		err = tool.Errorf(tool.CodeQuotaExceeded, "the state of session %q was not changed: %s",
+			a.Session, tool.AsError(err).Message)
 	}
-	return changed(args, version, err)
+	a.at(c, version)
+	return change{version}, err
 }
 
-// changed says which version a change has led to.
-func changed(args arguments, version int64, err error) (*tool.Result, error) {
-	if err != nil {
-		return nil, err
+func (d desk) reset(ctx context.Context, c *define.Call, a which) (change, error) {
+	if err := a.of(c); err != nil {
+		return change{}, err
 	}
-	return result(map[string]any{"version": version}, fmt.Sprintf("session %s is at version %d", args.Session, version))
-}
-
-func result(output any, summary string) (*tool.Result, error) {
-	b, err := strictjson.Marshal(output)
-	if err != nil {
-		return nil, err
-	}
-	return &tool.Result{OK: true, Output: b, Summary: summary}, nil
+	version, err := d.sessions.Reset(ctx, a.Caller, a.Session)
+	a.at(c, version)
+	return change{version}, err
 }

@@ -13,7 +13,7 @@ import (
 	"toolpost/tool"
 )
 
-func fresh(t *testing.T) *state.Runner {
+func fresh(t *testing.T) tool.Runner {
 	t.Helper()
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }})
 	if err != nil {

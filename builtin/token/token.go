@@ -4,13 +4,12 @@ package token
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
+	"toolpost/builtin/define"
 	"toolpost/identity"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // The names of the tools.
@@ -27,97 +26,71 @@ type Tokens interface {
 	Revoke(ctx context.Context, id string) error
 }
 
-// A Runner has the two tools.
-type Runner struct{ tokens Tokens }
-
-var (
-	_ tool.Runner = (*Runner)(nil)
-	_ tool.Source = (*Runner)(nil)
-)
-
-// New makes the source.
-func New(tokens Tokens) *Runner { return &Runner{tokens} }
-
-const (
-	issueInput = `{"type":"object","required":["caller"],"additionalProperties":false,"properties":{` +
-		`"caller":{"type":"string","minLength":1,"description":"who will show the token"},` +
-		`"roles":{"type":"array","items":{"type":"string"},"description":"roles that the token is kept to"},` +
-		`"tools":{"type":"array","items":{"type":"string","minLength":1},"description":"tools that the token is kept to, with * and ?"},` +
-		`"ttl_ms":{"type":"integer","minimum":0,"description":"how long it is valid; 0: for ever"},` +
-		`"note":{"type":"string","description":"what it is for"}}}`
-	revokeInput = `{"type":"object","required":["id"],"additionalProperties":false,"properties":{` +
-		`"id":{"type":"string","minLength":1,"description":"the id of the token, never the token itself"}}}`
-)
-
-// Tools implements tool.Source.
-func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) {
-	return []*tool.Spec{
-		{Name: IssueName, Description: "Issues a token, with which a caller comes in.", Input: json.RawMessage(issueInput)},
-		{Name: RevokeName, Description: "Revokes a token: nobody comes in with it any more.", Input: json.RawMessage(revokeInput)},
-	}, nil
+// New makes the tools.
+func New(tokens Tokens) *define.Set {
+	b := book{tokens}
+	return define.NewSet(
+		define.New(tool.Spec{Name: IssueName, Description: "Issues a token, with which a caller comes in."}, b.issue),
+		define.New(tool.Spec{Name: RevokeName, Description: "Revokes a token: nobody comes in with it any more."}, b.revoke),
+	)
 }
 
-// Close implements tool.Runner.
-func (r *Runner) Close(context.Context) error { return nil }
+type book struct{ tokens Tokens }
 
-// Invoke implements tool.Handler.
-func (r *Runner) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+// allow refuses a call that may not issue or revoke tokens.
+func allow(c *define.Call) error {
 	switch {
-	case ctx.Err() != nil:
-		return nil, tool.AsError(context.Cause(ctx))
 	case c.Caller.Door != "cli": // whoever could issue one could be anybody
-		return nil, tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke tokens at the door %s: only who runs toolpost on its command line may", c.Caller.ID, c.Caller.Door)
+		return tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke tokens at the door %s: "+
+			"only who runs toolpost on its command line may", c.Caller.ID, c.Caller.Door)
 	case c.Key != "": // what is remembered for a key may be written to disk
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: a token is told once and kept by nobody", c.Tool)
+		return tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: a token is told once and kept by nobody",
+			c.Tool)
 	}
-	switch c.Tool {
-	case IssueName:
-		return r.issue(ctx, c)
-	case RevokeName:
-		return r.revoke(ctx, c)
-	}
-	return nil, tool.Errorf(tool.CodeNotFound, "%q is not a tool about tokens; there are %s and %s", c.Tool, IssueName, RevokeName)
+	return nil
 }
 
-func (r *Runner) issue(ctx context.Context, c *tool.Call) (*tool.Result, error) {
-	var args struct {
-		Caller string         `json:"caller"`
-		Roles  []string       `json:"roles"`
-		Tools  []tool.Pattern `json:"tools"`
-		TTLms  int64          `json:"ttl_ms"`
-		Note   string         `json:"note"`
-	}
-	if err := strictjson.UnmarshalClosed(c.Args, &args); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", IssueName, err)
+type issueArgs struct {
+	Caller string         `json:"caller" schema:"required minLength=1" doc:"who will show the token"`
+	Roles  []string       `json:"roles" doc:"roles that the token is kept to"`
+	Tools  []tool.Pattern `json:"tools" schema:"items.minLength=1" doc:"tools that the token is kept to, with * and ?"`
+	TTLms  int64          `json:"ttl_ms" schema:"minimum=0" doc:"how long it is valid; 0: for ever"`
+	Note   string         `json:"note" doc:"what it is for"`
+}
+
+type issued struct {
+	ID    string `json:"id"`
+	Token string `json:"token"`
+}
+
+func (b book) issue(ctx context.Context, c *define.Call, args issueArgs) (issued, error) {
+	if err := allow(c); err != nil {
+		return issued{}, err
 	}
 	const tooLong = 1 << 40 // ms; far beyond what the store takes, and what a Duration can still hold
 	ttl := time.Duration(max(min(args.TTLms, tooLong), -tooLong)) * time.Millisecond
 	grant := identity.Grant{Caller: args.Caller, Roles: args.Roles, Tools: args.Tools}
-	token, err := r.tokens.Issue(ctx, identity.Token{Grant: grant, Note: args.Note}, ttl)
+	token, err := b.tokens.Issue(ctx, identity.Token{Grant: grant, Note: args.Note}, ttl)
 	if err != nil {
-		return nil, err
+		return issued{}, err
 	}
 	id := identity.TokenID(token)
-	return result(map[string]any{"token": token, "id": id}, fmt.Sprintf("a token for %s, %s", args.Caller, id))
+	c.Summary = fmt.Sprintf("a token for %s, %s", args.Caller, id)
+	return issued{id, token}, nil
 }
 
-func (r *Runner) revoke(ctx context.Context, c *tool.Call) (*tool.Result, error) {
-	var args struct {
-		ID string `json:"id"`
-	}
-	if err := strictjson.UnmarshalClosed(c.Args, &args); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", RevokeName, err)
-	}
-	if err := r.tokens.Revoke(ctx, args.ID); err != nil {
-		return nil, err
-	}
-	return result(map[string]any{"id": args.ID}, "token "+args.ID+" is revoked")
+type revokeArgs struct {
+	ID string `json:"id" schema:"required minLength=1" doc:"the id of the token, never the token itself"`
 }
 
-func result(output any, summary string) (*tool.Result, error) {
-	b, err := strictjson.Marshal(output)
-	if err != nil {
-		return nil, err
+type revoked struct {
+	ID string `json:"id"`
+}
+
+func (b book) revoke(ctx context.Context, c *define.Call, args revokeArgs) (revoked, error) {
+	if err := allow(c); err != nil {
+		return revoked{}, err
 	}
-	return &tool.Result{OK: true, Output: b, Summary: summary}, nil
+	c.Summary = "token " + args.ID + " is revoked"
+	return revoked(args), b.tokens.Revoke(ctx, args.ID)
 }

@@ -13,11 +13,11 @@ import (
 // A Definition is a name and where it is defined.
 type Definition struct {
 	Name      string `json:"name"`
-	Owner     string `json:"owner,omitempty"` // the type or module that it belongs to
-	Kind      string `json:"kind"`            // function, type, section or variable
-	Line      int    `json:"line"`
-	Last      int    `json:"last_line"`
-	Signature string `json:"signature"` // the line that defines it
+	Owner     string `json:"owner,omitempty" doc:"The type or module that it belongs to."`
+	Kind      string `json:"kind" schema:"enum=function|type|section|variable"`
+	Line      int    `json:"line" schema:"minimum=1"`
+	Last      int    `json:"last_line" schema:"minimum=1"`
+	Signature string `json:"signature" doc:"The line that defines it."`
 }
 
 // Variable is the kind of what is neither function nor type: variables, constants, macros.
@@ -129,10 +129,10 @@ func attribute(l split.Language, name []byte) bool {
 
 // A Reference is a line that uses a name.
 type Reference struct {
-	Line    int    `json:"line"`
-	Column  int    `json:"column"` // in bytes, from 1
+	Line    int    `json:"line" schema:"minimum=1"`
+	Column  int    `json:"column" schema:"minimum=1" doc:"In bytes, from 1."`
 	Content string `json:"content"`
-	Defines bool   `json:"defines,omitzero"` // it is where the name is defined
+	Defines bool   `json:"defines,omitzero" doc:"It is where the name is defined."`
 }
 
 // References lists where a name stands as a whole word in the code of a source: not in comments, and not within strings. Each line is

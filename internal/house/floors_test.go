@@ -25,10 +25,10 @@ type floor struct {
 func floors() []floor {
 	return []floor{
 		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
-		{name: "wire", rooms: []string{"wire/nearest", "wire/strictjson", "wire/schema", "wire/envelope"}, ordered: true},
+		{name: "wire", rooms: []string{"wire/nearest", "wire/strictjson", "wire/schema", "wire/typeschema", "wire/envelope"}, ordered: true},
 		{name: "config", rooms: []string{"host/offlimits", "config", "examples"}, ordered: true},
 		{name: "host", rooms: []string{"host/sandbox", "host/process", "host/secret", "host/walls", "host/workspace/ignore", "host/workspace"}, ordered: true},
-		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/grep", "codesearch/trigram"}, ordered: true},
+		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/grep", "codesearch/trigram", "codesearch"}, ordered: true},
 		{name: "engine", rooms: []string{"engine", "engine/*"}},
 		{name: "store", rooms: []string{"store", "store/*"}},
 		{name: "protocols and built-in tools", rooms: []string{"protocol/*", "builtin", "builtin/*"}},
@@ -49,11 +49,12 @@ func mayKnow() map[string][]string {
 	return map[string][]string{"protocol/all": {"node"}, "engine": {"node"}, "store": {"store/*", "node", "cmd/*", "bench"}}
 }
 
-// family lets a room import its own parts: engine and its stages, the built-in tools and theirs; and the kinds of
-// store import the store.
+// family lets a room import its own parts: engine and its stages, the built-in tools and theirs. The kinds of store
+// import the store, and built-in tools what defines them.
 func family(from, to string) bool {
 	return strings.HasPrefix(to, from+"/") && slices.Contains([]string{"engine", "builtin"}, from) ||
-		to == "store" && strings.HasPrefix(from, "store/")
+		to == "store" && strings.HasPrefix(from, "store/") ||
+		to == "builtin/define" && strings.HasPrefix(from, "builtin/")
 }
 
 // before reports whether a floor lists the room of one package before that of another.
@@ -184,6 +185,9 @@ func TestArrowsThatGoTheWrongWayAreFound(t *testing.T) {
 		{"engine/session", "toolpost/engine", false},
 		{"engine/session", "toolpost/store", false},
 		{"builtin/file", "toolpost/protocol/all", false},
+		{"builtin/file", "toolpost/builtin/define", true},
+		{"builtin/file", "toolpost/builtin/code", false},
+		{"protocol/rest", "toolpost/builtin/define", false},
 		{"protocol/all", "toolpost/protocol/rest", true},
 		{"node", "toolpost/protocol/all", true},
 		{"cmd/toolpost", "toolpost/protocol/all", false},

@@ -79,7 +79,7 @@ type stack struct {
 	tooltest.Reference
 	specs []*tool.Spec
 	next  tool.Handler
-	lease *builtin.Runner
+	lease tool.Runner
 	runs  int
 }
 

@@ -1,4 +1,4 @@
-package code
+package codesearch
 
 import (
 	"crypto/sha256"
@@ -26,18 +26,12 @@ type target struct {
 	denied error  // what such a path gets where there is nothing
 }
 
-// targetSchema are the arguments that say where a call looks.
-const targetSchema = `
-    "path": {"type": "string", "minLength": 1, "description": "A folder or a file to look into, relative to the codebase. Left out: everything."},
-    "codebase_id": {"type": "string", "minLength": 1, "description": "Which codebase to look into, by its id of listCodebases. Left out: all of them."},
-    "codebaseId": {"type": "string", "minLength": 1, "description": "The same as codebase_id."}`
-
 // errEnough ends a look at targets or files when there are as many answers as were asked for.
 var errEnough = errors.New("enough")
 
 // eachTarget looks at where a call looks, one after the other. A path is looked at in the first codebase that has it.
-func eachTarget(v *workspace.View, codebase, path string, look func(target) error) error {
-	list, err := targets(v, codebase, path)
+func eachTarget(v *workspace.View, w Where, look func(target) error) error {
+	list, err := targets(v, w)
 	if err != nil {
 		return err
 	}
@@ -47,33 +41,34 @@ func eachTarget(v *workspace.View, codebase, path string, look func(target) erro
 		switch {
 		case errors.Is(err, errEnough):
 			return nil
-		case path != "" && tool.CodeOf(err) == tool.CodeNotFound:
+		case w.Path != "" && tool.CodeOf(err) == tool.CodeNotFound:
 			missing = at.explain(err)
-		case err != nil || path != "":
+		case err != nil || w.Path != "":
 			return err
 		}
 	}
 	return missing
 }
 
-// targets gives where a call looks, by the letters of its arguments: without a codebase in each that the caller sees, without a path
-// in all of it. An absolute path that is below no root starts at the codebase: /lib is what the contract calls its folder lib.
-func targets(v *workspace.View, codebase, path string) ([]target, error) {
+// targets gives where a call looks, by the letters of its arguments: without a codebase in each that the caller sees,
+// without a path in all of it. An absolute path that is below no root starts at the codebase: /lib is what the
+// contract calls its folder lib.
+func targets(v *workspace.View, w Where) ([]target, error) {
 	first := v.Roots()
-	if codebase != "" {
-		narrowed, err := v.Codebase(codebase)
+	if w.Codebase != "" {
+		narrowed, err := v.Codebase(w.Codebase)
 		if err != nil {
 			return nil, err
 		}
 		v = narrowed
 	}
-	if path == "" {
+	if w.Path == "" {
 		return wholeCodebases(v, first)
 	}
-	places, denied := v.LocateAll(path)
-	relocated := tool.CodeOf(denied) == tool.CodeAccessDenied && filepath.IsAbs(path)
+	places, denied := v.LocateAll(w.Path)
+	relocated := tool.CodeOf(denied) == tool.CodeAccessDenied && filepath.IsAbs(w.Path)
 	if relocated {
-		places, _ = v.LocateAll("." + filepath.Clean(path)) // what is refused here too stays refused
+		places, _ = v.LocateAll("." + filepath.Clean(w.Path)) // what is refused here too stays refused
 	}
 	if len(places) == 0 {
 		return nil, denied
@@ -84,11 +79,11 @@ func targets(v *workspace.View, codebase, path string) ([]target, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.rel, t.path, t.name = p.Rel, path, path
+		t.rel, t.path, t.name = p.Rel, w.Path, w.Path
 		if relocated {
 			t.name, t.denied = p.Rel, denied
 		}
-		if codebase != "" && t.home != "" && (relocated || !filepath.IsAbs(path)) {
+		if w.Codebase != "" && t.home != "" && (relocated || !filepath.IsAbs(w.Path)) {
 			t.path = filepath.Join(p.Root.Dir, p.Rel)
 		}
 		t.prefix = strings.TrimRight(t.path, "/") + "/"
@@ -120,15 +115,6 @@ func wholeCodebases(v *workspace.View, visible []workspace.Root) ([]target, erro
 	return list, nil
 }
 
-// abs gives the absolute paths of targets.
-func abs(list []target, err error) ([]string, error) {
-	var paths []string
-	for _, t := range list {
-		paths = append(paths, filepath.Join(t.root.Dir, t.rel))
-	}
-	return paths, err
-}
-
 // shown gives the path that the caller sees of a file below the target.
 func (t target) shown(below string) string { return strings.ToValidUTF8(t.prefix+below, "\uFFFD") }
 
@@ -157,13 +143,14 @@ func (t target) folder() string {
 	return t.rel
 }
 
-// unscoped is the codebase as its index sees it: with nothing that policy keeps from this call alone, and without what is sensitive.
-func (t *Tools) unscoped(c *tool.Call, r workspace.Root) (*workspace.View, error) {
-	return t.ws.View(&tool.Call{Caller: c.Caller}).Codebase(r.Codebase)
+// unscoped is the codebase as its index sees it: with nothing that policy keeps from this call alone, and without
+// what is sensitive.
+func (l *Library) unscoped(c *tool.Call, r workspace.Root) (*workspace.View, error) {
+	return l.ws.View(&tool.Call{Caller: c.Caller}).Codebase(r.Codebase)
 }
 
 // stateOf is the folder for what is kept about a codebase.
-func (t *Tools) stateOf(r workspace.Root, what string) string {
+func (l *Library) stateOf(r workspace.Root, what string) string {
 	sum := sha256.Sum256([]byte(r.Dir))
-	return filepath.Join(t.stateDir, "code", hex.EncodeToString(sum[:8]), what)
+	return filepath.Join(l.stateDir, "code", hex.EncodeToString(sum[:8]), what)
 }

@@ -1,4 +1,4 @@
-package code
+package codesearch
 
 import (
 	"context"
@@ -43,15 +43,15 @@ type fresh struct {
 	err   error
 }
 
-// fresh gives the index of a codebase in the state of its files now. Where only the embeddings failed there is an error beside the
-// index.
-func (m *meanings) fresh(r *request, t *Tools, root workspace.Root) (*meaning.Index, meaning.Stats, error) {
+// fresh gives the index of a codebase in the state of its files now. Where only the embeddings failed there is an
+// error beside the index.
+func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.Index, meaning.Stats, error) {
 	arrived := time.Now()
-	f, err := m.get(t, root)
+	f, err := m.get(l, root)
 	if err != nil {
 		return nil, meaning.Stats{}, err
 	}
-	view, err := t.unscoped(r.call, root)
+	view, err := l.unscoped(r.call, root)
 	if err != nil {
 		return nil, meaning.Stats{}, err
 	}
@@ -82,9 +82,10 @@ func (m *meanings) fresh(r *request, t *Tools, root workspace.Root) (*meaning.In
 	return f.index, f.stats, f.err
 }
 
-func stillIndexing(r *request, root workspace.Root) error {
+func stillIndexing(r *asked, root workspace.Root) error {
 	return &tool.Error{
-		Code: tool.CodeOf(r.Err()), Message: "codebase " + root.Codebase + " is still being indexed; that goes on, try again in a while", Err: r.Err(),
+		Code: tool.CodeOf(r.Err()), Err: r.Err(),
+		Message: "codebase " + root.Codebase + " is still being indexed; that goes on, try again in a while",
 	}
 }
 
@@ -100,7 +101,7 @@ func (m *meanings) start(f func()) bool {
 }
 
 // get opens the index of a codebase.
-func (m *meanings) get(t *Tools, root workspace.Root) (*fresh, error) {
+func (m *meanings) get(l *Library, root workspace.Root) (*fresh, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if f := m.open[root.Codebase]; f != nil {
@@ -111,12 +112,12 @@ func (m *meanings) get(t *Tools, root workspace.Root) (*fresh, error) {
 		m.ctx, m.cancel = context.WithCancel(context.Background())
 	}
 	dir := ""
-	if !t.o.Index.Off && t.stateDir != "" {
-		dir = t.stateOf(root, "meaning")
+	if !l.o.Index.Off && l.stateDir != "" {
+		dir = l.stateOf(root, "meaning")
 	}
-	o := meaning.Options{MaxFile: maxIndexed, MaxChunks: t.o.Search.MaxChunks}
-	if t.embedder != nil {
-		o.Embedder = t.embedder
+	o := meaning.Options{MaxFile: maxIndexed, MaxChunks: l.o.Search.MaxChunks}
+	if l.embedder != nil {
+		o.Embedder = l.embedder
 	}
 	x, err := meaning.Open(dir, o)
 	if err != nil {
@@ -157,7 +158,8 @@ func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File
 				return nil //nolint:nilerr // it has gone meanwhile
 			}
 			rel := e.Rel()
-			f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: func() (io.ReadCloser, error) { return view.Open(rel) }}
+			open := func() (io.ReadCloser, error) { return view.Open(rel) }
+			f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: open}
 			if !yield(f, nil) {
 				return fs.SkipAll
 			}

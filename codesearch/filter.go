@@ -1,4 +1,4 @@
-package code
+package codesearch
 
 import (
 	"path"
@@ -19,6 +19,10 @@ type filter struct {
 	folders map[string]bool // what was said about folders
 }
 
+func newFilter(r *asked, at target, g *workspace.Globs) filter {
+	return filter{start: len(at.below()), globs: g, root: at.root.Dir, scope: r.call.Scope, folders: map[string]bool{}}
+}
+
 // wants asks about the file, and about each folder on the way to it.
 func (f *filter) wants(rel string) bool {
 	below := rel[f.start:]
@@ -28,8 +32,8 @@ func (f *filter) wants(rel string) bool {
 	return f.globs.Want(below) && f.enters(path.Dir(rel))
 }
 
-// enters reports whether the walk would go down into a folder: one that the policy denies hides all that is in it, and so does one that
-// a pattern leaves out.
+// enters reports whether the walk would go down into a folder: one that the policy denies hides all that is in it,
+// and so does one that a pattern leaves out.
 func (f *filter) enters(folder string) bool {
 	if folder == "." || len(folder) <= f.start {
 		return true

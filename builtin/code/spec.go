@@ -1,0 +1,78 @@
+package code
+
+import (
+	"encoding/json"
+
+	"toolpost/builtin/define"
+	"toolpost/tool"
+)
+
+// listOutput is what a struct cannot say: listCodebases gives codebases, or files.
+const listOutput = `{
+  "type": "array",
+  "items": {
+    "type": "object",
+    "properties": {
+      "path": {"type": "string"},
+      "codebase_id": {"type": "string"},
+      "write": {"type": "boolean"},
+      "size": {"type": "integer"},
+      "type": {"const": "file"},
+      "language": {"type": "string"}
+    },
+    "required": ["path"]
+  }
+}`
+
+// tools defines the tools.
+func (t *Tools) tools() []define.Tool {
+	return []define.Tool{
+		asks(t, tool.Spec{
+			Name: "grepCode", Title: "Find lines by a pattern", Aliases: []string{"code.grep"},
+			Description: "Finds the lines that match a regular expression (RE2 syntax, as in Go), in all text files of a " +
+				"codebase or of a folder in it, and gives path, line number and content, sorted by path. Files that ignore " +
+				"files such as .gitignore name, hidden files and binary files are left out.",
+		}, t.grep),
+		asks(t, tool.Spec{
+			Name: "listCodebases", Title: "List codebases, or the files of one", Aliases: []string{"code.list"},
+			Description: "Without arguments lists the codebases that you may look into, with the id that the other code " +
+				"tools take as codebase_id, the folder, and whether it may be written. With a codebase_id, or any other " +
+				"argument, lists the files there, less those that ignore files such as .gitignore name and hidden ones.",
+			Output: json.RawMessage(listOutput),
+		}, t.list),
+		asks(t, tool.Spec{
+			Name: "searchCode", Title: "Find code by what it does", Aliases: []string{"code.search"},
+			Description: "Finds the functions, types and sections of documents that answer a question in plain words, " +
+				"such as \"retry a request with backoff\", and gives path, line, the beginning of the text and a similarity " +
+				"from 0 to 1, the best first. It needs no exact words; use grepCode to find these.",
+		}, t.search),
+		asks(t, tool.Spec{
+			Name: "findSymbol", Title: "Find where a name is defined", Aliases: []string{"symbol.find"},
+			Description: "Finds the definitions of functions, types, constants and variables by name: " +
+				"those that are the name first, then those that have it in them. Understands Go, Python, JavaScript, TypeScript, " +
+				"Java, Rust, C, C++, Ruby, Elixir and others with braces; in Markdown the headings.",
+		}, t.find),
+		asks(t, tool.Spec{
+			Name: "findReferences", Title: "Find where a name is used", Aliases: []string{"symbol.refs"},
+			Description: "Finds the lines of code that use a name as a whole word, sorted by path. " +
+				"Comments and texts in quotes do not count. Two things of the same name are not told apart.",
+		}, t.references),
+		asks(t, tool.Spec{
+			Name: "listSymbols", Title: "List what is defined", Aliases: []string{"symbol.list"},
+			Description: "Lists the functions, types, constants and variables of a file, or of all files of a folder, " +
+				"sorted by path and line.",
+		}, t.symbols),
+		asks(t, tool.Spec{
+			Name: "getDependencies", Title: "Say what a project or file depends on", Aliases: []string{"deps.get"},
+			Description: "Without a path, or for a folder, gives what its manifests ask for (go.mod, package.json, " +
+				"pyproject.toml, requirements*.txt, Cargo.toml, Gemfile, *.gemspec, mix.exs, pom.xml); for a source file, what " +
+				"it imports, with the path of what is in the codebase.",
+		}, t.dependencies),
+		asks(t, tool.Spec{
+			Name: "dependencyGraph", Title: "Show who depends on whom", Aliases: []string{"deps.graph"},
+			Description: "Gives the folders of a codebase, or with level file its files, and what each imports: " +
+				"edges from the one that imports to the one that is imported. " +
+				"What is not in the codebase is external and listed with external true.",
+		}, t.graph),
+	}
+}

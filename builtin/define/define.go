@@ -1,0 +1,113 @@
+// Package define is the one way to define a built-in tool: a spec, and a function that takes the tool's arguments as a
+// struct and gives its output as a Go value. The tags of the two types are the schemas that callers see (see package
+// typeschema for the words), and arguments are decoded strictly into the same struct, once for each call.
+package define
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+	"toolpost/wire/typeschema"
+)
+
+// A Call is a call while a tool runs it: the request, the sink for its events, and what the result says beside the
+// output.
+type Call struct {
+	*tool.Call
+	Out     tool.Sink
+	Summary string
+	Details map[string]any // of the result's trace
+}
+
+// A Tool is one tool: what it is, and how it runs.
+type Tool struct {
+	Spec    *tool.Spec
+	invoke  func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error)
+	touches func(*tool.Call) (tool.Touches, error)
+}
+
+// New defines a tool. The schemas of the spec follow from the types of run, unless the spec has its own: an output that
+// is json.RawMessage could be anything, and some inputs depend on a config.
+func New[A, O any](spec tool.Spec, run func(context.Context, *Call, A) (O, error)) Tool {
+	return Touching(spec, run, nil)
+}
+
+// Touching defines a tool that can tell from its arguments, before it runs, what a call touches.
+func Touching[A, O any](
+	spec tool.Spec, run func(context.Context, *Call, A) (O, error), touches func(*tool.Call, A) (tool.Touches, error),
+) Tool {
+	if spec.Input == nil {
+		spec.Input = Input[A](nil)
+	}
+	if out := reflect.TypeFor[O](); spec.Output == nil && out != reflect.TypeFor[json.RawMessage]() {
+		spec.Output = written(typeschema.Output(out))
+	}
+	return Tool{
+		Spec: &spec,
+		invoke: func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			var r struct { // one allocation: every call of every tool comes by here
+				Call
+				args A
+			}
+			if err := decode(c, &r.args); err != nil {
+				return nil, err
+			}
+			r.Call = Call{Call: c, Out: out}
+			output, err := run(ctx, &r.Call, r.args)
+			if err != nil {
+				return nil, err
+			}
+			return r.result(output)
+		},
+		touches: func(c *tool.Call) (tool.Touches, error) {
+			var args A
+			if err := decode(c, &args); err != nil || touches == nil {
+				return tool.Touches{}, err
+			}
+			return touches(c, args)
+		},
+	}
+}
+
+// Input writes the schema of arguments, changed by adjust where a config has a say in it; nil: as the tags have it.
+func Input[A any](adjust func(properties *typeschema.Object)) json.RawMessage {
+	s := typeschema.Input(reflect.TypeFor[A]())
+	if adjust != nil {
+		adjust(s.At("properties"))
+	}
+	return written(s)
+}
+
+// written writes a schema. Only a type of ours that has no JSON form could make it fail.
+func written(s *typeschema.Object) json.RawMessage {
+	b, err := s.MarshalJSON()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func decode(c *tool.Call, args any) error {
+	raw := c.Args
+	if len(raw) == 0 {
+		raw = json.RawMessage("{}")
+	}
+	if err := strictjson.UnmarshalClosed(raw, args); err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", nameOf(c), err)
+	}
+	return nil
+}
+
+func (c *Call) result(output any) (*tool.Result, error) {
+	raw, ok := output.(json.RawMessage)
+	if !ok {
+		var err error
+		if raw, err = strictjson.Marshal(output); err != nil {
+			return nil, err
+		}
+	}
+	return &tool.Result{OK: true, Output: raw, Summary: c.Summary, Trace: tool.Trace{Details: c.Details}}, nil
+}

@@ -1,0 +1,105 @@
+package define
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"toolpost/tool"
+)
+
+// A Set is some tools as one source.
+type Set struct {
+	tools []Tool // sorted by name
+	named map[string]Tool
+}
+
+var (
+	_ tool.Runner  = (*Set)(nil)
+	_ tool.Source  = (*Set)(nil)
+	_ tool.Toucher = PathSet{}
+)
+
+// NewSet makes a set.
+func NewSet(tools ...Tool) *Set {
+	s := &Set{tools: tools, named: make(map[string]Tool, len(tools))}
+	for _, t := range tools {
+		s.named[t.Spec.Name] = t
+	}
+	slices.SortFunc(s.tools, func(a, b Tool) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
+	return s
+}
+
+// Join makes one set of several.
+func Join(sets ...*Set) *Set {
+	var all []Tool
+	for _, s := range sets {
+		all = append(all, s.tools...)
+	}
+	return NewSet(all...)
+}
+
+// Tools implements tool.Source.
+func (s *Set) Tools(context.Context) ([]*tool.Spec, error) {
+	specs := make([]*tool.Spec, len(s.tools))
+	for i, t := range s.tools {
+		specs[i] = t.Spec
+	}
+	return specs, nil
+}
+
+// Invoke implements tool.Handler.
+func (s *Set) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if ctx.Err() != nil {
+		return nil, tool.AsError(context.Cause(ctx))
+	}
+	t, err := s.find(c)
+	if err != nil {
+		return nil, err
+	}
+	r, err := t.invoke(ctx, c, out)
+	if err != nil {
+		return nil, tool.AsError(err)
+	}
+	return r, nil
+}
+
+// Has reports whether a call is for one of the tools.
+func (s *Set) Has(c *tool.Call) bool {
+	_, ok := s.named[nameOf(c)]
+	return ok
+}
+
+func (s *Set) find(c *tool.Call) (Tool, error) {
+	t, ok := s.named[nameOf(c)]
+	if !ok {
+		return t, tool.Errorf(tool.CodeNotFound, "%q is no built-in tool that is offered here; `toolpost tools` lists them",
+			nameOf(c))
+	}
+	return t, nil
+}
+
+// nameOf is what a tool's own source calls it. The engine sets both names; whoever calls a set directly may leave the
+// spec out.
+func nameOf(c *tool.Call) string {
+	if c.Spec != nil {
+		return c.Spec.Name
+	}
+	return c.Tool
+}
+
+// Close implements tool.Runner. A set owns nothing: what its tools use is closed by whoever opened it.
+func (s *Set) Close(context.Context) error { return nil }
+
+// A PathSet is a set whose tools tell what they touch. It is a type of its own because policy takes a source that
+// cannot tell for one that may touch anything, and not for one that touches nothing.
+type PathSet struct{ *Set }
+
+// Touches implements tool.Toucher.
+func (s PathSet) Touches(c *tool.Call) (tool.Touches, error) {
+	t, err := s.find(c)
+	if err != nil {
+		return tool.Touches{}, err
+	}
+	return t.touches(c)
+}

@@ -1,0 +1,104 @@
+// Package codesearch answers questions about code: which lines match a pattern, which functions are about something,
+// where a name is defined and used, and what depends on what. A codebase is a root of a workspace; a caller sees its
+// own and no others, and of each what its call may read. The indexes that make the answers quick are made when they
+// are first needed and kept up to date.
+//
+// The parts are packages of their own: grep matches lines, trigram finds the files that can match, meaning ranks,
+// split cuts files into functions and sections, and symbol reads names, imports and manifests.
+package codesearch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+
+	"toolpost/codesearch/meaning"
+	"toolpost/host/workspace"
+	"toolpost/tool"
+)
+
+// Options say how much a library takes on. The zero value has useful limits.
+type Options struct {
+	Rate     int           `yaml:"rate" doc:"expensive operations that a caller may do in a minute on a codebase; default: 100; -1: any number"`
+	MaxFile  int64         `yaml:"max_file" doc:"bytes of the largest file that is searched; default: 64 MiB"`
+	MaxLines int           `yaml:"max_lines" doc:"lines that one grep may give, whatever its limit says; default: 10,000"`
+	Index    IndexOptions  `yaml:"index" doc:"the index that makes searching fast"`
+	Search   SearchOptions `yaml:"search" doc:"search by meaning"`
+}
+
+// IndexOptions are the quotas of a codebase.
+type IndexOptions struct {
+	Off      bool  `yaml:"off" doc:"search without an index, and write nothing"`
+	MaxFiles int   `yaml:"max_files" doc:"files and folders of a codebase; with more it has no index; default: 1,000,000"`
+	MaxBytes int64 `yaml:"max_bytes" doc:"bytes of a codebase that are indexed; the rest is searched each time; default: 4 GiB"`
+}
+
+const (
+	defaultRate     = 100
+	defaultMaxLines = 10_000
+)
+
+// A Library answers questions about the codebases of a workspace, which stays its owner's. Every question names the
+// call that asks it: who may see what, and how often, is decided here and not by the tools in front.
+type Library struct {
+	ws       *workspace.Workspace
+	o        Options
+	stateDir string
+	log      *slog.Logger
+	rates    *rates
+	indexes  indexes
+	meanings meanings
+	embedder *meaning.Service // nil: the table that comes with the program
+	reranker *meaning.Service // nil: none
+}
+
+// Open makes a library. What it keeps lies in stateDir, a folder for each codebase.
+func Open(ws *workspace.Workspace, o Options, stateDir string, log *slog.Logger) (*Library, error) {
+	if o.Rate < -1 || o.MaxFile < 0 || o.MaxLines < 0 || o.Index.MaxFiles < 0 || o.Index.MaxBytes < 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "a limit of the code tools is negative; give a positive number, or leave it out")
+	}
+	if o.Rate == 0 {
+		o.Rate = defaultRate
+	}
+	if o.MaxLines == 0 {
+		o.MaxLines = defaultMaxLines
+	}
+	l := &Library{ws: ws, o: o, stateDir: stateDir, log: log, rates: newRates(o.Rate)}
+	var err error
+	if l.embedder, err = o.Search.Embeddings.service("embeddings"); err != nil {
+		return nil, err
+	}
+	if l.reranker, err = o.Search.Reranker.service("reranker"); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Close ends what is under way and closes the indexes. The workspace is its owner's to close.
+func (l *Library) Close() error { return errors.Join(l.meanings.close(), l.indexes.close()) }
+
+// Where says where a question looks.
+type Where struct {
+	Codebase string // empty: every codebase that the caller sees
+	Path     string // a folder or a file; empty: everything
+}
+
+// Locate gives the absolute paths where a call looks.
+func (l *Library) Locate(c *tool.Call, w Where) ([]string, error) {
+	list, err := targets(l.ws.View(c), w)
+	var paths []string
+	for _, t := range list {
+		paths = append(paths, filepath.Join(t.root.Dir, t.rel))
+	}
+	return paths, err
+}
+
+// asked is a question under way, with what its call sees of the workspace.
+type asked struct {
+	context.Context
+	call *tool.Call
+	view *workspace.View
+}
+
+func (l *Library) ask(ctx context.Context, c *tool.Call) *asked { return &asked{ctx, c, l.ws.View(c)} }

@@ -1,0 +1,137 @@
+package codesearch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/codesearch/meaning"
+	"toolpost/host/workspace"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+const logTS = "export function log(line: string) {\n  console.error(line);\n}\n"
+
+// over opens a library over a folder with files.
+func over(t *testing.T, files map[string]string) (*Library, string) {
+	t.Helper()
+	tooltest.NoLeaks(t)
+	dir := t.TempDir()
+	write(t, dir, files)
+	ws, err := workspace.Open(dir, workspace.Options{Roots: []workspace.RootOptions{{Path: dir, Codebase: "main"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(ws, Options{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(l.Close(), ws.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return l, dir
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Programs that embed the library ask it without any tool in front.
+func TestALibraryAnswersEveryKindOfQuestion(t *testing.T) {
+	l, dir := over(t, map[string]string{
+		"go.mod": "module example.org/shop\n", "cart.go": "package shop\n\nimport \"example.org/shop/money\"\n\nvar _ = money.Zero\n",
+		"money/money.go": "package money\n\n// Zero is an empty purse.\nfunc Zero() int { return 0 }\n",
+	})
+	ctx, c := t.Context(), &tool.Call{Caller: tool.Principal{ID: "ada"}}
+	if got := l.Codebases(c); len(got) != 1 || got[0].ID != "main" {
+		t.Errorf("codebases: %+v", got)
+	}
+	if got, err := l.Files(ctx, c, FileQuery{Pattern: "*.go", Where: Where{Path: "money"}}); err != nil || len(got) != 1 || got[0].Path != "money/money.go" {
+		t.Errorf("files: %+v, %v", got, err)
+	}
+	var told int
+	lines, stats, err := l.Grep(ctx, c, GrepQuery{Pattern: "Zero"}, func(some []Line) error { told += len(some); return nil })
+	if err != nil || len(lines) != 3 || told != 3 || stats.Matches != 3 || lines[0].Path != "cart.go" {
+		t.Errorf("grep: %+v, %d told, %+v, %v", lines, told, stats, err)
+	}
+	if got, err := l.Search(ctx, c, SearchQuery{Query: "empty purse", Limit: 1}); err != nil || len(got.Hits) != 1 || got.Hits[0].Name != "Zero" {
+		t.Errorf("search: %+v, %v", got, err)
+	}
+	if got, more, err := l.Find(ctx, c, SymbolQuery{Name: "Zero"}); err != nil || more || len(got) != 1 || got[0].Line != 4 {
+		t.Errorf("find: %+v, %v, %v", got, more, err)
+	}
+	if got, more, err := l.References(ctx, c, SymbolQuery{Name: "Zero", Limit: 1}); err != nil || !more || len(got) != 1 {
+		t.Errorf("references: %+v, %v, %v", got, more, err)
+	}
+	if got, _, err := l.Symbols(ctx, c, SymbolQuery{Where: Where{Path: "money"}}); err != nil || len(got) != 1 {
+		t.Errorf("symbols: %+v, %v", got, err)
+	}
+	if got, _, err := l.Dependencies(ctx, c, Where{Path: "cart.go"}, 0); err != nil || len(got) != 1 || got[0].Imports[0].Path != "money" {
+		t.Errorf("dependencies: %+v, %v", got, err)
+	}
+	if got, err := l.Graph(ctx, c, GraphQuery{}); err != nil || len(got.Edges) != 1 || got.Edges[0] != (Edge{".", "money", 1}) {
+		t.Errorf("graph: %+v, %v", got, err)
+	}
+	if got, err := l.Locate(c, Where{Path: "money"}); err != nil || len(got) != 1 || !strings.HasSuffix(got[0], filepath.Base(dir)+"/money") {
+		t.Errorf("locate: %v, %v", got, err)
+	}
+}
+
+func TestAQuestionThatCannotBeMeantIsRefused(t *testing.T) {
+	l, _ := over(t, map[string]string{"a.go": "package a\n"})
+	ctx, c := t.Context(), &tool.Call{}
+	for name, ask := range map[string]func(context.Context) error{
+		"a context of 101": func(ctx context.Context) error {
+			_, _, err := l.Grep(ctx, c, GrepQuery{Pattern: "a", Before: 101}, nil)
+			return err
+		},
+		"no pattern":     func(ctx context.Context) error { _, _, err := l.Grep(ctx, c, GrepQuery{Pattern: "("}, nil); return err },
+		"an empty query": func(ctx context.Context) error { _, err := l.Search(ctx, c, SearchQuery{}); return err },
+		"no name":        func(ctx context.Context) error { _, _, err := l.Find(ctx, c, SymbolQuery{}); return err },
+		"too many":       func(ctx context.Context) error { _, _, err := l.Dependencies(ctx, c, Where{}, 1001); return err },
+	} {
+		if err := ask(ctx); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Between the look into the index and the look into the file, the file may become another.
+func TestASnippetIsOfTheLinesThatWereIndexed(t *testing.T) {
+	l, dir := over(t, map[string]string{"src/log.ts": logTS, "src/handler.ts": "handler()\n"})
+	c := &tool.Call{Caller: tool.Principal{ID: "ada"}}
+	list, err := targets(l.ws.View(c), Where{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &scoped{target: list[0]}
+	lines := strings.Split(logTS, "\n")
+	h := meaning.Hit{Path: "src/log.ts", Line: 1, Last: 3, Hash: meaning.Hash([]byte(strings.Join(lines[:3], "\n")))}
+	if text, ok := w.snippet(h); !ok || !strings.HasPrefix(text, "export function log") {
+		t.Fatalf("got %q, %v", text, ok)
+	}
+	write(t, dir, map[string]string{"src/log.ts": "export function lag(line: string) {\n  console.error(line);\n}\n"})
+	if text, ok := w.snippet(h); ok {
+		t.Errorf("the lines are others: %q", text)
+	}
+	path := filepath.Join(dir, "src/log.ts")
+	if err := errors.Join(os.Remove(path), os.Symlink("handler.ts", path)); err != nil {
+		t.Fatal(err)
+	}
+	if src, err := w.read("src/log.ts"); err == nil {
+		t.Errorf("a link was followed: %q", src)
+	}
+}

@@ -1,0 +1,266 @@
+package codesearch
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/codesearch/meaning"
+	"toolpost/host/workspace"
+	"toolpost/tool"
+)
+
+// What a search gives where its arguments say nothing, and how much of a chunk it shows.
+const (
+	defaultHits  = 10
+	maxHits      = 100
+	snippetLines = 40
+	snippetBytes = 2000
+)
+
+// SearchOptions are for search by meaning. The zero value needs no service.
+type SearchOptions struct {
+	MaxChunks  int             `yaml:"max_chunks" doc:"functions and sections of a codebase that are indexed; with more it is not searched by meaning; default: 1,000,000"`
+	Embeddings *ServiceOptions `yaml:"embeddings" doc:"an OpenAI-compatible embeddings service in place of the table that comes with the program"`
+	Reranker   *ServiceOptions `yaml:"reranker" doc:"a service that puts the best hits into a better order"`
+}
+
+// ServiceOptions say where a service is.
+type ServiceOptions struct {
+	URL        string        `yaml:"url" doc:"the whole address, such as the one that ends in /v1/embeddings"`
+	Model      string        `yaml:"model" doc:"which model to ask for"`
+	TokenEnv   string        `yaml:"token_env" doc:"name of the environment variable that holds its token"`
+	Dimensions int           `yaml:"dimensions" doc:"of the vectors that the embeddings service gives"`
+	Timeout    time.Duration `yaml:"timeout" doc:"for one request; default: 20s"`
+}
+
+func (o *ServiceOptions) service(what string) (*meaning.Service, error) {
+	if o == nil {
+		return nil, nil
+	}
+	if o.URL == "" || what == "embeddings" && (o.Dimensions < 1 || o.Dimensions > 4096) {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s of code search needs a url and, for embeddings, dimensions "+
+			"from 1 to 4096", what)
+	}
+	s := &meaning.Service{URL: o.URL, Model: o.Model, Dimensions: o.Dimensions, Timeout: o.Timeout}
+	if o.TokenEnv != "" {
+		if s.Key = os.Getenv(o.TokenEnv); s.Key == "" {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the environment variable %s, which holds the token of %s, is "+
+				"not set", o.TokenEnv, what)
+		}
+	}
+	return s, nil
+}
+
+// A SearchQuery asks for code by what it does.
+type SearchQuery struct {
+	Where
+	Query string
+	Limit int      // hits; 0: 10
+	Globs []string // which files to look into; with ! in front, which not
+	Least float64  // hits that are less similar are left out
+}
+
+// A Hit is a function, a type or a section that answers a query.
+type Hit struct {
+	Path       string  `json:"path"`
+	Line       int     `json:"line" schema:"minimum=1"`
+	EndLine    int     `json:"end_line" schema:"minimum=1"`
+	Name       string  `json:"name,omitempty"`
+	Kind       string  `json:"kind" schema:"enum=function|type|section|block"`
+	Snippet    string  `json:"snippet" doc:"The text from that line on. A long one is cut, with … at its end."`
+	Similarity float64 `json:"similarity" schema:"minimum=0 maximum=1" doc:"Means the same for every query."`
+}
+
+// SearchStats tell how a search went.
+type SearchStats struct {
+	Files   int `json:"files"`
+	Chunks  int `json:"chunks"`
+	Indexed int `json:"indexed"` // files that had changed
+}
+
+// Found is what a search found, the best first.
+type Found struct {
+	Hits  []Hit
+	Stats SearchStats
+	Notes []string // what went wrong without stopping the search
+}
+
+// Search finds code by what it does.
+func (l *Library) Search(ctx context.Context, c *tool.Call, q SearchQuery) (*Found, error) {
+	if q.Limit == 0 {
+		q.Limit = defaultHits
+	}
+	if q.Limit < 1 || q.Limit > maxHits || strings.TrimSpace(q.Query) == "" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the query must say something, and limit is 1 to %d", maxHits)
+	}
+	globs, err := workspace.NewGlobs(q.Globs)
+	if err != nil {
+		return nil, err
+	}
+	s := &searching{asked: l.ask(ctx, c), library: l, q: q, globs: globs, Found: Found{Hits: []Hit{}}}
+	if err := eachTarget(s.view, q.Where, s.one); err != nil {
+		return nil, err
+	}
+	s.order()
+	return &s.Found, nil
+}
+
+// A searching is one search under way.
+type searching struct {
+	*asked
+	Found
+	library *Library
+	q       SearchQuery
+	globs   *workspace.Globs
+}
+
+func (s *searching) one(t target) error {
+	scope, err := s.library.enter(s.asked, t, s.globs)
+	if err != nil {
+		return err
+	}
+	x, stats, err := s.library.meanings.fresh(s.asked, s.library, t.root)
+	if x == nil {
+		return err
+	}
+	s.note(err)
+	s.Stats.Files += stats.Files
+	s.Stats.Chunks += stats.Chunks
+	s.Stats.Indexed += stats.Indexed
+	// Some hits fall out when their files are looked at; a reranker chooses among more than are asked for.
+	found, err := x.Search(s, s.q.Query, min(2*s.q.Limit+20, meaning.MaxLimit), scope.wants)
+	if found == nil && err != nil {
+		return err
+	}
+	s.note(err)
+	most := s.q.Limit
+	if s.library.reranker != nil {
+		most = 2 * s.q.Limit
+	}
+	for _, h := range found {
+		if text, ok := scope.snippet(h); ok && most > 0 {
+			most--
+			s.Hits = append(s.Hits, Hit{
+				Path: scope.shown(h.Path), Line: h.Line, EndLine: h.Last, Name: h.Name, Kind: string(h.Kind),
+				Snippet: text, Similarity: round(h.Similarity),
+			})
+		}
+	}
+	return s.Err()
+}
+
+// note keeps what went wrong without stopping the search.
+func (s *searching) note(err error) {
+	if err != nil {
+		s.library.log.Warn("code search goes on without a part", "why", err)
+		s.Notes = append(s.Notes, tool.AsError(err).Message)
+	}
+}
+
+func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
+
+// order puts the hits of all codebases into one order and keeps as many as were asked for.
+func (s *searching) order() {
+	byBest := func(a, b Hit) int {
+		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
+	}
+	slices.SortFunc(s.Hits, byBest)
+	if r := s.library.reranker; r != nil && len(s.Hits) > 0 {
+		texts := make([]string, len(s.Hits))
+		for i, h := range s.Hits {
+			texts[i] = h.Snippet
+		}
+		scores, err := r.Rerank(s, s.q.Query, texts)
+		s.note(err)
+		for i, score := range scores {
+			s.Hits[i].Similarity = round(score)
+		}
+		slices.SortStableFunc(s.Hits, byBest)
+	}
+	s.Hits = slices.DeleteFunc(s.Hits, func(h Hit) bool { return h.Similarity < s.q.Least })
+	s.Hits = s.Hits[:min(len(s.Hits), s.q.Limit)]
+}
+
+// A scoped target is what a call may see of it, as the indexes ask for it.
+type scoped struct {
+	target
+	filter filter
+}
+
+// enter prepares a search of a target: it has to be there, and the caller may not do this too often.
+func (l *Library) enter(r *asked, at target, g *workspace.Globs) (*scoped, error) {
+	w := &scoped{at, newFilter(r, at, g)}
+	folder, err := at.view.OpenDir(at.name)
+	if err != nil && tool.AsError(err).Reason != "not_a_folder" {
+		return nil, err
+	}
+	if err == nil {
+		folder.Close()
+	}
+	return w, l.rates.charge(r.call.Caller.ID, at.root.Codebase)
+}
+
+// wants reports whether a file of the codebase lies in the target, and whether the call may read it.
+func (w *scoped) wants(rel string) bool {
+	if rel == w.rel { // the target is this file
+		return w.filter.scope == nil || w.filter.scope.Path(w.root.Dir+"/"+rel, false) == nil
+	}
+	if !strings.HasPrefix(rel, w.below()) || !w.filter.wants(rel) {
+		return false
+	}
+	return w.filter.scope == nil || w.filter.scope.Path(w.root.Dir+"/"+rel, false) == nil
+}
+
+// shown gives the path that the caller sees of a file of the codebase.
+func (w *scoped) shown(rel string) string {
+	if rel == w.rel {
+		return w.path
+	}
+	return w.target.shown(rel[len(w.below()):])
+}
+
+// read reads a file of the codebase as the call may see it.
+func (w *scoped) read(rel string) ([]byte, error) {
+	f, err := w.view.Open(rel)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if f.Abs() != w.root.Dir+"/"+rel {
+		return nil, tool.Errorf(tool.CodeNotFound, "%s is a link", w.shown(rel))
+	}
+	return f.ReadAll(maxIndexed)
+}
+
+// snippet reads the lines of a hit. It is not ok where they are not what was indexed any more, or not the call's to
+// see.
+func (w *scoped) snippet(h meaning.Hit) (string, bool) {
+	src, err := w.read(h.Path)
+	if err != nil {
+		return "", false
+	}
+	lines := bytes.SplitN(src, []byte{'\n'}, h.Last+1)
+	if len(lines) < h.Last {
+		return "", false
+	}
+	lines = lines[h.Line-1 : h.Last]
+	if meaning.Hash(bytes.Join(lines, []byte{'\n'})) != h.Hash {
+		return "", false
+	}
+	cut := len(lines) > snippetLines
+	text := bytes.Join(lines[:min(len(lines), snippetLines)], []byte{'\n'})
+	if len(text) > snippetBytes {
+		text, cut = text[:snippetBytes], true
+	}
+	s := strings.ToValidUTF8(string(text), "")
+	if cut {
+		s += "…"
+	}
+	return s, true
+}

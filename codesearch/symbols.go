@@ -1,0 +1,198 @@
+package codesearch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"toolpost/codesearch/meaning"
+	"toolpost/codesearch/split"
+	"toolpost/codesearch/symbol"
+	"toolpost/host/workspace"
+	"toolpost/tool"
+)
+
+// How many files one question about a name looks into, and how many answers it gives.
+const (
+	maxSymbolFiles   = 5000
+	defaultSymbols   = 100
+	maxSymbols       = 1000
+	maxSymbolLetters = 200
+)
+
+// A SymbolQuery asks about names. Limit is for what is given; 0: 100.
+type SymbolQuery struct {
+	Where
+	Name  string
+	Kind  string // of definitions; empty: any
+	Limit int
+}
+
+// A Definition is where a name is defined.
+type Definition struct {
+	Path string `json:"path"`
+	symbol.Definition
+}
+
+// A Reference is a use of a name.
+type Reference struct {
+	Path string `json:"path"`
+	symbol.Reference
+}
+
+// A lookFunc is shown a file: its path as the caller sees it, its language and its text.
+type lookFunc func(path string, lang split.Language, src []byte) error
+
+// eachFile looks at the files of a call's targets that the index proposes, in the order that it gives. Those that
+// have gone, or that the call may not see, are passed over.
+func (l *Library) eachFile(r *asked, q SymbolQuery, propose func(*meaning.Index) []string, look lookFunc) error {
+	return eachTarget(r.view, q.Where, func(at target) error { return l.eachFileOf(r, at, propose, look) })
+}
+
+func (l *Library) eachFileOf(r *asked, at target, propose func(*meaning.Index) []string, look lookFunc) error {
+	w, err := l.enter(r, at, &workspace.Globs{})
+	if err != nil {
+		return err
+	}
+	x, _, err := l.meanings.fresh(r, l, at.root)
+	if x == nil {
+		return err
+	}
+	files := 0
+	for _, rel := range propose(x) {
+		if !w.wants(rel) {
+			continue
+		}
+		if files++; files > maxSymbolFiles {
+			return nil
+		}
+		src, err := w.read(rel)
+		if err != nil {
+			continue
+		}
+		if err := errors.Join(r.Err(), look(w.shown(rel), split.LanguageOf(rel), src)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *SymbolQuery) check(needsName bool) error {
+	if q.Limit == 0 {
+		q.Limit = defaultSymbols
+	}
+	unnamed := needsName && strings.TrimSpace(q.Name) == ""
+	if q.Limit < 1 || q.Limit > maxSymbols || len(q.Name) > 4*maxSymbolLetters || unnamed {
+		return tool.Errorf(tool.CodeInvalidInput, "a name has 1 to %d letters, and limit is 1 to %d",
+			maxSymbolLetters, maxSymbols)
+	}
+	return nil
+}
+
+// closeness says how well a name fits the one that is looked for; 0: not at all.
+func closeness(name, wanted string) int {
+	switch {
+	case name == wanted:
+		return 3
+	case strings.EqualFold(name, wanted):
+		return 2
+	case strings.Contains(strings.ToLower(name), strings.ToLower(wanted)):
+		return 1
+	}
+	return 0
+}
+
+// Find finds the definitions of a name: those that are the name first, then those that have it in them. More says that
+// there are others beyond the limit.
+func (l *Library) Find(ctx context.Context, c *tool.Call, q SymbolQuery) (found []Definition, more bool, err error) {
+	if err := q.check(true); err != nil {
+		return nil, false, err
+	}
+	// Files with a definition of that very name come first, so that the bound on files does not hide them.
+	propose := func(x *meaning.Index) []string {
+		named := x.FilesNaming(func(name string) bool { return closeness(name, q.Name) >= 2 })
+		partly := x.FilesNaming(func(name string) bool { return closeness(name, q.Name) == 1 })
+		return unique(named, x.FilesWith(q.Name), partly)
+	}
+	err = l.eachFile(l.ask(ctx, c), q, propose, func(path string, lang split.Language, src []byte) error {
+		for _, d := range symbol.Definitions(lang, src) {
+			if closeness(d.Name, q.Name) > 0 && (q.Kind == "" || q.Kind == d.Kind) {
+				found = append(found, Definition{path, d})
+			}
+		}
+		return nil
+	})
+	slices.SortStableFunc(found, func(x, y Definition) int {
+		return cmp.Or(closeness(y.Name, q.Name)-closeness(x.Name, q.Name), cmp.Compare(len(x.Name), len(y.Name)),
+			strings.Compare(x.Path, y.Path), x.Line-y.Line)
+	})
+	return capped(found, q.Limit, err)
+}
+
+// References finds the lines of code that use a name as a whole word.
+func (l *Library) References(
+	ctx context.Context, c *tool.Call, q SymbolQuery,
+) (found []Reference, more bool, err error) {
+	if err := q.check(true); err != nil {
+		return nil, false, err
+	}
+	propose := func(x *meaning.Index) []string { return x.FilesWith(q.Name) }
+	err = l.eachFile(l.ask(ctx, c), q, propose, func(path string, lang split.Language, src []byte) error {
+		for _, ref := range symbol.References(lang, src, q.Name, q.Limit+1-len(found)) {
+			found = append(found, Reference{path, ref})
+		}
+		return enough(found, q.Limit)
+	})
+	return capped(found, q.Limit, err)
+}
+
+// Symbols lists what files define.
+func (l *Library) Symbols(ctx context.Context, c *tool.Call, q SymbolQuery) (found []Definition, more bool, err error) {
+	if err := q.check(false); err != nil {
+		return nil, false, err
+	}
+	propose := func(x *meaning.Index) []string { return x.FilesWith("") }
+	err = l.eachFile(l.ask(ctx, c), q, propose, func(path string, lang split.Language, src []byte) error {
+		for _, d := range symbol.Definitions(lang, src) {
+			if q.Kind == "" || q.Kind == d.Kind {
+				found = append(found, Definition{path, d})
+			}
+		}
+		return enough(found, q.Limit)
+	})
+	return capped(found, q.Limit, err)
+}
+
+// enough ends a look at files once there is one answer more than was asked for.
+func enough[T any](found []T, limit int) error {
+	if len(found) > limit {
+		return errEnough
+	}
+	return nil
+}
+
+// capped gives a list, never nil, and whether it was longer than was asked for.
+func capped[T any](list []T, limit int, err error) ([]T, bool, error) {
+	if err != nil {
+		return nil, false, err
+	}
+	if len(list) > limit {
+		return list[:limit], true, nil
+	}
+	return append([]T{}, list...), false, nil
+}
+
+// unique joins lists and keeps the first of what is the same.
+func unique(lists ...[]string) []string {
+	seen := map[string]bool{}
+	var all []string
+	for _, s := range slices.Concat(lists...) {
+		if !seen[s] {
+			seen[s] = true
+			all = append(all, s)
+		}
+	}
+	return all
+}

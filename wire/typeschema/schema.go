@@ -1,0 +1,130 @@
+package typeschema
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Input writes the schema of a document that is read into a value of type t: an object has the fields of its struct and
+// no others.
+//
+// The name of a field is its json tag and its description the doc tag. What else holds for it stands in the tag schema,
+// in the words of JSON Schema with spaces between them:
+//
+//	Limit int      `json:"limit" schema:"required minimum=1 maximum=100 default=10" doc:"How many to give at most."`
+//	Mode  string   `json:"mode" schema:"enum=fast|exact"`
+//	Names []string `json:"names" schema:"maxItems=8 items.minLength=1"`
+//
+// A value that is JSON is taken as it is and any other as a string. Words that begin with items. are about the elements
+// of a list, and those of a blank field, `_ struct{}`, about the whole object.
+func Input(t reflect.Type) *Object { return writer{closed: true}.typ(t) }
+
+// Output writes the schema of what a value of type t is written as. A field is required unless its json tag leaves it
+// out when it is empty; a reader has to expect fields that are not there yet.
+func Output(t reflect.Type) *Object { return writer{}.typ(t) }
+
+type writer struct{ closed bool }
+
+func (w writer) typ(t reflect.Type) *Object {
+	switch t {
+	case reflect.TypeFor[json.RawMessage]():
+		return &Object{}
+	case reflect.TypeFor[[]byte]():
+		return one("string").Set("contentEncoding", "base64")
+	case reflect.TypeFor[time.Time]():
+		return one("string").Set("format", "date-time")
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return w.typ(t.Elem())
+	case reflect.Struct:
+		return w.object(t)
+	case reflect.Slice:
+		return one("array").Set("items", w.typ(t.Elem()))
+	case reflect.Map:
+		return one("object").Set("additionalProperties", w.typ(t.Elem()))
+	case reflect.Bool:
+		return one("boolean")
+	case reflect.Int, reflect.Int64:
+		return one("integer")
+	case reflect.Float64:
+		return one("number")
+	case reflect.Interface:
+		return &Object{}
+	}
+	return one("string")
+}
+
+func one(kind string) *Object {
+	return &Object{append(make([]member, 0, 4), member{"type", kind})}
+}
+
+func (w writer) object(t reflect.Type) *Object {
+	props, needed := new(Object), []string(nil)
+	for _, f := range Fields(t, "json") {
+		words := strings.Fields(f.Tag.Get("schema"))
+		if w.requires(f, words) {
+			needed = append(needed, f.Name)
+		}
+		props.Set(f.Name, describe(w.typ(f.Type), words, f.Doc))
+	}
+	o := one("object")
+	if len(props.members) > 0 {
+		o.Set("properties", props)
+	}
+	if len(needed) > 0 {
+		o.Set(required, needed)
+	}
+	if w.closed {
+		o.Set("additionalProperties", false)
+	}
+	if whole, ok := t.FieldByName("_"); ok {
+		describe(o, strings.Fields(whole.Tag.Get("schema")), "")
+	}
+	return o
+}
+
+// required is the one word about a field that the schema of the object around it has.
+const required = "required"
+
+func (w writer) requires(f Field, words []string) bool {
+	if w.closed {
+		return len(words) > 0 && words[0] == required
+	}
+	return !strings.Contains(f.Tag.Get("json"), ",omit")
+}
+
+// describe adds what the words of a tag say. An enum or a const says which type its values have.
+func describe(o *Object, words []string, doc string) *Object {
+	for _, word := range words {
+		name, value, _ := strings.Cut(word, "=")
+		at := o
+		if item, ok := strings.CutPrefix(name, "items."); ok {
+			name, at = item, o.At("items")
+		}
+		switch name {
+		case required:
+		case "enum":
+			at.Delete("type")
+			at.Set(name, strings.Split(value, "|"))
+		case "const":
+			at.Delete("type")
+			fallthrough
+		default:
+			at.Set(name, literal(value))
+		}
+	}
+	if doc != "" {
+		o.Set("description", doc)
+	}
+	return o
+}
+
+func literal(s string) any {
+	if raw := json.RawMessage(s); json.Valid(raw) {
+		return raw
+	}
+	return s
+}
