@@ -39,7 +39,7 @@ type Breaker struct {
 func (b *Breaker) Failed(why string) {
 	b.fails++
 	b.why = why
-	pause := orElse(b.Open, Open)
+	pause := b.Pause()
 	if !b.Tripped() {
 		pause = min(pause, max(0, orElse(b.First, First))<<min(b.fails-1, 30))
 	}
@@ -72,6 +72,9 @@ func (b *Breaker) Wait() time.Duration {
 	}
 	return time.Until(b.retry)
 }
+
+// Pause is how long the breaker stays open.
+func (b *Breaker) Pause() time.Duration { return orElse(b.Open, Open) }
 
 // Refusal is the error of code breaker_open of somebody who comes while the breaker is open. Name is what failed; try
 // is what will be tried next: a start, a call.
