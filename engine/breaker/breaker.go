@@ -5,10 +5,12 @@ package breaker
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"toolpost/host/backoff"
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 
@@ -97,11 +99,13 @@ func (g *gate) leave(try bool, r *tool.Result, err error) {
 //
 // A call that ran out of time, or was cancelled, says nothing either way. The time may have been the caller's own, and
 // somebody with a short deadline must not be able to close a tool to everybody else; a worker that has stopped answering
-// is replaced by its runner. Nor does an error count that says itself when to try again, such as that of a full
-// queue or of a store that is away: whoever says so keeps callers apart already.
+// is replaced by its runner. A reply that is too long was an answer to these arguments; others may get a shorter one.
+// Nor does an error count that says itself when to try again, such as that of a full queue or of a store that is away:
+// whoever says so keeps callers apart already.
 func broke(err error) bool {
+	var long *process.LimitError
 	switch e := tool.AsError(err); {
-	case e == nil:
+	case e == nil || errors.As(err, &long):
 		return false
 	case e.Code == tool.CodeUnavailable:
 		return e.Retry() == 0

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 
@@ -120,6 +121,7 @@ func TestWhatIsNotTheToolsFaultIsNotCounted(t *testing.T) {
 		"the caller's own":     context.DeadlineExceeded,
 		"a cancelled call":     tool.Errorf(tool.CodeCancelled, "not needed"),
 		"invalid input":        tool.Errorf(tool.CodeInvalidInput, "no such field"),
+		"a reply too long":     tool.Errorf(tool.CodeProtocol, "the reply: %w", &process.LimitError{What: "the document", Max: 5}),
 		"a full queue":         tool.Errorf(tool.CodeUnavailable, "full").RetryAfter(time.Second),
 		"a breaker behind":     tool.Errorf(tool.CodeBreakerOpen, "open").RetryAfter(time.Second),
 		"an error of our own":  errors.New("bug"),

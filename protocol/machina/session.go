@@ -223,7 +223,7 @@ func (s *session) exchange(ctx context.Context, request []byte) ([]byte, error) 
 func (s *session) broke(aid string, err error) error {
 	var limit *process.LimitError
 	if errors.As(err, &limit) {
-		return structured(typeParseError, aid, "the reply to %s is longer than %d bytes", aid, limit.Max)
+		return structured(typeParseError, aid, "the reply to %s: %w", aid, limit)
 	}
 	exit := s.child.Stop(process.Ladder{Term: quitTime})
 	if exit.Code == 0 && errors.Is(err, io.EOF) {
