@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	lineLimit = 4 << 20
-	readSize  = 64 << 10
+	readSize = 64 << 10
 
 	emptyReads = 100 // in a row, until a reader is taken to be broken
 )
@@ -36,7 +35,7 @@ type Lines struct {
 // NewLines reads lines from r.
 func NewLines(r io.Reader, l LineLimits) *Lines {
 	if l.Line <= 0 {
-		l.Line = lineLimit
+		l.Line = MaxLine
 	}
 	return &Lines{r: r, limits: l}
 }

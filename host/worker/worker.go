@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	strayQueue = 64       // things asked that wait to be served and belong to no request
-	maxNoise   = 20       // lines that cannot be used, until they are only counted
-	maxLog     = 64 << 20 // bytes of standard error over a worker's whole life
-	lastBreath = 500 * time.Millisecond
+	strayQueue = 64 // things asked that wait to be served and belong to no request
+	maxNoise   = 20 // lines that cannot be used, until they are only counted
 )
 
 // A Worker is one process of a program. Requests are multiplexed: several may be on their way at once, and each gets its
@@ -109,7 +107,7 @@ func (w *Worker) start() error {
 		return err
 	}
 	cmd := process.Command{
-		Argv: launch.Argv, Dir: w.dir, Env: launch.Env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: maxLog,
+		Argv: launch.Argv, Dir: w.dir, Env: launch.Env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: process.LifeLog,
 	}
 	given, err := o.Secrets.Give(&cmd, o.Guarantees.SecretsAllowed)
 	if err != nil {
@@ -338,7 +336,7 @@ func (w *Worker) bury() {
 	if !errors.As(w.faulty(), &limit) { // who closes its pipes is mostly about to exit, and says how
 		select {
 		case <-w.child.Exited():
-		case <-time.After(lastBreath):
+		case <-time.After(process.LastBreath):
 		}
 	}
 	exited := w.exited()
@@ -382,7 +380,7 @@ func (w *Worker) obituary(exit process.Exit, exited bool) *tool.Error {
 
 // end ends the worker without asking: it does not answer, or nobody needs it.
 func (w *Worker) end() {
-	w.child.Stop(process.Ladder{Term: lastBreath})
+	w.child.Stop(process.Ladder{Term: process.LastBreath})
 	<-w.dead
 }
 
