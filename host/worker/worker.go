@@ -180,7 +180,12 @@ func (w *Worker) ask(ctx context.Context, method string, params []byte, e *erran
 	return raw, err
 }
 
-// Tell sends a notification, and does not wait.
+// Notify sends a notification, before anything that is asked after it.
+func (w *Worker) Notify(ctx context.Context, method string, params []byte) error {
+	return w.conn.Send(ctx, jsonrpc.EncodeNotification(method, params))
+}
+
+// Tell sends a notification in the background, and does not wait.
 func (w *Worker) Tell(method string, params []byte) {
 	w.conn.Tell(jsonrpc.EncodeNotification(method, params))
 }
@@ -332,14 +337,16 @@ func (w *Worker) bury() {
 	case <-w.child.Exited():
 	case <-w.broken:
 	}
-	var limit *process.LimitError
-	if !errors.As(w.faulty(), &limit) { // who closes its pipes is mostly about to exit, and says how
-		select {
-		case <-w.child.Exited():
-		case <-time.After(process.LastBreath):
-		}
+	breath := process.LastBreath // who closes its pipes is mostly about to exit, and says how
+	if w.babbled() {
+		breath = 0
 	}
-	exited := w.exited()
+	exited := true
+	select {
+	case <-w.child.Exited():
+	case <-time.After(breath):
+		exited = false
+	}
 	exit := w.child.Kill()
 	<-w.done
 	w.child.Close()
@@ -348,30 +355,23 @@ func (w *Worker) bury() {
 	w.conn.End(why)
 }
 
-func (w *Worker) exited() bool {
-	select {
-	case <-w.child.Exited():
-		return true
-	default:
-		return false
-	}
-}
-
-func (w *Worker) faulty() error {
+// babbled reports whether the worker said more at once than it may.
+func (w *Worker) babbled() bool {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	return w.fault
+	var limit *process.LimitError
+	return errors.As(w.fault, &limit)
 }
 
 // obituary says why the worker is gone.
 func (w *Worker) obituary(exit process.Exit, exited bool) *tool.Error {
+	babbled := w.babbled()
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	var limit *process.LimitError
 	switch name := w.s.o.Name; {
 	case w.closing:
 		return tool.Errorf(tool.CodeUnavailable, "%s was shut down", name)
-	case errors.As(w.fault, &limit) || !exited:
+	case babbled || !exited:
 		return tool.Errorf(tool.CodeProtocol, "%s broke the protocol and was ended: %w", name, w.fault)
 	default:
 		return tool.Errorf(tool.CodeCrash, "%s crashed: %s", name, w.child.Describe(exit))

@@ -48,7 +48,7 @@ func program(mode string) {
 		fmt.Fprintln(os.Stderr, "cannot find my files")
 		os.Exit(1)
 	}
-	in, cancelled := bufio.NewScanner(os.Stdin), []string{}
+	in, ready, cancelled := bufio.NewScanner(os.Stdin), false, []string{}
 	for in.Scan() {
 		var m struct {
 			ID     json.RawMessage `json:"id"`
@@ -73,6 +73,11 @@ func program(mode string) {
 			fmt.Printf(`{"id":1,"method":"host","params":%s}`+"\n", m.Params)
 			in.Scan()
 			result = bytes.Clone(in.Bytes())
+		case m.Method == "ready":
+			ready = true
+			continue
+		case !ready && m.Method != "hello":
+			os.Exit(8)
 		case m.Method == "cancel":
 			cancelled = append(cancelled, string(m.Params))
 			continue
@@ -117,6 +122,9 @@ func supervise(t *testing.T, mode string, o Options) *Supervisor {
 	o.StartTime, o.Grace = cmp.Or(o.StartTime, patience), cmp.Or(o.Grace, 300*time.Millisecond)
 	o.Greet = func(ctx context.Context, w *Worker) error {
 		_, err := w.Ask(ctx, "hello", nil, nobody{})
+		if err == nil {
+			err = w.Notify(ctx, "ready", nil)
+		}
 		return err
 	}
 	o.Goodbye = func(ctx context.Context, w *Worker) { _, _ = w.Ask(ctx, "bye", nil, nobody{}) }

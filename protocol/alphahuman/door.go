@@ -161,7 +161,7 @@ func (k *desktop) reply(in *jsonrpc.Incoming, result []byte, err *jsonrpc.Error)
 
 // refuse answers what is no request. An id that is nil becomes null.
 func (k *desktop) refuse(id []byte, err *jsonrpc.Error) {
-	k.conn.Send(jsonrpc.EncodeReply(id, nil, err))
+	_ = k.conn.Send(context.Background(), jsonrpc.EncodeReply(id, nil, err)) // the stream keeps an error
 }
 
 // answer is the table of what is answered at once.

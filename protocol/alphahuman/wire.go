@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"toolpost/tool"
@@ -332,28 +333,9 @@ func toolError(e *jsonrpc.Error, name string) *tool.Error {
 
 // known reports whether a class is one that a call can end with and has no outcome.
 func known(code tool.Code) bool {
-	for _, c := range tool.Codes() {
-		if c == code {
-			return c != tool.CodeToolError
-		}
-	}
-	return false
+	return code != tool.CodeToolError && slices.Contains(tool.Codes(), code)
 }
 
 func quoteJSON(s string) json.RawMessage {
-	if plain(s) {
-		return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
-	}
-	b, _ := strictjson.Marshal(strings.ToValidUTF8(s, "\uFFFD"))
-	return b
-}
-
-// plain reports whether a text is its own JSON, but for the quotes around it.
-func plain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
+	return strictjson.Quote([]byte(strings.ToValidUTF8(s, "\uFFFD")))
 }

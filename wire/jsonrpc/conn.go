@@ -450,13 +450,13 @@ func (c *Conn) Reply(ctx context.Context, in *Incoming, result []byte, err *Erro
 		return
 	}
 	line := EncodeReply(in.ID, result, err)
-	if sent := c.o.Writer.Send(ctx, nil, line); sent != nil && !errors.Is(sent, ErrUnsent) {
+	if sent := c.Send(ctx, line); sent != nil && !errors.Is(sent, ErrUnsent) {
 		c.Tell(line)
 	}
 }
 
-// Send sends a line, and waits until the other side takes it.
-func (c *Conn) Send(line []byte) { _ = c.o.Writer.Send(context.Background(), nil, line) }
+// Send sends a line, and waits until the other side takes it or ctx ends.
+func (c *Conn) Send(ctx context.Context, line []byte) error { return c.o.Writer.Send(ctx, nil, line) }
 
 // TooMany refuses something asked that there is no place for, without waiting.
 func (c *Conn) TooMany(in *Incoming) { c.refuse(in, tooMany) }
@@ -472,7 +472,7 @@ func (c *Conn) Tell(line []byte) {
 	c.o.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 		defer cancel()
-		_ = c.o.Writer.Send(ctx, nil, line) // the other side is gone, or does not read: nobody is left to be told of it
+		_ = c.Send(ctx, line) // the other side is gone, or does not read: nobody is left to be told of it
 	})
 }
 

@@ -106,7 +106,7 @@ func TestWhatBelongsToARequestIsServedBeforeItsAnswer(t *testing.T) {
 		},
 	}, Options{Take: func(in *Incoming) error {
 		for n := range 9 {
-			b.Send(EncodeNotification(fmt.Sprintf("progress/%d", n), []byte(`{"of":1}`)))
+			_ = b.Send(t.Context(), EncodeNotification(fmt.Sprintf("progress/%d", n), []byte(`{"of":1}`)))
 		}
 		b.Reply(context.Background(), in, []byte(`"done"`), nil)
 		return nil
@@ -132,7 +132,7 @@ func TestWhatNamesNoneOfSeveralRequestsBelongsToNone(t *testing.T) {
 		all.Go(func() { _, _ = a.Ask(t.Context(), "work", nil, nil) })
 	}
 	first, second := <-asked, <-asked
-	b.Send(EncodeNotification("log", nil))
+	_ = b.Send(t.Context(), EncodeNotification("log", nil))
 	if got := <-stray; got != "log" {
 		t.Errorf("got %s", got)
 	}
@@ -203,8 +203,7 @@ func TestLinesThatCannotBeUsedAreReportedAndHarmNothing(t *testing.T) {
 func TestAnAnswerThatIsNotJSONEndsItsRequest(t *testing.T) {
 	var b *Conn
 	a, b := pair(t, Options{}, Options{Take: func(*Incoming) error {
-		b.Send([]byte(`{"jsonrpc":"2.0","id":1,"result":{"a":1,"a":2}}` + "\n"))
-		return nil
+		return b.Send(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"result":{"a":1,"a":2}}`+"\n"))
 	}})
 	_, err := a.Ask(t.Context(), "work", nil, nil)
 	if invalid := (*InvalidError)(nil); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "not valid") {
