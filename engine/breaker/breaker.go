@@ -46,21 +46,13 @@ type gate struct {
 
 // stage stands behind everything that may refuse a call, so that what is refused is neither counted nor tried.
 func (g *gate) stage(next tool.Handler) tool.Handler {
-	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 		try, err := g.enter()
 		if err != nil {
 			return nil, err
 		}
-		judged := false
-		defer func() { // also where the runner panics
-			if !judged {
-				g.leave(try, nil, nil)
-			}
-		}()
-		r, err := next.Invoke(ctx, c, out)
-		judged = true
-		g.leave(try, r, err)
-		return r, err
+		defer func() { g.leave(try, r, err) }() // a runner that panics has neither result nor error, and is not counted
+		return next.Invoke(ctx, c, out)
 	})
 }
 

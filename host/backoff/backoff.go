@@ -53,10 +53,7 @@ func (b *Breaker) Tried() { b.fails = min(b.fails, b.limit()-1) }
 // Worked notes that all is well.
 func (b *Breaker) Worked() { b.fails = 0 }
 
-// Again lets the next try be made now.
-func (b *Breaker) Again() { b.retry = time.Time{} }
-
-// Fails is how many failures there were in a row; Why is the last of them.
+// Fails is how many failures there were in a row.
 func (b *Breaker) Fails() int { return b.fails }
 
 // Why is what the last failure was.
