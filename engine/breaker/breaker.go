@@ -1,6 +1,6 @@
-// Package breaker is the stage that leaves a tool alone for a while when it breaks call after call. Callers are told at
-// once what is wrong and when to come back, instead of waiting for one more failure; whatever the tool stands on is not
-// hammered while it recovers.
+// Package breaker is the stage that leaves a tool alone for a while when it breaks call after call. Callers are told
+// at once what is wrong and when to come back, instead of waiting for one more failure; whatever the tool stands on
+// is not hammered while it recovers.
 package breaker
 
 import (
@@ -21,11 +21,11 @@ type Options struct {
 	Open     time.Duration // how long it stays open before one call is tried; 0: 30 s
 }
 
-// For gives the stage of one tool, a tool.Middleware; nil: there is none. It is made anew whenever tools are published,
-// so a reload closes every breaker: whoever reloads has most likely just repaired something.
+// For gives the stage of one tool, a tool.Middleware; nil: there is none. It is made anew whenever tools are
+// published, so a reload closes every breaker: whoever reloads has most likely just repaired something.
 //
-// Each tool has a breaker of its own. A breaker for a whole source would trip sooner when a shared server is away, but
-// one tool that crashes on everything would then take its healthy neighbours with it. What really is shared, the
+// Each tool has a breaker of its own. A breaker for a whole source would trip sooner when a shared server is away,
+// but one tool that crashes on everything would then take its healthy neighbours with it. What really is shared, the
 // program under several tools, has its own pauses between starts.
 func (o Options) For(spec *tool.Spec) tool.Middleware {
 	if o.Off {
@@ -86,14 +86,14 @@ func (g *gate) leave(try bool, r *tool.Result, err error) {
 	}
 }
 
-// broke reports whether an error says that the tool is broken. A failure that the tool itself reports is a result, and
-// a refusal of the arguments shows that somebody was there to refuse them.
+// broke reports whether an error says that the tool is broken. A failure that the tool itself reports is a result,
+// and a refusal of the arguments shows that somebody was there to refuse them.
 //
-// A call that ran out of time, or was cancelled, says nothing either way. The time may have been the caller's own, and
-// somebody with a short deadline must not be able to close a tool to everybody else; a worker that has stopped answering
-// is replaced by its runner. A reply that is too long was an answer to these arguments; others may get a shorter one.
-// Nor does an error count that says itself when to try again, such as that of a full queue or of a store that is away:
-// whoever says so keeps callers apart already.
+// A call that ran out of time, or was cancelled, says nothing either way. The time may have been the caller's own,
+// and somebody with a short deadline must not be able to close a tool to everybody else; a worker that has stopped
+// answering is replaced by its runner. A reply that is too long was an answer to these arguments; others may get a
+// shorter one. Nor does an error count that says itself when to try again, such as that of a full queue or of a store
+// that is away: whoever says so keeps callers apart already.
 func broke(err error) bool {
 	var long *process.LimitError
 	switch e := tool.AsError(err); {

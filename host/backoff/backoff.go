@@ -1,6 +1,6 @@
 // Package backoff decides when something that keeps failing is tried again: after a pause that doubles with every
-// failure and, once there were too many of them in a row, after a long one. Until then its breaker is open, and whoever
-// asks is told at once instead of being kept waiting.
+// failure and, once there were too many of them in a row, after a long one. Until then its breaker is open, and
+// whoever asks is told at once instead of being kept waiting.
 //
 // Everything that is tried again stands on it: a pool's workers, a supervised program, the calls of a tool.
 package backoff
@@ -46,8 +46,8 @@ func (b *Breaker) Failed(why string) {
 	b.retry = time.Now().Add(pause)
 }
 
-// Tried notes that a try went well as far as it got. The breaker closes, and the next failure opens it again: a program
-// that starts and then crashes at its first call fails no less than one that does not start.
+// Tried notes that a try went well as far as it got. The breaker closes, and the next failure opens it again: a
+// program that starts and then crashes at its first call fails no less than one that does not start.
 func (b *Breaker) Tried() { b.fails = min(b.fails, b.limit()-1) }
 
 // Worked notes that all is well.

@@ -1,7 +1,7 @@
-// Package worker keeps a program running that serves many calls: it starts it at the first use, behind its walls, makes
-// sure that it is what it should be, hands calls to it, answers what it asks, and replaces it when it crashes or does not
-// answer any more. The program speaks JSON-RPC, one message a line; which words it speaks is for the protocol to say, in
-// the functions of Options.
+// Package worker keeps a program running that serves many calls: it starts it at the first use, behind its walls,
+// makes sure that it is what it should be, hands calls to it, answers what it asks, and replaces it when it crashes
+// or does not answer any more. The program speaks JSON-RPC, one message a line; which words it speaks is for the
+// protocol to say, in the functions of Options.
 package worker
 
 import (
@@ -32,7 +32,8 @@ type Options struct {
 	Guarantees tool.Guarantees // of its walls
 	Secrets    secret.Grant
 
-	// Greet is the handshake: it finds out what the worker is and has. The first thing that it asks is Hello, for messages.
+	// Greet is the handshake: it finds out what the worker is and has. The first thing that it asks is Hello, for
+	// messages.
 	Greet func(context.Context, *Worker) error
 	Hello string
 	// Live runs as long as the worker takes calls, until Dead or ctx ends; nil: nothing does.
@@ -40,8 +41,8 @@ type Options struct {
 	// Goodbye asks the worker to end. What comes after it is not as polite. Nil: it is not asked.
 	Goodbye func(context.Context, *Worker)
 
-	// Serve answers what the program asks. Desk is that of the request it belongs to; nil: it belongs to none. What asks
-	// names by Names; see jsonrpc.Options.
+	// Serve answers what the program asks. Desk is that of the request it belongs to; nil: it belongs to none. What
+	// asks names by Names; see jsonrpc.Options.
 	Serve func(w *Worker, in *jsonrpc.Incoming, d Desk) (json.RawMessage, *jsonrpc.Error)
 	Names func(*jsonrpc.Incoming) uint64
 	// Cancel tells the worker that nobody waits for a request any more. It must not wait; nil: it is not told.
@@ -64,9 +65,9 @@ type Launch struct {
 // maxAbandoned is how many calls a worker may leave unanswered while it answers others.
 const maxAbandoned = 1000
 
-// A Supervisor keeps one program running. One worker takes all calls. A worker that crashed is started again after a pause
-// that doubles with every fast crash in a row; the fifth opens the breaker, and calls fail at once until a long pause is
-// over.
+// A Supervisor keeps one program running. One worker takes all calls. A worker that crashed is started again after a
+// pause that doubles with every fast crash in a row; the fifth opens the breaker, and calls fail at once until a long
+// pause is over.
 type Supervisor struct {
 	o Options
 
@@ -105,8 +106,8 @@ func New(o Options) *Supervisor {
 // Farewell is how long each step of the end of a worker may take.
 func (s *Supervisor) Farewell() time.Duration { return min(s.o.Grace, 2*time.Second) }
 
-// Get gives a worker with a place for one call, which Worker.Call or Worker.Release gives back. It waits for a place, for
-// a start, or for the pause before one; while the breaker is open it fails at once.
+// Get gives a worker with a place for one call, which Worker.Call or Worker.Release gives back. It waits for a place,
+// for a start, or for the pause before one; while the breaker is open it fails at once.
 func (s *Supervisor) Get(ctx context.Context) (*Worker, error) { return s.acquire(ctx, nil) }
 
 // Current gives the worker that takes new calls; nil: none does, or nobody knows whether it still answers.
@@ -259,7 +260,8 @@ func (s *Supervisor) failed(err error) {
 	}
 	s.restart.Failed(tool.AsError(err).Message)
 	if s.restart.Tripped() {
-		s.o.Log.Error("the program failed too often; its calls fail for a while", "failures", s.restart.Fails(), "last", s.restart.Why())
+		s.o.Log.Error("the program failed too often; its calls fail for a while",
+			"failures", s.restart.Fails(), "last", s.restart.Why())
 	}
 }
 

@@ -21,8 +21,8 @@ const (
 	maxNoise   = 20 // lines that cannot be used, until they are only counted
 )
 
-// A Worker is one process of a program. Requests are multiplexed: several may be on their way at once, and each gets its
-// own answer.
+// A Worker is one process of a program. Requests are multiplexed: several may be on their way at once, and each gets
+// its own answer.
 type Worker struct {
 	// Own is what the protocol knows of this worker. Greet sets it, before it asks anything.
 	Own any
@@ -55,7 +55,8 @@ type Worker struct {
 	fault     error       // how it broke the protocol
 }
 
-// A Desk is where what a program says and asks while one request runs is taken. It is the asker's own, and Serve gets it.
+// A Desk is where what a program says and asks while one request runs is taken. It is the asker's own, and Serve gets
+// it.
 type Desk interface {
 	// Events gives the sink of the call that the request belongs to; nil: it belongs to none.
 	Events() *tool.Relay
@@ -107,7 +108,8 @@ func (w *Worker) start() error {
 		return err
 	}
 	cmd := process.Command{
-		Argv: launch.Argv, Dir: w.dir, Env: launch.Env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: process.LifeLog,
+		Argv: launch.Argv, Dir: w.dir, Env: launch.Env, Confine: confine, Look: true,
+		Stderr: w.stderr, StderrLimit: process.LifeLog,
 	}
 	given, err := o.Secrets.Give(&cmd, o.Guarantees.SecretsAllowed)
 	if err != nil {
@@ -148,14 +150,14 @@ func (w *Worker) listener() *tool.Relay {
 	return nil
 }
 
-// Ask makes a request and waits for its answer. Meanwhile it serves what the program asks, at d. When ctx ends first the
-// request is abandoned, jsonrpc.ErrAbandoned: its answer is dropped when it comes.
+// Ask makes a request and waits for its answer. Meanwhile it serves what the program asks, at d. When ctx ends first
+// the request is abandoned, jsonrpc.ErrAbandoned: its answer is dropped when it comes.
 func (w *Worker) Ask(ctx context.Context, method string, params []byte, d Desk) (json.RawMessage, error) {
 	return w.ask(ctx, method, params, &errand{desk: d})
 }
 
-// Call is Ask for the call that Get, or Hold, has taken a place for. It gives the place back when the call is answered: for
-// one that was abandoned that is later, since the program may still be busy with it.
+// Call is Ask for the call that Get, or Hold, has taken a place for. It gives the place back when the call is
+// answered: for one that was abandoned that is later, since the program may still be busy with it.
 func (w *Worker) Call(ctx context.Context, method string, params []byte, d Desk) (json.RawMessage, error) {
 	raw, err := w.ask(ctx, method, params, &errand{desk: d, call: true})
 	if !errors.Is(err, jsonrpc.ErrAbandoned) {
@@ -384,8 +386,8 @@ func (w *Worker) end() {
 	<-w.dead
 }
 
-// shutdown is the ladder: the protocol says goodbye, stdin is closed, SIGTERM, SIGKILL to the tree. What the protocol says
-// is bound by the protocol; the other steps have half of the farewell each.
+// shutdown is the ladder: the protocol says goodbye, stdin is closed, SIGTERM, SIGKILL to the tree. What the protocol
+// says is bound by the protocol; the other steps have half of the farewell each.
 func (w *Worker) shutdown(ctx context.Context) {
 	defer func() { <-w.dead }()
 	if ctx.Err() == nil && w.s.o.Goodbye != nil {

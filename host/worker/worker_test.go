@@ -265,7 +265,8 @@ func TestAProgramThatDoesNotStartSaysWhy(t *testing.T) {
 	refused(t, err, tool.CodeProtocol, "prog did not start", "code -32601")
 }
 
-// A program that answers others is told of the call that nobody waits for, and kept; one that answers nothing is replaced.
+// A program that answers others is told of the call that nobody waits for, and kept; one that answers nothing is
+// replaced.
 func TestAnAbandonedCallIsCancelledAndASilentProgramIsReplaced(t *testing.T) {
 	s := supervise(t, "fine", Options{Grace: time.Second, Cancel: func(w *Worker, id uint64) {
 		w.Tell("cancel", fmt.Appendf(nil, `{"id":%d}`, id))

@@ -66,10 +66,7 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	if errors.Is(err, errShutdown) {
 		k.reply(k.last, okResult, nil)
 	}
-	if err := out.Err(); err != nil {
-		return fmt.Errorf("alphahuman: the host went away: %w", err)
-	}
-	return nil
+	return out.Err()
 }
 
 var (
@@ -123,7 +120,8 @@ func (k *desktop) odd(m *jsonrpc.Message, line []byte, why error) {
 	case strictjson.Check(line) != nil:
 		k.refuse(nil, jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %s", jsonrpc.Clip(why.Error())))
 	case strictjson.KindOf(line) == "array":
-		k.refuse(nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: batches are not taken; send one message a line"))
+		k.refuse(nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
+			"Invalid Request: batches are not taken; send one message a line"))
 	default:
 		k.refuse(nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: %s", jsonrpc.Clip(why.Error())))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -19,13 +20,13 @@ type Reader interface {
 
 // A Writer sends messages to the other side, each whole. Several goroutines may use it.
 type Writer interface {
-	// Send waits until the message is on its way. It gives up when ctx ends, and, with ErrUnsent, when stop is closed or
-	// the other side is gone.
+	// Send waits until the message is on its way. It gives up when ctx ends, and, with ErrUnsent, when stop is closed
+	// or the other side is gone.
 	Send(ctx context.Context, stop <-chan struct{}, line []byte) error
 }
 
-// What becomes of a request without an answer. One that was abandoned was sent, and may still be answered; nobody waits
-// for that. One that was not sent did nothing: another connection may have it.
+// What becomes of a request without an answer. One that was abandoned was sent, and may still be answered; nobody
+// waits for that. One that was not sent did nothing: another connection may have it.
 var (
 	ErrAbandoned = errors.New("not answered in time")
 	ErrUnsent    = errors.New("not sent: the connection takes no more requests")
@@ -67,7 +68,8 @@ type Request struct {
 	abandoned bool
 }
 
-// Abandoned reports whether nobody waits for the answer any more. It is for the functions of Options that get a Request.
+// Abandoned reports whether nobody waits for the answer any more. It is for the functions of Options that get a
+// Request.
 func (r *Request) Abandoned() bool { return r.abandoned }
 
 func (r *Request) tell() {
@@ -87,31 +89,31 @@ const (
 type Options struct {
 	Writer Writer
 
-	// Take takes what the other side asks. Read calls it, once for each and one after the other: while it waits, nothing is
-	// read. An error ends Read.
+	// Take takes what the other side asks. Read calls it, once for each and one after the other: while it waits,
+	// nothing is read. An error ends Read.
 	Take func(*Incoming) error
 
 	// Odd hears of a message that cannot be used, and why: it is not strict JSON, not a message, not a valid request
 	// (an *Error), or an answer to nothing that was asked. The message has what could be read of it.
 	Odd func(m *Message, line []byte, why error)
 
-	// Names gives the id of the request of ours that something asked belongs to; 0: it does not say. What does not say
-	// belongs to the only request that is on its way. What belongs to one does not come to Take: whoever waits for that
-	// request serves it with Serve, so that everything asked before an answer is done before the answer is given.
-	// Nil: nothing belongs to a request.
+	// Names gives the id of the request of ours that something asked belongs to; 0: it does not say. What does not
+	// say belongs to the only request that is on its way. What belongs to one does not come to Take: whoever waits
+	// for that request serves it with Serve, so that everything asked before an answer is done before the answer is
+	// given. Nil: nothing belongs to a request.
 	Names func(*Incoming) uint64
 	Serve func(context.Context, *Incoming, *Request)
 
 	// Abandoned hears that nobody waits for a request any more, and Answered that its answer has come, however late.
-	// They are called in the order in which these things happen, with the connection locked: they must not wait, nor use
-	// it. Without Abandoned a request that is abandoned is forgotten, and so is its answer.
+	// They are called in the order in which these things happen, with the connection locked: they must not wait, nor
+	// use it. Without Abandoned a request that is abandoned is forgotten, and so is its answer.
 	Abandoned, Answered func(*Request)
 
 	// NullIDs takes an id that is null for an id, as the specification does. Otherwise it is none, as some mean it.
 	NullIDs bool
 
-	// Go runs in the background what must not wait, for at most two seconds each. Whoever owns the connection waits for it
-	// in the end; nil: nobody does.
+	// Go runs in the background what must not wait, for at most two seconds each. Whoever owns the connection waits
+	// for it in the end; nil: nobody does.
 	Go func(func())
 }
 
@@ -137,8 +139,8 @@ func NewConn(o Options) *Conn {
 	return &Conn{o: o, leaving: make(chan struct{}), ended: make(chan struct{}), pending: map[uint64]*Request{}}
 }
 
-// Ask makes a request and waits for its answer. Meanwhile it serves what belongs to the request. An error that the other
-// side answers is an *Error. When ctx ends first the request is abandoned.
+// Ask makes a request and waits for its answer. Meanwhile it serves what belongs to the request. An error that the
+// other side answers is an *Error. When ctx ends first the request is abandoned.
 func (c *Conn) Ask(ctx context.Context, method string, params []byte, tag any) (json.RawMessage, error) {
 	r, err := c.enter(method, tag)
 	if err != nil {
@@ -239,8 +241,8 @@ func (c *Conn) abandon(r *Request) (json.RawMessage, error) {
 // Retire lets no further request out. Those on their way are still answered, and so is the other side.
 func (c *Conn) Retire() { c.retire.Do(func() { close(c.leaving) }) }
 
-// End ends every request of ours with an error, and lets no further one out: no answer can come any more. The other side
-// may still be answered.
+// End ends every request of ours with an error, and lets no further one out: no answer can come any more. The other
+// side may still be answered.
 func (c *Conn) End(why error) {
 	c.Retire()
 	c.mu.Lock()
@@ -285,8 +287,8 @@ func (c *Conn) Pending() (n int, abandoned []*Request) {
 	return len(c.pending), abandoned
 }
 
-// Read takes messages until there are no more, Take ends it, or ctx ends. A reader cannot be interrupted: where ctx ends
-// first, the goroutine that waits for a message is left to the end of what it reads from.
+// Read takes messages until there are no more, Take ends it, or ctx ends. A reader cannot be interrupted: where ctx
+// ends first, the goroutine that waits for a message is left to the end of what it reads from.
 func (c *Conn) Read(ctx context.Context, in Reader) error {
 	var scan strictjson.Scanner
 	if ctx.Done() == nil { // whoever owns the reader ends it
@@ -417,8 +419,8 @@ func (c *Conn) takeAsked(m *Message, line []byte) error {
 
 const requestEnded = "the call that this belongs to was ended"
 
-// owned hands something asked to the request that it belongs to, if there is one. Where several are on their way and it
-// names none it belongs to none: nobody gets to see what is another's.
+// owned hands something asked to the request that it belongs to, if there is one. Where several are on their way and
+// it names none it belongs to none: nobody gets to see what is another's.
 func (c *Conn) owned(in *Incoming) bool {
 	named := c.o.Names(in)
 	c.mu.Lock()
@@ -476,8 +478,8 @@ func (c *Conn) Tell(line []byte) {
 	})
 }
 
-// A Stream is the Writer for an io.Writer that takes whole messages, such as standard output: one write each. The first
-// that fails is the last.
+// A Stream is the Writer for an io.Writer that takes whole messages, such as standard output: one write each. The
+// first that fails is the last.
 type Stream struct {
 	w    io.Writer
 	gone func(error)
@@ -496,7 +498,8 @@ func (s *Stream) Send(_ context.Context, _ <-chan struct{}, line []byte) error {
 	if s.err != nil {
 		return ErrUnsent
 	}
-	if _, s.err = s.w.Write(line); s.err != nil {
+	if _, err := s.w.Write(line); err != nil {
+		s.err = fmt.Errorf("the other side went away: %w", err)
 		s.gone(s.err)
 		return ErrUnsent
 	}

@@ -1,5 +1,5 @@
-// Package jsonrpc speaks JSON-RPC 2.0 in strict JSON. It has the messages, for whoever has them one by one, such as the
-// bodies of HTTP, and a Conn on which both sides ask and answer, one message a line.
+// Package jsonrpc speaks JSON-RPC 2.0 in strict JSON. It has the messages, for whoever has them one by one, such as
+// the bodies of HTTP, and a Conn on which both sides ask and answer, one message a line.
 //
 // It knows no methods: those are a protocol's own words, and so is what cancels a request or reports its progress.
 // Batches are not spoken. No protocol here needs them, and the protocols that had them have dropped them.
@@ -126,7 +126,8 @@ func brokenAnswer(line []byte) (uint64, bool) {
 	return n, err == nil
 }
 
-// EncodeRequest writes a request, with its newline. Methods are a protocol's own constants: they are written as they are.
+// EncodeRequest writes a request, with its newline. Methods are a protocol's own constants: they are written as they
+// are.
 func EncodeRequest(id uint64, method string, params []byte) []byte {
 	b := make([]byte, 0, len(params)+len(method)+64)
 	b = append(b, `{"jsonrpc":"2.0","id":`...)
@@ -149,8 +150,8 @@ func appendCall(b []byte, method string, params []byte) []byte {
 	return closeLine(append(b, params...))
 }
 
-// EncodeReply writes an answer, with its newline: result, or err where it is not nil. An id that is nil becomes null, as the
-// rule for requests that cannot be read is.
+// EncodeReply writes an answer, with its newline: result, or err where it is not nil. An id that is nil becomes null,
+// as the rule for requests that cannot be read is.
 func EncodeReply(id, result []byte, err *Error) []byte {
 	if id == nil {
 		id = []byte("null")
@@ -191,8 +192,8 @@ func Text(raw []byte) string {
 
 var goType = regexp.MustCompile(` into Go \S+`)
 
-// Misread says why JSON was not understood, in the words of JSON. The library that reads it chooses between two ways to
-// say no, another one in each run.
+// Misread says why JSON was not understood, in the words of JSON. The library that reads it chooses between two ways
+// to say no, another one in each run.
 func Misread(err error) string {
 	return Clip(strings.Replace(goType.ReplaceAllString(err.Error(), ""), "unable to unmarshal", "cannot unmarshal", 1))
 }
