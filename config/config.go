@@ -151,7 +151,8 @@ type Limits struct {
 	// LeaseTier: from this tier on a call needs a lease.
 	LeaseTier int `yaml:"lease_tier" doc:"tools of this tier and above need a lease for every call; 0, or left out: none does"`
 	// Queue bounds how calls wait for a tool that runs only so many at once.
-	Queue Queue `yaml:"queue" doc:"how many calls wait, and how long, for a tool that runs only so many at once"`
+	Queue   Queue   `yaml:"queue" doc:"how many calls wait, and how long, for a tool that runs only so many at once"`
+	Breaker Breaker `yaml:"breaker" doc:"when a tool that breaks call after call is left alone for a while"`
 	// Quotas is a list; its entries belong to the stage that counts calls.
 	Quotas Section `yaml:"quotas" doc:"how many calls there may be, how many units they may cost, and how many may run at once; any number where it is left out"`
 	// Cache is a list; its entries belong to the stage that answers again without running again.
@@ -162,6 +163,21 @@ type Limits struct {
 type Queue struct {
 	Calls int      `yaml:"calls" doc:"that wait for the same workers; 1000 where it is left out"`
 	Wait  Duration `yaml:"wait" doc:"how long each may wait, which is not the tool's time; 30 s where it is left out"`
+}
+
+// Breaker says when the calls of a tool are refused at once because it keeps breaking. Zero leaves it to the engine.
+type Breaker struct {
+	Off      bool     `yaml:"off" doc:"let every call reach its tool, however often it broke"`
+	Failures int      `yaml:"failures" doc:"crashes, invalid replies and unavailable tools in a row that open the breaker of a tool; default: 5"`
+	Open     Duration `yaml:"open" doc:"how long calls are then refused before one is tried; default: 30s"`
+}
+
+// Validate implements validator.
+func (b *Breaker) Validate() error {
+	if b.Failures < 0 || b.Open < 0 {
+		return errors.New("failures and open cannot be negative; `off: true` turns the breaker off")
+	}
+	return nil
 }
 
 // layout is the file as it is written.

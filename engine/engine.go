@@ -29,6 +29,8 @@ type Options struct {
 	// each Replace.
 	Quota func(*tool.Spec) tool.Middleware
 	Lease tool.Middleware // lets tools of a high tier run only with a lease
+	// Breaker gives the stage that refuses the calls of a tool which keeps breaking, or nil. It is asked likewise.
+	Breaker func(*tool.Spec) tool.Middleware
 	// Cache gives the stage that answers the calls of a tool from memory, or nil. It is asked once for each tool and each
 	// Replace.
 	Cache   func(*tool.Spec) tool.Middleware
@@ -71,6 +73,9 @@ func New(o Options) *Engine {
 	if o.Quota == nil {
 		o.Quota = func(*tool.Spec) tool.Middleware { return nil }
 	}
+	if o.Breaker == nil {
+		o.Breaker = func(*tool.Spec) tool.Middleware { return nil }
+	}
 	if o.Cache == nil {
 		o.Cache = func(*tool.Spec) tool.Middleware { return nil }
 	}
@@ -93,6 +98,8 @@ func New(o Options) *Engine {
 //     and lease: a replay is free.
 //   - quota stands before what has an effect, and before lease: a call that is too much uses none up.
 //   - queue, where calls wait for a place, stands in front of all that notes or uses up: a call that waits has not begun.
+//   - breaker stands behind lease: what a lease refuses says nothing about the tool, and is never the one call that an
+//     open breaker lets through.
 //   - cache stands behind all that may refuse: nobody gets an answer from memory who would not have got one.
 //   - session is innermost: only what really ran changes state.
 func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.Handler) {
@@ -112,6 +119,7 @@ func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.H
 			it.line(o.Queue),
 			o.Audit.Begun(),
 			o.Lease,
+			o.Breaker(it.spec),
 			o.Cache(it.spec),
 			o.Session,
 		)

@@ -20,6 +20,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/engine/audit"
+	"toolpost/engine/breaker"
 	"toolpost/engine/cache"
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
@@ -156,9 +157,12 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		Idempotency: keep.idempotency,
 		Quota:       n.quotas.For,
 		Lease:       lease.New(lease.Options{From: from, Consume: keep.leases}).Stage,
-		Cache:       n.cache.For,
-		Session:     keep.session,
-		Queue:       queue.Options{Calls: cfg.Limits.Queue.Calls, Wait: time.Duration(cfg.Limits.Queue.Wait)},
+		Breaker: breaker.Options{
+			Off: cfg.Limits.Breaker.Off, Failures: cfg.Limits.Breaker.Failures, Open: time.Duration(cfg.Limits.Breaker.Open),
+		}.For,
+		Cache:   n.cache.For,
+		Session: keep.session,
+		Queue:   queue.Options{Calls: cfg.Limits.Queue.Calls, Wait: time.Duration(cfg.Limits.Queue.Wait)},
 	})
 	if err := n.openTelemetry(); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
@@ -253,7 +257,7 @@ func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 
 // sameLimits compares the limits that hold from start to end: all but the quotas and the cache.
 func sameLimits(a, b config.Limits) bool {
-	return a.Timeout == b.Timeout && a.Drain == b.Drain && a.LeaseTier == b.LeaseTier && a.Queue == b.Queue
+	return a.Timeout == b.Timeout && a.Drain == b.Drain && a.LeaseTier == b.LeaseTier && a.Queue == b.Queue && a.Breaker == b.Breaker
 }
 
 // Close ends the node: no new call, no retry; calls in flight and sources have until ctx ends.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/config"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -160,6 +161,39 @@ func serve(t *testing.T, n *node.Node) (stop func()) {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A protocol that knows nothing of breakers has one: the program is not started for a call that the breaker refuses.
+func TestAToolThatBreaksCallAfterCallIsLeftAlone(t *testing.T) {
+	const broken = `sources: [{name: b, protocol: narratoria, command: [sh, -c, 'echo ran >>ran; exit 3'], walls: {write: [.]}}]
+`
+	for limits, want := range map[string]string{
+		"": "ccccco", "limits: {breaker: {failures: 2, open: 1h}}": "ccoooo", "limits: {breaker: {off: true}}": "cccccc",
+	} {
+		dir := t.TempDir()
+		n := open(t, parse(t, dir, broken+limits), node.Options{})
+		defer shut(t, n)
+		got := ""
+		for range 6 {
+			if _, code := invoke(t, n, tool.Call{Tool: "b"}); code == tool.CodeBreakerOpen {
+				got += "o"
+			} else if code == tool.CodeCrash || code == tool.CodeProtocol {
+				got += "c"
+			}
+		}
+		ran, err := os.ReadFile(filepath.Join(dir, "ran"))
+		if got != want || err != nil || strings.Count(string(ran), "ran") != strings.Count(want, "c") {
+			t.Errorf("%s: got %s, ran %q, %v", limits, got, ran, err)
+		}
+	}
+}
+
+func TestABreakerThatMakesNoSenseStopsTheStart(t *testing.T) {
+	for _, limits := range []string{"{failures: -1}", "{open: -1s}", "{fails: 2}"} {
+		if _, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte("limits: {breaker: "+limits+"}")); err == nil {
+			t.Errorf("%s is taken", limits)
 		}
 	}
 }

@@ -122,8 +122,20 @@ func TestWhenToTryAgain(t *testing.T) {
 	for wait, want := range map[time.Duration]string{
 		time.Second: `{"retry_after_ms":1000}`, 1500 * time.Microsecond: `{"retry_after_ms":2}`, 0: `{"retry_after_ms":0}`,
 	} {
-		if got := e.RetryAfter(wait); string(got.Details) != want || got.Reason != "busy" || e.Details != nil {
+		got := e.RetryAfter(wait)
+		if string(got.Details) != want || got.Reason != "busy" || e.Details != nil {
 			t.Errorf("%v: %s", wait, got.Details)
+		}
+		if again := got.Retry(); again != max(wait, 0) && again != 2*time.Millisecond {
+			t.Errorf("%v became %v", wait, again)
+		}
+	}
+	for details, want := range map[string]time.Duration{
+		``: 0, `{}`: 0, `{"retry_after_ms":-5}`: 0, `{"retry_after_ms":"soon"}`: 0,
+		`{"retry_after_ms":9223372036854775807}`: 9223372036854 * time.Millisecond,
+	} {
+		if got := (&tool.Error{Details: json.RawMessage(details)}).Retry(); got != want {
+			t.Errorf("%s: %v", details, got)
 		}
 	}
 }

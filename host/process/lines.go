@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	lineLimit = 4 << 20
-	readSize  = 64 << 10
+	readSize = 64 << 10
 
 	emptyReads = 100 // in a row, until a reader is taken to be broken
 )
@@ -18,6 +17,7 @@ const (
 type LineLimits struct {
 	Line  int   // bytes of one line, without its newline; 0: 4 MiB
 	Total int64 // bytes of all lines, with their newlines; 0: no limit
+	Open  bool  // a last line without its newline is a line like any other
 }
 
 // Lines reads newline-terminated lines within bounds. It has one buffer, as large as the longest line.
@@ -35,7 +35,7 @@ type Lines struct {
 // NewLines reads lines from r.
 func NewLines(r io.Reader, l LineLimits) *Lines {
 	if l.Line <= 0 {
-		l.Line = lineLimit
+		l.Line = MaxLine
 	}
 	return &Lines{r: r, limits: l}
 }
@@ -44,7 +44,8 @@ func NewLines(r io.Reader, l LineLimits) *Lines {
 func (l *Lines) Number() int { return l.number }
 
 // Next gives the next line without its newline, valid until the next call. A last line without a newline
-// comes with io.ErrUnexpectedEOF; the clean end is io.EOF; a bound that was exceeded is a *LimitError.
+// comes with io.ErrUnexpectedEOF, unless LineLimits.Open takes it; the clean end is io.EOF; a bound that was exceeded is
+// a *LimitError.
 func (l *Lines) Next() ([]byte, error) {
 	searched := 0
 	for {
@@ -80,6 +81,9 @@ func (l *Lines) last(n int) ([]byte, error) {
 	if n == 0 || l.err != io.EOF {
 		l.start = l.end
 		return nil, l.err
+	}
+	if l.limits.Open {
+		return l.give(n, 0, nil)
 	}
 	return l.give(n, 0, io.ErrUnexpectedEOF)
 }

@@ -148,7 +148,7 @@ func (c *chunks) Read(b []byte) (int, error) {
 // split is what Lines does, with everything at hand.
 func split(data []byte, limits LineLimits) (lines []string, end string) {
 	if limits.Line <= 0 {
-		limits.Line = lineLimit
+		limits.Line = MaxLine
 	}
 	if limits.Total == 0 {
 		limits.Total = math.MaxInt64

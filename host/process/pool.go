@@ -2,11 +2,11 @@ package process
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"toolpost/host/backoff"
 	"toolpost/tool"
 )
 
@@ -19,13 +19,11 @@ type Worker interface {
 
 // PoolOptions has useful zero values.
 type PoolOptions struct {
-	Name       string        // what the pool runs, for error messages
-	Max        int           // workers at the most; 0: 16. At the limit Get waits
-	Idle       time.Duration // an unused worker is closed after this; 0: 5 minutes
-	FastCrash  time.Duration // a worker that fails within this after its start counts as a fast crash; 0: 10 s
-	Breaker    int           // fast crashes or failed starts in a row until the breaker opens; 0: 5
-	Backoff    time.Duration // wait before the restart after the first failure, doubling; 0: 100 ms
-	MaxBackoff time.Duration // also how long the breaker stays open before one start is tried again; 0: 30 s
+	Name      string          // what the pool runs, for error messages
+	Max       int             // workers at the most; 0: 16. At the limit Get waits
+	Idle      time.Duration   // an unused worker is closed after this; 0: 5 minutes
+	FastCrash time.Duration   // a worker that fails within this after its start counts as a fast crash; 0: 10 s
+	Restart   backoff.Breaker // when to start another after a fast crash or a failed start
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -34,10 +32,7 @@ func (o PoolOptions) withDefaults() PoolOptions {
 	}
 	o.Max = positive(o.Max, 16)
 	o.Idle = positive(o.Idle, 5*time.Minute)
-	o.FastCrash = positive(o.FastCrash, 10*time.Second)
-	o.Breaker = positive(o.Breaker, 5)
-	o.Backoff = positive(o.Backoff, 100*time.Millisecond)
-	o.MaxBackoff = positive(o.MaxBackoff, 30*time.Second)
+	o.FastCrash = positive(o.FastCrash, backoff.FastCrash)
 	return o
 }
 
@@ -58,12 +53,10 @@ type Pool[W Worker] struct {
 	out     map[any]time.Time // the workers in use, and when they were started
 	alive   int               // workers that are idle, in use, being started or being closed
 	line    []chan ticket[W]  // who waits in Get, in order
-	fails   int               // failures in a row
-	why     string            // what the last one was
-	retry   time.Time         // no start before this
-	trying  bool              // after a failure one start at a time is tried
-	alarm   *time.Timer       // serves the line at retry
-	closing chan struct{}     // not nil: the pool is closed; closed when no worker is left
+	restart backoff.Breaker
+	trying  bool          // after a failure one start at a time is tried
+	alarm   *time.Timer   // serves the line when the pause after a failure is over
+	closing chan struct{} // not nil: the pool is closed; closed when no worker is left
 }
 
 // warm is a worker that waits for its next call.
@@ -81,7 +74,7 @@ type ticket[W Worker] struct {
 
 // NewPool makes a pool that starts workers as they are needed.
 func NewPool[W Worker](start func(ctx context.Context) (W, error), o PoolOptions) *Pool[W] {
-	return &Pool[W]{start: start, o: o.withDefaults(), out: map[any]time.Time{}}
+	return &Pool[W]{start: start, o: o.withDefaults(), restart: o.Restart, out: map[any]time.Time{}}
 }
 
 // Get gives a worker to the caller alone, a warm one if there is one; callers at the limit are served in
@@ -121,34 +114,25 @@ func (p *Pool[W]) serve() {
 
 // next makes the next ticket; false: there is none now.
 func (p *Pool[W]) next() (t ticket[W], ok bool) {
-	switch wait := time.Until(p.retry); {
+	switch failing, wait := p.restart.Fails() > 0, p.restart.Wait(); {
 	case p.closing != nil:
 		t.err = tool.Errorf(tool.CodeUnavailable, "%s has been shut down", p.o.Name)
 	case len(p.idle) > 0:
 		t.warm = p.unpark(len(p.idle) - 1)
 	case p.alive >= p.o.Max:
 		return t, false
-	case p.fails >= p.o.Breaker && (wait > 0 || p.trying):
-		t.err = p.broken(wait)
-	case p.fails > 0 && p.trying:
+	case p.restart.Tripped() && (wait > 0 || p.trying):
+		t.err = p.restart.Refusal(p.o.Name, "start")
+	case failing && p.trying:
 		return t, false
-	case p.fails > 0 && wait > 0:
+	case wait > 0:
 		p.wake(wait)
 		return t, false
 	default:
 		p.alive++
-		p.trying = p.fails > 0
+		p.trying = failing
 	}
 	return t, true
-}
-
-// broken is the error while the breaker is open.
-func (p *Pool[W]) broken(wait time.Duration) error {
-	next := "a start is being tried now"
-	if wait > 0 {
-		next = fmt.Sprintf("the next start is tried in %v, at %s", wait.Round(time.Second), p.retry.Format(time.RFC3339))
-	}
-	return tool.Errorf(tool.CodeBreakerOpen, "%s failed %d times in a row (last: %s); %s", p.o.Name, p.fails, p.why, next)
 }
 
 // wake lets the line be served when the backoff has passed.
@@ -180,9 +164,9 @@ func (p *Pool[W]) redeem(ctx context.Context, t ticket[W]) (W, error) {
 	switch {
 	case err == nil:
 		p.out[w] = time.Now()
-		p.fails = min(p.fails, p.o.Breaker-1) // the breaker closes, and opens again with the next failure
+		p.restart.Tried()
 	case ctx.Err() == nil:
-		p.failed(err.Error())
+		p.restart.Failed(err.Error())
 	}
 	if err != nil {
 		p.gone()
@@ -235,26 +219,15 @@ func (p *Pool[W]) takeBack(w W, healthy, keep bool) bool {
 	}
 	delete(p.out, w)
 	if healthy || time.Since(started) >= p.o.FastCrash {
-		p.fails = 0
+		p.restart.Worked()
 	} else {
-		p.failed("it crashed soon after its start")
+		p.restart.Failed("it crashed soon after its start")
 	}
 	if keep = keep && p.closing == nil; keep {
 		p.park(w, started)
 	}
 	p.serve()
 	return keep
-}
-
-// failed counts a failure and sets when the next start may be tried.
-func (p *Pool[W]) failed(why string) {
-	p.fails++
-	p.why = why
-	wait := p.o.MaxBackoff
-	if p.fails < p.o.Breaker {
-		wait = min(wait, p.o.Backoff<<min(p.fails-1, 30))
-	}
-	p.retry = time.Now().Add(wait)
 }
 
 // park puts a worker among the idle ones, for a while.

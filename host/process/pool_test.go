@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"toolpost/host/backoff"
 	"toolpost/tool"
 )
 
@@ -228,7 +229,7 @@ func TestFailedStartsBackOffAndThenOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFactory()
 		f.fail = errors.New("no such program")
-		p := NewPool(f.start, PoolOptions{Name: "greeter", Breaker: 4, Backoff: time.Second, MaxBackoff: time.Minute})
+		p := NewPool(f.start, PoolOptions{Name: "greeter", Restart: backoff.Breaker{Failures: 4, First: time.Second, Open: time.Minute}})
 		for range 4 {
 			if _, err := p.Get(t.Context()); err != f.fail {
 				t.Errorf("the error of the start is not returned as it is: %v", err)
@@ -265,7 +266,7 @@ func TestWhileTheBreakerTriesOneStartOthersFailAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFactory()
 		f.fail = errors.New("broken")
-		p := NewPool(f.start, PoolOptions{Breaker: 1, MaxBackoff: time.Minute})
+		p := NewPool(f.start, PoolOptions{Restart: backoff.Breaker{Failures: 1, Open: time.Minute}})
 		p.Get(t.Context())
 		time.Sleep(time.Minute)
 		f.takes = time.Second
@@ -284,7 +285,7 @@ func TestWhileTheBreakerTriesOneStartOthersFailAtOnce(t *testing.T) {
 func TestFastCrashesOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFactory()
-		p := NewPool(f.start, PoolOptions{Breaker: 3, FastCrash: 10 * time.Second, Backoff: time.Second})
+		p := NewPool(f.start, PoolOptions{FastCrash: 10 * time.Second, Restart: backoff.Breaker{Failures: 3, First: time.Second}})
 		for range 3 {
 			p.Put(get(t, p), false)
 		}
@@ -307,7 +308,7 @@ func TestTheRowOfFailuresIsBroken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := NewPool(newFactory().start, PoolOptions{Breaker: 2})
+				p := NewPool(newFactory().start, PoolOptions{Restart: backoff.Breaker{Failures: 2}})
 				for range 10 {
 					p.Put(get(t, p), false)
 					good(p, get(t, p))
@@ -325,7 +326,7 @@ func must(p *Pool[*fake]) *fake {
 
 func TestAWarmWorkerIsGivenAlthoughTheBreakerIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPool(newFactory().start, PoolOptions{Breaker: 1})
+		p := NewPool(newFactory().start, PoolOptions{Restart: backoff.Breaker{Failures: 1}})
 		a, b := get(t, p), get(t, p)
 		p.Put(a, true)
 		p.Put(b, false)
@@ -344,7 +345,7 @@ func TestWhoWaitsForABackoffHearsThatTheBreakerOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFactory()
 		f.fail = errors.New("broken")
-		p := NewPool(f.start, PoolOptions{Breaker: 2, Backoff: time.Second, MaxBackoff: time.Hour})
+		p := NewPool(f.start, PoolOptions{Restart: backoff.Breaker{Failures: 2, First: time.Second, Open: time.Hour}})
 		p.Get(t.Context())
 		errs := make(chan error, 2)
 		for range 2 {

@@ -79,6 +79,13 @@ type Child struct {
 	settle  func() Exit
 }
 
+// What holds for children of every protocol, so that all are alike.
+const (
+	LastBreath = 500 * time.Millisecond // for a child to end by itself once it was asked to, by SIGTERM or the end of its input
+	MaxLine    = 4 << 20                // bytes of a line of its output, where a protocol does not need longer ones
+	LifeLog    = 64 << 20               // bytes of the standard error of one that serves many calls, over its whole life
+)
+
 const (
 	drainTime = 2 * time.Second // for the last of standard error, once nobody is left to write it
 	reapTime  = 5 * time.Second // for a killed child to exit

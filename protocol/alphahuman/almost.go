@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 )
 
 // noSkill is the error of a folder that is named as a skill and is none.
@@ -77,5 +78,5 @@ func nested(dir, name string) string {
 	if strings.HasPrefix(name, ".") || !isSkill(filepath.Join(dir, name)) {
 		return ""
 	}
-	return fmt.Sprintf("%s in it is one; name %s with `skills` in a source of its own", clip(name), dir)
+	return fmt.Sprintf("%s in it is one; name %s with `skills` in a source of its own", jsonrpc.Clip(name), dir)
 }

@@ -11,6 +11,7 @@ import (
 
 	"toolpost/host/offlimits"
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 )
 
 // A Finding is what is wrong with a skill folder. A skill with errors cannot be used; a warning is advice.
@@ -102,7 +103,7 @@ func (f *findings) checkDoc(d *Doc, folder string) {
 		f.errorf(skillFile, "field compatibility: %d characters; %d is the most", n, maxCompatibility)
 	}
 	for _, name := range d.unknown {
-		f.warnf(skillFile, "field %s: not known, and ignored", clip(name))
+		f.warnf(skillFile, "field %s: not known, and ignored", jsonrpc.Clip(name))
 	}
 	if strings.TrimSpace(d.Body) == "" {
 		f.warnf(skillFile, "there are no instructions below the frontmatter")

@@ -1,7 +1,6 @@
 package alphahuman
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -16,6 +15,7 @@ import (
 
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -47,21 +47,32 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	k := &desktop{
-		Door: d, h: h, c: c, gone: cancel, places: make(chan struct{}, maxInFlight), patching: make(chan struct{}, 1),
-		sessions: map[string]bool{}, calls: map[string]context.CancelFunc{}, asked: map[uint64]chan reply{},
+		Door: d, h: h, c: c, places: make(chan struct{}, maxInFlight), patching: make(chan struct{}, 1),
+		sessions: map[string]bool{}, calls: map[string]context.CancelFunc{},
 	}
-	err := k.listen(ctx)
-	k.deafen()
+	out := jsonrpc.NewStream(d.Out, cancel) // when the host is gone nobody needs the calls any more
+	k.conn = jsonrpc.NewConn(jsonrpc.Options{
+		Writer: out, Take: func(in *jsonrpc.Incoming) error { return k.request(ctx, in) }, Odd: k.odd, NullIDs: true,
+	})
+	err := k.conn.Read(ctx, process.NewLines(d.In, process.LineLimits{Line: defaultMaxLine, Open: true}))
+	var limit *process.LimitError
+	if errors.As(err, &limit) {
+		k.refuse(nil, jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %v", limit))
+	}
+	k.conn.End(errNoAnswer)
 	k.drain(ctx)
 	cancel(nil)
 	k.running.Wait()
-	if errors.Is(err, errShutdown) && k.last != nil {
-		k.write(encodeReply(k.last, okResult))
+	if errors.Is(err, errShutdown) {
+		k.reply(k.last, okResult, nil)
 	}
-	return k.written()
+	return out.Err()
 }
 
-var errShutdown = errors.New("the host said shutdown")
+var (
+	errShutdown = errors.New("the host said shutdown")
+	errNoAnswer = errors.New("no answer")
+)
 
 // drain lets the calls finish that are on their way: a host may send all that it has and then the end.
 func (k *desktop) drain(ctx context.Context) {
@@ -79,7 +90,7 @@ type desktop struct {
 	*Door
 	h       tool.Handler
 	c       tool.Catalog
-	gone    context.CancelCauseFunc
+	conn    *jsonrpc.Conn
 	running sync.WaitGroup // the calls
 	places  chan struct{}
 	logging sync.Mutex
@@ -89,154 +100,47 @@ type desktop struct {
 	// Of the goroutine that listens.
 	met      bool              // the host has shown of which generation it is
 	second   bool              // it is of the second; set before its first call
-	last     []byte            // the id of shutdown
+	last     *jsonrpc.Incoming // shutdown
 	sessions map[string]bool   // that the host has opened
 	names    map[string]string // of the tools, as the engine has them, by their names on the wire
 
-	mu    sync.Mutex // guards what follows, and Out
-	err   error      // of the first message that could not be written
+	mu    sync.Mutex // guards what follows
 	calls map[string]context.CancelFunc
-	next  uint64
-	asked map[uint64]chan reply // what we asked the host; nil: nobody reads its answers any more
 }
 
-// listen reads messages until there are no more.
-func (k *desktop) listen(ctx context.Context) error {
-	lines := make(chan line)
-	stop := make(chan struct{})
-	defer close(stop)
-	go k.read(lines, stop)
-	var scan strictjson.Scanner
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case l := <-lines:
-			if l.err != nil {
-				return k.readEnd(l.err)
-			}
-			if err := k.take(ctx, &scan, l.text); err != nil {
-				return err
-			}
-			l.taken <- struct{}{}
-		}
-	}
-}
-
-// A line is one of the host's. Its reader goes on when it is taken.
-type line struct {
-	text  []byte
-	err   error
-	taken chan struct{}
-}
-
-// read reads lines. A reader cannot be interrupted: where ctx ends first, the one that waits for a line is left
-// to the end of the program, which is near.
-func (k *desktop) read(lines chan<- line, stop <-chan struct{}) {
-	in := process.NewLines(k.In, process.LineLimits{Line: defaultMaxLine})
-	taken := make(chan struct{}, 1)
-	for {
-		b, err := in.Next()
-		if errors.Is(err, io.ErrUnexpectedEOF) && len(b) > 0 { // a last line without its end is a line
-			err = nil
-		}
-		select {
-		case lines <- line{b, err, taken}:
-		case <-stop:
-			return
-		}
-		if err != nil {
-			return
-		}
-		select {
-		case <-taken:
-		case <-stop:
-			return
-		}
-	}
-}
-
-// readEnd says what the end of In means.
-func (k *desktop) readEnd(err error) error {
-	var limit *process.LimitError
-	if errors.As(err, &limit) {
-		k.write(encodeError(nil, rpcErrorf(codeParse, "Parse error: %v", limit)))
-	}
-	return err
-}
-
-// take handles one message. An error ends the door.
-func (k *desktop) take(ctx context.Context, scan *strictjson.Scanner, b []byte) error {
-	b = bytes.TrimSpace(b)
-	if len(b) == 0 {
-		return nil
-	}
-	m, err := decodeMessage(scan, b)
+// odd answers what is not a message, and the door goes on. An answer to nothing that we asked is late, and dropped.
+func (k *desktop) odd(m *jsonrpc.Message, line []byte, why error) {
+	invalid := (*jsonrpc.Error)(nil)
 	switch {
-	case err != nil:
-		k.refuseLine(b, err)
-		return nil
-	case m.method == nil && (m.result != nil || m.err != nil):
-		k.answered(&m)
-		return nil
-	}
-	if e := m.checkRequest(); e != nil {
-		k.write(encodeError(m.validID(), e))
-		return nil
-	}
-	return k.request(ctx, text(m.method), m.id, m.params)
-}
-
-// refuseLine answers what is not a message, and the door goes on.
-func (k *desktop) refuseLine(b []byte, why error) {
-	switch {
-	case strictjson.Check(b) != nil:
-		k.write(encodeError(nil, rpcErrorf(codeParse, "Parse error: %s", clip(why.Error()))))
-	case strictjson.KindOf(b) == "array":
-		k.write(encodeError(nil, rpcErrorf(codeInvalidRequest, "Invalid Request: batches are not taken; send one message a line")))
+	case errors.Is(why, jsonrpc.ErrUnasked):
+	case errors.Is(why, jsonrpc.ErrNotMessage):
+		k.refuse(m.ReplyID(), m.Check())
+	case errors.As(why, &invalid):
+		k.refuse(m.ReplyID(), invalid)
+	case strictjson.Check(line) != nil:
+		k.refuse(nil, jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %s", jsonrpc.Clip(why.Error())))
+	case strictjson.KindOf(line) == "array":
+		k.refuse(nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
+			"Invalid Request: batches are not taken; send one message a line"))
 	default:
-		k.write(encodeError(nil, rpcErrorf(codeInvalidRequest, "Invalid Request: %s", clip(why.Error()))))
+		k.refuse(nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: %s", jsonrpc.Clip(why.Error())))
 	}
-}
-
-// checkRequest holds a message to what JSON-RPC wants of a request.
-func (m *message) checkRequest() *rpcError {
-	switch {
-	case m.version != nil && text(m.version) != "2.0":
-		return rpcErrorf(codeInvalidRequest, `Invalid Request: jsonrpc must be "2.0"`)
-	case text(m.method) == "":
-		return rpcErrorf(codeInvalidRequest, "Invalid Request: method must be a string that is not empty")
-	case m.id != nil && m.validID() == nil && string(m.id) != "null":
-		return rpcErrorf(codeInvalidRequest, "Invalid Request: id must be a string or a number")
-	case m.params != nil && strictjson.KindOf(m.params) != "object" && string(m.params) != "null":
-		return rpcErrorf(codeInvalidParams, "Invalid params: params must be an object, not %s", strictjson.KindOf(m.params))
-	}
-	return nil
-}
-
-// validID gives the id as an answer repeats it; nil where there is none.
-func (m *message) validID() []byte {
-	if kind := strictjson.KindOf(m.id); kind == "string" || kind == "number" {
-		return bytes.Clone(m.id)
-	}
-	return nil
 }
 
 // request answers a request. A notification, which has no id, gets no answer whatever happens.
-func (k *desktop) request(ctx context.Context, method string, id, params []byte) error {
-	id = bytes.Clone(id)
-	k.meet(method)
-	switch method {
+func (k *desktop) request(ctx context.Context, in *jsonrpc.Incoming) error {
+	k.meet(in.Method)
+	switch in.Method {
 	case methodShutdown, methodSkillShutdown:
-		k.last = id
+		k.last = in
 		return errShutdown
 	case methodToolsCall:
-		k.call(ctx, id, bytes.Clone(params))
+		k.call(ctx, in)
 	case methodCancel:
-		k.cancel(params)
+		k.cancel(in.Params)
 	default:
-		result, err := k.answer(ctx, method, params)
-		k.reply(id, result, err)
+		result, err := k.answer(ctx, in.Method, in.Params)
+		k.reply(in, result, err)
 	}
 	return nil
 }
@@ -249,18 +153,17 @@ func (k *desktop) meet(method string) {
 	}
 }
 
-func (k *desktop) reply(id, result []byte, err *rpcError) {
-	switch {
-	case id == nil:
-	case err != nil:
-		k.write(encodeError(id, err))
-	default:
-		k.write(encodeReply(id, result))
-	}
+func (k *desktop) reply(in *jsonrpc.Incoming, result []byte, err *jsonrpc.Error) {
+	k.conn.Reply(context.Background(), in, result, err) // the stream takes it, or the host is gone
+}
+
+// refuse answers what is no request. An id that is nil becomes null.
+func (k *desktop) refuse(id []byte, err *jsonrpc.Error) {
+	_ = k.conn.Send(context.Background(), jsonrpc.EncodeReply(id, nil, err)) // the stream keeps an error
 }
 
 // answer is the table of what is answered at once.
-func (k *desktop) answer(ctx context.Context, method string, params []byte) (json.RawMessage, *rpcError) {
+func (k *desktop) answer(ctx context.Context, method string, params []byte) (json.RawMessage, *jsonrpc.Error) {
 	switch method {
 	case methodInitialize:
 		return k.introduce(ctx, false)
@@ -279,16 +182,16 @@ func (k *desktop) answer(ctx context.Context, method string, params []byte) (jso
 	case methodStatus:
 		return k.status(ctx), nil
 	}
-	return nil, rpcErrorf(codeMethodNotFound, "Method not found: %s", clip(method))
+	return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found: %s", jsonrpc.Clip(method))
 }
 
 // talk takes note of a session that begins or ends.
-func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *rpcError) {
+func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *jsonrpc.Error) {
 	var p struct {
 		SessionID string `json:"sessionId"`
 	}
 	if len(params) > 0 && string(params) != "null" && strictjson.Unmarshal(params, &p) != nil {
-		return nil, rpcErrorf(codeInvalidParams, "Invalid params: sessionId must be a string")
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: sessionId must be a string")
 	}
 	delete(k.sessions, p.SessionID)
 	if begins && p.SessionID != "" && len(k.sessions) < maxTalks {
@@ -300,7 +203,7 @@ func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *rpcError) 
 func (k *desktop) name() string { return cmp.Or(k.Name, "toolpost") }
 
 // introduce says who we are and what can be called now.
-func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, *rpcError) {
+func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, *jsonrpc.Error) {
 	in := introduction{Tools: []json.RawMessage{}, Capabilities: &capabilities{Cancel: true, Sessions: true}}
 	if !second {
 		in.Name, in.Description, in.Version = k.name(), "The tools of a Toolpost.", cmp.Or(k.Version, "1.0.0")
@@ -323,7 +226,7 @@ func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, 
 	}
 	b, err := strictjson.Marshal(in)
 	if err != nil {
-		return nil, rpcErrorf(codeInternal, "the list of tools cannot be written: %v", err)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the list of tools cannot be written: %v", err)
 	}
 	return b, nil
 }
@@ -387,10 +290,10 @@ func decodeCall(params []byte) (c callRequest, err error) {
 }
 
 // call starts a call; its answer comes when it is done.
-func (k *desktop) call(ctx context.Context, id, params []byte) {
-	req, err := decodeCall(params)
+func (k *desktop) call(ctx context.Context, in *jsonrpc.Incoming) {
+	req, err := decodeCall(in.Params)
 	if err != nil {
-		k.reply(id, nil, rpcErrorf(codeInvalidParams, "Invalid params: %s", misread(err)))
+		k.reply(in, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", jsonrpc.Misread(err)))
 		return
 	}
 	select {
@@ -403,14 +306,14 @@ func (k *desktop) call(ctx context.Context, id, params []byte) {
 		Session: cmp.Or(req.Session, k.session()),
 	}
 	ctx, end := context.WithCancel(ctx)
-	k.enter(id, end)
+	k.enter(in.ID, end)
 	second := k.second
 	k.running.Go(func() {
 		defer func() { <-k.places }()
-		r, err := k.h.Invoke(ctx, c, &relay{k: k, ctx: ctx, call: id, second: second})
-		k.leave(id)
+		r, err := k.h.Invoke(ctx, c, &relay{k: k, ctx: ctx, call: in.ID, second: second})
+		k.leave(in.ID)
 		end()
-		k.finish(id, r, err, second)
+		k.finish(in, r, err, second)
 	})
 }
 
@@ -426,21 +329,21 @@ func (k *desktop) session() string {
 }
 
 // finish answers a call.
-func (k *desktop) finish(id []byte, r *tool.Result, err error, second bool) {
+func (k *desktop) finish(in *jsonrpc.Incoming, r *tool.Result, err error, second bool) {
 	switch {
 	case err != nil:
-		k.reply(id, nil, toRPC(tool.AsError(err)))
+		k.reply(in, nil, toRPC(tool.AsError(err)))
 		return
 	case r.Ask != nil:
-		k.reply(id, nil, toRPC(tool.Errorf(tool.CodeUnsupported, "the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)))
+		k.reply(in, nil, toRPC(tool.Errorf(tool.CodeUnsupported, "the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)))
 		return
 	}
 	b, err := encodeResult(r, second)
 	if err != nil {
-		k.reply(id, nil, toRPC(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)))
+		k.reply(in, nil, toRPC(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)))
 		return
 	}
-	k.reply(id, b, nil)
+	k.reply(in, b, nil)
 }
 
 func (k *desktop) enter(id []byte, end context.CancelFunc) {
@@ -470,25 +373,6 @@ func (k *desktop) cancel(params []byte) {
 	if end := k.calls[string(p.ID)]; end != nil {
 		end()
 	}
-}
-
-// write sends one message. When the host is gone nobody needs the calls any more.
-func (k *desktop) write(b []byte) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.err != nil {
-		return
-	}
-	if _, err := k.Out.Write(b); err != nil {
-		k.err = fmt.Errorf("alphahuman: the host went away: %w", err)
-		k.gone(k.err)
-	}
-}
-
-func (k *desktop) written() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.err
 }
 
 func (k *desktop) log(format string, args ...any) {

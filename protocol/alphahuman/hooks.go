@@ -8,35 +8,36 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/host/process"
+	"toolpost/host/worker"
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
 // introduce finds out of which generation the skill is and what it offers.
-func (w *worker) introduce(ctx context.Context) error {
+func (w *speaker) introduce(ctx context.Context) error {
 	w.second = w.p.o.Generation == 2
 	if !w.second {
-		raw, err := w.ask(ctx, methodInitialize, nil, &desk{})
-		var said *rpcError
-		if w.second = errors.As(err, &said) && (said.Code == codeMethodNotFound || said.Code == codeInternal); !w.second {
+		raw, err := w.Ask(ctx, methodInitialize, nil, &desk{})
+		var said *jsonrpc.Error
+		if w.second = errors.As(err, &said) && (said.Code == jsonrpc.CodeMethodNotFound || said.Code == jsonrpc.CodeInternal); !w.second {
 			return w.takeIntroduction(methodInitialize, raw, err)
 		}
 	}
-	raw, err := w.ask(ctx, methodToolsList, nil, &desk{})
-	var said *rpcError
+	raw, err := w.Ask(ctx, methodToolsList, nil, &desk{})
+	var said *jsonrpc.Error
 	if errors.As(err, &said) {
 		return tool.Errorf(tool.CodeProtocol, "%s knows neither %s nor %s: %w", w.p.name, methodInitialize, methodToolsList, said)
 	}
 	return w.takeIntroduction(methodToolsList, raw, err)
 }
 
-func (w *worker) takeIntroduction(method string, raw json.RawMessage, err error) error {
+func (w *speaker) takeIntroduction(method string, raw json.RawMessage, err error) error {
 	if err != nil {
 		return err
 	}
 	if err := strictjson.Unmarshal(raw, &w.intro); err != nil {
-		return tool.Errorf(tool.CodeProtocol, "%s: the answer to %s: %s", w.p.name, method, misread(err))
+		return tool.Errorf(tool.CodeProtocol, "%s: the answer to %s: %s", w.p.name, method, jsonrpc.Misread(err))
 	}
 	if c := w.intro.Capabilities; c != nil {
 		w.cancels, w.sessionful = c.Cancel, c.Sessions
@@ -52,14 +53,14 @@ type hook struct {
 }
 
 // in chooses the word of the worker's generation.
-func (w *worker) in(first, second string) string {
+func (w *speaker) in(first, second string) string {
 	if w.second {
 		return second
 	}
 	return first
 }
 
-func (w *worker) loadHook() hook {
+func (w *speaker) loadHook() hook {
 	if !w.second {
 		return hook{method: methodOnLoad}
 	}
@@ -70,7 +71,7 @@ func (w *worker) loadHook() hook {
 }
 
 // hook tells the skill something and waits for its answer, for a while. Whatever happens, life goes on.
-func (w *worker) hook(ctx context.Context, h hook) (json.RawMessage, bool) {
+func (w *speaker) hook(ctx context.Context, h hook) (json.RawMessage, bool) {
 	var params []byte
 	if h.params != nil {
 		params, _ = strictjson.Marshal(h.params) // strings alone
@@ -80,7 +81,7 @@ func (w *worker) hook(ctx context.Context, h hook) (json.RawMessage, bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.p.o.hookTime())
 	defer cancel()
-	raw, err := w.ask(ctx, h.method, params, h.desk)
+	raw, err := w.Ask(ctx, h.method, params, h.desk)
 	if err != nil {
 		w.p.log.Warn("a hook of the skill failed", "hook", h.method, "error", err)
 	}
@@ -103,7 +104,7 @@ const maxTalks = 1000
 
 // join tells the skill of a call's session where it is new, and gives its id as the skill knows it. Leave is
 // called at the end of the call.
-func (w *worker) join(ctx context.Context, c *tool.Call, d *desk) (id string, leave func()) {
+func (w *speaker) join(ctx context.Context, c *tool.Call, d *desk) (id string, leave func()) {
 	if c.Session == "" {
 		return "", func() {}
 	}
@@ -127,12 +128,12 @@ func (w *worker) join(ctx context.Context, c *tool.Call, d *desk) (id string, le
 	}
 }
 
-func (w *worker) endHook(t *talk) hook {
+func (w *speaker) endHook(t *talk) hook {
 	return hook{method: w.in(methodOnSessionEnd, methodSessionEnd), params: map[string]string{"sessionId": t.id}}
 }
 
 // talk finds a session or makes it. Where there are too many, it gives one that is over now.
-func (w *worker) talk(k who) (t *talk, isNew bool, over *talk) {
+func (w *speaker) talk(k who) (t *talk, isNew bool, over *talk) {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
 	if t = w.sessions[k]; t != nil {
@@ -152,7 +153,7 @@ func (w *worker) talk(k who) (t *talk, isNew bool, over *talk) {
 }
 
 // quietest takes the session out that was quiet the longest.
-func (w *worker) quietest() *talk {
+func (w *speaker) quietest() *talk {
 	var key who
 	var found *talk
 	for k, t := range w.sessions {
@@ -168,7 +169,7 @@ func (w *worker) quietest() *talk {
 }
 
 // overdue takes the sessions out that were quiet for so long, or all of them.
-func (w *worker) overdue(quiet time.Duration) []*talk {
+func (w *speaker) overdue(quiet time.Duration) []*talk {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
 	var over []*talk
@@ -185,7 +186,8 @@ func (w *worker) overdue(quiet time.Duration) []*talk {
 
 // keepTime sends the ticks and ends the sessions that are quiet, as long as the worker lives. It does one
 // thing after the other: ticks do not overlap.
-func (w *worker) keepTime() {
+func keepTime(ctx context.Context, worker *worker.Worker) {
+	w := worker.Own.(*speaker)
 	interval := w.p.skill.Manifest.Tick
 	idle := w.p.o.sessionIdle()
 	sweep := time.NewTicker(min(idle, time.Minute))
@@ -198,17 +200,17 @@ func (w *worker) keepTime() {
 	}
 	for {
 		select {
-		case <-w.dead:
+		case <-w.Dead():
 			return
-		case <-w.p.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-sweep.C:
 			for _, t := range w.overdue(idle) {
-				w.apart(w.endHook(t))
+				w.apart(ctx, w.endHook(t))
 			}
 		case <-due:
-			if h := (hook{method: w.in(methodOnTick, methodTick)}); !slices.Contains(w.unanswered(), h.method) {
-				w.apart(h)
+			if h := (hook{method: w.in(methodOnTick, methodTick)}); !slices.Contains(w.Unanswered(), h.method) {
+				w.apart(ctx, h)
 			}
 			tick.Reset(interval)
 		}
@@ -216,32 +218,20 @@ func (w *worker) keepTime() {
 }
 
 // apart runs a hook that belongs to no call. A worker that takes one call at a time takes it as one.
-func (w *worker) apart(h hook) {
-	ctx, cancel := context.WithTimeout(w.p.ctx, w.p.o.hookTime())
+func (w *speaker) apart(ctx context.Context, h hook) {
+	ctx, cancel := context.WithTimeout(ctx, w.p.o.hookTime())
 	defer cancel()
-	if _, err := w.p.acquire(ctx, w); err != nil {
+	if w.Hold(ctx) != nil {
 		return
 	}
-	defer w.p.release(w)
+	defer w.Release()
 	w.hook(ctx, h)
 }
 
-// shutdown is the ladder: the sessions end, shutdown is asked, stdin is closed, SIGTERM, SIGKILL to the tree. The last
-// hooks and the answer to shutdown have a bounded time each; the other steps half of it.
-func (w *worker) shutdown(ctx context.Context) {
-	defer func() { <-w.dead }()
-	if ctx.Err() == nil {
-		w.goodbye(ctx)
-	}
-	if ctx.Err() != nil {
-		w.child.Kill()
-		return
-	}
-	w.child.Stop(process.Ladder{Stdin: w.p.o.farewell() / 2, Term: w.p.o.farewell() / 2})
-}
-
-func (w *worker) goodbye(ctx context.Context) {
-	hooks, cancel := context.WithTimeout(ctx, w.p.o.farewell())
+// goodbye ends the sessions and asks for shutdown. The last hooks and the answer to shutdown have a bounded time each.
+func goodbye(ctx context.Context, worker *worker.Worker) {
+	w := worker.Own.(*speaker)
+	hooks, cancel := context.WithTimeout(ctx, w.p.Farewell())
 	defer cancel()
 	var all sync.WaitGroup
 	for _, t := range w.overdue(0) {
@@ -251,9 +241,9 @@ func (w *worker) goodbye(ctx context.Context) {
 	if w.second {
 		w.hook(hooks, hook{method: methodUnload})
 	}
-	last, cancel := context.WithTimeout(ctx, w.p.o.farewell())
+	last, cancel := context.WithTimeout(ctx, w.p.Farewell())
 	defer cancel()
-	_, err := w.ask(last, w.in(methodShutdown, methodSkillShutdown), nil, &desk{})
+	_, err := w.Ask(last, w.in(methodShutdown, methodSkillShutdown), nil, &desk{})
 	if err != nil {
 		w.p.log.Warn("the skill did not answer shutdown", "error", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -102,7 +103,7 @@ func plainName(name string) error {
 	notPlain := name == "" || name == "." || name == ".." || len(name) > most || strings.HasSuffix(name, newSuffix) ||
 		strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) })
 	if notPlain {
-		return rpcErrorf(codeInvalidParams, "filename %s: expected the plain name of a file, without folders", clip(name))
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: expected the plain name of a file, without folders", jsonrpc.Clip(name))
 	}
 	return nil
 }
@@ -126,7 +127,7 @@ func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
 	}
 	data, err := readUnder(root, file.Filename, maxDataFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, rpcErrorf(codeInvalidParams, "filename %s: %v", clip(file.Filename), reason(err))
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: %v", jsonrpc.Clip(file.Filename), reason(err))
 	}
 	return strictjson.Marshal(map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")})
 }
@@ -170,7 +171,7 @@ func (d *dataFolder) write(params json.RawMessage) error {
 		return err
 	}
 	if err := replace(root, file.Filename, []byte(file.Content)); err != nil {
-		return rpcErrorf(codeInvalidParams, "filename %s: %v", clip(file.Filename), reason(err))
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: %v", jsonrpc.Clip(file.Filename), reason(err))
 	}
 	return nil
 }
@@ -239,7 +240,7 @@ func (s *entities) upsert(params json.RawMessage) error {
 		return err
 	}
 	if e.Type == "" || e.Source == "" {
-		return rpcErrorf(codeInvalidParams, "an entity needs type and source")
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "an entity needs type and source")
 	}
 	if e.ID == "" {
 		e.ID = e.Source + ":" + e.Type + ":" + cmp.Or(e.SourceID, e.Title)

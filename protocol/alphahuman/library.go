@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -172,7 +173,7 @@ func (l *library) read(args json.RawMessage) (*tool.Result, error) {
 	defer root.Close()
 	data, err := readUnder(root, path.Clean(a.Path), maxSkillRead)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeNotFound, "%s of %s cannot be read: %w", clip(a.Path), a.Name, reason(err))
+		return nil, tool.Errorf(tool.CodeNotFound, "%s of %s cannot be read: %w", jsonrpc.Clip(a.Path), a.Name, reason(err))
 	}
 	return outputOf(map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")})
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -92,7 +93,7 @@ func readField(file, name string, value json.RawMessage, into any) error {
 		return nil
 	}
 	if err := strictjson.Unmarshal(value, into); err != nil {
-		return fieldError(file, name, "%s", misread(err))
+		return fieldError(file, name, "%s", jsonrpc.Misread(err))
 	}
 	return nil
 }

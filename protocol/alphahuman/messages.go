@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -27,7 +28,7 @@ func (r *Runner) transform(ctx context.Context, method, name, words string) stri
 		raw, ok := w.hook(ctx, hook{method: method, params: map[string]string{name: words}})
 		var answer map[string]json.RawMessage
 		if ok && strictjson.Unmarshal(raw, &answer) == nil && strictjson.KindOf(answer[name]) == "string" {
-			words = text(answer[name])
+			words = jsonrpc.Text(answer[name])
 		}
 	}
 	return words
@@ -47,11 +48,9 @@ func (r *Runner) Status(ctx context.Context) map[string]json.RawMessage {
 }
 
 // awake gives the worker where it runs and is of the second generation.
-func (p *program) awake() *worker {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w := p.current; w != nil && w.second && !w.suspect {
-		return w
+func (p *program) awake() *speaker {
+	if w := p.Current(); w != nil && w.Own.(*speaker).second {
+		return w.Own.(*speaker)
 	}
 	return nil
 }

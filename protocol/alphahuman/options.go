@@ -64,7 +64,6 @@ func (o *Options) environment(named []string) []string {
 func (o *Options) startTime() time.Duration   { return orElse(o.StartTimeout, 30*time.Second) }
 func (o *Options) hookTime() time.Duration    { return orElse(o.HookTimeout, 10*time.Second) }
 func (o *Options) grace() time.Duration       { return orElse(o.Grace, 2*time.Second) }
-func (o *Options) farewell() time.Duration    { return min(o.grace(), 2*time.Second) }
 func (o *Options) sessionIdle() time.Duration { return orElse(o.SessionIdle, 30*time.Minute) }
 
 func orElse(d config.Duration, otherwise time.Duration) time.Duration {

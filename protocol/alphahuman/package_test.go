@@ -11,6 +11,7 @@ import (
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/jsonrpc"
 )
 
 // packages copies the folder of skills that are packages, and gives the path of the one that is whole.
@@ -89,7 +90,7 @@ func TestAPackageSeesNoOtherSkill(t *testing.T) {
 			if err != nil || !result.OK {
 				t.Fatalf("%+v, %v", result, err)
 			}
-			for i, said := range strings.Split(text(result.Output), "; ") {
+			for i, said := range strings.Split(jsonrpc.Text(result.Output), "; ") {
 				if !slices.Contains([]string{"Permission denied", "No such file or directory", "skills", "__init__.py notes"}, said) {
 					t.Errorf("it sees %q, number %d of %s", said, i, look)
 				}

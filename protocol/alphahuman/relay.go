@@ -1,13 +1,13 @@
 package alphahuman
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"time"
 
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -45,7 +45,7 @@ func (r *relay) Emit(e tool.Event) error {
 }
 
 // unsaid logs what cannot be said to the host.
-func (r *relay) unsaid(e tool.Event) { r.k.log("%s: %s", e.Kind, clip(string(e.Data))) }
+func (r *relay) unsaid(e tool.Event) { r.k.log("%s: %s", e.Kind, jsonrpc.Clip(string(e.Data))) }
 
 // wireForm gives an event in the words of the second generation.
 func (r *relay) wireForm(e tool.Event) ([]byte, error) {
@@ -129,67 +129,19 @@ func (r *relay) whole(patch map[string]any) (map[string]any, error) {
 // ask calls the host and waits for its answer; nil: the host said no, or nothing. That changes nothing for the tool; an
 // error means that nobody waits for the tool any more.
 func (k *desktop) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
-	id, answer := k.expect()
-	if answer == nil {
-		k.log("%s: %s", method, clip(string(params)))
-		return nil, nil
-	}
-	k.write(encodeRequest(id, method, params))
-	timer := time.NewTimer(hostTime)
-	defer timer.Stop()
-	select {
-	case a := <-answer:
-		if a.err != nil {
-			k.log("the host answers %s: %v", method, a.err)
-		}
-		return a.result, nil
-	case <-timer.C:
-		k.log("the host does not answer %s; it is asked nothing any more", method)
-		k.deafen()
-		return nil, nil
-	case <-ctx.Done():
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		delete(k.asked, id)
+	patience, cancel := context.WithTimeout(ctx, hostTime)
+	defer cancel()
+	raw, err := k.conn.Ask(patience, method, params, nil)
+	switch {
+	case ctx.Err() != nil && raw == nil:
 		return nil, ctx.Err()
+	case errors.Is(err, jsonrpc.ErrUnsent):
+		k.log("%s: %s", method, jsonrpc.Clip(string(params)))
+	case errors.Is(err, jsonrpc.ErrAbandoned):
+		k.log("the host does not answer %s; it is asked nothing any more", method)
+		k.conn.End(errNoAnswer)
+	case err != nil:
+		k.log("the host answers %s: %v", method, err)
 	}
-}
-
-// expect makes place for an answer of the host. Our ids are our own: the host numbers its requests itself.
-func (k *desktop) expect() (uint64, chan reply) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.asked == nil {
-		return 0, nil
-	}
-	k.next++
-	k.asked[k.next] = make(chan reply, 1)
-	return k.next, k.asked[k.next]
-}
-
-// answered takes an answer of the host.
-func (k *desktop) answered(m *message) {
-	id, _ := m.number()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	answer := k.asked[id]
-	if answer == nil {
-		return // late, or to nothing
-	}
-	delete(k.asked, id)
-	if m.err != nil {
-		answer <- reply{err: m.failure()}
-		return
-	}
-	answer <- reply{result: bytes.Clone(m.result)}
-}
-
-// deafen ends the waiting for answers that cannot come any more.
-func (k *desktop) deafen() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, answer := range k.asked {
-		answer <- reply{err: errors.New("no answer")}
-	}
-	k.asked = nil
+	return raw, nil
 }

@@ -1,22 +1,15 @@
 package alphahuman
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
 
+	"toolpost/host/worker"
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
-
-// A reverseCall is a call from the skill to us. Its id is of the skill's own numbering.
-type reverseCall struct {
-	id     []byte // nil: nobody waits for an answer
-	method string
-	params json.RawMessage
-}
 
 // A desk is where the calls back of one request are served: the events and the state of the call that the
 // request belongs to. A hook outside of any call has neither.
@@ -30,103 +23,29 @@ type desk struct {
 	decoded bool
 }
 
-// takeReverse puts a call from the skill where it is served. It never waits: the reader has other calls to
-// look after.
-func (w *worker) takeReverse(m *message) {
-	c := reverseCall{method: text(m.method), params: bytes.Clone(m.params)}
-	if string(m.id) != "null" {
-		c.id = bytes.Clone(m.id)
-	}
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	switch r := w.askedBy(c.params); {
-	case r == nil && len(w.pending) > 0 && (c.method == methodStateGet || c.method == methodStateSet):
-		w.refuse(c, "several calls are on their way; say which one this belongs to with callId")
-	case r == nil:
-		select {
-		case w.stray <- c:
-		default:
-			w.refuse(c, tooMany)
-		}
-	case r.abandoned:
-		w.refuse(c, "the call that this belongs to was ended")
-	case len(r.asked) >= reverseQueue:
-		w.refuse(c, tooMany)
-	default:
-		r.asked = append(r.asked, c)
-		r.tell()
-	}
-}
+// Events implements worker.Desk.
+func (d *desk) Events() *tool.Relay { return d.events }
 
-const tooMany = "too many calls at once; wait for the answers"
-
-// askedBy finds the request that a call back belongs to: the one that it names by callId, or the only one
-// that is on its way. Where there are several it belongs to none, so that no session sees another's state.
-func (w *worker) askedBy(params []byte) *request {
-	var named struct {
-		CallID uint64 `json:"callId"`
-	}
-	if len(params) > 0 && strictjson.KindOf(params) == "object" && strictjson.Unmarshal(params, &named) == nil {
-		if r := w.pending[named.CallID]; r != nil {
-			return r
+// serve answers a call from the skill. One that belongs to no request has no session: where several calls are on their
+// way it might mean any of them, and none may see another's state.
+func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, at worker.Desk) (json.RawMessage, *jsonrpc.Error) {
+	d, ok := at.(*desk)
+	if !ok {
+		d = &desk{}
+		if w.Pending() > 0 && (in.Method == methodStateGet || in.Method == methodStateSet) {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeServer,
+				"%s: several calls are on their way; say which one this belongs to with callId", in.Method)
 		}
 	}
-	return w.only()
-}
-
-// refuse answers without waiting.
-func (w *worker) refuse(c reverseCall, why string) {
-	if c.id != nil {
-		w.tell(encodeError(c.id, rpcErrorf(codeServer, "%s: %s", c.method, why)))
+	result, err := p.reverse(in.Method, in.Params, d)
+	var said *jsonrpc.Error
+	switch {
+	case err == nil:
+		return result, nil
+	case errors.As(err, &said):
+		return nil, said
 	}
-}
-
-// refuseAll refuses what an abandoned request was asked and did not serve.
-func (w *worker) refuseAll(r *request) {
-	for _, c := range r.asked {
-		w.refuse(c, "the call that this belongs to was ended")
-	}
-	r.asked = nil
-}
-
-// serveStrays serves what belongs to no request.
-func (w *worker) serveStrays() {
-	nowhere := &desk{}
-	for {
-		select {
-		case c := <-w.stray:
-			w.serve(context.Background(), c, nowhere)
-		case <-w.dead:
-			return
-		}
-	}
-}
-
-// serve answers a call from the skill.
-func (w *worker) serve(ctx context.Context, c reverseCall, d *desk) {
-	result, err := w.p.reverse(c.method, c.params, d)
-	if c.id == nil {
-		if err != nil {
-			w.p.log.Warn("a notification of the skill failed", "method", clip(c.method), "error", err)
-		}
-		return
-	}
-	var line []byte
-	if err == nil {
-		line = encodeReply(c.id, result)
-	} else {
-		var said *rpcError
-		if !errors.As(err, &said) {
-			said = toRPC(tool.AsError(err))
-		}
-		line = encodeError(c.id, said)
-	}
-	select {
-	case w.out <- line:
-	case <-w.dead:
-	case <-ctx.Done():
-		w.tell(line)
-	}
+	return nil, toRPC(tool.AsError(err))
 }
 
 var okResult = json.RawMessage(`{"ok":true}`)
@@ -152,16 +71,16 @@ func (p *program) reverse(method string, params json.RawMessage, d *desk) (json.
 	case methodSearch:
 		return p.entities.search(params)
 	}
-	return nil, rpcErrorf(codeMethodNotFound, "Method not found: %s", clip(method))
+	return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found: %s", jsonrpc.Clip(method))
 }
 
 // decodeParams reads the params of a call back.
 func decodeParams(params json.RawMessage, into any) error {
 	if kind := strictjson.KindOf(params); kind != "object" {
-		return rpcErrorf(codeInvalidParams, "params must be an object, not %s", kind)
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params must be an object, not %s", kind)
 	}
 	if err := strictjson.Unmarshal(params, into); err != nil {
-		return rpcErrorf(codeInvalidParams, "params: %s", misread(err))
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "params: %s", jsonrpc.Misread(err))
 	}
 	return nil
 }
@@ -187,7 +106,7 @@ func (p *program) setState(d *desk, params json.RawMessage) error {
 	v, err := strictjson.Decode(set.Partial)
 	partial, ok := v.(map[string]any)
 	if err != nil || !ok {
-		return rpcErrorf(codeInvalidParams, "partial must be an object")
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "partial must be an object")
 	}
 	own, err := p.ownState(d)
 	if err != nil {
@@ -258,10 +177,10 @@ func (p *program) emitEvent(d *desk, params json.RawMessage) error {
 		return err
 	}
 	if e.Type == "" {
-		return rpcErrorf(codeInvalidParams, "eventType must be a string that is not empty")
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "eventType must be a string that is not empty")
 	}
 	if d.events == nil {
-		p.log.Info("the skill emits an event", "event", clip(e.Type), "data", clip(string(e.Data)))
+		p.log.Info("the skill emits an event", "event", jsonrpc.Clip(e.Type), "data", jsonrpc.Clip(string(e.Data)))
 		return nil
 	}
 	ev := eventOf(e.Type, e.Data)
@@ -270,7 +189,7 @@ func (p *program) emitEvent(d *desk, params json.RawMessage) error {
 		_ = strictjson.Unmarshal(ev.Data, &a) // eventOf has read it
 		f, err := d.open(a.Path)
 		if err != nil {
-			return rpcErrorf(codeInvalidParams, "the asset %s cannot be read: %v", clip(a.Path), err)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "the asset %s cannot be read: %v", jsonrpc.Clip(a.Path), err)
 		}
 		defer f.Close()
 		ev.File = f

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -161,16 +161,6 @@ func (r *Runner) list(ctx context.Context) (*table, error) {
 	return r.table, nil
 }
 
-// offers gives the tools that the skill's worker offers.
-func (p *program) offers(ctx context.Context) ([]json.RawMessage, error) {
-	w, err := p.acquire(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer p.release(w)
-	return w.intro.Tools, nil
-}
-
 // Places says how many calls a skill takes at once, which its tools share.
 func (r *Runner) Places(name string) (pool string, calls int) {
 	r.mu.Lock()
@@ -248,7 +238,7 @@ func (a *arranger) take(p *program, offers []json.RawMessage) {
 			err = errors.New("another tool of the skill has this name")
 		}
 		if err != nil {
-			p.log.Warn("a tool of the skill is not offered", "tool", clip(o.Name), "error", err)
+			p.log.Warn("a tool of the skill is not offered", "tool", jsonrpc.Clip(o.Name), "error", err)
 			continue
 		}
 		seen[o.Name] = true
@@ -266,9 +256,9 @@ const maxName = 200
 
 func readOffer(raw json.RawMessage) (o offer, schema json.RawMessage, err error) {
 	if err := strictjson.Unmarshal(raw, &o); err != nil {
-		return o, nil, errors.New(misread(err))
+		return o, nil, errors.New(jsonrpc.Misread(err))
 	}
-	if o.Name == "" || len(o.Name) > maxName || clip(o.Name) != o.Name {
+	if o.Name == "" || len(o.Name) > maxName || jsonrpc.Clip(o.Name) != o.Name {
 		return o, nil, fmt.Errorf("a name has 1 to %d printable characters", maxName)
 	}
 	schema, err = o.schema()
@@ -361,7 +351,7 @@ func (p *program) call(ctx context.Context, name string, c *tool.Call, events *t
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", c.Tool, err)
 	}
 	w, raw, err := p.deliver(ctx, name, c, events)
-	for errors.Is(err, errUnsent) {
+	for errors.Is(err, jsonrpc.ErrUnsent) {
 		w, raw, err = p.deliver(ctx, name, c, events)
 	}
 	if err != nil {
@@ -372,29 +362,25 @@ func (p *program) call(ctx context.Context, name string, c *tool.Call, events *t
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer of %s to %s: %w", p.name, c.Tool, err)
 	}
 	result.Trace.Details = map[string]any{"skill": p.name, "generation": 1 + btoi(w.second)}
-	walls.Enforced(c, result.Trace.Details, p.o.Guarantees, w.child.Layers(), nil)
+	walls.Enforced(c, result.Trace.Details, p.o.Guarantees, w.Layers(), nil)
 	return result, nil
 }
 
 // deliver hands a call to a worker and gives its answer. To wait for the worker is not the call's time.
-func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events *tool.Relay) (*worker, json.RawMessage, error) {
+func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events *tool.Relay) (*speaker, json.RawMessage, error) {
 	goOn := tool.Waiting(ctx)
-	w, err := p.acquire(ctx, nil)
+	w, err := p.get(ctx)
 	goOn()
 	if err != nil {
 		return nil, nil, err
 	}
-	open := func(path string) (*os.File, error) { return w.child.Open(w.dir, path) }
-	d := &desk{events: events, open: open, state: c.State, inside: c.Session != ""}
+	d := &desk{events: events, open: w.Open, state: c.State, inside: c.Session != ""}
 	session, leave := w.join(ctx, c, d)
 	defer leave()
 	if !w.sessionful {
 		session = ""
 	}
-	raw, err := w.ask(ctx, methodToolsCall, callParams(name, orEmpty(c.Args), session), d)
-	if !errors.Is(err, errAbandoned) { // an abandoned call keeps its place until it is answered
-		p.release(w)
-	}
+	raw, err := w.Call(ctx, methodToolsCall, callParams(name, orEmpty(c.Args), session), d)
 	return w, raw, err
 }
 
@@ -414,30 +400,30 @@ func btoi(b bool) int {
 }
 
 // unanswered is the outcome of a call without a result: the skill said no, or nothing.
-func (p *program) unanswered(ctx context.Context, name string, w *worker, err error) (*tool.Result, error) {
-	var said *rpcError
+func (p *program) unanswered(ctx context.Context, name string, w *speaker, err error) (*tool.Result, error) {
+	var said *jsonrpc.Error
 	if errors.As(err, &said) {
-		return said.outcome(name)
+		return outcome(said, name)
 	}
 	return nil, p.outcomeOf(ctx, name, w, err)
 }
 
 // outcome is what an error answer to tools/call means: no outcome, or a skill's own way to say that it failed.
-func (e *rpcError) outcome(name string) (*tool.Result, error) {
-	if err := e.toolError(name); err != nil {
+func outcome(e *jsonrpc.Error, name string) (*tool.Result, error) {
+	if err := toolError(e, name); err != nil {
 		return nil, err
 	}
 	return tool.Failed(fmt.Sprint(e.Code), cmp.Or(e.Message, "the tool failed and did not say why")), nil
 }
 
 // outcomeOf is the error of a call that has no answer.
-func (p *program) outcomeOf(ctx context.Context, name string, w *worker, err error) error {
+func (p *program) outcomeOf(ctx context.Context, name string, w *speaker, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
 	note := ""
 	if w != nil {
-		if hooks := w.unanswered(); len(hooks) > 0 {
+		if hooks := w.Unanswered(); len(hooks) > 0 {
 			note = fmt.Sprintf("; the skill has not answered %s either", strings.Join(hooks, ", "))
 		}
 	}
@@ -464,47 +450,4 @@ func (r *Runner) Close(ctx context.Context) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-func (p *program) close(ctx context.Context) error {
-	p.mu.Lock()
-	p.closed = true
-	current := p.current
-	for w := range p.workers {
-		w.closing = true
-		if w != current {
-			p.running.Go(w.end)
-		}
-	}
-	if p.alarm != nil {
-		p.alarm.Stop()
-	}
-	p.serveLine()
-	p.mu.Unlock()
-	p.cancel()
-	if current != nil {
-		current.shutdown(ctx)
-	}
-	defer p.data.close()
-	return p.allGone(ctx)
-}
-
-// reaping is how long it may take until nothing is left of what was killed.
-const reaping = 2 * time.Second
-
-// allGone waits for every goroutine; the steps of a shutdown are bounded, so they come to an end.
-func (p *program) allGone(ctx context.Context) error {
-	gone := make(chan struct{})
-	go func() { p.running.Wait(); close(gone) }()
-	select {
-	case <-gone:
-		return nil
-	case <-ctx.Done():
-	}
-	select { // what is left was killed, and is being reaped
-	case <-gone:
-		return nil
-	case <-time.After(reaping):
-		return tool.Errorf(tool.CodeTimeout, "%s did not end in time: %w", p.name, ctx.Err())
-	}
 }

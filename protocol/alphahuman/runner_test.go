@@ -20,6 +20,7 @@ import (
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -36,11 +37,11 @@ func TestTheTemplateOfTheContractRunsAsItIsPrinted(t *testing.T) {
 	if err != nil || len(specs) != 0 { // "tools": []
 		t.Fatalf("got %v, %v", specs, err)
 	}
-	w := r.programs[0].current
+	w := r.programs[0].Current().Own.(*speaker)
 	if got := w.intro; w.second || got.Name != "my-skill" || got.Description != "Description" || got.Version != "1.0.0" {
 		t.Errorf("it introduced itself as %+v", got)
 	}
-	raw, err := w.ask(t.Context(), methodToolsCall, []byte(`{"name":"my_tool","arguments":{"input":"test"}}`), &desk{})
+	raw, err := w.Ask(t.Context(), methodToolsCall, []byte(`{"name":"my_tool","arguments":{"input":"test"}}`), &desk{})
 	if err != nil || string(raw) != `{"content": "ok"}` {
 		t.Errorf("got %s, %v", raw, err)
 	}
@@ -138,7 +139,7 @@ func checkHooks(t *testing.T, file string, want []string, r *Runner) {
 		if err := json.Unmarshal([]byte(l), &told); err != nil {
 			t.Fatal(err)
 		}
-		method := text(told[0])
+		method := jsonrpc.Text(told[0])
 		if len(got) == 0 || got[len(got)-1] != method { // more than one tick may have come
 			got = append(got, method)
 		}
@@ -265,7 +266,7 @@ func TestTheStateOfASessionIsTheSkillsOwnPart(t *testing.T) {
 		if err != nil || !result.OK {
 			t.Fatalf("got %+v, %v", result, err)
 		}
-		return text(result.Output), got.Events()
+		return jsonrpc.Text(result.Output), got.Events()
 	}
 	const get = `{"method":"state/get"}`
 	if got, _ := ask("s", get); got != `{"state": {"kept": {"x": 1}, "list": [1, 2], "mine": {"a": 1, "b": {"c": 1}}}}` {
@@ -406,13 +407,12 @@ func TestResultsSurviveDoorAndRunner(t *testing.T) {
 func TestEveryClassOfErrorsSurvivesDoorAndRunner(t *testing.T) {
 	for _, code := range tool.Codes() {
 		e := &tool.Error{Code: code, Reason: "because", Message: "words", Details: json.RawMessage(`{"a":1}`)}
-		var m message
 		var scan strictjson.Scanner
-		m, err := decodeMessage(&scan, encodeError([]byte("1"), toRPC(e)))
+		m, err := jsonrpc.Decode(&scan, jsonrpc.EncodeReply([]byte("1"), nil, toRPC(e)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		result, err := m.failure().outcome("t")
+		result, err := outcome(m.Failure(), "t")
 		if code == tool.CodeToolError {
 			if err != nil || result.OK || result.Failure.Message != "words" {
 				t.Errorf("%s: got %+v, %v", code, result, err)
@@ -426,12 +426,12 @@ func TestEveryClassOfErrorsSurvivesDoorAndRunner(t *testing.T) {
 	for code, want := range map[int]tool.Code{
 		-32601: tool.CodeNotFound, -32602: tool.CodeInvalidInput, -32700: tool.CodeProtocol, -32600: tool.CodeProtocol,
 	} {
-		if _, err := rpcErrorf(code, "words").outcome("t"); tool.CodeOf(err) != want {
+		if _, err := outcome(jsonrpc.Errorf(code, "words"), "t"); tool.CodeOf(err) != want {
 			t.Errorf("%d: got %v", code, err)
 		}
 	}
 	for _, code := range []int{-32603, -32000, 1, 0} {
-		if r, err := rpcErrorf(code, "boom").outcome("t"); err != nil || r.OK || r.Failure.Message != "boom" {
+		if r, err := outcome(jsonrpc.Errorf(code, "boom"), "t"); err != nil || r.OK || r.Failure.Message != "boom" {
 			t.Errorf("%d: got %+v, %v", code, r, err)
 		}
 	}
@@ -464,10 +464,7 @@ func TestConcurrencyOneGivesASkillOneCallAtATime(t *testing.T) {
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
 	for {
-		w.p.mu.Lock()
-		calls := w.busy
-		w.p.mu.Unlock()
-		if calls > 1 {
+		if calls := w.Pending(); calls > 1 {
 			t.Errorf("%d calls at once", calls)
 		}
 		select {
@@ -556,7 +553,7 @@ func TestGuaranteesHold(t *testing.T) {
 			r, _ := open(t, c.o)
 			var seen tooltest.Collect
 			result, err := r.Invoke(t.Context(), &tool.Call{Tool: "try", Args: json.RawMessage(args)}, &seen)
-			if err != nil || text(result.Output) != c.could {
+			if err != nil || jsonrpc.Text(result.Output) != c.could {
 				t.Fatalf("%+v, %v", result, err)
 			}
 			attempts := slices.DeleteFunc(seen.Events(), func(e tool.Event) bool { return !strings.Contains(string(e.Data), `"type":"capability_check"`) })
@@ -585,7 +582,7 @@ func TestASkillSeesOnlyItsOwnEnvironment(t *testing.T) {
 	}
 	r, _ := open(t, Options{Skill: "testdata/first", Env: map[string]string{"GIVEN": "g"}, PassEnv: []string{"PASSED"}})
 	result, err := call(t, r, "env", `{}`)
-	if err != nil || !strings.Contains(text(result.Output), "TOOLPOST_TREE") || strings.Contains(text(result.Output), "SECRET_OF_OTHERS") {
+	if err != nil || !strings.Contains(jsonrpc.Text(result.Output), "TOOLPOST_TREE") || strings.Contains(jsonrpc.Text(result.Output), "SECRET_OF_OTHERS") {
 		t.Errorf("the skill sees %+v, %v", result, err)
 	}
 	var names []string
@@ -610,7 +607,7 @@ func TestTwoCallersNeverShareASession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := text(result.Output)
+	said := jsonrpc.Text(result.Output)
 	if strings.Count(said, "onSessionStart") != 2 || strings.Count(said, `"main"`) != 1 || strings.Count(said, `"main~`) != 1 {
 		t.Errorf("the skill was told %s", said)
 	}

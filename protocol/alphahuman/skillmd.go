@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 )
 
 // A Doc is a SKILL.md: a head of fields, as the Agent Skills standard has them, and instructions.
@@ -139,7 +140,7 @@ func syntaxError(err error) error {
 	if errors.As(err, &e) && e.GetToken() != nil {
 		return fmt.Errorf("line %d: not valid YAML: %s", e.GetToken().Position.Line+1, e.GetMessage())
 	}
-	return fmt.Errorf("the frontmatter is not valid YAML: %s", clip(err.Error()))
+	return fmt.Errorf("the frontmatter is not valid YAML: %s", jsonrpc.Clip(err.Error()))
 }
 
 func checkHead(tokens token.Tokens) error {

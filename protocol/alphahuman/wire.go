@@ -11,16 +11,14 @@
 package alphahuman
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
+	"slices"
 	"strings"
-	"unicode"
 
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -61,157 +59,8 @@ const (
 	methodSearch    = "entities/search"
 )
 
-// The codes of JSON-RPC 2.0.
-const (
-	codeParse          = -32700
-	codeInvalidRequest = -32600
-	codeMethodNotFound = -32601
-	codeInvalidParams  = -32602
-	codeInternal       = -32603
-	codeServer         = -32000 // the first of the range for errors of one's own
-)
-
 // defaultMaxLine bounds a message, in bytes: 1 MiB of output fits, however it is escaped.
 const defaultMaxLine = 16 << 20
-
-// A rpcError is the error member of a reply.
-type rpcError struct {
-	Code    int             `json:"code"`
-	Message string          `json:"message"`
-	Data    json.RawMessage `json:"data,omitzero"`
-}
-
-// Error implements error.
-func (e *rpcError) Error() string { return fmt.Sprintf("%s (code %d)", clip(e.Message), e.Code) }
-
-func rpcErrorf(code int, format string, args ...any) *rpcError {
-	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
-}
-
-// A message is one line. Its parts belong to the line.
-type message struct {
-	version, id, method, params, result, err []byte // raw JSON; nil: absent
-}
-
-// decodeMessage reads a line. The error says why it is not a JSON object.
-func decodeMessage(s *strictjson.Scanner, line []byte) (m message, err error) {
-	err = s.Object(line, func(name, value []byte) error {
-		switch string(name) {
-		case "jsonrpc":
-			m.version = value
-		case "id":
-			m.id = value
-		case "method":
-			m.method = value
-		case "params":
-			m.params = value
-		case "result":
-			m.result = value
-		case "error":
-			if string(value) != "null" { // some say result and error both, and mean the one that is there
-				m.err = value
-			}
-		}
-		return nil
-	})
-	return m, err
-}
-
-// number gives the id of a reply to us. Some skills make a string of it.
-func (m *message) number() (uint64, bool) {
-	n, err := strconv.ParseUint(strings.Trim(string(m.id), `"`), 10, 64)
-	return n, err == nil
-}
-
-// text gives a JSON string's value; "" for anything else.
-func text(raw []byte) string {
-	var s string
-	if strictjson.KindOf(raw) != "string" || strictjson.Unmarshal(raw, &s) != nil {
-		return ""
-	}
-	return s
-}
-
-// failure reads the error member. A message that is not understood is shown as it is.
-func (m *message) failure() *rpcError {
-	e := &rpcError{}
-	if err := strictjson.Unmarshal(m.err, e); err != nil {
-		return rpcErrorf(codeInternal, "%s", clip(string(m.err)))
-	}
-	return e
-}
-
-var brokenID = regexp.MustCompile(`"id"\s*:\s*"?([0-9]{1,18})\b`)
-
-// brokenReply finds out which request a line meant to answer that is not JSON: without it the caller would
-// wait for an answer that was already given.
-func brokenReply(line []byte) (uint64, bool) {
-	if !bytes.HasPrefix(line, []byte("{")) || !bytes.Contains(line, []byte(`"jsonrpc"`)) {
-		return 0, false
-	}
-	found := brokenID.FindSubmatch(line[:min(len(line), 4<<10)])
-	if found == nil {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(string(found[1]), 10, 64)
-	return n, err == nil
-}
-
-// encodeRequest writes a request line; encodeNotification one that has no id and gets no answer.
-func encodeRequest(id uint64, method string, params []byte) []byte {
-	b := make([]byte, 0, len(params)+len(method)+64)
-	b = append(b, `{"jsonrpc":"2.0","id":`...)
-	b = strconv.AppendUint(b, id, 10)
-	return appendCall(b, method, params)
-}
-
-func encodeNotification(method string, params []byte) []byte {
-	return appendCall([]byte(`{"jsonrpc":"2.0"`), method, params)
-}
-
-// appendCall always writes params, as an object: null kills known skills.
-func appendCall(b []byte, method string, params []byte) []byte {
-	b = append(b, `,"method":"`...)
-	b = append(b, method...) // one of the constants above
-	b = append(b, `","params":`...)
-	if len(params) == 0 {
-		params = []byte("{}")
-	}
-	return closeLine(append(b, params...))
-}
-
-// encodeReply writes an answer. An id that is nil becomes null, as the rules for unreadable requests are.
-func encodeReply(id, result []byte) []byte {
-	return closeLine(append(append(replyHead(id), `,"result":`...), result...))
-}
-
-func encodeError(id []byte, e *rpcError) []byte {
-	safe := *e
-	safe.Message = strings.ToValidUTF8(e.Message, "\uFFFD")
-	body, err := strictjson.Marshal(safe)
-	if err != nil { // only bad Data gets here
-		safe.Data = nil
-		body, _ = strictjson.Marshal(safe)
-	}
-	return closeLine(append(append(replyHead(id), `,"error":`...), body...))
-}
-
-func replyHead(id []byte) []byte {
-	if id == nil {
-		id = []byte("null")
-	}
-	return append([]byte(`{"jsonrpc":"2.0","id":`), id...)
-}
-
-// closeLine ends a message. Line breaks inside can only be white space: JSON has none in its strings.
-func closeLine(b []byte) []byte {
-	for i, c := range b {
-		if c == '\n' || c == '\r' {
-			b[i] = ' '
-		}
-	}
-	return append(b, '}', '\n')
-}
 
 // callParams writes the params of tools/call. A session goes only to those who say that they know it.
 func callParams(name string, args json.RawMessage, session string) []byte {
@@ -296,7 +145,7 @@ func decodeResult(raw []byte) (*tool.Result, error) {
 	}
 	var r toolResult
 	if err := strictjson.Object(raw, r.take); err != nil {
-		return nil, fmt.Errorf("the result: %s", misread(err))
+		return nil, fmt.Errorf("the result: %s", jsonrpc.Misread(err))
 	}
 	if len(r.Content) == 0 && len(r.Structured) == 0 {
 		return nil, errors.New("the result has no content")
@@ -357,8 +206,8 @@ func (r *toolResult) failed() *tool.Result {
 // words is what the content says to a person.
 func (r *toolResult) words() string {
 	switch blocks := textBlocks(r.Content); {
-	case text(r.Content) != "":
-		return text(r.Content)
+	case jsonrpc.Text(r.Content) != "":
+		return jsonrpc.Text(r.Content)
 	case len(blocks) > 0:
 		return strings.Join(blocks, "\n")
 	case len(r.Content) > 0 && strictjson.KindOf(r.Content) != "string":
@@ -407,7 +256,7 @@ func contentOf(r *tool.Result) (words string, structured json.RawMessage) {
 	case len(r.Output) == 0:
 		return r.Summary, nil
 	case strictjson.KindOf(r.Output) == "string":
-		return text(r.Output), nil
+		return jsonrpc.Text(r.Output), nil
 	}
 	return string(r.Output), r.Output
 }
@@ -416,35 +265,35 @@ func contentOf(r *tool.Result) (words string, structured json.RawMessage) {
 func rpcCode(code tool.Code) int {
 	switch code {
 	case tool.CodeInvalidInput, tool.CodeNotFound:
-		return codeInvalidParams
+		return jsonrpc.CodeInvalidParams
 	case tool.CodeInternal:
-		return codeInternal
+		return jsonrpc.CodeInternal
 	case tool.CodeAccessDenied:
-		return codeServer - 1
+		return jsonrpc.CodeServer - 1
 	case tool.CodeConflict:
-		return codeServer - 2
+		return jsonrpc.CodeServer - 2
 	case tool.CodeTimeout:
-		return codeServer - 3
+		return jsonrpc.CodeServer - 3
 	case tool.CodeCancelled:
-		return codeServer - 4
+		return jsonrpc.CodeServer - 4
 	case tool.CodeQuotaExceeded:
-		return codeServer - 5
+		return jsonrpc.CodeServer - 5
 	case tool.CodeLeaseRequired:
-		return codeServer - 6
+		return jsonrpc.CodeServer - 6
 	case tool.CodeLeaseRejected:
-		return codeServer - 7
+		return jsonrpc.CodeServer - 7
 	case tool.CodeBreakerOpen:
-		return codeServer - 8
+		return jsonrpc.CodeServer - 8
 	case tool.CodeUnavailable:
-		return codeServer - 9
+		return jsonrpc.CodeServer - 9
 	case tool.CodeCrash:
-		return codeServer - 10
+		return jsonrpc.CodeServer - 10
 	case tool.CodeProtocol:
-		return codeServer - 11
+		return jsonrpc.CodeServer - 11
 	case tool.CodeUnsupported:
-		return codeServer - 12
+		return jsonrpc.CodeServer - 12
 	}
-	return codeServer
+	return jsonrpc.CodeServer
 }
 
 // errorData is the data of our errors.
@@ -455,79 +304,38 @@ type errorData struct {
 }
 
 // toRPC says an error in the words of the protocol.
-func toRPC(e *tool.Error) *rpcError {
+func toRPC(e *tool.Error) *jsonrpc.Error {
 	data, err := strictjson.Marshal(errorData{e.Code, e.Reason, e.Details})
 	if err != nil { // details that are not JSON
 		data, _ = strictjson.Marshal(errorData{Code: e.Code})
 	}
-	return &rpcError{Code: rpcCode(e.Code), Message: e.Message, Data: data}
+	return &jsonrpc.Error{Code: rpcCode(e.Code), Message: e.Message, Data: data}
 }
 
 // toolError is a skill's answer to tools/call that is an error: there was no outcome. One of our own doors
 // says which class it is. Codes of JSON-RPC say it too; any other code is a skill's own way to fail, and
 // gives nil.
-func (e *rpcError) toolError(name string) *tool.Error {
+func toolError(e *jsonrpc.Error, name string) *tool.Error {
 	var data errorData
 	if strictjson.KindOf(e.Data) == "object" && strictjson.Unmarshal(e.Data, &data) == nil && known(data.Code) {
 		return &tool.Error{Code: data.Code, Reason: data.Reason, Message: e.Message, Details: data.Details}
 	}
 	switch e.Code {
-	case codeMethodNotFound:
-		return tool.Errorf(tool.CodeNotFound, "the skill does not know %s: %s", name, clip(e.Message))
-	case codeInvalidParams:
-		return tool.Errorf(tool.CodeInvalidInput, "the skill does not take the arguments of %s: %s", name, clip(e.Message))
-	case codeParse, codeInvalidRequest:
-		return tool.Errorf(tool.CodeProtocol, "the skill did not understand the call of %s: %s", name, clip(e.Message))
+	case jsonrpc.CodeMethodNotFound:
+		return tool.Errorf(tool.CodeNotFound, "the skill does not know %s: %s", name, jsonrpc.Clip(e.Message))
+	case jsonrpc.CodeInvalidParams:
+		return tool.Errorf(tool.CodeInvalidInput, "the skill does not take the arguments of %s: %s", name, jsonrpc.Clip(e.Message))
+	case jsonrpc.CodeParse, jsonrpc.CodeInvalidRequest:
+		return tool.Errorf(tool.CodeProtocol, "the skill did not understand the call of %s: %s", name, jsonrpc.Clip(e.Message))
 	}
 	return nil
 }
 
 // known reports whether a class is one that a call can end with and has no outcome.
 func known(code tool.Code) bool {
-	for _, c := range tool.Codes() {
-		if c == code {
-			return c != tool.CodeToolError
-		}
-	}
-	return false
-}
-
-var goType = regexp.MustCompile(` into Go \S+`)
-
-// misread says why JSON was not understood, in the words of JSON. The library that reads it chooses between two
-// ways to say no, another one in each run.
-func misread(err error) string {
-	return clip(strings.Replace(goType.ReplaceAllString(err.Error(), ""), "unable to unmarshal", "cannot unmarshal", 1))
+	return code != tool.CodeToolError && slices.Contains(tool.Codes(), code)
 }
 
 func quoteJSON(s string) json.RawMessage {
-	if plain(s) {
-		return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
-	}
-	b, _ := strictjson.Marshal(strings.ToValidUTF8(s, "\uFFFD"))
-	return b
-}
-
-// plain reports whether a text is its own JSON, but for the quotes around it.
-func plain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
-}
-
-// clip shortens what others said, for messages, and makes it safe for any terminal.
-func clip(s string) string {
-	const most = 300
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, strings.ToValidUTF8(s, "\uFFFD"))
+	return strictjson.Quote([]byte(strings.ToValidUTF8(s, "\uFFFD")))
 }

@@ -35,7 +35,7 @@ func (r *Runner) startSession(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	child, err := host.start([]string{"--serve", r.o.Plugin}, s.stderr, maxSessionLog)
+	child, err := host.start([]string{"--serve", r.o.Plugin}, s.stderr, process.LifeLog)
 	if err != nil {
 		return nil, err
 	}
@@ -44,15 +44,9 @@ func (r *Runner) startSession(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// maxSessionLog bounds what a toolhost may log over its whole life.
-const maxSessionLog = 64 << 20
-
-// quitTime is how long a session may take to end by itself when its input ends.
-const quitTime = 500 * time.Millisecond
-
 // Close implements process.Worker: the end of its input ends a toolhost cleanly.
 func (s *session) Close() {
-	s.child.Stop(process.Ladder{Stdin: quitTime, Term: quitTime})
+	s.child.Stop(process.Ladder{Stdin: process.LastBreath, Term: process.LastBreath})
 	s.child.Close()
 }
 
@@ -135,7 +129,7 @@ func (r *Runner) askSession(ctx context.Context, c *call) (a *answer, broken boo
 		s.child.Sweep()
 		r.sessions.Put(s, true)
 	case ctx.Err() != nil: // nothing is wrong with it, but there is no other way to end a call
-		s.child.Stop(process.Ladder{Term: quitTime})
+		s.child.Stop(process.Ladder{Term: process.LastBreath})
 		r.sessions.Retire(s)
 		return nil, false, interrupted(ctx, c.aid)
 	case tool.CodeOf(err) == tool.CodeInvalidInput: // nothing was sent
@@ -223,9 +217,9 @@ func (s *session) exchange(ctx context.Context, request []byte) ([]byte, error) 
 func (s *session) broke(aid string, err error) error {
 	var limit *process.LimitError
 	if errors.As(err, &limit) {
-		return structured(typeParseError, aid, "the reply to %s is longer than %d bytes", aid, limit.Max)
+		return structured(typeParseError, aid, "the reply to %s: %w", aid, limit)
 	}
-	exit := s.child.Stop(process.Ladder{Term: quitTime})
+	exit := s.child.Stop(process.Ladder{Term: process.LastBreath})
 	if exit.Code == 0 && errors.Is(err, io.EOF) {
 		return structured(typeEmptyOutput, aid, "the toolhost ended without a reply to %s", aid)
 	}

@@ -89,7 +89,7 @@ func (p *pool) start(ctx context.Context) (*worker, error) {
 		return nil, err
 	}
 	w.child.CloseStdin()
-	w.control, w.lines = ours, process.NewLines(ours, process.LineLimits{Line: 4 << 20})
+	w.control, w.lines = ours, process.NewLines(ours, process.LineLimits{})
 	if err := w.greet(ctx, t.redact); err != nil {
 		w.Close()
 		return nil, err

@@ -25,7 +25,7 @@ type keeper struct {
 // How long a tool has after SIGTERM, when nobody waits for the call any more and when it stays after
 // its last word; and how long one read may take at the most once it is dead.
 const (
-	termInterrupted = 500 * time.Millisecond
+	termInterrupted = process.LastBreath
 	termFinished    = time.Second
 	lastRead        = 3 * time.Second
 )

@@ -55,7 +55,7 @@ func (o Options) withDefaults() Options {
 		o.Grace = config.Duration(2 * time.Second)
 	}
 	if o.MaxLine == 0 {
-		o.MaxLine = 4 << 20
+		o.MaxLine = process.MaxLine
 	}
 	if o.MaxOutput == 0 {
 		o.MaxOutput = 256 << 20

@@ -103,13 +103,14 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 	return statusOf(e.Code), encodeProblem(e, call)
 }
 
-// setRetryAfter tells whoever was refused for now, by a quota, by a full queue or because something is away, when to try
-// again, in the header's whole seconds. The body has the milliseconds.
+// setRetryAfter tells whoever was refused for now, by a quota, a full queue, an open breaker or because something is
+// away, when to try again, in the header's whole seconds. The body has the milliseconds.
 func setRetryAfter(h http.Header, err error) {
 	var d struct {
 		MS int64 `json:"retry_after_ms"`
 	}
-	if code := tool.CodeOf(err); code != tool.CodeQuotaExceeded && code != tool.CodeUnavailable || strictjson.Unmarshal(tool.AsError(err).Details, &d) != nil || d.MS <= 0 {
+	refused := []tool.Code{tool.CodeQuotaExceeded, tool.CodeUnavailable, tool.CodeBreakerOpen}
+	if !slices.Contains(refused, tool.CodeOf(err)) || strictjson.Unmarshal(tool.AsError(err).Details, &d) != nil || d.MS <= 0 {
 		return
 	}
 	h.Set("Retry-After", strconv.FormatInt((d.MS-1)/1000+1, 10))

@@ -1,0 +1,430 @@
+// Package worker keeps a program running that serves many calls: it starts it at the first use, behind its walls,
+// makes sure that it is what it should be, hands calls to it, answers what it asks, and replaces it when it crashes
+// or does not answer any more. The program speaks JSON-RPC, one message a line; which words it speaks is for the
+// protocol to say, in the functions of Options.
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/host/backoff"
+	"toolpost/host/process"
+	"toolpost/host/secret"
+	"toolpost/host/walls"
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+)
+
+// Options of a Supervisor. Those without "nil" or "0" are needed.
+type Options struct {
+	Name string // of the program, for error messages
+	Log  *slog.Logger
+
+	// Find says how the program is started. It is asked before every start.
+	Find       func(context.Context) (Launch, error)
+	Guarantees tool.Guarantees // of its walls
+	Secrets    secret.Grant
+
+	// Greet is the handshake: it finds out what the worker is and has. The first thing that it asks is Hello, for
+	// messages.
+	Greet func(context.Context, *Worker) error
+	Hello string
+	// Live runs as long as the worker takes calls, until Dead or ctx ends; nil: nothing does.
+	Live func(context.Context, *Worker)
+	// Goodbye asks the worker to end. What comes after it is not as polite. Nil: it is not asked.
+	Goodbye func(context.Context, *Worker)
+
+	// Serve answers what the program asks. Desk is that of the request it belongs to; nil: it belongs to none. What
+	// asks names by Names; see jsonrpc.Options.
+	Serve func(w *Worker, in *jsonrpc.Incoming, d Desk) (json.RawMessage, *jsonrpc.Error)
+	Names func(*jsonrpc.Incoming) uint64
+	// Cancel tells the worker that nobody waits for a request any more. It must not wait; nil: it is not told.
+	Cancel func(w *Worker, id uint64)
+
+	Places    func() int    // calls that the worker takes at once; 0: any number
+	MaxLine   int           // bytes of one message
+	StartTime time.Duration // for the handshake
+	Grace     time.Duration // a worker that left a call unanswered, and answers nothing for this long, is replaced
+
+	Restart backoff.Breaker // when to start another after a fast crash or a failed start
+}
+
+// A Launch is how a program is started.
+type Launch struct {
+	walls.Start
+	Dir string // its working folder
+}
+
+// maxAbandoned is how many calls a worker may leave unanswered while it answers others.
+const maxAbandoned = 1000
+
+// A Supervisor keeps one program running. One worker takes all calls. A worker that crashed is started again after a
+// pause that doubles with every fast crash in a row; the fifth opens the breaker, and calls fail at once until a long
+// pause is over.
+type Supervisor struct {
+	o Options
+
+	ctx     context.Context // ends with the supervisor
+	cancel  context.CancelFunc
+	running sync.WaitGroup // every goroutine of every worker
+
+	mu       sync.Mutex
+	current  *Worker          // takes new calls; nil: none does
+	workers  map[*Worker]bool // that are not gone; those that only finish their calls too
+	starting bool
+	line     []*waiter // who waits for a worker, in order
+	restart  backoff.Breaker
+	alarm    *time.Timer // serves the line when the pause after a failure is over
+	closed   bool
+}
+
+// A waiter is somebody in the line.
+type waiter struct {
+	ticket chan ticket // one
+	only   *Worker     // not nil: no other one will do
+}
+
+type ticket struct {
+	w   *Worker
+	err error
+}
+
+// New makes a supervisor. Nothing is started before the first Get.
+func New(o Options) *Supervisor {
+	s := &Supervisor{o: o, restart: o.Restart, workers: map[*Worker]bool{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Farewell is how long each step of the end of a worker may take.
+func (s *Supervisor) Farewell() time.Duration { return min(s.o.Grace, 2*time.Second) }
+
+// Get gives a worker with a place for one call, which Worker.Call or Worker.Release gives back. It waits for a place,
+// for a start, or for the pause before one; while the breaker is open it fails at once.
+func (s *Supervisor) Get(ctx context.Context) (*Worker, error) { return s.acquire(ctx, nil) }
+
+// Current gives the worker that takes new calls; nil: none does, or nobody knows whether it still answers.
+func (s *Supervisor) Current() *Worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil || s.current.suspect {
+		return nil
+	}
+	return s.current
+}
+
+// acquire gives a worker with a place. Only a worker that is not nil: that one, before everybody else.
+func (s *Supervisor) acquire(ctx context.Context, only *Worker) (*Worker, error) {
+	s.mu.Lock()
+	if len(s.line) == 0 || only != nil {
+		if t, ok := s.next(only); ok {
+			s.mu.Unlock()
+			return t.w, t.err
+		}
+	}
+	me := &waiter{ticket: make(chan ticket, 1), only: only}
+	if only != nil {
+		s.line = slices.Insert(s.line, 0, me)
+	} else {
+		s.line = append(s.line, me)
+	}
+	s.serveLine()
+	s.mu.Unlock()
+	select {
+	case t := <-me.ticket:
+		return t.w, t.err
+	case <-ctx.Done():
+		return nil, s.quit(ctx, me)
+	}
+}
+
+// quit leaves the line, or gives back what came this moment.
+func (s *Supervisor) quit(ctx context.Context, me *waiter) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.line, me); i >= 0 {
+		s.line = slices.Delete(s.line, i, i+1)
+	} else if t := <-me.ticket; t.w != nil {
+		t.w.busy--
+		s.serveLine()
+	}
+	return ctx.Err()
+}
+
+// serveLine gives tickets to those in the line, in order, as far as there are any.
+func (s *Supervisor) serveLine() {
+	for len(s.line) > 0 {
+		t, ok := s.next(s.line[0].only)
+		if !ok {
+			return
+		}
+		s.line[0].ticket <- t
+		s.line = s.line[1:]
+	}
+}
+
+// next makes the next ticket; false: there is none now.
+func (s *Supervisor) next(only *Worker) (t ticket, ok bool) {
+	w, wait := s.current, s.restart.Wait()
+	switch {
+	case s.closed:
+		t.err = tool.Errorf(tool.CodeUnavailable, "%s has been shut down", s.o.Name)
+	case only != nil && only != w:
+		t.err = tool.Errorf(tool.CodeUnavailable, "%s was replaced", s.o.Name)
+	case w != nil && (w.suspect || s.full(w.busy)):
+		return t, false
+	case w != nil:
+		w.busy++
+		t.w = w
+	case s.starting:
+		return t, false
+	case wait > 0 && s.restart.Tripped():
+		t.err = s.restart.Refusal(s.o.Name, "start")
+	case wait > 0:
+		s.wake(wait)
+		return t, false
+	default:
+		s.start()
+		return t, false
+	}
+	return t, true
+}
+
+// full reports whether so many calls are as many as a worker takes.
+func (s *Supervisor) full(calls int) bool {
+	places := s.o.Places()
+	return places > 0 && calls >= places
+}
+
+// wake serves the line when the pause is over, and starts a worker where nobody waits: a program may have things to do
+// between calls.
+func (s *Supervisor) wake(after time.Duration) {
+	if s.alarm != nil {
+		return
+	}
+	s.alarm = time.AfterFunc(after, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.alarm = nil
+		if s.current == nil && !s.starting && !s.closed && len(s.line) == 0 {
+			s.start()
+		}
+		s.serveLine()
+	})
+}
+
+// start starts a worker in the background: who waits for it may go, and it still comes up for others.
+func (s *Supervisor) start() {
+	s.starting = true
+	s.running.Go(func() {
+		w, err := s.launch()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.starting = false
+		if err == nil && w.gone {
+			err = w.err
+		}
+		if err != nil {
+			s.failed(err)
+			s.refuseLine(err)
+			return
+		}
+		s.current = w
+		s.restart.Tried()
+		if s.o.Live != nil {
+			s.running.Go(func() { s.o.Live(s.ctx, w) })
+		}
+		s.serveLine()
+	})
+}
+
+// refuseLine sends everybody away who waited for a start that failed.
+func (s *Supervisor) refuseLine(err error) {
+	for _, w := range s.line {
+		w.ticket <- ticket{err: err}
+	}
+	s.line = nil
+}
+
+// failed counts a failure, which sets when the next start may be tried.
+func (s *Supervisor) failed(err error) {
+	if s.closed {
+		return
+	}
+	s.restart.Failed(tool.AsError(err).Message)
+	if s.restart.Tripped() {
+		s.o.Log.Error("the program failed too often; its calls fail for a while",
+			"failures", s.restart.Fails(), "last", s.restart.Why())
+	}
+}
+
+// ended takes note that a worker is gone.
+func (s *Supervisor) ended(w *Worker, why *tool.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.gone, w.err, w.suspect = true, why, false
+	if w.alarm != nil {
+		w.alarm.Stop()
+	}
+	close(w.dead)
+	delete(s.workers, w)
+	if s.current == w {
+		s.current = nil
+		s.crashed(w)
+	}
+	s.serveLine()
+}
+
+// crashed arranges for another worker, unless this one was ended by us. No call is repeated.
+func (s *Supervisor) crashed(w *Worker) {
+	if w.closing || s.closed {
+		return
+	}
+	s.o.Log.Warn("the program ended", "pid", w.Pid(), "error", w.err.Message)
+	if time.Since(w.started) >= backoff.FastCrash {
+		s.restart.Worked()
+	}
+	s.failed(w.err)
+	if !s.restart.Tripped() {
+		s.wake(s.restart.Wait())
+	}
+}
+
+// doubt holds new calls back from a worker that left one unanswered. If it answers nothing for a while it is
+// replaced.
+func (s *Supervisor) doubt(w *Worker) {
+	if !w.suspect {
+		w.suspect, w.since = true, time.Now()
+	}
+	if w.alarm == nil {
+		w.alarm = time.AfterFunc(s.o.Grace, func() { s.judge(w) })
+	}
+}
+
+func (s *Supervisor) judge(w *Worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.alarm = nil
+	left := s.o.Grace - time.Since(w.since)
+	switch {
+	case w.gone || w.retired || w.closing:
+	case w.suspect && left > 0: // it had answered, and then left another call
+		w.alarm = time.AfterFunc(left, func() { s.judge(w) })
+	case w.suspect, w.abandoned > 0 && s.full(w.abandoned), w.abandoned >= maxAbandoned:
+		s.retire(w)
+	}
+}
+
+// retire lets a worker finish what it has, and nothing more. Calls that wait get another.
+func (s *Supervisor) retire(w *Worker) {
+	s.o.Log.Warn("the program does not answer; it is replaced", "unanswered", w.abandoned)
+	w.retired = true
+	w.conn.Retire()
+	if s.current == w {
+		s.current = nil
+	}
+	s.drained(w)
+	s.serveLine()
+}
+
+// drained ends a retired worker that nobody waits for any more.
+func (s *Supervisor) drained(w *Worker) {
+	if w.retired && w.waiting == 0 && !w.closing && !w.gone {
+		w.closing = true
+		s.running.Go(w.end)
+	}
+}
+
+// launch starts a worker and greets it.
+func (s *Supervisor) launch() (*Worker, error) {
+	w, err := s.newWorker()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.workers[w] = true
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(s.ctx, s.o.StartTime)
+	defer cancel()
+	if err := s.o.Greet(ctx, w); err != nil {
+		w.end()
+		return nil, s.notStarted(w, err)
+	}
+	return w, nil
+}
+
+// notStarted says why a worker did not start. One that died said so itself.
+func (s *Supervisor) notStarted(w *Worker, err error) error {
+	var known *tool.Error
+	var said *jsonrpc.Error
+	switch {
+	case s.ctx.Err() != nil:
+		return tool.Errorf(tool.CodeUnavailable, "%s was shut down while it started", s.o.Name)
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, jsonrpc.ErrAbandoned) || errors.Is(err, context.DeadlineExceeded):
+		return tool.Errorf(tool.CodeTimeout, "%s did not answer %s within %v and was ended%s",
+			s.o.Name, s.o.Hello, s.o.StartTime, lastWords(w.child))
+	case errors.As(err, &said):
+		return tool.Errorf(tool.CodeProtocol, "%s did not start: %w", s.o.Name, said)
+	}
+	return err
+}
+
+func lastWords(c *process.Child) string {
+	if tail := c.Tail(); tail != "" {
+		return fmt.Sprintf("; the last it wrote to stderr: %s", jsonrpc.Clip(tail[max(0, len(tail)-300):]))
+	}
+	return ""
+}
+
+// Close ends the program: calls that wait are refused, the worker is asked to end and then made to, each step bounded,
+// and nothing that it started is left.
+func (s *Supervisor) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	current := s.current
+	for w := range s.workers {
+		w.closing = true
+		if w != current {
+			s.running.Go(w.end)
+		}
+	}
+	if s.alarm != nil {
+		s.alarm.Stop()
+	}
+	s.serveLine()
+	s.mu.Unlock()
+	s.cancel()
+	if current != nil {
+		current.shutdown(ctx)
+	}
+	return s.allGone(ctx)
+}
+
+// reaping is how long it may take until nothing is left of what was killed.
+const reaping = 2 * time.Second
+
+// allGone waits for every goroutine; the steps of a shutdown are bounded, so they come to an end.
+func (s *Supervisor) allGone(ctx context.Context) error {
+	gone := make(chan struct{})
+	go func() { s.running.Wait(); close(gone) }()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+	}
+	select { // what is left was killed, and is being reaped
+	case <-gone:
+		return nil
+	case <-time.After(reaping):
+		return tool.Errorf(tool.CodeTimeout, "%s did not end in time: %w", s.o.Name, ctx.Err())
+	}
+}

@@ -1,0 +1,402 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"toolpost/host/process"
+	"toolpost/host/walls"
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+const (
+	strayQueue = 64 // things asked that wait to be served and belong to no request
+	maxNoise   = 20 // lines that cannot be used, until they are only counted
+)
+
+// A Worker is one process of a program. Requests are multiplexed: several may be on their way at once, and each gets
+// its own answer.
+type Worker struct {
+	// Own is what the protocol knows of this worker. Greet sets it, before it asks anything.
+	Own any
+
+	s       *Supervisor
+	watch   walls.Watch
+	child   *process.Child
+	dir     string // its working folder
+	started time.Time
+	conn    *jsonrpc.Conn
+	pipe    *pipe
+	stray   chan *jsonrpc.Incoming // what belongs to no request of ours
+	noise   int                    // of the goroutine that reads
+
+	done   chan struct{} // closed when its output has ended
+	broken chan struct{} // closed when it broke the protocol
+	dead   chan struct{} // closed when it is gone; err says why
+	err    *tool.Error
+
+	// Guarded by the mutex of the supervisor.
+	waiting   int         // requests that somebody waits for
+	abandoned int         // calls that nobody waits for any more, and that are not answered yet
+	busy      int         // places taken: calls on their way and abandoned ones
+	suspect   bool        // a call was abandoned, and nothing was answered since
+	since     time.Time   // when it became one
+	alarm     *time.Timer // judges it
+	retired   bool        // no new call comes here
+	closing   bool        // we are ending it
+	gone      bool        // it has ended
+	fault     error       // how it broke the protocol
+}
+
+// A Desk is where what a program says and asks while one request runs is taken. It is the asker's own, and Serve gets
+// it.
+type Desk interface {
+	// Events gives the sink of the call that the request belongs to; nil: it belongs to none.
+	Events() *tool.Relay
+}
+
+// An errand is what the supervisor knows of a request.
+type errand struct {
+	desk Desk
+	call bool // it has a place, which it keeps until it is answered, also when it is abandoned
+}
+
+func (s *Supervisor) newWorker() (*Worker, error) {
+	w := &Worker{
+		s: s, started: time.Now(), stray: make(chan *jsonrpc.Incoming, strayQueue),
+		done: make(chan struct{}), broken: make(chan struct{}), dead: make(chan struct{}),
+	}
+	w.pipe = newPipe(w.dead)
+	w.conn = jsonrpc.NewConn(jsonrpc.Options{
+		Writer: w.pipe, Take: w.takeStray, Odd: w.odd, Names: s.o.Names, Serve: w.serveFor,
+		Abandoned: w.wasAbandoned, Answered: w.wasAnswered, Go: s.running.Go,
+	})
+	if err := w.start(); err != nil {
+		return nil, err
+	}
+	if err := w.pipe.open(w.child.Stdin); err != nil {
+		w.child.Close()
+		return nil, err
+	}
+	write := func() { w.pipe.run(func() { w.breaks(errors.New("it does not read its input any more")) }) }
+	for _, f := range []func(){w.read, write, w.serveStrays, w.bury} {
+		s.running.Go(f)
+	}
+	return w, nil
+}
+
+// start starts the process, with its secrets, behind its walls.
+func (w *Worker) start() error {
+	o := &w.s.o
+	ctx, cancel := context.WithTimeout(w.s.ctx, o.StartTime)
+	defer cancel()
+	launch, err := o.Find(ctx)
+	if err != nil {
+		return err
+	}
+	w.dir = launch.Dir
+	w.watch.Follow(tool.SinkFunc(w.attempted), walls.Sources(o.Guarantees, o.Guarantees))
+	confine, err := launch.Walls.Confine(o.Name, o.Guarantees, &w.watch)
+	if err != nil {
+		return err
+	}
+	cmd := process.Command{
+		Argv: launch.Argv, Dir: w.dir, Env: launch.Env, Confine: confine, Look: true,
+		Stderr: w.stderr, StderrLimit: process.LifeLog,
+	}
+	given, err := o.Secrets.Give(&cmd, o.Guarantees.SecretsAllowed)
+	if err != nil {
+		return err
+	}
+	defer given()
+	w.child, err = process.Start(cmd)
+	return err
+}
+
+// attempted tells of something that a wall stopped, as a log line of the program would be.
+func (w *Worker) attempted(e tool.Event) error {
+	if events := w.listener(); events != nil {
+		return events.Emit(e)
+	}
+	var said tool.Log
+	if err := strictjson.Unmarshal(e.Data, &said); err != nil {
+		return err
+	}
+	w.s.o.Log.Warn("the walls stopped something", "line", said.Message)
+	return nil
+}
+
+// stderr is the program's log. While one call alone is on its way, a line belongs to that.
+func (w *Worker) stderr(line []byte) {
+	if events := w.listener(); events != nil {
+		events.Stderr(line)
+		return
+	}
+	w.s.o.Log.Info("a line of standard error", "line", string(line))
+}
+
+// listener gives the events of the call that alone is on its way.
+func (w *Worker) listener() *tool.Relay {
+	if e, ok := w.conn.Only().(*errand); ok {
+		return e.desk.Events()
+	}
+	return nil
+}
+
+// Ask makes a request and waits for its answer. Meanwhile it serves what the program asks, at d. When ctx ends first
+// the request is abandoned, jsonrpc.ErrAbandoned: its answer is dropped when it comes.
+func (w *Worker) Ask(ctx context.Context, method string, params []byte, d Desk) (json.RawMessage, error) {
+	return w.ask(ctx, method, params, &errand{desk: d})
+}
+
+// Call is Ask for the call that Get, or Hold, has taken a place for. It gives the place back when the call is
+// answered: for one that was abandoned that is later, since the program may still be busy with it.
+func (w *Worker) Call(ctx context.Context, method string, params []byte, d Desk) (json.RawMessage, error) {
+	raw, err := w.ask(ctx, method, params, &errand{desk: d, call: true})
+	if !errors.Is(err, jsonrpc.ErrAbandoned) {
+		w.Release()
+	}
+	return raw, err
+}
+
+func (w *Worker) ask(ctx context.Context, method string, params []byte, e *errand) (json.RawMessage, error) {
+	w.s.mu.Lock()
+	w.waiting++
+	w.s.mu.Unlock()
+	raw, err := w.conn.Ask(ctx, method, params, e)
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.waiting--
+	w.s.drained(w)
+	var invalid *jsonrpc.InvalidError
+	if errors.As(err, &invalid) {
+		err = tool.Errorf(tool.CodeProtocol, "the answer of %s is not valid: %s", w.s.o.Name, jsonrpc.Misread(invalid.Err))
+	}
+	return raw, err
+}
+
+// Notify sends a notification, before anything that is asked after it.
+func (w *Worker) Notify(ctx context.Context, method string, params []byte) error {
+	return w.conn.Send(ctx, jsonrpc.EncodeNotification(method, params))
+}
+
+// Tell sends a notification in the background, and does not wait.
+func (w *Worker) Tell(method string, params []byte) {
+	w.conn.Tell(jsonrpc.EncodeNotification(method, params))
+}
+
+// Hold takes a place for a call on this worker, before everybody else who waits for one.
+func (w *Worker) Hold(ctx context.Context) error {
+	_, err := w.s.acquire(ctx, w)
+	return err
+}
+
+// Release gives a place back that was not used for a Call.
+func (w *Worker) Release() {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.busy--
+	w.s.serveLine()
+}
+
+// Dead is closed when the worker is gone.
+func (w *Worker) Dead() <-chan struct{} { return w.dead }
+
+// Layers names the walls that stand around the worker.
+func (w *Worker) Layers() []string { return w.child.Layers() }
+
+// Open opens a file that the worker named, as it could itself.
+func (w *Worker) Open(path string) (*os.File, error) { return w.child.Open(w.dir, path) }
+
+// Pending is how many requests are on their way, those that nobody waits for among them.
+func (w *Worker) Pending() int {
+	n, _ := w.conn.Pending()
+	return n
+}
+
+// Pid is the process id of the worker.
+func (w *Worker) Pid() int { return w.child.Pid() }
+
+// Unanswered gives the methods of requests, other than calls, that were abandoned and are not answered yet.
+func (w *Worker) Unanswered() (methods []string) {
+	_, abandoned := w.conn.Pending()
+	for _, r := range abandoned {
+		if !r.Tag.(*errand).call {
+			methods = append(methods, r.Method)
+		}
+	}
+	slices.Sort(methods)
+	return slices.Compact(methods)
+}
+
+// wasAbandoned takes note of a request that nobody waits for any more.
+func (w *Worker) wasAbandoned(r *jsonrpc.Request) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	if r.Tag.(*errand).call {
+		w.abandoned++
+		w.s.doubt(w)
+	}
+	if w.s.o.Cancel != nil {
+		w.s.o.Cancel(w, r.ID)
+	}
+}
+
+// wasAnswered takes note of an answer. Any answer shows that the worker works.
+func (w *Worker) wasAnswered(r *jsonrpc.Request) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.suspect = false
+	if r.Tag.(*errand).call {
+		w.s.restart.Worked()
+		if r.Abandoned() {
+			w.abandoned--
+			w.busy--
+		}
+	}
+	w.s.serveLine()
+}
+
+// read takes the program's lines to the end.
+func (w *Worker) read() {
+	defer close(w.done)
+	err := w.conn.Read(context.Background(), process.NewLines(w.child.Stdout, process.LineLimits{Line: w.s.o.MaxLine}))
+	var limit *process.LimitError
+	if !errors.As(err, &limit) {
+		err = errors.New("it closed its output")
+	}
+	w.breaks(err)
+}
+
+// odd logs what cannot be used and skips it. A request that can be answered is.
+func (w *Worker) odd(m *jsonrpc.Message, line []byte, why error) {
+	switch e := (*jsonrpc.Error)(nil); {
+	case errors.As(why, &e) && m.ReplyID() != nil:
+		w.conn.Tell(jsonrpc.EncodeReply(m.ReplyID(), nil, e))
+		return
+	case e == nil && !errors.Is(why, jsonrpc.ErrNotMessage) && !errors.Is(why, jsonrpc.ErrUnasked):
+		why = fmt.Errorf("it is not JSON: %w", why)
+	}
+	if w.noise++; w.noise <= maxNoise {
+		w.s.o.Log.Warn("a line of the program is skipped", "why", why, "line", jsonrpc.Clip(string(line)))
+	}
+}
+
+// takeStray puts aside what belongs to no request. It never waits: whoever reads has other calls to look after.
+func (w *Worker) takeStray(in *jsonrpc.Incoming) error {
+	select {
+	case w.stray <- in:
+	default:
+		w.conn.TooMany(in)
+	}
+	return nil
+}
+
+func (w *Worker) serveStrays() {
+	for {
+		select {
+		case in := <-w.stray:
+			w.serve(context.Background(), in, nil)
+		case <-w.dead:
+			return
+		}
+	}
+}
+
+func (w *Worker) serveFor(ctx context.Context, in *jsonrpc.Incoming, r *jsonrpc.Request) {
+	w.serve(ctx, in, r.Tag.(*errand).desk)
+}
+
+// serve answers what the program asks.
+func (w *Worker) serve(ctx context.Context, in *jsonrpc.Incoming, d Desk) {
+	result, err := w.s.o.Serve(w, in, d)
+	if in.ID == nil && err != nil {
+		w.s.o.Log.Warn("a notification of the program failed", "method", jsonrpc.Clip(in.Method), "error", err)
+	}
+	w.conn.Reply(ctx, in, result, err)
+}
+
+// breaks records the first thing that the program did wrong.
+func (w *Worker) breaks(fault error) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	if w.fault == nil {
+		w.fault = fault
+		close(w.broken)
+	}
+}
+
+// bury waits for the end of the worker, however it comes, and sees to it that nothing is left.
+func (w *Worker) bury() {
+	select {
+	case <-w.child.Exited():
+	case <-w.broken:
+	}
+	breath := process.LastBreath // who closes its pipes is mostly about to exit, and says how
+	if w.babbled() {
+		breath = 0
+	}
+	exited := true
+	select {
+	case <-w.child.Exited():
+	case <-time.After(breath):
+		exited = false
+	}
+	exit := w.child.Kill()
+	<-w.done
+	w.child.Close()
+	why := w.obituary(exit, exited)
+	w.s.ended(w, why)
+	w.conn.End(why)
+}
+
+// babbled reports whether the worker said more at once than it may.
+func (w *Worker) babbled() bool {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	var limit *process.LimitError
+	return errors.As(w.fault, &limit)
+}
+
+// obituary says why the worker is gone.
+func (w *Worker) obituary(exit process.Exit, exited bool) *tool.Error {
+	babbled := w.babbled()
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	switch name := w.s.o.Name; {
+	case w.closing:
+		return tool.Errorf(tool.CodeUnavailable, "%s was shut down", name)
+	case babbled || !exited:
+		return tool.Errorf(tool.CodeProtocol, "%s broke the protocol and was ended: %w", name, w.fault)
+	default:
+		return tool.Errorf(tool.CodeCrash, "%s crashed: %s", name, w.child.Describe(exit))
+	}
+}
+
+// end ends the worker without asking: it does not answer, or nobody needs it.
+func (w *Worker) end() {
+	w.child.Stop(process.Ladder{Term: process.LastBreath})
+	<-w.dead
+}
+
+// shutdown is the ladder: the protocol says goodbye, stdin is closed, SIGTERM, SIGKILL to the tree. What the protocol
+// says is bound by the protocol; the other steps have half of the farewell each.
+func (w *Worker) shutdown(ctx context.Context) {
+	defer func() { <-w.dead }()
+	if ctx.Err() == nil && w.s.o.Goodbye != nil {
+		w.s.o.Goodbye(ctx, w)
+	}
+	if ctx.Err() != nil {
+		w.child.Kill()
+		return
+	}
+	half := w.s.Farewell() / 2
+	w.child.Stop(process.Ladder{Stdin: half, Term: half})
+}

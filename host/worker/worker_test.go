@@ -1,0 +1,314 @@
+package worker
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"toolpost/host/backoff"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+	"toolpost/wire/jsonrpc"
+)
+
+// modeEnv makes this test program one that a supervisor runs, and says how it behaves.
+const modeEnv = "WORKER_TEST_MODE"
+
+// patience only guards against a hang.
+const patience = 3 * time.Minute
+
+func TestMain(m *testing.M) {
+	if sandbox.Main() {
+		return
+	}
+	if mode, ok := os.LookupEnv(modeEnv); ok {
+		program(mode)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// program is a worker: it answers what it is asked, one after the other.
+func program(mode string) {
+	if _, err := os.Stat(mode); err == nil { // a file that forbids the start
+		fmt.Fprintln(os.Stderr, "cannot find my files")
+		os.Exit(1)
+	}
+	in, ready, cancelled := bufio.NewScanner(os.Stdin), false, []string{}
+	for in.Scan() {
+		var m struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+			Params json.RawMessage `json:"params"`
+			Result json.RawMessage `json:"result"`
+		}
+		if err := json.Unmarshal(in.Bytes(), &m); err != nil {
+			os.Exit(9)
+		}
+		result := m.Params
+		switch {
+		case m.Method == "hello" && mode == "silent", m.Method == "never", m.Method == "":
+			continue
+		case m.Method == "hello" && mode == "refuses":
+			fmt.Printf(`{"id":%s,"error":{"code":-32601,"message":"no"}}`+"\n", m.ID)
+			continue
+		case m.Method == "die":
+			fmt.Fprintln(os.Stderr, "my last words")
+			os.Exit(3)
+		case m.Method == "ask": // and wait for the answer
+			fmt.Printf(`{"id":1,"method":"host","params":%s}`+"\n", m.Params)
+			in.Scan()
+			result = bytes.Clone(in.Bytes())
+		case m.Method == "ready":
+			ready = true
+			continue
+		case !ready && m.Method != "hello":
+			os.Exit(8)
+		case m.Method == "cancel":
+			cancelled = append(cancelled, string(m.Params))
+			continue
+		case m.Method == "cancelled":
+			result, _ = json.Marshal(cancelled)
+		}
+		fmt.Printf(`{"id":%s,"result":%s}`+"\n", m.ID, result)
+		if m.Method == "bye" && mode != "stays" {
+			return
+		}
+	}
+	if mode == "stays" {
+		time.Sleep(patience)
+	}
+}
+
+// nobody is the desk of requests that belong to no call.
+type nobody struct{}
+
+func (nobody) Events() *tool.Relay { return nil }
+
+// supervise keeps this test program running, in a mode.
+func supervise(t *testing.T, mode string, o Options) *Supervisor {
+	t.Helper()
+	tooltest.NoLeaks(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := walls.Options{Off: true}.Program(walls.Needs{}, []string{self}, "/", []string{modeEnv + "=" + mode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Find = func(ctx context.Context) (Launch, error) {
+		start, err := found.Find(ctx)
+		if err != nil {
+			return Launch{}, err
+		}
+		return Launch{*start, "/"}, nil
+	}
+	o.Name, o.Log, o.Hello, o.MaxLine = "prog", slog.New(slog.DiscardHandler), "hello", 1<<20
+	o.StartTime, o.Grace = cmp.Or(o.StartTime, patience), cmp.Or(o.Grace, 300*time.Millisecond)
+	o.Greet = func(ctx context.Context, w *Worker) error {
+		_, err := w.Ask(ctx, "hello", nil, nobody{})
+		if err == nil {
+			err = w.Notify(ctx, "ready", nil)
+		}
+		return err
+	}
+	o.Goodbye = func(ctx context.Context, w *Worker) { _, _ = w.Ask(ctx, "bye", nil, nobody{}) }
+	if o.Places == nil {
+		o.Places = func() int { return 0 }
+	}
+	s := New(o)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func call(ctx context.Context, s *Supervisor, method, params string) (string, error) {
+	w, err := s.Get(ctx)
+	if err != nil {
+		return "", err
+	}
+	raw, err := w.Call(ctx, method, []byte(params), nobody{})
+	return string(raw), err
+}
+
+func refused(t *testing.T, err error, code tool.Code, words ...string) {
+	t.Helper()
+	if tool.CodeOf(err) != code {
+		t.Errorf("want an error of class %s, got %v", code, err)
+	}
+	for _, w := range words {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("%v does not say %q", err, w)
+		}
+	}
+}
+
+func TestOneWorkerTakesAllCalls(t *testing.T) {
+	s := supervise(t, "fine", Options{})
+	var all sync.WaitGroup
+	for n := range 100 {
+		all.Go(func() {
+			want := fmt.Sprintf(`{"n":%d}`, n)
+			if got, err := call(t.Context(), s, "echo", want); err != nil || got != want {
+				t.Errorf("got %s, %v", got, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAWorkerTakesNoMoreCallsThanItHasPlaces(t *testing.T) {
+	s := supervise(t, "fine", Options{Places: func() int { return 1 }})
+	w, err := s.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Get(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second call has a place: %v", err)
+	}
+	second := make(chan error)
+	go func() { _, err := call(t.Context(), s, "echo", `{}`); second <- err }()
+	w.Release()
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatAProgramAsksIsServedAtTheDeskOfItsCall(t *testing.T) {
+	var desks []Desk
+	s := supervise(t, "fine", Options{
+		Names: func(*jsonrpc.Incoming) uint64 { return 0 },
+		Serve: func(_ *Worker, in *jsonrpc.Incoming, d Desk) (json.RawMessage, *jsonrpc.Error) {
+			desks = append(desks, d) // of one goroutine: that of the caller
+			if string(in.Params) == `{"no":1}` {
+				return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "no")
+			}
+			return in.Params, nil
+		},
+	})
+	for params, want := range map[string]string{
+		`{"a":1}`:  `{"jsonrpc":"2.0","id":1,"result":{"a":1}}`,
+		`{"no":1}`: `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}`,
+	} {
+		if got, err := call(t.Context(), s, "ask", params); err != nil || got != want {
+			t.Errorf("got %s, %v", got, err)
+		}
+	}
+	if len(desks) != 2 || desks[0] != Desk(nobody{}) {
+		t.Errorf("served at %v", desks)
+	}
+}
+
+func TestACrashFailsTheCallAndTheProgramComesBackByItself(t *testing.T) {
+	s := supervise(t, "fine", Options{})
+	_, err := call(t.Context(), s, "die", `{}`)
+	refused(t, err, tool.CodeCrash, "prog crashed", "exit status 3", "my last words")
+	for start := time.Now(); s.Current() == nil; time.Sleep(5 * time.Millisecond) {
+		if time.Since(start) > patience {
+			t.Fatal("it did not come back")
+		}
+	}
+}
+
+// After its time one start is tried, and when that works all is as before.
+func TestAnOpenBreakerClosesAfterItsTime(t *testing.T) {
+	flag := filepath.Join(t.TempDir(), "flag")
+	if err := os.WriteFile(flag, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := 2 * time.Second
+	s := supervise(t, flag, Options{Restart: backoff.Breaker{Failures: 2, First: time.Millisecond, Open: open}})
+	for range 2 {
+		_, err := s.Get(t.Context())
+		refused(t, err, tool.CodeCrash, "cannot find my files")
+	}
+	_, err := s.Get(t.Context())
+	refused(t, err, tool.CodeBreakerOpen, "prog failed 2 times in a row", "cannot find my files")
+	if wait := tool.AsError(err).Retry(); wait <= 0 || wait > open {
+		t.Errorf("to be tried again in %v", wait)
+	}
+	if err := os.Remove(flag); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(open)
+	if got, err := call(t.Context(), s, "echo", `{"a":1}`); err != nil || got != `{"a":1}` {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestAProgramThatDoesNotStartSaysWhy(t *testing.T) {
+	_, err := supervise(t, "silent", Options{StartTime: 200 * time.Millisecond}).Get(t.Context())
+	refused(t, err, tool.CodeTimeout, "prog did not answer hello within 200ms")
+	_, err = supervise(t, "refuses", Options{}).Get(t.Context())
+	refused(t, err, tool.CodeProtocol, "prog did not start", "code -32601")
+}
+
+// A program that answers others is told of the call that nobody waits for, and kept; one that answers nothing is
+// replaced.
+func TestAnAbandonedCallIsCancelledAndASilentProgramIsReplaced(t *testing.T) {
+	s := supervise(t, "fine", Options{Grace: time.Second, Cancel: func(w *Worker, id uint64) {
+		w.Tell("cancel", fmt.Appendf(nil, `{"id":%d}`, id))
+	}})
+	if _, err := call(t.Context(), s, "echo", `{}`); err != nil {
+		t.Fatal(err)
+	}
+	first := s.Current()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := call(ctx, s, "never", `{}`); !errors.Is(err, jsonrpc.ErrAbandoned) {
+		t.Errorf("got %v", err)
+	}
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // it is told in the background
+		got, err := first.Ask(t.Context(), "cancelled", nil, nobody{})
+		if err == nil && string(got) == `["{\"id\":3}"]` {
+			break
+		}
+		if err != nil || time.Since(start) > patience {
+			t.Fatalf("got %s, %v", got, err)
+		}
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, _ = call(ctx, s, "never", `{}`)
+	if _, err := call(t.Context(), s, "echo", `{}`); err != nil || s.Current() == first {
+		t.Errorf("it was not replaced: %v", err)
+	}
+}
+
+func TestCloseEndsAProgramThatStays(t *testing.T) {
+	s := supervise(t, "stays", Options{})
+	if _, err := call(t.Context(), s, "echo", `{}`); err != nil {
+		t.Fatal(err)
+	}
+	pid := s.Current().Pid()
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("it is still there: %v", err)
+	}
+	_, err := s.Get(t.Context())
+	refused(t, err, tool.CodeUnavailable, "has been shut down")
+}

@@ -1,0 +1,296 @@
+package jsonrpc
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"toolpost/wire/strictjson"
+)
+
+// lines reads from a pipe without bounds.
+type lines struct{ *bufio.Scanner }
+
+func (l lines) Next() ([]byte, error) {
+	if !l.Scan() {
+		return nil, io.EOF
+	}
+	return l.Bytes(), nil
+}
+
+// odds keeps what could not be used.
+type odds struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (o *odds) hear(_ *Message, line []byte, why error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = append(o.all, fmt.Sprintf("%s: %v", line, why))
+}
+
+// pair connects two ends, which read until the test ends.
+func pair(t *testing.T, a, b Options) (*Conn, *Conn) {
+	t.Helper()
+	aIn, bOut := io.Pipe()
+	bIn, aOut := io.Pipe()
+	end := func(o Options, out *io.PipeWriter, in io.Reader) *Conn {
+		o.Writer = NewStream(out, func(error) {})
+		if o.Odd == nil {
+			o.Odd = func(_ *Message, line []byte, why error) { t.Errorf("%s: %v", line, why) }
+		}
+		if o.Take == nil {
+			o.Take = func(in *Incoming) error { t.Errorf("%s is asked", in.Method); return nil }
+		}
+		c := NewConn(o)
+		var reading sync.WaitGroup
+		reading.Go(func() { _ = c.Read(context.Background(), lines{bufio.NewScanner(in)}) })
+		t.Cleanup(func() { _ = out.Close(); reading.Wait() })
+		return c
+	}
+	// Both writers are closed before either reader is waited for.
+	x, y := end(a, aOut, aIn), end(b, bOut, bIn)
+	t.Cleanup(func() { _ = aOut.Close(); _ = bOut.Close() })
+	return x, y
+}
+
+func TestBothSidesAskAtOnceInIdsOfTheirOwn(t *testing.T) {
+	var a, b *Conn
+	ready := make(chan struct{})
+	echo := func(c **Conn) func(*Incoming) error {
+		return func(in *Incoming) error {
+			go func() { <-ready; (*c).Reply(context.Background(), in, in.Params, nil) }()
+			return nil
+		}
+	}
+	a, b = pair(t, Options{Take: echo(&a)}, Options{Take: echo(&b)})
+	close(ready)
+	var all sync.WaitGroup
+	for n := range 200 {
+		for _, c := range []*Conn{a, b} {
+			all.Go(func() {
+				want := fmt.Sprintf(`{"n":%d}`, n)
+				if got, err := c.Ask(t.Context(), "echo", []byte(want), nil); err != nil || string(got) != want {
+					t.Errorf("got %s, %v", got, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// Everything that was asked before the answer is served, by whoever waits for the answer, before the answer is given.
+func TestWhatBelongsToARequestIsServedBeforeItsAnswer(t *testing.T) {
+	var b *Conn
+	var served []string
+	a, b := pair(t, Options{
+		Names: func(in *Incoming) uint64 {
+			var p struct {
+				Of uint64 `json:"of"`
+			}
+			_ = strictjson.Unmarshal(in.Params, &p)
+			return p.Of
+		},
+		Serve: func(_ context.Context, in *Incoming, r *Request) {
+			served = append(served, fmt.Sprint(r.Tag, " ", in.Method)) // of one goroutine: that of the asker
+		},
+	}, Options{Take: func(in *Incoming) error {
+		for n := range 9 {
+			_ = b.Send(t.Context(), EncodeNotification(fmt.Sprintf("progress/%d", n), []byte(`{"of":1}`)))
+		}
+		b.Reply(context.Background(), in, []byte(`"done"`), nil)
+		return nil
+	}})
+	if got, err := a.Ask(t.Context(), "work", nil, "mine"); err != nil || string(got) != `"done"` {
+		t.Errorf("got %s, %v", got, err)
+	}
+	if len(served) != 9 || served[8] != "mine progress/8" {
+		t.Errorf("served %q", served)
+	}
+}
+
+func TestWhatNamesNoneOfSeveralRequestsBelongsToNone(t *testing.T) {
+	var b *Conn
+	asked, stray := make(chan *Incoming, 2), make(chan string, 1)
+	a, b := pair(t, Options{
+		Names: func(*Incoming) uint64 { return 0 },
+		Serve: func(_ context.Context, in *Incoming, r *Request) { t.Errorf("%s is served for %v", in.Method, r.Tag) },
+		Take:  func(in *Incoming) error { stray <- in.Method; return nil },
+	}, Options{Take: func(in *Incoming) error { asked <- in; return nil }})
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() { _, _ = a.Ask(t.Context(), "work", nil, nil) })
+	}
+	first, second := <-asked, <-asked
+	_ = b.Send(t.Context(), EncodeNotification("log", nil))
+	if got := <-stray; got != "log" {
+		t.Errorf("got %s", got)
+	}
+	b.Reply(t.Context(), first, []byte(`1`), nil)
+	b.Reply(t.Context(), second, []byte(`2`), nil)
+	all.Wait()
+}
+
+func TestARequestIsAbandonedWithItsContextAndItsAnswerComesLate(t *testing.T) {
+	var heard []string
+	var mu sync.Mutex
+	note := func(what string) func(*Request) {
+		return func(r *Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, fmt.Sprint(what, " ", r.ID, " ", r.Abandoned()))
+		}
+	}
+	asked := make(chan *Incoming, 1)
+	a, b := pair(t,
+		Options{Abandoned: note("abandoned"), Answered: note("answered")},
+		Options{Take: func(in *Incoming) error { asked <- in; return nil }})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { asked <- <-asked; cancel() }()
+	if _, err := a.Ask(ctx, "slow", nil, nil); !errors.Is(err, ErrAbandoned) {
+		t.Errorf("got %v", err)
+	}
+	if n, left := a.Pending(); n != 1 || len(left) != 1 || left[0].Method != "slow" || a.Only() != nil {
+		t.Errorf("%d are on their way, %v are abandoned", n, left)
+	}
+	go func() { b.Reply(context.Background(), <-asked, []byte(`1`), nil) }()
+	for n := 1; n > 0; n, _ = a.Pending() {
+		time.Sleep(time.Millisecond)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"abandoned 1 true", "answered 1 true"}; !slices.Equal(heard, want) {
+		t.Errorf("heard %q", heard)
+	}
+}
+
+func TestAnEndedConnectionAnswersItsRequestsAndSendsNoMore(t *testing.T) {
+	asked := make(chan *Incoming, 1)
+	a, _ := pair(t, Options{}, Options{Take: func(in *Incoming) error { asked <- in; return nil }})
+	why := errors.New("it crashed")
+	go func() { <-asked; a.Retire(); a.End(why); a.End(errors.New("too late")) }()
+	if _, err := a.Ask(t.Context(), "work", nil, nil); err != why {
+		t.Errorf("got %v", err)
+	}
+	if _, err := a.Ask(t.Context(), "work", nil, nil); !errors.Is(err, ErrUnsent) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestLinesThatCannotBeUsedAreReportedAndHarmNothing(t *testing.T) {
+	var o odds
+	taken := 0
+	c := NewConn(Options{Writer: NewStream(io.Discard, nil), Odd: o.hear, Take: func(*Incoming) error { taken++; return nil }})
+	in := strings.Join([]string{
+		`nonsense`, ``, `[1]`, `{"id":1}`, `{"id":7,"result":1}`, `{"id":null,"error":{}}`, `{"method":5}`, `{"jsonrpc":"1.0","method":"m"}`,
+		`{"id":true,"method":"m"}`, `{"id":1,"method":"m","params":[]}`, `{"id":1,"id":2,"method":"m"}`, `{"id":"x","method":"m"}`, `{"method":"m","params":{}}`,
+	}, "\n")
+	if err := c.Read(t.Context(), lines{bufio.NewScanner(strings.NewReader(in))}); err != io.EOF || taken != 2 || len(o.all) != 10 {
+		t.Errorf("%v, %d taken, %d odd: %q", err, taken, len(o.all), o.all)
+	}
+}
+
+func TestAnAnswerThatIsNotJSONEndsItsRequest(t *testing.T) {
+	var b *Conn
+	a, b := pair(t, Options{}, Options{Take: func(*Incoming) error {
+		return b.Send(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"result":{"a":1,"a":2}}`+"\n"))
+	}})
+	_, err := a.Ask(t.Context(), "work", nil, nil)
+	if invalid := (*InvalidError)(nil); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "not valid") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnErrorOfTheOtherSideIsAnError(t *testing.T) {
+	var b *Conn
+	a, b := pair(t, Options{}, Options{Take: func(in *Incoming) error {
+		b.Reply(context.Background(), in, nil, &Error{Code: -32000, Message: "no \xff", Data: json.RawMessage(`{"a":1}`)})
+		return nil
+	}})
+	_, err := a.Ask(t.Context(), "work", nil, nil)
+	if said := (*Error)(nil); !errors.As(err, &said) || said.Code != -32000 || said.Message != "no \uFFFD" || string(said.Data) != `{"a":1}` {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestReadEndsWithItsContext(t *testing.T) {
+	r, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := NewConn(Options{Writer: NewStream(io.Discard, nil)})
+	if err := c.Read(ctx, lines{bufio.NewScanner(r)}); err != context.Canceled {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What asks too much while a request waits is told so, and the rest is served.
+func TestWhatWaitsForARequestIsBounded(t *testing.T) {
+	var told bytes.Buffer
+	c := NewConn(Options{
+		Writer: NewStream(&told, nil), Names: func(*Incoming) uint64 { return 1 }, Go: func(f func()) { f() },
+		Odd:   func(_ *Message, line []byte, why error) { t.Errorf("%s: %v", line, why) },
+		Take:  func(in *Incoming) error { t.Errorf("%s belongs to nothing", in.Method); return nil },
+		Serve: func(context.Context, *Incoming, *Request) {},
+	})
+	r, err := c.enter("work", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var scan strictjson.Scanner
+	for n := range maxAsked + 1 {
+		if err := c.take(&scan, fmt.Appendf(nil, `{"id":%d,"method":"m"}`, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(r.asked) != maxAsked || !strings.Contains(told.String(), fmt.Sprintf(`"id":%d,"error":{"code":-32000,"message":"m: too many calls at once`, maxAsked)) {
+		t.Errorf("%d wait; told %s", len(r.asked), told.String())
+	}
+}
+
+// What the decoder takes for a message is one object to the standard library too, and what we make of it is
+// one line of strict JSON.
+func FuzzMessage(f *testing.F) {
+	for _, seed := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`, `{"jsonrpc":"2.0","id":1,"result":{}}`,
+		`{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found"}}`, `{"id":null,"result":null,"error":null}`,
+		`{"id":"7","error":"x"}`, `[]`, `{"id":1,"id":2}`, `{"jsonrpc":"2.0","id":12,"result":{"content":"` + "\xff" + `"}}`, `{"method":5}`,
+		`{"id":1,"method":"tools/call","params":{"name":"a","arguments":{"b":[1.50]},"callId":3}}`, "{\"a\":\n1}",
+		`{"id":1,"result":{"content":[{"type":"text","text":"a"}],"isError":true,"structuredContent":null}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		_, _ = brokenAnswer(line)
+		var scan strictjson.Scanner
+		m, err := Decode(&scan, line)
+		if err != nil {
+			return
+		}
+		var std map[string]json.RawMessage
+		if err := json.Unmarshal(line, &std); err != nil {
+			t.Fatalf("accepted, but: %v", err)
+		}
+		_, _ = m.number()
+		_ = m.Check()
+		out := [][]byte{EncodeRequest(1, "tools/call", m.Params), EncodeReply(m.ReplyID(), []byte(`{}`), nil)}
+		if m.Err != nil {
+			out = append(out, EncodeReply(m.ReplyID(), nil, m.Failure()))
+		}
+		for _, l := range out {
+			if bytes.Count(l, []byte("\n")) != 1 || strictjson.CheckObject(l) != nil {
+				t.Fatalf("not one line of JSON: %q: %v", l, strictjson.CheckObject(l))
+			}
+		}
+	})
+}

@@ -1,0 +1,213 @@
+// Package jsonrpc speaks JSON-RPC 2.0 in strict JSON. It has the messages, for whoever has them one by one, such as
+// the bodies of HTTP, and a Conn on which both sides ask and answer, one message a line.
+//
+// It knows no methods: those are a protocol's own words, and so is what cancels a request or reports its progress.
+// Batches are not spoken. No protocol here needs them, and the protocols that had them have dropped them.
+package jsonrpc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"toolpost/wire/strictjson"
+)
+
+// The codes of the specification.
+const (
+	CodeParse          = -32700
+	CodeInvalidRequest = -32600
+	CodeMethodNotFound = -32601
+	CodeInvalidParams  = -32602
+	CodeInternal       = -32603
+	CodeServer         = -32000 // the first of the range for errors of one's own
+)
+
+// An Error is the error member of an answer.
+type Error struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitzero"`
+}
+
+// Errorf makes an Error.
+func Errorf(code int, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("%s (code %d)", Clip(e.Message), e.Code) }
+
+// A Message is a request, a notification or an answer, in the parts that it came in: raw JSON, which belongs to the
+// bytes that were decoded. A part that is nil is absent. Names that JSON-RPC does not have are ignored.
+type Message struct {
+	Version, ID, Method, Params, Result, Err []byte
+}
+
+// Decode reads a message. The error says why it is not one strict JSON object; see Check for what a request must have.
+func Decode(s *strictjson.Scanner, line []byte) (m Message, err error) {
+	err = s.Object(line, func(name, value []byte) error {
+		switch string(name) {
+		case "jsonrpc":
+			m.Version = value
+		case "id":
+			m.ID = value
+		case "method":
+			m.Method = value
+		case "params":
+			m.Params = value
+		case "result":
+			m.Result = value
+		case "error":
+			if string(value) != "null" { // some say result and error both, and mean the one that is there
+				m.Err = value
+			}
+		}
+		return nil
+	})
+	return m, err
+}
+
+// Check holds a message to what JSON-RPC wants of a request. One without a version is taken: it means this one.
+func (m *Message) Check() *Error {
+	switch {
+	case m.Version != nil && Text(m.Version) != "2.0":
+		return Errorf(CodeInvalidRequest, `Invalid Request: jsonrpc must be "2.0"`)
+	case Text(m.Method) == "":
+		return Errorf(CodeInvalidRequest, "Invalid Request: method must be a string that is not empty")
+	case m.ID != nil && m.ReplyID() == nil && string(m.ID) != "null":
+		return Errorf(CodeInvalidRequest, "Invalid Request: id must be a string or a number")
+	case m.Params != nil && strictjson.KindOf(m.Params) != "object" && string(m.Params) != "null":
+		return Errorf(CodeInvalidParams, "Invalid params: params must be an object, not %s", strictjson.KindOf(m.Params))
+	}
+	return nil
+}
+
+// ReplyID gives the id as an answer repeats it, byte for byte; nil where there is none that could be repeated.
+func (m *Message) ReplyID() []byte {
+	if kind := strictjson.KindOf(m.ID); kind == "string" || kind == "number" {
+		return bytes.Clone(m.ID)
+	}
+	return nil
+}
+
+// number gives the id of an answer to us: ours are numbers, and some make a string of them.
+func (m *Message) number() (uint64, bool) {
+	n, err := strconv.ParseUint(strings.Trim(string(m.ID), `"`), 10, 64)
+	return n, err == nil
+}
+
+// Failure reads the error member. One that is not understood is shown as it is.
+func (m *Message) Failure() *Error {
+	e := &Error{}
+	if err := strictjson.Unmarshal(m.Err, e); err != nil {
+		return Errorf(CodeInternal, "%s", Clip(string(m.Err)))
+	}
+	return e
+}
+
+var brokenID = regexp.MustCompile(`"id"\s*:\s*"?([0-9]{1,18})\b`)
+
+// brokenAnswer finds out which request a line meant to answer that is not JSON: without it somebody would wait for an
+// answer that was already given.
+func brokenAnswer(line []byte) (uint64, bool) {
+	if !bytes.HasPrefix(line, []byte("{")) || !bytes.Contains(line, []byte(`"jsonrpc"`)) {
+		return 0, false
+	}
+	found := brokenID.FindSubmatch(line[:min(len(line), 4<<10)])
+	if found == nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(found[1]), 10, 64)
+	return n, err == nil
+}
+
+// EncodeRequest writes a request, with its newline. Methods are a protocol's own constants: they are written as they
+// are.
+func EncodeRequest(id uint64, method string, params []byte) []byte {
+	b := make([]byte, 0, len(params)+len(method)+64)
+	b = append(b, `{"jsonrpc":"2.0","id":`...)
+	b = strconv.AppendUint(b, id, 10)
+	return appendCall(b, method, params)
+}
+
+// EncodeNotification writes a request that has no id and gets no answer.
+func EncodeNotification(method string, params []byte) []byte {
+	return appendCall([]byte(`{"jsonrpc":"2.0"`), method, params)
+}
+
+// appendCall always writes params, as an object: null kills known programs.
+func appendCall(b []byte, method string, params []byte) []byte {
+	b = append(append(b, `,"method":"`...), method...)
+	b = append(b, `","params":`...)
+	if len(params) == 0 {
+		params = []byte("{}")
+	}
+	return closeLine(append(b, params...))
+}
+
+// EncodeReply writes an answer, with its newline: result, or err where it is not nil. An id that is nil becomes null,
+// as the rule for requests that cannot be read is.
+func EncodeReply(id, result []byte, err *Error) []byte {
+	if id == nil {
+		id = []byte("null")
+	}
+	b := append(make([]byte, 0, len(result)+len(id)+64), `{"jsonrpc":"2.0","id":`...)
+	b = append(b, id...)
+	if err == nil {
+		return closeLine(append(append(b, `,"result":`...), result...))
+	}
+	safe := *err
+	safe.Message = strings.ToValidUTF8(err.Message, "\uFFFD")
+	body, bad := strictjson.Marshal(safe)
+	if bad != nil { // only Data that is not JSON gets here
+		safe.Data = nil
+		body, _ = strictjson.Marshal(safe)
+	}
+	return closeLine(append(append(b, `,"error":`...), body...))
+}
+
+// closeLine ends a message. Line breaks inside can only be white space: JSON has none in its strings.
+func closeLine(b []byte) []byte {
+	for i, c := range b {
+		if c == '\n' || c == '\r' {
+			b[i] = ' '
+		}
+	}
+	return append(b, '}', '\n')
+}
+
+// Text gives a JSON string's value; "" for anything else.
+func Text(raw []byte) string {
+	var s string
+	if strictjson.KindOf(raw) != "string" || strictjson.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+var goType = regexp.MustCompile(` into Go \S+`)
+
+// Misread says why JSON was not understood, in the words of JSON. The library that reads it chooses between two ways
+// to say no, another one in each run.
+func Misread(err error) string {
+	return Clip(strings.Replace(goType.ReplaceAllString(err.Error(), ""), "unable to unmarshal", "cannot unmarshal", 1))
+}
+
+// Clip shortens what others said, for messages, and makes it safe for any terminal.
+func Clip(s string) string {
+	const most = 300
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
