@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,24 +51,31 @@ func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Ca
 	return s
 }
 
-// mount adds the routes of a door. Two doors that want the same route are a mistake of ours, and ServeMux panics.
+// mount adds the routes of a door, one pattern a path: ServeMux would take "GET /" for a rival of "/v1/tools". Two doors
+// that want the same path are a mistake of ours, and there it panics.
 func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
-	methods := map[string][]string{}
+	offered := map[string][]Route{}
 	for _, route := range routes {
-		serve := func(w http.ResponseWriter, r *http.Request) { route.Serve(w, r, tool.Principal{}) }
-		if !route.Open {
-			serve = s.known(d, route.Serve)
-		}
-		s.mux.HandleFunc(strings.TrimSpace(route.Method+" "+route.Path), s.guarded(d.form(), serve))
-		methods[route.Path], served[route.Path] = append(methods[route.Path], route.Method), true
+		offered[route.Path], served[route.Path] = append(offered[route.Path], route), true
 	}
-	for at, offered := range methods {
-		if offered[0] != "" {
-			s.mux.HandleFunc(at, s.guarded(d.form(), func(w http.ResponseWriter, r *http.Request) {
-				NotAllowed(w, r, d.form(), offered...)
-			}))
-		}
+	for at, choice := range offered {
+		s.mux.HandleFunc(at, s.guarded(d.form(), func(w http.ResponseWriter, r *http.Request) {
+			i := slices.IndexFunc(choice, func(route Route) bool { return route.takes(r.Method) })
+			switch {
+			case i < 0:
+				notOffered(w, r, d.form(), choice)
+			case choice[i].Open:
+				choice[i].Serve(w, r, tool.Principal{})
+			default:
+				s.known(d, choice[i].Serve)(w, r)
+			}
+		}))
 	}
+}
+
+// takes reports whether a route is for a method. HEAD is a GET whose body is not sent.
+func (r Route) takes(method string) bool {
+	return r.Method == "" || r.Method == method || r.Method == http.MethodGet && method == http.MethodHead
 }
 
 func (d Door) form() Refuser {
@@ -101,7 +109,16 @@ func (s *Server) NotFound(w http.ResponseWriter, r *http.Request) {
 		tool.Errorf(tool.CodeNotFound, "nothing at %s: %s", r.URL.Path, strings.Join(s.hints, "; ")))
 }
 
-// NotAllowed answers the other methods of a path, in the door's words and not in net/http's.
+// notOffered answers the other methods of a path.
+func notOffered(w http.ResponseWriter, r *http.Request, form Refuser, choice []Route) {
+	var methods []string
+	for _, route := range choice {
+		methods = append(methods, route.Method)
+	}
+	NotAllowed(w, r, form, methods...)
+}
+
+// NotAllowed refuses a method, in the door's words and not in net/http's.
 func NotAllowed(w http.ResponseWriter, r *http.Request, form Refuser, methods ...string) {
 	offered := strings.Join(methods, ", ")
 	w.Header().Set("Allow", offered)
