@@ -71,8 +71,8 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.R
 	switch {
 	case ctx.Err() != nil:
 		return nil, tool.AsError(context.Cause(ctx))
-	case c.Caller.Door != "cli": // whoever could issue one could be anybody
-		return nil, tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke tokens at the door %s: only who runs toolpost on its command line may", c.Caller.ID, c.Caller.Door)
+	case !c.Caller.Operator(): // whoever could issue one could be anybody
+		return nil, tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke tokens: only the owner and who runs toolpost on its command line may", c.Caller.ID)
 	case c.Key != "": // what is remembered for a key may be written to disk
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: a token is told once and kept by nobody", c.Tool)
 	}

@@ -146,6 +146,59 @@ func TestAnHTTPServerIsFound(t *testing.T) {
 	}
 }
 
+// Who runs the program is found out by package identity, from what somebody shows, and nowhere else. A job remembers what
+// was found out when it was started.
+func TestOnlyIdentityMakesOperators(t *testing.T) {
+	module, packages := listPackages(t)
+	for _, p := range packages {
+		if from := within(module, p.ImportPath); from == "identity" || from == "engine/job" {
+			continue
+		}
+		eachProgramFile(t, p, func(fset *token.FileSet, f *ast.File) {
+			for _, at := range operatorsIn(f) {
+				t.Errorf("%s: only package identity says who runs the program", fset.Position(at))
+			}
+		})
+	}
+}
+
+// operatorsIn finds where Operates of a tool.Principal is set.
+func operatorsIn(f *ast.File) (found []token.Pos) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.KeyValueExpr:
+			if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Operates" {
+				found = append(found, n.Pos())
+			}
+		case *ast.AssignStmt:
+			for _, e := range n.Lhs {
+				if sel, ok := e.(*ast.SelectorExpr); ok && sel.Sel.Name == "Operates" {
+					found = append(found, n.Pos())
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func TestWhoMakesAnOperatorIsFound(t *testing.T) {
+	for src, n := range map[string]int{
+		`var p = tool.Principal{ID: "local", Operates: true}`:                1,
+		`var p = []tool.Principal{{Operates: true}}`:                        1,
+		`func f(p tool.Principal) { p.Operates, p.ID = true, "" }`:          1,
+		`func f(p tool.Principal) bool { return p.Operates && p.ID != "" }`: 0,
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "p.go", "package p; "+src, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := operatorsIn(f); len(found) != n {
+			t.Errorf("%s: %d found", src, len(found))
+		}
+	}
+}
+
 func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	module, packages := listPackages(t)
 	for _, p := range packages {
