@@ -74,30 +74,28 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, form Refuser) b
 	return false
 }
 
-// known lets only those in whom the gate knows, and says who it is.
-func (s *Server) known(d Door, next func(http.ResponseWriter, *http.Request, tool.Principal)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		p, err := s.who(d, r)
-		if err == nil {
-			err = s.crowd.belongs(r.Context(), p)
-		}
-		if err == nil {
-			next(w, r, p)
-			return
-		}
-		e := tool.AsError(err)
-		status := StatusOf(e.Code)
-		switch e.Code {
-		case tool.CodeQuotaExceeded: // of connections
-			w.Header().Set("Connection", "close")
-			w.Header().Set("Retry-After", "1")
-		case tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled: // nobody could be asked
-		default:
-			w.Header().Set("WWW-Authenticate", d.challenge(r.Header))
-			status, e = http.StatusUnauthorized, e.Because("unauthenticated")
-		}
-		Refuse(w, r, d.form(), status, e)
+// admit serves those whom the gate knows, and says to the route who it is.
+func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Request) {
+	p, err := s.who(d, r)
+	if err == nil {
+		err = s.crowd.belongs(r.Context(), p)
 	}
+	if err == nil {
+		route.Serve(w, r, p)
+		return
+	}
+	e := tool.AsError(err)
+	status := StatusOf(e.Code)
+	switch e.Code {
+	case tool.CodeQuotaExceeded: // of connections
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Retry-After", "1")
+	case tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled: // nobody could be asked
+	default:
+		w.Header().Set("WWW-Authenticate", d.challenge(r.Header))
+		status, e = http.StatusUnauthorized, e.Because("unauthenticated")
+	}
+	Refuse(w, r, d.form(), status, e)
 }
 
 func (d Door) challenge(h http.Header) string {

@@ -15,7 +15,7 @@ import (
 // A Server is a front while it is open: what its doors may ask of it.
 type Server struct {
 	o       Options
-	form    Refuser // where no door is asked, or no door has a say
+	form    Refuser // of what no route answers
 	hints   []string
 	hosts   map[string]bool // nil: any
 	origins map[string]bool
@@ -45,7 +45,7 @@ func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Ca
 		s.accepts, s.exposes = append(s.accepts, d.Accepts...), append(s.exposes, d.Exposes...)
 		s.mount(d, d.Routes(s, h, c), served)
 	}
-	if !served["/"] { // some door may have it one day; until then it is where lost requests end up
+	if !served["/"] {
 		s.mux.HandleFunc("/", s.guarded(s.form, s.NotFound))
 	}
 	return s
@@ -67,7 +67,7 @@ func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
 			case choice[i].Open:
 				choice[i].Serve(w, r, tool.Principal{})
 			default:
-				s.known(d, choice[i].Serve)(w, r)
+				s.admit(d, choice[i], w, r)
 			}
 		}))
 	}

@@ -74,7 +74,9 @@ func Protocols() []Protocol {
 				return &namel3ss.Door{In: s.In, Out: s.Out, Log: s.Log, Tool: strings.Join(words, ""), Caller: s.Caller}, nil
 			}},
 			Doors: []Door{{
-				Name: "namel3ss", Doc: "the namel3ss service door: POST /tools and /capabilities/handshake; it listens on " + namel3ss.ServiceListen + " by default",
+				Name: "namel3ss",
+				Doc: "the namel3ss service door: POST /tools and /capabilities/handshake; it listens on " +
+					namel3ss.ServiceListen + " by default",
 				Options: web.Config{}, Path: "/tools",
 				Mount: func(d config.Door, k Kit) (web.Config, web.Door, error) {
 					c := web.Config{Listen: namel3ss.ServiceListen}

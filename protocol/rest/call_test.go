@@ -39,7 +39,7 @@ func TestHeadersBecomeTheCall(t *testing.T) {
 	}
 	want := &tool.Call{
 		ID: "my-call_1", Tool: "a/b c", Session: "größe", Args: json.RawMessage(`{ "n": 1.50 }`), Key: "k 1", Lease: "l",
-		Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http"},
+		Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http", Operates: true},
 		Answers: json.RawMessage(`{"name":"Ada"}`), Resume: "ask-1", DryRun: true,
 	}
 	if d := cmp.Diff(want, wait(t, "the call", p.began)); d != "" {

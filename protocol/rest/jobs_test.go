@@ -63,7 +63,7 @@ func TestACallCanBeAnsweredLater(t *testing.T) {
 		}
 		want := &tool.Call{
 			ID: "c1", Tool: "startJob", Args: []byte(`{"tool":"echo","arguments":{"n":1.50},"session":"s","lease":"l"}`), Key: "k",
-			Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http"},
+			Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http", Operates: true},
 		}
 		if d := cmp.Diff(want, wait(t, "the call", b.calls)); d != "" {
 			t.Error(d)
