@@ -54,16 +54,17 @@ func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Ca
 // mount adds the routes of a door, one pattern a path: ServeMux would take "GET /" for a rival of "/v1/tools". Two doors
 // that want the same path are a mistake of ours, and there it panics.
 func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
-	offered := map[string][]Route{}
+	offered, methods := map[string][]Route{}, map[string][]string{}
 	for _, route := range routes {
 		offered[route.Path], served[route.Path] = append(offered[route.Path], route), true
+		methods[route.Path] = append(methods[route.Path], route.Method)
 	}
 	for at, choice := range offered {
 		s.mux.HandleFunc(at, s.guarded(d.form(), func(w http.ResponseWriter, r *http.Request) {
 			i := slices.IndexFunc(choice, func(route Route) bool { return route.takes(r.Method) })
 			switch {
 			case i < 0:
-				notOffered(w, r, d.form(), choice)
+				NotAllowed(w, r, d.form(), methods[at]...)
 			case choice[i].Open:
 				choice[i].Serve(w, r, tool.Principal{})
 			default:
@@ -107,15 +108,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) NotFound(w http.ResponseWriter, r *http.Request) {
 	Refuse(w, r, s.form, http.StatusNotFound,
 		tool.Errorf(tool.CodeNotFound, "nothing at %s: %s", r.URL.Path, strings.Join(s.hints, "; ")))
-}
-
-// notOffered answers the other methods of a path.
-func notOffered(w http.ResponseWriter, r *http.Request, form Refuser, choice []Route) {
-	var methods []string
-	for _, route := range choice {
-		methods = append(methods, route.Method)
-	}
-	NotAllowed(w, r, form, methods...)
 }
 
 // NotAllowed refuses a method, in the door's words and not in net/http's.
