@@ -255,7 +255,7 @@ func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
 	case ok:
 		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
 	case len(c.users) == 0 && int64(shown.Peer.UID) == int64(os.Getuid()):
-		return tool.Principal{ID: Local, Door: shown.Door}, nil
+		return tool.Principal{ID: Local, Door: shown.Door, Operates: true}, nil
 	case shown.Anonymous != "":
 		return c.anonymous(shown)
 	}

@@ -236,6 +236,36 @@ func TestACertificateIsWhoItsSubjectOrItsNamesSay(t *testing.T) {
 	}
 }
 
+// Neither an id nor a door makes an operator, but what somebody shows.
+func TestOperatorsAreTheOwnerAndWhoRunsTheProgram(t *testing.T) {
+	owner, err := StaticToken("the-owners-own-token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := of(t, "callers: {list: {guest: {tools: x}, ada: {tools: x, tokens: ["+digest("adas-own-token-here")+"]}}}", Env{Owner: owner})
+	for _, door := range []string{"cli", "http", "nats", "namel3ss", "unheard-of"} {
+		for what, x := range map[string]struct {
+			shown Credentials
+			want  bool
+		}{
+			"the owner's token": {Credentials{Token: "the-owners-own-token"}, true},
+			"our own user":      {Credentials{Peer: Self()}, true},
+			"a caller's token":  {Credentials{Token: "adas-own-token-here"}, false},
+			"nothing":           {Credentials{Anonymous: "guest"}, false},
+		} {
+			x.shown.Door = door
+			if p, err := c.Admit(t.Context(), x.shown); err != nil || p.Operator() != x.want || p.Door != door {
+				t.Errorf("%s at %s: %+v, %v", what, door, p, err)
+			}
+		}
+		for _, id := range []string{Local, Owner} {
+			if (tool.Principal{ID: id, Door: door}).Operator() {
+				t.Errorf("whoever is called %s at %s is an operator", id, door)
+			}
+		}
+	}
+}
+
 func TestAPeerIsTheUserOfItsProcess(t *testing.T) {
 	me := uint32(os.Getuid())
 	peer := func(c *Callers, uid uint32) string {

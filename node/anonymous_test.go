@@ -14,10 +14,9 @@ import (
 
 	"toolpost/identity"
 	"toolpost/node"
-	"toolpost/protocol/namel3ss"
-	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"
 	"toolpost/tool"
+	"toolpost/web"
 )
 
 const guests = twoTools + `
@@ -71,7 +70,7 @@ func refused() map[string]string {
 	for _, sign := range []string{"an origin", "no origin that it would tell"} {
 		want["http, "+sign], want["namel3ss, "+sign] = "403", "403"
 	}
-	want["http, an empty origin"] = "403"
+	want["http, an empty origin"], want["namel3ss, an empty origin"] = "403", "403"
 	for _, shown := range []string{
 		"a wrong token", "a user without a password", "an unknown user", "a wrong password", "a wrong password alone", "a JWT", "a key", "a signature",
 	} {
@@ -179,9 +178,8 @@ func TestAnonymousIsCheckedOnTheAddressThatIsListenedOn(t *testing.T) {
 	}
 	_, nats := singularity.StartServer(singularity.ServerOptions{Listen: "0.0.0.0:0", Gate: gate, Anonymous: guest})
 	for door, err := range map[string]error{
-		"http":     rest.NewDoor(rest.Options{Listener: wide(), Gate: gate, Anonymous: guest}).Serve(ctx, nil, nil),
-		"namel3ss": namel3ss.NewServiceDoor(namel3ss.ServiceOptions{Listener: wide(), Gate: gate, Anonymous: guest}).Serve(ctx, nil, nil),
-		"nats":     nats,
+		"http": web.New(web.Options{Listener: wide(), Gate: gate}, web.Door{Name: "x"}, web.Door{Name: "y", Anonymous: guest}).Serve(ctx, nil, nil),
+		"nats": nats,
 	} {
 		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "anonymous_anywhere") {
 			t.Errorf("%s: %v", door, err)

@@ -281,7 +281,7 @@ func (a *aviary) overHTTP(t *testing.T, n *node.Node, at string) {
 		case 4:
 			a.call(t, remote, tool.Call{Tool: "state.get", Args: b, DryRun: true})
 		default:
-			a.call(t, n.Handler(), tool.Call{Tool: "panics", Args: b, Run: value, Trace: value, Caller: tool.Principal{ID: "local", Door: "cli"}})
+			a.call(t, n.Handler(), tool.Call{Tool: "panics", Args: b, Run: value, Trace: value, Caller: tool.Principal{ID: "local", Door: "cli", Operates: true}})
 		}
 	}
 	a.call(t, remote, tool.Call{Tool: "state.get", Args: json.RawMessage(`{"session":"s"}`)})
@@ -349,7 +349,7 @@ func (a *aviary) leased(t *testing.T, n *node.Node, at string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local := tool.Principal{ID: "local", Door: "cli"}
+	local := tool.Principal{ID: "local", Door: "cli", Operates: true}
 	for i := range canaryLeases {
 		out, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: json.RawMessage(`{"tool":"danger"}`), Caller: local})
 		var lease struct {

@@ -81,7 +81,7 @@ func Schema() ([]byte, error) {
 type Options struct {
 	Log       *slog.Logger    // nil: silence
 	Protocols []Protocol      // nil: every one of this build
-	Listen    string          // of the HTTP door, in place of what the config says
+	Listen    string          // of the HTTP door and those that share its address, in place of what the config says
 	Token     string          // of the owner; empty: one is made and kept in the state folder
 	NewToken  bool            // make another token
 	Tokens    bool            // there are the tools that issue and revoke tokens

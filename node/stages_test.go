@@ -2,7 +2,9 @@ package node_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -21,7 +23,7 @@ import (
 func invoke(t *testing.T, n *node.Node, c tool.Call) (string, tool.Code) {
 	t.Helper()
 	if c.Caller == (tool.Principal{}) {
-		c.Caller = tool.Principal{ID: "local", Door: "cli"}
+		c.Caller = tool.Principal{ID: "local", Door: "cli", Operates: true}
 	}
 	r, err := n.Handler().Invoke(t.Context(), &c, tool.Discard)
 	if err != nil {
@@ -121,25 +123,31 @@ func TestTheNATSDoorAsksForTheTokenAndAnswers(t *testing.T) {
 	}
 }
 
-func TestAServiceDoorDoesNotIssueLeases(t *testing.T) {
+// Who may issue leases is decided by who calls, and not by where they come in.
+func TestLeasesAreIssuedByTheOwnerAtAnyDoorAndNotByOthers(t *testing.T) {
+	const owner, ada = "sixteen-letters-or-more", "tp_adas-own-token-of-the-config"
 	ready := make(chan node.Listening, 1)
-	n := open(t, parse(t, t.TempDir(), writes+`doors: {namel3ss: {listen: "127.0.0.1:0"}}
-limits: {lease_tier: 1}`), node.Options{Token: "sixteen-letters-or-more", Ready: func(l node.Listening) { ready <- l }})
+	text := fmt.Sprintf(`doors: {namel3ss: {listen: "127.0.0.1:0"}}
+limits: {lease_tier: 1}
+callers: {list: {ada: {tools: "*", tokens: ["%x"]}}}`, sha256.Sum256([]byte(ada)))
+	n := open(t, parse(t, t.TempDir(), writes+text), node.Options{Token: owner, Ready: func(l node.Listening) { ready <- l }})
 	defer shut(t, n)
 	stop := serve(t, n)
 	defer stop()
+	defer http.DefaultClient.CloseIdleConnections()
 	const body = `{"protocol_version":1,"tool_name":"lease.issue","kind":"python","entry":"a:b","payload":{"tool":"w"}}`
-	url := strings.Replace((<-ready).URL, "://", "://toolpost:sixteen-letters-or-more@", 1)
-	resp, err := http.Post(url, "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
+	url := (<-ready).URL
+	for token, want := range map[string]string{owner: `"token_id"`, ada: "may not issue"} {
+		resp, err := http.Post(strings.Replace(url, "://", "://toolpost:"+token+"@", 1), "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || !strings.Contains(string(answer), want) {
+			t.Errorf("%s: %s, %v", token, answer, err)
+		}
 	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil || !strings.Contains(string(answer), `"ok":false`) || !strings.Contains(string(answer), "may not issue") {
-		t.Errorf("%s, %v", answer, err)
-	}
-	http.DefaultClient.CloseIdleConnections()
 }
 
 func readFile(t *testing.T, dir, name string) string {

@@ -1,12 +1,14 @@
 package tool
 
-import "slices"
-
 // A Principal is who calls, through which door.
 type Principal struct {
 	ID     string  `json:"id"`
 	Door   string  `json:"door"`
 	Rights *Rights `json:"-"` // what it is kept to; nil: it may use what policy allows
+	// Operates says that this is one of those who run the program. Package identity alone sets it, by what somebody has
+	// shown: neither an id nor the name of a door makes an operator, so a new door trusts nobody by default. It is not a
+	// role of Rights, since those are the config's: no issuer of tokens can hand it out.
+	Operates bool `json:"-"`
 }
 
 // Rights keep a caller to some tools. They only ever take away: policy decides about what they leave. They are
@@ -29,8 +31,6 @@ func (p Principal) Roles() []string {
 	return p.Rights.Roles
 }
 
-// Operator reports whether it is who runs this program on its command line, or has started it as a child: both are the
-// caller "local", and come through no network door.
-func (p Principal) Operator() bool {
-	return p.ID == "local" && !slices.Contains([]string{"http", "nats"}, p.Door)
-}
+// Operator reports whether the caller is one of those who run this program: its owner, by whichever door, and the user
+// whose process it is. They may do what is about all callers: issue leases, see the sessions and the jobs of others.
+func (p Principal) Operator() bool { return p.Operates }

@@ -110,8 +110,8 @@ func mayIssue(p tool.Principal) error {
 	if p.Operator() || slices.Contains(p.Roles(), issuer) {
 		return nil
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke leases: only who runs toolpost on its command line may, "+
-		"a program that started it, or a caller with the role %s", p.ID, issuer)
+	return tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke leases: only the owner may, who runs toolpost on its "+
+		"command line, a program that started it, or a caller with the role %s", p.ID, issuer)
 }
 
 // own is whose leases somebody has to do with who names nobody: their own, or anybody's for the operator.

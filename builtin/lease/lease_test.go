@@ -16,7 +16,7 @@ import (
 var _ lease.Leases = (*store.Leases)(nil)
 
 var (
-	local  = tool.Principal{ID: "local", Door: "cli"}
+	local  = tool.Principal{ID: "local", Door: "cli", Operates: true}
 	remote = tool.Principal{ID: "owner", Door: "http"}
 	ada    = tool.Principal{ID: "ada", Door: "http", Rights: &tool.Rights{Roles: []string{"issuer"}}}
 )
@@ -86,7 +86,10 @@ func TestIssuingNeedsTheRightToIssue(t *testing.T) {
 		ok     bool
 	}{
 		{local, true},
-		{tool.Principal{ID: "local", Door: "machina"}, true},
+		{tool.Principal{ID: "local", Door: "machina", Operates: true}, true},
+		{tool.Principal{ID: "owner", Door: "http", Operates: true}, true},
+		{tool.Principal{ID: "local", Door: "cli"}, false}, // neither an id nor a door is trusted
+		{tool.Principal{ID: "local", Door: "unheard-of"}, false},
 		{tool.Principal{ID: "local", Door: "http"}, false},
 		{tool.Principal{ID: "local", Door: "nats"}, false},
 		{remote, false},

@@ -28,7 +28,7 @@ func fresh(t *testing.T) tool.Runner {
 }
 
 var (
-	local = tool.Principal{ID: "local", Door: "cli"}
+	local = tool.Principal{ID: "local", Door: "cli", Operates: true}
 	ada   = tool.Principal{ID: "ada", Door: "http"}
 	bob   = tool.Principal{ID: "bob", Door: "nats"}
 )

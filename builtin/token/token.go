@@ -40,9 +40,9 @@ type book struct{ tokens Tokens }
 // allow refuses a call that may not issue or revoke tokens.
 func allow(c *define.Call) error {
 	switch {
-	case c.Caller.Door != "cli": // whoever could issue one could be anybody
-		return tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke tokens at the door %s: "+
-			"only who runs toolpost on its command line may", c.Caller.ID, c.Caller.Door)
+	case !c.Caller.Operator(): // whoever could issue one could be anybody
+		return tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke tokens: "+
+			"only the owner and who runs toolpost on its command line may", c.Caller.ID)
 	case c.Key != "": // what is remembered for a key may be written to disk
 		return tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: a token is told once and kept by nobody",
 			c.Tool)

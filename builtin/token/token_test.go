@@ -33,7 +33,7 @@ func (b *book) Revoke(_ context.Context, id string) error {
 func TestATokenIsIssuedAndRevokedAsAsked(t *testing.T) {
 	b := &book{}
 	r := token.New(b)
-	cli, id := tool.Principal{ID: "local", Door: "cli"}, identity.TokenID("tp_secret")
+	cli, id := tool.Principal{ID: "local", Door: "cli", Operates: true}, identity.TokenID("tp_secret")
 	issued, err := r.Invoke(t.Context(), &tool.Call{
 		Tool: token.IssueName, Caller: cli, Args: []byte(`{"caller":"ci","roles":["reader"],"tools":["read*"],"ttl_ms":60000,"note":"x"}`),
 	}, tool.Discard)
@@ -70,7 +70,7 @@ func TestNobodyElseIssuesAndNothingElseIsTaken(t *testing.T) {
 	} {
 		b := &book{}
 		if c.call.Caller.Door == "" {
-			c.call.Caller = tool.Principal{ID: "local", Door: "cli"}
+			c.call.Caller = tool.Principal{ID: "local", Door: "cli", Operates: true}
 		}
 		if _, err := token.New(b).Invoke(c.ctx, &c.call, tool.Discard); tool.CodeOf(err) != c.want || len(b.issued)+len(b.revoked) > 0 {
 			t.Errorf("%s: %v", name, err)

@@ -28,7 +28,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Args: words(0, 0),
 		RunE: work(func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o) }),
 	}
-	c.Flags().StringVar(&o.Listen, "listen", "", "address of the HTTP door (default: the config's, else 127.0.0.1:8700)")
+	c.Flags().StringVar(&o.Listen, "listen", "", "address of the HTTP door and of the doors that share it (default: the config's, else 127.0.0.1:8700)")
 	c.Flags().BoolVar(&a.logJSON, "log-json", false, "write the log as lines of JSON")
 	c.Flags().BoolVar(&o.NewToken, "new-token", false, "make another token and print it; the old one is no longer valid")
 	return c

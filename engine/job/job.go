@@ -195,15 +195,16 @@ func (q *Queue) wouldPass(ctx context.Context, c *tool.Call) error {
 
 // A request is a call as it is kept. Its lease is kept apart, and for a shorter time.
 type request struct {
-	Tool    string          `json:"tool"`
-	Args    json.RawMessage `json:"arguments,omitzero"`
-	Session string          `json:"session,omitzero"`
-	Trace   string          `json:"trace,omitzero"`
-	Span    string          `json:"span,omitzero"`
-	Run     string          `json:"run,omitzero"`
-	Door    string          `json:"door,omitzero"`
-	Known   bool            `json:"known,omitzero"` // the caller was on the list of callers
-	Rights  *rights         `json:"rights,omitzero"`
+	Tool     string          `json:"tool"`
+	Args     json.RawMessage `json:"arguments,omitzero"`
+	Session  string          `json:"session,omitzero"`
+	Trace    string          `json:"trace,omitzero"`
+	Span     string          `json:"span,omitzero"`
+	Run      string          `json:"run,omitzero"`
+	Door     string          `json:"door,omitzero"`
+	Known    bool            `json:"known,omitzero"` // the caller was on the list of callers
+	Rights   *rights         `json:"rights,omitzero"`
+	Operates bool            `json:"operates,omitzero"` // the caller was an operator
 
 	Guarantees tool.Guarantees `json:"guarantees,omitzero"`
 }
@@ -217,7 +218,7 @@ type rights struct {
 
 func encode(c *tool.Call, known bool) ([]byte, error) {
 	r := request{
-		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door, Known: known,
+		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door, Known: known, Operates: c.Caller.Operates,
 		Guarantees: c.Guarantees,
 	}
 	if have := c.Caller.Rights; have != nil {
@@ -239,7 +240,7 @@ func decode(j *Job) (c *tool.Call, known bool, err error) {
 	if err := strictjson.UnmarshalClosed(j.Call, &r); err != nil {
 		return nil, false, tool.Errorf(tool.CodeInternal, "what job %s calls cannot be read: %w", j.ID, err)
 	}
-	p := tool.Principal{ID: j.Caller, Door: r.Door}
+	p := tool.Principal{ID: j.Caller, Door: r.Door, Operates: r.Operates}
 	if r.Rights != nil {
 		p.Rights = &tool.Rights{Roles: r.Rights.Roles}
 		if !r.Rights.All {

@@ -281,6 +281,24 @@ func TestRightsOfACallerAreKeptWithAJob(t *testing.T) {
 	}
 }
 
+func TestAJobOfAnOperatorRunsAsAnOperatorAndNoOther(t *testing.T) {
+	for _, operates := range []bool{true, false} {
+		s := fresh()
+		p := open(t, file(t), s, job.Options{}).run()
+		got, _, err := p.tool(tool.Principal{ID: "local", Door: "cli", Operates: operates}, "startJob", `{"tool":"once","arguments":{"n":"a"}}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(30 * time.Second); s.times("a") == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c := s.calls[0]; c.ID != got.Job || c.Caller.Operator() != operates {
+			t.Errorf("%+v, for an operator: %v", c.Caller, operates)
+		}
+	}
+}
+
 func TestACallerWhoMayNotCallAnyMoreIsRefused(t *testing.T) {
 	type list map[string]*tool.Rights
 	all := &tool.Rights{Roles: []string{"dev", "ops"}}

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -55,6 +56,145 @@ func TestALongFunctionIsFound(t *testing.T) {
 		}
 		if long := longFunctions(fset, f); (len(long) > 0) != found {
 			t.Errorf("a function of %d lines: %v", lines, long)
+		}
+	}
+}
+
+// A server of one's own would have its own idea of hosts, origins, identity, bounds and the end: doors mount on a front.
+// Tests may have one, to be the peer of a client, and bench, to measure against.
+func TestOnlyWebMakesAnHTTPServer(t *testing.T) {
+	module, packages := listPackages(t)
+	for _, p := range packages {
+		if slices.Contains([]string{"web", "bench"}, within(module, p.ImportPath)) {
+			continue
+		}
+		eachProgramFile(t, p, func(fset *token.FileSet, f *ast.File) {
+			for _, at := range serversIn(f) {
+				t.Errorf("%s: only package web makes an HTTP server: mount a web.Door", fset.Position(at))
+			}
+		})
+	}
+}
+
+// eachProgramFile parses the files of a package that are not tests.
+func eachProgramFile(t *testing.T, p listed, do func(*token.FileSet, *ast.File)) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		do(fset, f)
+	}
+}
+
+// serversIn finds every mention of what makes an HTTP server: the type, and the functions that have one inside.
+func serversIn(f *ast.File) (found []token.Pos) {
+	names := map[string]string{} // what a file calls a package
+	for _, i := range f.Imports {
+		path := strings.Trim(i.Path.Value, `"`)
+		if path == "net/http" || path == "net/http/httptest" {
+			names[filepath.Base(path)] = path
+			if i.Name != nil {
+				names[i.Name.Name] = path
+			}
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if pkg, ok := sel.X.(*ast.Ident); ok && names[pkg.Name] != "" {
+			switch sel.Sel.Name {
+			case "Server", "ListenAndServe", "ListenAndServeTLS", "Serve", "ServeTLS", "NewServer", "NewTLSServer", "NewUnstartedServer":
+				found = append(found, sel.Pos())
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func TestAnHTTPServerIsFound(t *testing.T) {
+	for src, n := range map[string]int{
+		`import "net/http"; var s = http.Server{}`:                        1,
+		`import h "net/http"; var s = &h.Server{}`:                        1,
+		`import "net/http"; var _ = http.ListenAndServe("", nil)`:         1,
+		`import "net/http/httptest"; var _ = httptest.NewServer(nil)`:     1,
+		`import "net/http"; var _ http.Handler`:                           0,
+		`import "toolpost/web"; var s web.Server`:                         0,
+		`import "net/http"; func f(h *http.Server) { h.Close() }`:         1,
+		`import "net/http"; var _ = http.ServeContent; var _ http.Header`: 0,
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "p.go", "package p; "+src, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := serversIn(f); len(found) != n {
+			t.Errorf("%s: %d found", src, len(found))
+		}
+	}
+}
+
+// Who runs the program is found out by package identity, from what somebody shows, and nowhere else. A job remembers what
+// was found out when it was started.
+func TestOnlyIdentityMakesOperators(t *testing.T) {
+	module, packages := listPackages(t)
+	for _, p := range packages {
+		if from := within(module, p.ImportPath); from == "identity" || from == "engine/job" {
+			continue
+		}
+		eachProgramFile(t, p, func(fset *token.FileSet, f *ast.File) {
+			for _, at := range operatorsIn(f) {
+				t.Errorf("%s: only package identity says who runs the program", fset.Position(at))
+			}
+		})
+	}
+}
+
+// operatorsIn finds where Operates of a tool.Principal is set.
+func operatorsIn(f *ast.File) (found []token.Pos) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.KeyValueExpr:
+			if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Operates" {
+				found = append(found, n.Pos())
+			}
+		case *ast.AssignStmt:
+			for _, e := range n.Lhs {
+				if sel, ok := e.(*ast.SelectorExpr); ok && sel.Sel.Name == "Operates" {
+					found = append(found, n.Pos())
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func TestWhoMakesAnOperatorIsFound(t *testing.T) {
+	for src, n := range map[string]int{
+		`var p = tool.Principal{ID: "local", Operates: true}`:                1,
+		`var p = []tool.Principal{{Operates: true}}`:                        1,
+		`func f(p tool.Principal) { p.Operates, p.ID = true, "" }`:          1,
+		`func f(p tool.Principal) bool { return p.Operates && p.ID != "" }`: 0,
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "p.go", "package p; "+src, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := operatorsIn(f); len(found) != n {
+			t.Errorf("%s: %d found", src, len(found))
 		}
 	}
 }

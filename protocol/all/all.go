@@ -3,6 +3,7 @@
 package all
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"
 	"toolpost/tool"
+	"toolpost/web"
 )
 
 // A Protocol is one way to speak to tools.
@@ -33,6 +35,8 @@ type Protocol struct {
 	Options any
 	// As is the door for `toolpost as`; nil: not offered.
 	As *As
+	// Doors are those on the network that a config can open.
+	Doors []Door
 }
 
 // As is a door on the standard streams.
@@ -69,6 +73,17 @@ func Protocols() []Protocol {
 			As: &As{Usage: "[NAME]", Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
 				return &namel3ss.Door{In: s.In, Out: s.Out, Log: s.Log, Tool: strings.Join(words, ""), Caller: s.Caller}, nil
 			}},
+			Doors: []Door{{
+				Name: "namel3ss",
+				Doc: "the namel3ss service door: POST /tools and /capabilities/handshake; it listens on " +
+					namel3ss.ServiceListen + " by default",
+				Options: web.Config{}, Path: "/tools",
+				Mount: func(d config.Door, k Kit) (web.Config, web.Door, error) {
+					c := web.Config{Listen: namel3ss.ServiceListen}
+					err := d.Decode(&c)
+					return c, namel3ss.NewServiceDoor(namel3ss.ServiceOptions{Version: k.Version, Log: k.Log}), err
+				},
+			}},
 		},
 		{
 			Name: "narratoria", Doc: "programs that report events, one JSON object a line",
@@ -95,10 +110,21 @@ func Protocols() []Protocol {
 		{
 			Name: "singularity", Doc: "tools of another Toolpost, or of any server that speaks the contract, over NATS",
 			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{},
+			Doors: []Door{{
+				Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract",
+				Options: singularity.DoorConfig{}, Open: openNATS, Claim: claimNATS,
+			}},
 		},
 		{
 			Name: "rest", Doc: "the tools of another Toolpost, over HTTP",
 			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{},
+			Doors: []Door{{
+				Name: homeDoor, Doc: "the HTTP door; it listens on " + web.DefaultListen + " by default", Options: web.Config{},
+				Mount: func(d config.Door, k Kit) (c web.Config, _ web.Door, err error) {
+					err = d.Decode(&c)
+					return c, rest.NewDoor(rest.Options{Log: k.Log, Metrics: k.Metrics}), err
+				},
+			}},
 		},
 	}
 }
@@ -115,4 +141,29 @@ func asMachina(words []string, s Stdio) (tool.Door, error) {
 func machinaLeases(words []string) int {
 	mode, _, _, _ := machina.ParseArgs(words) // the door has refused other words
 	return machina.LeaseTier(mode, os.Getenv)
+}
+
+func openNATS(d config.Door, k Kit) (tool.Door, error) {
+	var c singularity.DoorConfig
+	if err := d.Decode(&c); err != nil {
+		return nil, err
+	}
+	if err := c.Check(); err != nil {
+		return nil, d.Placed(err)
+	}
+	c.Listen = cmp.Or(c.Listen, singularity.DefaultListen)
+	if err := k.Admits(d, c.Anonymous, c.Listen); err != nil {
+		return nil, err
+	}
+	o := singularity.DoorOptions{Version: k.Version, Drain: k.Drain, Log: k.Log}
+	if k.Named != nil {
+		o.Named = func(id string) tool.Principal { return k.Named(id, d.Name) }
+	}
+	return c.Door(k.Dir, k.Gate, o, func(url string) { k.Opened(d, url, c.Anonymous) }), nil
+}
+
+func claimNATS(d config.Door, dir string) (offlimits.Claim, error) {
+	var c singularity.DoorConfig
+	err := d.Decode(&c)
+	return c.Claim(dir), err
 }

@@ -1,37 +1,35 @@
 package all
 
 import (
-	"cmp"
-	"context"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/identity"
-	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/rest"
-	"toolpost/protocol/singularity"
 	"toolpost/tool"
+	"toolpost/web"
 )
 
 // DoorOptions is what the doors of a config need beside it.
 type DoorOptions struct {
 	Log     *slog.Logger
-	Listen  string                               // address of the HTTP door, in place of what the config says
+	Listen  string                               // address of the door http and of those that share it, in place of the config's
 	Gate    identity.Gate                        // says who comes in, at every door
 	Named   func(id, door string) tool.Principal // gives a caller whom a door names the rights of now; nil: no limits
 	Fresh   string                               // the owner's token, when it was made just now
 	Version string                               // of this program, for those who ask
 	Ready   func(Listening)                      // called when a door takes calls
-	Metrics func(io.Writer) error                // what the HTTP door shows of calls in numbers; nil: nothing
+	Metrics func(io.Writer) error                // what is told of calls in numbers; nil: nothing
 	Known   func(name string) bool               // reports whether the config lists a caller; nil: it lists none
 }
 
 // Listening says where a door takes calls.
 type Listening struct {
-	Door      string // http, nats
+	Door      string // its name in the config
 	URL       string
 	Token     string             // in clear when it was made just now; it cannot be shown again
 	Anonymous identity.Anonymous // who comes in there without credentials
@@ -40,7 +38,7 @@ type Listening struct {
 // Doors makes the doors that the config asks for. They are open once they are served.
 func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 	if o.Gate == nil {
-		return nil, tool.Errorf(tool.CodeInternal, "there is nobody at the doors who could say who comes in")
+		return nil, tool.Errorf(tool.CodeInternal, "the doors have no gate that says who comes in")
 	}
 	_, doors, err := build(cfg, o)
 	return doors, err
@@ -53,160 +51,112 @@ func Check(cfg *config.Config, known func(name string) bool) (map[string]identit
 	return anonymous, err
 }
 
+// A Door is one that a config opens. It stands on the HTTP front, and then has a Mount, or it listens by itself, and then
+// has an Open and perhaps a Claim.
+type Door struct {
+	Name    string // in doors of the config
+	Doc     string
+	Options any // the zero value of what it decodes, for the schema of the config
+	// Mount makes a door of the front, and says where the config puts it. One that leaves Listen empty stands where the
+	// door http stands.
+	Mount func(config.Door, Kit) (web.Config, web.Door, error)
+	Path  string // what its clients have to be told behind the address of the front
+	// Open makes a door that listens by itself.
+	Open func(config.Door, Kit) (tool.Door, error)
+	// Claim says which files it starts from and keeps for itself; those of the front's doors follow from Mount.
+	Claim func(d config.Door, dir string) (offlimits.Claim, error)
+}
+
+// A Kit is what every door is made with.
+type Kit struct {
+	DoorOptions
+	Dir   string        // where relative paths of the config start
+	Drain time.Duration // how long calls in flight may go on after the end
+
+	anonymous map[string]identity.Anonymous // by the names of doors
+}
+
+// Admits notes who comes in at a door without credentials. A door on the network says so before it is made.
+func (k Kit) Admits(d config.Door, a identity.Anonymous, listen string) error {
+	if a.Name != "" {
+		k.anonymous[d.Name] = a
+	}
+	return d.Placed(a.Check(listen, k.Known))
+}
+
+// Opened tells that a door takes calls.
+func (k Kit) Opened(d config.Door, url string, a identity.Anonymous) {
+	k.Ready(Listening{Door: d.Name, URL: url, Token: k.Fresh, Anonymous: a})
+}
+
 // build makes doors. None is open before it is served, so that whoever only asks whether they can be made drops them.
 func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []tool.Door, error) {
 	if o.Known == nil {
 		o.Known = func(string) bool { return false }
 	}
-	b := doorBuilder{o, cfg.Dir, time.Duration(cfg.Limits.Drain), map[string]identity.Anonymous{}}
+	k := Kit{o, cfg.Dir, time.Duration(cfg.Limits.Drain), map[string]identity.Anonymous{}}
 	var doors []tool.Door
+	var mounts []mount
 	for _, d := range cfg.Doors {
-		door, err := b.door(d)
+		about, err := doorOf(d)
 		if err != nil {
 			return nil, nil, err
 		}
-		doors = append(doors, door)
+		if about.Mount != nil {
+			m := mount{about: about, entry: d}
+			m.config, m.door, err = about.Mount(d, k)
+			mounts = append(mounts, m)
+		} else {
+			var door tool.Door
+			door, err = about.Open(d, k)
+			doors = append(doors, door)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
 	}
-	return b.anonymous, doors, nil
+	fronts, err := k.fronts(mounts)
+	return k.anonymous, append(doors, fronts...), err
+}
+
+// networkDoors lists the doors of all protocols.
+func networkDoors() (doors []Door) {
+	for _, p := range Protocols() {
+		doors = append(doors, p.Doors...)
+	}
+	return doors
+}
+
+// doorOf finds what a config's door is.
+func doorOf(d config.Door) (Door, error) {
+	known := networkDoors()
+	if i := slices.IndexFunc(known, func(k Door) bool { return k.Name == d.Name }); i >= 0 {
+		return known[i], nil
+	}
+	return Door{}, d.Check(DoorParts())
 }
 
 // DoorParts lists the doors that a config may have, for its schema.
-func DoorParts() []config.Part {
-	return []config.Part{
-		{Name: "http", Doc: "the HTTP door", Options: rest.DoorConfig{}},
-		{Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract", Options: singularity.DoorConfig{}},
-		{Name: "namel3ss", Doc: "the namel3ss service door: POST /tools and /capabilities/handshake", Options: namel3ss.ServiceConfig{}},
+func DoorParts() (parts []config.Part) {
+	for _, d := range networkDoors() {
+		parts = append(parts, config.Part{Name: d.Name, Doc: d.Doc, Options: d.Options})
 	}
+	return parts
 }
 
 // DoorClaim says which files a door keeps for itself, and which it starts from, of a config in dir.
 func DoorClaim(d config.Door, dir string) (offlimits.Claim, error) {
-	switch d.Name {
-	case "http":
-		var c rest.DoorConfig
-		err := d.Decode(&c)
+	about, err := doorOf(d)
+	switch {
+	case err != nil:
+		return offlimits.Claim{}, err
+	case about.Mount != nil:
+		c, _, err := about.Mount(d, Kit{})
 		return c.Claim(dir), err
-	case "nats":
-		var c singularity.DoorConfig
-		err := d.Decode(&c)
-		return c.Claim(dir), err
+	case about.Claim != nil:
+		return about.Claim(d, dir)
 	}
 	return offlimits.Claim{}, nil
-}
-
-// A doorBuilder has what every door needs.
-type doorBuilder struct {
-	DoorOptions
-	dir       string // where relative paths start
-	drain     time.Duration
-	anonymous map[string]identity.Anonymous // by the names of doors
-}
-
-// admits notes who comes in at a door without credentials.
-func (b doorBuilder) admits(d config.Door, a identity.Anonymous, listen string) error {
-	if a.Name != "" {
-		b.anonymous[d.Name] = a
-	}
-	return d.Placed(a.Check(listen, b.Known))
-}
-
-func (b doorBuilder) door(d config.Door) (tool.Door, error) {
-	switch d.Name {
-	case "http":
-		return b.http(d)
-	case "nats":
-		return b.nats(d)
-	case "namel3ss":
-		return b.namel3ss(d)
-	}
-	return nil, d.Check(DoorParts())
-}
-
-func (b doorBuilder) http(d config.Door) (tool.Door, error) {
-	var c rest.DoorConfig
-	if err := d.Decode(&c); err != nil {
-		return nil, err
-	}
-	o, err := c.Options(b.dir)
-	if err != nil {
-		return nil, d.Placed(err)
-	}
-	o.Listen = cmp.Or(b.Listen, o.Listen)
-	if err := b.admits(d, c.Anonymous, o.Listen); err != nil {
-		return nil, err
-	}
-	o.Gate, o.Drain, o.Log, o.Metrics = b.Gate, b.drain, b.Log, b.Metrics
-	o.Ready = func(addr string) {
-		b.Ready(Listening{Door: d.Name, URL: o.URL(addr), Token: b.Fresh, Anonymous: c.Anonymous})
-	}
-	return rest.NewDoor(o), nil
-}
-
-func (b doorBuilder) namel3ss(d config.Door) (tool.Door, error) {
-	var c namel3ss.ServiceConfig
-	if err := d.Decode(&c); err != nil {
-		return nil, err
-	}
-	if err := b.admits(d, c.Anonymous, c.Listen); err != nil {
-		return nil, err
-	}
-	o := namel3ss.ServiceOptions{
-		Listen: c.Listen, Hosts: c.Hosts, Gate: b.Gate, Anonymous: c.Anonymous, Version: b.Version, Drain: b.drain, Log: b.Log,
-		Ready: func(addr string) {
-			b.Ready(Listening{Door: d.Name, URL: "http://" + addr + "/tools", Token: b.Fresh, Anonymous: c.Anonymous})
-		},
-	}
-	return namel3ss.NewServiceDoor(o), nil
-}
-
-func (b doorBuilder) nats(d config.Door) (tool.Door, error) {
-	c := singularity.DoorConfig{Listen: "127.0.0.1:4222"}
-	if err := d.Decode(&c); err != nil {
-		return nil, err
-	}
-	if err := c.Check(); err != nil {
-		return nil, d.Placed(err)
-	}
-	if err := b.admits(d, c.Anonymous, c.Listen); err != nil {
-		return nil, err
-	}
-	return natsDoor{b, c}, nil
-}
-
-// A natsDoor serves at an external NATS server, or starts one for as long as it serves.
-type natsDoor struct {
-	doorBuilder
-	config singularity.DoorConfig
-}
-
-// Serve implements tool.Door.
-func (d natsDoor) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
-	o := singularity.DoorOptions{
-		Connect: d.config.Connect.Resolve(d.dir), Version: d.Version, Queue: d.config.Queue, Workers: d.config.Workers, Drain: d.drain, Log: d.Log,
-		Caller: d.config.Caller,
-		Ready:  func() { d.Ready(Listening{Door: "nats", URL: d.config.URL, Token: d.Fresh}) },
-	}
-	if d.Named != nil {
-		o.Named = func(id string) tool.Principal { return d.Named(id, "nats") }
-	}
-	if d.config.URL == "" {
-		certificates, err := d.config.TLS.Load(d.dir)
-		if err != nil {
-			return err
-		}
-		server, err := singularity.StartServer(singularity.ServerOptions{
-			Listen: d.config.Listen, Gate: d.Gate, Anonymous: d.config.Anonymous, TLS: certificates, Log: d.Log,
-		})
-		if err != nil {
-			return err
-		}
-		defer server.Close()
-		o.Server = server
-		o.Ready = func() {
-			d.Ready(Listening{Door: "nats", URL: server.ClientURL(), Token: d.Fresh, Anonymous: d.config.Anonymous})
-		}
-	}
-	return singularity.NewDoor(o).Serve(ctx, h, c)
 }
 
 // A Remote is another Toolpost, used as if it were here.

@@ -4,164 +4,58 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"strings"
 	"time"
 
-	"toolpost/host/process"
 	"toolpost/host/sandbox"
-	"toolpost/identity"
 	"toolpost/tool"
+	"toolpost/web"
 	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
 
 // ServiceOptions of the service door. All of them have useful zero values.
 type ServiceOptions struct {
-	Listen   string            // address; "": 127.0.0.1:8787
-	Listener net.Listener      // in place of Listen; the door closes it
-	Gate     identity.Gate     // who may come in
-	Hosts    []string          // Host headers accepted beside the listen address and localhost
-	Version  string            // service_version of the handshake; "": dev
-	Bounds   identity.Bounds   // connections at the same time; zero: those that follow from this process's descriptors
-	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
-	Log      *slog.Logger      // nil: silence
-	Ready    func(addr string) // called once, with the real address, when connections are taken
+	Version string       // service_version of the handshake; "": dev
+	Log     *slog.Logger // nil: silence
 	// Cover reports whether guarantees can be held around a tool; nil: those that this machine can enforce, around
 	// the tools that are started here.
 	Cover func(spec *tool.Spec, g tool.Guarantees) error
-
-	Anonymous identity.Anonymous // who comes in without showing anything; zero: nobody
 }
 
-// ServiceConfig is what a config says about the service door.
-type ServiceConfig struct {
-	Listen string   `yaml:"listen" doc:"address to listen on; 127.0.0.1:8787 where it is left out"`
-	Hosts  []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
-	identity.Anonymous
-}
+// ServiceListen is where the contract's clients look for a service.
+const ServiceListen = "127.0.0.1:8787"
 
 const toolsPath = "/tools"
 
-// Bounds of every wait on a peer.
-const (
-	headerTime = 10 * time.Second
-	bodyTime   = 30 * time.Second
-	writeTime  = time.Minute
-	idleTime   = 2 * time.Minute
-	graceTime  = 2 * time.Second // for cancelled calls to be answered at the end
-	// secondClock is how long ours goes on: of two that were set alike the caller's ends the call, if it has one.
-	secondClock = 100 * time.Millisecond
-	maxHeader   = 64 << 10
-)
+// secondClock is how long ours goes on: of two that were set alike the caller's ends the call, if it has one.
+const secondClock = 100 * time.Millisecond
 
-// A ServiceDoor is the HTTP service of the contract for whatever tool is registered.
-type ServiceDoor struct{ o ServiceOptions }
-
-var _ tool.Door = (*ServiceDoor)(nil)
-
-// NewServiceDoor makes a door; Serve opens it.
-func NewServiceDoor(o ServiceOptions) *ServiceDoor {
-	o.Listen = cmp.Or(o.Listen, "127.0.0.1:8787")
+// NewServiceDoor makes the HTTP service of the contract for whatever tool is registered, to be mounted. A token may come
+// as a password, since that is what clients make of http://toolpost:TOKEN@host/tools.
+func NewServiceDoor(o ServiceOptions) web.Door {
 	o.Version = cmp.Or(o.Version, "dev")
-	o.Drain = cmp.Or(o.Drain, 10*time.Second)
-	if o.Bounds == (identity.Bounds{}) {
-		o.Bounds = identity.DefaultBounds()
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Cover == nil {
 		o.Cover = covered
 	}
-	return &ServiceDoor{o}
-}
-
-// Serve takes calls until ctx ends. Calls in flight then have ServiceOptions.Drain to end, after which they
-// are cancelled and answered.
-func (d *ServiceDoor) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
-	ln, err := d.listen(ctx)
-	switch {
-	case ctx.Err() != nil && err != nil:
-		return nil
-	case err != nil:
-		return err
+	return web.Door{
+		Name:     "namel3ss",
+		Hint:     "POST to " + toolsPath + " or " + handshakePath,
+		Basic:    true,
+		Refusals: serviceRefusals{},
+		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
+			s := &service{on, o, h, c}
+			return []web.Route{
+				{Method: http.MethodPost, Path: toolsPath, Serve: s.answering(s.call)},
+				{Method: http.MethodPost, Path: handshakePath, Serve: s.answering(s.handshake)},
+			}
+		},
 	}
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	s := &service{
-		ServiceOptions: d.o, handler: h, catalog: c, hosts: hostNames(ln.Addr(), d.o.Listen, d.o.Hosts),
-		crowd: identity.NewCrowd(d.o.Bounds, busy),
-	}
-	srv := &http.Server{
-		Handler: s, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
-		BaseContext: func(net.Listener) context.Context { return base },
-		ConnContext: s.crowd.Enter, ConnState: s.crowd.Watch,
-		ErrorLog: slog.NewLogLogger(d.o.Log.Handler(), slog.LevelWarn),
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(ln) }()
-	if d.o.Ready != nil {
-		d.o.Ready(ln.Addr().String())
-	}
-	select {
-	case <-ctx.Done():
-	case err = <-ended:
-		ended <- err
-		err = tool.Errorf(tool.CodeUnavailable, "the namel3ss service can take no more connections: %w", err)
-	}
-	shutdown(srv, d.o.Drain)
-	cancel()
-	shutdown(srv, graceTime)
-	_ = srv.Close()
-	<-ended
-	return err
-}
-
-func shutdown(srv *http.Server, within time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	_ = srv.Shutdown(ctx) // what did not end in time is closed by the caller
-}
-
-// listen takes no connection where nobody asks who comes in.
-func (d *ServiceDoor) listen(ctx context.Context) (net.Listener, error) {
-	ln := d.o.Listener
-	if d.o.Gate == nil {
-		if ln != nil {
-			_ = ln.Close()
-		}
-		return nil, tool.Errorf(tool.CodeInternal, "the namel3ss service has no gate: it would be open to everyone")
-	}
-	if ln == nil {
-		var err error
-		if ln, err = new(net.ListenConfig).Listen(ctx, "tcp", d.o.Listen); err != nil {
-			return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve the namel3ss service on %s: %w; choose another address, or stop what uses this one", d.o.Listen, err)
-		}
-	}
-	if err := d.o.Anonymous.CheckOn(ln.Addr()); err != nil {
-		_ = ln.Close()
-		return nil, err
-	}
-	return ln, nil
-}
-
-// hostNames lists the Host headers that are ours. A page in a browser can make its own name point to this
-// machine, but it cannot send another Host.
-func hostNames(addr net.Addr, listen string, configured []string) map[string]bool {
-	names := map[string]bool{addr.String(): true, strings.ToLower(listen): true}
-	_, port, _ := net.SplitHostPort(addr.String())
-	for _, host := range append([]string{"localhost", "127.0.0.1", "[::1]"}, configured...) {
-		host = strings.ToLower(host)
-		names[host+":"+port] = true
-		names[host] = true // as a proxy in front of us passes it on, and with port 80
-	}
-	return names
 }
 
 // ServicePaths lists what can be asked of the door, for tests that try each of them.
@@ -169,113 +63,50 @@ func ServicePaths() []string { return []string{toolsPath, handshakePath} }
 
 // A service is the door while it is open.
 type service struct {
+	*web.Server
 	ServiceOptions
 	handler tool.Handler
 	catalog tool.Catalog
-	hosts   map[string]bool
-	crowd   *identity.Crowd
 }
 
-// busy is the answer to a connection that is not taken.
-func busy(e *tool.Error) (status string, body []byte) {
-	return "503 Service Unavailable", encodeServiceReply(&reply{Error: errorReply(e)})
-}
+// A serviceRefusals refuses what never becomes a call in the words of the contract.
+type serviceRefusals struct{}
 
-// ServeHTTP does what holds for every request, whoever sends it.
-func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTime))
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cache-Control", "no-store")
-	answer := map[string]answerer{toolsPath: s.call, handshakePath: s.handshake}[r.URL.Path]
-	switch {
-	case !s.hosts[strings.ToLower(r.Host)]:
-		s.refuse(w, http.StatusMisdirectedRequest, tool.Errorf(tool.CodeAccessDenied, "no service for the host %.100q here; use the listen address or localhost, or add it to the door's hosts", r.Host))
-	case r.Header.Get("Origin") != "":
-		s.refuse(w, http.StatusForbidden, tool.Errorf(tool.CodeAccessDenied, "pages in a browser may not call this service"))
-	case answer == nil:
-		s.refuse(w, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "nothing at %.100q; POST to %s or %s", r.URL.Path, toolsPath, handshakePath))
-	case r.Method != http.MethodPost:
-		w.Header().Set("Allow", http.MethodPost)
-		s.refuse(w, http.StatusMethodNotAllowed, tool.Errorf(tool.CodeUnsupported, "%s is not offered here; use POST", r.Method))
-	default:
-		s.answer(w, r, answer)
-	}
+// Refusal implements web.Refuser.
+func (serviceRefusals) Refusal(e *tool.Error) []byte {
+	return encodeServiceReply(&reply{Error: errorReply(e)})
 }
 
 // An answerer answers a request. The call has what the headers say.
 type answerer func(ctx context.Context, c *tool.Call, body []byte) (status int, reply []byte)
 
-func (s *service) answer(w http.ResponseWriter, r *http.Request, answer answerer) {
-	p, err := s.caller(r)
-	if err != nil {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="toolpost", Basic realm="toolpost"`)
-		s.refuse(w, http.StatusUnauthorized, tool.AsError(err))
-		return
-	}
-	if err := s.crowd.Belongs(r.Context(), p); err != nil {
-		s.refuse(w, http.StatusTooManyRequests, tool.AsError(err))
-		return
-	}
-	c := &tool.Call{Caller: p}
-	timeout, err := envelope.Read(r.Header, c)
-	if err != nil {
-		s.refuse(w, http.StatusBadRequest, tool.AsError(err))
-		return
-	}
-	ctx, stop := envelope.Within(r.Context(), timeout, "the call")
-	defer stop()
-	body, err := process.ReadDocument(r.Body, maxDocument)
-	var limit *process.LimitError
-	switch {
-	case errors.As(err, &limit):
-		s.refuse(w, http.StatusRequestEntityTooLarge, tool.Errorf(tool.CodeInvalidInput, "the request is longer than %d MiB", maxDocument>>20))
-		return
-	case err != nil:
-		s.refuse(w, http.StatusBadRequest, tool.Errorf(tool.CodeInvalidInput, "the request broke off: %w", err))
-		return
-	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // else net/http would take it for a caller who left
-	status, b := answer(ctx, c, body)
-	send(w, status, b)
-}
-
-// caller says who calls, by the token: a bearer's, or the password of whatever user, since that is what clients make of
-// http://toolpost:TOKEN@host/tools.
-func (s *service) caller(r *http.Request) (tool.Principal, error) {
-	if name := s.Anonymous.Of(r); name != "" {
-		return s.Gate(r.Context(), identity.Credentials{Door: "namel3ss", Anonymous: name})
-	}
-	values := r.Header.Values("Authorization")
-	if len(values) == 1 {
-		scheme, token, _ := strings.Cut(values[0], " ")
-		if _, password, ok := r.BasicAuth(); ok {
-			return s.Gate(r.Context(), identity.Credentials{Door: "namel3ss", Token: password})
+// answering reads a request and lets it in, as a call that can be cancelled and is waited for at the end.
+func (s *service) answering(answer answerer) func(http.ResponseWriter, *http.Request, tool.Principal) {
+	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+		c := &tool.Call{Caller: p}
+		timeout, bad := envelope.Read(r.Header, c)
+		if bad != nil {
+			web.Refuse(w, r, serviceRefusals{}, http.StatusBadRequest, tool.AsError(bad))
+			return
 		}
-		if strings.EqualFold(scheme, "Bearer") {
-			return s.Gate(r.Context(), identity.Credentials{Door: "namel3ss", Token: strings.TrimSpace(token)})
+		c.Name()
+		body, status, err := s.ReadBody(w, r)
+		if err != nil {
+			web.Refuse(w, r, serviceRefusals{}, status, err)
+			return
 		}
+		ctx, end, err := s.Begin(w, r, c)
+		if err != nil {
+			web.Refuse(w, r, serviceRefusals{}, web.StatusOf(err.Code), err)
+			return
+		}
+		defer end()
+		ctx, stop := envelope.Within(ctx, timeout, "the call")
+		defer stop()
+		status, body = answer(ctx, c, body)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
+		web.Reply(w, status, body)
 	}
-	why := ""
-	if len(values) == 0 {
-		why = s.Anonymous.WhyNot(r.Header)
-	}
-	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "%ssend the header Authorization: Bearer TOKEN, or the token as the password of Basic", why).
-		Because(identity.Reason)
-}
-
-// refuse answers a request that never became a call; its body may not have been read.
-func (s *service) refuse(w http.ResponseWriter, status int, e *tool.Error) {
-	w.Header().Set("Connection", "close")
-	send(w, status, encodeServiceReply(&reply{Error: errorReply(e)}))
-}
-
-func send(w http.ResponseWriter, status int, body []byte) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // whether the peer took it is the peer's affair
 }
 
 // call runs a tool. What the tool or the engine says is HTTP 200: the service itself did its work.

@@ -22,6 +22,7 @@ import (
 	"toolpost/identity"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/web"
 )
 
 // house is the standard tools and one more with a wall around it.
@@ -42,7 +43,7 @@ func ada(_ context.Context, shown identity.Credentials) (tool.Principal, error) 
 	return tool.Principal{ID: "ada", Door: shown.Door}, nil
 }
 
-// serveHTTP opens a service door and gives its address, with the token where the test brings no gate.
+// serveHTTP opens a service door and gives its address, with the token in it.
 func serveHTTP(t testing.TB, o ServiceOptions, h tool.Handler) string {
 	t.Helper()
 	return serveCatalog(t, o, h, house{})
@@ -50,22 +51,29 @@ func serveHTTP(t testing.TB, o ServiceOptions, h tool.Handler) string {
 
 func serveCatalog(t testing.TB, o ServiceOptions, h tool.Handler, c tool.Catalog) string {
 	t.Helper()
-	before := "http://"
-	if o.Gate == nil {
-		o.Gate, before = ada, "http://toolpost:right@"
-	}
+	return "http://toolpost:right@" + serveFront(t, web.Options{Gate: ada}, o, h, c)
+}
+
+// serveBare opens a service door and gives its address without a token.
+func serveBare(t testing.TB, h tool.Handler) string {
+	t.Helper()
+	return "http://" + serveFront(t, web.Options{Gate: ada}, ServiceOptions{}, h, house{})
+}
+
+func serveFront(t testing.TB, at web.Options, o ServiceOptions, h tool.Handler, c tool.Catalog) (addr string) {
+	t.Helper()
 	ready := make(chan string, 1)
-	o.Listen, o.Ready = "127.0.0.1:0", func(addr string) { ready <- addr }
+	at.Listen, at.Ready = "127.0.0.1:0", func(addr string) { ready <- addr }
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- NewServiceDoor(o).Serve(ctx, h, c) }()
+	go func() { ended <- web.New(at, NewServiceDoor(o)).Serve(ctx, h, c) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	return before + <-ready
+	return <-ready
 }
 
 // networkOnly covers no_network and nothing else.
@@ -78,7 +86,7 @@ func networkOnly(_ *tool.Spec, g tool.Guarantees) error {
 
 func TestServiceDoorAnswersAnIndependentClient(t *testing.T) {
 	tooltest.NoLeaks(t)
-	url := serveHTTP(t, ServiceOptions{Gate: ada, Cover: networkOnly, Version: "1.2.3"}, tooltest.Reference{})
+	url := "http://" + serveFront(t, web.Options{Gate: ada}, ServiceOptions{Cover: networkOnly, Version: "1.2.3"}, tooltest.Reference{}, house{})
 	out, err := exec.Command(systemPython(t), "testdata/peer_client.py", url, "right").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -130,11 +138,11 @@ func TestServiceDoorPromisesNothingThatTheMachineCannotEnforce(t *testing.T) {
 
 // networkOnlyMissing reports whether this machine lacks the wall of the test above.
 func networkOnlyMissing() bool {
-	return NewServiceDoor(ServiceOptions{}).o.Cover(&tool.Spec{Name: "walled"}, tool.Guarantees{NoNetwork: true}) != nil
+	return covered(&tool.Spec{Name: "walled"}, tool.Guarantees{NoNetwork: true}) != nil
 }
 
 func TestServiceDoorPromisesWallsAroundToolsThatAreStartedHereAlone(t *testing.T) {
-	cover, no := NewServiceDoor(ServiceOptions{}).o.Cover, tool.Guarantees{NoNetwork: true}
+	cover, no := covered, tool.Guarantees{NoNetwork: true}
 	if here := cover(&tool.Spec{Name: "t", Protocol: "namel3ss", Walls: "none"}, no); tool.CodeOf(here) != tool.CodeOf(sandbox.Cover("t", no)) {
 		t.Errorf("around a tool of ours: %v", here)
 	}
@@ -179,7 +187,7 @@ func TestServiceDoorRefusesWhatIsNoCall(t *testing.T) {
 	}{
 		{"good", "/tools", good, nil, 200, `{"ok":true,"result":{}}`},
 		{"another host", "/tools", good, func(r *http.Request) { r.Host = "evil.example" }, 421, "no service for the host"},
-		{"a page", "/tools", good, func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, 403, "browser"},
+		{"a page", "/tools", good, func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, 403, "may not call this server"},
 		{"another path", "/", good, nil, 404, "/capabilities/handshake"},
 		{"another method", "/tools", "", func(r *http.Request) { r.Method = "GET" }, 405, "use POST"},
 		{"empty", "/tools", "", nil, 400, "the request"},
@@ -189,7 +197,7 @@ func TestServiceDoorRefusesWhatIsNoCall(t *testing.T) {
 		{"payload", "/tools", `{"protocol_version":1,"tool_name":"echo","payload":[]}`, nil, 400, "payload must be an object"},
 		{"no payload", "/tools", `{"protocol_version":1,"tool_name":"echo"}`, nil, 400, "payload is missing"},
 		{"timeout", "/tools", `{"protocol_version":1,"tool_name":"echo","payload":{},"timeout_ms":-1}`, nil, 400, "timeout_ms"},
-		{"too large", "/tools", `{"x":"` + strings.Repeat("x", maxDocument) + `"}`, nil, 413, "longer than 8 MiB"},
+		{"too large", "/tools", `{"x":"` + strings.Repeat("x", maxDocument) + `"}`, nil, 413, "larger than 8388608 bytes"},
 	} {
 		status, got := post(t, url+c.path, c.body, c.change)
 		if status != c.status || !strings.Contains(got, c.want) || c.status != 200 && !strings.HasPrefix(got, `{"ok":false,"error":{"type":`) {
@@ -205,7 +213,7 @@ func TestServiceDoorDoesNotOpenWithoutAGate(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // only for a door that opens
 	defer cancel()
-	err = NewServiceDoor(ServiceOptions{Listener: ln}).Serve(ctx, tooltest.Reference{}, house{})
+	err = web.New(web.Options{Listener: ln}, NewServiceDoor(ServiceOptions{})).Serve(ctx, tooltest.Reference{}, house{})
 	if tool.CodeOf(err) != tool.CodeInternal || !strings.Contains(err.Error(), "open to everyone") {
 		t.Errorf("got %v", err)
 	}
@@ -213,7 +221,7 @@ func TestServiceDoorDoesNotOpenWithoutAGate(t *testing.T) {
 
 func TestServiceDoorTakesTheTokenAsABearersOrAsAPassword(t *testing.T) {
 	tooltest.NoLeaks(t)
-	url := serveHTTP(t, ServiceOptions{Gate: ada}, tooltest.Reference{})
+	url := serveBare(t, tooltest.Reference{})
 	with := func(values ...string) func(*http.Request) {
 		return func(r *http.Request) { r.Header["Authorization"] = values }
 	}
@@ -248,9 +256,10 @@ func TestServiceDoorTakesTheTokenAsABearersOrAsAPassword(t *testing.T) {
 // Connections that show nothing keep nobody out, and those of one caller do not keep out another.
 func TestServiceDoorBoundsItsConnections(t *testing.T) {
 	tooltest.NoLeaks(t)
-	url := serveHTTP(t, ServiceOptions{Bounds: identity.Bounds{All: 8, Strangers: 4, Each: 2}, Gate: func(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
+	at := web.Options{Bounds: identity.Bounds{All: 8, Strangers: 4, Each: 2}, Gate: func(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
 		return tool.Principal{ID: shown.Token, Door: shown.Door}, nil
-	}}, tooltest.Reference{})
+	}}
+	url := "http://" + serveFront(t, at, ServiceOptions{}, tooltest.Reference{}, house{})
 	dial := func(say string) (net.Conn, *bufio.Reader) {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 		if err != nil {
@@ -305,7 +314,7 @@ func TestServiceDoorConforms(t *testing.T) {
 	t.Setenv(tokenEnv, "right")
 	tooltest.Run(t, tooltest.Subject{
 		New: func(t testing.TB) tool.Handler {
-			url := serveHTTP(t, ServiceOptions{Gate: ada}, tooltest.Reference{})
+			url := serveBare(t, tooltest.Reference{})
 			files := map[string]string{}
 			for _, s := range tooltest.Specs() {
 				files[".namel3ss/tools.yaml"] += fmt.Sprintf("  %s: {runner: service, url: %q}\n", s.Name, url+"/tools")
@@ -321,7 +330,7 @@ func TestServiceDoorCancelsTheCallOfACallerWhoLeft(t *testing.T) {
 	tooltest.NoLeaks(t)
 	began, ended := make(chan struct{}), make(chan struct{})
 	t.Setenv(tokenEnv, "right")
-	url := serveHTTP(t, ServiceOptions{Gate: ada}, handlerFunc(func(ctx context.Context) { close(began); <-ctx.Done(); close(ended) }))
+	url := serveBare(t, handlerFunc(func(ctx context.Context) { close(began); <-ctx.Done(); close(ended) }))
 	r := remote(t, url+"/tools", "hang", Options{TokenEnv: tokenEnv})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-began; cancel() }()
@@ -345,7 +354,7 @@ func (f handlerFunc) Invoke(ctx context.Context, _ *tool.Call, _ tool.Sink) (*to
 func TestEveryCallerOfTheServiceGetsItsOwnAnswer(t *testing.T) {
 	const callers, each = 100, 25
 	t.Setenv(tokenEnv, "right")
-	url := serveHTTP(t, ServiceOptions{Gate: ada}, tooltest.Reference{})
+	url := serveBare(t, tooltest.Reference{})
 	r := remote(t, url+"/tools", "echo", Options{Timeout: config.Duration(time.Minute), TokenEnv: tokenEnv})
 	var wg sync.WaitGroup
 	for i := range callers {

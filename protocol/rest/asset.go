@@ -33,7 +33,7 @@ func (s *server) asset(w http.ResponseWriter, r *http.Request, p tool.Principal)
 		return
 	}
 	defer end()
-	out := &assetSink{sum: sum, r: r, w: &patient{w, ctx, s.times.write}}
+	out := &assetSink{sum: sum, r: r, w: &patient{w, ctx, s.Patience()}}
 	res, err := s.invoke(ctx, c, out)
 	if out.close() {
 		return

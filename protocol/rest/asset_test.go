@@ -30,6 +30,7 @@ import (
 	"toolpost/store/sqlite"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/web"
 )
 
 // An offer is a catalogue of the tools with some names.
@@ -86,7 +87,7 @@ func openGallery(t *testing.T) *gallery {
 	e.Replace(bounded(t), []engine.Binding{
 		{Name: "own", Protocol: "builtin", Runner: asset.New(g.store)}, {Name: "made", Protocol: "builtin", Runner: bringer{}},
 	})
-	g.house = open(t, setup{Options: rest.Options{Gate: byName}, handler: e, catalog: e})
+	g.house = open(t, setup{Options: web.Options{Gate: byName}, handler: e, catalog: e})
 	return g
 }
 

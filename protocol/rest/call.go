@@ -4,17 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
-	"os"
 	"runtime/debug"
 	"strings"
 	"time"
 
 	"toolpost/tool"
+	"toolpost/web"
 	"toolpost/wire/envelope"
 )
 
@@ -30,10 +28,13 @@ func (s *server) call(w http.ResponseWriter, r *http.Request, p tool.Principal) 
 		refuse(w, r, http.StatusBadRequest, tool.AsError(err))
 		return
 	}
-	var status int
-	if c.Args, status, err = s.readArgs(w, r); err != nil {
-		refuse(w, r, status, tool.AsError(err))
+	body, status, bad := s.ReadBody(w, r)
+	if bad != nil {
+		refuse(w, r, status, bad)
 		return
+	}
+	if c.Args = body; len(bytes.TrimSpace(body)) == 0 {
+		c.Args = json.RawMessage(`{}`)
 	}
 	if wantsJob(r.Header) {
 		s.start(w, r, c, timeout)
@@ -58,18 +59,15 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, c *tool.Call, timeo
 }
 
 // begin lets a call in, or refuses it. Its context ends when the caller has gone, has cancelled it or gave it no more
-// time; end is called once it has been answered.
-func (s *server) begin(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) (_ context.Context, end func(), ok bool) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	ctx, stop := envelope.Within(ctx, timeout, c.Tool)
-	if err := s.calls.begin(keyOf(c), cancel); err != nil {
-		stop()
-		cancel(nil)
-		refuse(w, r, statusOf(err.Code), err)
+// time; the function is called once it has been answered.
+func (s *server) begin(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) (_ context.Context, _ func(), ok bool) {
+	ctx, end, err := s.Begin(w, r, c)
+	if err != nil {
+		refuse(w, r, web.StatusOf(err.Code), err)
 		return nil, nil, false
 	}
-	w.Header().Set(envelope.HeaderCall, c.ID)
-	return ctx, func() { s.calls.end(keyOf(c)); stop(); cancel(nil) }, true
+	ctx, stop := envelope.Within(ctx, timeout, c.Tool)
+	return ctx, func() { end(); stop() }, true
 }
 
 // answer writes the outcome of a call as a whole; status is for one that there is.
@@ -79,15 +77,15 @@ func (s *server) answer(w http.ResponseWriter, c *tool.Call, status int, res *to
 		status = failed
 	}
 	setRetryAfter(w.Header(), err)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.times.write))
-	reply(w, status, body)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
+	web.Reply(w, status, body)
 }
 
 // runStream answers with a stream, whose events are numbered on from those that the caller has had before.
 func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.Call, before uint64) {
-	out := newStream(w, s.times.write)
+	out := newStream(w, s.Patience())
 	out.before = before
-	stop := out.keepAlive(s.times.beat)
+	stop := out.keepAlive(s.Beat)
 	res, err := s.invoke(ctx, c, out)
 	stop()
 	status, body := encodeOutcome(res, err, c.ID)
@@ -107,31 +105,6 @@ func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *to
 		}
 	}()
 	return s.handler.Invoke(ctx, c, out)
-}
-
-// readArgs reads the body within its bounds of size and time.
-func (s *server) readArgs(w http.ResponseWriter, r *http.Request) (args json.RawMessage, status int, err error) {
-	if r.ContentLength > s.MaxBody {
-		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.MaxBody))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, http.StatusRequestEntityTooLarge, s.tooLarge()
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, http.StatusRequestTimeout, tool.Errorf(tool.CodeTimeout, "the body was not there after %v", s.times.body)
-	case err != nil:
-		return nil, http.StatusBadRequest, tool.Errorf(tool.CodeInvalidInput, "the body cannot be read: %w", err)
-	}
-	if len(bytes.TrimSpace(body)) == 0 {
-		body = []byte(`{}`)
-	}
-	return body, 0, nil
-}
-
-func (s *server) tooLarge() error {
-	return tool.Errorf(tool.CodeInvalidInput, "the body is larger than %d bytes", s.MaxBody).Because("too_large")
 }
 
 func checkContent(h http.Header) *tool.Error {

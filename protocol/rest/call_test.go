@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/identity"
-	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/web"
 )
 
 func TestHeadersBecomeTheCall(t *testing.T) {
@@ -39,7 +39,7 @@ func TestHeadersBecomeTheCall(t *testing.T) {
 	}
 	want := &tool.Call{
 		ID: "my-call_1", Tool: "a/b c", Session: "größe", Args: json.RawMessage(`{ "n": 1.50 }`), Key: "k 1", Lease: "l",
-		Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http"},
+		Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http", Operates: true},
 		Answers: json.RawMessage(`{"name":"Ada"}`), Resume: "ask-1", DryRun: true,
 	}
 	if d := cmp.Diff(want, wait(t, "the call", p.began)); d != "" {
@@ -236,7 +236,7 @@ func TestAnEventIsThereBeforeTheNextIsMade(t *testing.T) {
 func TestAStreamWithoutEventsGivesSignsOfLife(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := setup{handler: newProbe()}
-	s.Beat = 10 * time.Millisecond
+	s.door.Beat = 10 * time.Millisecond
 	h := open(t, s)
 	req := h.request("POST", "/v1/tools/x/call", `{}`)
 	req.Header.Set("Accept", "text/event-stream")
@@ -278,7 +278,7 @@ func TestACallerThatReadsNothingIsTakenForDead(t *testing.T) {
 		ended <- err
 		return r, err
 	})}
-	s.Write = 200 * time.Millisecond
+	s.Times.Write = 200 * time.Millisecond
 	h := open(t, s)
 	h.raw(t, h.head("POST", "/v1/tools/flood/call", "Content-Length: 2", "Accept: text/event-stream")+`{}`)
 	if err := wait(t, "the end of the call", ended); err == nil {
@@ -456,7 +456,7 @@ func TestACallThatCannotBeCancelledDoesNotHoldTheDoorOpen(t *testing.T) {
 		<-stuck
 		return &tool.Result{OK: true}, nil
 	})}
-	s.Drain, s.Grace = 10*time.Millisecond, 50*time.Millisecond
+	s.Drain, s.Times.Grace = 10*time.Millisecond, 50*time.Millisecond
 	h := open(t, s)
 	h.raw(t, h.head("POST", "/v1/tools/x/call", "Content-Length: 0"))
 	wait(t, "the call", began)
@@ -471,11 +471,11 @@ func TestADoorThatCannotOpenSaysWhy(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{})
 	auth, _ := identity.StaticToken(token)
-	err := rest.NewDoor(rest.Options{Listen: h.addr, Gate: auth}).Serve(bounded(t), strict, tooltest.Reference{})
+	err := newDoor(web.Options{Listen: h.addr, Gate: auth}).Serve(bounded(t), strict, tooltest.Reference{})
 	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), h.addr) {
 		t.Error(err)
 	}
-	if err := rest.NewDoor(rest.Options{}).Serve(bounded(t), strict, tooltest.Reference{}); err == nil {
+	if err := newDoor(web.Options{}).Serve(bounded(t), strict, tooltest.Reference{}); err == nil {
 		t.Error("a door that lets everybody in was opened")
 	}
 }
@@ -486,7 +486,7 @@ func TestADoorWhoseTimeIsOverClosesInGoodOrder(t *testing.T) {
 	cancel()
 	auth, _ := identity.StaticToken(token)
 	for _, listen := range []string{"127.0.0.1:0", "localhost:0"} {
-		if err := rest.NewDoor(rest.Options{Listen: listen, Gate: auth}).Serve(ctx, strict, tooltest.Reference{}); err != nil {
+		if err := newDoor(web.Options{Listen: listen, Gate: auth}).Serve(ctx, strict, tooltest.Reference{}); err != nil {
 			t.Errorf("%s: %v", listen, err)
 		}
 	}

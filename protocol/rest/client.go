@@ -17,6 +17,7 @@ import (
 
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/web"
 	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
@@ -55,7 +56,7 @@ func dial(address, token string, believed *tls.Config) (*Client, error) {
 	}
 	transport := newTransport(believed)
 	base := "http://localhost"
-	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+	if path, ok := strings.CutPrefix(address, web.UnixPrefix); ok {
 		transport.Proxy, transport.DialContext = nil, dialSocket(path)
 	} else {
 		u, err := parseAddress(address)

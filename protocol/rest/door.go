@@ -1,208 +1,164 @@
 package rest
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
+	"bytes"
+	"cmp"
 	"io"
-	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
 
-	"toolpost/host/offlimits"
-	"toolpost/identity"
 	"toolpost/tool"
+	"toolpost/web"
+	"toolpost/wire/envelope"
+	"toolpost/wire/strictjson"
 )
 
-// Options of the door. Only Gate must be given.
+// Options of the door. All of them have useful zero values.
 type Options struct {
-	Listen   string            // address, or unix:PATH; "": 127.0.0.1:8700
-	Listener net.Listener      // in place of Listen; the door closes it
-	Mode     fs.FileMode       // of the Unix socket; 0: 0600
-	TLS      TLSFiles          // zero: no TLS
-	Gate     identity.Gate     // who may come in
-	Hosts    []string          // Host headers accepted beside the listen address and localhost, with or without a port
-	Origins  []string          // origins of browser pages accepted beside our own, such as https://example.org
-	MaxBody  int64             // bytes of a request; 0: 8 MiB
-	Bounds   identity.Bounds   // connections at the same time; zero: those that follow from this process's descriptors
-	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
-	Log      *slog.Logger      // nil: silence
-	Ready    func(addr string) // called once, with the real address, when connections are taken
-
-	// Metrics writes what is counted, as Prometheus reads it; nil: nothing is.
-	Metrics func(io.Writer) error
-
-	Anonymous identity.Anonymous // who comes in without showing anything; zero: nobody
+	Log     *slog.Logger          // nil: silence
+	Metrics func(io.Writer) error // writes what is counted, as Prometheus reads it; nil: nothing is
+	Beat    time.Duration         // between two signs of life on a stream; 0: 15 s
 }
 
-// URL is where clients find the door once it listens on an address.
-func (o Options) URL(addr string) string {
-	switch {
-	case strings.HasPrefix(o.Listen, unixPrefix):
-		return unixPrefix + addr
-	case o.TLS.on():
-		return "https://" + addr
+// NewDoor makes the door, to be mounted.
+func NewDoor(o Options) web.Door {
+	o.Beat = cmp.Or(o.Beat, 15*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	return web.Door{
+		Name: "http",
+		Hint: "tools are at /v1/tools",
+		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
+			return (&server{on, o, h, c}).routes()
+		},
+		Accepts: append([]string{headerPrefer, headerLast, "Range", "If-None-Match"}, envelope.Headers()...),
+		Exposes: []string{"Location", headerApplied, "ETag", "Retry-After"},
 	}
-	return "http://" + addr
 }
 
-// DoorConfig is what a config says about the door.
-type DoorConfig struct {
-	Listen  string   `yaml:"listen" doc:"address to listen on, or unix:PATH for a Unix socket; 127.0.0.1:8700 where it is left out"`
-	Mode    string   `yaml:"mode" doc:"mode of the Unix socket, such as \"0660\"; \"0600\" where it is left out"`
-	TLS     TLSFiles `yaml:"tls" doc:"speak TLS, with these files; not where it is left out"`
-	Hosts   []string `yaml:"hosts" doc:"Host headers accepted beside the listen address and localhost"`
-	Origins []string `yaml:"origins" doc:"browser origins accepted; none where it is left out"`
-	identity.Anonymous
+// A server is the door while it is open.
+type server struct {
+	*web.Server
+	Options
+	handler tool.Handler
+	catalog tool.Catalog
 }
 
-// Options gives what the config says of the door's options. Relative paths start at dir.
-func (c DoorConfig) Options(dir string) (Options, error) {
-	o := Options{Listen: c.Listen, Hosts: c.Hosts, Origins: c.Origins, TLS: c.TLS, Anonymous: c.Anonymous}
-	for _, path := range []*string{&o.TLS.Cert, &o.TLS.Key, &o.TLS.ClientCA} {
-		if *path != "" {
-			*path = offlimits.Under(dir, *path)
+// routes lists all that there are.
+func (s *server) routes() []web.Route {
+	return []web.Route{
+		{Method: "GET", Path: "/healthz", Serve: s.healthz, Open: true},
+		{Method: "GET", Path: "/readyz", Serve: s.readyz, Open: true},
+		{Method: "GET", Path: "/metrics", Serve: s.showMetrics},
+		{Method: "GET", Path: "/v1/tools", Serve: s.listTools},
+		{Method: "GET", Path: "/v1/tools/{name}", Serve: s.showTool},
+		{Method: "POST", Path: "/v1/tools/{name}/call", Serve: s.call},
+		{Method: "DELETE", Path: "/v1/calls/{id}", Serve: s.cancelCall},
+		{Method: "GET", Path: "/v1/assets/{sha256}", Serve: s.asset},
+		{Method: "GET", Path: "/v1/jobs", Serve: s.jobs},
+		{Method: "GET", Path: "/v1/jobs/{id}", Serve: s.aboutJob(showJob)},
+		{Method: "DELETE", Path: "/v1/jobs/{id}", Serve: s.aboutJob(cancelJob)},
+		{Method: "GET", Path: "/v1/jobs/{id}/events", Serve: s.jobEvents},
+		{Path: "/v1/", Serve: s.nothing},            // strangers do not learn what there is and what not
+		{Path: "/v1", Serve: s.nothing, Open: true}, // else it is redirected to the line before
+	}
+}
+
+func (s *server) nothing(w http.ResponseWriter, r *http.Request, _ tool.Principal) { s.NotFound(w, r) }
+
+// Routes lists what can be asked of the door, as "METHOD /path/{parameter}", for tests that try each of them.
+func Routes() []string {
+	var names []string
+	for _, r := range new(server).routes() {
+		if r.Method != "" {
+			names = append(names, r.Method+" "+r.Path)
 		}
 	}
-	path, unix := strings.CutPrefix(c.Listen, unixPrefix)
-	if path != "" && unix {
-		o.Listen = unixPrefix + offlimits.Under(dir, path)
-	}
-	if c.Mode == "" {
-		return o, nil
-	}
-	mode, err := strconv.ParseUint(c.Mode, 8, 32)
-	if err != nil || mode == 0 || mode > 0o777 || !unix {
-		return o, tool.Errorf(tool.CodeInvalidInput, "the mode %q of the HTTP door: it is that of a Unix socket, in octal digits such as \"0660\"", c.Mode)
-	}
-	o.Mode = fs.FileMode(mode)
-	return o, nil
+	return names
 }
 
-// times bounds every wait on a peer.
-type times struct {
-	header time.Duration // until the whole header is there
-	body   time.Duration // until the whole body is there
-	write  time.Duration // until the peer takes what we write; meanwhile a slow one is back-pressure
-	idle   time.Duration // between two requests of a connection
-	beat   time.Duration // between two signs of life on a stream
-	grace  time.Duration // for cancelled calls to be answered, and for other requests, at the end
+func (s *server) healthz(w http.ResponseWriter, _ *http.Request, _ tool.Principal) {
+	web.Reply(w, http.StatusOK, []byte(`{"ok":true}`))
 }
 
-// maxHeader is net/http's bound on all headers of a request together.
-const maxHeader = 64 << 10
-
-// A Door serves HTTP.
-type Door struct {
-	o     Options
-	times times
+func (s *server) readyz(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
+	if s.Draining() {
+		refuse(w, r, http.StatusServiceUnavailable, tool.Errorf(tool.CodeUnavailable, "the server is shutting down").Because("draining"))
+		return
+	}
+	web.Reply(w, http.StatusOK, []byte(`{"ok":true}`))
 }
 
-var _ tool.Door = (*Door)(nil)
-
-// NewDoor makes a door; Serve opens it.
-func NewDoor(o Options) *Door {
-	if o.Listen == "" {
-		o.Listen = "127.0.0.1:8700"
+// showMetrics is GET /metrics. What it tells is about all callers: one who is kept to some tools needs the role for it.
+func (s *server) showMetrics(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	if p.Rights != nil && p.Rights.Tools != nil && !slices.Contains(p.Roles(), metricsRole) {
+		refuse(w, r, http.StatusForbidden, tool.Errorf(tool.CodeAccessDenied,
+			"%q may not see the metrics of all callers: give it the role %s", p.ID, metricsRole).Because("role"))
+		return
 	}
-	if o.Mode == 0 {
-		o.Mode = 0o600
+	if s.Metrics == nil {
+		refuse(w, r, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "no metrics are kept here"))
+		return
 	}
-	if o.MaxBody == 0 {
-		o.MaxBody = 8 << 20
+	var text bytes.Buffer
+	if err := s.Metrics(&text); err != nil {
+		refuse(w, r, http.StatusInternalServerError, tool.Errorf(tool.CodeInternal, "the metrics cannot be written: %w", err))
+		return
 	}
-	if o.Drain == 0 {
-		o.Drain = 10 * time.Second
-	}
-	if o.Bounds == (identity.Bounds{}) {
-		o.Bounds = identity.DefaultBounds()
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	return &Door{o, times{
-		header: 10 * time.Second, body: 30 * time.Second, write: time.Minute,
-		idle: 2 * time.Minute, beat: 15 * time.Second, grace: 2 * time.Second,
-	}}
+	web.Send(w, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", text.Bytes())
 }
 
-// Serve takes calls until ctx ends. From then on no connection and no call is taken; calls in flight have
-// Options.Drain to end, then they are cancelled and answered.
-func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
-	if d.o.Gate == nil {
-		return tool.Errorf(tool.CodeInternal, "the HTTP door does not know who may come in: give it a Gate")
+// metricsRole is the role of those who watch the program and may use no tool, or few.
+const metricsRole = "metrics"
+
+func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	var l listing
+	for spec, why := range s.catalog.Specs(r.Context(), p) {
+		if spec.Name == "" {
+			l.Failed = append(l.Failed, encodeEntry(spec, why))
+		} else {
+			l.Tools = append(l.Tools, encodeEntry(spec, why))
+		}
 	}
-	certs, err := d.certificates()
+	body, err := strictjson.Marshal(l)
 	if err != nil {
-		return err
+		refuse(w, r, http.StatusInternalServerError, tool.Errorf(tool.CodeInternal, "the list of tools cannot be written: %w", err))
+		return
 	}
-	ln, err := d.listen(ctx)
-	switch {
-	case ctx.Err() != nil && err != nil:
-		return nil
-	case err != nil:
-		return err
-	}
-	s := newServer(d.o, d.times, ln.Addr(), h, c)
-	if certs != nil {
-		s.certs, ln = certs, tls.NewListener(ln, certs.config())
-	}
-	srv := d.newHTTP(s)
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(ln) }()
-	if d.o.Ready != nil {
-		d.o.Ready(ln.Addr().String())
-	}
-	var idle <-chan struct{}
-	select {
-	case <-ctx.Done():
-		idle = s.calls.drain() // first, so that whoever sees the door closed is told so on its open connections too
-		_ = ln.Close()
-		<-ended
-	case err = <-ended:
-		idle = s.calls.drain()
-		err = tool.Errorf(tool.CodeUnavailable, "the HTTP door can take no more connections: %w", err)
-	}
-	s.finish(idle)
-	d.close(srv)
-	return err
+	web.Reply(w, http.StatusOK, body)
 }
 
-func (d *Door) newHTTP(s *server) *http.Server {
-	return &http.Server{
-		Handler: s,
-		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return s.crowd.Enter(withPeer(ctx, conn), conn)
-		},
-		ConnState:         s.crowd.Watch,
-		ReadHeaderTimeout: d.times.header,
-		IdleTimeout:       d.times.idle,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(d.o.Log.Handler(), slog.LevelWarn),
+func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	spec, err := s.catalog.Lookup(r.Context(), p, r.PathValue("name"))
+	if err != nil {
+		e := tool.AsError(err)
+		refuse(w, r, web.StatusOf(e.Code), e)
+		return
 	}
+	web.Reply(w, http.StatusOK, encodeEntry(spec, s.whyNot(r, p, spec)))
 }
 
-// certificates gives those of the door; nil: it has none.
-func (d *Door) certificates() (*certificates, error) {
-	switch {
-	case !d.o.TLS.on():
-		return nil, nil
-	case strings.HasPrefix(d.o.Listen, unixPrefix):
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the HTTP door listens on a Unix socket, where nothing goes over a wire: leave tls out")
+// whyNot finds the reason why a tool cannot be called now; only the listing knows it.
+func (s *server) whyNot(r *http.Request, p tool.Principal, spec *tool.Spec) error {
+	for listed, why := range s.catalog.Specs(r.Context(), p) {
+		if listed.Name == spec.Name {
+			return why
+		}
 	}
-	return newCertificates(d.o.TLS, d.o.Log)
+	return nil
 }
 
-// close ends connections: idle ones at once, others when they have their answer or the grace is over.
-func (d *Door) close(srv *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), d.times.grace)
-	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		d.o.Log.Warn("the HTTP door did not close cleanly", "error", err)
+func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	id := r.PathValue("id")
+	if !s.Cancel(p, id) {
+		refuse(w, r, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "no call %q of yours is running", id))
+		return
 	}
-	_ = srv.Close()
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// refuse answers a request that never became a call, or has no outcome; its body may not have been read.
+func refuse(w http.ResponseWriter, r *http.Request, status int, e *tool.Error) {
+	web.Refuse(w, r, web.Problems{}, status, e)
 }

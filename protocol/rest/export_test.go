@@ -9,26 +9,7 @@ import (
 	"toolpost/tool"
 )
 
-// What the tests reach inside for: shorter waits, and the table of codes.
-
-type Times struct{ Header, Body, Write, Beat, Grace time.Duration }
-
-// NewTestDoor is NewDoor with some waits shortened.
-func NewTestDoor(o Options, t Times) *Door {
-	d := NewDoor(o)
-	shorten(&d.times.header, t.Header)
-	shorten(&d.times.body, t.Body)
-	shorten(&d.times.write, t.Write)
-	shorten(&d.times.beat, t.Beat)
-	shorten(&d.times.grace, t.Grace)
-	return d
-}
-
-func shorten(d *time.Duration, to time.Duration) {
-	if to > 0 {
-		*d = to
-	}
-}
+// What the tests reach inside for: shorter waits, and the readers of streams.
 
 // SetSilence shortens how long a client waits for a sign of life.
 func (c *Client) SetSilence(d time.Duration) { c.silence = d }
@@ -40,11 +21,6 @@ func Follow(body io.Reader, out tool.Sink) (*tool.Result, error) {
 	f := &following{out: out, body: &watched{body, timer, time.Hour}}
 	return f.run(http.Header{"Content-Type": {typeStream}})
 }
-
-var (
-	StatusOf = statusOf
-	Private  = private
-)
 
 // Patient is the writer that an asset is sent with.
 func Patient(w http.ResponseWriter, ctx context.Context, d time.Duration) io.Writer {

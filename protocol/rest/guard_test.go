@@ -242,7 +242,7 @@ func TestAnEmptyBodyMeansNoArguments(t *testing.T) {
 func TestWhoDawdlesIsSentAway(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := setup{}
-	s.Header, s.Body = 200*time.Millisecond, 200*time.Millisecond
+	s.Times.Header, s.Times.Body = 200*time.Millisecond, 200*time.Millisecond
 	h := open(t, s)
 	t.Run("with the header", func(t *testing.T) {
 		_, r := h.raw(t, "GET /v1/tools HTTP/1.1\r\nHost:")
@@ -264,8 +264,8 @@ func TestWhoDawdlesIsSentAway(t *testing.T) {
 func TestWhoIsRefusedIsToldBeforeTheBodyHasCome(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := setup{}
-	s.Body = time.Hour // only a refusal that does not wait for the body comes in time
-	s.Grace = 10 * time.Millisecond
+	s.Times.Body = time.Hour // only a refusal that does not wait for the body comes in time
+	s.Times.Grace = 10 * time.Millisecond
 	h := open(t, s)
 	_, r := h.raw(t, "POST /v1/tools/echo/call HTTP/1.1\r\nHost: "+h.addr+"\r\nContent-Length: 1000\r\n\r\n{")
 	readRaw(t, r).refused(t, 401, tool.CodeAccessDenied)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/web"
 	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
@@ -46,7 +47,7 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, p tool.Principal, n
 	}
 	if err != nil {
 		e := tool.AsError(err)
-		refuse(w, r, statusOf(e.Code), e)
+		refuse(w, r, web.StatusOf(e.Code), e)
 		return nil, 0, false
 	}
 	return c, timeout, true
@@ -75,7 +76,7 @@ func (s *server) aboutJob(name string) func(http.ResponseWriter, *http.Request, 
 // the header with which browsers go on reading.
 func (s *server) jobEvents(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 	if r.Method == http.MethodHead { // a stream without a body would only wait
-		notAllowed(w, r, http.MethodGet)
+		web.NotAllowed(w, r, web.Problems{}, http.MethodGet)
 		return
 	}
 	before, err := readBefore(r.Header)
@@ -166,7 +167,7 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c *tool.Call, tim
 	}
 	if err != nil {
 		e := tool.AsError(err)
-		refuse(w, r, statusOf(e.Code), e)
+		refuse(w, r, web.StatusOf(e.Code), e)
 		return
 	}
 	ctx, end, ok := s.begin(w, r, job, 0)

@@ -15,6 +15,7 @@ import (
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/web"
 )
 
 var jobTools = offer{"startJob", "showJob", "listJobs", "cancelJob", "watchJob", "echo"}
@@ -62,7 +63,7 @@ func TestACallCanBeAnsweredLater(t *testing.T) {
 		}
 		want := &tool.Call{
 			ID: "c1", Tool: "startJob", Args: []byte(`{"tool":"echo","arguments":{"n":1.50},"session":"s","lease":"l"}`), Key: "k",
-			Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http"},
+			Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http", Operates: true},
 		}
 		if d := cmp.Diff(want, wait(t, "the call", b.calls)); d != "" {
 			t.Error(d)
@@ -230,7 +231,7 @@ func TestMetricsAreForThoseWhoMaySeeAll(t *testing.T) {
 		p.Rights = rights[p.ID]
 		return p, err
 	}
-	h := open(t, setup{Options: rest.Options{Gate: gate, Metrics: func(w io.Writer) error { _, err := io.WriteString(w, text); return err }}})
+	h := open(t, setup{Options: web.Options{Gate: gate}, door: rest.Options{Metrics: func(w io.Writer) error { _, err := io.WriteString(w, text); return err }}})
 	get := func(h *house, name string) answer {
 		req := h.request("GET", "/metrics", "")
 		req.Header.Set("Authorization", "Bearer token-for-"+name)
@@ -246,15 +247,15 @@ func TestMetricsAreForThoseWhoMaySeeAll(t *testing.T) {
 		}
 	}
 	h.do(h.request("GET", "/metrics", "")).refused(t, 401, tool.CodeAccessDenied)
-	get(open(t, setup{Options: rest.Options{Gate: gate}}), "all").refused(t, 404, tool.CodeNotFound)
-	broken := open(t, setup{Options: rest.Options{Gate: gate, Metrics: func(io.Writer) error { return errors.New("broken") }}})
+	get(open(t, setup{Options: web.Options{Gate: gate}}), "all").refused(t, 404, tool.CodeNotFound)
+	broken := open(t, setup{Options: web.Options{Gate: gate}, door: rest.Options{Metrics: func(io.Writer) error { return errors.New("broken") }}})
 	get(broken, "all").refused(t, 500, tool.CodeInternal)
 }
 
 // Whoever cannot be asked about is neither let in nor told that the token is wrong.
 func TestAGateThatCannotBeAskedIsNoRefusal(t *testing.T) {
 	tooltest.NoLeaks(t)
-	h := open(t, setup{Options: rest.Options{Gate: func(context.Context, identity.Credentials) (tool.Principal, error) {
+	h := open(t, setup{Options: web.Options{Gate: func(context.Context, identity.Credentials) (tool.Principal, error) {
 		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable, "the store does not answer")
 	}}})
 	a := h.do(h.request("GET", "/v1/tools", ""))

@@ -18,6 +18,7 @@ import (
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/web"
 	"toolpost/wire/strictjson"
 )
 
@@ -44,11 +45,14 @@ type house struct {
 }
 
 type setup struct {
-	rest.Options
-	rest.Times
+	web.Options
+	door    rest.Options
 	handler tool.Handler
 	catalog tool.Catalog
 }
+
+// newDoor makes a door alone at its address.
+func newDoor(o web.Options) *web.Front { return web.New(o, rest.NewDoor(rest.Options{})) }
 
 // open opens a door in front of tooltest's reference, or of what the setup says.
 func open(t testing.TB, s setup) *house {
@@ -74,7 +78,7 @@ func open(t testing.TB, s setup) *house {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &house{t: t, stop: cancel, ended: make(chan error, 1), web: &http.Client{Transport: &http.Transport{}, Timeout: limit}}
 	go func() {
-		h.ended <- rest.NewTestDoor(s.Options, s.Times).Serve(ctx, s.handler, s.catalog)
+		h.ended <- web.New(s.Options, rest.NewDoor(s.door)).Serve(ctx, s.handler, s.catalog)
 		close(h.ended)
 	}()
 	select {

@@ -13,6 +13,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
+	"toolpost/web"
 )
 
 // SourceOptions are the fields of a source with protocol rest: the tools of another Toolpost.
@@ -41,8 +42,8 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 	if err != nil {
 		return nil, err
 	}
-	if path, ok := strings.CutPrefix(o.URL, unixPrefix); ok && path != "" {
-		o.URL = unixPrefix + offlimits.Under(src.Dir, path)
+	if path, ok := strings.CutPrefix(o.URL, web.UnixPrefix); ok && path != "" {
+		o.URL = web.UnixPrefix + offlimits.Under(src.Dir, path)
 	}
 	c, err := dial(o.URL, token, believed)
 	if err != nil {
@@ -65,11 +66,11 @@ func (o SourceOptions) tls(dir string) (*tls.Config, error) {
 	}
 	believed := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CA != "" {
-		roots, err := readCertificates(offlimits.Under(dir, o.CA))
+		roots, err := web.ReadCertificates(offlimits.Under(dir, o.CA))
 		if err != nil {
 			return nil, err
 		}
-		believed.RootCAs = poolOf(roots)
+		believed.RootCAs = web.PoolOf(roots)
 	}
 	if o.Cert != "" || o.Key != "" {
 		pair, err := tls.LoadX509KeyPair(offlimits.Under(dir, o.Cert), offlimits.Under(dir, o.Key))

@@ -92,9 +92,11 @@ func decodeResult(data []byte) (*tool.Result, error) {
 	return &a.Result, nil
 }
 
-// decodeProblem is the inverse of encodeProblem. A code that we do not know becomes internal.
+// decodeProblem is the inverse of web.Problem. A code that we do not know becomes internal.
 func decodeProblem(data []byte) (*tool.Error, error) {
-	var p problem
+	var p struct {
+		Error *tool.Error `json:"error"`
+	}
 	if err := strictjson.Unmarshal(data, &p); err != nil {
 		return nil, err
 	}

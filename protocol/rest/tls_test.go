@@ -24,6 +24,7 @@ import (
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/web"
 )
 
 // An authority issues certificates for a test.
@@ -125,7 +126,7 @@ func writePair(t testing.TB, certPath, keyPath string, pair tls.Certificate) {
 // A secured door speaks TLS and believes the clients of one authority.
 type secured struct {
 	*house
-	files rest.TLSFiles
+	files web.TLSFiles
 	ours  *authority
 }
 
@@ -133,7 +134,7 @@ type secured struct {
 func secure(t testing.TB) *secured {
 	t.Helper()
 	dir := t.TempDir()
-	s := &secured{ours: newAuthority(t, "ours"), files: rest.TLSFiles{
+	s := &secured{ours: newAuthority(t, "ours"), files: web.TLSFiles{
 		Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), ClientCA: filepath.Join(dir, "ca.pem"),
 	}}
 	writePair(t, s.files.Cert, s.files.Key, s.ours.issue("server", x509.ExtKeyUsageServerAuth, nil))
@@ -142,7 +143,7 @@ func secure(t testing.TB) *secured {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := rest.Options{TLS: s.files, Log: slog.New(slog.DiscardHandler), Gate: func(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
+	o := web.Options{TLS: s.files, Log: slog.New(slog.DiscardHandler), Gate: func(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
 		if shown.Token == "" && shown.Certificate != nil {
 			return tool.Principal{ID: shown.Certificate.Subject.CommonName, Door: shown.Door}, nil
 		}
@@ -332,15 +333,15 @@ func TestADoorWithFilesThatCannotBeUsedDoesNotOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, o := range map[string]rest.Options{
-		"a certificate alone":        {TLS: rest.TLSFiles{Cert: cert}},
-		"a key alone":                {TLS: rest.TLSFiles{Key: key}},
-		"clients alone":              {TLS: rest.TLSFiles{ClientCA: cert}},
-		"no such file":               {TLS: rest.TLSFiles{Cert: cert + "x", Key: key}},
-		"another key":                {TLS: rest.TLSFiles{Cert: cert, Key: other}},
-		"no such authority":          {TLS: rest.TLSFiles{Cert: cert, Key: key, ClientCA: cert + "x"}},
-		"authorities that are a key": {TLS: rest.TLSFiles{Cert: cert, Key: key, ClientCA: key}},
-		"a Unix socket":              {TLS: rest.TLSFiles{Cert: cert, Key: key}, Listen: "unix:" + filepath.Join(dir, "s")},
+	for name, o := range map[string]web.Options{
+		"a certificate alone":        {TLS: web.TLSFiles{Cert: cert}},
+		"a key alone":                {TLS: web.TLSFiles{Key: key}},
+		"clients alone":              {TLS: web.TLSFiles{ClientCA: cert}},
+		"no such file":               {TLS: web.TLSFiles{Cert: cert + "x", Key: key}},
+		"another key":                {TLS: web.TLSFiles{Cert: cert, Key: other}},
+		"no such authority":          {TLS: web.TLSFiles{Cert: cert, Key: key, ClientCA: cert + "x"}},
+		"authorities that are a key": {TLS: web.TLSFiles{Cert: cert, Key: key, ClientCA: key}},
+		"a Unix socket":              {TLS: web.TLSFiles{Cert: cert, Key: key}, Listen: "unix:" + filepath.Join(dir, "s")},
 	} {
 		o.Gate = gate
 		o.Ready = func(string) { t.Errorf("%s: it opens", name) }
@@ -349,7 +350,7 @@ func TestADoorWithFilesThatCannotBeUsedDoesNotOpen(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // a door that opens all the same ends at once
-		if err := rest.NewDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if err := newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -15,13 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"toolpost/config"
 	"toolpost/identity"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/web"
 )
 
 // peers lets in whoever runs as a user, and tells in the name of the caller what the kernel said.
@@ -72,7 +70,7 @@ func me() string { return fmt.Sprintf("%d/%d/%d", os.Getuid(), os.Getgid(), os.G
 func TestAPeerOfAUnixSocketIsKnownByItsUser(t *testing.T) {
 	tooltest.NoLeaks(t)
 	path := filepath.Join(shortDir(t), "s")
-	h := openSocket(t, path, setup{Options: rest.Options{Gate: peers(uint32(os.Getuid()))}, handler: whoCalls})
+	h := openSocket(t, path, setup{Options: web.Options{Gate: peers(uint32(os.Getuid()))}, handler: whoCalls})
 	bare := func(method, at, body string) *http.Request {
 		req := h.request(method, at, body)
 		req.Header.Del("Authorization")
@@ -116,8 +114,8 @@ func TestAPeerOfAUnixSocketIsKnownByItsUser(t *testing.T) {
 func TestOtherUsersAndOtherWaysInAreNobody(t *testing.T) {
 	tooltest.NoLeaks(t)
 	gate := peers(uint32(os.Getuid()) + 1)
-	socket := openSocket(t, filepath.Join(shortDir(t), "s"), setup{Options: rest.Options{Gate: gate}})
-	wire := open(t, setup{Options: rest.Options{Gate: peers(uint32(os.Getuid()))}})
+	socket := openSocket(t, filepath.Join(shortDir(t), "s"), setup{Options: web.Options{Gate: gate}})
+	wire := open(t, setup{Options: web.Options{Gate: peers(uint32(os.Getuid()))}})
 	for _, h := range []*house{socket, wire} {
 		for _, at := range []string{"/v1/tools", "/v1/jobs", "/metrics", "/v1/assets/" + strings.Repeat("0", 64)} {
 			req := h.request("GET", at, "")
@@ -143,12 +141,12 @@ func TestOnlyASocketThatNobodyListensOnIsReplaced(t *testing.T) {
 	dir := shortDir(t)
 	left := filepath.Join(dir, "left")
 	stale(t, left)
-	openSocket(t, left, setup{Options: rest.Options{Gate: peers(0)}})
+	openSocket(t, left, setup{Options: web.Options{Gate: peers(0)}})
 	held := filepath.Join(dir, "held") // what holds its place while there is no door
 	if err := os.WriteFile(held, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	openSocket(t, held, setup{Options: rest.Options{Gate: peers(0)}})
+	openSocket(t, held, setup{Options: web.Options{Gate: peers(0)}})
 
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
@@ -165,8 +163,8 @@ func TestOnlyASocketThatNobodyListensOnIsReplaced(t *testing.T) {
 	} {
 		before, _ := os.Lstat(path)
 		ctx, cancel := context.WithCancel(bounded(t))
-		o := rest.Options{Listen: "unix:" + path, Gate: peers(0), Ready: func(string) { t.Errorf("%s was replaced", name); cancel() }}
-		err := rest.NewDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{})
+		o := web.Options{Listen: "unix:" + path, Gate: peers(0), Ready: func(string) { t.Errorf("%s was replaced", name); cancel() }}
+		err := newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{})
 		cancel()
 		if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", name, err)
@@ -182,15 +180,6 @@ func TestOnlyASocketThatNobodyListensOnIsReplaced(t *testing.T) {
 	}
 }
 
-// Who comes through the socket is known by its user, and a tool has the user of the server.
-func TestTheSocketIsKeptFromTools(t *testing.T) {
-	for listen, want := range map[string][]string{"unix:run/door.sock": {"/etc/tp/run/door.sock"}, "unix:/run/door.sock": {"/run/door.sock"}, "127.0.0.1:0": nil} {
-		if got := (rest.DoorConfig{Listen: listen}).Claim("/etc/tp").Keeps; !cmp.Equal(got, want) {
-			t.Errorf("%s: %q", listen, got)
-		}
-	}
-}
-
 func TestOfManyThatStartAtOnceOneHasTheSocket(t *testing.T) {
 	tooltest.NoLeaks(t)
 	path := filepath.Join(shortDir(t), "s")
@@ -201,8 +190,8 @@ func TestOfManyThatStartAtOnceOneHasTheSocket(t *testing.T) {
 	ready, ended := make(chan string, n), make(chan error, n)
 	for range n {
 		go func() {
-			o := rest.Options{Listen: "unix:" + path, Gate: peers(0), Ready: func(addr string) { ready <- addr }}
-			ended <- rest.NewDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{})
+			o := web.Options{Listen: "unix:" + path, Gate: peers(0), Ready: func(addr string) { ready <- addr }}
+			ended <- newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{})
 		}()
 	}
 	wait(t, "the door that comes first", ready) // the others may have seen its socket before it says so
@@ -239,18 +228,18 @@ func TestADoorWaitsForAnotherThatIsOpening(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	o := rest.Options{Listen: "unix:" + filepath.Join(dir, "s"), Gate: peers(0), Ready: func(string) { t.Error("it does not wait") }}
-	if err := rest.NewDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); err != nil {
+	o := web.Options{Listen: "unix:" + filepath.Join(dir, "s"), Gate: peers(0), Ready: func(string) { t.Error("it does not wait") }}
+	if err := newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); err != nil {
 		t.Errorf("it was told to end: %v", err)
 	}
 	_ = f.Close()
-	openSocket(t, filepath.Join(dir, "s"), setup{Options: rest.Options{Gate: peers(0)}})
+	openSocket(t, filepath.Join(dir, "s"), setup{Options: web.Options{Gate: peers(0)}})
 }
 
 func TestTheModeOfASocketIsTheConfigs(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := shortDir(t)
-	o, err := rest.DoorConfig{Listen: "unix:run/s", Mode: "0666"}.Options(dir)
+	o, err := web.Config{Listen: "unix:run/s", Mode: "0666"}.Options(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,50 +249,6 @@ func TestTheModeOfASocketIsTheConfigs(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	if info, err := os.Lstat(filepath.Join(dir, "run")); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
-	for _, c := range []rest.DoorConfig{
-		{Listen: "unix:s", Mode: "rw"}, {Listen: "unix:s", Mode: "0"}, {Listen: "unix:s", Mode: "4777"}, {Listen: "unix:s", Mode: "-1"}, {Mode: "0600"},
-	} {
-		if _, err := c.Options(dir); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%+v: %v", c, err)
-		}
-	}
-	o, err = rest.DoorConfig{TLS: rest.TLSFiles{Cert: "c", Key: "/k", ClientCA: ""}, Hosts: []string{"h"}, Origins: []string{"o"}}.Options("/d")
-	if want := (rest.TLSFiles{Cert: "/d/c", Key: "/k"}); err != nil || o.TLS != want || o.Listen != "" || o.Hosts[0] != "h" || o.Origins[0] != "o" {
-		t.Errorf("%+v, %v", o, err)
-	}
-}
-
-func TestTheConfigSaysHowTheDoorListens(t *testing.T) {
-	cfg, err := config.Parse("toolpost.yaml", []byte("doors:\n  http: {listen: \"unix:s\", mode: \"0660\", tls: {cert: c.pem, key: k.pem, client_ca: a.pem}}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c rest.DoorConfig
-	if err := cfg.Doors[0].Decode(&c); err != nil {
-		t.Fatal(err)
-	}
-	if want := (rest.DoorConfig{Listen: "unix:s", Mode: "0660", TLS: rest.TLSFiles{Cert: "c.pem", Key: "k.pem", ClientCA: "a.pem"}}); !cmp.Equal(c, want) {
-		t.Errorf("%+v", c)
-	}
-	for o, want := range map[*rest.Options]string{
-		{}: "http://a:1", {TLS: c.TLS}: "https://a:1", {Listen: "unix:s"}: "unix:a:1",
-	} {
-		if got := o.URL("a:1"); got != want {
-			t.Errorf("%+v is at %s", o, got)
-		}
-	}
-}
-
-func TestASocketHasItsModeBeforeItHasItsName(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
-	ln, err := (&net.ListenConfig{Control: rest.Private(0o600)}).Listen(bounded(t), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 }

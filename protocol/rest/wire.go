@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/web"
 	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
@@ -45,47 +46,10 @@ const (
 	eventNoOutcome = "no_outcome"
 )
 
-// statusCancelled is what proxies say when the client has gone; net/http has no name for it.
-const statusCancelled = 499
-
-// statusOf is the column of this protocol in the table of codes.
-func statusOf(code tool.Code) int {
-	switch code {
-	case tool.CodeAccessDenied, tool.CodeLeaseRequired, tool.CodeLeaseRejected:
-		return http.StatusForbidden
-	case tool.CodeNotFound:
-		return http.StatusNotFound
-	case tool.CodeInvalidInput:
-		return http.StatusBadRequest
-	case tool.CodeConflict:
-		return http.StatusConflict
-	case tool.CodeTimeout:
-		return http.StatusGatewayTimeout
-	case tool.CodeCancelled:
-		return statusCancelled
-	case tool.CodeQuotaExceeded:
-		return http.StatusTooManyRequests
-	case tool.CodeBreakerOpen, tool.CodeUnavailable:
-		return http.StatusServiceUnavailable
-	case tool.CodeCrash, tool.CodeProtocol:
-		return http.StatusBadGateway
-	case tool.CodeUnsupported:
-		return http.StatusNotImplemented
-	}
-	return http.StatusInternalServerError
-}
-
 // An answer is the body of a call that has an outcome.
 type answer struct {
 	*tool.Result
 	Call string `json:"call"`
-}
-
-// A problem is the body of everything that has no outcome.
-type problem struct {
-	OK    bool        `json:"ok"` // always false
-	Error *tool.Error `json:"error"`
-	Call  string      `json:"call,omitempty"`
 }
 
 // encodeOutcome gives the body of a call and its status.
@@ -100,7 +64,7 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 		err = tool.Errorf(tool.CodeProtocol, "the result cannot be written as JSON: %w", err)
 	}
 	e := tool.AsError(err)
-	return statusOf(e.Code), encodeProblem(e, call)
+	return web.StatusOf(e.Code), web.Problem(e, call)
 }
 
 // setRetryAfter tells whoever was refused for now, by a quota, a full queue, an open breaker or because something is
@@ -114,19 +78,6 @@ func setRetryAfter(h http.Header, err error) {
 		return
 	}
 	h.Set("Retry-After", strconv.FormatInt((d.MS-1)/1000+1, 10))
-}
-
-// encodeProblem never fails: words that are not UTF-8 are mended, details that are not JSON are left out.
-func encodeProblem(e *tool.Error, call string) []byte {
-	said := *e
-	said.Message = strings.ToValidUTF8(said.Message, "\uFFFD")
-	said.Reason = strings.ToValidUTF8(said.Reason, "\uFFFD")
-	if body, err := strictjson.Marshal(problem{Error: &said, Call: call}); err == nil {
-		return body
-	}
-	said.Details = nil
-	body, _ := strictjson.Marshal(problem{Error: &said, Call: call})
-	return body
 }
 
 // A listing is the body of GET /v1/tools. Sources that could not even say which tools they have are

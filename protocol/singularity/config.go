@@ -2,6 +2,7 @@ package singularity
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"os"
@@ -14,7 +15,7 @@ import (
 // DoorConfig is what a config says about the door. Without a url the NATS server is embedded.
 type DoorConfig struct {
 	Embedded bool      `yaml:"embedded" doc:"start a NATS server in this process, where each caller is told apart; true where url is left out"`
-	Listen   string    `yaml:"listen" doc:"address of the embedded server; 127.0.0.1:4222 where it is left out"`
+	Listen   string    `yaml:"listen" doc:"address of the embedded server; default 127.0.0.1:4222"`
 	TLS      ServerTLS `yaml:"tls" doc:"certificates of the embedded server; it speaks without TLS where they are left out"`
 	Queue    string    `yaml:"queue" doc:"queue group: doors of one group share the requests; toolpost where it is left out"`
 	Workers  int       `yaml:"workers" doc:"calls at the same time; 256 where it is left out"`
@@ -38,6 +39,42 @@ func (c DoorConfig) Check() error {
 			"requests are of one caller: say `caller: %s` instead", cmp.Or(c.Anonymous.Name, "NAME"))
 	}
 	return c.TLS.check()
+}
+
+// DefaultListen is where the embedded server listens unless it is told otherwise.
+const DefaultListen = "127.0.0.1:4222"
+
+// Door makes the door that the config asks for: at the server of its url, or at an embedded one, which lives for as long
+// as the door serves. Relative paths start at dir; ready is called with the address once requests are taken.
+func (c DoorConfig) Door(dir string, gate identity.Gate, o DoorOptions, ready func(url string)) tool.Door {
+	o.Connect, o.Queue, o.Workers, o.Caller = c.Connect.Resolve(dir), c.Queue, c.Workers, c.Caller
+	return doorFunc(func(ctx context.Context, h tool.Handler, catalog tool.Catalog) error {
+		url := c.URL
+		if url == "" {
+			certificates, err := c.TLS.Load(dir)
+			if err != nil {
+				return err
+			}
+			o.Server, err = StartServer(ServerOptions{
+				Listen: c.Listen, Gate: gate, Anonymous: c.Anonymous, TLS: certificates, Log: o.Log,
+			})
+			if err != nil {
+				return err
+			}
+			defer o.Server.Close()
+			url = o.Server.ClientURL()
+		}
+		o.Ready = func() { ready(url) }
+		return NewDoor(o).Serve(ctx, h, catalog)
+	})
+}
+
+// A doorFunc is a door.
+type doorFunc func(context.Context, tool.Handler, tool.Catalog) error
+
+// Serve implements tool.Door.
+func (f doorFunc) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
+	return f(ctx, h, c)
 }
 
 // ServerTLS names the files of the embedded server for TLS.

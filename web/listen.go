@@ -1,4 +1,4 @@
-package rest
+package web
 
 import (
 	"context"
@@ -15,24 +15,27 @@ import (
 	"toolpost/tool"
 )
 
-// unixPrefix begins the address of a Unix socket; its path follows.
-const unixPrefix = "unix:"
+// UnixPrefix begins the address of a Unix socket; its path follows.
+const UnixPrefix = "unix:"
 
 // maxSocket is how long the path of a Unix socket may be, in bytes. The kernel's bound includes a zero at the end.
 const maxSocket = 107
 
-func (d *Door) listen(ctx context.Context) (net.Listener, error) {
-	ln := d.o.Listener
+func (f *Front) listen(ctx context.Context) (net.Listener, error) {
+	ln := f.o.Listener
 	var err error
-	if path, ok := strings.CutPrefix(d.o.Listen, unixPrefix); ln == nil && ok {
-		ln, err = listenUnix(ctx, path, d.o.Mode)
+	if path, ok := strings.CutPrefix(f.o.Listen, UnixPrefix); ln == nil && ok {
+		ln, err = listenUnix(ctx, path, f.o.Mode)
 	} else if ln == nil {
-		ln, err = new(net.ListenConfig).Listen(ctx, "tcp", d.o.Listen)
+		ln, err = new(net.ListenConfig).Listen(ctx, "tcp", f.o.Listen)
 	}
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve HTTP on %s: %w; choose another address, or stop what uses this one", d.o.Listen, err)
+		return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve HTTP on %s: %w; choose another address, or stop what uses this one", f.o.Listen, err)
 	}
-	if err := d.o.Anonymous.CheckOn(ln.Addr()); err != nil {
+	for _, d := range f.doors {
+		err = errors.Join(err, d.Anonymous.CheckOn(ln.Addr()))
+	}
+	if err != nil {
 		_ = ln.Close()
 		return nil, err
 	}

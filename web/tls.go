@@ -1,4 +1,4 @@
-package rest
+package web
 
 import (
 	"crypto/tls"
@@ -95,17 +95,18 @@ func (c *certificates) load() error {
 	now := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 	var roots []*x509.Certificate
 	if c.files.ClientCA != "" {
-		if roots, err = readCertificates(c.files.ClientCA); err != nil {
+		if roots, err = ReadCertificates(c.files.ClientCA); err != nil {
 			return err
 		}
-		now.ClientCAs, now.ClientAuth = poolOf(roots), tls.VerifyClientCertIfGiven
+		now.ClientCAs, now.ClientAuth = PoolOf(roots), tls.VerifyClientCertIfGiven
 		now.SessionTicketsDisabled = true // every connection shows its certificate, and none is remembered
 	}
 	c.now, c.roots = now, roots
 	return nil
 }
 
-func readCertificates(path string) ([]*x509.Certificate, error) {
+// ReadCertificates reads the authorities in a file of PEM.
+func ReadCertificates(path string) ([]*x509.Certificate, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the authorities cannot be read: %w", err)
@@ -127,7 +128,8 @@ func readCertificates(path string) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-func poolOf(certs []*x509.Certificate) *x509.CertPool {
+// PoolOf puts authorities together.
+func PoolOf(certs []*x509.Certificate) *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, cert := range certs {
 		pool.AddCert(cert)

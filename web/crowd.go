@@ -1,4 +1,4 @@
-package identity
+package web
 
 import (
 	"context"
@@ -7,46 +7,19 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"syscall"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/tool"
 )
 
-// Bounds say how many connections a door takes at the same time.
-type Bounds struct {
-	All       int
-	Strangers int // of them, those that have not shown for a while who they are
-	Each      int // of them, those of one caller
-}
-
-// Patience is how long a stranger is left alone while there is room: whoever opens many connections at once, and has
-// something to say on each, needs a moment.
-const Patience = 2 * time.Second
-
-// DefaultBounds follow from how many descriptors this process may have. A door gets an eighth of them: with three doors
-// that are full most are left, for tools, files and the store. Half of a door is for one caller, a quarter for those
-// whom nobody knows yet.
-func DefaultBounds() Bounds {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		limit.Cur = 1024 // what most systems begin with
-	}
-	return boundsOf(limit.Cur)
-}
-
-func boundsOf(descriptors uint64) Bounds {
-	all := int(max(8, min(descriptors/8, 8192)))
-	return Bounds{All: all, Strangers: all / 4, Each: all / 2}
-}
-
-// A Crowd keeps the connections of an HTTP server within bounds. Who comes when it is full, or when there are too many
+// A crowd keeps the connections of an HTTP server within bounds. Who comes when it is full, or when there are too many
 // strangers, takes the place of the one who has been waiting longest without a word: so connections that are opened and
-// left alone keep nobody out. Set Enter as the server's ConnContext and Watch as its ConnState, and say with Belongs whose
+// left alone keep nobody out. Set admit as the server's ConnContext and watch as its ConnState, and say with belongs whose
 // a request is.
-type Crowd struct {
-	bounds Bounds
-	refuse func(*tool.Error) (status string, body []byte)
+type crowd struct {
+	bounds identity.Bounds
+	refuse func(*tool.Error) (body []byte)
 
 	mu        sync.Mutex
 	members   map[net.Conn]*member
@@ -64,16 +37,15 @@ type member struct {
 	since  time.Time // when it came, or became idle
 }
 
-// NewCrowd makes one. refuse gives the answer to a connection that is not taken, in the words of the door: a status
-// such as "503 Service Unavailable", and a document.
-func NewCrowd(b Bounds, refuse func(*tool.Error) (status string, body []byte)) *Crowd {
-	return &Crowd{bounds: b, refuse: refuse, members: map[net.Conn]*member{}, of: map[string]int{}}
+// newCrowd makes one. refuse gives the document that a connection gets which is not taken.
+func newCrowd(b identity.Bounds, refuse func(*tool.Error) (body []byte)) *crowd {
+	return &crowd{bounds: b, refuse: refuse, members: map[net.Conn]*member{}, of: map[string]int{}}
 }
 
 type memberKey struct{}
 
-// Enter takes a new connection, or sends it or another one away.
-func (c *Crowd) Enter(ctx context.Context, conn net.Conn) context.Context {
+// admit takes a new connection, or sends it or another one away.
+func (c *crowd) admit(ctx context.Context, conn net.Conn) context.Context {
 	m := &member{conn: conn, since: time.Now()}
 	if away := c.enter(m); away != nil {
 		c.send(away)
@@ -82,7 +54,7 @@ func (c *Crowd) Enter(ctx context.Context, conn net.Conn) context.Context {
 }
 
 // enter gives who has to leave, if anybody.
-func (c *Crowd) enter(m *member) *member {
+func (c *crowd) enter(m *member) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	full := len(c.members) >= c.bounds.All
@@ -93,7 +65,7 @@ func (c *Crowd) enter(m *member) *member {
 	switch {
 	case full && away == nil:
 		return m
-	case away != nil && (full || !away.known && time.Since(away.since) > Patience):
+	case away != nil && (full || !away.known && time.Since(away.since) > identity.Patience):
 		c.leave(away)
 	default:
 		away = nil
@@ -104,7 +76,7 @@ func (c *Crowd) enter(m *member) *member {
 }
 
 // longest gives the connection that has been waiting longest: a stranger's, or else one between two requests.
-func (c *Crowd) longest() (found *member) {
+func (c *crowd) longest() (found *member) {
 	for _, m := range c.members {
 		if m.busy {
 			continue
@@ -116,7 +88,7 @@ func (c *Crowd) longest() (found *member) {
 	return found
 }
 
-func (c *Crowd) leave(m *member) {
+func (c *crowd) leave(m *member) {
 	if c.members[m.conn] != m {
 		return
 	}
@@ -130,8 +102,8 @@ func (c *Crowd) leave(m *member) {
 	}
 }
 
-// Watch follows what becomes of a connection.
-func (c *Crowd) Watch(conn net.Conn, state http.ConnState) {
+// watch follows what becomes of a connection.
+func (c *crowd) watch(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.members[conn]
@@ -148,8 +120,8 @@ func (c *Crowd) Watch(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// Belongs says that a request, and so its connection, is of a caller. The error is that of one who has too many.
-func (c *Crowd) Belongs(ctx context.Context, p tool.Principal) error {
+// belongs says that a request, and so its connection, is of a caller. The error is that of one who has too many.
+func (c *crowd) belongs(ctx context.Context, p tool.Principal) error {
 	m, _ := ctx.Value(memberKey{}).(*member)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +141,7 @@ func (c *Crowd) Belongs(ctx context.Context, p tool.Principal) error {
 
 // send sends a connection away, with a word where that is possible at once. Who has had an answer expects that a
 // connection ends between two requests, and no word.
-func (c *Crowd) send(m *member) {
+func (c *crowd) send(m *member) {
 	conn := m.conn
 	if over, ok := conn.(*tls.Conn); ok { // a word would have to wait for the handshake
 		_ = over.NetConn().Close()
@@ -179,10 +151,10 @@ func (c *Crowd) send(m *member) {
 		_ = conn.Close()
 		return
 	}
-	status, body := c.refuse(tool.Errorf(tool.CodeUnavailable,
+	body := c.refuse(tool.Errorf(tool.CodeUnavailable,
 		"too many connections are open, and this one has not shown who it is of; try again").Because("busy"))
 	_ = conn.SetDeadline(time.Now().Add(time.Millisecond))
-	head := "HTTP/1.1 " + status + "\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 1\r\n\r\n"
+	head := "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 1\r\n\r\n"
 	_, _ = conn.Write(append([]byte(head), body...))
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()

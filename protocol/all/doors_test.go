@@ -1,0 +1,283 @@
+package all_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"toolpost/config"
+	"toolpost/identity"
+	"toolpost/protocol/all"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+const limit = 30 * time.Second // only guards against a hang
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// byToken knows people by tokens that are their names, and lets in who is anonymous as the door says.
+func byToken(_ context.Context, shown identity.Credentials) (tool.Principal, error) {
+	switch {
+	case shown.Token != "":
+		return tool.Principal{ID: shown.Token, Door: shown.Door}, nil
+	case shown.Anonymous != "":
+		return tool.Principal{ID: shown.Anonymous, Door: shown.Door}, nil
+	}
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "nobody knows you")
+}
+
+// A waiter is a handler: the tool wait goes on until it is cancelled, any other says who calls, and by which door.
+type waiter struct{ began chan string }
+
+func (w waiter) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	if c.Tool == "wait" {
+		w.began <- c.ID
+		<-ctx.Done()
+		return nil, tool.AsError(context.Cause(ctx))
+	}
+	return &tool.Result{OK: true, Output: fmt.Appendf(nil, "%q", c.Caller.ID+" at "+c.Caller.Door)}, nil
+}
+
+// A street is the doors of a config while they are open.
+type street struct {
+	t     *testing.T
+	url   map[string]string // by the names of doors
+	began chan string
+	stop  func() error
+}
+
+func openStreet(t *testing.T, text string) *street {
+	t.Helper()
+	tooltest.NoLeaks(t)
+	s := &street{t: t, url: map[string]string{}, began: make(chan string, 8)}
+	cfg := parse(t, text)
+	ready := make(chan all.Listening, 8)
+	doors, err := all.Doors(cfg, all.DoorOptions{
+		Gate: byToken, Ready: func(l all.Listening) { ready <- l }, Known: func(name string) bool { return name == "guest" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, len(doors))
+	for _, d := range doors {
+		go func() { ended <- d.Serve(ctx, waiter{s.began}, tooltest.Reference{}) }()
+	}
+	for range cfg.Doors {
+		l := <-ready
+		s.url[l.Door] = l.URL
+	}
+	s.stop = sync.OnceValue(func() (err error) {
+		cancel()
+		for range doors {
+			err = errors.Join(err, <-ended)
+		}
+		http.DefaultClient.CloseIdleConnections()
+		return err
+	})
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// ask sends a request, with a token where who is somebody, and gives the status and the body.
+func (s *street) ask(method, url, who, body string, headers ...string) (int, string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if who != "" {
+		r.Header.Set("Authorization", "Bearer "+who)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Error(err)
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b)
+}
+
+func service(name string) string {
+	return `{"protocol_version":1,"tool_name":"` + name + `","payload":{}}`
+}
+
+const sharing = `doors: {http: {listen: "127.0.0.1:0"}, namel3ss: {listen: "127.0.0.1:0", anonymous: guest}}`
+
+func TestTwoDoorsAnswerOnOneAddressEachInItsWords(t *testing.T) {
+	s := openStreet(t, sharing)
+	base := s.url["http"]
+	if s.url["namel3ss"] != base+"/tools" {
+		t.Fatalf("two addresses: %v", s.url)
+	}
+	for _, c := range []struct {
+		method, path, who, body string
+		status                  int
+		want                    string // the beginning
+	}{
+		{"POST", "/v1/tools/x/call", "ada", `{}`, 200, `{"ok":true,"output":"ada at http",`},
+		{"POST", "/tools", "ada", service("x"), 200, `{"ok":true,"result":"ada at namel3ss"}`},
+		{"POST", "/tools", "", service("x"), 200, `{"ok":true,"result":"guest at namel3ss"}`}, // anonymous is said of a door,
+		{"POST", "/v1/tools/x/call", "", `{}`, 401, `{"ok":false,"error":{"code":`},           // and not of an address
+		{"GET", "/tools", "ada", "", 405, `{"ok":false,"error":{"type":`},
+		{"POST", "/healthz", "ada", "", 405, `{"ok":false,"error":{"code":`},
+		{"GET", "/nothing", "ada", "", 404,
+			`{"ok":false,"error":{"code":"not_found","message":"nothing at /nothing: tools are at /v1/tools; POST to /tools or /capabilities/handshake"}}`},
+	} {
+		status, got := s.ask(c.method, base+c.path, c.who, c.body)
+		if status != c.status || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s %s by %q: %d %s", c.method, c.path, c.who, status, got)
+		}
+	}
+	if status, got := s.ask("POST", base+"/tools", "ada", service("x"), "Origin", "http://evil.example"); status != 403 || !strings.HasPrefix(got, `{"ok":false,"error":{"type":`) {
+		t.Errorf("a page: %d %s", status, got)
+	}
+}
+
+func TestACallIsCancelledByItsIDThroughAnotherDoorOfTheAddress(t *testing.T) {
+	s := openStreet(t, sharing)
+	done := make(chan string, 1)
+	go func() {
+		_, body := s.ask("POST", s.url["namel3ss"], "ada", service("wait"), "Toolpost-Call", "mine")
+		done <- body
+	}()
+	if id := <-s.began; id != "mine" {
+		t.Errorf("the call is %q", id)
+	}
+	if status, _ := s.ask("DELETE", s.url["http"]+"/v1/calls/mine", "eve", ""); status != 404 {
+		t.Errorf("somebody else: %d", status)
+	}
+	if status, body := s.ask("DELETE", s.url["http"]+"/v1/calls/mine", "ada", ""); status != 204 {
+		t.Errorf("its caller: %d %s", status, body)
+	}
+	if body := <-done; !strings.Contains(body, "cancelled by its caller") {
+		t.Error(body)
+	}
+}
+
+func TestCallsOfEveryDoorAreAnsweredAtTheEnd(t *testing.T) {
+	s := openStreet(t, sharing+"\nlimits: {drain: 50ms}")
+	done := make(chan string, 2)
+	for url, body := range map[string]string{s.url["namel3ss"]: service("wait"), s.url["http"] + "/v1/tools/wait/call": "{}"} {
+		go func() {
+			_, got := s.ask("POST", url, "ada", body)
+			done <- got
+		}()
+		<-s.began
+	}
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if body := <-done; !strings.Contains(body, "shut down") {
+			t.Error(body)
+		}
+	}
+}
+
+func TestDoorsWithoutAnAddressHaveTheirOwn(t *testing.T) {
+	for text, want := range map[string]int{
+		`doors: {http: {}, namel3ss: {}}`:                              2,
+		`doors: {http: {}, namel3ss: {listen: "127.0.0.1:8700"}}`:      1,
+		`doors: {http: {listen: "127.0.0.1:8787"}, namel3ss: {}}`:      1,
+		`doors: {http: {listen: "unix:s"}, namel3ss: {}, nats: {}}`:    3,
+		`doors: {http: {}, namel3ss: {listen: "unix:s", mode: "660"}}`: 2,
+	} {
+		if doors, err := all.Doors(parse(t, text), all.DoorOptions{Gate: byToken}); err != nil || len(doors) != want {
+			t.Errorf("%s: %d, %v", text, len(doors), err)
+		}
+	}
+}
+
+func TestDoorsThatShareAnAddressAndDisagreeAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`{http: {tls: {cert: a, key: b}}, namel3ss: {listen: "127.0.0.1:8700", tls: {cert: c, key: d}}}`: "disagree about tls",
+		`{namel3ss: {listen: "unix:s", mode: "0600"}, http: {listen: "unix:s", mode: "0660"}}`:           "disagree about mode",
+		`{http: {hosts: [a]}, namel3ss: {listen: "127.0.0.1:8700", hosts: [b]}}`:                         "disagree about hosts",
+	} {
+		_, err := all.Doors(parse(t, "doors: "+text), all.DoorOptions{Gate: byToken})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "http") || !strings.Contains(err.Error(), "namel3ss") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TLS that one door asks for holds for the other, wherever the command line puts the two of them.
+func TestTheCommandLineMovesAnAddressAsAWhole(t *testing.T) {
+	cfg := parse(t, `doors: {http: {hosts: [a], listen: "127.0.0.1:1"}, namel3ss: {listen: "127.0.0.1:1"}}`)
+	ready := make(chan all.Listening, 2)
+	doors, err := all.Doors(cfg, all.DoorOptions{Gate: byToken, Listen: "127.0.0.1:0", Ready: func(l all.Listening) { ready <- l }})
+	if err != nil || len(doors) != 1 {
+		t.Fatalf("%d, %v", len(doors), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- doors[0].Serve(ctx, nil, nil) }()
+	one, other := <-ready, <-ready
+	if !strings.HasPrefix(other.URL, one.URL) && !strings.HasPrefix(one.URL, other.URL) {
+		t.Errorf("%s and %s", one.URL, other.URL)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheServiceDoorStandsOnAUnixSocketToo(t *testing.T) {
+	dir, err := os.MkdirTemp("", "s") // a short name, as those of sockets have to be
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "s")
+	s := openStreet(t, `doors: {namel3ss: {listen: "unix:`+path+`", mode: "0660"}}`)
+	if s.url["namel3ss"] != "unix:"+path {
+		t.Errorf("it is at %s", s.url["namel3ss"])
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o660 {
+		t.Errorf("%v, %v", info, err)
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body := service("x")
+	fmt.Fprintf(conn, "POST /tools HTTP/1.1\r\nHost: any\r\nAuthorization: Bearer ada\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, _ := io.ReadAll(resp.Body); string(got) != `{"ok":true,"result":"ada at namel3ss"}` {
+		t.Errorf("%s", got)
+	}
+}

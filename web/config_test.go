@@ -1,0 +1,94 @@
+package web
+
+import (
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/config"
+	"toolpost/tool"
+)
+
+// Who comes through the socket is known by its user, and a tool has the user of the server.
+func TestTheSocketIsKeptFromTools(t *testing.T) {
+	for listen, want := range map[string][]string{"unix:run/door.sock": {"/etc/tp/run/door.sock"}, "unix:/run/door.sock": {"/run/door.sock"}, "127.0.0.1:0": nil} {
+		if got := (Config{Listen: listen}).Claim("/etc/tp").Keeps; !cmp.Equal(got, want) {
+			t.Errorf("%s: %q", listen, got)
+		}
+	}
+}
+
+func TestWhereADoorStandsIsReadStrictly(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []Config{
+		{Listen: "unix:s", Mode: "rw"}, {Listen: "unix:s", Mode: "0"}, {Listen: "unix:s", Mode: "4777"}, {Listen: "unix:s", Mode: "-1"}, {Mode: "0600"},
+	} {
+		if _, err := c.Options(dir); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	o, err := Config{TLS: TLSFiles{Cert: "c", Key: "/k", ClientCA: ""}, Hosts: []string{"h"}, Origins: []string{"o"}}.Options("/d")
+	if want := (TLSFiles{Cert: "/d/c", Key: "/k"}); err != nil || o.TLS != want || o.Listen != "" || o.Hosts[0] != "h" || o.Origins[0] != "o" {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+func TestTheConfigSaysHowTheDoorListens(t *testing.T) {
+	cfg, err := config.Parse("toolpost.yaml", []byte("doors:\n  http: {listen: \"unix:s\", mode: \"0660\", tls: {cert: c.pem, key: k.pem, client_ca: a.pem}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Config
+	if err := cfg.Doors[0].Decode(&c); err != nil {
+		t.Fatal(err)
+	}
+	if want := (Config{Listen: "unix:s", Mode: "0660", TLS: TLSFiles{Cert: "c.pem", Key: "k.pem", ClientCA: "a.pem"}}); !cmp.Equal(c, want) {
+		t.Errorf("%+v", c)
+	}
+	for o, want := range map[*Options]string{
+		{}: "http://a:1", {TLS: c.TLS}: "https://a:1", {Listen: "unix:s"}: "unix:a:1",
+	} {
+		if got := o.URL("a:1"); got != want {
+			t.Errorf("%+v is at %s", o, got)
+		}
+	}
+}
+
+func TestASocketHasItsModeBeforeItHasItsName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := (&net.ListenConfig{Control: private(0o600)}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+func TestDoorsThatShareAnAddressSayOnceHowToListen(t *testing.T) {
+	files := TLSFiles{Cert: "c", Key: "k"}
+	all := Options{TLS: files, Mode: 0o660, Hosts: []string{"h"}, Origins: []string{"o"}}
+	for what, x := range map[string]struct{ a, b, want Options }{
+		"neither": {}, "the first": {all, Options{}, all}, "the second": {Options{}, all, all}, "both": {all, all, all},
+		"each something": {Options{TLS: files}, Options{Hosts: []string{"h"}}, Options{TLS: files, Hosts: []string{"h"}}},
+	} {
+		got := x.a
+		if disagree := got.Share(x.b); disagree != "" || !cmp.Equal(got, x.want) {
+			t.Errorf("%s: %q, %+v", what, disagree, got)
+		}
+	}
+	for want, other := range map[string]Options{
+		"tls": {TLS: TLSFiles{Cert: "c", Key: "another"}}, "mode": {Mode: fs.FileMode(0o600)},
+		"hosts": {Hosts: []string{"h", "i"}}, "origins": {Origins: []string{"p"}},
+	} {
+		got := all
+		if disagree := got.Share(other); disagree != want {
+			t.Errorf("they disagree about %q; want %s", disagree, want)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package web
+
+import (
+	"net"
+	"net/http"
+	"strings"
+
+	"toolpost/identity"
+	"toolpost/tool"
+	"toolpost/wire/envelope"
+)
+
+// hostNames lists the Host headers that are ours. A page in a browser can make its own name point to
+// this machine (DNS rebinding) and would then be of our origin; but it cannot send another Host.
+func hostNames(addr net.Addr, listen string, configured []string) map[string]bool {
+	names := map[string]bool{addr.String(): true, strings.ToLower(listen): true}
+	_, port, _ := net.SplitHostPort(addr.String())
+	for _, host := range []string{"localhost", "127.0.0.1", "[::1]"} {
+		names[host+":"+port] = true
+		names[host] = port == "80" // where clients leave it out
+	}
+	for _, host := range configured {
+		host = strings.ToLower(host)
+		names[host] = true // without a port: as a proxy in front of us passes it on
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			names[host+":"+port] = true
+		}
+	}
+	return names
+}
+
+func originNames(configured []string) map[string]bool {
+	names := map[string]bool{}
+	for _, origin := range configured {
+		names[strings.ToLower(strings.TrimSuffix(origin, "/"))] = true
+	}
+	return names
+}
+
+// guarded keeps requests for other hosts and those of foreign pages from a route. It stands behind the choice of the
+// route, so that they are refused in the form of the route's protocol.
+func (s *Server) guarded(form Refuser, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case s.hosts != nil && !s.hosts[strings.ToLower(r.Host)]:
+			Refuse(w, r, form, http.StatusMisdirectedRequest, tool.Errorf(tool.CodeAccessDenied,
+				"no service for the host %q here: use the listen address or localhost, or add it to the door's hosts", r.Host).Because("host"))
+		case len(r.Header.Values("Origin")) == 0 || s.allowed(w, r, form):
+			next(w, r)
+		}
+	}
+}
+
+// allowed refuses pages of other origins, and answers the questions of browsers about those that are allowed. It reports
+// whether the request is one to serve.
+func (s *Server) allowed(w http.ResponseWriter, r *http.Request, form Refuser) bool {
+	w.Header().Set("Vary", "Origin")
+	origins := r.Header.Values("Origin")
+	origin := strings.ToLower(origins[0])
+	own := origin == "http://"+strings.ToLower(r.Host) || origin == "https://"+strings.ToLower(r.Host)
+	if len(origins) > 1 || !own && !s.origins[origin] {
+		Refuse(w, r, form, http.StatusForbidden, tool.Errorf(tool.CodeAccessDenied,
+			"pages of the origin %q may not call this server: add it to the door's origins to allow it", origins[0]).Because("origin"))
+		return false
+	}
+	w.Header().Set("Access-Control-Allow-Origin", origins[0])
+	w.Header().Set("Access-Control-Expose-Headers", strings.Join(append([]string{envelope.HeaderCall}, s.exposes...), ", "))
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return true
+	}
+	w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	w.Header().Set("Access-Control-Allow-Headers", strings.Join(append([]string{"Authorization", "Content-Type"}, s.accepts...), ", "))
+	w.Header().Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return false
+}
+
+// admit serves those whom the gate knows, and says to the route who it is.
+func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Request) {
+	p, err := s.who(d, r)
+	if err == nil {
+		err = s.crowd.belongs(r.Context(), p)
+	}
+	if err == nil {
+		route.Serve(w, r, p)
+		return
+	}
+	e := tool.AsError(err)
+	status := StatusOf(e.Code)
+	switch e.Code {
+	case tool.CodeQuotaExceeded: // of connections
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Retry-After", "1")
+	case tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled: // nobody could be asked
+	default:
+		w.Header().Set("WWW-Authenticate", d.challenge(r.Header))
+		status, e = http.StatusUnauthorized, e.Because("unauthenticated")
+	}
+	Refuse(w, r, d.form(), status, e)
+}
+
+func (d Door) challenge(h http.Header) string {
+	text := `Bearer realm="toolpost"`
+	if len(h.Values("Authorization")) > 0 {
+		text += `, error="invalid_token"`
+	}
+	if d.Basic {
+		text += `, Basic realm="toolpost"`
+	}
+	return text
+}
+
+// who asks the gate, with all that the peer shows: a token, a certificate, the user of its process.
+func (s *Server) who(d Door, r *http.Request) (tool.Principal, error) {
+	shown := identity.Credentials{Door: d.Name, Certificate: s.certs.client(r.TLS), Peer: peerOf(r.Context())}
+	var ok bool
+	if shown.Token, ok = d.token(r); !ok {
+		return tool.Principal{}, d.errNoToken("")
+	}
+	nothing := shown == identity.Credentials{Door: shown.Door}
+	shown.Anonymous = d.Anonymous.Of(r)
+	p, err := s.o.Gate(r.Context(), shown)
+	if err != nil && nothing && shown.Anonymous == "" && tool.CodeOf(err) == tool.CodeAccessDenied {
+		err = d.errNoToken(d.Anonymous.WhyNot(r.Header))
+	}
+	return p, err
+}
+
+func (d Door) errNoToken(why string) error {
+	how := "Authorization: Bearer TOKEN"
+	if d.Basic {
+		how += ", or the token as the password of Basic"
+	}
+	return tool.Errorf(tool.CodeAccessDenied, "%ssend the header %s; %s", why, how, identity.TokenHint)
+}
+
+// token gives the token of a request, empty where it has none. A header that cannot be meant is not taken for none.
+func (d Door) token(r *http.Request) (token string, ok bool) {
+	values := r.Header.Values("Authorization")
+	switch len(values) {
+	case 0:
+		return "", true
+	case 1:
+	default:
+		return "", false
+	}
+	if _, password, basic := r.BasicAuth(); basic && d.Basic {
+		return password, password != ""
+	}
+	scheme, token, ok := strings.Cut(values[0], " ")
+	token = strings.TrimSpace(token)
+	return token, ok && token != "" && strings.EqualFold(scheme, "Bearer")
+}

@@ -1,0 +1,108 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// statusCancelled is what proxies say when the client has gone; net/http has no name for it.
+const statusCancelled = 499
+
+// StatusOf is the column of HTTP in the table of codes.
+func StatusOf(code tool.Code) int {
+	switch code {
+	case tool.CodeAccessDenied, tool.CodeLeaseRequired, tool.CodeLeaseRejected:
+		return http.StatusForbidden
+	case tool.CodeNotFound:
+		return http.StatusNotFound
+	case tool.CodeInvalidInput:
+		return http.StatusBadRequest
+	case tool.CodeConflict:
+		return http.StatusConflict
+	case tool.CodeTimeout:
+		return http.StatusGatewayTimeout
+	case tool.CodeCancelled:
+		return statusCancelled
+	case tool.CodeQuotaExceeded:
+		return http.StatusTooManyRequests
+	case tool.CodeBreakerOpen, tool.CodeUnavailable:
+		return http.StatusServiceUnavailable
+	case tool.CodeCrash, tool.CodeProtocol:
+		return http.StatusBadGateway
+	case tool.CodeUnsupported:
+		return http.StatusNotImplemented
+	}
+	return http.StatusInternalServerError
+}
+
+// A problem is the body of everything that has no outcome.
+type problem struct {
+	OK    bool        `json:"ok"` // always false
+	Error *tool.Error `json:"error"`
+	Call  string      `json:"call,omitempty"`
+}
+
+// Problem gives the document that says why there is no outcome, with the call's id where there was one. It never fails:
+// words that are not UTF-8 are mended, details that are not JSON are left out.
+func Problem(e *tool.Error, call string) []byte {
+	said := *e
+	said.Message = strings.ToValidUTF8(said.Message, "\uFFFD")
+	said.Reason = strings.ToValidUTF8(said.Reason, "\uFFFD")
+	if body, err := strictjson.Marshal(problem{Error: &said, Call: call}); err == nil {
+		return body
+	}
+	said.Details = nil
+	body, _ := strictjson.Marshal(problem{Error: &said, Call: call})
+	return body
+}
+
+// Problems refuse with problem documents: the form of doors that bring none.
+type Problems struct{}
+
+// Refusal implements Refuser.
+func (Problems) Refusal(e *tool.Error) []byte { return Problem(e, "") }
+
+// Refuse answers a request whose body may not have been read, in the form of a protocol. The connection then ends with
+// it, so that the answer does not wait for a body that may never come.
+func Refuse(w http.ResponseWriter, r *http.Request, form Refuser, status int, e *tool.Error) {
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+	}
+	Reply(w, status, form.Refusal(e))
+}
+
+// Reply writes a whole answer in JSON. Whether the peer took it is the peer's affair.
+func Reply(w http.ResponseWriter, status int, body []byte) { Send(w, status, "application/json", body) }
+
+// Send writes a whole answer.
+func Send(w http.ResponseWriter, status int, kind string, body []byte) {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// ReadBody reads the body of a request within its bounds of size and time. The status goes with the error.
+func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, err *tool.Error) {
+	large := tool.Errorf(tool.CodeInvalidInput, "the body is larger than %d bytes", s.o.MaxBody).Because("too_large")
+	if r.ContentLength/2 > s.o.MaxBody { // one that is not far over is read: a peer that still sends may miss the answer
+		return nil, http.StatusRequestEntityTooLarge, large
+	}
+	body, failed := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
+	switch {
+	case errors.As(failed, new(*http.MaxBytesError)):
+		return nil, http.StatusRequestEntityTooLarge, large
+	case errors.Is(failed, os.ErrDeadlineExceeded):
+		return nil, http.StatusRequestTimeout, tool.Errorf(tool.CodeTimeout, "the body was not there after %v", s.o.Times.Body)
+	case failed != nil:
+		return nil, http.StatusBadRequest, tool.Errorf(tool.CodeInvalidInput, "the body cannot be read: %w", failed)
+	}
+	return body, 0, nil
+}

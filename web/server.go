@@ -1,0 +1,164 @@
+package web
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/envelope"
+)
+
+// A Server is a front while it is open: what its doors may ask of it.
+type Server struct {
+	o       Options
+	form    Refuser // of what no route answers
+	hints   []string
+	hosts   map[string]bool // nil: any
+	origins map[string]bool
+	accepts []string // headers that pages may send
+	exposes []string // headers that pages may read
+	certs   *certificates
+	calls   *calls
+	crowd   *crowd
+	mux     *http.ServeMux
+}
+
+func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Catalog) *Server {
+	s := &Server{
+		o: o, form: Problems{}, calls: newCalls(), mux: http.NewServeMux(),
+		hosts: hostNames(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
+	}
+	if addr.Network() == "unix" {
+		s.hosts = nil // no page in a browser comes this way
+	}
+	if len(doors) == 1 { // an address of its own speaks one protocol, whatever is asked
+		s.form = doors[0].form()
+	}
+	s.crowd = newCrowd(o.Bounds, s.form.Refusal)
+	served := map[string]bool{}
+	for _, d := range doors {
+		s.hints = append(s.hints, d.Hint)
+		s.accepts, s.exposes = append(s.accepts, d.Accepts...), append(s.exposes, d.Exposes...)
+		s.mount(d, d.Routes(s, h, c), served)
+	}
+	if !served["/"] {
+		s.mux.HandleFunc("/", s.guarded(s.form, s.NotFound))
+	}
+	return s
+}
+
+// mount adds the routes of a door, one pattern a path: ServeMux would take "GET /" for a rival of "/v1/tools". Two doors
+// that want the same path are a mistake of ours, and there it panics.
+func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
+	offered, methods := map[string][]Route{}, map[string][]string{}
+	for _, route := range routes {
+		offered[route.Path], served[route.Path] = append(offered[route.Path], route), true
+		methods[route.Path] = append(methods[route.Path], route.Method)
+	}
+	for at, choice := range offered {
+		s.mux.HandleFunc(at, s.guarded(d.form(), func(w http.ResponseWriter, r *http.Request) {
+			i := slices.IndexFunc(choice, func(route Route) bool { return route.takes(r.Method) })
+			switch {
+			case i < 0:
+				NotAllowed(w, r, d.form(), methods[at]...)
+			case choice[i].Open:
+				choice[i].Serve(w, r, tool.Principal{})
+			default:
+				s.admit(d, choice[i], w, r)
+			}
+		}))
+	}
+}
+
+// takes reports whether a route is for a method. HEAD is a GET whose body is not sent.
+func (r Route) takes(method string) bool {
+	return r.Method == "" || r.Method == method || r.Method == http.MethodGet && method == http.MethodHead
+}
+
+func (d Door) form() Refuser {
+	if d.Refusals == nil {
+		return Problems{}
+	}
+	return d.Refusals
+}
+
+// ServeHTTP does what holds for every request, whoever sends it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Times.Write))
+	if r.ContentLength != 0 {
+		// Also when we refuse without reading it: net/http then reads what is left, for as long as it
+		// takes. The deadline ends with the body.
+		_ = rc.SetReadDeadline(time.Now().Add(s.o.Times.Body))
+	}
+	if p := r.URL.EscapedPath(); path.Clean(p) != p && path.Clean(p)+"/" != p {
+		s.guarded(s.form, s.NotFound)(w, r) // the mux would redirect to the path that it thinks is meant
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// NotFound answers what nobody serves.
+func (s *Server) NotFound(w http.ResponseWriter, r *http.Request) {
+	Refuse(w, r, s.form, http.StatusNotFound,
+		tool.Errorf(tool.CodeNotFound, "nothing at %s: %s", r.URL.Path, strings.Join(s.hints, "; ")))
+}
+
+// NotAllowed refuses a method, in the door's words and not in net/http's.
+func NotAllowed(w http.ResponseWriter, r *http.Request, form Refuser, methods ...string) {
+	offered := strings.Join(methods, ", ")
+	w.Header().Set("Allow", offered)
+	Refuse(w, r, form, http.StatusMethodNotAllowed,
+		tool.Errorf(tool.CodeUnsupported, "%s is not offered on %s: use %s", r.Method, r.URL.Path, offered))
+}
+
+// Begin lets a call in, or says why not. Its context ends when the caller has gone or has cancelled it by its id, or
+// when the front closes; end is called once it has been answered.
+func (s *Server) Begin(w http.ResponseWriter, r *http.Request, c *tool.Call) (_ context.Context, end func(), _ *tool.Error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	if err := s.calls.begin(keyOf(c), cancel); err != nil {
+		cancel(nil)
+		return nil, nil, err
+	}
+	w.Header().Set(envelope.HeaderCall, c.ID)
+	return ctx, func() { s.calls.end(keyOf(c)); cancel(nil) }, nil
+}
+
+// Cancel ends a running call by its id, through whichever door of the front it came. It reports whether the caller has
+// such a call: nobody learns of those of others.
+func (s *Server) Cancel(p tool.Principal, id string) bool { return s.calls.cancel(callKey{p.ID, id}) }
+
+// Draining reports whether the front is closing and takes no more calls.
+func (s *Server) Draining() bool { return s.calls.isDraining() }
+
+// Patience is how long a peer may take nothing of what a door writes.
+func (s *Server) Patience() time.Duration { return s.o.Times.Write }
+
+// finish waits for the calls in flight, then cancels what is left and waits until that is answered.
+func (s *Server) finish(idle <-chan struct{}) {
+	if within(idle, s.o.Drain) {
+		return
+	}
+	s.calls.cancelAll()
+	if !within(idle, s.o.Times.Grace) {
+		s.o.Log.Warn("some calls did not end although they were cancelled")
+	}
+}
+
+func within(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
