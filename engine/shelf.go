@@ -128,9 +128,12 @@ func (s *source) retire() <-chan struct{} {
 
 func (e *Engine) newShelf(bound []*source) *shelf {
 	sh := &shelf{byName: map[string]*item{}, bound: bound}
-	p := e.policy()
+	var p *policy.Policy // nil: everything is allowed
+	if e.policy != nil {
+		p = e.policy()
+	}
 	for _, src := range bound {
-		sh.add(src, p, e.ofTool)
+		sh.add(src, p, e.handler)
 	}
 	slices.SortStableFunc(sh.items, func(a, b *item) int {
 		return cmp.Or(strings.Compare(a.spec.Name, b.spec.Name), strings.Compare(a.spec.Source, b.spec.Source))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"toolpost/config"
 	"toolpost/engine/job"
 	"toolpost/tool"
 )
@@ -15,9 +16,9 @@ func (n *Node) openJobs() {
 	}
 	n.jobs = job.New(job.Options{
 		Store:     n.store.Jobs(),
-		Handler:   n.handler,
+		Handler:   n.engine,
 		Lookup:    n.catalog.Lookup,
-		Own:       func(s *tool.Spec) bool { return s.Source == ownSource },
+		Own:       func(s *tool.Spec) bool { return s.Source == config.OwnSource },
 		Known:     func(id string) (*tool.Rights, bool) { return n.callers.Load().Known(id) },
 		Admit:     n.stillAdmitted,
 		Available: n.available, Settling: openTimeout + lastRetry,

@@ -8,6 +8,7 @@ import (
 	jobtools "toolpost/builtin/job"
 	statetools "toolpost/builtin/state"
 	tokentools "toolpost/builtin/token"
+	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/host/secret"
 	"toolpost/store"
@@ -17,10 +18,10 @@ import (
 // ownTools gives the source of the tools that Toolpost itself brings: for assets; for leases, where calls need them; for
 // sessions and jobs, where these last; and for tokens, for the command that wants them. They are one source, so that a
 // policy can name it.
-func (n *Node) ownTools(ctx context.Context, leaseTier int, keep keepers) ([]engine.Binding, error) {
-	all := []ownRunner{assettools.New(keep.assets)}
-	if leaseTier > 0 {
-		all = append(all, n.issuer(keep.leases))
+func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
+	all := []ownRunner{assettools.New(n.keep.assets)}
+	if n.leaseTier > 0 {
+		all = append(all, n.issuer(n.keep.leases))
 	}
 	if n.store != nil {
 		all = append(all, statetools.New(sessions{n.store.Sessions(), n.redactor}), jobtools.New(n.jobs))
@@ -29,7 +30,7 @@ func (n *Node) ownTools(ctx context.Context, leaseTier int, keep keepers) ([]eng
 		all = append(all, tokentools.New(tokens{n}))
 	}
 	one, err := bundled(ctx, all)
-	return []engine.Binding{{Name: ownSource, Protocol: "builtin", Runner: one}}, err
+	return []engine.Binding{{Name: config.OwnSource, Protocol: "builtin", Runner: one}}, err
 }
 
 // An ownRunner is one of those that Toolpost itself brings.

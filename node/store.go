@@ -15,6 +15,7 @@ import (
 	assettools "toolpost/builtin/asset"
 	leasetools "toolpost/builtin/lease"
 	"toolpost/config"
+	"toolpost/engine"
 	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/lease"
@@ -38,22 +39,8 @@ type StoreOptions struct {
 
 	Jobs config.Duration `yaml:"jobs" doc:"how long a job is kept after its end; 24 h where it is left out"`
 
-	Audit       AuditOptions       `yaml:"audit" doc:"what is recorded of calls"`
-	Idempotency IdempotencyOptions `yaml:"idempotency" doc:"how repeated calls are recognised"`
-}
-
-// AuditOptions says what is recorded of calls.
-type AuditOptions struct {
-	Values tool.Patterns `yaml:"values" doc:"names of tools, or source.name, whose arguments are recorded with their values, or * for all; of others their shape and a digest are recorded"`
-	Redact []string      `yaml:"redact" doc:"further arguments whose values are never recorded"`
-	Key    string        `yaml:"key" doc:"file with the key that signs the log; made where it is missing; .toolpost/audit.key where it is left out"`
-}
-
-// IdempotencyOptions says how repeated calls are recognised.
-type IdempotencyOptions struct {
-	Window  config.Duration `yaml:"window" doc:"how long an outcome is remembered; 60 s where it is left out"`
-	Entries int             `yaml:"entries" doc:"how many outcomes are remembered; 1024 where it is left out"`
-	Durable bool            `yaml:"durable" doc:"whether outcomes are remembered after a restart, and by all programs that share the store"`
+	Audit       audit.Settings       `yaml:"audit" doc:"what is recorded of calls"`
+	Idempotency idempotency.Settings `yaml:"idempotency" doc:"how repeated calls are recognised"`
 }
 
 // OpenStore gives the store of a config; nil: the config wants none, or there is no config file. Nothing is opened before its first use.
@@ -168,20 +155,19 @@ type assets interface {
 type keepers struct {
 	leases      leases
 	assets      assets
-	audit       *audit.Trail // nil: there is no store
-	idempotency tool.Middleware
-	session     tool.Middleware
+	idempotency engine.Stage
+	session     engine.Stage
 }
 
 // keepIn gives the parts that keep something, over the node's store or, where there is none, over this
 // program's memory and the state folder.
 func (n *Node) keepIn() keepers {
 	files := store.Assets{Dir: filepath.Join(n.cfg.StateDir(), "assets")}
-	window := idempotency.Options{TTL: time.Duration(n.storing.Idempotency.Window), Max: n.storing.Idempotency.Entries}
+	window := idempotency.Options{TTL: n.storing.Idempotency.Window, Max: n.storing.Idempotency.Entries}
 	if n.store == nil {
 		return keepers{
-			leases: &store.Leases{Dir: filepath.Join(n.cfg.StateDir(), "leases")}, assets: files, idempotency: idempotency.New(window).Stage,
-			session: n.innermost(session.Stage(&store.Sessions{}, files)),
+			leases: &store.Leases{Dir: filepath.Join(n.cfg.StateDir(), "leases")}, assets: files, idempotency: idempotency.New(window).For,
+			session: session.Stage(&store.Sessions{}, files),
 		}
 	}
 	digests := secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
@@ -195,17 +181,9 @@ func (n *Node) keepIn() keepers {
 		Digests: digests, Logger: n.o.Log,
 	})
 	return keepers{
-		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).Stage,
-		audit:   n.trail,
-		session: n.innermost(session.Stage(n.store.Sessions(), kept)),
+		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).For,
+		session: session.Stage(n.store.Sessions(), kept),
 	}
-}
-
-// innermost puts the stage that redacts what tools give inside another one, which is itself the innermost of the
-// engine: nothing that is kept has a secret.
-func (n *Node) innermost(session tool.Middleware) tool.Middleware {
-	tools := redact.Tool(n.redactor)
-	return func(next tool.Handler) tool.Handler { return session(tools(next)) }
 }
 
 // How often a program that serves looks for calls of programs that are gone, and for what is too old; and how often it

@@ -177,10 +177,10 @@ func (a *app) load() (*config.Config, error) {
 		path = os.Getenv("TOOLPOST_CONFIG")
 	}
 	if path != "" {
-		return config.Load(path)
+		return node.Load(path)
 	}
 	if _, err := os.Lstat(config.FileName); err == nil {
-		return config.Load(config.FileName)
+		return node.Load(config.FileName)
 	}
 	dir, err := filepath.Abs(".")
 	if err != nil {

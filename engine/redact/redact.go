@@ -2,7 +2,7 @@
 // error and its record.
 //
 // It stands in two places. Tool is the innermost stage, so that nothing which the stages in between keep (state,
-// outcomes for replays) has a secret that a tool printed. Door is around the engine, so that nobody outside sees one,
+// outcomes for replays) has a secret that a tool printed. Door is around them all, so that nobody outside sees one,
 // whoever brought it: a stage that repeats an argument in its error, or a source that does not open.
 package redact
 
@@ -13,6 +13,17 @@ import (
 	"toolpost/host/secret"
 	"toolpost/tool"
 )
+
+// Stage gives an engine.Stage for both places: Door in front of resolve, where there is no tool yet, and Tool behind it.
+func Stage(r *secret.Redactor) func(*tool.Spec) tool.Middleware {
+	door, inner := Door(r), Tool(r)
+	return func(spec *tool.Spec) tool.Middleware {
+		if spec == nil {
+			return door
+		}
+		return inner
+	}
+}
 
 // Door redacts what any part of the engine gives, each event by itself.
 func Door(r *secret.Redactor) tool.Middleware {
