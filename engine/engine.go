@@ -46,15 +46,18 @@ type Engine struct {
 	wait    time.Duration // for somebody who runs a call that has begun
 
 	shelf     atomic.Pointer[shelf] // what is published now
+	changes   tool.Changes          // of the shelf
 	deadlines deadlines             // of the calls that run
 
-	replacing sync.Mutex     // one Replace at a time
-	retiring  sync.WaitGroup // sources that are draining
+	replacing sync.Mutex     // one shelf at a time is made
+	retiring  sync.WaitGroup // sources that are draining, and those that are listened to
 }
 
 var (
-	_ tool.Handler = (*Engine)(nil)
-	_ tool.Catalog = (*Engine)(nil)
+	_ tool.Handler  = (*Engine)(nil)
+	_ tool.Catalog  = (*Engine)(nil)
+	_ tool.Changing = (*Engine)(nil)
+	_ tool.Reasoner = (*Engine)(nil)
 )
 
 // New makes an engine without any tools; see Replace. It panics where a stage has no place in the chain: a check that
@@ -72,7 +75,7 @@ func New(o Options) *Engine {
 		}
 	}
 	e.outer, e.ofTool = wrap(tool.HandlerFunc(e.resolve), outer, nil), ofTool
-	e.shelf.Store(e.newShelf(nil))
+	e.shelf.Store(e.newShelf(nil, nil))
 	return e
 }
 

@@ -264,6 +264,14 @@ func (a admitted) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.S
 	return a.catalog.Specs(ctx, a.who)
 }
 
+// WhyNot implements tool.Reasoner.
+func (a admitted) WhyNot(ctx context.Context, _ tool.Principal, name string) error {
+	return tool.WhyNot(ctx, a.catalog, a.who, name)
+}
+
+// Changed implements tool.Changing.
+func (a admitted) Changed() <-chan struct{} { return tool.Changed(a.catalog) }
+
 func closeNode(ctx context.Context, n *node.Node, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()

@@ -114,6 +114,14 @@ func (c catalog) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Sp
 	}
 }
 
+// WhyNot implements tool.Reasoner.
+func (c catalog) WhyNot(ctx context.Context, p tool.Principal, name string) error {
+	return c.r.Error(tool.WhyNot(ctx, c.of, p, name))
+}
+
+// Changed implements tool.Changing.
+func (c catalog) Changed() <-chan struct{} { return tool.Changed(c.of) }
+
 // spec redacts the texts of a spec that people and models read. Its name is what it is called by, and stays.
 func (c catalog) spec(was *tool.Spec) *tool.Spec {
 	if was == nil || c.r.Idle() {
