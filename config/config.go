@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -33,12 +35,67 @@ type Config struct {
 	Sources []Source
 	Doors   []Door
 	Limits  Limits
-	Policy  Section
 	Store   Section
 	Secrets Section // a mapping of their names
 	Callers Section
 
-	Telemetry Section
+	doc    *document
+	others []other // what is left to Section and Only, in the order of the file
+}
+
+// An other is an entry whose name the package does not know: one at the top, or one of the limits.
+type other struct {
+	pair
+	path  string // such as policy, or limits.quotas
+	value json.RawMessage
+}
+
+// Section gives the part of the file at a path, such as policy or limits.quotas. Whoever reads it also lists it for
+// Only and for Schema.
+func (c *Config) Section(path string) Section {
+	for _, o := range c.others {
+		if o.path == path && !isNull(o.pair.value) {
+			return Section{c.doc, o.pair.value, o.value}
+		}
+	}
+	return Section{}
+}
+
+// Only refuses a file that has more than the package's own fields and the sections that somebody reads. The stages of
+// the engine bring theirs, so the file is read before it is known what may be in it.
+func (c *Config) Only(sections []Part) error {
+	for _, o := range c.others {
+		if slices.ContainsFunc(sections, func(p Part) bool { return p.Name == o.path }) {
+			continue
+		}
+		own, under := reflect.TypeFor[layout](), ""
+		if strings.HasPrefix(o.path, underLimits) {
+			own, under = reflect.TypeFor[Limits](), underLimits
+		}
+		var names []string
+		for _, p := range sections {
+			if name, ok := strings.CutPrefix(p.Name, under); ok && !strings.Contains(name, ".") {
+				names = append(names, name)
+			}
+		}
+		return c.doc.explain(unknownField(o.pair, fieldsOf(own), names))
+	}
+	return nil
+}
+
+// underLimits begins the paths of the sections that are among the limits.
+const underLimits = "limits."
+
+// OwnSource is the source of the tools that Toolpost itself brings; no source of a config is called so.
+const OwnSource = "toolpost"
+
+// SourceNames lists the sources that a rule can speak of.
+func (c *Config) SourceNames() []string {
+	names := []string{OwnSource}
+	for _, s := range c.Sources {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // StateDir is the folder for what this installation keeps: tokens, keys, and its store.
@@ -122,13 +179,6 @@ type Section struct {
 	value json.RawMessage // the same as JSON, for Equal
 }
 
-// UnmarshalYAML implements yaml.NodeUnmarshaler.
-func (s *Section) UnmarshalYAML(n ast.Node) (err error) {
-	s.node = n
-	s.value, err = toJSON(n)
-	return err
-}
-
 // Decode reads the fields into a struct with yaml tags, or into a list of such structs, or a map of them by name. What
 // the file leaves out keeps the value that it had.
 func (s Section) Decode(into any) error {
@@ -148,48 +198,16 @@ func (s Section) Equal(o Section) bool { return bytes.Equal(s.value, o.value) }
 type Limits struct {
 	Timeout Duration `yaml:"timeout" doc:"of a call whose tool says nothing; 30 s where it is left out"`
 	Drain   Duration `yaml:"drain" doc:"how long a shutdown waits for calls in flight; 10 s where it is left out"`
-	// LeaseTier: from this tier on a call needs a lease.
-	LeaseTier int `yaml:"lease_tier" doc:"tools of this tier and above need a lease for every call; 0, or left out: none does"`
-	// Queue bounds how calls wait for a tool that runs only so many at once.
-	Queue   Queue   `yaml:"queue" doc:"how many calls wait, and how long, for a tool that runs only so many at once"`
-	Breaker Breaker `yaml:"breaker" doc:"when a tool that breaks call after call is left alone for a while"`
-	// Quotas is a list; its entries belong to the stage that counts calls.
-	Quotas Section `yaml:"quotas" doc:"how many calls there may be, how many units they may cost, and how many may run at once; any number where it is left out"`
-	// Cache is a list; its entries belong to the stage that answers again without running again.
-	Cache Section `yaml:"cache" doc:"which tools that only read may be answered from memory; none where it is left out"`
 }
 
-// Queue bounds how calls wait for a tool that has only so many workers. Zero leaves it to the engine.
-type Queue struct {
-	Calls int      `yaml:"calls" doc:"that wait for the same workers; 1000 where it is left out"`
-	Wait  Duration `yaml:"wait" doc:"how long each may wait, which is not the tool's time; 30 s where it is left out"`
-}
-
-// Breaker says when the calls of a tool are refused at once because it keeps breaking. Zero leaves it to the engine.
-type Breaker struct {
-	Off      bool     `yaml:"off" doc:"let every call reach its tool, however often it broke"`
-	Failures int      `yaml:"failures" doc:"crashes, invalid replies and unavailable tools in a row that open the breaker of a tool; default: 5"`
-	Open     Duration `yaml:"open" doc:"how long calls are then refused before one is tried; default: 30s"`
-}
-
-// Validate implements validator.
-func (b *Breaker) Validate() error {
-	if b.Failures < 0 || b.Open < 0 {
-		return errors.New("failures and open cannot be negative; `off: true` turns the breaker off")
-	}
-	return nil
-}
-
-// layout is the file as it is written.
+// layout is the file as it is written, but for the sections that others bring; see Config.Only.
 type layout struct {
-	Sources   []entry `yaml:"sources" doc:"where tools come from"`
-	Doors     *entry  `yaml:"doors" doc:"where calls come in; the HTTP door alone where it is left out"`
-	Limits    Limits  `yaml:"limits" doc:"defaults of every call"`
-	Policy    *entry  `yaml:"policy" doc:"who may call what; everything is allowed where it is left out"`
-	Store     *entry  `yaml:"store" doc:"where records, state and leases are kept; a file in the folder .toolpost where it is left out"`
-	Callers   *entry  `yaml:"callers" doc:"who may come in and what each may use; the owner of this folder alone where it is left out"`
-	Telemetry *entry  `yaml:"telemetry" doc:"where traces and metrics go; nowhere where it is left out"`
-	Secrets   *entry  `yaml:"secrets" doc:"the secrets that there are, by name, and where each comes from; no tool gets one that its source does not name"`
+	Sources []entry `yaml:"sources" doc:"where tools come from"`
+	Doors   *entry  `yaml:"doors" doc:"where calls come in; the HTTP door alone where it is left out"`
+	Limits  *entry  `yaml:"limits" doc:"defaults of every call"`
+	Store   *entry  `yaml:"store" doc:"where records, state and leases are kept; a file in the folder .toolpost where it is left out"`
+	Callers *entry  `yaml:"callers" doc:"who may come in and what each may use; the owner of this folder alone where it is left out"`
+	Secrets *entry  `yaml:"secrets" doc:"the secrets that there are, by name, and where each comes from; no tool gets one that its source does not name"`
 }
 
 // An entry is a part of the file that is left as it is until its protocol decodes it.
@@ -245,7 +263,7 @@ func Parse(path string, data []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Path: abs, Dir: filepath.Dir(abs)}
+	c := &Config{Path: abs, Dir: filepath.Dir(abs), doc: doc}
 	return c, doc.explain(c.read(doc))
 }
 
@@ -262,15 +280,16 @@ func Default(dir string) *Config {
 
 func (c *Config) read(doc *document) error {
 	var l layout
-	if err := decodeFields(doc.root, &l); err != nil {
+	if err := c.readSome(doc.root, &l, ""); err != nil {
 		return err
 	}
-	c.Limits = l.Limits
-	c.Limits.Quotas.doc, c.Limits.Cache.doc = doc, doc
+	if l.Limits != nil {
+		if err := c.readSome(l.Limits.node, &c.Limits, underLimits); err != nil {
+			return err
+		}
+	}
 	var err error
-	for into, given := range map[*Section]*entry{
-		&c.Policy: l.Policy, &c.Store: l.Store, &c.Secrets: l.Secrets, &c.Callers: l.Callers, &c.Telemetry: l.Telemetry,
-	} {
+	for into, given := range map[*Section]*entry{&c.Store: l.Store, &c.Secrets: l.Secrets, &c.Callers: l.Callers} {
 		if *into, err = given.section(doc); err != nil {
 			return err
 		}
@@ -295,6 +314,29 @@ func (c *Config) read(doc *document) error {
 		}
 		seen[s.Name] = true
 		c.Sources = append(c.Sources, s)
+	}
+	return nil
+}
+
+// readSome reads the fields that a struct has, and keeps the others for those who bring their sections.
+func (c *Config) readSome(n ast.Node, into any, under string) error {
+	if err := decodeSome(n, into); err != nil {
+		return err
+	}
+	own := fieldsOf(reflect.TypeOf(into).Elem())
+	pairs, err := pairsOf(n)
+	if err != nil {
+		return err
+	}
+	for _, p := range pairs {
+		if _, ok := find(own, p.name); ok {
+			continue
+		}
+		value, err := toJSON(p.value)
+		if err != nil {
+			return err
+		}
+		c.others = append(c.others, other{p, under + p.name, value})
 	}
 	return nil
 }

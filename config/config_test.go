@@ -162,7 +162,10 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 	for _, c := range refused {
 		t.Run(c.name, func(t *testing.T) {
 			start := time.Now()
-			_, err := config.Parse("toolpost.yaml", []byte(c.text))
+			cfg, err := config.Parse("toolpost.yaml", []byte(c.text))
+			if err == nil {
+				err = cfg.Only(nil)
+			}
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -296,16 +299,17 @@ func TestLoadSaysWhyAFileCannotBeRead(t *testing.T) {
 
 func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 	b, err := config.Schema([]config.Part{{Name: "narratoria", Doc: "events", Options: options{}}, {Name: "builtin", Options: struct{}{}}},
-		[]config.Part{{Name: "http", Options: door{}}}, config.Sections{
-			Policy: struct{}{}, Store: struct{}{}, Callers: struct{}{}, Telemetry: struct{}{}, Cache: struct{}{},
-			Secret: struct {
+		[]config.Part{{Name: "http", Options: door{}}}, []config.Part{
+			{Name: "secrets", Options: map[string]struct {
 				Env  string `yaml:"env"`
 				File string `yaml:"file"`
-			}{},
-			Quota: struct {
+			}{}},
+			{Name: "limits.quotas", Options: []struct {
 				Name string `yaml:"name"`
 				Rate int    `yaml:"rate"`
-			}{},
+			}{}},
+			{Name: "limits.tier", Doc: "how high", Options: 0},
+			{Name: "policy", Options: section{}},
 		})
 	if err != nil {
 		t.Fatal(err)
@@ -324,6 +328,11 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 		"limits: {quotas: [{name: a, rate: 1}]}":                  true,
 		"limits: {quotas: [{name: a, rat: 1}]}":                   false,
 		"limits: {quotas: {name: a, rate: 1}}":                    false,
+		"limits: {tier: 2}":                                       true,
+		"limits: {tier: high}":                                    false,
+		"policy: {most: 1}":                                       true,
+		"policy: {moist: 1}":                                      false,
+		"telemetry: {}":                                           false,
 		"secrets: {A_1: {env: A}, b: {file: b}}":                  true,
 		"secrets: {A: {env: A, file: b}}":                         false,
 		"secrets: {A: {}}":                                        false,
@@ -338,7 +347,7 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if !strings.Contains(string(b), `"what to run"`) {
+	if !strings.Contains(string(b), `"what to run"`) || !strings.Contains(string(b), `"how high"`) {
 		t.Error("the doc strings are missing")
 	}
 }
@@ -444,7 +453,7 @@ func TestASectionIsReadByWhoeverItBelongsTo(t *testing.T) {
 	} {
 		var s section
 		got := ""
-		if err := mustParse(t, text).Policy.Decode(&s); err != nil {
+		if err := mustParse(t, text).Section("policy").Decode(&s); err != nil {
 			got = err.Error()
 		} else {
 			got = fmt.Sprint(s.Words)
@@ -454,7 +463,29 @@ func TestASectionIsReadByWhoeverItBelongsTo(t *testing.T) {
 		}
 	}
 	a, b := mustParse(t, "policy: {most: 1}"), mustParse(t, "policy:\n  most: 1 # the same")
-	if !a.Policy.Equal(b.Policy) || a.Policy.Equal(mustParse(t, "policy: {most: 2}").Policy) || a.Policy.Equal(mustParse(t, "{}").Policy) {
+	if !a.Section("policy").Equal(b.Section("policy")) || a.Section("policy").Equal(mustParse(t, "policy: {most: 2}").Section("policy")) || a.Section("policy").Equal(mustParse(t, "{}").Section("policy")) {
 		t.Error("sections that say the same are not equal, or others are")
+	}
+	var tier int
+	if err := mustParse(t, "limits: {timeout: 1s, tier: 3}").Section("limits.tier").Decode(&tier); err != nil || tier != 3 {
+		t.Errorf("%d, %v", tier, err)
+	}
+}
+
+func TestAFileMayOnlyHaveTheSectionsThatSomebodyReads(t *testing.T) {
+	known := []config.Part{{Name: "policy"}, {Name: "limits.quotas"}}
+	for text, want := range map[string]string{
+		"policy: {}":                      "",
+		"limits: {quotas: [], drain: 1s}": "",
+		"limits: {}\npolcy: {}":           `toolpost.yaml:2:1: unknown field "polcy"; did you mean "policy"?`,
+		"quotas: []":                      "known are sources, doors, limits, store, callers, secrets, policy",
+		"limits: {policy: {}}":            ":1:10: unknown field \"policy\"; known are timeout, drain, quotas",
+		"limits: {qoutas: []}":            `did you mean "quotas"?`,
+		"limits: {quotas: [], frob: 1}":   "known are timeout, drain, quotas",
+	} {
+		err := mustParse(t, text).Only(known)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

@@ -72,10 +72,11 @@ func decodeStruct(n ast.Node, v reflect.Value, others []string) error {
 }
 
 func unknownField(p pair, fields []typeschema.Field, others []string) error {
-	names := append([]string{}, others...)
+	var names []string
 	for _, f := range fields {
 		names = append(names, f.Name)
 	}
+	names = append(names, others...)
 	hint := "; known are " + strings.Join(names, ", ")
 	if near := nearest.Of(p.name, names); len(near) > 0 {
 		hint = fmt.Sprintf("; did you mean %q?", near[0])

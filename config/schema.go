@@ -6,29 +6,23 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"strings"
 	"time"
 
 	"toolpost/wire/strictjson"
 )
 
-// A Part is a protocol of sources or a door as the schema knows it: its name, a sentence about it, and
-// the zero value of its options.
+// A Part is a protocol of sources, a door or a section as the schema knows it: its name, which is a path where a
+// section is among the limits (limits.quotas), a sentence about it, and the zero value of what it is decoded into.
 type Part struct {
 	Name    string
 	Doc     string
 	Options any
 }
 
-// Sections are the zero values of what the sections of other packages are decoded into; those of lists are for one
-// entry.
-type Sections struct {
-	Policy, Store, Callers, Telemetry any
-	Secret, Quota, Cache              any // an entry of secrets, limits.quotas and limits.cache
-}
-
 // Schema writes the JSON Schema of toolpost.yaml, read off the structs that the file is decoded into, so
 // that the two cannot disagree. Editors use it to complete and check.
-func Schema(protocols, doors []Part, sections Sections) ([]byte, error) {
+func Schema(protocols, doors, sections []Part) ([]byte, error) {
 	s := structSchema(reflect.TypeFor[layout]())
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = FileName
@@ -44,15 +38,10 @@ func Schema(protocols, doors []Part, sections Sections) ([]byte, error) {
 	props["sources"].(object)["items"] = object{"oneOf": sources}
 	props["doors"].(object)["properties"], props["doors"].(object)["additionalProperties"] = known, false
 	props["doors"].(object)["type"] = "object"
-	for name, options := range map[string]any{
-		"policy": sections.Policy, "store": sections.Store, "callers": sections.Callers, "telemetry": sections.Telemetry,
-	} {
-		maps.Copy(props[name].(object), structSchema(reflect.TypeOf(options)))
-	}
-	maps.Copy(props["secrets"].(object), secretsSchema(reflect.TypeOf(sections.Secret)))
-	limits := props["limits"].(object)["properties"].(object)
-	for name, entry := range map[string]any{"quotas": sections.Quota, "cache": sections.Cache} {
-		maps.Copy(limits[name].(object), object{"type": "array", "items": structSchema(reflect.TypeOf(entry))})
+	limits := structSchema(reflect.TypeFor[Limits]())
+	maps.Copy(props["limits"].(object), limits)
+	for _, p := range sections {
+		p.section(props, limits["properties"].(object))
 	}
 	b, err := strictjson.Marshal(s)
 	if err != nil {
@@ -65,6 +54,26 @@ func Schema(protocols, doors []Part, sections Sections) ([]byte, error) {
 }
 
 type object = map[string]any
+
+// section puts a section in its place: at the top of the file, or among the limits.
+func (p Part) section(top, limits object) {
+	s := typeSchema(reflect.TypeOf(p.Options))
+	if p.Name == "secrets" {
+		s = secretsSchema(reflect.TypeOf(p.Options).Elem())
+	}
+	if p.Doc != "" {
+		s["description"] = p.Doc
+	}
+	in, name := top, p.Name
+	if below, ok := strings.CutPrefix(p.Name, underLimits); ok {
+		in, name = limits, below
+	}
+	if was, ok := in[name].(object); ok { // one of the package's own fields: it has its description
+		maps.Copy(was, s)
+		return
+	}
+	in[name] = s
+}
 
 func (p Part) source() object {
 	s := p.described()
@@ -112,7 +121,7 @@ func secretsSchema(t reflect.Type) object {
 
 func typeSchema(t reflect.Type) object {
 	switch t {
-	case reflect.TypeFor[JSON](), reflect.TypeFor[entry](), reflect.TypeFor[Section]():
+	case reflect.TypeFor[JSON](), reflect.TypeFor[entry]():
 		return object{}
 	case reflect.TypeFor[Duration](), reflect.TypeFor[time.Duration]():
 		return object{"oneOf": []object{{"type": "string"}, {"type": "number", "minimum": 0}}}

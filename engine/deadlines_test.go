@@ -224,7 +224,9 @@ func TestCallsWaitInFrontOfAllThatBegins(t *testing.T) {
 				return next.Invoke(ctx, c, out)
 			})
 		}
-		o := engine.Options{Queue: queue.Options{Calls: 7, Wait: time.Minute}, Lease: used}
+		o := engine.Options{Queue: queue.Options{Calls: 7, Wait: time.Minute}, Stages: map[string]engine.Stage{
+			"lease": func(*tool.Spec) tool.Middleware { return used },
+		}}
 		e := start(t, o, bind("one", crowd{seconds(run, 5, 6), 2}))
 		var refused atomic.Int32
 		var all sync.WaitGroup

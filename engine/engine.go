@@ -3,8 +3,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,10 @@ import (
 	"toolpost/tool"
 )
 
+// A Stage gives what stands at its place of the chain for the calls of one tool; nil: they go past it. It is asked once
+// for each tool and each Replace. In front of resolve there is no tool yet: there it is asked once, with nil.
+type Stage = func(*tool.Spec) tool.Middleware
+
 // Options has useful zero values.
 type Options struct {
 	Log     *slog.Logger
@@ -23,115 +29,133 @@ type Options struct {
 	// that tools and policy change together; nil: everything is allowed.
 	Policy func() *policy.Policy
 	Audit  *audit.Trail // keeps a record of every call; nil: nobody does
-	// The stages that keep something between calls; nil: there is none.
-	Idempotency tool.Middleware // answers a repeated call again without running it again
-	// Quota gives the stage that keeps the calls of a tool within limits, or nil. It is asked once for each tool and
-	// each Replace.
-	Quota func(*tool.Spec) tool.Middleware
-	Lease tool.Middleware // lets tools of a high tier run only with a lease
-	// Breaker gives the stage that refuses the calls of a tool which keeps breaking, or nil. It is asked likewise.
-	Breaker func(*tool.Spec) tool.Middleware
-	// Cache gives the stage that answers the calls of a tool from memory, or nil. It is asked once for each tool and each
-	// Replace.
-	Cache   func(*tool.Spec) tool.Middleware
-	Session tool.Middleware // keeps state patches and assets
 	// Queue bounds the lines in which calls wait for a place, where a runner has only so many.
 	Queue queue.Options
+	// Stages are the others, by the names that the chain has for their places. A place without a stage is passed by.
+	Stages map[string]Stage
 }
 
 // An Engine runs calls (tool.Handler) and shows what can be called (tool.Catalog).
 type Engine struct {
 	log    *slog.Logger
 	outer  tool.Handler
-	ofTool func(*item) tool.Handler
+	ofTool []place
 	policy func() *policy.Policy
 
+	timeout time.Duration // of a call whose tool says nothing
+	wait    time.Duration // for somebody who runs a call that has begun
+
 	shelf     atomic.Pointer[shelf] // what is published now
+	changes   tool.Changes          // of the shelf
 	deadlines deadlines             // of the calls that run
 
-	replacing sync.Mutex     // one Replace at a time
-	retiring  sync.WaitGroup // sources that are draining
+	replacing sync.Mutex     // one shelf at a time is made
+	retiring  sync.WaitGroup // sources that are draining, and those that are listened to
 }
 
 var (
-	_ tool.Handler = (*Engine)(nil)
-	_ tool.Catalog = (*Engine)(nil)
+	_ tool.Handler  = (*Engine)(nil)
+	_ tool.Catalog  = (*Engine)(nil)
+	_ tool.Changing = (*Engine)(nil)
+	_ tool.Reasoner = (*Engine)(nil)
 )
 
-// New makes an engine without any tools; see Replace.
+// New makes an engine without any tools; see Replace. It panics where a stage has no place in the chain: a check that
+// nobody passes must not look like one that everybody passes.
 func New(o Options) *Engine {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
-	}
 	o.Queue = o.Queue.WithDefaults()
-	if o.Policy == nil {
-		o.Policy = func() *policy.Policy { return nil }
+	e := &Engine{log: o.Log, policy: o.Policy, timeout: cmp.Or(o.Timeout, 30*time.Second), wait: o.Queue.Wait}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
 	}
-	if o.Quota == nil {
-		o.Quota = func(*tool.Spec) tool.Middleware { return nil }
+	outer, ofTool := chain(o, e.log)
+	for name := range o.Stages {
+		if !slices.ContainsFunc(slices.Concat(outer, ofTool), func(p place) bool { return p.name == name }) {
+			panic("engine: the chain has no place for a stage named " + name)
+		}
 	}
-	if o.Breaker == nil {
-		o.Breaker = func(*tool.Spec) tool.Middleware { return nil }
-	}
-	if o.Cache == nil {
-		o.Cache = func(*tool.Spec) tool.Middleware { return nil }
-	}
-	e := &Engine{log: o.Log, policy: o.Policy}
-	e.outer, e.ofTool = e.chain(o)
-	e.shelf.Store(e.newShelf(nil))
+	e.outer, e.ofTool = wrap(tool.HandlerFunc(e.resolve), outer, nil), ofTool
+	e.shelf.Store(e.newShelf(nil, nil))
 	return e
 }
 
-// chain is the way of every call, outermost stage first: from the door to resolve, and from there
-// through the stages of the tool that was found to its runner. The order is the design:
-//
-//   - recover and trace come first, so that whatever happens inside has one outcome and a name.
-//   - audit stands outside policy: refusals are recorded too. Inside it notes which tool was found, what the
-//     call touches, and, in front of everything that has an effect, that it begins.
-//   - resolve gives unknown and invisible tools the same not_found.
-//   - validate comes before policy: the bytes validated are the bytes that policy sees and the runner gets.
-//   - policy also ends a dry run: what stands behind it does not learn of one.
-//   - idempotency stands after policy: a replay is never shown to someone not allowed; and before quota
-//     and lease: a replay is free.
-//   - quota stands before what has an effect, and before lease: a call that is too much uses none up.
-//   - queue, where calls wait for a place, stands in front of all that notes or uses up: a call that waits has not begun.
-//   - breaker stands behind lease: what a lease refuses says nothing about the tool, and is never the one call that an
-//     open breaker lets through.
-//   - cache stands behind all that may refuse: nobody gets an answer from memory who would not have got one.
-//   - session is innermost: only what really ran changes state.
-func (e *Engine) chain(o Options) (outer tool.Handler, ofTool func(*item) tool.Handler) {
-	outer = wrap(tool.HandlerFunc(e.resolve),
-		recovered(o.Log),
-		traced,
-		o.Audit.Stage,
-	)
-	ofTool = func(it *item) tool.Handler {
-		return wrap(it.runner(o.Timeout, o.Queue.Wait, &e.deadlines),
-			o.Audit.Named(),
-			validate(it.schema),
-			o.Audit.Touching(it.toucher()),
-			it.judge.Stage,
-			o.Idempotency,
-			o.Quota(it.spec),
-			it.line(o.Queue),
-			o.Audit.Begun(),
-			o.Lease,
-			o.Breaker(it.spec),
-			o.Cache(it.spec),
-			o.Session,
-		)
+// A place in the chain is where a stage stands, or several of one name one behind the other.
+type place struct {
+	name string
+	at   func(*item) tool.Middleware // the item is nil in front of resolve
+}
+
+// chain is the way of every call, outermost stage first: from the door to resolve, and from there through the stages
+// of the tool that was found to its runner. The order is the design; each line says why the stage stands where it
+// stands. Those whose lines begin with given come with the options. The others are the engine's own, or need to know
+// more of a tool than its spec.
+func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
+	given := func(name string) place {
+		return place{name, func(it *item) tool.Middleware {
+			stage := o.Stages[name]
+			switch {
+			case stage == nil:
+				return nil
+			case it == nil:
+				return stage(nil)
+			}
+			return stage(it.spec)
+		}}
+	}
+	always := func(name string, m tool.Middleware) place {
+		return place{name, func(*item) tool.Middleware { return m }}
+	}
+	of := func(name string, at func(*item) tool.Middleware) place { return place{name, at} }
+	outer = []place{
+		// Whatever happens inside has one outcome, and its error has a code.
+		always("recover", recovered(log)),
+		// Nobody outside sees a secret, whoever inside brought it.
+		given("redact"),
+		// What is refused is measured too.
+		given("telemetry"),
+		// Those inside know the call by its id.
+		always("trace", traced),
+		// Outside policy: refusals are recorded too.
+		always("audit", o.Audit.Stage),
+	}
+	// Here stands resolve. Unknown tools and those that a caller may not know of get the same not_found.
+	ofTool = []place{
+		// Which tool it was, also where its arguments are wrong.
+		always("audit", o.Audit.Named()),
+		// Before policy: the bytes validated are the bytes that policy sees and the runner gets.
+		of("validate", func(it *item) tool.Middleware { return validate(it.schema) }),
+		// What the call would touch, also where policy refuses it.
+		of("audit", func(it *item) tool.Middleware { return o.Audit.Touching(it.toucher()) }),
+		// It also ends a dry run: those behind it learn of none.
+		of("policy", func(it *item) tool.Middleware { return it.judge.Stage }),
+		// Behind policy: a replay is never shown to someone not allowed. Before quota and lease: a replay is free.
+		given("idempotency"),
+		// Before lease: a call that is too much uses none up.
+		given("quota"),
+		// In front of all that notes or uses up: a call that waits has not begun.
+		of("queue", func(it *item) tool.Middleware { return it.line(o.Queue) }),
+		// In front of everything that has an effect: a call that cannot be noted does not run.
+		always("audit", o.Audit.Begun()),
+		// Used up by calls that nobody refuses any more.
+		given("lease"),
+		// Behind lease: what a lease refuses says nothing about the tool, and is never the one call that an open breaker
+		// lets through.
+		given("breaker"),
+		// Behind all that may refuse: nobody gets an answer from memory who would not have got one.
+		given("cache"),
+		// Only what really ran changes state.
+		given("session"),
+		// Innermost: none of those above keeps a secret that a tool printed.
+		given("redact"),
 	}
 	return outer, ofTool
 }
 
-// wrap puts stages around h; the first is the outermost. A stage that is nil is not there.
-func wrap(h tool.Handler, stages ...tool.Middleware) tool.Handler {
-	for i := len(stages) - 1; i >= 0; i-- {
-		if stages[i] != nil {
-			h = stages[i](h)
+// wrap puts the stages of a tool around h; the first is the outermost.
+func wrap(h tool.Handler, chain []place, it *item) tool.Handler {
+	for _, p := range slices.Backward(chain) {
+		if stage := p.at(it); stage != nil {
+			h = stage(h)
 		}
 	}
 	return h

@@ -152,7 +152,7 @@ func TestQuotasCachesAndLeasesMatchTheSourceAndItsOwnNameForATool(t *testing.T) 
 			})
 		}
 	}
-	e := start(t, engine.Options{Quota: limited}, clashing()...)
+	e := start(t, engine.Options{Stages: map[string]engine.Stage{"quota": limited}}, clashing()...)
 	for name, want := range map[string]tool.Code{
 		"readFile": tool.CodeQuotaExceeded, "file.read": tool.CodeQuotaExceeded, "more.readFile": tool.CodeQuotaExceeded, "x.files.readFile": "", "writeFile": "",
 	} {
@@ -176,7 +176,7 @@ func TestQuotasCachesAndLeasesMatchTheSourceAndItsOwnNameForATool(t *testing.T) 
 			s.Tier = 1
 		}
 	}
-	e = start(t, engine.Options{Lease: gate.Stage}, sources...)
+	e = start(t, engine.Options{Stages: map[string]engine.Stage{"lease": gate.For}}, sources...)
 	for name, want := range map[string]tool.Code{
 		"readFile": "", "files.readFile": "", "x.files.readFile": tool.CodeLeaseRejected, "more.readFile": tool.CodeLeaseRejected,
 	} {

@@ -127,16 +127,11 @@ func TestTheRunnerIsAskedInItsOwnWordsAboutTheBytesThatRun(t *testing.T) {
 func TestADryRunReachesNothingBehindThePolicy(t *testing.T) {
 	for name, p := range map[string]*policy.Policy{"no policy": nil, "empty": rules(t, ""), "allows": rules(t, "rules: [{name: d, effect: deny, paths: x}]"), "denies": rules(t, "rules: [{name: d, effect: deny, when: 'true'}]")} {
 		t.Run(name, func(t *testing.T) {
-			never := func(stage string) tool.Middleware {
-				return func(next tool.Handler) tool.Handler {
-					return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-						t.Errorf("%s was reached", stage)
-						return next.Invoke(ctx, c, out)
-					})
-				}
-			}
 			o := under(p)
-			o.Idempotency, o.Lease, o.Session = never("idempotency"), never("lease"), never("session")
+			o.Stages = map[string]engine.Stage{}
+			for _, stage := range []string{"idempotency", "quota", "lease", "cache", "session"} {
+				o.Stages[stage] = before(func(*tool.Call) { t.Errorf("%s was reached", stage) })
+			}
 			src := &touching{fake: source(echo, "read")}
 			src.specs[0].Output = json.RawMessage(`{"type":"string"}`) // which a decision is not
 			e := start(t, o, bind("one", src))

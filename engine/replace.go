@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"toolpost/engine/policy"
 	"toolpost/tool"
 )
 
@@ -19,45 +21,42 @@ func (e *Engine) Replace(ctx context.Context, bindings []Binding) {
 	for _, b := range bindings {
 		bound = append(bound, e.bind(ctx, b, old))
 	}
-	e.shelf.Store(e.newShelf(bound))
+	var p *policy.Policy
+	if e.policy != nil {
+		p = e.policy()
+	}
+	e.publish(bound, p)
 	for _, src := range old.bound {
-		if !contains(bound, src) && src.Runner != nil {
+		if !slices.Contains(bound, src) && src.Runner != nil {
 			e.retiring.Go(func() { e.retire(context.WithoutCancel(ctx), src) })
 		}
 	}
 }
 
-func contains(bound []*source, src *source) bool {
-	for _, b := range bound {
-		if b == src {
-			return true
-		}
-	}
-	return false
+// publish puts up another shelf, and then says so.
+func (e *Engine) publish(bound []*source, p *policy.Policy) {
+	e.shelf.Store(e.newShelf(bound, p))
+	e.changes.Tell()
 }
 
 func (e *Engine) bind(ctx context.Context, b Binding, old *shelf) *source {
-	before := old.source(b.Name)
+	before := old.sources[b.Name]
 	if before != nil && b.Runner != nil && before.Runner == b.Runner && b.Err == nil {
 		return before
 	}
 	src := &source{Binding: b, idle: make(chan struct{})}
+	src.life, src.end = context.WithCancel(context.WithoutCancel(ctx))
 	if b.Err == nil {
+		changed := tool.Changed(b.Runner) // asked for before the tools: what changes in between is a change
 		src.specs, src.Err = list(ctx, b.Runner)
+		if changed != nil {
+			e.retiring.Go(func() { e.listen(src, changed) })
+		}
 	}
 	if src.Err != nil && before != nil {
 		src.specs = before.specs
 	}
 	return src
-}
-
-func (sh *shelf) source(name string) *source {
-	for _, src := range sh.bound {
-		if src.Name == name {
-			return src
-		}
-	}
-	return nil
 }
 
 func list(ctx context.Context, r tool.Runner) ([]*tool.Spec, error) {

@@ -33,9 +33,11 @@ type crowded interface {
 
 // A shelf is everything that is published at one moment. It is never changed: Replace puts up another.
 type shelf struct {
-	items  []*item          // by name; dead sources that know no tools come as an item without a name
-	byName map[string]*item // names, qualified names (source.name) and aliases
-	bound  []*source
+	items   []*item            // by name; dead sources that know no tools come as an item without a name
+	byName  map[string]*item   // names, qualified names (source.name) and aliases
+	bound   []*source          // in their order
+	sources map[string]*source // the same by name
+	policy  *policy.Policy     // nil: everything is allowed
 }
 
 // An item is one tool on the shelf.
@@ -63,7 +65,10 @@ func (it *item) why() error {
 // A source counts the calls that run on it, so that it is closed after the last of them.
 type source struct {
 	Binding
-	specs []*tool.Spec // what it brought, or brought when it last lived
+	specs []*tool.Spec // what it brought, or brought when it last lived; with Err under Engine.replacing
+
+	life context.Context // ends when the source retires
+	end  context.CancelFunc
 
 	mu      sync.Mutex
 	calls   int
@@ -119,6 +124,7 @@ func (s *source) retire() <-chan struct{} {
 	defer s.mu.Unlock()
 	if !s.retired {
 		s.retired = true
+		s.end()
 		if s.calls == 0 {
 			close(s.idle)
 		}
@@ -126,11 +132,13 @@ func (s *source) retire() <-chan struct{} {
 	return s.idle
 }
 
-func (e *Engine) newShelf(bound []*source) *shelf {
-	sh := &shelf{byName: map[string]*item{}, bound: bound}
-	p := e.policy()
+func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
+	sh := &shelf{byName: map[string]*item{}, bound: bound, sources: map[string]*source{}, policy: p}
 	for _, src := range bound {
-		sh.add(src, p, e.ofTool)
+		sh.sources[src.Name] = src
+	}
+	for _, src := range bound {
+		sh.add(src, e.handler)
 	}
 	slices.SortStableFunc(sh.items, func(a, b *item) int {
 		return cmp.Or(strings.Compare(a.spec.Name, b.spec.Name), strings.Compare(a.spec.Source, b.spec.Source))
@@ -141,10 +149,10 @@ func (e *Engine) newShelf(bound []*source) *shelf {
 // add shelves the tools of one source. The first source in the config that brings a name keeps it; a
 // later one is offered as source.name, so that no source can put itself in another's place. The
 // qualified name works for every tool.
-func (sh *shelf) add(src *source, p *policy.Policy, ofTool func(*item) tool.Handler) {
+func (sh *shelf) add(src *source, ofTool func(*item) tool.Handler) {
 	if src.Err != nil && len(src.specs) == 0 {
 		nameless := &tool.Spec{Source: src.Name, Protocol: src.Protocol}
-		sh.items = append(sh.items, &item{spec: nameless, source: src, judge: p.For(nameless, nil), err: src.Err})
+		sh.items = append(sh.items, &item{spec: nameless, source: src, judge: sh.policy.For(nameless, nil), err: src.Err})
 		return
 	}
 	items := make([]*item, len(src.specs))
@@ -156,7 +164,7 @@ func (sh *shelf) add(src *source, p *policy.Policy, ofTool func(*item) tool.Hand
 		if !sh.claim(it, it.own.Name) {
 			it.rename(it.own.Ref().String())
 		}
-		it.judge = p.For(it.spec, it.toucher())
+		it.judge = sh.policy.For(it.spec, it.toucher())
 		it.handler = ofTool(it)
 	}
 	for _, it := range items {
@@ -172,7 +180,7 @@ func (sh *shelf) add(src *source, p *policy.Policy, ofTool func(*item) tool.Hand
 // elsewhere that calls itself so.
 func (sh *shelf) claim(it *item, name string) bool {
 	first, _, dotted := strings.Cut(name, ".")
-	if dotted && first != it.source.Name && sh.source(first) != nil {
+	if dotted && first != it.source.Name && sh.sources[first] != nil {
 		return false
 	}
 	if sh.byName[name] == nil {
@@ -279,6 +287,18 @@ func (e *Engine) Lookup(_ context.Context, p tool.Principal, name string) (*tool
 	}
 	return it.spec, nil
 }
+
+// WhyNot implements tool.Reasoner.
+func (e *Engine) WhyNot(_ context.Context, p tool.Principal, name string) error {
+	it, err := e.shelf.Load().find(p, name)
+	if err != nil {
+		return nil //nolint:nilerr // who does not know of a tool does not learn why it is not there
+	}
+	return it.why()
+}
+
+// Changed implements tool.Changing: sources came or went, one of them has other tools, or there is another policy.
+func (e *Engine) Changed() <-chan struct{} { return e.changes.Changed() }
 
 // Specs implements tool.Catalog.
 func (e *Engine) Specs(_ context.Context, p tool.Principal) iter.Seq2[*tool.Spec, error] {

@@ -104,6 +104,11 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 	return it.handler.Invoke(ctx, &found, out)
 }
 
+// handler gives the stages of a tool, down to its runner.
+func (e *Engine) handler(it *item) tool.Handler {
+	return wrap(it.runner(e.timeout, e.wait, &e.deadlines), e.ofTool, it)
+}
+
 // runner is the innermost handler: it hands the call to the runner of the tool's source, in the name that
 // the source has for it, under the tool's deadline.
 func (it *item) runner(standard, wait time.Duration, d *deadlines) tool.Handler {

@@ -64,7 +64,7 @@ func (n *Node) readCallers(cfg *config.Config) (*identity.Callers, error) {
 		return nil, err
 	}
 	return identity.New(o, identity.Env{
-		Dir: cfg.Dir, Sources: sourceNames(cfg), Owner: n.admitOwner, Tokens: n.findToken, Log: n.o.Log, Before: n.callers.Load(),
+		Dir: cfg.Dir, Sources: cfg.SourceNames(), Owner: n.admitOwner, Tokens: n.findToken, Log: n.o.Log, Before: n.callers.Load(),
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"toolpost/config"
 	"toolpost/engine/job"
 	"toolpost/tool"
 )
@@ -15,12 +16,12 @@ func (n *Node) openJobs() {
 	}
 	n.jobs = job.New(job.Options{
 		Store:     n.store.Jobs(),
-		Handler:   n.handler,
+		Handler:   n.engine,
 		Lookup:    n.catalog.Lookup,
-		Own:       func(s *tool.Spec) bool { return s.Source == ownSource },
+		Own:       func(s *tool.Spec) bool { return s.Source == config.OwnSource },
 		Known:     func(id string) (*tool.Rights, bool) { return n.callers.Load().Known(id) },
 		Admit:     n.stillAdmitted,
-		Available: n.available, Settling: openTimeout + lastRetry,
+		Available: n.engine.WhyNot, Settling: openTimeout + lastRetry,
 		Drain: time.Duration(n.cfg.Limits.Drain),
 		Keep:  time.Duration(n.storing.Jobs),
 		Log:   n.o.Log,
@@ -32,16 +33,6 @@ func (n *Node) runJobs(ctx context.Context) {
 	if n.jobs != nil {
 		n.jobs.Run(ctx)
 	}
-}
-
-// available says why a tool that a caller may see cannot be called now.
-func (n *Node) available(ctx context.Context, p tool.Principal, name string) error {
-	for spec, err := range n.engine.Specs(ctx, p) {
-		if spec.Name == name {
-			return err
-		}
-	}
-	return nil
 }
 
 // stillAdmitted refuses a caller of a job who had a token, has none any more, and whom the config does not list either. One

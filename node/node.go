@@ -20,13 +20,10 @@ import (
 	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/engine/audit"
-	"toolpost/engine/breaker"
 	"toolpost/engine/cache"
 	"toolpost/engine/job"
-	"toolpost/engine/lease"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
-	"toolpost/engine/quota"
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
 	"toolpost/host/offlimits"
@@ -71,10 +68,11 @@ func Schema() ([]byte, error) {
 	for _, p := range all.Protocols() {
 		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options})
 	}
-	return config.Schema(protocols, all.DoorParts(), config.Sections{
-		Policy: policy.Options{}, Store: StoreOptions{}, Callers: identity.Options{}, Telemetry: telemetry.Options{},
-		Secret: secret.From{}, Quota: quota.Rule{}, Cache: cache.Rule{},
-	})
+	return config.Schema(protocols, all.DoorParts(), append(stageSections(),
+		config.Part{Name: "store", Options: StoreOptions{}},
+		config.Part{Name: "callers", Options: identity.Options{}},
+		config.Part{Name: "secrets", Options: map[string]secret.From(nil)},
+	))
 }
 
 // Options has useful zero values.
@@ -98,18 +96,20 @@ type Node struct {
 	store   *store.DB        // nil: the config wants none
 	trail   *audit.Trail     // nil: there is no store
 	own     []engine.Binding // sources that no config names; their names cannot be taken
-	policy  atomic.Pointer[policy.Policy]
-	quotas  *quota.Quotas
+	keep    keepers
+	stages  []stage // as stages lists them
+	policy  *policy.Current
+	queue   queue.Options
 	cache   *cache.Cache
 	callers atomic.Pointer[identity.Callers]
 	owner   atomic.Pointer[identity.Gate] // nil: no door is open, or the config wants none
 	jobs    *job.Queue                    // nil: there is no store to keep them in
 
 	telemetry *telemetry.Telemetry
+	leaseTier int // the tier from which on calls need a lease; 0: none does
 
 	book     offlimits.Book   // what no tool sees or changes
 	redactor *secret.Redactor // knows the values of all secrets, also of those that a reload changed
-	handler  tool.Handler     // the engine, and nothing that comes out of it has a secret
 	catalog  tool.Catalog
 
 	storing StoreOptions
@@ -137,54 +137,39 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	if o.Ready == nil {
 		o.Ready = func(Listening) {}
 	}
-	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), quotas: quota.New(quota.Options{}), cache: cache.New(cache.Options{})}
+	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor)}
 	n.o.Log = quiet(o.Log, n.redactor)
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
-	from := stricter(cfg.Limits.LeaseTier, o.LeaseTier)
-	tools, err := n.read(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if n.store, n.storing, err = OpenStore(cfg); err != nil {
-		return nil, err
-	}
-	keep := n.keepIn()
-	n.engine = engine.New(engine.Options{
-		Log:         n.o.Log,
-		Policy:      n.policy.Load,
-		Timeout:     time.Duration(cfg.Limits.Timeout),
-		Audit:       keep.audit,
-		Idempotency: keep.idempotency,
-		Quota:       n.quotas.For,
-		Lease:       lease.New(lease.Options{From: from, Consume: keep.leases}).Stage,
-		Breaker: breaker.Options{
-			Off: cfg.Limits.Breaker.Off, Failures: cfg.Limits.Breaker.Failures, Open: time.Duration(cfg.Limits.Breaker.Open),
-		}.For,
-		Cache:   n.cache.For,
-		Session: keep.session,
-		Queue:   queue.Options{Calls: cfg.Limits.Queue.Calls, Wait: time.Duration(cfg.Limits.Queue.Wait)},
-	})
-	if err := n.openTelemetry(); err != nil {
-		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
-	}
-	n.handler, n.catalog = redact.Door(n.redactor)(n.telemetry.Stage(n.engine)), redact.Catalog(n.engine, n.redactor)
-	n.openJobs()
-	if n.own, err = n.ownTools(ctx, from, keep); err != nil {
-		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
-	}
-	n.replace(ctx, tools)
-	if err := errors.Join(ctx.Err(), n.cache.Misplaced()); err != nil {
+	if err := n.start(ctx); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
 	return n, nil
 }
 
-// stricter gives the tier that asks more calls for a lease; 0 asks none.
-func stricter(a, b int) int {
-	if a == 0 || b == 0 {
-		return max(a, b)
+// start opens what a new node consists of, from the store up. Whatever it has opened when something fails is for Close.
+func (n *Node) start(ctx context.Context) (err error) {
+	if n.store, n.storing, err = OpenStore(n.cfg); err != nil {
+		return err
 	}
-	return min(a, b)
+	n.keep = n.keepIn()
+	placed, err := n.openStages()
+	if err != nil {
+		return err
+	}
+	tools, err := n.read(ctx, n.cfg)
+	if err != nil {
+		return err
+	}
+	n.engine = engine.New(engine.Options{
+		Log: n.o.Log, Timeout: time.Duration(n.cfg.Limits.Timeout), Policy: n.policy.Load, Audit: n.trail, Queue: n.queue, Stages: placed,
+	})
+	n.catalog = redact.Catalog(n.engine, n.redactor)
+	n.openJobs()
+	if n.own, err = n.ownTools(ctx); err != nil {
+		return err
+	}
+	n.replace(ctx, tools)
+	return errors.Join(ctx.Err(), n.cache.Misplaced())
 }
 
 // issuer brings the tools that issue leases, where calls need them.
@@ -202,7 +187,7 @@ func (n *Node) issuer(book leases) *define.Set {
 }
 
 // Handler runs calls.
-func (n *Node) Handler() tool.Handler { return n.handler }
+func (n *Node) Handler() tool.Handler { return n.engine }
 
 // Catalog shows what can be called.
 func (n *Node) Catalog() tool.Catalog { return n.catalog }
@@ -226,27 +211,26 @@ func (n *Node) Serve(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range doors {
-		g.Go(func() error { return d.Serve(ctx, n.handler, n.catalog) })
+		g.Go(func() error { return d.Serve(ctx, n.engine, n.catalog) })
 	}
 	g.Go(func() error { n.housekeeping(ctx); return nil })
 	g.Go(func() error { n.runJobs(ctx); return nil })
 	return g.Wait()
 }
 
-// Reload goes over to the sources, the policy, the quotas, the callers and the secrets of another config, to all at once. Sources
-// that say the same as before, and whose secrets are the same, keep their runner and their calls; calls in flight on the
-// others end in peace, under the policy that let them in. A quota that says the same as before keeps its counts. What a
-// door, any other limit or the store section says takes effect at the next start. A config whose policy, quotas,
-// callers or secrets cannot be read is logged, and the one before it stays.
+// Reload goes over to the sources, the callers and the secrets of another config, and to the settings of those stages
+// that can read them again, to all at once. Sources that say the same as before, and whose secrets are the same, keep
+// their runner and their calls; calls in flight on the others end in peace, under the policy that let them in. What a
+// door, the store or any other stage is told takes effect at the next start. A config that cannot be read is logged, and
+// the one before it stays.
 func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 	tools, err := n.read(ctx, cfg)
 	if err != nil {
 		n.o.Log.Error("the config was not reloaded; the one before it stays", "error", message(err))
 		return
 	}
-	if !slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal) || !sameLimits(n.cfg.Limits, cfg.Limits) ||
-		!n.cfg.Store.Equal(cfg.Store) || !n.cfg.Telemetry.Equal(cfg.Telemetry) {
-		n.o.Log.Warn("doors, limits, the store or telemetry changed in the config; restart to apply them")
+	if changed := n.fixed(cfg); len(changed) > 0 {
+		n.o.Log.Warn("parts of the config changed that hold from start to end; restart to apply them", "parts", changed)
 	}
 	n.replace(ctx, tools)
 	if err := n.cache.Misplaced(); err != nil {
@@ -255,9 +239,22 @@ func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 	n.o.Log.Info("config reloaded", "sources", len(cfg.Sources))
 }
 
-// sameLimits compares the limits that hold from start to end: all but the quotas and the cache.
-func sameLimits(a, b config.Limits) bool {
-	return a.Timeout == b.Timeout && a.Drain == b.Drain && a.LeaseTier == b.LeaseTier && a.Queue == b.Queue && a.Breaker == b.Breaker
+// fixed lists what another config says differently of that which holds from start to end.
+func (n *Node) fixed(cfg *config.Config) (changed []string) {
+	note := func(what string, same bool) {
+		if !same {
+			changed = append(changed, what)
+		}
+	}
+	note("doors", slices.EqualFunc(n.cfg.Doors, cfg.Doors, config.Door.Equal))
+	note("limits", n.cfg.Limits == cfg.Limits)
+	note("store", n.cfg.Store.Equal(cfg.Store))
+	for i, kind := range stages() {
+		if name := kind.section.Name; n.stages[i].read == nil {
+			note(name, n.cfg.Section(name).Equal(cfg.Section(name)))
+		}
+	}
+	return changed
 }
 
 // Close ends the node: no new call, no retry; calls in flight and sources have until ctx ends.
@@ -265,7 +262,9 @@ func (n *Node) Close(ctx context.Context) (err error) {
 	n.end()
 	n.loading.Lock()
 	defer n.loading.Unlock()
-	err = n.engine.Close(ctx)
+	if n.engine != nil {
+		err = n.engine.Close(ctx)
+	}
 	n.telemetry.Close(ctx)
 	ended := make(chan struct{})
 	go func() { n.tasks.Wait(); close(ended) }()

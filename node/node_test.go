@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 type fake struct {
 	open func(ctx context.Context, src config.Source) error // nil: opens at once
 
+	more    atomic.Pointer[string] // another tool that each has; nil: none
+	changes tool.Changes           // of more
+
 	mu     sync.Mutex
 	opened map[string]int
 	closed map[string]int
@@ -70,8 +73,13 @@ type runner struct {
 }
 
 func (r *runner) Tools(context.Context) ([]*tool.Spec, error) {
+	if more := r.f.more.Load(); more != nil {
+		return []*tool.Spec{{Name: r.src.Name}, {Name: *more}}, nil
+	}
 	return []*tool.Spec{{Name: r.src.Name}}, nil
 }
+
+func (r *runner) Changed() <-chan struct{} { return r.f.changes.Changed() }
 
 func (r *runner) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 	if r.f.count(r.f.closed, r.src.Name) >= r.f.count(r.f.opened, r.src.Name) {
@@ -122,6 +130,23 @@ func shut(t *testing.T, n *node.Node) {
 func call(n *node.Node, name string) error {
 	_, err := n.Handler().Invoke(context.Background(), &tool.Call{Tool: name, Args: json.RawMessage(`{}`)}, tool.Discard)
 	return err
+}
+
+func TestASourceWhoseToolsChangeKeepsItsRunner(t *testing.T) {
+	f := newFake()
+	n := open(t, parse(t, t.TempDir(), "sources: [{name: one, protocol: fake}]"), node.Options{Protocols: f.protocol()})
+	defer shut(t, n)
+	changed := tool.Changed(n.Catalog())
+	more := "more"
+	f.more.Store(&more)
+	f.changes.Tell()
+	<-changed
+	if err := errors.Join(call(n, "one"), call(n, "more")); err != nil {
+		t.Error(err)
+	}
+	if opened, closed := f.count(f.opened, "one"), f.count(f.closed, "one"); opened != 1 || closed != 0 {
+		t.Errorf("opened %d times, closed %d times", opened, closed)
+	}
 }
 
 func TestADeadSourceHarmsNobodyAndIsTriedAgain(t *testing.T) {

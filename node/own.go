@@ -8,6 +8,7 @@ import (
 	jobtools "toolpost/builtin/job"
 	statetools "toolpost/builtin/state"
 	tokentools "toolpost/builtin/token"
+	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/host/secret"
 	"toolpost/store"
@@ -16,10 +17,10 @@ import (
 // ownTools gives the source of the tools that Toolpost itself brings: for assets; for leases, where calls need them; for
 // sessions and jobs, where these last; and for tokens, for the command that wants them. They are one source, so that a
 // policy can name it.
-func (n *Node) ownTools(ctx context.Context, leaseTier int, keep keepers) ([]engine.Binding, error) {
-	all := []*define.Set{assettools.New(keep.assets)}
-	if leaseTier > 0 {
-		all = append(all, n.issuer(keep.leases))
+func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
+	all := []*define.Set{assettools.New(n.keep.assets)}
+	if n.leaseTier > 0 {
+		all = append(all, n.issuer(n.keep.leases))
 	}
 	if n.store != nil {
 		all = append(all, statetools.New(sessions{n.store.Sessions(), n.redactor}), jobtools.New(n.jobs))
@@ -32,7 +33,7 @@ func (n *Node) ownTools(ctx context.Context, leaseTier int, keep keepers) ([]eng
 	for _, s := range specs {
 		s.Unlisted = true // they are about calls: nobody looks for them among tools that do something
 	}
-	return []engine.Binding{{Name: ownSource, Protocol: "builtin", Runner: one}}, err
+	return []engine.Binding{{Name: config.OwnSource, Protocol: "builtin", Runner: one}}, err
 }
 
 // sessions are those of the store, as the tools about them see them: nothing that they keep has a secret.

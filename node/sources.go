@@ -9,9 +9,6 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine"
-	"toolpost/engine/cache"
-	"toolpost/engine/policy"
-	"toolpost/engine/quota"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
@@ -60,9 +57,7 @@ func (n *Node) Sources() []Status {
 // wanted is what a config says about tools.
 type wanted struct {
 	sources []config.Source
-	rules   *policy.Policy
-	quotas  []quota.Rule
-	caches  []cache.Rule
+	stages  []func() // each goes over to what the config says to one stage
 	callers *identity.Callers
 	secrets map[string]secret.From
 	vault   *secret.Vault
@@ -72,15 +67,10 @@ type wanted struct {
 
 // read takes from a config what it says about tools, and reads the secrets that it names.
 func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
-	rules, err := n.readPolicy(cfg)
-	if err != nil {
+	if err := cfg.Only(stageSections()); err != nil {
 		return wanted{}, err
 	}
-	quotas, err := n.readQuotas(cfg)
-	if err != nil {
-		return wanted{}, err
-	}
-	caches, err := readCaches(cfg)
+	stages, err := n.readStages(cfg)
 	if err != nil {
 		return wanted{}, err
 	}
@@ -92,10 +82,12 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 		return wanted{}, err
 	}
 	from, vault, err := n.readSecrets(ctx, cfg)
-	return wanted{cfg.Sources, rules, quotas, caches, callers, from, vault, n.offLimits(cfg, from)}, err
+	return wanted{
+		sources: cfg.Sources, stages: stages, callers: callers, secrets: from, vault: vault, offLimits: n.offLimits(cfg, from),
+	}, err
 }
 
-// replace goes over to other sources, another policy, other quotas, callers and secrets. Sources that are new or changed,
+// replace goes over to other sources, other settings of the stages, other callers and secrets. Sources that are new or changed,
 // or that are dead, are opened.
 func (n *Node) replace(ctx context.Context, to wanted) {
 	n.loading.Lock()
@@ -134,15 +126,15 @@ func (n *Node) kept(w config.Source, to wanted) *source {
 	return nil
 }
 
-// publish puts up the new sources under their policy, takes down the old ones, and starts to retry the dead.
+// publish puts up the new sources behind their stages, takes down the old ones, and starts to retry the dead.
 func (n *Node) publish(ctx context.Context, next []*source, to wanted) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	old := n.sources
 	n.sources, n.secrets, n.vault = next, to.secrets, to.vault
-	n.policy.Store(to.rules) // bind publishes it together with the sources, and the quotas too
-	n.quotas.Replace(to.quotas)
-	n.cache.Replace(to.caches)
+	for _, apply := range to.stages { // bind publishes them together with the sources
+		apply()
+	}
 	n.bind(ctx)
 	n.callers.Store(to.callers) // whom nobody knew comes in under the new policy
 	stays := map[*source]bool{}

@@ -15,10 +15,10 @@ import (
 	assettools "toolpost/builtin/asset"
 	leasetools "toolpost/builtin/lease"
 	"toolpost/config"
+	"toolpost/engine"
 	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/lease"
-	"toolpost/engine/redact"
 	"toolpost/engine/session"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
@@ -38,22 +38,8 @@ type StoreOptions struct {
 
 	Jobs config.Duration `yaml:"jobs" doc:"how long a job is kept after its end; 24 h where it is left out"`
 
-	Audit       AuditOptions       `yaml:"audit" doc:"what is recorded of calls"`
-	Idempotency IdempotencyOptions `yaml:"idempotency" doc:"how repeated calls are recognised"`
-}
-
-// AuditOptions says what is recorded of calls.
-type AuditOptions struct {
-	Values tool.Patterns `yaml:"values" doc:"names of tools, or source.name, whose arguments are recorded with their values, or * for all; of others their shape and a digest are recorded"`
-	Redact []string      `yaml:"redact" doc:"further arguments whose values are never recorded"`
-	Key    string        `yaml:"key" doc:"file with the key that signs the log; made where it is missing; .toolpost/audit.key where it is left out"`
-}
-
-// IdempotencyOptions says how repeated calls are recognised.
-type IdempotencyOptions struct {
-	Window  config.Duration `yaml:"window" doc:"how long an outcome is remembered; 60 s where it is left out"`
-	Entries int             `yaml:"entries" doc:"how many outcomes are remembered; 1024 where it is left out"`
-	Durable bool            `yaml:"durable" doc:"whether outcomes are remembered after a restart, and by all programs that share the store"`
+	Audit       audit.Settings       `yaml:"audit" doc:"what is recorded of calls"`
+	Idempotency idempotency.Settings `yaml:"idempotency" doc:"how repeated calls are recognised"`
 }
 
 // OpenStore gives the store of a config; nil: the config wants none, or there is no config file. Nothing is opened before its first use.
@@ -168,9 +154,8 @@ type assets interface {
 type keepers struct {
 	leases      leases
 	assets      assets
-	audit       *audit.Trail // nil: there is no store
-	idempotency tool.Middleware
-	session     tool.Middleware
+	idempotency engine.Stage
+	session     engine.Stage
 }
 
 // assetDir is the folder of the files that the store has the index of.
@@ -179,12 +164,12 @@ func (n *Node) assetDir() string { return filepath.Join(n.cfg.StateDir(), "asset
 // keepIn gives the parts that keep something, over the node's store or, where there is none, in this program's memory:
 // then nothing is written.
 func (n *Node) keepIn() keepers {
-	window := idempotency.Options{TTL: time.Duration(n.storing.Idempotency.Window), Max: n.storing.Idempotency.Entries}
+	window := idempotency.Options{TTL: n.storing.Idempotency.Window, Max: n.storing.Idempotency.Entries}
 	if n.store == nil {
 		files := new(store.Assets)
 		return keepers{
-			leases: new(store.Leases), assets: files, idempotency: idempotency.New(window).Stage,
-			session: n.innermost(session.Stage(new(store.Sessions), files)),
+			leases: new(store.Leases), assets: files, idempotency: idempotency.New(window).For,
+			session: session.Stage(new(store.Sessions), files),
 		}
 	}
 	digests := secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
@@ -198,17 +183,9 @@ func (n *Node) keepIn() keepers {
 		Digests: digests, Logger: n.o.Log,
 	})
 	return keepers{
-		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).Stage,
-		audit:   n.trail,
-		session: n.innermost(session.Stage(n.store.Sessions(), kept)),
+		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).For,
+		session: session.Stage(n.store.Sessions(), kept),
 	}
-}
-
-// innermost puts the stage that redacts what tools give inside another one, which is itself the innermost of the
-// engine: nothing that is kept has a secret.
-func (n *Node) innermost(session tool.Middleware) tool.Middleware {
-	tools := redact.Tool(n.redactor)
-	return func(next tool.Handler) tool.Handler { return session(tools(next)) }
 }
 
 // How often a program that serves looks for calls of programs that are gone, and for what is too old; and how often it

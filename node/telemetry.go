@@ -1,24 +1,16 @@
 package node
 
 import (
+	"context"
 	"io"
 
-	"toolpost/config"
-	"toolpost/engine/cache"
 	"toolpost/engine/telemetry"
+	"toolpost/tool"
 )
 
-// openTelemetry makes what measures calls.
-func (n *Node) openTelemetry() error {
-	var o telemetry.Options
-	if err := n.cfg.Telemetry.Decode(&o); err != nil {
-		return err
-	}
-	var err error
-	n.telemetry, err = telemetry.New(o, telemetry.Env{
-		Version: n.o.Version, Log: n.o.Log, Lookup: n.engine.Lookup, Secret: n.secret, Redact: n.redactor.String, Samples: n.samples,
-	})
-	return err
+// lookup finds a tool once the engine is there, which needs the telemetry first.
+func (n *Node) lookup(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error) {
+	return n.engine.Lookup(ctx, p, name)
 }
 
 // secret gives a secret of the config as it is now.
@@ -55,13 +47,4 @@ func (n *Node) samples() []telemetry.Sample {
 		{Name: "toolpost.cache.results", Help: "Results that are kept.", Value: float64(c.Entries)},
 		{Name: "toolpost.cache.size", Help: "Size of the results that are kept.", Unit: "By", Value: float64(c.Bytes)},
 	}
-}
-
-// readCaches reads limits.cache.
-func readCaches(cfg *config.Config) ([]cache.Rule, error) {
-	var rules []cache.Rule
-	if err := cfg.Limits.Cache.Decode(&rules); err != nil {
-		return nil, err
-	}
-	return rules, cache.Check(rules)
 }

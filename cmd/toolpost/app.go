@@ -177,10 +177,10 @@ func (a *app) load() (*config.Config, error) {
 		path = os.Getenv("TOOLPOST_CONFIG")
 	}
 	if path != "" {
-		return config.Load(path)
+		return node.Load(path)
 	}
 	if _, err := os.Lstat(config.FileName); err == nil {
-		return config.Load(config.FileName)
+		return node.Load(config.FileName)
 	}
 	dir, err := filepath.Abs(".")
 	if err != nil {
@@ -263,6 +263,14 @@ func (a admitted) Lookup(ctx context.Context, _ tool.Principal, name string) (*t
 func (a admitted) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, error] {
 	return a.catalog.Specs(ctx, a.who)
 }
+
+// WhyNot implements tool.Reasoner.
+func (a admitted) WhyNot(ctx context.Context, _ tool.Principal, name string) error {
+	return tool.WhyNot(ctx, a.catalog, a.who, name)
+}
+
+// Changed implements tool.Changing.
+func (a admitted) Changed() <-chan struct{} { return tool.Changed(a.catalog) }
 
 func closeNode(ctx context.Context, n *node.Node, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

@@ -139,21 +139,11 @@ func (a *app) showTool(ctx context.Context, s server, name string) error {
 	if err != nil {
 		return suggest(ctx, b, name, err)
 	}
-	t := listed{spec, reasonOf(ctx, b, spec)}
+	t := listed{spec, tool.WhyNot(ctx, b.Catalog, me(), spec.Name)}
 	if a.json {
 		return a.printJSON(t)
 	}
 	a.describe(t)
-	return nil
-}
-
-// reasonOf finds out whether a tool can be called now.
-func reasonOf(ctx context.Context, c tool.Catalog, spec *tool.Spec) error {
-	for s, err := range c.Specs(ctx, me()) {
-		if s != nil && s.Name == spec.Name && s.Source == spec.Source {
-			return err
-		}
-	}
 	return nil
 }
 

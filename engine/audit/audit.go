@@ -26,6 +26,13 @@ type Log interface {
 	Append(ctx context.Context, r *tool.Record, durable bool) error
 }
 
+// Settings is what a config says of the stage, under store.audit.
+type Settings struct {
+	Values tool.Patterns `yaml:"values" doc:"names of tools, or source.name, whose arguments are recorded with their values, or * for all; of others their shape and a digest are recorded"`
+	Redact []string      `yaml:"redact" doc:"further arguments whose values are never recorded"`
+	Key    string        `yaml:"key" doc:"file with the key that signs the log; made if it is missing; default .toolpost/audit.key"`
+}
+
 // Options of the stage.
 type Options struct {
 	Log Log

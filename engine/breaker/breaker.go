@@ -9,16 +9,38 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/config"
 	"toolpost/host/backoff"
 	"toolpost/host/process"
 	"toolpost/tool"
 )
 
-// Options has useful zero values.
+// Options is the section limits.breaker of a config. It has useful zero values.
 type Options struct {
-	Off      bool          // no tool has a breaker
-	Failures int           // in a row that open it; 0: 5
-	Open     time.Duration // how long it stays open before one call is tried; 0: 30 s
+	Off      bool          `yaml:"off" doc:"let every call reach its tool, however often it broke"`
+	Failures int           `yaml:"failures" doc:"crashes, invalid replies and unavailable tools in a row that open the breaker of a tool; default: 5"`
+	Open     time.Duration `yaml:"open" doc:"how long calls are then refused before one is tried; default: 30s"`
+}
+
+// Validate checks what a config says.
+func (o *Options) Validate() error {
+	if o.Failures < 0 || o.Open < 0 {
+		return errors.New("failures and open cannot be negative; `off: true` turns the breaker off")
+	}
+	return nil
+}
+
+// Section is the part of the config that the stage reads.
+func Section() config.Part {
+	return config.Part{
+		Name: "limits.breaker", Options: Options{}, Doc: "when a tool that breaks call after call is left alone for a while",
+	}
+}
+
+// Read reads the options of a config.
+func Read(cfg *config.Config) (o Options, err error) {
+	err = cfg.Section(Section().Name).Decode(&o)
+	return o, err
 }
 
 // For gives the stage of one tool, a tool.Middleware; nil: there is none. It is made anew whenever tools are

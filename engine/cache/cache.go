@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/config"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -39,6 +40,22 @@ func New(o Options) *Cache {
 	return &Cache{now: o.Now, shelf: newShelf(cmp.Or(o.Bytes, maxTotal))}
 }
 
+// Section is the part of the config that the stage reads.
+func Section() config.Part {
+	return config.Part{
+		Name: "limits.cache", Options: []Rule(nil), Doc: "which tools that only read may be answered from memory; default: none",
+	}
+}
+
+// Read reads the rules of a config; apply goes over to them.
+func (c *Cache) Read(cfg *config.Config) (apply func(), err error) {
+	var rules []Rule
+	if err := cfg.Section(Section().Name).Decode(&rules); err != nil {
+		return nil, err
+	}
+	return func() { c.Replace(rules) }, Check(rules)
+}
+
 // Replace goes over to other rules and forgets every result. The stages that For gave before keep to the rules they
 // were made of.
 func (c *Cache) Replace(rules []Rule) {
@@ -46,7 +63,7 @@ func (c *Cache) Replace(rules []Rule) {
 	c.shelf.clear()
 }
 
-// For gives the stage of one tool, a tool.Middleware. It stands behind everything that may refuse a call, so that
+// For is an engine.Stage. It stands behind everything that may refuse a call, so that
 // nobody sees a result who could not have called the tool. Nil: the tool only reads, and no rule speaks of it.
 //
 // Results are kept for this stage alone: when the tools of an engine are replaced, their stages are new and begin with

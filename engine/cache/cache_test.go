@@ -84,7 +84,7 @@ func open(t *testing.T, text string) *house {
 	h.cache = cache.New(cache.Options{Now: func() time.Time { return h.now }})
 	h.cache.Replace(rules(t, text))
 	h.Engine = engine.New(engine.Options{
-		Cache: h.cache.For, Audit: audit.New(audit.Options{Log: &h.log}), Policy: func() *policy.Policy { return h.rules },
+		Stages: map[string]engine.Stage{"cache": h.cache.For}, Audit: audit.New(audit.Options{Log: &h.log}), Policy: func() *policy.Policy { return h.rules },
 	})
 	h.bind(t)
 	t.Cleanup(func() {

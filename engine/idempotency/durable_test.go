@@ -57,13 +57,13 @@ func TestAnotherProgramReplaysWhatOneHasRun(t *testing.T) {
 	var runs atomic.Int64
 	s := &shared{}
 	for i, want := range []string{"1", "1", "1"} {
-		h := program(s).Stage(counting(&runs)) // each time a new program
+		h := program(s).For(nil)(counting(&runs)) // each time a new program
 		out, hit, err := invoke(t, h, call("k", `{"a":1}`))
 		if out != want || hit != (i > 0) || err != nil {
 			t.Errorf("%d: %s, %v, %v", i, out, hit, err)
 		}
 	}
-	h := program(s).Stage(counting(&runs))
+	h := program(s).For(nil)(counting(&runs))
 	if _, _, err := invoke(t, h, call("k", `{"a":2}`)); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("another input: %v", err)
 	}
@@ -79,7 +79,7 @@ func TestWhatRunsInAnotherProgramIsWaitedFor(t *testing.T) {
 		})
 		var wg sync.WaitGroup
 		for range 8 {
-			h := program(s).Stage(slow)
+			h := program(s).For(nil)(slow)
 			wg.Go(func() {
 				if out, _, err := invoke(t, h, call("k", `{}`)); out != "1" || err != nil {
 					t.Errorf("%s, %v", out, err)
@@ -92,7 +92,7 @@ func TestWhatRunsInAnotherProgramIsWaitedFor(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := program(s).Stage(slow).Invoke(ctx, call("k", `{}`), tool.Discard); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := program(s).For(nil)(slow).Invoke(ctx, call("k", `{}`), tool.Discard); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who waits can stop waiting: %v", err)
 		}
 	})
@@ -101,13 +101,13 @@ func TestWhatRunsInAnotherProgramIsWaitedFor(t *testing.T) {
 func TestACallThatWasInterruptedIsNotRunAgain(t *testing.T) {
 	var runs atomic.Int64
 	s := &shared{}
-	if _, _, err := invoke(t, program(s).Stage(counting(&runs)), call("k", `{}`)); err != nil {
+	if _, _, err := invoke(t, program(s).For(nil)(counting(&runs)), call("k", `{}`)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range s.claims { // as if its program had ended before it did
 		c.Result, c.Lost = nil, true
 	}
-	_, _, err := invoke(t, program(s).Stage(counting(&runs)), call("k", `{}`))
+	_, _, err := invoke(t, program(s).For(nil)(counting(&runs)), call("k", `{}`))
 	if e := tool.AsError(err); runs.Load() != 1 || e == nil || e.Code != tool.CodeConflict || e.Reason != idempotency.Unknown {
 		t.Errorf("%d runs, %v", runs.Load(), err)
 	}
@@ -116,7 +116,7 @@ func TestACallThatWasInterruptedIsNotRunAgain(t *testing.T) {
 func TestAnOutcomeThatCannotBeRememberedIsNoSuccess(t *testing.T) {
 	var runs atomic.Int64
 	s := &shared{}
-	h := program(s).Stage(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	h := program(s).For(nil)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		s.mu.Lock()
 		s.fail = errors.New("no room")
 		s.mu.Unlock()
@@ -136,7 +136,7 @@ func TestWhatIsRememberedOfInputsCannotBeGuessed(t *testing.T) {
 	for range 2 {
 		for _, key := range []string{"one", "other"} {
 			h := idempotency.New(idempotency.Options{Outcomes: seen, Digests: secret.NewKeyed(func() ([]byte, error) { return []byte(key), nil })})
-			if _, err := h.Stage(counting(new(atomic.Int64))).Invoke(t.Context(), call("k", `{"pin":"1234"}`), tool.Discard); err != nil {
+			if _, err := h.For(nil)(counting(new(atomic.Int64))).Invoke(t.Context(), call("k", `{"pin":"1234"}`), tool.Discard); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -145,7 +145,7 @@ func TestWhatIsRememberedOfInputsCannotBeGuessed(t *testing.T) {
 		t.Errorf("one key gives the same each time, and another gives others: %x", a)
 	}
 	broken := idempotency.New(idempotency.Options{Outcomes: seen, Digests: secret.NewKeyed(func() ([]byte, error) { return nil, errors.New("no key") })})
-	if _, err := broken.Stage(counting(new(atomic.Int64))).Invoke(t.Context(), call("k", `{}`), tool.Discard); err == nil || len(*seen) != 4 {
+	if _, err := broken.For(nil)(counting(new(atomic.Int64))).Invoke(t.Context(), call("k", `{}`), tool.Discard); err == nil || len(*seen) != 4 {
 		t.Errorf("without a key: %v", err)
 	}
 }

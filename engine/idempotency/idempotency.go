@@ -14,6 +14,13 @@ import (
 	"toolpost/wire/strictjson"
 )
 
+// Settings is what a config says of the stage, under store.idempotency.
+type Settings struct {
+	Window  time.Duration `yaml:"window" doc:"how long an outcome is remembered; default 60 s"`
+	Entries int           `yaml:"entries" doc:"how many outcomes are remembered; default 1024"`
+	Durable bool          `yaml:"durable" doc:"whether outcomes are remembered after a restart, and by all programs that share the store"`
+}
+
 // Options has useful zero values.
 type Options struct {
 	TTL      time.Duration // how long an outcome is remembered; 0: 60 s
@@ -54,9 +61,11 @@ func New(o Options) *Calls {
 	return s
 }
 
-// Stage is the tool.Middleware. It stands behind policy, so that a replay is never shown to somebody who
-// may not call the tool, and before quota and leases, so that a replay is free.
-func (s *Calls) Stage(next tool.Handler) tool.Handler {
+// For is an engine.Stage, the same for every tool. It stands behind policy, so that a replay is never shown to somebody
+// who may not call the tool, and before quota and leases, so that a replay is free.
+func (s *Calls) For(*tool.Spec) tool.Middleware { return s.stage }
+
+func (s *Calls) stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		if c.Key == "" {
 			return next.Invoke(ctx, c, out)

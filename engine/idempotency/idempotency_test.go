@@ -54,7 +54,7 @@ func invoke(t *testing.T, h tool.Handler, c *tool.Call) (output string, hit bool
 
 func TestTheSameKeyAndInputAreAnsweredFromMemory(t *testing.T) {
 	var runs atomic.Int64
-	h := idempotency.New(idempotency.Options{}).Stage(counting(&runs))
+	h := idempotency.New(idempotency.Options{}).For(nil)(counting(&runs))
 	if out, hit, _ := invoke(t, h, call("k", `{"a":1,"b":[2,3.50]}`)); out != "1" || hit {
 		t.Errorf("the first call: %s, hit %v", out, hit)
 	}
@@ -80,7 +80,7 @@ func TestTheSameKeyAndInputAreAnsweredFromMemory(t *testing.T) {
 
 func TestAnotherInputUnderTheSameKeyIsAConflict(t *testing.T) {
 	var runs atomic.Int64
-	h := idempotency.New(idempotency.Options{}).Stage(counting(&runs))
+	h := idempotency.New(idempotency.Options{}).For(nil)(counting(&runs))
 	first := `{"n":9007199254740993}`
 	if _, _, err := invoke(t, h, call("k", first)); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestToolFailuresAreRecordedAndRefusalsAndQuestionsAreNot(t *testing.T) {
 		"a question":       {&tool.Result{Ask: &tool.Ask{ID: "q"}}, nil, 2},
 	} {
 		var runs atomic.Int64
-		h := idempotency.New(idempotency.Options{}).Stage(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		h := idempotency.New(idempotency.Options{}).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 			runs.Add(1)
 			return c.result, c.err
 		}))
@@ -139,7 +139,7 @@ func TestToolFailuresAreRecordedAndRefusalsAndQuestionsAreNot(t *testing.T) {
 func TestAnOutcomeIsRememberedForSixtySeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
-		h := idempotency.New(idempotency.Options{}).Stage(counting(&runs))
+		h := idempotency.New(idempotency.Options{}).For(nil)(counting(&runs))
 		for at, want := range []string{0: "1", 59: "1", 60: "2", 119: "2", 120: "3"} {
 			if want == "" {
 				time.Sleep(time.Second)
@@ -156,7 +156,7 @@ func TestAnOutcomeIsRememberedForSixtySeconds(t *testing.T) {
 // contract(machina): | `IDEMP_MAX_ENTRIES` | 1024 | `toolhost/main.cpp` |
 func TestOf1025OutcomesTheLeastRecentlyUsedIsForgotten(t *testing.T) {
 	var runs atomic.Int64
-	h := idempotency.New(idempotency.Options{}).Stage(counting(&runs))
+	h := idempotency.New(idempotency.Options{}).For(nil)(counting(&runs))
 	key := func(n int) *tool.Call { return call(fmt.Sprint("k", n), `{}`) }
 	for n := range 1024 {
 		if _, hit, _ := invoke(t, h, key(n)); hit {
@@ -179,7 +179,7 @@ func TestOf1025OutcomesTheLeastRecentlyUsedIsForgotten(t *testing.T) {
 
 func TestLargeOutcomesDoNotPileUp(t *testing.T) {
 	runs := 0
-	h := idempotency.New(idempotency.Options{MaxBytes: 1000}).Stage(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+	h := idempotency.New(idempotency.Options{MaxBytes: 1000}).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		runs++
 		return &tool.Result{OK: true, Output: json.RawMessage(`"` + strings.Repeat("x", 2000) + `"`)}, nil
 	}))
@@ -196,7 +196,7 @@ func TestLargeOutcomesDoNotPileUp(t *testing.T) {
 func TestDuplicatesInFlightWaitForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
-		h := idempotency.New(idempotency.Options{}).Stage(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		h := idempotency.New(idempotency.Options{}).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 			time.Sleep(time.Second)
 			return &tool.Result{OK: true, Output: fmt.Appendf(nil, "%d", runs.Add(1))}, nil
 		}))
@@ -223,7 +223,7 @@ func TestDuplicatesInFlightWaitForTheFirst(t *testing.T) {
 func TestWhoWaitsTakesOverFromAFirstCallThatCameToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
-		h := idempotency.New(idempotency.Options{}).Stage(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		h := idempotency.New(idempotency.Options{}).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 			time.Sleep(time.Second)
 			switch runs.Add(1) {
 			case 1:
@@ -257,7 +257,7 @@ func TestWhoWaitsTakesOverFromAFirstCallThatCameToNothing(t *testing.T) {
 func TestWhoWaitsCanStopWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		h := idempotency.New(idempotency.Options{}).Stage(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		h := idempotency.New(idempotency.Options{}).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 			<-release
 			return &tool.Result{OK: true}, nil
 		}))
@@ -276,7 +276,7 @@ func TestWhoWaitsCanStopWaiting(t *testing.T) {
 
 func TestManyCallersAtOnce(t *testing.T) {
 	var runs atomic.Int64
-	h := idempotency.New(idempotency.Options{Max: 8}).Stage(counting(&runs))
+	h := idempotency.New(idempotency.Options{Max: 8}).For(nil)(counting(&runs))
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {

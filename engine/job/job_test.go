@@ -131,9 +131,11 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 		t.Fatal(err)
 	}
 	p.Engine = engine.New(engine.Options{
-		Policy:      func() *policy.Policy { return judge },
-		Idempotency: idempotency.New(idempotency.Options{}).Stage,
-		Lease:       lease.New(lease.Options{From: 3, Consume: db.Leases()}).Stage,
+		Policy: func() *policy.Policy { return judge },
+		Stages: map[string]engine.Stage{
+			"idempotency": idempotency.New(idempotency.Options{}).For,
+			"lease":       lease.New(lease.Options{From: 3, Consume: db.Leases()}).For,
+		},
 	})
 	o.Handler, o.Lookup = p.Engine, p.Lookup
 	if f, ok := o.Store.(*fullDisk); ok {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"toolpost/config"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -25,41 +26,56 @@ type Options struct {
 	Consume Leases // needed where From is not 0
 }
 
+// Section is the part of the config that the stage reads.
+func Section() config.Part {
+	return config.Part{
+		Name: "limits.lease_tier", Options: 0, Doc: "tools of this tier and above need a lease for every call; 0, the default: none does",
+	}
+}
+
+// From gives the tier that a config asks a lease from, or the one that somebody else does if that is stricter; 0 asks
+// none.
+func From(cfg *config.Config, other int) (tier int, err error) {
+	err = cfg.Section(Section().Name).Decode(&tier)
+	if tier == 0 || other == 0 {
+		return max(tier, other), err
+	}
+	return min(tier, other), err
+}
+
 // A Gate asks for leases.
 type Gate struct{ o Options }
 
 // New makes a gate.
 func New(o Options) *Gate { return &Gate{o} }
 
-// Stage is the tool.Middleware. It stands behind idempotency and quota: a replay and a call that is
-// refused anyway use no lease up.
-func (g *Gate) Stage(next tool.Handler) tool.Handler {
-	if g.o.From <= 0 {
-		return next
+// For is an engine.Stage: nil for the tools of the tiers that need no lease. It stands behind idempotency and quota: a
+// replay and a call that is refused anyway use no lease up.
+func (g *Gate) For(spec *tool.Spec) tool.Middleware {
+	if g.o.From <= 0 || spec != nil && spec.Tier < g.o.From {
+		return nil
 	}
-	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		if err := g.pass(ctx, c); err != nil {
-			return nil, err
-		}
-		return next.Invoke(ctx, c, out)
-	})
+	return func(next tool.Handler) tool.Handler {
+		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			if err := g.pass(ctx, c, spec); err != nil {
+				return nil, err
+			}
+			return next.Invoke(ctx, c, out)
+		})
+	}
 }
 
-func (g *Gate) pass(ctx context.Context, c *tool.Call) error {
-	if c.Spec == nil { // nobody knows how dangerous it is
-		return tool.Errorf(tool.CodeInternal, "%s was not resolved before its lease was asked for", c.Tool)
-	}
-	tier := c.Spec.Tier
+func (g *Gate) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 	switch {
-	case tier < g.o.From:
-		return nil
+	case spec == nil: // nobody knows how dangerous it is
+		return tool.Errorf(tool.CodeInternal, "%s was not resolved before its lease was asked for", c.Tool)
 	case c.Lease == "":
-		return required(c.Spec.Name, tier)
+		return required(spec.Name, spec.Tier)
 	}
-	err := g.o.Consume.Consume(ctx, c.Lease, c.Caller.ID, c.Spec.Ref().String(), tier)
+	err := g.o.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), spec.Tier)
 	var e *tool.Error
 	if err != nil && !errors.As(err, &e) {
-		return tool.Errorf(tool.CodeInternal, "%s was not run: its lease could not be checked: %w", c.Spec.Name, err)
+		return tool.Errorf(tool.CodeInternal, "%s was not run: its lease could not be checked: %w", spec.Name, err)
 	}
 	return tool.BeforeRun(err)
 }

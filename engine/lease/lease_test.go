@@ -27,10 +27,13 @@ func (p *port) Consume(_ context.Context, token, caller, name string, tier int) 
 
 func run(t *testing.T, from int, p lease.Leases, token string, spec *tool.Spec) (ran bool, err error) {
 	t.Helper()
-	h := lease.New(lease.Options{From: from, Consume: p}).Stage(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+	var h tool.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		ran = true
 		return &tool.Result{OK: true}, nil
-	}))
+	})
+	if stage := lease.New(lease.Options{From: from, Consume: p}).For(spec); stage != nil {
+		h = stage(h)
+	}
 	_, err = h.Invoke(t.Context(), &tool.Call{Tool: "alias", Lease: token, Spec: spec, Caller: tool.Principal{ID: "ada", Door: "http"}}, tool.Discard)
 	return ran, err
 }

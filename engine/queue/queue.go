@@ -9,13 +9,28 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/config"
 	"toolpost/tool"
 )
 
-// Options has useful zero values.
+// Options is the section limits.queue of a config. It has useful zero values.
 type Options struct {
-	Calls int           // that wait in one line; 0: 1000
-	Wait  time.Duration // how long each may; 0: 30 s
+	Calls int           `yaml:"calls" doc:"that wait for the same workers; default 1000"`
+	Wait  time.Duration `yaml:"wait" doc:"how long each may wait, which is not the tool's time; default 30 s"`
+}
+
+// Section is the part of the config that the stage reads.
+func Section() config.Part {
+	return config.Part{
+		Name: "limits.queue", Options: Options{},
+		Doc: "how many calls wait, and how long, for a tool that runs only so many at once",
+	}
+}
+
+// Read reads the options of a config.
+func Read(cfg *config.Config) (o Options, err error) {
+	err = cfg.Section(Section().Name).Decode(&o)
+	return o, err
 }
 
 // The reasons of a refusal.

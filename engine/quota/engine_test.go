@@ -76,8 +76,12 @@ func open(t *testing.T, text string) *house {
 	q.Replace(o.Quotas)
 	h := &house{quotas: q}
 	h.Engine = engine.New(engine.Options{
-		Audit: audit.New(audit.Options{Log: &h.log}), Idempotency: idempotency.New(idempotency.Options{}).Stage,
-		Quota: q.For, Lease: lease.New(lease.Options{From: 1, Consume: &h.leases}).Stage,
+		Audit: audit.New(audit.Options{Log: &h.log}),
+		Stages: map[string]engine.Stage{
+			"idempotency": idempotency.New(idempotency.Options{}).For,
+			"quota":       q.For,
+			"lease":       lease.New(lease.Options{From: 1, Consume: &h.leases}).For,
+		},
 	})
 	h.bind(t)
 	t.Cleanup(func() {

@@ -13,14 +13,16 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/config"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
 // Options has useful zero values.
 type Options struct {
-	Now  func() time.Time // nil: time.Now
-	Keys int              // for how many callers, tools ... the rules count together; 0: 100,000. The least recently used go first
+	Now   func() time.Time // nil: time.Now
+	Doors []string         // that rules can be about; nil: any
+	Keys  int              // for how many callers, tools ... the rules count together; 0: 100,000. The least recently used go first
 }
 
 // Quotas count the calls of one engine. They start without rules; see Replace.
@@ -43,6 +45,24 @@ func New(o Options) *Quotas {
 	return &Quotas{o: o, start: o.Now(), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
 }
 
+// Section is the part of the config that the stage reads.
+func Section() config.Part {
+	return config.Part{
+		Name: "limits.quotas", Options: []Rule(nil),
+		Doc: "how many calls there may be, how many units they may cost, and how many may run at once; default: any number",
+	}
+}
+
+// Read reads the rules of a config; apply goes over to them.
+func (q *Quotas) Read(cfg *config.Config) (apply func(), err error) {
+	var rules []Rule
+	if err := cfg.Section(Section().Name).Decode(&rules); err != nil {
+		return nil, err
+	}
+	err = Env{Doors: q.o.Doors, Sources: cfg.SourceNames()}.Check(rules)
+	return func() { q.Replace(rules) }, err
+}
+
 // Replace goes over to other rules, which Env.Check has seen. A rule that says the same as before goes on with its
 // counts. The stages that For gave before keep to the rules they were made of.
 func (q *Quotas) Replace(rules []Rule) {
@@ -61,7 +81,7 @@ func (q *Quotas) Replace(rules []Rule) {
 	q.limiters = next
 }
 
-// For gives the stage of one tool, a tool.Middleware. It stands behind idempotency, so that a replay is free, and in
+// For is an engine.Stage. It stands behind idempotency, so that a replay is free, and in
 // front of leases, so that a call that is refused uses none up. Nil: no rule speaks of the tool.
 func (q *Quotas) For(spec *tool.Spec) tool.Middleware {
 	if g := q.gate(spec); len(g.limits) > 0 {

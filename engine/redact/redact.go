@@ -2,7 +2,7 @@
 // error and its record.
 //
 // It stands in two places. Tool is the innermost stage, so that nothing which the stages in between keep (state,
-// outcomes for replays) has a secret that a tool printed. Door is around the engine, so that nobody outside sees one,
+// outcomes for replays) has a secret that a tool printed. Door is around them all, so that nobody outside sees one,
 // whoever brought it: a stage that repeats an argument in its error, or a source that does not open.
 package redact
 
@@ -13,6 +13,17 @@ import (
 	"toolpost/host/secret"
 	"toolpost/tool"
 )
+
+// Stage gives an engine.Stage for both places: Door in front of resolve, where there is no tool yet, and Tool behind it.
+func Stage(r *secret.Redactor) func(*tool.Spec) tool.Middleware {
+	door, inner := Door(r), Tool(r)
+	return func(spec *tool.Spec) tool.Middleware {
+		if spec == nil {
+			return door
+		}
+		return inner
+	}
+}
 
 // Door redacts what any part of the engine gives, each event by itself.
 func Door(r *secret.Redactor) tool.Middleware {
@@ -102,6 +113,14 @@ func (c catalog) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Sp
 		}
 	}
 }
+
+// WhyNot implements tool.Reasoner.
+func (c catalog) WhyNot(ctx context.Context, p tool.Principal, name string) error {
+	return c.r.Error(tool.WhyNot(ctx, c.of, p, name))
+}
+
+// Changed implements tool.Changing.
+func (c catalog) Changed() <-chan struct{} { return tool.Changed(c.of) }
 
 // spec redacts the texts of a spec that people and models read. Its name is what it is called by, and stays.
 func (c catalog) spec(was *tool.Spec) *tool.Spec {

@@ -41,9 +41,9 @@ type Assets interface {
 	Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error)
 }
 
-// Stage makes the stage.
-func Stage(states States, assets Assets) tool.Middleware {
-	return func(next tool.Handler) tool.Handler {
+// Stage gives an engine.Stage, the same for every tool.
+func Stage(states States, assets Assets) func(*tool.Spec) tool.Middleware {
+	stage := func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 			k := &keeper{ctx: ctx, caller: c.Caller.ID, out: out, assets: assets}
 			c, err := withState(ctx, c, states)
@@ -66,6 +66,7 @@ func Stage(states States, assets Assets) tool.Middleware {
 			return r, nil
 		})
 	}
+	return func(*tool.Spec) tool.Middleware { return stage }
 }
 
 // withoutPatches says in the trace of an error that the patches before it were dropped. Whoever saw them pass would

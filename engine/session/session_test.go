@@ -42,7 +42,7 @@ func emit(t *testing.T, states session.States, c *tool.Call, r *tool.Result, eve
 	t.Helper()
 	var seen []tool.Event
 	var mu sync.Mutex
-	h := session.Stage(states, assets{})(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+	h := session.Stage(states, assets{})(nil)(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		for _, ev := range events {
 			if err := out.Emit(ev); err != nil {
 				return nil, err
@@ -98,7 +98,7 @@ func TestTwoCallsOfASessionSeeTheSameState(t *testing.T) {
 		t.Fatal(err)
 	}
 	var saw string
-	h := session.Stage(&s, assets{})(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	h := session.Stage(&s, assets{})(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		saw = string(c.State)
 		return &tool.Result{OK: true}, nil
 	}))
@@ -130,7 +130,7 @@ func TestACallWithoutAnOutcomeKeepsNoPatchAndSaysSo(t *testing.T) {
 	} {
 		var s store.Sessions
 		failed := &tool.Error{Code: tool.CodeCrash, Reason: "r", Message: "m", Details: json.RawMessage(details)}
-		h := session.Stage(&s, assets{})(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		h := session.Stage(&s, assets{})(nil)(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 			return nil, errors.Join(out.Emit(patch(`{"a":1}`)), out.Emit(patch(`{"b":1}`)), failed)
 		}))
 		_, err := h.Invoke(t.Context(), &tool.Call{Tool: "torch", Session: "s"}, tool.Discard)
@@ -142,7 +142,7 @@ func TestACallWithoutAnOutcomeKeepsNoPatchAndSaysSo(t *testing.T) {
 			t.Errorf("the state is %s, the tool's own error has %s", got, failed.Details)
 		}
 	}
-	_, err := session.Stage(failing{}, assets{})(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+	_, err := session.Stage(failing{}, assets{})(nil)(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		return nil, errors.Join(out.Emit(patch(`{"a":1}`)), tool.Errorf(tool.CodeCrash, "m"))
 	})).Invoke(t.Context(), &tool.Call{Tool: "torch"}, tool.Discard)
 	if e := tool.AsError(err); len(e.Details) != 0 {
@@ -218,7 +218,7 @@ func TestAnAssetIsItsCallers(t *testing.T) {
 	pass := func(caller string, a tool.Asset, file *os.File) tool.Asset {
 		t.Helper()
 		var seen tool.Asset
-		h := session.Stage(&store.Sessions{}, kept)(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		h := session.Stage(&store.Sessions{}, kept)(nil)(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 			ev := tool.NewEvent(tool.KindAsset, a)
 			ev.File = file
 			return &tool.Result{OK: true}, out.Emit(ev)

@@ -307,7 +307,7 @@ func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 		Version: "1.2", Secret: func(name string) (string, error) { return "value of " + name, nil },
 	})
 	var inside tool.Call
-	h := tel.Stage(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	h := tel.For(nil)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		inside = *c
 		r, err := fake(ctx, c, out)
 		r.Trace.Cached = true
@@ -361,7 +361,7 @@ func TestSpansTellNothingOfArgumentsOutputsAndErrors(t *testing.T) {
 	})
 	invoke(t, tel, "reads", "fails", "refused", "breaks", "asks", "nobody-"+canary, "password", "bad\xffname\"\n")
 	call := &tool.Call{Tool: "reads", ID: "password", Trace: "password", Span: "password", Caller: tool.Principal{ID: "password\xff", Door: "password"}}
-	_, _ = tel.Stage(tool.HandlerFunc(fake)).Invoke(t.Context(), call, tool.Discard)
+	_, _ = tel.For(nil)(tool.HandlerFunc(fake)).Invoke(t.Context(), call, tool.Discard)
 	tel.Close(within(t))
 	if len(c.spans) != 9 {
 		t.Errorf("%d spans", len(c.spans))
@@ -383,7 +383,7 @@ func TestASampleIsTheSameForEverybody(t *testing.T) {
 	for i := range kept {
 		c := collect(t, nil)
 		tel := open(t, telemetry.Options{OTLP: c.url, Sample: &half, Metrics: new(bool)}, telemetry.Env{Version: "1"})
-		h := tel.Stage(tool.HandlerFunc(fake))
+		h := tel.For(nil)(tool.HandlerFunc(fake))
 		for _, id := range ids {
 			_, _ = h.Invoke(t.Context(), &tool.Call{Tool: "reads", Trace: id}, tool.Discard)
 		}
@@ -404,7 +404,7 @@ func TestASampleIsTheSameForEverybody(t *testing.T) {
 func TestATraceThatIsNotSampledIsPassedOn(t *testing.T) {
 	tel := open(t, telemetry.Options{OTLP: "http://127.0.0.1:1", Sample: new(float64), Metrics: new(bool)}, telemetry.Env{})
 	defer tel.Close(within(t))
-	h := tel.Stage(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	h := tel.For(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		if c.Span != "b7ad6b7169203331" || c.Trace != "0af76519-16cd-43dd-8448-eb211c80319c" {
 			t.Errorf("the call became %+v", c)
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/config"
 	"toolpost/tool"
 )
 
@@ -104,6 +105,20 @@ type Telemetry struct {
 	sample  uint64 // of 2^56 traces, how many are sent
 }
 
+// Section is the part of the config that the stage reads.
+func Section() config.Part {
+	return config.Part{Name: "telemetry", Doc: "where traces and metrics go; default: nowhere", Options: Options{}}
+}
+
+// Open makes the telemetry that a config asks for; see New.
+func Open(cfg *config.Config, env Env) (*Telemetry, error) {
+	var o Options
+	if err := cfg.Section(Section().Name).Decode(&o); err != nil {
+		return nil, err
+	}
+	return New(o, env)
+}
+
 // New makes a telemetry. It sends nothing before the first call ends, and must be closed.
 func New(o Options, env Env) (*Telemetry, error) {
 	if err := o.Validate(); err != nil {
@@ -155,32 +170,40 @@ func (t *Telemetry) Close(ctx context.Context) {
 	}
 }
 
-// Stage is the tool.Middleware. It stands around the whole engine: what is refused is measured too.
-func (t *Telemetry) Stage(next tool.Handler) tool.Handler {
-	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+// For is an engine.Stage, and the same for every tool.
+func (t *Telemetry) For(*tool.Spec) tool.Middleware { return t.stage }
+
+func (t *Telemetry) stage(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 		inside := t.running.of(c.Caller.Door)
 		inside.Add(1)
-		defer inside.Add(-1)
 		start := time.Now()
 		var s *span
 		if t.tracing {
 			s, c = t.begin(c, start)
 		}
-		r, err := next.Invoke(ctx, c, out)
-		took := time.Since(start)
-		l := t.labels(ctx, c, r, err)
-		size := 0
-		if r != nil {
-			size = len(r.Output)
-		}
-		t.calls.of(l).add(took, len(c.Args), size)
-		if s != nil {
-			s.labels, s.end, s.out = l, start.Add(took), size
-			s.cached = r != nil && r.Trace.Cached
-			t.send.take(s)
-		}
-		return r, err
+		defer func() { // a panic passes here too, and leaves neither result nor error
+			inside.Add(-1)
+			t.end(ctx, c, r, err, s, start)
+		}()
+		return next.Invoke(ctx, c, out)
 	})
+}
+
+// end measures a call that is over.
+func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err error, s *span, start time.Time) {
+	took := time.Since(start)
+	l := t.labels(ctx, c, r, err)
+	size := 0
+	if r != nil {
+		size = len(r.Output)
+	}
+	t.calls.of(l).add(took, len(c.Args), size)
+	if s != nil {
+		s.labels, s.end, s.out = l, start.Add(took), size
+		s.cached = r != nil && r.Trace.Cached
+		t.send.take(s)
+	}
 }
 
 // labels says what a call was and how it ended. A name that the caller made up is not among it.

@@ -65,7 +65,7 @@ func open(t testing.TB, o telemetry.Options, env telemetry.Env) *telemetry.Telem
 
 func invoke(t testing.TB, tel *telemetry.Telemetry, names ...string) {
 	t.Helper()
-	h := tel.Stage(tool.HandlerFunc(fake))
+	h := tel.For(nil)(tool.HandlerFunc(fake))
 	for _, name := range names {
 		c := &tool.Call{Tool: name, Args: json.RawMessage(`{"a":"` + canary + `"}`), Caller: tool.Principal{ID: "ada", Door: "http"}}
 		if r, err := h.Invoke(t.Context(), c, tool.Discard); r == nil && err == nil {
@@ -143,7 +143,7 @@ func TestCallsThatRunAreCounted(t *testing.T) {
 		_, families := scrape(t, tel)
 		return labelled(families["toolpost_calls_running"], "door=nats").GetGauge().GetValue()
 	}
-	h := tel.Stage(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+	h := tel.For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		if n := running(); n != 1 {
 			t.Errorf("%v calls run", n)
 		}
@@ -155,6 +155,10 @@ func TestCallsThatRunAreCounted(t *testing.T) {
 	}()
 	if n := running(); n != 0 {
 		t.Errorf("%v calls run after the last", n)
+	}
+	_, families := scrape(t, tel) // whoever turns a panic into an error stands outside
+	if m := labelled(families["toolpost_calls_total"], "outcome=error", "code=internal"); m.GetCounter().GetValue() != 1 {
+		t.Error("a call that panicked was not counted")
 	}
 }
 
@@ -248,7 +252,7 @@ func TestTheSectionIsStrict(t *testing.T) {
 			t.Fatal(err)
 		}
 		var o telemetry.Options
-		err = cfg.Telemetry.Decode(&o)
+		err = cfg.Section(telemetry.Section().Name).Decode(&o)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -269,7 +273,7 @@ func BenchmarkStage(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			tel := open(b, o, telemetry.Env{})
 			defer tel.Close(b.Context())
-			h := tel.Stage(inner)
+			h := tel.For(nil)(inner)
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {

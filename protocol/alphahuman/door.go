@@ -241,7 +241,7 @@ func (k *desktop) tools(ctx context.Context) map[string]*tool.Spec {
 		}
 		specs = append(specs, s)
 	}
-	named := slugs(specs)
+	named := tool.Slugs(specs)
 	k.names = map[string]string{}
 	for name, spec := range named {
 		k.names[name] = spec.Name
@@ -254,10 +254,13 @@ func (k *desktop) status(ctx context.Context) json.RawMessage {
 	return b
 }
 
-// find gives the name that the engine has for a tool. A name that is on no list may still be an alias: the
-// engine knows.
+// find gives the name that the engine has for a tool. A name that is on no list may be an alias, which the engine knows,
+// or new: only then is everything listed again.
 func (k *desktop) find(ctx context.Context, name string) string {
 	if k.names[name] == "" {
+		if _, err := k.c.Lookup(ctx, k.Caller, name); err == nil {
+			return name
+		}
 		k.tools(ctx)
 	}
 	return cmp.Or(k.names[name], name)

@@ -110,7 +110,7 @@ func (r *Runner) add(base string, s *Skill) {
 	case s.Manifest == nil:
 		r.library.skills = append(r.library.skills, s)
 	default:
-		data := filepath.Join(r.o.Data, slug(s.Name()))
+		data := filepath.Join(r.o.Data, tool.Slug(s.Name()))
 		r.programs = append(r.programs, newProgram(s, &r.o, base, data, r.log))
 	}
 }

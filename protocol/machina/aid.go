@@ -2,7 +2,7 @@ package machina
 
 import (
 	"cmp"
-	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -33,10 +33,7 @@ func offers(source string, specs []*tool.Spec) []offer {
 			continue
 		}
 		stem := "AID." + slug(source) + "." + slug(s.Ref().Name)
-		aid := stem + ".v1"
-		for n := 2; taken[aid]; n++ {
-			aid = fmt.Sprintf("%s_%d.v1", stem, n)
-		}
+		aid := tool.Untaken(stem, math.MaxInt, func(stem string) bool { return taken[stem+".v1"] }) + ".v1"
 		list[i].aid, taken[aid] = aid, true
 	}
 	return list
@@ -54,13 +51,7 @@ func ownAID(s *tool.Spec) string {
 
 // slug makes one part of an aid of any name.
 func slug(name string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
-			return r
-		}
-		return '_'
-	}, strings.ToUpper(name))
+	return tool.Safe(strings.ToUpper(name), func(r rune) bool { return 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' })
 }
 
 // nameOf makes a name of an aid, for a tool that has none: AID.MEMORY.QUERY.v1 is memory.query.

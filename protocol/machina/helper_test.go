@@ -101,7 +101,13 @@ func newStack(dir string, from int) *stack {
 		}
 		return spec.Ref().String(), spec.Tier, nil
 	}})
-	s.next = idempotency.New(idempotency.Options{}).Stage(lease.New(lease.Options{From: from, Consume: leases}).Stage(tool.HandlerFunc(s.run)))
+	gate := lease.New(lease.Options{From: from, Consume: leases})
+	s.next = idempotency.New(idempotency.Options{}).For(nil)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if leased := gate.For(c.Spec); leased != nil {
+			return leased(tool.HandlerFunc(s.run)).Invoke(ctx, c, out)
+		}
+		return s.run(ctx, c, out)
+	}))
 	return s
 }
 

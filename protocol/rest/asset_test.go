@@ -81,7 +81,9 @@ func openGallery(t *testing.T) *gallery {
 	g := &gallery{dir: filepath.Join(t.TempDir(), "assets")}
 	g.store = db.Assets(g.dir, 0)
 	e := engine.New(engine.Options{
-		Session: session.Stage(&store.Sessions{}, g.store), Idempotency: idempotency.New(idempotency.Options{}).Stage,
+		Stages: map[string]engine.Stage{
+			"session": session.Stage(&store.Sessions{}, g.store), "idempotency": idempotency.New(idempotency.Options{}).For,
+		},
 	})
 	t.Cleanup(func() { _ = e.Close(context.Background()) })
 	e.Replace(bounded(t), []engine.Binding{

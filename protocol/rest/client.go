@@ -290,19 +290,33 @@ func (c *Client) Tools(ctx context.Context) ([]*tool.Spec, error) {
 
 // Lookup implements tool.Catalog.
 func (c *Client) Lookup(ctx context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
+	s, _, err := c.entry(ctx, name)
+	return s, err
+}
+
+// WhyNot implements tool.Reasoner.
+func (c *Client) WhyNot(ctx context.Context, _ tool.Principal, name string) error {
+	_, why, err := c.entry(ctx, name)
+	if err != nil && tool.CodeOf(err) != tool.CodeNotFound {
+		return err
+	}
+	return why
+}
+
+// entry asks for one tool.
+func (c *Client) entry(ctx context.Context, name string) (s *tool.Spec, why, err error) {
 	path, err := toolPath(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	body, err := c.get(ctx, path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s, _, err := decodeEntry(body)
-	if err != nil {
-		return nil, c.unreadable(err)
+	if s, why, err = decodeEntry(body); err != nil {
+		return nil, nil, c.unreadable(err)
 	}
-	return s, nil
+	return s, why, nil
 }
 
 // Specs implements tool.Catalog. A server that cannot be asked comes as a source that has no tools.

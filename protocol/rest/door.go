@@ -136,17 +136,7 @@ func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Princip
 		refuse(w, r, web.StatusOf(e.Code), e)
 		return
 	}
-	web.Reply(w, http.StatusOK, encodeEntry(spec, s.whyNot(r, p, spec)))
-}
-
-// whyNot finds the reason why a tool cannot be called now; only the listing knows it.
-func (s *server) whyNot(r *http.Request, p tool.Principal, spec *tool.Spec) error {
-	for listed, why := range s.catalog.Specs(r.Context(), p) {
-		if listed.Name == spec.Name {
-			return why
-		}
-	}
-	return nil
+	web.Reply(w, http.StatusOK, encodeEntry(spec, tool.WhyNot(r.Context(), s.catalog, p, spec.Name)))
 }
 
 func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) {

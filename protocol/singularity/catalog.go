@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,6 +102,19 @@ func encodeEntry(s *tool.Spec, why error) json.RawMessage {
 	}
 	more, _ := strictjson.Marshal(state)
 	return append(append(b[:len(b)-1], ','), more[1:]...) // a spec always has members
+}
+
+// tellChanged says at every desk that the catalogue may be another one now. Which tools a caller sees, and so whether they
+// are others for it, shows when it asks.
+func (s *serving) tellChanged() {
+	s.mu.Lock()
+	desks := slices.Collect(maps.Keys(s.desks))
+	s.mu.Unlock()
+	for _, d := range desks {
+		if err := d.nc.Publish(subjectChanged, nil); err != nil {
+			d.o.Log.Warn("a caller could not be told that the catalogue changed", "error", err)
+		}
+	}
 }
 
 // discover lists the tools of another node.

@@ -74,6 +74,7 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	if err := noStreams(ctx, nc); err != nil {
 		return err
 	}
+	changed := tool.Changed(c) // before anybody can ask for the tools
 	s := newServing(d.o, h, c)
 	home, err := s.newDesk(nc, d.named())
 	if err == nil && d.o.Server != nil {
@@ -81,7 +82,7 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	}
 	if err == nil {
 		d.o.Ready()
-		err = d.wait(ctx, home, closed)
+		err = d.wait(ctx, home, closed, changed)
 	}
 	if d.o.Server != nil {
 		d.o.Server.keeper.detach(s)
@@ -97,12 +98,16 @@ func (d *Door) named() tool.Principal {
 	return p
 }
 
-// wait returns when the door is to be closed. Meanwhile it keeps the rights of the caller at home up to date.
-func (d *Door) wait(ctx context.Context, home *desk, closed <-chan struct{}) error {
+// wait returns when the door is to be closed. Meanwhile it keeps the rights of the caller at home up to date, and tells
+// every caller when the catalogue changes.
+func (d *Door) wait(ctx context.Context, home *desk, closed, changed <-chan struct{}) error {
 	again := time.NewTicker(recheckEvery)
 	defer again.Stop()
 	for {
 		select {
+		case <-changed:
+			changed = tool.Changed(home.catalog)
+			home.tellChanged()
 		case <-ctx.Done():
 			return nil
 		case <-closed:

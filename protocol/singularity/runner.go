@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -103,13 +105,20 @@ type Runner struct {
 	o       Options
 	nc      *nats.Conn
 	mux     *mux
-	specs   []*tool.Spec
 	foreign map[string]Declared // nil: a Toolpost node
+
+	tool.Changes             // of a node's tools
+	stale        atomic.Bool // the node has said that they changed since they were asked for
+
+	mu    sync.Mutex
+	specs []*tool.Spec
+	walls map[string]tool.Guarantees // what a node holds for each of them; it is promised again with every listing
 }
 
 var (
-	_ tool.Runner = (*Runner)(nil)
-	_ tool.Source = (*Runner)(nil)
+	_ tool.Runner   = (*Runner)(nil)
+	_ tool.Source   = (*Runner)(nil)
+	_ tool.Changing = (*Runner)(nil)
 )
 
 // Open makes the runner of a configured source.
@@ -143,7 +152,11 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 	r.nc, err = dial(o.URL, o.shown(), log, append(more,
 		nats.RetryOnFailedConnect(len(o.Tools) > 0),
 		nats.ReconnectBufSize(-1), // a call that cannot be sent now fails now
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { r.mux.fail(r.lost(err)) }))...)
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { r.mux.fail(r.lost(err)) }),
+		nats.ReconnectHandler(func(*nats.Conn) { // nobody told us of what changed meanwhile
+			log.Info("connected to NATS again", "server", o.shown())
+			r.changed()
+		}))...)
 	if err != nil {
 		return nil, err
 	}
@@ -158,15 +171,12 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 }
 
 // learn finds out which tools there are.
-func (r *Runner) learn(ctx context.Context) (err error) {
+func (r *Runner) learn(ctx context.Context) error {
 	if len(r.o.Tools) == 0 {
-		r.specs, err = discover(ctx, r.nc, r.o.shown())
-		for _, s := range r.specs {
-			if s.Timeout == 0 {
-				s.Timeout = time.Duration(r.o.Timeout)
-			}
+		if _, err := r.nc.Subscribe(subjectChanged, func(*nats.Msg) { r.changed() }); err != nil {
+			return tool.Errorf(tool.CodeUnavailable, "cannot listen for changes of the tools at %s: %w", r.o.shown(), err)
 		}
-		return err
+		return r.ask(ctx)
 	}
 	r.foreign = map[string]Declared{}
 	for _, d := range r.o.Tools {
@@ -180,9 +190,46 @@ func (r *Runner) learn(ctx context.Context) (err error) {
 	return nil
 }
 
+// changed says that a node's tools may be others now. Declared ones stay what they are.
+func (r *Runner) changed() {
+	if len(r.o.Tools) == 0 {
+		r.stale.Store(true)
+		r.Tell()
+	}
+}
+
+// ask asks a node for its tools.
+func (r *Runner) ask(ctx context.Context) error {
+	specs, err := discover(ctx, r.nc, r.o.shown())
+	if err != nil {
+		return err
+	}
+	walls := make(map[string]tool.Guarantees, len(specs))
+	for _, s := range specs {
+		walls[s.Name] = s.Guarantees
+		if s.Timeout == 0 {
+			s.Timeout = time.Duration(r.o.Timeout)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.specs, r.walls = specs, walls
+	return nil
+}
+
 // Tools implements tool.Source: also those that cannot be called at the moment. What is wrong with them the other
-// side says when they are called.
-func (r *Runner) Tools(context.Context) ([]*tool.Spec, error) { return r.specs, nil }
+// side says when they are called. A node is asked again once it has said that its tools changed.
+func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
+	if r.stale.Swap(false) {
+		if err := r.ask(ctx); err != nil {
+			r.stale.Store(true)
+			return nil, err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.specs, nil
+}
 
 // Close implements tool.Runner.
 func (r *Runner) Close(context.Context) error {
@@ -218,10 +265,11 @@ func (r *Runner) covered(c *tool.Call) error {
 		return nil
 	}
 	asked := c.Tightened(tool.Guarantees{})
-	for _, s := range r.specs {
-		if s.Name == c.Tool && r.foreign == nil && s.Guarantees.Covers(asked) {
-			return nil
-		}
+	r.mu.Lock()
+	held, known := r.walls[c.Tool]
+	r.mu.Unlock()
+	if known && r.foreign == nil && held.Covers(asked) {
+		return nil
 	}
 	return sandbox.Elsewhere(c.Tool, asked)
 }

@@ -8,7 +8,9 @@ import (
 	"iter"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -393,7 +395,7 @@ func (r *Runner) broken() bool {
 }
 
 func TestWallsThatTheOtherSideHasNotPromisedAreRefused(t *testing.T) {
-	r := &Runner{specs: []*tool.Spec{{Name: "x", Guarantees: tool.Guarantees{NoNetwork: true}}}}
+	r := &Runner{walls: map[string]tool.Guarantees{"x": {NoNetwork: true}}}
 	for name, c := range map[string]struct {
 		asked tool.Guarantees
 		ok    bool
@@ -510,5 +512,55 @@ func TestAnswersOfAnIndependentServerMeanWhatTheySay(t *testing.T) {
 		if code != c.code || reason != c.reason || says != c.says || (err == nil) != (c.code == "" || c.code == "tool_error") {
 			t.Errorf("%s: %q, %q, %q (%v)", c.answer, code, reason, says, err)
 		}
+	}
+}
+
+// A fitting is a toolbox that says when its tools change.
+type fitting struct {
+	tool.Changes
+	mu sync.Mutex
+	toolbox
+}
+
+func (f *fitting) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Spec, error] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.toolbox.Specs(ctx, p)
+}
+
+func (f *fitting) become(b toolbox) {
+	f.mu.Lock()
+	f.toolbox = b
+	f.mu.Unlock()
+	f.Tell()
+}
+
+func TestARunnerHearsThatTheToolsOfANodeChanged(t *testing.T) {
+	s := startServer(t, "127.0.0.1:0")
+	box := &fitting{toolbox: toolbox{"a": gives(`1`)}}
+	serve(t, DoorOptions{Server: s}, box, box)
+	r := mustOpen(t, withToken(t, s.ClientURL(), ""))
+	names := func() (list []string) {
+		specs, err := r.Tools(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range specs {
+			list = append(list, spec.Name)
+		}
+		return list
+	}
+	if got := names(); !slices.Equal(got, []string{"a"}) {
+		t.Fatalf("at first %v", got)
+	}
+	changed := r.Changed()
+	box.become(toolbox{"a": gives(`1`), "b": gives(`2`)})
+	select {
+	case <-changed:
+	case <-time.After(patience):
+		t.Fatal("nobody said so")
+	}
+	if got := names(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("then %v", got)
 	}
 }

@@ -35,6 +35,8 @@ const (
 	prefixToolpost = "toolpost."
 	subjectCatalog = prefixToolpost + "catalog" // the tools, in pages; see catalog.go
 	subjectCancel  = prefixToolpost + "cancel"  // the body is the Toolpost-Call of a running call
+	// A node says here that its tools may be others now. Callers may not subscribe below toolpost, where requests go.
+	subjectChanged = "toolpost-catalog-changed"
 )
 
 // The types of errors that the contract has.

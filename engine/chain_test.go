@@ -1,0 +1,79 @@
+package engine_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"toolpost/engine"
+	"toolpost/tool"
+)
+
+// before makes a stage that does something with each call and lets it go on.
+func before(do func(*tool.Call)) engine.Stage {
+	return func(*tool.Spec) tool.Middleware {
+		return func(next tool.Handler) tool.Handler {
+			return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+				do(c)
+				return next.Invoke(ctx, c, out)
+			})
+		}
+	}
+}
+
+func TestACallPassesTheStagesInTheOrderOfTheChain(t *testing.T) {
+	var passed []string
+	o := engine.Options{Stages: map[string]engine.Stage{}}
+	want := []string{"redact", "telemetry", "idempotency", "quota", "lease", "cache", "session", "redact"}
+	for _, name := range want {
+		o.Stages[name] = before(func(c *tool.Call) {
+			if (c.Spec == nil) != (len(passed) < 2) {
+				t.Errorf("%s, after %v, was given the spec %v", name, passed, c.Spec)
+			}
+			passed = append(passed, name)
+		})
+	}
+	if _, err := call(t, start(t, o, bind("one", source(echo, "a"))), "a", ``); err != nil || !slices.Equal(passed, want) {
+		t.Errorf("%v, %v", passed, err)
+	}
+}
+
+func TestAStageIsAskedForEachToolAndMayLeaveItAlone(t *testing.T) {
+	passed := 0
+	o := engine.Options{Stages: map[string]engine.Stage{"quota": func(s *tool.Spec) tool.Middleware {
+		if s.Name == "free" {
+			return nil
+		}
+		return before(func(*tool.Call) { passed++ })(s)
+	}}}
+	e := start(t, o, bind("one", source(echo, "free", "dear")))
+	for _, name := range []string{"free", "dear"} {
+		if _, err := call(t, e, name, ``); err != nil {
+			t.Error(err)
+		}
+	}
+	if passed != 1 {
+		t.Errorf("%d calls passed the stage, of the one tool that has it", passed)
+	}
+}
+
+// A stage may fail like everything else: what is outside of it, up to the door, sees one error with a code.
+func TestAPanicOfAnyStageIsAnInternalError(t *testing.T) {
+	for _, name := range []string{"redact", "telemetry", "quota", "session"} {
+		o := engine.Options{Stages: map[string]engine.Stage{name: before(func(*tool.Call) { panic("stage") })}}
+		_, err := call(t, start(t, o, bind("one", source(echo, "a"))), "a", ``)
+		if err == nil || err.Code != tool.CodeInternal || !strings.Contains(err.Message, "the log has the details") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAStageWithoutAPlaceInTheChainIsNotIgnored(t *testing.T) {
+	defer func() {
+		if p, _ := recover().(string); !strings.Contains(p, "no place for a stage named qouta") {
+			t.Errorf("%q", p)
+		}
+	}()
+	engine.New(engine.Options{Stages: map[string]engine.Stage{"qouta": before(func(*tool.Call) {})}})
+}

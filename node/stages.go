@@ -1,0 +1,143 @@
+package node
+
+import (
+	"encoding/json"
+
+	"toolpost/config"
+	"toolpost/engine"
+	"toolpost/engine/audit"
+	"toolpost/engine/breaker"
+	"toolpost/engine/cache"
+	"toolpost/engine/lease"
+	"toolpost/engine/policy"
+	"toolpost/engine/queue"
+	"toolpost/engine/quota"
+	"toolpost/engine/redact"
+	"toolpost/engine/telemetry"
+)
+
+// A stageKind is a stage as it can be opened.
+type stageKind struct {
+	place   string      // in the engine's chain, which says why it stands there
+	section config.Part // of the config, which is the stage's own; without a name: there is none
+	open    func(*Node) (stage, error)
+}
+
+// A stage is one that is open.
+type stage struct {
+	// What stands in the chain; nil: the engine knows the stage by a field of its options.
+	in engine.Stage
+	// Reads another config, of which nothing holds until apply is called; nil: a change takes a restart.
+	read func(*config.Config) (apply func(), err error)
+}
+
+// stages lists every stage that a config, the store or the secrets have to do with; the others are the engine's own.
+func stages() []stageKind {
+	return []stageKind{
+		{place: "redact", open: func(n *Node) (stage, error) { return stage{in: redact.Stage(n.redactor)}, nil }},
+		{"telemetry", telemetry.Section(), (*Node).openTelemetry},
+		{"policy", policy.Section(), (*Node).openPolicy},
+		{place: "idempotency", open: func(n *Node) (stage, error) { return stage{in: n.keep.idempotency}, nil }},
+		{"quota", quota.Section(), (*Node).openQuotas},
+		{"queue", queue.Section(), (*Node).openQueue},
+		{"lease", lease.Section(), (*Node).openLeases},
+		{"breaker", breaker.Section(), (*Node).openBreaker},
+		{"cache", cache.Section(), (*Node).openCache},
+		{place: "session", open: func(n *Node) (stage, error) { return stage{in: n.keep.session}, nil }},
+	}
+}
+
+// stageSections lists the sections that stages bring into the config.
+func stageSections() (list []config.Part) {
+	for _, kind := range stages() {
+		if kind.section.Name != "" {
+			list = append(list, kind.section)
+		}
+	}
+	return list
+}
+
+// Load reads a config and refuses what nobody here reads.
+func Load(path string) (*config.Config, error) {
+	cfg, err := config.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return cfg, cfg.Only(stageSections())
+}
+
+// openStages opens the stages, and gives those that the engine knows by their places alone.
+func (n *Node) openStages() (map[string]engine.Stage, error) {
+	placed := map[string]engine.Stage{}
+	for _, kind := range stages() {
+		s, err := kind.open(n)
+		if err != nil {
+			return nil, err
+		}
+		if s.in != nil {
+			placed[kind.place] = s.in
+		}
+		n.stages = append(n.stages, s)
+	}
+	return placed, nil
+}
+
+// readStages reads what a config says to the stages that can hear it again.
+func (n *Node) readStages(cfg *config.Config) (apply []func(), err error) {
+	for _, s := range n.stages {
+		if s.read == nil {
+			continue
+		}
+		one, err := s.read(cfg)
+		if err != nil {
+			return nil, err
+		}
+		apply = append(apply, one)
+	}
+	return apply, nil
+}
+
+func (n *Node) openTelemetry() (s stage, err error) {
+	n.telemetry, err = telemetry.Open(n.cfg, telemetry.Env{
+		Version: n.o.Version, Log: n.o.Log, Lookup: n.lookup, Secret: n.secret, Redact: n.redactor.String, Samples: n.samples,
+	})
+	if err != nil {
+		return stage{}, err
+	}
+	return stage{in: n.telemetry.For}, nil
+}
+
+func (n *Node) openPolicy() (stage, error) {
+	n.policy = policy.NewCurrent(policy.Env{
+		Doors: doorNames(n.o.Protocols), Log: n.o.Log,
+		Redact: func(args json.RawMessage) json.RawMessage {
+			return n.redactor.JSON(audit.Redacted(args, n.storing.Audit.Redact))
+		},
+	})
+	return stage{read: n.policy.Read}, nil
+}
+
+func (n *Node) openQuotas() (stage, error) {
+	q := quota.New(quota.Options{Doors: doorNames(n.o.Protocols)})
+	return stage{q.For, q.Read}, nil
+}
+
+func (n *Node) openQueue() (s stage, err error) {
+	n.queue, err = queue.Read(n.cfg)
+	return stage{}, err
+}
+
+func (n *Node) openLeases() (s stage, err error) {
+	n.leaseTier, err = lease.From(n.cfg, n.o.LeaseTier)
+	return stage{in: lease.New(lease.Options{From: n.leaseTier, Consume: n.keep.leases}).For}, err
+}
+
+func (n *Node) openBreaker() (stage, error) {
+	o, err := breaker.Read(n.cfg)
+	return stage{in: o.For}, err
+}
+
+func (n *Node) openCache() (stage, error) {
+	n.cache = cache.New(cache.Options{})
+	return stage{n.cache.For, n.cache.Read}, nil
+}
