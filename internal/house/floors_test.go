@@ -27,7 +27,7 @@ func floors() []floor {
 		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
 		{name: "wire", rooms: []string{"wire/strictjson", "wire/schema"}, ordered: true},
 		{name: "config", rooms: []string{"host/offlimits", "config/nearest", "config", "examples"}, ordered: true},
-		{name: "host", rooms: []string{"host/sandbox", "host/process", "host/secret", "host/walls", "host/workspace/ignore", "host/workspace"}, ordered: true},
+		{name: "host", rooms: []string{"host/sandbox", "host/process", "host/secret", "host/walls", "host/container", "host/spawn", "host/workspace/ignore", "host/workspace"}, ordered: true},
 		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/grep", "codesearch/trigram"}, ordered: true},
 		{name: "engine", rooms: []string{"engine", "engine/*"}},
 		{name: "store", rooms: []string{"store", "store/*"}},

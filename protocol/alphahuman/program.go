@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"toolpost/host/walls"
+	"toolpost/host/spawn"
 	"toolpost/tool"
 )
 
@@ -31,7 +31,6 @@ type program struct {
 	name  string
 	o     *Options
 	base  string // the folder of the config
-	env   []string
 	log   *slog.Logger
 
 	memory   memory
@@ -72,7 +71,7 @@ type ticket struct {
 
 func newProgram(s *Skill, o *Options, base, data string, log *slog.Logger) *program {
 	p := &program{
-		skill: s, name: s.Name(), o: o, base: base, env: o.environment(s.Manifest.Env), data: dataFolder{dir: data},
+		skill: s, name: s.Name(), o: o, base: base, data: dataFolder{dir: data},
 		log: log.With("skill", s.Name()), workers: map[*worker]bool{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -82,30 +81,31 @@ func newProgram(s *Skill, o *Options, base, data string, log *slog.Logger) *prog
 // A command is how a skill is started.
 type command struct {
 	launch // as the manifest says
-	*walls.Program
+	*spawn.Program
 }
 
 // find finds how the skill is started, behind walls. Its folder is its own code: no guarantee takes that.
-func (p *program) find() (*walls.Start, error) {
+func (p *program) find() (*command, error) {
 	said, err := p.skill.Manifest.launch(p.skill.Dir)
 	if err != nil {
 		return nil, err
 	}
-	if p.command == nil || !slices.Equal(p.command.argv, said.argv) {
-		needs, err := walls.NeedsOf(p.base, p.skill.Dir)
-		if err != nil {
-			return nil, err
-		}
-		needs.Run = slices.Concat(needs.Run, []string{p.skill.Dir}, said.code)
-		found, err := p.o.Walls.Program(needs, said.argv, said.dir, p.env)
-		if err != nil {
-			return nil, err
-		}
-		p.command = &command{said, found}
+	if p.command != nil && slices.Equal(p.command.argv, said.argv) {
+		return p.command, nil
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, p.o.startTime())
-	defer cancel()
-	return p.command.Find(ctx)
+	argv := said.argv
+	if p.skill.Manifest.python() { // its folder is read-only: each module that it could not keep compiled would be an attempt
+		argv = slices.Insert(slices.Clone(argv), 1, "-B")
+	}
+	found, err := p.o.Program(p.base, spawn.Command{
+		Argv: argv, Dir: said.dir, Own: p.skill.Dir, Code: append([]string{p.skill.Dir}, said.code...),
+		PassEnv: p.skill.Manifest.Env, Log: p.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.command = &command{said, found}
+	return p.command, nil
 }
 
 // acquire gives a worker with a place for one call; release gives the place back. Only a worker that is not

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"toolpost/host/process"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -123,32 +124,20 @@ func (p *program) newWorker() (*worker, error) {
 // start starts the skill, with its secrets, behind its walls.
 func (w *worker) start() error {
 	p := w.p
-	start, err := p.find()
+	command, err := p.find()
 	if err != nil {
 		return err
 	}
-	w.dir = p.command.dir
+	w.dir = command.Dir
 	w.watch.Follow(tool.SinkFunc(w.attempted), walls.Sources(p.o.Guarantees, p.o.Guarantees))
-	confine, err := start.Walls.Confine(p.name, p.o.Guarantees, &w.watch)
-	if err != nil {
-		return err
-	}
-	argv := start.Argv
-	if p.skill.Manifest.python() { // its folder is read-only: each module that it could not keep compiled would be an attempt
-		argv = slices.Insert(slices.Clone(argv), 1, "-B")
-	}
-	cmd := process.Command{
-		Argv: argv, Dir: w.dir, Env: start.Env, Confine: confine, Look: true, Stderr: w.stderr, StderrLimit: maxLog,
-	}
-	given, err := p.o.Give(&cmd, p.o.Guarantees.SecretsAllowed)
-	if err != nil {
-		return err
-	}
-	defer given()
 	p.mu.Lock()
-	p.walls, p.held = start.Walls.String(), start.Walls.Holds()
+	p.walls, p.held = command.String(), command.Holds()
 	p.mu.Unlock()
-	w.child, err = process.Start(cmd)
+	ctx, cancel := context.WithTimeout(p.ctx, p.o.startTime())
+	defer cancel()
+	w.child, err = command.Start(ctx, spawn.Run{
+		Name: p.name, Guarantees: p.o.Guarantees, Watch: &w.watch, Look: true, Stderr: w.stderr, StderrLimit: maxLog,
+	})
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -31,7 +32,6 @@ type builder struct {
 	python *interpreter // found once, when a tool needs it
 	node   string       // likewise
 	nodeIn *walls.Walls // around its tools
-	engine *engine      // likewise, for containers
 	host   *os.File
 }
 
@@ -123,7 +123,8 @@ func (b *builder) bound(name string) (*binding, *pack, error) {
 	if from != nil {
 		found = from.tools[name].bound
 	}
-	own := b.Entry != "" || b.URL != "" || b.Image != "" || b.Runner == runnerService
+	image := cmp.Or(b.Image, b.Container.Image)
+	own := b.Entry != "" || b.URL != "" || image != "" || b.Runner == runnerService
 	kind := cmp.Or(b.Kind, b.app.declared[name].language(), kindPython)
 	if found == nil && !own && kind == kindPython {
 		found = b.app.discovered(name)
@@ -141,7 +142,7 @@ func (b *builder) bound(name string) (*binding, *pack, error) {
 	c.Entry = cmp.Or(b.Entry, c.Entry)
 	c.Runner = cmp.Or(b.Runner, c.Runner)
 	c.URL = cmp.Or(b.URL, c.URL)
-	c.Image = cmp.Or(b.Image, c.Image)
+	c.Image = cmp.Or(image, c.Image)
 	if b.Command != nil {
 		c.Command = b.Command
 	}
@@ -249,12 +250,7 @@ func importPath(f *facts, more string) string {
 
 // vars are the variables that somebody chose for a tool. The user's word goes before the app's.
 func (b *builder) vars(bound *binding) map[string]string {
-	vars := map[string]string{}
-	for _, name := range b.PassEnv {
-		if value, ok := os.LookupEnv(name); ok {
-			vars[name] = value
-		}
-	}
+	vars := spawn.Options{PassEnv: b.PassEnv}.Given()
 	maps.Copy(vars, bound.Env)
 	maps.Copy(vars, b.Env)
 	return vars

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/spawn"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -129,7 +130,7 @@ export function run(p) {
 
 func TestNodeToolIsEndedWithItsTime(t *testing.T) {
 	tooltest.NoLeaks(t)
-	r := javascript(t, "code.mjs", "export const run = () => new Promise(() => setInterval(() => 0, 1000));\n", Options{Timeout: config.Duration(700 * time.Millisecond)})
+	r := javascript(t, "code.mjs", "export const run = () => new Promise(() => setInterval(() => 0, 1000));\n", Options{Options: spawn.Options{Timeout: config.Duration(700 * time.Millisecond)}})
 	if _, err := call(r, "t", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
 		t.Errorf("got %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -105,7 +106,7 @@ func TestCapabilitiesOfAPackBecomeWalls(t *testing.T) {
 func TestChecksSayWhatAPackDeclaredAndWhoDeniesIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	files := packOf("packs/a", "a", "one")
-	r := open(t, write(t, files), Options{Guarantees: tool.Guarantees{NoNetwork: true}})
+	r := open(t, write(t, files), Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true}}})
 	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "one", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true, SecretsAllowed: []string{}}}}, tool.Discard)
 	if err != nil {
 		t.Fatal(err)

@@ -49,14 +49,18 @@ func (f *facts) refuse(j *job) error {
 		return err
 	}
 	j.trace.set("unsafe_override", true)
-	var held tool.Guarantees
+	j.holdBut(missing)
+	return nil
+}
+
+// holdBut notes that of the guarantees that were asked for some are not enforced.
+func (j *job) holdBut(missing []string) {
+	j.held = tool.Guarantees{}
 	for _, name := range j.walls.Asked() {
 		if !slices.Contains(missing, name) {
-			held = held.Tighten(part(j.walls, name))
+			j.held = j.held.Tighten(part(j.walls, name))
 		}
 	}
-	j.held = held
-	return nil
 }
 
 // part is one of several guarantees alone.
