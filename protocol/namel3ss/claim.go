@@ -7,6 +7,8 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/offlimits"
+	"toolpost/protocol/namel3ss/appfile"
+	"toolpost/protocol/namel3ss/pack"
 )
 
 // Claim says which files a configured source starts from, and which its tools may change. Of the app that is what decides
@@ -20,7 +22,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	if o.Runner == runnerService {
 		return c, err
 	}
-	c.Starts = offlimits.Given(app, declarationsFile, ".namel3ss/", "tools/", localPacks+"/", ".venv/", "namel3ss.toml")
+	c.Starts = offlimits.Given(app, appfile.DeclarationsFile, ".namel3ss/", "tools/", pack.LocalFolder+"/", ".venv/", "namel3ss.toml")
 	c.Starts = append(c.Starts, offlimits.Given(src.Dir, o.PackKeys...)...)
 	c.Starts = append(c.Starts, o.Container.Starts(src.Dir)...)
 	for _, program := range []string{o.Interpreter, o.Node} {
@@ -35,8 +37,8 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 // bindings. A module that is not there comes from somewhere else, and must not be hidden by an empty one.
 func withModules(c offlimits.Claim, app string, entry string) offlimits.Claim {
 	entries := []string{entry}
-	data, _ := readFile(app, bindingsFile) // what cannot be read starts nothing
-	bindings, _ := parseBindings(bindingsFile, data)
+	data, _ := appfile.Read(app, bindingsFile) // what cannot be read starts nothing
+	bindings, _ := appfile.ParseBindings(bindingsFile, data)
 	for _, b := range bindings {
 		entries = append(entries, b.Entry)
 	}

@@ -12,6 +12,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 )
 
@@ -25,7 +26,7 @@ type containerTool struct {
 	vars    map[string]string
 }
 
-func (b *builder) container(f *facts, bound *binding) (way, error) {
+func (b *builder) container(f *facts, bound *appfile.Binding) (way, error) {
 	o := b.Options.Options
 	o.Dir, o.Env, o.PassEnv = "", nil, nil // the image says where it runs; variables are each call's, see execute
 	o.Container.Image = bound.Image

@@ -8,6 +8,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/spawn"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -96,7 +97,7 @@ func TestNodeEntriesThatCannotBe(t *testing.T) {
 		}
 	}
 	for _, entry := range []string{"../x:run", "a/../../x:run", "/etc/x:run", "x", "x:", ":run", "x:run()"} {
-		if checkEntry(kindNode, entry) == nil {
+		if appfile.CheckEntry(kindNode, entry) == nil {
 			t.Errorf("%q was accepted", entry)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -150,12 +151,12 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "tier is 0 to 3, not %d", o.Tier)
 	case o.Kind != "" && o.Kind != kindPython && o.Kind != kindNode:
 		return tool.Errorf(tool.CodeInvalidInput, "kind is %q or %q, not %.40q", kindPython, kindNode, o.Kind)
-	case o.Runner != "" && !slices.Contains(runnerNames(), o.Runner):
-		return tool.Errorf(tool.CodeInvalidInput, "runner is one of %q, not %.40q", runnerNames(), o.Runner)
+	case o.Runner != "" && !slices.Contains(appfile.RunnerNames(), o.Runner):
+		return tool.Errorf(tool.CodeInvalidInput, "runner is one of %q, not %.40q", appfile.RunnerNames(), o.Runner)
 	case o.Tool == "" && (o.Entry != "" || o.Kind != "" || o.Image != "" || o.Command != nil || o.Description != "" || o.Input != nil || o.Output != nil):
 		return tool.Errorf(tool.CodeInvalidInput, "entry, kind, image, command, description, input and output belong to a single tool; name it with `tool`")
 	case o.Entry != "":
-		return checkEntry(o.Kind, o.Entry)
+		return appfile.CheckEntry(o.Kind, o.Entry)
 	}
 	return o.Options.Check()
 }

@@ -33,7 +33,7 @@ func (f *facts) packWalls() tool.Guarantees {
 	if f.pack == nil {
 		return tool.Guarantees{}
 	}
-	return f.pack.tools[f.spec.Name].needs.guarantees()
+	return f.pack.Has[f.spec.Name].Needs.Guarantees()
 }
 
 // refuse is the coverage check: a wall that was asked for and cannot be built here means that the call
@@ -92,7 +92,7 @@ func (b *builder) around(code []string, more ...string) (*walls.Walls, error) {
 	}
 	needs.Run = slices.Concat(needs.Read, code, there(more))
 	for _, p := range b.app.packs {
-		needs.Run = append(needs.Run, p.dir)
+		needs.Run = append(needs.Run, p.Dir)
 	}
 	w, err := b.Walls.Around(needs)
 	if err != nil {
