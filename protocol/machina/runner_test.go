@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/host/container"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/protocol/machina"
@@ -677,4 +678,15 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
+}
+
+// The same toolhost, in a container: warm sessions and single runs.
+func TestAToolhostRunsInAContainer(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		in := spawn.Options{Dir: "/", Timeout: config.Duration(time.Minute), Container: container.Options{Image: "/", Runtime: "sandbox"}}
+		r, err := invoke(probe(t, machina.Options{Mode: mode, Options: in}), call("echo", `{"a":1.50}`), tool.Discard)
+		if err != nil || !r.OK || r.Trace.Details["enforcement_level"] != "enforced" {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/host/container"
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
@@ -861,4 +862,19 @@ func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 	}
 	o.Secrets = []string{"NONE"}
 	wantError(t, invoke(t, o, `{}`), tool.CodeUnavailable, "NONE")
+}
+
+// The container of a tool is its own: what it calls a file of its own is looked for there.
+func TestAToolRunsInAContainer(t *testing.T) {
+	tooltest.NoLeaks(t)
+	o := narratoria.Options{Options: spawn.Options{Container: container.Options{Image: "/", Runtime: "sandbox"}}}
+	got := say(t, o, lines(hello, assetLine("a", "text/plain", "/etc/passwd"), doneOK))
+	wantOK(t, got)
+	if d := got.result.Trace.Details; d["enforcement_level"] != "enforced" {
+		t.Errorf("trace %v", d)
+	}
+	o.Container.Image = "/etc"
+	wantError(t, say(t, o, lines(doneOK)), tool.CodeUnavailable, "was not found in /etc")
+	o.Container.Image, o.Guarantees = "/", tool.Guarantees{NoSubprocess: true}
+	wantError(t, say(t, o, lines(doneOK)), tool.CodeUnsupported, "no_subprocess cannot be enforced by a container")
 }
