@@ -1,5 +1,5 @@
-// Package container runs programs in containers: those of podman and docker, and folders that package sandbox makes the root
-// of a program. It knows nothing of what is spoken with the programs.
+// Package container runs programs in containers: those of podman and docker, and folders that package sandbox makes
+// the root of a program. It knows nothing of what is spoken with the programs.
 package container
 
 import (
@@ -45,8 +45,8 @@ const (
 	engineFailed = 125
 )
 
-// Own reports whether there is no engine: we build the room around a folder ourselves. Configs that name bwrap mean that
-// too, which is what built those rooms once.
+// Own reports whether there is no engine: we build the room around a folder ourselves. Configs that name bwrap mean
+// that too, which is what built those rooms once.
 func (o Options) Own() bool { return o.Runtime == sandboxName || filepath.Base(o.Runtime) == "bwrap" }
 
 // Check finds what would otherwise only fail, or mislead, when a tool is called.
@@ -56,11 +56,13 @@ func (o Options) Check() error {
 	case o.CPUs < 0 || o.PIDs < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "container: cpus and pids cannot be negative")
 	case slices.ContainsFunc([]string{o.Memory, o.Network, o.Runtime, o.OCI}, dashed):
-		return tool.Errorf(tool.CodeInvalidInput, "container: runtime, oci_runtime, memory and network cannot start with a dash")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"container: runtime, oci_runtime, memory and network cannot start with a dash")
 	case !o.Own():
 		return nil
 	case o.OCI != "":
-		return tool.Errorf(tool.CodeInvalidInput, "container: oci_runtime is for podman and docker; without an engine nothing reads it")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"container: oci_runtime is for podman and docker; without an engine nothing reads it")
 	case len(o.Args) > 0:
 		return tool.Errorf(tool.CodeInvalidInput, "container: args are options of podman and docker; without an engine, "+
 			"name what the tools may read and change with walls: {read: ..., write: ...}")
@@ -84,8 +86,8 @@ func (o Options) Starts(base string) []string {
 	return starts
 }
 
-// Walls gives the walls of a container that we build ourselves, given those that the config asks for. Without a network it
-// has a loopback of its own, as other containers have.
+// Walls gives the walls of a container that we build ourselves, given those that the config asks for. Without a
+// network it has a loopback of its own, as other containers have.
 func (o Options) Walls(w walls.Options) (walls.Options, error) {
 	if !filepath.IsAbs(o.Image) {
 		return w, tool.Errorf(tool.CodeInvalidInput,
@@ -110,21 +112,21 @@ func memoryOf(text string) (int64, error) {
 	shift, known := map[string]uint{"": 0, "b": 0, "k": 10, "m": 20, "g": 30}[strings.ToLower(unit)]
 	n, err := strconv.ParseInt(strings.TrimSuffix(text, unit), 10, 64)
 	if !known || err != nil || n <= 0 || n > math.MaxInt64>>shift {
-		return 0, tool.Errorf(tool.CodeInvalidInput, "container: memory is a number with b, k, m or g, such as 512m, not %.40q", text)
+		return 0, tool.Errorf(tool.CodeInvalidInput,
+			"container: memory is a number with b, k, m or g, such as 512m, not %.40q", text)
 	}
 	return n << shift, nil
 }
 
-// Uncovered lists those of some guarantees that no container holds: its files and variables are its own, and it may start
-// what it has.
+// Uncovered lists those of some guarantees that no container holds: its files and variables are its own, and it may
+// start what it has.
 func Uncovered(g tool.Guarantees) []string {
-	return slices.DeleteFunc(g.Asked(), func(name string) bool {
-		return slices.Contains([]string{"no_network", "no_filesystem_write", "no_env_write", "secrets_allowed", "sandbox"}, name)
-	})
+	held := []string{"no_network", "no_filesystem_write", "no_env_write", "secrets_allowed", "sandbox"}
+	return slices.DeleteFunc(g.Asked(), func(name string) bool { return slices.Contains(held, name) })
 }
 
-// Environment is that of a program in a folder: as in other containers, nothing of ours is in it. Of several values of a
-// variable the last one counts.
+// Environment is that of a program in a folder: as in other containers, nothing of ours is in it. Of several values of
+// a variable the last one counts.
 func Environment(given []string) []string {
 	return append([]string{"PATH=" + searchPath, "HOME=/"}, given...)
 }
@@ -157,8 +159,10 @@ func (o Options) Open(dir string, book *offlimits.Book, log *slog.Logger) (*Box,
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	env := []string{"DOCKER_HOST", "DOCKER_CONFIG", "CONTAINERS_CONF", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}
-	return &Box{Options: o, Engine: filepath.Base(path), path: path, dir: dir, env: process.Environment(nil, env), book: book, log: log}, nil
+	env := process.Environment(nil, []string{
+		"DOCKER_HOST", "DOCKER_CONFIG", "CONTAINERS_CONF", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+	})
+	return &Box{Options: o, Engine: filepath.Base(path), path: path, dir: dir, env: env, book: book, log: log}, nil
 }
 
 // findEngine finds the engine that was asked for, or whichever is there.
@@ -172,16 +176,17 @@ func findEngine(asked string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", tool.Errorf(tool.CodeUnavailable,
-		"it runs in a container, and %s cannot be run; install %s, or set container.runtime", strings.Join(names, " or "), install)
+	return "", tool.Errorf(tool.CodeUnavailable, "it runs in a container, and %s cannot be run; install %s, "+
+		"or set container.runtime", strings.Join(names, " or "), install)
 }
 
-// Enclose gives the engine's command for a program in a new container. The command that it takes is the program's own: its
-// arguments, its folder there and its variables, which are all that it has of this machine. The caller starts what it gets,
-// or calls its End.
+// Enclose gives the engine's command for a program in a new container. The command that it takes is the program's own:
+// its arguments, its folder there and its variables, which are all that it has of this machine. The caller starts what
+// it gets, or calls its End.
 func (b *Box) Enclose(cmd process.Command, g tool.Guarantees) (process.Command, error) {
 	if len(cmd.Files) > 0 {
-		return cmd, tool.Errorf(tool.CodeInvalidInput, "secret_files cannot be given to a container of %s; name them in secrets", b.Engine)
+		return cmd, tool.Errorf(tool.CodeInvalidInput,
+			"secret_files cannot be given to a container of %s; name them in secrets", b.Engine)
 	}
 	if err := b.mayMount(); err != nil {
 		return cmd, err
@@ -213,8 +218,8 @@ func (b *Box) arguments(name, variables string, cmd process.Command, g tool.Guar
 	}
 	memory := cmp.Or(b.Memory, "512m")
 	args := []string{
-		b.path, "run", "--rm", "-i", "--name", name, "--pull", "missing",
-		"--network", network, "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--memory", memory, "--memory-swap", memory,
+		b.path, "run", "--rm", "-i", "--name", name, "--pull", "missing", "--network", network,
+		"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--memory", memory, "--memory-swap", memory,
 		"--cpus", strconv.FormatFloat(cmp.Or(b.CPUs, 1), 'f', -1, 64), "--pids-limit", strconv.Itoa(cmp.Or(b.PIDs, 128)),
 	}
 	if b.Engine == "podman" {
@@ -223,7 +228,9 @@ func (b *Box) arguments(name, variables string, cmd process.Command, g tool.Guar
 	if !g.NoFilesystemWrite {
 		args = append(args, "--tmpfs", "/tmp:size=64m") // gone with the container
 	}
-	for _, option := range []struct{ name, value string }{{"--env-file", variables}, {"--workdir", cmd.Dir}, {"--runtime", b.OCI}} {
+	for _, option := range []struct{ name, value string }{
+		{"--env-file", variables}, {"--workdir", cmd.Dir}, {"--runtime", b.OCI},
+	} {
 		if option.value != "" {
 			args = append(args, option.name, option.value)
 		}
@@ -242,7 +249,8 @@ func variables(env []string) (string, error) {
 	}
 	for _, v := range env {
 		if name, value, _ := strings.Cut(v, "="); strings.ContainsAny(value, "\n\r") {
-			return "", tool.Errorf(tool.CodeInvalidInput, "the variable %s has several lines, which no container can be given", name)
+			return "", tool.Errorf(tool.CodeInvalidInput,
+				"the variable %s has several lines, which no container can be given", name)
 		}
 	}
 	dir, err := process.TempDir("container")
@@ -280,8 +288,8 @@ func (b *Box) end(name string) {
 	}
 }
 
-// Unstarted is the error of an engine that did not come to the program, given how its command ended and the last that it
-// said; nil: the end was the program's own.
+// Unstarted is the error of an engine that did not come to the program, given how its command ended and the last that
+// it said; nil: the end was the program's own.
 func (b *Box) Unstarted(exit process.Exit, said string) error {
 	if exit.Code != engineFailed {
 		return nil

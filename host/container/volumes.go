@@ -48,8 +48,8 @@ func mountOption(text string) volume {
 	return v
 }
 
-// mayMount refuses to put into a container what no tool sees, or what tools could have replaced by a link: an engine takes
-// the names of folders, and looks them up by itself.
+// mayMount refuses to put into a container what no tool sees, or what tools could have replaced by a link: an engine
+// takes the names of folders, and looks them up by itself.
 func (b *Box) mayMount() error {
 	list, all := b.book.Now(), volumes(b.Args)
 	if b.Mount != "" {

@@ -85,8 +85,8 @@ func TestARoomWithAnImageHasNothingElse(t *testing.T) {
 	}
 }
 
-// What is off limits is so under the name that the image gives it, and a file of the image that only has the name of one
-// of the host is another.
+// What is off limits is so under the name that the image gives it, and a file of the image that only has the name of
+// one of the host is another.
 func TestAnImageHidesWhatIsOffLimits(t *testing.T) {
 	root := image(t)
 	p := sandbox.Profile{Root: root, Off: &offlimits.List{Absent: []string{root + "/kept/", root + "/none", "/data/file"}}}

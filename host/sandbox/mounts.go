@@ -450,7 +450,8 @@ func (s *script) trees(v, all *view) map[string]uint64 {
 		p.rights = all.find(p.path).rights // of both, where the system has it too
 		outer := all.around(p.path)
 		from := p.onHost(p.path)
-		if !p.kind.isHosts() || !p.pinned && outer != nil && outer.kind == p.kind && outer.runs() == p.runs() && outer.onHost(p.path) == from {
+		inOuter := outer != nil && outer.kind == p.kind && outer.runs() == p.runs() && outer.onHost(p.path) == from
+		if !p.kind.isHosts() || inOuter && !p.pinned {
 			continue
 		}
 		fd := s.newReg()

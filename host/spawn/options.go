@@ -1,6 +1,6 @@
-// Package spawn starts the programs of a source of tools. What the config of a source says of every program, whatever it
-// speaks, is one struct here, and one function makes a command of it: its folder, its environment and secrets, and the walls
-// or the container around it.
+// Package spawn starts the programs of a source of tools. What the config of a source says of every program, whatever
+// it speaks, is one struct here, and one function makes a command of it: its folder, its environment and secrets, and
+// the walls or the container around it.
 package spawn
 
 import (
@@ -16,7 +16,8 @@ import (
 	"toolpost/tool"
 )
 
-// Options are the fields that a source of every protocol has whose programs we start. They are embedded in the protocol's own.
+// Options are the fields that a source of every protocol has whose programs we start. They are embedded in the
+// protocol's own.
 type Options struct {
 	Dir     string            `yaml:"dir" doc:"folder in which programs are found and run, from the folder of the config, which is the default; in a container: the working folder there"`
 	Env     map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
@@ -28,7 +29,8 @@ type Options struct {
 	Container  container.Options `yaml:"container" doc:"the container that the tools run in, if it has an image"`
 }
 
-// Of gives the options of a configured source before they are decoded: where its secrets are, and what its tools never see.
+// Of gives the options of a configured source before they are decoded: where its secrets are, and what its tools never
+// see.
 func Of(src config.Source) Options {
 	return Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
 }

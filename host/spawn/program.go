@@ -22,16 +22,16 @@ import (
 
 // A Command is what a protocol knows of a program beside the options.
 type Command struct {
-	Argv    []string     // the program, on PATH or, with a slash, from Dir; and its arguments. In a container the image may have its own
+	Argv    []string     // the program, on PATH or, with a slash, from Dir; and its arguments; empty: the image's own
 	Dir     string       // absolute: its working folder; empty: that of the options
-	Own     string       // the folder that is its own to read, also in a container; empty: the working folder, and none in a container
+	Own     string       // a folder that it sees, also in a container; empty: the working folder, in a container none
 	Code    []string     // files and folders that it runs besides, such as a plugin
 	PassEnv []string     // names of more variables that are passed on
 	Log     *slog.Logger // hears of containers that could not be ended; nil: nobody does
 }
 
-// A Program is a command that is started behind walls, or in a container. What it takes to run it is found out when it is
-// first started: a config may have many that nobody calls.
+// A Program is a command that is started behind walls, or in a container. What it takes to run it is found out when it
+// is first started: a config may have many that nobody calls.
 type Program struct {
 	Argv []string
 	Dir  string         // absolute: its working folder, in its container if it has one; empty: the image's own
@@ -51,8 +51,8 @@ type found struct {
 	walls *walls.Walls
 }
 
-// Program gives a program with the options' folder, environment, secrets, and walls or container. Relative paths start in
-// base, the folder of the config.
+// Program gives a program with the options' folder, environment, secrets, and walls or container. Relative paths start
+// in base, the folder of the config.
 func (o Options) Program(base string, c Command) (_ *Program, err error) {
 	p := &Program{Argv: slices.Clone(c.Argv), o: o}
 	dir := cmp.Or(c.Dir, o.Dir)
@@ -60,7 +60,8 @@ func (o Options) Program(base string, c Command) (_ *Program, err error) {
 	case !o.contained():
 		err = p.behindWalls(base, c)
 	case dir != "" && !filepath.IsAbs(dir):
-		err = tool.Errorf(tool.CodeInvalidInput, "dir is a folder of the container and must be an absolute path, not %.80q", dir)
+		err = tool.Errorf(tool.CodeInvalidInput,
+			"dir is a folder of the container and must be an absolute path, not %.80q", dir)
 	case o.Container.Own():
 		p.Dir, err = cmp.Or(dir, "/"), p.inFolder(base, c)
 	default:
@@ -124,7 +125,8 @@ func (p *Program) behindWalls(base string, c Command) error {
 // inFolder makes a container that needs no engine: walls in which an image has the place of this machine's files.
 func (p *Program) inFolder(base string, c Command) error {
 	if len(p.Argv) == 0 {
-		return tool.Errorf(tool.CodeUnavailable, "it runs in a folder and has no command: a folder has none of its own; set command")
+		return tool.Errorf(tool.CodeUnavailable,
+			"it runs in a folder and has no command: a folder has none of its own; set command")
 	}
 	needs, err := walls.NeedsOf(base, c.Own)
 	if err != nil {
@@ -189,11 +191,12 @@ type Run struct {
 	StderrLimit int
 }
 
-// Start starts the program, with its secrets, behind its walls or in its container. A guarantee that cannot be held is an
-// error with the reason coverage_missing.
+// Start starts the program, with its secrets, behind its walls or in its container. A guarantee that cannot be held is
+// an error with the reason coverage_missing.
 func (p *Program) Start(ctx context.Context, r Run) (*process.Child, error) {
 	cmd := process.Command{
-		Argv: p.Argv, Dir: p.Dir, Env: distinct(slices.Concat(p.env, assigned(r.Env))), Look: r.Look, Stderr: r.Stderr, StderrLimit: r.StderrLimit,
+		Argv: p.Argv, Dir: p.Dir, Env: distinct(slices.Concat(p.env, assigned(r.Env))),
+		Look: r.Look, Stderr: r.Stderr, StderrLimit: r.StderrLimit,
 	}
 	if r.Call != nil {
 		cmd.Env = r.Call.TraceEnv(cmd.Env)
@@ -222,8 +225,8 @@ func (p *Program) Start(ctx context.Context, r Run) (*process.Child, error) {
 // confine puts the walls around a command, and refuses guarantees that hold in no container.
 func (p *Program) confine(ctx context.Context, cmd *process.Command, r Run) error {
 	if missing := container.Uncovered(r.Guarantees); p.o.contained() && len(missing) > 0 {
-		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced by a container; drop the guarantee, or run it without a container",
-			r.Name, strings.Join(missing, ", ")).Because(sandbox.CoverageMissing)
+		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced by a container; "+
+			"drop the guarantee, or run it without a container", r.Name, strings.Join(missing, ", ")).Because(sandbox.CoverageMissing)
 	}
 	if p.walls == nil {
 		return nil

@@ -22,8 +22,8 @@ func (p *printout) tooLong() bool {
 	return errors.As(p.err, &limit)
 }
 
-// printed runs a program to its end, or until ctx ends, and gives what it printed, max bytes at the most. The error is for
-// a program that could not be started.
+// printed runs a program to its end, or until ctx ends, and gives what it printed, max bytes at the most. The error is
+// for a program that could not be started.
 func printed(ctx context.Context, stdin []byte, max int, start func() (*process.Child, error)) (*printout, error) {
 	child, err := start()
 	if err != nil {

@@ -49,8 +49,8 @@ func (b *builder) container(f *facts, bound *appfile.Binding) (way, error) {
 	return t, nil
 }
 
-// rootFolder finds the folder that is the image. One outside of the app must be the user's own choice: what is in it can
-// be read.
+// rootFolder finds the folder that is the image. One outside of the app must be the user's own choice: what is in it
+// can be read.
 func (b *builder) rootFolder(image string) (string, error) {
 	root, err := filepath.EvalSymlinks(image)
 	if err != nil {
@@ -58,7 +58,8 @@ func (b *builder) rootFolder(image string) (string, error) {
 	}
 	app, err := filepath.EvalSymlinks(b.app.root)
 	if b.Image == "" && b.Container.Image == "" && (err != nil || !offlimits.Within(root, app)) {
-		return "", tool.Errorf(tool.CodeInvalidInput, "its image %.80q lies outside of the app; the config of the source must name it with `image`", image)
+		return "", tool.Errorf(tool.CodeInvalidInput,
+			"its image %.80q lies outside of the app; the config of the source must name it with `image`", image)
 	}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
 		return "", tool.Errorf(tool.CodeUnavailable, "its image %.80q is not a folder", image)

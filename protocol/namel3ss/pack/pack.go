@@ -1,5 +1,5 @@
-// Package pack reads, signs, verifies and installs packs: folders of namel3ss tools that somebody else wrote, with what they say
-// they need.
+// Package pack reads, signs, verifies and installs packs: folders of namel3ss tools that somebody else wrote, with
+// what they say they need.
 package pack
 
 import (
@@ -208,8 +208,8 @@ func readFolder(root, folder, source string) ([]*Pack, error) {
 	return packs, nil
 }
 
-// brokenPack is a pack that cannot be read: its tools are listed with the reason, or, where not even their names can be
-// read, the pack is in their place.
+// brokenPack is a pack that cannot be read: its tools are listed with the reason, or, where not even their names can
+// be read, the pack is in their place.
 func brokenPack(dir, where string, why error) *Pack {
 	p := &Pack{Dir: dir, Where: where, Has: map[string]*Tool{}, Refused: why}
 	var listed struct {
@@ -370,8 +370,8 @@ func parseCapabilities(file string, data []byte) (map[string]Capabilities, error
 }
 
 // Trust holds packs to the keys that the user trusts. An installed one is somebody else's: it must be signed by one of
-// them, or named by the user. One of the app's own is code of the app, as its tools/ are, and held to a signature if it
-// has one. A pack that fails keeps its tools in the list, and none of them runs.
+// them, or named by the user. One of the app's own is code of the app, as its tools/ are, and held to a signature if
+// it has one. A pack that fails keeps its tools in the list, and none of them runs.
 func Trust(packs []*Pack, keys, named []string) error {
 	trusted, err := publicKeys(keys)
 	if err != nil {
