@@ -27,7 +27,7 @@ build: ## build ./bin/toolpost, one static file
 
 test: ## install what the tests need, vet, and run every test with the race detector
 	@echo '== 1 of 4: what the tests need'
-	@.ci/setup python3 curl cc git node js podman postgres bwrap
+	@.ci/setup python3 curl cc git node js podman postgres
 	@echo '== 2 of 4: vet'
 	go vet ./...
 	@echo '== 3 of 4: the layout of the house'

@@ -7,6 +7,7 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -29,6 +30,10 @@ type Command struct {
 	// of a container on that of its monitor. They belong to its tree although they keep nothing of the
 	// environment that they were started with. Empty: there are none.
 	Claim string
+	// End is called once, when the child is ended, and before it is killed where it has not exited by itself: for a command
+	// that is only the client of what it started, such as docker run. Its files are not those of this machine, and
+	// Child.Open opens none. Nil: nobody is told.
+	End func(killed bool)
 
 	// Confine puts the child, and whatever it starts, behind walls. Nil: it is not confined.
 	Confine *sandbox.Confinement
@@ -59,6 +64,7 @@ type Child struct {
 
 	marker string
 	claim  string
+	end    func(killed bool) // see Command.End
 	proc   *os.Process
 	pidfd  *os.File
 	stderr *stderr
@@ -179,7 +185,10 @@ func (c *Child) shut() {
 // Open opens a file that the child named, to be read; a relative path starts in its working folder, dir. A confined
 // child must have been started with Look: then nothing is opened that it could not have read itself.
 func (c *Child) Open(dir, path string) (*os.File, error) {
-	if c.room == nil {
+	switch {
+	case c.end != nil:
+		return nil, errors.New("it is a file of a container, which cannot be opened from outside")
+	case c.room == nil:
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
@@ -197,12 +206,15 @@ func (c *Child) Open(dir, path string) (*os.File, error) {
 // gets between two calls.
 func (c *Child) Sweep() { ours.end(c) }
 
-// end does the work of settle, once: it ends the tree, then what of ours was busy with it.
-func (c *Child) end() Exit {
+// finish does the work of settle, once: it ends the tree, then what of ours was busy with it.
+func (c *Child) finish() Exit {
 	select {
 	case <-c.exited:
 	default:
 		c.killed.Store(true)
+	}
+	if c.end != nil {
+		c.end(c.killed.Load())
 	}
 	ours.signal(c, syscall.SIGKILL)
 	c.exits(reapTime)

@@ -370,3 +370,28 @@ func write(t *testing.T, path, content string, mode os.FileMode) {
 		t.Fatal(err)
 	}
 }
+
+// A client is ended after what it started, and what that calls its files is not on this machine.
+func TestTheEndOfAClientIsTold(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for script, want := range map[string]bool{"exit 0": false, "exec sleep 1000": true} {
+		told := make(chan bool, 2)
+		child, err := Start(Command{
+			Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, End: func(killed bool) { told <- killed },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := child.Open("/", "etc/passwd"); err == nil {
+			t.Error("a file of a container was opened here")
+		}
+		if !want {
+			child.Wait()
+		}
+		child.Close()
+		child.Close()
+		if killed := <-told; killed != want || len(told) > 0 {
+			t.Errorf("%s: killed %v, and told %d times more", script, killed, len(told))
+		}
+	}
+}

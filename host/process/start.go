@@ -19,7 +19,7 @@ const Marker = "TOOLPOST_TREE"
 // path, what is wrong with it (missing, a folder, not executable, a missing interpreter, a foreign
 // binary), and what to do.
 func Start(cmd Command) (*Child, error) {
-	path, err := lookup(cmd.Argv)
+	path, err := cmd.lookup()
 	if err != nil {
 		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
 	}
@@ -28,10 +28,10 @@ func Start(cmd Command) (*Child, error) {
 		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
 	}
 	c := &Child{
-		Stdin: p.ours[0], Stdout: p.ours[1], marker: rand.Text(), claim: cmd.Claim, looks: cmd.Look && cmd.Confine != nil,
+		Stdin: p.ours[0], Stdout: p.ours[1], marker: rand.Text(), claim: cmd.Claim, end: cmd.End, looks: cmd.Look && cmd.Confine != nil,
 		exited: make(chan struct{}), settled: make(chan struct{}), reaped: make(chan struct{}),
 	}
-	c.settle = sync.OnceValue(c.end)
+	c.settle = sync.OnceValue(c.finish)
 	attr := &os.ProcAttr{Dir: cmd.Dir, Env: environment(cmd.Env, c.marker), Files: append(p.theirs[:], cmd.Files...)}
 	err = ours.start(path, cmd.Argv, attr, cmd.Confine, c)
 	closeAll(p.theirs[:])
@@ -44,15 +44,15 @@ func Start(cmd Command) (*Child, error) {
 	return c, nil
 }
 
-// lookup finds the program.
-func lookup(argv []string) (string, error) {
-	if len(argv) == 0 {
+// lookup finds the program. One that runs in a root of its own is looked for there, when its room is built.
+func (cmd Command) lookup() (string, error) {
+	switch {
+	case len(cmd.Argv) == 0:
 		return "", errors.New("no program")
+	case strings.Contains(cmd.Argv[0], "/"), cmd.Confine != nil && cmd.Confine.Root != "":
+		return cmd.Argv[0], nil
 	}
-	if strings.Contains(argv[0], "/") {
-		return argv[0], nil
-	}
-	return exec.LookPath(argv[0])
+	return exec.LookPath(cmd.Argv[0])
 }
 
 // environment is env with the marker, and never with somebody else's.

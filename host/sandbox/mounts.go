@@ -19,6 +19,7 @@ import (
 // A part is something at a path of the room.
 type part struct {
 	path   string
+	from   string // where it is on the host; empty: at the same path
 	kind   partKind
 	rights uint64 // that Landlock gives on it
 	folder bool
@@ -28,6 +29,11 @@ type part struct {
 
 // runs reports whether programs can be run from it.
 func (p part) runs() bool { return p.rights&rightsExec != 0 }
+
+// onHost gives where something in a part is on the host.
+func (p part) onHost(path string) string {
+	return filepath.Join(cmp.Or(p.from, p.path), strings.TrimPrefix(path, p.path))
+}
 
 type partKind int
 
@@ -50,17 +56,23 @@ type view struct {
 	off    *offlimits.List
 	more   []string // folders in which no link is followed, beside those of off
 	system *view    // what every room has
+	image  string   // the folder that has the place of the host's root, without links; empty: none has
 	shut   bool     // something that is off limits lies in one of the parts: only mounts can take that out
 }
 
 // systemView is what every room has: what programs are made of, and a few devices.
 func systemView() (*view, error) {
-	v := &view{links: map[string]string{
-		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2",
-	}}
-	err := errors.Join(v.addAll(system(), partRead, rightsRead|rightsExec), v.addAll(devices(), partDevice, rightsRead|rightsWrite))
+	v := &view{links: map[string]string{}}
+	err := errors.Join(v.addAll(system(), partRead, rightsRead|rightsExec), v.addDevices())
 	v.sort()
 	return v, err
+}
+
+func (v *view) addDevices() error {
+	maps.Copy(v.links, map[string]string{
+		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2",
+	})
+	return v.addAll(devices(), partDevice, rightsRead|rightsWrite)
 }
 
 // viewOf is what one room has besides: what its profile makes executable, readable and writable, and what its
@@ -72,6 +84,10 @@ func viewOf(p Profile, program []string, system *view) (*view, error) {
 		v.addAll(p.Executable, partRead, rightsRead|rightsExec),
 		v.addAll(program, partRead, rightsRead|rightsExec),
 		v.addAll(p.Writable, partWrite, p.writeRights()))
+	if p.Root != "" {
+		v.system, v.image = &view{}, p.Root
+		err = errors.Join(err, v.addImage(p.Network == NetworkAll), v.addDevices())
+	}
 	v.sort()
 	if err == nil {
 		v.hold()
@@ -138,15 +154,32 @@ func (v *view) cover(path string, kind partKind) error {
 	if err != nil {
 		return fmt.Errorf("%s cannot be kept from a confined child: %w", path, err)
 	}
-	in := cmp.Or(v.find(t.Path), v.around(t.Path), v.system.find(t.Path), v.system.around(t.Path))
+	for _, at := range v.places(t.Path) {
+		if err := v.coverAt(at, t, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// places lists where in the room something of the host may be: where it is there, and where an image puts it.
+func (v *view) places(real string) []string {
+	if v.image == "" || v.image == "/" || !offlimits.Within(real, v.image) {
+		return []string{real}
+	}
+	return []string{real, filepath.Join("/", strings.TrimPrefix(real, v.image))}
+}
+
+func (v *view) coverAt(at string, t offlimits.Thing, kind partKind) error {
+	in := cmp.Or(v.find(at), v.around(at), v.system.find(at), v.system.around(at))
 	switch {
-	case in == nil || !in.kind.isHosts():
+	case in == nil || !in.kind.isHosts() || in.onHost(at) != t.Path: // the last: another file of an image
 		return nil
 	case kind == partRead && in.kind == partRead: // it cannot be changed, but what it lies in may be
-		if p := v.find(t.Path); p != nil {
+		if p := v.find(at); p != nil {
 			p.pinned = true
 		}
-		v.pin(t.Path)
+		v.pin(at)
 		v.sort()
 		return nil
 	}
@@ -154,12 +187,15 @@ func (v *view) cover(path string, kind partKind) error {
 		return err
 	}
 	v.shut = true
-	c := part{path: t.Path, kind: kind, folder: t.Folder, pinned: true}
+	c := part{path: at, kind: kind, folder: t.Folder, pinned: true}
+	if at != t.Path {
+		c.from = t.Path
+	}
 	if kind == partRead {
 		c.rights = in.rights &^ rightsWrite
 	}
-	v.parts = append(slices.DeleteFunc(v.parts, func(p part) bool { return p.path == t.Path }), c)
-	v.pin(t.Path)
+	v.parts = append(slices.DeleteFunc(v.parts, func(p part) bool { return p.path == at }), c)
+	v.pin(at)
 	v.sort()
 	return nil
 }
@@ -242,6 +278,44 @@ func (v *view) addRoot(kind partKind, rights uint64) error {
 	return nil
 }
 
+// addImage puts all that lies in the image into the view, as if that were the root. Links in it are left as they are: they
+// lead to where they lead in the room. Of this machine's own root /run is left out, where its programs leave what others
+// reach them by; only the addresses of name servers are needed from there, where there is a network.
+func (v *view) addImage(network bool) error {
+	a, err := offlimits.Open(v.image, v.off, v.more...)
+	if err != nil {
+		return fmt.Errorf("%s cannot be the root of a confined child: %w", v.image, about(err))
+	}
+	defer a.Close()
+	v.image = a.Path
+	entries, err := os.ReadDir(a.Path)
+	if err != nil {
+		return fmt.Errorf("%s cannot be the root of a confined child: %w", v.image, about(err))
+	}
+	own := append(kernels(), "/tmp")
+	if v.image == "/" {
+		own = append(own, "/run")
+	}
+	for _, e := range entries {
+		at, from := "/"+e.Name(), filepath.Join(v.image, e.Name())
+		switch {
+		case slices.Contains(own, at):
+		case e.Type() == fs.ModeSymlink:
+			if v.links[at], err = os.Readlink(from); err != nil {
+				return err
+			}
+		default:
+			v.parts = append(v.parts, part{path: at, from: from, kind: partRead, rights: rightsRead | rightsExec, folder: e.IsDir()})
+		}
+	}
+	if v.image == "/" && network {
+		if err := v.add("/etc/resolv.conf", partRead, rightsRead); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // mount puts a new file system into the view. Landlock's rights on it hold for all that lies in it, also for
 // what is mounted there.
 func (v *view) mount(path string, kind partKind, rights uint64, size int64) {
@@ -250,7 +324,7 @@ func (v *view) mount(path string, kind partKind, rights uint64, size int64) {
 }
 
 // sort orders the parts from the outside in. Of several at one path the one with more rights stays, and has
-// the rights of all.
+// the rights of all; but what is given goes before what an image has there, and takes nothing from it.
 func (v *view) sort() {
 	slices.SortStableFunc(v.parts, func(a, b part) int {
 		return cmp.Or(strings.Compare(a.path, b.path), cmp.Compare(b.kind, a.kind))
@@ -258,8 +332,10 @@ func (v *view) sort() {
 	merged := v.parts[:0]
 	for _, p := range v.parts {
 		if n := len(merged); n > 0 && merged[n-1].path == p.path {
-			merged[n-1].rights |= p.rights
-			merged[n-1].pinned = merged[n-1].pinned || p.pinned
+			if merged[n-1].from == p.from {
+				merged[n-1].rights |= p.rights
+				merged[n-1].pinned = merged[n-1].pinned || p.pinned
+			}
 			continue
 		}
 		merged = append(merged, p)
@@ -332,18 +408,28 @@ func (s *script) foundation(v *view, base string) {
 	s.in(LayerMounts)
 	s.call("keep ours to ourselves", unix.SYS_MOUNT, number(0), s.text("/"), number(0), number(unix.MS_REC|unix.MS_SLAVE), number(0))
 	trees := s.trees(v, v)
-	s.mountFS("tmpfs", base, unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=256k,nr_inodes=4096")
+	s.mountRoot(base)
 	b := newBuilder(s, v, base)
 	b.put(v, trees)
 	b.folder("/tmp")
 }
 
+// mountRoot mounts the empty file system that a room begins with.
+func (s *script) mountRoot(base string) {
+	s.mountFS("tmpfs", base, unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=256k,nr_inodes=4096")
+}
+
 // complete adds the parts of a view to the room, and enters it. What is in none of its parts is then not there:
-// no path leads to it. All is the view with what the foundation has.
+// no path leads to it. All is the view with what the foundation has. A view with an image has nothing of that: it begins
+// anew, on top of it, and what is below goes with the host's root.
 func (s *script) complete(v, all *view, base, dir string) {
 	s.in(LayerMounts)
 	trees := s.trees(v, all)
 	b := newBuilder(s, all, base)
+	if v.image != "" {
+		s.mountRoot(base)
+		b.folder("/tmp")
+	}
 	b.root = s.newReg()
 	s.call("the room", unix.SYS_OPENAT, cwd, s.text(base), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC), number(0)).into(b.root)
 	b.put(v, trees)
@@ -363,11 +449,13 @@ func (s *script) trees(v, all *view) map[string]uint64 {
 	for _, p := range v.parts {
 		p.rights = all.find(p.path).rights // of both, where the system has it too
 		outer := all.around(p.path)
-		if !p.kind.isHosts() || !p.pinned && outer != nil && outer.kind == p.kind && outer.runs() == p.runs() {
+		from := p.onHost(p.path)
+		inOuter := outer != nil && outer.kind == p.kind && outer.runs() == p.runs() && outer.onHost(p.path) == from
+		if !p.kind.isHosts() || inOuter && !p.pinned {
 			continue
 		}
 		fd := s.newReg()
-		s.openDirect(p.path, cwd, p.path, offlimits.NoLinks).into(at)
+		s.openDirect(from, cwd, from, offlimits.NoLinks).into(at)
 		const clone = unix.AT_EMPTY_PATH | unix.AT_RECURSIVE | unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
 		s.call(p.path, unix.SYS_OPEN_TREE, register(at), s.text(""), number(clone)).into(fd)
 		s.call(p.path, unix.SYS_CLOSE, register(at))

@@ -21,6 +21,10 @@ type Profile struct {
 	Writable   []string // may be read and changed
 	Executable []string // may be read and run: interpreters, their libraries, the tool's own code
 
+	// Root is a folder that is the room's /, read-only, in the place of what programs are made of here: an unpacked image
+	// of a container, or / itself. Its /proc, /sys, /dev and /tmp are the room's own. Other paths of the profile are
+	// those of the host, and lie at the same place in the room. Empty: the room has the host's programs.
+	Root string
 	// ReadOnly is what cannot be changed although it lies in what is Writable. What does not exist cannot be named.
 	ReadOnly []string
 	// Off is what is not there, or cannot be changed, although it lies in one of them: where it is hidden a folder is
@@ -150,7 +154,7 @@ func readable(p Profile) []string {
 
 // check refuses paths that say nothing, or say it to somebody else.
 func (p Profile) check() error {
-	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Off.Hidden(), p.Off.Fixed()) {
+	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Off.Hidden(), p.Off.Fixed(), p.image()) {
 		if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 			return tool.Errorf(tool.CodeInvalidInput, "the sandbox needs absolute paths: %q is none", path)
 		}
@@ -159,6 +163,14 @@ func (p Profile) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "the sandbox's profile has a network or proc that does not exist")
 	}
 	return nil
+}
+
+// image lists the folder that takes the place of the host's root, if there is one.
+func (p Profile) image() []string {
+	if p.Root == "" {
+		return nil
+	}
+	return []string{p.Root}
 }
 
 // system lists what programs are made of, and holds nothing of users: code, and the files of /etc that the C

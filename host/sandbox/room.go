@@ -228,7 +228,7 @@ func (p *plan) write() error {
 	p.call("close the rest", unix.SYS_CLOSE_RANGE, number(len(p.Files)), number(uint64(math.MaxUint32)), number(unix.CLOSE_RANGE_CLOEXEC))
 	p.dropPrivileges(p.on)
 	if p.on.Landlock > 0 {
-		p.grant(p.on.Landlock, p.view.grants())
+		p.grant(p.on.Landlock, append(p.view.grants(), p.rootGrants()...))
 		p.restrict(p.on.Landlock, p.Network == NetworkNone)
 	}
 	if err := p.filter(); err != nil {
@@ -241,6 +241,15 @@ func (p *plan) write() error {
 		p.call(p.Path, unix.SYS_EXECVE, p.text(p.Path), p.list(p.Argv), p.list(p.Env))
 	}
 	return p.fits()
+}
+
+// rootGrants let a child list the folders of a room that has an image: all of them are its own. What it may not see is not
+// mounted there, and what is writable may be for writing alone.
+func (p *plan) rootGrants() []grant {
+	if p.Root == "" || p.WriteOnly {
+		return nil
+	}
+	return []grant{{"/", rightsRead | rightsExec, true}}
 }
 
 // showRoot hands the root of the room to the host, if that wants to look.

@@ -135,7 +135,7 @@ func (m *machine) cover(p Profile) error {
 		return tool.Errorf(tool.CodeUnsupported, "no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run without", m.broken).Because(CoverageMissing)
 	case !m.Seccomp:
 		missing = LayerSeccomp
-	case !m.filesHold() || !m.Mounts && nested(p):
+	case !m.filesHold() || !m.Mounts && (nested(p) || p.Root != ""):
 		missing = LayerMounts
 	case !m.apart():
 		missing = LayerPid

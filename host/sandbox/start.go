@@ -152,16 +152,23 @@ func (p *plan) prepare() error {
 		if p.Tmp > 0 {
 			p.view.mount("/tmp", partTmpfs, p.writeRights(), p.Tmp)
 		}
+		if p.Tmp > 0 && p.Root != "" {
+			p.view.mount("/dev/shm", partTmpfs, p.writeRights(), p.Tmp)
+		}
 		if kind := map[Proc]partKind{ProcOwn: partProcOwn, ProcAll: partProcAll}[p.Proc]; p.on.Proc && kind != 0 {
 			p.view.mount("/proc", kind, rightsRead, 0)
 		}
 	}
-	p.all = p.on.systemNow().with(p.view)
+	p.all = p.view.system.with(p.view)
 	return p.chooseDir()
 }
 
 // chooseDir finds where the working folder really is: the room may not have the links that lead there.
 func (p *plan) chooseDir() error {
+	if p.Root != "" { // it is no folder of the host
+		p.dir = filepath.Join("/", p.Dir)
+		return nil
+	}
 	dir, err := filepath.Abs(p.Dir)                             // without one it is ours
 	if err == nil && strings.HasPrefix(dir, "/proc/self/fd/") { // an open one
 		dir, err = os.Readlink(dir)
@@ -328,6 +335,9 @@ func (p *plan) resolveProgram() ([]string, error) {
 	if p.Path == "" {
 		return nil, nil
 	}
+	if p.Root != "" {
+		return nil, p.programInRoot()
+	}
 	if !filepath.IsAbs(p.Path) {
 		p.Path = filepath.Join(cmp.Or(p.Dir, "."), p.Path)
 		abs, err := filepath.Abs(p.Path)
@@ -355,6 +365,35 @@ func (p *plan) resolveProgram() ([]string, error) {
 		path = interpreter
 	}
 	return files, nil
+}
+
+// programInRoot makes the path of the program absolute, in an image that has all that running it takes. The kernel looks
+// for it there, so that no link of the image leads out of it.
+func (p *plan) programInRoot() error {
+	root, err := offlimits.Open(p.Root, p.Off, p.apart()...)
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "%s cannot be the root of a confined child: %w", p.Root, about(err))
+	}
+	defer root.Close()
+	if !root.Mode.IsDir() {
+		return tool.Errorf(tool.CodeUnavailable, "%s cannot be the root of a confined child: it is not a folder", p.Root)
+	}
+	candidates := []string{filepath.Join("/", p.Dir, p.Path)}
+	switch {
+	case filepath.IsAbs(p.Path):
+		candidates = []string{p.Path}
+	case !strings.Contains(p.Path, "/"):
+		candidates = onPath(p.Path, p.Env)
+	}
+	for _, path := range candidates {
+		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+		if fd, err := unix.Openat2(root.Fd(), path, how); err == nil {
+			p.Path = path
+			return unix.Close(fd)
+		}
+	}
+	return tool.Errorf(tool.CodeUnavailable, "%s was not found in %s, which is the root of the program (looked for %s)",
+		p.Path, p.Root, strings.Join(candidates, ", "))
 }
 
 // interpreterOf gives the program that the kernel runs in a file's place or with it.
@@ -397,17 +436,25 @@ func loaderOf(f io.ReaderAt, head []byte) string {
 
 // lookup finds a program on the PATH of an environment.
 func lookup(name string, env []string) string {
+	for _, file := range onPath(name, env) {
+		if unix.Access(file, unix.X_OK) == nil {
+			return file
+		}
+	}
+	return ""
+}
+
+// onPath lists where the PATH of an environment has a program, if it has it.
+func onPath(name string, env []string) []string {
+	var files []string
 	for _, entry := range env {
 		path, ok := strings.CutPrefix(entry, "PATH=")
 		if !ok {
 			continue
 		}
 		for _, folder := range filepath.SplitList(path) {
-			file := filepath.Join(folder, name)
-			if unix.Access(file, unix.X_OK) == nil {
-				return file
-			}
+			files = append(files, filepath.Join(folder, name))
 		}
 	}
-	return ""
+	return files
 }

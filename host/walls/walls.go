@@ -35,6 +35,7 @@ type Options struct {
 	FileSize  int64           `yaml:"file_size" doc:"bytes of a file that is written; default: 1 GiB"`
 	CPUTime   config.Duration `yaml:"cpu_time" doc:"processor time of a process; default: no limit"`
 
+	Root      string          `yaml:"-"` // a folder that has the place of the system's programs, see sandbox.Profile; empty: none has
 	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config
 }
 
@@ -81,24 +82,21 @@ type Walls struct {
 }
 
 // Around gives the walls of a source.
-func (o Options) Around(n Needs) (*Walls, error) { return o.around(n, nil) }
-
-// around gives walls with a way out that others may share, if there is one.
-func (o Options) around(n Needs, way *egress) (*Walls, error) {
+func (o Options) Around(n Needs) (*Walls, error) {
 	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), book: o.Book(n.Dir)}
 	p := &w.profile
 	if o.Off {
 		*p, w.code = open(), n.Run
 		o.Off = false
 		var err error
-		w.asked, err = o.around(n, way)
+		w.asked, err = o.Around(n)
 		return w, err
 	}
 	p.Readable = absolute(n.Dir, n.Read, o.Read)
 	p.Writable = absolute(n.Dir, n.Write, o.Write)
 	p.Executable = absolute(n.Dir, n.Run, o.Run)
 	w.given = absolute(n.Dir, o.Read, o.Write, o.Run)
-	p.Unix = o.Unix
+	p.Root, p.Unix = o.Root, o.Unix
 	if o.Tmp != 0 {
 		p.Tmp = max(o.Tmp, 0)
 	}
@@ -113,9 +111,19 @@ func (o Options) around(n Needs, way *egress) (*Walls, error) {
 		return nil, err
 	}
 	if p.Network = network; len(hosts) > 0 {
-		w.egress = cmp.Or(way, newEgress(hosts)) // the same names are pinned for all
+		w.egress = newEgress(hosts)
 	}
 	return w, nil
+}
+
+// With gives the same walls around tools that run more code. The way out is the same too: names are pinned for all.
+func (w *Walls) With(code []string) *Walls {
+	more := *w
+	more.profile.Executable = absolute("/", w.profile.Executable, code)
+	if w.off {
+		more.profile, more.code, more.asked = w.profile, slices.Concat(w.code, code), w.asked.With(code)
+	}
+	return &more
 }
 
 // open is the profile that forbids nothing.
@@ -228,6 +236,9 @@ func (w *Walls) String() string {
 	}
 	p := w.profile
 	limits := p.Limits
+	if p.Root != "" {
+		p.Readable = append([]string{p.Root + " as its root"}, p.Readable...)
+	}
 	parts := []string{"reads " + list(p.Readable), "changes " + list(p.Writable), "network " + w.network.String()}
 	if limits.Memory >= 0 {
 		parts = append(parts, size(cmp.Or(limits.Memory, sandbox.DefaultMemory)))

@@ -16,8 +16,7 @@ import (
 
 	"toolpost/host/backoff"
 	"toolpost/host/process"
-	"toolpost/host/secret"
-	"toolpost/host/walls"
+	"toolpost/host/spawn"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 )
@@ -27,10 +26,9 @@ type Options struct {
 	Name string // of the program, for error messages
 	Log  *slog.Logger
 
-	// Find says how the program is started. It is asked before every start.
-	Find       func(context.Context) (Launch, error)
+	// Find says what is started. It is asked before every start.
+	Find       func() (*spawn.Program, error)
 	Guarantees tool.Guarantees // of its walls
-	Secrets    secret.Grant
 
 	// Greet is the handshake: it finds out what the worker is and has. The first thing that it asks is Hello, for
 	// messages.
@@ -54,12 +52,6 @@ type Options struct {
 	Grace     time.Duration // a worker that left a call unanswered, and answers nothing for this long, is replaced
 
 	Restart backoff.Breaker // when to start another after a fast crash or a failed start
-}
-
-// A Launch is how a program is started.
-type Launch struct {
-	walls.Start
-	Dir string // its working folder
 }
 
 // maxAbandoned is how many calls a worker may leave unanswered while it answers others.

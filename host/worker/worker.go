@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/host/process"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
@@ -97,26 +98,15 @@ func (w *Worker) start() error {
 	o := &w.s.o
 	ctx, cancel := context.WithTimeout(w.s.ctx, o.StartTime)
 	defer cancel()
-	launch, err := o.Find(ctx)
+	program, err := o.Find()
 	if err != nil {
 		return err
 	}
-	w.dir = launch.Dir
+	w.dir = program.Dir
 	w.watch.Follow(tool.SinkFunc(w.attempted), walls.Sources(o.Guarantees, o.Guarantees))
-	confine, err := launch.Walls.Confine(o.Name, o.Guarantees, &w.watch)
-	if err != nil {
-		return err
-	}
-	cmd := process.Command{
-		Argv: launch.Argv, Dir: w.dir, Env: launch.Env, Confine: confine, Look: true,
-		Stderr: w.stderr, StderrLimit: process.LifeLog,
-	}
-	given, err := o.Secrets.Give(&cmd, o.Guarantees.SecretsAllowed)
-	if err != nil {
-		return err
-	}
-	defer given()
-	w.child, err = process.Start(cmd)
+	w.child, err = program.Start(ctx, spawn.Run{
+		Name: o.Name, Guarantees: o.Guarantees, Watch: &w.watch, Look: true, Stderr: w.stderr, StderrLimit: process.LifeLog,
+	})
 	return err
 }
 

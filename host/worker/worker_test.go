@@ -19,6 +19,7 @@ import (
 
 	"toolpost/host/backoff"
 	"toolpost/host/sandbox"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -107,17 +108,12 @@ func supervise(t *testing.T, mode string, o Options) *Supervisor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := walls.Options{Off: true}.Program(walls.Needs{}, []string{self}, "/", []string{modeEnv + "=" + mode})
+	start := spawn.Options{Env: map[string]string{modeEnv: mode}, Walls: walls.Options{Off: true}}
+	program, err := start.Program("/", spawn.Command{Argv: []string{self}, Dir: "/"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Find = func(ctx context.Context) (Launch, error) {
-		start, err := found.Find(ctx)
-		if err != nil {
-			return Launch{}, err
-		}
-		return Launch{*start, "/"}, nil
-	}
+	o.Find = func() (*spawn.Program, error) { return program, nil }
 	o.Name, o.Log, o.Hello, o.MaxLine = "prog", slog.New(slog.DiscardHandler), "hello", 1<<20
 	o.StartTime, o.Grace = cmp.Or(o.StartTime, patience), cmp.Or(o.Grace, 300*time.Millisecond)
 	o.Greet = func(ctx context.Context, w *Worker) error {

@@ -61,8 +61,8 @@ func rooms() []room {
 		{name: "execShell", each: true, args: shellArgs,
 			source: "{name: shell, protocol: builtin, roots: [{path: ., write: true}, {path: work, write: true}, {path: work/inner, write: true}], " +
 				"shell: {rules: [{program: PROG, trust: true}], walls: {run: [../prog]}}, #%s}"},
-		{name: "bwrap", each: true, groups: true, source: "{name: bwrap, protocol: namel3ss, app: app, tool: bwrap, runner: container, image: /, " +
-			"command: [PROG], container: {runtime: bwrap}, timeout: 2m, #%s}", args: func(o order) any { return o }},
+		{name: "folder", each: true, groups: true, source: "{name: folder, protocol: namel3ss, app: app, tool: folder, runner: container, image: /, " +
+			"command: [PROG], container: {runtime: sandbox}, timeout: 2m, #%s}", args: func(o order) any { return o }},
 	}
 }
 

@@ -27,11 +27,12 @@ func floors() []floor {
 		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
 		{name: "wire", rooms: []string{"wire/nearest", "wire/strictjson", "wire/schema", "wire/typeschema", "wire/envelope", "wire/jsonrpc"}, ordered: true},
 		{name: "config", rooms: []string{"host/offlimits", "config", "examples"}, ordered: true},
-		{name: "host", rooms: []string{"host/backoff", "host/sandbox", "host/process", "host/secret", "host/walls", "host/worker", "host/workspace/ignore", "host/workspace"}, ordered: true},
+		{name: "host", rooms: []string{"host/backoff", "host/sandbox", "host/process", "host/secret", "host/walls", "host/container", "host/spawn", "host/worker", "host/workspace/ignore", "host/workspace"}, ordered: true},
 		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/grep", "codesearch/trigram", "codesearch"}, ordered: true},
 		{name: "engine", rooms: []string{"engine", "engine/*"}},
 		{name: "store", rooms: []string{"store", "store/*"}},
 		{name: "web", rooms: []string{"web"}},
+		{name: "parts of namel3ss", rooms: []string{"protocol/namel3ss/appfile", "protocol/namel3ss/pack"}, ordered: true},
 		{name: "protocols and built-in tools", rooms: []string{"protocol/*", "builtin", "builtin/*"}},
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},
@@ -47,7 +48,11 @@ func beside() []string {
 // mayKnow lists, for a package that few may know, those few: doors and runners cannot go around the engine where they
 // cannot reach it.
 func mayKnow() map[string][]string {
-	return map[string][]string{"protocol/all": {"node"}, "engine": {"node"}, "store": {"store/*", "node", "cmd/*", "bench"}}
+	return map[string][]string{
+		"protocol/all": {"node"}, "engine": {"node"}, "store": {"store/*", "node", "cmd/*", "bench"},
+		"protocol/namel3ss/appfile": {"protocol/namel3ss", "protocol/namel3ss/pack"},
+		"protocol/namel3ss/pack":    {"protocol/namel3ss", "protocol/all"},
+	}
 }
 
 // family lets a room import its own parts: engine and its stages, the built-in tools and theirs. The kinds of store
@@ -185,6 +190,9 @@ func TestArrowsThatGoTheWrongWayAreFound(t *testing.T) {
 		{"protocol/rest", "toolpost/web", true},
 		{"web", "toolpost/protocol/rest", false},
 		{"web", "toolpost/engine", false},
+		{"protocol/rest", "toolpost/protocol/namel3ss/pack", false},
+		{"protocol/namel3ss", "toolpost/protocol/namel3ss/pack", true},
+		{"protocol/namel3ss/appfile", "toolpost/protocol/namel3ss/pack", false},
 		{"engine", "toolpost/engine/session", true},
 		{"engine/session", "toolpost/engine", false},
 		{"engine/session", "toolpost/store", false},

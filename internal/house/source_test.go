@@ -184,7 +184,7 @@ func operatorsIn(f *ast.File) (found []token.Pos) {
 
 func TestWhoMakesAnOperatorIsFound(t *testing.T) {
 	for src, n := range map[string]int{
-		`var p = tool.Principal{ID: "local", Operates: true}`:                1,
+		`var p = tool.Principal{ID: "local", Operates: true}`:               1,
 		`var p = []tool.Principal{{Operates: true}}`:                        1,
 		`func f(p tool.Principal) { p.Operates, p.ID = true, "" }`:          1,
 		`func f(p tool.Principal) bool { return p.Operates && p.ID != "" }`: 0,

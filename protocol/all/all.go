@@ -16,6 +16,7 @@ import (
 	"toolpost/protocol/alphahuman"
 	"toolpost/protocol/machina"
 	"toolpost/protocol/namel3ss"
+	"toolpost/protocol/namel3ss/pack"
 	"toolpost/protocol/narratoria"
 	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"
@@ -59,6 +60,9 @@ type Stdio struct {
 	// Sources are those of the config, for a door whose callers may name one in their own way.
 	Sources []config.Source
 }
+
+// Packs is what people do with packs of namel3ss tools.
+type Packs = pack.Packs
 
 // Protocols lists them all.
 func Protocols() []Protocol {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"toolpost/host/spawn"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -54,7 +55,7 @@ func TestDoorAndRunnerConformInTheFirstGeneration(t *testing.T) {
 	skill := doorSkill(t)
 	tooltest.Run(t, tooltest.Subject{
 		New: func(t testing.TB) tool.Handler {
-			r, _ := open(t, Options{Skill: skill, Env: map[string]string{doorEnv: "1"}})
+			r, _ := open(t, Options{Skill: skill, Options: spawn.Options{Env: map[string]string{doorEnv: "1"}}})
 			return r
 		},
 		Without: tooltest.Events,
@@ -65,7 +66,7 @@ func TestDoorAndRunnerConformInTheSecondGeneration(t *testing.T) {
 	skill := doorSkill(t)
 	tooltest.Run(t, tooltest.Subject{
 		New: func(t testing.TB) tool.Handler {
-			r, _ := open(t, Options{Skill: skill, Generation: 2, Concurrency: 64, Env: map[string]string{doorEnv: "1"}})
+			r, _ := open(t, Options{Skill: skill, Generation: 2, Concurrency: 64, Options: spawn.Options{Env: map[string]string{doorEnv: "1"}}})
 			return r
 		},
 	})

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/config"
+	"toolpost/host/spawn"
 	"toolpost/host/worker"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -172,7 +173,7 @@ func TestHooksThatFailOrHangHarmNothing(t *testing.T) {
 	})
 	t.Run("hangs when a session starts", func(t *testing.T) {
 		t.Parallel()
-		r, _ := hostile(t, "hangs in a hook", Options{HookTimeout: config.Duration(200 * time.Millisecond), Env: map[string]string{"HOOK": "lifecycle/onSessionStart"}})
+		r, _ := hostile(t, "hangs in a hook", Options{HookTimeout: config.Duration(200 * time.Millisecond), Options: spawn.Options{Env: map[string]string{"HOOK": "lifecycle/onSessionStart"}}})
 		says(t, r, "ok", `{}`, `"answer to {}"`)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*short)
 		defer cancel()
@@ -193,7 +194,7 @@ func TestATickThatHangsIsNotFollowedByAnother(t *testing.T) {
 	write(t, filepath.Join(dir, manifestFile), `{"runtime":"python","entry":"skill.py","tick_interval":1}`)
 	r, log := open(t, Options{
 		Skill: dir, HookTimeout: config.Duration(100 * time.Millisecond),
-		Env: map[string]string{"MODE": "hangs in a hook", "HOOK": "lifecycle/onTick"},
+		Options: spawn.Options{Env: map[string]string{"MODE": "hangs in a hook", "HOOK": "lifecycle/onTick"}},
 	})
 	if _, err := r.Tools(t.Context()); err != nil {
 		t.Fatal(err)
@@ -275,7 +276,7 @@ func kill(t testing.TB, w *worker.Worker) {
 func TestFiveFastCrashesOpenTheBreaker(t *testing.T) {
 	tooltest.NoLeaks(t)
 	flag := filepath.Join(t.TempDir(), "flag")
-	r, _ := hostile(t, "crashes later", Options{Env: map[string]string{"FLAG": flag}})
+	r, _ := hostile(t, "crashes later", Options{Options: spawn.Options{Env: map[string]string{"FLAG": flag}}})
 	w := r.current(t)
 	write(t, flag, "")
 	kill(t, w)

@@ -1,14 +1,10 @@
 package alphahuman
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/process"
-	"toolpost/host/secret"
-	"toolpost/host/walls"
+	"toolpost/host/spawn"
 	"toolpost/tool"
 )
 
@@ -18,12 +14,10 @@ type Options struct {
 	Skill  string `yaml:"skill" doc:"the folder of a single skill"`
 	Data   string `yaml:"data" doc:"folder for the files that skills keep; default: .toolpost/skills/SOURCE"`
 
-	Env     map[string]string `yaml:"env" doc:"variables for the skills"`
-	PassEnv []string          `yaml:"pass_env" doc:"names of our own variables that the skills get too"`
-	secret.Grant
-	Timeout     config.Duration `yaml:"timeout" doc:"of one call; default: limits.timeout"`
-	Concurrency int             `yaml:"concurrency" doc:"calls that one skill gets at once; default: as its manifest says, else one where it calls back, else any number"`
-	Generation  int             `yaml:"generation" doc:"1: the contract; 2: tools/list and skill/ hooks; default: the skill is asked"`
+	spawn.Options // folders of skills are found in its dir, and each skill runs in its own
+
+	Concurrency int `yaml:"concurrency" doc:"calls that one skill gets at once; default: as its manifest says, else one where it calls back, else any number"`
+	Generation  int `yaml:"generation" doc:"1: the contract; 2: tools/list and skill/ hooks; default: the skill is asked"`
 
 	StartTimeout config.Duration `yaml:"start_timeout" doc:"for the answer to initialize; default: 30s"`
 	HookTimeout  config.Duration `yaml:"hook_timeout" doc:"for each lifecycle hook; default: 10s"`
@@ -31,10 +25,8 @@ type Options struct {
 	SessionIdle  config.Duration `yaml:"session_idle" doc:"a session without calls for this long is ended; default: 30m"`
 	MaxLine      int             `yaml:"max_line" doc:"bytes of one message; default: 16 MiB"`
 
-	Effects    tool.Effects    `yaml:"effects" doc:"what the tools do to the world"`
-	Tier       int             `yaml:"tier" doc:"0 safe .. 3 dangerous"`
-	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what the skills must not be able to do"`
-	Walls      walls.Options   `yaml:"walls" doc:"what the skills may do; default: each reads its folder, starts programs, has 512 MiB, 128 processes, no network"`
+	Effects tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
+	Tier    int          `yaml:"tier" doc:"0 safe .. 3 dangerous"`
 }
 
 func (o *Options) check() error {
@@ -48,17 +40,7 @@ func (o *Options) check() error {
 	case o.Concurrency < 0 || o.MaxLine < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "concurrency and max_line cannot be negative")
 	}
-	for name := range o.Env {
-		if name == "" || strings.ContainsAny(name, "=\x00") {
-			return tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of an environment variable", name)
-		}
-	}
-	return nil
-}
-
-// environment is all that a skill gets: what the source gives it, and what its manifest names.
-func (o *Options) environment(named []string) []string {
-	return process.Environment(o.Env, slices.Concat(o.PassEnv, named))
+	return o.Options.Check()
 }
 
 func (o *Options) startTime() time.Duration   { return orElse(o.StartTimeout, 30*time.Second) }

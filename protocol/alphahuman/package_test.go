@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -45,7 +46,7 @@ func TestASkillThatIsAPackageIsRunAsOne(t *testing.T) {
 			case strings.Contains(manifest, "__init__.py"):
 				move(t, main, filepath.Join(skill, "__init__.py"))
 			}
-			r, _ := open(t, Options{Skill: skill, Walls: noTmp})
+			r, _ := open(t, Options{Skill: skill, Options: spawn.Options{Walls: noTmp}})
 			says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
 			says(t, r, "shared", `{}`, `"shared by all skills"`)
 		})
@@ -80,7 +81,7 @@ func TestAPackageSeesNoOtherSkill(t *testing.T) {
 	other := filepath.Join(dir, "skills", "other", "secret.txt")
 	look := fmt.Sprintf(`{"paths":[%q,%q,%q,%q,"config.txt"]}`, dir, filepath.Dir(skill), filepath.Join(dir, "config.txt"), other)
 	for name, o := range map[string]Options{
-		"the default": {}, "nothing may be read": {Guarantees: tool.Guarantees{NoFilesystemRead: true}},
+		"the default": {}, "nothing may be read": {Options: spawn.Options{Guarantees: tool.Guarantees{NoFilesystemRead: true}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,7 +98,7 @@ func TestAPackageSeesNoOtherSkill(t *testing.T) {
 			}
 		})
 	}
-	r, _ := open(t, Options{Skill: skill, Walls: walls.Options{Tmp: -1, Read: []string{filepath.Dir(other)}}})
+	r, _ := open(t, Options{Skill: skill, Options: spawn.Options{Walls: walls.Options{Tmp: -1, Read: []string{filepath.Dir(other)}}}})
 	says(t, r, "look", fmt.Sprintf(`{"paths":[%q]}`, other), `"the secret of anothe"`) // it is there for whom it is given
 }
 
@@ -112,12 +113,12 @@ func TestAPackageUsesALibraryThatItIsGiven(t *testing.T) {
 		t.Helper()
 		says(t, r, "use", fmt.Sprintf(`{"module":%q}`, module), fmt.Sprintf("%q", want))
 	}
-	r, _ := open(t, Options{Skill: skill, Walls: noTmp})
+	r, _ := open(t, Options{Skill: skill, Options: spawn.Options{Walls: noTmp}})
 	use(r, "dev.runtime.server", "No module named 'dev'")
 	use(r, "skills.other.words", "No module named 'skills.other'")
 	use(r, "email.message", "Basic message object for the email package object model.") // what is Python's stays so
 	given := walls.Options{Tmp: -1, Read: []string{filepath.Join(dir, "dev"), filepath.Join(dir, "single.py")}}
-	r, _ = open(t, Options{Skill: skill, Walls: given})
+	r, _ = open(t, Options{Skill: skill, Options: spawn.Options{Walls: given}})
 	use(r, "dev.runtime.server", "a library")
 	use(r, "single", "a module")
 	use(r, "skills.other.words", "No module named 'skills.other'")
@@ -138,7 +139,7 @@ func TestAPackageWhoseFoldersCannotBeNamesSaysSo(t *testing.T) {
 func TestAPackageIsTheSameWithASlashBehindIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	_, skill := packages(t)
-	r, _ := open(t, Options{Skill: skill + "/", Walls: noTmp})
+	r, _ := open(t, Options{Skill: skill + "/", Options: spawn.Options{Walls: noTmp}})
 	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
 }
 
@@ -147,7 +148,7 @@ func TestAPackageIsTheSameWithASlashBehindIt(t *testing.T) {
 func TestAPythonSkillThatImportsIsNoAttempt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	_, skill := packages(t)
-	r, log := open(t, Options{Skill: skill, Walls: noTmp})
+	r, log := open(t, Options{Skill: skill, Options: spawn.Options{Walls: noTmp}})
 	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
 	if got := log.String(); strings.Contains(got, "__pycache__") {
 		t.Errorf("told: %s", got)

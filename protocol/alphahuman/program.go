@@ -9,7 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"toolpost/host/walls"
+	"toolpost/host/spawn"
 	"toolpost/host/worker"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
@@ -23,7 +23,6 @@ type program struct {
 	name  string
 	o     *Options
 	base  string // the folder of the config
-	env   []string
 	log   *slog.Logger
 
 	memory   memory
@@ -40,12 +39,11 @@ type program struct {
 
 func newProgram(s *Skill, o *Options, base, data string, log *slog.Logger) *program {
 	p := &program{
-		skill: s, name: s.Name(), o: o, base: base, env: o.environment(s.Manifest.Env), data: dataFolder{dir: data},
-		log: log.With("skill", s.Name()),
+		skill: s, name: s.Name(), o: o, base: base, data: dataFolder{dir: data}, log: log.With("skill", s.Name()),
 	}
 	p.Supervisor = worker.New(worker.Options{
 		Name: p.name, Log: p.log,
-		Find: p.find, Guarantees: o.Guarantees, Secrets: o.Grant,
+		Find: p.find, Guarantees: o.Guarantees,
 		Hello: methodInitialize, Greet: p.greet, Live: keepTime, Goodbye: goodbye,
 		Serve: p.serve, Names: callNamed, Cancel: cancel,
 		Places: p.limit, MaxLine: o.maxLine(), StartTime: o.startTime(), Grace: o.grace(),
@@ -56,39 +54,34 @@ func newProgram(s *Skill, o *Options, base, data string, log *slog.Logger) *prog
 // A command is how a skill is started.
 type command struct {
 	launch // as the manifest says
-	*walls.Program
+	*spawn.Program
 }
 
 // find finds how the skill is started, behind walls. Its folder is its own code: no guarantee takes that.
-func (p *program) find(ctx context.Context) (l worker.Launch, err error) {
+func (p *program) find() (*spawn.Program, error) {
 	said, err := p.skill.Manifest.launch(p.skill.Dir)
 	if err != nil {
-		return l, err
+		return nil, err
 	}
-	if p.command == nil || !slices.Equal(p.command.argv, said.argv) {
-		needs, err := walls.NeedsOf(p.base, p.skill.Dir)
-		if err != nil {
-			return l, err
-		}
-		needs.Run = slices.Concat(needs.Run, []string{p.skill.Dir}, said.code)
-		found, err := p.o.Walls.Program(needs, said.argv, said.dir, p.env)
-		if err != nil {
-			return l, err
-		}
-		p.command = &command{said, found}
+	if p.command != nil && slices.Equal(p.command.argv, said.argv) {
+		return p.command.Program, nil
 	}
-	start, err := p.command.Find(ctx)
-	if err != nil {
-		return l, err
-	}
-	l = worker.Launch{Start: *start, Dir: p.command.dir}
+	argv := said.argv
 	if p.skill.Manifest.python() { // its folder is read-only: each module that it could not keep compiled would be an attempt
-		l.Argv = slices.Insert(slices.Clone(l.Argv), 1, "-B")
+		argv = slices.Insert(slices.Clone(argv), 1, "-B")
 	}
+	found, err := p.o.Program(p.base, spawn.Command{
+		Argv: argv, Dir: said.dir, Own: p.skill.Dir, Code: append([]string{p.skill.Dir}, said.code...),
+		PassEnv: p.skill.Manifest.Env, Log: p.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.command = &command{said, found}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.walls, p.held = l.Walls.String(), l.Walls.Holds()
-	return l, nil
+	p.walls, p.held = found.String(), found.Holds()
+	return found, nil
 }
 
 // limit is how many calls a worker takes at once; 0: any number. One of the second generation takes one, where nothing

@@ -15,7 +15,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
-	"toolpost/host/secret"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
@@ -41,23 +41,24 @@ var (
 
 // Open makes the runner of a configured source.
 func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	o := Options{
-		Data: filepath.Join(".toolpost", "skills", src.Name), Grant: secret.Grant{Vault: src.Secrets},
-		Walls: walls.Options{OffLimits: src.OffLimits},
-	}
-	if err := src.Decode(&o); err != nil {
+	o, err := optionsOf(src)
+	if err != nil {
 		return nil, err
 	}
 	return NewRunner(src.Dir, o, log)
 }
 
+func optionsOf(src config.Source) (Options, error) {
+	o := Options{Data: filepath.Join(".toolpost", "skills", src.Name), Options: spawn.Of(src)}
+	return o, src.Decode(&o)
+}
+
 // Claim says which files a configured source starts from, which it keeps for its skills, and which they may change.
 func Claim(src config.Source) (offlimits.Claim, error) {
-	var o Options
-	err := src.Decode(&o)
-	c := o.Walls.Claim(src.Dir)
+	o, err := optionsOf(src)
+	c := o.Claim(src.Dir, nil)
 	c.Stays = true
-	for _, folder := range offlimits.Given(src.Dir, o.Skills, o.Skill) {
+	for _, folder := range offlimits.Given(o.Folder(src.Dir), o.Skills, o.Skill) {
 		c.Starts = append(c.Starts, filepath.Clean(folder)+"/")
 	}
 	for _, folder := range offlimits.Given(src.Dir, o.Data) {
@@ -77,7 +78,7 @@ func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
 	}
 	o.Data = offlimits.Under(dir, cmp.Or(o.Data, filepath.Join(".toolpost", "skills")))
-	skills, err := o.read(dir)
+	skills, err := o.read(o.Folder(dir))
 	if err != nil {
 		return nil, err
 	}

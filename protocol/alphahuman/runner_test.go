@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/host/container"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -99,7 +101,7 @@ func TestHooksComeInOrder(t *testing.T) {
 			copySkill(t, skill, dir)
 			write(t, filepath.Join(dir, manifestFile), `{"version":"2.1","runtime":"python","entry":"skill.py","tick_interval":1}`)
 			file := filepath.Join(t.TempDir(), "hooks")
-			o := Options{Skill: dir, Data: t.TempDir(), Env: map[string]string{"HOOKS": file}, Walls: walls.Options{Write: []string{filepath.Dir(file)}}}
+			o := Options{Skill: dir, Data: t.TempDir(), Options: spawn.Options{Env: map[string]string{"HOOKS": file}, Walls: walls.Options{Write: []string{filepath.Dir(file)}}}}
 			r, err := NewRunner(".", o, (&records{}).logger())
 			if err != nil {
 				t.Fatal(err)
@@ -512,7 +514,7 @@ func TestASkillThatDoesNotStartHarmsNoOther(t *testing.T) {
 	copySkill(t, "hostile", filepath.Join(dir, "bad"))
 	write(t, filepath.Join(dir, "worse", manifestFile), `{"runtime":"quickjs"}`)
 	write(t, filepath.Join(dir, "no-skill", "readme.txt"), ``)
-	r, _ := open(t, Options{Skills: dir, Env: map[string]string{"MODE": "crashes on start"}})
+	r, _ := open(t, Options{Skills: dir, Options: spawn.Options{Env: map[string]string{"MODE": "crashes on start"}}})
 	if _, err := r.Tools(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -540,12 +542,11 @@ func TestGuaranteesHold(t *testing.T) {
 		could    string
 		attempts int
 	}{
-		"nothing is asked for": {Options{Walls: walls.Options{Write: []string{dir}}}, `["write", "run"]`, 1},
+		"nothing is asked for": {Options{Options: spawn.Options{Walls: walls.Options{Write: []string{dir}}}}, `["write", "run"]`, 1},
 		"the default":          {Options{}, `["run"]`, 1}, // the folder is not there at all
-		"the walls are off":    {Options{Walls: walls.Options{Off: true}}, `["write", "connect", "run"]`, 0},
+		"the walls are off":    {Options{Options: spawn.Options{Walls: walls.Options{Off: true}}}, `["write", "connect", "run"]`, 0},
 		"all is forbidden": {Options{
-			Walls:      walls.Options{Write: []string{dir}, Network: walls.Network{"all"}},
-			Guarantees: tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, NoSubprocess: true},
+			Options: spawn.Options{Walls: walls.Options{Write: []string{dir}, Network: walls.Network{"all"}}, Guarantees: tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, NoSubprocess: true}},
 		}, `[]`, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -580,17 +581,16 @@ func TestASkillSeesOnlyItsOwnEnvironment(t *testing.T) {
 	for name, value := range map[string]string{"SECRET_OF_OTHERS": "x", "MODE": "m", "PASSED": "p", "PATH": os.Getenv("PATH"), "HOME": "/", "LANG": "C", "TMPDIR": os.TempDir()} {
 		t.Setenv(name, value)
 	}
-	r, _ := open(t, Options{Skill: "testdata/first", Env: map[string]string{"GIVEN": "g"}, PassEnv: []string{"PASSED"}})
+	r, _ := open(t, Options{Skill: "testdata/first", Options: spawn.Options{Env: map[string]string{"GIVEN": "g"}, PassEnv: []string{"PASSED"}}})
 	result, err := call(t, r, "env", `{}`)
-	if err != nil || !strings.Contains(jsonrpc.Text(result.Output), "TOOLPOST_TREE") || strings.Contains(jsonrpc.Text(result.Output), "SECRET_OF_OTHERS") {
-		t.Errorf("the skill sees %+v, %v", result, err)
+	if err != nil {
+		t.Fatal(err)
 	}
 	var names []string
-	for _, entry := range r.programs[0].env {
-		name, _, _ := strings.Cut(entry, "=")
-		names = append(names, name)
+	if err := json.Unmarshal([]byte(jsonrpc.Text(result.Output)), &names); err != nil {
+		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"GIVEN", "HOME", "LANG", "MODE", "PASSED", "PATH", "TMPDIR"}, names); d != "" {
+	if d := cmp.Diff([]string{"GIVEN", "HOME", "LANG", "MODE", "PASSED", "PATH", "TMPDIR", "TOOLPOST_TREE"}, names); d != "" {
 		t.Error(d)
 	}
 }
@@ -616,7 +616,7 @@ func TestTwoCallersNeverShareASession(t *testing.T) {
 func TestASessionEndsWhenItIsQuiet(t *testing.T) {
 	tooltest.NoLeaks(t)
 	file := filepath.Join(t.TempDir(), "hooks")
-	r, _ := open(t, Options{Skill: "testdata/first", SessionIdle: config.Duration(50 * time.Millisecond), Env: map[string]string{"HOOKS": file}})
+	r, _ := open(t, Options{Skill: "testdata/first", SessionIdle: config.Duration(50 * time.Millisecond), Options: spawn.Options{Env: map[string]string{"HOOKS": file}}})
 	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "say", Session: "main"}, tool.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -697,6 +697,21 @@ func TestOptionsAreChecked(t *testing.T) {
 		_, err = Open(context.Background(), cfg.Sources[0], (&records{}).logger())
 		if err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// What every source of programs has, this one has too: a folder that its own are found in, and a container.
+func TestSkillsAreFoundInDirAndRunInAContainer(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for name, o := range map[string]Options{
+		"dir":         {Skill: "first", Options: spawn.Options{Dir: "testdata"}},
+		"a container": {Skill: "testdata/first", Options: spawn.Options{Container: container.Options{Image: "/", Runtime: "sandbox"}}},
+	} {
+		r, _ := open(t, o)
+		result, err := call(t, r, "echo", `{"text":"hello"}`)
+		if err != nil || !strings.Contains(string(result.Output), "hello") {
+			t.Errorf("%s: %+v, %v", name, result, err)
 		}
 	}
 }

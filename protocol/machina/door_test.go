@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
@@ -533,7 +534,7 @@ func TestStateOfAPythonToolhost(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		dir := t.TempDir()
 		record := filepath.Join(dir, "lines")
-		r := probe(t, machina.Options{Mode: mode, Sessions: 1, Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}})
+		r := probe(t, machina.Options{Mode: mode, Sessions: 1, Options: spawn.Options{Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}}})
 		put := func(state, args string) (string, []string) {
 			var got tooltest.Collect
 			c := call("put", args)

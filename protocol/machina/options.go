@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,8 +15,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
-	"toolpost/host/secret"
-	"toolpost/host/walls"
+	"toolpost/host/spawn"
 	"toolpost/tool"
 )
 
@@ -28,17 +26,11 @@ type Options struct {
 	Mode    string       `yaml:"mode" doc:"serve (default): warm sessions; run: a process for each call"`
 	Tools   []ToolOption `yaml:"tools" doc:"the tools; default: what --list says"`
 
-	Tiers    map[string]int  `yaml:"tiers" doc:"tier of a tool by its aid, 1 write .. 3 dangerous, before what --list says; 0: as its effects say"`
-	Sessions int             `yaml:"sessions" doc:"warm sessions at the most; default: 2"`
-	Timeout  config.Duration `yaml:"timeout" doc:"of one call; default: MACHINA_TOOLHOST_TIMEOUT in seconds, else 30s"`
-	MaxReply int             `yaml:"max_reply" doc:"bytes of one reply; default: 1 MiB"`
+	Tiers    map[string]int `yaml:"tiers" doc:"tier of a tool by its aid, 1 write .. 3 dangerous, before what --list says; 0: as its effects say"`
+	Sessions int            `yaml:"sessions" doc:"warm sessions at the most; default: 2"`
+	MaxReply int            `yaml:"max_reply" doc:"bytes of one reply; default: 1 MiB"`
 
-	Dir     string            `yaml:"dir" doc:"working folder, from the folder of the config, which is the default"`
-	Env     map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
-	PassEnv []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
-	secret.Grant
-	Guarantees tool.Guarantees `yaml:"guarantees" doc:"what the tools must not be able to do"`
-	Walls      walls.Options   `yaml:"walls" doc:"what the toolhost may do; default: read its folder, start programs, 512 MiB, 128 processes, no network"`
+	spawn.Options // the timeout's default: MACHINA_TOOLHOST_TIMEOUT in seconds, else 30s
 }
 
 // A ToolOption is one tool of a toolhost that is not asked for its list.
@@ -79,92 +71,74 @@ func defaultTimeout() time.Duration {
 // check finds what would otherwise only fail, or mislead, when a tool is called.
 func (o Options) check() error {
 	switch {
-	case len(o.Command) == 0 || o.Command[0] == "":
+	case slices.Equal(o.Command, []string{""}) || len(o.Command) == 0 && o.Container.Image == "":
 		return tool.Errorf(tool.CodeInvalidInput, "a machina source needs a command: the toolhost to run")
 	case o.Mode != "serve" && o.Mode != "run":
 		return tool.Errorf(tool.CodeInvalidInput, "mode is serve or run, not %q", o.Mode)
-	case o.Sessions < 0 || o.Timeout < 0 || o.MaxReply < 0:
-		return tool.Errorf(tool.CodeInvalidInput, "sessions, timeout and max_reply cannot be negative")
-	}
-	for name := range o.Env {
-		if name == "" || strings.ContainsAny(name, "=\x00") {
-			return tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of an environment variable", name)
-		}
+	case o.Sessions < 0 || o.MaxReply < 0:
+		return tool.Errorf(tool.CodeInvalidInput, "sessions and max_reply cannot be negative")
 	}
 	for aid, tier := range o.Tiers {
 		if tier < 0 || tier > 3 {
 			return tool.Errorf(tool.CodeInvalidInput, "the tier of %s is a number from 0 to 3, not %d", aid, tier)
 		}
 	}
-	return nil
+	return o.Options.Check()
 }
 
 // Open makes the runner of a configured source and asks its toolhost for the tools.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	o := Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
-	if err := src.Decode(&o); err != nil {
+	o, err := optionsOf(src)
+	if err != nil {
 		return nil, err
 	}
-	o.Dir = offlimits.Under(src.Dir, o.Dir)
 	return New(ctx, src.Dir, o, log)
+}
+
+func optionsOf(src config.Source) (Options, error) {
+	o := Options{Options: spawn.Of(src)}
+	return o, src.Decode(&o)
 }
 
 // Claim says which files a configured source starts from, and which its toolhost may change.
 func Claim(src config.Source) (offlimits.Claim, error) {
-	var o Options
-	err := src.Decode(&o)
-	c := o.Walls.Claim(src.Dir)
+	o, err := optionsOf(src)
+	c := o.Claim(src.Dir, o.Command)
 	c.Stays = o.Mode != "run"
-	dir := offlimits.Under(src.Dir, o.Dir)
-	c.Starts = offlimits.Argv(dir, o.Command, c.Writes)
 	if strings.Contains(o.Plugin, "/") || filepath.Ext(o.Plugin) != "" { // else it may be no more than a name
-		c.Starts = append(c.Starts, offlimits.Given(dir, o.Plugin)...)
+		c.Starts = append(c.Starts, offlimits.Given(o.Folder(src.Dir), o.Plugin)...)
 	}
 	return c, err
 }
 
-// New makes a runner and asks its toolhost for the tools, where the options do not name them. Relative paths of the
-// walls start in base, the folder of the config.
+// New makes a runner and asks its toolhost for the tools, where the options do not name them. Relative paths
+// start in base, the folder of the config.
 func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	dir, err := filepath.Abs(o.Dir)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "its folder %s: %w", o.Dir, err)
-	}
-	argv := slices.Clone(o.Command)
-	if strings.Contains(argv[0], "/") {
-		argv[0] = offlimits.Under(dir, argv[0])
-	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	host := spawn.Command{Argv: o.Command, Log: log}
+	plugin, err := filepath.Abs(offlimits.Under(o.Folder(base), o.Plugin))
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "its folder %s: %w", o.Dir, err)
+	}
+	if _, err := os.Stat(plugin); err == nil && o.Plugin != "" { // else it may be no more than a name
+		host.Code = []string{plugin}
+	}
 	r := &Runner{o: o, log: log, aids: map[string]string{}}
-	r.dir, r.argv = dir, argv
-	if err := r.build(base, process.Environment(o.Env, o.PassEnv)); err != nil {
+	if r.host, err = o.Program(base, host); err != nil {
 		return nil, err
 	}
 	if r.specs, err = r.discover(ctx); err != nil {
 		return nil, err
 	}
-	r.sessions = process.NewPool(r.startSession, process.PoolOptions{Name: "the toolhost " + filepath.Base(argv[0]), Max: o.Sessions})
+	name := filepath.Base(strings.Join(o.Command[:min(1, len(o.Command))], ""))
+	r.sessions = process.NewPool(r.startSession, process.PoolOptions{Name: "the toolhost " + name, Max: o.Sessions})
 	return r, nil
-}
-
-// build makes the walls around the toolhost. Its plugin is code of its own, where that is a file or a folder.
-func (r *Runner) build(base string, env []string) error {
-	needs, err := walls.NeedsOf(base, r.dir)
-	if err != nil {
-		return err
-	}
-	plugin := offlimits.Under(r.dir, r.o.Plugin)
-	if _, err := os.Stat(plugin); err == nil && r.o.Plugin != "" {
-		needs.Run = append(needs.Run, plugin)
-	}
-	r.host, err = r.o.Walls.Program(needs, r.argv, r.dir, env)
-	return err
 }
 
 // discover lists the tools, as the options name them or as the toolhost does.
@@ -232,12 +206,4 @@ func (r *Runner) complete(specs []*tool.Spec) ([]*tool.Spec, error) {
 
 // Unavailable says why the tools cannot be called as things are now: the toolhost or its folder is
 // missing.
-func (r *Runner) Unavailable(string) error {
-	if info, err := os.Stat(r.dir); err != nil || !info.IsDir() {
-		return tool.Errorf(tool.CodeUnavailable, "its folder %s is not there", r.dir)
-	}
-	if _, err := exec.LookPath(r.argv[0]); err != nil {
-		return process.Diagnose(r.argv, r.dir, err)
-	}
-	return nil
-}
+func (r *Runner) Unavailable(string) error { return r.host.Unavailable() }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/host/process"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -16,9 +17,7 @@ import (
 // A Runner calls the tools of one toolhost and plugin.
 type Runner struct {
 	o     Options
-	argv  []string
-	dir   string
-	host  *walls.Program
+	host  *spawn.Program
 	log   *slog.Logger
 	specs []*tool.Spec
 	aids  map[string]string // by the tool's name
@@ -157,12 +156,12 @@ func (c *call) decode(doc []byte) (*answer, error) {
 func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte) ([]byte, error) {
 	var watch walls.Watch
 	watch.Follow(c.events, walls.Sources(r.o.Guarantees, c.guarantees))
-	host, err := r.program(ctx, c.aid, c.guarantees, &watch)
-	if err != nil {
-		return nil, err
-	}
-	host.env = c.TraceEnv(host.env)
-	p, err := host.run(ctx, args, stdin, c.events)
+	p, err := printed(ctx, stdin, r.o.MaxReply, func() (*process.Child, error) {
+		return r.host.Start(ctx, spawn.Run{
+			Name: c.aid, Args: args, Call: c.Call, Guarantees: c.guarantees, Watch: &watch,
+			Stderr: func(line []byte) { _ = c.events.Emit(logged(line)) }, // a sink that fails ends ctx itself
+		})
+	})
 	switch {
 	case ctx.Err() != nil:
 		return nil, interrupted(ctx, c.aid)
@@ -173,23 +172,12 @@ func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte)
 	return p.doc, p.judge(c.aid)
 }
 
-// program gives the toolhost as it is started under guarantees.
-func (r *Runner) program(ctx context.Context, name string, g tool.Guarantees, watch *walls.Watch) (*program, error) {
-	start, err := r.host.Find(ctx)
-	if err != nil {
-		return nil, err
-	}
-	confine, err := start.Walls.Confine(name, g, watch)
-	if err != nil {
-		return nil, err
-	}
-	return &program{
-		argv: start.Argv, dir: r.dir, env: start.Env, max: r.o.MaxReply, confine: confine, grant: r.o.Grant, allowed: g.SecretsAllowed,
-	}, nil
-}
-
-// missing is the error of a toolhost that could not be started.
+// missing is the error of a toolhost that could not be started. One that says why in a word of its own, such as a wall that
+// cannot be built, keeps it.
 func missing(aid string, err error) error {
+	if known := tool.AsError(err); known.Code != tool.CodeUnavailable || known.Reason != "" {
+		return err
+	}
 	e := structured(typeNotFound, aid, "%s", tool.AsError(err).Message)
 	e.Err = err
 	return e

@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/host/container"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
@@ -84,7 +86,7 @@ func TestRunnerConforms(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			tooltest.Run(t, tooltest.Subject{
 				New: func(t testing.TB) tool.Handler {
-					return probe(t, machina.Options{Mode: mode, Timeout: config.Duration(time.Minute)})
+					return probe(t, machina.Options{Mode: mode, Options: spawn.Options{Timeout: config.Duration(time.Minute)}})
 				},
 				Without: tooltest.Events,
 			})
@@ -387,7 +389,7 @@ func TestACallIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tooltest.NoLeaks(t)
 			dir := t.TempDir()
-			r := probe(t, machina.Options{Plugin: dir, Walls: walls.Options{Write: []string{dir}}})
+			r := probe(t, machina.Options{Plugin: dir, Options: spawn.Options{Walls: walls.Options{Write: []string{dir}}}})
 			one := call(c.tool, `{}`)
 			one.Key = c.key
 			result, err := invoke(r, one, tool.Discard)
@@ -409,7 +411,7 @@ func TestAnIdleSessionThatDiedIsReplacedBeforeTheCall(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := probe(t, machina.Options{Sessions: 1, Walls: walls.Options{Write: []string{dir}}})
+	r := probe(t, machina.Options{Sessions: 1, Options: spawn.Options{Walls: walls.Options{Write: []string{dir}}}})
 	ask := func(name, args string) string {
 		result, err := invoke(r, call(name, args), tool.Discard)
 		if err != nil {
@@ -511,7 +513,7 @@ func TestRefusalsOfAToolhost(t *testing.T) {
 func TestLeasesAndKeysArePassedThrough(t *testing.T) {
 	dir := t.TempDir()
 	record := filepath.Join(dir, "lines")
-	r := probe(t, machina.Options{Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}})
+	r := probe(t, machina.Options{Options: spawn.Options{Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}}})
 	c := call("echo", `{"q":"ü"}`)
 	c.Key, c.Lease = "req-abc-123", "tok_1"
 	for hit := range 2 {
@@ -536,7 +538,7 @@ func TestAKeyIsSharedWithNobody(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		dir := t.TempDir()
 		record := filepath.Join(dir, "lines")
-		r := probe(t, machina.Options{Mode: mode, Sessions: 1, Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}})
+		r := probe(t, machina.Options{Mode: mode, Sessions: 1, Options: spawn.Options{Env: map[string]string{"RECORD": record}, Walls: walls.Options{Write: []string{dir}}}})
 		calls := []tool.Call{
 			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "ada"}},
 			{Tool: "echo", Key: "k", Caller: tool.Principal{ID: "bob"}},
@@ -625,7 +627,7 @@ func TestGuaranteesHold(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				dir := t.TempDir()
-				r := probe(t, machina.Options{Mode: mode, Plugin: dir, Guarantees: c.source, Walls: walls.Options{Off: c.off, Write: []string{dir}}})
+				r := probe(t, machina.Options{Mode: mode, Plugin: dir, Options: spawn.Options{Guarantees: c.source, Walls: walls.Options{Off: c.off, Write: []string{dir}}}})
 				one := call("try", args)
 				one.Spec = &tool.Spec{Name: "try", Guarantees: c.call}
 				result, err := r.Invoke(t.Context(), one, tool.Discard)
@@ -667,7 +669,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"needs a command": {},
 		"serve or run":    {Command: []string{"x"}, Mode: "walk"},
 		"negative":        {Command: []string{"x"}, Sessions: -1},
-		"environment":     {Command: []string{"x"}, Env: map[string]string{"A=B": ""}},
+		"environment":     {Command: []string{"x"}, Options: spawn.Options{Env: map[string]string{"A=B": ""}}},
 		"0 to 3":          {Command: []string{"x"}, Tiers: map[string]int{"AID": 4}},
 		"needs an aid":    {Command: []string{"x"}, Tools: []machina.ToolOption{{Name: "a"}}},
 		"two tools":       {Command: []string{"x"}, Tools: []machina.ToolOption{{AID: "A"}, {AID: "A"}}},
@@ -676,4 +678,15 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
+}
+
+// The same toolhost, in a container: warm sessions and single runs.
+func TestAToolhostRunsInAContainer(t *testing.T) {
+	modes(t, func(t *testing.T, mode string) {
+		in := spawn.Options{Dir: "/", Timeout: config.Duration(time.Minute), Container: container.Options{Image: "/", Runtime: "sandbox"}}
+		r, err := invoke(probe(t, machina.Options{Mode: mode, Options: in}), call("echo", `{"a":1.50}`), tool.Discard)
+		if err != nil || !r.OK || r.Trace.Details["enforcement_level"] != "enforced" {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
 }

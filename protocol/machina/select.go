@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/host/process"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -179,14 +180,16 @@ func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs js
 	limit := cmp.Or(p.Timeout, timeoutSeconds*time.Second)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", limit))
 	defer cancel()
-	printed, err := (&program{argv: p.Command, dir: p.Dir, env: p.Env, max: maxSelection}).run(ctx, nil, append(payload, '\n'), tool.Discard)
+	said, err := printed(ctx, append(payload, '\n'), maxSelection, func() (*process.Child, error) {
+		return process.Start(process.Command{Argv: p.Command, Dir: p.Dir, Env: p.Env})
+	})
 	switch {
 	case ctx.Err() != nil:
 		return Selection{}, tool.AsError(context.Cause(ctx))
 	case err != nil:
 		return Selection{}, err
-	case printed.exit.Code != 0 && !printed.tooLong():
-		return Selection{}, tool.Errorf(tool.CodeCrash, "the policy failed: %s", printed.last)
+	case said.exit.Code != 0 && !said.tooLong():
+		return Selection{}, tool.Errorf(tool.CodeCrash, "the policy failed: %s", said.last)
 	}
-	return ParseSelection(string(printed.doc)), nil
+	return ParseSelection(string(said.doc)), nil
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/host/process"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 )
@@ -31,11 +32,10 @@ type session struct {
 // startSession starts a toolhost. It is a process.Worker.
 func (r *Runner) startSession(ctx context.Context) (*session, error) {
 	s := &session{known: slots{}}
-	host, err := r.program(ctx, "the toolhost", r.o.Guarantees, &s.watch)
-	if err != nil {
-		return nil, err
-	}
-	child, err := host.start([]string{"--serve", r.o.Plugin}, s.stderr, process.LifeLog)
+	child, err := r.host.Start(ctx, spawn.Run{
+		Name: "the toolhost", Args: []string{"--serve", r.o.Plugin}, Guarantees: r.o.Guarantees, Watch: &s.watch,
+		Stderr: s.stderr, StderrLimit: process.LifeLog,
+	})
 	if err != nil {
 		return nil, err
 	}

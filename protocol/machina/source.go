@@ -40,11 +40,14 @@ func isPath(word string) bool {
 
 // pluginOf gives the path of a source's plugin; empty: it has none.
 func pluginOf(src config.Source) string {
-	var o Options
-	if src.Protocol != "machina" || src.Decode(&o) != nil || o.Plugin == "" {
+	if src.Protocol != "machina" {
+		return ""
+	}
+	o, err := optionsOf(src)
+	if err != nil || o.Plugin == "" {
 		return "" // who opens the source says what is wrong with it
 	}
-	return offlimits.Under(offlimits.Under(src.Dir, o.Dir), o.Plugin)
+	return offlimits.Under(o.Folder(src.Dir), o.Plugin)
 }
 
 // sameFile reports whether two paths are the same, or lead to the same file. A relative one starts where we stand.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/host/spawn"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -20,7 +21,7 @@ else:
     said = json.dumps({"said": os.environ.get("TRACEPARENT", "")})
     print(json.dumps({"ok": True, "status": "OK", "output_json": said, "error": "", "ds_state": {"slots": {}}}))
 `
-	r := open(t, machina.Options{Command: []string{tooltest.Python(), "-c", script}, Plugin: "p", Dir: t.TempDir(), Mode: "run"})
+	r := open(t, machina.Options{Command: []string{tooltest.Python(), "-c", script}, Plugin: "p", Options: spawn.Options{Dir: t.TempDir()}, Mode: "run"})
 	specs, err := r.Tools(t.Context())
 	if err != nil || len(specs) != 1 {
 		t.Fatal(specs, err)

@@ -131,13 +131,13 @@ func TestTheConfigOfASource(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := opened.(*Runner)
-	if r.argv[0] != filepath.Join(dir, "sub/machina_toolhost") || r.dir != filepath.Join(dir, "sub") || r.o.Sessions != 3 || r.o.MaxReply != 1000 {
+	if r.host.Argv[0] != filepath.Join(dir, "sub/machina_toolhost") || r.host.Dir != filepath.Join(dir, "sub") || r.o.Sessions != 3 || r.o.MaxReply != 1000 {
 		t.Errorf("%+v", r.o)
 	}
 	want := &tool.Spec{
 		Name: "query", Title: "Query", Description: "Asks.", Aliases: []string{"AID.MEMORY.QUERY.v1"}, Tier: 2, Timeout: 5 * time.Second,
 		Effects: tool.Effects{Reads: true}, Guarantees: tool.Guarantees{NoNetwork: true},
-		Input: r.specs[0].Input, Output: r.specs[0].Output, Walls: "reads " + r.dir + "; changes nothing; network none; 512 MiB; 128 processes",
+		Input: r.specs[0].Input, Output: r.specs[0].Output, Walls: "reads " + r.host.Dir + "; changes nothing; network none; 512 MiB; 128 processes",
 		Held: tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true},
 	}
 	if !reflect.DeepEqual(r.specs[0], want) || string(want.Input) != `{"type":"object"}` {

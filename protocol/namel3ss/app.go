@@ -3,7 +3,6 @@ package namel3ss
 import (
 	"cmp"
 	"errors"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,15 +13,13 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"toolpost/host/process"
+	"toolpost/protocol/namel3ss/appfile"
+	"toolpost/protocol/namel3ss/pack"
 	"toolpost/tool"
 )
 
 // bindingsFile is where an app says where the code of its tools is.
 const bindingsFile = ".namel3ss/tools.yaml"
-
-// maxFile bounds each of the files of an app.
-const maxFile = 1 << 20
 
 // defaultTimeout is the contract's, for tools of which nobody says anything.
 const defaultTimeout = 10 * time.Second
@@ -33,9 +30,9 @@ const timeoutVariable = "N3_PYTHON_TOOL_TIMEOUT_SECONDS"
 // An app is what the files of an app say.
 type app struct {
 	root     string
-	declared map[string]*declaration
-	bindings map[string]boundTo
-	packs    []*pack
+	declared map[string]*appfile.Declaration
+	bindings map[string]appfile.Bound
+	packs    []*pack.Pack
 	disputed map[string]error // tools that are in two places, by name
 	settings settings
 	notes    []string
@@ -54,30 +51,32 @@ type settings struct {
 
 // loadApp reads the files of an app. Each of them may be absent.
 func loadApp(root string) (*app, error) {
-	a := &app{root: root, declared: map[string]*declaration{}, disputed: map[string]error{}}
+	a := &app{root: root, declared: map[string]*appfile.Declaration{}, disputed: map[string]error{}}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the app %s is not a folder; check `app`", root)
 	}
-	for _, read := range []func() error{a.readDeclarations, a.readBindings, a.readSettings, a.readPacks} {
+	for _, read := range []func() error{a.readDeclarations, a.readBindings, a.readSettings} {
 		if err := read(); err != nil {
 			return nil, err
 		}
 	}
-	return a, nil
+	var err error
+	a.packs, err = pack.Read(root)
+	return a, err
 }
 
 func (a *app) readDeclarations() error {
-	data, err := a.read(declarationsFile)
+	data, err := a.read(appfile.DeclarationsFile)
 	if err != nil {
 		return err
 	}
-	tools, notes, err := parseAppAI(data)
+	tools, notes, err := appfile.Parse(data)
 	if err != nil {
 		return err
 	}
 	a.notes = notes
 	for _, d := range tools {
-		a.declared[d.name] = d
+		a.declared[d.Name] = d
 	}
 	return nil
 }
@@ -88,7 +87,7 @@ func (a *app) readBindings() error {
 	if err != nil {
 		return err
 	}
-	a.bindings, err = parseBindings(name, data)
+	a.bindings, err = appfile.ParseBindings(name, data)
 	return err
 }
 
@@ -114,7 +113,7 @@ func parseSettings(name string, data []byte) (settings, error) {
 		return s, tool.Errorf(tool.CodeInvalidInput, "%s: %w", name, err)
 	}
 	if n := s.Python.Timeout; n != nil {
-		if _, err := fromSeconds(*n); err != nil {
+		if _, err := appfile.FromSeconds(*n); err != nil {
 			return s, tool.Errorf(tool.CodeInvalidInput, "%s: [python_tools] timeout_seconds: %w", name, err)
 		}
 	}
@@ -122,49 +121,26 @@ func parseSettings(name string, data []byte) (settings, error) {
 }
 
 // read gives the content of a file of the app, or nothing where there is none.
-func (a *app) read(name string) ([]byte, error) { return readFile(a.root, name) }
-
-func readFile(dir, name string) ([]byte, error) {
-	path := filepath.Join(dir, name)
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err == nil && !info.Mode().IsRegular():
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is not a regular file", name)
-	case err != nil:
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", name, err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", name, err)
-	}
-	defer f.Close()
-	data, err := process.ReadDocument(f, maxFile)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", name, err)
-	}
-	return data, nil
-}
+func (a *app) read(name string) ([]byte, error) { return appfile.Read(a.root, name) }
 
 // problem says why a tool of the app cannot be used, whatever its code is. It is no other's problem.
 func (a *app) problem(name string) error {
 	if err := a.disputed[name]; err != nil {
 		return err
 	}
-	if d := a.declared[name]; d != nil && d.problem != nil {
-		return d.problem
+	if d := a.declared[name]; d != nil && d.Problem != nil {
+		return d.Problem
 	}
 	if p := a.pack(name); p != nil {
-		return cmp.Or(p.refused, p.tools[name].problem)
+		return cmp.Or(p.Refused, p.Has[name].Problem)
 	}
-	return a.bindings[name].problem
+	return a.bindings[name].Problem
 }
 
 // discovered is the binding of a Python tool that nobody binds: the file in tools/ that is called like it. Its function
 // is run, or that which is called like the tool. Nil: there is no such file.
-func (a *app) discovered(name string) *binding {
-	module := slug(name)
+func (a *app) discovered(name string) *appfile.Binding {
+	module := appfile.Slug(name)
 	text, err := a.read("tools/" + module + ".py")
 	if err != nil || text == nil {
 		return nil
@@ -178,22 +154,8 @@ func (a *app) discovered(name string) *binding {
 	if !defines(function) && defines(module) {
 		function = module
 	}
-	return &binding{Kind: kindPython, Entry: "tools." + module + ":" + function}
+	return &appfile.Binding{Kind: kindPython, Entry: "tools." + module + ":" + function}
 }
-
-// slug is the name of a tool as that of a Python module.
-func slug(name string) string {
-	s := strings.Trim(notWord().ReplaceAllString(strings.ToLower(name), "_"), "_")
-	switch {
-	case s == "":
-		return "tool"
-	case s[0] >= '0' && s[0] <= '9':
-		return "tool_" + s
-	}
-	return s
-}
-
-var notWord = lazily(`[^a-z0-9]+`)
 
 // names lists every tool of the app: declared, bound, or brought by a pack.
 func (a *app) names() []string {
@@ -205,7 +167,7 @@ func (a *app) names() []string {
 		all[name] = true
 	}
 	for _, p := range a.packs {
-		for name := range p.tools {
+		for name := range p.Has {
 			all[name] = true
 		}
 	}
@@ -214,17 +176,17 @@ func (a *app) names() []string {
 
 // timeout is the app's own word on how long a tool may run: binding, declaration, namel3ss.toml,
 // environment, ten seconds.
-func (a *app) timeout(d *declaration, b *binding) (time.Duration, error) {
+func (a *app) timeout(d *appfile.Declaration, b *appfile.Binding) (time.Duration, error) {
 	fallback := time.Duration(0)
 	if n := a.settings.Python.Timeout; n != nil {
-		fallback, _ = fromSeconds(*n) // checked when it was read
+		fallback, _ = appfile.FromSeconds(*n) // checked when it was read
 	} else if s := os.Getenv(timeoutVariable); s != "" {
 		var err error
-		if fallback, err = seconds(s); err != nil {
+		if fallback, err = appfile.Seconds(s); err != nil {
 			return 0, tool.Errorf(tool.CodeInvalidInput, "%s: %w", timeoutVariable, err)
 		}
 	}
-	return cmp.Or(b.timeout(), d.timeout, fallback, defaultTimeout), nil
+	return cmp.Or(b.Timeout(), d.Timeout, fallback, defaultTimeout), nil
 }
 
 func (a *app) unsafe() bool { return a.settings.Unsafe || a.settings.Python.Unsafe }
@@ -237,4 +199,45 @@ func (a *app) depsSource() string {
 		}
 	}
 	return "none"
+}
+
+// settle holds every name to one origin. A pack that cannot be run disputes no name: somebody could take a tool from an
+// app with a pack that nobody trusts.
+func (a *app) settle() {
+	origin := map[string]string{}
+	for name := range a.bindings {
+		origin[name] = bindingsFile
+	}
+	slices.SortStableFunc(a.packs, func(x, y *pack.Pack) int { return strings.Compare(state(x), state(y)) })
+	for _, p := range a.packs {
+		for name := range p.Has {
+			switch other := origin[name]; {
+			case p.Refused != nil && (other != "" || a.discovered(name) != nil):
+				delete(p.Has, name)
+			case other != "":
+				a.disputed[name] = tool.Errorf(tool.CodeConflict,
+					"the tool %q is in %s and in %s; remove it from one of them", name, other, p.Where)
+			default:
+				origin[name] = p.Where
+			}
+		}
+	}
+}
+
+// state sorts the packs that can be run before the others.
+func state(p *pack.Pack) string {
+	if p.Refused != nil {
+		return "refused"
+	}
+	return "good"
+}
+
+// pack finds the pack that brings a tool, or nil.
+func (a *app) pack(name string) *pack.Pack {
+	for _, p := range a.packs {
+		if p.Has[name] != nil {
+			return p
+		}
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 )
@@ -23,15 +24,15 @@ func BenchmarkWarmCall(b *testing.B) {
 		start := time.Now()
 		must(b, r, "t", `{"name":"Ada"}`)
 		warm += time.Since(start)
-		spawned += spawn(b, path, root)
+		spawned += bare(b, path, root)
 	}
 	b.ReportMetric(float64(spawned)/float64(warm), "x-as-fast-as-spawning")
 	b.ReportMetric(float64(warm.Microseconds())/1000/float64(b.N), "ms/warm")
 	b.ReportMetric(float64(spawned.Microseconds())/1000/float64(b.N), "ms/spawned")
 }
 
-// spawn is what a host without this package would do: start Python, import, call, print.
-func spawn(b *testing.B, path, root string) time.Duration {
+// bare is what a host without this package would do: start Python, import, call, print.
+func bare(b *testing.B, path, root string) time.Duration {
 	const code = "import code, json, sys\nprint(json.dumps(code.run(json.load(sys.stdin))))\n"
 	cmd := exec.Command(path, "-c", code)
 	cmd.Dir = root
@@ -48,7 +49,7 @@ func spawn(b *testing.B, path, root string) time.Duration {
 // BenchmarkConfinedWarmCall runs a warm call behind the default walls and, as the reference, one without walls, in
 // turns. It reports how many times as long the confined call takes.
 func BenchmarkConfinedWarmCall(b *testing.B) {
-	confined, open := python(b, benchCode, Options{}), python(b, benchCode, Options{Walls: walls.Options{Off: true}})
+	confined, open := python(b, benchCode, Options{}), python(b, benchCode, Options{Options: spawn.Options{Walls: walls.Options{Off: true}}})
 	must(b, confined, "t", `{"name":"Ada"}`)
 	must(b, open, "t", `{"name":"Ada"}`)
 	took := func(r *Runner) time.Duration {

@@ -8,21 +8,25 @@ import (
 	"time"
 
 	"toolpost/host/secret"
+	"toolpost/protocol/namel3ss/appfile"
+	"toolpost/protocol/namel3ss/pack"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
-// The runners and the languages of the contract.
+// The runners and the languages of the contract, and where the tools of an app come from in the words of the trace.
 const (
-	runnerLocal     = "local"
-	runnerService   = "service"
-	runnerContainer = "container"
+	runnerLocal     = appfile.RunnerLocal
+	runnerService   = appfile.RunnerService
+	runnerContainer = appfile.RunnerContainer
 
-	kindPython = "python"
-	kindNode   = "node"
+	kindPython = appfile.KindPython
+	kindNode   = appfile.KindNode
+
+	sourceBinding = "binding" // for those of packs see package pack
+
+	maxTimeout = appfile.MaxTimeout
 )
-
-func runnerNames() []string { return []string{runnerLocal, runnerService, runnerContainer} }
 
 // facts are what is known of a tool, whichever runner runs it.
 type facts struct {
@@ -33,7 +37,7 @@ type facts struct {
 	purity  string
 	runner  string
 	source  string          // resolved_source
-	pack    *pack           // that brings it; nil: none
+	pack    *pack.Pack      // that brings it; nil: none
 	asked   tool.Guarantees // by the user's config
 	grant   secret.Grant    // likewise
 	workers int             // calls at once, where we run it ourselves
@@ -98,7 +102,7 @@ func (t *boundTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessa
 	j.walls, j.sources = t.guarantees(c)
 	j.held = j.walls
 	if t.pack != nil {
-		tr.checks = t.pack.tools[t.spec.Name].needs.checks(j.walls, j.sources)
+		tr.checks = t.pack.Has[t.spec.Name].Needs.Checks(j.walls, j.sources)
 	}
 	rep, err := t.way.run(ctx, j)
 	if j.logs != nil {

@@ -17,7 +17,10 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
+	"toolpost/protocol/namel3ss/pack"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -31,7 +34,6 @@ type builder struct {
 	python *interpreter // found once, when a tool needs it
 	node   string       // likewise
 	nodeIn *walls.Walls // around its tools
-	engine *engine      // likewise, for containers
 	host   *os.File
 }
 
@@ -40,7 +42,7 @@ func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
 	for _, path := range b.PackKeys {
 		keys = append(keys, offlimits.Under(b.dir, path))
 	}
-	if err := b.app.verify(keys, b.Trusted); err != nil {
+	if err := pack.Trust(b.app.packs, keys, b.Trusted); err != nil {
 		return nil, err
 	}
 	b.app.settle()
@@ -63,9 +65,9 @@ func (b *builder) runner(ctx context.Context) (_ *Runner, err error) {
 
 // tool binds one tool. A tool that cannot run has a problem; what is wrong with the whole source is an error.
 func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
-	declared := cmp.Or(b.app.declared[name], &declaration{})
-	if b.Entry != "" && declared.problem != nil {
-		declared = &declaration{} // it is about other code than the user's
+	declared := cmp.Or(b.app.declared[name], &appfile.Declaration{})
+	if b.Entry != "" && declared.Problem != nil {
+		declared = &appfile.Declaration{} // it is about other code than the user's
 	}
 	bound, from, err := b.bound(name)
 	if err != nil {
@@ -76,16 +78,16 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 		return nil, err
 	}
 	f := &facts{
-		root: b.app.root, entry: bound.Entry, kind: cmp.Or(bound.Kind, declared.kind, kindPython), purity: cmp.Or(bound.Purity, declared.purity),
+		root: b.app.root, entry: bound.Entry, kind: cmp.Or(bound.Kind, declared.Kind, kindPython), purity: cmp.Or(bound.Purity, declared.Purity),
 		runner: cmp.Or(bound.Runner, runnerLocal), source: sourceBinding, pack: from, asked: b.Guarantees, grant: b.Grant, workers: cmp.Or(b.Workers, defaultWorkers),
 		sandbox: cmp.Or(b.Sandbox, bound.Sandbox), unsafe: b.AllowUnsafeExecution || b.app.unsafe(), cover: sandbox.Cover,
 		redact: b.redact(bound), log: b.log.With("tool", name),
 	}
 	f.spec = b.spec(name, declared, f.purity, cmp.Or(time.Duration(b.Timeout), timeout))
-	f.spec.Description = cmp.Or(b.Description, bound.Description, declared.description)
+	f.spec.Description = cmp.Or(b.Description, bound.Description, declared.Description)
 	if from != nil {
-		f.source = from.source
-		f.spec.Guarantees = f.asked.Tighten(from.tools[name].needs.guarantees())
+		f.source = from.Source
+		f.spec.Guarantees = f.asked.Tighten(from.Has[name].Needs.Guarantees())
 		f.spec.Description = cmp.Or(f.spec.Description, from.Description)
 	}
 	if f.problem = b.problem(name, declared, bound); f.problem != nil {
@@ -103,13 +105,13 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 }
 
 // problem says why a tool cannot be run, as far as files tell. What the app says of other code than the user's is none.
-func (b *builder) problem(name string, declared *declaration, bound *binding) error {
+func (b *builder) problem(name string, declared *appfile.Declaration, bound *appfile.Binding) error {
 	switch {
 	case b.Entry != "":
 		return nil
-	case declared.kind != "" && bound.Kind != "" && declared.kind != bound.Kind:
+	case declared.Kind != "" && bound.Kind != "" && declared.Kind != bound.Kind:
 		return tool.Errorf(tool.CodeInvalidInput, "tool %q is implemented using %s in app.ai, but bound as %s",
-			name, declared.kind, bound.Kind)
+			name, declared.Kind, bound.Kind)
 	}
 	return b.app.problem(name)
 }
@@ -118,30 +120,31 @@ func (b *builder) problem(name string, declared *declaration, bound *binding) er
 type sourceError struct{ error }
 
 // bound finds where the code of a tool is: the user's config, a pack, or the app's bindings.
-func (b *builder) bound(name string) (*binding, *pack, error) {
-	found, from := b.app.bindings[name].binding, b.app.pack(name)
+func (b *builder) bound(name string) (*appfile.Binding, *pack.Pack, error) {
+	found, from := b.app.bindings[name].Binding, b.app.pack(name)
 	if from != nil {
-		found = from.tools[name].bound
+		found = from.Has[name].Bound
 	}
-	own := b.Entry != "" || b.URL != "" || b.Image != "" || b.Runner == runnerService
-	kind := cmp.Or(b.Kind, b.app.declared[name].language(), kindPython)
+	image := cmp.Or(b.Image, b.Container.Image)
+	own := b.Entry != "" || b.URL != "" || image != "" || b.Runner == runnerService
+	kind := cmp.Or(b.Kind, b.app.declared[name].Language(), kindPython)
 	if found == nil && !own && kind == kindPython {
 		found = b.app.discovered(name)
 	}
 	switch {
 	case b.Entry != "":
-		found, from = &binding{}, nil // other code than the app's: nothing that is said of that holds for it
+		found, from = &appfile.Binding{}, nil // other code than the app's: nothing that is said of that holds for it
 	case found == nil && !own && b.app.declared[name] == nil:
 		return nil, nil, tool.Errorf(tool.CodeNotFound, "the app %s has no tool %q; give its function with `entry`", b.app.root, name)
 	case found == nil:
-		found = &binding{}
+		found = &appfile.Binding{}
 	}
 	c := *found
 	c.Kind = cmp.Or(b.Kind, c.Kind)
 	c.Entry = cmp.Or(b.Entry, c.Entry)
 	c.Runner = cmp.Or(b.Runner, c.Runner)
 	c.URL = cmp.Or(b.URL, c.URL)
-	c.Image = cmp.Or(b.Image, c.Image)
+	c.Image = cmp.Or(image, c.Image)
 	if b.Command != nil {
 		c.Command = b.Command
 	}
@@ -149,7 +152,7 @@ func (b *builder) bound(name string) (*binding, *pack, error) {
 }
 
 // way makes the runner of one tool ready, or says why the tool cannot be run.
-func (b *builder) way(ctx context.Context, f *facts, bound *binding) (way, error) {
+func (b *builder) way(ctx context.Context, f *facts, bound *appfile.Binding) (way, error) {
 	switch f.runner {
 	case runnerService:
 		return b.service(f, bound)
@@ -159,9 +162,9 @@ func (b *builder) way(ctx context.Context, f *facts, bound *binding) (way, error
 	if f.entry == "" {
 		return nil, tool.Errorf(tool.CodeUnavailable,
 			"it is declared in app.ai but bound to no function; write tools/%s.py with a function run, or add %q with an entry to %s",
-			slug(f.spec.Name), f.spec.Name, bindingsFile)
+			appfile.Slug(f.spec.Name), f.spec.Name, bindingsFile)
 	}
-	if err := checkEntry(f.kind, f.entry); err != nil {
+	if err := appfile.CheckEntry(f.kind, f.entry); err != nil {
 		return nil, err
 	}
 	if f.kind == kindNode {
@@ -170,7 +173,7 @@ func (b *builder) way(ctx context.Context, f *facts, bound *binding) (way, error
 	return b.local(ctx, f, bound)
 }
 
-func (b *builder) local(ctx context.Context, f *facts, bound *binding) (way, error) {
+func (b *builder) local(ctx context.Context, f *facts, bound *appfile.Binding) (way, error) {
 	if b.python == nil {
 		python, err := findPython(ctx, b.app.root, b.program(b.Interpreter), process.Environment(b.Env, b.PassEnv))
 		if err != nil {
@@ -202,16 +205,16 @@ func (b *builder) program(asked string) string {
 	return asked
 }
 
-func (b *builder) spec(name string, d *declaration, purity string, timeout time.Duration) *tool.Spec {
+func (b *builder) spec(name string, d *appfile.Declaration, purity string, timeout time.Duration) *tool.Spec {
 	s := &tool.Spec{
 		Name: name, Input: bytes.Clone(b.Input), Output: bytes.Clone(b.Output),
 		Effects: b.Effects, Tier: b.Tier, Timeout: timeout, Guarantees: b.Guarantees,
 	}
 	if s.Input == nil {
-		s.Input = d.input.arguments()
+		s.Input = d.Input.Arguments()
 	}
 	if s.Output == nil {
-		s.Output = d.output.schema()
+		s.Output = d.Output.Schema()
 	}
 	if purity == "pure" { // the same input gives the same output: calling it twice does no harm
 		s.Effects.Idempotent = true
@@ -239,7 +242,7 @@ func fieldsOf(input json.RawMessage) string {
 func importPath(f *facts, more string) string {
 	path := f.root
 	if f.pack != nil {
-		path = f.pack.dir + string(filepath.ListSeparator) + path
+		path = f.pack.Dir + string(filepath.ListSeparator) + path
 	}
 	if more != "" {
 		path += string(filepath.ListSeparator) + more
@@ -248,13 +251,8 @@ func importPath(f *facts, more string) string {
 }
 
 // vars are the variables that somebody chose for a tool. The user's word goes before the app's.
-func (b *builder) vars(bound *binding) map[string]string {
-	vars := map[string]string{}
-	for _, name := range b.PassEnv {
-		if value, ok := os.LookupEnv(name); ok {
-			vars[name] = value
-		}
-	}
+func (b *builder) vars(bound *appfile.Binding) map[string]string {
+	vars := spawn.Options{PassEnv: b.PassEnv}.Given()
 	maps.Copy(vars, bound.Env)
 	maps.Copy(vars, b.Env)
 	return vars
@@ -262,7 +260,7 @@ func (b *builder) vars(bound *binding) map[string]string {
 
 // redact takes the values that were passed to a tool out of what it prints: they may be secrets. Short
 // ones are words of any text.
-func (b *builder) redact(bound *binding) *strings.Replacer {
+func (b *builder) redact(bound *appfile.Binding) *strings.Replacer {
 	var pairs []string
 	for name, value := range b.vars(bound) {
 		if len(value) >= 8 && name != "PYTHONPATH" {

@@ -1,34 +1,34 @@
 package namel3ss
 
 import (
+	"cmp"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"toolpost/config"
 	"toolpost/host/offlimits"
+	"toolpost/protocol/namel3ss/appfile"
+	"toolpost/protocol/namel3ss/pack"
 )
 
 // Claim says which files a configured source starts from, and which its tools may change. Of the app that is what decides
 // which code is run and how; the rest of its folder is data, as far as anybody can tell.
 func Claim(src config.Source) (offlimits.Claim, error) {
-	var o Options
-	err := src.Decode(&o)
+	o, err := optionsOf(src)
+	o.Container.Image = cmp.Or(o.Image, o.Container.Image)
 	c := o.Walls.Claim(src.Dir)
 	c.Stays = o.Mode != modeFresh
-	app := offlimits.Under(src.Dir, o.App)
+	app := offlimits.Under(o.Folder(src.Dir), o.App)
 	if o.Runner == runnerService {
 		return c, err
 	}
-	c.Starts = offlimits.Given(app, declarationsFile, ".namel3ss/", "tools/", localPacks+"/", ".venv/", "namel3ss.toml")
+	c.Starts = offlimits.Given(app, appfile.DeclarationsFile, ".namel3ss/", "tools/", pack.LocalFolder+"/", ".venv/", "namel3ss.toml")
 	c.Starts = append(c.Starts, offlimits.Given(src.Dir, o.PackKeys...)...)
-	for _, program := range []string{o.Interpreter, o.Node, o.Container.Runtime} {
+	c.Starts = append(c.Starts, o.Container.Starts(src.Dir)...)
+	for _, program := range []string{o.Interpreter, o.Node} {
 		if strings.Contains(program, "/") {
 			c.Starts = append(c.Starts, offlimits.Under(src.Dir, program))
 		}
-	}
-	if o.Container.bwrap() && filepath.IsAbs(o.Image) && filepath.Clean(o.Image) != "/" {
-		c.Starts = append(c.Starts, filepath.Clean(o.Image)+"/")
 	}
 	return withModules(c, app, o.Entry), err
 }
@@ -37,8 +37,8 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 // bindings. A module that is not there comes from somewhere else, and must not be hidden by an empty one.
 func withModules(c offlimits.Claim, app string, entry string) offlimits.Claim {
 	entries := []string{entry}
-	data, _ := readFile(app, bindingsFile) // what cannot be read starts nothing
-	bindings, _ := parseBindings(bindingsFile, data)
+	data, _ := appfile.Read(app, bindingsFile) // what cannot be read starts nothing
+	bindings, _ := appfile.ParseBindings(bindingsFile, data)
 	for _, b := range bindings {
 		entries = append(entries, b.Entry)
 	}

@@ -14,6 +14,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/sandbox"
 	"toolpost/host/secret"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -146,7 +147,7 @@ func elsewhere(t *testing.T) string {
 
 // much is what a source may say so that its tools can do all of the attempts.
 func much(outside string) Options {
-	return Options{Env: map[string]string{"GIVEN": "yes"}, Walls: walls.Options{Read: []string{outside}, Write: []string{outside}, Network: walls.Network{"all"}}}
+	return Options{Options: spawn.Options{Env: map[string]string{"GIVEN": "yes"}, Walls: walls.Options{Read: []string{outside}, Write: []string{outside}, Network: walls.Network{"all"}}}}
 }
 
 // With a guarantee a tool cannot do what it can do without; and what was stopped is told.
@@ -242,7 +243,7 @@ func TestDefaultWallsLetAToolReadItsOwnFolderAndNothingElse(t *testing.T) {
 				}
 				checkSeen(t, a, res, got.Logs(), "engine")
 			}
-			free := obedient(t, way, root, Options{Walls: walls.Options{Off: true}})
+			free := obedient(t, way, root, Options{Options: spawn.Options{Walls: walls.Options{Off: true}}})
 			for _, a := range tries { // each is a thing that can be done
 				if res := tell(t, free, a.in(way), tool.Guarantees{}, tool.Discard); !res.OK {
 					t.Errorf("without walls %s failed: %+v", a.in(way), res.Failure)
@@ -286,7 +287,7 @@ func TestToolsGetTheSecretsThatAreAllowedAndNoOthers(t *testing.T) {
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
 			tooltest.NoLeaks(t)
-			r := obedient(t, way, obedience(t), Options{Env: map[string]string{"ONE": "1", "TWO": "2"}})
+			r := obedient(t, way, obedience(t), Options{Options: spawn.Options{Env: map[string]string{"ONE": "1", "TWO": "2"}}})
 			a := attempt{py: "[os.environ.get('ONE'), os.environ.get('TWO')]", js: "[process.env.ONE ?? null, process.env.TWO ?? null]"}
 			if res := tell(t, r, a.in(way), tool.Guarantees{SecretsAllowed: []string{"TWO"}}, tool.Discard); string(res.Output) != `[null,"2"]` {
 				t.Errorf("got %s, %+v", res.Output, res.Failure)
@@ -440,7 +441,7 @@ func TestALimitThatAToolReachesIsNamed(t *testing.T) {
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
 			tooltest.NoLeaks(t)
-			r := obedient(t, way, obedience(t), Options{Walls: walls.Options{Memory: 160 << 20}})
+			r := obedient(t, way, obedience(t), Options{Options: spawn.Options{Walls: walls.Options{Memory: 160 << 20}}})
 			a := attempt{py: "len(b'x' * (400 << 20))", js: "Buffer.alloc(400 << 20, 'x').length"}
 			args, _ := json.Marshal(map[string]string{"do": a.in(way)})
 			for range map[string]int{modeFresh: 1, modeWarm: 6, kindNode: 1}[way] { // 6 crashes are more than a pool takes
@@ -458,7 +459,7 @@ func TestALimitThatAToolReachesIsNamed(t *testing.T) {
 
 func TestWarmInterpretersAreKeptForSoManySetsOfGuaranteesAlone(t *testing.T) {
 	tooltest.NoLeaks(t)
-	r := obedient(t, modeWarm, obedience(t), Options{Env: map[string]string{"S0": "0", "S1": "1"}, Walls: walls.Options{Off: true}})
+	r := obedient(t, modeWarm, obedience(t), Options{Options: spawn.Options{Env: map[string]string{"S0": "0", "S1": "1"}, Walls: walls.Options{Off: true}}})
 	for n := range maxPools + 2 {
 		g := tool.Guarantees{SecretsAllowed: []string{fmt.Sprintf("S%d", n)}}
 		if res := tell(t, r, fmt.Sprintf("os.environ.get('S%d')", 1-n%2), g, tool.Discard); string(res.Output) != "null" || res.Trace.Details["mode"] != modeWarm {
@@ -541,7 +542,7 @@ func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 	kept := vault{"KEY_A": "value-of-a", "KEY_B": "value-of-b", "KEY_C": "value-of-c"}
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
-			r := obedient(t, way, root, Options{Grant: secret.Grant{Secrets: []string{"KEY_A", "KEY_B"}, Vault: kept}})
+			r := obedient(t, way, root, Options{Options: spawn.Options{Grant: secret.Grant{Secrets: []string{"KEY_A", "KEY_B"}, Vault: kept}}})
 			do := "sorted(v for v in os.environ.values() if v.startswith('value-of-'))"
 			if way == kindNode {
 				do = "Object.values(process.env).filter((v) => v.startsWith('value-of-')).sort()"
@@ -554,7 +555,7 @@ func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 					t.Errorf("%q allowed: it has %s", c.allowed, res.Output)
 				}
 			}
-			r = obedient(t, way, root, Options{Grant: secret.Grant{SecretFiles: []string{"KEY_A", "KEY_B"}, Vault: kept}})
+			r = obedient(t, way, root, Options{Options: spawn.Options{Grant: secret.Grant{SecretFiles: []string{"KEY_A", "KEY_B"}, Vault: kept}}})
 			do = "os.read(int(os.environ['KEY_B_FD']), 100).decode() + ' '.join(v for v in os.environ.values() if v.startswith('value-of-'))"
 			if way == kindNode {
 				do = "fs.readFileSync(Number(process.env.KEY_B_FD), 'utf8')"
@@ -564,7 +565,7 @@ func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 					t.Errorf("by its descriptor it reads %s", res.Output)
 				}
 			}
-			r = obedient(t, way, root, Options{Grant: secret.Grant{Secrets: []string{"NONE"}, Vault: kept}})
+			r = obedient(t, way, root, Options{Options: spawn.Options{Grant: secret.Grant{Secrets: []string{"NONE"}, Vault: kept}}})
 			if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "t", Args: json.RawMessage(`{"do":"1"}`)}, tool.Discard); tool.CodeOf(err) != tool.CodeUnavailable {
 				t.Errorf("without its secret it runs: %v", err)
 			}

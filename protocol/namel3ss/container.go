@@ -1,118 +1,74 @@
 package namel3ss
 
 import (
-	"cmp"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"toolpost/host/container"
 	"toolpost/host/offlimits"
-	"toolpost/host/process"
+	"toolpost/host/spawn"
+	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 )
-
-// ContainerOptions say how the containers of a source are run. Zero values are the defaults.
-type ContainerOptions struct {
-	Runtime string   `yaml:"runtime" doc:"podman, docker or bwrap, or a path to one of them; podman or docker, whichever is there, where it is left out"`
-	Memory  string   `yaml:"memory" doc:"memory of one call; 512m where it is left out"`
-	CPUs    float64  `yaml:"cpus" doc:"processors of one call; 1 where it is left out"`
-	PIDs    int      `yaml:"pids" doc:"processes and threads of one call; 128 where it is left out"`
-	Network string   `yaml:"network" doc:"none (default), or the name of a network for tools without no_network; bwrap knows host alone"`
-	OCI     string   `yaml:"oci_runtime" doc:"what runs the container for docker or podman: runc, crun, runsc (gVisor) or another that it knows; its own choice where it is left out"`
-	Args    []string `yaml:"args" doc:"more options for the runtime's run command, or for bwrap"`
-}
-
-func (o ContainerOptions) check() error {
-	switch {
-	case o.CPUs < 0 || o.PIDs < 0:
-		return tool.Errorf(tool.CodeInvalidInput, "container: cpus and pids cannot be negative")
-	case slices.ContainsFunc([]string{o.Memory, o.Network, o.Runtime, o.OCI}, func(s string) bool { return strings.HasPrefix(s, "-") }):
-		return tool.Errorf(tool.CodeInvalidInput, "container: runtime, oci_runtime, memory and network cannot start with a dash")
-	case o.bwrap():
-		return o.checkBwrap()
-	}
-	return nil
-}
-
-// endTime is how long an engine may take to end a container.
-const endTime = 20 * time.Second
-
-// engineFailed is the exit status of run that is the engine's own, and not the tool's.
-const engineFailed = 125
-
-// An engine is a docker, podman or bwrap command.
-type engine struct {
-	path string
-	name string // docker, podman or bwrap
-}
-
-// findEngine finds the engine that was asked for, or whichever is there.
-func findEngine(asked string) (*engine, error) {
-	names, install := []string{"podman", "docker"}, "podman or docker"
-	if asked != "" {
-		names, install = []string{asked}, "it"
-	}
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return &engine{path, filepath.Base(name)}, nil
-		}
-	}
-	return nil, tool.Errorf(tool.CodeUnavailable,
-		"its runner is container, and %s cannot be run; install %s, or set container.runtime", strings.Join(names, " or "), install)
-}
 
 // A containerTool is an image that is started for each call.
 type containerTool struct {
 	*facts
-	ContainerOptions
-	engine  *engine
+	program *spawn.Program
+	runtime string // docker, podman or sandbox
 	image   string
 	command []string
 	vars    map[string]string
-	env     []string // of the engine's command
-	book    *offlimits.Book
 }
 
-func (b *builder) container(f *facts, bound *binding) (way, error) {
+func (b *builder) container(f *facts, bound *appfile.Binding) (way, error) {
+	o := b.Options.Options
+	o.Dir, o.Env, o.PassEnv = "", nil, nil // the image says where it runs; variables are each call's, see execute
+	o.Container.Image = bound.Image
+	t := &containerTool{facts: f, runtime: "sandbox", image: bound.Image, command: bound.Command, vars: b.vars(bound)}
+	var err error
 	switch {
 	case bound.Image == "":
 		return nil, tool.Errorf(tool.CodeUnavailable, "its runner is container and it has no image; set image in its binding")
-	case b.Container.bwrap():
-		return b.bwrap(f, bound)
-	case strings.HasPrefix(bound.Image, "-") || strings.ContainsAny(bound.Image, " \t\n\x00"):
-		return nil, tool.Errorf(tool.CodeInvalidInput, "its image %.80q is not the name of an image", bound.Image)
+	case o.Container.Own():
+		if t.image, err = b.rootFolder(bound.Image); err != nil {
+			return nil, err
+		}
 	}
-	t, err := b.contained(f, bound)
-	if err != nil {
+	if t.program, err = o.Program(b.dir, spawn.Command{Argv: bound.Command, Log: f.log}); err != nil {
 		return nil, err
 	}
-	t.env = process.Environment(nil, []string{"DOCKER_HOST", "DOCKER_CONFIG", "CONTAINERS_CONF", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"})
+	if t.program.Box != nil {
+		t.runtime = t.program.Box.Engine
+	}
 	return t, nil
 }
 
-// contained is what containers of every engine have in common.
-func (b *builder) contained(f *facts, bound *binding) (*containerTool, error) {
-	if b.engine == nil {
-		found, err := findEngine(b.program(b.Container.Runtime))
-		if err != nil {
-			return nil, err
-		}
-		b.engine = found
+// rootFolder finds the folder that is the image. One outside of the app must be the user's own choice: what is in it
+// can be read.
+func (b *builder) rootFolder(image string) (string, error) {
+	root, err := filepath.EvalSymlinks(image)
+	if err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "its image, which is the folder that becomes the root: %w", err)
 	}
-	return &containerTool{
-		facts: f, ContainerOptions: b.Container, engine: b.engine, image: bound.Image, command: bound.Command, vars: b.vars(bound),
-		book: b.Walls.Book(b.dir),
-	}, nil
+	app, err := filepath.EvalSymlinks(b.app.root)
+	if b.Image == "" && b.Container.Image == "" && (err != nil || !offlimits.Within(root, app)) {
+		return "", tool.Errorf(tool.CodeInvalidInput,
+			"its image %.80q lies outside of the app; the config of the source must name it with `image`", image)
+	}
+	if info, err := os.Stat(root); err != nil || !info.IsDir() {
+		return "", tool.Errorf(tool.CodeUnavailable, "its image %.80q is not a folder", image)
+	}
+	return root, nil
 }
 
 func (t *containerTool) describe(tr *trace) {
-	tr.set("container_runtime", t.engine.name)
+	tr.set("container_runtime", t.runtime)
 	tr.set("image", t.image)
 	tr.set("command", slices.Clone(t.command))
 	tr.set("container_enforcement", "verified") // the walls around it are ours, not the image's word
@@ -120,27 +76,16 @@ func (t *containerTool) describe(tr *trace) {
 
 func (t *containerTool) close(context.Context) error { return nil }
 
-// covers reports whether a container without host files, capabilities and network is that wall.
-func covers(guarantee string) bool {
-	switch guarantee {
-	case "no_network", "no_filesystem_write", "no_env_write", "secrets_allowed", "sandbox":
-		return true
-	}
-	return false
-}
-
 // covered refuses a call that asks for more than a container can hold.
 func (t *containerTool) covered(j *job) error {
-	if err := t.mayMount(); err != nil {
-		return err
-	}
-	missing := slices.DeleteFunc(j.walls.Asked(), covers)
+	missing := container.Uncovered(j.walls)
 	if len(missing) == 0 {
 		return nil
 	}
 	if err := t.uncovered(j, missing, "cannot be enforced by a container"); err != nil {
 		return err
 	}
+	j.holdBut(missing)
 	j.trace.set("container_enforcement", "declared")
 	return nil
 }
@@ -153,109 +98,21 @@ func (t *containerTool) run(ctx context.Context, j *job) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := t.execute(ctx, "toolpost-"+tool.NewID(), doc, j)
+	e, err := t.execute(ctx, doc, j)
+	if box := t.program.Box; err == nil && box != nil && len(e.reply) == 0 {
+		err = box.Unstarted(e.exit, j.logs.last())
+	}
 	if err != nil {
 		return nil, about(t.spec.Name, err)
-	}
-	if e.exit.Code == engineFailed && len(e.reply) == 0 {
-		return nil, t.unstarted(j)
 	}
 	return e.outcome(t.spec.Name, j.logs.last())
 }
 
-// unstarted is the error of an engine that did not come to the tool.
-func (t *containerTool) unstarted(j *job) error {
-	var with string
-	if t.OCI != "" {
-		with = " with oci_runtime " + t.OCI + ", which " + t.engine.name + " must know and this machine must have"
-	}
-	return tool.Errorf(tool.CodeUnavailable, "%s: %s could not start the image %s%s: %s", t.spec.Name, t.engine.name, t.image, with, j.logs.last())
-}
-
-// arguments are those of the engine's run command. The container has nothing of this machine: no files, no
-// capabilities, no network unless the user gives it one.
-func (t *containerTool) arguments(name, variables string, walls tool.Guarantees) []string {
-	network := cmp.Or(t.Network, "none")
-	if walls.NoNetwork {
-		network = "none"
-	}
-	args := []string{
-		t.engine.path, "run", "--rm", "-i", "--name", name, "--pull", "missing",
-		"--network", network, "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
-		"--memory", cmp.Or(t.Memory, "512m"), "--memory-swap", cmp.Or(t.Memory, "512m"),
-		"--cpus", strconv.FormatFloat(cmp.Or(t.CPUs, 1), 'f', -1, 64), "--pids-limit", strconv.Itoa(cmp.Or(t.PIDs, 128)),
-	}
-	if t.engine.name == "podman" {
-		args = append(args, "--read-only-tmpfs=false") // it would make several folders writable again
-	}
-	if !walls.NoFilesystemWrite {
-		args = append(args, "--tmpfs", "/tmp:size=64m") // gone with the container
-	}
-	if variables != "" {
-		args = append(args, "--env-file", variables)
-	}
-	if t.OCI != "" {
-		args = append(args, "--runtime", t.OCI)
-	}
-	args = append(args, t.Args...)
-	return append(append(args, t.image), t.command...)
-}
-
-// given lists the variables of the container, its secrets among them.
-func (t *containerTool) given(j *job) ([]string, error) {
-	var given process.Command
-	done, err := t.grant.Give(&given, j.walls.SecretsAllowed)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	if len(given.Files) > 0 {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "secret_files cannot be given to a container; name them in secrets")
-	}
-	vars := given.Env
-	for name, value := range allowed(t.vars, j.walls) {
-		vars = append(vars, name+"="+value)
-	}
-	slices.Sort(vars)
-	return j.call.TraceEnv(vars), nil
-}
-
-// variables puts those of the container into a file: what stands on a command line everybody on the machine can read.
-// Empty: it has none. The file is to be removed.
-func (t *containerTool) variables(j *job) (string, error) {
-	vars, err := t.given(j)
-	if err != nil || len(vars) == 0 {
-		return "", err
-	}
-	for _, v := range vars {
-		if name, value, _ := strings.Cut(v, "="); strings.ContainsAny(value, "\n\r") {
-			return "", tool.Errorf(tool.CodeInvalidInput, "the variable %s has several lines, which no container can be given", name)
-		}
-	}
-	dir, err := process.TempDir("container")
-	if err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "no file for the container's variables: %w", err)
-	}
-	file := filepath.Join(dir, "variables")
-	if err := os.WriteFile(file, []byte(strings.Join(vars, "\n")+"\n"), 0o600); err != nil {
-		_ = os.RemoveAll(dir)
-		return "", tool.Errorf(tool.CodeUnavailable, "no file for the container's variables: %w", err)
-	}
-	return file, nil
-}
-
-// execute runs a call in a container of that name. When ctx ends it is the container that is ended: the
-// engine's command is only its client.
-func (t *containerTool) execute(ctx context.Context, name string, request []byte, j *job) (ending, error) {
-	variables, err := t.variables(j)
-	if err != nil {
-		return ending{}, err
-	}
-	if variables != "" {
-		defer os.RemoveAll(filepath.Dir(variables))
-	}
-	child, err := process.Start(process.Command{
-		Argv: t.arguments(name, variables, j.walls), Dir: t.root, Env: t.env, Claim: name,
+func (t *containerTool) execute(ctx context.Context, request []byte, j *job) (ending, error) {
+	watch := &walls.Watch{}
+	watch.Follow(j.logs, j.sources)
+	child, err := t.program.Start(ctx, spawn.Run{
+		Name: t.spec.Name, Env: allowed(t.vars, j.held), Call: j.call, Guarantees: j.held, Watch: watch,
 		Stderr: func(line []byte) { j.logs.line("stderr", line) }, StderrLimit: maxLog,
 	})
 	if err != nil {
@@ -267,34 +124,11 @@ func (t *containerTool) execute(ctx context.Context, name string, request []byte
 	var e ending
 	var readers sync.WaitGroup
 	readers.Go(func() { e.reply = readReply(child.Stdout, j.logs) })
-	select {
-	case <-child.Exited():
-		e.exit = child.Wait()
-	case <-ctx.Done():
-		t.end(name)
-		e.exit = child.Kill()
-	}
+	e.exit = await(ctx, child)
 	_ = child.Stdout.SetReadDeadline(time.Now().Add(drainTime))
 	readers.Wait()
-	return e, nil
-}
-
-// end removes a container, running or not. One that is about to be created is not there yet, so it is
-// asked for twice.
-func (t *containerTool) end(name string) {
-	for range 2 {
-		child, err := process.Start(process.Command{Argv: []string{t.engine.path, "rm", "-f", name}, Env: t.env})
-		if err != nil {
-			t.log.Warn("the container could not be ended", "name", name, "error", err)
-			return
-		}
-		child.CloseStdin()
-		ctx, cancel := context.WithTimeout(context.Background(), endTime)
-		exit := await(ctx, child)
-		cancel()
-		child.Close()
-		if exit != (process.Exit{}) {
-			t.log.Debug("the engine ended no container", "name", name, "exit", exit.String())
-		}
+	if e.why = reached(child, e.exit); len(child.Layers()) > 0 {
+		j.enforced(child.Layers(), watch.Checks())
 	}
+	return e, nil
 }

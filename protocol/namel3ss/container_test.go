@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
-	"toolpost/host/secret"
+	"toolpost/host/container"
+	"toolpost/host/spawn"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -31,9 +32,11 @@ func missing(t *testing.T, format string, args ...any) {
 // image makes an image with the test's tool. Where there is no engine the test is skipped.
 func image(t *testing.T) (engine, name string) {
 	t.Helper()
-	found, err := findEngine("")
+	engine, err := exec.LookPath("podman")
 	if err != nil {
-		missing(t, "no container engine: %v", err)
+		if engine, err = exec.LookPath("docker"); err != nil {
+			missing(t, "no container engine: %v", err)
+		}
 	}
 	dir := t.TempDir()
 	if os.Getenv("CONTAINERS_CONF") == "" {
@@ -56,11 +59,11 @@ func image(t *testing.T) (engine, name string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	name = "localhost/toolpost-test-" + tool.NewID() + ":latest"
-	if out, err := exec.Command(found.path, "import", "--change", `ENTRYPOINT ["/tool"]`, dir+"/image.tar", name).CombinedOutput(); err != nil {
-		missing(t, "%s cannot make an image: %v: %s", found.name, err, out)
+	if out, err := exec.Command(engine, "import", "--change", `ENTRYPOINT ["/tool"]`, dir+"/image.tar", name).CombinedOutput(); err != nil {
+		missing(t, "%s cannot make an image: %v: %s", engine, err, out)
 	}
-	t.Cleanup(func() { _ = exec.Command(found.path, "rmi", "-f", name).Run() })
-	return found.path, name
+	t.Cleanup(func() { _ = exec.Command(engine, "rmi", "-f", name).Run() })
+	return engine, name
 }
 
 func boxed(t *testing.T, image string, o Options) *Runner {
@@ -73,7 +76,7 @@ func boxed(t *testing.T, image string, o Options) *Runner {
 // contract(namel3ss): container enforcement: `container_enforcement`
 func TestContainerHasNothingOfThisMachine(t *testing.T) {
 	engine, name := image(t)
-	r := boxed(t, name, Options{Command: []string{"a", "b c"}, Env: map[string]string{"GREETING": "hello there"}, Timeout: config.Duration(time.Minute)})
+	r := boxed(t, name, Options{Command: []string{"a", "b c"}, Options: spawn.Options{Env: map[string]string{"GREETING": "hello there"}, Timeout: config.Duration(time.Minute)}})
 	res := must(t, r, "t", `{"do":"look"}`)
 	var got struct {
 		Write, TMP, Greeting, Runner, Status string
@@ -100,8 +103,7 @@ func TestContainerHasNothingOfThisMachine(t *testing.T) {
 			t.Errorf("trace field %s: %s", field, d)
 		}
 	}
-	walled := boxed(t, name, Options{Env: map[string]string{"GREETING": "hello"}, Guarantees: tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, SecretsAllowed: []string{}},
-		Container: ContainerOptions{Network: "host"}, Timeout: config.Duration(time.Minute)})
+	walled := boxed(t, name, Options{Options: spawn.Options{Env: map[string]string{"GREETING": "hello"}, Guarantees: tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, SecretsAllowed: []string{}}, Container: container.Options{Network: "host"}, Timeout: config.Duration(time.Minute)}})
 	out := string(must(t, walled, "t", `{"do":"look"}`).Output)
 	if !strings.Contains(out, `"interfaces":1`) || strings.Contains(out, `"written"`) || !strings.Contains(out, `"greeting":""`) {
 		t.Errorf("got %s", out)
@@ -111,7 +113,7 @@ func TestContainerHasNothingOfThisMachine(t *testing.T) {
 func TestContainerIsEndedAndNotOnlyItsClient(t *testing.T) {
 	tooltest.NoLeaks(t)
 	engine, name := image(t)
-	r := boxed(t, name, Options{Timeout: config.Duration(time.Minute)})
+	r := boxed(t, name, Options{Options: spawn.Options{Timeout: config.Duration(time.Minute)}})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var events tooltest.Collect
@@ -122,7 +124,7 @@ func TestContainerIsEndedAndNotOnlyItsClient(t *testing.T) {
 	if _, err := r.Invoke(ctx, &tool.Call{Tool: "t", Args: []byte(`{"do":"hang"}`)}, &events); tool.CodeOf(err) != tool.CodeCancelled {
 		t.Errorf("got %v", err)
 	}
-	soon := boxed(t, name, Options{Timeout: config.Duration(time.Second)})
+	soon := boxed(t, name, Options{Options: spawn.Options{Timeout: config.Duration(time.Second)}})
 	if _, err := call(soon, "t", `{"do":"hang"}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
 		t.Errorf("got %v", err)
 	}
@@ -134,20 +136,20 @@ func TestContainerIsEndedAndNotOnlyItsClient(t *testing.T) {
 
 func TestContainerThatCannotRunSaysWhy(t *testing.T) {
 	_, name := image(t)
-	_, err := call(boxed(t, name, Options{Timeout: config.Duration(time.Minute)}), "t", `{"do":"crash"}`, tool.Discard)
+	_, err := call(boxed(t, name, Options{Options: spawn.Options{Timeout: config.Duration(time.Minute)}}), "t", `{"do":"crash"}`, tool.Discard)
 	if tool.CodeOf(err) != tool.CodeCrash || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "the last words") {
 		t.Errorf("got %v", err)
 	}
-	_, err = call(boxed(t, "localhost/toolpost-none-such:latest", Options{Timeout: config.Duration(time.Minute)}), "t", `{}`, tool.Discard)
+	_, err = call(boxed(t, "localhost/toolpost-none-such:latest", Options{Options: spawn.Options{Timeout: config.Duration(time.Minute)}}), "t", `{}`, tool.Discard)
 	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "could not start the image") {
 		t.Errorf("got %v", err)
 	}
-	gvisor := Options{Container: ContainerOptions{OCI: "no-such-runtime"}, Timeout: config.Duration(time.Minute)}
+	gvisor := Options{Options: spawn.Options{Container: container.Options{OCI: "no-such-runtime"}, Timeout: config.Duration(time.Minute)}}
 	_, err = call(boxed(t, name, gvisor), "t", `{}`, tool.Discard)
 	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "with oci_runtime no-such-runtime, which") {
 		t.Errorf("got %v", err)
 	}
-	asked := Options{Guarantees: tool.Guarantees{NoNetwork: true, NoSubprocess: true}, Timeout: config.Duration(time.Minute)}
+	asked := Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true, NoSubprocess: true}, Timeout: config.Duration(time.Minute)}}
 	_, err = call(boxed(t, name, asked), "t", `{}`, tool.Discard)
 	if e := tool.AsError(err); e == nil || e.Reason != "coverage_missing" || !strings.Contains(e.Message, "no_subprocess cannot be enforced by a container") || strings.Contains(e.Message, "no_network") {
 		t.Errorf("got %v", err)
@@ -155,56 +157,5 @@ func TestContainerThatCannotRunSaysWhy(t *testing.T) {
 	asked.AllowUnsafeExecution = true
 	if d := must(t, boxed(t, name, asked), "t", `{}`).Trace.Details; d["unsafe_override"] != true || d["container_enforcement"] != "declared" {
 		t.Errorf("trace %v", d)
-	}
-}
-
-// What needs no engine: the command line, which is where the walls are.
-func TestContainerArguments(t *testing.T) {
-	c := &containerTool{
-		facts: &facts{}, engine: &engine{"/usr/bin/docker", "docker"}, image: "img", command: []string{"run", "me"},
-		ContainerOptions: ContainerOptions{Memory: "1g", CPUs: 0.5, PIDs: 7, Network: "mine", OCI: "runsc", Args: []string{"--user", "nobody"}},
-		vars:             map[string]string{"B": "2", "A": "1"},
-	}
-	want := "/usr/bin/docker run --rm -i --name n --pull missing --network mine --read-only --cap-drop ALL --security-opt no-new-privileges " +
-		"--memory 1g --memory-swap 1g --cpus 0.5 --pids-limit 7 --tmpfs /tmp:size=64m --env-file vars --runtime runsc --user nobody img run me"
-	if d := cmp.Diff(want, strings.Join(c.arguments("n", "vars", tool.Guarantees{}), " ")); d != "" {
-		t.Error(d)
-	}
-	c = &containerTool{facts: &facts{}, engine: &engine{"/usr/bin/podman", "podman"}, image: "img", vars: map[string]string{"B": "2", "A": "1"}}
-	want = "/usr/bin/podman run --rm -i --name n --pull missing --network none --read-only --cap-drop ALL --security-opt no-new-privileges " +
-		"--memory 512m --memory-swap 512m --cpus 1 --pids-limit 128 --read-only-tmpfs=false img"
-	if d := cmp.Diff(want, strings.Join(c.arguments("n", "", tool.Guarantees{NoFilesystemWrite: true}), " ")); d != "" {
-		t.Error(d)
-	}
-	c.grant = secret.Grant{Secrets: []string{"KEY"}, Vault: vault{"KEY": "value-of-key"}}
-	for _, v := range []struct {
-		g    tool.Guarantees
-		want string
-	}{{tool.Guarantees{}, "A=1\nB=2\nKEY=value-of-key\n"}, {tool.Guarantees{SecretsAllowed: []string{"A"}}, "A=1\n"}, {tool.Guarantees{SecretsAllowed: []string{}}, ""}} {
-		file, err := c.variables(&job{walls: v.g, call: &tool.Call{}})
-		text, _ := os.ReadFile(file)
-		if err != nil || string(text) != v.want || (file == "") != (v.want == "") {
-			t.Errorf("%q, %v", text, err)
-		}
-		if info, err := os.Stat(file); file != "" && (err != nil || info.Mode().Perm() != 0o600) {
-			t.Errorf("%v, %v", info.Mode(), err)
-		}
-		if file != "" {
-			_ = os.RemoveAll(filepath.Dir(file))
-		}
-	}
-	c.vars["B"] = "two\nlines"
-	if _, err := c.variables(&job{call: &tool.Call{}}); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("several lines: %v", err)
-	}
-	for _, bad := range []string{"--privileged", "a b", "-v"} {
-		r := open(t, t.TempDir(), Options{Tool: "t", Runner: runnerContainer, Image: bad})
-		if err := r.Unavailable("t"); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%q: %v", bad, err)
-		}
-	}
-	r := open(t, t.TempDir(), Options{Tool: "t", Runner: runnerContainer, Image: "x", Container: ContainerOptions{Runtime: "no-such-engine"}})
-	if err := r.Unavailable("t"); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "no-such-engine cannot be run") {
-		t.Errorf("got %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"toolpost/host/sandbox"
+	"toolpost/host/spawn"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -208,7 +209,7 @@ func TestRunnerAndDoorAreInverses(t *testing.T) {
 	}
 	tooltest.Run(t, tooltest.Subject{
 		New: func(t testing.TB) tool.Handler {
-			r := open(t, "testdata/standard", Options{Mode: modeFresh, Interpreter: self, Env: map[string]string{doorVariable: "1", "GORACE": "atexit_sleep_ms=0"}})
+			r := open(t, "testdata/standard", Options{Mode: modeFresh, Interpreter: self, Options: spawn.Options{Env: map[string]string{doorVariable: "1", "GORACE": "atexit_sleep_ms=0"}}})
 			return r
 		},
 		Without: tooltest.Events | tooltest.Crash,

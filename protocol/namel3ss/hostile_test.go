@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -104,7 +105,7 @@ func TestHostileTools(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			tooltest.NoLeaks(t)
 			root := write(t, map[string]string{"code.py": hostileCode})
-			r := open(t, root, Options{Tool: "t", Entry: "code:run", Mode: mode, Walls: walls.Options{Write: []string{root}}})
+			r := open(t, root, Options{Tool: "t", Entry: "code:run", Mode: mode, Options: spawn.Options{Walls: walls.Options{Write: []string{root}}}})
 			for _, c := range hostiles() {
 				t.Run(c.name, func(t *testing.T) {
 					if testing.Short() && (strings.Contains(c.name, "128 MiB") || strings.Contains(c.name, "1 GiB")) {
@@ -213,7 +214,7 @@ func TestAToolThatAttacksItsForkServerHarmsOnlyItself(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tooltest.NoLeaks(t)
-			r := python(t, hostileCode, Options{Walls: walls.Options{Off: true}})
+			r := python(t, hostileCode, Options{Options: spawn.Options{Walls: walls.Options{Off: true}}})
 			must(t, r, "t", `{"do":"1"}`)
 			r.tools["t"].spec.Timeout = time.Second
 			_, err := call(r, "t", fmt.Sprintf(`{"do":%q}`, do), tool.Discard)

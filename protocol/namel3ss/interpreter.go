@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 )
 
@@ -58,7 +59,7 @@ func systemInterpreter(ctx context.Context, root, name string, env []string) (in
 
 // copiedFrom gives the code of the Python that a .venv with a copy of its program was made from.
 func copiedFrom(venv string) []string {
-	text, _ := readFile(venv, "pyvenv.cfg")
+	text, _ := appfile.Read(venv, "pyvenv.cfg")
 	for line := range strings.Lines(string(text)) {
 		key, home, _ := strings.Cut(line, "=")
 		path := filepath.Join(strings.TrimSpace(home), "python3")

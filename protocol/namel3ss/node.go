@@ -11,6 +11,7 @@ import (
 
 	"toolpost/host/process"
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 )
 
@@ -28,7 +29,7 @@ type nodeTool struct {
 	around *walls.Walls
 }
 
-func (b *builder) nodeTool(f *facts, bound *binding) (way, error) {
+func (b *builder) nodeTool(f *facts, bound *appfile.Binding) (way, error) {
 	if b.node == "" {
 		name := cmp.Or(b.program(b.Node), "node")
 		path, err := exec.LookPath(name)
@@ -43,7 +44,7 @@ func (b *builder) nodeTool(f *facts, bound *binding) (way, error) {
 	t := &nodeTool{facts: f, path: b.node, roots: []string{f.root}, vars: b.vars(bound), around: b.nodeIn}
 	f.spec.Walls, f.spec.Held = t.around.String(), t.around.Holds()
 	if f.pack != nil {
-		t.roots = []string{f.pack.dir, f.root}
+		t.roots = []string{f.pack.Dir, f.root}
 	}
 	return t, nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/spawn"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -95,7 +97,7 @@ func TestNodeEntriesThatCannotBe(t *testing.T) {
 		}
 	}
 	for _, entry := range []string{"../x:run", "a/../../x:run", "/etc/x:run", "x", "x:", ":run", "x:run()"} {
-		if checkEntry(kindNode, entry) == nil {
+		if appfile.CheckEntry(kindNode, entry) == nil {
 			t.Errorf("%q was accepted", entry)
 		}
 	}
@@ -129,7 +131,7 @@ export function run(p) {
 
 func TestNodeToolIsEndedWithItsTime(t *testing.T) {
 	tooltest.NoLeaks(t)
-	r := javascript(t, "code.mjs", "export const run = () => new Promise(() => setInterval(() => 0, 1000));\n", Options{Timeout: config.Duration(700 * time.Millisecond)})
+	r := javascript(t, "code.mjs", "export const run = () => new Promise(() => setInterval(() => 0, 1000));\n", Options{Options: spawn.Options{Timeout: config.Duration(700 * time.Millisecond)}})
 	if _, err := call(r, "t", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
 		t.Errorf("got %v", err)
 	}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/pack"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -82,30 +84,10 @@ func TestPackChoosesTheRunner(t *testing.T) {
 	}
 }
 
-func TestCapabilitiesOfAPackBecomeWalls(t *testing.T) {
-	all := tool.Guarantees{NoFilesystemRead: true, NoFilesystemWrite: true, NoNetwork: true, NoSubprocess: true, NoEnvRead: true, NoEnvWrite: true, SecretsAllowed: []string{}}
-	none := tool.Guarantees{NoEnvWrite: true, SecretsAllowed: []string{"A"}}
-	for text, want := range map[string]tool.Guarantees{
-		``:                      all,
-		`capabilities: {t: {}}`: all,
-		`capabilities: {t: {filesystem: none, network: none, env: none, subprocess: none, secrets: []}}`:        all,
-		`capabilities: {t: {filesystem: write, network: outbound, env: read, subprocess: allow, secrets: [A]}}`: none,
-		`capabilities: {t: {filesystem: read, network: outbound, env: read, subprocess: allow, secrets: [A]}}`:  {NoFilesystemWrite: true, NoEnvWrite: true, SecretsAllowed: []string{"A"}},
-	} {
-		got, err := parseCapabilities("capabilities.yaml", []byte(text))
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
-		if d := cmp.Diff(want, got["t"].guarantees()); d != "" {
-			t.Errorf("%s: %s", text, d)
-		}
-	}
-}
-
 func TestChecksSayWhatAPackDeclaredAndWhoDeniesIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	files := packOf("packs/a", "a", "one")
-	r := open(t, write(t, files), Options{Guarantees: tool.Guarantees{NoNetwork: true}})
+	r := open(t, write(t, files), Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true}}})
 	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "one", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true, SecretsAllowed: []string{}}}}, tool.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -261,11 +243,14 @@ func TestLocalPacksAlsoLiveInACapabilityFolder(t *testing.T) {
 // A pack that was installed is somebody else's, and runs where the user trusts it; the app's own run anyway.
 func TestInstalledPacksRunWhereTheyAreTrusted(t *testing.T) {
 	tooltest.NoLeaks(t)
-	key, _, public := keys(t)
 	root := write(t, join(packOf("packs/a", "a", "own"), packOf(".namel3ss/packs/b", "b", "unsigned"), packOf(".namel3ss/packs/c", "c", "signed"),
-		packOf("packs/d", "d", "changed"), map[string]string{"ada.pub": string(public)}))
+		packOf("packs/d", "d", "changed")))
+	key := filepath.Join(root, "ada")
+	if err := (pack.Packs{}).Keygen(key); err != nil {
+		t.Fatal(err)
+	}
 	for _, folder := range []string{".namel3ss/packs/c", "packs/d"} {
-		if _, err := SignPack(filepath.Join(root, folder), key); err != nil {
+		if _, err := (pack.Packs{}).Sign(filepath.Join(root, folder), key); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -297,26 +282,29 @@ func TestInstalledPacksRunWhereTheyAreTrusted(t *testing.T) {
 	}
 }
 
-func FuzzPack(f *testing.F) {
-	for _, seed := range packOf("a", "a", "one") {
-		f.Add([]byte(seed), []byte(seed))
+func TestAnInstalledPackIsRunAsItWasSigned(t *testing.T) {
+	dir, app := filepath.Join(write(t, packOf("pack", "greetings", "one")), "pack"), t.TempDir()
+	key := filepath.Join(app, "ada")
+	packs := pack.Packs{}
+	if err := packs.Keygen(key); err != nil {
+		t.Fatal(err)
 	}
-	f.Add([]byte("capabilities: {one: {secrets: [1]}}"), []byte("id: x\ntools: [x]\n"))
-	f.Fuzz(func(t *testing.T, manifest, caps []byte) {
-		dir := t.TempDir()
-		_ = os.WriteFile(filepath.Join(dir, "pack.yaml"), manifest, 0o644)
-		p, err := readPack(dir, "pack")
-		if err == nil && (p.ID == "" || len(p.tools) == 0) {
-			t.Errorf("%q was taken as %+v", manifest, p)
-		}
-		if err != nil && len(brokenPack(dir, "pack", err).tools) == 0 {
-			t.Errorf("nobody hears of %q", manifest)
-		}
-		needs, err := parseCapabilities("capabilities.yaml", caps)
-		for name, n := range needs {
-			if err == nil && n.check() != nil {
-				t.Errorf("%q of %s was accepted", caps, name)
-			}
-		}
-	})
+	if _, err := packs.Sign(dir, key); err != nil {
+		t.Fatal(err)
+	}
+	in, err := packs.Install(dir, app, []string{key + ".pub"}, false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, app, Options{PackKeys: []string{"ada.pub"}, AllowUnsafeExecution: true})
+	if d := must(t, r, "one", `{}`).Trace.Details; d["resolved_source"] != "installed_pack" {
+		t.Errorf("trace %v", d)
+	}
+	// What was changed after the installation is not run.
+	if err := os.WriteFile(filepath.Join(in.Path, "hello/main.py"), []byte("def run(p):\n    return 'evil'\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := call(open(t, app, Options{PackKeys: []string{"ada.pub"}, AllowUnsafeExecution: true}), "one", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
+		t.Errorf("got %v", err)
+	}
 }

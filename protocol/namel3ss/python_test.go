@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/host/spawn"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -150,7 +151,7 @@ def run(payload):
     return {"env": sorted(os.environ), "cwd": os.getcwd(), "path": sys.path, "given": os.environ["GIVEN"], "root": os.path.dirname(__file__)}
 `
 	for _, mode := range modes() {
-		r := python(t, code, Options{Mode: mode, Env: map[string]string{"GIVEN": "yes", "PYTHONPATH": "/extra"}, PassEnv: []string{"PASSED", "UNSET"}})
+		r := python(t, code, Options{Mode: mode, Options: spawn.Options{Env: map[string]string{"GIVEN": "yes", "PYTHONPATH": "/extra"}, PassEnv: []string{"PASSED", "UNSET"}}})
 		var got struct {
 			Env, Path        []string
 			Cwd, Given, Root string
@@ -384,7 +385,7 @@ func TestSecretsPassedToAToolAreRedactedFromWhatItPrints(t *testing.T) {
 	const code = "import os, sys\ndef run(payload):\n    print('key', os.environ['API_KEY'], file=sys.stderr)\n    os.abort()\n"
 	for _, mode := range modes() {
 		var got tooltest.Collect
-		_, err := call(python(t, code, Options{Mode: mode, PassEnv: []string{"API_KEY"}}), "t", `{}`, &got)
+		_, err := call(python(t, code, Options{Mode: mode, Options: spawn.Options{PassEnv: []string{"API_KEY"}}}), "t", `{}`, &got)
 		said := fmt.Sprint(err, string(tool.AsError(err).Details), got.Logs())
 		if tool.CodeOf(err) != tool.CodeCrash || !strings.Contains(said, "key [API_KEY]") || strings.Contains(said, "very-secret") {
 			t.Errorf("%s: %s", mode, said)

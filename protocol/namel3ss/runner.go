@@ -18,8 +18,9 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
-	"toolpost/host/secret"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -27,35 +28,31 @@ import (
 // Options are the fields of a source of this protocol. A source is a whole app, or a single tool where
 // Tool is set. What it says holds for each of its tools, and before what the app's own files say.
 type Options struct {
-	App         string            `yaml:"app" doc:"the app's folder; the config's folder where it is left out"`
-	Tool        string            `yaml:"tool" doc:"offer this tool alone"`
-	Kind        string            `yaml:"kind" doc:"python (default) or node"`
-	Entry       string            `yaml:"entry" doc:"the tool's function as module:function"`
-	Runner      string            `yaml:"runner" doc:"local (default), service or container"`
-	URL         string            `yaml:"url" doc:"where the service takes calls, such as http://127.0.0.1:8787/tools"`
-	TokenEnv    string            `yaml:"token_env" doc:"name of the environment variable that holds the service's token"`
-	Handshake   bool              `yaml:"service_handshake_required" doc:"ask the service what it enforces even where no guarantee is asked for"`
-	Image       string            `yaml:"image" doc:"the image of the container"`
-	Command     []string          `yaml:"command" doc:"what to run in the container; the image's own where it is left out"`
-	Container   ContainerOptions  `yaml:"container" doc:"how containers are run"`
-	Description string            `yaml:"description" doc:"what the tool does, for those who choose it"`
-	Input       config.JSON       `yaml:"input" doc:"JSON Schema of the tool's arguments"`
-	Output      config.JSON       `yaml:"output" doc:"JSON Schema of the tool's result"`
-	Timeout     config.Duration   `yaml:"timeout" doc:"how long a call may take"`
-	Interpreter string            `yaml:"python" doc:"the Python to use instead of the app's .venv or python3"`
-	Node        string            `yaml:"node" doc:"the Node.js to use instead of node"`
-	Mode        string            `yaml:"mode" doc:"warm (default): a clean fork for each call; fresh: an interpreter for each"`
-	Workers     int               `yaml:"workers" doc:"interpreters for each tool at the most; 16 where it is left out. Further calls wait, see limits.queue"`
-	Env         map[string]string `yaml:"env" doc:"variables for the tools"`
-	PassEnv     []string          `yaml:"pass_env" doc:"names of our own variables that the tools get too"`
-	secret.Grant
-	PackKeys   []string        `yaml:"pack_keys" doc:"files with public keys: installed packs that one of them signed are run"`
-	Trusted    []string        `yaml:"trusted_packs" doc:"ids of installed packs that are run although no such key signed them"`
-	Guarantees tool.Guarantees `yaml:"guarantees" doc:"walls around the tools"`
-	Walls      walls.Options   `yaml:"walls" doc:"what the tools may do; default: read the app's folder, start programs, no network, 512 MiB, 128 processes"`
-	Effects    tool.Effects    `yaml:"effects" doc:"what the tools do to the world"`
-	Tier       int             `yaml:"tier" doc:"0 safe to 3 dangerous"`
-	Sandbox    *bool           `yaml:"sandbox" doc:"ask the tools to run sandboxed"`
+	App         string      `yaml:"app" doc:"the app's folder, from dir, which is the default; its tools run there"`
+	Tool        string      `yaml:"tool" doc:"offer this tool alone"`
+	Kind        string      `yaml:"kind" doc:"python (default) or node"`
+	Entry       string      `yaml:"entry" doc:"the tool's function as module:function"`
+	Runner      string      `yaml:"runner" doc:"local (default), service or container (default where container has an image)"`
+	URL         string      `yaml:"url" doc:"where the service takes calls, such as http://127.0.0.1:8787/tools"`
+	TokenEnv    string      `yaml:"token_env" doc:"name of the environment variable that holds the service's token"`
+	Handshake   bool        `yaml:"service_handshake_required" doc:"ask the service what it enforces even where no guarantee is asked for"`
+	Image       string      `yaml:"image" doc:"the image of a single tool, before that of container"`
+	Command     []string    `yaml:"command" doc:"what to run in the container; default: what the image says"`
+	Description string      `yaml:"description" doc:"what the tool does, for those who choose it"`
+	Input       config.JSON `yaml:"input" doc:"JSON Schema of the tool's arguments"`
+	Output      config.JSON `yaml:"output" doc:"JSON Schema of the tool's result"`
+	Interpreter string      `yaml:"python" doc:"the Python to use instead of the app's .venv or python3"`
+	Node        string      `yaml:"node" doc:"the Node.js to use instead of node"`
+	Mode        string      `yaml:"mode" doc:"warm (default): a clean fork for each call; fresh: an interpreter for each"`
+	Workers     int         `yaml:"workers" doc:"interpreters for each tool at the most; default: 16. Further calls wait, see limits.queue"`
+
+	spawn.Options // the timeout's default is what the app says, else 10s
+
+	PackKeys []string     `yaml:"pack_keys" doc:"files with public keys: installed packs that one of them signed are run"`
+	Trusted  []string     `yaml:"trusted_packs" doc:"ids of installed packs that are run although no such key signed them"`
+	Effects  tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
+	Tier     int          `yaml:"tier" doc:"0 safe to 3 dangerous"`
+	Sandbox  *bool        `yaml:"sandbox" doc:"ask the tools to run sandboxed"`
 
 	AllowUnsafeExecution bool `yaml:"allow_unsafe_execution" doc:"run although a guarantee cannot be enforced here"`
 }
@@ -102,8 +99,8 @@ type forced struct {
 
 // Open reads the app of a source and makes its tools ready to run.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	o := Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
-	if err := src.Decode(&o); err != nil {
+	o, err := optionsOf(src)
+	if err != nil {
 		return nil, err
 	}
 	r, err := New(ctx, src.Dir, o, log)
@@ -113,12 +110,20 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	return r, nil
 }
 
+func optionsOf(src config.Source) (Options, error) {
+	o := Options{Options: spawn.Of(src)}
+	return o, src.Decode(&o)
+}
+
 // New is Open for options that are there already. Relative paths in them start in dir.
 func New(ctx context.Context, dir string, o Options, log *slog.Logger) (*Runner, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	root, err := filepath.Abs(offlimits.Under(dir, o.App))
+	if o.Runner == "" && o.Container.Image != "" {
+		o.Runner = runnerContainer
+	}
+	root, err := filepath.Abs(offlimits.Under(o.Folder(dir), o.App))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the app's folder: %w", err)
 	}
@@ -146,14 +151,14 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "tier is 0 to 3, not %d", o.Tier)
 	case o.Kind != "" && o.Kind != kindPython && o.Kind != kindNode:
 		return tool.Errorf(tool.CodeInvalidInput, "kind is %q or %q, not %.40q", kindPython, kindNode, o.Kind)
-	case o.Runner != "" && !slices.Contains(runnerNames(), o.Runner):
-		return tool.Errorf(tool.CodeInvalidInput, "runner is one of %q, not %.40q", runnerNames(), o.Runner)
+	case o.Runner != "" && !slices.Contains(appfile.RunnerNames(), o.Runner):
+		return tool.Errorf(tool.CodeInvalidInput, "runner is one of %q, not %.40q", appfile.RunnerNames(), o.Runner)
 	case o.Tool == "" && (o.Entry != "" || o.Kind != "" || o.Image != "" || o.Command != nil || o.Description != "" || o.Input != nil || o.Output != nil):
 		return tool.Errorf(tool.CodeInvalidInput, "entry, kind, image, command, description, input and output belong to a single tool; name it with `tool`")
 	case o.Entry != "":
-		return checkEntry(o.Kind, o.Entry)
+		return appfile.CheckEntry(o.Kind, o.Entry)
 	}
-	return o.Container.check()
+	return o.Options.Check()
 }
 
 // Tools implements tool.Source.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"toolpost/host/process"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -96,7 +97,7 @@ func quoted(s string) ([]byte, error) {
 	return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"'), nil
 }
 
-func (b *builder) service(f *facts, bound *binding) (way, error) {
+func (b *builder) service(f *facts, bound *appfile.Binding) (way, error) {
 	address := cmp.Or(bound.URL, b.app.settings.Python.ServiceURL, os.Getenv(serviceVariable))
 	if address == "" {
 		return nil, tool.Errorf(tool.CodeUnavailable,

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/spawn"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -227,7 +228,7 @@ func TestHandshakeLetsOnlyEnforcedGuaranteesPass(t *testing.T) {
 		{"refuses", net, nil, "no such tool here"},
 		{"old", net, nil, "HTTP 404"},
 	} {
-		r := remote(t, url, c.name, Options{Guarantees: c.guarantees})
+		r := remote(t, url, c.name, Options{Options: spawn.Options{Guarantees: c.guarantees}})
 		res, err := call(r, c.name, `{"name":"Ada"}`, tool.Discard)
 		if c.want == "" {
 			if err != nil || res.Trace.Details["service_handshake"] != true || res.Trace.Details["enforcement_level"] != c.level || res.Trace.Details["service_version"] != "1.0.0" {
@@ -266,7 +267,7 @@ func TestHandshakeIsAskedForWhereItIsRequired(t *testing.T) {
 func TestUnsafeOverrideRunsWhatTheServiceDoesNotEnforce(t *testing.T) {
 	url := peerService(t)
 	for _, name := range []string{"declares", "half", "old"} {
-		r := remote(t, url, name, Options{Guarantees: tool.Guarantees{NoNetwork: true}, AllowUnsafeExecution: true})
+		r := remote(t, url, name, Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true}}, AllowUnsafeExecution: true})
 		if res := must(t, r, name, `{"name":"Ada"}`); res.Trace.Details["unsafe_override"] != true {
 			t.Errorf("%s: trace %v", name, res.Trace.Details)
 		}
@@ -275,7 +276,7 @@ func TestUnsafeOverrideRunsWhatTheServiceDoesNotEnforce(t *testing.T) {
 
 func TestHandshakeHoldsForAWhilePerGuarantees(t *testing.T) {
 	url := peerService(t)
-	r := remote(t, url, "greeter", Options{Guarantees: tool.Guarantees{NoNetwork: true}})
+	r := remote(t, url, "greeter", Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true}}})
 	counter := remote(t, url, "handshakes", Options{})
 	for range 3 {
 		must(t, r, "greeter", `{"name":"Ada"}`)

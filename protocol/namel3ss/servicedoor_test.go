@@ -19,6 +19,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/sandbox"
+	"toolpost/host/spawn"
 	"toolpost/identity"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -320,7 +321,7 @@ func TestServiceDoorConforms(t *testing.T) {
 				files[".namel3ss/tools.yaml"] += fmt.Sprintf("  %s: {runner: service, url: %q}\n", s.Name, url+"/tools")
 			}
 			files[".namel3ss/tools.yaml"] = "tools:\n" + files[".namel3ss/tools.yaml"]
-			return open(t, write(t, files), Options{Timeout: config.Duration(time.Minute), TokenEnv: tokenEnv})
+			return open(t, write(t, files), Options{Options: spawn.Options{Timeout: config.Duration(time.Minute)}, TokenEnv: tokenEnv})
 		},
 		Without: tooltest.Events | tooltest.Crash,
 	})
@@ -355,7 +356,7 @@ func TestEveryCallerOfTheServiceGetsItsOwnAnswer(t *testing.T) {
 	const callers, each = 100, 25
 	t.Setenv(tokenEnv, "right")
 	url := serveBare(t, tooltest.Reference{})
-	r := remote(t, url+"/tools", "echo", Options{Timeout: config.Duration(time.Minute), TokenEnv: tokenEnv})
+	r := remote(t, url+"/tools", "echo", Options{Options: spawn.Options{Timeout: config.Duration(time.Minute)}, TokenEnv: tokenEnv})
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {

@@ -33,7 +33,7 @@ func (f *facts) packWalls() tool.Guarantees {
 	if f.pack == nil {
 		return tool.Guarantees{}
 	}
-	return f.pack.tools[f.spec.Name].needs.guarantees()
+	return f.pack.Has[f.spec.Name].Needs.Guarantees()
 }
 
 // refuse is the coverage check: a wall that was asked for and cannot be built here means that the call
@@ -49,14 +49,18 @@ func (f *facts) refuse(j *job) error {
 		return err
 	}
 	j.trace.set("unsafe_override", true)
-	var held tool.Guarantees
+	j.holdBut(missing)
+	return nil
+}
+
+// holdBut notes that of the guarantees that were asked for some are not enforced.
+func (j *job) holdBut(missing []string) {
+	j.held = tool.Guarantees{}
 	for _, name := range j.walls.Asked() {
 		if !slices.Contains(missing, name) {
-			held = held.Tighten(part(j.walls, name))
+			j.held = j.held.Tighten(part(j.walls, name))
 		}
 	}
-	j.held = held
-	return nil
 }
 
 // part is one of several guarantees alone.
@@ -88,7 +92,7 @@ func (b *builder) around(code []string, more ...string) (*walls.Walls, error) {
 	}
 	needs.Run = slices.Concat(needs.Read, code, there(more))
 	for _, p := range b.app.packs {
-		needs.Run = append(needs.Run, p.dir)
+		needs.Run = append(needs.Run, p.Dir)
 	}
 	w, err := b.Walls.Around(needs)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"toolpost/host/sandbox"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -32,7 +33,7 @@ func TestGuaranteeThatCannotBeEnforcedIsRefusedBeforeAnythingStarts(t *testing.T
 	for name, g := range guarantees {
 		for _, mode := range append(modes(), kindNode) {
 			root := write(t, map[string]string{"code.py": "open('started', 'w')\ndef run(p):\n    return 1\n", "code.mjs": "import fs from 'node:fs'; fs.writeFileSync('started', '');\n"})
-			o := Options{Tool: "t", Entry: "code:run", Mode: mode, Walls: walls.Options{Write: []string{root}}}
+			o := Options{Tool: "t", Entry: "code:run", Mode: mode, Options: spawn.Options{Walls: walls.Options{Write: []string{root}}}}
 			if mode == kindNode {
 				o.Kind, o.Mode = kindNode, ""
 			}
@@ -75,21 +76,21 @@ func TestUnsafeOverrideRunsAndSaysSo(t *testing.T) {
 		"python_tools": {"namel3ss.toml": "[python_tools]\nallow_unsafe_execution = true\n"},
 	} {
 		files["code.py"] = code
-		r := open(t, write(t, files), Options{Tool: "t", Entry: "code:run", Guarantees: no, AllowUnsafeExecution: name == "source"})
+		r := open(t, write(t, files), Options{Tool: "t", Entry: "code:run", Options: spawn.Options{Guarantees: no}, AllowUnsafeExecution: name == "source"})
 		r.tools["t"].cover = uncoverable
 		if d := must(t, r, "t", `{}`).Trace.Details; d["unsafe_override"] != true {
 			t.Errorf("%s: the trace does not say so: %v", name, d)
 		}
 	}
 	// Where nothing is overridden, the trace says nothing of it.
-	r := open(t, write(t, map[string]string{"code.py": code}), Options{Tool: "t", Entry: "code:run", Guarantees: no, AllowUnsafeExecution: true})
+	r := open(t, write(t, map[string]string{"code.py": code}), Options{Tool: "t", Entry: "code:run", Options: spawn.Options{Guarantees: no}, AllowUnsafeExecution: true})
 	if d := must(t, r, "t", `{}`).Trace.Details; d["unsafe_override"] != nil {
 		t.Errorf("trace %v", d)
 	}
 }
 
 func TestCapabilityContextSaysWhoAskedForWhat(t *testing.T) {
-	r := peer(t, Options{Guarantees: tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{"A", "B"}}, AllowUnsafeExecution: true})
+	r := peer(t, Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{"A", "B"}}}, AllowUnsafeExecution: true})
 	spec := &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true, SecretsAllowed: []string{"B", "C"}}}
 	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "greeter", Spec: spec}, tool.Discard)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -126,7 +127,7 @@ func TestARequestForASandboxGetsOne(t *testing.T) {
 			tooltest.NoLeaks(t)
 			outside, root := elsewhere(t), obedience(t)
 			tries := attempts(outside, loopback(t))
-			ask := atDoor(obedient(t, way, root, Options{Walls: walls.Options{Off: true}}))
+			ask := atDoor(obedient(t, way, root, Options{Options: spawn.Options{Walls: walls.Options{Off: true}}}))
 			for _, name := range []string{"no_network", "no_filesystem_read", "no_filesystem_write"} {
 				if got := ask(t, tries[name].in(way), ""); !got.OK {
 					t.Errorf("without walls %s failed: %+v", tries[name].in(way), got)
@@ -139,7 +140,7 @@ func TestARequestForASandboxGetsOne(t *testing.T) {
 			if got := ask(t, tries["no_subprocess"].in(way), `,"sandbox":true`); !got.OK {
 				t.Errorf("a sandbox lets programs run: %+v", got)
 			}
-			strict := atDoor(obedient(t, way, root, Options{Walls: walls.Options{Off: true}, Guarantees: tool.Guarantees{NoNetwork: true}}))
+			strict := atDoor(obedient(t, way, root, Options{Options: spawn.Options{Walls: walls.Options{Off: true}, Guarantees: tool.Guarantees{NoNetwork: true}}}))
 			for _, loose := range []string{`,"sandbox":false`, `,"capability_context":{"guarantees":{"no_network":false}}`} {
 				if got := strict(t, tries["no_network"].in(way), loose); got.OK || got.Error.ReasonCode != "guarantee_blocked" {
 					t.Errorf("%s made the walls wider: %+v", loose, got)
@@ -220,10 +221,10 @@ func TestTheHandshakeKnowsTheDefaultWalls(t *testing.T) {
 		supported string
 	}{
 		"default walls": {Options{}, `{"no_env_write":true,"no_network":true}`},
-		"no tmp":        {Options{Walls: walls.Options{Tmp: -1}}, `{"no_env_write":true,"no_filesystem_write":true,"no_network":true}`},
-		"a network":     {Options{Walls: walls.Options{Network: walls.Network{"all"}}}, `{"no_env_write":true}`},
-		"and asked for": {Options{Guarantees: tool.Guarantees{NoSubprocess: true}}, `{"no_env_write":true,"no_network":true,"no_subprocess":true}`},
-		"no walls":      {Options{Walls: walls.Options{Off: true}}, `{}`},
+		"no tmp":        {Options{Options: spawn.Options{Walls: walls.Options{Tmp: -1}}}, `{"no_env_write":true,"no_filesystem_write":true,"no_network":true}`},
+		"a network":     {Options{Options: spawn.Options{Walls: walls.Options{Network: walls.Network{"all"}}}}, `{"no_env_write":true}`},
+		"and asked for": {Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoSubprocess: true}}}, `{"no_env_write":true,"no_network":true,"no_subprocess":true}`},
+		"no walls":      {Options{Options: spawn.Options{Walls: walls.Options{Off: true}}}, `{}`},
 	} {
 		r := obedient(t, modeFresh, root, c.o)
 		specs, _ := r.Tools(t.Context())

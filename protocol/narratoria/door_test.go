@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/host/sandbox"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
@@ -280,7 +281,7 @@ func throughDoor(t testing.TB) standard {
 	s := standard{}
 	for _, spec := range tooltest.Specs() {
 		env := map[string]string{doorEnv: spec.Name, "GORACE": "atexit_sleep_ms=0"} // else every call takes a second under the race detector
-		s[spec.Name] = newRunner(t, narratoria.Options{Tool: spec.Name, Command: []string{exe}, Env: env})
+		s[spec.Name] = newRunner(t, narratoria.Options{Tool: spec.Name, Command: []string{exe}, Options: spawn.Options{Env: env}})
 	}
 	return s
 }
@@ -313,7 +314,7 @@ func TestDoorAndRunnerAreInverse(t *testing.T) {
 			if err := (narratoria.Door{Tool: "torch", Out: &out}).Serve(t.Context(), emits(want, nil, events...), nil); err != nil {
 				t.Fatal(err)
 			}
-			got := say(t, narratoria.Options{Walls: walls.Options{Read: []string{dir}}}, script{Bytes: out.Bytes()})
+			got := say(t, narratoria.Options{Options: spawn.Options{Walls: walls.Options{Read: []string{dir}}}}, script{Bytes: out.Bytes()})
 			if got.err != nil {
 				t.Fatal(got.err)
 			}

@@ -19,7 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/host/container"
 	"toolpost/host/secret"
+	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
@@ -35,7 +37,7 @@ func python(script string, args ...string) narratoria.Options {
 	if err != nil {
 		panic(err)
 	}
-	return narratoria.Options{Tool: "torch", Dir: filepath.Dir(path), Command: append([]string{tooltest.Python(), path}, args...)}
+	return narratoria.Options{Tool: "torch", Options: spawn.Options{Dir: filepath.Dir(path)}, Command: append([]string{tooltest.Python(), path}, args...)}
 }
 
 func newRunner(t testing.TB, o narratoria.Options) *narratoria.Runner {
@@ -270,7 +272,7 @@ func TestAssetsAreCheckedAndABadOneDoesNotEndTheCall(t *testing.T) {
 	}
 	for name, b := range bad {
 		t.Run(name, func(t *testing.T) {
-			got := say(t, narratoria.Options{Walls: walls.Options{Read: []string{dir}}}, lines(assetLine("good", "image/png", file), b.line, hello, doneOK))
+			got := say(t, narratoria.Options{Options: spawn.Options{Walls: walls.Options{Read: []string{dir}}}}, lines(assetLine("good", "image/png", file), b.line, hello, doneOK))
 			wantOK(t, got)
 			if len(got.events) != 3 || got.events[0].Kind != tool.KindAsset || got.events[1].Kind != tool.KindError || got.events[2].Kind != tool.KindLog {
 				t.Fatalf("got %v", got.events)
@@ -292,7 +294,7 @@ func TestPathMustBeReadable(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o200); err != nil {
 		t.Fatal(err)
 	}
-	got := say(t, narratoria.Options{Walls: walls.Options{Read: []string{dir}}}, lines(assetLine("a", "image/png", file), doneOK))
+	got := say(t, narratoria.Options{Options: spawn.Options{Walls: walls.Options{Read: []string{dir}}}}, lines(assetLine("a", "image/png", file), doneOK))
 	wantOK(t, got)
 	if len(got.events) != 1 || !strings.Contains(string(got.events[0].Data), "permission denied") {
 		t.Errorf("got %v", got.events)
@@ -308,7 +310,7 @@ func TestAssetPathsMayBeRelativeToTheToolsFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := `{"version":"0","type":"asset","assetId":"a","kind":"model","mediaType":"model/never-heard-of","path":"a.x","metadata":{"w":1.0}}`
-	got := say(t, narratoria.Options{Dir: dir}, lines(line, doneOK))
+	got := say(t, narratoria.Options{Options: spawn.Options{Dir: dir}}, lines(line, doneOK))
 	wantOK(t, got)
 	wantEvents(t, got.events,
 		`asset {"assetId":"a","kind":"model","mediaType":"model/never-heard-of","path":"`+filepath.Join(dir, "a.x")+`","metadata":{"w":1.0}}`)
@@ -559,7 +561,7 @@ func TestTheToolGetsTheUsualFewVariablesAndWhatTheOptionsSay(t *testing.T) {
 	for name, value := range map[string]string{"LANG": "C.UTF-8", "TMPDIR": os.TempDir(), "SECRET": "mine", "PASSED": "on"} {
 		t.Setenv(name, value)
 	}
-	s := mirror(t, narratoria.Options{Env: map[string]string{"EXTRA": "1", "LANG": "C"}, PassEnv: []string{"PASSED", "NOT_THERE"}}, `{}`)
+	s := mirror(t, narratoria.Options{Options: spawn.Options{Env: map[string]string{"EXTRA": "1", "LANG": "C"}, PassEnv: []string{"PASSED", "NOT_THERE"}}}, `{}`)
 	want := map[string]string{"PATH": os.Getenv("PATH"), "TMPDIR": os.TempDir(), "LANG": "C", "EXTRA": "1", "PASSED": "on"}
 	for _, added := range []string{"TOOLPOST_TREE", "LC_CTYPE"} { // the process package's marker; what Python sets by itself
 		delete(s.Env, added)
@@ -680,7 +682,7 @@ func TestTheDefaultWalls(t *testing.T) {
 		}
 	}
 	script := `cat mine .toolpost/token ` + outside + `/theirs /proc/1/environ /proc/$PPID/environ; touch new; env; echo '` + doneOK + `'`
-	got := invoke(t, narratoria.Options{Tool: "torch", Command: []string{"sh", "-c", script}, Dir: base, Lenient: true}, `{}`)
+	got := invoke(t, narratoria.Options{Tool: "torch", Command: []string{"sh", "-c", script}, Options: spawn.Options{Dir: base}, Lenient: true}, `{}`)
 	wantOK(t, got)
 	all, _ := json.Marshal(got.events)
 	if strings.Contains(string(all), "canary") || !strings.Contains(string(all), "mine") {
@@ -690,7 +692,7 @@ func TestTheDefaultWalls(t *testing.T) {
 		t.Error("it wrote into its folder")
 	}
 	// An asset is opened as the tool itself could open it: not through the host, which can read everything.
-	stolen := say(t, narratoria.Options{Walls: walls.Options{Read: []string{base}}}, lines(
+	stolen := say(t, narratoria.Options{Options: spawn.Options{Walls: walls.Options{Read: []string{base}}}}, lines(
 		assetLine("a", "text/plain", filepath.Join(outside, "theirs")), assetLine("b", "text/plain", "/etc/shadow"), assetLine("c", "text/plain", "/proc/self/environ"), doneOK))
 	for _, e := range stolen.events {
 		if e.Kind != tool.KindError {
@@ -723,9 +725,9 @@ func TestAnAssetInThePrivateTmp(t *testing.T) {
 
 func TestAToolThatCannotBeStartedExplainsItself(t *testing.T) {
 	for name, o := range map[string]narratoria.Options{
-		"program": {Tool: "torch", Command: []string{"./not-there"}, Dir: t.TempDir()},
+		"program": {Tool: "torch", Command: []string{"./not-there"}, Options: spawn.Options{Dir: t.TempDir()}},
 		"on PATH": {Tool: "torch", Command: []string{"surely-no-such-program"}},
-		"folder":  {Tool: "torch", Command: []string{"true"}, Dir: filepath.Join(t.TempDir(), "gone")},
+		"folder":  {Tool: "torch", Command: []string{"true"}, Options: spawn.Options{Dir: filepath.Join(t.TempDir(), "gone")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRunner(t, o)
@@ -742,11 +744,11 @@ func TestAToolThatCannotBeStartedExplainsItself(t *testing.T) {
 
 func TestAProgramWithASlashIsFoundFromItsFolder(t *testing.T) {
 	dir := t.TempDir()
-	program := "#!/bin/sh\necho '" + doneOK + "'\n"
-	if err := os.WriteFile(filepath.Join(dir, "torch.sh"), []byte(program), 0o700); err != nil {
+	script := "#!/bin/sh\necho '" + doneOK + "'\n"
+	if err := os.WriteFile(filepath.Join(dir, "torch.sh"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	wantOK(t, invoke(t, narratoria.Options{Tool: "torch", Command: []string{"./torch.sh"}, Dir: dir}, `{}`))
+	wantOK(t, invoke(t, narratoria.Options{Tool: "torch", Command: []string{"./torch.sh"}, Options: spawn.Options{Dir: dir}}, `{}`))
 }
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -756,8 +758,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"empty command":     {Tool: "t", Command: []string{""}},
 		"negative":          {Tool: "t", Command: []string{"true"}, MaxLine: -1},
 		"tier":              {Tool: "t", Command: []string{"true"}, Tier: 4},
-		"name with equals":  {Tool: "t", Command: []string{"true"}, Env: map[string]string{"A=B": "c"}},
-		"name that is void": {Tool: "t", Command: []string{"true"}, Env: map[string]string{"": "c"}},
+		"name with equals":  {Tool: "t", Command: []string{"true"}, Options: spawn.Options{Env: map[string]string{"A=B": "c"}}},
+		"name that is void": {Tool: "t", Command: []string{"true"}, Options: spawn.Options{Env: map[string]string{"": "c"}}},
 	} {
 		if _, err := narratoria.New(".", o); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: got %v", name, err)
@@ -860,4 +862,19 @@ func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 	}
 	o.Secrets = []string{"NONE"}
 	wantError(t, invoke(t, o, `{}`), tool.CodeUnavailable, "NONE")
+}
+
+// The container of a tool is its own: what it calls a file of its own is looked for there.
+func TestAToolRunsInAContainer(t *testing.T) {
+	tooltest.NoLeaks(t)
+	o := narratoria.Options{Options: spawn.Options{Container: container.Options{Image: "/", Runtime: "sandbox"}}}
+	got := say(t, o, lines(hello, assetLine("a", "text/plain", "/etc/passwd"), doneOK))
+	wantOK(t, got)
+	if d := got.result.Trace.Details; d["enforcement_level"] != "enforced" {
+		t.Errorf("trace %v", d)
+	}
+	o.Container.Image = "/etc"
+	wantError(t, say(t, o, lines(doneOK)), tool.CodeUnavailable, "was not found in /etc")
+	o.Container.Image, o.Guarantees = "/", tool.Guarantees{NoSubprocess: true}
+	wantError(t, say(t, o, lines(doneOK)), tool.CodeUnsupported, "no_subprocess cannot be enforced by a container")
 }

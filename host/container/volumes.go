@@ -1,4 +1,4 @@
-package namel3ss
+package container
 
 import (
 	"path/filepath"
@@ -15,7 +15,7 @@ type volume struct {
 	readOnly bool
 }
 
-// volumes finds them among the options of podman, docker and bwrap.
+// volumes finds them among the options of podman and docker.
 func volumes(args []string) []volume {
 	var all []volume
 	for i, arg := range args {
@@ -30,10 +30,6 @@ func volumes(args []string) []volume {
 			all = append(all, volume{path, slices.Contains(strings.Split(modes, ","), "ro")})
 		case name == "--mount":
 			all = append(all, mountOption(value))
-		case slices.Contains([]string{"--bind", "--bind-try", "--dev-bind", "--dev-bind-try"}, arg):
-			all = append(all, volume{value, false})
-		case slices.Contains([]string{"--ro-bind", "--ro-bind-try"}, arg):
-			all = append(all, volume{value, true})
 		}
 	}
 	return slices.DeleteFunc(all, func(v volume) bool { return !filepath.IsAbs(v.path) }) // a name is the engine's own volume
@@ -52,17 +48,20 @@ func mountOption(text string) volume {
 	return v
 }
 
-// mayMount refuses to put into a container what no tool sees, or what tools could have replaced by a link: an engine takes
-// the names of folders, and looks them up by itself.
-func (t *containerTool) mayMount() error {
-	list := t.book.Now()
-	for _, v := range volumes(t.Args) {
+// mayMount refuses to put into a container what no tool sees, or what tools could have replaced by a link: an engine
+// takes the names of folders, and looks them up by itself.
+func (b *Box) mayMount() error {
+	list, all := b.book.Now(), volumes(b.Args)
+	if b.Mount != "" {
+		all = append(all, volume{path: b.Mount, readOnly: true})
+	}
+	for _, v := range all {
 		at, err := offlimits.Open(v.path, list)
 		if err != nil {
 			return tool.Errorf(tool.CodeUnavailable, "container.args: %w", err)
 		}
 		at.Close()
-		ban := max(t.book.At(at.Path), t.book.Inside(at.Path))
+		ban := max(b.book.At(at.Path), b.book.Inside(at.Path))
 		if ban == offlimits.Fixed && v.readOnly {
 			ban = offlimits.Free
 		}

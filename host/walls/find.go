@@ -8,62 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"toolpost/host/process"
 	"toolpost/tool"
 )
-
-// A Program is a command that is started behind walls. What it takes to run it is found out when it is first started:
-// a config may have many that nobody calls.
-type Program struct {
-	*Walls // those that hold whatever is found
-	o      Options
-	needs  Needs
-	argv   []string
-	dir    string
-	env    []string
-
-	mu    sync.Mutex
-	found *Start
-}
-
-// A Start is how a program is started.
-type Start struct {
-	Argv  []string
-	Env   []string // without secrets
-	Walls *Walls
-}
-
-// Program gives the program argv, with its working folder and environment, behind the walls that the options say.
-func (o Options) Program(n Needs, argv []string, dir string, env []string) (*Program, error) {
-	w, err := o.Around(n)
-	if err != nil {
-		return nil, err
-	}
-	return &Program{Walls: w, o: o, needs: n, argv: argv, dir: dir, env: w.Environment(env)}, nil
-}
-
-// Find finds how the program is started. What was found once stays.
-func (p *Program) Find(ctx context.Context) (*Start, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.found != nil {
-		return p.found, nil
-	}
-	argv, code, err := Find(ctx, p.argv, p.dir, p.env)
-	if err != nil {
-		return nil, err
-	}
-	n := p.needs
-	n.Run = slices.Concat(n.Run, code)
-	w, err := p.o.around(n, p.egress)
-	if err != nil {
-		return nil, err
-	}
-	p.found = &Start{Argv: argv, Env: p.env, Walls: w}
-	return p.found, nil
-}
 
 // Find finds a program as a confined child can run it: its absolute path, with any script that only chooses a Python
 // looked through, since what such a script needs is not in the room; and what running it takes besides the system: the

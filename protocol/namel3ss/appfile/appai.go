@@ -1,4 +1,5 @@
-package namel3ss
+// Package appfile reads the files that describe an app of namel3ss and its tools: app.ai, and the bindings of tools.yaml.
+package appfile
 
 import (
 	"bytes"
@@ -16,30 +17,30 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// declarationsFile is where an app declares its tools.
-const declarationsFile = "app.ai"
+// DeclarationsFile is where an app declares its tools.
+const DeclarationsFile = "app.ai"
 
-// A declaration is a tool block of app.ai.
-type declaration struct {
-	name          string
-	description   string
-	kind          string // python or node; empty: not said
-	purity        string // pure or impure; empty: not said
-	timeout       time.Duration
-	input, output *shape // nil: not declared
-	problem       error  // why it cannot be used; nil: it can
+// A Declaration is a tool block of app.ai.
+type Declaration struct {
+	Name          string
+	Description   string
+	Kind          string // python or node; empty: not said
+	Purity        string // pure or impure; empty: not said
+	Timeout       time.Duration
+	Input, Output *Shape // nil: not declared
+	Problem       error  // why it cannot be used; nil: it can
 }
 
-// language is what the tool is written in; empty: nobody says.
-func (d *declaration) language() string {
+// Language is what the tool is written in; empty: nobody says.
+func (d *Declaration) Language() string {
 	if d == nil {
 		return ""
 	}
-	return d.kind
+	return d.Kind
 }
 
-// A shape is an input or output block.
-type shape struct {
+// A Shape is an input or output block.
+type Shape struct {
 	fields []field
 	names  map[string]bool
 }
@@ -69,16 +70,16 @@ func schemaOf(typ string) string {
 	return ""
 }
 
-// arguments gives the shape of an input as JSON Schema. What it does not list is not taken.
-func (s *shape) arguments() json.RawMessage {
+// Arguments gives the shape of an input as JSON Schema. What it does not list is not taken.
+func (s *Shape) Arguments() json.RawMessage {
 	if s == nil {
 		return json.RawMessage(`{"type":"object"}`)
 	}
-	return append(bytes.TrimSuffix(s.schema(), []byte("}")), `,"additionalProperties":false}`...)
+	return append(bytes.TrimSuffix(s.Schema(), []byte("}")), `,"additionalProperties":false}`...)
 }
 
-// schema gives the shape as JSON Schema, and leaves it open: a result may have more.
-func (s *shape) schema() json.RawMessage {
+// Schema gives the shape as JSON Schema, and leaves it open: a result may have more.
+func (s *Shape) Schema() json.RawMessage {
 	if s == nil {
 		return nil
 	}
@@ -97,19 +98,19 @@ func (s *shape) schema() json.RawMessage {
 	return json.RawMessage(b + "}")
 }
 
-// parseAppAI reads the tool blocks of an app.ai and ignores the rest of the language. Lines of a tool
+// Parse reads the tool blocks of an app.ai and ignores the rest of the language. Lines of a tool
 // block that it does not know come back as notes: the language may have grown, and nobody should be
 // left guessing. What is wrong with a block is the problem of its tool.
-func parseAppAI(data []byte) (tools []*declaration, notes []string, err error) {
+func Parse(data []byte) (tools []*Declaration, notes []string, err error) {
 	if !utf8.Valid(data) {
-		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", declarationsFile)
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", DeclarationsFile)
 	}
-	p := &appParser{names: map[string]*declaration{}}
+	p := &appParser{names: map[string]*Declaration{}}
 	for line := range bytes.Lines(data) {
 		p.line++
 		err := p.next(strings.TrimRight(string(line), "\r\n"))
-		if err != nil && p.tool.problem == nil {
-			p.tool.problem = err
+		if err != nil && p.tool.Problem == nil {
+			p.tool.Problem = err
 		}
 	}
 	return p.tools, p.notes, nil
@@ -117,17 +118,17 @@ func parseAppAI(data []byte) (tools []*declaration, notes []string, err error) {
 
 type appParser struct {
 	line  int
-	tools []*declaration
-	names map[string]*declaration
+	tools []*Declaration
+	names map[string]*Declaration
 	notes []string
 
-	tool   *declaration // the block we are in; nil: none
-	shape  *shape       // the input or output block we are in; nil: none
+	tool   *Declaration // the block we are in; nil: none
+	shape  *Shape       // the input or output block we are in; nil: none
 	indent int          // of the line that opened shape
 }
 
 func (p *appParser) errorf(format string, args ...any) error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", declarationsFile, p.line, fmt.Sprintf(format, args...))
+	return tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", DeclarationsFile, p.line, fmt.Sprintf(format, args...))
 }
 
 func (p *appParser) next(line string) error {
@@ -159,7 +160,7 @@ var toolHeader = lazily(`^tool\s+("(?:[^"\\]|\\.)*"|[^\s":]+)\s*(.*)$`)
 
 // open starts a block. One whose first line is not quite right is there all the same, so that somebody learns of it.
 func (p *appParser) open(words string) error {
-	p.tool = &declaration{}
+	p.tool = &Declaration{}
 	m := toolHeader().FindStringSubmatch(words)
 	if m == nil {
 		return p.note("a tool block starts like this: tool \"greet someone\":")
@@ -172,10 +173,10 @@ func (p *appParser) open(words string) error {
 		return p.note("%s is not a name for a tool", m[1])
 	}
 	if first := p.names[name]; first != nil {
-		first.problem = p.errorf("tool %q is declared twice", name)
+		first.Problem = p.errorf("tool %q is declared twice", name)
 		return nil
 	}
-	p.tool.name, p.names[name] = name, p.tool
+	p.tool.Name, p.names[name] = name, p.tool
 	p.tools = append(p.tools, p.tool)
 	if err != nil || m[2] != ":" {
 		return p.errorf("a tool block starts like this: tool \"greet someone\":")
@@ -194,28 +195,28 @@ func (p *appParser) statement(words string) error {
 	switch rest := ""; {
 	case cut(words, "implemented using ", &rest):
 		kind := strings.ToLower(unquoted(rest))
-		if kind != kindPython && kind != kindNode {
-			return p.errorf("tool %q is implemented using %q, which cannot be run here; python and node can", p.tool.name, kind)
+		if kind != KindPython && kind != KindNode {
+			return p.errorf("tool %q is implemented using %q, which cannot be run here; python and node can", p.tool.Name, kind)
 		}
-		p.tool.kind = kind
+		p.tool.Kind = kind
 	case cut(words, "description is ", &rest):
-		p.tool.description = unquoted(rest)
+		p.tool.Description = unquoted(rest)
 	case cut(words, "purity is ", &rest):
 		purity := strings.ToLower(unquoted(rest))
 		if purity != "pure" && purity != "impure" {
 			return p.errorf(`purity is "pure" or "impure", not %s`, rest)
 		}
-		p.tool.purity = purity
+		p.tool.Purity = purity
 	case cut(words, "timeout_seconds is ", &rest):
-		d, err := seconds(rest)
+		d, err := Seconds(rest)
 		if err != nil {
 			return p.errorf("timeout_seconds: %v", err)
 		}
-		p.tool.timeout = d
+		p.tool.Timeout = d
 	case words == "input:":
-		return p.block(&p.tool.input)
+		return p.block(&p.tool.Input)
 	case words == "output:":
-		return p.block(&p.tool.output)
+		return p.block(&p.tool.Output)
 	default:
 		return p.note("not understood and left out: %.80s", words)
 	}
@@ -236,11 +237,11 @@ func cut(words, prefix string, rest *string) (found bool) {
 	return found
 }
 
-func (p *appParser) block(into **shape) error {
+func (p *appParser) block(into **Shape) error {
 	if *into != nil {
-		return p.errorf("tool %q has two such blocks", p.tool.name)
+		return p.errorf("tool %q has two such blocks", p.tool.Name)
 	}
-	*into = &shape{names: map[string]bool{}}
+	*into = &Shape{names: map[string]bool{}}
 	p.shape = *into
 	return nil
 }
@@ -293,21 +294,22 @@ func withoutComment(line string) string {
 	return line
 }
 
-// seconds reads a positive number of seconds.
-func seconds(s string) (time.Duration, error) {
+// Seconds reads a positive number of seconds.
+func Seconds(s string) (time.Duration, error) {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil {
 		return 0, fmt.Errorf("a number of seconds is wanted, not %.40q", s)
 	}
-	return fromSeconds(n)
+	return FromSeconds(n)
 }
 
-// maxTimeout keeps numbers that somebody mistyped from running over.
-const maxTimeout = 30 * 24 * time.Hour
+// MaxTimeout is the longest time of a call. It keeps numbers that somebody mistyped from running over.
+const MaxTimeout = 30 * 24 * time.Hour
 
-func fromSeconds(n float64) (time.Duration, error) {
-	if !(n > 0 && n <= maxTimeout.Seconds()) { // NaN fails both
-		return 0, fmt.Errorf("more than 0 and at most %v seconds are wanted, not %v", maxTimeout.Seconds(), n)
+// FromSeconds makes a time of a positive number of seconds.
+func FromSeconds(n float64) (time.Duration, error) {
+	if !(n > 0 && n <= MaxTimeout.Seconds()) { // NaN fails both
+		return 0, fmt.Errorf("more than 0 and at most %v seconds are wanted, not %v", MaxTimeout.Seconds(), n)
 	}
 	return time.Duration(n * float64(time.Second)), nil
 }

@@ -1,4 +1,4 @@
-package namel3ss
+package pack
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -31,32 +32,32 @@ const (
 	maxPackBytes = 512 << 20
 )
 
-// A PackFile is a file as a signature covers it.
-type PackFile struct {
+// A File is a file as a signature covers it.
+type File struct {
 	Path       string `json:"path"` // below the pack, with slashes
 	Executable bool   `json:"executable,omitempty"`
 	SHA256     string `json:"sha256"`
 }
 
-// A PackSignature is a pack.sig: who signed which files when.
-type PackSignature struct {
-	Version   int        `json:"version"`
-	SignerID  string     `json:"signer_id"`
-	SignedAt  string     `json:"signed_at"` // RFC 3339
-	Digest    string     `json:"digest"`    // sha256: of the manifest of all files
-	Files     []PackFile `json:"files"`
-	Signature []byte     `json:"signature"`
+// A Signature is a pack.sig: who signed which files when.
+type Signature struct {
+	Version   int    `json:"version"`
+	SignerID  string `json:"signer_id"`
+	SignedAt  string `json:"signed_at"` // RFC 3339
+	Digest    string `json:"digest"`    // sha256: of the manifest of all files
+	Files     []File `json:"files"`
+	Signature []byte `json:"signature"`
 }
 
 // message is what is signed. The first line keeps it apart from anything else that the key may sign.
-func (s *PackSignature) message() []byte {
+func (s *Signature) message() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "toolpost pack v%d\n%s\n%s\n%s\n", s.Version, s.SignerID, s.SignedAt, s.Digest)
 	return b.Bytes()
 }
 
 // digestOf is the digest of a manifest: one line a file, sorted by path.
-func digestOf(files []PackFile) string {
+func digestOf(files []File) string {
 	h := sha256.New()
 	for _, f := range files {
 		mode := "-"
@@ -68,8 +69,8 @@ func digestOf(files []PackFile) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// GenerateKey makes a key pair for signing packs, as PEM.
-func GenerateKey() (private, public []byte, err error) {
+// generateKey makes a key pair for signing packs, as PEM.
+func generateKey() (private, public []byte, err error) {
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return nil, nil, tool.Errorf(tool.CodeInternal, "no key: %w", err)
@@ -86,8 +87,8 @@ func GenerateKey() (private, public []byte, err error) {
 		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER}), nil
 }
 
-// ParsePrivateKey reads the private half that GenerateKey made.
-func ParsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
+// parsePrivateKey reads the private half that generateKey made.
+func parsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "PRIVATE KEY" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "this is no private key in PEM; make one with `toolpost pack keygen`")
@@ -99,8 +100,8 @@ func ParsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	return nil, tool.Errorf(tool.CodeInvalidInput, "this is no Ed25519 private key; make one with `toolpost pack keygen`")
 }
 
-// ParsePublicKey reads the public half that GenerateKey made.
-func ParsePublicKey(text []byte) (ed25519.PublicKey, error) {
+// parsePublicKey reads the public half that generateKey made.
+func parsePublicKey(text []byte) (ed25519.PublicKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "PUBLIC KEY" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "this is no public key in PEM; `toolpost pack keygen` makes one beside the private key")
@@ -118,16 +119,16 @@ func SignerID(key ed25519.PublicKey) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// SignPack signs every file of a pack and writes the signature beside its manifest.
-func SignPack(dir string, key ed25519.PrivateKey) (*PackSignature, error) {
+// sign signs every file of a pack and writes the signature beside its manifest.
+func sign(dir string, key ed25519.PrivateKey) (*Signature, error) {
 	if _, err := readWhole(dir, filepath.Base(dir)); err != nil {
 		return nil, err
 	}
-	files, err := packFiles(dir)
+	files, err := filesOf(dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &PackSignature{
+	s := &Signature{
 		Version: 1, SignerID: SignerID(key.Public().(ed25519.PublicKey)), SignedAt: time.Now().UTC().Format(time.RFC3339),
 		Digest: digestOf(files), Files: files,
 	}
@@ -142,9 +143,9 @@ func SignPack(dir string, key ed25519.PrivateKey) (*PackSignature, error) {
 	return s, nil
 }
 
-// VerifyPack reports whether one of the trusted keys signed the pack exactly as it lies there: no file
+// verify reports whether one of the trusted keys signed the pack exactly as it lies there: no file
 // changed, added or taken away.
-func VerifyPack(dir string, trusted []ed25519.PublicKey) (*PackSignature, error) {
+func verify(dir string, trusted []ed25519.PublicKey) (*Signature, error) {
 	s, err := readSignature(dir)
 	if err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func VerifyPack(dir string, trusted []ed25519.PublicKey) (*PackSignature, error)
 	if err := s.signedBy(trusted); err != nil {
 		return nil, err
 	}
-	files, err := packFiles(dir)
+	files, err := filesOf(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -166,15 +167,15 @@ func refused(format string, args ...any) error {
 	return tool.Errorf(tool.CodeAccessDenied, format, args...).Because("pack_not_verified")
 }
 
-func readSignature(dir string) (*PackSignature, error) {
-	b, err := readFile(dir, signatureFile)
+func readSignature(dir string) (*Signature, error) {
+	b, err := appfile.Read(dir, signatureFile)
 	switch {
 	case err != nil:
 		return nil, err
 	case b == nil:
 		return nil, refused("%s is not signed; its author signs it with `toolpost pack sign`", dir)
 	}
-	s := &PackSignature{}
+	s := &Signature{}
 	if err := strictjson.UnmarshalClosed(b, s); err != nil {
 		return nil, refused("%s/%s is not a signature: %w", dir, signatureFile, err)
 	}
@@ -185,7 +186,7 @@ func readSignature(dir string) (*PackSignature, error) {
 }
 
 // signedBy checks the signature, and that it is about the files that it lists.
-func (s *PackSignature) signedBy(trusted []ed25519.PublicKey) error {
+func (s *Signature) signedBy(trusted []ed25519.PublicKey) error {
 	i := slices.IndexFunc(trusted, func(k ed25519.PublicKey) bool { return len(k) == ed25519.PublicKeySize && SignerID(k) == s.SignerID })
 	switch {
 	case i < 0:
@@ -199,8 +200,8 @@ func (s *PackSignature) signedBy(trusted []ed25519.PublicKey) error {
 }
 
 // difference names the first file that is not what it was.
-func difference(signed, found []PackFile) string {
-	was := map[string]PackFile{}
+func difference(signed, found []File) string {
+	was := map[string]File{}
 	for _, f := range signed {
 		was[f.Path] = f
 	}
@@ -222,15 +223,15 @@ func difference(signed, found []PackFile) string {
 	return ""
 }
 
-// packFiles lists every file of a pack but its signature. Links are refused: what they lead to is not
+// filesOf lists every file of a pack but its signature. Links are refused: what they lead to is not
 // part of the pack.
-func packFiles(dir string) ([]PackFile, error) {
+func filesOf(dir string) ([]File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the pack cannot be read: %w", err)
 	}
 	defer root.Close()
-	var files []PackFile
+	var files []File
 	size := int64(0)
 	err = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -245,38 +246,38 @@ func packFiles(dir string) ([]PackFile, error) {
 		case len(files) == maxPackFiles:
 			return tool.Errorf(tool.CodeInvalidInput, "the pack has more than %d files", maxPackFiles)
 		}
-		f, n, err := packFile(root, path, maxPackBytes-size)
+		f, n, err := fileOf(root, path, maxPackBytes-size)
 		size += n
 		files = append(files, f)
 		return err
 	})
-	slices.SortFunc(files, func(a, b PackFile) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return files, err
 }
 
-func packFile(root *os.Root, path string, most int64) (PackFile, int64, error) {
+func fileOf(root *os.Root, path string, most int64) (File, int64, error) {
 	f, err := root.Open(path)
 	if err != nil {
-		return PackFile{}, 0, tool.Errorf(tool.CodeUnavailable, "%q cannot be read: %w", path, err)
+		return File{}, 0, tool.Errorf(tool.CodeUnavailable, "%q cannot be read: %w", path, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return PackFile{}, 0, tool.Errorf(tool.CodeInvalidInput, "%q is not a regular file", path)
+		return File{}, 0, tool.Errorf(tool.CodeInvalidInput, "%q is not a regular file", path)
 	}
 	h := sha256.New()
 	n, err := io.Copy(h, io.LimitReader(f, most+1))
 	switch {
 	case err != nil:
-		return PackFile{}, n, tool.Errorf(tool.CodeUnavailable, "%q cannot be read: %w", path, err)
+		return File{}, n, tool.Errorf(tool.CodeUnavailable, "%q cannot be read: %w", path, err)
 	case n > most:
-		return PackFile{}, n, tool.Errorf(tool.CodeInvalidInput, "the pack is larger than %d MiB", maxPackBytes>>20)
+		return File{}, n, tool.Errorf(tool.CodeInvalidInput, "the pack is larger than %d MiB", maxPackBytes>>20)
 	}
-	return PackFile{path, info.Mode()&0o111 != 0, hex.EncodeToString(h.Sum(nil))}, n, nil
+	return File{path, info.Mode()&0o111 != 0, hex.EncodeToString(h.Sum(nil))}, n, nil
 }
 
-// InstallOptions say which packs may be installed.
-type InstallOptions struct {
+// installOptions say which packs may be installed.
+type installOptions struct {
 	Trusted       []ed25519.PublicKey // whose packs may be installed
 	AllowUnsigned bool                // install without looking at a signature
 	Replace       bool                // a pack of the same id may be replaced
@@ -292,9 +293,9 @@ type Installed struct {
 	Path     string   `json:"path"`
 }
 
-// InstallPack copies a pack into an app. It is the copy that is verified, and only a copy that is whole
+// install copies a pack into an app. It is the copy that is verified, and only a copy that is whole
 // and verified gets its place: nobody can change the files in between.
-func InstallPack(src, appRoot string, o InstallOptions) (*Installed, error) {
+func install(src, appRoot string, o installOptions) (*Installed, error) {
 	parent := filepath.Join(appRoot, installedPacks)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "no place for packs: %w", err)
@@ -313,7 +314,7 @@ func InstallPack(src, appRoot string, o InstallOptions) (*Installed, error) {
 	}
 	in := &Installed{ID: p.ID, Name: p.Name, Version: p.Version, Tools: p.Tools, Path: filepath.Join(parent, p.ID)}
 	if !o.AllowUnsigned {
-		s, err := VerifyPack(staging, o.Trusted)
+		s, err := verify(staging, o.Trusted)
 		if err != nil {
 			e := tool.AsError(err) // it names the copy, which is gone when somebody looks for it
 			return nil, tool.Errorf(e.Code, "%s", strings.ReplaceAll(e.Message, staging, src)).Because(e.Reason)
@@ -347,12 +348,12 @@ func place(staging, path string, replace bool) error {
 
 // copyPack copies the regular files of a pack, within bounds.
 func copyPack(src, to string) error {
-	files, err := packFiles(src)
+	files, err := filesOf(src)
 	if err != nil {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(src, signatureFile)); err == nil {
-		files = append(files, PackFile{Path: signatureFile})
+		files = append(files, File{Path: signatureFile})
 	}
 	from, err := os.OpenRoot(src)
 	if err != nil {
@@ -372,7 +373,7 @@ func copyPack(src, to string) error {
 	return nil
 }
 
-func copyFile(from, into *os.Root, f PackFile) error {
+func copyFile(from, into *os.Root, f File) error {
 	if err := into.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
 		return err
 	}

@@ -1,11 +1,10 @@
-package all
+package pack
 
 import (
 	"crypto/ed25519"
 	"errors"
 	"os"
 
-	"toolpost/protocol/namel3ss"
 	"toolpost/tool"
 )
 
@@ -15,7 +14,7 @@ type Packs struct{}
 // Keygen makes a key pair: the private half in path, which only its owner can read, and the public half in
 // path.pub. It replaces no file.
 func (Packs) Keygen(path string) error {
-	private, public, err := namel3ss.GenerateKey()
+	private, public, err := generateKey()
 	if err != nil {
 		return err
 	}
@@ -38,34 +37,34 @@ func writeNew(path string, content []byte, mode os.FileMode) error {
 }
 
 // Sign signs every file of a pack.
-func (Packs) Sign(dir, keyFile string) (*namel3ss.PackSignature, error) {
+func (Packs) Sign(dir, keyFile string) (*Signature, error) {
 	text, err := readKey(keyFile)
 	if err != nil {
 		return nil, err
 	}
-	key, err := namel3ss.ParsePrivateKey(text)
+	key, err := parsePrivateKey(text)
 	if err != nil {
 		return nil, err
 	}
-	return namel3ss.SignPack(dir, key)
+	return sign(dir, key)
 }
 
 // Verify reports whether one of the keys signed the pack exactly as it is.
-func (Packs) Verify(dir string, keyFiles []string) (*namel3ss.PackSignature, error) {
+func (Packs) Verify(dir string, keyFiles []string) (*Signature, error) {
 	keys, err := publicKeys(keyFiles)
 	if err != nil {
 		return nil, err
 	}
-	return namel3ss.VerifyPack(dir, keys)
+	return verify(dir, keys)
 }
 
 // Install copies a pack into an app, once it is verified.
-func (Packs) Install(src, app string, keyFiles []string, unsigned, replace bool) (*namel3ss.Installed, error) {
+func (Packs) Install(src, app string, keyFiles []string, unsigned, replace bool) (*Installed, error) {
 	keys, err := publicKeys(keyFiles)
 	if err != nil {
 		return nil, err
 	}
-	return namel3ss.InstallPack(src, app, namel3ss.InstallOptions{Trusted: keys, AllowUnsigned: unsigned, Replace: replace})
+	return install(src, app, installOptions{Trusted: keys, AllowUnsigned: unsigned, Replace: replace})
 }
 
 func publicKeys(files []string) ([]ed25519.PublicKey, error) {
@@ -75,7 +74,7 @@ func publicKeys(files []string) ([]ed25519.PublicKey, error) {
 		if err != nil {
 			return nil, err
 		}
-		key, err := namel3ss.ParsePublicKey(text)
+		key, err := parsePublicKey(text)
 		if err != nil {
 			return nil, tool.Errorf(tool.CodeOf(err), "%s: %w", file, err)
 		}

@@ -1,4 +1,4 @@
-package namel3ss
+package pack
 
 import (
 	"crypto/ed25519"
@@ -11,75 +11,68 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-func keys(t testing.TB) (ed25519.PrivateKey, ed25519.PublicKey, []byte) {
+func keys(t testing.TB) (ed25519.PrivateKey, ed25519.PublicKey) {
 	t.Helper()
-	private, public, err := GenerateKey()
+	private, public, err := generateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := ParsePrivateKey(private)
+	key, err := parsePrivateKey(private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pub, err := ParsePublicKey(public)
+	pub, err := parsePublicKey(public)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return key, pub, public
+	return key, pub
 }
 
 // signed makes a signed pack and gives its folder.
 func signed(t testing.TB, key ed25519.PrivateKey) string {
 	t.Helper()
-	dir := filepath.Join(write(t, packOf("pack", "greetings", "one")), "pack")
-	if _, err := SignPack(dir, key); err != nil {
+	dir := t.TempDir()
+	for name, content := range files("greetings") {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := sign(dir, key); err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
 func TestSignedPackIsVerifiedAndInstalled(t *testing.T) {
-	key, pub, public := keys(t)
+	key, pub := keys(t)
 	dir := signed(t, key)
-	s, err := VerifyPack(dir, []ed25519.PublicKey{pub})
+	s, err := verify(dir, []ed25519.PublicKey{pub})
 	if err != nil || s.SignerID != SignerID(pub) || len(s.Files) != 4 || !strings.HasPrefix(s.Digest, "sha256:") || s.SignedAt == "" {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	app := t.TempDir()
-	in, err := InstallPack(dir, app, InstallOptions{Trusted: []ed25519.PublicKey{pub}})
+	in, err := install(dir, app, installOptions{Trusted: []ed25519.PublicKey{pub}})
 	if err != nil || in.ID != "greetings" || in.SignerID != s.SignerID || in.Path != filepath.Join(app, ".namel3ss/packs/greetings") {
 		t.Fatalf("%+v, %v", in, err)
 	}
-	if _, err := InstallPack(dir, app, InstallOptions{Trusted: []ed25519.PublicKey{pub}}); tool.CodeOf(err) != tool.CodeConflict {
+	if _, err := install(dir, app, installOptions{Trusted: []ed25519.PublicKey{pub}}); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("got %v", err)
 	}
-	if _, err := InstallPack(dir, app, InstallOptions{Trusted: []ed25519.PublicKey{pub}, Replace: true}); err != nil {
+	if _, err := install(dir, app, installOptions{Trusted: []ed25519.PublicKey{pub}, Replace: true}); err != nil {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(filepath.Join(app, ".namel3ss/packs")); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
 	}
-	path := filepath.Join(app, "ada.pub")
-	if err := os.WriteFile(path, public, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	r := open(t, app, Options{PackKeys: []string{"ada.pub"}, AllowUnsafeExecution: true})
-	if d := must(t, r, "one", `{}`).Trace.Details; d["resolved_source"] != "installed_pack" {
-		t.Errorf("trace %v", d)
-	}
-	// What was changed after the installation is not run.
-	if err := os.WriteFile(filepath.Join(in.Path, "hello/main.py"), []byte("def run(p):\n    return 'evil'\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := call(open(t, app, Options{PackKeys: []string{"ada.pub"}, AllowUnsafeExecution: true}), "one", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Errorf("got %v", err)
-	}
 }
 
 func TestChangedPackIsNotVerified(t *testing.T) {
-	key, pub, _ := keys(t)
-	other, _, _ := keys(t)
-	rewrite := func(dir string, change func(*PackSignature)) error {
+	key, pub := keys(t)
+	other, _ := keys(t)
+	rewrite := func(dir string, change func(*Signature)) error {
 		s, err := readSignature(dir)
 		if err != nil {
 			return err
@@ -103,16 +96,16 @@ func TestChangedPackIsNotVerified(t *testing.T) {
 		"a link":        {func(d string) error { return os.Symlink("/etc/passwd", d+"/hello/x") }, "is not a regular file"},
 		"a folder link": {func(d string) error { return os.Symlink("/etc", d+"/more") }, "is not a regular file"},
 		"unsigned":      {func(d string) error { return os.Remove(filepath.Join(d, signatureFile)) }, "is not signed"},
-		"another key":   {func(d string) error { _, err := SignPack(d, other); return err }, "who is not trusted"},
+		"another key":   {func(d string) error { _, err := sign(d, other); return err }, "who is not trusted"},
 		"the name of a trusted key": {func(d string) error {
-			if _, err := SignPack(d, other); err != nil {
+			if _, err := sign(d, other); err != nil {
 				return err
 			}
-			return rewrite(d, func(s *PackSignature) { s.SignerID = SignerID(pub) })
+			return rewrite(d, func(s *Signature) { s.SignerID = SignerID(pub) })
 		}, "is not genuine"},
-		"the list": {func(d string) error { return rewrite(d, func(s *PackSignature) { s.Files = s.Files[:1] }) }, "other files than it lists"},
+		"the list": {func(d string) error { return rewrite(d, func(s *Signature) { s.Files = s.Files[:1] }) }, "other files than it lists"},
 		"the date": {func(d string) error {
-			return rewrite(d, func(s *PackSignature) { s.SignedAt = "2020-01-01T00:00:00Z" })
+			return rewrite(d, func(s *Signature) { s.SignedAt = "2020-01-01T00:00:00Z" })
 		}, "is not genuine"},
 		"no JSON": {func(d string) error { return os.WriteFile(filepath.Join(d, signatureFile), []byte("{"), 0o644) }, "is not a signature"},
 	} {
@@ -121,11 +114,11 @@ func TestChangedPackIsNotVerified(t *testing.T) {
 			if err := c.change(dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := VerifyPack(dir, []ed25519.PublicKey{pub}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := verify(dir, []ed25519.PublicKey{pub}); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("want %q, got %v", c.want, err)
 			}
 			app := t.TempDir()
-			if _, err := InstallPack(dir, app, InstallOptions{Trusted: []ed25519.PublicKey{pub}}); err == nil {
+			if _, err := install(dir, app, installOptions{Trusted: []ed25519.PublicKey{pub}}); err == nil {
 				t.Error("it was installed")
 			} else if strings.Contains(err.Error(), ".installing-") {
 				t.Errorf("it names the copy: %v", err)
@@ -138,17 +131,17 @@ func TestChangedPackIsNotVerified(t *testing.T) {
 }
 
 func TestKeysThatAreNone(t *testing.T) {
-	private, public, err := GenerateKey()
+	private, public, err := generateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range [][]byte{nil, []byte("x"), public, []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")} {
-		if _, err := ParsePrivateKey(text); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if _, err := parsePrivateKey(text); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 	for _, text := range [][]byte{nil, private, []byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")} {
-		if _, err := ParsePublicKey(text); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if _, err := parsePublicKey(text); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

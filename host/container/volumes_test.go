@@ -1,4 +1,4 @@
-package namel3ss
+package container
 
 import (
 	"os"
@@ -26,12 +26,12 @@ func TestContainersMountNothingThatIsOffLimits(t *testing.T) {
 		Absent: []string{dir + "/state/"}, ReadOnly: []string{dir + "/code/tools/"}, Writable: []string{dir + "/work"},
 	})
 	for args, want := range map[string]string{
-		"-v $/free:/data": "", "--volume=$/work:/data": "", "-v name:/data": "", "--mount type=bind,src=$/free,target=/x": "", "--ro-bind $/free /x": "",
-		"-v $:/data:ro": "off limits", "-v $/state:/data:ro": "off limits", "--mount type=bind,source=$,target=/x": "off limits", "--bind $/state /x": "off limits",
-		"-v $/code:/data": "off limits", "-v $/code:/data:ro": "", "--ro-bind-try $/code /x": "", "--dev-bind $/code /x": "off limits",
-		"-v $/work/sub:/data": "tools may change", "-v $/work/link:/data": "symbolic link", "--bind $/work/link /x": "symbolic link",
+		"-v $/free:/data": "", "--volume=$/work:/data": "", "-v name:/data": "", "--mount type=bind,src=$/free,target=/x": "",
+		"-v $:/data:ro": "off limits", "-v $/state:/data:ro": "off limits", "--mount type=bind,source=$,target=/x": "off limits",
+		"-v $/code:/data": "off limits", "-v $/code:/data:ro": "",
+		"-v $/work/sub:/data": "tools may change", "-v $/work/link:/data": "symbolic link",
 	} {
-		c := &containerTool{book: book, ContainerOptions: ContainerOptions{Args: strings.Fields(strings.ReplaceAll(args, "$", dir))}}
+		c := &Box{book: book, Options: Options{Args: strings.Fields(strings.ReplaceAll(args, "$", dir))}}
 		err := c.mayMount()
 		if want == "off limits" {
 			want = "files of this installation"

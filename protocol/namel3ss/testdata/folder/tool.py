@@ -64,7 +64,7 @@ def look(p):
         "unix": tried(lambda: connect(socket.AF_UNIX, p["socket"])),
         "unshare": tried(unshare),
         "changed": [path for path in p["change"] if tried(lambda: change(path)) == "done"],
-        "readable": [path for path in p["read"] if tried(lambda: read(path)) == "done"],
+        "readable": [path for path in p["read"] if tried(lambda: read(path)) == "done" and read(path)],
         "folder": os.getcwd(),
     }
 

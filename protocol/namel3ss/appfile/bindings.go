@@ -1,19 +1,17 @@
-package namel3ss
+package appfile
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"toolpost/config"
 	"toolpost/tool"
 )
 
-// A binding says where the code of a tool is. It is an entry of .namel3ss/tools.yaml.
-type binding struct {
+// A Binding says where the code of a tool is. It is an entry of .namel3ss/tools.yaml.
+type Binding struct {
 	Description string            `yaml:"description"`
 	Kind        string            `yaml:"kind"`
 	Entry       string            `yaml:"entry"`
@@ -28,29 +26,25 @@ type binding struct {
 	Enforcement string            `yaml:"enforcement"`
 }
 
-func (b *binding) timeout() time.Duration {
+// Timeout is how long the tool may run; 0: the binding does not say.
+func (b *Binding) Timeout() time.Duration {
 	if b.TimeoutMS == nil {
 		return 0
 	}
 	return time.Duration(*b.TimeoutMS * float64(time.Millisecond))
 }
 
-// The forms of an entry. To compile them takes as long as all else at the start of the program, so it waits
-// until somebody needs them.
+// The forms of an entry.
 var (
-	pythonEntry = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*:[\pL_][\pL\pN_]*$`)
-	})
-	nodeEntry = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[\pL\pN_@][\pL\pN_@./-]*:[\pL_$][\pL\pN_$]*$`)
-	})
+	pythonEntry = lazily(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*:[\pL_][\pL\pN_]*$`)
+	nodeEntry   = lazily(`^[\pL\pN_@][\pL\pN_@./-]*:[\pL_$][\pL\pN_$]*$`)
 )
 
-// checkEntry holds an entry to the form of its language. A node module is a path below the app, or the
+// CheckEntry holds an entry to the form of its language. A node module is a path below the app, or the
 // same with dots.
-func checkEntry(kind, entry string) error {
+func CheckEntry(kind, entry string) error {
 	form := pythonEntry
-	if kind == "node" {
+	if kind == KindNode {
 		form = nodeEntry
 	}
 	if module, _, _ := strings.Cut(entry, ":"); !form().MatchString(entry) || slices.Contains(strings.Split(module, "/"), "..") {
@@ -60,14 +54,14 @@ func checkEntry(kind, entry string) error {
 }
 
 // check holds a binding to the values that the contract knows.
-func (b *binding) check() error {
+func (b *Binding) check() error {
 	b.Kind = strings.ToLower(b.Kind)
 	for _, f := range []struct {
 		name, value string
 		known       []string
 	}{
-		{"kind", b.Kind, []string{"python", "node"}},
-		{"runner", b.Runner, []string{"local", "service", "container"}},
+		{"kind", b.Kind, []string{KindPython, KindNode}},
+		{"runner", b.Runner, RunnerNames()},
 		{"purity", b.Purity, []string{"pure", "impure"}},
 		{"enforcement", b.Enforcement, []string{"declared", "verified"}},
 	} {
@@ -76,7 +70,7 @@ func (b *binding) check() error {
 		}
 	}
 	if b.TimeoutMS != nil {
-		if _, err := fromSeconds(*b.TimeoutMS / 1000); err != nil {
+		if _, err := FromSeconds(*b.TimeoutMS / 1000); err != nil {
 			return fmt.Errorf("timeout_ms: %w", err)
 		}
 	}
@@ -84,37 +78,37 @@ func (b *binding) check() error {
 }
 
 // UnmarshalText reads a binding that is an entry alone.
-func (b *binding) UnmarshalText(entry []byte) error {
+func (b *Binding) UnmarshalText(entry []byte) error {
 	b.Entry = string(entry)
 	return nil
 }
 
-// A boundTo is a binding as a file has it. What is wrong with it is wrong with its tool alone.
-type boundTo struct {
-	*binding
-	problem error
+// A Bound is a binding as a file has it. What is wrong with it is wrong with its tool alone.
+type Bound struct {
+	*Binding
+	Problem error
 }
 
-// parseBindings reads a tools.yaml: a mapping `tools` of names to bindings, or to entries alone.
-func parseBindings(file string, data []byte) (map[string]boundTo, error) {
+// ParseBindings reads a tools.yaml: a mapping `tools` of names to bindings, or to entries alone.
+func ParseBindings(file string, data []byte) (map[string]Bound, error) {
 	var doc struct {
-		Tools map[string]config.Fallible[binding] `yaml:"tools"`
+		Tools map[string]config.Fallible[Binding] `yaml:"tools"`
 	}
 	if err := config.DecodeYAML(file, data, &doc); err != nil {
 		return nil, err
 	}
-	return checkBindings(file, data, "", doc.Tools), nil
+	return CheckBindings(file, data, "", doc.Tools), nil
 }
 
-// checkBindings holds each of the bindings of a file to the contract.
-func checkBindings(file string, data []byte, field string, parts map[string]config.Fallible[binding]) map[string]boundTo {
-	all := map[string]boundTo{}
+// CheckBindings holds each of the bindings of a file to the contract.
+func CheckBindings(file string, data []byte, field string, parts map[string]config.Fallible[Binding]) map[string]Bound {
+	all := map[string]Bound{}
 	for name, part := range parts {
-		b := boundTo{binding: &part.Value}
+		b := Bound{Binding: &part.Value}
 		if part.Err != nil {
-			b.problem = config.Explain(file, data, part.Err)
+			b.Problem = config.Explain(file, data, part.Err)
 		} else if err := b.check(); err != nil {
-			b.problem = tool.Errorf(tool.CodeInvalidInput, "%s: %stool %q: %w", file, field, name, err)
+			b.Problem = tool.Errorf(tool.CodeInvalidInput, "%s: %stool %q: %w", file, field, name, err)
 		}
 		all[name] = b
 	}

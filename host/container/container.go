@@ -1,0 +1,302 @@
+// Package container runs programs in containers: those of podman and docker, and folders that package sandbox makes
+// the root of a program. It knows nothing of what is spoken with the programs.
+package container
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
+	"toolpost/host/walls"
+	"toolpost/tool"
+)
+
+// Options say which containers the programs of a source run in, and how. Zero values are the defaults.
+type Options struct {
+	Image   string   `yaml:"image" doc:"the image that the tools run in; for the runtime sandbox the folder that becomes their root"`
+	Runtime string   `yaml:"runtime" doc:"podman or docker, or a path to one of them; or sandbox: this program itself, around a folder; default: podman or docker, whichever is there"`
+	Memory  string   `yaml:"memory" doc:"memory of one container; default: 512m"`
+	CPUs    float64  `yaml:"cpus" doc:"processors of one container; default: 1"`
+	PIDs    int      `yaml:"pids" doc:"processes and threads of one container; default: 128"`
+	Network string   `yaml:"network" doc:"none (default), or the name of a network for tools without no_network; the runtime sandbox knows host alone"`
+	OCI     string   `yaml:"oci_runtime" doc:"what runs the container for podman or docker, such as runc, crun or runsc (gVisor); default: the engine's choice"`
+	Args    []string `yaml:"args" doc:"more options for the run command of podman or docker"`
+}
+
+const (
+	sandboxName = "sandbox"
+	networkHost = "host"
+
+	// searchPath is where programs are looked for in a folder, as in other containers.
+	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	// endTime is how long an engine may take to end a container.
+	endTime = 20 * time.Second
+	// engineFailed is the exit status of run that is the engine's own, and not the program's.
+	engineFailed = 125
+)
+
+// Own reports whether there is no engine: we build the room around a folder ourselves. Configs that name bwrap mean
+// that too, which is what built those rooms once.
+func (o Options) Own() bool { return o.Runtime == sandboxName || filepath.Base(o.Runtime) == "bwrap" }
+
+// Check finds what would otherwise only fail, or mislead, when a tool is called.
+func (o Options) Check() error {
+	dashed := func(s string) bool { return strings.HasPrefix(s, "-") }
+	switch {
+	case o.CPUs < 0 || o.PIDs < 0:
+		return tool.Errorf(tool.CodeInvalidInput, "container: cpus and pids cannot be negative")
+	case slices.ContainsFunc([]string{o.Memory, o.Network, o.Runtime, o.OCI}, dashed):
+		return tool.Errorf(tool.CodeInvalidInput,
+			"container: runtime, oci_runtime, memory and network cannot start with a dash")
+	case !o.Own():
+		return nil
+	case o.OCI != "":
+		return tool.Errorf(tool.CodeInvalidInput,
+			"container: oci_runtime is for podman and docker; without an engine nothing reads it")
+	case len(o.Args) > 0:
+		return tool.Errorf(tool.CodeInvalidInput, "container: args are options of podman and docker; without an engine, "+
+			"name what the tools may read and change with walls: {read: ..., write: ...}")
+	case !slices.Contains([]string{"", "none", networkHost}, o.Network):
+		return tool.Errorf(tool.CodeInvalidInput, "container: without an engine there are the networks none and host, "+
+			"and none named %.80q; use podman or docker for it", o.Network)
+	}
+	_, err := memoryOf(o.Memory)
+	return err
+}
+
+// Starts lists the files that containers start from, of a config in base.
+func (o Options) Starts(base string) []string {
+	var starts []string
+	if strings.Contains(o.Runtime, "/") {
+		starts = append(starts, offlimits.Under(base, o.Runtime))
+	}
+	if o.Own() && filepath.IsAbs(o.Image) && filepath.Clean(o.Image) != "/" {
+		starts = append(starts, filepath.Clean(o.Image)+"/")
+	}
+	return starts
+}
+
+// Walls gives the walls of a container that we build ourselves, given those that the config asks for. Without a
+// network it has a loopback of its own, as other containers have.
+func (o Options) Walls(w walls.Options) (walls.Options, error) {
+	if !filepath.IsAbs(o.Image) {
+		return w, tool.Errorf(tool.CodeInvalidInput,
+			"its image %.80q is no absolute path; without an engine it is the folder that becomes the root", o.Image)
+	}
+	memory, err := memoryOf(o.Memory)
+	w.Root, w.Off, w.Machine = filepath.Clean(o.Image), false, true
+	w.Memory, w.CPU, w.Processes = memory, cmp.Or(o.CPUs, 1), cmp.Or(o.PIDs, 128)
+	switch {
+	case o.Network == networkHost:
+		w.Network = walls.Network{"all"}
+	case o.Network == "none" || len(w.Network) == 0:
+		w.Network = walls.Network{"loopback"}
+	}
+	return w, err
+}
+
+// memoryOf reads an amount as docker and podman write it: 512m, 1g. An empty one is the default.
+func memoryOf(text string) (int64, error) {
+	text = cmp.Or(text, "512m")
+	unit := strings.TrimLeft(text, "0123456789")
+	shift, known := map[string]uint{"": 0, "b": 0, "k": 10, "m": 20, "g": 30}[strings.ToLower(unit)]
+	n, err := strconv.ParseInt(strings.TrimSuffix(text, unit), 10, 64)
+	if !known || err != nil || n <= 0 || n > math.MaxInt64>>shift {
+		return 0, tool.Errorf(tool.CodeInvalidInput,
+			"container: memory is a number with b, k, m or g, such as 512m, not %.40q", text)
+	}
+	return n << shift, nil
+}
+
+// Uncovered lists those of some guarantees that no container holds: its files and variables are its own, and it may
+// start what it has.
+func Uncovered(g tool.Guarantees) []string {
+	held := []string{"no_network", "no_filesystem_write", "no_env_write", "secrets_allowed", "sandbox"}
+	return slices.DeleteFunc(g.Asked(), func(name string) bool { return slices.Contains(held, name) })
+}
+
+// Environment is that of a program in a folder: as in other containers, nothing of ours is in it. Of several values of
+// a variable the last one counts.
+func Environment(given []string) []string {
+	return append([]string{"PATH=" + searchPath, "HOME=/"}, given...)
+}
+
+// A Box is an image with the engine that runs it. Each start is a new container.
+type Box struct {
+	Options
+	Engine string // docker or podman
+	Mount  string // a folder of this machine that it sees too, at the same place, read-only; empty: none
+	path   string // of the engine's command
+	dir    string // where that runs
+	env    []string
+	book   *offlimits.Book
+	log    *slog.Logger
+}
+
+// Open finds the engine of an image. The paths of its options start in dir, and what is off limits is not mounted.
+func (o Options) Open(dir string, book *offlimits.Book, log *slog.Logger) (*Box, error) {
+	if strings.HasPrefix(o.Image, "-") || strings.ContainsAny(o.Image, " \t\n\x00") {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "its image %.80q is not the name of an image", o.Image)
+	}
+	asked := o.Runtime
+	if strings.Contains(asked, "/") {
+		asked = offlimits.Under(dir, asked)
+	}
+	path, err := findEngine(asked)
+	if err != nil {
+		return nil, err
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	env := process.Environment(nil, []string{
+		"DOCKER_HOST", "DOCKER_CONFIG", "CONTAINERS_CONF", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+	})
+	return &Box{Options: o, Engine: filepath.Base(path), path: path, dir: dir, env: env, book: book, log: log}, nil
+}
+
+// findEngine finds the engine that was asked for, or whichever is there.
+func findEngine(asked string) (string, error) {
+	names, install := []string{"podman", "docker"}, "podman or docker"
+	if asked != "" {
+		names, install = []string{asked}, "it"
+	}
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", tool.Errorf(tool.CodeUnavailable, "it runs in a container, and %s cannot be run; install %s, "+
+		"or set container.runtime", strings.Join(names, " or "), install)
+}
+
+// Enclose gives the engine's command for a program in a new container. The command that it takes is the program's own:
+// its arguments, its folder there and its variables, which are all that it has of this machine. The caller starts what
+// it gets, or calls its End.
+func (b *Box) Enclose(cmd process.Command, g tool.Guarantees) (process.Command, error) {
+	if len(cmd.Files) > 0 {
+		return cmd, tool.Errorf(tool.CodeInvalidInput,
+			"secret_files cannot be given to a container of %s; name them in secrets", b.Engine)
+	}
+	if err := b.mayMount(); err != nil {
+		return cmd, err
+	}
+	variables, err := variables(cmd.Env)
+	if err != nil {
+		return cmd, err
+	}
+	name := "toolpost-" + tool.NewID()
+	cmd.Argv = b.arguments(name, variables, cmd, g)
+	cmd.Dir, cmd.Env, cmd.Claim = b.dir, b.env, name
+	cmd.End = func(killed bool) {
+		if killed { // what was killed is only the client
+			b.end(name)
+		}
+		if variables != "" {
+			_ = os.RemoveAll(filepath.Dir(variables))
+		}
+	}
+	return cmd, nil
+}
+
+// arguments are those of the engine's run command. The container has nothing of this machine: no files, no
+// capabilities, no network unless the user gives it one.
+func (b *Box) arguments(name, variables string, cmd process.Command, g tool.Guarantees) []string {
+	network := cmp.Or(b.Network, "none")
+	if g.NoNetwork {
+		network = "none"
+	}
+	memory := cmp.Or(b.Memory, "512m")
+	args := []string{
+		b.path, "run", "--rm", "-i", "--name", name, "--pull", "missing", "--network", network,
+		"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--memory", memory, "--memory-swap", memory,
+		"--cpus", strconv.FormatFloat(cmp.Or(b.CPUs, 1), 'f', -1, 64), "--pids-limit", strconv.Itoa(cmp.Or(b.PIDs, 128)),
+	}
+	if b.Engine == "podman" {
+		args = append(args, "--read-only-tmpfs=false") // it would make several folders writable again
+	}
+	if !g.NoFilesystemWrite {
+		args = append(args, "--tmpfs", "/tmp:size=64m") // gone with the container
+	}
+	for _, option := range []struct{ name, value string }{
+		{"--env-file", variables}, {"--workdir", cmd.Dir}, {"--runtime", b.OCI},
+	} {
+		if option.value != "" {
+			args = append(args, option.name, option.value)
+		}
+	}
+	if b.Mount != "" {
+		args = append(args, "--mount", "type=bind,readonly,source="+b.Mount+",target="+b.Mount)
+	}
+	return slices.Concat(args, b.Args, []string{b.Image}, cmd.Argv)
+}
+
+// variables puts those of a container into a file: what stands on a command line everybody on the machine can read.
+// Empty: it has none. The folder of the file is to be removed.
+func variables(env []string) (string, error) {
+	if len(env) == 0 {
+		return "", nil
+	}
+	for _, v := range env {
+		if name, value, _ := strings.Cut(v, "="); strings.ContainsAny(value, "\n\r") {
+			return "", tool.Errorf(tool.CodeInvalidInput,
+				"the variable %s has several lines, which no container can be given", name)
+		}
+	}
+	dir, err := process.TempDir("container")
+	if err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "no file for the container's variables: %w", err)
+	}
+	file := filepath.Join(dir, "variables")
+	if err := os.WriteFile(file, []byte(strings.Join(env, "\n")+"\n"), 0o600); err != nil {
+		_ = os.RemoveAll(dir)
+		return "", tool.Errorf(tool.CodeUnavailable, "no file for the container's variables: %w", err)
+	}
+	return file, nil
+}
+
+// end removes a container, running or not. One that is about to be created is not there yet, so it is
+// asked for twice.
+func (b *Box) end(name string) {
+	for range 2 {
+		child, err := process.Start(process.Command{Argv: []string{b.path, "rm", "-f", name}, Env: b.env})
+		if err != nil {
+			b.log.Warn("the container could not be ended", "name", name, "error", err)
+			return
+		}
+		child.CloseStdin()
+		ctx, cancel := context.WithTimeout(context.Background(), endTime)
+		select {
+		case <-child.Exited():
+		case <-ctx.Done():
+		}
+		cancel()
+		if exit := child.Kill(); exit != (process.Exit{}) {
+			b.log.Debug("the engine ended no container", "name", name, "exit", exit.String())
+		}
+		child.Close()
+	}
+}
+
+// Unstarted is the error of an engine that did not come to the program, given how its command ended and the last that
+// it said; nil: the end was the program's own.
+func (b *Box) Unstarted(exit process.Exit, said string) error {
+	if exit.Code != engineFailed {
+		return nil
+	}
+	var with string
+	if b.OCI != "" {
+		with = " with oci_runtime " + b.OCI + ", which " + b.Engine + " must know and this machine must have"
+	}
+	return tool.Errorf(tool.CodeUnavailable, "%s could not start the image %s%s: %s", b.Engine, b.Image, with, said)
+}

@@ -1,0 +1,121 @@
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/host/process"
+	"toolpost/host/walls"
+	"toolpost/tool"
+)
+
+// What needs no engine: the command line, which is where the walls are.
+func TestArguments(t *testing.T) {
+	o := Options{Image: "img", Memory: "1g", CPUs: 0.5, PIDs: 7, Network: "mine", OCI: "runsc", Args: []string{"--user", "nobody"}}
+	b := &Box{Options: o, Engine: "docker", path: "/usr/bin/docker", Mount: "/srv/skill"}
+	cmd := process.Command{Argv: []string{"run", "me"}, Dir: "/work"}
+	want := "/usr/bin/docker run --rm -i --name n --pull missing --network mine --read-only --cap-drop ALL --security-opt no-new-privileges " +
+		"--memory 1g --memory-swap 1g --cpus 0.5 --pids-limit 7 --tmpfs /tmp:size=64m --env-file vars --workdir /work --runtime runsc " +
+		"--mount type=bind,readonly,source=/srv/skill,target=/srv/skill --user nobody img run me"
+	if d := cmp.Diff(want, strings.Join(b.arguments("n", "vars", cmd, tool.Guarantees{}), " ")); d != "" {
+		t.Error(d)
+	}
+	b = &Box{Options: Options{Image: "img", Network: "mine"}, Engine: "podman", path: "/usr/bin/podman"}
+	want = "/usr/bin/podman run --rm -i --name n --pull missing --network none --read-only --cap-drop ALL --security-opt no-new-privileges " +
+		"--memory 512m --memory-swap 512m --cpus 1 --pids-limit 128 --read-only-tmpfs=false img"
+	g := tool.Guarantees{NoFilesystemWrite: true, NoNetwork: true}
+	if d := cmp.Diff(want, strings.Join(b.arguments("n", "", process.Command{}, g), " ")); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestVariablesAreInAFileThatOnlyWeCanRead(t *testing.T) {
+	b := &Box{Options: Options{Image: "img"}, Engine: "podman", path: "/usr/bin/podman"}
+	cmd, err := b.Enclose(process.Command{Env: []string{"A=1", "KEY=value-of-key"}}, tool.Guarantees{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Join(cmd.Argv, " ")
+	file := cmd.Argv[len(cmd.Argv)-2]
+	text, err := os.ReadFile(file)
+	if err != nil || string(text) != "A=1\nKEY=value-of-key\n" || strings.Contains(line, "value-of-key") || len(cmd.Env) > 0 {
+		t.Errorf("%q, %v in %s", text, err, line)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	cmd.End(false)
+	if _, err := os.Stat(filepath.Dir(file)); err == nil {
+		t.Error("the file is left")
+	}
+	if cmd, err := b.Enclose(process.Command{}, tool.Guarantees{}); err != nil || strings.Contains(strings.Join(cmd.Argv, " "), "--env-file") {
+		t.Errorf("without variables: %q, %v", cmd.Argv, err)
+	}
+	for name, cmd := range map[string]process.Command{
+		"several lines": {Env: []string{"B=two\nlines"}}, "a file": {Files: []*os.File{os.Stdin}},
+	} {
+		if _, err := b.Enclose(cmd, tool.Guarantees{}); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestOptionsThatCannotBeMeantAreRefused(t *testing.T) {
+	for want, o := range map[string]Options{
+		"networks none and host":       {Runtime: "sandbox", Network: "mine"},
+		"oci_runtime is for podman":    {Runtime: "sandbox", OCI: "runsc"},
+		`such as 512m, not "lots"`:     {Runtime: "sandbox", Memory: "lots"},
+		`such as 512m, not "0m"`:       {Runtime: "sandbox", Memory: "0m"},
+		`such as 512m, not "1t"`:       {Runtime: "sandbox", Memory: "1t"},
+		`not "9999999999999g"`:         {Runtime: "sandbox", Memory: "9999999999999g"},
+		"walls: {read: ..., write: ..": {Runtime: "bwrap", Args: []string{"--ro-bind", "/a", "/a"}},
+		"cannot be negative":           {PIDs: -1},
+		"start with a dash":            {Network: "--privileged"},
+	} {
+		if err := o.Check(); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	for text, want := range map[string]int64{"": 512 << 20, "7": 7, "7b": 7, "2K": 2 << 10, "512m": 512 << 20, "3g": 3 << 30} {
+		if n, err := memoryOf(text); n != want || err != nil {
+			t.Errorf("%s: %d, %v", text, n, err)
+		}
+	}
+	for _, bad := range []string{"--privileged", "a b", "-v"} {
+		if _, err := (Options{Image: bad}).Open("/", nil, nil); tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	_, err := (Options{Image: "x", Runtime: "no-such-engine"}).Open("/", nil, nil)
+	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "no-such-engine cannot be run") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Configs that say bwrap, which built rooms around folders once, mean the same folders.
+func TestAFolderBecomesWalls(t *testing.T) {
+	for _, runtime := range []string{"sandbox", "bwrap", "/usr/bin/bwrap"} {
+		o := Options{Image: "/srv/image/", Runtime: runtime, Memory: "1g", CPUs: 2, PIDs: 9, Network: "host"}
+		got, err := o.Walls(walls.Options{Off: true, Read: []string{"/data"}})
+		want := walls.Options{
+			Root: "/srv/image", Read: []string{"/data"}, Machine: true, Memory: 1 << 30, CPU: 2, Processes: 9, Network: walls.Network{"all"},
+		}
+		if d := cmp.Diff(want, got); !o.Own() || err != nil || d != "" {
+			t.Errorf("%s: %v: %s", runtime, err, d)
+		}
+	}
+	hosts := walls.Options{Network: walls.Network{"api.example.com"}}
+	for network, want := range map[string]string{"": "api.example.com", "none": "loopback"} {
+		got, err := Options{Image: "/", Network: network}.Walls(hosts)
+		if err != nil || got.Network[0] != want {
+			t.Errorf("%s: %v, %v", network, got.Network, err)
+		}
+	}
+	if _, err := (Options{Image: "alpine:3"}).Walls(walls.Options{}); tool.CodeOf(err) != tool.CodeInvalidInput {
+		t.Errorf("the name of an image: %v", err)
+	}
+}

@@ -1,0 +1,255 @@
+package spawn
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"toolpost/host/container"
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/walls"
+	"toolpost/tool"
+)
+
+// A Command is what a protocol knows of a program beside the options.
+type Command struct {
+	Argv    []string     // the program, on PATH or, with a slash, from Dir; and its arguments; empty: the image's own
+	Dir     string       // absolute: its working folder; empty: that of the options
+	Own     string       // a folder that it sees, also in a container; empty: the working folder, in a container none
+	Code    []string     // files and folders that it runs besides, such as a plugin
+	PassEnv []string     // names of more variables that are passed on
+	Log     *slog.Logger // hears of containers that could not be ended; nil: nobody does
+}
+
+// A Program is a command that is started behind walls, or in a container. What it takes to run it is found out when it
+// is first started: a config may have many that nobody calls.
+type Program struct {
+	Argv []string
+	Dir  string         // absolute: its working folder, in its container if it has one; empty: the image's own
+	Box  *container.Box // what an engine runs it in; nil: nothing does
+
+	o     Options
+	env   []string     // without secrets
+	walls *walls.Walls // nil: those of a container are its engine's
+
+	mu    sync.Mutex
+	found *found
+}
+
+// found is how a program is started, once that is known.
+type found struct {
+	argv  []string
+	walls *walls.Walls
+}
+
+// Program gives a program with the options' folder, environment, secrets, and walls or container. Relative paths start
+// in base, the folder of the config.
+func (o Options) Program(base string, c Command) (_ *Program, err error) {
+	p := &Program{Argv: slices.Clone(c.Argv), o: o}
+	dir := cmp.Or(c.Dir, o.Dir)
+	switch {
+	case !o.contained():
+		err = p.behindWalls(base, c)
+	case dir != "" && !filepath.IsAbs(dir):
+		err = tool.Errorf(tool.CodeInvalidInput,
+			"dir is a folder of the container and must be an absolute path, not %.80q", dir)
+	case o.Container.Own():
+		p.Dir, err = cmp.Or(dir, "/"), p.inFolder(base, c)
+	default:
+		p.Dir, p.env = dir, assigned(o.given(c))
+		p.Box, err = o.Container.Open(base, o.Walls.Book(base), c.Log)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.Box != nil {
+		p.Box.Mount = c.Own
+	}
+	return p, nil
+}
+
+func (o Options) given(c Command) map[string]string {
+	o.PassEnv = slices.Concat(o.PassEnv, c.PassEnv)
+	return o.Given()
+}
+
+func assigned(vars map[string]string) []string {
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, name+"="+vars[name])
+	}
+	return env
+}
+
+// distinct keeps of several values of a variable the last one: programs would take the first.
+func distinct(env []string) []string {
+	var all []string
+	for i, v := range env {
+		name, _, _ := strings.Cut(v, "=")
+		if !slices.ContainsFunc(env[i+1:], func(later string) bool { return strings.HasPrefix(later, name+"=") }) {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+func (p *Program) behindWalls(base string, c Command) error {
+	dir, err := filepath.Abs(cmp.Or(c.Dir, p.o.Folder(base)))
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "its folder %s: %w", p.o.Dir, err)
+	}
+	if p.Dir = dir; strings.Contains(p.Argv[0], "/") {
+		p.Argv[0] = offlimits.Under(dir, p.Argv[0])
+	}
+	needs, err := walls.NeedsOf(base, cmp.Or(c.Own, dir))
+	if err != nil {
+		return err
+	}
+	needs.Run = c.Code
+	if p.walls, err = p.o.Walls.Around(needs); err != nil {
+		return err
+	}
+	p.env = p.walls.Environment(process.Environment(p.o.Env, slices.Concat(p.o.PassEnv, c.PassEnv)))
+	return nil
+}
+
+// inFolder makes a container that needs no engine: walls in which an image has the place of this machine's files.
+func (p *Program) inFolder(base string, c Command) error {
+	if len(p.Argv) == 0 {
+		return tool.Errorf(tool.CodeUnavailable,
+			"it runs in a folder and has no command: a folder has none of its own; set command")
+	}
+	needs, err := walls.NeedsOf(base, c.Own)
+	if err != nil {
+		return err
+	}
+	around, err := p.o.Container.Walls(p.o.Walls)
+	if err != nil {
+		return err
+	}
+	if c.Own == "" {
+		needs.Read = nil
+	}
+	if p.walls, err = around.Around(needs); err != nil {
+		return err
+	}
+	p.found = &found{argv: p.Argv, walls: p.walls} // all that it takes is in the image
+	p.env = p.walls.Environment(container.Environment(assigned(p.o.given(c))))
+	return nil
+}
+
+// String says in words what the program may do.
+func (p *Program) String() string {
+	if p.walls == nil {
+		return "a container of " + p.Box.Image + " (" + p.Box.Engine + "); network " + cmp.Or(p.Box.Network, "none")
+	}
+	return p.walls.String()
+}
+
+// Holds are the guarantees that hold around every call, asked for or not.
+func (p *Program) Holds() tool.Guarantees {
+	if p.walls == nil {
+		return tool.Guarantees{Sandbox: true}
+	}
+	return p.walls.Holds()
+}
+
+// Unavailable says why the program cannot be started as things are now: it or its folder is missing.
+func (p *Program) Unavailable() error {
+	if p.o.contained() {
+		return nil
+	}
+	if info, err := os.Stat(p.Dir); err != nil || !info.IsDir() {
+		return tool.Errorf(tool.CodeUnavailable, "its folder %s is not there", p.Dir)
+	}
+	if _, err := exec.LookPath(p.Argv[0]); err != nil {
+		return process.Diagnose(p.Argv, p.Dir, err)
+	}
+	return nil
+}
+
+// A Run is one start of a program.
+type Run struct {
+	Name       string            // of the tool, for messages
+	Args       []string          // after those of the command
+	Env        map[string]string // more variables
+	Call       *tool.Call        // whose trace it goes on with; nil: none
+	Guarantees tool.Guarantees   // that hold for it
+	Watch      *walls.Watch      // sees what the walls stop; nil: nobody does
+
+	Look        bool // see process.Command, as for those below
+	Stderr      func(line []byte)
+	StderrLimit int
+}
+
+// Start starts the program, with its secrets, behind its walls or in its container. A guarantee that cannot be held is
+// an error with the reason coverage_missing.
+func (p *Program) Start(ctx context.Context, r Run) (*process.Child, error) {
+	cmd := process.Command{
+		Argv: p.Argv, Dir: p.Dir, Env: distinct(slices.Concat(p.env, assigned(r.Env))),
+		Look: r.Look, Stderr: r.Stderr, StderrLimit: r.StderrLimit,
+	}
+	if r.Call != nil {
+		cmd.Env = r.Call.TraceEnv(cmd.Env)
+	}
+	if err := p.confine(ctx, &cmd, r); err != nil {
+		return nil, err
+	}
+	cmd.Argv = slices.Concat(cmd.Argv, r.Args)
+	given, err := p.o.Give(&cmd, r.Guarantees.SecretsAllowed)
+	if err != nil {
+		return nil, err
+	}
+	defer given()
+	if p.Box != nil {
+		if cmd, err = p.Box.Enclose(cmd, r.Guarantees); err != nil {
+			return nil, err
+		}
+	}
+	child, err := process.Start(cmd)
+	if err != nil && cmd.End != nil {
+		cmd.End(false)
+	}
+	return child, err
+}
+
+// confine puts the walls around a command, and refuses guarantees that hold in no container.
+func (p *Program) confine(ctx context.Context, cmd *process.Command, r Run) error {
+	if missing := container.Uncovered(r.Guarantees); p.o.contained() && len(missing) > 0 {
+		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced by a container; "+
+			"drop the guarantee, or run it without a container", r.Name, strings.Join(missing, ", ")).Because(sandbox.CoverageMissing)
+	}
+	if p.walls == nil {
+		return nil
+	}
+	found, err := p.find(ctx)
+	if err != nil {
+		return err
+	}
+	cmd.Argv = found.argv
+	cmd.Confine, err = found.walls.Confine(r.Name, r.Guarantees, r.Watch)
+	return err
+}
+
+// find finds how the program is started. What was found once stays.
+func (p *Program) find(ctx context.Context) (*found, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found == nil {
+		argv, code, err := walls.Find(ctx, p.Argv, p.Dir, p.env)
+		if err != nil {
+			return nil, err
+		}
+		p.found = &found{argv: argv, walls: p.walls.With(code)}
+	}
+	return p.found, nil
+}

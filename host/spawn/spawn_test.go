@@ -1,0 +1,224 @@
+package spawn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"toolpost/host/container"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/secret"
+	"toolpost/host/spawn"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+func TestMain(m *testing.M) {
+	if sandbox.Main() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+type vault map[string]string
+
+func (v vault) Secret(name string) (string, error) {
+	if value, ok := v[name]; ok {
+		return value, nil
+	}
+	return "", errors.New("no such secret")
+}
+
+// missing skips a test for want of something, except where everything must be tested.
+func missing(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// root makes a folder with the program of the tests, which needs nothing else.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "peer"), "testdata/peer/main.go")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// image makes an image of a folder for podman.
+func image(t *testing.T, root string) string {
+	t.Helper()
+	if _, err := exec.LookPath("podman"); err != nil {
+		missing(t, "no container engine: %v", err)
+	}
+	dir := t.TempDir()
+	conf := "[containers]\ndefault_ulimits=[\"nofile=1024:1024\",\"nproc=512:512\"]\n"
+	if _, err := exec.LookPath("runc"); err == nil {
+		conf += "[engine]\nruntime=\"runc\"\n"
+	}
+	if os.Getenv("CONTAINERS_CONF") == "" {
+		if err := os.WriteFile(dir+"/containers.conf", []byte(conf), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("CONTAINERS_CONF", dir+"/containers.conf")
+	}
+	name := "localhost/toolpost-test-" + tool.NewID() + ":latest"
+	script := `tar -C "$1" -cf "$2/image.tar" peer && podman import "$2/image.tar" "$3"`
+	if out, err := exec.Command("sh", "-c", script, "sh", root, dir, name).CombinedOutput(); err != nil {
+		missing(t, "podman cannot make an image: %v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("podman", "rmi", "-f", name).Run() })
+	return name
+}
+
+// A view is what the program has.
+type view struct {
+	Args                     []string
+	Dir, Given, Secret, Home string
+	Host                     bool
+}
+
+func look(t *testing.T, p *spawn.Program, r spawn.Run) (v view) {
+	t.Helper()
+	child, err := p.Start(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer child.Close()
+	child.CloseStdin()
+	text, err := process.ReadDocument(child.Stdout, 1<<20)
+	if err == nil {
+		err = json.Unmarshal(text, &v)
+	}
+	if exit := child.Wait(); err != nil || exit != (process.Exit{}) {
+		t.Fatalf("%s: %v, %s", text, err, child.Describe(exit))
+	}
+	return v
+}
+
+// The same options give a program its folder, its environment and its secrets, whatever is around it.
+func TestOptionsAreTheSameBehindWallsAndInContainers(t *testing.T) {
+	tooltest.NoLeaks(t)
+	t.Setenv("HOME", "/home/of/ours")
+	dir := root(t)
+	o := spawn.Options{
+		Dir: dir, Env: map[string]string{"GIVEN": "g"}, Grant: secret.Grant{Secrets: []string{"SECRET"}, Vault: vault{"SECRET": "value-of-secret"}},
+	}
+	for _, c := range []struct {
+		name    string
+		options func() spawn.Options
+		program string
+		want    view
+	}{
+		{"walls", func() spawn.Options { return o }, "./peer", view{Dir: dir, Home: "/home/of/ours", Host: true}},
+		{"a folder", func() spawn.Options {
+			o := o
+			o.Dir, o.Container = "/tmp", container.Options{Image: dir, Runtime: "sandbox"}
+			return o
+		}, "/peer", view{Dir: "/tmp", Home: "/"}},
+		{"podman", func() spawn.Options {
+			o := o
+			o.Dir, o.Container = "/tmp", container.Options{Image: image(t, dir), Runtime: "podman"}
+			return o
+		}, "/peer", view{Dir: "/tmp", Home: "/"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := c.options()
+			if err := o.Check(); err != nil {
+				t.Fatal(err)
+			}
+			p, err := o.Program(t.TempDir(), spawn.Command{Argv: []string{c.program, "a"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.want.Args, c.want.Given, c.want.Secret = []string{"a", "b c"}, "g", "value-of-secret"
+			got := look(t, p, spawn.Run{Name: "peer", Args: []string{"b c"}})
+			if c.name == "podman" {
+				got.Host, got.Home = false, c.want.Home // engines make some files of /etc, and choose a home
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Error(d)
+			}
+			without := look(t, p, spawn.Run{Name: "peer", Guarantees: tool.Guarantees{SecretsAllowed: []string{}}})
+			if without.Secret != "" {
+				t.Error("it got a secret that it may not have")
+			}
+			if c.name == "walls" {
+				return
+			}
+			_, err = p.Start(t.Context(), spawn.Run{Name: "peer", Guarantees: tool.Guarantees{NoNetwork: true, NoSubprocess: true}})
+			if e := tool.AsError(err); e == nil || e.Reason != sandbox.CoverageMissing || !strings.Contains(e.Message, "peer was not run: no_subprocess cannot") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// When a program in a container is ended, it is the container that ends, and not only the engine's client.
+func TestAContainerEndsWithItsProgram(t *testing.T) {
+	tooltest.NoLeaks(t)
+	name := image(t, root(t))
+	o := spawn.Options{Container: container.Options{Image: name, Runtime: "podman"}}
+	p, err := o.Program(t.TempDir(), spawn.Command{Argv: []string{"/peer", "hang"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hanging := make(chan struct{})
+	said := sync.OnceFunc(func() { close(hanging) })
+	child, err := p.Start(context.Background(), spawn.Run{Name: "peer", Stderr: func([]byte) { said() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-hanging:
+	case <-child.Exited():
+		t.Fatal(child.Describe(child.Wait()))
+	}
+	child.Close()
+	out, err := exec.Command("podman", "ps", "-a", "--filter", "ancestor="+name, "--format", "{{.Names}}").CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "" {
+		t.Errorf("left behind: %s, %v", out, err)
+	}
+}
+
+func TestOptionsThatCannotBeMeantAreRefused(t *testing.T) {
+	for want, o := range map[string]spawn.Options{
+		`"A=B" cannot be the name`: {Env: map[string]string{"A=B": "c"}},
+		`"" cannot be the name`:    {Env: map[string]string{"": "c"}},
+		"timeout cannot be":        {Timeout: -1},
+		"cannot be negative":       {Container: container.Options{CPUs: -1}},
+	} {
+		if err := o.Check(); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	in := container.Options{Image: "/", Runtime: "sandbox"}
+	for want, c := range map[string]struct {
+		o    spawn.Options
+		argv []string
+	}{
+		"must be an absolute path": {spawn.Options{Dir: "sub", Container: in}, []string{"true"}},
+		"set command":              {spawn.Options{Container: in}, nil},
+	} {
+		if _, err := c.o.Program("/", spawn.Command{Argv: c.argv}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,397 @@
+// Package pack reads, signs, verifies and installs packs: folders of namel3ss tools that somebody else wrote, with
+// what they say they need.
+package pack
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"toolpost/config"
+	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
+	"toolpost/tool"
+)
+
+// Where the tools of an app come from, in the words of the trace's resolved_source.
+const (
+	SourceBuiltin   = "builtin_pack"   // the app's own packs/
+	SourceInstalled = "installed_pack" // .namel3ss/packs/
+)
+
+// LocalFolder is where the app's own packs are.
+const LocalFolder = "packs"
+
+const (
+	capabilityPacks = "packs/capability" // the app's own too
+	installedPacks  = ".namel3ss/packs"
+	manifestFile    = "pack.yaml"
+	maxPacks        = 1000
+)
+
+// A Manifest is a pack.yaml. What a runner needs may be said beside `runners` or inside it.
+type Manifest struct {
+	ID          string                                      `yaml:"id"`
+	Name        string                                      `yaml:"name"`
+	Version     string                                      `yaml:"version"`
+	Description string                                      `yaml:"description"`
+	Author      string                                      `yaml:"author"`
+	License     string                                      `yaml:"license"`
+	Tools       []string                                    `yaml:"tools"`
+	Runners     runners                                     `yaml:"runners"`
+	ServiceURL  string                                      `yaml:"service_url"`
+	Container   image                                       `yaml:"container"`
+	Entrypoints map[string]config.Fallible[appfile.Binding] `yaml:"entrypoints"`
+	SignerID    string                                      `yaml:"signer_id"`
+	SignedAt    string                                      `yaml:"signed_at"`
+	Digest      string                                      `yaml:"digest"`
+}
+
+type runners struct {
+	Default    string `yaml:"default"`
+	ServiceURL string `yaml:"service_url"`
+	Container  image  `yaml:"container"`
+}
+
+type image struct {
+	Image string `yaml:"image"`
+}
+
+// A Pack is a folder of tools that somebody else wrote, with what they say they need.
+type Pack struct {
+	Manifest
+	Dir    string // absolute
+	Where  string // below the app, for messages
+	Source string // SourceBuiltin or SourceInstalled
+	Has    map[string]*Tool
+
+	Refused error // why none of its tools can be run; nil: they may
+}
+
+// A Tool is one tool of a pack.
+type Tool struct {
+	Bound   *appfile.Binding
+	Needs   Capabilities
+	Problem error // why it cannot be run; nil: it may
+}
+
+// Capabilities are what the author of a pack says that a tool needs. What is not said is not needed.
+type Capabilities struct {
+	Filesystem string   `yaml:"filesystem"`
+	Network    string   `yaml:"network"`
+	Env        string   `yaml:"env"`
+	Subprocess string   `yaml:"subprocess"`
+	Secrets    []string `yaml:"secrets"`
+}
+
+func (c Capabilities) check() error {
+	for _, f := range []struct {
+		name, value string
+		known       []string
+	}{
+		{"filesystem", c.Filesystem, []string{"none", "read", "write"}},
+		{"network", c.Network, []string{"none", "outbound"}},
+		{"env", c.Env, []string{"none", "read"}},
+		{"subprocess", c.Subprocess, []string{"none", "allow"}},
+	} {
+		if f.value != "" && !slices.Contains(f.known, f.value) {
+			return fmt.Errorf("%s is one of %q, not %.40q", f.name, f.known, f.value)
+		}
+	}
+	return nil
+}
+
+// Guarantees are the walls around everything that the tool does not need.
+func (c Capabilities) Guarantees() tool.Guarantees {
+	return tool.Guarantees{
+		NoFilesystemRead:  c.Filesystem != "read" && c.Filesystem != "write",
+		NoFilesystemWrite: c.Filesystem != "write",
+		NoNetwork:         c.Network != "outbound",
+		NoSubprocess:      c.Subprocess != "allow",
+		NoEnvRead:         c.Env != "read",
+		NoEnvWrite:        true, // there is no word with which a pack could ask for it
+		SecretsAllowed:    append([]string{}, c.Secrets...),
+	}
+}
+
+// Checks says of each capability whether the pack declared it, and whether somebody denies it all the same.
+func (c Capabilities) Checks(denied tool.Guarantees, sources map[string]string) []walls.Check {
+	var all []walls.Check
+	note := func(capability string, allowed bool, source, reason string) {
+		all = append(all, walls.Check{Capability: capability, Allowed: allowed, Source: source, Reason: reason})
+	}
+	for _, f := range []struct {
+		capability string
+		declared   bool
+		wall       string
+		isDenied   bool
+	}{
+		{"filesystem_read", !c.Guarantees().NoFilesystemRead, "no_filesystem_read", denied.NoFilesystemRead},
+		{"filesystem_write", !c.Guarantees().NoFilesystemWrite, "no_filesystem_write", denied.NoFilesystemWrite},
+		{"network", !c.Guarantees().NoNetwork, "no_network", denied.NoNetwork},
+		{"subprocess", !c.Guarantees().NoSubprocess, "no_subprocess", denied.NoSubprocess},
+		{"env_read", !c.Guarantees().NoEnvRead, "no_env_read", denied.NoEnvRead},
+		{"env_write", false, "no_env_write", denied.NoEnvWrite},
+	} {
+		switch {
+		case !f.declared:
+			note(f.capability, false, "pack", "pack_not_declared")
+		case f.isDenied:
+			note(f.capability, false, sources[f.wall], "policy_denied")
+		default:
+			note(f.capability, true, "pack", "pack_declared")
+		}
+	}
+	for _, name := range c.Secrets {
+		if slices.Contains(denied.SecretsAllowed, name) {
+			note("secret:"+name, true, "pack", "pack_declared")
+		} else {
+			note("secret:"+name, false, sources["secrets_allowed"], "policy_denied")
+		}
+	}
+	return all
+}
+
+// Read reads the packs of the app in a folder.
+func Read(root string) ([]*Pack, error) {
+	var all []*Pack
+	ids := map[string]string{}
+	for _, place := range []struct{ folder, source string }{
+		{LocalFolder, SourceBuiltin}, {capabilityPacks, SourceBuiltin}, {installedPacks, SourceInstalled},
+	} {
+		packs, err := readFolder(root, place.folder, place.source)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range packs {
+			if other := ids[p.ID]; p.ID != "" && other != "" {
+				p.Refused = tool.Errorf(tool.CodeConflict, "%s and %s are both the pack %q; remove one of them", other, p.Where, p.ID)
+			}
+			ids[p.ID] = p.Where
+		}
+		all = append(all, packs...)
+	}
+	return all, nil
+}
+
+func readFolder(root, folder, source string) ([]*Pack, error) {
+	entries, err := os.ReadDir(filepath.Join(root, folder))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", folder, err)
+	case len(entries) > maxPacks:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s has more than %d entries", folder, maxPacks)
+	}
+	var packs []*Pack
+	for _, e := range entries {
+		dir, where := filepath.Join(root, folder, e.Name()), folder+"/"+e.Name()
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") || where == capabilityPacks {
+			continue
+		}
+		p, err := readPack(dir, where)
+		if err != nil {
+			p = brokenPack(dir, where, err)
+		}
+		p.Source = source
+		packs = append(packs, p)
+	}
+	return packs, nil
+}
+
+// brokenPack is a pack that cannot be read: its tools are listed with the reason, or, where not even their names can
+// be read, the pack is in their place.
+func brokenPack(dir, where string, why error) *Pack {
+	p := &Pack{Dir: dir, Where: where, Has: map[string]*Tool{}, Refused: why}
+	var listed struct {
+		Tools []string `yaml:"tools"`
+	}
+	data, _ := appfile.Read(dir, manifestFile)
+	if err := config.PeekYAML(manifestFile, data, &listed); err != nil || len(listed.Tools) == 0 {
+		listed.Tools = []string{filepath.Base(dir)}
+	}
+	for _, name := range listed.Tools {
+		p.Has[name] = &Tool{Bound: &appfile.Binding{}}
+	}
+	return p
+}
+
+var packID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`) })
+
+// readPack reads the three files of a pack; where says how messages call it.
+func readPack(dir, where string) (*Pack, error) {
+	p := &Pack{Dir: dir, Where: where, Has: map[string]*Tool{}}
+	file := where + "/" + manifestFile
+	data, err := appfile.Read(dir, manifestFile)
+	switch {
+	case err != nil:
+		return nil, err
+	case data == nil:
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is missing; a pack starts with it", file)
+	}
+	if err := config.DecodeYAML(file, data, &p.Manifest); err != nil {
+		return nil, err
+	}
+	if err := p.check(); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", file, err)
+	}
+	entrypoints := appfile.CheckBindings(file, data, "entrypoints: ", p.Entrypoints)
+	if err := p.readTools(entrypoints); err != nil {
+		return nil, err
+	}
+	return p, p.readCapabilities()
+}
+
+// readWhole reads a pack that is to be signed or installed: nothing may be wrong with any of its tools.
+func readWhole(dir, where string) (*Pack, error) {
+	p, err := readPack(dir, where)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Has)) {
+		if err := p.Has[name].Problem; err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *Pack) check() error {
+	for _, f := range []struct{ name, value string }{
+		{"id", p.ID}, {"name", p.Name}, {"version", p.Version}, {"description", p.Description}, {"author", p.Author}, {"license", p.License},
+	} {
+		if strings.TrimSpace(f.value) == "" {
+			return fmt.Errorf("%s is missing", f.name)
+		}
+	}
+	if !packID().MatchString(p.ID) {
+		return fmt.Errorf("id %.80q is not made of letters, digits, dots, dashes and underscores", p.ID)
+	}
+	if len(p.Tools) == 0 {
+		return errors.New("tools is missing; list the names of the pack's tools")
+	}
+	if r := p.Runners.Default; r != "" && !slices.Contains(appfile.RunnerNames(), r) {
+		return fmt.Errorf("runners.default is one of %q, not %.40q", appfile.RunnerNames(), r)
+	}
+	return nil
+}
+
+// readTools joins what the manifest and the pack's tools.yaml bind with what the pack says it has.
+func (p *Pack) readTools(entrypoints map[string]appfile.Bound) error {
+	file := p.Where + "/tools.yaml"
+	data, err := appfile.Read(p.Dir, "tools.yaml")
+	if err != nil {
+		return err
+	}
+	bound, err := appfile.ParseBindings(file, data)
+	if err != nil {
+		return err
+	}
+	for _, name := range p.Tools {
+		if p.Has[name] != nil {
+			return tool.Errorf(tool.CodeInvalidInput, "%s lists the tool %q twice", p.Where, name)
+		}
+		b, here := bound[name]
+		fromManifest, there := entrypoints[name]
+		t := &Tool{Bound: &appfile.Binding{}, Problem: cmp.Or(b.Problem, fromManifest.Problem)}
+		switch {
+		case here && there:
+			t.Problem = tool.Errorf(tool.CodeConflict,
+				"%s binds the tool %q in tools.yaml and in entrypoints; remove one of them", p.Where, name)
+		case !here && !there:
+			t.Problem = tool.Errorf(tool.CodeInvalidInput,
+				"%s lists the tool %q and does not bind it; add it to tools.yaml or to entrypoints", p.Where, name)
+		default:
+			t.Bound = p.complete(cmp.Or(b.Binding, fromManifest.Binding))
+		}
+		p.Has[name] = t
+	}
+	for _, names := range []map[string]appfile.Bound{bound, entrypoints} {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if p.Has[name] == nil {
+				return tool.Errorf(tool.CodeInvalidInput, "%s binds the tool %q, which its manifest does not list under tools", p.Where, name)
+			}
+		}
+	}
+	return nil
+}
+
+// complete fills in what the pack says for all of its tools.
+func (p *Pack) complete(b *appfile.Binding) *appfile.Binding {
+	c := *b
+	c.Runner = cmp.Or(b.Runner, p.Runners.Default)
+	c.URL = cmp.Or(b.URL, p.ServiceURL, p.Runners.ServiceURL)
+	c.Image = cmp.Or(b.Image, p.Container.Image, p.Runners.Container.Image)
+	return &c
+}
+
+func (p *Pack) readCapabilities() error {
+	file := p.Where + "/capabilities.yaml"
+	data, err := appfile.Read(p.Dir, "capabilities.yaml")
+	if err != nil {
+		return err
+	}
+	needs, err := parseCapabilities(file, data)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(needs)) {
+		t := p.Has[name]
+		if t == nil {
+			return tool.Errorf(tool.CodeInvalidInput, "%s is about the tool %q, which the pack does not have", file, name)
+		}
+		t.Needs = needs[name]
+	}
+	return nil
+}
+
+func parseCapabilities(file string, data []byte) (map[string]Capabilities, error) {
+	var doc struct {
+		Capabilities map[string]Capabilities `yaml:"capabilities"`
+	}
+	if err := config.DecodeYAML(file, data, &doc); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc.Capabilities)) {
+		if err := doc.Capabilities[name].check(); err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s: tool %q: %w", file, name, err)
+		}
+	}
+	return doc.Capabilities, nil
+}
+
+// Trust holds packs to the keys that the user trusts. An installed one is somebody else's: it must be signed by one of
+// them, or named by the user. One of the app's own is code of the app, as its tools/ are, and held to a signature if
+// it has one. A pack that fails keeps its tools in the list, and none of them runs.
+func Trust(packs []*Pack, keys, named []string) error {
+	trusted, err := publicKeys(keys)
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "a key of pack_keys: %w", err)
+	}
+	for _, p := range packs {
+		own := p.Source == SourceBuiltin && (len(trusted) == 0 || !isSigned(p.Dir))
+		if p.Refused != nil || own || slices.Contains(named, p.ID) {
+			continue
+		}
+		if _, err := verify(p.Dir, trusted); err != nil {
+			e := *tool.AsError(err)
+			e.Message += "; its source trusts keys with pack_keys, and single packs with trusted_packs"
+			p.Refused = &e
+		}
+	}
+	return nil
+}
+
+func isSigned(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, signatureFile))
+	return err == nil
+}
