@@ -81,7 +81,8 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 		}
 		load.Go(func() { m.lease(ctx, t, s) })
 		load.Go(func() { m.start(ctx, t, s) })
-		time.Sleep(time.Duration(20+rand.IntN(200)) * time.Millisecond) // the moment of the kill is the point
+		m.struck(rand.IntN(20), rand.IntN(2)) // how many things were acknowledged by then is the point
+		time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
 		s.Kill()
 		stop()
 		load.Wait()
@@ -93,6 +94,22 @@ func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
 	defer s.Kill()
 	m.check(t, dir)
 	t.Logf("%d kills: %d calls, %d leases, %d jobs acknowledged", rounds, len(m.calls), len(m.used), len(m.jobs))
+}
+
+// struck waits until so many more things were acknowledged, and so many more jobs. How long that takes is the machine's
+// affair; a server that acknowledges nothing is for the test's own end.
+func (m *model) struck(things, jobs int) {
+	count := func() (things, jobs int) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.calls) + len(m.used), len(m.jobs)
+	}
+	t0, j0 := count()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if t, j := count(); t >= t0+things && j >= j0+jobs {
+			return
+		}
+	}
 }
 
 func newFolder(t *testing.T) string {

@@ -123,6 +123,19 @@ func (s *Server) end(how syscall.Signal) (err error) {
 	return err
 }
 
+// Knock asks whether the server is there.
+func (s *Server) Knock(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := s.web.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
 // An Outcome is what a caller hears of a call.
 type Outcome struct {
 	OK     bool           `json:"ok"`
