@@ -20,6 +20,7 @@ import (
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/protocol/machina"
+	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -50,7 +51,7 @@ func TestAPythonHostTalksToTheDoor(t *testing.T) {
 // serve gives the door lines and returns its answers.
 func serve(t *testing.T, from int, lines ...string) []map[string]any {
 	t.Helper()
-	return serveStack(t, newStack(t.TempDir(), from), lines...)
+	return serveStack(t, newStack(&store.Leases{}, from), lines...)
 }
 
 func serveStack(t *testing.T, s *stack, lines ...string) []map[string]any {
@@ -223,7 +224,7 @@ func TestTheStateIsBounded(t *testing.T) {
 // A tool that failed has changed what it has changed, and its host takes that over. A call without an outcome, or with
 // a question, has changed nothing.
 func TestTheStateAfterACallThatFailed(t *testing.T) {
-	s := newStack(t.TempDir(), 0)
+	s := newStack(&store.Leases{}, 0)
 	inner := s.next
 	s.next = tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		r, err := inner.Invoke(ctx, c, out)
@@ -281,7 +282,7 @@ func TestIdempotencyInServeMode(t *testing.T) {
 
 // contract(machina): ### 4c. Lease-specific errors (serve mode, `MACHINA_LEASE_ENFORCE=1`)
 func TestLeasesInServeMode(t *testing.T) {
-	s := newStack(t.TempDir(), 1)
+	s := newStack(&store.Leases{}, 1)
 	issued := serveStack(t, s,
 		`{"aid":"_lease.issue","tool_aid":"AID.TOOLTEST.SHELL.v1","tier":2,"ttl_ms":5000}`,
 		`{"aid":"_lease.issue","input_json":"{\"tool_aid\":\"*\",\"tier\":1,\"ttl_ms\":999999999}"}`,
@@ -359,7 +360,7 @@ func TestEveryCodeHasItsAnswer(t *testing.T) {
 
 func TestList(t *testing.T) {
 	var out bytes.Buffer
-	s := newStack(t.TempDir(), 0)
+	s := newStack(&store.Leases{}, 0)
 	d := &machina.Door{Mode: machina.List, Source: "tooltest", Out: &out}
 	if err := d.Serve(t.Context(), s, s); err != nil {
 		t.Fatal(err)
@@ -442,7 +443,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	in, feed := io.Pipe()
 	defer feed.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := newStack(t.TempDir(), 0)
+	s := newStack(&store.Leases{}, 0)
 	answered, out := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
@@ -470,7 +471,7 @@ type brokenPipe struct{}
 func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 func TestAPeerThatDoesNotReadEndsServing(t *testing.T) {
-	s := newStack(t.TempDir(), 0)
+	s := newStack(&store.Leases{}, 0)
 	in := strings.NewReader(strings.Repeat(ask("AID.TOOLTEST.ECHO.v1", `{}`)+"\n", 10))
 	err := (&machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: brokenPipe{}}).Serve(within(t), s, s)
 	if err == nil || !strings.Contains(err.Error(), "broken pipe") {
@@ -480,7 +481,7 @@ func TestAPeerThatDoesNotReadEndsServing(t *testing.T) {
 
 func TestWhatTheProtocolCannotCarryIsLogged(t *testing.T) {
 	var log, out bytes.Buffer
-	s := newStack(t.TempDir(), 0)
+	s := newStack(&store.Leases{}, 0)
 	in := strings.NewReader(ask("AID.TOOLTEST.EVENTS.v1", `{"count":2}`) + "\nnot JSON\n")
 	d := &machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: &out, Log: &log}
 	if err := d.Serve(within(t), s, s); err != nil {

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,11 +21,12 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/protocol/machina"
 	"toolpost/store"
+	"toolpost/store/sqlite"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
 
-// helper makes this test program a toolhost of ours. The value is the folder of its leases, or "engine" or
+// helper makes this test program a toolhost of ours. The value is the folder of its store, or "engine" or
 // "loop" for those of the benchmark.
 const helper = "TOOLPOST_TEST_TOOLHOST"
 
@@ -53,7 +55,13 @@ func TestMain(m *testing.M) {
 func toolhost(args []string, dir string) int {
 	mode, source, aid, err := machina.ParseArgs(args)
 	if err == nil {
-		s := newStack(dir, machina.LeaseTier(mode, os.Getenv))
+		db, failed := sqlite.Open(filepath.Join(dir, "store.db"), store.Options{})
+		if failed != nil {
+			fmt.Fprintln(os.Stderr, failed)
+			return 1
+		}
+		defer db.Close()
+		s := newStack(db.Leases(), machina.LeaseTier(mode, os.Getenv))
 		d := &machina.Door{
 			Mode: mode, Source: source, AID: aid, In: os.Stdin, Out: os.Stdout, Log: os.Stderr,
 			Caller: tool.Principal{ID: "local", Door: "machina"},
@@ -83,7 +91,13 @@ type stack struct {
 	runs  int
 }
 
-func newStack(dir string, from int) *stack {
+// leases are what the stage and the tools need of leases.
+type leases interface {
+	lease.Leases
+	builtin.Leases
+}
+
+func newStack(leases leases, from int) *stack {
 	s := &stack{specs: append(tooltest.Specs(),
 		&tool.Spec{Name: "note", Source: "tooltest", Tier: 1, Description: "emits its arguments as a state patch and gives the state it saw"},
 		&tool.Spec{Name: "shell", Source: "tooltest", Tier: 2, Effects: tool.Effects{Exec: true}},
@@ -93,7 +107,6 @@ func newStack(dir string, from int) *stack {
 		&tool.Spec{Name: "elsewhere", Source: "other"},
 		&tool.Spec{Source: "dead"},
 	)}
-	leases := &store.Leases{}
 	s.lease = builtin.New(builtin.Options{Leases: leases, Resolve: func(ctx context.Context, p tool.Principal, name string) (string, int, error) {
 		spec, err := s.Lookup(ctx, p, name)
 		if err != nil {
