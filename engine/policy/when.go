@@ -149,6 +149,8 @@ type Zone struct{ loc *time.Location }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (z *Zone) UnmarshalText(b []byte) (err error) {
-	z.loc, err = location(string(b))
-	return err
+	if z.loc, err = time.LoadLocation(string(b)); err != nil {
+		return fmt.Errorf("%q is not a time zone that this machine knows, such as UTC or Europe/Berlin", b)
+	}
+	return nil
 }
