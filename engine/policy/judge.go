@@ -289,12 +289,12 @@ func (r *Rule) anyCommand(t tool.Touches) []string {
 
 func (r *Rule) anyPath(t tool.Touches) (string, bool) {
 	for _, p := range t.Writes {
-		if r.hits(partsOf(p), true) {
+		if r.hits(p, true) {
 			return p, true
 		}
 	}
 	for _, p := range t.Reads {
-		if r.hits(partsOf(p), false) {
+		if r.hits(p, false) {
 			return p, true
 		}
 	}
