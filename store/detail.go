@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"strconv"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -61,8 +60,7 @@ func (d *detail) paths(list []string, room *int) (kept []string) {
 	return kept
 }
 
-// text writes the detail as JSON, as strictjson would: it is done for every call, and this takes a fifth of the
-// time.
+// text writes the detail as JSON.
 func (d *detail) text() (string, error) {
 	for _, raw := range []json.RawMessage{d.Shape, d.Args} {
 		if len(raw) > 0 {
@@ -71,114 +69,25 @@ func (d *detail) text() (string, error) {
 			}
 		}
 	}
-	o := object{b: make([]byte, 0, 512)}
-	o.text("call", d.Call)
-	o.text("trace", d.Trace)
-	o.text("asked", d.Asked)
-	o.text("run", d.Run)
-	o.number("tier", d.Tier)
-	o.text("sha256", d.Digest)
-	o.raw("shape", d.Shape)
-	o.raw("args", d.Args)
-	o.texts("reads", d.Reads)
-	o.texts("writes", d.Writes)
-	if len(d.Runs) > 0 {
-		o.name("commands")
-		o.b = append(o.b, '[')
-		for i, argv := range d.Runs {
-			if i > 0 {
-				o.b = append(o.b, ',')
-			}
-			o.list(argv)
-		}
-		o.b = append(o.b, ']')
-	}
-	o.number("omitted", d.Omitted)
-	o.text("lease", d.Lease)
-	o.text("key", d.Key)
-	o.flag("replay", d.Replay)
-	o.flag("cached", d.Cached)
-	o.flag("dry_run", d.DryRun)
-	o.text("reason", d.Reason)
-	o.number("lost", d.Lost)
-	return o.end(), nil
-}
-
-// An object is a JSON object that is being written. Members with nothing in them are left out.
-type object struct{ b []byte }
-
-func (o *object) name(name string) {
-	if o.b = append(o.b, ','); len(o.b) == 1 {
-		o.b[0] = '{'
-	}
-	o.b = append(append(append(o.b, '"'), name...), '"', ':')
-}
-
-func (o *object) text(name, value string) {
-	if value != "" {
-		o.name(name)
-		o.b = appendQuoted(o.b, value)
-	}
-}
-
-func (o *object) raw(name string, value []byte) {
-	if len(value) > 0 {
-		o.name(name)
-		o.b = append(o.b, value...)
-	}
-}
-
-func (o *object) texts(name string, values []string) {
-	if len(values) > 0 {
-		o.name(name)
-		o.list(values)
-	}
-}
-
-func (o *object) list(values []string) {
-	o.b = append(o.b, '[')
-	for i, v := range values {
-		if i > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = appendQuoted(o.b, v)
-	}
-	o.b = append(o.b, ']')
-}
-
-func (o *object) number(name string, n int) {
-	if n != 0 {
-		o.name(name)
-		o.b = strconv.AppendInt(o.b, int64(n), 10)
-	}
-}
-
-func (o *object) flag(name string, on bool) {
-	if on {
-		o.name(name)
-		o.b = append(o.b, "true"...)
-	}
-}
-
-func (o *object) end() string {
-	if len(o.b) == 0 {
-		return "{}"
-	}
-	return string(append(o.b, '}'))
-}
-
-// appendQuoted writes a text that is valid UTF-8 as JSON.
-func appendQuoted(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < 0x20:
-			b = append(b, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&0xf])
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
+	w := strictjson.NewWriter(512)
+	w.Text("call", d.Call)
+	w.Text("trace", d.Trace)
+	w.Text("asked", d.Asked)
+	w.Text("run", d.Run)
+	w.Int("tier", int64(d.Tier))
+	w.Text("sha256", d.Digest)
+	w.Raw("shape", d.Shape)
+	w.Raw("args", d.Args)
+	w.Texts("reads", d.Reads)
+	w.Texts("writes", d.Writes)
+	w.Lists("commands", d.Runs)
+	w.Int("omitted", int64(d.Omitted))
+	w.Text("lease", d.Lease)
+	w.Text("key", d.Key)
+	w.Flag("replay", d.Replay)
+	w.Flag("cached", d.Cached)
+	w.Flag("dry_run", d.DryRun)
+	w.Text("reason", d.Reason)
+	w.Int("lost", int64(d.Lost))
+	return string(w.Done()), nil
 }

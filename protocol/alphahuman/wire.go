@@ -215,14 +215,11 @@ func closeLine(b []byte) []byte {
 
 // callParams writes the params of tools/call. A session goes only to those who say that they know it.
 func callParams(name string, args json.RawMessage, session string) []byte {
-	quoted := quoteJSON(name)
-	b := make([]byte, 0, len(args)+len(quoted)+len(session)+64)
-	b = append(append(b, `{"name":`...), quoted...)
-	b = append(append(b, `,"arguments":`...), args...)
-	if session != "" {
-		b = append(append(b, `,"sessionId":`...), quoteJSON(session)...)
-	}
-	return append(b, '}')
+	w := strictjson.NewWriter(len(args) + len(name) + len(session) + 64)
+	w.Text("name", name)
+	w.Raw("arguments", args)
+	w.Text("sessionId", session)
+	return w.Done()
 }
 
 // An offer is the definition of a tool: parameters in the contract, inputSchema in the second generation.
@@ -337,7 +334,7 @@ func (r *toolResult) output() json.RawMessage {
 		return r.Structured
 	}
 	if blocks := textBlocks(r.Content); len(blocks) == 1 {
-		return quoteJSON(blocks[0])
+		return strictjson.Quote(blocks[0])
 	}
 	return r.Content
 }
@@ -389,7 +386,7 @@ func textBlocks(content []byte) []string {
 // encodeResult writes the answer to tools/call: content is a string, or in the second generation a list.
 func encodeResult(r *tool.Result, blocks bool) ([]byte, error) {
 	words, structured := contentOf(r)
-	out := toolResult{Content: quoteJSON(words), Structured: structured, Summary: r.Summary}
+	out := toolResult{Content: strictjson.Quote(words), Structured: structured, Summary: r.Summary}
 	if !r.OK {
 		out.IsError, out.Failure = true, r.Failure
 	}
@@ -498,24 +495,6 @@ var goType = regexp.MustCompile(` into Go \S+`)
 // ways to say no, another one in each run.
 func misread(err error) string {
 	return clip(strings.Replace(goType.ReplaceAllString(err.Error(), ""), "unable to unmarshal", "cannot unmarshal", 1))
-}
-
-func quoteJSON(s string) json.RawMessage {
-	if plain(s) {
-		return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
-	}
-	b, _ := strictjson.Marshal(strings.ToValidUTF8(s, "\uFFFD"))
-	return b
-}
-
-// plain reports whether a text is its own JSON, but for the quotes around it.
-func plain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
 }
 
 // clip shortens what others said, for messages, and makes it safe for any terminal.
