@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// The programs that are known, in files that people can read and compare with a manual page. A file consists of entries:
+// The programs that are known, in files that people can compare with a manual page. A file consists of entries:
 //
 //	# a comment
 //	tail, head                  names of programs, of subcommands as in "git log", or "python -m pytest"
@@ -132,10 +132,13 @@ func (t *table) line(p *profile, line string) (err error) {
 	field, value, _ := strings.Cut(line, " ")
 	f := &p.form
 	texts := map[string]*string{
-		"args": &f.args, "ends": &f.ends, "rest": &f.rest, "instead": &f.instead, "writing": &f.writing, "reading": &f.reading,
-		"recurse": &f.recurse, "only": &f.only, "work": &f.work, "look": &f.look, "spare": &p.spare, "without": &p.without,
+		"args": &f.args, "ends": &f.ends, "rest": &f.rest, "instead": &f.instead, "writing": &f.writing,
+		"reading": &f.reading, "recurse": &f.recurse, "only": &f.only, "work": &f.work, "look": &f.look,
+		"spare": &p.spare, "without": &p.without,
 	}
-	flags := map[string]*bool{"single": &f.single, "stop": &f.stop, "follows": &f.follows, "net": &f.net, "spare-last": &p.spareLast}
+	flags := map[string]*bool{
+		"single": &f.single, "stop": &f.stop, "follows": &f.follows, "net": &f.net, "spare-last": &p.spareLast,
+	}
 	codes := map[string]*Code{"runs": &f.code, "code": &p.code}
 	if on, ok := flags[field]; ok && value == "" {
 		*on = true
@@ -188,7 +191,8 @@ func (t *table) options(p *profile, line string) error {
 // checks are what a table cannot say, by the names that the files have for them.
 func checks() map[string]func(*judging, []item) error {
 	return map[string]func(*judging, []item) error{
-		"awk": checkAwk, "dd": checkDD, "git": checkGit, "go": checkGo, "jq": checkJQ, "link": checkLink, "make": checkMake, "node": checkNode,
-		"placed": checkPlaced, "python": checkPython, "script": checkScript, "tar": checkTar, "unzip": checkUnzip,
+		"awk": checkAwk, "dd": checkDD, "git": checkGit, "go": checkGo, "jq": checkJQ, "link": checkLink,
+		"make": checkMake, "node": checkNode, "placed": checkPlaced, "python": checkPython, "script": checkScript,
+		"tar": checkTar, "unzip": checkUnzip,
 	}
 }

@@ -76,7 +76,8 @@ func parseCondition(text string) (Condition, error) {
 var language = sync.OnceValues(func() (*cel.Env, error) {
 	options := []cel.EnvOption{
 		cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true), cel.ParserRecursionLimit(maxNesting),
-		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateDurationLiterals(), zones{}),
+		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateDurationLiterals(),
+			zones{}),
 	}
 	for name, v := range values() {
 		options = append(options, cel.Variable(name, v.kind))
@@ -127,13 +128,14 @@ func (zones) Validate(_ *cel.Env, _ cel.ValidatorConfig, a *ast.AST, issues *cel
 			continue
 		}
 		if types.IsError((types.Timestamp{}).Receive(overloads.TimeGetHours, "", []ref.Val{zone})) {
-			issues.ReportErrorAtID(args[0].ID(), "%q is not a time zone that this machine knows, such as UTC or Europe/Berlin", string(zone))
+			issues.ReportErrorAtID(args[0].ID(), unknownZone, string(zone))
 		}
 	}
 }
 
-// A meter charges for the length of texts and lists. CEL itself takes the size of a text for free, and every operator too
-// whose types are known only when it runs, as they are in all of args: a loop over such operators would have no end.
+// A meter charges for the length of texts and lists. CEL itself takes the size of a text for free, and every operator
+// too whose types are known only when it runs, as they are in all of args: a loop over such operators would have no
+// end.
 type meter struct{}
 
 // CallCost implements cost.ActualCostEstimator.

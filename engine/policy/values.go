@@ -14,7 +14,6 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/traits"
 
-	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
@@ -34,9 +33,9 @@ var values = sync.OnceValue(func() map[string]value {
 		"tool":     {kind: cel.StringType, get: func(in *input) any { return in.spec.Ref().Name }},
 		"source":   {kind: cel.StringType, get: func(in *input) any { return in.spec.Source }},
 		"tier":     {kind: cel.IntType, get: func(in *input) any { return in.spec.Tier }},
-		"effects":  {kind: cel.MapType(cel.StringType, cel.BoolType), get: func(in *input) any { return effects(in.spec.Effects) }},
+		"effects":  {kind: cel.MapType(cel.StringType, cel.BoolType), get: (*input).effects},
 		"args":     {kind: cel.MapType(cel.StringType, cel.DynType), get: (*input).arguments},
-		"paths":    {kind: words, touches: true, get: func(in *input) any { return slices.Concat(in.touches.Reads, in.touches.Writes) }},
+		"paths":    {kind: words, touches: true, get: (*input).paths},
 		"reads":    {kind: words, touches: true, get: func(in *input) any { return in.touches.Reads }},
 		"writes":   {kind: words, touches: true, get: func(in *input) any { return in.touches.Writes }},
 		"commands": {kind: cel.ListType(words), touches: true, get: func(in *input) any { return in.touches.Commands }},
@@ -58,7 +57,10 @@ func (in *input) ResolveName(name string) (any, bool) {
 // Parent implements cel.Activation.
 func (in *input) Parent() cel.Activation { return nil }
 
-func effects(e tool.Effects) object {
+func (in *input) paths() any { return slices.Concat(in.touches.Reads, in.touches.Writes) }
+
+func (in *input) effects() any {
+	e := in.spec.Effects
 	return newObject(map[string]any{
 		"reads": e.Reads, "writes": e.Writes, "network": e.Network, "exec": e.Exec,
 		"idempotent": e.Idempotent, "destructive": e.Destructive,
@@ -110,8 +112,8 @@ func celValue(v any) (_ any, err error) {
 }
 
 // number decides by the value and not by its spelling what a number is to CEL, which does not add 1 and 1.0: a caller
-// who writes 5.0 for 5 must not get around a rule. Whole numbers of 64 bits stay exact; any other number is a double, as
-// JSON is to CEL elsewhere too.
+// who writes 5.0 for 5 must not get around a rule. Whole numbers of 64 bits stay exact; any other number is a double,
+// as JSON is to CEL elsewhere too.
 func number(text string) (any, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, nil

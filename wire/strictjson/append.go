@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendString adds text to b as a JSON string, and copies it once: some contents are large. Text must be UTF-8; what is
-// not comes out as U+FFFD.
+// AppendString adds text to b as a JSON string, and copies it once: some contents are large. Text must be UTF-8; what
+// is not comes out as U+FFFD.
 func AppendString[T string | []byte](b []byte, text T) []byte {
 	if !valid(text) {
 		return AppendString(b, strings.ToValidUTF8(string(text), "\uFFFD"))
@@ -39,8 +39,8 @@ func Quote[T string | []byte](text T) json.RawMessage {
 	return AppendString(make([]byte, 0, len(text)+len(text)/16+16), text)
 }
 
-// A Writer writes an object, member by member. It is for documents that every call has, where Marshal takes five times as
-// long. Names are written as they are: they must be plain text of our own. A value that is empty is left out.
+// A Writer writes an object, member by member. It is for documents that every call has, where Marshal takes five times
+// as long. Names are written as they are: they must be plain text of our own. A value that is empty is left out.
 type Writer struct {
 	b []byte
 }
