@@ -28,7 +28,7 @@ func start(ctx context.Context, l lab) (row, error) {
 	m, r, err := compare(101,
 		clock(func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }),
 		clock(func() error { return exec.CommandContext(ctx, helloWorld).Run() }))
-	return asLong(m, r, ms, 5), err
+	return asLong(m, r, ms, 6), err
 }
 
 func buildHello(ctx context.Context, dir string) (string, error) {

@@ -11,6 +11,7 @@ import (
 
 	"toolpost/engine/audit"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A layout is how the tables of the log keep the columns of a record. What many calls have in common is a kind, a row of
@@ -136,7 +137,7 @@ func (l *layout) detailOf(r *tool.Record) string {
 	b := append(make([]byte, 0, 512), '{')
 	for i := range l.inDetail {
 		if c := &l.inDetail[i]; !c.Empty(r) {
-			b = c.AppendJSON(audit.AppendName(b, c.StoredAs()), r)
+			b = c.AppendJSON(strictjson.AppendName(b, c.StoredAs()), r)
 		}
 	}
 	return string(append(b, '}'))

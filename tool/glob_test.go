@@ -18,6 +18,8 @@ func TestGlobsOfNames(t *testing.T) {
 		{"file.*", "file.read", true}, {"file.*", "file", false}, {"*.read", "file.read", true}, {"f*d", "file.read", true},
 		{"f*e*d", "file.read", true}, {"f*x*d", "file.read", false}, {"?", "é", true}, {"?", "ab", false}, {"a*a*a*b", strings.Repeat("a", 200), false},
 		{"**", "x", true}, {"a?c", "abc", true}, {"a?", "a", false}, {"ci-*", "ci-", true}, {"é*", "été", true}, {"é*", "éa", true},
+		{"a", "", false}, {"*", "x/y", true}, {"a*", "a", true}, {"*a", "ba", true}, {"*a", "ab", false}, {"a*b*c", "abc", true}, {"a*b*c", "axxbyyc", true},
+		{"a*b*c", "acb", false}, {"a*a", "a", false}, {"a**b", "ab", true},
 	} {
 		if got := tool.Glob(c.pattern).Match(c.name); got != c.want {
 			t.Errorf("%q on %q: %v", c.pattern, c.name, got)

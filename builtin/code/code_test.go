@@ -249,7 +249,7 @@ func TestACallerSeesItsOwnCodebases(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	write(t, one, map[string]string{"f": "x one\n"})
 	write(t, two, map[string]string{"f": "x two\n"})
-	b := overRoots(t, codesearch.Options{}, workspace.RootOptions{Path: one, Codebase: "one", Callers: []string{"ada"}}, workspace.RootOptions{Path: two, Codebase: "two"})
+	b := overRoots(t, codesearch.Options{}, workspace.RootOptions{Path: one, Codebase: "one", Callers: tool.Globs{"ada"}}, workspace.RootOptions{Path: two, Codebase: "two"})
 	as := func(id string) func(*tool.Call) { return func(c *tool.Call) { c.Caller.ID = id } }
 	for range 2 { // the second time perhaps with an index
 		if got, want := b.grep(object{"pattern": "x"}), []string{"f:1:x one", two + "/f:1:x two"}; !slices.Equal(got, want) {

@@ -220,7 +220,7 @@ func TestSearchLooksIntoTheCallersCodebasesOnly(t *testing.T) {
 	mine, other := t.TempDir(), t.TempDir()
 	write(t, mine, map[string]string{"a.go": "package a\n\nfunc openVault() {\n\tturnKey()\n}\n"})
 	write(t, other, map[string]string{"b.go": "package b\n\nfunc openVault() {\n\tturnKey()\n}\n"})
-	b := overRoots(t, codesearch.Options{}, workspace.RootOptions{Path: mine, Codebase: "mine"}, workspace.RootOptions{Path: other, Codebase: "other", Callers: []string{"bob"}})
+	b := overRoots(t, codesearch.Options{}, workspace.RootOptions{Path: mine, Codebase: "mine"}, workspace.RootOptions{Path: other, Codebase: "other", Callers: tool.Globs{"bob"}})
 	if got := b.hits(object{"query": "open the vault"}); len(got) != 1 || got[0].Path != "a.go" {
 		t.Errorf("ada got %+v", got)
 	}

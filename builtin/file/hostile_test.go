@@ -226,7 +226,7 @@ func (w *world) checkCanaries(before map[string]string, at string) {
 
 func TestHostileRootsOfAnotherCallerStayHidden(t *testing.T) {
 	w := newHostileWorld(t)
-	w.open(Options{}, workspace.RootOptions{Path: "root", Write: true}, workspace.RootOptions{Path: "outside", Write: true, Callers: []string{"ada"}})
+	w.open(Options{}, workspace.RootOptions{Path: "root", Write: true}, workspace.RootOptions{Path: "outside", Write: true, Callers: tool.Globs{"ada"}})
 	before := w.canaries()
 	for _, a := range attacks() {
 		for _, path := range []string{w.outside + "/secret.txt", "sub/secret.txt", w.outside} {

@@ -384,7 +384,7 @@ func (o *Options) listed(entries []string, name string, w words) bool {
 				if !slices.Contains(w.options, f) {
 					return false
 				}
-			case at < len(w.plain) && match(f, w.plain[at]):
+			case at < len(w.plain) && tool.Glob(f).Match(w.plain[at]):
 				at++
 			default:
 				return false
@@ -394,27 +394,7 @@ func (o *Options) listed(entries []string, name string, w words) bool {
 	})
 }
 
+// matchAny compares a whole argument with patterns, in which * stands for anything and ? for one character.
 func matchAny(patterns []string, s string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return match(p, s) })
-}
-
-// match compares a whole argument with a pattern, in which * stands for anything.
-func match(pattern, s string) bool {
-	first, rest, stars := strings.Cut(pattern, "*")
-	if !stars {
-		return pattern == s
-	}
-	s, ok := strings.CutPrefix(s, first)
-	if !ok {
-		return false
-	}
-	parts := strings.Split(rest, "*")
-	for _, part := range parts[:len(parts)-1] {
-		i := strings.Index(s, part)
-		if i < 0 {
-			return false
-		}
-		s = s[i+len(part):]
-	}
-	return strings.HasSuffix(s, parts[len(parts)-1])
+	return slices.ContainsFunc(patterns, func(p string) bool { return tool.Glob(p).Match(s) })
 }

@@ -31,7 +31,7 @@ type Options struct {
 type Rule struct {
 	Program     string   `yaml:"program" doc:"its name, or an absolute path"`
 	Subcommands []string `yaml:"subcommands" doc:"only these, of a program that has some"`
-	AllowArgs   []string `yaml:"allow_args" doc:"arguments that are allowed beside those that are known to be harmless; * stands for anything. Paths in them are judged all the same"`
+	AllowArgs   []string `yaml:"allow_args" doc:"arguments that are allowed beside those that are known to be harmless; * stands for anything, ? for one character. Paths in them are judged all the same"`
 	DenyArgs    []string `yaml:"deny_args" doc:"arguments that are refused, in the same way"`
 	MaxArgs     int      `yaml:"max_args" doc:"how many arguments there may be; default: 1000"`
 	Code        Code     `yaml:"code" doc:"which code an interpreter or build tool may run: none; tree: what lies below an offered folder; any: also what arguments and standard input hold"`

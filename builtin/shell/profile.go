@@ -4,11 +4,11 @@ import (
 	"strings"
 )
 
-// A profile is what is known of a program. The tables of profiles are in the files programs.go, git.go,
-// code.go and refused.go.
+// A profile is what is known of a program. The files in the folder programs have them all; see table.go.
 type profile struct {
 	form
-	subs map[string]*form // its subcommands, by their words ("stash list"); the form then has what comes before
+	subs    map[string]*form // its subcommands, by their words ("stash list"); the form then has what comes before
+	modules map[string]*form // what python's -m may run
 	// insert are arguments that are put before the caller's: a program's own way to forbid itself something.
 	insert []string
 	// spare is how it is told to leave a name out when it goes through folders, %s for the name.
@@ -17,6 +17,8 @@ type profile struct {
 	code      Code // which code it may run where no rule says
 	// check looks at what a form cannot say.
 	check func(*judging, []item) error
+	// without are the options with which an interpreter needs no script.
+	without string
 	// refused says what it does that nobody can judge. It is run only where a rule names its arguments, or
 	// trusts it.
 	refused string
@@ -29,15 +31,8 @@ func profileOf(name string) (*profile, bool) {
 	if m := versioned().FindStringSubmatch(name); m != nil {
 		name = m[1]
 	}
-	for _, table := range []func(string) *profile{textProgram, fileProgram, gitProgram, codeProgram} {
-		if p := table(name); p != nil {
-			return p, true
-		}
-	}
-	if why := refusedProgram(name); why != "" {
-		return &profile{refused: why}, true
-	}
-	return nil, false
+	p := known().programs[name]
+	return p, p != nil
 }
 
 // sub finds the subcommand that arguments begin with: the longest name that is known.

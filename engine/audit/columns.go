@@ -107,7 +107,7 @@ func (c *Column) Empty(r *tool.Record) bool {
 func (c *Column) AppendJSON(b []byte, r *tool.Record) []byte {
 	switch v := c.Value(r).(type) {
 	case *string:
-		return appendQuoted(b, *v)
+		return strictjson.AppendString(b, *v)
 	case *int:
 		return strconv.AppendInt(b, int64(*v), 10)
 	case *int64:
@@ -117,9 +117,11 @@ func (c *Column) AppendJSON(b []byte, r *tool.Record) []byte {
 	case *json.RawMessage:
 		return append(b, *v...)
 	case *[]string:
-		return appendList(b, *v, appendQuoted)
+		return strictjson.AppendList(b, *v, strictjson.AppendString[string])
 	case *[][]string:
-		return appendList(b, *v, func(b []byte, argv []string) []byte { return appendList(b, argv, appendQuoted) })
+		return strictjson.AppendList(b, *v, func(b []byte, argv []string) []byte {
+			return strictjson.AppendList(b, argv, strictjson.AppendString[string])
+		})
 	case *time.Time:
 		return append(v.AppendFormat(append(b, '"'), time.RFC3339Nano), '"')
 	case *time.Duration:
@@ -207,10 +209,10 @@ func (t Table) Marshal(r *tool.Record) (json.RawMessage, error) {
 				b = append(b, '}')
 			}
 			if object = c.Object; object != "" {
-				b = append(AppendName(b, object), '{')
+				b = append(strictjson.AppendName(b, object), '{')
 			}
 		}
-		b = c.AppendJSON(AppendName(b, c.Name), r)
+		b = c.AppendJSON(strictjson.AppendName(b, c.Name), r)
 	}
 	return append(b, '}'), nil // the last column is in no object
 }
@@ -245,39 +247,4 @@ func (t Table) Unmarshal(b []byte, r *tool.Record) error {
 		}
 		return t.Unmarshal(value, r)
 	})
-}
-
-// AppendName begins a member of an object.
-func AppendName(b []byte, name string) []byte {
-	if len(b) > 0 && b[len(b)-1] != '{' {
-		b = append(b, ',')
-	}
-	return append(append(append(b, '"'), name...), '"', ':')
-}
-
-func appendList[T any](b []byte, values []T, each func([]byte, T) []byte) []byte {
-	b = append(b, '[')
-	for i, v := range values {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = each(b, v)
-	}
-	return append(b, ']')
-}
-
-// appendQuoted writes a text that is valid UTF-8 as JSON.
-func appendQuoted(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < 0x20:
-			b = append(b, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&0xf])
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
 }

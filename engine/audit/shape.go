@@ -24,7 +24,7 @@ func shapeOf(args json.RawMessage) json.RawMessage {
 	}
 	shape, err := appendShape(nil, args, maxDepth)
 	if err != nil || len(shape) > maxShape {
-		return json.RawMessage(`"` + strictjson.KindOf(args) + `"`)
+		return strictjson.Quote(strictjson.KindOf(args))
 	}
 	return shape
 }
@@ -32,7 +32,7 @@ func shapeOf(args json.RawMessage) json.RawMessage {
 func appendShape(b []byte, value json.RawMessage, depth int) ([]byte, error) {
 	kind := strictjson.KindOf(value)
 	if kind != "object" || depth == 0 {
-		return append(append(append(b, '"'), kind...), '"'), nil
+		return strictjson.AppendString(b, kind), nil
 	}
 	b = append(b, '{')
 	n := 0
@@ -43,11 +43,7 @@ func appendShape(b []byte, value json.RawMessage, depth int) ([]byte, error) {
 		if n > 1 {
 			b = append(b, ',')
 		}
-		quoted, err := strictjson.Marshal(string(name))
-		if err != nil {
-			return err
-		}
-		b, err = appendShape(append(append(b, quoted...), ':'), value, depth-1)
+		b, err = appendShape(append(strictjson.AppendString(b, name), ':'), value, depth-1)
 		return err
 	})
 	return append(b, '}'), err

@@ -3,27 +3,34 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"math/big"
 	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
 )
 
-// Bounds on a condition as it is written.
+// Bounds on a condition: on its text, and on the cost of one evaluation in CEL's own units.
 const (
 	maxCondition = 4096 // bytes
 	maxNesting   = 100
+	maxCost      = 1_000_000 // a fifth of a second at worst
 )
 
-// A Condition is the expression of a rule. The language is a small part of CEL; docs/06-policy.md has all
-// of it. It differs in three points, each of them stricter: values of different kinds cannot be compared,
-// the pattern of matches is a text in quotes, and numbers are exact.
+// A Condition is the expression of a rule, in CEL; docs/06-policy.md lists the values that it can ask for.
 type Condition struct {
-	text string
-	run  expr // nil: there is none
-	uses uses
+	text    string
+	ast     *ast.AST
+	run     cel.Program // nil: there is none
+	touches bool        // whether it reads what the call touches, which takes time to find out
 }
-
-// uses says which of the costly inputs a condition reads.
-type uses struct{ args, touches bool }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (c *Condition) UnmarshalText(b []byte) error {
@@ -36,450 +43,179 @@ func (c *Condition) UnmarshalText(b []byte) error {
 }
 
 func parseCondition(text string) (Condition, error) {
-	if len(text) > maxCondition {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return Condition{}, errors.New("it is empty; leave it out to match every call")
+	case len(text) > maxCondition:
 		return Condition{}, fmt.Errorf("it is longer than %d bytes", maxCondition)
 	}
-	tokens, err := lex(text)
+	env, err := language()
 	if err != nil {
 		return Condition{}, err
 	}
-	p := &parser{tokens: tokens}
-	root, err := p.parse()
+	checked, issues := env.Compile(text)
+	if issues.Err() != nil {
+		return Condition{}, unreadable(text, issues.Errors()[0])
+	}
+	// What a condition gives may be known only when it runs, as with args.force.
+	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
+		return Condition{}, fmt.Errorf("it must be true or false, and is of type %s", t)
+	}
+	run, err := env.Program(checked, cel.CostLimit(maxCost), cel.CostTracking(meter{}), cel.EvalOptions(cel.OptOptimize))
 	if err != nil {
 		return Condition{}, err
 	}
-	return Condition{text: text, run: root.run, uses: p.uses}, nil
-}
-
-// A node is a part of a condition, compiled: how to get its value, and what kind that is.
-type node struct {
-	run  expr
-	kind kind
-	// of a field: what has asks for
-	object expr
-	field  string
-	// of a text in quotes
-	text *string
-}
-
-// A parser compiles as it goes.
-type parser struct {
-	tokens []lexeme
-	at     int
-	depth  int
-	locals []string // names of the elements in the exists and all around us
-	uses   uses
-}
-
-// fault is a mistake in the condition. It travels as a panic within this file alone.
-type fault struct{ error }
-
-func (p *parser) fail(at lexeme, format string, args ...any) {
-	panic(fault{fmt.Errorf("at %d: %s", at.at+1, fmt.Sprintf(format, args...))})
-}
-
-func (p *parser) parse() (n node, err error) {
-	defer func() {
-		switch f := recover().(type) {
-		case nil:
-		case fault:
-			err = f.error
-		default:
-			panic(f)
-		}
-	}()
-	first := p.peek()
-	n = p.choice()
-	if l := p.peek(); l.kind != tokenEnd {
-		p.fail(l, "%s is not expected here", l)
+	c := Condition{text: text, ast: checked.NativeRep(), run: run}
+	for _, r := range c.ast.ReferenceMap() {
+		c.touches = c.touches || values()[r.Name].touches
 	}
-	p.want(first, n, kindBool)
-	return n, nil
+	return c, nil
 }
 
-func (p *parser) peek() lexeme { return p.tokens[p.at] }
-
-func (p *parser) next() lexeme {
-	l := p.tokens[p.at]
-	if l.kind != tokenEnd {
-		p.at++
+// language is CEL with the values of a call. Only a config that has a condition pays for making it.
+var language = sync.OnceValues(func() (*cel.Env, error) {
+	options := []cel.EnvOption{
+		cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true), cel.ParserRecursionLimit(maxNesting),
+		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateDurationLiterals(),
+			zones{}),
 	}
-	return l
-}
-
-// took reads a sign if it comes next.
-func (p *parser) took(sign string) bool {
-	l := p.peek()
-	if l.kind != tokenSign || l.text != sign {
-		return false
+	for name, v := range values() {
+		options = append(options, cel.Variable(name, v.kind))
 	}
-	p.at++
-	return true
-}
+	return cel.NewEnv(options...)
+})
 
-func (p *parser) expect(sign string) {
-	if l := p.peek(); !p.took(sign) {
-		p.fail(l, "%s is wanted, not %s", sign, l)
-	}
-}
-
-// want refuses a part whose kind is known to be another one.
-func (p *parser) want(at lexeme, n node, kinds ...kind) {
-	if n.kind == kindAny {
-		return
-	}
-	var names []string
-	for _, k := range kinds {
-		if n.kind == k {
-			return
-		}
-		names = append(names, k.String())
-	}
-	p.fail(at, "%s is wanted, not %s", strings.Join(names, " or "), n.kind)
-}
-
-// choice is the whole expression: a ? b : c and what binds tighter.
-func (p *parser) choice() node {
-	if p.depth++; p.depth > maxNesting {
-		p.fail(p.peek(), "it is nested deeper than %d levels", maxNesting)
-	}
-	defer func() { p.depth-- }()
-	first := p.peek()
-	n := p.or()
-	if !p.took("?") {
-		return n
-	}
-	p.want(first, n, kindBool)
-	yes := p.choice()
-	p.expect(":")
-	no := p.choice()
-	k := yes.kind
-	if no.kind != k {
-		k = kindAny
-	}
-	return node{run: ifElse(n.run, yes.run, no.run), kind: k}
-}
-
-func (p *parser) or() node {
-	return p.chain(p.and, []string{"||"}, func(_ string, a, b node) node { return node{run: either(a.run, b.run), kind: kindBool} }, kindBool)
-}
-
-func (p *parser) and() node {
-	return p.chain(p.relation, []string{"&&"}, func(_ string, a, b node) node { return node{run: both(a.run, b.run), kind: kindBool} }, kindBool)
-}
-
-// chain reads operands of one level with the signs between them, from left to right. With kinds both sides
-// have to be of one of them.
-func (p *parser) chain(operand func() node, signs []string, join func(sign string, a, b node) node, kinds ...kind) node {
-	first := p.peek()
-	n := operand()
-	for {
-		sign := p.sign(signs)
-		if sign == "" {
-			return n
-		}
-		second := p.peek()
-		m := operand()
-		if len(kinds) > 0 {
-			p.want(first, n, kinds...)
-			p.want(second, m, kinds...)
-		}
-		if n.kind != m.kind && n.kind != kindAny && m.kind != kindAny && n.kind != kindNull && m.kind != kindNull && sign != "in" {
-			p.fail(second, "%s and %s cannot be compared or joined", n.kind, m.kind)
-		}
-		n = join(sign, n, m)
-	}
-}
-
-// sign reads one of the signs, or the word in.
-func (p *parser) sign(signs []string) string {
-	l := p.peek()
-	if l.kind == tokenEnd || l.kind == tokenText {
-		return ""
-	}
-	for _, s := range signs {
-		if l.text == s {
-			p.at++
-			return s
-		}
-	}
-	return ""
-}
-
-func (p *parser) relation() node {
-	return p.chain(p.sum, []string{"==", "!=", "<=", ">=", "<", ">", "in"}, p.compare)
-}
-
-func (p *parser) compare(sign string, a, b node) node {
-	at := p.tokens[p.at-1]
-	switch sign {
-	case "==", "!=":
-		return node{run: equality(a.run, b.run, sign == "=="), kind: kindBool}
-	case "in":
-		p.want(at, b, kindList, kindObject)
-		return node{run: within(a.run, b.run), kind: kindBool}
-	}
-	p.want(at, a, kindNumber, kindText, kindTime)
-	p.want(at, b, kindNumber, kindText, kindTime)
-	return node{run: ordered(a.run, b.run, sign), kind: kindBool}
-}
-
-func (p *parser) sum() node {
-	return p.chain(p.product, []string{"+", "-"}, func(sign string, a, b node) node {
-		if sign == "-" {
-			return node{run: arithmetic(a.run, b.run, (*big.Rat).Sub), kind: kindNumber}
-		}
-		k := a.kind
-		if b.kind != k {
-			k = kindAny
-		}
-		return node{run: plus(a.run, b.run), kind: k}
-	}, kindNumber, kindText)
-}
-
-func (p *parser) product() node {
-	return p.chain(p.unary, []string{"*"}, func(_ string, a, b node) node {
-		return node{run: arithmetic(a.run, b.run, (*big.Rat).Mul), kind: kindNumber}
-	}, kindNumber)
-}
-
-func (p *parser) unary() node {
-	if p.depth++; p.depth > maxNesting {
-		p.fail(p.peek(), "it is nested deeper than %d levels", maxNesting)
-	}
-	defer func() { p.depth-- }()
-	at := p.peek()
+// unreadable says the first mistake in a condition. Later ones often only follow from it.
+func unreadable(text string, e *cel.Error) error {
+	message := strings.TrimPrefix(e.Message, "Syntax error: ")
+	undeclared, rest, _ := strings.Cut(strings.TrimPrefix(message, "undeclared reference to '"), "'")
 	switch {
-	case p.took("!"):
-		n := p.unary()
-		p.want(at, n, kindBool)
-		return node{run: not(n.run), kind: kindBool}
-	case p.took("-"):
-		n := p.unary()
-		p.want(at, n, kindNumber)
-		return node{run: arithmetic(constant(new(big.Rat)), n.run, (*big.Rat).Sub), kind: kindNumber}
+	case strings.Contains(message, "has() macro"):
+		message += ", which takes a field, such as has(args.path)"
+	case strings.HasPrefix(message, "undeclared") && rest == "" && !strings.Contains(text, undeclared+"("):
+		message += "; known are " + strings.Join(valueNames(), ", ")
 	}
-	return p.member()
+	if e.Location.Line() < 1 { // of the condition as a whole
+		return errors.New(message)
+	}
+	return fmt.Errorf("at %s: %s", place(e.Location), message)
 }
 
-// member is a primary with fields, elements and methods of it.
-func (p *parser) member() node {
-	n := p.primary()
-	for {
-		at := p.peek()
-		switch {
-		case p.took("."):
-			name := p.next()
-			if name.kind != tokenName {
-				p.fail(name, "the name of a field or a function is wanted, not %s", name)
-			}
-			if p.took("(") {
-				n = p.method(name, n)
-			} else {
-				n = p.fieldOf(at, n, name.text)
-			}
-		case p.took("["):
-			index := p.choice()
-			p.expect("]")
-			p.want(at, n, kindList, kindObject)
-			if index.text != nil && n.kind != kindList {
-				n = p.fieldOf(at, n, *index.text)
-			} else {
-				n = node{run: element(n.run, index.run)}
-			}
-		default:
-			return n
+// place is a column, which people count from 1, and its line where there are several.
+func place(at common.Location) string {
+	if at.Line() == 1 {
+		return fmt.Sprint(at.Column() + 1)
+	}
+	return fmt.Sprintf("line %d, %d", at.Line(), at.Column()+1)
+}
+
+// zones finds time zones that nobody has heard of while the config is read, as CEL's own validators do for patterns and
+// times.
+type zones struct{}
+
+// Name implements cel.ASTValidator.
+func (zones) Name() string { return "toolpost.zones" }
+
+// Validate implements cel.ASTValidator.
+func (zones) Validate(_ *cel.Env, _ cel.ValidatorConfig, a *ast.AST, issues *cel.Issues) {
+	for _, call := range ast.MatchDescendants(ast.NavigateAST(a), ast.KindMatcher(ast.CallKind)) {
+		args := call.AsCall().Args()
+		if !call.AsCall().IsMemberFunction() || len(args) != 1 || args[0].Kind() != ast.LiteralKind {
+			continue
+		}
+		zone, ok := args[0].AsLiteral().(types.String)
+		if !ok || !strings.HasPrefix(call.AsCall().FunctionName(), "get") { // getHours and the others
+			continue
+		}
+		if types.IsError((types.Timestamp{}).Receive(overloads.TimeGetHours, "", []ref.Val{zone})) {
+			issues.ReportErrorAtID(args[0].ID(), unknownZone, string(zone))
 		}
 	}
 }
 
-func (p *parser) fieldOf(at lexeme, n node, name string) node {
-	p.want(at, n, kindObject)
-	return node{run: field(n.run, name), object: n.run, field: name}
+// A meter charges for the length of texts and lists. CEL itself takes the size of a text for free, and every operator
+// too whose types are known only when it runs, as they are in all of args: a loop over such operators would have no
+// end.
+type meter struct{}
+
+// CallCost implements cost.ActualCostEstimator.
+func (meter) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
+	if function == overloads.Matches {
+		return nil // what CEL charges, which also looks at the pattern
+	}
+	total := 1 + weight(result, false)
+	for _, v := range args {
+		total += weight(v, goesThrough(function, v))
+	}
+	return &total
 }
 
-func (p *parser) primary() node {
-	l := p.next()
-	switch l.kind {
-	case tokenNumber:
-		r, ok := new(big.Rat).SetString(l.text)
-		if !ok || len(l.text) > maxDigits {
-			p.fail(l, "%s is not a number", l.text)
-		}
-		return node{run: constant(r), kind: kindNumber}
-	case tokenText:
-		return node{run: constant(l.text), kind: kindText, text: &l.text}
-	case tokenName:
-		return p.name(l)
-	case tokenSign, tokenEnd:
-	}
-	switch l.text {
-	case "(":
-		n := p.choice()
-		p.expect(")")
-		return node{run: n.run, kind: n.kind}
-	case "[":
-		return p.list()
-	}
-	p.fail(l, "a value is wanted, not %s", l)
-	return node{}
+// goesThrough reports whether an operator looks at every element of a value.
+func goesThrough(function string, v ref.Val) bool {
+	_, object := v.(traits.Mapper)
+	return function == operators.Equals || function == operators.NotEquals || function == operators.In && !object
 }
 
-func (p *parser) list() node {
-	var items []expr
-	for !p.took("]") {
-		if len(items) > 0 {
-			p.expect(",")
+func weight(v ref.Val, through bool) (total uint64) {
+	switch v := v.(type) {
+	case types.String:
+		return uint64(len(v)) / 32
+	case types.Bytes:
+		return uint64(len(v)) / 32
+	case traits.Lister:
+		for it := v.Iterator(); through && it.HasNext() == types.True; {
+			total += 1 + weight(it.Next(), true)
 		}
-		items = append(items, p.choice().run)
-	}
-	return node{run: listOf(items), kind: kindList}
-}
-
-func (p *parser) name(l lexeme) node {
-	switch l.text {
-	case "true", "false":
-		return node{run: constant(l.text == "true"), kind: kindBool}
-	case "null":
-		return node{run: constant(nil), kind: kindNull}
-	}
-	if p.took("(") {
-		return p.function(l)
-	}
-	for i := len(p.locals) - 1; i >= 0; i-- {
-		if p.locals[i] == l.text {
-			return node{run: local(i)}
+	case traits.Mapper:
+		for it := v.Iterator(); through && it.HasNext() == types.True; {
+			total += 1 + weight(v.Get(it.Next()), true)
 		}
 	}
-	for _, v := range variables() {
-		if v.name == l.text {
-			p.uses.args = p.uses.args || v.uses.args
-			p.uses.touches = p.uses.touches || v.uses.touches
-			return node{run: v.run, kind: v.kind}
-		}
-	}
-	p.fail(l, "there is no %s here; known are %s", l.text, strings.Join(variableNames(), ", "))
-	return node{}
-}
-
-// function is a call such as size(x), after its opening bracket.
-func (p *parser) function(name lexeme) node {
-	args := p.arguments()
-	switch name.text {
-	case "size":
-		p.count(name, args, 1)
-		return p.size(name, args[0])
-	case "has":
-		p.count(name, args, 1)
-		if args[0].object == nil {
-			p.fail(name, "has wants a field, such as has(args.path)")
-		}
-		return node{run: hasField(args[0].object, args[0].field), kind: kindBool}
-	case "timestamp":
-		p.count(name, args, 1)
-		if args[0].text == nil {
-			p.fail(name, "timestamp wants a text in quotes, such as timestamp(\"2026-01-31T00:00:00Z\")")
-		}
-		t, err := parseTime(*args[0].text)
-		if err != nil {
-			p.fail(name, "%v", err)
-		}
-		return node{run: constant(t), kind: kindTime}
-	}
-	p.fail(name, "there is no function %s; known are size, has, timestamp", name.text)
-	return node{}
-}
-
-func (p *parser) arguments() []node {
-	var args []node
-	for !p.took(")") {
-		if len(args) > 0 {
-			p.expect(",")
-		}
-		args = append(args, p.choice())
-	}
-	return args
-}
-
-func (p *parser) count(name lexeme, args []node, want int) {
-	if len(args) != want {
-		p.fail(name, "%s takes %d, not %d", name.text, want, len(args))
-	}
-}
-
-func (p *parser) size(name lexeme, n node) node {
-	p.want(name, n, kindText, kindList, kindObject)
-	return node{run: size(n.run), kind: kindNumber}
-}
-
-// method is a call such as x.startsWith("a"), after its opening bracket.
-func (p *parser) method(name lexeme, n node) node {
-	switch name.text {
-	case "exists", "all":
-		return p.each(name, n)
-	}
-	args := p.arguments()
-	if test, ok := textTests()[name.text]; ok {
-		p.count(name, args, 1)
-		p.want(name, n, kindText)
-		p.want(name, args[0], kindText)
-		return node{run: compareTexts(n.run, args[0].run, test), kind: kindBool}
-	}
-	if part, ok := timeParts()[name.text]; ok {
-		return p.timePart(name, n, args, part)
-	}
-	switch name.text {
-	case "size":
-		p.count(name, args, 0)
-		return p.size(name, n)
-	case "matches":
-		p.count(name, args, 1)
-		p.want(name, n, kindText)
-		if args[0].text == nil {
-			p.fail(name, "matches wants a pattern in quotes")
-		}
-		run, err := matches(n.run, *args[0].text)
-		if err != nil {
-			p.fail(name, "%v", err)
-		}
-		return node{run: run, kind: kindBool}
-	}
-	p.fail(name, "there is no function %s; known are %s", name.text, strings.Join(methodNames(), ", "))
-	return node{}
-}
-
-// each is x.exists(v, test) or x.all(v, test), after the opening bracket.
-func (p *parser) each(name lexeme, n node) node {
-	p.want(name, n, kindList, kindObject)
-	v := p.next()
-	if v.kind != tokenName {
-		p.fail(v, "%s wants a name for the element first, such as x.%s(e, e > 0)", name.text, name.text)
-	}
-	p.expect(",")
-	p.locals = append(p.locals, v.text)
-	at := p.peek()
-	test := p.choice()
-	p.locals = p.locals[:len(p.locals)-1]
-	p.want(at, test, kindBool)
-	p.expect(")")
-	return node{run: quantified(n.run, test.run, name.text == "exists"), kind: kindBool}
-}
-
-func (p *parser) timePart(name lexeme, n node, args []node, part timePart) node {
-	p.want(name, n, kindTime)
-	zone := "UTC"
-	if len(args) > 0 {
-		p.count(name, args, 1)
-		if args[0].text == nil {
-			p.fail(name, "%s wants a time zone in quotes, such as \"Europe/Berlin\"", name.text)
-		}
-		zone = *args[0].text
-	}
-	loc, err := location(zone)
-	if err != nil {
-		p.fail(name, "%v", err)
-	}
-	return node{run: timeOf(n.run, loc, part), kind: kindNumber}
+	return total
 }
 
 var errCost = errors.New("it takes too long")
+
+// holds evaluates the condition. An error means that it cannot be decided.
+func (c Condition) holds(in *input) (bool, error) {
+	v, _, err := c.run.Eval(in)
+	if err != nil {
+		return false, c.undecided(err)
+	}
+	b, ok := v.(types.Bool)
+	if !ok {
+		return false, fmt.Errorf("it must be true or false, and is of type %s", v.Type())
+	}
+	return bool(b), nil
+}
+
+// undecided says where and why an evaluation failed.
+func (c Condition) undecided(err error) error {
+	if cancelled := (interpreter.EvalCancelledError{}); errors.As(err, &cancelled) {
+		return errCost
+	}
+	var failed *types.Err
+	if !errors.As(err, &failed) {
+		return err
+	}
+	message := failed.Error()
+	if name, ok := strings.CutPrefix(message, "no such key: "); ok {
+		return fmt.Errorf("there is no field %s; has() asks for it first", short(name))
+	}
+	if strings.HasPrefix(message, "no such overload") {
+		message = "these values are of types that do not go together"
+	}
+	// The library labels errors with their node, but some of them are one variable for all evaluations.
+	if failed.NodeID() == 0 || ref.Val(failed) == types.NoSuchOverloadErr() {
+		return errors.New(message)
+	}
+	return fmt.Errorf("at %s: %s", place(c.ast.SourceInfo().GetStartLocation(failed.NodeID())), message)
+}
+
+// short cuts a name of somebody else's for a message.
+func short(s string) string {
+	if len(s) > 60 {
+		s = strings.ToValidUTF8(s[:60], "") + "..."
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
 
 	"toolpost/tool"
 )
@@ -31,46 +34,34 @@ func checkPattern(s string) error {
 // folder of the config, or at the root when it starts with a slash.
 type PathGlob struct {
 	text     string
-	variants [][]string // its parts between slashes
-	anchored [][]part   // the same from the root
+	variants [][]string // its parts between slashes, for each choice of its braces
+	anchored []anchored // the same from the root
 }
 
-// A part of a pattern is for one name in a path.
-type part struct {
-	text string
-	kind partKind
+// An anchored pattern is one for absolute paths, as doublestar matches them. Braces are written out before, since each
+// choice may start elsewhere: {*.key,/etc/**}.
+type anchored struct {
+	folder string // the pattern, without a ** at its end
+	all    string // the pattern for what is below that folder
+	deep   bool   // whether the pattern ends in ** and so is for all of that too
 }
 
-type partKind int
-
-const (
-	partName    partKind = iota // this name and no other: most parts
-	partPattern                 // a pattern of path.Match
-	partFolders                 // **: any number of folders
-)
-
-func (p part) match(name string) bool {
-	if p.kind == partName {
-		return p.text == name
-	}
-	ok, _ := path.Match(p.text, name) // the pattern was tried when it was read
-	return ok
-}
-
-func partsFrom(texts []string) []part {
-	parts := make([]part, len(texts))
-	for i, text := range texts {
-		name, plain := literal(text)
-		switch {
-		case text == "**":
-			parts[i] = part{text, partFolders}
-		case plain:
-			parts[i] = part{name, partName}
-		default:
-			parts[i] = part{text, partPattern}
+func newAnchored(parts []string) anchored {
+	kept := make([]string, 0, len(parts))
+	for i, part := range parts {
+		if part != "**" || i == 0 || parts[i-1] != "**" { // which doublestar does not take for a single one
+			kept = append(kept, part)
 		}
 	}
-	return parts
+	n := len(kept)
+	if n > 0 && kept[n-1] == "**" {
+		n--
+	}
+	folder := ""
+	for _, part := range kept[:n] {
+		folder += "/" + part
+	}
+	return anchored{folder: folder, all: folder + "/**", deep: n < len(kept)}
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -85,7 +76,7 @@ func (g *PathGlob) UnmarshalText(b []byte) error {
 		}
 		parts := strings.Split(text, "/")
 		for i, part := range parts {
-			if _, err := path.Match(part, ""); err != nil || part == ".." {
+			if !doublestar.ValidatePattern(part) || part == ".." {
 				return fmt.Errorf("%q is not a pattern: %q cannot be part of one", g.text, part)
 			}
 			if part != "**" && strings.Contains(part, "**") {
@@ -182,9 +173,9 @@ func (g PathGlob) anchor(dir string) PathGlob {
 			parts = append(quoted(dir), parts...)
 		}
 		parts = parts[1:] // the nothing before the first slash
-		out.anchored = append(out.anchored, partsFrom(parts))
+		out.anchored = append(out.anchored, newAnchored(parts))
 		if real, ok := resolved(parts); ok {
-			out.anchored = append(out.anchored, partsFrom(real))
+			out.anchored = append(out.anchored, newAnchored(real))
 		}
 	}
 	return out
@@ -200,7 +191,7 @@ func trimmed(parts []string) []string {
 
 // quoted gives the parts of a path as patterns for themselves.
 func quoted(p string) []string {
-	return strings.Split(strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(strings.TrimSuffix(p, "/")), "/")
+	return strings.Split(strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `{`, `\{`, `}`, `\}`).Replace(strings.TrimSuffix(p, "/")), "/")
 }
 
 // resolved follows the links in the folders that a pattern begins with, as far as there are any now.
@@ -242,59 +233,17 @@ func literal(part string) (string, bool) {
 	return name.String(), true
 }
 
-// match matches the parts of an absolute path. With below it is enough that the pattern matches a
-// folder that the path is in.
-func (g PathGlob) match(parts []string, below bool) bool {
-	for _, v := range g.anchored {
-		if matchParts(v, parts, below) {
+// match matches an absolute path. With below it is enough that the pattern matches a folder that the path is in.
+func (g PathGlob) match(abs string, below bool) bool {
+	if abs = strings.Trim(abs, "/"); abs != "" {
+		abs = "/" + abs
+	}
+	for _, a := range g.anchored {
+		if doublestar.MatchUnvalidated(a.folder, abs) || (a.deep || below) && doublestar.MatchUnvalidated(a.all, abs) {
 			return true
 		}
 	}
 	return false
-}
-
-// matchParts does for parts what tool.Glob does for characters.
-func matchParts(pattern []part, parts []string, below bool) bool {
-	p, t := 0, 0
-	star, mark := -1, 0
-	for {
-		if below && onlyStars(pattern[p:]) {
-			return true
-		}
-		if t == len(parts) {
-			return onlyStars(pattern[p:])
-		}
-		switch {
-		case p < len(pattern) && pattern[p].kind == partFolders:
-			star, mark = p, t
-			p++
-		case p < len(pattern) && pattern[p].match(parts[t]):
-			p++
-			t++
-		case star >= 0:
-			mark++
-			p, t = star+1, mark
-		default:
-			return false
-		}
-	}
-}
-
-func onlyStars(pattern []part) bool {
-	for _, part := range pattern {
-		if part.kind != partFolders {
-			return false
-		}
-	}
-	return true
-}
-
-// partsOf splits an absolute path.
-func partsOf(abs string) []string {
-	if abs = strings.Trim(abs, "/"); abs == "" {
-		return nil
-	}
-	return strings.Split(abs, "/")
 }
 
 // PathGlobs are several patterns; a single one may be written alone.
@@ -306,13 +255,8 @@ func (g *PathGlobs) UnmarshalText(b []byte) error {
 	return (*g)[0].UnmarshalText(b)
 }
 
-func (g PathGlobs) match(parts []string, below bool) bool {
-	for _, one := range g {
-		if one.match(parts, below) {
-			return true
-		}
-	}
-	return false
+func (g PathGlobs) match(abs string, below bool) bool {
+	return slices.ContainsFunc(g, func(one PathGlob) bool { return one.match(abs, below) })
 }
 
 // A Command is a pattern for a command: a pattern for each of its words, split at spaces. ** at the end
@@ -370,10 +314,5 @@ func (c *Commands) UnmarshalText(b []byte) error {
 }
 
 func (c Commands) match(argv []string, below bool) bool {
-	for _, one := range c {
-		if one.match(argv, below) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c, func(one Command) bool { return one.match(argv, below) })
 }

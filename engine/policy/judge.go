@@ -58,7 +58,7 @@ func (j *Judge) add(r *Rule) {
 		j.allow = append(j.allow, r)
 	}
 	j.paths = j.paths || r.aboutPaths()
-	j.touches = j.touches || r.aboutPaths() || r.Commands != nil || r.When.uses.touches
+	j.touches = j.touches || r.aboutPaths() || r.Commands != nil || r.When.touches
 }
 
 // Visible reports whether a caller gets to know of the tool. It is the part of the decision that depends on
@@ -98,7 +98,7 @@ type input struct {
 	spec    *tool.Spec
 	touches tool.Touches
 	now     time.Time
-	args    map[string]any // read from the call when a condition asks for them
+	args    any // read from the call when a condition asks for them
 }
 
 // Stage is the tool.Middleware. What it judges is what it passes on, byte for byte.
@@ -289,12 +289,12 @@ func (r *Rule) anyCommand(t tool.Touches) []string {
 
 func (r *Rule) anyPath(t tool.Touches) (string, bool) {
 	for _, p := range t.Writes {
-		if r.hits(partsOf(p), true) {
+		if r.hits(p, true) {
 			return p, true
 		}
 	}
 	for _, p := range t.Reads {
-		if r.hits(partsOf(p), false) {
+		if r.hits(p, false) {
 			return p, true
 		}
 	}

@@ -267,13 +267,13 @@ func (r *Rule) always() bool { return !r.onArguments() && r.Time == nil }
 func (r *Rule) aboutPaths() bool { return r.Paths != nil || r.Access != "" }
 
 // hits reports whether a rule that denies speaks of a file.
-func (r *Rule) hits(parts []string, write bool) bool { return r.onPath(parts, write, true) }
+func (r *Rule) hits(abs string, write bool) bool { return r.onPath(abs, write, true) }
 
 // covers reports whether a rule that allows speaks of a file.
-func (r *Rule) covers(parts []string, write bool) bool {
-	return !r.aboutPaths() || r.onPath(parts, write, false)
+func (r *Rule) covers(abs string, write bool) bool {
+	return !r.aboutPaths() || r.onPath(abs, write, false)
 }
 
-func (r *Rule) onPath(parts []string, write, below bool) bool {
-	return (r.Access == "" || r.Access == accessOf(write)) && (r.Paths == nil || r.Paths.match(parts, below))
+func (r *Rule) onPath(abs string, write, below bool) bool {
+	return (r.Access == "" || r.Access == accessOf(write)) && (r.Paths == nil || r.Paths.match(abs, below))
 }

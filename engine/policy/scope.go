@@ -25,9 +25,8 @@ func (s *Scope) Path(abs string, write bool) error {
 }
 
 func (s *Scope) path(abs string, write bool) Decision {
-	parts := partsOf(abs)
 	for _, r := range s.deny {
-		if r.hits(parts, write) {
+		if r.hits(abs, write) {
 			return Decision{Rule: r.Name, Reason: r.why("denies it"), Path: abs}
 		}
 	}
@@ -36,7 +35,7 @@ func (s *Scope) path(abs string, write bool) Decision {
 		return d
 	}
 	for _, rules := range s.allow {
-		r := covering(rules, parts, write)
+		r := covering(rules, abs, write)
 		if r == nil {
 			return unlisted(abs, nil)
 		}
@@ -45,9 +44,9 @@ func (s *Scope) path(abs string, write bool) Decision {
 	return d
 }
 
-func covering(rules []*Rule, parts []string, write bool) *Rule {
+func covering(rules []*Rule, abs string, write bool) *Rule {
 	for _, r := range rules {
-		if r.covers(parts, write) {
+		if r.covers(abs, write) {
 			return r
 		}
 	}

@@ -144,11 +144,15 @@ func (c *Clock) UnmarshalText(b []byte) error {
 	return nil
 }
 
+const unknownZone = "%q is not a time zone that this machine knows, such as UTC or Europe/Berlin"
+
 // A Zone is a time zone by name.
 type Zone struct{ loc *time.Location }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (z *Zone) UnmarshalText(b []byte) (err error) {
-	z.loc, err = location(string(b))
-	return err
+	if z.loc, err = time.LoadLocation(string(b)); err != nil {
+		return fmt.Errorf(unknownZone, b)
+	}
+	return nil
 }

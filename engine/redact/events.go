@@ -103,7 +103,7 @@ func with(data json.RawMessage, name, was, text string) json.RawMessage {
 	if text == was || strictjson.Unmarshal(data, &fields) != nil {
 		return data
 	}
-	fields[name] = strictjson.Quote([]byte(text))
+	fields[name] = strictjson.Quote(text)
 	changed, err := strictjson.Marshal(fields)
 	if err != nil {
 		return data // never: all of it is JSON

@@ -126,7 +126,7 @@ func (w *jsonWalk) text(literal string, name bool) {
 			clean += " " + strconv.Itoa(w.names)
 		}
 	}
-	w.out.Write(strictjson.Quote([]byte(clean)))
+	w.out.Write(strictjson.Quote(clean))
 }
 
 func (w *jsonWalk) number(literal string) {
@@ -134,5 +134,5 @@ func (w *jsonWalk) number(literal string) {
 		w.out.WriteString(literal)
 		return
 	}
-	w.out.Write(strictjson.Quote([]byte(w.m.redact(literal, 0))))
+	w.out.Write(strictjson.Quote(w.m.redact(literal, 0)))
 }

@@ -1,15 +1,16 @@
 package workspace
 
 import (
-	"path"
 	"slices"
 	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
 
 	"toolpost/tool"
 )
 
 // Sensitive says which names nobody gets to see, as files or as folders: they are neither opened nor listed nor
-// indexed. Patterns are of names, without slashes: *, ? and [a-z] as in a shell; upper and lower case are the same.
+// indexed. Patterns are of names, without slashes: *, ?, [a-z] and {a,b} as in a shell; upper and lower case are the same.
 type Sensitive struct {
 	Add   []string `yaml:"add" doc:"further names that are denied, such as *.kdbx"`
 	Allow []string `yaml:"allow" doc:"names that are denied by default and allowed here, such as .env.example"`
@@ -36,7 +37,7 @@ type sensitive struct {
 
 func newSensitive(o Sensitive) (*sensitive, error) {
 	for _, p := range slices.Concat(o.Add, o.Allow) {
-		if _, err := path.Match(p, ""); err != nil || p == "" || strings.Contains(p, "/") {
+		if CheckGlob(p) != nil || strings.Contains(p, "/") {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "sensitive: %q is not a pattern of names; write one such as *.key", p)
 		}
 	}
@@ -87,12 +88,12 @@ func newNames(patterns []string) *names {
 	n := &names{exact: map[string]bool{}}
 	for _, p := range patterns {
 		p = strings.ToLower(p)
-		switch special := strings.IndexAny(p, `*?[\`); {
+		switch special := strings.IndexAny(p, `*?[{\`); {
 		case special < 0:
 			n.exact[p] = true
 		case special == len(p)-1 && p[special] == '*':
 			n.prefixes = append(n.prefixes, p[:special])
-		case p[0] == '*' && !strings.ContainsAny(p[1:], `*?[\`):
+		case p[0] == '*' && !strings.ContainsAny(p[1:], `*?[{\`):
 			n.suffixes = append(n.suffixes, p[1:])
 		default:
 			n.others = append(n.others, p)
@@ -116,7 +117,7 @@ func (n *names) match(name string) bool {
 		}
 	}
 	for _, p := range n.others {
-		if ok, _ := path.Match(p, name); ok { // they were checked
+		if doublestar.MatchUnvalidated(p, name) { // they were checked
 			return true
 		}
 	}

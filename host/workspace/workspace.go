@@ -30,11 +30,11 @@ type Options struct {
 
 // RootOptions is one folder that is offered.
 type RootOptions struct {
-	Path      string   `yaml:"path" doc:"the folder; a relative one starts at the folder of the config"`
-	Write     bool     `yaml:"write" doc:"whether tools may write below it"`
-	Codebase  string   `yaml:"codebase" doc:"its codebase_id; default: the name of the folder"`
-	Callers   []string `yaml:"callers" doc:"who sees it, such as team-*; default: everyone"`
-	HardLinks string   `yaml:"hard_links" doc:"refuse or allow files that have a second name, which may be outside; default: refuse"`
+	Path      string     `yaml:"path" doc:"the folder; a relative one starts at the folder of the config"`
+	Write     bool       `yaml:"write" doc:"whether tools may write below it"`
+	Codebase  string     `yaml:"codebase" doc:"its codebase_id; default: the name of the folder"`
+	Callers   tool.Globs `yaml:"callers" doc:"who sees it, such as team-*; default: everyone"`
+	HardLinks string     `yaml:"hard_links" doc:"refuse or allow files that have a second name, which may be outside; default: refuse"`
 }
 
 // A Root is a folder that is offered.
@@ -55,7 +55,7 @@ type root struct {
 	fd        int
 	abs       string // where the config says it is
 	options   RootOptions
-	callers   []string
+	callers   tool.Globs
 	hardLinks bool // files with more than one name are allowed
 	book      *offlimits.Book
 }
@@ -246,23 +246,7 @@ func (w *Workspace) View(c *tool.Call) *View {
 }
 
 func (r *root) visible(caller string) bool {
-	return len(r.callers) == 0 || slices.ContainsFunc(r.callers, func(p string) bool { return wildcard(p, caller) })
-}
-
-// wildcard matches a name with a pattern in which * stands for any run of characters.
-func wildcard(pattern, name string) bool {
-	parts := strings.Split(pattern, "*")
-	name, ok := strings.CutPrefix(name, parts[0])
-	if !ok || len(parts) == 1 {
-		return ok && name == ""
-	}
-	last := len(parts) - 1
-	for _, part := range parts[1:last] {
-		if _, name, ok = strings.Cut(name, part); !ok {
-			return false
-		}
-	}
-	return strings.HasSuffix(name, parts[last])
+	return len(r.callers) == 0 || r.callers.Match(caller)
 }
 
 // Roots lists the roots that are visible, in the order of the config.

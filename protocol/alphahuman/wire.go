@@ -64,14 +64,11 @@ const defaultMaxLine = 16 << 20
 
 // callParams writes the params of tools/call. A session goes only to those who say that they know it.
 func callParams(name string, args json.RawMessage, session string) []byte {
-	quoted := quoteJSON(name)
-	b := make([]byte, 0, len(args)+len(quoted)+len(session)+64)
-	b = append(append(b, `{"name":`...), quoted...)
-	b = append(append(b, `,"arguments":`...), args...)
-	if session != "" {
-		b = append(append(b, `,"sessionId":`...), quoteJSON(session)...)
-	}
-	return append(b, '}')
+	w := strictjson.NewWriter(len(args) + len(name) + len(session) + 64)
+	w.Text("name", name)
+	w.Raw("arguments", args)
+	w.Text("sessionId", session)
+	return w.Done()
 }
 
 // An offer is the definition of a tool: parameters in the contract, inputSchema in the second generation.
@@ -186,7 +183,7 @@ func (r *toolResult) output() json.RawMessage {
 		return r.Structured
 	}
 	if blocks := textBlocks(r.Content); len(blocks) == 1 {
-		return quoteJSON(blocks[0])
+		return strictjson.Quote(blocks[0])
 	}
 	return r.Content
 }
@@ -238,7 +235,7 @@ func textBlocks(content []byte) []string {
 // encodeResult writes the answer to tools/call: content is a string, or in the second generation a list.
 func encodeResult(r *tool.Result, blocks bool) ([]byte, error) {
 	words, structured := contentOf(r)
-	out := toolResult{Content: quoteJSON(words), Structured: structured, Summary: r.Summary}
+	out := toolResult{Content: strictjson.Quote(words), Structured: structured, Summary: r.Summary}
 	if !r.OK {
 		out.IsError, out.Failure = true, r.Failure
 	}
@@ -334,8 +331,4 @@ func toolError(e *jsonrpc.Error, name string) *tool.Error {
 // known reports whether a class is one that a call can end with and has no outcome.
 func known(code tool.Code) bool {
 	return code != tool.CodeToolError && slices.Contains(tool.Codes(), code)
-}
-
-func quoteJSON(s string) json.RawMessage {
-	return strictjson.Quote([]byte(strings.ToValidUTF8(s, "\uFFFD")))
 }

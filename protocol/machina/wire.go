@@ -150,14 +150,21 @@ func argsOf(input, inputs []byte) json.RawMessage {
 func text(value []byte) (s string, ok bool) {
 	switch strictjson.KindOf(value) {
 	case "string":
-		if bytes.IndexByte(value, '\\') < 0 {
-			return string(value[1 : len(value)-1]), true
-		}
 		return string(unquoted(value)), true
 	case "nothing", "null":
 		return "", true
 	}
 	return "", false
+}
+
+// unquoted gives the value of a JSON string that is known to be well formed. The protocol carries JSON inside JSON
+// strings, in every request and every reply.
+func unquoted(value []byte) []byte {
+	text, err := strictjson.Unquote(value)
+	if err != nil {
+		panic("machina: a JSON string that was checked is not one: " + err.Error())
+	}
+	return text
 }
 
 // encodeRequest writes the line of a call. An aid that is empty stays away: in run mode it is an argument.
@@ -193,8 +200,8 @@ type reply struct {
 func (r *reply) append(b []byte) []byte {
 	b = strconv.AppendBool(append(b, `{"ok":`...), r.ok)
 	b = append(append(append(b, `,"status":"`...), r.status...), `","output_json":`...)
-	b = append(appendQuoted(b, r.output), `,"error":`...)
-	b = appendQuoted(b, []byte(r.err))
+	b = append(strictjson.AppendString(b, r.output), `,"error":`...)
+	b = strictjson.AppendString(b, r.err)
 	if r.hit {
 		b = append(b, `,"idempotent_hit":true`...)
 	}

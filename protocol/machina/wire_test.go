@@ -162,7 +162,7 @@ func FuzzQuoted(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		quoted := appendQuoted(nil, text)
+		quoted := strictjson.AppendString(nil, text)
 		var s string
 		if err := strictjson.Unmarshal(quoted, &s); err != nil || s != strings.ToValidUTF8(string(text), "\uFFFD") && s != string(bytes.ToValidUTF8(text, []byte("\uFFFD"))) {
 			t.Errorf("%q became %s: %v", text, quoted, err)

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"toolpost/host/process"
 	"toolpost/protocol/namel3ss/appfile"
@@ -68,33 +69,19 @@ func (f *facts) serviceForm(token string) (form serviceForm, err error) {
 
 // fill writes the document of one call: what the contract lets a service know of it.
 func (form *serviceForm) fill(j *job, limit int64) ([]byte, error) {
-	trace, err := quoted(j.traceID())
-	if err != nil {
-		return nil, err
+	trace := j.traceID()
+	if !utf8.ValidString(trace) || !utf8.ValidString(j.call.Session) {
+		return nil, errors.New("it is not UTF-8")
 	}
 	b := make([]byte, 0, len(form.head)+len(j.args)+len(form.root)+len(trace)+len(j.call.Session)+80)
 	b = append(append(b, form.head...), j.args...)
 	b = strconv.AppendInt(append(b, `,"timeout_ms":`...), limit, 10)
-	b = append(append(b, `,"trace_id":`...), trace...)
+	b = strictjson.AppendString(append(b, `,"trace_id":`...), trace)
 	b = append(append(b, `,"project":{"app_root":`...), form.root...)
 	if j.call.Session != "" {
-		flow, err := quoted(j.call.Session)
-		if err != nil {
-			return nil, err
-		}
-		b = append(append(b, `,"flow":`...), flow...)
+		b = strictjson.AppendString(append(b, `,"flow":`...), j.call.Session)
 	}
 	return append(b, '}', '}'), nil
-}
-
-// quoted gives a text as a JSON string; an id needs no work.
-func quoted(s string) ([]byte, error) {
-	for i := range len(s) {
-		if c := s[i]; c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') {
-			return strictjson.Marshal(s)
-		}
-	}
-	return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"'), nil
 }
 
 func (b *builder) service(f *facts, bound *appfile.Binding) (way, error) {

@@ -291,18 +291,11 @@ func object(list ...member) json.RawMessage {
 	for _, m := range list {
 		size += len(m.name) + len(m.value) + 4
 	}
-	b := append(make([]byte, 0, size), '{')
+	w := strictjson.NewWriter(size)
 	for _, m := range list {
-		if m.value == nil {
-			continue
-		}
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b = append(append(append(b, '"'), m.name...), '"', ':')
-		b = append(b, m.value...)
+		w.Raw(m.name, m.value)
 	}
-	return append(b, '}')
+	return w.Done()
 }
 
 // The data of the events, in the words of package tool.

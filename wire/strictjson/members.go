@@ -77,6 +77,12 @@ func unquote(name []byte) ([]byte, error) {
 	return jsontext.AppendUnquote(nil, name)
 }
 
+// Unquote gives the text of a JSON string that is known to be one, such as a value that Object gave.
+func Unquote(value []byte) ([]byte, error) {
+	text, err := jsontext.AppendUnquote(nil, value)
+	return text, explain(err)
+}
+
 // Object is Scanner.Object for a single document.
 func Object(b []byte, each func(name, value []byte) error) error {
 	s := scanners.Get().(*Scanner)

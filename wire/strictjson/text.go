@@ -1,9 +1,6 @@
 package strictjson
 
 import (
-	"bytes"
-	"encoding/binary"
-	"encoding/json"
 	"math/bits"
 	"strings"
 	"unicode/utf8"
@@ -11,29 +8,11 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// Quote writes text as a JSON string, for contents that are large: it copies them once. Text must be UTF-8;
-// what is not comes out as U+FFFD.
-func Quote(text []byte) json.RawMessage {
-	if !utf8.Valid(text) {
-		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
-	}
-	out := make([]byte, 0, len(text)+len(text)/16+16)
-	out = append(out, '"')
-	from := 0
-	for i := plainUntil(text, 0); i < len(text); i = plainUntil(text, i+1) {
-		out = append(out, text[from:i]...)
-		out = appendEscaped(out, text[i])
-		from = i + 1
-	}
-	out = append(out, text[from:]...)
-	return append(out, '"')
-}
-
 // plainUntil gives the first index from i on of a byte that a JSON string cannot hold as it is. It looks at eight
 // bytes at a time while none of them is one.
-func plainUntil(b []byte, i int) int {
+func plainUntil[T string | []byte](b T, i int) int {
 	for ; i+8 <= len(b); i += 8 {
-		if s := special(binary.LittleEndian.Uint64(b[i:])); s != 0 {
+		if s := special(eight(b[i : i+8])); s != 0 {
 			return i + bits.TrailingZeros64(s)/8
 		}
 	}
@@ -41,6 +20,13 @@ func plainUntil(b []byte, i int) int {
 		i++
 	}
 	return i
+}
+
+// eight is binary.LittleEndian.Uint64, which does not take a string. The compiler makes one load of it.
+func eight[T string | []byte](b T) uint64 {
+	_ = b[7]
+	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
 }
 
 const (

@@ -35,6 +35,36 @@ func TestQuoteSaysWhatTheLibrarySays(t *testing.T) {
 		if want, err := jsontext.AppendQuote(nil, text); err == nil && string(want) != string(got) {
 			t.Errorf("Quote(%q) = %s, want %s", text, got, want)
 		}
+		if of := Quote(text); string(of) != string(got) {
+			t.Errorf("Quote(%q) = %s for a string, %s for bytes", text, of, got)
+		}
+	}
+}
+
+func TestAWriterWritesWhatTheLibraryWouldWrite(t *testing.T) {
+	if got := NewWriter(0).Done(); string(got) != "{}" {
+		t.Errorf("nothing: %s", got)
+	}
+	type document struct {
+		Text  string          `json:"text,omitzero"`
+		Raw   json.RawMessage `json:"raw,omitzero"`
+		Texts []string        `json:"texts,omitzero"`
+		Lists [][]string      `json:"lists,omitzero"`
+	}
+	for _, d := range []document{
+		{}, {Text: "a\"\n"}, {Raw: json.RawMessage(`[1]`), Texts: []string{"", "é"}, Lists: [][]string{{"git", "log"}, {"\\"}}},
+	} {
+		w := NewWriter(8)
+		w.Text("text", d.Text)
+		w.Raw("raw", d.Raw)
+		if len(d.Texts) > 0 {
+			w.Raw("texts", AppendList(nil, d.Texts, AppendString[string]))
+			w.Raw("lists", AppendList(nil, d.Lists, func(b []byte, list []string) []byte { return AppendList(b, list, AppendString[string]) }))
+		}
+		want, err := Marshal(d)
+		if got := w.Done(); err != nil || string(got) != string(want) {
+			t.Errorf("%s, want %s, %v", got, want, err)
+		}
 	}
 }
 

@@ -55,12 +55,12 @@ func (o *Object) appendTo(b []byte) (_ []byte, err error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendString(b, m.name), ':')
+		b = append(strictjson.AppendString(b, m.name), ':')
 		switch v := m.value.(type) {
 		case *Object:
 			b, err = v.appendTo(b)
 		case string:
-			b = appendString(b, v)
+			b = strictjson.AppendString(b, v)
 		case bool:
 			b = strconv.AppendBool(b, v)
 		case json.RawMessage:
@@ -75,16 +75,4 @@ func (o *Object) appendTo(b []byte) (_ []byte, err error) {
 		}
 	}
 	return append(b, '}'), nil
-}
-
-// appendString writes text that is most likely plain.
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
-			return append(b, strictjson.Quote([]byte(s))...)
-		}
-	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
 }

@@ -1,0 +1,180 @@
+package shell
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var (
+	awkRuns    = lazily(`system|getline|ARGV|ARGC|@|\\\n|\\\r|extension`)
+	awkOutputs = lazily(`(?s)print.*>`)
+)
+
+// checkAwk refuses a program that runs, reads or writes something, as far as its letters could mean that: it is
+// searched and not understood, so that no trick of quoting hides anything, and some harmless ones are refused.
+func checkAwk(j *judging, items []item) error {
+	for _, it := range items {
+		if it.name != "" {
+			continue
+		}
+		text := strings.ReplaceAll(it.values[0], "||", "")
+		switch {
+		case awkRuns().MatchString(text):
+			return j.refuse("%q in its program, which can run programs or open files", awkRuns().FindString(text))
+		case strings.Contains(text, "|"):
+			return j.refuse("a | in its program, which runs a program; in a pattern write a || b")
+		case awkOutputs().MatchString(text):
+			return j.refuse("a > after print in its program, which writes a file; put comparisons before it")
+		}
+		return nil
+	}
+	return nil
+}
+
+var jqImports = lazily(`\b(import|include|modulemeta)\b`)
+
+// checkJQ refuses a filter that reads files which no argument names.
+func checkJQ(j *judging, items []item) error {
+	for _, it := range items {
+		for i, v := range it.values {
+			if kind(it.kinds[i]) == free && jqImports().MatchString(v) {
+				return j.refuse("%s in its filter, which reads other files", jqImports().FindString(v))
+			}
+		}
+	}
+	return nil
+}
+
+// checkTar finds out which way the files go. Old-style letters without a dash are not understood.
+func checkTar(j *judging, items []item) error {
+	if len(items) > 0 && items[0].name == "" {
+		return j.refuse("%q: letters need their dash", items[0].values[0])
+	}
+	create := has(items, "-c --create -r")
+	extract := has(items, "-x --extract --get")
+	modes := 0
+	for _, on := range []bool{create, extract, has(items, "-t --list")} {
+		if on {
+			modes++
+		}
+	}
+	if modes != 1 && !has(items, "--version --help") {
+		return j.refuse("not exactly one of -c, -x and -t")
+	}
+	for _, it := range items {
+		if it.name == "-f" || it.name == "--file" {
+			if err := j.tarFile(it.values[0], create); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case create:
+		return j.recursion(&form{args: "r*"}, items)
+	case extract && !has(items, "-O --to-stdout"):
+		return j.untar(items)
+	}
+	return nil
+}
+
+// untar judges where an archive is unpacked; what is in it is judged before it is: see unpacks.
+func (j *judging) untar(items []item) error {
+	u := &unpacking{into: j.base, quoted: true, ground: j.ground}
+	var which, names []string
+	file := "-"
+	for _, it := range items {
+		switch it.name {
+		case "":
+			names = append(names, it.values[0])
+		case "-f", "--file":
+			file = it.values[0]
+		case "--exclude":
+			which = append(which, "--exclude="+it.values[0])
+		case "--wildcards", "--exclude-vcs":
+			which = append(which, it.name)
+		case "--strip-components":
+			n, err := strconv.Atoi(it.values[0])
+			if err != nil || n < 0 {
+				return j.refuse("%q, where a number is wanted", it.values[0])
+			}
+			u.strip = n
+		}
+	}
+	if file == "-" {
+		return j.refuse("an archive from standard input: what it would write cannot be judged before; put it into a file and name that with -f")
+	}
+	u.list = slices.Concat([]string{"-t", "--quoting-style=escape", "-f", file}, which, []string{"--"}, names)
+	j.unpack = u
+	return j.path(".", true)
+}
+
+func (j *judging) tarFile(name string, create bool) error {
+	if name == "-" || !create {
+		return nil
+	}
+	return j.fromDir(name, true)
+}
+
+// checkLink lets symbolic links lead to places below the folder that they are in, or to allowed ones by their
+// whole path. A hard link gives a file a second name, so that the first must be one that may be written.
+func checkLink(j *judging, items []item) error {
+	for _, it := range items {
+		if it.name == "" && hasDotDot(it.values[0]) && has(items, "-s --symbolic") {
+			return j.refuse("%q: a link that leads upwards is not followed to where it leads", it.values[0])
+		}
+	}
+	return checkPlaced(j, items)
+}
+
+func hasDotDot(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		if part == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// checkDD reads dd's own way to name things.
+func checkDD(j *judging, items []item) error {
+	kinds := map[string]kind{
+		"if": reads, "of": writes, "bs": number, "ibs": number, "obs": number, "cbs": number, "count": number,
+		"skip": number, "seek": number, "conv": keyword, "status": keyword, "iflag": keyword, "oflag": keyword,
+	}
+	for _, it := range items {
+		name, value, _ := strings.Cut(it.values[0], "=")
+		k, ok := kinds[name]
+		if !ok {
+			return j.refuse("the operand %q", it.values[0])
+		}
+		if err := j.value(k, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkUnzip: without an option that only looks, it writes in the working folder or in the one that -d names.
+func checkUnzip(j *judging, items []item) error {
+	if has(items, "-l -v -t -p -z -Z -1") {
+		return nil
+	}
+	u := &unpacking{list: []string{"-Z1"}, into: j.base, flat: has(items, "-j"), ground: j.ground}
+	for _, it := range items {
+		switch it.name {
+		case "":
+			u.list = append(u.list, it.values[0])
+		case "-d":
+			u.into = j.absolute(it.values[0])
+		}
+	}
+	j.unpack = u
+	return j.path(u.into, true)
+}
+
+// checkGit remembers which repository it is about, whose own configuration is looked at before git runs: see guard.
+func checkGit(j *judging, _ []item) error {
+	j.repository = j.base
+	return nil
+}

@@ -1,0 +1,198 @@
+package shell
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// The programs that are known, in files that people can compare with a manual page. A file consists of entries:
+//
+//	# a comment
+//	tail, head                  names of programs, of subcommands as in "git log", or "python -m pytest"
+//		-[qvz] -n:n --lines:n   lines that begin with a dash are options, see form.opts
+//		$shared                 and those of another entry, whose name begins with a dollar sign
+//		args r*                 any other line is a field of a form or a profile
+//
+// refused.txt is different: its entries are reasons, and below each are the names of programs.
+//
+//go:embed programs
+var programFiles embed.FS
+
+// A table is all that is known of programs.
+type table struct {
+	programs map[string]*profile
+	shared   map[string]*form
+}
+
+// known reads the files when the first command is judged. A test holds that they can be read.
+var known = sync.OnceValue(func() *table {
+	t, err := readTable()
+	if err != nil {
+		panic("builtin/shell: " + err.Error())
+	}
+	return t
+})
+
+func readTable() (*table, error) {
+	t := &table{}
+	var all []error
+	for _, name := range []string{"text.txt", "files.txt", "git.txt", "code.txt"} {
+		all = append(all, eachEntry(name, t.add))
+	}
+	return t, errors.Join(append(all, eachEntry("refused.txt", t.refuse))...)
+}
+
+// eachEntry splits a file into its entries: a line that is not indented, and the lines below it that are.
+func eachEntry(file string, add func(head string, lines []string) error) error {
+	data, err := programFiles.ReadFile("programs/" + file)
+	if err != nil {
+		return err
+	}
+	var head string
+	var lines []string
+	for n, line := range strings.Split(string(data)+"\n.", "\n") { // the dot ends the last entry
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "\t"):
+			lines = append(lines, line[1:])
+		default:
+			if head != "" {
+				if err := add(head, lines); err != nil {
+					return fmt.Errorf("%s, above line %d: %s: %w", file, n+1, head, err)
+				}
+			}
+			head, lines = line, nil
+		}
+	}
+	return nil
+}
+
+func (t *table) refuse(why string, lines []string) error {
+	for name := range strings.FieldsSeq(strings.Join(lines, " ")) {
+		if err := enter(&t.programs, name, &profile{refused: why}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *table) add(head string, lines []string) error {
+	var p profile
+	for _, line := range lines {
+		if err := t.line(&p, line); err != nil {
+			return fmt.Errorf("%q: %w", line, err)
+		}
+	}
+	for name := range strings.SplitSeq(head, ", ") {
+		if err := t.name(name, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// name enters what an entry says under one of its names.
+func (t *table) name(name string, p profile) error {
+	program, sub, isSub := strings.Cut(name, " ")
+	of := t.programs[program]
+	switch {
+	case strings.HasPrefix(name, "$"):
+		return enter(&t.shared, name, &p.form)
+	case !isSub:
+		return enter(&t.programs, name, &p)
+	case of == nil:
+		return fmt.Errorf("%s is not known yet", program)
+	}
+	if module, ok := strings.CutPrefix(sub, "-m "); ok {
+		return enter(&of.modules, module, &p.form)
+	}
+	return enter(&of.subs, sub, &p.form)
+}
+
+func enter[V any](into *map[string]V, name string, v V) error {
+	if *into == nil {
+		*into = map[string]V{}
+	}
+	if _, twice := (*into)[name]; twice {
+		return fmt.Errorf("%s is there twice", name)
+	}
+	(*into)[name] = v
+	return nil
+}
+
+// line reads one line of an entry.
+func (t *table) line(p *profile, line string) (err error) {
+	if line != "" && strings.ContainsRune("-$", rune(line[0])) {
+		return t.options(p, line)
+	}
+	field, value, _ := strings.Cut(line, " ")
+	f := &p.form
+	texts := map[string]*string{
+		"args": &f.args, "ends": &f.ends, "rest": &f.rest, "instead": &f.instead, "writing": &f.writing,
+		"reading": &f.reading, "recurse": &f.recurse, "only": &f.only, "work": &f.work, "look": &f.look,
+		"spare": &p.spare, "without": &p.without,
+	}
+	flags := map[string]*bool{
+		"single": &f.single, "stop": &f.stop, "follows": &f.follows, "net": &f.net, "spare-last": &p.spareLast,
+	}
+	codes := map[string]*Code{"runs": &f.code, "code": &p.code}
+	if on, ok := flags[field]; ok && value == "" {
+		*on = true
+		return nil
+	}
+	if value == "" {
+		return errors.New("it is no field, or has no value")
+	}
+	if text, ok := texts[field]; ok {
+		*text = value
+		return nil
+	}
+	if code, ok := codes[field]; ok {
+		return code.UnmarshalText([]byte(value))
+	}
+	switch field {
+	case "last":
+		f.last = kind(value[0])
+	case "min":
+		f.min, err = strconv.Atoi(value)
+	case "insert":
+		p.insert = strings.Fields(value)
+	case "check":
+		if p.check = checks()[value]; p.check == nil {
+			return errors.New("there is no such check")
+		}
+	default:
+		return errors.New("there is no such field")
+	}
+	return err
+}
+
+// options adds a line of options, those of shared entries written out.
+func (t *table) options(p *profile, line string) error {
+	for word := range strings.FieldsSeq(line) {
+		if strings.HasPrefix(word, "$") {
+			shared := t.shared[word]
+			if shared == nil {
+				return fmt.Errorf("there is no %s above", word)
+			}
+			word = shared.opts
+		} else if !strings.HasPrefix(word, "-") {
+			return fmt.Errorf("%s is no option", word)
+		}
+		p.opts += " " + word
+	}
+	return nil
+}
+
+// checks are what a table cannot say, by the names that the files have for them.
+func checks() map[string]func(*judging, []item) error {
+	return map[string]func(*judging, []item) error{
+		"awk": checkAwk, "dd": checkDD, "git": checkGit, "go": checkGo, "jq": checkJQ, "link": checkLink,
+		"make": checkMake, "node": checkNode, "placed": checkPlaced, "python": checkPython, "script": checkScript,
+		"tar": checkTar, "unzip": checkUnzip,
+	}
+}
