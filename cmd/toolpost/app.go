@@ -42,7 +42,7 @@ func newApp() *app {
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.root()
+	root := a.root(args)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var code exit
@@ -53,7 +53,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return exitCode(err)
 }
 
-func (a *app) root() *cobra.Command {
+func (a *app) root(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "toolpost",
 		Short: "Runs tools for AI agents and applications",
@@ -72,10 +72,34 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.config, "config", "", "config file (default: $TOOLPOST_CONFIG, else ./toolpost.yaml if it is there)")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	onlyCommands(root)
-	root.AddCommand(a.callCommand(), a.toolsCommand(), a.serveCommand(), a.asCommand(), a.initCommand(),
-		a.selectCommand(), a.packCommand(), a.skillCommand(), a.policyCommand(), a.auditCommand(), a.stateCommand(), a.leaseCommand(), a.tokenCommand(), a.jobsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand())
+	for _, make := range a.commands(args) {
+		root.AddCommand(make())
+	}
 	root.InitDefaultCompletionCmd()
 	return root
+}
+
+// commands gives what makes the commands, in the order of the help. Where the first word names one, that one is enough:
+// making all of them takes a program as long as many a command.
+func (a *app) commands(args []string) []func() *cobra.Command {
+	all := []struct {
+		name string
+		make func() *cobra.Command
+	}{
+		{"call", a.callCommand}, {"tools", a.toolsCommand}, {"serve", a.serveCommand}, {"as", a.asCommand},
+		{"init", a.initCommand}, {"select", a.selectCommand}, {"pack", a.packCommand}, {"skill", a.skillCommand},
+		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"state", a.stateCommand}, {"lease", a.leaseCommand},
+		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"config", a.configCommand}, {"doctor", a.doctorCommand},
+		{"version", a.versionCommand},
+	}
+	var makers []func() *cobra.Command
+	for _, c := range all {
+		if len(args) > 0 && args[0] == c.name {
+			return []func() *cobra.Command{c.make}
+		}
+		makers = append(makers, c.make)
+	}
+	return makers
 }
 
 // onlyCommands makes a command that does nothing but hold others.

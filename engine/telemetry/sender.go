@@ -1,25 +1,20 @@
 package telemetry
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"math"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/sdk/instrumentation"
-	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
-
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Bounds on what waits for a collector, and on how long it is waited for.
@@ -28,263 +23,253 @@ const (
 	maxBatch    = 512  // spans in one message
 	batchDelay  = time.Second
 	postTimeout = 10 * time.Second
-	sendTimeout = 30 * time.Second // of one message with all its tries
 	closeTime   = 3 * time.Second
+	tries       = 3
 	firstPause  = time.Second
+	lastPause   = 30 * time.Second
+	maxAnswer   = 64 << 10
 )
 
-// A sender brings spans and metrics to a collector. The batches, the tries and the wire are those of the OpenTelemetry
-// SDK; what is ours is that nobody waits for it, that what is not sent is counted, and that no secret leaves with it.
-//
-// The SDK gives errors of its own to a handler that the whole process shares and that prints them. So none get there:
-// what goes wrong is noted where messages are sent, see transport.go.
+// A sender brings spans and metrics to a collector, from one goroutine. Nobody waits for it: what cannot be sent is
+// dropped and counted.
 type sender struct {
-	*link
-	redact   func(string) string
-	start    time.Time
-	measure  func() []family
-	resource *resource.Resource
-	scope    instrumentation.Scope
+	writer
+	base    string
+	headers map[string]string // -> names of secrets
+	secret  func(string) (string, error)
+	log     *slog.Logger
+	client  *http.Client
+	every   time.Duration // between metrics; 0: none are sent
+	measure func() []family
 
-	spans    sdktrace.SpanProcessor
-	readings *metric.MeterProvider // nil: no metrics are sent
-
-	taken   atomic.Int64 // spans
-	done    atomic.Int64 // spans that were sent or given up
+	queue   chan *span
 	sent    atomic.Int64 // spans
 	dropped atomic.Int64 // spans
+	failed  atomic.Int64 // messages
+	failing bool         // the last message did not arrive
 
-	life context.Context // nothing is sent any more when it has ended
-	end  context.CancelFunc
+	life    context.Context
+	end     context.CancelFunc
+	closing context.Context // how long what is left may take; set before life ends
+	ended   chan struct{}
 }
 
-func newSender(o Options, env Env, every time.Duration, measure func() []family) (*sender, error) {
+func newSender(o Options, env Env, every time.Duration, measure func() []family) *sender {
 	s := &sender{
-		link: newLink(o, env), redact: env.Redact, start: time.Now(), measure: measure,
-		scope: instrumentation.Scope{Name: "toolpost", Version: env.Redact(env.Version)},
+		writer: writer{service: cmp.Or(o.Service, "toolpost"), version: env.Version, instance: tool.NewID(), start: time.Now(), redact: env.Redact},
+		base:   strings.TrimRight(o.OTLP, "/"), headers: o.Headers, secret: env.Secret, log: env.Log, every: every, measure: measure,
+		queue: make(chan *span, maxWaiting), ended: make(chan struct{}),
+	}
+	s.client = &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the headers are for this one alone
 	}
 	s.life, s.end = context.WithCancel(context.Background())
-	s.resource = s.resourceOf(o, env.Version)
-	spans, err := s.spanExporter(s.life)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "telemetry: %w", err)
-	}
-	if every > 0 {
-		metrics, err := s.metricExporter(s.life)
-		if err != nil {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "telemetry: %w", err)
-		}
-		s.readings = metric.NewMeterProvider(metric.WithResource(s.resource), metric.WithReader(metric.NewPeriodicReader(
-			quietMetrics{metrics, s}, metric.WithInterval(every), metric.WithTimeout(postTimeout), metric.WithProducer(s))))
-	}
-	s.spans = sdktrace.NewBatchSpanProcessor(countedSpans{spans, s}, sdktrace.WithMaxExportBatchSize(maxBatch),
-		sdktrace.WithMaxQueueSize(maxWaiting), sdktrace.WithBatchTimeout(batchDelay), sdktrace.WithExportTimeout(sendTimeout))
-	return s, nil
+	go s.run()
+	return s
 }
 
-// resourceOf says who sends. What the config says wins over the variables OTEL_SERVICE_NAME and
-// OTEL_RESOURCE_ATTRIBUTES.
-func (s *sender) resourceOf(o Options, version string) *resource.Resource {
-	fixed := []attribute.KeyValue{s.text("service.version", version), s.text("service.instance.id", tool.NewID())}
-	if o.Service != "" {
-		fixed = append(fixed, s.text("service.name", o.Service))
-	}
-	r, err := resource.New(s.life, resource.WithAttributes(s.text("service.name", "toolpost")),
-		resource.WithFromEnv(), resource.WithAttributes(fixed...))
-	if err != nil { // and yet there is one, without what was wrong
-		s.log.Warn("a variable of OpenTelemetry is left out", "error", err.Error())
-	}
-	return r
-}
-
-// text is an attribute that may leave the program, and that every encoding can have: names can be anything.
-func (s *sender) text(key, value string) attribute.KeyValue {
-	return attribute.String(key, s.clean(value))
-}
-
-func (s *sender) clean(text string) string { return strings.ToValidUTF8(s.redact(text), "\uFFFD") }
-
-// take takes a span, or drops it. It looks itself for room in the queue: the SDK would not say that there was none.
+// take takes a span, or drops it.
 func (s *sender) take(one *span) {
-	if s.taken.Add(1)-s.done.Load() > maxWaiting {
-		s.done.Add(1)
+	select {
+	case s.queue <- one:
+	default:
 		s.dropped.Add(1)
-		return
 	}
-	s.spans.OnEnd(s.span(one))
 }
 
-// span is what is told of a call: in our own words, and in those that OpenTelemetry has for tools of AI agents.
-func (s *sender) span(one *span) sdktrace.ReadOnlySpan {
-	id, _ := trace.TraceIDFromHex(one.trace) // hexadecimal digits of the right number
-	spanID, _ := trace.SpanIDFromHex(one.id)
-	stub := tracetest.SpanStub{
-		Name: "tool " + s.clean(one.tool), SpanKind: trace.SpanKindServer, StartTime: one.start, EndTime: one.end,
-		SpanContext: spanContext(id, spanID),
-		Attributes: []attribute.KeyValue{
-			s.text("toolpost.tool", one.tool), s.text("toolpost.source", one.source), s.text("toolpost.protocol", one.protocol),
-			s.text("toolpost.door", one.door), s.text("toolpost.caller", one.caller), s.text("toolpost.call", one.call),
-			s.text("toolpost.outcome", string(one.outcome)),
-			attribute.Int("toolpost.bytes_in", one.in), attribute.Int("toolpost.bytes_out", one.out),
-			attribute.String("gen_ai.operation.name", "execute_tool"),
-			s.text("gen_ai.tool.name", one.tool), s.text("gen_ai.tool.call.id", one.call),
-		},
-		Resource: s.resource, InstrumentationScope: s.scope,
-	}
-	if parent, err := trace.SpanIDFromHex(one.parent); err == nil {
-		stub.Parent = spanContext(id, parent).WithRemote(true)
-	}
-	if one.code != "" {
-		stub.Attributes = append(stub.Attributes, s.text("error.type", string(one.code)))
-	}
-	if one.cached {
-		stub.Attributes = append(stub.Attributes, attribute.Bool("toolpost.cached", true))
-	}
-	if one.outcome != tool.OutcomeOK && one.outcome != tool.OutcomeAsked {
-		stub.Status.Code = codes.Error
-	}
-	return stub.Snapshot()
-}
-
-func spanContext(id trace.TraceID, span trace.SpanID) trace.SpanContext {
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.FlagsSampled})
-}
-
-// close sends what is left. It is called once.
+// close sends what is left and ends the goroutine. It is called once.
 func (s *sender) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeTime)
 	defer cancel()
-	defer s.end()
-	context.AfterFunc(ctx, s.end)
-	// With life every message ends that is under way, so these wait no longer than ctx.
-	var both sync.WaitGroup
-	both.Go(func() { _ = s.spans.Shutdown(context.Background()) })
-	if s.readings != nil {
-		both.Go(func() { _ = s.readings.Shutdown(context.Background()) })
+	s.closing = ctx
+	s.end()
+	<-s.ended
+	s.client.CloseIdleConnections()
+}
+
+func (s *sender) run() {
+	defer close(s.ended)
+	var metrics <-chan time.Time
+	if s.every > 0 {
+		t := time.NewTicker(s.every)
+		defer t.Stop()
+		metrics = t.C
 	}
-	both.Wait()
-	s.hangUp()
+	due := time.NewTimer(batchDelay)
+	due.Stop()
+	var batch []*span
+	for {
+		select {
+		case one := <-s.queue:
+			if batch = append(batch, one); len(batch) == 1 {
+				due.Reset(batchDelay)
+			}
+			if len(batch) < maxBatch {
+				continue
+			}
+		case <-due.C:
+		case <-metrics:
+			s.sendMetrics(s.life)
+			continue
+		case <-s.life.Done():
+			s.finish(batch)
+			return
+		}
+		due.Stop()
+		batch = s.sendSpans(batch)
+	}
 }
 
-// within ends a message with the sender.
-func (s *sender) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.life, cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
-// countedSpans counts what becomes of spans.
-type countedSpans struct {
-	sdktrace.SpanExporter
-	s *sender
-}
-
-// ExportSpans implements trace.SpanExporter.
-func (c countedSpans) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnlySpan) error {
-	ctx, cancel := c.s.within(ctx)
-	defer cancel()
-	all := int64(len(batch))
-	lost := min(lostSpans(c.SpanExporter.ExportSpans(ctx, batch)), all)
-	c.s.sent.Add(all - lost)
-	c.s.dropped.Add(lost)
-	c.s.done.Add(all)
+// sendSpans sends a batch, and again where the collector asks for patience. It gives back what is left of it when the
+// sender was told to end meanwhile.
+func (s *sender) sendSpans(batch []*span) (left []*span) {
+	pause := firstPause
+	for try := 1; len(batch) > 0; try++ {
+		wait, again, err := s.postSpans(s.life, batch)
+		switch {
+		case err == nil:
+			return nil
+		case s.life.Err() != nil:
+			return batch
+		case !again || try == tries:
+			s.dropped.Add(int64(len(batch)))
+			return nil
+		}
+		select {
+		case <-time.After(min(max(wait, pause), lastPause)):
+		case <-s.life.Done():
+			return batch
+		}
+		pause *= 2
+	}
 	return nil
 }
 
-// lostSpans says how many spans of a batch are lost. A collector may take a part of them, which the SDK says in words
-// alone: "... (3 spans rejected)".
-func lostSpans(err error) int64 {
+// finish sends what there still is, once.
+func (s *sender) finish(batch []*span) {
+	for {
+		for len(batch) < maxBatch && len(s.queue) > 0 {
+			batch = append(batch, <-s.queue)
+		}
+		if len(batch) == 0 {
+			break
+		}
+		if _, _, err := s.postSpans(s.closing, batch); err != nil {
+			s.dropped.Add(int64(len(batch)))
+		}
+		batch = nil
+	}
+	if s.every > 0 {
+		s.sendMetrics(s.closing)
+	}
+}
+
+func (s *sender) postSpans(ctx context.Context, batch []*span) (wait time.Duration, again bool, err error) {
+	doc, err := s.traces(batch)
+	if err != nil {
+		s.note(err)
+		return 0, false, err
+	}
+	rejected, wait, again, err := s.post(ctx, "/v1/traces", doc)
 	if err == nil {
+		s.sent.Add(int64(len(batch)) - rejected)
+		s.dropped.Add(rejected)
+	}
+	return wait, again, err
+}
+
+// sendMetrics is not tried again: the next ones have everything that these have.
+func (s *sender) sendMetrics(ctx context.Context) {
+	doc, err := s.metrics(s.measure(), time.Now())
+	if err != nil {
+		s.note(err)
+		return
+	}
+	_, _, _, _ = s.post(ctx, "/v1/metrics", doc) // it has noted an error
+}
+
+// post sends a message. Of one that arrived it says how much the collector did not want; of one that did not, whether
+// and when to send it again.
+func (s *sender) post(ctx context.Context, path string, doc []byte) (rejected int64, wait time.Duration, again bool, err error) {
+	defer func() { s.note(err) }()
+	ctx, cancel := context.WithTimeout(ctx, postTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base+path, bytes.NewReader(doc))
+	if err != nil {
+		return 0, 0, false, err
+	}
+	if err := s.addHeaders(req.Header); err != nil {
+		return 0, 0, true, err
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return 0, 0, true, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case resp.StatusCode/100 == 2:
+		return rejectedOf(body), 0, false, nil
+	case err != nil:
+		return 0, 0, true, err
+	}
+	seconds, _ := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16)
+	err = tool.Errorf(tool.CodeUnavailable, "the collector answered HTTP %s", resp.Status)
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return 0, time.Duration(seconds) * time.Second, true, err
+	}
+	return 0, 0, false, err
+}
+
+func (s *sender) addHeaders(h http.Header) error {
+	h.Set("Content-Type", "application/json")
+	for name, from := range s.headers {
+		value, err := s.secret(from)
+		if err != nil {
+			return err
+		}
+		h.Set(name, value)
+	}
+	return nil
+}
+
+// rejectedOf reads from the answer of a collector how many spans it did not want. An answer that cannot be
+// read says nothing.
+func rejectedOf(body []byte) int64 {
+	var answer struct {
+		Partial struct {
+			Spans json.RawMessage `json:"rejectedSpans"`
+		} `json:"partialSuccess"`
+	}
+	if strictjson.Unmarshal(body, &answer) != nil {
 		return 0
 	}
-	if said, ok := strings.CutSuffix(err.Error(), " spans rejected)"); ok {
-		if n, err := strconv.ParseInt(said[strings.LastIndexByte(said, '(')+1:], 10, 64); err == nil && n >= 0 {
-			return n
-		}
-	}
-	return math.MaxInt64
+	text := strings.Trim(string(answer.Partial.Spans), `"`) // a number of 64 bits, which may come as a text
+	n, _ := strconv.ParseUint(text, 10, 31)
+	return int64(min(n, maxBatch))
 }
 
-// quietMetrics keeps errors to itself: the next metrics have everything that these have.
-type quietMetrics struct {
-	metric.Exporter
-	s *sender
-}
-
-// Export implements metric.Exporter.
-func (q quietMetrics) Export(ctx context.Context, m *metricdata.ResourceMetrics) error {
-	ctx, cancel := q.s.within(ctx)
-	defer cancel()
-	_ = q.Exporter.Export(ctx, m)
-	return nil
-}
-
-// Produce implements metric.Producer: what is measured is counted here, for Prometheus too, and only sent by the SDK.
-func (s *sender) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
-	now := time.Now()
-	all := metricdata.ScopeMetrics{Scope: s.scope}
-	for _, f := range s.measure() {
-		if len(f.points) > 0 {
-			all.Metrics = append(all.Metrics, metricdata.Metrics{
-				Name: f.Name, Description: f.Help, Unit: f.Unit, Data: s.aggregation(f, now),
-			})
-		}
+// note logs when messages begin not to arrive, and when they arrive again: not each of them.
+func (s *sender) note(err error) {
+	if err != nil {
+		s.failed.Add(1)
 	}
-	return []metricdata.ScopeMetrics{all}, nil
-}
-
-func (s *sender) aggregation(f family, now time.Time) metricdata.Aggregation {
-	if f.histogram() {
-		h := metricdata.Histogram[float64]{Temporality: metricdata.CumulativeTemporality}
-		for _, p := range f.points {
-			h.DataPoints = append(h.DataPoints, s.histogram(p, now))
-		}
-		return h
+	switch {
+	case err != nil && !s.failing:
+		s.log.Warn("telemetry cannot be sent; calls are not affected", "collector", s.base, "error", err.Error())
+	case err == nil && s.failing:
+		s.log.Info("telemetry is sent again", "collector", s.base)
 	}
-	var points []metricdata.DataPoint[float64]
-	for _, p := range f.points {
-		points = append(points, metricdata.DataPoint[float64]{
-			Attributes: s.labels(p), StartTime: s.start, Time: now, Value: p.value,
-		})
-	}
-	if f.Counter {
-		return metricdata.Sum[float64]{DataPoints: points, Temporality: metricdata.CumulativeTemporality, IsMonotonic: true}
-	}
-	for i := range points {
-		points[i].StartTime = time.Time{}
-	}
-	return metricdata.Gauge[float64]{DataPoints: points}
-}
-
-func (s *sender) histogram(p point, now time.Time) metricdata.HistogramDataPoint[float64] {
-	h := metricdata.HistogramDataPoint[float64]{
-		Attributes: s.labels(p), StartTime: s.start, Time: now, Count: uint64(p.count()), Sum: p.value,
-	}
-	for _, end := range bounds() {
-		h.Bounds = append(h.Bounds, end.Seconds())
-	}
-	for _, n := range p.classes {
-		h.BucketCounts = append(h.BucketCounts, uint64(n))
-	}
-	return h
-}
-
-func (s *sender) labels(p point) attribute.Set {
-	list := make([]attribute.KeyValue, len(p.labels))
-	for i, l := range p.labels {
-		list[i] = s.text("toolpost."+l.Name, l.Value)
-	}
-	return attribute.NewSet(list...)
+	s.failing = err != nil
 }
 
 // samples tells how the sending goes.
 func (s *sender) samples() []Sample {
-	count := func(name, help string, n int64) Sample {
-		return Sample{Name: "toolpost.telemetry." + name, Help: help, Counter: true, Value: float64(n)}
-	}
 	return []Sample{
-		count("spans", "Spans that the collector took.", s.sent.Load()),
-		count("dropped", "Spans that were not sent.", s.dropped.Load()),
-		count("failures", "Messages that did not reach the collector.", s.failures()),
+		{Name: "toolpost.telemetry.spans", Help: "Spans that the collector took.", Counter: true, Value: float64(s.sent.Load())},
+		{Name: "toolpost.telemetry.dropped", Help: "Spans that were not sent.", Counter: true, Value: float64(s.dropped.Load())},
+		{Name: "toolpost.telemetry.failures", Help: "Messages that did not reach the collector.", Counter: true, Value: float64(s.failed.Load())},
 	}
 }

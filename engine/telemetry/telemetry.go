@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 
 // Options is the telemetry section of a config.
 type Options struct {
-	OTLP     string            `yaml:"otlp" doc:"address of an OpenTelemetry collector, such as http://127.0.0.1:4318 or grpc://127.0.0.1:4317; https or grpcs, unless it is on this machine. Without it nothing is sent"`
+	OTLP     string            `yaml:"otlp" doc:"address of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; https, unless it is on this machine. Nothing is sent where it is left out"`
 	Headers  map[string]string `yaml:"headers" doc:"headers for the collector: the name of each, and the name of the secret that is its value"`
 	Traces   *bool             `yaml:"traces" doc:"whether spans are sent; true where it is left out"`
 	Metrics  *bool             `yaml:"metrics" doc:"whether metrics are sent; true where it is left out"`
@@ -63,16 +62,14 @@ func (o *Options) Validate() error {
 func checkCollector(address string) error {
 	u, err := url.Parse(address)
 	switch {
-	case err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "grpc", "grpcs"}, u.Scheme):
-		return fmt.Errorf("otlp: expected a URL, such as https://collector.example:4318 or grpcs://collector.example:4317")
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("otlp: a URL is wanted, such as https://collector.example:4318")
 	case u.User != nil:
 		return fmt.Errorf("otlp: the URL has a password in it; put it into a secret and name that under `headers`")
 	case u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("otlp: the URL has a query or a fragment, and /v1/traces is put behind it; leave them out")
-	case strings.HasPrefix(u.Scheme, "grpc") && (strings.Trim(u.Path, "/") != "" || u.Port() == ""):
-		return fmt.Errorf("otlp: over gRPC the URL has a host, a port and no path, such as grpc://127.0.0.1:4317")
-	case !strings.HasSuffix(u.Scheme, "s") && !loopback(u.Hostname()):
-		return fmt.Errorf("otlp: %s is another machine, and %s is not encrypted; use %ss, or a collector on this one", u.Hostname(), u.Scheme, u.Scheme)
+	case u.Scheme == "http" && !loopback(u.Hostname()):
+		return fmt.Errorf("otlp: %s is another machine, and http is not encrypted; use https, or a collector on this one", u.Hostname())
 	}
 	return nil
 }
@@ -141,9 +138,8 @@ func New(o Options, env Env) (*Telemetry, error) {
 	if o.Metrics != nil && !*o.Metrics {
 		every = 0
 	}
-	var err error
-	t.send, err = newSender(o, env, every, t.snapshot)
-	return t, err
+	t.send = newSender(o, env, every, t.snapshot)
+	return t, nil
 }
 
 func (env Env) withDefaults() Env {
