@@ -59,7 +59,7 @@ func TestAMistakeInThePolicyStopsTheStart(t *testing.T) {
 	for text, want := range map[string]string{
 		"policy: {rules: [{name: d, effect: deny, doors: [ntas]}]}": `there is no door "ntas"; did you mean "nats"?`,
 		"policy: {rules: [{name: d, effect: deny, sources: [v]}]}":  `there is no source "v"`,
-		"policy: {rules: [{name: d, effect: deny, when: 'x'}]}":     "there is no x here",
+		"policy: {rules: [{name: d, effect: deny, when: 'x'}]}":     "undeclared reference to 'x'",
 	} {
 		_, err := node.Open(t.Context(), parse(t, t.TempDir(), writes+text), node.Options{})
 		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {

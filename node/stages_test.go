@@ -14,7 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"toolpost/config"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -200,8 +199,9 @@ func TestAToolThatBreaksCallAfterCallIsLeftAlone(t *testing.T) {
 
 func TestABreakerThatMakesNoSenseStopsTheStart(t *testing.T) {
 	for _, limits := range []string{"{failures: -1}", "{open: -1s}", "{fails: 2}"} {
-		if _, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte("limits: {breaker: "+limits+"}")); err == nil {
-			t.Errorf("%s is taken", limits)
+		_, err := node.Open(t.Context(), parse(t, t.TempDir(), "limits: {breaker: "+limits+"}"), node.Options{})
+		if tool.CodeOf(err) != tool.CodeInvalidInput {
+			t.Errorf("%s: %v", limits, err)
 		}
 	}
 }

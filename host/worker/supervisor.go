@@ -366,6 +366,10 @@ func (s *Supervisor) notStarted(w *Worker, err error) error {
 			s.o.Name, s.o.Hello, s.o.StartTime, lastWords(w.child))
 	case errors.As(err, &said):
 		return tool.Errorf(tool.CodeProtocol, "%s did not start: %w", s.o.Name, said)
+	case errors.Is(err, jsonrpc.ErrUnsent): // it was gone before it could be asked
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return w.err
 	}
 	return err
 }
