@@ -115,7 +115,7 @@ func (source) Close(context.Context) error { return nil }
 func serveEngine() error {
 	e := engine.New(engine.Options{})
 	e.Replace(context.Background(), []engine.Binding{{Name: "tooltest", Protocol: "tooltest", Runner: source{}}})
-	d := &machina.Door{Mode: machina.Serve, Source: "tooltest", In: os.Stdin, Out: os.Stdout, Caller: tool.Principal{ID: "local", Door: "machina"}}
+	d := &machina.Door{Mode: machina.Serve, Source: "tooltest", In: os.Stdin, Out: os.Stdout, Caller: tool.Principal{ID: "local", Door: "machina", Operates: true}}
 	return d.Serve(context.Background(), e, e)
 }
 

@@ -59,7 +59,7 @@ func serveStack(t *testing.T, s *stack, lines ...string) []map[string]any {
 	var out bytes.Buffer
 	d := &machina.Door{
 		Mode: machina.Serve, Source: "tooltest", In: strings.NewReader(strings.Join(lines, "\n") + "\n"), Out: &out,
-		Caller: tool.Principal{ID: "local", Door: "machina"},
+		Caller: tool.Principal{ID: "local", Door: "machina", Operates: true},
 	}
 	if err := d.Serve(within(t), s, s); err != nil {
 		t.Fatal(err)

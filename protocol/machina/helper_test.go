@@ -64,7 +64,7 @@ func toolhost(args []string, dir string) int {
 		s := newStack(db.Leases(), machina.LeaseTier(mode, os.Getenv))
 		d := &machina.Door{
 			Mode: mode, Source: source, AID: aid, In: os.Stdin, Out: os.Stdout, Log: os.Stderr,
-			Caller: tool.Principal{ID: "local", Door: "machina"},
+			Caller: tool.Principal{ID: "local", Door: "machina", Operates: true},
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 		defer stop()
