@@ -9,7 +9,6 @@ package codesearch
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"path/filepath"
 
@@ -76,7 +75,10 @@ func Open(ws *workspace.Workspace, o Options, stateDir string, log *slog.Logger)
 }
 
 // Close ends what is under way and closes the indexes. The workspace is its owner's to close.
-func (l *Library) Close() error { return errors.Join(l.meanings.close(), l.indexes.close()) }
+func (l *Library) Close() error {
+	l.meanings.close()
+	return l.indexes.close()
+}
 
 // Where says where a question looks.
 type Where struct {

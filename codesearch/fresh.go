@@ -180,7 +180,7 @@ func changed(info fs.FileInfo) time.Time {
 }
 
 // close ends what is under way and waits for it.
-func (m *meanings) close() error {
+func (m *meanings) close() {
 	m.mu.Lock()
 	m.closed = true
 	if m.cancel != nil {
@@ -188,5 +188,4 @@ func (m *meanings) close() error {
 	}
 	m.mu.Unlock()
 	m.wg.Wait()
-	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -94,17 +93,6 @@ func (e *Error) RetryAfter(wait time.Duration) *Error {
 	ms := (wait + time.Millisecond - 1) / time.Millisecond
 	c.Details = json.RawMessage(`{"retry_after_ms":` + strconv.FormatInt(int64(ms), 10) + `}`)
 	return &c
-}
-
-// Retry is what RetryAfter said; 0: the error does not say when to try again.
-func (e *Error) Retry() time.Duration {
-	var said struct {
-		MS int64 `json:"retry_after_ms"`
-	}
-	if e == nil || json.Unmarshal(e.Details, &said) != nil {
-		return 0
-	}
-	return time.Duration(min(max(said.MS, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
 // AsError maps any error to an Error: one that is one already stays; the two context errors become

@@ -67,3 +67,14 @@ func (t *Trace) UnmarshalJSON(b []byte) error {
 	t.Duration = fromMillis(v.DurationMS)
 	return nil
 }
+
+// Retry is what RetryAfter said; 0: the error does not say when to try again.
+func (e *Error) Retry() time.Duration {
+	var said struct {
+		MS int64 `json:"retry_after_ms"`
+	}
+	if e == nil || json.Unmarshal(e.Details, &said) != nil {
+		return 0
+	}
+	return time.Duration(min(max(said.MS, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+}

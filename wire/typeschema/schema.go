@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"time"
+
+	"toolpost/wire/strictjson"
 )
 
 // Input writes the schema of a document that is read into a value of type t: an object has the fields of its struct and
@@ -123,7 +125,7 @@ func describe(o *Object, words []string, doc string) *Object {
 }
 
 func literal(s string) any {
-	if raw := json.RawMessage(s); json.Valid(raw) {
+	if raw := json.RawMessage(s); strictjson.Check(raw) == nil {
 		return raw
 	}
 	return s
