@@ -167,7 +167,7 @@ func lostOutcome(t *testing.T, k Kind) {
 	p.rest()
 	_ = p.cmd.Wait()
 	claim := func() idempotency.Claim {
-		c := must[idempotency.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, 100*time.Millisecond))
+		c := must[idempotency.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, 5*time.Second))
 		if c.Mine {
 			t.Fatal("a call that may have run is run again")
 		}
