@@ -73,7 +73,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	onlyCommands(root)
 	root.AddCommand(a.callCommand(), a.toolsCommand(), a.serveCommand(), a.asCommand(), a.initCommand(),
-		a.selectCommand(), a.packCommand(), a.skillCommand(), a.policyCommand(), a.auditCommand(), a.stateCommand(), a.leaseCommand(), a.tokenCommand(), a.jobsCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand())
+		a.selectCommand(), a.packCommand(), a.skillCommand(), a.policyCommand(), a.auditCommand(), a.stateCommand(), a.leaseCommand(), a.tokenCommand(), a.jobsCommand(), a.psCommand(), a.sourcesCommand(), a.configCommand(), a.doctorCommand(), a.versionCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }
