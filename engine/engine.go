@@ -115,6 +115,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		given("telemetry"),
 		// Those inside know the call by its id.
 		always("trace", traced),
+		// Behind trace, which gives the id by which it can be cancelled. In front of all that a call could wait for.
+		given("running"),
 		// Outside policy: refusals are recorded too.
 		always("audit", o.Audit.Stage),
 	}

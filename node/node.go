@@ -25,6 +25,7 @@ import (
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
 	"toolpost/engine/redact"
+	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
@@ -111,6 +112,7 @@ type Node struct {
 	book     offlimits.Book   // what no tool sees or changes
 	redactor *secret.Redactor // knows the values of all secrets, also of those that a reload changed
 	catalog  tool.Catalog
+	calls    running.Calls // those that run now
 
 	storing StoreOptions
 
@@ -204,7 +206,7 @@ func (n *Node) Serve(ctx context.Context) error {
 	}
 	doors, err := all.Doors(n.cfg, all.DoorOptions{
 		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.named, Fresh: fresh, Version: n.o.Version, Ready: n.o.Ready, Metrics: n.Metrics,
-		Known: n.callers.Load().Lists,
+		Known: n.callers.Load().Lists, Calls: &n.calls,
 	})
 	if err != nil {
 		return err

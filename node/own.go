@@ -5,20 +5,26 @@ import (
 
 	assettools "toolpost/builtin/asset"
 	"toolpost/builtin/define"
+	healthtools "toolpost/builtin/health"
 	jobtools "toolpost/builtin/job"
+	runningtools "toolpost/builtin/running"
 	statetools "toolpost/builtin/state"
 	tokentools "toolpost/builtin/token"
 	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/host/secret"
 	"toolpost/store"
+	"toolpost/tool"
 )
 
-// ownTools gives the source of the tools that Toolpost itself brings: for assets; for leases, where calls need them; for
-// sessions and jobs, where these last; and for tokens, for the command that wants them. They are one source, so that a
-// policy can name it.
+// ownTools gives the source of the tools that Toolpost itself brings: for assets, for calls that run now and for how the
+// program is; for leases, where calls need them; for sessions and jobs, where these last; and for tokens, for the command
+// that wants them. They are one source, so that a policy can name it.
 func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
-	all := []*define.Set{assettools.New(n.keep.assets)}
+	all := []*define.Set{
+		assettools.New(n.keep.assets), runningtools.New(&n.calls),
+		healthtools.New(healthtools.Options{Sources: n.health, Metrics: n.Metrics}),
+	}
 	if n.leaseTier > 0 {
 		all = append(all, n.issuer(n.keep.leases))
 	}
@@ -34,6 +40,27 @@ func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 		s.Unlisted = true // they are about calls: nobody looks for them among tools that do something
 	}
 	return []engine.Binding{{Name: config.OwnSource, Protocol: "builtin", Runner: one}}, err
+}
+
+// health tells an operator about every source.
+func (n *Node) health(ctx context.Context, p tool.Principal) []healthtools.Source {
+	tools := map[string]int{}
+	for spec, why := range n.catalog.Specs(ctx, p) {
+		if spec.Name != "" && why == nil {
+			tools[spec.Source]++
+		}
+	}
+	list := []healthtools.Source{}
+	for _, s := range n.Sources() {
+		one := healthtools.Source{
+			Name: s.Name, Protocol: s.Protocol, State: healthtools.StateOpen, Since: s.Since, Tools: tools[s.Name],
+		}
+		if s.Err != nil {
+			one.State, one.Error = healthtools.StateFailed, message(s.Err)
+		}
+		list = append(list, one)
+	}
+	return list
 }
 
 // sessions are those of the store, as the tools about them see them: nothing that they keep has a secret.

@@ -30,6 +30,7 @@ type source struct {
 	config.Source
 	runner tool.Runner
 	err    error
+	since  time.Time       // when it came to be open, or dead
 	lent   *lent           // its secrets
 	list   *offlimits.List // what was off limits when it was opened
 	ctx    context.Context // ends when the source is replaced
@@ -40,7 +41,8 @@ type source struct {
 type Status struct {
 	Name     string
 	Protocol string
-	Err      error // why it is not there; nil: it is
+	Err      error     // why it is not there; nil: it is
+	Since    time.Time // when it came to be so
 }
 
 // Sources tells about every source, in the order of the config.
@@ -49,7 +51,7 @@ func (n *Node) Sources() []Status {
 	defer n.mu.Unlock()
 	var list []Status
 	for _, s := range n.sources {
-		list = append(list, Status{s.Name, s.Protocol, n.redactor.Error(s.err)})
+		list = append(list, Status{Name: s.Name, Protocol: s.Protocol, Err: n.redactor.Error(s.err), Since: s.since})
 	}
 	return list
 }
@@ -106,7 +108,10 @@ func (n *Node) replace(ctx context.Context, to wanted) {
 			next[i] = &source{Source: w, lent: lend(to.vault), list: to.offLimits}
 			next[i].Secrets, next[i].OffLimits = next[i].lent, &n.book
 			next[i].ctx, next[i].stop = context.WithCancel(n.life)
-			opening.Go(func() { next[i].runner, next[i].err = n.open(ctx, next[i].Source) })
+			opening.Go(func() {
+				next[i].runner, next[i].err = n.open(ctx, next[i].Source)
+				next[i].since = time.Now()
+			})
 		}
 	}
 	opening.Wait()
@@ -189,7 +194,9 @@ func (n *Node) settle(s *source, runner tool.Runner, err error) bool {
 	case err != nil && message(err) == message(s.err):
 		return false
 	}
-	s.runner, s.err = runner, err
+	if s.runner, s.err = runner, err; err == nil {
+		s.since = time.Now()
+	}
 	n.bind(s.ctx)
 	if err != nil {
 		n.o.Log.Warn("a source is still not available", "source", s.Name, "error", message(err))

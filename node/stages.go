@@ -36,6 +36,7 @@ func stages() []stageKind {
 	return []stageKind{
 		{place: "redact", open: func(n *Node) (stage, error) { return stage{in: redact.Stage(n.redactor)}, nil }},
 		{"telemetry", telemetry.Section(), (*Node).openTelemetry},
+		{place: "running", open: func(n *Node) (stage, error) { return stage{in: n.calls.For}, nil }},
 		{"policy", policy.Section(), (*Node).openPolicy},
 		{place: "idempotency", open: func(n *Node) (stage, error) { return stage{in: n.keep.idempotency}, nil }},
 		{"quota", quota.Section(), (*Node).openQuotas},

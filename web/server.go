@@ -23,16 +23,20 @@ type Server struct {
 	accepts []string // headers that pages may send
 	exposes []string // headers that pages may read
 	certs   *certificates
-	calls   *calls
 	crowd   *crowd
 	mux     *http.ServeMux
+
+	inFlight *inFlight
+	life     context.Context // of every request; ends when the calls in flight have had their time
+	end      context.CancelCauseFunc
 }
 
 func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Catalog) *Server {
 	s := &Server{
-		o: o, form: Problems{}, calls: newCalls(), mux: http.NewServeMux(),
+		o: o, form: Problems{}, inFlight: newInFlight(), mux: http.NewServeMux(),
 		hosts: hostNames(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
+	s.life, s.end = context.WithCancelCause(context.Background())
 	if addr.Network() == "unix" {
 		s.hosts = nil // no page in a browser comes this way
 	}
@@ -122,21 +126,24 @@ func NotAllowed(w http.ResponseWriter, r *http.Request, form Refuser, methods ..
 // Begin lets a call in, or says why not. Its context ends when the caller has gone or has cancelled it by its id, or
 // when the front closes; end is called once it has been answered.
 func (s *Server) Begin(w http.ResponseWriter, r *http.Request, c *tool.Call) (_ context.Context, end func(), _ *tool.Error) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	if err := s.calls.begin(keyOf(c), cancel); err != nil {
-		cancel(nil)
+	if err := s.inFlight.begin(); err != nil {
+		return nil, nil, err
+	}
+	ctx, ended, err := s.o.Calls.Begin(r.Context(), c.Caller, c.ID)
+	if err != nil {
+		s.inFlight.end()
 		return nil, nil, err
 	}
 	w.Header().Set(envelope.HeaderCall, c.ID)
-	return ctx, func() { s.calls.end(keyOf(c)); cancel(nil) }, nil
+	return ctx, func() { ended(); s.inFlight.end() }, nil
 }
 
-// Cancel ends a running call by its id, through whichever door of the front it came. It reports whether the caller has
-// such a call: nobody learns of those of others.
-func (s *Server) Cancel(p tool.Principal, id string) bool { return s.calls.cancel(callKey{p.ID, id}) }
+// Cancel ends a running call by its id, through whichever door it came: one of the caller's own, or, for an operator,
+// anybody's. Nobody else learns of the calls of others.
+func (s *Server) Cancel(p tool.Principal, id string) error { return s.o.Calls.Cancel(p, "", id) }
 
 // Draining reports whether the front is closing and takes no more calls.
-func (s *Server) Draining() bool { return s.calls.isDraining() }
+func (s *Server) Draining() bool { return s.inFlight.isDraining() }
 
 // Patience is how long a peer may take nothing of what a door writes.
 func (s *Server) Patience() time.Duration { return s.o.Times.Write }
@@ -146,7 +153,7 @@ func (s *Server) finish(idle <-chan struct{}) {
 	if within(idle, s.o.Drain) {
 		return
 	}
-	s.calls.cancelAll()
+	s.end(tool.Errorf(tool.CodeCancelled, "the call was cancelled because the server shut down before it had ended"))
 	if !within(idle, s.o.Times.Grace) {
 		s.o.Log.Warn("some calls did not end although they were cancelled")
 	}

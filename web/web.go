@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/engine/running"
 	"toolpost/identity"
 	"toolpost/tool"
 )
@@ -31,6 +32,7 @@ type Options struct {
 	MaxBody  int64             // bytes of a request; 0: 8 MiB
 	Bounds   identity.Bounds   // connections at the same time; zero: those that follow from this process's descriptors
 	Times    Times             // of every wait on a peer
+	Calls    *running.Calls    // that run now, so that they can be cancelled by id; nil: those of this front alone
 	Drain    time.Duration     // how long calls in flight may go on after the end; 0: 10 s
 	Log      *slog.Logger      // nil: silence
 	Ready    func(addr string) // called once, with the real address, when connections are taken
@@ -100,6 +102,9 @@ func New(o Options, doors ...Door) *Front {
 	orElse(&o.Times.Write, time.Minute)
 	orElse(&o.Times.Idle, 2*time.Minute)
 	orElse(&o.Times.Grace, 2*time.Second)
+	if o.Calls == nil {
+		o.Calls = new(running.Calls)
+	}
 	if o.Bounds == (identity.Bounds{}) {
 		o.Bounds = identity.DefaultBounds()
 	}
@@ -146,11 +151,11 @@ func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error
 	var idle <-chan struct{}
 	select {
 	case <-ctx.Done():
-		idle = s.calls.drain() // first, so that whoever sees the address closed is told so on its open connections too
+		idle = s.inFlight.drain() // first, so that whoever sees the address closed is told so on its open connections too
 		_ = ln.Close()
 		<-ended
 	case err = <-ended:
-		idle = s.calls.drain()
+		idle = s.inFlight.drain()
 		err = tool.Errorf(tool.CodeUnavailable, "the HTTP door can take no more connections: %w", err)
 	}
 	s.finish(idle)
@@ -161,7 +166,8 @@ func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error
 // http makes the server of the standard library. There is no other: the house test looks for one.
 func (s *Server) http() *http.Server {
 	return &http.Server{
-		Handler: s,
+		Handler:     s,
+		BaseContext: func(net.Listener) context.Context { return s.life },
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return s.crowd.admit(withPeer(ctx, conn), conn)
 		},

@@ -89,7 +89,8 @@ func (a *app) commands(args []string) []func() *cobra.Command {
 		{"call", a.callCommand}, {"tools", a.toolsCommand}, {"serve", a.serveCommand}, {"as", a.asCommand},
 		{"init", a.initCommand}, {"select", a.selectCommand}, {"pack", a.packCommand}, {"skill", a.skillCommand},
 		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"state", a.stateCommand}, {"lease", a.leaseCommand},
-		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"config", a.configCommand}, {"doctor", a.doctorCommand},
+		{"token", a.tokenCommand}, {"jobs", a.jobsCommand}, {"ps", a.psCommand}, {"sources", a.sourcesCommand},
+		{"config", a.configCommand}, {"doctor", a.doctorCommand},
 		{"version", a.versionCommand},
 	}
 	var makers []func() *cobra.Command

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	calls "toolpost/engine/running"
 	"toolpost/tool"
 )
 
@@ -121,6 +122,17 @@ func TestSearchWantsAllWords(t *testing.T) {
 	for q, want := range map[string]bool{"read": true, "READ one": true, "file.read": true, "read two": false} {
 		if got := matches(s, strings.Fields(q)); got != want {
 			t.Errorf("%q: %v", q, got)
+		}
+	}
+}
+
+func TestWhatWasHeardOfACallFitsIntoALine(t *testing.T) {
+	for want, s := range map[string]*calls.Sign{
+		"-": nil, "50% half": {Message: "half", Progress: 2, Total: 4}, "25%": {Progress: 1, Total: 4}, `a b\u001b`: {Message: "a\nb\x1b"},
+		strings.Repeat("x", 59) + "…": {Message: strings.Repeat("x", 200)},
+	} {
+		if got := heard(s); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

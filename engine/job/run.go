@@ -341,6 +341,9 @@ func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string
 	case cause == error(errShutdown):
 		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s was shut down meanwhile, and nobody knows what came of it; look before you call it again", j.Tool).Because("job_lost"))
 	}
+	if cause == nil && tool.CodeOf(err) == tool.CodeCancelled { // not as a job, but as the call that it is
+		return Cancelled, because(err)
+	}
 	return Failed, because(err)
 }
 

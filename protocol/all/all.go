@@ -159,7 +159,7 @@ func openNATS(d config.Door, k Kit) (tool.Door, error) {
 	if err := k.Admits(d, c.Anonymous, c.Listen); err != nil {
 		return nil, err
 	}
-	o := singularity.DoorOptions{Version: k.Version, Drain: k.Drain, Log: k.Log}
+	o := singularity.DoorOptions{Version: k.Version, Drain: k.Drain, Log: k.Log, Calls: k.Calls}
 	if k.Named != nil {
 		o.Named = func(id string) tool.Principal { return k.Named(id, d.Name) }
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/engine/running"
 	"toolpost/host/offlimits"
 	"toolpost/identity"
 	"toolpost/protocol/rest"
@@ -24,6 +25,7 @@ type DoorOptions struct {
 	Version string                               // of this program, for those who ask
 	Ready   func(Listening)                      // called when a door takes calls
 	Metrics func(io.Writer) error                // what is told of calls in numbers; nil: nothing
+	Calls   *running.Calls                       // that run now, by whichever door they came; nil: each front and door has its own
 	Known   func(name string) bool               // reports whether the config lists a caller; nil: it lists none
 }
 

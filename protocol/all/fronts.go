@@ -80,7 +80,7 @@ func (k Kit) front(f *front) (tool.Door, error) {
 		m.door.Anonymous = m.config.Anonymous
 		doors = append(doors, m.door)
 	}
-	f.Gate, f.Drain, f.Log = k.Gate, k.Drain, k.Log
+	f.Gate, f.Drain, f.Log, f.Calls = k.Gate, k.Drain, k.Log, k.Calls
 	f.Ready = func(addr string) {
 		for _, m := range f.mounts {
 			url := f.URL(addr)

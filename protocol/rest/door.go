@@ -140,9 +140,9 @@ func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Princip
 }
 
 func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) {
-	id := r.PathValue("id")
-	if !s.Cancel(p, id) {
-		refuse(w, r, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "no call %q of yours is running", id))
+	if err := s.Cancel(p, r.PathValue("id")); err != nil {
+		e := tool.AsError(err)
+		refuse(w, r, web.StatusOf(e.Code), e)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

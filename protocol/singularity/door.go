@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/engine/running"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -20,6 +21,7 @@ type DoorOptions struct {
 	Queue   string                         // queue group; "": toolpost. Doors in one group share the requests among them
 	Workers int                            // calls at the same time; 0: 256
 	Backlog int                            // requests that may wait for a worker; 0: 16384. Beyond that they are refused as busy
+	Calls   *running.Calls                 // that run now, so that they can be cancelled by name; nil: those of this door alone
 	Drain   time.Duration                  // how long calls in flight may go on after the end; 0: 10 s
 	Version string                         // what $SRV.INFO tells; "": 0.0.0
 	Log     *slog.Logger                   // nil: silence
@@ -38,6 +40,9 @@ func NewDoor(o DoorOptions) *Door {
 	}
 	if o.Named == nil {
 		o.Named = func(id string) tool.Principal { return tool.Principal{ID: id} }
+	}
+	if o.Calls == nil {
+		o.Calls = new(running.Calls)
 	}
 	if o.Queue == "" {
 		o.Queue = "toolpost"

@@ -30,7 +30,6 @@ type serving struct {
 	handler tool.Handler
 	catalog tool.Catalog
 	crew    crew
-	calls   calls
 	base    context.Context // of every call
 	end     context.CancelCauseFunc
 	closed  sync.WaitGroup // subscriptions whose last message has not been taken
@@ -54,7 +53,6 @@ type job struct {
 func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
 	s := &serving{o: o, handler: h, catalog: c, desks: map[*desk]bool{}}
 	s.base, s.end = context.WithCancelCause(context.Background())
-	s.calls.running = map[callKey]*called{}
 	s.crew = crew{run: func(j job) { j.desk.run(j) }, most: o.Workers, backlog: o.Backlog, maxBytes: maxBacklogBytes}
 	return s
 }
@@ -68,26 +66,26 @@ func (d *desk) take(e *endpoint, m *nats.Msg) {
 		e.count(tool.Errorf(tool.CodeInvalidInput, "bad reply subject"), j.came)
 		return
 	}
-	j.called = d.calls.expect(d.base, d.who().ID, m)
+	j.called = d.expect(m)
 	d.busy.Add(1)
 	var refused *tool.Error
 	switch {
-	case j.called != nil && j.called.twice:
-		refused = tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none", j.called.id).Because("duplicate_call")
+	case j.called != nil && j.called.refused != nil:
+		refused = j.called.refused
 	case d.crew.submit(j):
 		return
 	default:
 		refused = tool.Errorf(tool.CodeUnavailable, "busy: more requests than can wait here; try again in a moment").Because("busy")
 	}
 	defer d.busy.Add(-1)
-	d.calls.forget(j.called)
+	j.called.forget()
 	r, name, _ := d.read(j, &tool.Call{})
 	d.answer(j, r, name, nil, refused)
 }
 
 // run makes the call that a message asks for, and answers it.
 func (d *desk) run(j job) {
-	defer d.calls.forget(j.called)
+	defer j.called.forget()
 	defer d.busy.Add(-1)
 	c := &tool.Call{Caller: d.who()}
 	r, name, err := d.read(j, c)

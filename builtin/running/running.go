@@ -1,0 +1,62 @@
+// Package running has the tools about calls that run now: listCalls and cancelCall. They are tools like others, so that
+// every door has them, and what holds for calls holds for them: policy, quotas, the record.
+package running
+
+import (
+	"context"
+	"slices"
+
+	"toolpost/builtin/define"
+	"toolpost/engine/running"
+	"toolpost/tool"
+)
+
+// The names of the tools.
+const (
+	listName   = "listCalls"
+	cancelName = "cancelCall"
+)
+
+// New makes the tools.
+func New(calls *running.Calls) *define.Set {
+	r := registry{calls}
+	return define.NewSet(
+		define.New(tool.Spec{
+			Name: listName, Effects: tool.Effects{Reads: true},
+			Description: "Lists your calls that run now, the oldest first, with what was last heard of each. " +
+				"Operators see those of all callers.",
+		}, r.list),
+		define.New(tool.Spec{
+			Name: cancelName, Effects: tool.Effects{Idempotent: true},
+			Description: "Cancels a call that runs now, by its id, whichever door it came by: one of yours, or anybody's for operators.",
+		}, r.cancel),
+	)
+}
+
+type registry struct{ calls *running.Calls }
+
+type listed struct {
+	Calls []running.Call `json:"calls"`
+}
+
+// list leaves out the call that asks: it would be in every list, and nobody wants to know.
+func (r registry) list(_ context.Context, c *define.Call, _ struct{}) (listed, error) {
+	return listed{slices.DeleteFunc(r.calls.List(c.Caller), func(one running.Call) bool {
+		return one.ID == c.ID && one.Caller == c.Caller.ID
+	})}, nil
+}
+
+type cancelArgs struct {
+	Call   string `json:"call" schema:"required minLength=1 maxLength=256" doc:"the id of the call"`
+	Caller string `json:"caller" schema:"minLength=1" doc:"whose call it is, for operators; default: yours, else that of whoever has one of this id"`
+}
+
+type cancelled struct {
+	Call string `json:"call"`
+}
+
+// cancel returns when the call has been told to end, not when it has ended.
+func (r registry) cancel(_ context.Context, c *define.Call, a cancelArgs) (cancelled, error) {
+	c.Summary = "call " + a.Call + " is cancelled"
+	return cancelled{a.Call}, r.calls.Cancel(c.Caller, a.Caller, a.Call)
+}

@@ -1,0 +1,64 @@
+package running_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	tools "toolpost/builtin/running"
+	"toolpost/engine/running"
+	"toolpost/tool"
+)
+
+var (
+	ada      = tool.Principal{ID: "ada", Door: "http"}
+	operator = tool.Principal{ID: "owner", Door: "nats", Operates: true}
+)
+
+// ask calls one of the tools through the stage, as the engine does.
+func ask(ctx context.Context, calls *running.Calls, who tool.Principal, name, args string) (string, error) {
+	c := &tool.Call{ID: "asks", Tool: name, Args: json.RawMessage(args), Caller: who}
+	r, err := calls.For(nil)(tools.New(calls)).Invoke(ctx, c, tool.Discard)
+	if err != nil {
+		return "", err
+	}
+	return string(r.Output), nil
+}
+
+func TestACallIsSeenAndCancelledByWhomItConcerns(t *testing.T) {
+	var calls running.Calls
+	began, ended := make(chan bool), make(chan error, 1)
+	go func() {
+		_, err := calls.For(nil)(tool.HandlerFunc(func(ctx context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+			_ = out.Emit(tool.LogEvent("info", "half of it"))
+			began <- true
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})).Invoke(t.Context(), &tool.Call{ID: "c1", Tool: "slow", Caller: ada}, tool.Discard)
+		ended <- err
+	}()
+	<-began
+	for who, sees := range map[*tool.Principal]bool{&ada: true, &operator: true, {ID: "eve"}: false} {
+		out, err := ask(t.Context(), &calls, *who, "listCalls", `{}`)
+		if err != nil || strings.Contains(out, `"call":"c1","caller":"ada","door":"http","tool":"slow"`) != sees || strings.Contains(out, "asks") {
+			t.Errorf("%s sees %s, %v", who.ID, out, err)
+		}
+		if sees && !strings.Contains(out, `"message":"half of it"`) {
+			t.Error(out)
+		}
+	}
+	for args, want := range map[string]tool.Code{
+		`{"call":"c1"}`: tool.CodeNotFound, `{"call":"c1","caller":"ada"}`: tool.CodeAccessDenied, `{}`: tool.CodeNotFound, `{"id":"c1"}`: tool.CodeInvalidInput,
+	} {
+		if _, err := ask(t.Context(), &calls, tool.Principal{ID: "eve"}, "cancelCall", args); tool.CodeOf(err) != want {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	if out, err := ask(t.Context(), &calls, operator, "cancelCall", `{"call":"c1"}`); err != nil || out != `{"call":"c1"}` {
+		t.Error(out, err)
+	}
+	if err := <-ended; tool.CodeOf(err) != tool.CodeCancelled {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,249 @@
+// Package running knows the calls that run now, of the whole program, whichever door they came by: who calls what since
+// when, and what was last heard of it. Whoever knows the id of a call can end it here.
+//
+// There is one registry and not one for each door, so that an id means one call of its caller everywhere: a call that
+// came over HTTP can be cancelled over NATS, and an operator sees both in one list.
+package running
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A Call is one that runs now, as people and programs are shown it.
+type Call struct {
+	ID     string    `json:"call"`
+	Caller string    `json:"caller"`
+	Door   string    `json:"door"`
+	Tool   string    `json:"tool"` // as its caller wrote it
+	Since  time.Time `json:"since"`
+	DryRun bool      `json:"dry_run,omitzero"`
+	Last   *Sign     `json:"last,omitzero"` // nil: nothing was heard of it yet
+}
+
+// A Sign is what was last heard of a call: a progress event or a log event.
+type Sign struct {
+	Time     time.Time `json:"time"`
+	Message  string    `json:"message,omitzero"` // at most maxText bytes of it
+	Progress float64   `json:"progress,omitzero"`
+	Total    float64   `json:"total,omitzero"`
+}
+
+// maxText bounds what the registry keeps of a text that a tool or a caller wrote.
+const maxText = 500
+
+// Calls are the calls that run now. The zero value has none and is ready for use.
+type Calls struct {
+	mu  sync.Mutex
+	all map[key]*entry
+}
+
+// A key is whose call it is, and its id. Callers choose ids without knowing of each other.
+type key struct{ caller, id string }
+
+// An entry is a call as the registry keeps it, and the sink of its events while it runs. What stands above mu is
+// guarded by that of Calls.
+type entry struct {
+	key
+	cancel context.CancelCauseFunc
+	inside bool // it is in the chain; before that it waits at its door, where it can be cancelled already
+	call   Call
+	out    tool.Sink
+
+	mu   sync.Mutex
+	last tool.Event // Kind is empty: there was none
+}
+
+// Begin lets in a call that has an id, or refuses one whose caller has a call of this id already. Doors use it where a
+// caller may give a call its name: they refuse in their own words, and can be told to cancel while the call still waits
+// for its turn. The context ends when somebody cancels the call; end is called once it has been answered.
+func (c *Calls) Begin(ctx context.Context, p tool.Principal, id string) (_ context.Context, end func(), _ *tool.Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := key{p.ID, id}
+	if c.all[k] != nil {
+		return nil, nil, taken(id)
+	}
+	ctx, e := c.add(ctx, k)
+	return ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.remove(e)
+	}, nil
+}
+
+// add and remove are called by who holds mu.
+func (c *Calls) add(ctx context.Context, k key) (context.Context, *entry) {
+	if c.all == nil {
+		c.all = map[key]*entry{}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	e := &entry{key: k, cancel: cancel}
+	c.all[k] = e
+	return ctx, e
+}
+
+func (c *Calls) remove(e *entry) {
+	delete(c.all, e.key)
+	e.cancel(nil)
+}
+
+func taken(id string) *tool.Error {
+	return tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none", id).
+		Because("duplicate_call")
+}
+
+// For is the stage: a call is on the list while it is in the chain.
+func (c *Calls) For(*tool.Spec) tool.Middleware {
+	return func(next tool.Handler) tool.Handler {
+		return tool.HandlerFunc(func(ctx context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
+			ctx, e, own, err := c.enter(ctx, call, out)
+			if err != nil {
+				return nil, err
+			}
+			defer c.leave(e, own)
+			return next.Invoke(ctx, call, e)
+		})
+	}
+}
+
+// enter finds the entry of a call that its door let in, or makes one, which is the stage's own.
+func (c *Calls) enter(ctx context.Context, call *tool.Call, out tool.Sink) (_ context.Context, e *entry, own bool, _ error) {
+	k := key{call.Caller.ID, call.ID}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch e = c.all[k]; {
+	case e == nil:
+		own = true
+		ctx, e = c.add(ctx, k)
+	case e.inside:
+		return nil, nil, false, taken(call.ID)
+	}
+	e.inside, e.out = true, out
+	e.heard(tool.Event{})
+	e.call = Call{
+		ID: call.ID, Caller: call.Caller.ID, Door: call.Caller.Door, Tool: short(call.Tool), Since: time.Now(), DryRun: call.DryRun,
+	}
+	return ctx, e, own, nil
+}
+
+// leave keeps the entry of a door, which may make several calls, one after the other, of what it let in once.
+func (c *Calls) leave(e *entry, own bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.inside = false; own {
+		c.remove(e)
+	}
+}
+
+// Emit implements tool.Sink. What an event says is only read when somebody asks, unless it would be much to keep.
+func (e *entry) Emit(ev tool.Event) error {
+	if ev.Kind == tool.KindProgress || ev.Kind == tool.KindLog {
+		last := tool.Event{Kind: ev.Kind, Time: ev.Time, Data: ev.Data}
+		if last.Time.IsZero() {
+			last.Time = time.Now()
+		}
+		if len(last.Data) > 4*maxText {
+			last.Data = tool.NewEvent(tool.KindProgress, tool.Progress{Message: signOf(last).Message}).Data
+		}
+		e.heard(last)
+	}
+	return e.out.Emit(ev)
+}
+
+func (e *entry) heard(ev tool.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last = ev
+}
+
+// signOf reads an event. What does not fit is left out: its reader only wants to see that something happens.
+func signOf(ev tool.Event) *Sign {
+	var data tool.Progress // of a log event only the message is of interest, which has the same name
+	_ = strictjson.Unmarshal(ev.Data, &data)
+	return &Sign{Time: ev.Time, Message: short(data.Message), Progress: data.Progress, Total: data.Total}
+}
+
+func short(text string) string {
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "")
+	}
+	return text
+}
+
+// List gives the calls that p may know of, the oldest first: its own, or all of them for an operator.
+func (c *Calls) List(p tool.Principal) []Call {
+	list, found := []Call{}, []*entry(nil)
+	c.mu.Lock()
+	for k, e := range c.all {
+		if e.inside && (k.caller == p.ID || p.Operator()) {
+			list, found = append(list, e.call), append(found, e)
+		}
+	}
+	c.mu.Unlock()
+	for i, e := range found {
+		list[i].Last = e.sign()
+	}
+	slices.SortFunc(list, func(a, b Call) int { return a.Since.Compare(b.Since) })
+	return list
+}
+
+func (e *entry) sign() *Sign {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last.Kind == "" {
+		return nil
+	}
+	return signOf(e.last)
+}
+
+// Cancel ends a call of p's, by its id; an operator may end anybody's, and says whose where several callers gave the id
+// to a call of theirs. Nobody else learns whether others have a call of this id.
+func (c *Calls) Cancel(p tool.Principal, whose, id string) error {
+	if whose != "" && whose != p.ID && !p.Operator() {
+		return tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own calls alone; leave out the caller", p.ID)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := key{whose, id}
+	if whose == "" {
+		if k.caller = p.ID; c.all[k] == nil && p.Operator() {
+			owners := c.having(id)
+			if len(owners) > 1 {
+				return tool.Errorf(tool.CodeConflict, "%s each have a call %s: say whose", strings.Join(owners, ", "), id).
+					Because("duplicate_call")
+			}
+			k.caller = strings.Join(owners, "")
+		}
+	}
+	e := c.all[k]
+	switch {
+	case e == nil && p.Operator():
+		return tool.Errorf(tool.CodeNotFound, "no call %q is running", id)
+	case e == nil:
+		return tool.Errorf(tool.CodeNotFound, "no call %q of yours is running", id)
+	}
+	by := "its caller"
+	if k.caller != p.ID {
+		by = p.ID + ", who runs this program"
+	}
+	e.cancel(tool.Errorf(tool.CodeCancelled, "the call was cancelled by %s", by))
+	return nil
+}
+
+// having lists whose calls have an id. The caller holds mu.
+func (c *Calls) having(id string) (owners []string) {
+	for k := range c.all {
+		if k.id == id {
+			owners = append(owners, k.caller)
+		}
+	}
+	slices.Sort(owners)
+	return owners
+}

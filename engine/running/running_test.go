@@ -1,0 +1,219 @@
+package running_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"toolpost/engine/running"
+	"toolpost/tool"
+)
+
+var (
+	ada      = tool.Principal{ID: "ada", Door: "http"}
+	bob      = tool.Principal{ID: "bob", Door: "nats"}
+	operator = tool.Principal{ID: "owner", Door: "http", Operates: true}
+)
+
+// A probe runs calls until they are cancelled, and lets the test emit events in their name.
+type probe struct {
+	began chan tool.Sink
+	ended chan error
+}
+
+// start runs a call behind the stage, and gives the sink that its tool has.
+func (p probe) start(ctx context.Context, calls *running.Calls, c tool.Call, out tool.Sink) tool.Sink {
+	h := calls.For(nil)(tool.HandlerFunc(func(ctx context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		p.began <- out
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}))
+	go func() {
+		_, err := h.Invoke(ctx, &c, out)
+		p.ended <- err
+	}()
+	return <-p.began
+}
+
+func newProbe() probe { return probe{make(chan tool.Sink), make(chan error, 8)} }
+
+func ids(list []running.Call) string {
+	var all []string
+	for _, c := range list {
+		all = append(all, c.Caller+"/"+c.ID)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestACallIsListedWhileItRunsToItsCallerAndToOperators(t *testing.T) {
+	var calls running.Calls
+	p := newProbe()
+	before := time.Now()
+	p.start(t.Context(), &calls, tool.Call{ID: "1", Tool: "slow", Caller: ada, DryRun: true}, tool.Discard)
+	p.start(t.Context(), &calls, tool.Call{ID: "1", Tool: "other", Caller: bob}, tool.Discard)
+	for who, want := range map[*tool.Principal]string{&ada: "ada/1", &bob: "bob/1", &operator: "ada/1 bob/1", {ID: "eve"}: ""} {
+		if got := ids(calls.List(*who)); got != want {
+			t.Errorf("%s sees %q", who.ID, got)
+		}
+	}
+	one := calls.List(ada)[0]
+	if one.Since.Before(before) || one.Since.After(time.Now()) || one.Tool != "slow" || one.Door != "http" || !one.DryRun || one.Last != nil {
+		t.Errorf("%+v", one)
+	}
+	if err := calls.Cancel(ada, "", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-p.ended; tool.CodeOf(err) != tool.CodeCancelled || !strings.Contains(err.Error(), "by its caller") {
+		t.Error(err)
+	}
+	if got := ids(calls.List(operator)); got != "bob/1" {
+		t.Error(got)
+	}
+	if err := calls.Cancel(operator, "", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-p.ended; !strings.Contains(err.Error(), "by owner, who runs this program") {
+		t.Error(err)
+	}
+}
+
+func TestWhatWasLastHeardOfACallIsKeptWithinBounds(t *testing.T) {
+	var calls running.Calls
+	p := newProbe()
+	var passed int
+	out := p.start(t.Context(), &calls, tool.Call{ID: "1", Caller: ada, Tool: strings.Repeat("t", 1000)}, tool.SinkFunc(func(tool.Event) error {
+		passed++
+		return nil
+	}))
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	long, _ := json.Marshal(tool.Log{Level: "info", Message: strings.Repeat("é", 5000)})
+	for _, c := range []struct {
+		ev   tool.Event
+		want running.Sign
+	}{
+		{tool.Event{Kind: tool.KindProgress, Time: at, Data: json.RawMessage(`{"progress":2,"total":8,"message":"a"}`)}, running.Sign{Time: at, Message: "a", Progress: 2, Total: 8}},
+		{tool.Event{Kind: tool.KindOutput, Time: at, Data: json.RawMessage(`{"text":"not this"}`)}, running.Sign{Time: at, Message: "a", Progress: 2, Total: 8}},
+		{tool.Event{Kind: tool.KindLog, Time: at, Data: json.RawMessage(`{"level":"info","message":"b"}`)}, running.Sign{Time: at, Message: "b"}},
+		{tool.Event{Kind: tool.KindLog, Time: at, Data: long}, running.Sign{Time: at, Message: strings.Repeat("é", 250)}},
+		{tool.Event{Kind: tool.KindLog, Time: at, Data: json.RawMessage(`{`)}, running.Sign{Time: at}},
+	} {
+		if err := out.Emit(c.ev); err != nil {
+			t.Fatal(err)
+		}
+		if got := calls.List(ada)[0].Last; got == nil || *got != c.want {
+			t.Errorf("%.60s: %+v", c.ev.Data, got)
+		}
+	}
+	if got := calls.List(ada)[0].Tool; passed != 5 || len(got) != 500 {
+		t.Errorf("%d events passed, a name of %d bytes", passed, len(got))
+	}
+}
+
+func TestAnIDIsOneCallOfItsCaller(t *testing.T) {
+	var calls running.Calls
+	p := newProbe()
+	twice := func(ctx context.Context) error {
+		_, err := calls.For(nil)(nil).Invoke(ctx, &tool.Call{ID: "1", Caller: ada}, tool.Discard)
+		return err
+	}
+	// One that no door let in.
+	p.start(t.Context(), &calls, tool.Call{ID: "1", Caller: ada}, tool.Discard)
+	if err := twice(t.Context()); tool.CodeOf(err) != tool.CodeConflict || tool.AsError(err).Reason != "duplicate_call" {
+		t.Error(err)
+	}
+	if _, _, err := calls.Begin(t.Context(), ada, "1"); tool.CodeOf(err) != tool.CodeConflict {
+		t.Error(err)
+	}
+	_ = calls.Cancel(ada, "", "1")
+	<-p.ended
+
+	// One that a door let in: the stage goes on with what the door has begun, as often as the door likes, but once at a time.
+	ctx, end, err := calls.Begin(t.Context(), ada, "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := calls.Begin(t.Context(), ada, "1"); tool.CodeOf(err) != tool.CodeConflict {
+		t.Error(err)
+	}
+	if got := ids(calls.List(ada)); got != "" {
+		t.Errorf("%s is listed before it runs", got)
+	}
+	short, cancel := context.WithCancel(ctx)
+	out := p.start(short, &calls, tool.Call{ID: "1", Caller: ada}, tool.Discard)
+	_ = out.Emit(tool.LogEvent("info", "of the first"))
+	if err := twice(ctx); tool.CodeOf(err) != tool.CodeConflict {
+		t.Error(err)
+	}
+	cancel()
+	<-p.ended
+	p.start(ctx, &calls, tool.Call{ID: "1", Caller: ada}, tool.Discard)
+	if last := calls.List(ada)[0].Last; last != nil {
+		t.Errorf("the second says what the first said: %+v", last)
+	}
+	if err := calls.Cancel(ada, "", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-p.ended; tool.CodeOf(err) != tool.CodeCancelled {
+		t.Error(err)
+	}
+	end()
+	if err := calls.Cancel(ada, "", "1"); tool.CodeOf(err) != tool.CodeNotFound {
+		t.Error(err)
+	}
+}
+
+func TestACallThatWaitsAtItsDoorCanBeCancelled(t *testing.T) {
+	var calls running.Calls
+	ctx, end, err := calls.Begin(t.Context(), ada, "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	if err := calls.Cancel(ada, "", "1"); err != nil || tool.CodeOf(context.Cause(ctx)) != tool.CodeCancelled {
+		t.Errorf("%v, %v", err, context.Cause(ctx))
+	}
+}
+
+func TestOnlyOperatorsHaveToDoWithTheCallsOfOthers(t *testing.T) {
+	var calls running.Calls
+	ctxs := map[string]context.Context{}
+	for _, who := range []tool.Principal{ada, bob} {
+		for _, id := range []string{"same", who.ID} {
+			ctx, end, err := calls.Begin(t.Context(), who, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer end()
+			ctxs[who.ID+"/"+id] = ctx
+		}
+	}
+	for _, c := range []struct {
+		who       tool.Principal
+		whose, id string
+		want      tool.Code
+		ends      string
+	}{
+		{ada, "", "bob", tool.CodeNotFound, ""},
+		{ada, "bob", "bob", tool.CodeAccessDenied, ""},
+		{ada, "bob", "none", tool.CodeAccessDenied, ""},
+		{operator, "", "none", tool.CodeNotFound, ""},
+		{operator, "", "same", tool.CodeConflict, ""},
+		{operator, "ada", "bob", tool.CodeNotFound, ""},
+		{operator, "bob", "same", "", "bob/same"},
+		{operator, "", "bob", "", "bob/bob"},
+		{ada, "ada", "same", "", "ada/same"},
+	} {
+		err := calls.Cancel(c.who, c.whose, c.id)
+		if err == nil != (c.want == "") || err != nil && tool.CodeOf(err) != c.want {
+			t.Errorf("%s ends %s of %q: %v", c.who.ID, c.id, c.whose, err)
+		}
+		for name, ctx := range ctxs {
+			if ended := ctx.Err() != nil; ended != (name == c.ends) {
+				t.Errorf("%s ends %s of %q: %s has ended: %v", c.who.ID, c.id, c.whose, name, ended)
+			}
+		}
+		delete(ctxs, c.ends)
+	}
+}

@@ -1,0 +1,57 @@
+package node_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"toolpost/config"
+	"toolpost/node"
+	"toolpost/tool"
+)
+
+// A hanging source has a tool that runs until its call is cancelled.
+type hanging struct{ began chan string }
+
+func (h hanging) protocol() []node.Protocol {
+	return []node.Protocol{{Name: "hanging", Open: func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return h, nil }}}
+}
+
+func (h hanging) Tools(context.Context) ([]*tool.Spec, error) {
+	return []*tool.Spec{{Name: "hang", Input: []byte(`{"type":"object"}`)}}, nil
+}
+
+func (h hanging) Close(context.Context) error { return nil }
+
+func (h hanging) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	h.began <- c.Caller.Door
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+func TestACallIsSeenAndCancelledThroughAnyDoor(t *testing.T) {
+	h := hanging{make(chan string)}
+	doors := withHeaders(t, h.protocol())
+	for _, in := range doors {
+		for _, by := range doors {
+			answer := make(chan string, 1)
+			go func() { answer <- post(t, in, "hang", `{}`, map[string][]string{"Toolpost-Call": {"c1"}}) }()
+			if door := <-h.began; door != in.Door {
+				t.Fatalf("it came by %s, not by %s", door, in.Door)
+			}
+			if got := post(t, by, "listCalls", `{}`, nil); !strings.Contains(got, `"call":"c1","caller":"owner","door":"`+in.Door+`","tool":"hang"`) {
+				t.Errorf("%s, seen through %s: %s", in.Door, by.Door, got)
+			}
+			if got := post(t, by, "hang", `{}`, map[string][]string{"Toolpost-Call": {"c1"}}); !strings.Contains(got, "a call c1 is running already") {
+				t.Errorf("%s, and the same id through %s: %s", in.Door, by.Door, got)
+			}
+			if got := post(t, by, "cancelCall", `{"call":"c1"}`, nil); !strings.Contains(got, `"call":"c1"`) {
+				t.Errorf("%s, cancelled through %s: %s", in.Door, by.Door, got)
+			}
+			if got := <-answer; !strings.Contains(got, "the call was cancelled by its caller") {
+				t.Errorf("%s, cancelled through %s, is answered %s", in.Door, by.Door, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package web
+
+import (
+	"sync"
+
+	"toolpost/tool"
+)
+
+// inFlight counts the calls of a front, which are waited for at its end.
+type inFlight struct {
+	mu       sync.Mutex
+	calls    int
+	draining bool
+	idle     chan struct{} // closed when draining and none is left
+}
+
+func newInFlight() *inFlight { return &inFlight{idle: make(chan struct{})} }
+
+// begin lets a call in; whoever did it calls end once it has been answered.
+func (f *inFlight) begin() *tool.Error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.draining {
+		return tool.Errorf(tool.CodeUnavailable, "the server is shutting down and takes no new calls").Because("draining")
+	}
+	f.calls++
+	return nil
+}
+
+func (f *inFlight) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.calls--; f.draining && f.calls == 0 {
+		close(f.idle)
+	}
+}
+
+// drain lets no new call in, and returns a channel that is closed when the last one has ended. It is
+// called once.
+func (f *inFlight) drain() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.draining = true
+	if f.calls == 0 {
+		close(f.idle)
+	}
+	return f.idle
+}
+
+func (f *inFlight) isDraining() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.draining
+}
