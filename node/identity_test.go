@@ -30,7 +30,7 @@ type street struct {
 func newStreet(t *testing.T, cfg *config.Config) *street {
 	t.Helper()
 	ready := make(chan node.Listening, 1)
-	n := open(t, cfg, node.Options{Protocols: newFake().protocol(), Token: "sixteen-letters-or-more", Listen: "127.0.0.1:0", Tokens: true, Ready: func(l node.Listening) { ready <- l }})
+	n := open(t, cfg, node.Options{Protocols: newFake().protocol(), Token: "sixteen-letters-or-more", Listen: "127.0.0.1:0", Ready: func(l node.Listening) { ready <- l }})
 	stop := serve(t, n)
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
