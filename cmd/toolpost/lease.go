@@ -101,11 +101,14 @@ func (a *app) issue(ctx context.Context, req leaseRequest) error {
 		}(l))
 	}
 	fmt.Fprintln(a.out, l.Token)
-	by := ""
+	by, until := "", ""
 	if l.Caller != "" {
 		by = " by " + clean(l.Caller)
 	}
-	fmt.Fprintf(a.err, "lease %s for one call of %s%s, up to tier %d, until %s\n", l.ID, clean(l.Tool), by, l.Tier, when(l.Expires, time.Now()))
+	if !l.Expires.IsZero() { // a server without a store does not say
+		until = ", until " + when(l.Expires, time.Now())
+	}
+	fmt.Fprintf(a.err, "lease %s for one call of %s%s, up to tier %d%s\n", lease.ID(l.Token), clean(l.Tool), by, l.Tier, until)
 	return nil
 }
 
