@@ -42,8 +42,16 @@ const MaxTokenTTL = 10 * 365 * 24 * time.Hour
 // tokenIDLength is how much of the digest of a token names it.
 const tokenIDLength = 16
 
-// TokenID gives the id of a token.
-func TokenID(token string) string { return digestOf(token)[:tokenIDLength] }
+// TokenPrefix starts every token that is issued, and tells it from its id.
+const TokenPrefix = "tp_"
+
+// TokenID gives the id of the token that somebody means who has the token, or the id itself.
+func TokenID(text string) string {
+	if !strings.HasPrefix(text, TokenPrefix) {
+		return text
+	}
+	return digestOf(text)[:tokenIDLength]
+}
 
 func digestOf(token string) string {
 	sum := sha256.Sum256([]byte(token))
@@ -56,7 +64,7 @@ type Tokens func(ctx context.Context, digest string) (Grant, bool, error)
 
 // wellFormed reports whether a token can be one that was issued: nothing else is worth a look into the store.
 func wellFormed(token string) bool {
-	return strings.HasPrefix(token, "tp_") && len(token) == len("tp_")+43
+	return strings.HasPrefix(token, TokenPrefix) && len(token) == len(TokenPrefix)+43
 }
 
 // What is remembered of tokens, and how many of them. Who revokes one waits for no more than that.

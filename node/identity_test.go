@@ -30,7 +30,7 @@ type street struct {
 func newStreet(t *testing.T, cfg *config.Config) *street {
 	t.Helper()
 	ready := make(chan node.Listening, 1)
-	n := open(t, cfg, node.Options{Protocols: newFake().protocol(), Token: "sixteen-letters-or-more", Listen: "127.0.0.1:0", Tokens: true, Ready: func(l node.Listening) { ready <- l }})
+	n := open(t, cfg, node.Options{Protocols: newFake().protocol(), Token: "sixteen-letters-or-more", Listen: "127.0.0.1:0", Ready: func(l node.Listening) { ready <- l }})
 	stop := serve(t, n)
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
@@ -201,10 +201,10 @@ func TestTokensAreIssuedByOperatorsAlone(t *testing.T) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
-	n := open(t, parse(t, t.TempDir(), twoTools), node.Options{Protocols: newFake().protocol()})
+	n := open(t, parse(t, t.TempDir(), twoTools+"store: {url: none}\n"), node.Options{Protocols: newFake().protocol()})
 	defer shut(t, n)
 	if _, err := n.Catalog().Lookup(t.Context(), tool.Principal{ID: "local", Door: "cli"}, tokentools.IssueName); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("where nobody wants it the tool is there: %v", err)
+		t.Errorf("where no token lasts the tool is there: %v", err)
 	}
 }
 

@@ -83,7 +83,7 @@ type Options struct {
 	Listen    string          // of the HTTP door and those that share its address, in place of what the config says
 	Token     string          // of the owner; empty: one is made and kept in the state folder
 	NewToken  bool            // make another token
-	Tokens    bool            // there are the tools that issue and revoke tokens
+	Own       bool            // open no source of the config: its own tools are all that is called
 	LeaseTier int             // tools of this tier and above need a lease, also where the config is less strict; 0: as it says
 	Version   string          // of this program, for those who ask a door
 	Ready     func(Listening) // called for each door that is open
@@ -169,6 +169,9 @@ func (n *Node) start(ctx context.Context) (err error) {
 	n.openJobs()
 	if n.own, err = n.ownTools(ctx); err != nil {
 		return err
+	}
+	if n.o.Own {
+		tools.sources = nil
 	}
 	n.replace(ctx, tools)
 	return errors.Join(ctx.Err(), n.cache.Misplaced())

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	assettools "toolpost/builtin/asset"
+	audittools "toolpost/builtin/audit"
 	"toolpost/builtin/define"
 	healthtools "toolpost/builtin/health"
 	jobtools "toolpost/builtin/job"
@@ -18,21 +19,19 @@ import (
 )
 
 // ownTools gives the source of the tools that Toolpost itself brings: for assets, for calls that run now and for how the
-// program is; for leases, where calls need them; for sessions and jobs, where these last; and for tokens, for the command
-// that wants them. They are one source, so that a policy can name it.
+// program is; for leases, where calls need them or others that share the store may; and for sessions, jobs, tokens and the
+// log of calls, where these last. They are one source, so that a policy can name it.
 func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	all := []*define.Set{
 		assettools.New(n.keep.assets), runningtools.New(&n.calls),
 		healthtools.New(healthtools.Options{Sources: n.health, Metrics: n.Metrics}),
 	}
-	if n.leaseTier > 0 {
+	if n.leaseTier > 0 || n.store != nil {
 		all = append(all, n.issuer(n.keep.leases))
 	}
 	if n.store != nil {
-		all = append(all, statetools.New(sessions{n.store.Sessions(), n.redactor}), jobtools.New(n.jobs))
-	}
-	if n.store != nil && n.o.Tokens {
-		all = append(all, tokentools.New(tokens{n.store.Tokens(), n}))
+		all = append(all, statetools.New(sessions{n.store.Sessions(), n.redactor}), jobtools.New(n.jobs),
+			tokentools.New(tokens{n.store.Tokens(), n}), audittools.New(n.store.Audit()))
 	}
 	one := define.Join(all...)
 	specs, err := one.Tools(ctx)

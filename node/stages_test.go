@@ -69,14 +69,17 @@ func TestToolsOfALeasedTierNeedALeaseForEveryCall(t *testing.T) {
 	}
 }
 
-func TestWithoutLeasesNobodyIsAskedForOneAndNoneIsIssued(t *testing.T) {
-	n := open(t, parse(t, t.TempDir(), writes), node.Options{})
-	defer shut(t, n)
-	if _, code := invoke(t, n, tool.Call{Tool: "w"}); code != "" {
-		t.Error(code)
-	}
-	if _, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"w"}`)}); code != tool.CodeNotFound {
-		t.Error(code)
+// Where leases last, another program that shares the store may ask for them.
+func TestWithoutLeasesNobodyIsAskedForOneAndOneIsIssuedOnlyWhereItLasts(t *testing.T) {
+	for store, want := range map[string]tool.Code{"store: {url: none}\n": tool.CodeNotFound, "": ""} {
+		n := open(t, parse(t, t.TempDir(), writes+store), node.Options{})
+		defer shut(t, n)
+		if _, code := invoke(t, n, tool.Call{Tool: "w"}); code != "" {
+			t.Error(code)
+		}
+		if _, code := invoke(t, n, tool.Call{Tool: "lease.issue", Args: []byte(`{"tool":"w"}`)}); code != want {
+			t.Errorf("%s: %q", store, code)
+		}
 	}
 }
 

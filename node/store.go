@@ -42,25 +42,41 @@ type StoreOptions struct {
 	Idempotency idempotency.Settings `yaml:"idempotency" doc:"how repeated calls are recognised"`
 }
 
-// OpenStore gives the store of a config; nil: the config wants none, or there is no config file. Nothing is opened before its first use.
-func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
-	var o StoreOptions
+// storeOptions reads what a config says of its store. Without a config file there is none.
+func storeOptions(cfg *config.Config) (o StoreOptions, err error) {
 	if err := cfg.Store.Decode(&o); err != nil {
-		return nil, o, err
+		return o, err
 	}
 	switch {
 	case o.URL != "":
 	case cfg.Path != "":
 		o.URL = "sqlite:.toolpost/toolpost.db"
 	default:
-		o.URL = "none"
+		o.URL = noStore
+	}
+	return o, nil
+}
+
+// noStore is the URL of a store that is none.
+const noStore = "none"
+
+// HasStore reports whether what the tools of a config bring about lasts longer than the program.
+func HasStore(cfg *config.Config) (bool, error) {
+	o, err := storeOptions(cfg)
+	return o.URL != noStore, err
+}
+
+// OpenStore gives the store of a config; nil: there is none. Nothing is opened before its first use.
+func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
+	o, err := storeOptions(cfg)
+	if err != nil {
+		return nil, o, err
 	}
 	options := store.Options{Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }, Mark: auditMark(cfg, o.URL)}
 	scheme, rest, _ := strings.Cut(o.URL, ":")
 	var db *store.DB
-	var err error
 	switch scheme {
-	case "none":
+	case noStore:
 	case "sqlite":
 		db, err = sqlite.Open(offlimits.Under(cfg.Dir, rest), options)
 	case "postgres", "postgresql":

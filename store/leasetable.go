@@ -24,22 +24,11 @@ type LeaseTable struct {
 // Leases keeps leases.
 func (db *DB) Leases() *LeaseTable { return &LeaseTable{db: db} }
 
-// idLength is how much of a digest names a lease where people read it.
-const idLength = 16
+// idLength is how much of a digest names a lease, and a token, where people read it.
+const idLength = lease.IDLength
 
-// tokenPrefix tells a token from an id.
-const tokenPrefix = "tok_"
-
-// LeaseID gives the id of the lease that somebody means who has its token, or the id itself.
-func LeaseID(text string) string { return idOf(text, tokenPrefix) }
-
-// idOf gives the id that somebody means who has an id, or a secret that starts so.
-func idOf(text, prefix string) string {
-	if strings.HasPrefix(text, prefix) {
-		return digestOf(text)[:idLength]
-	}
-	return plain(text, maxName)
-}
+// leaseID gives the id of the lease that somebody means who has its token, or the id itself.
+func leaseID(text string) string { return plain(lease.ID(text), maxName) }
 
 // Issue makes a lease for one call of a tool, or of any with "*", up to a tier, by a caller, or by whoever has it
 // with "". A ttl of 0 is lease.DefaultTTL. The token is in nobody's hands but those of who asked for it.
@@ -50,7 +39,7 @@ func (l *LeaseTable) Issue(_ context.Context, caller, name string, tier int, ttl
 	if err := checkLease(caller, name, tier, ttl); err != nil {
 		return "", err
 	}
-	token = tokenPrefix + rand.Text()
+	token = lease.TokenPrefix + rand.Text()
 	err = l.db.w.do(true, func(t *tx) error {
 		now := time.Now()
 		if err := l.sweepSometimes(t, now); err != nil {
@@ -158,7 +147,7 @@ func rejected(reason, message string) error {
 // Revoke ends a lease of a caller, or anybody's with "", by the id that List gives or by its token. One that was used, or
 // revoked, before cannot be revoked: the error, of code conflict, says so.
 func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
-	if id = LeaseID(id); !isID(id) {
+	if id = leaseID(id); !isID(id) {
 		return noLease(id)
 	}
 	return l.db.w.do(true, func(t *tx) error {
@@ -208,7 +197,7 @@ func behind(id string) string { return id + "g" } // no digit is as large
 
 // Find gives a lease that is remembered, by its id or token.
 func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err error) {
-	if id = LeaseID(id); !isID(id) {
+	if id = leaseID(id); !isID(id) {
 		return x, noLease(id)
 	}
 	err = l.db.read(ctx, func(r *reader) error {

@@ -102,9 +102,9 @@ func (l *Leases) Issue(_ context.Context, caller, name string, tier int, ttl tim
 	if l.leases == nil {
 		l.leases = map[string]*lease.Lease{}
 	}
-	token = tokenPrefix + rand.Text()
+	token = lease.TokenPrefix + rand.Text()
 	l.leases[digestOf(token)] = &lease.Lease{
-		ID: LeaseID(token), Caller: caller, Tool: name, Tier: tier, Issued: now, Expires: now.Add(ttl), State: lease.Live,
+		ID: lease.ID(token), Caller: caller, Tool: name, Tier: tier, Issued: now, Expires: now.Add(ttl), State: lease.Live,
 	}
 	l.counted.issued.Add(1)
 	return token, nil

@@ -209,6 +209,12 @@ func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, 
 		if err != nil || hi == 0 {
 			return err
 		}
+		switch {
+		case f.After > 0 && newestFirst:
+			hi = min(hi, f.After-1)
+		case f.After > 0:
+			lo = max(lo, f.After+1)
+		}
 		order := ` ORDER BY seq`
 		if newestFirst {
 			order += ` DESC`

@@ -25,7 +25,6 @@ const (
 	maxNote     = 256
 	maxGranted  = 64 // roles, and tools
 	tokenMemory = 30 * 24 * time.Hour
-	callerToken = "tp_" // starts every token
 )
 
 // Issue makes a token with what t says of its caller, roles, tools and note. A ttl of 0 is for ever. The token is in
@@ -44,7 +43,7 @@ func (k *TokenTable) Issue(_ context.Context, t identity.Token, ttl time.Duratio
 	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails: it ends the program instead
-	token = callerToken + base64.RawURLEncoding.EncodeToString(secret)
+	token = identity.TokenPrefix + base64.RawURLEncoding.EncodeToString(secret)
 	err = k.db.w.do(true, func(w *tx) error {
 		now := time.Now()
 		over := micros(now.Add(-tokenMemory))
@@ -90,7 +89,7 @@ func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Toke
 
 // Find gives a token that is remembered, by its id or itself.
 func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err error) {
-	if id = idOf(id, callerToken); !isID(id) {
+	if id = plain(identity.TokenID(id), maxName); !isID(id) {
 		return t, noToken(id)
 	}
 	err = k.db.read(ctx, func(r *reader) error {
@@ -118,7 +117,7 @@ func scanTokens(now time.Time) func(*identity.Token) func(*sql.Rows) error {
 
 // Revoke ends a token, by its id or itself: every program that shares the store refuses it from then on.
 func (k *TokenTable) Revoke(_ context.Context, id string) error {
-	if id = idOf(id, callerToken); !isID(id) {
+	if id = plain(identity.TokenID(id), maxName); !isID(id) {
 		return noToken(id)
 	}
 	return k.db.w.do(true, func(w *tx) error {
@@ -162,6 +161,6 @@ func scanToken(t *identity.Token, now int64) func(*sql.Rows) error {
 		case expires.Valid && now >= expires.Int64:
 			t.State = identity.Expired
 		}
-		return errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles), strictjson.Unmarshal([]byte(tools), (*[]tool.Pattern)(&t.Tools)))
+		return errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles), strictjson.Unmarshal([]byte(tools), &t.Tools))
 	}
 }

@@ -22,6 +22,15 @@ type Call struct {
 	Details map[string]any // of the result's trace
 }
 
+// Operating refuses who is not one of those who run this program, and may not do what only they may.
+func (c *Call) Operating(does string) error {
+	if c.Caller.Operator() {
+		return nil
+	}
+	return tool.Errorf(tool.CodeAccessDenied, "%q may not %s: only the owner and who runs toolpost on its command line may",
+		c.Caller.ID, does)
+}
+
 // A Tool is one tool: what it is, and how it runs.
 type Tool struct {
 	Spec    *tool.Spec

@@ -11,6 +11,7 @@ import (
 
 	"toolpost/builtin/define"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // The names of the tools.
@@ -29,6 +30,9 @@ type Jobs interface {
 	Show(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error)
 	// List gives the jobs of one state, or of any with ""; 0 leaves the number to it.
 	List(ctx context.Context, p tool.Principal, state string, most int) (json.RawMessage, error)
+	// All is List for the jobs of all callers, and Of tells whose job one is.
+	All(ctx context.Context, state string, most int) (json.RawMessage, error)
+	Of(ctx context.Context, id string) (caller string, err error)
 	Cancel(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error)
 	// Watch hands over the events after so many, as they come, and gives the job at its end.
 	Watch(ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink) (json.RawMessage, error)
@@ -94,41 +98,67 @@ type named struct {
 type jobArgs struct {
 	named
 	Caller string `json:"caller" schema:"minLength=1" doc:"whose job it is, for who runs toolpost; default: who asks"`
+	All    bool   `json:"all" doc:"whoever's job it is, for who runs toolpost"`
 }
 
+const seesAll = "see the jobs of all callers"
+
 // whose gives the principal whose job is meant.
-func (a jobArgs) whose(c *define.Call) (tool.Principal, error) {
-	p := c.Caller
+func (q queue) whose(ctx context.Context, c *define.Call, a jobArgs) (p tool.Principal, err error) {
+	p = c.Caller
 	if a.Caller != "" && a.Caller != p.ID && !p.Operator() {
 		return p, tool.Errorf(tool.CodeAccessDenied, "%q has to do with its own jobs alone; leave out the caller", p.ID)
 	}
-	p.ID = cmp.Or(a.Caller, p.ID)
-	return p, nil
+	if p.ID = cmp.Or(a.Caller, p.ID); a.All {
+		if err := c.Operating(seesAll); err != nil {
+			return p, err
+		}
+		p.ID, err = q.jobs.Of(ctx, a.Job)
+	}
+	return p, err
 }
 
 func (q queue) show(ctx context.Context, c *define.Call, a jobArgs) (json.RawMessage, error) {
-	whose, err := a.whose(c)
+	whose, err := q.whose(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
-	return q.jobs.Show(ctx, whose, a.Job)
+	doc, err := q.jobs.Show(ctx, whose, a.Job)
+	return a.of(whose, doc), err
 }
 
 func (q queue) cancel(ctx context.Context, c *define.Call, a jobArgs) (json.RawMessage, error) {
-	whose, err := a.whose(c)
+	whose, err := q.whose(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
-	return q.jobs.Cancel(ctx, whose, a.Job)
+	doc, err := q.jobs.Cancel(ctx, whose, a.Job)
+	return a.of(whose, doc), err
+}
+
+// of adds to a job whose it is, for who did not say so.
+func (a jobArgs) of(p tool.Principal, doc json.RawMessage) json.RawMessage {
+	if !a.All || len(doc) == 0 {
+		return doc
+	}
+	b := strictjson.AppendString(strictjson.AppendName([]byte{'{'}, "caller"), p.ID)
+	return append(append(b, ','), doc[1:]...)
 }
 
 type listArgs struct {
 	State string `json:"state" schema:"enum=queued|running|done|failed|asked|cancelled|lost" doc:"only jobs that are so"`
 	Limit int    `json:"limit" schema:"minimum=1 maximum=1000" doc:"at most so many, the newest first; default 100"`
+	All   bool   `json:"all" doc:"the jobs of all callers, for who runs toolpost"`
 }
 
 func (q queue) list(ctx context.Context, c *define.Call, a listArgs) (json.RawMessage, error) {
-	return q.jobs.List(ctx, c.Caller, a.State, a.Limit)
+	if !a.All {
+		return q.jobs.List(ctx, c.Caller, a.State, a.Limit)
+	}
+	if err := c.Operating(seesAll); err != nil {
+		return nil, err
+	}
+	return q.jobs.All(ctx, a.State, a.Limit)
 }
 
 type watchArgs struct {

@@ -23,7 +23,7 @@ func (d *desk) Start(_ context.Context, c *tool.Call) (json.RawMessage, error) {
 
 func (d *desk) Show(_ context.Context, p tool.Principal, id string) (json.RawMessage, error) {
 	d.asked = append(d.asked, "show "+p.ID+" "+id)
-	return json.RawMessage(`{}`), nil
+	return json.RawMessage(`{"job":"j"}`), nil
 }
 
 func (d *desk) List(_ context.Context, p tool.Principal, state string, most int) (json.RawMessage, error) {
@@ -31,9 +31,16 @@ func (d *desk) List(_ context.Context, p tool.Principal, state string, most int)
 	return json.RawMessage(`{}`), nil
 }
 
+func (d *desk) All(_ context.Context, state string, most int) (json.RawMessage, error) {
+	d.asked = append(d.asked, "all "+state+strings.Repeat("+", most))
+	return json.RawMessage(`{}`), nil
+}
+
+func (d *desk) Of(context.Context, string) (string, error) { return "bob", nil }
+
 func (d *desk) Cancel(_ context.Context, p tool.Principal, id string) (json.RawMessage, error) {
 	d.asked = append(d.asked, "cancel "+p.ID+" "+id)
-	return json.RawMessage(`{}`), nil
+	return json.RawMessage(`{"job":"j"}`), nil
 }
 
 func (d *desk) Watch(_ context.Context, p tool.Principal, id string, after int64, out tool.Sink) (json.RawMessage, error) {
@@ -71,6 +78,27 @@ func TestEachToolAsksForWhatItsCallerWants(t *testing.T) {
 		if s.Name != job.Names()[i] || !json.Valid(s.Input) || s.Description == "" {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+func TestWhoRunsTheProgramSeesTheJobsOfAll(t *testing.T) {
+	d := &desk{}
+	for _, c := range []struct{ name, args, want string }{
+		{"listJobs", `{"all":true,"limit":1}`, `{}`},
+		{"showJob", `{"job":"a","all":true}`, `{"caller":"bob","job":"j"}`},
+		{"cancelJob", `{"job":"b","all":true}`, `{"caller":"bob","job":"j"}`},
+	} {
+		call := &tool.Call{Tool: c.name, Args: json.RawMessage(c.args), Caller: tool.Principal{ID: "local", Operates: true}}
+		if r, err := job.New(d).Invoke(t.Context(), call, tool.Discard); err != nil || string(r.Output) != c.want {
+			t.Errorf("%s: %+v, %v", c.name, r, err)
+		}
+		call.Caller = tool.Principal{ID: "ada"}
+		if _, err := job.New(d).Invoke(t.Context(), call, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
+			t.Errorf("%s of somebody else: %v", c.name, err)
+		}
+	}
+	if got := strings.Join(d.asked, ", "); got != "all +, show bob a, cancel bob b" {
+		t.Error(got)
 	}
 }
 

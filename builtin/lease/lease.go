@@ -1,4 +1,5 @@
-// Package lease has the tools that issue leases, lease.issue, revoke them, lease.revoke, and count them, lease.gc.
+// Package lease has the tools that issue leases, lease.issue, list them, lease.list, revoke them, lease.revoke, and count
+// them, lease.gc.
 // Calling one of them passes the engine like any other call, so that who did what is on record.
 package lease
 
@@ -16,6 +17,7 @@ import (
 // The names of the tools.
 const (
 	issueName  = "lease.issue"
+	listName   = "lease.list"
 	revokeName = "lease.revoke"
 	gcName     = "lease.gc"
 )
@@ -32,36 +34,48 @@ type Leases interface {
 	GC(ctx context.Context) (lease.Counts, error)
 }
 
-// A Revoker is where leases can be revoked.
-type Revoker interface {
+// A Book is where leases can be looked at and revoked.
+type Book interface {
 	// Revoke makes a lease of the caller useless, or anybody's with "", by its id or its token.
 	Revoke(ctx context.Context, caller, id string) error
+	// Find gives a lease, by its id or its token.
+	Find(ctx context.Context, id string) (lease.Lease, error)
+	// List gives leases, the newest first; 0: all.
+	List(ctx context.Context, most int) ([]lease.Lease, error)
 }
 
 // Options of the tools.
 type Options struct {
-	Leases Leases // lease.revoke is there where it is a Revoker too
+	Leases Leases // lease.list and lease.revoke are there where it is a Book too
 	// Resolve gives a tool that this caller may see, as its Ref is written, and its tier.
 	Resolve func(ctx context.Context, caller tool.Principal, name string) (known string, tier int, err error)
 }
 
 // New makes the tools.
 func New(o Options) *define.Set {
-	d := desk{o}
+	book, _ := o.Leases.(Book)
+	d := desk{o, book}
 	tools := []define.Tool{
 		define.New(tool.Spec{
 			Name: issueName, Description: "Issues a lease: the permission for one call of a tool.",
 		}, d.issue),
 		define.New(tool.Spec{Name: gcName, Description: "Removes leases that are over and counts the others."}, d.gc),
 	}
-	if r, ok := o.Leases.(Revoker); ok {
-		spec := tool.Spec{Name: revokeName, Description: "Revokes a lease: nobody can use it any more."}
-		tools = append(tools, define.New(spec, revoking{r}.revoke))
+	if book != nil {
+		tools = append(tools, define.New(tool.Spec{
+			Name: revokeName, Description: "Revokes a lease: nobody can use it any more.",
+		}, d.revoke), define.New(tool.Spec{
+			Name: listName, Effects: tool.Effects{Reads: true},
+			Description: "Lists the leases of all callers, the newest first. Their tokens are nowhere.",
+		}, d.list))
 	}
 	return define.NewSet(tools...)
 }
 
-type desk struct{ o Options }
+type desk struct {
+	o    Options
+	book Book // nil: leases end with this program
+}
 
 type issueArgs struct {
 	Tool   string  `json:"tool" schema:"required minLength=1" doc:"the tool that may be called once with the lease, or * for any"`
@@ -75,6 +89,11 @@ type issued struct {
 	Tier   int    `json:"tier"`
 	Token  string `json:"token_id"`
 	Tool   string `json:"tool"`
+	// Where leases can be looked at.
+	ID      string    `json:"id,omitzero"`
+	Issued  time.Time `json:"issued,omitzero"`
+	Expires time.Time `json:"expires,omitzero"`
+	State   string    `json:"state,omitzero"`
 }
 
 func (d desk) issue(ctx context.Context, c *define.Call, args issueArgs) (issued, error) {
@@ -102,6 +121,11 @@ func (d desk) issue(ctx context.Context, c *define.Call, args issueArgs) (issued
 	ttl := time.Duration(max(min(args.TTLms, tooLong), -tooLong)) * time.Millisecond
 	out.Token, err = d.o.Leases.Issue(ctx, out.Caller, out.Tool, out.Tier, ttl)
 	c.Summary = "a lease for one call of " + out.Tool
+	if err != nil || d.book == nil {
+		return out, err
+	}
+	l, err := d.book.Find(ctx, out.Token)
+	out.ID, out.Issued, out.Expires, out.State = l.ID, l.Issued, l.Expires, l.State
 	return out, err
 }
 
@@ -122,8 +146,6 @@ func own(p tool.Principal) string {
 	return p.ID
 }
 
-type revoking struct{ leases Revoker }
-
 type revokeArgs struct {
 	_     struct{} `schema:"minProperties=1 maxProperties=1"`
 	ID    string   `json:"id" schema:"minLength=1" doc:"the id of the lease"`
@@ -132,9 +154,10 @@ type revokeArgs struct {
 
 type revoked struct {
 	Revoked bool `json:"revoked"`
+	lease.Lease
 }
 
-func (r revoking) revoke(ctx context.Context, c *define.Call, args revokeArgs) (revoked, error) {
+func (d desk) revoke(ctx context.Context, c *define.Call, args revokeArgs) (revoked, error) {
 	if err := mayIssue(c.Caller); err != nil {
 		return revoked{}, err
 	}
@@ -142,8 +165,28 @@ func (r revoking) revoke(ctx context.Context, c *define.Call, args revokeArgs) (
 		return revoked{}, tool.Errorf(tool.CodeInvalidInput, "%s needs the id of a lease or its token, one of them",
 			revokeName)
 	}
+	if err := d.book.Revoke(ctx, own(c.Caller), args.ID+args.Token); err != nil {
+		return revoked{}, err
+	}
+	l, err := d.book.Find(ctx, args.ID+args.Token)
 	c.Summary = "the lease is revoked"
-	return revoked{true}, r.leases.Revoke(ctx, own(c.Caller), args.ID+args.Token)
+	return revoked{true, l}, err
+}
+
+type listArgs struct {
+	Limit int `json:"limit" schema:"minimum=0" doc:"at most so many; default: all"`
+}
+
+type list struct {
+	Leases []lease.Lease `json:"leases"`
+}
+
+func (d desk) list(ctx context.Context, c *define.Call, a listArgs) (list, error) {
+	if err := c.Operating("list the leases of all callers"); err != nil {
+		return list{}, err
+	}
+	all, err := d.book.List(ctx, a.Limit)
+	return list{all}, err
 }
 
 func (d desk) gc(ctx context.Context, c *define.Call, _ struct{}) (lease.Counts, error) {

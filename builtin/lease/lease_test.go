@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"toolpost/builtin/lease"
+	terms "toolpost/engine/lease"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -181,14 +182,20 @@ func TestALeaseIsRevokedByItsIssuerAndByTheOperator(t *testing.T) {
 			t.Errorf("somebody else's: %v", err)
 		}
 	}
-	if _, err := call(t, r, ada, "lease.revoke", `{"id":"`+store.LeaseID(adas)+`"}`); err != nil {
-		t.Error(err)
+	if out, err := call(t, r, ada, "lease.revoke", `{"id":"`+terms.ID(adas)+`"}`); err != nil || out["state"] != "revoked" || out["caller"] != "ada" {
+		t.Error(out, err)
 	}
-	if _, err := call(t, r, ada, "lease.revoke", `{"id":"`+store.LeaseID(adas)+`"}`); tool.CodeOf(err) != tool.CodeConflict {
+	if _, err := call(t, r, ada, "lease.list", `{}`); tool.CodeOf(err) != tool.CodeAccessDenied {
+		t.Errorf("the leases of all, for an issuer: %v", err)
+	}
+	if out, err := call(t, r, local, "lease.list", `{"limit":2}`); err != nil || len(out["leases"].([]any)) != 2 {
+		t.Error(out, err)
+	}
+	if _, err := call(t, r, ada, "lease.revoke", `{"id":"`+terms.ID(adas)+`"}`); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("again: %v", err)
 	}
 	for _, token := range []string{bobs, anybodys} {
-		if _, err := call(t, r, local, "lease.revoke", `{"id":"`+store.LeaseID(token)+`"}`); err != nil {
+		if _, err := call(t, r, local, "lease.revoke", `{"id":"`+terms.ID(token)+`"}`); err != nil {
 			t.Errorf("the operator: %v", err)
 		}
 	}

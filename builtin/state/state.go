@@ -28,6 +28,8 @@ const (
 type Sessions interface {
 	// Get gives the document of a session; one that nobody has changed is {}.
 	Get(ctx context.Context, caller, session string) (session.State, error)
+	// At gives an earlier version of it, as far as it is remembered.
+	At(ctx context.Context, caller, session string, version int64) (session.State, error)
 	// Next gives the version that follows the one that was seen, as far as it is remembered; false: there is none yet.
 	Next(ctx context.Context, caller, session string, seen int64) (session.State, bool, error)
 	// PatchAt merges patches into the document, all at once, where it is still at the version that was seen, and at any
@@ -81,11 +83,28 @@ func (w *which) at(c *define.Call, version int64) {
 	c.Summary = fmt.Sprintf("session %s is at version %d", w.Session, version)
 }
 
-func (d desk) get(ctx context.Context, c *define.Call, a which) (session.State, error) {
+type getArgs struct {
+	which
+	Version *int64 `json:"version" schema:"minimum=0" doc:"an earlier version, one of the last 100; default: the newest"`
+}
+
+// A State is a version of a session, and whose that is.
+type State struct {
+	Session string `json:"session"`
+	Caller  string `json:"caller"`
+	session.State
+}
+
+func (d desk) get(ctx context.Context, c *define.Call, a getArgs) (st State, err error) {
 	if err := a.of(c); err != nil {
-		return session.State{}, err
+		return st, err
 	}
-	st, err := d.sessions.Get(ctx, a.Caller, a.Session)
+	st.Session, st.Caller = a.Session, a.Caller
+	if a.Version != nil {
+		st.State, err = d.sessions.At(ctx, a.Caller, a.Session, *a.Version)
+	} else {
+		st.State, err = d.sessions.Get(ctx, a.Caller, a.Session)
+	}
 	a.at(c, st.Version)
 	return st, err
 }
@@ -107,7 +126,8 @@ type watchArgs struct {
 type watched struct {
 	Newer   bool            `json:"newer"`
 	Version int64           `json:"version"`
-	State   json.RawMessage `json:"state,omitzero"` // where it is newer
+	Changed time.Time       `json:"changed,omitzero"` // where it is newer
+	State   json.RawMessage `json:"state,omitzero"`
 }
 
 func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, error) {
@@ -131,7 +151,7 @@ func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, 
 			return watched{}, gone(ctx, err)
 		case more:
 			a.at(c, st.Version)
-			return watched{true, st.Version, st.State}, nil
+			return watched{true, st.Version, st.Changed, st.State}, nil
 		}
 		select {
 		case <-time.After(lookEvery):
@@ -167,24 +187,26 @@ type patchArgs struct {
 	IfVersion *int64          `json:"if_version" schema:"minimum=0" doc:"merge only if the session is still at this version; default: merge anyway"`
 }
 
-// A change is the version that one has led to.
-type change struct {
-	Version int64 `json:"version"`
+// A Change is the version that one has led to.
+type Change struct {
+	Session string `json:"session"`
+	Caller  string `json:"caller"`
+	Version int64  `json:"version"`
 }
 
-func (d desk) patch(ctx context.Context, c *define.Call, a patchArgs) (change, error) {
+func (d desk) patch(ctx context.Context, c *define.Call, a patchArgs) (Change, error) {
 	if err := a.of(c); err != nil {
-		return change{}, err
+		return Change{}, err
 	}
 	v, err := strictjson.Decode(a.Patch)
 	patch, ok := v.(map[string]any)
 	if err != nil || !ok {
-		return change{}, tool.Errorf(tool.CodeInvalidInput, "a patch is a JSON object, not %s", strictjson.KindOf(a.Patch))
+		return Change{}, tool.Errorf(tool.CodeInvalidInput, "a patch is a JSON object, not %s", strictjson.KindOf(a.Patch))
 	}
 	seen := int64(-1)
 	if a.IfVersion != nil {
 		if seen = *a.IfVersion; seen < 0 {
-			return change{}, tool.Errorf(tool.CodeInvalidInput, "if_version cannot be negative")
+			return Change{}, tool.Errorf(tool.CodeInvalidInput, "if_version cannot be negative")
 		}
 	}
 	version, err := d.sessions.PatchAt(ctx, a.Caller, a.Session, seen, []map[string]any{patch})
@@ -193,14 +215,14 @@ func (d desk) patch(ctx context.Context, c *define.Call, a patchArgs) (change, e
 			a.Session, tool.AsError(err).Message)
 	}
 	a.at(c, version)
-	return change{version}, err
+	return Change{a.Session, a.Caller, version}, err
 }
 
-func (d desk) reset(ctx context.Context, c *define.Call, a which) (change, error) {
+func (d desk) reset(ctx context.Context, c *define.Call, a which) (Change, error) {
 	if err := a.of(c); err != nil {
-		return change{}, err
+		return Change{}, err
 	}
 	version, err := d.sessions.Reset(ctx, a.Caller, a.Session)
 	a.at(c, version)
-	return change{version}, err
+	return Change{a.Session, a.Caller, version}, err
 }

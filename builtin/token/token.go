@@ -1,5 +1,5 @@
-// Package token has the tools that issue and revoke the tokens of callers, token.issue and token.revoke. Calling one of
-// them passes the engine like any other call, so that who issued what is on record.
+// Package token has the tools that issue, list and revoke the tokens of callers: token.issue, token.list and token.revoke.
+// Calling one of them passes the engine like any other call, so that who issued what is on record.
 package token
 
 import (
@@ -15,6 +15,7 @@ import (
 // The names of the tools.
 const (
 	IssueName  = "token.issue"
+	ListName   = "token.list"
 	RevokeName = "token.revoke"
 )
 
@@ -24,6 +25,10 @@ type Tokens interface {
 	Issue(ctx context.Context, t identity.Token, ttl time.Duration) (token string, err error)
 	// Revoke ends a token, by its id.
 	Revoke(ctx context.Context, id string) error
+	// Find gives what is known of a token, by its id.
+	Find(ctx context.Context, id string) (identity.Token, error)
+	// List gives what is known of tokens, the newest first; 0: of all.
+	List(ctx context.Context, most int) ([]identity.Token, error)
 }
 
 // New makes the tools.
@@ -32,6 +37,10 @@ func New(tokens Tokens) *define.Set {
 	return define.NewSet(
 		define.New(tool.Spec{Name: IssueName, Description: "Issues a token, with which a caller comes in."}, b.issue),
 		define.New(tool.Spec{Name: RevokeName, Description: "Revokes a token: nobody comes in with it any more."}, b.revoke),
+		define.New(tool.Spec{
+			Name: ListName, Effects: tool.Effects{Reads: true},
+			Description: "Lists what is known of tokens, the newest first. The tokens themselves are nowhere.",
+		}, b.list),
 	)
 }
 
@@ -39,11 +48,10 @@ type book struct{ tokens Tokens }
 
 // allow refuses a call that may not issue or revoke tokens.
 func allow(c *define.Call) error {
-	switch {
-	case !c.Caller.Operator(): // whoever could issue one could be anybody
-		return tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke tokens: "+
-			"only the owner and who runs toolpost on its command line may", c.Caller.ID)
-	case c.Key != "": // what is remembered for a key may be written to disk
+	if err := c.Operating("issue or revoke tokens"); err != nil { // whoever could issue one could be anybody
+		return err
+	}
+	if c.Key != "" { // what is remembered for a key may be written to disk
 		return tool.Errorf(tool.CodeInvalidInput, "%s takes no idempotency key: a token is told once and kept by nobody",
 			c.Tool)
 	}
@@ -59,8 +67,8 @@ type issueArgs struct {
 }
 
 type issued struct {
-	ID    string `json:"id"`
-	Token string `json:"token"`
+	Secret string `json:"token"`
+	identity.Token
 }
 
 func (b book) issue(ctx context.Context, c *define.Call, args issueArgs) (issued, error) {
@@ -74,23 +82,38 @@ func (b book) issue(ctx context.Context, c *define.Call, args issueArgs) (issued
 	if err != nil {
 		return issued{}, err
 	}
-	id := identity.TokenID(token)
-	c.Summary = fmt.Sprintf("a token for %s, %s", args.Caller, id)
-	return issued{id, token}, nil
+	t, err := b.tokens.Find(ctx, identity.TokenID(token))
+	c.Summary = fmt.Sprintf("a token for %s, %s", args.Caller, t.ID)
+	return issued{token, t}, err
 }
 
 type revokeArgs struct {
 	ID string `json:"id" schema:"required minLength=1" doc:"the id of the token, never the token itself"`
 }
 
-type revoked struct {
-	ID string `json:"id"`
-}
-
-func (b book) revoke(ctx context.Context, c *define.Call, args revokeArgs) (revoked, error) {
+func (b book) revoke(ctx context.Context, c *define.Call, args revokeArgs) (identity.Token, error) {
 	if err := allow(c); err != nil {
-		return revoked{}, err
+		return identity.Token{}, err
+	}
+	if err := b.tokens.Revoke(ctx, args.ID); err != nil {
+		return identity.Token{}, err
 	}
 	c.Summary = "token " + args.ID + " is revoked"
-	return revoked(args), b.tokens.Revoke(ctx, args.ID)
+	return b.tokens.Find(ctx, args.ID)
+}
+
+type listArgs struct {
+	Limit int `json:"limit" schema:"minimum=0" doc:"at most so many; default: all"`
+}
+
+type list struct {
+	Tokens []identity.Token `json:"tokens"`
+}
+
+func (b book) list(ctx context.Context, c *define.Call, a listArgs) (list, error) {
+	if err := c.Operating("list tokens"); err != nil {
+		return list{}, err
+	}
+	all, err := b.tokens.List(ctx, a.Limit)
+	return list{all}, err
 }

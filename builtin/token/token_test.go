@@ -2,6 +2,7 @@ package token_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,15 @@ func (b *book) Issue(_ context.Context, t identity.Token, ttl time.Duration) (st
 	return "tp_secret", nil
 }
 
+func (b *book) Find(_ context.Context, id string) (identity.Token, error) {
+	return identity.Token{ID: id, Grant: identity.Grant{Caller: "ci"}, State: identity.Live}, nil
+}
+
+func (b *book) List(ctx context.Context, most int) ([]identity.Token, error) {
+	one, err := b.Find(ctx, strconv.Itoa(most))
+	return []identity.Token{one}, err
+}
+
 func (b *book) Revoke(_ context.Context, id string) error {
 	b.revoked = append(b.revoked, id)
 	return nil
@@ -37,11 +47,15 @@ func TestATokenIsIssuedAndRevokedAsAsked(t *testing.T) {
 	issued, err := r.Invoke(t.Context(), &tool.Call{
 		Tool: token.IssueName, Caller: cli, Args: []byte(`{"caller":"ci","roles":["reader"],"tools":["read*"],"ttl_ms":60000,"note":"x"}`),
 	}, tool.Discard)
-	if err != nil || !issued.OK || string(issued.Output) != `{"id":"`+id+`","token":"tp_secret"}` || strings.Contains(issued.Summary, "tp_") {
+	if err != nil || !issued.OK || !strings.HasPrefix(string(issued.Output), `{"token":"tp_secret","id":"`+id+`","caller":"ci",`) || strings.Contains(issued.Summary, "tp_") {
 		t.Errorf("%+v, %v", issued, err)
 	}
 	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: token.RevokeName, Caller: cli, Args: []byte(`{"id":"` + id + `"}`)}, tool.Discard); err != nil {
 		t.Error(err)
+	}
+	listed, err := r.Invoke(t.Context(), &tool.Call{Tool: token.ListName, Caller: cli, Args: []byte(`{"limit":7}`)}, tool.Discard)
+	if err != nil || !strings.HasPrefix(string(listed.Output), `{"tokens":[{"id":"7","caller":"ci",`) {
+		t.Errorf("%+v, %v", listed, err)
 	}
 	grant := identity.Grant{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Patterns{"read*"}}
 	want := book{[]identity.Token{{Grant: grant, Note: "x"}}, time.Minute, []string{id}}
@@ -65,7 +79,8 @@ func TestNobodyElseIssuesAndNothingElseIsTaken(t *testing.T) {
 		"twice":         {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x","caller":"y"}`)}, tool.CodeInvalidInput},
 		"empty pattern": {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x","tools":[""]}`)}, tool.CodeInvalidInput},
 		"half":          {t.Context(), tool.Call{Tool: token.RevokeName, Args: []byte(`{"id":`)}, tool.CodeInvalidInput},
-		"another tool":  {t.Context(), tool.Call{Tool: "token.list", Args: []byte(`{}`)}, tool.CodeNotFound},
+		"another list":  {t.Context(), tool.Call{Tool: token.ListName, Args: []byte(`{}`), Caller: tool.Principal{ID: "ci", Door: "http"}}, tool.CodeAccessDenied},
+		"another tool":  {t.Context(), tool.Call{Tool: "token.steal", Args: []byte(`{}`)}, tool.CodeNotFound},
 		"too late":      {ended, tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x"}`)}, tool.CodeCancelled},
 	} {
 		b := &book{}

@@ -230,6 +230,11 @@ func (s *server) flags(c *cobra.Command) {
 }
 
 func (a *app) open(ctx context.Context, s server) (*backend, error) {
+	return a.openAt(ctx, s, node.Options{})
+}
+
+// openAt opens a server, or the config's tools in this process with the options.
+func (a *app) openAt(ctx context.Context, s server, o node.Options) (*backend, error) {
 	if s.url != "" {
 		if s.token == "" {
 			s.token = os.Getenv("TOOLPOST_TOKEN")
@@ -237,7 +242,7 @@ func (a *app) open(ctx context.Context, s server) (*backend, error) {
 		remote, err := node.Dial(s.url, s.token)
 		return &backend{remote, remote, func() {}}, err
 	}
-	return a.openNode(ctx, node.Options{})
+	return a.openNode(ctx, o)
 }
 
 // openNode opens the config's tools in this process, for who runs it.

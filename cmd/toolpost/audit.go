@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -12,14 +13,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	audittools "toolpost/builtin/audit"
 	record "toolpost/engine/audit"
-	"toolpost/store"
+	"toolpost/node"
 	"toolpost/tool"
 )
 
 // An audit is one question about the log of calls.
 type audit struct {
 	*app
+	server
+	tools        ownTools // who is asked
 	filter       record.Filter
 	since, until string
 	outcome      string
@@ -40,9 +44,10 @@ func (a *app) auditCommand() *cobra.Command {
 }
 
 // question makes a command that asks the log something.
-func (a *app) question(use, short, long string, limit int, run func(*audit, *cobra.Command, *store.AuditTable) error) *cobra.Command {
+func (a *app) question(use, short, long string, limit int, run func(context.Context, *audit) error) *cobra.Command {
 	q := &audit{app: a}
 	c := &cobra.Command{Use: use, Short: short, Long: long, Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions}
+	q.flags(c)
 	f := c.Flags()
 	f.StringVar(&q.since, "since", "", "only calls since a time (2026-01-31, 2026-01-31T08:00:00Z) or so long ago (90m, 7d)")
 	f.StringVar(&q.until, "until", "", "only calls before a time")
@@ -57,14 +62,44 @@ func (a *app) question(use, short, long string, limit int, run func(*audit, *cob
 		if err := q.read(time.Now()); err != nil {
 			return err
 		}
-		return a.withAudit(func(log *store.AuditTable) error { return run(q, c, log) })
+		return a.withOwn(c.Context(), q.server, node.Options{Own: true}, func(o ownTools) error {
+			q.tools = o
+			return run(c.Context(), q)
+		})
 	})
 	return c
 }
 
-// withAudit opens the log of the config.
-func (a *app) withAudit(use func(*store.AuditTable) error) error {
-	return a.withStore(func(db *store.DB) error { return use(db.Audit()) })
+const asksLog = "ask about calls"
+
+// ask calls one of the tools that answer questions about calls.
+func (q *audit) ask(ctx context.Context, name string, args, into any) error {
+	return q.tools.call(ctx, tool.Call{Tool: "audit." + name, Args: raw(args)}, asksLog, into)
+}
+
+// calls visits the calls that the filter names, a page at a time. A limit of 0 is none.
+func (q *audit) calls(ctx context.Context, oldest bool, visit func(doc json.RawMessage, r *tool.Record) error) error {
+	args, columns := audittools.LogArgs{Filter: q.filter, Oldest: oldest}, record.Columns()
+	for left := q.filter.Limit; ; {
+		var page audittools.Page
+		if err := q.ask(ctx, "log", args, &page); err != nil {
+			return err
+		}
+		for _, doc := range page.Calls {
+			var r tool.Record
+			if err := columns.Unmarshal(doc, &r); err != nil {
+				return tool.Errorf(tool.CodeProtocol, "what came back is no record of a call: %w", err)
+			}
+			if err := visit(doc, &r); err != nil {
+				return err
+			}
+		}
+		left -= len(page.Calls)
+		if page.Next == 0 || q.filter.Limit > 0 && left <= 0 {
+			return nil
+		}
+		args.After, args.Limit = page.Next, max(left, 0)
+	}
 }
 
 func (q *audit) read(now time.Time) (err error) {
@@ -159,16 +194,15 @@ func upper(words []string) []string {
 
 func (a *app) auditLogCommand() *cobra.Command {
 	return a.question("log", "Show calls, the newest first", "Shows calls, the newest first.", 20,
-		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
+		func(ctx context.Context, q *audit) error {
 			ans := answer{head: []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}}
-			calls, columns := []json.RawMessage{}, record.Columns()
-			err := log.Log(c.Context(), q.filter, true, func(r *tool.Record) error {
-				doc, err := columns.Marshal(r)
+			calls := []json.RawMessage{}
+			err := q.calls(ctx, false, func(doc json.RawMessage, r *tool.Record) error {
 				calls = append(calls, doc)
 				ans.rows = append(ans.rows, []string{
 					r.Time.Local().Format(time.DateTime), toolName(r), r.Caller, r.Door, string(r.Outcome), string(r.Code), q.took(r.Duration), aboutCall(r),
 				})
-				return err
+				return nil
 			})
 			if err != nil {
 				return err
@@ -231,25 +265,21 @@ func tidy(d time.Duration) string {
 func (a *app) auditTopCommand() *cobra.Command {
 	var by string
 	c := a.question("top", "Show what is used most", "Shows what is used most, with how it went, and the calls of each day.", 20,
-		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
+		func(ctx context.Context, q *audit) error {
 			group := record.Group(by)
 			if !slices.Contains([]record.Group{record.ByTool, record.ByCaller, record.ByDoor, record.BySource}, group) {
 				return tool.Errorf(tool.CodeInvalidInput, "%q is not what calls can be put together by; there are tool, caller, door and source", by)
 			}
-			uses, err := log.Uses(c.Context(), q.filter, group)
-			if err != nil {
+			var top audittools.Top
+			if err := q.ask(ctx, "top", audittools.TopArgs{Filter: q.filter, By: group}, &top); err != nil {
 				return err
 			}
-			history, err := log.History(c.Context(), q.filter)
-			if err != nil {
-				return err
-			}
-			ans := answer{head: []string{by, "calls", "ok", "failed", "refused", "errors", "mean", "share"}, json: map[string]any{"by": by, "uses": uses, "days": history}}
+			ans := answer{head: []string{by, "calls", "ok", "failed", "refused", "errors", "mean", "share"}, json: top}
 			most := int64(0)
-			for _, u := range uses {
+			for _, u := range top.Uses {
 				most = max(most, u.Calls)
 			}
-			for _, u := range uses {
+			for _, u := range top.Uses {
 				ans.rows = append(ans.rows, []string{
 					named(u.Name), count(u.Calls), count(u.OK), count(u.Failed), count(u.Refused), count(u.Errors), q.took(u.Mean), q.bar(u.Calls, most),
 				})
@@ -257,7 +287,7 @@ func (a *app) auditTopCommand() *cobra.Command {
 			if err := q.show(ans); err != nil || q.json || q.csv {
 				return err
 			}
-			q.plot(history)
+			q.plot(top.Days)
 			return nil
 		})
 	c.Flags().StringVar(&by, "by", "tool", "what calls are put together by: tool, caller, door, source")
@@ -319,13 +349,13 @@ func (q *audit) plot(days []record.Moment) {
 func (a *app) auditPathsCommand() *cobra.Command {
 	return a.question("paths", "Show which files are accessed",
 		"Shows which files calls access, as far as their arguments tell. Of refused calls (--outcome refused) it shows what they asked for.", 20,
-		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
-			paths, err := log.Paths(c.Context(), q.filter)
-			if err != nil {
+		func(ctx context.Context, q *audit) error {
+			var found audittools.Paths
+			if err := q.ask(ctx, "paths", q.filter, &found); err != nil {
 				return err
 			}
-			ans := answer{head: []string{"reads", "writes", "last", "path"}, json: map[string]any{"paths": paths}}
-			for _, p := range paths {
+			ans := answer{head: []string{"reads", "writes", "last", "path"}, json: found}
+			for _, p := range found.Paths {
 				ans.rows = append(ans.rows, []string{count(p.Reads), count(p.Writes), p.Last.Format(time.DateOnly), p.Path})
 			}
 			return q.show(ans)
@@ -334,13 +364,13 @@ func (a *app) auditPathsCommand() *cobra.Command {
 
 func (a *app) auditErrorsCommand() *cobra.Command {
 	return a.question("errors", "Show what goes wrong, and how often", "Shows what goes wrong, and in how many of a tool's calls.", 20,
-		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
-			failures, err := log.Failures(c.Context(), q.filter)
-			if err != nil {
+		func(ctx context.Context, q *audit) error {
+			var found audittools.Failures
+			if err := q.ask(ctx, "errors", q.filter, &found); err != nil {
 				return err
 			}
-			ans := answer{head: []string{"tool", "outcome", "code", "calls", "of", "rate", "share"}, json: map[string]any{"errors": failures}}
-			for _, f := range failures {
+			ans := answer{head: []string{"tool", "outcome", "code", "calls", "of", "rate", "share"}, json: found}
+			for _, f := range found.Errors {
 				ans.rows = append(ans.rows, []string{
 					named(f.Tool), string(f.Outcome), string(f.Code), count(f.Calls), count(f.Of), fmt.Sprintf("%.1f%%", 100*f.Rate), q.bar(f.Calls, f.Of),
 				})
@@ -351,15 +381,15 @@ func (a *app) auditErrorsCommand() *cobra.Command {
 
 func (a *app) auditLatencyCommand() *cobra.Command {
 	return a.question("latency", "Show how long tools take", "Shows how long the calls of each tool take: the slowest first. Shares are told to within an eighth.", 20,
-		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
-			tools, err := log.Latencies(c.Context(), q.filter)
-			if err != nil {
+		func(ctx context.Context, q *audit) error {
+			var found audittools.Latencies
+			if err := q.ask(ctx, "latency", q.filter, &found); err != nil {
 				return err
 			}
-			ans := answer{head: []string{"tool", "calls", "mean", "p50", "p95", "p99", "longest", "p95_share"}, json: map[string]any{"tools": tools}}
-			for _, u := range tools {
+			ans := answer{head: []string{"tool", "calls", "mean", "p50", "p95", "p99", "longest", "p95_share"}, json: found}
+			for _, u := range found.Tools {
 				ans.rows = append(ans.rows, []string{
-					named(u.Tool), count(u.Calls), q.took(u.Mean), q.took(u.P50), q.took(u.P95), q.took(u.P99), q.took(u.Longest), q.bar(int64(u.P95), int64(tools[0].P95)),
+					named(u.Tool), count(u.Calls), q.took(u.Mean), q.took(u.P50), q.took(u.P95), q.took(u.P99), q.took(u.Longest), q.bar(int64(u.P95), int64(found.Tools[0].P95)),
 				})
 			}
 			return q.show(ans)
@@ -369,30 +399,27 @@ func (a *app) auditLatencyCommand() *cobra.Command {
 func (a *app) auditExportCommand() *cobra.Command {
 	return a.question("export", "Write calls as JSON lines or CSV, the oldest first",
 		"Writes every call that fits, the oldest first: one JSON object on each line, or CSV.", 0,
-		func(q *audit, c *cobra.Command, log *store.AuditTable) error {
+		func(ctx context.Context, q *audit) error {
 			if q.csv {
-				return q.exportCSV(c, log)
+				return q.exportCSV(ctx)
 			}
-			columns := record.Columns()
-			return log.Log(c.Context(), q.filter, false, func(r *tool.Record) error {
-				line, err := columns.Marshal(r)
-				if err == nil {
-					_, err = fmt.Fprintf(q.out, "%s\n", line)
-				}
+			return q.calls(ctx, true, func(line json.RawMessage, _ *tool.Record) error {
+				_, err := fmt.Fprintf(q.out, "%s\n", line)
 				return err
 			})
 		})
 }
 
-func (q *audit) exportCSV(c *cobra.Command, log *store.AuditTable) error {
+func (q *audit) exportCSV(ctx context.Context) error {
 	w, columns := csv.NewWriter(q.out), record.Columns()
 	_ = w.Write(columns.Names())
-	err := log.Log(c.Context(), q.filter, false, func(r *tool.Record) error { return w.Write(formulaSafe(columns.Cells(r))) })
+	err := q.calls(ctx, true, func(_ json.RawMessage, r *tool.Record) error { return w.Write(formulaSafe(columns.Cells(r))) })
 	w.Flush()
 	return cmp.Or(err, w.Error())
 }
 
 func (a *app) auditVerifyCommand() *cobra.Command {
+	var s server
 	var expect []string
 	c := &cobra.Command{
 		Use: "verify", Short: "Look for any change of the log", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
@@ -401,24 +428,16 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 			"found by a point that was kept elsewhere: keep the one that this prints, and give it back with --expect.\n" +
 			"Exit code 1: something was found.",
 	}
+	s.flags(c)
 	c.Flags().StringArrayVar(&expect, "expect", nil, "a point, NUMBER:HASH, that an earlier verify printed")
 	a.jsonFlag(c, "print the report as JSON")
 	c.RunE = work(func(c *cobra.Command, _ []string) error {
-		var points []record.Point
-		for _, text := range expect {
-			p, err := record.ParsePoint(text)
-			if err != nil {
-				return err
-			}
-			points = append(points, p)
+		var r record.Report
+		err := a.callOwn(c.Context(), s, "audit.verify", audittools.VerifyArgs{Expect: expect}, asksLog, &r)
+		if err != nil {
+			return err
 		}
-		return a.withAudit(func(log *store.AuditTable) error {
-			r, err := log.Verify(c.Context(), points...)
-			if err != nil {
-				return err
-			}
-			return a.showReport(r)
-		})
+		return a.showReport(&r)
 	})
 	return c
 }

@@ -16,10 +16,7 @@ const completeTimeout = 2 * time.Second
 func (a *app) completeTool(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
 	defer cancel()
-	var s server
-	s.url, _ = c.Flags().GetString("server")
-	s.token, _ = c.Flags().GetString("token")
-	b, err := a.open(ctx, s)
+	b, err := a.open(ctx, serverFlags(c))
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -9,8 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	jobs "toolpost/engine/job"
-	"toolpost/store"
+	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -107,7 +106,7 @@ func readJob(r *tool.Result) (j job, err error) {
 
 // ask calls one of the tools for jobs.
 func (a *app) ask(ctx context.Context, s server, name string, args any, out tool.Sink) (*tool.Result, error) {
-	b, err := a.open(ctx, s)
+	b, err := a.openAt(ctx, s, node.Options{Own: true})
 	if err != nil {
 		return nil, err
 	}
@@ -124,59 +123,48 @@ func (a *app) jobsListCommand() *cobra.Command {
 	var most int
 	c := &cobra.Command{
 		Use: "list", Short: "List jobs, the newest first", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Lists your jobs, the newest first; --all lists those of all callers, from the store. A job is forgotten a day after\n" +
-			"its end.",
+		Long: "Lists your jobs, the newest first; --all lists those of all callers, for who runs Toolpost. A job is forgotten a day\n" +
+			"after its end.",
 	}
 	s.flags(c)
 	c.Flags().StringVar(&state, "state", "", "only those that are queued, running, done, failed, asked, cancelled or lost")
 	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many")
 	c.Flags().BoolVar(&all, "all", false, "those of all callers")
 	a.jsonFlag(c, "print JSON")
-	c.MarkFlagsMutuallyExclusive("all", "server")
 	c.RunE = work(func(c *cobra.Command, _ []string) error {
 		if most < 1 || most > 1000 {
 			return tool.Errorf(tool.CodeInvalidInput, "--limit is from 1 to 1000, not %d", most)
 		}
 		if all {
-			return a.withStore(func(db *store.DB) error { return a.listAll(c.Context(), db.Jobs(), state, most) })
+			if err := a.needStore(s); err != nil {
+				return err
+			}
+			args["all"] = true
 		}
 		if args["limit"] = most; state != "" {
 			args["state"] = state
 		}
-		r, err := a.ask(c.Context(), s, listJobs, args, tool.Discard)
+		list, err := a.listJobs(c.Context(), s, args)
 		if err != nil {
 			return err
 		}
-		var list struct {
-			Jobs []job `json:"jobs"`
-		}
-		if err := strictjson.Unmarshal(r.Output, &list); err != nil {
-			return tool.Errorf(tool.CodeProtocol, "what came back is no list of jobs: %w", err)
-		}
-		return a.showJobs(list.Jobs, false)
+		return a.showJobs(list, all)
 	})
 	return c
 }
 
-func (a *app) listAll(ctx context.Context, jobs *store.JobTable, state string, most int) error {
-	found, err := jobs.All(ctx, state, most)
+func (a *app) listJobs(ctx context.Context, s server, args map[string]any) ([]job, error) {
+	r, err := a.ask(ctx, s, listJobs, args, tool.Discard)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list := []job{}
-	for _, x := range found {
-		list = append(list, jobOf(x))
+	var list struct {
+		Jobs []job `json:"jobs"`
 	}
-	return a.showJobs(list, true)
-}
-
-func jobOf(x jobs.Job) job {
-	j := job{
-		ID: x.ID, Caller: x.Caller, Tool: x.Tool, State: x.State, Stopping: x.Stop && x.State == "running", Made: x.Made, Began: x.Began,
-		Ended: x.Ended, Attempts: x.Attempts,
+	if err := strictjson.Unmarshal(r.Output, &list); err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "what came back is no list of jobs: %w", err)
 	}
-	_ = strictjson.Unmarshal(x.Outcome, &j) // result or error; before the end there is none
-	return j
+	return list.Jobs, nil
 }
 
 func (a *app) showJobs(jobs []job, callers bool) error {
@@ -216,20 +204,13 @@ func (a *app) aboutJob(c *cobra.Command, name string) *cobra.Command {
 	var s server
 	var all bool
 	s.flags(c)
-	c.Args, c.ValidArgsFunction = words(1, 1), jobListing().complete(a)
+	c.Args, c.ValidArgsFunction = words(1, 1), a.completeJob
 	c.Flags().BoolVar(&all, "all", false, "also a job of another caller")
-	c.MarkFlagsMutuallyExclusive("all", "server")
 	a.jsonFlag(c, "print the job as JSON")
 	c.RunE = work(func(c *cobra.Command, words []string) error {
-		args := map[string]string{"job": words[0]}
+		args := map[string]any{"job": words[0]}
 		if all {
-			err := a.withStore(func(db *store.DB) (err error) {
-				args["caller"], err = db.Jobs().Of(c.Context(), words[0])
-				return err
-			})
-			if err != nil {
-				return err
-			}
+			args["all"] = true
 		}
 		r, err := a.ask(c.Context(), s, name, args, tool.Discard)
 		if err != nil {
@@ -239,7 +220,6 @@ func (a *app) aboutJob(c *cobra.Command, name string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		j.Caller = args["caller"]
 		return a.printJob(j)
 	})
 	return c
@@ -330,7 +310,7 @@ func (a *app) jobsWaitCommand() *cobra.Command {
 func (a *app) follow(c *cobra.Command, events func(tool.Sink) tool.Sink) *cobra.Command {
 	var req callRequest
 	req.flags(c)
-	c.Args, c.ValidArgsFunction = words(1, 1), jobListing().complete(a)
+	c.Args, c.ValidArgsFunction = words(1, 1), a.completeJob
 	c.Flags().DurationVar(&req.timeout, "timeout", 0, "give up waiting after this time, such as 5m; the job goes on")
 	c.Flags().BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
 	a.jsonFlag(c, "print all events and the outcome as one JSON document")
@@ -365,12 +345,16 @@ func (a *app) outcomeOf(ctx context.Context, s server, id string, out tool.Sink)
 	return r, err
 }
 
-// jobListing is what there is to complete: the jobs of the local caller.
-func jobListing() listing[jobs.Job] {
-	return listing[jobs.Job]{
-		read: func(ctx context.Context, db *store.DB, most int) ([]jobs.Job, error) {
-			return db.Jobs().List(ctx, me().ID, "", most)
-		},
-		live: func(j jobs.Job) (id, about string, ok bool) { return j.ID, j.Tool + " " + j.State, true },
+// completeJob gives the ids of the caller's jobs.
+func (a *app) completeJob(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
+	defer cancel()
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	all, _ := a.listJobs(ctx, serverFlags(c), map[string]any{}) // nothing to complete with is no error
+	for _, j := range all {
+		ids = append(ids, cobra.CompletionWithDesc(clean(j.ID), clean(j.Tool+" "+j.State)))
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"toolpost/config"
+	jobs "toolpost/engine/job"
 	"toolpost/node"
-	"toolpost/store"
 	"toolpost/store/storetest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -38,9 +38,12 @@ echo '{"version":"0","type":"done","ok":true}'
 type jobsYard struct {
 	t    *testing.T
 	dir  string
-	node *node.Node // starts jobs, and runs none
-	jobs *store.JobTable
-	ids  map[string]string // job: its tool and number, as they are in the log
+	node *node.Node  // starts jobs, and runs none
+	jobs interface { // those of the store
+		All(ctx context.Context, state string, most int) ([]jobs.Job, error)
+		Find(ctx context.Context, caller, id string, after int64, most int) (jobs.Job, [][]byte, error)
+	}
+	ids map[string]string // job: its tool and number, as they are in the log
 }
 
 func newJobsYard(t *testing.T) *jobsYard {
@@ -135,11 +138,11 @@ func (y *jobsYard) effects() (total int, each map[string]int) {
 func (y *jobsYard) open() int {
 	n := 0
 	for _, state := range []string{"queued", "running"} {
-		jobs, err := y.jobs.All(y.t.Context(), state, 0)
+		some, err := y.jobs.All(y.t.Context(), state, 0)
 		if err != nil {
 			y.t.Fatal(err)
 		}
-		n += len(jobs)
+		n += len(some)
 	}
 	return n
 }

@@ -11,9 +11,7 @@ import (
 
 	"toolpost/engine/lease"
 	"toolpost/node"
-	"toolpost/store"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 func (a *app) leaseCommand() *cobra.Command {
@@ -30,6 +28,7 @@ func (a *app) leaseCommand() *cobra.Command {
 
 // A leaseRequest is what the command line of `lease issue` asks for.
 type leaseRequest struct {
+	server
 	tool   string
 	caller string // empty: whoever has it
 	tier   int
@@ -44,6 +43,7 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 		Long: "Issues a lease and prints its token, this once: what is kept is a digest of it. The id, which tells nobody the\n" +
 			"token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it, and it is on record.",
 	}
+	req.flags(c)
 	f := c.Flags()
 	f.StringVar(&req.tool, "tool", "", "the tool that may be called once, or * for any")
 	f.StringVar(&req.caller, "caller", "", "the caller who may use the lease (default: whoever has it)")
@@ -58,7 +58,7 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 		if err := req.check(); err != nil {
 			return err
 		}
-		return a.withStore(func(db *store.DB) error { return a.issue(c.Context(), req, db.Leases()) })
+		return a.issue(c.Context(), req)
 	})
 	return c
 }
@@ -75,12 +75,22 @@ func (r leaseRequest) check() error {
 	return nil
 }
 
-func (a *app) issue(ctx context.Context, req leaseRequest, leases *store.LeaseTable) error {
-	token, err := a.callIssuer(ctx, req)
-	if err != nil {
-		return err
+func (a *app) issue(ctx context.Context, req leaseRequest) error {
+	args := map[string]any{"tool": req.tool, "ttl_ms": req.ttl.Milliseconds(), "caller": req.caller}
+	if req.tiered {
+		args["tier"] = req.tier
 	}
-	l, err := leases.Find(ctx, token)
+	var l struct {
+		Token string `json:"token_id"`
+		lease.Lease
+	}
+	err := a.withOwn(ctx, req.server, node.Options{}, func(o ownTools) error {
+		err := o.call(ctx, tool.Call{Tool: "lease.issue", Args: raw(args)}, "issue leases", &l)
+		if tool.CodeOf(err) == tool.CodeNotFound { // the tool that the lease is for
+			return suggest(ctx, o, req.tool, err)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -88,60 +98,18 @@ func (a *app) issue(ctx context.Context, req leaseRequest, leases *store.LeaseTa
 		return a.printJSON(struct {
 			Token string `json:"token"`
 			lease.Lease
-		}{token, l})
+		}(l))
 	}
-	fmt.Fprintln(a.out, token)
-	by := ""
+	fmt.Fprintln(a.out, l.Token)
+	by, until := "", ""
 	if l.Caller != "" {
 		by = " by " + clean(l.Caller)
 	}
-	fmt.Fprintf(a.err, "lease %s for one call of %s%s, up to tier %d, until %s\n", l.ID, clean(l.Tool), by, l.Tier, when(l.Expires, time.Now()))
+	if !l.Expires.IsZero() { // a server without a store does not say
+		until = ", until " + when(l.Expires, time.Now())
+	}
+	fmt.Fprintf(a.err, "lease %s for one call of %s%s, up to tier %d%s\n", lease.ID(l.Token), clean(l.Tool), by, l.Tier, until)
 	return nil
-}
-
-func (a *app) callIssuer(ctx context.Context, req leaseRequest) (token string, err error) {
-	args := map[string]any{"tool": req.tool, "ttl_ms": req.ttl.Milliseconds(), "caller": req.caller}
-	if req.tiered {
-		args["tier"] = req.tier
-	}
-	var out struct {
-		Token string `json:"token_id"`
-	}
-	err = a.callOwn(ctx, tool.Call{Tool: "toolpost.lease.issue", Args: raw(args)}, "issue leases", req.tool, &out)
-	return out.Token, err
-}
-
-// callOwn calls a tool that Toolpost itself brings, so that the policy decides about it and it is on record. Those about
-// leases are there also where this config asks for none: others that share the store may. What it does, and the tool
-// that it is about, are for who is told that it cannot be done.
-func (a *app) callOwn(ctx context.Context, call tool.Call, does, about string, into any) error {
-	b, err := a.openNode(ctx, node.Options{LeaseTier: lease.MaxTier, Tokens: true})
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	call.Caller = me()
-	r, err := b.Invoke(ctx, &call, tool.Discard)
-	switch {
-	case tool.CodeOf(err) == tool.CodeNotFound:
-		return notFound(ctx, b, call.Tool, does, about, err)
-	case err != nil:
-		return err
-	case !r.OK:
-		return tool.Errorf(tool.CodeToolError, "%s failed: %s", call.Tool, failureOf(r))
-	}
-	return strictjson.Unmarshal(r.Output, into)
-}
-
-// notFound tells something that is not there from a tool that the policy hides.
-func notFound(ctx context.Context, c tool.Catalog, own, does, about string, err error) error {
-	if _, hidden := c.Lookup(ctx, me(), own); hidden != nil {
-		return tool.Errorf(tool.CodeAccessDenied, "the policy does not let %q %s; it would have to allow the tool %s", me().ID, does, own)
-	}
-	if about == "" {
-		return err
-	}
-	return suggest(ctx, c, about, err)
 }
 
 func leaseListing() listing[lease.Lease] {
@@ -149,9 +117,7 @@ func leaseListing() listing[lease.Lease] {
 		what: "leases",
 		long: "Lists leases, the newest first: live, used, expired or revoked. A lease is forgotten five minutes after its end.\n" +
 			"Tokens are not listed: nobody has kept them.",
-		read: func(ctx context.Context, db *store.DB, most int) ([]lease.Lease, error) {
-			return db.Leases().List(ctx, most)
-		},
+		tool: "lease.list",
 		head: []string{"ID", "TOOL", "CALLER", "TIER", "EXPIRES", "STATE"},
 		row: func(l lease.Lease, now time.Time) []string {
 			return []string{l.ID, clean(l.Tool), cmp.Or(clean(l.Caller), "-"), strconv.Itoa(l.Tier), when(l.Expires, now), l.State}
@@ -161,26 +127,23 @@ func leaseListing() listing[lease.Lease] {
 }
 
 func (a *app) leaseRevokeCommand() *cobra.Command {
+	var s server
 	c := &cobra.Command{
 		Use: "revoke ID", Short: "Make a lease useless", Args: words(1, 1), ValidArgsFunction: leaseListing().complete(a),
 		Long: "Makes a lease useless: a call with it is refused from then on, by every program that shares the store. ID is the id\n" +
 			"of the lease or its token. Revoking is a call of the tool lease.revoke: the policy decides about it, and it is on\n" +
 			"record. Exit code 3: it was used, revoked or over before; 4: there is no such lease.",
 	}
+	s.flags(c)
 	a.jsonFlag(c, "print the lease as JSON")
-	c.RunE = work(func(c *cobra.Command, args []string) error {
-		return a.withStore(func(db *store.DB) error { return a.revoke(c.Context(), args[0], db.Leases()) })
-	})
+	c.RunE = work(func(c *cobra.Command, args []string) error { return a.revoke(c.Context(), s, args[0]) })
 	return c
 }
 
-func (a *app) revoke(ctx context.Context, id string, leases *store.LeaseTable) error {
-	id = store.LeaseID(id) // no token goes any further
-	var out struct{}
-	if err := a.callOwn(ctx, tool.Call{Tool: "toolpost.lease.revoke", Args: raw(map[string]any{"id": id})}, "revoke leases", "", &out); err != nil {
-		return err
-	}
-	l, err := leases.Find(ctx, id)
+func (a *app) revoke(ctx context.Context, s server, id string) error {
+	var l lease.Lease
+	args := map[string]any{"id": lease.ID(id)} // no token goes any further
+	err := a.callOwn(ctx, s, "lease.revoke", args, "revoke leases", &l)
 	switch {
 	case err != nil:
 		return err

@@ -34,7 +34,7 @@ func (a *app) psCommand() *cobra.Command {
 	s.flags(c)
 	a.jsonFlag(c, "print JSON")
 	c.RunE = work(func(c *cobra.Command, _ []string) error {
-		list, err := own[callList](c.Context(), a, s, listCalls, struct{}{})
+		list, err := own[callList](c.Context(), a, s, listCalls, struct{}{}, "see calls")
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (a *app) psCancelCommand() *cobra.Command {
 		if caller != "" {
 			args["caller"] = caller
 		}
-		done, err := own[map[string]string](c.Context(), a, s, cancelCall, args)
+		done, err := own[map[string]string](c.Context(), a, s, cancelCall, args, "cancel calls")
 		switch {
 		case err != nil:
 			return err
@@ -113,7 +113,7 @@ func (a *app) completeCall(c *cobra.Command, args []string, _ string) (ids []str
 	s.url, _ = c.Flags().GetString("server")
 	s.token, _ = c.Flags().GetString("token")
 	if len(args) == 0 {
-		list, _ := own[callList](ctx, a, s, listCalls, struct{}{}) // nothing to complete with is no error
+		list, _ := own[callList](ctx, a, s, listCalls, struct{}{}, "see calls") // nothing to complete with is no error
 		for _, one := range list.Calls {
 			ids = append(ids, cobra.CompletionWithDesc(one.ID, clean(one.Tool+" of "+one.Caller)))
 		}

@@ -27,7 +27,7 @@ func (a *app) sourcesCommand() *cobra.Command {
 		type sourceList struct {
 			Sources []health.Source `json:"sources"`
 		}
-		list, err := own[sourceList](c.Context(), a, s, listSources, struct{}{})
+		list, err := own[sourceList](c.Context(), a, s, listSources, struct{}{}, "see sources")
 		switch {
 		case err != nil:
 			return err

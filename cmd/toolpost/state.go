@@ -1,17 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	statetools "toolpost/builtin/state"
 	"toolpost/engine/session"
 	"toolpost/node"
-	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -19,17 +17,9 @@ import (
 // A stateRequest is a session that a command looks at, and whose it is.
 type stateRequest struct {
 	*app
-	caller, session string
-	self            tool.Principal // who asks
-}
-
-// A stateAnswer is a version of a session, for programs.
-type stateAnswer struct {
-	Session string          `json:"session"`
-	Caller  string          `json:"caller"`
-	Version int64           `json:"version"`
-	Changed time.Time       `json:"changed,omitzero"`
-	State   json.RawMessage `json:"state,omitzero"`
+	server
+	caller  string // empty: who asks
+	session string
 }
 
 func (a *app) stateCommand() *cobra.Command {
@@ -44,50 +34,38 @@ func (a *app) stateCommand() *cobra.Command {
 	return c
 }
 
-// withStore opens the store of the config.
-func (a *app) withStore(use func(*store.DB) error) error {
-	cfg, err := a.load()
-	if err != nil {
-		return err
-	}
-	db, _, err := node.OpenStore(cfg)
-	switch {
-	case err != nil:
-		return err
-	case db == nil:
-		return tool.Errorf(tool.CodeInvalidInput, "there is no store, so leases, tokens, jobs, sessions and records last no longer than the program that "+
-			"made them; `toolpost init` writes a config, and with one there is a store unless it says `store: {url: none}`. A server "+
-			"without a store issues its leases itself, by the tool lease.issue")
-	}
-	return cmp.Or(use(db), db.Close())
-}
-
 // about makes c a command about one session.
-func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, *store.SessionTable, []string) error) *cobra.Command {
+func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, ownTools, []string) error) *cobra.Command {
 	q := stateRequest{app: a}
 	c.ValidArgsFunction = cobra.NoFileCompletions
+	q.flags(c)
 	c.Flags().StringVar(&q.caller, "caller", "", "whose session it is (default: yours)")
 	c.RunE = work(func(c *cobra.Command, args []string) error {
-		cfg, err := a.load()
-		if err != nil {
-			return err
-		}
-		if q.self, err = node.Runner(c.Context(), cfg, me().Door); err != nil {
-			return err
-		}
-		if !c.Flags().Changed("caller") {
-			q.caller = q.self.ID
-		}
-		if q.session = args[0]; q.session == "" || q.caller == "" {
+		if q.session = args[0]; q.session == "" || c.Flags().Changed("caller") && q.caller == "" {
 			return tool.Errorf(tool.CodeInvalidInput, "a session and its caller have names; one of them is empty")
 		}
-		return a.withStore(func(db *store.DB) error { return run(c.Context(), q, db.Sessions(), args[1:]) })
+		return a.withOwn(c.Context(), q.server, node.Options{Own: true}, func(o ownTools) error {
+			return run(c.Context(), q, o, args[1:])
+		})
 	})
 	return c
 }
 
-func (q stateRequest) answer(st session.State) stateAnswer {
-	return stateAnswer{Session: q.session, Caller: q.caller, Version: st.Version, Changed: st.Changed, State: st.State}
+// call calls one of the tools for sessions.
+func (q stateRequest) call(ctx context.Context, o ownTools, call tool.Call, args map[string]any, does string, into any) error {
+	if args["session"] = q.session; q.caller != "" {
+		args["caller"] = q.caller
+	}
+	call.Args = raw(args)
+	return o.call(ctx, call, does, into)
+}
+
+const seesSessions = "see the state of sessions"
+
+// get gives the newest version of the session, or the one that the arguments name.
+func (q stateRequest) get(ctx context.Context, o ownTools, args map[string]any) (st statetools.State, err error) {
+	err = q.call(ctx, o, tool.Call{Tool: "state.get"}, args, seesSessions, &st)
+	return st, err
 }
 
 func (a *app) stateGetCommand() *cobra.Command {
@@ -99,27 +77,24 @@ func (a *app) stateGetCommand() *cobra.Command {
 	}
 	c.Flags().Int64Var(&version, "version", 0, "print an earlier version (default: the newest)")
 	a.jsonFlag(c, "print the document with its version and time as JSON")
-	return a.about(c, func(ctx context.Context, q stateRequest, sessions *store.SessionTable, _ []string) error {
-		st, err := q.read(ctx, sessions, version, c.Flags().Changed("version"))
+	return a.about(c, func(ctx context.Context, q stateRequest, o ownTools, _ []string) error {
+		args := map[string]any{}
+		if c.Flags().Changed("version") {
+			args["version"] = version
+		}
+		st, err := q.get(ctx, o, args)
 		switch {
 		case err != nil:
 			return err
 		case q.json:
-			return q.printJSON(q.answer(st))
+			return q.printJSON(st)
 		}
-		if err := q.printIndented(st.State); err != nil {
+		if err := q.printIndented(st.State.State); err != nil {
 			return err
 		}
-		fmt.Fprintln(q.err, describe(st, time.Now()))
+		fmt.Fprintln(q.err, describe(st.State, time.Now()))
 		return nil
 	})
-}
-
-func (q stateRequest) read(ctx context.Context, sessions *store.SessionTable, version int64, earlier bool) (session.State, error) {
-	if earlier {
-		return sessions.At(ctx, q.caller, q.session, version)
-	}
-	return sessions.Get(ctx, q.caller, q.session)
 }
 
 // describe says in a few words which version a state is.
@@ -168,7 +143,7 @@ func (a *app) statePatchCommand() *cobra.Command {
 	}
 	c.Flags().Int64Var(&seen, "if-version", 0, "merge only if the session is still at this version; 0: nobody has changed it yet (default: merge anyway)")
 	a.jsonFlag(c, "print the new version as JSON")
-	return a.about(c, func(ctx context.Context, q stateRequest, _ *store.SessionTable, args []string) error {
+	return a.about(c, func(ctx context.Context, q stateRequest, o ownTools, args []string) error {
 		if seen < 0 {
 			return tool.Errorf(tool.CodeInvalidInput, "--if-version cannot be negative")
 		}
@@ -180,26 +155,22 @@ func (a *app) statePatchCommand() *cobra.Command {
 		if c.Flags().Changed("if-version") {
 			change["if_version"] = seen
 		}
-		version, err := q.change(ctx, "toolpost.state.patch", change)
+		to, err := q.change(ctx, o, "state.patch", change)
 		if err != nil {
 			return err
 		}
-		return q.changed("patched", version)
+		return q.changed("patched", to)
 	})
 }
 
 // change calls a tool that changes the session, and gives the new version.
-func (q stateRequest) change(ctx context.Context, name string, args map[string]any) (version int64, err error) {
-	args["session"], args["caller"] = q.session, q.caller
-	call := tool.Call{Tool: name, Args: raw(args)}
-	if q.caller == q.self.ID { // the record of a call has its caller's sessions
+func (q stateRequest) change(ctx context.Context, o ownTools, name string, args map[string]any) (to statetools.Change, err error) {
+	call := tool.Call{Tool: name}
+	if q.caller == "" { // the record of a call has its caller's sessions
 		call.Session = q.session
 	}
-	var out struct {
-		Version int64 `json:"version"`
-	}
-	err = q.callOwn(ctx, call, "change the state of sessions", "", &out)
-	return out.Version, err
+	err = q.call(ctx, o, call, args, "change the state of sessions", &to)
+	return to, err
 }
 
 func (q stateRequest) patch(args []string) (map[string]any, error) {
@@ -216,11 +187,11 @@ func (q stateRequest) patch(args []string) (map[string]any, error) {
 }
 
 // changed says which version a change has led to.
-func (q stateRequest) changed(how string, version int64) error {
+func (q stateRequest) changed(how string, to statetools.Change) error {
 	if q.json {
-		return q.printJSON(stateAnswer{Session: q.session, Caller: q.caller, Version: version})
+		return q.printJSON(to)
 	}
-	fmt.Fprintf(q.out, "%s  %s is at version %d\n", q.out.green(how), q.out.bold(clean(q.session)), version)
+	fmt.Fprintf(q.out, "%s  %s is at version %d\n", q.out.green(how), q.out.bold(clean(to.Session)), to.Version)
 	return nil
 }
 
@@ -231,20 +202,17 @@ func (a *app) stateResetCommand() *cobra.Command {
 			"Emptying is a call of the tool state.reset: the policy decides about it, and it is on record.",
 	}
 	a.jsonFlag(c, "print the new version as JSON")
-	return a.about(c, func(ctx context.Context, q stateRequest, _ *store.SessionTable, _ []string) error {
-		version, err := q.change(ctx, "toolpost.state.reset", map[string]any{})
+	return a.about(c, func(ctx context.Context, q stateRequest, o ownTools, _ []string) error {
+		to, err := q.change(ctx, o, "state.reset", map[string]any{})
 		switch {
 		case err != nil:
 			return err
-		case version == 0:
-			return q.changed("empty", 0)
+		case to.Version == 0:
+			return q.changed("empty", to)
 		}
-		return q.changed("emptied", version)
+		return q.changed("emptied", to)
 	})
 }
-
-// lookEvery is how often a watch looks for new versions.
-const lookEvery = 200 * time.Millisecond
 
 func (a *app) stateWatchCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -253,8 +221,8 @@ func (a *app) stateWatchCommand() *cobra.Command {
 			"Where more than 100 versions come at once, the oldest of them may be left out.",
 	}
 	a.jsonFlag(c, "print errors as JSON too")
-	return a.about(c, func(ctx context.Context, q stateRequest, sessions *store.SessionTable, _ []string) error {
-		err := q.watch(ctx, sessions)
+	return a.about(c, func(ctx context.Context, q stateRequest, o ownTools, _ []string) error {
+		err := q.watch(ctx, o)
 		if ctx.Err() != nil { // whoever watches ends it so
 			return nil
 		}
@@ -262,31 +230,26 @@ func (a *app) stateWatchCommand() *cobra.Command {
 	})
 }
 
-func (q stateRequest) watch(ctx context.Context, sessions *store.SessionTable) error {
-	st, err := sessions.Get(ctx, q.caller, q.session)
-	for more := true; err == nil; {
-		if more {
-			_, err = fmt.Fprintln(q.out, cleanLines(string(raw(q.answer(st)))))
-		} else {
-			err = rest(ctx, lookEvery)
+// longestWait is how long one call waits for a change, in milliseconds: as long as the tool allows.
+const longestWait = 20_000
+
+func (q stateRequest) watch(ctx context.Context, o ownTools) error {
+	st, err := q.get(ctx, o, map[string]any{})
+	for newer := true; err == nil; {
+		if newer {
+			if _, err = fmt.Fprintln(q.out, cleanLines(string(raw(st)))); err != nil {
+				break
+			}
 		}
-		if err != nil {
-			break
+		var next struct {
+			Newer bool `json:"newer"`
+			session.State
 		}
-		seen := st.Version
-		if st, more, err = sessions.Next(ctx, q.caller, q.session, seen); !more {
-			st.Version = seen
+		args := map[string]any{"after": st.Version, "wait_ms": longestWait}
+		err = q.call(ctx, o, tool.Call{Tool: "state.watch"}, args, seesSessions, &next)
+		if newer = next.Newer; newer {
+			st.State = next.State
 		}
 	}
 	return err
-}
-
-// rest waits, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/identity"
-	"toolpost/store"
 	"toolpost/tool"
 )
 
@@ -31,6 +30,7 @@ func (a *app) tokenCommand() *cobra.Command {
 
 // A tokenRequest is what the command line of `token issue` asks for.
 type tokenRequest struct {
+	server
 	caller string
 	roles  []string
 	tools  []string
@@ -47,6 +47,7 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 			"that; any other has what --role and --tools say. Issuing is a call of the tool token.issue: the policy decides\n" +
 			"about it, and it is on record.",
 	}
+	req.flags(c)
 	f := c.Flags()
 	f.StringArrayVar(&req.roles, "role", nil, "a role of the config that the token is kept to; may be given again")
 	f.StringArrayVar(&req.tools, "tools", nil, "a tool, source.tool or a pattern with * and ? that the token is kept to; may be given again")
@@ -58,12 +59,12 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 		if req.ttl != 0 && (req.ttl < time.Second || req.ttl > identity.MaxTokenTTL) {
 			return tool.Errorf(tool.CodeInvalidInput, "--ttl is from 1s to %v, or 0 for ever, not %v", identity.MaxTokenTTL, req.ttl)
 		}
-		return a.withStore(func(db *store.DB) error { return a.issueToken(c.Context(), req, db.Tokens()) })
+		return a.issueToken(c.Context(), req)
 	})
 	return c
 }
 
-func (a *app) issueToken(ctx context.Context, req tokenRequest, tokens *store.TokenTable) error {
+func (a *app) issueToken(ctx context.Context, req tokenRequest) error {
 	args := map[string]any{"caller": req.caller, "ttl_ms": req.ttl.Milliseconds(), "note": req.note}
 	if len(req.roles) > 0 {
 		args["roles"] = req.roles
@@ -71,25 +72,19 @@ func (a *app) issueToken(ctx context.Context, req tokenRequest, tokens *store.To
 	if len(req.tools) > 0 {
 		args["tools"] = req.tools
 	}
-	var out struct {
-		Token string `json:"token"`
-		ID    string `json:"id"`
+	var t struct {
+		Secret string `json:"token"`
+		identity.Token
 	}
-	if err := a.callOwn(ctx, tool.Call{Tool: "toolpost.token.issue", Args: raw(args)}, "issue tokens", "", &out); err != nil {
+	err := a.callOwn(ctx, req.server, "token.issue", args, "issue tokens", &t)
+	switch {
+	case err != nil:
 		return err
+	case a.json:
+		return a.printJSON(t)
 	}
-	t, err := tokens.Find(ctx, out.ID)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(struct {
-			Secret string `json:"token"`
-			identity.Token
-		}{out.Token, t})
-	}
-	fmt.Fprintln(a.out, out.Token)
-	fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is shown this once\n", t.ID, clean(t.Caller), until(t, time.Now()))
+	fmt.Fprintln(a.out, t.Secret)
+	fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is shown this once\n", t.ID, clean(t.Caller), until(t.Token, time.Now()))
 	return nil
 }
 
@@ -106,9 +101,7 @@ func tokenListing() listing[identity.Token] {
 		what: "tokens",
 		long: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The tokens\n" +
 			"themselves are not listed: nobody has kept them. Those that the config lists by their digests are not here.",
-		read: func(ctx context.Context, db *store.DB, most int) ([]identity.Token, error) {
-			return db.Tokens().List(ctx, most)
-		},
+		tool: "token.list",
 		head: []string{"ID", "CALLER", "ROLES", "TOOLS", "ISSUED", "EXPIRES", "STATE", "NOTE"},
 		row: func(t identity.Token, now time.Time) []string {
 			ends := "never"
@@ -125,35 +118,27 @@ func tokenListing() listing[identity.Token] {
 }
 
 func (a *app) tokenRevokeCommand() *cobra.Command {
+	var s server
 	c := &cobra.Command{
 		Use: "revoke ID", Short: "Make a token useless", Args: words(1, 1), ValidArgsFunction: tokenListing().complete(a),
 		Long: "Makes a token useless: every program that shares the store refuses it, within a second. ID is the id of the token,\n" +
 			"or the token itself. Revoking is a call of the tool token.revoke, and it is on record. Exit code 3: it was revoked\n" +
 			"or over before; 4: there is no such token.",
 	}
+	s.flags(c)
 	a.jsonFlag(c, "print what is known of the token as JSON")
-	c.RunE = work(func(c *cobra.Command, args []string) error {
-		return a.withStore(func(db *store.DB) error { return a.revokeToken(c.Context(), args[0], db.Tokens()) })
-	})
+	c.RunE = work(func(c *cobra.Command, args []string) error { return a.revokeToken(c.Context(), s, args[0]) })
 	return c
 }
 
 // revokeToken calls the tool with the id: what is recorded of the call has no token.
-func (a *app) revokeToken(ctx context.Context, id string, tokens *store.TokenTable) error {
-	t, err := tokens.Find(ctx, id)
-	if err != nil {
+func (a *app) revokeToken(ctx context.Context, s server, id string) error {
+	var t identity.Token
+	err := a.callOwn(ctx, s, "token.revoke", map[string]any{"id": identity.TokenID(id)}, "revoke tokens", &t)
+	switch {
+	case err != nil:
 		return err
-	}
-	var out struct {
-		ID string `json:"id"`
-	}
-	if err := a.callOwn(ctx, tool.Call{Tool: "toolpost.token.revoke", Args: raw(map[string]any{"id": t.ID})}, "revoke tokens", "", &out); err != nil {
-		return err
-	}
-	if t, err = tokens.Find(ctx, t.ID); err != nil {
-		return err
-	}
-	if a.json {
+	case a.json:
 		return a.printJSON(t)
 	}
 	fmt.Fprintf(a.out, "%s  %s for %s\n", a.out.green("revoked"), t.ID, clean(t.Caller))

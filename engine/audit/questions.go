@@ -9,12 +9,14 @@ import (
 
 // A Filter says which calls a question is about. The zero value: all of them.
 type Filter struct {
-	Since, Until time.Time // when they began; Until itself is not included
-	Tool         string
-	Caller       string
-	Session      string
-	Outcome      tool.Outcome
-	Limit        int // of the answer's rows; 0: all
+	Since   time.Time    `json:"since,omitzero" doc:"only calls that began since this time"`
+	Until   time.Time    `json:"until,omitzero" doc:"only calls that began before this time"`
+	Tool    string       `json:"tool,omitzero" doc:"only calls of this tool"`
+	Caller  string       `json:"caller,omitzero" doc:"only calls of this caller"`
+	Session string       `json:"session,omitzero" doc:"only calls of this session"`
+	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only calls that ended so"`
+	Limit   int          `json:"limit,omitzero" schema:"minimum=0" doc:"at most so many rows; default: all"`
+	After   int64        `json:"-"` // in a log: only what comes behind the row with this number; 0: from its start
 }
 
 // A Use says how often something was called, with what success, and how long that took.

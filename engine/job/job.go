@@ -52,6 +52,9 @@ type Book interface {
 	Find(ctx context.Context, caller, id string, after int64, most int) (Job, [][]byte, error)
 	// List gives the jobs of a caller, the newest first, of one state or of any.
 	List(ctx context.Context, caller, state string, most int) ([]Job, error)
+	// All is List for the jobs of all callers, and Of tells whose job one is.
+	All(ctx context.Context, state string, most int) ([]Job, error)
+	Of(ctx context.Context, id string) (caller string, err error)
 	// Cancel ends a job that waits, with this outcome, and wants one that runs to end.
 	Cancel(ctx context.Context, caller, id string, outcome []byte) (Job, error)
 }

@@ -13,6 +13,7 @@ import (
 // A view is a job as its caller sees it.
 type view struct {
 	Job      string          `json:"job"`
+	Caller   string          `json:"caller,omitzero"` // in a list of those of all callers
 	Tool     string          `json:"tool"`
 	State    string          `json:"state"`
 	Stopping bool            `json:"stopping,omitzero"` // it runs, and somebody wants it to end
@@ -99,6 +100,20 @@ const (
 
 // List gives the jobs of a caller, as JSON, the newest first, without their outcomes.
 func (q *Queue) List(ctx context.Context, p tool.Principal, state string, most int) (json.RawMessage, error) {
+	return list(state, most, false, func(most int) ([]Job, error) { return q.o.Store.List(ctx, p.ID, state, most) })
+}
+
+// All is List for the jobs of all callers: each says whose it is.
+func (q *Queue) All(ctx context.Context, state string, most int) (json.RawMessage, error) {
+	return list(state, most, true, func(most int) ([]Job, error) { return q.o.Store.All(ctx, state, most) })
+}
+
+// Of tells whose job one is.
+func (q *Queue) Of(ctx context.Context, id string) (caller string, err error) {
+	return q.o.Store.Of(ctx, id)
+}
+
+func list(state string, most int, callers bool, read func(most int) ([]Job, error)) (json.RawMessage, error) {
 	switch {
 	case state != "" && !slices.Contains(States(), state):
 		return nil, tool.Errorf(tool.CodeInvalidInput, "a job is never %.40q; the states are %v", state, States())
@@ -107,7 +122,7 @@ func (q *Queue) List(ctx context.Context, p tool.Principal, state string, most i
 	case most == 0:
 		most = defaultList
 	}
-	jobs, err := q.o.Store.List(ctx, p.ID, state, most)
+	jobs, err := read(most)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +131,9 @@ func (q *Queue) List(ctx context.Context, p tool.Principal, state string, most i
 		v, err := viewOf(&jobs[i])
 		if err != nil {
 			return nil, err
+		}
+		if callers {
+			v.Caller = jobs[i].Caller
 		}
 		views = append(views, v)
 	}

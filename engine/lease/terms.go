@@ -1,6 +1,11 @@
 package lease
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+)
 
 // The bounds of a lease.
 const (
@@ -19,6 +24,21 @@ type Lease struct {
 	Issued  time.Time `json:"issued"`
 	Expires time.Time `json:"expires"`
 	State   string    `json:"state"`
+}
+
+// TokenPrefix tells the token of a lease from its id.
+const TokenPrefix = "tok_"
+
+// IDLength is how much of the digest of a token names a lease where people read it.
+const IDLength = 16
+
+// ID gives the id of the lease that somebody means who has its token, or the id itself.
+func ID(text string) string {
+	if !strings.HasPrefix(text, TokenPrefix) {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:IDLength]
 }
 
 // The states of a lease.

@@ -49,7 +49,7 @@ func beside() []string {
 // cannot reach it.
 func mayKnow() map[string][]string {
 	return map[string][]string{
-		"protocol/all": {"node"}, "engine": {"node"}, "store": {"store/*", "node", "cmd/*", "bench"},
+		"protocol/all": {"node"}, "engine": {"node"}, "store": {"store/*", "node", "bench"},
 		"protocol/namel3ss/appfile": {"protocol/namel3ss", "protocol/namel3ss/pack"},
 		"protocol/namel3ss/pack":    {"protocol/namel3ss", "protocol/all"},
 	}
@@ -207,6 +207,8 @@ func TestArrowsThatGoTheWrongWayAreFound(t *testing.T) {
 		{"node", "toolpost/cmd/toolpost", false},
 		{"node", "toolpost/internal/house", false},
 		{"cmd/toolpost", "toolpost/node", true},
+		{"cmd/toolpost", "toolpost/store", false},
+		{"node", "toolpost/store", true},
 		{"node", "toolpost/tool/tooltest", false},
 		{"node", "toolpost/unheard/of", false},
 	} {

@@ -123,7 +123,7 @@ func (w *worker) consume() error {
 func (w *worker) revoke() error {
 	leases := w.db.Leases()
 	return w.race("revoked", func(token string) (refused bool, err error) {
-		err = leases.Revoke(context.Background(), "", store.LeaseID(token))
+		err = leases.Revoke(context.Background(), "", lease.ID(token))
 		return tool.CodeOf(err) == tool.CodeConflict, err
 	})
 }
@@ -346,11 +346,11 @@ func leasesRevoked(t *testing.T, k Kind) {
 		states[l.ID] = l.State
 	}
 	for _, token := range tokens {
-		if got := states[store.LeaseID(token)]; got == "" || got != done[token] {
-			t.Errorf("lease %s is %q; its program said %q", store.LeaseID(token), got, done[token])
+		if got := states[lease.ID(token)]; got == "" || got != done[token] {
+			t.Errorf("lease %s is %q; its program said %q", lease.ID(token), got, done[token])
 		}
 		if err := leases.Consume(t.Context(), token, "ada", "rm", 1); tool.CodeOf(err) != tool.CodeLeaseRejected {
-			t.Errorf("lease %s can be used again: %v", store.LeaseID(token), err)
+			t.Errorf("lease %s can be used again: %v", lease.ID(token), err)
 		}
 	}
 }
@@ -407,7 +407,7 @@ func raceOver(t *testing.T, address string, tokens []string, works ...string) ma
 			case word == "error":
 				t.Error(line)
 			case done[token] != "":
-				t.Errorf("lease %s was %s and %s", store.LeaseID(token), done[token], word)
+				t.Errorf("lease %s was %s and %s", lease.ID(token), done[token], word)
 			default:
 				done[token] = word
 			}

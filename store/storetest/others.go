@@ -232,13 +232,13 @@ func leaseLife(t *testing.T, k Kind) {
 		}
 	}
 	revoked := must[string](t)(l.Issue(t.Context(), "", "rm", 1, time.Minute))
-	if err := other.Revoke(t.Context(), "", store.LeaseID(revoked)); err != nil {
+	if err := other.Revoke(t.Context(), "", lease.ID(revoked)); err != nil {
 		t.Error(err)
 	}
 	if got := reason(l.Consume(t.Context(), revoked, "ada", "rm", 1)); got != "revoked" {
 		t.Errorf("revoked: %s", got)
 	}
-	for id, want := range map[string]tool.Code{revoked: tool.CodeConflict, store.LeaseID(token): tool.CodeConflict, "tok_nosuch": tool.CodeNotFound, "a\x00": tool.CodeNotFound} {
+	for id, want := range map[string]tool.Code{revoked: tool.CodeConflict, lease.ID(token): tool.CodeConflict, "tok_nosuch": tool.CodeNotFound, "a\x00": tool.CodeNotFound} {
 		if err := l.Revoke(t.Context(), "", id); tool.CodeOf(err) != want {
 			t.Errorf("revoked when it could not be used: %v", err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // MaxDepth is how deep arrays and objects may nest.
@@ -87,7 +88,7 @@ func unmarshal(b []byte, into any, closed bool) error {
 	if err := checkShape(b); err != nil {
 		return err
 	}
-	return explain(json.Unmarshal(b, into, json.RejectUnknownMembers(closed)))
+	return explain(json.Unmarshal(b, into, durations, json.RejectUnknownMembers(closed)))
 }
 
 // Marshal writes v on one line. Map keys come in sorted order, so that equal values give equal bytes;
@@ -97,8 +98,11 @@ func Marshal(v any) ([]byte, error) {
 	return b, explain(err)
 }
 
+// A duration is its number of nanoseconds, as in encoding/json: the library itself has no form for it, and refuses it.
+var durations = jsonv1.FormatDurationAsNano(true)
+
 // The library takes encoding/json's Number for the string that it is underneath.
-var marshalOptions = json.JoinOptions(json.Deterministic(true), json.WithMarshalers(
+var marshalOptions = json.JoinOptions(json.Deterministic(true), durations, json.WithMarshalers(
 	json.MarshalToFunc(func(e *jsontext.Encoder, n stdjson.Number) error {
 		return e.WriteValue(jsontext.Value(n))
 	})))

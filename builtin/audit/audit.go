@@ -1,0 +1,196 @@
+// Package audit has the tools that ask the log of calls: audit.log, audit.top, audit.paths, audit.errors, audit.latency
+// and audit.verify. The log tells about every caller, so they answer those who run this program and nobody else. A
+// question is a call like any other: who asked what is on record too.
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"toolpost/builtin/define"
+	"toolpost/engine/audit"
+	"toolpost/tool"
+)
+
+// Log answers questions about the calls that were made.
+type Log interface {
+	// Log visits the calls of a filter, the newest or the oldest first. An error of visit ends it, and is returned.
+	Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error
+	// Uses tells what is called most, and History how much on each day.
+	Uses(ctx context.Context, f audit.Filter, by audit.Group) ([]audit.Use, error)
+	History(ctx context.Context, f audit.Filter) ([]audit.Moment, error)
+	// Paths tells which files are accessed, Failures what goes wrong, and Latencies how long calls take.
+	Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error)
+	Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error)
+	Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error)
+	// Verify looks at every row for any change. The points must be in the log.
+	Verify(ctx context.Context, points ...audit.Point) (*audit.Report, error)
+}
+
+// verifyTime is how long looking at a whole log may take: some have many millions of rows.
+const verifyTime = time.Hour
+
+// New makes the tools.
+func New(log Log) *define.Set {
+	d := desk{log}
+	spec := func(name, description string) tool.Spec {
+		return tool.Spec{Name: "audit." + name, Description: description, Effects: tool.Effects{Reads: true}}
+	}
+	verify := spec("verify", "Looks at the whole log of calls for any change, and reports what was found.")
+	verify.Timeout = verifyTime
+	return define.NewSet(
+		define.New(spec("log", "Gives the records of calls, in pages."), d.page),
+		define.New(spec("top", "Tells what is called most, with what success, and how many calls each day had."), d.top),
+		define.New(spec("paths", "Tells which files calls access, as far as their arguments tell."), d.paths),
+		define.New(spec("errors", "Tells what goes wrong, and in how many of a tool's calls."), d.failures),
+		define.New(spec("latency", "Tells how long the calls of each tool take, the slowest first."), d.latency),
+		define.New(verify, d.verify),
+	)
+}
+
+type desk struct{ log Log }
+
+const asks = "ask about the calls of all callers"
+
+// LogArgs are the arguments of audit.log.
+type LogArgs struct {
+	audit.Filter
+	Oldest bool  `json:"oldest_first,omitzero" doc:"the oldest first; default: the newest first"`
+	After  int64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind the row with this number: next of the page before"`
+}
+
+// A Page is the outcome of audit.log. Next is 0 where nothing follows.
+type Page struct {
+	Calls []json.RawMessage `json:"calls"`
+	Next  int64             `json:"next,omitzero"`
+}
+
+// The bounds of a page: whoever wants more asks again, and nobody holds the store, or the memory of a server, for long.
+const (
+	pageRows  = 1000
+	pageBytes = 1 << 20
+)
+
+// errFull ends the visit of a page.
+var errFull = errors.New("the page is full")
+
+func (d desk) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error) {
+	if err := c.Operating(asks); err != nil {
+		return Page{}, err
+	}
+	rows := pageRows
+	if a.Limit > 0 {
+		rows = min(a.Limit, pageRows)
+	}
+	f := a.Filter
+	f.After, f.Limit = a.After, rows+1 // one more tells whether there is another page
+	p, size, last, columns := Page{Calls: []json.RawMessage{}}, 0, int64(0), audit.Columns()
+	err := d.log.Log(ctx, f, !a.Oldest, func(r *tool.Record) error {
+		if len(p.Calls) == rows || size > pageBytes {
+			p.Next = last
+			return errFull
+		}
+		doc, err := columns.Marshal(r)
+		p.Calls, size, last = append(p.Calls, doc), size+len(doc), r.Seq
+		return err
+	})
+	if errors.Is(err, errFull) {
+		err = nil
+	}
+	c.Summary = fmt.Sprintf("%d calls", len(p.Calls))
+	return p, err
+}
+
+// TopArgs are the arguments of audit.top.
+type TopArgs struct {
+	audit.Filter
+	By audit.Group `json:"by,omitzero" schema:"enum=tool|caller|door|source" doc:"what calls are put together by; default: tool"`
+}
+
+// Top is the outcome of audit.top.
+type Top struct {
+	By   audit.Group    `json:"by"`
+	Days []audit.Moment `json:"days"`
+	Uses []audit.Use    `json:"uses"`
+}
+
+func (d desk) top(ctx context.Context, c *define.Call, a TopArgs) (Top, error) {
+	if err := c.Operating(asks); err != nil {
+		return Top{}, err
+	}
+	if a.By == "" {
+		a.By = audit.ByTool
+	}
+	uses, err := d.log.Uses(ctx, a.Filter, a.By)
+	if err != nil {
+		return Top{}, err
+	}
+	days, err := d.log.History(ctx, a.Filter)
+	return Top{a.By, append([]audit.Moment{}, days...), uses}, err
+}
+
+// Paths is the outcome of audit.paths.
+type Paths struct {
+	Paths []audit.Path `json:"paths"`
+}
+
+func (d desk) paths(ctx context.Context, c *define.Call, f audit.Filter) (Paths, error) {
+	if err := c.Operating(asks); err != nil {
+		return Paths{}, err
+	}
+	paths, err := d.log.Paths(ctx, f)
+	return Paths{paths}, err
+}
+
+// Failures is the outcome of audit.errors.
+type Failures struct {
+	Errors []audit.Failure `json:"errors"`
+}
+
+func (d desk) failures(ctx context.Context, c *define.Call, f audit.Filter) (Failures, error) {
+	if err := c.Operating(asks); err != nil {
+		return Failures{}, err
+	}
+	failures, err := d.log.Failures(ctx, f)
+	return Failures{failures}, err
+}
+
+// Latencies is the outcome of audit.latency.
+type Latencies struct {
+	Tools []audit.Latency `json:"tools"`
+}
+
+func (d desk) latency(ctx context.Context, c *define.Call, f audit.Filter) (Latencies, error) {
+	if err := c.Operating(asks); err != nil {
+		return Latencies{}, err
+	}
+	tools, err := d.log.Latencies(ctx, f)
+	return Latencies{tools}, err
+}
+
+// VerifyArgs are the arguments of audit.verify.
+type VerifyArgs struct {
+	Expect []string `json:"expect,omitzero" schema:"maxItems=100" doc:"points, NUMBER:HASH, that an earlier verify gave as head"`
+}
+
+func (d desk) verify(ctx context.Context, c *define.Call, a VerifyArgs) (*audit.Report, error) {
+	if err := c.Operating(asks); err != nil {
+		return nil, err
+	}
+	var points []audit.Point
+	for _, text := range a.Expect {
+		p, err := audit.ParsePoint(text)
+		if err != nil {
+			return nil, err
+		}
+		points = append(points, p)
+	}
+	r, err := d.log.Verify(ctx, points...)
+	if err == nil {
+		c.Summary = fmt.Sprintf("%d rows, %d findings", r.Rows, len(r.Findings))
+	}
+	return r, err
+}
