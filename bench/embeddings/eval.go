@@ -37,11 +37,11 @@ type score struct{ words, table, mixed float64 }
 
 // eval indexes the held-out packages, language by language, without their documentation, and asks for each function with
 // its first sentence.
-func (j *job) eval(ctx context.Context, packages []pkg) error {
-	if err := j.fetcher.fetch(ctx, packages); err != nil {
+func (prog *program) eval(ctx context.Context, packages []pkg) error {
+	if err := prog.fetcher.fetch(ctx, packages); err != nil {
 		return err
 	}
-	corpora, err := j.corpora(packages)
+	corpora, err := prog.corpora(packages)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (j *job) eval(ctx context.Context, packages []pkg) error {
 	var sum score
 	worse := 0
 	for _, l := range sortedKeys(corpora) {
-		s, chunks, err := j.measure(ctx, corpora[l])
+		s, chunks, err := prog.measure(ctx, corpora[l])
 		if err != nil {
 			return err
 		}
@@ -71,11 +71,11 @@ func (j *job) eval(ctx context.Context, packages []pkg) error {
 }
 
 // corpora sorts the sources by language. Languages with few questions are left out: they would say little.
-func (j *job) corpora(packages []pkg) (map[split.Language]*corpus, error) {
+func (prog *program) corpora(packages []pkg) (map[split.Language]*corpus, error) {
 	all := map[split.Language]*corpus{}
 	asked := map[string]int{}
 	for _, p := range packages {
-		sources, err := sourcesOf(j.fetcher.archive(p))
+		sources, err := sourcesOf(prog.fetcher.archive(p))
 		if err != nil {
 			return nil, err
 		}
@@ -144,8 +144,8 @@ func (c *corpus) files() iter.Seq2[meaning.File, error] {
 	}
 }
 
-func (j *job) measure(ctx context.Context, c *corpus) (score, int, error) {
-	x, err := meaning.Open("", meaning.Options{Workers: j.cores})
+func (prog *program) measure(ctx context.Context, c *corpus) (score, int, error) {
+	x, err := meaning.Open("", meaning.Options{Workers: prog.cores})
 	if err != nil {
 		return score{}, 0, err
 	}
@@ -154,11 +154,11 @@ func (j *job) measure(ctx context.Context, c *corpus) (score, int, error) {
 		return score{}, 0, err
 	}
 	ranks := make([][3]float64, len(c.questions))
-	failures := make([]error, j.cores)
+	failures := make([]error, prog.cores)
 	var wg sync.WaitGroup
-	for core := range j.cores {
+	for core := range prog.cores {
 		wg.Go(func() {
-			for i := core; i < len(ranks) && failures[core] == nil; i += j.cores {
+			for i := core; i < len(ranks) && failures[core] == nil; i += prog.cores {
 				for m, mode := range []meaning.Mode{meaning.LexicalOnly, meaning.SemanticOnly, meaning.Mixed} {
 					var hits []meaning.Hit
 					hits, failures[core] = x.SearchBy(ctx, mode, c.questions[i].text, depth, nil)

@@ -20,7 +20,7 @@ type updater struct {
 	ctx     context.Context
 	x       *Index
 	old     *snapshot
-	jobs    chan job
+	tasks   chan task
 	results chan *analysed
 
 	// The collector's; run waits for it.
@@ -38,7 +38,8 @@ type updater struct {
 	fresh   map[string]bool
 }
 
-type job struct {
+// A task is one file for the workers, with what the index knows of it.
+type task struct {
 	file   File
 	digest uint64
 	has    bool
@@ -48,7 +49,7 @@ func newUpdater(ctx context.Context, x *Index) *updater {
 	old := x.current.Load()
 	return &updater{
 		ctx: ctx, x: x, old: old, segs: append([]*segment(nil), old.segs...), b: newBuilder(x.space.dims), seen: make([]bool, len(old.files)), fresh: map[string]bool{},
-		jobs: make(chan job, x.o.Workers), results: make(chan *analysed, x.o.Workers),
+		tasks: make(chan task, x.o.Workers), results: make(chan *analysed, x.o.Workers),
 	}
 }
 
@@ -70,7 +71,7 @@ func (u *updater) run(files iter.Seq2[File, error]) error {
 		}
 	})
 	kept, err := u.offer(ctx, files)
-	close(u.jobs)
+	close(u.tasks)
 	workers.Wait()
 	close(u.results)
 	collector.Wait()
@@ -94,7 +95,7 @@ func (u *updater) offer(ctx context.Context, files iter.Seq2[File, error]) ([]en
 		if err != nil {
 			return nil, err
 		}
-		j := job{file: f}
+		t := task{file: f}
 		e, known := u.first(f.Path)
 		switch {
 		case known == twice:
@@ -103,10 +104,10 @@ func (u *updater) offer(ctx context.Context, files iter.Seq2[File, error]) ([]en
 			kept = append(kept, e)
 			continue
 		case known == old:
-			j.digest, j.has = e.digest, e.mtime != retry
+			t.digest, t.has = e.digest, e.mtime != retry
 		}
 		select {
-		case u.jobs <- j:
+		case u.tasks <- t:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -142,13 +143,13 @@ const retry = never + 1
 
 func (u *updater) work(ctx context.Context) {
 	w := &analyst{table: u.x.table, embedder: u.x.o.Embedder, maxFile: u.x.o.MaxFile, sum: make([]float32, u.x.table.dims)}
-	for j := range u.jobs {
+	for t := range u.tasks {
 		if ctx.Err() != nil {
 			continue
 		}
 		start := time.Now()
-		a := w.analyse(ctx, j.file, j.digest, j.has)
-		a.young = start.Sub(j.file.ModTime) < racy
+		a := w.analyse(ctx, t.file, t.digest, t.has)
+		a.young = start.Sub(t.file.ModTime) < racy
 		u.results <- a
 	}
 }

@@ -25,7 +25,7 @@ type Options struct {
 // A Cache keeps the results of one engine. It starts without rules; see Replace.
 type Cache struct {
 	now     func() time.Time
-	shelf   shelf
+	lru     lru
 	domains domains
 	last    atomic.Int64 // number of the last reader
 
@@ -37,7 +37,7 @@ func New(o Options) *Cache {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Cache{now: o.Now, shelf: newShelf(cmp.Or(o.Bytes, maxTotal))}
+	return &Cache{now: o.Now, lru: newLRU(cmp.Or(o.Bytes, maxTotal))}
 }
 
 // Section is the part of the config that the stage reads.
@@ -60,7 +60,7 @@ func (c *Cache) Read(cfg *config.Config) (apply func(), err error) {
 // were made of.
 func (c *Cache) Replace(rules []Rule) {
 	c.domains.replace(rules)
-	c.shelf.clear()
+	c.lru.clear()
 }
 
 // For is an engine.Stage. It stands behind everything that may refuse a call, so that
@@ -99,7 +99,7 @@ type Stats struct {
 
 // Stats gives the numbers as they are now.
 func (c *Cache) Stats() Stats {
-	entries, bytes := c.shelf.size()
+	entries, bytes := c.lru.size()
 	return Stats{c.hits.Load(), c.misses.Load(), entries, bytes}
 }
 
@@ -145,7 +145,7 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 		}
 		k := r.key(c)
 		began, now := seen(r.source, r.rule), r.cache.now()
-		if kept := r.cache.shelf.get(k, began, now); kept != nil {
+		if kept := r.cache.lru.get(k, began, now); kept != nil {
 			r.cache.hits.Add(1)
 			return kept.again(), nil
 		}
@@ -153,7 +153,7 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 		seen := &watch{out: out}
 		res, err := next.Invoke(ctx, c, seen)
 		if err == nil && !seen.more.Load() && r.worth(res) {
-			r.cache.shelf.put(&entry{
+			r.cache.lru.put(&entry{
 				key: k, stamp: began, until: now.Add(r.rule.TTL), output: slices.Clone(res.Output), summary: strings.Clone(res.Summary), spec: r.spec,
 			})
 		}

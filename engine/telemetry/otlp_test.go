@@ -334,8 +334,8 @@ func (c *collector) count(path string) int {
 	return c.requests[path]
 }
 
-// within gives a context that only guards against a hang.
-func within(t testing.TB) context.Context {
+// deadline gives a context that only guards against a hang.
+func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
@@ -343,7 +343,7 @@ func within(t testing.TB) context.Context {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for ctx := within(t); !ok(); time.Sleep(time.Millisecond) {
+	for ctx := deadline(t); !ok(); time.Sleep(time.Millisecond) {
 		if ctx.Err() != nil {
 			t.Fatal(what + " never happened")
 		}
@@ -368,7 +368,7 @@ func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 		t.Fatalf("%v, and the call is now %+v", err, call)
 	}
 	invoke(t, tel, "breaks")
-	tel.Close(within(t))
+	tel.Close(deadline(t))
 	if len(c.spans) != 2 {
 		t.Fatalf("%d spans", len(c.spans))
 	}
@@ -411,7 +411,7 @@ func TestSpansTellNothingOfArgumentsOutputsAndErrors(t *testing.T) {
 	invoke(t, tel, "reads", "fails", "refused", "breaks", "asks", "nobody-"+canary, "password", "bad\xffname\"\n")
 	call := &tool.Call{Tool: "reads", ID: "password", Trace: "password", Span: "password", Caller: tool.Principal{ID: "password\xff", Door: "password"}}
 	_, _ = tel.For(nil)(tool.HandlerFunc(fake)).Invoke(t.Context(), call, tool.Discard)
-	tel.Close(within(t))
+	tel.Close(deadline(t))
 	if len(c.spans) != 9 {
 		t.Errorf("%d spans", len(c.spans))
 	}
@@ -436,7 +436,7 @@ func TestASampleIsTheSameForEverybody(t *testing.T) {
 		for _, id := range ids {
 			_, _ = h.Invoke(t.Context(), &tool.Call{Tool: "reads", Trace: id}, tool.Discard)
 		}
-		tel.Close(within(t))
+		tel.Close(deadline(t))
 		kept[i] = map[string]bool{}
 		for _, s := range c.spans {
 			kept[i][string(s.TraceID)] = true
@@ -452,7 +452,7 @@ func TestASampleIsTheSameForEverybody(t *testing.T) {
 
 func TestATraceThatIsNotSampledIsPassedOn(t *testing.T) {
 	tel := open(t, telemetry.Options{OTLP: "http://127.0.0.1:1", Sample: new(float64), Metrics: new(bool)}, telemetry.Env{})
-	defer tel.Close(within(t))
+	defer tel.Close(deadline(t))
 	h := tel.For(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		if c.Span != "b7ad6b7169203331" || c.Trace != "0af76519-16cd-43dd-8448-eb211c80319c" {
 			t.Errorf("the call became %+v", c)
@@ -476,7 +476,7 @@ func TestACollectorThatAsksForPatienceGetsTheSpansAgain(t *testing.T) {
 		return families[name].GetMetric()[0].GetCounter().GetValue()
 	}
 	eventually(t, "a second try", func() bool { return value("toolpost_telemetry_spans_total") > 0 })
-	tel.Close(within(t))
+	tel.Close(deadline(t))
 	if sent, dropped, failed := value("toolpost_telemetry_spans_total"), value("toolpost_telemetry_dropped_total"), value("toolpost_telemetry_failures_total"); sent != 2 || dropped != 1 || failed != 1 {
 		t.Errorf("%v sent, %v dropped, %v failed", sent, dropped, failed)
 	}
@@ -558,7 +558,7 @@ func TestAHeaderWhoseSecretIsMissingSendsNothing(t *testing.T) {
 	c := collect(t, nil)
 	tel := open(t, telemetry.Options{OTLP: c.url, Headers: map[string]string{"X-Key": "KEY"}}, telemetry.Env{Version: "1"})
 	invoke(t, tel, "reads")
-	tel.Close(within(t))
+	tel.Close(deadline(t))
 	if len(c.headers) != 0 {
 		t.Errorf("%d messages were sent without their header", len(c.headers))
 	}
@@ -613,7 +613,7 @@ func TestACollectorBehindGRPC(t *testing.T) {
 		Version: "1", Secret: func(name string) (string, error) { return "value of " + name, nil },
 	})
 	invoke(t, tel, "reads", "fails")
-	tel.Close(within(t))
+	tel.Close(deadline(t))
 	if len(c.spans) != 2 || c.metrics["toolpost.calls"].Sum == nil || len(c.headers) != 2 {
 		t.Errorf("%d spans, %d metrics, %d messages", len(c.spans), len(c.metrics), len(c.headers))
 	}
@@ -640,7 +640,7 @@ func TestACollectorThatRefusesOverGRPC(t *testing.T) {
 	var logged bytes.Buffer
 	tel := open(t, telemetry.Options{OTLP: "grpc://" + l.Addr().String()}, telemetry.Env{Version: "1", Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	invoke(t, tel, "reads")
-	tel.Close(within(t))
+	tel.Close(deadline(t))
 	_, families := scrape(t, tel)
 	if n := families["toolpost_telemetry_dropped_total"].GetMetric()[0].GetCounter().GetValue(); n != 1 || strings.Count(logged.String(), "the collector answered Unimplemented") != 1 {
 		t.Errorf("%v dropped:\n%s", n, logged.String())

@@ -166,8 +166,8 @@ func (s *sender) close(ctx context.Context) {
 	s.hangUp()
 }
 
-// within ends a message with the sender.
-func (s *sender) within(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilHangUp ends a message with the sender.
+func (s *sender) untilHangUp(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.life, cancel)
 	return ctx, func() { stop(); cancel() }
@@ -181,7 +181,7 @@ type countedSpans struct {
 
 // ExportSpans implements trace.SpanExporter.
 func (c countedSpans) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnlySpan) error {
-	ctx, cancel := c.s.within(ctx)
+	ctx, cancel := c.s.untilHangUp(ctx)
 	defer cancel()
 	all := int64(len(batch))
 	lost := min(lostSpans(c.SpanExporter.ExportSpans(ctx, batch)), all)
@@ -213,7 +213,7 @@ type quietMetrics struct {
 
 // Export implements metric.Exporter.
 func (q quietMetrics) Export(ctx context.Context, m *metricdata.ResourceMetrics) error {
-	ctx, cancel := q.s.within(ctx)
+	ctx, cancel := q.s.untilHangUp(ctx)
 	defer cancel()
 	_ = q.Exporter.Export(ctx, m)
 	return nil

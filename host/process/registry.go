@@ -36,9 +36,9 @@ type registry struct {
 	leaders map[int]*Child    // by pid; a leader's pid is taken until it is reaped
 	marked  map[string]*Child // by marker
 
-	keeping sync.Mutex // guards users and keeper
-	users   int
-	keeper  *keeper
+	starting sync.Mutex // guards users and starter
+	users    int
+	starter  *starter
 }
 
 // adopt makes this program the parent of whatever loses its own: a daemon that its tool has left comes
@@ -62,10 +62,10 @@ func (r *registry) start(path string, argv []string, attr *os.ProcAttr, walls *s
 	if r.once.Do(r.adopt); r.unfit != nil {
 		return r.unfit
 	}
-	keeper := r.hold()
+	starter := r.hold()
 	var err error
 	if walls == nil {
-		err = keeper.do(func() error { return r.plain(path, argv, attr, c) })
+		err = starter.do(func() error { return r.plain(path, argv, attr, c) })
 	} else {
 		err = r.confined(path, argv, attr, walls, c)
 	}
@@ -82,7 +82,7 @@ func (r *registry) register(c *Child, proc *os.Process, pidfd int) {
 	r.leaders[proc.Pid], r.marked[c.marker] = c, c
 }
 
-// plain starts a child, on the keeper's thread.
+// plain starts a child, on the starter's thread.
 func (r *registry) plain(path string, argv []string, attr *os.ProcAttr, c *Child) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,57 +172,57 @@ func (r *registry) signal(c *Child, sig syscall.Signal) {
 	}
 }
 
-// hold gives the keeper, which stays until release has been called as often as hold.
-func (r *registry) hold() *keeper {
-	r.keeping.Lock()
-	defer r.keeping.Unlock()
+// hold gives the starter, which stays until release has been called as often as hold.
+func (r *registry) hold() *starter {
+	r.starting.Lock()
+	defer r.starting.Unlock()
 	if r.users++; r.users == 1 {
-		r.keeper = newKeeper(r.reapOrphans)
+		r.starter = newStarter(r.reapOrphans)
 	}
-	return r.keeper
+	return r.starter
 }
 
 func (r *registry) release() {
-	r.keeping.Lock()
-	defer r.keeping.Unlock()
+	r.starting.Lock()
+	defer r.starting.Unlock()
 	if r.users--; r.users == 0 {
-		r.keeper.stop()
-		r.keeper = nil
+		r.starter.stop()
+		r.starter = nil
 	}
 }
 
-// A keeper is a goroutine that stays on one thread while there are leaders. They are started on that
+// A starter is a goroutine that stays on one thread while there are leaders. They are started on that
 // thread because the kernel ends a child with Pdeathsig when the thread that started it ends, and any
 // other thread may. It also reaps orphans as they die.
-type keeper struct {
+type starter struct {
 	jobs chan func()
 	quit chan struct{}
 	done chan struct{}
 }
 
-func newKeeper(reapOrphans func()) *keeper {
-	k := &keeper{jobs: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
-	go k.run(reapOrphans)
-	return k
+func newStarter(reapOrphans func()) *starter {
+	s := &starter{jobs: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
+	go s.run(reapOrphans)
+	return s
 }
 
-// do runs f on the keeper's thread.
-func (k *keeper) do(f func() error) error {
+// do runs f on the starter's thread.
+func (s *starter) do(f func() error) error {
 	result := make(chan error, 1)
-	k.jobs <- func() { result <- f() }
+	s.jobs <- func() { result <- f() }
 	return <-result
 }
 
-func (k *keeper) stop() {
-	close(k.quit)
-	<-k.done
+func (s *starter) stop() {
+	close(s.quit)
+	<-s.done
 }
 
 // reapDelay lets many deaths be one reading of the table. A zombie costs next to nothing.
 const reapDelay = 100 * time.Millisecond
 
-func (k *keeper) run(reapOrphans func()) {
-	defer close(k.done)
+func (s *starter) run(reapOrphans func()) {
+	defer close(s.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	deaths := make(chan os.Signal, 1)
@@ -231,7 +231,7 @@ func (k *keeper) run(reapOrphans func()) {
 	var due <-chan time.Time
 	for {
 		select {
-		case job := <-k.jobs:
+		case job := <-s.jobs:
 			job()
 		case <-deaths:
 			if due == nil {
@@ -240,7 +240,7 @@ func (k *keeper) run(reapOrphans func()) {
 		case <-due:
 			due = nil
 			reapOrphans()
-		case <-k.quit:
+		case <-s.quit:
 			return
 		}
 	}

@@ -506,12 +506,12 @@ func (b *builder) folder(path string) {
 	}
 	b.made[path] = true
 	b.folder(filepath.Dir(path))
-	b.within(path, func(dir, name value) { b.call(path, unix.SYS_MKDIRAT, dir, name, number(0o755)).loose() })
+	b.at(path, func(dir, name value) { b.call(path, unix.SYS_MKDIRAT, dir, name, number(0o755)).loose() })
 }
 
-// within names something that is made in the room. What lies in a tree of the host is named from its open folder: its
+// at names something that is made in the room. What lies in a tree of the host is named from its open folder: its
 // names may be others by then.
-func (b *builder) within(path string, do func(dir, name value)) {
+func (b *builder) at(path string, do func(dir, name value)) {
 	if b.root == 0 || !b.view.inTree(path) {
 		do(cwd, b.text(b.base+path))
 		return
@@ -561,7 +561,7 @@ func (b *builder) place(p part) {
 		b.folder(p.path)
 	default:
 		b.folder(filepath.Dir(p.path))
-		b.within(p.path, func(dir, name value) {
+		b.at(p.path, func(dir, name value) {
 			b.call(p.path, unix.SYS_MKNODAT, dir, name, number(unix.S_IFREG|0o644), number(0)).loose()
 		})
 	}
@@ -600,7 +600,7 @@ const empty = "/.empty"
 // take what is written to it, and is the host's.
 func (b *builder) hide(p part) {
 	if !p.folder {
-		b.within(empty, func(dir, name value) {
+		b.at(empty, func(dir, name value) {
 			b.call(p.path, unix.SYS_MKNODAT, dir, name, number(unix.S_IFREG|0o444), number(0)).loose()
 		})
 		nothing := b.newReg()

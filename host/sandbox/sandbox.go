@@ -7,8 +7,8 @@
 //
 // # How a child is started
 //
-//	host (this program)          stage                  room
-//	-------------------          -----                  ----
+//	host (this program)          forker                 room
+//	-------------------          ------                 ----
 //	writes a foundation  ------> forks the midwife ---> new namespaces; forks init and child
 //	  (the same for all)                                child: mounts, Landlock rules; waits
 //	writes a plan for one
@@ -21,7 +21,7 @@
 // data (a script), and a loop of a few lines that neither allocates nor decides plays them in the fork. Every wall is
 // then a list that a test can read, and a failure names the call that failed.
 //
-// The stage is this program, started once more with nothing in it: forking the host itself would copy the page tables of
+// The forker is this program, started once more with nothing in it: forking the host itself would copy the page tables of
 // a large process on every call, and with them all its secrets. The midwife exists because a process enters a new PID
 // namespace only by being born in it. Making namespaces and mounts takes most of the time and is the same for every
 // room, so one foundation is always laid in advance; what depends on the profile comes in the second script.
@@ -32,7 +32,7 @@
 // # Where to look
 //
 // profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts, mounts.go,
-// landlock.go, seccomp.go, limits.go and cgroup.go each build one wall, host.go keeps the stage and the foundations,
+// landlock.go, seccomp.go, limits.go and cgroup.go each build one wall, host.go keeps the forker and the foundations,
 // play.go runs in the fork, notify.go hears of what was stopped, and fork.go does the same for the children of a warm
 // Python server, which forks for itself.
 package sandbox

@@ -181,11 +181,11 @@ func (e *egress) serve(w *Watch) func(net.Conn) {
 	}
 	return func(c net.Conn) {
 		ctx, cancel := context.WithCancel(context.Background())
-		l := &line{egress: e, report: report, ctx: ctx, cancel: cancel, began: time.Now()}
-		l.child = &side{Conn: c, line: l}
-		l.head = &head{from: l.child}
-		l.in = bufio.NewReader(l.head)
-		l.serve()
+		pair := &connPair{egress: e, report: report, ctx: ctx, cancel: cancel, began: time.Now()}
+		pair.child = &side{Conn: c, pair: pair}
+		pair.head = &head{from: pair.child}
+		pair.in = bufio.NewReader(pair.head)
+		pair.serve()
 	}
 }
 

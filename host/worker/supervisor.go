@@ -39,9 +39,9 @@ type Options struct {
 	// Goodbye asks the worker to end. What comes after it is not as polite. Nil: it is not asked.
 	Goodbye func(context.Context, *Worker)
 
-	// Serve answers what the program asks. Desk is that of the request it belongs to; nil: it belongs to none. What
+	// Serve answers what the program asks. Scope is that of the request it belongs to; nil: it belongs to none. What
 	// asks names by Names; see jsonrpc.Options.
-	Serve func(w *Worker, in *jsonrpc.Incoming, d Desk) (json.RawMessage, *jsonrpc.Error)
+	Serve func(w *Worker, in *jsonrpc.Incoming, s Scope) (json.RawMessage, *jsonrpc.Error)
 	Names func(*jsonrpc.Incoming) uint64
 	// Cancel tells the worker that nobody waits for a request any more. It must not wait; nil: it is not told.
 	Cancel func(w *Worker, id uint64)

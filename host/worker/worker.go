@@ -56,17 +56,17 @@ type Worker struct {
 	fault     error       // how it broke the protocol
 }
 
-// A Desk is where what a program says and asks while one request runs is taken. It is the asker's own, and Serve gets
-// it.
-type Desk interface {
+// A Scope is what belongs to one request while it runs, for whatever the program says and asks meanwhile. The caller
+// of Ask or Call gives its own, and Serve gets it back.
+type Scope interface {
 	// Events gives the sink of the call that the request belongs to; nil: it belongs to none.
 	Events() *tool.Relay
 }
 
 // An errand is what the supervisor knows of a request.
 type errand struct {
-	desk Desk
-	call bool // it has a place, which it keeps until it is answered, also when it is abandoned
+	scope Scope
+	call  bool // it has a place, which it keeps until it is answered, also when it is abandoned
 }
 
 func (s *Supervisor) newWorker() (*Worker, error) {
@@ -135,21 +135,21 @@ func (w *Worker) stderr(line []byte) {
 // listener gives the events of the call that alone is on its way.
 func (w *Worker) listener() *tool.Relay {
 	if e, ok := w.conn.Only().(*errand); ok {
-		return e.desk.Events()
+		return e.scope.Events()
 	}
 	return nil
 }
 
 // Ask makes a request and waits for its answer. Meanwhile it serves what the program asks, at d. When ctx ends first
 // the request is abandoned, jsonrpc.ErrAbandoned: its answer is dropped when it comes.
-func (w *Worker) Ask(ctx context.Context, method string, params []byte, d Desk) (json.RawMessage, error) {
-	return w.ask(ctx, method, params, &errand{desk: d})
+func (w *Worker) Ask(ctx context.Context, method string, params []byte, s Scope) (json.RawMessage, error) {
+	return w.ask(ctx, method, params, &errand{scope: s})
 }
 
 // Call is Ask for the call that Get, or Hold, has taken a place for. It gives the place back when the call is
 // answered: for one that was abandoned that is later, since the program may still be busy with it.
-func (w *Worker) Call(ctx context.Context, method string, params []byte, d Desk) (json.RawMessage, error) {
-	raw, err := w.ask(ctx, method, params, &errand{desk: d, call: true})
+func (w *Worker) Call(ctx context.Context, method string, params []byte, s Scope) (json.RawMessage, error) {
+	raw, err := w.ask(ctx, method, params, &errand{scope: s, call: true})
 	if !errors.Is(err, jsonrpc.ErrAbandoned) {
 		w.Release()
 	}
@@ -301,12 +301,12 @@ func (w *Worker) serveStrays() {
 }
 
 func (w *Worker) serveFor(ctx context.Context, in *jsonrpc.Incoming, r *jsonrpc.Request) {
-	w.serve(ctx, in, r.Tag.(*errand).desk)
+	w.serve(ctx, in, r.Tag.(*errand).scope)
 }
 
 // serve answers what the program asks.
-func (w *Worker) serve(ctx context.Context, in *jsonrpc.Incoming, d Desk) {
-	result, err := w.s.o.Serve(w, in, d)
+func (w *Worker) serve(ctx context.Context, in *jsonrpc.Incoming, s Scope) {
+	result, err := w.s.o.Serve(w, in, s)
 	if in.ID == nil && err != nil {
 		w.s.o.Log.Warn("a notification of the program failed", "method", jsonrpc.Clip(in.Method), "error", err)
 	}

@@ -375,13 +375,13 @@ func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events
 	if err != nil {
 		return nil, nil, err
 	}
-	d := &desk{events: events, open: w.Open, state: c.State, inside: c.Session != ""}
-	session, leave := w.join(ctx, c, d)
+	s := &scope{events: events, open: w.Open, state: c.State, inside: c.Session != ""}
+	session, leave := w.join(ctx, c, s)
 	defer leave()
 	if !w.sessionful {
 		session = ""
 	}
-	raw, err := w.Call(ctx, methodToolsCall, callParams(name, orEmpty(c.Args), session), d)
+	raw, err := w.Call(ctx, methodToolsCall, callParams(name, orEmpty(c.Args), session), s)
 	return w, raw, err
 }
 

@@ -43,7 +43,7 @@ func TestTheTemplateOfTheContractRunsAsItIsPrinted(t *testing.T) {
 	if got := w.intro; w.second || got.Name != "my-skill" || got.Description != "Description" || got.Version != "1.0.0" {
 		t.Errorf("it introduced itself as %+v", got)
 	}
-	raw, err := w.Ask(t.Context(), methodToolsCall, []byte(`{"name":"my_tool","arguments":{"input":"test"}}`), &desk{})
+	raw, err := w.Ask(t.Context(), methodToolsCall, []byte(`{"name":"my_tool","arguments":{"input":"test"}}`), &scope{})
 	if err != nil || string(raw) != `{"content": "ok"}` {
 		t.Errorf("got %s, %v", raw, err)
 	}

@@ -271,8 +271,8 @@ func (o *host) serve(ctx context.Context) error {
 func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan struct{}) error {
 	in := bufio.NewReaderSize(o.In, 64<<10)
 	for {
-		l, end := readLine(in)
-		if l.err == nil && len(l.text) == 0 {
+		r, end := readLine(in)
+		if r.err == nil && len(r.text) == 0 {
 			return nil
 		}
 		select {
@@ -280,7 +280,7 @@ func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan 
 		case <-closed:
 			return nil
 		}
-		err := o.write(o.answer(ctx, l))
+		err := o.write(o.answer(ctx, r))
 		<-busy
 		if err != nil || end != nil {
 			return err
@@ -289,14 +289,14 @@ func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan 
 }
 
 // answer gives what is written for one line.
-func (o *host) answer(ctx context.Context, l line) any {
+func (o *host) answer(ctx context.Context, r rawRequest) any {
 	var req request
-	err := l.err
+	err := r.err
 	if err == nil {
-		req, err = o.reader.read(l.text)
+		req, err = o.reader.read(r.text)
 	}
 	switch {
-	case err != nil && l.err == nil && isOther(l.text):
+	case err != nil && r.err == nil && isOther(r.text):
 		return refusal{Error: missingAID}
 	case err != nil:
 		o.log("%s", why(err))

@@ -68,18 +68,18 @@ func (f *facts) serviceForm(token string) (form serviceForm, err error) {
 }
 
 // fill writes the document of one call: what the contract lets a service know of it.
-func (form *serviceForm) fill(j *job, limit int64) ([]byte, error) {
-	trace := j.traceID()
-	if !utf8.ValidString(trace) || !utf8.ValidString(j.call.Session) {
+func (form *serviceForm) fill(inv *invocation, limit int64) ([]byte, error) {
+	trace := inv.traceID()
+	if !utf8.ValidString(trace) || !utf8.ValidString(inv.call.Session) {
 		return nil, errors.New("it is not UTF-8")
 	}
-	b := make([]byte, 0, len(form.head)+len(j.args)+len(form.root)+len(trace)+len(j.call.Session)+80)
-	b = append(append(b, form.head...), j.args...)
+	b := make([]byte, 0, len(form.head)+len(inv.args)+len(form.root)+len(trace)+len(inv.call.Session)+80)
+	b = append(append(b, form.head...), inv.args...)
 	b = strconv.AppendInt(append(b, `,"timeout_ms":`...), limit, 10)
 	b = strictjson.AppendString(append(b, `,"trace_id":`...), trace)
 	b = append(append(b, `,"project":{"app_root":`...), form.root...)
-	if j.call.Session != "" {
-		b = strictjson.AppendString(append(b, `,"flow":`...), j.call.Session)
+	if inv.call.Session != "" {
+		b = strictjson.AppendString(append(b, `,"flow":`...), inv.call.Session)
 	}
 	return append(b, '}', '}'), nil
 }
@@ -137,15 +137,15 @@ func (t *serviceTool) close(context.Context) error {
 	return nil
 }
 
-func (t *serviceTool) run(ctx context.Context, j *job) (*reply, error) {
-	if err := t.shakeHands(ctx, j); err != nil {
+func (t *serviceTool) run(ctx context.Context, inv *invocation) (*reply, error) {
+	if err := t.shakeHands(ctx, inv); err != nil {
 		return nil, err
 	}
-	doc, err := t.form.fill(j, timeLeft(ctx))
+	doc, err := t.form.fill(inv, timeLeft(ctx))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the trace or the session of the call: %w", t.spec.Name, err)
 	}
-	body, err := t.post(ctx, j, t.url, doc)
+	body, err := t.post(ctx, inv, t.url, doc)
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
@@ -166,13 +166,13 @@ func timeLeft(ctx context.Context) int64 {
 }
 
 // post sends a document and gives the whole answer, if it is one.
-func (t *serviceTool) post(ctx context.Context, j *job, address string, doc []byte) ([]byte, error) {
+func (t *serviceTool) post(ctx context.Context, inv *invocation, address string, doc []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(doc))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", address, err)
 	}
 	req.Header = t.form.header // transports only read it
-	if parent := tool.Traceparent(j.call.Trace, j.call.Span); parent != "" {
+	if parent := tool.Traceparent(inv.call.Trace, inv.call.Span); parent != "" {
 		req.Header = maps.Clone(t.form.header)
 		req.Header["Traceparent"] = []string{parent}
 	}

@@ -154,9 +154,9 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	}
 	defer child.Close()
 	child.Feed(request)
-	run.child, run.keeper, run.assets = child, keep(ctx, child, time.Duration(r.o.Grace)), assets{dir: r.program.Dir, open: child.Open}
+	run.child, run.reaper, run.assets = child, reap(ctx, child, time.Duration(r.o.Grace)), assets{dir: r.program.Dir, open: child.Open}
 	run.read(ctx)
-	<-run.keeper.ended
+	<-run.reaper.ended
 	return run.outcome(ctx)
 }
 

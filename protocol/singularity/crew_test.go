@@ -11,8 +11,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-func jobs(n int) []job {
-	list := make([]job, n)
+func deliveries(n int) []delivery {
+	list := make([]delivery, n)
 	for i := range list {
 		list[i].msg = &nats.Msg{Data: []byte{byte(i)}}
 	}
@@ -26,16 +26,16 @@ func TestASlowJobHoldsNoOtherUp(t *testing.T) {
 		var others sync.WaitGroup
 		others.Add(n - 1)
 		c := &crew{most: 2, backlog: n, maxBytes: n}
-		c.run = func(j job) {
-			if int(j.msg.Data[0]) == slow {
-				others.Wait() // every other job ends before this one
+		c.run = func(in delivery) {
+			if int(in.msg.Data[0]) == slow {
+				others.Wait() // every other delivery ends before this one
 			} else {
 				others.Done()
 			}
 		}
-		for i, j := range jobs(n) {
-			if !c.submit(j) {
-				t.Fatalf("job %d was refused", i)
+		for i, in := range deliveries(n) {
+			if !c.submit(in) {
+				t.Fatalf("delivery %d was refused", i)
 			}
 		}
 		c.finish()
@@ -48,9 +48,9 @@ func TestSlowJobsRunSideBySideUpToTheNumberOfWorkers(t *testing.T) {
 	var together sync.WaitGroup
 	together.Add(workers)
 	c := &crew{most: workers, backlog: 1000, maxBytes: 1000}
-	c.run = func(job) { together.Done(); together.Wait() } // nobody ends before all have begun
-	for _, j := range jobs(workers) {
-		c.submit(j)
+	c.run = func(delivery) { together.Done(); together.Wait() } // nobody ends before all have begun
+	for _, in := range deliveries(workers) {
+		c.submit(in)
 	}
 	c.finish()
 }
@@ -58,10 +58,10 @@ func TestSlowJobsRunSideBySideUpToTheNumberOfWorkers(t *testing.T) {
 func TestJobsOfOneWorkerAreDoneInTheirOrder(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var done []byte
-	c := &crew{most: 1, backlog: 1000, maxBytes: 1000, run: func(j job) { done = append(done, j.msg.Data[0]) }}
+	c := &crew{most: 1, backlog: 1000, maxBytes: 1000, run: func(in delivery) { done = append(done, in.msg.Data[0]) }}
 	for range 3 { // the line is empty in between, and used again
-		for _, j := range jobs(100) {
-			if !c.submit(j) {
+		for _, in := range deliveries(100) {
+			if !c.submit(in) {
 				t.Fatal("refused")
 			}
 		}
