@@ -15,7 +15,7 @@ import (
 // Clients that know nothing of credentials exist, and some drop those of a URL. They get in where somebody has said as
 // whom; there is no caller that everybody is by default, and no setting for all doors at once.
 type Anonymous struct {
-	Name     string `yaml:"anonymous" doc:"the caller, of callers.list, that whoever shows no credentials is; nobody comes in without them where it is left out"`
+	Name     string `yaml:"anonymous" doc:"the caller in callers.list for requests without credentials; default: such requests are refused"`
 	Anywhere bool   `yaml:"anonymous_anywhere" doc:"allow anonymous on addresses that others than this machine can reach, too"`
 }
 

@@ -22,7 +22,7 @@ import (
 
 // Options is the callers section of a config. The zero value knows the owner alone.
 type Options struct {
-	Owner *bool             `yaml:"owner" doc:"whether the owner's token lets in, beside what callers have; true where it is left out"`
+	Owner *bool             `yaml:"owner" doc:"whether the owner's token is accepted beside the callers' own; default: true"`
 	Roles map[string]Role   `yaml:"roles" doc:"what callers can be, and the tools that each role may use"`
 	List  map[string]Caller `yaml:"list" doc:"people and programs by their names: what each may use, and how each is known"`
 	JWT   []Issuer          `yaml:"jwt" doc:"who else says who somebody is: issuers of JSON Web Tokens"`
@@ -30,7 +30,7 @@ type Options struct {
 
 // A Role is what some callers are.
 type Role struct {
-	Tools tool.Patterns `yaml:"tools" doc:"names of tools, or source.name, with * and ?; all where it is left out"`
+	Tools tool.Patterns `yaml:"tools" doc:"names of tools, or source.name, with * and ?; default: all tools"`
 }
 
 // A Caller is somebody whom the config lists. Its rights are those of its roles and its own tools together.
@@ -46,17 +46,17 @@ type Caller struct {
 type Issuer struct {
 	Issuer     string     `yaml:"issuer" doc:"its name, the claim iss: an URL"`
 	Audience   Names      `yaml:"audience" doc:"a token must be for one of these, the claim aud"`
-	JWKS       string     `yaml:"jwks" doc:"URL or file of its public keys; where it is left out, its OpenID configuration says where they are"`
-	Caller     string     `yaml:"caller" doc:"the claim that names the caller; sub where it is left out"`
+	JWKS       string     `yaml:"jwks" doc:"URL or file of its public keys; default: where its OpenID configuration says"`
+	Caller     string     `yaml:"caller" doc:"the claim that names the caller; default: sub"`
 	Prefix     string     `yaml:"prefix" doc:"put before the name of the caller; all callers whose names begin so are the issuer's, and nobody else's"`
 	Roles      ClaimRoles `yaml:"roles" doc:"which roles its callers have"`
-	Algorithms Names      `yaml:"algorithms" doc:"how tokens may be signed; RS256, ES256 and EdDSA where it is left out"`
+	Algorithms Names      `yaml:"algorithms" doc:"how tokens may be signed; default: RS256, ES256 and EdDSA"`
 }
 
 // ClaimRoles says how roles follow from claims.
 type ClaimRoles struct {
 	Claim  string           `yaml:"claim" doc:"the claim that says what a caller is, such as groups, or realm_access.roles for one within another"`
-	Map    map[string]Names `yaml:"map" doc:"the roles that each value of the claim gives; where it is left out the values are names of roles"`
+	Map    map[string]Names `yaml:"map" doc:"the roles that each value of the claim gives; default: the values are names of roles"`
 	Always Names            `yaml:"always" doc:"roles that every caller of the issuer has"`
 }
 
@@ -76,7 +76,7 @@ type Digest struct{ sum [sha256.Size]byte }
 func (d *Digest) UnmarshalText(b []byte) error {
 	sum, err := hex.DecodeString(string(b))
 	if err != nil || len(sum) != len(d.sum) {
-		return errors.New("the digest of a token is wanted, a SHA-256 in 64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum")
+		return errors.New("expected the digest of a token, a SHA-256 in 64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum")
 	}
 	d.sum = [sha256.Size]byte(sum)
 	return nil
@@ -297,7 +297,7 @@ func safeURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "":
-		return fmt.Errorf("%.200q is no URL to fetch keys from; https://... is wanted, or a file for jwks", text)
+		return fmt.Errorf("%.200q is no URL to fetch keys from; expected https://..., or a file for jwks", text)
 	case u.Scheme == "https":
 		return nil
 	case u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):

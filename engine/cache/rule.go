@@ -22,8 +22,8 @@ const (
 type Rule struct {
 	Tools      tool.Patterns `yaml:"tools" doc:"names of tools, whatever their source, or source.name; only tools that declare to read and do nothing else are kept"`
 	TTL        time.Duration `yaml:"ttl" doc:"how long a result may be given again, such as 30s; at most a day"`
-	MaxBytes   int           `yaml:"max_bytes" doc:"how large a result may be to be kept; 1 MiB, which is the most, where it is left out"`
-	Shared     bool          `yaml:"shared" doc:"whether all callers share the results; each has their own where it is left out"`
+	MaxBytes   int           `yaml:"max_bytes" doc:"how large a result may be to be kept; default: 1 MiB, which is also the most"`
+	Shared     bool          `yaml:"shared" doc:"whether all callers share the results; default: each has its own"`
 	Invalidate tool.Patterns `yaml:"invalidate" doc:"tools of other sources whose calls make the results old; a call that may change something on the same source always does"`
 }
 
@@ -35,7 +35,7 @@ func (r *Rule) Validate() error {
 	case r.TTL <= 0 || r.TTL > maxTTL:
 		return fmt.Errorf("the cache of %s has no ttl between 0 and %v; say how old a result may be, such as `ttl: 30s`", r.Tools, maxTTL)
 	case r.MaxBytes < 0 || r.MaxBytes > maxResult:
-		return fmt.Errorf("the cache of %s: max_bytes is %d; 1 to %d is wanted", r.Tools, r.MaxBytes, maxResult)
+		return fmt.Errorf("the cache of %s: max_bytes is %d; it must be 1 to %d", r.Tools, r.MaxBytes, maxResult)
 	}
 	return nil
 }

@@ -19,13 +19,13 @@ import (
 
 // Options is the policy section of a config. The zero value allows everything.
 type Options struct {
-	Default Effect `yaml:"default" doc:"what happens to a call that no rule speaks of: allow or deny; allow where it is left out"`
+	Default Effect `yaml:"default" doc:"what happens to a call that no rule speaks of: allow or deny; default: allow"`
 	Rules   []Rule `yaml:"rules" doc:"deny wins over allow; their order does not matter"`
 	Limits  Limits `yaml:"limits" doc:"bounds that hold for every call"`
 	Record  string `yaml:"record" doc:"a file to which every judged call is added as a line of JSON, with its arguments, but for secrets, for toolpost policy replay"`
 }
 
-// A Rule speaks of the calls that match every field it has. Fields that are left out match everything.
+// A Rule speaks of the calls that match every field it has. A field that is not set matches everything.
 type Rule struct {
 	Name     string        `yaml:"name" doc:"what messages call the rule"`
 	Effect   Effect        `yaml:"effect" doc:"allow, deny, or confine: build walls around the call"`
@@ -36,7 +36,7 @@ type Rule struct {
 	Sources  tool.Globs    `yaml:"sources" doc:"names of sources"`
 	Tiers    Tiers         `yaml:"tiers" doc:"how dangerous the tool is, such as 2 or '>= 2'; several: one of them"`
 	Paths    PathGlobs     `yaml:"paths" doc:"files that the call reads or writes; allow: all of them match, deny: one of them does, or a folder that it is in"`
-	Access   Access        `yaml:"access" doc:"read or write: of which files the rule speaks; both where it is left out"`
+	Access   Access        `yaml:"access" doc:"read or write: which use of files the rule speaks of; default: both"`
 	Commands Commands      `yaml:"commands" doc:"commands that the call runs, a pattern for each word, ** at the end for the others; allow: all of them match, deny: one of them does, whatever follows"`
 	Time     *Window       `yaml:"time" doc:"when the call is made"`
 	When     Condition     `yaml:"when" doc:"a condition, such as size(args.content) > 1000; one that cannot be decided refuses the call"`
@@ -47,7 +47,7 @@ type Rule struct {
 
 // Limits bound every call.
 type Limits struct {
-	Arguments int64 `yaml:"arguments" doc:"bytes of a call's arguments; 0, or left out: what the door takes"`
+	Arguments int64 `yaml:"arguments" doc:"bytes of a call's arguments; default: what the door takes"`
 }
 
 // The names that a decision has where no rule made it.
@@ -126,7 +126,7 @@ const (
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (e *Effect) UnmarshalText(b []byte) error {
 	if *e = Effect(b); *e != Allow && *e != Deny && *e != Confine {
-		return fmt.Errorf("allow, deny or confine is wanted, not %q", b)
+		return fmt.Errorf("expected allow, deny or confine, got %q", b)
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ const (
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (a *Access) UnmarshalText(b []byte) error {
 	if *a = Access(b); *a != Read && *a != Write {
-		return fmt.Errorf("read or write is wanted, not %q", b)
+		return fmt.Errorf("expected read or write, got %q", b)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func accessOf(write bool) Access {
 	return Read
 }
 
-// Env is what the rules are about. All of it may be left out.
+// Env is what the rules are about. Every field is optional.
 type Env struct {
 	Dir     string           // where relative paths start
 	Config  []string         // files that no call may write, whatever the rules say: those that the rules are in

@@ -22,11 +22,11 @@ import (
 type Options struct {
 	OTLP     string            `yaml:"otlp" doc:"address of an OpenTelemetry collector, such as http://127.0.0.1:4318 or grpc://127.0.0.1:4317; https or grpcs, unless it is on this machine. Without it nothing is sent"`
 	Headers  map[string]string `yaml:"headers" doc:"headers for the collector: the name of each, and the name of the secret that is its value"`
-	Traces   *bool             `yaml:"traces" doc:"whether spans are sent; true where it is left out"`
-	Metrics  *bool             `yaml:"metrics" doc:"whether metrics are sent; true where it is left out"`
-	Sample   *float64          `yaml:"sample" doc:"the share of traces that is sent, 0 to 1; 1 where it is left out"`
-	Service  string            `yaml:"service" doc:"what this program is called there; toolpost where it is left out"`
-	Interval time.Duration     `yaml:"interval" doc:"how often metrics are sent; 60 s where it is left out"`
+	Traces   *bool             `yaml:"traces" doc:"whether spans are sent; default: true"`
+	Metrics  *bool             `yaml:"metrics" doc:"whether metrics are sent; default: true"`
+	Sample   *float64          `yaml:"sample" doc:"the share of traces that is sent, 0 to 1; default: 1"`
+	Service  string            `yaml:"service" doc:"what this program is called there; default: toolpost"`
+	Interval time.Duration     `yaml:"interval" doc:"how often metrics are sent; default: 60 s"`
 }
 
 // Validate implements config's validator.
@@ -50,9 +50,9 @@ func (o *Options) Validate() error {
 	}
 	switch {
 	case o.Sample != nil && (*o.Sample < 0 || *o.Sample > 1):
-		return fmt.Errorf("sample is %v; a share from 0 to 1 is wanted", *o.Sample)
+		return fmt.Errorf("sample is %v; it must be from 0 to 1", *o.Sample)
 	case o.Interval != 0 && o.Interval < time.Second:
-		return fmt.Errorf("metrics every %v is too often; 1s or more is wanted", o.Interval)
+		return fmt.Errorf("metrics every %v is too often; use 1s or more", o.Interval)
 	case len(o.Service) > 255:
 		return fmt.Errorf("the name of the service is longer than 255 bytes")
 	}
@@ -87,7 +87,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// Env is what telemetry needs of the program around it. Everything may be left out.
+// Env is what telemetry needs of the program around it. Every field is optional.
 type Env struct {
 	Version string
 	Log     *slog.Logger

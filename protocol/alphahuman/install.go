@@ -122,7 +122,7 @@ var template embed.FS
 // New writes a working Python skill into a new folder of dir, named after it, and gives its path.
 func New(dir, name string) (string, error) {
 	if !validName(name) {
-		return "", tool.Errorf(tool.CodeInvalidInput, "%.80q cannot be the name of a skill: 1 to %d lower-case letters, digits and single hyphens are wanted", name, maxSkillName)
+		return "", tool.Errorf(tool.CodeInvalidInput, "%.80q cannot be the name of a skill: use 1 to %d lower-case letters, digits and single hyphens", name, maxSkillName)
 	}
 	folder := filepath.Join(dir, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -78,7 +78,7 @@ func TestASkillFromNewWorks(t *testing.T) {
 	}
 	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
 	result, err := call(t, r, "greet", `{"name":""}`)
-	if err != nil || result.OK || result.Failure.Message != "a name is wanted" {
+	if err != nil || result.OK || result.Failure.Message != "name is missing" {
 		t.Errorf("got %+v, %v", result, err)
 	}
 }

@@ -189,13 +189,13 @@ func scalar(name string, n ast.Node) (string, error) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		return n.GetToken().Value, nil
 	}
-	return "", fmt.Errorf("field %s: text is wanted", name)
+	return "", fmt.Errorf("field %s: expected text", name)
 }
 
 func stringMap(name string, n ast.Node) (map[string]string, error) {
 	pairs, ok := pairsOf(n)
 	if !ok {
-		return nil, fmt.Errorf("field %s: names and values are wanted", name)
+		return nil, fmt.Errorf("field %s: expected names and values", name)
 	}
 	m := map[string]string{}
 	for _, p := range pairs {

@@ -115,7 +115,7 @@ func plainSlot(value json.RawMessage) (json.RawMessage, error) {
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("an object is wanted, not %s", strictjson.KindOf(value))
+		return nil, fmt.Errorf("expected an object, got %s", strictjson.KindOf(value))
 	}
 	return strictjson.Marshal(strictjson.Merge(nil, object)) // as in every state document, nothing is null
 }

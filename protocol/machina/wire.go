@@ -122,10 +122,10 @@ func (r *requestReader) read(line []byte) (req request, err error) {
 	req.toolAID, req.tier, req.ttl = r.toolAID, r.tier, r.ttl
 	var ok bool
 	if req.key, ok = text(r.key); !ok {
-		return req, &wireError{"invalid idempotency_key", "a string is wanted"}
+		return req, &wireError{"invalid idempotency_key", "expected a string"}
 	}
 	if req.lease, ok = text(r.lease); !ok {
-		return req, &wireError{"invalid _lease_token", "a string is wanted"}
+		return req, &wireError{"invalid _lease_token", "expected a string"}
 	}
 	if req.state, err = decodeChange(r.state); err != nil {
 		return req, &wireError{"invalid ds_state", err.Error()}

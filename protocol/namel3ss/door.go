@@ -120,7 +120,7 @@ func (d *Door) read(ctx context.Context) ([]byte, error) {
 		case doc.err != nil:
 			return nil, tool.Errorf(tool.CodeProtocol, "the request could not be read: %w", doc.err)
 		case len(doc.data) == 0:
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the request is empty; one JSON document is wanted on stdin")
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the request is empty; expected one JSON document on stdin")
 		}
 		return doc.data, nil
 	case <-ctx.Done():

@@ -20,8 +20,8 @@ import (
 type SourceOptions struct {
 	URL      string          `yaml:"url" doc:"address of the other server, such as http://10.0.0.7:8700, https://tools.example.org or unix:PATH"`
 	TokenEnv string          `yaml:"token_env" doc:"name of the environment variable that holds its token"`
-	CA       string          `yaml:"ca" doc:"file with the authorities that may vouch for the other server, PEM; those of this machine where it is left out"`
-	Cert     string          `yaml:"cert" doc:"file with the certificate to show to the other server, PEM; none where it is left out"`
+	CA       string          `yaml:"ca" doc:"file with the authorities that may vouch for the other server, PEM; default: those of this machine"`
+	Cert     string          `yaml:"cert" doc:"file with the certificate to show to the other server, PEM; default: none"`
 	Key      string          `yaml:"key" doc:"file with the key of that certificate, PEM"`
 	Timeout  config.Duration `yaml:"timeout" doc:"of calls of tools that state none of their own"`
 }

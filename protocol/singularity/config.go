@@ -14,12 +14,12 @@ import (
 
 // DoorConfig is what a config says about the door. Without a url the NATS server is embedded.
 type DoorConfig struct {
-	Embedded bool      `yaml:"embedded" doc:"start a NATS server in this process, where each caller is told apart; true where url is left out"`
+	Embedded bool      `yaml:"embedded" doc:"start a NATS server in this process, where each caller is told apart; default: true unless url is set"`
 	Listen   string    `yaml:"listen" doc:"address of the embedded server; default 127.0.0.1:4222"`
-	TLS      ServerTLS `yaml:"tls" doc:"certificates of the embedded server; it speaks without TLS where they are left out"`
-	Queue    string    `yaml:"queue" doc:"queue group: doors of one group share the requests; toolpost where it is left out"`
-	Workers  int       `yaml:"workers" doc:"calls at the same time; 256 where it is left out"`
-	Caller   string    `yaml:"caller" doc:"with url: the caller that all requests of that server are of; nats where it is left out"`
+	TLS      ServerTLS `yaml:"tls" doc:"certificates of the embedded server; default: no TLS"`
+	Queue    string    `yaml:"queue" doc:"queue group: doors of one group share the requests; default: toolpost"`
+	Workers  int       `yaml:"workers" doc:"calls at the same time; default: 256"`
+	Caller   string    `yaml:"caller" doc:"with url: the caller that all requests from that server are attributed to; default: nats"`
 	identity.Anonymous
 	Connect
 }

@@ -23,7 +23,7 @@ import (
 // Options are the fields of a source with protocol singularity. Only the url is needed.
 type Options struct {
 	Connect
-	Tools   []Declared      `yaml:"tools" doc:"the tools of a server that speaks the contract; left out: those of a Toolpost node, which is asked for them"`
+	Tools   []Declared      `yaml:"tools" doc:"the tools of a server that speaks the contract; default: the server is a Toolpost node, and is asked for its tools"`
 	Style   string          `yaml:"style" doc:"how declared tools are called: plain arguments (plain, the default) or OpenAI tool calls (tool_call)"`
 	Timeout config.Duration `yaml:"timeout" doc:"of calls of tools that state none; default: the contract's for its subjects, else limits.timeout"`
 }

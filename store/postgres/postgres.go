@@ -28,7 +28,7 @@ const connectTimeout = 5 * time.Second
 func Open(url string, o store.Options) (*store.DB, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the URL of the store cannot be read; postgres://USER:PASSWORD@HOST/DATABASE is wanted") // not err: it may hold the password
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the URL of the store cannot be read; expected postgres://USER:PASSWORD@HOST/DATABASE") // not err: it may hold the password
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout

@@ -188,7 +188,7 @@ func (r *running) refuse(want tool.Code) error {
 		return err
 	}
 	if got := tool.CodeOf(r.err); got != want {
-		return fmt.Errorf("%s: an error of code %s is wanted; got %q: %v", r.was.Tool, want, got, r.err)
+		return fmt.Errorf("%s: expected an error of code %s; got %q: %v", r.was.Tool, want, got, r.err)
 	}
 	return nil
 }

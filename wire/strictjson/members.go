@@ -29,7 +29,7 @@ func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
 		return explain(err)
 	}
 	if t.Kind() != '{' {
-		return fmt.Errorf("a JSON object is wanted, not %s", KindOf(b))
+		return fmt.Errorf("expected a JSON object, got %s", KindOf(b))
 	}
 	for s.d.PeekKind() != '}' {
 		name, err := s.next(b)

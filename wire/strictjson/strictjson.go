@@ -48,7 +48,7 @@ func CheckObject(b []byte) error {
 		return err
 	}
 	if k := KindOf(b); k != "object" {
-		return fmt.Errorf("a JSON object is wanted, not %s", k)
+		return fmt.Errorf("expected a JSON object, got %s", k)
 	}
 	return nil
 }

@@ -298,7 +298,7 @@ func withoutComment(line string) string {
 func Seconds(s string) (time.Duration, error) {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil {
-		return 0, fmt.Errorf("a number of seconds is wanted, not %.40q", s)
+		return 0, fmt.Errorf("expected a number of seconds, got %.40q", s)
 	}
 	return FromSeconds(n)
 }
@@ -309,7 +309,7 @@ const MaxTimeout = 30 * 24 * time.Hour
 // FromSeconds makes a time of a positive number of seconds.
 func FromSeconds(n float64) (time.Duration, error) {
 	if !(n > 0 && n <= MaxTimeout.Seconds()) { // NaN fails both
-		return 0, fmt.Errorf("more than 0 and at most %v seconds are wanted, not %v", MaxTimeout.Seconds(), n)
+		return 0, fmt.Errorf("expected more than 0 and at most %v seconds, got %v", MaxTimeout.Seconds(), n)
 	}
 	return time.Duration(n * float64(time.Second)), nil
 }
