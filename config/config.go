@@ -355,7 +355,7 @@ func checkSecretNames(n ast.Node) error {
 			return faultAt(p.key, "secret name %q: use letters, digits and _, no digit first", p.name)
 		}
 		if isNull(p.value) {
-			return faultAt(p.key, "the secret %s comes from nowhere; say `env: VARIABLE`, `file: PATH` or `command: [PROGRAM, ...]`", p.name)
+			return faultAt(p.key, "the secret %s has no source; say `env: VARIABLE`, `file: PATH` or `command: [PROGRAM, ...]`", p.name)
 		}
 	}
 	return nil

@@ -181,5 +181,5 @@ func (w *walk) owner(path string, info *unix.Stat_t) error {
 }
 
 func (w *walk) distrust(format string, args ...any) error {
-	return tool.Errorf(tool.CodeAccessDenied, "%s could have been written by somebody else: %s", w.path, fmt.Sprintf(format, args...))
+	return tool.Errorf(tool.CodeAccessDenied, "%s could have been written by someone else: %s", w.path, fmt.Sprintf(format, args...))
 }

@@ -70,7 +70,7 @@ type numbered struct {
 	done bool
 }
 
-var errEnded = errors.New("the call has ended; nobody takes its events any more")
+var errEnded = errors.New("the call has ended; its events are no longer delivered")
 
 func (s *numbered) Emit(ev tool.Event) error {
 	s.mu.Lock()

@@ -40,10 +40,10 @@ func (a Anonymous) Check(listen string, isCaller func(name string) bool) error {
 	case a.Name == "":
 		return nil
 	case a.Name == Owner || a.Name == Local:
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %q is no caller of this config and cannot be one; name another, such as "+
+		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %q is not a caller of this config and cannot be one; name another, such as "+
 			"guest with `callers: {list: {guest: {tools: \"read*\"}}}`", a.Name)
 	case !isCaller(a.Name):
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %.100q is no caller of this config; add it to callers, such as "+
+		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %.100q is not a caller of this config; add it to callers, such as "+
 			"`callers: {list: {%.100s: {tools: \"read*\"}}}`", a.Name, a.Name)
 	case strings.HasPrefix(listen, "unix:"):
 		return nil
@@ -78,7 +78,7 @@ func (a Anonymous) checkIP(ip net.IP, listen string) error {
 
 // tooOpen names the address, since a flag may have put it in the place of the config's.
 func (a Anonymous) tooOpen(listen string) error {
-	return tool.Errorf(tool.CodeInvalidInput, "anonymous: whoever reaches %s would be the caller %q; listen on "+
+	return tool.Errorf(tool.CodeInvalidInput, "anonymous: anyone who can reach %s would be the caller %q; listen on "+
 		"127.0.0.1 or a Unix socket, or add `anonymous_anywhere: true` if that is meant", listen, a.Name)
 }
 
@@ -132,7 +132,7 @@ func (c *Callers) anonymous(shown Credentials) (tool.Principal, error) {
 	rights := c.rights[shown.Anonymous]
 	if !c.Lists(shown.Anonymous) {
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied,
-			"the config does not have the anonymous caller of this door any more; show credentials").Because(Reason)
+			"the config no longer has the anonymous caller of this door; show credentials").Because(Reason)
 	}
 	return tool.Principal{ID: shown.Anonymous, Door: shown.Door, Rights: rights}, nil
 }

@@ -146,7 +146,7 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 	if name, ok := c.tokens[sha256.Sum256([]byte(shown.Token))]; ok {
 		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
 	}
-	p, err := tool.Principal{}, errors.New("it is nobody's")
+	p, err := tool.Principal{}, errors.New("it belongs to no caller")
 	switch {
 	case strings.Count(shown.Token, ".") == 2:
 		p, err = c.byJWT(ctx, shown.Token)
@@ -157,7 +157,7 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 	switch {
 	case errors.As(err, &broken): // our fault, not the caller's
 		c.env.Log.Error("a token cannot be looked up", "door", shown.Door, "error", fmt.Sprintf("%.300s", broken.err))
-		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable, "who you are cannot be found out now; try again later").Because("store")
+		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable, "you cannot be authenticated now; try again later").Because("store")
 	case err != nil:
 		return c.refuse(shown, err)
 	}
@@ -222,7 +222,7 @@ func (c *Callers) byCertificate(shown Credentials) (tool.Principal, error) {
 		}
 	}
 	c.env.Log.Debug("a certificate was refused", "door", shown.Door, "subject", fmt.Sprintf("%.300s", shown.Certificate.Subject))
-	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the certificate is nobody's here; its subject or one of its names must be among the certificates of a caller").Because(Reason)
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the certificate belongs to no caller; its subject or one of its names must be among a caller's certificates").Because(Reason)
 }
 
 // namesOf lists what a certificate says of whom it is for. A name of one kind cannot be taken for one of another: a
@@ -259,5 +259,5 @@ func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
 	case shown.Anonymous != "":
 		return c.anonymous(shown)
 	}
-	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the user with the number %d is nobody here; it must be among the users of a caller in the config", shown.Peer.UID).Because(Reason)
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "no caller has the user id %d; list it among a caller's users in the config", shown.Peer.UID).Because(Reason)
 }

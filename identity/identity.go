@@ -48,6 +48,6 @@ const Reason = "unauthenticated"
 // wrongToken is what everybody is told whose token does not let in. Whether it never was one, has expired or was
 // revoked is not for outsiders.
 func wrongToken() error {
-	return tool.Errorf(tool.CodeAccessDenied, "the bearer token is wrong, or is not valid any more; `toolpost token issue` makes one for a caller. "+
+	return tool.Errorf(tool.CodeAccessDenied, "the bearer token is wrong or no longer valid; `toolpost token issue` makes one for a caller. "+
 		"The owner's: %s", TokenHint).Because(Reason)
 }

@@ -160,7 +160,7 @@ func moment(claims map[string]any, name string) (seconds float64, ok bool, err e
 	}
 	n, isNumber := v.(json.Number)
 	if seconds, err = n.Float64(); err != nil || !isNumber {
-		return 0, false, fmt.Errorf("its claim %s is no time", name)
+		return 0, false, fmt.Errorf("its claim %s is not a time", name)
 	}
 	return seconds, true, nil
 }

@@ -297,7 +297,7 @@ func safeURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "":
-		return fmt.Errorf("%.200q is no URL to fetch keys from; expected https://..., or a file for jwks", text)
+		return fmt.Errorf("%.200q is not a URL to fetch keys from; expected https://..., or a file for jwks", text)
 	case u.Scheme == "https":
 		return nil
 	case u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):

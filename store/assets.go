@@ -35,7 +35,7 @@ func (s folder) open(a tool.Asset) (*os.File, tool.Asset, error) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		_ = f.Close()
-		return nil, tool.Asset{}, tool.Errorf(tool.CodeInternal, "asset %s is not a regular file any more", a.SHA256)
+		return nil, tool.Asset{}, tool.Errorf(tool.CodeInternal, "asset %s is no longer a regular file", a.SHA256)
 	}
 	a.Size = info.Size()
 	return f, a, nil

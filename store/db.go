@@ -312,7 +312,7 @@ func (db *DB) explain(err error, verb string) error {
 		db.absent.forget()
 		return away(err, tool.StoreDown, "the store cannot be reached to %s", verb)
 	case db.d.Full(err):
-		return tool.Errorf(tool.CodeUnavailable, "there is no room for the store to %s; free some and try again: %w", verb, err).Because(tool.StoreFull)
+		return tool.Errorf(tool.CodeUnavailable, "there is no disk space for the store to %s; free some and try again: %w", verb, err).Because(tool.StoreFull)
 	}
 	return tool.Errorf(tool.CodeUnavailable, "the store cannot %s: %w", verb, err).Because("store")
 }

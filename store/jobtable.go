@@ -172,7 +172,7 @@ func (j *JobTable) holds(t *tx, id string, attempt int) error {
 	var n int
 	err := t.row(`SELECT COUNT(*) FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{id, job.Running, j.owner, attempt}, &n)
 	if err == nil && n == 0 {
-		return tool.Errorf(tool.CodeConflict, "job %s is not this program's any more", id).Because("job_taken")
+		return tool.Errorf(tool.CodeConflict, "job %s no longer belongs to this program", id).Because("job_taken")
 	}
 	return err
 }

@@ -127,7 +127,7 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 		n, err := t.count(`UPDATE outcome SET result = ?, expires_at = ? WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
 			string(result), micros(time.Now().Add(ttl)), scope[:], o.db.owner)
 		if err == nil && n == 0 {
-			err = tool.Errorf(tool.CodeUnavailable, "the outcome of a call was not remembered: its idempotency key is not there any more, or counts as lost")
+			err = tool.Errorf(tool.CodeUnavailable, "the outcome of a call was not remembered: its idempotency key is gone, or counts as lost")
 		}
 		return err
 	})

@@ -50,7 +50,7 @@ func (s *SessionTable) At(ctx context.Context, caller, name string, version int6
 		case version < 0 || version > p.current:
 			return tool.Errorf(tool.CodeNotFound, "session %q has no version %d; it is at version %d", name, version, p.current)
 		case version < p.mark:
-			return tool.Errorf(tool.CodeNotFound, "version %d of session %q is not remembered any more; the oldest is %d", version, name, p.mark)
+			return tool.Errorf(tool.CodeNotFound, "version %d of session %q is no longer kept; the oldest is %d", version, name, p.mark)
 		}
 		st, err = p.at(version)
 		return err

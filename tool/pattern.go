@@ -94,7 +94,7 @@ func (p Patterns) Mentions(s *Spec) bool {
 func (p Patterns) Check(sources []string) error {
 	for _, one := range p {
 		if name, ok := one.Source(); ok && sources != nil && !slices.Contains(sources, name) {
-			return fmt.Errorf("%q is for tools of the source %q, which there is not; known are %s; "+
+			return fmt.Errorf("%q is for tools of the source %q, which does not exist; known are %s; "+
 				"for a tool whose own name is %s write \"*.%s\"", one, name, strings.Join(sources, ", "), one, one)
 		}
 	}

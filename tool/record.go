@@ -62,7 +62,7 @@ const (
 	OutcomeAsked   Outcome = "asked"   // the tool has a question first
 	OutcomeRefused Outcome = "refused" // by policy, a lease, a quota, a breaker
 	OutcomeError   Outcome = "error"   // there was no outcome: not found, crashed, timed out ...
-	OutcomeLost    Outcome = "lost"    // the program ended while the call ran; nobody knows what came of it
+	OutcomeLost    Outcome = "lost"    // the program ended while the call ran; its outcome is unknown
 )
 
 // Outcomes lists every outcome.

@@ -243,7 +243,7 @@ func (t Table) Unmarshal(b []byte, r *tool.Record) error {
 			known = known || len(name) > 0 && string(name) == c.Object
 		}
 		if !known {
-			return tool.Errorf(tool.CodeInternal, "%.40q is no column of a record", name)
+			return tool.Errorf(tool.CodeInternal, "%.40q is not a column of a record", name)
 		}
 		return t.Unmarshal(value, r)
 	})

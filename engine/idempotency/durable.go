@@ -47,7 +47,7 @@ func (d *durable) run(ctx context.Context, next tool.Handler, c *tool.Call, out 
 		case claim.Input != e.input:
 			return nil, conflict(c)
 		case claim.Lost:
-			return nil, tool.Errorf(tool.CodeConflict, "the first call of %s with this idempotency key was interrupted, and nobody knows what came of it; "+
+			return nil, tool.Errorf(tool.CodeConflict, "the first call of %s with this idempotency key was interrupted, and its outcome is unknown; "+
 				"look before you call again with a new key", c.Tool).Because(Unknown)
 		case claim.Result != nil:
 			var r tool.Result

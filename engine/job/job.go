@@ -22,7 +22,7 @@ const (
 	Failed    = "failed"    // the tool said no, or the call was refused or came to nothing
 	Asked     = "asked"     // the tool has a question first: its result has it
 	Cancelled = "cancelled" // somebody wanted it to end
-	Lost      = "lost"      // its program ended while it ran, and nobody knows what came of it
+	Lost      = "lost"      // its program ended while it ran, and its outcome is unknown
 )
 
 // States lists them.

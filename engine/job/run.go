@@ -194,7 +194,7 @@ func (d *dispatcher) recover(ctx context.Context) {
 func decide(j Job) (state string, result []byte) {
 	switch {
 	case !j.Again:
-		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s ended meanwhile, and nobody knows what came of it; look before you call it again", j.Tool).Because("job_lost"))
+		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s ended meanwhile, and its outcome is unknown; look before you call it again", j.Tool).Because("job_lost"))
 	case j.Stop:
 		return Cancelled, because(errStopped)
 	case j.Attempts >= maxAttempts:
@@ -280,7 +280,7 @@ func (d *dispatcher) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
 	var now tool.Principal
 	if known {
 		if now.Rights, known = d.o.Known(j.Caller); !known {
-			return nil, tool.Errorf(tool.CodeAccessDenied, "%q is not on the list of callers any more", j.Caller).Because("caller_gone")
+			return nil, tool.Errorf(tool.CodeAccessDenied, "%q is no longer on the list of callers", j.Caller).Because("caller_gone")
 		}
 		call.Caller.Rights = stillHeld(call.Caller.Rights, now.Rights)
 	}
@@ -313,7 +313,7 @@ func stillHeld(had, now *tool.Rights) *tool.Rights {
 	return kept
 }
 
-var errChanged = tool.Errorf(tool.CodeCrash, "the program that ran it ended meanwhile, and since then the tool does not say any more that it may run twice; nobody knows what came of it").Because("job_lost")
+var errChanged = tool.Errorf(tool.CodeCrash, "the program that ran it ended meanwhile, and the tool no longer says that it may run twice; its outcome is unknown").Because("job_lost")
 
 // ended says how a job ended that was run.
 func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string, result []byte) {
@@ -339,7 +339,7 @@ func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string
 	case cause == error(errShutdown) && (j.Again || errors.Is(err, errNotBegun)):
 		return Queued, nil
 	case cause == error(errShutdown):
-		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s was shut down meanwhile, and nobody knows what came of it; look before you call it again", j.Tool).Because("job_lost"))
+		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s was shut down meanwhile, and its outcome is unknown; look before you call it again", j.Tool).Because("job_lost"))
 	}
 	return Failed, because(err)
 }

@@ -58,7 +58,7 @@ func (s *joined) Emit(ev tool.Event) error {
 	return s.err
 }
 
-var errEnded = errors.New("the call has ended; nobody takes its events any more")
+var errEnded = errors.New("the call has ended; its events are no longer delivered")
 
 func (s *joined) pass(ev tool.Event) error {
 	var emits bool

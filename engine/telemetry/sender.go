@@ -92,7 +92,7 @@ func (s *sender) resourceOf(o Options, version string) *resource.Resource {
 	r, err := resource.New(s.life, resource.WithAttributes(s.text("service.name", "toolpost")),
 		resource.WithFromEnv(), resource.WithAttributes(fixed...))
 	if err != nil { // and yet there is one, without what was wrong
-		s.log.Warn("a variable of OpenTelemetry is left out", "error", err.Error())
+		s.log.Warn("a variable of OpenTelemetry is ignored", "error", err.Error())
 	}
 	return r
 }

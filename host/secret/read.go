@@ -28,7 +28,7 @@ func (f From) read(ctx context.Context, dir, name string, off *offlimits.List) (
 		err = check(value)
 	}
 	if !validName(name) {
-		err = errors.New("its name is no name of a variable; use letters, digits and _, no digit first")
+		err = errors.New("its name is not a valid name of a variable; use letters, digits and _, no digit first")
 	}
 	if err != nil {
 		return "", tool.Errorf(tool.CodeUnavailable, "the secret %s, from %v: %w", name, f, err)

@@ -86,7 +86,7 @@ func (s *Supervisor) newWorker() (*Worker, error) {
 		w.child.Close()
 		return nil, err
 	}
-	write := func() { w.pipe.run(func() { w.breaks(errors.New("it does not read its input any more")) }) }
+	write := func() { w.pipe.run(func() { w.breaks(errors.New("it no longer reads its input")) }) }
 	for _, f := range []func(){w.read, write, w.serveStrays, w.bury} {
 		s.running.Go(f)
 	}

@@ -131,7 +131,7 @@ func (s *spot) replaceable(o WriteOptions) (*unix.Stat_t, error) {
 }
 
 func changed(shown string) *tool.Error {
-	return tool.Errorf(tool.CodeConflict, "%s was changed by somebody else meanwhile; read it again", shown).Because("changed")
+	return tool.Errorf(tool.CodeConflict, "%s was changed by someone else meanwhile; read it again", shown).Because("changed")
 }
 
 // A temp is an unfinished file beside the one that it will become. It is locked while its writer lives.

@@ -38,7 +38,7 @@ type Listening struct {
 // Doors makes the doors that the config asks for. They are open once they are served.
 func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 	if o.Gate == nil {
-		return nil, tool.Errorf(tool.CodeInternal, "the doors have no gate that says who comes in")
+		return nil, tool.Errorf(tool.CodeInternal, "the doors have no gate to authenticate callers with")
 	}
 	_, doors, err := build(cfg, o)
 	return doors, err

@@ -102,7 +102,7 @@ func decodeChange(raw []byte) (*change, error) {
 func slotNumber(name string) (int, error) {
 	n, err := strconv.Atoi(name)
 	if err != nil || n < 0 || n > maxSlot || strconv.Itoa(n) != name {
-		return 0, fmt.Errorf("%.40q is no number of a slot", name)
+		return 0, fmt.Errorf("%.40q is not the number of a slot", name)
 	}
 	return n, nil
 }

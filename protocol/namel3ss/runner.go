@@ -373,7 +373,7 @@ func (e ending) outcome(name, stderr string) (*reply, error) {
 	rep, err := parseReply(e.reply)
 	switch {
 	case err != nil && bad:
-		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %s, and what it replied until then is no reply: %w%s", name, cmp.Or(e.why, e.exit.String()), err, stderr)
+		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %s, and what it had written is not a reply: %w%s", name, cmp.Or(e.why, e.exit.String()), err, stderr)
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeProtocol, "%s broke the protocol: %w", name, err)
 	}

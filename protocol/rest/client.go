@@ -81,7 +81,7 @@ func parseAddress(address string) (*url.URL, error) {
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the server's address cannot be read: %w", err)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%q is no server's address: write it like http://127.0.0.1:8700, or unix:PATH", address)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%q is not the address of a server: write it like http://127.0.0.1:8700, or unix:PATH", address)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the server's address may have a host and a path, and nothing else; the token goes elsewhere")
 	}

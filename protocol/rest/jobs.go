@@ -136,7 +136,7 @@ func readQuery(r *http.Request) (map[string]any, error) {
 		case "limit":
 			n, err := strconv.Atoi(values[0])
 			if err != nil {
-				return nil, tool.Errorf(tool.CodeInvalidInput, "the limit %q is no number", values[0])
+				return nil, tool.Errorf(tool.CodeInvalidInput, "the limit %q is not a number", values[0])
 			}
 			args[name] = n
 		default:

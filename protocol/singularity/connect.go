@@ -65,7 +65,7 @@ func (c Connect) check() error {
 	for one := range strings.SplitSeq(c.URL, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss" {
-			return tool.Errorf(tool.CodeInvalidInput, "%s is no NATS server's address: write it like nats://127.0.0.1:4222", c.shown())
+			return tool.Errorf(tool.CodeInvalidInput, "%s is not the address of a NATS server: write it like nats://127.0.0.1:4222", c.shown())
 		}
 	}
 	switch {

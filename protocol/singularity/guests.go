@@ -25,7 +25,7 @@ const (
 	homeAccount  = "toolpost"             // of this process. The account that NATS begins with is nobody's
 	fullAccount  = "full"                 // takes no connection: who is led there is told that there are too many
 	hurryEvery   = 100 * time.Millisecond // how often those are looked for who do not say who they are
-	recheckEvery = 400 * time.Millisecond // whoever is not let in any more is out within a second
+	recheckEvery = 400 * time.Millisecond // whoever is no longer admitted is out within a second
 	askWithin    = 5 * time.Second        // for the gate to answer
 	againWithin  = time.Second            // the same, when it is asked again
 	unsureWithin = 5 * time.Second        // for a gate that cannot tell to find out
@@ -40,7 +40,7 @@ const (
 //
 // A connection outlives the credentials that opened it: a token is revoked, a certificate expires, a caller leaves the
 // config. NATS asks once, when a client connects; therefore what each connection has shown is kept here and shown to the
-// gate again and again, and whoever is not let in any more is disconnected.
+// gate again and again, and whoever is no longer admitted is disconnected.
 
 // A doorkeeper decides who may connect to the embedded server and leads them to their account, and goes on asking for as
 // long as they are there.
@@ -182,7 +182,7 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
 	}
 	switch {
 	case k.guests[g.id] != nil:
-		return nil, tool.Errorf(tool.CodeConflict, "the connection said already who it is")
+		return nil, tool.Errorf(tool.CodeConflict, "the connection has already authenticated")
 	case len(k.guests) >= k.most.All-k.most.Strangers:
 		return nil, tool.Errorf(tool.CodeUnavailable,
 			"%d connections are open already: close some, or try again later", len(k.guests)).Because(tooMany)
@@ -379,7 +379,7 @@ func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
 			return
 		}
 	}
-	why := tool.Errorf(tool.CodeAccessDenied, "%s is not let in any more", g.account.caller.ID)
+	why := tool.Errorf(tool.CodeAccessDenied, "%s is no longer admitted", g.account.caller.ID)
 	k.cut(g, g.account.caller, why, tool.AsError(err).Message)
 }
 

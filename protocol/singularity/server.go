@@ -52,7 +52,7 @@ type Server struct {
 // StartServer starts a server and waits until it takes connections.
 func StartServer(o ServerOptions) (*Server, error) {
 	if o.Listen != "" && o.Gate == nil {
-		return nil, tool.Errorf(tool.CodeInternal, "the NATS server does not know who may come in: give it a Gate")
+		return nil, tool.Errorf(tool.CodeInternal, "the NATS server cannot authenticate anyone: give it a Gate")
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -111,7 +111,7 @@ func (o ServerOptions) nats() (*server.Options, error) {
 	host, port, err := net.SplitHostPort(o.Listen)
 	n, bad := strconv.Atoi(port)
 	if err != nil || bad != nil || n < 0 || n > 65535 {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%q is no address to listen on: write it like 127.0.0.1:4222", o.Listen)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%q is not an address to listen on: write it like 127.0.0.1:4222", o.Listen)
 	}
 	if o.Anonymous.Name != "" {
 		if host, err = o.private(host); err != nil {

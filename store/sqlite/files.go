@@ -99,7 +99,7 @@ func (f *files) same() error {
 		first, known := f.first[path]
 		switch {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return tool.Errorf(tool.CodeUnavailable, "the file of the store cannot be looked at: %w", err).Because("store")
+			return tool.Errorf(tool.CodeUnavailable, "the file of the store cannot be inspected: %w", err).Because("store")
 		case known && now != first && (path == f.path || isOpen(first)):
 			return replaced(path, now)
 		case err == nil:
@@ -114,7 +114,7 @@ func replaced(path string, now inode) error {
 	if now != (inode{}) {
 		what = "replaced"
 	}
-	return tool.Errorf(tool.CodeUnavailable, "%s was %s while the store was open, so nothing is read from it or written any more; "+
+	return tool.Errorf(tool.CodeUnavailable, "%s was %s while the store was open, so it is no longer read or written; "+
 		"put the file back that was there, or restart to go on with what is there now", path, what).Because("store_replaced")
 }
 

@@ -91,26 +91,26 @@ func generateKey() (private, public []byte, err error) {
 func parsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "PRIVATE KEY" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "this is no private key in PEM; make one with `toolpost pack keygen`")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "this is not a private key in PEM; make one with `toolpost pack keygen`")
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if key, ok := parsed.(ed25519.PrivateKey); ok && err == nil {
 		return key, nil
 	}
-	return nil, tool.Errorf(tool.CodeInvalidInput, "this is no Ed25519 private key; make one with `toolpost pack keygen`")
+	return nil, tool.Errorf(tool.CodeInvalidInput, "this is not an Ed25519 private key; make one with `toolpost pack keygen`")
 }
 
 // parsePublicKey reads the public half that generateKey made.
 func parsePublicKey(text []byte) (ed25519.PublicKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "PUBLIC KEY" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "this is no public key in PEM; `toolpost pack keygen` makes one beside the private key")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "this is not a public key in PEM; `toolpost pack keygen` makes one beside the private key")
 	}
 	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if key, ok := parsed.(ed25519.PublicKey); ok && err == nil {
 		return key, nil
 	}
-	return nil, tool.Errorf(tool.CodeInvalidInput, "this is no Ed25519 public key")
+	return nil, tool.Errorf(tool.CodeInvalidInput, "this is not an Ed25519 public key")
 }
 
 // SignerID is the short name of a key.
