@@ -84,7 +84,7 @@ type Where struct {
 	Path     string // a folder or a file; empty: everything
 }
 
-// Locate gives the absolute paths where a call looks.
+// Locate returns the absolute paths where a call looks.
 func (l *Library) Locate(c *tool.Call, w Where) ([]string, error) {
 	list, err := targets(l.ws.View(c), w)
 	var paths []string

@@ -43,7 +43,7 @@ type fresh struct {
 	err   error
 }
 
-// fresh gives the index of a codebase in the state of its files now. Where only the embeddings failed there is an
+// fresh returns the index of a codebase in the state of its files now. Where only the embeddings failed there is an
 // error beside the index.
 func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.Index, meaning.Stats, error) {
 	arrived := time.Now()
@@ -171,7 +171,7 @@ func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File
 	}
 }
 
-// changed is when a file last changed in any way: unlike its time of modification nobody can set that back.
+// changed is when a file last changed in any way: unlike its time of modification, that cannot be set back.
 func changed(info fs.FileInfo) time.Time {
 	if st, ok := info.Sys().(*unix.Stat_t); ok {
 		return time.Unix(st.Ctim.Unix())

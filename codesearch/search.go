@@ -217,7 +217,7 @@ func (w *scoped) wants(rel string) bool {
 	return w.filter.scope == nil || w.filter.scope.Path(w.root.Dir+"/"+rel, false) == nil
 }
 
-// shown gives the path that the caller sees of a file of the codebase.
+// shown returns the path that the caller sees of a file of the codebase.
 func (w *scoped) shown(rel string) string {
 	if rel == w.rel {
 		return w.path

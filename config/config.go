@@ -50,7 +50,7 @@ type other struct {
 	value json.RawMessage
 }
 
-// Section gives the part of the file at a path, such as policy or limits.quotas. Whoever reads it also lists it for
+// Section returns the part of the file at a path, such as policy or limits.quotas. Whoever reads it also lists it for
 // Only and for Schema.
 func (c *Config) Section(path string) Section {
 	for _, o := range c.others {
@@ -107,7 +107,7 @@ type Source struct {
 	Name     string
 	Protocol string
 	Dir      string // Config.Dir
-	// Secrets gives the values of the secrets that the source's own fields name. It is set by whoever opens the
+	// Secrets gives the values of the secrets that the source's own fields name. It is set by the code that opens the
 	// source, and is no part of what Equal compares; nil: there are none.
 	Secrets Secrets
 	// OffLimits is what no tool of the source sees or changes. It is set and compared likewise.
@@ -118,7 +118,7 @@ type Source struct {
 	value json.RawMessage // the same as JSON, for Equal
 }
 
-// Secrets gives the values of secrets by their names, or says why one has no value.
+// Secrets returns the values of secrets by their names, or says why one has no value.
 type Secrets interface {
 	Secret(name string) (string, error)
 }

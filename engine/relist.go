@@ -62,7 +62,7 @@ func (e *Engine) relist(src *source) bool {
 		return true
 	}
 	src.specs, src.Err = specs, nil
-	e.publish(old.bound, old.policy) // not the policy of now: that one comes with the sources it is for
+	e.publish(old.bound, old.policy) // not the current policy: that one comes with the sources it is for
 	e.log.Info("the tools of a source changed", "source", src.Name, "tools", len(specs))
 	return true
 }

@@ -209,7 +209,7 @@ func (it *item) rename(name string) {
 	it.spec = &published
 }
 
-// renamed gives a call in the name that the tool's source has for it.
+// renamed returns a call in the name that the tool's source has for it.
 func (it *item) renamed(c *tool.Call) *tool.Call {
 	if c.Tool == it.own.Name && c.Spec == it.own {
 		return c
@@ -230,7 +230,7 @@ func (t toucher) Touches(c *tool.Call) (tool.Touches, error) {
 	return t.runner.Touches(t.it.renamed(c))
 }
 
-// toucher gives nil where the runner cannot tell.
+// toucher returns nil where the runner cannot tell.
 func (it *item) toucher() tool.Toucher {
 	if t, ok := it.source.Runner.(tool.Toucher); ok {
 		return toucher{it, t}

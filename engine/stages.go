@@ -104,7 +104,7 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 	return it.handler.Invoke(ctx, &found, out)
 }
 
-// handler gives the stages of a tool, down to its runner.
+// handler returns the stages of a tool, down to its runner.
 func (e *Engine) handler(it *item) tool.Handler {
 	return wrap(it.runner(e.timeout, e.wait, &e.deadlines), e.ofTool, it)
 }

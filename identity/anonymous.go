@@ -82,7 +82,7 @@ func (a Anonymous) tooOpen(listen string) error {
 		"127.0.0.1 or a Unix socket, or add `anonymous_anywhere: true` if that is meant", listen, a.Name)
 }
 
-// Of gives the caller that an HTTP request is of when it shows nothing; empty: nobody. A request that shows something
+// Of returns the caller of an HTTP request without credentials; empty: none. A request that shows something
 // is never anonymous, whether or not it helps: who presents a wrong token is to be told. Neither is one of a page in a
 // browser, which would be anybody's page, nor one that a proxy has passed on, since then nobody knows from where.
 func (a Anonymous) Of(r *http.Request) string {
@@ -102,7 +102,7 @@ func (a Anonymous) WhyNot(h http.Header) string {
 	return ""
 }
 
-// sign gives the header that tells of a browser, or of a proxy where it matters from where a request comes.
+// sign returns the header that tells of a browser, or of a proxy where it matters from where a request comes.
 func (a Anonymous) sign(h http.Header) string {
 	name := fromPage(h)
 	if name == "" && !a.Anywhere {
@@ -111,7 +111,7 @@ func (a Anonymous) sign(h http.Header) string {
 	return name
 }
 
-// fromPage gives the header by which a browser sent a request, or may have. Sec-Fetch-Mode is no sign: Node sends it.
+// fromPage returns the header by which a browser sent a request, or may have. Sec-Fetch-Mode is no sign: Node sends it.
 func fromPage(h http.Header) string {
 	if strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") {
 		return "User-Agent: Mozilla/..."
@@ -119,7 +119,7 @@ func fromPage(h http.Header) string {
 	return first(h, "Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Dest")
 }
 
-// first gives the first of some headers that is there, empty or not.
+// first returns the first of some headers that is there, empty or not.
 func first(h http.Header, names ...string) string {
 	if i := slices.IndexFunc(names, func(name string) bool { return len(h.Values(name)) > 0 }); i >= 0 {
 		return names[i]
@@ -127,7 +127,7 @@ func first(h http.Header, names ...string) string {
 	return ""
 }
 
-// anonymous lets in who shows nothing, with the rights that the config gives the caller now.
+// anonymous admits a request without credentials, with the rights that the config gives the caller now.
 func (c *Callers) anonymous(shown Credentials) (tool.Principal, error) {
 	rights := c.rights[shown.Anonymous]
 	if !c.Lists(shown.Anonymous) {

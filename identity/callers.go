@@ -80,7 +80,7 @@ func (c *Callers) list(name string, one Caller) {
 	}
 }
 
-// HasOwner reports whether the owner's token lets in.
+// HasOwner reports whether the owner's token is accepted.
 func (c *Callers) HasOwner() bool { return c.o.Owner == nil || *c.o.Owner }
 
 // Apart refuses the name of a caller who is known in another way than by a token of an issuer, where an issuer could
@@ -90,7 +90,7 @@ func (c *Callers) Apart(id string) error { return c.o.apart(id) }
 // Lists reports whether the config lists a caller, by a name that no issuer can give to somebody else.
 func (c *Callers) Lists(id string) bool { return c.rights[id] != nil && c.o.apart(id) == nil }
 
-// Known gives the rights of a caller whom the config lists.
+// Known returns the rights of a caller whom the config lists.
 func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
 	rights, ok = c.rights[id]
 	return rights, ok
@@ -195,7 +195,7 @@ func (c *Callers) byIssued(ctx context.Context, token string) (tool.Principal, e
 	return tool.Principal{ID: g.Caller, Rights: rights}, nil
 }
 
-// tokenRights gives the rights of who shows a token; nil: it is of no use. A token takes away from what the config
+// tokenRights returns the rights that a token gives; nil: none. A token takes away from what the config
 // gives its caller.
 func (c *Callers) tokenRights(g Grant) *tool.Rights {
 	own := grant(c.o.Roles, g.Roles, g.Tools)

@@ -16,7 +16,7 @@ type Credentials struct {
 	Token       string            // a bearer token, or the password of a NATS user
 	Certificate *x509.Certificate // of a client, already verified against the door's authorities; nil: none
 	Peer        *Peer             // the process at the other end of a Unix socket, or the one that runs this program; nil: unknown
-	Anonymous   string            // the caller that they are where they show nothing, as the door says; empty: nobody
+	Anonymous   string            // the caller for those without credentials, as the door says; empty: none
 }
 
 // A Peer is a process of this machine, as the kernel tells.
@@ -31,8 +31,8 @@ func Self() *Peer {
 	return &Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())}
 }
 
-// A Gate says who shows the credentials. Its error is what they are told. It is asked for every request, and again
-// and again while a connection lives: who was admitted may not be any more.
+// A Gate authenticates a caller by its credentials. Its error is what the caller is told. It is asked for every request, and again
+// and again while a connection lives: who was admitted may have been shut out since.
 type Gate func(ctx context.Context, shown Credentials) (tool.Principal, error)
 
 // The callers that no config lists: who has the owner's token, and who runs this program. What they may issue, others

@@ -20,7 +20,7 @@ type Grant struct {
 	Expires time.Time     `json:"expires,omitzero"` // zero: never
 }
 
-// A Token is one token, as those see it who look after tokens. Nobody keeps the token itself.
+// A Token is one token as operators see it. The token itself is not kept.
 type Token struct {
 	ID string `json:"id"` // the start of its digest
 	Grant
@@ -42,7 +42,7 @@ const MaxTokenTTL = 10 * 365 * 24 * time.Hour
 // tokenIDLength is how much of the digest of a token names it.
 const tokenIDLength = 16
 
-// TokenID gives the id of a token.
+// TokenID returns the id of a token.
 func TokenID(token string) string { return digestOf(token)[:tokenIDLength] }
 
 func digestOf(token string) string {
@@ -72,7 +72,7 @@ type issued struct {
 
 	mu      sync.Mutex
 	known   map[string]answer
-	unknown map[string]answer // apart: who tries many tokens does not push out those that are good
+	unknown map[string]answer // apart, so that guessing many tokens does not push out good ones
 }
 
 type answer struct {

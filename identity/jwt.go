@@ -101,7 +101,7 @@ func readClaims(b []byte) (map[string]any, error) {
 	return claims, nil
 }
 
-// verify gives what was signed: with an algorithm that is allowed, and a key of the issuer's. An unknown key may be a
+// verify returns what was signed: with an algorithm that is allowed, and a key of the issuer's. An unknown key may be a
 // new one, so the keys are then looked for again.
 func (i *issuer) verify(ctx context.Context, token string) (payload []byte, err error) {
 	signed, err := jose.ParseSignedCompact(token, i.algorithms)
@@ -180,7 +180,7 @@ func texts(v any) (all []string) {
 	return all
 }
 
-// claimed gives the caller whom claims speak of: with the roles that follow from them, and with what the config lists
+// claimed returns the caller whom claims speak of: with the roles that follow from them, and with what the config lists
 // for its name.
 func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, error) {
 	name, _ := claim(claims, i.Caller).(string)
@@ -201,7 +201,7 @@ func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, err
 	return tool.Principal{ID: id, Rights: rights}, nil
 }
 
-// roles gives the roles that follow from claims.
+// roles returns the roles that follow from claims.
 func (i *issuer) roles(claims map[string]any) []string {
 	roles := slices.Clone([]string(i.Roles.Always))
 	if i.Roles.Claim == "" {

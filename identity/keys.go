@@ -47,7 +47,7 @@ func newKeyring(o Issuer, env Env) *keyring {
 	return &keyring{load: loader(o, env.Dir), log: env.Log.With("issuer", o.Issuer), now: env.now, turn: make(chan struct{}, 1)}
 }
 
-// find gives the keys that can have signed a token. Of those who come when keys are old one looks for new ones; the
+// find returns the keys that can have signed a token. Of those who come when keys are old one looks for new ones; the
 // others go on with what there is.
 func (k *keyring) find(ctx context.Context, kid, algorithm string) (found []any) {
 	if k.since() >= keysAge {
@@ -106,7 +106,7 @@ func (k *keyring) look(ctx context.Context, pause time.Duration) {
 	k.keys = keys
 }
 
-// loader gives what reads the keys of an issuer: from a file, from an URL, or from where its configuration says.
+// loader returns what reads the keys of an issuer: from a file, from an URL, or from where its configuration says.
 func loader(o Issuer, dir string) func(context.Context) ([]jose.JSONWebKey, error) {
 	client := &http.Client{
 		// Connections are not kept: they are used once in minutes.

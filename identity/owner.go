@@ -26,11 +26,11 @@ const TokenFile = "http-token"
 // minToken keeps people from guarding a machine with "test".
 const minToken = 16
 
-// TokenHint says where a token comes from, for whoever has none.
+// TokenHint says where to get a token.
 const TokenHint = "the token was printed when `toolpost serve` first made it, or is the value of TOOLPOST_TOKEN there; " +
 	"`toolpost serve --new-token` makes another"
 
-// StaticToken lets in whoever knows the token.
+// StaticToken admits callers that know the token.
 func StaticToken(token string) (Gate, error) {
 	if len(token) < minToken {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the token has %d characters: take at least %d, better 32 random ones", len(token), minToken)
@@ -38,7 +38,7 @@ func StaticToken(token string) (Gate, error) {
 	return digestGate(sha256.Sum256([]byte(token))), nil
 }
 
-// FileToken lets in whoever knows the token whose SHA-256 is kept in dir. Where there is none yet it makes
+// FileToken admits callers that know the token whose SHA-256 is kept in dir. Where there is none yet it makes
 // one and returns it as fresh, this once: the file keeps the digest alone.
 func FileToken(dir string) (gate Gate, fresh string, err error) {
 	if err := privateDir(dir); err != nil {

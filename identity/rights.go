@@ -6,7 +6,7 @@ import (
 	"toolpost/tool"
 )
 
-// grant gives the rights of roles and of further tools together. Roles that there are not any more give nothing.
+// grant returns the rights of roles and of further tools together. Roles that no longer exist give nothing.
 func grant(there map[string]Role, roles []string, tools tool.Patterns) *tool.Rights {
 	r := &tool.Rights{Tools: append(tool.Patterns{}, tools...)}
 	for _, name := range roles {
@@ -18,7 +18,7 @@ func grant(there map[string]Role, roles []string, tools tool.Patterns) *tool.Rig
 	return r
 }
 
-// both gives the patterns of two lists, of which nil is everything.
+// both returns the patterns of two lists, of which nil is everything.
 func both(a, b tool.Patterns) tool.Patterns {
 	if a == nil || b == nil {
 		return nil
@@ -29,7 +29,7 @@ func both(a, b tool.Patterns) tool.Patterns {
 // nothing reports whether rights leave no tool.
 func nothing(r *tool.Rights) bool { return r.Tools != nil && len(r.Tools) == 0 }
 
-// narrowed gives what is left of rights where a token was issued with some of them. A token without roles has those
+// narrowed returns what is left of rights where a token was issued with some of them. A token without roles has those
 // of its caller.
 func narrowed(r *tool.Rights, roles []string, to *tool.Rights) *tool.Rights {
 	out := &tool.Rights{Roles: r.Roles, Tools: common(r.Tools, to.Tools)}
@@ -39,7 +39,7 @@ func narrowed(r *tool.Rights, roles []string, to *tool.Rights) *tool.Rights {
 	return out
 }
 
-// common gives patterns for names that both lists match. Of two patterns that merely overlap it gives none: rights may
+// common returns patterns for names that both lists match. Of two patterns that merely overlap it gives none: rights may
 // come out narrower than both, never wider than one.
 func common(a, b tool.Patterns) tool.Patterns {
 	switch {

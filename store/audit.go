@@ -159,7 +159,7 @@ func (h *head) into() []any {
 	return []any{&h.seq, &h.hash, &h.cutSeq, &h.cutHash, &h.epoch, &h.mac}
 }
 
-// sign gives the signature of a head; without a key, a digest, which protects against accidents alone.
+// sign returns the signature of a head; without a key, a digest, which protects against accidents alone.
 func (h *head) sign(key []byte) []byte {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte("toolpost audit head"))
@@ -331,7 +331,7 @@ func (a *AuditTable) Recover(ctx context.Context) (int, error) {
 	return len(left), nil
 }
 
-// orphans gives the records of calls whose program is gone.
+// orphans returns the records of calls whose program is gone.
 func (a *AuditTable) orphans(ctx context.Context) (left []*entry, err error) {
 	err = a.db.orphans(ctx, `id, record`, `audit_open WHERE id <> ''`, func(_ string, rows *sql.Rows) error {
 		var id, doc string

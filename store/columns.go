@@ -60,7 +60,7 @@ func names(columns audit.Table) string {
 	return strings.Join(list, ", ")
 }
 
-// number gives the value of a column that is no text. Times and durations are microseconds.
+// number returns the value of a column that is no text. Times and durations are microseconds.
 func number(value any) int64 {
 	switch v := value.(type) {
 	case *int64:
@@ -89,7 +89,7 @@ func appendValues(args []any, columns audit.Table, r *tool.Record) []any {
 	return args
 }
 
-// into gives where to scan columns to, and what is read behind them.
+// into returns where to scan columns to, and what is read behind them.
 func into(columns audit.Table, r *tool.Record, more ...any) []any {
 	dest := make([]any, 0, len(columns)+len(more))
 	for i := range columns {
@@ -176,7 +176,7 @@ func appendLater(b []byte, columns audit.Table, r *tool.Record) []byte {
 	return b
 }
 
-// chain gives the hash of a row: of the hash before it, its kind, its numbers, how long its texts are, its texts and its
+// chain returns the hash of a row: of the hash before it, its kind, its numbers, how long its texts are, its texts and its
 // detail, and, around that, of what later columns say. The first word keeps the two kinds of hashes apart.
 func (l *layout) chain(before []byte, kind [sha256.Size]byte, r *tool.Record, detail string) []byte {
 	b := append(append(make([]byte, 0, 512), before...), kind[:]...)
@@ -209,7 +209,7 @@ const (
 	maxTouches = 32
 )
 
-// bounded gives a record as it is kept: in text that every database takes, and not too long.
+// bounded returns a record as it is kept: in text that every database takes, and not too long.
 func (l *layout) bounded(was *tool.Record) *tool.Record {
 	r := *was
 	for i := range l.all {

@@ -40,7 +40,7 @@ type Dialect struct {
 	Leave func() error
 	Lives func(ctx context.Context, q Querier, number int64) (bool, error)
 	Grace time.Duration
-	// Same reports, as an error, that what is open is not what others find in its place any more; nil: it cannot happen.
+	// Same reports, as an error, that what is open is no longer what others find in its place; nil: it cannot happen.
 	Same func() error
 	// Upkeep is called about every second while there is something to write, outside of any transaction; nil: there is
 	// nothing to do. Relieve is called where there is no room, and reports whether it made some.
@@ -125,7 +125,7 @@ func (db *DB) Close() error {
 	return err
 }
 
-// same refuses to go on with files that are not in their place any more.
+// same refuses to go on with files that are no longer in their place.
 func (db *DB) same() error {
 	if db.d.Same == nil {
 		return nil
@@ -206,7 +206,7 @@ func (d *Dialect) types(statement string) string {
 	return d.Types.Replace(statement)
 }
 
-// text gives a query in the dialect's way to write parameters.
+// text returns a query in the dialect's way to write parameters.
 func (d *Dialect) text(query string) string {
 	if !d.Numbered {
 		return query
@@ -325,7 +325,7 @@ func away(err error, reason, format string, args ...any) error {
 
 const tryAgain = 2 * time.Second
 
-// digestOf stands for a secret that is looked up, so that who reads the database does not learn it.
+// digestOf stands for a secret that is looked up, so that reading the database does not reveal it.
 func digestOf(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])

@@ -21,7 +21,7 @@ type JobTable struct {
 	late []job.Job // begun by a Claim that was told that nobody knew; for the next one
 }
 
-// Jobs keeps jobs, for somebody who begins some of them.
+// Jobs keeps jobs, for a dispatcher that begins some of them.
 func (db *DB) Jobs() *JobTable { return &JobTable{db: db, owner: db.owner + "#" + tool.NewID()} }
 
 // Add keeps a job that waits, durably, unless there are too many that wait: of its caller, or in all.
@@ -143,7 +143,7 @@ func (j *JobTable) begin(t *tx, x *job.Job) error {
 	return t.row(`SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID}, &x.Events, &x.Bytes)
 }
 
-// Stops gives the jobs of this program that somebody wants to end.
+// Stops returns the jobs of this program that were asked to end.
 func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
 		return r.each(texts(&ids), `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running, j.owner)
@@ -278,7 +278,7 @@ func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) 
 	return x, err
 }
 
-// named gives a caller as Add takes one. Whom Add refuses has no jobs, and is not taken for somebody else.
+// named returns a caller as Add takes one. Whom Add refuses has no jobs, and is not taken for somebody else.
 func named(caller string) any {
 	if plain(caller, maxName) != caller {
 		return nil
@@ -290,7 +290,7 @@ func noJob(id string) error {
 	return tool.Errorf(tool.CodeNotFound, "there is no job %.64q; one is forgotten some time after its end", id)
 }
 
-// Find gives a job of a caller, and its events after so many of them, most at the most, as they are at one moment.
+// Find returns a job of a caller, and its events after so many of them, most at the most, as they are at one moment.
 func (j *JobTable) Find(ctx context.Context, caller, id string, after int64, most int) (x job.Job, events [][]byte, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
 		var err error
@@ -311,7 +311,7 @@ func (j *JobTable) Find(ctx context.Context, caller, id string, after int64, mos
 	return x, events, err
 }
 
-// Of gives the caller whose job it is, for whoever looks after all of them.
+// Of returns the caller whose job it is, for operators.
 func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
 		err := r.row(`SELECT caller FROM job WHERE id = ?`, plain(id, maxName)).Scan(&caller)
@@ -323,13 +323,13 @@ func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error)
 	return caller, err
 }
 
-// List gives the jobs of a caller, the newest first, of one state or, with "", of any. They come without their calls
+// List returns the jobs of a caller, the newest first, of one state or, with "", of any. They come without their calls
 // and outcomes.
 func (j *JobTable) List(ctx context.Context, caller, state string, most int) ([]job.Job, error) {
 	return j.list(ctx, most, ` WHERE caller = ? AND (state = ? OR ? = '')`, named(caller), plain(state, 64), plain(state, 64))
 }
 
-// All is List for whoever looks after all jobs.
+// All is List for operators, who see all jobs.
 func (j *JobTable) All(ctx context.Context, state string, most int) ([]job.Job, error) {
 	return j.list(ctx, most, ` WHERE (state = ? OR ? = '')`, plain(state, 64), plain(state, 64))
 }

@@ -30,10 +30,10 @@ const idLength = 16
 // tokenPrefix tells a token from an id.
 const tokenPrefix = "tok_"
 
-// LeaseID gives the id of the lease that somebody means who has its token, or the id itself.
+// LeaseID returns the id of a lease, given its token or the id itself.
 func LeaseID(text string) string { return idOf(text, tokenPrefix) }
 
-// idOf gives the id that somebody means who has an id, or a secret that starts so.
+// idOf returns the id of a thing, given the id or a secret that starts with it.
 func idOf(text, prefix string) string {
 	if strings.HasPrefix(text, prefix) {
 		return digestOf(text)[:idLength]
@@ -206,7 +206,7 @@ func isID(text string) bool {
 // behind is the end of the digests that start with an id, which are found by their order.
 func behind(id string) string { return id + "g" } // no digit is as large
 
-// Find gives a lease that is remembered, by its id or token.
+// Find returns a lease that is remembered, by its id or token.
 func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err error) {
 	if id = LeaseID(id); !isID(id) {
 		return x, noLease(id)
@@ -220,7 +220,7 @@ func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err er
 	return x, err
 }
 
-// List gives the leases that are remembered, the newest first, and most of them at the most; 0: all.
+// List returns the leases that are remembered, the newest first, and most of them at the most; 0: all.
 func (l *LeaseTable) List(ctx context.Context, most int) ([]lease.Lease, error) {
 	return list(ctx, l.db, scanLeases(time.Now()), someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
 }

@@ -32,7 +32,7 @@ func signMark(key []byte, p audit.Point) string {
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// read gives the point that was kept; Seq 0: none.
+// read returns the point that was kept; Seq 0: none.
 func (m *mark) read(key []byte) (p audit.Point, err error) {
 	if m.path == "" {
 		return p, nil

@@ -64,7 +64,7 @@ func (s *Sessions) Patch(_ context.Context, caller, session string, patches []ma
 	return nil
 }
 
-// State gives the session's state document; a session that nobody has patched is {}.
+// State returns the session's state document; a session that nobody has patched is {}.
 func (s *Sessions) State(_ context.Context, caller, session string) (json.RawMessage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

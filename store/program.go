@@ -16,7 +16,7 @@ import (
 // in another container or on another machine, nor by clocks, which disagree and go on while a program is stopped.
 //
 // A lock may be free for a moment while its program lives, where it hangs on a connection. Then it is waited for, and
-// what a program has begun still names it: who is taken for dead and is not finds that it holds nothing any more, and
+// what a program has begun still names it: one that was wrongly taken for dead finds that it no longer holds anything, and
 // adds nothing.
 type program int64
 
@@ -58,7 +58,7 @@ func (db *DB) gone(ctx context.Context, q Querier, owner string) (bool, error) {
 	return db.absent.note(p, lives, db.d.Grace), nil
 }
 
-// left gives those of the owners in a query that have ended.
+// left returns those of the owners in a query that have ended.
 func (db *DB) left(r *reader, query string, args ...any) (gone []string, err error) {
 	var owners []string
 	if err := r.each(texts(&owners), query, args...); err != nil {

@@ -172,7 +172,7 @@ func (a *AuditTable) Paths(ctx context.Context, f audit.Filter) ([]audit.Path, e
 	return first(paths, f.Limit), nil
 }
 
-// History gives the calls of each day of the filter, oldest first. Days without calls are left out.
+// History returns the calls of each day of the filter, oldest first. Days without calls are left out.
 func (a *AuditTable) History(ctx context.Context, f audit.Filter) ([]audit.Moment, error) {
 	found := map[int64]*audit.Moment{}
 	err := a.span(ctx, f, func(q *query) error {
@@ -283,7 +283,7 @@ func (q *query) findKinds() error {
 	return nil
 }
 
-// readAllKinds gives what the kinds say, by their ids.
+// readAllKinds returns what the kinds say, by their ids.
 func (l *layout) readAllKinds(r *reader) (map[int64]*tool.Record, error) {
 	kinds := map[int64]*tool.Record{}
 	err := r.each(func(rows *sql.Rows) error {
@@ -321,7 +321,7 @@ func (a *AuditTable) cells(ctx context.Context, f audit.Filter, visit func(k *to
 	})
 }
 
-// with gives the arguments of a query that ends with the condition about kinds.
+// with returns the arguments of a query that ends with the condition about kinds.
 func (q *query) with(args ...any) []any { return append(args, q.args...) }
 
 func sumOf(r *tool.Record) daySum {
@@ -422,7 +422,7 @@ func readTouches(doc string, r *tool.Record) error {
 	return strictjson.Unmarshal([]byte(doc), &r.Touches)
 }
 
-// whole gives the days that the filter holds wholly, both ends included, and what it holds of others.
+// whole returns the days that the filter holds wholly, both ends included, and what it holds of others.
 func (q *query) whole() (from, to int64, edges [][2]int64) {
 	from, to = q.firstDay, q.lastDay
 	switch {
@@ -456,7 +456,7 @@ func (q *query) edge(e [2]int64, visit func(kind int64, r *tool.Record, doc stri
 	return q.rows(lo, hi, e[0], e[1], "", visit)
 }
 
-// bounds gives the rows among which those of some days are; 0: there are none.
+// bounds returns the rows among which those of some days are; 0: there are none.
 func (q *query) bounds(firstDay, lastDay int64) (lo, hi int64, err error) {
 	err = q.row(`SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day >= ? AND day <= ?`+q.in, q.with(firstDay, lastDay)...).Scan(&lo, &hi)
 	return lo, hi, err

@@ -68,7 +68,7 @@ func callers() []string {
 			id TEXT PRIMARY KEY, caller TEXT NOT NULL, roles TEXT NOT NULL, tools TEXT NOT NULL, listed BIGINT NOT NULL,
 			note TEXT NOT NULL, issued_at BIGINT NOT NULL, expires_at BIGINT, revoked_at BIGINT)`,
 		`CREATE INDEX token_caller ON token (caller)`,
-		// caller '': whoever has the lease.
+		// caller '': any caller that has the lease.
 		`ALTER TABLE lease ADD COLUMN caller TEXT NOT NULL DEFAULT ''`,
 		// Whose calls brought an asset, and what they said of it: they may fetch it.
 		`CREATE TABLE asset_caller (

@@ -43,7 +43,7 @@ const (
 	patchesBetween = `SELECT patches FROM session_patch WHERE caller = ? AND name = ? AND version > ? AND version <= ? ORDER BY version`
 )
 
-// At gives the session's state as it was at a version. The last 100 are remembered, or a few more.
+// At returns the session's state as it was at a version. The last 100 are remembered, or a few more.
 func (s *SessionTable) At(ctx context.Context, caller, name string, version int64) (st session.State, err error) {
 	err = s.remembered(ctx, caller, name, func(p past) error {
 		switch {
@@ -58,7 +58,7 @@ func (s *SessionTable) At(ctx context.Context, caller, name string, version int6
 	return st, err
 }
 
-// Next gives the version after the one that was seen last, or the oldest later one that is remembered; there is
+// Next returns the version after the one that was seen last, or the oldest later one that is remembered; there is
 // none where more is false. A session that was removed meanwhile starts again.
 func (s *SessionTable) Next(ctx context.Context, caller, name string, seen int64) (st session.State, more bool, err error) {
 	err = s.remembered(ctx, caller, name, func(p past) error {

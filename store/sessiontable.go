@@ -31,7 +31,7 @@ func (s *SessionTable) Patch(ctx context.Context, caller, name string, patches [
 	return err
 }
 
-// PatchAt is Patch for who has seen a version of the state: where it has changed since, nothing is merged and
+// PatchAt is Patch for a caller that has seen a version of the state: where it has changed since, nothing is merged and
 // the error has the code conflict. It gives the new version.
 func (s *SessionTable) PatchAt(_ context.Context, caller, name string, seen int64, patches []map[string]any) (version int64, err error) {
 	if err := checkNames(caller, name); err != nil {
@@ -176,7 +176,7 @@ func texts(into *[]string) func(*sql.Rows) error {
 
 const laterPatches = `SELECT patches FROM session_patch WHERE caller = ? AND name = ? AND version > ? ORDER BY version`
 
-// merged gives a state with the patches of later versions merged in.
+// merged returns a state with the patches of later versions merged in.
 func merged(base string, later []string) (json.RawMessage, error) {
 	if len(later) == 0 {
 		return json.RawMessage(base), nil
@@ -237,13 +237,13 @@ func mergeInto(state, patch map[string]any) {
 	}
 }
 
-// State gives the session's state document; a session that nobody has patched is {}.
+// State returns the session's state document; a session that nobody has patched is {}.
 func (s *SessionTable) State(ctx context.Context, caller, name string) (json.RawMessage, error) {
 	st, err := s.Get(ctx, caller, name)
 	return st.State, err
 }
 
-// Get gives the session's state with its version.
+// Get returns the session's state with its version.
 func (s *SessionTable) Get(ctx context.Context, caller, name string) (session.State, error) {
 	st := session.State{State: json.RawMessage(`{}`)}
 	caller, name = plain(caller, maxSession), plain(name, maxSession)

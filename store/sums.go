@@ -126,13 +126,13 @@ func bucketOf(took int64) int64 {
 	return int64(e)*4 + took>>e
 }
 
-// middleOf gives a duration that stands for those of a bucket.
+// middleOf returns a duration that stands for those of a bucket.
 func middleOf(bucket int64) time.Duration {
 	low, high := edgeOf(bucket), edgeOf(bucket+1)
 	return time.Duration((low+high-1)/2) * time.Microsecond
 }
 
-// edgeOf gives the least duration of a bucket, in microseconds.
+// edgeOf returns the least duration of a bucket, in microseconds.
 func edgeOf(bucket int64) int64 {
 	if bucket < 8 {
 		return bucket
@@ -144,7 +144,7 @@ func edgeOf(bucket int64) int64 {
 // A histogram counts durations by bucket.
 type histogram map[int64]int64
 
-// quantile gives the duration that a share q of all durations do not exceed, to within an eighth.
+// quantile returns the duration that a share q of all durations do not exceed, to within an eighth.
 func (h histogram) quantile(q float64) time.Duration {
 	var total int64
 	buckets := make([]int64, 0, len(h))

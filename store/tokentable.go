@@ -80,7 +80,7 @@ func checkToken(t *identity.Token, ttl time.Duration) error {
 
 const allIssued = `SELECT id, caller, roles, tools, listed, note, issued_at, expires_at, revoked_at FROM token`
 
-// Lookup gives the token with that SHA-256, in hexadecimal digits, whatever its state; false: there is none.
+// Lookup returns the token with that SHA-256, in hexadecimal digits, whatever its state; false: there is none.
 func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Token, ok bool, err error) {
 	err = k.db.read(ctx, func(r *reader) error {
 		return r.each(scanToken(&t, micros(time.Now())), allIssued+` WHERE id = ?`, plain(digest, maxName))
@@ -88,7 +88,7 @@ func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Toke
 	return t, t.ID != "", err
 }
 
-// Find gives a token that is remembered, by its id or itself.
+// Find returns a token that is remembered, by its id or itself.
 func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err error) {
 	if id = idOf(id, callerToken); !isID(id) {
 		return t, noToken(id)
@@ -102,12 +102,12 @@ func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err
 	return t, err
 }
 
-// List gives the tokens that are remembered, the newest first, and most of them at the most; 0: all.
+// List returns the tokens that are remembered, the newest first, and most of them at the most; 0: all.
 func (k *TokenTable) List(ctx context.Context, most int) ([]identity.Token, error) {
 	return list(ctx, k.db, scanTokens(time.Now()), allIssued+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
 }
 
-// Of gives the tokens of a caller that are remembered.
+// Of returns the tokens of a caller that are remembered.
 func (k *TokenTable) Of(ctx context.Context, caller string) ([]identity.Token, error) {
 	return list(ctx, k.db, scanTokens(time.Now()), allIssued+` WHERE caller = ?`, plain(caller, maxName))
 }

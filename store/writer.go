@@ -467,7 +467,7 @@ func (t *tx) each(visit func(*sql.Rows) error, query string, args ...any) error 
 	return eachRow(rows, err, visit)
 }
 
-// prepared gives a statement, prepared once for each connection.
+// prepared returns a statement, prepared once for each connection.
 func (t *tx) prepared(query string) (*sql.Stmt, error) {
 	if s := t.w.stmts[query]; s != nil {
 		return s, nil

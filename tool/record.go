@@ -11,7 +11,7 @@ import (
 // The audit stage makes one for each call and hangs it on the Call; the stages inside note there what they
 // decide. Only one of them works on a call at any time.
 //
-// Its names in JSON, in CSV and in a store are those of audit.Columns: whoever adds a field adds a column there, and a
+// Its names in JSON, in CSV and in a store are those of audit.Columns: add a field together with its column there; a
 // test holds that none is missing.
 type Record struct {
 	Seq      int64     // its place in the log

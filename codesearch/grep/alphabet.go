@@ -80,7 +80,7 @@ func (a *alphabet) class(r rune) uint16 {
 	return a.classes[i]
 }
 
-// distinctTests gives the instructions that test a rune, one of each kind.
+// distinctTests returns the instructions that test a rune, one of each kind.
 func distinctTests(prog *syntax.Prog) []*syntax.Inst {
 	var tests []*syntax.Inst
 	seen := map[string]bool{}
@@ -101,7 +101,7 @@ func distinctTests(prog *syntax.Prog) []*syntax.Inst {
 	return tests
 }
 
-// bounds gives where the answer of a test may change.
+// bounds returns where the answer of a test may change.
 func bounds(inst *syntax.Inst) []rune {
 	if len(inst.Rune) != 1 {
 		at := slices.Clone(inst.Rune)

@@ -55,7 +55,7 @@ func (d *dfa) matchesAtEnd(s set) bool {
 	return match
 }
 
-// endOfLine gives the width of the end of a line that a text begins with; 0: it begins with something else.
+// endOfLine returns the width of the end of a line that a text begins with; 0: it begins with something else.
 func endOfLine(text []byte) int {
 	switch {
 	case text[0] == '\n', text[0] == '\r' && len(text) == 1:

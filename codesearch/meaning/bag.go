@@ -65,7 +65,7 @@ func (b *Bag) count(text []byte, times uint16) {
 	Tokenise(text, b.add)
 }
 
-// find gives the slot of a token: the one that has it, or the free one where it goes.
+// find returns the slot of a token: the one that has it, or the free one where it goes.
 func (b *Bag) find(t Token) int {
 	mask := uint32(len(b.slots) - 1)
 	for i := uint32(t) & mask; ; i = (i + 1) & mask {

@@ -114,7 +114,7 @@ type Stats struct {
 	FirstOfSkipped error
 }
 
-// Update brings the index to the state of the files: new and changed ones are taken apart, those that are not given any more go.
+// Update brings the index to the state of the files: new and changed ones are taken apart, those that are no longer given go.
 // Where the files cannot be had the index stays what it was; where only the disk fails, or the embedder, it is up to date as far as that
 // goes, and there is an error beside the stats.
 func (x *Index) Update(ctx context.Context, files iter.Seq2[File, error]) (Stats, error) {

@@ -56,7 +56,7 @@ const (
 	SemanticOnly
 )
 
-// Search gives the chunks that answer a question best, the best first. wanted says which files may be among them; nil: all.
+// Search returns the chunks that answer a question best, the best first. wanted says which files may be among them; nil: all.
 // Where the embedder fails the ranking goes by words alone, and the error says so beside the hits.
 func (x *Index) Search(ctx context.Context, question string, limit int, wanted func(path string) bool) ([]Hit, error) {
 	return x.SearchBy(ctx, Mixed, question, limit, wanted)

@@ -234,7 +234,7 @@ func (u *updater) flush() {
 	u.b, u.pending, u.bytes = newBuilder(u.x.space.dims), nil, 0
 }
 
-// finish gives the next state.
+// finish returns the next state.
 func (u *updater) finish() (*snapshot, Stats) {
 	for _, seen := range u.seen {
 		if !seen {

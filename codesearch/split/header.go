@@ -71,7 +71,7 @@ func (h *header) define(k Kind, w word) {
 	h.kind, h.name, h.at = k, string(w.text), w.from
 }
 
-// after gives the first byte after a word that is no blank.
+// after returns the first byte after a word that is no blank.
 func (f *braceFinder) after(w word, to int) byte {
 	for i := w.to; i < to; i++ {
 		if !isBlank(f.m.text[i]) {
@@ -81,7 +81,7 @@ func (f *braceFinder) after(w word, to int) byte {
 	return 0
 }
 
-// before gives the last byte before a word that is no blank.
+// before returns the last byte before a word that is no blank.
 func (f *braceFinder) before(w word, from int) byte {
 	for i := w.from - 1; i >= from; i-- {
 		if !isBlank(f.m.text[i]) {

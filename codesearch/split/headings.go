@@ -44,7 +44,7 @@ func headingLevel(line []byte) int {
 	return n
 }
 
-// parent gives the nearest heading above.
+// parent returns the nearest heading above.
 func parent(titles []string) string {
 	for i := len(titles) - 1; i >= 0; i-- {
 		if titles[i] != "" {

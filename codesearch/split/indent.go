@@ -243,7 +243,7 @@ func (f *indentFinder) docstring(n int) span {
 	return f.stringAt(f.lines[n].to, limit)
 }
 
-// stringAt gives the first long string that begins between two bytes.
+// stringAt returns the first long string that begins between two bytes.
 func (f *indentFinder) stringAt(from, to int) span {
 	s := f.m.strings
 	lo, hi := 0, len(s)

@@ -118,7 +118,7 @@ type Project struct {
 	Has    func(rel string) bool // whether a file or, for Go, a folder is there, by its path below the codebase
 }
 
-// Resolve gives the file or folder of the codebase that an import means; "": it is not in it. from is the path of the importing file.
+// Resolve returns the file or folder of the codebase that an import means; "": it is not in it. from is the path of the importing file.
 func (p Project) Resolve(l split.Language, from, name string) string {
 	dir := path.Dir(from)
 	switch l {

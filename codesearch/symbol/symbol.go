@@ -56,7 +56,7 @@ func merge(a, b []Definition) []Definition {
 	return append(append(all, a...), b...)
 }
 
-// lineAt gives a line as it is shown.
+// lineAt returns a line as it is shown.
 func lineAt(lines [][]byte, n int) string {
 	if n < 1 || n > len(lines) {
 		return ""
@@ -181,7 +181,7 @@ func isWord(c byte) bool {
 	return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
 }
 
-// lazily gives a pattern that is compiled when it is first needed: a program that starts does not wait for it.
+// lazily returns a pattern that is compiled when it is first needed: a program that starts does not wait for it.
 func lazily(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

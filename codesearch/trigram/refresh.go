@@ -188,7 +188,7 @@ func (r *refresh) readAll(cancel context.CancelFunc) {
 	}
 }
 
-// read gives the entry of a file and its blocks. What cannot be read may have any.
+// read returns the entry of a file and its blocks. What cannot be read may have any.
 func (r *refresh) read(e entry, ex *extractor, buf []byte) (entry, []block, []byte) {
 	at := time.Now()
 	f, err := r.x.view.Open(e.path)

@@ -231,7 +231,7 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
-// take gives n bytes, zeros where there are not so many left.
+// take returns n bytes, zeros where there are not so many left.
 func (r *reader) take(n uint64) []byte {
 	if uint64(len(r.b)) < n {
 		r.bad, r.b = true, nil

@@ -34,7 +34,7 @@ type Pick struct {
 	parts []grep.Part
 }
 
-// Parts gives the parts of an open file that have to be searched; nil: all of it, since it is not what the index has read.
+// Parts returns the parts of an open file that have to be searched; nil: all of it, since it is not what the index has read.
 func (p *Pick) Parts(f *workspace.File) []grep.Part {
 	if p.parts == nil || stampOf(f.Stamp()) != p.stamp {
 		return nil
@@ -42,7 +42,7 @@ func (p *Pick) Parts(f *workspace.File) []grep.Part {
 	return p.parts
 }
 
-// Select gives the files below a folder, "" being the root, that may have what is needed, as the tree is now: hidden ones too, but
+// Select returns the files below a folder, "" being the root, that may have what is needed, as the tree is now: hidden ones too, but
 // none that an ignore file names. ErrNotReady says that the tree has to be walked instead.
 func (x *Index) Select(ctx context.Context, folder string, n grep.Need) (Selection, error) {
 	x.mu.RLock()
@@ -115,7 +115,7 @@ func (s *snapshot) find(n grep.Need) (wanted [][]grep.Part, err error) {
 	return wanted, nil
 }
 
-// appendPart adds a block to the parts of its file; one that follows the last makes that longer.
+// appendPart adds a block to the parts of its file; one that follows the last extends it.
 func appendPart(parts []grep.Part, b part) []grep.Part {
 	if n := len(parts); n > 0 && parts[n-1].Offset+parts[n-1].Size == int(b.offset) {
 		parts[n-1].Size += int(b.size)

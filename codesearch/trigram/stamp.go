@@ -39,7 +39,7 @@ func (x *Index) restingStamp(s workspace.Stamp, at time.Time) uint64 {
 
 func (x *Index) resting(last int64, at time.Time) bool { return at.UnixNano()-last >= int64(x.o.rest) }
 
-// stat gives the state of what is at a path below the root. A link at the end of it is not followed.
+// stat returns the state of what is at a path below the root. A link at the end of it is not followed.
 func (x *Index) stat(rel string) (workspace.Stamp, bool) { return statAt(x.root.Fd(), rel) }
 
 func statAt(dir int, rel string) (workspace.Stamp, bool) {

@@ -45,7 +45,7 @@ func (w *watch) follow(folders []string) {
 	w.watched = now
 }
 
-// close watches nothing any more.
+// close stops watching.
 func (w *watch) close() {
 	if w.watcher != nil {
 		w.watcher.Close()

@@ -190,7 +190,7 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 	t.Flush(kept)
 	add := func() error { return t.o.Log.Append(kept, rec, rec.Begun) }
 	var failed error
-	if rec.Begun && err == nil { // nobody is told that it ran before that is on disk
+	if rec.Begun && err == nil { // its end is not told before it is on disk
 		failed = tool.Persist(ctx, c, out, "its record", add)
 	} else {
 		failed = add()
@@ -230,7 +230,7 @@ const hit = "idempotent_hit"
 // leaseID is how much of the digest of its token names a lease.
 const leaseID = 16
 
-// digestOf gives nothing where there is no key: a log that has none takes no record either.
+// digestOf returns nothing where there is no key: a log that has none takes no record either.
 func (t *Trail) digestOf(args []byte) string {
 	sum, err := t.o.Digests.Sum("arguments", args)
 	if err != nil {

@@ -167,7 +167,7 @@ func (c *Column) text(r *tool.Record) string {
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// In gives the columns of one part.
+// In returns the columns of one part.
 func (t Table) In(p Part) (columns Table) {
 	for _, c := range t {
 		if c.Part == p {
@@ -177,7 +177,7 @@ func (t Table) In(p Part) (columns Table) {
 	return columns
 }
 
-// Names gives the names of the columns: the first line of CSV.
+// Names returns the names of the columns: the first line of CSV.
 func (t Table) Names() (names []string) {
 	for i := range t {
 		names = append(names, t[i].Name)
@@ -185,7 +185,7 @@ func (t Table) Names() (names []string) {
 	return names
 }
 
-// Cells gives a record as a line of CSV.
+// Cells returns a record as a line of CSV.
 func (t Table) Cells(r *tool.Record) (cells []string) {
 	for i := range t {
 		cells = append(cells, t[i].text(r))

@@ -79,8 +79,8 @@ type Moment struct {
 	Errors int64     `json:"errors"` // everything but a success
 }
 
-// A Point is a place in the chain. Who keeps one somewhere else can have it looked for later: a log that does
-// not hold it any more is not the same log.
+// A Point is a place in the chain. One that is kept elsewhere can be looked for later: a log that no longer holds
+// it is not the same log.
 type Point struct {
 	Seq  int64  `json:"seq"`
 	Hash string `json:"hash"`

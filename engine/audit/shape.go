@@ -16,7 +16,7 @@ const (
 	maxArgs   = 4 << 10
 )
 
-// shapeOf gives arguments with the kind of each value in its place: {"path":"string"}. Names are the caller's,
+// shapeOf returns arguments with the kind of each value in its place: {"path":"string"}. Names are the caller's,
 // so both their number and their length are bounded. What is no object has the kind alone.
 func shapeOf(args json.RawMessage) json.RawMessage {
 	if len(args) == 0 {
@@ -49,7 +49,7 @@ func appendShape(b []byte, value json.RawMessage, depth int) ([]byte, error) {
 	return append(b, '}'), err
 }
 
-// Redacted gives arguments without the values of those whose names speak of secrets, or are among names. Arguments that
+// Redacted returns arguments without the values of those whose names speak of secrets, or are among names. Arguments that
 // are no object are left out.
 func Redacted(args json.RawMessage, names []string) json.RawMessage {
 	v, err := strictjson.Decode(args)

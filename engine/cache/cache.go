@@ -1,5 +1,5 @@
 // Package cache is the stage that answers a call of a tool that only reads with the result of an equal call before,
-// where the config asks for it. A result is not given any more once anything begins that may change what was read.
+// where the config asks for it. A result is no longer used once anything begins that may change what was read.
 package cache
 
 import (
@@ -97,7 +97,7 @@ type Stats struct {
 	Entries, Bytes int64
 }
 
-// Stats gives the numbers as they are now.
+// Stats returns the numbers as they are now.
 func (c *Cache) Stats() Stats {
 	entries, bytes := c.lru.size()
 	return Stats{c.hits.Load(), c.misses.Load(), entries, bytes}

@@ -40,7 +40,7 @@ func newLRU(most int64) lru {
 	return lru{most: most, byKey: map[key]*list.Element{}, used: list.New()}
 }
 
-// get gives the result of an equal call, if nothing has changed since and it is not too old.
+// get returns the result of an equal call, if nothing has changed since and it is not too old.
 func (l *lru) get(k key, now stamp, at time.Time) *entry {
 	if now == (stamp{}) {
 		return nil

@@ -107,7 +107,7 @@ func (s *Calls) run(ctx context.Context, next tool.Handler, c *tool.Call, out to
 	return next.Invoke(ctx, c, out)
 }
 
-// wait gives the outcome of the call that has the key. Neither result nor error: it had none.
+// wait returns the outcome of the call that has the key. Neither result nor error: it had none.
 func wait(ctx context.Context, c *tool.Call, e *entry, input digest) (*tool.Result, error) {
 	if e.input != input {
 		return nil, conflict(c)

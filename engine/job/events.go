@@ -28,7 +28,7 @@ type recorder struct {
 	size          int
 	events, bytes int   // of the job so far
 	full          bool  // the rest is left out
-	err           error // the job is not ours any more
+	err           error // the job is no longer ours
 }
 
 func newRecorder(l Ledger, j *Job) *recorder {

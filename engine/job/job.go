@@ -21,7 +21,7 @@ const (
 	Done      = "done"      // there is a result, and it is good
 	Failed    = "failed"    // the tool said no, or the call was refused or came to nothing
 	Asked     = "asked"     // the tool has a question first: its result has it
-	Cancelled = "cancelled" // somebody wanted it to end
+	Cancelled = "cancelled" // it was asked to end
 	Lost      = "lost"      // its program ended while it ran, and its outcome is unknown
 )
 
@@ -37,7 +37,7 @@ type Job struct {
 	Made, Began, Ended time.Time
 	Attempts           int    // how often it was begun
 	Again              bool   // it does no harm when it runs twice
-	Stop               bool   // somebody wants it to end
+	Stop               bool   // it was asked to end
 	Lease              string // of a job that waits; when it is begun, whoever begins it has it
 	Call               []byte // what is called, JSON; not kept beyond its end
 	Outcome            []byte // JSON; nil: there is none yet
@@ -67,7 +67,7 @@ type Ledger interface {
 	Settle(ctx context.Context, id string, attempt int, state string, outcome []byte) error
 	// Recover lets decide say what becomes of each job whose program is gone.
 	Recover(ctx context.Context, decide func(Job) (state string, outcome []byte)) (int, error)
-	// Stops gives the jobs of this program that somebody wants to end.
+	// Stops gives the jobs of this program that were asked to end.
 	Stops(ctx context.Context) ([]string, error)
 	// Expire removes the jobs that ended before a time.
 	Expire(ctx context.Context, before time.Time) (int, error)
@@ -87,7 +87,7 @@ type Options struct {
 	// Known gives the rights that a caller has now, where somebody keeps a list of callers who has it on the list. A caller
 	// who was on it when the job was made, and is not when it runs, is refused; nil: there is no list.
 	Known func(id string) (rights *tool.Rights, ok bool)
-	// Admit refuses a caller who may not call any more, however it was known; nil: nobody is refused.
+	// Admit refuses a caller who may no longer call, however it was known; nil: none is refused.
 	Admit func(ctx context.Context, p tool.Principal) error
 
 	// Available says why a tool cannot be called now; nil: it can, or the call will tell. Sources may take a while to open:
@@ -234,7 +234,7 @@ func encode(c *tool.Call, known bool) ([]byte, error) {
 	return b, nil
 }
 
-// decode gives the call of a job, as its caller made it, and whether the caller was on the list of callers.
+// decode returns the call of a job, as its caller made it, and whether the caller was on the list of callers.
 func decode(j *Job) (c *tool.Call, known bool, err error) {
 	var r request
 	if err := strictjson.UnmarshalClosed(j.Call, &r); err != nil {

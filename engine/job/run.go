@@ -12,7 +12,7 @@ import (
 
 // Waits and bounds of those who run jobs.
 const (
-	lookEvery    = 200 * time.Millisecond // for jobs that came from elsewhere, and for those that somebody wants to end
+	lookEvery    = 200 * time.Millisecond // for jobs that came from elsewhere, and for those that were asked to end
 	recoverEvery = 2 * time.Second        // for jobs whose program is gone
 	expireEvery  = 10 * time.Minute       // what is old goes
 	tellEvery    = time.Minute            // the log, of the same trouble
@@ -34,7 +34,7 @@ type dispatcher struct {
 	mu      sync.Mutex
 	running map[string]context.CancelCauseFunc
 	told    map[string]time.Time // when the log was last told of what goes wrong
-	free    chan struct{}        // somebody has become free
+	free    chan struct{}        // a worker has become free
 	workers sync.WaitGroup
 }
 
@@ -57,7 +57,7 @@ func (q *Queue) Run(ctx context.Context) {
 	tending.Wait()
 }
 
-// take begins jobs as they come and as there is somebody free.
+// take begins jobs as they come and as workers are free.
 func (d *dispatcher) take(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -164,7 +164,7 @@ func (d *dispatcher) busy() bool {
 	return len(d.running) > 0
 }
 
-// stopWanted ends the jobs that somebody, in whatever program, wants to end.
+// stopWanted ends the jobs that were asked to end, in whatever program.
 func (d *dispatcher) stopWanted(ctx context.Context) {
 	ids, err := d.o.Store.Stops(ctx)
 	d.complain("whether jobs are to end cannot be read", err)
@@ -234,7 +234,7 @@ func (d *dispatcher) invokeWithStore(ctx context.Context, j *Job, out tool.Sink)
 }
 
 func (d *dispatcher) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
-	if j.Stop { // it was put back when somebody had wanted it to end
+	if j.Stop { // it was put back after it had been asked to end
 		return nil, errStopped
 	}
 	call, err := d.ready(ctx, j)
@@ -250,7 +250,7 @@ func (d *dispatcher) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.R
 	return d.o.Handler.Invoke(ctx, call, out)
 }
 
-// ready gives the call of a job when its tool is there, or will not be.
+// ready returns the call of a job when its tool is there, or will not be.
 func (d *dispatcher) ready(ctx context.Context, j *Job) (*tool.Call, error) {
 	for {
 		call, err := d.callOf(ctx, j)
@@ -268,7 +268,7 @@ func (d *dispatcher) ready(ctx context.Context, j *Job) (*tool.Call, error) {
 
 var errNotBegun = tool.Errorf(tool.CodeCancelled, "the job ended before its tool was there")
 
-// callOf gives the call of a job, if its caller may still make it.
+// callOf returns the call of a job, if its caller may still make it.
 func (d *dispatcher) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
 	call, known, err := decode(j)
 	if err != nil {
@@ -298,7 +298,7 @@ func (d *dispatcher) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
 	return call, nil
 }
 
-// stillHeld gives what a caller had when it made a job, without the roles that it has lost since. The tools that it has lost
+// stillHeld returns what a caller had when it made a job, without the roles that it has lost since. The tools that it has lost
 // are looked at one by one.
 func stillHeld(had, now *tool.Rights) *tool.Rights {
 	if had == nil || now == nil {

@@ -15,7 +15,7 @@ type view struct {
 	Job      string          `json:"job"`
 	Tool     string          `json:"tool"`
 	State    string          `json:"state"`
-	Stopping bool            `json:"stopping,omitzero"` // it runs, and somebody wants it to end
+	Stopping bool            `json:"stopping,omitzero"` // it runs, and it was asked to end
 	Made     time.Time       `json:"made"`
 	Began    time.Time       `json:"began,omitzero"`
 	Ended    time.Time       `json:"ended,omitzero"`
@@ -82,7 +82,7 @@ func show(j *Job) (json.RawMessage, error) {
 	return strictjson.Marshal(v)
 }
 
-// Show gives a job of a caller, as JSON. That of another is not found, like one that never was.
+// Show returns a job of a caller, as JSON. That of another is not found, like one that never was.
 func (q *Queue) Show(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error) {
 	j, _, err := q.o.Store.Find(ctx, p.ID, id, 0, 0)
 	if err != nil {
@@ -97,7 +97,7 @@ const (
 	maxList     = 1000
 )
 
-// List gives the jobs of a caller, as JSON, the newest first, without their outcomes.
+// List returns the jobs of a caller, as JSON, the newest first, without their outcomes.
 func (q *Queue) List(ctx context.Context, p tool.Principal, state string, most int) (json.RawMessage, error) {
 	switch {
 	case state != "" && !slices.Contains(States(), state):

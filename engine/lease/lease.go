@@ -33,7 +33,7 @@ func Section() config.Part {
 	}
 }
 
-// From gives the tier that a config asks a lease from, or the one that somebody else does if that is stricter; 0 asks
+// From returns the tier that a config asks a lease from, or the one that somebody else does if that is stricter; 0 asks
 // none.
 func From(cfg *config.Config, other int) (tier int, err error) {
 	err = cfg.Section(Section().Name).Decode(&tier)

@@ -29,7 +29,7 @@ type Judge struct {
 	paths   bool // a rule speaks of files
 }
 
-// For gives the judge of a tool. toucher may be nil.
+// For returns the judge of a tool. toucher may be nil.
 func (p *Policy) For(spec *tool.Spec, toucher tool.Toucher) *Judge {
 	j := &Judge{policy: p, spec: spec, toucher: toucher, idle: true}
 	if p == nil {
@@ -238,7 +238,7 @@ func (j *Judge) tighten(in *input, d *Decision) {
 	}
 }
 
-// live gives the rules that match everything but files and commands. A condition that cannot be decided
+// live returns the rules that match everything but files and commands. A condition that cannot be decided
 // refuses the call, whatever its rule would do.
 func live(rules []*Rule, in *input) (out []*Rule, unclear *Decision) {
 	for _, r := range rules {

@@ -175,7 +175,7 @@ type Policy struct {
 	guard *Rule // keeps the config from being written; nil: there is none
 }
 
-// New makes a policy. The rules that it is given are not used any more by anybody else.
+// New makes a policy. It owns the rules that it is given.
 func New(o Options, env Env) (*Policy, error) {
 	if env.Now == nil {
 		env.Now = time.Now

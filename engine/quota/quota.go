@@ -275,7 +275,7 @@ func codebaseArguments(schema json.RawMessage) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return s.Properties[name] == nil })
 }
 
-// codebaseOf gives the codebase that the arguments name; empty: none.
+// codebaseOf returns the codebase that the arguments name; empty: none.
 func codebaseOf(args json.RawMessage, names []string) string {
 	var given map[string]json.RawMessage
 	if len(names) == 0 || strictjson.Unmarshal(args, &given) != nil {

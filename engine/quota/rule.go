@@ -161,7 +161,7 @@ func (r *Rate) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// words gives the rate in words.
+// words returns the rate in words.
 func (r Rate) words(what string) string { return amount(r.amount, what) + " " + units()[r.unit].words }
 
 // amount says how many there are of what has an s at its end.

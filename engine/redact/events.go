@@ -111,7 +111,7 @@ func with(data json.RawMessage, name, was, text string) json.RawMessage {
 	return changed
 }
 
-// stream gives the text that has a name; nil: there are too many.
+// stream returns the text that has a name; nil: there are too many.
 func (s *joined) stream(name string) *stream {
 	for _, t := range s.streams {
 		if t.name == name {

@@ -14,7 +14,7 @@ import (
 	"toolpost/tool"
 )
 
-// Stage gives an engine.Stage for both places: Door in front of resolve, where there is no tool yet, and Tool behind it.
+// Stage returns an engine.Stage for both places: Door in front of resolve, where there is no tool yet, and Tool behind it.
 func Stage(r *secret.Redactor) func(*tool.Spec) tool.Middleware {
 	door, inner := Door(r), Tool(r)
 	return func(spec *tool.Spec) tool.Middleware {

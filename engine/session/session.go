@@ -41,7 +41,7 @@ type Assets interface {
 	Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error)
 }
 
-// Stage gives an engine.Stage, the same for every tool.
+// Stage returns an engine.Stage, the same for every tool.
 func Stage(states States, assets Assets) func(*tool.Spec) tool.Middleware {
 	stage := func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {

@@ -83,7 +83,7 @@ type table[K comparable, V any] struct {
 
 func (t *table[K, V]) get(k K) *V { return (*t.now.Load())[k] }
 
-// add gives the counter of k, a new one where there is none.
+// add returns the counter of k, a new one where there is none.
 func (t *table[K, V]) add(k K, fresh func() *V) *V {
 	t.adding.Lock()
 	defer t.adding.Unlock()
@@ -187,7 +187,7 @@ func (p point) count() (n int64) {
 	return n
 }
 
-// snapshot gives everything that is measured, as it is now.
+// snapshot returns everything that is measured, as it is now.
 func (t *Telemetry) snapshot() []family {
 	list := t.snapshotCalls()
 	runs := family{Sample: Sample{Name: "toolpost.calls.running", Help: "Calls that run now."}}

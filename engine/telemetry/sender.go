@@ -54,7 +54,7 @@ type sender struct {
 	sent    atomic.Int64 // spans
 	dropped atomic.Int64 // spans
 
-	life context.Context // nothing is sent any more when it has ended
+	life context.Context // nothing is sent once it has ended
 	end  context.CancelFunc
 }
 

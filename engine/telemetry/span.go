@@ -44,7 +44,7 @@ func (t *Telemetry) begin(c *tool.Call, start time.Time) (*span, *tool.Call) {
 	return s, &inside
 }
 
-// traceID gives a trace in 32 hexadecimal digits. Some contracts let callers choose any text: the same text gives the
+// traceID returns a trace in 32 hexadecimal digits. Some contracts let callers choose any text: the same text gives the
 // same id.
 func traceID(trace string) string {
 	if parent := tool.Traceparent(trace, "0000000000000001"); parent != "" {

@@ -86,7 +86,7 @@ func (l *link) metricExporter(ctx context.Context) (metric.Exporter, error) {
 		otlpmetrichttp.WithHTTPClient(l.client), otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{}))
 }
 
-// grpc gives host and port of a collector that speaks it.
+// grpc returns host and port of a collector that speaks it.
 func (l *link) grpc() (address string, secure, ok bool) {
 	u, err := url.Parse(l.base)
 	if err != nil || u.Scheme != "grpc" && u.Scheme != "grpcs" {

@@ -86,7 +86,7 @@ func (o Options) Starts(base string) []string {
 	return starts
 }
 
-// Walls gives the walls of a container that we build ourselves, given those that the config asks for. Without a
+// Walls returns the walls of a container that we build ourselves, given those that the config asks for. Without a
 // network it has a loopback of its own, as other containers have.
 func (o Options) Walls(w walls.Options) (walls.Options, error) {
 	if !filepath.IsAbs(o.Image) {
@@ -180,7 +180,7 @@ func findEngine(asked string) (string, error) {
 		"or set container.runtime", strings.Join(names, " or "), install)
 }
 
-// Enclose gives the engine's command for a program in a new container. The command that it takes is the program's own:
+// Enclose returns the engine's command for a program in a new container. The command that it takes is the program's own:
 // its arguments, its folder there and its variables, which are all that it has of this machine. The caller starts what
 // it gets, or calls its End.
 func (b *Box) Enclose(cmd process.Command, g tool.Guarantees) (process.Command, error) {

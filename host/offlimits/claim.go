@@ -47,7 +47,7 @@ func (c Claim) Outdates(before, now *List) bool {
 	return c.Stays && (!now.Same(before) || slices.ContainsFunc(c.Writes, open))
 }
 
-// Under gives a path of a config, clean; a relative one starts in dir.
+// Under returns a path of a config, clean; a relative one starts in dir.
 func Under(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)

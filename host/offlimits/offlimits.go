@@ -62,7 +62,7 @@ func (l *List) Theirs(real string) bool {
 	return slices.ContainsFunc(l.Roots(), func(w string) bool { return filepath.Clean(w) != real && Within(real, filepath.Clean(w)) })
 }
 
-// Exposed gives the first of some paths that lies in a folder that tools may change; empty: none does. What lies there cannot
+// Exposed returns the first of some paths that lies in a folder that tools may change; empty: none does. What lies there cannot
 // be changed itself, but interpreters load what lies beside it: with walls around it that is harm in a room, and without
 // it would be harm to the host.
 func (l *List) Exposed(paths []string) string {
@@ -96,7 +96,7 @@ type Book struct {
 	known atomic.Pointer[facts]
 }
 
-// NewBook gives a book that begins with a list.
+// NewBook returns a book that begins with a list.
 func NewBook(l *List) *Book {
 	b := &Book{}
 	b.Set(l)
@@ -109,7 +109,7 @@ func (b *Book) Set(l *List) {
 	b.known.Store(nil)
 }
 
-// Now gives the list; nil: nothing is off limits.
+// Now returns the list; nil: nothing is off limits.
 func (b *Book) Now() *List {
 	if b == nil {
 		return nil
@@ -211,7 +211,7 @@ func note(ids map[ID]Ban, info fs.FileInfo, ban Ban) {
 	ids[id] = max(ids[id], ban)
 }
 
-// where gives where a path really is, or would be. One that leads through a link in a folder that tools may change gives
+// where returns where a path really is, or would be. One that leads through a link in a folder that tools may change gives
 // no room, but whoever is not in a room follows it: so it is where that leads, and each link on the way is meant too.
 func (l *List) where(path string) []string {
 	a, rest, err := openNearest(path, l)
@@ -222,7 +222,7 @@ func (l *List) where(path string) []string {
 	return []string{filepath.Join(a.Path, rest)}
 }
 
-// trail gives the links that a path leads through, and where they end.
+// trail returns the links that a path leads through, and where they end.
 func trail(path string) []string {
 	var links []string
 	at, rest := "/", names(path)

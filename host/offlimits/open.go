@@ -193,7 +193,7 @@ func apart(paths []string) []string {
 	return all
 }
 
-// identities gives what is at some paths. A writable folder that a tool has replaced by a link gives another one than was
+// identities returns what is at some paths. A writable folder that a tool has replaced by a link gives another one than was
 // meant: then more links are refused, and not fewer, since the folder around it is among the paths too.
 func identities(paths []string, resolve uint64) []ID {
 	var ids []ID

@@ -209,7 +209,7 @@ func elfProblem(r io.ReaderAt) string {
 	return ""
 }
 
-// elfLoader gives the dynamic loader of a binary; a static one has none.
+// elfLoader returns the dynamic loader of a binary; a static one has none.
 func elfLoader(file *elf.File) string {
 	const longest = 4096 // PATH_MAX
 	for _, p := range file.Progs {

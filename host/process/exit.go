@@ -45,7 +45,7 @@ func (c *Child) Describe(e Exit) string {
 	return describe(e, c.Tail(), c.killed.Load())
 }
 
-// limits gives those that the child met, once it has ended.
+// limits returns those that the child met, once it has ended.
 func (c *Child) limits() []string {
 	select {
 	case <-c.reaped:
@@ -75,7 +75,7 @@ func withTail(said, tail string) string {
 	return said
 }
 
-// lastLines gives at most three lines and 500 bytes of a text, as one line without control characters.
+// lastLines returns at most three lines and 500 bytes of a text, as one line without control characters.
 func lastLines(text string) string {
 	const lines, size = 3, 500
 	var last []string

@@ -51,7 +51,7 @@ type Command struct {
 	StderrLimit int
 }
 
-// A Child is a started process and everything that it starts in turn. Whoever started it calls Wait,
+// A Child is a started process and everything that it starts in turn. Its starter calls Wait,
 // Stop, Kill or Close in the end. All methods may be called from several goroutines, and again.
 type Child struct {
 	Stdin *os.File // write end of a pipe; see Feed and CloseStdin
@@ -73,7 +73,7 @@ type Child struct {
 	window *sandbox.Window   // nil: they are not
 
 	mu     sync.Mutex
-	over   bool // nothing is fed any more
+	over   bool // nothing more is fed
 	feeder sync.WaitGroup
 
 	exited  chan struct{} // closed by watch: the child itself has exited

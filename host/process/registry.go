@@ -172,7 +172,7 @@ func (r *registry) signal(c *Child, sig syscall.Signal) {
 	}
 }
 
-// hold gives the starter, which stays until release has been called as often as hold.
+// hold returns the starter, which stays until release has been called as often as hold.
 func (r *registry) hold() *starter {
 	r.starting.Lock()
 	defer r.starting.Unlock()

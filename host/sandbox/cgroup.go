@@ -104,7 +104,7 @@ func findControllers(root string) *controllers {
 	return c
 }
 
-// relative gives a group's place below what a mount shows.
+// relative returns a group's place below what a mount shows.
 func relative(place, root string) (string, bool) {
 	if root == "/" {
 		return place, true
@@ -182,7 +182,7 @@ func (c *controllers) probe() {
 	}
 }
 
-// enable gives the controllers of version 2 to the groups below ours. A group with processes in it cannot do
+// enable hands the controllers of version 2 to the groups below ours. A group with processes in it cannot do
 // that unless it is the root; if there is nobody in it but us, we move one down.
 func (c *controllers) enable() {
 	offered := strings.Fields(readText(filepath.Join(c.v2, "cgroup.controllers")))
@@ -486,7 +486,7 @@ func parentOf(pid int) int {
 	return n
 }
 
-// statField gives a field of /proc/PID/stat, counted from the state, which is 0.
+// statField returns a field of /proc/PID/stat, counted from the state, which is 0.
 func statField(pid, i int) string {
 	text := readText(fmt.Sprintf("/proc/%d/stat", pid))
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])

@@ -66,7 +66,7 @@ func Leave() {
 	home.close()
 }
 
-// tidy does in the background what nobody has to wait for.
+// tidy does in the background what no call has to wait for.
 func (h *house) tidy(job func()) {
 	h.mu.Lock()
 	h.jobs++
@@ -136,7 +136,7 @@ type ground struct {
 	outside bool    // it has the host's network
 }
 
-// take gives a room with its foundation laid. Whoever has to wait for one makes that more are kept.
+// take returns a room with its foundation laid. A caller that has to wait for one raises the number that is kept ready.
 func (h *house) take(m *machine, on ground) (*birth, error) {
 	began := time.Now()
 	defer func() {
@@ -163,7 +163,7 @@ func (h *house) take(m *machine, on ground) (*birth, error) {
 	return b, nil
 }
 
-// pop gives the oldest spare room that stands on a ground. Those that are too old are given up.
+// pop returns the oldest spare room that stands on a ground. Those that are too old are given up.
 func (h *house) pop(on ground) *birth {
 	h.mu.Lock()
 	old := slices.IndexFunc(h.spares, func(b *birth) bool { return time.Since(b.began) < fresh })
@@ -358,7 +358,7 @@ func memoryFile(content []byte) (*os.File, error) {
 	return memory, nil
 }
 
-// socketPair gives two ends that keep messages apart.
+// socketPair returns two ends that keep messages apart.
 func socketPair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -30,7 +30,7 @@ type part struct {
 // runs reports whether programs can be run from it.
 func (p part) runs() bool { return p.rights&rightsExec != 0 }
 
-// onHost gives where something in a part is on the host.
+// onHost returns where something in a part is on the host.
 func (p part) onHost(path string) string {
 	return filepath.Join(cmp.Or(p.from, p.path), strings.TrimPrefix(path, p.path))
 }
@@ -224,7 +224,7 @@ func (p Profile) writeRights() uint64 {
 	return rightsRead | rightsWrite
 }
 
-// with gives the view that has the parts of both.
+// with returns the view that has the parts of both.
 func (v *view) with(o *view) *view {
 	both := &view{parts: slices.Concat(v.parts, o.parts), links: o.links}
 	both.sort()
@@ -352,7 +352,7 @@ func about(err error) error {
 	return underlying(err)
 }
 
-// around gives the part that a path lies in, the nearest one, and not the path itself.
+// around returns the part that a path lies in, the nearest one, and not the path itself.
 func (v *view) around(path string) *part {
 	var best *part
 	for i, p := range v.parts {
@@ -363,7 +363,7 @@ func (v *view) around(path string) *part {
 	return best
 }
 
-// find gives the part at a path; nil: there is none.
+// find returns the part at a path; nil: there is none.
 func (v *view) find(path string) *part {
 	if i := slices.IndexFunc(v.parts, func(p part) bool { return p.path == path }); i >= 0 {
 		return &v.parts[i]

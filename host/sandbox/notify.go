@@ -249,7 +249,7 @@ func watchChanges() []rule {
 	return rules
 }
 
-// forbiddenPath gives the path that a call is about to change, if it may not.
+// forbiddenPath returns the path that a call is about to change, if it may not.
 func (s *supervisor) forbiddenPath(n notification) string {
 	all := changes()
 	i := slices.IndexFunc(all, func(c change) bool { return c.nr == uintptr(n.nr) })

@@ -64,7 +64,7 @@ const (
 // each has a loopback of its own.
 const EgressAddress = "127.0.0.1:3128"
 
-// String gives the word of the config.
+// String returns the word of the config.
 func (n Network) String() string {
 	return [...]string{"none", "loopback", "hosts", "all"}[n]
 }
@@ -117,7 +117,7 @@ func Default(readable ...string) Profile {
 	return Profile{Readable: readable, Tmp: 64 << 20, Proc: ProcOwn, Subprocess: true}
 }
 
-// FromGuarantees gives the profile of a tool that has base but for what the guarantees take from it. It only
+// FromGuarantees returns the profile of a tool that has base but for what the guarantees take from it. It only
 // ever tightens. Executable stays: a tool that may not read files still has its own code.
 func FromGuarantees(g tool.Guarantees, base Profile) Profile {
 	p := base

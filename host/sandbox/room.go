@@ -35,7 +35,7 @@ type laid struct {
 	at     time.Time
 }
 
-// lay gives the first script of a room that joins so many cgroups.
+// lay returns the first script of a room that joins so many cgroups.
 func (m *machine) lay(cgroups int) (*laid, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

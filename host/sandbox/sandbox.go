@@ -103,7 +103,7 @@ func (m *machine) lacking(guarantee string) string {
 		return m.unless(m.Seccomp, LayerSeccomp)
 	case "no_subprocess":
 		return m.unless(m.Seccomp && m.Notify, LayerNotify)
-	default: // what a child does not get it does not have; nobody else's can be read
+	default: // what a child does not get it does not have; others' cannot be read
 		return m.unless(m.apart(), LayerPid)
 	}
 }

@@ -153,7 +153,7 @@ type compiled struct {
 	listens bool // some calls are sent to a supervisor
 }
 
-// compile gives the filter of a plan. There are few plans, and each is compiled once.
+// compile returns the filter of a plan. There are few plans, and each is compiled once.
 func (p filterPlan) compile() (*compiled, error) {
 	if f, ok := filters.Load(p); ok {
 		return f.(*compiled), nil

@@ -396,7 +396,7 @@ func (p *plan) programInRoot() error {
 		p.Path, p.Root, strings.Join(candidates, ", "))
 }
 
-// interpreterOf gives the program that the kernel runs in a file's place or with it.
+// interpreterOf returns the program that the kernel runs in a file's place or with it.
 func interpreterOf(path string) (interpreter, argument string) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -413,7 +413,7 @@ func interpreterOf(path string) (interpreter, argument string) {
 	return loaderOf(f, head[:n]), ""
 }
 
-// loaderOf gives the dynamic loader of a 64-bit program; a static one has none.
+// loaderOf returns the dynamic loader of a 64-bit program; a static one has none.
 func loaderOf(f io.ReaderAt, head []byte) string {
 	var h elf.Header64
 	if !bytes.HasPrefix(head, []byte(elf.ELFMAG)) || binary.Read(bytes.NewReader(head), binary.NativeEndian, &h) != nil {

@@ -76,7 +76,7 @@ type quiet struct {
 // Error implements error.
 func (q quiet) Error() string { return q.text }
 
-// Is is for errors.Is alone: nobody can unwrap what has a secret.
+// Is is for errors.Is alone: an error with a secret in it cannot be unwrapped.
 func (q quiet) Is(target error) bool { return errors.Is(q.was, target) }
 
 // Format keeps what it was out of whatever is printed.

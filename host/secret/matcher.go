@@ -133,7 +133,7 @@ func (m *matcher) label(secrets []known) {
 	}
 }
 
-// find gives every form in a text as it is written.
+// find returns every form in a text as it is written.
 func (m *matcher) find(text string) (hits []hit) {
 	for i := 0; i+window <= len(text); i += m.step {
 		key := load(text, i)
@@ -193,7 +193,7 @@ func (f *form) at(text string, origin int) bool {
 	return origin >= 0 && end <= len(text) && text[end-1] == f.text[len(f.text)-1] && text[origin:end] == f.text
 }
 
-// piece gives as much of a text around i as there is of a form that begins, or would begin, at origin.
+// piece returns as much of a text around i as there is of a form that begins, or would begin, at origin.
 func (f *form) piece(text string, origin, i int) (from, to int) {
 	for from = i; from > max(0, origin) && text[from-1] == f.text[from-1-origin]; {
 		from--
@@ -224,7 +224,7 @@ func isDigit(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '-' || c == '_'
 }
 
-// begunPlain gives where the last part of a text begins that may be the beginning of a form, as it is written;
+// begunPlain returns where the last part of a text begins that may be the beginning of a form, as it is written;
 // len(text): nowhere.
 func (m *matcher) begunPlain(text string) int {
 	for i := max(0, len(text)-m.most+1); i < len(text); i++ {
@@ -240,7 +240,7 @@ func (m *matcher) begins(part string) bool {
 	return i < len(m.sorted) && strings.HasPrefix(m.forms[m.sorted[i]].text, part)
 }
 
-// place gives where a part has its place among the forms.
+// place returns where a part has its place among the forms.
 func (m *matcher) place(part string) int {
 	i, _ := slices.BinarySearchFunc(m.sorted, part, func(f int32, part string) int { return strings.Compare(m.forms[f].text, part) })
 	return i

@@ -20,7 +20,7 @@ import (
 // commandTime is how long a command has to write a value.
 const commandTime = 10 * time.Second
 
-// read gives the value of a secret. Its errors name the secret and where it comes from, and have nothing of what was
+// read returns the value of a secret. Its errors name the secret and where it comes from, and have nothing of what was
 // read there.
 func (f From) read(ctx context.Context, dir, name string, off *offlimits.List) (string, error) {
 	value, err := f.fetch(ctx, dir, off)

@@ -111,7 +111,7 @@ func (v *Vault) Names() []string {
 	return slices.Clone(v.names)
 }
 
-// Secret gives the value of a secret, or says why there is none.
+// Secret returns the value of a secret, or says why there is none.
 func (v *Vault) Secret(name string) (string, error) {
 	if v != nil {
 		if s, ok := v.secrets[name]; ok {
@@ -139,7 +139,7 @@ func message(err error) string {
 	return cmp.Or(err.Error(), "unknown")
 }
 
-// Redactor gives a redactor of the values of this vault.
+// Redactor returns a redactor of the values of this vault.
 func (v *Vault) Redactor() *Redactor {
 	r := new(Redactor)
 	r.Learn(v)

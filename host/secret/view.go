@@ -36,7 +36,7 @@ type escape struct {
 // maxEscape is the length of the longest escape.
 const maxEscape = 12
 
-// escapesOf gives those of URLs, those of JSON, which many programs use for the texts that they print, those of HTML,
+// escapesOf returns those of URLs, those of JSON, which many programs use for the texts that they print, those of HTML,
 // and the ends of lines that programs break base64 and hexadecimal digits into.
 func escapesOf(text string) [4]escape {
 	end := escape{mark: '\n', read: readLineEnd, partial: never, most: 1, gap: true}

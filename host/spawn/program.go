@@ -51,7 +51,7 @@ type found struct {
 	walls *walls.Walls
 }
 
-// Program gives a program with the options' folder, environment, secrets, and walls or container. Relative paths start
+// Program returns a program with the options' folder, environment, secrets, and walls or container. Relative paths start
 // in base, the folder of the config.
 func (o Options) Program(base string, c Command) (_ *Program, err error) {
 	p := &Program{Argv: slices.Clone(c.Argv), o: o}

@@ -98,7 +98,7 @@ func (c *connPair) abort() {
 	c.cancel()
 }
 
-// serve speaks with the child until one of them has had enough.
+// serve speaks with the child until one of them ends it.
 func (c *connPair) serve() {
 	defer c.work.Wait()
 	defer c.cancel()

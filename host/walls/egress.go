@@ -111,7 +111,7 @@ func unreached(t host, err error) error {
 	return failure
 }
 
-// addresses gives those of a host of the list at which it may be reached.
+// addresses returns those of a host of the list at which it may be reached.
 func (e *egress) addresses(ctx context.Context, t host) ([]netip.Addr, error) {
 	if t.addr.IsValid() {
 		return []netip.Addr{t.addr}, nil
@@ -134,7 +134,7 @@ func (e *egress) addresses(ctx context.Context, t host) ([]netip.Addr, error) {
 	return open, nil
 }
 
-// resolve gives the addresses of a name of the list, the same each time.
+// resolve returns the addresses of a name of the list, the same each time.
 func (e *egress) resolve(ctx context.Context, t host) ([]netip.Addr, error) {
 	e.mu.Lock()
 	pinned, full := e.pins[t.name], len(e.pins) >= maxNames
@@ -171,7 +171,7 @@ func (e *egress) pin(name string, addrs []netip.Addr) []netip.Addr {
 	return addrs
 }
 
-// serve gives the function that takes the connections of one room. What is refused the watch sees, until it has
+// serve returns the function that takes the connections of one room. What is refused the watch sees, until it has
 // seen enough of a call.
 func (e *egress) serve(w *Watch) func(net.Conn) {
 	report := func(t host) {

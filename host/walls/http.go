@@ -114,7 +114,7 @@ func (c *connPair) target(req *http.Request) (host, error) {
 	return t, nil
 }
 
-// sent gives the headers as the child sent them: net/http has taken some out.
+// sent returns the headers as the child sent them: net/http has taken some out.
 func (c *connPair) sent() (textproto.MIMEHeader, error) {
 	r := textproto.NewReader(bufio.NewReader(&c.head.kept))
 	if _, err := r.ReadLine(); err != nil {
@@ -203,7 +203,7 @@ func (u *upload) Read(p []byte) (int, error) {
 // Close does nothing: to read the rest, as net/http would, has no end if the child does not.
 func (*upload) Close() error { return nil }
 
-// answered says that the child gets an answer now and is not asked any more.
+// answered says that the child gets an answer now and is no longer asked.
 func (u *upload) answered() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -47,7 +47,7 @@ type Needs struct {
 	Run   []string // their program, its interpreter and libraries; see Code
 }
 
-// NeedsOf gives the needs of tools that lie in one folder, of a config in base.
+// NeedsOf returns the needs of tools that lie in one folder, of a config in base.
 func NeedsOf(base, folder string) (Needs, error) {
 	base, err := filepath.Abs(base)
 	if err != nil {
@@ -81,7 +81,7 @@ type Walls struct {
 	egress  *egress  // nil: no hosts are named
 }
 
-// Around gives the walls of a source.
+// Around returns the walls of a source.
 func (o Options) Around(n Needs) (*Walls, error) {
 	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), book: o.Book(n.Dir)}
 	p := &w.profile
@@ -116,7 +116,7 @@ func (o Options) Around(n Needs) (*Walls, error) {
 	return w, nil
 }
 
-// With gives the same walls around tools that run more code. The way out is the same too: names are pinned for all.
+// With returns the same walls around tools that run more code. The way out is the same too: names are pinned for all.
 func (w *Walls) With(code []string) *Walls {
 	more := *w
 	more.profile.Executable = absolute("/", w.profile.Executable, code)
@@ -184,7 +184,7 @@ func needsWalls(g tool.Guarantees) bool {
 	return len(g.Asked()) > 0
 }
 
-// Confine gives the walls for one child, and those who watch it. Nil: there are none. A guarantee that cannot be
+// Confine returns the walls for one child, and those who watch it. Nil: there are none. A guarantee that cannot be
 // held here is an error with the reason coverage_missing.
 func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.Confinement, error) {
 	switch {

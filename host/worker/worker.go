@@ -132,7 +132,7 @@ func (w *Worker) stderr(line []byte) {
 	w.s.o.Log.Info("a line of standard error", "line", string(line))
 }
 
-// listener gives the events of the call that alone is on its way.
+// listener returns the events of the call that alone is on its way.
 func (w *Worker) listener() *tool.Relay {
 	if e, ok := w.conn.Only().(*errand); ok {
 		return e.scope.Events()
@@ -214,7 +214,7 @@ func (w *Worker) Pending() int {
 // Pid is the process id of the worker.
 func (w *Worker) Pid() int { return w.child.Pid() }
 
-// Unanswered gives the methods of requests, other than calls, that were abandoned and are not answered yet.
+// Unanswered returns the methods of requests, other than calls, that were abandoned and are not answered yet.
 func (w *Worker) Unanswered() (methods []string) {
 	_, abandoned := w.conn.Pending()
 	for _, r := range abandoned {

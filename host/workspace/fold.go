@@ -18,7 +18,7 @@ func isPlain(name string) bool {
 	return true
 }
 
-// fold gives the plain name that a name looks like, in lower case: without marks and invisible characters, with
+// fold returns the plain name that a name looks like, in lower case: without marks and invisible characters, with
 // the letters of other scripts and styles that look like Latin ones replaced, and without the trailing dots,
 // spaces and tildes that some file systems and editors add.
 func fold(name string) string {
@@ -51,7 +51,7 @@ func isInvisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
 
-// styled gives the plain letter of one in another style: full width, bold, script, circled, squared.
+// styled returns the plain letter of one in another style: full width, bold, script, circled, squared.
 func styled(r rune) rune {
 	const capitals = 'A'
 	switch {

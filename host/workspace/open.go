@@ -386,7 +386,7 @@ func (i fileInfo) Mode() fs.FileMode {
 	return fs.FileMode(i.stat.Mode&0o777) | typeOf(i.stat.Mode)
 }
 
-// typeOf gives the type bits of a mode as io/fs has them.
+// typeOf returns the type bits of a mode as io/fs has them.
 func typeOf(mode uint32) fs.FileMode {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:

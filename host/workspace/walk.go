@@ -164,7 +164,7 @@ type item struct {
 	typ  fs.FileMode
 }
 
-// read gives the items of a folder that are wanted, in order.
+// read returns the items of a folder that are wanted, in order.
 func (w *walk) read(ctx context.Context, d *folder) ([]item, error) {
 	items, err := w.list(ctx, d)
 	if err != nil {
@@ -230,7 +230,7 @@ func (w *walk) wants(d *folder, it item) bool {
 
 func (w *walk) belowStart(d *folder, name string) string { return d.child(name)[w.below:] }
 
-// child gives the path of an entry below the root.
+// child returns the path of an entry below the root.
 func (d *folder) child(name string) string {
 	if d.rel == "" {
 		return name

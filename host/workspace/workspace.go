@@ -175,7 +175,7 @@ func (r *root) close() {
 	r.file.Close()
 }
 
-// Close closes the roots. Nobody may use the workspace any more.
+// Close closes the roots. The workspace may not be used afterwards.
 func (w *Workspace) Close() error {
 	for _, r := range w.now() {
 		r.close()
@@ -189,7 +189,7 @@ func (w *Workspace) now() []*root {
 	return w.roots
 }
 
-// fresh gives the roots, and those that are not there. A folder that was deleted and made again is opened again, by the
+// fresh returns the roots, and those that are not there. A folder that was deleted and made again is opened again, by the
 // same rules as at first: a link in its place is none.
 func (w *Workspace) fresh() (roots []*root, gone []broken) {
 	for i, r := range w.now() {
@@ -236,7 +236,7 @@ type View struct {
 	scope tool.Scope
 }
 
-// View gives what a call's caller may see; the call's scope is asked for every file.
+// View returns what a call's caller may see; the call's scope is asked for every file.
 func (w *Workspace) View(c *tool.Call) *View {
 	v := &View{ws: w, scope: c.Scope}
 	v.roots, v.gone = w.fresh()
@@ -272,7 +272,7 @@ func (v *View) Codebase(id string) (*View, error) {
 	return nil, tool.Errorf(tool.CodeNotFound, "no codebase %q; there are: %s", id, strings.Join(known, ", "))
 }
 
-// dup gives a descriptor of our own for an open file.
+// dup returns a descriptor of our own for an open file.
 func dup(f *os.File) (fd int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {

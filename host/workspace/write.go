@@ -73,7 +73,7 @@ func (v *View) readSpot(s *spot, limit int64) ([]byte, Stamp, error) {
 	return content, f.Stamp(), err
 }
 
-// changing gives the lock of what is at a spot. Two of them may share one.
+// changing returns the lock of what is at a spot. Two of them may share one.
 func (w *Workspace) changing(s *spot) *sync.Mutex {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s.abs())) // it never fails

@@ -19,7 +19,7 @@ type DoorOptions struct {
 	Log     *slog.Logger
 	Listen  string                               // address of the door http and of those that share it, in place of the config's
 	Gate    identity.Gate                        // says who comes in, at every door
-	Named   func(id, door string) tool.Principal // gives a caller whom a door names the rights of now; nil: no limits
+	Named   func(id, door string) tool.Principal // gives a caller that a door names its current rights; nil: no limits
 	Fresh   string                               // the owner's token, when it was made just now
 	Version string                               // of this program, for those who ask
 	Ready   func(Listening)                      // called when a door takes calls
@@ -165,5 +165,5 @@ type Remote interface {
 	tool.Catalog
 }
 
-// Dial gives the Toolpost that serves HTTP at url.
+// Dial returns the Toolpost that serves HTTP at url.
 func Dial(url, token string) (Remote, error) { return rest.Dial(url, token) }

@@ -231,7 +231,7 @@ func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, 
 	return b, nil
 }
 
-// tools gives the tools by their names on the wire. What cannot be called now is only logged.
+// tools returns the tools by their names on the wire. What cannot be called now is only logged.
 func (k *desktop) tools(ctx context.Context) map[string]*tool.Spec {
 	var specs []*tool.Spec
 	for s, err := range k.c.Specs(ctx, k.Caller) {
@@ -254,7 +254,7 @@ func (k *desktop) status(ctx context.Context) json.RawMessage {
 	return b
 }
 
-// find gives the name that the engine has for a tool. A name that is on no list may be an alias, which the engine knows,
+// find returns the name that the engine has for a tool. A name that is on no list may be an alias, which the engine knows,
 // or new: only then is everything listed again.
 func (k *desktop) find(ctx context.Context, name string) string {
 	if k.names[name] == "" {
@@ -363,7 +363,7 @@ func (k *desktop) leave(id []byte) {
 	delete(k.calls, string(id))
 }
 
-// cancel ends a call that the host does not want any more.
+// cancel ends a call that the host has given up.
 func (k *desktop) cancel(params []byte) {
 	var p struct {
 		ID json.RawMessage `json:"id"`

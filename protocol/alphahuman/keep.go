@@ -108,7 +108,7 @@ func plainName(name string) error {
 	return nil
 }
 
-// read gives the content of a file; one that is not there is empty, which known skills rely on.
+// read returns the content of a file; one that is not there is empty, which known skills rely on.
 func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
 	var file struct {
 		Filename string `json:"filename"`

@@ -92,7 +92,7 @@ type activation struct {
 	More          bool              `json:"more_files,omitzero"` // there are more than the list has
 }
 
-// activate gives a skill's instructions as they are now: its file may have changed since the start.
+// activate returns a skill's instructions as they are now: its file may have changed since the start.
 func (l *library) activate(args json.RawMessage) (*tool.Result, error) {
 	var a struct {
 		Name string `json:"name"`
@@ -153,7 +153,7 @@ func filesOf(root *os.Root) (files []string, more bool) {
 	return files, more
 }
 
-// read gives a file of a skill. os.Root keeps the path inside of its folder.
+// read returns a file of a skill. os.Root keeps the path inside of its folder.
 func (l *library) read(args json.RawMessage) (*tool.Result, error) {
 	var a struct {
 		Name string `json:"name"`

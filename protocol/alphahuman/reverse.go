@@ -127,7 +127,7 @@ func (p *program) setState(s *scope, params json.RawMessage) error {
 	return s.events.Emit(tool.Event{Kind: tool.KindStatePatch, Data: patch})
 }
 
-// replacing gives the patch by which the members of a state become what partial says. The state of a session merges at
+// replacing returns the patch by which the members of a state become what partial says. The state of a session merges at
 // every depth, and a skill's state one level deep: what a member had and has no more must be taken out. A null takes
 // the member out, since a session's state has none.
 func replacing(state, partial map[string]any) map[string]any {

@@ -184,7 +184,7 @@ func (r *Runner) Unavailable(name string) error {
 	return r.table.byName[name].problem
 }
 
-// arrange gives every tool its name: its own, and SKILL__TOOL where two would clash.
+// arrange returns every tool its name: its own, and SKILL__TOOL where two would clash.
 func (r *Runner) arrange(offers [][]json.RawMessage, errs []error) *table {
 	a := &arranger{r: r, count: map[string]int{activateTool: 1, readTool: 1}, t: &table{byName: map[string]*entry{}}}
 	for i, p := range r.programs {
@@ -385,7 +385,7 @@ func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events
 	return w, raw, err
 }
 
-// orEmpty gives arguments as an object where there are none.
+// orEmpty returns arguments as an object where there are none.
 func orEmpty(args json.RawMessage) json.RawMessage {
 	if len(args) == 0 {
 		return json.RawMessage("{}")

@@ -163,7 +163,7 @@ func checkHead(tokens token.Tokens) error {
 	return nil
 }
 
-// pairsOf gives the entries of a mapping. Nothing at all is an empty one.
+// pairsOf returns the entries of a mapping. Nothing at all is an empty one.
 func pairsOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	switch m := n.(type) {
 	case nil, *ast.NullNode, *ast.CommentGroupNode:
@@ -176,7 +176,7 @@ func pairsOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	return nil, false
 }
 
-// scalar gives a value as text. A number or a boolean is taken as it is written: `1.0` is what its author
+// scalar returns a value as text. A number or a boolean is taken as it is written: `1.0` is what its author
 // meant.
 func scalar(name string, n ast.Node) (string, error) {
 	switch v := n.(type) {
@@ -209,7 +209,7 @@ func stringMap(name string, n ast.Node) (map[string]string, error) {
 	return m, nil
 }
 
-// words gives a list, written as one or as text with spaces or commas between.
+// words returns a list, written as one or as text with spaces or commas between.
 func words(name string, n ast.Node) ([]string, error) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {

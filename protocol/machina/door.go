@@ -288,7 +288,7 @@ func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan 
 	}
 }
 
-// answer gives what is written for one line.
+// answer returns what is written for one line.
 func (o *host) answer(ctx context.Context, r rawRequest) any {
 	var req request
 	err := r.err
@@ -376,7 +376,7 @@ func replyTo(result *tool.Result) reply {
 	return r
 }
 
-// failed answers a call that has no outcome. A tool that is not listed any more is not found; another
+// failed answers a call that has no outcome. A tool that is no longer listed is not found; another
 // not_found is about something that the tool looked for.
 func (o *host) failed(ctx context.Context, aid string, spec *tool.Spec, e *tool.Error, whole bool) any {
 	status := statusOf(e.Code)

@@ -23,7 +23,7 @@ const (
 	typeToolError   = "tool_error"
 )
 
-// codeOf gives the class of a structured error.
+// codeOf returns the class of a structured error.
 func codeOf(typ string) tool.Code {
 	switch typ {
 	case typeTimeout:
@@ -160,7 +160,7 @@ type ExitError struct {
 // Error implements error.
 func (e *ExitError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
 // ExitCode is what the program exits with.

@@ -13,7 +13,7 @@ import (
 // tierTag is how a listing carries the tier of a tool, for which the protocol has no word.
 const tierTag = "tier."
 
-// words gives a tool as --list shows it.
+// words returns a tool as --list shows it.
 func (o offer) words() listed {
 	l := listed{
 		AID: o.aid, Name: o.spec.Name, Deterministic: o.spec.Effects.ReadOnly() && o.spec.Effects.Idempotent,

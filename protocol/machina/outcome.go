@@ -68,7 +68,7 @@ func decodeOutput(raw json.RawMessage) (json.RawMessage, error) {
 // dispatched reports whether the call reached its tool. A status decides where there is one, else ok.
 func (a *answer) dispatched() bool { return a.Status != "" || *a.OK }
 
-// changed gives the state after the call, where before is what the toolhost was told. What a hit says about
+// changed returns the state after the call, where before is what the toolhost was told. What a hit says about
 // the state is about another call; a refusal has changed nothing.
 func (a *answer) changed(before slots) slots {
 	if a.Hit || !a.dispatched() {

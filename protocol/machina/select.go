@@ -81,7 +81,7 @@ func decode64(text string) ([]byte, error) {
 	return base64.RawStdEncoding.Strict().DecodeString(strings.TrimRight(text, "="))
 }
 
-// Inputs gives the inputs with the selection's patch: its members replace theirs.
+// Inputs returns the inputs with the selection's patch: its members replace theirs.
 func (s Selection) Inputs(inputs json.RawMessage) (json.RawMessage, error) {
 	inputs, err := inputsOf(inputs)
 	if err != nil || s.InputPatchJSON == "" {

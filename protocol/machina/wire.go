@@ -43,7 +43,7 @@ type RunHeader struct {
 	RequestID   string `json:"request_id,omitempty"`
 }
 
-// Header gives the RunHeader of a call.
+// Header returns the RunHeader of a call.
 func Header(c *tool.Call) RunHeader {
 	id := c.Trace
 	if id == "" {
@@ -145,7 +145,7 @@ func argsOf(input, inputs []byte) json.RawMessage {
 	return json.RawMessage(`{}`)
 }
 
-// text gives the value of a JSON string that is known to be well formed. Nothing and null are the empty string; what is not a string
+// text returns the value of a JSON string that is known to be well formed. Nothing and null are the empty string; what is not a string
 // is not ok.
 func text(value []byte) (s string, ok bool) {
 	switch strictjson.KindOf(value) {
@@ -157,7 +157,7 @@ func text(value []byte) (s string, ok bool) {
 	return "", false
 }
 
-// unquoted gives the value of a JSON string that is known to be well formed. The protocol carries JSON inside JSON
+// unquoted returns the value of a JSON string that is known to be well formed. The protocol carries JSON inside JSON
 // strings, in every request and every reply.
 func unquoted(value []byte) []byte {
 	text, err := strictjson.Unquote(value)

@@ -104,7 +104,7 @@ func (t *serviceTool) shakeHands(ctx context.Context, inv *invocation) error {
 	return nil
 }
 
-// agree gives the service's answer for these walls, an earlier one if it is young enough. Only an answer
+// agree returns the service's answer for these walls, an earlier one if it is young enough. Only an answer
 // that satisfies is kept: a service that was put right is noticed at once.
 func (t *serviceTool) agree(ctx context.Context, inv *invocation) (*handshakeReply, error) {
 	doc, err := strictjson.Marshal(handshakeRequest{protocolVersion, t.spec.Name, runnerService, required(inv.walls)})

@@ -57,7 +57,7 @@ func systemInterpreter(ctx context.Context, root, name string, env []string) (in
 	return interpreter{argv[0], "system", code}, nil
 }
 
-// copiedFrom gives the code of the Python that a .venv with a copy of its program was made from.
+// copiedFrom returns the code of the Python that a .venv with a copy of its program was made from.
 func copiedFrom(venv string) []string {
 	text, _ := appfile.Read(venv, "pyvenv.cfg")
 	for line := range strings.Lines(string(text)) {

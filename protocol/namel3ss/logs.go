@@ -155,7 +155,7 @@ func (l *logs) close() {
 	l.closed = true
 }
 
-// last gives the last lines of standard error as one line, for messages.
+// last returns the last lines of standard error as one line, for messages.
 func (l *logs) last() string {
 	const size = 500
 	l.mu.Lock()

@@ -39,7 +39,7 @@ type pool struct {
 	users int // calls that need it
 }
 
-// take gives the pool for a call, to be left after it, or says why there is none: then the call runs fresh.
+// take returns the pool for a call, to be left after it, or says why there is none: then the call runs fresh.
 func (p *pools) take(ctx context.Context, inv *invocation) (_ *pool, unfit string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *pools) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// worker gives a fork server that has imported the files as they are now. To wait for one, and to start one, is not the
+// worker returns a fork server that has imported the files as they are now. To wait for one, and to start one, is not the
 // call's time; an import that takes longer than the tool may run is ended all the same.
 func (p *pool) worker(ctx context.Context) (*worker, error) {
 	defer tool.Waiting(ctx)()

@@ -116,7 +116,7 @@ func allowed(vars map[string]string, g tool.Guarantees) map[string]string {
 	return vars
 }
 
-// confined gives the walls around a child that serves this call alone. When it has ended, saw notes what was
+// confined returns the walls around a child that serves this call alone. When it has ended, saw notes what was
 // enforced and what was tried.
 func (f *facts) confined(w *walls.Walls, inv *invocation) (c *sandbox.Confinement, saw func(*process.Child), err error) {
 	watch := &walls.Watch{}
@@ -146,7 +146,7 @@ func (inv *invocation) judged(rep *reply, err error) (*reply, error) {
 	return rep, err
 }
 
-// unseen lists the guarantees of a call against which attempts are not reported. Nobody looks at what is read.
+// unseen lists the guarantees of a call against which attempts are not reported. Reads are not watched.
 func unseen(g tool.Guarantees, layers, blind []string) []string {
 	return slices.DeleteFunc(g.Asked(), func(name string) bool {
 		switch name {

@@ -72,7 +72,7 @@ func (w *wishes) readGuarantees(parts map[string]json.RawMessage) error {
 	})
 }
 
-// object gives a member that is an object, or nothing where there is none.
+// object returns a member that is an object, or nothing where there is none.
 func object(seen map[string]json.RawMessage, name string) (json.RawMessage, error) {
 	switch kind := strictjson.KindOf(seen[name]); kind {
 	case "nothing", "null":
@@ -84,7 +84,7 @@ func object(seen map[string]json.RawMessage, name string) (json.RawMessage, erro
 	}
 }
 
-// checksOf gives the capability_checks of an outcome: what the walls around the call stopped, or for want of which wall
+// checksOf returns the capability_checks of an outcome: what the walls around the call stopped, or for want of which wall
 // it was not run.
 func (w wishes) checksOf(result *tool.Result, err error) []walls.Check {
 	var told struct {

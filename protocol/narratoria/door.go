@@ -155,7 +155,7 @@ func (w *writer) hasTold(code, message, summary string) bool {
 	return w.told.Code == code && (w.told.Message == message || summary != "" && message == summary)
 }
 
-// wireForm gives an event in the contract's words. What it gives keeps the contract's rules: an event
+// wireForm returns an event in the contract's words. What it gives keeps the contract's rules: an event
 // that would break them is an error.
 func wireForm(e tool.Event) (typ string, body []member, err error) {
 	switch e.Kind {
@@ -273,7 +273,7 @@ func (w *writer) ask(a *tool.Ask) error {
 	return w.fail(string(tool.CodeUnsupported), "the tool asks: "+a.Message, nil)
 }
 
-// asObject gives JSON as the contract wants it in places where only objects go.
+// asObject returns JSON as the contract wants it in places where only objects go.
 func asObject(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || strictjson.KindOf(raw) == "object" {
 		return raw

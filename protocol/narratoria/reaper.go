@@ -30,7 +30,7 @@ const (
 	lastRead        = 3 * time.Second
 )
 
-// reap starts the reaper; whoever calls it waits for ended.
+// reap starts the reaper; its caller waits for ended.
 func reap(ctx context.Context, child *process.Child, grace time.Duration) *reaper {
 	finished, aborted := make(chan struct{}), make(chan struct{})
 	r := &reaper{

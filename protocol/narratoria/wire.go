@@ -304,7 +304,7 @@ func (m *members) logData() json.RawMessage {
 	return object(member{"level", m.level}, member{"message", m.message}, member{"fields", m.fields})
 }
 
-// progressData gives the progress that a log event tells in its fields; nil: it tells none.
+// progressData returns the progress that a log event tells in its fields; nil: it tells none.
 func (m *members) progressData() json.RawMessage {
 	if !bytes.Contains(m.fields, []byte("progress")) { // nearly all of them
 		return nil

@@ -53,7 +53,7 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, p tool.Principal, n
 	return c, timeout, true
 }
 
-// offers tells whoever asks for something that a tool does that there is no such tool here, or none for them.
+// offers tells a caller that asks for what a tool does that there is no such tool here, or none for it.
 func (s *server) offers(r *http.Request, p tool.Principal, name string) error {
 	_, err := s.catalog.Lookup(r.Context(), p, name)
 	if tool.CodeOf(err) == tool.CodeNotFound {

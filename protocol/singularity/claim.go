@@ -5,7 +5,7 @@ import (
 	"toolpost/host/offlimits"
 )
 
-// Claim says which files are the door's own. Whoever could change its authorities could come in as anybody.
+// Claim says which files are the door's own. Changing its authorities would let one in as any caller.
 func (c DoorConfig) Claim(dir string) offlimits.Claim {
 	claim := c.Connect.claim(dir)
 	claim.Keeps = append(claim.Keeps, offlimits.Given(dir, c.TLS.Key)...)

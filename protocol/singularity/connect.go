@@ -87,7 +87,7 @@ func (c Connect) check() error {
 	return nil
 }
 
-// options gives what nats.Connect needs to know about us.
+// options returns what nats.Connect needs to know about us.
 func (c Connect) options() ([]nats.Option, error) {
 	if err := c.check(); err != nil {
 		return nil, err

@@ -98,7 +98,7 @@ func (c *crew) rest(me *worker) {
 	}
 }
 
-// finish waits until every delivery has been served. Nothing is submitted any more.
+// finish waits until every delivery has been served. Nothing may be submitted afterwards.
 func (c *crew) finish() {
 	c.mu.Lock()
 	c.closed = true

@@ -16,7 +16,7 @@ type DoorOptions struct {
 	Server  *Server                        // the embedded server, in place of Connect
 	Connect Connect                        // an external one
 	Caller  string                         // who calls by way of an external server; "": nats. At the embedded one its Gate says who
-	Named   func(id string) tool.Principal // gives Caller its rights, those of now; nil: it has no limits
+	Named   func(id string) tool.Principal // gives Caller its current rights; nil: it has no limits
 	Queue   string                         // queue group; "": toolpost. Doors in one group share the requests among them
 	Workers int                            // calls at the same time; 0: 256
 	Backlog int                            // requests that may wait for a worker; 0: 16384. Beyond that they are refused as busy

@@ -52,7 +52,7 @@ type doorkeeper struct {
 	full *server.Account // likewise
 	most identity.Bounds
 	idle time.Duration // that an account is kept without guests
-	none string        // the caller that who shows nothing is; empty: nobody
+	none string        // the caller for connections without credentials; empty: they are refused
 
 	mu       sync.Mutex
 	doors    map[*serving]bool
@@ -91,7 +91,7 @@ func (k *doorkeeper) room(name string) *server.Account {
 	return a
 }
 
-// connection gives what connects this process to an account.
+// connection returns what connects this process to an account.
 func (k *doorkeeper) connection(account string) []nats.Option {
 	return []nats.Option{nats.InProcessServer(k.srv), nats.UserInfo(cmp.Or(account, homeAccount), k.own)}
 }
@@ -144,7 +144,7 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 }
 
 // credentials are what a client shows. A name, a key or a signature is something too, though we do not go by it: with
-// it nobody is anonymous. A JWT is not among them: NATS drops it before we are asked, and clients that have one sign.
+// it no caller is anonymous. A JWT is not among them: NATS drops it before we are asked, and clients that have one sign.
 func (k *doorkeeper) credentials(c server.ClientAuthentication) identity.Credentials {
 	given := c.GetOpts()
 	shown := identity.Credentials{Door: doorName, Token: cmp.Or(given.Token, given.Password)}
@@ -347,7 +347,7 @@ func raw(c *x509.Certificate) string {
 	return string(c.Raw)
 }
 
-// present gives the guests, less those that have gone by themselves.
+// present returns the guests, less those that have gone by themselves.
 func (k *doorkeeper) present() []*guest {
 	k.mu.Lock()
 	all := slices.Collect(maps.Values(k.guests))

@@ -101,7 +101,7 @@ func join(before string, middle []byte, after string) []byte {
 	return append(append(append(b, before...), middle...), after...)
 }
 
-// outcomeOf gives what a result comes to for styles that know data and errors alone.
+// outcomeOf returns what a result comes to for styles that know data and errors alone.
 func outcomeOf(name string, res *tool.Result) (json.RawMessage, *tool.Error) {
 	switch {
 	case res.Failure != nil:

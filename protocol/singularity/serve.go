@@ -262,7 +262,7 @@ func (s *serving) finish() {
 	}
 }
 
-// leave lets no desk be opened any more, and gives those that are.
+// leave allows no further desk to be opened, and returns those that are.
 func (s *serving) leave() []*desk {
 	s.mu.Lock()
 	s.closing = true

@@ -128,7 +128,7 @@ func (o ServerOptions) nats() (*server.Options, error) {
 	return opts, nil
 }
 
-// private gives the address that a host stands for, if anonymous callers may come there. It is looked up here, and not
+// private returns the address that a host stands for, if anonymous callers may come there. It is looked up here, and not
 // when the server listens, so that the address that was checked is the one that is listened on, from the first
 // connection on.
 func (o ServerOptions) private(host string) (string, error) {
@@ -166,7 +166,7 @@ func (s *Server) ClientURL() string {
 	return s.srv.ClientURL()
 }
 
-// connection gives what connects this process, without a socket, to an account; "": to the one that is its own.
+// connection returns what connects this process, without a socket, to an account; "": to the one that is its own.
 func (s *Server) connection(account string) []nats.Option {
 	return s.keeper.connection(account)
 }

@@ -23,7 +23,7 @@ import (
 // connectTimeout bounds the way to the server where the URL does not.
 const connectTimeout = 5 * time.Second
 
-// Open gives the store in the database of a URL, such as postgres://user@host/database. The way to the server is
+// Open returns the store in the database of a URL, such as postgres://user@host/database. The way to the server is
 // made at the first use.
 func Open(url string, o store.Options) (*store.DB, error) {
 	cfg, err := pgx.ParseConfig(url)

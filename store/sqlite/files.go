@@ -89,7 +89,7 @@ func (f *files) leave() error {
 	return dir.Close()
 }
 
-// same reports, as an error, that the files which are open are not those in their place any more: whatever is written then
+// same reports, as an error, that the files which are open are no longer those in their place: whatever is written then
 // is seen by nobody, and gone at the end.
 func (f *files) same() error {
 	f.mu.Lock()
@@ -127,7 +127,7 @@ func inodeOf(path string) (inode, error) {
 }
 
 // isOpen reports whether this program has a file open. The last who closes the database removes the files beside it, so
-// one that is not there any more, and is not open, is nothing out of the ordinary.
+// one that is gone, and is not open, is nothing out of the ordinary.
 func isOpen(file inode) bool {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

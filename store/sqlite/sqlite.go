@@ -17,7 +17,7 @@ import (
 	"toolpost/tool"
 )
 
-// Open gives the store in a file, which is made at the first use where it is not there yet.
+// Open returns the store in a file, which is made at the first use where it is not there yet.
 func Open(path string, o store.Options) (*store.DB, error) {
 	writes, err := sql.Open("sqlite", dsn(path, "busy_timeout(2000)", "journal_mode(wal)", "synchronous(full)", "journal_size_limit(67108864)"))
 	if err != nil {
@@ -87,7 +87,7 @@ func full(err error) bool {
 	return false
 }
 
-// codeOf gives the class of an error of SQLite; 0: it is none.
+// codeOf returns the class of an error of SQLite; 0: it is none.
 func codeOf(err error) int {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {

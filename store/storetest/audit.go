@@ -356,7 +356,7 @@ func (tab *table) change(rng *rand.Rand) (rows [][]any, what string) {
 	return rows, name("%s: %s of row %d changed from %v to %v", tab.name, tab.columns[c], i, tab.rows[i][c], rows[i][c])
 }
 
-// other gives a value that is not v.
+// other returns a value that is not v.
 func other(rng *rand.Rand, v any) any {
 	switch v := v.(type) {
 	case int64:

@@ -355,7 +355,7 @@ func leasesRevoked(t *testing.T, k Kind) {
 	}
 }
 
-// issued gives the tokens of so many leases.
+// issued returns the tokens of so many leases.
 func issued(t *testing.T, leases *store.LeaseTable, count int) (tokens []string) {
 	t.Helper()
 	var mu sync.Mutex

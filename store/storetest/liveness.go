@@ -16,7 +16,7 @@ import (
 	"toolpost/tool"
 )
 
-// otherPids gives the words in front of a command that run it among process numbers of its own, as in a container: it is
+// otherPids returns the words in front of a command that run it among process numbers of its own, as in a container: it is
 // number 1 there, and so may be another one.
 func otherPids(t *testing.T) []string {
 	t.Helper()

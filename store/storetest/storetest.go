@@ -102,7 +102,7 @@ func Run(t *testing.T, k Kind) {
 	}
 }
 
-// Rounds gives how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under
+// Rounds returns how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under
 // the race detector.
 func Rounds(few, normal, many int) int {
 	switch {

@@ -73,7 +73,7 @@ type running struct {
 	err       error
 }
 
-// start makes a call. Whoever starts one waits for it.
+// start makes a call. Its caller waits for it.
 func (p *probe) start(ctx context.Context, name, args string, out tool.Sink) *running {
 	r := &running{p: p, call: p.call(name, args), was: p.call(name, args), returned: make(chan struct{})}
 	r.was.ID, r.was.Trace = r.call.ID, r.call.Trace

@@ -118,7 +118,7 @@ func readAnswers(c *contents, text string) error {
 	return nil
 }
 
-// writeAnswers gives them on one line. The one control character that JSON lets stand in a string is DEL, and HTTP does
+// writeAnswers returns them on one line. The one control character that JSON lets stand in a string is DEL, and HTTP does
 // not carry it.
 func writeAnswers(c *contents) (string, error) {
 	if len(c.Answers) == 0 {

@@ -77,7 +77,7 @@ func unquote(name []byte) ([]byte, error) {
 	return jsontext.AppendUnquote(nil, name)
 }
 
-// Unquote gives the text of a JSON string that is known to be one, such as a value that Object gave.
+// Unquote returns the text of a JSON string that is known to be one, such as a value that Object gave.
 func Unquote(value []byte) ([]byte, error) {
 	text, err := jsontext.AppendUnquote(nil, value)
 	return text, explain(err)

@@ -211,7 +211,7 @@ func checkShape(b []byte) error {
 	return nil
 }
 
-// endOfString gives the index of the quote that closes the string whose content starts at i.
+// endOfString returns the index of the quote that closes the string whose content starts at i.
 func endOfString(b []byte, i int) int {
 	for i < len(b) {
 		n := bytes.IndexByte(b[i:], '"')

@@ -50,7 +50,7 @@ type field struct {
 	optional  bool
 }
 
-// schemaOf gives a type of the language as JSON Schema; empty: there is no such type. Older apps have other words for
+// schemaOf returns a type of the language as JSON Schema; empty: there is no such type. Older apps have other words for
 // some of them, which the language takes for the same: an int is any number.
 func schemaOf(typ string) string {
 	switch strings.ToLower(typ) {
@@ -70,7 +70,7 @@ func schemaOf(typ string) string {
 	return ""
 }
 
-// Arguments gives the shape of an input as JSON Schema. What it does not list is not taken.
+// Arguments returns the shape of an input as JSON Schema. What it does not list is not taken.
 func (s *Shape) Arguments() json.RawMessage {
 	if s == nil {
 		return json.RawMessage(`{"type":"object"}`)
@@ -78,7 +78,7 @@ func (s *Shape) Arguments() json.RawMessage {
 	return append(bytes.TrimSuffix(s.Schema(), []byte("}")), `,"additionalProperties":false}`...)
 }
 
-// Schema gives the shape as JSON Schema, and leaves it open: a result may have more.
+// Schema returns the shape as JSON Schema, and leaves it open: a result may have more.
 func (s *Shape) Schema() json.RawMessage {
 	if s == nil {
 		return nil
@@ -314,7 +314,7 @@ func FromSeconds(n float64) (time.Duration, error) {
 	return time.Duration(n * float64(time.Second)), nil
 }
 
-// lazily gives a pattern that is compiled when it is first needed: a program that starts does not wait for it.
+// lazily returns a pattern that is compiled when it is first needed: a program that starts does not wait for it.
 func lazily(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }
