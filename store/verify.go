@@ -237,7 +237,7 @@ func (d daySum) plus(o daySum) daySum {
 	if d.n == 0 {
 		return o
 	}
-	return daySum{d.n + o.n, d.took + o.took, max(d.longest, o.longest), d.in + o.in, d.out + o.out, min(d.first, o.first), max(d.last, o.last)}
+	return daySum{n: d.n + o.n, took: d.took + o.took, longest: max(d.longest, o.longest), in: d.in + o.in, out: d.out + o.out, first: min(d.first, o.first), last: max(d.last, o.last)}
 }
 
 func (v *verifier) readDays() error {

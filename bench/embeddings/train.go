@@ -299,7 +299,7 @@ func (t *trainer) update(pace float64) {
 	for _, s := range []*side{&t.query, &t.code} {
 		for i, uses := range s.uses {
 			for k, u := range uses {
-				touches = append(touches, touch{u.row, int32(i), u.count * exp(s.weights[u.row]), s.slopes[i][k], s})
+				touches = append(touches, touch{row: u.row, sample: int32(i), factor: u.count * exp(s.weights[u.row]), slope: s.slopes[i][k], side: s})
 			}
 		}
 	}
@@ -392,7 +392,7 @@ func samplesOf(all []example, words []meaning.Token) []sample {
 	}
 	var samples []sample
 	for _, e := range all {
-		s := sample{e.language, e.pkg, e.sentence, uses(e.query), uses(e.code)}
+		s := sample{language: e.language, pkg: e.pkg, sentence: e.sentence, query: uses(e.query), code: uses(e.code)}
 		if len(s.query) >= 2 && len(s.code) >= 3 {
 			samples = append(samples, s)
 		}

@@ -142,7 +142,7 @@ type Stamp struct {
 }
 
 func stampOf(st *unix.Stat_t) Stamp {
-	return Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
+	return Stamp{Dev: st.Dev, Ino: st.Ino, Size: st.Size, MTime: st.Mtim, CTime: st.Ctim}
 }
 
 // How files are opened for reading: never waiting for the writer of a FIFO, never making a terminal ours.

@@ -179,7 +179,7 @@ func encodeRequest(aid string, c *call, state *change) ([]byte, error) {
 		DSState   *stateWords `json:"ds_state,omitempty"`
 		Key       string      `json:"idempotency_key,omitempty"`
 		Lease     string      `json:"_lease_token,omitempty"`
-	}{aid, string(args), state.words(), c.hostKey(), c.Lease})
+	}{AID: aid, InputJSON: string(args), DSState: state.words(), Key: c.hostKey(), Lease: c.Lease})
 	if err == nil && len(b) > maxStdin {
 		err = fmt.Errorf("the request is %d bytes long, and a toolhost takes %d", len(b), maxStdin)
 	}
