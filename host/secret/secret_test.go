@@ -218,7 +218,7 @@ func TestTheSectionIsReadWithThePlaceOfEachFault(t *testing.T) {
 		"secrets:":                            "",
 		"secrets: {A: {env: X, file: y}}":     ":1:14: a secret comes from one place",
 		"secrets: {A: {}}":                    "comes from one place",
-		"secrets: {A: }":                      ":1:11: the secret A comes from nowhere",
+		"secrets: {A: }":                      ":1:11: the secret A has no source",
 		"secrets: {A: {evn: X}}":              `did you mean "env"`,
 		"secrets: {A: {command: ls -l}}":      "expected a list",
 		"secrets: {A: value}":                 "expected a mapping",
