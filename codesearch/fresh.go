@@ -149,22 +149,23 @@ func (f *fresh) update(ctx context.Context, view *workspace.View, arrived time.T
 // sourcesOf walks the files of a codebase that people wrote.
 func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File, error] {
 	return func(yield func(meaning.File, error) bool) {
-		err := view.Walk(ctx, ".", workspace.WalkOptions{Recursive: true, Ignore: true}, func(e *workspace.Entry) error {
-			if e.Type != 0 || !split.IsSource(e.Name) {
+		err := view.Walk(ctx, ".", workspace.WalkOptions{Recursive: true, Ignore: true},
+			func(e *workspace.Entry) error {
+				if e.Type != 0 || !split.IsSource(e.Name) {
+					return nil
+				}
+				info, err := e.Info()
+				if err != nil {
+					return nil //nolint:nilerr // it has gone meanwhile
+				}
+				rel := e.Rel()
+				open := func() (io.ReadCloser, error) { return view.Open(rel) }
+				f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: open}
+				if !yield(f, nil) {
+					return fs.SkipAll
+				}
 				return nil
-			}
-			info, err := e.Info()
-			if err != nil {
-				return nil //nolint:nilerr // it has gone meanwhile
-			}
-			rel := e.Rel()
-			open := func() (io.ReadCloser, error) { return view.Open(rel) }
-			f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: open}
-			if !yield(f, nil) {
-				return fs.SkipAll
-			}
-			return nil
-		})
+			})
 		if err != nil {
 			yield(meaning.File{}, err)
 		}

@@ -244,7 +244,9 @@ func Load(path string) (*Config, error) {
 
 func cannotRead(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return &tool.Error{Code: tool.CodeInvalidInput, Message: path + ": no such config file; `toolpost init` writes one", Err: err}
+		return &tool.Error{
+			Code: tool.CodeInvalidInput, Message: path + ": no such config file; `toolpost init` writes one", Err: err,
+		}
 	}
 	var why *fs.PathError
 	if errors.As(err, &why) {
@@ -355,7 +357,8 @@ func checkSecretNames(n ast.Node) error {
 			return faultAt(p.key, "secret name %q: use letters, digits and _, no digit first", p.name)
 		}
 		if isNull(p.value) {
-			return faultAt(p.key, "the secret %s has no source; say `env: VARIABLE`, `file: PATH` or `command: [PROGRAM, ...]`", p.name)
+			return faultAt(p.key, "the secret %s has no source; say `env: VARIABLE`, `file: PATH` or "+
+				"`command: [PROGRAM, ...]`", p.name)
 		}
 	}
 	return nil
@@ -394,9 +397,11 @@ func (c *Config) source(doc *document, n ast.Node) (Source, error) {
 	case head.Name == "":
 		return Source{}, missing(n, "name", "a source has no name; give it one, such as `name: files`")
 	case !sourceName.MatchString(head.Name):
-		return Source{}, faultAt(child(n, "name"), "source name %q: use lower-case letters, digits, _ and -, a letter or digit first", head.Name)
+		return Source{}, faultAt(child(n, "name"),
+			"source name %q: use lower-case letters, digits, _ and -, a letter or digit first", head.Name)
 	case head.Protocol == "":
-		return Source{}, missing(n, "protocol", "source %q has no protocol; say what its tools speak, such as `protocol: namel3ss`", head.Name)
+		return Source{}, missing(n, "protocol",
+			"source %q has no protocol; say what its tools speak, such as `protocol: namel3ss`", head.Name)
 	}
 	value, err := toJSON(n)
 	return Source{Name: head.Name, Protocol: head.Protocol, Dir: c.Dir, doc: doc, node: n, value: value}, err

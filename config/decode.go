@@ -133,7 +133,8 @@ func shortText(n ast.Node, t reflect.Type) (string, bool) {
 
 // onlyText reports whether a type reads itself from text and has no fields that a file could name.
 func onlyText(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && len(fieldsOf(t)) == 0 && reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	return t.Kind() == reflect.Struct && len(fieldsOf(t)) == 0 &&
+		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 func decodePointer(n ast.Node, v reflect.Value) error {

@@ -51,7 +51,8 @@ func (e *Engine) relist(src *source) bool {
 	specs, err := list(ctx, src.Runner)
 	if err != nil {
 		if src.life.Err() == nil {
-			e.log.Warn("the tools of a source changed and cannot be listed; those that it had stay", "source", src.Name, "error", err)
+			e.log.Warn("the tools of a source changed and cannot be listed; those that it had stay", "source", src.Name,
+				"error", err)
 		}
 		return false
 	}

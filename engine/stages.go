@@ -20,7 +20,8 @@ func recovered(log *slog.Logger) tool.Middleware {
 			defer func() {
 				if p := recover(); p != nil {
 					log.Error("a call panicked", "tool", c.Tool, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-					r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the log has the details", c.Tool)
+					r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the log has the details",
+						c.Tool)
 				}
 			}()
 			r, err = next.Invoke(ctx, c, out)
@@ -129,7 +130,8 @@ func (it *item) runner(standard, wait time.Duration, d *deadlines) tool.Handler 
 		case err != nil:
 			return nil, outcome(ctx, err)
 		case r == nil:
-			return nil, tool.Errorf(tool.CodeInternal, "%s: the %s runner gave neither a result nor an error", it.spec.Name, it.spec.Protocol)
+			return nil, tool.Errorf(tool.CodeInternal, "%s: the %s runner gave neither a result nor an error",
+				it.spec.Name, it.spec.Protocol)
 		}
 		ran := *r
 		ran.Trace.Tool, ran.Trace.Source, ran.Trace.Protocol = it.spec.Name, it.spec.Source, it.spec.Protocol

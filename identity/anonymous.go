@@ -35,16 +35,19 @@ func (a Anonymous) String() string {
 func (a Anonymous) Check(listen string, isCaller func(name string) bool) error {
 	switch {
 	case a.Name == "" && a.Anywhere:
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous_anywhere says where callers may be anonymous, and nothing says who "+
-			"they are; add `anonymous: NAME`, or leave it out")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"anonymous_anywhere says where callers may be anonymous, and nothing says who "+
+				"they are; add `anonymous: NAME`, or leave it out")
 	case a.Name == "":
 		return nil
 	case a.Name == Owner || a.Name == Local:
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %q is not a caller of this config and cannot be one; name another, such as "+
-			"guest with `callers: {list: {guest: {tools: \"read*\"}}}`", a.Name)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"anonymous: %q is not a caller of this config and cannot be one; name another, such as "+
+				"guest with `callers: {list: {guest: {tools: \"read*\"}}}`", a.Name)
 	case !isCaller(a.Name):
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %.100q is not a caller of this config; add it to callers, such as "+
-			"`callers: {list: {%.100s: {tools: \"read*\"}}}`", a.Name, a.Name)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"anonymous: %.100q is not a caller of this config; add it to callers, such as "+
+				"`callers: {list: {%.100s: {tools: \"read*\"}}}`", a.Name, a.Name)
 	case strings.HasPrefix(listen, "unix:"):
 		return nil
 	}

@@ -54,8 +54,9 @@ func New(o Options, env Env) (*Callers, error) {
 		env.now = time.Now
 	}
 	c := &Callers{
-		o: o, env: env, rights: map[string]*tool.Rights{}, tokens: map[[sha256.Size]byte]string{}, certificates: map[string]string{},
-		users: map[uint32]string{}, issuers: map[string]*issuer{}, issued: newIssued(env.Tokens, env.now),
+		o: o, env: env, rights: map[string]*tool.Rights{}, tokens: map[[sha256.Size]byte]string{},
+		certificates: map[string]string{}, users: map[uint32]string{}, issuers: map[string]*issuer{},
+		issued: newIssued(env.Tokens, env.now),
 	}
 	for name, one := range o.List {
 		c.list(name, one)
@@ -110,9 +111,12 @@ func (c *Callers) CheckToken(id string, roles []string, tools tool.Patterns) (is
 		return isListed, nil
 	}
 	if !isListed {
-		return false, tool.Errorf(tool.CodeInvalidInput, "the config does not list the caller %q: say what the token is for, with --role, or with --tools and names or patterns", id)
+		return false, tool.Errorf(tool.CodeInvalidInput,
+			"the config does not list the caller %q: say what the token is for, with --role, or with --tools and "+
+				"names or patterns", id)
 	}
-	return true, tool.Errorf(tool.CodeInvalidInput, "%q could use nothing with the token: its roles and tools must be within what the config gives %q", id, id)
+	return true, tool.Errorf(tool.CodeInvalidInput,
+		"%q could use nothing with the token: its roles and tools must be within what the config gives %q", id, id)
 }
 
 // Admit is the Gate.
@@ -157,7 +161,8 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 	switch {
 	case errors.As(err, &broken): // our fault, not the caller's
 		c.env.Log.Error("a token cannot be looked up", "door", shown.Door, "error", fmt.Sprintf("%.300s", broken.err))
-		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable, "you cannot be authenticated now; try again later").Because("store")
+		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable,
+			"you cannot be authenticated now; try again later").Because("store")
 	case err != nil:
 		return c.refuse(shown, err)
 	}
@@ -221,8 +226,10 @@ func (c *Callers) byCertificate(shown Credentials) (tool.Principal, error) {
 			return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
 		}
 	}
-	c.env.Log.Debug("a certificate was refused", "door", shown.Door, "subject", fmt.Sprintf("%.300s", shown.Certificate.Subject))
-	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the certificate belongs to no caller; its subject or one of its names must be among a caller's certificates").Because(Reason)
+	c.env.Log.Debug("a certificate was refused", "door", shown.Door,
+		"subject", fmt.Sprintf("%.300s", shown.Certificate.Subject))
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied,
+		"the certificate belongs to no caller; its subject or one of its names must be among a caller's certificates").Because(Reason)
 }
 
 // namesOf lists what a certificate says of whom it is for. A name of one kind cannot be taken for one of another: a
@@ -259,5 +266,6 @@ func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
 	case shown.Anonymous != "":
 		return c.anonymous(shown)
 	}
-	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "no caller has the user id %d; list it among a caller's users in the config", shown.Peer.UID).Because(Reason)
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied,
+		"no caller has the user id %d; list it among a caller's users in the config", shown.Peer.UID).Because(Reason)
 }

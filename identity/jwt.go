@@ -209,7 +209,8 @@ func (i *issuer) roles(claims map[string]any) []string {
 	}
 	v := claim(claims, i.Roles.Claim)
 	values := texts(v)
-	if text, ok := v.(string); ok && (i.Roles.Claim == "scope" || i.Roles.Claim == "scp") { // these are one text with blanks
+	// these are one text with blanks
+	if text, ok := v.(string); ok && (i.Roles.Claim == "scope" || i.Roles.Claim == "scp") {
 		values = strings.Fields(text)
 	}
 	for _, value := range values {

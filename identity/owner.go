@@ -33,7 +33,8 @@ const TokenHint = "the token was printed when `toolpost serve` first made it, or
 // StaticToken admits callers that know the token.
 func StaticToken(token string) (Gate, error) {
 	if len(token) < minToken {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the token has %d characters: take at least %d, better 32 random ones", len(token), minToken)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the token has %d characters: take at least %d, better 32 random ones", len(token), minToken)
 	}
 	return digestGate(sha256.Sum256([]byte(token))), nil
 }
@@ -121,9 +122,12 @@ func readDigest(path string) (digest [sha256.Size]byte, err error) {
 	case err != nil:
 		return digest, tool.Errorf(tool.CodeUnavailable, "cannot read the HTTP token: %w", err)
 	case !info.Mode().IsRegular():
-		return digest, tool.Errorf(tool.CodeAccessDenied, "%s is not a regular file: remove it, and the next start makes a new token", path)
+		return digest, tool.Errorf(tool.CodeAccessDenied,
+			"%s is not a regular file: remove it, and the next start makes a new token", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return digest, tool.Errorf(tool.CodeAccessDenied, "%s is open to others (mode %04o): chmod 600 it, or remove it and the next start makes a new token", path, info.Mode().Perm())
+		return digest, tool.Errorf(tool.CodeAccessDenied,
+			"%s is open to others (mode %04o): chmod 600 it, or remove it and the next start makes a new token", path,
+			info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 256))
 	if err != nil {
@@ -131,7 +135,8 @@ func readDigest(path string) (digest [sha256.Size]byte, err error) {
 	}
 	sum, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(sum) != len(digest) {
-		return digest, tool.Errorf(tool.CodeInvalidInput, "%s does not hold a SHA-256 in hex: remove it, and the next start makes a new token", path)
+		return digest, tool.Errorf(tool.CodeInvalidInput,
+			"%s does not hold a SHA-256 in hex: remove it, and the next start makes a new token", path)
 	}
 	return [sha256.Size]byte(sum), nil
 }

@@ -39,8 +39,8 @@ func narrowed(r *tool.Rights, roles []string, to *tool.Rights) *tool.Rights {
 	return out
 }
 
-// common returns patterns for names that both lists match. Of two patterns that merely overlap it gives none: rights may
-// come out narrower than both, never wider than one.
+// common returns patterns for names that both lists match. Of two patterns that merely overlap it gives none: rights
+// may come out narrower than both, never wider than one.
 func common(a, b tool.Patterns) tool.Patterns {
 	switch {
 	case a == nil:
@@ -51,7 +51,8 @@ func common(a, b tool.Patterns) tool.Patterns {
 	out := tool.Patterns{}
 	for _, pair := range [][2]tool.Patterns{{a, b}, {b, a}} {
 		for _, g := range pair[0] {
-			if slices.ContainsFunc(pair[1], func(h tool.Pattern) bool { return h.Covers(g) }) && !slices.Contains(out, g) {
+			if slices.ContainsFunc(pair[1], func(h tool.Pattern) bool { return h.Covers(g) }) &&
+				!slices.Contains(out, g) {
 				out = append(out, g)
 			}
 		}

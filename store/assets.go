@@ -141,7 +141,9 @@ func reasonOf(err error) error {
 }
 
 // copyAsset copies a file that may be anything a tool could think of, and gives the digest and the size of the copy.
-func copyAsset(ctx context.Context, to io.Writer, from *os.File, path string, most int64) (digest string, size int64, err error) {
+func copyAsset(
+	ctx context.Context, to io.Writer, from *os.File, path string, most int64,
+) (digest string, size int64, err error) {
 	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
 		return "", 0, tool.Errorf(tool.CodeInvalidInput, "asset %s is not a regular file", path)
 	}

@@ -91,8 +91,8 @@ type Options struct {
 	Columns audit.Table
 	// Mark names a file, not in the database, which keeps how far the log had come; empty: nothing does.
 	Mark string
-	// Grace is how long a program that has lost its connection to a database may take to come back; 0: ten seconds, where
-	// that can happen.
+	// Grace is how long a program that has lost its connection to a database may take to come back; 0: ten seconds,
+	// where that can happen.
 	Grace time.Duration
 	// Reach is how long a write waits for a database that cannot be reached; 0: five seconds.
 	Reach time.Duration
@@ -183,8 +183,10 @@ func (t *tx) migrateFrom(steps [][]string) error {
 		return err
 	}
 	if have > len(steps) {
-		return tool.Errorf(tool.CodeUnavailable, "the store belongs to a later version of toolpost: its tables are of version %d, and this "+
-			"program knows version %d; update this program, or name another store with `store: {url: ...}`", have, len(steps)).Because(newer)
+		return tool.Errorf(tool.CodeUnavailable,
+			"the store belongs to a later version of toolpost: its tables are of version %d, and this "+
+				"program knows version %d; update this program, or name another store with `store: {url: ...}`", have,
+			len(steps)).Because(newer)
 	}
 	for n := have; n < len(steps); n++ {
 		for _, statement := range steps[n] {
@@ -279,7 +281,9 @@ func eachRow(rows *sql.Rows, err error, visit func(*sql.Rows) error) error {
 }
 
 // list reads rows of one kind. scan gives what reads one of them.
-func list[T any](ctx context.Context, db *DB, scan func(*T) func(*sql.Rows) error, query string, args ...any) ([]T, error) {
+func list[T any](
+	ctx context.Context, db *DB, scan func(*T) func(*sql.Rows) error, query string, args ...any,
+) ([]T, error) {
 	all := []T{}
 	err := db.read(ctx, func(r *reader) error {
 		return r.each(func(rows *sql.Rows) error {
@@ -312,7 +316,9 @@ func (db *DB) explain(err error, verb string) error {
 		db.absent.forget()
 		return away(err, tool.StoreDown, "the store cannot be reached to %s", verb)
 	case db.d.Full(err):
-		return tool.Errorf(tool.CodeUnavailable, "there is no disk space for the store to %s; free some and try again: %w", verb, err).Because(tool.StoreFull)
+		return tool.Errorf(tool.CodeUnavailable,
+			"there is no disk space for the store to %s; free some and try again: %w", verb,
+			err).Because(tool.StoreFull)
 	}
 	return tool.Errorf(tool.CodeUnavailable, "the store cannot %s: %w", verb, err).Because("store")
 }

@@ -37,9 +37,12 @@ func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error 
 		case err != nil:
 			return err
 		case own >= perCaller:
-			return tool.Errorf(tool.CodeQuotaExceeded, "%d jobs of %q wait already, and %d is the most; try again when some have begun, or cancel some", own, x.Caller, perCaller).Because("jobs")
+			return tool.Errorf(tool.CodeQuotaExceeded,
+				"%d jobs of %q wait already, and %d is the most; try again when some have begun, or cancel some", own,
+				x.Caller, perCaller).Because("jobs")
 		case all >= most:
-			return tool.Errorf(tool.CodeQuotaExceeded, "%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
+			return tool.Errorf(tool.CodeQuotaExceeded,
+				"%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
 		}
 		return t.exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?)`,
 			x.ID, x.Caller, x.Tool, job.Queued, micros(x.Made), flag(x.Again), x.Lease, string(x.Call))
@@ -69,7 +72,8 @@ func scanJob(rows interface{ Scan(...any) error }) (x job.Job, err error) {
 	var again, stop int
 	var call string
 	var result sql.NullString
-	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, &made, &began, &ended, &x.Attempts, &again, &stop, &x.Lease, &call, &result)
+	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, &made, &began, &ended, &x.Attempts, &again, &stop, &x.Lease,
+		&call, &result)
 	x.Made, x.Began, x.Ended = time.UnixMicro(made).UTC(), moment(began), moment(ended)
 	x.Again, x.Stop, x.Call = again != 0, stop != 0, []byte(call)
 	if result.Valid {
@@ -93,7 +97,8 @@ func (j *JobTable) Claim(ctx context.Context, most int) ([]job.Job, error) {
 	}
 	waiting := 0
 	err := j.db.read(ctx, func(r *reader) error { // most often there is nothing, and nothing to write
-		return r.row(`SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE state = ? LIMIT 1) AS waiting`, job.Queued).Scan(&waiting)
+		return r.row(`SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE state = ? LIMIT 1) AS waiting`,
+			job.Queued).Scan(&waiting)
 	})
 	if err != nil || waiting == 0 || most <= 0 {
 		return nil, err
@@ -140,13 +145,15 @@ func (j *JobTable) begin(t *tx, x *job.Job) error {
 	if err != nil {
 		return err
 	}
-	return t.row(`SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID}, &x.Events, &x.Bytes)
+	return t.row(`SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID},
+		&x.Events, &x.Bytes)
 }
 
 // Stops returns the jobs of this program that were asked to end.
 func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
-		return r.each(texts(&ids), `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running, j.owner)
+		return r.each(texts(&ids), `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running,
+			j.owner)
 	})
 	return ids, err
 }
@@ -170,7 +177,8 @@ func (j *JobTable) Append(_ context.Context, id string, attempt, after int, even
 // holds reports, as an error of code conflict, that a job is not this program's.
 func (j *JobTable) holds(t *tx, id string, attempt int) error {
 	var n int
-	err := t.row(`SELECT COUNT(*) FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{id, job.Running, j.owner, attempt}, &n)
+	err := t.row(`SELECT COUNT(*) FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
+		[]any{id, job.Running, j.owner, attempt}, &n)
 	if err == nil && n == 0 {
 		return tool.Errorf(tool.CodeConflict, "job %s no longer belongs to this program", id).Because("job_taken")
 	}
@@ -193,12 +201,15 @@ func (j *JobTable) Settle(_ context.Context, id string, attempt int, state strin
 }
 
 func endJob(t *tx, id, state string, outcome []byte) error {
-	return t.exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = '', lease = '' WHERE id = ?`, state, micros(time.Now()), string(outcome), id)
+	return t.exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = '', lease = '' WHERE id = ?`, state,
+		micros(time.Now()), string(outcome), id)
 }
 
 // Recover looks for jobs whose program is gone. For each, decide says what becomes of it: its outcome, with the state
 // that goes with it, or queued, for another attempt. Of several who find one, one decides. It gives their number.
-func (j *JobTable) Recover(ctx context.Context, decide func(job.Job) (state string, outcome []byte)) (n int, err error) {
+func (j *JobTable) Recover(
+	ctx context.Context, decide func(job.Job) (state string, outcome []byte),
+) (n int, err error) {
 	orphans, err := j.orphans(ctx)
 	for _, o := range orphans {
 		var mine bool
@@ -217,7 +228,8 @@ func (j *JobTable) Recover(ctx context.Context, decide func(job.Job) (state stri
 // adopt decides about an orphan, unless somebody else has.
 func (o orphan) adopt(t *tx, decide func(job.Job) (string, []byte)) (mine bool, err error) {
 	var stop int
-	err = t.row(`SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{o.ID, job.Running, o.owner, o.Attempts}, &stop)
+	err = t.row(`SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
+		[]any{o.ID, job.Running, o.owner, o.Attempts}, &stop)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	} else if err != nil {
@@ -238,14 +250,15 @@ type orphan struct {
 }
 
 func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
-	err = j.db.orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`, func(owner string, rows *sql.Rows) error {
-		o := orphan{owner: owner}
-		var again int
-		err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &again)
-		o.Again = again != 0
-		found = append(found, o)
-		return err
-	})
+	err = j.db.orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`,
+		func(owner string, rows *sql.Rows) error {
+			o := orphan{owner: owner}
+			var again int
+			err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &again)
+			o.Again = again != 0
+			found = append(found, o)
+			return err
+		})
 	return found, err
 }
 
@@ -254,7 +267,8 @@ func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
 func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) (x job.Job, err error) {
 	err = j.db.w.do(true, func(t *tx) error {
 		var state string
-		err := t.row(`SELECT state FROM job WHERE id = ? AND caller = ?`, []any{plain(id, maxName), named(caller)}, &state)
+		err := t.row(`SELECT state FROM job WHERE id = ? AND caller = ?`, []any{plain(id, maxName), named(caller)},
+			&state)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return noJob(id)
@@ -265,7 +279,8 @@ func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) 
 		case state == job.Running:
 			err = t.exec(`UPDATE job SET stop = 1 WHERE id = ?`, id)
 		case state != job.Cancelled:
-			return tool.Errorf(tool.CodeConflict, "job %s cannot be cancelled: it has ended (%s)", id, state).Because(state)
+			return tool.Errorf(tool.CodeConflict, "job %s cannot be cancelled: it has ended (%s)", id,
+				state).Because(state)
 		}
 		if err != nil {
 			return err
@@ -291,10 +306,13 @@ func noJob(id string) error {
 }
 
 // Find returns a job of a caller, and its events after so many of them, most at the most, as they are at one moment.
-func (j *JobTable) Find(ctx context.Context, caller, id string, after int64, most int) (x job.Job, events [][]byte, err error) {
+func (j *JobTable) Find(
+	ctx context.Context, caller, id string, after int64, most int,
+) (x job.Job, events [][]byte, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
 		var err error
-		x, err = scanJob(r.row(`SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName), named(caller)))
+		x, err = scanJob(r.row(`SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName),
+			named(caller)))
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return noJob(id)
@@ -326,7 +344,8 @@ func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error)
 // List returns the jobs of a caller, the newest first, of one state or, with "", of any. They come without their calls
 // and outcomes.
 func (j *JobTable) List(ctx context.Context, caller, state string, most int) ([]job.Job, error) {
-	return j.list(ctx, most, ` WHERE caller = ? AND (state = ? OR ? = '')`, named(caller), plain(state, 64), plain(state, 64))
+	return j.list(ctx, most, ` WHERE caller = ? AND (state = ? OR ? = '')`, named(caller), plain(state, 64),
+		plain(state, 64))
 }
 
 // All is List for operators, who see all jobs.
@@ -338,7 +357,8 @@ func (j *JobTable) list(ctx context.Context, most int, where string, args ...any
 	scan := func(x *job.Job) func(*sql.Rows) error {
 		return func(rows *sql.Rows) (err error) { *x, err = scanJob(rows); return err }
 	}
-	return list(ctx, j.db, scan, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, atMost(most))...)
+	return list(ctx, j.db, scan, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`,
+		append(args, atMost(most))...)
 }
 
 // atOnce is how many jobs are removed in one go, so that others come in between.

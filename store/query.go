@@ -96,7 +96,8 @@ func (a *AuditTable) Latencies(ctx context.Context, f audit.Filter) ([]audit.Lat
 	for _, u := range uses {
 		quantile := func(q float64) time.Duration { return min(times[u.Name].quantile(q), u.Longest) }
 		all = append(all, audit.Latency{
-			Tool: u.Name, Calls: u.Calls, Mean: u.Mean, P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99), Longest: u.Longest,
+			Tool: u.Name, Calls: u.Calls, Mean: u.Mean, P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99),
+			Longest: u.Longest,
 		})
 	}
 	slices.SortStableFunc(all, func(a, b audit.Latency) int { return cmp.Compare(b.P95, a.P95) })
@@ -132,7 +133,8 @@ func (a *AuditTable) Failures(ctx context.Context, f audit.Filter) ([]audit.Fail
 		failures = append(failures, fail)
 	}
 	slices.SortFunc(failures, func(a, b audit.Failure) int {
-		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Outcome, b.Outcome))
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Code, b.Code),
+			cmp.Compare(a.Outcome, b.Outcome))
 	})
 	return first(failures, f.Limit), nil
 }
@@ -222,7 +224,8 @@ func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, 
 				*a.inKind[i].Value(r).(*string) = *a.inKind[i].Value(k).(*string)
 			}
 			if err := a.all.Unmarshal([]byte(doc), r); err != nil {
-				return tool.Errorf(tool.CodeUnavailable, "row %d of the audit log cannot be read: %w; see `toolpost audit verify`", r.Seq, err)
+				return tool.Errorf(tool.CodeUnavailable,
+					"row %d of the audit log cannot be read: %w; see `toolpost audit verify`", r.Seq, err)
 			}
 			return visit(r)
 		})
@@ -244,7 +247,10 @@ type query struct {
 // span opens a query. Where no kind of call fits, there is nothing to ask.
 func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) error) error {
 	return a.db.read(ctx, func(r *reader) error {
-		q := &query{reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{}, since: math.MinInt64, until: math.MaxInt64}
+		q := &query{
+			reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{}, since: math.MinInt64,
+			until: math.MaxInt64,
+		}
 		if !f.Since.IsZero() {
 			q.since = micros(f.Since)
 		}
@@ -266,7 +272,8 @@ func (q *query) findKinds() error {
 	}
 	f := &q.f
 	for id, k := range all {
-		if (f.Tool == "" || k.Tool == f.Tool) && (f.Caller == "" || k.Caller == f.Caller) && (f.Outcome == "" || k.Outcome == f.Outcome) {
+		if (f.Tool == "" || k.Tool == f.Tool) && (f.Caller == "" || k.Caller == f.Caller) &&
+			(f.Outcome == "" || k.Outcome == f.Outcome) {
 			q.kinds[id] = k
 		}
 	}
@@ -348,7 +355,9 @@ func (a *AuditTable) tooks(ctx context.Context, f audit.Filter, visit func(k *to
 				visit(k, bucket, n)
 			}
 			return nil
-		}, `SELECT kind, bucket, CAST(SUM(n) AS BIGINT) FROM audit_took WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind, bucket`, q.with(from, to)...)
+		},
+			`SELECT kind, bucket, CAST(SUM(n) AS BIGINT) FROM audit_took WHERE day >= ? AND day <= ?`+q.in+
+				` GROUP BY kind, bucket`, q.with(from, to)...)
 	})
 }
 
@@ -398,7 +407,9 @@ func (a *AuditTable) touches(ctx context.Context, f audit.Filter, visit func(*to
 				visit(k, key, n)
 			}
 			return nil
-		}, `SELECT MAX(day), kind, mode, path, CAST(SUM(n) AS BIGINT) FROM audit_path WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind, mode, path`, q.with(from, to)...)
+		},
+			`SELECT MAX(day), kind, mode, path, CAST(SUM(n) AS BIGINT) FROM audit_path WHERE day >= ? AND day <= ?`+
+				q.in+` GROUP BY kind, mode, path`, q.with(from, to)...)
 	})
 }
 
@@ -463,7 +474,9 @@ func (q *query) bounds(firstDay, lastDay int64) (lo, hi int64, err error) {
 }
 
 // rows visits rows of the log that the filter lets through.
-func (q *query) rows(lo, hi, since, until int64, order string, visit func(kind int64, r *tool.Record, doc string) error) error {
+func (q *query) rows(
+	lo, hi, since, until int64, order string, visit func(kind int64, r *tool.Record, doc string) error,
+) error {
 	where, args := ` WHERE seq >= ? AND seq <= ? AND at >= ? AND at < ?`, []any{lo, hi, since, until}
 	if q.f.Session != "" {
 		where, args = where+` AND session = ? AND session <> ''`, append(args, plain(q.f.Session, maxName))
@@ -476,7 +489,8 @@ func (q *query) rows(lo, hi, since, until int64, order string, visit func(kind i
 			return err
 		}
 		if q.kinds[id] == nil {
-			return tool.Errorf(tool.CodeUnavailable, "row %d of the audit log refers to nothing; see `toolpost audit verify`", r.Seq)
+			return tool.Errorf(tool.CodeUnavailable,
+				"row %d of the audit log refers to nothing; see `toolpost audit verify`", r.Seq)
 		}
 		return visit(id, &r, doc)
 	}, `SELECT `+q.rowNames+`, kind, detail FROM audit`+where+q.in+order, q.with(args...)...)

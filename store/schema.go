@@ -1,9 +1,8 @@
 package store
 
-// migrations lists the steps from an empty database to the tables of this version. A step that was ever
-// released is not changed: another one follows it. The words are those of SQLite; a Dialect has others for
-// some of them. Times are microseconds since 1970, in UTC. The tables of the log, and how they grew, follow from the list of
-// its columns.
+// migrations lists the steps from an empty database to the tables of this version. A step that was ever released is not
+// changed: another one follows it. The words are those of SQLite; a Dialect has others for some of them. Times are
+// microseconds since 1970, in UTC. The tables of the log, and how they grew, follow from the list of its columns.
 func migrations(log *layout) [][]string {
 	return log.grow([][]string{append(log.tables(),
 		// The end of the chain, and where it was cut.
@@ -74,8 +73,8 @@ func callers() []string {
 		`CREATE TABLE asset_caller (
 			sha256 TEXT NOT NULL, caller TEXT NOT NULL, asset_id TEXT NOT NULL, media_type TEXT NOT NULL, at BIGINT NOT NULL,
 			PRIMARY KEY (sha256, caller))`,
-		// call and result are JSON. owner is the program that runs the job, seen_at when it last said so; again: it does no
-		// harm when it runs twice.
+		// call and result are JSON. owner is the program that runs the job, seen_at when it last said so; again: it
+		// does no harm when it runs twice.
 		`CREATE TABLE job (
 			id TEXT PRIMARY KEY, caller TEXT NOT NULL, tool TEXT NOT NULL, state TEXT NOT NULL, owner TEXT NOT NULL,
 			made_at BIGINT NOT NULL, began_at BIGINT, seen_at BIGINT, ended_at BIGINT, attempts BIGINT NOT NULL, again BIGINT NOT NULL,

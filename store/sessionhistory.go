@@ -48,9 +48,11 @@ func (s *SessionTable) At(ctx context.Context, caller, name string, version int6
 	err = s.remembered(ctx, caller, name, func(p past) error {
 		switch {
 		case version < 0 || version > p.current:
-			return tool.Errorf(tool.CodeNotFound, "session %q has no version %d; it is at version %d", name, version, p.current)
+			return tool.Errorf(tool.CodeNotFound, "session %q has no version %d; it is at version %d", name, version,
+				p.current)
 		case version < p.mark:
-			return tool.Errorf(tool.CodeNotFound, "version %d of session %q is no longer kept; the oldest is %d", version, name, p.mark)
+			return tool.Errorf(tool.CodeNotFound, "version %d of session %q is no longer kept; the oldest is %d",
+				version, name, p.mark)
 		}
 		st, err = p.at(version)
 		return err
@@ -60,7 +62,9 @@ func (s *SessionTable) At(ctx context.Context, caller, name string, version int6
 
 // Next returns the version after the one that was seen last, or the oldest later one that is remembered; there is
 // none where more is false. A session that was removed meanwhile starts again.
-func (s *SessionTable) Next(ctx context.Context, caller, name string, seen int64) (st session.State, more bool, err error) {
+func (s *SessionTable) Next(
+	ctx context.Context, caller, name string, seen int64,
+) (st session.State, more bool, err error) {
 	err = s.remembered(ctx, caller, name, func(p past) error {
 		next := seen + 1
 		switch {
@@ -107,7 +111,8 @@ func (p past) at(version int64) (session.State, error) {
 		return st, nil
 	}
 	var at int64
-	err := p.r.row(`SELECT at FROM session_patch WHERE caller = ? AND name = ? AND version = ?`, p.caller, p.name, version).Scan(&at)
+	err := p.r.row(`SELECT at FROM session_patch WHERE caller = ? AND name = ? AND version = ?`, p.caller, p.name,
+		version).Scan(&at)
 	if err != nil {
 		return st, err
 	}

@@ -33,7 +33,9 @@ func (s *SessionTable) Patch(ctx context.Context, caller, name string, patches [
 
 // PatchAt is Patch for a caller that has seen a version of the state: where it has changed since, nothing is merged and
 // the error has the code conflict. It gives the new version.
-func (s *SessionTable) PatchAt(_ context.Context, caller, name string, seen int64, patches []map[string]any) (version int64, err error) {
+func (s *SessionTable) PatchAt(
+	_ context.Context, caller, name string, seen int64, patches []map[string]any,
+) (version int64, err error) {
 	if err := checkNames(caller, name); err != nil {
 		return 0, err
 	}
@@ -74,7 +76,8 @@ const minTail = 4 << 10
 func checkNames(names ...string) error {
 	for _, n := range names {
 		if plain(n, maxSession) != n {
-			return tool.Errorf(tool.CodeInvalidInput, "the name of a session or caller is text of at most %d bytes, not %.40q", maxSession, n)
+			return tool.Errorf(tool.CodeInvalidInput,
+				"the name of a session or caller is text of at most %d bytes, not %.40q", maxSession, n)
 		}
 	}
 	return nil
@@ -96,14 +99,17 @@ type document struct {
 
 func (k sessionAt) open(seen int64) (*document, error) {
 	d := &document{base: int64(len("{}"))}
-	err := k.t.row(`SELECT version, base_version, base_size, tail FROM session WHERE caller = ? AND name = ?`, []any{k.caller, k.name},
+	err := k.t.row(`SELECT version, base_version, base_size, tail FROM session WHERE caller = ? AND name = ?`, []any{
+		k.caller, k.name,
+	},
 		&d.version, &d.baseVersion, &d.base, &d.tail)
 	d.known = err == nil
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, err
 	}
 	if seen != AnyVersion && seen != d.version {
-		e := tool.Errorf(tool.CodeConflict, "session %q is at version %d and not at %d; read it and try again", k.name, d.version, seen)
+		e := tool.Errorf(tool.CodeConflict, "session %q is at version %d and not at %d; read it and try again", k.name,
+			d.version, seen)
 		e.Details, _ = strictjson.Marshal(map[string]any{"version": d.version, "seen": seen})
 		return nil, e.Because("session_changed")
 	}
@@ -121,7 +127,8 @@ func (k sessionAt) save(d *document) error {
 		return err
 	}
 	if n >= MaxSessions {
-		return tool.Errorf(tool.CodeQuotaExceeded, "%q has %d sessions already, the most that one caller may have", k.caller, n)
+		return tool.Errorf(tool.CodeQuotaExceeded, "%q has %d sessions already, the most that one caller may have",
+			k.caller, n)
 	}
 	return k.t.exec(`INSERT INTO session (caller, name, version, base_version, base_size, tail, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		k.caller, k.name, d.version, d.baseVersion, d.base, d.tail, now)
@@ -154,7 +161,8 @@ func (k sessionAt) fold(d *document) error {
 		return err
 	}
 	if len(state) > MaxStateSize {
-		return tool.Errorf(tool.CodeQuotaExceeded, "it would be %d bytes long, and %d is the most", len(state), MaxStateSize)
+		return tool.Errorf(tool.CodeQuotaExceeded, "it would be %d bytes long, and %d is the most", len(state),
+			MaxStateSize)
 	}
 	if err := k.setBase(d, string(state)); err != nil {
 		return err
@@ -249,7 +257,8 @@ func (s *SessionTable) Get(ctx context.Context, caller, name string) (session.St
 	caller, name = plain(caller, maxSession), plain(name, maxSession)
 	err := s.db.read(ctx, func(r *reader) error {
 		var baseVersion, at int64
-		err := r.row(`SELECT version, base_version, changed_at FROM session WHERE caller = ? AND name = ?`, caller, name).Scan(&st.Version, &baseVersion, &at)
+		err := r.row(`SELECT version, base_version, changed_at FROM session WHERE caller = ? AND name = ?`, caller,
+			name).Scan(&st.Version, &baseVersion, &at)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}

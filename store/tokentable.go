@@ -69,11 +69,13 @@ func checkToken(t *identity.Token, ttl time.Duration) error {
 	case t.Caller == "" || plain(t.Caller, maxName) != t.Caller:
 		return tool.Errorf(tool.CodeInvalidInput, "a token needs the name of its caller, of at most %d bytes", maxName)
 	case len(t.Roles) > maxGranted || len(t.Tools) > maxGranted:
-		return tool.Errorf(tool.CodeInvalidInput, "a token has at most %d roles and %d patterns of tools", maxGranted, maxGranted)
+		return tool.Errorf(tool.CodeInvalidInput, "a token has at most %d roles and %d patterns of tools", maxGranted,
+			maxGranted)
 	case plain(t.Note, maxNote) != t.Note:
 		return tool.Errorf(tool.CodeInvalidInput, "the note of a token is text of at most %d bytes", maxNote)
 	case ttl < 0 || ttl > 0 && ttl < time.Second || ttl > identity.MaxTokenTTL:
-		return tool.Errorf(tool.CodeInvalidInput, "a token lasts from 1s to %v, or for ever with 0, not %v", identity.MaxTokenTTL, ttl)
+		return tool.Errorf(tool.CodeInvalidInput, "a token lasts from 1s to %v, or for ever with 0, not %v",
+			identity.MaxTokenTTL, ttl)
 	}
 	return nil
 }
@@ -148,7 +150,8 @@ func scanToken(t *identity.Token, now int64) func(*sql.Rows) error {
 		var roles, tools string
 		var listed, issued int64
 		var expires, revoked sql.NullInt64
-		if err := rows.Scan(&t.ID, &t.Caller, &roles, &tools, &listed, &t.Note, &issued, &expires, &revoked); err != nil {
+		if err := rows.Scan(&t.ID, &t.Caller, &roles, &tools, &listed, &t.Note, &issued, &expires,
+			&revoked); err != nil {
 			return err
 		}
 		t.ID, t.Listed, t.Issued = t.ID[:min(idLength, len(t.ID))], listed != 0, time.UnixMicro(issued).UTC()
@@ -162,6 +165,7 @@ func scanToken(t *identity.Token, now int64) func(*sql.Rows) error {
 		case expires.Valid && now >= expires.Int64:
 			t.State = identity.Expired
 		}
-		return errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles), strictjson.Unmarshal([]byte(tools), (*[]tool.Pattern)(&t.Tools)))
+		return errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles),
+			strictjson.Unmarshal([]byte(tools), (*[]tool.Pattern)(&t.Tools)))
 	}
 }

@@ -49,8 +49,8 @@ func Slugs(specs []*Spec) map[string]*Spec {
 	return named
 }
 
-// Untaken returns a name that is not taken, and within most bytes: the given one, or the first of name_2, name_3 ... that
-// is free.
+// Untaken returns a name that is not taken, and within most bytes: the given one, or the first of name_2, name_3 ...
+// that is free.
 func Untaken(name string, most int, taken func(string) bool) string {
 	free := name
 	for n := 2; taken(free); n++ {

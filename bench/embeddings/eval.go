@@ -32,11 +32,12 @@ type corpus struct {
 	questions []question
 }
 
-// A score is how well the three ways find things: the mean of one over the rank of the right function, 0 beyond the tenth.
+// A score is how well the three ways find things: the mean of one over the rank of the right function, 0 beyond the
+// tenth.
 type score struct{ words, table, mixed float64 }
 
-// eval indexes the held-out packages, language by language, without their documentation, and asks for each function with
-// its first sentence.
+// eval indexes the held-out packages, language by language, without their documentation, and asks for each function
+// with its first sentence.
 func (prog *program) eval(ctx context.Context, packages []pkg) error {
 	if err := prog.fetcher.fetch(ctx, packages); err != nil {
 		return err
@@ -45,7 +46,8 @@ func (prog *program) eval(ctx context.Context, packages []pkg) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("MRR@%d on functions of %d packages that the table was not trained on; query: the first sentence of the\n", depth, len(packages))
+	fmt.Printf("MRR@%d on functions of %d packages that the table was not trained on; query: the first sentence "+
+		"of the\n", depth, len(packages))
 	fmt.Printf("documentation without the name; documentation is stripped from what is indexed\n\n")
 	fmt.Printf("%-12s %8s %8s %8s %8s %8s %8s\n", "language", "chunks", "queries", "BM25", "table", "mixed", "ratio")
 	var sum score
@@ -55,16 +57,19 @@ func (prog *program) eval(ctx context.Context, packages []pkg) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%-12s %8d %8d %8.3f %8.3f %8.3f %8.2f\n", l, chunks, len(corpora[l].questions), s.words, s.table, s.mixed, s.mixed/s.words)
+		fmt.Printf("%-12s %8d %8d %8.3f %8.3f %8.3f %8.2f\n", l, chunks, len(corpora[l].questions), s.words, s.table,
+			s.mixed, s.mixed/s.words)
 		if s.mixed <= s.words || s.mixed <= s.table {
 			worse++
 		}
 		sum.words, sum.table, sum.mixed = sum.words+s.words, sum.table+s.table, sum.mixed+s.mixed
 	}
 	n := float64(len(corpora))
-	fmt.Printf("%-12s %17s %8.3f %8.3f %8.3f %8.2f\n\n", "mean", "", sum.words/n, sum.table/n, sum.mixed/n, sum.mixed/sum.words)
+	fmt.Printf("%-12s %17s %8.3f %8.3f %8.3f %8.2f\n\n", "mean", "", sum.words/n, sum.table/n, sum.mixed/n,
+		sum.mixed/sum.words)
 	if worse > 0 || sum.mixed < target*sum.words {
-		return fmt.Errorf("mixed must beat both others in every language (not in %d) and BM25 by %.1f in the mean", worse, target)
+		return fmt.Errorf("mixed must beat both others in every language (not in %d) and BM25 by %.1f in the mean",
+			worse, target)
 	}
 	fmt.Printf("mixed beats both others in every language, and BM25 by more than %.1f in the mean\n", target)
 	return nil
@@ -136,7 +141,10 @@ func (c *corpus) drop(asked map[string]int) {
 func (c *corpus) files() iter.Seq2[meaning.File, error] {
 	return func(yield func(meaning.File, error) bool) {
 		for _, s := range c.sources {
-			f := meaning.File{Path: s.path, Size: int64(len(s.text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(s.text)), nil }}
+			f := meaning.File{
+				Path: s.path, Size: int64(len(s.text)),
+				Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(s.text)), nil },
+			}
 			if !yield(f, nil) {
 				return
 			}

@@ -1,11 +1,11 @@
-// Command embeddings trains the table of words that comes with search by meaning, and measures how well that search finds
-// functions it has never seen.
+// Command embeddings trains the table of words that comes with search by meaning, and measures how well that search
+// finds functions it has never seen.
 //
 //	embeddings -train FILE   fetch the packages to train on, and write the table
 //	embeddings -eval         fetch the packages that were held out, and print how often the right function is found
 //
-// Both read packages.txt: public packages, each pinned by the digest of its archive and fetched with the program that knows its
-// registry (go, npm, apt-get). The same packages give the same table, byte for byte, on any number of cores.
+// Both read packages.txt: public packages, each pinned by the digest of its archive and fetched with the program that
+// knows its registry (go, npm, apt-get). The same packages give the same table, byte for byte, on any number of cores.
 package main
 
 import (

@@ -53,8 +53,8 @@ func newAlphabet(prog *syntax.Prog) *alphabet {
 	return a
 }
 
-// sortBytes gives each byte its class. Newlines, carriage returns and the bytes of longer runes have their own: what they do depends on
-// more than the rune.
+// sortBytes gives each byte its class. Newlines, carriage returns and the bytes of longer runes have their own: what
+// they do depends on more than the rune.
 func (a *alphabet) sortBytes() {
 	newline := uint16(len(a.samples))
 	for b := range a.bytes {

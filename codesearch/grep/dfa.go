@@ -46,7 +46,8 @@ const (
 	slow                   // the byte alone does not say what to do
 	firstReal
 
-	// A state costs its row and the instructions of its set. Each of these has to serve a few bytes, or it costs more than it gives.
+	// A state costs its row and the instructions of its set. Each of these has to serve a few bytes, or it costs more
+	// than it gives.
 	maxCost      = 1 << 18 // 1 MiB
 	bytesPerCost = 4
 )
@@ -138,8 +139,8 @@ func (d *dfa) run(text []byte, from int) (at, end int) {
 	return -1, len(text)
 }
 
-// makeRoom throws the states away when there are too many, or gives up where they served too little. It gives s again, which has
-// another id then.
+// makeRoom throws the states away when there are too many, or gives up where they served too little. It gives s again,
+// which has another id then.
 func (d *dfa) makeRoom(s stateID, ran int) stateID {
 	if d.cost < maxCost {
 		return s

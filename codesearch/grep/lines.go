@@ -38,7 +38,8 @@ func Binary(start []byte) bool {
 	return bytes.IndexByte(start[:min(len(start), binaryBlock)], 0) >= 0
 }
 
-// Lines returns the lines of a text that match; before it are so many others. More says that there are more matches than the shape wants.
+// Lines returns the lines of a text that match; before it are so many others. More says that there are more matches
+// than the shape wants.
 func (m *Matcher) Lines(text []byte, before int, s Shape) (_ []Match, more bool) {
 	if s.MaxLine == 0 {
 		s.MaxLine = DefaultMaxLine

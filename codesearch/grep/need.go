@@ -77,7 +77,8 @@ func partOf(re *syntax.Regexp) part {
 	switch re.Op {
 	case syntax.OpEmptyMatch:
 		return part{texts: []Need{{}}, exact: true}
-	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary,
+		syntax.OpNoWordBoundary:
 		return part{texts: []Need{{}}}
 	case syntax.OpLiteral:
 		return literalPart(re.Rune, re.Flags&syntax.FoldCase != 0)

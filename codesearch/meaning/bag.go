@@ -24,8 +24,8 @@ type Bag struct {
 	times uint16
 }
 
-// Fill counts the words of a part of a file: those of its text without the documentation where withoutDoc is set, of its name, of what
-// it belongs to, and of the file's name and folder.
+// Fill counts the words of a part of a file: those of its text without the documentation where withoutDoc is set, of
+// its name, of what it belongs to, and of the file's name and folder.
 func (b *Bag) Fill(file string, p split.Part, src []byte, withoutDoc bool) {
 	b.reset()
 	b.count([]byte(p.Name), nameCount)

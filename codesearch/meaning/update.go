@@ -12,7 +12,8 @@ import (
 // flushAt is how much source goes into one segment while an index is made: what bounds the memory.
 const flushAt = 64 << 20
 
-// racy is how young a file must be when it is read for its time to say nothing: it can change again within the same tick.
+// racy is how young a file must be when it is read for its time to say nothing: it can change again within the same
+// tick.
 const racy = 2 * time.Second
 
 // An updater makes the next state of an index.
@@ -48,8 +49,9 @@ type task struct {
 func newUpdater(ctx context.Context, x *Index) *updater {
 	old := x.current.Load()
 	return &updater{
-		ctx: ctx, x: x, old: old, segs: append([]*segment(nil), old.segs...), b: newBuilder(x.space.dims), seen: make([]bool, len(old.files)), fresh: map[string]bool{},
-		tasks: make(chan task, x.o.Workers), results: make(chan *analysed, x.o.Workers),
+		ctx: ctx, x: x, old: old, segs: append([]*segment(nil), old.segs...), b: newBuilder(x.space.dims),
+		seen: make([]bool, len(old.files)), fresh: map[string]bool{}, tasks: make(chan task, x.o.Workers),
+		results: make(chan *analysed, x.o.Workers),
 	}
 }
 
@@ -142,7 +144,9 @@ func (u *updater) first(path string) (entry, knowledge) {
 const retry = never + 1
 
 func (u *updater) work(ctx context.Context) {
-	w := &analyst{table: u.x.table, embedder: u.x.o.Embedder, maxFile: u.x.o.MaxFile, sum: make([]float32, u.x.table.dims)}
+	w := &analyst{
+		table: u.x.table, embedder: u.x.o.Embedder, maxFile: u.x.o.MaxFile, sum: make([]float32, u.x.table.dims),
+	}
 	for t := range u.tasks {
 		if ctx.Err() != nil {
 			continue
@@ -218,7 +222,8 @@ func (u *updater) quota() error {
 }
 
 func (u *updater) tooMany() error {
-	return tool.Errorf(tool.CodeQuotaExceeded, "code search: there are more than %d chunks of code; leave some out with an ignore file", u.x.o.MaxChunks)
+	return tool.Errorf(tool.CodeQuotaExceeded,
+		"code search: there are more than %d chunks of code; leave some out with an ignore file", u.x.o.MaxChunks)
 }
 
 // flush finishes the segment that is being made.

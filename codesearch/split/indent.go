@@ -112,7 +112,8 @@ func (f *indentFinder) add(d found, n, end, depth int) {
 		}
 		return
 	}
-	if last := len(f.defs) - 1; f.l == Elixir && last >= 0 && f.defs[last].name == d.name && f.defs[last].kind == Function && d.doc.to == d.doc.from {
+	if last := len(f.defs) - 1; f.l == Elixir && last >= 0 && f.defs[last].name == d.name &&
+		f.defs[last].kind == Function && d.doc.to == d.doc.from {
 		f.defs[last].to = d.to // another clause of the same function
 		return
 	}

@@ -185,7 +185,8 @@ func (c *cutter) pieces(p Part, from, to int) {
 
 func (c *cutter) pieceEnd(from, to int) int {
 	end := to
-	if last := c.lineOf(from) + maxLines; last < len(c.lines) && c.lines[last-1] < to && last+maxLines/4 < c.lineOf(to-1) {
+	if last := c.lineOf(from) + maxLines; last < len(c.lines) && c.lines[last-1] < to &&
+		last+maxLines/4 < c.lineOf(to-1) {
 		end = c.lines[last-1]
 	}
 	if end-from > maxBytes {
@@ -214,8 +215,8 @@ func lineStarts(src []byte) []int {
 	}
 }
 
-// Code returns a source with its comments blanked out, and the insides of its strings; every byte stays where it was. What is
-// neither code nor text that the package knows comes back as it is.
+// Code returns a source with its comments blanked out, and the insides of its strings; every byte stays where it was.
+// What is neither code nor text that the package knows comes back as it is.
 func Code(l Language, src []byte) []byte {
 	switch l.family() {
 	case braces, indent:

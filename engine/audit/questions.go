@@ -106,7 +106,8 @@ func ParsePoint(text string) (Point, error) {
 	var p Point
 	var rest string
 	if n, err := fmt.Sscanf(text, "%d:%64s%s", &p.Seq, &p.Hash, &rest); n != 2 || err == nil || len(p.Hash) != 64 {
-		return Point{}, tool.Errorf(tool.CodeInvalidInput, "%q is not a point of the log; expected NUMBER:HASH, as verify prints it", text)
+		return Point{}, tool.Errorf(tool.CodeInvalidInput,
+			"%q is not a point of the log; expected NUMBER:HASH, as verify prints it", text)
 	}
 	return p, nil
 }

@@ -49,8 +49,8 @@ func appendShape(b []byte, value json.RawMessage, depth int) ([]byte, error) {
 	return append(b, '}'), err
 }
 
-// Redacted returns arguments without the values of those whose names speak of secrets, or are among names. Arguments that
-// are no object are left out.
+// Redacted returns arguments without the values of those whose names speak of secrets, or are among names. Arguments
+// that are no object are left out.
 func Redacted(args json.RawMessage, names []string) json.RawMessage {
 	v, err := strictjson.Decode(args)
 	if _, ok := v.(map[string]any); err != nil || !ok {
@@ -87,6 +87,9 @@ func speaksOfSecrets(name string, names []string) bool {
 		return true
 	}
 	name = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
-	return slices.ContainsFunc([]string{"password", "passwd", "secret", "token", "lease", "apikey", "authorization", "credential", "privatekey", "cookie"},
+	return slices.ContainsFunc([]string{
+		"password", "passwd", "secret", "token", "lease", "apikey", "authorization", "credential", "privatekey",
+		"cookie",
+	},
 		func(word string) bool { return strings.Contains(name, word) })
 }

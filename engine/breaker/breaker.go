@@ -33,7 +33,8 @@ func (o *Options) Validate() error {
 // Section is the part of the config that the stage reads.
 func Section() config.Part {
 	return config.Part{
-		Name: "limits.breaker", Options: Options{}, Doc: "when a tool that breaks call after call is left alone for a while",
+		Name: "limits.breaker", Options: Options{},
+		Doc: "when a tool that breaks call after call is left alone for a while",
 	}
 }
 

@@ -43,7 +43,8 @@ func New(o Options) *Cache {
 // Section is the part of the config that the stage reads.
 func Section() config.Part {
 	return config.Part{
-		Name: "limits.cache", Options: []Rule(nil), Doc: "which tools that only read may be answered from memory; default: none",
+		Name: "limits.cache", Options: []Rule(nil),
+		Doc: "which tools that only read may be answered from memory; default: none",
 	}
 }
 
@@ -135,7 +136,8 @@ func (r *reader) key(c *tool.Call) key {
 // keepable reports whether a call is nothing but its tool, its arguments and its caller. One that belongs to a session,
 // answers a question, uses a lease up or may come to some files only is something else each time.
 func keepable(c *tool.Call) bool {
-	return c.Session == "" && c.State == nil && c.Answers == nil && c.Resume == "" && c.Lease == "" && c.Scope == nil && !c.DryRun
+	return c.Session == "" && c.State == nil && c.Answers == nil && c.Resume == "" && c.Lease == "" && c.Scope == nil &&
+		!c.DryRun
 }
 
 func (r *reader) stage(next tool.Handler) tool.Handler {
@@ -154,7 +156,8 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 		res, err := next.Invoke(ctx, c, seen)
 		if err == nil && !seen.more.Load() && r.worth(res) {
 			r.cache.lru.put(&entry{
-				key: k, stamp: began, until: now.Add(r.rule.TTL), output: slices.Clone(res.Output), summary: strings.Clone(res.Summary), spec: r.spec,
+				key: k, stamp: began, until: now.Add(r.rule.TTL), output: slices.Clone(res.Output),
+				summary: strings.Clone(res.Summary), spec: r.spec,
 			})
 		}
 		return res, err
@@ -163,7 +166,8 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 
 // worth reports whether a result can be given again.
 func (r *reader) worth(res *tool.Result) bool {
-	return res != nil && res.OK && res.Ask == nil && res.Failure == nil && len(res.Output)+len(res.Summary) <= cmp.Or(r.rule.MaxBytes, maxResult)
+	return res != nil && res.OK && res.Ask == nil && res.Failure == nil &&
+		len(res.Output)+len(res.Summary) <= cmp.Or(r.rule.MaxBytes, maxResult)
 }
 
 // again is a result that is given again, and says so. How the tool ran is not told: it did not.

@@ -43,7 +43,8 @@ func (r *Rule) Validate() error {
 // Check refuses more rules than anybody can read.
 func Check(rules []Rule) error {
 	if len(rules) > maxRules {
-		return tool.Errorf(tool.CodeInvalidInput, "limits: there are %d caches, and %d are allowed", len(rules), maxRules)
+		return tool.Errorf(tool.CodeInvalidInput, "limits: there are %d caches, and %d are allowed", len(rules),
+			maxRules)
 	}
 	return nil
 }
@@ -55,6 +56,7 @@ func (r *Rule) names(ref tool.Ref) bool {
 
 // misplaced is the error of rules that ask for tools that are not kept.
 func misplaced(names []string) error {
-	return tool.Errorf(tool.CodeInvalidInput, "limits: %s cannot be cached, because not declared to read and do nothing else; "+
-		"take the name out of limits.cache, or correct the effects of the tool", strings.Join(names, ", "))
+	return tool.Errorf(tool.CodeInvalidInput,
+		"limits: %s cannot be cached, because not declared to read and do nothing else; "+
+			"take the name out of limits.cache, or correct the effects of the tool", strings.Join(names, ", "))
 }

@@ -32,7 +32,9 @@ type recorder struct {
 }
 
 func newRecorder(l Ledger, j *Job) *recorder {
-	return &recorder{ledger: l, id: j.ID, attempt: j.Attempts, events: j.Events, bytes: j.Bytes, full: j.Events >= maxEvents}
+	return &recorder{
+		ledger: l, id: j.ID, attempt: j.Attempts, events: j.Events, bytes: j.Bytes, full: j.Events >= maxEvents,
+	}
 }
 
 // Emit implements tool.Sink.

@@ -84,14 +84,14 @@ type Options struct {
 	Lookup func(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error)
 	// Own reports whether a tool is one of those for jobs, which are not run as jobs; nil: none is.
 	Own func(*tool.Spec) bool
-	// Known gives the rights that a caller has now, where somebody keeps a list of callers who has it on the list. A caller
-	// who was on it when the job was made, and is not when it runs, is refused; nil: there is no list.
+	// Known gives the rights that a caller has now, where somebody keeps a list of callers who has it on the list. A
+	// caller who was on it when the job was made, and is not when it runs, is refused; nil: there is no list.
 	Known func(id string) (rights *tool.Rights, ok bool)
 	// Admit refuses a caller who may no longer call, however it was known; nil: none is refused.
 	Admit func(ctx context.Context, p tool.Principal) error
 
-	// Available says why a tool cannot be called now; nil: it can, or the call will tell. Sources may take a while to open:
-	// during Settling, after the start of Run, a job whose tool is not there yet waits for it.
+	// Available says why a tool cannot be called now; nil: it can, or the call will tell. Sources may take a while to
+	// open: during Settling, after the start of Run, a job whose tool is not there yet waits for it.
 	Available func(ctx context.Context, p tool.Principal, name string) error
 	Settling  time.Duration
 
@@ -140,14 +140,16 @@ const maxArgs = 8 << 20
 // durable.
 func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error) {
 	if len(c.Args) > maxArgs {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of a job have at most %d bytes, not %d", maxArgs, len(c.Args)).Because("too_large")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of a job have at most %d bytes, not %d", maxArgs,
+			len(c.Args)).Because("too_large")
 	}
 	spec, err := q.o.Lookup(ctx, c.Caller, c.Tool)
 	switch {
 	case err != nil:
 		return nil, err
 	case q.o.Own(spec):
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is about calls, and no job itself; call it as it is", spec.Name)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is about calls, and no job itself; call it as it is",
+			spec.Name)
 	}
 	if err := q.wouldPass(ctx, c); err != nil {
 		return nil, err
@@ -157,7 +159,10 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 	if err != nil {
 		return nil, err
 	}
-	j := Job{ID: tool.NewID(), Caller: c.Caller.ID, Tool: spec.Name, State: Queued, Made: time.Now(), Again: again(spec), Lease: c.Lease, Call: call}
+	j := Job{
+		ID: tool.NewID(), Caller: c.Caller.ID, Tool: spec.Name, State: Queued, Made: time.Now(), Again: again(spec),
+		Lease: c.Lease, Call: call,
+	}
 	if err := q.o.Store.Add(ctx, j, q.o.PerCaller, q.o.Most); err != nil {
 		return nil, err
 	}
@@ -188,7 +193,8 @@ func (q *Queue) wouldPass(ctx context.Context, c *tool.Call) error {
 	case err != nil || !decision.DryRun:
 		return tool.Errorf(tool.CodeInternal, "%s did not know a dry run", c.Tool)
 	case !decision.Allowed:
-		return tool.Errorf(tool.CodeAccessDenied, "%s was not accepted as a job: %s", c.Tool, cmp.Or(decision.Reason, "the policy refuses it"))
+		return tool.Errorf(tool.CodeAccessDenied, "%s was not accepted as a job: %s", c.Tool,
+			cmp.Or(decision.Reason, "the policy refuses it"))
 	}
 	return nil
 }
@@ -218,8 +224,8 @@ type rights struct {
 
 func encode(c *tool.Call, known bool) ([]byte, error) {
 	r := request{
-		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door, Known: known, Operates: c.Caller.Operates,
-		Guarantees: c.Guarantees,
+		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door,
+		Known: known, Operates: c.Caller.Operates, Guarantees: c.Guarantees,
 	}
 	if have := c.Caller.Rights; have != nil {
 		r.Rights = &rights{Roles: have.Roles, All: have.Tools == nil}
@@ -251,8 +257,8 @@ func decode(j *Job) (c *tool.Call, known bool, err error) {
 		}
 	}
 	c = &tool.Call{
-		ID: j.ID, Tool: r.Tool, Args: r.Args, Session: r.Session, Trace: r.Trace, Span: r.Span, Run: r.Run, Lease: j.Lease, Caller: p,
-		Guarantees: r.Guarantees,
+		ID: j.ID, Tool: r.Tool, Args: r.Args, Session: r.Session, Trace: r.Trace, Span: r.Span, Run: r.Run,
+		Lease: j.Lease, Caller: p, Guarantees: r.Guarantees,
 	}
 	return c, r.Known, nil
 }

@@ -45,8 +45,8 @@ func (q *Queue) Run(ctx context.Context) {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	d := &dispatcher{
-		Queue: q, life: life, settled: time.Now().Add(q.o.Settling), running: map[string]context.CancelCauseFunc{}, told: map[string]time.Time{},
-		free: make(chan struct{}, 1),
+		Queue: q, life: life, settled: time.Now().Add(q.o.Settling), running: map[string]context.CancelCauseFunc{},
+		told: map[string]time.Time{}, free: make(chan struct{}, 1),
 	}
 	var tending sync.WaitGroup
 	stop := make(chan struct{})
@@ -194,11 +194,14 @@ func (d *dispatcher) recover(ctx context.Context) {
 func decide(j Job) (state string, result []byte) {
 	switch {
 	case !j.Again:
-		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s ended meanwhile, and its outcome is unknown; look before you call it again", j.Tool).Because("job_lost"))
+		return Lost, because(tool.Errorf(tool.CodeCrash,
+			"the program that ran %s ended meanwhile, and its outcome is unknown; look before you call it again",
+			j.Tool).Because("job_lost"))
 	case j.Stop:
 		return Cancelled, because(errStopped)
 	case j.Attempts >= maxAttempts:
-		return Lost, because(tool.Errorf(tool.CodeCrash, "%s was begun %d times, and its program ended each time", j.Tool, j.Attempts).Because("job_lost"))
+		return Lost, because(tool.Errorf(tool.CodeCrash, "%s was begun %d times, and its program ended each time",
+			j.Tool, j.Attempts).Because("job_lost"))
 	}
 	return Queued, nil
 }
@@ -216,8 +219,8 @@ func (d *dispatcher) run(ctx context.Context, j *Job) {
 	d.settle(j, events, state, result)
 }
 
-// invokeWithStore runs a job when the store is there: a job that was accepted does not fail because the store was away for a
-// while. What it leaves behind when it has run waits for the store elsewhere, however long that takes.
+// invokeWithStore runs a job when the store is there: a job that was accepted does not fail because the store was away
+// for a while. What it leaves behind when it has run waits for the store elsewhere, however long that takes.
 func (d *dispatcher) invokeWithStore(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
 	for {
 		r, err := d.invoke(ctx, j, out)
@@ -280,7 +283,8 @@ func (d *dispatcher) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
 	var now tool.Principal
 	if known {
 		if now.Rights, known = d.o.Known(j.Caller); !known {
-			return nil, tool.Errorf(tool.CodeAccessDenied, "%q is no longer on the list of callers", j.Caller).Because("caller_gone")
+			return nil, tool.Errorf(tool.CodeAccessDenied, "%q is no longer on the list of callers",
+				j.Caller).Because("caller_gone")
 		}
 		call.Caller.Rights = stillHeld(call.Caller.Rights, now.Rights)
 	}
@@ -298,8 +302,8 @@ func (d *dispatcher) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
 	return call, nil
 }
 
-// stillHeld returns what a caller had when it made a job, without the roles that it has lost since. The tools that it has lost
-// are looked at one by one.
+// stillHeld returns what a caller had when it made a job, without the roles that it has lost since. The tools that it
+// has lost are looked at one by one.
 func stillHeld(had, now *tool.Rights) *tool.Rights {
 	if had == nil || now == nil {
 		return now
@@ -313,7 +317,8 @@ func stillHeld(had, now *tool.Rights) *tool.Rights {
 	return kept
 }
 
-var errChanged = tool.Errorf(tool.CodeCrash, "the program that ran it ended meanwhile, and the tool no longer says that it may run twice; its outcome is unknown").Because("job_lost")
+var errChanged = tool.Errorf(tool.CodeCrash,
+	"the program that ran it ended meanwhile, and the tool no longer says that it may run twice; its outcome is unknown").Because("job_lost")
 
 // ended says how a job ended that was run.
 func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string, result []byte) {
@@ -339,7 +344,8 @@ func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string
 	case cause == error(errShutdown) && (j.Again || errors.Is(err, errNotBegun)):
 		return Queued, nil
 	case cause == error(errShutdown):
-		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s was shut down meanwhile, and its outcome is unknown; look before you call it again", j.Tool).Because("job_lost"))
+		return Lost, because(tool.Errorf(tool.CodeCrash,
+			"the program that ran %s was shut down meanwhile, and its outcome is unknown; look before you call it again", j.Tool).Because("job_lost"))
 	}
 	return Failed, because(err)
 }
@@ -357,8 +363,8 @@ const (
 	lastTries = 3 * time.Second
 )
 
-// settle keeps the end of a job. Where the store cannot take it now, as with a full disk, it waits until it can, or until
-// the program ends: then others will find a job whose program is gone.
+// settle keeps the end of a job. Where the store cannot take it now, as with a full disk, it waits until it can, or
+// until the program ends: then others will find a job whose program is gone.
 func (d *dispatcher) settle(j *Job, events *recorder, state string, result []byte) {
 	var giveUp <-chan time.Time
 	over := d.life.Done()

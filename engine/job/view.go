@@ -39,7 +39,8 @@ func (o outcome) encode() ([]byte, error) {
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeInternal, "it ran, but its outcome is not JSON: %w", err)
 	case len(b) > maxOutcome:
-		return nil, tool.Errorf(tool.CodeQuotaExceeded, "it ran, but its outcome of %d bytes is not kept: %d is the most", len(b), maxOutcome).Because("too_large")
+		return nil, tool.Errorf(tool.CodeQuotaExceeded,
+			"it ran, but its outcome of %d bytes is not kept: %d is the most", len(b), maxOutcome).Because("too_large")
 	}
 	return b, nil
 }
@@ -139,7 +140,9 @@ const (
 )
 
 // Watch hands the events of a job of a caller to out, those after so many, and gives the job when it has ended.
-func (q *Queue) Watch(ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink) (json.RawMessage, error) {
+func (q *Queue) Watch(
+	ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink,
+) (json.RawMessage, error) {
 	ended := q.ended
 	pause := firstLook
 	for {
@@ -157,7 +160,9 @@ func (q *Queue) Watch(ctx context.Context, p tool.Principal, id string, after in
 		case j.State != Queued && j.State != Running:
 			return show(&j)
 		case ended == nil:
-			return nil, tool.Errorf(tool.CodeUnavailable, "the server is shutting down, and job %s is %s; watch it again later, after event %d", id, j.State, after)
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"the server is shutting down, and job %s is %s; watch it again later, after event %d", id, j.State,
+				after)
 		case len(events) > 0:
 			pause = firstLook
 		}

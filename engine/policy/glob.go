@@ -191,7 +191,8 @@ func trimmed(parts []string) []string {
 
 // quoted returns the parts of a path as patterns for themselves.
 func quoted(p string) []string {
-	return strings.Split(strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `{`, `\{`, `}`, `\}`).Replace(strings.TrimSuffix(p, "/")), "/")
+	return strings.Split(strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `{`, `\{`, `}`,
+		`\}`).Replace(strings.TrimSuffix(p, "/")), "/")
 }
 
 // resolved follows the links in the folders that a pattern begins with, as far as there are any now.

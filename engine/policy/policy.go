@@ -71,9 +71,11 @@ func (r *Rule) Validate() error {
 	case r.Effect == "":
 		return fmt.Errorf("rule %q does not say its effect: allow, deny or confine", r.Name)
 	case (r.Effect == Confine) != (len(r.Guarantees.Asked()) > 0):
-		return fmt.Errorf("rule %q: effect confine and guarantees belong together, such as `effect: confine, guarantees: {no_network: true}`", r.Name)
+		return fmt.Errorf("rule %q: effect confine and guarantees belong together, such as "+
+			"`effect: confine, guarantees: {no_network: true}`", r.Name)
 	case r.Effect == Confine && (r.Paths != nil || r.Access != "" || r.Commands != nil):
-		return fmt.Errorf("rule %q: paths, access and commands cannot be confined; say who calls which tool, and when", r.Name)
+		return fmt.Errorf("rule %q: paths, access and commands cannot be confined; say who calls which tool, and when",
+			r.Name)
 	}
 	for _, list := range []struct {
 		name  string
@@ -86,7 +88,8 @@ func (r *Rule) Validate() error {
 		{"commands", r.Commands != nil && len(r.Commands) == 0},
 	} {
 		if list.empty {
-			return fmt.Errorf("rule %q: %s is an empty list and would match nothing; leave it out to match everything", r.Name, list.name)
+			return fmt.Errorf("rule %q: %s is an empty list and would match nothing; leave it out to match everything",
+				r.Name, list.name)
 		}
 	}
 	return nil
@@ -100,7 +103,8 @@ func (o *Options) Validate() error {
 		case seen[r.Name]:
 			return fmt.Errorf("two rules are called %q; give one of them another name", r.Name)
 		case r.Effect == Allow && o.Default != Deny:
-			return fmt.Errorf("rule %q allows what is allowed anyway; say `default: deny`, or leave the rule out", r.Name)
+			return fmt.Errorf("rule %q allows what is allowed anyway; say `default: deny`, or leave the rule out",
+				r.Name)
 		}
 		seen[r.Name] = true
 	}
@@ -207,7 +211,9 @@ func guard(files []string) *Rule {
 	if len(files) == 0 {
 		return nil
 	}
-	r := &Rule{Name: byConfig, Effect: Deny, Access: Write, Reason: "it says what tools may do, and no tool may change it"}
+	r := &Rule{
+		Name: byConfig, Effect: Deny, Access: Write, Reason: "it says what tools may do, and no tool may change it",
+	}
 	for _, file := range files {
 		r.Paths = append(r.Paths, PathGlob{text: file, variants: [][]string{quoted(file)}}.anchor("/"))
 	}
@@ -234,7 +240,8 @@ func (env Env) check(r *Rule) error {
 			if near := nearest.Of(string(g), c.known); len(near) > 0 {
 				hint = fmt.Sprintf("did you mean %q?", near[0])
 			}
-			return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: there is no %s %q; %s", r.Name, c.what, string(g), hint)
+			return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: there is no %s %q; %s", r.Name, c.what,
+				string(g), hint)
 		}
 	}
 	if r.Effect != Allow { // a rule that denies also knows names and aliases with a dot

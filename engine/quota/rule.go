@@ -48,9 +48,11 @@ func (r *Rule) Validate() error {
 	case r.Concurrency < 0 || r.Concurrency > maxAmount:
 		return fmt.Errorf("quota %q: concurrency is %d; it must be 1 to %d", r.Name, r.Concurrency, maxAmount)
 	case !r.Rate.given() && !r.Units.given() && r.Concurrency == 0:
-		return fmt.Errorf("quota %q limits nothing; give it a rate, units or a concurrency, such as `rate: 100/m`", r.Name)
+		return fmt.Errorf("quota %q limits nothing; give it a rate, units or a concurrency, such as `rate: 100/m`",
+			r.Name)
 	case r.Burst > 0 && !r.Rate.given():
-		return fmt.Errorf("quota %q has a burst and no rate; say how many calls there may be, such as `rate: 100/m`", r.Name)
+		return fmt.Errorf("quota %q has a burst and no rate; say how many calls there may be, such as `rate: 100/m`",
+			r.Name)
 	case len(r.Cost) > 0 && !r.Units.given():
 		return fmt.Errorf("quota %q has costs and no units; say how many there are, such as `units: 1000/h`", r.Name)
 	}
@@ -66,7 +68,8 @@ func (r *Rule) checkCosts() error {
 		case cost < 0:
 			return fmt.Errorf("quota %q: a call of %s cannot cost %d; 0 is free", r.Name, name, cost)
 		case int64(cost) > r.Units.amount:
-			return fmt.Errorf("quota %q: a call of %s costs %d units, and there are never more than %d; deny the tool in the policy, or give more units", r.Name, name, cost, r.Units.amount)
+			return fmt.Errorf("quota %q: a call of %s costs %d units, and there are never more than %d; deny the "+
+				"tool in the policy, or give more units", r.Name, name, cost, r.Units.amount)
 		}
 	}
 	return nil
@@ -86,7 +89,8 @@ func (r *Rule) checkLists() error {
 		{"callers", r.Callers != nil && len(r.Callers) == 0}, {"doors", r.Doors != nil && len(r.Doors) == 0},
 	} {
 		if list.empty {
-			return fmt.Errorf("quota %q: %s is an empty list and would match nothing; leave it out to match everything", r.Name, list.name)
+			return fmt.Errorf("quota %q: %s is an empty list and would match nothing; leave it out to match everything",
+				r.Name, list.name)
 		}
 	}
 	return nil
@@ -179,7 +183,8 @@ type unit struct {
 
 func units() map[string]unit {
 	return map[string]unit{
-		"s": {"a second", time.Second}, "m": {"a minute", time.Minute}, "h": {"an hour", time.Hour}, "d": {"a day", 24 * time.Hour},
+		"s": {"a second", time.Second}, "m": {"a minute", time.Minute}, "h": {"an hour", time.Hour},
+		"d": {"a day", 24 * time.Hour},
 	}
 }
 

@@ -61,7 +61,8 @@ func Stage(states States, assets Assets) func(*tool.Spec) tool.Middleware {
 			}
 			patch := func() error { return states.Patch(ctx, c.Caller.ID, c.Session, l.patches) }
 			if err := tool.Persist(ctx, c, out, "the state of its session", patch); err != nil {
-				return nil, tool.Errorf(tool.CodeOf(err), "%s ran, but the state of session %q was not changed: %w", c.Tool, c.Session, err)
+				return nil, tool.Errorf(tool.CodeOf(err), "%s ran, but the state of session %q was not changed: %w",
+					c.Tool, c.Session, err)
 			}
 			return r, nil
 		})
@@ -95,7 +96,8 @@ func withState(ctx context.Context, c *tool.Call, states States) (*tool.Call, er
 	}
 	state, err := states.State(ctx, c.Caller.ID, c.Session)
 	if err != nil {
-		return nil, tool.BeforeRun(tool.Errorf(tool.CodeOf(err), "the state of session %q cannot be read: %w", c.Session, err))
+		return nil, tool.BeforeRun(tool.Errorf(tool.CodeOf(err), "the state of session %q cannot be read: %w",
+			c.Session, err))
 	}
 	with := *c
 	with.State = state
@@ -136,7 +138,8 @@ const maxPatches = 8 << 20
 
 func (l *collector) patch(data json.RawMessage) error {
 	if l.size += len(data); l.size > maxPatches {
-		return tool.Errorf(tool.CodeQuotaExceeded, "more than %d bytes of state patches in one call; this one is left out", maxPatches)
+		return tool.Errorf(tool.CodeQuotaExceeded,
+			"more than %d bytes of state patches in one call; this one is left out", maxPatches)
 	}
 	v, err := strictjson.Decode(data)
 	if err != nil {

@@ -33,7 +33,8 @@ type labels struct {
 }
 
 func (l labels) compare(o labels) int {
-	return cmp.Or(strings.Compare(l.tool, o.tool), strings.Compare(l.source, o.source), strings.Compare(l.protocol, o.protocol),
+	return cmp.Or(strings.Compare(l.tool, o.tool), strings.Compare(l.source, o.source),
+		strings.Compare(l.protocol, o.protocol),
 		strings.Compare(l.door, o.door), cmp.Compare(l.outcome, o.outcome), cmp.Compare(l.code, o.code))
 }
 

@@ -74,11 +74,14 @@ func newSender(o Options, env Env, every time.Duration, measure func() []family)
 		if err != nil {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "telemetry: %w", err)
 		}
-		s.readings = metric.NewMeterProvider(metric.WithResource(s.resource), metric.WithReader(metric.NewPeriodicReader(
-			quietMetrics{metrics, s}, metric.WithInterval(every), metric.WithTimeout(postTimeout), metric.WithProducer(s))))
+		s.readings = metric.NewMeterProvider(metric.WithResource(s.resource),
+			metric.WithReader(metric.NewPeriodicReader(
+				quietMetrics{metrics, s}, metric.WithInterval(every), metric.WithTimeout(postTimeout),
+				metric.WithProducer(s))))
 	}
 	s.spans = sdktrace.NewBatchSpanProcessor(countedSpans{spans, s}, sdktrace.WithMaxExportBatchSize(maxBatch),
-		sdktrace.WithMaxQueueSize(maxWaiting), sdktrace.WithBatchTimeout(batchDelay), sdktrace.WithExportTimeout(sendTimeout))
+		sdktrace.WithMaxQueueSize(maxWaiting), sdktrace.WithBatchTimeout(batchDelay),
+		sdktrace.WithExportTimeout(sendTimeout))
 	return s, nil
 }
 
@@ -122,7 +125,8 @@ func (s *sender) span(one *span) sdktrace.ReadOnlySpan {
 		Name: "tool " + s.clean(one.tool), SpanKind: trace.SpanKindServer, StartTime: one.start, EndTime: one.end,
 		SpanContext: spanContext(id, spanID),
 		Attributes: []attribute.KeyValue{
-			s.text("toolpost.tool", one.tool), s.text("toolpost.source", one.source), s.text("toolpost.protocol", one.protocol),
+			s.text("toolpost.tool", one.tool), s.text("toolpost.source", one.source),
+			s.text("toolpost.protocol", one.protocol),
 			s.text("toolpost.door", one.door), s.text("toolpost.caller", one.caller), s.text("toolpost.call", one.call),
 			s.text("toolpost.outcome", string(one.outcome)),
 			attribute.Int("toolpost.bytes_in", one.in), attribute.Int("toolpost.bytes_out", one.out),
@@ -248,7 +252,9 @@ func (s *sender) aggregation(f family, now time.Time) metricdata.Aggregation {
 		})
 	}
 	if f.Counter {
-		return metricdata.Sum[float64]{DataPoints: points, Temporality: metricdata.CumulativeTemporality, IsMonotonic: true}
+		return metricdata.Sum[float64]{
+			DataPoints: points, Temporality: metricdata.CumulativeTemporality, IsMonotonic: true,
+		}
 	}
 	for i := range points {
 		points[i].StartTime = time.Time{}

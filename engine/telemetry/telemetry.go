@@ -32,8 +32,10 @@ type Options struct {
 // Validate implements config's validator.
 func (o *Options) Validate() error {
 	if o.OTLP == "" {
-		if len(o.Headers) > 0 || o.Traces != nil || o.Metrics != nil || o.Sample != nil || o.Service != "" || o.Interval != 0 {
-			return fmt.Errorf("the telemetry has no collector to go to; give it one, such as `otlp: http://127.0.0.1:4318`, or leave the section out")
+		if len(o.Headers) > 0 || o.Traces != nil || o.Metrics != nil || o.Sample != nil || o.Service != "" ||
+			o.Interval != 0 {
+			return fmt.Errorf("the telemetry has no collector to go to; give it one, such as " +
+				"`otlp: http://127.0.0.1:4318`, or leave the section out")
 		}
 		return nil
 	}
@@ -64,7 +66,8 @@ func checkCollector(address string) error {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "grpc", "grpcs"}, u.Scheme):
-		return fmt.Errorf("otlp: expected a URL, such as https://collector.example:4318 or grpcs://collector.example:4317")
+		return fmt.Errorf("otlp: expected a URL, such as https://collector.example:4318 or " +
+			"grpcs://collector.example:4317")
 	case u.User != nil:
 		return fmt.Errorf("otlp: the URL has a password in it; put it into a secret and name that under `headers`")
 	case u.RawQuery != "" || u.Fragment != "":
@@ -72,7 +75,8 @@ func checkCollector(address string) error {
 	case strings.HasPrefix(u.Scheme, "grpc") && (strings.Trim(u.Path, "/") != "" || u.Port() == ""):
 		return fmt.Errorf("otlp: over gRPC the URL has a host, a port and no path, such as grpc://127.0.0.1:4317")
 	case !strings.HasSuffix(u.Scheme, "s") && !loopback(u.Hostname()):
-		return fmt.Errorf("otlp: %s is another machine, and %s is not encrypted; use %ss, or a collector on this one", u.Hostname(), u.Scheme, u.Scheme)
+		return fmt.Errorf("otlp: %s is another machine, and %s is not encrypted; use %ss, or a collector on this one",
+			u.Hostname(), u.Scheme, u.Scheme)
 	}
 	return nil
 }

@@ -75,7 +75,8 @@ func (l *link) metricExporter(ctx context.Context) (metric.Exporter, error) {
 	if address, secure, ok := l.grpc(); ok {
 		options := []otlpmetricgrpc.Option{
 			otlpmetricgrpc.WithEndpoint(address), otlpmetricgrpc.WithTimeout(postTimeout),
-			otlpmetricgrpc.WithDialOption(grpc.WithUnaryInterceptor(l.call)), otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig{}),
+			otlpmetricgrpc.WithDialOption(grpc.WithUnaryInterceptor(l.call)),
+			otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig{}),
 		}
 		if !secure {
 			options = append(options, otlpmetricgrpc.WithInsecure())
@@ -128,7 +129,8 @@ func (n noted) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // call is the link as a gRPC interceptor.
 func (l *link) call(
-	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption,
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, next grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
 ) error {
 	for name, from := range l.headers {
 		value, err := l.secret(from)

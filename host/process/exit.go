@@ -40,7 +40,8 @@ var missingLibrary = regexp.MustCompile(`error while loading shared libraries: (
 func (c *Child) Describe(e Exit) string {
 	if reached := c.limits(); len(reached) > 0 {
 		which, _, _ := strings.Cut(reached[0], " ") // named as the walls of a config name it
-		return withTail(fmt.Sprintf("%s: it reached its limit of %s; walls.%s of its source raises it", e, strings.Join(reached, " and of "), which), c.Tail())
+		return withTail(fmt.Sprintf("%s: it reached its limit of %s; walls.%s of its source raises it", e,
+			strings.Join(reached, " and of "), which), c.Tail())
 	}
 	return describe(e, c.Tail(), c.killed.Load())
 }

@@ -46,9 +46,11 @@ type registry struct {
 // our own parent left open for us; those that Go opened are private already.
 func (r *registry) adopt() {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		r.unfit = tool.Errorf(tool.CodeUnavailable, "cannot look after the children of tools: prctl(PR_SET_CHILD_SUBREAPER): %w", err)
+		r.unfit = tool.Errorf(tool.CodeUnavailable,
+			"cannot look after the children of tools: prctl(PR_SET_CHILD_SUBREAPER): %w", err)
 	} else if _, ok := r.proc.stat(os.Getpid()); !ok {
-		r.unfit = tool.Errorf(tool.CodeUnavailable, "cannot look after the children of tools: %s is not readable: mount it", r.proc)
+		r.unfit = tool.Errorf(tool.CodeUnavailable,
+			"cannot look after the children of tools: %s is not readable: mount it", r.proc)
 	}
 	for _, fd := range r.proc.numbers("self/fd") {
 		if fd > 2 {
@@ -95,14 +97,16 @@ func (r *registry) plain(path string, argv []string, attr *os.ProcAttr, c *Child
 	if pidfd < 0 {
 		_ = proc.Kill()
 		_, _ = proc.Wait()
-		return tool.Errorf(tool.CodeUnavailable, "this kernel gives no handle on a process (pidfd); Linux 5.4 or later is needed")
+		return tool.Errorf(tool.CodeUnavailable,
+			"this kernel gives no handle on a process (pidfd); Linux 5.4 or later is needed")
 	}
 	r.register(c, proc, pidfd)
 	return nil
 }
 
 // confined starts a child behind walls. It is our child like any other; its orphans go to the room's init. It is known
-// here before it leaves our session, so that nobody takes it for a stray, and nobody has to wait while its room is built.
+// here before it leaves our session, so that nobody takes it for a stray, and nobody has to wait while its room is
+// built.
 func (r *registry) confined(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
 	born := func(pid int) error {
 		r.mu.Lock()
@@ -120,7 +124,8 @@ func (r *registry) confined(path string, argv []string, attr *os.ProcAttr, walls
 		return nil
 	}
 	spawn := sandbox.Spawn{
-		Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Look: c.looks, Born: born, Confinement: *walls,
+		Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Look: c.looks, Born: born,
+		Confinement: *walls,
 	}
 	room, err := sandbox.Start(spawn)
 	if sandbox.Moved(err) { // somebody changed a folder this moment

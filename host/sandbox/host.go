@@ -59,8 +59,8 @@ func Keep() (release func()) {
 	})
 }
 
-// Leave ends the forker, unless somebody keeps it, and waits for what is being removed: the last thing that a program does
-// which started confined children and leaves nothing behind.
+// Leave ends the forker, unless somebody keeps it, and waits for what is being removed: the last thing that a program
+// does which started confined children and leaves nothing behind.
 func Leave() {
 	home.rest()
 	home.close()
@@ -158,7 +158,8 @@ func (h *house) take(m *machine, on ground) (*birth, error) {
 	}
 	if err := b.listen(); err != nil || !b.ready {
 		b.abort()
-		return nil, cmp.Or(err, errors.New("the sandbox's forker ended at once: does the program begin with sandbox.Main?"))
+		return nil,
+			cmp.Or(err, errors.New("the sandbox's forker ended at once: does the program begin with sandbox.Main?"))
 	}
 	return b, nil
 }
@@ -269,7 +270,8 @@ type forker struct {
 // The rooms without network share it: a network takes the kernel longer to make than all the rest.
 func (m *machine) startForker(outside bool) (*forker, error) {
 	if !mayStart.Load() {
-		return nil, tool.Errorf(tool.CodeInternal, "no confined child can be started: this program does not call sandbox.Main first")
+		return nil, tool.Errorf(tool.CodeInternal,
+			"no confined child can be started: this program does not call sandbox.Main first")
 	}
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -285,8 +287,8 @@ func (m *machine) startForker(outside bool) (*forker, error) {
 	// A program that does not begin with Main must not begin anew, as a test binary would with all its tests.
 	argv := []string{forkerName, "-test.run=^$"}
 	proc, err := os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{
-		Dir: "/", Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, Files: []*os.File{nil, nil, nil, forkerSocket: theirs, forkerLife: r},
-		Sys: m.forkerNamespaces(outside),
+		Dir: "/", Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
+		Files: []*os.File{nil, nil, nil, forkerSocket: theirs, forkerLife: r}, Sys: m.forkerNamespaces(outside),
 	})
 	if err != nil {
 		_ = ours.Close()

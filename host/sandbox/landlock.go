@@ -63,9 +63,13 @@ type grant struct {
 // ruleset begins a ruleset that takes every right on files, and what it can of what leads to other processes.
 func (s *script) ruleset(version int) {
 	s.in(LayerLandlock)
-	fields := []value{number(handledFS(version)), number(0), number(uint64(unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL))}
+	fields := []value{
+		number(handledFS(version)), number(0),
+		number(uint64(unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL)),
+	}
 	fields = fields[:attrFields(version)]
-	s.call("the ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.words(fields...), number(8*len(fields)), number(0)).into(regRules)
+	s.call("the ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.words(fields...), number(8*len(fields)),
+		number(0)).into(regRules)
 }
 
 // attrFields is how many fields the ruleset's structure has.
@@ -88,7 +92,8 @@ func (s *script) grant(version int, grants []grant) {
 // more there than the room has.
 func (s *script) grantInside(version int, grants []grant) {
 	s.grantBy(version, grants, func(path string) *op {
-		return s.call(path, unix.SYS_OPENAT, cwd, s.text(path), number(unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW), number(0))
+		return s.call(path, unix.SYS_OPENAT, cwd, s.text(path), number(unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW),
+			number(0))
 	})
 }
 
@@ -103,7 +108,8 @@ func (s *script) grantBy(version int, grants []grant, open func(path string) *op
 		beneath := s.words(number(rights), number(0))
 		open(g.path).into(fd)
 		s.poke(beneath, 8, fd)
-		s.call(g.path, unix.SYS_LANDLOCK_ADD_RULE, register(regRules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath, number(0))
+		s.call(g.path, unix.SYS_LANDLOCK_ADD_RULE, register(regRules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath,
+			number(0))
 		s.call(g.path, unix.SYS_CLOSE, register(fd))
 	}
 }
@@ -124,7 +130,8 @@ func (s *script) restrict(version int, noTCP bool) {
 	s.call("the root", unix.SYS_OPENAT, cwd, s.text("/"), number(unix.O_PATH|unix.O_CLOEXEC), number(0)).into(root)
 	beneath := s.words(number(refer), number(0))
 	s.poke(beneath, 8, root)
-	s.call("the root", unix.SYS_LANDLOCK_ADD_RULE, register(rules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath, number(0))
+	s.call("the root", unix.SYS_LANDLOCK_ADD_RULE, register(rules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath,
+		number(0))
 	s.call("the root", unix.SYS_CLOSE, register(root))
 	s.call("restrict TCP", unix.SYS_LANDLOCK_RESTRICT_SELF, register(rules), number(0))
 }

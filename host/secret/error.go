@@ -42,7 +42,8 @@ func (r *Redactor) inError(err error) bool {
 	if err == nil {
 		return false
 	}
-	if e, ok := err.(*tool.Error); ok && (r.in(e.Op) || r.in(e.Reason) || r.in(e.Message) || r.in(asString(e.Details))) {
+	if e, ok := err.(*tool.Error); ok &&
+		(r.in(e.Op) || r.in(e.Reason) || r.in(e.Message) || r.in(asString(e.Details))) {
 		return true
 	}
 	if r.in(err.Error()) {

@@ -24,8 +24,8 @@ type Grant struct {
 	Vault       Source   `yaml:"-"` // nil: there are none
 }
 
-// Give gives a child its secrets. Allowed is what its guarantees say of them. Done is to be called when the child has been
-// started, or has not.
+// Give gives a child its secrets. Allowed is what its guarantees say of them. Done is to be called when the child has
+// been started, or has not.
 func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err error) {
 	if len(g.Secrets)+len(g.SecretFiles) == 0 {
 		return func() {}, nil
@@ -77,7 +77,8 @@ func Descriptors(from Source, names, allowed []string, first int) (files []*os.F
 			for _, f := range files {
 				_ = f.Close()
 			}
-			return nil, nil, tool.Errorf(tool.CodeUnavailable, "the secret %s cannot be handed over as a file: %w", g.name, err)
+			return nil, nil, tool.Errorf(tool.CodeUnavailable, "the secret %s cannot be handed over as a file: %w",
+				g.name, err)
 		}
 		files = append(files, f)
 		env = append(env, g.name+"_FD="+strconv.Itoa(first+i))
@@ -115,7 +116,8 @@ func sealed(name, value string) (*os.File, error) {
 	f := os.NewFile(uintptr(fd), name)
 	_, err = strings.NewReader(value).WriteTo(f)
 	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
+			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
 	}
 	if err == nil {
 		_, err = f.Seek(0, 0)

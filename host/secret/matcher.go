@@ -14,8 +14,8 @@ import (
 const (
 	window   = 4
 	maxBlock = 16 // the longer the blocks, the fewer windows of a text are looked at, and the more are in the table
-	// Pieces of coded forms: blocks begin at every spread-th byte of them, so that of lines of 60 digits and more, which
-	// is what programs write, each has a whole block.
+	// Pieces of coded forms: blocks begin at every spread-th byte of them, so that of lines of 60 digits and more,
+	// which is what programs write, each has a whole block.
 	minPieced = 48
 	maxPieced = 16 << 10 // longer ones would fill the table
 	spread    = 40
@@ -90,7 +90,8 @@ func (m *matcher) index() {
 	for key, refs := range m.table {
 		h := m.hash(key)
 		m.filter[h/64] |= 1 << (h % 64)
-		slices.SortStableFunc(refs, func(a, b ref) int { return len(m.forms[b.form].text) - len(m.forms[a.form].text) }) // the longest first
+		// the longest first
+		slices.SortStableFunc(refs, func(a, b ref) int { return len(m.forms[b.form].text) - len(m.forms[a.form].text) })
 	}
 }
 
@@ -221,7 +222,8 @@ func (f *form) edges(text string, origin int, h hit) hit {
 
 // isDigit reports whether a byte is a digit of base64.
 func isDigit(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '-' || c == '_'
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '-' ||
+		c == '_'
 }
 
 // begunPlain returns where the last part of a text begins that may be the beginning of a form, as it is written;

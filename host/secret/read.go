@@ -55,7 +55,8 @@ func (f From) fetch(ctx context.Context, dir string, off *offlimits.List) (strin
 func check(value string) error {
 	switch {
 	case len(value) < MinSize:
-		return fmt.Errorf("the value is shorter than %d bytes, so it could not be told from other text and be redacted; choose a longer one", MinSize)
+		return fmt.Errorf("the value is shorter than %d bytes, so it could not be told from other text and be "+
+			"redacted; choose a longer one", MinSize)
 	case len(value) > MaxSize:
 		return errTooLong
 	case strings.IndexByte(value, 0) >= 0 || !utf8.ValidString(value):
@@ -87,7 +88,8 @@ func fromFile(path string) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", errors.New("it is not a regular file")
 	case info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("others than its owner may use the file (mode %04o); run `chmod 600 %s`", info.Mode().Perm(), path)
+		return "", fmt.Errorf("others than its owner may use the file (mode %04o); run `chmod 600 %s`",
+			info.Mode().Perm(), path)
 	}
 	return readValue(f)
 }

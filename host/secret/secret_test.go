@@ -92,7 +92,7 @@ func TestABadSecretHarmsNobodyElseAndItsErrorHasNoValue(t *testing.T) {
 		"noone":    {secret.From{Command: []string{"no-such-program"}}, "no-such-program"},
 		"two":      {secret.From{Env: "SECRET_GOOD", File: "shared"}, "comes from one place"},
 		"nowhere":  {secret.From{}, "comes from one place"},
-		"bad-name": {secret.From{Env: "SECRET_GOOD"}, "no name of a variable"},
+		"bad-name": {secret.From{Env: "SECRET_GOOD"}, "not a valid name of a variable"},
 	}
 	from := map[string]secret.From{"GOOD": {Env: "SECRET_GOOD"}}
 	for name, b := range bad {

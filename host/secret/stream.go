@@ -36,9 +36,9 @@ func (s *Stream) Flush() string {
 	return s.Redactor.String(text)
 }
 
-// Lines redacts texts that are shown as they come, such as the lines of a log, where a secret may have been cut in
-// two. Nothing is held back: a line that ends in the beginning of a secret is shown without it where that is half of it
-// or some bytes, and the next line is shown without the rest. The zero value with a Redactor is ready. It is not safe for
+// Lines redacts texts that are shown as they come, such as the lines of a log, where a secret may have been cut in two.
+// Nothing is held back: a line that ends in the beginning of a secret is shown without it where that is half of it or
+// some bytes, and the next line is shown without the rest. The zero value with a Redactor is ready. It is not safe for
 // use by several goroutines.
 type Lines struct {
 	Redactor *Redactor

@@ -67,8 +67,8 @@ func partialBackslash(text string) bool {
 	return size > len(text)
 }
 
-// readEntity reads &amp;, &#34; and &#x22;. Browsers read some also without the semicolon, but no program writes them so,
-// and where a text was cut nobody could tell whether more digits were to follow.
+// readEntity reads &amp;, &#34; and &#x22;. Browsers read some also without the semicolon, but no program writes them
+// so, and where a text was cut nobody could tell whether more digits were to follow.
 func readEntity(plain []byte, text string, at int) ([]byte, int) {
 	text = text[at:min(len(text), at+maxEscape)]
 	end := 1

@@ -81,7 +81,9 @@ func (s *side) ended() (half, whole bool) {
 	}
 	err = raw.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		half = err == nil && !slices.Contains([]uint8{unix.BPF_TCP_ESTABLISHED, unix.BPF_TCP_FIN_WAIT1, unix.BPF_TCP_FIN_WAIT2}, info.State)
+		half = err == nil &&
+			!slices.Contains([]uint8{unix.BPF_TCP_ESTABLISHED, unix.BPF_TCP_FIN_WAIT1, unix.BPF_TCP_FIN_WAIT2},
+				info.State)
 	})
 	return half, err != nil
 }

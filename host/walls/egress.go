@@ -69,7 +69,8 @@ func (e *egress) names(t host) bool {
 // tool.
 func (e *egress) connect(ctx context.Context, t host) (net.Conn, error) {
 	if !e.names(t) || !t.addr.IsValid() && !isName(t.name) {
-		return nil, tool.Errorf(tool.CodeAccessDenied, "%s may not be reached: to allow it add %s to network: in the config of the source", t, t.entry())
+		return nil, tool.Errorf(tool.CodeAccessDenied,
+			"%s may not be reached: to allow it add %s to network: in the config of the source", t, t.entry())
 	}
 	addrs, err := e.addresses(ctx, t)
 	if err != nil {
@@ -129,7 +130,8 @@ func (e *egress) addresses(ctx context.Context, t host) ([]netip.Addr, error) {
 	if len(open) == 0 {
 		at := host{addr: all[0], port: t.port}
 		return nil, tool.Errorf(tool.CodeAccessDenied,
-			"%s may not be reached: its address %s is not a public one; to allow it add %s as well to network: in the config of the source", t, at.addr, at.entry())
+			"%s may not be reached: its address %s is not a public one; to allow it add %s as well to network: in "+
+				"the config of the source", t, at.addr, at.entry())
 	}
 	return open, nil
 }
@@ -143,7 +145,8 @@ func (e *egress) resolve(ctx context.Context, t host) ([]netip.Addr, error) {
 	case pinned != nil:
 		return pinned, nil
 	case full:
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s is not resolved: the tools of this source have asked for %d names already", t, maxNames)
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"%s is not resolved: the tools of this source have asked for %d names already", t, maxNames)
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.limits.resolve)
 	defer cancel()
@@ -193,7 +196,8 @@ func (e *egress) serve(w *Watch) func(net.Conn) {
 func proxyVariables() []string {
 	way := map[string]string{
 		"http_proxy": "http://" + sandbox.EgressAddress, "https_proxy": "http://" + sandbox.EgressAddress,
-		"all_proxy": "http://" + sandbox.EgressAddress, "no_proxy": "", // a host on the loopback that is named is the one outside
+		// a host on the loopback that is named is the one outside
+		"all_proxy": "http://" + sandbox.EgressAddress, "no_proxy": "",
 	}
 	env := []string{"NODE_USE_ENV_PROXY=1"}
 	for name, value := range way {

@@ -63,7 +63,8 @@ func (c *connPair) refuseHead() {
 	var wait net.Error
 	switch err := c.head.err; {
 	case err == errHead:
-		c.refuse(nil, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the request has more than %d KiB before its body", maxHead>>10))
+		c.refuse(nil, http.StatusRequestHeaderFieldsTooLarge,
+			fmt.Sprintf("the request has more than %d KiB before its body", maxHead>>10))
 	case errors.As(err, &wait) && wait.Timeout():
 		c.refuse(nil, http.StatusRequestTimeout, "the request did not come in time")
 	default:
@@ -78,7 +79,8 @@ func (c *connPair) refuse(req *http.Request, status int, text string) {
 	if req != nil && req.Method == http.MethodHead {
 		body = ""
 	}
-	fmt.Fprintf(c.child, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+	fmt.Fprintf(c.child, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: "+
+		"%d\r\nConnection: close\r\n\r\n%s",
 		status, text, len(text)+1, body)
 	c.part()
 }
@@ -90,14 +92,16 @@ func (c *connPair) target(req *http.Request) (host, error) {
 	switch {
 	case err != nil || req.ProtoMajor != 1:
 		return host{}, errors.New("only HTTP/1.0 and HTTP/1.1 are spoken here")
-	case slices.ContainsFunc(slices.Collect(maps.Keys(sent)), func(name string) bool { return strings.Contains(name, " ") }):
+	case slices.ContainsFunc(slices.Collect(maps.Keys(sent)),
+		func(name string) bool { return strings.Contains(name, " ") }):
 		return host{}, errors.New("the name of a header has a space in it")
 	case u.User != nil:
 		return host{}, errors.New("an address with a user in it is refused")
 	case connect && (req.RequestURI != u.Host || u.Port() == ""):
 		return host{}, errors.New("CONNECT takes host:port")
 	case !connect && (u.Scheme != "http" || u.Hostname() == ""):
-		return host{}, errors.New("this is a proxy: it takes a whole address, such as http://api.example.com/, and CONNECT for https")
+		return host{}, errors.New("this is a proxy: it takes a whole address, such as http://api.example.com/, and " +
+			"CONNECT for https")
 	case connect && (sent.Get("Content-Length") != "" || sent.Get("Transfer-Encoding") != ""):
 		return host{}, errors.New("CONNECT takes no body")
 	case sent.Get("Content-Length") != "" && sent.Get("Transfer-Encoding") != "":
@@ -138,9 +142,13 @@ func (c *connPair) forward(req *http.Request, peer *side) {
 	conn := &asked{side: peer, spoken: make(chan struct{})}
 	way := &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead, ExpectContinueTimeout: time.Second,
+		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead,
+		ExpectContinueTimeout: time.Second,
 	}
-	up := &upload{Reader: req.Body, pair: c, expected: req.ProtoAtLeast(1, 1) && strings.EqualFold(req.Header.Get("Expect"), "100-continue")}
+	up := &upload{
+		Reader: req.Body, pair: c,
+		expected: req.ProtoAtLeast(1, 1) && strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
+	}
 	if req.Body != http.NoBody {
 		req.Body = up
 	}
@@ -218,7 +226,8 @@ func dropHops(h http.Header) {
 		}
 	}
 	for _, name := range []string{
-		"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+		"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade",
 	} {
 		h.Del(name)
 	}
@@ -230,7 +239,8 @@ func (c *connPair) answer(req *http.Request, resp *http.Response) error {
 	minor := min(req.ProtoMinor, 1)
 	length := resp.ContentLength
 	switch {
-	case req.Method == http.MethodHead, resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
+	case req.Method == http.MethodHead, resp.StatusCode == http.StatusNoContent,
+		resp.StatusCode == http.StatusNotModified:
 		length = 0
 	case length >= 0:
 		resp.Header.Set("Content-Length", strconv.FormatInt(length, 10))

@@ -105,7 +105,8 @@ func (w *Worker) start() error {
 	w.dir = program.Dir
 	w.watch.Follow(tool.SinkFunc(w.attempted), walls.Sources(o.Guarantees, o.Guarantees))
 	w.child, err = program.Start(ctx, spawn.Run{
-		Name: o.Name, Guarantees: o.Guarantees, Watch: &w.watch, Look: true, Stderr: w.stderr, StderrLimit: process.LifeLog,
+		Name: o.Name, Guarantees: o.Guarantees, Watch: &w.watch, Look: true, Stderr: w.stderr,
+		StderrLimit: process.LifeLog,
 	})
 	return err
 }
@@ -167,7 +168,8 @@ func (w *Worker) ask(ctx context.Context, method string, params []byte, e *erran
 	w.s.drained(w)
 	var invalid *jsonrpc.InvalidError
 	if errors.As(err, &invalid) {
-		err = tool.Errorf(tool.CodeProtocol, "the answer of %s is not valid: %s", w.s.o.Name, jsonrpc.Misread(invalid.Err))
+		err = tool.Errorf(tool.CodeProtocol, "the answer of %s is not valid: %s", w.s.o.Name,
+			jsonrpc.Misread(invalid.Err))
 	}
 	return raw, err
 }

@@ -9,7 +9,8 @@ import (
 func isPlain(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == '-', c == '+', c == ',', c == '=', c == '@', c == '#', c == '%':
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == '-', c == '+', c == ',', c == '=', c == '@',
+			c == '#', c == '%':
 		case c == '.' && i+1 < len(name):
 		default:
 			return false
@@ -70,7 +71,8 @@ func styled(r rune) rune {
 		return capitals + r - 0x24B6
 	case 0x24D0 <= r && r <= 0x24E9:
 		return 'a' + r - 0x24D0
-	case 0x1F110 <= r && r <= 0x1F129, 0x1F130 <= r && r <= 0x1F149, 0x1F150 <= r && r <= 0x1F169, 0x1F170 <= r && r <= 0x1F189:
+	case 0x1F110 <= r && r <= 0x1F129, 0x1F130 <= r && r <= 0x1F149, 0x1F150 <= r && r <= 0x1F169,
+		0x1F170 <= r && r <= 0x1F189:
 		return capitals + (r-0x1F110)%32
 	case 0x1F1E6 <= r && r <= 0x1F1FF: // regional indicators
 		return capitals + r - 0x1F1E6

@@ -23,13 +23,14 @@ const (
 
 // WalkOptions say what a walk comes to.
 type WalkOptions struct {
-	Recursive  bool
-	Ignore     bool     // leave out what .gitignore, .git/info/exclude and .ignore name, and .git itself
-	Hidden     bool     // also names that begin with a dot
-	Globs      []string // what is visited; "!x" leaves x out, with all below it; without a slash matched against the name
-	MaxEntries int      // looked at; more is an error
-	MaxDepth   int      // folders below each other; more is an error
-	Parallel   int      // how many goroutines call visit at once; up to 1: the caller's own, in order
+	Recursive bool
+	Ignore    bool // leave out what .gitignore, .git/info/exclude and .ignore name, and .git itself
+	Hidden    bool // also names that begin with a dot
+	// what is visited; "!x" leaves x out, with all below it; without a slash matched against the name
+	Globs      []string
+	MaxEntries int // looked at; more is an error
+	MaxDepth   int // folders below each other; more is an error
+	Parallel   int // how many goroutines call visit at once; up to 1: the caller's own, in order
 }
 
 // An Entry is something that a walk came to. It is valid until visit returns.
@@ -89,7 +90,10 @@ func (v *View) newWalk(shown string, o WalkOptions) (*walk, error) {
 	if o.MaxDepth == 0 {
 		o.MaxDepth = defaultMaxDepth
 	}
-	w := &walk{View: v, WalkOptions: o, globs: g, shown: shown, prefix: strings.TrimRight(shown, "/") + "/", buf: make([]byte, 32<<10)}
+	w := &walk{
+		View: v, WalkOptions: o, globs: g, shown: shown, prefix: strings.TrimRight(shown, "/") + "/",
+		buf: make([]byte, 32<<10),
+	}
 	if shown == "" {
 		w.shown, w.prefix = ".", ""
 	}
@@ -207,7 +211,8 @@ func (w *walk) list(ctx context.Context, d *folder) (items []item, err error) {
 }
 
 func (w *walk) tooMuch(what string, limit int) *tool.Error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s "+what+"; take a smaller folder or give a pattern", w.shown, limit).Because("too_large")
+	return tool.Errorf(tool.CodeInvalidInput, "%s "+what+"; take a smaller folder or give a pattern", w.shown,
+		limit).Because("too_large")
 }
 
 // leavesOut reports whether an item, with all below it, is none of the walk's business.

@@ -16,8 +16,9 @@ import (
 
 // DoorOptions is what the doors of a config need beside it.
 type DoorOptions struct {
-	Log     *slog.Logger
-	Listen  string                               // address of the door http and of those that share it, in place of the config's
+	Log *slog.Logger
+	// address of the door http and of those that share it, in place of the config's
+	Listen  string
 	Gate    identity.Gate                        // says who comes in, at every door
 	Named   func(id, door string) tool.Principal // gives a caller that a door names its current rights; nil: no limits
 	Fresh   string                               // the owner's token, when it was made just now
@@ -51,8 +52,8 @@ func Check(cfg *config.Config, known func(name string) bool) (map[string]identit
 	return anonymous, err
 }
 
-// A Door is one that a config opens. It stands on the HTTP front, and then has a Mount, or it listens by itself, and then
-// has an Open and perhaps a Claim.
+// A Door is one that a config opens. It stands on the HTTP front, and then has a Mount, or it listens by itself, and
+// then has an Open and perhaps a Claim.
 type Door struct {
 	Name    string // in doors of the config
 	Doc     string

@@ -254,8 +254,8 @@ func (k *desktop) status(ctx context.Context) json.RawMessage {
 	return b
 }
 
-// find returns the name that the engine has for a tool. A name that is on no list may be an alias, which the engine knows,
-// or new: only then is everything listed again.
+// find returns the name that the engine has for a tool. A name that is on no list may be an alias, which the engine
+// knows, or new: only then is everything listed again.
 func (k *desktop) find(ctx context.Context, name string) string {
 	if k.names[name] == "" {
 		if _, err := k.c.Lookup(ctx, k.Caller, name); err == nil {
@@ -338,7 +338,8 @@ func (k *desktop) finish(in *jsonrpc.Incoming, r *tool.Result, err error, second
 		k.reply(in, nil, toRPC(tool.AsError(err)))
 		return
 	case r.Ask != nil:
-		k.reply(in, nil, toRPC(tool.Errorf(tool.CodeUnsupported, "the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)))
+		k.reply(in, nil, toRPC(tool.Errorf(tool.CodeUnsupported,
+			"the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)))
 		return
 	}
 	b, err := encodeResult(r, second)

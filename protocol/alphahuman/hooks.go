@@ -20,14 +20,16 @@ func (w *speaker) introduce(ctx context.Context) error {
 	if !w.second {
 		raw, err := w.Ask(ctx, methodInitialize, nil, &scope{})
 		var said *jsonrpc.Error
-		if w.second = errors.As(err, &said) && (said.Code == jsonrpc.CodeMethodNotFound || said.Code == jsonrpc.CodeInternal); !w.second {
+		if w.second = errors.As(err, &said) &&
+			(said.Code == jsonrpc.CodeMethodNotFound || said.Code == jsonrpc.CodeInternal); !w.second {
 			return w.takeIntroduction(methodInitialize, raw, err)
 		}
 	}
 	raw, err := w.Ask(ctx, methodToolsList, nil, &scope{})
 	var said *jsonrpc.Error
 	if errors.As(err, &said) {
-		return tool.Errorf(tool.CodeProtocol, "%s knows neither %s nor %s: %w", w.p.name, methodInitialize, methodToolsList, said)
+		return tool.Errorf(tool.CodeProtocol, "%s knows neither %s nor %s: %w", w.p.name, methodInitialize,
+			methodToolsList, said)
 	}
 	return w.takeIntroduction(methodToolsList, raw, err)
 }

@@ -19,8 +19,8 @@ type launch struct {
 	code []string // what running it takes beside its folder
 }
 
-// launch returns the command that starts the skill in a folder. A Python is the one of the skill's own environment where
-// it has one.
+// launch returns the command that starts the skill in a folder. A Python is the one of the skill's own environment
+// where it has one.
 func (m *Manifest) launch(dir string) (launch, error) {
 	command, args := m.Runtime.Command, m.Runtime.Args
 	switch m.Runtime.Type {

@@ -67,7 +67,8 @@ func (p *program) find() (*spawn.Program, error) {
 		return p.command.Program, nil
 	}
 	argv := said.argv
-	if p.skill.Manifest.python() { // its folder is read-only: each module that it could not keep compiled would be an attempt
+	// its folder is read-only: each module that it could not keep compiled would be an attempt
+	if p.skill.Manifest.python() {
 		argv = slices.Insert(slices.Clone(argv), 1, "-B")
 	}
 	found, err := p.o.Program(p.base, spawn.Command{

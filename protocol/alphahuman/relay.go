@@ -60,7 +60,9 @@ func (r *relay) wireForm(e tool.Event) ([]byte, error) {
 	if len(data) == 0 {
 		data = json.RawMessage("null")
 	}
-	return strictjson.Marshal(map[string]json.RawMessage{"eventType": strictjson.Quote(name), "data": data, "callId": r.call})
+	return strictjson.Marshal(map[string]json.RawMessage{
+		"eventType": strictjson.Quote(name), "data": data, "callId": r.call,
+	})
 }
 
 // patch changes the state that the host keeps for us. A host merges one level deep and a patch means every depth: where

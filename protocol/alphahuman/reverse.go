@@ -127,8 +127,8 @@ func (p *program) setState(s *scope, params json.RawMessage) error {
 	return s.events.Emit(tool.Event{Kind: tool.KindStatePatch, Data: patch})
 }
 
-// replacing returns the patch by which the members of a state become what partial says. The state of a session merges at
-// every depth, and a skill's state one level deep: what a member had and has no more must be taken out. A null takes
+// replacing returns the patch by which the members of a state become what partial says. The state of a session merges
+// at every depth, and a skill's state one level deep: what a member had and has no more must be taken out. A null takes
 // the member out, since a session's state has none.
 func replacing(state, partial map[string]any) map[string]any {
 	before := map[string]any{}
@@ -189,7 +189,8 @@ func (p *program) emitEvent(s *scope, params json.RawMessage) error {
 		_ = strictjson.Unmarshal(ev.Data, &a) // eventOf has read it
 		f, err := s.open(a.Path)
 		if err != nil {
-			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "the asset %s cannot be read: %v", jsonrpc.Clip(a.Path), err)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "the asset %s cannot be read: %v", jsonrpc.Clip(a.Path),
+				err)
 		}
 		defer f.Close()
 		ev.File = f

@@ -95,7 +95,8 @@ func (o *Options) read(dir string) ([]*Skill, error) {
 		folder := offlimits.Under(dir, o.Skills)
 		skills, err := List(folder)
 		if err == nil && len(skills) == 0 && isSkill(folder) {
-			err = tool.Errorf(tool.CodeInvalidInput, "%s is a skill and not a folder of skills; name it with `skill`", folder)
+			err = tool.Errorf(tool.CodeInvalidInput, "%s is a skill and not a folder of skills; name it with `skill`",
+				folder)
 		}
 		return skills, err
 	}
@@ -155,7 +156,8 @@ func (r *Runner) list(ctx context.Context) (*table, error) {
 	if ctx.Err() != nil {
 		return nil, tool.AsError(context.Cause(ctx))
 	}
-	if err := errors.Join(errs...); err != nil && len(r.programs) == 1 && len(r.broken) == 0 && len(r.library.skills) == 0 {
+	if err := errors.Join(errs...); err != nil && len(r.programs) == 1 && len(r.broken) == 0 &&
+		len(r.library.skills) == 0 {
 		return nil, tool.AsError(errs[0])
 	}
 	r.table = r.arrange(offers, errs)
@@ -342,7 +344,8 @@ func (r *Runner) covered(c *tool.Call) error {
 		return nil
 	}
 	return tool.Errorf(tool.CodeUnsupported,
-		"%s was not run: %s cannot be enforced for one call of a skill that runs already; put it into the guarantees of its source",
+		"%s was not run: %s cannot be enforced for one call of a skill that runs already; put it into the guarantees "+
+			"of its source",
 		c.Tool, strings.Join(asked.Asked(), ", ")).Because(sandbox.CoverageMissing)
 }
 
@@ -368,7 +371,9 @@ func (p *program) call(ctx context.Context, name string, c *tool.Call, events *t
 }
 
 // deliver hands a call to a worker and gives its answer. To wait for the worker is not the call's time.
-func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events *tool.Relay) (*speaker, json.RawMessage, error) {
+func (p *program) deliver(
+	ctx context.Context, name string, c *tool.Call, events *tool.Relay,
+) (*speaker, json.RawMessage, error) {
 	goOn := tool.Waiting(ctx)
 	w, err := p.get(ctx)
 	goOn()

@@ -148,7 +148,8 @@ func checkHead(tokens token.Tokens) error {
 	for _, t := range tokens {
 		switch t.Type {
 		case token.AnchorType, token.AliasType, token.MergeKeyType, token.TagType, token.MappingKeyType:
-			return fmt.Errorf("line %d: anchors, aliases, tags and complex keys are not allowed here", t.Position.Line+1)
+			return fmt.Errorf("line %d: anchors, aliases, tags and complex keys are not allowed here",
+				t.Position.Line+1)
 		case token.SequenceStartType, token.MappingStartType:
 			depth++
 		case token.SequenceEndType, token.MappingEndType:

@@ -321,9 +321,11 @@ func toolError(e *jsonrpc.Error, name string) *tool.Error {
 	case jsonrpc.CodeMethodNotFound:
 		return tool.Errorf(tool.CodeNotFound, "the skill does not know %s: %s", name, jsonrpc.Clip(e.Message))
 	case jsonrpc.CodeInvalidParams:
-		return tool.Errorf(tool.CodeInvalidInput, "the skill does not take the arguments of %s: %s", name, jsonrpc.Clip(e.Message))
+		return tool.Errorf(tool.CodeInvalidInput, "the skill does not take the arguments of %s: %s", name,
+			jsonrpc.Clip(e.Message))
 	case jsonrpc.CodeParse, jsonrpc.CodeInvalidRequest:
-		return tool.Errorf(tool.CodeProtocol, "the skill did not understand the call of %s: %s", name, jsonrpc.Clip(e.Message))
+		return tool.Errorf(tool.CodeProtocol, "the skill did not understand the call of %s: %s", name,
+			jsonrpc.Clip(e.Message))
 	}
 	return nil
 }

@@ -125,9 +125,12 @@ func (d *Door) open(ctx context.Context, h tool.Handler, c tool.Catalog) (*host,
 	case dead != nil:
 		return nil, exit(3, "plugin %s is not available: %s", d.Source, tool.AsError(dead).Message)
 	case len(specs) == 0:
-		return nil, exit(3, "plugin not found: %s; name a source that has tools, or the path of a source's plugin", d.Source)
+		return nil, exit(3, "plugin not found: %s; name a source that has tools, or the path of a source's plugin",
+			d.Source)
 	}
-	o := &host{Door: d, h: h, c: c, runID: d.RunID, byAID: map[string]*tool.Spec{}, state: slots{}, reader: newRequestReader()}
+	o := &host{
+		Door: d, h: h, c: c, runID: d.RunID, byAID: map[string]*tool.Spec{}, state: slots{}, reader: newRequestReader(),
+	}
 	if o.runID == "" {
 		o.runID = tool.NewID()
 	}
@@ -343,7 +346,8 @@ func (o *host) call(ctx context.Context, req *request, whole bool) any {
 	var told *change
 	if result.Ask == nil && !r.hit { // a call that waits for an answer has not ended
 		if told, err = o.patch(patches.all()); err != nil {
-			return o.failed(ctx, req.aid, spec, tool.Errorf(tool.CodeProtocol, "the state after %s: %w", req.aid, err), whole)
+			return o.failed(ctx, req.aid, spec, tool.Errorf(tool.CodeProtocol, "the state after %s: %w", req.aid, err),
+				whole)
 		}
 	}
 	r.state = o.stated(told, whole)
@@ -367,7 +371,8 @@ func replyTo(result *tool.Result) reply {
 	switch {
 	case result.OK:
 	case result.Ask != nil:
-		r.status, r.err = statusToolError, "unsupported: the tool asks a question, which this protocol cannot carry: "+result.Ask.Message
+		r.status, r.err = statusToolError, "unsupported: the tool asks a question, which this protocol cannot carry: "+
+			result.Ask.Message
 	case result.Failure != nil:
 		r.status, r.err = statusToolError, result.Failure.Message
 	default:

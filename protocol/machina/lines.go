@@ -32,7 +32,8 @@ func readLine(in *bufio.Reader) (r rawRequest, err error) {
 
 // tooLong is the answer to a request of more than maxStdin bytes. It is no word about its JSON, which nobody has read.
 func tooLong() error {
-	e := tool.Errorf(tool.CodeInvalidInput, "the request is longer than %d bytes, the most that a toolhost takes", maxStdin)
+	e := tool.Errorf(tool.CodeInvalidInput, "the request is longer than %d bytes, the most that a toolhost takes",
+		maxStdin)
 	return &wireError{said: inWords(e)}
 }
 

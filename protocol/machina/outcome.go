@@ -83,9 +83,11 @@ func (a *answer) outcome(aid string) (*tool.Result, error) {
 	case a.Status == statusOK || a.Status == "" && *a.OK:
 		return &tool.Result{OK: true, Output: a.output}, nil
 	case a.Status == statusInvalidPick:
-		return nil, tool.Errorf(tool.CodeNotFound, "the toolhost does not offer %s now: %s", aid, clip(a.Error)).Because(statusInvalidPick)
+		return nil, tool.Errorf(tool.CodeNotFound, "the toolhost does not offer %s now: %s", aid,
+			clip(a.Error)).Because(statusInvalidPick)
 	case a.Status == statusBreakerTrip:
-		return nil, tool.Errorf(tool.CodeBreakerOpen, "the toolhost's breaker for %s is open: %s", aid, clip(a.Error)).Because(statusBreakerTrip)
+		return nil, tool.Errorf(tool.CodeBreakerOpen, "the toolhost's breaker for %s is open: %s", aid,
+			clip(a.Error)).Because(statusBreakerTrip)
 	case a.Status == "":
 		if e := understand(aid, &a.refusal); e != nil {
 			return nil, e

@@ -104,7 +104,8 @@ func inputsOf(inputs json.RawMessage) (json.RawMessage, error) {
 		return json.RawMessage(`{}`), nil
 	}
 	if err := strictjson.CheckObject(inputs); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, `the inputs must be a JSON object, such as {"name": "Ada"}: %w`, err)
+		return nil, tool.Errorf(tool.CodeInvalidInput, `the inputs must be a JSON object, such as {"name": "Ada"}: %w`,
+			err)
 	}
 	return inputs, nil
 }
@@ -135,7 +136,9 @@ func Menu(specs []*tool.Spec) ([]Offer, error) {
 	for source, specs := range bySource {
 		for _, o := range offers(source, specs) {
 			w := o.words()
-			menu = append(menu, Offer{AID: o.aid, Name: o.spec.Name, Tags: w.Tags, Description: o.spec.Description, Input: o.spec.Input})
+			menu = append(menu, Offer{
+				AID: o.aid, Name: o.spec.Name, Tags: w.Tags, Description: o.spec.Description, Input: o.spec.Input,
+			})
 		}
 	}
 	slices.SortFunc(menu, func(a, b Offer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.AID, b.AID)) })
@@ -178,7 +181,8 @@ func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs js
 		return Selection{}, tool.Errorf(tool.CodeInvalidInput, "the menu cannot be sent: %w", err)
 	}
 	limit := cmp.Or(p.Timeout, timeoutSeconds*time.Second)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", limit))
 	defer cancel()
 	said, err := printed(ctx, append(payload, '\n'), maxSelection, func() (*process.Child, error) {
 		return process.Start(process.Command{Argv: p.Command, Dir: p.Dir, Env: p.Env})

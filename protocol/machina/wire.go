@@ -145,8 +145,8 @@ func argsOf(input, inputs []byte) json.RawMessage {
 	return json.RawMessage(`{}`)
 }
 
-// text returns the value of a JSON string that is known to be well formed. Nothing and null are the empty string; what is not a string
-// is not ok.
+// text returns the value of a JSON string that is known to be well formed. Nothing and null are the empty string; what
+// is not a string is not ok.
 func text(value []byte) (s string, ok bool) {
 	switch strictjson.KindOf(value) {
 	case "string":

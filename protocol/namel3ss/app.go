@@ -193,7 +193,8 @@ func (a *app) unsafe() bool { return a.settings.Unsafe || a.settings.Python.Unsa
 
 // depsSource says where the dependencies of the app are written down.
 func (a *app) depsSource() string {
-	for _, f := range []struct{ file, name string }{{"pyproject.toml", "pyproject"}, {"requirements.txt", "requirements"}} {
+	for _, f := range []struct{ file, name string }{{"pyproject.toml", "pyproject"},
+		{"requirements.txt", "requirements"}} {
 		if _, err := os.Stat(filepath.Join(a.root, f.file)); err == nil {
 			return f.name
 		}

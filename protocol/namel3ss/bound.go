@@ -85,7 +85,9 @@ type invocation struct {
 }
 
 // invoke runs one call within the tool's time.
-func (t *boundTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessage, out tool.Sink, tr *trace) (*reply, error) {
+func (t *boundTool) invoke(
+	ctx context.Context, c *tool.Call, args json.RawMessage, out tool.Sink, tr *trace,
+) (*reply, error) {
 	if own, ok := ctx.Deadline(); !ok || time.Until(own) > t.spec.Timeout { // else the caller's comes first
 		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended", t.spec.Name, t.spec.Timeout)
 		var cancel context.CancelFunc

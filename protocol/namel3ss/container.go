@@ -34,7 +34,8 @@ func (b *builder) container(f *facts, bound *appfile.Binding) (way, error) {
 	var err error
 	switch {
 	case bound.Image == "":
-		return nil, tool.Errorf(tool.CodeUnavailable, "its runner is container and it has no image; set image in its binding")
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"its runner is container and it has no image; set image in its binding")
 	case o.Container.Own():
 		if t.image, err = b.rootFolder(bound.Image); err != nil {
 			return nil, err

@@ -120,10 +120,12 @@ func (t *serviceTool) agree(ctx context.Context, inv *invocation) (*handshakeRep
 	}
 	r, err := parseHandshake(body)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeProtocol, "the service at %s broke the protocol: %w; it answered: %s", t.handshake, err, t.excerpt(body))
+		return nil, tool.Errorf(tool.CodeProtocol, "the service at %s broke the protocol: %w; it answered: %s",
+			t.handshake, err, t.excerpt(body))
 	}
 	if !r.OK {
-		return nil, tool.Errorf(tool.CodeUnsupported, "the service refused it: %s", cmp.Or(r.Error.Message, "it did not say why"))
+		return nil, tool.Errorf(tool.CodeUnsupported, "the service refused it: %s",
+			cmp.Or(r.Error.Message, "it did not say why"))
 	}
 	if missing, _ := r.missing(inv.walls); len(missing) == 0 {
 		t.agreed.put(string(doc), r)
@@ -170,7 +172,8 @@ func (r *handshakeReply) missing(walls tool.Guarantees) (names []string, why str
 // allows reports whether the service keeps a list of secrets, with these on it.
 func (r *handshakeReply) allows(secrets []string) bool {
 	var theirs []string
-	if list := r.Supported["secrets_allowed"]; strictjson.KindOf(list) != "array" || strictjson.Unmarshal(list, &theirs) != nil {
+	if list := r.Supported["secrets_allowed"]; strictjson.KindOf(list) != "array" ||
+		strictjson.Unmarshal(list, &theirs) != nil {
 		return false
 	}
 	return !slices.ContainsFunc(secrets, func(s string) bool { return !slices.Contains(theirs, s) })

@@ -42,7 +42,8 @@ func findPython(ctx context.Context, root, asked string, env []string) (interpre
 func systemInterpreter(ctx context.Context, root, name string, env []string) (interpreter, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return interpreter{}, tool.Errorf(tool.CodeUnavailable, "no Python: %s cannot be run; install python3, or set `python`: %w", name, err)
+		return interpreter{}, tool.Errorf(tool.CodeUnavailable,
+			"no Python: %s cannot be run; install python3, or set `python`: %w", name, err)
 	}
 	argv, code, err := walls.Find(ctx, []string{path}, root, env)
 	if err != nil {

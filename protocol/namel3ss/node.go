@@ -34,7 +34,8 @@ func (b *builder) nodeTool(f *facts, bound *appfile.Binding) (way, error) {
 		name := cmp.Or(b.program(b.Node), "node")
 		path, err := exec.LookPath(name)
 		if err != nil {
-			return nil, tool.Errorf(tool.CodeUnavailable, "no Node.js: %s cannot be run; install node, or set `node`: %w", name, err)
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"no Node.js: %s cannot be run; install node, or set `node`: %w", name, err)
 		}
 		if b.nodeIn, err = b.around(walls.Code(path)); err != nil {
 			return nil, err

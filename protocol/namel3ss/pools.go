@@ -103,8 +103,8 @@ func (p *pools) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// worker returns a fork server that has imported the files as they are now. To wait for one, and to start one, is not the
-// call's time; an import that takes longer than the tool may run is ended all the same.
+// worker returns a fork server that has imported the files as they are now. To wait for one, and to start one, is not
+// the call's time; an import that takes longer than the tool may run is ended all the same.
 func (p *pool) worker(ctx context.Context) (*worker, error) {
 	defer tool.Waiting(ctx)()
 	limit := p.tool.spec.Timeout

@@ -153,8 +153,11 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "kind is %q or %q, not %.40q", kindPython, kindNode, o.Kind)
 	case o.Runner != "" && !slices.Contains(appfile.RunnerNames(), o.Runner):
 		return tool.Errorf(tool.CodeInvalidInput, "runner is one of %q, not %.40q", appfile.RunnerNames(), o.Runner)
-	case o.Tool == "" && (o.Entry != "" || o.Kind != "" || o.Image != "" || o.Command != nil || o.Description != "" || o.Input != nil || o.Output != nil):
-		return tool.Errorf(tool.CodeInvalidInput, "entry, kind, image, command, description, input and output belong to a single tool; name it with `tool`")
+	case o.Tool == "" &&
+		(o.Entry != "" || o.Kind != "" || o.Image != "" || o.Command != nil || o.Description != "" || o.Input != nil ||
+			o.Output != nil):
+		return tool.Errorf(tool.CodeInvalidInput,
+			"entry, kind, image, command, description, input and output belong to a single tool; name it with `tool`")
 	case o.Entry != "":
 		return appfile.CheckEntry(o.Kind, o.Entry)
 	}
@@ -178,7 +181,8 @@ func (r *Runner) Unavailable(name string) error {
 	return nil
 }
 
-// Places says how many calls of a tool run at once: as many as it has interpreters, also where each call starts its own.
+// Places says how many calls of a tool run at once: as many as it has interpreters, also where each call starts its
+// own.
 func (r *Runner) Places(name string) (pool string, calls int) {
 	if t := r.tools[name]; t != nil && t.problem == nil && t.runner == runnerLocal {
 		return name, t.workers
@@ -239,7 +243,8 @@ func (t *localTool) close(ctx context.Context) error {
 	return t.pools.close(ctx)
 }
 
-// environment is what a tool gets to see beside its secrets: the usual few, and what its binding and the user's config say.
+// environment is what a tool gets to see beside its secrets: the usual few, and what its binding and the user's config
+// say.
 func (t *localTool) environment(g tool.Guarantees) []string {
 	vars := allowed(t.vars, g)
 	vars["PYTHONPATH"] = t.imports
@@ -364,7 +369,8 @@ func (e ending) outcome(name, stderr string) (*reply, error) {
 	empty := len(strings.TrimSpace(string(e.reply))) == 0
 	switch {
 	case e.exit.Code == noWalls:
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s was not run: its walls could not be built%s", name, stderr).Because(sandbox.CoverageMissing)
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s was not run: its walls could not be built%s", name,
+			stderr).Because(sandbox.CoverageMissing)
 	case empty && bad:
 		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %s%s", name, cmp.Or(e.why, e.exit.String()), stderr)
 	case empty:
@@ -373,7 +379,8 @@ func (e ending) outcome(name, stderr string) (*reply, error) {
 	rep, err := parseReply(e.reply)
 	switch {
 	case err != nil && bad:
-		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %s, and what it had written is not a reply: %w%s", name, cmp.Or(e.why, e.exit.String()), err, stderr)
+		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %s, and what it had written is not a reply: %w%s", name,
+			cmp.Or(e.why, e.exit.String()), err, stderr)
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeProtocol, "%s broke the protocol: %w", name, err)
 	}

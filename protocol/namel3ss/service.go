@@ -88,24 +88,29 @@ func (b *builder) service(f *facts, bound *appfile.Binding) (way, error) {
 	address := cmp.Or(bound.URL, b.app.settings.Python.ServiceURL, os.Getenv(serviceVariable))
 	if address == "" {
 		return nil, tool.Errorf(tool.CodeUnavailable,
-			"its runner is service and nobody says where that is; set url in its binding, service_url under [python_tools] in namel3ss.toml, or %s", serviceVariable)
+			"its runner is service and nobody says where that is; set url in its binding, service_url under "+
+				"[python_tools] in namel3ss.toml, or %s", serviceVariable)
 	}
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, tool.Errorf(tool.CodeInvalidInput, "its url %.100q is not the address of a service, such as http://127.0.0.1:8787/tools", address)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"its url %.100q is not the address of a service, such as http://127.0.0.1:8787/tools", address)
 	case u.User != nil:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "its url has a password in it; give the service's token with token_env")
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"its url has a password in it; give the service's token with token_env")
 	}
 	token := ""
 	if b.TokenEnv != "" {
 		if token = os.Getenv(b.TokenEnv); token == "" {
-			return nil, tool.Errorf(tool.CodeUnavailable, "the environment variable %s, which should hold the token for %s, is not set", b.TokenEnv, u.Redacted())
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"the environment variable %s, which should hold the token for %s, is not set", b.TokenEnv, u.Redacted())
 		}
 	}
 	form, err := f.serviceForm(token)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "its name, its entry or its app's folder cannot be written as JSON: %w", err)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"its name, its entry or its app's folder cannot be written as JSON: %w", err)
 	}
 	shake := &url.URL{Scheme: u.Scheme, Host: u.Host, Path: handshakePath}
 	return &serviceTool{
@@ -151,7 +156,8 @@ func (t *serviceTool) run(ctx context.Context, inv *invocation) (*reply, error) 
 	}
 	rep, err := parseReply(body)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeProtocol, "%s: the service at %s broke the protocol: %w; it answered: %s", t.spec.Name, t.url, err, t.excerpt(body))
+		return nil, tool.Errorf(tool.CodeProtocol, "%s: the service at %s broke the protocol: %w; it answered: %s",
+			t.spec.Name, t.url, err, t.excerpt(body))
 	}
 	return rep, nil
 }
@@ -178,7 +184,8 @@ func (t *serviceTool) post(ctx context.Context, inv *invocation, address string,
 	}
 	resp, err := t.http.RoundTrip(req)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the service at %s cannot be reached, or went away without an answer: %w", address, err).
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"the service at %s cannot be reached, or went away without an answer: %w", address, err).
 			Because("service_unreachable")
 	}
 	defer resp.Body.Close()
@@ -186,12 +193,15 @@ func (t *serviceTool) post(ctx context.Context, inv *invocation, address string,
 	var limit *process.LimitError
 	switch {
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
-		return nil, tool.Errorf(tool.CodeUnavailable, "the service at %s failed with HTTP %s%s", address, resp.Status, t.said(body)).
+		return nil, tool.Errorf(tool.CodeUnavailable, "the service at %s failed with HTTP %s%s", address, resp.Status,
+			t.said(body)).
 			Because(fmt.Sprintf("http_%d", resp.StatusCode))
 	case errors.As(err, &limit):
-		return nil, tool.Errorf(tool.CodeProtocol, "the answer of the service at %s is longer than %d MiB", address, maxDocument>>20)
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer of the service at %s is longer than %d MiB", address,
+			maxDocument>>20)
 	case err != nil:
-		return nil, tool.Errorf(tool.CodeProtocol, "the answer of the service at %s broke off after %d bytes%s: %w", address, len(body), t.said(body), err)
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer of the service at %s broke off after %d bytes%s: %w",
+			address, len(body), t.said(body), err)
 	}
 	return body, nil
 }

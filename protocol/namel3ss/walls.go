@@ -118,7 +118,9 @@ func allowed(vars map[string]string, g tool.Guarantees) map[string]string {
 
 // confined returns the walls around a child that serves this call alone. When it has ended, saw notes what was
 // enforced and what was tried.
-func (f *facts) confined(w *walls.Walls, inv *invocation) (c *sandbox.Confinement, saw func(*process.Child), err error) {
+func (f *facts) confined(
+	w *walls.Walls, inv *invocation,
+) (c *sandbox.Confinement, saw func(*process.Child), err error) {
 	watch := &walls.Watch{}
 	watch.Follow(inv.logs, inv.sources)
 	c, err = w.Confine(f.spec.Name, inv.held, watch)

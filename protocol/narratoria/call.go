@@ -203,13 +203,15 @@ func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 		e.Details = c.details()
 		return nil, e
 	case killed:
-		return nil, c.failed(tool.CodeProtocol, "closed its output without a done event and went on, so it was ended%s", c.lastWords())
+		return nil, c.failed(tool.CodeProtocol, "closed its output without a done event and went on, so it was ended%s",
+			c.lastWords())
 	case !clean && c.cut > 0:
 		return nil, c.failed(tool.CodeCrash, "crashed in the middle of line %d: %s", c.cut, c.child.Describe(exit))
 	case !clean:
 		return nil, c.failed(tool.CodeCrash, "crashed without a done event: %s", c.child.Describe(exit))
 	case c.cut > 0:
-		return nil, c.failed(tool.CodeProtocol, "ended in the middle of line %d, without a done event%s", c.cut, c.lastWords())
+		return nil, c.failed(tool.CodeProtocol, "ended in the middle of line %d, without a done event%s", c.cut,
+			c.lastWords())
 	}
 	return nil, c.failed(tool.CodeProtocol, "ended without a done event; its last line must be one%s", c.lastWords())
 }

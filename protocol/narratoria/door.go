@@ -74,7 +74,8 @@ func (d Door) request(ctx context.Context) (request, error) {
 		}
 		req, err := decodeRequest(doc.bytes)
 		if err != nil {
-			err = tool.Errorf(tool.CodeInvalidInput, "the request on stdin is not understood: %s", clip(err.Error(), 200))
+			err = tool.Errorf(tool.CodeInvalidInput, "the request on stdin is not understood: %s",
+				clip(err.Error(), 200))
 		}
 		return req, err
 	}
@@ -176,7 +177,8 @@ func wireForm(e tool.Event) (typ string, body []member, err error) {
 	case tool.KindUIEvent:
 		return typeUIEvent, []member{{"event", d.event}, {"payload", d.payload}}, d.check(typeUIEvent)
 	case tool.KindError:
-		return typeError, []member{{"errorCode", d.errorCode}, {"errorMessage", d.errorMessage}, {"details", d.details}}, d.check(typeError)
+		return typeError, []member{{"errorCode", d.errorCode}, {"errorMessage", d.errorMessage},
+			{"details", d.details}}, d.check(typeError)
 	case tool.KindAsset:
 		return assetForm(&d.members)
 	}
@@ -189,7 +191,8 @@ func assetForm(m *members) (string, []member, error) {
 	}
 	_, err := m.asset()
 	return typeAsset, []member{
-		{"assetId", m.assetID}, {"kind", m.kind}, {"mediaType", m.mediaType}, {"path", m.path}, {"metadata", m.metadata},
+		{"assetId", m.assetID}, {"kind", m.kind}, {"mediaType", m.mediaType}, {"path", m.path},
+		{"metadata", m.metadata},
 	}, err
 }
 
@@ -266,8 +269,11 @@ func (w *writer) answer(r *tool.Result) error {
 
 // ask shows the question and ends the call: the contract has no way to bring the answer back.
 func (w *writer) ask(a *tool.Ask) error {
-	question := object(member{"id", jsonString(a.ID)}, member{"message", jsonString(a.Message)}, member{"schema", a.Schema})
-	if err := w.line(time.Time{}, typeUIEvent, member{"event", jsonString("ask")}, member{"payload", question}); err != nil {
+	question := object(member{"id", jsonString(a.ID)}, member{"message", jsonString(a.Message)}, member{
+		"schema", a.Schema,
+	})
+	if err := w.line(time.Time{}, typeUIEvent, member{"event", jsonString("ask")},
+		member{"payload", question}); err != nil {
 		return err
 	}
 	return w.fail(string(tool.CodeUnsupported), "the tool asks: "+a.Message, nil)

@@ -35,7 +35,8 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 	token := ""
 	if o.TokenEnv != "" {
 		if token = os.Getenv(o.TokenEnv); token == "" {
-			return nil, tool.Errorf(tool.CodeUnavailable, "the environment variable %s, which should hold the token for %s, is not set", o.TokenEnv, o.URL)
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"the environment variable %s, which should hold the token for %s, is not set", o.TokenEnv, o.URL)
 		}
 	}
 	believed, err := o.tls(src.Dir)
@@ -62,7 +63,8 @@ func (o SourceOptions) tls(dir string) (*tls.Config, error) {
 		return nil, nil
 	}
 	if !strings.HasPrefix(o.URL, "https://") {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "ca, cert and key are for a server at an https:// address, not for %q", o.URL)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"ca, cert and key are for a server at an https:// address, not for %q", o.URL)
 	}
 	believed := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CA != "" {
@@ -75,7 +77,8 @@ func (o SourceOptions) tls(dir string) (*tls.Config, error) {
 	if o.Cert != "" || o.Key != "" {
 		pair, err := tls.LoadX509KeyPair(offlimits.Under(dir, o.Cert), offlimits.Under(dir, o.Key))
 		if err != nil {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the certificate to show to %s cannot be used: %w", o.URL, err)
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the certificate to show to %s cannot be used: %w", o.URL,
+				err)
 		}
 		believed.Certificates = []tls.Certificate{pair}
 	}

@@ -14,7 +14,9 @@ func (c DoorConfig) Claim(dir string) offlimits.Claim {
 }
 
 func (c Connect) claim(dir string) offlimits.Claim {
-	return offlimits.Claim{Keeps: offlimits.Given(dir, c.NKey, c.Creds, c.Key), Starts: offlimits.Given(dir, c.CA, c.Cert)}
+	return offlimits.Claim{
+		Keeps: offlimits.Given(dir, c.NKey, c.Creds, c.Key), Starts: offlimits.Given(dir, c.CA, c.Cert),
+	}
 }
 
 // Claim says which files are a configured source's own.

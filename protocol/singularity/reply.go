@@ -107,7 +107,8 @@ func outcomeOf(name string, res *tool.Result) (json.RawMessage, *tool.Error) {
 	case res.Failure != nil:
 		return nil, res.Failure
 	case res.Ask != nil:
-		return nil, tool.Errorf(tool.CodeUnsupported, "%s needs an answer first, and questions cannot be asked in this style: %s", name, res.Ask.Message)
+		return nil, tool.Errorf(tool.CodeUnsupported,
+			"%s needs an answer first, and questions cannot be asked in this style: %s", name, res.Ask.Message)
 	case len(res.Output) > 0:
 		return res.Output, nil
 	case res.Summary != "":

@@ -55,7 +55,9 @@ func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
 	s := &serving{o: o, handler: h, catalog: c, desks: map[*desk]bool{}}
 	s.base, s.end = context.WithCancelCause(context.Background())
 	s.calls.running = map[callKey]*called{}
-	s.crew = crew{run: func(in delivery) { in.desk.run(in) }, most: o.Workers, backlog: o.Backlog, maxBytes: maxBacklogBytes}
+	s.crew = crew{
+		run: func(in delivery) { in.desk.run(in) }, most: o.Workers, backlog: o.Backlog, maxBytes: maxBacklogBytes,
+	}
 	return s
 }
 
@@ -64,7 +66,8 @@ func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
 func (d *desk) take(e *endpoint, m *nats.Msg) {
 	in := delivery{desk: d, msg: m, endpoint: e, came: time.Now()}
 	if m.Reply != "" && !mayAnswer(m.Reply) {
-		d.o.Log.Warn("a request was not run: its answer would go where requests go", "subject", m.Subject, "reply", m.Reply)
+		d.o.Log.Warn("a request was not run: its answer would go where requests go", "subject", m.Subject,
+			"reply", m.Reply)
 		e.count(tool.Errorf(tool.CodeInvalidInput, "bad reply subject"), in.came)
 		return
 	}
@@ -73,11 +76,13 @@ func (d *desk) take(e *endpoint, m *nats.Msg) {
 	var refused *tool.Error
 	switch {
 	case in.called != nil && in.called.twice:
-		refused = tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none", in.called.id).Because("duplicate_call")
+		refused = tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none",
+			in.called.id).Because("duplicate_call")
 	case d.crew.submit(in):
 		return
 	default:
-		refused = tool.Errorf(tool.CodeUnavailable, "busy: more requests than can wait here; try again in a moment").Because("busy")
+		refused = tool.Errorf(tool.CodeUnavailable,
+			"busy: more requests than can wait here; try again in a moment").Because("busy")
 	}
 	defer d.busy.Add(-1)
 	d.calls.forget(in.called)
@@ -126,7 +131,9 @@ func (d *desk) read(in delivery, c *tool.Call) (r request, name string, err erro
 		return r, name, tool.Errorf(tool.CodeInvalidInput, "the request to %s: %w", in.msg.Subject, err)
 	}
 	if where.tool != "" && r.name != "" && !d.same(where, r.name) {
-		return r, name, tool.Errorf(tool.CodeInvalidInput, "a call of %q came on %s, which is %s; send it there, or to %s", r.name, in.msg.Subject, where.tool, subjectExecute)
+		return r, name, tool.Errorf(tool.CodeInvalidInput,
+			"a call of %q came on %s, which is %s; send it there, or to %s", r.name, in.msg.Subject, where.tool,
+			subjectExecute)
 	}
 	if where.tool != "" {
 		c.Tool = where.tool // the subject decides: a caller may be allowed to use this one alone
@@ -155,7 +162,8 @@ func (d *desk) call(in delivery, r request, c *tool.Call) (*tool.Result, error) 
 		return nil, err
 	}
 	if r.answers != nil && c.Answers != nil {
-		return nil, envelope.BadHeader(envelope.HeaderAnswers, "is there, and the body has answers too: send one of them")
+		return nil, envelope.BadHeader(envelope.HeaderAnswers,
+			"is there, and the body has answers too: send one of them")
 	}
 	if r.answers != nil {
 		c.Answers = r.answers
@@ -190,7 +198,8 @@ func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool
 	defer func() {
 		if p := recover(); p != nil {
 			d.o.Log.Error("a call panicked", "tool", c.Tool, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details", c.Tool)
+			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details",
+				c.Tool)
 		}
 	}()
 	r, err = d.handler.Invoke(ctx, c, out)
@@ -214,7 +223,9 @@ func (d *desk) answer(in delivery, r request, name string, res *tool.Result, e *
 	if err != nil {
 		e = tool.Errorf(tool.CodeProtocol, "the result of %s cannot be written as JSON: %w", name, err)
 	} else if err = d.nc.Publish(in.msg.Reply, body); errors.Is(err, nats.ErrMaxPayload) {
-		e = tool.Errorf(tool.CodeUnsupported, "the result of %s makes a reply of %d bytes, and this NATS server carries %d: ask for less, or raise its max_payload",
+		e = tool.Errorf(tool.CodeUnsupported,
+			"the result of %s makes a reply of %d bytes, and this NATS server carries %d: ask for less, or raise its "+
+				"max_payload",
 			name, len(body), d.nc.MaxPayload()).Because("too_large")
 	}
 	if body == nil || errors.Is(err, nats.ErrMaxPayload) {

@@ -50,8 +50,8 @@ func (f *files) folder() (*os.File, error) {
 	return f.dir, err
 }
 
-// enter locks the byte of the folder that has a program's number, for as long as the folder is open: the kernel gives it
-// back when the program ends, however it ends, and not before. A file for the purpose would be one more that can be
+// enter locks the byte of the folder that has a program's number, for as long as the folder is open: the kernel gives
+// it back when the program ends, however it ends, and not before. A file for the purpose would be one more that can be
 // deleted or on a disk that is full. All who use the database are on this machine, or SQLite itself would not work.
 func (f *files) enter(ctx context.Context, conn *sql.Conn, number int64) error {
 	f.pages = 0 // it is another connection
@@ -61,7 +61,8 @@ func (f *files) enter(ctx context.Context, conn *sql.Conn, number int64) error {
 		err = unix.FcntlFlock(dir.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: number, Len: 1})
 	}
 	if err != nil {
-		return tool.Errorf(tool.CodeUnavailable, "the folder of the store cannot be locked: %w; keep the store on a disk of this machine", err)
+		return tool.Errorf(tool.CodeUnavailable,
+			"the folder of the store cannot be locked: %w; keep the store on a disk of this machine", err)
 	}
 	return nil
 }
@@ -99,7 +100,8 @@ func (f *files) same() error {
 		first, known := f.first[path]
 		switch {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return tool.Errorf(tool.CodeUnavailable, "the file of the store cannot be inspected: %w", err).Because("store")
+			return tool.Errorf(tool.CodeUnavailable, "the file of the store cannot be inspected: %w",
+				err).Because("store")
 		case known && now != first && (path == f.path || isOpen(first)):
 			return replaced(path, now)
 		case err == nil:
@@ -115,7 +117,8 @@ func replaced(path string, now inode) error {
 		what = "replaced"
 	}
 	return tool.Errorf(tool.CodeUnavailable, "%s was %s while the store was open, so it is no longer read or written; "+
-		"put the file back that was there, or restart to go on with what is there now", path, what).Because("store_replaced")
+		"put the file back that was there, or restart to go on with what is there now", path,
+		what).Because("store_replaced")
 }
 
 func inodeOf(path string) (inode, error) {
@@ -135,7 +138,8 @@ func isOpen(file inode) bool {
 	}
 	for _, e := range entries {
 		var st unix.Stat_t
-		if fd, err := strconv.Atoi(e.Name()); err == nil && unix.Fstat(fd, &st) == nil && (inode{st.Dev, st.Ino}) == file {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && unix.Fstat(fd, &st) == nil &&
+			(inode{st.Dev, st.Ino}) == file {
 			return true
 		}
 	}

@@ -199,7 +199,8 @@ func (r *running) tooSoon(where string) error {
 	if err := r.lawful(); err != nil {
 		return err
 	}
-	return fmt.Errorf("%s: the call ended before %s, with the result %+v and the error %v", r.was.Tool, where, r.result, r.err)
+	return fmt.Errorf("%s: the call ended before %s, with the result %+v and the error %v", r.was.Tool, where, r.result,
+		r.err)
 }
 
 // A guard stands between the handler and a check's sink and looks at every event.
@@ -236,7 +237,8 @@ func (g *guard) close() {
 
 func lawfulEvent(e tool.Event) error {
 	switch e.Kind {
-	case tool.KindLog, tool.KindProgress, tool.KindOutput, tool.KindStatePatch, tool.KindAsset, tool.KindUIEvent, tool.KindError:
+	case tool.KindLog, tool.KindProgress, tool.KindOutput, tool.KindStatePatch, tool.KindAsset, tool.KindUIEvent,
+		tool.KindError:
 	default:
 		return fmt.Errorf("an event has the unknown kind %q", e.Kind)
 	}

@@ -102,8 +102,8 @@ func ID(h map[string][]string) (string, error) {
 	return id, err
 }
 
-// Single returns the value of a header that is there once or not at all, in whatever case its name was sent. One that is
-// there twice is refused: two readers might each take another one.
+// Single returns the value of a header that is there once or not at all, in whatever case its name was sent. One that
+// is there twice is refused: two readers might each take another one.
 func Single(h map[string][]string, name string) (text string, err error) {
 	times := 0
 	for sent, values := range h {

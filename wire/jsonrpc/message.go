@@ -82,7 +82,8 @@ func (m *Message) Check() *Error {
 	case m.ID != nil && m.ReplyID() == nil && string(m.ID) != "null":
 		return Errorf(CodeInvalidRequest, "Invalid Request: id must be a string or a number")
 	case m.Params != nil && strictjson.KindOf(m.Params) != "object" && string(m.Params) != "null":
-		return Errorf(CodeInvalidParams, "Invalid params: params must be an object, not %s", strictjson.KindOf(m.Params))
+		return Errorf(CodeInvalidParams, "Invalid params: params must be an object, not %s",
+			strictjson.KindOf(m.Params))
 	}
 	return nil
 }

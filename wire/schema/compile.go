@@ -191,7 +191,8 @@ func (s *source) types() kinds {
 		name, _ := v.(string)
 		kind, ok := kindNamed(name)
 		if !ok {
-			s.fail("type", "%s is not a type; the types are string, number, integer, boolean, object, array and null", show(v))
+			s.fail("type", "%s is not a type; the types are string, number, integer, boolean, object, array and null",
+				show(v))
 		}
 		set |= kind
 	}
@@ -321,7 +322,9 @@ func (s *source) arrayRules() *arrayRules {
 	if !s.has("minItems", "maxItems", "uniqueItems", "prefixItems", "items", "contains", "minContains", "maxContains") {
 		return nil
 	}
-	rules := &arrayRules{size: s.span("minItems", "maxItems"), prefix: s.schemas("prefixItems"), contains: s.schema("contains")}
+	rules := &arrayRules{
+		size: s.span("minItems", "maxItems"), prefix: s.schemas("prefixItems"), contains: s.schema("contains"),
+	}
 	rules.unique = s.flag("uniqueItems")
 	rules.marks = s.place.res.draft >= draft2020
 	rules.found = span{s.count("minContains", 1), s.count("maxContains", math.MaxInt)}

@@ -1,4 +1,5 @@
-// Package appfile reads the files that describe an app of namel3ss and its tools: app.ai, and the bindings of tools.yaml.
+// Package appfile reads the files that describe an app of namel3ss and its tools: app.ai, and the bindings of
+// tools.yaml.
 package appfile
 
 import (
@@ -196,7 +197,8 @@ func (p *appParser) statement(words string) error {
 	case cut(words, "implemented using ", &rest):
 		kind := strings.ToLower(unquoted(rest))
 		if kind != KindPython && kind != KindNode {
-			return p.errorf("tool %q is implemented using %q, which cannot be run here; python and node can", p.tool.Name, kind)
+			return p.errorf("tool %q is implemented using %q, which cannot be run here; python and node can",
+				p.tool.Name, kind)
 		}
 		p.tool.Kind = kind
 	case cut(words, "description is ", &rest):
