@@ -96,7 +96,8 @@ func auditTop(ctx context.Context, l lab) (_ row, err error) {
 		clock(func() error {
 			var groups int
 			return plain.QueryRowContext(ctx,
-				`SELECT COUNT(*) FROM (SELECT tool, COUNT(*), AVG(took), MAX(took) FROM calls GROUP BY tool)`).Scan(&groups)
+				`SELECT COUNT(*) FROM (SELECT tool, COUNT(*), AVG(took), MAX(took) FROM calls `+
+					`GROUP BY tool)`).Scan(&groups)
 		}))
 	ratio := float64(r) / float64(m)
 	return row{

@@ -229,7 +229,8 @@ func (c *Callers) byCertificate(shown Credentials) (tool.Principal, error) {
 	c.env.Log.Debug("a certificate was refused", "door", shown.Door,
 		"subject", fmt.Sprintf("%.300s", shown.Certificate.Subject))
 	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied,
-		"the certificate belongs to no caller; its subject or one of its names must be among a caller's certificates").Because(Reason)
+		"the certificate belongs to no caller; its subject or one of its names must be among a caller's "+
+			"certificates").Because(Reason)
 }
 
 // namesOf lists what a certificate says of whom it is for. A name of one kind cannot be taken for one of another: a

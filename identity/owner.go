@@ -27,7 +27,8 @@ const TokenFile = "http-token"
 const minToken = 16
 
 // TokenHint says where to get a token.
-const TokenHint = "the token was printed when `toolpost serve` first made it, or is the value of TOOLPOST_TOKEN there; " +
+const TokenHint = "the token was printed when `toolpost serve` first made it, or is the value of TOOLPOST_TOKEN " +
+	"there; " +
 	"`toolpost serve --new-token` makes another"
 
 // StaticToken admits callers that know the token.

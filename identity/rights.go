@@ -34,7 +34,9 @@ func nothing(r *tool.Rights) bool { return r.Tools != nil && len(r.Tools) == 0 }
 func narrowed(r *tool.Rights, roles []string, to *tool.Rights) *tool.Rights {
 	out := &tool.Rights{Roles: r.Roles, Tools: common(r.Tools, to.Tools)}
 	if len(roles) > 0 {
-		out.Roles = slices.DeleteFunc(slices.Clone(r.Roles), func(role string) bool { return !slices.Contains(roles, role) })
+		out.Roles = slices.DeleteFunc(slices.Clone(r.Roles), func(role string) bool {
+			return !slices.Contains(roles, role)
+		})
 	}
 	return out
 }

@@ -93,7 +93,8 @@ func (t *tx) commit(group []*write) error {
 			d.writes = append(d.writes, one)
 		}
 	}
-	err := t.exec(`INSERT INTO program (id, mark, at) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET mark = excluded.mark, at = excluded.at`,
+	err := t.exec(`INSERT INTO program (id, mark, at) VALUES (?, ?, ?) `+
+		`ON CONFLICT (id) DO UPDATE SET mark = excluded.mark, at = excluded.at`,
 		int64(t.w.db.program), d.mark, micros(time.Now()))
 	if err != nil {
 		return err

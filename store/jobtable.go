@@ -31,7 +31,8 @@ func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error 
 	}
 	return j.db.w.do(true, func(t *tx) error {
 		var own, all int
-		err := t.row(`SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job WHERE state = ?`,
+		err := t.row(`SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job `+
+			`WHERE state = ?`,
 			[]any{x.Caller, job.Queued}, &all, &own)
 		switch {
 		case err != nil:
@@ -44,7 +45,8 @@ func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error 
 			return tool.Errorf(tool.CodeQuotaExceeded,
 				"%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
 		}
-		return t.exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?)`,
+		return t.exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) `+
+			`VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?)`,
 			x.ID, x.Caller, x.Tool, job.Queued, micros(x.Made), flag(x.Again), x.Lease, string(x.Call))
 	})
 }
@@ -166,7 +168,8 @@ func (j *JobTable) Append(_ context.Context, id string, attempt, after int, even
 			return err
 		}
 		for i, e := range events {
-			if err := t.exec(`INSERT INTO job_event (job, seq, event) VALUES (?, ?, ?) ON CONFLICT (job, seq) DO NOTHING`, id, after+i+1, string(e)); err != nil {
+			if err := t.exec(`INSERT INTO job_event (job, seq, event) VALUES (?, ?, ?) `+
+				`ON CONFLICT (job, seq) DO NOTHING`, id, after+i+1, string(e)); err != nil {
 				return err
 			}
 		}

@@ -129,7 +129,8 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 			return t.exec(`DELETE FROM outcome WHERE scope = ? AND owner = ? AND lost_at IS NULL`, scope[:], o.db.owner)
 		}
 		n,
-			err := t.count(`UPDATE outcome SET result = ?, expires_at = ? WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
+			err := t.count(`UPDATE outcome SET result = ?, expires_at = ? `+
+			`WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
 			string(result), micros(time.Now().Add(ttl)), scope[:], o.db.owner)
 		if err == nil && n == 0 {
 			err = tool.Errorf(tool.CodeUnavailable,
@@ -152,5 +153,6 @@ func (o *OutcomeTable) sweepSometimes(t *tx, now time.Time) error {
 		micros(now)); err != nil {
 		return err
 	}
-	return t.exec(`DELETE FROM outcome WHERE result IS NOT NULL AND scope NOT IN (SELECT scope FROM outcome ORDER BY at DESC LIMIT ?)`, maxOutcomes)
+	return t.exec(`DELETE FROM outcome WHERE result IS NOT NULL AND scope NOT IN (SELECT scope FROM outcome `+
+		`ORDER BY at DESC LIMIT ?)`, maxOutcomes)
 }

@@ -22,7 +22,9 @@ import (
 type program int64
 
 // newProgram makes a number that nobody has had. One in 2^62 is as good as none.
-func newProgram() program { return program(rand.Int64N(1<<62-1) + 1) } //nolint:gosec // a name, which nobody gains by guessing
+func newProgram() program {
+	return program(rand.Int64N(1<<62-1) + 1) //nolint:gosec // a name, which nobody gains by guessing
+}
 
 // owner is how the rows that belong to a program name it.
 func (p program) owner() string { return strconv.FormatInt(int64(p), 10) }

@@ -49,7 +49,9 @@ func (a *AuditTable) Uses(ctx context.Context, f audit.Filter, by audit.Group) (
 		u.Mean = time.Duration(u.took/max(u.Calls, 1)) * time.Microsecond
 		uses = append(uses, u.Use)
 	}
-	slices.SortFunc(uses, func(a, b audit.Use) int { return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(uses, func(a, b audit.Use) int {
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name))
+	})
 	return first(uses, f.Limit), nil
 }
 
@@ -469,7 +471,8 @@ func (q *query) edge(e [2]int64, visit func(kind int64, r *tool.Record, doc stri
 
 // bounds returns the rows among which those of some days are; 0: there are none.
 func (q *query) bounds(firstDay, lastDay int64) (lo, hi int64, err error) {
-	err = q.row(`SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day >= ? AND day <= ?`+q.in, q.with(firstDay, lastDay)...).Scan(&lo, &hi)
+	err = q.row(`SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day `+
+		`WHERE day >= ? AND day <= ?`+q.in, q.with(firstDay, lastDay)...).Scan(&lo, &hi)
 	return lo, hi, err
 }
 

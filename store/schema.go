@@ -27,7 +27,8 @@ func migrations(log *layout) [][]string {
 		`CREATE TABLE session (
 			caller TEXT NOT NULL, name TEXT NOT NULL, version BIGINT NOT NULL, base_version BIGINT NOT NULL, base_size BIGINT NOT NULL,
 			tail BIGINT NOT NULL, changed_at BIGINT NOT NULL, PRIMARY KEY (caller, name))`,
-		`CREATE TABLE session_base (caller TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (caller, name))`,
+		`CREATE TABLE session_base (caller TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, ` +
+			`PRIMARY KEY (caller, name))`,
 		`CREATE TABLE session_patch (
 			caller TEXT NOT NULL, name TEXT NOT NULL, version BIGINT NOT NULL, at BIGINT NOT NULL, patches TEXT NOT NULL,
 			PRIMARY KEY (caller, name, version))`,

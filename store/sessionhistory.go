@@ -40,7 +40,8 @@ func (k sessionAt) forget(upTo int64) error {
 
 const (
 	markOf         = `SELECT version, state FROM session_mark WHERE caller = ? AND name = ?`
-	patchesBetween = `SELECT patches FROM session_patch WHERE caller = ? AND name = ? AND version > ? AND version <= ? ORDER BY version`
+	patchesBetween = `SELECT patches FROM session_patch ` +
+		`WHERE caller = ? AND name = ? AND version > ? AND version <= ? ORDER BY version`
 )
 
 // At returns the session's state as it was at a version. The last 100 are remembered, or a few more.

@@ -119,7 +119,8 @@ func (k sessionAt) open(seen int64) (*document, error) {
 func (k sessionAt) save(d *document) error {
 	now := micros(time.Now())
 	if d.known {
-		return k.t.exec(`UPDATE session SET version = ?, base_version = ?, base_size = ?, tail = ?, changed_at = ? WHERE caller = ? AND name = ?`,
+		return k.t.exec(`UPDATE session SET version = ?, base_version = ?, base_size = ?, tail = ?, changed_at = ? `+
+			`WHERE caller = ? AND name = ?`,
 			d.version, d.baseVersion, d.base, d.tail, now, k.caller, k.name)
 	}
 	var n int
@@ -130,7 +131,8 @@ func (k sessionAt) save(d *document) error {
 		return tool.Errorf(tool.CodeQuotaExceeded, "%q has %d sessions already, the most that one caller may have",
 			k.caller, n)
 	}
-	return k.t.exec(`INSERT INTO session (caller, name, version, base_version, base_size, tail, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+	return k.t.exec(`INSERT INTO session (caller, name, version, base_version, base_size, tail, changed_at) `+
+		`VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		k.caller, k.name, d.version, d.baseVersion, d.base, d.tail, now)
 }
 

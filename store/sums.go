@@ -70,7 +70,8 @@ func (s *sums) save(t *tx) error {
 	for k, n := range s.paths {
 		paths = append(paths, k.day, k.kind, k.mode, k.path, n)
 	}
-	err := t.insert(`INSERT INTO audit_day (day, kind, n, took, longest, bytes_in, bytes_out, first_seq, last_seq) VALUES `, 9,
+	err := t.insert(`INSERT INTO audit_day (day, kind, n, took, longest, bytes_in, bytes_out, first_seq, last_seq) `+
+		`VALUES `, 9,
 		` ON CONFLICT (day, kind) DO UPDATE SET n = audit_day.n + excluded.n, took = audit_day.took + excluded.took,
 		longest = CASE WHEN excluded.longest > audit_day.longest THEN excluded.longest ELSE audit_day.longest END,
 		bytes_in = audit_day.bytes_in + excluded.bytes_in, bytes_out = audit_day.bytes_out + excluded.bytes_out,

@@ -55,7 +55,8 @@ func (k *TokenTable) Issue(_ context.Context, t identity.Token, ttl time.Duratio
 		if ttl > 0 {
 			expires = sql.NullInt64{Int64: micros(now.Add(ttl)), Valid: true}
 		}
-		return w.exec(`INSERT INTO token (id, caller, roles, tools, listed, note, issued_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		return w.exec(`INSERT INTO token (id, caller, roles, tools, listed, note, issued_at, expires_at) `+
+			`VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 			digestOf(token), t.Caller, string(roles), string(tools), flag(t.Listed), t.Note, micros(now), expires)
 	})
 	if err != nil {

@@ -107,7 +107,8 @@ func IsSource(name string) bool {
 		".yaml", ".yml", ".toml",
 		".lua", ".pl", ".pm", ".r", ".jl", ".hs", ".ml", ".mli", ".fs", ".clj", ".cljs", ".erl", ".hrl", ".zig", ".nim",
 		".dart", ".vue", ".svelte",
-		".html", ".css", ".scss", ".less", ".tf", ".gradle", ".cmake", ".vim", ".el", ".groovy", ".m", ".mm", ".asm", ".s", ".tex":
+		".html", ".css", ".scss", ".less", ".tf", ".gradle", ".cmake", ".vim", ".el", ".groovy", ".m", ".mm", ".asm",
+		".s", ".tex":
 		return true
 	}
 	return false

@@ -274,7 +274,9 @@ func (c *check) walkRules(ctx context.Context) error {
 
 // wasWalked reports whether a folder, or one above it, was walked as a whole.
 func (c *check) wasWalked(rel string) bool {
-	return slices.ContainsFunc(c.walked, func(w string) bool { return w == "" || rel == w || strings.HasPrefix(rel, w+"/") })
+	return slices.ContainsFunc(c.walked, func(w string) bool {
+		return w == "" || rel == w || strings.HasPrefix(rel, w+"/")
+	})
 }
 
 // walk comes to all files below a folder, and keeps those that the index does not know.

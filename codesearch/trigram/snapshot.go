@@ -62,7 +62,9 @@ func (s *snapshot) lookup(path string) (int, bool) {
 	if s == nil {
 		return 0, false
 	}
-	return slices.BinarySearchFunc(s.known, path, func(k known, path string) int { return strings.Compare(k.path, path) })
+	return slices.BinarySearchFunc(s.known, path, func(k known, path string) int {
+		return strings.Compare(k.path, path)
+	})
 }
 
 // below returns the places of everything below a folder; "" is the root.

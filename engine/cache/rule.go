@@ -33,7 +33,8 @@ func (r *Rule) Validate() error {
 	case len(r.Tools) == 0:
 		return errors.New("a cache without tools keeps nothing; name them, such as `tools: [readFile]`")
 	case r.TTL <= 0 || r.TTL > maxTTL:
-		return fmt.Errorf("the cache of %s has no ttl between 0 and %v; say how old a result may be, such as `ttl: 30s`", r.Tools, maxTTL)
+		return fmt.Errorf("the cache of %s has no ttl between 0 and %v; say how old a result may be, such as "+
+			"`ttl: 30s`", r.Tools, maxTTL)
 	case r.MaxBytes < 0 || r.MaxBytes > maxResult:
 		return fmt.Errorf("the cache of %s: max_bytes is %d; it must be 1 to %d", r.Tools, r.MaxBytes, maxResult)
 	}

@@ -179,7 +179,8 @@ func again(s *tool.Spec) bool { return s.Effects.Idempotent || s.Effects.ReadOnl
 // wouldPass makes the call as a dry run, so that what is wrong with it is said at once.
 func (q *Queue) wouldPass(ctx context.Context, c *tool.Call) error {
 	dry := *c
-	dry.ID, dry.Key, dry.Lease, dry.DryRun, dry.Spec, dry.Record, dry.Scope, dry.State = "", "", "", true, nil, nil, nil, nil
+	dry.ID, dry.Key, dry.Lease, dry.DryRun = "", "", "", true
+	dry.Spec, dry.Record, dry.Scope, dry.State = nil, nil, nil, nil
 	r, err := q.o.Handler.Invoke(ctx, &dry, tool.Discard)
 	if err != nil {
 		return err

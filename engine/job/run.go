@@ -318,7 +318,8 @@ func stillHeld(had, now *tool.Rights) *tool.Rights {
 }
 
 var errChanged = tool.Errorf(tool.CodeCrash,
-	"the program that ran it ended meanwhile, and the tool no longer says that it may run twice; its outcome is unknown").Because("job_lost")
+	"the program that ran it ended meanwhile, and the tool no longer says that it may run twice; "+
+		"its outcome is unknown").Because("job_lost")
 
 // ended says how a job ended that was run.
 func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string, result []byte) {
@@ -345,7 +346,8 @@ func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string
 		return Queued, nil
 	case cause == error(errShutdown):
 		return Lost, because(tool.Errorf(tool.CodeCrash,
-			"the program that ran %s was shut down meanwhile, and its outcome is unknown; look before you call it again", j.Tool).Because("job_lost"))
+			"the program that ran %s was shut down meanwhile, and its outcome is unknown; look before you call it again",
+			j.Tool).Because("job_lost"))
 	}
 	return Failed, because(err)
 }

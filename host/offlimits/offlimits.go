@@ -60,7 +60,9 @@ func (l *List) Roots() []string {
 
 // Theirs reports whether a path lies in a folder that tools may change, so that they could put another thing there.
 func (l *List) Theirs(real string) bool {
-	return slices.ContainsFunc(l.Roots(), func(w string) bool { return filepath.Clean(w) != real && Within(real, filepath.Clean(w)) })
+	return slices.ContainsFunc(l.Roots(), func(w string) bool {
+		return filepath.Clean(w) != real && Within(real, filepath.Clean(w))
+	})
 }
 
 // Exposed returns the first of some paths that lies in a folder that tools may change; empty: none does. What lies

@@ -40,7 +40,9 @@ type controllers struct {
 }
 
 // ourNumber names this program among those that make groups, in whatever container: process numbers would not.
-var ourNumber = sync.OnceValue(func() int64 { return rand.Int64N(1<<62-1) + 1 }) //nolint:gosec // a name, which nobody gains by guessing
+var ourNumber = sync.OnceValue(func() int64 {
+	return rand.Int64N(1<<62-1) + 1 //nolint:gosec // a name, which nobody gains by guessing
+})
 
 // entered are the folders in which this program is known to live, from then on to its end.
 var entered struct {

@@ -429,7 +429,8 @@ func (b *birth) listen() error {
 			_ = unix.SetNonblock(fds[0], true) // so that the runtime waits for it, and no thread
 			file = os.NewFile(uintptr(fds[0]), "of a confined child")
 		}
-		what, a, errno := binary.NativeEndian.Uint64(record[:]), binary.NativeEndian.Uint64(record[8:]), binary.NativeEndian.Uint64(record[16:])
+		what, a := binary.NativeEndian.Uint64(record[:]), binary.NativeEndian.Uint64(record[8:])
+		errno := binary.NativeEndian.Uint64(record[16:])
 		if what == tellFailure {
 			failure = b.failure(a, syscall.Errno(errno))
 			continue

@@ -13,12 +13,16 @@ import (
 const (
 	rightsRead  = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	rightsExec  = unix.LANDLOCK_ACCESS_FS_EXECUTE
-	rightsWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_REFER |
+	rightsWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
+		unix.LANDLOCK_ACCESS_FS_REFER |
 		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
-		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
-	rightsOfFile = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_EXECUTE
+		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO |
+		unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
+	rightsOfFile = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_EXECUTE
 	// What nobody gets: device nodes, and ioctl on devices.
-	rightsNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	rightsNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK |
+		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
 // landlockVersion is how much of Landlock this kernel has; 0: none.
@@ -124,7 +128,8 @@ func (s *script) restrict(version int, noTCP bool) {
 	// Every ruleset forbids to move files from one folder to another, whether it speaks of files or not, and the kernel
 	// reports that as two disks. So this one has to allow it everywhere: where it may be done the first one says.
 	const refer = unix.LANDLOCK_ACCESS_FS_REFER
-	tcp := s.words(number(refer), number(uint64(unix.LANDLOCK_ACCESS_NET_BIND_TCP|unix.LANDLOCK_ACCESS_NET_CONNECT_TCP)))
+	tcp := s.words(number(refer), number(uint64(unix.LANDLOCK_ACCESS_NET_BIND_TCP|
+		unix.LANDLOCK_ACCESS_NET_CONNECT_TCP)))
 	rules, root := s.newReg(), s.newReg()
 	s.call("the ruleset of TCP", unix.SYS_LANDLOCK_CREATE_RULESET, tcp, number(16), number(0)).into(rules)
 	s.call("the root", unix.SYS_OPENAT, cwd, s.text("/"), number(unix.O_PATH|unix.O_CLOEXEC), number(0)).into(root)

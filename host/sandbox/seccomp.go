@@ -253,7 +253,8 @@ func (p filterPlan) others() []rule {
 }
 
 // namespaceFlags are those of clone. One more, for time, is an exit signal here.
-const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // processes are the rules about new ones. The flags of clone3 lie in memory, which a filter does not see; the C
 // library goes back to clone where there is none.

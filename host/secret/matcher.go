@@ -244,7 +244,9 @@ func (m *matcher) begins(part string) bool {
 
 // place returns where a part has its place among the forms.
 func (m *matcher) place(part string) int {
-	i, _ := slices.BinarySearchFunc(m.sorted, part, func(f int32, part string) int { return strings.Compare(m.forms[f].text, part) })
+	i, _ := slices.BinarySearchFunc(m.sorted, part, func(f int32, part string) int {
+		return strings.Compare(m.forms[f].text, part)
+	})
 	return i
 }
 

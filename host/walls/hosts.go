@@ -22,7 +22,8 @@ type host struct {
 func parseHost(text string) (host, error) {
 	bad := func(why string) (host, error) {
 		return host{}, tool.Errorf(tool.CodeInvalidInput,
-			"network: %q %s; a host is written like api.example.com, *.example.com, api.example.com:8443 or 10.0.0.7:80", text, why)
+			"network: %q %s; a host is written like api.example.com, *.example.com, api.example.com:8443 or "+
+				"10.0.0.7:80", text, why)
 	}
 	name, port := text, uint16(0)
 	if _, err := netip.ParseAddr(text); err != nil && strings.ContainsRune(text, ':') {

@@ -268,7 +268,8 @@ func (e *entity) size() int {
 	if e.ID == "" {
 		return 0
 	}
-	return each + len(e.ID) + len(e.Type) + len(e.Source) + len(e.SourceID) + len(e.Title) + len(e.Summary) + len(e.Metadata)
+	return each + len(e.ID) + len(e.Type) + len(e.Source) + len(e.SourceID) +
+		len(e.Title) + len(e.Summary) + len(e.Metadata)
 }
 
 // search finds entities whose words contain the query, whatever the case; by id, so that the order is one.

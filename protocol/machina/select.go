@@ -141,7 +141,9 @@ func Menu(specs []*tool.Spec) ([]Offer, error) {
 			})
 		}
 	}
-	slices.SortFunc(menu, func(a, b Offer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.AID, b.AID)) })
+	slices.SortFunc(menu, func(a, b Offer) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.AID, b.AID))
+	})
 	for i := range menu {
 		menu[i].SID = fmt.Sprintf("SID%04d", i+1)
 	}

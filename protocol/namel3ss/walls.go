@@ -43,7 +43,9 @@ func (f *facts) refuse(inv *invocation) error {
 	if err == nil {
 		return nil
 	}
-	missing := slices.DeleteFunc(inv.walls.Asked(), func(name string) bool { return f.cover(f.spec.Name, part(inv.walls, name)) == nil })
+	missing := slices.DeleteFunc(inv.walls.Asked(), func(name string) bool {
+		return f.cover(f.spec.Name, part(inv.walls, name)) == nil
+	})
 	if !f.unsafe {
 		inv.trace.blocked(append(missing, "sandbox")[0], sandbox.CoverageMissing)
 		return err
@@ -112,7 +114,9 @@ func there(paths []string) []string {
 // allowed are those of a tool's variables that its guarantees let it have.
 func allowed(vars map[string]string, g tool.Guarantees) map[string]string {
 	vars = maps.Clone(vars)
-	maps.DeleteFunc(vars, func(name, _ string) bool { return g.SecretsAllowed != nil && !slices.Contains(g.SecretsAllowed, name) })
+	maps.DeleteFunc(vars, func(name, _ string) bool {
+		return g.SecretsAllowed != nil && !slices.Contains(g.SecretsAllowed, name)
+	})
 	return vars
 }
 

@@ -31,7 +31,8 @@ func (c DoorConfig) Check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "the NATS door has a url and embedded: true; leave one of them out")
 	case c.URL != "" && c.TLS != ServerTLS{}:
 		return tool.Errorf(tool.CodeInvalidInput,
-			"tls of the NATS door is for the embedded server; for the one at url there are tls_ca, tls_cert and tls_key")
+			"tls of the NATS door is for the embedded server; for the one at url there are tls_ca, tls_cert and "+
+				"tls_key")
 	case c.URL == "" && c.Caller != "":
 		return tool.Errorf(tool.CodeInvalidInput,
 			"caller of the NATS door goes with url; at the embedded server everybody says "+

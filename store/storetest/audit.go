@@ -159,7 +159,10 @@ func questions(t *testing.T, k Kind) {
 		t.Errorf("a tool that nobody called: %v", got)
 	}
 	newest := int64(0)
-	err := db.Audit().Log(t.Context(), audit.Filter{Limit: 1, Caller: "ada"}, true, func(r *tool.Record) error { newest = max(newest, r.Seq); return nil })
+	err := db.Audit().Log(t.Context(), audit.Filter{Limit: 1, Caller: "ada"}, true, func(r *tool.Record) error {
+		newest = max(newest, r.Seq)
+		return nil
+	})
 	if err != nil || newest < int64(len(all)-20) {
 		t.Errorf("the newest of ada's: %d, %v", newest, err)
 	}

@@ -271,7 +271,9 @@ func checkJobs(t *testing.T, k Kind, db *store.DB, said map[string]string) {
 	jobs := db.Jobs()
 	states := map[string]string{}
 	k.until(t, func() bool {
-		must[int](t)(jobs.Recover(t.Context(), func(job.Job) (string, []byte) { return "lost", []byte(`{"error":{}}`) }))
+		must[int](t)(jobs.Recover(t.Context(), func(job.Job) (string, []byte) {
+			return "lost", []byte(`{"error":{}}`)
+		}))
 		running := 0
 		for _, x := range must[[]job.Job](t)(jobs.All(t.Context(), "", 0)) {
 			if states[x.ID] = x.State; x.State == "running" {

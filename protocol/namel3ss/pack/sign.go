@@ -190,7 +190,9 @@ func readSignature(dir string) (*Signature, error) {
 
 // signedBy checks the signature, and that it is about the files that it lists.
 func (s *Signature) signedBy(trusted []ed25519.PublicKey) error {
-	i := slices.IndexFunc(trusted, func(k ed25519.PublicKey) bool { return len(k) == ed25519.PublicKeySize && SignerID(k) == s.SignerID })
+	i := slices.IndexFunc(trusted, func(k ed25519.PublicKey) bool {
+		return len(k) == ed25519.PublicKeySize && SignerID(k) == s.SignerID
+	})
 	switch {
 	case i < 0:
 		return refused("the pack was signed by %.40q, who is not trusted; give the public key of its signer",
