@@ -64,8 +64,7 @@ func indexing(ctx context.Context, l lab) (_ row, err error) {
 	}
 	var stats meaning.Stats
 	forMeaning, err := clock(func() (err error) {
-		stats,
-			err = meanings.Update(ctx, t.files(ctx, math.MaxInt64))
+		stats, err = meanings.Update(ctx, t.files(ctx, math.MaxInt64))
 		return err
 	})()
 	if err != nil {

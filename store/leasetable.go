@@ -188,8 +188,7 @@ func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
 
 // revoke ends what a table has under an id, if it can still be used.
 func (t *tx) revoke(table, id string, now int64, unless string, args ...any) (done bool, err error) {
-	n,
-		err := t.count(`UPDATE `+table+` SET revoked_at = ?`+withID+
+	n, err := t.count(`UPDATE `+table+` SET revoked_at = ?`+withID+
 		` AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)`+unless,
 		append([]any{now, id, behind(id), now}, args...)...)
 	return n > 0, err

@@ -128,8 +128,7 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 		if result == nil {
 			return t.exec(`DELETE FROM outcome WHERE scope = ? AND owner = ? AND lost_at IS NULL`, scope[:], o.db.owner)
 		}
-		n,
-			err := t.count(`UPDATE outcome SET result = ?, expires_at = ? `+
+		n, err := t.count(`UPDATE outcome SET result = ?, expires_at = ? `+
 			`WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
 			string(result), micros(time.Now().Add(ttl)), scope[:], o.db.owner)
 		if err == nil && n == 0 {
