@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// ContentType is that of what Metrics writes.
-const ContentType = "text/plain; version=0.0.4; charset=utf-8"
-
 // Metrics writes everything that is measured in the text format of Prometheus.
 func (t *Telemetry) Metrics(w io.Writer) error {
 	b := prometheus{bufio.NewWriter(w), t.env.Redact}
