@@ -42,7 +42,7 @@ const MaxTokenTTL = 10 * 365 * 24 * time.Hour
 // tokenIDLength is how much of the digest of a token names it.
 const tokenIDLength = 16
 
-// TokenID returns the id of a token.
+// TokenID gives the id of a token.
 func TokenID(token string) string { return digestOf(token)[:tokenIDLength] }
 
 func digestOf(token string) string {

@@ -30,10 +30,10 @@ const idLength = 16
 // tokenPrefix tells a token from an id.
 const tokenPrefix = "tok_"
 
-// LeaseID returns the id of a lease, given its token or the id itself.
+// LeaseID gives the id of the lease that somebody means who has its token, or the id itself.
 func LeaseID(text string) string { return idOf(text, tokenPrefix) }
 
-// idOf returns the id of a thing, given the id or a secret that starts with it.
+// idOf gives the id that somebody means who has an id, or a secret that starts so.
 func idOf(text, prefix string) string {
 	if strings.HasPrefix(text, prefix) {
 		return digestOf(text)[:idLength]

@@ -107,8 +107,7 @@ func (l *Leases) Issue(_ context.Context, caller, name string, tier int, ttl tim
 	}
 	token = tokenPrefix + rand.Text()
 	l.leases[digestOf(token)] = &lease.Lease{
-		ID: LeaseID(token), Caller: caller, Tool: name, Tier: tier, Issued: now, Expires: now.Add(ttl),
-		State: lease.Live,
+		ID: LeaseID(token), Caller: caller, Tool: name, Tier: tier, Issued: now, Expires: now.Add(ttl), State: lease.Live,
 	}
 	l.counted.issued.Add(1)
 	return token, nil

@@ -166,7 +166,6 @@ func scanToken(t *identity.Token, now int64) func(*sql.Rows) error {
 		case expires.Valid && now >= expires.Int64:
 			t.State = identity.Expired
 		}
-		return errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles),
-			strictjson.Unmarshal([]byte(tools), (*[]tool.Pattern)(&t.Tools)))
+		return errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles), strictjson.Unmarshal([]byte(tools), (*[]tool.Pattern)(&t.Tools)))
 	}
 }

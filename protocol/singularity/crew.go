@@ -30,16 +30,16 @@ type worker struct {
 }
 
 // submit never waits. It reports false where there is no room.
-func (c *crew) submit(in delivery) bool {
+func (c *crew) submit(j delivery) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if waiting := c.waiting.len() - (c.most - c.busy); waiting >= 0 { // no worker is left for this one
-		in.bytes = len(in.msg.Data)
-		if waiting >= c.backlog || c.waiting.bytes+in.bytes > c.maxBytes {
+		j.bytes = len(j.msg.Data)
+		if waiting >= c.backlog || c.waiting.bytes+j.bytes > c.maxBytes {
 			return false
 		}
 	}
-	c.waiting.push(in)
+	c.waiting.push(j)
 	c.send()
 	return true
 }
@@ -63,14 +63,14 @@ func (c *crew) send() {
 func (c *crew) work() {
 	me := &worker{wake: make(chan struct{}, 1)}
 	for awake := true; awake; _, awake = <-me.wake {
-		for in, ok := c.next(me); ok; in, ok = c.next(me) {
-			c.run(in)
+		for j, ok := c.next(me); ok; j, ok = c.next(me) {
+			c.run(j)
 		}
 	}
 }
 
 // next gives a worker its next delivery, or lets it rest.
-func (c *crew) next(me *worker) (in delivery, ok bool) {
+func (c *crew) next(me *worker) (j delivery, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if me.busy {
@@ -80,14 +80,14 @@ func (c *crew) next(me *worker) (in delivery, ok bool) {
 	}
 	if me.busy = c.waiting.len() > 0; !me.busy {
 		c.rest(me)
-		return in, false
+		return j, false
 	}
 	c.busy++
-	in = c.waiting.pop()
+	j = c.waiting.pop()
 	if c.waiting.len() > 0 {
 		c.send()
 	}
-	return in, true
+	return j, true
 }
 
 func (c *crew) rest(me *worker) {
@@ -119,22 +119,22 @@ type fifo struct {
 
 func (f *fifo) len() int { return len(f.items) - f.first }
 
-func (f *fifo) push(in delivery) {
+func (f *fifo) push(j delivery) {
 	if f.first > len(f.items)/2 && len(f.items) == cap(f.items) { // use the room of those that left
 		n := copy(f.items, f.items[f.first:])
 		clear(f.items[n:])
 		f.items, f.first = f.items[:n], 0
 	}
-	f.items = append(f.items, in)
-	f.bytes += in.bytes
+	f.items = append(f.items, j)
+	f.bytes += j.bytes
 }
 
 func (f *fifo) pop() delivery {
-	in := f.items[f.first]
+	j := f.items[f.first]
 	f.items[f.first] = delivery{}
 	if f.first++; f.first == len(f.items) {
 		f.items, f.first = f.items[:0], 0
 	}
-	f.bytes -= in.bytes
-	return in
+	f.bytes -= j.bytes
+	return j
 }

@@ -26,15 +26,15 @@ func TestASlowJobHoldsNoOtherUp(t *testing.T) {
 		var others sync.WaitGroup
 		others.Add(n - 1)
 		c := &crew{most: 2, backlog: n, maxBytes: n}
-		c.run = func(in delivery) {
-			if int(in.msg.Data[0]) == slow {
+		c.run = func(j delivery) {
+			if int(j.msg.Data[0]) == slow {
 				others.Wait() // every other delivery ends before this one
 			} else {
 				others.Done()
 			}
 		}
-		for i, in := range deliveries(n) {
-			if !c.submit(in) {
+		for i, j := range deliveries(n) {
+			if !c.submit(j) {
 				t.Fatalf("delivery %d was refused", i)
 			}
 		}
@@ -49,8 +49,8 @@ func TestSlowJobsRunSideBySideUpToTheNumberOfWorkers(t *testing.T) {
 	together.Add(workers)
 	c := &crew{most: workers, backlog: 1000, maxBytes: 1000}
 	c.run = func(delivery) { together.Done(); together.Wait() } // nobody ends before all have begun
-	for _, in := range deliveries(workers) {
-		c.submit(in)
+	for _, j := range deliveries(workers) {
+		c.submit(j)
 	}
 	c.finish()
 }
@@ -58,10 +58,10 @@ func TestSlowJobsRunSideBySideUpToTheNumberOfWorkers(t *testing.T) {
 func TestJobsOfOneWorkerAreDoneInTheirOrder(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var done []byte
-	c := &crew{most: 1, backlog: 1000, maxBytes: 1000, run: func(in delivery) { done = append(done, in.msg.Data[0]) }}
+	c := &crew{most: 1, backlog: 1000, maxBytes: 1000, run: func(j delivery) { done = append(done, j.msg.Data[0]) }}
 	for range 3 { // the line is empty in between, and used again
-		for _, in := range deliveries(100) {
-			if !c.submit(in) {
+		for _, j := range deliveries(100) {
+			if !c.submit(j) {
 				t.Fatal("refused")
 			}
 		}

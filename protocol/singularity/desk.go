@@ -64,8 +64,7 @@ func (d *desk) subscribe() error {
 			return err
 		}
 	}
-	if err := d.add(d.nc.Subscribe(subjectCancel,
-		func(m *nats.Msg) { d.calls.cancel(d.who().ID, string(m.Data)) })); err != nil {
+	if err := d.add(d.nc.Subscribe(subjectCancel, func(m *nats.Msg) { d.calls.cancel(d.who().ID, string(m.Data)) })); err != nil {
 		return err
 	}
 	for _, subject := range d.service.control() {

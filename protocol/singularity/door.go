@@ -13,20 +13,17 @@ import (
 
 // DoorOptions needs Server or Connect; everything else has a useful zero value.
 type DoorOptions struct {
-	Server  *Server // the embedded server, in place of Connect
-	Connect Connect // an external one
-	// who calls by way of an external server; "": nats. At the embedded one its Gate says who
-	Caller string
-	Named  func(id string) tool.Principal // gives Caller its current rights; nil: it has no limits
-	// queue group; "": toolpost. Doors in one group share the requests among them
-	Queue   string
-	Workers int // calls at the same time; 0: 256
-	// requests that may wait for a worker; 0: 16384. Beyond that they are refused as busy
-	Backlog int
-	Drain   time.Duration // how long calls in flight may go on after the end; 0: 10 s
-	Version string        // what $SRV.INFO tells; "": 0.0.0
-	Log     *slog.Logger  // nil: silence
-	Ready   func()        // called once, when requests are taken
+	Server  *Server                        // the embedded server, in place of Connect
+	Connect Connect                        // an external one
+	Caller  string                         // who calls by way of an external server; "": nats. At the embedded one its Gate says who
+	Named   func(id string) tool.Principal // gives Caller its rights, those of now; nil: it has no limits
+	Queue   string                         // queue group; "": toolpost. Doors in one group share the requests among them
+	Workers int                            // calls at the same time; 0: 256
+	Backlog int                            // requests that may wait for a worker; 0: 16384. Beyond that they are refused as busy
+	Drain   time.Duration                  // how long calls in flight may go on after the end; 0: 10 s
+	Version string                         // what $SRV.INFO tells; "": 0.0.0
+	Log     *slog.Logger                   // nil: silence
+	Ready   func()                         // called once, when requests are taken
 }
 
 // A Door serves tools over NATS.

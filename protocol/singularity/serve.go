@@ -55,71 +55,68 @@ func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
 	s := &serving{o: o, handler: h, catalog: c, desks: map[*desk]bool{}}
 	s.base, s.end = context.WithCancelCause(context.Background())
 	s.calls.running = map[callKey]*called{}
-	s.crew = crew{
-		run: func(in delivery) { in.desk.run(in) }, most: o.Workers, backlog: o.Backlog, maxBytes: maxBacklogBytes,
-	}
+	s.crew = crew{run: func(j delivery) { j.desk.run(j) }, most: o.Workers, backlog: o.Backlog, maxBytes: maxBacklogBytes}
 	return s
 }
 
 // take hands a request to the crew. It never waits, so that the client's own buffer stays short: one that finds
 // no room is answered.
 func (d *desk) take(e *endpoint, m *nats.Msg) {
-	in := delivery{desk: d, msg: m, endpoint: e, came: time.Now()}
+	j := delivery{desk: d, msg: m, endpoint: e, came: time.Now()}
 	if m.Reply != "" && !mayAnswer(m.Reply) {
 		d.o.Log.Warn("a request was not run: its answer would go where requests go", "subject", m.Subject,
 			"reply", m.Reply)
-		e.count(tool.Errorf(tool.CodeInvalidInput, "bad reply subject"), in.came)
+		e.count(tool.Errorf(tool.CodeInvalidInput, "bad reply subject"), j.came)
 		return
 	}
-	in.called = d.calls.expect(d.base, d.who().ID, m)
+	j.called = d.calls.expect(d.base, d.who().ID, m)
 	d.busy.Add(1)
 	var refused *tool.Error
 	switch {
-	case in.called != nil && in.called.twice:
-		refused = tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none",
-			in.called.id).Because("duplicate_call")
-	case d.crew.submit(in):
+	case j.called != nil && j.called.twice:
+		refused = tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none", j.called.id).Because("duplicate_call")
+	case d.crew.submit(j):
 		return
 	default:
 		refused = tool.Errorf(tool.CodeUnavailable,
 			"busy: more requests than can wait here; try again in a moment").Because("busy")
 	}
 	defer d.busy.Add(-1)
-	d.calls.forget(in.called)
-	r, name, _ := d.read(in, &tool.Call{})
-	d.answer(in, r, name, nil, refused)
+	d.calls.forget(j.called)
+	r, name, _ := d.read(j, &tool.Call{})
+	d.answer(j, r, name, nil, refused)
 }
 
 // run makes the call that a message asks for, and answers it.
-func (d *desk) run(in delivery) {
-	defer d.calls.forget(in.called)
+func (d *desk) run(j delivery) {
+	defer d.calls.forget(j.called)
 	defer d.busy.Add(-1)
 	c := &tool.Call{Caller: d.who()}
-	r, name, err := d.read(in, c)
+	r, name, err := d.read(j, c)
 	if err != nil {
-		d.answer(in, r, name, nil, tool.AsError(err))
+		d.answer(j, r, name, nil, tool.AsError(err))
 		return
 	}
-	res, err := d.call(in, r, c)
+	res, err := d.call(j, r, c)
 	if err == nil && res == nil {
 		err = tool.Errorf(tool.CodeInternal, "%s ended with neither a result nor an error", name)
 	}
 	if err != nil {
-		d.answer(in, r, name, nil, tool.AsError(err))
+		d.answer(j, r, name, nil, tool.AsError(err))
 		return
 	}
-	d.answer(in, r, name, res, nil)
+	d.answer(j, r, name, res, nil)
 }
 
 // read decodes a message into a request, and the request into a call. The name is the one to answer with.
-func (d *desk) read(in delivery, c *tool.Call) (r request, name string, err error) {
-	where, err := routeOf(in.msg.Subject)
-	switch style, _ := envelope.Single(in.msg.Header, headerStyle); {
+func (d *desk) read(j delivery, c *tool.Call) (r request, name string, err error) {
+	where, err := routeOf(j.msg.Subject)
+	switch style, _ := envelope.Single(j.msg.Header, headerStyle); {
 	case err != nil:
 	case style == nativeStyle:
-		r, err = decodeNativeRequest(in.msg.Data)
+		r, err = decodeNativeRequest(j.msg.Data)
 	default:
-		r, err = decodeRequest(where, in.msg.Data)
+		r, err = decodeRequest(where, j.msg.Data)
 	}
 	r.limit = where.limit
 	name = r.name
@@ -128,11 +125,11 @@ func (d *desk) read(in delivery, c *tool.Call) (r request, name string, err erro
 	}
 	c.Tool, name = name, shown(name)
 	if err != nil {
-		return r, name, tool.Errorf(tool.CodeInvalidInput, "the request to %s: %w", in.msg.Subject, err)
+		return r, name, tool.Errorf(tool.CodeInvalidInput, "the request to %s: %w", j.msg.Subject, err)
 	}
 	if where.tool != "" && r.name != "" && !d.same(where, r.name) {
 		return r, name, tool.Errorf(tool.CodeInvalidInput,
-			"a call of %q came on %s, which is %s; send it there, or to %s", r.name, in.msg.Subject, where.tool,
+			"a call of %q came on %s, which is %s; send it there, or to %s", r.name, j.msg.Subject, where.tool,
 			subjectExecute)
 	}
 	if where.tool != "" {
@@ -156,8 +153,8 @@ func (d *desk) same(where route, name string) bool {
 }
 
 // call runs c under the limits of its subject and of its caller.
-func (d *desk) call(in delivery, r request, c *tool.Call) (*tool.Result, error) {
-	w, err := readHeaders(in.msg.Header, c)
+func (d *desk) call(j delivery, r request, c *tool.Call) (*tool.Result, error) {
+	w, err := readHeaders(j.msg.Header, c)
 	if err != nil {
 		return nil, err
 	}
@@ -169,17 +166,17 @@ func (d *desk) call(in delivery, r request, c *tool.Call) (*tool.Result, error) 
 		c.Answers = r.answers
 	}
 	ctx := d.base
-	if in.called != nil {
-		ctx = in.called.ctx
+	if j.called != nil {
+		ctx = j.called.ctx
 	}
 	c.Name()
-	limit, whose := r.limit, in.msg.Subject
+	limit, whose := r.limit, j.msg.Subject
 	if w.timeout > 0 && (limit == 0 || w.timeout < limit) {
 		limit, whose = w.timeout, "its caller"
 	}
 	if limit > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithDeadlineCause(ctx, in.came.Add(limit),
+		ctx, stop = context.WithDeadlineCause(ctx, j.came.Add(limit),
 			tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that %s gives it", c.Tool, limit, whose))
 		defer stop()
 	}
@@ -214,15 +211,15 @@ func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool
 }
 
 // answer sends the one reply to a request. A message without a reply subject has been run and gets none.
-func (d *desk) answer(in delivery, r request, name string, res *tool.Result, e *tool.Error) {
-	defer func() { in.endpoint.count(problem(res, e), in.came) }()
-	if in.msg.Reply == "" {
+func (d *desk) answer(j delivery, r request, name string, res *tool.Result, e *tool.Error) {
+	defer func() { j.endpoint.count(problem(res, e), j.came) }()
+	if j.msg.Reply == "" {
 		return
 	}
 	body, err := encodeReply(r, name, res, e)
 	if err != nil {
 		e = tool.Errorf(tool.CodeProtocol, "the result of %s cannot be written as JSON: %w", name, err)
-	} else if err = d.nc.Publish(in.msg.Reply, body); errors.Is(err, nats.ErrMaxPayload) {
+	} else if err = d.nc.Publish(j.msg.Reply, body); errors.Is(err, nats.ErrMaxPayload) {
 		e = tool.Errorf(tool.CodeUnsupported,
 			"the result of %s makes a reply of %d bytes, and this NATS server carries %d: ask for less, or raise its "+
 				"max_payload",
@@ -230,10 +227,10 @@ func (d *desk) answer(in delivery, r request, name string, res *tool.Result, e *
 	}
 	if body == nil || errors.Is(err, nats.ErrMaxPayload) {
 		body, _ = encodeReply(r, name, nil, e) // words alone can always be written
-		err = d.nc.Publish(in.msg.Reply, body)
+		err = d.nc.Publish(j.msg.Reply, body)
 	}
 	if err != nil {
-		d.o.Log.Warn("an answer could not be sent", "tool", name, "subject", in.msg.Subject, "error", err)
+		d.o.Log.Warn("an answer could not be sent", "tool", name, "subject", j.msg.Subject, "error", err)
 	}
 }
 

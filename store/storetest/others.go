@@ -241,8 +241,7 @@ func leaseLife(t *testing.T, k Kind) {
 	if got := reason(l.Consume(t.Context(), revoked, "ada", "rm", 1)); got != "revoked" {
 		t.Errorf("revoked: %s", got)
 	}
-	for id, want := range map[string]tool.Code{revoked: tool.CodeConflict, store.LeaseID(token): tool.CodeConflict,
-		"tok_nosuch": tool.CodeNotFound, "a\x00": tool.CodeNotFound} {
+	for id, want := range map[string]tool.Code{revoked: tool.CodeConflict, store.LeaseID(token): tool.CodeConflict, "tok_nosuch": tool.CodeNotFound, "a\x00": tool.CodeNotFound} {
 		if err := l.Revoke(t.Context(), "", id); tool.CodeOf(err) != want {
 			t.Errorf("revoked when it could not be used: %v", err)
 		}
