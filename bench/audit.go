@@ -35,7 +35,8 @@ func auditedCalls(ctx context.Context, l lab) (_ row, err error) {
 			for range callers {
 				g.Go(func() error {
 					for range each {
-						if _, err := invoke(ctx, remote, &tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)}); err != nil {
+						if _, err := invoke(ctx, remote,
+							&tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)}); err != nil {
 							return err
 						}
 					}
@@ -55,7 +56,9 @@ const benchToken = "only-for-this-bench-0123456789abcdef"
 func serveHTTP(ctx context.Context, dir string, files map[string]string) (tool.Handler, func() error, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready, ended := make(chan node.Listening, 1), make(chan error, 1)
-	n, err := openNode(ctx, dir, files, node.Options{Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l }})
+	n, err := openNode(ctx, dir, files, node.Options{
+		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
+	})
 	if err != nil {
 		cancel()
 		return nil, nil, err
@@ -92,11 +95,14 @@ func auditTop(ctx context.Context, l lab) (_ row, err error) {
 		clock(func() error { _, err := db.Audit().Uses(ctx, audit.Filter{}, audit.ByTool); return err }),
 		clock(func() error {
 			var groups int
-			return plain.QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT tool, COUNT(*), AVG(took), MAX(took) FROM calls GROUP BY tool)`).Scan(&groups)
+			return plain.QueryRowContext(ctx,
+				`SELECT COUNT(*) FROM (SELECT tool, COUNT(*), AVG(took), MAX(took) FROM calls `+
+					`GROUP BY tool)`).Scan(&groups)
 		}))
 	ratio := float64(r) / float64(m)
 	return row{
-		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.0fx as fast", ratio), target: "< 1 s or >= 5x", pass: m < time.Second || ratio >= 5,
+		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.0fx as fast", ratio), target: "< 1 s or >= 5x",
+		pass: m < time.Second || ratio >= 5,
 	}, err
 }
 
@@ -122,8 +128,9 @@ func fill(ctx context.Context, log *store.AuditTable, writers, rows int) error {
 		g.Go(func() error {
 			for i := w; i < rows; i += writers {
 				r := &tool.Record{
-					Time: start.Add(time.Duration(i) * (30 * 24 * time.Hour / time.Duration(rows))), Call: tool.NewID(), Tool: fmt.Sprintf("tool%d", i%20),
-					Source: "files", Protocol: "builtin", Door: "http", Caller: fmt.Sprintf("caller%d", i%7), Outcome: tool.Outcomes()[i%50%3],
+					Time: start.Add(time.Duration(i) * (30 * 24 * time.Hour / time.Duration(rows))), Call: tool.NewID(),
+					Tool: fmt.Sprintf("tool%d", i%20), Source: "files", Protocol: "builtin", Door: "http",
+					Caller: fmt.Sprintf("caller%d", i%7), Outcome: tool.Outcomes()[i%50%3],
 					Touches:  tool.Touches{Reads: []string{fmt.Sprintf("/srv/files/%d.txt", i%1000)}},
 					Duration: time.Duration(i%997) * time.Millisecond / 10, In: 20, Out: 300,
 				}

@@ -56,7 +56,10 @@ func warmCall(ctx context.Context, l lab) (_ row, err error) {
 			return wantHello(cmd.Output())
 		}))
 	ratio := float64(r) / float64(m)
-	return row{measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.1fx as fast", ratio), target: ">= 5x", pass: ratio >= 5}, err
+	return row{
+		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.1fx as fast", ratio), target: ">= 5x",
+		pass: ratio >= 5,
+	}, err
 }
 
 func wantHello(out []byte, err error) error {
@@ -97,5 +100,7 @@ func overhead(ctx context.Context, l lab) (_ row, err error) {
 		batch(1_000, func() error { _, err := invoke(ctx, n.Handler(), call); return err }),
 		batch(1_000, func() error { _, err := invoke(ctx, direct, &resolved); return err }))
 	over := m - r
-	return row{measured: us(m), reference: us(r), ratio: "+" + us(over), target: "< 20 µs", pass: over < 20*time.Microsecond}, err
+	return row{
+		measured: us(m), reference: us(r), ratio: "+" + us(over), target: "< 20 µs", pass: over < 20*time.Microsecond,
+	}, err
 }

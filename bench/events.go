@@ -21,7 +21,9 @@ func events(ctx context.Context, l lab) (row, error) {
 	if err := writeEvents(path, l.events); err != nil {
 		return row{}, err
 	}
-	runner, err := narratoria.New(l.dir, narratoria.Options{Tool: "events", Command: []string{"cat", path}, Options: spawn.Options{Dir: l.dir}})
+	runner, err := narratoria.New(l.dir, narratoria.Options{
+		Tool: "events", Command: []string{"cat", path}, Options: spawn.Options{Dir: l.dir},
+	})
 	if err != nil {
 		return row{}, err
 	}

@@ -140,7 +140,8 @@ func grepWarm(ctx context.Context, l lab) (_ row, err error) {
 		if err != nil {
 			return grep.Stats{}, err
 		}
-		shown := slices.DeleteFunc(sel.Picks, func(p trigram.Pick) bool { return strings.Contains("/"+p.Path, "/.") }) // ripgrep leaves hidden files out
+		// ripgrep leaves hidden files out
+		shown := slices.DeleteFunc(sel.Picks, func(p trigram.Pick) bool { return strings.Contains("/"+p.Path, "/.") })
 		return grep.Files(ctx, picked{shown, t.view}, p, allLines(), ignoreFile)
 	})
 }
@@ -150,7 +151,8 @@ func allLines() grep.Options { return grep.Options{MaxBytes: math.MaxInt} }
 func ignoreFile(grep.File) error { return nil }
 
 func (t *codeTree) walk(ctx context.Context, p *grep.Pattern) (grep.Stats, error) {
-	return grep.Walk(ctx, t.view, "", workspace.WalkOptions{Recursive: true, Ignore: true}, func(below string) string { return below }, p, allLines(), ignoreFile)
+	return grep.Walk(ctx, t.view, "", workspace.WalkOptions{Recursive: true, Ignore: true},
+		func(below string) string { return below }, p, allLines(), ignoreFile)
 }
 
 // picked are the files that the index named.
@@ -171,7 +173,9 @@ func (p picked) Open(i int) (*workspace.File, []grep.Part, error) {
 }
 
 // againstRipgrep searches for each pattern by turns with ripgrep, and takes the geometric mean of the ratios.
-func (t *codeTree) againstRipgrep(ctx context.Context, limit float64, search func(*grep.Pattern) (grep.Stats, error)) (row, error) {
+func (t *codeTree) againstRipgrep(
+	ctx context.Context, limit float64, search func(*grep.Pattern) (grep.Stats, error),
+) (row, error) {
 	var ours, theirs time.Duration
 	logs := 0.0
 	for _, expr := range grepPatterns() {
@@ -192,7 +196,10 @@ func (t *codeTree) againstRipgrep(ctx context.Context, limit float64, search fun
 		ours, theirs, logs = ours+m, theirs+r, logs+math.Log(float64(m)/float64(r))
 	}
 	mean := math.Exp(logs / float64(len(grepPatterns())))
-	return row{measured: ms(ours), reference: ms(theirs), ratio: fmt.Sprintf("%.2fx as long, geometric mean", mean), target: fmt.Sprintf("<= %gx", limit), pass: mean <= limit}, nil
+	return row{
+		measured: ms(ours), reference: ms(theirs), ratio: fmt.Sprintf("%.2fx as long, geometric mean", mean),
+		target: fmt.Sprintf("<= %gx", limit), pass: mean <= limit,
+	}, nil
 }
 
 // ripgrep counts the lines that it finds. It writes to a pipe: to nowhere it would stop at a file's first match.
@@ -223,7 +230,10 @@ var _ io.Writer = (*lineCount)(nil)
 // readThrough compares reading a file through the whole engine with reading it directly.
 func readThrough(ctx context.Context, l lab) (_ row, err error) {
 	dir := filepath.Join(l.dir, "read")
-	n, err := openNode(ctx, dir, map[string]string{"toolpost.yaml": "sources: [{name: files, protocol: builtin}]\n", "f.txt": strings.Repeat("some text of a file\n", 200)})
+	n, err := openNode(ctx, dir, map[string]string{
+		"toolpost.yaml": "sources: [{name: files, protocol: builtin}]\n",
+		"f.txt":         strings.Repeat("some text of a file\n", 200),
+	})
 	if err != nil {
 		return row{}, err
 	}
@@ -233,5 +243,7 @@ func readThrough(ctx context.Context, l lab) (_ row, err error) {
 		batch(1_000, func() error { _, err := invoke(ctx, n.Handler(), call); return err }),
 		batch(1_000, func() error { _, err := os.ReadFile(filepath.Join(dir, "f.txt")); return err }))
 	over := m - r
-	return row{measured: us(m), reference: us(r), ratio: "+" + us(over), target: "< 30 µs", pass: over < 30*time.Microsecond}, err
+	return row{
+		measured: us(m), reference: us(r), ratio: "+" + us(over), target: "< 30 µs", pass: over < 30*time.Microsecond,
+	}, err
 }

@@ -28,7 +28,9 @@ func machinaPipelined(ctx context.Context, l lab) (row, error) {
 // machinaServe compares our door, a process with the whole engine in front of an echo tool, with a process
 // that only parses each request and answers it. To parse means all of the request, the JSON in input_json too: a
 // toolhost that hands it to a tool unread is none. Both are this program again.
-func machinaServe(ctx context.Context, l lab, n int, exchange func(p *pipe, n int, line, want string) error) (_ row, err error) {
+func machinaServe(
+	ctx context.Context, l lab, n int, exchange func(p *pipe, n int, line, want string) error,
+) (_ row, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return row{}, err
@@ -67,7 +69,10 @@ func serveDoor(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeNode(n)) }()
-	d := &machina.Door{Mode: machina.Serve, Source: "bench", In: os.Stdin, Out: os.Stdout, Caller: tool.Principal{ID: "local", Door: "machina"}}
+	d := &machina.Door{
+		Mode: machina.Serve, Source: "bench", In: os.Stdin, Out: os.Stdout,
+		Caller: tool.Principal{ID: "local", Door: "machina"},
+	}
 	return d.Serve(ctx, n.Handler(), n.Catalog())
 }
 
@@ -98,7 +103,9 @@ func serveLoop() error {
 		if err := json.Unmarshal([]byte(request.InputJSON), &input); err != nil {
 			return err
 		}
-		answer, err := json.Marshal(machinaReply{OK: true, Status: "OK", OutputJSON: request.InputJSON, DSState: json.RawMessage(`{}`)})
+		answer, err := json.Marshal(machinaReply{
+			OK: true, Status: "OK", OutputJSON: request.InputJSON, DSState: json.RawMessage(`{}`),
+		})
 		if err != nil {
 			return err
 		}

@@ -71,7 +71,8 @@ func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err e
 		return false, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(l.dir)) }()
-	fmt.Fprintf(out, "%s %s/%s, %d CPUs; medians of interleaved runs\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	fmt.Fprintf(out, "%s %s/%s, %d CPUs; medians of interleaved runs\n\n", runtime.Version(), runtime.GOOS,
+		runtime.GOARCH, runtime.NumCPU())
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAME\tMEASURED\tREFERENCE\tRATIO\tTARGET\t")
 	ok = true

@@ -59,13 +59,19 @@ func batch(size int, do func() error) timed {
 // asLong is a row whose target is less than so many times the time of the reference.
 func asLong(m, r time.Duration, show func(time.Duration) string, limit float64) row {
 	ratio := float64(m) / float64(r)
-	return row{measured: show(m), reference: show(r), ratio: fmt.Sprintf("%.2fx as long", ratio), target: fmt.Sprintf("< %gx", limit), pass: ratio < limit}
+	return row{
+		measured: show(m), reference: show(r), ratio: fmt.Sprintf("%.2fx as long", ratio),
+		target: fmt.Sprintf("< %gx", limit), pass: ratio < limit,
+	}
 }
 
 // ofTheRate is a row whose target is at least so much of the reference's rate, where both did n things.
 func ofTheRate(n int, m, r time.Duration, least float64) row {
 	ratio := float64(r) / float64(m)
-	return row{measured: rate(n, m), reference: rate(n, r), ratio: fmt.Sprintf("%.2f of the rate", ratio), target: fmt.Sprintf(">= %g", least), pass: ratio >= least}
+	return row{
+		measured: rate(n, m), reference: rate(n, r), ratio: fmt.Sprintf("%.2f of the rate", ratio),
+		target: fmt.Sprintf(">= %g", least), pass: ratio >= least,
+	}
 }
 
 func rate(n int, d time.Duration) string {

@@ -72,7 +72,9 @@ func natsServer() (url string, stop func(), err error) {
 func openDoor(ctx context.Context, url string, n *node.Node) (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	door := singularity.NewDoor(singularity.DoorOptions{Connect: singularity.Connect{URL: url}, Ready: func() { close(ready) }})
+	door := singularity.NewDoor(singularity.DoorOptions{
+		Connect: singularity.Connect{URL: url}, Ready: func() { close(ready) },
+	})
 	go func() { ended <- door.Serve(ctx, n.Handler(), n.Catalog()) }()
 	select {
 	case <-ready:

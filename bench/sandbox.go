@@ -49,14 +49,16 @@ func asNobody(ctx context.Context, word string, into any) error {
 	}
 	defer os.RemoveAll(dir)
 	self, temp := filepath.Join(dir, "bench"), filepath.Join(dir, "tmp") // where everybody can reach them
-	err = errors.Join(os.Chmod(dir, 0o755), copyFile("/proc/self/exe", self), os.Chmod(self, 0o755), os.Mkdir(temp, 0o700), os.Chmod(temp, 0o777))
+	err = errors.Join(os.Chmod(dir, 0o755), copyFile("/proc/self/exe", self), os.Chmod(self, 0o755),
+		os.Mkdir(temp, 0o700), os.Chmod(temp, 0o777))
 	if err != nil {
 		return err
 	}
 	const nobody = 65534
 	cmd := exec.CommandContext(ctx, self, word)
 	cmd.Dir, cmd.Stderr = temp, os.Stderr
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + temp, "TMPDIR=" + temp} // not what is in somebody's home
+	// not what is in somebody's home
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + temp, "TMPDIR=" + temp}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := cmd.Output()
 	if err != nil {

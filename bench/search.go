@@ -63,7 +63,10 @@ func indexing(ctx context.Context, l lab) (_ row, err error) {
 		return row{}, err
 	}
 	var stats meaning.Stats
-	forMeaning, err := clock(func() (err error) { stats, err = meanings.Update(ctx, t.files(ctx, math.MaxInt64)); return err })()
+	forMeaning, err := clock(func() (err error) {
+		stats, err = meanings.Update(ctx, t.files(ctx, math.MaxInt64))
+		return err
+	})()
 	if err != nil {
 		return row{}, err
 	}
@@ -122,8 +125,10 @@ func searching(ctx context.Context, l lab) (row, error) {
 		}
 	}
 	questions := []string{
-		"read a file into memory", "parse the header of an HTTP request", "retry with exponential backoff", "compute the checksum of a block",
-		"open a database connection", "convert a string to lower case", "walk a syntax tree", "wait for all goroutines to finish",
+		"read a file into memory", "parse the header of an HTTP request", "retry with exponential backoff",
+		"compute the checksum of a block",
+		"open a database connection", "convert a string to lower case", "walk a syntax tree",
+		"wait for all goroutines to finish",
 	}
 	var took []time.Duration
 	for i := range 25 * len(questions) {

@@ -24,7 +24,8 @@ func serviceCall(ctx context.Context, l lab) (_ row, err error) {
 		_, _ = io.WriteString(w, `{"ok":true,"result":{"message":"Hello Ada"}}`)
 	}))
 	defer srv.Close()
-	cfg := fmt.Sprintf("sources: [{name: svc, protocol: namel3ss, tool: greeter, runner: service, url: %q}]\n", srv.URL+"/tools")
+	cfg := fmt.Sprintf("sources: [{name: svc, protocol: namel3ss, tool: greeter, runner: service, url: %q}]\n",
+		srv.URL+"/tools")
 	n, err := openNode(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg})
 	if err != nil {
 		return row{}, err

@@ -12,7 +12,8 @@ import (
 const (
 	skillConfig = `sources: [{name: skill, protocol: alphahuman, skill: ./hello}]
 `
-	skillLine = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Ada"}}}` + "\n"
+	skillLine = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Ada"}}}` +
+		"\n"
 )
 
 // skillCall compares a call through the whole engine to a skill that runs already with a line to the same

@@ -55,7 +55,8 @@ type Library struct {
 // Open makes a library. What it keeps lies in stateDir, a folder for each codebase.
 func Open(ws *workspace.Workspace, o Options, stateDir string, log *slog.Logger) (*Library, error) {
 	if o.Rate < -1 || o.MaxFile < 0 || o.MaxLines < 0 || o.Index.MaxFiles < 0 || o.Index.MaxBytes < 0 {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "a limit of the code tools is negative; give a positive number, or leave it out")
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"a limit of the code tools is negative; give a positive number, or leave it out")
 	}
 	if o.Rate == 0 {
 		o.Rate = defaultRate
@@ -86,7 +87,7 @@ type Where struct {
 	Path     string // a folder or a file; empty: everything
 }
 
-// Locate gives the absolute paths where a call looks.
+// Locate returns the absolute paths where a call looks.
 func (l *Library) Locate(c *tool.Call, w Where) ([]string, error) {
 	list, err := targets(l.ws.View(c), w)
 	var paths []string

@@ -59,7 +59,7 @@ func (w *scoped) visible(rel string) bool {
 	return w.filter.scope == nil || w.filter.scope.Path(w.root.Dir+"/"+rel, false) == nil
 }
 
-// Dependencies gives what the manifests of a folder ask for, or what a source file imports. More says that there are
+// Dependencies returns what the manifests of a folder ask for, or what a source file imports. More says that there are
 // others beyond the limit; 0 stands for 100.
 func (l *Library) Dependencies(
 	ctx context.Context, c *tool.Call, w Where, limit int,
@@ -173,7 +173,7 @@ type graphing struct {
 	edges   map[[2]string]int
 }
 
-// Graph gives who depends on whom.
+// Graph returns who depends on whom.
 func (l *Library) Graph(ctx context.Context, c *tool.Call, q GraphQuery) (Graph, error) {
 	g := &graphing{asked: l.ask(ctx, c), library: l, q: q, nodes: map[Node]bool{}, edges: map[[2]string]int{}}
 	if err := eachTarget(g.view, q.Where, g.add); err != nil {
@@ -214,7 +214,7 @@ func (g *graphing) add(at target) error {
 	return nil
 }
 
-// imports gives the nodes that a file imports.
+// imports returns the nodes that a file imports.
 func (w *scoped) imports(p symbol.Project, rel string, files bool) []Node {
 	src, err := w.read(rel)
 	if err != nil {

@@ -61,7 +61,8 @@ func (l *Library) Files(ctx context.Context, c *tool.Call, q FileQuery) ([]File,
 				return nil
 			}
 			if len(found) == maxListed {
-				return tool.Errorf(tool.CodeInvalidInput, "there are more than %d files; give a path or a pattern", maxListed).
+				return tool.Errorf(tool.CodeInvalidInput, "there are more than %d files; give a path or a pattern",
+					maxListed).
 					Because("too_large")
 			}
 			info, err := e.Info()

@@ -43,7 +43,7 @@ type fresh struct {
 	err   error
 }
 
-// fresh gives the index of a codebase in the state of its files now. Where only the embeddings failed there is an
+// fresh returns the index of a codebase in the state of its files now. Where only the embeddings failed there is an
 // error beside the index.
 func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.Index, meaning.Stats, error) {
 	arrived := time.Now()
@@ -149,29 +149,30 @@ func (f *fresh) update(ctx context.Context, view *workspace.View, arrived time.T
 // sourcesOf walks the files of a codebase that people wrote.
 func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File, error] {
 	return func(yield func(meaning.File, error) bool) {
-		err := view.Walk(ctx, ".", workspace.WalkOptions{Recursive: true, Ignore: true}, func(e *workspace.Entry) error {
-			if e.Type != 0 || !split.IsSource(e.Name) {
+		err := view.Walk(ctx, ".", workspace.WalkOptions{Recursive: true, Ignore: true},
+			func(e *workspace.Entry) error {
+				if e.Type != 0 || !split.IsSource(e.Name) {
+					return nil
+				}
+				info, err := e.Info()
+				if err != nil {
+					return nil //nolint:nilerr // it has gone meanwhile
+				}
+				rel := e.Rel()
+				open := func() (io.ReadCloser, error) { return view.Open(rel) }
+				f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: open}
+				if !yield(f, nil) {
+					return fs.SkipAll
+				}
 				return nil
-			}
-			info, err := e.Info()
-			if err != nil {
-				return nil //nolint:nilerr // it has gone meanwhile
-			}
-			rel := e.Rel()
-			open := func() (io.ReadCloser, error) { return view.Open(rel) }
-			f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: open}
-			if !yield(f, nil) {
-				return fs.SkipAll
-			}
-			return nil
-		})
+			})
 		if err != nil {
 			yield(meaning.File{}, err)
 		}
 	}
 }
 
-// changed is when a file last changed in any way: unlike its time of modification nobody can set that back.
+// changed is when a file last changed in any way: unlike its time of modification, that cannot be set back.
 func changed(info fs.FileInfo) time.Time {
 	if st, ok := info.Sys().(*unix.Stat_t); ok {
 		return time.Unix(st.Ctim.Unix())

@@ -120,7 +120,7 @@ func (g *grepping) one(t target) error {
 	return g.done(grep.Walk(g, t.view, t.name, walk, t.shown, g.pattern, o, emit))
 }
 
-// left gives what the targets before have left to the next. Where that is nothing it only has to be seen whether
+// left returns what the targets before have left to the next. Where that is nothing it only has to be seen whether
 // there is more.
 func (g *grepping) left() (o grep.Options, emit func(grep.File) error) {
 	o = g.o

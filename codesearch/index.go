@@ -23,7 +23,7 @@ type indexed struct {
 	of offlimits.ID
 }
 
-// index gives the trigram index of a codebase; nil: it is searched without one. So is a folder that was deleted and
+// index returns the trigram index of a codebase; nil: it is searched without one. So is a folder that was deleted and
 // made again: the index knows the old one, and calls may still be using it.
 func (l *Library) index(c *tool.Call, r workspace.Root) *trigram.Index {
 	if l.o.Index.Off || l.stateDir == "" {

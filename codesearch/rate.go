@@ -38,7 +38,8 @@ func (r *rates) charge(caller, codebase string) error {
 		return nil
 	}
 	res.CancelAt(now)
-	return tool.Errorf(tool.CodeQuotaExceeded, "more than %d searches of codebase %s in a minute; try again in %v, or let `rate` of the code tools allow more",
+	return tool.Errorf(tool.CodeQuotaExceeded,
+		"more than %d searches of codebase %s in a minute; try again in %v, or let `rate` of the code tools allow more",
 		r.perMinute, codebase, wait.Round(time.Millisecond)).Because("rate").RetryAfter(wait)
 }
 

@@ -50,8 +50,9 @@ func (o *ServiceOptions) service(what string) (*meaning.Service, error) {
 	s := &meaning.Service{URL: o.URL, Model: o.Model, Dimensions: o.Dimensions, Timeout: o.Timeout}
 	if o.TokenEnv != "" {
 		if s.Key = os.Getenv(o.TokenEnv); s.Key == "" {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the environment variable %s, which holds the token of %s, is "+
-				"not set", o.TokenEnv, what)
+			return nil, tool.Errorf(tool.CodeInvalidInput,
+				"the environment variable %s, which holds the token of %s, is "+
+					"not set", o.TokenEnv, what)
 		}
 	}
 	return s, nil
@@ -168,7 +169,8 @@ func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
 // order puts the hits of all codebases into one order and keeps as many as were asked for.
 func (s *searching) order() {
 	byBest := func(a, b Hit) int {
-		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
+		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), strings.Compare(a.Path, b.Path),
+			cmp.Compare(a.Line, b.Line))
 	}
 	slices.SortFunc(s.Hits, byBest)
 	if r := s.library.reranker; r != nil && len(s.Hits) > 0 {
@@ -217,7 +219,7 @@ func (w *scoped) wants(rel string) bool {
 	return w.filter.scope == nil || w.filter.scope.Path(w.root.Dir+"/"+rel, false) == nil
 }
 
-// shown gives the path that the caller sees of a file of the codebase.
+// shown returns the path that the caller sees of a file of the codebase.
 func (w *scoped) shown(rel string) string {
 	if rel == w.rel {
 		return w.path

@@ -173,7 +173,7 @@ func enough[T any](found []T, limit int) error {
 	return nil
 }
 
-// capped gives a list, never nil, and whether it was longer than was asked for.
+// capped returns a list, never nil, and whether it was longer than was asked for.
 func capped[T any](list []T, limit int, err error) ([]T, bool, error) {
 	if err != nil {
 		return nil, false, err

@@ -50,7 +50,7 @@ func eachTarget(v *workspace.View, w Where, look func(target) error) error {
 	return missing
 }
 
-// targets gives where a call looks, by the letters of its arguments: without a codebase in each that the caller sees,
+// targets returns where a call looks, by the letters of its arguments: without a codebase in each that the caller sees,
 // without a path in all of it. An absolute path that is below no root starts at the codebase: /lib is what the
 // contract calls its folder lib.
 func targets(v *workspace.View, w Where) ([]target, error) {
@@ -115,7 +115,7 @@ func wholeCodebases(v *workspace.View, visible []workspace.Root) ([]target, erro
 	return list, nil
 }
 
-// shown gives the path that the caller sees of a file below the target.
+// shown returns the path that the caller sees of a file below the target.
 func (t target) shown(below string) string { return strings.ToValidUTF8(t.prefix+below, "\uFFFD") }
 
 // below is what the paths of everything in the target begin with.

@@ -50,7 +50,7 @@ type other struct {
 	value json.RawMessage
 }
 
-// Section gives the part of the file at a path, such as policy or limits.quotas. Whoever reads it also lists it for
+// Section returns the part of the file at a path, such as policy or limits.quotas. Whoever reads it also lists it for
 // Only and for Schema.
 func (c *Config) Section(path string) Section {
 	for _, o := range c.others {
@@ -107,7 +107,7 @@ type Source struct {
 	Name     string
 	Protocol string
 	Dir      string // Config.Dir
-	// Secrets gives the values of the secrets that the source's own fields name. It is set by whoever opens the
+	// Secrets gives the values of the secrets that the source's own fields name. It is set by the code that opens the
 	// source, and is no part of what Equal compares; nil: there are none.
 	Secrets Secrets
 	// OffLimits is what no tool of the source sees or changes. It is set and compared likewise.
@@ -118,7 +118,7 @@ type Source struct {
 	value json.RawMessage // the same as JSON, for Equal
 }
 
-// Secrets gives the values of secrets by their names, or says why one has no value.
+// Secrets returns the values of secrets by their names, or says why one has no value.
 type Secrets interface {
 	Secret(name string) (string, error)
 }
@@ -196,17 +196,17 @@ func (s Section) Equal(o Section) bool { return bytes.Equal(s.value, o.value) }
 
 // Limits are the defaults of the engine and of every door. Zero leaves it to them.
 type Limits struct {
-	Timeout Duration `yaml:"timeout" doc:"of a call whose tool says nothing; 30 s where it is left out"`
-	Drain   Duration `yaml:"drain" doc:"how long a shutdown waits for calls in flight; 10 s where it is left out"`
+	Timeout Duration `yaml:"timeout" doc:"of a call whose tool says nothing; default: 30 s"`
+	Drain   Duration `yaml:"drain" doc:"how long a shutdown waits for calls in flight; default: 10 s"`
 }
 
 // layout is the file as it is written, but for the sections that others bring; see Config.Only.
 type layout struct {
 	Sources []entry `yaml:"sources" doc:"where tools come from"`
-	Doors   *entry  `yaml:"doors" doc:"where calls come in; the HTTP door alone where it is left out"`
+	Doors   *entry  `yaml:"doors" doc:"where calls come in; default: the HTTP door alone"`
 	Limits  *entry  `yaml:"limits" doc:"defaults of every call"`
-	Store   *entry  `yaml:"store" doc:"where records, state and leases are kept; a file in the folder .toolpost where it is left out"`
-	Callers *entry  `yaml:"callers" doc:"who may come in and what each may use; the owner of this folder alone where it is left out"`
+	Store   *entry  `yaml:"store" doc:"where records, state and leases are kept; default: a file in the folder .toolpost"`
+	Callers *entry  `yaml:"callers" doc:"who may come in and what each may use; default: the owner of this folder alone"`
 	Secrets *entry  `yaml:"secrets" doc:"the secrets that there are, by name, and where each comes from; no tool gets one that its source does not name"`
 }
 
@@ -244,7 +244,9 @@ func Load(path string) (*Config, error) {
 
 func cannotRead(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return &tool.Error{Code: tool.CodeInvalidInput, Message: path + ": no such config file; `toolpost init` writes one", Err: err}
+		return &tool.Error{
+			Code: tool.CodeInvalidInput, Message: path + ": no such config file; `toolpost init` writes one", Err: err,
+		}
 	}
 	var why *fs.PathError
 	if errors.As(err, &why) {
@@ -352,10 +354,11 @@ func checkSecretNames(n ast.Node) error {
 	valid := regexp.MustCompile(secretName)
 	for _, p := range pairs {
 		if !valid.MatchString(p.name) {
-			return faultAt(p.key, "secret name %q: letters, digits and _ are wanted, no digit first", p.name)
+			return faultAt(p.key, "secret name %q: use letters, digits and _, no digit first", p.name)
 		}
 		if isNull(p.value) {
-			return faultAt(p.key, "the secret %s comes from nowhere; say `env: VARIABLE`, `file: PATH` or `command: [PROGRAM, ...]`", p.name)
+			return faultAt(p.key, "the secret %s has no source; say `env: VARIABLE`, `file: PATH` or "+
+				"`command: [PROGRAM, ...]`", p.name)
 		}
 	}
 	return nil
@@ -394,9 +397,11 @@ func (c *Config) source(doc *document, n ast.Node) (Source, error) {
 	case head.Name == "":
 		return Source{}, missing(n, "name", "a source has no name; give it one, such as `name: files`")
 	case !sourceName.MatchString(head.Name):
-		return Source{}, faultAt(child(n, "name"), "source name %q: lower-case letters, digits, _ and - are wanted, a letter or digit first", head.Name)
+		return Source{}, faultAt(child(n, "name"),
+			"source name %q: use lower-case letters, digits, _ and -, a letter or digit first", head.Name)
 	case head.Protocol == "":
-		return Source{}, missing(n, "protocol", "source %q has no protocol; say what its tools speak, such as `protocol: namel3ss`", head.Name)
+		return Source{}, missing(n, "protocol",
+			"source %q has no protocol; say what its tools speak, such as `protocol: namel3ss`", head.Name)
 	}
 	value, err := toJSON(n)
 	return Source{Name: head.Name, Protocol: head.Protocol, Dir: c.Dir, doc: doc, node: n, value: value}, err

@@ -121,7 +121,7 @@ func decode(n ast.Node, v reflect.Value) error {
 	return decodeScalar(n, v)
 }
 
-// shortText gives the text of a value that may be written as text alone. A type that is nothing but text,
+// shortText returns the text of a value that may be written as text alone. A type that is nothing but text,
 // or a list of it, may also be written as a number.
 func shortText(n ast.Node, t reflect.Type) (string, bool) {
 	if s, ok := text(n); ok {
@@ -133,7 +133,8 @@ func shortText(n ast.Node, t reflect.Type) (string, bool) {
 
 // onlyText reports whether a type reads itself from text and has no fields that a file could name.
 func onlyText(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && len(fieldsOf(t)) == 0 && reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	return t.Kind() == reflect.Struct && len(fieldsOf(t)) == 0 &&
+		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 func decodePointer(n ast.Node, v reflect.Value) error {

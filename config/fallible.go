@@ -18,7 +18,7 @@ func (p *Fallible[T]) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
-// Explain gives the error of a part of a file as DecodeYAML would: with its place.
+// Explain returns the error of a part of a file as DecodeYAML would: with its place.
 func Explain(path string, data []byte, err error) error {
 	return (&document{path: path, data: data}).explain(err)
 }

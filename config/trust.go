@@ -13,10 +13,10 @@ import (
 	"toolpost/tool"
 )
 
-// LoadTrusted reads a file as Load does, if nobody but root and this program's user could have written it: the file, every
-// folder above it, and the same of what links on the way lead to, belong to one of the two, and nobody else may write
-// them. In a folder with the sticky bit, such as /tmp, others may write: they cannot touch what is not theirs. What was
-// looked at is what is read, whatever is renamed meanwhile.
+// LoadTrusted reads a file as Load does, if nobody but root and this program's user could have written it: the file,
+// every folder above it, and the same of what links on the way lead to, belong to one of the two, and nobody else may
+// write them. In a folder with the sticky bit, such as /tmp, others may write: they cannot touch what is not theirs.
+// What was looked at is what is read, whatever is renamed meanwhile.
 func LoadTrusted(path string) (*Config, error) {
 	f, err := openTrusted(path)
 	if err != nil {
@@ -169,17 +169,20 @@ func (w *walk) judge(fd int, path string) error {
 	if info.Mode&unix.S_IWOTH == 0 {
 		who, option = fmt.Sprintf("the group %d", info.Gid), "g-w"
 	}
-	return w.distrust("%s may be written by %s (owner %d, mode %04o): run `chmod %s %s`", path, who, info.Uid, info.Mode&0o7777, option, path)
+	return w.distrust("%s may be written by %s (owner %d, mode %04o): run `chmod %s %s`", path, who, info.Uid,
+		info.Mode&0o7777, option, path)
 }
 
 func (w *walk) owner(path string, info *unix.Stat_t) error {
 	if info.Uid == 0 || int(info.Uid) == w.user {
 		return nil
 	}
-	return w.distrust("%s belongs to user %d (mode %04o) and not to root or to user %d, who runs this program: give it to one of them, "+
+	return w.distrust("%s belongs to user %d (mode %04o) and not to root or to user %d, who runs this program: give "+
+		"it to one of them, "+
 		"or move the config to a folder of theirs", path, info.Uid, info.Mode&0o7777, w.user)
 }
 
 func (w *walk) distrust(format string, args ...any) error {
-	return tool.Errorf(tool.CodeAccessDenied, "%s could have been written by somebody else: %s", w.path, fmt.Sprintf(format, args...))
+	return tool.Errorf(tool.CodeAccessDenied, "%s could have been written by someone else: %s", w.path,
+		fmt.Sprintf(format, args...))
 }

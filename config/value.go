@@ -122,7 +122,7 @@ func writeString(b *bytes.Buffer, s string) error {
 
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
-// number gives the digits of a number as they are written, or "". The parser takes numbers that do not
+// number returns the digits of a number as they are written, or "". The parser takes numbers that do not
 // fit a machine word for text; JSON does not mind their size.
 func number(n ast.Node) string {
 	switch n.(type) {
@@ -136,7 +136,7 @@ func number(n ast.Node) string {
 	return ""
 }
 
-// text gives the value of a string, and false for everything else.
+// text returns the value of a string, and false for everything else.
 func text(n ast.Node) (string, bool) {
 	switch v := n.(type) {
 	case *ast.StringNode:

@@ -60,7 +60,7 @@ func parse(path string, data []byte) (*document, error) {
 		return nil, d.explain(err)
 	}
 	if len(f.Docs) > 1 {
-		return nil, d.explain(faultAt(f.Docs[1], "a second document; one is wanted"))
+		return nil, d.explain(faultAt(f.Docs[1], "a second document; expected only one"))
 	}
 	if len(f.Docs) == 1 {
 		d.root = f.Docs[0].Body

@@ -58,7 +58,7 @@ func (l *limited) until() time.Time {
 	return l.stood.Add(l.wait)
 }
 
-// Stop implements tool.Clock. A clock that stands already is left to whoever stopped it.
+// Stop implements tool.Clock. A clock that is stopped already is left to the one who stopped it.
 func (l *limited) Stop() (goOn func()) {
 	l.mu.Lock()
 	if !l.stood.IsZero() || l.ended {
@@ -135,11 +135,11 @@ func (l *limited) over(cause error) {
 	}
 }
 
-// errNoWorker is the cause when a call has waited too long for whoever is to run it.
+// errNoWorker is the cause when a call has waited too long for a worker.
 var errNoWorker error = tool.Errorf(tool.CodeUnavailable,
 	"the call was not run: no worker came up for it in time; try again").Because("no_worker").RetryAfter(time.Second)
 
-// start gives a call until end, and its clock so long to stand. Whoever starts one stops it.
+// start gives a call until end, and its clock so long to stand. The caller of start stops it.
 func (d *deadlines) start(ctx context.Context, end time.Time, wait time.Duration, late *tool.Error) *limited {
 	l := &limited{caller: ctx, all: d, end: end, wait: wait, late: late}
 	d.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"toolpost/tool"
 )
 
-// Explain says what the policy would decide about a call at a time, and why. It is for whoever runs the
+// Explain says what the policy would decide about a call at a time, and why. It is for those who run the
 // engine: unlike a call it also finds tools that the caller may not know of. Without arguments it says what
 // does not depend on them.
 func (e *Engine) Explain(c *tool.Call, at time.Time) (policy.Explanation, error) {
@@ -33,7 +33,7 @@ func (e *Engine) Explain(c *tool.Call, at time.Time) (policy.Explanation, error)
 	return it.judge.Explain(checked, at), nil
 }
 
-// Spec finds a tool for whoever runs the engine, also one that nobody may know of.
+// Spec finds a tool for those who run the engine, including one that no caller may know of.
 func (e *Engine) Spec(name string) (*tool.Spec, error) {
 	it := e.shelf.Load().byName[name]
 	if it == nil {

@@ -51,7 +51,8 @@ func (e *Engine) relist(src *source) bool {
 	specs, err := list(ctx, src.Runner)
 	if err != nil {
 		if src.life.Err() == nil {
-			e.log.Warn("the tools of a source changed and cannot be listed; those that it had stay", "source", src.Name, "error", err)
+			e.log.Warn("the tools of a source changed and cannot be listed; those that it had stay", "source", src.Name,
+				"error", err)
 		}
 		return false
 	}
@@ -62,7 +63,7 @@ func (e *Engine) relist(src *source) bool {
 		return true
 	}
 	src.specs, src.Err = specs, nil
-	e.publish(old.bound, old.policy) // not the policy of now: that one comes with the sources it is for
+	e.publish(old.bound, old.policy) // not the current policy: that one comes with the sources it is for
 	e.log.Info("the tools of a source changed", "source", src.Name, "tools", len(specs))
 	return true
 }

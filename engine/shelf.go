@@ -25,8 +25,8 @@ type Binding struct {
 // asked at every call and listing, so it looks and does not wait.
 type unavailable interface{ Unavailable(name string) error }
 
-// A Runner may run only so many calls at once: those of tools with the same pool together. Without a pool, and with a 0,
-// that is any number. The number is asked for at every call, so it looks and does not wait.
+// A Runner may run only so many calls at once: those of tools with the same pool together. Without a pool, and with a
+// 0, that is any number. The number is asked for at every call, so it looks and does not wait.
 type crowded interface {
 	Places(name string) (pool string, calls int)
 }
@@ -152,7 +152,9 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 func (sh *shelf) add(src *source, ofTool func(*item) tool.Handler) {
 	if src.Err != nil && len(src.specs) == 0 {
 		nameless := &tool.Spec{Source: src.Name, Protocol: src.Protocol}
-		sh.items = append(sh.items, &item{spec: nameless, source: src, judge: sh.policy.For(nameless, nil), err: src.Err})
+		sh.items = append(sh.items, &item{
+			spec: nameless, source: src, judge: sh.policy.For(nameless, nil), err: src.Err,
+		})
 		return
 	}
 	items := make([]*item, len(src.specs))
@@ -209,7 +211,7 @@ func (it *item) rename(name string) {
 	it.spec = &published
 }
 
-// renamed gives a call in the name that the tool's source has for it.
+// renamed returns a call in the name that the tool's source has for it.
 func (it *item) renamed(c *tool.Call) *tool.Call {
 	if c.Tool == it.own.Name && c.Spec == it.own {
 		return c
@@ -230,7 +232,7 @@ func (t toucher) Touches(c *tool.Call) (tool.Touches, error) {
 	return t.runner.Touches(t.it.renamed(c))
 }
 
-// toucher gives nil where the runner cannot tell.
+// toucher returns nil where the runner cannot tell.
 func (it *item) toucher() tool.Toucher {
 	if t, ok := it.source.Runner.(tool.Toucher); ok {
 		return toucher{it, t}

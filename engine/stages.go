@@ -20,7 +20,8 @@ func recovered(log *slog.Logger) tool.Middleware {
 			defer func() {
 				if p := recover(); p != nil {
 					log.Error("a call panicked", "tool", c.Tool, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-					r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the log has the details", c.Tool)
+					r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the log has the details",
+						c.Tool)
 				}
 			}()
 			r, err = next.Invoke(ctx, c, out)
@@ -70,7 +71,7 @@ type numbered struct {
 	done bool
 }
 
-var errEnded = errors.New("the call has ended; nobody takes its events any more")
+var errEnded = errors.New("the call has ended; its events are no longer delivered")
 
 func (s *numbered) Emit(ev tool.Event) error {
 	s.mu.Lock()
@@ -104,7 +105,7 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 	return it.handler.Invoke(ctx, &found, out)
 }
 
-// handler gives the stages of a tool, down to its runner.
+// handler returns the stages of a tool, down to its runner.
 func (e *Engine) handler(it *item) tool.Handler {
 	return wrap(it.runner(e.timeout, e.wait, &e.deadlines), e.ofTool, it)
 }
@@ -129,7 +130,8 @@ func (it *item) runner(standard, wait time.Duration, d *deadlines) tool.Handler 
 		case err != nil:
 			return nil, outcome(ctx, err)
 		case r == nil:
-			return nil, tool.Errorf(tool.CodeInternal, "%s: the %s runner gave neither a result nor an error", it.spec.Name, it.spec.Protocol)
+			return nil, tool.Errorf(tool.CodeInternal, "%s: the %s runner gave neither a result nor an error",
+				it.spec.Name, it.spec.Protocol)
 		}
 		ran := *r
 		ran.Trace.Tool, ran.Trace.Source, ran.Trace.Protocol = it.spec.Name, it.spec.Source, it.spec.Protocol

@@ -90,7 +90,8 @@ func withArgs(c *tool.Call, input *schema.Schema) (*tool.Call, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are not JSON: %v", c.Tool, err)
 	}
 	if kind := strictjson.KindOf(c.Args); kind != "object" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s must be a JSON object, not %s", c.Tool, kind)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s must be a JSON object, not %s", c.Tool,
+			kind)
 	}
 	if input == nil {
 		return c, nil

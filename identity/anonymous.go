@@ -15,7 +15,7 @@ import (
 // Clients that know nothing of credentials exist, and some drop those of a URL. They get in where somebody has said as
 // whom; there is no caller that everybody is by default, and no setting for all doors at once.
 type Anonymous struct {
-	Name     string `yaml:"anonymous" doc:"the caller, of callers.list, that whoever shows no credentials is; nobody comes in without them where it is left out"`
+	Name     string `yaml:"anonymous" doc:"the caller in callers.list for requests without credentials; default: such requests are refused"`
 	Anywhere bool   `yaml:"anonymous_anywhere" doc:"allow anonymous on addresses that others than this machine can reach, too"`
 }
 
@@ -35,16 +35,19 @@ func (a Anonymous) String() string {
 func (a Anonymous) Check(listen string, isCaller func(name string) bool) error {
 	switch {
 	case a.Name == "" && a.Anywhere:
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous_anywhere says where callers may be anonymous, and nothing says who "+
-			"they are; add `anonymous: NAME`, or leave it out")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"anonymous_anywhere says where callers may be anonymous, and nothing says who "+
+				"they are; add `anonymous: NAME`, or leave it out")
 	case a.Name == "":
 		return nil
 	case a.Name == Owner || a.Name == Local:
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %q is no caller of this config and cannot be one; name another, such as "+
-			"guest with `callers: {list: {guest: {tools: \"read*\"}}}`", a.Name)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"anonymous: %q is not a caller of this config and cannot be one; name another, such as "+
+				"guest with `callers: {list: {guest: {tools: \"read*\"}}}`", a.Name)
 	case !isCaller(a.Name):
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous: %.100q is no caller of this config; add it to callers, such as "+
-			"`callers: {list: {%.100s: {tools: \"read*\"}}}`", a.Name, a.Name)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"anonymous: %.100q is not a caller of this config; add it to callers, such as "+
+				"`callers: {list: {%.100s: {tools: \"read*\"}}}`", a.Name, a.Name)
 	case strings.HasPrefix(listen, "unix:"):
 		return nil
 	}
@@ -78,11 +81,11 @@ func (a Anonymous) checkIP(ip net.IP, listen string) error {
 
 // tooOpen names the address, since a flag may have put it in the place of the config's.
 func (a Anonymous) tooOpen(listen string) error {
-	return tool.Errorf(tool.CodeInvalidInput, "anonymous: whoever reaches %s would be the caller %q; listen on "+
+	return tool.Errorf(tool.CodeInvalidInput, "anonymous: anyone who can reach %s would be the caller %q; listen on "+
 		"127.0.0.1 or a Unix socket, or add `anonymous_anywhere: true` if that is meant", listen, a.Name)
 }
 
-// Of gives the caller that an HTTP request is of when it shows nothing; empty: nobody. A request that shows something
+// Of returns the caller of an HTTP request without credentials; empty: none. A request that shows something
 // is never anonymous, whether or not it helps: who presents a wrong token is to be told. Neither is one of a page in a
 // browser, which would be anybody's page, nor one that a proxy has passed on, since then nobody knows from where.
 func (a Anonymous) Of(r *http.Request) string {
@@ -102,7 +105,7 @@ func (a Anonymous) WhyNot(h http.Header) string {
 	return ""
 }
 
-// sign gives the header that tells of a browser, or of a proxy where it matters from where a request comes.
+// sign returns the header that tells of a browser, or of a proxy where it matters from where a request comes.
 func (a Anonymous) sign(h http.Header) string {
 	name := fromPage(h)
 	if name == "" && !a.Anywhere {
@@ -111,7 +114,7 @@ func (a Anonymous) sign(h http.Header) string {
 	return name
 }
 
-// fromPage gives the header by which a browser sent a request, or may have. Sec-Fetch-Mode is no sign: Node sends it.
+// fromPage returns the header by which a browser sent a request, or may have. Sec-Fetch-Mode is no sign: Node sends it.
 func fromPage(h http.Header) string {
 	if strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") {
 		return "User-Agent: Mozilla/..."
@@ -119,7 +122,7 @@ func fromPage(h http.Header) string {
 	return first(h, "Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Dest")
 }
 
-// first gives the first of some headers that is there, empty or not.
+// first returns the first of some headers that is there, empty or not.
 func first(h http.Header, names ...string) string {
 	if i := slices.IndexFunc(names, func(name string) bool { return len(h.Values(name)) > 0 }); i >= 0 {
 		return names[i]
@@ -127,12 +130,12 @@ func first(h http.Header, names ...string) string {
 	return ""
 }
 
-// anonymous lets in who shows nothing, with the rights that the config gives the caller now.
+// anonymous admits a request without credentials, with the rights that the config gives the caller now.
 func (c *Callers) anonymous(shown Credentials) (tool.Principal, error) {
 	rights := c.rights[shown.Anonymous]
 	if !c.Lists(shown.Anonymous) {
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied,
-			"the config does not have the anonymous caller of this door any more; show credentials").Because(Reason)
+			"the config no longer has the anonymous caller of this door; show credentials").Because(Reason)
 	}
 	return tool.Principal{ID: shown.Anonymous, Door: shown.Door, Rights: rights}, nil
 }

@@ -54,8 +54,9 @@ func New(o Options, env Env) (*Callers, error) {
 		env.now = time.Now
 	}
 	c := &Callers{
-		o: o, env: env, rights: map[string]*tool.Rights{}, tokens: map[[sha256.Size]byte]string{}, certificates: map[string]string{},
-		users: map[uint32]string{}, issuers: map[string]*issuer{}, issued: newIssued(env.Tokens, env.now),
+		o: o, env: env, rights: map[string]*tool.Rights{}, tokens: map[[sha256.Size]byte]string{},
+		certificates: map[string]string{}, users: map[uint32]string{}, issuers: map[string]*issuer{},
+		issued: newIssued(env.Tokens, env.now),
 	}
 	for name, one := range o.List {
 		c.list(name, one)
@@ -80,7 +81,7 @@ func (c *Callers) list(name string, one Caller) {
 	}
 }
 
-// HasOwner reports whether the owner's token lets in.
+// HasOwner reports whether the owner's token is accepted.
 func (c *Callers) HasOwner() bool { return c.o.Owner == nil || *c.o.Owner }
 
 // Apart refuses the name of a caller who is known in another way than by a token of an issuer, where an issuer could
@@ -90,7 +91,7 @@ func (c *Callers) Apart(id string) error { return c.o.apart(id) }
 // Lists reports whether the config lists a caller, by a name that no issuer can give to somebody else.
 func (c *Callers) Lists(id string) bool { return c.rights[id] != nil && c.o.apart(id) == nil }
 
-// Known gives the rights of a caller whom the config lists.
+// Known returns the rights of a caller whom the config lists.
 func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
 	rights, ok = c.rights[id]
 	return rights, ok
@@ -110,9 +111,12 @@ func (c *Callers) CheckToken(id string, roles []string, tools tool.Patterns) (is
 		return isListed, nil
 	}
 	if !isListed {
-		return false, tool.Errorf(tool.CodeInvalidInput, "the config does not list the caller %q: say what the token is for, with --role, or with --tools and names or patterns", id)
+		return false, tool.Errorf(tool.CodeInvalidInput,
+			"the config does not list the caller %q: say what the token is for, with --role, or with --tools and "+
+				"names or patterns", id)
 	}
-	return true, tool.Errorf(tool.CodeInvalidInput, "%q could use nothing with the token: its roles and tools must be within what the config gives %q", id, id)
+	return true, tool.Errorf(tool.CodeInvalidInput,
+		"%q could use nothing with the token: its roles and tools must be within what the config gives %q", id, id)
 }
 
 // Admit is the Gate.
@@ -146,7 +150,7 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 	if name, ok := c.tokens[sha256.Sum256([]byte(shown.Token))]; ok {
 		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
 	}
-	p, err := tool.Principal{}, errors.New("it is nobody's")
+	p, err := tool.Principal{}, errors.New("it belongs to no caller")
 	switch {
 	case strings.Count(shown.Token, ".") == 2:
 		p, err = c.byJWT(ctx, shown.Token)
@@ -157,7 +161,8 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 	switch {
 	case errors.As(err, &broken): // our fault, not the caller's
 		c.env.Log.Error("a token cannot be looked up", "door", shown.Door, "error", fmt.Sprintf("%.300s", broken.err))
-		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable, "who you are cannot be found out now; try again later").Because("store")
+		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable,
+			"you cannot be authenticated now; try again later").Because("store")
 	case err != nil:
 		return c.refuse(shown, err)
 	}
@@ -195,7 +200,7 @@ func (c *Callers) byIssued(ctx context.Context, token string) (tool.Principal, e
 	return tool.Principal{ID: g.Caller, Rights: rights}, nil
 }
 
-// tokenRights gives the rights of who shows a token; nil: it is of no use. A token takes away from what the config
+// tokenRights returns the rights that a token gives; nil: none. A token takes away from what the config
 // gives its caller.
 func (c *Callers) tokenRights(g Grant) *tool.Rights {
 	own := grant(c.o.Roles, g.Roles, g.Tools)
@@ -221,8 +226,11 @@ func (c *Callers) byCertificate(shown Credentials) (tool.Principal, error) {
 			return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
 		}
 	}
-	c.env.Log.Debug("a certificate was refused", "door", shown.Door, "subject", fmt.Sprintf("%.300s", shown.Certificate.Subject))
-	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the certificate is nobody's here; its subject or one of its names must be among the certificates of a caller").Because(Reason)
+	c.env.Log.Debug("a certificate was refused", "door", shown.Door,
+		"subject", fmt.Sprintf("%.300s", shown.Certificate.Subject))
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied,
+		"the certificate belongs to no caller; its subject or one of its names must be among a caller's "+
+			"certificates").Because(Reason)
 }
 
 // namesOf lists what a certificate says of whom it is for. A name of one kind cannot be taken for one of another: a
@@ -259,5 +267,6 @@ func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
 	case shown.Anonymous != "":
 		return c.anonymous(shown)
 	}
-	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the user with the number %d is nobody here; it must be among the users of a caller in the config", shown.Peer.UID).Because(Reason)
+	return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied,
+		"no caller has the user id %d; list it among a caller's users in the config", shown.Peer.UID).Because(Reason)
 }

@@ -15,8 +15,9 @@ type Credentials struct {
 	Door        string            // where they come in
 	Token       string            // a bearer token, or the password of a NATS user
 	Certificate *x509.Certificate // of a client, already verified against the door's authorities; nil: none
-	Peer        *Peer             // the process at the other end of a Unix socket, or the one that runs this program; nil: unknown
-	Anonymous   string            // the caller that they are where they show nothing, as the door says; empty: nobody
+	// the process at the other end of a Unix socket, or the one that runs this program; nil: unknown
+	Peer      *Peer
+	Anonymous string // the caller for those without credentials, as the door says; empty: none
 }
 
 // A Peer is a process of this machine, as the kernel tells.
@@ -31,8 +32,8 @@ func Self() *Peer {
 	return &Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())}
 }
 
-// A Gate says who shows the credentials. Its error is what they are told. It is asked for every request, and again
-// and again while a connection lives: who was admitted may not be any more.
+// A Gate authenticates a caller by its credentials. Its error is what the caller is told. It is asked for every
+// request, and again and again while a connection lives: who was admitted may have been shut out since.
 type Gate func(ctx context.Context, shown Credentials) (tool.Principal, error)
 
 // The callers that no config lists: who has the owner's token, and who runs this program. What they may issue, others
@@ -48,6 +49,7 @@ const Reason = "unauthenticated"
 // wrongToken is what everybody is told whose token does not let in. Whether it never was one, has expired or was
 // revoked is not for outsiders.
 func wrongToken() error {
-	return tool.Errorf(tool.CodeAccessDenied, "the bearer token is wrong, or is not valid any more; `toolpost token issue` makes one for a caller. "+
-		"The owner's: %s", TokenHint).Because(Reason)
+	return tool.Errorf(tool.CodeAccessDenied,
+		"the bearer token is wrong or no longer valid; `toolpost token issue` makes one for a caller. "+
+			"The owner's: %s", TokenHint).Because(Reason)
 }

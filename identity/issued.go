@@ -20,7 +20,7 @@ type Grant struct {
 	Expires time.Time     `json:"expires,omitzero"` // zero: never
 }
 
-// A Token is one token, as those see it who look after tokens. Nobody keeps the token itself.
+// A Token is one token as operators see it. The token itself is not kept.
 type Token struct {
 	ID string `json:"id"` // the start of its digest
 	Grant
@@ -80,7 +80,7 @@ type issued struct {
 
 	mu      sync.Mutex
 	known   map[string]answer
-	unknown map[string]answer // apart: who tries many tokens does not push out those that are good
+	unknown map[string]answer // apart, so that guessing many tokens does not push out good ones
 }
 
 type answer struct {

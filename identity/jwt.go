@@ -101,7 +101,7 @@ func readClaims(b []byte) (map[string]any, error) {
 	return claims, nil
 }
 
-// verify gives what was signed: with an algorithm that is allowed, and a key of the issuer's. An unknown key may be a
+// verify returns what was signed: with an algorithm that is allowed, and a key of the issuer's. An unknown key may be a
 // new one, so the keys are then looked for again.
 func (i *issuer) verify(ctx context.Context, token string) (payload []byte, err error) {
 	signed, err := jose.ParseSignedCompact(token, i.algorithms)
@@ -160,7 +160,7 @@ func moment(claims map[string]any, name string) (seconds float64, ok bool, err e
 	}
 	n, isNumber := v.(json.Number)
 	if seconds, err = n.Float64(); err != nil || !isNumber {
-		return 0, false, fmt.Errorf("its claim %s is no time", name)
+		return 0, false, fmt.Errorf("its claim %s is not a time", name)
 	}
 	return seconds, true, nil
 }
@@ -180,7 +180,7 @@ func texts(v any) (all []string) {
 	return all
 }
 
-// claimed gives the caller whom claims speak of: with the roles that follow from them, and with what the config lists
+// claimed returns the caller whom claims speak of: with the roles that follow from them, and with what the config lists
 // for its name.
 func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, error) {
 	name, _ := claim(claims, i.Caller).(string)
@@ -201,7 +201,7 @@ func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, err
 	return tool.Principal{ID: id, Rights: rights}, nil
 }
 
-// roles gives the roles that follow from claims.
+// roles returns the roles that follow from claims.
 func (i *issuer) roles(claims map[string]any) []string {
 	roles := slices.Clone([]string(i.Roles.Always))
 	if i.Roles.Claim == "" {
@@ -209,7 +209,8 @@ func (i *issuer) roles(claims map[string]any) []string {
 	}
 	v := claim(claims, i.Roles.Claim)
 	values := texts(v)
-	if text, ok := v.(string); ok && (i.Roles.Claim == "scope" || i.Roles.Claim == "scp") { // these are one text with blanks
+	// these are one text with blanks
+	if text, ok := v.(string); ok && (i.Roles.Claim == "scope" || i.Roles.Claim == "scp") {
 		values = strings.Fields(text)
 	}
 	for _, value := range values {

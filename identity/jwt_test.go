@@ -172,21 +172,21 @@ func (c *clock) now() time.Time           { return time.Unix(0, c.at.Load()) }
 func (c *clock) wait(d time.Duration)     { c.at.Add(int64(d)) }
 func (c *clock) in(d time.Duration) int64 { return c.now().Add(d).Unix() }
 
-// desk is a config with one issuer, and what can be done with it.
-type desk struct {
+// issuerTest is a config with one issuer, and what can be done with it.
+type issuerTest struct {
 	house   *house
 	clock   *clock
 	callers *Callers
 }
 
-func newDesk(t testing.TB, change func(*Options)) *desk {
+func newIssuerTest(t testing.TB, change func(*Options)) *issuerTest {
 	t.Helper()
-	d := &desk{house: newHouse(t), clock: newClock()}
+	d := &issuerTest{house: newHouse(t), clock: newClock()}
 	d.callers = d.made(t, change, nil)
 	return d
 }
 
-func (d *desk) made(t testing.TB, change func(*Options), before *Callers) *Callers {
+func (d *issuerTest) made(t testing.TB, change func(*Options), before *Callers) *Callers {
 	t.Helper()
 	o := Options{
 		Roles: map[string]Role{"reader": {Tools: tool.Patterns{"read*"}}, "admin": {}},
@@ -212,19 +212,19 @@ func (d *desk) made(t testing.TB, change func(*Options), before *Callers) *Calle
 }
 
 // claims are good ones, with some changes; nil takes one away.
-func (d *desk) claims(changes map[string]any) map[string]any {
+func (d *issuerTest) claims(changes map[string]any) map[string]any {
 	all := map[string]any{"iss": d.house.URL, "aud": "toolpost", "sub": "bob", "exp": d.clock.in(time.Hour), "groups": []string{"dev"}}
 	maps.Copy(all, changes)
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
 	return all
 }
 
-func (d *desk) admit(t testing.TB, token string) (tool.Principal, error) {
+func (d *issuerTest) admit(t testing.TB, token string) (tool.Principal, error) {
 	t.Helper()
 	return d.callers.Admit(t.Context(), Credentials{Door: "http", Token: token})
 }
 
-func (d *desk) lets(t testing.TB, token string) {
+func (d *issuerTest) lets(t testing.TB, token string) {
 	t.Helper()
 	if p, err := d.admit(t, token); err != nil {
 		t.Errorf("refused: %v, %v", p, err)
@@ -232,7 +232,7 @@ func (d *desk) lets(t testing.TB, token string) {
 }
 
 // refuses wants the one text that tells outsiders nothing.
-func (d *desk) refuses(t testing.TB, token string) {
+func (d *issuerTest) refuses(t testing.TB, token string) {
 	t.Helper()
 	p, err := d.admit(t, token)
 	if err == nil || p.ID != "" || p.Rights != nil {
@@ -246,7 +246,7 @@ func (d *desk) refuses(t testing.TB, token string) {
 }
 
 func TestAJWTIsWhoItsClaimsSayWithTheRolesThatFollow(t *testing.T) {
-	d := newDesk(t, nil)
+	d := newIssuerTest(t, nil)
 	r, e, o := rsaPen(t, "r"), ecPen(t, "e"), edPen(t, "o")
 	d.house.publish(r, e, o)
 	for _, c := range []struct {
@@ -299,14 +299,14 @@ func TestRolesWithinOtherClaimsAndForEverybody(t *testing.T) {
 		{ClaimRoles{Claim: "groups", Always: Names{"reader"}}, nil, "reader"},
 		{ClaimRoles{Always: Names{"reader"}}, nil, "reader"},
 	} {
-		d := newDesk(t, func(o *Options) { o.JWT[0].Roles = c.roles })
+		d := newIssuerTest(t, func(o *Options) { o.JWT[0].Roles = c.roles })
 		d.house.publish(p)
 		who, err := d.admit(t, p.sign(t, d.claims(c.claims)))
 		if err != nil || strings.Join(who.Roles(), " ") != c.want {
 			t.Errorf("%+v: %v, %v", c.roles, who.Roles(), err)
 		}
 	}
-	d := newDesk(t, func(o *Options) { o.JWT[0].Prefix = "" })
+	d := newIssuerTest(t, func(o *Options) { o.JWT[0].Prefix = "" })
 	d.house.publish(p)
 	for _, taken := range []string{Owner, Local} { // who these are may do more than the others
 		d.refuses(t, p.sign(t, d.claims(map[string]any{"sub": taken})))
@@ -315,7 +315,7 @@ func TestRolesWithinOtherClaimsAndForEverybody(t *testing.T) {
 }
 
 // bad lists what must not let in. Each is one step away from a token that does.
-func (d *desk) bad(t testing.TB, r, o pen) map[string]string {
+func (d *issuerTest) bad(t testing.TB, r, o pen) map[string]string {
 	t.Helper()
 	good := o.sign(t, d.claims(nil))
 	head, rest, _ := strings.Cut(good, ".")
@@ -384,7 +384,7 @@ func decode(t testing.TB, part string) string {
 }
 
 func TestABadJWTIsRefusedAndNobodyIsToldWhy(t *testing.T) {
-	d := newDesk(t, nil)
+	d := newIssuerTest(t, nil)
 	r, o := rsaPen(t, "r"), edPen(t, "o")
 	d.house.publish(r, o)
 	d.lets(t, r.sign(t, d.claims(nil)))
@@ -395,7 +395,7 @@ func TestABadJWTIsRefusedAndNobodyIsToldWhy(t *testing.T) {
 }
 
 func TestKeysThatAreSecretOrWeakOrForOtherThingsDoNotCount(t *testing.T) {
-	d := newDesk(t, nil)
+	d := newIssuerTest(t, nil)
 	secret := pen{"s", jose.HS256, []byte(strings.Repeat("k", 32)), []byte(strings.Repeat("k", 32))}
 	key, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
@@ -420,7 +420,7 @@ func TestKeysThatAreSecretOrWeakOrForOtherThingsDoNotCount(t *testing.T) {
 }
 
 func TestKeysAreLookedForAgainWhenOneIsUnknownButNotAllTheTime(t *testing.T) {
-	d := newDesk(t, nil)
+	d := newIssuerTest(t, nil)
 	old, next := edPen(t, "1"), edPen(t, "2")
 	d.house.publish(old)
 	d.lets(t, old.sign(t, d.claims(nil)))
@@ -454,7 +454,7 @@ func TestKeysAreLookedForAgainWhenOneIsUnknownButNotAllTheTime(t *testing.T) {
 }
 
 func TestWhileTheIssuerIsDownItsLastKeysCount(t *testing.T) {
-	d := newDesk(t, nil)
+	d := newIssuerTest(t, nil)
 	p, unknown := edPen(t, "1"), edPen(t, "2")
 	d.house.publish(p)
 	d.lets(t, p.sign(t, d.claims(nil)))
@@ -481,7 +481,7 @@ func TestWhileTheIssuerIsDownItsLastKeysCount(t *testing.T) {
 
 func TestKeysAreWhereTheConfigurationOfTheIssuerSaysOrInAFile(t *testing.T) {
 	p := edPen(t, "1")
-	d := newDesk(t, func(o *Options) { o.JWT[0].JWKS = "" })
+	d := newIssuerTest(t, func(o *Options) { o.JWT[0].JWKS = "" })
 	d.house.publish(p)
 	d.lets(t, p.sign(t, d.claims(nil)))
 	other := d.house.URL + "/other"
@@ -503,7 +503,7 @@ func TestKeysAreWhereTheConfigurationOfTheIssuerSaysOrInAFile(t *testing.T) {
 }
 
 func TestNoTokenIsLogged(t *testing.T) {
-	d := newDesk(t, nil)
+	d := newIssuerTest(t, nil)
 	r, o := rsaPen(t, "r"), edPen(t, "o")
 	d.house.publish(r, o)
 	var text strings.Builder
@@ -523,7 +523,7 @@ func TestNoTokenIsLogged(t *testing.T) {
 }
 
 func FuzzJWT(f *testing.F) {
-	d := newDesk(f, nil)
+	d := newIssuerTest(f, nil)
 	r, o := rsaPen(f, "r"), edPen(f, "o")
 	d.house.publish(r, o)
 	for _, token := range d.bad(f, r, o) {
@@ -560,7 +560,7 @@ func FuzzKeys(f *testing.F) {
 
 // A name that an issuer can give is nobody's who is known in another way: they would have each other's sessions.
 func TestNobodyElseHasANameThatAnIssuerCanGive(t *testing.T) {
-	d := newDesk(t, nil)
+	d := newIssuerTest(t, nil)
 	p := edPen(t, "k")
 	d.house.publish(p)
 	d.lets(t, p.sign(t, d.claims(map[string]any{"sub": "alice"})))

@@ -44,10 +44,12 @@ type keyring struct {
 }
 
 func newKeyring(o Issuer, env Env) *keyring {
-	return &keyring{load: loader(o, env.Dir), log: env.Log.With("issuer", o.Issuer), now: env.now, turn: make(chan struct{}, 1)}
+	return &keyring{
+		load: loader(o, env.Dir), log: env.Log.With("issuer", o.Issuer), now: env.now, turn: make(chan struct{}, 1),
+	}
 }
 
-// find gives the keys that can have signed a token. Of those who come when keys are old one looks for new ones; the
+// find returns the keys that can have signed a token. Of those who come when keys are old one looks for new ones; the
 // others go on with what there is.
 func (k *keyring) find(ctx context.Context, kid, algorithm string) (found []any) {
 	if k.since() >= keysAge {
@@ -100,17 +102,21 @@ func (k *keyring) look(ctx context.Context, pause time.Duration) {
 	defer k.mu.Unlock()
 	k.tried = began
 	if err != nil {
-		k.log.Warn("the keys of an issuer cannot be read; those of the last time are used", "keys", len(k.keys), "error", fmt.Sprintf("%.300s", err))
+		k.log.Warn("the keys of an issuer cannot be read; those of the last time are used", "keys", len(k.keys),
+			"error", fmt.Sprintf("%.300s", err))
 		return
 	}
 	k.keys = keys
 }
 
-// loader gives what reads the keys of an issuer: from a file, from an URL, or from where its configuration says.
+// loader returns what reads the keys of an issuer: from a file, from an URL, or from where its configuration says.
 func loader(o Issuer, dir string) func(context.Context) ([]jose.JSONWebKey, error) {
 	client := &http.Client{
 		// Connections are not kept: they are used once in minutes.
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10, ForceAttemptHTTP2: true},
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
+			ForceAttemptHTTP2: true,
+		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) > redirects {
 				return errors.New("it leads from one address to another")

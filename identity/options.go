@@ -22,7 +22,7 @@ import (
 
 // Options is the callers section of a config. The zero value knows the owner alone.
 type Options struct {
-	Owner *bool             `yaml:"owner" doc:"whether the owner's token lets in, beside what callers have; true where it is left out"`
+	Owner *bool             `yaml:"owner" doc:"whether the owner's token is accepted beside the callers' own; default: true"`
 	Roles map[string]Role   `yaml:"roles" doc:"what callers can be, and the tools that each role may use"`
 	List  map[string]Caller `yaml:"list" doc:"people and programs by their names: what each may use, and how each is known"`
 	JWT   []Issuer          `yaml:"jwt" doc:"who else says who somebody is: issuers of JSON Web Tokens"`
@@ -30,7 +30,7 @@ type Options struct {
 
 // A Role is what some callers are.
 type Role struct {
-	Tools tool.Patterns `yaml:"tools" doc:"names of tools, or source.name, with * and ?; all where it is left out"`
+	Tools tool.Patterns `yaml:"tools" doc:"names of tools, or source.name, with * and ?; default: all tools"`
 }
 
 // A Caller is somebody whom the config lists. Its rights are those of its roles and its own tools together.
@@ -46,17 +46,17 @@ type Caller struct {
 type Issuer struct {
 	Issuer     string     `yaml:"issuer" doc:"its name, the claim iss: an URL"`
 	Audience   Names      `yaml:"audience" doc:"a token must be for one of these, the claim aud"`
-	JWKS       string     `yaml:"jwks" doc:"URL or file of its public keys; where it is left out, its OpenID configuration says where they are"`
-	Caller     string     `yaml:"caller" doc:"the claim that names the caller; sub where it is left out"`
+	JWKS       string     `yaml:"jwks" doc:"URL or file of its public keys; default: where its OpenID configuration says"`
+	Caller     string     `yaml:"caller" doc:"the claim that names the caller; default: sub"`
 	Prefix     string     `yaml:"prefix" doc:"put before the name of the caller; all callers whose names begin so are the issuer's, and nobody else's"`
 	Roles      ClaimRoles `yaml:"roles" doc:"which roles its callers have"`
-	Algorithms Names      `yaml:"algorithms" doc:"how tokens may be signed; RS256, ES256 and EdDSA where it is left out"`
+	Algorithms Names      `yaml:"algorithms" doc:"how tokens may be signed; default: RS256, ES256 and EdDSA"`
 }
 
 // ClaimRoles says how roles follow from claims.
 type ClaimRoles struct {
 	Claim  string           `yaml:"claim" doc:"the claim that says what a caller is, such as groups, or realm_access.roles for one within another"`
-	Map    map[string]Names `yaml:"map" doc:"the roles that each value of the claim gives; where it is left out the values are names of roles"`
+	Map    map[string]Names `yaml:"map" doc:"the roles that each value of the claim gives; default: the values are names of roles"`
 	Always Names            `yaml:"always" doc:"roles that every caller of the issuer has"`
 }
 
@@ -76,7 +76,8 @@ type Digest struct{ sum [sha256.Size]byte }
 func (d *Digest) UnmarshalText(b []byte) error {
 	sum, err := hex.DecodeString(string(b))
 	if err != nil || len(sum) != len(d.sum) {
-		return errors.New("the digest of a token is wanted, a SHA-256 in 64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum")
+		return errors.New("expected the digest of a token, a SHA-256 in 64 hexadecimal digits: printf %s \"$TOKEN\" " +
+			"| sha256sum")
 	}
 	d.sum = [sha256.Size]byte(sum)
 	return nil
@@ -109,7 +110,8 @@ func CheckID(id string) error {
 	case id == "" || len(id) > maxID || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
 		return fmt.Errorf("the name of a caller is text of 1 to %d bytes, not %.40q", maxID, id)
 	case id == Owner || id == Local:
-		return fmt.Errorf("no caller can be called %q: that is who has the owner's token or runs this program; choose another name", id)
+		return fmt.Errorf("no caller can be called %q: that is who has the owner's token or runs this program; "+
+			"choose another name", id)
 	}
 	return nil
 }
@@ -132,7 +134,8 @@ func (o *Options) Validate() error {
 			return err
 		}
 		if len(o.List) == 0 && one.Roles.Claim == "" && len(one.Roles.Always) == 0 {
-			return fmt.Errorf("callers of the issuer %s have no roles, and nobody is listed: they could use nothing; add `roles: {always: [...]}` or `roles: {claim: ...}`", one.Issuer)
+			return fmt.Errorf("callers of the issuer %s have no roles, and nobody is listed: they could use nothing; "+
+				"add `roles: {always: [...]}` or `roles: {claim: ...}`", one.Issuer)
 		}
 		for _, other := range o.JWT[:i] {
 			if one.Issuer == other.Issuer {
@@ -140,7 +143,8 @@ func (o *Options) Validate() error {
 			}
 			if strings.HasPrefix(one.Prefix, other.Prefix) || strings.HasPrefix(other.Prefix, one.Prefix) {
 				return fmt.Errorf("callers of the issuers %s and %s could have the same names, "+
-					"because one of the prefixes %q and %q begins with the other; give each a prefix of its own, such as \"acme:\"",
+					"because one of the prefixes %q and %q begins with the other; give each a prefix of its own, "+
+					"such as \"acme:\"",
 					other.Issuer, one.Issuer, other.Prefix, one.Prefix)
 			}
 		}
@@ -174,7 +178,8 @@ func (o *Options) validateList() error {
 			return err
 		}
 		if len(c.Roles)+len(c.Tools) == 0 {
-			return fmt.Errorf("the caller %q has neither roles nor tools: it could use nothing; give it a role, or tools: \"*\" for all", name)
+			return fmt.Errorf("the caller %q has neither roles nor tools: it could use nothing; give it a role, or "+
+				"tools: \"*\" for all", name)
 		}
 		ways := c.ways()
 		if err := o.apart(name); err != nil && len(ways) > 0 {
@@ -182,7 +187,8 @@ func (o *Options) validateList() error {
 		}
 		for _, way := range ways {
 			if other, taken := shown[way]; taken && other != name {
-				return fmt.Errorf("the callers %q and %q show the same token, certificate or user; each needs its own", other, name)
+				return fmt.Errorf("the callers %q and %q show the same token, certificate or user; each needs its own",
+					other, name)
 			}
 			shown[way] = name
 		}
@@ -190,8 +196,8 @@ func (o *Options) validateList() error {
 	return nil
 }
 
-// apart refuses the name of somebody who is not known by a token of an issuer, where an issuer could call one of its own
-// so: then each would have what belongs to the other. The names of an issuer are all that begin with its prefix.
+// apart refuses the name of somebody who is not known by a token of an issuer, where an issuer could call one of its
+// own so: then each would have what belongs to the other. The names of an issuer are all that begin with its prefix.
 func (o *Options) apart(id string) error {
 	for _, i := range o.JWT {
 		if strings.HasPrefix(id, i.Prefix) {
@@ -220,8 +226,9 @@ func (c Caller) ways() (all []any) {
 func (c *Caller) Validate() error {
 	for name, empty := range map[string]bool{
 		"roles": c.Roles != nil && len(c.Roles) == 0, "tools": c.Tools != nil && len(c.Tools) == 0,
-		"tokens": c.Tokens != nil && len(c.Tokens) == 0, "certificates": c.Certificates != nil && len(c.Certificates) == 0,
-		"users": c.Users != nil && len(c.Users) == 0,
+		"tokens":       c.Tokens != nil && len(c.Tokens) == 0,
+		"certificates": c.Certificates != nil && len(c.Certificates) == 0,
+		"users":        c.Users != nil && len(c.Users) == 0,
 	} {
 		if empty {
 			return fmt.Errorf("%s is an empty list; leave it out", name)
@@ -237,7 +244,8 @@ func (c *Caller) Validate() error {
 func (o *Options) knows(who string, roles []string) error {
 	for _, role := range roles {
 		if _, ok := o.Roles[role]; !ok {
-			return fmt.Errorf("%s has the role %q, which callers.roles does not have; there are %s", who, role, listed(slices.Sorted(maps.Keys(o.Roles))))
+			return fmt.Errorf("%s has the role %q, which callers.roles does not have; there are %s", who, role,
+				listed(slices.Sorted(maps.Keys(o.Roles))))
 		}
 	}
 	return nil
@@ -265,9 +273,11 @@ func (i *Issuer) Validate() error {
 	case i.Issuer == "":
 		return errors.New("an issuer has no name; say `issuer: https://...`, as the claim iss of its tokens has it")
 	case len(i.Audience) == 0 || slices.Contains(i.Audience, ""):
-		return fmt.Errorf("the issuer %s has no audience: its tokens for others would be taken here; say `audience: toolpost`, or whatever it calls this server", i.Issuer)
+		return fmt.Errorf("the issuer %s has no audience: its tokens for others would be taken here; say "+
+			"`audience: toolpost`, or whatever it calls this server", i.Issuer)
 	case len(i.Roles.Map) > 0 && i.Roles.Claim == "":
-		return fmt.Errorf("the issuer %s has a map of roles and no claim to look up in it; say `claim: groups`", i.Issuer)
+		return fmt.Errorf("the issuer %s has a map of roles and no claim to look up in it; say `claim: groups`",
+			i.Issuer)
 	case i.Algorithms != nil && len(i.Algorithms) == 0:
 		return errors.New("algorithms is an empty list; leave it out")
 	}
@@ -288,7 +298,8 @@ func (i *Issuer) Validate() error {
 // asymmetric lists the algorithms whose keys for checking are no secret.
 func asymmetric() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{
-		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512,
+		jose.EdDSA,
 	}
 }
 
@@ -297,7 +308,7 @@ func safeURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "":
-		return fmt.Errorf("%.200q is no URL to fetch keys from; https://... is wanted, or a file for jwks", text)
+		return fmt.Errorf("%.200q is not a URL to fetch keys from; expected https://..., or a file for jwks", text)
 	case u.Scheme == "https":
 		return nil
 	case u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):

@@ -26,19 +26,21 @@ const TokenFile = "http-token"
 // minToken keeps people from guarding a machine with "test".
 const minToken = 16
 
-// TokenHint says where a token comes from, for whoever has none.
-const TokenHint = "the token was printed when `toolpost serve` first made it, or is the value of TOOLPOST_TOKEN there; " +
+// TokenHint says where to get a token.
+const TokenHint = "the token was printed when `toolpost serve` first made it, or is the value of TOOLPOST_TOKEN " +
+	"there; " +
 	"`toolpost serve --new-token` makes another"
 
-// StaticToken lets in whoever knows the token.
+// StaticToken admits callers that know the token.
 func StaticToken(token string) (Gate, error) {
 	if len(token) < minToken {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the token has %d characters: take at least %d, better 32 random ones", len(token), minToken)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the token has %d characters: take at least %d, better 32 random ones", len(token), minToken)
 	}
 	return digestGate(sha256.Sum256([]byte(token))), nil
 }
 
-// FileToken lets in whoever knows the token whose SHA-256 is kept in dir. Where there is none yet it makes
+// FileToken admits callers that know the token whose SHA-256 is kept in dir. Where there is none yet it makes
 // one and returns it as fresh, this once: the file keeps the digest alone.
 func FileToken(dir string) (gate Gate, fresh string, err error) {
 	if err := privateDir(dir); err != nil {
@@ -121,9 +123,12 @@ func readDigest(path string) (digest [sha256.Size]byte, err error) {
 	case err != nil:
 		return digest, tool.Errorf(tool.CodeUnavailable, "cannot read the HTTP token: %w", err)
 	case !info.Mode().IsRegular():
-		return digest, tool.Errorf(tool.CodeAccessDenied, "%s is not a regular file: remove it, and the next start makes a new token", path)
+		return digest, tool.Errorf(tool.CodeAccessDenied,
+			"%s is not a regular file: remove it, and the next start makes a new token", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return digest, tool.Errorf(tool.CodeAccessDenied, "%s is open to others (mode %04o): chmod 600 it, or remove it and the next start makes a new token", path, info.Mode().Perm())
+		return digest, tool.Errorf(tool.CodeAccessDenied,
+			"%s is open to others (mode %04o): chmod 600 it, or remove it and the next start makes a new token", path,
+			info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 256))
 	if err != nil {
@@ -131,7 +136,8 @@ func readDigest(path string) (digest [sha256.Size]byte, err error) {
 	}
 	sum, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(sum) != len(digest) {
-		return digest, tool.Errorf(tool.CodeInvalidInput, "%s does not hold a SHA-256 in hex: remove it, and the next start makes a new token", path)
+		return digest, tool.Errorf(tool.CodeInvalidInput,
+			"%s does not hold a SHA-256 in hex: remove it, and the next start makes a new token", path)
 	}
 	return [sha256.Size]byte(sum), nil
 }

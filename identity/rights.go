@@ -6,7 +6,7 @@ import (
 	"toolpost/tool"
 )
 
-// grant gives the rights of roles and of further tools together. Roles that there are not any more give nothing.
+// grant returns the rights of roles and of further tools together. Roles that no longer exist give nothing.
 func grant(there map[string]Role, roles []string, tools tool.Patterns) *tool.Rights {
 	r := &tool.Rights{Tools: append(tool.Patterns{}, tools...)}
 	for _, name := range roles {
@@ -18,7 +18,7 @@ func grant(there map[string]Role, roles []string, tools tool.Patterns) *tool.Rig
 	return r
 }
 
-// both gives the patterns of two lists, of which nil is everything.
+// both returns the patterns of two lists, of which nil is everything.
 func both(a, b tool.Patterns) tool.Patterns {
 	if a == nil || b == nil {
 		return nil
@@ -29,18 +29,20 @@ func both(a, b tool.Patterns) tool.Patterns {
 // nothing reports whether rights leave no tool.
 func nothing(r *tool.Rights) bool { return r.Tools != nil && len(r.Tools) == 0 }
 
-// narrowed gives what is left of rights where a token was issued with some of them. A token without roles has those
+// narrowed returns what is left of rights where a token was issued with some of them. A token without roles has those
 // of its caller.
 func narrowed(r *tool.Rights, roles []string, to *tool.Rights) *tool.Rights {
 	out := &tool.Rights{Roles: r.Roles, Tools: common(r.Tools, to.Tools)}
 	if len(roles) > 0 {
-		out.Roles = slices.DeleteFunc(slices.Clone(r.Roles), func(role string) bool { return !slices.Contains(roles, role) })
+		out.Roles = slices.DeleteFunc(slices.Clone(r.Roles), func(role string) bool {
+			return !slices.Contains(roles, role)
+		})
 	}
 	return out
 }
 
-// common gives patterns for names that both lists match. Of two patterns that merely overlap it gives none: rights may
-// come out narrower than both, never wider than one.
+// common returns patterns for names that both lists match. Of two patterns that merely overlap it gives none: rights
+// may come out narrower than both, never wider than one.
 func common(a, b tool.Patterns) tool.Patterns {
 	switch {
 	case a == nil:
@@ -51,7 +53,8 @@ func common(a, b tool.Patterns) tool.Patterns {
 	out := tool.Patterns{}
 	for _, pair := range [][2]tool.Patterns{{a, b}, {b, a}} {
 		for _, g := range pair[0] {
-			if slices.ContainsFunc(pair[1], func(h tool.Pattern) bool { return h.Covers(g) }) && !slices.Contains(out, g) {
+			if slices.ContainsFunc(pair[1], func(h tool.Pattern) bool { return h.Covers(g) }) &&
+				!slices.Contains(out, g) {
 				out = append(out, g)
 			}
 		}

@@ -140,9 +140,9 @@ func TestAtAUnixSocketWhoShowsNothingIsTheCallerThatTheDoorNames(t *testing.T) {
 
 func TestAnonymousThatCannotBeMeantIsAnErrorOfTheConfig(t *testing.T) {
 	for doors, want := range map[string]string{
-		`http: {anonymous: nobody}`:                                                      `4:9: anonymous: "nobody" is no caller of this config; add it to callers, such as`,
-		`http: {anonymous: owner}`:                                                       `"owner" is no caller of this config and cannot be one; name another`,
-		`namel3ss: {anonymous: local}`:                                                   `"local" is no caller of this config and cannot be one; name another`,
+		`http: {anonymous: nobody}`:                                                      `4:9: anonymous: "nobody" is not a caller of this config; add it to callers, such as`,
+		`http: {anonymous: owner}`:                                                       `"owner" is not a caller of this config and cannot be one; name another`,
+		`namel3ss: {anonymous: local}`:                                                   `"local" is not a caller of this config and cannot be one; name another`,
 		`http: {anonymous_anywhere: true}`:                                               "add `anonymous: NAME`, or leave it out",
 		`http: {listen: "0.0.0.0:0", anonymous: guest}`:                                  "listen on 127.0.0.1 or a Unix socket, or add `anonymous_anywhere: true`",
 		`http: {listen: ":0", anonymous: guest}`:                                         "add `anonymous_anywhere: true`",

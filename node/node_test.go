@@ -379,7 +379,7 @@ func TestTheConfigIsWatched(t *testing.T) {
 	}
 	write("sources: [{name: four, protocol: fake}]")
 	hup <- syscall.SIGHUP
-	eventually(t, "the refusal", func() bool { return strings.Contains(logged.String(), "could have been written by somebody else") })
+	eventually(t, "the refusal", func() bool { return strings.Contains(logged.String(), "could have been written by someone else") })
 	if !strings.Contains(logged.String(), "mode 0777") || !strings.Contains(logged.String(), "chmod go-w") {
 		t.Errorf("the log does not say why:\n%s", logged.String())
 	}

@@ -79,7 +79,7 @@ func TestAMistakeInTheQuotasStopsTheStart(t *testing.T) {
 	for text, want := range map[string]string{
 		"limits: {quotas: [{name: r, rate: 1/s, doors: [ntas]}]}":        `there is no door "ntas"; did you mean "nats"?`,
 		"limits: {quotas: [{name: r, rate: 1/s, sources: [v]}]}":         `there is no source "v"`,
-		"limits: {quotas: [{name: r, rate: often}]}":                     "toolpost.yaml:2:35: a rate is wanted",
+		"limits: {quotas: [{name: r, rate: often}]}":                     "toolpost.yaml:2:35: expected a rate",
 		"limits: {quotas: {name: r, rate: 1/s}}":                         "expected a list",
 		"limits: {quotas: [{name: r, rate: 1/s}, {name: r, rate: 1/s}]}": "two quotas are called",
 	} {

@@ -35,7 +35,7 @@ func (s folder) open(a tool.Asset) (*os.File, tool.Asset, error) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		_ = f.Close()
-		return nil, tool.Asset{}, tool.Errorf(tool.CodeInternal, "asset %s is not a regular file any more", a.SHA256)
+		return nil, tool.Asset{}, tool.Errorf(tool.CodeInternal, "asset %s is no longer a regular file", a.SHA256)
 	}
 	a.Size = info.Size()
 	return f, a, nil
@@ -141,7 +141,9 @@ func reasonOf(err error) error {
 }
 
 // copyAsset copies a file that may be anything a tool could think of, and gives the digest and the size of the copy.
-func copyAsset(ctx context.Context, to io.Writer, from *os.File, path string, most int64) (digest string, size int64, err error) {
+func copyAsset(
+	ctx context.Context, to io.Writer, from *os.File, path string, most int64,
+) (digest string, size int64, err error) {
 	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
 		return "", 0, tool.Errorf(tool.CodeInvalidInput, "asset %s is not a regular file", path)
 	}

@@ -64,7 +64,8 @@ func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File,
 	}
 	a := tool.Asset{SHA256: sha256}
 	err := s.db.read(ctx, func(r *reader) error {
-		err := r.row(`SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`, sha256, caller).Scan(&a.AssetID, &a.MediaType)
+		err := r.row(`SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`, sha256,
+			caller).Scan(&a.AssetID, &a.MediaType)
 		if errors.Is(err, sql.ErrNoRows) {
 			return noAsset(sha256)
 		}
@@ -89,7 +90,8 @@ func (s *AssetTable) Expire(_ context.Context, before time.Time) (n int, err err
 			}
 		}
 		n = len(old)
-		if err := t.exec(`DELETE FROM asset_caller WHERE sha256 IN (SELECT sha256 FROM asset WHERE used_at < ?)`, micros(before)); err != nil {
+		if err := t.exec(`DELETE FROM asset_caller WHERE sha256 IN (SELECT sha256 FROM asset WHERE used_at < ?)`,
+			micros(before)); err != nil {
 			return err
 		}
 		return t.exec(`DELETE FROM asset WHERE used_at < ?`, micros(before))

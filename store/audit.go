@@ -68,7 +68,8 @@ func newAuditTable(db *DB, o Options) *AuditTable {
 		o.Columns = audit.Columns()
 	}
 	return &AuditTable{
-		layout: newLayout(o.Columns), db: db, key: sync.OnceValues(o.Key), mark: mark{path: o.Mark}, kinds: map[string]kindID{},
+		layout: newLayout(o.Columns), db: db, key: sync.OnceValues(o.Key), mark: mark{path: o.Mark},
+		kinds: map[string]kindID{},
 	}
 }
 
@@ -159,7 +160,7 @@ func (h *head) into() []any {
 	return []any{&h.seq, &h.hash, &h.cutSeq, &h.cutHash, &h.epoch, &h.mac}
 }
 
-// sign gives the signature of a head; without a key, a digest, which protects against accidents alone.
+// sign returns the signature of a head; without a key, a digest, which protects against accidents alone.
 func (h *head) sign(key []byte) []byte {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte("toolpost audit head"))
@@ -187,7 +188,8 @@ func (a *AuditTable) openHead(t *tx) (head, error) {
 			return h, cmp.Or(err, error(forged("has rows and no head")))
 		}
 		h.mac = h.sign(key)
-		return h, t.exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (1, ?, ?, ?, ?, ?, ?)`, h.seq, h.hash, h.cutSeq, h.cutHash, h.epoch, h.mac)
+		return h, t.exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (1, ?, ?, ?, ?, ?, ?)`, h.seq, h.hash,
+			h.cutSeq, h.cutHash, h.epoch, h.mac)
 	case errors.Is(err, sql.ErrNoRows):
 		return h, forged("has lost its head")
 	case err != nil:
@@ -201,7 +203,8 @@ func (a *AuditTable) openHead(t *tx) (head, error) {
 }
 
 func forged(how string) *tool.Error {
-	return tool.Errorf(tool.CodeUnavailable, "the audit log %s, so nothing is added to it; see `toolpost audit verify`", how).Because("audit_forged")
+	return tool.Errorf(tool.CodeUnavailable, "the audit log %s, so nothing is added to it; see `toolpost audit verify`",
+		how).Because("audit_forged")
 }
 
 func (a *AuditTable) closeHead(t *tx, h *head) error {
@@ -300,7 +303,9 @@ func (e *entry) taken() error {
 	if e.claim {
 		return nil // somebody else has found it
 	}
-	return tool.Errorf(tool.CodeConflict, "another program has recorded this call of %s as lost, since this one was away from the store for too long", e.Tool).Because("audit_taken")
+	return tool.Errorf(tool.CodeConflict,
+		"another program has recorded this call of %s as lost, since this one was away from the store for too long",
+		e.Tool).Because("audit_taken")
 }
 
 // removeStray takes away the notes of calls that were not run.
@@ -331,7 +336,7 @@ func (a *AuditTable) Recover(ctx context.Context) (int, error) {
 	return len(left), nil
 }
 
-// orphans gives the records of calls whose program is gone.
+// orphans returns the records of calls whose program is gone.
 func (a *AuditTable) orphans(ctx context.Context) (left []*entry, err error) {
 	err = a.db.orphans(ctx, `id, record`, `audit_open WHERE id <> ''`, func(_ string, rows *sql.Rows) error {
 		var id, doc string

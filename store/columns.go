@@ -14,8 +14,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A layout is how the tables of the log keep the columns of a record. What many calls have in common is a kind, a row of
-// audit_kind that their rows refer to; the rest is in the row of the call, in columns of its own or in its detail.
+// A layout is how the tables of the log keep the columns of a record. What many calls have in common is a kind, a row
+// of audit_kind that their rows refer to; the rest is in the row of the call, in columns of its own or in its detail.
 type layout struct {
 	all, inKind, inDetail audit.Table
 	inRow                 audit.Table // numbers first
@@ -39,8 +39,10 @@ func newLayout(columns audit.Table) *layout {
 	l.numbers = len(l.inRow)
 	l.inRow = append(l.inRow, texts...)
 	l.rowNames, l.kindNames = names(l.inRow), names(l.inKind)
-	l.findKind = `SELECT id FROM audit_kind WHERE ` + strings.ReplaceAll(l.kindNames, ", ", " = ? AND ") + ` = ? LIMIT 1`
-	l.addKind = `INSERT INTO audit_kind (id, ` + l.kindNames + `) VALUES (?` + strings.Repeat(", ?", len(l.inKind)) + `)`
+	l.findKind = `SELECT id FROM audit_kind WHERE ` + strings.ReplaceAll(l.kindNames, ", ", " = ? AND ") +
+		` = ? LIMIT 1`
+	l.addKind = `INSERT INTO audit_kind (id, ` + l.kindNames + `) VALUES (?` + strings.Repeat(", ?", len(l.inKind)) +
+		`)`
 	l.addRows = `INSERT INTO audit (` + l.rowNames + `, kind, detail, hash) VALUES `
 	return l
 }
@@ -60,7 +62,7 @@ func names(columns audit.Table) string {
 	return strings.Join(list, ", ")
 }
 
-// number gives the value of a column that is no text. Times and durations are microseconds.
+// number returns the value of a column that is no text. Times and durations are microseconds.
 func number(value any) int64 {
 	switch v := value.(type) {
 	case *int64:
@@ -89,7 +91,7 @@ func appendValues(args []any, columns audit.Table, r *tool.Record) []any {
 	return args
 }
 
-// into gives where to scan columns to, and what is read behind them.
+// into returns where to scan columns to, and what is read behind them.
 func into(columns audit.Table, r *tool.Record, more ...any) []any {
 	dest := make([]any, 0, len(columns)+len(more))
 	for i := range columns {
@@ -176,8 +178,8 @@ func appendLater(b []byte, columns audit.Table, r *tool.Record) []byte {
 	return b
 }
 
-// chain gives the hash of a row: of the hash before it, its kind, its numbers, how long its texts are, its texts and its
-// detail, and, around that, of what later columns say. The first word keeps the two kinds of hashes apart.
+// chain returns the hash of a row: of the hash before it, its kind, its numbers, how long its texts are, its texts and
+// its detail, and, around that, of what later columns say. The first word keeps the two kinds of hashes apart.
 func (l *layout) chain(before []byte, kind [sha256.Size]byte, r *tool.Record, detail string) []byte {
 	b := append(append(make([]byte, 0, 512), before...), kind[:]...)
 	for i := range l.inRow {
@@ -209,7 +211,7 @@ const (
 	maxTouches = 32
 )
 
-// bounded gives a record as it is kept: in text that every database takes, and not too long.
+// bounded returns a record as it is kept: in text that every database takes, and not too long.
 func (l *layout) bounded(was *tool.Record) *tool.Record {
 	r := *was
 	for i := range l.all {
@@ -291,8 +293,8 @@ func (l *layout) view(version int) string {
 	return text + `a.detail FROM audit a JOIN audit_kind k ON k.id = a.kind`
 }
 
-// grow adds to the steps what later columns need. One in the detail needs no table, but a version all the same: an earlier
-// program could not read it.
+// grow adds to the steps what later columns need. One in the detail needs no table, but a version all the same: an
+// earlier program could not read it.
 func (l *layout) grow(steps [][]string) [][]string {
 	tables := map[audit.Part]string{audit.Shared: "audit_kind", audit.Row: "audit"}
 	seen := map[int]bool{}

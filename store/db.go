@@ -40,7 +40,7 @@ type Dialect struct {
 	Leave func() error
 	Lives func(ctx context.Context, q Querier, number int64) (bool, error)
 	Grace time.Duration
-	// Same reports, as an error, that what is open is not what others find in its place any more; nil: it cannot happen.
+	// Same reports, as an error, that what is open is no longer what others find in its place; nil: it cannot happen.
 	Same func() error
 	// Upkeep is called about every second while there is something to write, outside of any transaction; nil: there is
 	// nothing to do. Relieve is called where there is no room, and reports whether it made some.
@@ -91,8 +91,8 @@ type Options struct {
 	Columns audit.Table
 	// Mark names a file, not in the database, which keeps how far the log had come; empty: nothing does.
 	Mark string
-	// Grace is how long a program that has lost its connection to a database may take to come back; 0: ten seconds, where
-	// that can happen.
+	// Grace is how long a program that has lost its connection to a database may take to come back; 0: ten seconds,
+	// where that can happen.
 	Grace time.Duration
 	// Reach is how long a write waits for a database that cannot be reached; 0: five seconds.
 	Reach time.Duration
@@ -125,7 +125,7 @@ func (db *DB) Close() error {
 	return err
 }
 
-// same refuses to go on with files that are not in their place any more.
+// same refuses to go on with files that are no longer in their place.
 func (db *DB) same() error {
 	if db.d.Same == nil {
 		return nil
@@ -183,8 +183,10 @@ func (t *tx) migrateFrom(steps [][]string) error {
 		return err
 	}
 	if have > len(steps) {
-		return tool.Errorf(tool.CodeUnavailable, "the store belongs to a later version of toolpost: its tables are of version %d, and this "+
-			"program knows version %d; update this program, or name another store with `store: {url: ...}`", have, len(steps)).Because(newer)
+		return tool.Errorf(tool.CodeUnavailable,
+			"the store belongs to a later version of toolpost: its tables are of version %d, and this "+
+				"program knows version %d; update this program, or name another store with `store: {url: ...}`", have,
+			len(steps)).Because(newer)
 	}
 	for n := have; n < len(steps); n++ {
 		for _, statement := range steps[n] {
@@ -206,7 +208,7 @@ func (d *Dialect) types(statement string) string {
 	return d.Types.Replace(statement)
 }
 
-// text gives a query in the dialect's way to write parameters.
+// text returns a query in the dialect's way to write parameters.
 func (d *Dialect) text(query string) string {
 	if !d.Numbered {
 		return query
@@ -279,7 +281,9 @@ func eachRow(rows *sql.Rows, err error, visit func(*sql.Rows) error) error {
 }
 
 // list reads rows of one kind. scan gives what reads one of them.
-func list[T any](ctx context.Context, db *DB, scan func(*T) func(*sql.Rows) error, query string, args ...any) ([]T, error) {
+func list[T any](
+	ctx context.Context, db *DB, scan func(*T) func(*sql.Rows) error, query string, args ...any,
+) ([]T, error) {
 	all := []T{}
 	err := db.read(ctx, func(r *reader) error {
 		return r.each(func(rows *sql.Rows) error {
@@ -312,7 +316,9 @@ func (db *DB) explain(err error, verb string) error {
 		db.absent.forget()
 		return away(err, tool.StoreDown, "the store cannot be reached to %s", verb)
 	case db.d.Full(err):
-		return tool.Errorf(tool.CodeUnavailable, "there is no room for the store to %s; free some and try again: %w", verb, err).Because(tool.StoreFull)
+		return tool.Errorf(tool.CodeUnavailable,
+			"there is no disk space for the store to %s; free some and try again: %w", verb,
+			err).Because(tool.StoreFull)
 	}
 	return tool.Errorf(tool.CodeUnavailable, "the store cannot %s: %w", verb, err).Because("store")
 }
@@ -325,7 +331,7 @@ func away(err error, reason, format string, args ...any) error {
 
 const tryAgain = 2 * time.Second
 
-// digestOf stands for a secret that is looked up, so that who reads the database does not learn it.
+// digestOf stands for a secret that is looked up, so that reading the database does not reveal it.
 func digestOf(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])

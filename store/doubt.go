@@ -11,8 +11,8 @@ import (
 
 // A doubt is a transaction whose COMMIT was not answered, as when the server of the database ends just then: it may be
 // written or not. Each transaction leaves a mark of its own, in the row of its program, so the next one can look: only
-// then is it known what is to be written again. The database's own numbers for transactions would not do, since a server
-// that crashed gives the same ones again.
+// then is it known what is to be written again. The database's own numbers for transactions would not do, since a
+// server that crashed gives the same ones again.
 type doubt struct {
 	mark   string
 	writes []*write // which it would have done
@@ -93,7 +93,8 @@ func (t *tx) commit(group []*write) error {
 			d.writes = append(d.writes, one)
 		}
 	}
-	err := t.exec(`INSERT INTO program (id, mark, at) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET mark = excluded.mark, at = excluded.at`,
+	err := t.exec(`INSERT INTO program (id, mark, at) VALUES (?, ?, ?) `+
+		`ON CONFLICT (id) DO UPDATE SET mark = excluded.mark, at = excluded.at`,
 		int64(t.w.db.program), d.mark, micros(time.Now()))
 	if err != nil {
 		return err

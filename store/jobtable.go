@@ -21,7 +21,7 @@ type JobTable struct {
 	late []job.Job // begun by a Claim that was told that nobody knew; for the next one
 }
 
-// Jobs keeps jobs, for somebody who begins some of them.
+// Jobs keeps jobs, for a dispatcher that begins some of them.
 func (db *DB) Jobs() *JobTable { return &JobTable{db: db, owner: db.owner + "#" + tool.NewID()} }
 
 // Add keeps a job that waits, durably, unless there are too many that wait: of its caller, or in all.
@@ -31,17 +31,22 @@ func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error 
 	}
 	return j.db.w.do(true, func(t *tx) error {
 		var own, all int
-		err := t.row(`SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job WHERE state = ?`,
+		err := t.row(`SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job `+
+			`WHERE state = ?`,
 			[]any{x.Caller, job.Queued}, &all, &own)
 		switch {
 		case err != nil:
 			return err
 		case own >= perCaller:
-			return tool.Errorf(tool.CodeQuotaExceeded, "%d jobs of %q wait already, and %d is the most; try again when some have begun, or cancel some", own, x.Caller, perCaller).Because("jobs")
+			return tool.Errorf(tool.CodeQuotaExceeded,
+				"%d jobs of %q wait already, and %d is the most; try again when some have begun, or cancel some", own,
+				x.Caller, perCaller).Because("jobs")
 		case all >= most:
-			return tool.Errorf(tool.CodeQuotaExceeded, "%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
+			return tool.Errorf(tool.CodeQuotaExceeded,
+				"%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
 		}
-		return t.exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?)`,
+		return t.exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) `+
+			`VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?)`,
 			x.ID, x.Caller, x.Tool, job.Queued, micros(x.Made), flag(x.Again), x.Lease, string(x.Call))
 	})
 }
@@ -69,7 +74,8 @@ func scanJob(rows interface{ Scan(...any) error }) (x job.Job, err error) {
 	var again, stop int
 	var call string
 	var result sql.NullString
-	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, &made, &began, &ended, &x.Attempts, &again, &stop, &x.Lease, &call, &result)
+	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, &made, &began, &ended, &x.Attempts, &again, &stop, &x.Lease,
+		&call, &result)
 	x.Made, x.Began, x.Ended = time.UnixMicro(made).UTC(), moment(began), moment(ended)
 	x.Again, x.Stop, x.Call = again != 0, stop != 0, []byte(call)
 	if result.Valid {
@@ -93,7 +99,8 @@ func (j *JobTable) Claim(ctx context.Context, most int) ([]job.Job, error) {
 	}
 	waiting := 0
 	err := j.db.read(ctx, func(r *reader) error { // most often there is nothing, and nothing to write
-		return r.row(`SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE state = ? LIMIT 1) AS waiting`, job.Queued).Scan(&waiting)
+		return r.row(`SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE state = ? LIMIT 1) AS waiting`,
+			job.Queued).Scan(&waiting)
 	})
 	if err != nil || waiting == 0 || most <= 0 {
 		return nil, err
@@ -140,13 +147,15 @@ func (j *JobTable) begin(t *tx, x *job.Job) error {
 	if err != nil {
 		return err
 	}
-	return t.row(`SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID}, &x.Events, &x.Bytes)
+	return t.row(`SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID},
+		&x.Events, &x.Bytes)
 }
 
-// Stops gives the jobs of this program that somebody wants to end.
+// Stops returns the jobs of this program that were asked to end.
 func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
-		return r.each(texts(&ids), `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running, j.owner)
+		return r.each(texts(&ids), `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running,
+			j.owner)
 	})
 	return ids, err
 }
@@ -159,7 +168,8 @@ func (j *JobTable) Append(_ context.Context, id string, attempt, after int, even
 			return err
 		}
 		for i, e := range events {
-			if err := t.exec(`INSERT INTO job_event (job, seq, event) VALUES (?, ?, ?) ON CONFLICT (job, seq) DO NOTHING`, id, after+i+1, string(e)); err != nil {
+			if err := t.exec(`INSERT INTO job_event (job, seq, event) VALUES (?, ?, ?) `+
+				`ON CONFLICT (job, seq) DO NOTHING`, id, after+i+1, string(e)); err != nil {
 				return err
 			}
 		}
@@ -170,9 +180,10 @@ func (j *JobTable) Append(_ context.Context, id string, attempt, after int, even
 // holds reports, as an error of code conflict, that a job is not this program's.
 func (j *JobTable) holds(t *tx, id string, attempt int) error {
 	var n int
-	err := t.row(`SELECT COUNT(*) FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{id, job.Running, j.owner, attempt}, &n)
+	err := t.row(`SELECT COUNT(*) FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
+		[]any{id, job.Running, j.owner, attempt}, &n)
 	if err == nil && n == 0 {
-		return tool.Errorf(tool.CodeConflict, "job %s is not this program's any more", id).Because("job_taken")
+		return tool.Errorf(tool.CodeConflict, "job %s no longer belongs to this program", id).Because("job_taken")
 	}
 	return err
 }
@@ -193,12 +204,15 @@ func (j *JobTable) Settle(_ context.Context, id string, attempt int, state strin
 }
 
 func endJob(t *tx, id, state string, outcome []byte) error {
-	return t.exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = '', lease = '' WHERE id = ?`, state, micros(time.Now()), string(outcome), id)
+	return t.exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = '', lease = '' WHERE id = ?`, state,
+		micros(time.Now()), string(outcome), id)
 }
 
 // Recover looks for jobs whose program is gone. For each, decide says what becomes of it: its outcome, with the state
 // that goes with it, or queued, for another attempt. Of several who find one, one decides. It gives their number.
-func (j *JobTable) Recover(ctx context.Context, decide func(job.Job) (state string, outcome []byte)) (n int, err error) {
+func (j *JobTable) Recover(
+	ctx context.Context, decide func(job.Job) (state string, outcome []byte),
+) (n int, err error) {
 	orphans, err := j.orphans(ctx)
 	for _, o := range orphans {
 		var mine bool
@@ -217,7 +231,8 @@ func (j *JobTable) Recover(ctx context.Context, decide func(job.Job) (state stri
 // adopt decides about an orphan, unless somebody else has.
 func (o orphan) adopt(t *tx, decide func(job.Job) (string, []byte)) (mine bool, err error) {
 	var stop int
-	err = t.row(`SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`, []any{o.ID, job.Running, o.owner, o.Attempts}, &stop)
+	err = t.row(`SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
+		[]any{o.ID, job.Running, o.owner, o.Attempts}, &stop)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	} else if err != nil {
@@ -238,14 +253,15 @@ type orphan struct {
 }
 
 func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
-	err = j.db.orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`, func(owner string, rows *sql.Rows) error {
-		o := orphan{owner: owner}
-		var again int
-		err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &again)
-		o.Again = again != 0
-		found = append(found, o)
-		return err
-	})
+	err = j.db.orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`,
+		func(owner string, rows *sql.Rows) error {
+			o := orphan{owner: owner}
+			var again int
+			err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &again)
+			o.Again = again != 0
+			found = append(found, o)
+			return err
+		})
 	return found, err
 }
 
@@ -254,7 +270,8 @@ func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
 func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) (x job.Job, err error) {
 	err = j.db.w.do(true, func(t *tx) error {
 		var state string
-		err := t.row(`SELECT state FROM job WHERE id = ? AND caller = ?`, []any{plain(id, maxName), named(caller)}, &state)
+		err := t.row(`SELECT state FROM job WHERE id = ? AND caller = ?`, []any{plain(id, maxName), named(caller)},
+			&state)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return noJob(id)
@@ -265,7 +282,8 @@ func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) 
 		case state == job.Running:
 			err = t.exec(`UPDATE job SET stop = 1 WHERE id = ?`, id)
 		case state != job.Cancelled:
-			return tool.Errorf(tool.CodeConflict, "job %s cannot be cancelled: it has ended (%s)", id, state).Because(state)
+			return tool.Errorf(tool.CodeConflict, "job %s cannot be cancelled: it has ended (%s)", id,
+				state).Because(state)
 		}
 		if err != nil {
 			return err
@@ -278,7 +296,7 @@ func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) 
 	return x, err
 }
 
-// named gives a caller as Add takes one. Whom Add refuses has no jobs, and is not taken for somebody else.
+// named returns a caller as Add takes one. Whom Add refuses has no jobs, and is not taken for somebody else.
 func named(caller string) any {
 	if plain(caller, maxName) != caller {
 		return nil
@@ -290,11 +308,14 @@ func noJob(id string) error {
 	return tool.Errorf(tool.CodeNotFound, "there is no job %.64q; one is forgotten some time after its end", id)
 }
 
-// Find gives a job of a caller, and its events after so many of them, most at the most, as they are at one moment.
-func (j *JobTable) Find(ctx context.Context, caller, id string, after int64, most int) (x job.Job, events [][]byte, err error) {
+// Find returns a job of a caller, and its events after so many of them, most at the most, as they are at one moment.
+func (j *JobTable) Find(
+	ctx context.Context, caller, id string, after int64, most int,
+) (x job.Job, events [][]byte, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
 		var err error
-		x, err = scanJob(r.row(`SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName), named(caller)))
+		x, err = scanJob(r.row(`SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName),
+			named(caller)))
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return noJob(id)
@@ -311,7 +332,7 @@ func (j *JobTable) Find(ctx context.Context, caller, id string, after int64, mos
 	return x, events, err
 }
 
-// Of gives the caller whose job it is, for whoever looks after all of them.
+// Of returns the caller whose job it is, for operators.
 func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
 		err := r.row(`SELECT caller FROM job WHERE id = ?`, plain(id, maxName)).Scan(&caller)
@@ -323,13 +344,14 @@ func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error)
 	return caller, err
 }
 
-// List gives the jobs of a caller, the newest first, of one state or, with "", of any. They come without their calls
+// List returns the jobs of a caller, the newest first, of one state or, with "", of any. They come without their calls
 // and outcomes.
 func (j *JobTable) List(ctx context.Context, caller, state string, most int) ([]job.Job, error) {
-	return j.list(ctx, most, ` WHERE caller = ? AND (state = ? OR ? = '')`, named(caller), plain(state, 64), plain(state, 64))
+	return j.list(ctx, most, ` WHERE caller = ? AND (state = ? OR ? = '')`, named(caller), plain(state, 64),
+		plain(state, 64))
 }
 
-// All is List for whoever looks after all jobs.
+// All is List for operators, who see all jobs.
 func (j *JobTable) All(ctx context.Context, state string, most int) ([]job.Job, error) {
 	return j.list(ctx, most, ` WHERE (state = ? OR ? = '')`, plain(state, 64), plain(state, 64))
 }
@@ -338,7 +360,8 @@ func (j *JobTable) list(ctx context.Context, most int, where string, args ...any
 	scan := func(x *job.Job) func(*sql.Rows) error {
 		return func(rows *sql.Rows) (err error) { *x, err = scanJob(rows); return err }
 	}
-	return list(ctx, j.db, scan, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, atMost(most))...)
+	return list(ctx, j.db, scan, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`,
+		append(args, atMost(most))...)
 }
 
 // atOnce is how many jobs are removed in one go, so that others come in between.

@@ -32,7 +32,9 @@ func leaseID(text string) string { return plain(lease.ID(text), maxName) }
 
 // Issue makes a lease for one call of a tool, or of any with "*", up to a tier, by a caller, or by whoever has it
 // with "". A ttl of 0 is lease.DefaultTTL. The token is in nobody's hands but those of who asked for it.
-func (l *LeaseTable) Issue(_ context.Context, caller, name string, tier int, ttl time.Duration) (token string, err error) {
+func (l *LeaseTable) Issue(
+	_ context.Context, caller, name string, tier int, ttl time.Duration,
+) (token string, err error) {
 	if ttl == 0 {
 		ttl = lease.DefaultTTL
 	}
@@ -77,7 +79,8 @@ func (l *LeaseTable) Consume(_ context.Context, token, caller, name string, tier
 		if err := whyNot(&x, caller, name, tier); err != nil {
 			return err
 		}
-		return tool.Errorf(tool.CodeInternal, "lease %s can be used, and was not", x.ID) // never: both ask the same of it
+		// never: both ask the same of it
+		return tool.Errorf(tool.CodeInternal, "lease %s can be used, and was not", x.ID)
 	})
 	return l.counted.count(err)
 }
@@ -97,7 +100,10 @@ func (c *leaseCounts) count(err error) error {
 }
 
 func (c *leaseCounts) with(active int) lease.Counts {
-	return lease.Counts{Active: active, Issued: int(c.issued.Load()), Consumed: int(c.consumed.Load()), Rejected: int(c.rejected.Load())}
+	return lease.Counts{
+		Active: active, Issued: int(c.issued.Load()), Consumed: int(c.consumed.Load()),
+		Rejected: int(c.rejected.Load()),
+	}
 }
 
 // maxLeaseName is how long the names of its tool and its caller may be, in bytes.
@@ -109,11 +115,13 @@ func checkLease(caller, name string, tier int, ttl time.Duration) error {
 	case name == "" || plain(name, maxLeaseName) != name:
 		return tool.Errorf(tool.CodeInvalidInput, `a lease needs the name of a tool, or "*" for any`)
 	case plain(caller, maxLeaseName) != caller:
-		return tool.Errorf(tool.CodeInvalidInput, "a lease is for a caller, whose name is text of at most %d bytes, not %.40q", maxLeaseName, caller)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"a lease is for a caller, whose name is text of at most %d bytes, not %.40q", maxLeaseName, caller)
 	case tier < 0 || tier > lease.MaxTier:
 		return tool.Errorf(tool.CodeInvalidInput, "a lease has a tier from 0 to %d, not %d", lease.MaxTier, tier)
 	case ttl < lease.MinTTL || ttl > lease.MaxTTL:
-		return tool.Errorf(tool.CodeInvalidInput, "a lease lasts from %v to %v, not %v", lease.MinTTL, lease.MaxTTL, ttl)
+		return tool.Errorf(tool.CodeInvalidInput, "a lease lasts from %v to %v, not %v", lease.MinTTL, lease.MaxTTL,
+			ttl)
 	}
 	return nil
 }
@@ -144,8 +152,8 @@ func rejected(reason, message string) error {
 	return (&tool.Error{Code: tool.CodeLeaseRejected, Message: message}).Because(reason)
 }
 
-// Revoke ends a lease of a caller, or anybody's with "", by the id that List gives or by its token. One that was used, or
-// revoked, before cannot be revoked: the error, of code conflict, says so.
+// Revoke ends a lease of a caller, or anybody's with "", by the id that List gives or by its token. One that was used,
+// or revoked, before cannot be revoked: the error, of code conflict, says so.
 func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
 	if id = leaseID(id); !isID(id) {
 		return noLease(id)
@@ -169,7 +177,8 @@ func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
 
 // revoke ends what a table has under an id, if it can still be used.
 func (t *tx) revoke(table, id string, now int64, unless string, args ...any) (done bool, err error) {
-	n, err := t.count(`UPDATE `+table+` SET revoked_at = ?`+withID+` AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)`+unless,
+	n, err := t.count(`UPDATE `+table+` SET revoked_at = ?`+withID+
+		` AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)`+unless,
 		append([]any{now, id, behind(id), now}, args...)...)
 	return n > 0, err
 }
@@ -195,7 +204,7 @@ func isID(text string) bool {
 // behind is the end of the digests that start with an id, which are found by their order.
 func behind(id string) string { return id + "g" } // no digit is as large
 
-// Find gives a lease that is remembered, by its id or token.
+// Find returns a lease that is remembered, by its id or token.
 func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err error) {
 	if id = leaseID(id); !isID(id) {
 		return x, noLease(id)
@@ -209,7 +218,7 @@ func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err er
 	return x, err
 }
 
-// List gives the leases that are remembered, the newest first, and most of them at the most; 0: all.
+// List returns the leases that are remembered, the newest first, and most of them at the most; 0: all.
 func (l *LeaseTable) List(ctx context.Context, most int) ([]lease.Lease, error) {
 	return list(ctx, l.db, scanLeases(time.Now()), someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
 }
@@ -249,7 +258,8 @@ func (l *LeaseTable) GC(context.Context) (lease.Counts, error) {
 		if err := sweep(t, now); err != nil {
 			return err
 		}
-		return t.row(`SELECT COUNT(*) FROM lease WHERE expires_at > ? AND used_at IS NULL AND revoked_at IS NULL`, []any{micros(now)}, &active)
+		return t.row(`SELECT COUNT(*) FROM lease WHERE expires_at > ? AND used_at IS NULL AND revoked_at IS NULL`,
+			[]any{micros(now)}, &active)
 	})
 	return l.counted.with(active), err
 }

@@ -16,8 +16,8 @@ import (
 	"toolpost/engine/audit"
 )
 
-// A mark is a Point of the log that is kept outside of the database, signed with the key: a log that is empty says nothing
-// about what it has lost, and one that was put back to an earlier state verifies.
+// A mark is a Point of the log that is kept outside of the database, signed with the key: a log that is empty says
+// nothing about what it has lost, and one that was put back to an earlier state verifies.
 type mark struct {
 	path string
 	seen time.Time // when it was last kept; for tend alone
@@ -32,7 +32,7 @@ func signMark(key []byte, p audit.Point) string {
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// read gives the point that was kept; Seq 0: none.
+// read returns the point that was kept; Seq 0: none.
 func (m *mark) read(key []byte) (p audit.Point, err error) {
 	if m.path == "" {
 		return p, nil
@@ -58,8 +58,8 @@ func (m *mark) write(key []byte, p audit.Point) error {
 	return replaceFile(m.path, []byte(p.String()+" "+signMark(key, p)+"\n"))
 }
 
-// keepMark keeps the end of the log, where calls were recorded since the last time. A mark that the log does not hold any
-// more stays: it is what tells that something is missing.
+// keepMark keeps the end of the log, where calls were recorded since the last time. A mark that the log does not hold
+// any more stays: it is what tells that something is missing.
 func (a *AuditTable) keepMark() error {
 	if a.mark.path == "" || !a.moved.Swap(false) {
 		return nil
@@ -104,15 +104,18 @@ func (v *verifier) checkMark() error {
 	case p.Seq <= v.head.cutSeq:
 		return nil
 	case v.report.Rows == 0:
-		return v.find(0, "the log is empty, and it had %d rows once: it was deleted or replaced. If that was you, delete %s too", p.Seq, m.path)
+		return v.find(0, "the log is empty, and it had %d rows once: it was deleted or replaced. If that was you, "+
+			"delete %s too", p.Seq, m.path)
 	}
 	var hash []byte
 	err = v.row(`SELECT hash FROM audit WHERE seq = ?`, p.Seq).Scan(&hash)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return v.find(p.Seq, "the log ends at row %d, and it had %d rows once: it was replaced by another or an earlier one. If that was you, delete %s too", v.head.seq, p.Seq, m.path)
+		return v.find(p.Seq, "the log ends at row %d, and it had %d rows once: it was replaced by another or an "+
+			"earlier one. If that was you, delete %s too", v.head.seq, p.Seq, m.path)
 	case err == nil && hex.EncodeToString(hash) != p.Hash:
-		return v.find(p.Seq, "row %d is another than it once was: the log was replaced by another. If that was you, delete %s too", p.Seq, m.path)
+		return v.find(p.Seq, "row %d is another than it once was: the log was replaced by another. If that was you, "+
+			"delete %s too", p.Seq, m.path)
 	}
 	return err
 }

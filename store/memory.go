@@ -1,7 +1,7 @@
-// Package store keeps what outlives a call: its record, the state of its session, leases, outcomes, assets, jobs and the
-// tokens of callers. It stands above the stages, whose ports it implements with their types. A DB keeps things in a SQL
-// database that several programs may share; packages sqlite and postgres open one. What is kept without a database is in
-// memory, for this program alone, and nothing is written.
+// Package store keeps what outlives a call: its record, the state of its session, leases, outcomes, assets, jobs and
+// the tokens of callers. It stands above the stages, whose ports it implements with their types. A DB keeps things in a
+// SQL database that several programs may share; packages sqlite and postgres open one. What is kept without a database
+// is in memory, for this program alone, and nothing is written.
 package store
 
 import (
@@ -47,7 +47,8 @@ func (s *Sessions) Patch(_ context.Context, caller, session string, patches []ma
 	key := sessionKey{caller, session}
 	state, known := s.states[key]
 	if !known && len(s.states) >= MaxSessions {
-		return tool.Errorf(tool.CodeQuotaExceeded, "there are %d sessions already, the most this server keeps", MaxSessions)
+		return tool.Errorf(tool.CodeQuotaExceeded, "there are %d sessions already, the most this server keeps",
+			MaxSessions)
 	}
 	for _, p := range patches {
 		state = strictjson.Merge(state, p)
@@ -55,7 +56,8 @@ func (s *Sessions) Patch(_ context.Context, caller, session string, patches []ma
 	if b, err := strictjson.Marshal(state); err != nil {
 		return err
 	} else if len(b) > MaxStateSize {
-		return tool.Errorf(tool.CodeQuotaExceeded, "it would be %d bytes long, and %d is the most", len(b), MaxStateSize)
+		return tool.Errorf(tool.CodeQuotaExceeded, "it would be %d bytes long, and %d is the most", len(b),
+			MaxStateSize)
 	}
 	if s.states == nil {
 		s.states = map[sessionKey]map[string]any{}
@@ -64,7 +66,7 @@ func (s *Sessions) Patch(_ context.Context, caller, session string, patches []ma
 	return nil
 }
 
-// State gives the session's state document; a session that nobody has patched is {}.
+// State returns the session's state document; a session that nobody has patched is {}.
 func (s *Sessions) State(_ context.Context, caller, session string) (json.RawMessage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +99,8 @@ func (l *Leases) Issue(_ context.Context, caller, name string, tier int, ttl tim
 		l.sweep(now)
 	}
 	if len(l.leases) >= maxLeases {
-		return "", tool.Errorf(tool.CodeQuotaExceeded, "there are %d leases already, the most that are kept without a store; try again later", maxLeases)
+		return "", tool.Errorf(tool.CodeQuotaExceeded,
+			"there are %d leases already, the most that are kept without a store; try again later", maxLeases)
 	}
 	if l.leases == nil {
 		l.leases = map[string]*lease.Lease{}
@@ -133,7 +136,8 @@ func (l *Leases) Consume(_ context.Context, token, caller, name string, tier int
 	case err == nil:
 		x.State = lease.Used
 	case tool.AsError(err).Reason == notFound:
-		err = rejected(notFound, "there is no such lease; without a store one is good only in the program that issued it")
+		err = rejected(notFound, "there is no such lease; without a store one is good only in the program that "+
+			"issued it")
 	}
 	return l.counted.count(err)
 }
@@ -149,9 +153,9 @@ func (l *Leases) GC(context.Context) (lease.Counts, error) {
 // value is ready to use.
 //
 // They are files all the same, which have no name and are on no disk: doors hand out files, and a peer that is told the
-// path of an asset can open it as long as this program has it. The path of one that had to make room may lead to another
-// file by then, so whoever opens it late compares its digest. Bytes in the heap were the alternative: then nothing could be
-// told a path, which the Narratoria contract asks for.
+// path of an asset can open it as long as this program has it. The path of one that had to make room may lead to
+// another file by then, so whoever opens it late compares its digest. Bytes in the heap were the alternative: then
+// nothing could be told a path, which the Narratoria contract asks for.
 type Assets struct {
 	Max int64 // bytes of all assets; 0: 64 MiB
 
@@ -214,7 +218,8 @@ func newMemoryFile(ctx context.Context, path string, from *os.File, most int64) 
 	}
 	f := &memoryFile{File: os.NewFile(uintptr(fd), path), owners: map[string]tool.Asset{}}
 	if f.sum, f.size, err = copyAsset(ctx, f.File, from, path, most); err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
+			unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -28,9 +28,9 @@ func (db *DB) Outcomes() *OutcomeTable { return &OutcomeTable{db: db} }
 // maxOutcomes is how many outcomes are kept; the oldest go first.
 const maxOutcomes = 100_000
 
-// Claim makes a key, by the digest of what it counts within, the caller's, or tells whose it is. A key is remembered for
-// the time ttl from its outcome on. One whose program is gone has lost its outcome: that is said first to whoever asks
-// first, and is remembered from then on, so that no call runs again because nobody asked for a while.
+// Claim makes a key, by the digest of what it counts within, the caller's, or tells whose it is. A key is remembered
+// for the time ttl from its outcome on. One whose program is gone has lost its outcome: that is said first to whoever
+// asks first, and is remembered from then on, so that no call runs again because nobody asked for a while.
 func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.Duration) (idempotency.Claim, error) {
 	var c idempotency.Claim
 	claim := func(t *tx) error {
@@ -71,7 +71,8 @@ type pastOutcome struct {
 
 func findOutcome(t *tx, scope [32]byte) (p pastOutcome, err error) {
 	var lost sql.NullInt64
-	err = t.row(`SELECT input, owner, expires_at, result, lost_at FROM outcome WHERE scope = ?`, []any{scope[:]}, &p.input, &p.owner, &p.expires, &p.result, &lost)
+	err = t.row(`SELECT input, owner, expires_at, result, lost_at FROM outcome WHERE scope = ?`, []any{scope[:]},
+		&p.input, &p.owner, &p.expires, &p.result, &lost)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
@@ -80,7 +81,9 @@ func findOutcome(t *tx, scope [32]byte) (p pastOutcome, err error) {
 }
 
 // have says what is known of a key; Mine: nothing.
-func (o *OutcomeTable) have(t *tx, scope [32]byte, p pastOutcome, now time.Time, ttl time.Duration) (c idempotency.Claim, err error) {
+func (o *OutcomeTable) have(
+	t *tx, scope [32]byte, p pastOutcome, now time.Time, ttl time.Duration,
+) (c idempotency.Claim, err error) {
 	copy(c.Input[:], p.input)
 	switch {
 	case p.owner == "" || p.owner == o.db.owner && o.isLate(scope):
@@ -94,7 +97,8 @@ func (o *OutcomeTable) have(t *tx, scope [32]byte, p pastOutcome, now time.Time,
 		if c.Lost, err = o.db.gone(t.ctx, t.w.conn, p.owner); err != nil || !c.Lost {
 			return c, err
 		}
-		return c, t.exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, micros(now), micros(now.Add(ttl)), scope[:])
+		return c, t.exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, micros(now),
+			micros(now.Add(ttl)), scope[:])
 	}
 	return c, nil
 }
@@ -124,10 +128,12 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 		if result == nil {
 			return t.exec(`DELETE FROM outcome WHERE scope = ? AND owner = ? AND lost_at IS NULL`, scope[:], o.db.owner)
 		}
-		n, err := t.count(`UPDATE outcome SET result = ?, expires_at = ? WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
+		n, err := t.count(`UPDATE outcome SET result = ?, expires_at = ? `+
+			`WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
 			string(result), micros(time.Now().Add(ttl)), scope[:], o.db.owner)
 		if err == nil && n == 0 {
-			err = tool.Errorf(tool.CodeUnavailable, "the outcome of a call was not remembered: its idempotency key is not there any more, or counts as lost")
+			err = tool.Errorf(tool.CodeUnavailable,
+				"the outcome of a call was not remembered: its idempotency key is gone, or counts as lost")
 		}
 		return err
 	})
@@ -142,8 +148,10 @@ func (o *OutcomeTable) sweepSometimes(t *tx, now time.Time) error {
 	if now.Sub(time.UnixMicro(last)) < sweepEvery || !o.swept.CompareAndSwap(last, micros(now)) {
 		return nil
 	}
-	if err := t.exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`, micros(now)); err != nil {
+	if err := t.exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`,
+		micros(now)); err != nil {
 		return err
 	}
-	return t.exec(`DELETE FROM outcome WHERE result IS NOT NULL AND scope NOT IN (SELECT scope FROM outcome ORDER BY at DESC LIMIT ?)`, maxOutcomes)
+	return t.exec(`DELETE FROM outcome WHERE result IS NOT NULL AND scope NOT IN (SELECT scope FROM outcome `+
+		`ORDER BY at DESC LIMIT ?)`, maxOutcomes)
 }

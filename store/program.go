@@ -11,23 +11,26 @@ import (
 )
 
 // A program is one of those that share a database: a DB, from its first write to its Close. Its number is its own for
-// ever. As long as it lives it holds a lock by that number, which whoever keeps the lock (the kernel, or the server of the
-// database) takes back when the program is gone, however it ended. So nobody goes by process numbers, which mean nothing
-// in another container or on another machine, nor by clocks, which disagree and go on while a program is stopped.
+// ever. As long as it lives it holds a lock by that number, which whoever keeps the lock (the kernel, or the server of
+// the database) takes back when the program is gone, however it ended. So nobody goes by process numbers, which mean
+// nothing in another container or on another machine, nor by clocks, which disagree and go on while a program is
+// stopped.
 //
 // A lock may be free for a moment while its program lives, where it hangs on a connection. Then it is waited for, and
-// what a program has begun still names it: who is taken for dead and is not finds that it holds nothing any more, and
-// adds nothing.
+// what a program has begun still names it: one that was wrongly taken for dead finds that it no longer holds anything,
+// and adds nothing.
 type program int64
 
 // newProgram makes a number that nobody has had. One in 2^62 is as good as none.
-func newProgram() program { return program(rand.Int64N(1<<62-1) + 1) } //nolint:gosec // a name, which nobody gains by guessing
+func newProgram() program {
+	return program(rand.Int64N(1<<62-1) + 1) //nolint:gosec // a name, which nobody gains by guessing
+}
 
 // owner is how the rows that belong to a program name it.
 func (p program) owner() string { return strconv.FormatInt(int64(p), 10) }
 
-// programOf reads what owner wrote, with anything behind a #. Another text is of a program of an earlier version, which had
-// no lock; such programs are ended before the first of this version brings the tables up to date.
+// programOf reads what owner wrote, with anything behind a #. Another text is of a program of an earlier version, which
+// had no lock; such programs are ended before the first of this version brings the tables up to date.
 func programOf(owner string) (p program, ok bool) {
 	name, _, _ := strings.Cut(owner, "#")
 	n, err := strconv.ParseInt(name, 10, 64)
@@ -58,7 +61,7 @@ func (db *DB) gone(ctx context.Context, q Querier, owner string) (bool, error) {
 	return db.absent.note(p, lives, db.d.Grace), nil
 }
 
-// left gives those of the owners in a query that have ended.
+// left returns those of the owners in a query that have ended.
 func (db *DB) left(r *reader, query string, args ...any) (gone []string, err error) {
 	var owners []string
 	if err := r.each(texts(&owners), query, args...); err != nil {
@@ -77,12 +80,15 @@ func (db *DB) left(r *reader, query string, args ...any) (gone []string, err err
 }
 
 // orphans visits the rows of a table, with a condition, whose owners have ended.
-func (db *DB) orphans(ctx context.Context, columns, table string, visit func(owner string, rows *sql.Rows) error) error {
+func (db *DB) orphans(
+	ctx context.Context, columns, table string, visit func(owner string, rows *sql.Rows) error,
+) error {
 	return db.read(ctx, func(r *reader) error {
 		gone, err := db.left(r, `SELECT DISTINCT owner FROM `+table)
 		for _, owner := range gone {
 			if err == nil {
-				err = r.each(func(rows *sql.Rows) error { return visit(owner, rows) }, `SELECT `+columns+` FROM `+table+` AND owner = ?`, owner)
+				err = r.each(func(rows *sql.Rows) error { return visit(owner, rows) },
+					`SELECT `+columns+` FROM `+table+` AND owner = ?`, owner)
 			}
 		}
 		return err

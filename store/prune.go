@@ -43,7 +43,8 @@ func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
 		return 0, err
 	}
 	cut := h.seq
-	if err := t.row(`SELECT COALESCE(MIN(first_seq) - 1, ?) FROM audit_day WHERE day > ?`, []any{h.seq, day}, &cut); err != nil || cut <= h.cutSeq {
+	if err := t.row(`SELECT COALESCE(MIN(first_seq) - 1, ?) FROM audit_day WHERE day > ?`, []any{h.seq, day},
+		&cut); err != nil || cut <= h.cutSeq {
 		return 0, err
 	}
 	h.cutSeq, h.epoch = cut, h.epoch+1

@@ -49,7 +49,9 @@ func (a *AuditTable) Uses(ctx context.Context, f audit.Filter, by audit.Group) (
 		u.Mean = time.Duration(u.took/max(u.Calls, 1)) * time.Microsecond
 		uses = append(uses, u.Use)
 	}
-	slices.SortFunc(uses, func(a, b audit.Use) int { return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(uses, func(a, b audit.Use) int {
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name))
+	})
 	return first(uses, f.Limit), nil
 }
 
@@ -96,7 +98,8 @@ func (a *AuditTable) Latencies(ctx context.Context, f audit.Filter) ([]audit.Lat
 	for _, u := range uses {
 		quantile := func(q float64) time.Duration { return min(times[u.Name].quantile(q), u.Longest) }
 		all = append(all, audit.Latency{
-			Tool: u.Name, Calls: u.Calls, Mean: u.Mean, P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99), Longest: u.Longest,
+			Tool: u.Name, Calls: u.Calls, Mean: u.Mean, P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99),
+			Longest: u.Longest,
 		})
 	}
 	slices.SortStableFunc(all, func(a, b audit.Latency) int { return cmp.Compare(b.P95, a.P95) })
@@ -132,7 +135,8 @@ func (a *AuditTable) Failures(ctx context.Context, f audit.Filter) ([]audit.Fail
 		failures = append(failures, fail)
 	}
 	slices.SortFunc(failures, func(a, b audit.Failure) int {
-		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Outcome, b.Outcome))
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Code, b.Code),
+			cmp.Compare(a.Outcome, b.Outcome))
 	})
 	return first(failures, f.Limit), nil
 }
@@ -172,7 +176,7 @@ func (a *AuditTable) Paths(ctx context.Context, f audit.Filter) ([]audit.Path, e
 	return first(paths, f.Limit), nil
 }
 
-// History gives the calls of each day of the filter, oldest first. Days without calls are left out.
+// History returns the calls of each day of the filter, oldest first. Days without calls are left out.
 func (a *AuditTable) History(ctx context.Context, f audit.Filter) ([]audit.Moment, error) {
 	found := map[int64]*audit.Moment{}
 	err := a.span(ctx, f, func(q *query) error {
@@ -228,7 +232,8 @@ func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, 
 				*a.inKind[i].Value(r).(*string) = *a.inKind[i].Value(k).(*string)
 			}
 			if err := a.all.Unmarshal([]byte(doc), r); err != nil {
-				return tool.Errorf(tool.CodeUnavailable, "row %d of the audit log cannot be read: %w; see `toolpost audit verify`", r.Seq, err)
+				return tool.Errorf(tool.CodeUnavailable,
+					"row %d of the audit log cannot be read: %w; see `toolpost audit verify`", r.Seq, err)
 			}
 			return visit(r)
 		})
@@ -250,7 +255,10 @@ type query struct {
 // span opens a query. Where no kind of call fits, there is nothing to ask.
 func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) error) error {
 	return a.db.read(ctx, func(r *reader) error {
-		q := &query{reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{}, since: math.MinInt64, until: math.MaxInt64}
+		q := &query{
+			reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{}, since: math.MinInt64,
+			until: math.MaxInt64,
+		}
 		if !f.Since.IsZero() {
 			q.since = micros(f.Since)
 		}
@@ -272,7 +280,8 @@ func (q *query) findKinds() error {
 	}
 	f := &q.f
 	for id, k := range all {
-		if (f.Tool == "" || k.Tool == f.Tool) && (f.Caller == "" || k.Caller == f.Caller) && (f.Outcome == "" || k.Outcome == f.Outcome) {
+		if (f.Tool == "" || k.Tool == f.Tool) && (f.Caller == "" || k.Caller == f.Caller) &&
+			(f.Outcome == "" || k.Outcome == f.Outcome) {
 			q.kinds[id] = k
 		}
 	}
@@ -289,7 +298,7 @@ func (q *query) findKinds() error {
 	return nil
 }
 
-// readAllKinds gives what the kinds say, by their ids.
+// readAllKinds returns what the kinds say, by their ids.
 func (l *layout) readAllKinds(r *reader) (map[int64]*tool.Record, error) {
 	kinds := map[int64]*tool.Record{}
 	err := r.each(func(rows *sql.Rows) error {
@@ -327,7 +336,7 @@ func (a *AuditTable) cells(ctx context.Context, f audit.Filter, visit func(k *to
 	})
 }
 
-// with gives the arguments of a query that ends with the condition about kinds.
+// with returns the arguments of a query that ends with the condition about kinds.
 func (q *query) with(args ...any) []any { return append(args, q.args...) }
 
 func sumOf(r *tool.Record) daySum {
@@ -354,7 +363,9 @@ func (a *AuditTable) tooks(ctx context.Context, f audit.Filter, visit func(k *to
 				visit(k, bucket, n)
 			}
 			return nil
-		}, `SELECT kind, bucket, CAST(SUM(n) AS BIGINT) FROM audit_took WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind, bucket`, q.with(from, to)...)
+		},
+			`SELECT kind, bucket, CAST(SUM(n) AS BIGINT) FROM audit_took WHERE day >= ? AND day <= ?`+q.in+
+				` GROUP BY kind, bucket`, q.with(from, to)...)
 	})
 }
 
@@ -404,7 +415,9 @@ func (a *AuditTable) touches(ctx context.Context, f audit.Filter, visit func(*to
 				visit(k, key, n)
 			}
 			return nil
-		}, `SELECT MAX(day), kind, mode, path, CAST(SUM(n) AS BIGINT) FROM audit_path WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind, mode, path`, q.with(from, to)...)
+		},
+			`SELECT MAX(day), kind, mode, path, CAST(SUM(n) AS BIGINT) FROM audit_path WHERE day >= ? AND day <= ?`+
+				q.in+` GROUP BY kind, mode, path`, q.with(from, to)...)
 	})
 }
 
@@ -428,7 +441,7 @@ func readTouches(doc string, r *tool.Record) error {
 	return strictjson.Unmarshal([]byte(doc), &r.Touches)
 }
 
-// whole gives the days that the filter holds wholly, both ends included, and what it holds of others.
+// whole returns the days that the filter holds wholly, both ends included, and what it holds of others.
 func (q *query) whole() (from, to int64, edges [][2]int64) {
 	from, to = q.firstDay, q.lastDay
 	switch {
@@ -462,14 +475,17 @@ func (q *query) edge(e [2]int64, visit func(kind int64, r *tool.Record, doc stri
 	return q.rows(lo, hi, e[0], e[1], "", visit)
 }
 
-// bounds gives the rows among which those of some days are; 0: there are none.
+// bounds returns the rows among which those of some days are; 0: there are none.
 func (q *query) bounds(firstDay, lastDay int64) (lo, hi int64, err error) {
-	err = q.row(`SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day >= ? AND day <= ?`+q.in, q.with(firstDay, lastDay)...).Scan(&lo, &hi)
+	err = q.row(`SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day `+
+		`WHERE day >= ? AND day <= ?`+q.in, q.with(firstDay, lastDay)...).Scan(&lo, &hi)
 	return lo, hi, err
 }
 
 // rows visits rows of the log that the filter lets through.
-func (q *query) rows(lo, hi, since, until int64, order string, visit func(kind int64, r *tool.Record, doc string) error) error {
+func (q *query) rows(
+	lo, hi, since, until int64, order string, visit func(kind int64, r *tool.Record, doc string) error,
+) error {
 	where, args := ` WHERE seq >= ? AND seq <= ? AND at >= ? AND at < ?`, []any{lo, hi, since, until}
 	if q.f.Session != "" {
 		where, args = where+` AND session = ? AND session <> ''`, append(args, plain(q.f.Session, maxName))
@@ -482,7 +498,8 @@ func (q *query) rows(lo, hi, since, until int64, order string, visit func(kind i
 			return err
 		}
 		if q.kinds[id] == nil {
-			return tool.Errorf(tool.CodeUnavailable, "row %d of the audit log refers to nothing; see `toolpost audit verify`", r.Seq)
+			return tool.Errorf(tool.CodeUnavailable,
+				"row %d of the audit log refers to nothing; see `toolpost audit verify`", r.Seq)
 		}
 		return visit(id, &r, doc)
 	}, `SELECT `+q.rowNames+`, kind, detail FROM audit`+where+q.in+order, q.with(args...)...)

@@ -1,9 +1,8 @@
 package store
 
-// migrations lists the steps from an empty database to the tables of this version. A step that was ever
-// released is not changed: another one follows it. The words are those of SQLite; a Dialect has others for
-// some of them. Times are microseconds since 1970, in UTC. The tables of the log, and how they grew, follow from the list of
-// its columns.
+// migrations lists the steps from an empty database to the tables of this version. A step that was ever released is not
+// changed: another one follows it. The words are those of SQLite; a Dialect has others for some of them. Times are
+// microseconds since 1970, in UTC. The tables of the log, and how they grew, follow from the list of its columns.
 func migrations(log *layout) [][]string {
 	return log.grow([][]string{append(log.tables(),
 		// The end of the chain, and where it was cut.
@@ -28,7 +27,8 @@ func migrations(log *layout) [][]string {
 		`CREATE TABLE session (
 			caller TEXT NOT NULL, name TEXT NOT NULL, version BIGINT NOT NULL, base_version BIGINT NOT NULL, base_size BIGINT NOT NULL,
 			tail BIGINT NOT NULL, changed_at BIGINT NOT NULL, PRIMARY KEY (caller, name))`,
-		`CREATE TABLE session_base (caller TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (caller, name))`,
+		`CREATE TABLE session_base (caller TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, ` +
+			`PRIMARY KEY (caller, name))`,
 		`CREATE TABLE session_patch (
 			caller TEXT NOT NULL, name TEXT NOT NULL, version BIGINT NOT NULL, at BIGINT NOT NULL, patches TEXT NOT NULL,
 			PRIMARY KEY (caller, name, version))`,
@@ -68,14 +68,14 @@ func callers() []string {
 			id TEXT PRIMARY KEY, caller TEXT NOT NULL, roles TEXT NOT NULL, tools TEXT NOT NULL, listed BIGINT NOT NULL,
 			note TEXT NOT NULL, issued_at BIGINT NOT NULL, expires_at BIGINT, revoked_at BIGINT)`,
 		`CREATE INDEX token_caller ON token (caller)`,
-		// caller '': whoever has the lease.
+		// caller '': any caller that has the lease.
 		`ALTER TABLE lease ADD COLUMN caller TEXT NOT NULL DEFAULT ''`,
 		// Whose calls brought an asset, and what they said of it: they may fetch it.
 		`CREATE TABLE asset_caller (
 			sha256 TEXT NOT NULL, caller TEXT NOT NULL, asset_id TEXT NOT NULL, media_type TEXT NOT NULL, at BIGINT NOT NULL,
 			PRIMARY KEY (sha256, caller))`,
-		// call and result are JSON. owner is the program that runs the job, seen_at when it last said so; again: it does no
-		// harm when it runs twice.
+		// call and result are JSON. owner is the program that runs the job, seen_at when it last said so; again: it
+		// does no harm when it runs twice.
 		`CREATE TABLE job (
 			id TEXT PRIMARY KEY, caller TEXT NOT NULL, tool TEXT NOT NULL, state TEXT NOT NULL, owner TEXT NOT NULL,
 			made_at BIGINT NOT NULL, began_at BIGINT, seen_at BIGINT, ended_at BIGINT, attempts BIGINT NOT NULL, again BIGINT NOT NULL,

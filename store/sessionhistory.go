@@ -40,17 +40,20 @@ func (k sessionAt) forget(upTo int64) error {
 
 const (
 	markOf         = `SELECT version, state FROM session_mark WHERE caller = ? AND name = ?`
-	patchesBetween = `SELECT patches FROM session_patch WHERE caller = ? AND name = ? AND version > ? AND version <= ? ORDER BY version`
+	patchesBetween = `SELECT patches FROM session_patch ` +
+		`WHERE caller = ? AND name = ? AND version > ? AND version <= ? ORDER BY version`
 )
 
-// At gives the session's state as it was at a version. The last 100 are remembered, or a few more.
+// At returns the session's state as it was at a version. The last 100 are remembered, or a few more.
 func (s *SessionTable) At(ctx context.Context, caller, name string, version int64) (st session.State, err error) {
 	err = s.remembered(ctx, caller, name, func(p past) error {
 		switch {
 		case version < 0 || version > p.current:
-			return tool.Errorf(tool.CodeNotFound, "session %q has no version %d; it is at version %d", name, version, p.current)
+			return tool.Errorf(tool.CodeNotFound, "session %q has no version %d; it is at version %d", name, version,
+				p.current)
 		case version < p.mark:
-			return tool.Errorf(tool.CodeNotFound, "version %d of session %q is not remembered any more; the oldest is %d", version, name, p.mark)
+			return tool.Errorf(tool.CodeNotFound, "version %d of session %q is no longer kept; the oldest is %d",
+				version, name, p.mark)
 		}
 		st, err = p.at(version)
 		return err
@@ -58,9 +61,11 @@ func (s *SessionTable) At(ctx context.Context, caller, name string, version int6
 	return st, err
 }
 
-// Next gives the version after the one that was seen last, or the oldest later one that is remembered; there is
+// Next returns the version after the one that was seen last, or the oldest later one that is remembered; there is
 // none where more is false. A session that was removed meanwhile starts again.
-func (s *SessionTable) Next(ctx context.Context, caller, name string, seen int64) (st session.State, more bool, err error) {
+func (s *SessionTable) Next(
+	ctx context.Context, caller, name string, seen int64,
+) (st session.State, more bool, err error) {
 	err = s.remembered(ctx, caller, name, func(p past) error {
 		next := seen + 1
 		switch {
@@ -107,7 +112,8 @@ func (p past) at(version int64) (session.State, error) {
 		return st, nil
 	}
 	var at int64
-	err := p.r.row(`SELECT at FROM session_patch WHERE caller = ? AND name = ? AND version = ?`, p.caller, p.name, version).Scan(&at)
+	err := p.r.row(`SELECT at FROM session_patch WHERE caller = ? AND name = ? AND version = ?`, p.caller, p.name,
+		version).Scan(&at)
 	if err != nil {
 		return st, err
 	}

@@ -31,9 +31,11 @@ func (s *SessionTable) Patch(ctx context.Context, caller, name string, patches [
 	return err
 }
 
-// PatchAt is Patch for who has seen a version of the state: where it has changed since, nothing is merged and
+// PatchAt is Patch for a caller that has seen a version of the state: where it has changed since, nothing is merged and
 // the error has the code conflict. It gives the new version.
-func (s *SessionTable) PatchAt(_ context.Context, caller, name string, seen int64, patches []map[string]any) (version int64, err error) {
+func (s *SessionTable) PatchAt(
+	_ context.Context, caller, name string, seen int64, patches []map[string]any,
+) (version int64, err error) {
 	if err := checkNames(caller, name); err != nil {
 		return 0, err
 	}
@@ -74,7 +76,8 @@ const minTail = 4 << 10
 func checkNames(names ...string) error {
 	for _, n := range names {
 		if plain(n, maxSession) != n {
-			return tool.Errorf(tool.CodeInvalidInput, "the name of a session or caller is text of at most %d bytes, not %.40q", maxSession, n)
+			return tool.Errorf(tool.CodeInvalidInput,
+				"the name of a session or caller is text of at most %d bytes, not %.40q", maxSession, n)
 		}
 	}
 	return nil
@@ -96,14 +99,17 @@ type document struct {
 
 func (k sessionAt) open(seen int64) (*document, error) {
 	d := &document{base: int64(len("{}"))}
-	err := k.t.row(`SELECT version, base_version, base_size, tail FROM session WHERE caller = ? AND name = ?`, []any{k.caller, k.name},
+	err := k.t.row(`SELECT version, base_version, base_size, tail FROM session WHERE caller = ? AND name = ?`, []any{
+		k.caller, k.name,
+	},
 		&d.version, &d.baseVersion, &d.base, &d.tail)
 	d.known = err == nil
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, err
 	}
 	if seen != AnyVersion && seen != d.version {
-		e := tool.Errorf(tool.CodeConflict, "session %q is at version %d and not at %d; read it and try again", k.name, d.version, seen)
+		e := tool.Errorf(tool.CodeConflict, "session %q is at version %d and not at %d; read it and try again", k.name,
+			d.version, seen)
 		e.Details, _ = strictjson.Marshal(map[string]any{"version": d.version, "seen": seen})
 		return nil, e.Because("session_changed")
 	}
@@ -113,7 +119,8 @@ func (k sessionAt) open(seen int64) (*document, error) {
 func (k sessionAt) save(d *document) error {
 	now := micros(time.Now())
 	if d.known {
-		return k.t.exec(`UPDATE session SET version = ?, base_version = ?, base_size = ?, tail = ?, changed_at = ? WHERE caller = ? AND name = ?`,
+		return k.t.exec(`UPDATE session SET version = ?, base_version = ?, base_size = ?, tail = ?, changed_at = ? `+
+			`WHERE caller = ? AND name = ?`,
 			d.version, d.baseVersion, d.base, d.tail, now, k.caller, k.name)
 	}
 	var n int
@@ -121,9 +128,11 @@ func (k sessionAt) save(d *document) error {
 		return err
 	}
 	if n >= MaxSessions {
-		return tool.Errorf(tool.CodeQuotaExceeded, "%q has %d sessions already, the most that one caller may have", k.caller, n)
+		return tool.Errorf(tool.CodeQuotaExceeded, "%q has %d sessions already, the most that one caller may have",
+			k.caller, n)
 	}
-	return k.t.exec(`INSERT INTO session (caller, name, version, base_version, base_size, tail, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+	return k.t.exec(`INSERT INTO session (caller, name, version, base_version, base_size, tail, changed_at) `+
+		`VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		k.caller, k.name, d.version, d.baseVersion, d.base, d.tail, now)
 }
 
@@ -154,7 +163,8 @@ func (k sessionAt) fold(d *document) error {
 		return err
 	}
 	if len(state) > MaxStateSize {
-		return tool.Errorf(tool.CodeQuotaExceeded, "it would be %d bytes long, and %d is the most", len(state), MaxStateSize)
+		return tool.Errorf(tool.CodeQuotaExceeded, "it would be %d bytes long, and %d is the most", len(state),
+			MaxStateSize)
 	}
 	if err := k.setBase(d, string(state)); err != nil {
 		return err
@@ -176,7 +186,7 @@ func texts(into *[]string) func(*sql.Rows) error {
 
 const laterPatches = `SELECT patches FROM session_patch WHERE caller = ? AND name = ? AND version > ? ORDER BY version`
 
-// merged gives a state with the patches of later versions merged in.
+// merged returns a state with the patches of later versions merged in.
 func merged(base string, later []string) (json.RawMessage, error) {
 	if len(later) == 0 {
 		return json.RawMessage(base), nil
@@ -237,19 +247,20 @@ func mergeInto(state, patch map[string]any) {
 	}
 }
 
-// State gives the session's state document; a session that nobody has patched is {}.
+// State returns the session's state document; a session that nobody has patched is {}.
 func (s *SessionTable) State(ctx context.Context, caller, name string) (json.RawMessage, error) {
 	st, err := s.Get(ctx, caller, name)
 	return st.State, err
 }
 
-// Get gives the session's state with its version.
+// Get returns the session's state with its version.
 func (s *SessionTable) Get(ctx context.Context, caller, name string) (session.State, error) {
 	st := session.State{State: json.RawMessage(`{}`)}
 	caller, name = plain(caller, maxSession), plain(name, maxSession)
 	err := s.db.read(ctx, func(r *reader) error {
 		var baseVersion, at int64
-		err := r.row(`SELECT version, base_version, changed_at FROM session WHERE caller = ? AND name = ?`, caller, name).Scan(&st.Version, &baseVersion, &at)
+		err := r.row(`SELECT version, base_version, changed_at FROM session WHERE caller = ? AND name = ?`, caller,
+			name).Scan(&st.Version, &baseVersion, &at)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}

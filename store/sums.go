@@ -70,7 +70,8 @@ func (s *sums) save(t *tx) error {
 	for k, n := range s.paths {
 		paths = append(paths, k.day, k.kind, k.mode, k.path, n)
 	}
-	err := t.insert(`INSERT INTO audit_day (day, kind, n, took, longest, bytes_in, bytes_out, first_seq, last_seq) VALUES `, 9,
+	err := t.insert(`INSERT INTO audit_day (day, kind, n, took, longest, bytes_in, bytes_out, first_seq, last_seq) `+
+		`VALUES `, 9,
 		` ON CONFLICT (day, kind) DO UPDATE SET n = audit_day.n + excluded.n, took = audit_day.took + excluded.took,
 		longest = CASE WHEN excluded.longest > audit_day.longest THEN excluded.longest ELSE audit_day.longest END,
 		bytes_in = audit_day.bytes_in + excluded.bytes_in, bytes_out = audit_day.bytes_out + excluded.bytes_out,
@@ -126,13 +127,13 @@ func bucketOf(took int64) int64 {
 	return int64(e)*4 + took>>e
 }
 
-// middleOf gives a duration that stands for those of a bucket.
+// middleOf returns a duration that stands for those of a bucket.
 func middleOf(bucket int64) time.Duration {
 	low, high := edgeOf(bucket), edgeOf(bucket+1)
 	return time.Duration((low+high-1)/2) * time.Microsecond
 }
 
-// edgeOf gives the least duration of a bucket, in microseconds.
+// edgeOf returns the least duration of a bucket, in microseconds.
 func edgeOf(bucket int64) int64 {
 	if bucket < 8 {
 		return bucket
@@ -144,7 +145,7 @@ func edgeOf(bucket int64) int64 {
 // A histogram counts durations by bucket.
 type histogram map[int64]int64
 
-// quantile gives the duration that a share q of all durations do not exceed, to within an eighth.
+// quantile returns the duration that a share q of all durations do not exceed, to within an eighth.
 func (h histogram) quantile(q float64) time.Duration {
 	var total int64
 	buckets := make([]int64, 0, len(h))

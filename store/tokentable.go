@@ -54,7 +54,8 @@ func (k *TokenTable) Issue(_ context.Context, t identity.Token, ttl time.Duratio
 		if ttl > 0 {
 			expires = sql.NullInt64{Int64: micros(now.Add(ttl)), Valid: true}
 		}
-		return w.exec(`INSERT INTO token (id, caller, roles, tools, listed, note, issued_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		return w.exec(`INSERT INTO token (id, caller, roles, tools, listed, note, issued_at, expires_at) `+
+			`VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 			digestOf(token), t.Caller, string(roles), string(tools), flag(t.Listed), t.Note, micros(now), expires)
 	})
 	if err != nil {
@@ -68,18 +69,20 @@ func checkToken(t *identity.Token, ttl time.Duration) error {
 	case t.Caller == "" || plain(t.Caller, maxName) != t.Caller:
 		return tool.Errorf(tool.CodeInvalidInput, "a token needs the name of its caller, of at most %d bytes", maxName)
 	case len(t.Roles) > maxGranted || len(t.Tools) > maxGranted:
-		return tool.Errorf(tool.CodeInvalidInput, "a token has at most %d roles and %d patterns of tools", maxGranted, maxGranted)
+		return tool.Errorf(tool.CodeInvalidInput, "a token has at most %d roles and %d patterns of tools", maxGranted,
+			maxGranted)
 	case plain(t.Note, maxNote) != t.Note:
 		return tool.Errorf(tool.CodeInvalidInput, "the note of a token is text of at most %d bytes", maxNote)
 	case ttl < 0 || ttl > 0 && ttl < time.Second || ttl > identity.MaxTokenTTL:
-		return tool.Errorf(tool.CodeInvalidInput, "a token lasts from 1s to %v, or for ever with 0, not %v", identity.MaxTokenTTL, ttl)
+		return tool.Errorf(tool.CodeInvalidInput, "a token lasts from 1s to %v, or for ever with 0, not %v",
+			identity.MaxTokenTTL, ttl)
 	}
 	return nil
 }
 
 const allIssued = `SELECT id, caller, roles, tools, listed, note, issued_at, expires_at, revoked_at FROM token`
 
-// Lookup gives the token with that SHA-256, in hexadecimal digits, whatever its state; false: there is none.
+// Lookup returns the token with that SHA-256, in hexadecimal digits, whatever its state; false: there is none.
 func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Token, ok bool, err error) {
 	err = k.db.read(ctx, func(r *reader) error {
 		return r.each(scanToken(&t, micros(time.Now())), allIssued+` WHERE id = ?`, plain(digest, maxName))
@@ -87,7 +90,7 @@ func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Toke
 	return t, t.ID != "", err
 }
 
-// Find gives a token that is remembered, by its id or itself.
+// Find returns a token that is remembered, by its id or itself.
 func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err error) {
 	if id = plain(identity.TokenID(id), maxName); !isID(id) {
 		return t, noToken(id)
@@ -101,12 +104,12 @@ func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err
 	return t, err
 }
 
-// List gives the tokens that are remembered, the newest first, and most of them at the most; 0: all.
+// List returns the tokens that are remembered, the newest first, and most of them at the most; 0: all.
 func (k *TokenTable) List(ctx context.Context, most int) ([]identity.Token, error) {
 	return list(ctx, k.db, scanTokens(time.Now()), allIssued+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
 }
 
-// Of gives the tokens of a caller that are remembered.
+// Of returns the tokens of a caller that are remembered.
 func (k *TokenTable) Of(ctx context.Context, caller string) ([]identity.Token, error) {
 	return list(ctx, k.db, scanTokens(time.Now()), allIssued+` WHERE caller = ?`, plain(caller, maxName))
 }
@@ -147,7 +150,8 @@ func scanToken(t *identity.Token, now int64) func(*sql.Rows) error {
 		var roles, tools string
 		var listed, issued int64
 		var expires, revoked sql.NullInt64
-		if err := rows.Scan(&t.ID, &t.Caller, &roles, &tools, &listed, &t.Note, &issued, &expires, &revoked); err != nil {
+		if err := rows.Scan(&t.ID, &t.Caller, &roles, &tools, &listed, &t.Note, &issued, &expires,
+			&revoked); err != nil {
 			return err
 		}
 		t.ID, t.Listed, t.Issued = t.ID[:min(idLength, len(t.ID))], listed != 0, time.UnixMicro(issued).UTC()

@@ -27,8 +27,8 @@ func (a *AuditTable) Verify(ctx context.Context, points ...audit.Point) (*audit.
 		return nil, err
 	}
 	v := &verifier{
-		layout: a.layout, mark: &a.mark, key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{}, days: map[dayKey]daySum{},
-		report: &audit.Report{Findings: []audit.Finding{}, Signed: len(key) > 0},
+		layout: a.layout, mark: &a.mark, key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
+		days: map[dayKey]daySum{}, report: &audit.Report{Findings: []audit.Finding{}, Signed: len(key) > 0},
 	}
 	err = a.db.read(ctx, v.look)
 	if errors.Is(err, errEnough) {
@@ -41,7 +41,9 @@ func (a *AuditTable) Verify(ctx context.Context, points ...audit.Point) (*audit.
 		return nil, err
 	}
 	if err != nil && len(v.report.Findings) == 0 { // whatever keeps us from reading it is wrong with it
-		v.report.Findings = append(v.report.Findings, audit.Finding{What: "the log cannot be read: " + tool.AsError(err).Message})
+		v.report.Findings = append(v.report.Findings, audit.Finding{
+			What: "the log cannot be read: " + tool.AsError(err).Message,
+		})
 	}
 	return v.report, nil
 }
@@ -78,7 +80,8 @@ func (v *verifier) find(seq int64, format string, args ...any) error {
 
 func (v *verifier) look(r *reader) error {
 	v.reader = r
-	for _, step := range []func() error{v.intact, v.readHead, v.readKinds, v.readRows, v.readDays, v.readTooks, v.readPaths, v.readUnused, v.checkMark} {
+	for _, step := range []func() error{v.intact, v.readHead, v.readKinds, v.readRows, v.readDays, v.readTooks,
+		v.readPaths, v.readUnused, v.checkMark} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -237,7 +240,10 @@ func (d daySum) plus(o daySum) daySum {
 	if d.n == 0 {
 		return o
 	}
-	return daySum{d.n + o.n, d.took + o.took, max(d.longest, o.longest), d.in + o.in, d.out + o.out, min(d.first, o.first), max(d.last, o.last)}
+	return daySum{
+		n: d.n + o.n, took: d.took + o.took, longest: max(d.longest, o.longest), in: d.in + o.in, out: d.out + o.out,
+		first: min(d.first, o.first), last: max(d.last, o.last),
+	}
 }
 
 func (v *verifier) readDays() error {
@@ -292,7 +298,8 @@ func (v *verifier) readPaths() error {
 			return err
 		}
 		if n <= 0 {
-			return v.find(0, "the sums of paths of %s do not follow from the rows", startOfDay(k.day).Format(time.DateOnly))
+			return v.find(0, "the sums of paths of %s do not follow from the rows",
+				startOfDay(k.day).Format(time.DateOnly))
 		}
 		sum += maphash.Comparable(v.seed, k) * uint64(n)
 		return nil

@@ -24,23 +24,23 @@ const (
 // the next one: the cost of a commit, which is that of a disk, is that of a group and not that of each.
 //
 // Why one. SQLite has one writer anyway: several connections would take turns by polling a lock, which is slower and
-// unfair. PostgreSQL could have many, but the audit log is one chain, so its records are added one after the other in any
-// case, and with one writer nothing ever meets a deadlock.
+// unfair. PostgreSQL could have many, but the audit log is one chain, so its records are added one after the other in
+// any case, and with one writer nothing ever meets a deadlock.
 //
 // Why it has no goroutine. The first who comes leads: it commits what has gathered, and then hands the lead to one of
 // those who came meanwhile. A writer that nobody uses costs nothing, a call that is alone goes to the database without
-// waking anybody, and there is nothing to start, to stop or to find hanging. The price is that a leader does the work of
-// those who came with it, and that none may ever leave without handing on, whatever happens to it: see commitSafely.
+// waking anybody, and there is nothing to start, to stop or to find hanging. The price is that a leader does the work
+// of those who came with it, and that none may ever leave without handing on, whatever happens to it: see commitSafely.
 //
-// Why a write is a function that may run more than once. A transaction fails for reasons that are nobody's fault: another
-// program was in the way, the server restarted, the disk was full until somebody made room. Whoever leads then tries the
-// group again, within bounds, and callers see one answer. Within a group each write is apart, by a savepoint, so that one
-// that is refused takes nobody with it; where the transaction itself fails although the database is well, it may be the
-// fault of one, and the writes are tried one by one.
+// Why a write is a function that may run more than once. A transaction fails for reasons that are nobody's fault:
+// another program was in the way, the server restarted, the disk was full until somebody made room. Whoever leads then
+// tries the group again, within bounds, and callers see one answer. Within a group each write is apart, by a savepoint,
+// so that one that is refused takes nobody with it; where the transaction itself fails although the database is well,
+// it may be the fault of one, and the writes are tried one by one.
 //
-// What cannot simply be tried again is a COMMIT that was not answered, since it may have happened. Where that is possible
-// each transaction leaves a mark, by which the next one finds out: see doubt. Whoever cannot wait for that is told that
-// nobody knows, and may come again with the same key; what turned out to be written is not written twice.
+// What cannot simply be tried again is a COMMIT that was not answered, since it may have happened. Where that is
+// possible each transaction leaves a mark, by which the next one finds out: see doubt. Whoever cannot wait for that is
+// told that nobody knows, and may come again with the same key; what turned out to be written is not written twice.
 type writer struct {
 	db   *DB
 	pool *sql.DB
@@ -208,7 +208,8 @@ func (w *writer) commit(group []*write) {
 		}
 		w.full = w.db.d.Full(err)
 		lost = had && w.conn == nil || w.db.d.Down(err)
-		if waited := time.Since(begun); !(lost && !w.down && waited < w.reach) && !(w.db.d.Busy(err) && waited < patience) {
+		if waited := time.Since(begun); !(lost && !w.down && waited < w.reach) &&
+			!(w.db.d.Busy(err) && waited < patience) {
 			break
 		}
 		time.Sleep(pause)
@@ -241,8 +242,9 @@ func (w *writer) commit(group []*write) {
 	}
 }
 
-// attempt is one transaction. Its error is that of the transaction; what went wrong in one write alone is in that write. A
-// transaction that failed may be tried again: where it failed at its very end, the next one first looks what became of it.
+// attempt is one transaction. Its error is that of the transaction; what went wrong in one write alone is in that
+// write. A transaction that failed may be tried again: where it failed at its very end, the next one first looks what
+// became of it.
 func (w *writer) attempt(group []*write) (err error) {
 	t := &tx{ctx: context.Background(), w: w}
 	defer func() {
@@ -467,7 +469,7 @@ func (t *tx) each(visit func(*sql.Rows) error, query string, args ...any) error 
 	return eachRow(rows, err, visit)
 }
 
-// prepared gives a statement, prepared once for each connection.
+// prepared returns a statement, prepared once for each connection.
 func (t *tx) prepared(query string) (*sql.Stmt, error) {
 	if s := t.w.stmts[query]; s != nil {
 		return s, nil

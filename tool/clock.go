@@ -12,7 +12,7 @@ type Clock interface {
 // ClockKey is the key of a Clock in a context.
 type ClockKey struct{}
 
-// Waiting says that a call waits for whoever is to run it, a worker that is busy or starts: until goOn is called that is
+// Waiting says that a call waits for its worker, which is busy or starting: until goOn is called that is
 // not its tool's time. How long it may wait is up to the engine, which ends the context. Where there is no clock
 // nothing happens.
 func Waiting(ctx context.Context) (goOn func()) {

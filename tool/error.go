@@ -77,7 +77,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Because returns a copy of e with a Reason.
@@ -112,7 +112,7 @@ func AsError(err error) *Error {
 	return &Error{Code: CodeInternal, Message: err.Error(), Err: err}
 }
 
-// CodeOf gives the class of any error.
+// CodeOf returns the class of any error.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""

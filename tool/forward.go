@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 )
 
-// Forwarded gives the call as it is passed on to another Toolpost. There all of our callers are one, and what they
+// Forwarded returns the call as it is passed on to another Toolpost. There all of our callers are one, and what they
 // chose without knowing of each other would meet: so the call gets an id of its own, and a session and a key get names
 // that no other caller's have, the same each time.
 func (c *Call) Forwarded() *Call {

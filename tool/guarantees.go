@@ -52,7 +52,7 @@ func (g Guarantees) Asked() []string {
 	return names
 }
 
-// Tighten gives what holds when both g and o hold. It only ever adds walls: guarantees join, lists of
+// Tighten returns what holds when both g and o hold. It only ever adds walls: guarantees join, lists of
 // secrets intersect.
 func (g Guarantees) Tighten(o Guarantees) Guarantees {
 	return Guarantees{
@@ -75,7 +75,7 @@ func (g Guarantees) Equal(o Guarantees) bool {
 // Covers reports whether g holds already whatever o asks for.
 func (g Guarantees) Covers(o Guarantees) bool { return g.Tighten(o).Equal(g) }
 
-// Tightened gives the guarantees that hold for the call of a tool that has its own: those of its spec, and those that
+// Tightened returns the guarantees that hold for the call of a tool that has its own: those of its spec, and those that
 // its caller and the stages ask for.
 func (c *Call) Tightened(own Guarantees) Guarantees {
 	if c.Spec != nil {

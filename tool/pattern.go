@@ -11,7 +11,7 @@ import (
 // compares refs: the name that a tool is published by changes with what other sources bring.
 type Ref struct{ Source, Name string }
 
-// Ref gives the tool's own.
+// Ref returns the tool's own.
 func (s *Spec) Ref() Ref {
 	if s.Own != "" {
 		return Ref{s.Source, s.Own}
@@ -19,7 +19,7 @@ func (s *Spec) Ref() Ref {
 	return Ref{s.Source, s.Name}
 }
 
-// String gives source.name. No two refs have the same, because the name of a source has no dot in it.
+// String returns source.name. No two refs have the same, because the name of a source has no dot in it.
 func (r Ref) String() string { return r.Source + "." + r.Name }
 
 // A Pattern is for tools, as people write them in rules and rights: NAME is for the tools of any source that it calls
@@ -33,7 +33,7 @@ type Pattern string
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *Pattern) UnmarshalText(b []byte) error { return (*Glob)(p).UnmarshalText(b) }
 
-// split gives what the pattern says of the source and of the name.
+// split returns what the pattern says of the source and of the name.
 func (p Pattern) split() (source, name Glob) {
 	if before, after, ok := strings.Cut(string(p), "."); ok {
 		return Glob(before), Glob(after)
@@ -44,7 +44,7 @@ func (p Pattern) split() (source, name Glob) {
 // Plain reports whether the pattern is a name and nothing else.
 func (p Pattern) Plain() bool { return Glob(p).Plain() }
 
-// Source gives the one source whose tools the pattern matches; not ok: those of several.
+// Source returns the one source whose tools the pattern matches; not ok: those of several.
 func (p Pattern) Source() (name string, ok bool) {
 	source, _ := p.split()
 	return string(source), source.Plain()
@@ -105,7 +105,7 @@ func (p Patterns) Mentions(s *Spec) bool {
 func (p Patterns) Check(sources []string) error {
 	for _, one := range p {
 		if name, ok := one.Source(); ok && sources != nil && !slices.Contains(sources, name) {
-			return fmt.Errorf("%q is for tools of the source %q, which there is not; known are %s; "+
+			return fmt.Errorf("%q is for tools of the source %q, which does not exist; known are %s; "+
 				"for a tool whose own name is %s write \"*.%s\"", one, name, strings.Join(sources, ", "), one, one)
 		}
 	}

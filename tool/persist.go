@@ -28,8 +28,8 @@ func storeReason(err error, reasons ...string) bool {
 }
 
 // BeforeRun marks the error of a stage which stands in front of the tool and has not let the call through: whatever the
-// reason, the tool has done nothing. A reason alone would not tell, since a tool may be on another machine with a store of
-// its own.
+// reason, the tool has done nothing. A reason alone would not tell, since a tool may be on another machine with a store
+// of its own.
 func BeforeRun(err error) error {
 	if err == nil {
 		return nil
@@ -69,7 +69,8 @@ func Persist(ctx context.Context, c *Call, out Sink, what string, write func() e
 		}
 		if time.Since(told) >= persistWord {
 			told = time.Now()
-			_ = out.Emit(LogEvent("warn", c.Tool+" ran; "+what+" waits for the store, which cannot be used at the moment"))
+			_ = out.Emit(LogEvent("warn", c.Tool+" ran; "+what+
+				" waits for the store, which cannot be used at the moment"))
 		}
 		select {
 		case <-time.After(persistPause):

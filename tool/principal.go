@@ -6,8 +6,8 @@ type Principal struct {
 	Door   string  `json:"door"`
 	Rights *Rights `json:"-"` // what it is kept to; nil: it may use what policy allows
 	// Operates says that this is one of those who run the program. Package identity alone sets it, by what somebody has
-	// shown: neither an id nor the name of a door makes an operator, so a new door trusts nobody by default. It is not a
-	// role of Rights, since those are the config's: no issuer of tokens can hand it out.
+	// shown: neither an id nor the name of a door makes an operator, so a new door trusts nobody by default. It is not
+	// a role of Rights, since those are the config's: no issuer of tokens can hand it out.
 	Operates bool `json:"-"`
 }
 

@@ -11,7 +11,7 @@ import (
 // The audit stage makes one for each call and hangs it on the Call; the stages inside note there what they
 // decide. Only one of them works on a call at any time.
 //
-// Its names in JSON, in CSV and in a store are those of audit.Columns: whoever adds a field adds a column there, and a
+// Its names in JSON, in CSV and in a store are those of audit.Columns: add a field together with its column there; a
 // test holds that none is missing.
 type Record struct {
 	Seq      int64     // its place in the log
@@ -62,7 +62,7 @@ const (
 	OutcomeAsked   Outcome = "asked"   // the tool has a question first
 	OutcomeRefused Outcome = "refused" // by policy, a lease, a quota, a breaker
 	OutcomeError   Outcome = "error"   // there was no outcome: not found, crashed, timed out ...
-	OutcomeLost    Outcome = "lost"    // the program ended while the call ran; nobody knows what came of it
+	OutcomeLost    Outcome = "lost"    // the program ended while the call ran; its outcome is unknown
 )
 
 // Outcomes lists every outcome.

@@ -45,7 +45,7 @@ func (r *Relay) Err() error {
 	return r.err
 }
 
-// Close waits for an Emit in progress: after a call its sink is not used any more.
+// Close waits for an Emit in progress: after a call its sink is no longer used.
 func (r *Relay) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

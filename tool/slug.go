@@ -30,7 +30,7 @@ func Safe(name string, may func(rune) bool) string {
 	}, name)
 }
 
-// Slugs gives every tool a name of its own in a protocol that does not carry all names: its slug, prefixed with its
+// Slugs returns every tool a name of its own in a protocol that does not carry all names: its slug, prefixed with its
 // source where two would clash, and numbered where that does not help.
 func Slugs(specs []*Spec) map[string]*Spec {
 	count := map[string]int{}
@@ -49,8 +49,8 @@ func Slugs(specs []*Spec) map[string]*Spec {
 	return named
 }
 
-// Untaken gives a name that is not taken, and within most bytes: the given one, or the first of name_2, name_3 ... that
-// is free.
+// Untaken returns a name that is not taken, and within most bytes: the given one, or the first of name_2, name_3 ...
+// that is free.
 func Untaken(name string, most int, taken func(string) bool) string {
 	free := name
 	for n := 2; taken(free); n++ {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A Spec says what a tool is. It is immutable once published: whoever needs another one makes a copy.
+// A Spec says what a tool is. It is immutable once published: to change one, make a copy.
 type Spec struct {
 	Name        string          `json:"name"`
 	Own         string          `json:"own,omitempty"` // its source's name for it, where it is published by another; set by the engine
@@ -227,7 +227,7 @@ var Discard Sink = SinkFunc(func(Event) error { return nil })
 //   - A tool's own failure is a Result. An error, always an *Error by the time a door sees it, means
 //     that there is no outcome: refused, crashed, timed out, cancelled.
 //   - When ctx ends, Invoke returns promptly, and nothing that it started is left running.
-//   - After Invoke returned, out is not used any more.
+//   - After Invoke returned, out is no longer used.
 //   - A call is never changed; its Args are only read.
 type Handler interface {
 	Invoke(ctx context.Context, c *Call, out Sink) (*Result, error)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// TraceOf gives the trace id of a W3C traceparent as a UUID. As W3C asks, one that is malformed is treated
+// TraceOf returns the trace id of a W3C traceparent as a UUID. As W3C asks, one that is malformed is treated
 // as absent.
 func TraceOf(traceparent string) string {
 	id, _ := parseTraceparent(traceparent)
@@ -16,14 +16,14 @@ func TraceOf(traceparent string) string {
 	return strings.Join([]string{id[:8], id[8:12], id[12:16], id[16:20], id[20:]}, "-")
 }
 
-// SpanOf gives the span of a W3C traceparent, the parent of whatever is done for whoever sent it; empty for one that
+// SpanOf returns the span of a W3C traceparent, the parent of whatever is done for whoever sent it; empty for one that
 // is malformed.
 func SpanOf(traceparent string) string {
 	_, span := parseTraceparent(traceparent)
 	return span
 }
 
-// parseTraceparent gives both ids, or neither. Of a version that is to come only the beginning is known.
+// parseTraceparent returns both ids, or neither. Of a version that is to come only the beginning is known.
 func parseTraceparent(text string) (trace, span string) {
 	parts := strings.SplitN(text, "-", 5)
 	if len(parts) < 4 || !isHex(parts[0], 2) || !isID(parts[1], 32) || !isID(parts[2], 16) || !isHex(parts[3], 2) {

@@ -157,8 +157,8 @@ func zipped(z *zip.Reader) ([]source, error) {
 	return all, nil
 }
 
-// wanted leaves out what is not source, what is a test, what was built or minified, and copies of other packages: among these
-// could be one that is evaluated.
+// wanted leaves out what is not source, what is a test, what was built or minified, and copies of other packages: among
+// these could be one that is evaluated.
 func wanted(name string, size int64) bool {
 	if size < 100 || size > maxSource {
 		return false
@@ -169,9 +169,12 @@ func wanted(name string, size int64) bool {
 	}
 	low := "/" + strings.ToLower(name)
 	for _, part := range []string{
-		"/vendor/", "/node_modules/", "/third_party/", "/thirdparty/", "/_vendor/", "/vendored/", "/external/", "/extern/", "/deps/", "/testdata/",
-		"/build/", "/test/", "/tests/", "/spec/", "/__tests__/", "/dist/", "/umd/", "/amd/", "/cjs/", "/es5/", "/bundles/", "/min/", "/locale/", "/locales/",
-		"_test.", ".test.", ".spec.", ".min.", "-min.", "/test_", ".d.ts", ".pb.go", "_pb2.py", "zz_generated", "/fixtures/", "/debian/", "/umd.",
+		"/vendor/", "/node_modules/", "/third_party/", "/thirdparty/", "/_vendor/", "/vendored/", "/external/",
+		"/extern/", "/deps/", "/testdata/",
+		"/build/", "/test/", "/tests/", "/spec/", "/__tests__/", "/dist/", "/umd/", "/amd/", "/cjs/", "/es5/",
+		"/bundles/", "/min/", "/locale/", "/locales/",
+		"_test.", ".test.", ".spec.", ".min.", "-min.", "/test_", ".d.ts", ".pb.go", "_pb2.py", "zz_generated",
+		"/fixtures/", "/debian/", "/umd.",
 	} {
 		if strings.Contains(low, part) {
 			return false

@@ -56,7 +56,8 @@ func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair
 	return nil
 }
 
-// examples makes examples of pairs, without those that are evaluated: a copy of a function may be in another package too.
+// examples makes examples of pairs, without those that are evaluated: a copy of a function may be in another package
+// too.
 func examples(f *fetcher, train, eval []pkg, cores int) ([]example, error) {
 	held := map[uint64]bool{}
 	err := gather(f, eval, cores, func(_ int, pairs []pair) {
@@ -74,7 +75,8 @@ func examples(f *fetcher, train, eval []pkg, cores int) ([]example, error) {
 	err = gather(f, train, cores, func(n int, pairs []pair) {
 		for _, p := range pairs {
 			code, sentence := hashOf(p.code), hashOf([]byte(string(p.language)+p.query))
-			if held[code] || held[hashOf([]byte(p.part.Name+" "+p.query))] || seen[code] > 0 || seen[sentence] >= sameQuery {
+			if held[code] || held[hashOf([]byte(p.part.Name+" "+p.query))] || seen[code] > 0 ||
+				seen[sentence] >= sameQuery {
 				continue
 			}
 			seen[code]++

@@ -32,50 +32,55 @@ type corpus struct {
 	questions []question
 }
 
-// A score is how well the three ways find things: the mean of one over the rank of the right function, 0 beyond the tenth.
+// A score is how well the three ways find things: the mean of one over the rank of the right function, 0 beyond the
+// tenth.
 type score struct{ words, table, mixed float64 }
 
-// eval indexes the held-out packages, language by language, without their documentation, and asks for each function with
-// its first sentence.
-func (j *job) eval(ctx context.Context, packages []pkg) error {
-	if err := j.fetcher.fetch(ctx, packages); err != nil {
+// eval indexes the held-out packages, language by language, without their documentation, and asks for each function
+// with its first sentence.
+func (prog *program) eval(ctx context.Context, packages []pkg) error {
+	if err := prog.fetcher.fetch(ctx, packages); err != nil {
 		return err
 	}
-	corpora, err := j.corpora(packages)
+	corpora, err := prog.corpora(packages)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("MRR@%d on functions of %d packages that the table was not trained on; query: the first sentence of the\n", depth, len(packages))
+	fmt.Printf("MRR@%d on functions of %d packages that the table was not trained on; query: the first sentence "+
+		"of the\n", depth, len(packages))
 	fmt.Printf("documentation without the name; documentation is stripped from what is indexed\n\n")
 	fmt.Printf("%-12s %8s %8s %8s %8s %8s %8s\n", "language", "chunks", "queries", "BM25", "table", "mixed", "ratio")
 	var sum score
 	worse := 0
 	for _, l := range sortedKeys(corpora) {
-		s, chunks, err := j.measure(ctx, corpora[l])
+		s, chunks, err := prog.measure(ctx, corpora[l])
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%-12s %8d %8d %8.3f %8.3f %8.3f %8.2f\n", l, chunks, len(corpora[l].questions), s.words, s.table, s.mixed, s.mixed/s.words)
+		fmt.Printf("%-12s %8d %8d %8.3f %8.3f %8.3f %8.2f\n", l, chunks, len(corpora[l].questions), s.words, s.table,
+			s.mixed, s.mixed/s.words)
 		if s.mixed <= s.words || s.mixed <= s.table {
 			worse++
 		}
 		sum.words, sum.table, sum.mixed = sum.words+s.words, sum.table+s.table, sum.mixed+s.mixed
 	}
 	n := float64(len(corpora))
-	fmt.Printf("%-12s %17s %8.3f %8.3f %8.3f %8.2f\n\n", "mean", "", sum.words/n, sum.table/n, sum.mixed/n, sum.mixed/sum.words)
+	fmt.Printf("%-12s %17s %8.3f %8.3f %8.3f %8.2f\n\n", "mean", "", sum.words/n, sum.table/n, sum.mixed/n,
+		sum.mixed/sum.words)
 	if worse > 0 || sum.mixed < target*sum.words {
-		return fmt.Errorf("mixed must beat both others in every language (not in %d) and BM25 by %.1f in the mean", worse, target)
+		return fmt.Errorf("mixed must beat both others in every language (not in %d) and BM25 by %.1f in the mean",
+			worse, target)
 	}
 	fmt.Printf("mixed beats both others in every language, and BM25 by more than %.1f in the mean\n", target)
 	return nil
 }
 
 // corpora sorts the sources by language. Languages with few questions are left out: they would say little.
-func (j *job) corpora(packages []pkg) (map[split.Language]*corpus, error) {
+func (prog *program) corpora(packages []pkg) (map[split.Language]*corpus, error) {
 	all := map[split.Language]*corpus{}
 	asked := map[string]int{}
 	for _, p := range packages {
-		sources, err := sourcesOf(j.fetcher.archive(p))
+		sources, err := sourcesOf(prog.fetcher.archive(p))
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +141,10 @@ func (c *corpus) drop(asked map[string]int) {
 func (c *corpus) files() iter.Seq2[meaning.File, error] {
 	return func(yield func(meaning.File, error) bool) {
 		for _, s := range c.sources {
-			f := meaning.File{Path: s.path, Size: int64(len(s.text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(s.text)), nil }}
+			f := meaning.File{
+				Path: s.path, Size: int64(len(s.text)),
+				Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(s.text)), nil },
+			}
 			if !yield(f, nil) {
 				return
 			}
@@ -144,8 +152,8 @@ func (c *corpus) files() iter.Seq2[meaning.File, error] {
 	}
 }
 
-func (j *job) measure(ctx context.Context, c *corpus) (score, int, error) {
-	x, err := meaning.Open("", meaning.Options{Workers: j.cores})
+func (prog *program) measure(ctx context.Context, c *corpus) (score, int, error) {
+	x, err := meaning.Open("", meaning.Options{Workers: prog.cores})
 	if err != nil {
 		return score{}, 0, err
 	}
@@ -154,11 +162,11 @@ func (j *job) measure(ctx context.Context, c *corpus) (score, int, error) {
 		return score{}, 0, err
 	}
 	ranks := make([][3]float64, len(c.questions))
-	failures := make([]error, j.cores)
+	failures := make([]error, prog.cores)
 	var wg sync.WaitGroup
-	for core := range j.cores {
+	for core := range prog.cores {
 		wg.Go(func() {
-			for i := core; i < len(ranks) && failures[core] == nil; i += j.cores {
+			for i := core; i < len(ranks) && failures[core] == nil; i += prog.cores {
 				for m, mode := range []meaning.Mode{meaning.LexicalOnly, meaning.SemanticOnly, meaning.Mixed} {
 					var hits []meaning.Hit
 					hits, failures[core] = x.SearchBy(ctx, mode, c.questions[i].text, depth, nil)

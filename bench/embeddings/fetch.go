@@ -70,7 +70,8 @@ func (f *fetcher) fetchOne(ctx context.Context, p pkg) error {
 	case p.digest == "":
 		return fmt.Errorf("%s: it is not pinned; its digest is %s", p, digest)
 	case digest != p.digest:
-		return fmt.Errorf("%s: the archive has the digest %s, packages.txt says %s; remove %s to fetch it again", p, digest, p.digest, f.archive(p))
+		return fmt.Errorf("%s: the archive has the digest %s, packages.txt says %s; remove %s to fetch it again", p,
+			digest, p.digest, f.archive(p))
 	}
 	return nil
 }
@@ -113,7 +114,8 @@ func fetchGo(ctx context.Context, tmp string, p pkg) (string, error) {
 }
 
 func fetchNpm(ctx context.Context, tmp string, p pkg) (string, error) {
-	if _, err := output(ctx, tmp, nil, "npm", "pack", "--silent", "--pack-destination", tmp, p.name+"@"+p.version); err != nil {
+	if _, err := output(ctx, tmp, nil, "npm", "pack", "--silent", "--pack-destination", tmp,
+		p.name+"@"+p.version); err != nil {
 		return "", err
 	}
 	return single(filepath.Join(tmp, "*.tgz"))
@@ -125,7 +127,9 @@ func (f *fetcher) fetchSource(ctx context.Context, tmp string, p pkg) (string, e
 	if err != nil {
 		return "", err
 	}
-	args := []string{"source", "-qq", "--download-only", "--tar-only", "-o", "APT::Sandbox::User=root", p.name + "=" + revision}
+	args := []string{
+		"source", "-qq", "--download-only", "--tar-only", "-o", "APT::Sandbox::User=root", p.name + "=" + revision,
+	}
 	if _, err := output(ctx, tmp, f.aptEnv(), "apt-get", args...); err != nil {
 		return "", err
 	}
@@ -138,14 +142,15 @@ func (f *fetcher) fetchDeb(ctx context.Context, tmp string, p pkg) (string, erro
 	if err != nil {
 		return "", err
 	}
-	if _, err := output(ctx, tmp, f.aptEnv(), "apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", p.name+"="+revision); err != nil {
+	if _, err := output(ctx, tmp, f.aptEnv(), "apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root",
+		p.name+"="+revision); err != nil {
 		return "", err
 	}
 	return single(filepath.Join(tmp, "*.deb"))
 }
 
-// revision finds the full version whose record has the pinned digest, because Debian's revisions come and go; of a package that
-// is not pinned yet, any of the version.
+// revision finds the full version whose record has the pinned digest, because Debian's revisions come and go; of a
+// package that is not pinned yet, any of the version.
 func (f *fetcher) revision(ctx context.Context, p pkg, show ...string) (string, error) {
 	records, err := output(ctx, f.dir, f.aptEnv(), "apt-cache", append(show, p.name)...)
 	if err != nil {
@@ -216,7 +221,8 @@ func (f *fetcher) writeSources() error {
 		case ".sources":
 			text = bytes.ReplaceAll(text, []byte("Types: deb\n"), []byte("Types: deb deb-src\n"))
 		case ".list":
-			text = append(bytes.ReplaceAll(append([]byte("\n"), text...), []byte("\ndeb "), []byte("\ndeb-src ")), text...)
+			text = append(bytes.ReplaceAll(append([]byte("\n"), text...), []byte("\ndeb "), []byte("\ndeb-src ")),
+				text...)
 		default:
 			continue
 		}
@@ -225,7 +231,8 @@ func (f *fetcher) writeSources() error {
 		}
 	}
 	apt := filepath.Join(f.dir, "apt")
-	conf := fmt.Sprintf("Dir::Etc::sourcelist \"/dev/null\";\nDir::Etc::sourceparts %q;\nDir::State::lists %q;\nDir::Cache %q;\n",
+	conf := fmt.Sprintf("Dir::Etc::sourcelist \"/dev/null\";\nDir::Etc::sourceparts %q;\nDir::State::lists "+
+		"%q;\nDir::Cache %q;\n",
 		filepath.Join(apt, "parts"), filepath.Join(apt, "lists"), filepath.Join(apt, "cache"))
 	return os.WriteFile(filepath.Join(apt, "apt.conf"), []byte(conf), 0o644)
 }

@@ -1,11 +1,11 @@
-// Command embeddings trains the table of words that comes with search by meaning, and measures how well that search finds
-// functions it has never seen.
+// Command embeddings trains the table of words that comes with search by meaning, and measures how well that search
+// finds functions it has never seen.
 //
 //	embeddings -train FILE   fetch the packages to train on, and write the table
 //	embeddings -eval         fetch the packages that were held out, and print how often the right function is found
 //
-// Both read packages.txt: public packages, each pinned by the digest of its archive and fetched with the program that knows its
-// registry (go, npm, apt-get). The same packages give the same table, byte for byte, on any number of cores.
+// Both read packages.txt: public packages, each pinned by the digest of its archive and fetched with the program that
+// knows its registry (go, npm, apt-get). The same packages give the same table, byte for byte, on any number of cores.
 package main
 
 import (
@@ -31,8 +31,8 @@ func main() {
 	}
 }
 
-// A job is one run of the program.
-type job struct {
+// A program is one run of this command.
+type program struct {
 	fetcher fetcher
 	cores   int
 	log     func(format string, args ...any)
@@ -62,11 +62,11 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j := &job{fetcher: fetcher{dir: *dir, log: log}, cores: *cores, log: log}
+	prog := &program{fetcher: fetcher{dir: *dir, log: log}, cores: *cores, log: log}
 	if *eval {
-		return j.eval(ctx, only(packages, "eval"))
+		return prog.eval(ctx, only(packages, "eval"))
 	}
-	return j.train(ctx, packages, *table)
+	return prog.train(ctx, packages, *table)
 }
 
 func only(packages []pkg, use string) []pkg {
@@ -80,23 +80,23 @@ func only(packages []pkg, use string) []pkg {
 }
 
 // train fetches all packages, those of the evaluation too: what is in them must not be learned.
-func (j *job) train(ctx context.Context, packages []pkg, file string) error {
-	if err := j.fetcher.fetch(ctx, packages); err != nil {
+func (prog *program) train(ctx context.Context, packages []pkg, file string) error {
+	if err := prog.fetcher.fetch(ctx, packages); err != nil {
 		return err
 	}
-	j.log("%d packages are there", len(packages))
-	all, err := examples(&j.fetcher, only(packages, "train"), only(packages, "eval"), j.cores)
+	prog.log("%d packages are there", len(packages))
+	all, err := examples(&prog.fetcher, only(packages, "train"), only(packages, "eval"), prog.cores)
 	if err != nil {
 		return err
 	}
 	words := vocabulary(all)
 	samples := samplesOf(all, words)
-	j.log("%d pairs of a sentence and a function:%s; %d words", len(samples), count(samples), len(words))
-	t := newTrainer(standard(), len(words), j.cores, j.log)
+	prog.log("%d pairs of a sentence and a function:%s; %d words", len(samples), count(samples), len(words))
+	t := newTrainer(standard(), len(words), prog.cores, prog.log)
 	if err := t.train(ctx, samples); err != nil {
 		return err
 	}
 	b := meaning.WriteTable(t.dims, t.rows(words))
-	j.log("the table has %.1f MB", float64(len(b))/1e6)
+	prog.log("the table has %.1f MB", float64(len(b))/1e6)
 	return os.WriteFile(file, b, 0o644)
 }

@@ -27,7 +27,8 @@ const minedFrom = 12000
 func mine(pkg string, sources []source) []pair {
 	var pairs []pair
 	for _, s := range sources {
-		if !utf8.Valid(s.text) || bytes.Contains(s.text[:min(2000, len(s.text))], []byte("DO NOT EDIT")) || minified(s.text) {
+		if !utf8.Valid(s.text) || bytes.Contains(s.text[:min(2000, len(s.text))], []byte("DO NOT EDIT")) ||
+			minified(s.text) {
 			continue
 		}
 		for _, p := range split.Parts(s.language, s.text) {
@@ -89,7 +90,8 @@ func sentenceOf(doc, name string) (string, bool) {
 		switch {
 		case line == "" && len(lines) == 0, skipped(line, name, len(lines) == 0):
 			continue
-		case line == "" || strings.Trim(line, "=-~^*_") == "" || heading.MatchString(line) || line[0] == '@' || line[0] == '\\':
+		case line == "" || strings.Trim(line, "=-~^*_") == "" || heading.MatchString(line) || line[0] == '@' ||
+			line[0] == '\\':
 			if len(lines) > 0 {
 				return finish(lines, name)
 			}
@@ -109,7 +111,8 @@ func skipped(line, name string, first bool) bool {
 		return false
 	}
 	bare := strings.TrimRight(line, ":()")
-	return line[0] == '@' || line[0] == '\\' || line[0] == ':' || bare == name || strings.HasSuffix(bare, "."+name) || strings.HasSuffix(bare, "::"+name)
+	return line[0] == '@' || line[0] == '\\' || line[0] == ':' || bare == name || strings.HasSuffix(bare, "."+name) ||
+		strings.HasSuffix(bare, "::"+name)
 }
 
 // finish cuts the sentence, takes out the name, and says whether enough is left.
@@ -121,7 +124,8 @@ func finish(lines []string, name string) (string, bool) {
 	s = withoutName(s, name)
 	n := len(words.FindAllString(s, -1))
 	low := strings.ToLower(s)
-	if n < 4 || n > 50 || len(s) > 400 || strings.Contains(low, "copyright") || strings.Contains(low, "license") || strings.Contains(low, "eslint") ||
+	if n < 4 || n > 50 || len(s) > 400 || strings.Contains(low, "copyright") || strings.Contains(low, "license") ||
+		strings.Contains(low, "eslint") ||
 		strings.HasPrefix(low, "todo") || strings.HasPrefix(low, "fixme") || strings.ContainsAny(s, "{};=") {
 		return "", false
 	}

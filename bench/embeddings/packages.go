@@ -41,7 +41,8 @@ func parsePackages(list string) ([]pkg, error) {
 			return nil, fmt.Errorf("packages.txt:%d: %q is neither train nor eval", n+1, p.use)
 		}
 		if first, again := seen[p.kind+" "+p.name]; again {
-			return nil, fmt.Errorf("packages.txt:%d: %s is on line %d already: what is evaluated must not be trained on", n+1, p.name, first)
+			return nil, fmt.Errorf("packages.txt:%d: %s is on line %d already: "+
+				"what is evaluated must not be trained on", n+1, p.name, first)
 		}
 		seen[p.kind+" "+p.name] = n + 1
 		all = append(all, p)

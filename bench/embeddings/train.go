@@ -50,8 +50,8 @@ type side struct {
 	slopes  [][]float32 // with respect to the weight of each use
 }
 
-// A trainer learns by contrast: the function that a sentence describes must be nearer to it than the others of the batch.
-// Every phase is cut so that no two cores write the same number and each number is summed in one order, whatever
+// A trainer learns by contrast: the function that a sentence describes must be nearer to it than the others of the
+// batch. Every phase is cut so that no two cores write the same number and each number is summed in one order, whatever
 // the number of cores.
 type trainer struct {
 	recipe
@@ -65,14 +65,18 @@ type trainer struct {
 }
 
 func newTrainer(r recipe, words int, cores int, log func(string, ...any)) *trainer {
-	t := &trainer{recipe: r, cores: cores, log: log, vectors: make([]float32, words*r.dims), squares: make([]float32, words*r.dims)}
+	t := &trainer{
+		recipe: r, cores: cores, log: log, vectors: make([]float32, words*r.dims),
+		squares: make([]float32, words*r.dims),
+	}
 	rng := rand.New(rand.NewPCG(r.seed, 1))
 	for i := range t.vectors {
 		t.vectors[i] = float32(rng.NormFloat64() / math.Sqrt(float64(r.dims)))
 	}
 	for _, s := range []*side{&t.query, &t.code} {
 		s.weights, s.squares = make([]float32, words), make([]float32, words)
-		s.vec, s.grad, s.norm, s.slopes = matrix(r.batch, r.dims), matrix(r.batch, r.dims), make([]float32, r.batch), make([][]float32, r.batch)
+		s.vec, s.grad, s.norm, s.slopes = matrix(r.batch, r.dims), matrix(r.batch, r.dims), make([]float32,
+			r.batch), make([][]float32, r.batch)
 	}
 	t.logits = matrix(r.batch, r.batch)
 	return t
@@ -299,7 +303,10 @@ func (t *trainer) update(pace float64) {
 	for _, s := range []*side{&t.query, &t.code} {
 		for i, uses := range s.uses {
 			for k, u := range uses {
-				touches = append(touches, touch{u.row, int32(i), u.count * exp(s.weights[u.row]), s.slopes[i][k], s})
+				touches = append(touches, touch{
+					row: u.row, sample: int32(i), factor: u.count * exp(s.weights[u.row]), slope: s.slopes[i][k],
+					side: s,
+				})
 			}
 		}
 	}
@@ -343,8 +350,8 @@ func (t *trainer) updateRow(touches []touch, pace float64) {
 func exp(x float32) float32  { return float32(math.Exp(float64(x))) }
 func sqrt(x float32) float32 { return float32(math.Sqrt(float64(x))) }
 
-// dot and axpy are where the time goes. The conversions keep a machine from fusing a product with a sum: that would round
-// otherwise.
+// dot and axpy are where the time goes. The conversions keep a machine from fusing a product with a sum: that would
+// round otherwise.
 func dot(a, b []float32) float32 {
 	b = b[:len(a)]
 	var s0, s1, s2, s3 float32
@@ -392,7 +399,7 @@ func samplesOf(all []example, words []meaning.Token) []sample {
 	}
 	var samples []sample
 	for _, e := range all {
-		s := sample{e.language, e.pkg, e.sentence, uses(e.query), uses(e.code)}
+		s := sample{language: e.language, pkg: e.pkg, sentence: e.sentence, query: uses(e.query), code: uses(e.code)}
 		if len(s.query) >= 2 && len(s.code) >= 3 {
 			samples = append(samples, s)
 		}
@@ -404,7 +411,9 @@ func samplesOf(all []example, words []meaning.Token) []sample {
 func (t *trainer) rows(words []meaning.Token) []meaning.Row {
 	all := make([]meaning.Row, len(words))
 	for i, w := range words {
-		all[i] = meaning.Row{Token: w, Query: exp(t.query.weights[i]), Code: exp(t.code.weights[i]), Vector: t.row(int32(i))}
+		all[i] = meaning.Row{
+			Token: w, Query: exp(t.query.weights[i]), Code: exp(t.code.weights[i]), Vector: t.row(int32(i)),
+		}
 	}
 	return all
 }

@@ -53,8 +53,8 @@ func newAlphabet(prog *syntax.Prog) *alphabet {
 	return a
 }
 
-// sortBytes gives each byte its class. Newlines, carriage returns and the bytes of longer runes have their own: what they do depends on
-// more than the rune.
+// sortBytes gives each byte its class. Newlines, carriage returns and the bytes of longer runes have their own: what
+// they do depends on more than the rune.
 func (a *alphabet) sortBytes() {
 	newline := uint16(len(a.samples))
 	for b := range a.bytes {
@@ -80,7 +80,7 @@ func (a *alphabet) class(r rune) uint16 {
 	return a.classes[i]
 }
 
-// distinctTests gives the instructions that test a rune, one of each kind.
+// distinctTests returns the instructions that test a rune, one of each kind.
 func distinctTests(prog *syntax.Prog) []*syntax.Inst {
 	var tests []*syntax.Inst
 	seen := map[string]bool{}
@@ -101,7 +101,7 @@ func distinctTests(prog *syntax.Prog) []*syntax.Inst {
 	return tests
 }
 
-// bounds gives where the answer of a test may change.
+// bounds returns where the answer of a test may change.
 func bounds(inst *syntax.Inst) []rune {
 	if len(inst.Rune) != 1 {
 		at := slices.Clone(inst.Rune)

@@ -40,13 +40,14 @@ type dfa struct {
 type stateID uint32
 
 const (
-	unknown stateID = iota // nobody has been here yet
+	unknown stateID = iota // not computed yet
 	matched                // this line matches, whatever follows
 	dead                   // this line cannot match any more
 	slow                   // the byte alone does not say what to do
 	firstReal
 
-	// A state costs its row and the instructions of its set. Each of these has to serve a few bytes, or it costs more than it gives.
+	// A state costs its row and the instructions of its set. Each of these has to serve a few bytes, or it costs more
+	// than it gives.
 	maxCost      = 1 << 18 // 1 MiB
 	bytesPerCost = 4
 )
@@ -80,7 +81,7 @@ func (d *dfa) reset() {
 	d.start = d.intern(d.first, match)
 }
 
-// scan gives a place in the first line at or after from that matches: a byte of it, or its end. from must
+// scan returns a place in the first line at or after from that matches: a byte of it, or its end. from must
 // be the beginning of a line. It gives -1 where no line matches, and also where it failed.
 func (d *dfa) scan(text []byte, from int) int {
 	switch {
@@ -138,8 +139,8 @@ func (d *dfa) run(text []byte, from int) (at, end int) {
 	return -1, len(text)
 }
 
-// makeRoom throws the states away when there are too many, or gives up where they served too little. It gives s again, which has
-// another id then.
+// makeRoom throws the states away when there are too many, or gives up where they served too little. It gives s again,
+// which has another id then.
 func (d *dfa) makeRoom(s stateID, ran int) stateID {
 	if d.cost < maxCost {
 		return s
@@ -193,13 +194,13 @@ func (d *dfa) decode(s stateID, text []byte) (t stateID, width int) {
 	return t, width
 }
 
-// step gives the state after a rune of the class.
+// step returns the state after a rune of the class.
 func (d *dfa) step(s stateID, class uint16) stateID {
 	to, match := d.advance(d.set(s), class, nil)
 	return d.intern(to, match)
 }
 
-// advance gives the set after a rune of the class, in a buffer that it may grow.
+// advance returns the set after a rune of the class, in a buffer that it may grow.
 func (d *dfa) advance(from set, class uint16, buf []uint32) (to set, match bool) {
 	sample := d.alphabet.samples[class]
 	insts, match := d.settle(from, isWord(sample), false)
@@ -222,7 +223,7 @@ func (d *dfa) advance(from set, class uint16, buf []uint32) (to set, match bool)
 	return set{insts: buf, word: d.empties && isWord(sample)}, false
 }
 
-// eol gives the state after the end of the line: the beginning of the next, or the match of this one.
+// eol returns the state after the end of the line: the beginning of the next, or the match of this one.
 func (d *dfa) eol(s stateID) stateID {
 	if d.matchesAtEnd(d.set(s)) {
 		return matched
@@ -294,7 +295,7 @@ func (d *dfa) reach(to []uint32, pc uint32, place syntax.EmptyOp, settled bool) 
 	return to, false
 }
 
-// intern gives the id of a set, a new one where there is none.
+// intern returns the id of a set, a new one where there is none.
 func (d *dfa) intern(s set, match bool) stateID {
 	if match {
 		return matched

@@ -114,7 +114,7 @@ func (f *finder) reset() {
 	}
 }
 
-// next gives where the first of the texts begins at or after from; -1: nowhere. From only grows between
+// next returns where the first of the texts begins at or after from; -1: nowhere. From only grows between
 // two resets.
 func (f *finder) next(text []byte, from int) int {
 	first := len(text)
@@ -131,7 +131,7 @@ func (f *finder) next(text []byte, from int) int {
 	return first
 }
 
-// next gives where the probe's text begins at or after from; len(text): nowhere.
+// next returns where the probe's text begins at or after from; len(text): nowhere.
 func (p *probe) next(text []byte, from int) int {
 	for from+len(p.text) <= len(text) {
 		at := p.rarest(text, from+p.at)
@@ -147,7 +147,7 @@ func (p *probe) next(text []byte, from int) int {
 	return len(text)
 }
 
-// rarest gives where the rarest byte comes next.
+// rarest returns where the rarest byte comes next.
 func (p *probe) rarest(text []byte, from int) int {
 	if p.low < from {
 		p.low = indexFrom(text, from, p.b)

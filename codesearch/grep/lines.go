@@ -38,7 +38,8 @@ func Binary(start []byte) bool {
 	return bytes.IndexByte(start[:min(len(start), binaryBlock)], 0) >= 0
 }
 
-// Lines gives the lines of a text that match; before it are so many others. More says that there are more matches than the shape wants.
+// Lines returns the lines of a text that match; before it are so many others. More says that there are more matches
+// than the shape wants.
 func (m *Matcher) Lines(text []byte, before int, s Shape) (_ []Match, more bool) {
 	if s.MaxLine == 0 {
 		s.MaxLine = DefaultMaxLine
@@ -67,7 +68,7 @@ func (m *Matcher) Lines(text []byte, before int, s Shape) (_ []Match, more bool)
 	return m.take(), more
 }
 
-// take gives the matches that were gathered, their contents out of one string: a file may have many.
+// take returns the matches that were gathered, their contents out of one string: a file may have many.
 func (m *Matcher) take() []Match {
 	if len(m.found) == 0 {
 		return nil
@@ -80,7 +81,7 @@ func (m *Matcher) take() []Match {
 	return slices.Clone(m.found)
 }
 
-// before gives the lines that end at a place.
+// before returns the lines that end at a place.
 func (s Shape) before(text []byte, end int) []string {
 	if s.Before == 0 {
 		return nil
@@ -98,7 +99,7 @@ func (s Shape) before(text []byte, end int) []string {
 	return lines
 }
 
-// after gives the lines that begin at a place.
+// after returns the lines that begin at a place.
 func (s Shape) after(text []byte, from int) []string {
 	if s.After == 0 {
 		return nil

@@ -33,7 +33,7 @@ func (m *Matcher) Reset() {
 	}
 }
 
-// Next gives the first line of text at or after from that matches. From is the beginning of a line and
+// Next returns the first line of text at or after from that matches. From is the beginning of a line and
 // only grows between two resets: after a span it is End+1.
 func (m *Matcher) Next(text []byte, from int) (Span, bool) {
 	if m.finder == nil {
@@ -74,7 +74,7 @@ func (m *Matcher) scan(text []byte, from int) (Span, bool) {
 	return lineAt(text, from, at), true
 }
 
-// lineAt gives the line around a place; from is at or before its beginning.
+// lineAt returns the line around a place; from is at or before its beginning.
 func lineAt(text []byte, from, at int) Span {
 	s := Span{Start: from + bytes.LastIndexByte(text[from:at], '\n') + 1, End: len(text), At: at}
 	if i := bytes.IndexByte(text[at:], '\n'); i >= 0 {

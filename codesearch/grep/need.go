@@ -46,7 +46,7 @@ type part struct {
 	needs []Need // else: what it needs
 }
 
-// all gives the part as one need.
+// all returns the part as one need.
 func (p part) all() Need {
 	if p.texts != nil {
 		return anyOf(p.texts)
@@ -77,7 +77,8 @@ func partOf(re *syntax.Regexp) part {
 	switch re.Op {
 	case syntax.OpEmptyMatch:
 		return part{texts: []Need{{}}, exact: true}
-	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary,
+		syntax.OpNoWordBoundary:
 		return part{texts: []Need{{}}}
 	case syntax.OpLiteral:
 		return literalPart(re.Rune, re.Flags&syntax.FoldCase != 0)
@@ -209,7 +210,7 @@ func joinAll(pieces []part) part {
 	return part{needs: append(all, needs(run.all())...)}
 }
 
-// join gives the texts of a followed by those of b. A text in which case does not count makes the whole
+// join returns the texts of a followed by those of b. A text in which case does not count makes the whole
 // one so, which needs less than the pattern does.
 func join(a, b part) (part, bool) {
 	if a.texts == nil || b.texts == nil || len(a.texts)*len(b.texts) > maxTexts {

@@ -116,7 +116,10 @@ func (s *search) cancel(err error) {
 
 // Walk searches what a walk comes to. Emit gets the files that match, one after the other, in the order of
 // their paths; an error from it ends the search.
-func Walk(ctx context.Context, v *workspace.View, path string, w workspace.WalkOptions, shown func(below string) string, p *Pattern, o Options, emit func(File) error) (Stats, error) {
+func Walk(
+	ctx context.Context, v *workspace.View, path string, w workspace.WalkOptions, shown func(below string) string,
+	p *Pattern, o Options, emit func(File) error,
+) (Stats, error) {
 	s := newSearch(ctx, p, o, emit)
 	w.Parallel = max(2, s.o.Workers)
 	err := v.Walk(ctx, path, w, func(e *workspace.Entry) error {
@@ -141,7 +144,8 @@ type Part struct {
 // A Source gives the files of a search, by their numbers.
 type Source interface {
 	Len() int
-	// Open gives a file and which parts of it are to be searched; nil: all of it. One that cannot be opened (any more) is left out.
+	// Open gives a file and which parts of it are to be searched; nil: all of it. One that cannot be opened (any more)
+	// is left out.
 	Open(i int) (*workspace.File, []Part, error)
 	// Shown is the file's path for the caller.
 	Shown(i int) string
@@ -178,8 +182,8 @@ func (s *search) end(ctx context.Context, err error) (Stats, error) {
 		err = ctx.Err()
 	}
 	return Stats{
-		Files: int(s.files.Load()), Bytes: int(s.bytes.Load()), Binary: int(s.binary.Load()), TooLarge: int(s.tooLarge.Load()),
-		Matches: s.matches, More: s.more,
+		Files: int(s.files.Load()), Bytes: int(s.bytes.Load()), Binary: int(s.binary.Load()),
+		TooLarge: int(s.tooLarge.Load()), Matches: s.matches, More: s.more,
 	}, err
 }
 
@@ -253,7 +257,8 @@ func (m *Match) Size() int {
 	return n
 }
 
-// read reads a part of a file: one that grows meanwhile is not followed. Of a file that is no text it reads the beginning.
+// read reads a part of a file: one that grows meanwhile is not followed. Of a file that is no text it reads the
+// beginning.
 func (w *worker) read(f *workspace.File, p Part) ([]byte, error) {
 	n := 0
 	for n < p.Size {

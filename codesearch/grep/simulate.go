@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// simulate does what scan does without keeping states, for the rare pattern and text that would make more of them than they are worth.
-// It is slow, so it looks now and then whether it is still wanted.
+// simulate does what scan does without keeping states, for the rare pattern and text that would make more of them than
+// they are worth. It is slow, so it looks now and then whether it is still wanted.
 func (d *dfa) simulate(ctx context.Context, text []byte, from int) int {
 	switch {
 	case from >= len(text) || d.start == dead:
@@ -55,7 +55,7 @@ func (d *dfa) matchesAtEnd(s set) bool {
 	return match
 }
 
-// endOfLine gives the width of the end of a line that a text begins with; 0: it begins with something else.
+// endOfLine returns the width of the end of a line that a text begins with; 0: it begins with something else.
 func endOfLine(text []byte) int {
 	switch {
 	case text[0] == '\n', text[0] == '\r' && len(text) == 1:

@@ -122,7 +122,7 @@ func clip(s string) string {
 	return string(bytes.ToValidUTF8([]byte(s[:most]), nil))
 }
 
-// wholeLines gives the lines of a part.
+// wholeLines returns the lines of a part.
 func wholeLines(src []byte, p split.Part) []byte {
 	from := bytes.LastIndexByte(src[:p.Start], '\n') + 1
 	to := bytes.IndexByte(src[p.End:], '\n')

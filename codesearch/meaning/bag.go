@@ -24,8 +24,8 @@ type Bag struct {
 	times uint16
 }
 
-// Fill counts the words of a part of a file: those of its text without the documentation where withoutDoc is set, of its name, of what
-// it belongs to, and of the file's name and folder.
+// Fill counts the words of a part of a file: those of its text without the documentation where withoutDoc is set, of
+// its name, of what it belongs to, and of the file's name and folder.
 func (b *Bag) Fill(file string, p split.Part, src []byte, withoutDoc bool) {
 	b.reset()
 	b.count([]byte(p.Name), nameCount)
@@ -65,7 +65,7 @@ func (b *Bag) count(text []byte, times uint16) {
 	Tokenise(text, b.add)
 }
 
-// find gives the slot of a token: the one that has it, or the free one where it goes.
+// find returns the slot of a token: the one that has it, or the free one where it goes.
 func (b *Bag) find(t Token) int {
 	mask := uint32(len(b.slots) - 1)
 	for i := uint32(t) & mask; ; i = (i + 1) & mask {

@@ -42,7 +42,8 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			f.Close()
-			return nil, tool.Errorf(tool.CodeOf(ctx.Err()), "code search: another process keeps the index busy; try again")
+			return nil, tool.Errorf(tool.CodeOf(ctx.Err()),
+				"code search: another process keeps the index busy; try again")
 		}
 	}
 }
@@ -71,8 +72,8 @@ func (x *Index) loadIfChanged() {
 	x.load()
 }
 
-// whole reports whether the files of the segments are still there, as long as they were. Their bytes were checked when they were
-// read; what happens to them afterwards does not reach us until we read them again.
+// whole reports whether the files of the segments are still there, as long as they were. Their bytes were checked when
+// they were read; what happens to them afterwards does not reach us until we read them again.
 func (x *Index) whole() bool {
 	for _, g := range x.current.Load().segs {
 		info, err := os.Stat(filepath.Join(x.dir, g.name))
@@ -132,8 +133,8 @@ func (x *Index) readSegment(name string) (*segment, error) {
 	return g, nil
 }
 
-// save writes the new segments, then the manifest, then removes what it no longer names. Killed at any moment it leaves the old state or the
-// new one.
+// save writes the new segments, then the manifest, then removes what it no longer names. Killed at any moment it leaves
+// the old state or the new one.
 func (x *Index) save(s *snapshot) error {
 	keep := map[string]bool{"manifest": true, "lock": true}
 	for _, g := range s.segs {

@@ -1,9 +1,9 @@
-// Package meaning finds code by what it is for. It cuts files into functions and sections, and ranks them for a question by
-// the words they share with it (BM25) and by the direction in which their words point (a table of our own, trained on
-// how people describe functions; see bench/embeddings). It needs no service and no network.
+// Package meaning finds code by what it is for. It cuts files into functions and sections, and ranks them for a
+// question by the words they share with it (BM25) and by the direction in which their words point (a table of our own,
+// trained on how people describe functions; see bench/embeddings). It needs no service and no network.
 //
-// An Index lies in a folder: segments that never change, and a manifest that says which files they hold. Files are given by the
-// caller; the package opens nothing but its own folder.
+// An Index lies in a folder: segments that never change, and a manifest that says which files they hold. Files are
+// given by the caller; the package opens nothing but its own folder.
 package meaning
 
 import (
@@ -114,9 +114,9 @@ type Stats struct {
 	FirstOfSkipped error
 }
 
-// Update brings the index to the state of the files: new and changed ones are taken apart, those that are not given any more go.
-// Where the files cannot be had the index stays what it was; where only the disk fails, or the embedder, it is up to date as far as that
-// goes, and there is an error beside the stats.
+// Update brings the index to the state of the files: new and changed ones are taken apart, those that are no longer
+// given go. Where the files cannot be had the index stays what it was; where only the disk fails, or the embedder, it
+// is up to date as far as that goes, and there is an error beside the stats.
 func (x *Index) Update(ctx context.Context, files iter.Seq2[File, error]) (Stats, error) {
 	x.update.Lock()
 	defer x.update.Unlock()
@@ -137,7 +137,8 @@ func (x *Index) Update(ctx context.Context, files iter.Seq2[File, error]) (Stats
 	defer x.current.Store(next)
 	if u.changed && x.dir != "" {
 		if err := x.save(next); err != nil {
-			return stats, tool.Errorf(tool.CodeUnavailable, "code search: the index cannot be written and has to be made anew each time: %w", err)
+			return stats, tool.Errorf(tool.CodeUnavailable,
+				"code search: the index cannot be written and has to be made anew each time: %w", err)
 		}
 	}
 	return stats, u.remote
@@ -148,7 +149,9 @@ func updateError(err error) error {
 	if errors.As(err, &e) {
 		return err
 	}
-	return &tool.Error{Op: "code search", Code: tool.CodeOf(err), Message: "the files cannot be indexed: " + err.Error(), Err: err}
+	return &tool.Error{
+		Op: "code search", Code: tool.CodeOf(err), Message: "the files cannot be indexed: " + err.Error(), Err: err,
+	}
 }
 
 // Stats says how large the index is.

@@ -22,8 +22,8 @@ func (x *Index) FilesNaming(match func(name string) bool) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// FilesWith lists the files with a chunk that has all words of a text, in the order of their paths. A text without words is in
-// all of them.
+// FilesWith lists the files with a chunk that has all words of a text, in the order of their paths. A text without
+// words is in all of them.
 func (x *Index) FilesWith(text string) []string {
 	s := x.current.Load()
 	var bag Bag

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// A reader takes numbers and strings off bytes. After the first thing that cannot be it is bad, and everything it gives is
-// zero.
+// A reader takes numbers and strings off bytes. After the first thing that cannot be it is bad, and everything it gives
+// is zero.
 type reader struct {
 	b   []byte
 	at  int

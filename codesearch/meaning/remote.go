@@ -73,8 +73,10 @@ func (s *Service) Embed(ctx context.Context, texts []string) ([][]float32, error
 	}
 	vectors := make([][]float32, len(texts))
 	for _, d := range reply.Data {
-		if d.Index < 0 || d.Index >= len(vectors) || vectors[d.Index] != nil || len(d.Embedding) != s.Dimensions || !finite(d.Embedding) {
-			return nil, s.fail("it gave a vector of %d dimensions for text %d; %d texts were sent and %d dimensions are configured", len(d.Embedding), d.Index, len(texts), s.Dimensions)
+		if d.Index < 0 || d.Index >= len(vectors) || vectors[d.Index] != nil || len(d.Embedding) != s.Dimensions ||
+			!finite(d.Embedding) {
+			return nil, s.fail("it gave a vector of %d dimensions for text %d; %d texts were sent and %d dimensions "+
+				"are configured", len(d.Embedding), d.Index, len(texts), s.Dimensions)
 		}
 		vectors[d.Index] = d.Embedding
 	}
@@ -86,7 +88,8 @@ func (s *Service) Embed(ctx context.Context, texts []string) ([][]float32, error
 	return vectors, nil
 }
 
-// Rerank implements Reranker. It speaks the form that reranking servers share: documents in, indexed relevance scores out.
+// Rerank implements Reranker. It speaks the form that reranking servers share: documents in, indexed relevance scores
+// out.
 func (s *Service) Rerank(ctx context.Context, question string, texts []string) ([]float64, error) {
 	var reply struct {
 		Results []struct {
@@ -98,7 +101,8 @@ func (s *Service) Rerank(ctx context.Context, question string, texts []string) (
 	for i, t := range texts {
 		clipped[i] = clipText(t)
 	}
-	if err := s.post(ctx, map[string]any{"model": s.Model, "query": question, "documents": clipped}, &reply); err != nil {
+	if err := s.post(ctx, map[string]any{"model": s.Model, "query": question, "documents": clipped},
+		&reply); err != nil {
 		return nil, err
 	}
 	scores := make([]float64, len(texts))
@@ -171,7 +175,8 @@ func (s *Service) send(req *http.Request) ([]byte, error) {
 }
 
 func (s *Service) fail(format string, args ...any) error {
-	return tool.Errorf(tool.CodeUnavailable, "the service %s of code search failed: %w; the search goes on without it", s.URL, fmt.Errorf(format, args...))
+	return tool.Errorf(tool.CodeUnavailable, "the service %s of code search failed: %w; the search goes on without it",
+		s.URL, fmt.Errorf(format, args...))
 }
 
 func finite(v []float32) bool {

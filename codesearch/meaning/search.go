@@ -38,8 +38,8 @@ const (
 // candidates is how many chunks each of the two ways proposes for a closer look.
 const candidates = 2000
 
-// BM25's two numbers are the usual ones. How much of the mix is words was chosen by `make eval` in steps of a tenth; between 0.3 and
-// 0.6 it hardly matters.
+// BM25's two numbers are the usual ones. How much of the mix is words was chosen by `make eval` in steps of a tenth;
+// between 0.3 and 0.6 it hardly matters.
 const (
 	bm25K1   = 1.2
 	bm25B    = 0.75
@@ -56,17 +56,20 @@ const (
 	SemanticOnly
 )
 
-// Search gives the chunks that answer a question best, the best first. wanted says which files may be among them; nil: all.
-// Where the embedder fails the ranking goes by words alone, and the error says so beside the hits.
+// Search returns the chunks that answer a question best, the best first. wanted says which files may be among them;
+// nil: all. Where the embedder fails the ranking goes by words alone, and the error says so beside the hits.
 func (x *Index) Search(ctx context.Context, question string, limit int, wanted func(path string) bool) ([]Hit, error) {
 	return x.SearchBy(ctx, Mixed, question, limit, wanted)
 }
 
 // SearchBy is Search by one of the modes.
-func (x *Index) SearchBy(ctx context.Context, mode Mode, question string, limit int, wanted func(path string) bool) ([]Hit, error) {
+func (x *Index) SearchBy(
+	ctx context.Context, mode Mode, question string, limit int, wanted func(path string) bool,
+) ([]Hit, error) {
 	switch {
 	case len(question) > 4*MaxQuery:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the query is longer than %d characters; ask for less at once", MaxQuery)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the query is longer than %d characters; ask for less at once",
+			MaxQuery)
 	case limit < 1 || limit > MaxLimit:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "limit must be between 1 and %d, not %d", MaxLimit, limit)
 	}
@@ -248,7 +251,8 @@ func (q *query) best(limit int) []Hit {
 		}
 	}
 	slices.SortFunc(hits, func(a, b Hit) int {
-		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Last, b.Last))
+		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), strings.Compare(a.Path, b.Path),
+			cmp.Compare(a.Line, b.Line), cmp.Compare(a.Last, b.Last))
 	})
 	return hits[:min(limit, len(hits))]
 }

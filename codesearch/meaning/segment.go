@@ -226,7 +226,7 @@ func pack(v []float32, into []byte) []byte {
 // nibble rounds a number from -7 to 7 to one from 1 to 15.
 func nibble(x float32) byte { return byte(x + 8.5) }
 
-// signsOf gives the signs of a question's vector.
+// signsOf returns the signs of a question's vector.
 func signsOf(v []float32) []uint64 {
 	signs := make([]uint64, len(v)/64)
 	for i, x := range v {

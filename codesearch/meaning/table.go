@@ -41,14 +41,17 @@ func ReadTable(b []byte) (*Table, error) {
 		return nil, fmt.Errorf("not a table of words")
 	}
 	dims, rows := int(le32(b[8:])), int(le32(b[12:]))
-	if dims <= 0 || dims > maxDims || dims%64 != 0 || rows <= 0 || rows > maxRows || len(b) != tableHead+rows*(12+dims)+4 {
+	if dims <= 0 || dims > maxDims || dims%64 != 0 || rows <= 0 || rows > maxRows ||
+		len(b) != tableHead+rows*(12+dims)+4 {
 		return nil, fmt.Errorf("a table of %d words and %d dimensions cannot have %d bytes", rows, dims, len(b))
 	}
 	sum := le32(b[len(b)-4:])
 	if crc32.Checksum(b[:len(b)-4], castagnoli()) != sum {
 		return nil, fmt.Errorf("the table of words is damaged")
 	}
-	t := &Table{id: sum, dims: dims, tokens: make([]uint32, rows), query: make([]float32, rows), code: make([]float32, rows)}
+	t := &Table{
+		id: sum, dims: dims, tokens: make([]uint32, rows), query: make([]float32, rows), code: make([]float32, rows),
+	}
 	at := b[tableHead:]
 	for i := range rows {
 		t.tokens[i] = le32(at[4*i:])
@@ -67,8 +70,8 @@ type Row struct {
 	Vector      []float32
 }
 
-// WriteTable makes the file of a table. Vectors are kept in eight bits a dimension, each row with a scale of its own that goes into
-// its weights.
+// WriteTable makes the file of a table. Vectors are kept in eight bits a dimension, each row with a scale of its own
+// that goes into its weights.
 func WriteTable(dims int, rows []Row) []byte {
 	b := append([]byte(tableMagic), make([]byte, 8)...)
 	binary.LittleEndian.PutUint32(b[8:], uint32(dims))

@@ -12,7 +12,8 @@ import (
 // flushAt is how much source goes into one segment while an index is made: what bounds the memory.
 const flushAt = 64 << 20
 
-// racy is how young a file must be when it is read for its time to say nothing: it can change again within the same tick.
+// racy is how young a file must be when it is read for its time to say nothing: it can change again within the same
+// tick.
 const racy = 2 * time.Second
 
 // An updater makes the next state of an index.
@@ -20,7 +21,7 @@ type updater struct {
 	ctx     context.Context
 	x       *Index
 	old     *snapshot
-	jobs    chan job
+	tasks   chan task
 	results chan *analysed
 
 	// The collector's; run waits for it.
@@ -38,7 +39,8 @@ type updater struct {
 	fresh   map[string]bool
 }
 
-type job struct {
+// A task is one file for the workers, with what the index knows of it.
+type task struct {
 	file   File
 	digest uint64
 	has    bool
@@ -47,8 +49,9 @@ type job struct {
 func newUpdater(ctx context.Context, x *Index) *updater {
 	old := x.current.Load()
 	return &updater{
-		ctx: ctx, x: x, old: old, segs: append([]*segment(nil), old.segs...), b: newBuilder(x.space.dims), seen: make([]bool, len(old.files)), fresh: map[string]bool{},
-		jobs: make(chan job, x.o.Workers), results: make(chan *analysed, x.o.Workers),
+		ctx: ctx, x: x, old: old, segs: append([]*segment(nil), old.segs...), b: newBuilder(x.space.dims),
+		seen: make([]bool, len(old.files)), fresh: map[string]bool{}, tasks: make(chan task, x.o.Workers),
+		results: make(chan *analysed, x.o.Workers),
 	}
 }
 
@@ -70,7 +73,7 @@ func (u *updater) run(files iter.Seq2[File, error]) error {
 		}
 	})
 	kept, err := u.offer(ctx, files)
-	close(u.jobs)
+	close(u.tasks)
 	workers.Wait()
 	close(u.results)
 	collector.Wait()
@@ -94,7 +97,7 @@ func (u *updater) offer(ctx context.Context, files iter.Seq2[File, error]) ([]en
 		if err != nil {
 			return nil, err
 		}
-		j := job{file: f}
+		t := task{file: f}
 		e, known := u.first(f.Path)
 		switch {
 		case known == twice:
@@ -103,10 +106,10 @@ func (u *updater) offer(ctx context.Context, files iter.Seq2[File, error]) ([]en
 			kept = append(kept, e)
 			continue
 		case known == old:
-			j.digest, j.has = e.digest, e.mtime != retry
+			t.digest, t.has = e.digest, e.mtime != retry
 		}
 		select {
-		case u.jobs <- j:
+		case u.tasks <- t:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -141,14 +144,16 @@ func (u *updater) first(path string) (entry, knowledge) {
 const retry = never + 1
 
 func (u *updater) work(ctx context.Context) {
-	w := &analyst{table: u.x.table, embedder: u.x.o.Embedder, maxFile: u.x.o.MaxFile, sum: make([]float32, u.x.table.dims)}
-	for j := range u.jobs {
+	w := &analyst{
+		table: u.x.table, embedder: u.x.o.Embedder, maxFile: u.x.o.MaxFile, sum: make([]float32, u.x.table.dims),
+	}
+	for t := range u.tasks {
 		if ctx.Err() != nil {
 			continue
 		}
 		start := time.Now()
-		a := w.analyse(ctx, j.file, j.digest, j.has)
-		a.young = start.Sub(j.file.ModTime) < racy
+		a := w.analyse(ctx, t.file, t.digest, t.has)
+		a.young = start.Sub(t.file.ModTime) < racy
 		u.results <- a
 	}
 }
@@ -217,7 +222,8 @@ func (u *updater) quota() error {
 }
 
 func (u *updater) tooMany() error {
-	return tool.Errorf(tool.CodeQuotaExceeded, "code search: there are more than %d chunks of code; leave some out with an ignore file", u.x.o.MaxChunks)
+	return tool.Errorf(tool.CodeQuotaExceeded,
+		"code search: there are more than %d chunks of code; leave some out with an ignore file", u.x.o.MaxChunks)
 }
 
 // flush finishes the segment that is being made.
@@ -233,7 +239,7 @@ func (u *updater) flush() {
 	u.b, u.pending, u.bytes = newBuilder(u.x.space.dims), nil, 0
 }
 
-// finish gives the next state.
+// finish returns the next state.
 func (u *updater) finish() (*snapshot, Stats) {
 	for _, seen := range u.seen {
 		if !seen {

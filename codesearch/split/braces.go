@@ -59,7 +59,8 @@ func findBraces(m *masked, l Language) []found {
 	return f.defs
 }
 
-// blankEmptyTypes takes the braces of interface{} and struct{} away: they open no block, and stand in the midst of headers.
+// blankEmptyTypes takes the braces of interface{} and struct{} away: they open no block, and stand in the midst of
+// headers.
 func blankEmptyTypes(text []byte) {
 	for at := 0; ; {
 		n := bytes.Index(text[at:], []byte("{}"))
@@ -68,7 +69,8 @@ func blankEmptyTypes(text []byte) {
 		}
 		at += n
 		line := text[bytes.LastIndexByte(text[max(0, at-200):at], '\n')+1+max(0, at-200) : at]
-		if !bytes.HasPrefix(line, []byte("type ")) && (bytes.HasSuffix(line, []byte("interface")) || bytes.HasSuffix(line, []byte("struct"))) {
+		if !bytes.HasPrefix(line, []byte("type ")) &&
+			(bytes.HasSuffix(line, []byte("interface")) || bytes.HasSuffix(line, []byte("struct"))) {
 			text[at], text[at+1] = ' ', ' '
 		}
 		at += 2
@@ -88,7 +90,9 @@ func (f *braceFinder) walk(n, from, to int, owner string, depth int) int {
 			next = f.descend(n, h, p, owner, depth)
 		} else {
 			if h.kind != "" {
-				f.defs = append(f.defs, found{kind: h.kind, name: h.name, owner: h.owner, from: head.from, to: p.end, at: h.at})
+				f.defs = append(f.defs, found{
+					kind: h.kind, name: h.name, owner: h.owner, from: head.from, to: p.end, at: h.at,
+				})
 			}
 			for next < len(f.pairs) && f.pairs[next].open < p.end {
 				next++
@@ -115,9 +119,13 @@ func (f *braceFinder) descend(n int, h header, p pair, owner string, depth int) 
 	case h.kind == "":
 		f.defs = append(f.defs[:mark], f.defs[mark+1:]...)
 	case len(f.defs) == mark+1 || h.kind == Function && !f.large(h, p):
-		f.defs = append(f.defs[:mark], found{kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: p.end, at: h.at})
+		f.defs = append(f.defs[:mark], found{
+			kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: p.end, at: h.at,
+		})
 	default:
-		f.defs[mark] = found{kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: f.headEnd(p.open, mark), at: h.at}
+		f.defs[mark] = found{
+			kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: f.headEnd(p.open, mark), at: h.at,
+		}
 	}
 	return next
 }
@@ -127,8 +135,8 @@ func (f *braceFinder) large(h header, p pair) bool {
 	return bytes.Count(f.m.src[h.from:p.end], []byte{'\n'}) > maxLines
 }
 
-// headEnd is where the head of a type ends that has members: its fields up to the first of these, whose documentation is
-// not part of it.
+// headEnd is where the head of a type ends that has members: its fields up to the first of these, whose documentation
+// is not part of it.
 func (f *braceFinder) headEnd(open, mark int) int {
 	first := f.defs[mark+1].from
 	above := sort.Search(len(f.m.comments), func(i int) bool { return f.m.comments[i].to > first })
@@ -184,7 +192,8 @@ func (f *braceFinder) ends(newline int) bool {
 	switch f.l {
 	case Go, JavaScript, TypeScript, Kotlin, Swift:
 	default:
-		return text[i] == ':' && (f.l == CPP || f.l == C) && !bytes.HasSuffix(text[:i], []byte(":")) && labelled(text[:i])
+		return text[i] == ':' && (f.l == CPP || f.l == C) && !bytes.HasSuffix(text[:i], []byte(":")) &&
+			labelled(text[:i])
 	}
 	next := newline + 1
 	for next < len(text) && (text[next] == ' ' || text[next] == '\t') {

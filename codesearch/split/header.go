@@ -71,7 +71,7 @@ func (h *header) define(k Kind, w word) {
 	h.kind, h.name, h.at = k, string(w.text), w.from
 }
 
-// after gives the first byte after a word that is no blank.
+// after returns the first byte after a word that is no blank.
 func (f *braceFinder) after(w word, to int) byte {
 	for i := w.to; i < to; i++ {
 		if !isBlank(f.m.text[i]) {
@@ -81,7 +81,7 @@ func (f *braceFinder) after(w word, to int) byte {
 	return 0
 }
 
-// before gives the last byte before a word that is no blank.
+// before returns the last byte before a word that is no blank.
 func (f *braceFinder) before(w word, from int) byte {
 	for i := w.from - 1; i >= from; i-- {
 		if !isBlank(f.m.text[i]) {
@@ -180,15 +180,18 @@ func (f *braceFinder) readImpl(h *header, w []word) {
 
 // Words that begin a block which defines nothing.
 func controls(w word) bool {
-	return w.is("if", "for", "while", "switch", "try", "else", "do", "catch", "with", "return", "finally", "case", "default",
-		"throw", "await", "yield", "foreach", "using", "lock", "fixed", "new", "delete", "typeof", "guard", "when", "goto", "match", "unless",
+	return w.is("if", "for", "while", "switch", "try", "else", "do", "catch", "with", "return", "finally", "case",
+		"default",
+		"throw", "await", "yield", "foreach", "using", "lock", "fixed", "new", "delete", "typeof", "guard", "when",
+		"goto", "match", "unless",
 		"synchronized") //nolint:misspell // Java's word
 }
 
 func (f *braceFinder) readScript(h *header, w []word, s span) {
 	for i, x := range w {
 		switch {
-		case x.is("class", "interface", "enum", "namespace", "module") && i+1 < len(w) && f.after(x, s.to) != '.' && f.after(x, s.to) != '=':
+		case x.is("class", "interface", "enum", "namespace", "module") && i+1 < len(w) && f.after(x, s.to) != '.' &&
+			f.after(x, s.to) != '=':
 			h.define(Type, w[i+1])
 			h.opens = !x.is("interface", "enum")
 			return
@@ -212,7 +215,8 @@ func (f *braceFinder) readScript(h *header, w []word, s span) {
 // lastModifier is the number of the first word that is not async, static and the like.
 func (f *braceFinder) lastModifier(w []word, s span) int {
 	for i, x := range w {
-		modifies := x.is("async", "static", "get", "set", "public", "private", "protected", "override", "readonly", "abstract", "export", "default")
+		modifies := x.is("async", "static", "get", "set", "public", "private", "protected", "override", "readonly",
+			"abstract", "export", "default")
 		if !modifies || f.after(x, s.to) == '(' {
 			return i
 		}
@@ -283,7 +287,8 @@ func (f *braceFinder) readC(h *header, w []word, s span) {
 		case x.is("namespace", "extern", "package"):
 			h.opens = true
 			return
-		case x.is("class", "struct", "interface", "enum", "record", "union", "trait", "object", "extension", "protocol"):
+		case x.is("class", "struct", "interface", "enum", "record", "union", "trait", "object", "extension",
+			"protocol"):
 			if f.readType(h, w, i, s) {
 				return
 			}
@@ -316,7 +321,8 @@ func (f *braceFinder) readType(h *header, w []word, i int, s span) bool {
 		return false
 	}
 	name := w[i+1]
-	for j := i + 1; j+1 < len(w) && (name.is("class", "struct", "final") || isMacro(name)) && f.after(name, s.to) != ':'; j++ {
+	for j := i + 1; j+1 < len(w) && (name.is("class", "struct", "final") || isMacro(name)) &&
+		f.after(name, s.to) != ':'; j++ {
 		name = w[j+1]
 	}
 	h.define(Type, name)
@@ -332,7 +338,8 @@ func isMacro(w word) bool {
 // names reports whether the word before a parenthesis can be the name of a function.
 func (f *braceFinder) names(w []word, i int, s span) bool {
 	x := w[i]
-	if x.is("__attribute__", "__declspec", "alignas", "noexcept", "throws", "decltype", "requires", "sizeof", "defined") || f.before(x, s.from) == '@' {
+	if x.is("__attribute__", "__declspec", "alignas", "noexcept", "throws", "decltype", "requires", "sizeof",
+		"defined") || f.before(x, s.from) == '@' {
 		return false
 	}
 	b := f.before(x, s.from)

@@ -25,7 +25,9 @@ func findHeadings(src []byte) []found {
 			title := string(bytes.Trim(line[level:], " \t#"))
 			titles[level] = title
 			clear(titles[level+1:])
-			defs = append(defs, found{kind: Section, name: title, owner: parent(titles[:level]), from: i, to: len(src), at: i})
+			defs = append(defs, found{
+				kind: Section, name: title, owner: parent(titles[:level]), from: i, to: len(src), at: i,
+			})
 		}
 		i = end + 1
 	}
@@ -44,7 +46,7 @@ func headingLevel(line []byte) int {
 	return n
 }
 
-// parent gives the nearest heading above.
+// parent returns the nearest heading above.
 func parent(titles []string) string {
 	for i := len(titles) - 1; i >= 0; i-- {
 		if titles[i] != "" {

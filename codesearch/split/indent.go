@@ -112,7 +112,8 @@ func (f *indentFinder) add(d found, n, end, depth int) {
 		}
 		return
 	}
-	if last := len(f.defs) - 1; f.l == Elixir && last >= 0 && f.defs[last].name == d.name && f.defs[last].kind == Function && d.doc.to == d.doc.from {
+	if last := len(f.defs) - 1; f.l == Elixir && last >= 0 && f.defs[last].name == d.name &&
+		f.defs[last].kind == Function && d.doc.to == d.doc.from {
 		f.defs[last].to = d.to // another clause of the same function
 		return
 	}
@@ -243,7 +244,7 @@ func (f *indentFinder) docstring(n int) span {
 	return f.stringAt(f.lines[n].to, limit)
 }
 
-// stringAt gives the first long string that begins between two bytes.
+// stringAt returns the first long string that begins between two bytes.
 func (f *indentFinder) stringAt(from, to int) span {
 	s := f.m.strings
 	lo, hi := 0, len(s)

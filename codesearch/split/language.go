@@ -92,8 +92,8 @@ func (l Language) family() family {
 	return braces
 }
 
-// IsSource reports whether a file is one that people write: source in a language that the package knows, or other text of which
-// blocks are worth finding. Data, locks and logs are not.
+// IsSource reports whether a file is one that people write: source in a language that the package knows, or other text
+// of which blocks are worth finding. Data, locks and logs are not.
 func IsSource(name string) bool {
 	if LanguageOf(name) != Text {
 		return true
@@ -103,9 +103,12 @@ func IsSource(name string) bool {
 		return true
 	}
 	switch strings.ToLower(path.Ext(name)) {
-	case ".txt", ".rst", ".adoc", ".org", ".sh", ".bash", ".zsh", ".fish", ".ps1", ".sql", ".proto", ".graphql", ".yaml", ".yml", ".toml",
-		".lua", ".pl", ".pm", ".r", ".jl", ".hs", ".ml", ".mli", ".fs", ".clj", ".cljs", ".erl", ".hrl", ".zig", ".nim", ".dart", ".vue", ".svelte",
-		".html", ".css", ".scss", ".less", ".tf", ".gradle", ".cmake", ".vim", ".el", ".groovy", ".m", ".mm", ".asm", ".s", ".tex":
+	case ".txt", ".rst", ".adoc", ".org", ".sh", ".bash", ".zsh", ".fish", ".ps1", ".sql", ".proto", ".graphql",
+		".yaml", ".yml", ".toml",
+		".lua", ".pl", ".pm", ".r", ".jl", ".hs", ".ml", ".mli", ".fs", ".clj", ".cljs", ".erl", ".hrl", ".zig", ".nim",
+		".dart", ".vue", ".svelte",
+		".html", ".css", ".scss", ".less", ".tf", ".gradle", ".cmake", ".vim", ".el", ".groovy", ".m", ".mm", ".asm",
+		".s", ".tex":
 		return true
 	}
 	return false

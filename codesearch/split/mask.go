@@ -168,7 +168,8 @@ func (r *lexis) blockEnd(s []byte, i int) int {
 
 func (r *lexis) quote(m *masked, i int) int {
 	s, q := m.src, m.src[i]
-	if r.language == Python || r.language == Elixir || r.language == Kotlin || r.language == Swift || r.language == Java {
+	if r.language == Python || r.language == Elixir || r.language == Kotlin || r.language == Swift ||
+		r.language == Java {
 		if triple := []byte{q, q, q}; bytes.HasPrefix(s[i:], triple) {
 			return m.quoted(i, after(s, i+3, string(triple)), true)
 		}
@@ -273,7 +274,8 @@ func (r *lexis) sigil(m *masked, i int) int {
 	if q := s[j : j+1]; (q[0] == '"' || q[0] == '\'') && bytes.HasPrefix(s[j:], bytes.Repeat(q, 3)) {
 		return m.quoted(i, after(s, j+3, string(bytes.Repeat(q, 3))), true)
 	}
-	closer := map[byte]byte{'(': ')', '[': ']', '{': '}', '<': '>', '|': '|', '/': '/', '!': '!', '"': '"', '\'': '\''}[s[j]]
+	closer := map[byte]byte{'(': ')', '[': ']', '{': '}', '<': '>', '|': '|', '/': '/', '!': '!', '"': '"',
+		'\'': '\''}[s[j]]
 	if closer == 0 {
 		return i
 	}

@@ -98,7 +98,7 @@ func (c *cutter) cut(defs []found) []Part {
 	return c.parts
 }
 
-// lineStart gives the beginning of the line of a byte, when only blanks are between.
+// lineStart returns the beginning of the line of a byte, when only blanks are between.
 func (c *cutter) lineStart(at int) int {
 	start := c.lines[c.lineOf(at)-1]
 	if len(bytes.TrimSpace(c.src[start:at])) > 0 {
@@ -185,7 +185,8 @@ func (c *cutter) pieces(p Part, from, to int) {
 
 func (c *cutter) pieceEnd(from, to int) int {
 	end := to
-	if last := c.lineOf(from) + maxLines; last < len(c.lines) && c.lines[last-1] < to && last+maxLines/4 < c.lineOf(to-1) {
+	if last := c.lineOf(from) + maxLines; last < len(c.lines) && c.lines[last-1] < to &&
+		last+maxLines/4 < c.lineOf(to-1) {
 		end = c.lines[last-1]
 	}
 	if end-from > maxBytes {
@@ -197,7 +198,7 @@ func (c *cutter) pieceEnd(from, to int) int {
 	return end
 }
 
-// lineOf gives the line of a byte, from 1.
+// lineOf returns the line of a byte, from 1.
 func (c *cutter) lineOf(at int) int {
 	return sort.Search(len(c.lines), func(i int) bool { return c.lines[i] > at })
 }
@@ -214,8 +215,8 @@ func lineStarts(src []byte) []int {
 	}
 }
 
-// Code gives a source with its comments blanked out, and the insides of its strings; every byte stays where it was. What is
-// neither code nor text that the package knows comes back as it is.
+// Code returns a source with its comments blanked out, and the insides of its strings; every byte stays where it was.
+// What is neither code nor text that the package knows comes back as it is.
 func Code(l Language, src []byte) []byte {
 	switch l.family() {
 	case braces, indent:

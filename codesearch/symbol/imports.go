@@ -118,7 +118,8 @@ type Project struct {
 	Has    func(rel string) bool // whether a file or, for Go, a folder is there, by its path below the codebase
 }
 
-// Resolve gives the file or folder of the codebase that an import means; "": it is not in it. from is the path of the importing file.
+// Resolve returns the file or folder of the codebase that an import means; "": it is not in it. from is the path of the
+// importing file.
 func (p Project) Resolve(l split.Language, from, name string) string {
 	dir := path.Dir(from)
 	switch l {
@@ -131,7 +132,8 @@ func (p Project) Resolve(l split.Language, from, name string) string {
 		if !strings.HasPrefix(name, ".") {
 			return ""
 		}
-		return p.withEndings(path.Join(dir, name), "", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", "/index.ts", "/index.tsx", "/index.js")
+		return p.withEndings(path.Join(dir, name), "", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", "/index.ts",
+			"/index.tsx", "/index.js")
 	case split.Python:
 		return p.python(dir, name)
 	case split.Ruby:

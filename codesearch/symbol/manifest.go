@@ -38,7 +38,7 @@ func IsManifest(name string) bool { return readerOf(name) != nil }
 func ReadManifest(name string, src []byte) (*Manifest, error) {
 	read := readerOf(name)
 	if read == nil {
-		return nil, fmt.Errorf("%s is no manifest that is understood", name)
+		return nil, fmt.Errorf("%s is not a manifest of a known kind", name)
 	}
 	if len(src) > MaxManifest {
 		return nil, fmt.Errorf("%s is larger than %d bytes", name, MaxManifest)

@@ -1,5 +1,5 @@
-// Package symbol finds where names are defined and used, and what files and projects depend on. It reads one source at a time and
-// knows nothing of where that comes from.
+// Package symbol finds where names are defined and used, and what files and projects depend on. It reads one source at
+// a time and knows nothing of where that comes from.
 package symbol
 
 import (
@@ -38,7 +38,10 @@ func Definitions(l split.Language, src []byte) []Definition {
 			list[n].Last = p.Last // another piece of a long one
 			continue
 		}
-		list = append(list, Definition{Name: p.Name, Owner: p.Owner, Kind: string(p.Kind), Line: p.Define, Last: p.Last, Signature: lineAt(lines, p.Define)})
+		list = append(list, Definition{
+			Name: p.Name, Owner: p.Owner, Kind: string(p.Kind), Line: p.Define, Last: p.Last,
+			Signature: lineAt(lines, p.Define),
+		})
 	}
 	return merge(list, variables(l, src, lines))
 }
@@ -56,7 +59,7 @@ func merge(a, b []Definition) []Definition {
 	return append(append(all, a...), b...)
 }
 
-// lineAt gives a line as it is shown.
+// lineAt returns a line as it is shown.
 func lineAt(lines [][]byte, n int) string {
 	if n < 1 || n > len(lines) {
 		return ""
@@ -81,8 +84,10 @@ var (
 // variables lists the variables and constants of a source.
 func variables(l split.Language, src []byte, lines [][]byte) []Definition {
 	begins := map[split.Language]func() *regexp.Regexp{
-		split.Go: goVariable, split.JavaScript: scriptVariable, split.TypeScript: scriptVariable, split.Python: pythonVariable,
-		split.Rust: rustVariable, split.C: cMacro, split.CPP: cMacro, split.Ruby: rubyConstant, split.Elixir: elixirConstant,
+		split.Go: goVariable, split.JavaScript: scriptVariable, split.TypeScript: scriptVariable,
+		split.Python: pythonVariable,
+		split.Rust:   rustVariable, split.C: cMacro, split.CPP: cMacro, split.Ruby: rubyConstant,
+		split.Elixir: elixirConstant,
 	}[l]
 	if begins == nil {
 		return nil
@@ -107,7 +112,9 @@ func variables(l split.Language, src []byte, lines [][]byte) []Definition {
 			}
 		}
 		if m != nil && !functional(l, line) && !attribute(l, m[1]) {
-			list = append(list, Definition{Name: string(m[1]), Kind: Variable, Line: i + 1, Last: i + 1, Signature: lineAt(lines, i+1)})
+			list = append(list, Definition{
+				Name: string(m[1]), Kind: Variable, Line: i + 1, Last: i + 1, Signature: lineAt(lines, i+1),
+			})
 		}
 	}
 	return list
@@ -115,13 +122,15 @@ func variables(l split.Language, src []byte, lines [][]byte) []Definition {
 
 // functional reports whether a JavaScript variable is a function, which is listed as one.
 func functional(l split.Language, line []byte) bool {
-	return (l == split.JavaScript || l == split.TypeScript) && (bytes.Contains(line, []byte("=>")) || bytes.Contains(line, []byte("function")))
+	return (l == split.JavaScript || l == split.TypeScript) &&
+		(bytes.Contains(line, []byte("=>")) || bytes.Contains(line, []byte("function")))
 }
 
 // attribute reports whether an attribute of Elixir is one of the language.
 func attribute(l split.Language, name []byte) bool {
 	switch string(name) {
-	case "doc", "moduledoc", "spec", "type", "typep", "opaque", "callback", "impl", "behaviour", "typedoc", "deprecated", "derive", "enforce_keys":
+	case "doc", "moduledoc", "spec", "type", "typep", "opaque", "callback", "impl", "behaviour", "typedoc",
+		"deprecated", "derive", "enforce_keys":
 		return l == split.Elixir
 	}
 	return false
@@ -135,8 +144,8 @@ type Reference struct {
 	Defines bool   `json:"defines,omitzero" doc:"It is where the name is defined."`
 }
 
-// References lists where a name stands as a whole word in the code of a source: not in comments, and not within strings. Each line is
-// listed once.
+// References lists where a name stands as a whole word in the code of a source: not in comments, and not within
+// strings. Each line is listed once.
 func References(l split.Language, src []byte, name string, limit int) []Reference {
 	if name == "" || !bytes.Contains(src, []byte(name)) {
 		return nil
@@ -152,7 +161,9 @@ func References(l split.Language, src []byte, name string, limit int) []Referenc
 	var list []Reference
 	for n, line := range bytes.Split(code, []byte{'\n'}) {
 		if i := wordIn(line, name); i >= 0 {
-			list = append(list, Reference{Line: n + 1, Column: i + 1, Content: lineAt(lines, n+1), Defines: defined[n+1]})
+			list = append(list, Reference{
+				Line: n + 1, Column: i + 1, Content: lineAt(lines, n+1), Defines: defined[n+1],
+			})
 			if len(list) == limit {
 				return list
 			}
@@ -181,7 +192,7 @@ func isWord(c byte) bool {
 	return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
 }
 
-// lazily gives a pattern that is compiled when it is first needed: a program that starts does not wait for it.
+// lazily returns a pattern that is compiled when it is first needed: a program that starts does not wait for it.
 func lazily(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

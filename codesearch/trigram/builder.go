@@ -18,7 +18,7 @@ const gramBits = 24
 
 func newExtractor() *extractor { return &extractor{seen: make([]uint64, 1<<gramBits/64)} }
 
-// of gives the trigrams of a text, in no order. They are good until the next call.
+// of returns the trigrams of a text, in no order. They are good until the next call.
 func (e *extractor) of(text []byte) []uint32 {
 	for _, g := range e.grams {
 		e.seen[g/64] = 0
@@ -183,7 +183,7 @@ func merge(w io.Writer, segs []*segment, keep func(seg, file int) bool) error {
 	}
 }
 
-// lowest gives the lowest gram that a segment has left.
+// lowest returns the lowest gram that a segment has left.
 func lowest(segs []*segment, at []int) (gram uint32, ok bool) {
 	for i, s := range segs {
 		if at[i] < len(s.grams) && (!ok || s.grams[at[i]] < gram) {

@@ -3,19 +3,21 @@
 //
 // # Why an answer is not stale
 //
-// The index knows, for each file and folder, the stamp of the state that it has read: which inode it was, its size, and when
-// its content and its inode were last changed. A selection looks at the stamp of every file and folder that it would leave out. A
-// file with another stamp is searched, whatever the index says; a folder with another stamp is listed, and what is new in it is
-// searched; where an ignore file changed, all below it is walked. So whatever changed before the selection began is in the answer.
+// The index knows, for each file and folder, the stamp of the state that it has read: which inode it was, its size, and
+// when its content and its inode were last changed. A selection looks at the stamp of every file and folder that it
+// would leave out. A file with another stamp is searched, whatever the index says; a folder with another stamp is
+// listed, and what is new in it is searched; where an ignore file changed, all below it is walked. So whatever changed
+// before the selection began is in the answer.
 //
-// A stamp is only taken from a state that was at rest for longer than any file system's clock ticks: a change after it gives another
-// stamp. Until then the stamp is 0, which equals none, and the file is searched each time.
+// A stamp is only taken from a state that was at rest for longer than any file system's clock ticks: a change after it
+// gives another stamp. Until then the stamp is 0, which equals none, and the file is searched each time.
 //
-// Watching the tree (inotify) is not used for that: it does not tell of changes through a hard link from elsewhere, nor through a
-// mapping, and its queue may overflow. It only says when it is time to read again, so that few files are left to search.
+// Watching the tree (inotify) is not used for that: it does not tell of changes through a hard link from elsewhere, nor
+// through a mapping, and its queue may overflow. It only says when it is time to read again, so that few files are left
+// to search.
 //
-// One thing no stamp tells at once: a program that goes on changing a page of a file which it has mapped. The system notes the first change
-// after each time that it has written the page to disk.
+// One thing no stamp tells at once: a program that goes on changing a page of a file which it has mapped. The system
+// notes the first change after each time that it has written the page to disk.
 package trigram
 
 import (
@@ -93,8 +95,8 @@ type Index struct {
 // ErrNotReady says that the index cannot answer, and that the tree has to be walked.
 var ErrNotReady = errors.New("the index is not ready")
 
-// Open opens the index of the one root that a view has, which is kept in dir. It reads the tree in the background, when it is
-// first asked, and again after changes. A damaged index is made anew.
+// Open opens the index of the one root that a view has, which is kept in dir. It reads the tree in the background, when
+// it is first asked, and again after changes. A damaged index is made anew.
 func Open(dir string, view *workspace.View, o Options) (*Index, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -111,7 +113,9 @@ func Open(dir string, view *workspace.View, o Options) (*Index, error) {
 		lock.Close()
 		return nil, err
 	}
-	x := &Index{dir: dir, view: view, root: root, o: o.withDefaults(), lock: lock, next: 1, kick: make(chan struct{}, 1)}
+	x := &Index{
+		dir: dir, view: view, root: root, o: o.withDefaults(), lock: lock, next: 1, kick: make(chan struct{}, 1),
+	}
 	if err := x.load(); err != nil {
 		x.o.Log.Warn("the code index is made anew", "folder", dir, "why", err)
 		x.discard()
@@ -141,10 +145,12 @@ func checkLocal(root *workspace.File) error {
 	if err := unix.Fstatfs(root.Fd(), &fs); err != nil {
 		return err
 	}
-	remote := []int64{unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC,
+	remote := []int64{unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC,
+		unix.FUSE_SUPER_MAGIC,
 		unix.V9FS_MAGIC, unix.AFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.CODA_SUPER_MAGIC, unix.NCP_SUPER_MAGIC}
 	if slices.Contains(remote, fs.Type) {
-		return fmt.Errorf("%s is on a file system that may show old stamps; it is searched without an index", root.Abs())
+		return fmt.Errorf("%s is on a file system that may show old stamps; it is searched without an index",
+			root.Abs())
 	}
 	return nil
 }
@@ -240,7 +246,8 @@ func (x *Index) commit(segs []*segment) error {
 	if err != nil {
 		return err
 	}
-	if err := writeAtomic(x.path(manifestName), func(f *os.File) error { _, err := f.Write(b); return err }); err != nil {
+	if err := writeAtomic(x.path(manifestName),
+		func(f *os.File) error { _, err := f.Write(b); return err }); err != nil {
 		return err
 	}
 	fresh := newSnapshot(segs)

@@ -14,8 +14,8 @@ func (x *Index) Changed() {
 	}
 }
 
-// keep reads the tree again after changes. Between two times it rests longer than the reading took, so that a tree that is never at
-// rest does not keep a processor busy.
+// keep reads the tree again after changes. Between two times it rests longer than the reading took, so that a tree that
+// is never at rest does not keep a processor busy.
 func (x *Index) keep(ctx context.Context) {
 	w := &watch{root: x.root.Abs(), max: x.o.MaxWatches}
 	defer w.close()

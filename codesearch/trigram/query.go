@@ -17,7 +17,7 @@ type hits struct {
 	ids []uint32
 }
 
-// find gives the blocks that may have what is needed in one line. It never leaves one out that has.
+// find returns the blocks that may have what is needed in one line. It never leaves one out that has.
 func (s *segment) find(n grep.Need) (hits, error) {
 	switch {
 	case n.Text != "":
@@ -46,7 +46,7 @@ func (s *segment) find(n grep.Need) (hits, error) {
 	return hits{all: true}, nil
 }
 
-// findText gives the blocks that have every trigram of a text. The shortest lists are read first.
+// findText returns the blocks that have every trigram of a text. The shortest lists are read first.
 func (s *segment) findText(n grep.Need) (hits, error) {
 	type choice struct {
 		grams []uint32
@@ -74,7 +74,7 @@ func (s *segment) findText(n grep.Need) (hits, error) {
 	return h, nil
 }
 
-// union gives the blocks that have at least one of some grams.
+// union returns the blocks that have at least one of some grams.
 func (s *segment) union(grams []uint32) ([]uint32, error) {
 	if len(grams) == 1 {
 		return s.list(grams[0])
@@ -98,7 +98,7 @@ func (s *segment) union(grams []uint32) ([]uint32, error) {
 	return ids, nil
 }
 
-// gramsOf gives the trigram of three bytes; where case does not count, one for each way to write them.
+// gramsOf returns the trigram of three bytes; where case does not count, one for each way to write them.
 func gramsOf(three string, fold bool) []uint32 {
 	grams := []uint32{0}
 	for _, b := range []byte(three) {

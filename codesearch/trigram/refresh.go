@@ -92,21 +92,23 @@ func (r *refresh) run(ctx context.Context) error {
 	return err
 }
 
-// walk looks at every file and folder. A folder's stamp is taken before the folder is listed: what comes into it later changes it.
+// walk looks at every file and folder. A folder's stamp is taken before the folder is listed: what comes into it later
+// changes it.
 func (r *refresh) walk(ctx context.Context) error {
 	r.folder("")
-	return r.x.view.Walk(ctx, "", workspace.WalkOptions{Recursive: true, Ignore: true, Hidden: true}, func(e *workspace.Entry) error {
-		if r.files++; r.files > r.x.o.MaxFiles {
-			return errTooManyFiles
-		}
-		switch e.Type {
-		case fs.ModeDir:
-			r.folder(e.Rel())
-		case 0:
-			return r.file(ctx, e)
-		}
-		return nil
-	})
+	return r.x.view.Walk(ctx, "", workspace.WalkOptions{Recursive: true, Ignore: true, Hidden: true},
+		func(e *workspace.Entry) error {
+			if r.files++; r.files > r.x.o.MaxFiles {
+				return errTooManyFiles
+			}
+			switch e.Type {
+			case fs.ModeDir:
+				r.folder(e.Rel())
+			case 0:
+				return r.file(ctx, e)
+			}
+			return nil
+		})
 }
 
 // folder notes a folder and its rules.
@@ -188,7 +190,7 @@ func (r *refresh) readAll(cancel context.CancelFunc) {
 	}
 }
 
-// read gives the entry of a file and its blocks. What cannot be read may have any.
+// read returns the entry of a file and its blocks. What cannot be read may have any.
 func (r *refresh) read(e entry, ex *extractor, buf []byte) (entry, []block, []byte) {
 	at := time.Now()
 	f, err := r.x.view.Open(e.path)

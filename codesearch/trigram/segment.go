@@ -133,8 +133,8 @@ func (s *segment) readDirectory(b []byte, limit uint64) error {
 	return nil
 }
 
-// readTable reads entries: a kind, a stamp, how much of the path before is shared, the rest of the path, and the size and the number of lines of
-// each block.
+// readTable reads entries: a kind, a stamp, how much of the path before is shared, the rest of the path, and the size
+// and the number of lines of each block.
 func (s *segment) readTable(b []byte) error {
 	r := reader{b: b}
 	n := r.count(12)
@@ -231,7 +231,7 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
-// take gives n bytes, zeros where there are not so many left.
+// take returns n bytes, zeros where there are not so many left.
 func (r *reader) take(n uint64) []byte {
 	if uint64(len(r.b)) < n {
 		r.bad, r.b = true, nil

@@ -34,7 +34,8 @@ type Pick struct {
 	parts []grep.Part
 }
 
-// Parts gives the parts of an open file that have to be searched; nil: all of it, since it is not what the index has read.
+// Parts returns the parts of an open file that have to be searched; nil: all of it, since it is not what the index has
+// read.
 func (p *Pick) Parts(f *workspace.File) []grep.Part {
 	if p.parts == nil || stampOf(f.Stamp()) != p.stamp {
 		return nil
@@ -42,8 +43,8 @@ func (p *Pick) Parts(f *workspace.File) []grep.Part {
 	return p.parts
 }
 
-// Select gives the files below a folder, "" being the root, that may have what is needed, as the tree is now: hidden ones too, but
-// none that an ignore file names. ErrNotReady says that the tree has to be walked instead.
+// Select returns the files below a folder, "" being the root, that may have what is needed, as the tree is now: hidden
+// ones too, but none that an ignore file names. ErrNotReady says that the tree has to be walked instead.
 func (x *Index) Select(ctx context.Context, folder string, n grep.Need) (Selection, error) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -89,7 +90,8 @@ func odd(path string) bool {
 	return !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl)
 }
 
-// find gives, by place, the parts of the files that may have what is needed: nil is none, and an empty list is the whole file.
+// find gives, by place, the parts of the files that may have what is needed: nil is none, and an empty list is the
+// whole file.
 func (s *snapshot) find(n grep.Need) (wanted [][]grep.Part, err error) {
 	wanted = make([][]grep.Part, len(s.known))
 	for i, seg := range s.segs {
@@ -115,7 +117,7 @@ func (s *snapshot) find(n grep.Need) (wanted [][]grep.Part, err error) {
 	return wanted, nil
 }
 
-// appendPart adds a block to the parts of its file; one that follows the last makes that longer.
+// appendPart adds a block to the parts of its file; one that follows the last extends it.
 func appendPart(parts []grep.Part, b part) []grep.Part {
 	if n := len(parts); n > 0 && parts[n-1].Offset+parts[n-1].Size == int(b.offset) {
 		parts[n-1].Size += int(b.size)
@@ -203,7 +205,8 @@ func (c *check) compare(ctx context.Context) error {
 // batchSize is how many paths one goroutine takes at a time. They are neighbours, so most have a folder in common.
 const batchSize = 128
 
-// batch compares some paths. It looks at them from the folder that they have in common: the way from the root is most of what a look costs.
+// batch compares some paths. It looks at them from the folder that they have in common: the way from the root is most
+// of what a look costs.
 func (c *check) batch(from, to int) {
 	first, last := c.s.known[from].path, c.s.known[to-1].path
 	common := first[:strings.LastIndexByte(first[:sharedPrefix(first, last)], '/')+1]
@@ -271,7 +274,9 @@ func (c *check) walkRules(ctx context.Context) error {
 
 // wasWalked reports whether a folder, or one above it, was walked as a whole.
 func (c *check) wasWalked(rel string) bool {
-	return slices.ContainsFunc(c.walked, func(w string) bool { return w == "" || rel == w || strings.HasPrefix(rel, w+"/") })
+	return slices.ContainsFunc(c.walked, func(w string) bool {
+		return w == "" || rel == w || strings.HasPrefix(rel, w+"/")
+	})
 }
 
 // walk comes to all files below a folder, and keeps those that the index does not know.
@@ -290,14 +295,15 @@ func (c *check) walk(ctx context.Context, folder string, visit func(rel string))
 // unlessGone forgives that a folder went meanwhile, or became something else.
 func unlessGone(err error) error {
 	var e *tool.Error
-	if errors.As(err, &e) && (e.Code == tool.CodeNotFound || e.Code == tool.CodeAccessDenied || e.Reason == "not_a_folder") {
+	if errors.As(err, &e) &&
+		(e.Code == tool.CodeNotFound || e.Code == tool.CodeAccessDenied || e.Reason == "not_a_folder") {
 		return nil
 	}
 	return err
 }
 
-// keep adds a file that the index does not know. One that is not below the folder came through a link that is being put in the
-// folder's place.
+// keep adds a file that the index does not know. One that is not below the folder came through a link that is being put
+// in the folder's place.
 func (c *check) keep(rel string) {
 	if c.folder != "" && !strings.HasPrefix(rel, c.folder+"/") {
 		return

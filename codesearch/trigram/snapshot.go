@@ -62,10 +62,12 @@ func (s *snapshot) lookup(path string) (int, bool) {
 	if s == nil {
 		return 0, false
 	}
-	return slices.BinarySearchFunc(s.known, path, func(k known, path string) int { return strings.Compare(k.path, path) })
+	return slices.BinarySearchFunc(s.known, path, func(k known, path string) int {
+		return strings.Compare(k.path, path)
+	})
 }
 
-// below gives the places of everything below a folder; "" is the root.
+// below returns the places of everything below a folder; "" is the root.
 func (s *snapshot) below(folder string) (from, to int) {
 	if folder == "" {
 		return 0, len(s.known)

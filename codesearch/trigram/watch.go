@@ -8,8 +8,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A watch tells that something in the folders of a codebase changed. It is a hint: it may be late, it may miss something, and it may
-// not be there at all.
+// A watch tells that something in the folders of a codebase changed. It is a hint: it may be late, it may miss
+// something, and it may not be there at all.
 type watch struct {
 	root    string
 	max     int
@@ -17,8 +17,8 @@ type watch struct {
 	watched map[string]bool
 }
 
-// follow watches these folders, of which the first is the root. With too many, or where the system has no room for them, it watches
-// none: half of them would make one kind of change be noticed and another not.
+// follow watches these folders, of which the first is the root. With too many, or where the system has no room for
+// them, it watches none: half of them would make one kind of change be noticed and another not.
 func (w *watch) follow(folders []string) {
 	if len(folders) > w.max {
 		w.close()
@@ -37,7 +37,8 @@ func (w *watch) follow(folders []string) {
 		if w.watched[f] {
 			continue
 		}
-		if err := w.watcher.Add(filepath.Join(w.root, f)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+		// it went meanwhile
+		if err := w.watcher.Add(filepath.Join(w.root, f)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			w.close()
 			return
 		}
@@ -45,7 +46,7 @@ func (w *watch) follow(folders []string) {
 	w.watched = now
 }
 
-// close watches nothing any more.
+// close stops watching.
 func (w *watch) close() {
 	if w.watcher != nil {
 		w.watcher.Close()

@@ -75,8 +75,9 @@ func (t *Trail) Stage(next tool.Handler) tool.Handler {
 	}
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 		rec := &tool.Record{
-			Time: time.Now(), Call: c.ID, Trace: c.Trace, Asked: c.Tool, Door: c.Caller.Door, Caller: c.Caller.ID, Session: c.Session,
-			Run: c.Run, Key: c.Key, DryRun: c.DryRun, In: int64(len(c.Args)), Shape: shapeOf(c.Args), Digest: t.digestOf(c.Args),
+			Time: time.Now(), Call: c.ID, Trace: c.Trace, Asked: c.Tool, Door: c.Caller.Door, Caller: c.Caller.ID,
+			Session: c.Session, Run: c.Run, Key: c.Key, DryRun: c.DryRun, In: int64(len(c.Args)),
+			Shape: shapeOf(c.Args), Digest: t.digestOf(c.Args),
 		}
 		if c.Lease != "" {
 			sum := sha256.Sum256([]byte(c.Lease))
@@ -164,10 +165,11 @@ func (t *Trail) Begun() tool.Middleware {
 	}
 }
 
-// notBegun is the error of a call that may change something and could not be noted. One that may be made again soon says
-// when, as the store does.
+// notBegun is the error of a call that may change something and could not be noted. One that may be made again soon
+// says when, as the store does.
 func notBegun(name string, err error) *tool.Error {
-	e := tool.Errorf(tool.CodeUnavailable, "%s was not run, because it may change something and that could not be recorded: %w", name, err)
+	e := tool.Errorf(tool.CodeUnavailable,
+		"%s was not run, because it may change something and that could not be recorded: %w", name, err)
 	e.Details = tool.AsError(err).Details
 	return e.Because("audit_unavailable")
 }
@@ -190,7 +192,7 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 	t.Flush(kept)
 	add := func() error { return t.o.Log.Append(kept, rec, rec.Begun) }
 	var failed error
-	if rec.Begun && err == nil { // nobody is told that it ran before that is on disk
+	if rec.Begun && err == nil { // its end is not told before it is on disk
 		failed = tool.Persist(ctx, c, out, "its record", add)
 	} else {
 		failed = add()
@@ -199,15 +201,18 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 	case failed == nil:
 		return nil
 	case tool.CodeOf(failed) == tool.CodeConflict: // it is in the log as lost, and will not be there twice
-		t.o.Logger.Error("a call was recorded as lost while it ran", "tool", rec.Tool, "call", rec.Call, "error", failed)
+		t.o.Logger.Error("a call was recorded as lost while it ran", "tool", rec.Tool, "call", rec.Call,
+			"error", failed)
 	default:
 		t.waiting.add(rec)
-		t.o.Logger.Error("a call could not be recorded; its record waits in memory", "tool", rec.Tool, "call", rec.Call, "error", failed)
+		t.o.Logger.Error("a call could not be recorded; its record waits in memory", "tool", rec.Tool, "call", rec.Call,
+			"error", failed)
 	}
 	if !rec.Begun || err != nil {
 		return nil
 	}
-	return tool.Errorf(tool.CodeUnavailable, "%s ran, but its record is not on disk: %w", rec.Tool, failed).Because("audit_unavailable")
+	return tool.Errorf(tool.CodeUnavailable, "%s ran, but its record is not on disk: %w", rec.Tool,
+		failed).Because("audit_unavailable")
 }
 
 // Flush writes the records that wait in memory, as far as the log takes them.
@@ -230,7 +235,7 @@ const hit = "idempotent_hit"
 // leaseID is how much of the digest of its token names a lease.
 const leaseID = 16
 
-// digestOf gives nothing where there is no key: a log that has none takes no record either.
+// digestOf returns nothing where there is no key: a log that has none takes no record either.
 func (t *Trail) digestOf(args []byte) string {
 	sum, err := t.o.Digests.Sum("arguments", args)
 	if err != nil {

@@ -29,8 +29,8 @@ type Column struct {
 	Since  int  // the version of the store that it came with; 0: the first
 	Always bool // it is in JSON even where it is empty
 	Ours   bool // only this program writes it, so it is not redacted: nobody could have put a secret there
-	// Value points to the value: a string where it is shared; in a row also an int, int64, bool, time.Time or time.Duration;
-	// in the detail also a json.RawMessage, a []string or a [][]string.
+	// Value points to the value: a string where it is shared; in a row also an int, int64, bool, time.Time or
+	// time.Duration; in the detail also a json.RawMessage, a []string or a [][]string.
 	Value func(*tool.Record) any
 }
 
@@ -48,8 +48,8 @@ const (
 // A Table is a list of columns.
 type Table []Column
 
-// Columns lists the columns of a record. Its order is that of CSV, in which a column keeps its place for ever, and, within the shared
-// ones and those of the row, that of the hashes.
+// Columns lists the columns of a record. Its order is that of CSV, in which a column keeps its place for ever, and,
+// within the shared ones and those of the row, that of the hashes.
 func Columns() Table {
 	return Table{
 		{Name: "seq", Part: Row, Value: func(r *tool.Record) any { return &r.Seq }},
@@ -65,7 +65,10 @@ func Columns() Table {
 		{Name: "caller", Part: Shared, Always: true, Value: func(r *tool.Record) any { return &r.Caller }},
 		{Name: "session", Part: Row, Value: func(r *tool.Record) any { return &r.Session }},
 		{Name: "run", Value: func(r *tool.Record) any { return &r.Run }},
-		{Name: "digest", Stored: "sha256", Always: true, Ours: true, Value: func(r *tool.Record) any { return &r.Digest }},
+		{
+			Name: "digest", Stored: "sha256", Always: true, Ours: true,
+			Value: func(r *tool.Record) any { return &r.Digest },
+		},
 		{Name: "shape", Value: func(r *tool.Record) any { return &r.Shape }},
 		{Name: "reads", Object: "touches", Value: func(r *tool.Record) any { return &r.Touches.Reads }},
 		{Name: "writes", Object: "touches", Value: func(r *tool.Record) any { return &r.Touches.Writes }},
@@ -77,10 +80,16 @@ func Columns() Table {
 		{Name: "replay", Value: func(r *tool.Record) any { return &r.Replay }},
 		{Name: "cached", Value: func(r *tool.Record) any { return &r.Cached }},
 		{Name: "enforcement", Part: Shared, Value: func(r *tool.Record) any { return &r.Walls }},
-		{Name: "outcome", Part: Shared, Always: true, Ours: true, Value: func(r *tool.Record) any { return (*string)(&r.Outcome) }},
+		{
+			Name: "outcome", Part: Shared, Always: true, Ours: true,
+			Value: func(r *tool.Record) any { return (*string)(&r.Outcome) },
+		},
 		{Name: "code", Part: Shared, Value: func(r *tool.Record) any { return (*string)(&r.Code) }},
 		{Name: "reason", Value: func(r *tool.Record) any { return &r.Reason }},
-		{Name: "duration_ms", Stored: "took", Part: Row, Always: true, Value: func(r *tool.Record) any { return &r.Duration }},
+		{
+			Name: "duration_ms", Stored: "took", Part: Row, Always: true,
+			Value: func(r *tool.Record) any { return &r.Duration },
+		},
 		{Name: "bytes_in", Part: Row, Always: true, Value: func(r *tool.Record) any { return &r.In }},
 		{Name: "bytes_out", Part: Row, Always: true, Value: func(r *tool.Record) any { return &r.Out }},
 		{Name: "args", Value: func(r *tool.Record) any { return &r.Args }},
@@ -102,8 +111,8 @@ func (c *Column) Empty(r *tool.Record) bool {
 	return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
 }
 
-// AppendJSON writes the value. It is done for every call, and this takes a fifth of the time that a general encoder does.
-// Texts are valid UTF-8 and raw JSON has been checked.
+// AppendJSON writes the value. It is done for every call, and this takes a fifth of the time that a general encoder
+// does. Texts are valid UTF-8 and raw JSON has been checked.
 func (c *Column) AppendJSON(b []byte, r *tool.Record) []byte {
 	switch v := c.Value(r).(type) {
 	case *string:
@@ -167,7 +176,7 @@ func (c *Column) text(r *tool.Record) string {
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// In gives the columns of one part.
+// In returns the columns of one part.
 func (t Table) In(p Part) (columns Table) {
 	for _, c := range t {
 		if c.Part == p {
@@ -177,7 +186,7 @@ func (t Table) In(p Part) (columns Table) {
 	return columns
 }
 
-// Names gives the names of the columns: the first line of CSV.
+// Names returns the names of the columns: the first line of CSV.
 func (t Table) Names() (names []string) {
 	for i := range t {
 		names = append(names, t[i].Name)
@@ -185,7 +194,7 @@ func (t Table) Names() (names []string) {
 	return names
 }
 
-// Cells gives a record as a line of CSV.
+// Cells returns a record as a line of CSV.
 func (t Table) Cells(r *tool.Record) (cells []string) {
 	for i := range t {
 		cells = append(cells, t[i].text(r))
@@ -225,7 +234,8 @@ func (t Table) Check(r *tool.Record) error {
 			continue
 		}
 		if err := strictjson.Check(*raw); err != nil {
-			return tool.Errorf(tool.CodeInternal, "the record of a call cannot be written as JSON: its %s: %w", t[i].Name, err)
+			return tool.Errorf(tool.CodeInternal, "the record of a call cannot be written as JSON: its %s: %w",
+				t[i].Name, err)
 		}
 	}
 	return nil
@@ -243,7 +253,7 @@ func (t Table) Unmarshal(b []byte, r *tool.Record) error {
 			known = known || len(name) > 0 && string(name) == c.Object
 		}
 		if !known {
-			return tool.Errorf(tool.CodeInternal, "%.40q is no column of a record", name)
+			return tool.Errorf(tool.CodeInternal, "%.40q is not a column of a record", name)
 		}
 		return t.Unmarshal(value, r)
 	})

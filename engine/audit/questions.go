@@ -81,8 +81,8 @@ type Moment struct {
 	Errors int64     `json:"errors"` // everything but a success
 }
 
-// A Point is a place in the chain. Who keeps one somewhere else can have it looked for later: a log that does
-// not hold it any more is not the same log.
+// A Point is a place in the chain. One that is kept elsewhere can be looked for later: a log that no longer holds
+// it is not the same log.
 type Point struct {
 	Seq  int64  `json:"seq"`
 	Hash string `json:"hash"`
@@ -108,7 +108,8 @@ func ParsePoint(text string) (Point, error) {
 	var p Point
 	var rest string
 	if n, err := fmt.Sscanf(text, "%d:%64s%s", &p.Seq, &p.Hash, &rest); n != 2 || err == nil || len(p.Hash) != 64 {
-		return Point{}, tool.Errorf(tool.CodeInvalidInput, "%q is not a point of the log; NUMBER:HASH is wanted, as verify prints it", text)
+		return Point{}, tool.Errorf(tool.CodeInvalidInput,
+			"%q is not a point of the log; expected NUMBER:HASH, as verify prints it", text)
 	}
 	return p, nil
 }

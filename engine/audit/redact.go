@@ -25,7 +25,7 @@ func (l redacted) Append(ctx context.Context, r *tool.Record, durable bool) erro
 	return l.redactor.Error(l.of.Append(ctx, l.clean(r), durable))
 }
 
-// clean gives a record without secrets. Digests stay as they are: nobody reads a value off them.
+// clean returns a record without secrets. Digests stay as they are: nobody reads a value off them.
 func (l redacted) clean(was *tool.Record) *tool.Record {
 	if l.redactor.Idle() {
 		return was

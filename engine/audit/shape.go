@@ -16,7 +16,7 @@ const (
 	maxArgs   = 4 << 10
 )
 
-// shapeOf gives arguments with the kind of each value in its place: {"path":"string"}. Names are the caller's,
+// shapeOf returns arguments with the kind of each value in its place: {"path":"string"}. Names are the caller's,
 // so both their number and their length are bounded. What is no object has the kind alone.
 func shapeOf(args json.RawMessage) json.RawMessage {
 	if len(args) == 0 {
@@ -49,8 +49,8 @@ func appendShape(b []byte, value json.RawMessage, depth int) ([]byte, error) {
 	return append(b, '}'), err
 }
 
-// Redacted gives arguments without the values of those whose names speak of secrets, or are among names. Arguments that
-// are no object are left out.
+// Redacted returns arguments without the values of those whose names speak of secrets, or are among names. Arguments
+// that are no object are left out.
 func Redacted(args json.RawMessage, names []string) json.RawMessage {
 	v, err := strictjson.Decode(args)
 	if _, ok := v.(map[string]any); err != nil || !ok {
@@ -87,6 +87,9 @@ func speaksOfSecrets(name string, names []string) bool {
 		return true
 	}
 	name = strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
-	return slices.ContainsFunc([]string{"password", "passwd", "secret", "token", "lease", "apikey", "authorization", "credential", "privatekey", "cookie"},
+	return slices.ContainsFunc([]string{
+		"password", "passwd", "secret", "token", "lease", "apikey", "authorization", "credential", "privatekey",
+		"cookie",
+	},
 		func(word string) bool { return strings.Contains(name, word) })
 }

@@ -33,7 +33,8 @@ func (o *Options) Validate() error {
 // Section is the part of the config that the stage reads.
 func Section() config.Part {
 	return config.Part{
-		Name: "limits.breaker", Options: Options{}, Doc: "when a tool that breaks call after call is left alone for a while",
+		Name: "limits.breaker", Options: Options{},
+		Doc: "when a tool that breaks call after call is left alone for a while",
 	}
 }
 
@@ -43,7 +44,7 @@ func Read(cfg *config.Config) (o Options, err error) {
 	return o, err
 }
 
-// For gives the stage of one tool, a tool.Middleware; nil: there is none. It is made anew whenever tools are
+// For returns the stage of one tool, a tool.Middleware; nil: there is none. It is made anew whenever tools are
 // published, so a reload closes every breaker: whoever reloads has most likely just repaired something.
 //
 // Each tool has a breaker of its own. A breaker for a whole source would trip sooner when a shared server is away,

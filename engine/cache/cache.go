@@ -1,5 +1,5 @@
 // Package cache is the stage that answers a call of a tool that only reads with the result of an equal call before,
-// where the config asks for it. A result is not given any more once anything begins that may change what was read.
+// where the config asks for it. A result is no longer used once anything begins that may change what was read.
 package cache
 
 import (
@@ -25,7 +25,7 @@ type Options struct {
 // A Cache keeps the results of one engine. It starts without rules; see Replace.
 type Cache struct {
 	now     func() time.Time
-	shelf   shelf
+	lru     lru
 	domains domains
 	last    atomic.Int64 // number of the last reader
 
@@ -37,13 +37,14 @@ func New(o Options) *Cache {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Cache{now: o.Now, shelf: newShelf(cmp.Or(o.Bytes, maxTotal))}
+	return &Cache{now: o.Now, lru: newLRU(cmp.Or(o.Bytes, maxTotal))}
 }
 
 // Section is the part of the config that the stage reads.
 func Section() config.Part {
 	return config.Part{
-		Name: "limits.cache", Options: []Rule(nil), Doc: "which tools that only read may be answered from memory; default: none",
+		Name: "limits.cache", Options: []Rule(nil),
+		Doc: "which tools that only read may be answered from memory; default: none",
 	}
 }
 
@@ -60,7 +61,7 @@ func (c *Cache) Read(cfg *config.Config) (apply func(), err error) {
 // were made of.
 func (c *Cache) Replace(rules []Rule) {
 	c.domains.replace(rules)
-	c.shelf.clear()
+	c.lru.clear()
 }
 
 // For is an engine.Stage. It stands behind everything that may refuse a call, so that
@@ -97,9 +98,9 @@ type Stats struct {
 	Entries, Bytes int64
 }
 
-// Stats gives the numbers as they are now.
+// Stats returns the numbers as they are now.
 func (c *Cache) Stats() Stats {
-	entries, bytes := c.shelf.size()
+	entries, bytes := c.lru.size()
 	return Stats{c.hits.Load(), c.misses.Load(), entries, bytes}
 }
 
@@ -135,7 +136,8 @@ func (r *reader) key(c *tool.Call) key {
 // keepable reports whether a call is nothing but its tool, its arguments and its caller. One that belongs to a session,
 // answers a question, uses a lease up or may come to some files only is something else each time.
 func keepable(c *tool.Call) bool {
-	return c.Session == "" && c.State == nil && c.Answers == nil && c.Resume == "" && c.Lease == "" && c.Scope == nil && !c.DryRun
+	return c.Session == "" && c.State == nil && c.Answers == nil && c.Resume == "" && c.Lease == "" && c.Scope == nil &&
+		!c.DryRun
 }
 
 func (r *reader) stage(next tool.Handler) tool.Handler {
@@ -145,7 +147,7 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 		}
 		k := r.key(c)
 		began, now := seen(r.source, r.rule), r.cache.now()
-		if kept := r.cache.shelf.get(k, began, now); kept != nil {
+		if kept := r.cache.lru.get(k, began, now); kept != nil {
 			r.cache.hits.Add(1)
 			return kept.again(), nil
 		}
@@ -153,8 +155,9 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 		seen := &watch{out: out}
 		res, err := next.Invoke(ctx, c, seen)
 		if err == nil && !seen.more.Load() && r.worth(res) {
-			r.cache.shelf.put(&entry{
-				key: k, stamp: began, until: now.Add(r.rule.TTL), output: slices.Clone(res.Output), summary: strings.Clone(res.Summary), spec: r.spec,
+			r.cache.lru.put(&entry{
+				key: k, stamp: began, until: now.Add(r.rule.TTL), output: slices.Clone(res.Output),
+				summary: strings.Clone(res.Summary), spec: r.spec,
 			})
 		}
 		return res, err
@@ -163,7 +166,8 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 
 // worth reports whether a result can be given again.
 func (r *reader) worth(res *tool.Result) bool {
-	return res != nil && res.OK && res.Ask == nil && res.Failure == nil && len(res.Output)+len(res.Summary) <= cmp.Or(r.rule.MaxBytes, maxResult)
+	return res != nil && res.OK && res.Ask == nil && res.Failure == nil &&
+		len(res.Output)+len(res.Summary) <= cmp.Or(r.rule.MaxBytes, maxResult)
 }
 
 // again is a result that is given again, and says so. How the tool ran is not told: it did not.

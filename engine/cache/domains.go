@@ -23,7 +23,7 @@ func (d *domain) end() {
 	d.running.Add(-1)
 }
 
-// seen gives the number of changes; 0: somebody may be changing something.
+// seen returns the number of changes; 0: somebody may be changing something.
 func (d *domain) seen() uint64 {
 	if d.running.Load() > 0 {
 		return 0
@@ -96,7 +96,7 @@ func (d *domains) wrong() error {
 	return misplaced(slices.Sorted(slices.Values(d.refused)))
 }
 
-// source gives the domain of a source, the same for ever. There are as many as a config has sources.
+// source returns the domain of a source, the same for ever. There are as many as a config has sources.
 func (d *domains) source(name string) *domain {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,7 +109,7 @@ func (d *domains) source(name string) *domain {
 	return d.sources[name]
 }
 
-// seen gives the stamp of now.
+// seen returns the current stamp.
 func seen(source *domain, r *rule) stamp {
 	s := stamp{source.seen(), r.named.seen()}
 	if s.source == 0 || s.named == 0 {
@@ -118,7 +118,7 @@ func seen(source *domain, r *rule) stamp {
 	return s
 }
 
-// touched lists what a call makes old beside its source, by the rules of now.
+// touched lists what a call makes old beside its source, by the current rules.
 func (d *domains) touched(ch *changer) (list []*domain) {
 	if !d.some.Load() {
 		return nil

@@ -22,8 +22,8 @@ const (
 type Rule struct {
 	Tools      tool.Patterns `yaml:"tools" doc:"names of tools, whatever their source, or source.name; only tools that declare to read and do nothing else are kept"`
 	TTL        time.Duration `yaml:"ttl" doc:"how long a result may be given again, such as 30s; at most a day"`
-	MaxBytes   int           `yaml:"max_bytes" doc:"how large a result may be to be kept; 1 MiB, which is the most, where it is left out"`
-	Shared     bool          `yaml:"shared" doc:"whether all callers share the results; each has their own where it is left out"`
+	MaxBytes   int           `yaml:"max_bytes" doc:"how large a result may be to be kept; default: 1 MiB, which is also the most"`
+	Shared     bool          `yaml:"shared" doc:"whether all callers share the results; default: each has its own"`
 	Invalidate tool.Patterns `yaml:"invalidate" doc:"tools of other sources whose calls make the results old; a call that may change something on the same source always does"`
 }
 
@@ -33,9 +33,10 @@ func (r *Rule) Validate() error {
 	case len(r.Tools) == 0:
 		return errors.New("a cache without tools keeps nothing; name them, such as `tools: [readFile]`")
 	case r.TTL <= 0 || r.TTL > maxTTL:
-		return fmt.Errorf("the cache of %s has no ttl between 0 and %v; say how old a result may be, such as `ttl: 30s`", r.Tools, maxTTL)
+		return fmt.Errorf("the cache of %s has no ttl between 0 and %v; say how old a result may be, such as "+
+			"`ttl: 30s`", r.Tools, maxTTL)
 	case r.MaxBytes < 0 || r.MaxBytes > maxResult:
-		return fmt.Errorf("the cache of %s: max_bytes is %d; 1 to %d is wanted", r.Tools, r.MaxBytes, maxResult)
+		return fmt.Errorf("the cache of %s: max_bytes is %d; it must be 1 to %d", r.Tools, r.MaxBytes, maxResult)
 	}
 	return nil
 }
@@ -43,7 +44,8 @@ func (r *Rule) Validate() error {
 // Check refuses more rules than anybody can read.
 func Check(rules []Rule) error {
 	if len(rules) > maxRules {
-		return tool.Errorf(tool.CodeInvalidInput, "limits: there are %d caches, and %d are allowed", len(rules), maxRules)
+		return tool.Errorf(tool.CodeInvalidInput, "limits: there are %d caches, and %d are allowed", len(rules),
+			maxRules)
 	}
 	return nil
 }
@@ -55,6 +57,7 @@ func (r *Rule) names(ref tool.Ref) bool {
 
 // misplaced is the error of rules that ask for tools that are not kept.
 func misplaced(names []string) error {
-	return tool.Errorf(tool.CodeInvalidInput, "limits: %s cannot be cached, because not declared to read and do nothing else; "+
-		"take the name out of limits.cache, or correct the effects of the tool", strings.Join(names, ", "))
+	return tool.Errorf(tool.CodeInvalidInput,
+		"limits: %s cannot be cached, because not declared to read and do nothing else; "+
+			"take the name out of limits.cache, or correct the effects of the tool", strings.Join(names, ", "))
 }

@@ -36,7 +36,9 @@ type durable struct {
 	ttl time.Duration
 }
 
-func (d *durable) run(ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry) (*tool.Result, error) {
+func (d *durable) run(
+	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
+) (*tool.Result, error) {
 	for {
 		claim, err := d.Claim(ctx, e.scope, e.input, d.ttl)
 		switch {
@@ -47,12 +49,14 @@ func (d *durable) run(ctx context.Context, next tool.Handler, c *tool.Call, out 
 		case claim.Input != e.input:
 			return nil, conflict(c)
 		case claim.Lost:
-			return nil, tool.Errorf(tool.CodeConflict, "the first call of %s with this idempotency key was interrupted, and nobody knows what came of it; "+
-				"look before you call again with a new key", c.Tool).Because(Unknown)
+			return nil, tool.Errorf(tool.CodeConflict,
+				"the first call of %s with this idempotency key was interrupted, and its outcome is unknown; "+
+					"look before you call again with a new key", c.Tool).Because(Unknown)
 		case claim.Result != nil:
 			var r tool.Result
 			if err := strictjson.Unmarshal(claim.Result, &r); err != nil {
-				return nil, tool.Errorf(tool.CodeInternal, "the outcome that was remembered for this idempotency key cannot be read: %w", err)
+				return nil, tool.Errorf(tool.CodeInternal,
+					"the outcome that was remembered for this idempotency key cannot be read: %w", err)
 			}
 			return replay(&r), nil
 		}
@@ -66,7 +70,9 @@ func (d *durable) run(ctx context.Context, next tool.Handler, c *tool.Call, out 
 
 // first runs the call that has the key. A claim that is not settled, as after a crash, refuses those who come
 // later: better none than twice.
-func (d *durable) first(ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry) (r *tool.Result, err error) {
+func (d *durable) first(
+	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
+) (r *tool.Result, err error) {
 	var keep []byte
 	defer func() {
 		settle := func() error { return d.Settle(context.WithoutCancel(ctx), e.scope, keep, d.ttl) }
@@ -75,7 +81,8 @@ func (d *durable) first(ctx context.Context, next tool.Handler, c *tool.Call, ou
 			return
 		}
 		if failed := tool.Persist(ctx, c, out, "its outcome", settle); failed != nil {
-			r, err = nil, tool.Errorf(tool.CodeUnavailable, "%s ran, but its outcome could not be remembered for its idempotency key: %w", c.Tool, failed)
+			r, err = nil, tool.Errorf(tool.CodeUnavailable,
+				"%s ran, but its outcome could not be remembered for its idempotency key: %w", c.Tool, failed)
 		}
 	}()
 	r, err = next.Invoke(ctx, c, out)

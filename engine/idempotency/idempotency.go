@@ -29,8 +29,8 @@ type Options struct {
 	// Outcomes remembers outcomes where they outlive this program, and where several programs meet; nil: what
 	// is remembered ends with the program.
 	Outcomes Outcomes
-	// Digests makes the digests by which calls are remembered, the same in all programs that share Outcomes; nil: with a
-	// key that ends with this program.
+	// Digests makes the digests by which calls are remembered, the same in all programs that share Outcomes; nil: with
+	// a key that ends with this program.
 	Digests *secret.Keyed
 }
 
@@ -93,7 +93,9 @@ func (s *Calls) stage(next tool.Handler) tool.Handler {
 }
 
 // run is the first call: whatever becomes of it, those who wait for it are let go.
-func (s *Calls) run(ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry) (r *tool.Result, err error) {
+func (s *Calls) run(
+	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
+) (r *tool.Result, err error) {
 	defer func() {
 		if err != nil || r != nil && r.Ask != nil {
 			s.memory.settle(e, nil)
@@ -107,7 +109,7 @@ func (s *Calls) run(ctx context.Context, next tool.Handler, c *tool.Call, out to
 	return next.Invoke(ctx, c, out)
 }
 
-// wait gives the outcome of the call that has the key. Neither result nor error: it had none.
+// wait returns the outcome of the call that has the key. Neither result nor error: it had none.
 func wait(ctx context.Context, c *tool.Call, e *entry, input digest) (*tool.Result, error) {
 	if e.input != input {
 		return nil, conflict(c)

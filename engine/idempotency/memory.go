@@ -32,7 +32,7 @@ func newMemory(ttl time.Duration, max, maxBytes int) *memory {
 	return &memory{ttl: ttl, max: max, maxBytes: maxBytes, entries: map[digest]*entry{}, recent: list.New()}
 }
 
-// claim gives the entry of a scope. Where there is none, it makes one that is the caller's to settle.
+// claim returns the entry of a scope. Where there is none, it makes one that is the caller's to settle.
 func (m *memory) claim(scope, input digest) (e *entry, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -28,11 +28,13 @@ type recorder struct {
 	size          int
 	events, bytes int   // of the job so far
 	full          bool  // the rest is left out
-	err           error // the job is not ours any more
+	err           error // the job is no longer ours
 }
 
 func newRecorder(l Ledger, j *Job) *recorder {
-	return &recorder{ledger: l, id: j.ID, attempt: j.Attempts, events: j.Events, bytes: j.Bytes, full: j.Events >= maxEvents}
+	return &recorder{
+		ledger: l, id: j.ID, attempt: j.Attempts, events: j.Events, bytes: j.Bytes, full: j.Events >= maxEvents,
+	}
 }
 
 // Emit implements tool.Sink.

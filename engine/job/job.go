@@ -21,8 +21,8 @@ const (
 	Done      = "done"      // there is a result, and it is good
 	Failed    = "failed"    // the tool said no, or the call was refused or came to nothing
 	Asked     = "asked"     // the tool has a question first: its result has it
-	Cancelled = "cancelled" // somebody wanted it to end
-	Lost      = "lost"      // its program ended while it ran, and nobody knows what came of it
+	Cancelled = "cancelled" // it was asked to end
+	Lost      = "lost"      // its program ended while it ran, and its outcome is unknown
 )
 
 // States lists them.
@@ -37,7 +37,7 @@ type Job struct {
 	Made, Began, Ended time.Time
 	Attempts           int    // how often it was begun
 	Again              bool   // it does no harm when it runs twice
-	Stop               bool   // somebody wants it to end
+	Stop               bool   // it was asked to end
 	Lease              string // of a job that waits; when it is begun, whoever begins it has it
 	Call               []byte // what is called, JSON; not kept beyond its end
 	Outcome            []byte // JSON; nil: there is none yet
@@ -70,7 +70,7 @@ type Ledger interface {
 	Settle(ctx context.Context, id string, attempt int, state string, outcome []byte) error
 	// Recover lets decide say what becomes of each job whose program is gone.
 	Recover(ctx context.Context, decide func(Job) (state string, outcome []byte)) (int, error)
-	// Stops gives the jobs of this program that somebody wants to end.
+	// Stops gives the jobs of this program that were asked to end.
 	Stops(ctx context.Context) ([]string, error)
 	// Expire removes the jobs that ended before a time.
 	Expire(ctx context.Context, before time.Time) (int, error)
@@ -87,14 +87,14 @@ type Options struct {
 	Lookup func(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error)
 	// Own reports whether a tool is one of those for jobs, which are not run as jobs; nil: none is.
 	Own func(*tool.Spec) bool
-	// Known gives the rights that a caller has now, where somebody keeps a list of callers who has it on the list. A caller
-	// who was on it when the job was made, and is not when it runs, is refused; nil: there is no list.
+	// Known gives the rights that a caller has now, where somebody keeps a list of callers who has it on the list. A
+	// caller who was on it when the job was made, and is not when it runs, is refused; nil: there is no list.
 	Known func(id string) (rights *tool.Rights, ok bool)
-	// Admit refuses a caller who may not call any more, however it was known; nil: nobody is refused.
+	// Admit refuses a caller who may no longer call, however it was known; nil: none is refused.
 	Admit func(ctx context.Context, p tool.Principal) error
 
-	// Available says why a tool cannot be called now; nil: it can, or the call will tell. Sources may take a while to open:
-	// during Settling, after the start of Run, a job whose tool is not there yet waits for it.
+	// Available says why a tool cannot be called now; nil: it can, or the call will tell. Sources may take a while to
+	// open: during Settling, after the start of Run, a job whose tool is not there yet waits for it.
 	Available func(ctx context.Context, p tool.Principal, name string) error
 	Settling  time.Duration
 
@@ -143,14 +143,16 @@ const maxArgs = 8 << 20
 // durable.
 func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error) {
 	if len(c.Args) > maxArgs {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of a job have at most %d bytes, not %d", maxArgs, len(c.Args)).Because("too_large")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of a job have at most %d bytes, not %d", maxArgs,
+			len(c.Args)).Because("too_large")
 	}
 	spec, err := q.o.Lookup(ctx, c.Caller, c.Tool)
 	switch {
 	case err != nil:
 		return nil, err
 	case q.o.Own(spec):
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is about calls, and no job itself; call it as it is", spec.Name)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is about calls, and no job itself; call it as it is",
+			spec.Name)
 	}
 	if err := q.wouldPass(ctx, c); err != nil {
 		return nil, err
@@ -160,7 +162,10 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 	if err != nil {
 		return nil, err
 	}
-	j := Job{ID: tool.NewID(), Caller: c.Caller.ID, Tool: spec.Name, State: Queued, Made: time.Now(), Again: again(spec), Lease: c.Lease, Call: call}
+	j := Job{
+		ID: tool.NewID(), Caller: c.Caller.ID, Tool: spec.Name, State: Queued, Made: time.Now(), Again: again(spec),
+		Lease: c.Lease, Call: call,
+	}
 	if err := q.o.Store.Add(ctx, j, q.o.PerCaller, q.o.Most); err != nil {
 		return nil, err
 	}
@@ -177,7 +182,8 @@ func again(s *tool.Spec) bool { return s.Effects.Idempotent || s.Effects.ReadOnl
 // wouldPass makes the call as a dry run, so that what is wrong with it is said at once.
 func (q *Queue) wouldPass(ctx context.Context, c *tool.Call) error {
 	dry := *c
-	dry.ID, dry.Key, dry.Lease, dry.DryRun, dry.Spec, dry.Record, dry.Scope, dry.State = "", "", "", true, nil, nil, nil, nil
+	dry.ID, dry.Key, dry.Lease, dry.DryRun = "", "", "", true
+	dry.Spec, dry.Record, dry.Scope, dry.State = nil, nil, nil, nil
 	r, err := q.o.Handler.Invoke(ctx, &dry, tool.Discard)
 	if err != nil {
 		return err
@@ -191,7 +197,8 @@ func (q *Queue) wouldPass(ctx context.Context, c *tool.Call) error {
 	case err != nil || !decision.DryRun:
 		return tool.Errorf(tool.CodeInternal, "%s did not know a dry run", c.Tool)
 	case !decision.Allowed:
-		return tool.Errorf(tool.CodeAccessDenied, "%s was not accepted as a job: %s", c.Tool, cmp.Or(decision.Reason, "the policy refuses it"))
+		return tool.Errorf(tool.CodeAccessDenied, "%s was not accepted as a job: %s", c.Tool,
+			cmp.Or(decision.Reason, "the policy refuses it"))
 	}
 	return nil
 }
@@ -221,8 +228,8 @@ type rights struct {
 
 func encode(c *tool.Call, known bool) ([]byte, error) {
 	r := request{
-		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door, Known: known, Operates: c.Caller.Operates,
-		Guarantees: c.Guarantees,
+		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Door: c.Caller.Door,
+		Known: known, Operates: c.Caller.Operates, Guarantees: c.Guarantees,
 	}
 	if have := c.Caller.Rights; have != nil {
 		r.Rights = &rights{Roles: have.Roles, All: have.Tools == nil}
@@ -237,7 +244,7 @@ func encode(c *tool.Call, known bool) ([]byte, error) {
 	return b, nil
 }
 
-// decode gives the call of a job, as its caller made it, and whether the caller was on the list of callers.
+// decode returns the call of a job, as its caller made it, and whether the caller was on the list of callers.
 func decode(j *Job) (c *tool.Call, known bool, err error) {
 	var r request
 	if err := strictjson.UnmarshalClosed(j.Call, &r); err != nil {
@@ -254,8 +261,8 @@ func decode(j *Job) (c *tool.Call, known bool, err error) {
 		}
 	}
 	c = &tool.Call{
-		ID: j.ID, Tool: r.Tool, Args: r.Args, Session: r.Session, Trace: r.Trace, Span: r.Span, Run: r.Run, Lease: j.Lease, Caller: p,
-		Guarantees: r.Guarantees,
+		ID: j.ID, Tool: r.Tool, Args: r.Args, Session: r.Session, Trace: r.Trace, Span: r.Span, Run: r.Run,
+		Lease: j.Lease, Caller: p, Guarantees: r.Guarantees,
 	}
 	return c, r.Known, nil
 }

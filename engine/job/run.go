@@ -12,7 +12,7 @@ import (
 
 // Waits and bounds of those who run jobs.
 const (
-	lookEvery    = 200 * time.Millisecond // for jobs that came from elsewhere, and for those that somebody wants to end
+	lookEvery    = 200 * time.Millisecond // for jobs that came from elsewhere, and for those that were asked to end
 	recoverEvery = 2 * time.Second        // for jobs whose program is gone
 	expireEvery  = 10 * time.Minute       // what is old goes
 	tellEvery    = time.Minute            // the log, of the same trouble
@@ -25,8 +25,8 @@ var (
 	errShutdown = tool.Errorf(tool.CodeCancelled, "the program that ran the job was shut down")
 )
 
-// A crew is those who run jobs, for as long as one Run.
-type crew struct {
+// A dispatcher gives jobs to the goroutines that run them, for as long as one Run.
+type dispatcher struct {
 	*Queue
 	life    context.Context // ends when the jobs have had their time
 	settled time.Time       // when all sources have had their time to open
@@ -34,7 +34,7 @@ type crew struct {
 	mu      sync.Mutex
 	running map[string]context.CancelCauseFunc
 	told    map[string]time.Time // when the log was last told of what goes wrong
-	free    chan struct{}        // somebody has become free
+	free    chan struct{}        // a worker has become free
 	workers sync.WaitGroup
 }
 
@@ -44,87 +44,87 @@ func (q *Queue) Run(ctx context.Context) {
 	defer q.once.Do(func() { close(q.ended) })
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	c := &crew{
-		Queue: q, life: life, settled: time.Now().Add(q.o.Settling), running: map[string]context.CancelCauseFunc{}, told: map[string]time.Time{},
-		free: make(chan struct{}, 1),
+	d := &dispatcher{
+		Queue: q, life: life, settled: time.Now().Add(q.o.Settling), running: map[string]context.CancelCauseFunc{},
+		told: map[string]time.Time{}, free: make(chan struct{}, 1),
 	}
 	var tending sync.WaitGroup
 	stop := make(chan struct{})
-	tending.Go(func() { c.tend(stop) })
-	c.take(ctx)
-	c.drain(end)
+	tending.Go(func() { d.tend(stop) })
+	d.take(ctx)
+	d.drain(end)
 	close(stop)
 	tending.Wait()
 }
 
-// take begins jobs as they come and as there is somebody free.
-func (c *crew) take(ctx context.Context) {
+// take begins jobs as they come and as workers are free.
+func (d *dispatcher) take(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		c.mu.Lock()
-		free := c.o.Workers - len(c.running)
-		c.mu.Unlock()
+		d.mu.Lock()
+		free := d.o.Workers - len(d.running)
+		d.mu.Unlock()
 		if free > 0 {
-			jobs, err := c.o.Store.Claim(ctx, free)
+			jobs, err := d.o.Store.Claim(ctx, free)
 			if ctx.Err() == nil {
-				c.complain("jobs cannot be begun", err)
+				d.complain("jobs cannot be begun", err)
 			}
 			for i := range jobs {
-				c.begin(&jobs[i])
+				d.begin(&jobs[i])
 			}
 		}
 		select {
 		case <-ctx.Done():
-		case <-c.wake:
-		case <-c.free:
+		case <-d.wake:
+		case <-d.free:
 		case <-tick.C:
 		}
 	}
 }
 
 // begin has a job of our own run.
-func (c *crew) begin(j *Job) {
-	ctx, stop := context.WithCancelCause(c.life)
-	c.mu.Lock()
-	c.running[j.ID] = stop
-	c.mu.Unlock()
-	c.workers.Go(func() {
+func (d *dispatcher) begin(j *Job) {
+	ctx, stop := context.WithCancelCause(d.life)
+	d.mu.Lock()
+	d.running[j.ID] = stop
+	d.mu.Unlock()
+	d.workers.Go(func() {
 		defer stop(nil)
-		c.run(ctx, j)
-		c.mu.Lock()
-		delete(c.running, j.ID)
-		c.mu.Unlock()
+		d.run(ctx, j)
+		d.mu.Lock()
+		delete(d.running, j.ID)
+		d.mu.Unlock()
 		select {
-		case c.free <- struct{}{}:
+		case d.free <- struct{}{}:
 		default:
 		}
 	})
 }
 
 // drain waits for the jobs that run, and ends those that take too long.
-func (c *crew) drain(end context.CancelCauseFunc) {
-	late := time.AfterFunc(c.o.Drain, func() { end(errShutdown) })
+func (d *dispatcher) drain(end context.CancelCauseFunc) {
+	late := time.AfterFunc(d.o.Drain, func() { end(errShutdown) })
 	defer late.Stop()
-	c.workers.Wait()
+	d.workers.Wait()
 }
 
 // tend does what is to be done now and then, until stop is closed.
-func (c *crew) tend(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(c.life))
+func (d *dispatcher) tend(stop <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(d.life))
 	defer cancel()
 	var recovered, expired time.Time
 	for {
 		now := time.Now()
-		if c.busy() {
-			c.stopWanted(ctx)
+		if d.busy() {
+			d.stopWanted(ctx)
 		}
 		if due(&recovered, now, recoverEvery) {
-			c.recover(ctx)
+			d.recover(ctx)
 		}
 		if due(&expired, now, expireEvery) {
-			_, err := c.o.Store.Expire(ctx, now.Add(-c.o.Keep))
-			c.complain("old jobs cannot be removed", err)
+			_, err := d.o.Store.Expire(ctx, now.Add(-d.o.Keep))
+			d.complain("old jobs cannot be removed", err)
 		}
 		select {
 		case <-stop:
@@ -144,46 +144,46 @@ func due(last *time.Time, now time.Time, every time.Duration) bool {
 }
 
 // complain tells the log what goes wrong, and does not repeat itself all the time.
-func (c *crew) complain(what string, err error) {
+func (d *dispatcher) complain(what string, err error) {
 	if err == nil {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.told[what]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := d.told[what]
 	if due(&last, time.Now(), tellEvery) {
-		c.told[what] = last
-		c.o.Log.Error(what, "error", tool.AsError(err).Message)
+		d.told[what] = last
+		d.o.Log.Error(what, "error", tool.AsError(err).Message)
 	}
 }
 
 // busy reports whether a job runs.
-func (c *crew) busy() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.running) > 0
+func (d *dispatcher) busy() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.running) > 0
 }
 
-// stopWanted ends the jobs that somebody, in whatever program, wants to end.
-func (c *crew) stopWanted(ctx context.Context) {
-	ids, err := c.o.Store.Stops(ctx)
-	c.complain("whether jobs are to end cannot be read", err)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// stopWanted ends the jobs that were asked to end, in whatever program.
+func (d *dispatcher) stopWanted(ctx context.Context) {
+	ids, err := d.o.Store.Stops(ctx)
+	d.complain("whether jobs are to end cannot be read", err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, id := range ids {
-		if stop := c.running[id]; stop != nil {
+		if stop := d.running[id]; stop != nil {
 			stop(errStopped)
 		}
 	}
 }
 
-func (c *crew) recover(ctx context.Context) {
-	n, err := c.o.Store.Recover(ctx, decide)
-	c.complain("jobs whose program is gone cannot be looked after", err)
+func (d *dispatcher) recover(ctx context.Context) {
+	n, err := d.o.Store.Recover(ctx, decide)
+	d.complain("jobs whose program is gone cannot be looked after", err)
 	if n > 0 {
-		c.o.Log.Warn("a program ended while it ran jobs; those that may run again wait, the others are lost", "jobs", n)
+		d.o.Log.Warn("a program ended while it ran jobs; those that may run again wait, the others are lost", "jobs", n)
 		select {
-		case c.wake <- struct{}{}:
+		case d.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -194,37 +194,40 @@ func (c *crew) recover(ctx context.Context) {
 func decide(j Job) (state string, result []byte) {
 	switch {
 	case !j.Again:
-		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s ended meanwhile, and nobody knows what came of it; look before you call it again", j.Tool).Because("job_lost"))
+		return Lost, because(tool.Errorf(tool.CodeCrash,
+			"the program that ran %s ended meanwhile, and its outcome is unknown; look before you call it again",
+			j.Tool).Because("job_lost"))
 	case j.Stop:
 		return Cancelled, because(errStopped)
 	case j.Attempts >= maxAttempts:
-		return Lost, because(tool.Errorf(tool.CodeCrash, "%s was begun %d times, and its program ended each time", j.Tool, j.Attempts).Because("job_lost"))
+		return Lost, because(tool.Errorf(tool.CodeCrash, "%s was begun %d times, and its program ended each time",
+			j.Tool, j.Attempts).Because("job_lost"))
 	}
 	return Queued, nil
 }
 
 // run runs a job to its end, and sees to it that the end is kept.
-func (c *crew) run(ctx context.Context, j *Job) {
-	events := newRecorder(c.o.Store, j)
+func (d *dispatcher) run(ctx context.Context, j *Job) {
+	events := newRecorder(d.o.Store, j)
 	stopped := make(chan struct{})
 	var flushing sync.WaitGroup
 	flushing.Go(func() { events.flushNowAndThen(ctx, stopped) })
-	r, err := c.invokeWithStore(ctx, j, events)
+	r, err := d.invokeWithStore(ctx, j, events)
 	close(stopped)
 	flushing.Wait()
 	state, result := ended(ctx, j, r, err)
-	c.settle(j, events, state, result)
+	d.settle(j, events, state, result)
 }
 
-// invokeWithStore runs a job when the store is there: a job that was accepted does not fail because the store was away for a
-// while. What it leaves behind when it has run waits for the store elsewhere, however long that takes.
-func (c *crew) invokeWithStore(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
+// invokeWithStore runs a job when the store is there: a job that was accepted does not fail because the store was away
+// for a while. What it leaves behind when it has run waits for the store elsewhere, however long that takes.
+func (d *dispatcher) invokeWithStore(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
 	for {
-		r, err := c.invoke(ctx, j, out)
+		r, err := d.invoke(ctx, j, out)
 		if err == nil || !tool.StoreAway(err) || !j.Again && !tool.NotRun(err) || ctx.Err() != nil {
 			return r, err
 		}
-		c.complain("jobs wait for the store", err)
+		d.complain("jobs wait for the store", err)
 		select {
 		case <-time.After(lastTry):
 		case <-ctx.Done():
@@ -233,11 +236,11 @@ func (c *crew) invokeWithStore(ctx context.Context, j *Job, out tool.Sink) (*too
 	}
 }
 
-func (c *crew) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
-	if j.Stop { // it was put back when somebody had wanted it to end
+func (d *dispatcher) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
+	if j.Stop { // it was put back after it had been asked to end
 		return nil, errStopped
 	}
-	call, err := c.ready(ctx, j)
+	call, err := d.ready(ctx, j)
 	if err != nil {
 		return nil, tool.BeforeRun(err)
 	}
@@ -247,15 +250,15 @@ func (c *crew) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.Result,
 		}
 	}
 	call.Patient = true
-	return c.o.Handler.Invoke(ctx, call, out)
+	return d.o.Handler.Invoke(ctx, call, out)
 }
 
-// ready gives the call of a job when its tool is there, or will not be.
-func (c *crew) ready(ctx context.Context, j *Job) (*tool.Call, error) {
+// ready returns the call of a job when its tool is there, or will not be.
+func (d *dispatcher) ready(ctx context.Context, j *Job) (*tool.Call, error) {
 	for {
-		call, err := c.callOf(ctx, j)
-		missing := tool.CodeOf(err) == tool.CodeNotFound || err == nil && c.o.Available(ctx, call.Caller, j.Tool) != nil
-		if !missing || time.Now().After(c.settled) {
+		call, err := d.callOf(ctx, j)
+		missing := tool.CodeOf(err) == tool.CodeNotFound || err == nil && d.o.Available(ctx, call.Caller, j.Tool) != nil
+		if !missing || time.Now().After(d.settled) {
 			return call, err
 		}
 		select {
@@ -268,29 +271,30 @@ func (c *crew) ready(ctx context.Context, j *Job) (*tool.Call, error) {
 
 var errNotBegun = tool.Errorf(tool.CodeCancelled, "the job ended before its tool was there")
 
-// callOf gives the call of a job, if its caller may still make it.
-func (c *crew) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
+// callOf returns the call of a job, if its caller may still make it.
+func (d *dispatcher) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
 	call, known, err := decode(j)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.o.Admit(ctx, call.Caller); err != nil {
+	if err := d.o.Admit(ctx, call.Caller); err != nil {
 		return nil, err
 	}
 	var now tool.Principal
 	if known {
-		if now.Rights, known = c.o.Known(j.Caller); !known {
-			return nil, tool.Errorf(tool.CodeAccessDenied, "%q is not on the list of callers any more", j.Caller).Because("caller_gone")
+		if now.Rights, known = d.o.Known(j.Caller); !known {
+			return nil, tool.Errorf(tool.CodeAccessDenied, "%q is no longer on the list of callers",
+				j.Caller).Because("caller_gone")
 		}
-		call.Caller.Rights = within(call.Caller.Rights, now.Rights)
+		call.Caller.Rights = stillHeld(call.Caller.Rights, now.Rights)
 	}
-	spec, err := c.o.Lookup(ctx, call.Caller, call.Tool)
+	spec, err := d.o.Lookup(ctx, call.Caller, call.Tool)
 	switch {
 	case err != nil:
 		return nil, err
 	case !now.May(spec):
 		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", call.Tool)
-	case c.o.Own(spec):
+	case d.o.Own(spec):
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is about calls, and no job itself", spec.Name)
 	case j.Attempts > 1 && !again(spec): // it is another tool than the one that was begun
 		return nil, errChanged
@@ -298,9 +302,9 @@ func (c *crew) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
 	return call, nil
 }
 
-// within gives what a caller had when it made a job, without the roles that it has lost since. The tools that it has lost
-// are looked at one by one.
-func within(had, now *tool.Rights) *tool.Rights {
+// stillHeld returns what a caller had when it made a job, without the roles that it has lost since. The tools that it
+// has lost are looked at one by one.
+func stillHeld(had, now *tool.Rights) *tool.Rights {
 	if had == nil || now == nil {
 		return now
 	}
@@ -313,7 +317,9 @@ func within(had, now *tool.Rights) *tool.Rights {
 	return kept
 }
 
-var errChanged = tool.Errorf(tool.CodeCrash, "the program that ran it ended meanwhile, and since then the tool does not say any more that it may run twice; nobody knows what came of it").Because("job_lost")
+var errChanged = tool.Errorf(tool.CodeCrash,
+	"the program that ran it ended meanwhile, and the tool no longer says that it may run twice; "+
+		"its outcome is unknown").Because("job_lost")
 
 // ended says how a job ended that was run.
 func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string, result []byte) {
@@ -339,7 +345,9 @@ func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string
 	case cause == error(errShutdown) && (j.Again || errors.Is(err, errNotBegun)):
 		return Queued, nil
 	case cause == error(errShutdown):
-		return Lost, because(tool.Errorf(tool.CodeCrash, "the program that ran %s was shut down meanwhile, and nobody knows what came of it; look before you call it again", j.Tool).Because("job_lost"))
+		return Lost, because(tool.Errorf(tool.CodeCrash,
+			"the program that ran %s was shut down meanwhile, and its outcome is unknown; look before you call it again",
+			j.Tool).Because("job_lost"))
 	}
 	if cause == nil && tool.CodeOf(err) == tool.CodeCancelled { // not as a job, but as the call that it is
 		return Cancelled, because(err)
@@ -360,24 +368,24 @@ const (
 	lastTries = 3 * time.Second
 )
 
-// settle keeps the end of a job. Where the store cannot take it now, as with a full disk, it waits until it can, or until
-// the program ends: then others will find a job whose program is gone.
-func (c *crew) settle(j *Job, events *recorder, state string, result []byte) {
+// settle keeps the end of a job. Where the store cannot take it now, as with a full disk, it waits until it can, or
+// until the program ends: then others will find a job whose program is gone.
+func (d *dispatcher) settle(j *Job, events *recorder, state string, result []byte) {
 	var giveUp <-chan time.Time
-	over := c.life.Done()
+	over := d.life.Done()
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		err := events.flush()
 		if err == nil {
-			err = c.o.Store.Settle(context.WithoutCancel(c.life), j.ID, j.Attempts, state, result)
+			err = d.o.Store.Settle(context.WithoutCancel(d.life), j.ID, j.Attempts, state, result)
 		}
 		switch {
 		case err == nil:
 			return
 		case tool.CodeOf(err) == tool.CodeConflict:
-			c.o.Log.Warn("a job was taken from this program while it ran", "job", j.ID, "tool", j.Tool)
+			d.o.Log.Warn("a job was taken from this program while it ran", "job", j.ID, "tool", j.Tool)
 			return
 		}
-		c.complain("the end of a job cannot be kept yet", err)
+		d.complain("the end of a job cannot be kept yet", err)
 		select {
 		case <-time.After(pause):
 		case <-over:

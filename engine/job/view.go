@@ -16,7 +16,7 @@ type view struct {
 	Caller   string          `json:"caller,omitzero"` // in a list of those of all callers
 	Tool     string          `json:"tool"`
 	State    string          `json:"state"`
-	Stopping bool            `json:"stopping,omitzero"` // it runs, and somebody wants it to end
+	Stopping bool            `json:"stopping,omitzero"` // it runs, and it was asked to end
 	Made     time.Time       `json:"made"`
 	Began    time.Time       `json:"began,omitzero"`
 	Ended    time.Time       `json:"ended,omitzero"`
@@ -40,7 +40,8 @@ func (o outcome) encode() ([]byte, error) {
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeInternal, "it ran, but its outcome is not JSON: %w", err)
 	case len(b) > maxOutcome:
-		return nil, tool.Errorf(tool.CodeQuotaExceeded, "it ran, but its outcome of %d bytes is not kept: %d is the most", len(b), maxOutcome).Because("too_large")
+		return nil, tool.Errorf(tool.CodeQuotaExceeded,
+			"it ran, but its outcome of %d bytes is not kept: %d is the most", len(b), maxOutcome).Because("too_large")
 	}
 	return b, nil
 }
@@ -83,7 +84,7 @@ func show(j *Job) (json.RawMessage, error) {
 	return strictjson.Marshal(v)
 }
 
-// Show gives a job of a caller, as JSON. That of another is not found, like one that never was.
+// Show returns a job of a caller, as JSON. That of another is not found, like one that never was.
 func (q *Queue) Show(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error) {
 	j, _, err := q.o.Store.Find(ctx, p.ID, id, 0, 0)
 	if err != nil {
@@ -98,7 +99,7 @@ const (
 	maxList     = 1000
 )
 
-// List gives the jobs of a caller, as JSON, the newest first, without their outcomes.
+// List returns the jobs of a caller, as JSON, the newest first, without their outcomes.
 func (q *Queue) List(ctx context.Context, p tool.Principal, state string, most int) (json.RawMessage, error) {
 	return list(state, most, false, func(most int) ([]Job, error) { return q.o.Store.List(ctx, p.ID, state, most) })
 }
@@ -157,7 +158,9 @@ const (
 )
 
 // Watch hands the events of a job of a caller to out, those after so many, and gives the job when it has ended.
-func (q *Queue) Watch(ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink) (json.RawMessage, error) {
+func (q *Queue) Watch(
+	ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink,
+) (json.RawMessage, error) {
 	ended := q.ended
 	pause := firstLook
 	for {
@@ -175,7 +178,9 @@ func (q *Queue) Watch(ctx context.Context, p tool.Principal, id string, after in
 		case j.State != Queued && j.State != Running:
 			return show(&j)
 		case ended == nil:
-			return nil, tool.Errorf(tool.CodeUnavailable, "the server is shutting down, and job %s is %s; watch it again later, after event %d", id, j.State, after)
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"the server is shutting down, and job %s is %s; watch it again later, after event %d", id, j.State,
+				after)
 		case len(events) > 0:
 			pause = firstLook
 		}

@@ -13,10 +13,10 @@ import (
 
 // Leases consumes leases.
 type Leases interface {
-	// Consume uses the lease up for one call of the tool by the caller, at once and for good. The tool is named as its Ref
-	// is written. Of several who try, in whatever process, one succeeds. An error of code lease_rejected says why not in
-	// its Reason: expired, revoked, not_found, already_consumed, tool_mismatch, tier_too_low. The lease of another caller
-	// is not_found, like one that never was.
+	// Consume uses the lease up for one call of the tool by the caller, at once and for good. The tool is named as its
+	// Ref is written. Of several who try, in whatever process, one succeeds. An error of code lease_rejected says why
+	// not in its Reason: expired, revoked, not_found, already_consumed, tool_mismatch, tier_too_low. The lease of
+	// another caller is not_found, like one that never was.
 	Consume(ctx context.Context, token, caller, tool string, tier int) error
 }
 
@@ -29,11 +29,12 @@ type Options struct {
 // Section is the part of the config that the stage reads.
 func Section() config.Part {
 	return config.Part{
-		Name: "limits.lease_tier", Options: 0, Doc: "tools of this tier and above need a lease for every call; 0, the default: none does",
+		Name: "limits.lease_tier", Options: 0,
+		Doc: "tools of this tier and above need a lease for every call; 0, the default: none does",
 	}
 }
 
-// From gives the tier that a config asks a lease from, or the one that somebody else does if that is stricter; 0 asks
+// From returns the tier that a config asks a lease from, or the one that somebody else does if that is stricter; 0 asks
 // none.
 func From(cfg *config.Config, other int) (tier int, err error) {
 	err = cfg.Section(Section().Name).Decode(&tier)
@@ -81,7 +82,8 @@ func (g *Gate) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 }
 
 func required(name string, tier int) error {
-	e := tool.Errorf(tool.CodeLeaseRequired, "%s is a tool of tier %d and needs a lease; issue one for it and call again with the token", name, tier)
+	e := tool.Errorf(tool.CodeLeaseRequired,
+		"%s is a tool of tier %d and needs a lease; issue one for it and call again with the token", name, tier)
 	e.Details, _ = strictjson.Marshal(map[string]any{"tier": tier, "tool": name})
 	return e
 }

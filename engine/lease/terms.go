@@ -15,10 +15,10 @@ const (
 	MaxTier    = 3
 )
 
-// A Lease is one lease, as those see it who look after leases. Nobody keeps its token.
+// A Lease is one lease as operators see it. Its token is not kept.
 type Lease struct {
 	ID      string    `json:"id"`               // the start of the digest of its token
-	Caller  string    `json:"caller,omitempty"` // empty: whoever has it
+	Caller  string    `json:"caller,omitempty"` // empty: any caller that has it
 	Tool    string    `json:"tool"`             // "*": any
 	Tier    int       `json:"tier"`
 	Issued  time.Time `json:"issued"`

@@ -61,7 +61,8 @@ func parseCondition(text string) (Condition, error) {
 	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return Condition{}, fmt.Errorf("it must be true or false, and is of type %s", t)
 	}
-	run, err := env.Program(checked, cel.CostLimit(maxCost), cel.CostTracking(meter{}), cel.EvalOptions(cel.OptOptimize))
+	run, err := env.Program(checked, cel.CostLimit(maxCost), cel.CostTracking(meter{}),
+		cel.EvalOptions(cel.OptOptimize))
 	if err != nil {
 		return Condition{}, err
 	}

@@ -22,7 +22,7 @@ type Current struct {
 // files and its sources, is taken from it.
 func NewCurrent(env Env) *Current { return &Current{env: env} }
 
-// Load gives the policy.
+// Load returns the policy.
 func (c *Current) Load() *Policy { return c.now.Load() }
 
 // Read reads the policy of a config; apply goes over to it.

@@ -35,7 +35,10 @@ func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
 		Tool: j.spec.Name, Caller: c.Caller.ID, Door: c.Caller.Door, Visible: j.Visible(c.Caller), Rules: []Finding{},
 	}
 	if !c.Caller.May(j.spec) {
-		x.Visible, x.Decision = false, Decision{Rule: ByRights, Reason: fmt.Sprintf("the roles and tools that the config gives %q leave it out", c.Caller.ID)}
+		x.Visible, x.Decision = false, Decision{
+			Rule:   ByRights,
+			Reason: fmt.Sprintf("the roles and tools that the config gives %q leave it out", c.Caller.ID),
+		}
 		return x
 	}
 	unfit := j.touch(in, c.Args != nil)

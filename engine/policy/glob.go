@@ -189,9 +189,10 @@ func trimmed(parts []string) []string {
 	return parts
 }
 
-// quoted gives the parts of a path as patterns for themselves.
+// quoted returns the parts of a path as patterns for themselves.
 func quoted(p string) []string {
-	return strings.Split(strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `{`, `\{`, `}`, `\}`).Replace(strings.TrimSuffix(p, "/")), "/")
+	return strings.Split(strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `{`, `\{`, `}`,
+		`\}`).Replace(strings.TrimSuffix(p, "/")), "/")
 }
 
 // resolved follows the links in the folders that a pattern begins with, as far as there are any now.
@@ -218,7 +219,7 @@ func resolved(parts []string) ([]string, bool) {
 	return nil, false
 }
 
-// literal gives the one name that a part of a pattern matches, where it is one.
+// literal returns the one name that a part of a pattern matches, where it is one.
 func literal(part string) (string, bool) {
 	var name strings.Builder
 	for i := 0; i < len(part); i++ {

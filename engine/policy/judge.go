@@ -29,7 +29,7 @@ type Judge struct {
 	paths   bool // a rule speaks of files
 }
 
-// For gives the judge of a tool. toucher may be nil.
+// For returns the judge of a tool. toucher may be nil.
 func (p *Policy) For(spec *tool.Spec, toucher tool.Toucher) *Judge {
 	j := &Judge{policy: p, spec: spec, toucher: toucher, idle: true}
 	if p == nil {
@@ -44,7 +44,8 @@ func (p *Policy) For(spec *tool.Spec, toucher tool.Toucher) *Judge {
 	if p.guards(spec, toucher) {
 		j.add(p.guard)
 	}
-	j.idle = !j.strict && j.deny == nil && j.allow == nil && j.confine == nil && p.o.Limits.Arguments == 0 && p.o.Record == ""
+	j.idle = !j.strict && j.deny == nil && j.allow == nil && j.confine == nil && p.o.Limits.Arguments == 0 &&
+		p.o.Record == ""
 	return j
 }
 
@@ -186,7 +187,8 @@ func (j *Judge) touch(in *input, wanted bool) error {
 	}
 	t, unfit := j.toucher.Touches(in.call)
 	if n := len(t.Reads) + len(t.Writes) + len(t.Commands); n > maxTouches {
-		return tool.Errorf(tool.CodeInvalidInput, "%s names %d files and commands at once; more than %d cannot be judged", in.call.Tool, n, maxTouches)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"%s names %d files and commands at once; more than %d cannot be judged", in.call.Tool, n, maxTouches)
 	}
 	in.touches = t
 	return unfit
@@ -198,7 +200,11 @@ func byTool(err error) Decision { return Decision{Rule: ByTool, Reason: tool.AsE
 // decide is the policy. The scope is for the files that the call comes to by itself.
 func (j *Judge) decide(in *input) (Decision, *Scope) {
 	if j.policy != nil && j.policy.o.Limits.Arguments > 0 && int64(len(in.call.Args)) > j.policy.o.Limits.Arguments {
-		return Decision{Rule: byLimits, Reason: fmt.Sprintf("its arguments are %d bytes long, and %d are allowed", len(in.call.Args), j.policy.o.Limits.Arguments)}, nil
+		return Decision{
+			Rule: byLimits,
+			Reason: fmt.Sprintf("its arguments are %d bytes long, and %d are allowed", len(in.call.Args),
+				j.policy.o.Limits.Arguments),
+		}, nil
 	}
 	deny, unclear := live(j.deny, in)
 	for _, r := range deny {
@@ -238,7 +244,7 @@ func (j *Judge) tighten(in *input, d *Decision) {
 	}
 }
 
-// live gives the rules that match everything but files and commands. A condition that cannot be decided
+// live returns the rules that match everything but files and commands. A condition that cannot be decided
 // refuses the call, whatever its rule would do.
 func live(rules []*Rule, in *input) (out []*Rule, unclear *Decision) {
 	for _, r := range rules {
@@ -248,7 +254,9 @@ func live(rules []*Rule, in *input) (out []*Rule, unclear *Decision) {
 		if r.When.run != nil {
 			holds, err := r.When.holds(in)
 			if err != nil && unclear == nil {
-				unclear = &Decision{Rule: r.Name, Reason: fmt.Sprintf("the condition of rule %q cannot be decided: %v", r.Name, err)}
+				unclear = &Decision{
+					Rule: r.Name, Reason: fmt.Sprintf("the condition of rule %q cannot be decided: %v", r.Name, err),
+				}
 			}
 			if err != nil || !holds {
 				continue
@@ -321,7 +329,8 @@ func (d Decision) refusal(c *tool.Call, dir string) *tool.Error {
 	}
 	e := tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: %s", subject, d.Reason).Because(reason)
 	if subject == "" {
-		e.Message = fmt.Sprintf("Command '%s' is not allowed by security policy: %s", filepath.Base(d.Command[0]), d.Reason)
+		e.Message = fmt.Sprintf("Command '%s' is not allowed by security policy: %s", filepath.Base(d.Command[0]),
+			d.Reason)
 	}
 	e.Details, _ = strictjson.Marshal(map[string]any{"rule": d.Rule})
 	return e

@@ -19,13 +19,13 @@ import (
 
 // Options is the policy section of a config. The zero value allows everything.
 type Options struct {
-	Default Effect `yaml:"default" doc:"what happens to a call that no rule speaks of: allow or deny; allow where it is left out"`
+	Default Effect `yaml:"default" doc:"what happens to a call that no rule speaks of: allow or deny; default: allow"`
 	Rules   []Rule `yaml:"rules" doc:"deny wins over allow; their order does not matter"`
 	Limits  Limits `yaml:"limits" doc:"bounds that hold for every call"`
 	Record  string `yaml:"record" doc:"a file to which every judged call is added as a line of JSON, with its arguments, but for secrets, for toolpost policy replay"`
 }
 
-// A Rule speaks of the calls that match every field it has. Fields that are left out match everything.
+// A Rule speaks of the calls that match every field it has. A field that is not set matches everything.
 type Rule struct {
 	Name     string        `yaml:"name" doc:"what messages call the rule"`
 	Effect   Effect        `yaml:"effect" doc:"allow, deny, or confine: build walls around the call"`
@@ -36,7 +36,7 @@ type Rule struct {
 	Sources  tool.Globs    `yaml:"sources" doc:"names of sources"`
 	Tiers    Tiers         `yaml:"tiers" doc:"how dangerous the tool is, such as 2 or '>= 2'; several: one of them"`
 	Paths    PathGlobs     `yaml:"paths" doc:"files that the call reads or writes; allow: all of them match, deny: one of them does, or a folder that it is in"`
-	Access   Access        `yaml:"access" doc:"read or write: of which files the rule speaks; both where it is left out"`
+	Access   Access        `yaml:"access" doc:"read or write: which use of files the rule speaks of; default: both"`
 	Commands Commands      `yaml:"commands" doc:"commands that the call runs, a pattern for each word, ** at the end for the others; allow: all of them match, deny: one of them does, whatever follows"`
 	Time     *Window       `yaml:"time" doc:"when the call is made"`
 	When     Condition     `yaml:"when" doc:"a condition, such as size(args.content) > 1000; one that cannot be decided refuses the call"`
@@ -47,7 +47,7 @@ type Rule struct {
 
 // Limits bound every call.
 type Limits struct {
-	Arguments int64 `yaml:"arguments" doc:"bytes of a call's arguments; 0, or left out: what the door takes"`
+	Arguments int64 `yaml:"arguments" doc:"bytes of a call's arguments; default: what the door takes"`
 }
 
 // The names that a decision has where no rule made it.
@@ -71,9 +71,11 @@ func (r *Rule) Validate() error {
 	case r.Effect == "":
 		return fmt.Errorf("rule %q does not say its effect: allow, deny or confine", r.Name)
 	case (r.Effect == Confine) != (len(r.Guarantees.Asked()) > 0):
-		return fmt.Errorf("rule %q: effect confine and guarantees belong together, such as `effect: confine, guarantees: {no_network: true}`", r.Name)
+		return fmt.Errorf("rule %q: effect confine and guarantees belong together, such as "+
+			"`effect: confine, guarantees: {no_network: true}`", r.Name)
 	case r.Effect == Confine && (r.Paths != nil || r.Access != "" || r.Commands != nil):
-		return fmt.Errorf("rule %q: paths, access and commands cannot be confined; say who calls which tool, and when", r.Name)
+		return fmt.Errorf("rule %q: paths, access and commands cannot be confined; say who calls which tool, and when",
+			r.Name)
 	}
 	for _, list := range []struct {
 		name  string
@@ -86,7 +88,8 @@ func (r *Rule) Validate() error {
 		{"commands", r.Commands != nil && len(r.Commands) == 0},
 	} {
 		if list.empty {
-			return fmt.Errorf("rule %q: %s is an empty list and would match nothing; leave it out to match everything", r.Name, list.name)
+			return fmt.Errorf("rule %q: %s is an empty list and would match nothing; leave it out to match everything",
+				r.Name, list.name)
 		}
 	}
 	return nil
@@ -100,7 +103,8 @@ func (o *Options) Validate() error {
 		case seen[r.Name]:
 			return fmt.Errorf("two rules are called %q; give one of them another name", r.Name)
 		case r.Effect == Allow && o.Default != Deny:
-			return fmt.Errorf("rule %q allows what is allowed anyway; say `default: deny`, or leave the rule out", r.Name)
+			return fmt.Errorf("rule %q allows what is allowed anyway; say `default: deny`, or leave the rule out",
+				r.Name)
 		}
 		seen[r.Name] = true
 	}
@@ -126,7 +130,7 @@ const (
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (e *Effect) UnmarshalText(b []byte) error {
 	if *e = Effect(b); *e != Allow && *e != Deny && *e != Confine {
-		return fmt.Errorf("allow, deny or confine is wanted, not %q", b)
+		return fmt.Errorf("expected allow, deny or confine, got %q", b)
 	}
 	return nil
 }
@@ -143,7 +147,7 @@ const (
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (a *Access) UnmarshalText(b []byte) error {
 	if *a = Access(b); *a != Read && *a != Write {
-		return fmt.Errorf("read or write is wanted, not %q", b)
+		return fmt.Errorf("expected read or write, got %q", b)
 	}
 	return nil
 }
@@ -155,7 +159,7 @@ func accessOf(write bool) Access {
 	return Read
 }
 
-// Env is what the rules are about. All of it may be left out.
+// Env is what the rules are about. Every field is optional.
 type Env struct {
 	Dir     string           // where relative paths start
 	Config  []string         // files that no call may write, whatever the rules say: those that the rules are in
@@ -175,7 +179,7 @@ type Policy struct {
 	guard *Rule // keeps the config from being written; nil: there is none
 }
 
-// New makes a policy. The rules that it is given are not used any more by anybody else.
+// New makes a policy. It owns the rules that it is given.
 func New(o Options, env Env) (*Policy, error) {
 	if env.Now == nil {
 		env.Now = time.Now
@@ -207,7 +211,9 @@ func guard(files []string) *Rule {
 	if len(files) == 0 {
 		return nil
 	}
-	r := &Rule{Name: byConfig, Effect: Deny, Access: Write, Reason: "it says what tools may do, and no tool may change it"}
+	r := &Rule{
+		Name: byConfig, Effect: Deny, Access: Write, Reason: "it says what tools may do, and no tool may change it",
+	}
 	for _, file := range files {
 		r.Paths = append(r.Paths, PathGlob{text: file, variants: [][]string{quoted(file)}}.anchor("/"))
 	}
@@ -234,7 +240,8 @@ func (env Env) check(r *Rule) error {
 			if near := nearest.Of(string(g), c.known); len(near) > 0 {
 				hint = fmt.Sprintf("did you mean %q?", near[0])
 			}
-			return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: there is no %s %q; %s", r.Name, c.what, string(g), hint)
+			return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: there is no %s %q; %s", r.Name, c.what,
+				string(g), hint)
 		}
 	}
 	if r.Effect != Allow { // a rule that denies also knows names and aliases with a dot

@@ -209,7 +209,7 @@ func TestWindows(t *testing.T) {
 func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"defalt: deny", `policy.yaml:1:1: unknown field "defalt"; did you mean "default"?`},
-		{"default: maybe", `policy.yaml:1:10: allow, deny or confine is wanted, not "maybe"`},
+		{"default: maybe", `policy.yaml:1:10: expected allow, deny or confine, got "maybe"`},
 		{"rules:\n- {effect: deny}", "policy.yaml:2:3: a rule has no name"},
 		{"rules:\n- {name: x}", `policy.yaml:2:3: rule "x" does not say its effect`},
 		{"rules:\n- {name: default, effect: deny}", "cannot be called"},
@@ -218,7 +218,7 @@ func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 		{"rules:\n- {name: x, effect: deny, paths: ['a/../b']}", `policy.yaml:2:35: "a/../b" is not a pattern`},
 		{"rules:\n- {name: x, effect: deny, paths: {a: b}}", "expected a list"},
 		{"rules:\n- {name: x, effect: deny, tools: ['']}", "a pattern is empty"},
-		{"rules:\n- {name: x, effect: deny, access: execute}", "read or write is wanted"},
+		{"rules:\n- {name: x, effect: deny, access: execute}", "expected read or write"},
 		{"rules:\n- {name: x, effect: deny, tiers: '~2'}", "is not a tier"},
 		{"rules:\n- {name: x, effect: deny, tiers: '=> 2'}", "is not a bound"},
 		{"rules:\n- {name: x, effect: deny, when: 'calller == 1'}", "policy.yaml:2:33: the condition cannot be read: at 1: undeclared reference to 'calller' (did you mean 'caller'?)"},

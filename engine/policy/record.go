@@ -74,7 +74,8 @@ func ParseRecord(line []byte) (Record, error) {
 		return Record{}, tool.Errorf(tool.CodeInvalidInput, "not a record: %w", err)
 	}
 	if r.Tool == "" || r.Decision != Allow && r.Decision != Deny {
-		return Record{}, tool.Errorf(tool.CodeInvalidInput, "not a record: it has no tool, or no decision that is allow or deny")
+		return Record{}, tool.Errorf(tool.CodeInvalidInput,
+			"not a record: it has no tool, or no decision that is allow or deny")
 	}
 	return r, nil
 }

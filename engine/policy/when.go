@@ -62,10 +62,10 @@ func (t *Tier) UnmarshalText(b []byte) error {
 // A Window is a part of the week. A part that ends before it begins goes over midnight and belongs to the
 // day on which it began.
 type Window struct {
-	Days []Day `yaml:"days" doc:"days of the week: mon, tue, ...; every day where it is left out"`
-	From Clock `yaml:"from" doc:"the minute it begins, such as '08:30'; midnight where it is left out"`
-	To   Clock `yaml:"to" doc:"the minute it ends, which is no longer part of it; midnight where it is left out"`
-	Zone Zone  `yaml:"zone" doc:"the time zone, such as Europe/Berlin; UTC where it is left out"`
+	Days []Day `yaml:"days" doc:"days of the week: mon, tue, ...; default: every day"`
+	From Clock `yaml:"from" doc:"the minute it begins, such as '08:30'; default: midnight"`
+	To   Clock `yaml:"to" doc:"the minute it ends, which is no longer part of it; default: midnight"`
+	Zone Zone  `yaml:"zone" doc:"the time zone, such as Europe/Berlin; default: UTC"`
 }
 
 // Validate implements config's validator.

@@ -139,7 +139,7 @@ func (l *Line) leave(took time.Duration) {
 	}
 }
 
-// How long whoever is refused is told to wait, at the least and at the most. It is a guess, made of how long calls
+// How long a refused caller is told to wait, at the least and at the most. It is a guess, made of how long calls
 // took until now.
 const (
 	leastRetry = 100 * time.Millisecond

@@ -22,7 +22,8 @@ import (
 type Options struct {
 	Now   func() time.Time // nil: time.Now
 	Doors []string         // that rules can be about; nil: any
-	Keys  int              // for how many callers, tools ... the rules count together; 0: 100,000. The least recently used go first
+	// for how many callers, tools ... the rules count together; 0: 100,000. The least recently used go first
+	Keys int
 }
 
 // Quotas count the calls of one engine. They start without rules; see Replace.
@@ -49,7 +50,8 @@ func New(o Options) *Quotas {
 func Section() config.Part {
 	return config.Part{
 		Name: "limits.quotas", Options: []Rule(nil),
-		Doc: "how many calls there may be, how many units they may cost, and how many may run at once; default: any number",
+		Doc: "how many calls there may be, how many units they may cost, and how many may run at once; default: " +
+			"any number",
 	}
 }
 
@@ -275,7 +277,7 @@ func codebaseArguments(schema json.RawMessage) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return s.Properties[name] == nil })
 }
 
-// codebaseOf gives the codebase that the arguments name; empty: none.
+// codebaseOf returns the codebase that the arguments name; empty: none.
 func codebaseOf(args json.RawMessage, names []string) string {
 	var given map[string]json.RawMessage
 	if len(names) == 0 || strictjson.Unmarshal(args, &given) != nil {

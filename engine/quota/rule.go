@@ -22,12 +22,12 @@ const (
 // least one of a rate, units and a concurrency.
 type Rule struct {
 	Name        string         `yaml:"name" doc:"what messages call the rule"`
-	Per         Parts          `yaml:"per" doc:"whose calls are counted together: those of one caller, tool, source, door, session or codebase, or of several of these; all where it is left out"`
+	Per         Parts          `yaml:"per" doc:"whose calls are counted together: those of one caller, tool, source, door, session or codebase, or of several of these; default: all calls together"`
 	Rate        Rate           `yaml:"rate" doc:"how many calls, such as 100/m; s, m, h and d are known"`
-	Burst       int64          `yaml:"burst" doc:"how many of them at once; the whole rate where it is left out"`
-	Concurrency int64          `yaml:"concurrency" doc:"how many calls run at the same time; any number where it is left out"`
+	Burst       int64          `yaml:"burst" doc:"how many of them at once; default: the whole rate"`
+	Concurrency int64          `yaml:"concurrency" doc:"how many calls run at the same time; default: any number"`
 	Units       Rate           `yaml:"units" doc:"how many units calls may cost, such as 1000/h"`
-	Cost        map[string]int `yaml:"cost" doc:"how many units a call of a tool costs, by its name, or source.name; default is for all others; 1 where it is left out"`
+	Cost        map[string]int `yaml:"cost" doc:"how many units a call of a tool costs, by its name, or source.name; default is for all others; default: 1"`
 	Tools       tool.Patterns  `yaml:"tools" doc:"names of tools, or source.name, or aliases"`
 	Sources     tool.Globs     `yaml:"sources" doc:"names of sources"`
 	Callers     tool.Globs     `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
@@ -44,13 +44,15 @@ func (r *Rule) Validate() error {
 	case r.Name == "":
 		return errors.New("a quota has no name; give it one, such as `name: per-caller`")
 	case r.Burst < 0 || r.Burst > maxAmount:
-		return fmt.Errorf("quota %q: burst is %d; 1 to %d is wanted", r.Name, r.Burst, maxAmount)
+		return fmt.Errorf("quota %q: burst is %d; it must be 1 to %d", r.Name, r.Burst, maxAmount)
 	case r.Concurrency < 0 || r.Concurrency > maxAmount:
-		return fmt.Errorf("quota %q: concurrency is %d; 1 to %d is wanted", r.Name, r.Concurrency, maxAmount)
+		return fmt.Errorf("quota %q: concurrency is %d; it must be 1 to %d", r.Name, r.Concurrency, maxAmount)
 	case !r.Rate.given() && !r.Units.given() && r.Concurrency == 0:
-		return fmt.Errorf("quota %q limits nothing; give it a rate, units or a concurrency, such as `rate: 100/m`", r.Name)
+		return fmt.Errorf("quota %q limits nothing; give it a rate, units or a concurrency, such as `rate: 100/m`",
+			r.Name)
 	case r.Burst > 0 && !r.Rate.given():
-		return fmt.Errorf("quota %q has a burst and no rate; say how many calls there may be, such as `rate: 100/m`", r.Name)
+		return fmt.Errorf("quota %q has a burst and no rate; say how many calls there may be, such as `rate: 100/m`",
+			r.Name)
 	case len(r.Cost) > 0 && !r.Units.given():
 		return fmt.Errorf("quota %q has costs and no units; say how many there are, such as `units: 1000/h`", r.Name)
 	}
@@ -66,7 +68,8 @@ func (r *Rule) checkCosts() error {
 		case cost < 0:
 			return fmt.Errorf("quota %q: a call of %s cannot cost %d; 0 is free", r.Name, name, cost)
 		case int64(cost) > r.Units.amount:
-			return fmt.Errorf("quota %q: a call of %s costs %d units, and there are never more than %d; deny the tool in the policy, or give more units", r.Name, name, cost, r.Units.amount)
+			return fmt.Errorf("quota %q: a call of %s costs %d units, and there are never more than %d; deny the "+
+				"tool in the policy, or give more units", r.Name, name, cost, r.Units.amount)
 		}
 	}
 	return nil
@@ -86,7 +89,8 @@ func (r *Rule) checkLists() error {
 		{"callers", r.Callers != nil && len(r.Callers) == 0}, {"doors", r.Doors != nil && len(r.Doors) == 0},
 	} {
 		if list.empty {
-			return fmt.Errorf("quota %q: %s is an empty list and would match nothing; leave it out to match everything", r.Name, list.name)
+			return fmt.Errorf("quota %q: %s is an empty list and would match nothing; leave it out to match everything",
+				r.Name, list.name)
 		}
 	}
 	return nil
@@ -152,16 +156,16 @@ func (r *Rate) UnmarshalText(b []byte) error {
 	amount, unit, _ := strings.Cut(text, "/")
 	n, err := strconv.ParseUint(amount, 10, 63)
 	if _, ok := units()[unit]; err != nil || !ok || len(text) > 32 {
-		return fmt.Errorf("a rate is wanted, such as 10/s, 100/m, 1000/h or 5000/d, not %.40q", text)
+		return fmt.Errorf("expected a rate such as 10/s, 100/m, 1000/h or 5000/d, got %.40q", text)
 	}
 	if n < 1 || n > maxAmount {
-		return fmt.Errorf("%s: 1 to %d is wanted; to allow nothing, deny it in the policy", text, maxAmount)
+		return fmt.Errorf("%s: it must be 1 to %d; to allow nothing, deny it in the policy", text, maxAmount)
 	}
 	*r = Rate{int64(n), unit}
 	return nil
 }
 
-// words gives the rate in words.
+// words returns the rate in words.
 func (r Rate) words(what string) string { return amount(r.amount, what) + " " + units()[r.unit].words }
 
 // amount says how many there are of what has an s at its end.
@@ -179,7 +183,8 @@ type unit struct {
 
 func units() map[string]unit {
 	return map[string]unit{
-		"s": {"a second", time.Second}, "m": {"a minute", time.Minute}, "h": {"an hour", time.Hour}, "d": {"a day", 24 * time.Hour},
+		"s": {"a second", time.Second}, "m": {"a minute", time.Minute}, "h": {"an hour", time.Hour},
+		"d": {"a day", 24 * time.Hour},
 	}
 }
 
@@ -200,7 +205,7 @@ const (
 func (p *Part) UnmarshalText(b []byte) error {
 	all := []Part{PerCaller, PerTool, PerSource, PerDoor, PerSession, PerCodebase}
 	if *p = Part(b); !slices.Contains(all, *p) {
-		return fmt.Errorf("caller, tool, source, door, session or codebase is wanted, not %.40q", b)
+		return fmt.Errorf("expected caller, tool, source, door, session or codebase, got %.40q", b)
 	}
 	return nil
 }

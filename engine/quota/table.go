@@ -22,7 +22,7 @@ func newLimit(r Rate, burst int64) limit {
 // A bucket is what is missing at a time. The zero value is full.
 type bucket struct{ missing, at int64 }
 
-// missing gives what is missing now.
+// missing returns what is missing now.
 func (l limit) missing(b bucket, now int64) int64 {
 	if l.gain == 0 || now-b.at > b.missing/l.gain {
 		return 0
@@ -30,7 +30,7 @@ func (l limit) missing(b bucket, now int64) int64 {
 	return b.missing - (now-b.at)*l.gain
 }
 
-// wait gives the microseconds until the bucket has n tokens, which are at the most a full bucket.
+// wait returns the microseconds until the bucket has n tokens, which are at the most a full bucket.
 func (l limit) wait(b bucket, n, now int64) int64 {
 	over := l.missing(b, now) - (l.full - n*l.token)
 	if l.gain == 0 || over <= 0 {

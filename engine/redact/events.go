@@ -58,7 +58,7 @@ func (s *joined) Emit(ev tool.Event) error {
 	return s.err
 }
 
-var errEnded = errors.New("the call has ended; nobody takes its events any more")
+var errEnded = errors.New("the call has ended; its events are no longer delivered")
 
 func (s *joined) pass(ev tool.Event) error {
 	var emits bool
@@ -111,7 +111,7 @@ func with(data json.RawMessage, name, was, text string) json.RawMessage {
 	return changed
 }
 
-// stream gives the text that has a name; nil: there are too many.
+// stream returns the text that has a name; nil: there are too many.
 func (s *joined) stream(name string) *stream {
 	for _, t := range s.streams {
 		if t.name == name {

@@ -14,7 +14,8 @@ import (
 	"toolpost/tool"
 )
 
-// Stage gives an engine.Stage for both places: Door in front of resolve, where there is no tool yet, and Tool behind it.
+// Stage returns an engine.Stage for both places: Door in front of resolve, where there is no tool yet, and Tool behind
+// it.
 func Stage(r *secret.Redactor) func(*tool.Spec) tool.Middleware {
 	door, inner := Door(r), Tool(r)
 	return func(spec *tool.Spec) tool.Middleware {
@@ -130,7 +131,8 @@ func (c catalog) spec(was *tool.Spec) *tool.Spec {
 	clean := *was
 	clean.Title, clean.Description = c.r.String(was.Title), c.r.String(was.Description)
 	clean.Input, clean.Output = c.r.JSON(was.Input), c.r.JSON(was.Output)
-	if clean.Title == was.Title && clean.Description == was.Description && same(clean.Input, was.Input) && same(clean.Output, was.Output) {
+	if clean.Title == was.Title && clean.Description == was.Description && same(clean.Input, was.Input) &&
+		same(clean.Output, was.Output) {
 		return was
 	}
 	return &clean

@@ -41,27 +41,28 @@ type Assets interface {
 	Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error)
 }
 
-// Stage gives an engine.Stage, the same for every tool.
+// Stage returns an engine.Stage, the same for every tool.
 func Stage(states States, assets Assets) func(*tool.Spec) tool.Middleware {
 	stage := func(next tool.Handler) tool.Handler {
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			k := &keeper{ctx: ctx, caller: c.Caller.ID, out: out, assets: assets}
+			l := &collector{ctx: ctx, caller: c.Caller.ID, out: out, assets: assets}
 			c, err := withState(ctx, c, states)
 			if err != nil {
 				return nil, err
 			}
-			r, err := next.Invoke(ctx, c, k)
+			r, err := next.Invoke(ctx, c, l)
 			switch {
-			case c.Session == "" || len(k.patches) == 0:
+			case c.Session == "" || len(l.patches) == 0:
 				return r, err
 			case err != nil:
-				return nil, withoutPatches(err, len(k.patches))
+				return nil, withoutPatches(err, len(l.patches))
 			case r.Ask != nil:
 				return r, nil
 			}
-			patch := func() error { return states.Patch(ctx, c.Caller.ID, c.Session, k.patches) }
+			patch := func() error { return states.Patch(ctx, c.Caller.ID, c.Session, l.patches) }
 			if err := tool.Persist(ctx, c, out, "the state of its session", patch); err != nil {
-				return nil, tool.Errorf(tool.CodeOf(err), "%s ran, but the state of session %q was not changed: %w", c.Tool, c.Session, err)
+				return nil, tool.Errorf(tool.CodeOf(err), "%s ran, but the state of session %q was not changed: %w",
+					c.Tool, c.Session, err)
 			}
 			return r, nil
 		})
@@ -95,15 +96,16 @@ func withState(ctx context.Context, c *tool.Call, states States) (*tool.Call, er
 	}
 	state, err := states.State(ctx, c.Caller.ID, c.Session)
 	if err != nil {
-		return nil, tool.BeforeRun(tool.Errorf(tool.CodeOf(err), "the state of session %q cannot be read: %w", c.Session, err))
+		return nil, tool.BeforeRun(tool.Errorf(tool.CodeOf(err), "the state of session %q cannot be read: %w",
+			c.Session, err))
 	}
 	with := *c
 	with.State = state
 	return &with, nil
 }
 
-// A keeper looks at the events of one call as they pass, one at a time.
-type keeper struct {
+// A collector looks at the events of one call as they pass, one at a time.
+type collector struct {
 	ctx    context.Context
 	caller string
 	out    tool.Sink
@@ -114,29 +116,30 @@ type keeper struct {
 	size    int // bytes of all patches
 }
 
-func (k *keeper) Emit(ev tool.Event) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (l *collector) Emit(ev tool.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var err error
 	switch ev.Kind {
 	case tool.KindStatePatch:
-		err = k.patch(ev.Data)
+		err = l.patch(ev.Data)
 	case tool.KindAsset:
-		ev.Data, err = k.register(ev)
+		ev.Data, err = l.register(ev)
 	default:
 	}
 	if err != nil {
 		ev = tool.NewEvent(tool.KindError, tool.ErrorEvent{Code: "invalid_" + string(ev.Kind), Message: err.Error()})
 	}
-	return k.out.Emit(ev)
+	return l.out.Emit(ev)
 }
 
 // maxPatches bounds what one call may change, in bytes: patches wait in memory for its end.
 const maxPatches = 8 << 20
 
-func (k *keeper) patch(data json.RawMessage) error {
-	if k.size += len(data); k.size > maxPatches {
-		return tool.Errorf(tool.CodeQuotaExceeded, "more than %d bytes of state patches in one call; this one is left out", maxPatches)
+func (l *collector) patch(data json.RawMessage) error {
+	if l.size += len(data); l.size > maxPatches {
+		return tool.Errorf(tool.CodeQuotaExceeded,
+			"more than %d bytes of state patches in one call; this one is left out", maxPatches)
 	}
 	v, err := strictjson.Decode(data)
 	if err != nil {
@@ -146,13 +149,13 @@ func (k *keeper) patch(data json.RawMessage) error {
 	if !ok {
 		return tool.Errorf(tool.CodeProtocol, "a state patch is a JSON object, not %s", strictjson.KindOf(data))
 	}
-	k.patches = append(k.patches, patch)
+	l.patches = append(l.patches, patch)
 	return nil
 }
 
 // register keeps a copy of an asset that is here. A path alone is not followed: it is the word of a tool, or of
 // another machine.
-func (k *keeper) register(ev tool.Event) (json.RawMessage, error) {
+func (l *collector) register(ev tool.Event) (json.RawMessage, error) {
 	var a tool.Asset
 	if err := strictjson.Unmarshal(ev.Data, &a); err != nil {
 		return nil, err
@@ -160,7 +163,7 @@ func (k *keeper) register(ev tool.Event) (json.RawMessage, error) {
 	if ev.File == nil {
 		return ev.Data, nil
 	}
-	a, err := k.assets.Add(k.ctx, k.caller, a, ev.File)
+	a, err := l.assets.Add(l.ctx, l.caller, a, ev.File)
 	if err != nil {
 		return nil, err
 	}

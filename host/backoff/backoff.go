@@ -78,7 +78,8 @@ func (b *Breaker) Pause() time.Duration { return orElse(b.Open, Open) }
 func (b *Breaker) Refusal(name, try string) error {
 	wait, next := b.Wait(), fmt.Sprintf("a %s is being tried now", try)
 	if wait > 0 {
-		next = fmt.Sprintf("the next %s is tried in %v, at %s", try, wait.Round(time.Second), b.retry.Format(time.RFC3339))
+		next = fmt.Sprintf("the next %s is tried in %v, at %s", try, wait.Round(time.Second),
+			b.retry.Format(time.RFC3339))
 	} else {
 		wait = Soon
 	}

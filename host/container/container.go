@@ -64,8 +64,9 @@ func (o Options) Check() error {
 		return tool.Errorf(tool.CodeInvalidInput,
 			"container: oci_runtime is for podman and docker; without an engine nothing reads it")
 	case len(o.Args) > 0:
-		return tool.Errorf(tool.CodeInvalidInput, "container: args are options of podman and docker; without an engine, "+
-			"name what the tools may read and change with walls: {read: ..., write: ...}")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"container: args are options of podman and docker; without an engine, "+
+				"name what the tools may read and change with walls: {read: ..., write: ...}")
 	case !slices.Contains([]string{"", "none", networkHost}, o.Network):
 		return tool.Errorf(tool.CodeInvalidInput, "container: without an engine there are the networks none and host, "+
 			"and none named %.80q; use podman or docker for it", o.Network)
@@ -86,7 +87,7 @@ func (o Options) Starts(base string) []string {
 	return starts
 }
 
-// Walls gives the walls of a container that we build ourselves, given those that the config asks for. Without a
+// Walls returns the walls of a container that we build ourselves, given those that the config asks for. Without a
 // network it has a loopback of its own, as other containers have.
 func (o Options) Walls(w walls.Options) (walls.Options, error) {
 	if !filepath.IsAbs(o.Image) {
@@ -180,9 +181,9 @@ func findEngine(asked string) (string, error) {
 		"or set container.runtime", strings.Join(names, " or "), install)
 }
 
-// Enclose gives the engine's command for a program in a new container. The command that it takes is the program's own:
-// its arguments, its folder there and its variables, which are all that it has of this machine. The caller starts what
-// it gets, or calls its End.
+// Enclose returns the engine's command for a program in a new container. The command that it takes is the program's
+// own: its arguments, its folder there and its variables, which are all that it has of this machine. The caller starts
+// what it gets, or calls its End.
 func (b *Box) Enclose(cmd process.Command, g tool.Guarantees) (process.Command, error) {
 	if len(cmd.Files) > 0 {
 		return cmd, tool.Errorf(tool.CodeInvalidInput,
@@ -219,8 +220,10 @@ func (b *Box) arguments(name, variables string, cmd process.Command, g tool.Guar
 	memory := cmp.Or(b.Memory, "512m")
 	args := []string{
 		b.path, "run", "--rm", "-i", "--name", name, "--pull", "missing", "--network", network,
-		"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--memory", memory, "--memory-swap", memory,
-		"--cpus", strconv.FormatFloat(cmp.Or(b.CPUs, 1), 'f', -1, 64), "--pids-limit", strconv.Itoa(cmp.Or(b.PIDs, 128)),
+		"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--memory", memory, "--memory-swap",
+		memory,
+		"--cpus", strconv.FormatFloat(cmp.Or(b.CPUs, 1), 'f', -1, 64), "--pids-limit",
+		strconv.Itoa(cmp.Or(b.PIDs, 128)),
 	}
 	if b.Engine == "podman" {
 		args = append(args, "--read-only-tmpfs=false") // it would make several folders writable again

@@ -32,7 +32,8 @@ func volumes(args []string) []volume {
 			all = append(all, mountOption(value))
 		}
 	}
-	return slices.DeleteFunc(all, func(v volume) bool { return !filepath.IsAbs(v.path) }) // a name is the engine's own volume
+	// a name is the engine's own volume
+	return slices.DeleteFunc(all, func(v volume) bool { return !filepath.IsAbs(v.path) })
 }
 
 func mountOption(text string) volume {
@@ -72,7 +73,8 @@ func (b *Box) mayMount() error {
 					"mount a folder without them, or read-only", v.path).Because("off_limits")
 		case list.Theirs(at.Path):
 			return tool.Errorf(tool.CodeAccessDenied,
-				"container.args mounts %s, which lies in a folder that tools may change: it could be another one by then; "+
+				"container.args mounts %s, which lies in a folder that tools may change: it could be another one "+
+					"by then; "+
 					"mount one that lies elsewhere", v.path).Because("off_limits")
 		}
 	}

@@ -12,8 +12,8 @@ type Claim struct {
 	Keeps  []string // private to us: keys, what a source stores
 	Starts []string // what it starts from
 	Writes []string // folders that its tools may change
-	// Stays says that rooms of the source may outlive a call. What covers a file in a room goes when somebody outside puts
-	// another file in its place, as editors do: such rooms are built anew when the config changes.
+	// Stays says that rooms of the source may outlive a call. What covers a file in a room goes when somebody outside
+	// puts another file in its place, as editors do: such rooms are built anew when the config changes.
 	Stays bool
 	// Bare says that what it starts runs without walls.
 	Bare bool
@@ -40,14 +40,14 @@ func same(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// Outdates reports whether a change of the config leaves a source with rooms that were built for another list, or that may
-// change the config now.
+// Outdates reports whether a change of the config leaves a source with rooms that were built for another list, or that
+// may change the config now.
 func (c Claim) Outdates(before, now *List) bool {
 	open := func(folder string) bool { return now.Config != "" && Within(now.Config, filepath.Clean(folder)) }
 	return c.Stays && (!now.Same(before) || slices.ContainsFunc(c.Writes, open))
 }
 
-// Under gives a path of a config, clean; a relative one starts in dir.
+// Under returns a path of a config, clean; a relative one starts in dir.
 func Under(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -71,14 +71,16 @@ func Given(dir string, paths ...string) []string {
 	return all
 }
 
-// Argv lists what a command starts from: its program, where that is named by a path, the files among its arguments, and the
-// folder that its first argument names, where interpreters would run that. An argument that names no file yet is one if it
-// looks like code: a tool must not be able to put it there. What the source may change is its own business.
+// Argv lists what a command starts from: its program, where that is named by a path, the files among its arguments, and
+// the folder that its first argument names, where interpreters would run that. An argument that names no file yet is
+// one if it looks like code: a tool must not be able to put it there. What the source may change is its own business.
 func Argv(dir string, argv, writes []string) []string {
 	var files []string
-	first := slices.IndexFunc(argv[min(1, len(argv)):], func(arg string) bool { return !strings.HasPrefix(arg, "-") }) + 1
+	first := slices.IndexFunc(argv[min(1, len(argv)):],
+		func(arg string) bool { return !strings.HasPrefix(arg, "-") }) + 1
 	for i, arg := range argv {
-		if i == 0 && !strings.Contains(arg, "/") || strings.HasPrefix(arg, "-") || strings.Contains(arg, "://") || arg == "" {
+		if i == 0 && !strings.Contains(arg, "/") || strings.HasPrefix(arg, "-") || strings.Contains(arg, "://") ||
+			arg == "" {
 			continue
 		}
 		if i > 1 && argv[i-1] == "-m" {
@@ -88,7 +90,8 @@ func Argv(dir string, argv, writes []string) []string {
 		path := Given(dir, arg)[0]
 		info, err := os.Stat(path)
 		switch {
-		case i == 0, err != nil && isCode(path), err == nil && (info.Mode().IsRegular() || strings.HasSuffix(path, "/")):
+		case i == 0, err != nil && isCode(path),
+			err == nil && (info.Mode().IsRegular() || strings.HasSuffix(path, "/")):
 			files = append(files, path)
 		case err == nil && i == first && isProgram(path):
 			files = append(files, path+"/")
@@ -97,8 +100,8 @@ func Argv(dir string, argv, writes []string) []string {
 	return slices.DeleteFunc(files, func(path string) bool { return slices.Contains(writes, filepath.Clean(path)) })
 }
 
-// module lists what a module of Python is started from, if it is there: one that is not comes from somewhere else, and an
-// empty one would hide it. A folder goes before a file of the same name, but for an empty one.
+// module lists what a module of Python is started from, if it is there: one that is not comes from somewhere else, and
+// an empty one would hide it. A folder goes before a file of the same name, but for an empty one.
 func module(dir, name string) []string {
 	top, _, _ := strings.Cut(name, ".")
 	both := Given(dir, top+".py", top+"/")

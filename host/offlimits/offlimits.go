@@ -1,6 +1,6 @@
 // Package offlimits is the one list of what an installation keeps from its tools: what none of them sees, and what none
-// of them changes. Rooms and the built-in tools ask the same list. And it opens the paths of a config so that no link is
-// followed that a tool could have made.
+// of them changes. Rooms and the built-in tools ask the same list. And it opens the paths of a config so that no link
+// is followed that a tool could have made.
 package offlimits
 
 import (
@@ -17,12 +17,13 @@ import (
 	"toolpost/tool"
 )
 
-// A List says what is off limits, by absolute paths. One that ends with a slash is a folder; it and all that is in it is
-// meant. Things need not exist: what is asked is always what is there at that moment.
+// A List says what is off limits, by absolute paths. One that ends with a slash is a folder; it and all that is in it
+// is meant. Things need not exist: what is asked is always what is there at that moment.
 type List struct {
 	// Absent is what no tool sees: the state folder, the store, private keys, the files of secrets.
 	Absent []string
-	// Config is the config itself; empty: there is none. Started programs do not see it; the built-in tools may read it.
+	// Config is the config itself; empty: there is none. Started programs do not see it; the built-in tools may read
+	// it.
 	Config string
 	// ReadOnly is what the config starts from: programs, scripts, apps' bindings, skills, plugins.
 	ReadOnly []string
@@ -59,12 +60,14 @@ func (l *List) Roots() []string {
 
 // Theirs reports whether a path lies in a folder that tools may change, so that they could put another thing there.
 func (l *List) Theirs(real string) bool {
-	return slices.ContainsFunc(l.Roots(), func(w string) bool { return filepath.Clean(w) != real && Within(real, filepath.Clean(w)) })
+	return slices.ContainsFunc(l.Roots(), func(w string) bool {
+		return filepath.Clean(w) != real && Within(real, filepath.Clean(w))
+	})
 }
 
-// Exposed gives the first of some paths that lies in a folder that tools may change; empty: none does. What lies there cannot
-// be changed itself, but interpreters load what lies beside it: with walls around it that is harm in a room, and without
-// it would be harm to the host.
+// Exposed returns the first of some paths that lies in a folder that tools may change; empty: none does. What lies
+// there cannot be changed itself, but interpreters load what lies beside it: with walls around it that is harm in a
+// room, and without it would be harm to the host.
 func (l *List) Exposed(paths []string) string {
 	var roots []string
 	for _, root := range l.Roots() {
@@ -83,8 +86,10 @@ func (l *List) Exposed(paths []string) string {
 
 // Bare is what is said of something that would run without walls from a folder that tools may change.
 func Bare(what, path string) error {
-	return tool.Errorf(tool.CodeUnavailable, "%s would run %s without walls, from a folder that tools may change, and so could "+
-		"whatever they put beside it; move it out of that folder, or let tools write less", what, path).Because("off_limits")
+	return tool.Errorf(tool.CodeUnavailable,
+		"%s would run %s without walls, from a folder that tools may change, and so could "+
+			"whatever they put beside it; move it out of that folder, or let tools write less", what,
+		path).Because("off_limits")
 }
 
 // Default is the list of tools that belong to no node: the state beside a config in dir.
@@ -96,7 +101,7 @@ type Book struct {
 	known atomic.Pointer[facts]
 }
 
-// NewBook gives a book that begins with a list.
+// NewBook returns a book that begins with a list.
 func NewBook(l *List) *Book {
 	b := &Book{}
 	b.Set(l)
@@ -109,7 +114,7 @@ func (b *Book) Set(l *List) {
 	b.known.Store(nil)
 }
 
-// Now gives the list; nil: nothing is off limits.
+// Now returns the list; nil: nothing is off limits.
 func (b *Book) Now() *List {
 	if b == nil {
 		return nil
@@ -211,8 +216,9 @@ func note(ids map[ID]Ban, info fs.FileInfo, ban Ban) {
 	ids[id] = max(ids[id], ban)
 }
 
-// where gives where a path really is, or would be. One that leads through a link in a folder that tools may change gives
-// no room, but whoever is not in a room follows it: so it is where that leads, and each link on the way is meant too.
+// where returns where a path really is, or would be. One that leads through a link in a folder that tools may change
+// gives no room, but whoever is not in a room follows it: so it is where that leads, and each link on the way is meant
+// too.
 func (l *List) where(path string) []string {
 	a, rest, err := openNearest(path, l)
 	if err != nil {
@@ -222,7 +228,7 @@ func (l *List) where(path string) []string {
 	return []string{filepath.Join(a.Path, rest)}
 }
 
-// trail gives the links that a path leads through, and where they end.
+// trail returns the links that a path leads through, and where they end.
 func trail(path string) []string {
 	var links []string
 	at, rest := "/", names(path)
@@ -276,8 +282,8 @@ func (b *Book) Linked(id ID) Ban {
 	return Free
 }
 
-// Inside says what is off limits of what lies in a folder, or is to: whoever moves or removes the folder moves or removes
-// that too. The strictest word counts.
+// Inside says what is off limits of what lies in a folder, or is to: whoever moves or removes the folder moves or
+// removes that too. The strictest word counts.
 func (b *Book) Inside(real string) Ban {
 	ban := Free
 	if f := b.facts(); f != nil {

@@ -44,13 +44,13 @@ const (
 	maxLinks    = 40 // the kernel's own number
 )
 
-// Open opens an absolute path of a config. A link is followed where only the owner of this machine can have made it, and
-// never in a folder that tools may change: one of the list's, or one of more. What the list has as read-only or absent is
-// no such folder, wherever it lies.
+// Open opens an absolute path of a config. A link is followed where only the owner of this machine can have made it,
+// and never in a folder that tools may change: one of the list's, or one of more. What the list has as read-only or
+// absent is no such folder, wherever it lies.
 //
-// It is asked anew at each start, and gives a path without links that is opened again as one; so it does not matter what
-// has taken the place of a folder in the meantime, as long as that is a folder and not a link. A descriptor that is kept
-// from the first start would keep a folder that was deleted.
+// It is asked anew at each start, and gives a path without links that is opened again as one; so it does not matter
+// what has taken the place of a folder in the meantime, as long as that is a folder and not a link. A descriptor that
+// is kept from the first start would keep a folder that was deleted.
 func Open(path string, l *List, more ...string) (*Anchor, error) {
 	path = filepath.Clean(path)
 	if a, err := openDirect(unix.AT_FDCWD, path, path); err == nil {
@@ -176,13 +176,15 @@ func names(path string) []string {
 	return strings.FieldsFunc(filepath.Clean(path), func(r rune) bool { return r == '/' })
 }
 
-// apart lists folders that tools may change. Where that is everything there is, what programs are made of is left out: it
-// is full of links, and whoever may change it needs none.
+// apart lists folders that tools may change. Where that is everything there is, what programs are made of is left out:
+// it is full of links, and whoever may change it needs none.
 func apart(paths []string) []string {
 	if !slices.ContainsFunc(paths, func(path string) bool { return filepath.Clean(path) == "/" }) {
 		return paths
 	}
-	system := []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/nix", "/gnu", "/proc", "/sys", "/dev"}
+	system := []string{
+		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/nix", "/gnu", "/proc", "/sys", "/dev",
+	}
 	all := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return filepath.Clean(path) == "/" })
 	entries, _ := os.ReadDir("/")
 	for _, e := range entries {
@@ -193,8 +195,8 @@ func apart(paths []string) []string {
 	return all
 }
 
-// identities gives what is at some paths. A writable folder that a tool has replaced by a link gives another one than was
-// meant: then more links are refused, and not fewer, since the folder around it is among the paths too.
+// identities returns what is at some paths. A writable folder that a tool has replaced by a link gives another one than
+// was meant: then more links are refused, and not fewer, since the folder around it is among the paths too.
 func identities(paths []string, resolve uint64) []ID {
 	var ids []ID
 	for _, path := range paths {

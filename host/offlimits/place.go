@@ -33,10 +33,10 @@ func Find(path string, l *List, more ...string) (Thing, error) {
 // Missing reports whether it is not there.
 func (t Thing) Missing() bool { return t.missing != "" }
 
-// Make makes an empty file or folder where the thing is missing, so that it can be covered: nothing can be put in front of
-// what is not there, and a tool that may write the folder could make it first. Nobody takes an empty one for more than a
-// missing one. It reports whether there is something now; where we cannot make it, a tool, which has no more rights than
-// we, cannot either.
+// Make makes an empty file or folder where the thing is missing, so that it can be covered: nothing can be put in front
+// of what is not there, and a tool that may write the folder could make it first. Nobody takes an empty one for more
+// than a missing one. It reports whether there is something now; where we cannot make it, a tool, which has no more
+// rights than we, cannot either.
 func (t Thing) Make(private bool) (bool, error) {
 	if t.missing == "" {
 		return true, nil

@@ -69,7 +69,8 @@ func folderProblem(dir string) string {
 func limitProblem(err error) string {
 	switch {
 	case errors.Is(err, syscall.E2BIG):
-		return "its arguments and environment are larger than the kernel takes: pass large values on standard input or in a file"
+		return "its arguments and environment are larger than the kernel takes: pass large values on standard input " +
+			"or in a file"
 	case errors.Is(err, syscall.EAGAIN):
 		return "the limit of processes is reached: end some, or raise the limit (ulimit -u, pids.max)"
 	case errors.Is(err, syscall.ENOMEM):
@@ -93,7 +94,8 @@ func searchProblem(name string) string {
 		case info.Mode()&0o111 == 0:
 			return path + " cannot be started: " + modeProblem(info)
 		case !filepath.IsAbs(folder):
-			return name + " was found in " + folder + ", a relative entry of PATH, which is not used: write ./" + name + " to mean that one"
+			return name + " was found in " + folder + ", a relative entry of PATH, which is not used: write ./" + name +
+				" to mean that one"
 		}
 	}
 	if len(folders) == 0 {
@@ -161,7 +163,8 @@ func contentProblem(path string, err error) string {
 	case n == 0:
 		return "it is empty"
 	case errors.Is(err, syscall.ENOEXEC):
-		return "it is neither a program for this machine nor a script that starts with #!: name its interpreter in the command, or add the line"
+		return "it is neither a program for this machine nor a script that starts with #!: name its interpreter in " +
+			"the command, or add the line"
 	}
 	return ""
 }
@@ -175,10 +178,12 @@ func scriptProblem(head []byte) string {
 		return "its first line is #! without an interpreter: name one"
 	}
 	if _, err := os.Stat(name); err != nil {
-		return "its first line asks for the interpreter " + name + ", which does not exist: install it or correct the line"
+		return "its first line asks for the interpreter " + name +
+			", which does not exist: install it or correct the line"
 	}
 	if carriage {
-		return "its first line ends in a carriage return (Windows line ends), so that the interpreter " + name + "\\r is looked for: convert the file to Unix line ends"
+		return "its first line ends in a carriage return (Windows line ends), so that the interpreter " + name +
+			"\\r is looked for: convert the file to Unix line ends"
 	}
 	return ""
 }
@@ -201,7 +206,8 @@ func elfProblem(r io.ReaderAt) string {
 	}
 	loader := elfLoader(file)
 	if _, err := os.Stat(loader); loader != "" && err != nil {
-		return "it was built for " + built + " and asks for the loader " + loader + ", which does not exist here (another machine or another C library): install it or use another build"
+		return "it was built for " + built + " and asks for the loader " + loader +
+			", which does not exist here (another machine or another C library): install it or use another build"
 	}
 	if built != runtime.GOARCH {
 		return "it was built for " + built + " and this machine is " + runtime.GOARCH + ": use another build"
@@ -209,7 +215,7 @@ func elfProblem(r io.ReaderAt) string {
 	return ""
 }
 
-// elfLoader gives the dynamic loader of a binary; a static one has none.
+// elfLoader returns the dynamic loader of a binary; a static one has none.
 func elfLoader(file *elf.File) string {
 	const longest = 4096 // PATH_MAX
 	for _, p := range file.Progs {

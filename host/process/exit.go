@@ -40,12 +40,13 @@ var missingLibrary = regexp.MustCompile(`error while loading shared libraries: (
 func (c *Child) Describe(e Exit) string {
 	if reached := c.limits(); len(reached) > 0 {
 		which, _, _ := strings.Cut(reached[0], " ") // named as the walls of a config name it
-		return withTail(fmt.Sprintf("%s: it reached its limit of %s; walls.%s of its source raises it", e, strings.Join(reached, " and of "), which), c.Tail())
+		return withTail(fmt.Sprintf("%s: it reached its limit of %s; walls.%s of its source raises it", e,
+			strings.Join(reached, " and of "), which), c.Tail())
 	}
 	return describe(e, c.Tail(), c.killed.Load())
 }
 
-// limits gives those that the child met, once it has ended.
+// limits returns those that the child met, once it has ended.
 func (c *Child) limits() []string {
 	select {
 	case <-c.reaped:
@@ -75,7 +76,7 @@ func withTail(said, tail string) string {
 	return said
 }
 
-// lastLines gives at most three lines and 500 bytes of a text, as one line without control characters.
+// lastLines returns at most three lines and 500 bytes of a text, as one line without control characters.
 func lastLines(text string) string {
 	const lines, size = 3, 500
 	var last []string

@@ -43,9 +43,9 @@ func NewLines(r io.Reader, l LineLimits) *Lines {
 // Number is the number of the line that Next returned last, from 1.
 func (l *Lines) Number() int { return l.number }
 
-// Next gives the next line without its newline, valid until the next call. A last line without a newline
-// comes with io.ErrUnexpectedEOF, unless LineLimits.Open takes it; the clean end is io.EOF; a bound that was exceeded is
-// a *LimitError.
+// Next returns the next line without its newline, valid until the next call. A last line without a newline comes with
+// io.ErrUnexpectedEOF, unless LineLimits.Open takes it; the clean end is io.EOF; a bound that was exceeded is a
+// *LimitError.
 func (l *Lines) Next() ([]byte, error) {
 	searched := 0
 	for {

@@ -28,7 +28,7 @@ type stat struct {
 // it runs on as long as it has another.
 func (s stat) dead() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
 
-// stat reads the entry of a process; false: there is none, any more.
+// stat reads the entry of a process; false: there is none, or no longer.
 func (p procfs) stat(pid int) (stat, bool) {
 	fd, err := unix.Open(string(p)+"/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -57,7 +57,7 @@ func parseStat(line []byte) (stat, bool) {
 	}, true
 }
 
-// children gives a way to look up the children of a process. The kernel keeps a list with each thread
+// children returns a way to look up the children of a process. The kernel keeps a list with each thread
 // where it was built with CONFIG_PROC_CHILDREN; elsewhere the whole table is read once.
 func (p procfs) children() func(pid int) []int {
 	self := strconv.Itoa(os.Getpid())
@@ -110,7 +110,7 @@ func (p procfs) numbers(folder string) []int {
 	return numbers
 }
 
-// markers gives the values of our marker in the environment that a process was started with. One that
+// markers returns the values of our marker in the environment that a process was started with. One that
 // hides its environment has none.
 func (p procfs) markers(pid int) []string {
 	var values []string
@@ -122,7 +122,7 @@ func (p procfs) markers(pid int) []string {
 	return values
 }
 
-// commandLine gives the arguments of a process, with a NUL after each.
+// commandLine returns the arguments of a process, with a NUL after each.
 func (p procfs) commandLine(pid int) []byte { return p.read(pid, "cmdline") }
 
 func (p procfs) read(pid int, name string) []byte {

@@ -30,9 +30,9 @@ type Command struct {
 	// of a container on that of its monitor. They belong to its tree although they keep nothing of the
 	// environment that they were started with. Empty: there are none.
 	Claim string
-	// End is called once, when the child is ended, and before it is killed where it has not exited by itself: for a command
-	// that is only the client of what it started, such as docker run. Its files are not those of this machine, and
-	// Child.Open opens none. Nil: nobody is told.
+	// End is called once, when the child is ended, and before it is killed where it has not exited by itself: for a
+	// command that is only the client of what it started, such as docker run. Its files are not those of this machine,
+	// and Child.Open opens none. Nil: nobody is told.
 	End func(killed bool)
 
 	// Confine puts the child, and whatever it starts, behind walls. Nil: it is not confined.
@@ -51,7 +51,7 @@ type Command struct {
 	StderrLimit int
 }
 
-// A Child is a started process and everything that it starts in turn. Whoever started it calls Wait,
+// A Child is a started process and everything that it starts in turn. Its starter calls Wait,
 // Stop, Kill or Close in the end. All methods may be called from several goroutines, and again.
 type Child struct {
 	Stdin *os.File // write end of a pipe; see Feed and CloseStdin
@@ -73,7 +73,7 @@ type Child struct {
 	window *sandbox.Window   // nil: they are not
 
 	mu     sync.Mutex
-	over   bool // nothing is fed any more
+	over   bool // nothing more is fed
 	feeder sync.WaitGroup
 
 	exited  chan struct{} // closed by watch: the child itself has exited
@@ -87,9 +87,11 @@ type Child struct {
 
 // What holds for children of every protocol, so that all are alike.
 const (
-	LastBreath = 500 * time.Millisecond // for a child to end by itself once it was asked to, by SIGTERM or the end of its input
-	MaxLine    = 4 << 20                // bytes of a line of its output, where a protocol does not need longer ones
-	LifeLog    = 64 << 20               // bytes of the standard error of one that serves many calls, over its whole life
+	// for a child to end by itself once it was asked to, by SIGTERM or the end of its input
+	LastBreath = 500 * time.Millisecond
+	MaxLine    = 4 << 20 // bytes of a line of its output, where a protocol does not need longer ones
+	// bytes of the standard error of one that serves many calls, over its whole life
+	LifeLog = 64 << 20
 )
 
 const (

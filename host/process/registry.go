@@ -36,9 +36,9 @@ type registry struct {
 	leaders map[int]*Child    // by pid; a leader's pid is taken until it is reaped
 	marked  map[string]*Child // by marker
 
-	keeping sync.Mutex // guards users and keeper
-	users   int
-	keeper  *keeper
+	starting sync.Mutex // guards users and starter
+	users    int
+	starter  *starter
 }
 
 // adopt makes this program the parent of whatever loses its own: a daemon that its tool has left comes
@@ -46,9 +46,11 @@ type registry struct {
 // our own parent left open for us; those that Go opened are private already.
 func (r *registry) adopt() {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		r.unfit = tool.Errorf(tool.CodeUnavailable, "cannot look after the children of tools: prctl(PR_SET_CHILD_SUBREAPER): %w", err)
+		r.unfit = tool.Errorf(tool.CodeUnavailable,
+			"cannot look after the children of tools: prctl(PR_SET_CHILD_SUBREAPER): %w", err)
 	} else if _, ok := r.proc.stat(os.Getpid()); !ok {
-		r.unfit = tool.Errorf(tool.CodeUnavailable, "cannot look after the children of tools: %s is not readable: mount it", r.proc)
+		r.unfit = tool.Errorf(tool.CodeUnavailable,
+			"cannot look after the children of tools: %s is not readable: mount it", r.proc)
 	}
 	for _, fd := range r.proc.numbers("self/fd") {
 		if fd > 2 {
@@ -62,10 +64,10 @@ func (r *registry) start(path string, argv []string, attr *os.ProcAttr, walls *s
 	if r.once.Do(r.adopt); r.unfit != nil {
 		return r.unfit
 	}
-	keeper := r.hold()
+	starter := r.hold()
 	var err error
 	if walls == nil {
-		err = keeper.do(func() error { return r.plain(path, argv, attr, c) })
+		err = starter.do(func() error { return r.plain(path, argv, attr, c) })
 	} else {
 		err = r.confined(path, argv, attr, walls, c)
 	}
@@ -82,7 +84,7 @@ func (r *registry) register(c *Child, proc *os.Process, pidfd int) {
 	r.leaders[proc.Pid], r.marked[c.marker] = c, c
 }
 
-// plain starts a child, on the keeper's thread.
+// plain starts a child, on the starter's thread.
 func (r *registry) plain(path string, argv []string, attr *os.ProcAttr, c *Child) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,14 +97,16 @@ func (r *registry) plain(path string, argv []string, attr *os.ProcAttr, c *Child
 	if pidfd < 0 {
 		_ = proc.Kill()
 		_, _ = proc.Wait()
-		return tool.Errorf(tool.CodeUnavailable, "this kernel gives no handle on a process (pidfd); Linux 5.4 or later is needed")
+		return tool.Errorf(tool.CodeUnavailable,
+			"this kernel gives no handle on a process (pidfd); Linux 5.4 or later is needed")
 	}
 	r.register(c, proc, pidfd)
 	return nil
 }
 
 // confined starts a child behind walls. It is our child like any other; its orphans go to the room's init. It is known
-// here before it leaves our session, so that nobody takes it for a stray, and nobody has to wait while its room is built.
+// here before it leaves our session, so that nobody takes it for a stray, and nobody has to wait while its room is
+// built.
 func (r *registry) confined(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
 	born := func(pid int) error {
 		r.mu.Lock()
@@ -120,7 +124,8 @@ func (r *registry) confined(path string, argv []string, attr *os.ProcAttr, walls
 		return nil
 	}
 	spawn := sandbox.Spawn{
-		Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Look: c.looks, Born: born, Confinement: *walls,
+		Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Look: c.looks, Born: born,
+		Confinement: *walls,
 	}
 	room, err := sandbox.Start(spawn)
 	if sandbox.Moved(err) { // somebody changed a folder this moment
@@ -172,57 +177,57 @@ func (r *registry) signal(c *Child, sig syscall.Signal) {
 	}
 }
 
-// hold gives the keeper, which stays until release has been called as often as hold.
-func (r *registry) hold() *keeper {
-	r.keeping.Lock()
-	defer r.keeping.Unlock()
+// hold returns the starter, which stays until release has been called as often as hold.
+func (r *registry) hold() *starter {
+	r.starting.Lock()
+	defer r.starting.Unlock()
 	if r.users++; r.users == 1 {
-		r.keeper = newKeeper(r.reapOrphans)
+		r.starter = newStarter(r.reapOrphans)
 	}
-	return r.keeper
+	return r.starter
 }
 
 func (r *registry) release() {
-	r.keeping.Lock()
-	defer r.keeping.Unlock()
+	r.starting.Lock()
+	defer r.starting.Unlock()
 	if r.users--; r.users == 0 {
-		r.keeper.stop()
-		r.keeper = nil
+		r.starter.stop()
+		r.starter = nil
 	}
 }
 
-// A keeper is a goroutine that stays on one thread while there are leaders. They are started on that
+// A starter is a goroutine that stays on one thread while there are leaders. They are started on that
 // thread because the kernel ends a child with Pdeathsig when the thread that started it ends, and any
 // other thread may. It also reaps orphans as they die.
-type keeper struct {
+type starter struct {
 	jobs chan func()
 	quit chan struct{}
 	done chan struct{}
 }
 
-func newKeeper(reapOrphans func()) *keeper {
-	k := &keeper{jobs: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
-	go k.run(reapOrphans)
-	return k
+func newStarter(reapOrphans func()) *starter {
+	s := &starter{jobs: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
+	go s.run(reapOrphans)
+	return s
 }
 
-// do runs f on the keeper's thread.
-func (k *keeper) do(f func() error) error {
+// do runs f on the starter's thread.
+func (s *starter) do(f func() error) error {
 	result := make(chan error, 1)
-	k.jobs <- func() { result <- f() }
+	s.jobs <- func() { result <- f() }
 	return <-result
 }
 
-func (k *keeper) stop() {
-	close(k.quit)
-	<-k.done
+func (s *starter) stop() {
+	close(s.quit)
+	<-s.done
 }
 
 // reapDelay lets many deaths be one reading of the table. A zombie costs next to nothing.
 const reapDelay = 100 * time.Millisecond
 
-func (k *keeper) run(reapOrphans func()) {
-	defer close(k.done)
+func (s *starter) run(reapOrphans func()) {
+	defer close(s.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	deaths := make(chan os.Signal, 1)
@@ -231,7 +236,7 @@ func (k *keeper) run(reapOrphans func()) {
 	var due <-chan time.Time
 	for {
 		select {
-		case job := <-k.jobs:
+		case job := <-s.jobs:
 			job()
 		case <-deaths:
 			if due == nil {
@@ -240,7 +245,7 @@ func (k *keeper) run(reapOrphans func()) {
 		case <-due:
 			due = nil
 			reapOrphans()
-		case <-k.quit:
+		case <-s.quit:
 			return
 		}
 	}

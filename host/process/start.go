@@ -28,8 +28,9 @@ func Start(cmd Command) (*Child, error) {
 		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
 	}
 	c := &Child{
-		Stdin: p.ours[0], Stdout: p.ours[1], marker: rand.Text(), claim: cmd.Claim, end: cmd.End, looks: cmd.Look && cmd.Confine != nil,
-		exited: make(chan struct{}), settled: make(chan struct{}), reaped: make(chan struct{}),
+		Stdin: p.ours[0], Stdout: p.ours[1], marker: rand.Text(), claim: cmd.Claim, end: cmd.End,
+		looks: cmd.Look && cmd.Confine != nil, exited: make(chan struct{}), settled: make(chan struct{}),
+		reaped: make(chan struct{}),
 	}
 	c.settle = sync.OnceValue(c.finish)
 	attr := &os.ProcAttr{Dir: cmd.Dir, Env: environment(cmd.Env, c.marker), Files: append(p.theirs[:], cmd.Files...)}

@@ -24,7 +24,7 @@ type stderr struct {
 	line []byte
 	done chan struct{}
 
-	silent atomic.Bool // emit is not called any more
+	silent atomic.Bool // emit is no longer called
 
 	mu   sync.Mutex // guards last
 	last []byte     // at least the tail, at most twice of it

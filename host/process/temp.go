@@ -9,7 +9,7 @@ import (
 )
 
 // TempDir makes a folder for what this program needs while it runs, and removes those of programs that were killed
-// before they could. Whoever calls it removes the folder in the end.
+// before they could. Its caller removes the folder in the end.
 func TempDir(kind string) (string, error) {
 	prefix := "toolpost-" + kind + "-"
 	sweepTemp(prefix)
@@ -31,7 +31,7 @@ func sweepTemp(prefix string) {
 	}
 }
 
-// startOf gives the time at which a process was started, in the kernel's own units; 0: there is none.
+// startOf returns the time at which a process was started, in the kernel's own units; 0: there is none.
 func startOf(pid int) uint64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))

@@ -142,9 +142,9 @@ func (r *registry) strays(children func(int) []int) map[int]stat {
 	return strays
 }
 
-// owner tells whose stray a process is: by its session, which it can leave and never enter, by the marker
-// in its environment, or by what somebody claims on its command line. A process that is just becoming another program has no environment for a
-// moment; then it is not sure that it has no owner.
+// owner tells whose stray a process is: by its session, which it can leave and never enter, by the marker in its
+// environment, or by what somebody claims on its command line. A process that is just becoming another program has no
+// environment for a moment; then it is not sure that it has no owner.
 func (r *registry) owner(pid int, before stat) (c *Child, sure bool) {
 	if c := r.leaders[before.session]; c != nil {
 		return c, true
@@ -183,7 +183,8 @@ func (r *registry) reapOrphans() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var dead unix.Siginfo
-	if err := unix.Waitid(unix.P_ALL, 0, &dead, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil || dead.Signo == 0 {
+	if err := unix.Waitid(unix.P_ALL, 0, &dead, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil ||
+		dead.Signo == 0 {
 		return // no child of ours is dead: the table need not be read
 	}
 	for pid, s := range r.strays(r.proc.children()) {

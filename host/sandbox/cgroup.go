@@ -40,7 +40,9 @@ type controllers struct {
 }
 
 // ourNumber names this program among those that make groups, in whatever container: process numbers would not.
-var ourNumber = sync.OnceValue(func() int64 { return rand.Int64N(1<<62-1) + 1 }) //nolint:gosec // a name, which nobody gains by guessing
+var ourNumber = sync.OnceValue(func() int64 {
+	return rand.Int64N(1<<62-1) + 1 //nolint:gosec // a name, which nobody gains by guessing
+})
 
 // entered are the folders in which this program is known to live, from then on to its end.
 var entered struct {
@@ -56,8 +58,8 @@ func groupName(number int64, serial uint64) string {
 	return fmt.Sprintf("toolpost-%016x-%d", number, serial)
 }
 
-// enter locks the byte of a folder that has this program's number, before it makes a group there. The kernel gives the lock
-// back when the program ends, and not before, and shows it to everybody who sees the folder.
+// enter locks the byte of a folder that has this program's number, before it makes a group there. The kernel gives the
+// lock back when the program ends, and not before, and shows it to everybody who sees the folder.
 func enter(folder string) error {
 	entered.mu.Lock()
 	defer entered.mu.Unlock()
@@ -68,7 +70,8 @@ func enter(folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: ourNumber(), Len: 1}); err != nil {
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK,
+		&unix.Flock_t{Type: unix.F_RDLCK, Start: ourNumber(), Len: 1}); err != nil {
 		f.Close()
 		return fmt.Errorf("%s cannot be locked: %w", folder, err)
 	}
@@ -104,7 +107,7 @@ func findControllers(root string) *controllers {
 	return c
 }
 
-// relative gives a group's place below what a mount shows.
+// relative returns a group's place below what a mount shows.
 func relative(place, root string) (string, bool) {
 	if root == "/" {
 		return place, true
@@ -143,7 +146,9 @@ func groupMounts(path string) []groupMount {
 		if !ok || len(left) < 5 || len(right) < 3 || !strings.HasPrefix(right[0], "cgroup") {
 			continue
 		}
-		mounts = append(mounts, groupMount{root: left[3], point: left[4], v2: right[0] == "cgroup2", options: strings.Split(right[2], ",")})
+		mounts = append(mounts, groupMount{
+			root: left[3], point: left[4], v2: right[0] == "cgroup2", options: strings.Split(right[2], ","),
+		})
 	}
 	return mounts
 }
@@ -182,7 +187,7 @@ func (c *controllers) probe() {
 	}
 }
 
-// enable gives the controllers of version 2 to the groups below ours. A group with processes in it cannot do
+// enable hands the controllers of version 2 to the groups below ours. A group with processes in it cannot do
 // that unless it is the root; if there is nobody in it but us, we move one down.
 func (c *controllers) enable() {
 	offered := strings.Fields(readText(filepath.Join(c.v2, "cgroup.controllers")))
@@ -342,7 +347,8 @@ func setLimit(name, folder string, v2 bool, l Limits) error {
 	case v2:
 		return errors.Join(setWeight(folder, v2, limitedWeight), write("cpu.max", quota+" "+period))
 	default:
-		return errors.Join(setWeight(folder, v2, limitedWeight), write("cpu.cfs_period_us", period), write("cpu.cfs_quota_us", quota))
+		return errors.Join(setWeight(folder, v2, limitedWeight), write("cpu.cfs_period_us", period),
+			write("cpu.cfs_quota_us", quota))
 	}
 }
 
@@ -376,7 +382,9 @@ func (g *group) reached() []string {
 		}
 		return false
 	}
-	if f := g.folders[ctlMemory]; f != "" && (count(filepath.Join(f, "memory.events"), "oom_kill") || count(filepath.Join(f, "memory.oom_control"), "oom_kill")) {
+	if f := g.folders[ctlMemory]; f != "" &&
+		(count(filepath.Join(f, "memory.events"), "oom_kill") ||
+			count(filepath.Join(f, "memory.oom_control"), "oom_kill")) {
 		met = append(met, fmt.Sprintf("memory (%d MiB)", g.limits.Memory>>20))
 	}
 	if f := g.folders[ctlPids]; f != "" && count(filepath.Join(f, "pids.events"), "max") {
@@ -425,7 +433,8 @@ func stale(path string) bool {
 	var number int64
 	var serial uint64
 	name := filepath.Base(path)
-	if n, err := fmt.Sscanf(name, "toolpost-%x-%d", &number, &serial); n != 2 || err != nil || name != groupName(number, serial) || number == ourNumber() {
+	if n, err := fmt.Sscanf(name, "toolpost-%x-%d", &number, &serial); n != 2 || err != nil ||
+		name != groupName(number, serial) || number == ourNumber() {
 		return false
 	}
 	folder, err := os.Open(filepath.Dir(path))
@@ -458,8 +467,8 @@ func writeTo(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// killAll ends the processes of a group, and reports whether it could. Those that this program cannot see, because they are
-// in another PID namespace, have the number 0 there, which as the target of a signal would be ourselves.
+// killAll ends the processes of a group, and reports whether it could. Those that this program cannot see, because they
+// are in another PID namespace, have the number 0 there, which as the target of a signal would be ourselves.
 func killAll(path string) bool {
 	file := filepath.Join(path, "cgroup.procs")
 	all := true
@@ -486,7 +495,7 @@ func parentOf(pid int) int {
 	return n
 }
 
-// statField gives a field of /proc/PID/stat, counted from the state, which is 0.
+// statField returns a field of /proc/PID/stat, counted from the state, which is 0.
 func statField(pid, i int) string {
 	text := readText(fmt.Sprintf("/proc/%d/stat", pid))
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])

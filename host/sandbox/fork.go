@@ -36,9 +36,11 @@ func ForkScript(server, call Profile) ([]byte, error) {
 	case m.cover(server) != nil:
 		return nil, m.cover(server)
 	case call.NoEnv && !server.NoEnv:
-		return nil, tool.Errorf(tool.CodeUnsupported, "a forked child has the environment of its server: start the server without one").Because(CoverageMissing)
+		return nil, tool.Errorf(tool.CodeUnsupported,
+			"a forked child has the environment of its server: start the server without one").Because(CoverageMissing)
 	case m.Landlock < landlockTruncate && !sameFiles(server, call):
-		return nil, tool.Errorf(tool.CodeUnsupported, "a forked child has the files of its server: %s is missing", m.explain(LayerLandlock)).Because(CoverageMissing)
+		return nil, tool.Errorf(tool.CodeUnsupported, "a forked child has the files of its server: %s is missing",
+			m.explain(LayerLandlock)).Because(CoverageMissing)
 	case call.Network > server.Network || call.Subprocess && !server.Subprocess:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "a forked child cannot have more than its server")
 	}
@@ -56,10 +58,12 @@ func ForkScript(server, call Profile) ([]byte, error) {
 }
 
 func sameFiles(a, b Profile) bool {
-	return slices.Equal(a.Readable, b.Readable) && slices.Equal(a.Writable, b.Writable) && slices.Equal(a.Executable, b.Executable) && a.WriteOnly == b.WriteOnly
+	return slices.Equal(a.Readable, b.Readable) && slices.Equal(a.Writable, b.Writable) &&
+		slices.Equal(a.Executable, b.Executable) && a.WriteOnly == b.WriteOnly
 }
 
-const forkHead = 24 // bytes in front of the script: its first op for a child, where its names are, whether it has its own System V objects
+// bytes in front of the script: its first op for a child, where its names are, whether it has its own System V objects
+const forkHead = 24
 
 func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 	p := &plan{on: m, Spawn: Spawn{Confinement: Confinement{Profile: call}}}

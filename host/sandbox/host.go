@@ -17,22 +17,22 @@ import (
 	"toolpost/tool"
 )
 
-// linger is how long the stage stays when nobody needs it, so that calls one after the other find it.
+// linger is how long the forker stays when nobody needs it, so that calls one after the other find it.
 const linger = 30 * time.Millisecond
 
 // startTime bounds everything between a script and the program that it starts. It is long because a
 // machine may be slow, and nobody waits so long but for a broken one.
 const startTime = 30 * time.Second
 
-// A house keeps the stage of this program while somebody needs it, and a few rooms in advance. There is one for
+// A house keeps the forker of this program while somebody needs it, and a few rooms in advance. There is one for
 // a program, as there is one program to start again.
 type house struct {
-	mu     sync.Mutex
-	users  int
-	stages map[bool]*stage // by whether it stands outside, in the host's own network
-	spares []*birth        // the oldest first
-	want   int             // how many spares there should be
-	idle   *time.Timer
+	mu      sync.Mutex
+	users   int
+	forkers map[bool]*forker // by whether it stands outside, in the host's own network
+	spares  []*birth         // the oldest first
+	want    int              // how many spares there should be
+	idle    *time.Timer
 
 	jobs   int       // of those who tidy up
 	tidied sync.Cond // there are fewer of them
@@ -41,13 +41,13 @@ type house struct {
 var home = newHouse()
 
 func newHouse() *house {
-	h := &house{stages: map[bool]*stage{}}
+	h := &house{forkers: map[bool]*forker{}}
 	h.tidied.L = &h.mu
 	return h
 }
 
-// Keep keeps the stage running until release is called, so that the first confined child does not wait for
-// it. Without it the stage comes with the first child and goes soon after the last. Who calls Keep when the
+// Keep keeps the forker running until release is called, so that the first confined child does not wait for
+// it. Without it the forker comes with the first child and goes soon after the last. Who calls Keep when the
 // program begins and release when it ends leaves nothing behind: release waits for what is being removed.
 func Keep() (release func()) {
 	home.hold()
@@ -59,14 +59,14 @@ func Keep() (release func()) {
 	})
 }
 
-// Leave ends the stage, unless somebody keeps it, and waits for what is being removed: the last thing that a program does
-// which started confined children and leaves nothing behind.
+// Leave ends the forker, unless somebody keeps it, and waits for what is being removed: the last thing that a program
+// does which started confined children and leaves nothing behind.
 func Leave() {
 	home.rest()
 	home.close()
 }
 
-// tidy does in the background what nobody has to wait for.
+// tidy does in the background what no call has to wait for.
 func (h *house) tidy(job func()) {
 	h.mu.Lock()
 	h.jobs++
@@ -106,20 +106,20 @@ func (h *house) release() {
 	}
 }
 
-// close ends the stage and the spare rooms, unless somebody needs them.
+// close ends the forker and the spare rooms, unless somebody needs them.
 func (h *house) close() {
 	h.mu.Lock()
 	if h.users > 0 {
 		h.mu.Unlock()
 		return
 	}
-	spares, stages := h.spares, h.stages
-	h.spares, h.stages, h.want = nil, map[bool]*stage{}, 0
+	spares, forkers := h.spares, h.forkers
+	h.spares, h.forkers, h.want = nil, map[bool]*forker{}, 0
 	h.mu.Unlock()
 	for _, b := range spares {
 		b.abort()
 	}
-	for _, s := range stages {
+	for _, s := range forkers {
 		s.stop()
 	}
 }
@@ -136,7 +136,7 @@ type ground struct {
 	outside bool    // it has the host's network
 }
 
-// take gives a room with its foundation laid. Whoever has to wait for one makes that more are kept.
+// take returns a room with its foundation laid. A caller that has to wait for one raises the number that is kept ready.
 func (h *house) take(m *machine, on ground) (*birth, error) {
 	began := time.Now()
 	defer func() {
@@ -158,12 +158,13 @@ func (h *house) take(m *machine, on ground) (*birth, error) {
 	}
 	if err := b.listen(); err != nil || !b.ready {
 		b.abort()
-		return nil, cmp.Or(err, errors.New("the sandbox's stage ended at once: does the program begin with sandbox.Main?"))
+		return nil,
+			cmp.Or(err, errors.New("the sandbox's forker ended at once: does the program begin with sandbox.Main?"))
 	}
 	return b, nil
 }
 
-// pop gives the oldest spare room that stands on a ground. Those that are too old are given up.
+// pop returns the oldest spare room that stands on a ground. Those that are too old are given up.
 func (h *house) pop(on ground) *birth {
 	h.mu.Lock()
 	old := slices.IndexFunc(h.spares, func(b *birth) bool { return time.Since(b.began) < fresh })
@@ -203,7 +204,7 @@ func (h *house) refill(m *machine, on ground) {
 	}
 }
 
-// begin sends the script of a foundation to the stage.
+// begin sends the script of a foundation to the forker.
 func (h *house) begin(m *machine, on ground) (*birth, error) {
 	g, err := m.groups.newGroup()
 	if err != nil {
@@ -230,79 +231,80 @@ func (b *birth) begin(h *house, m *machine) error {
 	defer theirs.Close()
 	b.names, b.conn = f.names, ours
 	files := append([]*os.File{f.memory, theirs}, b.group.procs...)
-	err = h.use(m, b.outside, func(st *stage) error { return send(st.conn, uint64(b.flags), uint64(f.size), files) })
+	err = h.use(m, b.outside, func(st *forker) error { return send(st.conn, uint64(b.flags), uint64(f.size), files) })
 	if err != nil {
 		_ = ours.Close()
 	}
 	return err
 }
 
-// use runs f with the stage, which is started if there is none. One that turns out to be gone is replaced once.
-func (h *house) use(m *machine, outside bool, f func(*stage) error) error {
+// use runs f with the forker, which is started if there is none. One that turns out to be gone is replaced once.
+func (h *house) use(m *machine, outside bool, f func(*forker) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for again := false; ; again = true {
-		if h.stages[outside] == nil {
-			s, err := m.startStage(outside)
+		if h.forkers[outside] == nil {
+			s, err := m.startForker(outside)
 			if err != nil {
 				return err
 			}
-			h.stages[outside] = s
+			h.forkers[outside] = s
 		}
-		err := f(h.stages[outside])
+		err := f(h.forkers[outside])
 		if err == nil || again {
 			return err
 		}
-		h.stages[outside].stop()
-		delete(h.stages, outside)
+		h.forkers[outside].stop()
+		delete(h.forkers, outside)
 	}
 }
 
-// A stage is the program that forks confined children, see Main.
-type stage struct {
+// A forker is the program that forks confined children, see Main.
+type forker struct {
 	conn *net.UnixConn
 	life *os.File // the write end of the pipe that ends with us
 	proc *os.Process
 }
 
-// startStage starts a stage. Unless it is outside it stands in a network of its own, in which there is nothing.
+// startForker starts a forker. Unless it is outside it stands in a network of its own, in which there is nothing.
 // The rooms without network share it: a network takes the kernel longer to make than all the rest.
-func (m *machine) startStage(outside bool) (*stage, error) {
-	if !mayStage.Load() {
-		return nil, tool.Errorf(tool.CodeInternal, "no confined child can be started: this program does not call sandbox.Main first")
+func (m *machine) startForker(outside bool) (*forker, error) {
+	if !mayStart.Load() {
+		return nil, tool.Errorf(tool.CodeInternal,
+			"no confined child can be started: this program does not call sandbox.Main first")
 	}
 	ours, theirs, err := socketPair()
 	if err != nil {
-		return nil, unavailable("no socket for the sandbox's stage", err)
+		return nil, unavailable("no socket for the sandbox's forker", err)
 	}
 	defer theirs.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
 		_ = ours.Close()
-		return nil, unavailable("no pipe for the sandbox's stage", err)
+		return nil, unavailable("no pipe for the sandbox's forker", err)
 	}
 	defer r.Close()
 	// A program that does not begin with Main must not begin anew, as a test binary would with all its tests.
-	argv := []string{stageName, "-test.run=^$"}
+	argv := []string{forkerName, "-test.run=^$"}
 	proc, err := os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{
-		Dir: "/", Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, Files: []*os.File{nil, nil, nil, stageSocket: theirs, stageLife: r},
-		Sys: m.stageNamespaces(outside),
+		Dir: "/", Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
+		Files: []*os.File{nil, nil, nil, forkerSocket: theirs, forkerLife: r}, Sys: m.forkerNamespaces(outside),
 	})
 	if err != nil {
 		_ = ours.Close()
 		w.Close()
 		var errno syscall.Errno
 		if errors.As(err, &errno) {
-			return nil, &wallError{LayerNamespaces + ": the stage", errno}
+			return nil, &wallError{LayerNamespaces + ": the forker", errno}
 		}
-		return nil, unavailable("the sandbox's stage does not start", err)
+		return nil, unavailable("the sandbox's forker does not start", err)
 	}
-	return &stage{conn: ours, life: w, proc: proc}, nil
+	return &forker{conn: ours, life: w, proc: proc}, nil
 }
 
-// stageNamespaces puts the stage into our session, where package process lets it be, but not into a terminal's
+// forkerNamespaces puts the forker into our session, where package process lets it be, but not into a terminal's
 // group, and into namespaces.
-func (m *machine) stageNamespaces(outside bool) *syscall.SysProcAttr {
+func (m *machine) forkerNamespaces(outside bool) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if outside {
 		return attr
@@ -322,8 +324,8 @@ func unavailable(what string, err error) error {
 	return tool.Errorf(tool.CodeUnavailable, "%s: %w", what, err)
 }
 
-// stop ends the stage. It has nothing to do but to end, so it is not asked.
-func (s *stage) stop() {
+// stop ends the forker. It has nothing to do but to end, so it is not asked.
+func (s *forker) stop() {
 	_ = s.conn.Close()
 	s.life.Close()
 	_ = s.proc.Kill()
@@ -358,7 +360,7 @@ func memoryFile(content []byte) (*os.File, error) {
 	return memory, nil
 }
 
-// socketPair gives two ends that keep messages apart.
+// socketPair returns two ends that keep messages apart.
 func socketPair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -427,7 +429,8 @@ func (b *birth) listen() error {
 			_ = unix.SetNonblock(fds[0], true) // so that the runtime waits for it, and no thread
 			file = os.NewFile(uintptr(fds[0]), "of a confined child")
 		}
-		what, a, errno := binary.NativeEndian.Uint64(record[:]), binary.NativeEndian.Uint64(record[8:]), binary.NativeEndian.Uint64(record[16:])
+		what, a := binary.NativeEndian.Uint64(record[:]), binary.NativeEndian.Uint64(record[8:])
+		errno := binary.NativeEndian.Uint64(record[16:])
 		if what == tellFailure {
 			failure = b.failure(a, syscall.Errno(errno))
 			continue

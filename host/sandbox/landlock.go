@@ -13,12 +13,16 @@ import (
 const (
 	rightsRead  = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	rightsExec  = unix.LANDLOCK_ACCESS_FS_EXECUTE
-	rightsWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_REFER |
+	rightsWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
+		unix.LANDLOCK_ACCESS_FS_REFER |
 		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
-		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
-	rightsOfFile = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_EXECUTE
+		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO |
+		unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
+	rightsOfFile = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_EXECUTE
 	// What nobody gets: device nodes, and ioctl on devices.
-	rightsNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	rightsNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK |
+		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
 // landlockVersion is how much of Landlock this kernel has; 0: none.
@@ -63,9 +67,13 @@ type grant struct {
 // ruleset begins a ruleset that takes every right on files, and what it can of what leads to other processes.
 func (s *script) ruleset(version int) {
 	s.in(LayerLandlock)
-	fields := []value{number(handledFS(version)), number(0), number(uint64(unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL))}
+	fields := []value{
+		number(handledFS(version)), number(0),
+		number(uint64(unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL)),
+	}
 	fields = fields[:attrFields(version)]
-	s.call("the ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.words(fields...), number(8*len(fields)), number(0)).into(regRules)
+	s.call("the ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.words(fields...), number(8*len(fields)),
+		number(0)).into(regRules)
 }
 
 // attrFields is how many fields the ruleset's structure has.
@@ -88,7 +96,8 @@ func (s *script) grant(version int, grants []grant) {
 // more there than the room has.
 func (s *script) grantInside(version int, grants []grant) {
 	s.grantBy(version, grants, func(path string) *op {
-		return s.call(path, unix.SYS_OPENAT, cwd, s.text(path), number(unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW), number(0))
+		return s.call(path, unix.SYS_OPENAT, cwd, s.text(path), number(unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW),
+			number(0))
 	})
 }
 
@@ -103,7 +112,8 @@ func (s *script) grantBy(version int, grants []grant, open func(path string) *op
 		beneath := s.words(number(rights), number(0))
 		open(g.path).into(fd)
 		s.poke(beneath, 8, fd)
-		s.call(g.path, unix.SYS_LANDLOCK_ADD_RULE, register(regRules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath, number(0))
+		s.call(g.path, unix.SYS_LANDLOCK_ADD_RULE, register(regRules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath,
+			number(0))
 		s.call(g.path, unix.SYS_CLOSE, register(fd))
 	}
 }
@@ -118,13 +128,15 @@ func (s *script) restrict(version int, noTCP bool) {
 	// Every ruleset forbids to move files from one folder to another, whether it speaks of files or not, and the kernel
 	// reports that as two disks. So this one has to allow it everywhere: where it may be done the first one says.
 	const refer = unix.LANDLOCK_ACCESS_FS_REFER
-	tcp := s.words(number(refer), number(uint64(unix.LANDLOCK_ACCESS_NET_BIND_TCP|unix.LANDLOCK_ACCESS_NET_CONNECT_TCP)))
+	tcp := s.words(number(refer), number(uint64(unix.LANDLOCK_ACCESS_NET_BIND_TCP|
+		unix.LANDLOCK_ACCESS_NET_CONNECT_TCP)))
 	rules, root := s.newReg(), s.newReg()
 	s.call("the ruleset of TCP", unix.SYS_LANDLOCK_CREATE_RULESET, tcp, number(16), number(0)).into(rules)
 	s.call("the root", unix.SYS_OPENAT, cwd, s.text("/"), number(unix.O_PATH|unix.O_CLOEXEC), number(0)).into(root)
 	beneath := s.words(number(refer), number(0))
 	s.poke(beneath, 8, root)
-	s.call("the root", unix.SYS_LANDLOCK_ADD_RULE, register(rules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath, number(0))
+	s.call("the root", unix.SYS_LANDLOCK_ADD_RULE, register(rules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath,
+		number(0))
 	s.call("the root", unix.SYS_CLOSE, register(root))
 	s.call("restrict TCP", unix.SYS_LANDLOCK_RESTRICT_SELF, register(rules), number(0))
 }

@@ -30,7 +30,7 @@ type part struct {
 // runs reports whether programs can be run from it.
 func (p part) runs() bool { return p.rights&rightsExec != 0 }
 
-// onHost gives where something in a part is on the host.
+// onHost returns where something in a part is on the host.
 func (p part) onHost(path string) string {
 	return filepath.Join(cmp.Or(p.from, p.path), strings.TrimPrefix(path, p.path))
 }
@@ -70,7 +70,8 @@ func systemView() (*view, error) {
 
 func (v *view) addDevices() error {
 	maps.Copy(v.links, map[string]string{
-		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2",
+		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1",
+		"/dev/stderr": "/proc/self/fd/2",
 	})
 	return v.addAll(devices(), partDevice, rightsRead|rightsWrite)
 }
@@ -108,10 +109,13 @@ func (v *view) hold() {
 	for _, path := range v.off.Roots() {
 		t, err := offlimits.Find(path, v.off, v.more...)
 		around := v.around(t.Path)
-		if err != nil || t.Missing() || !t.Folder || around == nil || around.kind != partWrite || v.find(t.Path) != nil {
+		if err != nil || t.Missing() || !t.Folder || around == nil || around.kind != partWrite ||
+			v.find(t.Path) != nil {
 			continue
 		}
-		v.parts = append(v.parts, part{path: t.Path, kind: partWrite, rights: around.rights, folder: true, pinned: true})
+		v.parts = append(v.parts, part{
+			path: t.Path, kind: partWrite, rights: around.rights, folder: true, pinned: true,
+		})
 		v.pin(t.Path)
 	}
 	v.sort()
@@ -123,8 +127,8 @@ func (p Profile) apart() []string {
 	return slices.DeleteFunc(slices.Clone(p.Writable), func(path string) bool { return filepath.Clean(path) == "/" })
 }
 
-// close takes from the view what is off limits, and makes paths read-only that lie in what can be written. Of those, one
-// that is gone, or that a tool has put a link into, gives nothing.
+// close takes from the view what is off limits, and makes paths read-only that lie in what can be written. Of those,
+// one that is gone, or that a tool has put a link into, gives nothing.
 func (v *view) close(readOnly []string) error {
 	for _, path := range v.off.Hidden() {
 		if err := v.cover(path, partHidden); err != nil {
@@ -147,8 +151,8 @@ func (v *view) close(readOnly []string) error {
 	return nil
 }
 
-// cover puts nothing, or what can only be read, where something lies that is off limits. What is in no part is not in the
-// room anyway, and what lies in a part that can only be read needs no cover to stay as it is.
+// cover puts nothing, or what can only be read, where something lies that is off limits. What is in no part is not in
+// the room anyway, and what lies in a part that can only be read needs no cover to stay as it is.
 func (v *view) cover(path string, kind partKind) error {
 	t, err := offlimits.Find(path, v.off, v.more...)
 	if err != nil {
@@ -200,8 +204,8 @@ func (v *view) coverAt(at string, t offlimits.Thing, kind partKind) error {
 	return nil
 }
 
-// pin makes mounts of the folders that lead to something: else a child that may write them renames the one above it, and
-// puts another in its place.
+// pin makes mounts of the folders that lead to something: else a child that may write them renames the one above it,
+// and puts another in its place.
 func (v *view) pin(path string) {
 	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
 		around := v.around(dir)
@@ -211,7 +215,9 @@ func (v *view) pin(path string) {
 		if p := v.find(dir); p != nil {
 			p.pinned = true
 		} else if around.kind == partWrite {
-			v.parts = append(v.parts, part{path: dir, kind: partWrite, rights: around.rights, folder: true, pinned: true})
+			v.parts = append(v.parts, part{
+				path: dir, kind: partWrite, rights: around.rights, folder: true, pinned: true,
+			})
 		}
 	}
 }
@@ -224,7 +230,7 @@ func (p Profile) writeRights() uint64 {
 	return rightsRead | rightsWrite
 }
 
-// with gives the view that has the parts of both.
+// with returns the view that has the parts of both.
 func (v *view) with(o *view) *view {
 	both := &view{parts: slices.Concat(v.parts, o.parts), links: o.links}
 	both.sort()
@@ -256,7 +262,8 @@ func (v *view) add(path string, kind partKind, rights uint64) error {
 		return v.addRoot(kind, rights)
 	}
 	if kind != partDevice && slices.ContainsFunc(kernels(), func(k string) bool { return offlimits.Within(real, k) }) {
-		return fmt.Errorf("%s cannot be given to a confined child: it is the kernel's; a profile says what is seen of /proc", path)
+		return fmt.Errorf("%s cannot be given to a confined child: it is the kernel's; a profile says what is seen "+
+			"of /proc", path)
 	}
 	v.parts = append(v.parts, part{path: real, kind: kind, rights: rights, folder: a.Mode.IsDir()})
 	return nil
@@ -278,9 +285,9 @@ func (v *view) addRoot(kind partKind, rights uint64) error {
 	return nil
 }
 
-// addImage puts all that lies in the image into the view, as if that were the root. Links in it are left as they are: they
-// lead to where they lead in the room. Of this machine's own root /run is left out, where its programs leave what others
-// reach them by; only the addresses of name servers are needed from there, where there is a network.
+// addImage puts all that lies in the image into the view, as if that were the root. Links in it are left as they are:
+// they lead to where they lead in the room. Of this machine's own root /run is left out, where its programs leave what
+// others reach them by; only the addresses of name servers are needed from there, where there is a network.
 func (v *view) addImage(network bool) error {
 	a, err := offlimits.Open(v.image, v.off, v.more...)
 	if err != nil {
@@ -305,7 +312,9 @@ func (v *view) addImage(network bool) error {
 				return err
 			}
 		default:
-			v.parts = append(v.parts, part{path: at, from: from, kind: partRead, rights: rightsRead | rightsExec, folder: e.IsDir()})
+			v.parts = append(v.parts, part{
+				path: at, from: from, kind: partRead, rights: rightsRead | rightsExec, folder: e.IsDir(),
+			})
 		}
 	}
 	if v.image == "/" && network {
@@ -352,7 +361,7 @@ func about(err error) error {
 	return underlying(err)
 }
 
-// around gives the part that a path lies in, the nearest one, and not the path itself.
+// around returns the part that a path lies in, the nearest one, and not the path itself.
 func (v *view) around(path string) *part {
 	var best *part
 	for i, p := range v.parts {
@@ -363,7 +372,7 @@ func (v *view) around(path string) *part {
 	return best
 }
 
-// find gives the part at a path; nil: there is none.
+// find returns the part at a path; nil: there is none.
 func (v *view) find(path string) *part {
 	if i := slices.IndexFunc(v.parts, func(p part) bool { return p.path == path }); i >= 0 {
 		return &v.parts[i]
@@ -406,7 +415,8 @@ const (
 // later is seen, where it lets that be.
 func (s *script) foundation(v *view, base string) {
 	s.in(LayerMounts)
-	s.call("keep ours to ourselves", unix.SYS_MOUNT, number(0), s.text("/"), number(0), number(unix.MS_REC|unix.MS_SLAVE), number(0))
+	s.call("keep ours to ourselves", unix.SYS_MOUNT, number(0), s.text("/"), number(0),
+		number(unix.MS_REC|unix.MS_SLAVE), number(0))
 	trees := s.trees(v, v)
 	s.mountRoot(base)
 	b := newBuilder(s, v, base)
@@ -419,9 +429,9 @@ func (s *script) mountRoot(base string) {
 	s.mountFS("tmpfs", base, unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=256k,nr_inodes=4096")
 }
 
-// complete adds the parts of a view to the room, and enters it. What is in none of its parts is then not there:
-// no path leads to it. All is the view with what the foundation has. A view with an image has nothing of that: it begins
-// anew, on top of it, and what is below goes with the host's root.
+// complete adds the parts of a view to the room, and enters it. What is in none of its parts is then not there: no path
+// leads to it. All is the view with what the foundation has. A view with an image has nothing of that: it begins anew,
+// on top of it, and what is below goes with the host's root.
 func (s *script) complete(v, all *view, base, dir string) {
 	s.in(LayerMounts)
 	trees := s.trees(v, all)
@@ -431,7 +441,8 @@ func (s *script) complete(v, all *view, base, dir string) {
 		b.folder("/tmp")
 	}
 	b.root = s.newReg()
-	s.call("the room", unix.SYS_OPENAT, cwd, s.text(base), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC), number(0)).into(b.root)
+	s.call("the room", unix.SYS_OPENAT, cwd, s.text(base), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC),
+		number(0)).into(b.root)
 	b.put(v, trees)
 	b.folder(dir)
 	b.closeHidden(v)
@@ -482,7 +493,8 @@ func (s *script) openDirect(what string, dir value, path string, resolve uint64)
 }
 
 func (s *script) setAttr(what string, fd, path value, flags uint64, attr uint64) {
-	s.call(what, unix.SYS_MOUNT_SETATTR, fd, path, number(flags), s.words(number(attr), number(0), number(0), number(0)), number(mountAttrSize))
+	s.call(what, unix.SYS_MOUNT_SETATTR, fd, path, number(flags),
+		s.words(number(attr), number(0), number(0), number(0)), number(mountAttrSize))
 }
 
 func (s *script) mountFS(kind, path string, flags uint64, options string) {
@@ -506,12 +518,12 @@ func (b *builder) folder(path string) {
 	}
 	b.made[path] = true
 	b.folder(filepath.Dir(path))
-	b.within(path, func(dir, name value) { b.call(path, unix.SYS_MKDIRAT, dir, name, number(0o755)).loose() })
+	b.at(path, func(dir, name value) { b.call(path, unix.SYS_MKDIRAT, dir, name, number(0o755)).loose() })
 }
 
-// within names something that is made in the room. What lies in a tree of the host is named from its open folder: its
+// at names something that is made in the room. What lies in a tree of the host is named from its open folder: its
 // names may be others by then.
-func (b *builder) within(path string, do func(dir, name value)) {
+func (b *builder) at(path string, do func(dir, name value)) {
 	if b.root == 0 || !b.view.inTree(path) {
 		do(cwd, b.text(b.base+path))
 		return
@@ -561,7 +573,7 @@ func (b *builder) place(p part) {
 		b.folder(p.path)
 	default:
 		b.folder(filepath.Dir(p.path))
-		b.within(p.path, func(dir, name value) {
+		b.at(p.path, func(dir, name value) {
 			b.call(p.path, unix.SYS_MKNODAT, dir, name, number(unix.S_IFREG|0o644), number(0)).loose()
 		})
 	}
@@ -596,15 +608,16 @@ func (b *builder) mount(path string, tree uint64) {
 // empty is an empty file of the room, for as long as it takes to mount it.
 const empty = "/.empty"
 
-// hide covers a part with nothing: a folder with an empty one, a file with an empty one. A device such as /dev/null would
-// take what is written to it, and is the host's.
+// hide covers a part with nothing: a folder with an empty one, a file with an empty one. A device such as /dev/null
+// would take what is written to it, and is the host's.
 func (b *builder) hide(p part) {
 	if !p.folder {
-		b.within(empty, func(dir, name value) {
+		b.at(empty, func(dir, name value) {
 			b.call(p.path, unix.SYS_MKNODAT, dir, name, number(unix.S_IFREG|0o444), number(0)).loose()
 		})
 		nothing := b.newReg()
-		b.call(p.path, unix.SYS_OPEN_TREE, register(b.open(empty)), b.text(""), number(unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)).into(nothing)
+		b.call(p.path, unix.SYS_OPEN_TREE, register(b.open(empty)), b.text(""),
+			number(unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)).into(nothing)
 		b.call(p.path, unix.SYS_CLOSE, register(b.spot))
 		const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 		b.setAttr(p.path, register(nothing), b.text(""), unix.AT_EMPTY_PATH, attr)

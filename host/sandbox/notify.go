@@ -109,7 +109,8 @@ func (s *supervisor) answer() {
 		r.errno = -int32(unix.EPERM)
 	case nr == unix.SYS_CONNECT:
 		if s.plan.Unix && strings.HasPrefix(s.address(n), "unix:") {
-			r.errno, r.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE // should it become another address: there is nobody in its network
+			// should it become another address: there is nobody in its network
+			r.errno, r.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
 			break
 		}
 		s.report(n, "network", "no_network", s.address)
@@ -231,8 +232,10 @@ func changes() []change {
 	return append(machineChanges(),
 		change{unix.SYS_OPENAT, 0, 1, 2},
 		change{unix.SYS_UNLINKAT, 0, 1, -1}, change{unix.SYS_MKDIRAT, 0, 1, -1}, change{unix.SYS_MKNODAT, 0, 1, -1},
-		change{unix.SYS_RENAMEAT2, 2, 3, -1}, change{unix.SYS_RENAMEAT, 2, 3, -1}, change{unix.SYS_LINKAT, 2, 3, -1}, change{unix.SYS_SYMLINKAT, 1, 2, -1},
-		change{unix.SYS_TRUNCATE, -1, 0, -1}, change{unix.SYS_FCHMODAT, 0, 1, -1}, change{unix.SYS_FCHMODAT2, 0, 1, -1}, change{unix.SYS_FCHOWNAT, 0, 1, -1})
+		change{unix.SYS_RENAMEAT2, 2, 3, -1}, change{unix.SYS_RENAMEAT, 2, 3, -1}, change{unix.SYS_LINKAT, 2, 3, -1},
+		change{unix.SYS_SYMLINKAT, 1, 2, -1},
+		change{unix.SYS_TRUNCATE, -1, 0, -1}, change{unix.SYS_FCHMODAT, 0, 1, -1}, change{unix.SYS_FCHMODAT2, 0, 1, -1},
+		change{unix.SYS_FCHOWNAT, 0, 1, -1})
 }
 
 // watchChanges sends changes to the supervisor.
@@ -249,7 +252,7 @@ func watchChanges() []rule {
 	return rules
 }
 
-// forbiddenPath gives the path that a call is about to change, if it may not.
+// forbiddenPath returns the path that a call is about to change, if it may not.
 func (s *supervisor) forbiddenPath(n notification) string {
 	all := changes()
 	i := slices.IndexFunc(all, func(c change) bool { return c.nr == uintptr(n.nr) })

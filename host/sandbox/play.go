@@ -123,5 +123,6 @@ func chain(from, to *header, fds unsafe.Pointer, n uintptr) {
 //go:nocheckptr
 func tell(h *header, what, a, b uint64) {
 	h.record = [3]uint64{what, a, b}
-	_, _, _ = syscall.RawSyscall6(unix.SYS_WRITE, uintptr(h.regs[regStatus]), uintptr(unsafe.Pointer(&h.record)), unsafe.Sizeof(h.record), 0, 0, 0)
+	_, _, _ = syscall.RawSyscall6(unix.SYS_WRITE, uintptr(h.regs[regStatus]), uintptr(unsafe.Pointer(&h.record)),
+		unsafe.Sizeof(h.record), 0, 0, 0)
 }

@@ -66,7 +66,8 @@ func Probe() []Layer { return thisMachine().layers() }
 func probeMachine() *machine {
 	m := &machine{
 		UserNS: true, PidNS: true, NetNS: true, IPCNS: true, Mounts: true, Proc: true, Seccomp: true, Notify: true,
-		Landlock: landlockVersion(), groups: findControllers("/"), lastCap: lastCap(), root: os.Geteuid() == 0, base: mountBase(), why: map[string]string{}, laid: map[int]*laid{},
+		Landlock: landlockVersion(), groups: findControllers("/"), lastCap: lastCap(), root: os.Geteuid() == 0,
+		base: mountBase(), why: map[string]string{}, laid: map[int]*laid{},
 	}
 	if m.broken = spareFiles(probeFiles); m.broken != nil { // each layer would seem to be missing
 		return m
@@ -169,7 +170,8 @@ func (m *machine) ground(p Profile) ground {
 	outside := p.Network == NetworkAll || !m.NetNS
 	var flags uintptr
 	for flag, on := range map[uintptr]bool{
-		unix.CLONE_NEWUSER: m.UserNS, unix.CLONE_NEWNS: m.Mounts, unix.CLONE_NEWNET: !outside && (p.Network != NetworkNone || p.Unix),
+		unix.CLONE_NEWUSER: m.UserNS, unix.CLONE_NEWNS: m.Mounts,
+		unix.CLONE_NEWNET: !outside && (p.Network != NetworkNone || p.Unix),
 		unix.CLONE_NEWIPC: m.IPCNS, unix.CLONE_NEWUTS: m.IPCNS,
 	} {
 		if on {
@@ -226,7 +228,8 @@ func (m *machine) layers() []Layer {
 		m.groupLayer(LayerMemory, ctlMemory, "memory is bounded for all processes of a tool together",
 			"each process of a tool has 512 MiB; a source whose walls set `memory` is refused"),
 		m.groupLayer(LayerPids, ctlPids, "the number of processes of a tool is bounded", m.uncounted()),
-		m.groupLayer(LayerCPU, ctlCPU, "the processors of a tool are bounded", "a source whose walls set `cpu` is refused"),
+		m.groupLayer(LayerCPU, ctlCPU, "the processors of a tool are bounded",
+			"a source whose walls set `cpu` is refused"),
 	}
 	for i, l := range all {
 		if why := m.why[l.Name]; why != "" {

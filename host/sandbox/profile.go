@@ -21,9 +21,9 @@ type Profile struct {
 	Writable   []string // may be read and changed
 	Executable []string // may be read and run: interpreters, their libraries, the tool's own code
 
-	// Root is a folder that is the room's /, read-only, in the place of what programs are made of here: an unpacked image
-	// of a container, or / itself. Its /proc, /sys, /dev and /tmp are the room's own. Other paths of the profile are
-	// those of the host, and lie at the same place in the room. Empty: the room has the host's programs.
+	// Root is a folder that is the room's /, read-only, in the place of what programs are made of here: an unpacked
+	// image of a container, or / itself. Its /proc, /sys, /dev and /tmp are the room's own. Other paths of the profile
+	// are those of the host, and lie at the same place in the room. Empty: the room has the host's programs.
 	Root string
 	// ReadOnly is what cannot be changed although it lies in what is Writable. What does not exist cannot be named.
 	ReadOnly []string
@@ -64,7 +64,7 @@ const (
 // each has a loopback of its own.
 const EgressAddress = "127.0.0.1:3128"
 
-// String gives the word of the config.
+// String returns the word of the config.
 func (n Network) String() string {
 	return [...]string{"none", "loopback", "hosts", "all"}[n]
 }
@@ -117,7 +117,7 @@ func Default(readable ...string) Profile {
 	return Profile{Readable: readable, Tmp: 64 << 20, Proc: ProcOwn, Subprocess: true}
 }
 
-// FromGuarantees gives the profile of a tool that has base but for what the guarantees take from it. It only
+// FromGuarantees returns the profile of a tool that has base but for what the guarantees take from it. It only
 // ever tightens. Executable stays: a tool that may not read files still has its own code.
 func FromGuarantees(g tool.Guarantees, base Profile) Profile {
 	p := base
@@ -154,7 +154,8 @@ func readable(p Profile) []string {
 
 // check refuses paths that say nothing, or say it to somebody else.
 func (p Profile) check() error {
-	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Off.Hidden(), p.Off.Fixed(), p.image()) {
+	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Off.Hidden(), p.Off.Fixed(),
+		p.image()) {
 		if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 			return tool.Errorf(tool.CodeInvalidInput, "the sandbox needs absolute paths: %q is none", path)
 		}
@@ -178,9 +179,12 @@ func (p Profile) image() []string {
 func system() []string {
 	paths := []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store",
-		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/alternatives", "/etc/localtime", "/etc/timezone",
-		"/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/gai.conf",
-		"/etc/services", "/etc/protocols", "/etc/mime.types", "/etc/os-release", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates",
+		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/alternatives",
+		"/etc/localtime", "/etc/timezone",
+		"/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/host.conf", "/etc/resolv.conf",
+		"/etc/gai.conf",
+		"/etc/services", "/etc/protocols", "/etc/mime.types", "/etc/os-release", "/etc/ssl/certs",
+		"/etc/ssl/openssl.cnf", "/etc/ca-certificates",
 		"/etc/pki/tls", "/etc/pki/ca-trust", "/etc/inputrc", "/etc/terminfo", "/etc/locale.alias",
 	}
 	return slices.DeleteFunc(paths, func(p string) bool { _, err := os.Stat(p); return err != nil })

@@ -16,7 +16,7 @@ func TestTooFewOpenFilesAreNotTheMachinesFault(t *testing.T) {
 	for name, err := range map[string]error{
 		"a wall":       &wallError{LayerMounts + ": /usr", unix.EMFILE},
 		"the program":  &wallError{layerExec + ": /bin/sh", unix.ENFILE},
-		"the stage":    unavailable("no pipe for the sandbox's stage", unix.EMFILE),
+		"the forker":   unavailable("no pipe for the sandbox's forker", unix.EMFILE),
 		"the whole OS": fmt.Errorf("open /dev/null: %w", unix.ENFILE),
 	} {
 		said := tool.AsError(explain(err))

@@ -35,7 +35,7 @@ type laid struct {
 	at     time.Time
 }
 
-// lay gives the first script of a room that joins so many cgroups.
+// lay returns the first script of a room that joins so many cgroups.
 func (m *machine) lay(cgroups int) (*laid, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,7 +97,8 @@ func (m *machine) foundation(cgroups int) (*script, error) {
 func (f *foundation) fork(what int, part func() error) {
 	pid := f.newReg()
 	f.births = append(f.births, delivery{len(f.ops), part})
-	f.call("fork", unix.SYS_CLONE, number(unix.CLONE_PARENT|uintptr(unix.SIGCHLD)), number(0), number(0), number(0), number(0)).into(pid)
+	f.call("fork", unix.SYS_CLONE, number(unix.CLONE_PARENT|uintptr(unix.SIGCHLD)), number(0), number(0), number(0),
+		number(0)).into(pid)
 	f.add("pid", opTell, number(what), register(pid))
 }
 
@@ -189,7 +190,8 @@ func (f *foundation) next() {
 	f.add("size", opPeek, payload).into(size)
 	f.add("count", opPeek, place(payload.v+8)).into(count)
 	f.add("memory", opPeek, place(fds)).into(memory)
-	f.call("memory", unix.SYS_MMAP, number(0), register(size), number(unix.PROT_READ|unix.PROT_WRITE), number(unix.MAP_PRIVATE), register(memory), number(0)).into(room)
+	f.call("memory", unix.SYS_MMAP, number(0), register(size), number(unix.PROT_READ|unix.PROT_WRITE),
+		number(unix.MAP_PRIVATE), register(memory), number(0)).into(room)
 	f.call("memory", unix.SYS_CLOSE, register(memory))
 	f.add("chain", opChain, register(room), place(fds+4), register(count))
 	f.ops[wait].jump = f.here()
@@ -225,7 +227,8 @@ func (p *plan) write() error {
 	p.call("working folder "+p.dir, unix.SYS_CLOSE, register(dir))
 	p.limits()
 	p.in("start")
-	p.call("close the rest", unix.SYS_CLOSE_RANGE, number(len(p.Files)), number(uint64(math.MaxUint32)), number(unix.CLOSE_RANGE_CLOEXEC))
+	p.call("close the rest", unix.SYS_CLOSE_RANGE, number(len(p.Files)), number(uint64(math.MaxUint32)),
+		number(unix.CLOSE_RANGE_CLOEXEC))
 	p.dropPrivileges(p.on)
 	if p.on.Landlock > 0 {
 		p.grant(p.on.Landlock, append(p.view.grants(), p.rootGrants()...))
@@ -243,8 +246,8 @@ func (p *plan) write() error {
 	return p.fits()
 }
 
-// rootGrants let a child list the folders of a room that has an image: all of them are its own. What it may not see is not
-// mounted there, and what is writable may be for writing alone.
+// rootGrants let a child list the folders of a room that has an image: all of them are its own. What it may not see is
+// not mounted there, and what is writable may be for writing alone.
 func (p *plan) rootGrants() []grant {
 	if p.Root == "" || p.WriteOnly {
 		return nil
@@ -256,7 +259,8 @@ func (p *plan) rootGrants() []grant {
 func (p *plan) showRoot() {
 	if p.Look {
 		root := p.newReg()
-		p.call("root", unix.SYS_OPENAT, cwd, p.text("/"), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC), number(0)).into(root)
+		p.call("root", unix.SYS_OPENAT, cwd, p.text("/"), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC),
+			number(0)).into(root)
 		p.hand(tellRoot, root)
 	}
 }
@@ -265,7 +269,8 @@ func (p *plan) showRoot() {
 // further: there may be few descriptors, and a place above the limit cannot be had at all.
 func (p *plan) descriptors() {
 	move := func(reg uint64) {
-		p.call("descriptor", unix.SYS_FCNTL, register(reg), number(unix.F_DUPFD_CLOEXEC), number(len(p.Files))).into(reg)
+		p.call("descriptor", unix.SYS_FCNTL, register(reg), number(unix.F_DUPFD_CLOEXEC),
+			number(len(p.Files))).into(reg)
 	}
 	move(regStatus)
 	if p.on.Landlock > 0 {
@@ -327,7 +332,8 @@ func (s *script) dropPrivileges(on *machine) {
 		}
 		s.call("securebits", unix.SYS_PRCTL, number(unix.PR_SET_SECUREBITS), number(secureBits))
 	}
-	s.call("ambient set", unix.SYS_PRCTL, number(unix.PR_CAP_AMBIENT), number(unix.PR_CAP_AMBIENT_CLEAR_ALL), number(0), number(0), number(0))
+	s.call("ambient set", unix.SYS_PRCTL, number(unix.PR_CAP_AMBIENT), number(unix.PR_CAP_AMBIENT_CLEAR_ALL), number(0),
+		number(0), number(0))
 	head := s.words(number(uint64(unix.LINUX_CAPABILITY_VERSION_3)), number(0)) // version and pid, 32 bits each
 	s.call("capabilities", unix.SYS_CAPSET, head, s.bytes(make([]byte, 24)))
 	s.call("no_new_privs", unix.SYS_PRCTL, number(unix.PR_SET_NO_NEW_PRIVS), number(1), number(0), number(0), number(0))
@@ -343,8 +349,9 @@ func (p *plan) filter() error {
 		return nil
 	}
 	f, err := filterPlan{
-		network: p.Network, unix: p.Unix, subprocess: p.Subprocess, watch: p.Violation != nil && p.on.Notify, execOnce: p.on.Notify,
-		ownNetwork: p.ownNetwork(), ownIPC: p.on.IPCNS, queues: p.on.IPCNS, ownMounts: p.on.Mounts, ownPids: p.on.PidNS,
+		network: p.Network, unix: p.Unix, subprocess: p.Subprocess, watch: p.Violation != nil && p.on.Notify,
+		execOnce: p.on.Notify, ownNetwork: p.ownNetwork(), ownIPC: p.on.IPCNS, queues: p.on.IPCNS,
+		ownMounts: p.on.Mounts, ownPids: p.on.PidNS,
 	}.compile()
 	if err != nil {
 		return err

@@ -7,8 +7,8 @@
 //
 // # How a child is started
 //
-//	host (this program)          stage                  room
-//	-------------------          -----                  ----
+//	host (this program)          forker                 room
+//	-------------------          ------                 ----
 //	writes a foundation  ------> forks the midwife ---> new namespaces; forks init and child
 //	  (the same for all)                                child: mounts, Landlock rules; waits
 //	writes a plan for one
@@ -21,9 +21,9 @@
 // data (a script), and a loop of a few lines that neither allocates nor decides plays them in the fork. Every wall is
 // then a list that a test can read, and a failure names the call that failed.
 //
-// The stage is this program, started once more with nothing in it: forking the host itself would copy the page tables of
-// a large process on every call, and with them all its secrets. The midwife exists because a process enters a new PID
-// namespace only by being born in it. Making namespaces and mounts takes most of the time and is the same for every
+// The forker is this program, started once more with nothing in it: forking the host itself would copy the page tables
+// of a large process on every call, and with them all its secrets. The midwife exists because a process enters a new
+// PID namespace only by being born in it. Making namespaces and mounts takes most of the time and is the same for every
 // room, so one foundation is always laid in advance; what depends on the profile comes in the second script.
 //
 // bwrap was measured and left: it does all of this at each start, and has neither Landlock nor a way to hand back
@@ -31,10 +31,10 @@
 //
 // # Where to look
 //
-// profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts, mounts.go,
-// landlock.go, seccomp.go, limits.go and cgroup.go each build one wall, host.go keeps the stage and the foundations,
-// play.go runs in the fork, notify.go hears of what was stopped, and fork.go does the same for the children of a warm
-// Python server, which forks for itself.
+// profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts,
+// mounts.go, landlock.go, seccomp.go, limits.go and cgroup.go each build one wall, host.go keeps the forker and the
+// foundations, play.go runs in the fork, notify.go hears of what was stopped, and fork.go does the same for the
+// children of a warm Python server, which forks for itself.
 package sandbox
 
 import (
@@ -55,7 +55,8 @@ func Elsewhere(name string, g tool.Guarantees) error {
 	if len(asked) == 0 {
 		return nil
 	}
-	return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced for a tool that runs elsewhere; ask for it there",
+	return tool.Errorf(tool.CodeUnsupported,
+		"%s was not run: %s cannot be enforced for a tool that runs elsewhere; ask for it there",
 		name, strings.Join(asked, ", ")).Because(CoverageMissing)
 }
 
@@ -71,13 +72,15 @@ func Cover(name string, g tool.Guarantees) error {
 		return tooFewFiles(m.broken)
 	}
 	if m.broken != nil {
-		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced on this machine: no walls can be built: %w",
+		return tool.Errorf(tool.CodeUnsupported,
+			"%s was not run: %s cannot be enforced on this machine: no walls can be built: %w",
 			name, strings.Join(asked, ", "), m.broken).Because(CoverageMissing)
 	}
 	for _, guarantee := range asked {
 		if missing := m.lacking(guarantee); missing != "" {
 			return tool.Errorf(tool.CodeUnsupported,
-				"%s was not run: %s cannot be enforced on this machine: %s is missing; see toolpost doctor, or take the guarantee out of its source to run it without",
+				"%s was not run: %s cannot be enforced on this machine: %s is missing; see toolpost doctor, or take "+
+					"the guarantee out of its source to run it without",
 				name, guarantee, m.explain(missing)).Because(CoverageMissing)
 		}
 	}
@@ -103,7 +106,7 @@ func (m *machine) lacking(guarantee string) string {
 		return m.unless(m.Seccomp, LayerSeccomp)
 	case "no_subprocess":
 		return m.unless(m.Seccomp && m.Notify, LayerNotify)
-	default: // what a child does not get it does not have; nobody else's can be read
+	default: // what a child does not get it does not have; others' cannot be read
 		return m.unless(m.apart(), LayerPid)
 	}
 }
@@ -132,14 +135,17 @@ func (m *machine) cover(p Profile) error {
 	case outOfFiles(m.broken):
 		return tooFewFiles(m.broken)
 	case m.broken != nil:
-		return tool.Errorf(tool.CodeUnsupported, "no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run without", m.broken).Because(CoverageMissing)
+		return tool.Errorf(tool.CodeUnsupported,
+			"no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` in the "+
+				"config of the source to run without", m.broken).Because(CoverageMissing)
 	case !m.Seccomp:
 		missing = LayerSeccomp
 	case !m.filesHold() || !m.Mounts && (nested(p) || p.Root != ""):
 		missing = LayerMounts
 	case !m.apart():
 		missing = LayerPid
-	case p.WriteOnly && len(p.Writable) > 0 && m.Landlock == 0, p.Unix && p.Network == NetworkAll && m.Landlock < landlockScopes:
+	case p.WriteOnly && len(p.Writable) > 0 && m.Landlock == 0,
+		p.Unix && p.Network == NetworkAll && m.Landlock < landlockScopes:
 		missing = LayerLandlock
 	case (p.Network == NetworkLoopback || p.Network == NetworkEgress) && !m.NetNS:
 		missing = LayerNetwork
@@ -158,7 +164,10 @@ func (m *machine) cover(p Profile) error {
 }
 
 func (m *machine) lacks(layer string) error {
-	return tool.Errorf(tool.CodeUnsupported, "this machine cannot build a wall that was asked for: %s is missing; see toolpost doctor, or say `walls: {off: true}` in the config of the source to run it without", m.explain(layer)).Because(CoverageMissing)
+	return tool.Errorf(tool.CodeUnsupported,
+		"this machine cannot build a wall that was asked for: %s is missing; see toolpost doctor, or say "+
+			"`walls: {off: true}` in the config of the source to run it without",
+		m.explain(layer)).Because(CoverageMissing)
 }
 
 // nested reports whether something is to be read-only within what may be written: Landlock cannot do that.
@@ -179,8 +188,10 @@ func (m *machine) built(p Profile, watched bool) []string {
 		on   bool
 	}{
 		{LayerNamespaces, m.UserNS}, {LayerPid, m.PidNS}, {LayerNetwork, m.NetNS && p.Network != NetworkAll},
-		{LayerMounts, m.Mounts}, {LayerPrivileges, true}, {LayerLandlock, m.Landlock > 0}, {LayerSeccomp, m.Seccomp}, {LayerNotify, m.Notify && (watched || !p.Subprocess)}, {LayerLimits, true},
-		{LayerMemory, l.Memory > 0 && m.groups.why[ctlMemory] == nil}, {LayerPids, l.Processes > 0 && m.groups.why[ctlPids] == nil}, {LayerCPU, l.CPU > 0},
+		{LayerMounts, m.Mounts}, {LayerPrivileges, true}, {LayerLandlock, m.Landlock > 0}, {LayerSeccomp, m.Seccomp},
+		{LayerNotify, m.Notify && (watched || !p.Subprocess)}, {LayerLimits, true},
+		{LayerMemory, l.Memory > 0 && m.groups.why[ctlMemory] == nil},
+		{LayerPids, l.Processes > 0 && m.groups.why[ctlPids] == nil}, {LayerCPU, l.CPU > 0},
 	} {
 		if layer.on {
 			layers = append(layers, layer.name)

@@ -120,7 +120,8 @@ func (s *script) newReg() uint64 {
 // played.
 func (s *script) fits() error {
 	if regFiles+s.regs > maxRegs {
-		return tool.Errorf(tool.CodeInvalidInput, "a confined child's profile has too many paths and descriptors: name folders instead of what is in them")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"a confined child's profile has too many paths and descriptors: name folders instead of what is in them")
 	}
 	return nil
 }

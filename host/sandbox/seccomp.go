@@ -153,7 +153,7 @@ type compiled struct {
 	listens bool // some calls are sent to a supervisor
 }
 
-// compile gives the filter of a plan. There are few plans, and each is compiled once.
+// compile returns the filter of a plan. There are few plans, and each is compiled once.
 func (p filterPlan) compile() (*compiled, error) {
 	if f, ok := filters.Load(p); ok {
 		return f.(*compiled), nil
@@ -173,7 +173,10 @@ func compile(rules []rule, otherwise uint32) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &compiled{count: len(raw), listens: slices.ContainsFunc(rules, func(r rule) bool { return r.then == notify || r.otherwise == notify })}
+	f := &compiled{
+		count:   len(raw),
+		listens: slices.ContainsFunc(rules, func(r rule) bool { return r.then == notify || r.otherwise == notify }),
+	}
 	for _, i := range raw { // struct sock_filter
 		f.code = binary.NativeEndian.AppendUint16(f.code, i.Op)
 		f.code = append(f.code, i.Jt, i.Jf)
@@ -189,20 +192,28 @@ func (p filterPlan) rules() []rule {
 // kernel is what no tool needs, and what would reach around the other walls.
 func (p filterPlan) kernel() []rule {
 	no := always(deny(unix.EPERM),
-		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD, unix.SYS_PROCESS_MADVISE,
+		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD,
+		unix.SYS_PROCESS_MADVISE,
 		unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
-		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_FSCONFIG,
-		unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_OPEN_TREE_ATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT, unix.SYS_CHROOT,
+		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN,
+		unix.SYS_FSCONFIG,
+		unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_OPEN_TREE_ATTR, unix.SYS_STATMOUNT,
+		unix.SYS_LISTMOUNT, unix.SYS_CHROOT,
 		unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_LISTNS,
 		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
 		unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FILE_GETATTR, unix.SYS_FILE_SETATTR,
-		unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_REBOOT,
-		unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
-		unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SYSLOG, unix.SYS_VHANGUP, unix.SYS_MOVE_PAGES, unix.SYS_MIGRATE_PAGES,
-		unix.SYS_LSM_GET_SELF_ATTR, unix.SYS_LSM_SET_SELF_ATTR, unix.SYS_LSM_LIST_MODULES, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME)
+		unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE,
+		unix.SYS_DELETE_MODULE, unix.SYS_REBOOT,
+		unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME,
+		unix.SYS_ADJTIMEX,
+		unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SYSLOG, unix.SYS_VHANGUP, unix.SYS_MOVE_PAGES,
+		unix.SYS_MIGRATE_PAGES,
+		unix.SYS_LSM_GET_SELF_ATTR, unix.SYS_LSM_SET_SELF_ATTR, unix.SYS_LSM_LIST_MODULES, unix.SYS_SETHOSTNAME,
+		unix.SYS_SETDOMAINNAME)
 	no = append(no, always(deny(unix.EPERM), machineCalls...)...)
 	// io_uring does what it does behind the filter's back.
-	no = append(no, always(deny(unix.ENOSYS), unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER)...)
+	no = append(no, always(deny(unix.ENOSYS), unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
+		unix.SYS_IO_URING_REGISTER)...)
 	if !p.ownIPC {
 		no = append(no, always(deny(unix.EPERM), unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_SHMGET)...)
 	}
@@ -210,8 +221,14 @@ func (p filterPlan) kernel() []rule {
 		no = append(no, always(deny(unix.EPERM), unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)...)
 	}
 	return append(no,
-		rule{nr: unix.SYS_PERSONALITY, tests: []test{{arg: 0, any: []uint32{0, 0xffffffff}}}, then: allow, otherwise: deny(unix.EPERM)},
-		rule{nr: unix.SYS_IOCTL, tests: []test{{arg: 1, any: []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}}}, then: deny(unix.EPERM), otherwise: allow})
+		rule{
+			nr: unix.SYS_PERSONALITY, tests: []test{{arg: 0, any: []uint32{0, 0xffffffff}}}, then: allow,
+			otherwise: deny(unix.EPERM),
+		},
+		rule{
+			nr: unix.SYS_IOCTL, tests: []test{{arg: 1, any: []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}}},
+			then: deny(unix.EPERM), otherwise: allow,
+		})
 }
 
 // others are the calls that reach other processes by their numbers. With processes of its own there are none to
@@ -221,26 +238,39 @@ func (p filterPlan) others() []rule {
 		return nil
 	}
 	rules := always(deny(unix.EPERM), unix.SYS_PIDFD_OPEN, unix.SYS_PROCESS_MRELEASE)
-	for _, nr := range []uintptr{unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETAFFINITY} {
-		rules = append(rules, rule{nr: nr, tests: []test{{arg: 0, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM)})
+	for _, nr := range []uintptr{unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM,
+		unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETAFFINITY} {
+		rules = append(rules, rule{
+			nr: nr, tests: []test{{arg: 0, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM),
+		})
 	}
 	for _, nr := range []uintptr{unix.SYS_SETPRIORITY, unix.SYS_GETPRIORITY, unix.SYS_IOPRIO_SET} {
-		rules = append(rules, rule{nr: nr, tests: []test{{arg: 1, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM)})
+		rules = append(rules, rule{
+			nr: nr, tests: []test{{arg: 1, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM),
+		})
 	}
 	return rules
 }
 
 // namespaceFlags are those of clone. One more, for time, is an exit signal here.
-const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // processes are the rules about new ones. The flags of clone3 lie in memory, which a filter does not see; the C
 // library goes back to clone where there is none.
 func (p filterPlan) processes() []rule {
 	rules := always(deny(unix.ENOSYS), unix.SYS_CLONE3)
 	// A program in memory has no path, so what may be executed would not hold for it.
-	rules = append(rules, rule{nr: unix.SYS_MEMFD_CREATE, tests: []test{{arg: 1, mask: unix.MFD_NOEXEC_SEAL, any: []uint32{unix.MFD_NOEXEC_SEAL}}}, then: allow, otherwise: deny(unix.EACCES)})
+	rules = append(rules, rule{
+		nr:    unix.SYS_MEMFD_CREATE,
+		tests: []test{{arg: 1, mask: unix.MFD_NOEXEC_SEAL, any: []uint32{unix.MFD_NOEXEC_SEAL}}}, then: allow,
+		otherwise: deny(unix.EACCES),
+	})
 	if p.subprocess {
-		return append(rules, rule{nr: unix.SYS_CLONE, tests: []test{{arg: 0, mask: namespaceFlags, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM)})
+		return append(rules, rule{
+			nr: unix.SYS_CLONE, tests: []test{{arg: 0, mask: namespaceFlags, any: []uint32{0}}}, then: allow,
+			otherwise: deny(unix.EPERM),
+		})
 	}
 	exec, fork := deny(unix.EPERM), deny(unix.EPERM)
 	if p.execOnce {
@@ -261,13 +291,19 @@ const typeMask = 0xf // of socket's second argument; above it are flags
 // sockets are the rules about networks.
 func (p filterPlan) sockets() []rule {
 	var rules []rule
-	pair := []uint32{unix.SOCK_STREAM, unix.SOCK_SEQPACKET} // a datagram socket of a pair can be connected to another path
+	// a datagram socket of a pair can be connected to another path
+	pair := []uint32{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}
 	if p.unix {
 		pair = append(pair, unix.SOCK_DGRAM)
 		rules = append(rules, rule{nr: unix.SYS_SOCKET, tests: []test{family(unix.AF_UNIX)}, then: allow})
 	}
 	return append(rules, slices.Concat(
-		[]rule{{nr: unix.SYS_SOCKETPAIR, tests: []test{family(unix.AF_UNIX), {arg: 1, mask: typeMask, any: pair}}, then: allow, otherwise: deny(unix.EACCES)}},
+		[]rule{
+			{
+				nr: unix.SYS_SOCKETPAIR, tests: []test{family(unix.AF_UNIX), {arg: 1, mask: typeMask, any: pair}},
+				then: allow, otherwise: deny(unix.EACCES),
+			},
+		},
 		p.internet())...)
 }
 
@@ -283,7 +319,10 @@ func (p filterPlan) internet() []rule {
 	}}
 	switch {
 	case p.network == NetworkAll:
-		routes := rule{nr: unix.SYS_SOCKET, tests: []test{family(unix.AF_NETLINK), {arg: 2, any: []uint32{unix.NETLINK_ROUTE}}}, then: allow}
+		routes := rule{
+			nr: unix.SYS_SOCKET, tests: []test{family(unix.AF_NETLINK), {arg: 2, any: []uint32{unix.NETLINK_ROUTE}}},
+			then: allow,
+		}
 		return []rule{routes, sockets}
 	case p.network != NetworkNone:
 		return []rule{sockets}
@@ -294,7 +333,8 @@ func (p filterPlan) internet() []rule {
 	if p.unix {
 		return none
 	}
-	return append(none, always(deny(unix.EACCES), unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4)...)
+	return append(none, always(deny(unix.EACCES), unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT,
+		unix.SYS_ACCEPT4)...)
 }
 
 // files are the rules about what Landlock does not see: modes, owners, times and attributes. With mounts of its

@@ -38,9 +38,10 @@ type Confinement struct {
 
 // A Spawn says what to start behind which walls.
 type Spawn struct {
-	Path  string     // the program; a relative one is looked for in Dir
-	Argv  []string   // its arguments, its own name first
-	Dir   string     // working folder; empty: ours if it is in the room, else /. One that is not in the room is there, and empty
+	Path string   // the program; a relative one is looked for in Dir
+	Argv []string // its arguments, its own name first
+	// working folder; empty: ours if it is in the room, else /. One that is not in the room is there, and empty
+	Dir   string
 	Env   []string   // the whole environment
 	Files []*os.File // its descriptors 0, 1, 2 and so on; the caller keeps and closes its own
 	Look  bool       // whether a Window is wanted
@@ -93,7 +94,8 @@ func Start(s Spawn) (*Confined, error) {
 // meantime. It may be started once more: what has taken its place is found by the same rules.
 func Moved(err error) bool {
 	var wall *wallError
-	return errors.As(err, &wall) && slices.Contains([]syscall.Errno{unix.ELOOP, unix.ENOENT, unix.ENOTDIR, unix.EXDEV}, wall.errno)
+	return errors.As(err, &wall) &&
+		slices.Contains([]syscall.Errno{unix.ELOOP, unix.ENOENT, unix.ENOTDIR, unix.EXDEV}, wall.errno)
 }
 
 // explain makes an error of a failed wall one that says so, or that names the limit of open files. That of the exec is
@@ -109,7 +111,8 @@ func explain(err error) error {
 	if strings.HasPrefix(wall.what, layerExec+": ") {
 		return wall.errno
 	}
-	return tool.Errorf(tool.CodeUnavailable, "a wall of the sandbox could not be built: %w", wall).Because(CoverageMissing)
+	return tool.Errorf(tool.CodeUnavailable, "a wall of the sandbox could not be built: %w",
+		wall).Because(CoverageMissing)
 }
 
 // start starts a child; without a program it builds the room alone.
@@ -135,7 +138,8 @@ func (p *plan) prepare() error {
 	if p.NoEnv {
 		p.Env = nil
 	}
-	if slices.ContainsFunc(slices.Concat(p.Argv, p.Env, []string{p.Path, p.Dir}), func(s string) bool { return strings.ContainsRune(s, 0) }) {
+	if slices.ContainsFunc(slices.Concat(p.Argv, p.Env, []string{p.Path, p.Dir}),
+		func(s string) bool { return strings.ContainsRune(s, 0) }) {
 		return unix.EINVAL
 	}
 	files, err := p.resolveProgram()
@@ -266,7 +270,8 @@ func reap(pid int) {
 	}
 	defer unix.Close(fd)
 	for deadline := time.Now().Add(reapTime); time.Now().Before(deadline); {
-		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Until(deadline).Milliseconds())+1)
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
+			int(time.Until(deadline).Milliseconds())+1)
 		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); got == pid || err == unix.ECHILD {
 			return
 		}
@@ -367,8 +372,8 @@ func (p *plan) resolveProgram() ([]string, error) {
 	return files, nil
 }
 
-// programInRoot makes the path of the program absolute, in an image that has all that running it takes. The kernel looks
-// for it there, so that no link of the image leads out of it.
+// programInRoot makes the path of the program absolute, in an image that has all that running it takes. The kernel
+// looks for it there, so that no link of the image leads out of it.
 func (p *plan) programInRoot() error {
 	root, err := offlimits.Open(p.Root, p.Off, p.apart()...)
 	if err != nil {
@@ -376,7 +381,8 @@ func (p *plan) programInRoot() error {
 	}
 	defer root.Close()
 	if !root.Mode.IsDir() {
-		return tool.Errorf(tool.CodeUnavailable, "%s cannot be the root of a confined child: it is not a folder", p.Root)
+		return tool.Errorf(tool.CodeUnavailable, "%s cannot be the root of a confined child: it is not a folder",
+			p.Root)
 	}
 	candidates := []string{filepath.Join("/", p.Dir, p.Path)}
 	switch {
@@ -386,7 +392,9 @@ func (p *plan) programInRoot() error {
 		candidates = onPath(p.Path, p.Env)
 	}
 	for _, path := range candidates {
-		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+		how := &unix.OpenHow{
+			Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+		}
 		if fd, err := unix.Openat2(root.Fd(), path, how); err == nil {
 			p.Path = path
 			return unix.Close(fd)
@@ -396,7 +404,7 @@ func (p *plan) programInRoot() error {
 		p.Path, p.Root, strings.Join(candidates, ", "))
 }
 
-// interpreterOf gives the program that the kernel runs in a file's place or with it.
+// interpreterOf returns the program that the kernel runs in a file's place or with it.
 func interpreterOf(path string) (interpreter, argument string) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -413,10 +421,11 @@ func interpreterOf(path string) (interpreter, argument string) {
 	return loaderOf(f, head[:n]), ""
 }
 
-// loaderOf gives the dynamic loader of a 64-bit program; a static one has none.
+// loaderOf returns the dynamic loader of a 64-bit program; a static one has none.
 func loaderOf(f io.ReaderAt, head []byte) string {
 	var h elf.Header64
-	if !bytes.HasPrefix(head, []byte(elf.ELFMAG)) || binary.Read(bytes.NewReader(head), binary.NativeEndian, &h) != nil {
+	if !bytes.HasPrefix(head, []byte(elf.ELFMAG)) ||
+		binary.Read(bytes.NewReader(head), binary.NativeEndian, &h) != nil {
 		return ""
 	}
 	const size = 56 // of a program header

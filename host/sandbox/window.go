@@ -64,13 +64,16 @@ func (w *Window) open(path string) (*os.File, error) {
 		if at == nil || at.rights&rightsRead == 0 || !at.folder {
 			return nil, unix.EACCES
 		}
-		there, err := unix.Openat2(unix.AT_FDCWD, at.path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: offlimits.NoLinks})
+		there, err := unix.Openat2(unix.AT_FDCWD, at.path, &unix.OpenHow{
+			Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: offlimits.NoLinks,
+		})
 		if err != nil {
 			return nil, err
 		}
 		folder := os.NewFile(uintptr(there), at.path)
 		defer folder.Close()
-		root, path, how.Resolve = folder, "."+strings.TrimPrefix(path, at.path), unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS
+		root, path, how.Resolve = folder, "."+
+			strings.TrimPrefix(path, at.path), unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS
 	}
 	fd, err := unix.Openat2(int(root.Fd()), path, how)
 	if err != nil {

@@ -162,7 +162,7 @@ func isCut(c byte) bool {
 	return c == '\n' || c == '\r' || c == '"' || c == '\'' || c == '`' || c == '.' || c == ellipsis[0]
 }
 
-// endOfCut gives the place behind the mark at a place; the place itself: there is none.
+// endOfCut returns the place behind the mark at a place; the place itself: there is none.
 func endOfCut(text string, at int) int {
 	switch text[at] {
 	case '.':
@@ -186,7 +186,7 @@ func endOfCut(text string, at int) int {
 // isEscape reports whether escapes have such a byte.
 func isEscape(c byte) bool { return isDigit(c) || strings.IndexByte(`#;&%\"'`, c) >= 0 }
 
-// withoutPartial gives where an escape begins of which only a part is there yet, at the end of a text; the length of
+// withoutPartial returns where an escape begins of which only a part is there yet, at the end of a text; the length of
 // the text: there is none.
 func withoutPartial(text string) int {
 	for at := max(0, len(text)-maxEscape+1); at < len(text); at++ {
@@ -206,7 +206,7 @@ func withoutPartial(text string) int {
 	return len(text)
 }
 
-// public gives how much of the two ends of a value is no secret: of an address with a password in it, what is before
+// public returns how much of the two ends of a value is no secret: of an address with a password in it, what is before
 // the password and what is behind it; of another address, what is before its query; of a key, the first line and the
 // last.
 func public(value string) (head, tail int) {

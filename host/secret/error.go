@@ -42,7 +42,8 @@ func (r *Redactor) inError(err error) bool {
 	if err == nil {
 		return false
 	}
-	if e, ok := err.(*tool.Error); ok && (r.in(e.Op) || r.in(e.Reason) || r.in(e.Message) || r.in(asString(e.Details))) {
+	if e, ok := err.(*tool.Error); ok &&
+		(r.in(e.Op) || r.in(e.Reason) || r.in(e.Message) || r.in(asString(e.Details))) {
 		return true
 	}
 	if r.in(err.Error()) {
@@ -76,7 +77,7 @@ type quiet struct {
 // Error implements error.
 func (q quiet) Error() string { return q.text }
 
-// Is is for errors.Is alone: nobody can unwrap what has a secret.
+// Is is for errors.Is alone: an error with a secret in it cannot be unwrapped.
 func (q quiet) Is(target error) bool { return errors.Is(q.was, target) }
 
 // Format keeps what it was out of whatever is printed.

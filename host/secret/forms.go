@@ -42,7 +42,9 @@ func formsOf(secret int, value string) []form {
 		}
 	}
 	digits := hex.EncodeToString([]byte(value))
-	all = append(all, form{text: digits, secret: secret, coded: true}, form{text: strings.ToUpper(digits), secret: secret, coded: true})
+	all = append(all, form{text: digits, secret: secret, coded: true}, form{
+		text: strings.ToUpper(digits), secret: secret, coded: true,
+	})
 	for shift := range 3 {
 		for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			all = append(all, base64Form(secret, value, shift, alphabet))

@@ -24,8 +24,8 @@ type Grant struct {
 	Vault       Source   `yaml:"-"` // nil: there are none
 }
 
-// Give gives a child its secrets. Allowed is what its guarantees say of them. Done is to be called when the child has been
-// started, or has not.
+// Give gives a child its secrets. Allowed is what its guarantees say of them. Done is to be called when the child has
+// been started, or has not.
 func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err error) {
 	if len(g.Secrets)+len(g.SecretFiles) == 0 {
 		return func() {}, nil
@@ -48,7 +48,7 @@ func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err er
 	}, nil
 }
 
-// Environment gives the secrets that a tool's source declares as variables, NAME=value, in the order of the names.
+// Environment returns the secrets that a tool's source declares as variables, NAME=value, in the order of the names.
 // allowed is the tool's list of secrets (tool.Guarantees.SecretsAllowed): one that is not on it is left out; nil
 // leaves out none. A secret without a value is an error: the tool is not to be run without it.
 func Environment(from Source, names, allowed []string) ([]string, error) {
@@ -63,7 +63,7 @@ func Environment(from Source, names, allowed []string) ([]string, error) {
 	return env, nil
 }
 
-// Descriptors gives the same secrets as files, for tools whose environment others may read: each is to become a
+// Descriptors returns the same secrets as files, for tools whose environment others may read: each is to become a
 // descriptor of the child, the first of them the one that is given (3 for process.Command.Files), and a variable
 // NAME_FD tells its number. The caller closes the files, once the child has been started.
 func Descriptors(from Source, names, allowed []string, first int) (files []*os.File, env []string, err error) {
@@ -77,7 +77,8 @@ func Descriptors(from Source, names, allowed []string, first int) (files []*os.F
 			for _, f := range files {
 				_ = f.Close()
 			}
-			return nil, nil, tool.Errorf(tool.CodeUnavailable, "the secret %s cannot be handed over as a file: %w", g.name, err)
+			return nil, nil, tool.Errorf(tool.CodeUnavailable, "the secret %s cannot be handed over as a file: %w",
+				g.name, err)
 		}
 		files = append(files, f)
 		env = append(env, g.name+"_FD="+strconv.Itoa(first+i))
@@ -87,7 +88,7 @@ func Descriptors(from Source, names, allowed []string, first int) (files []*os.F
 
 type known struct{ name, value string }
 
-// grant gives the secrets that are both declared and allowed, each once.
+// grant returns the secrets that are both declared and allowed, each once.
 func grant(from Source, names, allowed []string) ([]known, error) {
 	var granted []known
 	for i, name := range names {
@@ -115,7 +116,8 @@ func sealed(name, value string) (*os.File, error) {
 	f := os.NewFile(uintptr(fd), name)
 	_, err = strings.NewReader(value).WriteTo(f)
 	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
+			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
 	}
 	if err == nil {
 		_, err = f.Seek(0, 0)

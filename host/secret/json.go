@@ -93,7 +93,7 @@ func (w *jsonWalk) walk() {
 	}
 }
 
-// endOfString gives the place behind the string that begins at a place.
+// endOfString returns the place behind the string that begins at a place.
 func endOfString(doc string, at int) int {
 	for at++; doc[at] != '"'; at++ {
 		if doc[at] == '\\' {

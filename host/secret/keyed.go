@@ -21,7 +21,7 @@ func NewKeyed(key func() ([]byte, error)) *Keyed {
 	return &Keyed{sync.OnceValues(key)}
 }
 
-// Sum gives the digest of several texts for a purpose. Those for different purposes have nothing in common.
+// Sum returns the digest of several texts for a purpose. Those for different purposes have nothing in common.
 func (k *Keyed) Sum(purpose string, texts ...[]byte) (sum [sha256.Size]byte, err error) {
 	key, err := k.key()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 )
 
-// Handler gives a handler of logs that writes to another one, without secrets.
+// Handler returns a handler of logs that writes to another one, without secrets.
 func Handler(to slog.Handler, r *Redactor) slog.Handler { return &handler{to, r} }
 
 type handler struct {

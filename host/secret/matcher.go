@@ -14,8 +14,8 @@ import (
 const (
 	window   = 4
 	maxBlock = 16 // the longer the blocks, the fewer windows of a text are looked at, and the more are in the table
-	// Pieces of coded forms: blocks begin at every spread-th byte of them, so that of lines of 60 digits and more, which
-	// is what programs write, each has a whole block.
+	// Pieces of coded forms: blocks begin at every spread-th byte of them, so that of lines of 60 digits and more,
+	// which is what programs write, each has a whole block.
 	minPieced = 48
 	maxPieced = 16 << 10 // longer ones would fill the table
 	spread    = 40
@@ -90,7 +90,8 @@ func (m *matcher) index() {
 	for key, refs := range m.table {
 		h := m.hash(key)
 		m.filter[h/64] |= 1 << (h % 64)
-		slices.SortStableFunc(refs, func(a, b ref) int { return len(m.forms[b.form].text) - len(m.forms[a.form].text) }) // the longest first
+		// the longest first
+		slices.SortStableFunc(refs, func(a, b ref) int { return len(m.forms[b.form].text) - len(m.forms[a.form].text) })
 	}
 }
 
@@ -133,7 +134,7 @@ func (m *matcher) label(secrets []known) {
 	}
 }
 
-// find gives every form in a text as it is written.
+// find returns every form in a text as it is written.
 func (m *matcher) find(text string) (hits []hit) {
 	for i := 0; i+window <= len(text); i += m.step {
 		key := load(text, i)
@@ -193,7 +194,7 @@ func (f *form) at(text string, origin int) bool {
 	return origin >= 0 && end <= len(text) && text[end-1] == f.text[len(f.text)-1] && text[origin:end] == f.text
 }
 
-// piece gives as much of a text around i as there is of a form that begins, or would begin, at origin.
+// piece returns as much of a text around i as there is of a form that begins, or would begin, at origin.
 func (f *form) piece(text string, origin, i int) (from, to int) {
 	for from = i; from > max(0, origin) && text[from-1] == f.text[from-1-origin]; {
 		from--
@@ -221,10 +222,11 @@ func (f *form) edges(text string, origin int, h hit) hit {
 
 // isDigit reports whether a byte is a digit of base64.
 func isDigit(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '-' || c == '_'
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '-' ||
+		c == '_'
 }
 
-// begunPlain gives where the last part of a text begins that may be the beginning of a form, as it is written;
+// begunPlain returns where the last part of a text begins that may be the beginning of a form, as it is written;
 // len(text): nowhere.
 func (m *matcher) begunPlain(text string) int {
 	for i := max(0, len(text)-m.most+1); i < len(text); i++ {
@@ -240,9 +242,11 @@ func (m *matcher) begins(part string) bool {
 	return i < len(m.sorted) && strings.HasPrefix(m.forms[m.sorted[i]].text, part)
 }
 
-// place gives where a part has its place among the forms.
+// place returns where a part has its place among the forms.
 func (m *matcher) place(part string) int {
-	i, _ := slices.BinarySearchFunc(m.sorted, part, func(f int32, part string) int { return strings.Compare(m.forms[f].text, part) })
+	i, _ := slices.BinarySearchFunc(m.sorted, part, func(f int32, part string) int {
+		return strings.Compare(m.forms[f].text, part)
+	})
 	return i
 }
 

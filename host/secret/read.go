@@ -20,7 +20,7 @@ import (
 // commandTime is how long a command has to write a value.
 const commandTime = 10 * time.Second
 
-// read gives the value of a secret. Its errors name the secret and where it comes from, and have nothing of what was
+// read returns the value of a secret. Its errors name the secret and where it comes from, and have nothing of what was
 // read there.
 func (f From) read(ctx context.Context, dir, name string, off *offlimits.List) (string, error) {
 	value, err := f.fetch(ctx, dir, off)
@@ -28,7 +28,7 @@ func (f From) read(ctx context.Context, dir, name string, off *offlimits.List) (
 		err = check(value)
 	}
 	if !validName(name) {
-		err = errors.New("its name is no name of a variable; letters, digits and _ are wanted, no digit first")
+		err = errors.New("its name is not a valid name of a variable; use letters, digits and _, no digit first")
 	}
 	if err != nil {
 		return "", tool.Errorf(tool.CodeUnavailable, "the secret %s, from %v: %w", name, f, err)
@@ -55,7 +55,8 @@ func (f From) fetch(ctx context.Context, dir string, off *offlimits.List) (strin
 func check(value string) error {
 	switch {
 	case len(value) < MinSize:
-		return fmt.Errorf("the value is shorter than %d bytes, so it could not be told from other text and be redacted; choose a longer one", MinSize)
+		return fmt.Errorf("the value is shorter than %d bytes, so it could not be told from other text and be "+
+			"redacted; choose a longer one", MinSize)
 	case len(value) > MaxSize:
 		return errTooLong
 	case strings.IndexByte(value, 0) >= 0 || !utf8.ValidString(value):
@@ -87,7 +88,8 @@ func fromFile(path string) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", errors.New("it is not a regular file")
 	case info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("others than its owner may use the file (mode %04o); run `chmod 600 %s`", info.Mode().Perm(), path)
+		return "", fmt.Errorf("others than its owner may use the file (mode %04o); run `chmod 600 %s`",
+			info.Mode().Perm(), path)
 	}
 	return readValue(f)
 }

@@ -9,10 +9,10 @@ import (
 	"unsafe"
 )
 
-// A Redactor takes the values of secrets out of texts and puts their names there: [secret NAME]. It knows a value
-// also in base64 (wherever it stands in a longer text), in hexadecimal digits, URL-encoded, and with the escapes of
-// JSON and HTML; a value of several lines also by each line of 16 bytes and more; and where a text was cut, by what is
-// left of it if that is half of it or 8 bytes. What was encrypted, compressed, turned around or cut into small pieces on
+// A Redactor takes the values of secrets out of texts and puts their names there: [secret NAME]. It knows a value also
+// in base64 (wherever it stands in a longer text), in hexadecimal digits, URL-encoded, and with the escapes of JSON and
+// HTML; a value of several lines also by each line of 16 bytes and more; and where a text was cut, by what is left of
+// it if that is half of it or 8 bytes. What was encrypted, compressed, turned around or cut into small pieces on
 // purpose it does not know: a tool that wants to give its secrets away can.
 //
 // A text without secrets comes back as it is, not copied. A nil Redactor knows no secrets, and neither does the zero

@@ -37,7 +37,8 @@ func (f *From) Validate() error {
 		}
 	}
 	if ways != 1 {
-		return fmt.Errorf("a secret comes from one place: say `env: VARIABLE`, `file: PATH` or `command: [PROGRAM, ...]`")
+		return fmt.Errorf("a secret comes from one place: say `env: VARIABLE`, `file: PATH` or " +
+			"`command: [PROGRAM, ...]`")
 	}
 	return nil
 }
@@ -70,8 +71,8 @@ type held struct {
 // atOnce is how many secrets are read at the same time.
 const atOnce = 8
 
-// Open reads all secrets; the paths of files, and the commands, start in dir. A secret that cannot be read harms
-// nobody but those who ask for it: Secret gives them the reason. A command runs without walls, so nothing of what is off
+// Open reads all secrets; the paths of files, and the commands, start in dir. A secret that cannot be read harms nobody
+// but those who ask for it: Secret gives them the reason. A command runs without walls, so nothing of what is off
 // limits to tools may lie where they could put something beside it; nil: there are no tools.
 func Open(ctx context.Context, dir string, from map[string]From, off *offlimits.List) *Vault {
 	v := &Vault{names: slices.Sorted(maps.Keys(from)), secrets: make(map[string]held, len(from))}
@@ -111,7 +112,7 @@ func (v *Vault) Names() []string {
 	return slices.Clone(v.names)
 }
 
-// Secret gives the value of a secret, or says why there is none.
+// Secret returns the value of a secret, or says why there is none.
 func (v *Vault) Secret(name string) (string, error) {
 	if v != nil {
 		if s, ok := v.secrets[name]; ok {
@@ -122,7 +123,8 @@ func (v *Vault) Secret(name string) (string, error) {
 	if names := v.Names(); len(names) > 0 {
 		known = "known are " + strings.Join(names, ", ")
 	}
-	return "", tool.Errorf(tool.CodeUnavailable, "there is no secret %s; name it in the section `secrets` of the config (%s)", name, known)
+	return "", tool.Errorf(tool.CodeUnavailable,
+		"there is no secret %s; name it in the section `secrets` of the config (%s)", name, known)
 }
 
 // Same reports whether a secret is the same in two vaults: its value, or the reason why there is none.
@@ -139,7 +141,7 @@ func message(err error) string {
 	return cmp.Or(err.Error(), "unknown")
 }
 
-// Redactor gives a redactor of the values of this vault.
+// Redactor returns a redactor of the values of this vault.
 func (v *Vault) Redactor() *Redactor {
 	r := new(Redactor)
 	r.Learn(v)

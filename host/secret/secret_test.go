@@ -92,7 +92,7 @@ func TestABadSecretHarmsNobodyElseAndItsErrorHasNoValue(t *testing.T) {
 		"noone":    {secret.From{Command: []string{"no-such-program"}}, "no-such-program"},
 		"two":      {secret.From{Env: "SECRET_GOOD", File: "shared"}, "comes from one place"},
 		"nowhere":  {secret.From{}, "comes from one place"},
-		"bad-name": {secret.From{Env: "SECRET_GOOD"}, "no name of a variable"},
+		"bad-name": {secret.From{Env: "SECRET_GOOD"}, "not a valid name of a variable"},
 	}
 	from := map[string]secret.From{"GOOD": {Env: "SECRET_GOOD"}}
 	for name, b := range bad {
@@ -218,7 +218,7 @@ func TestTheSectionIsReadWithThePlaceOfEachFault(t *testing.T) {
 		"secrets:":                            "",
 		"secrets: {A: {env: X, file: y}}":     ":1:14: a secret comes from one place",
 		"secrets: {A: {}}":                    "comes from one place",
-		"secrets: {A: }":                      ":1:11: the secret A comes from nowhere",
+		"secrets: {A: }":                      ":1:11: the secret A has no source",
 		"secrets: {A: {evn: X}}":              `did you mean "env"`,
 		"secrets: {A: {command: ls -l}}":      "expected a list",
 		"secrets: {A: value}":                 "expected a mapping",

@@ -36,9 +36,9 @@ func (s *Stream) Flush() string {
 	return s.Redactor.String(text)
 }
 
-// Lines redacts texts that are shown as they come, such as the lines of a log, where a secret may have been cut in
-// two. Nothing is held back: a line that ends in the beginning of a secret is shown without it where that is half of it
-// or some bytes, and the next line is shown without the rest. The zero value with a Redactor is ready. It is not safe for
+// Lines redacts texts that are shown as they come, such as the lines of a log, where a secret may have been cut in two.
+// Nothing is held back: a line that ends in the beginning of a secret is shown without it where that is half of it or
+// some bytes, and the next line is shown without the rest. The zero value with a Redactor is ready. It is not safe for
 // use by several goroutines.
 type Lines struct {
 	Redactor *Redactor
@@ -67,7 +67,7 @@ func (l *Lines) Write(line string) string {
 	return m.redact(m.replace(line, rest), cutAll)
 }
 
-// holdFrom gives where the part of a text begins that is to be held back. Secrets that reach into it are held back as
+// holdFrom returns where the part of a text begins that is to be held back. Secrets that reach into it are held back as
 // a whole.
 func (m *matcher) holdFrom(text string, which cuts) int {
 	at := m.begun(text, depth)
@@ -88,7 +88,7 @@ func (m *matcher) holdFrom(text string, which cuts) int {
 	return at
 }
 
-// begun gives where the last part of a text begins that may be the beginning of a form, as it is written and as it
+// begun returns where the last part of a text begins that may be the beginning of a form, as it is written and as it
 // reads without its escapes, that many deep; len(text): nowhere.
 func (m *matcher) begun(text string, deep int) int {
 	at := m.begunPlain(text)

@@ -36,7 +36,7 @@ type escape struct {
 // maxEscape is the length of the longest escape.
 const maxEscape = 12
 
-// escapesOf gives those of URLs, those of JSON, which many programs use for the texts that they print, those of HTML,
+// escapesOf returns those of URLs, those of JSON, which many programs use for the texts that they print, those of HTML,
 // and the ends of lines that programs break base64 and hexadecimal digits into.
 func escapesOf(text string) [4]escape {
 	end := escape{mark: '\n', read: readLineEnd, partial: never, most: 1, gap: true}
@@ -67,8 +67,8 @@ func partialBackslash(text string) bool {
 	return size > len(text)
 }
 
-// readEntity reads &amp;, &#34; and &#x22;. Browsers read some also without the semicolon, but no program writes them so,
-// and where a text was cut nobody could tell whether more digits were to follow.
+// readEntity reads &amp;, &#34; and &#x22;. Browsers read some also without the semicolon, but no program writes them
+// so, and where a text was cut nobody could tell whether more digits were to follow.
 func readEntity(plain []byte, text string, at int) ([]byte, int) {
 	text = text[at:min(len(text), at+maxEscape)]
 	end := 1

@@ -29,8 +29,8 @@ type Options struct {
 	Container  container.Options `yaml:"container" doc:"the container that the tools run in, if it has an image"`
 }
 
-// Of gives the options of a configured source before they are decoded: where its secrets are, and what its tools never
-// see.
+// Of returns the options of a configured source before they are decoded: where its secrets are, and what its tools
+// never see.
 func Of(src config.Source) Options {
 	return Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
 }

@@ -51,8 +51,8 @@ type found struct {
 	walls *walls.Walls
 }
 
-// Program gives a program with the options' folder, environment, secrets, and walls or container. Relative paths start
-// in base, the folder of the config.
+// Program returns a program with the options' folder, environment, secrets, and walls or container. Relative paths
+// start in base, the folder of the config.
 func (o Options) Program(base string, c Command) (_ *Program, err error) {
 	p := &Program{Argv: slices.Clone(c.Argv), o: o}
 	dir := cmp.Or(c.Dir, o.Dir)
@@ -226,7 +226,8 @@ func (p *Program) Start(ctx context.Context, r Run) (*process.Child, error) {
 func (p *Program) confine(ctx context.Context, cmd *process.Command, r Run) error {
 	if missing := container.Uncovered(r.Guarantees); p.o.contained() && len(missing) > 0 {
 		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced by a container; "+
-			"drop the guarantee, or run it without a container", r.Name, strings.Join(missing, ", ")).Because(sandbox.CoverageMissing)
+			"drop the guarantee, or run it without a container", r.Name,
+			strings.Join(missing, ", ")).Because(sandbox.CoverageMissing)
 	}
 	if p.walls == nil {
 		return nil

@@ -69,7 +69,8 @@ func (e *egress) names(t host) bool {
 // tool.
 func (e *egress) connect(ctx context.Context, t host) (net.Conn, error) {
 	if !e.names(t) || !t.addr.IsValid() && !isName(t.name) {
-		return nil, tool.Errorf(tool.CodeAccessDenied, "%s may not be reached: to allow it add %s to network: in the config of the source", t, t.entry())
+		return nil, tool.Errorf(tool.CodeAccessDenied,
+			"%s may not be reached: to allow it add %s to network: in the config of the source", t, t.entry())
 	}
 	addrs, err := e.addresses(ctx, t)
 	if err != nil {
@@ -111,7 +112,7 @@ func unreached(t host, err error) error {
 	return failure
 }
 
-// addresses gives those of a host of the list at which it may be reached.
+// addresses returns those of a host of the list at which it may be reached.
 func (e *egress) addresses(ctx context.Context, t host) ([]netip.Addr, error) {
 	if t.addr.IsValid() {
 		return []netip.Addr{t.addr}, nil
@@ -129,12 +130,13 @@ func (e *egress) addresses(ctx context.Context, t host) ([]netip.Addr, error) {
 	if len(open) == 0 {
 		at := host{addr: all[0], port: t.port}
 		return nil, tool.Errorf(tool.CodeAccessDenied,
-			"%s may not be reached: its address %s is not a public one; to allow it add %s as well to network: in the config of the source", t, at.addr, at.entry())
+			"%s may not be reached: its address %s is not a public one; to allow it add %s as well to network: in "+
+				"the config of the source", t, at.addr, at.entry())
 	}
 	return open, nil
 }
 
-// resolve gives the addresses of a name of the list, the same each time.
+// resolve returns the addresses of a name of the list, the same each time.
 func (e *egress) resolve(ctx context.Context, t host) ([]netip.Addr, error) {
 	e.mu.Lock()
 	pinned, full := e.pins[t.name], len(e.pins) >= maxNames
@@ -143,7 +145,8 @@ func (e *egress) resolve(ctx context.Context, t host) ([]netip.Addr, error) {
 	case pinned != nil:
 		return pinned, nil
 	case full:
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s is not resolved: the tools of this source have asked for %d names already", t, maxNames)
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"%s is not resolved: the tools of this source have asked for %d names already", t, maxNames)
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.limits.resolve)
 	defer cancel()
@@ -171,7 +174,7 @@ func (e *egress) pin(name string, addrs []netip.Addr) []netip.Addr {
 	return addrs
 }
 
-// serve gives the function that takes the connections of one room. What is refused the watch sees, until it has
+// serve returns the function that takes the connections of one room. What is refused the watch sees, until it has
 // seen enough of a call.
 func (e *egress) serve(w *Watch) func(net.Conn) {
 	report := func(t host) {
@@ -181,11 +184,11 @@ func (e *egress) serve(w *Watch) func(net.Conn) {
 	}
 	return func(c net.Conn) {
 		ctx, cancel := context.WithCancel(context.Background())
-		l := &line{egress: e, report: report, ctx: ctx, cancel: cancel, began: time.Now()}
-		l.child = &side{Conn: c, line: l}
-		l.head = &head{from: l.child}
-		l.in = bufio.NewReader(l.head)
-		l.serve()
+		pair := &connPair{egress: e, report: report, ctx: ctx, cancel: cancel, began: time.Now()}
+		pair.child = &side{Conn: c, pair: pair}
+		pair.head = &head{from: pair.child}
+		pair.in = bufio.NewReader(pair.head)
+		pair.serve()
 	}
 }
 
@@ -193,7 +196,8 @@ func (e *egress) serve(w *Watch) func(net.Conn) {
 func proxyVariables() []string {
 	way := map[string]string{
 		"http_proxy": "http://" + sandbox.EgressAddress, "https_proxy": "http://" + sandbox.EgressAddress,
-		"all_proxy": "http://" + sandbox.EgressAddress, "no_proxy": "", // a host on the loopback that is named is the one outside
+		// a host on the loopback that is named is the one outside
+		"all_proxy": "http://" + sandbox.EgressAddress, "no_proxy": "",
 	}
 	env := []string{"NODE_USE_ENV_PROXY=1"}
 	for name, value := range way {

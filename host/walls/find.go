@@ -65,7 +65,7 @@ func Code(path string) []string {
 }
 
 // installation lists the folders of code around a program PREFIX/bin/NAME that is not the system's. The rest of PREFIX
-// is left out: it may be somebody's home.
+// is left out: it may be someone's home.
 func installation(path string) []string {
 	bin := filepath.Dir(path)
 	prefix := filepath.Dir(bin)

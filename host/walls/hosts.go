@@ -22,7 +22,8 @@ type host struct {
 func parseHost(text string) (host, error) {
 	bad := func(why string) (host, error) {
 		return host{}, tool.Errorf(tool.CodeInvalidInput,
-			"network: %q %s; a host is written like api.example.com, *.example.com, api.example.com:8443 or 10.0.0.7:80", text, why)
+			"network: %q %s; a host is written like api.example.com, *.example.com, api.example.com:8443 or "+
+				"10.0.0.7:80", text, why)
 	}
 	name, port := text, uint16(0)
 	if _, err := netip.ParseAddr(text); err != nil && strings.ContainsRune(text, ':') {
@@ -123,8 +124,10 @@ func (h host) entry() string {
 func reserved() []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range []string{
-		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
-		"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+		"192.0.2.0/24",
+		"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4",
+		"240.0.0.0/4",
 		"168.63.129.16/32", // a cloud's own, although it looks public
 		"2001::/23", "2001:db8::/32", "3fff::/20",
 	} {

@@ -24,26 +24,26 @@ import (
 )
 
 // serveHTTP answers one request. What net/http takes for none, or what could be read in two ways, is refused.
-func (l *line) serveHTTP() {
-	req, err := http.ReadRequest(l.in)
+func (c *connPair) serveHTTP() {
+	req, err := http.ReadRequest(c.in)
 	if err != nil {
-		l.refuseHead()
+		c.refuseHead()
 		return
 	}
-	t, err := l.target(req)
+	t, err := c.target(req)
 	if err != nil {
-		l.refuse(req, http.StatusBadRequest, err.Error())
+		c.refuse(req, http.StatusBadRequest, err.Error())
 		return
 	}
-	peer, err := l.connect(t)
+	peer, err := c.connect(t)
 	switch {
 	case err != nil:
-		l.refuse(req, status(err), tool.AsError(err).Message)
+		c.refuse(req, status(err), tool.AsError(err).Message)
 	case req.Method == http.MethodConnect:
-		fmt.Fprint(l.child, "HTTP/1.1 200 Connection established\r\n\r\n")
-		l.tunnel(peer)
+		fmt.Fprint(c.child, "HTTP/1.1 200 Connection established\r\n\r\n")
+		c.tunnel(peer)
 	default:
-		l.forward(req, peer)
+		c.forward(req, peer)
 	}
 }
 
@@ -59,45 +59,49 @@ func status(err error) int {
 }
 
 // refuseHead answers what is no request.
-func (l *line) refuseHead() {
+func (c *connPair) refuseHead() {
 	var wait net.Error
-	switch err := l.head.err; {
+	switch err := c.head.err; {
 	case err == errHead:
-		l.refuse(nil, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the request has more than %d KiB before its body", maxHead>>10))
+		c.refuse(nil, http.StatusRequestHeaderFieldsTooLarge,
+			fmt.Sprintf("the request has more than %d KiB before its body", maxHead>>10))
 	case errors.As(err, &wait) && wait.Timeout():
-		l.refuse(nil, http.StatusRequestTimeout, "the request did not come in time")
+		c.refuse(nil, http.StatusRequestTimeout, "the request did not come in time")
 	default:
-		l.refuse(nil, http.StatusBadRequest, "this is no HTTP request, nor SOCKS5")
+		c.refuse(nil, http.StatusBadRequest, "this is no HTTP request, nor SOCKS5")
 	}
 }
 
 // refuse answers with one line of text. It is the reason in the status too, which is all that some clients show of
 // the answer to CONNECT.
-func (l *line) refuse(req *http.Request, status int, text string) {
+func (c *connPair) refuse(req *http.Request, status int, text string) {
 	body := text + "\n"
 	if req != nil && req.Method == http.MethodHead {
 		body = ""
 	}
-	fmt.Fprintf(l.child, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+	fmt.Fprintf(c.child, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: "+
+		"%d\r\nConnection: close\r\n\r\n%s",
 		status, text, len(text)+1, body)
-	l.part()
+	c.part()
 }
 
 // target finds out whom a request is for.
-func (l *line) target(req *http.Request) (host, error) {
+func (c *connPair) target(req *http.Request) (host, error) {
 	connect, u := req.Method == http.MethodConnect, req.URL
-	sent, err := l.sent()
+	sent, err := c.sent()
 	switch {
 	case err != nil || req.ProtoMajor != 1:
 		return host{}, errors.New("only HTTP/1.0 and HTTP/1.1 are spoken here")
-	case slices.ContainsFunc(slices.Collect(maps.Keys(sent)), func(name string) bool { return strings.Contains(name, " ") }):
+	case slices.ContainsFunc(slices.Collect(maps.Keys(sent)),
+		func(name string) bool { return strings.Contains(name, " ") }):
 		return host{}, errors.New("the name of a header has a space in it")
 	case u.User != nil:
 		return host{}, errors.New("an address with a user in it is refused")
 	case connect && (req.RequestURI != u.Host || u.Port() == ""):
 		return host{}, errors.New("CONNECT takes host:port")
 	case !connect && (u.Scheme != "http" || u.Hostname() == ""):
-		return host{}, errors.New("this is a proxy: it takes a whole address, such as http://api.example.com/, and CONNECT for https")
+		return host{}, errors.New("this is a proxy: it takes a whole address, such as http://api.example.com/, and " +
+			"CONNECT for https")
 	case connect && (sent.Get("Content-Length") != "" || sent.Get("Transfer-Encoding") != ""):
 		return host{}, errors.New("CONNECT takes no body")
 	case sent.Get("Content-Length") != "" && sent.Get("Transfer-Encoding") != "":
@@ -114,9 +118,9 @@ func (l *line) target(req *http.Request) (host, error) {
 	return t, nil
 }
 
-// sent gives the headers as the child sent them: net/http has taken some out.
-func (l *line) sent() (textproto.MIMEHeader, error) {
-	r := textproto.NewReader(bufio.NewReader(&l.head.kept))
+// sent returns the headers as the child sent them: net/http has taken some out.
+func (c *connPair) sent() (textproto.MIMEHeader, error) {
+	r := textproto.NewReader(bufio.NewReader(&c.head.kept))
 	if _, err := r.ReadLine(); err != nil {
 		return nil, err
 	}
@@ -134,13 +138,17 @@ func (h host) isAlso(text string) bool {
 }
 
 // forward sends a request to its host, and the answer to the child.
-func (l *line) forward(req *http.Request, peer *side) {
+func (c *connPair) forward(req *http.Request, peer *side) {
 	conn := &asked{side: peer, spoken: make(chan struct{})}
 	way := &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead, ExpectContinueTimeout: time.Second,
+		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead,
+		ExpectContinueTimeout: time.Second,
 	}
-	up := &upload{Reader: req.Body, line: l, expected: req.ProtoAtLeast(1, 1) && strings.EqualFold(req.Header.Get("Expect"), "100-continue")}
+	up := &upload{
+		Reader: req.Body, pair: c,
+		expected: req.ProtoAtLeast(1, 1) && strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
+	}
 	if req.Body != http.NoBody {
 		req.Body = up
 	}
@@ -149,15 +157,15 @@ func (l *line) forward(req *http.Request, peer *side) {
 		req.Header.Set("User-Agent", "") // or net/http adds its own
 	}
 	req.RequestURI, req.Close, req.Host = "", false, req.URL.Host
-	resp, err := way.RoundTrip(req.WithContext(l.ctx))
+	resp, err := way.RoundTrip(req.WithContext(c.ctx))
 	up.answered()
 	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
-		l.refuse(req, http.StatusBadGateway, "the host gave no answer that is HTTP")
+		c.refuse(req, http.StatusBadGateway, "the host gave no answer that is HTTP")
 		return
 	}
 	defer resp.Body.Close()
-	if l.answer(req, resp) == nil {
-		l.part()
+	if c.answer(req, resp) == nil {
+		c.part()
 	}
 }
 
@@ -176,7 +184,7 @@ func (a *asked) Write(p []byte) (int, error) {
 func (a *asked) Read(p []byte) (int, error) {
 	select {
 	case <-a.spoken:
-	case <-a.line.ctx.Done():
+	case <-a.pair.ctx.Done():
 	}
 	return a.side.Read(p)
 }
@@ -184,7 +192,7 @@ func (a *asked) Read(p []byte) (int, error) {
 // An upload is the body of a request. A child that waits to be asked for it is asked when the host wants it.
 type upload struct {
 	io.Reader
-	line *line
+	pair *connPair
 
 	mu       sync.Mutex
 	expected bool
@@ -193,7 +201,7 @@ type upload struct {
 func (u *upload) Read(p []byte) (int, error) {
 	u.mu.Lock()
 	if u.expected {
-		fmt.Fprint(u.line.child, "HTTP/1.1 100 Continue\r\n\r\n")
+		fmt.Fprint(u.pair.child, "HTTP/1.1 100 Continue\r\n\r\n")
 		u.expected = false
 	}
 	u.mu.Unlock()
@@ -203,7 +211,7 @@ func (u *upload) Read(p []byte) (int, error) {
 // Close does nothing: to read the rest, as net/http would, has no end if the child does not.
 func (*upload) Close() error { return nil }
 
-// answered says that the child gets an answer now and is not asked any more.
+// answered says that the child gets an answer now and is no longer asked.
 func (u *upload) answered() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -218,19 +226,21 @@ func dropHops(h http.Header) {
 		}
 	}
 	for _, name := range []string{
-		"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+		"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade",
 	} {
 		h.Del(name)
 	}
 }
 
 // answer sends an answer to the child, each piece as soon as it comes. One that breaks off must not look whole.
-func (l *line) answer(req *http.Request, resp *http.Response) error {
+func (c *connPair) answer(req *http.Request, resp *http.Response) error {
 	dropHops(resp.Header)
 	minor := min(req.ProtoMinor, 1)
 	length := resp.ContentLength
 	switch {
-	case req.Method == http.MethodHead, resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
+	case req.Method == http.MethodHead, resp.StatusCode == http.StatusNoContent,
+		resp.StatusCode == http.StatusNotModified:
 		length = 0
 	case length >= 0:
 		resp.Header.Set("Content-Length", strconv.FormatInt(length, 10))
@@ -242,19 +252,19 @@ func (l *line) answer(req *http.Request, resp *http.Response) error {
 	fmt.Fprintf(&start, "HTTP/1.%d %03d %s\r\n", minor, resp.StatusCode, http.StatusText(resp.StatusCode))
 	_ = resp.Header.Write(&start)
 	start.WriteString("\r\n")
-	_, err := l.child.Write(start.Bytes())
+	_, err := c.child.Write(start.Bytes())
 	switch {
 	case err != nil || length == 0:
 	case length < 0 && minor > 0:
-		chunks := httputil.NewChunkedWriter(l.child)
+		chunks := httputil.NewChunkedWriter(c.child)
 		if _, err = io.Copy(chunks, resp.Body); err == nil {
-			_, err = io.WriteString(l.child, "0\r\n\r\n")
+			_, err = io.WriteString(c.child, "0\r\n\r\n")
 		}
 	default:
-		_, err = io.Copy(l.child, resp.Body)
+		_, err = io.Copy(c.child, resp.Body)
 	}
 	if err != nil {
-		l.abort()
+		c.abort()
 	}
 	return err
 }

@@ -18,7 +18,7 @@ func (n *Network) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// kind gives the network of the sandbox, and the hosts where it has some.
+// kind returns the network of the sandbox, and the hosts where it has some.
 func (n Network) kind() (sandbox.Network, []host, error) {
 	words := []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkLoopback, sandbox.NetworkAll}
 	if len(n) == 0 {
@@ -43,7 +43,7 @@ func (n Network) kind() (sandbox.Network, []host, error) {
 	return sandbox.NetworkEgress, hosts, nil
 }
 
-// String gives the words of the config.
+// String returns the words of the config.
 func (n Network) String() string {
 	if len(n) == 0 {
 		return sandbox.NetworkNone.String()

@@ -29,44 +29,44 @@ const (
 )
 
 // serveSOCKS lets the child say whom it wants to reach.
-func (l *line) serveSOCKS() {
+func (c *connPair) serveSOCKS() {
 	var start [2]byte
-	if _, err := io.ReadFull(l.in, start[:]); err != nil {
+	if _, err := io.ReadFull(c.in, start[:]); err != nil {
 		return
 	}
 	methods := make([]byte, start[1])
-	if _, err := io.ReadFull(l.in, methods); err != nil {
+	if _, err := io.ReadFull(c.in, methods); err != nil {
 		return
 	}
 	if !slices.Contains(methods, socksNoAuth) {
-		_, _ = l.child.Write([]byte{socksVersion, socksNoMethod})
-		l.part()
+		_, _ = c.child.Write([]byte{socksVersion, socksNoMethod})
+		c.part()
 		return
 	}
-	_, _ = l.child.Write([]byte{socksVersion, socksNoAuth})
-	t, reply, err := l.socksTarget()
+	_, _ = c.child.Write([]byte{socksVersion, socksNoAuth})
+	t, reply, err := c.socksTarget()
 	if err != nil {
 		return
 	}
 	if reply != socksOK {
-		l.replySOCKS(reply)
-		l.part()
+		c.replySOCKS(reply)
+		c.part()
 		return
 	}
-	peer, err := l.connect(t)
+	peer, err := c.connect(t)
 	if err != nil {
-		l.replySOCKS(socksReply(err))
-		l.part()
+		c.replySOCKS(socksReply(err))
+		c.part()
 		return
 	}
-	l.replySOCKS(socksOK)
-	l.tunnel(peer)
+	c.replySOCKS(socksOK)
+	c.tunnel(peer)
 }
 
 // socksTarget reads the request. An error says that it does not come.
-func (l *line) socksTarget() (host, byte, error) {
+func (c *connPair) socksTarget() (host, byte, error) {
 	var start [4]byte // version, command, nothing, kind of address
-	if _, err := io.ReadFull(l.in, start[:]); err != nil {
+	if _, err := io.ReadFull(c.in, start[:]); err != nil {
 		return host{}, 0, err
 	}
 	if start[0] != socksVersion || start[1] != socksConnect {
@@ -74,7 +74,7 @@ func (l *line) socksTarget() (host, byte, error) {
 	}
 	size := map[byte]int{socksIPv4: 4, socksIPv6: 16}[start[3]]
 	if start[3] == socksName {
-		n, err := l.in.ReadByte()
+		n, err := c.in.ReadByte()
 		if err != nil {
 			return host{}, 0, err
 		}
@@ -84,7 +84,7 @@ func (l *line) socksTarget() (host, byte, error) {
 		return host{}, socksNoAddress, nil
 	}
 	rest := make([]byte, size+2)
-	if _, err := io.ReadFull(l.in, rest); err != nil {
+	if _, err := io.ReadFull(c.in, rest); err != nil {
 		return host{}, 0, err
 	}
 	name := string(rest[:size])
@@ -106,6 +106,6 @@ func socksReply(err error) byte {
 }
 
 // replySOCKS replies; from which address of this machine a host was reached is nobody's business.
-func (l *line) replySOCKS(reply byte) {
-	_, _ = l.child.Write([]byte{socksVersion, reply, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
+func (c *connPair) replySOCKS(reply byte) {
+	_, _ = c.child.Write([]byte{socksVersion, reply, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 }

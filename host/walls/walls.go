@@ -47,7 +47,7 @@ type Needs struct {
 	Run   []string // their program, its interpreter and libraries; see Code
 }
 
-// NeedsOf gives the needs of tools that lie in one folder, of a config in base.
+// NeedsOf returns the needs of tools that lie in one folder, of a config in base.
 func NeedsOf(base, folder string) (Needs, error) {
 	base, err := filepath.Abs(base)
 	if err != nil {
@@ -81,7 +81,7 @@ type Walls struct {
 	egress  *egress  // nil: no hosts are named
 }
 
-// Around gives the walls of a source.
+// Around returns the walls of a source.
 func (o Options) Around(n Needs) (*Walls, error) {
 	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), book: o.Book(n.Dir)}
 	p := &w.profile
@@ -104,7 +104,8 @@ func (o Options) Around(n Needs) (*Walls, error) {
 		p.Proc = sandbox.ProcAll
 	}
 	p.Limits = sandbox.Limits{
-		Memory: o.Memory, CPU: o.CPU, Processes: o.Processes, Files: o.Files, FileSize: o.FileSize, CPUTime: time.Duration(o.CPUTime),
+		Memory: o.Memory, CPU: o.CPU, Processes: o.Processes, Files: o.Files, FileSize: o.FileSize,
+		CPUTime: time.Duration(o.CPUTime),
 	}
 	network, hosts, err := o.Network.kind()
 	if err != nil {
@@ -116,7 +117,7 @@ func (o Options) Around(n Needs) (*Walls, error) {
 	return w, nil
 }
 
-// With gives the same walls around tools that run more code. The way out is the same too: names are pinned for all.
+// With returns the same walls around tools that run more code. The way out is the same too: names are pinned for all.
 func (w *Walls) With(code []string) *Walls {
 	more := *w
 	more.profile.Executable = absolute("/", w.profile.Executable, code)
@@ -129,8 +130,8 @@ func (w *Walls) With(code []string) *Walls {
 // open is the profile that forbids nothing.
 func open() sandbox.Profile {
 	return sandbox.Profile{
-		Executable: []string{"/"}, Writable: []string{"/"}, Proc: sandbox.ProcAll, Network: sandbox.NetworkAll, Unix: true, Subprocess: true,
-		Limits: sandbox.Limits{Memory: -1, Processes: -1, Files: -1, FileSize: -1},
+		Executable: []string{"/"}, Writable: []string{"/"}, Proc: sandbox.ProcAll, Network: sandbox.NetworkAll,
+		Unix: true, Subprocess: true, Limits: sandbox.Limits{Memory: -1, Processes: -1, Files: -1, FileSize: -1},
 	}
 }
 
@@ -145,8 +146,8 @@ func absolute(dir string, lists ...[]string) []string {
 	return all
 }
 
-// Profile is what a tool may do whose call asks for these guarantees. What is off limits is looked up now: the config may
-// have changed since the walls were drawn.
+// Profile is what a tool may do whose call asks for these guarantees. What is off limits is looked up now: the config
+// may have changed since the walls were drawn.
 func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
 	if w.off && g.Sandbox {
 		return w.asked.Profile(g)
@@ -169,7 +170,8 @@ func (w *Walls) Holds() tool.Guarantees {
 	}
 	held := tool.Guarantees{Sandbox: true}
 	for _, one := range []tool.Guarantees{
-		{NoFilesystemRead: true}, {NoFilesystemWrite: true}, {NoNetwork: true}, {NoSubprocess: true}, {NoEnvRead: true}, {NoEnvWrite: true},
+		{NoFilesystemRead: true}, {NoFilesystemWrite: true}, {NoNetwork: true}, {NoSubprocess: true}, {NoEnvRead: true},
+		{NoEnvWrite: true},
 	} {
 		if reflect.DeepEqual(sandbox.FromGuarantees(one, w.profile), w.profile) {
 			held = held.Tighten(one)
@@ -184,7 +186,7 @@ func needsWalls(g tool.Guarantees) bool {
 	return len(g.Asked()) > 0
 }
 
-// Confine gives the walls for one child, and those who watch it. Nil: there are none. A guarantee that cannot be
+// Confine returns the walls for one child, and those who watch it. Nil: there are none. A guarantee that cannot be
 // held here is an error with the reason coverage_missing.
 func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.Confinement, error) {
 	switch {
@@ -209,13 +211,14 @@ func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.
 	return c, nil
 }
 
-// mayGive refuses a config that gives to its tools what none of them sees: of paths in paths the nearest one decides, and so
-// a folder of the state would be there.
+// mayGive refuses a config that gives to its tools what none of them sees: of paths in paths the nearest one decides,
+// and so a folder of the state would be there.
 func (w *Walls) mayGive(name string) error {
 	for _, path := range w.given {
 		if t, err := offlimits.Find(path, w.book.Now()); err == nil && w.book.At(t.Path) == offlimits.Secret {
 			return tool.Errorf(tool.CodeAccessDenied, "%s was not run: its walls give it %s, "+
-				"which is this installation's own: its state, its store, a key or a secret", name, path).Because("off_limits")
+				"which is this installation's own: its state, its store, a key or a secret", name,
+				path).Because("off_limits")
 		}
 	}
 	return nil

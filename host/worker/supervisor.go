@@ -1,6 +1,6 @@
 // Package worker keeps a program running that serves many calls: it starts it at the first use, behind its walls,
 // makes sure that it is what it should be, hands calls to it, answers what it asks, and replaces it when it crashes
-// or does not answer any more. The program speaks JSON-RPC, one message a line; which words it speaks is for the
+// or no longer answers. The program speaks JSON-RPC, one message a line; which words it speaks is for the
 // protocol to say, in the functions of Options.
 package worker
 
@@ -39,9 +39,9 @@ type Options struct {
 	// Goodbye asks the worker to end. What comes after it is not as polite. Nil: it is not asked.
 	Goodbye func(context.Context, *Worker)
 
-	// Serve answers what the program asks. Desk is that of the request it belongs to; nil: it belongs to none. What
+	// Serve answers what the program asks. Scope is that of the request it belongs to; nil: it belongs to none. What
 	// asks names by Names; see jsonrpc.Options.
-	Serve func(w *Worker, in *jsonrpc.Incoming, d Desk) (json.RawMessage, *jsonrpc.Error)
+	Serve func(w *Worker, in *jsonrpc.Incoming, s Scope) (json.RawMessage, *jsonrpc.Error)
 	Names func(*jsonrpc.Incoming) uint64
 	// Cancel tells the worker that nobody waits for a request any more. It must not wait; nil: it is not told.
 	Cancel func(w *Worker, id uint64)
@@ -98,11 +98,11 @@ func New(o Options) *Supervisor {
 // Farewell is how long each step of the end of a worker may take.
 func (s *Supervisor) Farewell() time.Duration { return min(s.o.Grace, 2*time.Second) }
 
-// Get gives a worker with a place for one call, which Worker.Call or Worker.Release gives back. It waits for a place,
+// Get returns a worker with a place for one call, which Worker.Call or Worker.Release gives back. It waits for a place,
 // for a start, or for the pause before one; while the breaker is open it fails at once.
 func (s *Supervisor) Get(ctx context.Context) (*Worker, error) { return s.acquire(ctx, nil) }
 
-// Current gives the worker that takes new calls; nil: none does, or nobody knows whether it still answers.
+// Current returns the worker that takes new calls; nil: none does, or nobody knows whether it still answers.
 func (s *Supervisor) Current() *Worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *Supervisor) Current() *Worker {
 	return s.current
 }
 
-// acquire gives a worker with a place. Only a worker that is not nil: that one, before everybody else.
+// acquire returns a worker with a place. Only a worker that is not nil: that one, before everybody else.
 func (s *Supervisor) acquire(ctx context.Context, only *Worker) (*Worker, error) {
 	s.mu.Lock()
 	if len(s.line) == 0 || only != nil {

@@ -56,17 +56,17 @@ type Worker struct {
 	fault     error       // how it broke the protocol
 }
 
-// A Desk is where what a program says and asks while one request runs is taken. It is the asker's own, and Serve gets
-// it.
-type Desk interface {
+// A Scope is what belongs to one request while it runs, for whatever the program says and asks meanwhile. The caller
+// of Ask or Call gives its own, and Serve gets it back.
+type Scope interface {
 	// Events gives the sink of the call that the request belongs to; nil: it belongs to none.
 	Events() *tool.Relay
 }
 
 // An errand is what the supervisor knows of a request.
 type errand struct {
-	desk Desk
-	call bool // it has a place, which it keeps until it is answered, also when it is abandoned
+	scope Scope
+	call  bool // it has a place, which it keeps until it is answered, also when it is abandoned
 }
 
 func (s *Supervisor) newWorker() (*Worker, error) {
@@ -86,7 +86,7 @@ func (s *Supervisor) newWorker() (*Worker, error) {
 		w.child.Close()
 		return nil, err
 	}
-	write := func() { w.pipe.run(func() { w.breaks(errors.New("it does not read its input any more")) }) }
+	write := func() { w.pipe.run(func() { w.breaks(errors.New("it no longer reads its input")) }) }
 	for _, f := range []func(){w.read, write, w.serveStrays, w.bury} {
 		s.running.Go(f)
 	}
@@ -105,7 +105,8 @@ func (w *Worker) start() error {
 	w.dir = program.Dir
 	w.watch.Follow(tool.SinkFunc(w.attempted), walls.Sources(o.Guarantees, o.Guarantees))
 	w.child, err = program.Start(ctx, spawn.Run{
-		Name: o.Name, Guarantees: o.Guarantees, Watch: &w.watch, Look: true, Stderr: w.stderr, StderrLimit: process.LifeLog,
+		Name: o.Name, Guarantees: o.Guarantees, Watch: &w.watch, Look: true, Stderr: w.stderr,
+		StderrLimit: process.LifeLog,
 	})
 	return err
 }
@@ -132,24 +133,24 @@ func (w *Worker) stderr(line []byte) {
 	w.s.o.Log.Info("a line of standard error", "line", string(line))
 }
 
-// listener gives the events of the call that alone is on its way.
+// listener returns the events of the call that alone is on its way.
 func (w *Worker) listener() *tool.Relay {
 	if e, ok := w.conn.Only().(*errand); ok {
-		return e.desk.Events()
+		return e.scope.Events()
 	}
 	return nil
 }
 
 // Ask makes a request and waits for its answer. Meanwhile it serves what the program asks, at d. When ctx ends first
 // the request is abandoned, jsonrpc.ErrAbandoned: its answer is dropped when it comes.
-func (w *Worker) Ask(ctx context.Context, method string, params []byte, d Desk) (json.RawMessage, error) {
-	return w.ask(ctx, method, params, &errand{desk: d})
+func (w *Worker) Ask(ctx context.Context, method string, params []byte, s Scope) (json.RawMessage, error) {
+	return w.ask(ctx, method, params, &errand{scope: s})
 }
 
 // Call is Ask for the call that Get, or Hold, has taken a place for. It gives the place back when the call is
 // answered: for one that was abandoned that is later, since the program may still be busy with it.
-func (w *Worker) Call(ctx context.Context, method string, params []byte, d Desk) (json.RawMessage, error) {
-	raw, err := w.ask(ctx, method, params, &errand{desk: d, call: true})
+func (w *Worker) Call(ctx context.Context, method string, params []byte, s Scope) (json.RawMessage, error) {
+	raw, err := w.ask(ctx, method, params, &errand{scope: s, call: true})
 	if !errors.Is(err, jsonrpc.ErrAbandoned) {
 		w.Release()
 	}
@@ -167,7 +168,8 @@ func (w *Worker) ask(ctx context.Context, method string, params []byte, e *erran
 	w.s.drained(w)
 	var invalid *jsonrpc.InvalidError
 	if errors.As(err, &invalid) {
-		err = tool.Errorf(tool.CodeProtocol, "the answer of %s is not valid: %s", w.s.o.Name, jsonrpc.Misread(invalid.Err))
+		err = tool.Errorf(tool.CodeProtocol, "the answer of %s is not valid: %s", w.s.o.Name,
+			jsonrpc.Misread(invalid.Err))
 	}
 	return raw, err
 }
@@ -214,7 +216,7 @@ func (w *Worker) Pending() int {
 // Pid is the process id of the worker.
 func (w *Worker) Pid() int { return w.child.Pid() }
 
-// Unanswered gives the methods of requests, other than calls, that were abandoned and are not answered yet.
+// Unanswered returns the methods of requests, other than calls, that were abandoned and are not answered yet.
 func (w *Worker) Unanswered() (methods []string) {
 	_, abandoned := w.conn.Pending()
 	for _, r := range abandoned {
@@ -301,12 +303,12 @@ func (w *Worker) serveStrays() {
 }
 
 func (w *Worker) serveFor(ctx context.Context, in *jsonrpc.Incoming, r *jsonrpc.Request) {
-	w.serve(ctx, in, r.Tag.(*errand).desk)
+	w.serve(ctx, in, r.Tag.(*errand).scope)
 }
 
 // serve answers what the program asks.
-func (w *Worker) serve(ctx context.Context, in *jsonrpc.Incoming, d Desk) {
-	result, err := w.s.o.Serve(w, in, d)
+func (w *Worker) serve(ctx context.Context, in *jsonrpc.Incoming, s Scope) {
+	result, err := w.s.o.Serve(w, in, s)
 	if in.ID == nil && err != nil {
 		w.s.o.Log.Warn("a notification of the program failed", "method", jsonrpc.Clip(in.Method), "error", err)
 	}

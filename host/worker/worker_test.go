@@ -95,7 +95,7 @@ func program(mode string) {
 	}
 }
 
-// nobody is the desk of requests that belong to no call.
+// nobody is the scope of requests that belong to no call.
 type nobody struct{}
 
 func (nobody) Events() *tool.Relay { return nil }
@@ -192,12 +192,12 @@ func TestAWorkerTakesNoMoreCallsThanItHasPlaces(t *testing.T) {
 	}
 }
 
-func TestWhatAProgramAsksIsServedAtTheDeskOfItsCall(t *testing.T) {
-	var desks []Desk
+func TestWhatAProgramAsksIsServedInTheScopeOfItsCall(t *testing.T) {
+	var scopes []Scope
 	s := supervise(t, "fine", Options{
 		Names: func(*jsonrpc.Incoming) uint64 { return 0 },
-		Serve: func(_ *Worker, in *jsonrpc.Incoming, d Desk) (json.RawMessage, *jsonrpc.Error) {
-			desks = append(desks, d) // of one goroutine: that of the caller
+		Serve: func(_ *Worker, in *jsonrpc.Incoming, s Scope) (json.RawMessage, *jsonrpc.Error) {
+			scopes = append(scopes, s) // of one goroutine: that of the caller
 			if string(in.Params) == `{"no":1}` {
 				return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "no")
 			}
@@ -212,8 +212,8 @@ func TestWhatAProgramAsksIsServedAtTheDeskOfItsCall(t *testing.T) {
 			t.Errorf("got %s, %v", got, err)
 		}
 	}
-	if len(desks) != 2 || desks[0] != Desk(nobody{}) {
-		t.Errorf("served at %v", desks)
+	if len(scopes) != 2 || scopes[0] != Scope(nobody{}) {
+		t.Errorf("served in %v", scopes)
 	}
 }
 

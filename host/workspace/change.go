@@ -38,7 +38,8 @@ func (s *spot) stat() (unix.Stat_t, error) {
 // spotAt opens the folder of a place and asks policy about its name there.
 func (v *View) spotAt(p place, write bool) (*spot, error) {
 	if p.rel == "." {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is an offered folder itself; name something in it", p.shown).Because("folder")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is an offered folder itself; name something in it",
+			p.shown).Because("folder")
 	}
 	if v.ws.sensitive.path(p.rel) {
 		return nil, deniedSensitive(p.shown)
@@ -112,7 +113,8 @@ func (s *spot) keeps() error {
 	if s.book.Inside(s.abs()) == offlimits.Free {
 		return nil
 	}
-	return denied(s.shown, "something lies in it, or is to, that belongs to this installation or that the config starts from").Because("off_limits")
+	return denied(s.shown, "something lies in it, or is to, that belongs to this installation or that the config "+
+		"starts from").Because("off_limits")
 }
 
 // target is where a path is written: where it is already, else in the first root that may be written, one that has
@@ -147,7 +149,8 @@ func (v *View) target(path string) (place, error) {
 }
 
 func readOnly(p place) error {
-	return denied(p.shown, "the folder "+p.Name+" is offered read-only; `write: true` of the root lets tools write there").Because("read_only")
+	return denied(p.shown, "the folder "+p.Name+
+		" is offered read-only; `write: true` of the root lets tools write there").Because("read_only")
 }
 
 // newSpot opens the spot where a path is to be written, and makes the folders that lead there.
@@ -196,7 +199,8 @@ func (v *View) makeFolder(p place) (made bool, err error) {
 	}
 	f, err := v.ws.openFile(p, readFlags|unix.O_DIRECTORY)
 	if tool.CodeOf(err) == tool.CodeNotFound { // also what is no folder
-		return false, tool.Errorf(tool.CodeConflict, "%s: %s is in the way and is not a folder", p.shown, s.name).Because("exists")
+		return false, tool.Errorf(tool.CodeConflict, "%s: %s is in the way and is not a folder", p.shown,
+			s.name).Because("exists")
 	}
 	if err != nil {
 		return false, err
@@ -242,7 +246,8 @@ func (v *View) Remove(path string) error {
 	}
 	err = retry(func() error { return unix.Unlinkat(s.dir.fd, s.name, flags) })
 	if errors.Is(err, unix.ENOTEMPTY) {
-		return tool.Errorf(tool.CodeConflict, "%s is a folder with something in it; delete that first", path).Because("not_empty")
+		return tool.Errorf(tool.CodeConflict, "%s is a folder with something in it; delete that first",
+			path).Because("not_empty")
 	}
 	if err != nil {
 		return explain(path, err)
@@ -317,12 +322,14 @@ func (v *View) mayMove(ctx context.Context, src, dst *spot, st unix.Stat_t) erro
 		return err
 	}
 	all := &View{ws: v.ws, roots: []*root{src.root}} // the scope's view would leave out what it denies
-	return all.Walk(ctx, src.abs(), WalkOptions{Recursive: true, Hidden: true, MaxEntries: 1_000_000}, func(e *Entry) error {
-		if err := errors.Join(v.allowed(e.Abs(), src.shown, false), v.allowed(e.Abs(), src.shown, true)); err != nil {
-			return err
-		}
-		return v.allowed(path.Join(dst.abs(), e.Below()), dst.shown, true)
-	})
+	return all.Walk(ctx, src.abs(), WalkOptions{Recursive: true, Hidden: true, MaxEntries: 1_000_000},
+		func(e *Entry) error {
+			if err := errors.Join(v.allowed(e.Abs(), src.shown, false),
+				v.allowed(e.Abs(), src.shown, true)); err != nil {
+				return err
+			}
+			return v.allowed(path.Join(dst.abs(), e.Below()), dst.shown, true)
+		})
 }
 
 // rename moves a name of an open folder to a spot.
@@ -343,7 +350,8 @@ func rename(dir int, name string, to *spot, overwrite bool) error {
 	case errors.Is(err, unix.EEXIST):
 		return exists(to.shown)
 	case errors.Is(err, unix.EXDEV):
-		return tool.Errorf(tool.CodeUnsupported, "%s is on another file system; read, write and delete instead", to.shown)
+		return tool.Errorf(tool.CodeUnsupported, "%s is on another file system; read, write and delete instead",
+			to.shown)
 	case errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ENOTEMPTY):
 		return tool.Errorf(tool.CodeConflict, "%s: %w; move it away first", to.shown, err)
 	}

@@ -9,7 +9,8 @@ import (
 func isPlain(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == '-', c == '+', c == ',', c == '=', c == '@', c == '#', c == '%':
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == '-', c == '+', c == ',', c == '=', c == '@',
+			c == '#', c == '%':
 		case c == '.' && i+1 < len(name):
 		default:
 			return false
@@ -18,7 +19,7 @@ func isPlain(name string) bool {
 	return true
 }
 
-// fold gives the plain name that a name looks like, in lower case: without marks and invisible characters, with
+// fold returns the plain name that a name looks like, in lower case: without marks and invisible characters, with
 // the letters of other scripts and styles that look like Latin ones replaced, and without the trailing dots,
 // spaces and tildes that some file systems and editors add.
 func fold(name string) string {
@@ -51,7 +52,7 @@ func isInvisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
 
-// styled gives the plain letter of one in another style: full width, bold, script, circled, squared.
+// styled returns the plain letter of one in another style: full width, bold, script, circled, squared.
 func styled(r rune) rune {
 	const capitals = 'A'
 	switch {
@@ -70,7 +71,8 @@ func styled(r rune) rune {
 		return capitals + r - 0x24B6
 	case 0x24D0 <= r && r <= 0x24E9:
 		return 'a' + r - 0x24D0
-	case 0x1F110 <= r && r <= 0x1F129, 0x1F130 <= r && r <= 0x1F149, 0x1F150 <= r && r <= 0x1F169, 0x1F170 <= r && r <= 0x1F189:
+	case 0x1F110 <= r && r <= 0x1F129, 0x1F130 <= r && r <= 0x1F149, 0x1F150 <= r && r <= 0x1F169,
+		0x1F170 <= r && r <= 0x1F189:
 		return capitals + (r-0x1F110)%32
 	case 0x1F1E6 <= r && r <= 0x1F1FF: // regional indicators
 		return capitals + r - 0x1F1E6

@@ -26,11 +26,12 @@ type glob struct {
 	byPath  bool // it has a slash: it is about the path below the start, else about the name
 }
 
-// NewGlobs reads patterns; those with ! in front leave out what they match. One with a slash is about the path, another one about
-// the name.
+// NewGlobs reads patterns; those with ! in front leave out what they match. One with a slash is about the path, another
+// one about the name.
 func NewGlobs(patterns []string) (*Globs, error) {
 	if len(patterns) > MaxGlobs {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%d patterns are given; at most %d make sense", len(patterns), MaxGlobs)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%d patterns are given; at most %d make sense", len(patterns),
+			MaxGlobs)
 	}
 	g := &Globs{}
 	for _, p := range patterns {
@@ -54,7 +55,8 @@ func CheckGlob(p string) error {
 	case p == "":
 		return tool.Errorf(tool.CodeInvalidInput, "a pattern is empty; write one such as *.go")
 	case len(p) > MaxGlob || strings.Count(p, "{")+strings.Count(p, ",") > maxBranches:
-		return tool.Errorf(tool.CodeInvalidInput, "the pattern is too long or has too many alternatives; use a shorter one")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"the pattern is too long or has too many alternatives; use a shorter one")
 	case !doublestar.ValidatePattern(p):
 		return tool.Errorf(tool.CodeInvalidInput, "the pattern %q is malformed; close every bracket and brace", p)
 	}

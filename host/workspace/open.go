@@ -110,7 +110,8 @@ func (f *File) ReadAll(limit int64) ([]byte, error) {
 
 // TooLarge is what is said about a file that is larger than the limit.
 func (f *File) TooLarge(limit int64) *tool.Error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s is larger than %d bytes; max_file of the source says how much is read", f.Shown(), limit).
+	return tool.Errorf(tool.CodeInvalidInput,
+		"%s is larger than %d bytes; max_file of the source says how much is read", f.Shown(), limit).
 		Because("too_large")
 }
 
@@ -142,7 +143,7 @@ type Stamp struct {
 }
 
 func stampOf(st *unix.Stat_t) Stamp {
-	return Stamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
+	return Stamp{Dev: st.Dev, Ino: st.Ino, Size: st.Size, MTime: st.Mtim, CTime: st.Ctim}
 }
 
 // How files are opened for reading: never waiting for the writer of a FIFO, never making a terminal ours.
@@ -322,7 +323,8 @@ func openNoLinks(dir int, rel string, flags int) (fd int, err error) {
 
 // needsSlowWay reports whether a link was met, or this system has no openat2 (some filters answer EPERM).
 func needsSlowWay(err error) bool {
-	return errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EXDEV)
+	return errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) ||
+		errors.Is(err, unix.EXDEV)
 }
 
 // openByLinks follows links that stay in the root, and looks at the name of what was really opened: a link with a
@@ -346,7 +348,8 @@ func (w *Workspace) openByLinks(p place, flags int) (fd int, abs string, err err
 func (w *Workspace) checkReal(p place, fd int) (abs string, err error) {
 	abs, err = realPath(fd)
 	if err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "%s: cannot tell which file it is: %w; is /proc mounted?", p.shown, bare(err))
+		return "", tool.Errorf(tool.CodeUnavailable, "%s: cannot tell which file it is: %w; is /proc mounted?", p.shown,
+			bare(err))
 	}
 	abs = strings.TrimSuffix(abs, " (deleted)") // the kernel's mark on a name that is gone
 	rel, ok := below(p.Dir, abs)
@@ -386,7 +389,7 @@ func (i fileInfo) Mode() fs.FileMode {
 	return fs.FileMode(i.stat.Mode&0o777) | typeOf(i.stat.Mode)
 }
 
-// typeOf gives the type bits of a mode as io/fs has them.
+// typeOf returns the type bits of a mode as io/fs has them.
 func typeOf(mode uint32) fs.FileMode {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:

@@ -35,7 +35,7 @@ type place struct {
 
 func (p place) path() string { return p.at(p.rel) }
 
-// at gives the absolute path of what is rel below the root.
+// at returns the absolute path of what is rel below the root.
 func (r *root) at(rel string) string { return filepath.Join(r.Dir, rel) }
 
 // Locate says where a path is, in the first root that it may be in. It touches no disk.
@@ -82,7 +82,7 @@ func (v *View) places(path string) ([]place, error) {
 	return found, nil
 }
 
-// locate gives where a clean path is in the root: a relative one as it is, an absolute one when it lies
+// locate returns where a clean path is in the root: a relative one as it is, an absolute one when it lies
 // below the root by its letters.
 func (r *root) locate(path string) (rel string, ok bool) {
 	if !filepath.IsAbs(path) {
@@ -104,7 +104,7 @@ func (v *View) ForPrograms(shown, real string, write bool) error {
 	return nil
 }
 
-// below gives what of a clean absolute path comes after a folder.
+// below returns what of a clean absolute path comes after a folder.
 func below(dir, path string) (rel string, ok bool) {
 	if path == dir {
 		return ".", true

@@ -50,7 +50,7 @@ func (r *rules) ignores(d *folder, it item) bool {
 	return false
 }
 
-// with gives the rules that count in a folder, given those of the folder above it.
+// with returns the rules that count in a folder, given those of the folder above it.
 func (r *rules) with(d *folder, items []item) *rules {
 	var has [3]bool
 	for _, it := range items {

@@ -10,7 +10,8 @@ import (
 )
 
 // Sensitive says which names nobody gets to see, as files or as folders: they are neither opened nor listed nor
-// indexed. Patterns are of names, without slashes: *, ?, [a-z] and {a,b} as in a shell; upper and lower case are the same.
+// indexed. Patterns are of names, without slashes: *, ?, [a-z] and {a,b} as in a shell; upper and lower case are the
+// same.
 type Sensitive struct {
 	Add   []string `yaml:"add" doc:"further names that are denied, such as *.kdbx"`
 	Allow []string `yaml:"allow" doc:"names that are denied by default and allowed here, such as .env.example"`
@@ -38,7 +39,8 @@ type sensitive struct {
 func newSensitive(o Sensitive) (*sensitive, error) {
 	for _, p := range slices.Concat(o.Add, o.Allow) {
 		if CheckGlob(p) != nil || strings.Contains(p, "/") {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "sensitive: %q is not a pattern of names; write one such as *.key", p)
+			return nil, tool.Errorf(tool.CodeInvalidInput,
+				"sensitive: %q is not a pattern of names; write one such as *.key", p)
 		}
 	}
 	return &sensitive{

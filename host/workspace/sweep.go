@@ -64,7 +64,8 @@ func removeStale(dir int, name string) {
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || typeOf(st.Mode) != fs.FileMode(0) || time.Since(time.Unix(st.Mtim.Unix())) < staleAge {
+	if unix.Fstat(fd, &st) != nil || typeOf(st.Mode) != fs.FileMode(0) ||
+		time.Since(time.Unix(st.Mtim.Unix())) < staleAge {
 		return
 	}
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {

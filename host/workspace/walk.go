@@ -23,13 +23,14 @@ const (
 
 // WalkOptions say what a walk comes to.
 type WalkOptions struct {
-	Recursive  bool
-	Ignore     bool     // leave out what .gitignore, .git/info/exclude and .ignore name, and .git itself
-	Hidden     bool     // also names that begin with a dot
-	Globs      []string // what is visited; "!x" leaves x out, with all below it; without a slash matched against the name
-	MaxEntries int      // looked at; more is an error
-	MaxDepth   int      // folders below each other; more is an error
-	Parallel   int      // how many goroutines call visit at once; up to 1: the caller's own, in order
+	Recursive bool
+	Ignore    bool // leave out what .gitignore, .git/info/exclude and .ignore name, and .git itself
+	Hidden    bool // also names that begin with a dot
+	// what is visited; "!x" leaves x out, with all below it; without a slash matched against the name
+	Globs      []string
+	MaxEntries int // looked at; more is an error
+	MaxDepth   int // folders below each other; more is an error
+	Parallel   int // how many goroutines call visit at once; up to 1: the caller's own, in order
 }
 
 // An Entry is something that a walk came to. It is valid until visit returns.
@@ -89,7 +90,10 @@ func (v *View) newWalk(shown string, o WalkOptions) (*walk, error) {
 	if o.MaxDepth == 0 {
 		o.MaxDepth = defaultMaxDepth
 	}
-	w := &walk{View: v, WalkOptions: o, globs: g, shown: shown, prefix: strings.TrimRight(shown, "/") + "/", buf: make([]byte, 32<<10)}
+	w := &walk{
+		View: v, WalkOptions: o, globs: g, shown: shown, prefix: strings.TrimRight(shown, "/") + "/",
+		buf: make([]byte, 32<<10),
+	}
 	if shown == "" {
 		w.shown, w.prefix = ".", ""
 	}
@@ -164,7 +168,7 @@ type item struct {
 	typ  fs.FileMode
 }
 
-// read gives the items of a folder that are wanted, in order.
+// read returns the items of a folder that are wanted, in order.
 func (w *walk) read(ctx context.Context, d *folder) ([]item, error) {
 	items, err := w.list(ctx, d)
 	if err != nil {
@@ -207,7 +211,8 @@ func (w *walk) list(ctx context.Context, d *folder) (items []item, err error) {
 }
 
 func (w *walk) tooMuch(what string, limit int) *tool.Error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s "+what+"; take a smaller folder or give a pattern", w.shown, limit).Because("too_large")
+	return tool.Errorf(tool.CodeInvalidInput, "%s "+what+"; take a smaller folder or give a pattern", w.shown,
+		limit).Because("too_large")
 }
 
 // leavesOut reports whether an item, with all below it, is none of the walk's business.
@@ -230,7 +235,7 @@ func (w *walk) wants(d *folder, it item) bool {
 
 func (w *walk) belowStart(d *folder, name string) string { return d.child(name)[w.below:] }
 
-// child gives the path of an entry below the root.
+// child returns the path of an entry below the root.
 func (d *folder) child(name string) string {
 	if d.rel == "" {
 		return name

@@ -46,8 +46,8 @@ type Root struct {
 	ID       offlimits.ID // which folder it is: another one may take its place
 }
 
-// A root is an open folder. Whatever happens to its name, dir and fd stay this folder. Where another folder has taken its
-// place, another root takes the place of this one; it is closed when the last file that knows it is gone.
+// A root is an open folder. Whatever happens to its name, dir and fd stay this folder. Where another folder has taken
+// its place, another root takes the place of this one; it is closed when the last file that knows it is gone.
 type root struct {
 	Root
 	dir       *os.Root
@@ -108,7 +108,8 @@ func (w *Workspace) nameCodebase(r *root, o RootOptions) error {
 	if o.Codebase != "" {
 		r.Codebase = o.Codebase
 		if taken(o.Codebase) {
-			return tool.Errorf(tool.CodeInvalidInput, "root %s: codebase %q is another root's; give it another id", r.Name, o.Codebase)
+			return tool.Errorf(tool.CodeInvalidInput, "root %s: codebase %q is another root's; give it another id",
+				r.Name, o.Codebase)
 		}
 		return nil
 	}
@@ -130,10 +131,12 @@ func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
 		name = "."
 	}
 	r := &root{
-		Root: Root{Name: name, Write: o.Write}, abs: offlimits.Under(base, name), options: o, callers: o.Callers, hardLinks: o.HardLinks == "allow", book: book,
+		Root: Root{Name: name, Write: o.Write}, abs: offlimits.Under(base, name), options: o, callers: o.Callers,
+		hardLinks: o.HardLinks == "allow", book: book,
 	}
 	if o.HardLinks != "" && o.HardLinks != "allow" && o.HardLinks != "refuse" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "root %s: hard_links is %q; say refuse or allow", name, o.HardLinks)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "root %s: hard_links is %q; say refuse or allow", name,
+			o.HardLinks)
 	}
 	at, err := offlimits.Open(r.abs, book.Now())
 	if err == nil {
@@ -141,7 +144,8 @@ func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
 		err = r.resolve(at)
 	}
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "root %s: %w; make the folder or correct the root's path", name, bare(err))
+		return nil, tool.Errorf(tool.CodeUnavailable, "root %s: %w; make the folder or correct the root's path", name,
+			bare(err))
 	}
 	return r, nil
 }
@@ -175,7 +179,7 @@ func (r *root) close() {
 	r.file.Close()
 }
 
-// Close closes the roots. Nobody may use the workspace any more.
+// Close closes the roots. The workspace may not be used afterwards.
 func (w *Workspace) Close() error {
 	for _, r := range w.now() {
 		r.close()
@@ -189,8 +193,8 @@ func (w *Workspace) now() []*root {
 	return w.roots
 }
 
-// fresh gives the roots, and those that are not there. A folder that was deleted and made again is opened again, by the
-// same rules as at first: a link in its place is none.
+// fresh returns the roots, and those that are not there. A folder that was deleted and made again is opened again, by
+// the same rules as at first: a link in its place is none.
 func (w *Workspace) fresh() (roots []*root, gone []broken) {
 	for i, r := range w.now() {
 		if !r.current() {
@@ -236,7 +240,7 @@ type View struct {
 	scope tool.Scope
 }
 
-// View gives what a call's caller may see; the call's scope is asked for every file.
+// View returns what a call's caller may see; the call's scope is asked for every file.
 func (w *Workspace) View(c *tool.Call) *View {
 	v := &View{ws: w, scope: c.Scope}
 	v.roots, v.gone = w.fresh()
@@ -272,7 +276,7 @@ func (v *View) Codebase(id string) (*View, error) {
 	return nil, tool.Errorf(tool.CodeNotFound, "no codebase %q; there are: %s", id, strings.Join(known, ", "))
 }
 
-// dup gives a descriptor of our own for an open file.
+// dup returns a descriptor of our own for an open file.
 func dup(f *os.File) (fd int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {

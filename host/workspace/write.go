@@ -73,7 +73,7 @@ func (v *View) readSpot(s *spot, limit int64) ([]byte, Stamp, error) {
 	return content, f.Stamp(), err
 }
 
-// changing gives the lock of what is at a spot. Two of them may share one.
+// changing returns the lock of what is at a spot. Two of them may share one.
 func (w *Workspace) changing(s *spot) *sync.Mutex {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s.abs())) // it never fails
@@ -131,7 +131,8 @@ func (s *spot) replaceable(o WriteOptions) (*unix.Stat_t, error) {
 }
 
 func changed(shown string) *tool.Error {
-	return tool.Errorf(tool.CodeConflict, "%s was changed by somebody else meanwhile; read it again", shown).Because("changed")
+	return tool.Errorf(tool.CodeConflict, "%s was changed by someone else meanwhile; read it again",
+		shown).Because("changed")
 }
 
 // A temp is an unfinished file beside the one that it will become. It is locked while its writer lives.
@@ -147,7 +148,10 @@ const tempSuffix = ".tmp"
 func newTemp(s *spot, old *unix.Stat_t, o WriteOptions) (*temp, error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // it never fails
-	t := &temp{dir: s.dir.fd, fd: -1, name: TempPrefix + hex.EncodeToString(random[:]) + tempSuffix, mode: uint32(o.Mode.Perm()), owner: old}
+	t := &temp{
+		dir: s.dir.fd, fd: -1, name: TempPrefix + hex.EncodeToString(random[:]) + tempSuffix,
+		mode: uint32(o.Mode.Perm()), owner: old,
+	}
 	create := uint32(0o666) // the umask takes from it
 	if old != nil {
 		create = 0o600
@@ -156,7 +160,8 @@ func newTemp(s *spot, old *unix.Stat_t, o WriteOptions) (*temp, error) {
 		}
 	}
 	err := retry(func() (err error) {
-		t.fd, err = unix.Openat(t.dir, t.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, create)
+		t.fd, err = unix.Openat(t.dir, t.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+			create)
 		return err
 	})
 	if err != nil {
@@ -192,7 +197,8 @@ func (t *temp) commit(s *spot, o WriteOptions) error {
 		return err
 	}
 	t.name = ""
-	if err := unix.Fsync(s.dir.fd); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: folders of this file system need none
+	// EINVAL: folders of this file system need none
+	if err := unix.Fsync(s.dir.fd); err != nil && !errors.Is(err, unix.EINVAL) {
 		return explain(s.shown, err)
 	}
 	return nil

@@ -40,7 +40,8 @@ func Claims(root string) ([]Claim, error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && path != root):
+		case d.IsDir() &&
+			(d.Name() == "testdata" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && path != root):
 			return filepath.SkipDir
 		case !strings.HasSuffix(path, "_test.go"):
 			return nil
@@ -137,7 +138,9 @@ func (c Contract) Proof(claims []Claim) map[string][]Claim {
 // Page writes docs/conformance.md.
 func Page(contracts []Contract, claims []Claim) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Conformance\n\nEach line of the contracts, and the tests that prove it. This page is written by\n`go test ./internal/conformance -update` from the comments of the tests; a test fails when it is stale or\nwhen a line has no proof.\n")
+	b.WriteString("# Conformance\n\nEach line of the contracts, and the tests that prove it. This page is written " +
+		"by\n`go test ./internal/conformance -update` from the comments of the tests; a test fails when it is stale " +
+		"or\nwhen a line has no proof.\n")
 	for _, c := range contracts {
 		fmt.Fprintf(&b, "\n## %s\n\n| line of the contract | proven by |\n|---|---|\n", c.Protocol)
 		proof := c.Proof(claims)

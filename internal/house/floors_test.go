@@ -74,7 +74,7 @@ func (f floor) before(to, from string) bool {
 func TestImportsOnlyGoDown(t *testing.T) {
 	module, packages := listPackages(t)
 	for _, p := range packages {
-		from := within(module, p.ImportPath)
+		from := roomOf(module, p.ImportPath)
 		if matchAny(beside(), from) {
 			continue
 		}
@@ -99,7 +99,7 @@ func forbidden(module, from, imported string) string {
 		}
 		return ""
 	}
-	to := within(module, imported)
+	to := roomOf(module, imported)
 	if matchAny(beside(), to) {
 		return "only tests may use it"
 	}
@@ -139,7 +139,7 @@ func matchAny(patterns []string, pkg string) bool {
 	})
 }
 
-func within(module, importPath string) string {
+func roomOf(module, importPath string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
 }
 

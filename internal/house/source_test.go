@@ -65,7 +65,7 @@ func TestALongFunctionIsFound(t *testing.T) {
 func TestOnlyWebMakesAnHTTPServer(t *testing.T) {
 	module, packages := listPackages(t)
 	for _, p := range packages {
-		if slices.Contains([]string{"web", "bench"}, within(module, p.ImportPath)) {
+		if slices.Contains([]string{"web", "bench"}, roomOf(module, p.ImportPath)) {
 			continue
 		}
 		eachProgramFile(t, p, func(fset *token.FileSet, f *ast.File) {
@@ -151,7 +151,7 @@ func TestAnHTTPServerIsFound(t *testing.T) {
 func TestOnlyIdentityMakesOperators(t *testing.T) {
 	module, packages := listPackages(t)
 	for _, p := range packages {
-		if from := within(module, p.ImportPath); from == "identity" || from == "engine/job" {
+		if from := roomOf(module, p.ImportPath); from == "identity" || from == "engine/job" {
 			continue
 		}
 		eachProgramFile(t, p, func(fset *token.FileSet, f *ast.File) {
@@ -203,7 +203,7 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	module, packages := listPackages(t)
 	for _, p := range packages {
 		if p.Doc == "" && hasProgramFiles(p) {
-			t.Errorf("%s has no package comment", within(module, p.ImportPath))
+			t.Errorf("%s has no package comment", roomOf(module, p.ImportPath))
 		}
 	}
 }

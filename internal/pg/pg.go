@@ -49,7 +49,8 @@ func New(t testing.TB) *Server {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &Server{bin: programs(t), dir: dir, attr: unprivileged(t, dir)}
-	initdb := exec.CommandContext(t.Context(), filepath.Join(s.bin, "initdb"), "-D", dir+"/data", "-U", "toolpost", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
+	initdb := exec.CommandContext(t.Context(), filepath.Join(s.bin, "initdb"), "-D", dir+"/data", "-U", "toolpost",
+		"--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
 	initdb.SysProcAttr, initdb.Dir = s.attr, dir
 	if out, err := initdb.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v: %s", err, out)
@@ -62,7 +63,8 @@ func New(t testing.TB) *Server {
 // Start starts a server that was stopped, and waits until it answers.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(s.bin, "postgres"), "-D", s.dir+"/data", "-k", s.dir,
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(s.bin, "postgres"), "-D",
+		s.dir+"/data", "-k", s.dir,
 		"-c", "listen_addresses=", "-c", "shared_buffers=32MB", "-c", "max_connections=200") // Stop ends it
 	cmd.SysProcAttr, cmd.Dir = s.attr, s.dir
 	if err := cmd.Start(); err != nil {
@@ -82,7 +84,8 @@ func (s *Server) Start(t testing.TB) {
 	}
 }
 
-// Stop ends the server: with SIGINT as an operator does, fast; with SIGQUIT at once, as in a crash. It waits for the end.
+// Stop ends the server: with SIGINT as an operator does, fast; with SIGQUIT at once, as in a crash. It waits for the
+// end.
 func (s *Server) Stop(how syscall.Signal) {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Signal(how)

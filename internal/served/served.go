@@ -157,7 +157,8 @@ func (s *Server) Call(ctx context.Context, name, args string, headers ...string)
 
 // Raw is Call for those who want the answer as it came.
 func (s *Server) Raw(ctx context.Context, name, args string, headers ...string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/tools/"+name+"/call", strings.NewReader(args))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/tools/"+name+"/call",
+		strings.NewReader(args))
 	if err != nil {
 		return "", err
 	}

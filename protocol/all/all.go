@@ -75,7 +75,9 @@ func Protocols() []Protocol {
 			Name: "namel3ss", Doc: "Python functions, one JSON document in and one out",
 			Open: namel3ss.Open, Claim: namel3ss.Claim, Options: namel3ss.Options{},
 			As: &As{Usage: "[NAME]", Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
-				return &namel3ss.Door{In: s.In, Out: s.Out, Log: s.Log, Tool: strings.Join(words, ""), Caller: s.Caller}, nil
+				return &namel3ss.Door{
+					In: s.In, Out: s.Out, Log: s.Log, Tool: strings.Join(words, ""), Caller: s.Caller,
+				}, nil
 			}},
 			Doors: []Door{{
 				Name: "namel3ss",
@@ -97,7 +99,8 @@ func Protocols() []Protocol {
 			}},
 		},
 		{
-			Name: "alphahuman", Doc: "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
+			Name: "alphahuman",
+			Doc:  "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
 			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{},
 			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
 				return &alphahuman.Door{In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
@@ -123,7 +126,8 @@ func Protocols() []Protocol {
 			Name: "rest", Doc: "the tools of another Toolpost, over HTTP",
 			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{},
 			Doors: []Door{{
-				Name: homeDoor, Doc: "the HTTP door; it listens on " + web.DefaultListen + " by default", Options: web.Config{},
+				Name: homeDoor, Doc: "the HTTP door; it listens on " + web.DefaultListen + " by default",
+				Options: web.Config{},
 				Mount: func(d config.Door, k Kit) (c web.Config, _ web.Door, err error) {
 					err = d.Decode(&c)
 					return c, rest.NewDoor(rest.Options{Log: k.Log, Metrics: k.Metrics}), err

@@ -17,10 +17,11 @@ import (
 
 // DoorOptions is what the doors of a config need beside it.
 type DoorOptions struct {
-	Log     *slog.Logger
-	Listen  string                               // address of the door http and of those that share it, in place of the config's
+	Log *slog.Logger
+	// address of the door http and of those that share it, in place of the config's
+	Listen  string
 	Gate    identity.Gate                        // says who comes in, at every door
-	Named   func(id, door string) tool.Principal // gives a caller whom a door names the rights of now; nil: no limits
+	Named   func(id, door string) tool.Principal // gives a caller that a door names its current rights; nil: no limits
 	Fresh   string                               // the owner's token, when it was made just now
 	Version string                               // of this program, for those who ask
 	Ready   func(Listening)                      // called when a door takes calls
@@ -40,7 +41,7 @@ type Listening struct {
 // Doors makes the doors that the config asks for. They are open once they are served.
 func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 	if o.Gate == nil {
-		return nil, tool.Errorf(tool.CodeInternal, "the doors have no gate that says who comes in")
+		return nil, tool.Errorf(tool.CodeInternal, "the doors have no gate to authenticate callers with")
 	}
 	_, doors, err := build(cfg, o)
 	return doors, err
@@ -53,8 +54,8 @@ func Check(cfg *config.Config, known func(name string) bool) (map[string]identit
 	return anonymous, err
 }
 
-// A Door is one that a config opens. It stands on the HTTP front, and then has a Mount, or it listens by itself, and then
-// has an Open and perhaps a Claim.
+// A Door is one that a config opens. It stands on the HTTP front, and then has a Mount, or it listens by itself, and
+// then has an Open and perhaps a Claim.
 type Door struct {
 	Name    string // in doors of the config
 	Doc     string
@@ -167,5 +168,5 @@ type Remote interface {
 	tool.Catalog
 }
 
-// Dial gives the Toolpost that serves HTTP at url.
+// Dial returns the Toolpost that serves HTTP at url.
 func Dial(url, token string) (Remote, error) { return rest.Dial(url, token) }

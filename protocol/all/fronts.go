@@ -45,8 +45,10 @@ func (k Kit) fronts(mounts []mount) ([]tool.Door, error) {
 			all, at[o.Listen] = append(all, f), f
 		}
 		if about := f.Share(o); about != "" {
-			return nil, m.entry.Placed(tool.Errorf(tool.CodeInvalidInput, "the doors %s and %s share the address %s and disagree "+
-				"about %s: say it at one of them alone, or give one another address", f.mounts[0].entry.Name, m.entry.Name, o.Listen, about))
+			return nil, m.entry.Placed(tool.Errorf(tool.CodeInvalidInput,
+				"the doors %s and %s share the address %s and disagree "+
+					"about %s: say it at one of them alone, or give one another address", f.mounts[0].entry.Name,
+				m.entry.Name, o.Listen, about))
 		}
 		f.mounts = append(f.mounts, m)
 	}

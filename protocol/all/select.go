@@ -19,7 +19,9 @@ type Selected struct {
 }
 
 // Select lets a policy, an external program, choose among the tools that can be called now.
-func Select(ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage) (Selected, error) {
+func Select(
+	ctx context.Context, command []string, c tool.Catalog, p tool.Principal, inputs json.RawMessage,
+) (Selected, error) {
 	var specs []*tool.Spec
 	for spec, err := range c.Specs(ctx, p) {
 		if err == nil {

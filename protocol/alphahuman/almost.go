@@ -67,7 +67,7 @@ func unstarted(_, name string) string {
 		name, strings.Join(manifestFiles(), " or "), skillFile)
 }
 
-// parts gives the name of a file, in small letters, without its extension, and that.
+// parts returns the name of a file, in small letters, without its extension, and that.
 func parts(name string) (base, ext string) {
 	name = strings.ToLower(name)
 	ext = filepath.Ext(name)

@@ -89,7 +89,8 @@ func (f *findings) checkDoc(d *Doc, folder string) {
 	case d.Name == "":
 		f.errorf(skillFile, "field name: missing; give the skill a name in the frontmatter")
 	case !validName(d.Name):
-		f.errorf(skillFile, "field name: %.80q has to be 1 to %d lower-case letters, digits and single hyphens", d.Name, maxSkillName)
+		f.errorf(skillFile, "field name: %.80q has to be 1 to %d lower-case letters, digits and single hyphens", d.Name,
+			maxSkillName)
 	case d.Name != folder:
 		f.warnf(skillFile, "field name: %q differs from the folder's name %q", d.Name, folder)
 	}

@@ -231,7 +231,7 @@ func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, 
 	return b, nil
 }
 
-// tools gives the tools by their names on the wire. What cannot be called now is only logged.
+// tools returns the tools by their names on the wire. What cannot be called now is only logged.
 func (k *desktop) tools(ctx context.Context) map[string]*tool.Spec {
 	var specs []*tool.Spec
 	for s, err := range k.c.Specs(ctx, k.Caller) {
@@ -254,8 +254,8 @@ func (k *desktop) status(ctx context.Context) json.RawMessage {
 	return b
 }
 
-// find gives the name that the engine has for a tool. A name that is on no list may be an alias, which the engine knows,
-// or new: only then is everything listed again.
+// find returns the name that the engine has for a tool. A name that is on no list may be an alias, which the engine
+// knows, or new: only then is everything listed again.
 func (k *desktop) find(ctx context.Context, name string) string {
 	if k.names[name] == "" {
 		if _, err := k.c.Lookup(ctx, k.Caller, name); err == nil {
@@ -338,7 +338,8 @@ func (k *desktop) finish(in *jsonrpc.Incoming, r *tool.Result, err error, second
 		k.reply(in, nil, toRPC(tool.AsError(err)))
 		return
 	case r.Ask != nil:
-		k.reply(in, nil, toRPC(tool.Errorf(tool.CodeUnsupported, "the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)))
+		k.reply(in, nil, toRPC(tool.Errorf(tool.CodeUnsupported,
+			"the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)))
 		return
 	}
 	b, err := encodeResult(r, second)
@@ -363,7 +364,7 @@ func (k *desktop) leave(id []byte) {
 	delete(k.calls, string(id))
 }
 
-// cancel ends a call that the host does not want any more.
+// cancel ends a call that the host has given up.
 func (k *desktop) cancel(params []byte) {
 	var p struct {
 		ID json.RawMessage `json:"id"`

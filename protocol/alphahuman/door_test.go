@@ -157,7 +157,7 @@ func TestTheDoorOnTheWire(t *testing.T) {
 		{"an id that is a list", `{"jsonrpc":"2.0","id":[],"method":"shutdown"}`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid Request: id must be a string or a number"}}`},
 		{"half a message", `{"jsonrpc":"2.0",`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: the JSON ends too early"}}`},
 		{"a batch", `[{"jsonrpc":"2.0","id":1,"method":"shutdown"}]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid Request: batches are not taken; send one message a line"}}`},
-		{"a number", `7`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid Request: a JSON object is wanted, not number"}}`},
+		{"a number", `7`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid Request: expected a JSON object, got number"}}`},
 		{"notifications", `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}` + "\n" + `{"jsonrpc":"2.0","method":"nobody/knows"}` + "\n" + `{"jsonrpc":"2.0","method":"lifecycle/onTick"}`, ``},
 		{"answers to nothing", `{"jsonrpc":"2.0","id":7,"result":{}}` + "\n" + `{"jsonrpc":"2.0","id":8,"error":{"code":1,"message":"x"}}`, ``},
 		{"blank lines", "\n  \n", ``},

@@ -46,7 +46,7 @@ func TestManifestsAreRead(t *testing.T) {
 func TestBadManifestsNameFileAndField(t *testing.T) {
 	for text, words := range map[string]string{
 		``:                                  "m.json",
-		`[]`:                                "a JSON object is wanted",
+		`[]`:                                "expected a JSON object",
 		`{"runtime":`:                       "ends too early",
 		`{"runtime":1}`:                     "field runtime",
 		`{}`:                                "field runtime: missing",

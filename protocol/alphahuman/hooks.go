@@ -18,16 +18,18 @@ import (
 func (w *speaker) introduce(ctx context.Context) error {
 	w.second = w.p.o.Generation == 2
 	if !w.second {
-		raw, err := w.Ask(ctx, methodInitialize, nil, &desk{})
+		raw, err := w.Ask(ctx, methodInitialize, nil, &scope{})
 		var said *jsonrpc.Error
-		if w.second = errors.As(err, &said) && (said.Code == jsonrpc.CodeMethodNotFound || said.Code == jsonrpc.CodeInternal); !w.second {
+		if w.second = errors.As(err, &said) &&
+			(said.Code == jsonrpc.CodeMethodNotFound || said.Code == jsonrpc.CodeInternal); !w.second {
 			return w.takeIntroduction(methodInitialize, raw, err)
 		}
 	}
-	raw, err := w.Ask(ctx, methodToolsList, nil, &desk{})
+	raw, err := w.Ask(ctx, methodToolsList, nil, &scope{})
 	var said *jsonrpc.Error
 	if errors.As(err, &said) {
-		return tool.Errorf(tool.CodeProtocol, "%s knows neither %s nor %s: %w", w.p.name, methodInitialize, methodToolsList, said)
+		return tool.Errorf(tool.CodeProtocol, "%s knows neither %s nor %s: %w", w.p.name, methodInitialize,
+			methodToolsList, said)
 	}
 	return w.takeIntroduction(methodToolsList, raw, err)
 }
@@ -49,7 +51,7 @@ func (w *speaker) takeIntroduction(method string, raw json.RawMessage, err error
 type hook struct {
 	method string
 	params any
-	desk   *desk // nil: it belongs to no call
+	scope  *scope // nil: it belongs to no call
 }
 
 // in chooses the word of the worker's generation.
@@ -76,12 +78,12 @@ func (w *speaker) hook(ctx context.Context, h hook) (json.RawMessage, bool) {
 	if h.params != nil {
 		params, _ = strictjson.Marshal(h.params) // strings alone
 	}
-	if h.desk == nil {
-		h.desk = &desk{}
+	if h.scope == nil {
+		h.scope = &scope{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.p.o.hookTime())
 	defer cancel()
-	raw, err := w.Ask(ctx, h.method, params, h.desk)
+	raw, err := w.Ask(ctx, h.method, params, h.scope)
 	if err != nil {
 		w.p.log.Warn("a hook of the skill failed", "hook", h.method, "error", err)
 	}
@@ -104,7 +106,7 @@ const maxTalks = 1000
 
 // join tells the skill of a call's session where it is new, and gives its id as the skill knows it. Leave is
 // called at the end of the call.
-func (w *speaker) join(ctx context.Context, c *tool.Call, d *desk) (id string, leave func()) {
+func (w *speaker) join(ctx context.Context, c *tool.Call, s *scope) (id string, leave func()) {
 	if c.Session == "" {
 		return "", func() {}
 	}
@@ -113,7 +115,7 @@ func (w *speaker) join(ctx context.Context, c *tool.Call, d *desk) (id string, l
 		w.hook(ctx, w.endHook(over))
 	}
 	if isNew {
-		w.hook(ctx, hook{w.in(methodOnSessionStart, methodSessionStart), map[string]string{"sessionId": t.id}, d})
+		w.hook(ctx, hook{w.in(methodOnSessionStart, methodSessionStart), map[string]string{"sessionId": t.id}, s})
 		close(t.told)
 	}
 	select {
@@ -243,7 +245,7 @@ func goodbye(ctx context.Context, worker *worker.Worker) {
 	}
 	last, cancel := context.WithTimeout(ctx, w.p.Farewell())
 	defer cancel()
-	_, err := w.Ask(last, w.in(methodShutdown, methodSkillShutdown), nil, &desk{})
+	_, err := w.Ask(last, w.in(methodShutdown, methodSkillShutdown), nil, &scope{})
 	if err != nil {
 		w.p.log.Warn("the skill did not answer shutdown", "error", err)
 	}

@@ -403,7 +403,7 @@ func TestNoSessionSeesTheStateOfAnother(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	defer giveUp()
 	go func() { // the fourth request, after the hello, the list and the hook; it is never answered
-		_, _ = w.Ask(ctx, methodToolsCall, []byte(`{"name":"silent","arguments":{}}`), &desk{inside: true, state: []byte(`{"skills":{"second":{"secret":1}}}`)})
+		_, _ = w.Ask(ctx, methodToolsCall, []byte(`{"name":"silent","arguments":{}}`), &scope{inside: true, state: []byte(`{"skills":{"second":{"secret":1}}}`)})
 	}()
 	eventually(t, func() error { return busy(r, 1) })
 	c := &tool.Call{Tool: "ask", Session: "mine", Args: []byte(`{"method":"state/get"}`)}

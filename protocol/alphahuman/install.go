@@ -23,7 +23,8 @@ import (
 func proxied() []string {
 	return []string{
 		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-		"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_TRUSTED_HOST", "PIP_CONFIG_FILE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
+		"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_TRUSTED_HOST", "PIP_CONFIG_FILE", "SSL_CERT_FILE",
+		"REQUESTS_CA_BUNDLE",
 	}
 }
 
@@ -66,7 +67,9 @@ func (in *installer) install(ctx context.Context, dependencies []string) (err er
 			return err
 		}
 	}
-	pip := []string{filepath.Join(venv, "bin", "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"}
+	pip := []string{
+		filepath.Join(venv, "bin", "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input",
+	}
 	if _, err := os.Stat(filepath.Join(in.dir, requirementsFile)); err == nil {
 		pip = append(pip, "-r", requirementsFile)
 	}
@@ -103,7 +106,8 @@ func (in *installer) run(ctx context.Context, argv ...string) error {
 	case ctx.Err() != nil:
 		return tool.AsError(context.Cause(ctx))
 	case exit != (process.Exit{}):
-		return tool.Errorf(tool.CodeUnavailable, "%s: %s did not work: %s", in.name, strings.Join(argv[:min(4, len(argv))], " "), child.Describe(exit))
+		return tool.Errorf(tool.CodeUnavailable, "%s: %s did not work: %s", in.name,
+			strings.Join(argv[:min(4, len(argv))], " "), child.Describe(exit))
 	}
 	return nil
 }
@@ -122,7 +126,9 @@ var template embed.FS
 // New writes a working Python skill into a new folder of dir, named after it, and gives its path.
 func New(dir, name string) (string, error) {
 	if !validName(name) {
-		return "", tool.Errorf(tool.CodeInvalidInput, "%.80q cannot be the name of a skill: 1 to %d lower-case letters, digits and single hyphens are wanted", name, maxSkillName)
+		return "", tool.Errorf(tool.CodeInvalidInput,
+			"%.80q cannot be the name of a skill: use 1 to %d lower-case letters, digits and single hyphens", name,
+			maxSkillName)
 	}
 	folder := filepath.Join(dir, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

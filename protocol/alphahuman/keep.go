@@ -103,12 +103,13 @@ func plainName(name string) error {
 	notPlain := name == "" || name == "." || name == ".." || len(name) > most || strings.HasSuffix(name, newSuffix) ||
 		strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) })
 	if notPlain {
-		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: expected the plain name of a file, without folders", jsonrpc.Clip(name))
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams,
+			"filename %s: expected the plain name of a file, without folders", jsonrpc.Clip(name))
 	}
 	return nil
 }
 
-// read gives the content of a file; one that is not there is empty, which known skills rely on.
+// read returns the content of a file; one that is not there is empty, which known skills rely on.
 func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
 	var file struct {
 		Filename string `json:"filename"`
@@ -127,7 +128,8 @@ func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
 	}
 	data, err := readUnder(root, file.Filename, maxDataFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: %v", jsonrpc.Clip(file.Filename), reason(err))
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: %v", jsonrpc.Clip(file.Filename),
+			reason(err))
 	}
 	return strictjson.Marshal(map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")})
 }
@@ -198,7 +200,8 @@ func room(root *os.Root, name string, size int64) error {
 	case size > maxDataFile:
 		return tool.Errorf(tool.CodeQuotaExceeded, "a data file may have %d bytes at the most", maxDataFile)
 	case files > maxDataFiles || total > maxDataTotal:
-		return tool.Errorf(tool.CodeQuotaExceeded, "the data folder may have %d files and %d bytes at the most", maxDataFiles, maxDataTotal)
+		return tool.Errorf(tool.CodeQuotaExceeded, "the data folder may have %d files and %d bytes at the most",
+			maxDataFiles, maxDataTotal)
 	}
 	return nil
 }
@@ -265,7 +268,8 @@ func (e *entity) size() int {
 	if e.ID == "" {
 		return 0
 	}
-	return each + len(e.ID) + len(e.Type) + len(e.Source) + len(e.SourceID) + len(e.Title) + len(e.Summary) + len(e.Metadata)
+	return each + len(e.ID) + len(e.Type) + len(e.Source) + len(e.SourceID) +
+		len(e.Title) + len(e.Summary) + len(e.Metadata)
 }
 
 // search finds entities whose words contain the query, whatever the case; by id, so that the order is one.

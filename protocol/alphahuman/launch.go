@@ -19,8 +19,8 @@ type launch struct {
 	code []string // what running it takes beside its folder
 }
 
-// launch gives the command that starts the skill in a folder. A Python is the one of the skill's own environment where
-// it has one.
+// launch returns the command that starts the skill in a folder. A Python is the one of the skill's own environment
+// where it has one.
 func (m *Manifest) launch(dir string) (launch, error) {
 	command, args := m.Runtime.Command, m.Runtime.Args
 	switch m.Runtime.Type {
@@ -79,7 +79,7 @@ func (l *launch) asPackage(args []string) ([]string, error) {
 //go:embed package.py
 var packageProgram string
 
-// packageModule gives the module that a Python skill is started by and the arguments after it; "": it is a script.
+// packageModule returns the module that a Python skill is started by and the arguments after it; "": it is a script.
 func packageModule(dir, name string, args []string) (module string, rest []string) {
 	switch {
 	case len(args) > 1 && args[0] == "-m" && (args[1] == name || strings.HasPrefix(args[1], name+".")):
@@ -122,7 +122,7 @@ func importsPackage(path, name string) bool {
 	return relativeImport.Match(code) || own.Match(code)
 }
 
-// pythonCode gives Python without its comments and its texts, which may speak of imports.
+// pythonCode returns Python without its comments and its texts, which may speak of imports.
 func pythonCode(source []byte) []byte {
 	var code []byte
 	for len(source) > 0 {

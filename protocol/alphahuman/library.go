@@ -29,26 +29,29 @@ const (
 
 func (l *library) activateSpec() *tool.Spec {
 	var about strings.Builder
-	about.WriteString("Gives the instructions of a skill and the list of its files. Use it when a task matches a skill:\n")
+	about.WriteString("Gives the instructions of a skill and the list of its files. Use it when a task matches a " +
+		"skill:\n")
 	for _, s := range l.skills {
 		about.WriteString("- " + s.Name() + ": " + s.Description() + "\n")
 	}
 	return &tool.Spec{
-		Name: activateTool, Title: "Activate a skill", Description: about.String(), Effects: tool.Effects{Reads: true, Idempotent: true},
-		Input: l.schema(`"name":`+l.names(), `"name"`),
+		Name: activateTool, Title: "Activate a skill", Description: about.String(),
+		Effects: tool.Effects{Reads: true, Idempotent: true}, Input: l.schema(`"name":`+l.names(), `"name"`),
 	}
 }
 
 func (l *library) readSpec() *tool.Spec {
 	return &tool.Spec{
 		Name: readTool, Title: "Read a file of a skill", Effects: tool.Effects{Reads: true, Idempotent: true},
-		Description: "Gives the content of a file that the instructions of a skill speak of, such as references/guide.md.",
-		Input:       l.schema(`"name":`+l.names()+`,"path":{"type":"string"}`, `"name","path"`),
+		Description: "Gives the content of a file that the instructions of a skill speak of, such as " +
+			"references/guide.md.",
+		Input: l.schema(`"name":`+l.names()+`,"path":{"type":"string"}`, `"name","path"`),
 	}
 }
 
 func (l *library) schema(properties, required string) json.RawMessage {
-	return json.RawMessage(`{"type":"object","properties":{` + properties + `},"required":[` + required + `],"additionalProperties":false}`)
+	return json.RawMessage(`{"type":"object","properties":{` + properties + `},"required":[` + required +
+		`],"additionalProperties":false}`)
 }
 
 func (l *library) names() string {
@@ -92,7 +95,7 @@ type activation struct {
 	More          bool              `json:"more_files,omitzero"` // there are more than the list has
 }
 
-// activate gives a skill's instructions as they are now: its file may have changed since the start.
+// activate returns a skill's instructions as they are now: its file may have changed since the start.
 func (l *library) activate(args json.RawMessage) (*tool.Result, error) {
 	var a struct {
 		Name string `json:"name"`
@@ -153,7 +156,7 @@ func filesOf(root *os.Root) (files []string, more bool) {
 	return files, more
 }
 
-// read gives a file of a skill. os.Root keeps the path inside of its folder.
+// read returns a file of a skill. os.Root keeps the path inside of its folder.
 func (l *library) read(args json.RawMessage) (*tool.Result, error) {
 	var a struct {
 		Name string `json:"name"`
@@ -173,7 +176,8 @@ func (l *library) read(args json.RawMessage) (*tool.Result, error) {
 	defer root.Close()
 	data, err := readUnder(root, path.Clean(a.Path), maxSkillRead)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeNotFound, "%s of %s cannot be read: %w", jsonrpc.Clip(a.Path), a.Name, reason(err))
+		return nil, tool.Errorf(tool.CodeNotFound, "%s of %s cannot be read: %w", jsonrpc.Clip(a.Path), a.Name,
+			reason(err))
 	}
 	return outputOf(map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")})
 }

@@ -106,7 +106,8 @@ func fieldError(file, name, format string, args ...any) error {
 func (m *Manifest) readRuntime(file string, value json.RawMessage) error {
 	switch strictjson.KindOf(value) {
 	case "nothing":
-		return fieldError(file, "runtime", `missing; say how the skill is started, such as {"type":"subprocess","command":"python3","args":["skill.py"]}`)
+		return fieldError(file, "runtime",
+			`missing; say how the skill is started, such as {"type":"subprocess","command":"python3","args":["skill.py"]}`)
 	case "object":
 		entry := m.Runtime.Entry
 		if err := readField(file, "runtime", value, &m.Runtime); err != nil {
@@ -167,7 +168,9 @@ func venvPython(dir string) (string, error) {
 	}
 	python := filepath.Join(venv, "bin", "python")
 	if _, err := exec.LookPath(python); err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "%s exists, but %s cannot be run; remove the folder and run `toolpost skill install %s`: %w", venv, python, dir, err)
+		return "", tool.Errorf(tool.CodeUnavailable,
+			"%s exists, but %s cannot be run; remove the folder and run `toolpost skill install %s`: %w", venv, python,
+			dir, err)
 	}
 	return python, nil
 }

@@ -47,7 +47,7 @@ func (r *Runner) Status(ctx context.Context) map[string]json.RawMessage {
 	return all
 }
 
-// awake gives the worker where it runs and is of the second generation.
+// awake returns the worker where it runs and is of the second generation.
 func (p *program) awake() *speaker {
 	if w := p.Current(); w != nil && w.Own.(*speaker).second {
 		return w.Own.(*speaker)

@@ -32,7 +32,8 @@ type Options struct {
 func (o *Options) check() error {
 	switch {
 	case (o.Skills == "") == (o.Skill == ""):
-		return tool.Errorf(tool.CodeInvalidInput, "an alphahuman source needs `skills`, a folder of skills, or `skill`, a single one")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"an alphahuman source needs `skills`, a folder of skills, or `skill`, a single one")
 	case o.Tier < 0 || o.Tier > 3:
 		return tool.Errorf(tool.CodeInvalidInput, "tier must be 0, 1, 2 or 3, not %d", o.Tier)
 	case o.Generation < 0 || o.Generation > 2:

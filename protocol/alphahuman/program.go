@@ -67,7 +67,8 @@ func (p *program) find() (*spawn.Program, error) {
 		return p.command.Program, nil
 	}
 	argv := said.argv
-	if p.skill.Manifest.python() { // its folder is read-only: each module that it could not keep compiled would be an attempt
+	// its folder is read-only: each module that it could not keep compiled would be an attempt
+	if p.skill.Manifest.python() {
 		argv = slices.Insert(slices.Clone(argv), 1, "-B")
 	}
 	found, err := p.o.Program(p.base, spawn.Command{
@@ -143,7 +144,7 @@ func callNamed(in *jsonrpc.Incoming) uint64 {
 	return named.CallID
 }
 
-// get gives a worker with a place for a call.
+// get returns a worker with a place for a call.
 func (p *program) get(ctx context.Context) (*speaker, error) {
 	w, err := p.Get(ctx)
 	if err != nil {
@@ -152,7 +153,7 @@ func (p *program) get(ctx context.Context) (*speaker, error) {
 	return w.Own.(*speaker), nil
 }
 
-// offers gives the tools that the skill's worker offers.
+// offers returns the tools that the skill's worker offers.
 func (p *program) offers(ctx context.Context) ([]json.RawMessage, error) {
 	s, err := p.get(ctx)
 	if err != nil {

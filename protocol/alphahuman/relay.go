@@ -20,7 +20,7 @@ type relay struct {
 	second bool            // the host is of the second generation
 }
 
-// hostTime is how long a host may take to answer. One that takes longer is asked nothing any more.
+// hostTime is how long a host may take to answer. One that takes longer is not asked again.
 const hostTime = 10 * time.Second
 
 // Emit implements tool.Sink.
@@ -47,7 +47,7 @@ func (r *relay) Emit(e tool.Event) error {
 // unsaid logs what cannot be said to the host.
 func (r *relay) unsaid(e tool.Event) { r.k.log("%s: %s", e.Kind, jsonrpc.Clip(string(e.Data))) }
 
-// wireForm gives an event in the words of the second generation.
+// wireForm returns an event in the words of the second generation.
 func (r *relay) wireForm(e tool.Event) ([]byte, error) {
 	name, data := string(e.Kind), e.Data
 	if e.Kind == tool.KindUIEvent {
@@ -60,7 +60,9 @@ func (r *relay) wireForm(e tool.Event) ([]byte, error) {
 	if len(data) == 0 {
 		data = json.RawMessage("null")
 	}
-	return strictjson.Marshal(map[string]json.RawMessage{"eventType": strictjson.Quote(name), "data": data, "callId": r.call})
+	return strictjson.Marshal(map[string]json.RawMessage{
+		"eventType": strictjson.Quote(name), "data": data, "callId": r.call,
+	})
 }
 
 // patch changes the state that the host keeps for us. A host merges one level deep and a patch means every depth: where
@@ -103,7 +105,7 @@ func goesDeep(patch map[string]any) bool {
 	return false
 }
 
-// whole gives the members that a patch changes as they are then. A host that does not tell its state gets the patch.
+// whole returns the members that a patch changes as they are then. A host that does not tell its state gets the patch.
 func (r *relay) whole(patch map[string]any) (map[string]any, error) {
 	params, err := strictjson.Marshal(map[string]json.RawMessage{"callId": r.call})
 	if err != nil {

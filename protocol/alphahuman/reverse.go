@@ -11,9 +11,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A desk is where the calls back of one request are served: the events and the state of the call that the
-// request belongs to. A hook outside of any call has neither.
-type desk struct {
+// A scope is what the calls back of one request can reach: the events and the state of the call that the request
+// belongs to. A hook outside of any call has neither.
+type scope struct {
 	events *tool.Relay                         // nil: nobody listens; the log gets them
 	open   func(path string) (*os.File, error) // a file as the skill could; there where events are
 	state  json.RawMessage                     // the session's state document
@@ -23,21 +23,21 @@ type desk struct {
 	decoded bool
 }
 
-// Events implements worker.Desk.
-func (d *desk) Events() *tool.Relay { return d.events }
+// Events implements worker.Scope.
+func (s *scope) Events() *tool.Relay { return s.events }
 
 // serve answers a call from the skill. One that belongs to no request has no session: where several calls are on their
 // way it might mean any of them, and none may see another's state.
-func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, at worker.Desk) (json.RawMessage, *jsonrpc.Error) {
-	d, ok := at.(*desk)
+func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, at worker.Scope) (json.RawMessage, *jsonrpc.Error) {
+	s, ok := at.(*scope)
 	if !ok {
-		d = &desk{}
+		s = &scope{}
 		if w.Pending() > 0 && (in.Method == methodStateGet || in.Method == methodStateSet) {
 			return nil, jsonrpc.Errorf(jsonrpc.CodeServer,
 				"%s: several calls are on their way; say which one this belongs to with callId", in.Method)
 		}
 	}
-	result, err := p.reverse(in.Method, in.Params, d)
+	result, err := p.reverse(in.Method, in.Params, s)
 	var said *jsonrpc.Error
 	switch {
 	case err == nil:
@@ -51,21 +51,21 @@ func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, at worker.Desk) 
 var okResult = json.RawMessage(`{"ok":true}`)
 
 // reverse is the table of what a skill may ask of its host.
-func (p *program) reverse(method string, params json.RawMessage, d *desk) (json.RawMessage, error) {
+func (p *program) reverse(method string, params json.RawMessage, s *scope) (json.RawMessage, error) {
 	if len(params) == 0 || string(params) == "null" {
 		params = json.RawMessage("{}")
 	}
 	switch method {
 	case methodStateGet:
-		return p.getState(d)
+		return p.getState(s)
 	case methodStateSet:
-		return okResult, p.setState(d, params)
+		return okResult, p.setState(s, params)
 	case methodDataRead:
 		return p.data.read(params)
 	case methodDataWrite:
 		return okResult, p.data.write(params)
 	case methodEmitEvent:
-		return okResult, p.emitEvent(d, params)
+		return okResult, p.emitEvent(s, params)
 	case methodUpsert:
 		return okResult, p.entities.upsert(params)
 	case methodSearch:
@@ -88,15 +88,15 @@ func decodeParams(params json.RawMessage, into any) error {
 // The state of a skill is its own part, skills.NAME, of the session's state. What a call changes goes out as
 // patches, which the engine keeps when the call has an outcome. Outside of sessions a skill has a state of its
 // own, in memory.
-func (p *program) getState(d *desk) (json.RawMessage, error) {
-	own, err := p.ownState(d)
+func (p *program) getState(s *scope) (json.RawMessage, error) {
+	own, err := p.ownState(s)
 	if err != nil {
 		return nil, err
 	}
 	return strictjson.Marshal(map[string]any{"state": own})
 }
 
-func (p *program) setState(d *desk, params json.RawMessage) error {
+func (p *program) setState(s *scope, params json.RawMessage) error {
 	var set struct {
 		Partial json.RawMessage `json:"partial"`
 	}
@@ -108,27 +108,27 @@ func (p *program) setState(d *desk, params json.RawMessage) error {
 	if err != nil || !ok {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "partial must be an object")
 	}
-	own, err := p.ownState(d)
+	own, err := p.ownState(s)
 	if err != nil {
 		return err
 	}
-	if !d.inside {
+	if !s.inside {
 		return p.memory.merge(partial)
 	}
 	change := replacing(own, partial)
 	if len(change) == 0 {
 		return nil
 	}
-	d.own = strictjson.Merge(own, change)
+	s.own = strictjson.Merge(own, change)
 	patch, err := strictjson.Marshal(map[string]any{"skills": map[string]any{p.name: change}})
 	if err != nil {
 		return err
 	}
-	return d.events.Emit(tool.Event{Kind: tool.KindStatePatch, Data: patch})
+	return s.events.Emit(tool.Event{Kind: tool.KindStatePatch, Data: patch})
 }
 
-// replacing gives the patch by which the members of a state become what partial says. The state of a session merges at
-// every depth, and a skill's state one level deep: what a member had and has no more must be taken out. A null takes
+// replacing returns the patch by which the members of a state become what partial says. The state of a session merges
+// at every depth, and a skill's state one level deep: what a member had and has no more must be taken out. A null takes
 // the member out, since a session's state has none.
 func replacing(state, partial map[string]any) map[string]any {
 	before := map[string]any{}
@@ -140,35 +140,35 @@ func replacing(state, partial map[string]any) map[string]any {
 	return strictjson.Diff(before, partial)
 }
 
-func (p *program) ownState(d *desk) (map[string]any, error) {
-	if !d.inside {
+func (p *program) ownState(s *scope) (map[string]any, error) {
+	if !s.inside {
 		return p.memory.get(), nil
 	}
-	if d.decoded {
-		return d.own, nil
+	if s.decoded {
+		return s.own, nil
 	}
 	var doc struct {
 		Skills map[string]json.RawMessage `json:"skills"`
 	}
-	if len(d.state) > 0 {
-		if err := strictjson.Unmarshal(d.state, &doc); err != nil {
+	if len(s.state) > 0 {
+		if err := strictjson.Unmarshal(s.state, &doc); err != nil {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session: %w", err)
 		}
 	}
-	d.own, d.decoded = map[string]any{}, true
+	s.own, s.decoded = map[string]any{}, true
 	if raw := doc.Skills[p.name]; len(raw) > 0 {
 		if v, err := strictjson.Decode(raw); err == nil {
 			if own, ok := v.(map[string]any); ok {
-				d.own = own
+				s.own = own
 			}
 		}
 	}
-	return d.own, nil
+	return s.own, nil
 }
 
 // emitEvent passes an event on. The names of our own kinds become events of those kinds, any other a
 // ui_event.
-func (p *program) emitEvent(d *desk, params json.RawMessage) error {
+func (p *program) emitEvent(s *scope, params json.RawMessage) error {
 	var e struct {
 		Type string          `json:"eventType"`
 		Data json.RawMessage `json:"data"`
@@ -179,7 +179,7 @@ func (p *program) emitEvent(d *desk, params json.RawMessage) error {
 	if e.Type == "" {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "eventType must be a string that is not empty")
 	}
-	if d.events == nil {
+	if s.events == nil {
 		p.log.Info("the skill emits an event", "event", jsonrpc.Clip(e.Type), "data", jsonrpc.Clip(string(e.Data)))
 		return nil
 	}
@@ -187,14 +187,15 @@ func (p *program) emitEvent(d *desk, params json.RawMessage) error {
 	if ev.Kind == tool.KindAsset {
 		var a tool.Asset
 		_ = strictjson.Unmarshal(ev.Data, &a) // eventOf has read it
-		f, err := d.open(a.Path)
+		f, err := s.open(a.Path)
 		if err != nil {
-			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "the asset %s cannot be read: %v", jsonrpc.Clip(a.Path), err)
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "the asset %s cannot be read: %v", jsonrpc.Clip(a.Path),
+				err)
 		}
 		defer f.Close()
 		ev.File = f
 	}
-	return d.events.Emit(ev)
+	return s.events.Emit(ev)
 }
 
 func eventOf(name string, data json.RawMessage) tool.Event {

@@ -95,7 +95,8 @@ func (o *Options) read(dir string) ([]*Skill, error) {
 		folder := offlimits.Under(dir, o.Skills)
 		skills, err := List(folder)
 		if err == nil && len(skills) == 0 && isSkill(folder) {
-			err = tool.Errorf(tool.CodeInvalidInput, "%s is a skill and not a folder of skills; name it with `skill`", folder)
+			err = tool.Errorf(tool.CodeInvalidInput, "%s is a skill and not a folder of skills; name it with `skill`",
+				folder)
 		}
 		return skills, err
 	}
@@ -155,7 +156,8 @@ func (r *Runner) list(ctx context.Context) (*table, error) {
 	if ctx.Err() != nil {
 		return nil, tool.AsError(context.Cause(ctx))
 	}
-	if err := errors.Join(errs...); err != nil && len(r.programs) == 1 && len(r.broken) == 0 && len(r.library.skills) == 0 {
+	if err := errors.Join(errs...); err != nil && len(r.programs) == 1 && len(r.broken) == 0 &&
+		len(r.library.skills) == 0 {
 		return nil, tool.AsError(errs[0])
 	}
 	r.table = r.arrange(offers, errs)
@@ -184,7 +186,7 @@ func (r *Runner) Unavailable(name string) error {
 	return r.table.byName[name].problem
 }
 
-// arrange gives every tool its name: its own, and SKILL__TOOL where two would clash.
+// arrange returns every tool its name: its own, and SKILL__TOOL where two would clash.
 func (r *Runner) arrange(offers [][]json.RawMessage, errs []error) *table {
 	a := &arranger{r: r, count: map[string]int{activateTool: 1, readTool: 1}, t: &table{byName: map[string]*entry{}}}
 	for i, p := range r.programs {
@@ -342,7 +344,8 @@ func (r *Runner) covered(c *tool.Call) error {
 		return nil
 	}
 	return tool.Errorf(tool.CodeUnsupported,
-		"%s was not run: %s cannot be enforced for one call of a skill that runs already; put it into the guarantees of its source",
+		"%s was not run: %s cannot be enforced for one call of a skill that runs already; put it into the guarantees "+
+			"of its source",
 		c.Tool, strings.Join(asked.Asked(), ", ")).Because(sandbox.CoverageMissing)
 }
 
@@ -368,24 +371,26 @@ func (p *program) call(ctx context.Context, name string, c *tool.Call, events *t
 }
 
 // deliver hands a call to a worker and gives its answer. To wait for the worker is not the call's time.
-func (p *program) deliver(ctx context.Context, name string, c *tool.Call, events *tool.Relay) (*speaker, json.RawMessage, error) {
+func (p *program) deliver(
+	ctx context.Context, name string, c *tool.Call, events *tool.Relay,
+) (*speaker, json.RawMessage, error) {
 	goOn := tool.Waiting(ctx)
 	w, err := p.get(ctx)
 	goOn()
 	if err != nil {
 		return nil, nil, err
 	}
-	d := &desk{events: events, open: w.Open, state: c.State, inside: c.Session != ""}
-	session, leave := w.join(ctx, c, d)
+	s := &scope{events: events, open: w.Open, state: c.State, inside: c.Session != ""}
+	session, leave := w.join(ctx, c, s)
 	defer leave()
 	if !w.sessionful {
 		session = ""
 	}
-	raw, err := w.Call(ctx, methodToolsCall, callParams(name, orEmpty(c.Args), session), d)
+	raw, err := w.Call(ctx, methodToolsCall, callParams(name, orEmpty(c.Args), session), s)
 	return w, raw, err
 }
 
-// orEmpty gives arguments as an object where there are none.
+// orEmpty returns arguments as an object where there are none.
 func orEmpty(args json.RawMessage) json.RawMessage {
 	if len(args) == 0 {
 		return json.RawMessage("{}")

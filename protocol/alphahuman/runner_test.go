@@ -43,7 +43,7 @@ func TestTheTemplateOfTheContractRunsAsItIsPrinted(t *testing.T) {
 	if got := w.intro; w.second || got.Name != "my-skill" || got.Description != "Description" || got.Version != "1.0.0" {
 		t.Errorf("it introduced itself as %+v", got)
 	}
-	raw, err := w.Ask(t.Context(), methodToolsCall, []byte(`{"name":"my_tool","arguments":{"input":"test"}}`), &desk{})
+	raw, err := w.Ask(t.Context(), methodToolsCall, []byte(`{"name":"my_tool","arguments":{"input":"test"}}`), &scope{})
 	if err != nil || string(raw) != `{"content": "ok"}` {
 		t.Errorf("got %s, %v", raw, err)
 	}
@@ -78,7 +78,7 @@ func TestASkillFromNewWorks(t *testing.T) {
 	}
 	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
 	result, err := call(t, r, "greet", `{"name":""}`)
-	if err != nil || result.OK || result.Failure.Message != "a name is wanted" {
+	if err != nil || result.OK || result.Failure.Message != "name is missing" {
 		t.Errorf("got %+v, %v", result, err)
 	}
 }

@@ -148,7 +148,8 @@ func checkHead(tokens token.Tokens) error {
 	for _, t := range tokens {
 		switch t.Type {
 		case token.AnchorType, token.AliasType, token.MergeKeyType, token.TagType, token.MappingKeyType:
-			return fmt.Errorf("line %d: anchors, aliases, tags and complex keys are not allowed here", t.Position.Line+1)
+			return fmt.Errorf("line %d: anchors, aliases, tags and complex keys are not allowed here",
+				t.Position.Line+1)
 		case token.SequenceStartType, token.MappingStartType:
 			depth++
 		case token.SequenceEndType, token.MappingEndType:
@@ -163,7 +164,7 @@ func checkHead(tokens token.Tokens) error {
 	return nil
 }
 
-// pairsOf gives the entries of a mapping. Nothing at all is an empty one.
+// pairsOf returns the entries of a mapping. Nothing at all is an empty one.
 func pairsOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	switch m := n.(type) {
 	case nil, *ast.NullNode, *ast.CommentGroupNode:
@@ -176,7 +177,7 @@ func pairsOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	return nil, false
 }
 
-// scalar gives a value as text. A number or a boolean is taken as it is written: `1.0` is what its author
+// scalar returns a value as text. A number or a boolean is taken as it is written: `1.0` is what its author
 // meant.
 func scalar(name string, n ast.Node) (string, error) {
 	switch v := n.(type) {
@@ -189,13 +190,13 @@ func scalar(name string, n ast.Node) (string, error) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		return n.GetToken().Value, nil
 	}
-	return "", fmt.Errorf("field %s: text is wanted", name)
+	return "", fmt.Errorf("field %s: expected text", name)
 }
 
 func stringMap(name string, n ast.Node) (map[string]string, error) {
 	pairs, ok := pairsOf(n)
 	if !ok {
-		return nil, fmt.Errorf("field %s: names and values are wanted", name)
+		return nil, fmt.Errorf("field %s: expected names and values", name)
 	}
 	m := map[string]string{}
 	for _, p := range pairs {
@@ -209,7 +210,7 @@ func stringMap(name string, n ast.Node) (map[string]string, error) {
 	return m, nil
 }
 
-// words gives a list, written as one or as text with spaces or commas between.
+// words returns a list, written as one or as text with spaces or commas between.
 func words(name string, n ast.Node) ([]string, error) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {

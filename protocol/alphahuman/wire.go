@@ -79,7 +79,7 @@ type offer struct {
 	InputSchema json.RawMessage `json:"inputSchema,omitzero"`
 }
 
-// schema gives the schema of the arguments.
+// schema returns the schema of the arguments.
 func (o *offer) schema() (json.RawMessage, error) {
 	raw := o.Parameters
 	if len(raw) == 0 || string(raw) == "null" {
@@ -213,7 +213,7 @@ func (r *toolResult) words() string {
 	return "the tool failed and did not say why"
 }
 
-// textBlocks gives the texts of a list of blocks, and nothing where any block is not text.
+// textBlocks returns the texts of a list of blocks, and nothing where any block is not text.
 func textBlocks(content []byte) []string {
 	var blocks []struct {
 		Type string  `json:"type"`
@@ -245,7 +245,7 @@ func encodeResult(r *tool.Result, blocks bool) ([]byte, error) {
 	return strictjson.Marshal(out)
 }
 
-// contentOf gives a result as words, and as it is where words do not say all of it.
+// contentOf returns a result as words, and as it is where words do not say all of it.
 func contentOf(r *tool.Result) (words string, structured json.RawMessage) {
 	switch {
 	case !r.OK && r.Failure != nil:
@@ -321,9 +321,11 @@ func toolError(e *jsonrpc.Error, name string) *tool.Error {
 	case jsonrpc.CodeMethodNotFound:
 		return tool.Errorf(tool.CodeNotFound, "the skill does not know %s: %s", name, jsonrpc.Clip(e.Message))
 	case jsonrpc.CodeInvalidParams:
-		return tool.Errorf(tool.CodeInvalidInput, "the skill does not take the arguments of %s: %s", name, jsonrpc.Clip(e.Message))
+		return tool.Errorf(tool.CodeInvalidInput, "the skill does not take the arguments of %s: %s", name,
+			jsonrpc.Clip(e.Message))
 	case jsonrpc.CodeParse, jsonrpc.CodeInvalidRequest:
-		return tool.Errorf(tool.CodeProtocol, "the skill did not understand the call of %s: %s", name, jsonrpc.Clip(e.Message))
+		return tool.Errorf(tool.CodeProtocol, "the skill did not understand the call of %s: %s", name,
+			jsonrpc.Clip(e.Message))
 	}
 	return nil
 }

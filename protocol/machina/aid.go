@@ -39,7 +39,7 @@ func offers(source string, specs []*tool.Spec) []offer {
 	return list
 }
 
-// ownAID gives the aid that a tool brings along, if any.
+// ownAID returns the aid that a tool brings along, if any.
 func ownAID(s *tool.Spec) string {
 	for _, name := range append([]string{s.Name}, s.Aliases...) {
 		if strings.HasPrefix(name, "AID.") {

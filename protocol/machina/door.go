@@ -125,9 +125,12 @@ func (d *Door) open(ctx context.Context, h tool.Handler, c tool.Catalog) (*host,
 	case dead != nil:
 		return nil, exit(3, "plugin %s is not available: %s", d.Source, tool.AsError(dead).Message)
 	case len(specs) == 0:
-		return nil, exit(3, "plugin not found: %s; name a source that has tools, or the path of a source's plugin", d.Source)
+		return nil, exit(3, "plugin not found: %s; name a source that has tools, or the path of a source's plugin",
+			d.Source)
 	}
-	o := &host{Door: d, h: h, c: c, runID: d.RunID, byAID: map[string]*tool.Spec{}, state: slots{}, reader: newRequestReader()}
+	o := &host{
+		Door: d, h: h, c: c, runID: d.RunID, byAID: map[string]*tool.Spec{}, state: slots{}, reader: newRequestReader(),
+	}
 	if o.runID == "" {
 		o.runID = tool.NewID()
 	}
@@ -271,8 +274,8 @@ func (o *host) serve(ctx context.Context) error {
 func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan struct{}) error {
 	in := bufio.NewReaderSize(o.In, 64<<10)
 	for {
-		l, end := readLine(in)
-		if l.err == nil && len(l.text) == 0 {
+		r, end := readLine(in)
+		if r.err == nil && len(r.text) == 0 {
 			return nil
 		}
 		select {
@@ -280,7 +283,7 @@ func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan 
 		case <-closed:
 			return nil
 		}
-		err := o.write(o.answer(ctx, l))
+		err := o.write(o.answer(ctx, r))
 		<-busy
 		if err != nil || end != nil {
 			return err
@@ -288,15 +291,15 @@ func (o *host) answerAll(ctx context.Context, busy chan struct{}, closed <-chan 
 	}
 }
 
-// answer gives what is written for one line.
-func (o *host) answer(ctx context.Context, l line) any {
+// answer returns what is written for one line.
+func (o *host) answer(ctx context.Context, r rawRequest) any {
 	var req request
-	err := l.err
+	err := r.err
 	if err == nil {
-		req, err = o.reader.read(l.text)
+		req, err = o.reader.read(r.text)
 	}
 	switch {
-	case err != nil && l.err == nil && isOther(l.text):
+	case err != nil && r.err == nil && isOther(r.text):
 		return refusal{Error: missingAID}
 	case err != nil:
 		o.log("%s", why(err))
@@ -343,7 +346,8 @@ func (o *host) call(ctx context.Context, req *request, whole bool) any {
 	var told *change
 	if result.Ask == nil && !r.hit { // a call that waits for an answer has not ended
 		if told, err = o.patch(patches.all()); err != nil {
-			return o.failed(ctx, req.aid, spec, tool.Errorf(tool.CodeProtocol, "the state after %s: %w", req.aid, err), whole)
+			return o.failed(ctx, req.aid, spec, tool.Errorf(tool.CodeProtocol, "the state after %s: %w", req.aid, err),
+				whole)
 		}
 	}
 	r.state = o.stated(told, whole)
@@ -367,7 +371,8 @@ func replyTo(result *tool.Result) reply {
 	switch {
 	case result.OK:
 	case result.Ask != nil:
-		r.status, r.err = statusToolError, "unsupported: the tool asks a question, which this protocol cannot carry: "+result.Ask.Message
+		r.status, r.err = statusToolError, "unsupported: the tool asks a question, which this protocol cannot carry: "+
+			result.Ask.Message
 	case result.Failure != nil:
 		r.status, r.err = statusToolError, result.Failure.Message
 	default:
@@ -376,7 +381,7 @@ func replyTo(result *tool.Result) reply {
 	return r
 }
 
-// failed answers a call that has no outcome. A tool that is not listed any more is not found; another
+// failed answers a call that has no outcome. A tool that is no longer listed is not found; another
 // not_found is about something that the tool looked for.
 func (o *host) failed(ctx context.Context, aid string, spec *tool.Spec, e *tool.Error, whole bool) any {
 	status := statusOf(e.Code)

@@ -40,7 +40,7 @@ func TestDoorConforms(t *testing.T) {
 // A door, and a host written in Python from the contract alone.
 func TestAPythonHostTalksToTheDoor(t *testing.T) {
 	tooltest.NoLeaks(t)
-	cmd := exec.CommandContext(within(t), "python3", "testdata/host.py", os.Args[0])
+	cmd := exec.CommandContext(deadline(t), "python3", "testdata/host.py", os.Args[0])
 	cmd.Env = append(os.Environ(), helper+"="+t.TempDir(), "GORACE=atexit_sleep_ms=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("all of it holds")) {
@@ -61,7 +61,7 @@ func serveStack(t *testing.T, s *stack, lines ...string) []map[string]any {
 		Mode: machina.Serve, Source: "tooltest", In: strings.NewReader(strings.Join(lines, "\n") + "\n"), Out: &out,
 		Caller: tool.Principal{ID: "local", Door: "machina", Operates: true},
 	}
-	if err := d.Serve(within(t), s, s); err != nil {
+	if err := d.Serve(deadline(t), s, s); err != nil {
 		t.Fatal(err)
 	}
 	var answers []map[string]any
@@ -414,7 +414,7 @@ func TestExitCodes(t *testing.T) {
 		"a lease to serve":     {[]string{"--serve", "tooltest"}, `{"aid":"AID.TOOLTEST.SHELL.v1"}`, 0, `{"ok":false,"error":"lease_required","tier":2,"aid":"AID.TOOLTEST.SHELL.v1"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(within(t), os.Args[0], c.args...)
+			cmd := exec.CommandContext(deadline(t), os.Args[0], c.args...)
 			cmd.Env = append(os.Environ(), helper+"="+t.TempDir(), "MACHINA_LEASE_ENFORCE=1", "GORACE=atexit_sleep_ms=0")
 			cmd.Stdin = strings.NewReader(c.stdin)
 			var out, errOut bytes.Buffer
@@ -473,7 +473,7 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe
 func TestAPeerThatDoesNotReadEndsServing(t *testing.T) {
 	s := newStack(&store.Leases{}, 0)
 	in := strings.NewReader(strings.Repeat(ask("AID.TOOLTEST.ECHO.v1", `{}`)+"\n", 10))
-	err := (&machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: brokenPipe{}}).Serve(within(t), s, s)
+	err := (&machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: brokenPipe{}}).Serve(deadline(t), s, s)
 	if err == nil || !strings.Contains(err.Error(), "broken pipe") {
 		t.Error(err)
 	}
@@ -484,7 +484,7 @@ func TestWhatTheProtocolCannotCarryIsLogged(t *testing.T) {
 	s := newStack(&store.Leases{}, 0)
 	in := strings.NewReader(ask("AID.TOOLTEST.EVENTS.v1", `{"count":2}`) + "\nnot JSON\n")
 	d := &machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: &out, Log: &log}
-	if err := d.Serve(within(t), s, s); err != nil {
+	if err := d.Serve(deadline(t), s, s); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"info: event 1\n", "info: event 2\n", "invalid JSON: "} {

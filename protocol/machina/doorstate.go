@@ -59,7 +59,7 @@ func (o *host) patch(patches []map[string]any) (*change, error) {
 // nothingChanged is the delta of most calls.
 const nothingChanged = `{"delta":true,"slots":{},"removed_slots":[]}`
 
-// stated gives the ds_state of an answer.
+// stated returns the ds_state of an answer.
 func (o *host) stated(told *change, whole bool) string {
 	if whole {
 		told = &change{slots: o.state}

@@ -23,7 +23,7 @@ const (
 	typeToolError   = "tool_error"
 )
 
-// codeOf gives the class of a structured error.
+// codeOf returns the class of a structured error.
 func codeOf(typ string) tool.Code {
 	switch typ {
 	case typeTimeout:
@@ -50,7 +50,8 @@ func structured(typ, aid, format string, args ...any) *tool.Error {
 
 func detailsOf(typ, aid, detail string) json.RawMessage {
 	b, _ := strictjson.Marshal(map[string]any{
-		"error": true, "aid": strings.ToValidUTF8(aid, "\uFFFD"), "type": typ, "detail": strings.ToValidUTF8(detail, "\uFFFD"),
+		"error": true, "aid": strings.ToValidUTF8(aid, "\uFFFD"), "type": typ,
+		"detail": strings.ToValidUTF8(detail, "\uFFFD"),
 	})
 	return b
 }
@@ -67,7 +68,9 @@ func interrupted(ctx context.Context, aid string) *tool.Error {
 		e.Err = context.Cause(ctx)
 		return e
 	}
-	return &tool.Error{Op: "machina", Code: code, Message: aid + " was ended: " + cause.Message, Err: context.Cause(ctx)}
+	return &tool.Error{
+		Op: "machina", Code: code, Message: aid + " was ended: " + cause.Message, Err: context.Cause(ctx),
+	}
 }
 
 // statusOf is the table of the door: the status of a call that ended with an error of this class. Empty: the
@@ -76,9 +79,11 @@ func statusOf(c tool.Code) string {
 	switch c {
 	case tool.CodeBreakerOpen:
 		return statusBreakerTrip
-	case tool.CodeNotFound, tool.CodeTimeout, tool.CodeCancelled, tool.CodeCrash, tool.CodeProtocol, tool.CodeInternal, tool.CodeToolError:
+	case tool.CodeNotFound, tool.CodeTimeout, tool.CodeCancelled, tool.CodeCrash, tool.CodeProtocol, tool.CodeInternal,
+		tool.CodeToolError:
 		return statusToolError
-	case tool.CodeAccessDenied, tool.CodeInvalidInput, tool.CodeConflict, tool.CodeQuotaExceeded, tool.CodeLeaseRequired,
+	case tool.CodeAccessDenied, tool.CodeInvalidInput, tool.CodeConflict, tool.CodeQuotaExceeded,
+		tool.CodeLeaseRequired,
 		tool.CodeLeaseRejected, tool.CodeUnavailable, tool.CodeUnsupported:
 	}
 	return ""
@@ -120,9 +125,11 @@ func understand(aid string, r *refusal) *tool.Error {
 		return e
 	case said == "lease_rejected" || strings.HasPrefix(said, "lease "):
 		phrase := cmp.Or(r.Reason, said)
-		return tool.Errorf(tool.CodeLeaseRejected, "the toolhost rejected the lease for %s: %s", aid, clip(phrase)).Because(leaseReason(phrase))
+		return tool.Errorf(tool.CodeLeaseRejected, "the toolhost rejected the lease for %s: %s", aid,
+			clip(phrase)).Because(leaseReason(phrase))
 	case said == conflict:
-		return tool.Errorf(tool.CodeConflict, "the toolhost has seen this idempotency key with another input").Because(conflict)
+		return tool.Errorf(tool.CodeConflict,
+			"the toolhost has seen this idempotency key with another input").Because(conflict)
 	case said == "invalid JSON" || said == missingAID:
 		return structured(typeParseError, aid, "the toolhost did not understand the request for %s: %s", aid, said)
 	default:
@@ -160,7 +167,7 @@ type ExitError struct {
 // Error implements error.
 func (e *ExitError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
 // ExitCode is what the program exits with.

@@ -209,8 +209,8 @@ func ours(t testing.TB, o machina.Options) *machina.Runner {
 	return open(t, o)
 }
 
-// within bounds a test that could hang.
-func within(t testing.TB) context.Context {
+// deadline bounds a test that could hang.
+func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx

@@ -13,7 +13,7 @@ import (
 // tierTag is how a listing carries the tier of a tool, for which the protocol has no word.
 const tierTag = "tier."
 
-// words gives a tool as --list shows it.
+// words returns a tool as --list shows it.
 func (o offer) words() listed {
 	l := listed{
 		AID: o.aid, Name: o.spec.Name, Deterministic: o.spec.Effects.ReadOnly() && o.spec.Effects.Idempotent,
@@ -34,7 +34,8 @@ func sideEffects(e tool.Effects) []string {
 	for _, w := range []struct {
 		word string
 		on   bool
-	}{{"read", e.Reads}, {"write", e.Writes}, {"network", e.Network}, {"exec", e.Exec}, {"destructive", e.Destructive}} {
+	}{{"read", e.Reads}, {"write", e.Writes}, {"network", e.Network}, {"exec", e.Exec},
+		{"destructive", e.Destructive}} {
 		if w.on {
 			words = append(words, w.word)
 		}
@@ -53,7 +54,8 @@ func (l listed) effects() tool.Effects {
 		}
 		writes, network, exec := has("write", "append", "create"), has("network"), has("exec", "process", "shell")
 		reads := slices.Contains(strings.FieldsFunc(word, func(r rune) bool { return r < 'a' || r > 'z' }), "read")
-		e.Reads, e.Writes, e.Network, e.Exec = e.Reads || reads, e.Writes || writes, e.Network || network, e.Exec || exec
+		e.Reads, e.Writes, e.Network, e.Exec = e.Reads || reads, e.Writes || writes, e.Network || network, e.Exec ||
+			exec
 		e.Destructive = e.Destructive || !reads && !writes && !network && !exec && word != "none"
 	}
 	if slices.Equal(l.SideEffects, []string{"none"}) || l.Deterministic && len(l.SideEffects) == 0 {

@@ -164,7 +164,10 @@ func (r *Runner) discover(ctx context.Context) ([]*tool.Spec, error) {
 func (r *Runner) list(ctx context.Context) ([]*tool.Spec, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(r.o.Timeout), r.outOfTime("--list"))
 	defer cancel()
-	asking := &call{Call: &tool.Call{}, aid: "--list", guarantees: r.o.Guarantees, events: tool.NewRelay(tool.Discard, func(error) {})}
+	asking := &call{
+		Call: &tool.Call{}, aid: "--list", guarantees: r.o.Guarantees,
+		events: tool.NewRelay(tool.Discard, func(error) {}),
+	}
 	doc, err := r.once(ctx, asking, []string{"--list", r.o.Plugin}, nil)
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func decodeOutput(raw json.RawMessage) (json.RawMessage, error) {
 // dispatched reports whether the call reached its tool. A status decides where there is one, else ok.
 func (a *answer) dispatched() bool { return a.Status != "" || *a.OK }
 
-// changed gives the state after the call, where before is what the toolhost was told. What a hit says about
+// changed returns the state after the call, where before is what the toolhost was told. What a hit says about
 // the state is about another call; a refusal has changed nothing.
 func (a *answer) changed(before slots) slots {
 	if a.Hit || !a.dispatched() {
@@ -83,9 +83,11 @@ func (a *answer) outcome(aid string) (*tool.Result, error) {
 	case a.Status == statusOK || a.Status == "" && *a.OK:
 		return &tool.Result{OK: true, Output: a.output}, nil
 	case a.Status == statusInvalidPick:
-		return nil, tool.Errorf(tool.CodeNotFound, "the toolhost does not offer %s now: %s", aid, clip(a.Error)).Because(statusInvalidPick)
+		return nil, tool.Errorf(tool.CodeNotFound, "the toolhost does not offer %s now: %s", aid,
+			clip(a.Error)).Because(statusInvalidPick)
 	case a.Status == statusBreakerTrip:
-		return nil, tool.Errorf(tool.CodeBreakerOpen, "the toolhost's breaker for %s is open: %s", aid, clip(a.Error)).Because(statusBreakerTrip)
+		return nil, tool.Errorf(tool.CodeBreakerOpen, "the toolhost's breaker for %s is open: %s", aid,
+			clip(a.Error)).Because(statusBreakerTrip)
 	case a.Status == "":
 		if e := understand(aid, &a.refusal); e != nil {
 			return nil, e

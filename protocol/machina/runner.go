@@ -120,7 +120,8 @@ func (r *Runner) ask(ctx context.Context, c *call) (*answer, error) {
 		if !broken || c.attempts > 1 || !c.safeToRepeat() || ctx.Err() != nil {
 			return a, err
 		}
-		_ = c.events.Emit(tool.LogEvent("warn", "the toolhost's session broke, and the call is repeated: "+tool.AsError(err).Message))
+		_ = c.events.Emit(tool.LogEvent("warn",
+			"the toolhost's session broke, and the call is repeated: "+tool.AsError(err).Message))
 	}
 }
 
@@ -172,8 +173,8 @@ func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte)
 	return p.doc, p.judge(c.aid)
 }
 
-// missing is the error of a toolhost that could not be started. One that says why in a word of its own, such as a wall that
-// cannot be built, keeps it.
+// missing is the error of a toolhost that could not be started. One that says why in a word of its own, such as a wall
+// that cannot be built, keeps it.
 func missing(aid string, err error) error {
 	if known := tool.AsError(err); known.Code != tool.CodeUnavailable || known.Reason != "" {
 		return err
@@ -253,5 +254,7 @@ func (c *call) emitPatch() error {
 
 // logged makes a log event of a line of standard error.
 func logged(line []byte) tool.Event {
-	return tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: string(line), Fields: json.RawMessage(`{"stream":"stderr"}`)})
+	return tool.NewEvent(tool.KindLog, tool.Log{
+		Level: "info", Message: string(line), Fields: json.RawMessage(`{"stream":"stderr"}`),
+	})
 }

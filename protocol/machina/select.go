@@ -81,7 +81,7 @@ func decode64(text string) ([]byte, error) {
 	return base64.RawStdEncoding.Strict().DecodeString(strings.TrimRight(text, "="))
 }
 
-// Inputs gives the inputs with the selection's patch: its members replace theirs.
+// Inputs returns the inputs with the selection's patch: its members replace theirs.
 func (s Selection) Inputs(inputs json.RawMessage) (json.RawMessage, error) {
 	inputs, err := inputsOf(inputs)
 	if err != nil || s.InputPatchJSON == "" {
@@ -104,7 +104,8 @@ func inputsOf(inputs json.RawMessage) (json.RawMessage, error) {
 		return json.RawMessage(`{}`), nil
 	}
 	if err := strictjson.CheckObject(inputs); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, `the inputs must be a JSON object, such as {"name": "Ada"}: %w`, err)
+		return nil, tool.Errorf(tool.CodeInvalidInput, `the inputs must be a JSON object, such as {"name": "Ada"}: %w`,
+			err)
 	}
 	return inputs, nil
 }
@@ -135,10 +136,14 @@ func Menu(specs []*tool.Spec) ([]Offer, error) {
 	for source, specs := range bySource {
 		for _, o := range offers(source, specs) {
 			w := o.words()
-			menu = append(menu, Offer{AID: o.aid, Name: o.spec.Name, Tags: w.Tags, Description: o.spec.Description, Input: o.spec.Input})
+			menu = append(menu, Offer{
+				AID: o.aid, Name: o.spec.Name, Tags: w.Tags, Description: o.spec.Description, Input: o.spec.Input,
+			})
 		}
 	}
-	slices.SortFunc(menu, func(a, b Offer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.AID, b.AID)) })
+	slices.SortFunc(menu, func(a, b Offer) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.AID, b.AID))
+	})
 	for i := range menu {
 		menu[i].SID = fmt.Sprintf("SID%04d", i+1)
 	}
@@ -178,7 +183,8 @@ func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs js
 		return Selection{}, tool.Errorf(tool.CodeInvalidInput, "the menu cannot be sent: %w", err)
 	}
 	limit := cmp.Or(p.Timeout, timeoutSeconds*time.Second)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", limit))
 	defer cancel()
 	said, err := printed(ctx, append(payload, '\n'), maxSelection, func() (*process.Child, error) {
 		return process.Start(process.Command{Argv: p.Command, Dir: p.Dir, Env: p.Env})

@@ -176,7 +176,7 @@ func (s *session) ask(ctx context.Context, c *call) (*answer, error) {
 	return a, nil
 }
 
-// tell gives what the toolhost has to be told so that it has this state: nothing, a delta, or all of it.
+// tell returns what the toolhost has to be told so that it has this state: nothing, a delta, or all of it.
 func (s *session) tell(state slots) *change {
 	if s.known == nil {
 		return &change{slots: state}

@@ -9,7 +9,7 @@ import (
 	"toolpost/host/offlimits"
 )
 
-// SourceOf gives the name of the source that a host means. Hosts name what they load by the path of a file: that is
+// SourceOf returns the name of the source that a host means. Hosts name what they load by the path of a file: that is
 // the source whose plugin it is, the first of them, else the only source that there is. A word that is no path must be
 // right: a typing error does not lead to some source.
 func SourceOf(word string, sources []config.Source) string {
@@ -38,7 +38,7 @@ func isPath(word string) bool {
 	return strings.Contains(word, "/")
 }
 
-// pluginOf gives the path of a source's plugin; empty: it has none.
+// pluginOf returns the path of a source's plugin; empty: it has none.
 func pluginOf(src config.Source) string {
 	if src.Protocol != "machina" {
 		return ""

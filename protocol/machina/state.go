@@ -46,7 +46,7 @@ type stateWords struct {
 	Removed []int                      `json:"removed_slots,omitzero"`
 }
 
-// words gives a change as it is written: a delta always has its three members, a whole state its one.
+// words returns a change as it is written: a delta always has its three members, a whole state its one.
 func (c *change) words() *stateWords {
 	if c == nil {
 		return nil
@@ -102,12 +102,12 @@ func decodeChange(raw []byte) (*change, error) {
 func slotNumber(name string) (int, error) {
 	n, err := strconv.Atoi(name)
 	if err != nil || n < 0 || n > maxSlot || strconv.Itoa(n) != name {
-		return 0, fmt.Errorf("%.40q is no number of a slot", name)
+		return 0, fmt.Errorf("%.40q is not the number of a slot", name)
 	}
 	return n, nil
 }
 
-// plainSlot gives a slot in the one form in which equal slots are equal bytes.
+// plainSlot returns a slot in the one form in which equal slots are equal bytes.
 func plainSlot(value json.RawMessage) (json.RawMessage, error) {
 	v, err := strictjson.Decode(value)
 	if err != nil {
@@ -115,12 +115,12 @@ func plainSlot(value json.RawMessage) (json.RawMessage, error) {
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("an object is wanted, not %s", strictjson.KindOf(value))
+		return nil, fmt.Errorf("expected an object, got %s", strictjson.KindOf(value))
 	}
 	return strictjson.Marshal(strictjson.Merge(nil, object)) // as in every state document, nothing is null
 }
 
-// apply gives the state after a change.
+// apply returns the state after a change.
 func (s slots) apply(c *change) slots {
 	if c == nil {
 		return s
@@ -143,7 +143,7 @@ func (s slots) size() (bytes int) {
 	return bytes
 }
 
-// delta gives what has to be told to somebody who knows s and should know next.
+// delta returns what has to be told to somebody who knows s and should know next.
 func (s slots) delta(next slots) *change {
 	c := &change{delta: true, slots: slots{}}
 	for n, value := range next {
@@ -162,7 +162,7 @@ func (s slots) delta(next slots) *change {
 
 func (c *change) empty() bool { return len(c.slots) == 0 && len(c.removed) == 0 }
 
-// document gives the state document of which s is the form on the wire.
+// document returns the state document of which s is the form on the wire.
 func (s slots) document() (map[string]any, error) {
 	doc := map[string]any{}
 	under := map[string]any{}

@@ -43,7 +43,7 @@ type RunHeader struct {
 	RequestID   string `json:"request_id,omitempty"`
 }
 
-// Header gives the RunHeader of a call.
+// Header returns the RunHeader of a call.
 func Header(c *tool.Call) RunHeader {
 	id := c.Trace
 	if id == "" {
@@ -122,10 +122,10 @@ func (r *requestReader) read(line []byte) (req request, err error) {
 	req.toolAID, req.tier, req.ttl = r.toolAID, r.tier, r.ttl
 	var ok bool
 	if req.key, ok = text(r.key); !ok {
-		return req, &wireError{"invalid idempotency_key", "a string is wanted"}
+		return req, &wireError{"invalid idempotency_key", "expected a string"}
 	}
 	if req.lease, ok = text(r.lease); !ok {
-		return req, &wireError{"invalid _lease_token", "a string is wanted"}
+		return req, &wireError{"invalid _lease_token", "expected a string"}
 	}
 	if req.state, err = decodeChange(r.state); err != nil {
 		return req, &wireError{"invalid ds_state", err.Error()}
@@ -145,8 +145,8 @@ func argsOf(input, inputs []byte) json.RawMessage {
 	return json.RawMessage(`{}`)
 }
 
-// text gives the value of a JSON string that is known to be well formed. Nothing and null are the empty string; what is not a string
-// is not ok.
+// text returns the value of a JSON string that is known to be well formed. Nothing and null are the empty string; what
+// is not a string is not ok.
 func text(value []byte) (s string, ok bool) {
 	switch strictjson.KindOf(value) {
 	case "string":
@@ -157,7 +157,7 @@ func text(value []byte) (s string, ok bool) {
 	return "", false
 }
 
-// unquoted gives the value of a JSON string that is known to be well formed. The protocol carries JSON inside JSON
+// unquoted returns the value of a JSON string that is known to be well formed. The protocol carries JSON inside JSON
 // strings, in every request and every reply.
 func unquoted(value []byte) []byte {
 	text, err := strictjson.Unquote(value)
@@ -179,7 +179,7 @@ func encodeRequest(aid string, c *call, state *change) ([]byte, error) {
 		DSState   *stateWords `json:"ds_state,omitempty"`
 		Key       string      `json:"idempotency_key,omitempty"`
 		Lease     string      `json:"_lease_token,omitempty"`
-	}{aid, string(args), state.words(), c.hostKey(), c.Lease})
+	}{AID: aid, InputJSON: string(args), DSState: state.words(), Key: c.hostKey(), Lease: c.Lease})
 	if err == nil && len(b) > maxStdin {
 		err = fmt.Errorf("the request is %d bytes long, and a toolhost takes %d", len(b), maxStdin)
 	}

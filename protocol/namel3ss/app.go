@@ -120,7 +120,7 @@ func parseSettings(name string, data []byte) (settings, error) {
 	return s, nil
 }
 
-// read gives the content of a file of the app, or nothing where there is none.
+// read returns the content of a file of the app, or nothing where there is none.
 func (a *app) read(name string) ([]byte, error) { return appfile.Read(a.root, name) }
 
 // problem says why a tool of the app cannot be used, whatever its code is. It is no other's problem.
@@ -138,7 +138,7 @@ func (a *app) problem(name string) error {
 }
 
 // discovered is the binding of a Python tool that nobody binds: the file in tools/ that is called like it. Its function
-// is run, or that which is called like the tool. Nil: there is no such file.
+// is run, or the one named like the tool. Nil: there is no such file.
 func (a *app) discovered(name string) *appfile.Binding {
 	module := appfile.Slug(name)
 	text, err := a.read("tools/" + module + ".py")
@@ -193,7 +193,8 @@ func (a *app) unsafe() bool { return a.settings.Unsafe || a.settings.Python.Unsa
 
 // depsSource says where the dependencies of the app are written down.
 func (a *app) depsSource() string {
-	for _, f := range []struct{ file, name string }{{"pyproject.toml", "pyproject"}, {"requirements.txt", "requirements"}} {
+	for _, f := range []struct{ file, name string }{{"pyproject.toml", "pyproject"},
+		{"requirements.txt", "requirements"}} {
 		if _, err := os.Stat(filepath.Join(a.root, f.file)); err == nil {
 			return f.name
 		}

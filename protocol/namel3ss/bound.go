@@ -54,7 +54,7 @@ type way interface {
 	// describe puts what is the runner's own into the trace.
 	describe(tr *trace)
 	// run runs one call. Its context ends with the tool's time.
-	run(ctx context.Context, j *job) (*reply, error)
+	run(ctx context.Context, inv *invocation) (*reply, error)
 	close(ctx context.Context) error
 }
 
@@ -73,8 +73,8 @@ func newBoundTool(f *facts, w way) *boundTool {
 	return t
 }
 
-// A job is one call on its way to the tool's code.
-type job struct {
+// An invocation is one call on its way to the tool's code.
+type invocation struct {
 	call    *tool.Call
 	args    json.RawMessage
 	walls   tool.Guarantees   // that are asked for
@@ -85,28 +85,30 @@ type job struct {
 }
 
 // invoke runs one call within the tool's time.
-func (t *boundTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessage, out tool.Sink, tr *trace) (*reply, error) {
+func (t *boundTool) invoke(
+	ctx context.Context, c *tool.Call, args json.RawMessage, out tool.Sink, tr *trace,
+) (*reply, error) {
 	if own, ok := ctx.Deadline(); !ok || time.Until(own) > t.spec.Timeout { // else the caller's comes first
 		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended", t.spec.Name, t.spec.Timeout)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, t.spec.Timeout, limit)
 		defer cancel()
 	}
-	j := &job{call: c, args: args, trace: tr}
+	inv := &invocation{call: c, args: args, trace: tr}
 	if t.runner != runnerService { // whose tools write their logs somewhere else
 		var stop context.CancelCauseFunc
 		ctx, stop = context.WithCancelCause(ctx)
 		defer stop(nil)
-		j.logs = &logs{tool: t.spec.Name, ctx: ctx, stop: stop, out: out, redact: t.redact}
+		inv.logs = &logs{tool: t.spec.Name, ctx: ctx, stop: stop, out: out, redact: t.redact}
 	}
-	j.walls, j.sources = t.guarantees(c)
-	j.held = j.walls
+	inv.walls, inv.sources = t.guarantees(c)
+	inv.held = inv.walls
 	if t.pack != nil {
-		tr.checks = t.pack.Has[t.spec.Name].Needs.Checks(j.walls, j.sources)
+		tr.checks = t.pack.Has[t.spec.Name].Needs.Checks(inv.walls, inv.sources)
 	}
-	rep, err := t.way.run(ctx, j)
-	if j.logs != nil {
-		j.logs.close()
+	rep, err := t.way.run(ctx, inv)
+	if inv.logs != nil {
+		inv.logs.close()
 	}
 	if ctx.Err() != nil {
 		return nil, whyEnded(ctx, t.spec.Name)
@@ -115,13 +117,13 @@ func (t *boundTool) invoke(ctx context.Context, c *tool.Call, args json.RawMessa
 }
 
 // document is the request of the local protocol.
-func (f *facts) document(j *job) ([]byte, error) {
+func (f *facts) document(inv *invocation) ([]byte, error) {
 	doc, err := strictjson.Marshal(request{
-		ProtocolVersion: protocolVersion, Tool: f.spec.Name, Entry: f.entry, Payload: j.args,
-		Sandbox: j.walls.Sandbox || f.sandbox != nil && *f.sandbox, TraceID: j.traceID(),
+		ProtocolVersion: protocolVersion, Tool: f.spec.Name, Entry: f.entry, Payload: inv.args,
+		Sandbox: inv.walls.Sandbox || f.sandbox != nil && *f.sandbox, TraceID: inv.traceID(),
 		Capabilities: &capabilityContext{
 			ToolName: f.spec.Name, ResolvedSource: f.source, Runner: f.runner, ProtocolVersion: protocolVersion,
-			Guarantees: guaranteeWords(j.walls), Sources: j.sources,
+			Guarantees: guaranteeWords(inv.walls), Sources: inv.sources,
 		},
 	})
 	if err != nil {
@@ -130,9 +132,9 @@ func (f *facts) document(j *job) ([]byte, error) {
 	return doc, nil
 }
 
-func (j *job) traceID() string {
-	if j.call.Trace != "" {
-		return j.call.Trace
+func (inv *invocation) traceID() string {
+	if inv.call.Trace != "" {
+		return inv.call.Trace
 	}
 	return tool.NewID()
 }

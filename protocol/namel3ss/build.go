@@ -78,10 +78,11 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 		return nil, err
 	}
 	f := &facts{
-		root: b.app.root, entry: bound.Entry, kind: cmp.Or(bound.Kind, declared.Kind, kindPython), purity: cmp.Or(bound.Purity, declared.Purity),
-		runner: cmp.Or(bound.Runner, runnerLocal), source: sourceBinding, pack: from, asked: b.Guarantees, grant: b.Grant, workers: cmp.Or(b.Workers, defaultWorkers),
-		sandbox: cmp.Or(b.Sandbox, bound.Sandbox), unsafe: b.AllowUnsafeExecution || b.app.unsafe(), cover: sandbox.Cover,
-		redact: b.redact(bound), log: b.log.With("tool", name),
+		root: b.app.root, entry: bound.Entry, kind: cmp.Or(bound.Kind, declared.Kind, kindPython),
+		purity: cmp.Or(bound.Purity, declared.Purity), runner: cmp.Or(bound.Runner, runnerLocal), source: sourceBinding,
+		pack: from, asked: b.Guarantees, grant: b.Grant, workers: cmp.Or(b.Workers, defaultWorkers),
+		sandbox: cmp.Or(b.Sandbox, bound.Sandbox), unsafe: b.AllowUnsafeExecution || b.app.unsafe(),
+		cover: sandbox.Cover, redact: b.redact(bound), log: b.log.With("tool", name),
 	}
 	f.spec = b.spec(name, declared, f.purity, cmp.Or(time.Duration(b.Timeout), timeout))
 	f.spec.Description = cmp.Or(b.Description, bound.Description, declared.Description)
@@ -135,7 +136,8 @@ func (b *builder) bound(name string) (*appfile.Binding, *pack.Pack, error) {
 	case b.Entry != "":
 		found, from = &appfile.Binding{}, nil // other code than the app's: nothing that is said of that holds for it
 	case found == nil && !own && b.app.declared[name] == nil:
-		return nil, nil, tool.Errorf(tool.CodeNotFound, "the app %s has no tool %q; give its function with `entry`", b.app.root, name)
+		return nil, nil, tool.Errorf(tool.CodeNotFound, "the app %s has no tool %q; give its function with `entry`",
+			b.app.root, name)
 	case found == nil:
 		found = &appfile.Binding{}
 	}
@@ -161,7 +163,8 @@ func (b *builder) way(ctx context.Context, f *facts, bound *appfile.Binding) (wa
 	}
 	if f.entry == "" {
 		return nil, tool.Errorf(tool.CodeUnavailable,
-			"it is declared in app.ai but bound to no function; write tools/%s.py with a function run, or add %q with an entry to %s",
+			"it is declared in app.ai but bound to no function; write tools/%s.py with a function run, or add %q "+
+				"with an entry to %s",
 			appfile.Slug(f.spec.Name), f.spec.Name, bindingsFile)
 	}
 	if err := appfile.CheckEntry(f.kind, f.entry); err != nil {
@@ -182,8 +185,8 @@ func (b *builder) local(ctx context.Context, f *facts, bound *appfile.Binding) (
 		b.python = &python
 	}
 	t := &localTool{
-		facts: f, python: *b.python, deps: b.app.depsSource(), vars: b.vars(bound), host: b.host, mode: cmp.Or(b.Mode, modeWarm),
-		fork: forkScript,
+		facts: f, python: *b.python, deps: b.app.depsSource(), vars: b.vars(bound), host: b.host,
+		mode: cmp.Or(b.Mode, modeWarm), fork: forkScript,
 	}
 	t.imports, t.fields = importPath(f, t.vars["PYTHONPATH"]), fieldsOf(f.spec.Input)
 	var err error

@@ -11,8 +11,8 @@ import (
 	"toolpost/protocol/namel3ss/pack"
 )
 
-// Claim says which files a configured source starts from, and which its tools may change. Of the app that is what decides
-// which code is run and how; the rest of its folder is data, as far as anybody can tell.
+// Claim says which files a configured source starts from, and which its tools may change. Of the app that is what
+// decides which code is run and how; the rest of its folder is data, as far as anybody can tell.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o, err := optionsOf(src)
 	o.Container.Image = cmp.Or(o.Image, o.Container.Image)
@@ -22,7 +22,8 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	if o.Runner == runnerService {
 		return c, err
 	}
-	c.Starts = offlimits.Given(app, appfile.DeclarationsFile, ".namel3ss/", "tools/", pack.LocalFolder+"/", ".venv/", "namel3ss.toml")
+	c.Starts = offlimits.Given(app, appfile.DeclarationsFile, ".namel3ss/", "tools/", pack.LocalFolder+"/", ".venv/",
+		"namel3ss.toml")
 	c.Starts = append(c.Starts, offlimits.Given(src.Dir, o.PackKeys...)...)
 	c.Starts = append(c.Starts, o.Container.Starts(src.Dir)...)
 	for _, program := range []string{o.Interpreter, o.Node} {

@@ -34,7 +34,8 @@ func (b *builder) container(f *facts, bound *appfile.Binding) (way, error) {
 	var err error
 	switch {
 	case bound.Image == "":
-		return nil, tool.Errorf(tool.CodeUnavailable, "its runner is container and it has no image; set image in its binding")
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"its runner is container and it has no image; set image in its binding")
 	case o.Container.Own():
 		if t.image, err = b.rootFolder(bound.Image); err != nil {
 			return nil, err
@@ -77,43 +78,43 @@ func (t *containerTool) describe(tr *trace) {
 func (t *containerTool) close(context.Context) error { return nil }
 
 // covered refuses a call that asks for more than a container can hold.
-func (t *containerTool) covered(j *job) error {
-	missing := container.Uncovered(j.walls)
+func (t *containerTool) covered(inv *invocation) error {
+	missing := container.Uncovered(inv.walls)
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := t.uncovered(j, missing, "cannot be enforced by a container"); err != nil {
+	if err := t.uncovered(inv, missing, "cannot be enforced by a container"); err != nil {
 		return err
 	}
-	j.holdBut(missing)
-	j.trace.set("container_enforcement", "declared")
+	inv.holdBut(missing)
+	inv.trace.set("container_enforcement", "declared")
 	return nil
 }
 
-func (t *containerTool) run(ctx context.Context, j *job) (*reply, error) {
-	if err := t.covered(j); err != nil {
+func (t *containerTool) run(ctx context.Context, inv *invocation) (*reply, error) {
+	if err := t.covered(inv); err != nil {
 		return nil, err
 	}
-	doc, err := t.document(j)
+	doc, err := t.document(inv)
 	if err != nil {
 		return nil, err
 	}
-	e, err := t.execute(ctx, doc, j)
+	e, err := t.execute(ctx, doc, inv)
 	if box := t.program.Box; err == nil && box != nil && len(e.reply) == 0 {
-		err = box.Unstarted(e.exit, j.logs.last())
+		err = box.Unstarted(e.exit, inv.logs.last())
 	}
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
-	return e.outcome(t.spec.Name, j.logs.last())
+	return e.outcome(t.spec.Name, inv.logs.last())
 }
 
-func (t *containerTool) execute(ctx context.Context, request []byte, j *job) (ending, error) {
+func (t *containerTool) execute(ctx context.Context, request []byte, inv *invocation) (ending, error) {
 	watch := &walls.Watch{}
-	watch.Follow(j.logs, j.sources)
+	watch.Follow(inv.logs, inv.sources)
 	child, err := t.program.Start(ctx, spawn.Run{
-		Name: t.spec.Name, Env: allowed(t.vars, j.held), Call: j.call, Guarantees: j.held, Watch: watch,
-		Stderr: func(line []byte) { j.logs.line("stderr", line) }, StderrLimit: maxLog,
+		Name: t.spec.Name, Env: allowed(t.vars, inv.held), Call: inv.call, Guarantees: inv.held, Watch: watch,
+		Stderr: func(line []byte) { inv.logs.line("stderr", line) }, StderrLimit: maxLog,
 	})
 	if err != nil {
 		return ending{}, err
@@ -123,12 +124,12 @@ func (t *containerTool) execute(ctx context.Context, request []byte, j *job) (en
 
 	var e ending
 	var readers sync.WaitGroup
-	readers.Go(func() { e.reply = readReply(child.Stdout, j.logs) })
+	readers.Go(func() { e.reply = readReply(child.Stdout, inv.logs) })
 	e.exit = await(ctx, child)
 	_ = child.Stdout.SetReadDeadline(time.Now().Add(drainTime))
 	readers.Wait()
 	if e.why = reached(child, e.exit); len(child.Layers()) > 0 {
-		j.enforced(child.Layers(), watch.Checks())
+		inv.enforced(child.Layers(), watch.Checks())
 	}
 	return e, nil
 }

@@ -33,7 +33,9 @@ var _ tool.Door = (*Door)(nil)
 func (d *Door) Serve(ctx context.Context, h tool.Handler, _ tool.Catalog) error {
 	b, err := encodeReply(d.answer(ctx, h))
 	if err != nil {
-		b, err = encodeReply(&reply{Error: errorReply(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err))})
+		b, err = encodeReply(&reply{
+			Error: errorReply(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)),
+		})
 	}
 	if err == nil {
 		_, err = d.Out.Write(append(b, '\n'))
@@ -54,7 +56,8 @@ func (d *Door) answer(ctx context.Context, h tool.Handler) *reply {
 		return &reply{Error: errorReply(malformed(err))}
 	}
 	call := &tool.Call{
-		Tool: cmp.Or(d.Tool, req.Tool), Args: req.Payload, Trace: req.TraceID, Caller: d.Caller, Guarantees: req.wishes.guarantees,
+		Tool: cmp.Or(d.Tool, req.Tool), Args: req.Payload, Trace: req.TraceID, Caller: d.Caller,
+		Guarantees: req.wishes.guarantees,
 	}
 	result, err := h.Invoke(ctx, call, &logSink{to: d.Log})
 	return req.wishes.reply(result, err)
@@ -90,7 +93,10 @@ func replyOf(result *tool.Result, err error) *reply {
 	case err != nil:
 		return &reply{Error: errorReply(tool.AsError(err))}
 	case result.Ask != nil:
-		return &reply{Error: errorReply(tool.Errorf(tool.CodeUnsupported, "the tool asks a question, which this protocol cannot carry: %s", result.Ask.Message))}
+		return &reply{
+			Error: errorReply(tool.Errorf(tool.CodeUnsupported,
+				"the tool asks a question, which this protocol cannot carry: %s", result.Ask.Message)),
+		}
 	case !result.OK:
 		return &reply{Error: errorReply(cmp.Or(result.Failure, &tool.Error{Code: tool.CodeToolError}))}
 	case len(result.Output) == 0:
@@ -120,7 +126,7 @@ func (d *Door) read(ctx context.Context) ([]byte, error) {
 		case doc.err != nil:
 			return nil, tool.Errorf(tool.CodeProtocol, "the request could not be read: %w", doc.err)
 		case len(doc.data) == 0:
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the request is empty; one JSON document is wanted on stdin")
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the request is empty; expected one JSON document on stdin")
 		}
 		return doc.data, nil
 	case <-ctx.Done():

@@ -21,9 +21,9 @@ type ending struct {
 
 // fresh runs a call in an interpreter of its own. The reply comes on standard output, as the contract
 // says; what the tool itself prints comes through two pipes beside it.
-func (t *localTool) fresh(ctx context.Context, request []byte, j *job) (ending, error) {
-	l := j.logs
-	confine, saw, err := t.confined(t.around, j)
+func (t *localTool) fresh(ctx context.Context, request []byte, inv *invocation) (ending, error) {
+	l := inv.logs
+	confine, saw, err := t.confined(t.around, inv)
 	if err != nil {
 		return ending{}, err
 	}
@@ -33,10 +33,10 @@ func (t *localTool) fresh(ctx context.Context, request []byte, j *job) (ending, 
 	}
 	defer out.close()
 	child, err := t.start(process.Command{
-		Argv: t.hostCommand("fresh"), Dir: t.root, Env: j.call.TraceEnv(t.environment(j.held)), Confine: confine,
+		Argv: t.hostCommand("fresh"), Dir: t.root, Env: inv.call.TraceEnv(t.environment(inv.held)), Confine: confine,
 		Files:  append([]*os.File{t.host}, out.w...),
 		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
-	}, j.held)
+	}, inv.held)
 	if err != nil {
 		return ending{}, err
 	}

@@ -84,48 +84,50 @@ func (a *agreements) put(key string, r *handshakeReply) {
 }
 
 // shakeHands lets a call pass whose walls the service builds. Where it does not, the tool is not called.
-func (t *serviceTool) shakeHands(ctx context.Context, j *job) error {
-	asked := j.walls.Asked()
+func (t *serviceTool) shakeHands(ctx context.Context, inv *invocation) error {
+	asked := inv.walls.Asked()
 	if len(asked) == 0 && !t.required {
 		return nil
 	}
-	j.trace.set("service_handshake", true)
-	r, err := t.agree(ctx, j)
+	inv.trace.set("service_handshake", true)
+	r, err := t.agree(ctx, inv)
 	if err != nil {
-		return t.noHandshake(j, asked, err)
+		return t.noHandshake(inv, asked, err)
 	}
-	j.trace.set("enforcement_level", r.Enforcement)
+	inv.trace.set("enforcement_level", r.Enforcement)
 	if r.Version != "" {
-		j.trace.set("service_version", r.Version)
+		inv.trace.set("service_version", r.Version)
 	}
-	if missing, why := r.missing(j.walls); len(missing) > 0 {
-		return t.uncovered(j, missing, why)
+	if missing, why := r.missing(inv.walls); len(missing) > 0 {
+		return t.uncovered(inv, missing, why)
 	}
 	return nil
 }
 
-// agree gives the service's answer for these walls, an earlier one if it is young enough. Only an answer
+// agree returns the service's answer for these walls, an earlier one if it is young enough. Only an answer
 // that satisfies is kept: a service that was put right is noticed at once.
-func (t *serviceTool) agree(ctx context.Context, j *job) (*handshakeReply, error) {
-	doc, err := strictjson.Marshal(handshakeRequest{protocolVersion, t.spec.Name, runnerService, required(j.walls)})
+func (t *serviceTool) agree(ctx context.Context, inv *invocation) (*handshakeReply, error) {
+	doc, err := strictjson.Marshal(handshakeRequest{protocolVersion, t.spec.Name, runnerService, required(inv.walls)})
 	if err != nil {
 		return nil, err
 	}
 	if r := t.agreed.get(string(doc)); r != nil {
 		return r, nil
 	}
-	body, err := t.post(ctx, j, t.handshake, doc)
+	body, err := t.post(ctx, inv, t.handshake, doc)
 	if err != nil {
 		return nil, err
 	}
 	r, err := parseHandshake(body)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeProtocol, "the service at %s broke the protocol: %w; it answered: %s", t.handshake, err, t.excerpt(body))
+		return nil, tool.Errorf(tool.CodeProtocol, "the service at %s broke the protocol: %w; it answered: %s",
+			t.handshake, err, t.excerpt(body))
 	}
 	if !r.OK {
-		return nil, tool.Errorf(tool.CodeUnsupported, "the service refused it: %s", cmp.Or(r.Error.Message, "it did not say why"))
+		return nil, tool.Errorf(tool.CodeUnsupported, "the service refused it: %s",
+			cmp.Or(r.Error.Message, "it did not say why"))
 	}
-	if missing, _ := r.missing(j.walls); len(missing) == 0 {
+	if missing, _ := r.missing(inv.walls); len(missing) == 0 {
 		t.agreed.put(string(doc), r)
 	}
 	return r, nil
@@ -133,16 +135,16 @@ func (t *serviceTool) agree(ctx context.Context, j *job) (*handshakeReply, error
 
 // noHandshake refuses a call because nobody knows what the service enforces. The unsafe override stands in
 // for guarantees, not for a handshake that is required in itself.
-func (t *serviceTool) noHandshake(j *job, asked []string, cause error) error {
+func (t *serviceTool) noHandshake(inv *invocation, asked []string, cause error) error {
 	if t.unsafe && !t.required {
-		j.trace.set("unsafe_override", true)
+		inv.trace.set("unsafe_override", true)
 		return nil
 	}
 	capability := "service_handshake"
 	if len(asked) > 0 {
 		capability = asked[0]
 	}
-	j.trace.blocked(capability, "coverage_missing")
+	inv.trace.blocked(capability, "coverage_missing")
 	e := *tool.AsError(cause)
 	e.Message = fmt.Sprintf("%s was not run: the capability handshake failed: %s", t.spec.Name, e.Message)
 	e.Reason = "coverage_missing"
@@ -170,7 +172,8 @@ func (r *handshakeReply) missing(walls tool.Guarantees) (names []string, why str
 // allows reports whether the service keeps a list of secrets, with these on it.
 func (r *handshakeReply) allows(secrets []string) bool {
 	var theirs []string
-	if list := r.Supported["secrets_allowed"]; strictjson.KindOf(list) != "array" || strictjson.Unmarshal(list, &theirs) != nil {
+	if list := r.Supported["secrets_allowed"]; strictjson.KindOf(list) != "array" ||
+		strictjson.Unmarshal(list, &theirs) != nil {
 		return false
 	}
 	return !slices.ContainsFunc(secrets, func(s string) bool { return !slices.Contains(theirs, s) })

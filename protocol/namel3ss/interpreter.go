@@ -42,7 +42,8 @@ func findPython(ctx context.Context, root, asked string, env []string) (interpre
 func systemInterpreter(ctx context.Context, root, name string, env []string) (interpreter, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return interpreter{}, tool.Errorf(tool.CodeUnavailable, "no Python: %s cannot be run; install python3, or set `python`: %w", name, err)
+		return interpreter{}, tool.Errorf(tool.CodeUnavailable,
+			"no Python: %s cannot be run; install python3, or set `python`: %w", name, err)
 	}
 	argv, code, err := walls.Find(ctx, []string{path}, root, env)
 	if err != nil {
@@ -57,7 +58,7 @@ func systemInterpreter(ctx context.Context, root, name string, env []string) (in
 	return interpreter{argv[0], "system", code}, nil
 }
 
-// copiedFrom gives the code of the Python that a .venv with a copy of its program was made from.
+// copiedFrom returns the code of the Python that a .venv with a copy of its program was made from.
 func copiedFrom(venv string) []string {
 	text, _ := appfile.Read(venv, "pyvenv.cfg")
 	for line := range strings.Lines(string(text)) {

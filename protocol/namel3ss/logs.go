@@ -150,12 +150,15 @@ func (l *logs) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost > 0 {
-		l.emit(tool.Log{Level: "warn", Message: fmt.Sprintf("%d more lines were left out: the call wrote more than %d MiB", l.lost, maxLog>>20)})
+		l.emit(tool.Log{
+			Level:   "warn",
+			Message: fmt.Sprintf("%d more lines were left out: the call wrote more than %d MiB", l.lost, maxLog>>20),
+		})
 	}
 	l.closed = true
 }
 
-// last gives the last lines of standard error as one line, for messages.
+// last returns the last lines of standard error as one line, for messages.
 func (l *logs) last() string {
 	const size = 500
 	l.mu.Lock()

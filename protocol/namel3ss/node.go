@@ -34,7 +34,8 @@ func (b *builder) nodeTool(f *facts, bound *appfile.Binding) (way, error) {
 		name := cmp.Or(b.program(b.Node), "node")
 		path, err := exec.LookPath(name)
 		if err != nil {
-			return nil, tool.Errorf(tool.CodeUnavailable, "no Node.js: %s cannot be run; install node, or set `node`: %w", name, err)
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"no Node.js: %s cannot be run; install node, or set `node`: %w", name, err)
 		}
 		if b.nodeIn, err = b.around(walls.Code(path)); err != nil {
 			return nil, err
@@ -53,26 +54,26 @@ func (t *nodeTool) describe(tr *trace) { tr.set("node_path", t.path) }
 
 func (t *nodeTool) close(context.Context) error { return nil }
 
-func (t *nodeTool) run(ctx context.Context, j *job) (*reply, error) {
-	if err := t.refuse(j); err != nil {
+func (t *nodeTool) run(ctx context.Context, inv *invocation) (*reply, error) {
+	if err := t.refuse(inv); err != nil {
 		return nil, err
 	}
-	doc, err := t.document(j)
+	doc, err := t.document(inv)
 	if err != nil {
 		return nil, err
 	}
-	j.trace.set("mode", modeFresh)
-	e, err := t.execute(ctx, doc, j)
+	inv.trace.set("mode", modeFresh)
+	e, err := t.execute(ctx, doc, inv)
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
-	return j.judged(e.outcome(t.spec.Name, j.logs.last()))
+	return inv.judged(e.outcome(t.spec.Name, inv.logs.last()))
 }
 
 // execute runs a call. The reply comes through a pipe of its own; standard output is the tool's.
-func (t *nodeTool) execute(ctx context.Context, request []byte, j *job) (ending, error) {
-	l := j.logs
-	confine, saw, err := t.confined(t.around, j)
+func (t *nodeTool) execute(ctx context.Context, request []byte, inv *invocation) (ending, error) {
+	l := inv.logs
+	confine, saw, err := t.confined(t.around, inv)
 	if err != nil {
 		return ending{}, err
 	}
@@ -83,10 +84,10 @@ func (t *nodeTool) execute(ctx context.Context, request []byte, j *job) (ending,
 	defer out.close()
 	child, err := t.start(process.Command{
 		Argv: append([]string{t.path, "--input-type=module", "-e", nodeSource, "--"}, t.roots...),
-		Dir:  t.root, Env: j.call.TraceEnv(t.around.Environment(process.Environment(allowed(t.vars, j.held), nil))),
+		Dir:  t.root, Env: inv.call.TraceEnv(t.around.Environment(process.Environment(allowed(t.vars, inv.held), nil))),
 		Files: []*os.File{out.w[0]}, Confine: confine,
 		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
-	}, j.held)
+	}, inv.held)
 	if err != nil {
 		return ending{}, err
 	}

@@ -26,7 +26,8 @@ func newPipes(ctx context.Context, n int) (*pipes, error) {
 		r, w, err := os.Pipe()
 		if err != nil {
 			p.close()
-			return nil, tool.Errorf(tool.CodeUnavailable, "no more pipes for the call: %w; raise the limit of open files (ulimit -n)", err)
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"no more pipes for the call: %w; raise the limit of open files (ulimit -n)", err)
 		}
 		p.r, p.w = append(p.r, r), append(p.w, w)
 	}

@@ -39,11 +39,11 @@ type pool struct {
 	users int // calls that need it
 }
 
-// take gives the pool for a call, to be left after it, or says why there is none: then the call runs fresh.
-func (p *pools) take(ctx context.Context, j *job) (_ *pool, unfit string, err error) {
+// take returns the pool for a call, to be left after it, or says why there is none: then the call runs fresh.
+func (p *pools) take(ctx context.Context, inv *invocation) (_ *pool, unfit string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.all, func(o *pool) bool { return o.held.Equal(j.held) })
+	i := slices.IndexFunc(p.all, func(o *pool) bool { return o.held.Equal(inv.held) })
 	var mine *pool
 	switch {
 	case p.closed:
@@ -52,21 +52,21 @@ func (p *pools) take(ctx context.Context, j *job) (_ *pool, unfit string, err er
 		mine = p.all[i]
 		p.all = slices.Delete(p.all, i, i+1)
 	default:
-		if unfit, err := p.tool.unforkable(j.held); unfit != "" || err != nil {
+		if unfit, err := p.tool.unforkable(inv.held); unfit != "" || err != nil {
 			return nil, unfit, err
 		}
 		if len(p.all) == maxPools && !p.makeRoom(ctx) {
 			return nil, "there are warm interpreters for other guarantees, and all of them are in use", nil
 		}
-		mine = p.open(j)
+		mine = p.open(inv)
 	}
 	mine.users++
 	p.all = append(p.all, mine)
 	return mine, "", nil
 }
 
-func (p *pools) open(j *job) *pool {
-	mine := &pool{tool: p.tool, held: j.held, sources: j.sources, late: j.held.NoSubprocess}
+func (p *pools) open(inv *invocation) *pool {
+	mine := &pool{tool: p.tool, held: inv.held, sources: inv.sources, late: inv.held.NoSubprocess}
 	mine.Pool = process.NewPool(mine.start, process.PoolOptions{Name: "its interpreter", Max: p.workers})
 	return mine
 }
@@ -103,8 +103,8 @@ func (p *pools) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// worker gives a fork server that has imported the files as they are now. To wait for one, and to start one, is not the
-// call's time; an import that takes longer than the tool may run is ended all the same.
+// worker returns a fork server that has imported the files as they are now. To wait for one, and to start one, is not
+// the call's time; an import that takes longer than the tool may run is ended all the same.
 func (p *pool) worker(ctx context.Context) (*worker, error) {
 	defer tool.Waiting(ctx)()
 	limit := p.tool.spec.Timeout

@@ -132,7 +132,7 @@ func TestOutcomes(t *testing.T) {
 		{"exit 0 without stdout breaks the protocol", "", 0, tool.CodeProtocol, "no reply"},
 		{"garbage breaks the protocol", "Hello Ada", 0, tool.CodeProtocol, "not one JSON object"},
 		{"half a reply breaks the protocol", ok[:20], 0, tool.CodeProtocol, "ends too early"},
-		{"a list is no reply", `[1]`, 0, tool.CodeProtocol, "not array"},
+		{"a list is no reply", `[1]`, 0, tool.CodeProtocol, "got array"},
 		{"two replies break the protocol", ok + "\n" + ok, 0, tool.CodeProtocol, "not one JSON object"},
 		{"a reply without ok breaks the protocol", `{"result":1}`, 0, tool.CodeProtocol, "no ok"},
 		{"ok must be a boolean", `{"ok":"true","result":1}`, 0, tool.CodeProtocol, "ok must be true or false, not string"},

@@ -153,8 +153,11 @@ func (o Options) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "kind is %q or %q, not %.40q", kindPython, kindNode, o.Kind)
 	case o.Runner != "" && !slices.Contains(appfile.RunnerNames(), o.Runner):
 		return tool.Errorf(tool.CodeInvalidInput, "runner is one of %q, not %.40q", appfile.RunnerNames(), o.Runner)
-	case o.Tool == "" && (o.Entry != "" || o.Kind != "" || o.Image != "" || o.Command != nil || o.Description != "" || o.Input != nil || o.Output != nil):
-		return tool.Errorf(tool.CodeInvalidInput, "entry, kind, image, command, description, input and output belong to a single tool; name it with `tool`")
+	case o.Tool == "" &&
+		(o.Entry != "" || o.Kind != "" || o.Image != "" || o.Command != nil || o.Description != "" || o.Input != nil ||
+			o.Output != nil):
+		return tool.Errorf(tool.CodeInvalidInput,
+			"entry, kind, image, command, description, input and output belong to a single tool; name it with `tool`")
 	case o.Entry != "":
 		return appfile.CheckEntry(o.Kind, o.Entry)
 	}
@@ -178,7 +181,8 @@ func (r *Runner) Unavailable(name string) error {
 	return nil
 }
 
-// Places says how many calls of a tool run at once: as many as it has interpreters, also where each call starts its own.
+// Places says how many calls of a tool run at once: as many as it has interpreters, also where each call starts its
+// own.
 func (r *Runner) Places(name string) (pool string, calls int) {
 	if t := r.tools[name]; t != nil && t.problem == nil && t.runner == runnerLocal {
 		return name, t.workers
@@ -239,7 +243,8 @@ func (t *localTool) close(ctx context.Context) error {
 	return t.pools.close(ctx)
 }
 
-// environment is what a tool gets to see beside its secrets: the usual few, and what its binding and the user's config say.
+// environment is what a tool gets to see beside its secrets: the usual few, and what its binding and the user's config
+// say.
 func (t *localTool) environment(g tool.Guarantees) []string {
 	vars := allowed(t.vars, g)
 	vars["PYTHONPATH"] = t.imports
@@ -247,43 +252,43 @@ func (t *localTool) environment(g tool.Guarantees) []string {
 }
 
 // run runs a call unless a wall is asked for that cannot be built.
-func (t *localTool) run(ctx context.Context, j *job) (*reply, error) {
-	if err := t.refuse(j); err != nil {
+func (t *localTool) run(ctx context.Context, inv *invocation) (*reply, error) {
+	if err := t.refuse(inv); err != nil {
 		return nil, err
 	}
 	if t.around.Stand(tool.Guarantees{}) {
-		j.held.Sandbox = false // it is one already: no further interpreters are kept for such calls
+		inv.held.Sandbox = false // it is one already: no further interpreters are kept for such calls
 	}
-	doc, err := t.document(j)
+	doc, err := t.document(inv)
 	if err != nil {
 		return nil, err
 	}
-	e, err := t.execute(ctx, doc, j)
+	e, err := t.execute(ctx, doc, inv)
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
-	return j.judged(e.outcome(t.spec.Name, j.logs.last()))
+	return inv.judged(e.outcome(t.spec.Name, inv.logs.last()))
 }
 
 // execute runs the tool's code in the mode that it can bear.
-func (t *localTool) execute(ctx context.Context, doc []byte, j *job) (ending, error) {
+func (t *localTool) execute(ctx context.Context, doc []byte, inv *invocation) (ending, error) {
 	if t.mode == modeFresh {
-		j.trace.set("mode", modeFresh)
-		return t.fresh(ctx, doc, j)
+		inv.trace.set("mode", modeFresh)
+		return t.fresh(ctx, doc, inv)
 	}
 	if f := t.forced.Load(); f != nil && !changed(f.files) {
-		return t.instead(ctx, f.reason, doc, j)
+		return t.instead(ctx, f.reason, doc, inv)
 	}
-	p, unfit, err := t.pools.take(ctx, j)
+	p, unfit, err := t.pools.take(ctx, inv)
 	switch {
 	case err != nil:
 		return ending{}, err
 	case p == nil:
-		return t.instead(ctx, unfit, doc, j)
+		return t.instead(ctx, unfit, doc, inv)
 	}
 	defer t.pools.leave(p)
 	for {
-		e, err := t.warm(ctx, p, doc, j)
+		e, err := t.warm(ctx, p, doc, inv)
 		if !errors.Is(err, errServerGone) {
 			return e, err
 		}
@@ -291,7 +296,7 @@ func (t *localTool) execute(ctx context.Context, doc []byte, j *job) (ending, er
 }
 
 // warm runs a call on a fork server.
-func (t *localTool) warm(ctx context.Context, p *pool, doc []byte, j *job) (ending, error) {
+func (t *localTool) warm(ctx context.Context, p *pool, doc []byte, inv *invocation) (ending, error) {
 	w, err := p.worker(ctx)
 	if err != nil {
 		return ending{}, err
@@ -299,20 +304,20 @@ func (t *localTool) warm(ctx context.Context, p *pool, doc []byte, j *job) (endi
 	switch {
 	case !w.hello.Ready:
 		p.Retire(w)
-		j.trace.set("mode", modeWarm)
-		w.enforced(j)
+		inv.trace.set("mode", modeWarm)
+		w.enforced(inv)
 		b, err := encodeReply(&reply{Error: w.hello.Error})
 		return ending{reply: b}, err
 	case w.hello.Unsafe != "":
 		p.Retire(w)
 		t.forced.Store(&forced{reason: w.hello.Unsafe, files: w.hello.Files})
-		return t.instead(ctx, w.hello.Unsafe, doc, j)
+		return t.instead(ctx, w.hello.Unsafe, doc, inv)
 	}
-	j.trace.set("mode", modeWarm)
+	inv.trace.set("mode", modeWarm)
 	if p.late {
-		j.trace.set("mode_reason", "its code is imported in each call: no_subprocess holds for that too")
+		inv.trace.set("mode_reason", "its code is imported in each call: no_subprocess holds for that too")
 	}
-	e, healthy, err := w.call(ctx, doc, j)
+	e, healthy, err := w.call(ctx, doc, inv)
 	if errors.Is(err, errStale) || w.worn() {
 		p.Retire(w)
 	} else {
@@ -322,10 +327,10 @@ func (t *localTool) warm(ctx context.Context, p *pool, doc []byte, j *job) (endi
 }
 
 // instead runs a call in a fresh interpreter although a warm one was wanted, and says why.
-func (t *localTool) instead(ctx context.Context, why string, doc []byte, j *job) (ending, error) {
-	j.trace.set("mode", modeFresh)
-	j.trace.set("mode_reason", why)
-	return t.fresh(ctx, doc, j)
+func (t *localTool) instead(ctx context.Context, why string, doc []byte, inv *invocation) (ending, error) {
+	inv.trace.set("mode", modeFresh)
+	inv.trace.set("mode_reason", why)
+	return t.fresh(ctx, doc, inv)
 }
 
 // whyEnded says why a call was ended from our side.
@@ -364,7 +369,8 @@ func (e ending) outcome(name, stderr string) (*reply, error) {
 	empty := len(strings.TrimSpace(string(e.reply))) == 0
 	switch {
 	case e.exit.Code == noWalls:
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s was not run: its walls could not be built%s", name, stderr).Because(sandbox.CoverageMissing)
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s was not run: its walls could not be built%s", name,
+			stderr).Because(sandbox.CoverageMissing)
 	case empty && bad:
 		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %s%s", name, cmp.Or(e.why, e.exit.String()), stderr)
 	case empty:
@@ -373,7 +379,8 @@ func (e ending) outcome(name, stderr string) (*reply, error) {
 	rep, err := parseReply(e.reply)
 	switch {
 	case err != nil && bad:
-		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %s, and what it replied until then is no reply: %w%s", name, cmp.Or(e.why, e.exit.String()), err, stderr)
+		return nil, tool.Errorf(tool.CodeCrash, "%s crashed: %s, and what it had written is not a reply: %w%s", name,
+			cmp.Or(e.why, e.exit.String()), err, stderr)
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeProtocol, "%s broke the protocol: %w", name, err)
 	}

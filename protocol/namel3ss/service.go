@@ -68,18 +68,18 @@ func (f *facts) serviceForm(token string) (form serviceForm, err error) {
 }
 
 // fill writes the document of one call: what the contract lets a service know of it.
-func (form *serviceForm) fill(j *job, limit int64) ([]byte, error) {
-	trace := j.traceID()
-	if !utf8.ValidString(trace) || !utf8.ValidString(j.call.Session) {
+func (form *serviceForm) fill(inv *invocation, limit int64) ([]byte, error) {
+	trace := inv.traceID()
+	if !utf8.ValidString(trace) || !utf8.ValidString(inv.call.Session) {
 		return nil, errors.New("it is not UTF-8")
 	}
-	b := make([]byte, 0, len(form.head)+len(j.args)+len(form.root)+len(trace)+len(j.call.Session)+80)
-	b = append(append(b, form.head...), j.args...)
+	b := make([]byte, 0, len(form.head)+len(inv.args)+len(form.root)+len(trace)+len(inv.call.Session)+80)
+	b = append(append(b, form.head...), inv.args...)
 	b = strconv.AppendInt(append(b, `,"timeout_ms":`...), limit, 10)
 	b = strictjson.AppendString(append(b, `,"trace_id":`...), trace)
 	b = append(append(b, `,"project":{"app_root":`...), form.root...)
-	if j.call.Session != "" {
-		b = strictjson.AppendString(append(b, `,"flow":`...), j.call.Session)
+	if inv.call.Session != "" {
+		b = strictjson.AppendString(append(b, `,"flow":`...), inv.call.Session)
 	}
 	return append(b, '}', '}'), nil
 }
@@ -88,24 +88,29 @@ func (b *builder) service(f *facts, bound *appfile.Binding) (way, error) {
 	address := cmp.Or(bound.URL, b.app.settings.Python.ServiceURL, os.Getenv(serviceVariable))
 	if address == "" {
 		return nil, tool.Errorf(tool.CodeUnavailable,
-			"its runner is service and nobody says where that is; set url in its binding, service_url under [python_tools] in namel3ss.toml, or %s", serviceVariable)
+			"its runner is service and nobody says where that is; set url in its binding, service_url under "+
+				"[python_tools] in namel3ss.toml, or %s", serviceVariable)
 	}
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, tool.Errorf(tool.CodeInvalidInput, "its url %.100q is not the address of a service, such as http://127.0.0.1:8787/tools", address)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"its url %.100q is not the address of a service, such as http://127.0.0.1:8787/tools", address)
 	case u.User != nil:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "its url has a password in it; give the service's token with token_env")
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"its url has a password in it; give the service's token with token_env")
 	}
 	token := ""
 	if b.TokenEnv != "" {
 		if token = os.Getenv(b.TokenEnv); token == "" {
-			return nil, tool.Errorf(tool.CodeUnavailable, "the environment variable %s, which should hold the token for %s, is not set", b.TokenEnv, u.Redacted())
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"the environment variable %s, which should hold the token for %s, is not set", b.TokenEnv, u.Redacted())
 		}
 	}
 	form, err := f.serviceForm(token)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "its name, its entry or its app's folder cannot be written as JSON: %w", err)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"its name, its entry or its app's folder cannot be written as JSON: %w", err)
 	}
 	shake := &url.URL{Scheme: u.Scheme, Host: u.Host, Path: handshakePath}
 	return &serviceTool{
@@ -137,21 +142,22 @@ func (t *serviceTool) close(context.Context) error {
 	return nil
 }
 
-func (t *serviceTool) run(ctx context.Context, j *job) (*reply, error) {
-	if err := t.shakeHands(ctx, j); err != nil {
+func (t *serviceTool) run(ctx context.Context, inv *invocation) (*reply, error) {
+	if err := t.shakeHands(ctx, inv); err != nil {
 		return nil, err
 	}
-	doc, err := t.form.fill(j, timeLeft(ctx))
+	doc, err := t.form.fill(inv, timeLeft(ctx))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: the trace or the session of the call: %w", t.spec.Name, err)
 	}
-	body, err := t.post(ctx, j, t.url, doc)
+	body, err := t.post(ctx, inv, t.url, doc)
 	if err != nil {
 		return nil, about(t.spec.Name, err)
 	}
 	rep, err := parseReply(body)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeProtocol, "%s: the service at %s broke the protocol: %w; it answered: %s", t.spec.Name, t.url, err, t.excerpt(body))
+		return nil, tool.Errorf(tool.CodeProtocol, "%s: the service at %s broke the protocol: %w; it answered: %s",
+			t.spec.Name, t.url, err, t.excerpt(body))
 	}
 	return rep, nil
 }
@@ -166,19 +172,20 @@ func timeLeft(ctx context.Context) int64 {
 }
 
 // post sends a document and gives the whole answer, if it is one.
-func (t *serviceTool) post(ctx context.Context, j *job, address string, doc []byte) ([]byte, error) {
+func (t *serviceTool) post(ctx context.Context, inv *invocation, address string, doc []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(doc))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", address, err)
 	}
 	req.Header = t.form.header // transports only read it
-	if parent := tool.Traceparent(j.call.Trace, j.call.Span); parent != "" {
+	if parent := tool.Traceparent(inv.call.Trace, inv.call.Span); parent != "" {
 		req.Header = maps.Clone(t.form.header)
 		req.Header["Traceparent"] = []string{parent}
 	}
 	resp, err := t.http.RoundTrip(req)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the service at %s cannot be reached, or went away without an answer: %w", address, err).
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"the service at %s cannot be reached, or went away without an answer: %w", address, err).
 			Because("service_unreachable")
 	}
 	defer resp.Body.Close()
@@ -186,12 +193,15 @@ func (t *serviceTool) post(ctx context.Context, j *job, address string, doc []by
 	var limit *process.LimitError
 	switch {
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
-		return nil, tool.Errorf(tool.CodeUnavailable, "the service at %s failed with HTTP %s%s", address, resp.Status, t.said(body)).
+		return nil, tool.Errorf(tool.CodeUnavailable, "the service at %s failed with HTTP %s%s", address, resp.Status,
+			t.said(body)).
 			Because(fmt.Sprintf("http_%d", resp.StatusCode))
 	case errors.As(err, &limit):
-		return nil, tool.Errorf(tool.CodeProtocol, "the answer of the service at %s is longer than %d MiB", address, maxDocument>>20)
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer of the service at %s is longer than %d MiB", address,
+			maxDocument>>20)
 	case err != nil:
-		return nil, tool.Errorf(tool.CodeProtocol, "the answer of the service at %s broke off after %d bytes%s: %w", address, len(body), t.said(body), err)
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer of the service at %s broke off after %d bytes%s: %w",
+			address, len(body), t.said(body), err)
 	}
 	return body, nil
 }

@@ -118,7 +118,7 @@ func TestWhatACallerChoseIsWrittenAsJSONToAService(t *testing.T) {
 	}
 	for _, trace := range []string{"0190c2a0-7b1e-7abc-8def-0123456789ab", odd, "A", " "} {
 		args := json.RawMessage(" {\"n\": 1.50} ")
-		doc, err := form.fill(&job{call: &tool.Call{Trace: trace, Session: odd}, args: args}, 1500)
+		doc, err := form.fill(&invocation{call: &tool.Call{Trace: trace, Session: odd}, args: args}, 1500)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestWhatACallerChoseIsWrittenAsJSONToAService(t *testing.T) {
 		}
 	}
 	for _, c := range []tool.Call{{Trace: "\xff"}, {Trace: "a", Session: "\xff"}} {
-		if doc, err := form.fill(&job{call: &c, args: json.RawMessage(`{}`)}, 1); err == nil {
+		if doc, err := form.fill(&invocation{call: &c, args: json.RawMessage(`{}`)}, 1); err == nil {
 			t.Errorf("%s is not JSON", doc)
 		}
 	}
@@ -365,7 +365,7 @@ func BenchmarkServiceCall(b *testing.B) {
 	r := remote(b, url, "greeter", Options{})
 	client := &http.Client{Transport: newTransport()}
 	form := r.tools["greeter"].way.(*serviceTool).form
-	doc, err := form.fill(&job{call: &tool.Call{Trace: tool.NewID()}, args: []byte(`{"name":"Ada"}`)}, 10_000)
+	doc, err := form.fill(&invocation{call: &tool.Call{Trace: tool.NewID()}, args: []byte(`{"name":"Ada"}`)}, 10_000)
 	if err != nil {
 		b.Fatal(err)
 	}

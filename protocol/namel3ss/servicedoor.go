@@ -35,8 +35,8 @@ const toolsPath = "/tools"
 // secondClock is how long ours goes on: of two that were set alike the caller's ends the call, if it has one.
 const secondClock = 100 * time.Millisecond
 
-// NewServiceDoor makes the HTTP service of the contract for whatever tool is registered, to be mounted. A token may come
-// as a password, since that is what clients make of http://toolpost:TOKEN@host/tools.
+// NewServiceDoor makes the HTTP service of the contract for whatever tool is registered, to be mounted. A token may
+// come as a password, since that is what clients make of http://toolpost:TOKEN@host/tools.
 func NewServiceDoor(o ServiceOptions) web.Door {
 	o.Version = cmp.Or(o.Version, "dev")
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
@@ -116,7 +116,8 @@ func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []b
 		return http.StatusBadRequest, encodeServiceReply(&reply{Error: errorReply(malformed(err))})
 	}
 	if req.timeout > 0 {
-		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", req.toolName, req.timeout)
+		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", req.toolName,
+			req.timeout)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, req.timeout+secondClock, limit)
 		defer cancel()
@@ -150,12 +151,14 @@ type servedRequest struct {
 
 func parseServiceRequest(b []byte) (*servedRequest, error) {
 	seen := map[string]json.RawMessage{}
-	if err := members(b, seen, "protocol_version", "tool_name", "kind", "entry", "payload", "timeout_ms", "trace_id", "sandbox", "capability_context"); err != nil {
+	if err := members(b, seen, "protocol_version", "tool_name", "kind", "entry", "payload", "timeout_ms", "trace_id",
+		"sandbox", "capability_context"); err != nil {
 		return nil, fmt.Errorf("the request: %w", err)
 	}
 	r := &servedRequest{payload: seen["payload"]}
 	err := cmp.Or(
-		checkVersion(seen["protocol_version"], true), text(seen, "tool_name", &r.toolName), optionalText(seen, "kind", &r.kind),
+		checkVersion(seen["protocol_version"], true), text(seen, "tool_name", &r.toolName),
+		optionalText(seen, "kind", &r.kind),
 		optionalText(seen, "entry", &r.entry), optionalText(seen, "trace_id", &r.traceID), checkPayload(r.payload),
 	)
 	if err != nil {
@@ -198,7 +201,9 @@ func encodeServiceReply(r *reply) []byte {
 		}{false, r.Error, r.Checks})
 	}
 	if err != nil {
-		return encodeServiceReply(&reply{Error: errorReply(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err))})
+		return encodeServiceReply(&reply{
+			Error: errorReply(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)),
+		})
 	}
 	return b
 }
@@ -208,7 +213,9 @@ func encodeServiceReply(r *reply) []byte {
 func (s *service) handshake(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
 	name, wanted, err := parseHandshakeRequest(body)
 	if err != nil {
-		return http.StatusBadRequest, encodeServiceReply(&reply{Error: errorReply(tool.Errorf(tool.CodeInvalidInput, "%w", err))})
+		return http.StatusBadRequest, encodeServiceReply(&reply{
+			Error: errorReply(tool.Errorf(tool.CodeInvalidInput, "%w", err)),
+		})
 	}
 	spec, err := s.catalog.Lookup(ctx, c.Caller, name)
 	if err != nil {
@@ -225,7 +232,9 @@ func (s *service) handshake(ctx context.Context, c *tool.Call, body []byte) (int
 		Version     string                     `json:"service_version"`
 	}{true, r.Enforcement, r.Supported, r.Version})
 	if err != nil {
-		return http.StatusInternalServerError, encodeServiceReply(&reply{Error: errorReply(tool.Errorf(tool.CodeInternal, "%w", err))})
+		return http.StatusInternalServerError, encodeServiceReply(&reply{
+			Error: errorReply(tool.Errorf(tool.CodeInternal, "%w", err)),
+		})
 	}
 	return http.StatusOK, b
 }
@@ -267,7 +276,8 @@ func parseHandshakeRequest(b []byte) (name string, wanted tool.Guarantees, err e
 		return "", wanted, fmt.Errorf("the handshake: %w", err)
 	}
 	var runner string
-	err = cmp.Or(checkVersion(seen["protocol_version"], true), text(seen, "tool_name", &name), optionalText(seen, "runner", &runner))
+	err = cmp.Or(checkVersion(seen["protocol_version"], true), text(seen, "tool_name", &name),
+		optionalText(seen, "runner", &runner))
 	if err != nil {
 		return "", wanted, err
 	}

@@ -156,7 +156,7 @@ type (
 	}
 )
 
-// summarise gives the summary of a value, and what is wrong with it where it is an object or an array.
+// summarise returns the summary of a value, and what is wrong with it where it is an object or an array.
 func summarise(value json.RawMessage) (any, error) {
 	const most = 10
 	switch kind := strictjson.KindOf(value); kind {

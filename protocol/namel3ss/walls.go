@@ -38,27 +38,29 @@ func (f *facts) packWalls() tool.Guarantees {
 
 // refuse is the coverage check: a wall that was asked for and cannot be built here means that the call
 // does not run. Only the unsafe override skips it, and the trace then says so; what can be built is built.
-func (f *facts) refuse(j *job) error {
-	err := f.cover(f.spec.Name, j.walls)
+func (f *facts) refuse(inv *invocation) error {
+	err := f.cover(f.spec.Name, inv.walls)
 	if err == nil {
 		return nil
 	}
-	missing := slices.DeleteFunc(j.walls.Asked(), func(name string) bool { return f.cover(f.spec.Name, part(j.walls, name)) == nil })
+	missing := slices.DeleteFunc(inv.walls.Asked(), func(name string) bool {
+		return f.cover(f.spec.Name, part(inv.walls, name)) == nil
+	})
 	if !f.unsafe {
-		j.trace.blocked(append(missing, "sandbox")[0], sandbox.CoverageMissing)
+		inv.trace.blocked(append(missing, "sandbox")[0], sandbox.CoverageMissing)
 		return err
 	}
-	j.trace.set("unsafe_override", true)
-	j.holdBut(missing)
+	inv.trace.set("unsafe_override", true)
+	inv.holdBut(missing)
 	return nil
 }
 
 // holdBut notes that of the guarantees that were asked for some are not enforced.
-func (j *job) holdBut(missing []string) {
-	j.held = tool.Guarantees{}
-	for _, name := range j.walls.Asked() {
+func (inv *invocation) holdBut(missing []string) {
+	inv.held = tool.Guarantees{}
+	for _, name := range inv.walls.Asked() {
 		if !slices.Contains(missing, name) {
-			j.held = j.held.Tighten(part(j.walls, name))
+			inv.held = inv.held.Tighten(part(inv.walls, name))
 		}
 	}
 }
@@ -72,12 +74,12 @@ func part(g tool.Guarantees, name string) tool.Guarantees {
 }
 
 // uncovered refuses a call for want of walls, unless the user said that it may run without them.
-func (f *facts) uncovered(j *job, missing []string, why string) error {
+func (f *facts) uncovered(inv *invocation, missing []string, why string) error {
 	if f.unsafe {
-		j.trace.set("unsafe_override", true)
+		inv.trace.set("unsafe_override", true)
 		return nil
 	}
-	j.trace.blocked(missing[0], sandbox.CoverageMissing)
+	inv.trace.blocked(missing[0], sandbox.CoverageMissing)
 	return tool.Errorf(tool.CodeUnsupported,
 		"%s was not run: %s %s; drop the guarantee, or set allow_unsafe_execution to run without it",
 		f.spec.Name, strings.Join(missing, ", "), why).Because(sandbox.CoverageMissing)
@@ -112,41 +114,45 @@ func there(paths []string) []string {
 // allowed are those of a tool's variables that its guarantees let it have.
 func allowed(vars map[string]string, g tool.Guarantees) map[string]string {
 	vars = maps.Clone(vars)
-	maps.DeleteFunc(vars, func(name, _ string) bool { return g.SecretsAllowed != nil && !slices.Contains(g.SecretsAllowed, name) })
+	maps.DeleteFunc(vars, func(name, _ string) bool {
+		return g.SecretsAllowed != nil && !slices.Contains(g.SecretsAllowed, name)
+	})
 	return vars
 }
 
-// confined gives the walls around a child that serves this call alone. When it has ended, saw notes what was
+// confined returns the walls around a child that serves this call alone. When it has ended, saw notes what was
 // enforced and what was tried.
-func (f *facts) confined(w *walls.Walls, j *job) (c *sandbox.Confinement, saw func(*process.Child), err error) {
+func (f *facts) confined(
+	w *walls.Walls, inv *invocation,
+) (c *sandbox.Confinement, saw func(*process.Child), err error) {
 	watch := &walls.Watch{}
-	watch.Follow(j.logs, j.sources)
-	c, err = w.Confine(f.spec.Name, j.held, watch)
-	return c, func(child *process.Child) { j.enforced(child.Layers(), watch.Checks()) }, err
+	watch.Follow(inv.logs, inv.sources)
+	c, err = w.Confine(f.spec.Name, inv.held, watch)
+	return c, func(child *process.Child) { inv.enforced(child.Layers(), watch.Checks()) }, err
 }
 
 // enforced puts into the trace and the record of a call what stood around it and what that stopped. Attempts
 // of the blind kinds were stopped, and not seen.
-func (j *job) enforced(layers []string, checks []walls.Check, blind ...string) {
-	walls.Enforced(j.call, j.trace.fields, j.held, layers, nil)
+func (inv *invocation) enforced(layers []string, checks []walls.Check, blind ...string) {
+	walls.Enforced(inv.call, inv.trace.fields, inv.held, layers, nil)
 	for _, c := range checks {
-		c.Target = j.logs.redact.Replace(c.Target)
-		j.trace.checks = append(j.trace.checks, c)
+		c.Target = inv.logs.redact.Replace(c.Target)
+		inv.trace.checks = append(inv.trace.checks, c)
 	}
-	if unseen := unseen(j.held, layers, blind); len(unseen) > 0 {
-		j.trace.set("attempts_not_reported", unseen)
+	if unseen := unseen(inv.held, layers, blind); len(unseen) > 0 {
+		inv.trace.set("attempts_not_reported", unseen)
 	}
 }
 
 // judged is the reply of a host of ours. What it makes of a failure counts where the walls themselves saw nothing.
-func (j *job) judged(rep *reply, err error) (*reply, error) {
-	if err == nil && rep.Checks != nil && slices.ContainsFunc(j.trace.checks, blocks(walls.GuaranteeBlocked)) {
+func (inv *invocation) judged(rep *reply, err error) (*reply, error) {
+	if err == nil && rep.Checks != nil && slices.ContainsFunc(inv.trace.checks, blocks(walls.GuaranteeBlocked)) {
 		rep.Checks = nil
 	}
 	return rep, err
 }
 
-// unseen lists the guarantees of a call against which attempts are not reported. Nobody looks at what is read.
+// unseen lists the guarantees of a call against which attempts are not reported. Reads are not watched.
 func unseen(g tool.Guarantees, layers, blind []string) []string {
 	return slices.DeleteFunc(g.Asked(), func(name string) bool {
 		switch name {

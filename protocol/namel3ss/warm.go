@@ -194,17 +194,17 @@ func (w *worker) count(see func(sandbox.Violation)) func(sandbox.Violation) {
 }
 
 // enforced notes what stood around a call of the worker, and what was tried since the call before it.
-func (w *worker) enforced(j *job) {
-	j.enforced(w.child.Layers(), w.watch.Checks(), w.blind...)
+func (w *worker) enforced(inv *invocation) {
+	inv.enforced(w.child.Layers(), w.watch.Checks(), w.blind...)
 }
 
 // call runs one call in a forked child. The worker is healthy if it can take another one.
-func (w *worker) call(ctx context.Context, request []byte, j *job) (e ending, healthy bool, err error) {
-	w.enforced(j) // what was tried while the tool was imported belongs to the first call
-	w.watch.Follow(j.logs, j.sources)
-	e, healthy, err = w.fork(ctx, request, j.logs)
-	w.enforced(j)
-	w.watch.Follow(nil, j.sources)
+func (w *worker) call(ctx context.Context, request []byte, inv *invocation) (e ending, healthy bool, err error) {
+	w.enforced(inv) // what was tried while the tool was imported belongs to the first call
+	w.watch.Follow(inv.logs, inv.sources)
+	e, healthy, err = w.fork(ctx, request, inv.logs)
+	w.enforced(inv)
+	w.watch.Follow(nil, inv.sources)
 	return e, healthy, err
 }
 

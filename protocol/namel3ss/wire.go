@@ -58,7 +58,8 @@ func guaranteeWords(g tool.Guarantees) map[string]any {
 // parseRequest reads what a caller sends to a tool. The error says what is wrong with it.
 func parseRequest(b []byte) (*request, error) {
 	seen := map[string]json.RawMessage{}
-	if err := members(b, seen, "protocol_version", "tool", "entry", "payload", "trace_id", "sandbox", "capability_context"); err != nil {
+	if err := members(b, seen, "protocol_version", "tool", "entry", "payload", "trace_id", "sandbox",
+		"capability_context"); err != nil {
 		return nil, fmt.Errorf("the request: %w", err)
 	}
 	r := &request{ProtocolVersion: protocolVersion, Payload: seen["payload"]}

@@ -44,7 +44,8 @@ func parseWishes(seen map[string]json.RawMessage) (w wishes, err error) {
 	return w, nil
 }
 
-// readGuarantees reads the guarantees by name. One that we do not know and that is asked for nevertheless cannot be held.
+// readGuarantees reads the guarantees by name. One that we do not know and that is asked for nevertheless cannot be
+// held.
 func (w *wishes) readGuarantees(parts map[string]json.RawMessage) error {
 	found, err := object(parts, "guarantees")
 	if err != nil || found == nil {
@@ -63,7 +64,8 @@ func (w *wishes) readGuarantees(parts map[string]json.RawMessage) error {
 			return fmt.Errorf("the guarantee %.80s must be true or false, not %s", name, kind)
 		default:
 			if known = only(string(name)); !slices.Contains(known.Asked(), string(name)) {
-				return tool.Errorf(tool.CodeUnsupported, "the guarantee %.80s is not known here, and so cannot be enforced", name).
+				return tool.Errorf(tool.CodeUnsupported,
+					"the guarantee %.80s is not known here, and so cannot be enforced", name).
 					Because(sandbox.CoverageMissing)
 			}
 		}
@@ -72,7 +74,7 @@ func (w *wishes) readGuarantees(parts map[string]json.RawMessage) error {
 	})
 }
 
-// object gives a member that is an object, or nothing where there is none.
+// object returns a member that is an object, or nothing where there is none.
 func object(seen map[string]json.RawMessage, name string) (json.RawMessage, error) {
 	switch kind := strictjson.KindOf(seen[name]); kind {
 	case "nothing", "null":
@@ -84,8 +86,8 @@ func object(seen map[string]json.RawMessage, name string) (json.RawMessage, erro
 	}
 }
 
-// checksOf gives the capability_checks of an outcome: what the walls around the call stopped, or for want of which wall
-// it was not run.
+// checksOf returns the capability_checks of an outcome: what the walls around the call stopped, or for want of which
+// wall it was not run.
 func (w wishes) checksOf(result *tool.Result, err error) []walls.Check {
 	var told struct {
 		Checks []walls.Check `json:"capability_checks"`

@@ -18,14 +18,14 @@ import (
 // maxLastWords bounds, in bytes, what an error repeats of standard error.
 const maxLastWords = 500
 
-// A call is one run of the tool. One goroutine, the caller's, reads the events; the keeper has the
+// A call is one run of the tool. One goroutine, the caller's, reads the events; the reaper has the
 // process.
 type call struct {
 	*tool.Call
 	o          *Options
 	guarantees tool.Guarantees
 	child      *process.Child
-	keeper     *keeper
+	reaper     *reaper
 	events     *tool.Relay
 	watch      walls.Watch
 	decoder    *decoder
@@ -42,8 +42,8 @@ type call struct {
 // is being ended is not its outcome. A sink that blocks keeps us from reading, and so the tool from
 // writing.
 func (c *call) read(ctx context.Context) {
-	defer c.keeper.finish()
-	lines := process.NewLines(c.keeper, process.LineLimits{Line: c.o.MaxLine, Total: c.o.MaxOutput})
+	defer c.reaper.finish()
+	lines := process.NewLines(c.reaper, process.LineLimits{Line: c.o.MaxLine, Total: c.o.MaxOutput})
 	for {
 		line, err := lines.Next()
 		last := errors.Is(err, io.ErrUnexpectedEOF)
@@ -74,7 +74,7 @@ func (c *call) broke(fault error) {
 	if c.done == nil {
 		c.fault = fault
 	}
-	c.keeper.abort()
+	c.reaper.abort()
 }
 
 // take handles one line. An error means that reading is over. A blank line says nothing, and breaks nothing.
@@ -110,7 +110,7 @@ func (c *call) badLine(line []byte, number int, why error) error {
 func (c *call) handle(typ string, number int) error {
 	if typ == typeDone {
 		c.done = c.decoder.done()
-		c.keeper.finish()
+		c.reaper.finish()
 		return c.leftOut(number)
 	}
 	c.count.events++
@@ -189,7 +189,7 @@ func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 	if err := c.events.Err(); err != nil {
 		return nil, err
 	}
-	exit, killed := c.keeper.exit, c.keeper.killed
+	exit, killed := c.reaper.exit, c.reaper.killed
 	clean := exit.Code == 0 && exit.Signal == 0
 	switch {
 	case c.fault != nil:
@@ -203,13 +203,15 @@ func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 		e.Details = c.details()
 		return nil, e
 	case killed:
-		return nil, c.failed(tool.CodeProtocol, "closed its output without a done event and went on, so it was ended%s", c.lastWords())
+		return nil, c.failed(tool.CodeProtocol, "closed its output without a done event and went on, so it was ended%s",
+			c.lastWords())
 	case !clean && c.cut > 0:
 		return nil, c.failed(tool.CodeCrash, "crashed in the middle of line %d: %s", c.cut, c.child.Describe(exit))
 	case !clean:
 		return nil, c.failed(tool.CodeCrash, "crashed without a done event: %s", c.child.Describe(exit))
 	case c.cut > 0:
-		return nil, c.failed(tool.CodeProtocol, "ended in the middle of line %d, without a done event%s", c.cut, c.lastWords())
+		return nil, c.failed(tool.CodeProtocol, "ended in the middle of line %d, without a done event%s", c.cut,
+			c.lastWords())
 	}
 	return nil, c.failed(tool.CodeProtocol, "ended without a done event; its last line must be one%s", c.lastWords())
 }
@@ -258,8 +260,8 @@ func (c *call) failure() *tool.Error {
 func (c *call) trace() map[string]any {
 	t := map[string]any{
 		"requestId": c.ID,
-		"exit_code": c.keeper.exit.Code,
-		"exit":      c.keeper.exit.String(),
+		"exit_code": c.reaper.exit.Code,
+		"exit":      c.reaper.exit.String(),
 		"events":    c.count.events,
 		"assets":    len(c.assets.seen),
 	}
@@ -269,7 +271,7 @@ func (c *call) trace() map[string]any {
 	if c.count.badLines > 0 {
 		t["bad_lines"] = c.count.badLines
 	}
-	if c.done != nil && c.keeper.killed {
+	if c.done != nil && c.reaper.killed {
 		t["killed_after_done"] = true
 	}
 	walls.Enforced(c.Call, t, c.guarantees, c.child.Layers(), c.watch.Checks())

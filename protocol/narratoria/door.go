@@ -74,7 +74,8 @@ func (d Door) request(ctx context.Context) (request, error) {
 		}
 		req, err := decodeRequest(doc.bytes)
 		if err != nil {
-			err = tool.Errorf(tool.CodeInvalidInput, "the request on stdin is not understood: %s", clip(err.Error(), 200))
+			err = tool.Errorf(tool.CodeInvalidInput, "the request on stdin is not understood: %s",
+				clip(err.Error(), 200))
 		}
 		return req, err
 	}
@@ -155,7 +156,7 @@ func (w *writer) hasTold(code, message, summary string) bool {
 	return w.told.Code == code && (w.told.Message == message || summary != "" && message == summary)
 }
 
-// wireForm gives an event in the contract's words. What it gives keeps the contract's rules: an event
+// wireForm returns an event in the contract's words. What it gives keeps the contract's rules: an event
 // that would break them is an error.
 func wireForm(e tool.Event) (typ string, body []member, err error) {
 	switch e.Kind {
@@ -176,7 +177,8 @@ func wireForm(e tool.Event) (typ string, body []member, err error) {
 	case tool.KindUIEvent:
 		return typeUIEvent, []member{{"event", d.event}, {"payload", d.payload}}, d.check(typeUIEvent)
 	case tool.KindError:
-		return typeError, []member{{"errorCode", d.errorCode}, {"errorMessage", d.errorMessage}, {"details", d.details}}, d.check(typeError)
+		return typeError, []member{{"errorCode", d.errorCode}, {"errorMessage", d.errorMessage},
+			{"details", d.details}}, d.check(typeError)
 	case tool.KindAsset:
 		return assetForm(&d.members)
 	}
@@ -189,7 +191,8 @@ func assetForm(m *members) (string, []member, error) {
 	}
 	_, err := m.asset()
 	return typeAsset, []member{
-		{"assetId", m.assetID}, {"kind", m.kind}, {"mediaType", m.mediaType}, {"path", m.path}, {"metadata", m.metadata},
+		{"assetId", m.assetID}, {"kind", m.kind}, {"mediaType", m.mediaType}, {"path", m.path},
+		{"metadata", m.metadata},
 	}, err
 }
 
@@ -266,14 +269,17 @@ func (w *writer) answer(r *tool.Result) error {
 
 // ask shows the question and ends the call: the contract has no way to bring the answer back.
 func (w *writer) ask(a *tool.Ask) error {
-	question := object(member{"id", jsonString(a.ID)}, member{"message", jsonString(a.Message)}, member{"schema", a.Schema})
-	if err := w.line(time.Time{}, typeUIEvent, member{"event", jsonString("ask")}, member{"payload", question}); err != nil {
+	question := object(member{"id", jsonString(a.ID)}, member{"message", jsonString(a.Message)}, member{
+		"schema", a.Schema,
+	})
+	if err := w.line(time.Time{}, typeUIEvent, member{"event", jsonString("ask")},
+		member{"payload", question}); err != nil {
 		return err
 	}
 	return w.fail(string(tool.CodeUnsupported), "the tool asks: "+a.Message, nil)
 }
 
-// asObject gives JSON as the contract wants it in places where only objects go.
+// asObject returns JSON as the contract wants it in places where only objects go.
 func asObject(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || strictjson.KindOf(raw) == "object" {
 		return raw

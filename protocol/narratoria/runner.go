@@ -144,7 +144,9 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	defer cancel(nil)
 	events := tool.NewRelay(out, cancel)
 	defer events.Close()
-	run := &call{o: &r.o, Call: c, events: events, decoder: newDecoder(r.o.Lenient), guarantees: c.Tightened(r.spec.Guarantees)}
+	run := &call{
+		o: &r.o, Call: c, events: events, decoder: newDecoder(r.o.Lenient), guarantees: c.Tightened(r.spec.Guarantees),
+	}
 	run.watch.Follow(events, walls.Sources(r.spec.Guarantees, run.guarantees))
 	child, err := r.program.Start(ctx, spawn.Run{
 		Name: r.o.Tool, Call: c, Guarantees: run.guarantees, Watch: &run.watch, Look: true, Stderr: events.Stderr,
@@ -154,9 +156,11 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	}
 	defer child.Close()
 	child.Feed(request)
-	run.child, run.keeper, run.assets = child, keep(ctx, child, time.Duration(r.o.Grace)), assets{dir: r.program.Dir, open: child.Open}
+	run.child, run.reaper, run.assets = child, reap(ctx, child, time.Duration(r.o.Grace)), assets{
+		dir: r.program.Dir, open: child.Open,
+	}
 	run.read(ctx)
-	<-run.keeper.ended
+	<-run.reaper.ended
 	return run.outcome(ctx)
 }
 

@@ -188,7 +188,8 @@ func (m *members) check(typ string) error {
 	case typeUIEvent:
 		return need(rule{"event", m.event, "string"})
 	case typeError:
-		if err := need(rule{"errorCode", m.errorCode, "string"}, rule{"errorMessage", m.errorMessage, "string"}); err != nil {
+		if err := need(rule{"errorCode", m.errorCode, "string"},
+			rule{"errorMessage", m.errorMessage, "string"}); err != nil {
 			return err
 		}
 		return may(rule{"details", m.details, "object"})
@@ -304,7 +305,7 @@ func (m *members) logData() json.RawMessage {
 	return object(member{"level", m.level}, member{"message", m.message}, member{"fields", m.fields})
 }
 
-// progressData gives the progress that a log event tells in its fields; nil: it tells none.
+// progressData returns the progress that a log event tells in its fields; nil: it tells none.
 func (m *members) progressData() json.RawMessage {
 	if !bytes.Contains(m.fields, []byte("progress")) { // nearly all of them
 		return nil
@@ -337,7 +338,9 @@ func (m *members) uiData() json.RawMessage {
 }
 
 func (m *members) errorData() json.RawMessage {
-	return object(member{"errorCode", m.errorCode}, member{"errorMessage", m.errorMessage}, member{"details", m.details})
+	return object(member{"errorCode", m.errorCode}, member{"errorMessage", m.errorMessage}, member{
+		"details", m.details,
+	})
 }
 
 // time is when the tool says that the event happened; zero when it does not say, or not as a date that
@@ -393,7 +396,8 @@ const maxAssetID = 256
 // asset reads an asset event. The file itself is not looked at here.
 func (m *members) asset() (tool.Asset, error) {
 	a := tool.Asset{Metadata: bytes.Clone(m.metadata)}
-	if err := need(rule{"assetId", m.assetID, "string"}, rule{"mediaType", m.mediaType, "string"}, rule{"path", m.path, "string"}); err != nil {
+	if err := need(rule{"assetId", m.assetID, "string"}, rule{"mediaType", m.mediaType, "string"},
+		rule{"path", m.path, "string"}); err != nil {
 		return a, err
 	}
 	if err := may(rule{"kind", m.kind, "string"}, rule{"metadata", m.metadata, "object"}); err != nil {

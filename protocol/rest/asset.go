@@ -60,7 +60,8 @@ func (s *assetSink) Emit(ev tool.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var a tool.Asset
-	if s.done || s.sent || ev.Kind != tool.KindAsset || ev.File == nil || strictjson.Unmarshal(ev.Data, &a) != nil || a.SHA256 != s.sum {
+	if s.done || s.sent || ev.Kind != tool.KindAsset || ev.File == nil || strictjson.Unmarshal(ev.Data, &a) != nil ||
+		a.SHA256 != s.sum {
 		return nil
 	}
 	s.sent = true
@@ -98,7 +99,8 @@ func describe(h http.Header, a tool.Asset) {
 func shownAs(mediaType string) (kind, ext string, shown bool) {
 	given, _, _ := mime.ParseMediaType(mediaType)
 	switch given {
-	case "image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "video/mp4", "video/webm", "video/ogg", "audio/ogg", "audio/webm", "audio/mp4":
+	case "image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "video/mp4", "video/webm", "video/ogg",
+		"audio/ogg", "audio/webm", "audio/mp4":
 		return given, "." + path.Base(given), true
 	case "audio/mpeg", "audio/mp3":
 		return "audio/mpeg", ".mp3", true

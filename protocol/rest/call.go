@@ -60,7 +60,9 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, c *tool.Call, timeo
 
 // begin lets a call in, or refuses it. Its context ends when the caller has gone, has cancelled it or gave it no more
 // time; the function is called once it has been answered.
-func (s *server) begin(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) (_ context.Context, _ func(), ok bool) {
+func (s *server) begin(
+	w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration,
+) (_ context.Context, _ func(), ok bool) {
 	ctx, end, err := s.Begin(w, r, c)
 	if err != nil {
 		refuse(w, r, web.StatusOf(err.Code), err)
@@ -100,8 +102,10 @@ func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.C
 func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details", c.Tool)
+			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p),
+				"stack", string(debug.Stack()))
+			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details",
+				c.Tool)
 		}
 	}()
 	return s.handler.Invoke(ctx, c, out)
@@ -109,7 +113,8 @@ func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *to
 
 func checkContent(h http.Header) *tool.Error {
 	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return tool.Errorf(tool.CodeUnsupported, "the content encoding %q is not read here: send the arguments as they are", enc)
+		return tool.Errorf(tool.CodeUnsupported,
+			"the content encoding %q is not read here: send the arguments as they are", enc)
 	}
 	given := h.Get("Content-Type")
 	if given == "" {

@@ -81,9 +81,11 @@ func parseAddress(address string) (*url.URL, error) {
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the server's address cannot be read: %w", err)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%q is no server's address: write it like http://127.0.0.1:8700, or unix:PATH", address)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"%q is not the address of a server: write it like http://127.0.0.1:8700, or unix:PATH", address)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the server's address may have a host and a path, and nothing else; the token goes elsewhere")
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the server's address may have a host and a path, and nothing else; the token goes elsewhere")
 	}
 	return u, nil
 }
@@ -180,7 +182,8 @@ type following struct {
 
 func (f *following) run(h http.Header) (*tool.Result, error) {
 	if kind, _, _ := mime.ParseMediaType(h.Get("Content-Type")); kind != typeStream {
-		return nil, tool.Errorf(tool.CodeProtocol, "the server answered with %q and not with a stream of events: is it a toolpost server?", kind)
+		return nil, tool.Errorf(tool.CodeProtocol,
+			"the server answered with %q and not with a stream of events: is it a toolpost server?", kind)
 	}
 	messages := newReader(f.body, maxMessage)
 	for {
@@ -231,7 +234,8 @@ func brokenStream(err error) error {
 	if errors.As(err, &limit) {
 		return tool.Errorf(tool.CodeProtocol, "the server's stream is out of bounds: %w", err)
 	}
-	return tool.Errorf(tool.CodeCrash, "the connection to the server broke before the call had an outcome; it may have run: %w", err)
+	return tool.Errorf(tool.CodeCrash,
+		"the connection to the server broke before the call had an outcome; it may have run: %w", err)
 }
 
 // A watched body ends the request when nothing comes for a while. The time that the reader takes
@@ -414,7 +418,8 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 	}
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
-		return nil, tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w): is `toolpost serve` running there?", c.name, dial.Err)
+		return nil, tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w): is `toolpost serve` running there?",
+			c.name, dial.Err)
 	}
 	return nil, tool.Errorf(tool.CodeUnavailable, "%s did not answer: %w", c.name, err)
 }
@@ -424,7 +429,8 @@ func (c *Client) failure(resp *http.Response) error {
 	body, _ := process.ReadDocument(resp.Body, maxProblem)
 	e, err := decodeProblem(body)
 	if err != nil {
-		return tool.Errorf(tool.CodeProtocol, "%s answered %s and not in our words: is it a toolpost server?", c.name, resp.Status)
+		return tool.Errorf(tool.CodeProtocol, "%s answered %s and not in our words: is it a toolpost server?", c.name,
+			resp.Status)
 	}
 	return e
 }

@@ -84,7 +84,8 @@ func (s *server) healthz(w http.ResponseWriter, _ *http.Request, _ tool.Principa
 
 func (s *server) readyz(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
 	if s.Draining() {
-		refuse(w, r, http.StatusServiceUnavailable, tool.Errorf(tool.CodeUnavailable, "the server is shutting down").Because("draining"))
+		refuse(w, r, http.StatusServiceUnavailable,
+			tool.Errorf(tool.CodeUnavailable, "the server is shutting down").Because("draining"))
 		return
 	}
 	web.Reply(w, http.StatusOK, []byte(`{"ok":true}`))
@@ -103,7 +104,8 @@ func (s *server) showMetrics(w http.ResponseWriter, r *http.Request, p tool.Prin
 	}
 	var text bytes.Buffer
 	if err := s.Metrics(&text); err != nil {
-		refuse(w, r, http.StatusInternalServerError, tool.Errorf(tool.CodeInternal, "the metrics cannot be written: %w", err))
+		refuse(w, r, http.StatusInternalServerError,
+			tool.Errorf(tool.CodeInternal, "the metrics cannot be written: %w", err))
 		return
 	}
 	web.Send(w, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", text.Bytes())
@@ -123,7 +125,8 @@ func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Princi
 	}
 	body, err := strictjson.Marshal(l)
 	if err != nil {
-		refuse(w, r, http.StatusInternalServerError, tool.Errorf(tool.CodeInternal, "the list of tools cannot be written: %w", err))
+		refuse(w, r, http.StatusInternalServerError,
+			tool.Errorf(tool.CodeInternal, "the list of tools cannot be written: %w", err))
 		return
 	}
 	web.Reply(w, http.StatusOK, body)

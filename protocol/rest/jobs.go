@@ -33,7 +33,9 @@ const (
 )
 
 // ask makes a call of a tool that stands behind a route of ours. It reports false when it has answered already.
-func (s *server) ask(w http.ResponseWriter, r *http.Request, p tool.Principal, name string, args any) (c *tool.Call, timeout time.Duration, ok bool) {
+func (s *server) ask(
+	w http.ResponseWriter, r *http.Request, p tool.Principal, name string, args any,
+) (c *tool.Call, timeout time.Duration, ok bool) {
 	c = &tool.Call{Tool: name, Caller: p}
 	timeout, err := readCall(r.Header, c)
 	if r.Method != http.MethodDelete {
@@ -53,12 +55,13 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, p tool.Principal, n
 	return c, timeout, true
 }
 
-// offers tells whoever asks for something that a tool does that there is no such tool here, or none for them.
+// offers tells a caller that asks for what a tool does that there is no such tool here, or none for it.
 func (s *server) offers(r *http.Request, p tool.Principal, name string) error {
 	_, err := s.catalog.Lookup(r.Context(), p, name)
 	if tool.CodeOf(err) == tool.CodeNotFound {
-		return tool.Errorf(tool.CodeUnsupported, "%s is not offered: it needs the tool %s, which is not here or not for you; "+
-			"those for jobs come with a store", r.URL.Path, name).Because("tool_missing")
+		return tool.Errorf(tool.CodeUnsupported,
+			"%s is not offered: it needs the tool %s, which is not here or not for you; "+
+				"those for jobs come with a store", r.URL.Path, name).Because("tool_missing")
 	}
 	return err
 }
@@ -136,11 +139,12 @@ func readQuery(r *http.Request) (map[string]any, error) {
 		case "limit":
 			n, err := strconv.Atoi(values[0])
 			if err != nil {
-				return nil, tool.Errorf(tool.CodeInvalidInput, "the limit %q is no number", values[0])
+				return nil, tool.Errorf(tool.CodeInvalidInput, "the limit %q is not a number", values[0])
 			}
 			args[name] = n
 		default:
-			return nil, tool.Errorf(tool.CodeInvalidInput, "%q in the query is not known; known are state and limit", name)
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%q in the query is not known; known are state and limit",
+				name)
 		}
 	}
 	return args, nil

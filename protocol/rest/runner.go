@@ -20,8 +20,8 @@ import (
 type SourceOptions struct {
 	URL      string          `yaml:"url" doc:"address of the other server, such as http://10.0.0.7:8700, https://tools.example.org or unix:PATH"`
 	TokenEnv string          `yaml:"token_env" doc:"name of the environment variable that holds its token"`
-	CA       string          `yaml:"ca" doc:"file with the authorities that may vouch for the other server, PEM; those of this machine where it is left out"`
-	Cert     string          `yaml:"cert" doc:"file with the certificate to show to the other server, PEM; none where it is left out"`
+	CA       string          `yaml:"ca" doc:"file with the authorities that may vouch for the other server, PEM; default: those of this machine"`
+	Cert     string          `yaml:"cert" doc:"file with the certificate to show to the other server, PEM; default: none"`
 	Key      string          `yaml:"key" doc:"file with the key of that certificate, PEM"`
 	Timeout  config.Duration `yaml:"timeout" doc:"of calls of tools that state none of their own"`
 }
@@ -35,7 +35,8 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 	token := ""
 	if o.TokenEnv != "" {
 		if token = os.Getenv(o.TokenEnv); token == "" {
-			return nil, tool.Errorf(tool.CodeUnavailable, "the environment variable %s, which should hold the token for %s, is not set", o.TokenEnv, o.URL)
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"the environment variable %s, which should hold the token for %s, is not set", o.TokenEnv, o.URL)
 		}
 	}
 	believed, err := o.tls(src.Dir)
@@ -62,7 +63,8 @@ func (o SourceOptions) tls(dir string) (*tls.Config, error) {
 		return nil, nil
 	}
 	if !strings.HasPrefix(o.URL, "https://") {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "ca, cert and key are for a server at an https:// address, not for %q", o.URL)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"ca, cert and key are for a server at an https:// address, not for %q", o.URL)
 	}
 	believed := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CA != "" {
@@ -75,7 +77,8 @@ func (o SourceOptions) tls(dir string) (*tls.Config, error) {
 	if o.Cert != "" || o.Key != "" {
 		pair, err := tls.LoadX509KeyPair(offlimits.Under(dir, o.Cert), offlimits.Under(dir, o.Key))
 		if err != nil {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the certificate to show to %s cannot be used: %w", o.URL, err)
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the certificate to show to %s cannot be used: %w", o.URL,
+				err)
 		}
 		believed.Certificates = []tls.Certificate{pair}
 	}

@@ -29,7 +29,7 @@ func newReader(r io.Reader, most int) *reader {
 	return &reader{process.NewLines(r, process.LineLimits{Line: most}), most}
 }
 
-// next gives the next message with data. A stream that ends, wherever it does, ends with
+// next returns the next message with data. A stream that ends, wherever it does, ends with
 // io.ErrUnexpectedEOF: whoever has read the last message does not ask for another.
 func (r *reader) next() (m received, err error) {
 	hasData := false

@@ -63,7 +63,7 @@ func message(id, event string, data []byte) []byte {
 	return append(b, "\n\n"...)
 }
 
-var errEnded = errors.New("the call has ended; nobody takes its events any more")
+var errEnded = errors.New("the call has ended; its events are no longer delivered")
 
 func (s *stream) send(b []byte) error {
 	s.mu.Lock()

@@ -9,7 +9,7 @@
 //	GET    /v1/jobs               the caller's jobs; /{id} one of them, /{id}/events what happens in it
 //	DELETE /v1/jobs/{id}          cancels it
 //	GET    /metrics               what is counted, as Prometheus reads it
-//	GET    /healthz, /readyz      for whoever watches the process; the only two without a token
+//	GET    /healthz, /readyz      for monitoring; the only two without a token
 //
 // Assets and jobs are tools: their routes are calls of them, through the same handler as every other call.
 //
@@ -52,7 +52,7 @@ type answer struct {
 	Call string `json:"call"`
 }
 
-// encodeOutcome gives the body of a call and its status.
+// encodeOutcome returns the body of a call and its status.
 func encodeOutcome(r *tool.Result, err error, call string) (status int, body []byte) {
 	if err == nil && r == nil {
 		err = tool.Errorf(tool.CodeInternal, "the call ended with neither a result nor an error")
@@ -67,14 +67,15 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 	return web.StatusOf(e.Code), web.Problem(e, call)
 }
 
-// setRetryAfter tells whoever was refused for now, by a quota, a full queue, an open breaker or because something is
-// away, when to try again, in the header's whole seconds. The body has the milliseconds.
+// setRetryAfter tells a caller that was refused for now, by a quota, a full queue, an open breaker or because something
+// is away, when to try again, in the header's whole seconds. The body has the milliseconds.
 func setRetryAfter(h http.Header, err error) {
 	var d struct {
 		MS int64 `json:"retry_after_ms"`
 	}
 	refused := []tool.Code{tool.CodeQuotaExceeded, tool.CodeUnavailable, tool.CodeBreakerOpen}
-	if !slices.Contains(refused, tool.CodeOf(err)) || strictjson.Unmarshal(tool.AsError(err).Details, &d) != nil || d.MS <= 0 {
+	if !slices.Contains(refused, tool.CodeOf(err)) || strictjson.Unmarshal(tool.AsError(err).Details, &d) != nil ||
+		d.MS <= 0 {
 		return
 	}
 	h.Set("Retry-After", strconv.FormatInt((d.MS-1)/1000+1, 10))

@@ -62,7 +62,8 @@ func (a *account) serve(doors []*serving, open func(*serving, *account) (*desk, 
 	return nil
 }
 
-// leave takes no more requests. Those that have come go on with the rights of p, or end at once where there is a reason why.
+// leave takes no more requests. Those that have come go on with the rights of p, or end at once where there is a reason
+// why.
 func (a *account) leave(p tool.Principal, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -99,8 +100,8 @@ func (a *account) forget(s *serving) {
 	delete(a.desks, s)
 }
 
-// rooms are the NATS accounts that callers get. A server cannot take an account away again, so one that is free is given to
-// the next caller; but not at once: what its last connection had sent may still be on its way.
+// rooms are the NATS accounts that callers get. A server cannot take an account away again, so one that is free is
+// given to the next caller; but not at once: what its last connection had sent may still be on its way.
 type rooms struct {
 	make func(name string) *server.Account
 	most int
@@ -125,7 +126,8 @@ func (r *rooms) take() (*server.Account, error) {
 		r.free = slices.Delete(r.free, i, i+1)
 		return a, nil
 	case r.made >= r.most:
-		return nil, tool.Errorf(tool.CodeUnavailable, "%d callers are connected already, or were a moment ago: try again later", r.most).Because("busy")
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"%d callers are connected already, or were a moment ago: try again later", r.most).Because("busy")
 	}
 	r.made++
 	return r.make(fmt.Sprintf("caller-%d", r.made)), nil

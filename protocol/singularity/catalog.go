@@ -77,7 +77,8 @@ func (d *desk) page(body []byte) (*page, error) {
 		}
 		entry := encodeEntry(spec, why)
 		if len(entry) > most {
-			entry = encodeEntry(&tool.Spec{Name: spec.Name}, errors.New("its description is larger than this NATS server carries"))
+			entry = encodeEntry(&tool.Spec{Name: spec.Name},
+				errors.New("its description is larger than this NATS server carries"))
 		}
 		if size += len(entry) + 1; size > most && len(p.Tools) > 0 {
 			p.Next = last
@@ -104,8 +105,8 @@ func encodeEntry(s *tool.Spec, why error) json.RawMessage {
 	return append(append(b[:len(b)-1], ','), more[1:]...) // a spec always has members
 }
 
-// tellChanged says at every desk that the catalogue may be another one now. Which tools a caller sees, and so whether they
-// are others for it, shows when it asks.
+// tellChanged says at every desk that the catalogue may be another one now. Which tools a caller sees, and so whether
+// they are others for it, shows when it asks.
 func (s *serving) tellChanged() {
 	s.mu.Lock()
 	desks := slices.Collect(maps.Keys(s.desks))
@@ -124,7 +125,9 @@ func discover(ctx context.Context, nc *nats.Conn, shown string) ([]*tool.Spec, e
 		p, err := fetch(ctx, nc, after)
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
-			return nil, tool.Errorf(tool.CodeUnavailable, "no Toolpost node answers on the NATS server at %s; declare the tools of other servers in the source's tools", shown)
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"no Toolpost node answers on the NATS server at %s; declare the tools of other servers in the "+
+					"source's tools", shown)
 		case err != nil:
 			return nil, tool.Errorf(tool.CodeOf(err), "the tools of the node at %s cannot be listed: %w", shown, err)
 		case len(specs)+len(p.Tools) > maxTools || p.Next != "" && p.Next <= after:
@@ -133,7 +136,8 @@ func discover(ctx context.Context, nc *nats.Conn, shown string) ([]*tool.Spec, e
 		for _, entry := range p.Tools {
 			one, err := decodeEntry(entry)
 			if err != nil {
-				return nil, tool.Errorf(tool.CodeProtocol, "the node at %s describes a tool in a way that cannot be read: %w", shown, err)
+				return nil, tool.Errorf(tool.CodeProtocol,
+					"the node at %s describes a tool in a way that cannot be read: %w", shown, err)
 			}
 			specs = append(specs, one)
 		}

@@ -5,7 +5,7 @@ import (
 	"toolpost/host/offlimits"
 )
 
-// Claim says which files are the door's own. Whoever could change its authorities could come in as anybody.
+// Claim says which files are the door's own. Changing its authorities would let one in as any caller.
 func (c DoorConfig) Claim(dir string) offlimits.Claim {
 	claim := c.Connect.claim(dir)
 	claim.Keeps = append(claim.Keeps, offlimits.Given(dir, c.TLS.Key)...)
@@ -14,7 +14,9 @@ func (c DoorConfig) Claim(dir string) offlimits.Claim {
 }
 
 func (c Connect) claim(dir string) offlimits.Claim {
-	return offlimits.Claim{Keeps: offlimits.Given(dir, c.NKey, c.Creds, c.Key), Starts: offlimits.Given(dir, c.CA, c.Cert)}
+	return offlimits.Claim{
+		Keeps: offlimits.Given(dir, c.NKey, c.Creds, c.Key), Starts: offlimits.Given(dir, c.CA, c.Cert),
+	}
 }
 
 // Claim says which files are a configured source's own.

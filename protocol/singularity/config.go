@@ -14,12 +14,12 @@ import (
 
 // DoorConfig is what a config says about the door. Without a url the NATS server is embedded.
 type DoorConfig struct {
-	Embedded bool      `yaml:"embedded" doc:"start a NATS server in this process, where each caller is told apart; true where url is left out"`
+	Embedded bool      `yaml:"embedded" doc:"start a NATS server in this process, where each caller is told apart; default: true unless url is set"`
 	Listen   string    `yaml:"listen" doc:"address of the embedded server; default 127.0.0.1:4222"`
-	TLS      ServerTLS `yaml:"tls" doc:"certificates of the embedded server; it speaks without TLS where they are left out"`
-	Queue    string    `yaml:"queue" doc:"queue group: doors of one group share the requests; toolpost where it is left out"`
-	Workers  int       `yaml:"workers" doc:"calls at the same time; 256 where it is left out"`
-	Caller   string    `yaml:"caller" doc:"with url: the caller that all requests of that server are of; nats where it is left out"`
+	TLS      ServerTLS `yaml:"tls" doc:"certificates of the embedded server; default: no TLS"`
+	Queue    string    `yaml:"queue" doc:"queue group: doors of one group share the requests; default: toolpost"`
+	Workers  int       `yaml:"workers" doc:"calls at the same time; default: 256"`
+	Caller   string    `yaml:"caller" doc:"with url: the caller that all requests from that server are attributed to; default: nats"`
 	identity.Anonymous
 	Connect
 }
@@ -30,13 +30,17 @@ func (c DoorConfig) Check() error {
 	case c.URL != "" && c.Embedded:
 		return tool.Errorf(tool.CodeInvalidInput, "the NATS door has a url and embedded: true; leave one of them out")
 	case c.URL != "" && c.TLS != ServerTLS{}:
-		return tool.Errorf(tool.CodeInvalidInput, "tls of the NATS door is for the embedded server; for the one at url there are tls_ca, tls_cert and tls_key")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"tls of the NATS door is for the embedded server; for the one at url there are tls_ca, tls_cert and "+
+				"tls_key")
 	case c.URL == "" && c.Caller != "":
-		return tool.Errorf(tool.CodeInvalidInput, "caller of the NATS door goes with url; at the embedded server everybody says "+
-			"who they are, and anonymous names those who do not")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"caller of the NATS door goes with url; at the embedded server everybody says "+
+				"who they are, and anonymous names those who do not")
 	case c.URL != "" && c.Anonymous != identity.Anonymous{}:
-		return tool.Errorf(tool.CodeInvalidInput, "anonymous of the NATS door is for the embedded server; at the one of url all "+
-			"requests are of one caller: say `caller: %s` instead", cmp.Or(c.Anonymous.Name, "NAME"))
+		return tool.Errorf(tool.CodeInvalidInput,
+			"anonymous of the NATS door is for the embedded server; at the one of url all "+
+				"requests are of one caller: say `caller: %s` instead", cmp.Or(c.Anonymous.Name, "NAME"))
 	}
 	return c.TLS.check()
 }
@@ -44,8 +48,8 @@ func (c DoorConfig) Check() error {
 // DefaultListen is where the embedded server listens unless it is told otherwise.
 const DefaultListen = "127.0.0.1:4222"
 
-// Door makes the door that the config asks for: at the server of its url, or at an embedded one, which lives for as long
-// as the door serves. Relative paths start at dir; ready is called with the address once requests are taken.
+// Door makes the door that the config asks for: at the server of its url, or at an embedded one, which lives for as
+// long as the door serves. Relative paths start at dir; ready is called with the address once requests are taken.
 func (c DoorConfig) Door(dir string, gate identity.Gate, o DoorOptions, ready func(url string)) tool.Door {
 	o.Connect, o.Queue, o.Workers, o.Caller = c.Connect.Resolve(dir), c.Queue, c.Workers, c.Caller
 	return doorFunc(func(ctx context.Context, h tool.Handler, catalog tool.Catalog) error {
@@ -89,7 +93,8 @@ func (t ServerTLS) check() error {
 	case (t.Cert == "") != (t.Key == ""):
 		return tool.Errorf(tool.CodeInvalidInput, "cert and key of the NATS door's tls go together: give both or none")
 	case t.ClientCA != "" && t.Cert == "":
-		return tool.Errorf(tool.CodeInvalidInput, "client_ca of the NATS door's tls needs cert and key too: without them there is no TLS")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"client_ca of the NATS door's tls needs cert and key too: without them there is no TLS")
 	}
 	return nil
 }
@@ -113,7 +118,8 @@ func (t ServerTLS) Load(dir string) (*tls.Config, error) {
 	}
 	c.ClientAuth, c.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
 	if !c.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "client_ca of the NATS door, %s, holds no certificate: it is a file in PEM", t.ClientCA)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"client_ca of the NATS door, %s, holds no certificate: it is a file in PEM", t.ClientCA)
 	}
 	return c, nil
 }

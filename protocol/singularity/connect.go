@@ -64,15 +64,18 @@ func (c Connect) check() error {
 	}
 	for one := range strings.SplitSeq(c.URL, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
-		if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss" {
-			return tool.Errorf(tool.CodeInvalidInput, "%s is no NATS server's address: write it like nats://127.0.0.1:4222", c.shown())
+		if err != nil || u.Host == "" ||
+			u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss" {
+			return tool.Errorf(tool.CodeInvalidInput,
+				"%s is not the address of a NATS server: write it like nats://127.0.0.1:4222", c.shown())
 		}
 	}
 	switch {
 	case c.Password != "" && c.PasswordEnv != "":
 		return tool.Errorf(tool.CodeInvalidInput, "password and password_env are both there: give one of them")
 	case c.Password+c.PasswordEnv != "" && c.User == "":
-		return tool.Errorf(tool.CodeInvalidInput, "a password for %s without a user: give user, or token_env for a token", c.shown())
+		return tool.Errorf(tool.CodeInvalidInput,
+			"a password for %s without a user: give user, or token_env for a token", c.shown())
 	case (c.Cert == "") != (c.Key == ""):
 		return tool.Errorf(tool.CodeInvalidInput, "tls_cert and tls_key go together: give both or none")
 	}
@@ -81,13 +84,14 @@ func (c Connect) check() error {
 			continue
 		}
 		if _, err := os.Stat(path); err != nil {
-			return tool.Errorf(tool.CodeUnavailable, "a file that is needed to reach %s cannot be read: %w", c.shown(), err)
+			return tool.Errorf(tool.CodeUnavailable, "a file that is needed to reach %s cannot be read: %w", c.shown(),
+				err)
 		}
 	}
 	return nil
 }
 
-// options gives what nats.Connect needs to know about us.
+// options returns what nats.Connect needs to know about us.
 func (c Connect) options() ([]nats.Option, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -133,7 +137,8 @@ func secret(env, what, server string) (string, error) {
 	if value := os.Getenv(env); value != "" {
 		return value, nil
 	}
-	return "", tool.Errorf(tool.CodeUnavailable, "the environment variable %s, which should hold the %s for %s, is not set", env, what, server)
+	return "", tool.Errorf(tool.CodeUnavailable,
+		"the environment variable %s, which should hold the %s for %s, is not set", env, what, server)
 }
 
 // dial connects, and from then on for ever again whenever the connection is lost.

@@ -452,7 +452,7 @@ func TestStylesAndNamesOfRequests(t *testing.T) {
 	}
 	for _, c := range []struct{ name, subject, request, says string }{
 		{"bad JSON", "tools.file.read", `{"path":`, "InvalidInput: the request to tools.file.read: the JSON ends too early"},
-		{"not an object", "tools.file.read", `[1]`, "InvalidInput: the request to tools.file.read: a JSON object is wanted"},
+		{"not an object", "tools.file.read", `[1]`, "InvalidInput: the request to tools.file.read: expected a JSON object"},
 		{"duplicate keys", "tools.file.read", `{"a":1,"a":2}`, "InvalidInput: "},
 		{"invalid UTF-8", "tools.file.read", "{\"a\":\"\xff\"}", "InvalidInput: "},
 		{"too deep", "tools.file.read", strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300), "InvalidInput: "},

@@ -2,23 +2,23 @@ package singularity
 
 import "sync"
 
-// A crew runs jobs side by side, up to a number of them; more wait, up to a bound.
+// A crew serves deliveries side by side, up to a number of them; more wait, up to a bound.
 //
-// All jobs go through one line. A worker that has done its job takes the next one, and rests when there is none.
-// Whoever leaves a job in the line sees to it that a worker is on its way to it. So a job that takes long holds no
-// other up: as soon as it waits for something, the worker that is on its way takes over. And a burst of quick jobs
-// is done by few workers, one after the other, and their answers leave together.
+// All of them go through one queue. A worker that is done with one takes the next, and rests when there is none.
+// Adding to the queue also makes sure that a worker is on its way to it. So a slow delivery holds no other up: as
+// soon as it waits for something, the worker that is on its way takes over. And a burst of quick ones is served by
+// few workers, one after the other, and their answers leave together.
 type crew struct {
-	run      func(job)
+	run      func(delivery)
 	most     int // workers
-	backlog  int // jobs that may wait for a worker
-	maxBytes int // of all jobs that wait for one
+	backlog  int // deliveries that may wait for a worker
+	maxBytes int // of all that wait for one
 
 	mu      sync.Mutex
-	line    line
+	waiting fifo
 	workers int
-	busy    int       // workers that run a job
-	coming  bool      // a worker is on its way to the line
+	busy    int       // workers that serve a delivery
+	coming  bool      // a worker is on its way to the queue
 	idle    []*worker // the one that rested last works next: its stack is warm
 	closed  bool
 	gone    sync.WaitGroup
@@ -30,16 +30,16 @@ type worker struct {
 }
 
 // submit never waits. It reports false where there is no room.
-func (c *crew) submit(j job) bool {
+func (c *crew) submit(j delivery) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if waiting := c.line.len() - (c.most - c.busy); waiting >= 0 { // no worker is left for this one
+	if waiting := c.waiting.len() - (c.most - c.busy); waiting >= 0 { // no worker is left for this one
 		j.bytes = len(j.msg.Data)
-		if waiting >= c.backlog || c.line.bytes+j.bytes > c.maxBytes {
+		if waiting >= c.backlog || c.waiting.bytes+j.bytes > c.maxBytes {
 			return false
 		}
 	}
-	c.line.push(j)
+	c.waiting.push(j)
 	c.send()
 	return true
 }
@@ -69,8 +69,8 @@ func (c *crew) work() {
 	}
 }
 
-// next gives a worker its next job, or lets it rest.
-func (c *crew) next(me *worker) (j job, ok bool) {
+// next gives a worker its next delivery, or lets it rest.
+func (c *crew) next(me *worker) (j delivery, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if me.busy {
@@ -78,13 +78,13 @@ func (c *crew) next(me *worker) (j job, ok bool) {
 	} else {
 		c.coming = false
 	}
-	if me.busy = c.line.len() > 0; !me.busy {
+	if me.busy = c.waiting.len() > 0; !me.busy {
 		c.rest(me)
 		return j, false
 	}
 	c.busy++
-	j = c.line.pop()
-	if c.line.len() > 0 {
+	j = c.waiting.pop()
+	if c.waiting.len() > 0 {
 		c.send()
 	}
 	return j, true
@@ -98,7 +98,7 @@ func (c *crew) rest(me *worker) {
 	}
 }
 
-// finish waits until every job has been run. Nothing is submitted any more.
+// finish waits until every delivery has been served. Nothing may be submitted afterwards.
 func (c *crew) finish() {
 	c.mu.Lock()
 	c.closed = true
@@ -110,31 +110,31 @@ func (c *crew) finish() {
 	c.gone.Wait()
 }
 
-// A line holds jobs in the order in which they came.
-type line struct {
-	jobs  []job // those before first have left
+// A fifo holds deliveries in the order in which they came.
+type fifo struct {
+	items []delivery // those before first have left
 	first int
 	bytes int
 }
 
-func (l *line) len() int { return len(l.jobs) - l.first }
+func (f *fifo) len() int { return len(f.items) - f.first }
 
-func (l *line) push(j job) {
-	if l.first > len(l.jobs)/2 && len(l.jobs) == cap(l.jobs) { // use the room of those that left
-		n := copy(l.jobs, l.jobs[l.first:])
-		clear(l.jobs[n:])
-		l.jobs, l.first = l.jobs[:n], 0
+func (f *fifo) push(j delivery) {
+	if f.first > len(f.items)/2 && len(f.items) == cap(f.items) { // use the room of those that left
+		n := copy(f.items, f.items[f.first:])
+		clear(f.items[n:])
+		f.items, f.first = f.items[:n], 0
 	}
-	l.jobs = append(l.jobs, j)
-	l.bytes += j.bytes
+	f.items = append(f.items, j)
+	f.bytes += j.bytes
 }
 
-func (l *line) pop() job {
-	j := l.jobs[l.first]
-	l.jobs[l.first] = job{}
-	if l.first++; l.first == len(l.jobs) {
-		l.jobs, l.first = l.jobs[:0], 0
+func (f *fifo) pop() delivery {
+	j := f.items[f.first]
+	f.items[f.first] = delivery{}
+	if f.first++; f.first == len(f.items) {
+		f.items, f.first = f.items[:0], 0
 	}
-	l.bytes -= j.bytes
+	f.bytes -= j.bytes
 	return j
 }

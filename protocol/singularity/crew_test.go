@@ -11,8 +11,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-func jobs(n int) []job {
-	list := make([]job, n)
+func deliveries(n int) []delivery {
+	list := make([]delivery, n)
 	for i := range list {
 		list[i].msg = &nats.Msg{Data: []byte{byte(i)}}
 	}
@@ -26,16 +26,16 @@ func TestASlowJobHoldsNoOtherUp(t *testing.T) {
 		var others sync.WaitGroup
 		others.Add(n - 1)
 		c := &crew{most: 2, backlog: n, maxBytes: n}
-		c.run = func(j job) {
+		c.run = func(j delivery) {
 			if int(j.msg.Data[0]) == slow {
-				others.Wait() // every other job ends before this one
+				others.Wait() // every other delivery ends before this one
 			} else {
 				others.Done()
 			}
 		}
-		for i, j := range jobs(n) {
+		for i, j := range deliveries(n) {
 			if !c.submit(j) {
-				t.Fatalf("job %d was refused", i)
+				t.Fatalf("delivery %d was refused", i)
 			}
 		}
 		c.finish()
@@ -48,8 +48,8 @@ func TestSlowJobsRunSideBySideUpToTheNumberOfWorkers(t *testing.T) {
 	var together sync.WaitGroup
 	together.Add(workers)
 	c := &crew{most: workers, backlog: 1000, maxBytes: 1000}
-	c.run = func(job) { together.Done(); together.Wait() } // nobody ends before all have begun
-	for _, j := range jobs(workers) {
+	c.run = func(delivery) { together.Done(); together.Wait() } // nobody ends before all have begun
+	for _, j := range deliveries(workers) {
 		c.submit(j)
 	}
 	c.finish()
@@ -58,9 +58,9 @@ func TestSlowJobsRunSideBySideUpToTheNumberOfWorkers(t *testing.T) {
 func TestJobsOfOneWorkerAreDoneInTheirOrder(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var done []byte
-	c := &crew{most: 1, backlog: 1000, maxBytes: 1000, run: func(j job) { done = append(done, j.msg.Data[0]) }}
+	c := &crew{most: 1, backlog: 1000, maxBytes: 1000, run: func(j delivery) { done = append(done, j.msg.Data[0]) }}
 	for range 3 { // the line is empty in between, and used again
-		for _, j := range jobs(100) {
+		for _, j := range deliveries(100) {
 			if !c.submit(j) {
 				t.Fatal("refused")
 			}

@@ -15,7 +15,7 @@ import (
 type desk struct {
 	*serving
 	nc      *nats.Conn
-	caller  atomic.Pointer[tool.Principal] // with the rights of now
+	caller  atomic.Pointer[tool.Principal] // with its current rights
 	service *service
 	base    context.Context // of the calls that come here
 	end     context.CancelCauseFunc

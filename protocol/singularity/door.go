@@ -176,7 +176,9 @@ func noStreams(ctx context.Context, nc *nats.Conn) error {
 		Streams []string `json:"streams"`
 	}
 	if strictjson.Unmarshal(m.Data, &list) == nil && len(list.Streams) > 0 {
-		return tool.Errorf(tool.CodeConflict, "the JetStream stream %q takes subjects below tools, so callers would get its acknowledgements and not our answers: take these subjects out of the stream", list.Streams[0])
+		return tool.Errorf(tool.CodeConflict,
+			"the JetStream stream %q takes subjects below tools, so callers would get its acknowledgements and not "+
+				"our answers: take these subjects out of the stream", list.Streams[0])
 	}
 	return nil
 }

@@ -238,8 +238,8 @@ func TestARequestThatCannotBeTakenIsAnsweredAsBusyInItsStyle(t *testing.T) {
 
 func TestTheBacklogIsBoundedInBytesToo(t *testing.T) {
 	leave := make(chan struct{})
-	c := &crew{run: func(job) { <-leave }, most: 1, backlog: 100, maxBytes: 10}
-	message := func(n int) job { return job{msg: &nats.Msg{Data: make([]byte, n)}} }
+	c := &crew{run: func(delivery) { <-leave }, most: 1, backlog: 100, maxBytes: 10}
+	message := func(n int) delivery { return delivery{msg: &nats.Msg{Data: make([]byte, n)}} }
 	var took []bool
 	for _, size := range []int{1000, 6, 5, 4, 1} {
 		took = append(took, c.submit(message(size)))

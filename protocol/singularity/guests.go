@@ -25,7 +25,7 @@ const (
 	homeAccount  = "toolpost"             // of this process. The account that NATS begins with is nobody's
 	fullAccount  = "full"                 // takes no connection: who is led there is told that there are too many
 	hurryEvery   = 100 * time.Millisecond // how often those are looked for who do not say who they are
-	recheckEvery = 400 * time.Millisecond // whoever is not let in any more is out within a second
+	recheckEvery = 400 * time.Millisecond // whoever is no longer admitted is out within a second
 	askWithin    = 5 * time.Second        // for the gate to answer
 	againWithin  = time.Second            // the same, when it is asked again
 	unsureWithin = 5 * time.Second        // for a gate that cannot tell to find out
@@ -35,15 +35,15 @@ const (
 // was. What the server itself knows is which account a connection belongs to, and messages do not leave their account.
 // So every caller gets an account of its own, and this process has a connection in each of them, where its doors serve
 // that one caller. Two other ways were considered. Signed requests would keep out every client that exists. One account
-// with a prefix of subjects for each caller would put callers in charge of using their own prefix, with a permission list
-// on every connection to hold them to it, and the subjects are the contract's.
+// with a prefix of subjects for each caller would put callers in charge of using their own prefix, with a permission
+// list on every connection to hold them to it, and the subjects are the contract's.
 //
 // A connection outlives the credentials that opened it: a token is revoked, a certificate expires, a caller leaves the
-// config. NATS asks once, when a client connects; therefore what each connection has shown is kept here and shown to the
-// gate again and again, and whoever is not let in any more is disconnected.
+// config. NATS asks once, when a client connects; therefore what each connection has shown is kept here and shown to
+// the gate again and again, and whoever is no longer admitted is disconnected.
 
-// A doorkeeper decides who may connect to the embedded server and leads them to their account, and goes on asking for as
-// long as they are there.
+// A doorkeeper decides who may connect to the embedded server and leads them to their account, and goes on asking for
+// as long as they are there.
 type doorkeeper struct {
 	own  string // the token of this process
 	gate identity.Gate
@@ -52,7 +52,7 @@ type doorkeeper struct {
 	full *server.Account // likewise
 	most identity.Bounds
 	idle time.Duration // that an account is kept without guests
-	none string        // the caller that who shows nothing is; empty: nobody
+	none string        // the caller for connections without credentials; empty: they are refused
 
 	mu       sync.Mutex
 	doors    map[*serving]bool
@@ -91,7 +91,7 @@ func (k *doorkeeper) room(name string) *server.Account {
 	return a
 }
 
-// connection gives what connects this process to an account.
+// connection returns what connects this process to an account.
 func (k *doorkeeper) connection(account string) []nats.Option {
 	return []nats.Option{nats.InProcessServer(k.srv), nats.UserInfo(cmp.Or(account, homeAccount), k.own)}
 }
@@ -110,7 +110,8 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 		if tool.AsError(err).Reason == tooMany { // which NATS has words for, and no other way to have them said
 			c.RegisterUser(&server.User{Account: k.full})
 		}
-		k.log.Warn("NATS refused a connection", "from", fmt.Sprint(c.RemoteAddress()), "reason", tool.AsError(err).Message)
+		k.log.Warn("NATS refused a connection", "from", fmt.Sprint(c.RemoteAddress()),
+			"reason", tool.AsError(err).Message)
 		return false
 	}
 	return true
@@ -124,12 +125,14 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 	p, err := k.ask(ctx, g.shown)
 	switch {
 	case err != nil && user != "" && g.shown.Token == "" && g.shown.Certificate == nil:
-		return tool.Errorf(tool.CodeAccessDenied, "the user %.100q came without a password; give a token as the password, or no name", user)
+		return tool.Errorf(tool.CodeAccessDenied,
+			"the user %.100q came without a password; give a token as the password, or no name", user)
 	case err != nil:
 		return err
 	}
 	if user != "" && user != p.ID {
-		return tool.Errorf(tool.CodeAccessDenied, "the credentials are not those of the user %.100q: give the caller's name, or none", user)
+		return tool.Errorf(tool.CodeAccessDenied,
+			"the credentials are not those of the user %.100q: give the caller's name, or none", user)
 	}
 	doors, err := k.enter(g, p)
 	if err != nil {
@@ -144,7 +147,8 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 }
 
 // credentials are what a client shows. A name, a key or a signature is something too, though we do not go by it: with
-// it nobody is anonymous. A JWT is not among them: NATS drops it before we are asked, and clients that have one sign.
+// it no caller is anonymous. A JWT is not among them: NATS drops it before we are asked, and clients that have one
+// sign.
 func (k *doorkeeper) credentials(c server.ClientAuthentication) identity.Credentials {
 	given := c.GetOpts()
 	shown := identity.Credentials{Door: doorName, Token: cmp.Or(given.Token, given.Password)}
@@ -182,13 +186,14 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
 	}
 	switch {
 	case k.guests[g.id] != nil:
-		return nil, tool.Errorf(tool.CodeConflict, "the connection said already who it is")
+		return nil, tool.Errorf(tool.CodeConflict, "the connection has already authenticated")
 	case len(k.guests) >= k.most.All-k.most.Strangers:
 		return nil, tool.Errorf(tool.CodeUnavailable,
 			"%d connections are open already: close some, or try again later", len(k.guests)).Because(tooMany)
 	case k.of[p.ID] >= k.most.Each:
 		return nil, tool.Errorf(tool.CodeQuotaExceeded,
-			"%.100q has %d connections already: close some, or use one for several requests", p.ID, k.most.Each).Because(tooMany)
+			"%.100q has %d connections already: close some, or use one for several requests", p.ID,
+			k.most.Each).Because(tooMany)
 	}
 	key := keyOf(p)
 	a := k.accounts[key]
@@ -347,7 +352,7 @@ func raw(c *x509.Certificate) string {
 	return string(c.Raw)
 }
 
-// present gives the guests, less those that have gone by themselves.
+// present returns the guests, less those that have gone by themselves.
 func (k *doorkeeper) present() []*guest {
 	k.mu.Lock()
 	all := slices.Collect(maps.Values(k.guests))
@@ -361,8 +366,8 @@ func (k *doorkeeper) present() []*guest {
 	})
 }
 
-// judge cuts off a guest that may not be here any more, or has other rights by now: with those it belongs to another account,
-// and gets there when it connects again.
+// judge cuts off a guest that may not be here any more, or has other rights by now: with those it belongs to another
+// account, and gets there when it connects again.
 func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
 	switch {
 	case err == nil && keyOf(p) == g.account.key:
@@ -379,7 +384,7 @@ func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
 			return
 		}
 	}
-	why := tool.Errorf(tool.CodeAccessDenied, "%s is not let in any more", g.account.caller.ID)
+	why := tool.Errorf(tool.CodeAccessDenied, "%s is no longer admitted", g.account.caller.ID)
 	k.cut(g, g.account.caller, why, tool.AsError(err).Message)
 }
 

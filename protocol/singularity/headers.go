@@ -49,7 +49,8 @@ func readHeaders(h nats.Header, c *tool.Call) (w wishes, err error) {
 func readStream(h nats.Header) (string, error) {
 	subject, err := envelope.Single(h, headerStream)
 	if err == nil && subject != "" && !mayAnswer(subject) {
-		err = envelope.BadHeader(headerStream, "is not a subject that events can go to: no wildcards, no spaces, not below tools, toolpost or $")
+		err = envelope.BadHeader(headerStream,
+			"is not a subject that events can go to: no wildcards, no spaces, not below tools, toolpost or $")
 	}
 	return subject, err
 }

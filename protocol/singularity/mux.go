@@ -116,7 +116,7 @@ func (p *pending) signal() {
 	}
 }
 
-// take gives the messages that are here, and why no more will come.
+// take returns the messages that are here, and why no more will come.
 func (p *pending) take() ([]*nats.Msg, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

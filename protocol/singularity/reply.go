@@ -101,13 +101,14 @@ func join(before string, middle []byte, after string) []byte {
 	return append(append(append(b, before...), middle...), after...)
 }
 
-// outcomeOf gives what a result comes to for styles that know data and errors alone.
+// outcomeOf returns what a result comes to for styles that know data and errors alone.
 func outcomeOf(name string, res *tool.Result) (json.RawMessage, *tool.Error) {
 	switch {
 	case res.Failure != nil:
 		return nil, res.Failure
 	case res.Ask != nil:
-		return nil, tool.Errorf(tool.CodeUnsupported, "%s needs an answer first, and questions cannot be asked in this style: %s", name, res.Ask.Message)
+		return nil, tool.Errorf(tool.CodeUnsupported,
+			"%s needs an answer first, and questions cannot be asked in this style: %s", name, res.Ask.Message)
 	case len(res.Output) > 0:
 		return res.Output, nil
 	case res.Summary != "":

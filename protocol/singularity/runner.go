@@ -23,7 +23,7 @@ import (
 // Options are the fields of a source with protocol singularity. Only the url is needed.
 type Options struct {
 	Connect
-	Tools   []Declared      `yaml:"tools" doc:"the tools of a server that speaks the contract; left out: those of a Toolpost node, which is asked for them"`
+	Tools   []Declared      `yaml:"tools" doc:"the tools of a server that speaks the contract; default: the server is a Toolpost node, and is asked for its tools"`
 	Style   string          `yaml:"style" doc:"how declared tools are called: plain arguments (plain, the default) or OpenAI tool calls (tool_call)"`
 	Timeout config.Duration `yaml:"timeout" doc:"of calls of tools that state none; default: the contract's for its subjects, else limits.timeout"`
 }
@@ -53,7 +53,8 @@ func (o Options) withDefaults() (Options, error) {
 		o.Style = stylePlainName
 	}
 	if o.Style != stylePlainName && o.Style != styleToolCallName {
-		return o, tool.Errorf(tool.CodeInvalidInput, "the style %q is not known: there are %s and %s", o.Style, stylePlainName, styleToolCallName)
+		return o, tool.Errorf(tool.CodeInvalidInput, "the style %q is not known: there are %s and %s", o.Style,
+			stylePlainName, styleToolCallName)
 	}
 	tools := append([]Declared{}, o.Tools...)
 	seen := map[string]bool{}
@@ -77,7 +78,9 @@ func (o Options) withDefaults() (Options, error) {
 			d.Timeout = config.Duration(limit)
 		}
 		if !validSubject(d.Subject) {
-			return o, tool.Errorf(tool.CodeInvalidInput, "%q cannot be the subject of %s: no spaces, no wildcards, no empty parts, at most %d bytes", d.Subject, d.Name, maxField)
+			return o, tool.Errorf(tool.CodeInvalidInput,
+				"%q cannot be the subject of %s: no spaces, no wildcards, no empty parts, at most %d bytes", d.Subject,
+				d.Name, maxField)
 		}
 	}
 	o.Tools = tools
@@ -174,7 +177,8 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 func (r *Runner) learn(ctx context.Context) error {
 	if len(r.o.Tools) == 0 {
 		if _, err := r.nc.Subscribe(subjectChanged, func(*nats.Msg) { r.changed() }); err != nil {
-			return tool.Errorf(tool.CodeUnavailable, "cannot listen for changes of the tools at %s: %w", r.o.shown(), err)
+			return tool.Errorf(tool.CodeUnavailable, "cannot listen for changes of the tools at %s: %w", r.o.shown(),
+				err)
 		}
 		return r.ask(ctx)
 	}
@@ -277,7 +281,9 @@ func (r *Runner) covered(c *tool.Call) error {
 // send publishes a request, and says at once why it cannot.
 func (r *Runner) send(msg *nats.Msg) error {
 	if most := r.nc.MaxPayload(); most > 0 && int64(msg.Size()) > most {
-		return tool.Errorf(tool.CodeInvalidInput, "the arguments make a message of %d bytes, and the NATS server at %s carries %d", msg.Size(), r.o.shown(), most).Because("too_large")
+		return tool.Errorf(tool.CodeInvalidInput,
+			"the arguments make a message of %d bytes, and the NATS server at %s carries %d", msg.Size(), r.o.shown(),
+			most).Because("too_large")
 	}
 	err := nats.ErrDisconnected
 	if r.nc.IsConnected() {
@@ -292,7 +298,9 @@ func (r *Runner) send(msg *nats.Msg) error {
 	if why := r.nc.LastError(); why != nil && errors.Is(err, nats.ErrDisconnected) {
 		err = why
 	}
-	return tool.Errorf(tool.CodeUnavailable, "the NATS server at %s is not there (%w); the connection is tried again in the background", r.o.shown(), err).Because("disconnected")
+	return tool.Errorf(tool.CodeUnavailable,
+		"the NATS server at %s is not there (%w); the connection is tried again in the background", r.o.shown(),
+		err).Because("disconnected")
 }
 
 // lost is the error of a call whose answer can come no more.
@@ -301,7 +309,8 @@ func (r *Runner) lost(err error) *tool.Error {
 	if err != nil {
 		why = err.Error()
 	}
-	return tool.Errorf(tool.CodeCrash, "the connection to the NATS server at %s was lost (%s) before the call had an outcome; it may have run", r.o.shown(), why).Because("disconnected")
+	return tool.Errorf(tool.CodeCrash, "the connection to the NATS server at %s was lost (%s) before the call had an "+
+		"outcome; it may have run", r.o.shown(), why).Because("disconnected")
 }
 
 // An asking is one call on its way.
@@ -346,7 +355,8 @@ func (a *asking) toNode(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
 func (a *asking) toServer(c *tool.Call) (*nats.Msg, error) {
 	d, ok := a.r.foreign[c.Tool]
 	if !ok {
-		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q is declared for the NATS server at %s", c.Tool, a.r.o.shown())
+		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q is declared for the NATS server at %s", c.Tool,
+			a.r.o.shown())
 	}
 	body := []byte(c.Args)
 	if len(body) == 0 {
@@ -412,7 +422,9 @@ func (a *asking) event(m *nats.Msg) error {
 
 func (a *asking) outcome(m *nats.Msg) (*tool.Result, error) {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return nil, tool.Errorf(tool.CodeUnavailable, "nobody answers %s on the NATS server at %s: is the program that has this tool running?", a.subject, a.r.o.shown()).Because("no_responders")
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"nobody answers %s on the NATS server at %s: is the program that has this tool running?", a.subject,
+			a.r.o.shown()).Because("no_responders")
 	}
 	res, err := a.decode(m.Data)
 	if res != nil && res.Trace.Details == nil {

@@ -40,8 +40,8 @@ type serving struct {
 	opening sync.WaitGroup // desks that are about to be there
 }
 
-// A job is a request that waits for its turn, or has it.
-type job struct {
+// A delivery is a message with a request, which waits for its turn or has it.
+type delivery struct {
 	desk     *desk // where it came, and its answer goes
 	msg      *nats.Msg
 	endpoint *endpoint
@@ -53,16 +53,17 @@ type job struct {
 func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
 	s := &serving{o: o, handler: h, catalog: c, desks: map[*desk]bool{}}
 	s.base, s.end = context.WithCancelCause(context.Background())
-	s.crew = crew{run: func(j job) { j.desk.run(j) }, most: o.Workers, backlog: o.Backlog, maxBytes: maxBacklogBytes}
+	s.crew = crew{run: func(j delivery) { j.desk.run(j) }, most: o.Workers, backlog: o.Backlog, maxBytes: maxBacklogBytes}
 	return s
 }
 
 // take hands a request to the crew. It never waits, so that the client's own buffer stays short: one that finds
 // no room is answered.
 func (d *desk) take(e *endpoint, m *nats.Msg) {
-	j := job{desk: d, msg: m, endpoint: e, came: time.Now()}
+	j := delivery{desk: d, msg: m, endpoint: e, came: time.Now()}
 	if m.Reply != "" && !mayAnswer(m.Reply) {
-		d.o.Log.Warn("a request was not run: its answer would go where requests go", "subject", m.Subject, "reply", m.Reply)
+		d.o.Log.Warn("a request was not run: its answer would go where requests go", "subject", m.Subject,
+			"reply", m.Reply)
 		e.count(tool.Errorf(tool.CodeInvalidInput, "bad reply subject"), j.came)
 		return
 	}
@@ -75,7 +76,8 @@ func (d *desk) take(e *endpoint, m *nats.Msg) {
 	case d.crew.submit(j):
 		return
 	default:
-		refused = tool.Errorf(tool.CodeUnavailable, "busy: more requests than can wait here; try again in a moment").Because("busy")
+		refused = tool.Errorf(tool.CodeUnavailable,
+			"busy: more requests than can wait here; try again in a moment").Because("busy")
 	}
 	defer d.busy.Add(-1)
 	j.called.forget()
@@ -84,7 +86,7 @@ func (d *desk) take(e *endpoint, m *nats.Msg) {
 }
 
 // run makes the call that a message asks for, and answers it.
-func (d *desk) run(j job) {
+func (d *desk) run(j delivery) {
 	defer j.called.forget()
 	defer d.busy.Add(-1)
 	c := &tool.Call{Caller: d.who()}
@@ -105,7 +107,7 @@ func (d *desk) run(j job) {
 }
 
 // read decodes a message into a request, and the request into a call. The name is the one to answer with.
-func (d *desk) read(j job, c *tool.Call) (r request, name string, err error) {
+func (d *desk) read(j delivery, c *tool.Call) (r request, name string, err error) {
 	where, err := routeOf(j.msg.Subject)
 	switch style, _ := envelope.Single(j.msg.Header, headerStyle); {
 	case err != nil:
@@ -124,7 +126,9 @@ func (d *desk) read(j job, c *tool.Call) (r request, name string, err error) {
 		return r, name, tool.Errorf(tool.CodeInvalidInput, "the request to %s: %w", j.msg.Subject, err)
 	}
 	if where.tool != "" && r.name != "" && !d.same(where, r.name) {
-		return r, name, tool.Errorf(tool.CodeInvalidInput, "a call of %q came on %s, which is %s; send it there, or to %s", r.name, j.msg.Subject, where.tool, subjectExecute)
+		return r, name, tool.Errorf(tool.CodeInvalidInput,
+			"a call of %q came on %s, which is %s; send it there, or to %s", r.name, j.msg.Subject, where.tool,
+			subjectExecute)
 	}
 	if where.tool != "" {
 		c.Tool = where.tool // the subject decides: a caller may be allowed to use this one alone
@@ -147,13 +151,14 @@ func (d *desk) same(where route, name string) bool {
 }
 
 // call runs c under the limits of its subject and of its caller.
-func (d *desk) call(j job, r request, c *tool.Call) (*tool.Result, error) {
+func (d *desk) call(j delivery, r request, c *tool.Call) (*tool.Result, error) {
 	w, err := readHeaders(j.msg.Header, c)
 	if err != nil {
 		return nil, err
 	}
 	if r.answers != nil && c.Answers != nil {
-		return nil, envelope.BadHeader(envelope.HeaderAnswers, "is there, and the body has answers too: send one of them")
+		return nil, envelope.BadHeader(envelope.HeaderAnswers,
+			"is there, and the body has answers too: send one of them")
 	}
 	if r.answers != nil {
 		c.Answers = r.answers
@@ -188,7 +193,8 @@ func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool
 	defer func() {
 		if p := recover(); p != nil {
 			d.o.Log.Error("a call panicked", "tool", c.Tool, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details", c.Tool)
+			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details",
+				c.Tool)
 		}
 	}()
 	r, err = d.handler.Invoke(ctx, c, out)
@@ -203,7 +209,7 @@ func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool
 }
 
 // answer sends the one reply to a request. A message without a reply subject has been run and gets none.
-func (d *desk) answer(j job, r request, name string, res *tool.Result, e *tool.Error) {
+func (d *desk) answer(j delivery, r request, name string, res *tool.Result, e *tool.Error) {
 	defer func() { j.endpoint.count(problem(res, e), j.came) }()
 	if j.msg.Reply == "" {
 		return
@@ -212,7 +218,9 @@ func (d *desk) answer(j job, r request, name string, res *tool.Result, e *tool.E
 	if err != nil {
 		e = tool.Errorf(tool.CodeProtocol, "the result of %s cannot be written as JSON: %w", name, err)
 	} else if err = d.nc.Publish(j.msg.Reply, body); errors.Is(err, nats.ErrMaxPayload) {
-		e = tool.Errorf(tool.CodeUnsupported, "the result of %s makes a reply of %d bytes, and this NATS server carries %d: ask for less, or raise its max_payload",
+		e = tool.Errorf(tool.CodeUnsupported,
+			"the result of %s makes a reply of %d bytes, and this NATS server carries %d: ask for less, or raise its "+
+				"max_payload",
 			name, len(body), d.nc.MaxPayload()).Because("too_large")
 	}
 	if body == nil || errors.Is(err, nats.ErrMaxPayload) {
@@ -247,20 +255,20 @@ func (s *serving) finish() {
 		s.closed.Wait()
 		s.crew.finish()
 	}()
-	ended := within(drained, s.o.Drain)
+	ended := endsWithin(drained, s.o.Drain)
 	s.end(tool.Errorf(tool.CodeCancelled, "the call was cancelled because the server shut down before it had ended"))
-	if ended || within(drained, grace) {
+	if ended || endsWithin(drained, grace) {
 		s.flush(desks)
 	}
 	for _, d := range desks {
 		d.close() // a connection that is being waited for keeps its subscriptions open
 	}
-	if !within(drained, grace) {
+	if !endsWithin(drained, grace) {
 		s.o.Log.Error("calls over NATS go on although they were cancelled")
 	}
 }
 
-// leave lets no desk be opened any more, and gives those that are.
+// leave allows no further desk to be opened, and returns those that are.
 func (s *serving) leave() []*desk {
 	s.mu.Lock()
 	s.closing = true
@@ -285,8 +293,8 @@ func (s *serving) flush(desks []*desk) {
 	}
 }
 
-// within waits for an end, but not for ever.
-func within(end <-chan struct{}, d time.Duration) bool {
+// endsWithin waits for an end, but not for ever.
+func endsWithin(end <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

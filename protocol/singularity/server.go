@@ -38,8 +38,8 @@ type ServerOptions struct {
 // maxPayload is the largest message that the embedded server carries.
 const maxPayload = 8 << 20
 
-// A Server is a NATS server in this process. It keeps nothing: there is no JetStream, so no stream can cover
-// our subjects and answer in our place. Nobody connects without credentials, this process's own door included, unless the
+// A Server is a NATS server in this process. It keeps nothing: there is no JetStream, so no stream can cover our
+// subjects and answer in our place. Nobody connects without credentials, this process's own door included, unless the
 // options say who that would be. Every caller has a NATS account of its own, where it sees nothing of the others.
 type Server struct {
 	srv      *server.Server
@@ -52,7 +52,7 @@ type Server struct {
 // StartServer starts a server and waits until it takes connections.
 func StartServer(o ServerOptions) (*Server, error) {
 	if o.Listen != "" && o.Gate == nil {
-		return nil, tool.Errorf(tool.CodeInternal, "the NATS server does not know who may come in: give it a Gate")
+		return nil, tool.Errorf(tool.CodeInternal, "the NATS server cannot authenticate anyone: give it a Gate")
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -94,13 +94,14 @@ func (o ServerOptions) nats() (*server.Options, error) {
 		NoSigs:          true,
 		NoSystemAccount: true,
 		MaxPayload:      maxPayload,
-		MaxControlLine:  20 << 10,                       // a token may be a JWT with many claims
-		MaxConn:         o.Bounds.All + 2*(o.Callers+1), // two doors may have a desk in each account, without a descriptor
-		TLSConfig:       o.TLS,
-		TLS:             o.TLS != nil,
-		TLSTimeout:      connectWithin.Seconds(),
-		AuthTimeout:     connectWithin.Seconds(),
-		DontListen:      o.Listen == "",
+		MaxControlLine:  20 << 10, // a token may be a JWT with many claims
+		// two doors may have a desk in each account, without a descriptor
+		MaxConn:     o.Bounds.All + 2*(o.Callers+1),
+		TLSConfig:   o.TLS,
+		TLS:         o.TLS != nil,
+		TLSTimeout:  connectWithin.Seconds(),
+		AuthTimeout: connectWithin.Seconds(),
+		DontListen:  o.Listen == "",
 	}
 	if err := opts.ProcessConfigString(`accounts: {` + fullAccount + `: {limits: {max_connections: 0}}}`); err != nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the accounts of the NATS server: %w", err)
@@ -111,7 +112,8 @@ func (o ServerOptions) nats() (*server.Options, error) {
 	host, port, err := net.SplitHostPort(o.Listen)
 	n, bad := strconv.Atoi(port)
 	if err != nil || bad != nil || n < 0 || n > 65535 {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%q is no address to listen on: write it like 127.0.0.1:4222", o.Listen)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"%q is not an address to listen on: write it like 127.0.0.1:4222", o.Listen)
 	}
 	if o.Anonymous.Name != "" {
 		if host, err = o.private(host); err != nil {
@@ -123,13 +125,14 @@ func (o ServerOptions) nats() (*server.Options, error) {
 		opts.Port = server.RANDOM_PORT
 	}
 	if ip := net.ParseIP(host); o.TLS == nil && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		o.Log.Warn("NATS listens beyond this machine without TLS: tokens and calls can be read on the way", "listen", o.Listen)
+		o.Log.Warn("NATS listens beyond this machine without TLS: tokens and calls can be read on the way",
+			"listen", o.Listen)
 	}
 	return opts, nil
 }
 
-// private gives the address that a host stands for, if anonymous callers may come there. It is looked up here, and not
-// when the server listens, so that the address that was checked is the one that is listened on, from the first
+// private returns the address that a host stands for, if anonymous callers may come there. It is looked up here, and
+// not when the server listens, so that the address that was checked is the one that is listened on, from the first
 // connection on.
 func (o ServerOptions) private(host string) (string, error) {
 	addr, err := net.ResolveTCPAddr("tcp", net.JoinHostPort(host, "0"))
@@ -151,7 +154,8 @@ func (s *Server) start(listen string) error {
 		}
 		select {
 		case why := <-s.embedded.fatal:
-			return tool.Errorf(tool.CodeUnavailable, "NATS cannot be served on %s: %s; choose another address, or stop what uses this one", listen, why)
+			return tool.Errorf(tool.CodeUnavailable,
+				"NATS cannot be served on %s: %s; choose another address, or stop what uses this one", listen, why)
 		default:
 		}
 	}
@@ -166,7 +170,7 @@ func (s *Server) ClientURL() string {
 	return s.srv.ClientURL()
 }
 
-// connection gives what connects this process, without a socket, to an account; "": to the one that is its own.
+// connection returns what connects this process, without a socket, to an account; "": to the one that is its own.
 func (s *Server) connection(account string) []nats.Option {
 	return s.keeper.connection(account)
 }

@@ -81,7 +81,7 @@ func (s *stream) send(body []byte) error {
 	case s.ctx.Err() != nil:
 		return interrupted(s.ctx)
 	case err != nil:
-		return tool.Errorf(tool.CodeCancelled, "nobody takes the events of this call any more: %w", err)
+		return tool.Errorf(tool.CodeCancelled, "the events of this call are no longer received: %w", err)
 	}
 	return nil
 }

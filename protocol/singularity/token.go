@@ -24,7 +24,7 @@ func plainByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }
 
-// DecodeName gives the name that a token stands for. It also takes what EncodeName would not write, such as the dots
+// DecodeName returns the name that a token stands for. It also takes what EncodeName would not write, such as the dots
 // of tools.execute.file.read, except for a "%" that is no escape.
 func DecodeName(token string) (string, error) {
 	if !strings.Contains(token, "%") {

@@ -242,7 +242,8 @@ func (m *members) request(where route, body []byte) (request, error) {
 	case function && isID(m.id) && string(m.typ) == `"function"`:
 		return toolCall(m.id, m.function)
 	case where.tool == "":
-		return request{}, fmt.Errorf("which tool? Send {tool_name, arguments} or a tool call, or name it in the subject: %s<name>", prefixExecute)
+		return request{}, fmt.Errorf("which tool? Send {tool_name, arguments} or a tool call, or name it in the "+
+			"subject: %s<name>", prefixExecute)
 	}
 	return request{args: body}, nil
 }

@@ -23,12 +23,14 @@ import (
 // connectTimeout bounds the way to the server where the URL does not.
 const connectTimeout = 5 * time.Second
 
-// Open gives the store in the database of a URL, such as postgres://user@host/database. The way to the server is
+// Open returns the store in the database of a URL, such as postgres://user@host/database. The way to the server is
 // made at the first use.
 func Open(url string, o store.Options) (*store.DB, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the URL of the store cannot be read; postgres://USER:PASSWORD@HOST/DATABASE is wanted") // not err: it may hold the password
+		// not err: it may hold the password
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the URL of the store cannot be read; expected postgres://USER:PASSWORD@HOST/DATABASE")
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout
@@ -70,8 +72,8 @@ func dialect() store.Dialect {
 		// One writer at a time, as SQLite has it: a group holds whatever it likes and never meets a deadlock. The
 		// number is any that nobody else uses.
 		Begin: []string{"BEGIN", "SELECT pg_advisory_xact_lock(7410517923146)"},
-		// Never off: a server that crashes forgets what it committed so, and this program goes on and would find its own
-		// records gone. A group shares the cost.
+		// Never off: a server that crashes forgets what it committed so, and this program goes on and would find its
+		// own records gone. A group shares the cost.
 		Quick:   "SET LOCAL synchronous_commit = on",
 		Durable: "SET LOCAL synchronous_commit = on",
 		Inside:  true,
@@ -88,8 +90,8 @@ func dialect() store.Dialect {
 // grace is how long a program may take to come back whose connection was lost. It tries every second.
 const grace = 10 * time.Second
 
-// enter takes a program's lock, which the server takes back with the connection. It is shared, so that the program is not
-// kept out by a connection of its own that the server does not know to be lost.
+// enter takes a program's lock, which the server takes back with the connection. It is shared, so that the program is
+// not kept out by a connection of its own that the server does not know to be lost.
 func enter(ctx context.Context, conn *sql.Conn, number int64) error {
 	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock_shared($1)`, number)
 	return err
@@ -109,8 +111,8 @@ func busy(err error) bool {
 	return errors.As(err, &e) && (e.Code == "55P03" || e.Code == "40001" || e.Code == "40P01")
 }
 
-// down reports whether the server cannot be reached, or has ended the connection: it is ending or starting, or somewhere on
-// the way something is.
+// down reports whether the server cannot be reached, or has ended the connection: it is ending or starting, or
+// somewhere on the way something is.
 func down(err error) bool {
 	var e *pgconn.PgError
 	if errors.As(err, &e) {
@@ -119,8 +121,10 @@ func down(err error) bool {
 	var connect *pgconn.ConnectError
 	var network net.Error
 	return err != nil && err.Error() == "conn closed" || // under a read, as the server ended; pgx has no name for it
-		errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+		errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, syscall.ECONNRESET)
 }
 
 // full reports whether the server has no room.

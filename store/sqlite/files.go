@@ -50,8 +50,8 @@ func (f *files) folder() (*os.File, error) {
 	return f.dir, err
 }
 
-// enter locks the byte of the folder that has a program's number, for as long as the folder is open: the kernel gives it
-// back when the program ends, however it ends, and not before. A file for the purpose would be one more that can be
+// enter locks the byte of the folder that has a program's number, for as long as the folder is open: the kernel gives
+// it back when the program ends, however it ends, and not before. A file for the purpose would be one more that can be
 // deleted or on a disk that is full. All who use the database are on this machine, or SQLite itself would not work.
 func (f *files) enter(ctx context.Context, conn *sql.Conn, number int64) error {
 	f.pages = 0 // it is another connection
@@ -61,7 +61,8 @@ func (f *files) enter(ctx context.Context, conn *sql.Conn, number int64) error {
 		err = unix.FcntlFlock(dir.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: number, Len: 1})
 	}
 	if err != nil {
-		return tool.Errorf(tool.CodeUnavailable, "the folder of the store cannot be locked: %w; keep the store on a disk of this machine", err)
+		return tool.Errorf(tool.CodeUnavailable,
+			"the folder of the store cannot be locked: %w; keep the store on a disk of this machine", err)
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ func (f *files) leave() error {
 	return dir.Close()
 }
 
-// same reports, as an error, that the files which are open are not those in their place any more: whatever is written then
+// same reports, as an error, that the files which are open are no longer those in their place: whatever is written then
 // is seen by nobody, and gone at the end.
 func (f *files) same() error {
 	f.mu.Lock()
@@ -99,7 +100,8 @@ func (f *files) same() error {
 		first, known := f.first[path]
 		switch {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return tool.Errorf(tool.CodeUnavailable, "the file of the store cannot be looked at: %w", err).Because("store")
+			return tool.Errorf(tool.CodeUnavailable, "the file of the store cannot be inspected: %w",
+				err).Because("store")
 		case known && now != first && (path == f.path || isOpen(first)):
 			return replaced(path, now)
 		case err == nil:
@@ -114,8 +116,9 @@ func replaced(path string, now inode) error {
 	if now != (inode{}) {
 		what = "replaced"
 	}
-	return tool.Errorf(tool.CodeUnavailable, "%s was %s while the store was open, so nothing is read from it or written any more; "+
-		"put the file back that was there, or restart to go on with what is there now", path, what).Because("store_replaced")
+	return tool.Errorf(tool.CodeUnavailable, "%s was %s while the store was open, so it is no longer read or written; "+
+		"put the file back that was there, or restart to go on with what is there now", path,
+		what).Because("store_replaced")
 }
 
 func inodeOf(path string) (inode, error) {
@@ -127,7 +130,7 @@ func inodeOf(path string) (inode, error) {
 }
 
 // isOpen reports whether this program has a file open. The last who closes the database removes the files beside it, so
-// one that is not there any more, and is not open, is nothing out of the ordinary.
+// one that is gone, and is not open, is nothing out of the ordinary.
 func isOpen(file inode) bool {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -135,7 +138,8 @@ func isOpen(file inode) bool {
 	}
 	for _, e := range entries {
 		var st unix.Stat_t
-		if fd, err := strconv.Atoi(e.Name()); err == nil && unix.Fstat(fd, &st) == nil && (inode{st.Dev, st.Ino}) == file {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && unix.Fstat(fd, &st) == nil &&
+			(inode{st.Dev, st.Ino}) == file {
 			return true
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The write-ahead log grows until its pages are copied into the database, and only then starts again. Copying many at a time
-// costs least. But the copies need room as well: a log that has taken all there was can neither grow nor be copied, however
-// little is missing, and keeps the room that somebody makes. So it has a small part of what is free, and most of what it has
-// is copied already when the disk is full.
+// The write-ahead log grows until its pages are copied into the database, and only then starts again. Copying many at a
+// time costs least. But the copies need room as well: a log that has taken all there was can neither grow nor be
+// copied, however little is missing, and keeps the room that somebody makes. So it has a small part of what is free,
+// and most of what it has is copied already when the disk is full.
 const (
 	mostPages  = 4000 // of the log before they are copied: 16 MiB
 	leastPages = 16

@@ -17,9 +17,10 @@ import (
 	"toolpost/tool"
 )
 
-// Open gives the store in a file, which is made at the first use where it is not there yet.
+// Open returns the store in a file, which is made at the first use where it is not there yet.
 func Open(path string, o store.Options) (*store.DB, error) {
-	writes, err := sql.Open("sqlite", dsn(path, "busy_timeout(2000)", "journal_mode(wal)", "synchronous(full)", "journal_size_limit(67108864)"))
+	writes, err := sql.Open("sqlite",
+		dsn(path, "busy_timeout(2000)", "journal_mode(wal)", "synchronous(full)", "journal_size_limit(67108864)"))
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +38,9 @@ func Open(path string, o store.Options) (*store.DB, error) {
 // mode. One that is there is not touched: who closes a file of SQLite's gives up all locks that this program has on it.
 func prepare(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return tool.Errorf(tool.CodeUnavailable, "the folder of the store cannot be made: %w; name another place with `store: {url: \"sqlite:FILE\"}`, or keep nothing with `store: {url: none}`", err)
+		return tool.Errorf(tool.CodeUnavailable,
+			"the folder of the store cannot be made: %w; name another place with `store: {url: \"sqlite:FILE\"}`, or "+
+				"keep nothing with `store: {url: none}`", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -50,7 +53,10 @@ func prepare(path string) error {
 }
 
 func dsn(path string, pragmas ...string) string {
-	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: url.Values{"mode": {"rw"}, "_pragma": pragmas}.Encode()}
+	u := url.URL{
+		Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(),
+		RawQuery: url.Values{"mode": {"rw"}, "_pragma": pragmas}.Encode(),
+	}
 	return u.String()
 }
 
@@ -81,13 +87,14 @@ func full(err error) bool {
 		return false
 	}
 	switch e.Code() {
-	case lib.SQLITE_FULL, lib.SQLITE_IOERR_WRITE, lib.SQLITE_IOERR_TRUNCATE, lib.SQLITE_IOERR_SHMSIZE, lib.SQLITE_IOERR_FSYNC:
+	case lib.SQLITE_FULL, lib.SQLITE_IOERR_WRITE, lib.SQLITE_IOERR_TRUNCATE, lib.SQLITE_IOERR_SHMSIZE,
+		lib.SQLITE_IOERR_FSYNC:
 		return true
 	}
 	return false
 }
 
-// codeOf gives the class of an error of SQLite; 0: it is none.
+// codeOf returns the class of an error of SQLite; 0: it is none.
 func codeOf(err error) int {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {

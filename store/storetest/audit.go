@@ -19,11 +19,13 @@ import (
 // full is a record with everything in it.
 func full() *tool.Record {
 	return &tool.Record{
-		Time: time.Date(2026, 11, 15, 1, 2, 3, 4000, time.UTC), Call: "c1", Trace: "t1", Tool: "readFile", Asked: "file.read", Source: "files",
-		Protocol: "builtin", Tier: 1, Door: "http", Caller: "ada", Session: "s1", Run: "r1", Shape: []byte(`{"path":"string"}`), Digest: strings.Repeat("ab", 32),
-		Args: []byte(`{"path":"a"}`), Touches: tool.Touches{Reads: []string{"/a"}, Writes: []string{"/b"}, Commands: [][]string{{"ls", "-l"}}},
-		Decision: "allow", Rule: "default", Lease: "l1", Key: "k1", Replay: true, Cached: true, DryRun: true, Walls: "no_network", Outcome: tool.OutcomeFailed,
-		Code: tool.CodeToolError, Reason: "ValueError", Duration: 1234 * time.Microsecond, In: 12, Out: 34, Lost: 5,
+		Time: time.Date(2026, 11, 15, 1, 2, 3, 4000, time.UTC), Call: "c1", Trace: "t1", Tool: "readFile",
+		Asked: "file.read", Source: "files", Protocol: "builtin", Tier: 1, Door: "http", Caller: "ada", Session: "s1",
+		Run: "r1", Shape: []byte(`{"path":"string"}`), Digest: strings.Repeat("ab", 32), Args: []byte(`{"path":"a"}`),
+		Touches:  tool.Touches{Reads: []string{"/a"}, Writes: []string{"/b"}, Commands: [][]string{{"ls", "-l"}}},
+		Decision: "allow", Rule: "default", Lease: "l1", Key: "k1", Replay: true, Cached: true, DryRun: true,
+		Walls: "no_network", Outcome: tool.OutcomeFailed, Code: tool.CodeToolError, Reason: "ValueError",
+		Duration: 1234 * time.Microsecond, In: 12, Out: 34, Lost: 5,
 	}
 }
 
@@ -63,7 +65,8 @@ func recordComesBack(t *testing.T, k Kind) {
 
 func hostileText(t *testing.T, k Kind) {
 	db := k.fresh(t)
-	for _, evil := range []string{"a\x00b", "\xff\xfe", strings.Repeat("ä", 5000), "'; DROP TABLE audit; --", "?", "$1", "\u202e", ""} {
+	for _, evil := range []string{"a\x00b", "\xff\xfe", strings.Repeat("ä", 5000), "'; DROP TABLE audit; --", "?", "$1",
+		"\u202e", ""} {
 		r := full()
 		r.Tool, r.Caller, r.Session, r.Rule, r.Key, r.Asked = evil, evil, evil, evil, evil, evil
 		r.Touches = tool.Touches{Reads: slices.Repeat([]string{evil}, 100), Commands: [][]string{{evil, evil}}}
@@ -72,7 +75,8 @@ func hostileText(t *testing.T, k Kind) {
 	}
 	sound(t, db)
 	for _, r := range logOf(t, db, audit.Filter{}) {
-		if strings.ContainsRune(r.Caller+r.Session+r.Key, 0) || len(r.Key) > 256 || len(r.Touches.Reads)+len(r.Touches.Commands) > 32 || r.Omitted == 0 {
+		if strings.ContainsRune(r.Caller+r.Session+r.Key, 0) || len(r.Key) > 256 ||
+			len(r.Touches.Reads)+len(r.Touches.Commands) > 32 || r.Omitted == 0 {
 			t.Errorf("row %d: %d bytes of a key, %d paths", r.Seq, len(r.Key), len(r.Touches.Reads))
 		}
 	}
@@ -82,7 +86,8 @@ func hostileText(t *testing.T, k Kind) {
 func random(rng *rand.Rand) *tool.Record {
 	r := full()
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
-	r.Time = time.Date(2026, 11, 10, 0, 0, 0, 0, time.UTC).Add(time.Duration(rng.Int64N(int64(4*24*time.Hour)/1000)) * 1000)
+	r.Time = time.Date(2026, 11, 10, 0, 0, 0, 0,
+		time.UTC).Add(time.Duration(rng.Int64N(int64(4*24*time.Hour)/1000)) * 1000)
 	if rng.IntN(8) == 0 { // exactly at the start of a day
 		r.Time = r.Time.Truncate(24 * time.Hour)
 	}
@@ -142,17 +147,22 @@ func questions(t *testing.T, k Kind) {
 	for range Rounds(8, 60, 300) {
 		ask(t, db, all, randomFilter(rng))
 	}
-	if u := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{Limit: 2}, audit.ByTool)); len(u) != 2 || u[0].Calls < u[1].Calls {
+	if u := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{Limit: 2}, audit.ByTool)); len(u) != 2 ||
+		u[0].Calls < u[1].Calls {
 		t.Errorf("the two most used: %+v", u)
 	}
-	if u := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{}, audit.ByCaller)); len(u) != 2 || u[0].Name != "ada" && u[0].Name != "bob" {
+	if u := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{}, audit.ByCaller)); len(u) != 2 ||
+		u[0].Name != "ada" && u[0].Name != "bob" {
 		t.Errorf("by caller: %+v", u)
 	}
 	if got := logOf(t, db, audit.Filter{Tool: "nosuch"}); got != nil {
 		t.Errorf("a tool that nobody called: %v", got)
 	}
 	newest := int64(0)
-	err := db.Audit().Log(t.Context(), audit.Filter{Limit: 1, Caller: "ada"}, true, func(r *tool.Record) error { newest = max(newest, r.Seq); return nil })
+	err := db.Audit().Log(t.Context(), audit.Filter{Limit: 1, Caller: "ada"}, true, func(r *tool.Record) error {
+		newest = max(newest, r.Seq)
+		return nil
+	})
 	if err != nil || newest < int64(len(all)-20) {
 		t.Errorf("the newest of ada's: %d, %v", newest, err)
 	}
@@ -174,7 +184,8 @@ func randomFilter(rng *rand.Rand) audit.Filter {
 		return at
 	}
 	f.Since, f.Until = moment(), moment()
-	f.Tool, f.Caller, f.Session, f.Outcome = some("readFile", "nosuch"), some("ada", "bob"), some("s1", "s2"), tool.Outcome(some("ok", "refused"))
+	f.Tool, f.Caller, f.Session, f.Outcome = some("readFile", "nosuch"), some("ada", "bob"), some("s1",
+		"s2"), tool.Outcome(some("ok", "refused"))
 	return f
 }
 
@@ -205,7 +216,8 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 	}
 	for _, g := range got {
 		w := uses[g.Name]
-		if g.Calls != w.Calls || g.BytesIn != w.BytesIn || g.BytesOut != w.BytesOut || g.Longest != w.Longest || g.OK+g.Failed+g.Refused+g.Errors != g.Calls {
+		if g.Calls != w.Calls || g.BytesIn != w.BytesIn || g.BytesOut != w.BytesOut || g.Longest != w.Longest ||
+			g.OK+g.Failed+g.Refused+g.Errors != g.Calls {
 			t.Fatalf("%+v: got %+v, want %+v", f, g, w)
 		}
 	}
@@ -234,7 +246,8 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 		logged = append(logged, r.Call)
 	}
 	if len(paths)+len(days)+len(longest) > 0 || !slices.Equal(logged, calls) && len(calls)+len(logged) > 0 {
-		t.Fatalf("%+v: paths %v and days %v are missing; %d in the log, want %d", f, paths, days, len(logged), len(calls))
+		t.Fatalf("%+v: paths %v and days %v are missing; %d in the log, want %d", f, paths, days, len(logged),
+			len(calls))
 	}
 	rates(t, db, all, f)
 }
@@ -257,7 +270,8 @@ func rates(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 		anyOutcome.Outcome = ""
 		if keep(anyOutcome, r) {
 			calls[r.Tool]++
-			if r.Outcome == f.Outcome || f.Outcome == "" && r.Outcome != tool.OutcomeOK && r.Outcome != tool.OutcomeAsked {
+			if r.Outcome == f.Outcome ||
+				f.Outcome == "" && r.Outcome != tool.OutcomeOK && r.Outcome != tool.OutcomeAsked {
 				failed++
 			}
 		}
@@ -319,7 +333,8 @@ func (tab *table) write(t testing.TB, raw *sql.DB, rows [][]any) error {
 		for i := range row {
 			marks = append(marks, name("$%d", i+1))
 		}
-		if _, err := tx.ExecContext(t.Context(), "INSERT INTO "+tab.name+" VALUES ("+strings.Join(marks, ", ")+")", row...); err != nil {
+		if _, err := tx.ExecContext(t.Context(), "INSERT INTO "+tab.name+" VALUES ("+strings.Join(marks, ", ")+")",
+			row...); err != nil {
 			return err
 		}
 	}
@@ -356,7 +371,7 @@ func (tab *table) change(rng *rand.Rand) (rows [][]any, what string) {
 	return rows, name("%s: %s of row %d changed from %v to %v", tab.name, tab.columns[c], i, tab.rows[i][c], rows[i][c])
 }
 
-// other gives a value that is not v.
+// other returns a value that is not v.
 func other(rng *rand.Rand, v any) any {
 	switch v := v.(type) {
 	case int64:
@@ -396,7 +411,8 @@ func anyChange(t *testing.T, k Kind) {
 	}
 	raw := k.Raw(t, address)
 	var tables []*table
-	for _, name := range []string{"audit", "audit", "audit", "audit_kind", "audit_day", "audit_took", "audit_path", "audit_head"} {
+	for _, name := range []string{"audit", "audit", "audit", "audit_kind", "audit_day", "audit_took", "audit_path",
+		"audit_head"} {
 		tables = append(tables, readTable(t, raw, name))
 	}
 	tries := Rounds(150, 2000, 10_000)
@@ -432,9 +448,12 @@ func forgedHead(t *testing.T, k Kind) {
 	}
 	add(t, db, full())
 
-	stranger := must[*store.DB](t)(k.Open(address, store.Options{Key: func() ([]byte, error) { return []byte("another key"), nil }}))
+	stranger := must[*store.DB](t)(k.Open(address, store.Options{
+		Key: func() ([]byte, error) { return []byte("another key"), nil },
+	}))
 	defer stranger.Close()
-	if err := stranger.Audit().Append(t.Context(), full(), true); tool.CodeOf(err) != tool.CodeUnavailable || tool.AsError(err).Reason != "audit_forged" {
+	if err := stranger.Audit().Append(t.Context(), full(), true); tool.CodeOf(err) != tool.CodeUnavailable ||
+		tool.AsError(err).Reason != "audit_forged" {
 		t.Errorf("who has another key: %v", err)
 	}
 	if r := must[*audit.Report](t)(stranger.Audit().Verify(t.Context())); len(r.Findings) == 0 {
@@ -483,7 +502,8 @@ func pruning(t *testing.T, k Kind) {
 	var all []*tool.Record
 	for i := range 200 { // mostly in the order of time, as calls come
 		r := random(rng)
-		r.Time = time.Date(2026, 11, 10, 0, 0, 0, 0, time.UTC).Add(time.Duration(i)*time.Hour/3 + time.Duration(rng.IntN(3))*time.Hour)
+		r.Time = time.Date(2026, 11, 10, 0, 0, 0, 0,
+			time.UTC).Add(time.Duration(i)*time.Hour/3 + time.Duration(rng.IntN(3))*time.Hour)
 		add(t, []*store.DB{db, second}[i%2], r)
 		all = append(all, r)
 	}
@@ -508,7 +528,8 @@ func pruning(t *testing.T, k Kind) {
 	}
 	sound(t, db)
 	ask(t, db, left, audit.Filter{})
-	if n := must[int64](t)(second.Audit().Prune(t.Context(), time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))); n != int64(len(left)) {
+	if n := must[int64](t)(second.Audit().Prune(t.Context(),
+		time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))); n != int64(len(left)) {
 		t.Errorf("%d of %d removed", n, len(left))
 	}
 	if r := sound(t, db); r.Rows != 0 || r.Head.Seq != 220 {

@@ -35,7 +35,8 @@ func child(k Kind, work string) int {
 	if err == nil {
 		w := &worker{db: db, jobs: db.Jobs(), out: os.Stdout}
 		w.say("ready")
-		err = map[string]func() error{"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin, "work": w.work, "hold": w.hold, "pause": w.pause, "claim": w.claim}[work]()
+		err = map[string]func() error{"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin,
+			"work": w.work, "hold": w.hold, "pause": w.pause, "claim": w.claim}[work]()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
@@ -289,7 +290,8 @@ func kills(t *testing.T, k Kind) {
 			t.Fatalf("a lease that was used can be used again: %v", err)
 		}
 	}
-	t.Logf("%d kills: %d records, %d patches, %d jobs and %d leases were acknowledged", tries, len(recorded), len(patched), len(jobs), len(used))
+	t.Logf("%d kills: %d records, %d patches, %d jobs and %d leases were acknowledged", tries, len(recorded),
+		len(patched), len(jobs), len(used))
 }
 
 // checkRecords: each acknowledged call has its row, and none has two.
@@ -317,7 +319,8 @@ func checkPatches(t *testing.T, db *store.DB, acknowledged map[string]bool) {
 	for id := range acknowledged {
 		name := id[:36]
 		if states[name] == nil {
-			v := must[any](t)(strictjson.Decode(must[session.State](t)(db.Sessions().Get(t.Context(), "ada", name)).State))
+			v := must[any](t)(strictjson.Decode(must[session.State](t)(db.Sessions().Get(t.Context(), "ada",
+				name)).State))
 			states[name] = v.(object)
 		}
 		if states[name][id] != true {
@@ -355,7 +358,7 @@ func leasesRevoked(t *testing.T, k Kind) {
 	}
 }
 
-// issued gives the tokens of so many leases.
+// issued returns the tokens of so many leases.
 func issued(t *testing.T, leases *store.LeaseTable, count int) (tokens []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -447,7 +450,8 @@ func lostCalls(t *testing.T, k Kind) {
 	mine.Begun = true
 	add(t, db, mine)
 	got := logOf(t, db, audit.Filter{})
-	if len(got) != 2 || got[0].Call != "interrupted" || got[0].Outcome != tool.OutcomeLost || got[0].Tool != "readFile" || got[1].Call != "still running" {
+	if len(got) != 2 || got[0].Call != "interrupted" || got[0].Outcome != tool.OutcomeLost ||
+		got[0].Tool != "readFile" || got[1].Call != "still running" {
 		t.Errorf("%+v", got)
 	}
 	sound(t, db)

@@ -18,7 +18,10 @@ const (
 
 // aJob is one of ada's that waits.
 func aJob(again bool) job.Job {
-	return job.Job{ID: tool.NewID(), Caller: "ada", Tool: "t", Made: time.Now(), Again: again, Lease: "tok_x", Call: []byte(`{"tool":"t"}`)}
+	return job.Job{
+		ID: tool.NewID(), Caller: "ada", Tool: "t", Made: time.Now(), Again: again, Lease: "tok_x",
+		Call: []byte(`{"tool":"t"}`),
+	}
 }
 
 func find(t *testing.T, j *store.JobTable, id string) job.Job {
@@ -54,7 +57,8 @@ func jobLife(t *testing.T, k Kind) {
 		t.Errorf("a caller that is not text: %v", err)
 	}
 	got := must[[]job.Job](t)(mine.Claim(ctx, 1))
-	if len(got) != 1 || got[0].ID != first.ID || got[0].Lease != "tok_x" || string(got[0].Call) != string(first.Call) || got[0].Attempts != 1 || !got[0].Again {
+	if len(got) != 1 || got[0].ID != first.ID || got[0].Lease != "tok_x" || string(got[0].Call) != string(first.Call) ||
+		got[0].Attempts != 1 || !got[0].Again {
 		t.Fatalf("the oldest comes first: %+v", got)
 	}
 	if rest := must[[]job.Job](t)(other.Claim(ctx, 9)); len(rest) != 1 || rest[0].ID != second.ID {
@@ -70,7 +74,8 @@ func jobLife(t *testing.T, k Kind) {
 	if err := mine.Settle(ctx, first.ID, 1, "done", []byte(jobResult)); err != nil {
 		t.Error(err)
 	}
-	if x := find(t, other, first.ID); x.State != "done" || string(x.Outcome) != jobResult || x.Ended.IsZero() || x.Began.IsZero() {
+	if x := find(t, other, first.ID); x.State != "done" || string(x.Outcome) != jobResult || x.Ended.IsZero() ||
+		x.Began.IsZero() {
 		t.Errorf("%+v", x)
 	}
 	if err := other.Settle(ctx, second.ID, 1, "queued", nil); err != nil {
@@ -91,7 +96,8 @@ func jobLife(t *testing.T, k Kind) {
 func jobEvents(t *testing.T, mine, other *store.JobTable, id string) {
 	t.Helper()
 	for _, after := range []int{0, 2, 2} { // the last is what somebody does who was told that nobody knew
-		if err := mine.Append(t.Context(), id, 1, after, [][]byte{[]byte(`{"a":"ä"}`), []byte(`{"b":"\u0000"}`)}); err != nil {
+		if err := mine.Append(t.Context(), id, 1, after,
+			[][]byte{[]byte(`{"a":"ä"}`), []byte(`{"b":"\u0000"}`)}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -128,7 +134,8 @@ func jobsOfCallers(t *testing.T, j *store.JobTable, ended, waits string) {
 	if whose := must[string](t)(j.Of(ctx, waits)); whose != "ada" {
 		t.Error(whose)
 	}
-	if all := must[[]job.Job](t)(j.List(ctx, "ada", "", 9)); len(all) != 2 || all[0].ID != waits || all[1].ID != ended || all[1].Outcome != nil {
+	if all := must[[]job.Job](t)(j.List(ctx, "ada", "", 9)); len(all) != 2 || all[0].ID != waits ||
+		all[1].ID != ended || all[1].Outcome != nil {
 		t.Errorf("%+v", all)
 	}
 	if some := must[[]job.Job](t)(j.All(ctx, "queued", 9)); len(some) != 1 || some[0].ID != waits {
@@ -137,7 +144,8 @@ func jobsOfCallers(t *testing.T, j *store.JobTable, ended, waits string) {
 	if _, err := j.Cancel(ctx, "ada", ended, nil); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("one that has ended: %v", err)
 	}
-	if x := must[job.Job](t)(j.Cancel(ctx, "ada", waits, []byte(`{"error":{}}`))); x.State != "cancelled" || x.Ended.IsZero() {
+	if x := must[job.Job](t)(j.Cancel(ctx, "ada", waits, []byte(`{"error":{}}`))); x.State != "cancelled" ||
+		x.Ended.IsZero() {
 		t.Errorf("%+v", x)
 	}
 }
@@ -228,7 +236,8 @@ func jobsFound(t *testing.T, k Kind) {
 	if n := must[int](t)(k.open(t, address).Jobs().Recover(t.Context(), decide)); n != 0 {
 		t.Errorf("%d jobs were found a second time", n)
 	}
-	if got := must[[]job.Job](t)(jobs.Claim(t.Context(), 9)); len(got) != 1 || got[0].Attempts != 2 || got[0].Lease != "" || !got[0].Stop {
+	if got := must[[]job.Job](t)(jobs.Claim(t.Context(), 9)); len(got) != 1 || got[0].Attempts != 2 ||
+		got[0].Lease != "" || !got[0].Stop {
 		t.Errorf("%+v", got)
 	}
 	if stops := must[[]string](t)(jobs.Stops(t.Context())); !slices.Equal(stops, []string{again.ID}) {
@@ -262,7 +271,9 @@ func checkJobs(t *testing.T, k Kind, db *store.DB, said map[string]string) {
 	jobs := db.Jobs()
 	states := map[string]string{}
 	k.until(t, func() bool {
-		must[int](t)(jobs.Recover(t.Context(), func(job.Job) (string, []byte) { return "lost", []byte(`{"error":{}}`) }))
+		must[int](t)(jobs.Recover(t.Context(), func(job.Job) (string, []byte) {
+			return "lost", []byte(`{"error":{}}`)
+		}))
 		running := 0
 		for _, x := range must[[]job.Job](t)(jobs.All(t.Context(), "", 0)) {
 			if states[x.ID] = x.State; x.State == "running" {

@@ -24,7 +24,8 @@ func leasesOfCallers(t *testing.T, k Kind) {
 	}
 	for _, token := range []string{adas, used} {
 		for _, caller := range []string{"eve", "", "Ada", "ada ", "%", "ada\x00", strings.Repeat("a", 5000)} {
-			if err := other.Consume(t.Context(), token, caller, "rm", 1); reason(err) != "not_found" || err.Error() != unknown.Error() {
+			if err := other.Consume(t.Context(), token, caller, "rm", 1); reason(err) != "not_found" ||
+				err.Error() != unknown.Error() {
 				t.Errorf("%.20q has the lease of ada: %v", caller, err)
 			}
 		}

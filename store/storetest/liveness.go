@@ -16,15 +16,16 @@ import (
 	"toolpost/tool"
 )
 
-// otherPids gives the words in front of a command that run it among process numbers of its own, as in a container: it is
-// number 1 there, and so may be another one.
+// otherPids returns the words in front of a command that run it among process numbers of its own, as in a container: it
+// is number 1 there, and so may be another one.
 func otherPids(t *testing.T) []string {
 	t.Helper()
 	words := []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"}
 	if os.Getuid() != 0 {
 		words = append(words, "--user", "--map-root-user")
 	}
-	if out, err := exec.CommandContext(t.Context(), words[0], append(words[1:], "true")...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), words[0],
+		append(words[1:], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("this machine gives no PID namespace: %v: %s", err, out)
 	}
 	return words
@@ -131,7 +132,8 @@ func takenForDead(t *testing.T, k Kind) {
 	if err := mine.Audit().Append(t.Context(), r, true); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("a record: %v", err)
 	}
-	if err := jobs.Settle(t.Context(), accepted.ID, 1, "done", []byte(jobResult)); tool.CodeOf(err) != tool.CodeConflict {
+	if err := jobs.Settle(t.Context(), accepted.ID, 1, "done",
+		[]byte(jobResult)); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("a accepted: %v", err)
 	}
 	if err := outcomes.Settle(t.Context(), scope, []byte(`{}`), time.Minute); err == nil {
@@ -174,7 +176,8 @@ func lostOutcome(t *testing.T, k Kind) {
 		return c
 	}
 	k.until(t, func() bool { return claim().Lost })
-	if c := must[idempotency.Claim](t)(k.open(t, address).Outcomes().Claim(t.Context(), lostKey(), [32]byte{2}, time.Hour)); !c.Lost {
+	if c := must[idempotency.Claim](t)(k.open(t, address).Outcomes().Claim(t.Context(), lostKey(), [32]byte{2},
+		time.Hour)); !c.Lost {
 		t.Errorf("another program: %+v", c)
 	}
 	k.until(t, func() bool {

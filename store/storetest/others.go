@@ -86,7 +86,8 @@ func patchesMerge(t *testing.T, k Kind) {
 	if v := must[int64](t)(s.Reset(t.Context(), "ada", "s")); v != changes+1 {
 		t.Errorf("emptied: version %d", v)
 	}
-	if st := must[session.State](t)(again.Get(t.Context(), "ada", "s")); string(st.State) != `{}` || st.Version != changes+1 {
+	if st := must[session.State](t)(again.Get(t.Context(), "ada", "s")); string(st.State) != `{}` ||
+		st.Version != changes+1 {
 		t.Errorf("emptied: %+v", st)
 	}
 	if n := must[int64](t)(s.Expire(t.Context(), time.Now().Add(time.Hour))); n != 1 {
@@ -137,7 +138,8 @@ func optimistic(t *testing.T, k Kind) {
 	if tool.CodeOf(err) != tool.CodeConflict || !strings.Contains(string(tool.AsError(err).Details), `"version":1`) {
 		t.Errorf("an old version: %v", err)
 	}
-	if st := must[session.State](t)(s.Get(t.Context(), "ada", "s")); string(st.State) != `{"a":"1"}` || st.Version != 1 {
+	if st := must[session.State](t)(s.Get(t.Context(), "ada", "s")); string(st.State) != `{"a":"1"}` ||
+		st.Version != 1 {
 		t.Errorf("%+v", st)
 	}
 	var wg sync.WaitGroup
@@ -175,7 +177,8 @@ func sessionBounds(t *testing.T, k Kind) {
 		t.Errorf("a large state: %v", err)
 	}
 	for range 3 { // replacing is not growing
-		if err := s.Patch(t.Context(), "ada", "s", []object{{"half": strings.Repeat("y", store.MaxStateSize/2)}}); err != nil {
+		if err := s.Patch(t.Context(), "ada", "s",
+			[]object{{"half": strings.Repeat("y", store.MaxStateSize/2)}}); err != nil {
 			t.Errorf("half of it, again: %v", err)
 		}
 	}
@@ -309,7 +312,8 @@ func outcomes(t *testing.T, k Kind) {
 	if c := claim(o); !c.Mine {
 		t.Errorf("its time is over: %+v", c)
 	}
-	if err := other.Settle(t.Context(), [32]byte{9}, []byte(`1`), time.Minute); tool.CodeOf(err) != tool.CodeUnavailable {
+	if err := other.Settle(t.Context(), [32]byte{9}, []byte(`1`),
+		time.Minute); tool.CodeOf(err) != tool.CodeUnavailable {
 		t.Errorf("nobody's: %v", err)
 	}
 	var wg sync.WaitGroup
@@ -418,14 +422,16 @@ func assetCallers(t *testing.T, k Kind) {
 	}
 	notThere := func(caller, sum string) {
 		t.Helper()
-		if f, _, err := s.Open(t.Context(), caller, sum); f != nil || tool.CodeOf(err) != tool.CodeNotFound || err.Error() != tool.Errorf(tool.CodeNotFound, "there is no asset %.64q", sum).Error() {
+		if f, _, err := s.Open(t.Context(), caller, sum); f != nil || tool.CodeOf(err) != tool.CodeNotFound ||
+			err.Error() != tool.Errorf(tool.CodeNotFound, "there is no asset %.64q", sum).Error() {
 			t.Errorf("%q gets %.70q: %v", caller, sum, err)
 		}
 	}
 	for _, caller := range []string{"eve", "", "Ada", "ad", "\x00", strings.Repeat("x", 100_000)} {
 		notThere(caller, a.SHA256)
 	}
-	for _, sum := range []string{"", "a", "../a", strings.ToUpper(a.SHA256), a.SHA256 + "0", strings.Repeat("0", 64), "\x00"} {
+	for _, sum := range []string{"", "a", "../a", strings.ToUpper(a.SHA256), a.SHA256 + "0", strings.Repeat("0", 64),
+		"\x00"} {
 		notThere("ada", sum)
 	}
 	if n := count(t, k.Raw(t, address), `SELECT times FROM asset`); n != 2 {
@@ -447,7 +453,8 @@ func groupFails(t *testing.T, k Kind) {
 	if _, err := l.Issue(t.Context(), "", "poison", 1, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Raw(t, address).ExecContext(t.Context(), `CREATE UNIQUE INDEX one_of_each ON lease (tool)`); err != nil {
+	if _, err := k.Raw(t, address).ExecContext(t.Context(),
+		`CREATE UNIQUE INDEX one_of_each ON lease (tool)`); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -477,7 +484,8 @@ func groupFails(t *testing.T, k Kind) {
 		})
 	}
 	wg.Wait()
-	if st := must[session.State](t)(s.Get(t.Context(), "ada", "s")); len(decoded(t, st.State)) != 12 || st.Version != 12 {
+	if st := must[session.State](t)(s.Get(t.Context(), "ada", "s")); len(decoded(t, st.State)) != 12 ||
+		st.Version != 12 {
 		t.Errorf("%+v", st)
 	}
 	if r := sound(t, db); r.Rows != 12 {
@@ -493,7 +501,8 @@ func refusedLate(t *testing.T, k Kind) {
 	for i := range int64(Rounds(3, 12, 30)) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := s.Patch(context.Background(), "ada", "s", []object{{"big": strings.Repeat("x", tooMuch)}}); tool.CodeOf(err) != tool.CodeQuotaExceeded {
+			if err := s.Patch(context.Background(), "ada", "s",
+				[]object{{"big": strings.Repeat("x", tooMuch)}}); tool.CodeOf(err) != tool.CodeQuotaExceeded {
 				t.Errorf("too much: %v", err)
 			}
 		})

@@ -44,32 +44,39 @@ func earlierLog(t *testing.T, k Kind) {
 		t.Fatalf("%d records", len(records))
 	}
 	r := records[0]
-	got := fmt.Sprintln(r.Seq, r.Asked, string(r.Args), len(r.Touches.Reads), r.Omitted, r.Lease, r.Key, r.Replay, r.Cached, r.DryRun, r.Walls,
+	got := fmt.Sprintln(r.Seq, r.Asked, string(r.Args), len(r.Touches.Reads), r.Omitted, r.Lease, r.Key, r.Replay,
+		r.Cached, r.DryRun, r.Walls,
 		r.Code, r.Reason, r.Lost, r.Duration, r.Time.Format("15:04:05.000000"), strings.Count(r.Digest, "ab"))
 	if want := `21 file.read {"path":"it's \\ \"a\"\n"} 32 12 l1 k1 true true true no_network tool_error ValueError 5 579.182ms 13:02:03.000004 32` + "\n"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	k.until(t, func() bool { return must[int](t)(db.Audit().Recover(t.Context())) > 0 })
 	lost := logOf(t, db, audit.Filter{Outcome: tool.OutcomeLost})
-	if len(lost) != 1 || lost[0].Call != "open" || lost[0].Caller != "ada" || !lost[0].DryRun || len(lost[0].Touches.Writes) != 1 {
+	if len(lost) != 1 || lost[0].Call != "open" || lost[0].Caller != "ada" || !lost[0].DryRun ||
+		len(lost[0].Touches.Writes) != 1 {
 		t.Errorf("the call that was running: %+v", lost)
 	}
 	add(t, db, full(), full())
 	if r := sound(t, db, head); r.Rows != 19 {
 		t.Errorf("%+v", r)
 	}
-	if got := must[session.State](t)(db.Sessions().Get(t.Context(), "ada", "s")); string(got.State) != `{"a":{"b":1,"c":"x"}}` || got.Version != 2 {
+	if got := must[session.State](t)(db.Sessions().Get(t.Context(), "ada",
+		"s")); string(got.State) != `{"a":{"b":1,"c":"x"}}` || got.Version != 2 {
 		t.Errorf("%+v", got)
 	}
 }
 
-// later are the columns of a log that has grown twice. What they say is told by other columns, too, so that a record has
-// room for it.
+// later are the columns of a log that has grown twice. What they say is told by other columns, too, so that a record
+// has room for it.
 func later() audit.Table {
 	return append(audit.Columns(),
-		audit.Column{Name: "region", Part: audit.Shared, Since: 6, Value: func(r *tool.Record) any { return &r.Reason }},
+		audit.Column{
+			Name: "region", Part: audit.Shared, Since: 6, Value: func(r *tool.Record) any { return &r.Reason },
+		},
 		audit.Column{Name: "cost", Part: audit.Row, Since: 6, Value: func(r *tool.Record) any { return &r.Lost }},
-		audit.Column{Name: "zone", Stored: "place", Part: audit.Row, Since: 7, Value: func(r *tool.Record) any { return &r.Run }},
+		audit.Column{
+			Name: "zone", Stored: "place", Part: audit.Row, Since: 7, Value: func(r *tool.Record) any { return &r.Run },
+		},
 		audit.Column{Name: "hint", Since: 8, Value: func(r *tool.Record) any { return &r.Asked }})
 }
 
@@ -90,7 +97,8 @@ func moreColumns(t *testing.T, k Kind) {
 		sound(t, db, points...)
 		raw := k.Raw(t, address)
 		for _, change := range []string{
-			`UPDATE audit_kind SET region = 'x' WHERE region = ''`, `UPDATE audit_kind SET region = '' WHERE region <> ''`,
+			`UPDATE audit_kind SET region = 'x' WHERE region = ''`,
+			`UPDATE audit_kind SET region = '' WHERE region <> ''`,
 			`UPDATE audit SET cost = cost + 1 WHERE cost = 0`, `UPDATE audit SET cost = 0 WHERE cost <> 0`,
 			`UPDATE audit SET place = 'x' WHERE place = ''`, `UPDATE audit SET place = '' WHERE place <> ''`,
 			`UPDATE audit SET detail = REPLACE(detail, 'hint', 'hind')`,
@@ -110,10 +118,13 @@ func moreColumns(t *testing.T, k Kind) {
 		}
 		sound(t, db, points...)
 		var told string
-		if err := raw.QueryRowContext(t.Context(), `SELECT region || cost || place FROM calls WHERE cost <> 0`).Scan(&told); err != nil || told != "ValueError5r1" {
+		if err := raw.QueryRowContext(t.Context(),
+			`SELECT region || cost || place FROM calls WHERE cost <> 0`).Scan(&told); err != nil ||
+			told != "ValueError5r1" {
 			t.Errorf("%s: the view says %q, %v", name, told, err)
 		}
-		if _, err := k.open(t, address).Audit().Verify(t.Context()); tool.AsError(err) == nil || tool.AsError(err).Reason != "store_newer" {
+		if _, err := k.open(t, address).Audit().Verify(t.Context()); tool.AsError(err) == nil ||
+			tool.AsError(err).Reason != "store_newer" {
 			t.Errorf("%s: a program that knows no such columns: %v", name, err)
 		}
 	}
@@ -131,7 +142,8 @@ func laterStore(t *testing.T, k Kind) {
 	_, unread := db.Sessions().Get(t.Context(), "ada", "s")
 	_, unverified := db.Audit().Verify(t.Context())
 	for what, err := range map[string]error{
-		"read": unread, "verify": unverified, "write": db.Audit().Append(t.Context(), full(), false), "note": db.Audit().Begin(t.Context(), full()),
+		"read": unread, "verify": unverified, "write": db.Audit().Append(t.Context(), full(), false),
+		"note": db.Audit().Begin(t.Context(), full()),
 	} {
 		if e := tool.AsError(err); e == nil || e.Code != tool.CodeUnavailable || e.Reason != "store_newer" ||
 			!strings.Contains(e.Message, "version 1000") || !strings.Contains(e.Message, "update this program") {
@@ -139,7 +151,8 @@ func laterStore(t *testing.T, k Kind) {
 		}
 	}
 	var versions int
-	if err := raw.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM toolpost_schema WHERE version > 1000`).Scan(&versions); err != nil || versions > 0 {
+	if err := raw.QueryRowContext(t.Context(),
+		`SELECT COUNT(*) FROM toolpost_schema WHERE version > 1000`).Scan(&versions); err != nil || versions > 0 {
 		t.Errorf("%d steps were taken, %v", versions, err)
 	}
 }

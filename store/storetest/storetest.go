@@ -17,14 +17,17 @@ type Kind struct {
 	New  func(t testing.TB) (address string)                      // makes a database, for as long as the test runs
 	Open func(address string, o store.Options) (*store.DB, error) // opens it, also from another program
 	Raw  func(t testing.TB, address string) *sql.DB               // opens it behind the store's back
-	Far  bool                                                     // it is another program: each step takes longer, and fewer are made
-	Dump func(sqlite string) string                               // gives a dump of SQLite in the words of this kind; nil: they are the same
+	// it is another program: each step takes longer, and fewer are made
+	Far bool
+	// gives a dump of SQLite in the words of this kind; nil: they are the same
+	Dump func(sqlite string) string
 }
 
 // key signs the audit logs of the suite.
 func key() ([]byte, error) { return []byte("the key of the suite"), nil }
 
-// options are those of all stores of the suite. A second is enough for a program that has nothing to do but to come back.
+// options are those of all stores of the suite. A second is enough for a program that has nothing to do but to come
+// back.
 func options() store.Options { return store.Options{Key: key, Grace: 2 * time.Second} }
 
 func (k Kind) open(t testing.TB, address string) *store.DB {
@@ -102,7 +105,7 @@ func Run(t *testing.T, k Kind) {
 	}
 }
 
-// Rounds gives how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under
+// Rounds returns how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under
 // the race detector.
 func Rounds(few, normal, many int) int {
 	switch {

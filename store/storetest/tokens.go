@@ -29,7 +29,12 @@ func lookup(t *testing.T, k *store.TokenTable, token string) (identity.Token, bo
 func tokenLife(t *testing.T, k Kind) {
 	address := k.New(t)
 	tokens, other := k.open(t, address).Tokens(), k.open(t, address).Tokens()
-	ci := identity.Token{Grant: identity.Grant{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Patterns{"read*", "files.*"}, Listed: true}, Note: "the nightly build"}
+	ci := identity.Token{
+		Grant: identity.Grant{
+			Caller: "ci", Roles: []string{"reader"}, Tools: tool.Patterns{"read*", "files.*"}, Listed: true,
+		},
+		Note: "the nightly build",
+	}
 	first := must[string](t)(tokens.Issue(t.Context(), ci, time.Hour))
 	second := must[string](t)(tokens.Issue(t.Context(), identity.Token{Grant: identity.Grant{Caller: "ci"}}, 0))
 	if first == second || !strings.HasPrefix(first, "tp_") || len(first) != len("tp_")+43 {
@@ -45,7 +50,8 @@ func tokenLife(t *testing.T, k Kind) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if plain, ok := lookup(t, other, second); !ok || !plain.Expires.IsZero() || plain.State != "live" || plain.Listed || len(plain.Roles)+len(plain.Tools) > 0 {
+	if plain, ok := lookup(t, other, second); !ok || !plain.Expires.IsZero() || plain.State != "live" || plain.Listed ||
+		len(plain.Roles)+len(plain.Tools) > 0 {
 		t.Errorf("for ever: %v %+v", ok, plain)
 	}
 	for _, unknown := range []string{"", "tp_", first[:20], first + "x", identity.TokenID(first)} {
@@ -63,7 +69,8 @@ func tokenLife(t *testing.T, k Kind) {
 		t.Errorf("another token of the same caller: %+v", got)
 	}
 	revokedAgain(t, tokens, first)
-	short := must[string](t)(tokens.Issue(t.Context(), identity.Token{Grant: identity.Grant{Caller: "ci"}}, time.Second))
+	short := must[string](t)(tokens.Issue(t.Context(), identity.Token{Grant: identity.Grant{Caller: "ci"}},
+		time.Second))
 	for got, _ := lookup(t, other, short); got.State != "expired"; got, _ = lookup(t, other, short) {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -77,7 +84,8 @@ func tokenLife(t *testing.T, k Kind) {
 // revokedAgain tries to revoke what is over, and what never was.
 func revokedAgain(t *testing.T, tokens *store.TokenTable, over string) {
 	t.Helper()
-	for id, want := range map[string]tool.Code{over: tool.CodeConflict, identity.TokenID(over): tool.CodeConflict, identity.TokenID(over)[:8]: tool.CodeNotFound, "tp_nosuch": tool.CodeNotFound, "a\x00": tool.CodeNotFound, "": tool.CodeNotFound} {
+	for id, want := range map[string]tool.Code{over: tool.CodeConflict, identity.TokenID(over): tool.CodeConflict,
+		identity.TokenID(over)[:8]: tool.CodeNotFound, "tp_nosuch": tool.CodeNotFound, "a\x00": tool.CodeNotFound, "": tool.CodeNotFound} {
 		if err := tokens.Revoke(t.Context(), id); tool.CodeOf(err) != want {
 			t.Errorf("%.8q: %v", id, err)
 		}

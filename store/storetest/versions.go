@@ -63,7 +63,8 @@ func sameAsModel(t *testing.T, s *store.SessionTable, model []object) {
 			continue
 		}
 		st := must[session.State](t)(s.At(t.Context(), "ada", "s", int64(version)))
-		if d := cmp.Diff(model[version], decoded(t, st.State)); d != "" || st.Version != int64(version) || st.Changed.IsZero() {
+		if d := cmp.Diff(model[version], decoded(t, st.State)); d != "" || st.Version != int64(version) ||
+			st.Changed.IsZero() {
 			t.Fatalf("version %d of %d, %d changed at %v: %s", version, last, st.Version, st.Changed, d)
 		}
 	}
@@ -125,9 +126,11 @@ func withoutMarks(t *testing.T, k Kind) {
 	must[int64](t)(before.PatchAt(t.Context(), "ada", "small", 0, []object{{"a": "b"}}))
 	raw := k.Raw(t, address)
 	for _, statement := range []string{
-		`DROP TABLE session_mark`, `DROP TABLE token`, `DROP TABLE asset_caller`, `DROP TABLE job`, `DROP TABLE job_event`,
+		`DROP TABLE session_mark`, `DROP TABLE token`, `DROP TABLE asset_caller`, `DROP TABLE job`,
+		`DROP TABLE job_event`,
 		`ALTER TABLE lease DROP COLUMN caller`,
-		`DROP TABLE program`, `ALTER TABLE outcome DROP COLUMN lost_at`, `DELETE FROM toolpost_schema WHERE version > 2`,
+		`DROP TABLE program`, `ALTER TABLE outcome DROP COLUMN lost_at`,
+		`DELETE FROM toolpost_schema WHERE version > 2`,
 	} {
 		if _, err := raw.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)

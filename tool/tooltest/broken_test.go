@@ -85,9 +85,9 @@ func brokenOutcomes() []broken {
 				c.Spec.Timeout = time.Second
 				return ref(ctx, c, out)
 			}},
-		{"knows every tool", "an unknown tool is not found", "not_found is wanted",
+		{"knows every tool", "an unknown tool is not found", "error of code not_found",
 			answering(&tool.Result{OK: true}, nil)},
-		{"a crash as a failure", "a crash is an error", "code crash is wanted",
+		{"a crash as a failure", "a crash is an error", "error of code crash",
 			answering(tool.Failed("", "it crashed"), nil)},
 		{"does not survive a crash", "a crash is an error", "echo: the worker is gone",
 			func(ctx context.Context, _ *testing.T, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -213,12 +213,12 @@ func brokenEnds() []broken {
 		{"ignores cancel", "a cancelled call returns promptly", "did not return within", endless},
 		{"ignores a cancel from before", "a call that was cancelled before it began returns promptly", "did not return within", endless},
 		{"ignores the deadline", "a deadline is a timeout", "did not return within", endless},
-		{"says cancelled for a deadline", "a deadline is a timeout", "code timeout is wanted",
+		{"says cancelled for a deadline", "a deadline is a timeout", "error of code timeout",
 			func(ctx context.Context, _ *testing.T, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
 				<-ctx.Done()
 				return nil, context.Canceled
 			}},
-		{"a result for a cancelled call", "a cancelled call returns promptly", "code cancelled is wanted",
+		{"a result for a cancelled call", "a cancelled call returns promptly", "error of code cancelled",
 			func(ctx context.Context, _ *testing.T, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 				_, _ = Reference{}.Invoke(ctx, c, out)
 				return &tool.Result{OK: true, Output: []byte(`{}`)}, nil

@@ -28,13 +28,13 @@ func (c *Collect) Emit(e tool.Event) error {
 	return nil
 }
 
-// Events gives the events so far.
+// Events returns the events so far.
 func (c *Collect) Events() []tool.Event {
 	events, _ := c.look()
 	return events
 }
 
-// Logs gives the messages of the log events so far.
+// Logs returns the messages of the log events so far.
 func (c *Collect) Logs() []string {
 	var messages []string
 	for _, e := range c.Events() {

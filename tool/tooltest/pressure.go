@@ -38,7 +38,8 @@ func watchHeap(d time.Duration) error {
 	before := liveHeap()
 	for start := time.Now(); time.Since(start) < d; time.Sleep(20 * time.Millisecond) {
 		if now := liveHeap(); now > before+maxAhead {
-			return fmt.Errorf("flood: the sink blocks, and yet %d MiB of events were taken from the tool", (now-before)>>20)
+			return fmt.Errorf("flood: the sink blocks, and yet %d MiB of events were taken from the tool",
+				(now-before)>>20)
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ type running struct {
 	err       error
 }
 
-// start makes a call. Whoever starts one waits for it.
+// start makes a call. Its caller waits for it.
 func (p *probe) start(ctx context.Context, name, args string, out tool.Sink) *running {
 	r := &running{p: p, call: p.call(name, args), was: p.call(name, args), returned: make(chan struct{})}
 	r.was.ID, r.was.Trace = r.call.ID, r.call.Trace
@@ -188,7 +188,7 @@ func (r *running) refuse(want tool.Code) error {
 		return err
 	}
 	if got := tool.CodeOf(r.err); got != want {
-		return fmt.Errorf("%s: an error of code %s is wanted; got %q: %v", r.was.Tool, want, got, r.err)
+		return fmt.Errorf("%s: expected an error of code %s; got %q: %v", r.was.Tool, want, got, r.err)
 	}
 	return nil
 }
@@ -199,7 +199,8 @@ func (r *running) tooSoon(where string) error {
 	if err := r.lawful(); err != nil {
 		return err
 	}
-	return fmt.Errorf("%s: the call ended before %s, with the result %+v and the error %v", r.was.Tool, where, r.result, r.err)
+	return fmt.Errorf("%s: the call ended before %s, with the result %+v and the error %v", r.was.Tool, where, r.result,
+		r.err)
 }
 
 // A guard stands between the handler and a check's sink and looks at every event.
@@ -236,7 +237,8 @@ func (g *guard) close() {
 
 func lawfulEvent(e tool.Event) error {
 	switch e.Kind {
-	case tool.KindLog, tool.KindProgress, tool.KindOutput, tool.KindStatePatch, tool.KindAsset, tool.KindUIEvent, tool.KindError:
+	case tool.KindLog, tool.KindProgress, tool.KindOutput, tool.KindStatePatch, tool.KindAsset, tool.KindUIEvent,
+		tool.KindError:
 	default:
 		return fmt.Errorf("an event has the unknown kind %q", e.Kind)
 	}

@@ -93,7 +93,7 @@ func (s Subject) verify(t testing.TB, c check) {
 	}
 }
 
-// Specs gives the specs of the standard tools, sorted by name.
+// Specs returns the specs of the standard tools, sorted by name.
 func Specs() []*tool.Spec {
 	object := func(properties string) []byte {
 		return []byte(`{"type":"object","properties":{` + properties + `}}`)

@@ -102,8 +102,8 @@ func ID(h map[string][]string) (string, error) {
 	return id, err
 }
 
-// Single gives the value of a header that is there once or not at all, in whatever case its name was sent. One that is
-// there twice is refused: two readers might each take another one.
+// Single returns the value of a header that is there once or not at all, in whatever case its name was sent. One that
+// is there twice is refused: two readers might each take another one.
 func Single(h map[string][]string, name string) (text string, err error) {
 	times := 0
 	for sent, values := range h {
@@ -168,7 +168,7 @@ func notKnown(name string, also []string) *tool.Error {
 	return tool.Errorf(tool.CodeInvalidInput, "the header %.100q is not known; %s", name, hint)
 }
 
-// bare gives the name of a header or a variable without what all of ours begin with.
+// bare returns the name of a header or a variable without what all of ours begin with.
 func bare(name string) string {
 	if ours(strings.ReplaceAll(name, "_", "-")) {
 		return name[len(prefix):]

@@ -52,7 +52,10 @@ type field struct {
 func fields() [10]field {
 	return [...]field{
 		{header: HeaderCall, read: readID, write: func(c *contents) (string, error) { return c.ID, nil }},
-		{header: "Toolpost-Session", variable: "TOOLPOST_SESSION", text: func(c *contents) *string { return &c.Session }},
+		{
+			header: "Toolpost-Session", variable: "TOOLPOST_SESSION",
+			text: func(c *contents) *string { return &c.Session },
+		},
 		{header: "Idempotency-Key", variable: "TOOLPOST_KEY", text: func(c *contents) *string { return &c.Key }},
 		{header: "Toolpost-Lease", variable: "TOOLPOST_LEASE", text: func(c *contents) *string { return &c.Lease }},
 		{header: "Toolpost-Run", variable: "TOOLPOST_RUN", text: func(c *contents) *string { return &c.Run }},
@@ -118,8 +121,8 @@ func readAnswers(c *contents, text string) error {
 	return nil
 }
 
-// writeAnswers gives them on one line. The one control character that JSON lets stand in a string is DEL, and HTTP does
-// not carry it.
+// writeAnswers returns them on one line. The one control character that JSON lets stand in a string is DEL, and HTTP
+// does not carry it.
 func writeAnswers(c *contents) (string, error) {
 	if len(c.Answers) == 0 {
 		return "", nil

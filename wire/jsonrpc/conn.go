@@ -121,8 +121,8 @@ type Options struct {
 // multiplexed: any number may be on their way, and each gets its own answer.
 type Conn struct {
 	o       Options
-	leaving chan struct{} // closed: no request is sent any more
-	ended   chan struct{} // closed: no answer can come any more
+	leaving chan struct{} // closed: no further request is sent
+	ended   chan struct{} // closed: no further answer can come
 	retire  sync.Once
 
 	mu      sync.Mutex
@@ -254,7 +254,7 @@ func (c *Conn) End(why error) {
 	}
 }
 
-// Only gives the tag of the request that alone is on its way, where somebody waits for it.
+// Only returns the tag of the request that alone is on its way, where somebody waits for it.
 func (c *Conn) Only() any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -264,7 +264,7 @@ func (c *Conn) Only() any {
 	return nil
 }
 
-// only gives the request that is on its way, if there is exactly one.
+// only returns the request that is on its way, if there is exactly one.
 func (c *Conn) only() *Request {
 	if len(c.pending) != 1 {
 		return nil
@@ -275,7 +275,7 @@ func (c *Conn) only() *Request {
 	return nil
 }
 
-// Pending gives how many requests are on their way, and those among them that nobody waits for.
+// Pending returns how many requests are on their way, and those among them that nobody waits for.
 func (c *Conn) Pending() (n int, abandoned []*Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -506,7 +506,7 @@ func (s *Stream) Send(_ context.Context, _ <-chan struct{}, line []byte) error {
 	return nil
 }
 
-// Err is why the other side does not take messages any more, or nil.
+// Err is why the other side no longer takes messages, or nil.
 func (s *Stream) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

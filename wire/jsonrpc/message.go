@@ -82,12 +82,13 @@ func (m *Message) Check() *Error {
 	case m.ID != nil && m.ReplyID() == nil && string(m.ID) != "null":
 		return Errorf(CodeInvalidRequest, "Invalid Request: id must be a string or a number")
 	case m.Params != nil && strictjson.KindOf(m.Params) != "object" && string(m.Params) != "null":
-		return Errorf(CodeInvalidParams, "Invalid params: params must be an object, not %s", strictjson.KindOf(m.Params))
+		return Errorf(CodeInvalidParams, "Invalid params: params must be an object, not %s",
+			strictjson.KindOf(m.Params))
 	}
 	return nil
 }
 
-// ReplyID gives the id as an answer repeats it, byte for byte; nil where there is none that could be repeated.
+// ReplyID returns the id as an answer repeats it, byte for byte; nil where there is none that could be repeated.
 func (m *Message) ReplyID() []byte {
 	if kind := strictjson.KindOf(m.ID); kind == "string" || kind == "number" {
 		return bytes.Clone(m.ID)
@@ -95,7 +96,7 @@ func (m *Message) ReplyID() []byte {
 	return nil
 }
 
-// number gives the id of an answer to us: ours are numbers, and some make a string of them.
+// number returns the id of an answer to us: ours are numbers, and some make a string of them.
 func (m *Message) number() (uint64, bool) {
 	n, err := strconv.ParseUint(strings.Trim(string(m.ID), `"`), 10, 64)
 	return n, err == nil
@@ -181,7 +182,7 @@ func closeLine(b []byte) []byte {
 	return append(b, '}', '\n')
 }
 
-// Text gives a JSON string's value; "" for anything else.
+// Text returns a JSON string's value; "" for anything else.
 func Text(raw []byte) string {
 	var s string
 	if strictjson.KindOf(raw) != "string" || strictjson.Unmarshal(raw, &s) != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Of gives at most three of the known words that are near the given one, the nearest first. A word is
+// Of returns at most three of the known words that are near the given one, the nearest first. A word is
 // near when few letters differ, whatever the case, or when one starts with the other.
 func Of(word string, known []string) []string {
 	type candidate struct {

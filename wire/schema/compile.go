@@ -139,7 +139,7 @@ func (s *source) has(keywords ...string) bool {
 	return slices.ContainsFunc(keywords, func(k string) bool { _, ok := s.obj[k]; return ok })
 }
 
-// at gives the schema under the pointer, which the index knows.
+// at returns the schema under the pointer, which the index knows.
 func (s *source) at(pointer string) *node { return s.c.use(s.c.places[s.place.at+pointer]) }
 
 func (s *source) schema(keyword string) *node {
@@ -164,7 +164,7 @@ func (s *source) schemas(keyword string) []*node {
 	return nodes
 }
 
-// named gives the schemas under a keyword by name.
+// named returns the schemas under a keyword by name.
 func (s *source) named(keyword string) map[string]*node {
 	members, ok := s.obj[keyword].(map[string]any)
 	if !ok {
@@ -191,7 +191,8 @@ func (s *source) types() kinds {
 		name, _ := v.(string)
 		kind, ok := kindNamed(name)
 		if !ok {
-			s.fail("type", "%s is not a type; the types are string, number, integer, boolean, object, array and null", show(v))
+			s.fail("type", "%s is not a type; the types are string, number, integer, boolean, object, array and null",
+				show(v))
 		}
 		set |= kind
 	}
@@ -274,7 +275,7 @@ func (s *source) count(keyword string, otherwise int) int {
 	return n.count()
 }
 
-// count gives a decimal that is an integer of at least 0; more than an int holds is as good as the largest int.
+// count returns a decimal that is an integer of at least 0; more than an int holds is as good as the largest int.
 func (d decimal) count() int {
 	if d.exp > 18 {
 		return math.MaxInt
@@ -321,7 +322,9 @@ func (s *source) arrayRules() *arrayRules {
 	if !s.has("minItems", "maxItems", "uniqueItems", "prefixItems", "items", "contains", "minContains", "maxContains") {
 		return nil
 	}
-	rules := &arrayRules{size: s.span("minItems", "maxItems"), prefix: s.schemas("prefixItems"), contains: s.schema("contains")}
+	rules := &arrayRules{
+		size: s.span("minItems", "maxItems"), prefix: s.schemas("prefixItems"), contains: s.schema("contains"),
+	}
 	rules.unique = s.flag("uniqueItems")
 	rules.marks = s.place.res.draft >= draft2020
 	rules.found = span{s.count("minContains", 1), s.count("maxContains", math.MaxInt)}
@@ -432,7 +435,7 @@ func (s *source) ref(keyword string) *node {
 	return s.c.use(p)
 }
 
-// target gives nil after an error.
+// target returns nil after an error.
 func (s *source) target(keyword string) (p *place, fragment string) {
 	ref, ok := s.obj[keyword].(string)
 	err := errors.New("want a string")

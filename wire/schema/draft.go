@@ -40,7 +40,9 @@ func draftOf(obj map[string]any, at string, otherwise draft) (draft, error) {
 	case "json-schema.org/draft-04/schema":
 		return draft4, nil
 	}
-	return 0, fmt.Errorf("%s/$schema: %q is not known; leave it out or use https://json-schema.org/draft/2020-12/schema", at, brief(uri))
+	return 0,
+		fmt.Errorf("%s/$schema: %q is not known; leave it out or use https://json-schema.org/draft/2020-12/schema", at,
+			brief(uri))
 }
 
 // A shape says how schemas stand under a keyword.

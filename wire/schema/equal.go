@@ -56,7 +56,7 @@ func equal(a, b any) bool {
 	return false
 }
 
-// sizeOf gives about how many bytes v has in memory.
+// sizeOf returns about how many bytes v has in memory.
 func sizeOf(v any) int64 {
 	size := int64(8)
 	switch v := v.(type) {

@@ -1,6 +1,6 @@
 package schema
 
-// metaschema gives the schema of schemas that a URI names, without what only people read. They are compiled
+// metaschema returns the schema of schemas that a URI names, without what only people read. They are compiled
 // when something refers to them, and never otherwise.
 func metaschema(uri string) string {
 	switch uri {

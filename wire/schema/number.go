@@ -20,7 +20,7 @@ func newNumber(text string) *number {
 	return n
 }
 
-// compare gives the sign of v - n.
+// compare returns the sign of v - n.
 func (n *number) compare(v string) int {
 	if n.isSmall {
 		if small, ok := parseSmall(v); ok {

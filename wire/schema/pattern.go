@@ -256,7 +256,7 @@ func (t *translator) unicode(rest string) error {
 	if utf16.IsSurrogate(c) {
 		low, after, ok := codePoint(strings.TrimPrefix(rest, `\u`))
 		if c = utf16.DecodeRune(c, low); !ok || c == '\ufffd' || !strings.HasPrefix(rest, `\u`) {
-			return errors.New("half of a surrogate pair is no character")
+			return errors.New("half of a surrogate pair is not a character")
 		}
 		rest = after
 	}

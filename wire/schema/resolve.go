@@ -247,7 +247,7 @@ func (c *compiler) addDynamic(p *place, name string) {
 	p.res.dynamic[name] = c.use(p)
 }
 
-// use gives the node of a place, and has it compiled.
+// use returns the node of a place, and has it compiled.
 func (c *compiler) use(p *place) *node {
 	if !p.queued {
 		p.queued = true

@@ -19,7 +19,7 @@ const MaxFaults = 20
 // MaxSubschemas is how many schemas there may be inside one, those of references included.
 const MaxSubschemas = 10_000
 
-// A Schema is compiled. It does not change any more: several goroutines may use it.
+// A Schema is compiled. It does not change afterwards: several goroutines may use it.
 type Schema struct{ root *node }
 
 // A Fault is one place where a value does not match.

@@ -84,7 +84,7 @@ func (r *run) pointer() string {
 	return b.String()
 }
 
-// faults gives what was found. There is always something: whoever asks knows that the value does not match.
+// faults returns what was found. There is always something: whoever asks knows that the value does not match.
 func (r *run) faults() []Fault {
 	var faults []Fault
 	for _, f := range r.found {

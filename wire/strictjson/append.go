@@ -81,5 +81,5 @@ func (w *Writer) Raw(name string, value []byte) {
 	}
 }
 
-// Done gives the object. The writer is of no use afterwards.
+// Done returns the object. The writer is of no use afterwards.
 func (w *Writer) Done() json.RawMessage { return append(w.b, '}') }

@@ -29,7 +29,7 @@ func (s *Scanner) Object(b []byte, each func(name, value []byte) error) error {
 		return explain(err)
 	}
 	if t.Kind() != '{' {
-		return fmt.Errorf("a JSON object is wanted, not %s", KindOf(b))
+		return fmt.Errorf("expected a JSON object, got %s", KindOf(b))
 	}
 	for s.d.PeekKind() != '}' {
 		name, err := s.next(b)
@@ -77,7 +77,7 @@ func unquote(name []byte) ([]byte, error) {
 	return jsontext.AppendUnquote(nil, name)
 }
 
-// Unquote gives the text of a JSON string that is known to be one, such as a value that Object gave.
+// Unquote returns the text of a JSON string that is known to be one, such as a value that Object gave.
 func Unquote(value []byte) ([]byte, error) {
 	text, err := jsontext.AppendUnquote(nil, value)
 	return text, explain(err)

@@ -2,7 +2,7 @@ package strictjson
 
 import "maps"
 
-// Merge gives state with patch merged in, as RFC 7396 says: objects merge key by key at every depth,
+// Merge returns state with patch merged in, as RFC 7396 says: objects merge key by key at every depth,
 // everything else replaces, null removes. Nothing null is stored by a patch. Neither argument is changed.
 func Merge(state, patch map[string]any) map[string]any {
 	merged := maps.Clone(state)
@@ -23,7 +23,7 @@ func Merge(state, patch map[string]any) map[string]any {
 	return merged
 }
 
-// Diff gives the patch that Merge makes to of from by. What is null in to cannot be said by a patch: it is not there
+// Diff returns the patch that Merge makes to of from by. What is null in to cannot be said by a patch: it is not there
 // afterwards.
 func Diff(from, to map[string]any) map[string]any {
 	patch := map[string]any{}

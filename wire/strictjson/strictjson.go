@@ -49,7 +49,7 @@ func CheckObject(b []byte) error {
 		return err
 	}
 	if k := KindOf(b); k != "object" {
-		return fmt.Errorf("a JSON object is wanted, not %s", k)
+		return fmt.Errorf("expected a JSON object, got %s", k)
 	}
 	return nil
 }
@@ -215,7 +215,7 @@ func checkShape(b []byte) error {
 	return nil
 }
 
-// endOfString gives the index of the quote that closes the string whose content starts at i.
+// endOfString returns the index of the quote that closes the string whose content starts at i.
 func endOfString(b []byte, i int) int {
 	for i < len(b) {
 		n := bytes.IndexByte(b[i:], '"')

@@ -137,7 +137,7 @@ func TestObjectStopsWhenToldTo(t *testing.T) {
 	if err := strictjson.Object([]byte(`{"a":1,"b":2}`), func(_, _ []byte) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
-	if err := strictjson.Object([]byte(`[1]`), nil); err == nil || !strings.Contains(err.Error(), "not array") {
+	if err := strictjson.Object([]byte(`[1]`), nil); err == nil || !strings.Contains(err.Error(), "got array") {
 		t.Errorf("got %v", err)
 	}
 }

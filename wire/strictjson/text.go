@@ -8,7 +8,7 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// plainUntil gives the first index from i on of a byte that a JSON string cannot hold as it is. It looks at eight
+// plainUntil returns the first index from i on of a byte that a JSON string cannot hold as it is. It looks at eight
 // bytes at a time while none of them is one.
 func plainUntil[T string | []byte](b T, i int) int {
 	for ; i+8 <= len(b); i += 8 {
@@ -92,7 +92,7 @@ func unquoted(b []byte) (text string, ok bool) {
 	return out.String(), utf8.ValidString(out.String())
 }
 
-// escaped gives what a letter after a backslash stands for; 0: no byte alone.
+// escaped returns what a letter after a backslash stands for; 0: no byte alone.
 func escaped(letter byte) byte {
 	switch letter {
 	case 'n':

@@ -32,7 +32,7 @@ func (o *Object) Delete(name string) {
 	o.members = slices.DeleteFunc(o.members, func(m member) bool { return m.name == name })
 }
 
-// At gives the object that the path of names leads to. It panics where there is none: schemas are written by
+// At returns the object that the path of names leads to. It panics where there is none: schemas are written by
 // programmers.
 func (o *Object) At(path ...string) *Object {
 	for _, name := range path {

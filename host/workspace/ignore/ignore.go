@@ -118,7 +118,7 @@ func literalPrefix(s string) (prefix, rest string) {
 	return s, ""
 }
 
-// extension gives the ".go" of a rule "*.go".
+// extension returns the ".go" of a rule "*.go".
 func (r rule) extension() (string, bool) {
 	if !r.byName || r.onlyDirs || r.prefix != "" || len(r.tokens) < 3 || r.tokens[0].kind != anything {
 		return "", false

@@ -157,7 +157,7 @@ func parseClass(s string, in *[256]bool) (n int, ok bool) {
 	return end + 1, true
 }
 
-// class gives the test of a POSIX class, in plain ASCII as git has it.
+// class returns the test of a POSIX class, in plain ASCII as git has it.
 func class(name string) func(byte) bool {
 	upper := func(c byte) bool { return 'A' <= c && c <= 'Z' }
 	lower := func(c byte) bool { return 'a' <= c && c <= 'z' }

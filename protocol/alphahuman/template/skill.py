@@ -21,7 +21,7 @@ TOOLS = [
 
 def greet(arguments):
     if not arguments["name"]:
-        raise ValueError("a name is wanted")
+        raise ValueError("name is missing")
     return "Hello " + arguments["name"]
 
 

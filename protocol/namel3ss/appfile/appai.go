@@ -1,4 +1,5 @@
-// Package appfile reads the files that describe an app of namel3ss and its tools: app.ai, and the bindings of tools.yaml.
+// Package appfile reads the files that describe an app of namel3ss and its tools: app.ai, and the bindings of
+// tools.yaml.
 package appfile
 
 import (
@@ -50,7 +51,7 @@ type field struct {
 	optional  bool
 }
 
-// schemaOf gives a type of the language as JSON Schema; empty: there is no such type. Older apps have other words for
+// schemaOf returns a type of the language as JSON Schema; empty: there is no such type. Older apps have other words for
 // some of them, which the language takes for the same: an int is any number.
 func schemaOf(typ string) string {
 	switch strings.ToLower(typ) {
@@ -70,7 +71,7 @@ func schemaOf(typ string) string {
 	return ""
 }
 
-// Arguments gives the shape of an input as JSON Schema. What it does not list is not taken.
+// Arguments returns the shape of an input as JSON Schema. What it does not list is not taken.
 func (s *Shape) Arguments() json.RawMessage {
 	if s == nil {
 		return json.RawMessage(`{"type":"object"}`)
@@ -78,7 +79,7 @@ func (s *Shape) Arguments() json.RawMessage {
 	return append(bytes.TrimSuffix(s.Schema(), []byte("}")), `,"additionalProperties":false}`...)
 }
 
-// Schema gives the shape as JSON Schema, and leaves it open: a result may have more.
+// Schema returns the shape as JSON Schema, and leaves it open: a result may have more.
 func (s *Shape) Schema() json.RawMessage {
 	if s == nil {
 		return nil
@@ -196,7 +197,8 @@ func (p *appParser) statement(words string) error {
 	case cut(words, "implemented using ", &rest):
 		kind := strings.ToLower(unquoted(rest))
 		if kind != KindPython && kind != KindNode {
-			return p.errorf("tool %q is implemented using %q, which cannot be run here; python and node can", p.tool.Name, kind)
+			return p.errorf("tool %q is implemented using %q, which cannot be run here; python and node can",
+				p.tool.Name, kind)
 		}
 		p.tool.Kind = kind
 	case cut(words, "description is ", &rest):
@@ -298,7 +300,7 @@ func withoutComment(line string) string {
 func Seconds(s string) (time.Duration, error) {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil {
-		return 0, fmt.Errorf("a number of seconds is wanted, not %.40q", s)
+		return 0, fmt.Errorf("expected a number of seconds, got %.40q", s)
 	}
 	return FromSeconds(n)
 }
@@ -309,12 +311,12 @@ const MaxTimeout = 30 * 24 * time.Hour
 // FromSeconds makes a time of a positive number of seconds.
 func FromSeconds(n float64) (time.Duration, error) {
 	if !(n > 0 && n <= MaxTimeout.Seconds()) { // NaN fails both
-		return 0, fmt.Errorf("more than 0 and at most %v seconds are wanted, not %v", MaxTimeout.Seconds(), n)
+		return 0, fmt.Errorf("expected more than 0 and at most %v seconds, got %v", MaxTimeout.Seconds(), n)
 	}
 	return time.Duration(n * float64(time.Second)), nil
 }
 
-// lazily gives a pattern that is compiled when it is first needed: a program that starts does not wait for it.
+// lazily returns a pattern that is compiled when it is first needed: a program that starts does not wait for it.
 func lazily(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

@@ -47,8 +47,10 @@ func CheckEntry(kind, entry string) error {
 	if kind == KindNode {
 		form = nodeEntry
 	}
-	if module, _, _ := strings.Cut(entry, ":"); !form().MatchString(entry) || slices.Contains(strings.Split(module, "/"), "..") {
-		return tool.Errorf(tool.CodeInvalidInput, "its entry %.80q is not of the form module:function, such as tools.greet:run", entry)
+	if module, _, _ := strings.Cut(entry, ":"); !form().MatchString(entry) ||
+		slices.Contains(strings.Split(module, "/"), "..") {
+		return tool.Errorf(tool.CodeInvalidInput,
+			"its entry %.80q is not of the form module:function, such as tools.greet:run", entry)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func RunnerNames() []string { return []string{RunnerLocal, RunnerService, Runner
 // maxFile bounds each of the files of an app.
 const maxFile = 1 << 20
 
-// Read gives the content of a file of an app or a pack, or nothing where there is none.
+// Read returns the content of a file of an app or a pack, or nothing where there is none.
 func Read(dir, name string) ([]byte, error) {
 	path := filepath.Join(dir, name)
 	info, err := os.Stat(path)

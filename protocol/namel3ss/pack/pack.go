@@ -173,7 +173,8 @@ func Read(root string) ([]*Pack, error) {
 		}
 		for _, p := range packs {
 			if other := ids[p.ID]; p.ID != "" && other != "" {
-				p.Refused = tool.Errorf(tool.CodeConflict, "%s and %s are both the pack %q; remove one of them", other, p.Where, p.ID)
+				p.Refused = tool.Errorf(tool.CodeConflict, "%s and %s are both the pack %q; remove one of them", other,
+					p.Where, p.ID)
 			}
 			ids[p.ID] = p.Where
 		}
@@ -267,7 +268,8 @@ func readWhole(dir, where string) (*Pack, error) {
 
 func (p *Pack) check() error {
 	for _, f := range []struct{ name, value string }{
-		{"id", p.ID}, {"name", p.Name}, {"version", p.Version}, {"description", p.Description}, {"author", p.Author}, {"license", p.License},
+		{"id", p.ID}, {"name", p.Name}, {"version", p.Version}, {"description", p.Description}, {"author", p.Author},
+		{"license", p.License},
 	} {
 		if strings.TrimSpace(f.value) == "" {
 			return fmt.Errorf("%s is missing", f.name)
@@ -318,7 +320,8 @@ func (p *Pack) readTools(entrypoints map[string]appfile.Bound) error {
 	for _, names := range []map[string]appfile.Bound{bound, entrypoints} {
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			if p.Has[name] == nil {
-				return tool.Errorf(tool.CodeInvalidInput, "%s binds the tool %q, which its manifest does not list under tools", p.Where, name)
+				return tool.Errorf(tool.CodeInvalidInput,
+					"%s binds the tool %q, which its manifest does not list under tools", p.Where, name)
 			}
 		}
 	}
@@ -347,7 +350,8 @@ func (p *Pack) readCapabilities() error {
 	for _, name := range slices.Sorted(maps.Keys(needs)) {
 		t := p.Has[name]
 		if t == nil {
-			return tool.Errorf(tool.CodeInvalidInput, "%s is about the tool %q, which the pack does not have", file, name)
+			return tool.Errorf(tool.CodeInvalidInput, "%s is about the tool %q, which the pack does not have", file,
+				name)
 		}
 		t.Needs = needs[name]
 	}

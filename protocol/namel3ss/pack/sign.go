@@ -91,26 +91,29 @@ func generateKey() (private, public []byte, err error) {
 func parsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "PRIVATE KEY" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "this is no private key in PEM; make one with `toolpost pack keygen`")
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"this is not a private key in PEM; make one with `toolpost pack keygen`")
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if key, ok := parsed.(ed25519.PrivateKey); ok && err == nil {
 		return key, nil
 	}
-	return nil, tool.Errorf(tool.CodeInvalidInput, "this is no Ed25519 private key; make one with `toolpost pack keygen`")
+	return nil, tool.Errorf(tool.CodeInvalidInput,
+		"this is not an Ed25519 private key; make one with `toolpost pack keygen`")
 }
 
 // parsePublicKey reads the public half that generateKey made.
 func parsePublicKey(text []byte) (ed25519.PublicKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "PUBLIC KEY" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "this is no public key in PEM; `toolpost pack keygen` makes one beside the private key")
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"this is not a public key in PEM; `toolpost pack keygen` makes one beside the private key")
 	}
 	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if key, ok := parsed.(ed25519.PublicKey); ok && err == nil {
 		return key, nil
 	}
-	return nil, tool.Errorf(tool.CodeInvalidInput, "this is no Ed25519 public key")
+	return nil, tool.Errorf(tool.CodeInvalidInput, "this is not an Ed25519 public key")
 }
 
 // SignerID is the short name of a key.
@@ -129,8 +132,8 @@ func sign(dir string, key ed25519.PrivateKey) (*Signature, error) {
 		return nil, err
 	}
 	s := &Signature{
-		Version: 1, SignerID: SignerID(key.Public().(ed25519.PublicKey)), SignedAt: time.Now().UTC().Format(time.RFC3339),
-		Digest: digestOf(files), Files: files,
+		Version: 1, SignerID: SignerID(key.Public().(ed25519.PublicKey)),
+		SignedAt: time.Now().UTC().Format(time.RFC3339), Digest: digestOf(files), Files: files,
 	}
 	s.Signature = ed25519.Sign(key, s.message())
 	b, err := strictjson.Marshal(s)
@@ -187,10 +190,13 @@ func readSignature(dir string) (*Signature, error) {
 
 // signedBy checks the signature, and that it is about the files that it lists.
 func (s *Signature) signedBy(trusted []ed25519.PublicKey) error {
-	i := slices.IndexFunc(trusted, func(k ed25519.PublicKey) bool { return len(k) == ed25519.PublicKeySize && SignerID(k) == s.SignerID })
+	i := slices.IndexFunc(trusted, func(k ed25519.PublicKey) bool {
+		return len(k) == ed25519.PublicKeySize && SignerID(k) == s.SignerID
+	})
 	switch {
 	case i < 0:
-		return refused("the pack was signed by %.40q, who is not trusted; give the public key of its signer", s.SignerID)
+		return refused("the pack was signed by %.40q, who is not trusted; give the public key of its signer",
+			s.SignerID)
 	case !ed25519.Verify(trusted[i], s.message(), s.Signature):
 		return refused("the signature of %s is not genuine", s.SignerID)
 	case digestOf(s.Files) != s.Digest:
@@ -240,7 +246,8 @@ func filesOf(dir string) ([]File, error) {
 		case e.IsDir() || path == signatureFile:
 			return nil
 		case !e.Type().IsRegular():
-			return tool.Errorf(tool.CodeInvalidInput, "%q is not a regular file; a pack has no links, pipes or devices", path)
+			return tool.Errorf(tool.CodeInvalidInput, "%q is not a regular file; a pack has no links, pipes or devices",
+				path)
 		case !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' }):
 			return tool.Errorf(tool.CodeInvalidInput, "%q is not a name for a file of a pack", path)
 		case len(files) == maxPackFiles:

@@ -8,9 +8,9 @@ import (
 	"toolpost/host/process"
 )
 
-// A keeper owns the process of a call and sees to its end, however it comes. When the process and
+// A reaper owns the process of a call and sees to its end, however it comes. When the process and
 // everything that it started are gone, so is every writer of its output, and reading it ends too.
-type keeper struct {
+type reaper struct {
 	child *process.Child
 	grace time.Duration
 
@@ -30,51 +30,51 @@ const (
 	lastRead        = 3 * time.Second
 )
 
-// keep starts the keeper; whoever calls it waits for ended.
-func keep(ctx context.Context, child *process.Child, grace time.Duration) *keeper {
+// reap starts the reaper; its caller waits for ended.
+func reap(ctx context.Context, child *process.Child, grace time.Duration) *reaper {
 	finished, aborted := make(chan struct{}), make(chan struct{})
-	k := &keeper{
+	r := &reaper{
 		child: child, grace: grace, ended: make(chan struct{}),
 		finish: sync.OnceFunc(func() { close(finished) }),
 		abort:  sync.OnceFunc(func() { close(aborted) }),
 	}
 	go func() {
-		k.exit, k.killed = k.see(ctx, finished, aborted)
-		k.hurry()
-		close(k.ended)
+		r.exit, r.killed = r.see(ctx, finished, aborted)
+		r.hurry()
+		close(r.ended)
 	}()
-	return k
+	return r
 }
 
 // Read reads the tool's output. What a dead tool wrote is there at once, and whoever else may hold the
 // other end of the pipe, out of our reach, does not keep us.
-func (k *keeper) Read(b []byte) (int, error) {
+func (r *reaper) Read(b []byte) (int, error) {
 	select {
-	case <-k.ended:
-		k.hurry()
+	case <-r.ended:
+		r.hurry()
 	default:
 	}
-	return k.child.Stdout.Read(b)
+	return r.child.Stdout.Read(b)
 }
 
-func (k *keeper) hurry() { _ = k.child.Stdout.SetReadDeadline(time.Now().Add(min(k.grace, lastRead))) }
+func (r *reaper) hurry() { _ = r.child.Stdout.SetReadDeadline(time.Now().Add(min(r.grace, lastRead))) }
 
-func (k *keeper) see(ctx context.Context, finished, aborted <-chan struct{}) (exit process.Exit, killed bool) {
+func (r *reaper) see(ctx context.Context, finished, aborted <-chan struct{}) (exit process.Exit, killed bool) {
 	var late <-chan time.Time
 	for {
 		select {
-		case <-k.child.Exited():
-			return k.child.Wait(), false
+		case <-r.child.Exited():
+			return r.child.Wait(), false
 		case <-aborted:
-			return k.child.Kill(), true
+			return r.child.Kill(), true
 		case <-ctx.Done():
-			return k.child.Stop(process.Ladder{Term: termInterrupted}), true
+			return r.child.Stop(process.Ladder{Term: termInterrupted}), true
 		case <-finished:
-			timer := time.NewTimer(k.grace)
+			timer := time.NewTimer(r.grace)
 			defer timer.Stop()
 			finished, late = nil, timer.C
 		case <-late:
-			return k.child.Stop(process.Ladder{Term: termFinished}), true
+			return r.child.Stop(process.Ladder{Term: termFinished}), true
 		}
 	}
 }

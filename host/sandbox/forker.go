@@ -11,49 +11,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stageName is the name by which our program knows that it is the stage: its argv[0].
-const stageName = "toolpost: sandbox"
+// forkerName is the name by which our program knows that it is the forker: its argv[0].
+const forkerName = "toolpost: sandbox"
 
-// The descriptors of the stage.
+// The descriptors of the forker.
 const (
-	stageSocket = 3 // where scripts come in
-	stageLife   = 4 // ends with the host
+	forkerSocket = 3 // where scripts come in
+	forkerLife   = 4 // ends with the host
 )
 
-// mayStage says that this program called Main, so that starting it again by the name of the stage gives a
-// stage and not a second run of whatever it does.
-var mayStage atomic.Bool
+// mayStart says that this program called Main, so that starting it again by the name of the forker gives a
+// forker and not a second run of whatever it does.
+var mayStart atomic.Bool
 
 // Main must be the first thing that a program does which starts confined children. When the program was
-// started as the stage, Main does that work, returns true when it is over, and the program must end.
+// started as the forker, Main does that work, returns true when it is over, and the program must end.
 //
-// The stage is the program itself, started again without environment, arguments or descriptors of the host.
+// The forker is the program itself, started again without environment, arguments or descriptors of the host.
 // It forks every confined child: it is small, holds no secret, and is there already, so that a child does not
 // pay for the start of a large program.
 func Main() (handled bool) {
-	mayStage.Store(true)
-	if len(os.Args) == 0 || os.Args[0] != stageName {
+	mayStart.Store(true)
+	if len(os.Args) == 0 || os.Args[0] != forkerName {
 		return false
 	}
-	serveStage()
+	serveForks()
 	return true
 }
 
-// serveStage forks a child for each script that comes in, until the host is gone.
-func serveStage() {
+// serveForks forks a child for each script that comes in, until the host is gone.
+func serveForks() {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1) // a request leaves a few hundred bytes
 	buf := make([]byte, 64)
 	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
 	for n := 0; ; n++ {
-		size, oobSize, _, _, err := unix.Recvmsg(stageSocket, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		size, oobSize, _, _, err := unix.Recvmsg(forkerSocket, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil || size != 16 {
 			return
 		}
-		stageFork(binary.NativeEndian.Uint64(buf), binary.NativeEndian.Uint64(buf[8:]), descriptors(oob[:oobSize]))
+		forkRoom(binary.NativeEndian.Uint64(buf), binary.NativeEndian.Uint64(buf[8:]), descriptors(oob[:oobSize]))
 		if n%1024 == 1023 {
 			runtime.GC()
 		}
@@ -76,12 +76,12 @@ func descriptors(oob []byte) []int {
 	return fds
 }
 
-// noOp stands for the stage itself where a failure names an op.
+// noOp stands for the forker itself where a failure names an op.
 const noOp = ^uint64(0)
 
-// stageFork forks a child with new namespaces that plays a script. The script's memory is the first
+// forkRoom forks a child with new namespaces that plays a script. The script's memory is the first
 // descriptor, the socket to who waits is the second. The child becomes the host's, not ours.
-func stageFork(flags, size uint64, fds []int) {
+func forkRoom(flags, size uint64, fds []int) {
 	defer func() {
 		for _, fd := range fds {
 			unix.Close(fd)
@@ -97,7 +97,7 @@ func stageFork(flags, size uint64, fds []int) {
 	}
 	defer func() { _ = unix.Munmap(room) }()
 	h := (*header)(unsafe.Pointer(&room[0]))
-	h.regs[regLife] = stageLife
+	h.regs[regLife] = forkerLife
 	h.regs[regStatus] = uint64(fds[1])
 	for i, fd := range fds[2:] {
 		h.regs[regFiles+i] = uint64(fd)

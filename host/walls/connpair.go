@@ -18,9 +18,9 @@ import (
 	"toolpost/tool"
 )
 
-// A line is one connection of a child, and the one to the host if there is one. Everything on it ends with its
+// A connPair is one connection of a child, and the one to the host if there is one. Everything on it ends with its
 // context.
-type line struct {
+type connPair struct {
 	*egress
 	report func(host)
 	child  *side
@@ -35,21 +35,21 @@ type line struct {
 	broken atomic.Bool  // it ends before its end
 }
 
-// A side is one of the two connections of a line.
+// A side is one of the two connections of a pair.
 type side struct {
 	net.Conn
-	line *line
+	pair *connPair
 }
 
 func (s *side) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
-	s.line.move(n)
+	s.pair.move(n)
 	return n, err
 }
 
 func (s *side) Write(p []byte) (int, error) {
 	n, err := s.Conn.Write(p)
-	s.line.move(n)
+	s.pair.move(n)
 	return n, err
 }
 
@@ -60,9 +60,9 @@ func (s *side) CloseWrite() {
 	}
 }
 
-// Close makes that the other end of a line that was aborted sees a connection that broke.
+// Close resets the connection of a pair that was aborted, so that the other end sees that it broke.
 func (s *side) Close() error {
-	if tcp, ok := s.Conn.(*net.TCPConn); ok && s.line.broken.Load() {
+	if tcp, ok := s.Conn.(*net.TCPConn); ok && s.pair.broken.Load() {
 		_ = tcp.SetLinger(0)
 	}
 	return s.Conn.Close()
@@ -81,104 +81,106 @@ func (s *side) ended() (half, whole bool) {
 	}
 	err = raw.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		half = err == nil && !slices.Contains([]uint8{unix.BPF_TCP_ESTABLISHED, unix.BPF_TCP_FIN_WAIT1, unix.BPF_TCP_FIN_WAIT2}, info.State)
+		half = err == nil &&
+			!slices.Contains([]uint8{unix.BPF_TCP_ESTABLISHED, unix.BPF_TCP_FIN_WAIT1, unix.BPF_TCP_FIN_WAIT2},
+				info.State)
 	})
 	return half, err != nil
 }
 
-func (l *line) move(n int) {
+func (c *connPair) move(n int) {
 	if n > 0 {
-		l.moved.Store(int64(time.Since(l.began)))
+		c.moved.Store(int64(time.Since(c.began)))
 	}
 }
 
-// abort ends the line so that neither end takes what it got for the whole.
-func (l *line) abort() {
-	l.broken.Store(true)
-	l.cancel()
+// abort ends the pair so that neither end takes what it got for the whole.
+func (c *connPair) abort() {
+	c.broken.Store(true)
+	c.cancel()
 }
 
-// serve speaks with the child until one of them has had enough.
-func (l *line) serve() {
-	defer l.work.Wait()
-	defer l.cancel()
-	l.work.Go(l.guard)
-	l.work.Go(func() { l.close(l.child) })
-	_ = l.child.SetReadDeadline(time.Now().Add(l.limits.head))
-	first, err := l.in.Peek(1)
+// serve speaks with the child until one of them ends it.
+func (c *connPair) serve() {
+	defer c.work.Wait()
+	defer c.cancel()
+	c.work.Go(c.guard)
+	c.work.Go(func() { c.close(c.child) })
+	_ = c.child.SetReadDeadline(time.Now().Add(c.limits.head))
+	first, err := c.in.Peek(1)
 	switch {
 	case err != nil:
 	case first[0] == socksVersion:
-		l.serveSOCKS()
+		c.serveSOCKS()
 	default:
-		l.serveHTTP()
+		c.serveHTTP()
 	}
 }
 
-// guard ends the line with the child, and when nothing has moved for too long. It looks at the child's connection
+// guard ends the pair with the child, and when nothing has moved for too long. It looks at the child's connection
 // because nobody may read from it at that moment. A child that is gone cannot be told from one that has closed its
 // direction alone, but by its silence.
-func (l *line) guard() {
-	tick := time.NewTicker(l.limits.look)
+func (c *connPair) guard() {
+	tick := time.NewTicker(c.limits.look)
 	defer tick.Stop()
 	for {
 		select {
-		case <-l.ctx.Done():
+		case <-c.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		still := time.Since(l.began) - time.Duration(l.moved.Load())
-		if half, whole := l.child.ended(); whole || still > l.limits.idle || half && still > l.limits.half {
-			l.abort()
+		still := time.Since(c.began) - time.Duration(c.moved.Load())
+		if half, whole := c.child.ended(); whole || still > c.limits.idle || half && still > c.limits.half {
+			c.abort()
 		}
 	}
 }
 
-// connect connects to a host, and reports it if it is not on the list. The connection ends with the line.
-func (l *line) connect(t host) (*side, error) {
-	_ = l.child.SetReadDeadline(time.Time{})
-	l.head.over = true
-	conn, err := l.egress.connect(l.ctx, t)
+// connect connects to a host, and reports it if it is not on the list. The connection ends with the pair.
+func (c *connPair) connect(t host) (*side, error) {
+	_ = c.child.SetReadDeadline(time.Time{})
+	c.head.over = true
+	conn, err := c.egress.connect(c.ctx, t)
 	if err != nil {
 		if tool.CodeOf(err) == tool.CodeAccessDenied {
-			l.report(t)
+			c.report(t)
 		}
 		return nil, err
 	}
-	l.move(1)
-	peer := &side{Conn: conn, line: l}
-	l.work.Go(func() { l.close(peer) })
+	c.move(1)
+	peer := &side{Conn: conn, pair: c}
+	c.work.Go(func() { c.close(peer) })
 	return peer, nil
 }
 
-// close waits for the end of the line, and closes one of its connections.
-func (l *line) close(s *side) {
-	<-l.ctx.Done()
+// close waits for the end of the pair, and closes one of its connections.
+func (c *connPair) close(s *side) {
+	<-c.ctx.Done()
 	_ = s.Close()
 }
 
 // tunnel passes everything on, in both directions, each until its end.
-func (l *line) tunnel(peer *side) {
-	early, _ := l.in.Peek(l.in.Buffered())
+func (c *connPair) tunnel(peer *side) {
+	early, _ := c.in.Peek(c.in.Buffered())
 	pass := func(to *side, from io.Reader) {
 		if _, err := io.Copy(to, from); err != nil { // it takes the other direction with it, and must not look whole
-			l.abort()
+			c.abort()
 			return
 		}
 		to.CloseWrite()
 	}
 	var there sync.WaitGroup
-	there.Go(func() { pass(peer, io.MultiReader(bytes.NewReader(early), l.child)) })
-	pass(l.child, peer)
+	there.Go(func() { pass(peer, io.MultiReader(bytes.NewReader(early), c.child)) })
+	pass(c.child, peer)
 	there.Wait()
 }
 
-// part ends a line after an answer: a child that still sends would lose the answer if the connection was closed at
+// part ends a pair after an answer: a child that still sends would lose the answer if the connection was closed at
 // once.
-func (l *line) part() {
-	l.child.CloseWrite()
-	_ = l.child.SetReadDeadline(time.Now().Add(l.limits.part))
-	_, _ = io.CopyN(io.Discard, l.child, 4<<20)
+func (c *connPair) part() {
+	c.child.CloseWrite()
+	_ = c.child.SetReadDeadline(time.Now().Add(c.limits.part))
+	_, _ = io.CopyN(io.Discard, c.child, 4<<20)
 }
 
 // A head is what a child sends before anything is passed on: it is bounded, and kept for a second look.

@@ -26,8 +26,8 @@ func (e *entry) bytes() int64 {
 	return int64(overhead + len(e.output) + len(e.summary) + len(e.key.caller) + len(e.key.door))
 }
 
-// A shelf holds results, the most recently used first, up to a number of bytes.
-type shelf struct {
+// An lru holds results, the most recently used first, up to a number of bytes.
+type lru struct {
 	most int64
 
 	mu    sync.Mutex
@@ -36,65 +36,65 @@ type shelf struct {
 	bytes int64
 }
 
-func newShelf(most int64) shelf {
-	return shelf{most: most, byKey: map[key]*list.Element{}, used: list.New()}
+func newLRU(most int64) lru {
+	return lru{most: most, byKey: map[key]*list.Element{}, used: list.New()}
 }
 
-// get gives the result of an equal call, if nothing has changed since and it is not too old.
-func (s *shelf) get(k key, now stamp, at time.Time) *entry {
+// get returns the result of an equal call, if nothing has changed since and it is not too old.
+func (l *lru) get(k key, now stamp, at time.Time) *entry {
 	if now == (stamp{}) {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	el := s.byKey[k]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	el := l.byKey[k]
 	if el == nil {
 		return nil
 	}
 	e := el.Value.(*entry)
 	if e.stamp != now || !at.Before(e.until) {
-		s.remove(el)
+		l.remove(el)
 		return nil
 	}
-	s.used.MoveToFront(el)
+	l.used.MoveToFront(el)
 	return e
 }
 
 // put keeps a result, in the place of one before, and lets go of those that were not used for longest.
-func (s *shelf) put(e *entry) {
+func (l *lru) put(e *entry) {
 	if e.stamp == (stamp{}) {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if el := s.byKey[e.key]; el != nil {
-		s.remove(el)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if el := l.byKey[e.key]; el != nil {
+		l.remove(el)
 	}
-	s.byKey[e.key] = s.used.PushFront(e)
-	s.bytes += e.bytes()
-	for s.bytes > s.most {
-		s.remove(s.used.Back())
+	l.byKey[e.key] = l.used.PushFront(e)
+	l.bytes += e.bytes()
+	for l.bytes > l.most {
+		l.remove(l.used.Back())
 	}
 }
 
 // remove takes a result down; the caller holds the lock.
-func (s *shelf) remove(el *list.Element) {
+func (l *lru) remove(el *list.Element) {
 	e := el.Value.(*entry)
-	s.used.Remove(el)
-	delete(s.byKey, e.key)
-	s.bytes -= e.bytes()
+	l.used.Remove(el)
+	delete(l.byKey, e.key)
+	l.bytes -= e.bytes()
 }
 
-func (s *shelf) clear() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.byKey)
-	s.used.Init()
-	s.bytes = 0
+func (l *lru) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.byKey)
+	l.used.Init()
+	l.bytes = 0
 }
 
-func (s *shelf) size() (entries, bytes int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return int64(len(s.byKey)), s.bytes
+func (l *lru) size() (entries, bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(len(l.byKey)), l.bytes
 }
