@@ -112,7 +112,9 @@ func (c *Calls) For(*tool.Spec) tool.Middleware {
 }
 
 // enter finds the entry of a call that its door let in, or makes one, which is the stage's own.
-func (c *Calls) enter(ctx context.Context, call *tool.Call, out tool.Sink) (_ context.Context, e *entry, own bool, _ error) {
+func (c *Calls) enter(
+	ctx context.Context, call *tool.Call, out tool.Sink,
+) (_ context.Context, e *entry, own bool, _ error) {
 	k := key{call.Caller.ID, call.ID}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +128,8 @@ func (c *Calls) enter(ctx context.Context, call *tool.Call, out tool.Sink) (_ co
 	e.inside, e.out = true, out
 	e.heard(tool.Event{})
 	e.call = Call{
-		ID: call.ID, Caller: call.Caller.ID, Door: call.Caller.Door, Tool: short(call.Tool), Since: time.Now(), DryRun: call.DryRun,
+		ID: call.ID, Caller: call.Caller.ID, Door: call.Caller.Door, Tool: short(call.Tool),
+		Since: time.Now(), DryRun: call.DryRun,
 	}
 	return ctx, e, own, nil
 }
