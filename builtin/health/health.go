@@ -61,8 +61,8 @@ func allow(c *define.Call) error {
 	if c.Caller.Operator() {
 		return nil
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "%q may not use %s: only the owner and who runs toolpost on its command line may",
-		c.Caller.ID, c.Tool)
+	return tool.Errorf(tool.CodeAccessDenied, "%q may not use %s: "+
+		"only the owner and who runs toolpost on its command line may", c.Caller.ID, c.Tool)
 }
 
 type listed struct {

@@ -71,14 +71,10 @@ func (c *Calls) Begin(ctx context.Context, p tool.Principal, id string) (_ conte
 		return nil, nil, taken(id)
 	}
 	ctx, e := c.add(ctx, k)
-	return ctx, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.remove(e)
-	}, nil
+	return ctx, func() { c.remove(e) }, nil
 }
 
-// add and remove are called by who holds mu.
+// add is called by who holds mu.
 func (c *Calls) add(ctx context.Context, k key) (context.Context, *entry) {
 	if c.all == nil {
 		c.all = map[key]*entry{}
@@ -90,8 +86,10 @@ func (c *Calls) add(ctx context.Context, k key) (context.Context, *entry) {
 }
 
 func (c *Calls) remove(e *entry) {
+	c.mu.Lock()
 	delete(c.all, e.key)
-	e.cancel(nil)
+	c.mu.Unlock()
+	e.cancel(nil) // frees what hangs on the context; all other calls need not wait for that
 }
 
 func taken(id string) *tool.Error {
@@ -114,7 +112,9 @@ func (c *Calls) For(*tool.Spec) tool.Middleware {
 }
 
 // enter finds the entry of a call that its door let in, or makes one, which is the stage's own.
-func (c *Calls) enter(ctx context.Context, call *tool.Call, out tool.Sink) (_ context.Context, e *entry, own bool, _ error) {
+func (c *Calls) enter(
+	ctx context.Context, call *tool.Call, out tool.Sink,
+) (_ context.Context, e *entry, own bool, _ error) {
 	k := key{call.Caller.ID, call.ID}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,18 +128,21 @@ func (c *Calls) enter(ctx context.Context, call *tool.Call, out tool.Sink) (_ co
 	e.inside, e.out = true, out
 	e.heard(tool.Event{})
 	e.call = Call{
-		ID: call.ID, Caller: call.Caller.ID, Door: call.Caller.Door, Tool: short(call.Tool), Since: time.Now(), DryRun: call.DryRun,
+		ID: call.ID, Caller: call.Caller.ID, Door: call.Caller.Door, Tool: short(call.Tool),
+		Since: time.Now(), DryRun: call.DryRun,
 	}
 	return ctx, e, own, nil
 }
 
 // leave keeps the entry of a door, which may make several calls, one after the other, of what it let in once.
 func (c *Calls) leave(e *entry, own bool) {
+	if own {
+		c.remove(e)
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e.inside = false; own {
-		c.remove(e)
-	}
+	e.inside = false
 }
 
 // Emit implements tool.Sink. What an event says is only read when somebody asks, unless it would be much to keep.
