@@ -27,8 +27,8 @@ func (c *Call) Operating(does string) error {
 	if c.Caller.Operator() {
 		return nil
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "%q may not %s: only the owner and who runs toolpost on its command line may",
-		c.Caller.ID, does)
+	return tool.Errorf(tool.CodeAccessDenied, "%q may not %s: only the owner and who runs toolpost on its command line "+
+		"may", c.Caller.ID, does)
 }
 
 // A Tool is one tool: what it is, and how it runs.
