@@ -31,6 +31,18 @@ func (c *Call) Operating(does string) error {
 		"may", c.Caller.ID, does)
 }
 
+// ForOperators makes what a tool does refuse everybody but those who run this program.
+func ForOperators[A, O any](
+	does string, run func(context.Context, *Call, A) (O, error),
+) func(context.Context, *Call, A) (O, error) {
+	return func(ctx context.Context, c *Call, args A) (out O, err error) {
+		if err := c.Operating(does); err != nil {
+			return out, err
+		}
+		return run(ctx, c, args)
+	}
+}
+
 // A Tool is one tool: what it is, and how it runs.
 type Tool struct {
 	Spec    *tool.Spec
