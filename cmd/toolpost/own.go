@@ -10,8 +10,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// ownTools are the tools that Toolpost itself brings, in this process or on a server. What an operator does is a call
-// of one of them: the policy decides about it, it is on record, and it is the same from near and from afar.
+// ownTools are the tools that Toolpost itself brings, in this process or on a server. What an operator does is a call of
+// one of them: the policy decides about it, it is on record, and it is the same from near and from afar.
 type ownTools struct {
 	*backend
 	server
@@ -43,9 +43,9 @@ func (a *app) needStore(s server) error {
 	if has, err := node.HasStore(cfg); err != nil || has {
 		return err
 	}
-	return tool.Errorf(tool.CodeInvalidInput, "there is no store, so leases, tokens, jobs, sessions and records last no longer "+
-		"than the program that made them; `toolpost init` writes a config, and with one there is a store unless it says "+
-		"`store: {url: none}`. A server without a store issues its leases itself, by the tool lease.issue")
+	return tool.Errorf(tool.CodeInvalidInput, "there is no store, so leases, tokens, jobs, sessions and records last no longer than the program that "+
+		"made them; `toolpost init` writes a config, and with one there is a store unless it says `store: {url: none}`. A server "+
+		"without a store issues its leases itself, by the tool lease.issue")
 }
 
 // callOwn opens the tools, and none of the config's, for one call.
@@ -80,11 +80,9 @@ func (o ownTools) missing(ctx context.Context, name, does string, err error) err
 	case hidden == nil:
 		return err
 	case o.url != "":
-		return tool.Errorf(tool.CodeAccessDenied, "the server does not let you %s: it would need a store, and have to let you "+
-			"call the tool %s", does, name)
+		return tool.Errorf(tool.CodeAccessDenied, "the server does not let you %s: it would need a store, and have to let you call the tool %s", does, name)
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "the policy does not let %q %s; it would have to allow the tool %s",
-		me().ID, does, name)
+	return tool.Errorf(tool.CodeAccessDenied, "the policy does not let %q %s; it would have to allow the tool %s", me().ID, does, name)
 }
 
 // serverFlags gives the server that the flags of a command name, for completion.
