@@ -21,19 +21,6 @@ func (n *Node) Admit(ctx context.Context, shown identity.Credentials) (tool.Prin
 	return p, n.redactor.Error(err)
 }
 
-// Runner gives the caller who runs this program, as the config knows the user of its process.
-func Runner(ctx context.Context, cfg *config.Config, door string) (tool.Principal, error) {
-	var o identity.Options
-	if err := cfg.Callers.Decode(&o); err != nil {
-		return tool.Principal{}, err
-	}
-	callers, err := identity.New(o, identity.Env{Dir: cfg.Dir})
-	if err != nil {
-		return tool.Principal{}, err
-	}
-	return callers.Admit(ctx, identity.Credentials{Door: door, Peer: identity.Self()})
-}
-
 // Caller gives somebody by name, with the rights that the config lists for it.
 func (n *Node) Caller(id, door string) tool.Principal {
 	rights, _ := n.callers.Load().Known(id)

@@ -30,30 +30,30 @@ type Log interface {
 	Verify(ctx context.Context, points ...audit.Point) (*audit.Report, error)
 }
 
-// verifyTime is how long looking at a whole log may take: some have many millions of rows.
-const verifyTime = time.Hour
+// longest is how long looking at a whole log may take: some have many millions of rows.
+const longest = time.Hour
 
 // New makes the tools.
 func New(log Log) *define.Set {
 	d := desk{log}
-	spec := func(name, description string) tool.Spec {
-		return tool.Spec{Name: "audit." + name, Description: description, Effects: tool.Effects{Reads: true}}
-	}
-	verify := spec("verify", "Looks at the whole log of calls for any change, and reports what was found.")
-	verify.Timeout = verifyTime
 	return define.NewSet(
-		define.New(spec("log", "Gives the records of calls, in pages."), d.page),
-		define.New(spec("top", "Tells what is called most, with what success, and how many calls each day had."), d.top),
-		define.New(spec("paths", "Tells which files calls access, as far as their arguments tell."), d.paths),
-		define.New(spec("errors", "Tells what goes wrong, and in how many of a tool's calls."), d.failures),
-		define.New(spec("latency", "Tells how long the calls of each tool take, the slowest first."), d.latency),
-		define.New(verify, d.verify),
+		question("log", "Gives the records of calls, in pages.", d.page),
+		question("top", "Tells what is called most, with what success, and how many calls each day had.", d.top),
+		question("paths", "Tells which files calls access, as far as their arguments tell.", d.paths),
+		question("errors", "Tells what goes wrong, and in how many of a tool's calls.", d.failures),
+		question("latency", "Tells how long the calls of each tool take, the slowest first.", d.latency),
+		question("verify", "Looks at the whole log of calls for any change, and reports what was found.", d.verify),
 	)
 }
 
-type desk struct{ log Log }
+// question defines a tool. None of them changes anything, and each may have to look at the whole log.
+func question[A, O any](name, description string, run func(context.Context, *define.Call, A) (O, error)) define.Tool {
+	return define.New(tool.Spec{
+		Name: "audit." + name, Description: description, Effects: tool.Effects{Reads: true}, Timeout: longest,
+	}, define.ForOperators("ask about the calls of all callers", run))
+}
 
-const asks = "ask about the calls of all callers"
+type desk struct{ log Log }
 
 // LogArgs are the arguments of audit.log.
 type LogArgs struct {
@@ -78,9 +78,6 @@ const (
 var errFull = errors.New("the page is full")
 
 func (d desk) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error) {
-	if err := c.Operating(asks); err != nil {
-		return Page{}, err
-	}
 	rows := pageRows
 	if a.Limit > 0 {
 		rows = min(a.Limit, pageRows)
@@ -117,10 +114,7 @@ type Top struct {
 	Uses []audit.Use    `json:"uses"`
 }
 
-func (d desk) top(ctx context.Context, c *define.Call, a TopArgs) (Top, error) {
-	if err := c.Operating(asks); err != nil {
-		return Top{}, err
-	}
+func (d desk) top(ctx context.Context, _ *define.Call, a TopArgs) (Top, error) {
 	if a.By == "" {
 		a.By = audit.ByTool
 	}
@@ -137,10 +131,7 @@ type Paths struct {
 	Paths []audit.Path `json:"paths"`
 }
 
-func (d desk) paths(ctx context.Context, c *define.Call, f audit.Filter) (Paths, error) {
-	if err := c.Operating(asks); err != nil {
-		return Paths{}, err
-	}
+func (d desk) paths(ctx context.Context, _ *define.Call, f audit.Filter) (Paths, error) {
 	paths, err := d.log.Paths(ctx, f)
 	return Paths{paths}, err
 }
@@ -150,10 +141,7 @@ type Failures struct {
 	Errors []audit.Failure `json:"errors"`
 }
 
-func (d desk) failures(ctx context.Context, c *define.Call, f audit.Filter) (Failures, error) {
-	if err := c.Operating(asks); err != nil {
-		return Failures{}, err
-	}
+func (d desk) failures(ctx context.Context, _ *define.Call, f audit.Filter) (Failures, error) {
 	failures, err := d.log.Failures(ctx, f)
 	return Failures{failures}, err
 }
@@ -163,10 +151,7 @@ type Latencies struct {
 	Tools []audit.Latency `json:"tools"`
 }
 
-func (d desk) latency(ctx context.Context, c *define.Call, f audit.Filter) (Latencies, error) {
-	if err := c.Operating(asks); err != nil {
-		return Latencies{}, err
-	}
+func (d desk) latency(ctx context.Context, _ *define.Call, f audit.Filter) (Latencies, error) {
 	tools, err := d.log.Latencies(ctx, f)
 	return Latencies{tools}, err
 }
@@ -177,9 +162,6 @@ type VerifyArgs struct {
 }
 
 func (d desk) verify(ctx context.Context, c *define.Call, a VerifyArgs) (*audit.Report, error) {
-	if err := c.Operating(asks); err != nil {
-		return nil, err
-	}
 	var points []audit.Point
 	for _, text := range a.Expect {
 		p, err := audit.ParsePoint(text)

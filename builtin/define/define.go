@@ -27,8 +27,20 @@ func (c *Call) Operating(does string) error {
 	if c.Caller.Operator() {
 		return nil
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "%q may not %s: only the owner and who runs toolpost on its command line may",
-		c.Caller.ID, does)
+	return tool.Errorf(tool.CodeAccessDenied, "%q may not %s: only the owner and who runs toolpost on its command line "+
+		"may", c.Caller.ID, does)
+}
+
+// ForOperators makes what a tool does refuse everybody but those who run this program.
+func ForOperators[A, O any](
+	does string, run func(context.Context, *Call, A) (O, error),
+) func(context.Context, *Call, A) (O, error) {
+	return func(ctx context.Context, c *Call, args A) (out O, err error) {
+		if err := c.Operating(does); err != nil {
+			return out, err
+		}
+		return run(ctx, c, args)
+	}
 }
 
 // A Tool is one tool: what it is, and how it runs.

@@ -67,7 +67,7 @@ func New(o Options) *define.Set {
 		}, d.revoke), define.New(tool.Spec{
 			Name: listName, Effects: tool.Effects{Reads: true},
 			Description: "Lists the leases of all callers, the newest first. Their tokens are nowhere.",
-		}, d.list))
+		}, define.ForOperators("list the leases of all callers", d.list)))
 	}
 	return define.NewSet(tools...)
 }
@@ -181,10 +181,7 @@ type list struct {
 	Leases []lease.Lease `json:"leases"`
 }
 
-func (d desk) list(ctx context.Context, c *define.Call, a listArgs) (list, error) {
-	if err := c.Operating("list the leases of all callers"); err != nil {
-		return list{}, err
-	}
+func (d desk) list(ctx context.Context, _ *define.Call, a listArgs) (list, error) {
 	all, err := d.book.List(ctx, a.Limit)
 	return list{all}, err
 }

@@ -40,7 +40,7 @@ func New(tokens Tokens) *define.Set {
 		define.New(tool.Spec{
 			Name: ListName, Effects: tool.Effects{Reads: true},
 			Description: "Lists what is known of tokens, the newest first. The tokens themselves are nowhere.",
-		}, b.list),
+		}, define.ForOperators("list tokens", b.list)),
 	)
 }
 
@@ -110,10 +110,7 @@ type list struct {
 	Tokens []identity.Token `json:"tokens"`
 }
 
-func (b book) list(ctx context.Context, c *define.Call, a listArgs) (list, error) {
-	if err := c.Operating("list tokens"); err != nil {
-		return list{}, err
-	}
+func (b book) list(ctx context.Context, _ *define.Call, a listArgs) (list, error) {
 	all, err := b.tokens.List(ctx, a.Limit)
 	return list{all}, err
 }

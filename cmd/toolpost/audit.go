@@ -389,7 +389,8 @@ func (a *app) auditLatencyCommand() *cobra.Command {
 			ans := answer{head: []string{"tool", "calls", "mean", "p50", "p95", "p99", "longest", "p95_share"}, json: found}
 			for _, u := range found.Tools {
 				ans.rows = append(ans.rows, []string{
-					named(u.Tool), count(u.Calls), q.took(u.Mean), q.took(u.P50), q.took(u.P95), q.took(u.P99), q.took(u.Longest), q.bar(int64(u.P95), int64(found.Tools[0].P95)),
+					named(u.Tool), count(u.Calls), q.took(u.Mean), q.took(u.P50), q.took(u.P95), q.took(u.P99),
+					q.took(u.Longest), q.bar(int64(u.P95), int64(found.Tools[0].P95)),
 				})
 			}
 			return q.show(ans)
@@ -413,7 +414,9 @@ func (a *app) auditExportCommand() *cobra.Command {
 func (q *audit) exportCSV(ctx context.Context) error {
 	w, columns := csv.NewWriter(q.out), record.Columns()
 	_ = w.Write(columns.Names())
-	err := q.calls(ctx, true, func(_ json.RawMessage, r *tool.Record) error { return w.Write(formulaSafe(columns.Cells(r))) })
+	err := q.calls(ctx, true, func(_ json.RawMessage, r *tool.Record) error {
+		return w.Write(formulaSafe(columns.Cells(r)))
+	})
 	w.Flush()
 	return cmp.Or(err, w.Error())
 }

@@ -123,8 +123,8 @@ func (a *app) jobsListCommand() *cobra.Command {
 	var most int
 	c := &cobra.Command{
 		Use: "list", Short: "List jobs, the newest first", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Lists your jobs, the newest first; --all lists those of all callers, for who runs Toolpost. A job is forgotten a day\n" +
-			"after its end.",
+		Long: "Lists your jobs, the newest first; --all lists those of all callers, for who runs Toolpost. A job is\n" +
+			"forgotten a day after its end.",
 	}
 	s.flags(c)
 	c.Flags().StringVar(&state, "state", "", "only those that are queued, running, done, failed, asked, cancelled or lost")

@@ -108,7 +108,8 @@ func (a *app) issue(ctx context.Context, req leaseRequest) error {
 	if !l.Expires.IsZero() { // a server without a store does not say
 		until = ", until " + when(l.Expires, time.Now())
 	}
-	fmt.Fprintf(a.err, "lease %s for one call of %s%s, up to tier %d%s\n", lease.ID(l.Token), clean(l.Tool), by, l.Tier, until)
+	fmt.Fprintf(a.err, "lease %s for one call of %s%s, up to tier %d%s\n",
+		lease.ID(l.Token), clean(l.Tool), by, l.Tier, until)
 	return nil
 }
 

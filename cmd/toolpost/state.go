@@ -52,7 +52,9 @@ func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, ow
 }
 
 // call calls one of the tools for sessions.
-func (q stateRequest) call(ctx context.Context, o ownTools, call tool.Call, args map[string]any, does string, into any) error {
+func (q stateRequest) call(
+	ctx context.Context, o ownTools, call tool.Call, args map[string]any, does string, into any,
+) error {
 	if args["session"] = q.session; q.caller != "" {
 		args["caller"] = q.caller
 	}
@@ -164,7 +166,9 @@ func (a *app) statePatchCommand() *cobra.Command {
 }
 
 // change calls a tool that changes the session, and gives the new version.
-func (q stateRequest) change(ctx context.Context, o ownTools, name string, args map[string]any) (to statetools.Change, err error) {
+func (q stateRequest) change(
+	ctx context.Context, o ownTools, name string, args map[string]any,
+) (to statetools.Change, err error) {
 	call := tool.Call{Tool: name}
 	if q.caller == "" { // the record of a call has its caller's sessions
 		call.Session = q.session

@@ -84,7 +84,8 @@ func (a *app) issueToken(ctx context.Context, req tokenRequest) error {
 		return a.printJSON(t)
 	}
 	fmt.Fprintln(a.out, t.Secret)
-	fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is shown this once\n", t.ID, clean(t.Caller), until(t.Token, time.Now()))
+	fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is shown this once\n",
+		t.ID, clean(t.Caller), until(t.Token, time.Now()))
 	return nil
 }
 
