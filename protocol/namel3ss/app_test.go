@@ -19,7 +19,7 @@ import (
 func TestMistakesInNamel3ssTOMLNameTheirPlace(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"[python_tools]\ntimeout_seconds = \"x\"", "namel3ss.toml:2:"},
-		{"[python_tools]\ntimeout_seconds = 0", "timeout_seconds: more than 0"},
+		{"[python_tools]\ntimeout_seconds = 0", "timeout_seconds: expected more than 0"},
 		{"a = 1\na = 2", "namel3ss.toml"},
 		{"[python_tools", "namel3ss.toml:1:"},
 		{"a = " + strings.Repeat("[", 500_000), "namel3ss.toml"},
