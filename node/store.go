@@ -30,13 +30,13 @@ import (
 
 // StoreOptions is the store section of a config.
 type StoreOptions struct {
-	URL string `yaml:"url" doc:"sqlite:FILE, or postgres://USER:PASSWORD@HOST/DATABASE, or none; sqlite:.toolpost/toolpost.db where it is left out"`
+	URL string `yaml:"url" doc:"sqlite:FILE, or postgres://USER:PASSWORD@HOST/DATABASE, or none; default: sqlite:.toolpost/toolpost.db"`
 	// How long things are kept. They are looked after by a program that serves.
-	Retention config.Duration `yaml:"retention" doc:"how long the records of calls are kept; for ever where it is left out"`
-	Sessions  config.Duration `yaml:"sessions" doc:"how long a session is kept that nobody changes; for ever where it is left out"`
-	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept that no call brings again; for ever where it is left out"`
+	Retention config.Duration `yaml:"retention" doc:"how long the records of calls are kept; default: for ever"`
+	Sessions  config.Duration `yaml:"sessions" doc:"how long a session is kept that nobody changes; default: for ever"`
+	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept that no call brings again; default: for ever"`
 
-	Jobs config.Duration `yaml:"jobs" doc:"how long a job is kept after its end; 24 h where it is left out"`
+	Jobs config.Duration `yaml:"jobs" doc:"how long a job is kept after its end; default: 24h"`
 
 	Audit       audit.Settings       `yaml:"audit" doc:"what is recorded of calls"`
 	Idempotency idempotency.Settings `yaml:"idempotency" doc:"how repeated calls are recognised"`
@@ -82,7 +82,7 @@ func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	case "postgres", "postgresql":
 		db, err = postgres.Open(o.URL, options)
 	default:
-		err = tool.Errorf(tool.CodeInvalidInput, "the URL of the store starts with %q; sqlite:FILE, postgres://... or none is wanted", scheme+":")
+		err = tool.Errorf(tool.CodeInvalidInput, "the URL of the store starts with %q; expected sqlite:FILE, postgres://... or none", scheme+":")
 	}
 	return db, o, err
 }
@@ -104,7 +104,7 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 		if err == nil {
 			key, err := hex.DecodeString(strings.TrimSpace(string(text)))
 			if err != nil || len(key) < 16 {
-				return nil, tool.Errorf(tool.CodeUnavailable, "%s has no key for the audit log; 16 bytes or more, as hexadecimal digits, are wanted", path)
+				return nil, tool.Errorf(tool.CodeUnavailable, "%s has no key for the audit log; expected 16 bytes or more, as hexadecimal digits", path)
 			}
 			return key, nil
 		}

@@ -20,7 +20,7 @@ import (
 type TLSFiles struct {
 	Cert     string `yaml:"cert" doc:"file with the door's certificate, and with those between it and its authority; PEM"`
 	Key      string `yaml:"key" doc:"file with the key of the certificate; PEM"`
-	ClientCA string `yaml:"client_ca" doc:"file with the authorities whose client certificates are believed; PEM; no certificate is asked for where it is left out"`
+	ClientCA string `yaml:"client_ca" doc:"file with the authorities whose client certificates are trusted; PEM; default: clients are not asked for a certificate"`
 }
 
 // on reports whether the door speaks TLS.

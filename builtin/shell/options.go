@@ -103,7 +103,7 @@ func (o Options) check() error {
 	}
 	for name, value := range o.Env {
 		if !isVariable(name) || strings.ContainsRune(value, 0) {
-			return wrong("shell.env: %q cannot be a variable; letters, digits and _ are wanted, and no NUL in its value", name)
+			return wrong("shell.env: %q cannot be a variable; expected letters, digits and _, and no NUL in its value", name)
 		}
 	}
 	for _, entry := range slices.Concat(o.Allow, o.Deny) {

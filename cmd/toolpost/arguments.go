@@ -60,7 +60,7 @@ func readArguments(name string, r io.Reader) (json.RawMessage, error) {
 
 func checked(name string, b []byte) (json.RawMessage, error) {
 	if err := strictjson.CheckObject(b); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w; a JSON object is wanted, or name=value pairs", name, err)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w; expected a JSON object, or name=value pairs", name, err)
 	}
 	return b, nil
 }

@@ -15,7 +15,7 @@ import (
 func (a *app) asCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "as",
-		Short: "Be the tool side of a protocol on stdin and stdout",
+		Short: "Serve a protocol on stdin and stdout, as one of its tools",
 		Long: "Lets other programs run the tools of this Toolpost as if they were tools of their own protocol: the request\n" +
 			"is read from stdin, the answer goes to stdout, and nothing else does.",
 		Example: "  toolpost as narratoria light_torch < request.json\n  toolpost as namel3ss < request.json\n" +

@@ -46,7 +46,7 @@ func probe(name string, err error, otherwise, means string) finding {
 }
 
 func kernel() finding {
-	f := finding{Name: "kernel", State: stateOK, Means: "Linux 5.10 or later is wanted"}
+	f := finding{Name: "kernel", State: stateOK, Means: "Linux 5.10 or later"}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		f.State, f.Detail = stateFailed, err.Error()
@@ -62,7 +62,7 @@ func kernel() finding {
 }
 
 func python(ctx context.Context) finding {
-	f := finding{Name: "python3", State: stateMissing, Means: "runs Python tools; 3.9 or later is wanted"}
+	f := finding{Name: "python3", State: stateMissing, Means: "runs Python tools; 3.9 or later"}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	const script = "import sys; print(sys.executable, '.'.join(map(str, sys.version_info[:3])), int(sys.version_info >= (3, 9)))"

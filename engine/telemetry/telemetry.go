@@ -19,13 +19,13 @@ import (
 
 // Options is the telemetry section of a config.
 type Options struct {
-	OTLP     string            `yaml:"otlp" doc:"address of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; https, unless it is on this machine. Nothing is sent where it is left out"`
+	OTLP     string            `yaml:"otlp" doc:"address of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; https, unless it is on this machine. Without it nothing is sent"`
 	Headers  map[string]string `yaml:"headers" doc:"headers for the collector: the name of each, and the name of the secret that is its value"`
-	Traces   *bool             `yaml:"traces" doc:"whether spans are sent; true where it is left out"`
-	Metrics  *bool             `yaml:"metrics" doc:"whether metrics are sent; true where it is left out"`
-	Sample   *float64          `yaml:"sample" doc:"the share of traces that is sent, 0 to 1; 1 where it is left out"`
-	Service  string            `yaml:"service" doc:"what this program is called there; toolpost where it is left out"`
-	Interval time.Duration     `yaml:"interval" doc:"how often metrics are sent; 60 s where it is left out"`
+	Traces   *bool             `yaml:"traces" doc:"whether spans are sent; default: true"`
+	Metrics  *bool             `yaml:"metrics" doc:"whether metrics are sent; default: true"`
+	Sample   *float64          `yaml:"sample" doc:"the share of traces that is sent, 0 to 1; default: 1"`
+	Service  string            `yaml:"service" doc:"what this program is called there; default: toolpost"`
+	Interval time.Duration     `yaml:"interval" doc:"how often metrics are sent; default: 60s"`
 }
 
 // Validate implements config's validator.
@@ -49,9 +49,9 @@ func (o *Options) Validate() error {
 	}
 	switch {
 	case o.Sample != nil && (*o.Sample < 0 || *o.Sample > 1):
-		return fmt.Errorf("sample is %v; a share from 0 to 1 is wanted", *o.Sample)
+		return fmt.Errorf("sample is %v; expected a share from 0 to 1", *o.Sample)
 	case o.Interval != 0 && o.Interval < time.Second:
-		return fmt.Errorf("metrics every %v is too often; 1s or more is wanted", o.Interval)
+		return fmt.Errorf("metrics every %v is too often; expected 1s or more", o.Interval)
 	case len(o.Service) > 255:
 		return fmt.Errorf("the name of the service is longer than 255 bytes")
 	}
@@ -63,7 +63,7 @@ func checkCollector(address string) error {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("otlp: a URL is wanted, such as https://collector.example:4318")
+		return fmt.Errorf("otlp: expected a URL, such as https://collector.example:4318")
 	case u.User != nil:
 		return fmt.Errorf("otlp: the URL has a password in it; put it into a secret and name that under `headers`")
 	case u.RawQuery != "" || u.Fragment != "":
