@@ -3,6 +3,7 @@ package tool
 import (
 	"encoding/json"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -77,4 +78,14 @@ func (e *Error) Retry() time.Duration {
 		return 0
 	}
 	return time.Duration(min(max(said.MS, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+}
+
+// UnmarshalJSON implements json.Unmarshaler: a list of patterns as they are written, or a single one. Without it what can
+// be read from text could be read from a string alone, and not from what is written of it.
+func (p *Patterns) UnmarshalJSON(b []byte) error {
+	if strings.HasPrefix(string(b), `"`) {
+		*p = make(Patterns, 1)
+		return json.Unmarshal(b, &(*p)[0])
+	}
+	return json.Unmarshal(b, (*[]Pattern)(p))
 }

@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,16 +77,6 @@ type Patterns []Pattern
 func (p *Patterns) UnmarshalText(b []byte) error {
 	*p = make(Patterns, 1)
 	return (*p)[0].UnmarshalText(b)
-}
-
-// UnmarshalJSON implements json.Unmarshaler: a list of patterns as they are written, or a single one. Without it what can
-// be read from text could be read from a string alone, and not from what is written of it.
-func (p *Patterns) UnmarshalJSON(b []byte) error {
-	if strings.HasPrefix(string(b), `"`) {
-		*p = make(Patterns, 1)
-		return json.Unmarshal(b, &(*p)[0])
-	}
-	return json.Unmarshal(b, (*[]Pattern)(p))
 }
 
 // Match reports whether one of the patterns matches the tool; nil stands for everything.
