@@ -96,7 +96,7 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 		w.Header().Set("WWW-Authenticate", d.challenge(r.Header))
 		status, e = http.StatusUnauthorized, e.Because("unauthenticated")
 	}
-	Refuse(w, r, d.form(), status, e)
+	Refuse(w, r, d.Refusals, status, e)
 }
 
 func (d Door) challenge(h http.Header) string {

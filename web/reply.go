@@ -63,19 +63,20 @@ func Problem(e *tool.Error, call string) []byte {
 	return body
 }
 
-// Problems refuse with problem documents: the form of doors that bring none.
-type Problems struct{}
-
-// Refusal implements Refuser.
-func (Problems) Refusal(e *tool.Error) []byte { return Problem(e, "") }
-
-// Refuse answers a request whose body may not have been read, in the form of a protocol. The connection then ends with
-// it, so that the answer does not wait for a body that may never come.
+// Refuse answers a request whose body may not have been read, in the form of a protocol; nil: with a problem document.
+// The connection then ends with it, so that the answer does not wait for a body that may never come.
 func Refuse(w http.ResponseWriter, r *http.Request, form Refuser, status int, e *tool.Error) {
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")
 	}
-	Reply(w, status, form.Refusal(e))
+	Reply(w, status, refusal(form, e))
+}
+
+func refusal(form Refuser, e *tool.Error) []byte {
+	if form == nil {
+		return Problem(e, "")
+	}
+	return form.Refusal(e)
 }
 
 // Reply writes a whole answer in JSON. Whether the peer took it is the peer's affair.

@@ -16,7 +16,7 @@ import (
 // A Server is a front while it is open: what its doors may ask of it.
 type Server struct {
 	o       Options
-	form    Refuser // of what no route answers
+	form    Refuser // of what no route answers; nil: problem documents
 	hints   []string
 	hosts   map[string]bool // nil: any
 	origins map[string]bool
@@ -33,7 +33,7 @@ type Server struct {
 
 func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Catalog) *Server {
 	s := &Server{
-		o: o, form: Problems{}, inFlight: newInFlight(), mux: http.NewServeMux(),
+		o: o, inFlight: newInFlight(), mux: http.NewServeMux(),
 		hosts: hostNames(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -41,9 +41,9 @@ func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Ca
 		s.hosts = nil // no page in a browser comes this way
 	}
 	if len(doors) == 1 { // an address of its own speaks one protocol, whatever is asked
-		s.form = doors[0].form()
+		s.form = doors[0].Refusals
 	}
-	s.crowd = newCrowd(o.Bounds, s.form.Refusal)
+	s.crowd = newCrowd(o.Bounds, func(e *tool.Error) []byte { return refusal(s.form, e) })
 	served := map[string]bool{}
 	for _, d := range doors {
 		s.hints = append(s.hints, d.Hint)
@@ -65,11 +65,11 @@ func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
 		methods[route.Path] = append(methods[route.Path], route.Method)
 	}
 	for at, choice := range offered {
-		s.mux.HandleFunc(at, s.guarded(d.form(), func(w http.ResponseWriter, r *http.Request) {
+		s.mux.HandleFunc(at, s.guarded(d.Refusals, func(w http.ResponseWriter, r *http.Request) {
 			i := slices.IndexFunc(choice, func(route Route) bool { return route.takes(r.Method) })
 			switch {
 			case i < 0:
-				NotAllowed(w, r, d.form(), methods[at]...)
+				NotAllowed(w, r, d.Refusals, methods[at]...)
 			case choice[i].Open:
 				choice[i].Serve(w, r, tool.Principal{})
 			default:
@@ -82,13 +82,6 @@ func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
 // takes reports whether a route is for a method. HEAD is a GET whose body is not sent.
 func (r Route) takes(method string) bool {
 	return r.Method == "" || r.Method == method || r.Method == http.MethodGet && method == http.MethodHead
-}
-
-func (d Door) form() Refuser {
-	if d.Refusals == nil {
-		return Problems{}
-	}
-	return d.Refusals
 }
 
 // ServeHTTP does what holds for every request, whoever sends it.

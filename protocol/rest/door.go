@@ -153,5 +153,5 @@ func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Princ
 
 // refuse answers a request that never became a call, or has no outcome; its body may not have been read.
 func refuse(w http.ResponseWriter, r *http.Request, status int, e *tool.Error) {
-	web.Refuse(w, r, web.Problems{}, status, e)
+	web.Refuse(w, r, nil, status, e)
 }

@@ -79,7 +79,7 @@ func (s *server) aboutJob(name string) func(http.ResponseWriter, *http.Request, 
 // the header with which browsers go on reading.
 func (s *server) jobEvents(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 	if r.Method == http.MethodHead { // a stream without a body would only wait
-		web.NotAllowed(w, r, web.Problems{}, http.MethodGet)
+		web.NotAllowed(w, r, nil, http.MethodGet)
 		return
 	}
 	before, err := readBefore(r.Header)
