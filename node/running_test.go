@@ -72,8 +72,13 @@ func TestACallIsSeenAndCancelledThroughAnyDoor(t *testing.T) {
 		for _, by := range doors {
 			answer := make(chan string, 1)
 			go func() { answer <- post(t, in, "hang", `{}`, map[string][]string{"Toolpost-Call": {"c1"}}) }()
-			if door := <-h.began; door != in.Door {
-				t.Fatalf("it came by %s, not by %s", door, in.Door)
+			select {
+			case door := <-h.began:
+				if door != in.Door {
+					t.Fatalf("it came by %s, not by %s", door, in.Door)
+				}
+			case got := <-answer:
+				t.Fatalf("%s, to be cancelled through %s, is answered before it began: %s", in.Door, by.Door, got)
 			}
 			if got := post(t, by, "listCalls", `{}`, nil); !strings.Contains(got, `"call":"c1","caller":"owner","door":"`+in.Door+`","tool":"hang"`) {
 				t.Errorf("%s, seen through %s: %s", in.Door, by.Door, got)

@@ -85,9 +85,12 @@ func (c *Calls) add(ctx context.Context, k key) (context.Context, *entry) {
 	return ctx, e
 }
 
+// remove takes out a call that never came into the chain, or left it; its id may be that of another call by now.
 func (c *Calls) remove(e *entry) {
 	c.mu.Lock()
-	delete(c.all, e.key)
+	if c.all[e.key] == e {
+		delete(c.all, e.key)
+	}
 	c.mu.Unlock()
 	e.cancel(nil) // frees what hangs on the context; all other calls need not wait for that
 }
@@ -126,7 +129,6 @@ func (c *Calls) enter(
 		return nil, nil, false, taken(call.ID)
 	}
 	e.inside, e.out = true, out
-	e.heard(tool.Event{})
 	e.call = Call{
 		ID: call.ID, Caller: call.Caller.ID, Door: call.Caller.Door, Tool: short(call.Tool),
 		Since: time.Now(), DryRun: call.DryRun,
@@ -134,15 +136,15 @@ func (c *Calls) enter(
 	return ctx, e, own, nil
 }
 
-// leave keeps the entry of a door, which may make several calls, one after the other, of what it let in once.
+// leave frees the id before the door has answered: a caller may use it again as soon as it has the answer. The
+// context of a door's entry lives on, for the answer may be written under it.
 func (c *Calls) leave(e *entry, own bool) {
-	if own {
-		c.remove(e)
-		return
-	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	e.inside = false
+	delete(c.all, e.key)
+	c.mu.Unlock()
+	if own {
+		e.cancel(nil)
+	}
 }
 
 // Emit implements tool.Sink. What an event says is only read when somebody asks, unless it would be much to keep.
