@@ -62,11 +62,11 @@ func post(t *testing.T, door node.Listening, name, args string, header map[strin
 	for name, values := range header {
 		req.Header[name] = values
 	}
+	req.Close = true // a connection that is kept would outlive the test
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer http.DefaultClient.CloseIdleConnections()
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {

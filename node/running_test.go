@@ -50,6 +50,7 @@ func cancelThrough(t *testing.T, door node.Listening, id string) {
 	case "http":
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodDelete, door.URL+"/v1/calls/"+id, nil)
 		req.Header.Set("Authorization", "Bearer "+envelopeToken)
+		req.Close = true
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +72,10 @@ func TestACallIsSeenAndCancelledThroughAnyDoor(t *testing.T) {
 	for _, in := range doors {
 		for _, by := range doors {
 			answer := make(chan string, 1)
-			go func() { answer <- post(t, in, "hang", `{}`, map[string][]string{"Toolpost-Call": {"c1"}}) }()
+			go func() {
+				defer close(answer)
+				answer <- post(t, in, "hang", `{}`, map[string][]string{"Toolpost-Call": {"c1"}})
+			}()
 			select {
 			case door := <-h.began:
 				if door != in.Door {
