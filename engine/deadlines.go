@@ -13,7 +13,7 @@ import (
 // processor each time.
 //
 // context.WithTimeout is the obvious way: it makes a timer, a channel and an entry in its parent for every call. Here a
-// call gets a context that makes a channel only if somebody waits on it, and that stands in one unordered list.
+// call gets a lazy context, which stands in one unordered list.
 // The timer is set for the earliest end that it was told of and never moved back: when it fires too early, because that
 // call has ended, it looks through the list and is set again.
 //
@@ -26,22 +26,17 @@ type deadlines struct {
 	rings time.Time // when the timer fires; zero: it does not
 }
 
-// A limited is the context of a call that has a deadline. What can end is made when somebody looks: most quick tools
-// never do.
+// A limited is the context of a call that has a deadline.
 type limited struct {
-	caller context.Context
-	late   *tool.Error // the cause when the time is over
-	all    *deadlines
-	place  int // among the calls that run
+	tool.LazyContext
+	late  *tool.Error // the cause when the time is over
+	all   *deadlines
+	place int // among the calls that run
 
 	mu    sync.Mutex
 	end   time.Time
-	wait  time.Duration   // how long the clock may stand yet
-	stood time.Time       // since when it stands; zero: it goes
-	own   context.Context // nil: nobody has looked
-	stop  context.CancelCauseFunc
-	ended bool
-	cause error // why it has ended; nil: its call has
+	wait  time.Duration // how long the clock may stand yet
+	stood time.Time     // since when it stands; zero: it goes
 }
 
 // Deadline implements context.Context. While the clock stands it is when the call is given up if nothing happens.
@@ -61,7 +56,7 @@ func (l *limited) until() time.Time {
 // Stop implements tool.Clock. A clock that is stopped already is left to the one who stopped it.
 func (l *limited) Stop() (goOn func()) {
 	l.mu.Lock()
-	if !l.stood.IsZero() || l.ended {
+	if !l.stood.IsZero() || l.Ended() {
 		l.mu.Unlock()
 		return func() {}
 	}
@@ -79,37 +74,24 @@ func (l *limited) Stop() (goOn func()) {
 	})
 }
 
-// Done implements context.Context.
-func (l *limited) Done() <-chan struct{} { return l.look().Done() }
-
 // Value implements context.Context.
 func (l *limited) Value(key any) any {
 	if key == (tool.ClockKey{}) {
 		return tool.Clock(l)
 	}
-	return l.look().Value(key)
+	return l.LazyContext.Value(key)
 }
 
 // Err implements context.Context.
 func (l *limited) Err() error {
-	own := l.look()
-	err := own.Err()
-	if err != nil && (context.Cause(own) == error(l.late) || context.Cause(own) == errNoWorker) {
+	err := l.LazyContext.Err()
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(&l.LazyContext); cause == error(l.late) || cause == errNoWorker {
 		return context.DeadlineExceeded
 	}
 	return err
-}
-
-func (l *limited) look() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.own == nil {
-		l.own, l.stop = context.WithCancelCause(l.caller)
-		if l.ended {
-			l.stop(l.cause)
-		}
-	}
-	return l.own
 }
 
 // due is when the call is over, and why it will be.
@@ -122,26 +104,13 @@ func (l *limited) due() (time.Time, error) {
 	return l.until(), errNoWorker
 }
 
-// over ends the context; the first cause counts.
-func (l *limited) over(cause error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended {
-		return
-	}
-	l.ended, l.cause = true, cause
-	if l.stop != nil {
-		l.stop(cause)
-	}
-}
-
 // errNoWorker is the cause when a call has waited too long for a worker.
 var errNoWorker error = tool.Errorf(tool.CodeUnavailable,
 	"the call was not run: no worker came up for it in time; try again").Because("no_worker").RetryAfter(time.Second)
 
 // start gives a call until end, and its clock so long to stand. The caller of start stops it.
 func (d *deadlines) start(ctx context.Context, end time.Time, wait time.Duration, late *tool.Error) *limited {
-	l := &limited{caller: ctx, all: d, end: end, wait: wait, late: late}
+	l := &limited{LazyContext: tool.LazyContext{Parent: ctx}, all: d, end: end, wait: wait, late: late}
 	d.mu.Lock()
 	l.place = len(d.calls)
 	d.calls = append(d.calls, l)
@@ -168,7 +137,7 @@ func (d *deadlines) stop(l *limited) {
 	d.calls[last] = nil
 	d.calls = d.calls[:last]
 	d.mu.Unlock()
-	l.over(nil)
+	l.End(nil)
 }
 
 func (d *deadlines) ringAt(at time.Time) {
@@ -192,7 +161,7 @@ func (d *deadlines) ring() {
 	for _, l := range d.calls {
 		switch end, late := l.due(); {
 		case !end.After(now):
-			l.over(late)
+			l.End(late)
 		case next.IsZero() || end.Before(next):
 			next = end
 		}

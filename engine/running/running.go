@@ -47,11 +47,11 @@ type Calls struct {
 // A key is whose call it is, and its id. Callers choose ids without knowing of each other.
 type key struct{ caller, id string }
 
-// An entry is a call as the registry keeps it, and the sink of its events while it runs. What stands above mu is
-// guarded by that of Calls.
+// An entry is a call as the registry keeps it: its context, and the sink of its events while it runs. What stands above
+// mu is guarded by that of Calls.
 type entry struct {
+	tool.LazyContext
 	key
-	cancel context.CancelCauseFunc
 	inside bool // it is in the chain; before that it waits at its door, where it can be cancelled already
 	call   Call
 	out    tool.Sink
@@ -70,19 +70,18 @@ func (c *Calls) Begin(ctx context.Context, p tool.Principal, id string) (_ conte
 	if c.all[k] != nil {
 		return nil, nil, taken(id)
 	}
-	ctx, e := c.add(ctx, k)
-	return ctx, func() { c.remove(e) }, nil
+	e := c.add(ctx, k)
+	return e, func() { c.remove(e) }, nil
 }
 
 // add is called by who holds mu.
-func (c *Calls) add(ctx context.Context, k key) (context.Context, *entry) {
+func (c *Calls) add(ctx context.Context, k key) *entry {
 	if c.all == nil {
 		c.all = map[key]*entry{}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	e := &entry{key: k, cancel: cancel}
+	e := &entry{LazyContext: tool.LazyContext{Parent: ctx}, key: k}
 	c.all[k] = e
-	return ctx, e
+	return e
 }
 
 // remove takes out a call that never came into the chain, or left it; its id may be that of another call by now.
@@ -92,7 +91,7 @@ func (c *Calls) remove(e *entry) {
 		delete(c.all, e.key)
 	}
 	c.mu.Unlock()
-	e.cancel(nil) // frees what hangs on the context; all other calls need not wait for that
+	e.End(nil) // frees what hangs on the context; all other calls need not wait for that
 }
 
 func taken(id string) *tool.Error {
@@ -124,7 +123,8 @@ func (c *Calls) enter(
 	switch e = c.all[k]; {
 	case e == nil:
 		own = true
-		ctx, e = c.add(ctx, k)
+		e = c.add(ctx, k)
+		ctx = e
 	case e.inside:
 		return nil, nil, false, taken(call.ID)
 	}
@@ -143,7 +143,7 @@ func (c *Calls) leave(e *entry, own bool) {
 	delete(c.all, e.key)
 	c.mu.Unlock()
 	if own {
-		e.cancel(nil)
+		e.End(nil)
 	}
 }
 
@@ -238,7 +238,7 @@ func (c *Calls) Cancel(p tool.Principal, whose, id string) error {
 	if k.caller != p.ID {
 		by = p.ID + ", who runs this program"
 	}
-	e.cancel(tool.Errorf(tool.CodeCancelled, "the call was cancelled by %s", by))
+	e.End(tool.Errorf(tool.CodeCancelled, "the call was cancelled by %s", by))
 	return nil
 }
 
