@@ -53,7 +53,8 @@ type entry struct {
 	tool.LazyContext
 	key
 	inside bool // it is in the chain; before that it waits at its door, where it can be cancelled already
-	call   Call
+	call   *tool.Call
+	since  time.Time
 	out    tool.Sink
 
 	mu   sync.Mutex
@@ -128,11 +129,7 @@ func (c *Calls) enter(
 	case e.inside:
 		return nil, nil, false, taken(call.ID)
 	}
-	e.inside, e.out = true, out
-	e.call = Call{
-		ID: call.ID, Caller: call.Caller.ID, Door: call.Caller.Door, Tool: short(call.Tool),
-		Since: time.Now(), DryRun: call.DryRun,
-	}
+	e.inside, e.call, e.since, e.out = true, call, time.Now(), out
 	return ctx, e, own, nil
 }
 
@@ -184,16 +181,20 @@ func short(text string) string {
 
 // List gives the calls that p may know of, the oldest first: its own, or all of them for an operator.
 func (c *Calls) List(p tool.Principal) []Call {
-	list, found := []Call{}, []*entry(nil)
+	var found []*entry
 	c.mu.Lock()
 	for k, e := range c.all {
 		if e.inside && (k.caller == p.ID || p.Operator()) {
-			list, found = append(list, e.call), append(found, e)
+			found = append(found, e)
 		}
 	}
 	c.mu.Unlock()
-	for i, e := range found {
-		list[i].Last = e.sign()
+	list := make([]Call, len(found))
+	for i, e := range found { // what the stage wrote into them stays as it is
+		list[i] = Call{
+			ID: e.id, Caller: e.caller, Door: e.call.Caller.Door, Tool: short(e.call.Tool), Since: e.since,
+			DryRun: e.call.DryRun, Last: e.sign(),
+		}
 	}
 	slices.SortFunc(list, func(a, b Call) int { return a.Since.Compare(b.Since) })
 	return list
