@@ -15,6 +15,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/protocol/alphahuman"
 	"toolpost/protocol/machina"
+	"toolpost/protocol/mcp"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/namel3ss/pack"
 	"toolpost/protocol/narratoria"
@@ -120,6 +121,20 @@ func Protocols() []Protocol {
 			Doors: []Door{{
 				Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract",
 				Options: singularity.DoorConfig{}, Open: openNATS, Claim: claimNATS,
+			}},
+		},
+		{
+			Name: "mcp", Doc: "servers of the Model Context Protocol",
+			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
+				return &mcp.Door{In: s.In, Out: s.Out, Caller: s.Caller}, nil
+			}},
+			Doors: []Door{{
+				Name: "mcp", Doc: "the MCP door; it stands where the door http stands, also if the config does not name it",
+				Options: web.Config{}, Path: mcp.Path, With: homeDoor,
+				Mount: func(d config.Door, k Kit) (c web.Config, _ web.Door, err error) {
+					err = d.Decode(&c)
+					return c, mcp.NewDoor(mcp.Options{Version: k.Version, Log: k.Log}), err
+				},
 			}},
 		},
 		{

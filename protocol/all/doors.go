@@ -64,6 +64,7 @@ type Door struct {
 	// door http stands.
 	Mount func(config.Door, Kit) (web.Config, web.Door, error)
 	Path  string // what its clients have to be told behind the address of the front
+	With  string // another door; a config that opens that one and does not name this one opens it beside it
 	// Open makes a door that listens by itself.
 	Open func(config.Door, Kit) (tool.Door, error)
 	// Claim says which files it starts from and keeps for itself; those of the front's doors follow from Mount.
@@ -118,8 +119,29 @@ func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []
 			return nil, nil, err
 		}
 	}
+	mounts = append(mounts, k.beside(mounts)...)
 	fronts, err := k.fronts(mounts)
 	return k.anonymous, append(doors, fronts...), err
+}
+
+// beside makes the doors that stand beside one of the mounts without being asked for, in its own words: whoever may come
+// in there without credentials may do so here.
+func (k Kit) beside(mounts []mount) (more []mount) {
+	named := func(name string) func(mount) bool { return func(m mount) bool { return m.entry.Name == name } }
+	for _, about := range networkDoors() {
+		i := slices.IndexFunc(mounts, named(about.With))
+		if about.With == "" || i < 0 || slices.ContainsFunc(mounts, named(about.Name)) {
+			continue
+		}
+		entry := mounts[i].entry
+		entry.Name = about.Name
+		m := mount{about: about, entry: entry, config: mounts[i].config}
+		if _, door, err := about.Mount(entry, k); err == nil { // the entry was decoded for the other door already
+			m.door = door
+			more = append(more, m)
+		}
+	}
+	return more
 }
 
 // networkDoors lists the doors of all protocols.

@@ -1,0 +1,186 @@
+package mcp
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"sync"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// outcome writes what a tool gave. The output goes twice: as it is, for programs, and as text, for models whose clients
+// know no structured content.
+func outcome(r *request, res *tool.Result, assets []tool.Asset) *strictjson.Writer {
+	w := begun(r, 3*len(res.Output))
+	text := res.Summary
+	if !res.OK && res.Failure != nil {
+		text = res.Failure.Message
+	} else if len(res.Output) > 0 && string(res.Output) != "null" {
+		text = plain(res.Output)
+	}
+	b := appendText([]byte{'['}, text)
+	for _, a := range assets {
+		b = append(append(b, ','), link(a)...)
+	}
+	w.Raw("content", append(b, ']'))
+	if structured(r, res.Output) {
+		w.Raw("structuredContent", res.Output)
+	}
+	if !res.OK {
+		w.Raw("isError", []byte("true"))
+	}
+	return w
+}
+
+// structured reports whether an output can stand as it is. Before 2026 only objects could.
+func structured(r *request, output json.RawMessage) bool {
+	return len(output) > 0 && (strictjson.KindOf(output) == "object" || r.modern && string(output) != "null")
+}
+
+// plain is an output in words: a text as it is, everything else as JSON.
+func plain(output json.RawMessage) string {
+	if strictjson.KindOf(output) == "string" {
+		if text, err := strictjson.Unquote(output); err == nil {
+			return string(text)
+		}
+	}
+	return string(output)
+}
+
+func appendText(b []byte, text string) []byte {
+	b = append(b, `{"type":"text","text":`...)
+	return append(strictjson.AppendString(b, text), '}')
+}
+
+// failure writes that a call has no outcome, in a form that a model can act on; programs find the code beside it.
+func failure(r *request, e *tool.Error) *strictjson.Writer {
+	w := begun(r, 300+len(e.Message))
+	w.Raw("content", append(appendText([]byte{'['}, e.Message), ']'))
+	w.Raw("isError", []byte("true"))
+	return w
+}
+
+// link refers to an asset, which can be read as a resource.
+func link(a tool.Asset) []byte {
+	w := strictjson.NewWriter(200)
+	w.Text("type", "resource_link")
+	w.Text("uri", assetURI(a.SHA256))
+	w.Text("name", a.AssetID)
+	w.Text("mimeType", a.MediaType)
+	if a.Size > 0 {
+		w.Raw("size", strconv.AppendInt(nil, a.Size, 10))
+	}
+	return w.Done()
+}
+
+func assetURI(sha256 string) string { return "toolpost://assets/" + sha256 }
+
+// A relay hands the events of a call on as far as the client asked for them, and keeps its assets for the result.
+type relay struct {
+	*request
+	to peer
+
+	mu     sync.Mutex
+	last   float64 // progress that was told; it only ever goes up
+	told   bool
+	assets []tool.Asset
+}
+
+// Emit implements tool.Sink.
+func (l *relay) Emit(e tool.Event) error {
+	switch e.Kind {
+	case tool.KindProgress:
+		return l.progress(e.Data)
+	case tool.KindLog, tool.KindError, tool.KindOutput:
+		return l.message(e)
+	case tool.KindAsset:
+		var a tool.Asset
+		if strictjson.Unmarshal(e.Data, &a) == nil && a.SHA256 != "" {
+			l.mu.Lock()
+			l.assets = append(l.assets, a)
+			l.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// progress tells how far a call is. What does not go up cannot be told.
+func (l *relay) progress(data []byte) error {
+	if l.meta.progress == nil {
+		return nil
+	}
+	var p tool.Progress
+	if strictjson.Unmarshal(data, &p) != nil {
+		return nil
+	}
+	l.mu.Lock()
+	goes := !l.told || p.Progress > l.last
+	if goes {
+		l.told, l.last = true, p.Progress
+	}
+	l.mu.Unlock()
+	if !goes {
+		return nil
+	}
+	w := strictjson.NewWriter(150 + len(p.Message))
+	w.Raw("progressToken", l.meta.progress)
+	w.Raw("progress", number(p.Progress))
+	if p.Total > 0 {
+		w.Raw("total", number(p.Total))
+	}
+	if p.Message != "" {
+		w.Text("message", p.Message)
+	}
+	return l.to.notify("notifications/progress", w.Done())
+}
+
+func number(f float64) []byte {
+	b, err := strictjson.Marshal(f)
+	if err != nil { // it is no number
+		return []byte("0")
+	}
+	return b
+}
+
+// levels are those of the protocol, from the least to the most serious.
+func levels() []string {
+	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+}
+
+// message tells what a tool says meanwhile, to a client that wants to hear it.
+func (l *relay) message(e tool.Event) error {
+	least := l.meta.logLevel
+	if l.session != nil {
+		least = l.session.logLevel()
+	}
+	if least == "" {
+		return nil
+	}
+	level, data := "info", json.RawMessage(e.Data)
+	switch e.Kind {
+	case tool.KindError:
+		level = "error"
+	case tool.KindLog:
+		var log tool.Log
+		if strictjson.Unmarshal(e.Data, &log) != nil {
+			return nil
+		}
+		level = log.Level
+		if level == "warn" {
+			level = "warning"
+		}
+		if log.Fields == nil {
+			data = strictjson.Quote(log.Message)
+		}
+	}
+	if slices.Index(levels(), level) < slices.Index(levels(), least) {
+		return nil
+	}
+	w := strictjson.NewWriter(100 + len(data))
+	w.Text("level", level)
+	w.Text("logger", l.name)
+	w.Raw("data", data)
+	return l.to.notify("notifications/message", w.Done())
+}

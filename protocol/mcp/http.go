@@ -1,0 +1,394 @@
+package mcp
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/web"
+	"toolpost/wire/envelope"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// Path is where the door stands on its front.
+const Path = "/mcp"
+
+// The headers of the transport.
+const (
+	headerVersion = "Mcp-Protocol-Version"
+	headerMethod  = "Mcp-Method"
+	headerName    = "Mcp-Name"
+	headerSession = "Mcp-Session-Id"
+)
+
+// NewDoor makes the door over HTTP, to be mounted.
+func NewDoor(o Options) web.Door {
+	return web.Door{
+		Name:     "mcp",
+		Hint:     "MCP is at " + Path,
+		Refusals: refusals{},
+		Accepts:  append([]string{headerVersion, headerMethod, headerName, headerSession}, envelope.Headers()...),
+		Exposes:  []string{headerSession},
+		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
+			d := &httpDoor{on, newServer(o, h, c), newSessions()}
+			return []web.Route{
+				{Method: http.MethodPost, Path: Path, Serve: d.post},
+				{Method: http.MethodGet, Path: Path, Serve: d.listen},
+				{Method: http.MethodDelete, Path: Path, Serve: d.leave},
+			}
+		},
+	}
+}
+
+// refusals says no to what is refused before it is read, in JSON-RPC: an error of a request that is not known.
+type refusals struct{}
+
+// Refusal implements web.Refuser.
+func (refusals) Refusal(e *tool.Error) []byte {
+	code := jsonrpc.CodeInvalidRequest
+	if e.Code == tool.CodeInternal {
+		code = jsonrpc.CodeInternal
+	}
+	return withoutID(jsonrpc.Errorf(code, "%s", e.Message))
+}
+
+// withoutID answers what has no id that could be repeated. The protocol knows no id that is null.
+func withoutID(e *jsonrpc.Error) []byte {
+	b, _ := strictjson.Marshal(e) // a number and a text
+	return append(append([]byte(`{"jsonrpc":"2.0","error":`), b...), '}')
+}
+
+// An httpDoor is the door while it is open.
+type httpDoor struct {
+	*web.Server
+	*server
+	sessions *sessions
+}
+
+// post takes one message of a client.
+func (d *httpDoor) post(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		web.Refuse(w, r, refusals{}, http.StatusUnsupportedMediaType, tool.Errorf(tool.CodeUnsupported,
+			"the content type %q is not read here: send application/json", r.Header.Get("Content-Type")))
+		return
+	}
+	body, status, refused := d.ReadBody(w, r)
+	if refused != nil {
+		web.Refuse(w, r, refusals{}, status, refused)
+		return
+	}
+	req, m, bad := decode(body)
+	req.caller = p
+	req.modern = isModern(r.Header, req)
+	if bad != nil {
+		d.reply(w, http.StatusBadRequest, refusal(req, bad))
+		return
+	}
+	if req.modern {
+		d.postModern(w, r, req)
+		return
+	}
+	d.postLegacy(w, r, req, m)
+}
+
+// isModern decides of which era a message is.
+func isModern(h http.Header, r *request) bool {
+	version := h.Get(headerVersion)
+	switch {
+	case version >= modernVersion || r.meta.version != "" || r.method == "server/discover":
+		return true
+	case h.Get(headerSession) != "" || r.method == "initialize" || version != "":
+		return false
+	}
+	return true
+}
+
+func refusal(r *request, e *jsonrpc.Error) []byte {
+	if r.id == nil {
+		return withoutID(e)
+	}
+	return jsonrpc.EncodeReply(r.id, nil, e)
+}
+
+func (d *httpDoor) reply(w http.ResponseWriter, status int, body []byte) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d.Server.Patience()))
+	web.Reply(w, status, body)
+}
+
+// postModern answers a request that says all about itself. A notification has nothing to tell us: on HTTP a client
+// cancels by going away.
+func (d *httpDoor) postModern(w http.ResponseWriter, r *http.Request, req *request) {
+	if req.id == nil {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	bad := checkModern(req)
+	if e := checkHeaders(r.Header, req); e != nil {
+		bad = e
+	}
+	if bad != nil {
+		d.reply(w, http.StatusBadRequest, refusal(req, bad))
+		return
+	}
+	d.serveHTTP(w, r, req)
+}
+
+// checkModern holds a request to what every modern one says about itself.
+func checkModern(r *request) *jsonrpc.Error {
+	switch {
+	case r.meta.version == "" || r.meta.capabilities == nil:
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: _meta must have %s and %s", metaVersion, metaCapabilities)
+	case r.meta.version != modernVersion:
+		e := jsonrpc.Errorf(codeBadVersion, "Unsupported protocol version")
+		e.Data, _ = strictjson.Marshal(map[string]any{"supported": versions(), "requested": r.meta.version}) // strings
+		return e
+	}
+	return nil
+}
+
+// checkHeaders refuses a request whose headers say something else than its body: a proxy goes by the one, we go by the
+// other.
+func checkHeaders(h http.Header, r *request) *jsonrpc.Error {
+	wants := []struct{ header, want string }{{headerVersion, r.meta.version}, {headerMethod, r.method}}
+	switch r.method {
+	case "tools/call", "prompts/get":
+		wants = append(wants, struct{ header, want string }{headerName, r.name})
+	case "resources/read":
+		wants = append(wants, struct{ header, want string }{headerName, r.uri})
+	}
+	for _, w := range wants {
+		values := h.Values(w.header)
+		if len(values) != 1 {
+			return jsonrpc.Errorf(codeHeaderMismatch, "Header mismatch: the header %s must be there once, not %d times", w.header, len(values))
+		}
+		got, err := plainHeader(values[0])
+		if err != nil || got != w.want && !(w.header == headerVersion && w.want == "") {
+			return jsonrpc.Errorf(codeHeaderMismatch, "Header mismatch: the header %s says %q, and the body %q", w.header,
+				jsonrpc.Clip(values[0]), jsonrpc.Clip(w.want))
+		}
+	}
+	return nil
+}
+
+// plainHeader reads a value that may be wrapped in base64.
+func plainHeader(value string) (string, error) {
+	inner, wrapped := strings.CutPrefix(value, "=?base64?")
+	inner, ends := strings.CutSuffix(inner, "?=")
+	if !wrapped || !ends {
+		return value, nil
+	}
+	b, err := base64.StdEncoding.DecodeString(inner)
+	return string(b), err
+}
+
+// serveHTTP answers a request: with one document, or with a stream where there is something to tell before it.
+func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *request) {
+	to := &exchange{door: d, w: w, r: r, session: req.session}
+	reply, failed := d.answer(r.Context(), req, to)
+	status := http.StatusOK
+	if failed != nil && req.modern {
+		status = statusOf(failed.Code)
+	}
+	to.finish(status, reply)
+}
+
+// statusOf is the status of an answer that is an error. Legacy clients look into the body alone.
+func statusOf(code int) int {
+	switch code {
+	case jsonrpc.CodeMethodNotFound:
+		return http.StatusNotFound
+	case codeMissingCapability, codeBadVersion, codeHeaderMismatch, jsonrpc.CodeInvalidRequest, jsonrpc.CodeParse:
+		return http.StatusBadRequest
+	}
+	return http.StatusOK
+}
+
+// An exchange is one request over HTTP and its answer. It becomes a stream when there is something to tell.
+type exchange struct {
+	door    *httpDoor
+	w       http.ResponseWriter
+	r       *http.Request
+	session *session
+
+	mu   sync.Mutex
+	out  *web.Stream
+	stop func()
+}
+
+var _ peer = (*exchange)(nil)
+
+// stream opens the stream; nil: the client does not take one.
+func (x *exchange) stream() *web.Stream {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.out == nil && accepts(x.r.Header, web.TypeStream) {
+		x.out = x.door.NewStream(x.w)
+		x.stop = x.out.KeepAlive(x.door.Beat)
+	}
+	return x.out
+}
+
+func accepts(h http.Header, kind string) bool {
+	for _, value := range h.Values("Accept") {
+		for one := range strings.SplitSeq(value, ",") {
+			if got, _, err := mime.ParseMediaType(one); err == nil && (got == kind || got == "*/*") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (x *exchange) notify(method string, params []byte) error {
+	out := x.stream()
+	if out == nil {
+		return nil
+	}
+	return out.Send("", "message", trimmed(jsonrpc.EncodeNotification(method, params)))
+}
+
+// trimmed takes off the line break, which an event of a stream has no room for.
+func trimmed(line []byte) []byte { return line[:len(line)-1] }
+
+var errNoStream = errors.New("the client takes no stream, on which it could be asked")
+
+func (x *exchange) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
+	out := x.stream()
+	if out == nil || x.session == nil {
+		return nil, errNoStream
+	}
+	return x.session.ask(ctx, method, params, func(b []byte) error { return out.Send("", "message", b) })
+}
+
+func (x *exchange) begin(_ context.Context, c *tool.Call) (context.Context, func(), *tool.Error) {
+	return x.door.Begin(x.w, x.r, c)
+}
+
+// finish sends the answer, whole or as the end of the stream.
+func (x *exchange) finish(status int, reply []byte) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.out == nil {
+		x.door.reply(x.w, status, reply)
+		return
+	}
+	x.stop()
+	x.out.Finish("message", trimmed(reply))
+}
+
+// postLegacy takes a message of a client that introduced itself, or does so now.
+func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *request, m *jsonrpc.Message) {
+	if req.method == "initialize" {
+		d.initializeHTTP(w, req)
+		return
+	}
+	if version := r.Header.Get(headerVersion); version != "" && !known(version) {
+		d.reply(w, http.StatusBadRequest, refusal(req, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
+			"Bad Request: the version %s is not spoken here; there are %s", jsonrpc.Clip(version), strings.Join(versions(), ", "))))
+		return
+	}
+	one, ok := d.sessionOf(w, r, req)
+	if !ok {
+		return
+	}
+	req.session = one
+	switch {
+	case req.method == "": // an answer to something that we asked
+		one.take(m)
+		w.WriteHeader(http.StatusAccepted)
+	case req.id == nil:
+		d.notified(req)
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		d.serveHTTP(w, r, req)
+	}
+}
+
+// sessionOf finds the session that a request belongs to, or refuses it.
+func (d *httpDoor) sessionOf(w http.ResponseWriter, r *http.Request, req *request) (*session, bool) {
+	id := r.Header.Get(headerSession)
+	if id == "" {
+		d.reply(w, http.StatusBadRequest, refusal(req, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
+			"Bad Request: the header %s is missing: begin with initialize", headerSession)))
+		return nil, false
+	}
+	one := d.sessions.find(req.caller, id)
+	if one == nil {
+		d.reply(w, http.StatusNotFound, refusal(req, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
+			"Session not found: begin again with initialize")))
+		return nil, false
+	}
+	return one, true
+}
+
+func (d *httpDoor) initializeHTTP(w http.ResponseWriter, req *request) {
+	one, result, bad := d.initialize(req)
+	if bad == nil && req.id == nil {
+		bad = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: initialize must have an id")
+	}
+	if bad != nil {
+		d.reply(w, http.StatusBadRequest, refusal(req, bad))
+		return
+	}
+	if err := d.sessions.add(one); err != nil {
+		d.reply(w, http.StatusServiceUnavailable, refusal(req, jsonrpc.Errorf(jsonrpc.CodeInternal, "%v", err)))
+		return
+	}
+	w.Header().Set(headerSession, one.id)
+	d.reply(w, http.StatusOK, jsonrpc.EncodeReply(req.id, result.Done(), nil))
+}
+
+// notified hears what a legacy client tells us. It cancels a call by the id of its request.
+func (d *httpDoor) notified(req *request) {}
+
+// listen is the stream on which a legacy client hears what belongs to none of its requests.
+func (d *httpDoor) listen(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	one, ok := d.sessionOf(w, r, &request{caller: p})
+	if !ok {
+		return
+	}
+	if !accepts(r.Header, web.TypeStream) {
+		web.Refuse(w, r, refusals{}, http.StatusNotAcceptable,
+			tool.Errorf(tool.CodeUnsupported, "a stream is all that GET gives here: accept %s", web.TypeStream))
+		return
+	}
+	out := d.NewStream(w)
+	stop := out.KeepAlive(d.Beat)
+	defer stop()
+	d.watch(r.Context(), one, func(method string) error {
+		return out.Send("", "message", trimmed(jsonrpc.EncodeNotification(method, nil)))
+	})
+}
+
+// watch tells of changes until ctx ends.
+func (d *httpDoor) watch(ctx context.Context, _ *session, tell func(method string) error) {
+	for {
+		changed := tool.Changed(d.catalog)
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			if tell("notifications/tools/list_changed") != nil {
+				return
+			}
+		}
+	}
+}
+
+// leave ends a session.
+func (d *httpDoor) leave(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+	one, ok := d.sessionOf(w, r, &request{caller: p})
+	if !ok {
+		return
+	}
+	d.sessions.remove(one)
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,159 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// Options of a door, whichever way it is spoken to. All of them have useful zero values.
+type Options struct {
+	Version      string        // of this program; "": dev
+	Instructions string        // what a model is told about the tools as a whole; "": a word about Toolpost
+	Page         int           // how many things a list has at once; 0: 1,000
+	Fresh        time.Duration // how long a client may keep a list without asking again; 0: 5 s
+	Beat         time.Duration // between two signs of life on a stream; 0: 15 s
+	Patience     time.Duration // how long a legacy client has to answer a question; 0: 10 min
+	Log          *slog.Logger  // nil: silence
+}
+
+func (o Options) withDefaults() Options {
+	o.Version = cmp.Or(o.Version, "dev")
+	o.Page = cmp.Or(o.Page, 1_000)
+	o.Fresh = cmp.Or(o.Fresh, 5*time.Second)
+	o.Beat = cmp.Or(o.Beat, 15*time.Second)
+	o.Patience = cmp.Or(o.Patience, 10*time.Minute)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	return o
+}
+
+// A server answers requests, however they come.
+type server struct {
+	Options
+	handler tool.Handler
+	catalog tool.Catalog
+	seal    *seal
+}
+
+func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
+	return &server{o.withDefaults(), h, c, newSeal()}
+}
+
+// A peer is the client, as far as one of its requests goes.
+type peer interface {
+	// notify sends a notification that belongs to the request.
+	notify(method string, params []byte) error
+	// ask sends a legacy client a request of ours, and waits for the answer.
+	ask(ctx context.Context, method string, params []byte) (json.RawMessage, error)
+	// begin lets a call in, and says why not.
+	begin(ctx context.Context, c *tool.Call) (_ context.Context, end func(), _ *tool.Error)
+}
+
+// A method answers one kind of request with the members of its result, open at the end so that the era adds its own.
+type method struct {
+	serve          func(*server, context.Context, *request, peer) (*strictjson.Writer, *jsonrpc.Error)
+	modern, legacy bool
+}
+
+// methods is all that can be asked of a server, beside what belongs to a transport: initialize and its kin.
+func methods() map[string]method {
+	return map[string]method{
+		"server/discover":  {(*server).discover, true, false},
+		"ping":             {(*server).ping, false, true},
+		"logging/setLevel": {(*server).setLevel, false, true},
+		"tools/list":       {(*server).listTools, true, true},
+		"tools/call":       {(*server).callTool, true, true},
+	}
+}
+
+// answer gives the answer to a request, a whole message. It keeps a panic from costing the client its answer.
+func (s *server) answer(ctx context.Context, r *request, to peer) (reply []byte, failed *jsonrpc.Error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.Log.Error("a request panicked", "method", r.method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			failed = jsonrpc.Errorf(jsonrpc.CodeInternal, "Internal error; the server's log has the details")
+			reply = jsonrpc.EncodeReply(r.id, nil, failed)
+		}
+	}()
+	w, failed := s.serve(ctx, r, to)
+	if failed != nil {
+		return jsonrpc.EncodeReply(r.id, nil, failed), failed
+	}
+	if r.modern {
+		w.Raw("_meta", s.introduction())
+	}
+	return jsonrpc.EncodeReply(r.id, w.Done(), nil), nil
+}
+
+func (s *server) serve(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	m, ok := methods()[r.method]
+	if !ok || r.modern && !m.modern || !r.modern && !m.legacy {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found: %s", jsonrpc.Clip(r.method))
+	}
+	return m.serve(s, ctx, r, to)
+}
+
+// begun starts a result that is complete.
+func begun(r *request, size int) *strictjson.Writer {
+	w := strictjson.NewWriter(size + 200)
+	if r.modern {
+		w.Text("resultType", "complete")
+	}
+	return w
+}
+
+// keep says how long a client may keep a result, and for whom: what is listed depends on who asks.
+func (s *server) keep(r *request, w *strictjson.Writer) {
+	if r.modern {
+		w.Raw("ttlMs", fmt.Append(nil, s.Fresh.Milliseconds()))
+		w.Text("cacheScope", "private")
+	}
+}
+
+// introduction is the _meta of every modern result.
+func (s *server) introduction() json.RawMessage {
+	w := strictjson.NewWriter(100)
+	w.Raw(metaServer, s.info())
+	return w.Done()
+}
+
+func (s *server) info() json.RawMessage {
+	w := strictjson.NewWriter(60)
+	w.Text("name", "toolpost")
+	w.Text("version", s.Version)
+	return w.Done()
+}
+
+func (s *server) instructions() string {
+	return cmp.Or(s.Instructions, "The tools of a Toolpost. A call that is refused says why, and what to do.")
+}
+
+func (s *server) discover(_ context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
+	w := begun(r, 600)
+	list, _ := strictjson.Marshal(versions()) // strings
+	w.Raw("supportedVersions", list)
+	w.Raw("capabilities", s.capabilities(true))
+	w.Text("instructions", s.instructions())
+	s.keep(r, w)
+	return w, nil
+}
+
+// capabilities is what an era's clients are told that can be done here.
+func (s *server) capabilities(modern bool) json.RawMessage {
+	if modern {
+		return json.RawMessage(`{"tools":{"listChanged":true}}`)
+	}
+	return json.RawMessage(`{"logging":{},"tools":{"listChanged":true}}`)
+}
+
+func (s *server) ping(context.Context, *request, peer) (*strictjson.Writer, *jsonrpc.Error) {
+	return strictjson.NewWriter(0), nil
+}

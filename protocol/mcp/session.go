@@ -1,0 +1,218 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// A session is what a legacy client said with initialize, and what we asked it since.
+type session struct {
+	id           string
+	owner        string // whose it is, by their id
+	version      string
+	capabilities json.RawMessage
+
+	mu      sync.Mutex
+	level   string // the least that the client wants to hear
+	used    time.Time
+	pending map[string]chan answered // our requests, by their ids
+	next    int
+}
+
+// An answered is what a client answered.
+type answered struct {
+	result json.RawMessage
+	err    error
+}
+
+func (s *session) logLevel() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.level
+}
+
+// ask sends a request of ours by send, and waits for its answer.
+func (s *session) ask(ctx context.Context, method string, params []byte, send func([]byte) error) (json.RawMessage, error) {
+	got := make(chan answered, 1)
+	s.mu.Lock()
+	s.next++
+	id := "toolpost-" + strconv.Itoa(s.next)
+	s.pending[id] = got
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.pending, id)
+		s.mu.Unlock()
+	}()
+	w := strictjson.NewWriter(100 + len(params))
+	w.Text("jsonrpc", "2.0")
+	w.Text("id", id)
+	w.Text("method", method)
+	w.Raw("params", params)
+	if err := send(w.Done()); err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-got:
+		return a.result, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// take hands an answer to whoever waits for it. One that nobody waits for is late, and dropped.
+func (s *session) take(m *jsonrpc.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	got := s.pending[jsonrpc.Text(m.ID)]
+	if got == nil {
+		return
+	}
+	delete(s.pending, jsonrpc.Text(m.ID))
+	a := answered{result: slices.Clone(m.Result)}
+	if m.Err != nil {
+		a.err = m.Failure()
+	}
+	got <- a
+}
+
+// initialize reads what a legacy client says about itself, and answers it. The version is the client's own where we
+// speak it, and our newest of that era where we do not: then it is for the client to go or stay.
+func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.Error) {
+	var said struct {
+		Version      string          `json:"protocolVersion"`
+		Capabilities json.RawMessage `json:"capabilities"`
+	}
+	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil {
+		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", jsonrpc.Misread(err))
+	}
+	if said.Version == "" {
+		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: protocolVersion must be a string that is not empty")
+	}
+	version := said.Version
+	if !slices.Contains(legacyVersions(), version) {
+		version = legacyVersions()[0]
+	}
+	one := &session{
+		owner: r.caller.ID, version: version, capabilities: slices.Clone(said.Capabilities), level: "info",
+		pending: map[string]chan answered{},
+	}
+	w := strictjson.NewWriter(500)
+	w.Text("protocolVersion", version)
+	w.Raw("capabilities", s.capabilities(false))
+	w.Raw("serverInfo", s.info())
+	w.Text("instructions", s.instructions())
+	return one, w, nil
+}
+
+func orEmpty(params json.RawMessage) json.RawMessage {
+	if len(params) == 0 {
+		return json.RawMessage("{}")
+	}
+	return params
+}
+
+// setLevel is logging/setLevel.
+func (s *server) setLevel(_ context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
+	var said struct {
+		Level string `json:"level"`
+	}
+	if err := strictjson.Unmarshal(orEmpty(r.params), &said); err != nil || !slices.Contains(levels(), said.Level) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: level must be one of %s", strings.Join(levels(), ", "))
+	}
+	if r.session != nil {
+		r.session.mu.Lock()
+		defer r.session.mu.Unlock()
+		r.session.level = said.Level
+	}
+	return strictjson.NewWriter(0), nil
+}
+
+// Bounds on sessions. A client that went away without a word costs one until it is idle for too long.
+const (
+	maxSessions = 10_000 // of all callers
+	maxOwned    = 1_000  // of one
+	sessionIdle = time.Hour
+)
+
+// sessions are those of legacy clients over HTTP.
+type sessions struct {
+	mu  sync.Mutex
+	all map[string]*session
+	own map[string]int // how many a caller has
+}
+
+func newSessions() *sessions { return &sessions{all: map[string]*session{}, own: map[string]int{}} }
+
+var errSessions = errors.New("too many sessions are open: end some with DELETE, or wait")
+
+// add lets a client in.
+func (s *sessions) add(one *session) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) >= maxSessions || s.own[one.owner] >= maxOwned {
+		s.sweep()
+	}
+	if len(s.all) >= maxSessions || s.own[one.owner] >= maxOwned {
+		return errSessions
+	}
+	one.id, one.used = rand.Text(), time.Now()
+	s.all[one.id] = one
+	s.own[one.owner]++
+	return nil
+}
+
+// find gives a session to its owner. That of somebody else is not there.
+func (s *sessions) find(p tool.Principal, id string) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.all[id]
+	if one == nil || one.owner != p.ID {
+		return nil
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.used = time.Now()
+	return one
+}
+
+func (s *sessions) remove(one *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(one)
+}
+
+// drop is called by who holds mu.
+func (s *sessions) drop(one *session) {
+	if s.all[one.id] != one {
+		return
+	}
+	delete(s.all, one.id)
+	if s.own[one.owner]--; s.own[one.owner] == 0 {
+		delete(s.own, one.owner)
+	}
+}
+
+// sweep ends the sessions that nobody has used for long.
+func (s *sessions) sweep() {
+	now := time.Now()
+	for _, one := range s.all {
+		one.mu.Lock()
+		idle := len(one.pending) == 0 && now.Sub(one.used) > sessionIdle
+		one.mu.Unlock()
+		if idle {
+			s.drop(one)
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"toolpost/host/process"
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// A Door is an MCP server on stdin and stdout. It speaks both eras: an initialize makes the rest of what is said legacy.
+type Door struct {
+	Options
+	In     io.Reader
+	Out    io.Writer // one message a Write, and nothing else
+	Caller tool.Principal
+}
+
+var _ tool.Door = (*Door)(nil)
+
+// Bounds on one client.
+const (
+	maxLine     = 8 << 20
+	maxInFlight = 4096
+)
+
+// Serve answers until the client closes In, or ctx ends.
+func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	l := &line{
+		server: newServer(d.Options, h, c), caller: d.Caller, out: jsonrpc.NewStream(d.Out, cancel),
+		places: make(chan struct{}, maxInFlight), running: map[string]context.CancelCauseFunc{},
+	}
+	err := l.read(ctx, process.NewLines(d.In, process.LineLimits{Line: maxLine, Open: true}))
+	var limit *process.LimitError
+	if errors.As(err, &limit) {
+		l.send(withoutID(jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %v", limit)))
+	}
+	l.drain(ctx)
+	cancel(nil)
+	l.calls.Wait()
+	return l.out.Err()
+}
+
+// A line is an open Door.
+type line struct {
+	*server
+	caller tool.Principal
+	out    *jsonrpc.Stream
+	places chan struct{}
+	calls  sync.WaitGroup
+
+	mu      sync.Mutex
+	session *session // of a legacy client, once it has introduced itself
+	running map[string]context.CancelCauseFunc
+}
+
+// read takes messages until there are no more.
+func (l *line) read(ctx context.Context, in *process.Lines) error {
+	type read struct {
+		text []byte
+		err  error
+	}
+	lines, taken := make(chan read), make(chan struct{})
+	go func() { // a reader cannot be interrupted: where ctx ends first it is left to the end of In
+		for {
+			text, err := in.Next()
+			select {
+			case lines <- read{text, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+			select {
+			case <-taken:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case got := <-lines:
+			if got.err != nil {
+				return got.err
+			}
+			l.take(ctx, append([]byte(nil), got.text...))
+			taken <- struct{}{}
+		}
+	}
+}
+
+// drain lets the calls finish that are on their way: a client may send all that it has and then the end.
+func (l *line) drain(ctx context.Context) {
+	finished := make(chan struct{})
+	go func() { l.calls.Wait(); close(finished) }()
+	select {
+	case <-finished:
+	case <-ctx.Done():
+	case <-time.After(5 * time.Second):
+	}
+}
+
+func (l *line) send(b []byte) {
+	if len(b) == 0 || b[len(b)-1] != '\n' {
+		b = append(b, '\n')
+	}
+	_ = l.out.Send(context.Background(), nil, b) // the stream keeps an error
+}
+
+// take sees to one message.
+func (l *line) take(ctx context.Context, text []byte) {
+	r, m, bad := decode(text)
+	r.caller = l.caller
+	l.mu.Lock()
+	r.session = l.session
+	l.mu.Unlock()
+	r.modern = r.meta.version != "" || r.session == nil && r.method != "initialize"
+	if r.modern {
+		r.session = nil
+	}
+	switch {
+	case bad != nil:
+		l.send(refusal(r, bad))
+	case r.method == "" && r.session != nil:
+		r.session.take(m)
+	case r.method == "":
+	case r.id == nil:
+		l.notified(r)
+	case r.method == "initialize":
+		l.meet(r)
+	default:
+		l.serve(ctx, r)
+	}
+}
+
+// meet answers initialize.
+func (l *line) meet(r *request) {
+	one, result, bad := l.initialize(r)
+	if bad != nil {
+		l.send(refusal(r, bad))
+		return
+	}
+	l.mu.Lock()
+	l.session = one
+	l.mu.Unlock()
+	l.send(jsonrpc.EncodeReply(r.id, result.Done(), nil))
+}
+
+// notified hears what a client tells us.
+func (l *line) notified(r *request) {
+	if r.method != "notifications/cancelled" {
+		return
+	}
+	var said struct {
+		ID     json.RawMessage `json:"requestId"`
+		Reason string          `json:"reason"`
+	}
+	if strictjson.Unmarshal(orEmpty(r.params), &said) != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cancel := l.running[string(said.ID)]; cancel != nil {
+		cancel(errCancelled)
+	}
+}
+
+var errCancelled = tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller")
+
+// serve answers a request when it is done. One that was cancelled gets no answer.
+func (l *line) serve(ctx context.Context, r *request) {
+	if r.modern {
+		if bad := checkModern(r); bad != nil {
+			l.send(refusal(r, bad))
+			return
+		}
+	}
+	select {
+	case l.places <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	l.mu.Lock()
+	_, twice := l.running[string(r.id)]
+	if !twice {
+		l.running[string(r.id)] = cancel
+	}
+	l.mu.Unlock()
+	if twice {
+		<-l.places
+		cancel(nil)
+		l.send(refusal(r, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: a request with this id is still being answered")))
+		return
+	}
+	l.calls.Go(func() {
+		defer func() { <-l.places }()
+		reply, _ := l.answer(ctx, r, &wire{l, r.session})
+		l.mu.Lock()
+		delete(l.running, string(r.id))
+		l.mu.Unlock()
+		if !errors.Is(context.Cause(ctx), errCancelled) {
+			l.send(reply)
+		}
+		cancel(nil)
+	})
+}
+
+// A wire is the client of a line, for one of its requests.
+type wire struct {
+	line    *line
+	session *session
+}
+
+var _ peer = (*wire)(nil)
+
+func (w *wire) notify(method string, params []byte) error {
+	w.line.send(jsonrpc.EncodeNotification(method, params))
+	return w.line.out.Err()
+}
+
+func (w *wire) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
+	if w.session == nil {
+		return nil, errNoStream
+	}
+	return w.session.ask(ctx, method, params, func(b []byte) error { w.line.send(b); return w.line.out.Err() })
+}
+
+// begin has nothing to do: a client cancels by the id of its request, and the engine knows the call by its own.
+func (w *wire) begin(ctx context.Context, _ *tool.Call) (context.Context, func(), *tool.Error) {
+	return ctx, func() {}, nil
+}

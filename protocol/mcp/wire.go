@@ -1,0 +1,204 @@
+// Package mcp speaks the Model Context Protocol, in both of its eras. In the modern one (2026-07-28) every request says
+// all there is to know about itself; in the legacy one (2025-11-25 and before) a client says it once, with initialize,
+// and the server may ask the client in the middle of a call. Clients of both are served at one URL, and on stdio.
+//
+// The official SDK for Go is not the server here: it decodes a body several times, reads a tool's schema at each call
+// and builds a session for each request, and it knows nothing of a catalogue that differs from caller to caller.
+package mcp
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// The revisions that are spoken, the newest first.
+const modernVersion = "2026-07-28"
+
+func legacyVersions() []string {
+	return []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
+}
+
+func versions() []string { return append([]string{modernVersion}, legacyVersions()...) }
+
+// The codes that the modern era adds to those of JSON-RPC, and the one that the legacy era had for resources.
+const (
+	codeHeaderMismatch    = -32020
+	codeMissingCapability = -32021
+	codeBadVersion        = -32022
+	codeNoResource        = -32002
+)
+
+// What a message says about itself.
+const (
+	metaVersion      = "io.modelcontextprotocol/protocolVersion"
+	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	metaLogLevel     = "io.modelcontextprotocol/logLevel"
+	metaSubscription = "io.modelcontextprotocol/subscriptionId"
+	metaServer       = "io.modelcontextprotocol/serverInfo"
+	metaProgress     = "progressToken"
+)
+
+// A request is a request or a notification of a client, read.
+type request struct {
+	id     []byte // raw, as an answer repeats it; nil: a notification, which has no answer
+	method string
+	params json.RawMessage // an object, or absent
+	modern bool
+	caller tool.Principal
+
+	// The members of params that most methods have.
+	name, uri, cursor    string
+	arguments, responses json.RawMessage
+	state                string // what an earlier answer gave the client to bring back
+	found                bool   // there is a tool of that name
+	meta                 meta
+
+	// session is that of a legacy client; nil: it is modern, or has not introduced itself.
+	session *session
+}
+
+// meta is what _meta says.
+type meta struct {
+	version      string
+	capabilities json.RawMessage // nil: not said
+	logLevel     string
+	progress     json.RawMessage // a string or a number; nil: nobody wants to know
+	envelope     map[string][]string
+}
+
+// decode reads a message. With an error the request has what could be read of it, so that it can be answered.
+func decode(body []byte) (*request, *jsonrpc.Message, *jsonrpc.Error) {
+	r := &request{}
+	var scan strictjson.Scanner
+	m, err := jsonrpc.Decode(&scan, body)
+	switch {
+	case err == nil:
+	case strictjson.Check(body) != nil:
+		return r, &m, jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %s", jsonrpc.Clip(err.Error()))
+	case strictjson.KindOf(body) == "array":
+		return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: batches are not taken; send one message")
+	default:
+		return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: %s", jsonrpc.Clip(err.Error()))
+	}
+	r.id, r.method = m.ReplyID(), jsonrpc.Text(m.Method)
+	if m.Method == nil && (m.Result != nil || m.Err != nil) {
+		return r, &m, nil // an answer: those who wait for it know what to do with it
+	}
+	if bad := m.Check(); bad != nil {
+		return r, &m, bad
+	}
+	if m.Version == nil || m.ID != nil && r.id == nil {
+		return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
+			`Invalid Request: jsonrpc must be "2.0", and the id a string or a number`)
+	}
+	if m.Params != nil && string(m.Params) != "null" {
+		r.params = m.Params
+		if err := r.readParams(&scan); err != nil {
+			return r, &m, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: %s", jsonrpc.Misread(err))
+		}
+	}
+	return r, &m, nil
+}
+
+func (r *request) readParams(scan *strictjson.Scanner) error {
+	var raw json.RawMessage
+	err := scan.Object(r.params, func(name, value []byte) error {
+		switch string(name) {
+		case "name":
+			return readText(name, value, &r.name)
+		case "uri":
+			return readText(name, value, &r.uri)
+		case "cursor":
+			return readText(name, value, &r.cursor)
+		case "requestState":
+			return readText(name, value, &r.state)
+		case "arguments":
+			r.arguments = value
+		case "inputResponses":
+			r.responses = value
+		case "_meta":
+			raw = value
+		}
+		return nil
+	})
+	if err != nil || raw == nil {
+		return err
+	}
+	return r.meta.read(scan, raw)
+}
+
+// read takes what _meta says. What it says of the call, session, key, lease and so on, has the names of our headers.
+func (m *meta) read(scan *strictjson.Scanner, raw []byte) error {
+	return scan.Object(raw, func(name, value []byte) error {
+		switch key := string(name); key {
+		case metaVersion:
+			return readText(name, value, &m.version)
+		case metaLogLevel:
+			return readText(name, value, &m.logLevel)
+		case metaCapabilities:
+			if strictjson.KindOf(value) != "object" {
+				return errors.New(key + " must be an object")
+			}
+			m.capabilities = value
+		case metaProgress:
+			if kind := strictjson.KindOf(value); kind != "string" && kind != "number" {
+				return errors.New("progressToken must be a string or a number")
+			}
+			m.progress = value
+		default:
+			if header := headerOf(key); header != "" {
+				var text string
+				if err := readText(name, value, &text); err != nil {
+					return err
+				}
+				if m.envelope == nil {
+					m.envelope = map[string][]string{}
+				}
+				m.envelope[header] = append(m.envelope[header], text)
+			}
+		}
+		return nil
+	})
+}
+
+// ourMeta begins the names in _meta that are ours.
+const ourMeta = "toolpost/"
+
+// headerOf gives the header of package envelope that a name in _meta stands for; "": none.
+func headerOf(key string) string {
+	switch {
+	case key == "traceparent":
+		return key
+	case key == ourMeta+"key":
+		return "Idempotency-Key"
+	case len(key) > len(ourMeta) && key[:len(ourMeta)] == ourMeta:
+		return "Toolpost-" + key[len(ourMeta):]
+	}
+	return ""
+}
+
+func readText(name, value []byte, into *string) error {
+	if strictjson.KindOf(value) != "string" {
+		return errors.New(string(name) + " must be a string, not " + strictjson.KindOf(value))
+	}
+	text, err := strictjson.Unquote(value)
+	*into = string(text)
+	return err
+}
+
+// can reports whether the client says that it can do something, such as elicitation.
+func (r *request) can(name string) bool {
+	raw := r.meta.capabilities
+	if r.session != nil {
+		raw = r.session.capabilities
+	}
+	var all map[string]json.RawMessage
+	return len(raw) > 0 && strictjson.Unmarshal(raw, &all) == nil && all[name] != nil
+}
+
+func known(version string) bool { return slices.Contains(versions(), version) }

@@ -1,0 +1,94 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// TypeStream is the media type of server-sent events.
+const TypeStream = "text/event-stream"
+
+// A Stream answers one request with server-sent events. A peer that reads slowly makes Send wait; one that takes
+// nothing for the whole of the server's patience is taken for dead. Several goroutines may use it.
+type Stream struct {
+	mu       sync.Mutex
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	patience time.Duration
+	done     bool
+}
+
+// NewStream sends the header at once, so that whoever asked knows that it is heard.
+func (s *Server) NewStream(w http.ResponseWriter) *Stream {
+	w.Header().Set("Content-Type", TypeStream)
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("X-Accel-Buffering", "no") // proxies, too, are to hand on what they get
+	w.WriteHeader(http.StatusOK)
+	out := &Stream{w: w, rc: http.NewResponseController(w), patience: s.Patience()}
+	_ = out.write([]byte(": started\n\n"))
+	return out
+}
+
+// Send sends one event. JSON of ours has no line breaks, so its data is one line; id and event may be empty.
+func (s *Stream) Send(id, event string, data []byte) error {
+	return s.write(message(id, event, data))
+}
+
+// Finish sends the last event; after it nothing is sent.
+func (s *Stream) Finish(event string, data []byte) {
+	_ = s.write(message("", event, data)) // nobody is left to be told that the peer has gone
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done = true
+}
+
+func message(id, event string, data []byte) []byte {
+	b := make([]byte, 0, len(id)+len(event)+len(data)+32)
+	if id != "" {
+		b = append(append(append(b, "id: "...), id...), '\n')
+	}
+	if event != "" {
+		b = append(append(append(b, "event: "...), event...), '\n')
+	}
+	b = append(append(b, "data: "...), data...)
+	return append(b, "\n\n"...)
+}
+
+var errEnded = errors.New("the call has ended; its events are no longer delivered")
+
+func (s *Stream) write(b []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return errEnded
+	}
+	if err := s.rc.SetWriteDeadline(time.Now().Add(s.patience)); err != nil {
+		return err
+	}
+	if _, err := s.w.Write(b); err != nil {
+		return err
+	}
+	return s.rc.Flush()
+}
+
+// KeepAlive sends a comment now and then: both ends learn from it that the other is there. The function
+// that it returns ends that and waits for it.
+func (s *Stream) KeepAlive(every time.Duration) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+				_ = s.write([]byte(": running\n\n")) // a peer that has gone ends the request's context
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
