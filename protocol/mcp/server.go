@@ -66,11 +66,12 @@ type method struct {
 // methods is all that can be asked of a server, beside what belongs to a transport: initialize and its kin.
 func methods() map[string]method {
 	return map[string]method{
-		"server/discover":  {(*server).discover, true, false},
-		"ping":             {(*server).ping, false, true},
-		"logging/setLevel": {(*server).setLevel, false, true},
-		"tools/list":       {(*server).listTools, true, true},
-		"tools/call":       {(*server).callTool, true, true},
+		"server/discover":      {(*server).discover, true, false},
+		"ping":                 {(*server).ping, false, true},
+		"logging/setLevel":     {(*server).setLevel, false, true},
+		"subscriptions/listen": {(*server).subscribe, true, false},
+		"tools/list":           {(*server).listTools, true, true},
+		"tools/call":           {(*server).callTool, true, true},
 	}
 }
 
