@@ -305,10 +305,16 @@ func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *reque
 		one.take(m)
 		w.WriteHeader(http.StatusAccepted)
 	case req.id == nil:
-		d.notified(req)
+		one.flight.cancelled(req)
 		w.WriteHeader(http.StatusAccepted)
 	default:
-		d.serveHTTP(w, r, req)
+		ctx, leave, ok := one.flight.enter(r.Context(), req.id)
+		if !ok {
+			d.reply(w, http.StatusBadRequest, refusal(req, errTwice()))
+			return
+		}
+		defer leave()
+		d.serveHTTP(w, r.WithContext(ctx), req)
 	}
 }
 
@@ -345,9 +351,6 @@ func (d *httpDoor) initializeHTTP(w http.ResponseWriter, req *request) {
 	w.Header().Set(headerSession, one.id)
 	d.reply(w, http.StatusOK, jsonrpc.EncodeReply(req.id, result.Done(), nil))
 }
-
-// notified hears what a legacy client tells us. It cancels a call by the id of its request.
-func (d *httpDoor) notified(req *request) {}
 
 // listen is the stream on which a legacy client hears what belongs to none of its requests.
 func (d *httpDoor) listen(w http.ResponseWriter, r *http.Request, p tool.Principal) {

@@ -22,6 +22,7 @@ type session struct {
 	owner        string // whose it is, by their id
 	version      string
 	capabilities json.RawMessage
+	flight       flight
 
 	mu      sync.Mutex
 	level   string // the least that the client wants to hear

@@ -11,7 +11,6 @@ import (
 	"toolpost/host/process"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
-	"toolpost/wire/strictjson"
 )
 
 // A Door is an MCP server on stdin and stdout. It speaks both eras: an initialize makes the rest of what is said legacy.
@@ -36,7 +35,7 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	defer cancel(nil)
 	l := &line{
 		server: newServer(d.Options, h, c), caller: d.Caller, out: jsonrpc.NewStream(d.Out, cancel),
-		places: make(chan struct{}, maxInFlight), running: map[string]context.CancelCauseFunc{},
+		places: make(chan struct{}, maxInFlight),
 	}
 	err := l.read(ctx, process.NewLines(d.In, process.LineLimits{Line: maxLine, Open: true}))
 	var limit *process.LimitError
@@ -56,10 +55,9 @@ type line struct {
 	out    *jsonrpc.Stream
 	places chan struct{}
 	calls  sync.WaitGroup
+	flight flight
 
-	mu      sync.Mutex
-	session *session // of a legacy client, once it has introduced itself
-	running map[string]context.CancelCauseFunc
+	session *session // of a legacy client, once it has introduced itself; of the goroutine that reads
 }
 
 // read takes messages until there are no more.
@@ -123,9 +121,7 @@ func (l *line) send(b []byte) {
 func (l *line) take(ctx context.Context, text []byte) {
 	r, m, bad := decode(text)
 	r.caller = l.caller
-	l.mu.Lock()
 	r.session = l.session
-	l.mu.Unlock()
 	r.modern = r.meta.version != "" || r.session == nil && r.method != "initialize"
 	if r.modern {
 		r.session = nil
@@ -137,7 +133,7 @@ func (l *line) take(ctx context.Context, text []byte) {
 		r.session.take(m)
 	case r.method == "":
 	case r.id == nil:
-		l.notified(r)
+		l.flight.cancelled(r)
 	case r.method == "initialize":
 		l.meet(r)
 	default:
@@ -152,32 +148,9 @@ func (l *line) meet(r *request) {
 		l.send(refusal(r, bad))
 		return
 	}
-	l.mu.Lock()
 	l.session = one
-	l.mu.Unlock()
 	l.send(jsonrpc.EncodeReply(r.id, result.Done(), nil))
 }
-
-// notified hears what a client tells us.
-func (l *line) notified(r *request) {
-	if r.method != "notifications/cancelled" {
-		return
-	}
-	var said struct {
-		ID     json.RawMessage `json:"requestId"`
-		Reason string          `json:"reason"`
-	}
-	if strictjson.Unmarshal(orEmpty(r.params), &said) != nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if cancel := l.running[string(said.ID)]; cancel != nil {
-		cancel(errCancelled)
-	}
-}
-
-var errCancelled = tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller")
 
 // serve answers a request when it is done. One that was cancelled gets no answer.
 func (l *line) serve(ctx context.Context, r *request) {
@@ -192,30 +165,24 @@ func (l *line) serve(ctx context.Context, r *request) {
 	case <-ctx.Done():
 		return
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	l.mu.Lock()
-	_, twice := l.running[string(r.id)]
-	if !twice {
-		l.running[string(r.id)] = cancel
-	}
-	l.mu.Unlock()
-	if twice {
+	ctx, leave, ok := l.flight.enter(ctx, r.id)
+	if !ok {
 		<-l.places
-		cancel(nil)
-		l.send(refusal(r, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: a request with this id is still being answered")))
+		l.send(refusal(r, errTwice()))
 		return
 	}
 	l.calls.Go(func() {
 		defer func() { <-l.places }()
 		reply, _ := l.answer(ctx, r, &wire{l, r.session})
-		l.mu.Lock()
-		delete(l.running, string(r.id))
-		l.mu.Unlock()
 		if !errors.Is(context.Cause(ctx), errCancelled) {
 			l.send(reply)
 		}
-		cancel(nil)
+		leave()
 	})
+}
+
+func errTwice() *jsonrpc.Error {
+	return jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: a request with this id is still being answered")
 }
 
 // A wire is the client of a line, for one of its requests.
