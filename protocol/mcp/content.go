@@ -1,10 +1,15 @@
 package mcp
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -12,7 +17,7 @@ import (
 
 // outcome writes what a tool gave. The output goes twice: as it is, for programs, and as text, for models whose clients
 // know no structured content.
-func outcome(r *request, res *tool.Result, assets []tool.Asset) *strictjson.Writer {
+func outcome(r *request, res *tool.Result, assets [][]byte) *strictjson.Writer {
 	w := begun(r, 3*len(res.Output))
 	text := res.Summary
 	if !res.OK && res.Failure != nil {
@@ -22,7 +27,7 @@ func outcome(r *request, res *tool.Result, assets []tool.Asset) *strictjson.Writ
 	}
 	b := appendText([]byte{'['}, text)
 	for _, a := range assets {
-		b = append(append(b, ','), link(a)...)
+		b = append(append(b, ','), a...)
 	}
 	w.Raw("content", append(b, ']'))
 	if structured(r, res.Output) {
@@ -85,7 +90,8 @@ type relay struct {
 	mu     sync.Mutex
 	last   float64 // progress that was told; it only ever goes up
 	told   bool
-	assets []tool.Asset
+	assets [][]byte // content that tells of them
+	inline int64    // bytes of those that are in there whole
 }
 
 // Emit implements tool.Sink.
@@ -96,14 +102,61 @@ func (l *relay) Emit(e tool.Event) error {
 	case tool.KindLog, tool.KindError, tool.KindOutput:
 		return l.message(e)
 	case tool.KindAsset:
-		var a tool.Asset
-		if strictjson.Unmarshal(e.Data, &a) == nil && a.SHA256 != "" {
-			l.mu.Lock()
-			l.assets = append(l.assets, a)
-			l.mu.Unlock()
-		}
+		l.asset(e)
 	}
 	return nil
+}
+
+// Bounds on what a result has of assets. What is more is a link.
+const (
+	maxInline  = 1 << 20
+	maxInlined = 4 << 20
+)
+
+// asset puts a file that a tool made into the result: a picture or a sound as such, a short text as a resource, and
+// everything else as a link to the resource.
+func (l *relay) asset(e tool.Event) {
+	var a tool.Asset
+	if strictjson.Unmarshal(e.Data, &a) != nil || a.SHA256 == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var block []byte
+	if e.File != nil && a.Size <= maxInline && l.inline+a.Size <= maxInlined {
+		content := make([]byte, a.Size)
+		if n, err := e.File.ReadAt(content, 0); err == nil || errors.Is(err, io.EOF) && int64(n) == a.Size {
+			block = embedded(a, content)
+		}
+	}
+	if block == nil {
+		block = link(a)
+	} else {
+		l.inline += a.Size
+	}
+	l.assets = append(l.assets, block)
+}
+
+// embedded is an asset as content of its kind; nil: it has none.
+func embedded(a tool.Asset, content []byte) []byte {
+	kind, _, _ := strings.Cut(a.MediaType, "/")
+	w := strictjson.NewWriter(300 + len(content)*4/3)
+	switch {
+	case kind == "image" || kind == "audio":
+		w.Text("type", kind)
+		w.Raw("data", strictjson.Quote(base64.StdEncoding.EncodeToString(content)))
+		w.Text("mimeType", a.MediaType)
+	case (kind == "text" || a.MediaType == "application/json") && utf8.Valid(content):
+		inner := strictjson.NewWriter(200 + len(content))
+		inner.Text("uri", assetURI(a.SHA256))
+		inner.Text("mimeType", a.MediaType)
+		inner.Raw("text", strictjson.Quote(content))
+		w.Text("type", "resource")
+		w.Raw("resource", inner.Done())
+	default:
+		return nil
+	}
+	return w.Done()
 }
 
 // progress tells how far a call is. What does not go up cannot be told.
