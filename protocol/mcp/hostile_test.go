@@ -1,0 +1,173 @@
+package mcp_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"toolpost/protocol/mcp"
+)
+
+// A said is what the door answered.
+type said struct {
+	status int
+	header http.Header
+	body   string
+	Result json.RawMessage `json:"result"`
+	Error  struct {
+		Code    int             `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	} `json:"error"`
+}
+
+// post sends a body with headers, which are pairs of a name and a value.
+func post(t *testing.T, url, body string, headers ...string) said {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := httpClient(t).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := said{status: resp.StatusCode, header: resp.Header, body: string(b)}
+	if bytes.HasPrefix(b, []byte("{")) {
+		if err := json.Unmarshal(b, &s); err != nil {
+			t.Errorf("%s: %v", b, err)
+		}
+	}
+	return s
+}
+
+const aboutMe = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`
+
+// call is a modern call of a tool with the headers that belong to it.
+func call(t *testing.T, url, name, rest string) said {
+	t.Helper()
+	return post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"`+name+`",`+rest+aboutMe+`}}`,
+		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", name)
+}
+
+func TestBadRequestsAreRefusedInTheWordsOfTheProtocol(t *testing.T) {
+	b := newBench()
+	url := serveHTTP(t, mcp.Options{}, b, b)
+	deep := strings.Repeat("[", 2000) + strings.Repeat("]", 2000)
+	modern := []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "echo"}
+	with := func(more ...string) []string { return append(append([]string(nil), modern...), more...) }
+	body := func(params string) string {
+		return `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{` + params + `}}`
+	}
+	good := body(`"name":"echo","arguments":{},` + aboutMe)
+	for name, c := range map[string]struct {
+		body         string
+		headers      []string
+		status, code int
+	}{
+		"not JSON":                   {`{"jsonrpc"`, modern, 400, -32700},
+		"half a message":             {good[:len(good)/2], modern, 400, -32700},
+		"two messages":               {good + good, modern, 400, -32700},
+		"a batch":                    {`[` + good + `]`, modern, 400, -32600},
+		"not UTF-8":                  {strings.Replace(good, "echo", "ech\xff", 1), modern, 400, -32700},
+		"a key twice":                {strings.Replace(good, `"id":7`, `"id":7,"id":8`, 1), modern, 400, -32700},
+		"a key twice, deep inside":   {body(`"name":"echo","arguments":{"a":{"b":1,"b":2}},` + aboutMe), modern, 400, -32700},
+		"a key in another case":      {strings.Replace(good, `"method"`, `"Method"`, 1), modern, 400, -32600},
+		"too deep":                   {body(`"name":"echo","arguments":{"a":` + deep + `},` + aboutMe), modern, 400, -32700},
+		"no version":                 {strings.Replace(good, `"jsonrpc":"2.0",`, "", 1), modern, 400, -32600},
+		"an id that is null":         {strings.Replace(good, `"id":7`, `"id":null`, 1), modern, 400, -32600},
+		"an id that is an object":    {strings.Replace(good, `"id":7`, `"id":{}`, 1), modern, 400, -32600},
+		"params that are a list":     {`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}`, modern, 400, -32602},
+		"no _meta":                   {body(`"name":"echo"`), modern, 400, -32602},
+		"no capabilities":            {body(`"name":"echo","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}`), modern, 400, -32602},
+		"arguments that are a list":  {body(`"name":"echo","arguments":[],` + aboutMe), modern, 200, -32602},
+		"a name that is a number":    {body(`"name":1,` + aboutMe), modern, 400, -32602},
+		"another name in the header": {good, with("Mcp-Name", "fail"), 400, -32020},
+		"another method":             {good, with("Mcp-Method", "tools/list"), 400, -32020},
+		"another version":            {good, with("Mcp-Protocol-Version", "2025-11-25"), 400, -32020},
+		"a version that is not":      {strings.Replace(good, "2026-07-28", "2099-01-01", 1), with("Mcp-Protocol-Version", "2099-01-01"), 400, -32022},
+		"an unknown method":          {strings.Replace(good, "tools/call", "tools/burn", 1), with("Mcp-Method", "tools/burn"), 404, -32601},
+		"a field of ours that is not": {
+			body(`"name":"echo","_meta":{"toolpost/sesion":"s","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`),
+			modern, 200, -32602,
+		},
+		"a session that is not": {`{"jsonrpc":"2.0","id":7,"method":"tools/list"}`, []string{"Mcp-Session-Id", "nobody"}, 404, -32600},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := post(t, url, c.body, c.headers...)
+			if got.status != c.status || got.Error.Code != c.code || got.Error.Message == "" {
+				t.Errorf("%d %s", got.status, got.body)
+			}
+		})
+	}
+	if got := call(t, url, "echo", `"arguments":{"next":"caller"},`); got.status != 200 || !strings.Contains(got.body, `"structuredContent":{"next":"caller"}`) {
+		t.Errorf("the next caller gets %d %s", got.status, got.body)
+	}
+}
+
+func TestAHeaderMayBeWrapped(t *testing.T) {
+	b := newBench()
+	url := serveHTTP(t, mcp.Options{}, b, b)
+	got := post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo",`+aboutMe+`}}`,
+		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "=?base64?ZWNobw==?=")
+	if got.status != 200 || got.Error.Code != 0 {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// stateOf is what the door gave a client to bring back with its answer.
+func stateOf(t *testing.T, s said) string {
+	t.Helper()
+	var r struct {
+		Type  string `json:"resultType"`
+		State string `json:"requestState"`
+	}
+	if err := json.Unmarshal(s.Result, &r); err != nil || r.Type != "input_required" || r.State == "" {
+		t.Fatalf("%v: %s", err, s.body)
+	}
+	return r.State
+}
+
+func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
+	b := newBench()
+	url := serveHTTP(t, mcp.Options{}, b, b)
+	const answer = `"inputResponses":{"answer":{"action":"accept","content":{"colour":"red"}}},`
+	ask := func() string { return stateOf(t, call(t, url, "ask", `"arguments":{"n":1},`)) }
+	state := ask()
+	bring := func(name, args, state string) said {
+		return call(t, url, name, `"arguments":`+args+`,`+answer+`"requestState":"`+state+`",`)
+	}
+	for name, got := range map[string]said{
+		"changed":             bring("ask", `{"n":1}`, state[:20]+"x"+state[21:]),
+		"invented":            bring("ask", `{"n":1}`, "e30"),
+		"for other arguments": bring("ask", `{"n":2}`, state),
+		"for another tool":    bring("echo", `{"n":1}`, state),
+	} {
+		if got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "requestState") {
+			t.Errorf("%s: %s", name, got.body)
+		}
+	}
+	if got := bring("ask", `{"n":1}`, state); !strings.Contains(got.body, `"answers":{"colour":"red"}`) {
+		t.Errorf("the answer: %s", got.body)
+	}
+	if got := bring("ask", `{"n":1}`, state); got.Error.Code != -32602 || !strings.Contains(got.Error.Message, "used already") {
+		t.Errorf("the answer once more: %s", got.body)
+	}
+	if got := call(t, url, "ask", `"arguments":{"n":1},"inputResponses":{},"requestState":"`+ask()+`",`); stateOf(t, got) == "" {
+		t.Errorf("no answer: %s", got.body)
+	}
+}
