@@ -130,11 +130,7 @@ func Protocols() []Protocol {
 			}},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it stands where the door http stands, also if the config does not name it",
-				Options: web.Config{}, Path: mcp.Path, With: homeDoor,
-				Mount: func(d config.Door, k Kit) (c web.Config, _ web.Door, err error) {
-					err = d.Decode(&c)
-					return c, mcp.NewDoor(mcp.Options{Version: k.Version, Log: k.Log}), err
-				},
+				Options: mcpDoor{}, Path: mcp.Path, With: homeDoor, Mount: mountMCP,
 			}},
 		},
 		{
@@ -150,6 +146,21 @@ func Protocols() []Protocol {
 			}},
 		},
 	}
+}
+
+// mcpDoor is what a config says of the MCP door.
+type mcpDoor struct {
+	web.Config `yaml:",inline"`
+	mcp.Offers `yaml:",inline"`
+}
+
+func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
+	var c mcpDoor
+	err := d.Decode(&c)
+	if err == nil {
+		err = d.Placed(c.Check())
+	}
+	return c.Config, mcp.NewDoor(mcp.Options{Offers: c.Offers, Version: k.Version, Log: k.Log}), err
 }
 
 func asMachina(words []string, s Stdio) (tool.Door, error) {

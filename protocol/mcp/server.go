@@ -16,6 +16,7 @@ import (
 
 // Options of a door, whichever way it is spoken to. All of them have useful zero values.
 type Options struct {
+	Offers
 	Version      string        // of this program; "": dev
 	Instructions string        // what a model is told about the tools as a whole; "": a word about Toolpost
 	Page         int           // how many things a list has at once; 0: 1,000
@@ -72,6 +73,13 @@ func methods() map[string]method {
 		"subscriptions/listen": {(*server).subscribe, true, false},
 		"tools/list":           {(*server).listTools, true, true},
 		"tools/call":           {(*server).callTool, true, true},
+
+		"prompts/list":             {(*server).listPrompts, true, true},
+		"prompts/get":              {(*server).getPrompt, true, true},
+		"completion/complete":      {(*server).complete, true, true},
+		"resources/list":           {(*server).listResources, true, true},
+		"resources/templates/list": {(*server).listTemplates, true, true},
+		"resources/read":           {(*server).readResource, true, true},
 	}
 }
 
@@ -149,10 +157,11 @@ func (s *server) discover(_ context.Context, r *request, _ peer) (*strictjson.Wr
 
 // capabilities is what an era's clients are told that can be done here.
 func (s *server) capabilities(modern bool) json.RawMessage {
+	const both = `"completions":{},"prompts":{},"resources":{},"tools":{"listChanged":true}}`
 	if modern {
-		return json.RawMessage(`{"tools":{"listChanged":true}}`)
+		return json.RawMessage(`{` + both)
 	}
-	return json.RawMessage(`{"logging":{},"tools":{"listChanged":true}}`)
+	return json.RawMessage(`{"logging":{},` + both)
 }
 
 func (s *server) ping(context.Context, *request, peer) (*strictjson.Writer, *jsonrpc.Error) {

@@ -57,7 +57,7 @@ func cursorAt(name string) string { return base64.RawURLEncoding.EncodeToString(
 func readCursor(cursor string) (after string, _ *jsonrpc.Error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || cursor != "" && tool.Slug(string(b)) != string(b) {
-		return "", jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: the cursor is not one of ours; begin again without it")
+		return "", badCursor()
 	}
 	return string(b), nil
 }

@@ -1,0 +1,145 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/yosida95/uritemplate/v3"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A Prompt is what a tool gives to be told to a model. Its arguments are those of the tool.
+type Prompt struct {
+	Name        string `yaml:"name" doc:"what clients call it; default: the tool's name"`
+	Tool        string `yaml:"tool" doc:"the tool that writes it: a text, or a list of messages"`
+	Description string `yaml:"description" doc:"for people who choose among prompts; default: that of the tool"`
+}
+
+// A Resource is what a tool gives to be read. The variables of its URI are the arguments of the tool.
+type Resource struct {
+	URI         string `yaml:"uri" doc:"where it is, or a template with {variables}, which are arguments of the tool"`
+	Tool        string `yaml:"tool" doc:"the tool that gives it: a text, JSON, or a file"`
+	Name        string `yaml:"name" doc:"for people; default: the URI"`
+	Description string `yaml:"description" doc:"what it is; default: what the tool says of itself"`
+	MediaType   string `yaml:"media_type" doc:"of what is read; default: text/plain for a text, that of a file, or application/json"`
+}
+
+// Offers is what a door has beside tools.
+type Offers struct {
+	Prompts   []Prompt   `yaml:"prompts" doc:"prompts for clients of MCP, each written by a tool"`
+	Resources []Resource `yaml:"resources" doc:"resources for clients of MCP, each given by a tool"`
+}
+
+// Check finds what cannot be meant.
+func (o Offers) Check() error {
+	names := map[string]bool{}
+	for _, p := range o.Prompts {
+		switch name := p.name(); {
+		case p.Tool == "":
+			return tool.Errorf(tool.CodeInvalidInput, "the prompt %q has no tool that writes it", p.Name)
+		case names[name]:
+			return tool.Errorf(tool.CodeInvalidInput, "two prompts are called %q: name one of them otherwise", name)
+		default:
+			names[name] = true
+		}
+	}
+	for _, r := range o.Resources {
+		if _, err := uritemplate.New(r.URI); err != nil || r.URI == "" || r.Tool == "" {
+			return tool.Errorf(tool.CodeInvalidInput, "the resource %q needs a uri, such as notes://{name}, and a tool that gives it", r.URI)
+		}
+	}
+	return nil
+}
+
+func (p Prompt) name() string {
+	if p.Name != "" {
+		return p.Name
+	}
+	return p.Tool
+}
+
+func (r Resource) template() *uritemplate.Template { return uritemplate.MustNew(r.URI) } // Check has made one
+
+// fixed reports whether a resource is one, and not many of a kind.
+func (r Resource) fixed() bool { return len(r.template().Varnames()) == 0 }
+
+// A parameter is one argument of a tool, as far as people are told of it.
+type parameter struct {
+	name        string
+	description string
+	kind        string
+	values      []string // those that it can have; none: any
+	required    bool
+}
+
+// parameters reads the arguments of a tool from its schema, in the order of their names.
+func parameters(spec *tool.Spec) (list []parameter) {
+	var schema struct {
+		Properties map[string]struct {
+			Description string            `json:"description"`
+			Type        json.RawMessage   `json:"type"`
+			Enum        []json.RawMessage `json:"enum"`
+		} `json:"properties"`
+		Required []string `json:"required"`
+	}
+	if len(spec.Input) == 0 || strictjson.Unmarshal(spec.Input, &schema) != nil {
+		return nil
+	}
+	for name, p := range schema.Properties {
+		one := parameter{name: name, description: p.Description, required: slices.Contains(schema.Required, name)}
+		if text, err := strictjson.Unquote(p.Type); err == nil && strictjson.KindOf(p.Type) == "string" {
+			one.kind = string(text)
+		}
+		for _, v := range p.Enum {
+			one.values = append(one.values, plain(v))
+		}
+		list = append(list, one)
+	}
+	slices.SortFunc(list, func(a, b parameter) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+// argumentsOf makes arguments of texts, which is all that prompts and URIs have. What a tool wants as a number or a
+// boolean is written as such, if it is one; the engine tells what is wrong with what is not.
+func argumentsOf(spec *tool.Spec, texts map[string]string) json.RawMessage {
+	w := strictjson.NewWriter(200)
+	kinds := map[string]string{}
+	for _, p := range parameters(spec) {
+		kinds[p.name] = p.kind
+	}
+	for _, name := range sortedKeys(texts) {
+		quoted, _ := strictjson.Marshal(name)
+		value := strictjson.Quote(texts[name])
+		switch kinds[name] {
+		case "integer", "number", "boolean":
+			raw := []byte(texts[name])
+			if kind := strictjson.KindOf(raw); strictjson.Check(raw) == nil && (kind == "number" || kind == "boolean") {
+				value = raw
+			}
+		}
+		w.Raw(string(quoted[1:len(quoted)-1]), value)
+	}
+	return w.Done()
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// spec finds a tool that somebody may call; nil: there is none for them.
+func (s *server) spec(ctx context.Context, p tool.Principal, name string) *tool.Spec {
+	spec, err := s.catalog.Lookup(ctx, p, name)
+	if err != nil {
+		return nil
+	}
+	return spec
+}

@@ -1,0 +1,164 @@
+package mcp
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+
+	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
+	"toolpost/wire/strictjson"
+)
+
+// suggestions are the values of an argument that begin with what somebody typed, in the order of the schema.
+func suggestions(spec *tool.Spec, argument, typed string) []string {
+	values := []string{}
+	for _, p := range parameters(spec) {
+		if p.name != argument {
+			continue
+		}
+		for _, v := range p.values {
+			if strings.HasPrefix(strings.ToLower(v), strings.ToLower(typed)) {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
+}
+
+// The resources that every door has: what calls brought, and what sessions keep.
+const (
+	assetPrefix   = "toolpost://assets/"
+	sessionPrefix = "toolpost://sessions/"
+)
+
+type resourceEntry struct {
+	URI         string `json:"uri,omitempty"`
+	Template    string `json:"uriTemplate,omitempty"`
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	MediaType   string `json:"mimeType,omitempty"`
+}
+
+func (s *server) listResources(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
+	if r.cursor != "" {
+		return nil, badCursor()
+	}
+	return s.listed(r, "resources", s.entries(ctx, r.caller, true))
+}
+
+func (s *server) listTemplates(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
+	if r.cursor != "" {
+		return nil, badCursor()
+	}
+	return s.listed(r, "resourceTemplates", append(s.entries(ctx, r.caller, false),
+		resourceEntry{Template: assetPrefix + "{sha256}", Name: "assets", Description: "A file that a call of yours brought."},
+		resourceEntry{
+			Template: sessionPrefix + "{session}", Name: "sessions", Description: "The state of a session of yours.",
+			MediaType: "application/json",
+		}))
+}
+
+// entries lists the resources of the config that a caller may read: those at one place, or those of a kind.
+func (s *server) entries(ctx context.Context, p tool.Principal, fixed bool) []resourceEntry {
+	list := []resourceEntry{}
+	for _, one := range s.Resources {
+		spec := s.spec(ctx, p, one.Tool)
+		if spec == nil || one.fixed() != fixed {
+			continue
+		}
+		e := resourceEntry{Name: orElse(one.Name, one.URI), Description: orElse(one.Description, spec.Description), MediaType: one.MediaType}
+		if fixed {
+			e.URI = one.URI
+		} else {
+			e.Template = one.URI
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// noResource is the answer for what is not there, or not for this caller.
+func noResource(r *request) *jsonrpc.Error {
+	code := jsonrpc.CodeInvalidParams
+	if !r.modern {
+		code = codeNoResource
+	}
+	e := jsonrpc.Errorf(code, "Resource not found: %s", jsonrpc.Clip(r.uri))
+	e.Data, _ = strictjson.Marshal(map[string]string{"uri": r.uri})
+	return e
+}
+
+// readResource reads one.
+func (s *server) readResource(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	if r.uri == "" {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: uri must be a string that is not empty")
+	}
+	if sum, ok := strings.CutPrefix(r.uri, assetPrefix); ok {
+		return s.readTool(ctx, r, Resource{Tool: "readAsset"}, map[string]string{"sha256": sum}, to, true)
+	}
+	if id, ok := strings.CutPrefix(r.uri, sessionPrefix); ok {
+		return s.readTool(ctx, r, Resource{Tool: "getState"}, map[string]string{"session": id}, to, true)
+	}
+	for _, one := range s.Resources {
+		found := one.template().Match(r.uri)
+		if found == nil && one.URI != r.uri {
+			continue
+		}
+		texts := map[string]string{}
+		for _, name := range one.template().Varnames() {
+			texts[name] = found.Get(name).String()
+		}
+		return s.readTool(ctx, r, one, texts, to, false)
+	}
+	return nil, noResource(r)
+}
+
+// readTool reads a resource by calling the tool that gives it. One of our own that fails is not there for this caller.
+func (s *server) readTool(
+	ctx context.Context, r *request, one Resource, texts map[string]string, to peer, own bool,
+) (*strictjson.Writer, *jsonrpc.Error) {
+	spec := s.spec(ctx, r.caller, one.Tool)
+	if spec == nil {
+		return nil, noResource(r)
+	}
+	res, _, asks, bad := s.fetch(ctx, r, &tool.Call{Caller: r.caller, Tool: one.Tool, Args: argumentsOf(spec, texts)}, to)
+	switch {
+	case bad != nil && own:
+		return nil, noResource(r)
+	case bad != nil || asks != nil:
+		return asks, bad
+	}
+	w := begun(r, 2*len(res.Output)+200)
+	w.Raw("contents", contents(r.uri, one, res.Output))
+	s.keep(r, w)
+	return w, nil
+}
+
+// contents is what a tool gave as what is read: a text, a file with its content in Base64, as readAsset gives it, or JSON.
+func contents(uri string, one Resource, output json.RawMessage) []byte {
+	w := strictjson.NewWriter(200 + len(output))
+	w.Text("uri", uri)
+	var file struct {
+		MediaType string  `json:"mediaType"`
+		Content   *[]byte `json:"content"`
+	}
+	switch {
+	case strictjson.KindOf(output) == "object" && strictjson.Unmarshal(output, &file) == nil && file.Content != nil:
+		kind := orElse(one.MediaType, file.MediaType)
+		w.Text("mimeType", kind)
+		if strings.HasPrefix(kind, "text/") {
+			w.Raw("text", strictjson.Quote(*file.Content))
+		} else {
+			w.Text("blob", base64.StdEncoding.EncodeToString(*file.Content))
+		}
+	case strictjson.KindOf(output) == "string":
+		w.Text("mimeType", orElse(one.MediaType, "text/plain"))
+		w.Text("text", plain(output))
+	default:
+		w.Text("mimeType", orElse(one.MediaType, "application/json"))
+		w.Text("text", string(output))
+	}
+	return append(append([]byte{'['}, w.Done()...), ']')
+}
