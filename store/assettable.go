@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"io/fs"
 	"os"
@@ -63,14 +62,13 @@ func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File,
 		return nil, tool.Asset{}, noAsset(sha256)
 	}
 	a := tool.Asset{SHA256: sha256}
-	err := s.db.read(ctx, func(r *reader) error {
-		err := r.row(`SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`, sha256,
-			caller).Scan(&a.AssetID, &a.MediaType)
-		if errors.Is(err, sql.ErrNoRows) {
-			return noAsset(sha256)
-		}
-		return err
+	known, err := reading(ctx, s.db, func(r *reader) (bool, error) {
+		return row(r, `SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`,
+			[]any{sha256, caller}, &a.AssetID, &a.MediaType)
 	})
+	if err == nil && !known {
+		err = noAsset(sha256)
+	}
 	if err != nil {
 		return nil, tool.Asset{}, err
 	}
@@ -80,8 +78,8 @@ func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File,
 // Expire removes the assets that nobody has added since a time, and gives their number.
 func (s *AssetTable) Expire(_ context.Context, before time.Time) (n int, err error) {
 	err = s.db.w.do(true, func(t *tx) error {
-		var old []string
-		if err := t.each(texts(&old), `SELECT sha256 FROM asset WHERE used_at < ?`, micros(before)); err != nil {
+		old, err := list(t, value[string], `SELECT sha256 FROM asset WHERE used_at < ?`, micros(before))
+		if err != nil {
 			return err
 		}
 		for _, sum := range old {

@@ -477,8 +477,8 @@ func (q *query) edge(e [2]int64, visit func(kind int64, r *tool.Record, doc stri
 
 // bounds returns the rows among which those of some days are; 0: there are none.
 func (q *query) bounds(firstDay, lastDay int64) (lo, hi int64, err error) {
-	err = q.row(`SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day `+
-		`WHERE day >= ? AND day <= ?`+q.in, q.with(firstDay, lastDay)...).Scan(&lo, &hi)
+	_, err = row(q, `SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day `+
+		`WHERE day >= ? AND day <= ?`+q.in, q.with(firstDay, lastDay), &lo, &hi)
 	return lo, hi, err
 }
 

@@ -95,7 +95,7 @@ func (v *verifier) intact() error {
 		return nil
 	}
 	var answer string
-	if err := v.row(v.d.Intact).Scan(&answer); err != nil {
+	if _, err := row(v, v.d.Intact, nil, &answer); err != nil {
 		return err
 	}
 	if answer != "ok" {
