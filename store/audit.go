@@ -231,7 +231,7 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 	if err := a.removeStray(t); err != nil {
 		return err
 	}
-	s := sums{}
+	s := newSums()
 	width := len(a.inRow) + 3
 	rows := make([]any, 0, len(group)*width)
 	for _, one := range group {

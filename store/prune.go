@@ -58,7 +58,7 @@ func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
 
 // rebuild makes the sums of days up to one anew, from the rows that are left of them.
 func (l *layout) rebuild(t *tx, day int64) error {
-	var s sums
+	s := newSums()
 	var last int64
 	if _, err := row(t, `SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day <= ?`, []any{day}, &last); err != nil {
 		return err
