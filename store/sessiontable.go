@@ -176,7 +176,8 @@ func (k sessionAt) fold(t *tx, d *document) error {
 // merged returns the state of a version with the patches of later ones merged in, up to one.
 func (k sessionAt) merged(state string, version, upTo int64) (json.RawMessage, error) {
 	later, err := list(k, value[string], `SELECT patches FROM session_patch `+
-		`WHERE caller = ? AND name = ? AND version > ? AND version <= ? ORDER BY version`, k.caller, k.name, version, upTo)
+		`WHERE caller = ? AND name = ? AND version > ? AND version <= ? ORDER BY version`, k.caller, k.name, version,
+		upTo)
 	if err != nil {
 		return nil, err
 	}
