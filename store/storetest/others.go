@@ -84,8 +84,10 @@ func patchesMerge(t *testing.T, k Kind) {
 		needs(t, !t.Failed(), "the model is another")
 	}
 	equal(t, decoded(t, must[json.RawMessage](t)(again.State(t.Context(), "ada", "s"))), model)
-	equal(t, must[int64](t)(s.Reset(t.Context(), "ada", "s")), changes+1, "emptied")
-	isAt(t, get(t, again, "s"), changes+1, object{}, "emptied")
+	works(t, s.Patch(t.Context(), "ada", "s", nil))
+	isAt(t, get(t, again, "s"), changes+1, model, "no patches change nothing")
+	equal(t, must[int64](t)(s.Reset(t.Context(), "ada", "s")), changes+2, "emptied")
+	isAt(t, get(t, again, "s"), changes+2, object{}, "emptied")
 	equal(t, must[int64](t)(s.Expire(t.Context(), time.Now().Add(time.Hour))), 1, "sessions expired")
 	isAt(t, get(t, s, "s"), 0, object{}, "expired")
 }
