@@ -327,9 +327,9 @@ func atMost(n int) int {
 
 // explain gives an error of the database a class and words. Errors of our own stay.
 func (db *DB) explain(err error, verb string) error {
-	var e *tool.Error
+	_, ours := errors.AsType[*tool.Error](err)
 	switch {
-	case err == nil || errors.As(err, &e):
+	case err == nil || ours:
 		return err
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return tool.AsError(err)

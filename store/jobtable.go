@@ -314,26 +314,17 @@ const atOnce = 200
 
 // Expire removes the jobs that ended before a time, with their events, and gives their number.
 func (j *JobTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
+	const old = ` IN (SELECT id FROM job WHERE ended_at < ? ORDER BY ended_at, id LIMIT ?)`
 	for more := true; more && err == nil && ctx.Err() == nil; {
-		var old []string
-		old, err = reading(ctx, j.db, func(r *reader) ([]string, error) {
-			return list(r, value[string], `SELECT id FROM job WHERE ended_at < ? LIMIT ?`, micros(before), atOnce)
-		})
-		if more = len(old) == atOnce; err != nil || len(old) == 0 {
-			break
-		}
-		err = j.db.w.do(false, func(t *tx) error {
-			for _, id := range old {
-				if err := t.exec(`DELETE FROM job_event WHERE job = ?`, id); err != nil {
-					return err
-				}
-				if err := t.exec(`DELETE FROM job WHERE id = ?`, id); err != nil {
-					return err
-				}
+		var removed int64
+		err = j.db.w.do(false, func(t *tx) (err error) {
+			if err := t.exec(`DELETE FROM job_event WHERE job`+old, micros(before), atOnce); err != nil {
+				return err
 			}
-			return nil
+			removed, err = t.count(`DELETE FROM job WHERE id`+old, micros(before), atOnce)
+			return err
 		})
-		n += len(old)
+		n, more = n+int(removed), removed == atOnce
 	}
 	return n, err
 }

@@ -14,9 +14,7 @@ import (
 type OutcomeTable struct {
 	db    *DB
 	swept sweeper
-
-	mu   sync.Mutex
-	late map[[32]byte]bool // claimed for this program when it was told that nobody knew: nobody runs these
+	late  sync.Map // by scope: claimed for this program when it was told that nobody knew, so nobody runs these
 }
 
 // Outcomes remembers the outcomes of calls.
@@ -46,11 +44,11 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.
 	}
 	err := o.db.w.submit(&write{do: claim, durable: true, late: func() {
 		if c.Mine {
-			o.setLate(scope, true)
+			o.late.Store(scope, true)
 		}
 	}})
 	if err == nil && c.Mine {
-		o.setLate(scope, false)
+		o.late.Delete(scope)
 	}
 	return c, err
 }
@@ -68,8 +66,9 @@ func (o *OutcomeTable) have(
 		return c, err
 	}
 	copy(c.Input[:], input)
+	_, late := o.late.Load(scope)
 	switch {
-	case !known || owner == o.db.owner && o.isLate(scope):
+	case !known || owner == o.db.owner && late:
 		return idempotency.Claim{Mine: true}, nil
 	case c.Result != nil || !lost.IsZero():
 		c.Mine, c.Lost = !now.Before(expires), !lost.IsZero()
@@ -80,24 +79,6 @@ func (o *OutcomeTable) have(
 	}
 	return c, t.exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, micros(now),
 		micros(now.Add(ttl)), scope[:])
-}
-
-func (o *OutcomeTable) setLate(scope [32]byte, late bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if delete(o.late, scope); !late {
-		return
-	}
-	if o.late == nil {
-		o.late = map[[32]byte]bool{}
-	}
-	o.late[scope] = true
-}
-
-func (o *OutcomeTable) isLate(scope [32]byte) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.late[scope]
 }
 
 // Settle ends a claim of this program: with an outcome to remember, a JSON text, or with nil. It may be called again
@@ -117,7 +98,7 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 		return err
 	})
 	if err != nil && result == nil { // it has run, and has come to nothing: the next with the key is the first
-		o.setLate(scope, true)
+		o.late.Store(scope, true)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -184,19 +185,14 @@ type histogram map[int64]int64
 // quantile returns the duration that a share q of all durations do not exceed, to within an eighth.
 func (h histogram) quantile(q float64) time.Duration {
 	var total int64
-	buckets := make([]int64, 0, len(h))
-	for b, n := range h {
-		buckets, total = append(buckets, b), total+n
+	for _, n := range h {
+		total += n
 	}
-	slices.Sort(buckets)
 	rest := int64(q * float64(total))
-	for _, b := range buckets {
+	for _, b := range slices.Sorted(maps.Keys(h)) {
 		if rest -= h[b]; rest < 0 {
 			return middleOf(b)
 		}
 	}
-	if len(buckets) == 0 {
-		return 0
-	}
-	return middleOf(buckets[len(buckets)-1])
+	return 0 // there are none
 }

@@ -34,11 +34,8 @@ func (k *TokenTable) Issue(_ context.Context, t identity.Token, ttl time.Duratio
 		return "", err
 	}
 	roles, err := strictjson.Marshal(append([]string{}, t.Roles...))
-	if err != nil {
-		return "", err
-	}
-	tools, err := strictjson.Marshal(append(tool.Patterns{}, t.Tools...))
-	if err != nil {
+	tools, err2 := strictjson.Marshal(append(tool.Patterns{}, t.Tools...))
+	if err := errors.Join(err, err2); err != nil {
 		return "", err
 	}
 	secret := make([]byte, 32)

@@ -391,8 +391,8 @@ func (t *tx) apart(f func(*tx) error, alone bool) (failed, err error) {
 		}
 	}
 	failed = f(t)
-	var ours *tool.Error
-	if alone || failed != nil && !errors.As(failed, &ours) { // the database's
+	_, ours := errors.AsType[*tool.Error](failed)
+	if alone || failed != nil && !ours { // the database's
 		return nil, failed
 	}
 	if failed != nil {
