@@ -191,9 +191,7 @@ func (a *AuditTable) openHead(t *tx) (head, error) {
 		if _, err := row(t, `SELECT COUNT(*) FROM audit`, nil, &n); err != nil || n > 0 {
 			return h, cmp.Or(err, error(forged("has rows and no head")))
 		}
-		h.mac = h.sign(key)
-		return h, t.exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (1, ?, ?, ?, ?, ?, ?)`, h.seq, h.hash,
-			h.cutSeq, h.cutHash, h.epoch, h.mac)
+		return h, a.closeHead(t, &h)
 	case !known:
 		return h, forged("has lost its head")
 	case !hmac.Equal(h.mac, h.sign(key)):
@@ -215,7 +213,9 @@ func (a *AuditTable) closeHead(t *tx, h *head) error {
 		return err
 	}
 	h.mac = h.sign(key)
-	return t.exec(`UPDATE audit_head SET seq = ?, hash = ?, cut_seq = ?, cut_hash = ?, epoch = ?, mac = ? WHERE id = 1`,
+	return t.exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (1, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, cut_seq = excluded.cut_seq,
+		cut_hash = excluded.cut_hash, epoch = excluded.epoch, mac = excluded.mac`,
 		h.seq, h.hash, h.cutSeq, h.cutHash, h.epoch, h.mac)
 }
 

@@ -180,7 +180,7 @@ func startOfDay(day int64) time.Time { return time.UnixMicro(day * dayLength).UT
 // order in which calls were recorded. What visit returns ends it.
 func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error {
 	return a.span(ctx, f, func(q *query) error {
-		lo, hi, err := q.bounds(q.firstDay, q.lastDay)
+		lo, hi, err := q.bounds(q.since, q.until)
 		if err != nil || hi == 0 {
 			return err
 		}
@@ -215,20 +215,19 @@ func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, 
 type query struct {
 	*reader
 	*layout
-	f                 audit.Filter
-	kinds             map[int64]*tool.Record // that the filter lets through
-	in                string                 // the same as the last condition of a query; empty: all
-	args              []any                  // of the condition
-	since, until      int64
-	firstDay, lastDay int64 // both included
+	f            audit.Filter
+	kinds        map[int64]*tool.Record // that the filter lets through
+	in           string                 // the same as the last condition of a query; empty: all
+	args         []any                  // of the condition
+	since, until int64
 }
 
 // span opens a query. Where no kind of call fits, there is nothing to ask.
 func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) error) error {
 	return a.db.read(ctx, func(r *reader) error {
 		q := &query{
-			reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{}, since: math.MinInt64,
-			until: math.MaxInt64,
+			reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{},
+			since: math.MinInt64 / dayLength * dayLength, until: math.MaxInt64 / dayLength * dayLength,
 		}
 		if !f.Since.IsZero() {
 			q.since = micros(f.Since)
@@ -236,7 +235,6 @@ func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) 
 		if !f.Until.IsZero() {
 			q.until = micros(f.Until)
 		}
-		q.firstDay, q.lastDay = dayOf(q.since), dayOf(q.until-1)
 		if err := q.findKinds(); err != nil || len(q.kinds) == 0 {
 			return err
 		}
@@ -323,9 +321,20 @@ func (q *query) apart(visit func(kind int64, r *tool.Record, doc string) error) 
 	if q.f.Session != "" {
 		return 1, 0, q.rows(0, math.MaxInt64, q.since, q.until, "", visit)
 	}
-	from, to, edges := q.whole()
+	from, to = dayOf(q.since-1)+1, dayOf(q.until)-1
+	edges := [][2]int64{{q.since, from * dayLength}, {(to + 1) * dayLength, q.until}}
+	if from > to { // it holds no whole day
+		from, to, edges = 1, 0, [][2]int64{{q.since, q.until}}
+	}
 	for _, e := range edges {
-		if err := q.edge(e, visit); err != nil {
+		if e[0] >= e[1] {
+			continue
+		}
+		lo, hi, err := q.bounds(e[0], e[1])
+		if err == nil && hi > 0 {
+			err = q.rows(lo, hi, e[0], e[1], "", visit)
+		}
+		if err != nil {
 			return 1, 0, err
 		}
 	}
@@ -337,44 +346,10 @@ func readTouches(doc string, r *tool.Record) error {
 	return strictjson.Unmarshal([]byte(doc), &r.Touches)
 }
 
-// whole returns the days that the filter holds wholly, both ends included, and what it holds of others.
-func (q *query) whole() (from, to int64, edges [][2]int64) {
-	from, to = q.firstDay, q.lastDay
-	switch {
-	case from == to && (!startsDay(q.since) || !startsDay(q.until)):
-		return 1, 0, [][2]int64{{q.since, q.until}}
-	case from > to:
-		return 1, 0, nil
-	}
-	if !startsDay(q.since) {
-		edges = append(edges, [2]int64{q.since, (from + 1) * dayLength})
-		from++
-	}
-	if !startsDay(q.until) {
-		edges = append(edges, [2]int64{to * dayLength, q.until})
-		to--
-	}
-	return from, to, edges
-}
-
-// startsDay reports whether a time is the first of a day, or no time at all.
-func startsDay(at int64) bool {
-	return at == math.MinInt64 || at == math.MaxInt64 || dayOf(at)*dayLength == at
-}
-
-// edge visits the rows of a part of a day.
-func (q *query) edge(e [2]int64, visit func(kind int64, r *tool.Record, doc string) error) error {
-	lo, hi, err := q.bounds(dayOf(e[0]), dayOf(e[1]-1))
-	if err != nil || hi == 0 {
-		return err
-	}
-	return q.rows(lo, hi, e[0], e[1], "", visit)
-}
-
-// bounds returns the rows among which those of some days are; 0: there are none.
-func (q *query) bounds(firstDay, lastDay int64) (lo, hi int64, err error) {
+// bounds returns the rows among which those of the days of a time are; 0: there are none.
+func (q *query) bounds(since, until int64) (lo, hi int64, err error) {
 	_, err = row(q, `SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day `+
-		`WHERE day >= ? AND day <= ?`+q.in, q.with(firstDay, lastDay), &lo, &hi)
+		`WHERE day >= ? AND day <= ?`+q.in, q.with(dayOf(since), dayOf(until-1)), &lo, &hi)
 	return lo, hi, err
 }
 
