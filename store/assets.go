@@ -67,8 +67,10 @@ func replaceFile(path string, text []byte) error {
 }
 
 // isDigest reports whether a text can be the digest of an asset, and so the name of a file.
-func isDigest(s string) bool {
-	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
+func isDigest(s string) bool { return isHex(s, 2*sha256.Size) }
+
+func isHex(text string, digits int) bool {
+	return len(text) == digits && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 func noAsset(digest string) error {

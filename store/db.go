@@ -28,11 +28,10 @@ type Dialect struct {
 	Numbered bool              // parameters are $1, $2 ... and not ?
 	Types    *strings.Replacer // of the words for types in migrations
 	Prepare  func() error      // makes what must be there before the first connection; nil: nothing
-	Begin    []string          // begins a transaction that no other writer, in whatever process, overlaps
+	Begin    string            // begins a transaction that no other writer, in whatever process, overlaps
 	// Quick and Durable choose what the end of the next transaction waits for: that the record survives the
-	// end of this program, or that of the machine. Inside says that they belong inside the transaction.
+	// end of this program, or that of the machine. Empty: every transaction waits for the latter.
 	Quick, Durable string
-	Inside         bool
 	// Enter takes the lock of this program, by its number, before anything is written with a connection; Leave gives it
 	// back. Lives reports whether somebody holds the lock of a number; Grace is how long that of a program which lives
 	// may be free, 0 where it never is. See program.
@@ -160,7 +159,7 @@ func (t *tx) migrate() error {
 	if db.ready.Load() {
 		return nil
 	}
-	if err := t.start(); err != nil {
+	if err := t.once(db.d.Begin); err != nil {
 		return err
 	}
 	err := t.migrateFrom(migrations(db.audit.layout))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -179,9 +178,7 @@ const (
 )
 
 // isID reports whether a text can be an id: anything shorter would name several.
-func isID(text string) bool {
-	return len(text) == idLength && strings.Trim(text, "0123456789abcdef") == ""
-}
+func isID(text string) bool { return isHex(text, idLength) }
 
 // behind is the end of the digests that start with an id, which are found by their order.
 func behind(id string) string { return id + "g" } // no digit is as large

@@ -324,16 +324,13 @@ func (t *tx) begin(group []*write) error {
 	if slices.ContainsFunc(group, func(one *write) bool { return one.durable }) {
 		mode = d.Durable
 	}
-	if !d.Inside && mode != w.mode {
+	if mode != w.mode {
 		if err := t.once(mode); err != nil {
 			return err
 		}
 		w.mode = mode
 	}
-	if err := t.start(); err != nil || !d.Inside {
-		return err
-	}
-	return t.once(mode)
+	return t.once(d.Begin)
 }
 
 func (w *writer) connect() error {
@@ -401,16 +398,6 @@ func (t *tx) apart(f func(*tx) error, alone bool) (failed, err error) {
 		}
 	}
 	return failed, t.once("RELEASE SAVEPOINT job")
-}
-
-// start begins the transaction itself.
-func (t *tx) start() error {
-	for _, statement := range t.w.db.d.Begin {
-		if err := t.once(statement); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // once runs a statement that is not worth keeping.

@@ -46,6 +46,9 @@ func Open(url string, o store.Options) (*store.DB, error) {
 		"lock_timeout": "10s", "tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 	}
 	maps.Copy(writes.RuntimeParams, cfg.RuntimeParams)
+	// Never off: a server that crashes forgets what it committed so, and this program goes on and would find its own
+	// records gone. A group shares the cost.
+	writes.RuntimeParams["synchronous_commit"] = "on"
 	return store.New(dialect(), pool(&reads, 8), pool(&writes, 1), o), nil
 }
 
@@ -62,19 +65,14 @@ func dialect() store.Dialect {
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
 		// One writer at a time, as SQLite has it: a group holds whatever it likes and never meets a deadlock. The
 		// number is any that nobody else uses.
-		Begin: []string{"BEGIN", "SELECT pg_advisory_xact_lock(7410517923146)"},
-		// Never off: a server that crashes forgets what it committed so, and this program goes on and would find its
-		// own records gone. A group shares the cost.
-		Quick:   "SET LOCAL synchronous_commit = on",
-		Durable: "SET LOCAL synchronous_commit = on",
-		Inside:  true,
-		Enter:   enter,
-		Lives:   lives,
-		Grace:   grace,
-		Doubt:   true,
-		Busy:    busy,
-		Down:    down,
-		Full:    full,
+		Begin: "BEGIN; SELECT pg_advisory_xact_lock(7410517923146)",
+		Enter: enter,
+		Lives: lives,
+		Grace: grace,
+		Doubt: true,
+		Busy:  busy,
+		Down:  down,
+		Full:  full,
 	}
 }
 

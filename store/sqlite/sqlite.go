@@ -64,7 +64,7 @@ func dialect(f *files) store.Dialect {
 	return store.Dialect{
 		Types:   strings.NewReplacer("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY"),
 		Prepare: func() error { return prepare(f.path) },
-		Begin:   []string{"BEGIN IMMEDIATE"},
+		Begin:   "BEGIN IMMEDIATE",
 		Quick:   "PRAGMA synchronous = NORMAL",
 		Durable: "PRAGMA synchronous = FULL",
 		Enter:   f.enter,
