@@ -107,14 +107,14 @@ func (v *verifier) checkMark() error {
 		return v.find(0, "the log is empty, and it had %d rows once: it was deleted or replaced. If that was you, "+
 			"delete %s too", p.Seq, m.path)
 	}
-	hash, err := list(v, value[[]byte], hashOf, p.Seq)
+	hashes, err := list(v, value[[]byte], hashOf, p.Seq)
 	switch {
 	case err != nil:
 		return err
-	case len(hash) == 0:
+	case len(hashes) == 0:
 		return v.find(p.Seq, "the log ends at row %d, and it had %d rows once: it was replaced by another or an "+
 			"earlier one. If that was you, delete %s too", v.head.seq, p.Seq, m.path)
-	case hex.EncodeToString(hash[0]) != p.Hash:
+	case hex.EncodeToString(hashes[0]) != p.Hash:
 		return v.find(p.Seq, "row %d is another than it once was: the log was replaced by another. If that was you, "+
 			"delete %s too", p.Seq, m.path)
 	}

@@ -60,10 +60,11 @@ func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
 func (l *layout) rebuild(t *tx, day int64) error {
 	s := newSums()
 	var last int64
-	if _, err := row(t, `SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day <= ?`, []any{day}, &last); err != nil {
+	_, err := row(t, `SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day <= ?`, []any{day}, &last)
+	if err != nil {
 		return err
 	}
-	err := t.each(func(rows *sql.Rows) error {
+	err = t.each(func(rows *sql.Rows) error {
 		var r tool.Record
 		var id int64
 		var doc string
