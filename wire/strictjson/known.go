@@ -1,0 +1,50 @@
+package strictjson
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// Members are those of an object that its reader knows, by name. One that is read again and again allocates nothing;
+// it is not safe for use by several goroutines.
+type Members struct {
+	names  []string
+	values []json.RawMessage
+	scan   *Scanner
+	keep   func(name, value []byte) error
+}
+
+// NewMembers makes a reader of members with these names.
+func NewMembers(names ...string) *Members {
+	m := known(names)
+	m.scan = new(Scanner)
+	return m
+}
+
+// ReadMembers reads the members of a single object that have these names.
+func ReadMembers(b []byte, names ...string) (*Members, error) {
+	m := known(names)
+	return m, Object(b, m.keep)
+}
+
+func known(names []string) *Members {
+	m := &Members{names: names, values: make([]json.RawMessage, len(names))}
+	m.keep = func(name, value []byte) error {
+		for i, known := range m.names {
+			if known == string(name) {
+				m.values[i] = value
+			}
+		}
+		return nil
+	}
+	return m
+}
+
+// Read is Scanner.Object for what is known of b. It forgets the object before.
+func (m *Members) Read(b []byte) error {
+	clear(m.values)
+	return m.scan.Object(b, m.keep)
+}
+
+// Get returns the value of a member, which is a part of the object; nil: there is none. Its name must be a known one.
+func (m *Members) Get(name string) json.RawMessage { return m.values[slices.Index(m.names, name)] }
