@@ -21,8 +21,8 @@ type assets struct {
 }
 
 // register checks an asset, gives it an absolute path, and opens its file; copying that is for whoever keeps it.
-func (s *assets) register(m *members) (tool.Asset, *os.File, error) {
-	a, err := m.asset()
+func (s *assets) register(d *decoder) (tool.Asset, *os.File, error) {
+	a, err := d.asset()
 	if err != nil {
 		return a, nil, err
 	}
