@@ -48,12 +48,11 @@ func (c *call) read(ctx context.Context) {
 	for {
 		line, err := lines.Next()
 		last := errors.Is(err, io.ErrUnexpectedEOF)
-		var limit *process.LimitError
-		switch {
-		case errors.As(err, &limit):
-			c.broke(limit)
-			return
-		case err != nil && !last: // whether the tool had said done is for the outcome to see
+		if err != nil && !last { // whether the tool had said done is for the outcome to see
+			var limit *process.LimitError
+			if errors.As(err, &limit) {
+				c.broke(limit)
+			}
 			return
 		}
 		if ctx.Err() != nil {

@@ -143,7 +143,7 @@ func (w *writer) wireForm(e tool.Event) (typ string, body json.RawMessage, err e
 	case tool.KindProgress:
 		return progressForm(e.Data)
 	}
-	d, f := w.decoder, formOf(e.Kind)
+	d, f := w.decoder, formOf(string(e.Kind))
 	if f == nil || f.typ == typeDone {
 		return "", nil, fmt.Errorf("the protocol has no event of kind %s", e.Kind)
 	}

@@ -63,9 +63,9 @@ var names = []string{
 }
 
 // formOf finds the form of a type; nil: the contract has no such type.
-func formOf[T string | []byte | tool.Kind](typ T) *form {
+func formOf(typ string) *form {
 	for i := range forms {
-		if forms[i].typ == string(typ) {
+		if forms[i].typ == typ {
 			return &forms[i]
 		}
 	}
@@ -98,7 +98,7 @@ func (d *decoder) decode(line []byte) (string, error) {
 		return "", err
 	}
 	version, typ := text(d.get("version")), text(d.get("type"))
-	f := formOf(typ)
+	f := formOf(string(typ))
 	switch {
 	case version != nil && string(version) != protocolVersion:
 		return "", fmt.Errorf("version is %s; this side speaks version %q", quote(version), protocolVersion)

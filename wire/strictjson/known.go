@@ -1,9 +1,6 @@
 package strictjson
 
-import (
-	"encoding/json"
-	"slices"
-)
+import "encoding/json"
 
 // Members are those of an object that its reader knows, by name. One that is read again and again allocates nothing;
 // it is not safe for use by several goroutines.
@@ -33,6 +30,7 @@ func known(names []string) *Members {
 		for i, known := range m.names {
 			if known == string(name) {
 				m.values[i] = value
+				break
 			}
 		}
 		return nil
@@ -46,5 +44,12 @@ func (m *Members) Read(b []byte) error {
 	return m.scan.Object(b, m.keep)
 }
 
-// Get returns the value of a member, which is a part of the object; nil: there is none. Its name must be a known one.
-func (m *Members) Get(name string) json.RawMessage { return m.values[slices.Index(m.names, name)] }
+// Get returns the value of a member, which is a part of the object; nil: there is none, or its name is not known.
+func (m *Members) Get(name string) json.RawMessage {
+	for i, known := range m.names {
+		if known == name {
+			return m.values[i]
+		}
+	}
+	return nil
+}
