@@ -47,15 +47,9 @@ type ToolOption struct {
 
 func (o Options) withDefaults() Options {
 	o.Mode = cmp.Or(o.Mode, "serve")
-	if o.Sessions == 0 {
-		o.Sessions = 2
-	}
-	if o.MaxReply == 0 {
-		o.MaxReply = maxReply
-	}
-	if o.Timeout == 0 {
-		o.Timeout = config.Duration(defaultTimeout())
-	}
+	o.Sessions = cmp.Or(o.Sessions, 2)
+	o.MaxReply = cmp.Or(o.MaxReply, maxReply)
+	o.Timeout = cmp.Or(o.Timeout, config.Duration(defaultTimeout()))
 	return o
 }
 
@@ -118,9 +112,7 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	host := spawn.Command{Argv: o.Command, Log: log}
 	plugin, err := filepath.Abs(offlimits.Under(o.Folder(base), o.Plugin))
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -89,11 +88,9 @@ func (s Selection) Inputs(inputs json.RawMessage) (json.RawMessage, error) {
 	}
 	merged := map[string]json.RawMessage{}
 	for _, doc := range [][]byte{inputs, []byte(s.InputPatchJSON)} {
-		var m map[string]json.RawMessage
-		if err := strictjson.Unmarshal(doc, &m); err != nil {
+		if err := strictjson.Unmarshal(doc, &merged); err != nil {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "the inputs of a selection: %w", err)
 		}
-		maps.Copy(merged, m)
 	}
 	return strictjson.Marshal(merged)
 }
@@ -166,7 +163,6 @@ func Picked(menu []Offer, s Selection) (Offer, error) {
 // menu}, and prints one selection.
 type Policy struct {
 	Command []string
-	Dir     string
 	Env     []string      // all of its environment
 	Timeout time.Duration // 0: 30 s
 }
@@ -187,7 +183,7 @@ func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs js
 		tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", limit))
 	defer cancel()
 	said, err := printed(ctx, append(payload, '\n'), maxSelection, func() (*process.Child, error) {
-		return process.Start(process.Command{Argv: p.Command, Dir: p.Dir, Env: p.Env})
+		return process.Start(process.Command{Argv: p.Command, Env: p.Env})
 	})
 	switch {
 	case ctx.Err() != nil:
