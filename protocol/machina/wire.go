@@ -70,7 +70,8 @@ func (e *wireError) Error() string { return e.said }
 type requestReader struct{ *strictjson.Members }
 
 func newRequestReader() requestReader {
-	return requestReader{strictjson.NewMembers("aid", "input_json", "inputs", "ds_state", "idempotency_key", "_lease_token")}
+	return requestReader{strictjson.NewMembers("aid", "input_json", "inputs", "ds_state", "idempotency_key",
+		"_lease_token")}
 }
 
 // read reads a request. It looks at everything once; the input itself is for the engine to check.

@@ -21,6 +21,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
 	"toolpost/identity"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/web"
@@ -380,8 +381,8 @@ func FuzzServiceRequest(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := parseServiceRequest(b)
-		if err == nil && (r.toolName == "" || r.timeout < 0 || r.timeout > maxTimeout || checkPayload(r.payload) != nil) {
+		r, err := parseRequest(b, true)
+		if err == nil && (r.tool == "" || r.timeout < 0 || r.timeout > appfile.MaxTimeout || checkPayload(r.payload) != nil) {
 			t.Errorf("%s was taken as %+v", b, r)
 		}
 		if _, _, err := parseHandshakeRequest(b); err != nil && err.Error() == "" {

@@ -7,6 +7,7 @@ import "encoding/json"
 type Members struct {
 	names  []string
 	values []json.RawMessage
+	few    [8]json.RawMessage // the values of most, in the same piece of memory
 	scan   *Scanner
 	keep   func(name, value []byte) error
 }
@@ -25,7 +26,10 @@ func ReadMembers(b []byte, names ...string) (*Members, error) {
 }
 
 func known(names []string) *Members {
-	m := &Members{names: names, values: make([]json.RawMessage, len(names))}
+	m := &Members{names: names}
+	if m.values = m.few[:]; len(names) > len(m.few) {
+		m.values = make([]json.RawMessage, len(names))
+	}
 	m.keep = func(name, value []byte) error {
 		for i, known := range m.names {
 			if known == string(name) {

@@ -32,19 +32,8 @@ type Declaration struct {
 	Problem       error  // why it cannot be used; nil: it can
 }
 
-// Language is what the tool is written in; empty: nobody says.
-func (d *Declaration) Language() string {
-	if d == nil {
-		return ""
-	}
-	return d.Kind
-}
-
 // A Shape is an input or output block.
-type Shape struct {
-	fields []field
-	names  map[string]bool
-}
+type Shape struct{ fields []field }
 
 type field struct {
 	name, typ string
@@ -243,7 +232,7 @@ func (p *appParser) block(into **Shape) error {
 	if *into != nil {
 		return p.errorf("tool %q has two such blocks", p.tool.Name)
 	}
-	*into = &Shape{names: map[string]bool{}}
+	*into = &Shape{}
 	p.shape = *into
 	return nil
 }
@@ -272,10 +261,9 @@ func (p *appParser) field(words string) error {
 	if f.typ = strings.Join(types, " "); schemaOf(f.typ) == "" {
 		return p.errorf("field %s has the type %q; known are text, number, boolean, list, map and json", f.name, f.typ)
 	}
-	if p.shape.names[f.name] {
+	if slices.ContainsFunc(p.shape.fields, func(o field) bool { return o.name == f.name }) {
 		return p.errorf("field %s is declared twice", f.name)
 	}
-	p.shape.names[f.name] = true
 	p.shape.fields = append(p.shape.fields, f)
 	return nil
 }
