@@ -2,7 +2,6 @@ package machina
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,12 +38,10 @@ func ParseArgs(args []string) (m Mode, source, aid string, err error) {
 		return m, "", "", exit(2, "unknown mode: %s; %s", m, usage)
 	case m == Run && len(args) == 2:
 		return m, args[1], "", exit(2, "%s; %s", missingAID, usage)
-	case m == Run && len(args) == 3:
-		return m, args[1], args[2], nil
-	case m != Run && len(args) == 2:
-		return m, args[1], "", nil
+	case m == Run && len(args) != 3 || m != Run && len(args) != 2:
+		return m, "", "", exit(2, "%s", usage)
 	}
-	return m, "", "", exit(2, "%s", usage)
+	return m, args[1], strings.Join(args[2:], ""), nil
 }
 
 // A Door is a toolhost whose plugin is one source of tools. Where it ends with one of the protocol's exit
@@ -59,7 +56,6 @@ type Door struct {
 	Out    io.Writer // the answers, a Write for each, and nothing else
 	Log    io.Writer // what the protocol has no place for, a line each; nil: dropped
 	Caller tool.Principal
-	RunID  string // the run that the calls belong to; empty: one is made
 }
 
 var _ tool.Door = (*Door)(nil)
@@ -94,7 +90,7 @@ type host struct {
 	*Door
 	h      tool.Handler
 	c      tool.Catalog
-	runID  string
+	runID  string  // that the calls belong to
 	offers []offer // those that can be called now
 	byAID  map[string]*tool.Spec
 	state  slots
@@ -130,7 +126,7 @@ func (d *Door) open(ctx context.Context, h tool.Handler, c tool.Catalog) (*host,
 			d.Source)
 	}
 	o := &host{
-		Door: d, h: h, c: c, runID: cmp.Or(d.RunID, tool.NewID()), byAID: map[string]*tool.Spec{}, state: slots{},
+		Door: d, h: h, c: c, runID: tool.NewID(), byAID: map[string]*tool.Spec{}, state: slots{},
 		reader: newRequestReader(),
 	}
 	for _, offer := range offers(d.Source, specs) {
@@ -203,8 +199,7 @@ func (o *host) run(ctx context.Context) error {
 }
 
 func why(err error) string {
-	var w *wireError
-	if errors.As(err, &w) && w.why != "" {
+	if w, ok := errors.AsType[*wireError](err); ok && w.why != "" {
 		return w.said + ": " + w.why
 	}
 	return err.Error()

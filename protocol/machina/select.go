@@ -159,13 +159,12 @@ func Picked(menu []Offer, s Selection) (Offer, error) {
 	return Offer{}, e.Because(statusInvalidPick)
 }
 
-// A Policy is an external program that selects. It reads one JSON document on stdin, {run_header, inputs,
-// menu}, and prints one selection.
-type Policy struct {
-	Command []string
-	Env     []string      // all of its environment
-	Timeout time.Duration // 0: 30 s
-}
+// A Policy is an external program that selects, with its arguments. It reads one JSON document on stdin, {run_header,
+// inputs, menu}, and prints one selection.
+type Policy []string
+
+// maxThought is how long a policy may take.
+const maxThought = timeoutSeconds * time.Second
 
 // Select runs the policy. A policy that says nonsense, or nothing, has made an INVALID selection; one that
 // fails or does not end in time is an error.
@@ -178,12 +177,11 @@ func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs js
 	if err != nil {
 		return Selection{}, tool.Errorf(tool.CodeInvalidInput, "the menu cannot be sent: %w", err)
 	}
-	limit := cmp.Or(p.Timeout, timeoutSeconds*time.Second)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, maxThought,
+		tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", maxThought))
 	defer cancel()
 	said, err := printed(ctx, append(payload, '\n'), maxSelection, func() (*process.Child, error) {
-		return process.Start(process.Command{Argv: p.Command, Env: p.Env})
+		return process.Start(process.Command{Argv: p, Env: process.Environment(nil, nil)})
 	})
 	switch {
 	case ctx.Err() != nil:

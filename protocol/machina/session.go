@@ -204,8 +204,7 @@ func (s *session) exchange(ctx context.Context, request []byte) ([]byte, error) 
 
 // broke says how a session ended that gave no answer.
 func (s *session) broke(aid string, err error) error {
-	var limit *process.LimitError
-	if errors.As(err, &limit) {
+	if limit, ok := errors.AsType[*process.LimitError](err); ok {
 		return structured(typeParseError, aid, "the reply to %s: %w", aid, limit)
 	}
 	exit := s.child.Stop(process.Ladder{Term: process.LastBreath})

@@ -18,8 +18,11 @@ import (
 	"toolpost/tool"
 )
 
-// bindingsFile is where an app says where the code of its tools is.
-const bindingsFile = ".namel3ss/tools.yaml"
+// The files of an app beside its declarations.
+const (
+	bindingsFile = ".namel3ss/tools.yaml" // where the code of its tools is
+	settingsFile = "namel3ss.toml"
+)
 
 // defaultTimeout is the contract's, for tools of which nobody says anything.
 const defaultTimeout = 10 * time.Second
@@ -51,44 +54,28 @@ type settings struct {
 
 // loadApp reads the files of an app. Each of them may be absent.
 func loadApp(root string) (*app, error) {
-	a := &app{root: root, declared: map[string]*appfile.Declaration{}, disputed: map[string]error{}}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the app %s is not a folder; check `app`", root)
 	}
-	for _, file := range []struct {
-		name string
-		take func(name string, data []byte) error
-	}{{appfile.DeclarationsFile, a.declare}, {bindingsFile, a.bind}, {"namel3ss.toml", a.set}} {
-		data, err := appfile.Read(root, file.name)
-		if err == nil {
-			err = file.take(file.name, data)
-		}
-		if err != nil {
+	files := map[string][]byte{}
+	var err error
+	for _, name := range []string{appfile.DeclarationsFile, bindingsFile, settingsFile} {
+		if files[name], err = appfile.Read(root, name); err != nil {
 			return nil, err
 		}
 	}
-	var err error
+	a := &app{root: root, disputed: map[string]error{}}
+	if a.declared, a.notes, err = appfile.Parse(files[appfile.DeclarationsFile]); err != nil {
+		return nil, err
+	}
+	if a.bindings, err = appfile.ParseBindings(bindingsFile, files[bindingsFile]); err != nil {
+		return nil, err
+	}
+	if a.settings, err = parseSettings(settingsFile, files[settingsFile]); err != nil {
+		return nil, err
+	}
 	a.packs, err = pack.Read(root)
 	return a, err
-}
-
-func (a *app) declare(_ string, data []byte) error {
-	tools, notes, err := appfile.Parse(data)
-	a.notes = notes
-	for _, d := range tools {
-		a.declared[d.Name] = d
-	}
-	return err
-}
-
-func (a *app) bind(name string, data []byte) (err error) {
-	a.bindings, err = appfile.ParseBindings(name, data)
-	return err
-}
-
-func (a *app) set(name string, data []byte) (err error) {
-	a.settings, err = parseSettings(name, data)
-	return err
 }
 
 func parseSettings(name string, data []byte) (settings, error) {

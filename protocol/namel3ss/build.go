@@ -95,8 +95,7 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 	if f.problem = b.problem(name, declared, bound); f.problem == nil {
 		t.way, f.problem = b.way(ctx, f, bound)
 	}
-	var all sourceError
-	if errors.As(f.problem, &all) {
+	if all, ok := errors.AsType[sourceError](f.problem); ok {
 		return nil, all.error
 	}
 	if f.problem == nil {

@@ -57,8 +57,7 @@ func (d *Door) answer(ctx context.Context, h tool.Handler) *reply {
 
 // malformed is what is wrong with a request; mostly its form is.
 func malformed(err error) *tool.Error {
-	var known *tool.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*tool.Error](err); ok {
 		return known
 	}
 	return tool.Errorf(tool.CodeInvalidInput, "%w", err)

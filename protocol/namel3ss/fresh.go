@@ -108,8 +108,7 @@ func (l *logs) take(stream string, r io.Reader, e *ending) {
 		return
 	}
 	b, err := process.ReadDocument(r, maxDocument)
-	var limit *process.LimitError
-	if errors.As(err, &limit) {
+	if _, long := errors.AsType[*process.LimitError](err); long {
 		l.stop(tool.Errorf(tool.CodeProtocol, "%s: the reply is longer than %d MiB", l.tool, maxDocument>>20))
 	}
 	e.reply = b

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -186,15 +185,13 @@ func (r *Runner) Places(name string) (pool string, calls int) {
 
 // Close implements tool.Runner.
 func (r *Runner) Close(ctx context.Context) error {
-	errs := make([]error, len(r.names))
-	var wg sync.WaitGroup
-	for i, name := range r.names {
+	err := atOnce(r.names, func(name string) error {
 		if t := r.tools[name]; t.problem == nil {
-			wg.Go(func() { errs[i] = t.way.close(ctx) })
+			return t.way.close(ctx)
 		}
-	}
-	wg.Wait()
-	return errors.Join(append(errs, r.host.Close())...)
+		return nil
+	})
+	return errors.Join(err, r.host.Close())
 }
 
 // Invoke implements tool.Handler.
@@ -309,11 +306,10 @@ func (t *localTool) instead(ctx context.Context, why string, doc []byte, inv *in
 // whyEnded says why a call was ended from our side.
 func whyEnded(ctx context.Context, name string) error {
 	cause := context.Cause(ctx)
-	var known *tool.Error
-	switch {
-	case errors.As(cause, &known):
+	if known, ok := errors.AsType[*tool.Error](cause); ok {
 		return known
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return tool.Errorf(tool.CodeTimeout, "%s ran out of time and was ended: %w", name, cause)
 	}
 	return tool.Errorf(tool.CodeCancelled, "%s was cancelled: %w", name, cause)

@@ -25,6 +25,7 @@ import (
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/web"
+	"toolpost/wire/strictjson"
 )
 
 // house is the standard tools and one more with a wall around it.
@@ -382,7 +383,7 @@ func FuzzServiceRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := parseRequest(b, true)
-		if err == nil && (r.tool == "" || r.timeout < 0 || r.timeout > appfile.MaxTimeout || checkPayload(r.payload) != nil) {
+		if err == nil && (r.tool == "" || r.timeout < 0 || r.timeout > appfile.MaxTimeout || strictjson.CheckObject(r.payload) != nil) {
 			t.Errorf("%s was taken as %+v", b, r)
 		}
 		if _, _, err := parseHandshakeRequest(b); err != nil && err.Error() == "" {

@@ -73,7 +73,7 @@ func parseRequest(b []byte, service bool) (*order, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the request: %w", err)
 	}
-	o := &order{payload: seen.Get("payload")}
+	o := &order{}
 	var kind, entry string // of code that is not run
 	if service {
 		o.timeout, err = milliseconds(seen.Get("timeout_ms"))
@@ -82,22 +82,17 @@ func parseRequest(b []byte, service bool) (*order, error) {
 	} else {
 		err = cmp.Or(text(seen, "tool", &o.tool), text(seen, "entry", &entry))
 	}
-	err = cmp.Or(checkVersion(seen, true), err, optionalText(seen, "trace_id", &o.traceID), checkPayload(o.payload))
-	if err != nil {
+	if err = cmp.Or(checkVersion(seen, true), err, optionalText(seen, "trace_id", &o.traceID)); err != nil {
 		return nil, err
+	}
+	if o.payload, err = member(seen, "payload", "an object"); err != nil {
+		return nil, err
+	}
+	if o.payload == nil {
+		return nil, errors.New("payload is missing")
 	}
 	o.wishes, err = parseWishes(seen)
 	return o, err
-}
-
-func checkPayload(payload json.RawMessage) error {
-	switch kind := strictjson.KindOf(payload); {
-	case payload == nil:
-		return errors.New("payload is missing")
-	case kind != "object":
-		return fmt.Errorf("payload must be an object, not %s", kind)
-	}
-	return nil
 }
 
 // A reply is the one document on a tool's standard output.
@@ -175,7 +170,7 @@ func checkVersion(seen *strictjson.Members, wanted bool) error {
 	return nil
 }
 
-// member returns a member that must be "a string" or "an object", if it is there; nil: it is not, or null.
+// member returns a member that must be "a string", "a boolean" or "an object"; nil: it is not there, or null.
 func member(seen *strictjson.Members, name, must string) (json.RawMessage, error) {
 	value := seen.Get(name)
 	switch kind := strictjson.KindOf(value); {

@@ -21,13 +21,11 @@ type wishes struct {
 
 // parseWishes reads `sandbox` and `capability_context` of a request.
 func parseWishes(seen *strictjson.Members) (w wishes, err error) {
-	switch kind := strictjson.KindOf(seen.Get("sandbox")); kind {
-	case "nothing", "null":
-	case "boolean":
-		w.guarantees.Sandbox = string(seen.Get("sandbox")) == "true"
-	default:
-		return w, fmt.Errorf("sandbox must be true or false, not %s", kind)
+	boxed, err := member(seen, "sandbox", "a boolean")
+	if err != nil {
+		return w, err
 	}
+	w.guarantees.Sandbox = string(boxed) == "true"
 	found, err := member(seen, "capability_context", "an object")
 	if err != nil || found == nil {
 		return w, err

@@ -7,17 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 
 	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
-
-// maxLastWords bounds, in bytes, what an error repeats of standard error.
-const maxLastWords = 500
 
 // A call is one run of the tool. One goroutine, the caller's, reads the events; the reaper has the
 // process.
@@ -49,8 +44,7 @@ func (c *call) read(ctx context.Context) {
 		line, err := lines.Next()
 		last := errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last { // whether the tool had said done is for the outcome to see
-			var limit *process.LimitError
-			if errors.As(err, &limit) {
+			if limit, ok := errors.AsType[*process.LimitError](err); ok {
 				c.broke(limit)
 			}
 			return
@@ -93,7 +87,7 @@ func (c *call) take(line []byte, number int, last bool) error {
 }
 
 func (c *call) badLine(line []byte, number int, why error) error {
-	fault := fmt.Errorf("line %d: %s: %s", number, clip(why.Error(), 200), quote(line))
+	fault := fmt.Errorf("line %d: %.200s: %s", number, why.Error(), quote(line))
 	if c.o.Lenient {
 		c.count.badLines++
 		return c.events.Emit(tool.LogEvent("warn", "skipped "+fault.Error()))
@@ -217,12 +211,10 @@ func (c *call) failed(code tool.Code, format string, args ...any) *tool.Error {
 
 // lastWords is the end of what the tool wrote to standard error, safe for any terminal and log.
 func (c *call) lastWords() string {
-	tail := strings.TrimSpace(c.child.Tail())
-	if tail == "" {
-		return ""
+	if last := process.LastLines(c.child.Tail()); last != "" {
+		return "; the last it wrote to stderr: " + last
 	}
-	end := tail[max(0, len(tail)-maxLastWords):]
-	return "; stderr ends with " + strconv.Quote(strings.ToValidUTF8(end, ""))
+	return ""
 }
 
 func (c *call) result() *tool.Result {

@@ -65,7 +65,7 @@ func (d Door) request(ctx context.Context) (request, error) {
 	}
 	req, err := decodeRequest(doc)
 	if err != nil {
-		err = tool.Errorf(tool.CodeInvalidInput, "the request on stdin is not understood: %s", clip(err.Error(), 200))
+		err = tool.Errorf(tool.CodeInvalidInput, "the request on stdin is not understood: %.200s", err.Error())
 	}
 	return req, err
 }

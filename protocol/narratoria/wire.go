@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -173,23 +172,7 @@ func text(raw []byte) []byte {
 }
 
 // quote shows at most 80 characters of what a tool wrote, safe for any terminal and log.
-func quote(b []byte) string {
-	return strconv.Quote(clip(string(b[:min(len(b), 4*80)]), 80))
-}
-
-// clip cuts s to at most n characters.
-func clip(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	for i := range s {
-		if n == 0 {
-			return s[:i] + "…"
-		}
-		n--
-	}
-	return s
-}
+func quote(b []byte) string { return fmt.Sprintf("%.80q", b[:min(len(b), 4*80)]) }
 
 // A member is a name and raw JSON.
 type member struct {
@@ -212,15 +195,11 @@ func object(list ...member) json.RawMessage {
 
 // data returns the fields of an event, which is what package tool has as its data.
 func (d *decoder) data(f *form) json.RawMessage {
-	size := 2
-	for _, f := range f.fields {
-		size += len(f.name) + len(d.get(f.name)) + 4
+	var list [5]member
+	for i, f := range f.fields {
+		list[i] = member{f.name, d.get(f.name)}
 	}
-	w := strictjson.NewWriter(size)
-	for _, f := range f.fields {
-		w.Raw(f.name, d.get(f.name))
-	}
-	return w.Done()
+	return object(list[:]...)
 }
 
 // progress returns the progress that a log event tells in its fields, as data; nil: it tells none.
@@ -327,22 +306,20 @@ func checkChoices(payload []byte) error {
 }
 
 func checkChoice(choice json.RawMessage) error {
-	switch strictjson.KindOf(choice) {
-	case "string":
-		return nil
-	case "object":
-		var c struct {
-			ID    *string `json:"id"`
-			Label *string `json:"label"`
-			Hint  *string `json:"hint"`
-		}
-		if err := strictjson.Unmarshal(choice, &c); err != nil {
-			return errors.New("must have strings as id, label and hint")
-		}
-		if c.Label == nil {
-			return errors.New("has no label")
-		}
-		return nil
+	var c struct {
+		ID    *string `json:"id"`
+		Label *string `json:"label"`
+		Hint  *string `json:"hint"`
 	}
-	return errors.New("must be a string or an object {id, label, hint}")
+	switch kind := strictjson.KindOf(choice); {
+	case kind == "string":
+		return nil
+	case kind != "object":
+		return errors.New("must be a string or an object {id, label, hint}")
+	case strictjson.Unmarshal(choice, &c) != nil:
+		return errors.New("must have strings as id, label and hint")
+	case c.Label == nil:
+		return errors.New("has no label")
+	}
+	return nil
 }

@@ -88,14 +88,14 @@ func (s *Shape) Schema() json.RawMessage {
 	return json.RawMessage(b + "}")
 }
 
-// Parse reads the tool blocks of an app.ai and ignores the rest of the language. Lines of a tool
+// Parse reads the tool blocks of an app.ai, by the tools' names, and ignores the rest of the language. Lines of a tool
 // block that it does not know come back as notes: the language may have grown, and nobody should be
 // left guessing. What is wrong with a block is the problem of its tool.
-func Parse(data []byte) (tools []*Declaration, notes []string, err error) {
+func Parse(data []byte) (tools map[string]*Declaration, notes []string, err error) {
 	if !utf8.Valid(data) {
 		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", DeclarationsFile)
 	}
-	p := &appParser{names: map[string]*Declaration{}}
+	p := &appParser{tools: map[string]*Declaration{}}
 	for line := range bytes.Lines(data) {
 		p.line++
 		err := p.next(strings.TrimRight(string(line), "\r\n"))
@@ -108,8 +108,7 @@ func Parse(data []byte) (tools []*Declaration, notes []string, err error) {
 
 type appParser struct {
 	line  int
-	tools []*Declaration
-	names map[string]*Declaration
+	tools map[string]*Declaration
 	notes []string
 
 	tool   *Declaration // the block we are in; nil: none
@@ -162,12 +161,11 @@ func (p *appParser) open(words string) error {
 	if strings.TrimSpace(name) == "" || !utf8.ValidString(name) {
 		return p.note("%s is not a name for a tool", m[1])
 	}
-	if first := p.names[name]; first != nil {
+	if first := p.tools[name]; first != nil {
 		first.Problem = p.errorf("tool %q is declared twice", name)
 		return nil
 	}
-	p.tool.Name, p.names[name] = name, p.tool
-	p.tools = append(p.tools, p.tool)
+	p.tool.Name, p.tools[name] = name, p.tool
 	if err != nil || m[2] != ":" {
 		return p.errorf("a tool block starts like this: tool \"greet someone\":")
 	}
