@@ -40,24 +40,13 @@ type field struct {
 	optional  bool
 }
 
-// schemaOf returns a type of the language as JSON Schema; empty: there is no such type. Older apps have other words for
-// some of them, which the language takes for the same: an int is any number.
-func schemaOf(typ string) string {
-	switch strings.ToLower(typ) {
-	case "text", "string", "str":
-		return `{"type":"string"}`
-	case "number", "int", "integer", "float":
-		return `{"type":"number"}`
-	case "boolean", "bool":
-		return `{"type":"boolean"}`
-	case "list":
-		return `{"type":"array"}`
-	case "map":
-		return `{"type":"object"}`
-	case "json":
-		return `{}`
-	}
-	return ""
+// schemas are the types of the language as JSON Schema. Older apps have other words for some of them, which the language
+// takes for the same: an int is any number.
+var schemas = map[string]string{
+	"text": `{"type":"string"}`, "string": `{"type":"string"}`, "str": `{"type":"string"}`,
+	"number": `{"type":"number"}`, "int": `{"type":"number"}`, "integer": `{"type":"number"}`,
+	"float": `{"type":"number"}`, "boolean": `{"type":"boolean"}`, "bool": `{"type":"boolean"}`,
+	"list": `{"type":"array"}`, "map": `{"type":"object"}`, "json": `{}`,
 }
 
 // Arguments returns the shape of an input as JSON Schema. What it does not list is not taken.
@@ -76,7 +65,7 @@ func (s *Shape) Schema() json.RawMessage {
 	var properties, required []string
 	for _, f := range s.fields {
 		name, _ := strictjson.Marshal(f.name) // valid UTF-8: the whole file was checked
-		properties = append(properties, string(name)+":"+schemaOf(f.typ))
+		properties = append(properties, string(name)+":"+schemas[f.typ])
 		if !f.optional {
 			required = append(required, string(name))
 		}
@@ -256,8 +245,9 @@ func (p *appParser) field(words string) error {
 		f.optional = true
 		types = slices.Delete(types, i, i+1)
 	}
-	if f.typ = strings.Join(types, " "); schemaOf(f.typ) == "" {
-		return p.errorf("field %s has the type %q; known are text, number, boolean, list, map and json", f.name, f.typ)
+	said := strings.Join(types, " ")
+	if f.typ = strings.ToLower(said); schemas[f.typ] == "" {
+		return p.errorf("field %s has the type %q; known are text, number, boolean, list, map and json", f.name, said)
 	}
 	if slices.ContainsFunc(p.shape.fields, func(o field) bool { return o.name == f.name }) {
 		return p.errorf("field %s is declared twice", f.name)
