@@ -70,14 +70,14 @@ func describe(e Exit, tail string, killed bool) string {
 }
 
 func withTail(said, tail string) string {
-	if last := lastLines(tail); last != "" {
+	if last := LastLines(tail); last != "" {
 		said += "; the last it wrote to stderr: " + last
 	}
 	return said
 }
 
-// lastLines returns at most three lines and 500 bytes of a text, as one line without control characters.
-func lastLines(text string) string {
+// LastLines returns at most three lines and 500 bytes of a text, as one line without control characters.
+func LastLines(text string) string {
 	const lines, size = 3, 500
 	var last []string
 	for line := range strings.Lines(text) {

@@ -72,7 +72,7 @@ func Descriptors(from Source, names, allowed []string, first int) (files []*os.F
 		return nil, nil, err
 	}
 	for i, g := range granted {
-		f, err := sealed(g.name, g.value)
+		f, err := Sealed(g.name, g.value)
 		if err != nil {
 			for _, f := range files {
 				_ = f.Close()
@@ -107,8 +107,8 @@ func grant(from Source, names, allowed []string) ([]known, error) {
 	return granted, nil
 }
 
-// sealed makes a file in memory that can be read and not be changed.
-func sealed(name, value string) (*os.File, error) {
+// Sealed makes a file in memory that can be read and not be changed.
+func Sealed(name, value string) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, err

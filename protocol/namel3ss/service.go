@@ -164,10 +164,7 @@ func (t *serviceTool) run(ctx context.Context, inv *invocation) (*reply, error) 
 
 // timeLeft is how long the service may take, in whole milliseconds.
 func timeLeft(ctx context.Context) int64 {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return defaultTimeout.Milliseconds()
-	}
+	deadline, _ := ctx.Deadline() // every call has one
 	return max(1, int64(math.Ceil(millis(time.Until(deadline)))))
 }
 
@@ -219,9 +216,9 @@ func (t *serviceTool) excerpt(body []byte) string {
 	if t.token != "" {
 		text = strings.ReplaceAll(text, t.token, "[token]")
 	}
-	text = strings.TrimSpace(strings.Map(printable, t.redact.Replace(strings.Join(strings.Fields(text), " "))))
+	text = t.redact.Replace(strings.Join(strings.Fields(text), " "))
 	if len(text) > excerptSize {
 		text = strings.ToValidUTF8(text[:excerptSize], "") + "..."
 	}
-	return text
+	return process.LastLines(text) // of which this is one, for its control characters
 }

@@ -21,8 +21,8 @@ type assets struct {
 }
 
 // register checks an asset, gives it an absolute path, and opens its file; copying that is for whoever keeps it.
-func (s *assets) register(m *members) (tool.Asset, *os.File, error) {
-	a, err := m.asset()
+func (s *assets) register(d *decoder) (tool.Asset, *os.File, error) {
+	a, err := d.asset()
 	if err != nil {
 		return a, nil, err
 	}
@@ -50,8 +50,7 @@ func (s *assets) register(m *members) (tool.Asset, *os.File, error) {
 func (s *assets) readable(path string) (*os.File, error) {
 	f, err := s.open(s.dir, path)
 	if err != nil {
-		var why *fs.PathError
-		if errors.As(err, &why) {
+		if why, ok := errors.AsType[*fs.PathError](err); ok {
 			err = why.Err
 		}
 		return nil, fmt.Errorf("path %s cannot be read: %w", quote([]byte(path)), err)

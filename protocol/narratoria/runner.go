@@ -1,6 +1,7 @@
 package narratoria
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,18 +38,10 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Operation == "" {
-		o.Operation = "run"
-	}
-	if o.Grace == 0 {
-		o.Grace = config.Duration(2 * time.Second)
-	}
-	if o.MaxLine == 0 {
-		o.MaxLine = process.MaxLine
-	}
-	if o.MaxOutput == 0 {
-		o.MaxOutput = 256 << 20
-	}
+	o.Operation = cmp.Or(o.Operation, "run")
+	o.Grace = cmp.Or(o.Grace, config.Duration(2*time.Second))
+	o.MaxLine = cmp.Or(o.MaxLine, process.MaxLine)
+	o.MaxOutput = cmp.Or(o.MaxOutput, 256<<20)
 	return o
 }
 
