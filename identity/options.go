@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"toolpost/config"
 	"toolpost/tool"
 )
 
@@ -224,15 +225,8 @@ func (c Caller) ways() (all []any) {
 
 // Validate finds lists that say nothing. The config calls it.
 func (c *Caller) Validate() error {
-	for name, empty := range map[string]bool{
-		"roles": c.Roles != nil && len(c.Roles) == 0, "tools": c.Tools != nil && len(c.Tools) == 0,
-		"tokens":       c.Tokens != nil && len(c.Tokens) == 0,
-		"certificates": c.Certificates != nil && len(c.Certificates) == 0,
-		"users":        c.Users != nil && len(c.Users) == 0,
-	} {
-		if empty {
-			return fmt.Errorf("%s is an empty list; leave it out", name)
-		}
+	if list := config.EmptyList(c); list != "" {
+		return fmt.Errorf("%s is an empty list; leave it out", list)
 	}
 	if slices.Contains(c.Certificates, "") {
 		return errors.New("certificates has an empty name")

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"strings"
@@ -63,6 +64,18 @@ func (g Glob) covers(narrow Glob) bool {
 		return g == narrow
 	}
 	return g.Match(string(narrow))
+}
+
+// Several are a list of what reads itself from text; a single one may be written alone.
+type Several[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}] []T
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Several[T, P]) UnmarshalText(b []byte) error {
+	*s = make(Several[T, P], 1)
+	return P(&(*s)[0]).UnmarshalText(b)
 }
 
 // Globs are several patterns; a single one may be written alone.

@@ -256,7 +256,7 @@ func (c *claim) refusal(call *tool.Call, wait time.Duration, reason string) erro
 		allows, hint = amount(c.Concurrency, "calls")+" at the same time", ", and as many are running"
 	}
 	e := tool.Errorf(tool.CodeQuotaExceeded, "%s was not run: quota %q allows %s %s%s; try again in %v",
-		call.Tool, c.Name, allows, c.Per.words(), hint, ms*time.Millisecond).Because(reason)
+		call.Tool, c.Name, allows, c.forWhom(), hint, ms*time.Millisecond).Because(reason)
 	if c.Reason != "" {
 		e.Message += " (" + c.Reason + ")"
 	}

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/config"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
 )
@@ -81,17 +83,9 @@ func (r *Rule) checkLists() error {
 			return fmt.Errorf("quota %q: per names %s twice", r.Name, p)
 		}
 	}
-	for _, list := range []struct {
-		name  string
-		empty bool
-	}{
-		{"tools", r.Tools != nil && len(r.Tools) == 0}, {"sources", r.Sources != nil && len(r.Sources) == 0},
-		{"callers", r.Callers != nil && len(r.Callers) == 0}, {"doors", r.Doors != nil && len(r.Doors) == 0},
-	} {
-		if list.empty {
-			return fmt.Errorf("quota %q: %s is an empty list and would match nothing; leave it out to match everything",
-				r.Name, list.name)
-		}
+	if list := config.EmptyList(r, "per"); list != "" {
+		return fmt.Errorf("quota %q: %s is an empty list and would match nothing; leave it out to match everything",
+			r.Name, list)
 	}
 	return nil
 }
@@ -114,26 +108,10 @@ func (env Env) Check(rules []Rule) error {
 			return invalid("two quotas are called %q; give one of them another name", r.Name)
 		}
 		seen[r.Name] = true
-		if err := known(r.Name, "door", r.Doors, env.Doors); err != nil {
-			return err
+		err := cmp.Or(nearest.Check("door", r.Doors, env.Doors), nearest.Check("source", r.Sources, env.Sources))
+		if err != nil {
+			return invalid("quota %q: %w", r.Name, err)
 		}
-		if err := known(r.Name, "source", r.Sources, env.Sources); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func known(rule, what string, given tool.Globs, names []string) error {
-	for _, p := range given {
-		if names == nil || !p.Plain() || slices.Contains(names, string(p)) {
-			continue
-		}
-		hint := "known are " + strings.Join(names, ", ")
-		if near := nearest.Of(string(p), names); len(near) > 0 {
-			hint = fmt.Sprintf("did you mean %q?", near[0])
-		}
-		return invalid("quota %q: there is no %s %q; %s", rule, what, string(p), hint)
 	}
 	return nil
 }
@@ -210,23 +188,18 @@ func (p *Part) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Parts are several of them; a single one may be written alone.
-type Parts []Part
+// Parts are several of them.
+type Parts = tool.Several[Part, *Part]
 
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (p *Parts) UnmarshalText(b []byte) error {
-	*p = make(Parts, 1)
-	return (*p)[0].UnmarshalText(b)
-}
-
-// words says for whom a rule counts.
-func (p Parts) words() string {
-	if len(p) == 0 {
-		return "for all together"
+// forWhom says for whom a rule counts.
+func (r *Rule) forWhom() string {
+	words := "for all together"
+	for i, part := range r.Per {
+		if i == 0 {
+			words = "for each " + string(part)
+		} else {
+			words += " and " + string(part)
+		}
 	}
-	names := make([]string, len(p))
-	for i, part := range p {
-		names[i] = string(part)
-	}
-	return "for each " + strings.Join(names, " and ")
+	return words
 }
