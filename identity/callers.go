@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -47,9 +48,7 @@ func New(o Options, env Env) (*Callers, error) {
 	if err := errors.Join(o.Validate(), o.checkTools(env.Sources)); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "callers: %w", err)
 	}
-	if env.Log == nil {
-		env.Log = slog.New(slog.DiscardHandler)
-	}
+	env.Log = cmp.Or(env.Log, slog.New(slog.DiscardHandler))
 	if env.now == nil {
 		env.now = time.Now
 	}

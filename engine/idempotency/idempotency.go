@@ -51,9 +51,9 @@ type Calls struct {
 // New makes the memory of one engine.
 func New(o Options) *Calls {
 	ttl := cmp.Or(o.TTL, time.Minute)
-	s := &Calls{memory: newMemory(ttl, cmp.Or(o.Max, 1024), cmp.Or(o.MaxBytes, 64<<20)), digests: o.Digests}
-	if s.digests == nil {
-		s.digests = secret.NewKeyed(nil)
+	s := &Calls{
+		memory:  newMemory(ttl, cmp.Or(o.Max, 1024), cmp.Or(o.MaxBytes, 64<<20)),
+		digests: cmp.Or(o.Digests, secret.NewKeyed(nil)),
 	}
 	if o.Outcomes != nil {
 		s.durable = &durable{o.Outcomes, ttl}

@@ -20,8 +20,8 @@ type Leases interface {
 	Consume(ctx context.Context, token, caller, tool string, tier int) error
 }
 
-// Options of the stage.
-type Options struct {
+// A Gate asks for leases.
+type Gate struct {
 	From    int    // the tier from which on a lease is asked for; 0: never
 	Consume Leases // needed where From is not 0
 }
@@ -44,36 +44,23 @@ func From(cfg *config.Config, other int) (tier int, err error) {
 	return min(tier, other), err
 }
 
-// A Gate asks for leases.
-type Gate struct{ o Options }
-
-// New makes a gate.
-func New(o Options) *Gate { return &Gate{o} }
-
 // For is an engine.Stage: nil for the tools of the tiers that need no lease. It stands behind idempotency and quota: a
 // replay and a call that is refused anyway use no lease up.
-func (g *Gate) For(spec *tool.Spec) tool.Middleware {
-	if g.o.From <= 0 || spec != nil && spec.Tier < g.o.From {
+func (g Gate) For(spec *tool.Spec) tool.Middleware {
+	if g.From <= 0 || spec != nil && spec.Tier < g.From {
 		return nil
 	}
-	return func(next tool.Handler) tool.Handler {
-		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			if err := g.pass(ctx, c, spec); err != nil {
-				return nil, err
-			}
-			return next.Invoke(ctx, c, out)
-		})
-	}
+	return tool.First(func(ctx context.Context, c *tool.Call) error { return g.pass(ctx, c, spec) })
 }
 
-func (g *Gate) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
+func (g Gate) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 	switch {
 	case spec == nil: // nobody knows how dangerous it is
 		return tool.Errorf(tool.CodeInternal, "%s was not resolved before its lease was asked for", c.Tool)
 	case c.Lease == "":
 		return required(spec.Name, spec.Tier)
 	}
-	err := g.o.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), spec.Tier)
+	err := g.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), spec.Tier)
 	var e *tool.Error
 	if err != nil && !errors.As(err, &e) {
 		return tool.Errorf(tool.CodeInternal, "%s was not run: its lease could not be checked: %w", spec.Name, err)
