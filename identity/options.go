@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -239,17 +240,10 @@ func (o *Options) knows(who string, roles []string) error {
 	for _, role := range roles {
 		if _, ok := o.Roles[role]; !ok {
 			return fmt.Errorf("%s has the role %q, which callers.roles does not have; there are %s", who, role,
-				listed(slices.Sorted(maps.Keys(o.Roles))))
+				cmp.Or(strings.Join(slices.Sorted(maps.Keys(o.Roles)), ", "), "none"))
 		}
 	}
 	return nil
-}
-
-func listed(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }
 
 func (c ClaimRoles) names() []string {
@@ -281,10 +275,7 @@ func (i *Issuer) Validate() error {
 		}
 	}
 	if where := i.JWKS; where == "" || strings.Contains(where, "://") {
-		if where == "" {
-			where = i.Issuer
-		}
-		return safeURL(where)
+		return safeURL(cmp.Or(where, i.Issuer))
 	}
 	return nil
 }
