@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -89,17 +90,7 @@ func (g *Globs) UnmarshalText(b []byte) error {
 
 // Match reports whether one of the patterns matches one of the names; nil stands for everything.
 func (g Globs) Match(names ...string) bool {
-	if g == nil {
-		return true
-	}
-	for _, one := range g {
-		for _, name := range names {
-			if one.Match(name) {
-				return true
-			}
-		}
-	}
-	return false
+	return g == nil || slices.ContainsFunc(g, func(one Glob) bool { return slices.ContainsFunc(names, one.Match) })
 }
 
 func (g Globs) String() string { return join(g) }

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"sync"
@@ -50,15 +51,11 @@ func NewID() string {
 // Name gives a call that has no name one, and a call that belongs to no trace starts one. It is for whoever made
 // the call; the engine does it for a copy of a call that comes without.
 func (c *Call) Name() {
-	named := c.ID != ""
-	if !named {
+	if c.ID == "" {
 		c.ID = NewID()
+		c.Trace = cmp.Or(c.Trace, c.ID)
 	}
-	switch {
-	case c.Trace != "":
-	case named: // by somebody who may have chosen anything, and a trace is a UUID
+	if c.Trace == "" { // somebody named the call who may have chosen anything, and a trace is a UUID
 		c.Trace = NewID()
-	default:
-		c.Trace = c.ID
 	}
 }

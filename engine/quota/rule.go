@@ -58,13 +58,6 @@ func (r *Rule) Validate() error {
 	case len(r.Cost) > 0 && !r.Units.given():
 		return fmt.Errorf("quota %q has costs and no units; say how many there are, such as `units: 1000/h`", r.Name)
 	}
-	if err := r.checkCosts(); err != nil {
-		return err
-	}
-	return r.checkLists()
-}
-
-func (r *Rule) checkCosts() error {
 	for name, cost := range r.Cost {
 		switch {
 		case cost < 0:
@@ -74,10 +67,6 @@ func (r *Rule) checkCosts() error {
 				"tool in the policy, or give more units", r.Name, name, cost, r.Units.amount)
 		}
 	}
-	return nil
-}
-
-func (r *Rule) checkLists() error {
 	for i, p := range r.Per {
 		if slices.Contains(r.Per[:i], p) {
 			return fmt.Errorf("quota %q: per names %s twice", r.Name, p)
@@ -90,15 +79,9 @@ func (r *Rule) checkLists() error {
 	return nil
 }
 
-// Env is what rules can be about.
-type Env struct {
-	Doors   []string // the doors that there can be; nil: any
-	Sources []string // the sources that there are; nil: any
-}
-
-// Check refuses rules that cannot stand together, and names that cannot be: a limit on what does not exist limits
-// nothing.
-func (env Env) Check(rules []Rule) error {
+// check refuses rules that cannot stand together, and names that cannot be: a limit on what does not exist limits
+// nothing. Where doors or sources are nil there may be any.
+func check(rules []Rule, doors, sources []string) error {
 	if len(rules) > maxRules {
 		return invalid("there are %d quotas, and %d are allowed", len(rules), maxRules)
 	}
@@ -108,7 +91,7 @@ func (env Env) Check(rules []Rule) error {
 			return invalid("two quotas are called %q; give one of them another name", r.Name)
 		}
 		seen[r.Name] = true
-		err := cmp.Or(nearest.Check("door", r.Doors, env.Doors), nearest.Check("source", r.Sources, env.Sources))
+		err := cmp.Or(nearest.Check("door", r.Doors, doors), nearest.Check("source", r.Sources, sources))
 		if err != nil {
 			return invalid("quota %q: %w", r.Name, err)
 		}

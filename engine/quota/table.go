@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"container/list"
 	"time"
 )
@@ -70,10 +71,7 @@ type limiter struct {
 func newLimiter(r Rule) *limiter {
 	l := &limiter{Rule: r, entries: map[key]*entry{}, used: list.New()}
 	if r.Rate.given() {
-		if r.Burst == 0 {
-			r.Burst = r.Rate.amount
-		}
-		l.rate = newLimit(r.Rate, r.Burst)
+		l.rate = newLimit(r.Rate, cmp.Or(r.Burst, r.Rate.amount))
 	}
 	if r.Units.given() {
 		l.units = newLimit(r.Units, r.Units.amount)
