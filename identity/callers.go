@@ -53,7 +53,7 @@ func New(o Options, env Env) (*Callers, error) {
 	}
 	c := &Callers{
 		o: o, env: env, rights: map[string]*tool.Rights{}, known: map[any]string{}, issuers: map[string]*issuer{},
-		issued: newIssued(env.Tokens, env.now),
+		issued: &issued{tokens: env.Tokens, now: env.now, known: map[string]answer{}, unknown: map[string]answer{}},
 	}
 	for name, one := range o.List {
 		c.rights[name] = grant(o.Roles, one.Roles, one.Tools)

@@ -43,7 +43,9 @@ func newIssuer(o Issuer, env Env) *issuer {
 		}
 	}
 	if i.keys == nil {
-		i.keys = newKeyring(o, env)
+		i.keys = &keyring{
+			load: loader(o, env.Dir), log: env.Log.With("issuer", o.Issuer), now: env.now, turn: make(chan struct{}, 1),
+		}
 	}
 	return i
 }

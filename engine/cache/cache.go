@@ -4,6 +4,7 @@ package cache
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"crypto/sha256"
 	"slices"
@@ -37,7 +38,7 @@ func New(o Options) *Cache {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Cache{now: o.Now, lru: newLRU(cmp.Or(o.Bytes, maxTotal))}
+	return &Cache{now: o.Now, lru: lru{most: cmp.Or(o.Bytes, maxTotal), byKey: map[key]*list.Element{}}}
 }
 
 // Section is the part of the config that the stage reads.
@@ -101,8 +102,9 @@ type Stats struct {
 
 // Stats returns the numbers as they are now.
 func (c *Cache) Stats() Stats {
-	entries, bytes := c.lru.size()
-	return Stats{c.hits.Load(), c.misses.Load(), entries, bytes}
+	c.lru.mu.Lock()
+	defer c.lru.mu.Unlock()
+	return Stats{c.hits.Load(), c.misses.Load(), int64(len(c.lru.byKey)), c.lru.bytes}
 }
 
 // A reader is the stage of a tool whose results are kept.

@@ -52,7 +52,9 @@ type Calls struct {
 func New(o Options) *Calls {
 	ttl := cmp.Or(o.TTL, time.Minute)
 	s := &Calls{
-		memory:  newMemory(ttl, cmp.Or(o.Max, 1024), cmp.Or(o.MaxBytes, 64<<20)),
+		memory: &memory{
+			ttl: ttl, max: cmp.Or(o.Max, 1024), maxBytes: cmp.Or(o.MaxBytes, 64<<20), entries: map[digest]*entry{},
+		},
 		digests: cmp.Or(o.Digests, secret.NewKeyed(nil)),
 	}
 	if o.Outcomes != nil {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"sync"
 	"time"
 
 	"toolpost/tool"
@@ -116,7 +115,6 @@ type Queue struct {
 	o     Options
 	wake  chan struct{} // there may be something to do
 	ended chan struct{} // closed when Run has ended
-	once  sync.Once
 }
 
 // New makes a queue.

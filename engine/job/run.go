@@ -41,7 +41,7 @@ type dispatcher struct {
 // Run runs jobs until ctx ends. Those that run then have some time to end; what has not ended by then is put back
 // where it does no harm to run it again, and else is lost. It is called once.
 func (q *Queue) Run(ctx context.Context) {
-	defer q.once.Do(func() { close(q.ended) })
+	defer close(q.ended)
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	d := &dispatcher{
@@ -294,13 +294,8 @@ func stillHeld(had, now *tool.Rights) *tool.Rights {
 	if had == nil || now == nil {
 		return now
 	}
-	kept := &tool.Rights{Tools: had.Tools}
-	for _, role := range had.Roles {
-		if slices.Contains(now.Roles, role) {
-			kept.Roles = append(kept.Roles, role)
-		}
-	}
-	return kept
+	lost := func(role string) bool { return !slices.Contains(now.Roles, role) }
+	return &tool.Rights{Tools: had.Tools, Roles: slices.DeleteFunc(slices.Clone(had.Roles), lost)}
 }
 
 var errChanged = tool.Errorf(tool.CodeCrash,

@@ -65,11 +65,11 @@ type limiter struct {
 
 	most    int // entries
 	entries map[key]*entry
-	used    *list.List // of entries, the one that was used last in front
+	used    list.List // of entries, the one that was used last in front
 }
 
 func newLimiter(r Rule) *limiter {
-	l := &limiter{Rule: r, entries: map[key]*entry{}, used: list.New()}
+	l := &limiter{Rule: r, entries: map[key]*entry{}}
 	if r.Rate.given() {
 		l.rate = newLimit(r.Rate, cmp.Or(r.Burst, r.Rate.amount))
 	}
