@@ -88,10 +88,8 @@ func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
 // CheckToken reports whether a token for a caller with some roles and tools would be of use, and whether the config
 // lists the caller.
 func (c *Callers) CheckToken(id string, roles []string, tools tool.Patterns) (isListed bool, err error) {
-	if err := CheckID(id); err != nil {
-		return false, tool.Errorf(tool.CodeInvalidInput, "%w", err)
-	}
-	if err := errors.Join(c.o.apart(id), c.o.knows("the token", roles), tools.Check(c.env.Sources)); err != nil {
+	wrong := errors.Join(c.o.apart(id), c.o.knows("the token", roles), tools.Check(c.env.Sources))
+	if err := cmp.Or(CheckID(id), wrong); err != nil {
 		return false, tool.Errorf(tool.CodeInvalidInput, "%w", err)
 	}
 	_, isListed = c.rights[id]

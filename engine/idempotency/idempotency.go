@@ -72,12 +72,9 @@ func (s *Calls) stage(next tool.Handler) tool.Handler {
 		if c.Key == "" {
 			return next.Invoke(ctx, c, out)
 		}
-		input, err := s.inputOf(c)
-		if err != nil {
-			return nil, err
-		}
-		scope, err := s.scopeOf(c)
-		if err != nil {
+		input, errInput := s.inputOf(c)
+		scope, errScope := s.scopeOf(c)
+		if err := cmp.Or(errInput, errScope); err != nil {
 			return nil, err
 		}
 		for {
