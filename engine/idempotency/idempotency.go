@@ -96,11 +96,11 @@ func (s *Calls) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (r *tool.Result, err error) {
 	defer func() {
+		kept := r
 		if err != nil || r != nil && r.Ask != nil {
-			s.memory.settle(e, nil)
-			return
+			kept = nil
 		}
-		s.memory.settle(e, r)
+		s.memory.settle(e, kept)
 	}()
 	if s.durable != nil {
 		return s.durable.run(ctx, next, c, out, e)

@@ -103,8 +103,7 @@ func (d *dispatcher) begin(j *Job) {
 
 // tend does what is to be done now and then, until stop is closed.
 func (d *dispatcher) tend(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(d.life))
-	defer cancel()
+	ctx := context.WithoutCancel(d.life)
 	var recovered, expired time.Time
 	for {
 		now := time.Now()
