@@ -21,10 +21,16 @@ type Credentials struct {
 }
 
 // A Peer is a process of this machine, as the kernel tells.
-type Peer struct{ UID uint32 }
+type Peer struct {
+	UID uint32
+	GID uint32
+	PID int32
+}
 
 // Self is the process that asks.
-func Self() *Peer { return &Peer{UID: uint32(os.Getuid())} }
+func Self() *Peer {
+	return &Peer{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), PID: int32(os.Getpid())}
+}
 
 // A Gate authenticates a caller by its credentials. Its error is what the caller is told. It is asked for every
 // request, and again and again while a connection lives: who was admitted may have been shut out since.

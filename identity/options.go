@@ -120,7 +120,8 @@ func CheckID(id string) error {
 
 // Validate finds what cannot be meant. The config calls it.
 func (o *Options) Validate() error {
-	for name, role := range sorted(o.Roles) {
+	for _, name := range slices.Sorted(maps.Keys(o.Roles)) { // of several mistakes the same one is told each time
+		role := o.Roles[name]
 		switch {
 		case name == "" || len(name) > maxID || strings.ContainsFunc(name, unicode.IsControl):
 			return fmt.Errorf("the name of a role is text of 1 to %d bytes, not %.40q", maxID, name)
@@ -156,13 +157,13 @@ func (o *Options) Validate() error {
 
 // checkTools finds tools of sources that there are not.
 func (o *Options) checkTools(sources []string) error {
-	for name, role := range sorted(o.Roles) {
-		if err := role.Tools.Check(sources); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(o.Roles)) {
+		if err := o.Roles[name].Tools.Check(sources); err != nil {
 			return fmt.Errorf("the role %q: %w", name, err)
 		}
 	}
-	for name, c := range sorted(o.List) {
-		if err := c.Tools.Check(sources); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(o.List)) {
+		if err := o.List[name].Tools.Check(sources); err != nil {
 			return fmt.Errorf("the caller %q: %w", name, err)
 		}
 	}
@@ -172,7 +173,8 @@ func (o *Options) checkTools(sources []string) error {
 // validateList finds callers that could not be told apart, or that could use nothing.
 func (o *Options) validateList() error {
 	shown := map[any]string{}
-	for name, c := range sorted(o.List) {
+	for _, name := range slices.Sorted(maps.Keys(o.List)) {
+		c := o.List[name]
 		if err := CheckID(name); err != nil {
 			return err
 		}
@@ -300,15 +302,4 @@ func safeURL(text string) error {
 		return nil
 	}
 	return fmt.Errorf("keys are fetched over https, or over http from this machine alone, not from %.200q", text)
-}
-
-// sorted goes through a map in the order of its keys, so that of several mistakes the same one is told each time.
-func sorted[V any](m map[string]V) func(func(string, V) bool) {
-	return func(yield func(string, V) bool) {
-		for _, name := range slices.Sorted(maps.Keys(m)) {
-			if !yield(name, m[name]) {
-				return
-			}
-		}
-	}
 }

@@ -155,7 +155,7 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if failed != nil || err != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, peerKey{}, &identity.Peer{UID: cred.Uid})
+	return context.WithValue(ctx, peerKey{}, &identity.Peer{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid})
 }
 
 func peerOf(ctx context.Context) *identity.Peer {

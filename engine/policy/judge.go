@@ -253,7 +253,8 @@ func (r *Rule) denies(t tool.Touches) (Decision, bool) {
 		}
 	}
 	if r.aboutPaths() {
-		if d.Path = r.anyPath(t); d.Path == "" {
+		path, ok := r.anyPath(t)
+		if d.Path = path; !ok {
 			return d, false
 		}
 	}
@@ -267,15 +268,15 @@ func (r *Rule) anyCommand(t tool.Touches) []string {
 	return nil
 }
 
-func (r *Rule) anyPath(t tool.Touches) string {
+func (r *Rule) anyPath(t tool.Touches) (string, bool) {
 	for i, list := range [][]string{t.Writes, t.Reads} {
 		for _, path := range list {
 			if r.onFile(path, i == 0) {
-				return path
+				return path, true
 			}
 		}
 	}
-	return ""
+	return "", false
 }
 
 // those returns the rules for which something holds.
