@@ -130,7 +130,7 @@ func (n *Node) openQueue() (s stage, err error) {
 
 func (n *Node) openLeases() (s stage, err error) {
 	n.leaseTier, err = lease.From(n.cfg, n.o.LeaseTier)
-	return stage{in: lease.New(lease.Options{From: n.leaseTier, Consume: n.keep.leases}).For}, err
+	return stage{in: lease.Gate{From: n.leaseTier, Consume: n.keep.leases}.For}, err
 }
 
 func (n *Node) openBreaker() (stage, error) {

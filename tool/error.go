@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -66,15 +65,14 @@ func Errorf(code Code, format string, args ...any) *Error {
 
 // Error implements error.
 func (e *Error) Error() string {
-	var b strings.Builder
+	text := string(e.Code)
 	if e.Op != "" {
-		b.WriteString(e.Op + ": ")
+		text = e.Op + ": " + text
 	}
-	b.WriteString(string(e.Code))
 	if e.Message != "" {
-		b.WriteString(": " + e.Message)
+		text += ": " + e.Message
 	}
-	return b.String()
+	return text
 }
 
 // Unwrap returns the cause.

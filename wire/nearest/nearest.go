@@ -2,9 +2,28 @@
 package nearest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+
+	"toolpost/tool"
 )
+
+// Check refuses names that cannot be: a rule about what does not exist does nothing. Patterns may meet nothing. Where
+// known is nil there may be any.
+func Check(what string, given tool.Globs, known []string) error {
+	for _, g := range given {
+		if known == nil || !g.Plain() || slices.Contains(known, string(g)) {
+			continue
+		}
+		hint := "known are " + strings.Join(known, ", ")
+		if near := Of(string(g), known); len(near) > 0 {
+			hint = fmt.Sprintf("did you mean %q?", near[0])
+		}
+		return fmt.Errorf("there is no %s %q; %s", what, string(g), hint)
+	}
+	return nil
+}
 
 // Of returns at most three of the known words that are near the given one, the nearest first. A word is
 // near when few letters differ, whatever the case, or when one starts with the other.
