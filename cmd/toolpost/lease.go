@@ -15,20 +15,17 @@ import (
 )
 
 func (a *app) leaseCommand() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "lease", Short: "Issue, list and revoke leases",
-		Long: "A lease is the permission for one call of a tool, up to a tier, for a while. Tools of the tier that `limits.lease_tier`\n" +
-			"in the config names, and above, need one for each call.",
-		Example: "  LEASE=$(toolpost lease issue --tool deleteFile --ttl 1m)\n  toolpost call deleteFile path=old.txt --lease $LEASE\n  toolpost lease list",
-	}
-	onlyCommands(c)
-	c.AddCommand(a.leaseIssueCommand(), leaseListing().command(a), a.leaseRevokeCommand())
-	return c
+		Long: "A lease is the permission for one call of a tool, up to a tier, for a while. Tools of the tier that\n" +
+			"`limits.lease_tier` in the config names, and above, need one for each call.",
+		Example: "  LEASE=$(toolpost lease issue --tool deleteFile --ttl 1m)\n" +
+			"  toolpost call deleteFile path=old.txt --lease $LEASE\n  toolpost lease list",
+	}, a.leaseIssueCommand(), leaseListing().list(a), leaseListing().revoke(a))
 }
 
 // A leaseRequest is what the command line of `lease issue` asks for.
 type leaseRequest struct {
-	server
 	tool   string
 	caller string // empty: whoever has it
 	tier   int
@@ -39,27 +36,29 @@ type leaseRequest struct {
 func (a *app) leaseIssueCommand() *cobra.Command {
 	var req leaseRequest
 	c := &cobra.Command{
-		Use: "issue --tool NAME", Short: "Issue a lease and print its token", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Issues a lease and prints its token, this once: what is kept is a digest of it. The id, which tells nobody the\n" +
-			"token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it, and it is on record.",
+		Use: "issue --tool NAME", Short: "Issue a lease and print its token", Args: words(0, 0),
+		Long: "Issues a lease and prints its token, this once: what is kept is a digest of it. The id, which tells nobody\n" +
+			"the token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it, and it is on\n" +
+			"record.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			req.tiered = c.Flags().Changed("tier")
+			if err := req.check(); err != nil {
+				return err
+			}
+			return a.issue(c.Context(), req)
+		},
 	}
-	req.flags(c)
+	a.serverFlags(c)
 	f := c.Flags()
 	f.StringVar(&req.tool, "tool", "", "the tool that may be called once, or * for any")
 	f.StringVar(&req.caller, "caller", "", "the caller who may use the lease (default: whoever has it)")
 	f.IntVar(&req.tier, "tier", 0, "the highest tier that the lease is good for (default: that of the tool, 1 for *)")
 	f.DurationVar(&req.ttl, "ttl", lease.DefaultTTL, "how long the lease can be used, from 1s to 5m")
 	a.jsonFlag(c, "print the token and the lease as JSON")
-	_ = c.RegisterFlagCompletionFunc("tool", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	completeTool := func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return a.completeTool(c, nil, word)
-	})
-	c.RunE = work(func(c *cobra.Command, _ []string) error {
-		req.tiered = c.Flags().Changed("tier")
-		if err := req.check(); err != nil {
-			return err
-		}
-		return a.issue(c.Context(), req)
-	})
+	}
+	_ = c.RegisterFlagCompletionFunc("tool", completeTool)
 	return c
 }
 
@@ -84,17 +83,18 @@ func (a *app) issue(ctx context.Context, req leaseRequest) error {
 		Token string `json:"token_id"`
 		lease.Lease
 	}
-	err := a.withOwn(ctx, req.server, node.Options{}, func(o ownTools) error {
-		err := o.call(ctx, tool.Call{Tool: "lease.issue", Args: raw(args)}, "issue leases", &l)
-		if tool.CodeOf(err) == tool.CodeNotFound { // the tool that the lease is for
-			return suggest(ctx, o, req.tool, err)
-		}
-		return err
-	})
+	b, err := a.openKept(ctx, node.Options{})
 	if err != nil {
 		return err
 	}
-	if a.json {
+	defer b.close()
+	err = a.callOwn(ctx, b, tool.Call{Tool: "lease.issue", Args: raw(args)}, "issue leases", &l)
+	switch {
+	case tool.CodeOf(err) == tool.CodeNotFound: // the tool that the lease is for
+		return suggest(ctx, b, req.tool, err)
+	case err != nil:
+		return err
+	case a.json:
 		return a.printJSON(struct {
 			Token string `json:"token"`
 			lease.Lease
@@ -115,42 +115,18 @@ func (a *app) issue(ctx context.Context, req leaseRequest) error {
 
 func leaseListing() listing[lease.Lease] {
 	return listing[lease.Lease]{
-		what: "leases",
-		long: "Lists leases, the newest first: live, used, expired or revoked. A lease is forgotten five minutes after its end.\n" +
-			"Tokens are not listed: nobody has kept them.",
-		tool: "lease.list",
+		kind: "lease",
+		lists: "Lists leases, the newest first: live, used, expired or revoked. A lease is forgotten five minutes after\n" +
+			"its end. Tokens are not listed: nobody has kept them.",
+		revokes: "Makes a lease useless: a call with it is refused from then on, by every program that shares the store.\n" +
+			"ID is the id of the lease or its token. Revoking is a call of the tool lease.revoke: the policy decides\n" +
+			"about it, and it is on record. Exit code 3: it was used, revoked or over before; 4: there is no such\n" +
+			"lease.",
 		head: []string{"ID", "TOOL", "CALLER", "TIER", "EXPIRES", "STATE"},
 		row: func(l lease.Lease, now time.Time) []string {
-			return []string{l.ID, clean(l.Tool), cmp.Or(clean(l.Caller), "-"), strconv.Itoa(l.Tier), when(l.Expires, now), l.State}
+			return []string{l.ID, l.Tool, cmp.Or(l.Caller, "-"), strconv.Itoa(l.Tier), when(l.Expires, now), l.State}
 		},
-		live: func(l lease.Lease) (id, about string, ok bool) { return l.ID, l.Tool, l.State == "live" },
+		about: func(l lease.Lease) (id, what, state string) { return l.ID, l.Tool, l.State },
+		asID:  lease.ID,
 	}
-}
-
-func (a *app) leaseRevokeCommand() *cobra.Command {
-	var s server
-	c := &cobra.Command{
-		Use: "revoke ID", Short: "Make a lease useless", Args: words(1, 1), ValidArgsFunction: leaseListing().complete(a),
-		Long: "Makes a lease useless: a call with it is refused from then on, by every program that shares the store. ID is the id\n" +
-			"of the lease or its token. Revoking is a call of the tool lease.revoke: the policy decides about it, and it is on\n" +
-			"record. Exit code 3: it was used, revoked or over before; 4: there is no such lease.",
-	}
-	s.flags(c)
-	a.jsonFlag(c, "print the lease as JSON")
-	c.RunE = work(func(c *cobra.Command, args []string) error { return a.revoke(c.Context(), s, args[0]) })
-	return c
-}
-
-func (a *app) revoke(ctx context.Context, s server, id string) error {
-	var l lease.Lease
-	args := map[string]any{"id": lease.ID(id)} // no token goes any further
-	err := a.callOwn(ctx, s, "lease.revoke", args, "revoke leases", &l)
-	switch {
-	case err != nil:
-		return err
-	case a.json:
-		return a.printJSON(l)
-	}
-	fmt.Fprintf(a.out, "%s  %s for %s\n", a.out.green("revoked"), l.ID, clean(l.Tool))
-	return nil
 }

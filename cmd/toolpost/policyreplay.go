@@ -34,41 +34,35 @@ func (r replayed) outcome() (now, why string) {
 func (a *app) policyReplayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay FILE", Short: "Judge recorded calls again, and show what would change",
-		Long: "Reads a file that `policy.record` of the config names (- for stdin), judges each of its calls by the policy of now,\n" +
-			"at the time that it was made, and shows those that would be decided differently. Nothing is run. Exit code 1:\n" +
-			"there are some.",
+		Long: "Reads a file that `policy.record` of the config names (- for stdin), judges each of its calls by the\n" +
+			"policy of now, at the time that it was made, and shows those that would be decided differently. Nothing is\n" +
+			"run. Exit code 1: there are some.",
 		Args: words(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			in := a.in
+			if args[0] != "-" {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return cannotRead(args[0], err)
+				}
+				defer f.Close()
+				in = f
+			}
+			n, end, err := a.openPolicy(c.Context())
+			if err != nil {
+				return err
+			}
+			defer end()
+			count, changed, err := replay(n, args[0], in)
+			if err != nil {
+				return err
+			}
+			return a.conclude(map[string]any{"calls": count, "changed": changed},
+				func() { a.showReplay(count, changed) }, len(changed) > 0)
+		},
 	}
 	a.jsonFlag(c, "print the changes as JSON")
-	c.RunE = work(func(c *cobra.Command, args []string) error {
-		in, err := a.openInput(args[0])
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		n, end, err := a.openPolicy(c.Context())
-		if err != nil {
-			return err
-		}
-		defer end()
-		count, changed, err := replay(n, args[0], in)
-		if err != nil {
-			return err
-		}
-		return a.showReplay(count, changed)
-	})
 	return c
-}
-
-func (a *app) openInput(path string) (io.ReadCloser, error) {
-	if path == "-" {
-		return io.NopCloser(a.in), nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, cannotRead(path, err)
-	}
-	return f, nil
 }
 
 // maxChanges bounds what is kept of a long record.
@@ -89,7 +83,8 @@ func replay(n *node.Node, name string, in io.Reader) (count int, changed []repla
 		count++
 		if c, differs := rejudge(n, r); differs {
 			if c.Line = line; len(changed) == maxChanges {
-				return 0, nil, tool.Errorf(tool.CodeInvalidInput, "%s: more than %d calls would be decided differently; replay a part of it", name, maxChanges)
+				return 0, nil, tool.Errorf(tool.CodeInvalidInput,
+					"%s: more than %d calls would be decided differently; replay a part of it", name, maxChanges)
 			}
 			changed = append(changed, c)
 		}
@@ -120,27 +115,18 @@ func rejudge(n *node.Node, r node.DecisionRecord) (replayed, bool) {
 	return c, verdict(x.Allowed) != string(r.Decision) && x.Rule != node.ByTool
 }
 
-func (a *app) showReplay(count int, changed []replayed) error {
-	switch {
-	case a.json:
-		if err := a.printJSON(map[string]any{"calls": count, "changed": changed}); err != nil {
-			return err
-		}
-	case len(changed) == 0:
+func (a *app) showReplay(count int, changed []replayed) {
+	if len(changed) == 0 {
 		fmt.Fprintf(a.out, "%s, all decided as before\n", plural(count, "call"))
-	default:
-		var rows [][]string
-		for _, c := range changed {
-			now, why := c.outcome()
-			rows = append(rows, []string{
-				strconv.Itoa(c.Line), c.Time.Format(time.RFC3339), clean(c.Caller), clean(c.Tool), string(c.Decision), now, clean(why),
-			})
-		}
-		a.out.table([]string{"LINE", "TIME", "CALLER", "TOOL", "WAS", "NOW", "WHY"}, rows)
-		fmt.Fprintf(a.out, "%d of %s would be decided differently\n", len(changed), plural(count, "call"))
+		return
 	}
-	if len(changed) > 0 {
-		return exitFailed
+	var rows [][]string
+	for _, c := range changed {
+		now, why := c.outcome()
+		rows = append(rows, []string{
+			strconv.Itoa(c.Line), c.Time.Format(time.RFC3339), c.Caller, c.Tool, string(c.Decision), now, why,
+		})
 	}
-	return nil
+	a.out.table([]string{"LINE", "TIME", "CALLER", "TOOL", "WAS", "NOW", "WHY"}, rows)
+	fmt.Fprintf(a.out, "%d of %s would be decided differently\n", len(changed), plural(count, "call"))
 }
