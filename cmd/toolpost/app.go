@@ -145,8 +145,12 @@ func words(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// classify wraps what the commands do, so that an error without a class is our fault and not one of usage.
+// classify wraps what the commands do, so that an error without a class is our fault and not one of usage. Those that
+// do not say how many words they take, take none.
 func classify(c *cobra.Command) {
+	if c.Args == nil {
+		c.Args = words(0, 0)
+	}
 	do := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		err := do(c, args)
@@ -161,9 +165,10 @@ func classify(c *cobra.Command) {
 	}
 }
 
-// jsonFlag adds --json to a command.
-func (a *app) jsonFlag(c *cobra.Command, usage string) {
+// withJSON adds --json to a command.
+func (a *app) withJSON(usage string, c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&a.json, "json", false, usage)
+	return c
 }
 
 // complain tells what went wrong: in words on stderr, or with --json as JSON on stdout.
@@ -273,10 +278,12 @@ type backend struct {
 // A server says which backend is wanted; empty: this process.
 type server struct{ url, token string }
 
-func (a *app) serverFlags(c *cobra.Command) {
+// withServer adds the flags that name a server to a command.
+func (a *app) withServer(c *cobra.Command) *cobra.Command {
 	c.Flags().StringVar(&a.server.url, "server", "", "use the Toolpost that serves at this URL, not the config's tools")
 	c.Flags().StringVar(&a.server.token, "token", "",
 		"token for --server (better: $TOOLPOST_TOKEN, which no process list shows)")
+	return c
 }
 
 // open opens the server, or the config's tools in this process with the options, for who runs it.

@@ -44,7 +44,6 @@ func (a *app) auditCommand() *cobra.Command {
 func (a *app) question(use, short, long string, limit int, run func(context.Context, *audit) error) *cobra.Command {
 	q := &audit{app: a}
 	c := &cobra.Command{Use: use, Short: short, Long: long, Args: words(0, 0)}
-	a.serverFlags(c)
 	f := c.Flags()
 	f.StringVar(&q.since, "since", "",
 		"only calls since a time (2026-01-31, 2026-01-31T08:00:00Z) or so long ago (90m, 7d)")
@@ -55,7 +54,6 @@ func (a *app) question(use, short, long string, limit int, run func(context.Cont
 	f.StringVar(&q.outcome, "outcome", "", "only calls that ended so: ok, failed, asked, refused, error, lost")
 	f.IntVarP(&q.filter.Limit, "limit", "n", limit, "at most so many rows; 0: all")
 	f.BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
-	a.jsonFlag(c, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if err := q.read(time.Now()); err != nil {
 			return err
@@ -66,7 +64,7 @@ func (a *app) question(use, short, long string, limit int, run func(context.Cont
 		defer q.tools.close()
 		return run(c.Context(), q)
 	}
-	return c
+	return a.withServer(a.withJSON("print JSON", c))
 }
 
 const asksLog = "ask about calls"
@@ -401,7 +399,7 @@ func (q *audit) exportCSV(ctx context.Context) error {
 func (a *app) auditVerifyCommand() *cobra.Command {
 	var expect []string
 	c := &cobra.Command{
-		Use: "verify", Short: "Look for any change of the log", Args: words(0, 0),
+		Use: "verify", Short: "Look for any change of the log",
 		Long: "Looks at every row of the log: none was changed, removed, added or moved, and its head was signed with the\n" +
 			"key. A log that is empty, or shorter than it was, is found by a mark in the state folder. Who may have\n" +
 			"changed that folder too is found by a point that was kept elsewhere: keep the one that this prints, and\n" +
@@ -414,10 +412,8 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 			return a.conclude(r, func() { a.showReport(&r) }, len(r.Findings) > 0)
 		},
 	}
-	a.serverFlags(c)
 	c.Flags().StringArrayVar(&expect, "expect", nil, "a point, NUMBER:HASH, that an earlier verify printed")
-	a.jsonFlag(c, "print the report as JSON")
-	return c
+	return a.withServer(a.withJSON("print the report as JSON", c))
 }
 
 func (a *app) showReport(r *record.Report) {

@@ -28,7 +28,7 @@ type callRequest struct {
 
 func (a *app) callCommand() *cobra.Command {
 	var req callRequest
-	c := &cobra.Command{
+	c := a.withServer(a.withJSON("print all events and the outcome as one JSON document", &cobra.Command{
 		Use:   "call NAME [JSON | name=value ... | @FILE | -]",
 		Short: "Call a tool and print its result",
 		Long: "Calls a tool and prints its result: text as it is, everything else as JSON. What happens meanwhile goes to\n" +
@@ -45,9 +45,8 @@ func (a *app) callCommand() *cobra.Command {
 			req.call.Tool, req.words = args[0], args[1:]
 			return a.call(c.Context(), req)
 		},
-	}
+	}))
 	f := c.Flags()
-	a.serverFlags(c)
 	f.StringVar(&req.call.Session, "session", "", "session whose state the call belongs to")
 	f.StringVar(&req.call.Key, "key", "", "idempotency key: a call with the same key is made once")
 	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that ask for one")
@@ -58,7 +57,6 @@ func (a *app) callCommand() *cobra.Command {
 	f.BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
 	f.BoolVar(&req.async, "async", false,
 		"run it later, as a job, in a program that serves: print the id of the job (see toolpost jobs)")
-	a.jsonFlag(c, "print all events and the outcome as one JSON document")
 	c.MarkFlagsMutuallyExclusive("events", "json")
 	c.MarkFlagsMutuallyExclusive("async", "events")
 	c.MarkFlagsMutuallyExclusive("async", "dry-run")

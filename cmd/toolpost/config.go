@@ -19,7 +19,6 @@ func (a *app) configCommand() *cobra.Command {
 	return group(c, a.configCheckCommand(), &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of toolpost.yaml, for editors",
-		Args:  words(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			b, err := node.Schema()
 			if err != nil {
@@ -35,7 +34,6 @@ func (a *app) configCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "Read the config and open its sources, and say what is wrong",
-		Args:  words(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.load()
 			if err != nil {

@@ -125,7 +125,7 @@ func (a *app) jobsListCommand() *cobra.Command {
 	var state string
 	var most int
 	c := &cobra.Command{
-		Use: "list", Short: "List jobs, the newest first", Args: words(0, 0),
+		Use: "list", Short: "List jobs, the newest first",
 		Long: "Lists your jobs, the newest first; --all lists those of all callers, for who runs Toolpost. A job is\n" +
 			"forgotten a day after its end.",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -157,21 +157,17 @@ func (a *app) jobsListCommand() *cobra.Command {
 			})
 		},
 	}
-	a.serverFlags(c)
 	c.Flags().StringVar(&state, "state", "", "only those that are queued, running, done, failed, asked, cancelled or lost")
 	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many")
 	c.Flags().BoolVar(&all, "all", false, "those of all callers")
-	a.jsonFlag(c, "print JSON")
-	return c
+	return a.withServer(a.withJSON("print JSON", c))
 }
 
 // aboutJob makes c a command about one job, by a tool: of the caller, or with --all of any.
 func (a *app) aboutJob(name string, c *cobra.Command) *cobra.Command {
 	var all bool
-	a.serverFlags(c)
 	c.Args, c.ValidArgsFunction = words(1, 1), a.completeJob()
 	c.Flags().BoolVar(&all, "all", false, "also a job of another caller")
-	a.jsonFlag(c, "print the job as JSON")
 	c.RunE = func(c *cobra.Command, words []string) error {
 		args := map[string]any{"job": words[0]}
 		if all {
@@ -187,7 +183,7 @@ func (a *app) aboutJob(name string, c *cobra.Command) *cobra.Command {
 		a.printJob(j)
 		return nil
 	}
-	return c
+	return a.withServer(a.withJSON("print the job as JSON", c))
 }
 
 func (a *app) printJob(j job) {
@@ -214,11 +210,10 @@ func (a *app) printJob(j job) {
 // follow makes c a command that waits for the end of a job, and watches its events meanwhile or does not.
 func (a *app) follow(watch bool, c *cobra.Command) *cobra.Command {
 	req := callRequest{call: tool.Call{Tool: "job"}}
-	a.serverFlags(c)
+	a.withServer(a.withJSON("print all events and the outcome as one JSON document", c))
 	c.Args, c.ValidArgsFunction = words(1, 1), a.completeJob()
 	c.Flags().DurationVar(&req.timeout, "timeout", 0, "give up waiting after this time, such as 5m; the job goes on")
 	c.Flags().BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
-	a.jsonFlag(c, "print all events and the outcome as one JSON document")
 	c.MarkFlagsMutuallyExclusive("events", "json")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx, cancel := within(c.Context(), req.timeout,

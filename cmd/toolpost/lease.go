@@ -24,61 +24,45 @@ func (a *app) leaseCommand() *cobra.Command {
 	}, a.leaseIssueCommand(), leaseListing().list(a), leaseListing().revoke(a))
 }
 
-// A leaseRequest is what the command line of `lease issue` asks for.
-type leaseRequest struct {
-	tool   string
-	caller string // empty: whoever has it
-	tier   int
-	tiered bool // a tier was asked for; else it is that of the tool
-	ttl    time.Duration
-}
-
 func (a *app) leaseIssueCommand() *cobra.Command {
-	var req leaseRequest
+	var name, caller string
+	var tier int
+	var ttl time.Duration
 	c := &cobra.Command{
-		Use: "issue --tool NAME", Short: "Issue a lease and print its token", Args: words(0, 0),
+		Use: "issue --tool NAME", Short: "Issue a lease and print its token",
 		Long: "Issues a lease and prints its token, this once: what is kept is a digest of it. The id, which tells nobody\n" +
 			"the token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it, and it is on\n" +
 			"record.",
 		RunE: func(c *cobra.Command, _ []string) error {
-			req.tiered = c.Flags().Changed("tier")
-			if err := req.check(); err != nil {
-				return err
+			switch {
+			case name == "":
+				return tool.Errorf(tool.CodeInvalidInput, `a lease needs a tool; say --tool NAME, or --tool "*" for any`)
+			case tier < 0 || tier > lease.MaxTier:
+				return tool.Errorf(tool.CodeInvalidInput, "--tier is from 0 to %d, not %d", lease.MaxTier, tier)
+			case ttl < lease.MinTTL || ttl > lease.MaxTTL:
+				return tool.Errorf(tool.CodeInvalidInput, "--ttl is from %v to %v, not %v", lease.MinTTL, lease.MaxTTL, ttl)
 			}
-			return a.issue(c.Context(), req)
+			args := map[string]any{"tool": name, "ttl_ms": ttl.Milliseconds(), "caller": caller}
+			if c.Flags().Changed("tier") { // else it is that of the tool
+				args["tier"] = tier
+			}
+			return a.issue(c.Context(), name, args)
 		},
 	}
-	a.serverFlags(c)
 	f := c.Flags()
-	f.StringVar(&req.tool, "tool", "", "the tool that may be called once, or * for any")
-	f.StringVar(&req.caller, "caller", "", "the caller who may use the lease (default: whoever has it)")
-	f.IntVar(&req.tier, "tier", 0, "the highest tier that the lease is good for (default: that of the tool, 1 for *)")
-	f.DurationVar(&req.ttl, "ttl", lease.DefaultTTL, "how long the lease can be used, from 1s to 5m")
-	a.jsonFlag(c, "print the token and the lease as JSON")
+	f.StringVar(&name, "tool", "", "the tool that may be called once, or * for any")
+	f.StringVar(&caller, "caller", "", "the caller who may use the lease (default: whoever has it)")
+	f.IntVar(&tier, "tier", 0, "the highest tier that the lease is good for (default: that of the tool, 1 for *)")
+	f.DurationVar(&ttl, "ttl", lease.DefaultTTL, "how long the lease can be used, from 1s to 5m")
 	completeTool := func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return a.completeTool(c, nil, word)
 	}
 	_ = c.RegisterFlagCompletionFunc("tool", completeTool)
-	return c
+	return a.withServer(a.withJSON("print the token and the lease as JSON", c))
 }
 
-func (r leaseRequest) check() error {
-	switch {
-	case r.tool == "":
-		return tool.Errorf(tool.CodeInvalidInput, `a lease needs a tool; say --tool NAME, or --tool "*" for any`)
-	case r.tier < 0 || r.tier > lease.MaxTier:
-		return tool.Errorf(tool.CodeInvalidInput, "--tier is from 0 to %d, not %d", lease.MaxTier, r.tier)
-	case r.ttl < lease.MinTTL || r.ttl > lease.MaxTTL:
-		return tool.Errorf(tool.CodeInvalidInput, "--ttl is from %v to %v, not %v", lease.MinTTL, lease.MaxTTL, r.ttl)
-	}
-	return nil
-}
-
-func (a *app) issue(ctx context.Context, req leaseRequest) error {
-	args := map[string]any{"tool": req.tool, "ttl_ms": req.ttl.Milliseconds(), "caller": req.caller}
-	if req.tiered {
-		args["tier"] = req.tier
-	}
+// issue issues a lease for a tool.
+func (a *app) issue(ctx context.Context, name string, args map[string]any) error {
 	var l struct {
 		Token string `json:"token_id"`
 		lease.Lease
@@ -91,7 +75,7 @@ func (a *app) issue(ctx context.Context, req leaseRequest) error {
 	err = a.callOwn(ctx, b, tool.Call{Tool: "lease.issue", Args: raw(args)}, "issue leases", &l)
 	switch {
 	case tool.CodeOf(err) == tool.CodeNotFound: // the tool that the lease is for
-		return suggest(ctx, b, req.tool, err)
+		return suggest(ctx, b, name, err)
 	case err != nil:
 		return err
 	case a.json:

@@ -25,7 +25,7 @@ type listing[T any] struct {
 func (l listing[T]) list(a *app) *cobra.Command {
 	var most int
 	c := &cobra.Command{
-		Use: "list", Short: "List " + l.kind + "s, the newest first", Long: l.lists, Args: words(0, 0),
+		Use: "list", Short: "List " + l.kind + "s, the newest first", Long: l.lists,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if most < 0 {
 				return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
@@ -37,10 +37,8 @@ func (l listing[T]) list(a *app) *cobra.Command {
 			return list(a, l.kind+"s", all, l.head, func(one T) []string { return l.row(one, time.Now()) })
 		},
 	}
-	a.serverFlags(c)
 	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many; 0: all")
-	a.jsonFlag(c, "print JSON")
-	return c
+	return a.withServer(a.withJSON("print JSON", c))
 }
 
 func (l listing[T]) read(ctx context.Context, a *app, most int) ([]T, error) {
@@ -50,7 +48,7 @@ func (l listing[T]) read(ctx context.Context, a *app, most int) ([]T, error) {
 
 // revoke makes the command that revokes one, and completes the ids of those that are live.
 func (l listing[T]) revoke(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return a.withServer(a.withJSON("print what is known of the "+l.kind+" as JSON", &cobra.Command{
 		Use: "revoke ID", Short: "Make a " + l.kind + " useless", Long: l.revokes, Args: words(1, 1),
 		ValidArgsFunction: completeIDs(func(ctx context.Context) ([]T, error) { return l.read(ctx, a, 100) },
 			func(one T) (string, string, bool) {
@@ -66,8 +64,5 @@ func (l listing[T]) revoke(a *app) *cobra.Command {
 			id, what, _ := l.about(one)
 			return a.tell(one, "%s  %s for %s", a.out.green("revoked"), id, clean(what))
 		},
-	}
-	a.serverFlags(c)
-	a.jsonFlag(c, "print what is known of the "+l.kind+" as JSON")
-	return c
+	}))
 }

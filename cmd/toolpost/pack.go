@@ -47,8 +47,7 @@ func (a *app) packSign() *cobra.Command {
 	}
 	c.Flags().StringVar(&key, "key", "", "the private key")
 	_ = c.MarkFlagRequired("key")
-	a.jsonFlag(c, "print the signature as JSON")
-	return c
+	return a.withJSON("print the signature as JSON", c)
 }
 
 func (a *app) packVerify() *cobra.Command {
@@ -66,8 +65,7 @@ func (a *app) packVerify() *cobra.Command {
 	}
 	c.Flags().StringArrayVar(&keys, "key", nil, "a public key that is trusted; may be given several times")
 	_ = c.MarkFlagRequired("key")
-	a.jsonFlag(c, "print the signature as JSON")
-	return c
+	return a.withJSON("print the signature as JSON", c)
 }
 
 func (a *app) packInstall() *cobra.Command {
@@ -89,6 +87,5 @@ func (a *app) packInstall() *cobra.Command {
 	c.Flags().StringArrayVar(&keys, "key", nil, "a public key that is trusted; may be given several times")
 	c.Flags().BoolVar(&unsigned, "unsigned", false, "install without looking at a signature")
 	c.Flags().BoolVar(&replace, "replace", false, "replace a pack of the same id")
-	a.jsonFlag(c, "print what was installed as JSON")
-	return c
+	return a.withJSON("print what was installed as JSON", c)
 }

@@ -33,18 +33,17 @@ func (a *app) openPolicy(ctx context.Context) (*node.Node, func(), error) {
 func (a *app) policyExplainCommand() *cobra.Command {
 	who := me()
 	var session string
-	c := &cobra.Command{
+	c := a.withJSON("print the explanation as JSON", &cobra.Command{
 		Use:   "explain NAME [JSON | name=value ... | @FILE | -]",
 		Short: "Say what the policy decides about a call, and why",
 		Long: "Says what the policy decides about a call, which rule decided, and what each rule has to do with it.\n" +
 			"Nothing is run. Without arguments it says what does not depend on them. Exit code 3: the call would be\n" +
 			"refused.",
 		Args: words(1, -1), ValidArgsFunction: a.completeTool,
-	}
+	})
 	c.Flags().StringVar(&who.ID, "caller", who.ID, "who calls")
 	c.Flags().StringVar(&who.Door, "door", who.Door, "where the call comes in")
 	c.Flags().StringVar(&session, "session", "", "session of the call")
-	a.jsonFlag(c, "print the explanation as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		n, end, err := a.openPolicy(c.Context())
 		if err != nil {

@@ -59,7 +59,7 @@ type caseResult struct {
 }
 
 func (a *app) policyTestCommand() *cobra.Command {
-	c := &cobra.Command{
+	return a.withJSON("print every case as JSON", &cobra.Command{
 		Use: "test FILE", Short: "Run a table of cases against the policy",
 		Long: "Judges each case of a YAML file and compares what was decided with what was wanted. Nothing is run. Exit\n" +
 			"code 1: a case came out differently.\n\n" +
@@ -84,9 +84,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 			}
 			return a.showCases(results)
 		},
-	}
-	a.jsonFlag(c, "print every case as JSON")
-	return c
+	})
 }
 
 func readCases(path string) ([]policyCase, error) {

@@ -32,7 +32,7 @@ func (r replayed) outcome() (now, why string) {
 }
 
 func (a *app) policyReplayCommand() *cobra.Command {
-	c := &cobra.Command{
+	return a.withJSON("print the changes as JSON", &cobra.Command{
 		Use: "replay FILE", Short: "Judge recorded calls again, and show what would change",
 		Long: "Reads a file that `policy.record` of the config names (- for stdin), judges each of its calls by the\n" +
 			"policy of now, at the time that it was made, and shows those that would be decided differently. Nothing is\n" +
@@ -60,9 +60,7 @@ func (a *app) policyReplayCommand() *cobra.Command {
 			return a.conclude(map[string]any{"calls": count, "changed": changed},
 				func() { a.showReplay(count, changed) }, len(changed) > 0)
 		},
-	}
-	a.jsonFlag(c, "print the changes as JSON")
-	return c
+	})
 }
 
 // maxChanges bounds what is kept of a long record.

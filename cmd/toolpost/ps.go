@@ -35,10 +35,8 @@ func (a *app) psCommand() *cobra.Command {
 			})
 		},
 	}
-	a.serverFlags(c)
-	a.jsonFlag(c, "print JSON")
 	c.AddCommand(a.psCancelCommand())
-	return c
+	return a.withServer(a.withJSON("print JSON", c))
 }
 
 // calls gives those that run now.
@@ -84,9 +82,7 @@ func (a *app) psCancelCommand() *cobra.Command {
 			return nil
 		},
 	}
-	a.serverFlags(c)
 	c.Flags().StringVar(&caller, "caller", "",
 		"whose call it is, where several callers gave the same id to a call of theirs")
-	a.jsonFlag(c, "print JSON")
-	return c
+	return a.withServer(a.withJSON("print JSON", c))
 }

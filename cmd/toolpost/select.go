@@ -33,6 +33,5 @@ func (a *app) selectCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&inputs, "inputs", "", "the inputs so far, a JSON object; the selection may patch them")
-	a.serverFlags(c)
-	return c
+	return a.withServer(c)
 }

@@ -25,7 +25,6 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Serve the tools at every configured door",
 		Long: "Serves the tools of the config at its doors until it gets SIGINT or SIGTERM; calls in flight may end\n" +
 			"first. It reads the config again when the file changes, and on SIGHUP.",
-		Args: words(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o) },
 	}
 	c.Flags().StringVar(&o.Listen, "listen", "",

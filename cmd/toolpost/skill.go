@@ -23,7 +23,7 @@ func (a *app) skillCommand() *cobra.Command {
 }
 
 func (a *app) skillList() *cobra.Command {
-	c := &cobra.Command{
+	return a.withJSON("print the list as JSON", &cobra.Command{
 		Use: "list [DIR]", Short: "List the skills below a folder", Args: words(0, 1), DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			skills, err := node.Skills{}.List(cmp.Or(strings.Join(args, ""), "."))
@@ -32,9 +32,7 @@ func (a *app) skillList() *cobra.Command {
 			}
 			return list(a, "skills", skillRows(skills), []string{"NAME", "VERSION", "KIND", "DESCRIPTION"}, skillRow.cells)
 		},
-	}
-	a.jsonFlag(c, "print the list as JSON")
-	return c
+	})
 }
 
 // A skillRow is a skill as the list shows it.
@@ -74,7 +72,7 @@ func (r skillRow) cells() []string {
 }
 
 func (a *app) skillCheck() *cobra.Command {
-	c := &cobra.Command{
+	return a.withJSON("print the findings as JSON", &cobra.Command{
 		Use: "check DIR", Short: "Say what is wrong with a skill folder, without running it", Args: words(1, 1),
 		DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -88,9 +86,7 @@ func (a *app) skillCheck() *cobra.Command {
 				}
 			}, slices.ContainsFunc(findings, func(f node.SkillFinding) bool { return f.Error }))
 		},
-	}
-	a.jsonFlag(c, "print the findings as JSON")
-	return c
+	})
 }
 
 func (a *app) skillInstall() *cobra.Command {

@@ -11,8 +11,8 @@ import (
 )
 
 func (a *app) sourcesCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use: "sources", Short: "List the sources of tools and how they are", Args: words(0, 0),
+	return a.withServer(a.withJSON("print JSON", &cobra.Command{
+		Use: "sources", Short: "List the sources of tools and how they are",
 		Long: "Lists every source of the config, or of a server's with --server: its protocol, whether it is open or\n" +
 			"failed and since when, how many tools it brings, and why it is not there. It is for operators.",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -26,8 +26,5 @@ func (a *app) sourcesCommand() *cobra.Command {
 				return []string{s.Name, s.Protocol, s.State, strconv.Itoa(s.Tools), when(s.Since, time.Now()), s.Error}
 			})
 		},
-	}
-	a.serverFlags(c)
-	a.jsonFlag(c, "print JSON")
-	return c
+	}))
 }

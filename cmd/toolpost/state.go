@@ -35,7 +35,6 @@ func (a *app) stateCommand() *cobra.Command {
 // about makes c a command about one session.
 func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, []string) error) *cobra.Command {
 	q := stateRequest{app: a}
-	a.serverFlags(c)
 	c.Flags().StringVar(&q.caller, "caller", "", "whose session it is (default: yours)")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		if q.session = args[0]; q.session == "" || c.Flags().Changed("caller") && q.caller == "" {
@@ -47,7 +46,7 @@ func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, []
 		defer q.tools.close()
 		return run(c.Context(), q, args[1:])
 	}
-	return c
+	return a.withServer(c)
 }
 
 // call calls one of the tools for sessions.
@@ -69,13 +68,12 @@ func (q stateRequest) get(ctx context.Context, args map[string]any) (st statetoo
 
 func (a *app) stateGetCommand() *cobra.Command {
 	var version int64
-	c := &cobra.Command{
+	c := a.withJSON("print the document with its version and time as JSON", &cobra.Command{
 		Use: "get SESSION", Short: "Print the state of a session", Args: words(1, 1),
 		Long: "Prints the document of a session; its version and when it was changed go to stderr. A session that nobody\n" +
 			"has changed is {}, at version 0. The last 100 versions can be printed.",
-	}
+	})
 	c.Flags().Int64Var(&version, "version", 0, "print an earlier version (default: the newest)")
-	a.jsonFlag(c, "print the document with its version and time as JSON")
 	return a.about(c, func(ctx context.Context, q stateRequest, _ []string) error {
 		args := map[string]any{}
 		if c.Flags().Changed("version") {
@@ -136,7 +134,7 @@ func roughly(d time.Duration) string {
 
 func (a *app) statePatchCommand() *cobra.Command {
 	var seen int64
-	c := &cobra.Command{
+	c := a.withJSON("print the new version as JSON", &cobra.Command{
 		Use: "patch SESSION {JSON | name=value ... | @FILE | -}", Short: "Merge a patch into the state of a session",
 		Args: words(2, -1), DisableFlagsInUseLine: true,
 		Long: "Merges a JSON object into the document of a session: objects merge key by key at every depth, everything\n" +
@@ -144,10 +142,9 @@ func (a *app) statePatchCommand() *cobra.Command {
 			"name=value is text. With --if-version it is merged only where nobody has changed the session since that\n" +
 			"version; exit code 3: somebody has. Patching is a call of the tool state.patch: the policy decides about\n" +
 			"it, and it is on record.",
-	}
+	})
 	c.Flags().Int64Var(&seen, "if-version", 0,
 		"merge only if the session is still at this version; 0: nobody has changed it yet (default: merge anyway)")
-	a.jsonFlag(c, "print the new version as JSON")
 	return a.about(c, func(ctx context.Context, q stateRequest, args []string) error {
 		if seen < 0 {
 			return tool.Errorf(tool.CodeInvalidInput, "--if-version cannot be negative")
@@ -184,12 +181,11 @@ func (q stateRequest) changed(how string, to statetools.Change) error {
 }
 
 func (a *app) stateResetCommand() *cobra.Command {
-	c := &cobra.Command{
+	c := a.withJSON("print the new version as JSON", &cobra.Command{
 		Use: "reset SESSION", Short: "Empty the state of a session", Args: words(1, 1),
 		Long: "Makes the document of a session {} again. That is a new version of it, and earlier ones can still be\n" +
 			"printed. Emptying is a call of the tool state.reset: the policy decides about it, and it is on record.",
-	}
-	a.jsonFlag(c, "print the new version as JSON")
+	})
 	return a.about(c, func(ctx context.Context, q stateRequest, _ []string) error {
 		to, err := q.change(ctx, "state.reset", map[string]any{})
 		switch {
@@ -203,12 +199,11 @@ func (a *app) stateResetCommand() *cobra.Command {
 }
 
 func (a *app) stateWatchCommand() *cobra.Command {
-	c := &cobra.Command{
+	c := a.withJSON("print errors as JSON too", &cobra.Command{
 		Use: "watch SESSION", Short: "Print each new version of a session as a line of JSON", Args: words(1, 1),
 		Long: "Prints the newest version of a session as a line of JSON, and then every one that follows, until it is\n" +
 			"interrupted. Where more than 100 versions come at once, the oldest of them may be left out.",
-	}
-	a.jsonFlag(c, "print errors as JSON too")
+	})
 	return a.about(c, func(ctx context.Context, q stateRequest, _ []string) error {
 		err := q.watch(ctx)
 		if ctx.Err() != nil { // whoever watches ends it so

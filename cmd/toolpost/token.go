@@ -26,51 +26,41 @@ func (a *app) tokenCommand() *cobra.Command {
 	}, a.tokenIssueCommand(), tokenListing().list(a), tokenListing().revoke(a))
 }
 
-// A tokenRequest is what the command line of `token issue` asks for.
-type tokenRequest struct {
-	caller string
-	roles  []string
-	tools  []string
-	ttl    time.Duration
-	note   string
-}
-
 func (a *app) tokenIssueCommand() *cobra.Command {
-	var req tokenRequest
+	var roles, tools []string
+	var ttl time.Duration
+	var note string
 	c := &cobra.Command{
 		Use: "issue CALLER", Short: "Issue a token and print it", Args: words(1, 1),
 		Long: "Issues a token and prints it, this once: what is kept is a digest of it. Its id, which tells nobody the\n" +
 			"token, goes to stderr. A caller whom the config lists has what the config says, and with --role or --tools\n" +
 			"only what is within that; any other has what --role and --tools say. Issuing is a call of the tool\n" +
 			"token.issue: the policy decides about it, and it is on record.",
-		RunE: func(c *cobra.Command, args []string) error {
-			req.caller = args[0]
-			if req.ttl != 0 && (req.ttl < time.Second || req.ttl > identity.MaxTokenTTL) {
+		RunE: func(c *cobra.Command, words []string) error {
+			if ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
 				return tool.Errorf(tool.CodeInvalidInput,
-					"--ttl is from 1s to %v, or 0 for ever, not %v", identity.MaxTokenTTL, req.ttl)
+					"--ttl is from 1s to %v, or 0 for ever, not %v", identity.MaxTokenTTL, ttl)
 			}
-			return a.issueToken(c.Context(), req)
+			args := map[string]any{"caller": words[0], "ttl_ms": ttl.Milliseconds(), "note": note}
+			if len(roles) > 0 {
+				args["roles"] = roles
+			}
+			if len(tools) > 0 {
+				args["tools"] = tools
+			}
+			return a.issueToken(c.Context(), args)
 		},
 	}
-	a.serverFlags(c)
 	f := c.Flags()
-	f.StringArrayVar(&req.roles, "role", nil, "a role of the config that the token is kept to; may be given again")
-	f.StringArrayVar(&req.tools, "tools", nil,
+	f.StringArrayVar(&roles, "role", nil, "a role of the config that the token is kept to; may be given again")
+	f.StringArrayVar(&tools, "tools", nil,
 		"a tool, source.tool or a pattern with * and ? that the token is kept to; may be given again")
-	f.DurationVar(&req.ttl, "ttl", defaultTokenTTL, "how long the token is valid; 0: until it is revoked")
-	f.StringVar(&req.note, "note", "", "what the token is for")
-	a.jsonFlag(c, "print the token and what is known of it as JSON")
-	return c
+	f.DurationVar(&ttl, "ttl", defaultTokenTTL, "how long the token is valid; 0: until it is revoked")
+	f.StringVar(&note, "note", "", "what the token is for")
+	return a.withServer(a.withJSON("print the token and what is known of it as JSON", c))
 }
 
-func (a *app) issueToken(ctx context.Context, req tokenRequest) error {
-	args := map[string]any{"caller": req.caller, "ttl_ms": req.ttl.Milliseconds(), "note": req.note}
-	if len(req.roles) > 0 {
-		args["roles"] = req.roles
-	}
-	if len(req.tools) > 0 {
-		args["tools"] = req.tools
-	}
+func (a *app) issueToken(ctx context.Context, args map[string]any) error {
 	type issued struct {
 		Secret string `json:"token"`
 		identity.Token

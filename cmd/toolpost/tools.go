@@ -39,27 +39,24 @@ func (l listed) MarshalJSON() ([]byte, error) {
 }
 
 func (a *app) toolsCommand() *cobra.Command {
-	c := &cobra.Command{
+	command := func(c *cobra.Command) *cobra.Command {
+		return a.withServer(a.withJSON("print everything as JSON", c))
+	}
+	c := command(&cobra.Command{
 		Use:     "tools",
 		Short:   "List the tools, show one, or search",
 		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file",
 		Args:    noSuchCommand,
 		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), nil) },
-	}
-	show := &cobra.Command{
+	})
+	c.AddCommand(command(&cobra.Command{
 		Use: "show NAME", Short: "Show one tool: what it takes, gives and does", Args: words(1, 1),
 		ValidArgsFunction: a.completeTool,
 		RunE:              func(c *cobra.Command, args []string) error { return a.showTool(c.Context(), args[0]) },
-	}
-	search := &cobra.Command{
+	}), command(&cobra.Command{
 		Use: "search WORD ...", Short: "List the tools that have all words in their name or description", Args: words(1, -1),
 		RunE: func(c *cobra.Command, args []string) error { return a.listTools(c.Context(), args) },
-	}
-	for _, c := range []*cobra.Command{c, show, search} {
-		a.serverFlags(c)
-		a.jsonFlag(c, "print everything as JSON")
-	}
-	c.AddCommand(show, search)
+	}))
 	return c
 }
 

@@ -19,10 +19,9 @@ type build struct {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	c := &cobra.Command{
+	return a.withJSON("print it as JSON", &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  words(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			b, commit := thisBuild(), ""
 			if b.Commit != "" {
@@ -30,9 +29,7 @@ func (a *app) versionCommand() *cobra.Command {
 			}
 			return a.tell(b, "toolpost %s%s %s %s", b.Version, commit, b.Go, b.Platform)
 		},
-	}
-	a.jsonFlag(c, "print it as JSON")
-	return c
+	})
 }
 
 func thisBuild() build {
