@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -90,9 +89,12 @@ func (c *certificates) current() (*tls.Config, []*x509.Certificate) {
 func (c *certificates) load() error {
 	pair, err := tls.LoadX509KeyPair(c.files.Cert, c.files.Key)
 	if err != nil {
-		return tool.Errorf(tool.CodeInvalidInput, "the HTTP door's certificate %s with the key %s cannot be used: %w", c.files.Cert, c.files.Key, err)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"the HTTP door's certificate %s with the key %s cannot be used: %w", c.files.Cert, c.files.Key, err)
 	}
-	now := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	now := &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"},
+	}
 	var roots []*x509.Certificate
 	if c.files.ClientCA != "" {
 		if roots, err = ReadCertificates(c.files.ClientCA); err != nil {
@@ -145,24 +147,9 @@ type stamp struct {
 
 func (f TLSFiles) stamps() (s [3]stamp) {
 	for i, path := range []string{f.Cert, f.Key, f.ClientCA} {
-		if path != "" {
-			s[i] = stampOf(path)
+		if info, err := os.Stat(path); err == nil {
+			s[i] = stamp{info.Size(), info.ModTime().UnixNano(), info.Sys().(*syscall.Stat_t).Ino}
 		}
 	}
 	return s
-}
-
-func stampOf(path string) stamp {
-	info, err := os.Stat(path)
-	if err != nil {
-		return stamp{}
-	}
-	return stamp{info.Size(), info.ModTime().UnixNano(), inodeOf(info)}
-}
-
-func inodeOf(info fs.FileInfo) uint64 {
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		return sys.Ino
-	}
-	return 0
 }

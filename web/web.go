@@ -102,12 +102,8 @@ func New(o Options, doors ...Door) *Front {
 	orElse(&o.Times.Write, time.Minute)
 	orElse(&o.Times.Idle, 2*time.Minute)
 	orElse(&o.Times.Grace, 2*time.Second)
-	if o.Calls == nil {
-		o.Calls = new(running.Calls)
-	}
-	if o.Bounds == (identity.Bounds{}) {
-		o.Bounds = identity.DefaultBounds()
-	}
+	orElse(&o.Calls, new(running.Calls))
+	orElse(&o.Bounds, identity.DefaultBounds())
 	return &Front{o, doors}
 }
 
@@ -125,7 +121,8 @@ func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error
 		if f.o.Listener != nil {
 			_ = f.o.Listener.Close()
 		}
-		return tool.Errorf(tool.CodeInternal, "nobody asks who comes in at %s, which would be open to everyone: give it a Gate", f.o.Listen)
+		return tool.Errorf(tool.CodeInternal,
+			"nobody asks who comes in at %s, which would be open to everyone: give it a Gate", f.o.Listen)
 	}
 	certs, err := f.certificates()
 	if err != nil {
@@ -185,7 +182,8 @@ func (f *Front) certificates() (*certificates, error) {
 	case !f.o.TLS.on():
 		return nil, nil
 	case strings.HasPrefix(f.o.Listen, UnixPrefix):
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the HTTP door listens on a Unix socket, where nothing goes over a wire: leave tls out")
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the HTTP door listens on a Unix socket, where nothing goes over a wire: leave tls out")
 	}
 	return newCertificates(f.o.TLS, f.o.Log)
 }
