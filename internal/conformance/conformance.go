@@ -16,7 +16,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -174,19 +173,4 @@ func tests(claims []Claim) string {
 		}
 	}
 	return strings.Join(names, ", ")
-}
-
-// Root finds the folder of go.mod above the working folder.
-func Root() (string, error) {
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, statErr := os.Stat(filepath.Join(dir, "go.mod")); statErr == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no go.mod above the working folder")
-		}
-		dir = filepath.Dir(dir)
-	}
-	return "", err
 }
