@@ -25,21 +25,10 @@ func auditedCalls(ctx context.Context, l *lab) row {
 		files := greeting()
 		files["toolpost.yaml"] = "sources: [{name: files, protocol: builtin}]\nstore: {url: \"" + url + "\"}\n"
 		remote := l.serveHTTP(ctx, filepath.Join(l.dir, fmt.Sprint("audit", i)), files)
-		storms = append(storms, clock(func() error {
-			var g errgroup.Group
-			for range callers {
-				g.Go(func() error {
-					for range each {
-						if _, err := invoke(ctx, remote,
-							&tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)}); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
-			}
-			return g.Wait()
-		}))
+		storms = append(storms, clock(storm(callers, each, func() error {
+			_, err := invoke(ctx, remote, &tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)})
+			return err
+		})))
 	}
 	m, r := compare(11, storms[0], storms[1])
 	return ofTheRate(callers*each, m, r, 0.7)

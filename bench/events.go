@@ -18,7 +18,7 @@ import (
 // Both get the same lines from the same program.
 func events(ctx context.Context, l *lab) row {
 	path := filepath.Join(l.dir, "events.ndjson")
-	check(writeEvents(path, l.events))
+	writeEvents(path, l.events)
 	runner := must(narratoria.New(l.dir, narratoria.Options{
 		Tool: "events", Command: []string{"cat", path}, Options: spawn.Options{Dir: l.dir},
 	}))
@@ -30,18 +30,15 @@ func events(ctx context.Context, l *lab) row {
 	return ofTheRate(l.events, m, r, 0.7)
 }
 
-func writeEvents(path string, n int) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
+func writeEvents(path string, n int) {
+	f := must(os.Create(path))
 	defer f.Close()
 	w := bufio.NewWriter(f)
 	for i := range n {
 		fmt.Fprintf(w, `{"version":"0","type":"log","level":"info","message":"event %d"}`+"\n", i+1)
 	}
 	fmt.Fprintln(w, `{"version":"0","type":"done","ok":true}`)
-	return w.Flush()
+	check(w.Flush())
 }
 
 func throughRunner(ctx context.Context, h tool.Handler, spec *tool.Spec, want int) error {

@@ -67,25 +67,15 @@ type machinaReply struct {
 }
 
 // serveLoop is the other: it parses each request, and the input in it, with the standard library, and answers.
-func serveLoop() error {
+func serveLoop() {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var request machinaRequest
-		if err := json.Unmarshal(in.Bytes(), &request); err != nil {
-			return err
-		}
+		check(json.Unmarshal(in.Bytes(), &request))
 		var input map[string]any
-		if err := json.Unmarshal([]byte(request.InputJSON), &input); err != nil {
-			return err
-		}
-		answer, err := json.Marshal(machinaReply{
+		check(json.Unmarshal([]byte(request.InputJSON), &input))
+		answer := must(json.Marshal(machinaReply{
 			OK: true, Status: "OK", OutputJSON: request.InputJSON, DSState: json.RawMessage(`{}`),
-		})
-		if err != nil {
-			return err
-		}
-		if _, err := os.Stdout.Write(append(answer, '\n')); err != nil {
-			return err
-		}
+		}))
+		must(os.Stdout.Write(append(answer, '\n')))
 	}
-	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // A timed does something once and says how long that took.
@@ -42,6 +44,17 @@ func batch(size int, do func() error) timed {
 			}
 		}
 		return time.Since(began) / time.Duration(size), nil
+	}
+}
+
+// storm lets so many callers do something at the same time, each so many times.
+func storm(callers, each int, do func() error) func() error {
+	return func() error {
+		var g errgroup.Group
+		for range callers {
+			g.Go(func() error { _, err := batch(each, do)(); return err })
+		}
+		return g.Wait()
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"golang.org/x/sync/errgroup"
 
 	"toolpost/node"
 	"toolpost/protocol/singularity"
@@ -71,22 +70,11 @@ func serve[T any](ctx context.Context, l *lab, ready <-chan T, door func(context
 
 // requests makes the requests of one turn, every caller one after the other.
 func requests(nc *nats.Conn, subject string) func() error {
-	return func() error {
-		var g errgroup.Group
-		for range natsCallers {
-			g.Go(func() error {
-				for range natsEach {
-					m, err := nc.Request(subject, []byte(natsBody), 30*time.Second)
-					if err != nil {
-						return err
-					}
-					if !bytes.Contains(m.Data, []byte(`"message":"hello"`)) {
-						return fmt.Errorf("unexpected answer %q", m.Data)
-					}
-				}
-				return nil
-			})
+	return storm(natsCallers, natsEach, func() error {
+		m, err := nc.Request(subject, []byte(natsBody), 30*time.Second)
+		if err == nil && !bytes.Contains(m.Data, []byte(`"message":"hello"`)) {
+			err = fmt.Errorf("unexpected answer %q", m.Data)
 		}
-		return g.Wait()
-	}
+		return err
+	})
 }

@@ -26,8 +26,8 @@ func versus(ctx context.Context, old older, l *lab, chosen []measurement, turns 
 	for _, m := range chosen {
 		var before, now []string
 		for range turns {
-			before = append(before, must(oneRow(ctx, old.bench, old.toolpost, m.name)))
-			now = append(now, must(oneRow(ctx, self, l.toolpost, m.name)))
+			before = append(before, oneRow(ctx, old.bench, old.toolpost, m.name))
+			now = append(now, oneRow(ctx, self, l.toolpost, m.name))
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", m.name, strings.Join(before, ", "), strings.Join(now, ", "))
 	}
@@ -35,7 +35,7 @@ func versus(ctx context.Context, old older, l *lab, chosen []measurement, turns 
 }
 
 // oneRow lets a bench measure one thing. It gives the ratio, or what was measured where there is none.
-func oneRow(ctx context.Context, bench, toolpost, name string) (string, error) {
+func oneRow(ctx context.Context, bench, toolpost, name string) string {
 	cmd := exec.CommandContext(ctx, bench, "-toolpost", toolpost, "-only", name)
 	cmd.Stderr = os.Stderr
 	text, _ := cmd.Output() // it exits with 1 where a target is missed
@@ -43,10 +43,10 @@ func oneRow(ctx context.Context, bench, toolpost, name string) (string, error) {
 	for line := range strings.Lines(string(text)) {
 		if row := columns.Split(strings.TrimSpace(line), -1); row[0] == name && len(row) > 3 {
 			if row[3] == "-" {
-				return row[1], nil
+				return row[1]
 			}
-			return strings.Fields(row[3])[0], nil
+			return strings.Fields(row[3])[0]
 		}
 	}
-	return "", fmt.Errorf("%s: %s does not say; it printed %q", name, bench, text)
+	panic(failure{fmt.Errorf("%s: %s does not say; it printed %q", name, bench, text)})
 }

@@ -79,7 +79,8 @@ func appendJSON(b []byte, n ast.Node, depth int) ([]byte, error) {
 }
 
 // appendItems adds items between brackets, and commas between them.
-func appendItems[T any](b []byte, brackets string, items []T, add func([]byte, T) ([]byte, error)) (_ []byte, err error) {
+func appendItems[T any](b []byte, brackets string, items []T, add func([]byte, T) ([]byte, error)) ([]byte, error) {
+	var err error
 	b = append(b, brackets[0])
 	for i, item := range items {
 		if i > 0 {

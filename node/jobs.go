@@ -30,8 +30,8 @@ func (n *Node) openJobs() {
 	})
 }
 
-// stillAdmitted refuses a caller of a job who had a token, has none any more, and whom the config does not list either. One
-// who was never given a token here is known by something else.
+// stillAdmitted refuses a caller of a job who had a token, has none any more, and whom the config does not list
+// either. One who was never given a token here is known by something else.
 func (n *Node) stillAdmitted(ctx context.Context, p tool.Principal) error {
 	if p.Rights == nil { // whoever runs this
 		return nil

@@ -35,7 +35,7 @@ import (
 	"toolpost/tool"
 )
 
-// What commands need of the list of protocols, so that this package alone knows it, and of the policy.
+// What commands need of the list of protocols, so that this package alone knows it.
 type (
 	Protocol     = all.Protocol
 	Stdio        = all.Stdio
@@ -46,10 +46,6 @@ type (
 	Skills       = all.Skills
 	Skill        = all.Skill
 	SkillFinding = all.SkillFinding
-
-	Explanation    = policy.Explanation
-	Decision       = policy.Decision
-	DecisionRecord = policy.Record
 )
 
 // Protocols lists the protocols of this build.
@@ -229,8 +225,8 @@ func (n *Node) Serve(ctx context.Context) error {
 // Reload goes over to the sources, the callers and the secrets of another config, and to the settings of those stages
 // that can read them again, to all at once. Sources that say the same as before, and whose secrets are the same, keep
 // their runner and their calls; calls in flight on the others end in peace, under the policy that let them in. What a
-// door, the store or any other stage is told takes effect at the next start. A config that cannot be read is logged, and
-// the one before it stays.
+// door, the store or any other stage is told takes effect at the next start. A config that cannot be read is logged,
+// and the one before it stays.
 func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 	tools, err := n.read(ctx, cfg)
 	if err != nil {

@@ -48,13 +48,11 @@ func storeOptions(cfg *config.Config) (o StoreOptions, err error) {
 	if err := cfg.Store.Decode(&o); err != nil {
 		return o, err
 	}
-	switch {
-	case o.URL != "":
-	case cfg.Path != "":
-		o.URL = "sqlite:.toolpost/toolpost.db"
-	default:
-		o.URL = noStore
+	usual := noStore
+	if cfg.Path != "" {
+		usual = "sqlite:.toolpost/toolpost.db"
 	}
+	o.URL = cmp.Or(o.URL, usual)
 	return o, nil
 }
 

@@ -53,8 +53,8 @@ func (n *Node) Watch(ctx context.Context, now <-chan os.Signal) error {
 	}
 }
 
-// reloadFile reads the config again. It decides what runs on this machine without anybody looking, unlike a start; so it
-// is only taken from those who may decide that.
+// reloadFile reads the config again. It decides what runs on this machine without anybody looking, unlike a start; so
+// it is only taken from those who may decide that.
 func (n *Node) reloadFile(ctx context.Context) {
 	if n.cfg.Path == "" {
 		n.Reload(ctx, n.cfg)

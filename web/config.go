@@ -46,8 +46,8 @@ func (c Config) Options(dir string) (Options, error) {
 	return o, nil
 }
 
-// Claim says which files are the door's own. Whoever could change its authorities could come in as anybody, and a tool that
-// finds its socket is taken for the user who runs it.
+// Claim says which files are the door's own. Whoever could change its authorities could come in as anybody, and a tool
+// that finds its socket is taken for the user who runs it.
 func (c Config) Claim(dir string) offlimits.Claim {
 	claim := offlimits.Claim{Keeps: offlimits.Given(dir, c.TLS.Key), Starts: offlimits.Given(dir, c.TLS.Cert, c.TLS.ClientCA)}
 	if socket, ok := strings.CutPrefix(c.Listen, UnixPrefix); ok {

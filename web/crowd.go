@@ -14,9 +14,9 @@ import (
 )
 
 // A crowd keeps the connections of an HTTP server within bounds. Who comes when it is full, or when there are too many
-// strangers, takes the place of the one who has been waiting longest without a word: so connections that are opened and
-// left alone keep nobody out. Set admit as the server's ConnContext and watch as its ConnState, and say with belongs whose
-// a request is.
+// strangers, takes the place of the one who has been waiting longest without a word: so connections that are opened
+// and left alone keep nobody out. Set admit as the server's ConnContext and watch as its ConnState, and say with
+// belongs whose a request is.
 type crowd struct {
 	bounds identity.Bounds
 	refuse func(*tool.Error) (body []byte)

@@ -51,8 +51,8 @@ func (s *Server) guarded(form Refuser, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// allowed refuses pages of other origins, and answers the questions of browsers about those that are allowed. It reports
-// whether the request is one to serve.
+// allowed refuses pages of other origins, and answers the questions of browsers about those that are allowed. It
+// reports whether the request is one to serve.
 func (s *Server) allowed(w http.ResponseWriter, r *http.Request, form Refuser) bool {
 	w.Header().Set("Vary", "Origin")
 	origins := r.Header.Values("Origin")

@@ -56,8 +56,8 @@ func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Ca
 	return s
 }
 
-// mount adds the routes of a door, one pattern a path: ServeMux would take "GET /" for a rival of "/v1/tools". Two doors
-// that want the same path are a mistake of ours, and there it panics.
+// mount adds the routes of a door, one pattern a path: ServeMux would take "GET /" for a rival of "/v1/tools". Two
+// doors that want the same path are a mistake of ours, and there it panics.
 func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
 	offered, methods := map[string][]Route{}, map[string][]string{}
 	for _, route := range routes {

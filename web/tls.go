@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -36,12 +37,19 @@ type certificates struct {
 	roots []*x509.Certificate
 }
 
-// newCertificates reads the files. What is wrong with them is told now, and not to the first peer.
-func newCertificates(files TLSFiles, log *slog.Logger) (*certificates, error) {
-	if files.Cert == "" || files.Key == "" {
+// newCertificates reads the files of a front; nil: it has none. What is wrong with them is told now, and not to the
+// first peer.
+func newCertificates(o Options) (*certificates, error) {
+	switch {
+	case !o.TLS.on():
+		return nil, nil
+	case strings.HasPrefix(o.Listen, UnixPrefix):
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the HTTP door listens on a Unix socket, where nothing goes over a wire: leave tls out")
+	case o.TLS.Cert == "" || o.TLS.Key == "":
 		return nil, tool.Errorf(tool.CodeInvalidInput, "tls of the HTTP door needs both a cert and a key")
 	}
-	c := &certificates{files: files, log: log, seen: files.stamps()}
+	c := &certificates{files: o.TLS, log: o.Log, seen: o.TLS.stamps()}
 	return c, c.load()
 }
 

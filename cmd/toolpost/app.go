@@ -360,9 +360,6 @@ func (a admitted) WhyNot(ctx context.Context, _ tool.Principal, name string) err
 	return tool.WhyNot(ctx, a.catalog, a.who, name)
 }
 
-// Changed implements tool.Changing.
-func (a admitted) Changed() <-chan struct{} { return tool.Changed(a.catalog) }
-
 // me is who calls from the command line, unless the config lists the user who runs it.
 func me() tool.Principal { return tool.Principal{ID: identity.Local, Door: "cli"} }
 

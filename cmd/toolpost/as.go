@@ -34,15 +34,14 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		Use: strings.TrimSpace(p.Name + " " + p.As.Usage), Short: "Speak " + p.Name, Args: words(p.As.Least, p.As.Most),
 		ValidArgsFunction: a.completeTool, DisableFlagsInUseLine: true,
 	}
-	flags := make([]*bool, len(p.As.Flags))
-	for i, name := range p.As.Flags {
-		flags[i] = c.Flags().Bool(name, false, "")
+	for _, name := range p.As.Flags {
+		c.Flags().Bool(name, false, "")
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var given []string
-		for i, on := range flags {
-			if *on {
-				given = append(given, "--"+p.As.Flags[i])
+		for _, name := range p.As.Flags {
+			if on, _ := c.Flags().GetBool(name); on {
+				given = append(given, "--"+name)
 			}
 		}
 		given = append(given, args...)

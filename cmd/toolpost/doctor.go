@@ -46,16 +46,13 @@ func (a *app) doctorCommand() *cobra.Command {
 }
 
 func (a *app) showFindings(findings []finding) {
+	marks := map[string]string{
+		stateOK: a.out.green("ok     "), stateMissing: a.out.amber("missing"), stateFailed: a.out.red("failed "),
+	}
 	for _, f := range findings {
-		mark := a.out.green("ok     ")
-		switch f.State {
-		case stateMissing:
-			mark = a.out.amber("missing")
-		case stateFailed:
-			mark = a.out.red("failed ")
-		}
 		detail := strings.ReplaceAll(cleanLines(f.Detail), "\n", "\n"+strings.Repeat(" ", 26))
-		fmt.Fprintf(a.out, "%s  %-16s %s\n%s\n", mark, f.Name, detail, a.out.dim(strings.Repeat(" ", 26)+f.Means))
+		means := a.out.dim(strings.Repeat(" ", 26) + f.Means)
+		fmt.Fprintf(a.out, "%s  %-16s %s\n%s\n", marks[f.State], f.Name, detail, means)
 	}
 }
 

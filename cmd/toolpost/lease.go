@@ -85,15 +85,15 @@ func (a *app) issue(ctx context.Context, name string, args map[string]any) error
 		}(l))
 	}
 	fmt.Fprintln(a.out, l.Token)
-	by, until := "", ""
+	told := fmt.Sprintf("lease %s for one call of %s", lease.ID(l.Token), clean(l.Tool))
 	if l.Caller != "" {
-		by = " by " + clean(l.Caller)
+		told += " by " + clean(l.Caller)
 	}
+	told += fmt.Sprintf(", up to tier %d", l.Tier)
 	if !l.Expires.IsZero() { // a server without a store does not say
-		until = ", until " + when(l.Expires, time.Now())
+		told += ", until " + when(l.Expires, time.Now())
 	}
-	fmt.Fprintf(a.err, "lease %s for one call of %s%s, up to tier %d%s\n",
-		lease.ID(l.Token), clean(l.Tool), by, l.Tier, until)
+	fmt.Fprintln(a.err, told)
 	return nil
 }
 

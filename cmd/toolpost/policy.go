@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/engine/policy"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -66,17 +67,17 @@ func (a *app) policyExplainCommand() *cobra.Command {
 		}
 		told := explanation{x, who.ID != "" && who.ID == n.Anonymous()[who.Door].Name}
 		err = a.conclude(told, func() { a.printExplanation(told) }, false)
-		if err == nil && !x.Allowed && !x.Depends {
-			return exitRefused
+		if err != nil || x.Allowed || x.Depends {
+			return err
 		}
-		return err
+		return exitRefused
 	}
 	return c
 }
 
 // An explanation also says whether everybody who shows no credentials at the door is the caller.
 type explanation struct {
-	node.Explanation
+	policy.Explanation
 	Anonymous bool `json:"anonymous,omitempty"`
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/config"
+	"toolpost/engine/policy"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -50,12 +51,12 @@ func (p *policyCase) Validate() error {
 
 // A caseResult is what came of a case.
 type caseResult struct {
-	Name  string         `json:"name"`
-	OK    bool           `json:"ok"`
-	Want  string         `json:"want"`
-	Rule  string         `json:"rule,omitempty"` // that was wanted
-	Got   *node.Decision `json:"got,omitempty"`
-	Error *tool.Error    `json:"error,omitempty"` // why nothing was decided
+	Name  string           `json:"name"`
+	OK    bool             `json:"ok"`
+	Want  string           `json:"want"`
+	Rule  string           `json:"rule,omitempty"` // that was wanted
+	Got   *policy.Decision `json:"got,omitempty"`
+	Error *tool.Error      `json:"error,omitempty"` // why nothing was decided
 }
 
 func (a *app) policyTestCommand() *cobra.Command {
@@ -127,17 +128,14 @@ func (a *app) showCases(results []caseResult) error {
 	failed := slices.DeleteFunc(slices.Clone(results), func(r caseResult) bool { return r.OK })
 	return a.conclude(map[string]any{"cases": results, "failed": len(failed)}, func() {
 		for _, r := range failed {
-			fmt.Fprintf(a.out, "%s %s\n  want  %s\n  got   %s\n", a.out.red("FAIL"), clean(r.Name), wanted(r), came(r))
+			want := r.Want
+			if r.Rule != "" {
+				want += " by " + clean(r.Rule)
+			}
+			fmt.Fprintf(a.out, "%s %s\n  want  %s\n  got   %s\n", a.out.red("FAIL"), clean(r.Name), want, came(r))
 		}
 		fmt.Fprintf(a.out, "%d of %s as wanted\n", len(results)-len(failed), plural(len(results), "case"))
 	}, len(failed) > 0)
-}
-
-func wanted(r caseResult) string {
-	if r.Rule == "" {
-		return r.Want
-	}
-	return r.Want + " by " + clean(r.Rule)
 }
 
 func came(r caseResult) string {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/engine/policy"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -18,17 +19,9 @@ import (
 // A replayed call is one that would be decided differently now.
 type replayed struct {
 	Line int `json:"line"`
-	node.DecisionRecord
-	Now   *node.Decision `json:"now,omitempty"`
-	Error *tool.Error    `json:"error,omitempty"` // why nothing was decided
-}
-
-// outcome says how the call would be decided now, and why.
-func (r replayed) outcome() (now, why string) {
-	if r.Error != nil {
-		return "-", r.Error.Message
-	}
-	return verdict(r.Now.Allowed), r.Now.Reason
+	policy.Record
+	Now   *policy.Decision `json:"now,omitempty"`
+	Error *tool.Error      `json:"error,omitempty"` // why nothing was decided
 }
 
 func (a *app) policyReplayCommand() *cobra.Command {
@@ -74,7 +67,7 @@ func replay(n *node.Node, name string, in io.Reader) (count int, changed []repla
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
-		r, err := node.ParseRecord(lines.Bytes())
+		r, err := policy.ParseRecord(lines.Bytes())
 		if err != nil {
 			return 0, nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", name, line, tool.AsError(err).Message)
 		}
@@ -95,8 +88,8 @@ func replay(n *node.Node, name string, in io.Reader) (count int, changed []repla
 
 const maxRecordLine = 1 << 20
 
-func rejudge(n *node.Node, r node.DecisionRecord) (replayed, bool) {
-	c := replayed{DecisionRecord: r}
+func rejudge(n *node.Node, r policy.Record) (replayed, bool) {
+	c := replayed{Record: r}
 	if r.Args == nil {
 		c.Error = tool.Errorf(tool.CodeUnsupported, "its arguments were too long to be recorded")
 		return c, true
@@ -110,7 +103,7 @@ func rejudge(n *node.Node, r node.DecisionRecord) (replayed, bool) {
 	}
 	c.Now = &x.Decision
 	// What the tool itself refuses is no decision of the policy.
-	return c, verdict(x.Allowed) != string(r.Decision) && x.Rule != node.ByTool
+	return c, verdict(x.Allowed) != string(r.Decision) && x.Rule != policy.ByTool
 }
 
 func (a *app) showReplay(count int, changed []replayed) {
@@ -120,7 +113,12 @@ func (a *app) showReplay(count int, changed []replayed) {
 	}
 	var rows [][]string
 	for _, c := range changed {
-		now, why := c.outcome()
+		now, why := "-", ""
+		if c.Error != nil {
+			why = c.Error.Message
+		} else {
+			now, why = verdict(c.Now.Allowed), c.Now.Reason
+		}
 		rows = append(rows, []string{
 			strconv.Itoa(c.Line), c.Time.Format(time.RFC3339), c.Caller, c.Tool, string(c.Decision), now, why,
 		})

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,11 +49,7 @@ func heard(s *calls.Sign) string {
 	if s == nil {
 		return "-"
 	}
-	text := short(clean(s.Message), 60)
-	if s.Total > 0 {
-		text = strings.TrimSpace(fmt.Sprintf("%.0f%% %s", 100*s.Progress/s.Total, text))
-	}
-	return text
+	return share(s.Progress, s.Total, short(clean(s.Message), 60))
 }
 
 func (a *app) psCancelCommand() *cobra.Command {

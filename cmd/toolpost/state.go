@@ -96,13 +96,14 @@ func (a *app) stateGetCommand() *cobra.Command {
 
 // describe says in a few words which version a state is.
 func describe(st session.State, now time.Time) string {
+	text := fmt.Sprintf("version %d", st.Version)
 	switch {
 	case st.Version == 0:
-		return "version 0: nobody had changed it"
-	case st.Changed.IsZero():
-		return fmt.Sprintf("version %d", st.Version)
+		text += ": nobody had changed it"
+	case !st.Changed.IsZero():
+		text += ", changed " + when(st.Changed, now)
 	}
-	return fmt.Sprintf("version %d, changed %s", st.Version, when(st.Changed, now))
+	return text
 }
 
 // when writes a time for programs and, beside it, for people; no time is empty.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,19 +24,15 @@ type listed struct {
 
 // MarshalJSON adds the availability to the spec.
 func (l listed) MarshalJSON() ([]byte, error) {
-	spec, err := strictjson.Marshal(l.spec)
+	doc, err := strictjson.Marshal(l.spec)
 	if err != nil {
 		return nil, err
 	}
-	state := struct {
-		Available bool   `json:"available"`
-		Reason    string `json:"reason,omitempty"`
-	}{Available: l.err == nil}
+	doc = strconv.AppendBool(strictjson.AppendName(doc[:len(doc)-1], "available"), l.err == nil)
 	if l.err != nil {
-		state.Reason = tool.AsError(l.err).Message
+		doc = strictjson.AppendString(strictjson.AppendName(doc, "reason"), tool.AsError(l.err).Message)
 	}
-	rest, err := strictjson.Marshal(state)
-	return append(append(spec[:len(spec)-1], ','), rest[1:]...), err
+	return append(doc, '}'), nil
 }
 
 func (a *app) toolsCommand() *cobra.Command {

@@ -146,19 +146,13 @@ func Page(contracts []Contract, claims []Claim) []byte {
 		for _, line := range c.Lines {
 			fmt.Fprintf(&b, "| %s | %s |\n", cell(line), tests(proof[line]))
 		}
-		further(&b, c, claims)
-	}
-	return b.Bytes()
-}
-
-// further lists the claims that no line of the list asked for: fields, methods and notes from the field.
-func further(b *bytes.Buffer, c Contract, claims []Claim) {
-	for _, cl := range claims {
-		asked := cl.Protocol != c.Protocol || slices.ContainsFunc(c.Lines, cl.proves)
-		if !asked {
-			fmt.Fprintf(b, "| %s | %s |\n", cell(cl.Line), tests([]Claim{cl}))
+		for _, cl := range claims { // those that no line of the list asked for: fields, methods and notes from the field
+			if cl.Protocol == c.Protocol && !slices.ContainsFunc(c.Lines, cl.proves) {
+				fmt.Fprintf(&b, "| %s | %s |\n", cell(cl.Line), tests([]Claim{cl}))
+			}
 		}
 	}
+	return b.Bytes()
 }
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
