@@ -16,40 +16,29 @@ import (
 
 // events compares the runner, with everything that it checks, with a loop that only reads and decodes.
 // Both get the same lines from the same program.
-func events(ctx context.Context, l lab) (row, error) {
+func events(ctx context.Context, l *lab) row {
 	path := filepath.Join(l.dir, "events.ndjson")
-	if err := writeEvents(path, l.events); err != nil {
-		return row{}, err
-	}
-	runner, err := narratoria.New(l.dir, narratoria.Options{
+	writeEvents(path, l.events)
+	runner := must(narratoria.New(l.dir, narratoria.Options{
 		Tool: "events", Command: []string{"cat", path}, Options: spawn.Options{Dir: l.dir},
-	})
-	if err != nil {
-		return row{}, err
-	}
+	}))
 	defer runner.Close(ctx)
-	specs, err := runner.Tools(ctx)
-	if err != nil {
-		return row{}, err
-	}
-	m, r, err := compare(3,
+	specs := must(runner.Tools(ctx))
+	m, r := compare(3,
 		clock(func() error { return throughRunner(ctx, runner, specs[0], l.events) }),
 		clock(func() error { return throughLoop(ctx, path, l.events+1) }))
-	return ofTheRate(l.events, m, r, 0.7), err
+	return ofTheRate(l.events, m, r, 0.7)
 }
 
-func writeEvents(path string, n int) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
+func writeEvents(path string, n int) {
+	f := must(os.Create(path))
 	defer f.Close()
 	w := bufio.NewWriter(f)
 	for i := range n {
 		fmt.Fprintf(w, `{"version":"0","type":"log","level":"info","message":"event %d"}`+"\n", i+1)
 	}
 	fmt.Fprintln(w, `{"version":"0","type":"done","ok":true}`)
-	return w.Flush()
+	check(w.Flush())
 }
 
 func throughRunner(ctx context.Context, h tool.Handler, spec *tool.Spec, want int) error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -43,35 +42,34 @@ func grepPatterns() []string {
 // A codeTree is a folder of sources from the module cache.
 type codeTree struct {
 	dir  string
-	ws   *workspace.Workspace
 	view *workspace.View
 }
 
 // openTree makes the tree, where no row has made it yet, and opens it.
-func openTree(ctx context.Context, l lab) (*codeTree, error) {
+func (l *lab) openTree(ctx context.Context) *codeTree {
 	dir := filepath.Join(l.dir, "tree")
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := copySources(ctx, dir); err != nil {
-			return nil, err
-		}
+		copySources(ctx, dir)
 	}
-	ws, err := workspace.Open(dir, workspace.Options{})
-	if err != nil {
-		return nil, err
-	}
-	return &codeTree{dir, ws, ws.View(&tool.Call{})}, nil
+	ws := must(workspace.Open(dir, workspace.Options{}))
+	l.atEnd(ws.Close)
+	return &codeTree{dir, ws.View(&tool.Call{})}
+}
+
+// index opens an index for grep over the tree.
+func (t *codeTree) index(l *lab, name string) *trigram.Index {
+	x := must(trigram.Open(filepath.Join(l.dir, name), t.view, trigram.Options{Pause: time.Hour}))
+	l.atEnd(x.Close)
+	return x
 }
 
 // copySources copies modules from the module cache, again under another name where there are too few.
-func copySources(ctx context.Context, dir string) error {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		return err
-	}
+func copySources(ctx context.Context, dir string) {
+	out := must(exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output())
 	from, left := strings.TrimSpace(string(out)), treeFiles
 	for round := 0; left > 0; round++ {
 		before := left
-		err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		check(filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
 				return err
@@ -84,15 +82,11 @@ func copySources(ctx context.Context, dir string) error {
 			}
 			left--
 			return copyFile(path, filepath.Join(dir, fmt.Sprint("round", round), path[len(from):]))
-		})
-		if err != nil {
-			return err
-		}
+		}))
 		if left == before {
-			return fmt.Errorf("the module cache %s has no files", from)
+			check(fmt.Errorf("the module cache %s has no files", from))
 		}
 	}
-	return nil
 }
 
 func copyFile(from, to string) error {
@@ -107,31 +101,17 @@ func copyFile(from, to string) error {
 }
 
 // grepCold compares searching the tree without an index with ripgrep.
-func grepCold(ctx context.Context, l lab) (row, error) {
-	t, err := openTree(ctx, l)
-	if err != nil {
-		return row{}, err
-	}
-	defer t.ws.Close()
+func grepCold(ctx context.Context, l *lab) row {
+	t := l.openTree(ctx)
 	return t.againstRipgrep(ctx, 1.5, func(p *grep.Pattern) (grep.Stats, error) { return t.walk(ctx, p) })
 }
 
 // grepWarm does it with one.
-func grepWarm(ctx context.Context, l lab) (_ row, err error) {
-	t, err := openTree(ctx, l)
-	if err != nil {
-		return row{}, err
-	}
-	defer t.ws.Close()
-	x, err := trigram.Open(filepath.Join(l.dir, "trigram"), t.view, trigram.Options{Pause: time.Hour})
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, x.Close()) }()
+func grepWarm(ctx context.Context, l *lab) row {
+	t := l.openTree(ctx)
+	x := t.index(l, "trigram")
 	time.Sleep(3 * time.Second) // files that were written just now are searched each time
-	if err := x.Refresh(ctx); err != nil {
-		return row{}, err
-	}
+	check(x.Refresh(ctx))
 	return t.againstRipgrep(ctx, 0.3, func(p *grep.Pattern) (grep.Stats, error) {
 		sel, err := x.Select(ctx, "", p.Need())
 		if errors.Is(err, trigram.ErrNotReady) {
@@ -175,23 +155,17 @@ func (p picked) Open(i int) (*workspace.File, []grep.Part, error) {
 // againstRipgrep searches for each pattern by turns with ripgrep, and takes the geometric mean of the ratios.
 func (t *codeTree) againstRipgrep(
 	ctx context.Context, limit float64, search func(*grep.Pattern) (grep.Stats, error),
-) (row, error) {
+) row {
 	var ours, theirs time.Duration
 	logs := 0.0
 	for _, expr := range grepPatterns() {
-		p, err := grep.Compile(expr, false)
-		if err != nil {
-			return row{}, err
-		}
+		p := must(grep.Compile(expr, false))
 		var lines, want int
-		m, r, err := compare(3,
+		m, r := compare(3,
 			clock(func() error { st, err := search(p); lines = st.Matches; return err }),
 			clock(func() (err error) { want, err = t.ripgrep(ctx, expr); return err }))
-		if err != nil {
-			return row{}, err
-		}
 		if math.Abs(float64(lines-want)) > 0.001*float64(want) { // we differ about where a file stops to be text
-			return row{}, fmt.Errorf("%s: %d lines, ripgrep finds %d", expr, lines, want)
+			check(fmt.Errorf("%s: %d lines, ripgrep finds %d", expr, lines, want))
 		}
 		ours, theirs, logs = ours+m, theirs+r, logs+math.Log(float64(m)/float64(r))
 	}
@@ -199,7 +173,7 @@ func (t *codeTree) againstRipgrep(
 	return row{
 		measured: ms(ours), reference: ms(theirs), ratio: fmt.Sprintf("%.2fx as long, geometric mean", mean),
 		target: fmt.Sprintf("<= %gx", limit), pass: mean <= limit,
-	}, nil
+	}
 }
 
 // ripgrep counts the lines that it finds. It writes to a pipe: to nowhere it would stop at a file's first match.
@@ -225,25 +199,16 @@ func (n *lineCount) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-var _ io.Writer = (*lineCount)(nil)
-
 // readThrough compares reading a file through the whole engine with reading it directly.
-func readThrough(ctx context.Context, l lab) (_ row, err error) {
+func readThrough(ctx context.Context, l *lab) row {
 	dir := filepath.Join(l.dir, "read")
-	n, err := openNode(ctx, dir, map[string]string{
+	n := l.open(ctx, dir, map[string]string{
 		"toolpost.yaml": "sources: [{name: files, protocol: builtin}]\n",
 		"f.txt":         strings.Repeat("some text of a file\n", 200),
 	})
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, closeNode(n)) }()
 	call := &tool.Call{Tool: "readFile", Args: []byte(`{"path":"f.txt"}`)}
-	m, r, err := compare(31,
-		batch(1_000, func() error { _, err := invoke(ctx, n.Handler(), call); return err }),
+	m, r := compare(31,
+		batch(1_000, func() error { _, err := invoke(ctx, n, call); return err }),
 		batch(1_000, func() error { _, err := os.ReadFile(filepath.Join(dir, "f.txt")); return err }))
-	over := m - r
-	return row{
-		measured: us(m), reference: us(r), ratio: "+" + us(over), target: "< 30 µs", pass: over < 30*time.Microsecond,
-	}, err
+	return over(m, r, 30*time.Microsecond)
 }

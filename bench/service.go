@@ -3,20 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"sync/atomic"
-
-	"toolpost/tool"
 )
 
 // serviceCall compares a call through the whole engine to a tool behind HTTP with a client that posts the
 // same document to the same server and reads the answer.
-func serviceCall(ctx context.Context, l lab) (_ row, err error) {
+func serviceCall(ctx context.Context, l *lab) row {
 	var last atomic.Pointer[[]byte] // what the server was asked last
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // half a body fails on the client's side
@@ -26,20 +23,13 @@ func serviceCall(ctx context.Context, l lab) (_ row, err error) {
 	defer srv.Close()
 	cfg := fmt.Sprintf("sources: [{name: svc, protocol: namel3ss, tool: greeter, runner: service, url: %q}]\n",
 		srv.URL+"/tools")
-	n, err := openNode(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg})
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, closeNode(n)) }()
-	call := &tool.Call{Tool: "greeter", Args: []byte(`{"name":"Ada"}`)}
-	if _, err := invoke(ctx, n.Handler(), call); err != nil {
-		return row{}, err
-	}
+	call := greet(ctx, l.open(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg}), "greeter")
+	check(call())
 	document := *last.Load()
-	m, r, err := compare(301,
-		batch(20, func() error { return wantHello(invoke(ctx, n.Handler(), call)) }),
+	m, r := compare(301,
+		batch(20, call),
 		batch(20, func() error { return wantHello(post(ctx, srv.Client(), srv.URL+"/tools", document)) }))
-	return asLong(m, r, us, 1.5), err
+	return asLong(m, r, us, 1.5)
 }
 
 func post(ctx context.Context, client *http.Client, url string, document []byte) ([]byte, error) {

@@ -47,9 +47,12 @@ func parse(path string, data []byte) (*document, error) {
 	if len(data) > MaxSize {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: larger than %d bytes", path, MaxSize)
 	}
-	if !utf8.Valid(data) {
-		line := 1 + bytes.Count(data[:firstInvalid(data)], []byte("\n"))
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: not valid UTF-8; save it as UTF-8", path, line)
+	line := 1
+	for text := range bytes.Lines(data) {
+		if !utf8.Valid(text) {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: not valid UTF-8; save it as UTF-8", path, line)
+		}
+		line++
 	}
 	tokens := lexer.Tokenize(string(data))
 	if err := checkTokens(tokens); err != nil {
@@ -66,17 +69,6 @@ func parse(path string, data []byte) (*document, error) {
 		d.root = f.Docs[0].Body
 	}
 	return d, nil
-}
-
-func firstInvalid(b []byte) int {
-	for i := 0; i < len(b); {
-		r, n := utf8.DecodeRune(b[i:])
-		if r == utf8.RuneError && n == 1 {
-			return i
-		}
-		i += n
-	}
-	return len(b)
 }
 
 // checkTokens refuses what has no place in a config, and whatever would keep the parser busy for long,

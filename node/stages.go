@@ -102,10 +102,7 @@ func (n *Node) openTelemetry() (s stage, err error) {
 	n.telemetry, err = telemetry.Open(n.cfg, telemetry.Env{
 		Version: n.o.Version, Log: n.o.Log, Lookup: n.lookup, Secret: n.secret, Redact: n.redactor.String, Samples: n.samples,
 	})
-	if err != nil {
-		return stage{}, err
-	}
-	return stage{in: n.telemetry.For}, nil
+	return stage{in: n.telemetry.For}, err
 }
 
 func (n *Node) openPolicy() (stage, error) {

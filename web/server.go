@@ -56,8 +56,8 @@ func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Ca
 	return s
 }
 
-// mount adds the routes of a door, one pattern a path: ServeMux would take "GET /" for a rival of "/v1/tools". Two doors
-// that want the same path are a mistake of ours, and there it panics.
+// mount adds the routes of a door, one pattern a path: ServeMux would take "GET /" for a rival of "/v1/tools". Two
+// doors that want the same path are a mistake of ours, and there it panics.
 func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
 	offered, methods := map[string][]Route{}, map[string][]string{}
 	for _, route := range routes {
@@ -118,7 +118,9 @@ func NotAllowed(w http.ResponseWriter, r *http.Request, form Refuser, methods ..
 
 // Begin lets a call in, or says why not. Its context ends when the caller has gone or has cancelled it by its id, or
 // when the front closes; end is called once it has been answered.
-func (s *Server) Begin(w http.ResponseWriter, r *http.Request, c *tool.Call) (_ context.Context, end func(), _ *tool.Error) {
+func (s *Server) Begin(
+	w http.ResponseWriter, r *http.Request, c *tool.Call,
+) (_ context.Context, end func(), _ *tool.Error) {
 	if err := s.inFlight.begin(); err != nil {
 		return nil, nil, err
 	}
@@ -153,12 +155,10 @@ func (s *Server) finish(idle <-chan struct{}) {
 }
 
 func within(done <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	}
 }

@@ -101,9 +101,7 @@ func (s *Server) Pid() int { return s.cmd.Process.Pid }
 func (s *Server) Log() string { return s.log.String() }
 
 // Kill ends it with -9, if it is still there.
-func (s *Server) Kill() {
-	_ = s.end(syscall.SIGKILL)
-}
+func (s *Server) Kill() { _ = s.end(syscall.SIGKILL) }
 
 // Stop lets it end in good order.
 func (s *Server) Stop(t *testing.T) {
