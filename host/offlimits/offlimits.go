@@ -151,17 +151,17 @@ type fact struct {
 // change by hand is seen.
 const lasting = time.Second
 
-func (b *Book) facts() *facts {
+func (b *Book) facts() facts {
 	l := b.Now()
 	if l == nil {
-		return nil
+		return facts{inner: func() map[ID]Ban { return nil }}
 	}
 	if f := b.known.Load(); f != nil && f.list == l && time.Since(f.at) < lasting {
-		return f
+		return *f
 	}
 	f := l.look()
 	b.known.Store(f)
-	return f
+	return *f
 }
 
 func (l *List) look() *facts {
@@ -169,11 +169,12 @@ func (l *List) look() *facts {
 	f.inner = sync.OnceValue(f.identify)
 	add := func(path string, ban Ban) {
 		for _, p := range append(l.where(path), filepath.Clean(path)) { // where it leads, and as it is written
-			if !slices.Contains(f.paths, fact{p, ban}) {
-				f.paths = append(f.paths, fact{p, ban})
-				if info, err := os.Lstat(p); err == nil {
-					note(f.ids, info, ban)
-				}
+			if slices.Contains(f.paths, fact{p, ban}) {
+				continue
+			}
+			f.paths = append(f.paths, fact{p, ban})
+			if info, err := os.Lstat(p); err == nil {
+				note(f.ids, info, ban)
 			}
 		}
 	}
@@ -240,11 +241,8 @@ func trail(path string) []string {
 			at = here
 			continue
 		}
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(at, target)
-		}
 		links = append(links, here)
-		at, rest = "/", append(names(target), rest...)
+		at, rest = "/", append(names(Under(at, target)), rest...)
 	}
 	if len(rest) > 0 { // a loop leads nowhere
 		return links
@@ -255,45 +253,29 @@ func trail(path string) []string {
 // At says what of a path is off limits. The path is where something really is, or is to be made: absolute and without
 // links. The strictest word counts.
 func (b *Book) At(real string) Ban {
+	return b.strictest(func(path string) bool { return Within(real, path) })
+}
+
+func (b *Book) strictest(about func(path string) bool) Ban {
 	ban := Free
-	if f := b.facts(); f != nil {
-		for _, p := range f.paths {
-			if Within(real, p.path) {
-				ban = max(ban, p.ban)
-			}
+	for _, p := range b.facts().paths {
+		if p.ban > ban && about(p.path) {
+			ban = p.ban
 		}
 	}
 	return ban
 }
 
 // Folder says what of an open folder is off limits, by what it is: it may be mounted in a second place.
-func (b *Book) Folder(id ID) Ban {
-	if f := b.facts(); f != nil {
-		return f.ids[id]
-	}
-	return Free
-}
+func (b *Book) Folder(id ID) Ban { return b.facts().ids[id] }
 
 // Linked says what of an open file that has several names is off limits, by what it is.
-func (b *Book) Linked(id ID) Ban {
-	if f := b.facts(); f != nil {
-		return f.inner()[id]
-	}
-	return Free
-}
+func (b *Book) Linked(id ID) Ban { return b.facts().inner()[id] }
 
 // Inside says what is off limits of what lies in a folder, or is to: whoever moves or removes the folder moves or
 // removes that too. The strictest word counts.
 func (b *Book) Inside(real string) Ban {
-	ban := Free
-	if f := b.facts(); f != nil {
-		for _, p := range f.paths {
-			if p.path != real && Within(p.path, real) {
-				ban = max(ban, p.ban)
-			}
-		}
-	}
-	return ban
+	return b.strictest(func(path string) bool { return path != real && Within(path, real) })
 }
 
 // Within reports whether a path is a folder or something in it. Both are clean and absolute.

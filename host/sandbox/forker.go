@@ -100,7 +100,7 @@ func forkRoom(flags, size uint64, fds []int) {
 	h.regs[regLife] = forkerLife
 	h.regs[regStatus] = uint64(fds[1])
 	for i, fd := range fds[2:] {
-		h.regs[regFiles+i] = uint64(fd)
+		h.regs[regFiles+register(i)] = uint64(fd)
 	}
 	if _, errno := fork(uintptr(flags)|unix.CLONE_PARENT|uintptr(unix.SIGCHLD), unsafe.Pointer(&room[0])); errno != 0 {
 		tellHost(fds[1], errno)
@@ -109,9 +109,13 @@ func forkRoom(flags, size uint64, fds []int) {
 
 // tellHost tells who waits that there is no child.
 func tellHost(status int, errno unix.Errno) {
-	var record [24]byte
-	binary.NativeEndian.PutUint64(record[:], tellFailure)
-	binary.NativeEndian.PutUint64(record[8:], noOp)
-	binary.NativeEndian.PutUint64(record[16:], uint64(errno))
-	_, _ = unix.Write(status, record[:])
+	_, _ = unix.Write(status, message(tellFailure, noOp, uint64(errno)))
+}
+
+// message is some numbers as they are sent.
+func message(numbers ...uint64) (b []byte) {
+	for _, n := range numbers {
+		b = binary.NativeEndian.AppendUint64(b, n)
+	}
+	return b
 }

@@ -167,9 +167,9 @@ func (h *house) take(m *machine, on ground) (*birth, error) {
 // pop returns the oldest spare room that stands on a ground. Those that are too old are given up.
 func (h *house) pop(on ground) *birth {
 	h.mu.Lock()
-	old := slices.IndexFunc(h.spares, func(b *birth) bool { return time.Since(b.began) < fresh })
-	if old < 0 {
-		old = len(h.spares)
+	old := 0
+	for old < len(h.spares) && time.Since(h.spares[old].began) >= fresh {
+		old++
 	}
 	gone := slices.Clone(h.spares[:old])
 	h.spares = slices.Delete(h.spares, 0, old)
@@ -293,8 +293,7 @@ func (m *machine) startForker(outside bool) (*forker, error) {
 	if err != nil {
 		_ = ours.Close()
 		w.Close()
-		var errno syscall.Errno
-		if errors.As(err, &errno) {
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
 			return nil, &wallError{LayerNamespaces + ": the forker", errno}
 		}
 		return nil, unavailable("the sandbox's forker does not start", err)
@@ -334,15 +333,12 @@ func (s *forker) stop() {
 
 // send sends two numbers and descriptors.
 func send(conn *net.UnixConn, a, b uint64, files []*os.File) error {
-	var msg [16]byte
-	binary.NativeEndian.PutUint64(msg[:], a)
-	binary.NativeEndian.PutUint64(msg[8:], b)
 	fds := make([]int, len(files))
 	for i, f := range files {
 		fds[i] = int(f.Fd())
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(startTime))
-	_, _, err := conn.WriteMsgUnix(msg[:], unix.UnixRights(fds...), nil)
+	_, _, err := conn.WriteMsgUnix(message(a, b), unix.UnixRights(fds...), nil)
 	return err
 }
 
@@ -463,15 +459,13 @@ func (b *birth) note(what uint64, pid int, file *os.File) {
 func (b *birth) abort() {
 	_ = b.listen() // for the pids, if they are not known yet
 	_ = b.conn.Close()
-	for _, pid := range []int{b.midwife, b.init, b.tool} {
-		if pid != 0 {
-			_ = unix.Kill(pid, unix.SIGKILL)
-		}
+	// the init is last: it ends when all others have been waited for
+	born := slices.DeleteFunc([]int{b.midwife, b.tool, b.init}, func(pid int) bool { return pid == 0 })
+	for _, pid := range born {
+		_ = unix.Kill(pid, unix.SIGKILL)
 	}
-	for _, pid := range []int{b.midwife, b.tool, b.init} { // the init ends when all others have been waited for
-		if pid != 0 {
-			reap(pid)
-		}
+	for _, pid := range born {
+		reap(pid)
 	}
 	b.group.remove()
 }
