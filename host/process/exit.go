@@ -38,22 +38,17 @@ var missingLibrary = regexp.MustCompile(`error while loading shared libraries: (
 
 // Describe says how the child ended and, as far as it can be told, why: for error messages.
 func (c *Child) Describe(e Exit) string {
-	if reached := c.limits(); len(reached) > 0 {
-		which, _, _ := strings.Cut(reached[0], " ") // named as the walls of a config name it
-		return withTail(fmt.Sprintf("%s: it reached its limit of %s; walls.%s of its source raises it", e,
-			strings.Join(reached, " and of "), which), c.Tail())
-	}
-	return describe(e, c.Tail(), c.killed.Load())
-}
-
-// limits returns those that the child met, once it has ended.
-func (c *Child) limits() []string {
 	select {
 	case <-c.reaped:
-		return c.reached
-	default:
-		return nil
+		if len(c.reached) == 0 {
+			break
+		}
+		which, _, _ := strings.Cut(c.reached[0], " ") // named as the walls of a config name it
+		return withTail(fmt.Sprintf("%s: it reached its limit of %s; walls.%s of its source raises it", e,
+			strings.Join(c.reached, " and of "), which), c.Tail())
+	default: // its limits are known once it has ended
 	}
+	return describe(e, c.Tail(), c.killed.Load())
 }
 
 func describe(e Exit, tail string, killed bool) string {

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -24,23 +25,6 @@ type PoolOptions struct {
 	Idle      time.Duration   // an unused worker is closed after this; 0: 5 minutes
 	FastCrash time.Duration   // a worker that fails within this after its start counts as a fast crash; 0: 10 s
 	Restart   backoff.Breaker // when to start another after a fast crash or a failed start
-}
-
-func (o PoolOptions) withDefaults() PoolOptions {
-	if o.Name == "" {
-		o.Name = "the worker"
-	}
-	o.Max = positive(o.Max, 16)
-	o.Idle = positive(o.Idle, 5*time.Minute)
-	o.FastCrash = positive(o.FastCrash, backoff.FastCrash)
-	return o
-}
-
-func positive[N int | time.Duration](n, otherwise N) N {
-	if n > 0 {
-		return n
-	}
-	return otherwise
 }
 
 // A Pool keeps warm workers. Each is used by one call at a time. It has no goroutine of its own.
@@ -74,7 +58,9 @@ type ticket[W Worker] struct {
 
 // NewPool makes a pool that starts workers as they are needed.
 func NewPool[W Worker](start func(ctx context.Context) (W, error), o PoolOptions) *Pool[W] {
-	return &Pool[W]{start: start, o: o.withDefaults(), restart: o.Restart, out: map[any]time.Time{}}
+	o.Name, o.Max = cmp.Or(o.Name, "the worker"), cmp.Or(max(o.Max, 0), 16)
+	o.Idle, o.FastCrash = cmp.Or(o.Idle, 5*time.Minute), cmp.Or(o.FastCrash, backoff.FastCrash)
+	return &Pool[W]{start: start, o: o, restart: o.Restart, out: map[any]time.Time{}}
 }
 
 // Get gives a worker to the caller alone, a warm one if there is one; callers at the limit are served in

@@ -122,9 +122,6 @@ func (p procfs) markers(pid int) []string {
 	return values
 }
 
-// commandLine returns the arguments of a process, with a NUL after each.
-func (p procfs) commandLine(pid int) []byte { return p.read(pid, "cmdline") }
-
 func (p procfs) read(pid int, name string) []byte {
 	file, err := os.Open(filepath.Join(string(p), strconv.Itoa(pid), name))
 	if err != nil {

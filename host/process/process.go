@@ -9,12 +9,12 @@ package process
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
 )
 
@@ -69,7 +69,6 @@ type Child struct {
 	pidfd  *os.File
 	stderr *stderr
 	room   *sandbox.Confined // nil: it is not confined
-	looks  bool              // its files are kept in sight
 	window *sandbox.Window   // nil: they are not
 
 	mu     sync.Mutex
@@ -171,17 +170,10 @@ func (c *Child) Kill() Exit {
 func (c *Child) Close() {
 	c.settle()
 	_ = c.Stdout.Close()
-	c.shut()
-}
-
-// shut lets go of the child's files, once.
-func (c *Child) shut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.window != nil {
-		c.window.Close()
-		c.window = nil
-	}
+	c.window.Close()
+	c.window = nil
 }
 
 // Open opens a file that the child named, to be read; a relative path starts in its working folder, dir. A confined
@@ -191,10 +183,7 @@ func (c *Child) Open(dir, path string) (*os.File, error) {
 	case c.end != nil:
 		return nil, errors.New("it is a file of a container, which cannot be opened from outside")
 	case c.room == nil:
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-		return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+		return os.OpenFile(offlimits.Under(dir, path), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

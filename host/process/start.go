@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 
@@ -29,12 +30,11 @@ func Start(cmd Command) (*Child, error) {
 	}
 	c := &Child{
 		Stdin: p.ours[0], Stdout: p.ours[1], marker: rand.Text(), claim: cmd.Claim, end: cmd.End,
-		looks: cmd.Look && cmd.Confine != nil, exited: make(chan struct{}), settled: make(chan struct{}),
-		reaped: make(chan struct{}),
+		exited: make(chan struct{}), settled: make(chan struct{}), reaped: make(chan struct{}),
 	}
 	c.settle = sync.OnceValue(c.finish)
 	attr := &os.ProcAttr{Dir: cmd.Dir, Env: environment(cmd.Env, c.marker), Files: append(p.theirs[:], cmd.Files...)}
-	err = ours.start(path, cmd.Argv, attr, cmd.Confine, c)
+	err = ours.start(path, cmd, attr, c)
 	closeAll(p.theirs[:])
 	if err != nil {
 		closeAll(p.ours[:])
@@ -58,13 +58,26 @@ func (cmd Command) lookup() (string, error) {
 
 // environment is env with the marker, and never with somebody else's.
 func environment(env []string, marker string) []string {
-	all := make([]string, 0, len(env)+1)
-	for _, entry := range env {
-		if !strings.HasPrefix(entry, Marker+"=") {
-			all = append(all, entry)
+	all := slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, Marker+"=") })
+	return append(all, Marker+"="+marker)
+}
+
+// Environment builds what a tool gets to see of the environment: PATH, HOME, LANG and TMPDIR as we have
+// them, the variables named by pass, and those given by set, which win. Our own environment may hold
+// secrets of others, so nothing else is passed on.
+func Environment(set map[string]string, pass []string) []string {
+	var env []string
+	for _, name := range append([]string{"PATH", "HOME", "LANG", "TMPDIR"}, pass...) {
+		value, have := os.LookupEnv(name)
+		if _, given := set[name]; have && !given {
+			env = append(env, name+"="+value)
 		}
 	}
-	return append(all, Marker+"="+marker)
+	for name, value := range set {
+		env = append(env, name+"="+value)
+	}
+	slices.Sort(env)
+	return slices.Compact(env)
 }
 
 // pipes are the two sides of standard input, output and error.

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"strings"
 	"sync"
@@ -31,10 +32,7 @@ type stderr struct {
 }
 
 func newStderr(pipe *os.File, emit func([]byte), limit int) *stderr {
-	if limit <= 0 {
-		limit = stderrLimit
-	}
-	s := &stderr{pipe: pipe, emit: emit, left: limit, done: make(chan struct{})}
+	s := &stderr{pipe: pipe, emit: emit, left: cmp.Or(max(limit, 0), stderrLimit), done: make(chan struct{})}
 	go s.run()
 	return s
 }

@@ -169,7 +169,7 @@ func (r *registry) claimant(pid int) *Child {
 			continue
 		}
 		if line == nil {
-			line = r.proc.commandLine(pid)
+			line = r.proc.read(pid, "cmdline")
 		}
 		if bytes.Contains(line, []byte(c.claim)) {
 			return c
