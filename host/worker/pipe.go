@@ -27,8 +27,6 @@ type pipe struct {
 	sent    bool
 }
 
-func newPipe(gone <-chan struct{}) *pipe { return &pipe{out: make(chan []byte), gone: gone} }
-
 // open gives the pipe its file, before anything is sent.
 func (p *pipe) open(f *os.File) (err error) {
 	p.file = f
@@ -45,24 +43,21 @@ func (p *pipe) open(f *os.File) (err error) {
 func (p *pipe) Send(ctx context.Context, stop <-chan struct{}, line []byte) error {
 	select {
 	case <-stop:
-		return jsonrpc.ErrUnsent
 	case <-p.gone:
-		return jsonrpc.ErrUnsent
 	default:
+		if ctx.Err() == nil && p.now(line) {
+			return nil
+		}
+		select {
+		case p.out <- line:
+			return nil
+		case <-stop:
+		case <-p.gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if ctx.Err() == nil && p.now(line) {
-		return nil
-	}
-	select {
-	case p.out <- line:
-		return nil
-	case <-stop:
-		return jsonrpc.ErrUnsent
-	case <-p.gone:
-		return jsonrpc.ErrUnsent
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return jsonrpc.ErrUnsent
 }
 
 // now writes a line if that can be done whole and without waiting.

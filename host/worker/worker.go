@@ -74,7 +74,7 @@ func (s *Supervisor) newWorker() (*Worker, error) {
 		s: s, started: time.Now(), stray: make(chan *jsonrpc.Incoming, strayQueue),
 		done: make(chan struct{}), broken: make(chan struct{}), dead: make(chan struct{}),
 	}
-	w.pipe = newPipe(w.dead)
+	w.pipe = &pipe{out: make(chan []byte), gone: w.dead}
 	w.conn = jsonrpc.NewConn(jsonrpc.Options{
 		Writer: w.pipe, Take: w.takeStray, Odd: w.odd, Names: s.o.Names, Serve: w.serveFor,
 		Abandoned: w.wasAbandoned, Answered: w.wasAnswered, Go: s.running.Go,
@@ -166,8 +166,7 @@ func (w *Worker) ask(ctx context.Context, method string, params []byte, e *erran
 	defer w.s.mu.Unlock()
 	w.waiting--
 	w.s.drained(w)
-	var invalid *jsonrpc.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*jsonrpc.InvalidError](err); ok {
 		err = tool.Errorf(tool.CodeProtocol, "the answer of %s is not valid: %s", w.s.o.Name,
 			jsonrpc.Misread(invalid.Err))
 	}
@@ -260,8 +259,7 @@ func (w *Worker) wasAnswered(r *jsonrpc.Request) {
 func (w *Worker) read() {
 	defer close(w.done)
 	err := w.conn.Read(context.Background(), process.NewLines(w.child.Stdout, process.LineLimits{Line: w.s.o.MaxLine}))
-	var limit *process.LimitError
-	if !errors.As(err, &limit) {
+	if _, ok := errors.AsType[*process.LimitError](err); !ok {
 		err = errors.New("it closed its output")
 	}
 	w.breaks(err)
@@ -331,10 +329,12 @@ func (w *Worker) bury() {
 	case <-w.child.Exited():
 	case <-w.broken:
 	}
+	w.s.mu.Lock()
 	breath := process.LastBreath // who closes its pipes is mostly about to exit, and says how
 	if w.babbled() {
 		breath = 0
 	}
+	w.s.mu.Unlock()
 	exited := true
 	select {
 	case <-w.child.Exited():
@@ -351,21 +351,18 @@ func (w *Worker) bury() {
 
 // babbled reports whether the worker said more at once than it may.
 func (w *Worker) babbled() bool {
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
-	var limit *process.LimitError
-	return errors.As(w.fault, &limit)
+	_, ok := errors.AsType[*process.LimitError](w.fault)
+	return ok
 }
 
 // obituary says why the worker is gone.
 func (w *Worker) obituary(exit process.Exit, exited bool) *tool.Error {
-	babbled := w.babbled()
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
 	switch name := w.s.o.Name; {
 	case w.closing:
 		return tool.Errorf(tool.CodeUnavailable, "%s was shut down", name)
-	case babbled || !exited:
+	case w.babbled() || !exited:
 		return tool.Errorf(tool.CodeProtocol, "%s broke the protocol and was ended: %w", name, w.fault)
 	default:
 		return tool.Errorf(tool.CodeCrash, "%s crashed: %s", name, w.child.Describe(exit))
