@@ -3,6 +3,7 @@ package secret
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"toolpost/tool"
 )
@@ -16,8 +17,7 @@ func (r *Redactor) Error(err error) error {
 	if was, ok := err.(*tool.Error); ok {
 		return r.Failure(was)
 	}
-	var within *tool.Error
-	if errors.As(err, &within) {
+	if within, ok := errors.AsType[*tool.Error](err); ok {
 		clean := *r.Failure(within)
 		clean.Err = quiet{r.String(err.Error()), err}
 		return &clean
@@ -53,11 +53,7 @@ func (r *Redactor) inError(err error) bool {
 	case interface{ Unwrap() error }:
 		return r.inError(e.Unwrap())
 	case interface{ Unwrap() []error }:
-		for _, one := range e.Unwrap() {
-			if r.inError(one) {
-				return true
-			}
-		}
+		return slices.ContainsFunc(e.Unwrap(), r.inError)
 	}
 	return false
 }

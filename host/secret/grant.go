@@ -24,79 +24,52 @@ type Grant struct {
 	Vault       Source   `yaml:"-"` // nil: there are none
 }
 
-// Give gives a child its secrets. Allowed is what its guarantees say of them. Done is to be called when the child has
-// been started, or has not.
+// Give gives a child its secrets. Allowed is what its guarantees say of them (tool.Guarantees.SecretsAllowed): a secret
+// that is not on that list is left out; nil leaves out none. One without a value is an error: the tool is not to be run
+// without it. Done is to be called when the child has been started, or has not.
 func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err error) {
-	if len(g.Secrets)+len(g.SecretFiles) == 0 {
-		return func() {}, nil
-	}
-	vars, err := Environment(g.Vault, g.Secrets, allowed)
+	vars, err := grant(g.Vault, g.Secrets, allowed)
 	if err != nil {
 		return nil, err
 	}
-	const first = 3 // of process.Command.Files
-	files, numbers, err := Descriptors(g.Vault, g.SecretFiles, allowed, first+len(cmd.Files))
+	inFiles, err := grant(g.Vault, g.SecretFiles, allowed)
 	if err != nil {
 		return nil, err
 	}
-	cmd.Env = slices.Concat(cmd.Env, vars, numbers)
-	cmd.Files = slices.Concat(cmd.Files, files)
-	return func() {
+	var files []*os.File
+	done = func() {
 		for _, f := range files {
 			_ = f.Close()
 		}
-	}, nil
-}
-
-// Environment returns the secrets that a tool's source declares as variables, NAME=value, in the order of the names.
-// allowed is the tool's list of secrets (tool.Guarantees.SecretsAllowed): one that is not on it is left out; nil
-// leaves out none. A secret without a value is an error: the tool is not to be run without it.
-func Environment(from Source, names, allowed []string) ([]string, error) {
-	granted, err := grant(from, names, allowed)
-	if err != nil {
-		return nil, err
 	}
-	env := make([]string, len(granted))
-	for i, g := range granted {
-		env[i] = g.name + "=" + g.value
+	cmd.Env, cmd.Files = slices.Clip(cmd.Env), slices.Clip(cmd.Files)
+	for _, s := range vars {
+		cmd.Env = append(cmd.Env, s.name+"="+s.value)
 	}
-	return env, nil
-}
-
-// Descriptors returns the same secrets as files, for tools whose environment others may read: each is to become a
-// descriptor of the child, the first of them the one that is given (3 for process.Command.Files), and a variable
-// NAME_FD tells its number. The caller closes the files, once the child has been started.
-func Descriptors(from Source, names, allowed []string, first int) (files []*os.File, env []string, err error) {
-	granted, err := grant(from, names, allowed)
-	if err != nil {
-		return nil, nil, err
-	}
-	for i, g := range granted {
-		f, err := sealed(g.name, g.value)
+	for _, s := range inFiles { // for tools whose environment others may read
+		f, err := sealed(s.name, s.value)
 		if err != nil {
-			for _, f := range files {
-				_ = f.Close()
-			}
-			return nil, nil, tool.Errorf(tool.CodeUnavailable, "the secret %s cannot be handed over as a file: %w",
-				g.name, err)
+			done()
+			return nil, tool.Errorf(tool.CodeUnavailable, "the secret %s cannot be handed over as a file: %w", s.name, err)
 		}
-		files = append(files, f)
-		env = append(env, g.name+"_FD="+strconv.Itoa(first+i))
+		const first = 3 // of process.Command.Files
+		cmd.Env = append(cmd.Env, s.name+"_FD="+strconv.Itoa(first+len(cmd.Files)))
+		files, cmd.Files = append(files, f), append(cmd.Files, f)
 	}
-	return files, env, nil
+	return done, nil
 }
 
 type known struct{ name, value string }
 
 // grant returns the secrets that are both declared and allowed, each once.
 func grant(from Source, names, allowed []string) ([]known, error) {
+	if from == nil {
+		from = (*Vault)(nil)
+	}
 	var granted []known
 	for i, name := range names {
 		if allowed != nil && !slices.Contains(allowed, name) || slices.Contains(names[:i], name) {
 			continue
-		}
-		if from == nil {
-			from = (*Vault)(nil)
 		}
 		value, err := from.Secret(name)
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -41,7 +40,11 @@ func (f From) fetch(ctx context.Context, dir string, off *offlimits.List) (strin
 	case err != nil:
 		return "", err
 	case f.Env != "":
-		return fromEnvironment(f.Env)
+		value, ok := os.LookupEnv(f.Env)
+		if !ok {
+			err = errors.New("the variable is not set; set it before toolpost is started")
+		}
+		return value, err
 	case f.File != "":
 		return fromFile(offlimits.Under(dir, f.File))
 	}
@@ -67,24 +70,16 @@ func check(value string) error {
 
 var errTooLong = fmt.Errorf("the value is longer than %d bytes", MaxSize)
 
-func fromEnvironment(name string) (string, error) {
-	value, ok := os.LookupEnv(name)
-	if !ok {
-		return "", errors.New("the variable is not set; set it before toolpost is started")
-	}
-	return value, nil
-}
-
 // fromFile reads a file that nobody but its owner may touch. One that would block, such as a pipe, is refused.
 func fromFile(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
-		return "", because(err)
+		return "", offlimits.Plain(err)
 	}
 	defer f.Close()
 	switch info, err := f.Stat(); {
 	case err != nil:
-		return "", because(err)
+		return "", offlimits.Plain(err)
 	case !info.Mode().IsRegular():
 		return "", errors.New("it is not a regular file")
 	case info.Mode().Perm()&0o077 != 0:
@@ -94,23 +89,13 @@ func fromFile(path string) (string, error) {
 	return readValue(f)
 }
 
-// because is a failure without the path, which the message names anyway.
-func because(err error) error {
-	var why *fs.PathError
-	if errors.As(err, &why) {
-		return why.Err
-	}
-	return err
-}
-
 func readValue(r io.Reader) (string, error) {
 	data, err := process.ReadDocument(r, MaxSize+len("\r\n"))
-	var long *process.LimitError
-	switch {
-	case errors.As(err, &long):
+	if _, ok := errors.AsType[*process.LimitError](err); ok {
 		return "", errTooLong
-	case err != nil:
-		return "", because(err)
+	}
+	if err != nil {
+		return "", offlimits.Plain(err)
 	}
 	if text, ok := strings.CutSuffix(string(data), "\r\n"); ok {
 		return text, nil

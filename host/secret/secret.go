@@ -3,13 +3,14 @@
 package secret
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"toolpost/host/offlimits"
 	"toolpost/tool"
@@ -30,13 +31,8 @@ type From struct {
 
 // Validate reports whether there is exactly one way.
 func (f *From) Validate() error {
-	ways := 0
-	for _, given := range []bool{f.Env != "", f.File != "", len(f.Command) > 0} {
-		if given {
-			ways++
-		}
-	}
-	if ways != 1 {
+	given := []bool{f.Env != "", f.File != "", len(f.Command) > 0}
+	if len(slices.DeleteFunc(given, func(is bool) bool { return !is })) != 1 {
 		return fmt.Errorf("a secret comes from one place: say `env: VARIABLE`, `file: PATH` or " +
 			"`command: [PROGRAM, ...]`")
 	}
@@ -58,7 +54,6 @@ func (f From) String() string {
 
 // A Vault has the secrets of one config, as they were when it was opened. A nil Vault has none.
 type Vault struct {
-	names   []string // sorted
 	secrets map[string]held
 }
 
@@ -75,21 +70,20 @@ const atOnce = 8
 // but those who ask for it: Secret gives them the reason. A command runs without walls, so nothing of what is off
 // limits to tools may lie where they could put something beside it; nil: there are no tools.
 func Open(ctx context.Context, dir string, from map[string]From, off *offlimits.List) *Vault {
-	v := &Vault{names: slices.Sorted(maps.Keys(from)), secrets: make(map[string]held, len(from))}
-	read := make([]held, len(v.names))
-	var readers sync.WaitGroup
-	places := make(chan struct{}, atOnce)
-	for i, name := range v.names {
-		places <- struct{}{}
-		readers.Go(func() {
-			defer func() { <-places }()
-			read[i].value, read[i].err = from[name].read(ctx, dir, name, off)
+	v := &Vault{secrets: make(map[string]held, len(from))}
+	var mu sync.Mutex
+	var readers errgroup.Group
+	readers.SetLimit(atOnce)
+	for name, f := range from {
+		readers.Go(func() error {
+			value, err := f.read(ctx, dir, name, off)
+			mu.Lock()
+			defer mu.Unlock()
+			v.secrets[name] = held{value, err}
+			return nil
 		})
 	}
-	readers.Wait()
-	for i, name := range v.names {
-		v.secrets[name] = read[i]
-	}
+	_ = readers.Wait() // each secret keeps its own error
 	return v
 }
 
@@ -104,12 +98,12 @@ func Claim(dir string, from map[string]From) offlimits.Claim {
 	return c
 }
 
-// Names lists the secrets, also those that could not be read.
+// Names lists the secrets in order, also those that could not be read.
 func (v *Vault) Names() []string {
 	if v == nil {
 		return nil
 	}
-	return slices.Clone(v.names)
+	return slices.Sorted(maps.Keys(v.secrets))
 }
 
 // Secret returns the value of a secret, or says why there is none.
@@ -131,14 +125,7 @@ func (v *Vault) Secret(name string) (string, error) {
 func (v *Vault) Same(o *Vault, name string) bool {
 	a, errA := v.Secret(name)
 	b, errB := o.Secret(name)
-	return a == b && message(errA) == message(errB)
-}
-
-func message(err error) string {
-	if err == nil {
-		return ""
-	}
-	return cmp.Or(err.Error(), "unknown")
+	return a == b && fmt.Sprint(errA) == fmt.Sprint(errB)
 }
 
 // Redactor returns a redactor of the values of this vault.
@@ -155,11 +142,6 @@ func (v *Vault) Format(f fmt.State, _ rune) {
 
 // validName reports whether a name can be that of a secret: one that an environment variable can have.
 func validName(name string) bool {
-	for i, c := range []byte(name) {
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return name != ""
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+	return name != "" && strings.Trim(name, letters+"0123456789") == "" && strings.Contains(letters, name[:1])
 }
