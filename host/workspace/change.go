@@ -17,7 +17,7 @@ import (
 // A spot is a name in an open folder: what is there is made, replaced, moved or removed by that name, and no
 // link can come in between.
 type spot struct {
-	place
+	Place
 	dir  *File
 	name string
 }
@@ -30,32 +30,32 @@ func (s *spot) abs() string { return path.Join(s.dir.abs, s.name) }
 func (s *spot) stat() (unix.Stat_t, error) {
 	st, err := statAt(s.dir.fd, s.name)
 	if err != nil {
-		err = explain(s.shown, err)
+		err = explain(s.Shown, err)
 	}
 	return st, err
 }
 
 // spotAt opens the folder of a place and asks policy about its name there.
-func (v *View) spotAt(p place, write bool) (*spot, error) {
-	if p.rel == "." {
+func (v *View) spotAt(p Place, write bool) (*spot, error) {
+	if p.Rel == "." {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is an offered folder itself; name something in it",
-			p.shown).Because("folder")
+			p.Shown).Because("folder")
 	}
-	if v.ws.sensitive.path(p.rel) {
-		return nil, deniedSensitive(p.shown)
+	if v.ws.sensitive.path(p.Rel) {
+		return nil, deniedSensitive(p.Shown)
 	}
-	dir, err := v.ws.openFile(place{p.root, path.Dir(p.rel), p.shown}, readFlags|unix.O_DIRECTORY)
+	dir, err := v.ws.openFile(Place{p.root, path.Dir(p.Rel), p.Shown}, readFlags|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
-	s := &spot{p, dir, path.Base(p.rel)}
-	err = v.allowed(s.abs(), p.shown, write)
+	s := &spot{p, dir, path.Base(p.Rel)}
+	err = v.allowed(s.abs(), p.Shown, write)
 	ban := max(v.ws.book.At(s.abs()), dir.ban())
 	if err == nil && (ban == offlimits.Secret || write && ban != offlimits.Free) {
-		err = offLimitsError(p.shown, ban)
+		err = offLimitsError(p.Shown, ban)
 	}
 	if err == nil && write && s.inGit() {
-		err = denied(p.shown, "what is in .git decides which programs git runs; change it with git").Because("git")
+		err = denied(p.Shown, "what is in .git decides which programs git runs; change it with git").Because("git")
 	}
 	if err != nil {
 		s.close()
@@ -72,7 +72,7 @@ func (s *spot) inGit() bool {
 
 // existing finds what is at a path, in the first root that has it; not what a link there leads to.
 func (v *View) existing(path string, write bool) (*spot, unix.Stat_t, error) {
-	places, err := v.places(path)
+	places, err := v.LocateAll(path)
 	if err != nil {
 		return nil, unix.Stat_t{}, err
 	}
@@ -95,15 +95,14 @@ func (v *View) existing(path string, write bool) (*spot, unix.Stat_t, error) {
 // changeable is existing for what is to be changed: it must be below a root that may be written.
 func (v *View) changeable(path string) (*spot, unix.Stat_t, error) {
 	s, st, err := v.existing(path, true)
-	if err == nil && !s.Write {
-		s.close()
-		return nil, st, readOnly(s.place)
+	if err != nil {
+		return nil, st, err
 	}
-	if err == nil {
-		if err = s.keeps(); err != nil {
-			s.close()
-			return nil, st, err
-		}
+	if err = s.keeps(); !s.Write {
+		err = readOnly(s.Place)
+	}
+	if err != nil {
+		s.close()
 	}
 	return s, st, err
 }
@@ -113,16 +112,16 @@ func (s *spot) keeps() error {
 	if s.book.Inside(s.abs()) == offlimits.Free {
 		return nil
 	}
-	return denied(s.shown, "something lies in it, or is to, that belongs to this installation or that the config "+
+	return denied(s.Shown, "something lies in it, or is to, that belongs to this installation or that the config "+
 		"starts from").Because("off_limits")
 }
 
 // target is where a path is written: where it is already, else in the first root that may be written, one that has
 // its folder before others.
-func (v *View) target(path string) (place, error) {
-	places, err := v.places(path)
+func (v *View) target(path string) (Place, error) {
+	places, err := v.LocateAll(path)
 	if err != nil {
-		return place{}, err
+		return Place{}, err
 	}
 	best, rank := places[0], -1
 	for _, p := range places {
@@ -136,20 +135,20 @@ func (v *View) target(path string) (place, error) {
 			s.close()
 			r = 1
 		} else if tool.CodeOf(err) != tool.CodeNotFound {
-			return place{}, err
+			return Place{}, err
 		}
 		if p.Write && r > rank {
 			best, rank = p, r
 		}
 	}
 	if !best.Write {
-		return place{}, readOnly(best)
+		return Place{}, readOnly(best)
 	}
 	return best, nil
 }
 
-func readOnly(p place) error {
-	return denied(p.shown, "the folder "+p.Name+
+func readOnly(p Place) error {
+	return denied(p.Shown, "the folder "+p.Name+
 		" is offered read-only; `write: true` of the root lets tools write there").Because("read_only")
 }
 
@@ -162,12 +161,12 @@ func (v *View) newSpot(path string) (*spot, error) {
 	return v.makeSpot(p)
 }
 
-func (v *View) makeSpot(p place) (*spot, error) {
+func (v *View) makeSpot(p Place) (*spot, error) {
 	s, err := v.spotAt(p, true)
 	if tool.CodeOf(err) != tool.CodeNotFound {
 		return s, err
 	}
-	if _, err := v.makeFolder(place{p.root, path.Dir(p.rel), p.shown}); err != nil {
+	if _, err := v.makeFolder(Place{p.root, path.Dir(p.Rel), p.Shown}); err != nil {
 		return nil, err
 	}
 	return v.spotAt(p, true)
@@ -185,7 +184,7 @@ func (v *View) Mkdir(path string) (made bool, err error) {
 	return v.makeFolder(p)
 }
 
-func (v *View) makeFolder(p place) (made bool, err error) {
+func (v *View) makeFolder(p Place) (made bool, err error) {
 	s, err := v.makeSpot(p)
 	if err != nil {
 		return false, err
@@ -195,11 +194,11 @@ func (v *View) makeFolder(p place) (made bool, err error) {
 	case err == nil:
 		return true, nil
 	case !errors.Is(err, fs.ErrExist):
-		return false, explain(p.shown, err)
+		return false, explain(p.Shown, err)
 	}
 	f, err := v.ws.openFile(p, readFlags|unix.O_DIRECTORY)
 	if tool.CodeOf(err) == tool.CodeNotFound { // also what is no folder
-		return false, tool.Errorf(tool.CodeConflict, "%s: %s is in the way and is not a folder", p.shown,
+		return false, tool.Errorf(tool.CodeConflict, "%s: %s is in the way and is not a folder", p.Shown,
 			s.name).Because("exists")
 	}
 	if err != nil {
@@ -210,11 +209,11 @@ func (v *View) makeFolder(p place) (made bool, err error) {
 
 // Stat describes what is at a path: a link itself, not what it leads to.
 func (v *View) Stat(path string) (fs.FileInfo, error) {
-	places, err := v.places(path)
+	places, err := v.LocateAll(path)
 	if err != nil {
 		return nil, err
 	}
-	if places[0].rel == "." {
+	if places[0].Rel == "." {
 		f, err := v.OpenDir(path)
 		if err != nil {
 			return nil, err
@@ -295,11 +294,11 @@ func (s *spot) checkFree(overwrite bool) error {
 	case err != nil:
 		return err
 	case typeOf(st.Mode) == fs.ModeSymlink:
-		return isLink(s.shown)
+		return isLink(s.Shown)
 	case typeOf(st.Mode) == fs.ModeIrregular:
-		return notRegular(s.shown)
+		return notRegular(s.Shown)
 	case !overwrite:
-		return exists(s.shown)
+		return exists(s.Shown)
 	}
 	return nil
 }
@@ -318,17 +317,17 @@ func (v *View) mayMove(ctx context.Context, src, dst *spot, st unix.Stat_t) erro
 	if v.scope == nil {
 		return nil
 	}
-	if err := v.allowed(src.abs(), src.shown, false); err != nil || typeOf(st.Mode) != fs.ModeDir {
+	if err := v.allowed(src.abs(), src.Shown, false); err != nil || typeOf(st.Mode) != fs.ModeDir {
 		return err
 	}
 	all := &View{ws: v.ws, roots: []*root{src.root}} // the scope's view would leave out what it denies
 	return all.Walk(ctx, src.abs(), WalkOptions{Recursive: true, Hidden: true, MaxEntries: 1_000_000},
 		func(e *Entry) error {
-			if err := errors.Join(v.allowed(e.Abs(), src.shown, false),
-				v.allowed(e.Abs(), src.shown, true)); err != nil {
+			if err := errors.Join(v.allowed(e.Abs(), src.Shown, false),
+				v.allowed(e.Abs(), src.Shown, true)); err != nil {
 				return err
 			}
-			return v.allowed(path.Join(dst.abs(), e.Below()), dst.shown, true)
+			return v.allowed(path.Join(dst.abs(), e.Below()), dst.Shown, true)
 		})
 }
 
@@ -348,12 +347,12 @@ func rename(dir int, name string, to *spot, overwrite bool) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EEXIST):
-		return exists(to.shown)
+		return exists(to.Shown)
 	case errors.Is(err, unix.EXDEV):
 		return tool.Errorf(tool.CodeUnsupported, "%s is on another file system; read, write and delete instead",
-			to.shown)
+			to.Shown)
 	case errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ENOTEMPTY):
-		return tool.Errorf(tool.CodeConflict, "%s: %w; move it away first", to.shown, err)
+		return tool.Errorf(tool.CodeConflict, "%s: %w; move it away first", to.Shown, err)
 	}
-	return explain(to.shown, err)
+	return explain(to.Shown, err)
 }

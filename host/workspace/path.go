@@ -3,7 +3,6 @@ package workspace
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"unicode"
@@ -21,54 +20,25 @@ const MaxPath = 4096
 // A Place is a path within a root, by its letters alone: whether something is there, and whether a link leads
 // elsewhere, is not known yet.
 type Place struct {
-	Root  Root
+	*root
 	Rel   string // below the root, clean; "." is the root itself
-	Abs   string
 	Shown string // as the caller wrote it
 }
 
-// A place is a Place on the way to being opened.
-type place struct {
-	*root
-	rel, shown string
-}
+// Abs is the absolute path.
+func (p Place) Abs() string { return filepath.Join(p.Dir, p.Rel) }
 
-func (p place) path() string { return p.at(p.rel) }
-
-// at returns the absolute path of what is rel below the root.
-func (r *root) at(rel string) string { return filepath.Join(r.Dir, rel) }
-
-// Locate says where a path is, in the first root that it may be in. It touches no disk.
-func (v *View) Locate(path string) (Place, error) {
-	all, err := v.LocateAll(path)
-	if err != nil {
-		return Place{}, err
-	}
-	return all[0], nil
-}
-
-// LocateAll says every place where a path may be: a relative one in each root, in the order of the config.
+// LocateAll says every place where a path may be: a relative one in each root, in the order of the config. It touches
+// no disk.
 func (v *View) LocateAll(path string) ([]Place, error) {
-	places, err := v.places(path)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]Place, len(places))
-	for i, p := range places {
-		all[i] = Place{Root: p.Root, Rel: p.rel, Abs: p.path(), Shown: p.shown}
-	}
-	return all, nil
-}
-
-func (v *View) places(path string) ([]place, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
 	clean := filepath.Clean(path)
-	found := make([]place, 0, len(v.roots))
+	found := make([]Place, 0, len(v.roots))
 	for _, r := range v.roots {
 		if rel, ok := r.locate(clean); ok {
-			found = append(found, place{r, rel, path})
+			found = append(found, Place{r, rel, path})
 		}
 	}
 	if len(found) == 0 {
@@ -88,20 +58,20 @@ func (r *root) locate(path string) (rel string, ok bool) {
 	if !filepath.IsAbs(path) {
 		return path, filepath.IsLocal(path)
 	}
-	if rel, ok := below(r.abs, path); ok {
-		return rel, true
+	if rel, ok = below(r.abs, path); !ok {
+		rel, ok = below(r.Dir, path)
 	}
-	return below(r.Dir, path)
+	return rel, ok
 }
 
 // ForPrograms reports whether a program that is started may have a file, by where that really is. It sees no more than
 // its walls let it; this says why.
 func (v *View) ForPrograms(shown, real string, write bool) error {
-	switch ban := v.ws.book.At(real); {
-	case ban == offlimits.Secret, ban == offlimits.Config, write && ban != offlimits.Free:
-		return offLimitsError(shown, ban)
+	ban := v.ws.book.At(real)
+	if ban == offlimits.Free || ban == offlimits.Fixed && !write {
+		return nil
 	}
-	return nil
+	return offLimitsError(shown, ban)
 }
 
 // below returns what of a clean absolute path comes after a folder.
@@ -109,19 +79,11 @@ func below(dir, path string) (rel string, ok bool) {
 	if path == dir {
 		return ".", true
 	}
-	if dir != "/" {
-		dir += "/"
-	}
-	rel, ok = strings.CutPrefix(path, dir)
-	return rel, ok
+	return strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 func (v *View) names() string {
-	names := make([]string, len(v.roots))
-	for i, r := range v.roots {
-		names[i] = r.Name
-	}
-	return strings.Join(names, ", ")
+	return join(v.roots, func(r *root) string { return r.Name })
 }
 
 func checkPath(path string) error {
@@ -138,12 +100,12 @@ func checkPath(path string) error {
 
 // explain puts the error of a system call into our words, with the path as the caller wrote it.
 func explain(shown string, err error) error {
-	var errno unix.Errno
+	errno, ok := errors.AsType[unix.Errno](err)
 	switch {
-	case !errors.As(err, &errno):
+	case !ok:
 		return denied(shown, "it leads outside the offered folders") // os.Root's own refusal carries no errno
 	case errors.Is(err, fs.ErrNotExist), errno == unix.ENOTDIR:
-		return notFound(shown)
+		return tool.Errorf(tool.CodeNotFound, "%s: no such file", shown)
 	case errors.Is(err, fs.ErrPermission), errno == unix.EROFS:
 		return denied(shown, "the operating system forbids it: "+errno.Error())
 	case errno == unix.ENXIO, errno == unix.ENODEV:
@@ -158,10 +120,6 @@ func explain(shown string, err error) error {
 		return tool.Errorf(tool.CodeConflict, "%s: %w", shown, errno)
 	}
 	return tool.Errorf(tool.CodeInternal, "%s: %w", shown, errno)
-}
-
-func notFound(shown string) *tool.Error {
-	return tool.Errorf(tool.CodeNotFound, "%s: no such file", shown)
 }
 
 func (v *View) notFoundAnywhere(shown string) *tool.Error {
@@ -189,17 +147,4 @@ func deniedSensitive(shown string) *tool.Error {
 
 func notRegular(shown string) *tool.Error {
 	return tool.Errorf(tool.CodeInvalidInput, "%s is not a regular file but a device, pipe or socket", shown)
-}
-
-// bare takes the path off an error of package os: ours name it as the caller wrote it.
-func bare(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	var l *os.LinkError
-	if errors.As(err, &l) {
-		return l.Err
-	}
-	return err
 }

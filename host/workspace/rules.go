@@ -52,21 +52,13 @@ func (r *rules) ignores(d *folder, it item) bool {
 
 // with returns the rules that count in a folder, given those of the folder above it.
 func (r *rules) with(d *folder, items []item) *rules {
-	var has [3]bool
 	for _, it := range items {
 		switch it.name {
-		case ".gitignore":
-			has[0] = true
-		case ".ignore":
-			has[1] = true
-		case ".git":
-			has[2] = true
+		case ".gitignore", ".ignore", ".git":
+			return r.load(d.fd, d.rel)
 		}
 	}
-	if has == [3]bool{} {
-		return r
-	}
-	return r.load(d.fd, d.rel)
+	return r
 }
 
 // load reads the ignore files of an open folder, which is rel below its root.
@@ -135,11 +127,7 @@ func readRules(dir int, name string) *ignore.List {
 // openSteps opens a path below an open folder, step by step, following no link.
 func openSteps(dir int, path string) (fd int, err error) {
 	name, rest, more := strings.Cut(path, "/")
-	err = retry(func() (err error) {
-		fd, err = unix.Openat(dir, name, readFlags|unix.O_NOFOLLOW, 0)
-		return err
-	})
-	if err != nil || !more {
+	if fd, err = openName(dir, name, readFlags, 0); err != nil || !more {
 		return fd, err
 	}
 	defer unix.Close(fd)

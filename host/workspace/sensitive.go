@@ -52,9 +52,7 @@ func newSensitive(o Sensitive) (*sensitive, error) {
 
 // path reports whether any part of a path has a sensitive name.
 func (s *sensitive) path(p string) bool {
-	for p != "" {
-		var part string
-		part, p, _ = strings.Cut(p, "/")
+	for part := range strings.SplitSeq(p, "/") {
 		if s.name(part) {
 			return true
 		}
@@ -105,23 +103,8 @@ func newNames(patterns []string) *names {
 }
 
 func (n *names) match(name string) bool {
-	if n.exact[name] {
-		return true
-	}
-	for _, p := range n.prefixes {
-		if strings.HasPrefix(name, p) {
-			return true
-		}
-	}
-	for _, s := range n.suffixes {
-		if strings.HasSuffix(name, s) {
-			return true
-		}
-	}
-	for _, p := range n.others {
-		if doublestar.MatchUnvalidated(p, name) { // they were checked
-			return true
-		}
-	}
-	return false
+	return n.exact[name] ||
+		slices.ContainsFunc(n.prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) ||
+		slices.ContainsFunc(n.suffixes, func(s string) bool { return strings.HasSuffix(name, s) }) ||
+		slices.ContainsFunc(n.others, func(p string) bool { return doublestar.MatchUnvalidated(p, name) }) // checked before
 }

@@ -1,7 +1,10 @@
 package workspace
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io/fs"
 	"path"
@@ -84,12 +87,7 @@ func (v *View) newWalk(shown string, o WalkOptions) (*walk, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.MaxEntries == 0 {
-		o.MaxEntries = defaultMaxEntries
-	}
-	if o.MaxDepth == 0 {
-		o.MaxDepth = defaultMaxDepth
-	}
+	o.MaxEntries, o.MaxDepth = cmp.Or(o.MaxEntries, defaultMaxEntries), cmp.Or(o.MaxDepth, defaultMaxDepth)
 	w := &walk{
 		View: v, WalkOptions: o, globs: g, shown: shown, prefix: strings.TrimRight(shown, "/") + "/",
 		buf: make([]byte, 32<<10),
@@ -248,11 +246,7 @@ func (w *walk) descend(ctx context.Context, d *folder, name string) error {
 	if d.depth >= w.MaxDepth {
 		return w.tooMuch("has folders nested deeper than %d", w.MaxDepth)
 	}
-	var fd int
-	err := retry(func() (err error) {
-		fd, err = unix.Openat(d.fd, name, readFlags|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		return err
-	})
+	fd, err := openName(d.fd, name, readFlags|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil //nolint:nilerr // gone meanwhile, or not ours to read: it has no entries
 	}
@@ -291,16 +285,14 @@ func (e *Entry) Open() (*File, error) {
 
 // openEntry opens a regular file by its name in an open folder, following no link.
 func openEntry(dir int, name string, f File) (*File, error) {
-	err := retry(func() (err error) {
-		f.fd, err = unix.Openat(dir, name, readFlags|unix.O_NOFOLLOW, 0)
-		return err
-	})
-	if errors.Is(err, unix.ELOOP) {
+	fd, err := openName(dir, name, readFlags, 0)
+	switch {
+	case errors.Is(err, unix.ELOOP):
 		return nil, isLink(f.Shown())
-	}
-	if err != nil {
+	case err != nil:
 		return nil, explain(f.Shown(), err)
 	}
+	f.fd = fd
 	if err = f.load(); err == nil {
 		err = f.checkRegular()
 	}
@@ -314,4 +306,47 @@ func openEntry(dir int, name string, f File) (*File, error) {
 func statAt(dir int, name string) (st unix.Stat_t, err error) {
 	err = retry(func() error { return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	return st, err
+}
+
+// Where the parts of struct linux_dirent64 are.
+const (
+	direntLength = 16
+	direntType   = 18
+	direntName   = 19
+)
+
+// appendItems adds the names that getdents wrote. The file system says what most of them are; where it does not, we
+// ask.
+func appendItems(items []item, fd int, buf []byte) []item {
+	for len(buf) > direntName {
+		length := int(binary.NativeEndian.Uint16(buf[direntLength:]))
+		if length <= direntName || length > len(buf) {
+			return items
+		}
+		name := buf[direntName:length]
+		if end := bytes.IndexByte(name, 0); end >= 0 {
+			name = name[:end]
+		}
+		if s := string(name); s != "." && s != ".." {
+			items = append(items, item{s, itemType(fd, s, buf[direntType])})
+		}
+		buf = buf[length:]
+	}
+	return items
+}
+
+func itemType(fd int, name string, kind byte) fs.FileMode {
+	switch kind {
+	case unix.DT_REG:
+		return 0
+	case unix.DT_DIR:
+		return fs.ModeDir
+	case unix.DT_LNK:
+		return fs.ModeSymlink
+	case unix.DT_UNKNOWN:
+		if st, err := statAt(fd, name); err == nil {
+			return typeOf(st.Mode)
+		}
+	}
+	return fs.ModeIrregular
 }

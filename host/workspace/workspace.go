@@ -6,15 +6,13 @@
 package workspace
 
 import (
-	"errors"
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"toolpost/host/offlimits"
 	"toolpost/tool"
@@ -50,14 +48,12 @@ type Root struct {
 // its place, another root takes the place of this one; it is closed when the last file that knows it is gone.
 type root struct {
 	Root
-	dir       *os.Root
-	file      *os.File // of fd
-	fd        int
-	abs       string // where the config says it is
-	options   RootOptions
-	callers   tool.Globs
-	hardLinks bool // files with more than one name are allowed
-	book      *offlimits.Book
+	dir     *os.Root
+	file    *os.File // of fd
+	fd      int
+	abs     string // where the config says it is
+	options RootOptions
+	book    *offlimits.Book
 }
 
 // A Workspace is the open roots of one source.
@@ -113,10 +109,7 @@ func (w *Workspace) nameCodebase(r *root, o RootOptions) error {
 		}
 		return nil
 	}
-	name := strings.Trim(filepath.Base(r.Dir), "/")
-	if name == "" {
-		name = "root"
-	}
+	name := cmp.Or(strings.Trim(filepath.Base(r.Dir), "/"), "root")
 	r.Codebase = name
 	for n := 2; taken(r.Codebase); n++ {
 		r.Codebase = name + "-" + strconv.Itoa(n)
@@ -126,14 +119,8 @@ func (w *Workspace) nameCodebase(r *root, o RootOptions) error {
 
 // openRoot opens a root, and follows no link on the way that a tool could have made.
 func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
-	name := o.Path
-	if name == "" {
-		name = "."
-	}
-	r := &root{
-		Root: Root{Name: name, Write: o.Write}, abs: offlimits.Under(base, name), options: o, callers: o.Callers,
-		hardLinks: o.HardLinks == "allow", book: book,
-	}
+	name := cmp.Or(o.Path, ".")
+	r := &root{Root: Root{Name: name, Write: o.Write}, abs: offlimits.Under(base, name), options: o, book: book}
 	if o.HardLinks != "" && o.HardLinks != "allow" && o.HardLinks != "refuse" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "root %s: hard_links is %q; say refuse or allow", name,
 			o.HardLinks)
@@ -145,7 +132,7 @@ func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
 	}
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "root %s: %w; make the folder or correct the root's path", name,
-			bare(err))
+			offlimits.Plain(err))
 	}
 	return r, nil
 }
@@ -250,7 +237,7 @@ func (w *Workspace) View(c *tool.Call) *View {
 }
 
 func (r *root) visible(caller string) bool {
-	return len(r.callers) == 0 || r.callers.Match(caller)
+	return len(r.options.Callers) == 0 || r.options.Callers.Match(caller)
 }
 
 // Roots lists the roots that are visible, in the order of the config.
@@ -269,25 +256,14 @@ func (v *View) Codebase(id string) (*View, error) {
 			return nil, b.err
 		}
 	}
-	known := make([]string, len(v.roots))
-	for i, r := range v.roots {
-		known[i] = r.Codebase
-	}
-	return nil, tool.Errorf(tool.CodeNotFound, "no codebase %q; there are: %s", id, strings.Join(known, ", "))
+	known := join(v.roots, func(r *root) string { return r.Codebase })
+	return nil, tool.Errorf(tool.CodeNotFound, "no codebase %q; there are: %s", id, known)
 }
 
-// dup returns a descriptor of our own for an open file.
-func dup(f *os.File) (fd int, err error) {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return -1, err
+func join(roots []*root, name func(*root) string) string {
+	names := make([]string, len(roots))
+	for i, r := range roots {
+		names[i] = name(r)
 	}
-	ctlErr := conn.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
-	return fd, errors.Join(ctlErr, err)
-}
-
-// realPath asks the kernel where an open file is. Asking before the open could be answered for another
-// file than the one that is opened.
-func realPath(fd int) (string, error) {
-	return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	return strings.Join(names, ", ")
 }

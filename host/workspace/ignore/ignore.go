@@ -100,7 +100,10 @@ func parseRule(s string) rule {
 		return rule{never: true}
 	}
 	r.byName = !strings.Contains(s, "/")
-	r.prefix, s = literalPrefix(s)
+	if r.prefix = s; strings.ContainsAny(s, special) {
+		r.prefix = s[:strings.IndexAny(s, special)]
+	}
+	s = s[len(r.prefix):]
 	if !r.byName {
 		r.prefix = strings.TrimPrefix(r.prefix, "/")
 	}
@@ -110,13 +113,8 @@ func parseRule(s string) rule {
 	return r
 }
 
-// literalPrefix splits before the first character that is special.
-func literalPrefix(s string) (prefix, rest string) {
-	if i := strings.IndexAny(s, `*?[\`); i >= 0 {
-		return s[:i], s[i:]
-	}
-	return s, ""
-}
+// special are the characters before which a literal prefix ends.
+const special = `*?[\`
 
 // extension returns the ".go" of a rule "*.go".
 func (r rule) extension() (string, bool) {
