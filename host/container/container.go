@@ -272,22 +272,18 @@ func variables(env []string) (string, error) {
 // asked for twice.
 func (b *Box) end(name string) {
 	for range 2 {
-		child, err := process.Start(process.Command{Argv: []string{b.path, "rm", "-f", name}, Env: b.env})
-		if err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), endTime)
+		remove := process.Command{Argv: []string{b.path, "rm", "-f", name}, Env: b.env}
+		_, exit, _, err := process.Run(ctx, remove, 1<<20)
+		late := ctx.Err() != nil
+		cancel()
+		if err != nil && !late {
 			b.log.Warn("the container could not be ended", "name", name, "error", err)
 			return
 		}
-		child.CloseStdin()
-		ctx, cancel := context.WithTimeout(context.Background(), endTime)
-		select {
-		case <-child.Exited():
-		case <-ctx.Done():
-		}
-		cancel()
-		if exit := child.Kill(); exit != (process.Exit{}) {
+		if exit != (process.Exit{}) {
 			b.log.Debug("the engine ended no container", "name", name, "exit", exit.String())
 		}
-		child.Close()
 	}
 }
 

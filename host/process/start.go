@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"os"
@@ -43,6 +44,26 @@ func Start(cmd Command) (*Child, error) {
 	c.stderr = newStderr(p.ours[2], cmd.Stderr, cmd.StderrLimit)
 	go c.watch()
 	return c, nil
+}
+
+// Run runs a command to its end, with nothing on its standard input. It gives what the command wrote, at most max bytes,
+// how it ended, and that in words; an error: it did not start, wrote more, or did not end before ctx did.
+func Run(ctx context.Context, cmd Command, max int) (out []byte, exit Exit, words string, err error) {
+	child, err := Start(cmd)
+	if err != nil {
+		return nil, exit, "", err
+	}
+	defer child.Close()
+	child.CloseStdin()
+	stop := context.AfterFunc(ctx, func() { child.Kill() })
+	defer stop()
+	if out, err = ReadDocument(child.Stdout, max); err != nil && ctx.Err() == nil {
+		return nil, exit, "", err
+	}
+	if exit = child.Wait(); ctx.Err() != nil {
+		return nil, exit, "", context.Cause(ctx)
+	}
+	return out, exit, child.Describe(exit), nil
 }
 
 // lookup finds the program. One that runs in a root of its own is looked for there, when its room is built.

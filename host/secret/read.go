@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -16,8 +15,10 @@ import (
 	"toolpost/tool"
 )
 
-// commandTime is how long a command has to write a value.
-const commandTime = 10 * time.Second
+const (
+	commandTime = 10 * time.Second      // for a command to write a value
+	mostRead    = MaxSize + len("\r\n") // bytes of a value and the end of its line
+)
 
 // read returns the value of a secret. Its errors name the secret and where it comes from, and have nothing of what was
 // read there.
@@ -86,11 +87,11 @@ func fromFile(path string) (string, error) {
 		return "", fmt.Errorf("others than its owner may use the file (mode %04o); run `chmod 600 %s`",
 			info.Mode().Perm(), path)
 	}
-	return readValue(f)
+	return valueOf(process.ReadDocument(f, mostRead))
 }
 
-func readValue(r io.Reader) (string, error) {
-	data, err := process.ReadDocument(r, MaxSize+len("\r\n"))
+// valueOf is what a file or a command has, without the end of its last line.
+func valueOf(data []byte, err error) (string, error) {
 	if _, ok := errors.AsType[*process.LimitError](err); ok {
 		return "", errTooLong
 	}
@@ -108,29 +109,12 @@ func fromCommand(ctx context.Context, dir string, argv []string) (string, error)
 	late := fmt.Errorf("the command did not end within %v", commandTime)
 	ctx, cancel := context.WithTimeoutCause(ctx, commandTime, late)
 	defer cancel()
-	child, err := process.Start(process.Command{Argv: argv, Dir: dir, Env: process.Environment(nil, nil)})
-	if err != nil {
-		return "", errors.New(tool.AsError(err).Message)
+	out, exit, _, err := process.Run(ctx, process.Command{Argv: argv, Dir: dir, Env: process.Environment(nil, nil)}, mostRead)
+	if failure, ok := errors.AsType[*tool.Error](err); ok { // it did not start
+		return "", errors.New(failure.Message)
 	}
-	defer child.Close()
-	child.CloseStdin()
-	killed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { defer close(killed); child.Kill() })
-	defer func() {
-		if !stop() {
-			<-killed
-		}
-	}()
-	value, err := readValue(child.Stdout)
-	if err != nil && ctx.Err() == nil {
-		return "", err
-	}
-	exit := child.Wait()
-	switch {
-	case ctx.Err() != nil:
-		return "", context.Cause(ctx)
-	case exit != process.Exit{}:
+	if exit != (process.Exit{}) && err == nil {
 		return "", fmt.Errorf("the command failed (%v); run it by hand to see why", exit)
 	}
-	return value, nil
+	return valueOf(out, err)
 }

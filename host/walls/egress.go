@@ -100,11 +100,10 @@ func (e *egress) try(ctx context.Context, to netip.AddrPort, left int) (net.Conn
 // unreached says why there is no connection, without what the machine's own words tell about its network.
 func unreached(t host, err error) error {
 	code, why := tool.CodeUnavailable, "cannot be reached"
-	var wait interface{ Timeout() bool }
-	switch {
+	switch wait, ok := errors.AsType[net.Error](err); {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		why = "refuses the connection"
-	case errors.As(err, &wait) && wait.Timeout():
+	case ok && wait.Timeout():
 		code, why = tool.CodeTimeout, "does not answer"
 	}
 	failure := tool.Errorf(code, "%s %s", t, why)

@@ -48,18 +48,17 @@ func (c *connPair) serveSOCKS() {
 	if err != nil {
 		return
 	}
+	var peer *side
+	if reply == socksOK {
+		peer, err = c.connect(t)
+		reply = socksReply(err)
+	}
+	// from which address of this machine a host was reached is nobody's business
+	_, _ = c.child.Write([]byte{socksVersion, reply, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 	if reply != socksOK {
-		c.replySOCKS(reply)
 		c.part()
 		return
 	}
-	peer, err := c.connect(t)
-	if err != nil {
-		c.replySOCKS(socksReply(err))
-		c.part()
-		return
-	}
-	c.replySOCKS(socksOK)
 	c.tunnel(peer)
 }
 
@@ -94,18 +93,15 @@ func (c *connPair) socksTarget() (host, byte, error) {
 	return newHost(name, binary.BigEndian.Uint16(rest[size:])), socksOK, nil
 }
 
-// socksReply is the reply for a host that was not reached.
+// socksReply is the reply for a host that was reached, or was not.
 func socksReply(err error) byte {
 	switch {
+	case err == nil:
+		return socksOK
 	case tool.CodeOf(err) == tool.CodeAccessDenied:
 		return socksDenied
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return socksRefused
 	}
 	return socksNoHost
-}
-
-// replySOCKS replies; from which address of this machine a host was reached is nobody's business.
-func (c *connPair) replySOCKS(reply byte) {
-	_, _ = c.child.Write([]byte{socksVersion, reply, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 }
