@@ -31,32 +31,28 @@ type List struct {
 	Writable []string
 }
 
-// Hidden lists what started programs do not see. A nil list has nothing.
-func (l *List) Hidden() []string {
-	switch {
-	case l == nil:
-		return nil
-	case l.Config == "":
-		return l.Absent
+// all is the list. A nil one has nothing.
+func (l *List) all() List {
+	if l == nil {
+		return List{}
 	}
-	return append(slices.Clip(l.Absent), l.Config)
+	return *l
+}
+
+// Hidden lists what started programs do not see.
+func (l *List) Hidden() []string {
+	all := l.all()
+	if all.Config == "" {
+		return all.Absent
+	}
+	return append(slices.Clip(all.Absent), all.Config)
 }
 
 // Fixed lists what started programs cannot change although they see it.
-func (l *List) Fixed() []string {
-	if l == nil {
-		return nil
-	}
-	return l.ReadOnly
-}
+func (l *List) Fixed() []string { return l.all().ReadOnly }
 
 // Roots lists the folders that tools may change.
-func (l *List) Roots() []string {
-	if l == nil {
-		return nil
-	}
-	return l.Writable
-}
+func (l *List) Roots() []string { return l.all().Writable }
 
 // Theirs reports whether a path lies in a folder that tools may change, so that they could put another thing there.
 func (l *List) Theirs(real string) bool {

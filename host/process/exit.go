@@ -16,13 +16,6 @@ type Exit struct {
 	Signal syscall.Signal // 0 when it exited by itself
 }
 
-func exitOf(s syscall.WaitStatus) Exit {
-	if s.Signaled() {
-		return Exit{Code: -1, Signal: s.Signal()}
-	}
-	return Exit{Code: s.ExitStatus()}
-}
-
 // String says it in words: "exit status 3", "killed by SIGSEGV (segmentation fault)".
 func (e Exit) String() string {
 	if e.Signal == 0 {

@@ -1,17 +1,15 @@
 package process
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
 )
 
-const (
-	readSize = 64 << 10
-
-	emptyReads = 100 // in a row, until a reader is taken to be broken
-)
+const readSize = 64 << 10
 
 // LineLimits bounds what Lines reads.
 type LineLimits struct {
@@ -22,22 +20,21 @@ type LineLimits struct {
 
 // Lines reads newline-terminated lines within bounds. It has one buffer, as large as the longest line.
 type Lines struct {
-	r      io.Reader
-	limits LineLimits
-	buf    []byte // what was read and not given yet is buf[start:end]
-	start  int
-	end    int
-	given  int64 // bytes
-	number int
-	err    error // what Next gives when the buffer has no more lines
+	scan     *bufio.Scanner
+	limits   LineLimits
+	searched int   // of the bytes of the next line
+	given    int64 // bytes
+	number   int
+	open     bool // the last line has no newline
 }
 
 // NewLines reads lines from r.
 func NewLines(r io.Reader, l LineLimits) *Lines {
-	if l.Line <= 0 {
-		l.Line = MaxLine
-	}
-	return &Lines{r: r, limits: l}
+	l.Line = cmp.Or(max(l.Line, 0), MaxLine)
+	lines := &Lines{scan: bufio.NewScanner(r), limits: l}
+	lines.scan.Buffer(make([]byte, readSize), l.Line+readSize)
+	lines.scan.Split(lines.split)
+	return lines
 }
 
 // Number is the number of the line that Next returned last, from 1.
@@ -47,45 +44,34 @@ func (l *Lines) Number() int { return l.number }
 // io.ErrUnexpectedEOF, unless LineLimits.Open takes it; the clean end is io.EOF; a bound that was exceeded is a
 // *LimitError.
 func (l *Lines) Next() ([]byte, error) {
-	searched := 0
-	for {
-		pending := l.buf[l.start:l.end]
-		if i := bytes.IndexByte(pending[searched:], '\n'); i >= 0 {
-			return l.give(searched+i, 1, nil)
-		}
-		if err := l.exceeded(len(pending), 0); err != nil {
-			return nil, err
-		}
-		if l.err != nil {
-			return l.last(len(pending))
-		}
-		searched = len(pending)
-		l.fill()
+	switch {
+	case !l.scan.Scan():
+		return nil, cmp.Or(l.scan.Err(), io.EOF)
+	case l.open && !l.limits.Open:
+		return l.scan.Bytes(), io.ErrUnexpectedEOF
 	}
+	return l.scan.Bytes(), nil
 }
 
-// give hands out the next n bytes as a line and steps over its newline.
-func (l *Lines) give(n, newline int, err error) ([]byte, error) {
+// split finds the next line in what was read and not given yet. It gives up on one before that grows beyond its limit.
+func (l *Lines) split(pending []byte, last bool) (size int, line []byte, err error) {
+	if l.scan.Err() != nil { // the end of what was read is a part of a line
+		return 0, nil, nil
+	}
+	i := bytes.IndexByte(pending[l.searched:], '\n')
+	n, newline := l.searched+i, 1
+	if i < 0 {
+		n, newline = len(pending), 0
+		l.searched = n
+	}
 	if err := l.exceeded(n, newline); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	line := l.buf[l.start : l.start+n]
-	l.start += n + newline
-	l.given += int64(n + newline)
-	l.number++
-	return line, err
-}
-
-// last deals with what is left when r has no more.
-func (l *Lines) last(n int) ([]byte, error) {
-	if n == 0 || l.err != io.EOF {
-		l.start = l.end
-		return nil, l.err
+	if i < 0 && (!last || n == 0) {
+		return 0, nil, nil
 	}
-	if l.limits.Open {
-		return l.give(n, 0, nil)
-	}
-	return l.give(n, 0, io.ErrUnexpectedEOF)
+	l.open, l.searched, l.number, l.given = i < 0, 0, l.number+1, l.given+int64(n+newline)
+	return n + newline, pending[:n], nil
 }
 
 // exceeded says which bound a line of n bytes breaks, if any: the one that it reached first.
@@ -101,36 +87,6 @@ func (l *Lines) exceeded(n, newline int) error {
 		return &LimitError{What: "the output", Max: l.limits.Total}
 	}
 	return nil
-}
-
-// fill reads once, after making room where there is too little.
-func (l *Lines) fill() {
-	if l.start == l.end {
-		l.start, l.end = 0, 0
-	}
-	if len(l.buf)-l.end < readSize/2 {
-		l.makeRoom()
-	}
-	for range emptyReads {
-		n, err := l.r.Read(l.buf[l.end:])
-		l.end += n
-		if l.err = err; n > 0 || err != nil {
-			return
-		}
-	}
-	l.err = io.ErrNoProgress
-}
-
-// makeRoom moves the pending bytes to the front of the buffer, and doubles it where they fill half of it.
-// Next gives up on a line before it grows beyond its limit.
-func (l *Lines) makeRoom() {
-	pending := l.buf[l.start:l.end]
-	size := min(max(2*len(l.buf), readSize), l.limits.Line+readSize)
-	if size > len(l.buf) && len(pending) >= len(l.buf)/2 {
-		l.buf = make([]byte, size)
-	}
-	l.end = copy(l.buf, pending)
-	l.start = 0
 }
 
 // ReadDocument reads r to its end, at most max bytes; beyond that the error is a *LimitError.

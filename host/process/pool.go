@@ -104,7 +104,11 @@ func (p *Pool[W]) next() (t ticket[W], ok bool) {
 	case p.closing != nil:
 		t.err = tool.Errorf(tool.CodeUnavailable, "%s has been shut down", p.o.Name)
 	case len(p.idle) > 0:
-		t.warm = p.unpark(len(p.idle) - 1)
+		last := len(p.idle) - 1
+		t.warm = p.idle[last]
+		p.idle = slices.Delete(p.idle, last, last+1)
+		t.warm.timer.Stop()
+		p.out[t.warm.w] = t.warm.started
 	case p.alive >= p.o.Max:
 		return t, false
 	case p.restart.Tripped() && (wait > 0 || p.trying):
@@ -223,15 +227,6 @@ func (p *Pool[W]) park(w W, started time.Time) {
 	p.idle = append(p.idle, e)
 }
 
-// unpark puts an idle worker in use.
-func (p *Pool[W]) unpark(i int) *warm[W] {
-	e := p.idle[i]
-	e.timer.Stop()
-	p.idle = slices.Delete(p.idle, i, i+1)
-	p.out[e.w] = e.started
-	return e
-}
-
 // expire closes a worker that was idle for too long.
 func (p *Pool[W]) expire(e *warm[W]) {
 	p.mu.Lock()
@@ -264,28 +259,11 @@ func (p *Pool[W]) gone() {
 // Close closes the idle workers and those in use as they come back, and waits for that until ctx ends.
 func (p *Pool[W]) Close(ctx context.Context) error {
 	p.mu.Lock()
-	idle := p.shut()
-	p.mu.Unlock()
-	for _, e := range idle {
+	for _, e := range p.idle {
+		e.timer.Stop()
 		go p.end(e.w)
 	}
-	select {
-	case <-p.closing:
-		return nil
-	case <-ctx.Done():
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return tool.Errorf(tool.CodeTimeout, "%s: %d workers are still running: %w", p.o.Name, p.alive, ctx.Err())
-	}
-}
-
-// shut marks the pool as closed, sends the line away, and gives the idle workers to be closed.
-func (p *Pool[W]) shut() []*warm[W] {
-	idle := p.idle
 	p.idle = nil
-	for _, e := range idle {
-		e.timer.Stop()
-	}
 	if p.closing == nil {
 		p.closing = make(chan struct{})
 		if p.alive == 0 {
@@ -295,6 +273,14 @@ func (p *Pool[W]) shut() []*warm[W] {
 	if p.alarm != nil {
 		p.alarm.Stop()
 	}
-	p.serve()
-	return idle
+	p.serve() // it sends the line away
+	p.mu.Unlock()
+	select {
+	case <-p.closing:
+		return nil
+	case <-ctx.Done():
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return tool.Errorf(tool.CodeTimeout, "%s: %d workers are still running: %w", p.o.Name, p.alive, ctx.Err())
+	}
 }

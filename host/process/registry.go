@@ -164,7 +164,12 @@ func (r *registry) reap(c *Child) Exit {
 	if err != nil { // somebody else took it: nobody in this program may
 		return Exit{Code: -1}
 	}
-	return exitOf(state.Sys().(syscall.WaitStatus))
+	status := state.Sys().(syscall.WaitStatus)
+	e := Exit{Code: status.ExitStatus()} // -1 when a signal ended it
+	if status.Signaled() {
+		e.Signal = status.Signal()
+	}
+	return e
 }
 
 // signal sends a signal to a leader's process group: all that it started and that did not leave. The

@@ -1,8 +1,10 @@
 package process
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -22,7 +24,6 @@ type stderr struct {
 	pipe *os.File
 	emit func([]byte)
 	left int // bytes that may still be handed to emit
-	line []byte
 	done chan struct{}
 
 	silent atomic.Bool // emit is no longer called
@@ -39,52 +40,41 @@ func newStderr(pipe *os.File, emit func([]byte), limit int) *stderr {
 
 func (s *stderr) run() {
 	defer close(s.done)
-	buf := make([]byte, pieceSize)
-	for {
-		n, err := s.pipe.Read(buf)
-		s.keep(buf[:n])
-		s.split(buf[:n])
-		if err != nil {
-			break
+	all := io.TeeReader(s.pipe, s)
+	if s.emit != nil {
+		lines := bufio.NewScanner(all)
+		lines.Buffer(make([]byte, pieceSize+1), 0)
+		lines.Split(splitPieces)
+		for s.left > 0 && lines.Scan() {
+			s.hand(lines.Bytes())
 		}
 	}
-	if len(s.line) > 0 {
-		s.hand(s.line)
-	}
+	_, _ = io.Copy(io.Discard, all) // only the tail is kept
 }
 
-// keep remembers the tail.
-func (s *stderr) keep(data []byte) {
+// Write remembers the tail of what was read.
+func (s *stderr) Write(data []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = append(s.last, data...)
 	if over := len(s.last) - tailSize; over > tailSize {
 		s.last = append(s.last[:0], s.last[over:]...)
 	}
+	return len(data), nil
 }
 
-// split hands on the lines that are complete, and pieces of one that is too long.
-func (s *stderr) split(data []byte) {
-	for len(data) > 0 && s.emit != nil && s.left > 0 {
-		line, rest, complete := bytes.Cut(data, []byte{'\n'})
-		room := pieceSize - len(s.line)
-		switch {
-		case len(line) > room:
-			s.line = append(s.line, data[:room]...)
-			data = data[room:]
-			whole := wholeRunes(s.line)
-			s.hand(s.line[:whole])
-			s.line = append(s.line[:0], s.line[whole:]...)
-		case complete:
-			s.line = append(s.line, line...)
-			data = rest
-			s.hand(bytes.TrimSuffix(s.line, []byte{'\r'}))
-			s.line = s.line[:0]
-		default:
-			s.line = append(s.line, line...)
-			data = nil
-		}
+// splitPieces finds the next line, or a piece of one that is too long.
+func splitPieces(data []byte, last bool) (size int, piece []byte, err error) {
+	switch i := bytes.IndexByte(data, '\n'); {
+	case i >= 0:
+		return i + 1, bytes.TrimSuffix(data[:i], []byte{'\r'}), nil
+	case len(data) > pieceSize:
+		size = wholeRunes(data[:pieceSize])
+		return size, data[:size], nil
+	case last && len(data) > 0:
+		return len(data), data, nil
 	}
+	return 0, nil, nil
 }
 
 // wholeRunes is how much of b ends between two characters.

@@ -37,7 +37,6 @@ func controllerNames() []string { return []string{ctlMemory, ctlPids, ctlCPU} }
 type controllers struct {
 	v1  map[string]string // by controller
 	v2  string            // empty: none
-	has map[string]bool   // what v2 gives to the groups below that folder
 	why map[string]error  // a controller that cannot be used, and why not
 }
 
@@ -83,7 +82,7 @@ func enter(folder string) error {
 
 // findControllers looks where this program is, in a root that has proc and sys.
 func findControllers(root string) *controllers {
-	c := &controllers{v1: map[string]string{}, has: map[string]bool{}, why: map[string]error{}}
+	c := &controllers{v1: map[string]string{}, why: map[string]error{}}
 	places := ownGroups(filepath.Join(root, "proc/self/cgroup"))
 	for _, m := range groupMounts(filepath.Join(root, "proc/self/mountinfo")) {
 		for _, name := range append(controllerNames(), "") {
@@ -144,40 +143,33 @@ func lines(path string) iter.Seq[string] { return strings.SplitSeq(readText(path
 
 // probe makes a group and sets every limit, to see which can be had.
 func (c *controllers) probe() {
-	if c.v2 != "" {
-		c.enable()
-	}
 	for _, name := range controllerNames() {
-		if c.v1[name] == "" && !c.has[name] {
-			c.why[name] = cmp.Or(c.why[name], errors.New("no hierarchy of cgroups has this controller for us"))
-			continue
-		}
-		g, err := c.make(name)
+		err := c.offer(name)
 		if err == nil {
-			err = g.limit(Limits{Memory: 64 << 20, Processes: 16, CPU: 1})
-			g.remove()
+			var g *group
+			if g, err = c.make(name); err == nil {
+				err = g.limit(Limits{Memory: 64 << 20, Processes: 16, CPU: 1})
+				g.remove()
+			}
 		}
 		c.why[name] = err
 	}
 }
 
-// enable hands the controllers of version 2 to the groups below ours. A group with processes in it cannot do
-// that unless it is the root; if there is nobody in it but us, we move one down.
-func (c *controllers) enable() {
-	offered := strings.Fields(readText(filepath.Join(c.v2, "cgroup.controllers")))
-	for _, name := range controllerNames() {
-		if !slices.Contains(offered, name) || c.v1[name] != "" {
-			continue
-		}
-		err := c.enableOne(name)
-		if errors.Is(err, syscall.EBUSY) && c.moveDown() == nil {
-			err = c.enableOne(name)
-		}
-		c.has[name] = err == nil
-		if err != nil {
-			c.why[name] = err
-		}
+// offer hands a controller of version 2 to the groups below ours. A group with processes in it cannot do that unless it is
+// the root; if there is nobody in it but us, we move one down. In version 1 there is nothing to do.
+func (c *controllers) offer(name string) error {
+	if c.v1[name] != "" {
+		return nil
 	}
+	if !slices.Contains(strings.Fields(readText(filepath.Join(c.v2, "cgroup.controllers"))), name) || c.v2 == "" {
+		return errors.New("no hierarchy of cgroups has this controller for us")
+	}
+	err := c.enableOne(name)
+	if errors.Is(err, syscall.EBUSY) && c.moveDown() == nil {
+		err = c.enableOne(name)
+	}
+	return err
 }
 
 func (c *controllers) enableOne(name string) error {

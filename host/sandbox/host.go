@@ -231,15 +231,14 @@ func (b *birth) begin(h *house, m *machine) error {
 	defer theirs.Close()
 	b.names, b.conn = f.names, ours
 	files := append([]*os.File{f.memory, theirs}, b.group.procs...)
-	err = h.use(m, b.outside, func(st *forker) error { return send(st.conn, uint64(b.flags), uint64(f.size), files) })
-	if err != nil {
+	if err = h.ask(m, b.outside, uint64(b.flags), uint64(f.size), files); err != nil {
 		_ = ours.Close()
 	}
 	return err
 }
 
-// use runs f with the forker, which is started if there is none. One that turns out to be gone is replaced once.
-func (h *house) use(m *machine, outside bool, f func(*forker) error) error {
+// ask sends a request to the forker, which is started if there is none. One that turns out to be gone is replaced once.
+func (h *house) ask(m *machine, outside bool, flags, size uint64, files []*os.File) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for again := false; ; again = true {
@@ -250,7 +249,7 @@ func (h *house) use(m *machine, outside bool, f func(*forker) error) error {
 			}
 			h.forkers[outside] = s
 		}
-		err := f(h.forkers[outside])
+		err := send(h.forkers[outside].conn, flags, size, files)
 		if err == nil || again {
 			return err
 		}
@@ -428,7 +427,10 @@ func (b *birth) listen() error {
 		what, a := binary.NativeEndian.Uint64(record[:]), binary.NativeEndian.Uint64(record[8:])
 		errno := binary.NativeEndian.Uint64(record[16:])
 		if what == tellFailure {
-			failure = b.failure(a, syscall.Errno(errno))
+			failure = &wallError{LayerNamespaces + ": the new process", syscall.Errno(errno)}
+			if a < uint64(len(b.names)) { // an op of the script
+				failure = &wallError{b.names[a], syscall.Errno(errno)}
+			}
 			continue
 		}
 		b.note(what, int(a), file)
@@ -479,10 +481,3 @@ type wallError struct {
 func (e *wallError) Error() string { return e.what + ": " + e.errno.Error() }
 
 func (e *wallError) Unwrap() error { return e.errno }
-
-func (b *birth) failure(pc uint64, errno syscall.Errno) error {
-	if pc >= uint64(len(b.names)) {
-		return &wallError{LayerNamespaces + ": the new process", errno}
-	}
-	return &wallError{b.names[pc], errno}
-}

@@ -45,14 +45,13 @@ const (
 // handledFS lists the rights on files that this version can take.
 func handledFS(version int) uint64 {
 	all := uint64(rightsRead | rightsExec | rightsWrite | rightsNever)
-	if version < 2 {
-		all &^= unix.LANDLOCK_ACCESS_FS_REFER
-	}
-	if version < landlockTruncate {
-		all &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
-	}
-	if version < landlockIoctl {
-		all &^= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	for since, right := range map[int]uint64{
+		2: unix.LANDLOCK_ACCESS_FS_REFER, landlockTruncate: unix.LANDLOCK_ACCESS_FS_TRUNCATE,
+		landlockIoctl: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV,
+	} {
+		if version < since {
+			all &^= right
+		}
 	}
 	return all
 }
@@ -68,19 +67,13 @@ type grant struct {
 func (s *script) ruleset(version int) {
 	s.in(LayerLandlock)
 	fields := []any{handledFS(version), 0, unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL}
-	fields = fields[:attrFields(version)]
-	s.call("the ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.words(fields...), 8*len(fields), 0).into(regRules)
-}
-
-// attrFields is how many fields the ruleset's structure has.
-func attrFields(version int) int {
-	switch {
-	case version < landlockTCP:
-		return 1
-	case version < landlockScopes:
-		return 2
+	if version < landlockScopes {
+		fields = fields[:2]
 	}
-	return 3
+	if version < landlockTCP {
+		fields = fields[:1]
+	}
+	s.call("the ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.words(fields...), 8*len(fields), 0).into(regRules)
 }
 
 // grant gives rights back, on paths without links.

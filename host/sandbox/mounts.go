@@ -514,18 +514,18 @@ func (b *builder) folder(path string) {
 	}
 	b.made[path] = true
 	b.folder(filepath.Dir(path))
-	b.at(path, func(dir, name any) { b.call(path, unix.SYS_MKDIRAT, dir, name, 0o755).loose() })
+	b.make(path, path, unix.SYS_MKDIRAT, 0o755)
 }
 
-// at names something that is made in the room. What lies in a tree of the host is named from its open folder: its
-// names may be others by then.
-func (b *builder) at(path string, do func(dir, name any)) {
+// make makes a folder or a file in the room, unless it is there. What lies in a tree of the host is named from its open
+// folder: its names may be others by then.
+func (b *builder) make(what, path string, nr uintptr, mode int) {
 	if b.root == 0 || !b.view.inTree(path) {
-		do(cwd, b.base+path)
+		b.call(what, nr, cwd, b.base+path, mode, 0).loose()
 		return
 	}
 	dir := b.open(filepath.Dir(path))
-	do(dir, filepath.Base(path))
+	b.call(what, nr, dir, filepath.Base(path), mode, 0).loose()
 	b.call(path, unix.SYS_CLOSE, dir)
 }
 
@@ -569,9 +569,7 @@ func (b *builder) place(p part) {
 		b.folder(p.path)
 	default:
 		b.folder(filepath.Dir(p.path))
-		b.at(p.path, func(dir, name any) {
-			b.call(p.path, unix.SYS_MKNODAT, dir, name, unix.S_IFREG|0o644, 0).loose()
-		})
+		b.make(p.path, p.path, unix.SYS_MKNODAT, unix.S_IFREG|0o644)
 	}
 }
 
@@ -610,9 +608,7 @@ const empty = "/.empty"
 // would take what is written to it, and is the host's.
 func (b *builder) hide(p part) {
 	if !p.folder {
-		b.at(empty, func(dir, name any) {
-			b.call(p.path, unix.SYS_MKNODAT, dir, name, unix.S_IFREG|0o444, 0).loose()
-		})
+		b.make(p.path, empty, unix.SYS_MKNODAT, unix.S_IFREG|0o444)
 		nothing := b.newReg()
 		b.call(p.path, unix.SYS_OPEN_TREE, b.open(empty), "",
 			unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC).into(nothing)

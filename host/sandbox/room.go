@@ -18,14 +18,7 @@ import (
 // A foundation is the first script, while it is written.
 type foundation struct {
 	*script
-	on     *machine
-	births []delivery
-}
-
-// A delivery is a fork of the midwife whose child's part of the script is not written yet.
-type delivery struct {
-	op   int
-	part func() error
+	on *machine
 }
 
 // A laid foundation is a first script that can be played again and again, for a while.
@@ -78,28 +71,33 @@ func (m *machine) foundation(cgroups int) (*script, error) {
 	f.add("pid", opTell, tellMidwife, self)
 	f.joinCgroups(cgroups)
 	f.mapUser()
+	var atInit int
 	if m.PidNS {
 		f.in(LayerPid)
 		f.call("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWPID)
-		f.fork(tellInit, f.writeInit)
+		atInit = f.fork(tellInit)
 	}
-	f.fork(tellTool, f.writeChild)
+	atTool := f.fork(tellTool)
 	f.exit()
-	for _, d := range f.births {
-		f.ops[d.op].jump = f.here()
-		if err := d.part(); err != nil {
+	if m.PidNS {
+		f.ops[atInit].jump = f.here()
+		if err := f.writeInit(); err != nil {
 			return nil, err
 		}
 	}
+	f.ops[atTool].jump = f.here()
+	f.writeChild()
 	return f.script, f.fits()
 }
 
-// fork adds a fork. The child belongs to the host, which is told its pid.
-func (f *foundation) fork(what int, part func() error) {
+// fork adds a fork, and returns which op it is: that jumps to the child's part, which is not written yet. The child
+// belongs to the host, which is told its pid.
+func (f *foundation) fork(what int) (at int) {
+	at = len(f.ops)
 	pid := f.newReg()
-	f.births = append(f.births, delivery{len(f.ops), part})
 	f.call("fork", unix.SYS_CLONE, unix.CLONE_PARENT|int(unix.SIGCHLD), 0, 0, 0, 0).into(pid)
 	f.add("pid", opTell, what, pid)
+	return at
 }
 
 func (s *script) exit() { s.call("exit", unix.SYS_EXIT_GROUP, 0) }
@@ -159,7 +157,7 @@ func (f *foundation) writeInit() error {
 }
 
 // writeChild writes the child's part: what all rooms have, and then it waits for what its own is to be.
-func (f *foundation) writeChild() error {
+func (f *foundation) writeChild() {
 	f.in("start")
 	if !f.on.PidNS { // nobody else ends it when the host is gone
 		f.call("die with the host", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL))
@@ -174,7 +172,6 @@ func (f *foundation) writeChild() error {
 	f.in("start")
 	f.add("ready", opTell, tellReady)
 	f.next()
-	return nil
 }
 
 // next waits for the next script and goes on with it. When the host lets go, that is the end.

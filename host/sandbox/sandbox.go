@@ -31,8 +31,8 @@
 //
 // # Where to look
 //
-// profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts,
-// mounts.go, landlock.go, seccomp.go, limits.go and cgroup.go each build one wall, host.go keeps the forker and the
+// profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts and sets the
+// limits, mounts.go, landlock.go, seccomp.go and cgroup.go each build one wall, host.go keeps the forker and the
 // foundations, play.go runs in the fork, notify.go hears of what was stopped, and fork.go does the same for the
 // children of a warm Python server, which forks for itself.
 package sandbox

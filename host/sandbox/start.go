@@ -114,10 +114,11 @@ func explain(err error) error {
 // start starts a child; without a program it builds the room alone.
 func (m *machine) start(s Spawn) (*Confined, error) {
 	p := &plan{Spawn: s, on: m}
-	if err := p.prepare(); err != nil {
-		return nil, err
+	err := p.prepare()
+	if err == nil {
+		err = p.write()
 	}
-	if err := p.write(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	home.hold()

@@ -165,19 +165,15 @@ func (h host) entry() string {
 
 // reserved are the addresses that are not of the Internet: this machine, its neighbours, those that clouds tell
 // secrets on, and those that mean nobody. Of IPv6 everything outside 2000::/3 belongs to them.
-func reserved() []netip.Prefix {
-	var all []netip.Prefix
-	for _, text := range []string{
+func reserved() []string {
+	return []string{
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
 		"192.0.2.0/24",
 		"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4",
 		"240.0.0.0/4",
 		"168.63.129.16/32", // a cloud's own, although it looks public
 		"2001::/23", "2001:db8::/32", "3fff::/20",
-	} {
-		all = append(all, netip.MustParsePrefix(text))
 	}
-	return all
 }
 
 // isPublic reports whether an address is one of the Internet. One that stands for an IPv4 address is what that is.
@@ -193,5 +189,5 @@ func isPublic(a netip.Addr) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(reserved(), func(p netip.Prefix) bool { return p.Contains(a) })
+	return !slices.ContainsFunc(reserved(), func(p string) bool { return netip.MustParsePrefix(p).Contains(a) })
 }

@@ -41,19 +41,10 @@ type Options struct {
 
 // Needs are what a protocol's tools cannot do without.
 type Needs struct {
-	Dir   string   // absolute: where relative paths of the config start
+	Dir   string   // of the config: where its relative paths start
 	Read  []string // their own folder
 	Write []string // what is theirs alone
 	Run   []string // their program, its interpreter and libraries; see Code
-}
-
-// NeedsOf returns the needs of tools that lie in one folder, of a config in base.
-func NeedsOf(base, folder string) (Needs, error) {
-	base, err := filepath.Abs(base)
-	if err != nil {
-		return Needs{}, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
-	}
-	return Needs{Dir: base, Read: []string{folder}}, nil
 }
 
 // Claim says what tools behind these walls may change, of a config in base.
@@ -83,12 +74,15 @@ type Walls struct {
 
 // Around returns the walls of a source.
 func (o Options) Around(n Needs) (*Walls, error) {
+	var err error
+	if n.Dir, err = filepath.Abs(n.Dir); err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
+	}
 	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), book: o.Book(n.Dir)}
 	p := &w.profile
 	if o.Off {
 		*p, w.code = open(), n.Run
 		o.Off = false
-		var err error
 		w.asked, err = o.Around(n)
 		return w, err
 	}

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -20,6 +21,7 @@ type spot struct {
 	Place
 	dir  *File
 	name string
+	was  unix.Stat_t // what existing found there
 }
 
 func (s *spot) close() { s.dir.Close() }
@@ -48,7 +50,7 @@ func (v *View) spotAt(p Place, write bool) (*spot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &spot{p, dir, path.Base(p.Rel)}
+	s := &spot{Place: p, dir: dir, name: path.Base(p.Rel)}
 	err = v.allowed(s.abs(), p.Shown, write)
 	ban := max(v.ws.book.At(s.abs()), dir.ban())
 	if err == nil && (ban == offlimits.Secret || write && ban != offlimits.Free) {
@@ -71,40 +73,33 @@ func (s *spot) inGit() bool {
 }
 
 // existing finds what is at a path, in the first root that has it; not what a link there leads to.
-func (v *View) existing(path string, write bool) (*spot, unix.Stat_t, error) {
-	places, err := v.LocateAll(path)
-	if err != nil {
-		return nil, unix.Stat_t{}, err
-	}
-	for _, p := range places {
+func (v *View) existing(path string, write bool) (*spot, error) {
+	return first(v, path, func(p Place) (*spot, error) {
 		s, err := v.spotAt(p, write)
-		if err == nil {
-			var st unix.Stat_t
-			if st, err = s.stat(); err == nil {
-				return s, st, nil
-			}
+		if err != nil {
+			return nil, err
+		}
+		if s.was, err = s.stat(); err != nil {
 			s.close()
 		}
-		if tool.CodeOf(err) != tool.CodeNotFound {
-			return nil, unix.Stat_t{}, err
-		}
-	}
-	return nil, unix.Stat_t{}, v.notFoundAnywhere(path)
+		return s, err
+	})
 }
 
 // changeable is existing for what is to be changed: it must be below a root that may be written.
-func (v *View) changeable(path string) (*spot, unix.Stat_t, error) {
-	s, st, err := v.existing(path, true)
+func (v *View) changeable(path string) (*spot, error) {
+	s, err := v.existing(path, true)
 	if err != nil {
-		return nil, st, err
+		return nil, err
 	}
 	if err = s.keeps(); !s.Write {
 		err = readOnly(s.Place)
 	}
 	if err != nil {
 		s.close()
+		return nil, err
 	}
-	return s, st, err
+	return s, nil
 }
 
 // keeps refuses to move, remove or replace a folder with something in it that is off limits, or that would be.
@@ -221,23 +216,23 @@ func (v *View) Stat(path string) (fs.FileInfo, error) {
 		defer f.Close()
 		return f.Info(), nil
 	}
-	s, st, err := v.existing(path, false)
+	s, err := v.existing(path, false)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	return fileInfo{s.name, st}, nil
+	return fileInfo{s.name, s.was}, nil
 }
 
 // Remove removes a file, a link (never what it leads to) or an empty folder.
 func (v *View) Remove(path string) error {
-	s, st, err := v.changeable(path)
+	s, err := v.changeable(path)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	flags := 0
-	switch typeOf(st.Mode) {
+	switch typeOf(s.was.Mode) {
 	case fs.ModeDir:
 		flags = unix.AT_REMOVEDIR
 	case fs.ModeIrregular:
@@ -257,12 +252,12 @@ func (v *View) Remove(path string) error {
 // Rename moves a file, a link or a folder, and makes the folders that lead to its new place. What is there already
 // is replaced only where overwrite says so, and never where it is a link.
 func (v *View) Rename(ctx context.Context, from, to string, overwrite bool) error {
-	src, st, err := v.changeable(from)
+	src, err := v.changeable(from)
 	if err != nil {
 		return err
 	}
 	defer src.close()
-	if typeOf(st.Mode) == fs.ModeIrregular {
+	if typeOf(src.was.Mode) == fs.ModeIrregular {
 		return notRegular(from)
 	}
 	dst, err := v.newSpot(to)
@@ -273,13 +268,10 @@ func (v *View) Rename(ctx context.Context, from, to string, overwrite bool) erro
 	if strings.HasPrefix(dst.abs()+"/", src.abs()+"/") {
 		return tool.Errorf(tool.CodeInvalidInput, "%s cannot be moved to %s, which is the same or within it", from, to)
 	}
-	if err := dst.keeps(); err != nil {
+	if err := cmp.Or(dst.keeps(), dst.checkFree(overwrite)); err != nil {
 		return err
 	}
-	if err := dst.checkFree(overwrite); err != nil {
-		return err
-	}
-	if err := v.mayMove(ctx, src, dst, st); err != nil {
+	if err := v.mayMove(ctx, src, dst); err != nil {
 		return err
 	}
 	return rename(src.dir.fd, src.name, dst, overwrite)
@@ -313,11 +305,11 @@ func exists(shown string) *tool.Error {
 
 // mayMove asks policy about what is moved and everything in it, by its old and its new name: what may not be read
 // or written under one name must not become readable or writable under another.
-func (v *View) mayMove(ctx context.Context, src, dst *spot, st unix.Stat_t) error {
+func (v *View) mayMove(ctx context.Context, src, dst *spot) error {
 	if v.scope == nil {
 		return nil
 	}
-	if err := v.allowed(src.abs(), src.Shown, false); err != nil || typeOf(st.Mode) != fs.ModeDir {
+	if err := v.allowed(src.abs(), src.Shown, false); err != nil || typeOf(src.was.Mode) != fs.ModeDir {
 		return err
 	}
 	all := &View{ws: v.ws, roots: []*root{src.root}} // the scope's view would leave out what it denies

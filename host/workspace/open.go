@@ -184,26 +184,19 @@ func (v *View) WorkDir(path string) (*File, error) {
 // open opens a path for reading, in the first root that has it, if policy lets the call have what was really opened, and
 // if that is what is wanted.
 func (v *View) open(path string, check func(*File) error) (*File, error) {
-	places, err := v.LocateAll(path)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range places {
+	return first(v, path, func(p Place) (*File, error) {
 		f, err := v.ws.openFile(p, readFlags)
-		if err == nil {
-			if err = v.allowed(f.abs, path, false); err == nil {
-				err = check(f)
-			}
-			if err == nil {
-				return f, nil
-			}
-			f.Close()
-		}
-		if tool.CodeOf(err) != tool.CodeNotFound {
+		if err != nil {
 			return nil, err
 		}
-	}
-	return nil, v.notFoundAnywhere(path)
+		if err = v.allowed(f.abs, path, false); err == nil {
+			err = check(f)
+		}
+		if err != nil {
+			f.Close()
+		}
+		return f, err
+	})
 }
 
 // openFile opens a place and looks at what it really opened.

@@ -52,6 +52,24 @@ func (v *View) LocateAll(path string) ([]Place, error) {
 	return found, nil
 }
 
+// first gives what try finds in the first root that has it.
+func first[T any](v *View, path string, try func(Place) (*T, error)) (*T, error) {
+	places, err := v.LocateAll(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range places {
+		found, err := try(p)
+		if err == nil {
+			return found, nil
+		}
+		if tool.CodeOf(err) != tool.CodeNotFound {
+			return nil, err
+		}
+	}
+	return nil, tool.Errorf(tool.CodeNotFound, "%s: no such file in the offered folders (%s)", path, v.names())
+}
+
 // locate returns where a clean path is in the root: a relative one as it is, an absolute one when it lies
 // below the root by its letters.
 func (r *root) locate(path string) (rel string, ok bool) {
@@ -120,10 +138,6 @@ func explain(shown string, err error) error {
 		return tool.Errorf(tool.CodeConflict, "%s: %w", shown, errno)
 	}
 	return tool.Errorf(tool.CodeInternal, "%s: %w", shown, errno)
-}
-
-func (v *View) notFoundAnywhere(shown string) *tool.Error {
-	return tool.Errorf(tool.CodeNotFound, "%s: no such file in the offered folders (%s)", shown, v.names())
 }
 
 func denied(shown, why string) *tool.Error {

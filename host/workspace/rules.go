@@ -3,7 +3,6 @@ package workspace
 import (
 	"io"
 	"io/fs"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -71,18 +70,16 @@ func (r *rules) load(fd int, rel string) *rules {
 	if base > 0 {
 		base++
 	}
-	if _, err := statAt(fd, ".git"); err == nil { // the top of a repository: what lies above is another one's
-		next.gits = nil
-		if l := readRules(fd, ".git/info/exclude"); l != nil {
-			next.gits = []scoped{{l, base}}
+	nearest := func(name string, lists []scoped) []scoped {
+		if l := readRules(fd, name); l != nil {
+			return append([]scoped{{l, base}}, lists...)
 		}
+		return lists
 	}
-	if l := readRules(fd, ".gitignore"); l != nil {
-		next.gits = slices.Insert(slices.Clone(next.gits), 0, scoped{l, base})
+	if _, err := statAt(fd, ".git"); err == nil { // the top of a repository: what lies above is another one's
+		next.gits = nearest(".git/info/exclude", nil)
 	}
-	if l := readRules(fd, ".ignore"); l != nil {
-		next.dots = slices.Insert(slices.Clone(next.dots), 0, scoped{l, base})
-	}
+	next.gits, next.dots = nearest(".gitignore", next.gits), nearest(".ignore", next.dots)
 	return next
 }
 

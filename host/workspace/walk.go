@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -49,11 +50,7 @@ type Entry struct {
 // or that may not be read, has no entries. Where visit gives fs.SkipAll the walk ends in good order; any other
 // error ends it and is returned.
 func (v *View) Walk(ctx context.Context, path string, o WalkOptions, visit func(*Entry) error) error {
-	w, err := v.newWalk(path, o)
-	if err != nil {
-		return err
-	}
-	start, err := w.start()
+	w, start, err := v.begin(path, o)
 	if err != nil {
 		return err
 	}
@@ -82,27 +79,22 @@ type walk struct {
 	buf    []byte
 }
 
-func (v *View) newWalk(shown string, o WalkOptions) (*walk, error) {
+// begin opens the folder where the walk begins, with the rules of all ignore files above it.
+func (v *View) begin(shown string, o WalkOptions) (*walk, *folder, error) {
 	g, err := NewGlobs(o.Globs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	o.MaxEntries, o.MaxDepth = cmp.Or(o.MaxEntries, defaultMaxEntries), cmp.Or(o.MaxDepth, defaultMaxDepth)
 	w := &walk{
-		View: v, WalkOptions: o, globs: g, shown: shown, prefix: strings.TrimRight(shown, "/") + "/",
-		buf: make([]byte, 32<<10),
+		View: v, WalkOptions: o, globs: g, shown: cmp.Or(shown, "."), buf: make([]byte, 32<<10),
 	}
-	if shown == "" {
-		w.shown, w.prefix = ".", ""
+	if shown != "" {
+		w.prefix = strings.TrimRight(shown, "/") + "/"
 	}
-	return w, nil
-}
-
-// start opens the folder where the walk begins, with the rules of all ignore files above it.
-func (w *walk) start() (*folder, error) {
-	f, err := w.OpenDir(w.shown)
+	f, err := v.OpenDir(w.shown)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	w.root = f.root
 	rel, ok := below(f.root.Dir, f.abs)
@@ -117,7 +109,7 @@ func (w *walk) start() (*folder, error) {
 	if w.Ignore {
 		d.rules = rulesAbove(f.root.fd, rel)
 	}
-	return d, nil
+	return w, d, nil
 }
 
 // A folder is an open one that a walk is in.
@@ -349,4 +341,56 @@ func itemType(fd int, name string, kind byte) fs.FileMode {
 		}
 	}
 	return fs.ModeIrregular
+}
+
+// batchSize is how many entries are handed over at once: handing over costs more than most visits.
+const batchSize = 32
+
+// parallel walks in the caller's goroutine and visits in several others, and waits for them.
+func (w *walk) parallel(ctx context.Context, start *folder, visit func(*Entry) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	batches := make(chan []Entry, w.Parallel)
+	var wg sync.WaitGroup
+	for range w.Parallel {
+		wg.Go(func() {
+			for batch := range batches {
+				for i := range batch {
+					if ctx.Err() == nil {
+						if err := visit(&batch[i]); err != nil {
+							cancel(err)
+						}
+					}
+					batch[i].dir.release()
+				}
+			}
+		})
+	}
+	walkErr := w.feed(ctx, start, batches)
+	close(batches)
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		walkErr = err
+	}
+	if errors.Is(walkErr, fs.SkipAll) {
+		return nil
+	}
+	return walkErr
+}
+
+// feed walks and hands over what it comes to.
+func (w *walk) feed(ctx context.Context, start *folder, batches chan<- []Entry) error {
+	var batch []Entry
+	w.visit = func(e *Entry) error {
+		e.dir.refs.Add(1)
+		if batch = append(batch, *e); len(batch) < batchSize {
+			return nil
+		}
+		batches <- batch // the visitors take every batch, also when the walk is over
+		batch = make([]Entry, 0, batchSize)
+		return ctx.Err()
+	}
+	err := w.folder(ctx, start)
+	batches <- batch
+	return err
 }

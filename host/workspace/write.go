@@ -40,7 +40,7 @@ func (v *View) Write(path string, content []byte, o WriteOptions) error {
 // Edit reads a file of at most limit bytes, has it changed, and writes it back. Edits and writes of one file wait
 // for each other; where somebody else changed it meanwhile, nothing is written.
 func (v *View) Edit(path string, limit int64, change func(old []byte) ([]byte, error)) error {
-	s, _, err := v.changeable(path)
+	s, err := v.changeable(path)
 	if err != nil {
 		return err
 	}
