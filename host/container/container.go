@@ -92,8 +92,8 @@ func (o Options) Starts(base string) []string {
 // network it has a loopback of its own, as other containers have.
 func (o Options) Walls(w walls.Options) (walls.Options, error) {
 	if !filepath.IsAbs(o.Image) {
-		return w, invalid("its image %.80q is no absolute path; without an engine it is the folder that becomes the root",
-			o.Image)
+		return w, invalid("its image %.80q is no absolute path; without an engine it is the folder that becomes the "+
+			"root", o.Image)
 	}
 	memory, err := memoryOf(o.Memory)
 	w.Root, w.Off, w.Machine = filepath.Clean(o.Image), false, true
@@ -360,8 +360,8 @@ func (b *Box) mayMount() error {
 				"container.args mounts %s, which has files of this installation, or what the config starts from; "+
 					"mount a folder without them, or read-only", v.path).Because("off_limits")
 		case list.Theirs(at.Path):
-			return tool.Errorf(tool.CodeAccessDenied, "container.args mounts %s, which lies in a folder that tools may "+
-				"change: it could be another one by then; mount one that lies elsewhere", v.path).Because("off_limits")
+			return tool.Errorf(tool.CodeAccessDenied, "container.args mounts %s, which lies in a folder that tools "+
+				"may change: it could be another one by then; mount one that lies elsewhere", v.path).Because("off_limits")
 		}
 	}
 	return nil

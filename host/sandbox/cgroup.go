@@ -156,8 +156,8 @@ func (c *controllers) probe() {
 	}
 }
 
-// offer hands a controller of version 2 to the groups below ours. A group with processes in it cannot do that unless it is
-// the root; if there is nobody in it but us, we move one down. In version 1 there is nothing to do.
+// offer hands a controller of version 2 to the groups below ours. A group with processes in it cannot do that unless it
+// is the root; if there is nobody in it but us, we move one down. In version 1 there is nothing to do.
 func (c *controllers) offer(name string) error {
 	if c.v1[name] != "" {
 		return nil

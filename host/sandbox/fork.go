@@ -82,6 +82,6 @@ func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 		return nil, err
 	}
 	image := p.image()
-	head := message(first, uint64(forkHead+len(image)), map[bool]uint64{true: 1}[m.IPCNS])
+	head := bytesOf([]uint64{first, uint64(forkHead + len(image)), map[bool]uint64{true: 1}[m.IPCNS]})
 	return slices.Concat(head, image, []byte(strings.Join(p.names, "\n"))), nil
 }

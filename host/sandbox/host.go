@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -337,7 +336,7 @@ func send(conn *net.UnixConn, a, b uint64, files []*os.File) error {
 		fds[i] = int(f.Fd())
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(startTime))
-	_, _, err := conn.WriteMsgUnix(message(a, b), unix.UnixRights(fds...), nil)
+	_, _, err := conn.WriteMsgUnix(bytesOf([]uint64{a, b}), unix.UnixRights(fds...), nil)
 	return err
 }
 
@@ -408,11 +407,11 @@ func (b *birth) finish(s *script, files []*os.File) error {
 // the child is its program now, or gone.
 func (b *birth) listen() error {
 	_ = b.conn.SetReadDeadline(time.Now().Add(startTime))
-	var record [24]byte
+	var record [3]uint64
 	oob := make([]byte, unix.CmsgSpace(4))
 	var failure error
 	for !b.ready || b.tool == 0 { // the midwife may be slower than her children
-		n, oobn, _, _, err := b.conn.ReadMsgUnix(record[:], oob)
+		n, oobn, _, _, err := b.conn.ReadMsgUnix(bytesOf(record[:]), oob)
 		switch {
 		case n == 0 && (err == nil || errors.Is(err, io.EOF)):
 			return failure
@@ -424,8 +423,7 @@ func (b *birth) listen() error {
 			_ = unix.SetNonblock(fds[0], true) // so that the runtime waits for it, and no thread
 			file = os.NewFile(uintptr(fds[0]), "of a confined child")
 		}
-		what, a := binary.NativeEndian.Uint64(record[:]), binary.NativeEndian.Uint64(record[8:])
-		errno := binary.NativeEndian.Uint64(record[16:])
+		what, a, errno := record[0], record[1], record[2]
 		if what == tellFailure {
 			failure = &wallError{LayerNamespaces + ": the new process", syscall.Errno(errno)}
 			if a < uint64(len(b.names)) { // an op of the script

@@ -31,8 +31,8 @@
 //
 // # Where to look
 //
-// profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts and sets the
-// limits, mounts.go, landlock.go, seccomp.go and cgroup.go each build one wall, host.go keeps the forker and the
+// profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts and sets
+// the limits, mounts.go, landlock.go, seccomp.go and cgroup.go each build one wall, host.go keeps the forker and the
 // foundations, play.go runs in the fork, notify.go hears of what was stopped, and fork.go does the same for the
 // children of a warm Python server, which forks for itself.
 package sandbox
@@ -80,8 +80,8 @@ func Cover(name string, g tool.Guarantees) error {
 	}
 	for _, guarantee := range asked {
 		if missing := m.lacking(guarantee); missing != "" {
-			return uncovered("%s was not run: %s cannot be enforced on this machine: %s is missing; see toolpost doctor, "+
-				"or take the guarantee out of its source to run it without", name, guarantee, m.explain(missing))
+			return uncovered("%s was not run: %s cannot be enforced on this machine: %s is missing; see toolpost "+
+				"doctor, or take the guarantee out of its source to run it without", name, guarantee, m.explain(missing))
 		}
 	}
 	return nil
@@ -129,8 +129,8 @@ func (m *machine) cover(p Profile) error {
 	case outOfFiles(m.broken):
 		return tooFewFiles(m.broken)
 	case m.broken != nil:
-		return uncovered("no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` in "+
-			"the config of the source to run without", m.broken)
+		return uncovered("no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` "+
+			"in the config of the source to run without", m.broken)
 	}
 	l, without := p.Limits.withDefaults(), m.groups.why
 	missing := layersThat([]layerIf{

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -95,8 +96,8 @@ func (s *script) add(what string, nr uint64, args ...any) *op {
 	return &s.ops[len(s.ops)-1]
 }
 
-// value returns an argument as a word, and how that is meant. A text, bytes, and texts as execve takes them, are put into
-// data.
+// value returns an argument as a word, and how that is meant. A text, bytes, and texts as execve takes them, are put
+// into data.
 func (s *script) value(argument any) (v, mode uint64) {
 	switch a := argument.(type) {
 	case int:
@@ -189,34 +190,27 @@ const (
 	opSize     = uint64(unsafe.Sizeof(op{}))
 )
 
-// image is the script as it lies in memory: header, ops, relocations, data.
+// image is the script as it lies in memory: header, ops, relocations, data. It is made once.
 func (s *script) image() []byte {
-	ops := headerSize
-	relocs := ops + opSize*uint64(len(s.ops))
+	relocs := headerSize + opSize*uint64(len(s.ops))
 	data := relocs + 8*uint64(len(s.relocs))
-	image := make([]byte, 0, data+uint64(len(s.data)))
-	word := func(n uint64) { image = binary.NativeEndian.AppendUint64(image, n) }
-	word(ops)
-	word(relocs)
-	word(uint64(len(s.relocs)))
-	image = append(image, make([]byte, headerSize-24)...)
-	for _, o := range s.ops {
-		word(o.nr)
-		for i, a := range o.args {
-			if o.mode>>i&1 == 1 {
-				a += data
+	for i := range s.ops {
+		for a := range s.ops[i].args {
+			if s.ops[i].mode>>a&modePlace != 0 {
+				s.ops[i].args[a] += data
 			}
-			word(a)
 		}
-		word(o.mode)
-		word(o.dst)
-		word(o.jump)
 	}
-	for _, r := range s.relocs {
-		word(r + data)
+	for i, r := range s.relocs {
 		field := s.data[r:]
 		binary.NativeEndian.PutUint64(field, binary.NativeEndian.Uint64(field)+data)
+		s.relocs[i] += data
 	}
-	s.relocs = nil // an image is made once
-	return append(image, s.data...)
+	head := []header{{ops: headerSize, relocs: relocs, nrelocs: uint64(len(s.relocs))}}
+	return slices.Concat(bytesOf(head), bytesOf(s.ops), bytesOf(s.relocs), s.data)
+}
+
+// bytesOf is a list of numbers, or of structures of numbers, as it lies in memory.
+func bytesOf[T any](list []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(list))), len(list)*int(unsafe.Sizeof(*new(T))))
 }

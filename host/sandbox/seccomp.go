@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/binary"
 	"maps"
 	"slices"
 	"sync"
@@ -155,9 +154,8 @@ type filterPlan struct {
 
 // A compiled filter is a filter as the kernel takes it.
 type compiled struct {
-	code    []byte
-	count   int
-	listens bool // some calls are sent to a supervisor
+	code    []bpf.RawInstruction // in memory the kernel's struct sock_filter
+	listens bool                 // some calls are sent to a supervisor
 }
 
 // compile returns the filter of a plan. There are few plans, and each is compiled once.
@@ -180,16 +178,8 @@ func compile(rules []rule, otherwise uint32) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &compiled{
-		count:   len(raw),
-		listens: slices.ContainsFunc(rules, func(r rule) bool { return r.then == notify || r.otherwise == notify }),
-	}
-	for _, i := range raw { // struct sock_filter
-		f.code = binary.NativeEndian.AppendUint16(f.code, i.Op)
-		f.code = append(f.code, i.Jt, i.Jf)
-		f.code = binary.NativeEndian.AppendUint32(f.code, i.K)
-	}
-	return f, nil
+	asks := func(r rule) bool { return r.then == notify || r.otherwise == notify }
+	return &compiled{raw, slices.ContainsFunc(rules, asks)}, nil
 }
 
 func (p filterPlan) rules() []rule {
@@ -357,7 +347,7 @@ func either(arg int, a, b uint32) test {
 // supervisor's descriptor is given.
 func (s *script) install(f *compiled) (listener register) {
 	s.in(LayerSeccomp)
-	fprog := s.words(f.count, s.bytes(f.code))
+	fprog := s.words(len(f.code), bytesOf(f.code))
 	install := s.call("the filter", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, fprog)
 	if f.listens {
 		listener = s.newReg()

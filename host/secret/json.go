@@ -81,7 +81,11 @@ func (w *jsonWalk) walk() {
 			w.text(w.doc[at:end], strings.HasPrefix(strings.TrimLeft(w.doc[end:], " \t\r\n"), ":"))
 		case c == '-' || '0' <= c && c <= '9':
 			end = len(w.doc) - len(strings.TrimLeft(w.doc[at:], "+-.0123456789eE"))
-			w.number(w.doc[at:end])
+			if number := w.doc[at:end]; len(w.m.find(number)) == 0 {
+				w.out.WriteString(number)
+			} else {
+				w.out.Write(strictjson.Quote(w.m.redact(number, 0)))
+			}
 		default:
 			w.out.WriteByte(c)
 		}
@@ -116,12 +120,4 @@ func (w *jsonWalk) text(literal string, name bool) {
 		}
 	}
 	w.out.Write(strictjson.Quote(clean))
-}
-
-func (w *jsonWalk) number(literal string) {
-	if len(w.m.find(literal)) == 0 {
-		w.out.WriteString(literal)
-		return
-	}
-	w.out.Write(strictjson.Quote(w.m.redact(literal, 0)))
 }

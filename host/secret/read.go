@@ -109,7 +109,8 @@ func fromCommand(ctx context.Context, dir string, argv []string) (string, error)
 	late := fmt.Errorf("the command did not end within %v", commandTime)
 	ctx, cancel := context.WithTimeoutCause(ctx, commandTime, late)
 	defer cancel()
-	out, exit, _, err := process.Run(ctx, process.Command{Argv: argv, Dir: dir, Env: process.Environment(nil, nil)}, mostRead)
+	cmd := process.Command{Argv: argv, Dir: dir, Env: process.Environment(nil, nil)}
+	out, exit, _, err := process.Run(ctx, cmd, mostRead)
 	if failure, ok := errors.AsType[*tool.Error](err); ok { // it did not start
 		return "", errors.New(failure.Message)
 	}

@@ -188,7 +188,8 @@ func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err er
 		f, err := sealed(s.name, s.value)
 		if err != nil {
 			done()
-			return nil, tool.Errorf(tool.CodeUnavailable, "the secret %s cannot be handed over as a file: %w", s.name, err)
+			return nil, tool.Errorf(tool.CodeUnavailable, "the secret %s cannot be handed over as a file: %w", s.name,
+				err)
 		}
 		const first = 3 // of process.Command.Files
 		cmd.Env = append(cmd.Env, s.name+"_FD="+strconv.Itoa(first+len(cmd.Files)))

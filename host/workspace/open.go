@@ -181,8 +181,8 @@ func (v *View) WorkDir(path string) (*File, error) {
 	return v.OpenDir(cmp.Or(path, "."))
 }
 
-// open opens a path for reading, in the first root that has it, if policy lets the call have what was really opened, and
-// if that is what is wanted.
+// open opens a path for reading, in the first root that has it, if policy lets the call have what was really opened,
+// and if that is what is wanted.
 func (v *View) open(path string, check func(*File) error) (*File, error) {
 	return first(v, path, func(p Place) (*File, error) {
 		f, err := v.ws.openFile(p, readFlags)

@@ -86,9 +86,7 @@ func (v *View) begin(shown string, o WalkOptions) (*walk, *folder, error) {
 		return nil, nil, err
 	}
 	o.MaxEntries, o.MaxDepth = cmp.Or(o.MaxEntries, defaultMaxEntries), cmp.Or(o.MaxDepth, defaultMaxDepth)
-	w := &walk{
-		View: v, WalkOptions: o, globs: g, shown: cmp.Or(shown, "."), buf: make([]byte, 32<<10),
-	}
+	w := &walk{View: v, WalkOptions: o, globs: g, shown: cmp.Or(shown, "."), buf: make([]byte, 32<<10)}
 	if shown != "" {
 		w.prefix = strings.TrimRight(shown, "/") + "/"
 	}
