@@ -361,7 +361,8 @@ func (b *Box) mayMount() error {
 					"mount a folder without them, or read-only", v.path).Because("off_limits")
 		case list.Theirs(at.Path):
 			return tool.Errorf(tool.CodeAccessDenied, "container.args mounts %s, which lies in a folder that tools "+
-				"may change: it could be another one by then; mount one that lies elsewhere", v.path).Because("off_limits")
+				"may change: it could be another one by then; mount one that lies elsewhere",
+				v.path).Because("off_limits")
 		}
 	}
 	return nil

@@ -65,8 +65,8 @@ func limitProblem(err error) string {
 	const files = "the limit of open files is reached: raise it (ulimit -n)"
 	errno, _ := errors.AsType[syscall.Errno](err)
 	return map[syscall.Errno]string{
-		syscall.E2BIG: "its arguments and environment are larger than the kernel takes: pass large values on standard " +
-			"input or in a file",
+		syscall.E2BIG: "its arguments and environment are larger than the kernel takes: pass large values on " +
+			"standard input or in a file",
 		syscall.EAGAIN: "the limit of processes is reached: end some, or raise the limit (ulimit -u, pids.max)",
 		syscall.ENOMEM: "the machine is out of memory",
 		syscall.EMFILE: files, syscall.ENFILE: files,

@@ -98,8 +98,9 @@ const (
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		Memory: cmp.Or(l.Memory, DefaultMemory), CPU: cmp.Or(l.CPU, -1), CPUTime: cmp.Or(l.CPUTime, -1),
-		Processes: cmp.Or(l.Processes, DefaultProcesses), Files: cmp.Or(l.Files, 1024), FileSize: cmp.Or(l.FileSize, 1<<30),
+		Memory: cmp.Or(l.Memory, DefaultMemory), Processes: cmp.Or(l.Processes, DefaultProcesses),
+		Files: cmp.Or(l.Files, 1024), FileSize: cmp.Or(l.FileSize, 1<<30),
+		CPU: cmp.Or(l.CPU, -1), CPUTime: cmp.Or(l.CPUTime, -1),
 	}
 }
 

@@ -81,7 +81,8 @@ func Cover(name string, g tool.Guarantees) error {
 	for _, guarantee := range asked {
 		if missing := m.lacking(guarantee); missing != "" {
 			return uncovered("%s was not run: %s cannot be enforced on this machine: %s is missing; see toolpost "+
-				"doctor, or take the guarantee out of its source to run it without", name, guarantee, m.explain(missing))
+				"doctor, or take the guarantee out of its source to run it without",
+				name, guarantee, m.explain(missing))
 		}
 	}
 	return nil
