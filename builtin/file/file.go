@@ -95,7 +95,7 @@ func over[A, O any, P arguments[A]](
 			for _, path := range P(&args).paths() {
 				means := fromCodebase(v, *path)
 				if means != *path && found(v, *path) == *path {
-					_, outside = v.Locate(*path)
+					_, outside = v.LocateAll(*path)
 				}
 				*path = means
 			}
@@ -112,7 +112,7 @@ func fromCodebase(v *workspace.View, path string) string {
 	if !filepath.IsAbs(path) || clean == "/" {
 		return path
 	}
-	if _, err := v.Locate(path); tool.CodeOf(err) != tool.CodeAccessDenied {
+	if _, err := v.LocateAll(path); tool.CodeOf(err) != tool.CodeAccessDenied {
 		return path
 	}
 	return "." + clean
@@ -147,7 +147,7 @@ func locate(v *workspace.View, paths []string) (all []string, err error) {
 			return nil, err
 		}
 		for _, p := range places {
-			all = append(all, p.Abs)
+			all = append(all, p.Abs())
 		}
 	}
 	return all, nil

@@ -76,7 +76,7 @@ func (p place) resolve(abs string) (string, error) {
 	if info, lerr := os.Lstat(abs); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
 		return "", tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: it is a link to something that is not there", abs)
 	}
-	if _, err := p.view.Locate(filepath.Dir(abs)); err != nil {
+	if _, err := p.view.LocateAll(filepath.Dir(abs)); err != nil {
 		return "", err
 	}
 	parent, err := p.resolve(filepath.Dir(abs))

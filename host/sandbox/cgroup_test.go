@@ -75,9 +75,10 @@ func TestVersion2IsEnabledForTheGroupsBelow(t *testing.T) {
 		"cgroup.controllers": "cpuset cpu memory pids", "cgroup.subtree_control": "memory", "cgroup.procs": fmt.Sprint(os.Getpid()),
 	})
 	c := findControllers(root)
-	c.enable()
-	if !c.has[ctlMemory] || !c.has[ctlPids] || !c.has[ctlCPU] {
-		t.Errorf("%v %v", c.has, c.why)
+	for _, name := range controllerNames() {
+		if err := c.offer(name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	c = findControllers(hierarchy(t, "0::/", mountV2, map[string]string{"cgroup.controllers": "cpu", "cgroup.subtree_control": ""}))
 	c.probe()

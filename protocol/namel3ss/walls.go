@@ -83,10 +83,7 @@ func (f *facts) uncovered(inv *invocation, missing []string, why string) error {
 // around makes the walls of the tools of one language. The app and its packs are the tools' own code, which
 // no guarantee takes from them; what toolpost keeps beside the config is for none of them.
 func (b *builder) around(code []string, more ...string) (*walls.Walls, error) {
-	needs, err := walls.NeedsOf(b.dir, b.app.root)
-	if err != nil {
-		return nil, sourceError{err}
-	}
+	needs := walls.Needs{Dir: b.dir, Read: []string{b.app.root}}
 	needs.Run = slices.Concat(needs.Read, code, there(more))
 	for _, p := range b.app.packs {
 		needs.Run = append(needs.Run, p.Dir)

@@ -1,10 +1,12 @@
+// Package spawn starts the programs of a source of tools. What the config of a source says of every program, whatever
+// it speaks, is one struct here, and one function makes a command of it: its folder, its environment and secrets, and
+// the walls or the container around it.
 package spawn
 
 import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,13 +14,66 @@ import (
 	"strings"
 	"sync"
 
+	"toolpost/config"
 	"toolpost/host/container"
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
+	"toolpost/host/secret"
 	"toolpost/host/walls"
 	"toolpost/tool"
 )
+
+// Options are the fields that a source of every protocol has whose programs we start. They are embedded in the
+// protocol's own.
+type Options struct {
+	Dir     string            `yaml:"dir" doc:"folder in which programs are found and run, from the folder of the config, which is the default; in a container: the working folder there"`
+	Env     map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
+	PassEnv []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
+	secret.Grant
+	Timeout    config.Duration   `yaml:"timeout" doc:"of one call; default: that of the protocol, else limits.timeout"`
+	Guarantees tool.Guarantees   `yaml:"guarantees" doc:"what the tools must not be able to do"`
+	Walls      walls.Options     `yaml:"walls" doc:"what the tools may do; default: read their own folder, start programs, 512 MiB, 128 processes, no network"`
+	Container  container.Options `yaml:"container" doc:"the container that the tools run in, if it has an image"`
+}
+
+// Of returns the options of a configured source before they are decoded: where its secrets are, and what its tools
+// never see.
+func Of(src config.Source) Options {
+	return Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
+}
+
+// Check finds what would otherwise only fail, or mislead, when a tool is called.
+func (o Options) Check() error {
+	for name := range o.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of an environment variable", name)
+		}
+	}
+	if o.Timeout < 0 {
+		return tool.Errorf(tool.CodeInvalidInput, "timeout cannot be negative")
+	}
+	return o.Container.Check()
+}
+
+func (o Options) contained() bool { return o.Container.Image != "" }
+
+// Folder is where programs are found and run, of a config in base.
+func (o Options) Folder(base string) string { return offlimits.Under(base, o.Dir) }
+
+// Claim says which files a command starts from, and which its program may change, of a config in base.
+func (o Options) Claim(base string, argv []string) offlimits.Claim {
+	c := o.Walls.Claim(base)
+	if c.Starts = o.Container.Starts(base); !o.contained() {
+		c.Starts = append(c.Starts, offlimits.Argv(o.Folder(base), argv, c.Writes)...)
+	}
+	return c
+}
+
+// Given are the variables that somebody chose for the programs, by name.
+func (o Options) Given() map[string]string {
+	return process.Variables(o.Env, o.PassEnv)
+}
 
 // A Command is what a protocol knows of a program beside the options.
 type Command struct {
@@ -65,7 +120,7 @@ func (o Options) Program(base string, c Command) (_ *Program, err error) {
 	case o.Container.Own():
 		p.Dir, err = cmp.Or(dir, "/"), p.inFolder(base, c)
 	default:
-		p.Dir, p.env = dir, assigned(o.given(c))
+		p.Dir, p.env = dir, process.Assigned(o.given(c))
 		p.Box, err = o.Container.Open(base, o.Walls.Book(base), c.Log)
 	}
 	if err != nil {
@@ -80,14 +135,6 @@ func (o Options) Program(base string, c Command) (_ *Program, err error) {
 func (o Options) given(c Command) map[string]string {
 	o.PassEnv = slices.Concat(o.PassEnv, c.PassEnv)
 	return o.Given()
-}
-
-func assigned(vars map[string]string) []string {
-	var env []string
-	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		env = append(env, name+"="+vars[name])
-	}
-	return env
 }
 
 // distinct keeps of several values of a variable the last one: programs would take the first.
@@ -110,11 +157,7 @@ func (p *Program) behindWalls(base string, c Command) error {
 	if p.Dir = dir; strings.Contains(p.Argv[0], "/") {
 		p.Argv[0] = offlimits.Under(dir, p.Argv[0])
 	}
-	needs, err := walls.NeedsOf(base, cmp.Or(c.Own, dir))
-	if err != nil {
-		return err
-	}
-	needs.Run = c.Code
+	needs := walls.Needs{Dir: base, Read: []string{cmp.Or(c.Own, dir)}, Run: c.Code}
 	if p.walls, err = p.o.Walls.Around(needs); err != nil {
 		return err
 	}
@@ -128,22 +171,19 @@ func (p *Program) inFolder(base string, c Command) error {
 		return tool.Errorf(tool.CodeUnavailable,
 			"it runs in a folder and has no command: a folder has none of its own; set command")
 	}
-	needs, err := walls.NeedsOf(base, c.Own)
-	if err != nil {
-		return err
+	needs := walls.Needs{Dir: base}
+	if c.Own != "" {
+		needs.Read = []string{c.Own}
 	}
 	around, err := p.o.Container.Walls(p.o.Walls)
 	if err != nil {
 		return err
 	}
-	if c.Own == "" {
-		needs.Read = nil
-	}
 	if p.walls, err = around.Around(needs); err != nil {
 		return err
 	}
 	p.found = &found{argv: p.Argv, walls: p.walls} // all that it takes is in the image
-	p.env = p.walls.Environment(container.Environment(assigned(p.o.given(c))))
+	p.env = p.walls.Environment(container.Environment(process.Assigned(p.o.given(c))))
 	return nil
 }
 
@@ -195,7 +235,7 @@ type Run struct {
 // an error with the reason coverage_missing.
 func (p *Program) Start(ctx context.Context, r Run) (*process.Child, error) {
 	cmd := process.Command{
-		Argv: p.Argv, Dir: p.Dir, Env: distinct(slices.Concat(p.env, assigned(r.Env))),
+		Argv: p.Argv, Dir: p.Dir, Env: distinct(slices.Concat(p.env, process.Assigned(r.Env))),
 		Look: r.Look, Stderr: r.Stderr, StderrLimit: r.StderrLimit,
 	}
 	if r.Call != nil {
