@@ -49,16 +49,7 @@ func (d *desk) list(e *endpoint, m *nats.Msg) {
 		p = &page{Error: readable(tool.AsError(err))}
 	}
 	e.count(p.Error, came)
-	if m.Reply == "" || !mayAnswer(m.Reply) {
-		return
-	}
-	body, err := strictjson.Marshal(p)
-	if err == nil {
-		err = m.Respond(body)
-	}
-	if err != nil {
-		d.o.Log.Warn("a page of the catalogue could not be sent", "error", err)
-	}
+	d.respond(m, "a request for the catalogue", p)
 }
 
 func (d *desk) page(body []byte) (*page, error) {

@@ -57,10 +57,10 @@ func (d *desk) who() tool.Principal { return *d.caller.Load() }
 func (d *desk) subscribe() error {
 	for _, e := range d.service.endpoints {
 		take := func(m *nats.Msg) { d.take(e, m) }
-		if e.subject == subjectCatalog {
+		if e.stats.Subject == subjectCatalog {
 			take = func(m *nats.Msg) { d.list(e, m) }
 		}
-		if err := d.add(d.nc.QueueSubscribe(e.subject, d.o.Queue, take)); err != nil {
+		if err := d.add(d.nc.QueueSubscribe(e.stats.Subject, d.o.Queue, take)); err != nil {
 			return err
 		}
 	}

@@ -57,13 +57,12 @@ func readStream(h nats.Header) (string, error) {
 
 // mayAnswer reports whether a subject that a caller chose can be published to.
 func mayAnswer(subject string) bool {
-	if len(subject) > maxField || strings.ContainsAny(subject, " \t\r\n*>") || strings.Contains(subject, "..") {
-		return false
-	}
-	for _, ours := range []string{".", "$", prefixTools, prefixToolpost} {
-		if strings.HasPrefix(subject, ours) {
-			return false
-		}
-	}
-	return !strings.HasSuffix(subject, ".")
+	return plainSubject(subject) && !strings.HasPrefix(subject, "$") &&
+		!strings.HasPrefix(subject, prefixTools) && !strings.HasPrefix(subject, prefixToolpost)
+}
+
+// plainSubject reports whether a subject is one, and not a pattern of many.
+func plainSubject(s string) bool {
+	return s != "" && len(s) <= maxField && !strings.ContainsAny(s, " \t\r\n*>") &&
+		s[0] != '.' && s[len(s)-1] != '.' && !strings.Contains(s, "..")
 }

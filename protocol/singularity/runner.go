@@ -77,7 +77,7 @@ func (o Options) withDefaults() (Options, error) {
 		if d.Timeout == 0 {
 			d.Timeout = config.Duration(limit)
 		}
-		if !validSubject(d.Subject) {
+		if !plainSubject(d.Subject) || envelope.CheckText(d.Subject) != nil {
 			return o, tool.Errorf(tool.CodeInvalidInput,
 				"%q cannot be the subject of %s: no spaces, no wildcards, no empty parts, at most %d bytes", d.Subject,
 				d.Name, maxField)
@@ -95,11 +95,6 @@ func subjectOf(name string) (string, time.Duration) {
 		}
 	}
 	return prefixExecute + EncodeName(name), 0
-}
-
-func validSubject(subject string) bool {
-	return subject != "" && len(subject) <= maxField && envelope.CheckText(subject) == nil &&
-		!strings.ContainsAny(subject, " *>") && !strings.Contains("."+subject+".", "..")
 }
 
 // A Runner calls tools over NATS: those of another Toolpost node, or declared ones of any server that speaks the

@@ -23,7 +23,7 @@ func TestATokenStandsForExactlyOneName(t *testing.T) {
 		if back, err := DecodeName(token); err != nil || back != name {
 			t.Fatalf("%q became %q became %q (%v)", name, token, back, err)
 		}
-		if !mayAnswer("x."+token) || !validSubject("x."+token) {
+		if !mayAnswer("x."+token) || !plainSubject("x."+token) {
 			t.Fatalf("%q is no subject", token)
 		}
 	})
