@@ -19,6 +19,7 @@ import (
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/envelope"
+	"toolpost/wire/listing"
 	"toolpost/wire/strictjson"
 )
 
@@ -283,7 +284,7 @@ func (c *Client) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	}
 	var specs []*tool.Spec
 	for _, e := range l.Tools {
-		s, _, err := decodeEntry(e)
+		s, _, err := listing.Decode(e)
 		if err != nil {
 			return nil, c.unreadable(err)
 		}
@@ -317,7 +318,7 @@ func (c *Client) entry(ctx context.Context, name string) (s *tool.Spec, why, err
 	if err != nil {
 		return nil, nil, err
 	}
-	if s, why, err = decodeEntry(body); err != nil {
+	if s, why, err = listing.Decode(body); err != nil {
 		return nil, nil, c.unreadable(err)
 	}
 	return s, why, nil
@@ -332,7 +333,7 @@ func (c *Client) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Sp
 			return
 		}
 		for _, e := range append(l.Failed, l.Tools...) {
-			s, why, err := decodeEntry(e)
+			s, why, err := listing.Decode(e)
 			if err != nil {
 				s, why = &tool.Spec{Source: c.name, Protocol: "rest"}, c.unreadable(err)
 			}
@@ -343,12 +344,12 @@ func (c *Client) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Sp
 	}
 }
 
-func (c *Client) list(ctx context.Context) (*listing, error) {
+func (c *Client) list(ctx context.Context) (*toolList, error) {
 	body, err := c.get(ctx, "/v1/tools")
 	if err != nil {
 		return nil, err
 	}
-	var l listing
+	var l toolList
 	if err := strictjson.Unmarshal(body, &l); err != nil {
 		return nil, c.unreadable(err)
 	}

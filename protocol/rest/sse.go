@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 
 	"toolpost/host/process"
 	"toolpost/tool"
@@ -103,11 +104,8 @@ func decodeProblem(data []byte) (*tool.Error, error) {
 	if p.Error == nil || p.Error.Code == "" {
 		return nil, errors.New("an error has no code")
 	}
-	for _, code := range tool.Codes() {
-		if p.Error.Code == code {
-			return p.Error, nil
-		}
+	if !slices.Contains(tool.Codes(), p.Error.Code) {
+		p.Error.Code = tool.CodeInternal
 	}
-	p.Error.Code = tool.CodeInternal
 	return p.Error, nil
 }

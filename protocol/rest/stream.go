@@ -83,9 +83,9 @@ func (s *stream) send(b []byte) error {
 // keepAlive sends a comment now and then: both ends learn from it that the other is there. The function
 // that it returns ends that and waits for it.
 func (s *stream) keepAlive(every time.Duration) (stop func()) {
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
+	end := make(chan struct{})
+	var beating sync.WaitGroup
+	beating.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
@@ -96,6 +96,6 @@ func (s *stream) keepAlive(every time.Duration) (stop func()) {
 				_ = s.send([]byte(": running\n\n")) // a peer that has gone ends the request's context
 			}
 		}
-	}()
-	return func() { close(end); <-ended }
+	})
+	return func() { close(end); beating.Wait() }
 }

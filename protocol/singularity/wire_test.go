@@ -138,11 +138,10 @@ func FuzzEvent(f *testing.F) {
 			return nil
 		})}
 		_ = a.event(&nats.Msg{Data: body})
-		if p, err := decodePage(body); err == nil {
-			for _, entry := range p.Tools {
-				if s, err := decodeEntry(entry); err == nil && s.Name == "" {
-					t.Error("a tool without a name")
-				}
+		specs, _, _ := decodePage(body)
+		for _, s := range specs {
+			if s.Name == "" {
+				t.Error("a tool without a name")
 			}
 		}
 	})
