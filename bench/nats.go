@@ -73,7 +73,7 @@ func openDoor(ctx context.Context, url string, n *node.Node) (stop func() error,
 	ctx, cancel := context.WithCancel(ctx)
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	door := singularity.NewDoor(singularity.DoorOptions{
-		Connect: singularity.Connect{URL: url}, Ready: func() { close(ready) },
+		Connect: singularity.Connect{URL: url}, Ready: func(string) { close(ready) },
 	})
 	go func() { ended <- door.Serve(ctx, n.Handler(), n.Catalog()) }()
 	select {

@@ -2,7 +2,6 @@ package singularity
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"os"
@@ -49,36 +48,21 @@ func (c DoorConfig) Check() error {
 const DefaultListen = "127.0.0.1:4222"
 
 // Door makes the door that the config asks for: at the server of its url, or at an embedded one, which lives for as
-// long as the door serves. Relative paths start at dir; ready is called with the address once requests are taken.
-func (c DoorConfig) Door(dir string, gate identity.Gate, o DoorOptions, ready func(url string)) tool.Door {
+// long as the door serves. Relative paths start at dir.
+func (c DoorConfig) Door(dir string, gate identity.Gate, o DoorOptions) tool.Door {
 	o.Connect, o.Queue, o.Workers, o.Caller = c.Connect.Resolve(dir), c.Queue, c.Workers, c.Caller
-	return doorFunc(func(ctx context.Context, h tool.Handler, catalog tool.Catalog) error {
-		url := c.URL
-		if url == "" {
+	if c.URL == "" {
+		o.Start = func() (*Server, error) {
 			certificates, err := c.TLS.Load(dir)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			o.Server, err = StartServer(ServerOptions{
+			return StartServer(ServerOptions{
 				Listen: c.Listen, Gate: gate, Anonymous: c.Anonymous, TLS: certificates, Log: o.Log,
 			})
-			if err != nil {
-				return err
-			}
-			defer o.Server.Close()
-			url = o.Server.ClientURL()
 		}
-		o.Ready = func() { ready(url) }
-		return NewDoor(o).Serve(ctx, h, catalog)
-	})
-}
-
-// A doorFunc is a door.
-type doorFunc func(context.Context, tool.Handler, tool.Catalog) error
-
-// Serve implements tool.Door.
-func (f doorFunc) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
-	return f(ctx, h, c)
+	}
+	return NewDoor(o)
 }
 
 // ServerTLS names the files of the embedded server for TLS.

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -55,7 +56,7 @@ type doorkeeper struct {
 	none string        // the caller for connections without credentials; empty: they are refused
 
 	mu       sync.Mutex
-	doors    map[*serving]bool
+	door     *serving          // nil: none is open
 	ours     map[uint64]bool   // connections of this process, by their numbers
 	guests   map[uint64]*guest // likewise
 	of       map[string]int    // guests by caller
@@ -79,8 +80,7 @@ type guest struct {
 func newDoorkeeper(o ServerOptions) *doorkeeper {
 	k := &doorkeeper{
 		own: rand.Text() + rand.Text(), gate: o.Gate, log: o.Log, most: o.Bounds, idle: o.idle, none: o.Anonymous.Name,
-		doors: map[*serving]bool{}, ours: map[uint64]bool{}, of: map[string]int{}, guests: map[uint64]*guest{},
-		accounts: map[accountKey]*account{},
+		ours: map[uint64]bool{}, of: map[string]int{}, guests: map[uint64]*guest{}, accounts: map[accountKey]*account{},
 	}
 	k.rooms = rooms{make: k.room, most: o.Callers, rest: o.rest}
 	return k
@@ -91,9 +91,10 @@ func (k *doorkeeper) room(name string) *server.Account {
 	return a
 }
 
-// connection returns what connects this process to an account.
-func (k *doorkeeper) connection(account string) []nats.Option {
-	return []nats.Option{nats.InProcessServer(k.srv), nats.UserInfo(cmp.Or(account, homeAccount), k.own)}
+// dial connects this process, without a socket, to an account; "": to the one that is its own.
+func (k *doorkeeper) dial(account string, more ...nats.Option) (*nats.Conn, error) {
+	return dial("", "the embedded server", k.log,
+		append(more, nats.InProcessServer(k.srv), nats.UserInfo(cmp.Or(account, homeAccount), k.own))...)
 }
 
 // Check implements server.Authentication.
@@ -117,7 +118,7 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-// admit leads a client to the account of its caller, where every door has its desk by then.
+// admit leads a client to the account of its caller, where the door has its desk by then.
 func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 	g := &guest{id: c.GetID(), shown: k.credentials(c)}
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
@@ -134,11 +135,11 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 		return tool.Errorf(tool.CodeAccessDenied,
 			"the credentials are not those of the user %.100q: give the caller's name, or none", user)
 	}
-	doors, err := k.enter(g, p)
+	door, err := k.enter(g, p)
 	if err != nil {
 		return err
 	}
-	if err := g.account.serve(doors, k.openDesk); err != nil {
+	if err := k.openDesk(door, g.account); err != nil {
 		k.forget(g)
 		return err
 	}
@@ -173,8 +174,8 @@ func (k *doorkeeper) ask(ctx context.Context, shown identity.Credentials) (tool.
 	return k.gate(ctx, shown)
 }
 
-// enter notes a guest, and gives the doors that it must find in its account.
-func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
+// enter notes a guest, and gives the door that it must find in its account.
+func (k *doorkeeper) enter(g *guest, p tool.Principal) (*serving, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.guests) >= k.most.All-k.most.Strangers || k.of[p.ID] >= k.most.Each {
@@ -202,14 +203,14 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
 		if err != nil {
 			return nil, err
 		}
-		a = &account{key: key, caller: p, nats: room, desks: map[*serving]*desk{}}
+		a = &account{key: key, caller: p, nats: room}
 		k.accounts[key] = a
 	}
 	a.guests++
 	k.of[p.ID]++
 	g.account = a
 	k.guests[g.id] = g
-	return slices.Collect(maps.Keys(k.doors)), nil
+	return k.door, nil
 }
 
 // forget is for a guest that has gone.
@@ -235,38 +236,48 @@ func (k *doorkeeper) drop(g *guest) {
 	}
 }
 
-// openDesk opens the desk of a door in an account.
-func (k *doorkeeper) openDesk(s *serving, a *account) (*desk, error) {
-	nc, err := dial("", "the embedded server", k.log, k.connection(a.nats.Name)...)
-	if err != nil {
-		return nil, err
+// openDesk sees to it that the door has a desk in an account.
+func (k *doorkeeper) openDesk(s *serving, a *account) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s == nil || a.left || a.desk != nil {
+		return nil
 	}
-	return s.newDesk(nc, a.caller)
+	nc, err := k.dial(a.nats.Name)
+	if err != nil {
+		return err
+	}
+	if a.desk, err = s.newDesk(nc, a.caller); errors.Is(err, errClosing) {
+		return nil
+	}
+	return err
 }
 
-// attach opens desks of a door in all accounts, those of today and of later.
+// attach opens desks of the door in all accounts, those of today and of later.
 func (k *doorkeeper) attach(s *serving) error {
-	k.mu.Lock()
-	k.doors[s] = true
-	accounts := slices.Collect(maps.Values(k.accounts))
-	k.mu.Unlock()
-	for _, a := range accounts {
-		if err := a.serve([]*serving{s}, k.openDesk); err != nil {
+	for _, a := range k.serving(s) {
+		if err := k.openDesk(s, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// detach is for a door that closes.
-func (k *doorkeeper) detach(s *serving) {
-	k.mu.Lock()
-	delete(k.doors, s)
-	accounts := slices.Collect(maps.Values(k.accounts))
-	k.mu.Unlock()
-	for _, a := range accounts {
-		a.forget(s)
+// detach is for when the door closes, with all its desks.
+func (k *doorkeeper) detach() {
+	for _, a := range k.serving(nil) {
+		a.mu.Lock()
+		a.desk = nil
+		a.mu.Unlock()
 	}
+}
+
+// serving sets the door, and gives the accounts of now.
+func (k *doorkeeper) serving(s *serving) []*account {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.door = s
+	return slices.Collect(maps.Values(k.accounts))
 }
 
 // watch asks again and again whether those who are here may be.

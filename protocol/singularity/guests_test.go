@@ -429,9 +429,9 @@ func TestConnectionsAndCallersAreBounded(t *testing.T) {
 	t.Cleanup(cyd.Close)
 	same(t, "cyd", ask(t, cyd, "tools.execute.who", `{}`), `{"data":{"id":"cyd","door":"nats","roles":""},"error":null}`)
 	same(t, "ada", ask(t, ada, "tools.execute.who", `{}`), `{"data":{"id":"ada","door":"nats","roles":""},"error":null}`)
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
-	if made := s.keeper.rooms.made; made != 2 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if made := s.rooms.made; made != 2 {
 		t.Errorf("%d rooms were made", made)
 	}
 }
@@ -514,9 +514,9 @@ func TestACallEndsInPeaceThoughItsCallerHasGone(t *testing.T) {
 	await(t, inside)
 	ada.Close()
 	accounts := func() int {
-		s.keeper.mu.Lock()
-		defer s.keeper.mu.Unlock()
-		return len(s.keeper.accounts)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.accounts)
 	}
 	eventually(t, "the account of ada is left", func() bool { return accounts() == 1 })
 	l.rounds(t)
@@ -525,9 +525,9 @@ func TestACallEndsInPeaceThoughItsCallerHasGone(t *testing.T) {
 		t.Errorf("the call was ended: %v", err)
 	}
 	eventually(t, "the room of ada is free", func() bool {
-		s.keeper.mu.Lock()
-		defer s.keeper.mu.Unlock()
-		return len(s.keeper.rooms.free) == 1
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.rooms.free) == 1
 	})
 }
 
