@@ -42,6 +42,16 @@ func DecodeYAML(path string, data []byte, into any) error {
 	return d.explain(decodeFields(d.root, into))
 }
 
+// ParseYAML reads what people write into the node that it is, within the same bounds; nil: it is empty. Errors name line
+// and column.
+func ParseYAML(data []byte) (ast.Node, error) {
+	d, err := parse("", data)
+	if err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	return d.root, nil
+}
+
 func parse(path string, data []byte) (*document, error) {
 	d := &document{path: path, data: data}
 	if len(data) > MaxSize {

@@ -122,7 +122,7 @@ func TestBadSkillFilesNameFileAndField(t *testing.T) {
 		"---\nname: *a\n---\n":                                       "not allowed",
 		"---\nname: 'x\n---\n":                                       "YAML",
 		"---\nname: x\nname: y\n---\n":                               "YAML",
-		"---\nx: " + strings.Repeat("[", 100) + "\n---\n":            "too deep",
+		"---\nx: " + strings.Repeat("[", 100) + "\n---\n":            "nested deeper",
 		"---\nx: " + strings.Repeat("y", maxFrontmatter) + "\n---\n": "longer than",
 		"---\nname: \xff\n---\n":                                     "UTF-8",
 	} {
@@ -290,7 +290,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		{"x", "---\nname: y\ndescription: d\n---\nb", `{"runtime":{"type":"subprocess","command":"python3","args":["-c","1"]},"dependencies":["-e ."]}`, []string{
 			"warning: SKILL.md: field name: \"y\" differs", "error: manifest.json: field dependencies", "warning: requirements.txt: its packages are not installed",
 		}},
-		{"x", "---\nname: [\n---\nb", ``, []string{"error: SKILL.md: line 2: "}},
+		{"x", "---\nname: [\n---\nb", ``, []string{"error: SKILL.md: line 2, "}},
 	} {
 		dir := filepath.Join(t.TempDir(), c.name)
 		for file, text := range map[string]string{skillFile: c.doc, manifestFile: c.manifest} {

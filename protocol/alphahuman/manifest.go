@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -160,11 +159,11 @@ func (m *Manifest) setTick(file string, ms float64) error {
 	return nil
 }
 
-// venvPython finds the Python of a skill's own environment; "" where it has none.
-func venvPython(dir string) (string, error) {
+// venvPython finds the Python of a skill's own environment, or gives the usual one where it has none.
+func venvPython(dir, usual string) (string, error) {
 	venv := filepath.Join(dir, venvFolder)
-	if _, err := os.Stat(venv); err != nil {
-		return "", nil
+	if !exists(venv) {
+		return usual, nil
 	}
 	python := filepath.Join(venv, "bin", "python")
 	if _, err := exec.LookPath(python); err != nil {
