@@ -75,7 +75,7 @@ func (f *findings) about(dir string, err error) string {
 	return strings.TrimLeft(strings.ReplaceAll(tool.AsError(err).Message, dir+string(filepath.Separator), ""), " ")
 }
 
-var skillName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+var nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // What the Agent Skills standard allows, in characters.
 const (
@@ -111,7 +111,7 @@ func (f *findings) checkDoc(d *Doc, folder string) {
 	}
 }
 
-func validName(name string) bool { return len(name) <= maxSkillName && skillName.MatchString(name) }
+func validName(name string) bool { return len(name) <= maxSkillName && nameForm.MatchString(name) }
 
 func (f *findings) checkManifest(file string, m *Manifest, dir string) {
 	start, err := m.launch(dir)

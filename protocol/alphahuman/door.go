@@ -27,12 +27,10 @@ import (
 // intelligence/emitEvent and state patches as state/set, each with the callId that it belongs to; the first
 // cannot carry them, and they go to Log.
 type Door struct {
-	In      io.Reader
-	Out     io.Writer // one message a Write, and nothing else
-	Log     io.Writer // what the protocol has no place for, a line each; nil: dropped
-	Name    string    // of the skill; empty: toolpost
-	Version string    // empty: 1.0.0
-	Caller  tool.Principal
+	In     io.Reader
+	Out    io.Writer // one message a Write, and nothing else
+	Log    io.Writer // what the protocol has no place for, a line each; nil: dropped
+	Caller tool.Principal
 
 	drainTime time.Duration // how long calls may take to finish once no more can come; 0: 5 s
 }
@@ -200,13 +198,14 @@ func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *jsonrpc.Er
 	return okResult, nil
 }
 
-func (k *desktop) name() string { return cmp.Or(k.Name, "toolpost") }
+// skillName is what the door is called as a skill.
+const skillName = "toolpost"
 
 // introduce says who we are and what can be called now.
 func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, *jsonrpc.Error) {
 	in := introduction{Tools: []json.RawMessage{}, Capabilities: &capabilities{Cancel: true, Sessions: true}}
 	if !second {
-		in.Name, in.Description, in.Version = k.name(), "The tools of a Toolpost.", cmp.Or(k.Version, "1.0.0")
+		in.Name, in.Description, in.Version = skillName, "The tools of a Toolpost.", "1.0.0"
 	}
 	tools := k.tools(ctx)
 	for _, name := range slices.Sorted(maps.Keys(tools)) {
@@ -250,7 +249,7 @@ func (k *desktop) tools(ctx context.Context) map[string]*tool.Spec {
 }
 
 func (k *desktop) status(ctx context.Context) json.RawMessage {
-	b, _ := strictjson.Marshal(map[string]any{"ok": true, "name": k.name(), "tools": len(k.tools(ctx))})
+	b, _ := strictjson.Marshal(map[string]any{"ok": true, "name": skillName, "tools": len(k.tools(ctx))})
 	return b
 }
 

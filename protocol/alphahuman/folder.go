@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"toolpost/host/process"
 	"toolpost/tool"
@@ -23,39 +24,33 @@ type Skill struct {
 	Err      error     // why it cannot be used
 }
 
-// Name is what the skill is called: by its SKILL.md, by its manifest, or by its folder.
-func (s *Skill) Name() string {
-	var name string
+// said is what the skill says of itself, in its SKILL.md and in its manifest.
+func (s *Skill) said() (d Doc, m Manifest) {
 	if s.Doc != nil {
-		name = s.Doc.Name
+		d = *s.Doc
 	}
 	if s.Manifest != nil {
-		name = cmp.Or(name, s.Manifest.ID, s.Manifest.Name)
+		m = *s.Manifest
 	}
-	return cmp.Or(name, filepath.Base(s.Dir))
+	return d, m
+}
+
+// Name is what the skill is called: by its SKILL.md, by its manifest, or by its folder.
+func (s *Skill) Name() string {
+	d, m := s.said()
+	return cmp.Or(d.Name, m.ID, m.Name, filepath.Base(s.Dir))
 }
 
 // Description says what the skill is for.
 func (s *Skill) Description() string {
-	var text string
-	if s.Doc != nil {
-		text = s.Doc.Description
-	}
-	if s.Manifest != nil {
-		text = cmp.Or(text, s.Manifest.Description)
-	}
-	return text
+	d, m := s.said()
+	return cmp.Or(d.Description, m.Description)
 }
 
 // Version is what the manifest says, or the SKILL.md's metadata.
 func (s *Skill) Version() string {
-	switch {
-	case s.Manifest != nil && s.Manifest.Version != "":
-		return s.Manifest.Version
-	case s.Doc != nil:
-		return s.Doc.Metadata["version"]
-	}
-	return ""
+	d, m := s.said()
+	return cmp.Or(m.Version, d.Metadata["version"])
 }
 
 // maxSkills bounds how many skills one folder may have.
@@ -178,18 +173,26 @@ func readPart[T any](dir, name string, limit int, parse func(string, []byte) (*T
 }
 
 func readFile(path string, limit int) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() { // a pipe would keep us for ever
-		return nil, errors.New("it is not a file")
-	}
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, readNow, 0)
+	return readRegular(f, err, limit)
+}
+
+// readNow opens what may be no file: a pipe would keep us for ever.
+const readNow = os.O_RDONLY | syscall.O_NONBLOCK
+
+// readRegular reads a file that was opened with readNow.
+func readRegular(f *os.File, err error, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a file")
+	}
 	return process.ReadDocument(f, limit)
 }
 

@@ -81,7 +81,7 @@ func (w *speaker) hook(ctx context.Context, h hook) (json.RawMessage, bool) {
 	if h.scope == nil {
 		h.scope = &scope{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.p.o.hookTime())
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.p.o.HookTimeout))
 	defer cancel()
 	raw, err := w.Ask(ctx, h.method, params, h.scope)
 	if err != nil {
@@ -191,7 +191,7 @@ func (w *speaker) overdue(quiet time.Duration) []*talk {
 func keepTime(ctx context.Context, worker *worker.Worker) {
 	w := worker.Own.(*speaker)
 	interval := w.p.skill.Manifest.Tick
-	idle := w.p.o.sessionIdle()
+	idle := time.Duration(w.p.o.SessionIdle)
 	sweep := time.NewTicker(min(idle, time.Minute))
 	defer sweep.Stop()
 	tick := time.NewTimer(interval)
@@ -221,7 +221,7 @@ func keepTime(ctx context.Context, worker *worker.Worker) {
 
 // apart runs a hook that belongs to no call. A worker that takes one call at a time takes it as one.
 func (w *speaker) apart(ctx context.Context, h hook) {
-	ctx, cancel := context.WithTimeout(ctx, w.p.o.hookTime())
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.p.o.HookTimeout))
 	defer cancel()
 	if w.Hold(ctx) != nil {
 		return

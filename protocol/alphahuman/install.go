@@ -137,15 +137,9 @@ func New(dir, name string) (string, error) {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return "", tool.Errorf(tool.CodeConflict, "%s cannot be made: %w", folder, reason(err))
 	}
-	files, err := template.ReadDir("template")
-	if err != nil {
-		return "", tool.Errorf(tool.CodeInternal, "the template: %w", err)
-	}
+	files, _ := template.ReadDir("template") // it is part of the program
 	for _, f := range files {
-		text, err := template.ReadFile("template/" + f.Name())
-		if err != nil {
-			return "", tool.Errorf(tool.CodeInternal, "the template: %w", err)
-		}
+		text, _ := template.ReadFile("template/" + f.Name())
 		text = bytes.ReplaceAll(text, []byte("my-skill"), []byte(name))
 		if err := os.WriteFile(filepath.Join(folder, f.Name()), text, 0o644); err != nil {
 			return "", tool.Errorf(tool.CodeUnavailable, "%s: %w", folder, reason(err))

@@ -67,8 +67,7 @@ func parseManifest(file string, data []byte) (*Manifest, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", file, err)
 	}
-	m := &Manifest{Tick: defaultTick}
-	var tick *float64
+	m, tick := &Manifest{}, float64(defaultTick.Milliseconds()) // the unit of the manifests in the field
 	for _, f := range []struct {
 		name string
 		into any
@@ -83,6 +82,9 @@ func parseManifest(file string, data []byte) (*Manifest, error) {
 	}
 	if err := m.readRuntime(file, fields["runtime"]); err != nil {
 		return nil, err
+	}
+	if tick > 0 {
+		m.Tick = max(time.Duration(tick*float64(time.Millisecond)), minTick)
 	}
 	return m, m.check(file, tick)
 }
@@ -121,7 +123,7 @@ func (m *Manifest) readRuntime(file string, value json.RawMessage) error {
 }
 
 // check finds what would otherwise only fail, or mislead, when the skill is started.
-func (m *Manifest) check(file string, tick *float64) error {
+func (m *Manifest) check(file string, tick float64) error {
 	r := &m.Runtime
 	switch {
 	case r.Type == "subprocess" && r.Command == "":
@@ -134,27 +136,13 @@ func (m *Manifest) check(file string, tick *float64) error {
 		return fieldError(file, "entry", "%.40q is not a file", r.Entry)
 	case m.Concurrency < 0:
 		return fieldError(file, "concurrency", "cannot be negative")
+	case tick < 0 || tick > float64(math.MaxInt64/time.Millisecond):
+		return fieldError(file, "tick_interval", "%v is not a number of milliseconds", tick)
 	}
 	for _, name := range m.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
 			return fieldError(file, "env", "%.40q cannot be the name of a variable", name)
 		}
-	}
-	if tick != nil {
-		return m.setTick(file, *tick)
-	}
-	return nil
-}
-
-// setTick takes milliseconds, the unit of the manifests in the field.
-func (m *Manifest) setTick(file string, ms float64) error {
-	switch {
-	case ms < 0 || ms > float64(math.MaxInt64/time.Millisecond):
-		return fieldError(file, "tick_interval", "%v is not a number of milliseconds", ms)
-	case ms == 0:
-		m.Tick = 0
-	default:
-		m.Tick = max(time.Duration(ms*float64(time.Millisecond)), minTick)
 	}
 	return nil
 }

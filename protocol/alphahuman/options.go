@@ -1,6 +1,7 @@
 package alphahuman
 
 import (
+	"cmp"
 	"time"
 
 	"toolpost/config"
@@ -44,21 +45,11 @@ func (o *Options) check() error {
 	return o.Options.Check()
 }
 
-func (o *Options) startTime() time.Duration   { return orElse(o.StartTimeout, 30*time.Second) }
-func (o *Options) hookTime() time.Duration    { return orElse(o.HookTimeout, 10*time.Second) }
-func (o *Options) grace() time.Duration       { return orElse(o.Grace, 2*time.Second) }
-func (o *Options) sessionIdle() time.Duration { return orElse(o.SessionIdle, 30*time.Minute) }
-
-func orElse(d config.Duration, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return time.Duration(d)
-	}
-	return otherwise
-}
-
-func (o *Options) maxLine() int {
-	if o.MaxLine > 0 {
-		return o.MaxLine
-	}
-	return defaultMaxLine
+// setDefaults completes what the config leaves out.
+func (o *Options) setDefaults() {
+	o.StartTimeout = cmp.Or(o.StartTimeout, config.Duration(30*time.Second))
+	o.HookTimeout = cmp.Or(o.HookTimeout, config.Duration(10*time.Second))
+	o.Grace = cmp.Or(o.Grace, config.Duration(2*time.Second))
+	o.SessionIdle = cmp.Or(o.SessionIdle, config.Duration(30*time.Minute))
+	o.MaxLine = cmp.Or(o.MaxLine, defaultMaxLine)
 }
