@@ -65,6 +65,14 @@ func (c DoorConfig) Door(dir string, gate identity.Gate, o DoorOptions) tool.Doo
 	return NewDoor(o)
 }
 
+// Claim says which files are the door's own. Changing its authorities would let one in as any caller.
+func (c DoorConfig) Claim(dir string) offlimits.Claim {
+	claim := c.Connect.claim(dir)
+	claim.Keeps = append(claim.Keeps, offlimits.Given(dir, c.TLS.Key)...)
+	claim.Starts = append(claim.Starts, offlimits.Given(dir, c.TLS.Cert, c.TLS.ClientCA)...)
+	return claim
+}
+
 // ServerTLS names the files of the embedded server for TLS.
 type ServerTLS struct {
 	Cert     string `yaml:"cert" doc:"file with the server's certificate, and those between it and its authority"`

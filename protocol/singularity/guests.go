@@ -179,11 +179,7 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) (*serving, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.guests) >= k.most.All-k.most.Strangers || k.of[p.ID] >= k.most.Each {
-		for _, other := range k.guests { // some may have gone, and nobody has noticed yet
-			if k.srv.GetClient(other.id) == nil {
-				k.drop(other)
-			}
-		}
+		k.sweep()
 	}
 	switch {
 	case k.guests[g.id] != nil:
@@ -363,18 +359,26 @@ func raw(c *x509.Certificate) string {
 	return string(c.Raw)
 }
 
-// present returns the guests, less those that have gone by themselves.
+// present returns the guests.
 func (k *doorkeeper) present() []*guest {
 	k.mu.Lock()
-	all := slices.Collect(maps.Values(k.guests))
-	k.mu.Unlock()
-	return slices.DeleteFunc(all, func(g *guest) bool {
-		gone := k.srv.GetClient(g.id) == nil
-		if gone {
-			k.forget(g)
+	defer k.mu.Unlock()
+	k.sweep()
+	return slices.Collect(maps.Values(k.guests))
+}
+
+// sweep forgets those who have gone by themselves, which nobody tells us. Its caller has the lock.
+func (k *doorkeeper) sweep() {
+	for _, g := range k.guests {
+		if k.srv.GetClient(g.id) == nil {
+			k.drop(g)
 		}
-		return gone
-	})
+	}
+}
+
+// undecided are the codes of a gate that did not come to a decision.
+func undecided() []tool.Code {
+	return []tool.Code{tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled, tool.CodeInternal}
 }
 
 // judge cuts off a guest that may not be here any more, or has other rights by now: with those it belongs to another
@@ -387,7 +391,7 @@ func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
 	case err == nil:
 		k.cut(g, p, nil, "its rights have changed")
 		return
-	case cannotTell(err):
+	case slices.Contains(undecided(), tool.CodeOf(err)):
 		if g.unsure.IsZero() {
 			g.unsure = time.Now()
 		}
@@ -397,15 +401,6 @@ func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
 	}
 	why := tool.Errorf(tool.CodeAccessDenied, "%s is no longer admitted", g.account.caller.ID)
 	k.cut(g, g.account.caller, why, tool.AsError(err).Message)
-}
-
-// cannotTell reports whether the gate did not come to a decision.
-func cannotTell(err error) bool {
-	switch tool.CodeOf(err) {
-	case tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled, tool.CodeInternal:
-		return true
-	}
-	return false
 }
 
 // cut disconnects a guest. With the last one its account goes, and where there is a reason why the calls there end too.

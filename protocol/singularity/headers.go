@@ -40,22 +40,16 @@ func readHeaders(h nats.Header, c *tool.Call) (w wishes, err error) {
 		return w, err
 	}
 	w.ack = ack == "true"
-	w.stream, err = readStream(h)
-	return w, err
-}
-
-// readStream takes a subject that we may publish to on behalf of a caller. Our own subjects are none: an event
-// there would be a request that the caller could perhaps not have made.
-func readStream(h nats.Header) (string, error) {
-	subject, err := envelope.Single(h, headerStream)
-	if err == nil && subject != "" && !mayAnswer(subject) {
+	w.stream, err = envelope.Single(h, headerStream)
+	if err == nil && w.stream != "" && !mayAnswer(w.stream) {
 		err = envelope.BadHeader(headerStream,
 			"is not a subject that events can go to: no wildcards, no spaces, not below tools, toolpost or $")
 	}
-	return subject, err
+	return w, err
 }
 
-// mayAnswer reports whether a subject that a caller chose can be published to.
+// mayAnswer reports whether a subject that a caller chose can be published to. Our own subjects cannot: what goes
+// there would be a request that the caller could perhaps not have made.
 func mayAnswer(subject string) bool {
 	return plainSubject(subject) && !strings.HasPrefix(subject, "$") &&
 		!strings.HasPrefix(subject, prefixTools) && !strings.HasPrefix(subject, prefixToolpost)

@@ -181,7 +181,7 @@ func decodeToolReply(id string, body []byte) (*tool.Result, error) {
 // the tool's own, but for a refusal by the server's policy: the contract prints that without a type.
 func failed(text string) (*tool.Result, error) {
 	errorType, detail, ok := cutType(text)
-	code, _ := codeOf(errorType)
+	code := codes()[errorType]
 	switch {
 	case ok && code != tool.CodeToolError:
 		return nil, &tool.Error{Code: code, Reason: errorType, Message: detail}

@@ -1,6 +1,7 @@
 package singularity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
@@ -49,17 +51,15 @@ const (
 
 // withDefaults completes the declared tools, and finds what would otherwise only fail when they are called.
 func (o Options) withDefaults() (Options, error) {
-	if o.Style == "" {
-		o.Style = stylePlainName
-	}
+	o.Style = cmp.Or(o.Style, stylePlainName)
 	if o.Style != stylePlainName && o.Style != styleToolCallName {
 		return o, tool.Errorf(tool.CodeInvalidInput, "the style %q is not known: there are %s and %s", o.Style,
 			stylePlainName, styleToolCallName)
 	}
-	tools := append([]Declared{}, o.Tools...)
+	o.Tools = slices.Clone(o.Tools)
 	seen := map[string]bool{}
-	for i := range tools {
-		d := &tools[i]
+	for i := range o.Tools {
+		d := &o.Tools[i]
 		switch {
 		case d.Name == "":
 			return o, tool.Errorf(tool.CodeInvalidInput, "a declared tool has no name")
@@ -68,22 +68,13 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		seen[d.Name] = true
 		subject, limit := subjectOf(d.Name)
-		if d.Subject == "" {
-			d.Subject = subject
-		}
-		if d.Timeout == 0 {
-			d.Timeout = o.Timeout
-		}
-		if d.Timeout == 0 {
-			d.Timeout = config.Duration(limit)
-		}
+		d.Subject, d.Timeout = cmp.Or(d.Subject, subject), cmp.Or(d.Timeout, o.Timeout, config.Duration(limit))
 		if !plainSubject(d.Subject) || envelope.CheckText(d.Subject) != nil {
 			return o, tool.Errorf(tool.CodeInvalidInput,
 				"%q cannot be the subject of %s: no spaces, no wildcards, no empty parts, at most %d bytes", d.Subject,
 				d.Name, maxField)
 		}
 	}
-	o.Tools = tools
 	return o, nil
 }
 
@@ -127,6 +118,13 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	}
 	o.Connect = o.Resolve(src.Dir)
 	return New(ctx, o, log)
+}
+
+// Claim says which files are a configured source's own.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o Options
+	err := src.Decode(&o)
+	return o.Connect.claim(src.Dir), err
 }
 
 // New connects. A node must be there to be asked for its tools; a server whose tools are declared is waited for
@@ -248,11 +246,15 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	defer r.mux.close(p)
 	c = c.Forwarded()
 	a := &asking{r: r, p: p, out: out, id: c.ID}
-	msg, err := a.message(ctx, c)
-	if err != nil {
-		return nil, err
+	write := a.toNode // in the words of whoever will read it
+	if r.foreign != nil {
+		write = a.toServer
 	}
-	if err := r.send(msg); err != nil {
+	msg, err := write(ctx, c)
+	if err == nil {
+		err = r.send(msg)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return a.await(ctx)
@@ -319,14 +321,6 @@ type asking struct {
 	native  bool
 }
 
-// message writes the request, in the words of whoever will read it.
-func (a *asking) message(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
-	if a.r.foreign != nil {
-		return a.toServer(c)
-	}
-	return a.toNode(ctx, c)
-}
-
 func (a *asking) toNode(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
 	token := EncodeName(c.Tool)
 	if token == "" || len(token) > maxField {
@@ -347,7 +341,7 @@ func (a *asking) toNode(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
 }
 
 // toServer writes a request for a server that knows the contract alone; so it has no headers.
-func (a *asking) toServer(c *tool.Call) (*nats.Msg, error) {
+func (a *asking) toServer(_ context.Context, c *tool.Call) (*nats.Msg, error) {
 	d, ok := a.r.foreign[c.Tool]
 	if !ok {
 		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q is declared for the NATS server at %s", c.Tool,
@@ -439,32 +433,23 @@ func (a *asking) abandon() {
 	if !a.native {
 		return
 	}
-	over := time.NewTimer(cancelWithin)
-	defer over.Stop()
+	over := time.After(cancelWithin)
 	again := time.NewTicker(cancelEvery)
 	defer again.Stop()
-	for {
-		if a.r.nc.Publish(subjectCancel, []byte(a.id)) != nil {
+	for tell := true; ; {
+		if tell && a.r.nc.Publish(subjectCancel, []byte(a.id)) != nil {
 			return
 		}
-		if a.answered(over.C, again.C) {
-			return
-		}
-	}
-}
-
-// answered drops events until the reply is here, it is time to ask again, or all time is over.
-func (a *asking) answered(over, again <-chan time.Time) bool {
-	for {
 		select {
 		case <-over:
-			return true
-		case <-again:
-			return false
-		case <-a.p.wake:
-		}
-		if messages, _ := a.p.take(); slices.ContainsFunc(messages, isReply) {
-			return true
+			return
+		case <-again.C:
+			tell = true
+		case <-a.p.wake: // with the reply, or with events, which nobody wants any more
+			tell = false
+			if messages, _ := a.p.take(); slices.ContainsFunc(messages, isReply) {
+				return
+			}
 		}
 	}
 }

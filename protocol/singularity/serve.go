@@ -1,6 +1,7 @@
 package singularity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,19 +92,13 @@ func (d *desk) run(j delivery) {
 	defer d.busy.Add(-1)
 	c := &tool.Call{Caller: d.who()}
 	r, name, err := d.read(j, c)
-	if err != nil {
-		d.answer(j, r, name, nil, tool.AsError(err))
-		return
+	var res *tool.Result
+	if err == nil {
+		if res, err = d.call(j, r, c); err == nil && res == nil {
+			err = tool.Errorf(tool.CodeInternal, "%s ended with neither a result nor an error", name)
+		}
 	}
-	res, err := d.call(j, r, c)
-	if err == nil && res == nil {
-		err = tool.Errorf(tool.CodeInternal, "%s ended with neither a result nor an error", name)
-	}
-	if err != nil {
-		d.answer(j, r, name, nil, tool.AsError(err))
-		return
-	}
-	d.answer(j, r, name, res, nil)
+	d.answer(j, r, name, res, tool.AsError(err))
 }
 
 // read decodes a message into a request, and the request into a call. The name is the one to answer with.
@@ -117,11 +112,8 @@ func (d *desk) read(j delivery, c *tool.Call) (r request, name string, err error
 		r, err = decodeRequest(where, j.msg.Data)
 	}
 	r.limit = where.limit
-	name = r.name
-	if name == "" {
-		name = where.tool
-	}
-	c.Tool, name = name, shown(name)
+	c.Tool = cmp.Or(r.name, where.tool)
+	name = shown(c.Tool)
 	if err != nil {
 		return r, name, tool.Errorf(tool.CodeInvalidInput, "the request to %s: %w", j.msg.Subject, err)
 	}
@@ -210,7 +202,12 @@ func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool
 
 // answer sends the one reply to a request. A message without a reply subject has been run and gets none.
 func (d *desk) answer(j delivery, r request, name string, res *tool.Result, e *tool.Error) {
-	defer func() { j.endpoint.count(problem(res, e), j.came) }()
+	defer func() {
+		if e == nil {
+			e = res.Failure
+		}
+		j.endpoint.count(e, j.came)
+	}()
 	if j.msg.Reply == "" {
 		return
 	}
@@ -230,14 +227,6 @@ func (d *desk) answer(j delivery, r request, name string, res *tool.Result, e *t
 	if err != nil {
 		d.o.Log.Warn("an answer could not be sent", "tool", name, "subject", j.msg.Subject, "error", err)
 	}
-}
-
-// problem is what $SRV.STATS counts as an error.
-func problem(res *tool.Result, e *tool.Error) *tool.Error {
-	if e == nil && res != nil {
-		e = res.Failure
-	}
-	return e
 }
 
 // shown is a name as an answer can carry it, whatever a caller wrote.

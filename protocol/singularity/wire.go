@@ -81,22 +81,13 @@ func typeOf(code tool.Code) string {
 	return typeSystemError
 }
 
-// codeOf is the way back, for servers that say no more than the type. What they report as a SystemError is
+// codes are the way back, for servers that say no more than the type. What they report as a SystemError is
 // the tool's own failure: it ran, and something went wrong.
-func codeOf(errorType string) (tool.Code, bool) {
-	switch errorType {
-	case typeAccessDenied:
-		return tool.CodeAccessDenied, true
-	case typeNotFound:
-		return tool.CodeNotFound, true
-	case typeInvalidInput:
-		return tool.CodeInvalidInput, true
-	case typeTimeout:
-		return tool.CodeTimeout, true
-	case typeSystemError:
-		return tool.CodeToolError, true
+func codes() map[string]tool.Code {
+	return map[string]tool.Code{
+		typeAccessDenied: tool.CodeAccessDenied, typeNotFound: tool.CodeNotFound,
+		typeInvalidInput: tool.CodeInvalidInput, typeTimeout: tool.CodeTimeout, typeSystemError: tool.CodeToolError,
 	}
-	return "", false
 }
 
 // reasonCommand marks the refusal that keeps the contract's own sentence: "Command 'rm' is not allowed by
@@ -113,7 +104,7 @@ func errorText(e *tool.Error) string {
 		return message
 	}
 	if e.Code == tool.CodeToolError {
-		if _, typed := codeOf(e.Reason); typed {
+		if codes()[e.Reason] != "" {
 			return e.Reason + ": " + message
 		}
 		if _, _, typed := cutType(message); typed {
@@ -126,7 +117,7 @@ func errorText(e *tool.Error) string {
 // cutType splits "Type: detail".
 func cutType(text string) (errorType, detail string, ok bool) {
 	errorType, detail, ok = strings.Cut(text, ": ")
-	if _, known := codeOf(errorType); !ok || !known {
+	if !ok || codes()[errorType] == "" {
 		return "", text, false
 	}
 	return errorType, detail, true
