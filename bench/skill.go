@@ -20,7 +20,7 @@ const (
 // program and a line back.
 func skillCall(ctx context.Context, l lab) (_ row, err error) {
 	dir := filepath.Join(l.dir, "skill")
-	skill, err := alphahuman.New(dir, "hello")
+	skill, err := alphahuman.Skills{}.New(dir, "hello")
 	if err != nil {
 		return row{}, err
 	}

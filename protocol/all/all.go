@@ -61,8 +61,14 @@ type Stdio struct {
 	Sources []config.Source
 }
 
-// Packs is what people do with packs of namel3ss tools.
-type Packs = pack.Packs
+// What people do with packs of namel3ss tools, and with skill folders; a skill folder as it was read; and what is wrong
+// with one.
+type (
+	Packs        = pack.Packs
+	Skills       = alphahuman.Skills
+	Skill        = alphahuman.Skill
+	SkillFinding = alphahuman.Finding
+)
 
 // Protocols lists them all.
 func Protocols() []Protocol {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 
 	"toolpost/tool"
@@ -46,32 +46,25 @@ func misnamed(_, name string) string {
 	return ""
 }
 
+var otherFormats = regexp.MustCompile(`(?i)^(manifest|skill)\.(yaml|yml|toml|json5|jsonc)$`)
+
 func otherFormat(_, name string) string {
-	base, ext := parts(name)
-	formats := []string{".yaml", ".yml", ".toml", ".json5", ".jsonc"}
-	if base != "manifest" && base != "skill" || !slices.Contains(formats, ext) {
+	if !otherFormats.MatchString(name) {
 		return ""
 	}
 	return fmt.Sprintf("it has %s; a manifest is JSON, in %s", name, strings.Join(manifestFiles(), " or "))
 }
 
-// unstarted knows the file that a program starts with, or that says what it needs, by the names that are usual.
+// starters are the files that a program starts with, or that say what it needs, by the names that are usual.
+var starters = regexp.MustCompile(`^(?i:(skill|main|__main__|index|server|app)\.(py|js|mjs|cjs|ts|sh))$` +
+	`|^(requirements\.txt|package\.json|pyproject\.toml)$`)
+
 func unstarted(_, name string) string {
-	base, ext := parts(name)
-	starts := slices.Contains([]string{"skill", "main", "__main__", "index", "server", "app"}, base) &&
-		slices.Contains([]string{".py", ".js", ".mjs", ".cjs", ".ts", ".sh"}, ext)
-	if !starts && !slices.Contains([]string{requirementsFile, "package.json", "pyproject.toml"}, name) {
+	if !starters.MatchString(name) {
 		return ""
 	}
 	return fmt.Sprintf("it has %s, but no %s that says how it is started, and no %s",
 		name, strings.Join(manifestFiles(), " or "), skillFile)
-}
-
-// parts returns the name of a file, in small letters, without its extension, and that.
-func parts(name string) (base, ext string) {
-	name = strings.ToLower(name)
-	ext = filepath.Ext(name)
-	return strings.TrimSuffix(name, ext), ext
 }
 
 func nested(dir, name string) string {

@@ -42,19 +42,19 @@ func (f *findings) warnf(file, format string, args ...any) {
 }
 
 // Check looks at one skill folder without running anything.
-func Check(dir string) []Finding {
+func (Skills) Check(dir string) []Finding {
 	var f findings
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
 	if !isSkill(dir) {
-		f.errorf(dir, "%s", strings.TrimPrefix(f.about(dir, noSkill(dir)), dir+" "))
+		f.fault(dir, dir, noSkill(dir))
 		return f
 	}
 	doc, err := readPart(dir, skillFile, maxSkillFile, parseDoc)
 	switch {
 	case err != nil:
-		f.errorf(skillFile, "%s", strings.TrimPrefix(f.about(dir, err), skillFile+": "))
+		f.fault(skillFile, dir, err)
 	case doc == nil:
 		f.errorf(skillFile, "missing; the contract asks for it: it says what the skill is called and when to use it")
 	default:
@@ -63,16 +63,17 @@ func Check(dir string) []Finding {
 	file, manifest, err := readManifest(dir)
 	switch {
 	case err != nil:
-		f.errorf(file, "%s", strings.TrimPrefix(f.about(dir, err), file+": "))
+		f.fault(file, dir, err)
 	case manifest != nil:
 		f.checkManifest(file, manifest, dir)
 	}
 	return f
 }
 
-// about is an error without the path of the file, which the finding has already.
-func (f *findings) about(dir string, err error) string {
-	return strings.TrimLeft(strings.ReplaceAll(tool.AsError(err).Message, dir+string(filepath.Separator), ""), " ")
+// fault is the finding of an error, whose message may begin with the path, which the finding has already.
+func (f *findings) fault(file, dir string, err error) {
+	message := strings.ReplaceAll(tool.AsError(err).Message, dir+string(filepath.Separator), "")
+	f.errorf(file, "%s", strings.TrimLeft(strings.TrimPrefix(strings.TrimLeft(message, " "), file), ": "))
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)

@@ -188,7 +188,7 @@ func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *jsonrpc.Er
 	var p struct {
 		SessionID string `json:"sessionId"`
 	}
-	if len(params) > 0 && string(params) != "null" && strictjson.Unmarshal(params, &p) != nil {
+	if strictjson.Unmarshal(or(params, "{}"), &p) != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: sessionId must be a string")
 	}
 	delete(k.sessions, p.SessionID)
@@ -209,10 +209,7 @@ func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, 
 	}
 	tools := k.tools(ctx)
 	for _, name := range slices.Sorted(maps.Keys(tools)) {
-		o := offer{Name: name, Description: tools[name].Description, Parameters: tools[name].Input}
-		if len(o.Parameters) == 0 {
-			o.Parameters = json.RawMessage(`{"type":"object"}`)
-		}
+		o := offer{Name: name, Description: tools[name].Description, Parameters: or(tools[name].Input, anyObject)}
 		if second {
 			o.Parameters, o.InputSchema = nil, o.Parameters
 		}
@@ -273,18 +270,13 @@ type callRequest struct {
 }
 
 func decodeCall(params []byte) (c callRequest, err error) {
-	if len(params) == 0 || string(params) == "null" {
-		params = []byte("{}")
-	}
-	if err := strictjson.Unmarshal(params, &c); err != nil {
+	if err := strictjson.Unmarshal(or(params, "{}"), &c); err != nil {
 		return c, err
 	}
 	if c.Name == "" {
 		return c, errors.New("name must be a string that is not empty")
 	}
-	if len(c.Arguments) == 0 || string(c.Arguments) == "null" {
-		c.Arguments = json.RawMessage("{}")
-	}
+	c.Arguments = or(c.Arguments, "{}")
 	if kind := strictjson.KindOf(c.Arguments); kind != "object" {
 		return c, fmt.Errorf("arguments must be an object, not %s", kind)
 	}
@@ -332,18 +324,18 @@ func (k *desktop) session() string {
 
 // finish answers a call.
 func (k *desktop) finish(in *jsonrpc.Incoming, r *tool.Result, err error, second bool) {
-	switch {
-	case err != nil:
-		k.reply(in, nil, toRPC(tool.AsError(err)))
-		return
-	case r.Ask != nil:
-		k.reply(in, nil, toRPC(tool.Errorf(tool.CodeUnsupported,
-			"the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)))
-		return
+	if err == nil && r.Ask != nil {
+		err = tool.Errorf(tool.CodeUnsupported,
+			"the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)
 	}
-	b, err := encodeResult(r, second)
+	var b []byte
+	if err == nil {
+		if b, err = encodeResult(r, second); err != nil {
+			err = tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)
+		}
+	}
 	if err != nil {
-		k.reply(in, nil, toRPC(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)))
+		k.reply(in, nil, toRPC(tool.AsError(err)))
 		return
 	}
 	k.reply(in, b, nil)

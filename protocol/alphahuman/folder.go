@@ -53,12 +53,15 @@ func (s *Skill) Version() string {
 	return cmp.Or(m.Version, d.Metadata["version"])
 }
 
+// Skills is what people do with skill folders.
+type Skills struct{}
+
 // maxSkills bounds how many skills one folder may have.
 const maxSkills = 1000
 
 // List reads every sub-folder of dir that is a skill: that has a manifest or a SKILL.md. A skill that cannot be used is
 // listed with the reason, and so is a folder that somebody may take for one.
-func List(dir string) ([]*Skill, error) {
+func (Skills) List(dir string) ([]*Skill, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of skills: %w", err)

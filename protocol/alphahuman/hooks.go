@@ -95,6 +95,7 @@ type who struct{ caller, session string }
 
 // A talk is a session that the skill was told of.
 type talk struct {
+	who
 	id    string        // as the skill knows it
 	told  chan struct{} // closed when the skill has been told
 	calls int           // that are on their way
@@ -111,8 +112,8 @@ func (w *speaker) join(ctx context.Context, c *tool.Call, s *scope) (id string, 
 		return "", func() {}
 	}
 	t, isNew, over := w.talk(who{c.Caller.ID, c.Session})
-	if over != nil {
-		w.hook(ctx, w.endHook(over))
+	for _, t := range over {
+		w.hook(ctx, w.endHook(t))
 	}
 	if isNew {
 		w.hook(ctx, hook{w.in(methodOnSessionStart, methodSessionStart), map[string]string{"sessionId": t.id}, s})
@@ -135,7 +136,7 @@ func (w *speaker) endHook(t *talk) hook {
 }
 
 // talk finds a session or makes it. Where there are too many, it gives one that is over now.
-func (w *speaker) talk(k who) (t *talk, isNew bool, over *talk) {
+func (w *speaker) talk(k who) (t *talk, isNew bool, over []*talk) {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
 	if t = w.sessions[k]; t != nil {
@@ -143,46 +144,37 @@ func (w *speaker) talk(k who) (t *talk, isNew bool, over *talk) {
 		return t, false, nil
 	}
 	if len(w.sessions) >= maxTalks {
-		over = w.quietest()
+		over = w.takeOut(0, 1)
 	}
 	id := k.session
 	for w.names[id] { // another caller has a session of this name
 		id = k.session + "~" + tool.NewID()[:8]
 	}
-	t = &talk{id: id, told: make(chan struct{}), calls: 1, last: time.Now()}
+	t = &talk{who: k, id: id, told: make(chan struct{}), calls: 1, last: time.Now()}
 	w.sessions[k], w.names[id] = t, true
 	return t, true, over
 }
 
-// quietest takes the session out that was quiet the longest.
-func (w *speaker) quietest() *talk {
-	var key who
-	var found *talk
-	for k, t := range w.sessions {
-		if t.calls == 0 && (found == nil || t.last.Before(found.last)) {
-			key, found = k, t
-		}
-	}
-	if found != nil {
-		delete(w.sessions, key)
-		delete(w.names, found.id)
-	}
-	return found
-}
-
-// overdue takes the sessions out that were quiet for so long, or all of them.
+// overdue takes the sessions out that were quiet for so long.
 func (w *speaker) overdue(quiet time.Duration) []*talk {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
-	var over []*talk
-	for k, t := range w.sessions {
+	return w.takeOut(quiet, len(w.sessions))
+}
+
+// takeOut takes sessions out that were quiet for so long, those first that were the longest.
+func (w *speaker) takeOut(quiet time.Duration, most int) (over []*talk) {
+	for _, t := range w.sessions {
 		if t.calls == 0 && time.Since(t.last) >= quiet {
 			over = append(over, t)
-			delete(w.sessions, k)
-			delete(w.names, t.id)
 		}
 	}
 	slices.SortFunc(over, func(a, b *talk) int { return a.last.Compare(b.last) })
+	over = over[:min(most, len(over))]
+	for _, t := range over {
+		delete(w.sessions, t.who)
+		delete(w.names, t.id)
+	}
 	return over
 }
 

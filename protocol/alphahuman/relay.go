@@ -29,23 +29,24 @@ func (r *relay) Emit(e tool.Event) error {
 		return err
 	}
 	if !r.second || r.call == nil {
-		r.unsaid(e)
-		return nil
+		return r.unsaid(e)
 	}
 	if e.Kind == tool.KindStatePatch {
 		return r.patch(e)
 	}
 	params, err := r.wireForm(e)
 	if err != nil {
-		r.unsaid(e)
-		return nil
+		return r.unsaid(e)
 	}
 	_, err = r.k.ask(r.ctx, methodEmitEvent, params)
 	return err
 }
 
-// unsaid logs what cannot be said to the host.
-func (r *relay) unsaid(e tool.Event) { r.k.log("%s: %s", e.Kind, jsonrpc.Clip(string(e.Data))) }
+// unsaid logs what cannot be said to the host, which is no fault of the tool.
+func (r *relay) unsaid(e tool.Event) error {
+	r.k.log("%s: %s", e.Kind, jsonrpc.Clip(string(e.Data)))
+	return nil
+}
 
 // wireForm returns an event in the words of the second generation.
 func (r *relay) wireForm(e tool.Event) ([]byte, error) {
@@ -57,11 +58,8 @@ func (r *relay) wireForm(e tool.Event) ([]byte, error) {
 		}
 		name, data = ui.Event, ui.Payload
 	}
-	if len(data) == 0 {
-		data = json.RawMessage("null")
-	}
 	return strictjson.Marshal(map[string]json.RawMessage{
-		"eventType": strictjson.Quote(name), "data": data, "callId": r.call,
+		"eventType": strictjson.Quote(name), "data": or(data, "null"), "callId": r.call,
 	})
 }
 
@@ -71,8 +69,7 @@ func (r *relay) patch(e tool.Event) error {
 	v, err := strictjson.Decode(e.Data)
 	patch, ok := v.(map[string]any)
 	if err != nil || !ok {
-		r.unsaid(e)
-		return nil
+		return r.unsaid(e)
 	}
 	select {
 	case r.k.patching <- struct{}{}:
@@ -88,8 +85,7 @@ func (r *relay) patch(e tool.Event) error {
 	}
 	params, err := strictjson.Marshal(map[string]any{"partial": partial, "callId": json.RawMessage(r.call)})
 	if err != nil {
-		r.unsaid(e)
-		return nil
+		return r.unsaid(e)
 	}
 	_, err = r.k.ask(r.ctx, methodStateSet, params)
 	return err

@@ -52,9 +52,7 @@ var okResult = json.RawMessage(`{"ok":true}`)
 
 // reverse is the table of what a skill may ask of its host.
 func (p *program) reverse(method string, params json.RawMessage, s *scope) (json.RawMessage, error) {
-	if len(params) == 0 || string(params) == "null" {
-		params = json.RawMessage("{}")
-	}
+	params = or(params, "{}")
 	switch method {
 	case methodStateGet:
 		return p.getState(s)
@@ -150,18 +148,13 @@ func (p *program) ownState(s *scope) (map[string]any, error) {
 	var doc struct {
 		Skills map[string]json.RawMessage `json:"skills"`
 	}
-	if len(s.state) > 0 {
-		if err := strictjson.Unmarshal(s.state, &doc); err != nil {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session: %w", err)
-		}
+	if err := strictjson.Unmarshal(or(s.state, "{}"), &doc); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session: %w", err)
 	}
 	s.own, s.decoded = map[string]any{}, true
-	if raw := doc.Skills[p.name]; len(raw) > 0 {
-		if v, err := strictjson.Decode(raw); err == nil {
-			if own, ok := v.(map[string]any); ok {
-				s.own = own
-			}
-		}
+	v, _ := strictjson.Decode(or(doc.Skills[p.name], "{}")) // what is no object is not ours
+	if own, ok := v.(map[string]any); ok {
+		s.own = own
 	}
 	return s.own, nil
 }
@@ -212,10 +205,8 @@ func eventOf(name string, data json.RawMessage) tool.Event {
 		into = &tool.Asset{}
 	case tool.KindError:
 		into = &tool.ErrorEvent{}
-	default:
-		return tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: name, Payload: data})
 	}
-	if strictjson.KindOf(data) != "object" || strictjson.Unmarshal(data, into) != nil {
+	if into == nil || strictjson.KindOf(data) != "object" || strictjson.Unmarshal(data, into) != nil {
 		return tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: name, Payload: data})
 	}
 	if log, ok := into.(*tool.Log); ok && log.Level == "" {

@@ -94,7 +94,7 @@ func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
 func (o *Options) read(dir string) ([]*Skill, error) {
 	if o.Skills != "" {
 		folder := offlimits.Under(dir, o.Skills)
-		skills, err := List(folder)
+		skills, err := Skills{}.List(folder)
 		if err == nil && len(skills) == 0 && isSkill(folder) {
 			err = tool.Errorf(tool.CodeInvalidInput, "%s is a skill and not a folder of skills; name it with `skill`",
 				folder)

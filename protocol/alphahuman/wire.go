@@ -79,15 +79,20 @@ type offer struct {
 	InputSchema json.RawMessage `json:"inputSchema,omitzero"`
 }
 
+// anyObject is the schema of arguments that nobody has described.
+const anyObject = `{"type":"object"}`
+
+// or returns what a message says, or the usual where it is absent or null.
+func or(said json.RawMessage, usual string) json.RawMessage {
+	if len(said) == 0 || string(said) == "null" {
+		return json.RawMessage(usual)
+	}
+	return said
+}
+
 // schema returns the schema of the arguments.
 func (o *offer) schema() (json.RawMessage, error) {
-	raw := o.Parameters
-	if len(raw) == 0 || string(raw) == "null" {
-		raw = o.InputSchema
-	}
-	if len(raw) == 0 || string(raw) == "null" {
-		return json.RawMessage(`{"type":"object"}`), nil
-	}
+	raw := or(o.Parameters, string(or(o.InputSchema, anyObject)))
 	if kind := strictjson.KindOf(raw); kind != "object" {
 		return nil, fmt.Errorf("its parameters are not an object but %s", kind)
 	}

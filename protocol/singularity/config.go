@@ -40,8 +40,13 @@ func (c DoorConfig) Check() error {
 		return tool.Errorf(tool.CodeInvalidInput,
 			"anonymous of the NATS door is for the embedded server; at the one of url all "+
 				"requests are of one caller: say `caller: %s` instead", cmp.Or(c.Anonymous.Name, "NAME"))
+	case (c.TLS.Cert == "") != (c.TLS.Key == ""):
+		return tool.Errorf(tool.CodeInvalidInput, "cert and key of the NATS door's tls go together: give both or none")
+	case c.TLS.ClientCA != "" && c.TLS.Cert == "":
+		return tool.Errorf(tool.CodeInvalidInput,
+			"client_ca of the NATS door's tls needs cert and key too: without them there is no TLS")
 	}
-	return c.TLS.check()
+	return nil
 }
 
 // DefaultListen is where the embedded server listens unless it is told otherwise.
@@ -80,21 +85,10 @@ type ServerTLS struct {
 	ClientCA string `yaml:"client_ca" doc:"file with the authorities of callers' certificates; with one of those a caller needs no token"`
 }
 
-func (t ServerTLS) check() error {
-	switch {
-	case (t.Cert == "") != (t.Key == ""):
-		return tool.Errorf(tool.CodeInvalidInput, "cert and key of the NATS door's tls go together: give both or none")
-	case t.ClientCA != "" && t.Cert == "":
-		return tool.Errorf(tool.CodeInvalidInput,
-			"client_ca of the NATS door's tls needs cert and key too: without them there is no TLS")
-	}
-	return nil
-}
-
 // Load reads the files; relative paths start at dir. It gives nil where none is named.
 func (t ServerTLS) Load(dir string) (*tls.Config, error) {
-	if err := t.check(); err != nil || t.Cert == "" {
-		return nil, err
+	if t.Cert == "" {
+		return nil, nil
 	}
 	pair, err := tls.LoadX509KeyPair(offlimits.Under(dir, t.Cert), offlimits.Under(dir, t.Key))
 	if err != nil {

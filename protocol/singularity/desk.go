@@ -113,29 +113,19 @@ func (d *desk) close() {
 	delete(d.desks, d)
 }
 
-// A called is a call that has a name, by which it can be cancelled.
-type called struct {
-	ctx     context.Context
-	end     func()
-	refused *tool.Error // its caller has a call of this name already; this one is not run
-}
-
-// expect notes a call as soon as it is here, so that it can be cancelled while it waits. It gives nil for a call
-// without a name, or with a name that will be refused.
-func (d *desk) expect(m *nats.Msg) *called {
-	id, err := envelope.ID(m.Header)
+// expect notes a call that has a name, so that it can be cancelled while it waits. It gives why it is not run: its caller
+// has a call of this name already. One without a name, or with a name that will be refused, is only ended with the desk.
+func (d *desk) expect(j *delivery) (refused *tool.Error) {
+	j.ctx, j.end = d.base, func() {}
+	id, err := envelope.ID(j.msg.Header)
 	if err != nil || id == "" {
 		return nil
 	}
-	var one called
-	one.ctx, one.end, one.refused = d.o.Calls.Begin(d.base, d.who(), id)
-	return &one
-}
-
-func (c *called) forget() {
-	if c != nil && c.refused == nil {
-		c.end()
+	ctx, end, refused := d.o.Calls.Begin(d.base, d.who(), id)
+	if refused == nil {
+		j.ctx, j.end = ctx, end
 	}
+	return refused
 }
 
 // cancel ends a call. A name that is not known here is a call of another node, or one that has ended.

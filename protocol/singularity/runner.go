@@ -318,7 +318,6 @@ type asking struct {
 	id      string // our name for the call on the wire
 	subject string
 	decode  func([]byte) (*tool.Result, error)
-	native  bool
 }
 
 func (a *asking) toNode(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
@@ -334,7 +333,7 @@ func (a *asking) toNode(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
 		Subject: prefixExecute + token, Reply: a.r.mux.replyTo(a.p), Data: body,
 		Header: nats.Header{headerStyle: {nativeStyle}, headerStream: {a.r.mux.eventsTo(a.p)}, headerAck: {"true"}},
 	}
-	a.native, a.subject, a.decode = true, msg.Subject, decodeNative
+	a.subject, a.decode = msg.Subject, decodeNative
 	sent := *c
 	sent.Answers = nil // they are in the body, which has room for more
 	return msg, envelope.Write(msg.Header, &sent, envelope.Left(ctx))
@@ -430,7 +429,7 @@ const (
 // abandon tells the node to end the call and waits, for a while, until it has. The word is repeated because it may
 // overtake the request itself. A server that knows the contract alone cannot be told.
 func (a *asking) abandon() {
-	if !a.native {
+	if a.r.foreign != nil {
 		return
 	}
 	over := time.After(cancelWithin)

@@ -47,8 +47,9 @@ type delivery struct {
 	msg      *nats.Msg
 	endpoint *endpoint
 	came     time.Time
-	called   *called // nil: the caller gave the call no name
-	bytes    int     // that it takes of the room for those that wait
+	ctx      context.Context // of the call
+	end      func()          // called once it is over
+	bytes    int             // that it takes of the room for those that wait
 }
 
 func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
@@ -68,27 +69,24 @@ func (d *desk) take(e *endpoint, m *nats.Msg) {
 		e.count(tool.Errorf(tool.CodeInvalidInput, "bad reply subject"), j.came)
 		return
 	}
-	j.called = d.expect(m)
+	refused := d.expect(&j)
 	d.busy.Add(1)
-	var refused *tool.Error
-	switch {
-	case j.called != nil && j.called.refused != nil:
-		refused = j.called.refused
-	case d.crew.submit(j):
-		return
-	default:
+	if refused == nil {
+		if d.crew.submit(j) {
+			return
+		}
 		refused = tool.Errorf(tool.CodeUnavailable,
 			"busy: more requests than can wait here; try again in a moment").Because("busy")
 	}
 	defer d.busy.Add(-1)
-	j.called.forget()
+	j.end()
 	r, name, _ := d.read(j, &tool.Call{})
 	d.answer(j, r, name, nil, refused)
 }
 
 // run makes the call that a message asks for, and answers it.
 func (d *desk) run(j delivery) {
-	defer j.called.forget()
+	defer j.end()
 	defer d.busy.Add(-1)
 	c := &tool.Call{Caller: d.who()}
 	r, name, err := d.read(j, c)
@@ -155,11 +153,8 @@ func (d *desk) call(j delivery, r request, c *tool.Call) (*tool.Result, error) {
 	if r.answers != nil {
 		c.Answers = r.answers
 	}
-	ctx := d.base
-	if j.called != nil {
-		ctx = j.called.ctx
-	}
 	c.Name()
+	ctx := j.ctx
 	limit, whose := r.limit, j.msg.Subject
 	if w.timeout > 0 && (limit == 0 || w.timeout < limit) {
 		limit, whose = w.timeout, "its caller"
