@@ -16,26 +16,23 @@ import (
 
 // introduce finds out of which generation the skill is and what it offers.
 func (w *speaker) introduce(ctx context.Context) error {
-	w.second = w.p.o.Generation == 2
-	if !w.second {
-		raw, err := w.Ask(ctx, methodInitialize, nil, &scope{})
-		var said *jsonrpc.Error
-		if w.second = errors.As(err, &said) &&
-			(said.Code == jsonrpc.CodeMethodNotFound || said.Code == jsonrpc.CodeInternal); !w.second {
-			return w.takeIntroduction(methodInitialize, raw, err)
-		}
+	method := methodInitialize
+	if w.p.o.Generation == 2 {
+		method = methodToolsList
 	}
-	raw, err := w.Ask(ctx, methodToolsList, nil, &scope{})
+	raw, err := w.Ask(ctx, method, nil, &scope{})
 	var said *jsonrpc.Error
-	if errors.As(err, &said) {
+	if method == methodInitialize && errors.As(err, &said) &&
+		(said.Code == jsonrpc.CodeMethodNotFound || said.Code == jsonrpc.CodeInternal) {
+		method = methodToolsList
+		raw, err = w.Ask(ctx, method, nil, &scope{})
+	}
+	w.second = method == methodToolsList
+	switch {
+	case w.second && errors.As(err, &said):
 		return tool.Errorf(tool.CodeProtocol, "%s knows neither %s nor %s: %w", w.p.name, methodInitialize,
 			methodToolsList, said)
-	}
-	return w.takeIntroduction(methodToolsList, raw, err)
-}
-
-func (w *speaker) takeIntroduction(method string, raw json.RawMessage, err error) error {
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	if err := strictjson.Unmarshal(raw, &w.intro); err != nil {
@@ -241,4 +238,51 @@ func goodbye(ctx context.Context, worker *worker.Worker) {
 	if err != nil {
 		w.p.log.Warn("the skill did not answer shutdown", "error", err)
 	}
+}
+
+// BeforeMessage shows a user's message to every running skill of the second generation, one after the other,
+// and gives it back as they changed it. It is for hosts that have messages; calls have none.
+func (r *Runner) BeforeMessage(ctx context.Context, message string) string {
+	return r.transform(ctx, methodBeforeMessage, "message", message)
+}
+
+// AfterResponse does the same with the response to a user.
+func (r *Runner) AfterResponse(ctx context.Context, response string) string {
+	return r.transform(ctx, methodAfterResponse, "response", response)
+}
+
+func (r *Runner) transform(ctx context.Context, method, name, words string) string {
+	for _, p := range r.programs {
+		w := p.awake()
+		if w == nil {
+			continue
+		}
+		raw, ok := w.hook(ctx, hook{method: method, params: map[string]string{name: words}})
+		var answer map[string]json.RawMessage
+		if ok && strictjson.Unmarshal(raw, &answer) == nil && strictjson.KindOf(answer[name]) == "string" {
+			words = jsonrpc.Text(answer[name])
+		}
+	}
+	return words
+}
+
+// Status asks every running skill of the second generation how it is, and gives the answers by its name.
+func (r *Runner) Status(ctx context.Context) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	for _, p := range r.programs {
+		if w := p.awake(); w != nil {
+			if raw, ok := w.hook(ctx, hook{method: methodStatus}); ok {
+				all[p.name] = raw
+			}
+		}
+	}
+	return all
+}
+
+// awake returns the worker where it runs and is of the second generation.
+func (p *program) awake() *speaker {
+	if w := p.Current(); w != nil && w.Own.(*speaker).second {
+		return w.Own.(*speaker)
+	}
+	return nil
 }
