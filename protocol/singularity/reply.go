@@ -123,16 +123,8 @@ func readable(e *tool.Error) *tool.Error {
 
 // decodePlain reads {data, error}.
 func decodePlain(body []byte) (*tool.Result, error) {
-	var data, failure []byte
-	err := strictjson.Object(body, func(name, value []byte) error {
-		switch string(name) {
-		case "data":
-			data = value
-		case "error":
-			failure = value
-		}
-		return nil
-	})
+	var data, failure json.RawMessage
+	err := pick(body, member{"data", &data}, member{"error", &failure})
 	switch {
 	case err != nil:
 		return nil, badReply(err)
@@ -234,17 +226,7 @@ func encodeNative(c *tool.Call) ([]byte, error) {
 
 func decodeNativeRequest(body []byte) (request, error) {
 	r := request{style: styleNative}
-	err := strictjson.Object(body, func(name, value []byte) error {
-		switch string(name) {
-		case "arguments":
-			r.args = value
-		case "state":
-			r.state = value
-		case "answers":
-			r.answers = value
-		}
-		return nil
-	})
+	err := pick(body, member{"arguments", &r.args}, member{"state", &r.state}, member{"answers", &r.answers})
 	if err == nil && r.args == nil {
 		err = errors.New("it has no arguments")
 	}

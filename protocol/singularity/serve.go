@@ -279,12 +279,10 @@ func (s *serving) flush(desks []*desk) {
 
 // endsWithin waits for an end, but not for ever.
 func endsWithin(end <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-end:
 		return true
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	}
 }

@@ -191,29 +191,27 @@ type request struct {
 	limit   time.Duration   // of its subject; 0: the tool's own
 }
 
-// members are those parts of a request that may mean something to us.
-type members struct {
-	toolCallID, id, typ, function, toolName, arguments, correlationID []byte
+// A member is a part of an object that means something to us.
+type member struct {
+	name string
+	into *json.RawMessage
 }
 
-func (m *members) take(name, value []byte) error {
-	switch string(name) {
-	case "tool_call_id":
-		m.toolCallID = value
-	case "id":
-		m.id = value
-	case "type":
-		m.typ = value
-	case "function":
-		m.function = value
-	case "tool_name":
-		m.toolName = value
-	case "arguments":
-		m.arguments = value
-	case "correlation_id":
-		m.correlationID = value
-	}
-	return nil
+// pick reads members of an object. They are parts of b; what is not there stays as it is.
+func pick(b []byte, members ...member) error {
+	return strictjson.Object(b, func(name, value []byte) error {
+		for _, m := range members {
+			if m.name == string(name) {
+				*m.into = value
+			}
+		}
+		return nil
+	})
+}
+
+// members are those parts of a request that may mean something to us.
+type members struct {
+	toolCallID, id, typ, function, toolName, arguments, correlationID json.RawMessage
 }
 
 // decodeRequest reads a request of one of the contract's styles. With an error the request still says in
@@ -226,7 +224,9 @@ func decodeRequest(where route, body []byte) (request, error) {
 		return request{args: body}, nil // the engine checks the arguments of every call
 	}
 	var m members
-	if err := strictjson.Object(body, m.take); err != nil {
+	if err := pick(body, member{"tool_call_id", &m.toolCallID}, member{"id", &m.id}, member{"type", &m.typ},
+		member{"function", &m.function}, member{"tool_name", &m.toolName}, member{"arguments", &m.arguments},
+		member{"correlation_id", &m.correlationID}); err != nil {
 		return request{}, err
 	}
 	r, err := m.request(where, body)
@@ -246,7 +246,7 @@ func (m *members) request(where route, body []byte) (request, error) {
 	function := strictjson.KindOf(m.function) == "object"
 	switch {
 	case where.tool == "" && m.toolName != nil:
-		return m.execute()
+		return request{style: styleExecute, id: m.correlationID}.of("tool_name", m.toolName, m.arguments)
 	case function && isID(m.toolCallID):
 		return toolCall(m.toolCallID, m.function)
 	case function && isID(m.id) && string(m.typ) == `"function"`:
@@ -264,33 +264,19 @@ func isID(value []byte) bool {
 	return kind == "string" || kind == "number"
 }
 
-func (m *members) execute() (request, error) {
-	r := request{style: styleExecute, id: m.correlationID}
-	err := strictjson.Unmarshal(m.toolName, &r.name)
-	if err != nil || r.name == "" {
-		return r, fmt.Errorf("tool_name is not the name of a tool but %s", strictjson.KindOf(m.toolName))
-	}
-	r.args, err = argumentsOf(m.arguments)
-	return r, err
-}
-
 func toolCall(id, function []byte) (request, error) {
 	r := request{style: styleToolCall, id: id}
-	var name, arguments []byte
-	err := strictjson.Object(function, func(key, value []byte) error {
-		switch string(key) {
-		case "name":
-			name = value
-		case "arguments":
-			arguments = value
-		}
-		return nil
-	})
-	if err != nil {
+	var name, arguments json.RawMessage
+	if err := pick(function, member{"name", &name}, member{"arguments", &arguments}); err != nil {
 		return r, err
 	}
+	return r.of("function.name", name, arguments)
+}
+
+// of completes a request by the tool that it names and the arguments. Member is what has the name, for errors.
+func (r request) of(member string, name, arguments []byte) (_ request, err error) {
 	if err := strictjson.Unmarshal(name, &r.name); err != nil || r.name == "" {
-		return r, fmt.Errorf("function.name is not the name of a tool but %s", strictjson.KindOf(name))
+		return r, fmt.Errorf("%s is not the name of a tool but %s", member, strictjson.KindOf(name))
 	}
 	r.args, err = argumentsOf(arguments)
 	return r, err
