@@ -2,7 +2,6 @@ package alphahuman
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -120,37 +119,33 @@ func (f *findings) checkManifest(file string, m *Manifest, dir string) {
 		f.errorf(file, "%s", tool.AsError(err).Message)
 		return
 	}
-	argv := start.argv
-	program := argv[0]
+	argv, program := start.argv, start.argv[0]
 	if strings.Contains(program, "/") {
 		program = offlimits.Under(dir, program)
 	}
 	if _, err := exec.LookPath(program); err != nil {
 		f.errorf(file, "field runtime: %s cannot be run here", argv[0])
 	}
-	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && filepath.Ext(argv[1]) != "" {
-		if _, err := os.Stat(offlimits.Under(dir, argv[1])); err != nil {
-			f.errorf(argv[1], "missing; the manifest starts it")
-		}
+	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && filepath.Ext(argv[1]) != "" &&
+		!exists(offlimits.Under(dir, argv[1])) {
+		f.errorf(argv[1], "missing; the manifest starts it")
 	}
 	for _, d := range m.Dependencies {
 		if strings.HasPrefix(d, "-") {
 			f.errorf(file, "field dependencies: %.40q is not a package", d)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, venvFolder)); err != nil && m.python() && m.needsInstall(dir) {
+	if !exists(filepath.Join(dir, venvFolder)) && m.python() && m.needsInstall(dir) {
 		f.warnf(requirementsFile, "its packages are not installed; run `toolpost skill install`")
 	}
 }
 
 // needsInstall reports whether the skill names packages.
 func (m *Manifest) needsInstall(dir string) bool {
-	data, err := readFile(filepath.Join(dir, requirementsFile), maxManifest)
-	if err == nil {
-		for l := range strings.Lines(string(data)) {
-			if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
-				return true
-			}
+	data, _ := readFile(filepath.Join(dir, requirementsFile), maxManifest) // what cannot be read names none
+	for l := range strings.Lines(string(data)) {
+		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
+			return true
 		}
 	}
 	return len(m.Dependencies) > 0

@@ -96,11 +96,11 @@ type desktop struct {
 	patching chan struct{} // has room for the call that changes the host's state
 
 	// Of the goroutine that listens.
-	met      bool              // the host has shown of which generation it is
-	second   bool              // it is of the second; set before its first call
-	last     *jsonrpc.Incoming // shutdown
-	sessions map[string]bool   // that the host has opened
-	names    map[string]string // of the tools, as the engine has them, by their names on the wire
+	met      bool                  // the host has shown of which generation it is
+	second   bool                  // it is of the second; set before its first call
+	last     *jsonrpc.Incoming     // shutdown
+	sessions map[string]bool       // that the host has opened
+	listed   map[string]*tool.Spec // the tools by their names on the wire, which the engine may not know
 
 	mu    sync.Mutex // guards what follows
 	calls map[string]context.CancelFunc
@@ -164,9 +164,9 @@ func (k *desktop) refuse(id []byte, err *jsonrpc.Error) {
 func (k *desktop) answer(ctx context.Context, method string, params []byte) (json.RawMessage, *jsonrpc.Error) {
 	switch method {
 	case methodInitialize:
-		return k.introduce(ctx, false)
+		return k.introduce(ctx, false), nil
 	case methodToolsList:
-		return k.introduce(ctx, true)
+		return k.introduce(ctx, true), nil
 	case methodOnSessionStart, methodSessionStart:
 		return k.talk(params, true)
 	case methodOnSessionEnd, methodSessionEnd:
@@ -202,7 +202,7 @@ func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *jsonrpc.Er
 const skillName = "toolpost"
 
 // introduce says who we are and what can be called now.
-func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, *jsonrpc.Error) {
+func (k *desktop) introduce(ctx context.Context, second bool) json.RawMessage {
 	in := introduction{Tools: []json.RawMessage{}, Capabilities: &capabilities{Cancel: true, Sessions: true}}
 	if !second {
 		in.Name, in.Description, in.Version = skillName, "The tools of a Toolpost.", "1.0.0"
@@ -220,11 +220,8 @@ func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, 
 		}
 		in.Tools = append(in.Tools, b)
 	}
-	b, err := strictjson.Marshal(in)
-	if err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the list of tools cannot be written: %v", err)
-	}
-	return b, nil
+	b, _ := strictjson.Marshal(in) // every tool is JSON
+	return b
 }
 
 // tools returns the tools by their names on the wire. What cannot be called now is only logged.
@@ -237,12 +234,8 @@ func (k *desktop) tools(ctx context.Context) map[string]*tool.Spec {
 		}
 		specs = append(specs, s)
 	}
-	named := tool.Slugs(specs)
-	k.names = map[string]string{}
-	for name, spec := range named {
-		k.names[name] = spec.Name
-	}
-	return named
+	k.listed = tool.Slugs(specs)
+	return k.listed
 }
 
 func (k *desktop) status(ctx context.Context) json.RawMessage {
@@ -253,13 +246,17 @@ func (k *desktop) status(ctx context.Context) json.RawMessage {
 // find returns the name that the engine has for a tool. A name that is on no list may be an alias, which the engine
 // knows, or new: only then is everything listed again.
 func (k *desktop) find(ctx context.Context, name string) string {
-	if k.names[name] == "" {
+	spec := k.listed[name]
+	if spec == nil {
 		if _, err := k.c.Lookup(ctx, k.Caller, name); err == nil {
 			return name
 		}
-		k.tools(ctx)
+		spec = k.tools(ctx)[name]
 	}
-	return cmp.Or(k.names[name], name)
+	if spec == nil {
+		return name
+	}
+	return spec.Name
 }
 
 // callRequest is the params of tools/call. The session is ours: the contract has none here.
@@ -313,11 +310,10 @@ func (k *desktop) call(ctx context.Context, in *jsonrpc.Incoming) {
 
 // session is the one that the host has opened, where there is exactly one: its calls do not say.
 func (k *desktop) session() string {
-	if len(k.sessions) != 1 {
-		return ""
-	}
 	for id := range k.sessions {
-		return id
+		if len(k.sessions) == 1 {
+			return id
+		}
 	}
 	return ""
 }

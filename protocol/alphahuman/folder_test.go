@@ -31,6 +31,7 @@ func TestManifestsAreRead(t *testing.T) {
 			ID: "i", Name: "n", Version: "2.0.0", Description: "d", Runtime: Runtime{Type: "python", Entry: "__main__.py"},
 			Tick: 20 * time.Minute, Env: []string{"A", "B"}, Dependencies: []string{"telethon>=1.36.0"}, Concurrency: 3,
 		},
+		`{"runtime":{"type":"python"},"entry":"x.py"}`:               {Runtime: Runtime{Type: "python", Entry: "x.py"}, Tick: time.Minute},
 		`{"runtime":{"command":"./run","args":["-v"]}}`:              {Runtime: Runtime{Type: "subprocess", Command: "./run", Args: []string{"-v"}}, Tick: time.Minute},
 		`{"runtime":"node","entry":"index.js","tick_interval":0}`:    {Runtime: Runtime{Type: "node", Entry: "index.js"}},
 		`{"runtime":"node","entry":"index.js","tick_interval":5}`:    {Runtime: Runtime{Type: "node", Entry: "index.js"}, Tick: time.Second},

@@ -45,11 +45,7 @@ func (m *memory) merge(partial map[string]any) error {
 	defer m.mu.Unlock()
 	merged := maps.Collect(maps.All(m.state))
 	maps.Copy(merged, partial)
-	b, err := strictjson.Marshal(merged)
-	if err != nil {
-		return err
-	}
-	if len(b) > maxMemory {
+	if b, _ := strictjson.Marshal(merged); len(b) > maxMemory { // both came as JSON
 		return tool.Errorf(tool.CodeQuotaExceeded, "the state of the skill would be larger than %d bytes", maxMemory)
 	}
 	m.state = merged

@@ -29,39 +29,37 @@ const (
 )
 
 func (l *library) activateSpec() *tool.Spec {
-	var about strings.Builder
-	about.WriteString("Gives the instructions of a skill and the list of its files. Use it when a task matches a " +
-		"skill:\n")
+	about := "Gives the instructions of a skill and the list of its files. Use it when a task matches a skill:\n"
 	for _, s := range l.skills {
-		about.WriteString("- " + s.Name() + ": " + s.Description() + "\n")
+		about += "- " + s.Name() + ": " + s.Description() + "\n"
 	}
-	return &tool.Spec{
-		Name: activateTool, Title: "Activate a skill", Description: about.String(),
-		Effects: tool.Effects{Reads: true, Idempotent: true}, Input: l.schema(`"name":`+l.names(), `"name"`),
-	}
+	return l.spec(activateTool, "Activate a skill", about, "name")
 }
 
 func (l *library) readSpec() *tool.Spec {
-	return &tool.Spec{
-		Name: readTool, Title: "Read a file of a skill", Effects: tool.Effects{Reads: true, Idempotent: true},
-		Description: "Gives the content of a file that the instructions of a skill speak of, such as " +
-			"references/guide.md.",
-		Input: l.schema(`"name":`+l.names()+`,"path":{"type":"string"}`, `"name","path"`),
-	}
+	return l.spec(readTool, "Read a file of a skill",
+		"Gives the content of a file that the instructions of a skill speak of, such as references/guide.md.",
+		"name", "path")
 }
 
-func (l *library) schema(properties, required string) json.RawMessage {
-	return json.RawMessage(`{"type":"object","properties":{` + properties + `},"required":[` + required +
-		`],"additionalProperties":false}`)
-}
-
-func (l *library) names() string {
-	names := []string{}
+// spec describes a tool that takes texts, the name of a skill among them.
+func (l *library) spec(name, title, about string, takes ...string) *tool.Spec {
+	var names []string
 	for _, s := range l.skills {
 		names = append(names, s.Name())
 	}
-	b, _ := strictjson.Marshal(map[string]any{"type": "string", "enum": names}) // strings alone
-	return string(b)
+	properties := map[string]any{}
+	for _, text := range takes {
+		properties[text] = map[string]any{"type": "string"}
+	}
+	properties["name"] = map[string]any{"type": "string", "enum": names}
+	schema, _ := strictjson.Marshal(map[string]any{ // texts alone
+		"type": "object", "properties": properties, "required": takes, "additionalProperties": false,
+	})
+	return &tool.Spec{
+		Name: name, Title: title, Description: about, Input: schema,
+		Effects: tool.Effects{Reads: true, Idempotent: true},
+	}
 }
 
 // use makes a tool of what is done with the folder of a skill. os.Root keeps every path inside of it.
@@ -90,10 +88,7 @@ func (l *library) use(
 			return nil, err
 		}
 		b, err := strictjson.Marshal(output)
-		if err != nil {
-			return nil, tool.Errorf(tool.CodeInternal, "the result cannot be written: %w", err)
-		}
-		return &tool.Result{OK: true, Output: b}, nil
+		return &tool.Result{OK: true, Output: b}, err
 	}
 }
 

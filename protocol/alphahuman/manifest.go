@@ -110,11 +110,9 @@ func (m *Manifest) readRuntime(file string, value json.RawMessage) error {
 		return fieldError(file, "runtime",
 			`missing; say how the skill is started, such as {"type":"subprocess","command":"python3","args":["skill.py"]}`)
 	case "object":
-		entry := m.Runtime.Entry
 		if err := readField(file, "runtime", value, &m.Runtime); err != nil {
 			return err
 		}
-		m.Runtime.Entry = entry
 		m.Runtime.Type = cmp.Or(m.Runtime.Type, "subprocess")
 	default:
 		return readField(file, "runtime", value, &m.Runtime.Type)

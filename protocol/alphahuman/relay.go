@@ -79,14 +79,13 @@ func (r *relay) patch(e tool.Event) error {
 	}
 	partial := patch
 	if goesDeep(patch) {
-		if partial, err = r.whole(patch); err != nil {
-			return err
-		}
+		partial, err = r.whole(patch)
 	}
-	params, err := strictjson.Marshal(map[string]any{"partial": partial, "callId": json.RawMessage(r.call)})
 	if err != nil {
-		return r.unsaid(e)
+		return err
 	}
+	// both came as JSON
+	params, _ := strictjson.Marshal(map[string]any{"partial": partial, "callId": json.RawMessage(r.call)})
 	_, err = r.k.ask(r.ctx, methodStateSet, params)
 	return err
 }
@@ -103,10 +102,7 @@ func goesDeep(patch map[string]any) bool {
 
 // whole returns the members that a patch changes as they are then. A host that does not tell its state gets the patch.
 func (r *relay) whole(patch map[string]any) (map[string]any, error) {
-	params, err := strictjson.Marshal(map[string]json.RawMessage{"callId": r.call})
-	if err != nil {
-		return nil, err
-	}
+	params, _ := strictjson.Marshal(map[string]json.RawMessage{"callId": r.call}) // which came as JSON
 	raw, err := r.k.ask(r.ctx, methodStateGet, params)
 	if err != nil {
 		return nil, err

@@ -19,8 +19,7 @@ type scope struct {
 	state  json.RawMessage                     // the session's state document
 	inside bool                                // the call belongs to a session, whose state this is
 
-	own     map[string]any // the skill's part of it, as it is now
-	decoded bool
+	own map[string]any // the skill's part of it, as it is now; nil: it was not read yet
 }
 
 // Events implements worker.Scope.
@@ -118,11 +117,7 @@ func (p *program) setState(s *scope, params json.RawMessage) error {
 		return nil
 	}
 	s.own = strictjson.Merge(own, change)
-	patch, err := strictjson.Marshal(map[string]any{"skills": map[string]any{p.name: change}})
-	if err != nil {
-		return err
-	}
-	return s.events.Emit(tool.Event{Kind: tool.KindStatePatch, Data: patch})
+	return s.events.Emit(tool.NewEvent(tool.KindStatePatch, map[string]any{"skills": map[string]any{p.name: change}}))
 }
 
 // replacing returns the patch by which the members of a state become what partial says. The state of a session merges
@@ -142,7 +137,7 @@ func (p *program) ownState(s *scope) (map[string]any, error) {
 	if !s.inside {
 		return p.memory.get(), nil
 	}
-	if s.decoded {
+	if s.own != nil {
 		return s.own, nil
 	}
 	var doc struct {
@@ -151,7 +146,7 @@ func (p *program) ownState(s *scope) (map[string]any, error) {
 	if err := strictjson.Unmarshal(or(s.state, "{}"), &doc); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session: %w", err)
 	}
-	s.own, s.decoded = map[string]any{}, true
+	s.own = map[string]any{}
 	v, _ := strictjson.Decode(or(doc.Skills[p.name], "{}")) // what is no object is not ours
 	if own, ok := v.(map[string]any); ok {
 		s.own = own

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"mime"
 	"net/http"
@@ -108,16 +109,10 @@ func shownAs(mediaType string) (kind, ext string, shown bool) {
 // fileName makes a name to save an asset under from its id, which can be anything.
 func fileName(a tool.Asset, ext string) string {
 	const most = 80
-	name := strings.Map(func(r rune) rune {
-		if r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
-			return r
-		}
-		return '_'
-	}, a.AssetID)
-	name = strings.Trim(name[max(0, len(name)-most):], "._-")
-	if name == "" {
-		name = a.SHA256[:16]
-	}
+	name := tool.Safe(a.AssetID, func(r rune) bool {
+		return r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	})
+	name = cmp.Or(strings.Trim(name[max(0, len(name)-most):], "._-"), a.SHA256[:16])
 	if path.Ext(name) == "" {
 		name += ext
 	}

@@ -73,37 +73,27 @@ func (a *account) gone() bool {
 	return true
 }
 
-// rooms are the NATS accounts that callers get. A server cannot take an account away again, so one that is free is
-// given to the next caller; but not at once: what its last connection had sent may still be on its way.
-type rooms struct {
-	make func(name string) *server.Account
-	most int
-	rest time.Duration
-	made int
-	free []room
-}
-
+// A room is a NATS account that is free. A server cannot take an account away again, so one that is free is given to the
+// next caller; but not at once: what its last connection had sent may still be on its way.
 type room struct {
 	account *server.Account
 	since   time.Time
 }
 
-// take gives a room to a new caller.
-func (r *rooms) take() (*server.Account, error) {
-	i := slices.IndexFunc(r.free, func(f room) bool {
-		return time.Since(f.since) >= r.rest && f.account.NumLocalConnections() == 0 && f.account.TotalSubs() == 0
+// takeRoom gives a NATS account to a new caller.
+func (k *doorkeeper) takeRoom() (*server.Account, error) {
+	i := slices.IndexFunc(k.free, func(f room) bool {
+		return time.Since(f.since) >= k.rest && f.account.NumLocalConnections() == 0 && f.account.TotalSubs() == 0
 	})
 	switch {
 	case i >= 0:
-		a := r.free[i].account
-		r.free = slices.Delete(r.free, i, i+1)
+		a := k.free[i].account
+		k.free = slices.Delete(k.free, i, i+1)
 		return a, nil
-	case r.made >= r.most:
+	case k.made >= k.callers:
 		return nil, tool.Errorf(tool.CodeUnavailable,
-			"%d callers are connected already, or were a moment ago: try again later", r.most).Because("busy")
+			"%d callers are connected already, or were a moment ago: try again later", k.callers).Because("busy")
 	}
-	r.made++
-	return r.make(fmt.Sprintf("caller-%d", r.made)), nil
+	k.made++
+	return k.room(fmt.Sprintf("caller-%d", k.made)), nil
 }
-
-func (r *rooms) giveBack(a *server.Account) { r.free = append(r.free, room{a, time.Now()}) }

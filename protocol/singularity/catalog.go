@@ -112,10 +112,7 @@ func discover(ctx context.Context, nc *nats.Conn, shown string) (all []*tool.Spe
 func fetch(ctx context.Context, nc *nats.Conn, after string) (specs []*tool.Spec, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pageWithin)
 	defer cancel()
-	body, err := strictjson.Marshal(pageRequest{after})
-	if err != nil {
-		return nil, "", err
-	}
+	body, _ := strictjson.Marshal(pageRequest{after}) // a name that came as JSON
 	m, err := nc.RequestWithContext(ctx, subjectCatalog, body)
 	if err != nil {
 		return nil, "", err

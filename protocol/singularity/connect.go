@@ -86,10 +86,7 @@ func (c Connect) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "tls_cert and tls_key go together: give both or none")
 	}
 	for _, path := range []string{c.NKey, c.Creds, c.CA, c.Cert, c.Key} {
-		if path == "" {
-			continue
-		}
-		if _, err := os.Stat(path); err != nil {
+		if _, err := os.Stat(path); path != "" && err != nil {
 			return tool.Errorf(tool.CodeUnavailable, "a file that is needed to reach %s cannot be read: %w", c.shown(),
 				err)
 		}

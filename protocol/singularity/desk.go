@@ -113,8 +113,8 @@ func (d *desk) close() {
 	delete(d.desks, d)
 }
 
-// expect notes a call that has a name, so that it can be cancelled while it waits. It gives why it is not run: its caller
-// has a call of this name already. One without a name, or with a name that will be refused, is only ended with the desk.
+// expect notes a call that has a name, so that it can be cancelled while it waits. It gives why it is not run: its
+// caller has a call of this name already. One without a name, or with a name that will be refused, ends with the desk.
 func (d *desk) expect(j *delivery) (refused *tool.Error) {
 	j.ctx, j.end = d.base, func() {}
 	id, err := envelope.ID(j.msg.Header)

@@ -53,7 +53,10 @@ type doorkeeper struct {
 	full *server.Account // likewise
 	most identity.Bounds
 	idle time.Duration // that an account is kept without guests
+	rest time.Duration // before its NATS account can be another caller's
 	none string        // the caller for connections without credentials; empty: they are refused
+
+	callers int // that may be here at the same time
 
 	mu       sync.Mutex
 	door     *serving          // nil: none is open
@@ -61,7 +64,8 @@ type doorkeeper struct {
 	guests   map[uint64]*guest // likewise
 	of       map[string]int    // guests by caller
 	accounts map[accountKey]*account
-	rooms    rooms
+	made     int    // NATS accounts
+	free     []room // those of them that no caller has
 
 	leaving []*account // of those who watch alone
 }
@@ -78,12 +82,11 @@ type guest struct {
 }
 
 func newDoorkeeper(o ServerOptions) *doorkeeper {
-	k := &doorkeeper{
+	return &doorkeeper{
 		own: rand.Text() + rand.Text(), gate: o.Gate, log: o.Log, most: o.Bounds, idle: o.idle, none: o.Anonymous.Name,
 		ours: map[uint64]bool{}, of: map[string]int{}, guests: map[uint64]*guest{}, accounts: map[accountKey]*account{},
+		callers: o.Callers, rest: o.rest,
 	}
-	k.rooms = rooms{make: k.room, most: o.Callers, rest: o.rest}
-	return k
 }
 
 func (k *doorkeeper) room(name string) *server.Account {
@@ -195,7 +198,7 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) (*serving, error) {
 	key := keyOf(p)
 	a := k.accounts[key]
 	if a == nil {
-		room, err := k.rooms.take()
+		room, err := k.takeRoom()
 		if err != nil {
 			return nil, err
 		}
@@ -439,7 +442,7 @@ func (k *doorkeeper) tidy() {
 		gone := a.gone()
 		if gone {
 			k.mu.Lock()
-			k.rooms.giveBack(a.nats)
+			k.free = append(k.free, room{a.nats, time.Now()})
 			k.mu.Unlock()
 		}
 		return gone

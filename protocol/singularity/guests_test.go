@@ -431,7 +431,7 @@ func TestConnectionsAndCallersAreBounded(t *testing.T) {
 	same(t, "ada", ask(t, ada, "tools.execute.who", `{}`), `{"data":{"id":"ada","door":"nats","roles":""},"error":null}`)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if made := s.rooms.made; made != 2 {
+	if made := s.made; made != 2 {
 		t.Errorf("%d rooms were made", made)
 	}
 }
@@ -527,7 +527,7 @@ func TestACallEndsInPeaceThoughItsCallerHasGone(t *testing.T) {
 	eventually(t, "the room of ada is free", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.rooms.free) == 1
+		return len(s.free) == 1
 	})
 }
 

@@ -134,9 +134,7 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	more, err := o.options()
 	if err != nil {
 		return nil, err
