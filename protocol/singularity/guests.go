@@ -124,9 +124,7 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 // admit leads a client to the account of its caller, where the door has its desk by then.
 func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 	g := &guest{id: c.GetID(), shown: k.credentials(c)}
-	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
-	defer cancel()
-	p, err := k.ask(ctx, g.shown)
+	p, err := k.ask(context.Background(), askWithin, g.shown)
 	switch {
 	case err != nil && user != "" && g.shown.Token == "" && g.shown.Certificate == nil:
 		return tool.Errorf(tool.CodeAccessDenied,
@@ -146,7 +144,12 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 		k.forget(g)
 		return err
 	}
-	c.RegisterUser(&server.User{Username: p.ID, Account: g.account.nats, Permissions: callersMay()})
+	// A caller may send requests and read answers, and neither read the requests of its other connections nor answer in
+	// our place.
+	may := &server.Permissions{
+		Subscribe: &server.SubjectPermission{Deny: []string{prefixTools + ">", prefixToolpost + ">", "$SRV.>"}},
+	}
+	c.RegisterUser(&server.User{Username: p.ID, Account: g.account.nats, Permissions: may})
 	return nil
 }
 
@@ -167,13 +170,17 @@ func (k *doorkeeper) credentials(c server.ClientAuthentication) identity.Credent
 }
 
 // ask asks the gate. A certificate that was good when its connection began may have run out.
-func (k *doorkeeper) ask(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
+func (k *doorkeeper) ask(
+	ctx context.Context, within time.Duration, shown identity.Credentials,
+) (tool.Principal, error) {
 	switch cert := shown.Certificate; {
 	case k.gate == nil || shown.Token == "" && cert == nil && shown.Anonymous == "":
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "neither a token nor a certificate was shown")
 	case cert != nil && time.Now().After(cert.NotAfter):
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the certificate has expired")
 	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	return k.gate(ctx, shown)
 }
 
@@ -327,32 +334,23 @@ func (k *doorkeeper) hurry() {
 
 // recheck asks once about each of the credentials, however many connections have shown them.
 func (k *doorkeeper) recheck(ctx context.Context) {
-	type answer struct {
-		caller tool.Principal
-		err    error
+	type credentials struct{ token, certificate string }
+	guests := map[credentials][]*guest{}
+	for _, g := range k.present() {
+		shown := credentials{g.shown.Token, raw(g.shown.Certificate)}
+		guests[shown] = append(guests[shown], g)
 	}
-	type key struct{ token, certificate string }
-	answers := map[key]answer{}
 	asking, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	for _, g := range k.present() {
-		shown := key{g.shown.Token, raw(g.shown.Certificate)}
-		a, asked := answers[shown]
-		if !asked {
-			a.caller, a.err = k.askAgain(asking, g.shown)
-			answers[shown] = a
-		}
+	for _, all := range guests {
+		p, err := k.ask(asking, againWithin, all[0].shown)
 		if ctx.Err() != nil {
 			return
 		}
-		k.judge(g, a.caller, a.err)
+		for _, g := range all {
+			k.judge(g, p, err)
+		}
 	}
-}
-
-func (k *doorkeeper) askAgain(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
-	ctx, cancel := context.WithTimeout(ctx, againWithin)
-	defer cancel()
-	return k.ask(ctx, shown)
 }
 
 func raw(c *x509.Certificate) string {
@@ -379,14 +377,10 @@ func (k *doorkeeper) sweep() {
 	}
 }
 
-// undecided are the codes of a gate that did not come to a decision.
-func undecided() []tool.Code {
-	return []tool.Code{tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled, tool.CodeInternal}
-}
-
 // judge cuts off a guest that may not be here any more, or has other rights by now: with those it belongs to another
 // account, and gets there when it connects again.
 func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
+	undecided := []tool.Code{tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled, tool.CodeInternal}
 	switch {
 	case err == nil && keyOf(p) == g.account.key:
 		g.unsure = time.Time{}
@@ -394,7 +388,7 @@ func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
 	case err == nil:
 		k.cut(g, p, nil, "its rights have changed")
 		return
-	case slices.Contains(undecided(), tool.CodeOf(err)):
+	case slices.Contains(undecided, tool.CodeOf(err)):
 		if g.unsure.IsZero() {
 			g.unsure = time.Now()
 		}
@@ -447,12 +441,4 @@ func (k *doorkeeper) tidy() {
 		}
 		return gone
 	})
-}
-
-// callersMay lets a caller send requests and read answers, and neither read the requests of its other connections nor
-// answer in our place.
-func callersMay() *server.Permissions {
-	return &server.Permissions{
-		Subscribe: &server.SubjectPermission{Deny: []string{prefixTools + ">", prefixToolpost + ">", "$SRV.>"}},
-	}
 }

@@ -611,11 +611,11 @@ func TestACertificateThatHasRunOutIsNoneAnyMore(t *testing.T) {
 	l.set("ada", "ada", nil)
 	k := newDoorkeeper(ServerOptions{Gate: l.gate})
 	cert := &x509.Certificate{Subject: pkix.Name{CommonName: "ada"}, NotAfter: time.Now().Add(time.Hour)}
-	if _, err := k.ask(t.Context(), identity.Credentials{Door: "nats", Certificate: cert}); err != nil {
+	if _, err := k.ask(t.Context(), askWithin, identity.Credentials{Door: "nats", Certificate: cert}); err != nil {
 		t.Error(err)
 	}
 	cert.NotAfter = time.Now().Add(-time.Hour)
-	_, err := k.ask(t.Context(), identity.Credentials{Door: "nats", Certificate: cert})
+	_, err := k.ask(t.Context(), askWithin, identity.Credentials{Door: "nats", Certificate: cert})
 	wantCode(t, err, tool.CodeAccessDenied, "expired")
 }
 
