@@ -24,17 +24,15 @@ func Encode(s *tool.Spec, why error) json.RawMessage {
 	b, err := strictjson.Marshal(s)
 	if err != nil {
 		why = fmt.Errorf("its description cannot be written as JSON: %w", err)
-		b, _ = strictjson.Marshal(&tool.Spec{Name: mended(s.Name), Source: mended(s.Source), Protocol: mended(s.Protocol)})
+		b, _ = strictjson.Marshal(&tool.Spec{Name: s.Name, Source: s.Source, Protocol: s.Protocol})
 	}
 	now := state{Available: why == nil}
 	if why != nil {
-		now.Reason = mended(tool.AsError(why).Message)
+		now.Reason = strings.ToValidUTF8(tool.AsError(why).Message, "\uFFFD")
 	}
 	more, _ := strictjson.Marshal(now)
 	return slices.Concat(b[:len(b)-1], []byte(","), more[1:]) // a spec always has members
 }
-
-func mended(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // Decode reads an entry: the tool, and why it cannot be called.
 func Decode(b []byte) (s *tool.Spec, why, err error) {
