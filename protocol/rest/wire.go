@@ -68,10 +68,15 @@ func encodeOutcome(r *tool.Result, err error, call string) (status int, body []b
 // setRetryAfter tells a caller that was refused for now, by a quota, a full queue, an open breaker or because something
 // is away, when to try again, in the header's whole seconds. The body has the milliseconds.
 func setRetryAfter(h http.Header, err error) {
-	refused := []tool.Code{tool.CodeQuotaExceeded, tool.CodeUnavailable, tool.CodeBreakerOpen}
-	if wait := tool.AsError(err).Retry(); wait > 0 && slices.Contains(refused, tool.CodeOf(err)) {
-		h.Set("Retry-After", strconv.FormatInt(int64((wait-1)/time.Second+1), 10))
+	var d struct {
+		MS int64 `json:"retry_after_ms"`
 	}
+	refused := []tool.Code{tool.CodeQuotaExceeded, tool.CodeUnavailable, tool.CodeBreakerOpen}
+	if !slices.Contains(refused, tool.CodeOf(err)) || strictjson.Unmarshal(tool.AsError(err).Details, &d) != nil ||
+		d.MS <= 0 {
+		return
+	}
+	h.Set("Retry-After", strconv.FormatInt((d.MS-1)/1000+1, 10))
 }
 
 // A toolList is the body of GET /v1/tools. Sources that could not even say which tools they have are
