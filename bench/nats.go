@@ -28,7 +28,7 @@ func natsDoor(ctx context.Context, l *lab) row {
 	n := l.openNode(ctx, filepath.Join(l.dir, "nats"), map[string]string{"toolpost.yaml": echoConfig}, node.Options{})
 	ready := make(chan struct{})
 	door := singularity.NewDoor(singularity.DoorOptions{
-		Connect: singularity.Connect{URL: url}, Ready: func() { close(ready) },
+		Connect: singularity.Connect{URL: url}, Ready: func(string) { close(ready) },
 	})
 	serve(ctx, l, ready, func(ctx context.Context) error { return door.Serve(ctx, n.Handler(), n.Catalog()) })
 	bare := must(nats.Connect(url))

@@ -18,7 +18,7 @@ const (
 // program and a line back.
 func skillCall(ctx context.Context, l *lab) row {
 	dir := filepath.Join(l.dir, "skill")
-	skill := must(alphahuman.New(dir, "hello"))
+	skill := must(alphahuman.Skills{}.New(dir, "hello"))
 	n := l.open(ctx, dir, map[string]string{"toolpost.yaml": skillConfig})
 	bare := l.start(ctx, skill, "python3", "skill.py")
 	m, r := compare(301,

@@ -42,6 +42,21 @@ func DecodeYAML(path string, data []byte, into any) error {
 	return d.explain(decodeFields(d.root, into))
 }
 
+// ParseYAML reads what anybody may have written into the node that it is, within the same bounds; nil: it is empty.
+// Errors name line and column.
+func ParseYAML(data []byte) (root ast.Node, err error) {
+	defer func() {
+		if p := recover(); p != nil { // the lexer is trusted no more than the parser
+			err = fmt.Errorf("not valid YAML: the lexer gave up: %v", p)
+		}
+	}()
+	d, err := parse("", data)
+	if err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	return d.root, nil
+}
+
 func parse(path string, data []byte) (*document, error) {
 	d := &document{path: path, data: data}
 	if len(data) > MaxSize {

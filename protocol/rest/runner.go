@@ -57,6 +57,13 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 	return &runner{Client: c, timeout: time.Duration(o.Timeout)}, nil
 }
 
+// Claim says which files are a configured source's own.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o SourceOptions
+	err := src.Decode(&o)
+	return offlimits.Claim{Keeps: offlimits.Given(src.Dir, o.Key), Starts: offlimits.Given(src.Dir, o.CA, o.Cert)}, err
+}
+
 // tls reads the files that say what TLS is to believe and to show; nil: there are none.
 func (o SourceOptions) tls(dir string) (*tls.Config, error) {
 	if o.CA == "" && o.Cert == "" && o.Key == "" {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,12 @@ func (c Connect) Resolve(dir string) Connect {
 	return c
 }
 
+func (c Connect) claim(dir string) offlimits.Claim {
+	return offlimits.Claim{
+		Keeps: offlimits.Given(dir, c.NKey, c.Creds, c.Key), Starts: offlimits.Given(dir, c.CA, c.Cert),
+	}
+}
+
 // shown is the address without what may be a secret in it.
 func (c Connect) shown() string {
 	var list []string
@@ -64,8 +71,7 @@ func (c Connect) check() error {
 	}
 	for one := range strings.SplitSeq(c.URL, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
-		if err != nil || u.Host == "" ||
-			u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss" {
+		if err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
 			return tool.Errorf(tool.CodeInvalidInput,
 				"%s is not the address of a NATS server: write it like nats://127.0.0.1:4222", c.shown())
 		}
@@ -80,10 +86,7 @@ func (c Connect) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "tls_cert and tls_key go together: give both or none")
 	}
 	for _, path := range []string{c.NKey, c.Creds, c.CA, c.Cert, c.Key} {
-		if path == "" {
-			continue
-		}
-		if _, err := os.Stat(path); err != nil {
+		if _, err := os.Stat(path); path != "" && err != nil {
 			return tool.Errorf(tool.CodeUnavailable, "a file that is needed to reach %s cannot be read: %w", c.shown(),
 				err)
 		}
@@ -96,19 +99,19 @@ func (c Connect) options() ([]nats.Option, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
+	password, err := secret(c.PasswordEnv, "password", c.shown())
+	if err != nil {
+		return nil, err
+	}
+	token, err := secret(c.TokenEnv, "token", c.shown())
+	if err != nil {
+		return nil, err
+	}
 	var list []nats.Option
 	if c.User != "" {
-		password, err := secret(c.PasswordEnv, "password", c.shown())
-		if err != nil {
-			return nil, err
-		}
 		list = append(list, nats.UserInfo(c.User, c.Password+password))
 	}
-	if c.TokenEnv != "" {
-		token, err := secret(c.TokenEnv, "token", c.shown())
-		if err != nil {
-			return nil, err
-		}
+	if token != "" {
 		list = append(list, nats.Token(token))
 	}
 	if c.NKey != "" {

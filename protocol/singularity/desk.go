@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 )
 
 // A desk is where a door serves one NATS account. A message does not say who sent it, so the account does: all that
@@ -57,10 +58,10 @@ func (d *desk) who() tool.Principal { return *d.caller.Load() }
 func (d *desk) subscribe() error {
 	for _, e := range d.service.endpoints {
 		take := func(m *nats.Msg) { d.take(e, m) }
-		if e.subject == subjectCatalog {
+		if e.stats.Subject == subjectCatalog {
 			take = func(m *nats.Msg) { d.list(e, m) }
 		}
-		if err := d.add(d.nc.QueueSubscribe(e.subject, d.o.Queue, take)); err != nil {
+		if err := d.add(d.nc.QueueSubscribe(e.stats.Subject, d.o.Queue, take)); err != nil {
 			return err
 		}
 	}
@@ -111,3 +112,21 @@ func (d *desk) close() {
 	defer d.mu.Unlock()
 	delete(d.desks, d)
 }
+
+// expect notes a call that has a name, so that it can be cancelled while it waits. It gives why it is not run: its
+// caller has a call of this name already. One without a name, or with a name that will be refused, ends with the desk.
+func (d *desk) expect(j *delivery) (refused *tool.Error) {
+	j.ctx, j.end = d.base, func() {}
+	id, err := envelope.ID(j.msg.Header)
+	if err != nil || id == "" {
+		return nil
+	}
+	ctx, end, refused := d.o.Calls.Begin(d.base, d.who(), id)
+	if refused == nil {
+		j.ctx, j.end = ctx, end
+	}
+	return refused
+}
+
+// cancel ends a call. A name that is not known here is a call of another node, or one that has ended.
+func (d *desk) cancel(m *nats.Msg) { _ = d.o.Calls.Cancel(d.who(), "", string(m.Data)) }
