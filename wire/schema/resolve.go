@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"toolpost/wire/strictjson"
 )
 
 // baseURI is what references are relative to in a schema without $id.
@@ -289,14 +287,11 @@ func (c *compiler) resource(u *url.URL, ref string) (*resource, error) {
 	if res := c.resources[uri]; res != nil {
 		return res, nil
 	}
-	text := metaschema(uri)
-	if text == "" {
+	doc := metaschemas()[uri]
+	if doc == nil {
 		return nil, fmt.Errorf("a $ref to another document (%s) is not followed; put it under $defs", ref)
 	}
-	doc, err := strictjson.Decode([]byte(text))
-	if err == nil {
-		err = c.addDocument(uri, uri+"#", doc)
-	}
+	err := c.addDocument(uri, uri+"#", doc)
 	return c.resources[uri], err
 }
 
