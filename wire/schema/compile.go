@@ -65,7 +65,7 @@ func (c *compiler) fill(p *place) error {
 	}
 	n.types = s.types()
 	n.constant, n.enum = s.values()
-	n.num, n.str, n.arr, n.obj = s.numberRules(), s.stringRules(), s.arrayRules(), s.objectRules()
+	n.bounds, n.str, n.arr, n.obj = s.bounds(), s.stringRules(), s.arrayRules(), s.objectRules()
 	n.logic = s.logicRules()
 	n.unevaluatedItems, n.unevaluatedProperties = s.schema("unevaluatedItems"), s.schema("unevaluatedProperties")
 	n.res = p.res
@@ -230,8 +230,8 @@ func (s *source) number(keyword string) *number {
 	return newNumber(string(text))
 }
 
-// bounds reads a bound and its exclusive sister, which in draft-04 was a flag of the first.
-func (s *source) bounds(keyword, exclusive string) (bound, beyond *number) {
+// both reads a bound and its exclusive sister, which in draft-04 was a flag of the first.
+func (s *source) both(keyword, exclusive string) (bound, beyond *number) {
 	bound = s.number(keyword)
 	if flag, isFlag := s.obj[exclusive].(bool); isFlag {
 		if flag {
@@ -242,18 +242,26 @@ func (s *source) bounds(keyword, exclusive string) (bound, beyond *number) {
 	return bound, s.number(exclusive)
 }
 
-func (s *source) numberRules() *numberRules {
-	if !s.has("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf") {
-		return nil
+func (s *source) bounds() []bound {
+	least, above := s.both("minimum", "exclusiveMinimum")
+	most, below := s.both("maximum", "exclusiveMaximum")
+	factor := s.number("multipleOf")
+	if factor != nil && factor.exact.sign() <= 0 {
+		s.fail("multipleOf", "%s is not more than 0", brief(factor.text))
 	}
-	var rules numberRules
-	rules.min, rules.above = s.bounds("minimum", "exclusiveMinimum")
-	rules.max, rules.below = s.bounds("maximum", "exclusiveMaximum")
-	rules.multipleOf = s.number("multipleOf")
-	if m := rules.multipleOf; m != nil && m.exact.sign() <= 0 {
-		s.fail("multipleOf", "%s is not more than 0", brief(m.text))
+	var bounds []bound
+	for _, b := range [...]bound{
+		{least, func(n *number, v string) bool { return n.compare(v) < 0 }, " is less than the minimum "},
+		{above, func(n *number, v string) bool { return n.compare(v) <= 0 }, " is not more than "},
+		{most, func(n *number, v string) bool { return n.compare(v) > 0 }, " is more than the maximum "},
+		{below, func(n *number, v string) bool { return n.compare(v) >= 0 }, " is not less than "},
+		{factor, func(n *number, v string) bool { return !n.divides(v) }, " is not a multiple of "},
+	} {
+		if b.limit != nil {
+			bounds = append(bounds, b)
+		}
 	}
-	return &rules
+	return bounds
 }
 
 // count reads a number of things.
