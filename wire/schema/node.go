@@ -137,15 +137,6 @@ func kindOf(v any) kinds {
 	return 0
 }
 
-func kindNamed(name string) (kinds, bool) {
-	for i, known := range kindNames {
-		if name == known {
-			return 1 << i, true
-		}
-	}
-	return 0, false
-}
-
 func (k kinds) hold(v any) bool {
 	have := kindOf(v)
 	if k&have != 0 {
