@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"toolpost/host/offlimits"
@@ -126,10 +127,8 @@ func (s *session) offered(v *verdict, dir *workspace.File, at string) error {
 	if err != nil {
 		return v.notHere("its repository cannot be looked at: %w", err)
 	}
-	for _, r := range s.view.Roots() {
-		if offlimits.Within(real, r.Dir) {
-			return nil
-		}
+	if slices.ContainsFunc(s.view.Roots(), func(r workspace.Root) bool { return offlimits.Within(real, r.Dir) }) {
+		return nil
 	}
 	return v.notHere("its repository, or the tree of it, is %s, outside of the offered folders", at)
 }

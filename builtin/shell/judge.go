@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -26,23 +27,10 @@ type verdict struct {
 // changes reports whether the command may change files: it names some, runs code, or nothing is known of it.
 func (v *verdict) changes() bool { return len(v.writes) > 0 || v.strange || v.code.covers(CodeTree) }
 
-// A ground is the folders that a command may touch.
-type ground interface {
-	// check says why a path may not be read, or written; shown is how the caller wrote it.
-	check(shown, abs string, write bool) error
-	// hidden lists the names of what is below a folder and may not be read, or written; links count where they
-	// are followed.
-	hidden(abs string, write, follow bool) ([]string, error)
-	// lands says why what is at one path, and below it, may not be written at another.
-	lands(from, to string) error
-	// isRoot reports whether an absolute path is one of the folders itself.
-	isRoot(abs string) bool
-}
-
 // A judging is one command being judged.
 type judging struct {
 	*verdict
-	ground ground
+	ground place
 	rule   Rule
 	prof   *profile
 	base   string   // where relative paths start
@@ -50,7 +38,7 @@ type judging struct {
 }
 
 // judge says whether a command may run, and as what. File is where the program was found.
-func (o *Options) judge(g ground, name, file, dir string, args []string) (*verdict, error) {
+func (o *Options) judge(g place, name, file, dir string, args []string) (*verdict, error) {
 	j := &judging{verdict: &verdict{name: name, dir: dir}, ground: g, rule: o.rule(name), base: dir}
 	if err := j.size(args); err != nil {
 		return nil, err
@@ -99,7 +87,7 @@ func (j *judging) refuse(format string, args ...any) *tool.Error {
 }
 
 func (j *judging) size(args []string) error {
-	most := orDefault(j.rule.MaxArgs, defaultMaxArgs)
+	most := cmp.Or(j.rule.MaxArgs, defaultMaxArgs)
 	if len(args) > most {
 		return j.refuse("%d arguments: at most %d are allowed", len(args), most)
 	}

@@ -27,19 +27,12 @@ func (t *Tools) planLine(ctx context.Context, c *tool.Call, args lineArgs) (*pla
 	if err != nil {
 		return nil, err
 	}
-	l := &liner{planner: p}
 	p.plan.shown, p.plan.stdin = "the line", strings.NewReader("")
-	if p.plan.node, err = l.statements(file.Stmts); err != nil {
+	if p.plan.node, err = p.statements(file.Stmts); err != nil {
 		p.plan.close()
 		return nil, err
 	}
 	return p.plan, nil
-}
-
-// A liner turns what was parsed into a plan.
-type liner struct {
-	*planner
-	commands int
 }
 
 func refuseSyntax(node syntax.Node, what string) error {
@@ -48,10 +41,10 @@ func refuseSyntax(node syntax.Node, what string) error {
 		Because("command_denied")
 }
 
-func (l *liner) statements(stmts []*syntax.Stmt) (*node, error) {
+func (p *planner) statements(stmts []*syntax.Stmt) (*node, error) {
 	var all *node
 	for _, stmt := range stmts {
-		n, err := l.statement(stmt, true)
+		n, err := p.statement(stmt, true)
 		if err != nil {
 			return nil, err
 		}
@@ -75,13 +68,13 @@ func join(op string, x, y *node) *node {
 }
 
 // statement plans one statement. Sure says that it runs whatever happens before it, which cd needs.
-func (l *liner) statement(stmt *syntax.Stmt, sure bool) (*node, error) {
+func (p *planner) statement(stmt *syntax.Stmt, sure bool) (*node, error) {
 	if stmt.Background || stmt.Coprocess || stmt.Disown {
 		return nil, refuseSyntax(stmt, "a command in the background")
 	}
 	switch cmd := stmt.Cmd.(type) {
 	case *syntax.CallExpr:
-		n, err := l.call(stmt, cmd, sure && !stmt.Negated)
+		n, err := p.call(stmt, cmd, sure && !stmt.Negated)
 		if err == nil && stmt.Negated {
 			n = &node{op: "!", x: n}
 		}
@@ -90,24 +83,24 @@ func (l *liner) statement(stmt *syntax.Stmt, sure bool) (*node, error) {
 		if stmt.Negated || len(stmt.Redirs) > 0 {
 			return nil, refuseSyntax(stmt, "a ! or a redirection of several commands")
 		}
-		return l.binary(cmd, sure)
+		return p.binary(cmd, sure)
 	}
 	return nil, refuseSyntax(stmt, "this construct")
 }
 
-func (l *liner) binary(cmd *syntax.BinaryCmd, sure bool) (*node, error) {
+func (p *planner) binary(cmd *syntax.BinaryCmd, sure bool) (*node, error) {
 	op := map[syntax.BinCmdOperator]string{syntax.AndStmt: "&&", syntax.OrStmt: "||", syntax.Pipe: "|"}[cmd.Op]
 	if op == "" {
 		return nil, refuseSyntax(cmd, cmd.Op.String())
 	}
-	x, err := l.statement(cmd.X, sure && op != "|")
+	x, err := p.statement(cmd.X, sure && op != "|")
 	if err != nil {
 		return nil, err
 	}
 	if x == nil && op == "||" {
 		return nil, refuseSyntax(cmd, "cd with ||")
 	}
-	y, err := l.statement(cmd.Y, sure && x == nil)
+	y, err := p.statement(cmd.Y, sure && x == nil)
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +109,11 @@ func (l *liner) binary(cmd *syntax.BinaryCmd, sure bool) (*node, error) {
 
 // call plans a simple command. A cd is done while planning, and leaves no node: the folder is open from then on, and
 // the commands after it start there.
-func (l *liner) call(stmt *syntax.Stmt, call *syntax.CallExpr, sure bool) (*node, error) {
+func (p *planner) call(stmt *syntax.Stmt, call *syntax.CallExpr, sure bool) (*node, error) {
 	if len(call.Assigns) > 0 || len(call.Args) == 0 {
 		return nil, refuseSyntax(stmt, "a variable")
 	}
-	if l.commands++; l.commands > maxCommands {
+	if p.commands++; p.commands > maxCommands {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the line has more than %d commands", maxCommands)
 	}
 	var argv []string
@@ -135,14 +128,14 @@ func (l *liner) call(stmt *syntax.Stmt, call *syntax.CallExpr, sure bool) (*node
 		if len(argv) != 2 || strings.HasPrefix(argv[1], "-") || !sure || len(stmt.Redirs) > 0 {
 			return nil, refuseSyntax(stmt, "a cd that is not the first thing of a statement, or without exactly one folder,")
 		}
-		return nil, l.enter(argv[1])
+		return nil, p.enter(argv[1])
 	}
-	cmd, err := l.command(argv[0], argv[1:])
+	cmd, err := p.command(argv[0], argv[1:])
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range stmt.Redirs {
-		if err := l.redirect(cmd, r); err != nil {
+		if err := p.redirect(cmd, r); err != nil {
 			return nil, err
 		}
 	}
@@ -226,19 +219,19 @@ func hasMeta(lit string) bool {
 }
 
 // redirect plans a redirection. The files are judged like those of arguments.
-func (l *liner) redirect(c *command, r *syntax.Redirect) error {
-	d, both, err := l.direction(r)
+func (p *planner) redirect(c *command, r *syntax.Redirect) error {
+	d, both, err := p.direction(r)
 	if err != nil {
 		return err
 	}
 	switch {
 	case r.Hdoc != nil:
-		d.text, err = l.document(r)
+		d.text, err = p.document(r)
 	case r.Op == syntax.WordHdoc:
 		d.text, err = literal(r.Word)
 		d.text += "\n"
 	case d.same < 0:
-		d.path, err = l.file(c, r, d.fd != 0)
+		d.path, err = p.file(c, r, d.fd != 0)
 	}
 	if err != nil {
 		return err
@@ -251,7 +244,7 @@ func (l *liner) redirect(c *command, r *syntax.Redirect) error {
 }
 
 // direction reads the operator of a redirection.
-func (l *liner) direction(r *syntax.Redirect) (d redirect, both bool, err error) {
+func (p *planner) direction(r *syntax.Redirect) (d redirect, both bool, err error) {
 	d.same, d.fd = -1, 1
 	switch r.Op {
 	case syntax.RdrIn, syntax.Hdoc, syntax.WordHdoc:
@@ -283,23 +276,23 @@ func (l *liner) direction(r *syntax.Redirect) (d redirect, both bool, err error)
 }
 
 // file judges the file of a redirection.
-func (l *liner) file(c *command, r *syntax.Redirect, write bool) (string, error) {
+func (p *planner) file(c *command, r *syntax.Redirect, write bool) (string, error) {
 	name, err := literal(r.Word)
 	if err != nil {
 		return "", err
 	}
-	j := &judging{verdict: c.verdict, ground: l.ground, base: l.dir.Abs()}
+	j := &judging{verdict: c.verdict, ground: p.ground, base: p.dir.Abs()}
 	if err := j.path(name, write); err != nil || name == "/dev/null" {
 		return "", err
 	}
 	if !filepath.IsAbs(name) {
-		name = filepath.Join(l.dir.Abs(), name)
+		name = filepath.Join(p.dir.Abs(), name)
 	}
 	return name, nil
 }
 
 // document gives the text of a here-document in which nothing is expanded.
-func (l *liner) document(r *syntax.Redirect) (string, error) {
+func (p *planner) document(r *syntax.Redirect) (string, error) {
 	text, ok := plain(r.Hdoc.Parts)
 	word, bare := plain(r.Word.Parts)
 	quoted := !bare || strings.Contains(word, `\`)

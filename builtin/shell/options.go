@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -73,17 +74,10 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	o.Timeout = orDefault(o.Timeout, config.Duration(defaultTimeout))
-	o.MaxOutput = orDefault(o.MaxOutput, defaultMaxOutput)
-	o.Walls.CPUTime = orDefault(o.Walls.CPUTime, config.Duration(10*time.Minute))
+	o.Timeout = cmp.Or(o.Timeout, config.Duration(defaultTimeout))
+	o.MaxOutput = cmp.Or(o.MaxOutput, defaultMaxOutput)
+	o.Walls.CPUTime = cmp.Or(o.Walls.CPUTime, config.Duration(10*time.Minute))
 	return o
-}
-
-func orDefault[T int | int64 | config.Duration](v, otherwise T) T {
-	if v == 0 {
-		return otherwise
-	}
-	return v
 }
 
 // check finds what cannot be meant.
@@ -135,10 +129,8 @@ func wrong(format string, args ...any) error {
 
 // rule finds what the config says about a program; there may be nothing.
 func (o *Options) rule(program string) Rule {
-	for _, r := range o.Rules {
-		if r.Program == program {
-			return r
-		}
+	if i := slices.IndexFunc(o.Rules, func(r Rule) bool { return r.Program == program }); i >= 0 {
+		return o.Rules[i]
 	}
 	return Rule{Program: program}
 }

@@ -78,6 +78,8 @@ type planner struct {
 	ground place
 	plan   *plan
 	dir    *workspace.File // where the next command starts
+
+	commands int // of a line, so far
 }
 
 func (t *Tools) planner(ctx context.Context, c *tool.Call, cwd string, timeoutMS int64) (*planner, error) {

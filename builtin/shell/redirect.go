@@ -32,15 +32,15 @@ func (s *session) redirected(c *command, in io.Reader, out, errs io.Writer) int 
 	var files []*target
 	for _, r := range c.redirects {
 		switch {
+		case r.fd == 0 && r.path == "":
+			in = strings.NewReader(r.text)
 		case r.fd == 0:
-			reader, err := s.reader(r)
+			file, err := s.view.Open(r.path)
 			if err != nil {
 				return s.fail(err)
 			}
-			if closer, ok := reader.(io.Closer); ok {
-				defer closer.Close()
-			}
-			in = reader
+			defer file.Close()
+			in = file
 		case r.same >= 0:
 			writers[r.fd] = writers[r.same]
 		case r.path == "":
@@ -58,13 +58,6 @@ func (s *session) redirected(c *command, in io.Reader, out, errs io.Writer) int 
 		}
 	}
 	return code
-}
-
-func (s *session) reader(r redirect) (io.Reader, error) {
-	if r.path == "" {
-		return strings.NewReader(r.text), nil
-	}
-	return s.view.Open(r.path)
 }
 
 // A target is a file that a command's output goes to.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"toolpost/builtin/define"
+	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/wire/typeschema"
 )
@@ -117,12 +118,7 @@ func planned[A any](t *Tools, spec tool.Spec, judge func(context.Context, *tool.
 }
 
 func (t *Tools) writes() bool {
-	for _, r := range t.ws.Roots() {
-		if r.Write {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.ws.Roots(), func(r workspace.Root) bool { return r.Write })
 }
 
 // programs lists what the config allows, for people and models to choose from.
