@@ -16,14 +16,6 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The names of the tools.
-const (
-	getName   = "state.get"
-	watchName = "state.watch"
-	patchName = "state.patch"
-	resetName = "state.reset"
-)
-
 // Sessions keeps the documents of sessions.
 type Sessions interface {
 	// Get gives the document of a session; one that nobody has changed is {}.
@@ -45,15 +37,15 @@ func New(sessions Sessions) *define.Set {
 	d := desk{sessions}
 	return define.NewSet(
 		define.New(tool.Spec{
-			Name: getName, Effects: tool.Effects{Reads: true, Idempotent: true},
+			Name: "state.get", Effects: tool.Effects{Reads: true, Idempotent: true},
 			Description: "Gives the state of a session and its version.",
 		}, d.get),
 		define.New(tool.Spec{
-			Name: watchName, Effects: tool.Effects{Reads: true},
+			Name: "state.watch", Effects: tool.Effects{Reads: true},
 			Description: "Waits for the next version of a session and gives it; newer is false where none came.",
 		}, d.watch),
-		define.New(tool.Spec{Name: patchName, Description: "Merges a patch into the state of a session."}, d.patch),
-		define.New(tool.Spec{Name: resetName, Description: "Empties the state of a session."}, d.reset),
+		define.New(tool.Spec{Name: "state.patch", Description: "Merges a patch into the state of a session."}, d.patch),
+		define.New(tool.Spec{Name: "state.reset", Description: "Empties the state of a session."}, d.reset),
 	)
 }
 
