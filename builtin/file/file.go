@@ -64,9 +64,6 @@ type request struct {
 	out tool.Sink
 }
 
-// touched are the paths that a call names.
-type touched struct{ reads, writes []string }
-
 // arguments are those of a tool, with the paths among them.
 type arguments[A any] interface {
 	*A
@@ -76,7 +73,7 @@ type arguments[A any] interface {
 // over defines a tool over the workspace: how it runs and what it touches come from one reading of its arguments, in
 // which each path has the meaning that it has for the caller.
 func over[A, O any, P arguments[A]](
-	t *Tools, spec tool.Spec, run func(*request, A) (O, error), touches func(A) touched,
+	t *Tools, spec tool.Spec, run func(*request, A) (O, error), touches func(A) tool.Touches,
 ) define.Tool {
 	return define.Touching(spec,
 		func(ctx context.Context, c *define.Call, args A) (O, error) {
@@ -99,8 +96,11 @@ func over[A, O any, P arguments[A]](
 				}
 				*path = means
 			}
-			all, err := touches(args).locate(v)
-			return all, cmp.Or(err, outside)
+			all := touches(args)
+			if err := cmp.Or(locate(v, &all.Reads), locate(v, &all.Writes)); err != nil {
+				return tool.Touches{}, err
+			}
+			return all, outside
 		})
 }
 
@@ -131,24 +131,18 @@ func found(v *workspace.View, path string) string {
 	return means
 }
 
-// locate gives the absolute paths. A relative path may be in any root, so each is named.
-func (t touched) locate(v *workspace.View) (all tool.Touches, err error) {
-	if all.Reads, err = locate(v, t.reads); err != nil {
-		return tool.Touches{}, err
-	}
-	all.Writes, err = locate(v, t.writes)
-	return all, err
-}
-
-func locate(v *workspace.View, paths []string) (all []string, err error) {
-	for _, path := range paths {
+// locate makes paths absolute. A relative path may be in any root, so each is named.
+func locate(v *workspace.View, paths *[]string) error {
+	var all []string
+	for _, path := range *paths {
 		places, err := v.LocateAll(path)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, p := range places {
 			all = append(all, p.Abs)
 		}
 	}
-	return all, nil
+	*paths = all
+	return nil
 }
