@@ -110,12 +110,7 @@ func (s *session) repository(v *verdict, dir *workspace.File) ([]string, error) 
 	if places[0] == "" {
 		return nil, nil
 	}
-	for _, at := range places {
-		if err := s.offered(v, dir, at); err != nil {
-			return nil, err
-		}
-	}
-	return places, nil
+	return places, each(places, func(at string) error { return s.offered(v, dir, at) })
 }
 
 // offered refuses a repository, or a work tree, that is not below an offered folder.

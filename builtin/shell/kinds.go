@@ -132,12 +132,7 @@ func (j *judging) commit(v string) error {
 	if strings.HasPrefix(v, ":(") {
 		return j.refuse("%q, a pathspec that is not known to be harmless", v)
 	}
-	for part := range strings.SplitSeq(v, ":") {
-		if err := j.commitPath(part); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(strings.Split(v, ":"), j.commitPath)
 }
 
 func (j *judging) commitPath(part string) error {
@@ -183,15 +178,12 @@ func (j *judging) loose(v string) error {
 	if !strings.HasPrefix(v, "-") && v != "" {
 		parts = append(parts, v)
 	}
-	for _, part := range parts {
+	return each(parts, func(part string) error {
 		if part = strings.TrimLeft(part, "-"); part == "" {
-			continue
+			return nil
 		}
-		if err := j.path(part, false); err != nil {
-			return err
-		}
-	}
-	return nil
+		return j.path(part, false)
+	})
 }
 
 func isWebAddress(v string) bool {

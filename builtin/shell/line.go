@@ -2,7 +2,6 @@ package shell
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -134,12 +133,8 @@ func (p *planner) call(stmt *syntax.Stmt, call *syntax.CallExpr, sure bool) (*no
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range stmt.Redirs {
-		if err := p.redirect(cmd, r); err != nil {
-			return nil, err
-		}
-	}
-	return &node{command: cmd}, nil
+	err = each(stmt.Redirs, func(r *syntax.Redirect) error { return p.redirect(cmd, r) })
+	return &node{command: cmd}, err
 }
 
 // literal gives the text of a word in which nothing is expanded.
@@ -220,59 +215,48 @@ func hasMeta(lit string) bool {
 
 // redirect plans a redirection. The files are judged like those of arguments.
 func (p *planner) redirect(c *command, r *syntax.Redirect) error {
-	d, both, err := p.direction(r)
+	d, err := direction(r)
 	if err != nil {
 		return err
 	}
 	switch {
 	case r.Hdoc != nil:
-		d.text, err = p.document(r)
+		d.text, err = document(r)
 	case r.Op == syntax.WordHdoc:
 		d.text, err = literal(r.Word)
 		d.text += "\n"
-	case d.same < 0:
+	case d.same == 0:
 		d.path, err = p.file(c, r, d.fd != 0)
 	}
-	if err != nil {
-		return err
-	}
 	c.redirects = append(c.redirects, d)
-	if both {
-		c.redirects = append(c.redirects, redirect{fd: 2, same: 1})
-	}
-	return nil
+	return err
 }
 
 // direction reads the operator of a redirection.
-func (p *planner) direction(r *syntax.Redirect) (d redirect, both bool, err error) {
-	d.same, d.fd = -1, 1
-	switch r.Op {
-	case syntax.RdrIn, syntax.Hdoc, syntax.WordHdoc:
-		d.fd = 0
-	case syntax.RdrOut, syntax.RdrClob:
-	case syntax.AppOut:
-		d.append = true
-	case syntax.RdrAll:
-		both = true
-	case syntax.AppAll:
-		both, d.append = true, true
-	case syntax.DplOut:
+func direction(r *syntax.Redirect) (redirect, error) {
+	d, known := map[syntax.RedirOperator]redirect{
+		syntax.RdrIn: {fd: 0}, syntax.Hdoc: {fd: 0}, syntax.WordHdoc: {fd: 0},
+		syntax.RdrOut: {fd: 1}, syntax.RdrClob: {fd: 1}, syntax.AppOut: {fd: 1, append: true}, syntax.DplOut: {fd: 1},
+		syntax.RdrAll: {fd: 1, both: true}, syntax.AppAll: {fd: 1, both: true, append: true},
+	}[r.Op]
+	if !known {
+		return d, refuseSyntax(r, "the redirection "+r.Op.String())
+	}
+	if r.Op == syntax.DplOut {
 		to, err := literal(r.Word)
 		if err != nil || to != "1" && to != "2" {
-			return d, false, refuseSyntax(r, "a redirection to another descriptor than 1 and 2")
+			return d, refuseSyntax(r, "a redirection to another descriptor than 1 and 2")
 		}
 		d.same = int(to[0] - '0')
-	default:
-		return d, false, refuseSyntax(r, "the redirection "+r.Op.String())
 	}
 	if r.N != nil {
 		n := r.N.Value
-		if d.fd == 0 && n != "0" || d.fd != 0 && n != "1" && n != "2" || both {
-			return d, false, refuseSyntax(r, "a redirection of this descriptor")
+		if d.fd == 0 && n != "0" || d.fd != 0 && n != "1" && n != "2" || d.both {
+			return d, refuseSyntax(r, "a redirection of this descriptor")
 		}
 		d.fd = int(n[0] - '0')
 	}
-	return d, both, nil
+	return d, nil
 }
 
 // file judges the file of a redirection.
@@ -285,14 +269,11 @@ func (p *planner) file(c *command, r *syntax.Redirect, write bool) (string, erro
 	if err := j.path(name, write); err != nil || name == "/dev/null" {
 		return "", err
 	}
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(p.dir.Abs(), name)
-	}
-	return name, nil
+	return j.absolute(name), nil
 }
 
 // document gives the text of a here-document in which nothing is expanded.
-func (p *planner) document(r *syntax.Redirect) (string, error) {
+func document(r *syntax.Redirect) (string, error) {
 	text, ok := plain(r.Hdoc.Parts)
 	word, bare := plain(r.Word.Parts)
 	quoted := !bare || strings.Contains(word, `\`)

@@ -100,17 +100,10 @@ func (o Options) check() error {
 			return wrong("shell.env: %q cannot be a variable; expected letters, digits and _, and no NUL in its value", name)
 		}
 	}
-	for _, entry := range slices.Concat(o.Allow, o.Deny) {
-		if err := checkProgram(programOf(entry)); err != nil {
-			return err
-		}
+	if err := each(slices.Concat(o.Allow, o.Deny), func(e string) error { return checkProgram(programOf(e)) }); err != nil {
+		return err
 	}
-	for _, r := range o.Rules {
-		if err := checkProgram(r.Program); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(o.Rules, func(r Rule) error { return checkProgram(r.Program) })
 }
 
 func checkProgram(name string) error {

@@ -72,12 +72,9 @@ func eachEntry(file string, add func(head string, lines []string) error) error {
 }
 
 func (t *table) refuse(why string, lines []string) error {
-	for name := range strings.FieldsSeq(strings.Join(lines, " ")) {
-		if err := enter(&t.programs, name, &profile{refused: why}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(strings.Fields(strings.Join(lines, " ")), func(name string) error {
+		return enter(&t.programs, name, &profile{refused: why})
+	})
 }
 
 func (t *table) add(head string, lines []string) error {
@@ -87,12 +84,7 @@ func (t *table) add(head string, lines []string) error {
 			return fmt.Errorf("%q: %w", line, err)
 		}
 	}
-	for name := range strings.SplitSeq(head, ", ") {
-		if err := t.name(name, p); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(strings.Split(head, ", "), func(name string) error { return t.name(name, p) })
 }
 
 // name enters what an entry says under one of its names.
