@@ -40,7 +40,10 @@ func (t *Tools) list(r *request, a listArgs) ([]entry, error) {
 		if err == nil {
 			entries = append(entries, newEntry(shown, info))
 		}
-		return err == nil, gone(err)
+		if tool.CodeOf(err) == tool.CodeNotFound { // it was removed while we came to it
+			return false, nil
+		}
+		return err == nil, err
 	})
 	return entries, err
 }
@@ -59,14 +62,6 @@ func (r *request) walk(
 		return l.count(shown)
 	})
 	return advise(err, "not_a_folder", readName)
-}
-
-// gone forgives an entry that was removed while we came to it.
-func gone(err error) error {
-	if tool.CodeOf(err) == tool.CodeNotFound {
-		return nil
-	}
-	return err
 }
 
 func patterns(p string) []string {

@@ -86,17 +86,13 @@ func (s *session) nested(v *verdict, dir *workspace.File, top string) ([]string,
 		if strings.HasPrefix(name, `"`) {
 			return v.notHere("the name of its submodule %s cannot be read", name)
 		}
-		if folder := filepath.Join(top, name); exists(filepath.Join(folder, ".git")) {
+		folder := filepath.Join(top, name)
+		if _, err := os.Lstat(filepath.Join(folder, ".git")); err == nil {
 			folders = append(folders, folder)
 		}
 		return nil
 	}, "ls-files", "--stage", "--full-name", ":/")
 	return folders, err
-}
-
-func exists(file string) bool {
-	_, err := os.Lstat(file)
-	return err == nil
 }
 
 // repository asks where the repository and its tree are, and refuses those that are not offered. There may be

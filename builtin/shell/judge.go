@@ -44,8 +44,7 @@ func (o *Options) judge(g place, name, file, dir string, args []string) (*verdic
 	if err := j.size(args); err != nil {
 		return nil, err
 	}
-	prof, known := profileOf(filepath.Base(name))
-	if err := j.arguments(prof, known, args); err != nil {
+	if err := j.arguments(profileOf(filepath.Base(name)), args); err != nil {
 		return nil, err
 	}
 	if o.named(o.Allow, name) && !o.listed(o.Allow, name, j.words) {
@@ -110,7 +109,7 @@ type words struct {
 }
 
 // arguments judges the arguments of a program.
-func (j *judging) arguments(prof *profile, known bool, args []string) error {
+func (j *judging) arguments(prof *profile, args []string) error {
 	for _, a := range args {
 		if matchAny(j.rule.DenyArgs, a) {
 			return j.refuse("the argument %q: a rule denies it", a)
@@ -119,7 +118,7 @@ func (j *judging) arguments(prof *profile, known bool, args []string) error {
 	switch {
 	case j.rule.Trust:
 		return j.unknown(args)
-	case !known || prof.refused != "":
+	case prof == nil || prof.refused != "":
 		for _, a := range args {
 			if !matchAny(j.rule.AllowArgs, a) {
 				return j.refuse("the argument %q: %s; a rule with allow_args or trust can allow it", a, j.whyStrange(prof))

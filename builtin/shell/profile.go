@@ -26,13 +26,12 @@ type profile struct {
 
 var versioned = lazily(`^(python|pip|node|nodejs|perl|ruby|php|lua)[0-9]*(\.[0-9]+)*$`)
 
-// profileOf gives what is known of a program by its name.
-func profileOf(name string) (*profile, bool) {
+// profileOf gives what is known of a program by its name; nil: nothing.
+func profileOf(name string) *profile {
 	if m := versioned().FindStringSubmatch(name); m != nil {
 		name = m[1]
 	}
-	p := known().programs[name]
-	return p, p != nil
+	return known().programs[name]
 }
 
 // sub finds the subcommand that arguments begin with: the longest name that is known.

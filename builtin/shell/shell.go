@@ -8,7 +8,9 @@ package shell
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,7 +132,7 @@ func (t *Tools) workplace(caller string) (*workplace, error) {
 	}
 	w := &workplace{
 		dir: dir, home: filepath.Join(dir, "home"), tmp: filepath.Join(dir, "tmp"), gitconfig: filepath.Join(dir, "gitconfig"),
-		cache: filepath.Join(state, "cache-"+digest(caller)),
+		cache: filepath.Join(state, fmt.Sprintf("cache-%.8x", sha256.Sum256([]byte(caller)))),
 	}
 	roots := t.ws.Roots()
 	for _, r := range roots {

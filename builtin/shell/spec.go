@@ -2,8 +2,6 @@ package shell
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
@@ -132,10 +130,4 @@ func (t *Tools) programs() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// digest names a caller's cache.
-func digest(caller string) string {
-	sum := sha256.Sum256([]byte(caller))
-	return hex.EncodeToString(sum[:8])
 }

@@ -17,7 +17,8 @@ import (
 //		$shared                 and those of another entry, whose name begins with a dollar sign
 //		args r*                 any other line is a field of a form or a profile
 //
-// refused.txt is different: its entries are reasons, and below each are the names of programs.
+// refused.txt is different: its entries are reasons, and below each are the names of programs. Those of environment.txt
+// are lists.
 //
 //go:embed programs
 var programFiles embed.FS
@@ -26,6 +27,7 @@ var programFiles embed.FS
 type table struct {
 	programs map[string]*profile
 	shared   map[string]*form
+	lists    map[string][]string // of environment.txt
 }
 
 // known reads the files when the first command is judged. A test holds that they can be read.
@@ -43,7 +45,10 @@ func readTable() (*table, error) {
 	for _, name := range []string{"text.txt", "files.txt", "git.txt", "code.txt"} {
 		all = append(all, eachEntry(name, t.add))
 	}
-	return t, errors.Join(append(all, eachEntry("refused.txt", t.refuse))...)
+	all = append(all, eachEntry("refused.txt", t.refuse), eachEntry("environment.txt", func(head string, lines []string) error {
+		return enter(&t.lists, head, lines)
+	}))
+	return t, errors.Join(all...)
 }
 
 // eachEntry splits a file into its entries: a line that is not indented, and the lines below it that are.

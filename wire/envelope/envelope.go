@@ -31,12 +31,11 @@ func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Dur
 	if len(h) == 0 {
 		return 0, nil
 	}
-	table := fields()
-	var texts [len(table)]string
-	var times [len(table)]int
+	var texts [len(fields)]string
+	var times [len(fields)]int
 	unknown := ""
 	for name, values := range h {
-		i := slices.IndexFunc(table[:], func(f field) bool { return same(f.header, name) })
+		i := slices.IndexFunc(fields[:], func(f field) bool { return same(f.header, name) })
 		switch {
 		case i >= 0 && len(values) > 0:
 			texts[i] = values[0]
@@ -49,15 +48,14 @@ func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Dur
 		return 0, notKnown(unknown, also)
 	}
 	in := contents{Call: c}
-	for i := range table {
-		f := &table[i]
+	for i, f := range &fields {
 		if times[i] > 1 && !f.lenient {
 			return 0, twice(f.header, times[i])
 		}
 		if texts[i] == "" || times[i] > 1 {
 			continue
 		}
-		if err := f.take(&in, texts[i]); err != nil {
+		if err := f.read(&in, texts[i]); err != nil {
 			return 0, BadHeader(f.header, "%w", err)
 		}
 	}
@@ -67,13 +65,11 @@ func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Dur
 // Write is the inverse of Read. What would not be read as it was written is an error, and h is then not fit to be sent.
 func Write(h map[string][]string, c *tool.Call, timeout time.Duration) error {
 	out, scratch := contents{c, timeout}, contents{Call: new(tool.Call)}
-	table := fields()
-	for i := range table {
-		f := &table[i]
-		text, err := f.give(&out)
+	for _, f := range &fields {
+		text, err := f.write(&out)
 		if err == nil && text != "" {
 			h[f.header] = []string{text}
-			err = f.take(&scratch, text)
+			err = f.read(&scratch, text)
 		}
 		if err != nil {
 			return BadHeader(f.header, "%w", err)
@@ -85,7 +81,7 @@ func Write(h map[string][]string, c *tool.Call, timeout time.Duration) error {
 // Headers lists the headers of a call.
 func Headers() []string {
 	var names []string
-	for _, f := range fields() {
+	for _, f := range fields {
 		names = append(names, f.header)
 	}
 	return names
@@ -153,7 +149,7 @@ func twice(name string, times int) *tool.Error {
 // been meant, since whoever knows TOOLPOST_KEY will try Toolpost-Key.
 func notKnown(name string, also []string) *tool.Error {
 	meant := map[string]string{}
-	for _, f := range fields() {
+	for _, f := range fields {
 		meant[bare(f.variable)], meant[bare(f.header)] = f.header, f.header
 	}
 	for _, header := range also {
