@@ -1,7 +1,8 @@
 package file
 
 import (
-	"encoding/json"
+	"bytes"
+	_ "embed"
 
 	"toolpost/builtin/define"
 	"toolpost/tool"
@@ -24,23 +25,9 @@ const (
 const tierWrite = 1
 
 // readOutput is what a struct cannot say: the result of readFile has one of three forms.
-const readOutput = `{
-  "oneOf": [
-    {"type": "string", "description": "The content of a text file."},
-    {
-      "type": "object",
-      "properties": {"encoding": {"const": "base64"}, "content": {"type": "string", "contentEncoding": "base64"}},
-      "required": ["encoding", "content"],
-      "additionalProperties": false
-    },
-    {
-      "type": "object",
-      "properties": {"streamed": {"const": true}, "bytes": {"type": "integer", "minimum": 0}, "encoding": {"enum": ["text", "base64"]}},
-      "required": ["streamed", "bytes", "encoding"],
-      "additionalProperties": false
-    }
-  ]
-}`
+//
+//go:embed readoutput.json
+var readOutput []byte
 
 func (t *Tools) reading() []define.Tool {
 	reads := tool.Effects{Reads: true, Idempotent: true}
@@ -51,7 +38,7 @@ func (t *Tools) reading() []define.Tool {
 				"the content in base64. Give a range of bytes or of lines to read a part of a large file. Files that hold " +
 				"secrets, such as .env or private keys, and paths outside the offered folders are refused. Use listFiles to " +
 				"see which files there are.",
-			Output: json.RawMessage(readOutput),
+			Output: bytes.TrimSpace(readOutput),
 		}, t.read, func(a readArgs) tool.Touches { return tool.Touches{Reads: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: listName, Title: "List files", Aliases: []string{"file.list"}, Effects: reads,

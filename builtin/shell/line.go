@@ -22,16 +22,10 @@ func (t *Tools) planLine(ctx context.Context, c *tool.Call, args lineArgs) (*pla
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the line cannot be parsed: %v", err)
 	}
-	p, err := t.planner(ctx, c, args.Cwd, args.TimeoutMS)
-	if err != nil {
-		return nil, err
-	}
-	p.plan.shown, p.plan.stdin = "the line", strings.NewReader("")
-	if p.plan.node, err = p.statements(file.Stmts); err != nil {
-		p.plan.close()
-		return nil, err
-	}
-	return p.plan, nil
+	return t.makePlan(ctx, c, args.Cwd, args.TimeoutMS, func(p *planner) (*node, error) {
+		p.plan.shown, p.plan.stdin = "the line", strings.NewReader("")
+		return p.statements(file.Stmts)
+	})
 }
 
 func refuseSyntax(node syntax.Node, what string) error {

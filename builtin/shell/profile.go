@@ -4,6 +4,9 @@ import (
 	"strings"
 )
 
+// A check looks at what a form cannot say.
+type check func(*judging, []item) error
+
 // A profile is what is known of a program. The files in the folder programs have them all; see table.go.
 type profile struct {
 	form
@@ -15,8 +18,7 @@ type profile struct {
 	spare     string
 	spareLast bool // the last word counts: it comes after what the caller says
 	code      Code // which code it may run where no rule says
-	// check looks at what a form cannot say.
-	check func(*judging, []item) error
+	check     check
 	// without are the options with which an interpreter needs no script.
 	without string
 	// refused says what it does that nobody can judge. It is run only where a rule names its arguments, or

@@ -42,13 +42,8 @@ func (s *session) do(n *node, in io.Reader, out, errs io.Writer) int {
 		return 126
 	}
 	switch n.op {
-	case "&&":
-		if code := s.do(n.x, in, out, errs); code != 0 {
-			return code
-		}
-		return s.do(n.y, in, out, errs)
-	case "||":
-		if code := s.do(n.x, in, out, errs); code == 0 {
+	case "&&", "||":
+		if code := s.do(n.x, in, out, errs); (code == 0) != (n.op == "&&") {
 			return code
 		}
 		return s.do(n.y, in, out, errs)

@@ -128,42 +128,36 @@ func (t *table) line(p *profile, line string) (err error) {
 	}
 	field, value, _ := strings.Cut(line, " ")
 	f := &p.form
-	texts := map[string]*string{
+	into := map[string]any{
 		"args": &f.args, "ends": &f.ends, "rest": &f.rest, "instead": &f.instead, "writing": &f.writing,
 		"reading": &f.reading, "recurse": &f.recurse, "only": &f.only, "work": &f.work, "look": &f.look,
-		"spare": &p.spare, "without": &p.without,
-	}
-	flags := map[string]*bool{
+		"spare": &p.spare, "without": &p.without, "insert": &p.insert, "last": &f.last, "min": &f.min,
+		"runs": &f.code, "code": &p.code, "check": &p.check,
 		"single": &f.single, "stop": &f.stop, "follows": &f.follows, "net": &f.net, "spare-last": &p.spareLast,
-	}
-	codes := map[string]*Code{"runs": &f.code, "code": &p.code}
-	if on, ok := flags[field]; ok && value == "" {
-		*on = true
-		return nil
-	}
-	if value == "" {
+	}[field]
+	switch _, isFlag := into.(*bool); {
+	case value == "" && !isFlag:
 		return errors.New("it is no field, or has no value")
-	}
-	if text, ok := texts[field]; ok {
-		*text = value
-		return nil
-	}
-	if code, ok := codes[field]; ok {
-		return code.UnmarshalText([]byte(value))
-	}
-	switch field {
-	case "last":
-		f.last = kind(value[0])
-	case "min":
-		f.min, err = strconv.Atoi(value)
-	case "insert":
-		p.insert = strings.Fields(value)
-	case "check":
-		if p.check = checks()[value]; p.check == nil {
-			return errors.New("there is no such check")
-		}
-	default:
+	case into == nil || value != "" && isFlag:
 		return errors.New("there is no such field")
+	}
+	switch into := into.(type) {
+	case *bool:
+		*into = true
+	case *string:
+		*into = value
+	case *[]string:
+		*into = strings.Fields(value)
+	case *kind:
+		*into = kind(value[0])
+	case *int:
+		*into, err = strconv.Atoi(value)
+	case *Code:
+		err = into.UnmarshalText([]byte(value))
+	case *check:
+		if *into = checks()[value]; *into == nil {
+			err = errors.New("there is no such check")
+		}
 	}
 	return err
 }
@@ -186,8 +180,8 @@ func (t *table) options(p *profile, line string) error {
 }
 
 // checks are what a table cannot say, by the names that the files have for them.
-func checks() map[string]func(*judging, []item) error {
-	return map[string]func(*judging, []item) error{
+func checks() map[string]check {
+	return map[string]check{
 		"awk": checkAwk, "dd": checkDD, "git": checkGit, "go": checkGo, "jq": checkJQ, "link": checkLink,
 		"make": checkMake, "node": checkNode, "placed": checkPlaced, "python": checkPython, "script": checkScript,
 		"tar": checkTar, "unzip": checkUnzip,
