@@ -31,16 +31,10 @@ func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Dur
 	if len(h) == 0 {
 		return 0, nil
 	}
-	var texts [len(fields)]string
-	var times [len(fields)]int
 	unknown := ""
-	for name, values := range h {
-		i := slices.IndexFunc(fields[:], func(f field) bool { return same(f.header, name) })
-		switch {
-		case i >= 0 && len(values) > 0:
-			texts[i] = values[0]
-			times[i] += len(values)
-		case i < 0 && ours(name) && !slices.ContainsFunc(also, func(a string) bool { return same(a, name) }):
+	for name := range h {
+		if ours(name) && !slices.ContainsFunc(fields[:], func(f field) bool { return same(f.header, name) }) &&
+			!slices.ContainsFunc(also, func(a string) bool { return same(a, name) }) {
 			unknown = max(unknown, name) // of several always the same one: a map has no order
 		}
 	}
@@ -48,18 +42,30 @@ func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Dur
 		return 0, notKnown(unknown, also)
 	}
 	in := contents{Call: c}
-	for i, f := range &fields {
-		if times[i] > 1 && !f.lenient {
-			return 0, twice(f.header, times[i])
+	for _, f := range &fields {
+		text, times := find(h, f.header)
+		if times > 1 && !f.lenient {
+			return 0, twice(f.header, times)
 		}
-		if texts[i] == "" || times[i] > 1 {
+		if text == "" || times > 1 {
 			continue
 		}
-		if err := f.read(&in, texts[i]); err != nil {
+		if err := f.read(&in, text); err != nil {
 			return 0, BadHeader(f.header, "%w", err)
 		}
 	}
 	return in.timeout, nil
+}
+
+// find gives a value of a header, in whatever case its name was sent, and how many there are.
+func find(h map[string][]string, name string) (text string, times int) {
+	for sent, values := range h {
+		if same(sent, name) && len(values) > 0 {
+			text = values[0]
+			times += len(values)
+		}
+	}
+	return text, times
 }
 
 // Write is the inverse of Read. What would not be read as it was written is an error, and h is then not fit to be sent.
@@ -100,14 +106,8 @@ func ID(h map[string][]string) (string, error) {
 
 // Single returns the value of a header that is there once or not at all, in whatever case its name was sent. One that
 // is there twice is refused: two readers might each take another one.
-func Single(h map[string][]string, name string) (text string, err error) {
-	times := 0
-	for sent, values := range h {
-		if same(sent, name) && len(values) > 0 {
-			text = values[0]
-			times += len(values)
-		}
-	}
+func Single(h map[string][]string, name string) (string, error) {
+	text, times := find(h, name)
 	if times > 1 {
 		return "", twice(name, times)
 	}

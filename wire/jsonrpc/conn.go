@@ -147,7 +147,9 @@ func (c *Conn) Ask(ctx context.Context, method string, params []byte, tag any) (
 		return nil, err
 	}
 	if err := c.o.Writer.Send(ctx, c.leaving, EncodeRequest(r.ID, method, params)); err != nil {
-		c.forget(r)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.pending, r.ID) // it was never sent
 		return nil, err
 	}
 	for ended := false; ; {
@@ -179,13 +181,6 @@ func (c *Conn) enter(method string, tag any) (*Request, error) {
 	r := &Request{ID: c.last, Method: method, Tag: tag, news: make(chan struct{}, 1)}
 	c.pending[r.ID] = r
 	return r, nil
-}
-
-// forget takes a request back that was never sent.
-func (c *Conn) forget(r *Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.pending, r.ID)
 }
 
 // catchUp serves what was asked so far, and then tells whether the answer has come. It stops when ctx ends: the other

@@ -14,6 +14,12 @@ const (
 	draft2020
 )
 
+var drafts = map[string]draft{
+	"json-schema.org/draft/2020-12/schema": draft2020, "json-schema.org/schema": draft2020,
+	"json-schema.org/draft/2019-09/schema": draft2019, "json-schema.org/draft-07/schema": draft7,
+	"json-schema.org/draft-06/schema": draft6, "json-schema.org/draft-04/schema": draft4,
+}
+
 // draft reads a schema's $schema; one that has none is of the draft of what is around it.
 func (s *source) draft() draft {
 	uri, ok := read[string](s, "$schema", "string")
@@ -21,20 +27,11 @@ func (s *source) draft() draft {
 		return s.place.res.draft
 	}
 	_, name, _ := strings.Cut(strings.TrimSuffix(uri, "#"), "://")
-	switch name {
-	case "json-schema.org/draft/2020-12/schema", "json-schema.org/schema":
-		return draft2020
-	case "json-schema.org/draft/2019-09/schema":
-		return draft2019
-	case "json-schema.org/draft-07/schema":
-		return draft7
-	case "json-schema.org/draft-06/schema":
-		return draft6
-	case "json-schema.org/draft-04/schema":
-		return draft4
+	d, known := drafts[name]
+	if !known {
+		s.fail("$schema", "%q is not known; leave it out or use https://json-schema.org/draft/2020-12/schema", brief(uri))
 	}
-	s.fail("$schema", "%q is not known; leave it out or use https://json-schema.org/draft/2020-12/schema", brief(uri))
-	return draft2020
+	return d
 }
 
 // A shape says how schemas stand under a keyword.
@@ -47,19 +44,12 @@ const (
 	nameLists                    // and of arrays of property names
 )
 
-func shapeOf(keyword string) shape {
-	switch keyword {
-	case "properties", "patternProperties", "dependentSchemas", "$defs", "definitions":
-		return schemaMap
-	case "allOf", "anyOf", "oneOf", "prefixItems":
-		return schemaList
-	case "items":
-		return oneSchema | schemaList // an array: what prefixItems is now
-	case "dependencies":
-		return schemaMap | nameLists
-	case "additionalProperties", "unevaluatedProperties", "propertyNames", "additionalItems", "unevaluatedItems",
-		"contains", "not", "if", "then", "else", "contentSchema":
-		return oneSchema
-	}
-	return 0
+var shapes = map[string]shape{
+	"properties": schemaMap, "patternProperties": schemaMap, "dependentSchemas": schemaMap, "$defs": schemaMap,
+	"definitions": schemaMap, "dependencies": schemaMap | nameLists,
+	"allOf": schemaList, "anyOf": schemaList, "oneOf": schemaList, "prefixItems": schemaList,
+	"items":                oneSchema | schemaList, // an array: what prefixItems is now
+	"additionalProperties": oneSchema, "unevaluatedProperties": oneSchema, "propertyNames": oneSchema,
+	"additionalItems": oneSchema, "unevaluatedItems": oneSchema, "contains": oneSchema, "not": oneSchema,
+	"if": oneSchema, "then": oneSchema, "else": oneSchema, "contentSchema": oneSchema,
 }

@@ -43,10 +43,6 @@ type compiler struct {
 	unused bool // what is compiled now cannot be reached; references that lead nowhere do no harm there
 }
 
-func newCompiler() *compiler {
-	return &compiler{resources: map[string]*resource{}, places: map[string]*place{}, patterns: map[string]*pattern{}}
-}
-
 // addDocument makes the schemas of a document known, at the prefix, under the URI.
 func (c *compiler) addDocument(uri, prefix string, doc any) error {
 	u, err := url.Parse(uri)
@@ -90,7 +86,7 @@ func nameOf(at string) string {
 }
 
 func (c *compiler) indexKeyword(keyword string, v any, at string, in *resource) error {
-	shape := shapeOf(keyword)
+	shape := shapes[keyword]
 	list, isList := v.([]any)
 	members, isObject := v.(map[string]any)
 	switch {
@@ -192,18 +188,12 @@ func (s *source) addAnchor(keyword, name string) {
 	if known := res.anchors[name]; known != nil && known != s.place {
 		s.fail(keyword, "the anchor %q is at %s too", name, nameOf(known.at))
 	}
-	if res.anchors == nil {
-		res.anchors = map[string]*place{}
-	}
-	res.anchors[name] = s.place
+	put(&res.anchors, name, s.place)
 }
 
 // addDynamic notes an anchor that may be reached from anywhere.
 func (c *compiler) addDynamic(p *place, name string) {
-	if p.res.dynamic == nil {
-		p.res.dynamic = map[string]*node{}
-	}
-	p.res.dynamic[name] = c.use(p)
+	put(&p.res.dynamic, name, c.use(p))
 }
 
 // use returns the node of a place, and has it compiled.

@@ -69,18 +69,13 @@ func (r *run) check(n *node, v any, marks *evaluated) bool {
 	if r.steps++; r.steps > maxSteps {
 		r.stopped = "it could not be checked: the schema refers to itself without end"
 	}
-	ok := r.inScope(n, v, marks)
-	r.steps--
-	return ok
-}
-
-func (r *run) inScope(n *node, v any, marks *evaluated) bool {
-	if n.res == nil || len(r.scopes) > 0 && r.scopes[len(r.scopes)-1] == n.res {
-		return r.rules(n, v, marks)
+	outside := len(r.scopes)
+	if n.res != nil && (outside == 0 || r.scopes[outside-1] != n.res) {
+		r.scopes = append(r.scopes, n.res)
 	}
-	r.scopes = append(r.scopes, n.res)
 	ok := r.rules(n, v, marks)
-	r.scopes = r.scopes[:len(r.scopes)-1]
+	r.scopes = r.scopes[:outside]
+	r.steps--
 	return ok
 }
 

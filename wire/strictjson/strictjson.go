@@ -8,6 +8,7 @@ package strictjson
 
 import (
 	"bytes"
+	"cmp"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -69,20 +70,10 @@ func KindOf(b []byte) string {
 	if len(b) == 0 {
 		return "nothing"
 	}
-	switch b[0] {
-	case '{':
-		return "object"
-	case '[':
-		return "array"
-	case '"':
-		return "string"
-	case 't', 'f':
-		return "boolean"
-	case 'n':
-		return "null"
-	}
-	return "number"
+	return cmp.Or(kinds[b[0]], "number")
 }
+
+var kinds = [256]string{'{': "object", '[': "array", '"': "string", 't': "boolean", 'f': "boolean", 'n': "null"}
 
 // Unmarshal reads b into a typed value. Names match in exact case; names that the type does not have
 // are ignored. Use json.RawMessage, not any, for parts whose numbers must keep their digits.
