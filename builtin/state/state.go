@@ -126,9 +126,12 @@ func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, 
 	if err := a.of(c); err != nil {
 		return watched{}, err
 	}
-	seen, err := d.seen(ctx, a)
-	if err != nil {
-		return watched{}, gone(ctx, err)
+	if a.After == nil {
+		st, err := d.sessions.Get(ctx, a.Caller, a.Session)
+		if err != nil {
+			return watched{}, gone(ctx, err)
+		}
+		a.After = &st.Version
 	}
 	wait := standardWait
 	if a.WaitMS != nil {
@@ -137,7 +140,7 @@ func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, 
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
-		st, more, err := d.sessions.Next(ctx, a.Caller, a.Session, seen)
+		st, more, err := d.sessions.Next(ctx, a.Caller, a.Session, *a.After)
 		switch {
 		case err != nil:
 			return watched{}, gone(ctx, err)
@@ -148,8 +151,8 @@ func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, 
 		select {
 		case <-time.After(lookEvery):
 		case <-over.C:
-			c.Summary = fmt.Sprintf("session %s is still at version %d", a.Session, seen)
-			return watched{Version: seen}, nil
+			c.Summary = fmt.Sprintf("session %s is still at version %d", a.Session, *a.After)
+			return watched{Version: *a.After}, nil
 		case <-ctx.Done():
 			return watched{}, context.Cause(ctx)
 		}
@@ -162,15 +165,6 @@ func gone(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-// seen is the version after which a watch begins.
-func (d desk) seen(ctx context.Context, a watchArgs) (int64, error) {
-	if a.After != nil {
-		return *a.After, nil
-	}
-	st, err := d.sessions.Get(ctx, a.Caller, a.Session)
-	return st.Version, err
 }
 
 type patchArgs struct {
