@@ -128,16 +128,13 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 // are for.
 func keeps(c *tool.Call) error {
 	g, does := c.Tightened(tool.Guarantees{}), c.Spec.Effects
-	var broken string
 	switch {
 	case g.NoFilesystemRead && does.Reads:
-		broken = "no_filesystem_read"
+		return walls.Blocked(c, "no_filesystem_read")
 	case g.NoFilesystemWrite && does.Writes:
-		broken = "no_filesystem_write"
-	default:
-		return nil
+		return walls.Blocked(c, "no_filesystem_write")
 	}
-	return walls.Blocked(c, broken)
+	return nil
 }
 
 // Close implements tool.Runner.

@@ -38,23 +38,14 @@ func New(ws *workspace.Workspace, o Options) (*Tools, error) {
 	case o.Cache.Size < 0:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "cache.size is %d; give a number of bytes, or leave it out for none",
 			o.Cache.Size)
-	case o.MaxFile == 0:
-		o.MaxFile = defaultMaxFile
 	}
-	t := &Tools{ws: ws, maxFile: o.MaxFile, cache: newCache(o.Cache)}
+	t := &Tools{ws: ws, maxFile: cmp.Or(o.MaxFile, defaultMaxFile), cache: newCache(o.Cache)}
 	tools := t.reading()
 	if slices.ContainsFunc(ws.Roots(), func(r workspace.Root) bool { return r.Write }) {
 		tools = append(tools, t.writing()...)
 	}
 	t.Set = define.NewSet(tools...)
 	return t, nil
-}
-
-func orRoot(path string) string {
-	if path == "" {
-		return "."
-	}
-	return path
 }
 
 // A request is one call, with what it sees of the workspace.

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"io/fs"
 
 	"toolpost/host/workspace"
@@ -53,7 +54,7 @@ func (r *request) walk(
 	path string, o workspace.WalkOptions, list func(e *workspace.Entry, shown string) (listed bool, err error),
 ) error {
 	o.MaxEntries, o.MaxDepth = maxVisited, maxDepth
-	l := &listing{shown: orRoot(path)}
+	l := &listing{shown: cmp.Or(path, ".")}
 	err := r.Walk(r, path, o, func(e *workspace.Entry) error {
 		shown := e.Shown()
 		if listed, err := list(e, shown); err != nil || !listed {

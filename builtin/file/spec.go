@@ -2,6 +2,7 @@ package file
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 
 	"toolpost/builtin/define"
@@ -45,12 +46,12 @@ func (t *Tools) reading() []define.Tool {
 			Description: "Lists the entries of a folder with path, size in bytes and type, sorted by path; with recursive " +
 				"also everything below it. Symbolic links are listed and not followed. Files that hold secrets, such as .env " +
 				"or private keys, are left out. Give a pattern to narrow a large folder.",
-		}, t.list, func(a listArgs) tool.Touches { return tool.Touches{Reads: []string{orRoot(a.Path)}} }),
+		}, t.list, func(a listArgs) tool.Touches { return tool.Touches{Reads: []string{cmp.Or(a.Path, ".")}} }),
 		over(t, tool.Spec{
 			Name: globName, Title: "Find files by name", Aliases: []string{"file.glob"}, Effects: reads,
 			Description: "Gives the paths of all files below a folder that match a glob, sorted. What .gitignore and " +
 				".ignore files name is left out, and so are names that begin with a dot, unless they are asked for.",
-		}, t.glob, func(a globArgs) tool.Touches { return tool.Touches{Reads: []string{orRoot(a.Path)}} }),
+		}, t.glob, func(a globArgs) tool.Touches { return tool.Touches{Reads: []string{cmp.Or(a.Path, ".")}} }),
 		over(t, tool.Spec{
 			Name: statName, Title: "Describe a file", Aliases: []string{"file.stat"}, Effects: reads,
 			Description: "Tells type, size, permissions and time of the last change of a file, a folder or a link. " +

@@ -96,7 +96,6 @@ func (f *form) options() map[string]option {
 
 // A parser splits arguments into items.
 type parser struct {
-	form  *form
 	table map[string]option
 	args  []string // what is left
 	items []item
@@ -104,7 +103,7 @@ type parser struct {
 
 // parse understands the arguments of a program, or says what it does not understand.
 func (f *form) parse(args []string) ([]item, error) {
-	p := &parser{form: f, table: f.options(), args: args}
+	p := &parser{table: f.options(), args: args}
 	for len(p.args) > 0 {
 		arg := p.next()
 		var err error
@@ -301,10 +300,3 @@ func arguments(items []item) []string {
 }
 
 func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
-
-// isNumber takes 5, -5, +5, 1.5, 10k, 512MiB and 50%.
-func isNumber(s string) bool {
-	s = strings.TrimLeft(s, "+-")
-	unit := strings.TrimLeft(s, "0123456789.")
-	return len(unit) < len(s) && len(unit) <= 3 && strings.Trim(unit, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ%") == ""
-}

@@ -86,17 +86,13 @@ func (j *judging) refuse(format string, args ...any) *tool.Error {
 }
 
 func (j *judging) size(args []string) error {
-	most := cmp.Or(j.rule.MaxArgs, defaultMaxArgs)
-	if len(args) > most {
+	most, all := cmp.Or(j.rule.MaxArgs, defaultMaxArgs), strings.Join(args, "")
+	switch {
+	case len(args) > most:
 		return j.refuse("%d arguments: at most %d are allowed", len(args), most)
-	}
-	size := 0
-	for _, a := range args {
-		if size += len(a); strings.ContainsRune(a, 0) {
-			return tool.Errorf(tool.CodeInvalidInput, "an argument of %s holds a NUL byte", j.name)
-		}
-	}
-	if size > maxArgBytes {
+	case strings.ContainsRune(all, 0):
+		return tool.Errorf(tool.CodeInvalidInput, "an argument of %s holds a NUL byte", j.name)
+	case len(all) > maxArgBytes:
 		return tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are larger than %d bytes: pass large values on standard input or in a file", j.name, maxArgBytes)
 	}
 	return nil
