@@ -143,7 +143,7 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 	} else {
 		o.Store = p.jobs
 	}
-	o.Own = func(s *tool.Spec) bool { return slices.Contains(jobtools.Names(), s.Name) }
+	o.Own = func(s *tool.Spec) bool { return jobtools.New(p.queue).Has(&tool.Call{Tool: s.Name}) }
 	p.queue = job.New(o)
 	p.Replace(t.Context(), []engine.Binding{{Name: "toolpost", Protocol: "builtin", Runner: jobtools.New(p.queue)}, {Name: "shop", Protocol: "fake", Runner: s}})
 	t.Cleanup(func() {
