@@ -140,7 +140,8 @@ func checkUnzip(j *judging, items []item) error {
 	if has(items, "-l -v -t -p -z -Z -1") {
 		return nil
 	}
-	u := &unpacking{list: append([]string{"-Z1"}, arguments(items)...), into: j.base, flat: has(items, "-j"), ground: j.ground}
+	list := append([]string{"-Z1"}, arguments(items)...)
+	u := &unpacking{list: list, into: j.base, flat: has(items, "-j"), ground: j.ground}
 	for _, it := range items {
 		if it.name == "-d" {
 			u.into = j.absolute(it.values[0])

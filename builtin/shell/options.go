@@ -100,10 +100,9 @@ func (o Options) check() error {
 			return wrong("shell.env: %q cannot be a variable; expected letters, digits and _, and no NUL in its value", name)
 		}
 	}
-	if err := each(slices.Concat(o.Allow, o.Deny), func(e string) error { return checkProgram(programOf(e)) }); err != nil {
-		return err
-	}
-	return each(o.Rules, func(r Rule) error { return checkProgram(r.Program) })
+	return cmp.Or(
+		each(slices.Concat(o.Allow, o.Deny), func(entry string) error { return checkProgram(programOf(entry)) }),
+		each(o.Rules, func(r Rule) error { return checkProgram(r.Program) }))
 }
 
 func checkProgram(name string) error {

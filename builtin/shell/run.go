@@ -100,7 +100,8 @@ func (s *session) run(c *command, in io.Reader, out, errs io.Writer) int {
 		child.CloseStdin()
 	})
 	copies.Go(func() {
-		if _, err := io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{child.Stdout}, make([]byte, 32<<10)); err != nil {
+		w, r := struct{ io.Writer }{out}, struct{ io.Reader }{child.Stdout}
+		if _, err := io.CopyBuffer(w, r, make([]byte, 32<<10)); err != nil {
 			_ = child.Stdout.Close() // nobody wants it any more: the child is told so, as in any pipe
 		}
 	})

@@ -45,9 +45,8 @@ func readTable() (*table, error) {
 	for _, name := range []string{"text.txt", "files.txt", "git.txt", "code.txt"} {
 		all = append(all, eachEntry(name, t.add))
 	}
-	all = append(all, eachEntry("refused.txt", t.refuse), eachEntry("environment.txt", func(head string, lines []string) error {
-		return enter(&t.lists, head, lines)
-	}))
+	list := func(head string, lines []string) error { return enter(&t.lists, head, lines) }
+	all = append(all, eachEntry("refused.txt", t.refuse), eachEntry("environment.txt", list))
 	return t, errors.Join(all...)
 }
 

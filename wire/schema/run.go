@@ -308,7 +308,9 @@ func (r *run) members(rules *objectRules, obj map[string]any, marks *evaluated) 
 func (r *run) member(rules *objectRules, name string, v any, marks *evaluated) bool {
 	known, ok := false, true
 	if rules.names != nil && !r.silently(rules.names, name, nil) {
-		ok = r.fail(func() string { return "property name " + quoted(name) + ": " + r.collect(rules.names, name)[0].Problem })
+		ok = r.fail(func() string {
+			return "property name " + quoted(name) + ": " + r.collect(rules.names, name)[0].Problem
+		})
 	}
 	if p := rules.properties[name]; p != nil {
 		known = true
@@ -348,7 +350,9 @@ func (r *run) dependent(rules *objectRules, obj map[string]any, marks *evaluated
 		}
 		for _, name := range d.also {
 			if _, there := obj[name]; !there {
-				ok = r.fail(func() string { return "missing property " + quoted(name) + ", which " + quoted(d.name) + " needs" })
+				ok = r.fail(func() string {
+					return "missing property " + quoted(name) + ", which " + quoted(d.name) + " needs"
+				})
 			}
 		}
 		if d.node != nil && r.more(ok) {
