@@ -145,7 +145,7 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 	} else {
 		o.Store = p.jobs
 	}
-	o.Own = func(s *tool.Spec) bool { return slices.Contains(jobtools.Names(), s.Name) }
+	o.Own = func(s *tool.Spec) bool { return jobtools.New(p.queue).Has(&tool.Call{Tool: s.Name}) }
 	if o.Known == nil {
 		o.Known = func(string) (*tool.Rights, bool) { return nil, false }
 	}
