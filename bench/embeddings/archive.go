@@ -38,16 +38,17 @@ func sourcesOf(archive string) ([]source, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if _, err := io.ReadFull(f, head); err != nil {
-		return nil, fmt.Errorf("%s: %w", archive, err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	info, err := f.Stat()
+	if err != nil {
 		return nil, err
+	}
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return nil, fmt.Errorf("%s: %w", archive, err)
 	}
 	var all []source
 	switch {
 	case bytes.HasPrefix(head, []byte("PK")):
-		all, err = fromZip(f)
+		all, err = fromZip(f, info.Size())
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		var z *gzip.Reader
 		if z, err = gzip.NewReader(f); err == nil {
@@ -98,11 +99,11 @@ func fromTar(r io.Reader) ([]source, error) {
 			if err != nil {
 				return nil, err
 			}
-			inner, err := fromZipBytes(text)
-			all = append(all, inner...)
+			inner, err := fromZip(bytes.NewReader(text), int64(len(text)))
 			if err != nil {
 				return nil, err
 			}
+			all = append(all, inner...)
 			continue
 		}
 		if h.Typeflag != tar.TypeReg || !wanted(h.Name, h.Size) || size > maxSources {
@@ -117,27 +118,11 @@ func fromTar(r io.Reader) ([]source, error) {
 	}
 }
 
-func fromZip(f *os.File) ([]source, error) {
-	info, err := f.Stat()
+func fromZip(r io.ReaderAt, size int64) ([]source, error) {
+	z, err := zip.NewReader(r, size)
 	if err != nil {
 		return nil, err
 	}
-	z, err := zip.NewReader(f, info.Size())
-	if err != nil {
-		return nil, err
-	}
-	return zipped(z)
-}
-
-func fromZipBytes(b []byte) ([]source, error) {
-	z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		return nil, err
-	}
-	return zipped(z)
-}
-
-func zipped(z *zip.Reader) ([]source, error) {
 	var all []source
 	for _, f := range z.File {
 		if !wanted(f.Name, int64(f.UncompressedSize64)) {

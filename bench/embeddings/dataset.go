@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"toolpost/codesearch/meaning"
 	"toolpost/codesearch/split"
@@ -30,28 +31,23 @@ type example struct {
 // gather reads packages, one after the other on each core, and gives their pairs in the order of the list.
 func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair)) error {
 	mined := make([][]pair, len(packages))
-	failures := make([]error, len(packages))
-	work := make(chan int)
-	var wg sync.WaitGroup
-	for range cores {
-		wg.Go(func() {
-			for i := range work {
-				var s []source
-				s, failures[i] = sourcesOf(f.archive(packages[i]))
-				mined[i] = mine(packages[i].name, s)
+	var g errgroup.Group
+	g.SetLimit(cores)
+	for i, p := range packages {
+		g.Go(func() error {
+			s, err := sourcesOf(f.archive(p))
+			if err != nil {
+				return fmt.Errorf("%s: %w", p, err)
 			}
+			mined[i] = mine(s)
+			return nil
 		})
 	}
-	for i := range packages {
-		work <- i
+	if err := g.Wait(); err != nil {
+		return err
 	}
-	close(work)
-	wg.Wait()
-	for i, err := range failures {
-		if err != nil {
-			return fmt.Errorf("%s: %w", packages[i], err)
-		}
-		each(i, mined[i])
+	for i, pairs := range mined {
+		each(i, pairs)
 	}
 	return nil
 }
@@ -118,8 +114,7 @@ func balance(all []example) []example {
 	at := map[split.Language]int{}
 	kept := all[:0]
 	for _, e := range all {
-		n := count[e.language]
-		i := at[e.language]
+		n, i := count[e.language], at[e.language]
 		at[e.language]++
 		if n <= perLanguage || i*perLanguage/n != (i+1)*perLanguage/n {
 			kept = append(kept, e)
@@ -138,16 +133,14 @@ func vocabulary(all []example) []meaning.Token {
 	}
 	uses := map[meaning.Token]*use{}
 	for _, e := range all {
-		for _, terms := range [][]meaning.Term{e.query, e.code} {
-			for _, t := range terms {
-				u := uses[t.Token]
-				if u == nil {
-					u = &use{token: t.Token, pkg: e.pkg}
-					uses[t.Token] = u
-				}
-				u.count++
-				u.shared = u.shared || u.pkg != e.pkg
+		for _, t := range slices.Concat(e.query, e.code) {
+			u := uses[t.Token]
+			if u == nil {
+				u = &use{token: t.Token, pkg: e.pkg}
+				uses[t.Token] = u
 			}
+			u.count++
+			u.shared = u.shared || u.pkg != e.pkg
 		}
 	}
 	var list []*use
