@@ -24,21 +24,29 @@ const updateTimeout = 30 * time.Minute
 
 // meanings are the indexes by meaning of the codebases that were searched, each opened when it is first asked for.
 type meanings struct {
-	mu     sync.Mutex
-	open   map[string]*fresh
-	closed bool
-	ctx    context.Context
+	ctx    context.Context // of the updates, until the library is closed
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	mu     sync.Mutex
+	open   map[string]*fresh
+}
+
+func newMeanings() *meanings {
+	m := &meanings{open: map[string]*fresh{}}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	return m
 }
 
 // fresh is an index that is brought up to date before it is asked.
 type fresh struct {
 	index *meaning.Index
 	busy  chan struct{} // holds one token while nobody updates
+	last  update        // who holds the token may look at it
+}
 
-	mu    sync.Mutex
-	began time.Time // of the last update that was finished
+// An update is one that was finished.
+type update struct {
+	began time.Time
 	stats meaning.Stats
 	err   error
 }
@@ -60,26 +68,23 @@ func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.In
 	case <-r.Done():
 		return nil, meaning.Stats{}, stillIndexing(r, root)
 	}
-	done := make(chan struct{})
+	done := make(chan update, 1)
 	if !m.start(func() {
-		defer close(done)
-		defer func() { f.busy <- struct{}{} }()
-		f.update(m.ctx, view, arrived)
+		done <- f.update(m.ctx, view, arrived)
+		f.busy <- struct{}{}
 	}) {
 		f.busy <- struct{}{}
 		return nil, meaning.Stats{}, tool.Errorf(tool.CodeUnavailable, "the code tools are closing")
 	}
 	select {
-	case <-done:
+	case u := <-done:
+		if u.err != nil && u.stats.Files == 0 {
+			return nil, u.stats, u.err
+		}
+		return f.index, u.stats, u.err
 	case <-r.Done():
 		return nil, meaning.Stats{}, stillIndexing(r, root)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil && f.stats.Files == 0 {
-		return nil, f.stats, f.err
-	}
-	return f.index, f.stats, f.err
 }
 
 func stillIndexing(r *asked, root workspace.Root) error {
@@ -93,7 +98,7 @@ func stillIndexing(r *asked, root workspace.Root) error {
 func (m *meanings) start(f func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+	if m.ctx.Err() != nil {
 		return false
 	}
 	m.wg.Go(f)
@@ -106,10 +111,6 @@ func (m *meanings) get(l *Library, root workspace.Root) (*fresh, error) {
 	defer m.mu.Unlock()
 	if f := m.open[root.Codebase]; f != nil {
 		return f, nil
-	}
-	if m.open == nil {
-		m.open = map[string]*fresh{}
-		m.ctx, m.cancel = context.WithCancel(context.Background())
 	}
 	dir := ""
 	if !l.o.Index.Off && l.stateDir != "" {
@@ -130,20 +131,15 @@ func (m *meanings) get(l *Library, root workspace.Root) (*fresh, error) {
 }
 
 // update brings the index to the state of the files, unless that was done since a call arrived.
-func (f *fresh) update(ctx context.Context, view *workspace.View, arrived time.Time) {
-	f.mu.Lock()
-	known := f.began.After(arrived)
-	f.mu.Unlock()
-	if known {
-		return
+func (f *fresh) update(ctx context.Context, view *workspace.View, arrived time.Time) update {
+	if f.last.began.After(arrived) {
+		return f.last
 	}
 	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
 	defer cancel()
-	began := time.Now()
-	stats, err := f.index.Update(ctx, sourcesOf(ctx, view))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.began, f.stats, f.err = began, stats, err
+	f.last.began = time.Now()
+	f.last.stats, f.last.err = f.index.Update(ctx, sourcesOf(ctx, view))
+	return f.last
 }
 
 // sourcesOf walks the files of a codebase that people wrote.
@@ -183,10 +179,7 @@ func changed(info fs.FileInfo) time.Time {
 // close ends what is under way and waits for it.
 func (m *meanings) close() {
 	m.mu.Lock()
-	m.closed = true
-	if m.cancel != nil {
-		m.cancel()
-	}
+	m.cancel()
 	m.mu.Unlock()
 	m.wg.Wait()
 }

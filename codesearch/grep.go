@@ -19,13 +19,16 @@ const (
 
 // A GrepQuery asks for lines.
 type GrepQuery struct {
+	Pattern     string   `json:"pattern" schema:"required minLength=1 maxLength=1000" doc:"The regular expression. It is matched within one line; ^ and $ are the line's ends. Example: func \\w+Handler\\("`
+	IgnoreCase  bool     `json:"ignore_case" schema:"default=false" doc:"Whether upper and lower case are the same."`
+	IgnoreCase2 bool     `json:"ignoreCase" doc:"The same as ignore_case."`
+	Before      int      `json:"context_before" schema:"minimum=0 maximum=100 default=0" doc:"How many lines before each match to give as well."`
+	After       int      `json:"context_after" schema:"minimum=0 maximum=100 default=0" doc:"How many lines after each match to give as well."`
+	Globs       []string `json:"globs" schema:"items.minLength=1 items.maxLength=256 maxItems=64" doc:"Which files to look into, such as *.go or src/**/*.ts; with ! in front, which to leave out."`
+	Hidden      bool     `json:"hidden" schema:"default=false" doc:"Also look into files and folders whose names begin with a dot."`
+	Ignored     bool     `json:"ignored" schema:"default=false" doc:"Also look into what ignore files name."`
+	Limit       int      `json:"limit" schema:"minimum=1 default=1000" doc:"How many lines to give at most."`
 	Where
-	Pattern         string // a regular expression of RE2
-	IgnoreCase      bool
-	Before, After   int      // lines around each match that are given too
-	Globs           []string // which files to look into; with ! in front, which not
-	Hidden, Ignored bool     // also what is hidden, or what ignore files name
-	Limit           int      // lines; 0: 1000
 }
 
 // A Line is one that matches.
@@ -82,7 +85,7 @@ func (l *Library) newGrep(r *asked, q GrepQuery, each func([]Line) error) (*grep
 		return nil, tool.Errorf(tool.CodeInvalidInput, "context_before and context_after are 0 to %d, and limit is at "+
 			"least 1", maxContext)
 	}
-	p, err := grep.Compile(q.Pattern, q.IgnoreCase)
+	p, err := grep.Compile(q.Pattern, q.IgnoreCase || q.IgnoreCase2)
 	if err != nil {
 		return nil, err
 	}
@@ -100,15 +103,11 @@ func (l *Library) newGrep(r *asked, q GrepQuery, each func([]Line) error) (*grep
 
 // one searches a target.
 func (g *grepping) one(t target) error {
-	folder, err := t.view.OpenDir(t.name)
-	isFile := err != nil && tool.AsError(err).Reason == "not_a_folder"
-	if err != nil && !isFile {
+	isFolder, err := g.library.enter(g.asked, t)
+	if err != nil {
 		return err
 	}
-	if err := g.library.rates.charge(g.call.Caller.ID, t.root.Codebase); err != nil {
-		return err
-	}
-	if isFile {
+	if !isFolder {
 		f, err := t.view.Open(t.name)
 		if err != nil {
 			return err
@@ -116,7 +115,6 @@ func (g *grepping) one(t target) error {
 		open := func(int) (*workspace.File, []grep.Part) { return f, nil }
 		return g.search.Files(1, open, func(int) string { return t.path })
 	}
-	folder.Close()
 	if picks, ok := g.selected(t); ok {
 		open := func(i int) (*workspace.File, []grep.Part) { return t.pick(picks[i]) }
 		return g.search.Files(len(picks), open, func(i int) string { return t.shown(picks[i].Path[len(t.below()):]) })

@@ -16,6 +16,7 @@ import (
 type Import struct {
 	Name string `json:"name"` // as the language writes it: a package, a module or a file
 	Line int    `json:"line"`
+	Path string `json:"path,omitempty"` // the file or folder that it means, where a Project has it
 }
 
 // How the languages say it. The names are looked for in the source itself, on lines where code begins.
@@ -46,7 +47,7 @@ func Imports(l split.Language, src []byte) []Import {
 		for _, name := range importsOf(l, line) {
 			if !seen[name] {
 				seen[name] = true
-				list = append(list, Import{name, i + 1})
+				list = append(list, Import{Name: name, Line: i + 1})
 			}
 		}
 	}
@@ -62,7 +63,7 @@ func goImports(src []byte) []Import {
 	var list []Import
 	for _, s := range f.Imports {
 		if name, err := strconv.Unquote(s.Path.Value); err == nil {
-			list = append(list, Import{name, fset.Position(s.Pos()).Line})
+			list = append(list, Import{Name: name, Line: fset.Position(s.Pos()).Line})
 		}
 	}
 	return list
@@ -116,6 +117,16 @@ func first(r *regexp.Regexp, line []byte) []string {
 type Project struct {
 	Module string                // of go.mod
 	Has    func(rel string) bool // whether a file or, for Go, a folder is there, by its path below the codebase
+}
+
+// Imports lists what a file of the codebase imports, with the paths of what is in it.
+func (p Project) Imports(from string, src []byte) []Import {
+	l := split.LanguageOf(from)
+	list := Imports(l, src)
+	for i := range list {
+		list[i].Path = p.Resolve(l, from, list[i].Name)
+	}
+	return list
 }
 
 // Resolve returns the file or folder of the codebase that an import means; "": it is not in it. from is the path of the
