@@ -16,9 +16,6 @@ import (
 	"toolpost/tool"
 )
 
-// maxIndexed is the size up to which files are searched by meaning: nobody writes larger ones by hand.
-const maxIndexed = 1 << 20
-
 // updateTimeout bounds the making of an index, which goes on when the call that began it has given up.
 const updateTimeout = 30 * time.Minute
 
@@ -116,11 +113,7 @@ func (m *meanings) get(l *Library, root workspace.Root) (*fresh, error) {
 	if !l.o.Index.Off && l.stateDir != "" {
 		dir = l.stateOf(root, "meaning")
 	}
-	o := meaning.Options{MaxFile: maxIndexed, MaxChunks: l.o.Search.MaxChunks}
-	if l.embedder != nil {
-		o.Embedder = l.embedder
-	}
-	x, err := meaning.Open(dir, o)
+	x, err := meaning.Open(dir, meaning.Options{MaxChunks: l.o.Search.MaxChunks, Embedder: l.embedder})
 	if err != nil {
 		return nil, err
 	}

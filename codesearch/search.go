@@ -264,7 +264,7 @@ func (w *scoped) read(rel string) ([]byte, error) {
 	if f.Abs() != w.root.Dir+"/"+rel {
 		return nil, tool.Errorf(tool.CodeNotFound, "%s is a link", w.shown(rel))
 	}
-	return f.ReadAll(maxIndexed)
+	return f.ReadAll(meaning.MaxFile)
 }
 
 // snippet reads the lines of a hit. It is not ok where they are not what was indexed any more, or not the call's to

@@ -89,7 +89,7 @@ func exampleOf(bag *meaning.Bag, n int, sentence uint64, p pair) example {
 	e.query = slices.Clone(bag.Terms)
 	whole := p.part
 	whole.Start, whole.End, whole.DocStart, whole.DocEnd = 0, len(p.code), 0, 0
-	bag.Fill(p.path, whole, p.code, false)
+	bag.Fill(p.path, whole, p.code)
 	e.code = slices.Clone(bag.Terms[:min(maxTerms, len(bag.Terms))])
 	return e
 }

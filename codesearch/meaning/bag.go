@@ -24,19 +24,14 @@ type Bag struct {
 	times uint16
 }
 
-// Fill counts the words of a part of a file: those of its text without the documentation where withoutDoc is set, of
-// its name, of what it belongs to, and of the file's name and folder.
-func (b *Bag) Fill(file string, p split.Part, src []byte, withoutDoc bool) {
+// Fill counts the words of a part of a file: those of its text, of its name, of what it belongs to, and of the file's
+// name and folder.
+func (b *Bag) Fill(file string, p split.Part, src []byte) {
 	b.reset()
 	b.count([]byte(p.Name), nameCount)
 	b.count([]byte(p.Owner), 1)
 	b.count([]byte(path.Base(path.Dir(file))), 1)
 	b.count([]byte(stemOf(file)), 1)
-	if withoutDoc && p.DocEnd > p.DocStart {
-		b.count(src[p.Start:p.DocStart], 1)
-		b.count(src[p.DocEnd:p.End], 1)
-		return
-	}
 	b.count(src[p.Start:p.End], 1)
 }
 

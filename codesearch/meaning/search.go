@@ -18,7 +18,6 @@ type Hit struct {
 	Define     int // the line of its name
 	Kind       split.Kind
 	Name       string
-	Owner      string
 	Hash       uint32 // of its lines when they were indexed; see Hash
 	// Similarity is between 0 and 1 and means the same for every question: Lexical and Semantic, mixed.
 	Similarity float64
@@ -91,7 +90,7 @@ func (x *Index) direct(ctx context.Context, q *query, question string) error {
 		return nil
 	}
 	if x.o.Embedder != nil {
-		v, err := embedRemote(ctx, x.o.Embedder, []string{question}, x.space.dims)
+		v, err := x.o.Embedder.vectors(ctx, []string{question})
 		if err != nil {
 			return err
 		}
@@ -261,7 +260,7 @@ func (q *query) hit(n int, g *segment, i int) Hit {
 	c := &g.chunks[i]
 	h := Hit{
 		Path: q.files[q.owner[n][c.file]].path, Line: int(c.line), Last: int(c.last), Define: int(c.define),
-		Kind: c.kind, Name: c.name, Owner: c.owner, Hash: c.hash,
+		Kind: c.kind, Name: c.name, Hash: c.hash,
 	}
 	if q.most > 0 {
 		h.Lexical = float64(q.words[n][i]) / q.most

@@ -4,9 +4,10 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"sync"
+
+	"toolpost/codesearch/disk"
 )
 
 //go:embed table.bin
@@ -46,7 +47,7 @@ func ReadTable(b []byte) (*Table, error) {
 		return nil, fmt.Errorf("a table of %d words and %d dimensions cannot have %d bytes", rows, dims, len(b))
 	}
 	sum := le32(b[len(b)-4:])
-	if crc32.Checksum(b[:len(b)-4], castagnoli()) != sum {
+	if disk.Checksum(b[:len(b)-4]) != sum {
 		return nil, fmt.Errorf("the table of words is damaged")
 	}
 	t := &Table{
@@ -91,7 +92,7 @@ func WriteTable(dims int, rows []Row) []byte {
 		}
 	}
 	b = append(append(append(b, query...), code...), vectors...)
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
+	return seal(b)
 }
 
 func (t *Table) fillSlots() {
@@ -160,8 +161,6 @@ func addScaled(sum []float32, w float32, v []byte) {
 }
 
 func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
-
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // name tells the vectors of this table from others.
 func (t *Table) name() string { return fmt.Sprintf("table %08x", t.id) }
