@@ -2,7 +2,7 @@ package trigram
 
 import (
 	"errors"
-	"os"
+	"io"
 	"slices"
 )
 
@@ -46,10 +46,11 @@ func (r *refresh) finish() error {
 func (x *Index) compact(segs []*segment) ([]*segment, error) {
 	snap := newSnapshot(segs)
 	var few, keep []*segment // small ones, and the others
+	var places [][]int32     // of the files of the small ones
 	for i, s := range segs {
 		alive := snap.alive(i)
 		if alive < len(snap.known)/small || alive < len(s.files)/2 {
-			few = append(few, s)
+			few, places = append(few, s), append(places, snap.place[i])
 		} else {
 			keep = append(keep, s)
 		}
@@ -57,13 +58,9 @@ func (x *Index) compact(segs []*segment) ([]*segment, error) {
 	if len(few) <= maxSmall {
 		return segs, nil
 	}
-	number := make([]int, len(few))
-	for i, s := range few {
-		number[i] = slices.Index(segs, s)
-	}
-	one, err := x.writeSegment(func(f *os.File) error {
-		return merge(f, few, func(seg, file int) bool {
-			place := snap.place[number[seg]][file]
+	one, err := x.writeSegment(func(w io.Writer) error {
+		return merge(w, few, func(seg, file int) bool {
+			place := places[seg][file]
 			return place >= 0 || place == gone && len(keep) > 0 // a segment that stays may have the path
 		})
 	})

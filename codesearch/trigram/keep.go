@@ -17,7 +17,7 @@ func (x *Index) Changed() {
 // keep reads the tree again after changes. Between two times it rests longer than the reading took, so that a tree that
 // is never at rest does not keep a processor busy.
 func (x *Index) keep(ctx context.Context) {
-	w := &watch{root: x.root.Abs(), max: x.o.MaxWatches}
+	w := &watch{root: x.root.Abs()}
 	defer w.close()
 	again := time.NewTimer(0)
 	<-again.C
@@ -28,8 +28,8 @@ func (x *Index) keep(ctx context.Context) {
 			return
 		case <-x.kick:
 		case <-again.C:
-		case <-w.events():
-		case <-w.errors():
+		case <-w.events:
+		case <-w.errors:
 		}
 		if _, ok := w.pause(ctx, x.o.Pause); !ok {
 			return
@@ -42,7 +42,7 @@ func (x *Index) keep(ctx context.Context) {
 		if err == nil {
 			w.follow(found.folders)
 		}
-		if found.unrest {
+		if found != nil && found.unrest {
 			again.Reset(x.o.rest)
 		}
 		changed, ok := w.pause(ctx, 4*time.Since(began))
@@ -56,7 +56,7 @@ func (x *Index) keep(ctx context.Context) {
 }
 
 // update does one refresh for keep.
-func (x *Index) update(ctx context.Context) (report, error) {
+func (x *Index) update(ctx context.Context) (*refresh, error) {
 	if x.broken.Swap(false) {
 		x.discard()
 	}
@@ -77,9 +77,9 @@ func (w *watch) pause(ctx context.Context, d time.Duration) (changed, ok bool) {
 			return changed, false
 		case <-over.C:
 			return changed, true
-		case <-w.events():
+		case <-w.events:
 			changed = true
-		case <-w.errors():
+		case <-w.errors:
 			changed = true
 		}
 	}

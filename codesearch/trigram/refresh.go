@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -36,7 +36,7 @@ type refresh struct {
 	todo    chan entry
 	files   int
 	bytes   int64
-	folders []string
+	folders []string // all of them
 
 	mu     sync.Mutex // of what follows
 	b      *builder
@@ -45,20 +45,13 @@ type refresh struct {
 	err    error
 }
 
-// A report tells what a refresh found.
-type report struct {
-	changed int      // paths
-	folders []string // all of them
-	unrest  bool     // some were changed so recently that they have to be read again
-}
-
 // Refresh reads the tree and brings the index up to date with it.
 func (x *Index) Refresh(ctx context.Context) error {
 	_, err := x.refresh(ctx)
 	return err
 }
 
-func (x *Index) refresh(ctx context.Context) (report, error) {
+func (x *Index) refresh(ctx context.Context) (*refresh, error) {
 	x.refreshing.Lock()
 	defer x.refreshing.Unlock()
 	x.mu.RLock()
@@ -70,9 +63,9 @@ func (x *Index) refresh(ctx context.Context) (report, error) {
 	}
 	if err := r.run(ctx); err != nil {
 		closeAll(r.segs)
-		return report{}, err
+		return nil, err
 	}
-	return report{r.changed(), r.folders, r.unrest}, r.finish()
+	return r, r.finish()
 }
 
 // run walks, and reads files beside that.
@@ -96,19 +89,18 @@ func (r *refresh) run(ctx context.Context) error {
 // changes it.
 func (r *refresh) walk(ctx context.Context) error {
 	r.folder("")
-	return r.x.view.Walk(ctx, "", workspace.WalkOptions{Recursive: true, Ignore: true, Hidden: true},
-		func(e *workspace.Entry) error {
-			if r.files++; r.files > r.x.o.MaxFiles {
-				return errTooManyFiles
-			}
-			switch e.Type {
-			case fs.ModeDir:
-				r.folder(e.Rel())
-			case 0:
-				return r.file(ctx, e)
-			}
-			return nil
-		})
+	return r.x.view.Walk(ctx, "", walkAll(true), func(e *workspace.Entry) error {
+		if r.files++; r.files > r.x.o.MaxFiles {
+			return errTooManyFiles
+		}
+		switch e.Type {
+		case fs.ModeDir:
+			r.folder(e.Rel())
+		case 0:
+			return r.file(ctx, e)
+		}
+		return nil
+	})
 }
 
 // folder notes a folder and its rules.
@@ -146,9 +138,7 @@ func (r *refresh) same(e entry) bool {
 	}
 	r.seen[i] = true
 	k := &r.old.known[i]
-	isFile := e.kind == kindText
-	wasFile := k.kind == kindText || k.kind == kindBinary || k.kind == kindOther
-	return k.stamp == e.stamp && e.stamp != 0 && (k.kind == e.kind || isFile && wasFile)
+	return k.stamp == e.stamp && e.stamp != 0 && (k.kind == e.kind || k.isFile() && e.isFile())
 }
 
 // file has a file read that is new or has changed.
@@ -164,7 +154,7 @@ func (r *refresh) file(ctx context.Context, e *workspace.Entry) error {
 	if r.same(todo) {
 		return nil
 	}
-	if todo.kind = kindText; st.Size > r.x.o.MaxFile || r.bytes > r.x.o.MaxBytes {
+	if st.Size > r.x.o.MaxFile || r.bytes > r.x.o.MaxBytes {
 		todo.kind = kindOther
 	}
 	select {
@@ -217,20 +207,11 @@ func readFile(f *workspace.File, buf []byte) ([]byte, error) {
 	if size := int(f.Size()); cap(buf) < size {
 		buf = make([]byte, size)
 	}
-	buf = buf[:f.Size()]
-	for n := 0; n < len(buf); {
-		k, err := unix.Read(f.Fd(), buf[n:])
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return buf, err
-		case k == 0:
-			return buf[:n], nil
-		default:
-			n += k
-		}
+	n, err := f.ReadAt(buf[:f.Size()], 0)
+	if err == io.EOF {
+		err = nil
 	}
-	return buf, nil
+	return buf[:n], err
 }
 
 // add puts a file into the segment that is being made.
@@ -249,7 +230,7 @@ func (r *refresh) add(e entry, blocks []block) error {
 func (r *refresh) flush() error {
 	b := r.b
 	r.b = &builder{}
-	s, err := r.x.writeSegment(func(f *os.File) error { return b.write(f) })
+	s, err := r.x.writeSegment(b.write)
 	if err != nil {
 		return fmt.Errorf("the code index could not be written: %w", err)
 	}

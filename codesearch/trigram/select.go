@@ -1,6 +1,7 @@
 package trigram
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"toolpost/codesearch/grep"
@@ -61,7 +63,10 @@ func (x *Index) Select(ctx context.Context, folder string, n grep.Need) (Selecti
 		x.damaged(err)
 		return Selection{}, ErrNotReady
 	}
-	c := &check{x: x, s: s, folder: folder, wanted: wanted, changed: map[int]bool{}, add: map[string]bool{}}
+	c := &check{
+		x: x, s: s, folder: folder, wanted: wanted, changed: map[int]bool{}, add: map[string]bool{},
+		seen: map[string]bool{},
+	}
 	if err := c.run(ctx); err != nil {
 		return Selection{}, err
 	}
@@ -77,7 +82,7 @@ func (x *Index) Select(ctx context.Context, folder string, n grep.Need) (Selecti
 
 // isHere reports whether a folder is where its name says, and no link on the way leads elsewhere.
 func (x *Index) isHere(folder string) bool {
-	f, err := x.view.OpenDir(orElse(folder, "."))
+	f, err := x.view.OpenDir(cmp.Or(folder, "."))
 	if err != nil {
 		return false
 	}
@@ -185,20 +190,15 @@ func (c *check) compare(ctx context.Context) error {
 		i, _ := c.s.lookup(c.folder)
 		c.look(i, c.x.root.Fd(), 0)
 	}
-	var workers sync.WaitGroup
-	next := make(chan int)
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for at := range next {
-				c.batch(at, min(at+batchSize, to))
-			}
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for at := from; at < to && ctx.Err() == nil; at += batchSize {
+		g.Go(func() error {
+			c.batch(at, min(at+batchSize, to))
+			return nil
 		})
 	}
-	for at := from; at < to && ctx.Err() == nil; at += batchSize {
-		next <- at
-	}
-	close(next)
-	workers.Wait()
+	_ = g.Wait()
 	return ctx.Err()
 }
 
@@ -261,9 +261,6 @@ func (c *check) walkRules(ctx context.Context) error {
 		if c.wasWalked(folder) || !c.x.isHere(folder) {
 			continue
 		}
-		if c.seen == nil {
-			c.seen = map[string]bool{}
-		}
 		c.walked = append(c.walked, folder)
 		if err := c.walk(ctx, folder, func(rel string) { c.seen[rel] = true }); err != nil {
 			return err
@@ -281,7 +278,7 @@ func (c *check) wasWalked(rel string) bool {
 
 // walk comes to all files below a folder, and keeps those that the index does not know.
 func (c *check) walk(ctx context.Context, folder string, visit func(rel string)) error {
-	err := c.x.view.Walk(ctx, orElse(folder, "."), walkAll(true), func(e *workspace.Entry) error {
+	err := c.x.view.Walk(ctx, cmp.Or(folder, "."), walkAll(true), func(e *workspace.Entry) error {
 		if e.Type == 0 {
 			rel := e.Rel()
 			visit(rel)
@@ -320,7 +317,7 @@ func (c *check) list(ctx context.Context) error {
 			continue
 		}
 		var folders []string
-		err := c.x.view.Walk(ctx, orElse(folder, "."), walkAll(false), func(e *workspace.Entry) error {
+		err := c.x.view.Walk(ctx, cmp.Or(folder, "."), walkAll(false), func(e *workspace.Entry) error {
 			switch e.Type {
 			case 0:
 				c.keep(e.Rel())
@@ -376,10 +373,6 @@ func (c *check) selection() Selection {
 	sel.Changed = len(sel.Picks) - sel.Candidates
 	slices.SortFunc(sel.Picks, func(a, b Pick) int { return strings.Compare(a.Path, b.Path) })
 	return sel
-}
-
-func (k *known) isFile() bool {
-	return k.kind == kindText || k.kind == kindBinary || k.kind == kindOther
 }
 
 // damaged throws the index away, in the background: who noticed is still reading it.
