@@ -2,7 +2,7 @@ package split
 
 import (
 	"bytes"
-	"sort"
+	"slices"
 )
 
 // A pair is an opening brace and the end of its block.
@@ -69,8 +69,7 @@ func blankEmptyTypes(text []byte) {
 		}
 		at += n
 		line := text[bytes.LastIndexByte(text[max(0, at-200):at], '\n')+1+max(0, at-200) : at]
-		if !bytes.HasPrefix(line, []byte("type ")) &&
-			(bytes.HasSuffix(line, []byte("interface")) || bytes.HasSuffix(line, []byte("struct"))) {
+		if !startsWith(line, "type ") && endsIn(line, "interface", "struct") {
 			text[at], text[at+1] = ' ', ' '
 		}
 		at += 2
@@ -90,9 +89,7 @@ func (f *braceFinder) walk(n, from, to int, owner string, depth int) int {
 			next = f.descend(n, h, p, owner, depth)
 		} else {
 			if h.kind != "" {
-				f.defs = append(f.defs, found{
-					kind: h.kind, name: h.name, owner: h.owner, from: head.from, to: p.end, at: h.at,
-				})
+				f.defs = append(f.defs, f.found(h, p.end))
 			}
 			for next < len(f.pairs) && f.pairs[next].open < p.end {
 				next++
@@ -117,33 +114,26 @@ func (f *braceFinder) descend(n int, h header, p pair, owner string, depth int) 
 	next := f.walk(n+1, p.open+1, max(p.open+1, p.end-1), inside, depth+1)
 	switch {
 	case h.kind == "":
-		f.defs = append(f.defs[:mark], f.defs[mark+1:]...)
+		f.defs = slices.Delete(f.defs, mark, mark+1)
 	case len(f.defs) == mark+1 || h.kind == Function && !f.large(h, p):
-		f.defs = append(f.defs[:mark], found{
-			kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: p.end, at: h.at,
-		})
-	default:
-		f.defs[mark] = found{
-			kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: f.headEnd(p.open, mark), at: h.at,
-		}
+		f.defs = append(f.defs[:mark], f.found(h, p.end))
+	default: // of a type that has members, its fields up to the first of these, whose documentation is not part of it
+		first := f.defs[mark+1].begin()
+		f.defs[mark] = f.found(h, max(p.open+1, min(first, p.open+maxBytes)))
 	}
 	return next
+}
+
+// found is what a header defines.
+func (f *braceFinder) found(h header, to int) found {
+	return found{
+		kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: to, at: h.at, doc: f.m.docAbove(h.from),
+	}
 }
 
 // large reports whether a function is one that wraps a whole file, as JavaScript's modules do.
 func (f *braceFinder) large(h header, p pair) bool {
 	return bytes.Count(f.m.src[h.from:p.end], []byte{'\n'}) > maxLines
-}
-
-// headEnd is where the head of a type ends that has members: its fields up to the first of these, whose documentation
-// is not part of it.
-func (f *braceFinder) headEnd(open, mark int) int {
-	first := f.defs[mark+1].from
-	above := sort.Search(len(f.m.comments), func(i int) bool { return f.m.comments[i].to > first })
-	if doc := commentsAbove(f.m, above, first); doc.to > doc.from {
-		first = doc.from
-	}
-	return max(open+1, min(first, open+maxBytes))
 }
 
 // headOf finds where the statement begins that ends in a brace: after the last one that was complete. Comments before
@@ -192,32 +182,23 @@ func (f *braceFinder) ends(newline int) bool {
 	switch f.l {
 	case Go, JavaScript, TypeScript, Kotlin, Swift:
 	default:
-		return text[i] == ':' && (f.l == CPP || f.l == C) && !bytes.HasSuffix(text[:i], []byte(":")) &&
-			labelled(text[:i])
+		return text[i] == ':' && (f.l == CPP || f.l == C) && // a label of a class
+			endsIn(text[:i], "public", "private", "protected", "slots", "signals")
 	}
 	next := newline + 1
 	for next < len(text) && (text[next] == ' ' || text[next] == '\t') {
 		next++
 	}
-	if next < len(text) && text[next] == '{' || f.lineStartsWith(newline, "@") {
+	if next < len(text) && text[next] == '{' || f.annotates(newline) {
 		return false
 	}
 	return bytes.IndexByte([]byte(",=(|&?:+.>"), text[i]) < 0
 }
 
-// labelled reports whether a text ends in public, private or another label of a class.
-func labelled(text []byte) bool {
-	for _, label := range []string{"public", "private", "protected", "slots", "signals"} {
-		if bytes.HasSuffix(text, []byte(label)) {
-			return true
-		}
-	}
-	return false
-}
-
-func (f *braceFinder) lineStartsWith(newline int, mark string) bool {
+// annotates reports whether a line begins with @: what follows belongs to it.
+func (f *braceFinder) annotates(newline int) bool {
 	start := bytes.LastIndexByte(f.m.text[:newline], '\n') + 1
-	return bytes.HasPrefix(bytes.TrimLeft(f.m.text[start:newline], " \t"), []byte(mark))
+	return startsWith(bytes.TrimLeft(f.m.text[start:newline], " \t"), "@")
 }
 
 // inComment reports whether a blank line is one only because a comment was blanked out.

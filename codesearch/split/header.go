@@ -1,6 +1,10 @@
 package split
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
 
 // A header is what stands before a brace, understood.
 type header struct {
@@ -59,12 +63,7 @@ func wordsOf(text []byte, s span) []word {
 }
 
 func (w word) is(names ...string) bool {
-	for _, n := range names {
-		if string(w.text) == n {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(n string) bool { return string(w.text) == n })
 }
 
 func (h *header) define(k Kind, w word) {
@@ -73,9 +72,9 @@ func (h *header) define(k Kind, w word) {
 
 // after returns the first byte after a word that is no blank.
 func (f *braceFinder) after(w word, to int) byte {
-	for i := w.to; i < to; i++ {
-		if !isBlank(f.m.text[i]) {
-			return f.m.text[i]
+	for _, c := range f.m.text[w.to:to] {
+		if !isBlank(c) {
+			return c
 		}
 	}
 	return 0
@@ -83,27 +82,22 @@ func (f *braceFinder) after(w word, to int) byte {
 
 // before returns the last byte before a word that is no blank.
 func (f *braceFinder) before(w word, from int) byte {
-	for i := w.from - 1; i >= from; i-- {
-		if !isBlank(f.m.text[i]) {
-			return f.m.text[i]
-		}
+	text := bytes.TrimRight(f.m.text[from:w.from], " \t\r\n")
+	if len(text) == 0 {
+		return 0
 	}
-	return 0
+	return text[len(text)-1]
 }
 
 func (f *braceFinder) readGo(h *header, w []word, s span) {
 	switch {
 	case len(w) < 2:
 	case w[0].is("func") && f.after(w[0], s.to) == '(':
-		i := 1
-		for i < len(w) && !closed(f.m.text[w[0].to:w[i].from]) {
-			i++
+		beyond := func(x word) bool { return bytes.IndexByte(f.m.text[w[0].to:x.from], ')') >= 0 }
+		if i := 1 + slices.IndexFunc(w[1:], beyond); i > 0 {
+			h.owner = receiver(w[1:i])
+			h.define(Function, w[i])
 		}
-		if i == len(w) {
-			return
-		}
-		h.owner = receiver(w[1:i])
-		h.define(Function, w[i])
 	case w[0].is("func"):
 		h.define(Function, w[1])
 	case w[0].is("type"):
@@ -111,18 +105,12 @@ func (f *braceFinder) readGo(h *header, w []word, s span) {
 	}
 }
 
-// closed reports whether a text has a closing parenthesis: the receiver is over.
-func closed(text []byte) bool { return bytes.IndexByte(text, ')') >= 0 }
-
 // receiver names the type of (r *Type[T]) or (Type).
 func receiver(w []word) string {
-	switch len(w) {
-	case 0:
+	if len(w) == 0 {
 		return ""
-	case 1:
-		return string(w[0].text)
 	}
-	return string(w[1].text)
+	return string(w[min(1, len(w)-1)].text)
 }
 
 func (f *braceFinder) readRust(h *header, w []word) {
@@ -132,7 +120,7 @@ func (f *braceFinder) readRust(h *header, w []word) {
 	}
 	for i, x := range w[:len(w)-1] {
 		switch {
-		case x.is("fn"):
+		case x.is("fn", "macro_rules"):
 			h.define(Function, w[i+1])
 			return
 		case x.is("struct", "enum", "union"):
@@ -141,9 +129,6 @@ func (f *braceFinder) readRust(h *header, w []word) {
 		case x.is("trait", "mod"):
 			h.define(Type, w[i+1])
 			h.opens = true
-			return
-		case x.is("macro_rules"):
-			h.define(Function, w[i+1])
 			return
 		case x.is("impl"):
 			f.readImpl(h, w[i+1:])
@@ -237,25 +222,21 @@ func (f *braceFinder) readFunction(h *header, w []word, i int, s span) {
 // readMethod is NAME(...) { in a class or an object; otherwise it is a call that was handed a block.
 func (f *braceFinder) readMethod(h *header, w []word, i int, s span) {
 	h.opens = true
-	last := lastByte(f.m.text[s.from:s.to])
-	arrow := bytes.HasSuffix(bytes.TrimRight(f.m.text[s.from:s.to], " \t\r\n"), []byte("=>"))
-	if arrow || last == '(' || last == '=' || last == ',' {
-		return
+	if !f.headEndsIn(s, "=>", "(", "=", ",") {
+		h.define(Function, w[i])
 	}
-	h.define(Function, w[i])
 }
 
 // readAssigned is NAME = (...) => {, NAME: {, const NAME = {.
 func (f *braceFinder) readAssigned(h *header, w []word, i int, s span) {
 	h.opens = true
-	text := bytes.TrimRight(f.m.text[s.from:s.to], " \t\r\n")
 	for j, x := range w[i+1:] {
 		if x.is("function") {
 			f.readFunction(h, w[:min(len(w), i+j+3)], i+j+1, s)
 			return
 		}
 	}
-	if bytes.HasSuffix(text, []byte("=>")) {
+	if f.headEndsIn(s, "=>") {
 		f.assigned(h, w[:i+1], s)
 	}
 }
@@ -273,11 +254,9 @@ func (f *braceFinder) assigned(h *header, w []word, s span) {
 	}
 }
 
-func lastByte(text []byte) byte {
-	if text = bytes.TrimRight(text, " \t\r\n"); len(text) > 0 {
-		return text[len(text)-1]
-	}
-	return 0
+// headEndsIn reports whether a header, less the blanks behind it, ends in one of some marks.
+func (f *braceFinder) headEndsIn(s span, marks ...string) bool {
+	return endsIn(bytes.TrimRight(f.m.text[s.from:s.to], " \t\r\n"), marks...)
 }
 
 // readC reads the languages that look like C: the name stands before the first parenthesis, or after class.
@@ -307,17 +286,12 @@ func (f *braceFinder) readC(h *header, w []word, s span) {
 // readType tells the definition of a type from a function that returns or takes one.
 func (f *braceFinder) readType(h *header, w []word, i int, s span) bool {
 	rest := f.m.text[w[i].to:s.to]
-	if i+1 >= len(w) || f.l == C && bytes.IndexByte(rest, '(') >= 0 {
-		if i+1 >= len(w) {
-			h.opens = f.l == CPP
-			return true
-		}
-		return false
-	}
-	if f.l == CPP && bytes.IndexByte(rest, '(') >= 0 && bytes.IndexByte(rest, ':') < 0 {
-		return false
-	}
-	if bytes.IndexByte(rest, '=') >= 0 && f.l != Kotlin && f.l != CPP {
+	has := func(c byte) bool { return bytes.IndexByte(rest, c) >= 0 }
+	switch {
+	case i+1 >= len(w):
+		h.opens = f.l == CPP
+		return true
+	case f.l == C && has('('), f.l == CPP && has('(') && !has(':'), has('=') && f.l != Kotlin && f.l != CPP:
 		return false
 	}
 	name := w[i+1]
@@ -342,16 +316,15 @@ func (f *braceFinder) names(w []word, i int, s span) bool {
 		"defined") || f.before(x, s.from) == '@' {
 		return false
 	}
-	b := f.before(x, s.from)
-	return b != '=' && b != '(' && b != ',' && b != '.'
+	return strings.IndexByte("=(,.", f.before(x, s.from)) < 0
 }
 
 func (f *braceFinder) readCFunction(h *header, w []word, i int, s span) {
-	if last := lastByte(f.m.text[s.from:s.to]); last == '=' || last == ',' || last == '(' {
+	if f.headEndsIn(s, "=", ",", "(") {
 		return
 	}
 	h.define(Function, w[i])
-	if i > 0 && w[i].from >= 2 && f.m.text[w[i].from-1] == ':' && f.m.text[w[i].from-2] == ':' {
+	if i > 0 && endsIn(f.m.text[:w[i].from], "::") {
 		h.owner = string(w[i-1].text)
 	}
 }
