@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"toolpost/codesearch/disk"
@@ -101,29 +102,23 @@ func (t *Table) fillSlots() {
 		n *= 2
 	}
 	t.slots = make([]int32, n)
-	mask := uint32(n - 1)
-	for row, token := range t.tokens {
-		i := token & mask
-		for t.slots[i] != 0 {
-			i = (i + 1) & mask
+	for row, token := range slices.Backward(t.tokens) { // of the same word twice the first row counts
+		t.slots[t.find(token)] = int32(row + 1)
+	}
+}
+
+// find returns the slot of a word: the one that has it, or the free one where it goes.
+func (t *Table) find(token uint32) uint32 {
+	mask := uint32(len(t.slots) - 1)
+	for i := token & mask; ; i = (i + 1) & mask {
+		if n := t.slots[i]; n == 0 || t.tokens[n-1] == token {
+			return i
 		}
-		t.slots[i] = int32(row + 1)
 	}
 }
 
 // row finds a word; -1: the table does not have it.
-func (t *Table) row(token Token) int {
-	mask := uint32(len(t.slots) - 1)
-	for i := uint32(token) & mask; ; i = (i + 1) & mask {
-		n := t.slots[i]
-		if n == 0 {
-			return -1
-		}
-		if t.tokens[n-1] == uint32(token) {
-			return int(n - 1)
-		}
-	}
-}
+func (t *Table) row(token Token) int { return int(t.slots[t.find(uint32(token))]) - 1 }
 
 // embed sums the vectors of words into sum, which has the table's dimensions.
 func (t *Table) embed(terms []Term, weights []float32, sum []float32) {

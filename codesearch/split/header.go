@@ -48,12 +48,12 @@ func (f *braceFinder) read(s span, owner string) header {
 func wordsOf(text []byte, s span) []word {
 	var words []word
 	for i := s.from; i < s.to && len(words) < maxWords; {
-		if !isWord(text[i]) {
+		if !IsWord(text[i]) {
 			i++
 			continue
 		}
 		j := i
-		for j < s.to && isWord(text[j]) {
+		for j < s.to && IsWord(text[j]) {
 			j++
 		}
 		words = append(words, word{text[i:j], i, j})

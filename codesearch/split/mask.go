@@ -32,14 +32,16 @@ type masked struct {
 // mask blanks out comments and strings. A mistake about a string ends with its line; that is what keeps a wrong
 // guess, and hostile text, from swallowing the rest.
 func mask(src []byte, l Language) *masked {
-	m := &masked{src: src, text: bytes.Clone(src), heredocs: map[string]int{}}
+	m := &masked{src: src, text: bytes.Clone(src)}
 	r := lexisOf(l)
 	for i := 0; i < len(src); {
-		end := i
 		if r.special[src[i]] {
-			end = r.skip(m, i)
+			if end := r.skip(m, i); end > i {
+				i = end
+				continue
+			}
 		}
-		i = max(end, i+1)
+		i++
 	}
 	return m
 }
@@ -312,6 +314,9 @@ func (m *masked) heredocEnd(word string, from int) int {
 	if !known && len(m.heredocs) >= maxHeredocs {
 		return 0
 	}
+	if m.heredocs == nil {
+		m.heredocs = map[string]int{}
+	}
 	end := 0
 	for at = from; at < len(m.src) && end == 0; at = lineEnd(m.src, at+1) {
 		if next := lineEnd(m.src, at+1); string(bytes.TrimSpace(m.src[at:next])) == word {
@@ -407,11 +412,11 @@ func firstOfLine(s []byte, i int) bool {
 	return atLineStart(s, i)
 }
 
-func wordBefore(s []byte, i int) bool { return i > 0 && isWord(s[i-1]) }
+func wordBefore(s []byte, i int) bool { return i > 0 && IsWord(s[i-1]) }
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// isWord reports whether a byte belongs to an identifier; all beyond ASCII do.
-func isWord(c byte) bool {
+// IsWord reports whether a byte belongs to an identifier; all beyond ASCII do.
+func IsWord(c byte) bool {
 	return isLetter(c) || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
 }

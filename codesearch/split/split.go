@@ -151,7 +151,7 @@ func (c *cutter) blockEnd(from, to int) int {
 func worth(b []byte) bool {
 	n := 0
 	for i := 0; i < len(b) && n < minBlock; i++ {
-		if isWord(b[i]) {
+		if IsWord(b[i]) {
 			n++
 		}
 	}

@@ -69,48 +69,55 @@ func goImports(src []byte) []Import {
 	return list
 }
 
-func importsOf(l split.Language, line []byte) (names []string) {
+// importsOf returns what a line imports.
+func importsOf(l split.Language, line []byte) []string {
+	one := ""
 	switch l {
 	case split.Python:
-		if m := pythonFrom().FindSubmatch(line); m != nil {
-			return []string{string(m[1])}
-		}
-		if m := pythonImport().FindSubmatch(line); m != nil {
-			for _, one := range strings.Split(string(m[1]), ",") {
-				names = append(names, strings.Fields(one)[0])
+		if m := first(pythonImport(), line); m != "" {
+			var names []string
+			for name := range strings.SplitSeq(m, ",") {
+				names = append(names, strings.Fields(name)[0])
 			}
+			return names
 		}
+		one = first(pythonFrom(), line)
 	case split.JavaScript, split.TypeScript:
+		var names []string
 		for _, m := range scriptImport().FindAllSubmatch(line, -1) {
 			names = append(names, string(m[1]))
 		}
+		return names
 	case split.Java, split.Kotlin:
-		names = first(javaImport(), line)
+		one = first(javaImport(), line)
 	case split.Rust:
-		if names = first(rustModule(), line); names != nil {
-			return []string{"self::" + names[0]}
+		if one = first(rustModule(), line); one != "" {
+			return []string{"self::" + one}
 		}
-		names = first(rustImport(), line)
+		one = first(rustImport(), line)
 	case split.C, split.CPP:
-		names = first(cInclude(), line)
+		one = first(cInclude(), line)
 	case split.Ruby:
 		if m := rubyRequire().FindSubmatch(line); m != nil {
-			if name := string(m[2]); string(m[1]) == "require_relative" && !strings.HasPrefix(name, ".") {
-				return []string{"./" + name}
+			if one = string(m[2]); string(m[1]) == "require_relative" && !strings.HasPrefix(one, ".") {
+				one = "./" + one
 			}
-			return []string{string(m[2])}
 		}
 	case split.Elixir:
-		names = first(elixirUse(), line)
+		one = first(elixirUse(), line)
 	}
-	return names
+	if one == "" {
+		return nil
+	}
+	return []string{one}
 }
 
-func first(r *regexp.Regexp, line []byte) []string {
-	if m := r.FindSubmatch(line); m != nil {
-		return []string{string(m[1])}
+// first returns what the first group of a pattern matches.
+func first(r *regexp.Regexp, text []byte) string {
+	if m := r.FindSubmatch(text); m != nil {
+		return string(m[1])
 	}
-	return nil
+	return ""
 }
 
 // A Project is what is needed to tell what is in a codebase from what is not.

@@ -5,6 +5,7 @@ package symbol
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"sync"
 
 	"toolpost/codesearch/split"
@@ -43,20 +44,9 @@ func Definitions(l split.Language, src []byte) []Definition {
 			Signature: lineAt(lines, p.Define),
 		})
 	}
-	return merge(list, variables(l, src, lines))
-}
-
-// merge puts two lists that are in order into one.
-func merge(a, b []Definition) []Definition {
-	all := make([]Definition, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if a[0].Line <= b[0].Line {
-			all, a = append(all, a[0]), a[1:]
-		} else {
-			all, b = append(all, b[0]), b[1:]
-		}
-	}
-	return append(append(all, a...), b...)
+	list = append(list, variables(l, src, lines)...)
+	slices.SortStableFunc(list, func(a, b Definition) int { return a.Line - b.Line })
+	return list
 }
 
 // lineAt returns a line as it is shown.
@@ -181,15 +171,11 @@ func wordIn(line []byte, name string) int {
 		}
 		i += at
 		end := i + len(name)
-		if (i == 0 || !isWord(line[i-1])) && (end == len(line) || !isWord(line[end])) {
+		if (i == 0 || !split.IsWord(line[i-1])) && (end == len(line) || !split.IsWord(line[end])) {
 			return i
 		}
 		at = i + 1
 	}
-}
-
-func isWord(c byte) bool {
-	return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
 }
 
 // lazily returns a pattern that is compiled when it is first needed: a program that starts does not wait for it.

@@ -8,6 +8,7 @@ import (
 
 // An extractor gives the trigrams of texts: every three bytes of a line, each once. It belongs to one goroutine.
 type extractor struct {
+	text  []byte   // of the file that is read
 	seen  []uint64 // a bit for each of the 2^24 trigrams
 	grams []uint32
 	all   []uint32 // of all blocks of a text

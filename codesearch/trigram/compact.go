@@ -8,7 +8,8 @@ import (
 
 // finish makes what a refresh found the index.
 func (r *refresh) finish() error {
-	if r.old != nil && r.changed() == 0 {
+	news := len(r.fresh) + len(r.b.files) + len(r.segs)
+	if r.old != nil && news == 0 && !slices.Contains(r.seen, false) {
 		return nil
 	}
 	for i, seen := range r.seen {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -168,11 +169,10 @@ func (r *refresh) file(ctx context.Context, e *workspace.Entry) error {
 // readAll reads files until there are no more.
 func (r *refresh) readAll(cancel context.CancelFunc) {
 	ex := newExtractor()
-	var buf []byte
 	for e := range r.todo {
 		var blocks []block
 		if e.kind == kindText {
-			e, blocks, buf = r.read(e, ex, buf)
+			e, blocks = r.read(e, ex)
 		}
 		if err := r.add(e, blocks); err != nil {
 			cancel()
@@ -181,37 +181,28 @@ func (r *refresh) readAll(cancel context.CancelFunc) {
 }
 
 // read returns the entry of a file and its blocks. What cannot be read may have any.
-func (r *refresh) read(e entry, ex *extractor, buf []byte) (entry, []block, []byte) {
+func (r *refresh) read(e entry, ex *extractor) (entry, []block) {
 	at := time.Now()
 	f, err := r.x.view.Open(e.path)
 	if err != nil {
-		return entry{path: e.path, stamp: e.stamp, kind: kindOther}, nil, buf
+		return entry{path: e.path, stamp: e.stamp, kind: kindOther}, nil
 	}
 	defer f.Close()
 	e.stamp = r.x.restingStamp(f.Stamp(), at)
-	if buf, err = readFile(f, buf); err != nil {
-		return entry{path: e.path, kind: kindOther}, nil, buf
+	ex.text = slices.Grow(ex.text[:0], int(f.Size()))[:f.Size()]
+	n, err := f.ReadAt(ex.text, 0) // as large as it was when it was opened
+	if err != nil && err != io.EOF {
+		return entry{path: e.path, kind: kindOther}, nil
 	}
+	text := ex.text[:n]
 	if after, err := f.Restat(); err != nil || after != f.Stamp() {
 		e.stamp = 0
 	}
-	if grep.Binary(buf) {
+	if grep.Binary(text) {
 		e.kind = kindBinary
-		return e, nil, buf
+		return e, nil
 	}
-	return e, ex.blocks(buf), buf
-}
-
-// readFile reads a file as large as it was when it was opened.
-func readFile(f *workspace.File, buf []byte) ([]byte, error) {
-	if size := int(f.Size()); cap(buf) < size {
-		buf = make([]byte, size)
-	}
-	n, err := f.ReadAt(buf[:f.Size()], 0)
-	if err == io.EOF {
-		err = nil
-	}
-	return buf[:n], err
+	return e, ex.blocks(text)
 }
 
 // add puts a file into the segment that is being made.
@@ -236,18 +227,4 @@ func (r *refresh) flush() error {
 	}
 	r.segs = append(r.segs, s)
 	return nil
-}
-
-// changed counts what is new, other or gone.
-func (r *refresh) changed() int {
-	n := len(r.fresh) + len(r.b.files)
-	for _, s := range r.segs {
-		n += len(s.files)
-	}
-	for _, seen := range r.seen {
-		if !seen {
-			n++
-		}
-	}
-	return n
 }
