@@ -19,12 +19,10 @@ const maxManifests = 1000
 
 // Dependencies are what one file says that it needs.
 type Dependencies struct {
-	Path         string              `json:"path"`
-	Ecosystem    string              `json:"ecosystem,omitempty"` // of a manifest
-	Module       string              `json:"module,omitempty" doc:"What the project calls itself."`
-	Dependencies []symbol.Dependency `json:"dependencies,omitempty"`
-	Imports      []symbol.Import     `json:"imports,omitempty"` // of a source
-	Error        string              `json:"error,omitempty" doc:"Why the manifest could not be read."`
+	Path string `json:"path"`
+	symbol.Manifest
+	Imports []symbol.Import `json:"imports,omitempty"` // of a source
+	Error   string          `json:"error,omitempty" doc:"Why the manifest could not be read."`
 }
 
 // project learns what is needed to resolve the imports of a codebase. Only what the call may see is in it.
@@ -97,7 +95,7 @@ func manifest(shown string, src []byte) Dependencies {
 	if err != nil {
 		return Dependencies{Path: shown, Error: err.Error()}
 	}
-	return Dependencies{Path: shown, Ecosystem: m.Ecosystem, Module: m.Module, Dependencies: m.Dependencies}
+	return Dependencies{Path: shown, Manifest: *m}
 }
 
 // manifests reads those below a folder.

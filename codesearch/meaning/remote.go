@@ -60,10 +60,8 @@ func (s *Service) Embed(ctx context.Context, texts []string) ([][]float32, error
 		}
 		vectors[d.Index] = d.Embedding
 	}
-	for i, v := range vectors {
-		if v == nil {
-			return nil, s.fail("it gave no vector for text %d of %d", i, len(texts))
-		}
+	if i := slices.IndexFunc(vectors, func(v []float32) bool { return v == nil }); i >= 0 {
+		return nil, s.fail("it gave no vector for text %d of %d", i, len(texts))
 	}
 	return vectors, nil
 }
@@ -81,25 +79,21 @@ func (s *Service) Rerank(ctx context.Context, question string, texts []string) (
 	if err := s.post(ctx, ask, &reply); err != nil {
 		return nil, err
 	}
-	scores := make([]float64, len(texts))
-	for i := range scores {
-		scores[i] = math.NaN()
-	}
+	scores := slices.Repeat([]float64{math.NaN()}, len(texts))
 	for _, r := range reply.Results {
 		if r.Index < 0 || r.Index >= len(scores) || !math.IsNaN(scores[r.Index]) {
 			return nil, s.fail("it scored text %d; %d were sent", r.Index, len(texts))
 		}
 		scores[r.Index] = min(1, max(0, r.Score))
 	}
-	for i, x := range scores {
-		if math.IsNaN(x) {
-			return nil, s.fail("it gave no score for text %d of %d", i, len(texts))
-		}
+	if i := slices.IndexFunc(scores, math.IsNaN); i >= 0 {
+		return nil, s.fail("it gave no score for text %d of %d", i, len(texts))
 	}
 	return scores, nil
 }
 
-func (s *Service) post(ctx context.Context, body any, into any) error {
+// post sends a document and reads the reply.
+func (s *Service) post(ctx context.Context, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(max(0, s.Timeout), serviceTimeout))
 	defer cancel()
 	b, err := strictjson.Marshal(body)
@@ -114,32 +108,24 @@ func (s *Service) post(ctx context.Context, body any, into any) error {
 	if s.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+s.Key)
 	}
-	reply, err := s.send(req)
-	if err != nil {
-		return err
-	}
-	if err := strictjson.Unmarshal(reply, into); err != nil {
-		return s.fail("its reply is not what was asked for: %w", err)
-	}
-	return nil
-}
-
-func (s *Service) send(req *http.Request) ([]byte, error) {
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, s.fail("%w", err)
+		return s.fail("%w", err)
 	}
 	defer res.Body.Close()
 	reply, err := io.ReadAll(io.LimitReader(res.Body, maxReply+1))
 	switch {
 	case err != nil:
-		return nil, s.fail("%w", err)
+		return s.fail("%w", err)
 	case len(reply) > maxReply:
-		return nil, s.fail("its reply is longer than %d bytes", maxReply)
+		return s.fail("its reply is longer than %d bytes", maxReply)
 	case res.StatusCode != http.StatusOK:
-		return nil, s.fail("it answered %s: %.200s", res.Status, bytes.ToValidUTF8(reply, nil))
+		return s.fail("it answered %s: %.200s", res.Status, bytes.ToValidUTF8(reply, nil))
 	}
-	return reply, nil
+	if err := strictjson.Unmarshal(reply, into); err != nil {
+		return s.fail("its reply is not what was asked for: %w", err)
+	}
+	return nil
 }
 
 func (s *Service) fail(format string, args ...any) error {

@@ -267,7 +267,7 @@ func TestSignsProposeWhatAFullComparisonFinds(t *testing.T) {
 		for i, c := range cosines {
 			if c >= sorted[n-10] {
 				wanted++
-				if q.marked[0][i] {
+				if q.marked[i] {
 					found++
 				}
 			}

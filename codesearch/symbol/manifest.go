@@ -25,9 +25,9 @@ type Dependency struct {
 
 // A Manifest is a file in which a project says what it is and needs.
 type Manifest struct {
-	Ecosystem    string       `json:"ecosystem"` // go, npm, python, cargo, ruby, hex, maven
-	Module       string       `json:"module,omitempty"`
-	Dependencies []Dependency `json:"dependencies"`
+	Ecosystem    string       `json:"ecosystem,omitempty"` // go, npm, python, cargo, ruby, hex, maven
+	Module       string       `json:"module,omitempty" doc:"What the project calls itself."`
+	Dependencies []Dependency `json:"dependencies,omitempty"`
 }
 
 // MaxManifest is the size up to which manifests are read.

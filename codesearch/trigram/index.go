@@ -39,6 +39,7 @@ import (
 
 	"toolpost/codesearch/disk"
 	"toolpost/host/workspace"
+	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
@@ -73,7 +74,6 @@ type Index struct {
 
 	mu   sync.RWMutex // held for reading while segments are read
 	snap *snapshot    // nil: there is none yet, or it is damaged
-	next int          // the number of the next segment
 
 	asked      sync.Once   // by a selection
 	broken     atomic.Bool // a selection found it damaged
@@ -107,9 +107,7 @@ func Open(dir string, view *workspace.View, o Options) (*Index, error) {
 		lock.Close()
 		return nil, err
 	}
-	x := &Index{
-		dir: dir, view: view, root: root, o: o.withDefaults(), lock: lock, next: 1, kick: make(chan struct{}, 1),
-	}
+	x := &Index{dir: dir, view: view, root: root, o: o.withDefaults(), lock: lock, kick: make(chan struct{}, 1)}
 	if err := x.load(); err != nil {
 		x.o.Log.Warn("the code index is made anew", "folder", dir, "why", err)
 		x.discard()
@@ -187,10 +185,6 @@ func (x *Index) load() error {
 			return err
 		}
 		segs = append(segs, s)
-		var n int
-		if _, err := fmt.Sscanf(name, "%d", &n); err == nil {
-			x.next = max(x.next, n+1)
-		}
 	}
 	x.sweep(m.Segments)
 	x.snap = newSnapshot(segs)
@@ -248,8 +242,7 @@ func (x *Index) commit(segs []*segment) error {
 
 // writeSegment writes a new segment and opens it.
 func (x *Index) writeSegment(write func(io.Writer) error) (*segment, error) {
-	name := fmt.Sprintf("%08d%s", x.next, segmentExt)
-	x.next++
+	name := tool.NewID() + segmentExt
 	if err := disk.Write(x.path(name), write); err != nil {
 		return nil, err
 	}

@@ -145,7 +145,7 @@ type check struct {
 
 	add    map[string]bool // files that the index does not know
 	walked []string        // folders that were walked as a whole: what is below them is what the walk came to
-	seen   map[string]bool // there
+	seen   map[string]bool // by a walk
 }
 
 func (c *check) run(ctx context.Context) error {
@@ -262,7 +262,7 @@ func (c *check) walkRules(ctx context.Context) error {
 			continue
 		}
 		c.walked = append(c.walked, folder)
-		if err := c.walk(ctx, folder, func(rel string) { c.seen[rel] = true }); err != nil {
+		if err := c.walk(ctx, folder); err != nil {
 			return err
 		}
 	}
@@ -277,11 +277,11 @@ func (c *check) wasWalked(rel string) bool {
 }
 
 // walk comes to all files below a folder, and keeps those that the index does not know.
-func (c *check) walk(ctx context.Context, folder string, visit func(rel string)) error {
+func (c *check) walk(ctx context.Context, folder string) error {
 	err := c.x.view.Walk(ctx, cmp.Or(folder, "."), walkAll(true), func(e *workspace.Entry) error {
 		if e.Type == 0 {
 			rel := e.Rel()
-			visit(rel)
+			c.seen[rel] = true
 			c.keep(rel)
 		}
 		return nil
@@ -332,7 +332,7 @@ func (c *check) list(ctx context.Context) error {
 			return err
 		}
 		for _, f := range folders {
-			if err := c.walk(ctx, f, func(string) {}); err != nil {
+			if err := c.walk(ctx, f); err != nil {
 				return err
 			}
 		}
