@@ -66,10 +66,16 @@ func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.In
 		return nil, meaning.Stats{}, stillIndexing(r, root)
 	}
 	done := make(chan update, 1)
-	if !m.start(func() {
-		done <- f.update(m.ctx, view, arrived)
-		f.busy <- struct{}{}
-	}) {
+	m.mu.Lock() // close waits for what is begun before it has the lock
+	closing := m.ctx.Err() != nil
+	if !closing {
+		m.wg.Go(func() {
+			done <- f.update(m.ctx, view, arrived)
+			f.busy <- struct{}{}
+		})
+	}
+	m.mu.Unlock()
+	if closing {
 		f.busy <- struct{}{}
 		return nil, meaning.Stats{}, tool.Errorf(tool.CodeUnavailable, "the code tools are closing")
 	}
@@ -89,17 +95,6 @@ func stillIndexing(r *asked, root workspace.Root) error {
 		Code: tool.CodeOf(r.Err()), Err: r.Err(),
 		Message: "codebase " + root.Codebase + " is still being indexed; that goes on, try again in a while",
 	}
-}
-
-// start runs f in a goroutine that close waits for.
-func (m *meanings) start(f func()) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ctx.Err() != nil {
-		return false
-	}
-	m.wg.Go(f)
-	return true
 }
 
 // get opens the index of a codebase.

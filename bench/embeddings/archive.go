@@ -94,27 +94,22 @@ func fromTar(r io.Reader) ([]source, error) {
 		if err != nil {
 			return nil, err
 		}
-		if strings.HasSuffix(h.Name, "/src.zip") { // the sources of a Java runtime
-			text, err := io.ReadAll(t)
-			if err != nil {
-				return nil, err
-			}
-			inner, err := fromZip(bytes.NewReader(text), int64(len(text)))
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, inner...)
-			continue
-		}
-		if h.Typeflag != tar.TypeReg || !wanted(h.Name, h.Size) || size > maxSources {
+		zipped := strings.HasSuffix(h.Name, "/src.zip") // the sources of a Java runtime
+		if !zipped && (h.Typeflag != tar.TypeReg || !wanted(h.Name, h.Size) || size > maxSources) {
 			continue
 		}
 		text, err := io.ReadAll(t)
+		some := []source{{h.Name, split.LanguageOf(h.Name), text}}
+		if err == nil && zipped {
+			some, err = fromZip(bytes.NewReader(text), int64(len(text)))
+		}
 		if err != nil {
 			return nil, err
 		}
-		size += len(text)
-		all = append(all, source{h.Name, split.LanguageOf(h.Name), text})
+		if !zipped {
+			size += len(text)
+		}
+		all = append(all, some...)
 	}
 }
 

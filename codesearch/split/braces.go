@@ -3,6 +3,7 @@ package split
 import (
 	"bytes"
 	"slices"
+	"strings"
 )
 
 // A pair is an opening brace and the end of its block.
@@ -171,28 +172,19 @@ func (f *braceFinder) headOf(from, open int) (head span, inParens bool) {
 // ends reports whether a statement ends with the line: in languages without semicolons it does, unless the line
 // cannot be over yet; everywhere a blank line ends one.
 func (f *braceFinder) ends(newline int) bool {
-	text := f.m.text
-	i := newline - 1
-	for i >= 0 && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r') {
-		i--
-	}
-	if i < 0 || text[i] == '\n' {
+	line := bytes.TrimRight(f.m.text[:newline], " \t\r")
+	if len(line) == 0 || endsIn(line, "\n") {
 		return !f.inComment(newline)
 	}
 	switch f.l {
 	case Go, JavaScript, TypeScript, Kotlin, Swift:
-	default:
-		return text[i] == ':' && (f.l == CPP || f.l == C) && // a label of a class
-			endsIn(text[:i], "public", "private", "protected", "slots", "signals")
+	default: // a label of a class
+		return (f.l == CPP || f.l == C) && endsIn(line, "public:", "private:", "protected:", "slots:", "signals:")
 	}
-	next := newline + 1
-	for next < len(text) && (text[next] == ' ' || text[next] == '\t') {
-		next++
-	}
-	if next < len(text) && text[next] == '{' || f.annotates(newline) {
+	if startsWith(bytes.TrimLeft(f.m.text[newline+1:], " \t"), "{") || f.annotates(newline) {
 		return false
 	}
-	return bytes.IndexByte([]byte(",=(|&?:+.>"), text[i]) < 0
+	return strings.IndexByte(",=(|&?:+.>", line[len(line)-1]) < 0
 }
 
 // annotates reports whether a line begins with @: what follows belongs to it.
@@ -208,10 +200,5 @@ func (f *braceFinder) inComment(at int) bool {
 }
 
 func (f *braceFinder) trim(from, to int) span {
-	for from < to && isBlank(f.m.text[from]) {
-		from++
-	}
-	return span{from, to}
+	return span{from + leadingBlank(f.m.text[min(from, to):to]), to}
 }
-
-func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }

@@ -72,17 +72,16 @@ func (h *header) define(k Kind, w word) {
 
 // after returns the first byte after a word that is no blank.
 func (f *braceFinder) after(w word, to int) byte {
-	for _, c := range f.m.text[w.to:to] {
-		if !isBlank(c) {
-			return c
-		}
+	text := bytes.TrimLeft(f.m.text[w.to:to], blanks)
+	if len(text) == 0 {
+		return 0
 	}
-	return 0
+	return text[0]
 }
 
 // before returns the last byte before a word that is no blank.
 func (f *braceFinder) before(w word, from int) byte {
-	text := bytes.TrimRight(f.m.text[from:w.from], " \t\r\n")
+	text := bytes.TrimRight(f.m.text[from:w.from], blanks)
 	if len(text) == 0 {
 		return 0
 	}
@@ -256,7 +255,7 @@ func (f *braceFinder) assigned(h *header, w []word, s span) {
 
 // headEndsIn reports whether a header, less the blanks behind it, ends in one of some marks.
 func (f *braceFinder) headEndsIn(s span, marks ...string) bool {
-	return endsIn(bytes.TrimRight(f.m.text[s.from:s.to], " \t\r\n"), marks...)
+	return endsIn(bytes.TrimRight(f.m.text[s.from:s.to], blanks), marks...)
 }
 
 // readC reads the languages that look like C: the name stands before the first parenthesis, or after class.

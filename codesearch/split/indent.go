@@ -17,10 +17,7 @@ func logicalLines(m *masked) []logical {
 	parens := 0
 	for i := 0; i < len(m.text); {
 		end := lineEnd(m.text, i)
-		first := i
-		for first < end && (m.text[first] == ' ' || m.text[first] == '\t') {
-			first++
-		}
+		first := end - len(bytes.TrimLeft(m.text[i:end], " \t"))
 		// No definition begins in parentheses: those that seem open are a misunderstanding.
 		if parens > 0 && isDefinition(m.text[first:end]) {
 			parens = 0

@@ -82,25 +82,3 @@ func IsSource(name string) bool {
 	_, found := lookUp(name)
 	return found
 }
-
-// family groups languages by how their parts begin and end.
-type family int
-
-const (
-	plain  family = iota
-	braces        // blocks in braces
-	indent        // blocks by indentation, or closed by end at the same indentation
-	headed        // sections under headings
-)
-
-func (l Language) family() family {
-	switch l {
-	case Python, Ruby, Elixir:
-		return indent
-	case Markdown:
-		return headed
-	case Text:
-		return plain
-	}
-	return braces
-}

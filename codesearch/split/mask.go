@@ -69,21 +69,20 @@ func (m *masked) blank(from, to int) int {
 // lexis says how a language writes comments and strings.
 type lexis struct {
 	language Language
-	line     string // begins a comment up to the end of the line
-	blocks   bool   // /* */
+	line     string // begins a comment up to the end of the line; where it is //, there are also those between /* and */
 	special  [256]bool
 }
 
 func lexisOf(l Language) *lexis {
-	r := &lexis{language: l, line: "//", blocks: true}
+	r := &lexis{language: l, line: "//"}
 	special := "/\"'"
 	switch l {
 	case Python:
-		r.line, r.blocks, special = "#", false, "#\"'"
+		r.line, special = "#", "#\"'"
 	case Ruby:
-		r.line, r.blocks, special = "#", false, "#\"'/<=%`?"
+		r.line, special = "#", "#\"'/<=%`?"
 	case Elixir:
-		r.line, r.blocks, special = "#", false, "#\"'~?"
+		r.line, special = "#", "#\"'~?"
 	case PHP:
 		special += "#"
 	case Go, JavaScript, TypeScript, Kotlin:
@@ -106,7 +105,7 @@ func (r *lexis) skip(m *masked, i int) int {
 	switch {
 	case startsWith(rest, r.line), r.language == PHP && s[i] == '#':
 		return m.comment(i, lineEnd(s, i))
-	case r.blocks && startsWith(rest, "/*"):
+	case r.line == "//" && startsWith(rest, "/*"):
 		return m.comment(i, r.blockEnd(s, i))
 	case s[i] == '#':
 		return r.preprocessor(m, i)
@@ -218,11 +217,8 @@ func (r *lexis) regexp(m *masked, i int) int {
 	if r.language != JavaScript && r.language != TypeScript && r.language != Ruby {
 		return i
 	}
-	j := i - 1
-	for j >= 0 && (m.src[j] == ' ' || m.src[j] == '\t') {
-		j--
-	}
-	if j >= 0 && bytes.IndexByte([]byte("(,=:[!&|?{};\n~"), m.src[j]) < 0 && !expectsValue(m.src[:j+1]) {
+	before := bytes.TrimRight(m.src[:i], " \t")
+	if n := len(before); n > 0 && strings.IndexByte("(,=:[!&|?{};\n~", before[n-1]) < 0 && !expectsValue(before) {
 		return i
 	}
 	inClass := false
@@ -243,12 +239,10 @@ func (r *lexis) regexp(m *masked, i int) int {
 
 // expectsValue reports whether a text ends in a word after which a value begins.
 func expectsValue(text []byte) bool {
-	for _, k := range []string{"return", "typeof", "case", "in", "of", "and", "or", "when", "if", "unless"} {
-		if bytes.HasSuffix(text, []byte(k)) && !wordBefore(text, len(text)-len(k)) {
-			return true
-		}
-	}
-	return false
+	words := []string{"return", "typeof", "case", "in", "of", "and", "or", "when", "if", "unless"}
+	return slices.ContainsFunc(words, func(w string) bool {
+		return endsIn(text, w) && !wordBefore(text, len(text)-len(w))
+	})
 }
 
 // sigil is a here-document of Ruby, or a literal with a delimiter of its own choice in Ruby and Elixir.
@@ -405,12 +399,7 @@ func endsIn(text []byte, marks ...string) bool {
 
 func atLineStart(s []byte, i int) bool { return i == 0 || s[i-1] == '\n' }
 
-func firstOfLine(s []byte, i int) bool {
-	for i > 0 && (s[i-1] == ' ' || s[i-1] == '\t') {
-		i--
-	}
-	return atLineStart(s, i)
-}
+func firstOfLine(s []byte, i int) bool { return atLineStart(s, len(bytes.TrimRight(s[:i], " \t"))) }
 
 func wordBefore(s []byte, i int) bool { return i > 0 && IsWord(s[i-1]) }
 

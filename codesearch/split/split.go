@@ -61,13 +61,14 @@ func (d *found) begin() int {
 // Parts cuts a source.
 func Parts(l Language, src []byte) []Part {
 	var defs []found
-	switch l.family() {
-	case braces:
-		defs = findBraces(mask(src, l), l)
-	case indent:
+	switch l {
+	case Python, Ruby, Elixir: // blocks by indentation, or closed by end at the same indentation
 		defs = findIndented(mask(src, l), l)
-	case headed:
+	case Markdown:
 		defs = findHeadings(src)
+	case Text:
+	default:
+		defs = findBraces(mask(src, l), l)
 	}
 	c := &cutter{src: src, lines: lineStarts(src)}
 	return c.cut(defs)
@@ -158,12 +159,14 @@ func worth(b []byte) bool {
 	return n >= minBlock
 }
 
-func leadingBlank(b []byte) int { return len(b) - len(bytes.TrimLeft(b, " \t\r\n")) }
+const blanks = " \t\r\n"
+
+func leadingBlank(b []byte) int { return len(b) - len(bytes.TrimLeft(b, blanks)) }
 
 // pieces adds a part, in several where it is long. Each has its name; the first has its documentation.
 func (c *cutter) pieces(p Part, doc span, from, to int) {
 	from += leadingBlank(c.src[from:to])
-	to = from + len(bytes.TrimRight(c.src[from:to], " \t\r\n"))
+	to = from + len(bytes.TrimRight(c.src[from:to], blanks))
 	for from < to {
 		end := c.pieceEnd(from, to)
 		p.Start, p.End = from, end
@@ -208,9 +211,8 @@ func lineStarts(src []byte) []int {
 // Code returns a source with its comments blanked out, and the insides of its strings; every byte stays where it was.
 // What is neither code nor text that the package knows comes back as it is.
 func Code(l Language, src []byte) []byte {
-	switch l.family() {
-	case braces, indent:
-		return mask(src, l).text
+	if l == Markdown || l == Text {
+		return src
 	}
-	return src
+	return mask(src, l).text
 }
