@@ -58,8 +58,8 @@ func examples(f *fetcher, train, eval []pkg, cores int) ([]example, error) {
 	held := map[uint64]bool{}
 	err := gather(f, eval, cores, func(_ int, pairs []pair) {
 		for _, p := range pairs {
-			held[hashOf(p.code)] = true
-			held[hashOf([]byte(p.part.Name+" "+p.query))] = true
+			held[meaning.Digest(p.code)] = true
+			held[meaning.Digest([]byte(p.part.Name+" "+p.query))] = true
 		}
 	})
 	if err != nil {
@@ -70,8 +70,8 @@ func examples(f *fetcher, train, eval []pkg, cores int) ([]example, error) {
 	var bag meaning.Bag
 	err = gather(f, train, cores, func(n int, pairs []pair) {
 		for _, p := range pairs {
-			code, sentence := hashOf(p.code), hashOf([]byte(string(p.language)+p.query))
-			if held[code] || held[hashOf([]byte(p.part.Name+" "+p.query))] || seen[code] > 0 ||
+			code, sentence := meaning.Digest(p.code), meaning.Digest([]byte(string(p.language)+p.query))
+			if held[code] || held[meaning.Digest([]byte(p.part.Name+" "+p.query))] || seen[code] > 0 ||
 				seen[sentence] >= sameQuery {
 				continue
 			}

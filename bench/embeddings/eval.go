@@ -22,17 +22,10 @@ const (
 	target    = 1.3  // mixed over words alone, in the mean of the languages
 )
 
-// A question is the first sentence of a function's documentation, without its name, and where the function is.
-type question struct {
-	text string
-	path string
-	line int
-}
-
-// A corpus is the held-out sources of a language.
+// A corpus is the held-out sources of a language, and the functions that are asked for.
 type corpus struct {
 	sources   []source
-	questions []question
+	questions []pair
 }
 
 // A score is how well the three ways find things, by words, by the table and mixed: the mean of one over the rank of the
@@ -119,7 +112,7 @@ func (c *corpus) add(s source, asked map[string]int) {
 	for _, p := range split.Parts(s.language, s.text) {
 		if q, ok := pairOf(s, p); ok {
 			asked[q.query]++
-			c.questions = append(c.questions, question{q.query, s.path, p.Define})
+			c.questions = append(c.questions, q)
 		}
 		for i := p.DocStart; i < p.DocEnd; i++ {
 			if bare[i] != '\n' {
@@ -133,7 +126,7 @@ func (c *corpus) add(s source, asked map[string]int) {
 
 // drop leaves out sentences that describe several functions, and keeps an even choice of the others.
 func (c *corpus) drop(asked map[string]int) {
-	unique := slices.DeleteFunc(c.questions, func(q question) bool { return asked[q.text] != 1 })
+	unique := slices.DeleteFunc(c.questions, func(q pair) bool { return asked[q.query] != 1 })
 	c.questions = thin(unique, questions)
 }
 
@@ -166,7 +159,7 @@ func (prog *program) measure(ctx context.Context, c *corpus) (score, int, error)
 	for i, q := range c.questions {
 		g.Go(func() error {
 			for m, mode := range []meaning.Mode{meaning.LexicalOnly, meaning.SemanticOnly, meaning.Mixed} {
-				hits, err := x.SearchBy(ctx, mode, q.text, depth, nil)
+				hits, err := x.SearchBy(ctx, mode, q.query, depth, nil)
 				if err != nil {
 					return err
 				}
@@ -186,9 +179,9 @@ func (prog *program) measure(ctx context.Context, c *corpus) (score, int, error)
 }
 
 // reciprocal is one over the rank of the function that was asked for. The pieces of a long function are one.
-func reciprocal(hits []meaning.Hit, q question) float64 {
+func reciprocal(hits []meaning.Hit, q pair) float64 {
 	for i, h := range hits {
-		if h.Path == q.path && h.Define == q.line {
+		if h.Path == q.path && h.Define == q.part.Define {
 			return 1 / float64(i+1)
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"hash/fnv"
 	"regexp"
 	"slices"
 	"strings"
@@ -148,10 +147,4 @@ func withoutName(s, name string) string {
 
 func isWord(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
-}
-
-func hashOf(text []byte) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write(text)
-	return h.Sum64()
 }

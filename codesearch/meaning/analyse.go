@@ -49,7 +49,7 @@ type analyst struct {
 func (w *analyst) analyse(ctx context.Context, f File, known *entry) *analysed {
 	a := &analysed{file: f, young: time.Since(f.ModTime) < racy}
 	src, err := w.read(f)
-	a.err, a.gone, a.digest = err, errors.Is(err, fs.ErrNotExist), digest(src)
+	a.err, a.gone, a.digest = err, errors.Is(err, fs.ErrNotExist), Digest(src)
 	a.same = known != nil && a.digest == known.digest
 	if a.err != nil || a.same || !isText(src) {
 		return a
@@ -126,7 +126,8 @@ func wholeLines(src []byte, p split.Part) []byte {
 // not count.
 func Hash(lines []byte) uint32 { return disk.Checksum(bytes.TrimSpace(lines)) }
 
-func digest(src []byte) uint64 {
+// Digest tells texts apart.
+func Digest(src []byte) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(src)
 	return h.Sum64()

@@ -90,7 +90,7 @@ func (f *braceFinder) walk(n, from, to int, owner string, depth int) int {
 			next = f.descend(n, h, p, owner, depth)
 		} else {
 			if h.kind != "" {
-				f.defs = append(f.defs, f.found(h, p.end))
+				f.defs = append(f.defs, f.until(p.end, h))
 			}
 			for next < len(f.pairs) && f.pairs[next].open < p.end {
 				next++
@@ -117,19 +117,18 @@ func (f *braceFinder) descend(n int, h header, p pair, owner string, depth int) 
 	case h.kind == "":
 		f.defs = slices.Delete(f.defs, mark, mark+1)
 	case len(f.defs) == mark+1 || h.kind == Function && !f.large(h, p):
-		f.defs = append(f.defs[:mark], f.found(h, p.end))
+		f.defs = append(f.defs[:mark], f.until(p.end, h))
 	default: // of a type that has members, its fields up to the first of these, whose documentation is not part of it
 		first := f.defs[mark+1].begin()
-		f.defs[mark] = f.found(h, max(p.open+1, min(first, p.open+maxBytes)))
+		f.defs[mark] = f.until(max(p.open+1, min(first, p.open+maxBytes)), h)
 	}
 	return next
 }
 
-// found is what a header defines.
-func (f *braceFinder) found(h header, to int) found {
-	return found{
-		kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: to, at: h.at, doc: f.m.docAbove(h.from),
-	}
+// until is what a header defines, with the documentation above it.
+func (f *braceFinder) until(to int, h header) found {
+	h.to, h.doc = to, f.m.docAbove(h.from)
+	return h.found
 }
 
 // large reports whether a function is one that wraps a whole file, as JavaScript's modules do.

@@ -8,10 +8,8 @@ import (
 
 // A header is what stands before a brace, understood.
 type header struct {
-	kind        Kind // empty: it defines nothing
-	name, owner string
-	from, at    int  // where it begins, and where its name is
-	opens       bool // whether there may be definitions within its block
+	found      // without a kind it defines nothing
+	opens bool // whether there may be definitions within its block
 }
 
 // A word is an identifier of a header.
@@ -25,7 +23,7 @@ const maxWords = 64
 
 // read understands the header of a block.
 func (f *braceFinder) read(s span, owner string) header {
-	h := header{owner: owner, from: s.from, at: s.from}
+	h := header{found: found{owner: owner, from: s.from, at: s.from}}
 	w := wordsOf(f.m.text, s)
 	if len(w) == 0 {
 		h.opens = f.l == JavaScript || f.l == TypeScript

@@ -207,9 +207,6 @@ func (p Project) withEndings(base string, endings ...string) string {
 }
 
 func (p Project) exists(rel string) string {
-	if rel == "" {
-		rel = "."
-	}
 	rel = path.Clean(rel)
 	if strings.HasPrefix(rel, "../") || rel == ".." || !p.Has(rel) {
 		return ""

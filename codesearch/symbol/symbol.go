@@ -51,9 +51,6 @@ func Definitions(l split.Language, src []byte) []Definition {
 
 // lineAt returns a line as it is shown.
 func lineAt(lines [][]byte, n int) string {
-	if n < 1 || n > len(lines) {
-		return ""
-	}
 	text := bytes.TrimSpace(lines[n-1])
 	return string(bytes.ToValidUTF8(text[:min(len(text), maxSignature)], []byte("\uFFFD")))
 }

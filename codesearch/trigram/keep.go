@@ -19,15 +19,13 @@ func (x *Index) Changed() {
 func (x *Index) keep(ctx context.Context) {
 	w := &watch{root: x.root.Abs()}
 	defer w.close()
-	again := time.NewTimer(0)
-	<-again.C
-	defer again.Stop()
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-x.kick:
-		case <-again.C:
+		case <-again:
 		case <-w.events:
 		case <-w.errors:
 		}
@@ -43,7 +41,7 @@ func (x *Index) keep(ctx context.Context) {
 			w.follow(found.folders)
 		}
 		if found != nil && found.unrest {
-			again.Reset(x.o.rest)
+			again = time.After(x.o.rest)
 		}
 		changed, ok := w.pause(ctx, 4*time.Since(began))
 		if !ok {
@@ -69,13 +67,12 @@ func (x *Index) update(ctx context.Context) (*refresh, error) {
 
 // pause waits, and says whether the watcher told of a change meanwhile. It is not ok when ctx has ended.
 func (w *watch) pause(ctx context.Context, d time.Duration) (changed, ok bool) {
-	over := time.NewTimer(d)
-	defer over.Stop()
+	over := time.After(d)
 	for {
 		select {
 		case <-ctx.Done():
 			return changed, false
-		case <-over.C:
+		case <-over:
 			return changed, true
 		case <-w.events:
 			changed = true

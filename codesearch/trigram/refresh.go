@@ -1,6 +1,7 @@
 package trigram
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,10 +81,7 @@ func (r *refresh) run(ctx context.Context) error {
 	err := r.walk(ctx)
 	close(r.todo)
 	readers.Wait()
-	if r.err != nil {
-		return r.err
-	}
-	return err
+	return cmp.Or(r.err, err)
 }
 
 // walk looks at every file and folder. A folder's stamp is taken before the folder is listed: what comes into it later
