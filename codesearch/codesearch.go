@@ -13,6 +13,8 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"golang.org/x/time/rate"
+
 	"toolpost/codesearch/meaning"
 	"toolpost/host/workspace"
 	"toolpost/tool"
@@ -46,7 +48,7 @@ type Library struct {
 	o        Options
 	stateDir string
 	log      *slog.Logger
-	rates    *rates
+	rates    rates
 	indexes  indexes
 	meanings *meanings
 	embedder *meaning.Service // nil: the table that comes with the program
@@ -62,7 +64,8 @@ func Open(ws *workspace.Workspace, o Options, stateDir string, log *slog.Logger)
 	o.Rate = cmp.Or(o.Rate, defaultRate)
 	o.MaxLines = cmp.Or(o.MaxLines, defaultMaxLines)
 	l := &Library{
-		ws: ws, o: o, stateDir: stateDir, log: log, rates: newRates(o.Rate), meanings: newMeanings(),
+		ws: ws, o: o, stateDir: stateDir, log: log, meanings: newMeanings(),
+		rates:   rates{perMinute: o.Rate, limiters: map[rateKey]*rate.Limiter{}},
 		indexes: indexes{open: map[string]*indexed{}},
 	}
 	var err error

@@ -201,8 +201,7 @@ func (g *graphing) node(w *scoped, rel string) string {
 }
 
 func (g *graphing) sorted() Graph {
-	out := Graph{Nodes: []Node{}, Edges: []Edge{}}
-	out.Nodes = slices.AppendSeq(out.Nodes, maps.Keys(g.nodes))
+	out := Graph{Nodes: slices.AppendSeq([]Node{}, maps.Keys(g.nodes)), Edges: []Edge{}}
 	slices.SortFunc(out.Nodes, func(x, y Node) int { return strings.Compare(x.ID, y.ID) })
 	for e, n := range g.edges {
 		out.Edges = append(out.Edges, Edge{e[0], e[1], n})

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -143,12 +144,8 @@ func vocabulary(all []example) []meaning.Token {
 			u.shared = u.shared || u.pkg != e.pkg
 		}
 	}
-	var list []*use
-	for _, u := range uses {
-		if u.shared && u.count >= 4 {
-			list = append(list, u)
-		}
-	}
+	rare := func(u *use) bool { return !u.shared || u.count < 4 }
+	list := slices.DeleteFunc(slices.Collect(maps.Values(uses)), rare)
 	slices.SortFunc(list, func(a, b *use) int { return cmp.Or(b.count-a.count, cmp.Compare(a.token, b.token)) })
 	words := make([]meaning.Token, 0, rows)
 	for _, u := range list[:min(rows, len(list))] {

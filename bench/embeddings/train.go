@@ -84,12 +84,7 @@ func newTrainer(r recipe, words int, cores int, log func(string, ...any)) *train
 }
 
 func matrix(n, m int) [][]float32 {
-	all := make([]float32, n*m)
-	rows := make([][]float32, n)
-	for i := range rows {
-		rows[i] = all[i*m : (i+1)*m]
-	}
-	return rows
+	return slices.Collect(slices.Chunk(make([]float32, n*m), m))
 }
 
 // weigh begins with what is known of a word before training: a frequent one says less.

@@ -3,6 +3,7 @@ package meaning
 import (
 	"math"
 	"path"
+	"strings"
 
 	"toolpost/codesearch/split"
 )
@@ -31,7 +32,7 @@ func (b *Bag) Fill(file string, p split.Part, src []byte) {
 	b.count([]byte(p.Name), nameCount)
 	b.count([]byte(p.Owner), 1)
 	b.count([]byte(path.Base(path.Dir(file))), 1)
-	b.count([]byte(stemOf(file)), 1)
+	b.count([]byte(strings.TrimSuffix(path.Base(file), path.Ext(file))), 1)
 	b.count(src[p.Start:p.End], 1)
 }
 
@@ -39,11 +40,6 @@ func (b *Bag) Fill(file string, p split.Part, src []byte) {
 func (b *Bag) FillText(text []byte) {
 	b.reset()
 	b.count(text, 1)
-}
-
-func stemOf(file string) string {
-	base := path.Base(file)
-	return base[:len(base)-len(path.Ext(base))]
 }
 
 func (b *Bag) reset() {

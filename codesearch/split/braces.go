@@ -144,6 +144,7 @@ func (f *braceFinder) headOf(from, open int) (head span, inParens bool) {
 	at := max(from, open-far)
 	parens := 0
 	for i := open - 1; i >= at; i-- {
+		begins := false
 		switch text[i] {
 		case ')', ']':
 			parens++
@@ -152,17 +153,14 @@ func (f *braceFinder) headOf(from, open int) (head span, inParens bool) {
 				return f.trim(i+1, open), true
 			}
 		case ';', '}', '{':
-			if parens <= 0 {
-				return f.trim(i+1, open), false
-			}
+			begins = parens <= 0
 		case ',':
-			if parens <= 0 && (f.l == JavaScript || f.l == TypeScript) {
-				return f.trim(i+1, open), false
-			}
+			begins = parens <= 0 && (f.l == JavaScript || f.l == TypeScript)
 		case '\n':
-			if parens <= 0 && f.ends(i) {
-				return f.trim(i+1, open), false
-			}
+			begins = parens <= 0 && f.ends(i)
+		}
+		if begins {
+			return f.trim(i+1, open), false
 		}
 	}
 	return f.trim(at, open), false

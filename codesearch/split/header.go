@@ -119,20 +119,18 @@ func (f *braceFinder) readRust(h *header, w []word) {
 		switch {
 		case x.is("fn", "macro_rules"):
 			h.define(Function, w[i+1])
-			return
 		case x.is("struct", "enum", "union"):
 			h.define(Type, w[i+1])
-			return
 		case x.is("trait", "mod"):
 			h.define(Type, w[i+1])
 			h.opens = true
-			return
 		case x.is("impl"):
 			f.readImpl(h, w[i+1:])
-			return
 		case x.is("match", "if", "while", "for", "loop"):
-			return
+		default:
+			continue
 		}
+		return
 	}
 }
 
@@ -176,20 +174,17 @@ func (f *braceFinder) readScript(h *header, w []word, s span) {
 			f.after(x, s.to) != '=':
 			h.define(Type, w[i+1])
 			h.opens = !x.is("interface", "enum")
-			return
 		case x.is("function"):
 			f.readFunction(h, w, i, s)
-			return
 		case controls(x) && (i == 0 || f.before(x, s.from) != '.'):
-			h.opens = false
-			return
 		case f.after(x, s.to) == '(' && i == f.lastModifier(w, s):
 			f.readMethod(h, w, i, s)
-			return
 		case f.after(x, s.to) == '=' || f.after(x, s.to) == ':':
 			f.readAssigned(h, w, i, s)
-			return
+		default:
+			continue
 		}
+		return
 	}
 	h.opens = true
 }
@@ -262,21 +257,20 @@ func (f *braceFinder) readC(h *header, w []word, s span) {
 		switch {
 		case x.is("namespace", "extern", "package"):
 			h.opens = true
-			return
 		case x.is("class", "struct", "interface", "enum", "record", "union", "trait", "object", "extension",
 			"protocol"):
-			if f.readType(h, w, i, s) {
-				return
+			if !f.readType(h, w, i, s) {
+				continue
 			}
 		case controls(x) && (i == 0 || f.l != CSharp):
-			return
 		case x.is("operator"):
 			h.define(Function, x)
-			return
-		case f.after(x, s.to) == '(' && f.names(w, i, s):
+		case f.after(x, s.to) == '(' && f.names(x, s):
 			f.readCFunction(h, w, i, s)
-			return
+		default:
+			continue
 		}
+		return
 	}
 }
 
@@ -307,13 +301,9 @@ func isMacro(w word) bool {
 }
 
 // names reports whether the word before a parenthesis can be the name of a function.
-func (f *braceFinder) names(w []word, i int, s span) bool {
-	x := w[i]
-	if x.is("__attribute__", "__declspec", "alignas", "noexcept", "throws", "decltype", "requires", "sizeof",
-		"defined") || f.before(x, s.from) == '@' {
-		return false
-	}
-	return strings.IndexByte("=(,.", f.before(x, s.from)) < 0
+func (f *braceFinder) names(x word, s span) bool {
+	return !x.is("__attribute__", "__declspec", "alignas", "noexcept", "throws", "decltype", "requires", "sizeof",
+		"defined") && strings.IndexByte("@=(,.", f.before(x, s.from)) < 0
 }
 
 func (f *braceFinder) readCFunction(h *header, w []word, i int, s span) {
