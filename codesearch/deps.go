@@ -100,23 +100,17 @@ func manifest(shown string, src []byte) Dependencies {
 
 // manifests reads those below a folder.
 func manifests(r *asked, w *scoped) ([]Dependencies, error) {
-	var rels []string
+	var all []Dependencies
 	err := w.view.Walk(r, w.name, workspace.WalkOptions{Recursive: true, Ignore: true}, func(e *workspace.Entry) error {
-		if e.Type == 0 && symbol.IsManifest(e.Name) && len(rels) < maxManifests {
-			rels = append(rels, e.Rel())
+		if e.Type != 0 || !symbol.IsManifest(e.Name) || len(all) == maxManifests {
+			return nil
+		}
+		if src, err := w.read(e.Rel()); err == nil {
+			all = append(all, manifest(w.shown(e.Rel()), src))
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	var all []Dependencies
-	for _, rel := range rels {
-		if src, err := w.read(rel); err == nil {
-			all = append(all, manifest(w.shown(rel), src))
-		}
-	}
-	return all, nil
+	return all, err
 }
 
 // A Node is a folder or a file, or what is imported and not in the codebase.

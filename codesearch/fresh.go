@@ -144,7 +144,9 @@ func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File
 				}
 				rel := e.Rel()
 				open := func() (io.ReadCloser, error) { return view.Open(rel) }
-				f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: open}
+				// When it last changed in any way: unlike its time of modification, that cannot be set back.
+				st, _ := info.Sys().(*unix.Stat_t)
+				f := meaning.File{Path: rel, Size: info.Size(), ModTime: time.Unix(st.Ctim.Unix()), Open: open}
 				if !yield(f, nil) {
 					return fs.SkipAll
 				}
@@ -154,14 +156,6 @@ func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File
 			yield(meaning.File{}, err)
 		}
 	}
-}
-
-// changed is when a file last changed in any way: unlike its time of modification, that cannot be set back.
-func changed(info fs.FileInfo) time.Time {
-	if st, ok := info.Sys().(*unix.Stat_t); ok {
-		return time.Unix(st.Ctim.Unix())
-	}
-	return info.ModTime()
 }
 
 // close ends what is under way and waits for it.

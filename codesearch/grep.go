@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"toolpost/codesearch/grep"
 	"toolpost/codesearch/trigram"
@@ -142,7 +143,7 @@ func (g *grepping) selected(t target) (picks []trigram.Pick, ok bool) {
 	if x == nil || g.q.Ignored {
 		return nil, false
 	}
-	sel, err := x.Select(g, t.folder(), g.need)
+	sel, err := x.Select(g, strings.TrimSuffix(t.below(), "/"), g.need)
 	if err != nil {
 		return nil, false
 	}

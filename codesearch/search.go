@@ -52,8 +52,7 @@ func (o *ServiceOptions) service(what string) (*meaning.Service, error) {
 	if o.TokenEnv != "" {
 		if s.Key = os.Getenv(o.TokenEnv); s.Key == "" {
 			return nil, tool.Errorf(tool.CodeInvalidInput,
-				"the environment variable %s, which holds the token of %s, is "+
-					"not set", o.TokenEnv, what)
+				"the environment variable %s, which holds the token of %s, is not set", o.TokenEnv, what)
 		}
 	}
 	return s, nil

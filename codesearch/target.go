@@ -128,14 +128,6 @@ func (t target) below() string {
 	return t.rel + "/"
 }
 
-// folder is the target below its root, in the way that "" is the root.
-func (t target) folder() string {
-	if t.rel == "." {
-		return ""
-	}
-	return t.rel
-}
-
 // unscoped is the codebase as its index sees it: with nothing that policy keeps from this call alone, and without
 // what is sensitive.
 func (l *Library) unscoped(c *tool.Call, r workspace.Root) (*workspace.View, error) {

@@ -150,11 +150,9 @@ func wanted(name string, size int64) bool {
 	low := "/" + strings.ToLower(name)
 	for _, part := range []string{
 		"/vendor/", "/node_modules/", "/third_party/", "/thirdparty/", "/_vendor/", "/vendored/", "/external/",
-		"/extern/", "/deps/", "/testdata/",
-		"/build/", "/test/", "/tests/", "/spec/", "/__tests__/", "/dist/", "/umd/", "/amd/", "/cjs/", "/es5/",
-		"/bundles/", "/min/", "/locale/", "/locales/",
-		"_test.", ".test.", ".spec.", ".min.", "-min.", "/test_", ".d.ts", ".pb.go", "_pb2.py", "zz_generated",
-		"/fixtures/", "/debian/", "/umd.",
+		"/extern/", "/deps/", "/testdata/", "/build/", "/test/", "/tests/", "/spec/", "/__tests__/", "/dist/", "/umd/",
+		"/amd/", "/cjs/", "/es5/", "/bundles/", "/min/", "/locale/", "/locales/", "_test.", ".test.", ".spec.", ".min.",
+		"-min.", "/test_", ".d.ts", ".pb.go", "_pb2.py", "zz_generated", "/fixtures/", "/debian/", "/umd.",
 	} {
 		if strings.Contains(low, part) {
 			return false

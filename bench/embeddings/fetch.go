@@ -221,9 +221,8 @@ func (f *fetcher) writeSources() error {
 		}
 	}
 	apt := filepath.Join(f.dir, "apt")
-	conf := fmt.Sprintf("Dir::Etc::sourcelist \"/dev/null\";\nDir::Etc::sourceparts %q;\nDir::State::lists "+
-		"%q;\nDir::Cache %q;\n",
-		filepath.Join(apt, "parts"), filepath.Join(apt, "lists"), filepath.Join(apt, "cache"))
+	conf := fmt.Sprintf("Dir::Etc::sourcelist \"/dev/null\";\nDir::Etc::sourceparts %q;\nDir::State::lists %q;\n"+
+		"Dir::Cache %q;\n", filepath.Join(apt, "parts"), filepath.Join(apt, "lists"), filepath.Join(apt, "cache"))
 	return os.WriteFile(filepath.Join(apt, "apt.conf"), []byte(conf), 0o644)
 }
 

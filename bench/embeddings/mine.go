@@ -120,8 +120,8 @@ func finish(lines []string, name string) (string, bool) {
 	n := len(words.FindAllString(s, -1))
 	low := strings.ToLower(s)
 	if n < 4 || n > 50 || len(s) > 400 || strings.Contains(low, "copyright") || strings.Contains(low, "license") ||
-		strings.Contains(low, "eslint") ||
-		strings.HasPrefix(low, "todo") || strings.HasPrefix(low, "fixme") || strings.ContainsAny(s, "{};=") {
+		strings.Contains(low, "eslint") || strings.HasPrefix(low, "todo") || strings.HasPrefix(low, "fixme") ||
+		strings.ContainsAny(s, "{};=") {
 		return "", false
 	}
 	return strings.TrimSpace(s), true

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Half is what the names of files end in that are being written.
-const Half = ".new"
+// half is what the names of files end in that are being written.
+const half = ".new"
 
 // Lock keeps other processes away from a folder until the file that it returns is closed. Where one has it already the
 // error is unix.EWOULDBLOCK.
@@ -32,7 +32,7 @@ func Lock(dir string) (io.Closer, error) {
 
 // Write writes a file that is there as a whole or not at all.
 func Write(path string, write func(io.Writer) error) error {
-	f, err := os.OpenFile(path+Half, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(path+half, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -42,10 +42,10 @@ func Write(path string, write func(io.Writer) error) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(path+Half, path)
+		err = os.Rename(path+half, path)
 	}
 	if err != nil {
-		os.Remove(path + Half)
+		os.Remove(path + half)
 	}
 	return err
 }

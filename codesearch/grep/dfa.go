@@ -195,7 +195,7 @@ func (d *dfa) decode(s stateID, text []byte) (t stateID, width int) {
 // step returns the state after a rune of the class.
 func (d *dfa) step(s stateID, class uint16) stateID {
 	sample := d.alphabet.samples[class]
-	insts, match := d.settle(d.set(s), isWord(sample), false)
+	insts, match := d.settle(d.set(s), syntax.IsWordChar(sample), false)
 	if match {
 		return matched
 	}
@@ -211,7 +211,7 @@ func (d *dfa) step(s stateID, class uint16) stateID {
 		}
 	}
 	to, match = d.reach(to, uint32(d.prog.Start), 0, false)
-	return d.intern(set{insts: to, word: d.empties && isWord(sample)}, match)
+	return d.intern(set{insts: to, word: d.empties && syntax.IsWordChar(sample)}, match)
 }
 
 // eol returns the state after the end of the line: the beginning of the next, or the match of this one.
@@ -317,5 +317,3 @@ func flag(b bool) byte {
 	}
 	return 0
 }
-
-func isWord(r rune) bool { return syntax.IsWordChar(r) }

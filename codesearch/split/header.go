@@ -161,10 +161,8 @@ func (f *braceFinder) readImpl(h *header, w []word) {
 // Words that begin a block which defines nothing.
 func controls(w word) bool {
 	return w.is("if", "for", "while", "switch", "try", "else", "do", "catch", "with", "return", "finally", "case",
-		"default",
-		"throw", "await", "yield", "foreach", "using", "lock", "fixed", "new", "delete", "typeof", "guard", "when",
-		"goto", "match", "unless",
-		"synchronized") //nolint:misspell // Java's word
+		"default", "throw", "await", "yield", "foreach", "using", "lock", "fixed", "new", "delete", "typeof", "guard",
+		"when", "goto", "match", "unless", "synchronized") //nolint:misspell // Java's word
 }
 
 func (f *braceFinder) readScript(h *header, w []word, s span) {

@@ -72,9 +72,8 @@ var (
 func variables(l split.Language, src []byte, lines [][]byte) []Definition {
 	begins := map[split.Language]func() *regexp.Regexp{
 		split.Go: goVariable, split.JavaScript: scriptVariable, split.TypeScript: scriptVariable,
-		split.Python: pythonVariable,
-		split.Rust:   rustVariable, split.C: cMacro, split.CPP: cMacro, split.Ruby: rubyConstant,
-		split.Elixir: elixirConstant,
+		split.Python: pythonVariable, split.Rust: rustVariable, split.C: cMacro, split.CPP: cMacro,
+		split.Ruby: rubyConstant, split.Elixir: elixirConstant,
 	}[l]
 	if begins == nil {
 		return nil

@@ -144,12 +144,3 @@ func (h hits) or(o hits) hits {
 	slices.Sort(ids)
 	return hits{ids: slices.Compact(ids)}
 }
-
-// everyBlock numbers all blocks.
-func (s *segment) everyBlock() []uint32 {
-	ids := make([]uint32, len(s.parts))
-	for i := range ids {
-		ids[i] = uint32(i)
-	}
-	return ids
-}

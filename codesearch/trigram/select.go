@@ -104,14 +104,16 @@ func (s *snapshot) find(n grep.Need) (wanted [][]grep.Part, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if h.all {
-			h.ids = seg.everyBlock()
-		}
-		for _, id := range h.ids {
-			at := seg.parts[id]
+		add := func(at part) {
 			if p := s.place[i][at.file]; p >= 0 {
 				wanted[p] = appendPart(wanted[p], at)
 			}
+		}
+		for _, id := range h.ids {
+			add(seg.parts[id])
+		}
+		for n := 0; h.all && n < len(seg.parts); n++ {
+			add(seg.parts[n])
 		}
 	}
 	for i := range s.known {
