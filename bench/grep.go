@@ -122,7 +122,15 @@ func grepWarm(ctx context.Context, l *lab) row {
 		}
 		// ripgrep leaves hidden files out
 		shown := slices.DeleteFunc(sel.Picks, func(p trigram.Pick) bool { return strings.Contains("/"+p.Path, "/.") })
-		return grep.Files(ctx, picked{shown, t.view}, p, allLines(), ignoreFile)
+		s := grep.NewSearch(ctx, p, allLines(), ignoreFile)
+		err = s.Files(len(shown), func(i int) (*workspace.File, []grep.Part) {
+			f, err := t.view.Open(shown[i].Path)
+			if err != nil {
+				return nil, nil
+			}
+			return f, shown[i].Parts(f)
+		}, func(i int) string { return shown[i].Path })
+		return s.Stats(), err
 	})
 }
 
@@ -131,25 +139,10 @@ func allLines() grep.Options { return grep.Options{MaxBytes: math.MaxInt} }
 func ignoreFile(grep.File) error { return nil }
 
 func (t *codeTree) walk(ctx context.Context, p *grep.Pattern) (grep.Stats, error) {
-	return grep.Walk(ctx, t.view, "", workspace.WalkOptions{Recursive: true, Ignore: true},
-		func(below string) string { return below }, p, allLines(), ignoreFile)
-}
-
-// picked are the files that the index named.
-type picked struct {
-	picks []trigram.Pick
-	view  *workspace.View
-}
-
-func (p picked) Len() int           { return len(p.picks) }
-func (p picked) Shown(i int) string { return p.picks[i].Path }
-
-func (p picked) Open(i int) (*workspace.File, []grep.Part, error) {
-	f, err := p.view.Open(p.picks[i].Path)
-	if err != nil {
-		return nil, nil, err
-	}
-	return f, p.picks[i].Parts(f), nil
+	s := grep.NewSearch(ctx, p, allLines(), ignoreFile)
+	err := s.Walk(t.view, "", workspace.WalkOptions{Recursive: true, Ignore: true},
+		func(below string) string { return below })
+	return s.Stats(), err
 }
 
 // againstRipgrep searches for each pattern by turns with ripgrep, and takes the geometric mean of the ratios.

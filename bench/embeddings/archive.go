@@ -38,16 +38,17 @@ func sourcesOf(archive string) ([]source, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if _, err := io.ReadFull(f, head); err != nil {
-		return nil, fmt.Errorf("%s: %w", archive, err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	info, err := f.Stat()
+	if err != nil {
 		return nil, err
+	}
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return nil, fmt.Errorf("%s: %w", archive, err)
 	}
 	var all []source
 	switch {
 	case bytes.HasPrefix(head, []byte("PK")):
-		all, err = fromZip(f)
+		all, err = fromZip(f, info.Size())
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		var z *gzip.Reader
 		if z, err = gzip.NewReader(f); err == nil {
@@ -93,51 +94,30 @@ func fromTar(r io.Reader) ([]source, error) {
 		if err != nil {
 			return nil, err
 		}
-		if strings.HasSuffix(h.Name, "/src.zip") { // the sources of a Java runtime
-			text, err := io.ReadAll(t)
-			if err != nil {
-				return nil, err
-			}
-			inner, err := fromZipBytes(text)
-			all = append(all, inner...)
-			if err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if h.Typeflag != tar.TypeReg || !wanted(h.Name, h.Size) || size > maxSources {
+		zipped := strings.HasSuffix(h.Name, "/src.zip") // the sources of a Java runtime
+		if !zipped && (h.Typeflag != tar.TypeReg || !wanted(h.Name, h.Size) || size > maxSources) {
 			continue
 		}
 		text, err := io.ReadAll(t)
+		some := []source{{h.Name, split.LanguageOf(h.Name), text}}
+		if err == nil && zipped {
+			some, err = fromZip(bytes.NewReader(text), int64(len(text)))
+		}
 		if err != nil {
 			return nil, err
 		}
-		size += len(text)
-		all = append(all, source{h.Name, split.LanguageOf(h.Name), text})
+		if !zipped {
+			size += len(text)
+		}
+		all = append(all, some...)
 	}
 }
 
-func fromZip(f *os.File) ([]source, error) {
-	info, err := f.Stat()
+func fromZip(r io.ReaderAt, size int64) ([]source, error) {
+	z, err := zip.NewReader(r, size)
 	if err != nil {
 		return nil, err
 	}
-	z, err := zip.NewReader(f, info.Size())
-	if err != nil {
-		return nil, err
-	}
-	return zipped(z)
-}
-
-func fromZipBytes(b []byte) ([]source, error) {
-	z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		return nil, err
-	}
-	return zipped(z)
-}
-
-func zipped(z *zip.Reader) ([]source, error) {
 	var all []source
 	for _, f := range z.File {
 		if !wanted(f.Name, int64(f.UncompressedSize64)) {
@@ -170,11 +150,9 @@ func wanted(name string, size int64) bool {
 	low := "/" + strings.ToLower(name)
 	for _, part := range []string{
 		"/vendor/", "/node_modules/", "/third_party/", "/thirdparty/", "/_vendor/", "/vendored/", "/external/",
-		"/extern/", "/deps/", "/testdata/",
-		"/build/", "/test/", "/tests/", "/spec/", "/__tests__/", "/dist/", "/umd/", "/amd/", "/cjs/", "/es5/",
-		"/bundles/", "/min/", "/locale/", "/locales/",
-		"_test.", ".test.", ".spec.", ".min.", "-min.", "/test_", ".d.ts", ".pb.go", "_pb2.py", "zz_generated",
-		"/fixtures/", "/debian/", "/umd.",
+		"/extern/", "/deps/", "/testdata/", "/build/", "/test/", "/tests/", "/spec/", "/__tests__/", "/dist/", "/umd/",
+		"/amd/", "/cjs/", "/es5/", "/bundles/", "/min/", "/locale/", "/locales/", "_test.", ".test.", ".spec.", ".min.",
+		"-min.", "/test_", ".d.ts", ".pb.go", "_pb2.py", "zz_generated", "/fixtures/", "/debian/", "/umd.",
 	} {
 		if strings.Contains(low, part) {
 			return false

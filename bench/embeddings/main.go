@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"toolpost/codesearch/meaning"
@@ -70,13 +71,7 @@ func run(ctx context.Context) error {
 }
 
 func only(packages []pkg, use string) []pkg {
-	var some []pkg
-	for _, p := range packages {
-		if p.use == use {
-			some = append(some, p)
-		}
-	}
-	return some
+	return slices.DeleteFunc(slices.Clone(packages), func(p pkg) bool { return p.use != use })
 }
 
 // train fetches all packages, those of the evaluation too: what is in them must not be learned.
