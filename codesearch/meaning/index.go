@@ -139,9 +139,7 @@ func updateError(err error) error {
 	if errors.As(err, &e) {
 		return err
 	}
-	return &tool.Error{
-		Op: "code search", Code: tool.CodeOf(err), Message: "the files cannot be indexed: " + err.Error(), Err: err,
-	}
+	return tool.Errorf(tool.CodeOf(err), "the files cannot be indexed: %w", err)
 }
 
 // Size is what the index takes on disk.

@@ -151,7 +151,7 @@ func (l *Line) refuse(reason, format string, args ...any) error {
 
 // interrupted says why a call that waited is over.
 func interrupted(ctx context.Context, name string) error {
-	e := *tool.AsError(context.Cause(ctx))
+	e := tool.Ended(ctx)
 	e.Message = name + " was not run, it waited for a place: " + e.Message
-	return &e
+	return e
 }

@@ -41,7 +41,7 @@ func Diagnose(argv []string, dir string, err error) error {
 
 func refuse(err error, format string, args ...any) error {
 	e := tool.Errorf(tool.CodeUnavailable, format, args...)
-	e.Op, e.Err = "start", err
+	e.Err = err
 	return e
 }
 

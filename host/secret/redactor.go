@@ -170,7 +170,7 @@ func (r *Redactor) Failure(e *tool.Error) *tool.Error {
 		return e
 	}
 	clean := *e
-	clean.Op, clean.Reason, clean.Message = r.String(e.Op), r.String(e.Reason), r.String(e.Message)
+	clean.Reason, clean.Message = r.String(e.Reason), r.String(e.Message)
 	clean.Code, clean.Details = tool.Code(r.String(string(e.Code))), r.JSON(e.Details)
 	clean.Err = r.Error(e.Err)
 	return &clean
@@ -182,7 +182,7 @@ func (r *Redactor) inError(err error) bool {
 		return false
 	}
 	if e, ok := err.(*tool.Error); ok &&
-		(r.in(e.Op) || r.in(e.Reason) || r.in(e.Message) || r.in(asString(e.Details))) {
+		(r.in(e.Reason) || r.in(e.Message) || r.in(asString(e.Details))) {
 		return true
 	}
 	if r.in(err.Error()) {

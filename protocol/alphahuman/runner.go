@@ -457,13 +457,9 @@ func outcome(e *jsonrpc.Error, name string) (*tool.Result, error) {
 
 // interrupted is the error of a call whose context ended.
 func interrupted(ctx context.Context, name, note string) *tool.Error {
-	e := *tool.AsError(context.Cause(ctx))
-	if e.Code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
-		e.Code = tool.AsError(ctx.Err()).Code
-	}
-	e.Op, e.Err = "alphahuman", context.Cause(ctx)
+	e := tool.Ended(ctx)
 	e.Message = fmt.Sprintf("%s was given up: %s%s", name, e.Message, note)
-	return &e
+	return e
 }
 
 // Close implements tool.Runner: every skill is shut down.

@@ -32,7 +32,7 @@ var codes = map[string]tool.Code{
 // structured makes the error of a call: its type is the reason, and the details are those of the contract.
 func structured(typ, aid, format string, args ...any) *tool.Error {
 	e := tool.Errorf(cmp.Or(codes[typ], tool.CodeInternal), format, args...)
-	e.Op, e.Reason = "machina", typ
+	e.Reason = typ
 	e.Details = detailsOf(typ, aid, e.Message)
 	return e
 }
@@ -47,15 +47,12 @@ func detailsOf(typ, aid, detail string) json.RawMessage {
 
 // interrupted is the error of a call whose context ended.
 func interrupted(ctx context.Context, aid string) *tool.Error {
-	e := *tool.AsError(context.Cause(ctx))
-	if e.Code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
-		e.Code = tool.CodeOf(ctx.Err())
-	}
-	e.Op, e.Err, e.Message = "machina", context.Cause(ctx), aid+" was ended: "+e.Message
+	e := tool.Ended(ctx)
+	e.Message = aid + " was ended: " + e.Message
 	if e.Code == tool.CodeTimeout {
 		e.Reason, e.Details = typeTimeout, detailsOf(typeTimeout, aid, e.Message)
 	}
-	return &e
+	return e
 }
 
 // statusOf is the table of the door: the status of a call that ended with an error of this class. Empty: the

@@ -205,7 +205,7 @@ func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 
 func (c *call) failed(code tool.Code, format string, args ...any) *tool.Error {
 	e := tool.Errorf(code, "%s "+format, append([]any{c.o.Tool}, args...)...)
-	e.Op, e.Details = "narratoria", c.details()
+	e.Details = c.details()
 	return e
 }
 

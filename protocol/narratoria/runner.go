@@ -159,11 +159,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 
 // interrupted is the error of a call whose context ended.
 func interrupted(ctx context.Context, name, tail string) *tool.Error {
-	e := *tool.AsError(context.Cause(ctx))
-	if e.Code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
-		e.Code = tool.AsError(ctx.Err()).Code
-	}
-	e.Op, e.Err = "narratoria", context.Cause(ctx)
+	e := tool.Ended(ctx)
 	e.Message = fmt.Sprintf("%s was ended: %s%s", name, e.Message, tail)
-	return &e
+	return e
 }

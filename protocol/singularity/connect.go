@@ -1,7 +1,6 @@
 package singularity
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/url"
@@ -176,13 +175,4 @@ func reportAsync(log *slog.Logger, sub *nats.Subscription, err error) {
 		return
 	}
 	log.Warn("NATS reports an error", "subject", subject, "error", err)
-}
-
-// interrupted is the error of a call whose context ended.
-func interrupted(ctx context.Context) *tool.Error {
-	e := *tool.AsError(context.Cause(ctx))
-	if e.Code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
-		e.Code = tool.AsError(ctx.Err()).Code
-	}
-	return &e
 }

@@ -140,7 +140,7 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, interrupted(ctx)
+		return nil, tool.Ended(ctx)
 	}
 	r := &Runner{o: o, mux: newMux()}
 	r.nc, err = dial(o.URL, o.shown(), log, append(more,
@@ -235,7 +235,7 @@ func (r *Runner) Close(context.Context) error {
 // Invoke implements tool.Handler.
 func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	if ctx.Err() != nil {
-		return nil, interrupted(ctx)
+		return nil, tool.Ended(ctx)
 	}
 	if err := r.covered(c); err != nil {
 		return nil, err
@@ -365,7 +365,7 @@ func (a *asking) await(ctx context.Context) (*tool.Result, error) {
 		select {
 		case <-ctx.Done():
 			a.abandon()
-			return nil, interrupted(ctx)
+			return nil, tool.Ended(ctx)
 		case <-a.p.wake:
 		}
 		messages, broken := a.p.take()

@@ -164,7 +164,7 @@ func (d *desk) call(j delivery, r request, c *tool.Call) (*tool.Result, error) {
 		defer stop()
 	}
 	if ctx.Err() != nil { // while it waited for its turn
-		return nil, interrupted(ctx)
+		return nil, tool.Ended(ctx)
 	}
 	out := tool.Discard
 	if w.stream != "" {
@@ -185,7 +185,7 @@ func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool
 	r, err = d.handler.Invoke(ctx, c, out)
 	if err != nil && ctx.Err() != nil {
 		if code := tool.CodeOf(err); code == tool.CodeTimeout || code == tool.CodeCancelled {
-			why := interrupted(ctx)
+			why := tool.Ended(ctx)
 			why.Details = tool.AsError(err).Details
 			return nil, why
 		}
@@ -313,7 +313,7 @@ func (s *stream) Emit(e tool.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
-		return interrupted(s.ctx)
+		return tool.Ended(s.ctx)
 	}
 	s.seq++
 	if e.Seq == 0 {
@@ -352,7 +352,7 @@ func (s *stream) send(body []byte) error {
 	_, err := s.nc.RequestWithContext(s.ctx, s.subject, body)
 	switch {
 	case s.ctx.Err() != nil:
-		return interrupted(s.ctx)
+		return tool.Ended(s.ctx)
 	case err != nil:
 		return tool.Errorf(tool.CodeCancelled, "the events of this call are no longer received: %w", err)
 	}
