@@ -4,7 +4,8 @@
 // are first needed and kept up to date.
 //
 // The parts are packages of their own: grep matches lines, trigram finds the files that can match, meaning ranks,
-// split cuts files into functions and sections, and symbol reads names, imports and manifests.
+// split cuts files into functions and sections, symbol reads names, imports and manifests, and disk keeps the files of
+// the indexes.
 package codesearch
 
 import (
