@@ -113,9 +113,9 @@ func (a *app) showReplay(count int, changed []replayed) {
 	}
 	var rows [][]string
 	for _, c := range changed {
-		now, why := "-", ""
+		var now, why string
 		if c.Error != nil {
-			why = c.Error.Message
+			now, why = "-", c.Error.Message
 		} else {
 			now, why = verdict(c.Now.Allowed), c.Now.Reason
 		}

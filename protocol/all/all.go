@@ -61,8 +61,8 @@ type Stdio struct {
 	Sources []config.Source
 }
 
-// What people do with packs of namel3ss tools, and with skill folders; a skill folder as it was read; and what is wrong
-// with one.
+// Packs and Skills are what people do with packs of namel3ss tools and with skill folders. A Skill is such a folder as it
+// was read, and a SkillFinding what is wrong with it.
 type (
 	Packs        = pack.Packs
 	Skills       = alphahuman.Skills
