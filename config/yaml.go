@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -52,7 +53,7 @@ func ParseYAML(data []byte) (root ast.Node, err error) {
 	}()
 	d, err := parse("", data)
 	if err != nil {
-		return nil, errors.Unwrap(err)
+		return nil, cmp.Or(errors.Unwrap(err), err)
 	}
 	return d.root, nil
 }

@@ -144,7 +144,7 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 		p, err = c.byIssued(ctx, shown)
 	}
 	switch {
-	case tool.CodeOf(err) == tool.CodeUnavailable:
+	case tool.CodeOf(err) == tool.CodeUnavailable && tool.AsError(err).Reason == "store":
 		return tool.Principal{}, err
 	case err != nil:
 		return c.refuse(shown, err)

@@ -316,6 +316,12 @@ const atOnce = 200
 func (j *JobTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
 	const old = ` IN (SELECT id FROM job WHERE ended_at < ? ORDER BY ended_at, id LIMIT ?)`
 	for more := true; more && err == nil && ctx.Err() == nil; {
+		found, err := reading(ctx, j.db, func(r *reader) ([]int, error) { // most often there is nothing to write
+			return list(r, value[int], `SELECT 1 FROM job WHERE ended_at < ? LIMIT 1`, micros(before))
+		})
+		if err != nil || len(found) == 0 {
+			return n, err
+		}
 		var removed int64
 		err = j.db.w.do(false, func(t *tx) (err error) {
 			if err := t.exec(`DELETE FROM job_event WHERE job`+old, micros(before), atOnce); err != nil {

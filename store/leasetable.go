@@ -69,7 +69,12 @@ func (l *LeaseTable) Consume(_ context.Context, token, caller, name string, tier
 		if err != nil {
 			return err
 		}
-		return t.exec(`UPDATE lease SET used_at = ? WHERE id = ?`, micros(time.Now()), id)
+		n, err := t.count(`UPDATE lease SET used_at = ? WHERE id = ? AND used_at IS NULL AND revoked_at IS NULL`,
+			micros(time.Now()), id)
+		if err == nil && n == 0 { // the writers' lock rules this out; a lease is worth a second lock
+			err = noSuchLease()
+		}
+		return err
 	}))
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 )
@@ -27,13 +29,14 @@ type Server struct {
 	mux     *http.ServeMux
 
 	inFlight *inFlight
-	life     context.Context // of every request; ends when the calls in flight have had their time
+	bodies   *semaphore.Weighted // bytes that the requests which are being served may have together
+	life     context.Context     // of every request; ends when the calls in flight have had their time
 	end      context.CancelCauseFunc
 }
 
 func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Catalog) *Server {
 	s := &Server{
-		o: o, inFlight: newInFlight(), mux: http.NewServeMux(),
+		o: o, inFlight: newInFlight(), mux: http.NewServeMux(), bodies: semaphore.NewWeighted(64 * o.MaxBody),
 		hosts: hostNames(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -124,18 +127,13 @@ func (s *Server) Begin(
 	if err := s.inFlight.begin(); err != nil {
 		return nil, nil, err
 	}
-	ctx, ended, err := s.o.Calls.Begin(r.Context(), c.Caller, c.ID)
-	if err != nil {
-		s.inFlight.end()
-		return nil, nil, err
-	}
+	ctx, ended, _ := s.o.Calls.Begin(r.Context(), c.Caller, c.ID)
 	w.Header().Set(envelope.HeaderCall, c.ID)
 	return ctx, func() { ended(); s.inFlight.end() }, nil
 }
 
-// Cancel ends a running call by its id, through whichever door it came: one of the caller's own, or, for an operator,
-// anybody's. Nobody else learns of the calls of others.
-func (s *Server) Cancel(p tool.Principal, id string) error { return s.o.Calls.Cancel(p, "", id) }
+// Cancel ends a running call of the caller's by its id, through whichever door it came.
+func (s *Server) Cancel(p tool.Principal, id string) error { return s.o.Calls.CancelOwn(p, id) }
 
 // Draining reports whether the front is closing and takes no more calls.
 func (s *Server) Draining() bool { return s.inFlight.isDraining() }

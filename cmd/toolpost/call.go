@@ -60,6 +60,7 @@ func (a *app) callCommand() *cobra.Command {
 	c.MarkFlagsMutuallyExclusive("events", "json")
 	c.MarkFlagsMutuallyExclusive("async", "events")
 	c.MarkFlagsMutuallyExclusive("async", "dry-run")
+	c.MarkFlagsMutuallyExclusive("async", "timeout")
 	return c
 }
 

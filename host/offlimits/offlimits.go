@@ -351,8 +351,10 @@ func Argv(dir string, argv, writes []string) []string {
 	first := slices.IndexFunc(argv[min(1, len(argv)):],
 		func(arg string) bool { return !strings.HasPrefix(arg, "-") }) + 1
 	for i, arg := range argv {
-		if i == 0 && !strings.Contains(arg, "/") || strings.HasPrefix(arg, "-") || strings.Contains(arg, "://") ||
-			arg == "" {
+		if strings.HasPrefix(arg, "-") {
+			_, arg, _ = strings.Cut(arg, "=") // such as --require=./first.js
+		}
+		if i == 0 && !strings.Contains(arg, "/") || strings.Contains(arg, "://") || arg == "" {
 			continue
 		}
 		if i > 1 && argv[i-1] == "-m" {

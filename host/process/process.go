@@ -323,11 +323,17 @@ func Run(ctx context.Context, cmd Command, max int) (out []byte, exit Exit, word
 	child.CloseStdin()
 	stop := context.AfterFunc(ctx, func() { child.Kill() })
 	defer stop()
-	if out, err = ReadDocument(child.Stdout, max); err != nil && ctx.Err() == nil {
-		return nil, exit, "", err
+	ended := make(chan Exit, 1)
+	go func() { ended <- child.Wait() }() // it ends what the command leaves behind, which may hold its output open
+	if out, err = ReadDocument(child.Stdout, max); err != nil {
+		child.Kill()
 	}
-	if exit = child.Wait(); ctx.Err() != nil {
+	exit = <-ended
+	switch {
+	case ctx.Err() != nil:
 		return nil, exit, "", context.Cause(ctx)
+	case err != nil:
+		return nil, exit, "", err
 	}
 	return out, exit, child.Describe(exit), nil
 }

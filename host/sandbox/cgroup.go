@@ -162,7 +162,7 @@ func (c *controllers) offer(name string) error {
 	if c.v1[name] != "" {
 		return nil
 	}
-	if !slices.Contains(strings.Fields(readText(filepath.Join(c.v2, "cgroup.controllers"))), name) || c.v2 == "" {
+	if c.v2 == "" || !slices.Contains(strings.Fields(readText(filepath.Join(c.v2, "cgroup.controllers"))), name) {
 		return errors.New("no hierarchy of cgroups has this controller for us")
 	}
 	err := c.enableOne(name)
@@ -324,17 +324,24 @@ func share(processors float64) (quota, period string) {
 // and were not waited for.
 func (g *group) only(n int) bool {
 	folder := g.folders[ctlPids]
+	if folder == "" { // what has this name in our own folder is anybody's
+		return false
+	}
 	now, err := strconv.Atoi(readText(filepath.Join(folder, "pids.current")))
-	return folder != "" && err == nil && now <= n
+	return err == nil && now <= n
 }
 
 // reached says which limits were met.
 func (g *group) reached() []string {
 	var met []string
 	happened := func(controller, file, what string) bool {
-		for line := range lines(filepath.Join(g.folders[controller], file)) {
+		folder := g.folders[controller]
+		if folder == "" {
+			return false
+		}
+		for line := range lines(filepath.Join(folder, file)) {
 			if name, n, ok := strings.Cut(line, " "); ok && name == what && n != "0" {
-				return g.folders[controller] != ""
+				return true
 			}
 		}
 		return false

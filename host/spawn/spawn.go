@@ -64,9 +64,8 @@ func (o Options) Folder(base string) string { return offlimits.Under(base, o.Dir
 // Claim says which files a command starts from, and which its program may change, of a config in base.
 func (o Options) Claim(base string, argv []string) offlimits.Claim {
 	c := o.Walls.Claim(base)
-	if c.Starts = o.Container.Starts(base); !o.contained() {
-		c.Starts = append(c.Starts, offlimits.Argv(o.Folder(base), argv, c.Writes)...)
-	}
+	// Also in a container: its root may be ours, and a file of the same path elsewhere is no worse for it.
+	c.Starts = append(o.Container.Starts(base), offlimits.Argv(o.Folder(base), argv, c.Writes)...)
 	return c
 }
 

@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -146,10 +147,22 @@ func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Princip
 	return nil
 }
 
+// cancelCall is DELETE /v1/calls/{id}. A caller's own call is ended; that of somebody else an operator ends with the tool
+// for it, so that the policy has its say and it is on record.
 func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
-	if err := s.Cancel(p, r.PathValue("id")); err != nil {
-		return err
+	id := r.PathValue("id")
+	err := s.Cancel(p, id)
+	switch {
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case p.Operator() && s.offers(r, p, "cancelCall") == nil:
+		return s.ask(w, r, p, "cancelCall", map[string]string{"call": id}, func(ctx context.Context, c *tool.Call) {
+			if res, err := s.invoke(ctx, c, tool.Discard); err != nil || !res.OK || c.DryRun {
+				s.answer(w, c, http.StatusOK, res, err)
+				return
+			}
+			w.WriteHeader(http.StatusNoContent)
+		})
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/engine/running"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 )
@@ -113,20 +114,19 @@ func (d *desk) close() {
 	delete(d.desks, d)
 }
 
-// expect notes a call that has a name, so that it can be cancelled while it waits. It gives why it is not run: its
-// caller has a call of this name already. One without a name, or with a name that will be refused, ends with the desk.
-func (d *desk) expect(j *delivery) (refused *tool.Error) {
+// expect notes a call that has a name, so that it can be cancelled while it waits. One without a name, or with a name
+// that will be refused, ends with the desk. One whose name is taken is refused at once: it must not wait until the name
+// is free, and then run.
+func (d *desk) expect(j *delivery) *tool.Error {
 	j.ctx, j.end = d.base, func() {}
-	id, err := envelope.ID(j.msg.Header)
-	if err != nil || id == "" {
-		return nil
+	if id, err := envelope.ID(j.msg.Header); err == nil && id != "" {
+		var first bool
+		if j.ctx, j.end, first = d.o.Calls.Begin(d.base, d.who(), id); !first {
+			return running.Taken(id)
+		}
 	}
-	ctx, end, refused := d.o.Calls.Begin(d.base, d.who(), id)
-	if refused == nil {
-		j.ctx, j.end = ctx, end
-	}
-	return refused
+	return nil
 }
 
 // cancel ends a call. A name that is not known here is a call of another node, or one that has ended.
-func (d *desk) cancel(m *nats.Msg) { _ = d.o.Calls.Cancel(d.who(), "", string(m.Data)) }
+func (d *desk) cancel(m *nats.Msg) { _ = d.o.Calls.CancelOwn(d.who(), string(m.Data)) }

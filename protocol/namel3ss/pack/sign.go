@@ -338,19 +338,50 @@ func place(staging, path string, replace bool) error {
 	return nil
 }
 
-// copyPack copies a pack, within bounds and without links. The copy is looked at too: the pack may be changed meanwhile.
+// copyPack copies a pack, within bounds and without links, and writable for nobody else.
 func copyPack(src, to string) error {
-	if _, err := filesOf(src); err != nil {
+	list, err := filesOf(src)
+	if err != nil {
 		return err
+	}
+	if _, err := os.Lstat(filepath.Join(src, signatureFile)); err == nil {
+		list = append(list, File{Path: signatureFile})
 	}
 	from, err := os.OpenRoot(src)
 	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the pack cannot be read: %w", err)
 	}
 	defer from.Close()
-	if err := os.CopyFS(to, from.FS()); err != nil {
+	into, err := os.OpenRoot(to)
+	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the pack cannot be copied: %w", err)
 	}
-	_, err = filesOf(to)
-	return err
+	defer into.Close()
+	for _, f := range list {
+		if err := copyFile(from, into, f); err != nil {
+			return tool.Errorf(tool.CodeUnavailable, "%q cannot be copied: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+func copyFile(from, into *os.Root, f File) error {
+	if err := into.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+		return err
+	}
+	in, err := from.Open(f.Path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	mode := fs.FileMode(0o644)
+	if f.Executable {
+		mode = 0o755
+	}
+	out, err := into.OpenFile(f.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, io.LimitReader(in, maxPackBytes)) // it may grow meanwhile
+	return errors.Join(err, out.Close())
 }
