@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"toolpost/bench/attempt"
 	"toolpost/host/spawn"
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
@@ -19,11 +20,11 @@ import (
 func events(ctx context.Context, l *lab) row {
 	path := filepath.Join(l.dir, "events.ndjson")
 	writeEvents(path, l.events)
-	runner := must(narratoria.New(l.dir, narratoria.Options{
+	runner := attempt.Must(narratoria.New(l.dir, narratoria.Options{
 		Tool: "events", Command: []string{"cat", path}, Options: spawn.Options{Dir: l.dir},
 	}))
 	defer runner.Close(ctx)
-	specs := must(runner.Tools(ctx))
+	specs := attempt.Must(runner.Tools(ctx))
 	m, r := compare(3,
 		clock(func() error { return throughRunner(ctx, runner, specs[0], l.events) }),
 		clock(func() error { return throughLoop(ctx, path, l.events+1) }))
@@ -31,14 +32,14 @@ func events(ctx context.Context, l *lab) row {
 }
 
 func writeEvents(path string, n int) {
-	f := must(os.Create(path))
+	f := attempt.Must(os.Create(path))
 	defer f.Close()
 	w := bufio.NewWriter(f)
 	for i := range n {
 		fmt.Fprintf(w, `{"version":"0","type":"log","level":"info","message":"event %d"}`+"\n", i+1)
 	}
 	fmt.Fprintln(w, `{"version":"0","type":"done","ok":true}`)
-	check(w.Flush())
+	attempt.Check(w.Flush())
 }
 
 func throughRunner(ctx context.Context, h tool.Handler, spec *tool.Spec, want int) error {

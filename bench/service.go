@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"sync/atomic"
+
+	"toolpost/bench/attempt"
 )
 
 // serviceCall compares a call through the whole engine to a tool behind HTTP with a client that posts the
@@ -24,7 +26,7 @@ func serviceCall(ctx context.Context, l *lab) row {
 	cfg := fmt.Sprintf("sources: [{name: svc, protocol: namel3ss, tool: greeter, runner: service, url: %q}]\n",
 		srv.URL+"/tools")
 	call := greet(ctx, l.open(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg}), "greeter")
-	check(call())
+	attempt.Check(call())
 	document := *last.Load()
 	m, r := compare(301,
 		batch(20, call),
