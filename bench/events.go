@@ -45,10 +45,8 @@ func writeEvents(path string, n int) {
 func throughRunner(ctx context.Context, h tool.Handler, spec *tool.Spec, want int) error {
 	got := 0
 	call := &tool.Call{ID: tool.NewID(), Tool: spec.Name, Spec: spec, Args: []byte(`{}`)}
-	r, err := h.Invoke(ctx, call, tool.SinkFunc(func(tool.Event) error { got++; return nil }))
+	r := attempt.Must(h.Invoke(ctx, call, tool.SinkFunc(func(tool.Event) error { got++; return nil })))
 	switch {
-	case err != nil:
-		return err
 	case !r.OK:
 		return r.Failure
 	case got != want:
@@ -59,13 +57,8 @@ func throughRunner(ctx context.Context, h tool.Handler, spec *tool.Spec, want in
 
 func throughLoop(ctx context.Context, path string, want int) error {
 	cmd := exec.CommandContext(ctx, "cat", path)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
+	out := attempt.Must(cmd.StdoutPipe())
+	attempt.Check(cmd.Start())
 	got := 0
 	for lines := bufio.NewScanner(out); lines.Scan(); got++ {
 		var e struct {
@@ -74,13 +67,9 @@ func throughLoop(ctx context.Context, path string, want int) error {
 			Level   string `json:"level"`
 			Message string `json:"message"`
 		}
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return err
-		}
+		attempt.Check(json.Unmarshal(lines.Bytes(), &e))
 	}
-	if err := cmd.Wait(); err != nil {
-		return err
-	}
+	attempt.Check(cmd.Wait())
 	if got != want {
 		return fmt.Errorf("%d lines came through, not %d", got, want)
 	}

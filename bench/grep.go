@@ -91,14 +91,8 @@ func copySources(ctx context.Context, dir string) {
 }
 
 func copyFile(from, to string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, b, 0o644)
+	attempt.Check(os.MkdirAll(filepath.Dir(to), 0o755))
+	return os.WriteFile(to, attempt.Must(os.ReadFile(from)), 0o644)
 }
 
 // grepCold compares searching the tree without an index with ripgrep.

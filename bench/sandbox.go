@@ -106,12 +106,9 @@ func measureSpawns(ctx context.Context, _ *lab) (s spawns) {
 }
 
 func spawnConfined() error {
-	c, err := process.Start(process.Command{
+	c := attempt.Must(process.Start(process.Command{
 		Argv: []string{"/bin/true"}, Confine: &sandbox.Confinement{Profile: sandbox.Default()},
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	defer c.Close()
 	if exit := c.Wait(); exit != (process.Exit{}) {
 		return fmt.Errorf("the confined /bin/true: %s", c.Describe(exit))
@@ -123,9 +120,7 @@ func spawnConfined() error {
 // and both would slow down as they become more.
 func spawnBwrap(ctx context.Context) error {
 	adopt := func(yes uintptr) error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, yes, 0, 0, 0) }
-	if err := adopt(0); err != nil {
-		return err
-	}
+	attempt.Check(adopt(0))
 	err := exec.CommandContext(ctx, "bwrap", "--ro-bind", "/", "/", "--unshare-all", "/bin/true").Run()
 	return errors.Join(err, adopt(1))
 }

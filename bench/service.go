@@ -35,15 +35,9 @@ func serviceCall(ctx context.Context, l *lab) row {
 }
 
 func post(ctx context.Context, client *http.Client, url string, document []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(document))
-	if err != nil {
-		return nil, err
-	}
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(document)))
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
+	resp := attempt.Must(client.Do(req))
 	defer resp.Body.Close()
 	return io.ReadAll(resp.Body)
 }
