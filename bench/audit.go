@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"toolpost/bench/attempt"
 	"toolpost/engine/audit"
 	"toolpost/node"
 	"toolpost/store"
@@ -42,16 +43,16 @@ func (l *lab) serveHTTP(ctx context.Context, dir string, files map[string]string
 	n := l.openNode(ctx, dir, files, node.Options{
 		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
 	})
-	return must(node.Dial(serve(ctx, l, ready, n.Serve).URL, benchToken))
+	return attempt.Must(node.Dial(serve(ctx, l, ready, n.Serve).URL, benchToken))
 }
 
 // auditTop compares the answer to what is used most with a plain scan of all rows, over a million of them.
 func auditTop(ctx context.Context, l *lab) row {
 	path := filepath.Join(l.dir, "top.db")
-	db := must(sqlite.Open(path, store.Options{}))
+	db := attempt.Must(sqlite.Open(path, store.Options{}))
 	l.atEnd(db.Close)
-	check(fill(ctx, db.Audit(), 512, 1_000_000))
-	plain := must(sql.Open("sqlite", path))
+	attempt.Check(fill(ctx, db.Audit(), 512, 1_000_000))
+	plain := attempt.Must(sql.Open("sqlite", path))
 	defer plain.Close()
 	m, r := compare(3,
 		clock(func() error { _, err := db.Audit().Uses(ctx, audit.Filter{}, audit.ByTool); return err }),
@@ -70,7 +71,7 @@ func auditTop(ctx context.Context, l *lab) row {
 
 // auditRows compares rows that 64 callers write at once, and share commits, with those of one who writes alone.
 func auditRows(ctx context.Context, l *lab) row {
-	db := must(sqlite.Open(filepath.Join(l.dir, "rows.db"), store.Options{}))
+	db := attempt.Must(sqlite.Open(filepath.Join(l.dir, "rows.db"), store.Options{}))
 	l.atEnd(db.Close)
 	const rows = 6400
 	m, r := compare(7,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/bench/attempt"
 	"toolpost/builtin"
 	"toolpost/node"
 	"toolpost/tool"
@@ -40,7 +41,7 @@ func warmCall(ctx context.Context, l *lab) row {
 	dir := filepath.Join(l.dir, "warm")
 	n := l.open(ctx, dir, greeting())
 	// The real python3, so that the reference does not pay for a shim in front of it.
-	python := must(exec.CommandContext(ctx, "python3", "-c", "import sys; print(sys.executable)").Output())
+	python := attempt.Must(exec.CommandContext(ctx, "python3", "-c", "import sys; print(sys.executable)").Output())
 	m, r := compare(50,
 		clock(greet(ctx, n, "greeter")),
 		clock(func() error {
@@ -67,11 +68,12 @@ func wantHello(out []byte, err error) error {
 func overhead(ctx context.Context, l *lab) row {
 	dir := filepath.Join(l.dir, "overhead")
 	n := l.openNode(ctx, dir, greeting(), node.Options{})
-	direct := must(builtin.New(ctx, dir, filepath.Join(dir, "state"), builtin.Options{}, slog.New(slog.DiscardHandler)))
+	state, log := filepath.Join(dir, "state"), slog.New(slog.DiscardHandler)
+	direct := attempt.Must(builtin.New(ctx, dir, state, builtin.Options{}, log))
 	defer direct.Close(ctx)
 	call := &tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)}
 	resolved := *call
-	resolved.Spec = must(n.Catalog().Lookup(ctx, tool.Principal{}, "readFile"))
+	resolved.Spec = attempt.Must(n.Catalog().Lookup(ctx, tool.Principal{}, "readFile"))
 	m, r := compare(31,
 		batch(1_000, func() error { _, err := invoke(ctx, n.Handler(), call); return err }),
 		batch(1_000, func() error { _, err := invoke(ctx, direct, &resolved); return err }))

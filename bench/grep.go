@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/bench/attempt"
 	"toolpost/codesearch/grep"
 	"toolpost/codesearch/trigram"
 	"toolpost/host/workspace"
@@ -51,25 +52,25 @@ func (l *lab) openTree(ctx context.Context) *codeTree {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		copySources(ctx, dir)
 	}
-	ws := must(workspace.Open(dir, workspace.Options{}))
+	ws := attempt.Must(workspace.Open(dir, workspace.Options{}))
 	l.atEnd(ws.Close)
 	return &codeTree{dir, ws.View(&tool.Call{})}
 }
 
 // index opens an index for grep over the tree.
 func (t *codeTree) index(l *lab, name string) *trigram.Index {
-	x := must(trigram.Open(filepath.Join(l.dir, name), t.view, trigram.Options{Pause: time.Hour}))
+	x := attempt.Must(trigram.Open(filepath.Join(l.dir, name), t.view, trigram.Options{Pause: time.Hour}))
 	l.atEnd(x.Close)
 	return x
 }
 
 // copySources copies modules from the module cache, again under another name where there are too few.
 func copySources(ctx context.Context, dir string) {
-	out := must(exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output())
+	out := attempt.Must(exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output())
 	from, left := strings.TrimSpace(string(out)), treeFiles
 	for round := 0; left > 0; round++ {
 		before := left
-		check(filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		attempt.Check(filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
 				return err
@@ -84,20 +85,14 @@ func copySources(ctx context.Context, dir string) {
 			return copyFile(path, filepath.Join(dir, fmt.Sprint("round", round), path[len(from):]))
 		}))
 		if left == before {
-			check(fmt.Errorf("the module cache %s has no files", from))
+			attempt.Check(fmt.Errorf("the module cache %s has no files", from))
 		}
 	}
 }
 
 func copyFile(from, to string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, b, 0o644)
+	attempt.Check(os.MkdirAll(filepath.Dir(to), 0o755))
+	return os.WriteFile(to, attempt.Must(os.ReadFile(from)), 0o644)
 }
 
 // grepCold compares searching the tree without an index with ripgrep.
@@ -111,7 +106,7 @@ func grepWarm(ctx context.Context, l *lab) row {
 	t := l.openTree(ctx)
 	x := t.index(l, "trigram")
 	time.Sleep(3 * time.Second) // files that were written just now are searched each time
-	check(x.Refresh(ctx))
+	attempt.Check(x.Refresh(ctx))
 	return t.againstRipgrep(ctx, 0.3, func(p *grep.Pattern) (grep.Stats, error) {
 		sel, err := x.Select(ctx, "", p.Need())
 		if errors.Is(err, trigram.ErrNotReady) {
@@ -152,13 +147,13 @@ func (t *codeTree) againstRipgrep(
 	var ours, theirs time.Duration
 	logs := 0.0
 	for _, expr := range grepPatterns() {
-		p := must(grep.Compile(expr, false))
+		p := attempt.Must(grep.Compile(expr, false))
 		var lines, want int
 		m, r := compare(3,
 			clock(func() error { st, err := search(p); lines = st.Matches; return err }),
 			clock(func() (err error) { want, err = t.ripgrep(ctx, expr); return err }))
 		if math.Abs(float64(lines-want)) > 0.001*float64(want) { // we differ about where a file stops to be text
-			check(fmt.Errorf("%s: %d lines, ripgrep finds %d", expr, lines, want))
+			attempt.Check(fmt.Errorf("%s: %d lines, ripgrep finds %d", expr, lines, want))
 		}
 		ours, theirs, logs = ours+m, theirs+r, logs+math.Log(float64(m)/float64(r))
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"toolpost/bench/attempt"
 	"toolpost/node"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
@@ -30,7 +31,7 @@ func machinaPipelined(ctx context.Context, l *lab) row {
 func machinaServe(
 	ctx context.Context, l *lab, n int, exchange func(p *pipe, n int, line, want string) error,
 ) row {
-	self := must(os.Executable())
+	self := attempt.Must(os.Executable())
 	door := l.start(ctx, l.dir, self, wordDoor, filepath.Join(l.dir, "machina"))
 	loop := l.start(ctx, l.dir, self, wordLoop)
 	const want = `"output_json":"{\"query\"`
@@ -70,12 +71,12 @@ type machinaReply struct {
 func serveLoop() {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var request machinaRequest
-		check(json.Unmarshal(in.Bytes(), &request))
+		attempt.Check(json.Unmarshal(in.Bytes(), &request))
 		var input map[string]any
-		check(json.Unmarshal([]byte(request.InputJSON), &input))
-		answer := must(json.Marshal(machinaReply{
+		attempt.Check(json.Unmarshal([]byte(request.InputJSON), &input))
+		answer := attempt.Must(json.Marshal(machinaReply{
 			OK: true, Status: "OK", OutputJSON: request.InputJSON, DSState: json.RawMessage(`{}`),
 		}))
-		must(os.Stdout.Write(append(answer, '\n')))
+		attempt.Must(os.Stdout.Write(append(answer, '\n')))
 	}
 }

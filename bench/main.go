@@ -15,6 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"toolpost/bench/attempt"
 	"toolpost/host/sandbox"
 )
 
@@ -28,7 +29,7 @@ type row struct {
 }
 
 // A lab is what the measurements share. What goes wrong in one of them ends it, as in a test, so that none of them has
-// to look; see check.
+// to look; see package attempt.
 type lab struct {
 	dir      string // for the files of this run; removed at its end
 	toolpost string // the binary
@@ -36,42 +37,17 @@ type lab struct {
 	ends     []func() error // of what the measurement opened
 }
 
-// A failure is what ends a measurement.
-type failure struct{ error }
-
-// check ends the measurement if something went wrong.
-func check(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
-
-// must is check for what comes with an error.
-func must[T any](v T, err error) T {
-	check(err)
-	return v
-}
-
 // atEnd notes what is to be done at the end of the measurement, the last first.
 func (l *lab) atEnd(end func() error) { l.ends = append(l.ends, end) }
 
 // attempt measures, ends what was opened for that, and says what went wrong.
-func (l *lab) attempt(measure func()) (err error) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case failure:
-			err = p.error
-		default:
-			panic(p)
-		}
-		for _, end := range slices.Backward(l.ends) {
-			err = errors.Join(err, end())
-		}
-		l.ends = nil
-	}()
-	measure()
-	return nil
+func (l *lab) attempt(measure func()) error {
+	err := attempt.Do(measure)
+	for _, end := range slices.Backward(l.ends) {
+		err = errors.Join(err, end())
+	}
+	l.ends = nil
+	return err
 }
 
 func main() {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"toolpost/bench/attempt"
 )
 
 // A timed does something once and says how long that took.
@@ -16,10 +18,10 @@ type timed func() (time.Duration, error)
 func compare(rounds int, measured, reference timed) (m, r time.Duration) {
 	var ms, rs []time.Duration
 	for range rounds + 1 {
-		ms = append(ms, must(measured()))
+		ms = append(ms, attempt.Must(measured()))
 		took, err := reference()
 		if err != nil {
-			check(fmt.Errorf("the reference: %w", err))
+			attempt.Check(fmt.Errorf("the reference: %w", err))
 		}
 		rs = append(rs, took)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"toolpost/bench/attempt"
 	"toolpost/node"
 	"toolpost/protocol/singularity"
 )
@@ -31,24 +32,24 @@ func natsDoor(ctx context.Context, l *lab) row {
 		Connect: singularity.Connect{URL: url}, Ready: func(string) { close(ready) },
 	})
 	serve(ctx, l, ready, func(ctx context.Context) error { return door.Serve(ctx, n.Handler(), n.Catalog()) })
-	bare := must(nats.Connect(url))
+	bare := attempt.Must(nats.Connect(url))
 	defer bare.Close()
-	must(bare.QueueSubscribe("bare.echo", "bare", func(m *nats.Msg) { _ = m.Respond(m.Data) }))
-	check(bare.Flush())
-	nc := must(nats.Connect(url))
+	attempt.Must(bare.QueueSubscribe("bare.echo", "bare", func(m *nats.Msg) { _ = m.Respond(m.Data) }))
+	attempt.Check(bare.Flush())
+	nc := attempt.Must(nats.Connect(url))
 	defer nc.Close()
 	m, r := compare(41, clock(requests(nc, "tools.execute.echo")), clock(requests(nc, "bare.echo")))
 	return ofTheRate(natsCallers*natsEach, m, r, 0.6)
 }
 
 func (l *lab) natsServer() (url string) {
-	s := must(server.NewServer(&server.Options{
+	s := attempt.Must(server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
 	}))
 	s.Start()
 	l.atEnd(func() error { s.Shutdown(); s.WaitForShutdown(); return nil })
 	if !s.ReadyForConnections(10 * time.Second) {
-		check(errors.New("the NATS server did not start within 10 s"))
+		attempt.Check(errors.New("the NATS server did not start within 10 s"))
 	}
 	return s.ClientURL()
 }
@@ -63,7 +64,7 @@ func serve[T any](ctx context.Context, l *lab, ready <-chan T, door func(context
 		l.atEnd(func() error { cancel(); return <-ended })
 	case err := <-ended:
 		cancel()
-		check(fmt.Errorf("the door did not open: %w", err))
+		attempt.Check(fmt.Errorf("the door did not open: %w", err))
 	}
 	return said
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/bench/attempt"
 	"toolpost/config"
 	"toolpost/node"
 	"toolpost/tool"
@@ -20,17 +21,17 @@ import (
 func (l *lab) openNode(ctx context.Context, dir string, files map[string]string, o node.Options) *node.Node {
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		check(os.MkdirAll(filepath.Dir(path), 0o755))
-		check(os.WriteFile(path, []byte(text), 0o644))
+		attempt.Check(os.MkdirAll(filepath.Dir(path), 0o755))
+		attempt.Check(os.WriteFile(path, []byte(text), 0o644))
 	}
 	text := files["toolpost.yaml"]
 	if !strings.Contains(text, "store:") {
 		text += "store: {url: none}\n" // what records cost is a row of its own
 	}
-	cfg := must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))
+	cfg := attempt.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))
 	open := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return echo{}, nil }
 	o.Protocols = append(node.Protocols(), node.Protocol{Name: "echo", Open: open})
-	n := must(node.Open(ctx, cfg, o))
+	n := attempt.Must(node.Open(ctx, cfg, o))
 	l.atEnd(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+
+	"toolpost/bench/attempt"
 )
 
 // A pipe is a program that answers each line with a line.
@@ -21,8 +23,8 @@ type pipe struct {
 func (l *lab) start(ctx context.Context, dir string, argv ...string) *pipe {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	in, out := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
-	check(cmd.Start())
+	in, out := attempt.Must(cmd.StdinPipe()), attempt.Must(cmd.StdoutPipe())
+	attempt.Check(cmd.Start())
 	l.atEnd(func() error { return errors.Join(in.Close(), cmd.Wait()) })
 	return &pipe{in, bufio.NewReaderSize(out, 64<<10)}
 }

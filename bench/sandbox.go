@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/bench/attempt"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 )
@@ -30,15 +31,15 @@ func part(ctx context.Context, l *lab, words []string) {
 	l.dir = os.TempDir()
 	switch {
 	case words[0] == wordSpawns:
-		check(json.NewEncoder(os.Stdout).Encode(measureSpawns(ctx, l)))
+		attempt.Check(json.NewEncoder(os.Stdout).Encode(measureSpawns(ctx, l)))
 	case words[0] == wordWarm:
-		check(json.NewEncoder(os.Stdout).Encode(measureWarm(ctx, l)))
+		attempt.Check(json.NewEncoder(os.Stdout).Encode(measureWarm(ctx, l)))
 	case words[0] == wordDoor && len(words) == 2:
-		check(serveDoor(ctx, l, words[1]))
+		attempt.Check(serveDoor(ctx, l, words[1]))
 	case words[0] == wordLoop:
 		serveLoop()
 	default:
-		check(fmt.Errorf("%q is no part of a bench", words))
+		attempt.Check(fmt.Errorf("%q is no part of a bench", words))
 	}
 }
 
@@ -47,10 +48,10 @@ func asNobody[T any](ctx context.Context, l *lab, word string, measure func(cont
 	if os.Geteuid() != 0 {
 		return measure(ctx, l)
 	}
-	dir := must(os.MkdirTemp("", "toolpost-bench-nobody-"))
+	dir := attempt.Must(os.MkdirTemp("", "toolpost-bench-nobody-"))
 	defer os.RemoveAll(dir)
 	self, temp := filepath.Join(dir, "bench"), filepath.Join(dir, "tmp") // where everybody can reach them
-	check(errors.Join(os.Chmod(dir, 0o755), copyFile("/proc/self/exe", self), os.Chmod(self, 0o755),
+	attempt.Check(errors.Join(os.Chmod(dir, 0o755), copyFile("/proc/self/exe", self), os.Chmod(self, 0o755),
 		os.Mkdir(temp, 0o700), os.Chmod(temp, 0o777)))
 	const nobody = 65534
 	cmd := exec.CommandContext(ctx, self, word)
@@ -60,9 +61,9 @@ func asNobody[T any](ctx context.Context, l *lab, word string, measure func(cont
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := cmd.Output()
 	if err != nil {
-		check(fmt.Errorf("as an ordinary user: %w", err))
+		attempt.Check(fmt.Errorf("as an ordinary user: %w", err))
 	}
-	check(json.Unmarshal(out, &told))
+	attempt.Check(json.Unmarshal(out, &told))
 	return told
 }
 
@@ -93,7 +94,7 @@ func (s spawns) row() row {
 
 func measureSpawns(ctx context.Context, _ *lab) (s spawns) {
 	if _, err := exec.LookPath("bwrap"); err != nil {
-		check(fmt.Errorf("the reference is missing; `make setup` installs it: %w", err))
+		attempt.Check(fmt.Errorf("the reference is missing; `make setup` installs it: %w", err))
 	}
 	defer sandbox.Keep()()
 	bwrap := func() error { return spawnBwrap(ctx) }
@@ -105,12 +106,9 @@ func measureSpawns(ctx context.Context, _ *lab) (s spawns) {
 }
 
 func spawnConfined() error {
-	c, err := process.Start(process.Command{
+	c := attempt.Must(process.Start(process.Command{
 		Argv: []string{"/bin/true"}, Confine: &sandbox.Confinement{Profile: sandbox.Default()},
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	defer c.Close()
 	if exit := c.Wait(); exit != (process.Exit{}) {
 		return fmt.Errorf("the confined /bin/true: %s", c.Describe(exit))
@@ -122,9 +120,7 @@ func spawnConfined() error {
 // and both would slow down as they become more.
 func spawnBwrap(ctx context.Context) error {
 	adopt := func(yes uintptr) error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, yes, 0, 0, 0) }
-	if err := adopt(0); err != nil {
-		return err
-	}
+	attempt.Check(adopt(0))
 	err := exec.CommandContext(ctx, "bwrap", "--ro-bind", "/", "/", "--unshare-all", "/bin/true").Run()
 	return errors.Join(err, adopt(1))
 }

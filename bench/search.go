@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"toolpost/bench/attempt"
 	"toolpost/codesearch/meaning"
 )
 
@@ -44,21 +45,21 @@ func (t *codeTree) files(ctx context.Context, most int64) iter.Seq2[meaning.File
 func indexing(ctx context.Context, l *lab) row {
 	t := l.openTree(ctx)
 	words := t.index(l, "index-words")
-	forWords := must(clock(func() error { return words.Refresh(ctx) })())
-	meanings := must(meaning.Open(filepath.Join(l.dir, "index-meaning"), meaning.Options{}))
+	forWords := attempt.Must(clock(func() error { return words.Refresh(ctx) })())
+	meanings := attempt.Must(meaning.Open(filepath.Join(l.dir, "index-meaning"), meaning.Options{}))
 	var stats meaning.Stats
-	forMeaning := must(clock(func() (err error) {
+	forMeaning := attempt.Must(clock(func() (err error) {
 		stats, err = meanings.Update(ctx, t.files(ctx, math.MaxInt64))
 		return err
 	})())
 	_, wordBytes := words.Size()
 	var source int64
 	for f, err := range t.files(ctx, math.MaxInt64) {
-		check(err)
+		attempt.Check(err)
 		source += f.Size
 	}
 	speed := func(took time.Duration) float64 { return float64(source) / 1e6 / took.Seconds() }
-	disk := float64(wordBytes+must(meanings.Size())) / float64(source)
+	disk := float64(wordBytes+attempt.Must(meanings.Size())) / float64(source)
 	slower := min(speed(forWords), speed(forMeaning))
 	return row{
 		measured:  fmt.Sprintf("%.0f MB/s for grep, %.0f MB/s by meaning", speed(forWords), speed(forMeaning)),
@@ -72,13 +73,13 @@ func indexing(ctx context.Context, l *lab) row {
 // searching asks an index of as much of the tree as gives 100,000 chunks.
 func searching(ctx context.Context, l *lab) row {
 	t := l.openTree(ctx)
-	x := must(meaning.Open("", meaning.Options{}))
+	x := attempt.Must(meaning.Open("", meaning.Options{}))
 	const wanted = 100_000
 	var stats meaning.Stats
 	for most := int64(64 << 20); stats.Chunks < wanted; most += 16 << 20 {
 		before := stats.Files
-		if stats = must(x.Update(ctx, t.files(ctx, most))); stats.Files == before {
-			check(fmt.Errorf("the tree has only %d chunks", stats.Chunks))
+		if stats = attempt.Must(x.Update(ctx, t.files(ctx, most))); stats.Files == before {
+			attempt.Check(fmt.Errorf("the tree has only %d chunks", stats.Chunks))
 		}
 	}
 	questions := []string{
@@ -90,7 +91,7 @@ func searching(ctx context.Context, l *lab) row {
 	var took []time.Duration
 	for i := range 25 * len(questions) {
 		ask := func() error { _, err := x.Search(ctx, questions[i%len(questions)], 10, nil); return err }
-		took = append(took, must(clock(ask)()))
+		took = append(took, attempt.Must(clock(ask)()))
 	}
 	m := median(took)
 	return row{

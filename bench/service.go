@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"sync/atomic"
+
+	"toolpost/bench/attempt"
 )
 
 // serviceCall compares a call through the whole engine to a tool behind HTTP with a client that posts the
@@ -24,7 +26,7 @@ func serviceCall(ctx context.Context, l *lab) row {
 	cfg := fmt.Sprintf("sources: [{name: svc, protocol: namel3ss, tool: greeter, runner: service, url: %q}]\n",
 		srv.URL+"/tools")
 	call := greet(ctx, l.open(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg}), "greeter")
-	check(call())
+	attempt.Check(call())
 	document := *last.Load()
 	m, r := compare(301,
 		batch(20, call),
@@ -33,15 +35,9 @@ func serviceCall(ctx context.Context, l *lab) row {
 }
 
 func post(ctx context.Context, client *http.Client, url string, document []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(document))
-	if err != nil {
-		return nil, err
-	}
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(document)))
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
+	resp := attempt.Must(client.Do(req))
 	defer resp.Body.Close()
 	return io.ReadAll(resp.Body)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"toolpost/bench/attempt"
 	"toolpost/protocol/alphahuman"
 )
 
@@ -18,7 +19,7 @@ const (
 // program and a line back.
 func skillCall(ctx context.Context, l *lab) row {
 	dir := filepath.Join(l.dir, "skill")
-	skill := must(alphahuman.Skills{}.New(dir, "hello"))
+	skill := attempt.Must(alphahuman.Skills{}.New(dir, "hello"))
 	n := l.open(ctx, dir, map[string]string{"toolpost.yaml": skillConfig})
 	bare := l.start(ctx, skill, "python3", "skill.py")
 	m, r := compare(301,

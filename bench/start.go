@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"toolpost/bench/attempt"
 )
 
 const hello = `package main
@@ -17,7 +19,7 @@ func main() { fmt.Println("hello, world") }
 
 // start compares how long the two programs take from start to exit.
 func start(ctx context.Context, l *lab) row {
-	toolpost := must(filepath.Abs(l.toolpost))
+	toolpost := attempt.Must(filepath.Abs(l.toolpost))
 	helloWorld := buildHello(ctx, l.dir)
 	m, r := compare(101,
 		clock(func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }),
@@ -27,11 +29,11 @@ func start(ctx context.Context, l *lab) row {
 
 func buildHello(ctx context.Context, dir string) string {
 	source, binary := filepath.Join(dir, "hello.go"), filepath.Join(dir, "hello")
-	check(os.WriteFile(source, []byte(hello), 0o644))
+	attempt.Check(os.WriteFile(source, []byte(hello), 0o644))
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		check(fmt.Errorf("go build: %w\n%s", err, out))
+		attempt.Check(fmt.Errorf("go build: %w\n%s", err, out))
 	}
 	return binary
 }

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"text/tabwriter"
+
+	"toolpost/bench/attempt"
 )
 
 // An older is the bench of an earlier tree and the program that it measures. Each bench links the packages of its own
@@ -20,7 +22,7 @@ type older struct {
 // versus prints what both say of each measurement, turn by turn, and judges nothing: how much of a difference is noise
 // shows in how far the turns of one of them lie apart.
 func versus(ctx context.Context, old older, l *lab, chosen []measurement, turns int, out io.Writer) {
-	self := must(os.Executable())
+	self := attempt.Must(os.Executable())
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAME\tBEFORE\tNOW")
 	for _, m := range chosen {
@@ -31,7 +33,7 @@ func versus(ctx context.Context, old older, l *lab, chosen []measurement, turns 
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", m.name, strings.Join(before, ", "), strings.Join(now, ", "))
 	}
-	check(table.Flush())
+	attempt.Check(table.Flush())
 }
 
 // oneRow lets a bench measure one thing. It gives the ratio, or what was measured where there is none.
@@ -48,5 +50,6 @@ func oneRow(ctx context.Context, bench, toolpost, name string) string {
 			return strings.Fields(row[3])[0]
 		}
 	}
-	panic(failure{fmt.Errorf("%s: %s does not say; it printed %q", name, bench, text)})
+	attempt.Check(fmt.Errorf("%s: %s does not say; it printed %q", name, bench, text))
+	return ""
 }

@@ -216,6 +216,16 @@ func (e *entry) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
+// FromEnv reads a secret for a server from the environment variable that a config names; no name: none.
+func FromEnv(name, what, server string) (string, error) {
+	value := os.Getenv(name)
+	if value == "" && name != "" {
+		return "", tool.Errorf(tool.CodeUnavailable,
+			"the environment variable %s, which should hold the %s for %s, is not set", name, what, server)
+	}
+	return value, nil
+}
+
 // Load reads a file.
 func Load(path string) (*Config, error) {
 	f, err := os.Open(path)

@@ -133,23 +133,14 @@ func digestKey(cfg *config.Config, path string) ([]byte, error) {
 	return sum[:], err
 }
 
-// makeKey writes a new key, whole or not at all. Another program may be faster: then its key stays.
+// makeKey makes a new key. Another program may be faster: then its key stays.
 func makeKey(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".audit-key-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(tmp.Name()) }()
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails: it ends the program instead
-	_, err = tmp.WriteString(hex.EncodeToString(key) + "\n")
-	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := offlimits.WriteNew(path, hex.EncodeToString(key)+"\n"); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil

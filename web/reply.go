@@ -78,7 +78,7 @@ func refusal(form Refuser, e *tool.Error) []byte {
 	if form == nil {
 		return Problem(e, "")
 	}
-	return form.Refusal(e)
+	return form(e)
 }
 
 // Reply writes a whole answer in JSON. Whether the peer took it is the peer's affair.

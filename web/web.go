@@ -69,9 +69,7 @@ type Door struct {
 
 // A Refuser says no in the form of its protocol. It is asked for everything that the front refuses before the door has
 // a say: another host, a foreign page, a stranger, a method that is not there.
-type Refuser interface {
-	Refusal(e *tool.Error) (body []byte) // JSON
-}
+type Refuser func(e *tool.Error) (body []byte) // JSON
 
 // A Route is one thing that can be asked of a door.
 type Route struct {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"toolpost/bench/attempt"
 	"toolpost/codesearch/meaning"
 	"toolpost/codesearch/split"
 )
@@ -30,7 +31,7 @@ type example struct {
 }
 
 // gather reads packages, one after the other on each core, and gives their pairs in the order of the list.
-func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair)) error {
+func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair)) {
 	mined := make([][]pair, len(packages))
 	var g errgroup.Group
 	g.SetLimit(cores)
@@ -44,32 +45,26 @@ func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
+	attempt.Check(g.Wait())
 	for i, pairs := range mined {
 		each(i, pairs)
 	}
-	return nil
 }
 
 // examples makes examples of pairs, without those that are evaluated: a copy of a function may be in another package
 // too.
-func examples(f *fetcher, train, eval []pkg, cores int) ([]example, error) {
+func examples(f *fetcher, train, eval []pkg, cores int) []example {
 	held := map[uint64]bool{}
-	err := gather(f, eval, cores, func(_ int, pairs []pair) {
+	gather(f, eval, cores, func(_ int, pairs []pair) {
 		for _, p := range pairs {
 			held[meaning.Digest(p.code)] = true
 			held[meaning.Digest([]byte(p.part.Name+" "+p.query))] = true
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
 	var all []example
 	seen := map[uint64]int{}
 	var bag meaning.Bag
-	err = gather(f, train, cores, func(n int, pairs []pair) {
+	gather(f, train, cores, func(n int, pairs []pair) {
 		for _, p := range pairs {
 			code, sentence := meaning.Digest(p.code), meaning.Digest([]byte(string(p.language)+p.query))
 			if held[code] || held[meaning.Digest([]byte(p.part.Name+" "+p.query))] || seen[code] > 0 ||
@@ -81,7 +76,7 @@ func examples(f *fetcher, train, eval []pkg, cores int) ([]example, error) {
 			all = append(all, exampleOf(&bag, n, sentence, p))
 		}
 	})
-	return balance(all), err
+	return balance(all)
 }
 
 func exampleOf(bag *meaning.Bag, n int, sentence uint64, p pair) example {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"toolpost/bench/attempt"
 	"toolpost/codesearch/meaning"
 	"toolpost/codesearch/split"
 )
@@ -34,14 +35,9 @@ type score [3]float64
 
 // eval indexes the held-out packages, language by language, without their documentation, and asks for each function
 // with its first sentence.
-func (prog *program) eval(ctx context.Context, packages []pkg) error {
-	if err := prog.fetcher.fetch(ctx, packages); err != nil {
-		return err
-	}
-	corpora, err := prog.corpora(packages)
-	if err != nil {
-		return err
-	}
+func (prog *program) eval(ctx context.Context, packages []pkg) {
+	attempt.Check(prog.fetcher.fetch(ctx, packages))
+	corpora := prog.corpora(packages)
 	fmt.Printf("MRR@%d on functions of %d packages that the table was not trained on; query: the first sentence "+
 		"of the\n", depth, len(packages))
 	fmt.Printf("documentation without the name; documentation is stripped from what is indexed\n\n")
@@ -49,10 +45,7 @@ func (prog *program) eval(ctx context.Context, packages []pkg) error {
 	var sum score
 	worse := 0
 	for _, l := range slices.Sorted(maps.Keys(corpora)) {
-		s, chunks, err := prog.measure(ctx, corpora[l])
-		if err != nil {
-			return err
-		}
+		s, chunks := prog.measure(ctx, corpora[l])
 		fmt.Printf("%-12s %8d %8d %8.3f %8.3f %8.3f %8.2f\n", l, chunks, len(corpora[l].questions), s[0], s[1], s[2],
 			s[2]/s[0])
 		if s[2] <= max(s[0], s[1]) {
@@ -62,11 +55,10 @@ func (prog *program) eval(ctx context.Context, packages []pkg) error {
 	}
 	fmt.Printf("%-12s %17s %8.3f %8.3f %8.3f %8.2f\n\n", "mean", "", sum[0], sum[1], sum[2], sum[2]/sum[0])
 	if worse > 0 || sum[2] < target*sum[0] {
-		return fmt.Errorf("mixed must beat both others in every language (not in %d) and BM25 by %.1f in the mean",
-			worse, target)
+		attempt.Check(fmt.Errorf(
+			"mixed must beat both others in every language (not in %d) and BM25 by %.1f in the mean", worse, target))
 	}
 	fmt.Printf("mixed beats both others in every language, and BM25 by more than %.1f in the mean\n", target)
-	return nil
 }
 
 // add makes another score a part of the mean of n.
@@ -77,15 +69,11 @@ func (s *score) add(o score, n float64) {
 }
 
 // corpora sorts the sources by language. Languages with few questions are left out: they would say little.
-func (prog *program) corpora(packages []pkg) (map[split.Language]*corpus, error) {
+func (prog *program) corpora(packages []pkg) map[split.Language]*corpus {
 	all := map[split.Language]*corpus{}
 	asked := map[string]int{}
 	for _, p := range packages {
-		sources, err := sourcesOf(prog.fetcher.archive(p))
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range sources {
+		for _, s := range attempt.Must(sourcesOf(prog.fetcher.archive(p))) {
 			l := kin(s.language)
 			if all[l] == nil {
 				all[l] = &corpus{}
@@ -100,7 +88,7 @@ func (prog *program) corpora(packages []pkg) (map[split.Language]*corpus, error)
 			delete(all, l)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // add takes a source over with its documentation blanked out, and asks for its functions.
@@ -144,15 +132,9 @@ func (c *corpus) files() iter.Seq2[meaning.File, error] {
 	}
 }
 
-func (prog *program) measure(ctx context.Context, c *corpus) (score, int, error) {
-	x, err := meaning.Open("", meaning.Options{Workers: prog.cores})
-	if err != nil {
-		return score{}, 0, err
-	}
-	stats, err := x.Update(ctx, c.files())
-	if err != nil {
-		return score{}, 0, err
-	}
+func (prog *program) measure(ctx context.Context, c *corpus) (s score, chunks int) {
+	x := attempt.Must(meaning.Open("", meaning.Options{Workers: prog.cores}))
+	stats := attempt.Must(x.Update(ctx, c.files()))
 	ranks := make([]score, len(c.questions))
 	var g errgroup.Group
 	g.SetLimit(prog.cores)
@@ -168,14 +150,11 @@ func (prog *program) measure(ctx context.Context, c *corpus) (score, int, error)
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return score{}, 0, err
-	}
-	var s score
+	attempt.Check(g.Wait())
 	for _, r := range ranks {
 		s.add(r, float64(len(ranks)))
 	}
-	return s, stats.Chunks, nil
+	return s, stats.Chunks
 }
 
 // reciprocal is one over the rank of the function that was asked for. The pieces of a long function are one.

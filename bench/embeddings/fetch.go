@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"toolpost/bench/attempt"
 )
 
 const (
@@ -42,7 +44,7 @@ func (f *fetcher) lacks(p pkg) bool {
 
 // fetch gets every package that is missing and checks the digest of each.
 func (f *fetcher) fetch(ctx context.Context, packages []pkg) error {
-	if err := f.prepareApt(ctx, packages); err != nil {
+	if err := attempt.Do(func() { f.prepareApt(ctx, packages) }); err != nil {
 		return err
 	}
 	var g errgroup.Group
@@ -50,7 +52,9 @@ func (f *fetcher) fetch(ctx context.Context, packages []pkg) error {
 	failures := make([]error, len(packages))
 	for i, p := range packages {
 		g.Go(func() error {
-			failures[i] = f.fetchOne(ctx, p)
+			if err := attempt.Do(func() { f.fetchOne(ctx, p) }); err != nil {
+				failures[i] = fmt.Errorf("%s: %w", p, err)
+			}
 			return nil
 		})
 	}
@@ -58,111 +62,77 @@ func (f *fetcher) fetch(ctx context.Context, packages []pkg) error {
 	return errors.Join(failures...)
 }
 
-func (f *fetcher) fetchOne(ctx context.Context, p pkg) error {
+func (f *fetcher) fetchOne(ctx context.Context, p pkg) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	if f.lacks(p) {
-		err := os.MkdirAll(filepath.Dir(f.archive(p)), 0o755)
-		if err == nil {
-			err = f.download(ctx, p)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", p, err)
-		}
+		attempt.Check(os.MkdirAll(filepath.Dir(f.archive(p)), 0o755))
+		f.download(ctx, p)
 		f.log("fetched %s", p)
 	}
-	b, err := os.ReadFile(f.archive(p))
-	digest := fmt.Sprintf("%x", sha256.Sum256(b))
-	switch {
-	case err != nil:
-		return err
+	switch digest := fmt.Sprintf("%x", sha256.Sum256(attempt.Must(os.ReadFile(f.archive(p))))); {
 	case p.digest == "":
-		return fmt.Errorf("%s: it is not pinned; its digest is %s", p, digest)
+		attempt.Check(fmt.Errorf("it is not pinned; its digest is %s", digest))
 	case digest != p.digest:
-		return fmt.Errorf("%s: the archive has the digest %s, packages.txt says %s; remove %s to fetch it again", p,
-			digest, p.digest, f.archive(p))
+		attempt.Check(fmt.Errorf("the archive has the digest %s, packages.txt says %s; remove %s to fetch it again",
+			digest, p.digest, f.archive(p)))
 	}
-	return nil
 }
 
 // download has the program that knows a package's registry leave its archive behind.
-func (f *fetcher) download(ctx context.Context, p pkg) error {
-	tmp, err := os.MkdirTemp(f.dir, "fetch-")
-	if err != nil {
-		return err
-	}
+func (f *fetcher) download(ctx context.Context, p pkg) {
+	tmp := attempt.Must(os.MkdirTemp(f.dir, "fetch-"))
 	defer os.RemoveAll(tmp)
 	var command []string
 	archive, revision := "", "" // archive is the pattern of its name
 	switch p.kind {
 	case "go":
-		return f.copyModule(ctx, tmp, p)
+		f.copyModule(ctx, tmp, p)
+		return
 	case "npm":
 		command = []string{"npm", "pack", "--silent", "--pack-destination", tmp, p.name + "@" + p.version}
 		archive = "*.tgz"
 	case "src": // the upstream archive of a Debian source package
-		revision, err = f.revision(ctx, p, "showsrc", "--only-source")
+		revision = f.revision(ctx, p, "showsrc", "--only-source")
 		command = []string{"apt-get", "source", "-qq", "--download-only", "--tar-only"}
 		archive = "*.orig.tar.*"
 	case "deb":
-		revision, err = f.revision(ctx, p, "show")
+		revision = f.revision(ctx, p, "show")
 		command = []string{"apt-get", "download", "-qq"}
 		archive = "*.deb"
 	default:
-		err = fmt.Errorf("no registry is called %q; there are go, npm, deb and src", p.kind)
+		attempt.Check(fmt.Errorf("no registry is called %q; there are go, npm, deb and src", p.kind))
 	}
 	if revision != "" {
 		command = append(command, "-o", "APT::Sandbox::User=root", p.name+"="+revision)
 	}
-	if err == nil {
-		_, err = f.output(ctx, tmp, command...)
-	}
-	if err != nil {
-		return err
-	}
-	got, err := single(filepath.Join(tmp, archive))
-	if err != nil {
-		return err
-	}
-	return os.Rename(got, f.archive(p))
+	attempt.Must(f.output(ctx, tmp, command...))
+	attempt.Check(os.Rename(single(filepath.Join(tmp, archive)), f.archive(p)))
 }
 
 // copyModule takes the archive of a module from the machine's cache, into which go puts it.
-func (f *fetcher) copyModule(ctx context.Context, tmp string, p pkg) error {
-	out, err := f.output(ctx, tmp, "go", "mod", "download", "-json", p.name+"@"+p.version)
-	if err != nil {
-		return err
-	}
+func (f *fetcher) copyModule(ctx context.Context, tmp string, p pkg) {
 	var m struct{ Zip string }
-	if err := json.Unmarshal(out, &m); err != nil {
-		return err
-	}
-	b, err := os.ReadFile(m.Zip)
-	if err != nil {
-		return err
-	}
+	out := attempt.Must(f.output(ctx, tmp, "go", "mod", "download", "-json", p.name+"@"+p.version))
+	attempt.Check(json.Unmarshal(out, &m))
 	half := filepath.Join(tmp, "copy")
-	if err := os.WriteFile(half, b, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(half, f.archive(p))
+	attempt.Check(os.WriteFile(half, attempt.Must(os.ReadFile(m.Zip)), 0o644))
+	attempt.Check(os.Rename(half, f.archive(p)))
 }
 
 // revision finds the full version whose record has the pinned digest, because Debian's revisions come and go; of a
 // package that is not pinned yet, any of the version.
-func (f *fetcher) revision(ctx context.Context, p pkg, show ...string) (string, error) {
-	records, err := f.output(ctx, f.dir, slices.Concat([]string{"apt-cache"}, show, []string{p.name})...)
-	if err != nil {
-		return "", err
-	}
+func (f *fetcher) revision(ctx context.Context, p pkg, show ...string) string {
+	records := attempt.Must(f.output(ctx, f.dir, slices.Concat([]string{"apt-cache"}, show, []string{p.name})...))
 	for record := range strings.SplitSeq(string(records), "\n\n") {
 		_, rest, _ := strings.Cut("\n"+record, "\nVersion: ")
 		revision, _, _ := strings.Cut(rest, "\n")
 		if upstream(revision) == p.version && strings.Contains(record, p.digest) {
-			return revision, nil
+			return revision
 		}
 	}
-	return "", fmt.Errorf("no revision of %s with the pinned digest is offered", p.version)
+	attempt.Check(fmt.Errorf("no revision of %s with the pinned digest is offered", p.version))
+	return ""
 }
 
 // upstream takes the epoch and the Debian revision off a version.
@@ -177,30 +147,26 @@ func upstream(version string) string {
 }
 
 // prepareApt makes package lists beside the machine's own: most machines have none of sources.
-func (f *fetcher) prepareApt(ctx context.Context, packages []pkg) error {
+func (f *fetcher) prepareApt(ctx context.Context, packages []pkg) {
 	missing := func(p pkg) bool { return (p.kind == "deb" || p.kind == "src") && f.lacks(p) }
 	if !slices.ContainsFunc(packages, missing) {
-		return nil
+		return
 	}
 	for _, d := range []string{"parts", "lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(f.dir, "apt", d), 0o755); err != nil {
-			return err
-		}
+		attempt.Check(os.MkdirAll(filepath.Join(f.dir, "apt", d), 0o755))
 	}
-	if err := f.writeSources(); err != nil {
-		return err
-	}
+	f.writeSources()
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	// A registry of the machine without sources fails the update; what is missing then shows at its package.
 	if _, err := f.output(ctx, f.dir, "apt-get", "update", "-qq"); err != nil {
 		f.log("apt-get update: %v", err)
 	}
-	return nil
 }
 
 // writeSources turns the machine's list of Debian's registries into one that has their sources too.
-func (f *fetcher) writeSources() error {
+func (f *fetcher) writeSources() {
+	apt := filepath.Join(f.dir, "apt")
 	lists, _ := filepath.Glob("/etc/apt/sources.list.d/*")
 	for _, name := range append(lists, "/etc/apt/sources.list") {
 		text, err := os.ReadFile(name)
@@ -216,14 +182,11 @@ func (f *fetcher) writeSources() error {
 		default:
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(f.dir, "apt", "parts", filepath.Base(name)), text, 0o644); err != nil {
-			return err
-		}
+		attempt.Check(os.WriteFile(filepath.Join(apt, "parts", filepath.Base(name)), text, 0o644))
 	}
-	apt := filepath.Join(f.dir, "apt")
 	conf := fmt.Sprintf("Dir::Etc::sourcelist \"/dev/null\";\nDir::Etc::sourceparts %q;\nDir::State::lists %q;\n"+
 		"Dir::Cache %q;\n", filepath.Join(apt, "parts"), filepath.Join(apt, "lists"), filepath.Join(apt, "cache"))
-	return os.WriteFile(filepath.Join(apt, "apt.conf"), []byte(conf), 0o644)
+	attempt.Check(os.WriteFile(filepath.Join(apt, "apt.conf"), []byte(conf), 0o644))
 }
 
 // output runs a program and gives what it prints; the end of its complaint is in the error.
@@ -242,14 +205,11 @@ func (f *fetcher) output(ctx context.Context, dir string, command ...string) ([]
 }
 
 // single finds the one archive that a program left behind.
-func single(pattern string) (string, error) {
-	names, err := filepath.Glob(pattern)
+func single(pattern string) string {
+	names, _ := filepath.Glob(pattern)
 	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, ".asc") })
-	if err == nil && len(names) != 1 {
-		err = fmt.Errorf("want one archive, got %d", len(names))
+	if len(names) != 1 {
+		attempt.Check(fmt.Errorf("want one archive, got %d", len(names)))
 	}
-	if err != nil {
-		return "", err
-	}
-	return names[0], nil
+	return names[0]
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
-	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -92,16 +91,6 @@ func Touching[A, O any](
 			return touches(c, args)
 		},
 	}
-}
-
-// WholeRunes is how much of b ends between two characters, for a tool that gives text in events as it comes.
-func WholeRunes(b []byte) int {
-	for i := len(b) - 1; i >= max(0, len(b)-utf8.UTFMax+1); i-- {
-		if utf8.RuneStart(b[i]) && !utf8.FullRune(b[i:]) {
-			return i
-		}
-	}
-	return len(b)
 }
 
 // Input writes the schema of arguments, changed by adjust where a config has a say in it; nil: as the tags have it.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"io"
 
-	"toolpost/builtin/define"
+	"toolpost/host/process"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -38,7 +38,7 @@ func stream(r *request, f *workspace.File, content io.Reader, encoding string) (
 		s.choose(buf[:n])
 		give := n
 		if s.Encoding == asText && !last {
-			give = define.WholeRunes(buf[:n])
+			give = process.WholeRunes(buf[:n])
 		}
 		if err := s.emit(r.out, buf[:give], f.Shown()); err != nil {
 			return nil, err
@@ -54,7 +54,7 @@ func stream(r *request, f *workspace.File, content io.Reader, encoding string) (
 func (s *streamed) choose(first []byte) {
 	switch {
 	case s.Encoding != "":
-	case isText(first[:define.WholeRunes(first)]):
+	case isText(first[:process.WholeRunes(first)]):
 		s.Encoding = asText
 	default:
 		s.Encoding = asBase64

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	"toolpost/builtin/define"
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 
@@ -52,7 +52,7 @@ func (s *stream) Write(p []byte) (int, error) {
 		return size, nil
 	}
 	data := slices.Concat(s.part, p)
-	whole := define.WholeRunes(data)
+	whole := process.WholeRunes(data)
 	s.part = data[whole:]
 	return size, s.emit(strings.ToValidUTF8(string(data[:whole]), "\uFFFD"))
 }

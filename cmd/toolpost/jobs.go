@@ -174,14 +174,10 @@ func (a *app) aboutJob(name string, c *cobra.Command) *cobra.Command {
 			args["all"] = true
 		}
 		j, err := askJobs[job](c.Context(), a, name, args, tool.Discard)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case a.json:
-			return a.printJSON(j)
 		}
-		a.printJob(j)
-		return nil
+		return a.conclude(j, func() { a.printJob(j) }, false)
 	}
 	return a.withServer(a.withJSON("print the job as JSON", c))
 }

@@ -22,13 +22,22 @@ func (a *app) policyCommand() *cobra.Command {
 	}, a.policyExplainCommand(), a.policyTestCommand(), a.policyReplayCommand())
 }
 
-// openPolicy opens the config's tools: what a call touches is theirs to say.
-func (a *app) openPolicy(ctx context.Context) (*node.Node, func(), error) {
-	cfg, err := a.load()
-	if err != nil {
-		return nil, nil, err
+// judging runs a command with the config's tools: what a call touches is theirs to say.
+func (a *app) judging(
+	run func(ctx context.Context, n *node.Node, args []string) error,
+) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		n, end, err := a.openNode(c.Context(), cfg, slog.LevelError, node.Options{})
+		if err != nil {
+			return err
+		}
+		defer end()
+		return run(c.Context(), n, args)
 	}
-	return a.openNode(ctx, cfg, slog.LevelError, node.Options{})
 }
 
 func (a *app) policyExplainCommand() *cobra.Command {
@@ -45,16 +54,11 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	c.Flags().StringVar(&who.ID, "caller", who.ID, "who calls")
 	c.Flags().StringVar(&who.Door, "door", who.Door, "where the call comes in")
 	c.Flags().StringVar(&session, "session", "", "session of the call")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		n, end, err := a.openPolicy(c.Context())
-		if err != nil {
-			return err
-		}
-		defer end()
+	c.RunE = a.judging(func(ctx context.Context, n *node.Node, args []string) error {
 		call := tool.Call{Tool: args[0], Caller: n.Caller(who.ID, who.Door), Session: session}
 		spec, err := n.Spec(call.Tool)
 		if err != nil {
-			return suggest(c.Context(), n.Catalog(), call.Tool, err)
+			return suggest(ctx, n.Catalog(), call.Tool, err)
 		}
 		if len(args) > 1 {
 			if call.Args, err = arguments(args[1:], spec, a.in); err != nil {
@@ -71,7 +75,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 			return err
 		}
 		return exitRefused
-	}
+	})
 	return c
 }
 

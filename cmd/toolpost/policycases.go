@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -69,22 +70,17 @@ func (a *app) policyTestCommand() *cobra.Command {
 			"       rule: read-only}\n\n" +
 			"caller and door are local and cli where they are left out; time, such as 2026-01-31T08:00:00Z, is now.",
 		Args: words(1, 1),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
 			cases, err := readCases(args[0])
 			if err != nil {
 				return err
 			}
-			n, end, err := a.openPolicy(c.Context())
-			if err != nil {
-				return err
-			}
-			defer end()
 			results := []caseResult{}
 			for _, p := range cases {
 				results = append(results, runCase(n, p))
 			}
 			return a.showCases(results)
-		},
+		}),
 	})
 }
 

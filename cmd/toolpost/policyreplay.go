@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -31,7 +32,7 @@ func (a *app) policyReplayCommand() *cobra.Command {
 			"policy of now, at the time that it was made, and shows those that would be decided differently. Nothing is\n" +
 			"run. Exit code 1: there are some.",
 		Args: words(1, 1),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
 			in := a.in
 			if args[0] != "-" {
 				f, err := os.Open(args[0])
@@ -41,18 +42,13 @@ func (a *app) policyReplayCommand() *cobra.Command {
 				defer f.Close()
 				in = f
 			}
-			n, end, err := a.openPolicy(c.Context())
-			if err != nil {
-				return err
-			}
-			defer end()
 			count, changed, err := replay(n, args[0], in)
 			if err != nil {
 				return err
 			}
 			return a.conclude(map[string]any{"calls": count, "changed": changed},
 				func() { a.showReplay(count, changed) }, len(changed) > 0)
-		},
+		}),
 	})
 }
 

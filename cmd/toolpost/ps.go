@@ -67,14 +67,10 @@ func (a *app) psCancelCommand() *cobra.Command {
 				args["caller"] = caller
 			}
 			done, err := own[map[string]string](c.Context(), a, node.Options{}, "cancelCall", args, "cancel calls")
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case a.json:
-				return a.printJSON(done)
 			}
-			fmt.Fprintf(a.err, "call %s is cancelled\n", clean(words[0]))
-			return nil
+			return a.conclude(done, func() { fmt.Fprintf(a.err, "call %s is cancelled\n", clean(words[0])) }, false)
 		},
 	}
 	c.Flags().StringVar(&caller, "caller", "",

@@ -66,16 +66,14 @@ func (a *app) issueToken(ctx context.Context, args map[string]any) error {
 		identity.Token
 	}
 	t, err := kept[issued](ctx, a, "token.issue", args, "issue tokens")
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case a.json:
-		return a.printJSON(t)
 	}
-	fmt.Fprintln(a.out, t.Secret)
-	fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is shown this once\n",
-		t.ID, clean(t.Caller), cmp.Or(when(t.Expires, time.Now()), "it is revoked"))
-	return nil
+	return a.conclude(t, func() {
+		fmt.Fprintln(a.out, t.Secret)
+		fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is shown this once\n",
+			t.ID, clean(t.Caller), cmp.Or(when(t.Expires, time.Now()), "it is revoked"))
+	}, false)
 }
 
 func tokenListing() listing[identity.Token] {

@@ -6,14 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/node"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
+	entry "toolpost/wire/listing"
 )
 
 // A listed tool is a tool as the catalogue shows it.
@@ -23,17 +22,7 @@ type listed struct {
 }
 
 // MarshalJSON adds the availability to the spec.
-func (l listed) MarshalJSON() ([]byte, error) {
-	doc, err := strictjson.Marshal(l.spec)
-	if err != nil {
-		return nil, err
-	}
-	doc = strconv.AppendBool(strictjson.AppendName(doc[:len(doc)-1], "available"), l.err == nil)
-	if l.err != nil {
-		doc = strictjson.AppendString(strictjson.AppendName(doc, "reason"), tool.AsError(l.err).Message)
-	}
-	return append(doc, '}'), nil
-}
+func (l listed) MarshalJSON() ([]byte, error) { return entry.Encode(l.spec, l.err), nil }
 
 func (a *app) toolsCommand() *cobra.Command {
 	command := func(c *cobra.Command) *cobra.Command {

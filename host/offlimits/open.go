@@ -305,3 +305,18 @@ func (t Thing) Make(private bool) (bool, error) {
 	}
 	return true, nil
 }
+
+// WriteNew makes a file that only its owner can read, whole or not at all: it is written beside path and then linked
+// there. Where something is at path already it stays, and the error is fs.ErrExist.
+func WriteNew(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // O_EXCL, 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Link(f.Name(), path)
+}

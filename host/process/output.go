@@ -170,7 +170,7 @@ func splitPieces(data []byte, last bool) (size int, piece []byte, err error) {
 	case i >= 0:
 		return i + 1, bytes.TrimSuffix(data[:i], []byte{'\r'}), nil
 	case len(data) > pieceSize:
-		size = wholeRunes(data[:pieceSize])
+		size = WholeRunes(data[:pieceSize])
 		return size, data[:size], nil
 	case last && len(data) > 0:
 		return len(data), data, nil
@@ -178,14 +178,11 @@ func splitPieces(data []byte, last bool) (size int, piece []byte, err error) {
 	return 0, nil, nil
 }
 
-// wholeRunes is how much of b ends between two characters.
-func wholeRunes(b []byte) int {
-	for i := len(b) - 1; i > len(b)-utf8.UTFMax; i-- {
-		if utf8.RuneStart(b[i]) {
-			if !utf8.FullRune(b[i:]) {
-				return i
-			}
-			break
+// WholeRunes is how much of b ends between two characters.
+func WholeRunes(b []byte) int {
+	for i := len(b) - 1; i >= 0 && i > len(b)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(b[i]) && !utf8.FullRune(b[i:]) {
+			return i
 		}
 	}
 	return len(b)

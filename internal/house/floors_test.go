@@ -36,6 +36,7 @@ func floors() []floor {
 		{name: "protocols and built-in tools", rooms: []string{"protocol/*", "builtin", "builtin/*"}},
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},
+		{name: "measuring", rooms: []string{"bench/attempt"}},
 		{name: "top", rooms: []string{"cmd/...", "bench/embeddings", "bench"}},
 	}
 }

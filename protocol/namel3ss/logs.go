@@ -10,7 +10,6 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"toolpost/host/process"
 	"toolpost/tool"
@@ -48,7 +47,7 @@ func (l *logs) read(stream string, r io.Reader) {
 		line = append(line, piece...)
 		whole := len(line)
 		if errors.Is(err, bufio.ErrBufferFull) {
-			whole, err = wholeRunes(line), nil
+			whole, err = process.WholeRunes(line), nil
 		}
 		if whole > 0 {
 			l.line(stream, bytes.TrimRight(line[:whole], "\r\n"))
@@ -87,16 +86,6 @@ func (l *logs) skip(stream string, r io.Reader) {
 func (l *logs) keep(b []byte) {
 	l.tail = append(l.tail, b[max(0, len(b)-tailSize):]...)
 	l.tail = append(l.tail[:0], l.tail[max(0, len(l.tail)-tailSize):]...)
-}
-
-// wholeRunes is how much of a line that is cut here ends between two characters.
-func wholeRunes(b []byte) int {
-	for i := len(b) - 1; i >= 0 && i > len(b)-utf8.UTFMax; i-- {
-		if utf8.RuneStart(b[i]) && !utf8.FullRune(b[i:]) {
-			return i
-		}
-	}
-	return len(b)
 }
 
 // line emits one line.

@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"toolpost/config"
 	"toolpost/host/process"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
@@ -100,12 +101,9 @@ func (b *builder) service(f *facts, bound *appfile.Binding) (way, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput,
 			"its url has a password in it; give the service's token with token_env")
 	}
-	token := ""
-	if b.TokenEnv != "" {
-		if token = os.Getenv(b.TokenEnv); token == "" {
-			return nil, tool.Errorf(tool.CodeUnavailable,
-				"the environment variable %s, which should hold the token for %s, is not set", b.TokenEnv, u.Redacted())
-		}
+	token, err := config.FromEnv(b.TokenEnv, "token", u.Redacted())
+	if err != nil {
+		return nil, err
 	}
 	form, err := f.serviceForm(token)
 	if err != nil {

@@ -48,7 +48,7 @@ func NewServiceDoor(o ServiceOptions) web.Door {
 		Name:     "namel3ss",
 		Hint:     "POST to " + toolsPath + " or " + handshakePath,
 		Basic:    true,
-		Refusals: serviceRefusals{},
+		Refusals: refuse,
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
 			s := &service{on, o, h, c}
 			return []web.Route{
@@ -70,13 +70,8 @@ type service struct {
 	catalog tool.Catalog
 }
 
-// A serviceRefusals refuses what never becomes a call in the words of the contract.
-type serviceRefusals struct{}
-
-// Refusal implements web.Refuser.
-func (serviceRefusals) Refusal(e *tool.Error) []byte {
-	return encodeReply(refusal(e), 0)
-}
+// refuse refuses what never becomes a call in the words of the contract.
+func refuse(e *tool.Error) []byte { return encodeReply(refusal(e), 0) }
 
 // An answerer answers a request. The call has what the headers say.
 type answerer func(ctx context.Context, c *tool.Call, body []byte) (status int, reply []byte)
@@ -87,18 +82,18 @@ func (s *service) answering(answer answerer) func(http.ResponseWriter, *http.Req
 		c := &tool.Call{Caller: p}
 		timeout, bad := envelope.Read(r.Header, c)
 		if bad != nil {
-			web.Refuse(w, r, serviceRefusals{}, http.StatusBadRequest, tool.AsError(bad))
+			web.Refuse(w, r, refuse, http.StatusBadRequest, tool.AsError(bad))
 			return
 		}
 		c.Name()
 		body, status, err := s.ReadBody(w, r)
 		if err != nil {
-			web.Refuse(w, r, serviceRefusals{}, status, err)
+			web.Refuse(w, r, refuse, status, err)
 			return
 		}
 		ctx, end, err := s.Begin(w, r, c)
 		if err != nil {
-			web.Refuse(w, r, serviceRefusals{}, web.StatusOf(err.Code), err)
+			web.Refuse(w, r, refuse, web.StatusOf(err.Code), err)
 			return
 		}
 		defer end()
@@ -114,7 +109,7 @@ func (s *service) answering(answer answerer) func(http.ResponseWriter, *http.Req
 func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
 	req, err := parseRequest(body, true)
 	if err != nil {
-		return http.StatusBadRequest, serviceRefusals{}.Refusal(malformed(err))
+		return http.StatusBadRequest, refuse(malformed(err))
 	}
 	if req.timeout > 0 {
 		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", req.tool,
@@ -159,11 +154,11 @@ func milliseconds(v json.RawMessage) (time.Duration, error) {
 func (s *service) handshake(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
 	name, wanted, err := parseHandshakeRequest(body)
 	if err != nil {
-		return http.StatusBadRequest, serviceRefusals{}.Refusal(malformed(err))
+		return http.StatusBadRequest, refuse(malformed(err))
 	}
 	spec, err := s.catalog.Lookup(ctx, c.Caller, name)
 	if err != nil {
-		return http.StatusOK, serviceRefusals{}.Refusal(tool.AsError(err))
+		return http.StatusOK, refuse(tool.AsError(err))
 	}
 	r := handshakeReply{OK: true, Version: s.Version, Enforcement: enforced, Supported: s.supported(spec)}
 	if missing, _ := r.missing(wanted); len(missing) > 0 || len(r.Supported) == 0 {
@@ -171,7 +166,7 @@ func (s *service) handshake(ctx context.Context, c *tool.Call, body []byte) (int
 	}
 	b, err := strictjson.Marshal(r)
 	if err != nil {
-		return http.StatusInternalServerError, serviceRefusals{}.Refusal(tool.AsError(err))
+		return http.StatusInternalServerError, refuse(tool.AsError(err))
 	}
 	return http.StatusOK, b
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
@@ -98,11 +99,11 @@ func (c Connect) options() ([]nats.Option, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	password, err := secret(c.PasswordEnv, "password", c.shown())
+	password, err := config.FromEnv(c.PasswordEnv, "password", c.shown())
 	if err != nil {
 		return nil, err
 	}
-	token, err := secret(c.TokenEnv, "token", c.shown())
+	token, err := config.FromEnv(c.TokenEnv, "token", c.shown())
 	if err != nil {
 		return nil, err
 	}
@@ -130,17 +131,6 @@ func (c Connect) options() ([]nats.Option, error) {
 		list = append(list, nats.ClientCert(c.Cert, c.Key))
 	}
 	return list, nil
-}
-
-func secret(env, what, server string) (string, error) {
-	if env == "" {
-		return "", nil
-	}
-	if value := os.Getenv(env); value != "" {
-		return value, nil
-	}
-	return "", tool.Errorf(tool.CodeUnavailable,
-		"the environment variable %s, which should hold the %s for %s, is not set", env, what, server)
 }
 
 // dial connects, and from then on for ever again whenever the connection is lost.
