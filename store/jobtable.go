@@ -315,7 +315,7 @@ const atOnce = 200
 // Expire removes the jobs that ended before a time, with their events, and gives their number.
 func (j *JobTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
 	const old = ` IN (SELECT id FROM job WHERE ended_at < ? ORDER BY ended_at, id LIMIT ?)`
-	for more := true; more && err == nil && ctx.Err() == nil; {
+	for more := true; more && ctx.Err() == nil; {
 		found, err := reading(ctx, j.db, func(r *reader) ([]int, error) { // most often there is nothing to write
 			return list(r, value[int], `SELECT 1 FROM job WHERE ended_at < ? LIMIT 1`, micros(before))
 		})
@@ -330,7 +330,10 @@ func (j *JobTable) Expire(ctx context.Context, before time.Time) (n int, err err
 			removed, err = t.count(`DELETE FROM job WHERE id`+old, micros(before), atOnce)
 			return err
 		})
+		if err != nil {
+			return n, err
+		}
 		n, more = n+int(removed), removed == atOnce
 	}
-	return n, err
+	return n, nil
 }

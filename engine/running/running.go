@@ -224,19 +224,6 @@ func (e *entry) sign() *Sign {
 	return signOf(e.last)
 }
 
-// CancelOwn ends a call of p's, by its id: the way of doors, which ask nobody. What concerns the calls of others is a
-// call of a tool, about which the policy decides.
-func (c *Calls) CancelOwn(p tool.Principal, id string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.all[key{p.ID, id}]
-	if e == nil {
-		return tool.Errorf(tool.CodeNotFound, "no call %q of yours is running", id)
-	}
-	e.End(tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller"))
-	return nil
-}
-
 // Cancel ends a call of p's, by its id; an operator may end anybody's, and says whose where several callers gave the id
 // to a call of theirs. Nobody else learns whether others have a call of this id.
 func (c *Calls) Cancel(p tool.Principal, whose, id string) error {

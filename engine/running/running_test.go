@@ -128,7 +128,7 @@ func TestAnIDIsOneCallOfItsCaller(t *testing.T) {
 		t.Error(err)
 	}
 	endAgain()
-	_ = calls.CancelOwn(ada, "1")
+	_ = calls.Cancel(ada, ada.ID, "1")
 	<-p.ended
 
 	// One that a door let in: the stage goes on with what the door has begun.

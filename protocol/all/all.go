@@ -61,12 +61,14 @@ type Stdio struct {
 	Sources []config.Source
 }
 
-// Packs and Skills are what people do with packs of namel3ss tools and with skill folders. A Skill is such a folder as it
-// was read, and a SkillFinding what is wrong with it.
 type (
-	Packs        = pack.Packs
-	Skills       = alphahuman.Skills
-	Skill        = alphahuman.Skill
+	// Packs is what people do with packs of namel3ss tools.
+	Packs = pack.Packs
+	// Skills is what people do with skill folders.
+	Skills = alphahuman.Skills
+	// A Skill is a skill folder as it was read.
+	Skill = alphahuman.Skill
+	// A SkillFinding is what is wrong with one.
 	SkillFinding = alphahuman.Finding
 )
 

@@ -128,5 +128,5 @@ func (d *desk) expect(j *delivery) *tool.Error {
 	return nil
 }
 
-// cancel ends a call. A name that is not known here is a call of another node, or one that has ended.
-func (d *desk) cancel(m *nats.Msg) { _ = d.o.Calls.CancelOwn(d.who(), string(m.Data)) }
+// cancel ends a call of the caller's own. A name that is not known here is a call of another node, or one that has ended.
+func (d *desk) cancel(m *nats.Msg) { _ = d.o.Calls.Cancel(d.who(), d.who().ID, string(m.Data)) }
