@@ -2,8 +2,11 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -242,5 +245,29 @@ func TestTheOwnersTokenIsKeptUntilAnotherIsAskedFor(t *testing.T) {
 	defer cancel()
 	if err := n.Serve(ctx); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("a short token: %v", err)
+	}
+}
+
+func TestATokenThatNobodyWasShownIsNotKept(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := t.TempDir()
+	cfg := parse(t, dir, `doors: {http: {}}`)
+	n := open(t, cfg, node.Options{Protocols: newFake().protocol(), Listen: taken.Addr().String()})
+	err = n.Serve(t.Context())
+	shut(t, n)
+	if _, gone := os.Stat(filepath.Join(cfg.StateDir(), identity.TokenFile)); err == nil || !errors.Is(gone, fs.ErrNotExist) {
+		t.Fatalf("served %v on an address in use, and the token is there: %v", err, gone)
+	}
+	shown := make(chan node.Listening, 1)
+	n = open(t, cfg, node.Options{Protocols: newFake().protocol(), Listen: "127.0.0.1:0", Ready: func(l node.Listening) { shown <- l }})
+	defer shut(t, n)
+	stop := serve(t, n)
+	defer stop()
+	if l := <-shown; l.Token == "" {
+		t.Error("the next start shows no token")
 	}
 }

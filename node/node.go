@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -196,7 +198,7 @@ func (n *Node) Catalog() tool.Catalog { return n.catalog }
 
 // Serve opens every configured door and returns when ctx has ended and the doors have drained, or when
 // one of them fails.
-func (n *Node) Serve(ctx context.Context) error {
+func (n *Node) Serve(ctx context.Context) (err error) {
 	if len(n.cfg.Doors) == 0 {
 		return tool.Errorf(tool.CodeInvalidInput, "the config has no door to serve; add `doors: {http: {}}`")
 	}
@@ -204,9 +206,19 @@ func (n *Node) Serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var told atomic.Bool
+	defer func() {
+		if err != nil && fresh != "" && !told.Load() { // nobody has seen it: the next start makes another and shows it
+			err = errors.Join(err, os.Remove(filepath.Join(n.cfg.StateDir(), identity.TokenFile)))
+		}
+	}()
+	ready := func(l Listening) {
+		told.Store(true)
+		n.o.Ready(l)
+	}
 	doors, err := all.Doors(n.cfg, all.DoorOptions{
 		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.named, Fresh: fresh, Version: n.o.Version,
-		Ready: n.o.Ready, Metrics: n.Metrics, Known: n.callers.Load().Lists, Calls: &n.calls,
+		Ready: ready, Metrics: n.Metrics, Known: n.callers.Load().Lists, Calls: &n.calls,
 	})
 	if err != nil {
 		return err
