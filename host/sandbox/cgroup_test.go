@@ -251,6 +251,31 @@ func TestNoSignalIsSentToProcessZero(t *testing.T) {
 	}
 }
 
+// Without a group there is nothing to read, least of all what has the names of its files where we are.
+func TestAGroupThatIsNotThereIsNotReadFromOurOwnFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"pids.current", "memory.events", "memory.oom_control", "pids.events", "cgroup.controllers"} {
+		if err := syscall.Mkfifo(name, 0o600); err != nil { // to open it is to wait without end
+			t.Fatal(err)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if g := (&group{}); g.only(1) || len(g.reached()) > 0 {
+			t.Error("a group that is not there is known")
+		}
+		if err := (&controllers{}).offer(ctlMemory); err == nil {
+			t.Error("a hierarchy that is not there has a controller")
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a file in our own folder is waited for")
+	}
+}
+
 func FuzzInterpreterOf(f *testing.F) {
 	f.Add([]byte("#!/usr/bin/env python3\n"))
 	f.Add([]byte("#!"))
