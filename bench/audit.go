@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"toolpost/bench/attempt"
 	"toolpost/engine/audit"
 	"toolpost/node"
 	"toolpost/store"
@@ -19,79 +19,42 @@ import (
 
 // auditedCalls compares calls of a read-only tool by 64 callers over HTTP, with the store that records each and
 // without one.
-func auditedCalls(ctx context.Context, l lab) (_ row, err error) {
+func auditedCalls(ctx context.Context, l *lab) row {
 	const callers, each = 64, 100
 	var storms []timed
 	for i, url := range []string{"sqlite:.toolpost/toolpost.db", "none"} {
 		files := greeting()
 		files["toolpost.yaml"] = "sources: [{name: files, protocol: builtin}]\nstore: {url: \"" + url + "\"}\n"
-		remote, stop, err := serveHTTP(ctx, filepath.Join(l.dir, fmt.Sprint("audit", i)), files)
-		if err != nil {
-			return row{}, err
-		}
-		defer func() { err = errors.Join(err, stop()) }()
-		storms = append(storms, clock(func() error {
-			var g errgroup.Group
-			for range callers {
-				g.Go(func() error {
-					for range each {
-						if _, err := invoke(ctx, remote,
-							&tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)}); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
-			}
-			return g.Wait()
-		}))
+		remote := l.serveHTTP(ctx, filepath.Join(l.dir, fmt.Sprint("audit", i)), files)
+		storms = append(storms, clock(storm(callers, each, func() error {
+			_, err := invoke(ctx, remote, &tool.Call{Tool: "readFile", Args: []byte(`{"path":"tools/sample.py"}`)})
+			return err
+		})))
 	}
-	m, r, err := compare(11, storms[0], storms[1])
-	return ofTheRate(callers*each, m, r, 0.7), err
+	m, r := compare(11, storms[0], storms[1])
+	return ofTheRate(callers*each, m, r, 0.7)
 }
 
 const benchToken = "only-for-this-bench-0123456789abcdef"
 
-// serveHTTP opens Toolpost over a folder and serves HTTP; what it returns stops it.
-func serveHTTP(ctx context.Context, dir string, files map[string]string) (tool.Handler, func() error, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	ready, ended := make(chan node.Listening, 1), make(chan error, 1)
-	n, err := openNode(ctx, dir, files, node.Options{
+// serveHTTP opens Toolpost over a folder and serves HTTP.
+func (l *lab) serveHTTP(ctx context.Context, dir string, files map[string]string) tool.Handler {
+	ready := make(chan node.Listening, 1)
+	n := l.openNode(ctx, dir, files, node.Options{
 		Listen: "127.0.0.1:0", Token: benchToken, Ready: func(l node.Listening) { ready <- l },
 	})
-	if err != nil {
-		cancel()
-		return nil, nil, err
-	}
-	go func() { ended <- n.Serve(ctx) }()
-	stop := func() error { cancel(); return errors.Join(<-ended, closeNode(n)) }
-	select {
-	case l := <-ready:
-		remote, err := node.Dial(l.URL, benchToken)
-		return remote, stop, err
-	case err := <-ended:
-		cancel()
-		return nil, nil, fmt.Errorf("the door did not open: %w", err)
-	}
+	return attempt.Must(node.Dial(serve(ctx, l, ready, n.Serve).URL, benchToken))
 }
 
 // auditTop compares the answer to what is used most with a plain scan of all rows, over a million of them.
-func auditTop(ctx context.Context, l lab) (_ row, err error) {
+func auditTop(ctx context.Context, l *lab) row {
 	path := filepath.Join(l.dir, "top.db")
-	db, err := sqlite.Open(path, store.Options{})
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := fill(ctx, db.Audit(), 512, 1_000_000); err != nil {
-		return row{}, err
-	}
-	plain, err := sql.Open("sqlite", path)
-	if err != nil {
-		return row{}, err
-	}
+	db := attempt.Must(sqlite.Open(path, store.Options{}))
+	l.atEnd(db.Close)
+	attempt.Check(fill(ctx, db.Audit(), 512, 1_000_000))
+	plain := attempt.Must(sql.Open("sqlite", path))
 	defer plain.Close()
-	m, r, err := compare(3,
+	m, r := compare(3,
 		clock(func() error { _, err := db.Audit().Uses(ctx, audit.Filter{}, audit.ByTool); return err }),
 		clock(func() error {
 			var groups int
@@ -103,21 +66,18 @@ func auditTop(ctx context.Context, l lab) (_ row, err error) {
 	return row{
 		measured: ms(m), reference: ms(r), ratio: fmt.Sprintf("%.0fx as fast", ratio), target: "< 1 s or >= 5x",
 		pass: m < time.Second || ratio >= 5,
-	}, err
+	}
 }
 
 // auditRows compares rows that 64 callers write at once, and share commits, with those of one who writes alone.
-func auditRows(ctx context.Context, l lab) (_ row, err error) {
-	db, err := sqlite.Open(filepath.Join(l.dir, "rows.db"), store.Options{})
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+func auditRows(ctx context.Context, l *lab) row {
+	db := attempt.Must(sqlite.Open(filepath.Join(l.dir, "rows.db"), store.Options{}))
+	l.atEnd(db.Close)
 	const rows = 6400
-	m, r, err := compare(7,
+	m, r := compare(7,
 		clock(func() error { return fill(ctx, db.Audit(), 64, rows) }),
 		clock(func() error { return fill(ctx, db.Audit(), 1, rows) }))
-	return ofTheRate(rows, m, r, 2), err
+	return ofTheRate(rows, m, r, 2)
 }
 
 // fill makes a log of calls over thirty days, by so many callers at once.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"toolpost/bench/attempt"
 	"toolpost/host/spawn"
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
@@ -16,49 +17,36 @@ import (
 
 // events compares the runner, with everything that it checks, with a loop that only reads and decodes.
 // Both get the same lines from the same program.
-func events(ctx context.Context, l lab) (row, error) {
+func events(ctx context.Context, l *lab) row {
 	path := filepath.Join(l.dir, "events.ndjson")
-	if err := writeEvents(path, l.events); err != nil {
-		return row{}, err
-	}
-	runner, err := narratoria.New(l.dir, narratoria.Options{
+	writeEvents(path, l.events)
+	runner := attempt.Must(narratoria.New(l.dir, narratoria.Options{
 		Tool: "events", Command: []string{"cat", path}, Options: spawn.Options{Dir: l.dir},
-	})
-	if err != nil {
-		return row{}, err
-	}
+	}))
 	defer runner.Close(ctx)
-	specs, err := runner.Tools(ctx)
-	if err != nil {
-		return row{}, err
-	}
-	m, r, err := compare(3,
+	specs := attempt.Must(runner.Tools(ctx))
+	m, r := compare(3,
 		clock(func() error { return throughRunner(ctx, runner, specs[0], l.events) }),
 		clock(func() error { return throughLoop(ctx, path, l.events+1) }))
-	return ofTheRate(l.events, m, r, 0.7), err
+	return ofTheRate(l.events, m, r, 0.7)
 }
 
-func writeEvents(path string, n int) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
+func writeEvents(path string, n int) {
+	f := attempt.Must(os.Create(path))
 	defer f.Close()
 	w := bufio.NewWriter(f)
 	for i := range n {
 		fmt.Fprintf(w, `{"version":"0","type":"log","level":"info","message":"event %d"}`+"\n", i+1)
 	}
 	fmt.Fprintln(w, `{"version":"0","type":"done","ok":true}`)
-	return w.Flush()
+	attempt.Check(w.Flush())
 }
 
 func throughRunner(ctx context.Context, h tool.Handler, spec *tool.Spec, want int) error {
 	got := 0
 	call := &tool.Call{ID: tool.NewID(), Tool: spec.Name, Spec: spec, Args: []byte(`{}`)}
-	r, err := h.Invoke(ctx, call, tool.SinkFunc(func(tool.Event) error { got++; return nil }))
+	r := attempt.Must(h.Invoke(ctx, call, tool.SinkFunc(func(tool.Event) error { got++; return nil })))
 	switch {
-	case err != nil:
-		return err
 	case !r.OK:
 		return r.Failure
 	case got != want:
@@ -69,13 +57,8 @@ func throughRunner(ctx context.Context, h tool.Handler, spec *tool.Spec, want in
 
 func throughLoop(ctx context.Context, path string, want int) error {
 	cmd := exec.CommandContext(ctx, "cat", path)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
+	out := attempt.Must(cmd.StdoutPipe())
+	attempt.Check(cmd.Start())
 	got := 0
 	for lines := bufio.NewScanner(out); lines.Scan(); got++ {
 		var e struct {
@@ -84,13 +67,9 @@ func throughLoop(ctx context.Context, path string, want int) error {
 			Level   string `json:"level"`
 			Message string `json:"message"`
 		}
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return err
-		}
+		attempt.Check(json.Unmarshal(lines.Bytes(), &e))
 	}
-	if err := cmd.Wait(); err != nil {
-		return err
-	}
+	attempt.Check(cmd.Wait())
 	if got != want {
 		return fmt.Errorf("%d lines came through, not %d", got, want)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/bench/attempt"
 	"toolpost/codesearch/grep"
 	"toolpost/codesearch/trigram"
 	"toolpost/host/workspace"
@@ -43,35 +43,34 @@ func grepPatterns() []string {
 // A codeTree is a folder of sources from the module cache.
 type codeTree struct {
 	dir  string
-	ws   *workspace.Workspace
 	view *workspace.View
 }
 
 // openTree makes the tree, where no row has made it yet, and opens it.
-func openTree(ctx context.Context, l lab) (*codeTree, error) {
+func (l *lab) openTree(ctx context.Context) *codeTree {
 	dir := filepath.Join(l.dir, "tree")
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := copySources(ctx, dir); err != nil {
-			return nil, err
-		}
+		copySources(ctx, dir)
 	}
-	ws, err := workspace.Open(dir, workspace.Options{})
-	if err != nil {
-		return nil, err
-	}
-	return &codeTree{dir, ws, ws.View(&tool.Call{})}, nil
+	ws := attempt.Must(workspace.Open(dir, workspace.Options{}))
+	l.atEnd(ws.Close)
+	return &codeTree{dir, ws.View(&tool.Call{})}
+}
+
+// index opens an index for grep over the tree.
+func (t *codeTree) index(l *lab, name string) *trigram.Index {
+	x := attempt.Must(trigram.Open(filepath.Join(l.dir, name), t.view, trigram.Options{Pause: time.Hour}))
+	l.atEnd(x.Close)
+	return x
 }
 
 // copySources copies modules from the module cache, again under another name where there are too few.
-func copySources(ctx context.Context, dir string) error {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		return err
-	}
+func copySources(ctx context.Context, dir string) {
+	out := attempt.Must(exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output())
 	from, left := strings.TrimSpace(string(out)), treeFiles
 	for round := 0; left > 0; round++ {
 		before := left
-		err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		attempt.Check(filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
 				return err
@@ -84,54 +83,30 @@ func copySources(ctx context.Context, dir string) error {
 			}
 			left--
 			return copyFile(path, filepath.Join(dir, fmt.Sprint("round", round), path[len(from):]))
-		})
-		if err != nil {
-			return err
-		}
+		}))
 		if left == before {
-			return fmt.Errorf("the module cache %s has no files", from)
+			attempt.Check(fmt.Errorf("the module cache %s has no files", from))
 		}
 	}
-	return nil
 }
 
 func copyFile(from, to string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, b, 0o644)
+	attempt.Check(os.MkdirAll(filepath.Dir(to), 0o755))
+	return os.WriteFile(to, attempt.Must(os.ReadFile(from)), 0o644)
 }
 
 // grepCold compares searching the tree without an index with ripgrep.
-func grepCold(ctx context.Context, l lab) (row, error) {
-	t, err := openTree(ctx, l)
-	if err != nil {
-		return row{}, err
-	}
-	defer t.ws.Close()
+func grepCold(ctx context.Context, l *lab) row {
+	t := l.openTree(ctx)
 	return t.againstRipgrep(ctx, 1.5, func(p *grep.Pattern) (grep.Stats, error) { return t.walk(ctx, p) })
 }
 
 // grepWarm does it with one.
-func grepWarm(ctx context.Context, l lab) (_ row, err error) {
-	t, err := openTree(ctx, l)
-	if err != nil {
-		return row{}, err
-	}
-	defer t.ws.Close()
-	x, err := trigram.Open(filepath.Join(l.dir, "trigram"), t.view, trigram.Options{Pause: time.Hour})
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, x.Close()) }()
+func grepWarm(ctx context.Context, l *lab) row {
+	t := l.openTree(ctx)
+	x := t.index(l, "trigram")
 	time.Sleep(3 * time.Second) // files that were written just now are searched each time
-	if err := x.Refresh(ctx); err != nil {
-		return row{}, err
-	}
+	attempt.Check(x.Refresh(ctx))
 	return t.againstRipgrep(ctx, 0.3, func(p *grep.Pattern) (grep.Stats, error) {
 		sel, err := x.Select(ctx, "", p.Need())
 		if errors.Is(err, trigram.ErrNotReady) {
@@ -142,7 +117,15 @@ func grepWarm(ctx context.Context, l lab) (_ row, err error) {
 		}
 		// ripgrep leaves hidden files out
 		shown := slices.DeleteFunc(sel.Picks, func(p trigram.Pick) bool { return strings.Contains("/"+p.Path, "/.") })
-		return grep.Files(ctx, picked{shown, t.view}, p, allLines(), ignoreFile)
+		s := grep.NewSearch(ctx, p, allLines(), ignoreFile)
+		err = s.Files(len(shown), func(i int) (*workspace.File, []grep.Part) {
+			f, err := t.view.Open(shown[i].Path)
+			if err != nil {
+				return nil, nil
+			}
+			return f, shown[i].Parts(f)
+		}, func(i int) string { return shown[i].Path })
+		return s.Stats(), err
 	})
 }
 
@@ -151,47 +134,26 @@ func allLines() grep.Options { return grep.Options{MaxBytes: math.MaxInt} }
 func ignoreFile(grep.File) error { return nil }
 
 func (t *codeTree) walk(ctx context.Context, p *grep.Pattern) (grep.Stats, error) {
-	return grep.Walk(ctx, t.view, "", workspace.WalkOptions{Recursive: true, Ignore: true},
-		func(below string) string { return below }, p, allLines(), ignoreFile)
-}
-
-// picked are the files that the index named.
-type picked struct {
-	picks []trigram.Pick
-	view  *workspace.View
-}
-
-func (p picked) Len() int           { return len(p.picks) }
-func (p picked) Shown(i int) string { return p.picks[i].Path }
-
-func (p picked) Open(i int) (*workspace.File, []grep.Part, error) {
-	f, err := p.view.Open(p.picks[i].Path)
-	if err != nil {
-		return nil, nil, err
-	}
-	return f, p.picks[i].Parts(f), nil
+	s := grep.NewSearch(ctx, p, allLines(), ignoreFile)
+	err := s.Walk(t.view, "", workspace.WalkOptions{Recursive: true, Ignore: true},
+		func(below string) string { return below })
+	return s.Stats(), err
 }
 
 // againstRipgrep searches for each pattern by turns with ripgrep, and takes the geometric mean of the ratios.
 func (t *codeTree) againstRipgrep(
 	ctx context.Context, limit float64, search func(*grep.Pattern) (grep.Stats, error),
-) (row, error) {
+) row {
 	var ours, theirs time.Duration
 	logs := 0.0
 	for _, expr := range grepPatterns() {
-		p, err := grep.Compile(expr, false)
-		if err != nil {
-			return row{}, err
-		}
+		p := attempt.Must(grep.Compile(expr, false))
 		var lines, want int
-		m, r, err := compare(3,
+		m, r := compare(3,
 			clock(func() error { st, err := search(p); lines = st.Matches; return err }),
 			clock(func() (err error) { want, err = t.ripgrep(ctx, expr); return err }))
-		if err != nil {
-			return row{}, err
-		}
 		if math.Abs(float64(lines-want)) > 0.001*float64(want) { // we differ about where a file stops to be text
-			return row{}, fmt.Errorf("%s: %d lines, ripgrep finds %d", expr, lines, want)
+			attempt.Check(fmt.Errorf("%s: %d lines, ripgrep finds %d", expr, lines, want))
 		}
 		ours, theirs, logs = ours+m, theirs+r, logs+math.Log(float64(m)/float64(r))
 	}
@@ -199,7 +161,7 @@ func (t *codeTree) againstRipgrep(
 	return row{
 		measured: ms(ours), reference: ms(theirs), ratio: fmt.Sprintf("%.2fx as long, geometric mean", mean),
 		target: fmt.Sprintf("<= %gx", limit), pass: mean <= limit,
-	}, nil
+	}
 }
 
 // ripgrep counts the lines that it finds. It writes to a pipe: to nowhere it would stop at a file's first match.
@@ -225,25 +187,16 @@ func (n *lineCount) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-var _ io.Writer = (*lineCount)(nil)
-
 // readThrough compares reading a file through the whole engine with reading it directly.
-func readThrough(ctx context.Context, l lab) (_ row, err error) {
+func readThrough(ctx context.Context, l *lab) row {
 	dir := filepath.Join(l.dir, "read")
-	n, err := openNode(ctx, dir, map[string]string{
+	n := l.open(ctx, dir, map[string]string{
 		"toolpost.yaml": "sources: [{name: files, protocol: builtin}]\n",
 		"f.txt":         strings.Repeat("some text of a file\n", 200),
 	})
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, closeNode(n)) }()
 	call := &tool.Call{Tool: "readFile", Args: []byte(`{"path":"f.txt"}`)}
-	m, r, err := compare(31,
-		batch(1_000, func() error { _, err := invoke(ctx, n.Handler(), call); return err }),
+	m, r := compare(31,
+		batch(1_000, func() error { _, err := invoke(ctx, n, call); return err }),
 		batch(1_000, func() error { _, err := os.ReadFile(filepath.Join(dir, "f.txt")); return err }))
-	over := m - r
-	return row{
-		measured: us(m), reference: us(r), ratio: "+" + us(over), target: "< 30 µs", pass: over < 30*time.Microsecond,
-	}, err
+	return over(m, r, 30*time.Microsecond)
 }

@@ -4,11 +4,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
+	"toolpost/bench/attempt"
+	"toolpost/node"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
 )
@@ -16,12 +16,12 @@ import (
 const machinaLine = `{"aid":"AID.BENCH.ECHO.v1","input_json":"{\"query\": \"test\", \"k\": \"3\"}"}` + "\n"
 
 // machinaTurns asks one request at a time, as hosts do.
-func machinaTurns(ctx context.Context, l lab) (row, error) {
+func machinaTurns(ctx context.Context, l *lab) row {
 	return machinaServe(ctx, l, 1_000, (*pipe).turns)
 }
 
 // machinaPipelined has as many requests in the pipe as fit, so that nobody waits for the other.
-func machinaPipelined(ctx context.Context, l lab) (row, error) {
+func machinaPipelined(ctx context.Context, l *lab) row {
 	return machinaServe(ctx, l, 2_000, (*pipe).pipelined)
 }
 
@@ -29,46 +29,21 @@ func machinaPipelined(ctx context.Context, l lab) (row, error) {
 // that only parses each request and answers it. To parse means all of the request, the JSON in input_json too: a
 // toolhost that hands it to a tool unread is none. Both are this program again.
 func machinaServe(
-	ctx context.Context, l lab, n int, exchange func(p *pipe, n int, line, want string) error,
-) (_ row, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return row{}, err
-	}
-	door, err := startPipe(ctx, l.dir, self, "door", filepath.Join(l.dir, "machina"))
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, door.close()) }()
-	loop, err := startPipe(ctx, l.dir, self, "loop")
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, loop.close()) }()
+	ctx context.Context, l *lab, n int, exchange func(p *pipe, n int, line, want string) error,
+) row {
+	self := attempt.Must(os.Executable())
+	door := l.start(ctx, l.dir, self, wordDoor, filepath.Join(l.dir, "machina"))
+	loop := l.start(ctx, l.dir, self, wordLoop)
 	const want = `"output_json":"{\"query\"`
-	m, r, err := compare(61,
+	m, r := compare(61,
 		clock(func() error { return exchange(door, n, machinaLine, want) }),
 		clock(func() error { return exchange(loop, n, machinaLine, want) }))
-	return ofTheRate(n, m, r, 0.7), err
+	return ofTheRate(n, m, r, 0.7)
 }
 
-// toolhost is this program as one of the two: "door DIR" or "loop".
-func toolhost(ctx context.Context, words []string) error {
-	switch {
-	case len(words) == 2 && words[0] == "door":
-		return serveDoor(ctx, words[1])
-	case len(words) == 1 && words[0] == "loop":
-		return serveLoop()
-	}
-	return fmt.Errorf("%q is neither `door DIR` nor `loop`", words)
-}
-
-func serveDoor(ctx context.Context, dir string) (err error) {
-	n, err := openNode(ctx, dir, map[string]string{"toolpost.yaml": echoConfig})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeNode(n)) }()
+// serveDoor is this program as the one of the two.
+func serveDoor(ctx context.Context, l *lab, dir string) error {
+	n := l.openNode(ctx, dir, map[string]string{"toolpost.yaml": echoConfig}, node.Options{})
 	d := &machina.Door{
 		Mode: machina.Serve, Source: "bench", In: os.Stdin, Out: os.Stdout,
 		Caller: tool.Principal{ID: "local", Door: "machina"},
@@ -92,26 +67,16 @@ type machinaReply struct {
 	DSState    json.RawMessage `json:"ds_state"`
 }
 
-// serveLoop parses each request, and the input in it, with the standard library, and answers.
-func serveLoop() error {
+// serveLoop is the other: it parses each request, and the input in it, with the standard library, and answers.
+func serveLoop() {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var request machinaRequest
-		if err := json.Unmarshal(in.Bytes(), &request); err != nil {
-			return err
-		}
+		attempt.Check(json.Unmarshal(in.Bytes(), &request))
 		var input map[string]any
-		if err := json.Unmarshal([]byte(request.InputJSON), &input); err != nil {
-			return err
-		}
-		answer, err := json.Marshal(machinaReply{
+		attempt.Check(json.Unmarshal([]byte(request.InputJSON), &input))
+		answer := attempt.Must(json.Marshal(machinaReply{
 			OK: true, Status: "OK", OutputJSON: request.InputJSON, DSState: json.RawMessage(`{}`),
-		})
-		if err != nil {
-			return err
-		}
-		if _, err := os.Stdout.Write(append(answer, '\n')); err != nil {
-			return err
-		}
+		}))
+		attempt.Must(os.Stdout.Write(append(answer, '\n')))
 	}
-	return nil
 }

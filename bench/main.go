@@ -10,10 +10,12 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"toolpost/bench/attempt"
 	"toolpost/host/sandbox"
 )
 
@@ -26,18 +28,33 @@ type row struct {
 	pass      bool
 }
 
-// A lab is what the measurements share.
+// A lab is what the measurements share. What goes wrong in one of them ends it, as in a test, so that none of them has
+// to look; see package attempt.
 type lab struct {
 	dir      string // for the files of this run; removed at its end
 	toolpost string // the binary
 	events   int
+	ends     []func() error // of what the measurement opened
+}
+
+// atEnd notes what is to be done at the end of the measurement, the last first.
+func (l *lab) atEnd(end func() error) { l.ends = append(l.ends, end) }
+
+// attempt measures, ends what was opened for that, and says what went wrong.
+func (l *lab) attempt(measure func()) error {
+	err := attempt.Do(measure)
+	for _, end := range slices.Backward(l.ends) {
+		err = errors.Join(err, end())
+	}
+	l.ends = nil
+	return err
 }
 
 func main() {
 	if sandbox.Main() { // this is the stage of another bench, which forks its confined children
 		return
 	}
-	var l lab
+	l := new(lab)
 	flag.StringVar(&l.toolpost, "toolpost", "bin/toolpost", "the binary whose start is measured")
 	flag.IntVar(&l.events, "events", 1_000_000, "how many Narratoria events are pushed through the runner")
 	only := flag.String("only", "", "run only the measurements with this text in their name")
@@ -47,13 +64,13 @@ func main() {
 	turns := flag.Int("turns", 3, "how many turns both take")
 	flag.Parse()
 	ok, err := true, error(nil)
-	switch {
+	switch ctx := context.Background(); {
 	case flag.NArg() > 0:
-		err = part(context.Background(), flag.Args()) // started by another bench
+		err = l.attempt(func() { part(ctx, l, flag.Args()) }) // started by another bench
 	case old.bench != "":
-		err = versus(context.Background(), old, l, named(*only), *turns, os.Stdout)
+		err = l.attempt(func() { versus(ctx, old, l, chosen(*only), *turns, os.Stdout) })
 	default:
-		ok, err = run(context.Background(), l, *only, os.Stdout)
+		ok, err = run(ctx, l, chosen(*only), os.Stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -64,7 +81,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err error) {
+func run(ctx context.Context, l *lab, chosen []measurement, out io.Writer) (ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute)
 	defer cancel()
 	if l.dir, err = os.MkdirTemp("", "toolpost-bench-"); err != nil {
@@ -76,12 +93,9 @@ func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err e
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAME\tMEASURED\tREFERENCE\tRATIO\tTARGET\t")
 	ok = true
-	for _, m := range measurements() {
-		if !strings.Contains(m.name, only) {
-			continue
-		}
-		r, err := m.run(ctx, l)
-		if err != nil {
+	for _, m := range chosen {
+		var r row
+		if err := l.attempt(func() { r = m.run(ctx, l) }); err != nil {
 			return false, fmt.Errorf("%s: %w", m.name, err)
 		}
 		verdict := map[bool]string{true: "pass", false: "MISSED"}[r.pass]
@@ -94,17 +108,12 @@ func run(ctx context.Context, l lab, only string, out io.Writer) (ok bool, err e
 // A measurement holds one promise against a reference.
 type measurement struct {
 	name string
-	run  func(context.Context, lab) (row, error)
+	run  func(context.Context, *lab) row
 }
 
-// named lists the names of the measurements with a text in them.
-func named(only string) (names []string) {
-	for _, m := range measurements() {
-		if strings.Contains(m.name, only) {
-			names = append(names, m.name)
-		}
-	}
-	return names
+// chosen gives the measurements with a text in their name.
+func chosen(only string) []measurement {
+	return slices.DeleteFunc(measurements(), func(m measurement) bool { return !strings.Contains(m.name, only) })
 }
 
 func measurements() []measurement {

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"toolpost/bench/attempt"
 )
 
 // A timed does something once and says how long that took.
@@ -11,22 +15,17 @@ type timed func() (time.Duration, error)
 
 // compare runs both by turns, so that whatever the machine does meanwhile meets both alike, and gives the
 // medians. One run of each before that warms up and does not count.
-func compare(rounds int, measured, reference timed) (m, r time.Duration, err error) {
+func compare(rounds int, measured, reference timed) (m, r time.Duration) {
 	var ms, rs []time.Duration
-	for i := range rounds + 1 {
-		took, err := measured()
+	for range rounds + 1 {
+		ms = append(ms, attempt.Must(measured()))
+		took, err := reference()
 		if err != nil {
-			return 0, 0, err
+			attempt.Check(fmt.Errorf("the reference: %w", err))
 		}
-		tookRef, err := reference()
-		if err != nil {
-			return 0, 0, fmt.Errorf("the reference: %w", err)
-		}
-		if i > 0 {
-			ms, rs = append(ms, took), append(rs, tookRef)
-		}
+		rs = append(rs, took)
 	}
-	return median(ms), median(rs), nil
+	return median(ms[1:]), median(rs[1:])
 }
 
 func median(d []time.Duration) time.Duration {
@@ -35,13 +34,7 @@ func median(d []time.Duration) time.Duration {
 }
 
 // clock times one run of do.
-func clock(do func() error) timed {
-	return func() (time.Duration, error) {
-		began := time.Now()
-		err := do()
-		return time.Since(began), err
-	}
-}
+func clock(do func() error) timed { return batch(1, do) }
 
 // batch times one of many runs of do, where a single one is too short for the clock.
 func batch(size int, do func() error) timed {
@@ -53,6 +46,17 @@ func batch(size int, do func() error) timed {
 			}
 		}
 		return time.Since(began) / time.Duration(size), nil
+	}
+}
+
+// storm lets so many callers do something at the same time, each so many times.
+func storm(callers, each int, do func() error) func() error {
+	return func() error {
+		var g errgroup.Group
+		for range callers {
+			g.Go(func() error { _, err := batch(each, do)(); return err })
+		}
+		return g.Wait()
 	}
 }
 
@@ -71,6 +75,14 @@ func ofTheRate(n int, m, r time.Duration, least float64) row {
 	return row{
 		measured: rate(n, m), reference: rate(n, r), ratio: fmt.Sprintf("%.2f of the rate", ratio),
 		target: fmt.Sprintf(">= %g", least), pass: ratio >= least,
+	}
+}
+
+// over is a row whose target is less than so much more time than the reference.
+func over(m, r, limit time.Duration) row {
+	return row{
+		measured: us(m), reference: us(r), ratio: "+" + us(m-r), pass: m-r < limit,
+		target: fmt.Sprintf("< %d µs", limit.Microseconds()),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/bench/attempt"
 	"toolpost/config"
 	"toolpost/node"
 	"toolpost/tool"
@@ -17,37 +18,37 @@ import (
 // openNode writes a folder, toolpost.yaml among its files, and opens Toolpost over it, as `toolpost serve`
 // does: with every stage of the engine, but without a store where the config does not name one: what records cost
 // is measured apart. Beside the protocols of the build there is one named echo.
-func openNode(ctx context.Context, dir string, files map[string]string, with ...node.Options) (*node.Node, error) {
+func (l *lab) openNode(ctx context.Context, dir string, files map[string]string, o node.Options) *node.Node {
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return nil, err
-		}
+		attempt.Check(os.MkdirAll(filepath.Dir(path), 0o755))
+		attempt.Check(os.WriteFile(path, []byte(text), 0o644))
 	}
 	text := files["toolpost.yaml"]
 	if !strings.Contains(text, "store:") {
 		text += "store: {url: none}\n" // what records cost is a row of its own
 	}
-	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
-	if err != nil {
-		return nil, err
-	}
+	cfg := attempt.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))
 	open := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return echo{}, nil }
-	var o node.Options
-	if len(with) > 0 {
-		o = with[0]
-	}
 	o.Protocols = append(node.Protocols(), node.Protocol{Name: "echo", Open: open})
-	return node.Open(ctx, cfg, o)
+	n := attempt.Must(node.Open(ctx, cfg, o))
+	l.atEnd(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		return n.Close(ctx)
+	})
+	return n
 }
 
-func closeNode(n *node.Node) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return n.Close(ctx)
+// open opens a node and gives what runs its calls.
+func (l *lab) open(ctx context.Context, dir string, files map[string]string) tool.Handler {
+	return l.openNode(ctx, dir, files, node.Options{}).Handler()
+}
+
+// greet gives the call of a tool that greets Ada.
+func greet(ctx context.Context, h tool.Handler, name string) func() error {
+	call := &tool.Call{Tool: name, Args: []byte(`{"name":"Ada"}`)}
+	return func() error { return wantHello(invoke(ctx, h, call)) }
 }
 
 // invoke makes one call and insists that the tool succeeded.

@@ -9,31 +9,25 @@ import (
 	"io"
 	"os"
 	"os/exec"
+
+	"toolpost/bench/attempt"
 )
 
 // A pipe is a program that answers each line with a line.
 type pipe struct {
-	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-func startPipe(ctx context.Context, dir string, argv ...string) (*pipe, error) {
+// start starts the program. At the end of the measurement it is let end, and waited for.
+func (l *lab) start(ctx context.Context, dir string, argv ...string) *pipe {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	return &pipe{cmd, in, bufio.NewReaderSize(out, 64<<10)}, cmd.Start()
+	in, out := attempt.Must(cmd.StdinPipe()), attempt.Must(cmd.StdoutPipe())
+	attempt.Check(cmd.Start())
+	l.atEnd(func() error { return errors.Join(in.Close(), cmd.Wait()) })
+	return &pipe{in, bufio.NewReaderSize(out, 64<<10)}
 }
-
-// close lets the program end and waits for it.
-func (p *pipe) close() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
 
 // turns sends a line n times and waits for each answer, which must have want in it.
 func (p *pipe) turns(n int, line, want string) error {

@@ -13,47 +13,46 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/bench/attempt"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
-	"toolpost/tool"
 )
 
-// What another bench starts this one for: to measure as somebody else.
+// What another bench starts this one for: to measure as somebody else, or to be measured.
 const (
 	wordSpawns = "spawns"
 	wordWarm   = "warm"
+	wordDoor   = "door" // and a folder
+	wordLoop   = "loop"
 )
 
 // part is what a bench does that another one started: it tells what it measured, or is measured itself.
-func part(ctx context.Context, words []string) (err error) {
-	var told any
-	switch words[0] {
-	case wordSpawns:
-		told, err = measureSpawns(ctx)
-	case wordWarm:
-		told, err = measureWarm(ctx, os.TempDir())
+func part(ctx context.Context, l *lab, words []string) {
+	l.dir = os.TempDir()
+	switch {
+	case words[0] == wordSpawns:
+		attempt.Check(json.NewEncoder(os.Stdout).Encode(measureSpawns(ctx, l)))
+	case words[0] == wordWarm:
+		attempt.Check(json.NewEncoder(os.Stdout).Encode(measureWarm(ctx, l)))
+	case words[0] == wordDoor && len(words) == 2:
+		attempt.Check(serveDoor(ctx, l, words[1]))
+	case words[0] == wordLoop:
+		serveLoop()
 	default:
-		return toolhost(ctx, words)
+		attempt.Check(fmt.Errorf("%q is no part of a bench", words))
 	}
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(told)
 }
 
-// asNobody lets a bench of an ordinary user tell what it measured.
-func asNobody(ctx context.Context, word string, into any) error {
-	dir, err := os.MkdirTemp("", "toolpost-bench-nobody-")
-	if err != nil {
-		return err
+// asNobody measures as an ordinary user: in a bench that tells what it measured.
+func asNobody[T any](ctx context.Context, l *lab, word string, measure func(context.Context, *lab) T) (told T) {
+	if os.Geteuid() != 0 {
+		return measure(ctx, l)
 	}
+	dir := attempt.Must(os.MkdirTemp("", "toolpost-bench-nobody-"))
 	defer os.RemoveAll(dir)
 	self, temp := filepath.Join(dir, "bench"), filepath.Join(dir, "tmp") // where everybody can reach them
-	err = errors.Join(os.Chmod(dir, 0o755), copyFile("/proc/self/exe", self), os.Chmod(self, 0o755),
-		os.Mkdir(temp, 0o700), os.Chmod(temp, 0o777))
-	if err != nil {
-		return err
-	}
+	attempt.Check(errors.Join(os.Chmod(dir, 0o755), copyFile("/proc/self/exe", self), os.Chmod(self, 0o755),
+		os.Mkdir(temp, 0o700), os.Chmod(temp, 0o777)))
 	const nobody = 65534
 	cmd := exec.CommandContext(ctx, self, word)
 	cmd.Dir, cmd.Stderr = temp, os.Stderr
@@ -62,25 +61,18 @@ func asNobody(ctx context.Context, word string, into any) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("as an ordinary user: %w", err)
+		attempt.Check(fmt.Errorf("as an ordinary user: %w", err))
 	}
-	return json.Unmarshal(out, into)
+	attempt.Check(json.Unmarshal(out, &told))
+	return told
 }
 
 // confinedSpawn compares a one-shot start behind the default walls with the same under bwrap, which builds fewer.
-func confinedSpawn(ctx context.Context, _ lab) (row, error) {
-	s, err := measureSpawns(ctx)
-	return s.row(), err
-}
+func confinedSpawn(ctx context.Context, l *lab) row { return measureSpawns(ctx, l).row() }
 
 // confinedSpawnAsNobody does so as an ordinary user.
-func confinedSpawnAsNobody(ctx context.Context, l lab) (row, error) {
-	if os.Geteuid() != 0 {
-		return confinedSpawn(ctx, l)
-	}
-	var s spawns
-	err := asNobody(ctx, wordSpawns, &s)
-	return s.row(), err
+func confinedSpawnAsNobody(ctx context.Context, l *lab) row {
+	return asNobody(ctx, l, wordSpawns, measureSpawns).row()
 }
 
 // spawns are how long it takes to start /bin/true and to wait for it.
@@ -100,30 +92,23 @@ func (s spawns) row() row {
 	}
 }
 
-func measureSpawns(ctx context.Context) (s spawns, err error) {
+func measureSpawns(ctx context.Context, _ *lab) (s spawns) {
 	if _, err := exec.LookPath("bwrap"); err != nil {
-		return s, fmt.Errorf("the reference is missing; `make setup` installs it: %w", err)
+		attempt.Check(fmt.Errorf("the reference is missing; `make setup` installs it: %w", err))
 	}
 	defer sandbox.Keep()()
 	bwrap := func() error { return spawnBwrap(ctx) }
-	if s.Confined, s.Bwrap, err = compare(101, clock(spawnConfined), clock(bwrap)); err != nil {
-		return s, err
-	}
-	if s.ConfinedInRow, s.BwrapInRow, err = compare(15, batch(10, spawnConfined), batch(10, bwrap)); err != nil {
-		return s, err
-	}
+	s.Confined, s.Bwrap = compare(101, clock(spawnConfined), clock(bwrap))
+	s.ConfinedInRow, s.BwrapInRow = compare(15, batch(10, spawnConfined), batch(10, bwrap))
 	plain := clock(func() error { return exec.CommandContext(ctx, "/bin/true").Run() })
-	_, s.Plain, err = compare(101, plain, plain)
-	return s, err
+	_, s.Plain = compare(101, plain, plain)
+	return s
 }
 
 func spawnConfined() error {
-	c, err := process.Start(process.Command{
+	c := attempt.Must(process.Start(process.Command{
 		Argv: []string{"/bin/true"}, Confine: &sandbox.Confinement{Profile: sandbox.Default()},
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	defer c.Close()
 	if exit := c.Wait(); exit != (process.Exit{}) {
 		return fmt.Errorf("the confined /bin/true: %s", c.Describe(exit))
@@ -135,16 +120,15 @@ func spawnConfined() error {
 // and both would slow down as they become more.
 func spawnBwrap(ctx context.Context) error {
 	adopt := func(yes uintptr) error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, yes, 0, 0, 0) }
-	if err := adopt(0); err != nil {
-		return err
-	}
+	attempt.Check(adopt(0))
 	err := exec.CommandContext(ctx, "bwrap", "--ro-bind", "/", "/", "--unshare-all", "/bin/true").Run()
 	return errors.Join(err, adopt(1))
 }
 
 const walledConfig = `sources:
   - {name: walled, protocol: namel3ss, tool: walled, entry: "tools.sample:greet"}
-  - {name: strict, protocol: namel3ss, tool: strict, entry: "tools.sample:greet", guarantees: {no_network: true, no_filesystem_write: true, no_subprocess: true}}
+  - {name: strict, protocol: namel3ss, tool: strict, entry: "tools.sample:greet",
+     guarantees: {no_network: true, no_filesystem_write: true, no_subprocess: true}}
   - {name: open, protocol: namel3ss, tool: open, entry: "tools.sample:greet", walls: {off: true}}
 `
 
@@ -153,19 +137,11 @@ const walledConfig = `sources:
 type warm struct{ Walled, Open, Strict, OpenBeside time.Duration }
 
 // walledCall compares them through the whole engine.
-func walledCall(ctx context.Context, l lab) (row, error) {
-	w, err := measureWarm(ctx, l.dir)
-	return w.row(), err
-}
+func walledCall(ctx context.Context, l *lab) row { return measureWarm(ctx, l).row() }
 
 // walledCallAsNobody does so as an ordinary user.
-func walledCallAsNobody(ctx context.Context, l lab) (row, error) {
-	if os.Geteuid() != 0 {
-		return walledCall(ctx, l)
-	}
-	var w warm
-	err := asNobody(ctx, wordWarm, &w)
-	return w.row(), err
+func walledCallAsNobody(ctx context.Context, l *lab) row {
+	return asNobody(ctx, l, wordWarm, measureWarm).row()
 }
 
 func (w warm) row() row {
@@ -175,22 +151,14 @@ func (w warm) row() row {
 	return r
 }
 
-func measureWarm(ctx context.Context, dir string) (w warm, err error) {
-	defer sandbox.Keep()()
+func measureWarm(ctx context.Context, l *lab) (w warm) {
+	release := sandbox.Keep()
+	l.atEnd(func() error { release(); return nil })
 	files := greeting()
 	files["toolpost.yaml"] = walledConfig
-	n, err := openNode(ctx, filepath.Join(dir, "walled"), files)
-	if err != nil {
-		return w, err
-	}
-	defer func() { err = errors.Join(err, closeNode(n)) }()
-	call := func(name string) timed {
-		c := &tool.Call{Tool: name, Args: []byte(`{"name":"Ada"}`)}
-		return clock(func() error { return wantHello(invoke(ctx, n.Handler(), c)) })
-	}
-	if w.Walled, w.Open, err = compare(101, call("walled"), call("open")); err != nil {
-		return w, err
-	}
-	w.Strict, w.OpenBeside, err = compare(101, call("strict"), call("open"))
-	return w, err
+	n := l.open(ctx, filepath.Join(l.dir, "walled"), files)
+	call := func(name string) timed { return clock(greet(ctx, n, name)) }
+	w.Walled, w.Open = compare(101, call("walled"), call("open"))
+	w.Strict, w.OpenBeside = compare(101, call("strict"), call("open"))
+	return w
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,8 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"toolpost/bench/attempt"
 	"toolpost/codesearch/meaning"
-	"toolpost/codesearch/trigram"
 )
 
 // files offers the sources of the tree up to so many bytes.
@@ -43,41 +42,24 @@ func (t *codeTree) files(ctx context.Context, most int64) iter.Seq2[meaning.File
 }
 
 // indexing builds both indexes of the tree, one after the other, and looks at what they take on the disk.
-func indexing(ctx context.Context, l lab) (_ row, err error) {
-	t, err := openTree(ctx, l)
-	if err != nil {
-		return row{}, err
-	}
-	defer t.ws.Close()
-	words, err := trigram.Open(filepath.Join(l.dir, "index-words"), t.view, trigram.Options{Pause: time.Hour})
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, words.Close()) }()
-	forWords, err := clock(func() error { return words.Refresh(ctx) })()
-	if err != nil {
-		return row{}, err
-	}
-	meanings, err := meaning.Open(filepath.Join(l.dir, "index-meaning"), meaning.Options{})
-	if err != nil {
-		return row{}, err
-	}
+func indexing(ctx context.Context, l *lab) row {
+	t := l.openTree(ctx)
+	words := t.index(l, "index-words")
+	forWords := attempt.Must(clock(func() error { return words.Refresh(ctx) })())
+	meanings := attempt.Must(meaning.Open(filepath.Join(l.dir, "index-meaning"), meaning.Options{}))
 	var stats meaning.Stats
-	forMeaning, err := clock(func() (err error) {
+	forMeaning := attempt.Must(clock(func() (err error) {
 		stats, err = meanings.Update(ctx, t.files(ctx, math.MaxInt64))
 		return err
-	})()
-	if err != nil {
-		return row{}, err
-	}
+	})())
 	_, wordBytes := words.Size()
-	meaningBytes, err := meanings.Size()
-	if err != nil {
-		return row{}, err
+	var source int64
+	for f, err := range t.files(ctx, math.MaxInt64) {
+		attempt.Check(err)
+		source += f.Size
 	}
-	source, err := treeSize(t.dir)
 	speed := func(took time.Duration) float64 { return float64(source) / 1e6 / took.Seconds() }
-	disk := float64(wordBytes+meaningBytes) / float64(source)
+	disk := float64(wordBytes+attempt.Must(meanings.Size())) / float64(source)
 	slower := min(speed(forWords), speed(forMeaning))
 	return row{
 		measured:  fmt.Sprintf("%.0f MB/s for grep, %.0f MB/s by meaning", speed(forWords), speed(forMeaning)),
@@ -85,43 +67,19 @@ func indexing(ctx context.Context, l lab) (_ row, err error) {
 		ratio:     fmt.Sprintf("%.2f of the source on disk", disk),
 		target:    ">= 20 MB/s each, <= 1.0",
 		pass:      slower >= 20 && disk <= 1,
-	}, err
-}
-
-func treeSize(dir string) (size int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		info, err := e.Info()
-		if err == nil {
-			size += info.Size()
-		}
-		return err
-	})
-	return size, err
+	}
 }
 
 // searching asks an index of as much of the tree as gives 100,000 chunks.
-func searching(ctx context.Context, l lab) (row, error) {
-	t, err := openTree(ctx, l)
-	if err != nil {
-		return row{}, err
-	}
-	defer t.ws.Close()
-	x, err := meaning.Open("", meaning.Options{})
-	if err != nil {
-		return row{}, err
-	}
+func searching(ctx context.Context, l *lab) row {
+	t := l.openTree(ctx)
+	x := attempt.Must(meaning.Open("", meaning.Options{}))
 	const wanted = 100_000
 	var stats meaning.Stats
 	for most := int64(64 << 20); stats.Chunks < wanted; most += 16 << 20 {
 		before := stats.Files
-		if stats, err = x.Update(ctx, t.files(ctx, most)); err != nil {
-			return row{}, err
-		}
-		if stats.Files == before {
-			return row{}, fmt.Errorf("the tree has only %d chunks", stats.Chunks)
+		if stats = attempt.Must(x.Update(ctx, t.files(ctx, most))); stats.Files == before {
+			attempt.Check(fmt.Errorf("the tree has only %d chunks", stats.Chunks))
 		}
 	}
 	questions := []string{
@@ -132,15 +90,12 @@ func searching(ctx context.Context, l lab) (row, error) {
 	}
 	var took []time.Duration
 	for i := range 25 * len(questions) {
-		d, err := clock(func() error { _, err := x.Search(ctx, questions[i%len(questions)], 10, nil); return err })()
-		if err != nil {
-			return row{}, err
-		}
-		took = append(took, d)
+		ask := func() error { _, err := x.Search(ctx, questions[i%len(questions)], 10, nil); return err }
+		took = append(took, attempt.Must(clock(ask)()))
 	}
 	m := median(took)
 	return row{
 		measured: ms(m), reference: fmt.Sprintf("%d chunks", stats.Chunks), ratio: "-", target: "< 20 ms",
 		pass: m < 20*time.Millisecond,
-	}, nil
+	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,12 +10,12 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
-	"toolpost/tool"
+	"toolpost/bench/attempt"
 )
 
 // serviceCall compares a call through the whole engine to a tool behind HTTP with a client that posts the
 // same document to the same server and reads the answer.
-func serviceCall(ctx context.Context, l lab) (_ row, err error) {
+func serviceCall(ctx context.Context, l *lab) row {
 	var last atomic.Pointer[[]byte] // what the server was asked last
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // half a body fails on the client's side
@@ -26,32 +25,19 @@ func serviceCall(ctx context.Context, l lab) (_ row, err error) {
 	defer srv.Close()
 	cfg := fmt.Sprintf("sources: [{name: svc, protocol: namel3ss, tool: greeter, runner: service, url: %q}]\n",
 		srv.URL+"/tools")
-	n, err := openNode(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg})
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, closeNode(n)) }()
-	call := &tool.Call{Tool: "greeter", Args: []byte(`{"name":"Ada"}`)}
-	if _, err := invoke(ctx, n.Handler(), call); err != nil {
-		return row{}, err
-	}
+	call := greet(ctx, l.open(ctx, filepath.Join(l.dir, "service"), map[string]string{"toolpost.yaml": cfg}), "greeter")
+	attempt.Check(call())
 	document := *last.Load()
-	m, r, err := compare(301,
-		batch(20, func() error { return wantHello(invoke(ctx, n.Handler(), call)) }),
+	m, r := compare(301,
+		batch(20, call),
 		batch(20, func() error { return wantHello(post(ctx, srv.Client(), srv.URL+"/tools", document)) }))
-	return asLong(m, r, us, 1.5), err
+	return asLong(m, r, us, 1.5)
 }
 
 func post(ctx context.Context, client *http.Client, url string, document []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(document))
-	if err != nil {
-		return nil, err
-	}
+	req := attempt.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(document)))
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
+	resp := attempt.Must(client.Do(req))
 	defer resp.Body.Close()
 	return io.ReadAll(resp.Body)
 }

@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 
+	"toolpost/bench/attempt"
 	"toolpost/protocol/alphahuman"
-	"toolpost/tool"
 )
 
 const (
@@ -18,25 +17,13 @@ const (
 
 // skillCall compares a call through the whole engine to a skill that runs already with a line to the same
 // program and a line back.
-func skillCall(ctx context.Context, l lab) (_ row, err error) {
+func skillCall(ctx context.Context, l *lab) row {
 	dir := filepath.Join(l.dir, "skill")
-	skill, err := alphahuman.New(dir, "hello")
-	if err != nil {
-		return row{}, err
-	}
-	n, err := openNode(ctx, dir, map[string]string{"toolpost.yaml": skillConfig})
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, closeNode(n)) }()
-	bare, err := startPipe(ctx, skill, "python3", "skill.py")
-	if err != nil {
-		return row{}, err
-	}
-	defer func() { err = errors.Join(err, bare.close()) }()
-	call := &tool.Call{Tool: "greet", Args: []byte(`{"name":"Ada"}`)}
-	m, r, err := compare(301,
-		batch(20, func() error { return wantHello(invoke(ctx, n.Handler(), call)) }),
+	skill := attempt.Must(alphahuman.Skills{}.New(dir, "hello"))
+	n := l.open(ctx, dir, map[string]string{"toolpost.yaml": skillConfig})
+	bare := l.start(ctx, skill, "python3", "skill.py")
+	m, r := compare(301,
+		batch(20, greet(ctx, n, "greet")),
 		batch(20, func() error { return bare.turns(1, skillLine, "Hello Ada") }))
-	return asLong(m, r, us, 2), err
+	return asLong(m, r, us, 2)
 }

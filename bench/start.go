@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"toolpost/bench/attempt"
 )
 
 const hello = `package main
@@ -16,30 +18,22 @@ func main() { fmt.Println("hello, world") }
 `
 
 // start compares how long the two programs take from start to exit.
-func start(ctx context.Context, l lab) (row, error) {
-	toolpost, err := filepath.Abs(l.toolpost)
-	if err != nil {
-		return row{}, err
-	}
-	helloWorld, err := buildHello(ctx, l.dir)
-	if err != nil {
-		return row{}, err
-	}
-	m, r, err := compare(101,
+func start(ctx context.Context, l *lab) row {
+	toolpost := attempt.Must(filepath.Abs(l.toolpost))
+	helloWorld := buildHello(ctx, l.dir)
+	m, r := compare(101,
 		clock(func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }),
 		clock(func() error { return exec.CommandContext(ctx, helloWorld).Run() }))
-	return asLong(m, r, ms, 6), err
+	return asLong(m, r, ms, 6)
 }
 
-func buildHello(ctx context.Context, dir string) (string, error) {
+func buildHello(ctx context.Context, dir string) string {
 	source, binary := filepath.Join(dir, "hello.go"), filepath.Join(dir, "hello")
-	if err := os.WriteFile(source, []byte(hello), 0o644); err != nil {
-		return "", err
-	}
+	attempt.Check(os.WriteFile(source, []byte(hello), 0o644))
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
+		attempt.Check(fmt.Errorf("go build: %w\n%s", err, out))
 	}
-	return binary, nil
+	return binary
 }

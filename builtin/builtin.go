@@ -24,10 +24,9 @@ import (
 type Options struct {
 	Roots     []workspace.RootOptions `yaml:"roots" doc:"folders that are offered; default: the folder of the config, read-only"`
 	Sensitive workspace.Sensitive     `yaml:"sensitive" doc:"names of files and folders that nobody gets to see, beside those that hold secrets anyway"`
-	MaxFile   int64                   `yaml:"max_file" doc:"bytes of the largest file that is read or written as a whole; default: 10 MiB"`
-	Cache     file.CacheOptions       `yaml:"cache" doc:"keep what was read in memory, and notice when it changes"`
-	Shell     *shell.Options          `yaml:"shell" doc:"which commands may be run below the folders; left out: none, and there is no tool for it"`
-	Code      codesearch.Options      `yaml:"code" doc:"how code is searched"`
+	file.Options
+	Shell *shell.Options     `yaml:"shell" doc:"which commands may be run below the folders; left out: none, and there is no tool for it"`
+	Code  codesearch.Options `yaml:"code" doc:"how code is searched"`
 
 	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil: the state beside the config
 }
@@ -90,7 +89,7 @@ func New(ctx context.Context, dir, state string, o Options, log *slog.Logger) (*
 }
 
 func (s *Source) open(dir, state string, o Options, log *slog.Logger) error {
-	files, err := file.New(s.ws, file.Options{MaxFile: o.MaxFile, Cache: o.Cache})
+	files, err := file.New(s.ws, o.Options)
 	if err != nil {
 		return err
 	}
@@ -129,16 +128,13 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 // are for.
 func keeps(c *tool.Call) error {
 	g, does := c.Tightened(tool.Guarantees{}), c.Spec.Effects
-	var broken string
 	switch {
 	case g.NoFilesystemRead && does.Reads:
-		broken = "no_filesystem_read"
+		return walls.Blocked(c, "no_filesystem_read")
 	case g.NoFilesystemWrite && does.Writes:
-		broken = "no_filesystem_write"
-	default:
-		return nil
+		return walls.Blocked(c, "no_filesystem_write")
 	}
-	return walls.Blocked(c, broken)
+	return nil
 }
 
 // Close implements tool.Runner.

@@ -4,13 +4,17 @@
 // are first needed and kept up to date.
 //
 // The parts are packages of their own: grep matches lines, trigram finds the files that can match, meaning ranks,
-// split cuts files into functions and sections, and symbol reads names, imports and manifests.
+// split cuts files into functions and sections, symbol reads names, imports and manifests, and disk keeps the files of
+// the indexes.
 package codesearch
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"path/filepath"
+
+	"golang.org/x/time/rate"
 
 	"toolpost/codesearch/meaning"
 	"toolpost/host/workspace"
@@ -45,9 +49,9 @@ type Library struct {
 	o        Options
 	stateDir string
 	log      *slog.Logger
-	rates    *rates
+	rates    rates
 	indexes  indexes
-	meanings meanings
+	meanings *meanings
 	embedder *meaning.Service // nil: the table that comes with the program
 	reranker *meaning.Service // nil: none
 }
@@ -58,13 +62,13 @@ func Open(ws *workspace.Workspace, o Options, stateDir string, log *slog.Logger)
 		return nil, tool.Errorf(tool.CodeInvalidInput,
 			"a limit of the code tools is negative; give a positive number, or leave it out")
 	}
-	if o.Rate == 0 {
-		o.Rate = defaultRate
+	o.Rate = cmp.Or(o.Rate, defaultRate)
+	o.MaxLines = cmp.Or(o.MaxLines, defaultMaxLines)
+	l := &Library{
+		ws: ws, o: o, stateDir: stateDir, log: log, meanings: newMeanings(),
+		rates:   rates{perMinute: o.Rate, limiters: map[rateKey]*rate.Limiter{}},
+		indexes: indexes{open: map[string]*indexed{}},
 	}
-	if o.MaxLines == 0 {
-		o.MaxLines = defaultMaxLines
-	}
-	l := &Library{ws: ws, o: o, stateDir: stateDir, log: log, rates: newRates(o.Rate)}
 	var err error
 	if l.embedder, err = o.Search.Embeddings.service("embeddings"); err != nil {
 		return nil, err
@@ -81,11 +85,16 @@ func (l *Library) Close() error {
 	return l.indexes.close()
 }
 
-// Where says where a question looks.
+// Where says where a question looks. What is asked has the names and the documentation of the tools' arguments, which
+// may say the codebase by either name.
 type Where struct {
-	Codebase string // empty: every codebase that the caller sees
-	Path     string // a folder or a file; empty: everything
+	Path      string `json:"path" schema:"minLength=1" doc:"A folder or a file to look into, relative to the codebase. Left out: everything."`
+	Codebase  string `json:"codebase_id" schema:"minLength=1" doc:"Which codebase to look into, by its id of listCodebases. Left out: all of them."`
+	Codebase2 string `json:"codebaseId" schema:"minLength=1" doc:"The same as codebase_id."`
 }
+
+// Looks returns where a question looks, and whether it looks into anything.
+func (w Where) Looks() (Where, bool) { return w, true }
 
 // Locate returns the absolute paths where a call looks.
 func (l *Library) Locate(c *tool.Call, w Where) ([]string, error) {

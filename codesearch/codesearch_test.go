@@ -70,16 +70,16 @@ func TestALibraryAnswersEveryKindOfQuestion(t *testing.T) {
 	if got, err := l.Search(ctx, c, SearchQuery{Query: "empty purse", Limit: 1}); err != nil || len(got.Hits) != 1 || got.Hits[0].Name != "Zero" {
 		t.Errorf("search: %+v, %v", got, err)
 	}
-	if got, more, err := l.Find(ctx, c, SymbolQuery{Name: "Zero"}); err != nil || more || len(got) != 1 || got[0].Line != 4 {
+	if got, more, err := l.Find(ctx, c, FindQuery{Name: "Zero"}); err != nil || more || len(got) != 1 || got[0].Line != 4 {
 		t.Errorf("find: %+v, %v, %v", got, more, err)
 	}
-	if got, more, err := l.References(ctx, c, SymbolQuery{Name: "Zero", Limit: 1}); err != nil || !more || len(got) != 1 {
+	if got, more, err := l.References(ctx, c, ReferencesQuery{Name: "Zero", Limited: Limited{Limit: 1}}); err != nil || !more || len(got) != 1 {
 		t.Errorf("references: %+v, %v, %v", got, more, err)
 	}
-	if got, _, err := l.Symbols(ctx, c, SymbolQuery{Where: Where{Path: "money"}}); err != nil || len(got) != 1 {
+	if got, _, err := l.Symbols(ctx, c, SymbolsQuery{Limited: Limited{Where: Where{Path: "money"}}}); err != nil || len(got) != 1 {
 		t.Errorf("symbols: %+v, %v", got, err)
 	}
-	if got, _, err := l.Dependencies(ctx, c, Where{Path: "cart.go"}, 0); err != nil || len(got) != 1 || got[0].Imports[0].Path != "money" {
+	if got, _, err := l.Dependencies(ctx, c, Limited{Where: Where{Path: "cart.go"}}); err != nil || len(got) != 1 || got[0].Imports[0].Path != "money" {
 		t.Errorf("dependencies: %+v, %v", got, err)
 	}
 	if got, err := l.Graph(ctx, c, GraphQuery{}); err != nil || len(got.Edges) != 1 || got.Edges[0] != (Edge{".", "money", 1}) {
@@ -100,8 +100,8 @@ func TestAQuestionThatCannotBeMeantIsRefused(t *testing.T) {
 		},
 		"no pattern":     func(ctx context.Context) error { _, _, err := l.Grep(ctx, c, GrepQuery{Pattern: "("}, nil); return err },
 		"an empty query": func(ctx context.Context) error { _, err := l.Search(ctx, c, SearchQuery{}); return err },
-		"no name":        func(ctx context.Context) error { _, _, err := l.Find(ctx, c, SymbolQuery{}); return err },
-		"too many":       func(ctx context.Context) error { _, _, err := l.Dependencies(ctx, c, Where{}, 1001); return err },
+		"no name":        func(ctx context.Context) error { _, _, err := l.Find(ctx, c, FindQuery{}); return err },
+		"too many":       func(ctx context.Context) error { _, _, err := l.Dependencies(ctx, c, Limited{Limit: 1001}); return err },
 	} {
 		if err := ask(ctx); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%s: %v", name, err)

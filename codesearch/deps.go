@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/codesearch/meaning"
 	"toolpost/codesearch/split"
 	"toolpost/codesearch/symbol"
 	"toolpost/host/workspace"
@@ -20,24 +19,16 @@ const maxManifests = 1000
 
 // Dependencies are what one file says that it needs.
 type Dependencies struct {
-	Path         string              `json:"path"`
-	Ecosystem    string              `json:"ecosystem,omitempty"` // of a manifest
-	Module       string              `json:"module,omitempty" doc:"What the project calls itself."`
-	Dependencies []symbol.Dependency `json:"dependencies,omitempty"`
-	Imports      []Import            `json:"imports,omitempty"` // of a source
-	Error        string              `json:"error,omitempty" doc:"Why the manifest could not be read."`
-}
-
-// An Import has the path of the file or folder that it means, where that is in the codebase.
-type Import struct {
-	symbol.Import
-	Path string `json:"path,omitempty"`
+	Path string `json:"path"`
+	symbol.Manifest
+	Imports []symbol.Import `json:"imports,omitempty"` // of a source
+	Error   string          `json:"error,omitempty" doc:"Why the manifest could not be read."`
 }
 
 // project learns what is needed to resolve the imports of a codebase. Only what the call may see is in it.
-func project(w *scoped, x *meaning.Index) symbol.Project {
+func project(w *scoped) symbol.Project {
 	files := map[string]bool{".": true}
-	for _, rel := range x.FilesWith("") {
+	for _, rel := range w.index.FilesWith("") {
 		if !w.visible(rel) {
 			continue
 		}
@@ -54,22 +45,16 @@ func project(w *scoped, x *meaning.Index) symbol.Project {
 	return p
 }
 
-// visible reports whether the call may read a file of the codebase, wherever the target is.
-func (w *scoped) visible(rel string) bool {
-	return w.filter.scope == nil || w.filter.scope.Path(w.root.Dir+"/"+rel, false) == nil
-}
-
 // Dependencies returns what the manifests of a folder ask for, or what a source file imports. More says that there are
 // others beyond the limit; 0 stands for 100.
 func (l *Library) Dependencies(
-	ctx context.Context, c *tool.Call, w Where, limit int,
+	ctx context.Context, c *tool.Call, q Limited,
 ) (found []Dependencies, more bool, err error) {
-	q := SymbolQuery{Where: w, Limit: limit}
-	if err := q.check(false); err != nil {
+	if err := q.check("", false); err != nil {
 		return nil, false, err
 	}
 	r := l.ask(ctx, c)
-	err = eachTarget(r.view, w, func(at target) error {
+	err = eachTarget(r.view, q.Where, func(at target) error {
 		some, err := l.dependenciesOf(r, at)
 		found = append(found, some...)
 		return err
@@ -78,12 +63,12 @@ func (l *Library) Dependencies(
 }
 
 func (l *Library) dependenciesOf(r *asked, at target) ([]Dependencies, error) {
-	w, err := l.enter(r, at, &workspace.Globs{})
+	isFolder, err := l.enter(r, at)
 	if err != nil {
 		return nil, err
 	}
-	if folder, err := at.view.OpenDir(at.name); err == nil {
-		folder.Close()
+	w := &scoped{target: at, filter: newFilter(r, at, &workspace.Globs{})}
+	if isFolder {
 		return manifests(r, w)
 	}
 	src, err := w.read(at.rel)
@@ -93,20 +78,16 @@ func (l *Library) dependenciesOf(r *asked, at target) ([]Dependencies, error) {
 	if symbol.IsManifest(at.rel) {
 		return []Dependencies{manifest(at.path, src)}, nil
 	}
-	x, _, err := l.meanings.fresh(r, l, at.root)
-	if x == nil {
+	if w.index, _, err = l.meanings.fresh(r, l, at.root); w.index == nil {
 		return nil, err
 	}
-	p, lang := project(w, x), split.LanguageOf(at.rel)
-	d := Dependencies{Path: at.path}
-	for _, i := range symbol.Imports(lang, src) {
-		one := Import{Import: i}
-		if in := p.Resolve(lang, at.rel, i.Name); in != "" {
-			one.Path = at.home + in
+	imports := project(w).Imports(at.rel, src)
+	for i := range imports {
+		if imports[i].Path != "" {
+			imports[i].Path = at.home + imports[i].Path
 		}
-		d.Imports = append(d.Imports, one)
 	}
-	return []Dependencies{d}, nil
+	return []Dependencies{{Path: at.path, Imports: imports}}, nil
 }
 
 func manifest(shown string, src []byte) Dependencies {
@@ -114,28 +95,22 @@ func manifest(shown string, src []byte) Dependencies {
 	if err != nil {
 		return Dependencies{Path: shown, Error: err.Error()}
 	}
-	return Dependencies{Path: shown, Ecosystem: m.Ecosystem, Module: m.Module, Dependencies: m.Dependencies}
+	return Dependencies{Path: shown, Manifest: *m}
 }
 
 // manifests reads those below a folder.
 func manifests(r *asked, w *scoped) ([]Dependencies, error) {
-	var rels []string
+	var all []Dependencies
 	err := w.view.Walk(r, w.name, workspace.WalkOptions{Recursive: true, Ignore: true}, func(e *workspace.Entry) error {
-		if e.Type == 0 && symbol.IsManifest(e.Name) && len(rels) < maxManifests {
-			rels = append(rels, e.Rel())
+		if e.Type != 0 || !symbol.IsManifest(e.Name) || len(all) == maxManifests {
+			return nil
+		}
+		if src, err := w.read(e.Rel()); err == nil {
+			all = append(all, manifest(w.shown(e.Rel()), src))
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	var all []Dependencies
-	for _, rel := range rels {
-		if src, err := w.read(rel); err == nil {
-			all = append(all, manifest(w.shown(rel), src))
-		}
-	}
-	return all, nil
+	return all, err
 }
 
 // A Node is a folder or a file, or what is imported and not in the codebase.
@@ -159,9 +134,9 @@ type Graph struct {
 
 // A GraphQuery asks who depends on whom.
 type GraphQuery struct {
-	Where
-	Files    bool // the nodes are files, not folders
-	External bool // also what is not in the codebase
+	Level    string `json:"level" schema:"enum=folder|file default=folder" doc:"What the nodes are."`
+	External bool   `json:"external" schema:"default=false" doc:"Also give what is not in the codebase."`
+	Limited
 }
 
 // graphing is a graph in the making.
@@ -183,28 +158,25 @@ func (l *Library) Graph(ctx context.Context, c *tool.Call, q GraphQuery) (Graph,
 }
 
 func (g *graphing) add(at target) error {
-	w, err := g.library.enter(g.asked, at, &workspace.Globs{})
-	if err != nil {
+	w, err := g.library.open(g.asked, at, &workspace.Globs{})
+	if w == nil {
 		return err
 	}
-	x, _, err := g.library.meanings.fresh(g.asked, g.library, at.root)
-	if x == nil {
-		return err
-	}
-	p := project(w, x)
-	files := 0
-	for _, rel := range x.FilesWith("") {
-		if !w.wants(rel) {
-			continue
-		}
-		if files++; files > maxSymbolFiles {
-			return nil
-		}
+	p := project(w)
+	for rel, src := range w.files(w.index.FilesWith("")) {
 		if err := g.Err(); err != nil {
 			return err
 		}
-		from := w.node(rel, g.q.Files)
-		for _, to := range w.imports(p, rel, g.q.Files) {
+		from := g.node(w, rel)
+		for _, i := range p.Imports(rel, src) {
+			to := Node{ID: i.Name, External: i.Path == ""}
+			switch {
+			case to.External:
+			case split.LanguageOf(rel) == split.Go: // it imports folders
+				to.ID = w.home + i.Path
+			default:
+				to.ID = g.node(w, i.Path)
+			}
 			if to.ID != from && (!to.External || g.q.External) {
 				g.nodes[Node{ID: from}], g.nodes[to] = true, true
 				g.edges[[2]string{from, to.ID}]++
@@ -214,39 +186,16 @@ func (g *graphing) add(at target) error {
 	return nil
 }
 
-// imports returns the nodes that a file imports.
-func (w *scoped) imports(p symbol.Project, rel string, files bool) []Node {
-	src, err := w.read(rel)
-	if err != nil {
-		return nil
-	}
-	var list []Node
-	l := split.LanguageOf(rel)
-	for _, i := range symbol.Imports(l, src) {
-		in := p.Resolve(l, rel, i.Name)
-		switch {
-		case in == "":
-			list = append(list, Node{ID: i.Name, External: true})
-		case l == split.Go: // it imports folders
-			list = append(list, Node{ID: w.home + in})
-		default:
-			list = append(list, Node{ID: w.node(in, files)})
-		}
-	}
-	return list
-}
-
 // node is the node of a file.
-func (w *scoped) node(rel string, files bool) string {
-	if files {
+func (g *graphing) node(w *scoped, rel string) string {
+	if g.q.Level == "file" {
 		return w.home + rel
 	}
 	return w.home + path.Dir(rel)
 }
 
 func (g *graphing) sorted() Graph {
-	out := Graph{Nodes: []Node{}, Edges: []Edge{}}
-	out.Nodes = slices.AppendSeq(out.Nodes, maps.Keys(g.nodes))
+	out := Graph{Nodes: slices.AppendSeq([]Node{}, maps.Keys(g.nodes)), Edges: []Edge{}}
 	slices.SortFunc(out.Nodes, func(x, y Node) int { return strings.Compare(x.ID, y.ID) })
 	for e, n := range g.edges {
 		out.Edges = append(out.Edges, Edge{e[0], e[1], n})

@@ -31,10 +31,13 @@ func (l *Library) Codebases(c *tool.Call) []Codebase {
 
 // A FileQuery asks for files.
 type FileQuery struct {
+	Pattern  string `json:"pattern" schema:"minLength=1 maxLength=256" doc:"Which files to list, such as *.ex or src/**/*.ts."`
+	Language string `json:"language" schema:"minLength=1 maxLength=64" doc:"Only files of this language, such as elixir or typescript."`
 	Where
-	Pattern  string // a glob; empty: any
-	Language string // empty: any
 }
+
+// Looks is false of a query that says nothing: it is for the list of codebases.
+func (q FileQuery) Looks() (Where, bool) { return q.Where, q != FileQuery{} }
 
 // A File is one of a codebase, in the words of the tools for files.
 type File struct {
@@ -62,8 +65,7 @@ func (l *Library) Files(ctx context.Context, c *tool.Call, q FileQuery) ([]File,
 			}
 			if len(found) == maxListed {
 				return tool.Errorf(tool.CodeInvalidInput, "there are more than %d files; give a path or a pattern",
-					maxListed).
-					Because("too_large")
+					maxListed).Because("too_large")
 			}
 			info, err := e.Info()
 			if tool.CodeOf(err) == tool.CodeNotFound { // it was removed while we came to it

@@ -16,29 +16,34 @@ import (
 	"toolpost/tool"
 )
 
-// maxIndexed is the size up to which files are searched by meaning: nobody writes larger ones by hand.
-const maxIndexed = 1 << 20
-
 // updateTimeout bounds the making of an index, which goes on when the call that began it has given up.
 const updateTimeout = 30 * time.Minute
 
 // meanings are the indexes by meaning of the codebases that were searched, each opened when it is first asked for.
 type meanings struct {
-	mu     sync.Mutex
-	open   map[string]*fresh
-	closed bool
-	ctx    context.Context
+	ctx    context.Context // of the updates, until the library is closed
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	mu     sync.Mutex
+	open   map[string]*fresh
+}
+
+func newMeanings() *meanings {
+	m := &meanings{open: map[string]*fresh{}}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	return m
 }
 
 // fresh is an index that is brought up to date before it is asked.
 type fresh struct {
 	index *meaning.Index
 	busy  chan struct{} // holds one token while nobody updates
+	last  update        // who holds the token may look at it
+}
 
-	mu    sync.Mutex
-	began time.Time // of the last update that was finished
+// An update is one that was finished.
+type update struct {
+	began time.Time
 	stats meaning.Stats
 	err   error
 }
@@ -60,26 +65,29 @@ func (m *meanings) fresh(r *asked, l *Library, root workspace.Root) (*meaning.In
 	case <-r.Done():
 		return nil, meaning.Stats{}, stillIndexing(r, root)
 	}
-	done := make(chan struct{})
-	if !m.start(func() {
-		defer close(done)
-		defer func() { f.busy <- struct{}{} }()
-		f.update(m.ctx, view, arrived)
-	}) {
+	done := make(chan update, 1)
+	m.mu.Lock() // close waits for what is begun before it has the lock
+	closing := m.ctx.Err() != nil
+	if !closing {
+		m.wg.Go(func() {
+			done <- f.update(m.ctx, view, arrived)
+			f.busy <- struct{}{}
+		})
+	}
+	m.mu.Unlock()
+	if closing {
 		f.busy <- struct{}{}
 		return nil, meaning.Stats{}, tool.Errorf(tool.CodeUnavailable, "the code tools are closing")
 	}
 	select {
-	case <-done:
+	case u := <-done:
+		if u.err != nil && u.stats.Files == 0 {
+			return nil, u.stats, u.err
+		}
+		return f.index, u.stats, u.err
 	case <-r.Done():
 		return nil, meaning.Stats{}, stillIndexing(r, root)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil && f.stats.Files == 0 {
-		return nil, f.stats, f.err
-	}
-	return f.index, f.stats, f.err
 }
 
 func stillIndexing(r *asked, root workspace.Root) error {
@@ -89,17 +97,6 @@ func stillIndexing(r *asked, root workspace.Root) error {
 	}
 }
 
-// start runs f in a goroutine that close waits for.
-func (m *meanings) start(f func()) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return false
-	}
-	m.wg.Go(f)
-	return true
-}
-
 // get opens the index of a codebase.
 func (m *meanings) get(l *Library, root workspace.Root) (*fresh, error) {
 	m.mu.Lock()
@@ -107,19 +104,11 @@ func (m *meanings) get(l *Library, root workspace.Root) (*fresh, error) {
 	if f := m.open[root.Codebase]; f != nil {
 		return f, nil
 	}
-	if m.open == nil {
-		m.open = map[string]*fresh{}
-		m.ctx, m.cancel = context.WithCancel(context.Background())
-	}
 	dir := ""
 	if !l.o.Index.Off && l.stateDir != "" {
 		dir = l.stateOf(root, "meaning")
 	}
-	o := meaning.Options{MaxFile: maxIndexed, MaxChunks: l.o.Search.MaxChunks}
-	if l.embedder != nil {
-		o.Embedder = l.embedder
-	}
-	x, err := meaning.Open(dir, o)
+	x, err := meaning.Open(dir, meaning.Options{MaxChunks: l.o.Search.MaxChunks, Embedder: l.embedder})
 	if err != nil {
 		return nil, err
 	}
@@ -130,20 +119,15 @@ func (m *meanings) get(l *Library, root workspace.Root) (*fresh, error) {
 }
 
 // update brings the index to the state of the files, unless that was done since a call arrived.
-func (f *fresh) update(ctx context.Context, view *workspace.View, arrived time.Time) {
-	f.mu.Lock()
-	known := f.began.After(arrived)
-	f.mu.Unlock()
-	if known {
-		return
+func (f *fresh) update(ctx context.Context, view *workspace.View, arrived time.Time) update {
+	if f.last.began.After(arrived) {
+		return f.last
 	}
 	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
 	defer cancel()
-	began := time.Now()
-	stats, err := f.index.Update(ctx, sourcesOf(ctx, view))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.began, f.stats, f.err = began, stats, err
+	f.last.began = time.Now()
+	f.last.stats, f.last.err = f.index.Update(ctx, sourcesOf(ctx, view))
+	return f.last
 }
 
 // sourcesOf walks the files of a codebase that people wrote.
@@ -160,7 +144,9 @@ func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File
 				}
 				rel := e.Rel()
 				open := func() (io.ReadCloser, error) { return view.Open(rel) }
-				f := meaning.File{Path: rel, Size: info.Size(), ModTime: changed(info), Open: open}
+				// When it last changed in any way: unlike its time of modification, that cannot be set back.
+				st, _ := info.Sys().(*unix.Stat_t)
+				f := meaning.File{Path: rel, Size: info.Size(), ModTime: time.Unix(st.Ctim.Unix()), Open: open}
 				if !yield(f, nil) {
 					return fs.SkipAll
 				}
@@ -172,21 +158,10 @@ func sourcesOf(ctx context.Context, view *workspace.View) iter.Seq2[meaning.File
 	}
 }
 
-// changed is when a file last changed in any way: unlike its time of modification, that cannot be set back.
-func changed(info fs.FileInfo) time.Time {
-	if st, ok := info.Sys().(*unix.Stat_t); ok {
-		return time.Unix(st.Ctim.Unix())
-	}
-	return info.ModTime()
-}
-
 // close ends what is under way and waits for it.
 func (m *meanings) close() {
 	m.mu.Lock()
-	m.closed = true
-	if m.cancel != nil {
-		m.cancel()
-	}
+	m.cancel()
 	m.mu.Unlock()
 	m.wg.Wait()
 }

@@ -1,8 +1,10 @@
 package codesearch
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"toolpost/codesearch/grep"
 	"toolpost/codesearch/trigram"
@@ -18,13 +20,16 @@ const (
 
 // A GrepQuery asks for lines.
 type GrepQuery struct {
+	Pattern     string   `json:"pattern" schema:"required minLength=1 maxLength=1000" doc:"The regular expression. It is matched within one line; ^ and $ are the line's ends. Example: func \\w+Handler\\("`
+	IgnoreCase  bool     `json:"ignore_case" schema:"default=false" doc:"Whether upper and lower case are the same."`
+	IgnoreCase2 bool     `json:"ignoreCase" doc:"The same as ignore_case."`
+	Before      int      `json:"context_before" schema:"minimum=0 maximum=100 default=0" doc:"How many lines before each match to give as well."`
+	After       int      `json:"context_after" schema:"minimum=0 maximum=100 default=0" doc:"How many lines after each match to give as well."`
+	Globs       []string `json:"globs" schema:"items.minLength=1 items.maxLength=256 maxItems=64" doc:"Which files to look into, such as *.go or src/**/*.ts; with ! in front, which to leave out."`
+	Hidden      bool     `json:"hidden" schema:"default=false" doc:"Also look into files and folders whose names begin with a dot."`
+	Ignored     bool     `json:"ignored" schema:"default=false" doc:"Also look into what ignore files name."`
+	Limit       int      `json:"limit" schema:"minimum=1 default=1000" doc:"How many lines to give at most."`
 	Where
-	Pattern         string // a regular expression of RE2
-	IgnoreCase      bool
-	Before, After   int      // lines around each match that are given too
-	Globs           []string // which files to look into; with ! in front, which not
-	Hidden, Ignored bool     // also what is hidden, or what ignore files name
-	Limit           int      // lines; 0: 1000
 }
 
 // A Line is one that matches.
@@ -54,11 +59,12 @@ func (l *Library) Grep(
 		return nil, GrepStats{}, err
 	}
 	err = eachTarget(g.view, q.Where, func(at target) error {
-		if err := g.one(at); err != nil || !g.stats.More {
+		if err := g.one(at); err != nil || !g.search.Stats().More {
 			return err
 		}
 		return errEnough
 	})
+	g.stats.Stats = g.search.Stats()
 	return g.lines, g.stats, err
 }
 
@@ -68,12 +74,11 @@ type grepping struct {
 	library *Library
 	q       GrepQuery
 	each    func([]Line) error
-	pattern *grep.Pattern
-	o       grep.Options
+	need    grep.Need
+	search  *grep.Search
 	globs   *workspace.Globs
 	lines   []Line
-	bytes   int // of lines
-	stats   GrepStats
+	stats   GrepStats // those of the search in the end
 }
 
 func (l *Library) newGrep(r *asked, q GrepQuery, each func([]Line) error) (*grepping, error) {
@@ -81,7 +86,7 @@ func (l *Library) newGrep(r *asked, q GrepQuery, each func([]Line) error) (*grep
 		return nil, tool.Errorf(tool.CodeInvalidInput, "context_before and context_after are 0 to %d, and limit is at "+
 			"least 1", maxContext)
 	}
-	p, err := grep.Compile(q.Pattern, q.IgnoreCase)
+	p, err := grep.Compile(q.Pattern, q.IgnoreCase || q.IgnoreCase2)
 	if err != nil {
 		return nil, err
 	}
@@ -89,93 +94,47 @@ func (l *Library) newGrep(r *asked, q GrepQuery, each func([]Line) error) (*grep
 	if err != nil {
 		return nil, err
 	}
-	if q.Limit == 0 {
-		q.Limit = defaultLimit
-	}
-	o := grep.Options{
-		Shape: grep.Shape{Before: q.Before, After: q.After}, Limit: min(q.Limit, l.o.MaxLines), MaxFile: l.o.MaxFile,
-	}
-	return &grepping{asked: r, library: l, q: q, each: each, pattern: p, o: o, globs: globs, lines: []Line{}}, nil
+	g := &grepping{asked: r, library: l, q: q, each: each, need: p.Need(), globs: globs, lines: []Line{}}
+	g.search = grep.NewSearch(r, p, grep.Options{
+		Shape: grep.Shape{Before: q.Before, After: q.After}, Limit: min(cmp.Or(q.Limit, defaultLimit), l.o.MaxLines),
+		MaxFile: l.o.MaxFile,
+	}, g.emit)
+	return g, nil
 }
 
 // one searches a target.
 func (g *grepping) one(t target) error {
-	folder, err := t.view.OpenDir(t.name)
-	isFile := err != nil && tool.AsError(err).Reason == "not_a_folder"
-	if err != nil && !isFile {
+	isFolder, err := g.library.enter(g.asked, t)
+	if err != nil {
 		return err
 	}
-	if err := g.library.rates.charge(g.call.Caller.ID, t.root.Codebase); err != nil {
-		return err
+	if !isFolder {
+		f, err := t.view.Open(t.name)
+		if err != nil {
+			return err
+		}
+		open := func(int) (*workspace.File, []grep.Part) { return f, nil }
+		return g.search.Files(1, open, func(int) string { return t.path })
 	}
-	o, emit := g.left()
-	if isFile {
-		return g.done(g.file(t, o, emit))
-	}
-	folder.Close()
 	if picks, ok := g.selected(t); ok {
-		return g.done(grep.Files(g, picked{t, picks}, g.pattern, o, emit))
+		open := func(i int) (*workspace.File, []grep.Part) { return t.pick(picks[i]) }
+		return g.search.Files(len(picks), open, func(i int) string { return t.shown(picks[i].Path[len(t.below()):]) })
 	}
 	walk := workspace.WalkOptions{Recursive: true, Ignore: !g.q.Ignored, Hidden: g.q.Hidden, Globs: g.q.Globs}
-	return g.done(grep.Walk(g, t.view, t.name, walk, t.shown, g.pattern, o, emit))
+	return g.search.Walk(t.view, t.name, walk, t.shown)
 }
 
-// left returns what the targets before have left to the next. Where that is nothing it only has to be seen whether
-// there is more.
-func (g *grepping) left() (o grep.Options, emit func(grep.File) error) {
-	o = g.o
-	o.MaxBytes = max(1, grep.DefaultMaxBytes-g.bytes)
-	if o.Limit -= len(g.lines); o.Limit > 0 {
-		return o, g.emit
-	}
-	o.Limit = 1
-	return o, func(grep.File) error {
-		g.stats.More = true
-		g.stats.Matches-- // it is not given
-		return nil
-	}
-}
-
-// file searches the one file that a target is.
-func (g *grepping) file(t target, o grep.Options, emit func(grep.File) error) (grep.Stats, error) {
-	f, err := t.view.Open(t.name)
+// pick opens a file that the index named. One that a link leads to now is another file: a walk would not come to it.
+func (t target) pick(p trigram.Pick) (*workspace.File, []grep.Part) {
+	f, err := t.view.Open(p.Path)
 	if err != nil {
-		return grep.Stats{}, err
+		return nil, nil
 	}
-	return grep.Files(g, oneFile{f, t.path}, g.pattern, o, emit)
-}
-
-// oneFile is a file that is open.
-type oneFile struct {
-	file *workspace.File
-	path string
-}
-
-func (o oneFile) Len() int                                       { return 1 }
-func (o oneFile) Open(int) (*workspace.File, []grep.Part, error) { return o.file, nil, nil }
-func (o oneFile) Shown(int) string                               { return o.path }
-
-// picked are the files that the index named.
-type picked struct {
-	target
-	picks []trigram.Pick
-}
-
-func (p picked) Len() int           { return len(p.picks) }
-func (p picked) Shown(i int) string { return p.shown(p.picks[i].Path[len(p.below()):]) }
-
-// Open opens one of them. One that a link leads to now is another file: a walk would not come to it.
-func (p picked) Open(i int) (*workspace.File, []grep.Part, error) {
-	rel := p.picks[i].Path
-	f, err := p.view.Open(rel)
-	if err != nil {
-		return nil, nil, err
-	}
-	if f.Abs() != p.root.Dir+"/"+rel {
+	if f.Abs() != t.root.Dir+"/"+p.Path {
 		f.Close()
-		return nil, nil, tool.Errorf(tool.CodeNotFound, "%s is a link", rel)
+		return nil, nil
 	}
-	return f, p.picks[i].Parts(f), nil
+	return f, p.Parts(f)
 }
 
 // selected asks the index which files of a folder may match. It is not ok where the folder has to be walked.
@@ -184,7 +143,7 @@ func (g *grepping) selected(t target) (picks []trigram.Pick, ok bool) {
 	if x == nil || g.q.Ignored {
 		return nil, false
 	}
-	sel, err := x.Select(g, t.folder(), g.pattern.Need())
+	sel, err := x.Select(g, strings.TrimSuffix(t.below(), "/"), g.need)
 	if err != nil {
 		return nil, false
 	}
@@ -205,21 +164,9 @@ func (g *grepping) emit(f grep.File) error {
 			l.Before, l.After = m.Around.Before, m.Around.After
 		}
 		g.lines = append(g.lines, l)
-		g.bytes += m.Size()
 	}
 	if g.each == nil {
 		return nil
 	}
 	return g.each(g.lines[first:])
-}
-
-// done adds up what came of a target.
-func (g *grepping) done(st grep.Stats, err error) error {
-	g.stats.Files += st.Files
-	g.stats.Bytes += st.Bytes
-	g.stats.Binary += st.Binary
-	g.stats.TooLarge += st.TooLarge
-	g.stats.Matches += st.Matches
-	g.stats.More = g.stats.More || st.More
-	return err
 }

@@ -47,9 +47,6 @@ func (l *Library) index(c *tool.Call, r workspace.Root) *trigram.Index {
 	if err != nil {
 		l.log.Info("a codebase is searched without an index", "codebase", r.Codebase, "why", err)
 	}
-	if l.indexes.open == nil {
-		l.indexes.open = map[string]*indexed{}
-	}
 	l.indexes.open[r.Codebase] = &indexed{x, r.ID}
 	return x
 }
@@ -77,6 +74,6 @@ func (x *indexes) close() error {
 			errs = append(errs, one.Close())
 		}
 	}
-	x.open = nil
+	clear(x.open)
 	return errors.Join(errs...)
 }

@@ -22,10 +22,6 @@ type rateKey struct{ caller, codebase string }
 // maxLimiters is how many are kept before those are forgotten that would let anything through.
 const maxLimiters = 4096
 
-func newRates(perMinute int) *rates {
-	return &rates{perMinute: perMinute, limiters: map[rateKey]*rate.Limiter{}}
-}
-
 // charge counts one expensive operation, or refuses it and says when it is allowed.
 func (r *rates) charge(caller, codebase string) error {
 	if r.perMinute < 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"iter"
 	"math"
 	"os"
 	"slices"
@@ -51,8 +52,7 @@ func (o *ServiceOptions) service(what string) (*meaning.Service, error) {
 	if o.TokenEnv != "" {
 		if s.Key = os.Getenv(o.TokenEnv); s.Key == "" {
 			return nil, tool.Errorf(tool.CodeInvalidInput,
-				"the environment variable %s, which holds the token of %s, is "+
-					"not set", o.TokenEnv, what)
+				"the environment variable %s, which holds the token of %s, is not set", o.TokenEnv, what)
 		}
 	}
 	return s, nil
@@ -60,11 +60,11 @@ func (o *ServiceOptions) service(what string) (*meaning.Service, error) {
 
 // A SearchQuery asks for code by what it does.
 type SearchQuery struct {
+	Query string   `json:"query" schema:"required minLength=1 maxLength=1000" doc:"What the code does, in plain words or with names that may be in it."`
+	Limit int      `json:"limit" schema:"minimum=1 maximum=100 default=10" doc:"How many hits to give at most."`
+	Least float64  `json:"min_similarity" schema:"minimum=0 maximum=1 default=0" doc:"Leave out hits that are less similar than this."`
+	Globs []string `json:"globs" schema:"items.minLength=1 items.maxLength=256 maxItems=64" doc:"Which files to look into, such as *.go; with ! in front, which to leave out."`
 	Where
-	Query string
-	Limit int      // hits; 0: 10
-	Globs []string // which files to look into; with ! in front, which not
-	Least float64  // hits that are less similar are left out
 }
 
 // A Hit is a function, a type or a section that answers a query.
@@ -94,9 +94,7 @@ type Found struct {
 
 // Search finds code by what it does.
 func (l *Library) Search(ctx context.Context, c *tool.Call, q SearchQuery) (*Found, error) {
-	if q.Limit == 0 {
-		q.Limit = defaultHits
-	}
+	q.Limit = cmp.Or(q.Limit, defaultHits)
 	if q.Limit < 1 || q.Limit > maxHits || strings.TrimSpace(q.Query) == "" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the query must say something, and limit is 1 to %d", maxHits)
 	}
@@ -122,20 +120,16 @@ type searching struct {
 }
 
 func (s *searching) one(t target) error {
-	scope, err := s.library.enter(s.asked, t, s.globs)
-	if err != nil {
-		return err
-	}
-	x, stats, err := s.library.meanings.fresh(s.asked, s.library, t.root)
-	if x == nil {
+	w, err := s.library.open(s.asked, t, s.globs)
+	if w == nil {
 		return err
 	}
 	s.note(err)
-	s.Stats.Files += stats.Files
-	s.Stats.Chunks += stats.Chunks
-	s.Stats.Indexed += stats.Indexed
+	s.Stats.Files += w.stats.Files
+	s.Stats.Chunks += w.stats.Chunks
+	s.Stats.Indexed += w.stats.Indexed
 	// Some hits fall out when their files are looked at; a reranker chooses among more than are asked for.
-	found, err := x.Search(s, s.q.Query, min(2*s.q.Limit+20, meaning.MaxLimit), scope.wants)
+	found, err := w.index.Search(s, s.q.Query, min(2*s.q.Limit+20, meaning.MaxLimit), w.wants)
 	if found == nil && err != nil {
 		return err
 	}
@@ -145,10 +139,10 @@ func (s *searching) one(t target) error {
 		most = 2 * s.q.Limit
 	}
 	for _, h := range found {
-		if text, ok := scope.snippet(h); ok && most > 0 {
+		if text, ok := w.snippet(h); ok && most > 0 {
 			most--
 			s.Hits = append(s.Hits, Hit{
-				Path: scope.shown(h.Path), Line: h.Line, EndLine: h.Last, Name: h.Name, Kind: string(h.Kind),
+				Path: w.shown(h.Path), Line: h.Line, EndLine: h.Last, Name: h.Name, Kind: string(h.Kind),
 				Snippet: text, Similarity: round(h.Similarity),
 			})
 		}
@@ -189,34 +183,66 @@ func (s *searching) order() {
 	s.Hits = s.Hits[:min(len(s.Hits), s.q.Limit)]
 }
 
+// enter begins a look into a target: it has to be there, and the caller may not do this too often.
+func (l *Library) enter(r *asked, at target) (isFolder bool, err error) {
+	folder, err := at.view.OpenDir(at.name)
+	if err == nil {
+		isFolder = true
+		folder.Close()
+	} else if tool.AsError(err).Reason != "not_a_folder" {
+		return false, err
+	}
+	return isFolder, l.rates.charge(r.call.Caller.ID, at.root.Codebase)
+}
+
 // A scoped target is what a call may see of it, as the indexes ask for it.
 type scoped struct {
 	target
 	filter filter
+	index  *meaning.Index
+	stats  meaning.Stats
 }
 
-// enter prepares a search of a target: it has to be there, and the caller may not do this too often.
-func (l *Library) enter(r *asked, at target, g *workspace.Globs) (*scoped, error) {
-	w := &scoped{at, newFilter(r, at, g)}
-	folder, err := at.view.OpenDir(at.name)
-	if err != nil && tool.AsError(err).Reason != "not_a_folder" {
+// open enters a target and brings the index of its codebase up to date. Where only the embeddings failed there is an
+// error beside the target.
+func (l *Library) open(r *asked, at target, g *workspace.Globs) (*scoped, error) {
+	if _, err := l.enter(r, at); err != nil {
 		return nil, err
 	}
-	if err == nil {
-		folder.Close()
+	x, stats, err := l.meanings.fresh(r, l, at.root)
+	if x == nil {
+		return nil, err
 	}
-	return w, l.rates.charge(r.call.Caller.ID, at.root.Codebase)
+	return &scoped{at, newFilter(r, at, g), x, stats}, err
+}
+
+// visible reports whether the call may read a file of the codebase, wherever the target is.
+func (w *scoped) visible(rel string) bool {
+	return w.filter.scope == nil || w.filter.scope.Path(w.root.Dir+"/"+rel, false) == nil
 }
 
 // wants reports whether a file of the codebase lies in the target, and whether the call may read it.
 func (w *scoped) wants(rel string) bool {
-	if rel == w.rel { // the target is this file
-		return w.filter.scope == nil || w.filter.scope.Path(w.root.Dir+"/"+rel, false) == nil
+	return (rel == w.rel || strings.HasPrefix(rel, w.below()) && w.filter.wants(rel)) && w.visible(rel)
+}
+
+// files gives some files of the codebase and their texts: those of the target that are there and that the call may
+// read, up to maxFiles.
+func (w *scoped) files(rels []string) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		looked := 0
+		for _, rel := range rels {
+			if !w.wants(rel) {
+				continue
+			}
+			if looked++; looked > maxFiles {
+				return
+			}
+			if src, err := w.read(rel); err == nil && !yield(rel, src) {
+				return
+			}
+		}
 	}
-	if !strings.HasPrefix(rel, w.below()) || !w.filter.wants(rel) {
-		return false
-	}
-	return w.filter.scope == nil || w.filter.scope.Path(w.root.Dir+"/"+rel, false) == nil
 }
 
 // shown returns the path that the caller sees of a file of the codebase.
@@ -237,7 +263,7 @@ func (w *scoped) read(rel string) ([]byte, error) {
 	if f.Abs() != w.root.Dir+"/"+rel {
 		return nil, tool.Errorf(tool.CodeNotFound, "%s is a link", w.shown(rel))
 	}
-	return f.ReadAll(maxIndexed)
+	return f.ReadAll(meaning.MaxFile)
 }
 
 // snippet reads the lines of a hit. It is not ok where they are not what was indexed any more, or not the call's to

@@ -14,20 +14,37 @@ import (
 	"toolpost/tool"
 )
 
-// How many files one question about a name looks into, and how many answers it gives.
+// How many files one question looks into, and how many answers it gives.
 const (
-	maxSymbolFiles   = 5000
+	maxFiles         = 5000
 	defaultSymbols   = 100
 	maxSymbols       = 1000
 	maxSymbolLetters = 200
 )
 
-// A SymbolQuery asks about names. Limit is for what is given; 0: 100.
-type SymbolQuery struct {
+// Limited are the parts that all questions about symbols have.
+type Limited struct {
+	Limit int `json:"limit" schema:"minimum=1 maximum=1000 default=100" doc:"How many to give at most."`
 	Where
-	Name  string
-	Kind  string // of definitions; empty: any
-	Limit int
+}
+
+// A FindQuery asks where a name is defined.
+type FindQuery struct {
+	Name string `json:"name" schema:"required minLength=1 maxLength=200" doc:"The name, or a part of it. Example: parseHeader"`
+	Kind string `json:"kind" schema:"enum=function|type|section|variable" doc:"Only definitions of this kind."`
+	Limited
+}
+
+// A ReferencesQuery asks where a name is used.
+type ReferencesQuery struct {
+	Name string `json:"name" schema:"required minLength=1 maxLength=200" doc:"The name. Example: parseHeader"`
+	Limited
+}
+
+// A SymbolsQuery asks what is defined.
+type SymbolsQuery struct {
+	Kind string `json:"kind" schema:"enum=function|type|section|variable" doc:"Only definitions of this kind."`
+	Limited
 }
 
 // A Definition is where a name is defined.
@@ -45,46 +62,26 @@ type Reference struct {
 // A lookFunc is shown a file: its path as the caller sees it, its language and its text.
 type lookFunc func(path string, lang split.Language, src []byte) error
 
-// eachFile looks at the files of a call's targets that the index proposes, in the order that it gives. Those that
-// have gone, or that the call may not see, are passed over.
-func (l *Library) eachFile(r *asked, q SymbolQuery, propose func(*meaning.Index) []string, look lookFunc) error {
-	return eachTarget(r.view, q.Where, func(at target) error { return l.eachFileOf(r, at, propose, look) })
-}
-
-func (l *Library) eachFileOf(r *asked, at target, propose func(*meaning.Index) []string, look lookFunc) error {
-	w, err := l.enter(r, at, &workspace.Globs{})
-	if err != nil {
-		return err
-	}
-	x, _, err := l.meanings.fresh(r, l, at.root)
-	if x == nil {
-		return err
-	}
-	files := 0
-	for _, rel := range propose(x) {
-		if !w.wants(rel) {
-			continue
-		}
-		if files++; files > maxSymbolFiles {
-			return nil
-		}
-		src, err := w.read(rel)
-		if err != nil {
-			continue
-		}
-		if err := errors.Join(r.Err(), look(w.shown(rel), split.LanguageOf(rel), src)); err != nil {
+// eachFile looks at the files of a call's targets that the index proposes, in the order that it gives.
+func (l *Library) eachFile(r *asked, where Where, propose func(*meaning.Index) []string, look lookFunc) error {
+	return eachTarget(r.view, where, func(at target) error {
+		w, err := l.open(r, at, &workspace.Globs{})
+		if w == nil {
 			return err
 		}
-	}
-	return nil
+		for rel, src := range w.files(propose(w.index)) {
+			if err := errors.Join(r.Err(), look(w.shown(rel), split.LanguageOf(rel), src)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
-func (q *SymbolQuery) check(needsName bool) error {
-	if q.Limit == 0 {
-		q.Limit = defaultSymbols
-	}
-	unnamed := needsName && strings.TrimSpace(q.Name) == ""
-	if q.Limit < 1 || q.Limit > maxSymbols || len(q.Name) > 4*maxSymbolLetters || unnamed {
+func (q *Limited) check(name string, named bool) error {
+	q.Limit = cmp.Or(q.Limit, defaultSymbols)
+	unnamed := named && strings.TrimSpace(name) == ""
+	if q.Limit < 1 || q.Limit > maxSymbols || len(name) > 4*maxSymbolLetters || unnamed {
 		return tool.Errorf(tool.CodeInvalidInput, "a name has 1 to %d letters, and limit is 1 to %d",
 			maxSymbolLetters, maxSymbols)
 	}
@@ -106,8 +103,8 @@ func closeness(name, wanted string) int {
 
 // Find finds the definitions of a name: those that are the name first, then those that have it in them. More says that
 // there are others beyond the limit.
-func (l *Library) Find(ctx context.Context, c *tool.Call, q SymbolQuery) (found []Definition, more bool, err error) {
-	if err := q.check(true); err != nil {
+func (l *Library) Find(ctx context.Context, c *tool.Call, q FindQuery) (found []Definition, more bool, err error) {
+	if err := q.check(q.Name, true); err != nil {
 		return nil, false, err
 	}
 	// Files with a definition of that very name come first, so that the bound on files does not hide them.
@@ -116,7 +113,7 @@ func (l *Library) Find(ctx context.Context, c *tool.Call, q SymbolQuery) (found 
 		partly := x.FilesNaming(func(name string) bool { return closeness(name, q.Name) == 1 })
 		return unique(named, x.FilesWith(q.Name), partly)
 	}
-	err = l.eachFile(l.ask(ctx, c), q, propose, func(path string, lang split.Language, src []byte) error {
+	err = l.eachFile(l.ask(ctx, c), q.Where, propose, func(path string, lang split.Language, src []byte) error {
 		for _, d := range symbol.Definitions(lang, src) {
 			if closeness(d.Name, q.Name) > 0 && (q.Kind == "" || q.Kind == d.Kind) {
 				found = append(found, Definition{path, d})
@@ -133,13 +130,13 @@ func (l *Library) Find(ctx context.Context, c *tool.Call, q SymbolQuery) (found 
 
 // References finds the lines of code that use a name as a whole word.
 func (l *Library) References(
-	ctx context.Context, c *tool.Call, q SymbolQuery,
+	ctx context.Context, c *tool.Call, q ReferencesQuery,
 ) (found []Reference, more bool, err error) {
-	if err := q.check(true); err != nil {
+	if err := q.check(q.Name, true); err != nil {
 		return nil, false, err
 	}
 	propose := func(x *meaning.Index) []string { return x.FilesWith(q.Name) }
-	err = l.eachFile(l.ask(ctx, c), q, propose, func(path string, lang split.Language, src []byte) error {
+	err = l.eachFile(l.ask(ctx, c), q.Where, propose, func(path string, lang split.Language, src []byte) error {
 		for _, ref := range symbol.References(lang, src, q.Name, q.Limit+1-len(found)) {
 			found = append(found, Reference{path, ref})
 		}
@@ -149,12 +146,14 @@ func (l *Library) References(
 }
 
 // Symbols lists what files define.
-func (l *Library) Symbols(ctx context.Context, c *tool.Call, q SymbolQuery) (found []Definition, more bool, err error) {
-	if err := q.check(false); err != nil {
+func (l *Library) Symbols(
+	ctx context.Context, c *tool.Call, q SymbolsQuery,
+) (found []Definition, more bool, err error) {
+	if err := q.check("", false); err != nil {
 		return nil, false, err
 	}
 	propose := func(x *meaning.Index) []string { return x.FilesWith("") }
-	err = l.eachFile(l.ask(ctx, c), q, propose, func(path string, lang split.Language, src []byte) error {
+	err = l.eachFile(l.ask(ctx, c), q.Where, propose, func(path string, lang split.Language, src []byte) error {
 		for _, d := range symbol.Definitions(lang, src) {
 			if q.Kind == "" || q.Kind == d.Kind {
 				found = append(found, Definition{path, d})
@@ -187,12 +186,9 @@ func capped[T any](list []T, limit int, err error) ([]T, bool, error) {
 // unique joins lists and keeps the first of what is the same.
 func unique(lists ...[]string) []string {
 	seen := map[string]bool{}
-	var all []string
-	for _, s := range slices.Concat(lists...) {
-		if !seen[s] {
-			seen[s] = true
-			all = append(all, s)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Concat(lists...), func(s string) bool {
+		had := seen[s]
+		seen[s] = true
+		return had
+	})
 }

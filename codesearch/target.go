@@ -1,9 +1,10 @@
 package codesearch
 
 import (
+	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -42,7 +43,7 @@ func eachTarget(v *workspace.View, w Where, look func(target) error) error {
 		case errors.Is(err, errEnough):
 			return nil
 		case w.Path != "" && tool.CodeOf(err) == tool.CodeNotFound:
-			missing = at.explain(err)
+			missing = cmp.Or(at.denied, err) // what the caller has to know first is that he may not read it
 		case err != nil || w.Path != "":
 			return err
 		}
@@ -55,8 +56,9 @@ func eachTarget(v *workspace.View, w Where, look func(target) error) error {
 // contract calls its folder lib.
 func targets(v *workspace.View, w Where) ([]target, error) {
 	first := v.Roots()
-	if w.Codebase != "" {
-		narrowed, err := v.Codebase(w.Codebase)
+	codebase := cmp.Or(w.Codebase, w.Codebase2)
+	if codebase != "" {
+		narrowed, err := v.Codebase(codebase)
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +85,7 @@ func targets(v *workspace.View, w Where) ([]target, error) {
 		if relocated {
 			t.name, t.denied = p.Rel, denied
 		}
-		if w.Codebase != "" && t.home != "" && (relocated || !filepath.IsAbs(w.Path)) {
+		if codebase != "" && t.home != "" && (relocated || !filepath.IsAbs(w.Path)) {
 			t.path = filepath.Join(p.Root.Dir, p.Rel)
 		}
 		t.prefix = strings.TrimRight(t.path, "/") + "/"
@@ -126,23 +128,6 @@ func (t target) below() string {
 	return t.rel + "/"
 }
 
-// explain says about a path that starts at the codebase, where no codebase has it, what the caller has to know: that it
-// is none that he may read.
-func (t target) explain(err error) error {
-	if t.denied != nil {
-		return t.denied
-	}
-	return err
-}
-
-// folder is the target below its root, in the way that "" is the root.
-func (t target) folder() string {
-	if t.rel == "." {
-		return ""
-	}
-	return t.rel
-}
-
 // unscoped is the codebase as its index sees it: with nothing that policy keeps from this call alone, and without
 // what is sensitive.
 func (l *Library) unscoped(c *tool.Call, r workspace.Root) (*workspace.View, error) {
@@ -152,5 +137,5 @@ func (l *Library) unscoped(c *tool.Call, r workspace.Root) (*workspace.View, err
 // stateOf is the folder for what is kept about a codebase.
 func (l *Library) stateOf(r workspace.Root, what string) string {
 	sum := sha256.Sum256([]byte(r.Dir))
-	return filepath.Join(l.stateDir, "code", hex.EncodeToString(sum[:8]), what)
+	return filepath.Join(l.stateDir, "code", fmt.Sprintf("%x", sum[:8]), what)
 }

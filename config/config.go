@@ -46,16 +46,16 @@ type Config struct {
 // An other is an entry whose name the package does not know: one at the top, or one of the limits.
 type other struct {
 	pair
-	path  string // such as policy, or limits.quotas
-	value json.RawMessage
+	path    string // such as policy, or limits.quotas
+	section Section
 }
 
 // Section returns the part of the file at a path, such as policy or limits.quotas. Whoever reads it also lists it for
 // Only and for Schema.
 func (c *Config) Section(path string) Section {
 	for _, o := range c.others {
-		if o.path == path && !isNull(o.pair.value) {
-			return Section{c.doc, o.pair.value, o.value}
+		if o.path == path && !isNull(o.value) {
+			return o.section
 		}
 	}
 	return Section{}
@@ -113,9 +113,7 @@ type Source struct {
 	// OffLimits is what no tool of the source sees or changes. It is set and compared likewise.
 	OffLimits *offlimits.Book
 
-	doc   *document
-	node  ast.Node        // the whole entry
-	value json.RawMessage // the same as JSON, for Equal
+	entry Section // the whole of it
 }
 
 // Secrets returns the values of secrets by their names, or says why one has no value.
@@ -126,37 +124,33 @@ type Secrets interface {
 // Decode reads the fields of the source, other than name and protocol, into a struct with yaml tags.
 // What the file leaves out keeps the value that it had.
 func (s Source) Decode(into any) error {
-	return s.doc.explain(decodeFields(s.node, into, "name", "protocol"))
+	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol"))
 }
 
 // Equal reports whether two entries say the same in the same order, whatever their layout and comments.
-func (s Source) Equal(o Source) bool {
-	return s.Dir == o.Dir && bytes.Equal(s.value, o.value)
-}
+func (s Source) Equal(o Source) bool { return s.Dir == o.Dir && s.entry.Equal(o.entry) }
 
 // A Door says where calls come in. Its fields belong to its protocol, which reads them with Decode.
 type Door struct {
 	Name string // http, nats
 
-	doc   *document
-	key   ast.Node
-	node  ast.Node        // the fields; nil: the defaults
-	value json.RawMessage // the same as JSON, for Equal
+	key    ast.Node
+	fields Section // without a node: the defaults
 }
 
 // Decode reads the fields of the door into a struct with yaml tags. What the file leaves out keeps the
 // value that it had.
-func (d Door) Decode(into any) error { return d.doc.explain(decodeFields(d.node, into)) }
+func (d Door) Decode(into any) error { return d.fields.Decode(into) }
 
 // Equal reports whether two entries say the same, whatever their layout and comments.
-func (d Door) Equal(o Door) bool { return d.Name == o.Name && bytes.Equal(d.value, o.value) }
+func (d Door) Equal(o Door) bool { return d.Name == o.Name && d.fields.Equal(o.fields) }
 
 // Placed gives an error about the door its place in the file.
 func (d Door) Placed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return d.doc.explain(faultAt(d.key, "%s", tool.AsError(err).Message))
+	return d.fields.doc.explain(faultAt(d.key, "%s", tool.AsError(err).Message))
 }
 
 // Check reports whether the door is one of the known ones and has fields that it knows.
@@ -168,7 +162,7 @@ func (d Door) Check(known []Part) error {
 		}
 		names = append(names, p.Name)
 	}
-	return d.doc.explain(unknownField(pair{d.Name, d.key, d.node}, nil, names))
+	return d.fields.doc.explain(unknownField(pair{d.Name, d.key, d.fields.node}, nil, names))
 }
 
 // A Section is a part of the file whose fields belong to another package, which reads them with Decode.
@@ -179,6 +173,12 @@ type Section struct {
 	value json.RawMessage // the same as JSON, for Equal
 }
 
+// section gives a part of the file, which must be one that can be compared.
+func (d *document) section(n ast.Node) (Section, error) {
+	value, err := toJSON(n)
+	return Section{d, n, value}, err
+}
+
 // Decode reads the fields into a struct with yaml tags, or into a list of such structs, or a map of them by name. What
 // the file leaves out keeps the value that it had.
 func (s Section) Decode(into any) error {
@@ -187,9 +187,6 @@ func (s Section) Decode(into any) error {
 	}
 	return s.doc.explain(decodeFields(s.node, into))
 }
-
-// Given reports whether the file has the section, an empty one too.
-func (s Section) Given() bool { return s.node != nil }
 
 // Equal reports whether two sections say the same, whatever their layout and comments.
 func (s Section) Equal(o Section) bool { return bytes.Equal(s.value, o.value) }
@@ -219,13 +216,14 @@ func (e *entry) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
-// section is an entry that another package decodes; nil: the file leaves it out.
-func (e *entry) section(doc *document) (Section, error) {
-	if e == nil {
-		return Section{}, nil
+// FromEnv reads a secret for a server from the environment variable that a config names; no name: none.
+func FromEnv(name, what, server string) (string, error) {
+	value := os.Getenv(name)
+	if value == "" && name != "" {
+		return "", tool.Errorf(tool.CodeUnavailable,
+			"the environment variable %s, which should hold the %s for %s, is not set", name, what, server)
 	}
-	value, err := toJSON(e.node)
-	return Section{doc, e.node, value}, err
+	return value, nil
 }
 
 // Load reads a file.
@@ -234,6 +232,10 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, cannotRead(path, err)
 	}
+	return load(path, f)
+}
+
+func load(path string, f *os.File) (*Config, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
 	if err != nil {
@@ -266,7 +268,7 @@ func Parse(path string, data []byte) (*Config, error) {
 		return nil, err
 	}
 	c := &Config{Path: abs, Dir: filepath.Dir(abs), doc: doc}
-	return c, doc.explain(c.read(doc))
+	return c, doc.explain(c.read())
 }
 
 // Default is the config of a start without a file: the built-in tools over dir, read-only.
@@ -280,9 +282,9 @@ func Default(dir string) *Config {
 	return c
 }
 
-func (c *Config) read(doc *document) error {
+func (c *Config) read() (err error) {
 	var l layout
-	if err := c.readSome(doc.root, &l, ""); err != nil {
+	if err := c.readSome(c.doc.root, &l, ""); err != nil {
 		return err
 	}
 	if l.Limits != nil {
@@ -290,9 +292,11 @@ func (c *Config) read(doc *document) error {
 			return err
 		}
 	}
-	var err error
 	for into, given := range map[*Section]*entry{&c.Store: l.Store, &c.Secrets: l.Secrets, &c.Callers: l.Callers} {
-		if *into, err = given.section(doc); err != nil {
+		if given == nil {
+			continue
+		}
+		if *into, err = c.doc.section(given.node); err != nil {
 			return err
 		}
 	}
@@ -301,13 +305,13 @@ func (c *Config) read(doc *document) error {
 	}
 	c.Doors = []Door{{Name: "http"}}
 	if l.Doors != nil {
-		if c.Doors, err = readDoors(doc, l.Doors.node); err != nil {
+		if c.Doors, err = c.readDoors(l.Doors.node); err != nil {
 			return err
 		}
 	}
 	seen := map[string]bool{}
 	for _, e := range l.Sources {
-		s, err := c.source(doc, e.node)
+		s, err := c.source(e.node)
 		if err != nil {
 			return err
 		}
@@ -322,25 +326,11 @@ func (c *Config) read(doc *document) error {
 
 // readSome reads the fields that a struct has, and keeps the others for those who bring their sections.
 func (c *Config) readSome(n ast.Node, into any, under string) error {
-	if err := decodeSome(n, into); err != nil {
+	return decodeKnown(n, reflect.ValueOf(into).Elem(), func(p pair) error {
+		s, err := c.doc.section(p.value)
+		c.others = append(c.others, other{p, under + p.name, s})
 		return err
-	}
-	own := fieldsOf(reflect.TypeOf(into).Elem())
-	pairs, err := pairsOf(n)
-	if err != nil {
-		return err
-	}
-	for _, p := range pairs {
-		if _, ok := find(own, p.name); ok {
-			continue
-		}
-		value, err := toJSON(p.value)
-		if err != nil {
-			return err
-		}
-		c.others = append(c.others, other{p, under + p.name, value})
-	}
-	return nil
+	})
 }
 
 // secretName is what a secret may be called: it becomes the name of a variable.
@@ -364,28 +354,27 @@ func checkSecretNames(n ast.Node) error {
 	return nil
 }
 
-func readDoors(doc *document, n ast.Node) ([]Door, error) {
+func (c *Config) readDoors(n ast.Node) (doors []Door, err error) {
 	pairs, err := pairsOf(n)
 	if err != nil {
 		return nil, err
 	}
-	var doors []Door
 	for _, p := range pairs {
 		if _, err := pairsOf(p.value); err != nil {
 			return nil, err
 		}
-		value, err := toJSON(p.value)
+		fields, err := c.doc.section(p.value)
 		if err != nil {
 			return nil, err
 		}
-		doors = append(doors, Door{Name: p.name, doc: doc, key: p.key, node: p.value, value: value})
+		doors = append(doors, Door{p.name, p.key, fields})
 	}
 	return doors, nil
 }
 
 var sourceName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
-func (c *Config) source(doc *document, n ast.Node) (Source, error) {
+func (c *Config) source(n ast.Node) (Source, error) {
 	var head struct {
 		Name     string `yaml:"name"`
 		Protocol string `yaml:"protocol"`
@@ -403,8 +392,8 @@ func (c *Config) source(doc *document, n ast.Node) (Source, error) {
 		return Source{}, missing(n, "protocol",
 			"source %q has no protocol; say what its tools speak, such as `protocol: namel3ss`", head.Name)
 	}
-	value, err := toJSON(n)
-	return Source{Name: head.Name, Protocol: head.Protocol, Dir: c.Dir, doc: doc, node: n, value: value}, err
+	entry, err := c.doc.section(n)
+	return Source{Name: head.Name, Protocol: head.Protocol, Dir: c.Dir, entry: entry}, err
 }
 
 // missing says that a field is not there, or which one is there in its place.

@@ -30,40 +30,39 @@ func decodeFields(n ast.Node, into any, others ...string) error {
 
 // decodeSome reads the fields that the struct has and leaves all others alone.
 func decodeSome(n ast.Node, into any) error {
-	v := reflect.ValueOf(into).Elem()
-	pairs, err := pairsOf(n)
-	if err != nil {
-		return err
-	}
-	for _, f := range fieldsOf(v.Type()) {
-		for _, p := range pairs {
-			if p.name == f.Name {
-				if err := decode(p.value, v.FieldByIndex(f.Index)); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
+	return decodeKnown(n, reflect.ValueOf(into).Elem(), func(pair) error { return nil })
 }
 
-func decodeStruct(n ast.Node, v reflect.Value, others []string) error {
+// decodeKnown reads the fields that the struct has, and leaves the others to unknown.
+func decodeKnown(n ast.Node, v reflect.Value, unknown func(pair) error) error {
 	pairs, err := pairsOf(n)
 	if err != nil {
 		return err
 	}
 	fields := fieldsOf(v.Type())
 	for _, p := range pairs {
-		f, ok := find(fields, p.name)
-		switch {
-		case ok:
-			err = decode(p.value, v.FieldByIndex(f.Index))
-		case !slices.Contains(others, p.name):
-			err = unknownField(p, fields, others)
+		i := slices.IndexFunc(fields, func(f typeschema.Field) bool { return f.Name == p.name })
+		if i < 0 {
+			err = unknown(p)
+		} else {
+			err = decode(p.value, v.FieldByIndex(fields[i].Index))
 		}
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func decodeStruct(n ast.Node, v reflect.Value, others []string) error {
+	err := decodeKnown(n, v, func(p pair) error {
+		if slices.Contains(others, p.name) {
+			return nil
+		}
+		return unknownField(p, fieldsOf(v.Type()), others)
+	})
+	if err != nil {
+		return err
 	}
 	if c, ok := v.Addr().Interface().(validator); ok {
 		return placed(n, c.Validate())
@@ -277,12 +276,3 @@ func child(n ast.Node, name string) ast.Node {
 // fieldsOf lists the fields of a struct. A name comes from the yaml tag, else from the json tag, so that
 // the words of package tool need no tags for us.
 func fieldsOf(t reflect.Type) []typeschema.Field { return typeschema.Fields(t, "yaml", "json") }
-
-func find(fields []typeschema.Field, name string) (typeschema.Field, bool) {
-	for _, f := range fields {
-		if f.Name == name {
-			return f, true
-		}
-	}
-	return typeschema.Field{}, false
-}

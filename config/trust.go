@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,12 +21,7 @@ func LoadTrusted(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
-	if err != nil {
-		return nil, cannotRead(path, err)
-	}
-	return Parse(path, data)
+	return load(path, f)
 }
 
 // Trusted says who else could have written a file, if somebody could; see LoadTrusted.
@@ -91,7 +85,7 @@ func (w *walk) back(n int) {
 func (w *walk) enter(from int, name, path string) error {
 	fd, err := unix.Openat(from, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return cannotRead(w.path, &os.PathError{Op: "open", Path: path, Err: err})
+		return cannotRead(w.path, err)
 	}
 	w.above = append(w.above, step{fd, path})
 	return w.judge(fd, path)
@@ -108,7 +102,7 @@ func (w *walk) next() (*os.File, error) {
 	path := filepath.Join(at.path, name)
 	var info unix.Stat_t
 	if err := unix.Fstatat(at.fd, name, &info, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return nil, cannotRead(w.path, &os.PathError{Op: "stat", Path: path, Err: err})
+		return nil, cannotRead(w.path, err)
 	}
 	switch info.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:
@@ -117,11 +111,11 @@ func (w *walk) next() (*os.File, error) {
 		return nil, w.enter(at.fd, name, path)
 	}
 	if len(w.left) > 0 {
-		return nil, cannotRead(w.path, &os.PathError{Op: "open", Path: path, Err: unix.ENOTDIR})
+		return nil, cannotRead(w.path, unix.ENOTDIR)
 	}
 	fd, err := unix.Openat(at.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, cannotRead(w.path, &os.PathError{Op: "open", Path: path, Err: err})
+		return nil, cannotRead(w.path, err)
 	}
 	f := os.NewFile(uintptr(fd), path)
 	if err := w.judge(fd, path); err != nil {
@@ -134,7 +128,7 @@ func (w *walk) next() (*os.File, error) {
 // follow goes where a link leads. Whose it is matters: in a sticky folder anybody may put one.
 func (w *walk) follow(folder int, name, path string, info *unix.Stat_t) error {
 	if w.links++; w.links > maxLinks {
-		return cannotRead(w.path, &os.PathError{Op: "open", Path: path, Err: unix.ELOOP})
+		return cannotRead(w.path, unix.ELOOP)
 	}
 	if err := w.owner(path, info); err != nil {
 		return err
@@ -142,7 +136,7 @@ func (w *walk) follow(folder int, name, path string, info *unix.Stat_t) error {
 	to := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(folder, name, to)
 	if err != nil {
-		return cannotRead(w.path, &os.PathError{Op: "readlink", Path: path, Err: err})
+		return cannotRead(w.path, err)
 	}
 	if filepath.IsAbs(string(to[:n])) {
 		w.back(1)
@@ -155,7 +149,7 @@ func (w *walk) follow(folder int, name, path string, info *unix.Stat_t) error {
 func (w *walk) judge(fd int, path string) error {
 	var info unix.Stat_t
 	if err := unix.Fstat(fd, &info); err != nil {
-		return cannotRead(w.path, &os.PathError{Op: "stat", Path: path, Err: err})
+		return cannotRead(w.path, err)
 	}
 	if err := w.owner(path, &info); err != nil {
 		return err
@@ -178,8 +172,7 @@ func (w *walk) owner(path string, info *unix.Stat_t) error {
 		return nil
 	}
 	return w.distrust("%s belongs to user %d (mode %04o) and not to root or to user %d, who runs this program: give "+
-		"it to one of them, "+
-		"or move the config to a folder of theirs", path, info.Uid, info.Mode&0o7777, w.user)
+		"it to one of them, or move the config to a folder of theirs", path, info.Uid, info.Mode&0o7777, w.user)
 }
 
 func (w *walk) distrust(format string, args ...any) error {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"regexp"
 	"strconv"
@@ -45,79 +44,53 @@ func (d *Duration) UnmarshalYAML(n ast.Node) error {
 }
 
 // toJSON writes a node as JSON. What JSON cannot say is an error, never a near miss.
-func toJSON(n ast.Node) (json.RawMessage, error) {
-	var b bytes.Buffer
-	err := writeJSON(&b, n, 0)
-	return b.Bytes(), err
-}
+func toJSON(n ast.Node) (json.RawMessage, error) { return appendJSON(nil, n, 0) }
 
-func writeJSON(b *bytes.Buffer, n ast.Node, depth int) error {
+func appendJSON(b []byte, n ast.Node, depth int) ([]byte, error) {
 	if depth > strictjson.MaxDepth {
-		return faultAt(n, "nested deeper than %d levels", strictjson.MaxDepth)
+		return nil, faultAt(n, "nested deeper than %d levels", strictjson.MaxDepth)
 	}
 	switch v := n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
-		return writeObject(b, n, depth)
+		pairs, err := pairsOf(n)
+		if err != nil {
+			return nil, err
+		}
+		return appendItems(b, "{}", pairs, func(b []byte, p pair) ([]byte, error) {
+			return appendJSON(append(strictjson.AppendString(b, p.name), ':'), p.value, depth+1)
+		})
 	case *ast.SequenceNode:
-		return writeArray(b, v, depth)
+		return appendItems(b, "[]", v.Values, func(b []byte, item ast.Node) ([]byte, error) {
+			return appendJSON(b, item, depth+1)
+		})
 	case *ast.BoolNode:
-		b.WriteString(strconv.FormatBool(v.Value))
-		return nil
+		return strconv.AppendBool(b, v.Value), nil
 	}
 	if isNull(n) {
-		b.WriteString("null")
-		return nil
+		return append(b, "null"...), nil
 	}
 	if s, ok := text(n); ok {
-		return writeString(b, s)
+		return strictjson.AppendString(b, s), nil
 	}
 	if s := number(n); s != "" {
-		b.WriteString(s)
-		return nil
+		return append(b, s...), nil
 	}
-	return faultAt(n, "%s cannot be written as JSON; write a decimal number, or put it in quotes", n.GetToken().Value)
+	return nil, faultAt(n, "%s cannot be written as JSON; write a decimal number, or put it in quotes", n.GetToken().Value)
 }
 
-func writeObject(b *bytes.Buffer, n ast.Node, depth int) error {
-	pairs, err := pairsOf(n)
-	if err != nil {
-		return err
-	}
-	b.WriteByte('{')
-	for i, p := range pairs {
+// appendItems adds items between brackets, and commas between them.
+func appendItems[T any](b []byte, brackets string, items []T, add func([]byte, T) ([]byte, error)) ([]byte, error) {
+	var err error
+	b = append(b, brackets[0])
+	for i, item := range items {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		if err := writeString(b, p.name); err != nil {
-			return err
-		}
-		b.WriteByte(':')
-		if err := writeJSON(b, p.value, depth+1); err != nil {
-			return err
+		if b, err = add(b, item); err != nil {
+			return nil, err
 		}
 	}
-	b.WriteByte('}')
-	return nil
-}
-
-func writeArray(b *bytes.Buffer, n *ast.SequenceNode, depth int) error {
-	b.WriteByte('[')
-	for i, item := range n.Values {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		if err := writeJSON(b, item, depth+1); err != nil {
-			return err
-		}
-	}
-	b.WriteByte(']')
-	return nil
-}
-
-func writeString(b *bytes.Buffer, s string) error {
-	q, err := strictjson.Marshal(s)
-	b.Write(q)
-	return err
+	return append(b, brackets[1]), nil
 }
 
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
@@ -128,10 +101,10 @@ func number(n ast.Node) string {
 	switch n.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.StringNode:
 		t := n.GetToken()
-		if quoted(t) || !jsonNumber.MatchString(t.Value) {
-			return ""
+		quoted := t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType
+		if !quoted && jsonNumber.MatchString(t.Value) {
+			return t.Value
 		}
-		return t.Value
 	}
 	return ""
 }
@@ -145,10 +118,6 @@ func text(n ast.Node) (string, bool) {
 		return v.Value.Value, true
 	}
 	return "", false
-}
-
-func quoted(t *token.Token) bool {
-	return t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType
 }
 
 func isNull(n ast.Node) bool {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -42,14 +43,32 @@ func DecodeYAML(path string, data []byte, into any) error {
 	return d.explain(decodeFields(d.root, into))
 }
 
+// ParseYAML reads what anybody may have written into the node that it is, within the same bounds; nil: it is empty.
+// Errors name line and column.
+func ParseYAML(data []byte) (root ast.Node, err error) {
+	defer func() {
+		if p := recover(); p != nil { // the lexer is trusted no more than the parser
+			err = fmt.Errorf("not valid YAML: the lexer gave up: %v", p)
+		}
+	}()
+	d, err := parse("", data)
+	if err != nil {
+		return nil, cmp.Or(errors.Unwrap(err), err)
+	}
+	return d.root, nil
+}
+
 func parse(path string, data []byte) (*document, error) {
 	d := &document{path: path, data: data}
 	if len(data) > MaxSize {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: larger than %d bytes", path, MaxSize)
 	}
-	if !utf8.Valid(data) {
-		line := 1 + bytes.Count(data[:firstInvalid(data)], []byte("\n"))
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: not valid UTF-8; save it as UTF-8", path, line)
+	line := 1
+	for text := range bytes.Lines(data) {
+		if !utf8.Valid(text) {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: not valid UTF-8; save it as UTF-8", path, line)
+		}
+		line++
 	}
 	tokens := lexer.Tokenize(string(data))
 	if err := checkTokens(tokens); err != nil {
@@ -66,17 +85,6 @@ func parse(path string, data []byte) (*document, error) {
 		d.root = f.Docs[0].Body
 	}
 	return d, nil
-}
-
-func firstInvalid(b []byte) int {
-	for i := 0; i < len(b); {
-		r, n := utf8.DecodeRune(b[i:])
-		if r == utf8.RuneError && n == 1 {
-			return i
-		}
-		i += n
-	}
-	return len(b)
 }
 
 // checkTokens refuses what has no place in a config, and whatever would keep the parser busy for long,

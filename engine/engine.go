@@ -115,10 +115,10 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		given("telemetry"),
 		// Those inside know the call by its id.
 		always("trace", traced),
+		// Outside all that refuses: refusals are recorded too.
+		always("audit", o.Audit.Stage),
 		// Behind trace, which gives the id by which it can be cancelled. In front of all that a call could wait for.
 		given("running"),
-		// Outside policy: refusals are recorded too.
-		always("audit", o.Audit.Stage),
 	}
 	// Here stands resolve. Unknown tools and those that a caller may not know of get the same not_found.
 	ofTool = []place{

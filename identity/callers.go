@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -34,9 +35,8 @@ type Callers struct {
 	env    Env
 	rights map[string]*tool.Rights // of those who are listed
 
-	tokens       map[[sha256.Size]byte]string
-	certificates map[string]string
-	users        map[uint32]string
+	known    map[any]string // who shows a token, a certificate or a user: see Caller.ways
+	hasUsers bool           // somebody is known by a user
 
 	issuers map[string]*issuer
 	issued  *issued
@@ -47,38 +47,26 @@ func New(o Options, env Env) (*Callers, error) {
 	if err := errors.Join(o.Validate(), o.checkTools(env.Sources)); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "callers: %w", err)
 	}
-	if env.Log == nil {
-		env.Log = slog.New(slog.DiscardHandler)
-	}
+	env.Log = cmp.Or(env.Log, slog.New(slog.DiscardHandler))
 	if env.now == nil {
 		env.now = time.Now
 	}
 	c := &Callers{
-		o: o, env: env, rights: map[string]*tool.Rights{}, tokens: map[[sha256.Size]byte]string{},
-		certificates: map[string]string{}, users: map[uint32]string{}, issuers: map[string]*issuer{},
-		issued: newIssued(env.Tokens, env.now),
+		o: o, env: env, rights: map[string]*tool.Rights{}, known: map[any]string{}, issuers: map[string]*issuer{},
+		issued: &issued{tokens: env.Tokens, now: env.now, known: map[string]answer{}, unknown: map[string]answer{}},
 	}
 	for name, one := range o.List {
-		c.list(name, one)
+		c.rights[name] = grant(o.Roles, one.Roles, one.Tools)
+		for _, way := range one.ways() {
+			c.known[way] = name
+		}
+		c.hasUsers = c.hasUsers || len(one.Users) > 0
 	}
 	for _, one := range o.JWT {
 		c.issuers[one.Issuer] = newIssuer(one, env)
 	}
 	c.env.Before = nil // else each would keep all before it
 	return c, nil
-}
-
-func (c *Callers) list(name string, one Caller) {
-	c.rights[name] = grant(c.o.Roles, one.Roles, one.Tools)
-	for _, d := range one.Tokens {
-		c.tokens[d.sum] = name
-	}
-	for _, text := range one.Certificates {
-		c.certificates[text] = name
-	}
-	for _, u := range one.Users {
-		c.users[u.uid] = name
-	}
 }
 
 // HasOwner reports whether the owner's token is accepted.
@@ -100,10 +88,8 @@ func (c *Callers) Known(id string) (rights *tool.Rights, ok bool) {
 // CheckToken reports whether a token for a caller with some roles and tools would be of use, and whether the config
 // lists the caller.
 func (c *Callers) CheckToken(id string, roles []string, tools tool.Patterns) (isListed bool, err error) {
-	if err := CheckID(id); err != nil {
-		return false, tool.Errorf(tool.CodeInvalidInput, "%w", err)
-	}
-	if err := errors.Join(c.o.apart(id), c.o.knows("the token", roles), tools.Check(c.env.Sources)); err != nil {
+	wrong := errors.Join(c.o.apart(id), c.o.knows("the token", roles), tools.Check(c.env.Sources))
+	if err := cmp.Or(CheckID(id), wrong); err != nil {
 		return false, tool.Errorf(tool.CodeInvalidInput, "%w", err)
 	}
 	_, isListed = c.rights[id]
@@ -147,7 +133,7 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 			return p, nil
 		}
 	}
-	if name, ok := c.tokens[sha256.Sum256([]byte(shown.Token))]; ok {
+	if name, ok := c.known[Digest{sha256.Sum256([]byte(shown.Token))}]; ok {
 		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
 	}
 	p, err := tool.Principal{}, errors.New("it belongs to no caller")
@@ -155,14 +141,11 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 	case strings.Count(shown.Token, ".") == 2:
 		p, err = c.byJWT(ctx, shown.Token)
 	case wellFormed(shown.Token):
-		p, err = c.byIssued(ctx, shown.Token)
+		p, err = c.byIssued(ctx, shown)
 	}
-	var broken *storeError
 	switch {
-	case errors.As(err, &broken): // our fault, not the caller's
-		c.env.Log.Error("a token cannot be looked up", "door", shown.Door, "error", fmt.Sprintf("%.300s", broken.err))
-		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable,
-			"you cannot be authenticated now; try again later").Because("store")
+	case tool.CodeOf(err) == tool.CodeUnavailable && tool.AsError(err).Reason == "store":
+		return tool.Principal{}, err
 	case err != nil:
 		return c.refuse(shown, err)
 	}
@@ -176,17 +159,14 @@ func (c *Callers) refuse(shown Credentials, why error) (tool.Principal, error) {
 	return tool.Principal{}, wrongToken()
 }
 
-// A storeError says that the store cannot tell.
-type storeError struct{ err error }
-
-func (e *storeError) Error() string { return e.err.Error() }
-
 // byIssued knows a caller by a token that was issued here.
-func (c *Callers) byIssued(ctx context.Context, token string) (tool.Principal, error) {
-	g, ok, err := c.issued.find(ctx, token)
+func (c *Callers) byIssued(ctx context.Context, shown Credentials) (tool.Principal, error) {
+	g, ok, err := c.issued.find(ctx, shown.Token)
 	switch {
-	case err != nil:
-		return tool.Principal{}, &storeError{err}
+	case err != nil: // our fault, not the caller's
+		c.env.Log.Error("a token cannot be looked up", "door", shown.Door, "error", fmt.Sprintf("%.300s", err))
+		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable,
+			"you cannot be authenticated now; try again later").Because("store")
 	case !ok:
 		return tool.Principal{}, errors.New("it was never issued, or is over")
 	}
@@ -222,7 +202,7 @@ func (c *Callers) tokenRights(g Grant) *tool.Rights {
 
 func (c *Callers) byCertificate(shown Credentials) (tool.Principal, error) {
 	for _, text := range namesOf(shown.Certificate) {
-		if name, ok := c.certificates[text]; ok {
+		if name, ok := c.known[text]; ok {
 			return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
 		}
 	}
@@ -258,11 +238,11 @@ func namesOf(cert *x509.Certificate) []string {
 // byPeer knows a caller by the user of its process. Where the config names users it is one of them; elsewhere it is
 // whose program this is. Only who is neither can be anonymous: the kernel's word is a better one than none.
 func (c *Callers) byPeer(shown Credentials) (tool.Principal, error) {
-	name, ok := c.users[shown.Peer.UID]
+	name, ok := c.known[User{shown.Peer.UID}]
 	switch {
 	case ok:
 		return tool.Principal{ID: name, Door: shown.Door, Rights: c.rights[name]}, nil
-	case len(c.users) == 0 && int64(shown.Peer.UID) == int64(os.Getuid()):
+	case !c.hasUsers && int64(shown.Peer.UID) == int64(os.Getuid()):
 		return tool.Principal{ID: Local, Door: shown.Door, Operates: true}, nil
 	case shown.Anonymous != "":
 		return c.anonymous(shown)

@@ -89,10 +89,6 @@ type answer struct {
 	asked time.Time
 }
 
-func newIssued(tokens Tokens, now func() time.Time) *issued {
-	return &issued{tokens: tokens, now: now, known: map[string]answer{}, unknown: map[string]answer{}}
-}
-
 func (i *issued) find(ctx context.Context, token string) (Grant, bool, error) {
 	if i.tokens == nil {
 		return Grant{}, false, nil

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -29,11 +30,9 @@ type issuer struct {
 
 func newIssuer(o Issuer, env Env) *issuer {
 	i := &issuer{Issuer: o, now: env.now}
-	if i.Caller == "" {
-		i.Caller = "sub"
-	}
-	if i.algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}; o.Algorithms != nil {
-		i.algorithms = nil
+	i.Caller = cmp.Or(i.Caller, "sub")
+	if o.Algorithms == nil {
+		i.algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 	}
 	for _, name := range o.Algorithms {
 		i.algorithms = append(i.algorithms, jose.SignatureAlgorithm(name))
@@ -44,7 +43,9 @@ func newIssuer(o Issuer, env Env) *issuer {
 		}
 	}
 	if i.keys == nil {
-		i.keys = newKeyring(o, env)
+		i.keys = &keyring{
+			load: loader(o, env.Dir), log: env.Log.With("issuer", o.Issuer), now: env.now, turn: make(chan struct{}, 1),
+		}
 	}
 	return i
 }
@@ -135,34 +136,32 @@ func (i *issuer) check(claims map[string]any) error {
 		return errors.New("it is for another audience")
 	}
 	now := float64(i.now().UnixMilli()) / 1000
-	end, ok, err := moment(claims, "exp")
+	end, errEnd := moment(claims, "exp")
+	start, errStart := moment(claims, "nbf")
 	switch {
-	case err != nil || !ok:
-		return errors.Join(errors.New("it does not say when it expires"), err)
+	case errEnd != nil || errStart != nil:
+		return errors.Join(errEnd, errStart)
+	case end == 0:
+		return errors.New("it does not say when it expires")
 	case now >= end:
 		return errors.New("it has expired")
-	}
-	start, ok, err := moment(claims, "nbf")
-	switch {
-	case err != nil:
-		return err
-	case ok && now+leeway.Seconds() < start:
+	case now+leeway.Seconds() < start:
 		return errors.New("it is not valid yet")
 	}
 	return nil
 }
 
-// moment reads a claim that is a time, in seconds.
-func moment(claims map[string]any, name string) (seconds float64, ok bool, err error) {
+// moment reads a claim that is a time, in seconds; 0: it is not there.
+func moment(claims map[string]any, name string) (seconds float64, err error) {
 	v, ok := claims[name]
 	if !ok {
-		return 0, false, nil
+		return 0, nil
 	}
-	n, isNumber := v.(json.Number)
-	if seconds, err = n.Float64(); err != nil || !isNumber {
-		return 0, false, fmt.Errorf("its claim %s is not a time", name)
+	n, _ := v.(json.Number)
+	if seconds, err = n.Float64(); err != nil {
+		return 0, fmt.Errorf("its claim %s is not a time", name)
 	}
-	return seconds, true, nil
+	return seconds, nil
 }
 
 // texts reads a claim that is one text or several.

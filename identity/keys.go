@@ -43,12 +43,6 @@ type keyring struct {
 	tried time.Time // when the last look began
 }
 
-func newKeyring(o Issuer, env Env) *keyring {
-	return &keyring{
-		load: loader(o, env.Dir), log: env.Log.With("issuer", o.Issuer), now: env.now, turn: make(chan struct{}, 1),
-	}
-}
-
 // find returns the keys that can have signed a token. Of those who come when keys are old one looks for new ones; the
 // others go on with what there is.
 func (k *keyring) find(ctx context.Context, kid, algorithm string) (found []any) {

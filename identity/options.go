@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"toolpost/config"
 	"toolpost/tool"
 )
 
@@ -118,7 +120,8 @@ func CheckID(id string) error {
 
 // Validate finds what cannot be meant. The config calls it.
 func (o *Options) Validate() error {
-	for name, role := range sorted(o.Roles) {
+	for _, name := range slices.Sorted(maps.Keys(o.Roles)) { // of several mistakes the same one is told each time
+		role := o.Roles[name]
 		switch {
 		case name == "" || len(name) > maxID || strings.ContainsFunc(name, unicode.IsControl):
 			return fmt.Errorf("the name of a role is text of 1 to %d bytes, not %.40q", maxID, name)
@@ -154,13 +157,13 @@ func (o *Options) Validate() error {
 
 // checkTools finds tools of sources that there are not.
 func (o *Options) checkTools(sources []string) error {
-	for name, role := range sorted(o.Roles) {
-		if err := role.Tools.Check(sources); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(o.Roles)) {
+		if err := o.Roles[name].Tools.Check(sources); err != nil {
 			return fmt.Errorf("the role %q: %w", name, err)
 		}
 	}
-	for name, c := range sorted(o.List) {
-		if err := c.Tools.Check(sources); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(o.List)) {
+		if err := o.List[name].Tools.Check(sources); err != nil {
 			return fmt.Errorf("the caller %q: %w", name, err)
 		}
 	}
@@ -170,7 +173,8 @@ func (o *Options) checkTools(sources []string) error {
 // validateList finds callers that could not be told apart, or that could use nothing.
 func (o *Options) validateList() error {
 	shown := map[any]string{}
-	for name, c := range sorted(o.List) {
+	for _, name := range slices.Sorted(maps.Keys(o.List)) {
+		c := o.List[name]
 		if err := CheckID(name); err != nil {
 			return err
 		}
@@ -224,15 +228,8 @@ func (c Caller) ways() (all []any) {
 
 // Validate finds lists that say nothing. The config calls it.
 func (c *Caller) Validate() error {
-	for name, empty := range map[string]bool{
-		"roles": c.Roles != nil && len(c.Roles) == 0, "tools": c.Tools != nil && len(c.Tools) == 0,
-		"tokens":       c.Tokens != nil && len(c.Tokens) == 0,
-		"certificates": c.Certificates != nil && len(c.Certificates) == 0,
-		"users":        c.Users != nil && len(c.Users) == 0,
-	} {
-		if empty {
-			return fmt.Errorf("%s is an empty list; leave it out", name)
-		}
+	if list := config.EmptyList(c); list != "" {
+		return fmt.Errorf("%s is an empty list; leave it out", list)
 	}
 	if slices.Contains(c.Certificates, "") {
 		return errors.New("certificates has an empty name")
@@ -245,17 +242,10 @@ func (o *Options) knows(who string, roles []string) error {
 	for _, role := range roles {
 		if _, ok := o.Roles[role]; !ok {
 			return fmt.Errorf("%s has the role %q, which callers.roles does not have; there are %s", who, role,
-				listed(slices.Sorted(maps.Keys(o.Roles))))
+				cmp.Or(strings.Join(slices.Sorted(maps.Keys(o.Roles)), ", "), "none"))
 		}
 	}
 	return nil
-}
-
-func listed(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }
 
 func (c ClaimRoles) names() []string {
@@ -287,10 +277,7 @@ func (i *Issuer) Validate() error {
 		}
 	}
 	if where := i.JWKS; where == "" || strings.Contains(where, "://") {
-		if where == "" {
-			where = i.Issuer
-		}
-		return safeURL(where)
+		return safeURL(cmp.Or(where, i.Issuer))
 	}
 	return nil
 }
@@ -315,15 +302,4 @@ func safeURL(text string) error {
 		return nil
 	}
 	return fmt.Errorf("keys are fetched over https, or over http from this machine alone, not from %.200q", text)
-}
-
-// sorted goes through a map in the order of its keys, so that of several mistakes the same one is told each time.
-func sorted[V any](m map[string]V) func(func(string, V) bool) {
-	return func(yield func(string, V) bool) {
-		for _, name := range slices.Sorted(maps.Keys(m)) {
-			if !yield(name, m[name]) {
-				return
-			}
-		}
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 
+	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
 
@@ -49,7 +50,7 @@ func FileToken(dir string) (gate Gate, fresh string, err error) {
 	path := filepath.Join(dir, TokenFile)
 	digest, err := readDigest(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if fresh, err = makeToken(dir, path); err == nil {
+		if fresh, err = makeToken(path); err == nil {
 			digest, err = readDigest(path)
 		}
 	}
@@ -85,24 +86,13 @@ func privateDir(dir string) error {
 	return nil
 }
 
-// makeToken writes the digest beside path and then links it there: either the whole file is there or
-// none, and of two that start at once one wins. The other's token is not valid and not shown.
-func makeToken(dir, path string) (string, error) {
+// makeToken keeps the digest of a new token at path. Of two that start at once one wins. The other's token is not valid
+// and not shown.
+func makeToken(path string) (string, error) {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	token := "tp_" + base64.RawURLEncoding.EncodeToString(secret)
-	digest := sha256.Sum256([]byte(token))
-
-	f, err := os.CreateTemp(dir, TokenFile+".*") // O_EXCL, 0600
-	if err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "cannot keep the HTTP token: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = fmt.Fprintf(f, "%x\n", digest)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Link(f.Name(), path)
-	}
-	switch {
+	switch err := offlimits.WriteNew(path, fmt.Sprintf("%x\n", sha256.Sum256([]byte(token)))); {
 	case errors.Is(err, fs.ErrExist):
 		return "", nil
 	case err != nil:

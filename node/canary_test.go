@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/host/process"
 	"toolpost/host/secret"
 	"toolpost/node"
 	"toolpost/tool"
@@ -83,10 +84,11 @@ func openPanicker(_ context.Context, src config.Source, log *slog.Logger) (tool.
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
-	env, err := secret.Environment(src.Secrets, o.Secrets, nil)
-	if err != nil {
+	var cmd process.Command
+	if _, err := (secret.Grant{Secrets: o.Secrets, Vault: src.Secrets}).Give(&cmd, nil); err != nil {
 		return nil, err
 	}
+	env := cmd.Env
 	log.Debug("opened", "with", env, "first", env[0])
 	if o.Fails {
 		return nil, errors.New("cannot start with " + strings.Join(env, " "))

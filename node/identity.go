@@ -51,7 +51,8 @@ func (n *Node) readCallers(cfg *config.Config) (*identity.Callers, error) {
 		return nil, err
 	}
 	return identity.New(o, identity.Env{
-		Dir: cfg.Dir, Sources: cfg.SourceNames(), Owner: n.admitOwner, Tokens: n.findToken, Log: n.o.Log, Before: n.callers.Load(),
+		Dir: cfg.Dir, Sources: cfg.SourceNames(), Owner: n.admitOwner, Tokens: n.findToken, Log: n.o.Log,
+		Before: n.callers.Load(),
 	})
 }
 
@@ -83,22 +84,20 @@ func (n *Node) ownersToken() (fresh string, err error) {
 	if n.o.Token != "" {
 		gate, err = identity.StaticToken(n.o.Token)
 	} else {
-		gate, fresh, err = keptToken(n.cfg.StateDir(), n.o.NewToken)
+		dir := n.cfg.StateDir()
+		if n.o.NewToken {
+			err = os.Remove(filepath.Join(dir, identity.TokenFile))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", tool.Errorf(tool.CodeUnavailable, "cannot forget the old token: %w", err)
+		}
+		gate, fresh, err = identity.FileToken(dir)
 	}
 	if err != nil {
 		return "", err
 	}
 	n.owner.Store(&gate)
 	return fresh, nil
-}
-
-func keptToken(dir string, another bool) (identity.Gate, string, error) {
-	if another {
-		if err := os.Remove(filepath.Join(dir, identity.TokenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, "", tool.Errorf(tool.CodeUnavailable, "cannot forget the old token: %w", err)
-		}
-	}
-	return identity.FileToken(dir)
 }
 
 // tokens are those of the store, for callers of the config.

@@ -2,8 +2,11 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	tokentools "toolpost/builtin/token"
 	"toolpost/config"
 	"toolpost/identity"
 	"toolpost/node"
@@ -87,7 +89,7 @@ func (s *street) ask(t *testing.T, method, path, token, body string) (status int
 // issue calls the tool that issues a token, as the command line does.
 func (s *street) issue(t *testing.T, args string) string {
 	t.Helper()
-	r, err := s.n.Handler().Invoke(t.Context(), &tool.Call{Tool: tokentools.IssueName, Args: []byte(args), Caller: tool.Principal{ID: "local", Door: "cli", Operates: true}}, tool.Discard)
+	r, err := s.n.Handler().Invoke(t.Context(), &tool.Call{Tool: "token.issue", Args: []byte(args), Caller: tool.Principal{ID: "local", Door: "cli", Operates: true}}, tool.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +189,7 @@ func TestAReloadChangesWhoComesInAtTheNextRequest(t *testing.T) {
 func TestTokensAreIssuedByOperatorsAlone(t *testing.T) {
 	s := newStreet(t, parse(t, t.TempDir(), twoTools))
 	for _, p := range []tool.Principal{{ID: "local", Door: "http"}, {ID: "owner", Door: "http"}, {ID: "local", Door: "cli"}, {ID: "local", Door: "unheard-of"}} {
-		_, err := s.n.Handler().Invoke(t.Context(), &tool.Call{Tool: tokentools.IssueName, Args: []byte(`{"caller":"x","tools":["*"]}`), Caller: p}, tool.Discard)
+		_, err := s.n.Handler().Invoke(t.Context(), &tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x","tools":["*"]}`), Caller: p}, tool.Discard)
 		if tool.CodeOf(err) != tool.CodeAccessDenied {
 			t.Errorf("%+v: %v", p, err)
 		}
@@ -196,14 +198,14 @@ func TestTokensAreIssuedByOperatorsAlone(t *testing.T) {
 		`{"caller":"owner","tools":["*"]}`: tool.CodeInvalidInput, `{"caller":"x"}`: tool.CodeInvalidInput, `{"caller":"x","roles":["nosuch"]}`: tool.CodeInvalidInput,
 		`{"caller":"x","tools":[""]}`: tool.CodeInvalidInput, `{"caller":"x","tools":["*"],"ttl_ms":5}`: tool.CodeInvalidInput, `{}`: tool.CodeInvalidInput,
 	} {
-		_, err := s.n.Handler().Invoke(t.Context(), &tool.Call{Tool: tokentools.IssueName, Args: []byte(args), Caller: tool.Principal{ID: "local", Door: "cli", Operates: true}}, tool.Discard)
+		_, err := s.n.Handler().Invoke(t.Context(), &tool.Call{Tool: "token.issue", Args: []byte(args), Caller: tool.Principal{ID: "local", Door: "cli", Operates: true}}, tool.Discard)
 		if tool.CodeOf(err) != want {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
 	n := open(t, parse(t, t.TempDir(), twoTools+"store: {url: none}\n"), node.Options{Protocols: newFake().protocol()})
 	defer shut(t, n)
-	if _, err := n.Catalog().Lookup(t.Context(), tool.Principal{ID: "local", Door: "cli"}, tokentools.IssueName); tool.CodeOf(err) != tool.CodeNotFound {
+	if _, err := n.Catalog().Lookup(t.Context(), tool.Principal{ID: "local", Door: "cli"}, "token.issue"); tool.CodeOf(err) != tool.CodeNotFound {
 		t.Errorf("where no token lasts the tool is there: %v", err)
 	}
 }
@@ -243,5 +245,29 @@ func TestTheOwnersTokenIsKeptUntilAnotherIsAskedFor(t *testing.T) {
 	defer cancel()
 	if err := n.Serve(ctx); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("a short token: %v", err)
+	}
+}
+
+func TestATokenThatNobodyWasShownIsNotKept(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := t.TempDir()
+	cfg := parse(t, dir, `doors: {http: {}}`)
+	n := open(t, cfg, node.Options{Protocols: newFake().protocol(), Listen: taken.Addr().String()})
+	err = n.Serve(t.Context())
+	shut(t, n)
+	if _, gone := os.Stat(filepath.Join(cfg.StateDir(), identity.TokenFile)); err == nil || !errors.Is(gone, fs.ErrNotExist) {
+		t.Fatalf("served %v on an address in use, and the token is there: %v", err, gone)
+	}
+	shown := make(chan node.Listening, 1)
+	n = open(t, cfg, node.Options{Protocols: newFake().protocol(), Listen: "127.0.0.1:0", Ready: func(l node.Listening) { shown <- l }})
+	defer shut(t, n)
+	stop := serve(t, n)
+	defer stop()
+	if l := <-shown; l.Token == "" {
+		t.Error("the next start shows no token")
 	}
 }

@@ -2,10 +2,12 @@ package node
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"toolpost/config"
 	"toolpost/engine/job"
+	"toolpost/identity"
 	"toolpost/tool"
 )
 
@@ -28,15 +30,8 @@ func (n *Node) openJobs() {
 	})
 }
 
-// runJobs runs jobs until ctx ends.
-func (n *Node) runJobs(ctx context.Context) {
-	if n.jobs != nil {
-		n.jobs.Run(ctx)
-	}
-}
-
-// stillAdmitted refuses a caller of a job who had a token, has none any more, and whom the config does not list either. One
-// who was never given a token here is known by something else.
+// stillAdmitted refuses a caller of a job who had a token, has none any more, and whom the config does not list
+// either. One who was never given a token here is known by something else.
 func (n *Node) stillAdmitted(ctx context.Context, p tool.Principal) error {
 	if p.Rights == nil { // whoever runs this
 		return nil
@@ -45,14 +40,10 @@ func (n *Node) stillAdmitted(ctx context.Context, p tool.Principal) error {
 	if err != nil {
 		return err
 	}
-	revoked := false
-	for _, t := range tokens {
-		if t.State == "live" {
-			return nil
-		}
-		revoked = revoked || t.State == "revoked"
+	has := func(state string) bool {
+		return slices.ContainsFunc(tokens, func(t identity.Token) bool { return t.State == state })
 	}
-	if _, listed := n.callers.Load().Known(p.ID); revoked && !listed {
+	if _, listed := n.callers.Load().Known(p.ID); has(identity.Revoked) && !has(identity.Live) && !listed {
 		return tool.Errorf(tool.CodeAccessDenied, "the token of %q was revoked", p.ID).Because("caller_gone")
 	}
 	return nil

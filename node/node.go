@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,7 +37,7 @@ import (
 	"toolpost/tool"
 )
 
-// What commands need of the list of protocols, so that this package alone knows it, and of the policy.
+// What commands need of the list of protocols, so that this package alone knows it.
 type (
 	Protocol     = all.Protocol
 	Stdio        = all.Stdio
@@ -46,10 +48,6 @@ type (
 	Skills       = all.Skills
 	Skill        = all.Skill
 	SkillFinding = all.SkillFinding
-
-	Explanation    = policy.Explanation
-	Decision       = policy.Decision
-	DecisionRecord = policy.Record
 )
 
 // Protocols lists the protocols of this build.
@@ -140,7 +138,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		o.Ready = func(Listening) {}
 	}
 	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor)}
-	n.o.Log = quiet(o.Log, n.redactor)
+	n.o.Log = slog.New(secret.Handler(o.Log.Handler(), n.redactor)) // it writes no secrets
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := n.start(ctx); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
@@ -163,7 +161,8 @@ func (n *Node) start(ctx context.Context) (err error) {
 		return err
 	}
 	n.engine = engine.New(engine.Options{
-		Log: n.o.Log, Timeout: time.Duration(n.cfg.Limits.Timeout), Policy: n.policy.Load, Audit: n.trail, Queue: n.queue, Stages: placed,
+		Log: n.o.Log, Timeout: time.Duration(n.cfg.Limits.Timeout), Policy: n.policy.Load, Audit: n.trail, Queue: n.queue,
+		Stages: placed,
 	})
 	n.catalog = redact.Catalog(n.engine, n.redactor)
 	n.openJobs()
@@ -199,7 +198,7 @@ func (n *Node) Catalog() tool.Catalog { return n.catalog }
 
 // Serve opens every configured door and returns when ctx has ended and the doors have drained, or when
 // one of them fails.
-func (n *Node) Serve(ctx context.Context) error {
+func (n *Node) Serve(ctx context.Context) (err error) {
 	if len(n.cfg.Doors) == 0 {
 		return tool.Errorf(tool.CodeInvalidInput, "the config has no door to serve; add `doors: {http: {}}`")
 	}
@@ -207,9 +206,19 @@ func (n *Node) Serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var told atomic.Bool
+	defer func() {
+		if err != nil && fresh != "" && !told.Load() { // nobody has seen it: the next start makes another and shows it
+			err = errors.Join(err, os.Remove(filepath.Join(n.cfg.StateDir(), identity.TokenFile)))
+		}
+	}()
+	ready := func(l Listening) {
+		told.Store(true)
+		n.o.Ready(l)
+	}
 	doors, err := all.Doors(n.cfg, all.DoorOptions{
-		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.named, Fresh: fresh, Version: n.o.Version, Ready: n.o.Ready, Metrics: n.Metrics,
-		Known: n.callers.Load().Lists, Calls: &n.calls,
+		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.named, Fresh: fresh, Version: n.o.Version,
+		Ready: ready, Metrics: n.Metrics, Known: n.callers.Load().Lists, Calls: &n.calls,
 	})
 	if err != nil {
 		return err
@@ -218,16 +227,18 @@ func (n *Node) Serve(ctx context.Context) error {
 	for _, d := range doors {
 		g.Go(func() error { return d.Serve(ctx, n.engine, n.catalog) })
 	}
-	g.Go(func() error { n.housekeeping(ctx); return nil })
-	g.Go(func() error { n.runJobs(ctx); return nil })
+	if n.store != nil {
+		g.Go(func() error { n.housekeeping(ctx); return nil })
+		g.Go(func() error { n.jobs.Run(ctx); return nil })
+	}
 	return g.Wait()
 }
 
 // Reload goes over to the sources, the callers and the secrets of another config, and to the settings of those stages
 // that can read them again, to all at once. Sources that say the same as before, and whose secrets are the same, keep
 // their runner and their calls; calls in flight on the others end in peace, under the policy that let them in. What a
-// door, the store or any other stage is told takes effect at the next start. A config that cannot be read is logged, and
-// the one before it stays.
+// door, the store or any other stage is told takes effect at the next start. A config that cannot be read is logged,
+// and the one before it stays.
 func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 	tools, err := n.read(ctx, cfg)
 	if err != nil {
@@ -277,7 +288,8 @@ func (n *Node) Close(ctx context.Context) (err error) {
 		defer func() {
 			n.trail.Flush(ctx)
 			if left := n.trail.Left(); left > 0 {
-				n.o.Log.Error("calls are missing from the audit log: the store did not take their records to the end", "calls", left)
+				n.o.Log.Error("calls are missing from the audit log: the store did not take their records to the end",
+					"calls", left)
 			}
 			err = errors.Join(err, n.store.Close())
 		}()

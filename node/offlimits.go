@@ -14,8 +14,9 @@ import (
 	"toolpost/store/sqlite"
 )
 
-// offLimits lists what no tool of a config sees or changes. It is made of the whole config, since a folder that one source
-// may write can have what another one starts from. What cannot be read starts nothing: whoever needs it says why.
+// offLimits lists what no tool of a config sees or changes. It is made of the whole config, since a folder that one
+// source may write can have what another one starts from. What cannot be read starts nothing: whoever needs it says
+// why.
 func (n *Node) offLimits(cfg *config.Config, from map[string]secret.From) *offlimits.List {
 	l := &offlimits.List{Absent: []string{cfg.StateDir() + "/"}, Config: cfg.Path}
 	l.Add(storeClaim(cfg))

@@ -18,9 +18,9 @@ import (
 	"toolpost/tool"
 )
 
-// ownTools gives the source of the tools that Toolpost itself brings: for assets, for calls that run now and for how the
-// program is; for leases, where calls need them or others that share the store may; and for sessions, jobs, tokens and the
-// log of calls, where these last. They are one source, so that a policy can name it.
+// ownTools gives the source of the tools that Toolpost itself brings: for assets, for calls that run now and for how
+// the program is; for leases, where calls need them or others that share the store may; and for sessions, jobs, tokens
+// and the log of calls, where these last. They are one source, so that a policy can name it.
 func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	all := []*define.Set{
 		assettools.New(n.keep.assets), runningtools.New(&n.calls),

@@ -8,9 +8,6 @@ import (
 	"toolpost/tool"
 )
 
-// ByTool is the rule of a decision that the tool itself made, not the policy.
-const ByTool = policy.ByTool
-
 // doorNames lists the doors that a call can have come in by: those of a config, the command line, and each
 // protocol that can be spoken on stdin and stdout.
 func doorNames(protocols []Protocol) []string {
@@ -25,13 +22,10 @@ func doorNames(protocols []Protocol) []string {
 }
 
 // Explain says what the policy decides about a call, as of a time, and why.
-func (n *Node) Explain(c *tool.Call, at time.Time) (Explanation, error) {
+func (n *Node) Explain(c *tool.Call, at time.Time) (policy.Explanation, error) {
 	e, err := n.engine.Explain(c, at)
 	return e, n.redactor.Error(err)
 }
-
-// ParseRecord reads a line of the file that policy.record names.
-func ParseRecord(line []byte) (DecisionRecord, error) { return policy.ParseRecord(line) }
 
 // Spec finds a tool for whoever runs the node, also where the policy hides it from them.
 func (n *Node) Spec(name string) (*tool.Spec, error) { return n.engine.Spec(name) }

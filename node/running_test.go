@@ -97,3 +97,37 @@ func TestACallIsSeenAndCancelledThroughAnyDoor(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsRefusedForItsIDIsOnRecord(t *testing.T) {
+	const text = `
+sources: [{name: s, protocol: hanging}]
+doors: {http: {listen: "127.0.0.1:0"}}
+policy: {rules: [{name: no, effect: deny, tools: cancelCall}]}
+`
+	h, dir, ready := hanging{make(chan string)}, t.TempDir(), make(chan node.Listening, 1)
+	n := open(t, parse(t, dir, text), node.Options{
+		Protocols: h.protocol(), Token: envelopeToken, Ready: func(l node.Listening) { ready <- l },
+	})
+	stop := serve(t, n)
+	door := <-ready
+	named, answer := map[string][]string{"Toolpost-Call": {"c1"}}, make(chan string, 1)
+	go func() {
+		defer close(answer)
+		answer <- post(t, door, "hang", `{}`, named)
+	}()
+	<-h.began
+	if got := post(t, door, "hang", `{}`, named); !strings.Contains(got, "duplicate_call") {
+		t.Error(got)
+	}
+	cancelThrough(t, door, "c1") // one's own, whatever the policy says of the tool
+	<-answer
+	stop()
+	shut(t, n)
+	var reasons []string
+	for _, r := range records(t, dir, text) {
+		reasons = append(reasons, r.Call+" "+string(r.Code)+" "+r.Reason)
+	}
+	if got := strings.Join(reasons, ", "); !strings.Contains(got, "c1 conflict duplicate_call") || len(reasons) != 2 {
+		t.Errorf("on record are: %s", got)
+	}
+}

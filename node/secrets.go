@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 
 	"toolpost/config"
@@ -47,11 +46,6 @@ func (n *Node) readSecrets(ctx context.Context, cfg *config.Config) (map[string]
 	return from, vault, nil
 }
 
-// quiet gives a logger that writes no secrets.
-func quiet(log *slog.Logger, r *secret.Redactor) *slog.Logger {
-	return slog.New(secret.Handler(log.Handler(), r))
-}
-
 // lent are the secrets of the config as one source gets them. It remembers which were asked for: a source that used
 // one whose value changes is opened again.
 type lent struct {
@@ -59,8 +53,6 @@ type lent struct {
 	vault *secret.Vault
 	asked map[string]bool
 }
-
-func lend(v *secret.Vault) *lent { return &lent{vault: v, asked: map[string]bool{}} }
 
 // Secret implements config.Secrets.
 func (l *lent) Secret(name string) (string, error) {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/host/process"
 	"toolpost/host/secret"
 	"toolpost/node"
 	"toolpost/tool"
@@ -34,10 +35,11 @@ func (l *lending) Open(ctx context.Context, src config.Source, log *slog.Logger)
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
-	env, err := secret.Environment(src.Secrets, o.Secrets, nil)
-	if err != nil {
+	var cmd process.Command
+	if _, err := (secret.Grant{Secrets: o.Secrets, Vault: src.Secrets}).Give(&cmd, nil); err != nil {
 		return nil, err
 	}
+	env := cmd.Env
 	if o.Fails {
 		return nil, errors.New("cannot start with " + strings.Join(env, " "))
 	}

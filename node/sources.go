@@ -85,12 +85,13 @@ func (n *Node) read(ctx context.Context, cfg *config.Config) (wanted, error) {
 	}
 	from, vault, err := n.readSecrets(ctx, cfg)
 	return wanted{
-		sources: cfg.Sources, stages: stages, callers: callers, secrets: from, vault: vault, offLimits: n.offLimits(cfg, from),
+		sources: cfg.Sources, stages: stages, callers: callers, secrets: from, vault: vault,
+		offLimits: n.offLimits(cfg, from),
 	}, err
 }
 
-// replace goes over to other sources, other settings of the stages, other callers and secrets. Sources that are new or changed,
-// or that are dead, are opened.
+// replace goes over to other sources, other settings of the stages, other callers and secrets. Sources that are new or
+// changed, or that are dead, are opened.
 func (n *Node) replace(ctx context.Context, to wanted) {
 	n.loading.Lock()
 	defer n.loading.Unlock()
@@ -105,7 +106,7 @@ func (n *Node) replace(ctx context.Context, to wanted) {
 	var opening sync.WaitGroup
 	for i, w := range to.sources {
 		if next[i] = n.kept(w, to); next[i] == nil {
-			next[i] = &source{Source: w, lent: lend(to.vault), list: to.offLimits}
+			next[i] = &source{Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, list: to.offLimits}
 			next[i].Secrets, next[i].OffLimits = next[i].lent, &n.book
 			next[i].ctx, next[i].stop = context.WithCancel(n.life)
 			opening.Go(func() {
@@ -124,7 +125,8 @@ func (n *Node) kept(w config.Source, to wanted) *source {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, s := range n.sources {
-		if s.Name == w.Name && s.runner != nil && s.Equal(w) && !n.claim(w).Outdates(s.list, to.offLimits) && s.lent.renew(to.vault) {
+		if s.Name == w.Name && s.runner != nil && s.Equal(w) && !n.claim(w).Outdates(s.list, to.offLimits) &&
+			s.lent.renew(to.vault) {
 			return s
 		}
 	}

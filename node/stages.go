@@ -102,10 +102,7 @@ func (n *Node) openTelemetry() (s stage, err error) {
 	n.telemetry, err = telemetry.Open(n.cfg, telemetry.Env{
 		Version: n.o.Version, Log: n.o.Log, Lookup: n.lookup, Secret: n.secret, Redact: n.redactor.String, Samples: n.samples,
 	})
-	if err != nil {
-		return stage{}, err
-	}
-	return stage{in: n.telemetry.For}, nil
+	return stage{in: n.telemetry.For}, err
 }
 
 func (n *Node) openPolicy() (stage, error) {
@@ -130,7 +127,7 @@ func (n *Node) openQueue() (s stage, err error) {
 
 func (n *Node) openLeases() (s stage, err error) {
 	n.leaseTier, err = lease.From(n.cfg, n.o.LeaseTier)
-	return stage{in: lease.New(lease.Options{From: n.leaseTier, Consume: n.keep.leases}).For}, err
+	return stage{in: lease.Gate{From: n.leaseTier, Consume: n.keep.leases}.For}, err
 }
 
 func (n *Node) openBreaker() (stage, error) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -47,13 +48,11 @@ func storeOptions(cfg *config.Config) (o StoreOptions, err error) {
 	if err := cfg.Store.Decode(&o); err != nil {
 		return o, err
 	}
-	switch {
-	case o.URL != "":
-	case cfg.Path != "":
-		o.URL = "sqlite:.toolpost/toolpost.db"
-	default:
-		o.URL = noStore
+	usual := noStore
+	if cfg.Path != "" {
+		usual = "sqlite:.toolpost/toolpost.db"
 	}
+	o.URL = cmp.Or(o.URL, usual)
 	return o, nil
 }
 
@@ -72,7 +71,9 @@ func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	if err != nil {
 		return nil, o, err
 	}
-	options := store.Options{Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }, Mark: auditMark(cfg, o.URL)}
+	options := store.Options{
+		Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }, Mark: auditMark(cfg, o.URL),
+	}
 	scheme, rest, _ := strings.Cut(o.URL, ":")
 	var db *store.DB
 	switch scheme {
@@ -82,7 +83,8 @@ func OpenStore(cfg *config.Config) (*store.DB, StoreOptions, error) {
 	case "postgres", "postgresql":
 		db, err = postgres.Open(o.URL, options)
 	default:
-		err = tool.Errorf(tool.CodeInvalidInput, "the URL of the store starts with %q; expected sqlite:FILE, postgres://... or none", scheme+":")
+		err = tool.Errorf(tool.CodeInvalidInput,
+			"the URL of the store starts with %q; expected sqlite:FILE, postgres://... or none", scheme+":")
 	}
 	return db, o, err
 }
@@ -95,16 +97,14 @@ func auditMark(cfg *config.Config, url string) string {
 
 // auditKey reads the key that signs the audit log, or makes one.
 func auditKey(cfg *config.Config, path string) ([]byte, error) {
-	if path == "" {
-		path = filepath.Join(cfg.StateDir(), "audit.key")
-	}
-	path = offlimits.Under(cfg.Dir, path)
+	path = offlimits.Under(cfg.Dir, cmp.Or(path, filepath.Join(cfg.StateDir(), "audit.key")))
 	for {
 		text, err := os.ReadFile(path)
 		if err == nil {
 			key, err := hex.DecodeString(strings.TrimSpace(string(text)))
 			if err != nil || len(key) < 16 {
-				return nil, tool.Errorf(tool.CodeUnavailable, "%s has no key for the audit log; expected 16 bytes or more, as hexadecimal digits", path)
+				return nil, tool.Errorf(tool.CodeUnavailable,
+					"%s has no key for the audit log; expected 16 bytes or more, as hexadecimal digits", path)
 			}
 			return key, nil
 		}
@@ -112,7 +112,8 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be read: %w", err)
 		}
 		if target, err := os.Readlink(path); err == nil { // nothing can be made in its place
-			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be read: %s is a link to %s, which is not there", path, target)
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"the key of the audit log cannot be read: %s is a link to %s, which is not there", path, target)
 		}
 		if err := makeKey(path); err != nil {
 			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be made: %w", err)
@@ -132,23 +133,14 @@ func digestKey(cfg *config.Config, path string) ([]byte, error) {
 	return sum[:], err
 }
 
-// makeKey writes a new key, whole or not at all. Another program may be faster: then its key stays.
+// makeKey makes a new key. Another program may be faster: then its key stays.
 func makeKey(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".audit-key-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(tmp.Name()) }()
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails: it ends the program instead
-	_, err = tmp.WriteString(hex.EncodeToString(key) + "\n")
-	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := offlimits.WriteNew(path, hex.EncodeToString(key)+"\n"); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil
@@ -183,25 +175,18 @@ func (n *Node) keepIn() keepers {
 	window := idempotency.Options{TTL: n.storing.Idempotency.Window, Max: n.storing.Idempotency.Entries}
 	if n.store == nil {
 		files := new(store.Assets)
-		return keepers{
-			leases: new(store.Leases), assets: files, idempotency: idempotency.New(window).For,
-			session: session.Stage(new(store.Sessions), files),
-		}
+		return keepers{new(store.Leases), files, idempotency.New(window).For, session.Stage(new(store.Sessions), files)}
 	}
-	digests := secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
-	window.Digests = digests
+	window.Digests = secret.NewKeyed(func() ([]byte, error) { return digestKey(n.cfg, n.storing.Audit.Key) })
 	if n.storing.Idempotency.Durable {
 		window.Outcomes = n.store.Outcomes()
 	}
-	kept := n.store.Assets(n.assetDir(), 0)
 	n.trail = audit.New(audit.Options{
 		Log: n.store.Audit(), Redactor: n.redactor, Values: n.storing.Audit.Values, Redact: n.storing.Audit.Redact,
-		Digests: digests, Logger: n.o.Log,
+		Digests: window.Digests, Logger: n.o.Log,
 	})
-	return keepers{
-		leases: n.store.Leases(), assets: kept, idempotency: idempotency.New(window).For,
-		session: session.Stage(n.store.Sessions(), kept),
-	}
+	files := n.store.Assets(n.assetDir(), 0)
+	return keepers{n.store.Leases(), files, idempotency.New(window).For, session.Stage(n.store.Sessions(), files)}
 }
 
 // How often a program that serves looks for calls of programs that are gone, and for what is too old; and how often it
@@ -215,9 +200,6 @@ const (
 // housekeeping records the calls of programs that are gone and what waits in memory, and removes what is older than the
 // config wants, until ctx ends.
 func (n *Node) housekeeping(ctx context.Context) {
-	if n.store == nil {
-		return
-	}
 	var expired, said time.Time
 	complain := func(what string, err error) {
 		if err != nil && ctx.Err() == nil && time.Since(said) >= sayAgain {

@@ -29,21 +29,17 @@ func (n *Node) samples() []telemetry.Sample {
 	for _, s := range n.Sources() {
 		states[s.Err == nil]++
 	}
-	source := func(state string, count float64) telemetry.Sample {
-		return telemetry.Sample{
-			Name: "toolpost.sources", Help: "Sources of the config.", Labels: []telemetry.Label{{Name: "state", Value: state}}, Value: count,
-		}
+	of := func(s telemetry.Sample, label, value string, count float64) telemetry.Sample {
+		s.Labels, s.Value = []telemetry.Label{{Name: label, Value: value}}, count
+		return s
 	}
-	c := n.cache.Stats()
-	lookup := func(result string, count int64) telemetry.Sample {
-		return telemetry.Sample{
-			Name: "toolpost.cache.lookups", Help: "Calls that could be answered from memory.", Counter: true,
-			Labels: []telemetry.Label{{Name: "result", Value: result}}, Value: float64(count),
-		}
+	sources := telemetry.Sample{Name: "toolpost.sources", Help: "Sources of the config."}
+	c, lookups := n.cache.Stats(), telemetry.Sample{
+		Name: "toolpost.cache.lookups", Help: "Calls that could be answered from memory.", Counter: true,
 	}
 	return []telemetry.Sample{
-		source("open", states[true]), source("failed", states[false]),
-		lookup("hit", c.Hits), lookup("miss", c.Misses),
+		of(sources, "state", "open", states[true]), of(sources, "state", "failed", states[false]),
+		of(lookups, "result", "hit", float64(c.Hits)), of(lookups, "result", "miss", float64(c.Misses)),
 		{Name: "toolpost.cache.results", Help: "Results that are kept.", Value: float64(c.Entries)},
 		{Name: "toolpost.cache.size", Help: "Size of the results that are kept.", Unit: "By", Value: float64(c.Bytes)},
 	}

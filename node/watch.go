@@ -18,18 +18,16 @@ const settleTime = 200 * time.Millisecond
 // Watch reloads the config when its file changes, and at once when now sends, until ctx ends. A config that cannot be
 // read, or that somebody else could have written, is logged, and the node goes on with the one it has.
 func (n *Node) Watch(ctx context.Context, now <-chan os.Signal) error {
-	if n.cfg.Path != "" {
-		if err := config.Trusted(n.cfg.Path); err != nil {
-			n.o.Log.Warn("changes of the config will not be taken while the server runs", "error", message(err))
-		}
-	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the config cannot be watched: %w", err)
 	}
 	defer w.Close()
-	// The folder and not the file: editors put a new file in the place of the old one.
 	if n.cfg.Path != "" {
+		if err := config.Trusted(n.cfg.Path); err != nil {
+			n.o.Log.Warn("changes of the config will not be taken while the server runs", "error", message(err))
+		}
+		// The folder and not the file: editors put a new file in the place of the old one.
 		if err := w.Add(n.cfg.Dir); err != nil {
 			return tool.Errorf(tool.CodeUnavailable, "the config cannot be watched: %w", err)
 		}
@@ -55,8 +53,8 @@ func (n *Node) Watch(ctx context.Context, now <-chan os.Signal) error {
 	}
 }
 
-// reloadFile reads the config again. It decides what runs on this machine without anybody looking, unlike a start; so it
-// is only taken from those who may decide that.
+// reloadFile reads the config again. It decides what runs on this machine without anybody looking, unlike a start; so
+// it is only taken from those who may decide that.
 func (n *Node) reloadFile(ctx context.Context) {
 	if n.cfg.Path == "" {
 		n.Reload(ctx, n.cfg)
@@ -64,7 +62,8 @@ func (n *Node) reloadFile(ctx context.Context) {
 	}
 	cfg, err := config.LoadTrusted(n.cfg.Path)
 	if err != nil {
-		n.o.Log.Error("the config was not reloaded; the one before it stays until it is saved again, or SIGHUP is sent", "error", message(err))
+		n.o.Log.Error("the config was not reloaded; the one before it stays until it is saved again, or SIGHUP is sent",
+			"error", message(err))
 		return
 	}
 	n.Reload(ctx, cfg)

@@ -15,15 +15,8 @@ import (
 	"toolpost/tool"
 )
 
-// A folder has the files of assets, each under the digest of its content, so that the same content is kept once. It is
-// made when the first asset comes.
-type folder struct {
-	dir  string
-	most int64 // bytes of one asset
-}
-
 // open opens the file of an asset and fills in where it is and how large.
-func (s folder) open(a tool.Asset) (*os.File, tool.Asset, error) {
+func (s *AssetTable) open(a tool.Asset) (*os.File, tool.Asset, error) {
 	a.Path = s.path(a.SHA256)
 	f, err := os.OpenFile(a.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -43,7 +36,7 @@ func (s folder) open(a tool.Asset) (*os.File, tool.Asset, error) {
 
 // has reports whether a file is the one that is kept under the asset's digest. What an asset says of itself is
 // not enough: it may be the word of a tool.
-func (s folder) has(a tool.Asset, file *os.File) bool {
+func (s *AssetTable) has(a tool.Asset, file *os.File) bool {
 	if !isDigest(a.SHA256) {
 		return false
 	}
@@ -55,7 +48,7 @@ func (s folder) has(a tool.Asset, file *os.File) bool {
 	return err == nil && os.SameFile(given, kept)
 }
 
-func (s folder) path(digest string) string { return filepath.Join(s.dir, digest) }
+func (s *AssetTable) path(digest string) string { return filepath.Join(s.dir, digest) }
 
 // replaceFile writes a file beside its place and then puts it there.
 func replaceFile(path string, text []byte) error {
@@ -74,23 +67,18 @@ func replaceFile(path string, text []byte) error {
 }
 
 // isDigest reports whether a text can be the digest of an asset, and so the name of a file.
-func isDigest(s string) bool {
-	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
+func isDigest(s string) bool { return isHex(s, 2*sha256.Size) }
+
+func isHex(text string, digits int) bool {
+	return len(text) == digits && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 func noAsset(digest string) error {
 	return tool.Errorf(tool.CodeNotFound, "there is no asset %.64q", digest)
 }
 
-// A copied file has its content, and not yet its name.
-type copied struct {
-	tmp  *os.File
-	path string
-	kept bool
-}
-
-// copyIn copies the asset's file and fills in what is known of it then.
-func (s folder) copyIn(ctx context.Context, a *tool.Asset, src *os.File) (*copied, error) {
+// copyIn copies the asset's file, which has no name yet then, and fills in what is known of it.
+func (s *AssetTable) copyIn(ctx context.Context, a *tool.Asset, src *os.File) (*os.File, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
 	}
@@ -98,43 +86,21 @@ func (s folder) copyIn(ctx context.Context, a *tool.Asset, src *os.File) (*copie
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the asset store cannot be used: %w", err)
 	}
-	c := &copied{tmp: tmp}
 	if a.SHA256, a.Size, err = copyAsset(ctx, tmp, src, a.Path, s.most); err == nil {
 		err = errors.Join(tmp.Sync(), tmp.Chmod(0o400))
 	}
 	if err != nil {
-		c.discard()
+		_ = tmp.Close()
+		_ = os.Remove(tmp.Name())
 		return nil, err
 	}
 	a.Path = s.path(a.SHA256)
-	c.path = a.Path
-	return c, nil
-}
-
-// keep gives the copy its name. It may be called again.
-func (c *copied) keep() error {
-	if c.kept {
-		return nil
-	}
-	if err := os.Rename(c.tmp.Name(), c.path); err != nil {
-		return tool.Errorf(tool.CodeInternal, "the asset was not stored: %w", err)
-	}
-	c.kept = true
-	return nil
-}
-
-// discard ends the work on a copy; one that was not kept is removed.
-func (c *copied) discard() {
-	_ = c.tmp.Close()
-	if !c.kept {
-		_ = os.Remove(c.tmp.Name())
-	}
+	return tmp, nil
 }
 
 // reasonOf takes the operation and the path off an error: they are in the sentence already.
 func reasonOf(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err

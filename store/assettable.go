@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"io/fs"
 	"os"
@@ -12,35 +11,45 @@ import (
 	"toolpost/tool"
 )
 
-// An AssetTable keeps the files that tools made in one folder, by content, and an index of them in the
-// database.
+// An AssetTable keeps the files that tools made in one folder, each under the digest of its content, so that the same
+// content is kept once, and an index of them in the database. The folder is made when the first asset comes.
 type AssetTable struct {
-	db    *DB
-	files folder
+	db   *DB
+	dir  string
+	most int64 // bytes of one asset
 }
 
 // Assets keeps files in a folder, of so many bytes each at the most; 0: 256 MiB.
 func (db *DB) Assets(dir string, most int64) *AssetTable {
-	return &AssetTable{db, folder{dir, cmp.Or(most, 256<<20)}}
+	return &AssetTable{db, dir, cmp.Or(most, 256<<20)}
 }
 
 // Add copies the asset's file for the caller whose call brought it, and gives the asset with the copy's path,
 // digest and size. The same content is kept once. A file that Open gave is not copied again.
 func (s *AssetTable) Add(ctx context.Context, caller string, a tool.Asset, file *os.File) (tool.Asset, error) {
-	if s.files.has(a, file) {
+	if s.has(a, file) {
 		return a, nil
 	}
 	if err := checkNames(caller); err != nil {
 		return a, err
 	}
-	c, err := s.files.copyIn(ctx, &a, file)
+	tmp, err := s.copyIn(ctx, &a, file)
 	if err != nil {
 		return a, err
 	}
-	defer c.discard()
+	kept := false
+	defer func() {
+		_ = tmp.Close()
+		if !kept {
+			_ = os.Remove(tmp.Name())
+		}
+	}()
 	err = s.db.w.do(true, func(t *tx) error {
-		if err := c.keep(); err != nil { // inside, so that Expire cannot come between the file and its entry
-			return err
+		if !kept { // inside, so that Expire cannot come between the file and its entry
+			if err := os.Rename(tmp.Name(), a.Path); err != nil {
+				return tool.Errorf(tool.CodeInternal, "the asset was not stored: %w", err)
+			}
+			kept = true
 		}
 		now, media := micros(time.Now()), plain(a.MediaType, maxName)
 		err := t.exec(`INSERT INTO asset (sha256, size, media_type, added_at, used_at, times) VALUES (?, ?, ?, ?, ?, 1)
@@ -63,29 +72,28 @@ func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File,
 		return nil, tool.Asset{}, noAsset(sha256)
 	}
 	a := tool.Asset{SHA256: sha256}
-	err := s.db.read(ctx, func(r *reader) error {
-		err := r.row(`SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`, sha256,
-			caller).Scan(&a.AssetID, &a.MediaType)
-		if errors.Is(err, sql.ErrNoRows) {
-			return noAsset(sha256)
-		}
-		return err
+	known, err := reading(ctx, s.db, func(r *reader) (bool, error) {
+		return row(r, `SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`,
+			[]any{sha256, caller}, &a.AssetID, &a.MediaType)
 	})
+	if err == nil && !known {
+		err = noAsset(sha256)
+	}
 	if err != nil {
 		return nil, tool.Asset{}, err
 	}
-	return s.files.open(a)
+	return s.open(a)
 }
 
 // Expire removes the assets that nobody has added since a time, and gives their number.
 func (s *AssetTable) Expire(_ context.Context, before time.Time) (n int, err error) {
 	err = s.db.w.do(true, func(t *tx) error {
-		var old []string
-		if err := t.each(texts(&old), `SELECT sha256 FROM asset WHERE used_at < ?`, micros(before)); err != nil {
+		old, err := list(t, value[string], `SELECT sha256 FROM asset WHERE used_at < ?`, micros(before))
+		if err != nil {
 			return err
 		}
 		for _, sum := range old {
-			if err := os.Remove(s.files.path(sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := os.Remove(s.path(sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return tool.Errorf(tool.CodeUnavailable, "asset %s was not removed: %w", sum, reasonOf(err))
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -154,7 +153,10 @@ type head struct {
 // genesis is the hash before the first row.
 func genesis() []byte { return make([]byte, sha256.Size) }
 
-const headColumns = `seq, hash, cut_seq, cut_hash, epoch, mac`
+const (
+	headColumns = `seq, hash, cut_seq, cut_hash, epoch, mac`
+	hashOf      = `SELECT hash FROM audit WHERE seq = ?`
+)
 
 func (h *head) into() []any {
 	return []any{&h.seq, &h.hash, &h.cutSeq, &h.cutHash, &h.epoch, &h.mac}
@@ -180,20 +182,18 @@ func (a *AuditTable) openHead(t *tx) (head, error) {
 	if err != nil {
 		return h, err
 	}
-	err = t.row(`SELECT `+headColumns+` FROM audit_head WHERE id = 1`, nil, h.into()...)
+	known, err := row(t, `SELECT `+headColumns+` FROM audit_head WHERE id = 1`, nil, h.into()...)
 	switch {
-	case errors.Is(err, sql.ErrNoRows) && a.last == 0:
-		var n int64
-		if err := t.row(`SELECT COUNT(*) FROM audit`, nil, &n); err != nil || n > 0 {
-			return h, cmp.Or(err, error(forged("has rows and no head")))
-		}
-		h.mac = h.sign(key)
-		return h, t.exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (1, ?, ?, ?, ?, ?, ?)`, h.seq, h.hash,
-			h.cutSeq, h.cutHash, h.epoch, h.mac)
-	case errors.Is(err, sql.ErrNoRows):
-		return h, forged("has lost its head")
 	case err != nil:
 		return h, err
+	case !known && a.last == 0:
+		var n int64
+		if _, err := row(t, `SELECT COUNT(*) FROM audit`, nil, &n); err != nil || n > 0 {
+			return h, cmp.Or(err, error(forged("has rows and no head")))
+		}
+		return h, a.closeHead(t, &h)
+	case !known:
+		return h, forged("has lost its head")
 	case !hmac.Equal(h.mac, h.sign(key)):
 		return h, forged("has a head that was not signed with this key")
 	case h.seq < a.last:
@@ -213,7 +213,9 @@ func (a *AuditTable) closeHead(t *tx, h *head) error {
 		return err
 	}
 	h.mac = h.sign(key)
-	return t.exec(`UPDATE audit_head SET seq = ?, hash = ?, cut_seq = ?, cut_hash = ?, epoch = ?, mac = ? WHERE id = 1`,
+	return t.exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (1, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, cut_seq = excluded.cut_seq,
+		cut_hash = excluded.cut_hash, epoch = excluded.epoch, mac = excluded.mac`,
 		h.seq, h.hash, h.cutSeq, h.cutHash, h.epoch, h.mac)
 }
 
@@ -229,7 +231,7 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 	if err := a.removeStray(t); err != nil {
 		return err
 	}
-	s := sums{}
+	s := newSums()
 	width := len(a.inRow) + 3
 	rows := make([]any, 0, len(group)*width)
 	for _, one := range group {
@@ -273,9 +275,9 @@ func (a *AuditTable) kindOf(t *tx, r *tool.Record) (kindID, error) {
 	}
 	args := appendValues(nil, a.inKind, r)
 	id := kindID{digest: sha256.Sum256(key)}
-	err := t.row(a.findKind, args, &id.id)
-	if errors.Is(err, sql.ErrNoRows) {
-		if err := t.row(`SELECT COALESCE(MAX(id), 0) + 1 FROM audit_kind`, nil, &id.id); err != nil {
+	known, err := row(t, a.findKind, args, &id.id)
+	if err == nil && !known {
+		if _, err := row(t, `SELECT COALESCE(MAX(id), 0) + 1 FROM audit_kind`, nil, &id.id); err != nil {
 			return id, err
 		}
 		err = t.exec(a.addKind, append([]any{id.id}, args...)...)

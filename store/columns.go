@@ -109,13 +109,16 @@ func into(columns audit.Table, r *tool.Record, more ...any) []any {
 
 type microTime time.Time
 
-// Scan implements sql.Scanner.
+// Scan implements sql.Scanner. NULL is no time.
 func (t *microTime) Scan(value any) error {
-	n, ok := value.(int64)
-	if !ok {
+	switch n := value.(type) {
+	case nil:
+		*t = microTime{}
+	case int64:
+		*t = microTime(time.UnixMicro(n).UTC())
+	default:
 		return fmt.Errorf("a time cannot be %v", value)
 	}
-	*t = microTime(time.UnixMicro(n).UTC())
 	return nil
 }
 

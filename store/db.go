@@ -26,13 +26,12 @@ import (
 // all of them.
 type Dialect struct {
 	Numbered bool              // parameters are $1, $2 ... and not ?
-	Types    *strings.Replacer // of the words for types in migrations; nil: they stay
+	Types    *strings.Replacer // of the words for types in migrations
 	Prepare  func() error      // makes what must be there before the first connection; nil: nothing
-	Begin    []string          // begins a transaction that no other writer, in whatever process, overlaps
+	Begin    string            // begins a transaction that no other writer, in whatever process, overlaps
 	// Quick and Durable choose what the end of the next transaction waits for: that the record survives the
-	// end of this program, or that of the machine. Inside says that they belong inside the transaction.
+	// end of this program, or that of the machine. Empty: every transaction waits for the latter.
 	Quick, Durable string
-	Inside         bool
 	// Enter takes the lock of this program, by its number, before anything is written with a connection; Leave gives it
 	// back. Lives reports whether somebody holds the lock of a number; Grace is how long that of a program which lives
 	// may be free, 0 where it never is. See program.
@@ -160,7 +159,7 @@ func (t *tx) migrate() error {
 	if db.ready.Load() {
 		return nil
 	}
-	if err := t.start(); err != nil {
+	if err := t.once(db.d.Begin); err != nil {
 		return err
 	}
 	err := t.migrateFrom(migrations(db.audit.layout))
@@ -179,7 +178,7 @@ func (t *tx) migrateFrom(steps [][]string) error {
 		return err
 	}
 	var have int
-	if err := t.row(haveVersion, nil, &have); err != nil {
+	if _, err := row(t, haveVersion, nil, &have); err != nil {
 		return err
 	}
 	if have > len(steps) {
@@ -190,7 +189,7 @@ func (t *tx) migrateFrom(steps [][]string) error {
 	}
 	for n := have; n < len(steps); n++ {
 		for _, statement := range steps[n] {
-			if err := t.once(t.w.db.d.types(statement)); err != nil {
+			if err := t.once(t.w.db.d.Types.Replace(statement)); err != nil {
 				return err
 			}
 		}
@@ -199,13 +198,6 @@ func (t *tx) migrateFrom(steps [][]string) error {
 		}
 	}
 	return nil
-}
-
-func (d *Dialect) types(statement string) string {
-	if d.Types == nil {
-		return statement
-	}
-	return d.Types.Replace(statement)
 }
 
 // text returns a query in the dialect's way to write parameters.
@@ -234,7 +226,8 @@ func (db *DB) read(ctx context.Context, use func(*reader) error) error {
 	if err := db.same(); err != nil {
 		return err
 	}
-	tx, err := db.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: db.isolation()})
+	// the level that gives a snapshot; SQLite has no other
+	tx, err := db.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return db.explain(err, "read")
 	}
@@ -242,12 +235,13 @@ func (db *DB) read(ctx context.Context, use func(*reader) error) error {
 	return db.explain(use(&reader{ctx, tx, &db.d}), "read")
 }
 
-// isolation is the one that gives a snapshot. SQLite knows no other.
-func (db *DB) isolation() sql.IsolationLevel {
-	if db.d.Numbered {
-		return sql.LevelRepeatableRead
-	}
-	return sql.LevelDefault
+// reading is read for what gives something.
+func reading[T any](ctx context.Context, db *DB, use func(*reader) (T, error)) (v T, err error) {
+	err = db.read(ctx, func(r *reader) error {
+		v, err = use(r)
+		return err
+	})
+	return v, err
 }
 
 // A reader reads within one read.
@@ -255,10 +249,6 @@ type reader struct {
 	ctx context.Context
 	tx  *sql.Tx
 	d   *Dialect
-}
-
-func (r *reader) row(query string, args ...any) *sql.Row {
-	return r.tx.QueryRowContext(r.ctx, r.d.text(query), args...)
 }
 
 // each calls visit for every row, with the row to scan.
@@ -280,20 +270,50 @@ func eachRow(rows *sql.Rows, err error, visit func(*sql.Rows) error) error {
 	return rows.Err()
 }
 
-// list reads rows of one kind. scan gives what reads one of them.
-func list[T any](
-	ctx context.Context, db *DB, scan func(*T) func(*sql.Rows) error, query string, args ...any,
-) ([]T, error) {
+// An asker asks the database: a reader, or the transaction of a writer.
+type asker interface {
+	each(visit func(*sql.Rows) error, query string, args ...any) error
+}
+
+// row reads one row into what into points to, and reports whether there is one. Where there is none, what into points
+// to stays as it is.
+func row(a asker, query string, args []any, into ...any) (found bool, err error) {
+	err = a.each(func(rows *sql.Rows) error {
+		found = true
+		return rows.Scan(into...)
+	}, query, args...)
+	return found, err
+}
+
+// list reads rows of one kind.
+func list[T any](a asker, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
 	all := []T{}
-	err := db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var one T
-			err := scan(&one)(rows)
-			all = append(all, one)
-			return err
-		}, query, args...)
-	})
+	err := a.each(func(rows *sql.Rows) error {
+		one, err := scan(rows)
+		all = append(all, one)
+		return err
+	}, query, args...)
 	return all, err
+}
+
+// value reads a row of one value.
+func value[T any](rows *sql.Rows) (v T, err error) {
+	err = rows.Scan(&v)
+	return v, err
+}
+
+// only reads what is one row; missing is the error where it is not there.
+func only[T any](
+	a asker, missing error, scan func(*sql.Rows) (T, error), query string, args ...any,
+) (v T, err error) {
+	all, err := list(a, scan, query, args...)
+	if err != nil {
+		return v, err
+	}
+	if len(all) == 0 {
+		return v, missing
+	}
+	return all[0], nil
 }
 
 // atMost is a LIMIT; 0: none.
@@ -306,9 +326,9 @@ func atMost(n int) int {
 
 // explain gives an error of the database a class and words. Errors of our own stay.
 func (db *DB) explain(err error, verb string) error {
-	var e *tool.Error
+	_, ours := errors.AsType[*tool.Error](err)
 	switch {
-	case err == nil || errors.As(err, &e):
+	case err == nil || ours:
 		return err
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return tool.AsError(err)

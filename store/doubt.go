@@ -1,8 +1,6 @@
 package store
 
 import (
-	"database/sql"
-	"errors"
 	"slices"
 	"time"
 
@@ -47,12 +45,9 @@ func (t *tx) clear(group []*write) (left []*write, err error) {
 // resolve looks for the mark of a transaction. The lock of the writer is held, so the transaction itself is over.
 func (t *tx) resolve(d *doubt) error {
 	var mark string
-	err := t.row(`SELECT mark FROM program WHERE id = ?`, []any{int64(t.w.db.program)}, &mark)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	_, err := row(t, `SELECT mark FROM program WHERE id = ?`, []any{int64(t.w.db.program)}, &mark)
+	if err != nil || mark != d.mark {
 		return err
-	}
-	if mark != d.mark {
-		return nil
 	}
 	for _, f := range d.done {
 		f()

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"strconv"
 	"sync"
 	"time"
@@ -31,7 +30,7 @@ func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error 
 	}
 	return j.db.w.do(true, func(t *tx) error {
 		var own, all int
-		err := t.row(`SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job `+
+		_, err := row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job `+
 			`WHERE state = ?`,
 			[]any{x.Caller, job.Queued}, &all, &own)
 		switch {
@@ -68,27 +67,10 @@ const (
 )
 
 // scanJob reads a row of one of them.
-func scanJob(rows interface{ Scan(...any) error }) (x job.Job, err error) {
-	var made int64
-	var began, ended sql.NullInt64
-	var again, stop int
-	var call string
-	var result sql.NullString
-	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, &made, &began, &ended, &x.Attempts, &again, &stop, &x.Lease,
-		&call, &result)
-	x.Made, x.Began, x.Ended = time.UnixMicro(made).UTC(), moment(began), moment(ended)
-	x.Again, x.Stop, x.Call = again != 0, stop != 0, []byte(call)
-	if result.Valid {
-		x.Outcome = []byte(result.String)
-	}
+func scanJob(rows *sql.Rows) (x job.Job, err error) {
+	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, (*microTime)(&x.Made), (*microTime)(&x.Began),
+		(*microTime)(&x.Ended), &x.Attempts, &x.Again, &x.Stop, &x.Lease, &x.Call, &x.Outcome)
 	return x, err
-}
-
-func moment(n sql.NullInt64) time.Time {
-	if !n.Valid {
-		return time.Time{}
-	}
-	return time.UnixMicro(n.Int64).UTC()
 }
 
 // Claim begins the oldest jobs that wait, so many at the most: they are this program's from then on, and nobody
@@ -97,22 +79,16 @@ func (j *JobTable) Claim(ctx context.Context, most int) ([]job.Job, error) {
 	if late := j.takeLate(); len(late) > 0 {
 		return late, nil
 	}
-	waiting := 0
-	err := j.db.read(ctx, func(r *reader) error { // most often there is nothing, and nothing to write
-		return r.row(`SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE state = ? LIMIT 1) AS waiting`,
-			job.Queued).Scan(&waiting)
+	waiting, err := reading(ctx, j.db, func(r *reader) ([]int, error) { // most often there is nothing to write
+		return list(r, value[int], `SELECT 1 FROM job WHERE state = ? LIMIT 1`, job.Queued)
 	})
-	if err != nil || waiting == 0 || most <= 0 {
+	if err != nil || len(waiting) == 0 || most <= 0 {
 		return nil, err
 	}
 	var mine []job.Job
-	begin := func(t *tx) error {
-		mine = nil
-		err := t.each(func(rows *sql.Rows) error {
-			x, err := scanJob(rows)
-			mine = append(mine, x)
-			return err
-		}, `SELECT `+wholeJob+` FROM job WHERE state = ? ORDER BY made_at, id LIMIT ?`, job.Queued, most)
+	begin := func(t *tx) (err error) {
+		mine, err = list(t, scanJob, `SELECT `+wholeJob+` FROM job WHERE state = ? ORDER BY made_at, id LIMIT ?`,
+			job.Queued, most)
 		for i := range mine {
 			if err == nil {
 				err = j.begin(t, &mine[i])
@@ -147,17 +123,17 @@ func (j *JobTable) begin(t *tx, x *job.Job) error {
 	if err != nil {
 		return err
 	}
-	return t.row(`SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID},
+	_, err = row(t, `SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID},
 		&x.Events, &x.Bytes)
+	return err
 }
 
 // Stops returns the jobs of this program that were asked to end.
 func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
-	err = j.db.read(ctx, func(r *reader) error {
-		return r.each(texts(&ids), `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running,
+	return reading(ctx, j.db, func(r *reader) ([]string, error) {
+		return list(r, value[string], `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running,
 			j.owner)
 	})
-	return ids, err
 }
 
 // Append adds events to a job that this program has begun, behind so many that it has. Those that are there already, as
@@ -179,12 +155,9 @@ func (j *JobTable) Append(_ context.Context, id string, attempt, after int, even
 
 // holds reports, as an error of code conflict, that a job is not this program's.
 func (j *JobTable) holds(t *tx, id string, attempt int) error {
-	var n int
-	err := t.row(`SELECT COUNT(*) FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
-		[]any{id, job.Running, j.owner, attempt}, &n)
-	if err == nil && n == 0 {
-		return tool.Errorf(tool.CodeConflict, "job %s no longer belongs to this program", id).Because("job_taken")
-	}
+	taken := tool.Errorf(tool.CodeConflict, "job %s no longer belongs to this program", id).Because("job_taken")
+	_, err := only(t, taken, value[int], `SELECT 1 FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
+		id, job.Running, j.owner, attempt)
 	return err
 }
 
@@ -215,13 +188,9 @@ func (j *JobTable) Recover(
 ) (n int, err error) {
 	orphans, err := j.orphans(ctx)
 	for _, o := range orphans {
-		var mine bool
-		err = j.db.w.do(true, func(t *tx) (err error) {
-			mine, err = o.adopt(t, decide)
-			return err
-		})
+		mine, err := writing(j.db, func(t *tx) (bool, error) { return o.adopt(t, decide) })
 		if err != nil {
-			break
+			return n, err
 		}
 		n += flag(mine)
 	}
@@ -230,15 +199,11 @@ func (j *JobTable) Recover(
 
 // adopt decides about an orphan, unless somebody else has.
 func (o orphan) adopt(t *tx, decide func(job.Job) (string, []byte)) (mine bool, err error) {
-	var stop int
-	err = t.row(`SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
-		[]any{o.ID, job.Running, o.owner, o.Attempts}, &stop)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	} else if err != nil {
+	mine, err = row(t, `SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
+		[]any{o.ID, job.Running, o.owner, o.Attempts}, &o.Stop)
+	if err != nil || !mine {
 		return false, err
 	}
-	o.Stop = stop != 0
 	state, outcome := decide(o.Job)
 	if state == job.Queued {
 		return true, t.exec(`UPDATE job SET state = ?, owner = '' WHERE id = ?`, job.Queued, o.ID)
@@ -256,9 +221,7 @@ func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
 	err = j.db.orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`,
 		func(owner string, rows *sql.Rows) error {
 			o := orphan{owner: owner}
-			var again int
-			err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &again)
-			o.Again = again != 0
+			err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &o.Again)
 			found = append(found, o)
 			return err
 		})
@@ -267,33 +230,30 @@ func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
 
 // Cancel ends a job of a caller that waits, with an outcome, and wants one that runs to end. It gives the job as it
 // is then. One that has ended otherwise stays as it is: the error is of code conflict.
-func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) (x job.Job, err error) {
-	err = j.db.w.do(true, func(t *tx) error {
-		var state string
-		err := t.row(`SELECT state FROM job WHERE id = ? AND caller = ?`, []any{plain(id, maxName), named(caller)},
-			&state)
+func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) (job.Job, error) {
+	return writing(j.db, func(t *tx) (job.Job, error) {
+		x, err := findJob(t, caller, id)
 		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			return noJob(id)
 		case err != nil:
-			return err
-		case state == job.Queued:
+			return x, err
+		case x.State == job.Queued:
 			err = endJob(t, id, job.Cancelled, outcome)
-		case state == job.Running:
+		case x.State == job.Running:
 			err = t.exec(`UPDATE job SET stop = 1 WHERE id = ?`, id)
-		case state != job.Cancelled:
-			return tool.Errorf(tool.CodeConflict, "job %s cannot be cancelled: it has ended (%s)", id,
-				state).Because(state)
+		case x.State != job.Cancelled:
+			return x, tool.Errorf(tool.CodeConflict, "job %s cannot be cancelled: it has ended (%s)", id,
+				x.State).Because(x.State)
 		}
 		if err != nil {
-			return err
+			return x, err
 		}
-		return t.each(func(rows *sql.Rows) error {
-			x, err = scanJob(rows)
-			return err
-		}, `SELECT `+seenJob+` FROM job WHERE id = ?`, id)
+		return findJob(t, caller, id)
 	})
-	return x, err
+}
+
+func findJob(a asker, caller, id string) (job.Job, error) {
+	return only(a, noJob(id), scanJob, `SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName),
+		named(caller))
 }
 
 // named returns a caller as Add takes one. Whom Add refuses has no jobs, and is not taken for somebody else.
@@ -313,35 +273,21 @@ func (j *JobTable) Find(
 	ctx context.Context, caller, id string, after int64, most int,
 ) (x job.Job, events [][]byte, err error) {
 	err = j.db.read(ctx, func(r *reader) error {
-		var err error
-		x, err = scanJob(r.row(`SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName),
-			named(caller)))
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			return noJob(id)
-		case err != nil || most <= 0:
+		if x, err = findJob(r, caller, id); err != nil || most <= 0 {
 			return err
 		}
-		return r.each(func(rows *sql.Rows) error {
-			var e string
-			err := rows.Scan(&e)
-			events = append(events, []byte(e))
-			return err
-		}, `SELECT event FROM job_event WHERE job = ? AND seq > ? ORDER BY seq LIMIT ?`, id, after, most)
+		events, err = list(r, value[[]byte],
+			`SELECT event FROM job_event WHERE job = ? AND seq > ? ORDER BY seq LIMIT ?`, id, after, most)
+		return err
 	})
 	return x, events, err
 }
 
 // Of returns the caller whose job it is, for operators.
 func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error) {
-	err = j.db.read(ctx, func(r *reader) error {
-		err := r.row(`SELECT caller FROM job WHERE id = ?`, plain(id, maxName)).Scan(&caller)
-		if errors.Is(err, sql.ErrNoRows) {
-			return noJob(id)
-		}
-		return err
+	return reading(ctx, j.db, func(r *reader) (string, error) {
+		return only(r, noJob(id), value[string], `SELECT caller FROM job WHERE id = ?`, plain(id, maxName))
 	})
-	return caller, err
 }
 
 // List returns the jobs of a caller, the newest first, of one state or, with "", of any. They come without their calls
@@ -357,11 +303,10 @@ func (j *JobTable) All(ctx context.Context, state string, most int) ([]job.Job, 
 }
 
 func (j *JobTable) list(ctx context.Context, most int, where string, args ...any) ([]job.Job, error) {
-	scan := func(x *job.Job) func(*sql.Rows) error {
-		return func(rows *sql.Rows) (err error) { *x, err = scanJob(rows); return err }
-	}
-	return list(ctx, j.db, scan, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`,
-		append(args, atMost(most))...)
+	return reading(ctx, j.db, func(r *reader) ([]job.Job, error) {
+		return list(r, scanJob, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`,
+			append(args, atMost(most))...)
+	})
 }
 
 // atOnce is how many jobs are removed in one go, so that others come in between.
@@ -369,26 +314,26 @@ const atOnce = 200
 
 // Expire removes the jobs that ended before a time, with their events, and gives their number.
 func (j *JobTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
-	for more := true; more && err == nil && ctx.Err() == nil; {
-		var old []string
-		err = j.db.read(ctx, func(r *reader) error {
-			return r.each(texts(&old), `SELECT id FROM job WHERE ended_at < ? LIMIT ?`, micros(before), atOnce)
+	const old = ` IN (SELECT id FROM job WHERE ended_at < ? ORDER BY ended_at, id LIMIT ?)`
+	for more := true; more && ctx.Err() == nil; {
+		found, err := reading(ctx, j.db, func(r *reader) ([]int, error) { // most often there is nothing to write
+			return list(r, value[int], `SELECT 1 FROM job WHERE ended_at < ? LIMIT 1`, micros(before))
 		})
-		if more = len(old) == atOnce; err != nil || len(old) == 0 {
-			break
+		if err != nil || len(found) == 0 {
+			return n, err
 		}
-		err = j.db.w.do(false, func(t *tx) error {
-			for _, id := range old {
-				if err := t.exec(`DELETE FROM job_event WHERE job = ?`, id); err != nil {
-					return err
-				}
-				if err := t.exec(`DELETE FROM job WHERE id = ?`, id); err != nil {
-					return err
-				}
+		var removed int64
+		err = j.db.w.do(false, func(t *tx) (err error) {
+			if err := t.exec(`DELETE FROM job_event WHERE job`+old, micros(before), atOnce); err != nil {
+				return err
 			}
-			return nil
+			removed, err = t.count(`DELETE FROM job WHERE id`+old, micros(before), atOnce)
+			return err
 		})
-		n += len(old)
+		if err != nil {
+			return n, err
+		}
+		n, more = n+int(removed), removed == atOnce
 	}
-	return n, err
+	return n, nil
 }

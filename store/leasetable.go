@@ -1,10 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +18,7 @@ type LeaseTable struct {
 	db *DB
 
 	counted leaseCounts
-	swept   atomic.Int64 // when leases of the past were last removed
+	swept   sweeper // of leases of the past
 }
 
 // Leases keeps leases.
@@ -35,17 +35,17 @@ func leaseID(text string) string { return plain(lease.ID(text), maxName) }
 func (l *LeaseTable) Issue(
 	_ context.Context, caller, name string, tier int, ttl time.Duration,
 ) (token string, err error) {
-	if ttl == 0 {
-		ttl = lease.DefaultTTL
-	}
+	ttl = cmp.Or(ttl, lease.DefaultTTL)
 	if err := checkLease(caller, name, tier, ttl); err != nil {
 		return "", err
 	}
 	token = lease.TokenPrefix + rand.Text()
 	err = l.db.w.do(true, func(t *tx) error {
 		now := time.Now()
-		if err := l.sweepSometimes(t, now); err != nil {
-			return err
+		if l.swept.due(now) {
+			if err := sweep(t, now); err != nil {
+				return err
+			}
 		}
 		return t.exec(`INSERT INTO lease (id, caller, tool, tier, issued_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)`,
 			digestOf(token), caller, name, tier, micros(now), micros(now.Add(ttl)))
@@ -61,28 +61,21 @@ func (l *LeaseTable) Issue(
 // one succeeds. A lease that does not fit is left as it is, and that of another caller is not_found.
 func (l *LeaseTable) Consume(_ context.Context, token, caller, name string, tier int) error {
 	id := digestOf(token)
-	if plain(caller, maxLeaseName) != caller { // no lease is for such a caller alone
-		caller = ""
-	}
-	err := l.db.w.do(true, func(t *tx) error {
-		now := micros(time.Now())
-		n, err := t.count(`UPDATE lease SET used_at = ? WHERE id = ? AND used_at IS NULL AND revoked_at IS NULL AND expires_at > ?
-			AND (caller = '' OR caller = ?) AND (tool = ? OR tool = '*') AND tier >= ?`,
-			now, id, now, caller, plain(name, maxLeaseName), tier)
-		if err != nil || n == 1 {
+	return l.counted.count(l.db.w.do(true, func(t *tx) error {
+		x, err := only(t, noSuchLease(), scanLease, someLeases+` WHERE id = ?`, id)
+		if err == nil {
+			err = whyNot(&x, caller, name, tier)
+		}
+		if err != nil {
 			return err
 		}
-		var x lease.Lease
-		if err := t.each(scanLease(&x, now), someLeases+` WHERE id = ?`, id); err != nil {
-			return err
+		n, err := t.count(`UPDATE lease SET used_at = ? WHERE id = ? AND used_at IS NULL AND revoked_at IS NULL`,
+			micros(time.Now()), id)
+		if err == nil && n == 0 { // the writers' lock rules this out; a lease is worth a second lock
+			err = noSuchLease()
 		}
-		if err := whyNot(&x, caller, name, tier); err != nil {
-			return err
-		}
-		// never: both ask the same of it
-		return tool.Errorf(tool.CodeInternal, "lease %s can be used, and was not", x.ID)
-	})
-	return l.counted.count(err)
+		return err
+	}))
 }
 
 // leaseCounts is what this process has done with leases.
@@ -130,7 +123,7 @@ func checkLease(caller, name string, tier int, ttl time.Duration) error {
 func whyNot(x *lease.Lease, caller, name string, tier int) error {
 	switch {
 	case x.ID == "" || x.Caller != "" && x.Caller != caller:
-		return rejected(notFound, "there is no such lease")
+		return noSuchLease()
 	case x.State == lease.Used:
 		return rejected("already_consumed", "the lease has been used; issue another")
 	case x.State == lease.Revoked:
@@ -148,6 +141,8 @@ func whyNot(x *lease.Lease, caller, name string, tier int) error {
 // notFound is the reason of a lease that is not there, or not the caller's.
 const notFound = "not_found"
 
+func noSuchLease() error { return rejected(notFound, "there is no such lease") }
+
 func rejected(reason, message string) error {
 	return (&tool.Error{Code: tool.CodeLeaseRejected, Message: message}).Because(reason)
 }
@@ -159,32 +154,23 @@ func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
 		return noLease(id)
 	}
 	return l.db.w.do(true, func(t *tx) error {
-		now := micros(time.Now())
-		done, err := t.revoke("lease", id, now, ` AND used_at IS NULL AND (? = '' OR caller = ?)`, caller, caller)
-		if err != nil || done {
+		x, err := only(t, noLease(id), scanLease, someLeases+withID, id, behind(id))
+		switch {
+		case err != nil:
 			return err
-		}
-		var x lease.Lease
-		if err := t.each(scanLease(&x, now), someLeases+withID, id, behind(id)); err != nil {
-			return err
-		}
-		if x.ID == "" || caller != "" && x.Caller != caller {
+		case caller != "" && x.Caller != caller:
 			return noLease(id)
 		}
-		return notRevoked("lease", id, x.State)
+		return t.revoke("lease", id, x.State)
 	})
 }
 
-// revoke ends what a table has under an id, if it can still be used.
-func (t *tx) revoke(table, id string, now int64, unless string, args ...any) (done bool, err error) {
-	n, err := t.count(`UPDATE `+table+` SET revoked_at = ?`+withID+
-		` AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)`+unless,
-		append([]any{now, id, behind(id), now}, args...)...)
-	return n > 0, err
-}
-
-func notRevoked(what, id, state string) error {
-	return tool.Errorf(tool.CodeConflict, "%s %s cannot be revoked: it is %s", what, id, state).Because(state)
+// revoke ends what a table has under an id, if it is live.
+func (t *tx) revoke(table, id, state string) error {
+	if state != lease.Live {
+		return tool.Errorf(tool.CodeConflict, "%s %s cannot be revoked: it is %s", table, id, state).Because(state)
+	}
+	return t.exec(`UPDATE `+table+` SET revoked_at = ?`+withID, micros(time.Now()), id, behind(id))
 }
 
 func noLease(id string) error {
@@ -197,9 +183,7 @@ const (
 )
 
 // isID reports whether a text can be an id: anything shorter would name several.
-func isID(text string) bool {
-	return len(text) == idLength && strings.Trim(text, "0123456789abcdef") == ""
-}
+func isID(text string) bool { return isHex(text, idLength) }
 
 // behind is the end of the digests that start with an id, which are found by their order.
 func behind(id string) string { return id + "g" } // no digit is as large
@@ -209,45 +193,38 @@ func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err er
 	if id = leaseID(id); !isID(id) {
 		return x, noLease(id)
 	}
-	err = l.db.read(ctx, func(r *reader) error {
-		return r.each(scanLease(&x, micros(time.Now())), someLeases+withID, id, behind(id))
+	return reading(ctx, l.db, func(r *reader) (lease.Lease, error) {
+		return only(r, noLease(id), scanLease, someLeases+withID, id, behind(id))
 	})
-	if err == nil && x.ID == "" {
-		err = noLease(id)
-	}
-	return x, err
 }
 
 // List returns the leases that are remembered, the newest first, and most of them at the most; 0: all.
 func (l *LeaseTable) List(ctx context.Context, most int) ([]lease.Lease, error) {
-	return list(ctx, l.db, scanLeases(time.Now()), someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
-}
-
-func scanLeases(now time.Time) func(*lease.Lease) func(*sql.Rows) error {
-	return func(x *lease.Lease) func(*sql.Rows) error { return scanLease(x, micros(now)) }
+	return reading(ctx, l.db, func(r *reader) ([]lease.Lease, error) {
+		return list(r, scanLease, someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
+	})
 }
 
 // scanLease reads a row of someLeases.
-func scanLease(x *lease.Lease, now int64) func(*sql.Rows) error {
-	return func(rows *sql.Rows) error {
-		var issued, expires int64
-		var used, revoked sql.NullInt64
-		if err := rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.Tier, &issued, &expires, &used, &revoked); err != nil {
-			return err
-		}
-		x.ID, x.Issued, x.Expires = x.ID[:idLength], time.UnixMicro(issued).UTC(), time.UnixMicro(expires).UTC()
-		switch {
-		case used.Valid:
-			x.State = lease.Used
-		case revoked.Valid:
-			x.State = lease.Revoked
-		case now >= expires:
-			x.State = lease.Expired
-		default:
-			x.State = lease.Live
-		}
-		return nil
+func scanLease(rows *sql.Rows) (x lease.Lease, err error) {
+	var used, revoked microTime
+	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.Tier, (*microTime)(&x.Issued), (*microTime)(&x.Expires), &used,
+		&revoked)
+	if err != nil {
+		return x, err
 	}
+	x.ID = x.ID[:idLength]
+	switch none := (microTime{}); {
+	case used != none:
+		x.State = lease.Used
+	case revoked != none:
+		x.State = lease.Revoked
+	case !time.Now().Before(x.Expires):
+		x.State = lease.Expired
+	default:
+		x.State = lease.Live
+	}
+	return x, nil
 }
 
 // GC removes the leases that ended a while ago, and counts.
@@ -258,8 +235,9 @@ func (l *LeaseTable) GC(context.Context) (lease.Counts, error) {
 		if err := sweep(t, now); err != nil {
 			return err
 		}
-		return t.row(`SELECT COUNT(*) FROM lease WHERE expires_at > ? AND used_at IS NULL AND revoked_at IS NULL`,
+		_, err := row(t, `SELECT COUNT(*) FROM lease WHERE expires_at > ? AND used_at IS NULL AND revoked_at IS NULL`,
 			[]any{micros(now)}, &active)
+		return err
 	})
 	return l.counted.with(active), err
 }
@@ -271,13 +249,12 @@ const (
 	sweepEvery  = time.Minute
 )
 
-// sweepSometimes keeps the table small where nobody calls GC.
-func (l *LeaseTable) sweepSometimes(t *tx, now time.Time) error {
-	last := l.swept.Load()
-	if now.Sub(time.UnixMicro(last)) < sweepEvery || !l.swept.CompareAndSwap(last, micros(now)) {
-		return nil
-	}
-	return sweep(t, now)
+// A sweeper tells when it is time to remove what is over.
+type sweeper struct{ last atomic.Int64 }
+
+func (s *sweeper) due(now time.Time) bool {
+	last := s.last.Load()
+	return now.Sub(time.UnixMicro(last)) >= sweepEvery && s.last.CompareAndSwap(last, micros(now))
 }
 
 func sweep(t *tx, now time.Time) error {

@@ -3,7 +3,6 @@ package store
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -76,12 +75,13 @@ func (a *AuditTable) keepMark() error {
 			return err
 		}
 		kept, err := a.mark.read(key)
-		if err == nil && kept.Seq > h.cutSeq {
-			var hash []byte
-			err = t.row(`SELECT hash FROM audit WHERE seq = ?`, []any{kept.Seq}, &hash)
-			if errors.Is(err, sql.ErrNoRows) || err == nil && hex.EncodeToString(hash) != kept.Hash {
-				return forged("does not hold its mark any more")
-			}
+		if err != nil || kept.Seq <= h.cutSeq {
+			return err
+		}
+		lost := forged("does not hold its mark any more")
+		hash, err := only(t, lost, value[[]byte], hashOf, kept.Seq)
+		if err == nil && hex.EncodeToString(hash) != kept.Hash {
+			return lost
 		}
 		return err
 	})
@@ -107,15 +107,16 @@ func (v *verifier) checkMark() error {
 		return v.find(0, "the log is empty, and it had %d rows once: it was deleted or replaced. If that was you, "+
 			"delete %s too", p.Seq, m.path)
 	}
-	var hash []byte
-	err = v.row(`SELECT hash FROM audit WHERE seq = ?`, p.Seq).Scan(&hash)
+	hashes, err := list(v, value[[]byte], hashOf, p.Seq)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
+	case err != nil:
+		return err
+	case len(hashes) == 0:
 		return v.find(p.Seq, "the log ends at row %d, and it had %d rows once: it was replaced by another or an "+
 			"earlier one. If that was you, delete %s too", v.head.seq, p.Seq, m.path)
-	case err == nil && hex.EncodeToString(hash) != p.Hash:
+	case hex.EncodeToString(hashes[0]) != p.Hash:
 		return v.find(p.Seq, "row %d is another than it once was: the log was replaced by another. If that was you, "+
 			"delete %s too", p.Seq, m.path)
 	}
-	return err
+	return nil
 }

@@ -2,10 +2,7 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"toolpost/engine/idempotency"
@@ -16,10 +13,8 @@ import (
 // repeated after a restart, or in another program, is still the same call.
 type OutcomeTable struct {
 	db    *DB
-	swept atomic.Int64
-
-	mu   sync.Mutex
-	late map[[32]byte]bool // claimed for this program when it was told that nobody knew: nobody runs these
+	swept sweeper
+	late  sync.Map // by scope: claimed for this program when it was told that nobody knew, so nobody runs these
 }
 
 // Outcomes remembers the outcomes of calls.
@@ -33,16 +28,14 @@ const maxOutcomes = 100_000
 // asks first, and is remembered from then on, so that no call runs again because nobody asked for a while.
 func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.Duration) (idempotency.Claim, error) {
 	var c idempotency.Claim
-	claim := func(t *tx) error {
+	claim := func(t *tx) (err error) {
 		now := time.Now()
-		if err := o.sweepSometimes(t, now); err != nil {
-			return err
+		if o.swept.due(now) {
+			if err := sweepOutcomes(t, now); err != nil {
+				return err
+			}
 		}
-		had, err := findOutcome(t, scope)
-		if err != nil {
-			return err
-		}
-		if c, err = o.have(t, scope, had, now, ttl); err != nil || !c.Mine {
+		if c, err = o.have(t, scope, now, ttl); err != nil || !c.Mine {
 			return err
 		}
 		return t.exec(`INSERT INTO outcome (scope, input, owner, at, expires_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET
@@ -51,74 +44,41 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.
 	}
 	err := o.db.w.submit(&write{do: claim, durable: true, late: func() {
 		if c.Mine {
-			o.setLate(scope, true)
+			o.late.Store(scope, true)
 		}
 	}})
 	if err == nil && c.Mine {
-		o.setLate(scope, false)
+		o.late.Delete(scope)
 	}
 	return c, err
 }
 
-// A pastOutcome is what is remembered of a key; no owner: nothing.
-type pastOutcome struct {
-	owner   string
-	input   []byte
-	expires int64
-	lost    bool
-	result  sql.NullString
-}
-
-func findOutcome(t *tx, scope [32]byte) (p pastOutcome, err error) {
-	var lost sql.NullInt64
-	err = t.row(`SELECT input, owner, expires_at, result, lost_at FROM outcome WHERE scope = ?`, []any{scope[:]},
-		&p.input, &p.owner, &p.expires, &p.result, &lost)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = nil
-	}
-	p.lost = lost.Valid
-	return p, err
-}
-
 // have says what is known of a key; Mine: nothing.
 func (o *OutcomeTable) have(
-	t *tx, scope [32]byte, p pastOutcome, now time.Time, ttl time.Duration,
+	t *tx, scope [32]byte, now time.Time, ttl time.Duration,
 ) (c idempotency.Claim, err error) {
-	copy(c.Input[:], p.input)
+	var owner string
+	var input []byte
+	var expires, lost time.Time
+	known, err := row(t, `SELECT input, owner, expires_at, result, lost_at FROM outcome WHERE scope = ?`,
+		[]any{scope[:]}, &input, &owner, (*microTime)(&expires), &c.Result, (*microTime)(&lost))
+	if err != nil {
+		return c, err
+	}
+	copy(c.Input[:], input)
+	_, late := o.late.Load(scope)
 	switch {
-	case p.owner == "" || p.owner == o.db.owner && o.isLate(scope):
-		c.Mine = true
-	case p.result.Valid || p.lost:
-		c.Mine, c.Lost = micros(now) >= p.expires, p.lost
-		if p.result.Valid {
-			c.Result = []byte(p.result.String)
-		}
-	default:
-		if c.Lost, err = o.db.gone(t.ctx, t.w.conn, p.owner); err != nil || !c.Lost {
-			return c, err
-		}
-		return c, t.exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, micros(now),
-			micros(now.Add(ttl)), scope[:])
+	case !known || owner == o.db.owner && late:
+		return idempotency.Claim{Mine: true}, nil
+	case c.Result != nil || !lost.IsZero():
+		c.Mine, c.Lost = !now.Before(expires), !lost.IsZero()
+		return c, nil
 	}
-	return c, nil
-}
-
-func (o *OutcomeTable) setLate(scope [32]byte, late bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if delete(o.late, scope); !late {
-		return
+	if c.Lost, err = o.db.gone(t.ctx, t.w.conn, owner); err != nil || !c.Lost {
+		return c, err
 	}
-	if o.late == nil {
-		o.late = map[[32]byte]bool{}
-	}
-	o.late[scope] = true
-}
-
-func (o *OutcomeTable) isLate(scope [32]byte) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.late[scope]
+	return c, t.exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, micros(now),
+		micros(now.Add(ttl)), scope[:])
 }
 
 // Settle ends a claim of this program: with an outcome to remember, a JSON text, or with nil. It may be called again
@@ -138,16 +98,12 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 		return err
 	})
 	if err != nil && result == nil { // it has run, and has come to nothing: the next with the key is the first
-		o.setLate(scope, true)
+		o.late.Store(scope, true)
 	}
 	return err
 }
 
-func (o *OutcomeTable) sweepSometimes(t *tx, now time.Time) error {
-	last := o.swept.Load()
-	if now.Sub(time.UnixMicro(last)) < sweepEvery || !o.swept.CompareAndSwap(last, micros(now)) {
-		return nil
-	}
+func sweepOutcomes(t *tx, now time.Time) error {
 	if err := t.exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`,
 		micros(now)); err != nil {
 		return err

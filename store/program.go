@@ -63,8 +63,8 @@ func (db *DB) gone(ctx context.Context, q Querier, owner string) (bool, error) {
 
 // left returns those of the owners in a query that have ended.
 func (db *DB) left(r *reader, query string, args ...any) (gone []string, err error) {
-	var owners []string
-	if err := r.each(texts(&owners), query, args...); err != nil {
+	owners, err := list(r, value[string], query, args...)
+	if err != nil {
 		return nil, err
 	}
 	for _, owner := range owners {
@@ -126,10 +126,8 @@ const keepMarks = 24 * time.Hour
 
 // Tidy removes what programs have left that are gone for long.
 func (db *DB) Tidy(ctx context.Context) error {
-	var gone []string
-	err := db.read(ctx, func(r *reader) (err error) {
-		gone, err = db.left(r, `SELECT CAST(id AS TEXT) FROM program WHERE at < ?`, micros(time.Now().Add(-keepMarks)))
-		return err
+	gone, err := reading(ctx, db, func(r *reader) ([]string, error) {
+		return db.left(r, `SELECT CAST(id AS TEXT) FROM program WHERE at < ?`, micros(time.Now().Add(-keepMarks)))
 	})
 	if err != nil || len(gone) == 0 {
 		return err

@@ -12,24 +12,16 @@ import (
 // Prune removes the rows of the days that lie wholly before a time, and their sums. The chain starts at the
 // cut from then on: its head keeps the hash of the last row that was removed. It gives the number of rows.
 func (a *AuditTable) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
-	var days []int64
-	err = a.db.read(ctx, func(r *reader) error {
-		return r.each(func(rows *sql.Rows) error {
-			var day int64
-			err := rows.Scan(&day)
-			days = append(days, day)
-			return err
-		}, `SELECT DISTINCT day FROM audit_day WHERE day < ? ORDER BY day`, dayOf(micros(before)))
+	days, err := reading(ctx, a.db, func(r *reader) ([]int64, error) {
+		return list(r, value[int64], `SELECT DISTINCT day FROM audit_day WHERE day < ? ORDER BY day`,
+			dayOf(micros(before)))
 	})
 	for _, day := range days { // one at a time, so that others come in between
 		if err != nil || ctx.Err() != nil {
 			break
 		}
 		var n int64
-		err = a.db.w.do(true, func(t *tx) (err error) {
-			n, err = a.prune(t, day)
-			return err
-		})
+		n, err = writing(a.db, func(t *tx) (int64, error) { return a.prune(t, day) })
 		removed += n
 	}
 	return removed, errors.Join(err, ctx.Err())
@@ -43,14 +35,12 @@ func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
 		return 0, err
 	}
 	cut := h.seq
-	if err := t.row(`SELECT COALESCE(MIN(first_seq) - 1, ?) FROM audit_day WHERE day > ?`, []any{h.seq, day},
+	if _, err := row(t, `SELECT COALESCE(MIN(first_seq) - 1, ?) FROM audit_day WHERE day > ?`, []any{h.seq, day},
 		&cut); err != nil || cut <= h.cutSeq {
 		return 0, err
 	}
 	h.cutSeq, h.epoch = cut, h.epoch+1
-	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, []any{cut}, &h.cutHash); errors.Is(err, sql.ErrNoRows) {
-		return 0, forged("has lost rows")
-	} else if err != nil {
+	if h.cutHash, err = only(t, forged("has lost rows"), value[[]byte], hashOf, cut); err != nil {
 		return 0, err
 	}
 	n, err := t.count(`DELETE FROM audit WHERE seq <= ?`, cut)
@@ -68,12 +58,13 @@ func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
 
 // rebuild makes the sums of days up to one anew, from the rows that are left of them.
 func (l *layout) rebuild(t *tx, day int64) error {
-	var s sums
+	s := newSums()
 	var last int64
-	if err := t.row(`SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day <= ?`, []any{day}, &last); err != nil {
+	_, err := row(t, `SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day <= ?`, []any{day}, &last)
+	if err != nil {
 		return err
 	}
-	err := t.each(func(rows *sql.Rows) error {
+	err = t.each(func(rows *sql.Rows) error {
 		var r tool.Record
 		var id int64
 		var doc string

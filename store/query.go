@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -31,49 +32,47 @@ func groupOf(g audit.Group, k *tool.Record) string {
 
 // Uses answers what is used most: the most called first.
 func (a *AuditTable) Uses(ctx context.Context, f audit.Filter, by audit.Group) ([]audit.Use, error) {
-	found := map[string]*total{}
-	err := a.cells(ctx, f, func(k *tool.Record, s daySum) {
-		name := groupOf(by, k)
-		u := found[name]
-		if u == nil {
-			u = &total{Use: audit.Use{Name: name}}
-			found[name] = u
+	found := map[string]audit.Use{}
+	err := addUp(ctx, a, f, dayTally(), func(k *tool.Record, _ sumKey, s daySum) {
+		u := found[groupOf(by, k)]
+		u.Name = groupOf(by, k)
+		switch k.Outcome {
+		case tool.OutcomeOK, tool.OutcomeAsked:
+			u.OK += s.n
+		case tool.OutcomeFailed:
+			u.Failed += s.n
+		case tool.OutcomeRefused:
+			u.Refused += s.n
+		default:
+			u.Errors += s.n
 		}
-		u.add(k, s)
+		u.Calls, u.BytesIn, u.BytesOut = u.Calls+s.n, u.BytesIn+s.in, u.BytesOut+s.out
+		u.Mean += time.Duration(s.took) * time.Microsecond // of one, once all are added
+		u.Longest = max(u.Longest, time.Duration(s.longest)*time.Microsecond)
+		found[u.Name] = u
 	})
-	if err != nil {
-		return nil, err
-	}
-	uses := make([]audit.Use, 0, len(found))
-	for _, u := range found {
-		u.Mean = time.Duration(u.took/max(u.Calls, 1)) * time.Microsecond
-		uses = append(uses, u.Use)
-	}
-	slices.SortFunc(uses, func(a, b audit.Use) int {
+	uses := ordered(found, f.Limit, func(a, b audit.Use) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name))
 	})
-	return first(uses, f.Limit), nil
-}
-
-// A total is a use that is being added up.
-type total struct {
-	audit.Use
-	took int64
-}
-
-func (u *total) add(k *tool.Record, s daySum) {
-	switch k.Outcome {
-	case tool.OutcomeOK, tool.OutcomeAsked:
-		u.OK += s.n
-	case tool.OutcomeFailed:
-		u.Failed += s.n
-	case tool.OutcomeRefused:
-		u.Refused += s.n
-	default:
-		u.Errors += s.n
+	for i := range uses {
+		u := &uses[i]
+		u.Mean = (u.Mean / time.Duration(max(u.Calls, 1))).Truncate(time.Microsecond)
 	}
-	u.Calls, u.took, u.BytesIn, u.BytesOut = u.Calls+s.n, u.took+s.took, u.BytesIn+s.in, u.BytesOut+s.out
-	u.Longest = max(u.Longest, time.Duration(s.longest)*time.Microsecond)
+	return uses, err
+}
+
+// ordered returns what was found, in order, and most of it at the most; 0: all.
+func ordered[K comparable, V any](found map[K]V, most int, order func(a, b V) int) []V {
+	all := slices.AppendSeq(make([]V, 0, len(found)), maps.Values(found))
+	slices.SortFunc(all, order)
+	return first(all, most)
+}
+
+func first[T any](list []T, n int) []T {
+	if n > 0 && n < len(list) {
+		return list[:n]
+	}
+	return list
 }
 
 // Latencies answers how long calls take: the tool with the slowest calls first.
@@ -85,15 +84,12 @@ func (a *AuditTable) Latencies(ctx context.Context, f audit.Filter) ([]audit.Lat
 		return nil, err
 	}
 	times := map[string]histogram{}
-	err = a.tooks(ctx, f, func(k *tool.Record, bucket, n int64) {
+	err = addUp(ctx, a, f, tookTally(), func(k *tool.Record, key sumKey, n int64) {
 		if times[k.Tool] == nil {
 			times[k.Tool] = histogram{}
 		}
-		times[k.Tool][bucket] += n
+		times[k.Tool][key.bucket] += n
 	})
-	if err != nil {
-		return nil, err
-	}
 	all := make([]audit.Latency, 0, len(uses))
 	for _, u := range uses {
 		quantile := func(q float64) time.Duration { return min(times[u.Name].quantile(q), u.Longest) }
@@ -103,57 +99,49 @@ func (a *AuditTable) Latencies(ctx context.Context, f audit.Filter) ([]audit.Lat
 		})
 	}
 	slices.SortStableFunc(all, func(a, b audit.Latency) int { return cmp.Compare(b.P95, a.P95) })
-	return first(all, limit), nil
-}
-
-func first[T any](list []T, n int) []T {
-	if n > 0 && n < len(list) {
-		return list[:n]
-	}
-	return list
+	return first(all, limit), err
 }
 
 // Failures answers what goes wrong: the most frequent first.
 func (a *AuditTable) Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error) {
-	found, calls := map[audit.Failure]int64{}, map[string]int64{}
+	found, calls := map[audit.Failure]audit.Failure{}, map[string]int64{}
 	want := f.Outcome
 	f.Outcome = "" // rates are of all calls
-	err := a.cells(ctx, f, func(k *tool.Record, s daySum) {
+	err := addUp(ctx, a, f, dayTally(), func(k *tool.Record, _ sumKey, s daySum) {
 		calls[k.Tool] += s.n
-		o := k.Outcome
-		if o == want || want == "" && o != tool.OutcomeOK && o != tool.OutcomeAsked {
-			found[audit.Failure{Tool: k.Tool, Outcome: o, Code: k.Code}] += s.n
+		if k.Outcome == want || want == "" && failed(k) {
+			what := audit.Failure{Tool: k.Tool, Outcome: k.Outcome, Code: k.Code}
+			x := cmp.Or(found[what], what)
+			x.Calls += s.n
+			found[what] = x
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	failures := make([]audit.Failure, 0, len(found))
-	for fail, n := range found {
-		fail.Calls, fail.Of = n, calls[fail.Tool]
-		fail.Rate = float64(n) / float64(max(fail.Of, 1))
-		failures = append(failures, fail)
-	}
-	slices.SortFunc(failures, func(a, b audit.Failure) int {
+	failures := ordered(found, f.Limit, func(a, b audit.Failure) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Code, b.Code),
 			cmp.Compare(a.Outcome, b.Outcome))
 	})
-	return first(failures, f.Limit), nil
+	for i := range failures {
+		x := &failures[i]
+		x.Of = calls[x.Tool]
+		x.Rate = float64(x.Calls) / float64(max(x.Of, 1))
+	}
+	return failures, err
+}
+
+func failed(k *tool.Record) bool {
+	return k.Outcome != tool.OutcomeOK && k.Outcome != tool.OutcomeAsked
 }
 
 // Paths answers which files are accessed: the most accessed first. Calls that were refused accessed none; a filter
 // that asks for them tells what they named.
 func (a *AuditTable) Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error) {
-	found := map[string]*audit.Path{}
-	err := a.touches(ctx, f, func(k *tool.Record, key pathKey, n int64) {
+	found := map[string]audit.Path{}
+	err := addUp(ctx, a, f, pathTally(), func(k *tool.Record, key sumKey, n int64) {
 		if k.Outcome == tool.OutcomeRefused && f.Outcome == "" {
 			return
 		}
 		p := found[key.path]
-		if p == nil {
-			p = &audit.Path{Path: key.path}
-			found[key.path] = p
-		}
+		p.Path = key.path
 		if key.mode == modeWrite {
 			p.Writes += n
 		} else {
@@ -162,45 +150,28 @@ func (a *AuditTable) Paths(ctx context.Context, f audit.Filter) ([]audit.Path, e
 		if day := startOfDay(key.day); day.After(p.Last) {
 			p.Last = day
 		}
+		found[key.path] = p
 	})
-	if err != nil {
-		return nil, err
-	}
-	paths := make([]audit.Path, 0, len(found))
-	for _, p := range found {
-		paths = append(paths, *p)
-	}
-	slices.SortFunc(paths, func(a, b audit.Path) int {
+	return ordered(found, f.Limit, func(a, b audit.Path) int {
 		return cmp.Or(cmp.Compare(b.Reads+b.Writes, a.Reads+a.Writes), cmp.Compare(a.Path, b.Path))
-	})
-	return first(paths, f.Limit), nil
+	}), err
 }
 
 // History returns the calls of each day of the filter, oldest first. Days without calls are left out.
 func (a *AuditTable) History(ctx context.Context, f audit.Filter) ([]audit.Moment, error) {
-	found := map[int64]*audit.Moment{}
-	err := a.span(ctx, f, func(q *query) error {
-		return q.days(func(day int64, k *tool.Record, n int64) {
-			m := found[day]
-			if m == nil {
-				m = &audit.Moment{Start: startOfDay(day)}
-				found[day] = m
-			}
-			m.Calls += n
-			if o := k.Outcome; o != tool.OutcomeOK && o != tool.OutcomeAsked {
-				m.Errors += n
-			}
-		})
+	found := map[int64]audit.Moment{}
+	perDay := dayTally()
+	perDay.by = `, day`
+	err := addUp(ctx, a, f, perDay, func(k *tool.Record, key sumKey, s daySum) {
+		m := found[key.day]
+		m.Start = startOfDay(key.day)
+		m.Calls += s.n
+		if failed(k) {
+			m.Errors += s.n
+		}
+		found[key.day] = m
 	})
-	if err != nil {
-		return nil, err
-	}
-	var moments []audit.Moment
-	for _, m := range found {
-		moments = append(moments, *m)
-	}
-	slices.SortFunc(moments, func(a, b audit.Moment) int { return a.Start.Compare(b.Start) })
-	return moments, nil
+	return ordered(found, 0, func(a, b audit.Moment) int { return a.Start.Compare(b.Start) }), err
 }
 
 func startOfDay(day int64) time.Time { return time.UnixMicro(day * dayLength).UTC() }
@@ -209,7 +180,7 @@ func startOfDay(day int64) time.Time { return time.UnixMicro(day * dayLength).UT
 // order in which calls were recorded. What visit returns ends it.
 func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error {
 	return a.span(ctx, f, func(q *query) error {
-		lo, hi, err := q.bounds(q.firstDay, q.lastDay)
+		lo, hi, err := q.bounds(q.since, q.until)
 		if err != nil || hi == 0 {
 			return err
 		}
@@ -244,20 +215,19 @@ func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, 
 type query struct {
 	*reader
 	*layout
-	f                 audit.Filter
-	kinds             map[int64]*tool.Record // that the filter lets through
-	in                string                 // the same as the last condition of a query; empty: all
-	args              []any                  // of the condition
-	since, until      int64
-	firstDay, lastDay int64 // both included
+	f            audit.Filter
+	kinds        map[int64]*tool.Record // that the filter lets through
+	in           string                 // the same as the last condition of a query; empty: all
+	args         []any                  // of the condition
+	since, until int64
 }
 
 // span opens a query. Where no kind of call fits, there is nothing to ask.
 func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) error) error {
 	return a.db.read(ctx, func(r *reader) error {
 		q := &query{
-			reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{}, since: math.MinInt64,
-			until: math.MaxInt64,
+			reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{},
+			since: math.MinInt64 / dayLength * dayLength, until: math.MaxInt64 / dayLength * dayLength,
 		}
 		if !f.Since.IsZero() {
 			q.since = micros(f.Since)
@@ -265,7 +235,6 @@ func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) 
 		if !f.Until.IsZero() {
 			q.until = micros(f.Until)
 		}
-		q.firstDay, q.lastDay = dayOf(q.since), dayOf(q.until-1)
 		if err := q.findKinds(); err != nil || len(q.kinds) == 0 {
 			return err
 		}
@@ -311,115 +280,40 @@ func (l *layout) readAllKinds(r *reader) (map[int64]*tool.Record, error) {
 	return kinds, err
 }
 
-// cells visits sums over all calls of the filter.
-func (a *AuditTable) cells(ctx context.Context, f audit.Filter, visit func(k *tool.Record, s daySum)) error {
+// addUp visits sums over all calls of the filter: those that no sum in the database tells about, and then these.
+func addUp[V any](
+	ctx context.Context, a *AuditTable, f audit.Filter, t tally[V], visit func(k *tool.Record, key sumKey, sum V),
+) error {
 	return a.span(ctx, f, func(q *query) error {
-		from, to, err := q.apart(func(id int64, r *tool.Record, _ string) error {
-			visit(q.kinds[id], sumOf(r))
-			return nil
+		s := newSums()
+		from, to, err := q.apart(func(id int64, r *tool.Record, doc string) (err error) {
+			if t.touches {
+				err = readTouches(doc, r)
+			}
+			s.add(id, r)
+			return err
 		})
 		if err != nil {
 			return err
 		}
+		for key, sum := range t.of(s) {
+			visit(q.kinds[key.kind], key, sum)
+		}
 		return q.each(func(rows *sql.Rows) error {
-			var id int64
-			var s daySum
-			if err := rows.Scan(&id, &s.n, &s.took, &s.longest, &s.in, &s.out); err != nil {
-				return err
+			var key sumKey
+			var sum V
+			err := rows.Scan(t.into(&key, &sum)...)
+			if k := q.kinds[key.kind]; k != nil && err == nil {
+				visit(k, key, sum)
 			}
-			if k := q.kinds[id]; k != nil {
-				visit(k, s)
-			}
-			return nil
-		}, `SELECT kind, CAST(SUM(n) AS BIGINT), CAST(SUM(took) AS BIGINT), MAX(longest), CAST(SUM(bytes_in) AS BIGINT),
-			CAST(SUM(bytes_out) AS BIGINT) FROM audit_day WHERE day >= ? AND day <= ?`+q.in+` GROUP BY kind`, q.with(from, to)...)
+			return err
+		}, `SELECT MAX(day), `+t.keys+`, `+t.sums+` FROM `+t.table+` WHERE day >= ? AND day <= ?`+q.in+
+			` GROUP BY `+t.keys+t.by, q.with(from, to)...)
 	})
 }
 
 // with returns the arguments of a query that ends with the condition about kinds.
 func (q *query) with(args ...any) []any { return append(args, q.args...) }
-
-func sumOf(r *tool.Record) daySum {
-	took := r.Duration.Microseconds()
-	return daySum{n: 1, took: took, longest: took, in: r.In, out: r.Out}
-}
-
-// tooks visits the durations of all calls of the filter.
-func (a *AuditTable) tooks(ctx context.Context, f audit.Filter, visit func(k *tool.Record, bucket, n int64)) error {
-	return a.span(ctx, f, func(q *query) error {
-		from, to, err := q.apart(func(id int64, r *tool.Record, _ string) error {
-			visit(q.kinds[id], bucketOf(r.Duration.Microseconds()), 1)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		return q.each(func(rows *sql.Rows) error {
-			var id, bucket, n int64
-			if err := rows.Scan(&id, &bucket, &n); err != nil {
-				return err
-			}
-			if k := q.kinds[id]; k != nil {
-				visit(k, bucket, n)
-			}
-			return nil
-		},
-			`SELECT kind, bucket, CAST(SUM(n) AS BIGINT) FROM audit_took WHERE day >= ? AND day <= ?`+q.in+
-				` GROUP BY kind, bucket`, q.with(from, to)...)
-	})
-}
-
-// days visits the calls of each day, also of those that the filter holds in part: then of that part.
-func (q *query) days(visit func(day int64, k *tool.Record, n int64)) error {
-	from, to, err := q.apart(func(id int64, r *tool.Record, _ string) error {
-		visit(dayOf(micros(r.Time)), q.kinds[id], 1)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return q.each(func(rows *sql.Rows) error {
-		var day, id, n int64
-		if err := rows.Scan(&day, &id, &n); err != nil {
-			return err
-		}
-		if k := q.kinds[id]; k != nil {
-			visit(day, k, n)
-		}
-		return nil
-	}, `SELECT day, kind, n FROM audit_day WHERE day >= ? AND day <= ?`+q.in, q.with(from, to)...)
-}
-
-// touches visits the paths of all calls of the filter.
-func (a *AuditTable) touches(ctx context.Context, f audit.Filter, visit func(*tool.Record, pathKey, int64)) error {
-	return a.span(ctx, f, func(q *query) error {
-		from, to, err := q.apart(func(id int64, r *tool.Record, doc string) error {
-			s := sums{}
-			err := readTouches(doc, r)
-			s.add(id, r)
-			for key, n := range s.paths {
-				visit(q.kinds[id], key, n)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		return q.each(func(rows *sql.Rows) error {
-			var key pathKey
-			var n int64
-			if err := rows.Scan(&key.day, &key.kind, &key.mode, &key.path, &n); err != nil {
-				return err
-			}
-			if k := q.kinds[key.kind]; k != nil {
-				visit(k, key, n)
-			}
-			return nil
-		},
-			`SELECT MAX(day), kind, mode, path, CAST(SUM(n) AS BIGINT) FROM audit_path WHERE day >= ? AND day <= ?`+
-				q.in+` GROUP BY kind, mode, path`, q.with(from, to)...)
-	})
-}
 
 // apart visits, one by one, the calls that no sum tells about: those of days that the filter holds in part, and all
 // where it asks for a session. It gives the days, both included, whose sums tell about the others.
@@ -427,9 +321,20 @@ func (q *query) apart(visit func(kind int64, r *tool.Record, doc string) error) 
 	if q.f.Session != "" {
 		return 1, 0, q.rows(0, math.MaxInt64, q.since, q.until, "", visit)
 	}
-	from, to, edges := q.whole()
+	from, to = dayOf(q.since-1)+1, dayOf(q.until)-1
+	edges := [][2]int64{{q.since, from * dayLength}, {(to + 1) * dayLength, q.until}}
+	if from > to { // it holds no whole day
+		from, to, edges = 1, 0, [][2]int64{{q.since, q.until}}
+	}
 	for _, e := range edges {
-		if err := q.edge(e, visit); err != nil {
+		if e[0] >= e[1] {
+			continue
+		}
+		lo, hi, err := q.bounds(e[0], e[1])
+		if err == nil && hi > 0 {
+			err = q.rows(lo, hi, e[0], e[1], "", visit)
+		}
+		if err != nil {
 			return 1, 0, err
 		}
 	}
@@ -441,44 +346,10 @@ func readTouches(doc string, r *tool.Record) error {
 	return strictjson.Unmarshal([]byte(doc), &r.Touches)
 }
 
-// whole returns the days that the filter holds wholly, both ends included, and what it holds of others.
-func (q *query) whole() (from, to int64, edges [][2]int64) {
-	from, to = q.firstDay, q.lastDay
-	switch {
-	case from == to && (!startsDay(q.since) || !startsDay(q.until)):
-		return 1, 0, [][2]int64{{q.since, q.until}}
-	case from > to:
-		return 1, 0, nil
-	}
-	if !startsDay(q.since) {
-		edges = append(edges, [2]int64{q.since, (from + 1) * dayLength})
-		from++
-	}
-	if !startsDay(q.until) {
-		edges = append(edges, [2]int64{to * dayLength, q.until})
-		to--
-	}
-	return from, to, edges
-}
-
-// startsDay reports whether a time is the first of a day, or no time at all.
-func startsDay(at int64) bool {
-	return at == math.MinInt64 || at == math.MaxInt64 || dayOf(at)*dayLength == at
-}
-
-// edge visits the rows of a part of a day.
-func (q *query) edge(e [2]int64, visit func(kind int64, r *tool.Record, doc string) error) error {
-	lo, hi, err := q.bounds(dayOf(e[0]), dayOf(e[1]-1))
-	if err != nil || hi == 0 {
-		return err
-	}
-	return q.rows(lo, hi, e[0], e[1], "", visit)
-}
-
-// bounds returns the rows among which those of some days are; 0: there are none.
-func (q *query) bounds(firstDay, lastDay int64) (lo, hi int64, err error) {
-	err = q.row(`SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day `+
-		`WHERE day >= ? AND day <= ?`+q.in, q.with(firstDay, lastDay)...).Scan(&lo, &hi)
+// bounds returns the rows among which those of the days of a time are; 0: there are none.
+func (q *query) bounds(since, until int64) (lo, hi int64, err error) {
+	_, err = row(q, `SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day `+
+		`WHERE day >= ? AND day <= ?`+q.in, q.with(dayOf(since), dayOf(until-1)), &lo, &hi)
 	return lo, hi, err
 }
 

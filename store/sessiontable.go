@@ -2,9 +2,7 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"toolpost/engine/session"
@@ -36,34 +34,48 @@ func (s *SessionTable) Patch(ctx context.Context, caller, name string, patches [
 func (s *SessionTable) PatchAt(
 	_ context.Context, caller, name string, seen int64, patches []map[string]any,
 ) (version int64, err error) {
-	if err := checkNames(caller, name); err != nil {
-		return 0, err
-	}
-	doc, err := strictjson.Marshal(patches)
+	doc, err := strictjson.Marshal(append([]map[string]any{}, patches...))
 	if err != nil {
 		return 0, tool.Errorf(tool.CodeInvalidInput, "a patch of session %q is not JSON: %w", name, err)
 	}
-	err = s.db.w.do(true, func(t *tx) error {
+	return s.change(caller, name, seen, string(doc))
+}
+
+// Reset empties a session. Its version counts on, so that who saw an earlier state notices; a session that nobody
+// has changed stays at version 0.
+func (s *SessionTable) Reset(_ context.Context, caller, name string) (version int64, err error) {
+	return s.change(caller, name, AnyVersion, emptied)
+}
+
+// emptied stands where patches do, for a change that left nothing of the state.
+const emptied = "null"
+
+// change makes the next version of a session, with the patches in doc.
+func (s *SessionTable) change(caller, name string, seen int64, doc string) (version int64, err error) {
+	if err := checkNames(caller, name); err != nil {
+		return 0, err
+	}
+	return writing(s.db, func(t *tx) (int64, error) {
 		k := sessionAt{t, caller, name}
 		d, err := k.open(seen)
-		if err != nil {
-			return err
+		if err != nil || doc == emptied && !d.known {
+			return 0, err
 		}
 		d.version++
-		version = d.version
-		if err := k.remember(d.version, string(doc)); err != nil {
-			return err
+		err = t.exec(`INSERT INTO session_patch (caller, name, version, at, patches) VALUES (?, ?, ?, ?, ?)`,
+			caller, name, d.version, micros(time.Now()), doc)
+		if err != nil {
+			return 0, err
 		}
 		d.tail += int64(len(doc))
 		// Folding costs as much as the state is large, so it is done when as much has come in patches.
-		if d.tail > d.base+minTail || d.base+d.tail > MaxStateSize {
-			if err := k.fold(d); err != nil {
-				return err
+		if doc == emptied || d.tail > d.base+minTail || d.base+d.tail > MaxStateSize {
+			if err := k.fold(t, d); err != nil {
+				return 0, err
 			}
 		}
-		return k.save(d)
+		return d.version, k.save(t, d)
 	})
-	return version, err
 }
 
 // maxSession is how long the name of a session may be, in bytes.
@@ -83,9 +95,9 @@ func checkNames(names ...string) error {
 	return nil
 }
 
-// A sessionAt is a session within a transaction.
+// A sessionAt is a session as it is while somebody reads or writes.
 type sessionAt struct {
-	t            *tx
+	asker
 	caller, name string
 }
 
@@ -94,71 +106,57 @@ type sessionAt struct {
 type document struct {
 	version, baseVersion int64
 	base, tail           int64 // bytes of the base, and of the patches that came later
+	changed              int64
 	known                bool
 }
 
-func (k sessionAt) open(seen int64) (*document, error) {
-	d := &document{base: int64(len("{}"))}
-	err := k.t.row(`SELECT version, base_version, base_size, tail FROM session WHERE caller = ? AND name = ?`, []any{
-		k.caller, k.name,
-	},
-		&d.version, &d.baseVersion, &d.base, &d.tail)
-	d.known = err == nil
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return nil, err
-	}
-	if seen != AnyVersion && seen != d.version {
+func (k sessionAt) open(seen int64) (d *document, err error) {
+	d = &document{base: int64(len("{}"))}
+	d.known, err = row(k, `SELECT version, base_version, base_size, tail, changed_at FROM session `+
+		`WHERE caller = ? AND name = ?`, []any{k.caller, k.name},
+		&d.version, &d.baseVersion, &d.base, &d.tail, &d.changed)
+	if err == nil && seen != AnyVersion && seen != d.version {
 		e := tool.Errorf(tool.CodeConflict, "session %q is at version %d and not at %d; read it and try again", k.name,
 			d.version, seen)
 		e.Details, _ = strictjson.Marshal(map[string]any{"version": d.version, "seen": seen})
 		return nil, e.Because("session_changed")
 	}
-	return d, nil
+	return d, err
 }
 
-func (k sessionAt) save(d *document) error {
+func (k sessionAt) save(t *tx, d *document) error {
 	now := micros(time.Now())
 	if d.known {
-		return k.t.exec(`UPDATE session SET version = ?, base_version = ?, base_size = ?, tail = ?, changed_at = ? `+
+		return t.exec(`UPDATE session SET version = ?, base_version = ?, base_size = ?, tail = ?, changed_at = ? `+
 			`WHERE caller = ? AND name = ?`,
 			d.version, d.baseVersion, d.base, d.tail, now, k.caller, k.name)
 	}
 	var n int
-	if err := k.t.row(`SELECT COUNT(*) FROM session WHERE caller = ?`, []any{k.caller}, &n); err != nil {
+	if _, err := row(t, `SELECT COUNT(*) FROM session WHERE caller = ?`, []any{k.caller}, &n); err != nil {
 		return err
 	}
 	if n >= MaxSessions {
 		return tool.Errorf(tool.CodeQuotaExceeded, "%q has %d sessions already, the most that one caller may have",
 			k.caller, n)
 	}
-	return k.t.exec(`INSERT INTO session (caller, name, version, base_version, base_size, tail, changed_at) `+
+	return t.exec(`INSERT INTO session (caller, name, version, base_version, base_size, tail, changed_at) `+
 		`VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		k.caller, k.name, d.version, d.baseVersion, d.base, d.tail, now)
 }
 
-// setBase makes a state the one that later patches start from.
-func (k sessionAt) setBase(d *document, state string) error {
-	d.base, d.baseVersion, d.tail = int64(len(state)), d.version, 0
-	return k.t.exec(`INSERT INTO session_base (caller, name, state) VALUES (?, ?, ?)
-		ON CONFLICT (caller, name) DO UPDATE SET state = excluded.state`, k.caller, k.name, state)
-}
-
-func (k sessionAt) remember(version int64, patches string) error {
-	return k.t.exec(`INSERT INTO session_patch (caller, name, version, at, patches) VALUES (?, ?, ?, ?, ?)`,
-		k.caller, k.name, version, micros(time.Now()), patches)
-}
-
-// fold merges all patches into the base, and forgets what is older than the history.
-func (k sessionAt) fold(d *document) error {
+// state returns the base with all later patches merged in.
+func (k sessionAt) state(d *document) (json.RawMessage, error) {
 	base := "{}"
-	if err := k.t.row(baseState, []any{k.caller, k.name}, &base); err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return err
+	_, err := row(k, `SELECT state FROM session_base WHERE caller = ? AND name = ?`, []any{k.caller, k.name}, &base)
+	if err != nil {
+		return nil, err
 	}
-	var later []string
-	if err := k.t.each(texts(&later), laterPatches, k.caller, k.name, d.baseVersion); err != nil {
-		return err
-	}
-	state, err := merged(base, later)
+	return k.merged(base, d.baseVersion, d.version)
+}
+
+// fold makes the state the base that later patches start from, and forgets what is older than the history.
+func (k sessionAt) fold(t *tx, d *document) error {
+	state, err := k.state(d)
 	if err != nil {
 		return err
 	}
@@ -166,28 +164,33 @@ func (k sessionAt) fold(d *document) error {
 		return tool.Errorf(tool.CodeQuotaExceeded, "it would be %d bytes long, and %d is the most", len(state),
 			MaxStateSize)
 	}
-	if err := k.setBase(d, string(state)); err != nil {
+	d.base, d.baseVersion, d.tail = int64(len(state)), d.version, 0
+	err = t.exec(`INSERT INTO session_base (caller, name, state) VALUES (?, ?, ?)
+		ON CONFLICT (caller, name) DO UPDATE SET state = excluded.state`, k.caller, k.name, string(state))
+	if err != nil {
 		return err
 	}
-	return k.forget(d.version - maxHistory)
+	return k.forget(t, d.version-maxHistory)
 }
 
-const baseState = `SELECT state FROM session_base WHERE caller = ? AND name = ?`
-
-// texts collects rows of one text each.
-func texts(into *[]string) func(*sql.Rows) error {
-	return func(rows *sql.Rows) error {
-		var text string
-		err := rows.Scan(&text)
-		*into = append(*into, text)
-		return err
+// merged returns the state of a version with the patches of later ones merged in, up to one.
+func (k sessionAt) merged(state string, version, upTo int64) (json.RawMessage, error) {
+	later, err := list(k, value[string], `SELECT patches FROM session_patch `+
+		`WHERE caller = ? AND name = ? AND version > ? AND version <= ? ORDER BY version`, k.caller, k.name, version,
+		upTo)
+	if err != nil {
+		return nil, err
 	}
+	return merged(state, later)
 }
-
-const laterPatches = `SELECT patches FROM session_patch WHERE caller = ? AND name = ? AND version > ? ORDER BY version`
 
 // merged returns a state with the patches of later versions merged in.
 func merged(base string, later []string) (json.RawMessage, error) {
+	for i, doc := range later {
+		if doc == emptied { // nothing before it matters
+			return merged("{}", later[i+1:])
+		}
+	}
 	if len(later) == 0 {
 		return json.RawMessage(base), nil
 	}
@@ -197,35 +200,18 @@ func merged(base string, later []string) (json.RawMessage, error) {
 		return nil, tool.Errorf(tool.CodeInternal, "the state of a session is damaged: %v", err)
 	}
 	for _, doc := range later {
-		if doc == emptied {
-			clear(state)
-		}
-		patches, err := patchesOf(doc)
+		v, err := strictjson.Decode([]byte(doc))
 		if err != nil {
-			return nil, err
+			return nil, tool.Errorf(tool.CodeInternal, "a patch of a session is damaged: %w", err)
 		}
+		patches, _ := v.([]any)
 		for _, p := range patches {
-			mergeInto(state, p)
+			if patch, ok := p.(map[string]any); ok {
+				mergeInto(state, patch)
+			}
 		}
 	}
 	return strictjson.Marshal(state)
-}
-
-// emptied stands where patches do, for a change that left nothing of the state.
-const emptied = "null"
-
-func patchesOf(doc string) (patches []map[string]any, err error) {
-	v, err := strictjson.Decode([]byte(doc))
-	list, _ := v.([]any)
-	for _, p := range list {
-		if patch, ok := p.(map[string]any); ok {
-			patches = append(patches, patch)
-		}
-	}
-	if err != nil {
-		err = tool.Errorf(tool.CodeInternal, "a patch of a session is damaged: %w", err)
-	}
-	return patches, err
 }
 
 // mergeInto is strictjson.Merge for a state that nobody else has: what merging one patch after the other would
@@ -255,54 +241,19 @@ func (s *SessionTable) State(ctx context.Context, caller, name string) (json.Raw
 
 // Get returns the session's state with its version.
 func (s *SessionTable) Get(ctx context.Context, caller, name string) (session.State, error) {
-	st := session.State{State: json.RawMessage(`{}`)}
-	caller, name = plain(caller, maxSession), plain(name, maxSession)
-	err := s.db.read(ctx, func(r *reader) error {
-		var baseVersion, at int64
-		err := r.row(`SELECT version, base_version, changed_at FROM session WHERE caller = ? AND name = ?`, caller,
-			name).Scan(&st.Version, &baseVersion, &at)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		st.Changed = time.UnixMicro(at).UTC()
-		base := "{}"
-		if err := r.row(baseState, caller, name).Scan(&base); err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-		var later []string
-		if err := r.each(texts(&later), laterPatches, caller, name, baseVersion); err != nil {
-			return err
-		}
-		st.State, err = merged(base, later)
-		return err
-	})
-	return st, err
-}
-
-// Reset empties a session. Its version counts on, so that who saw an earlier state notices; a session that nobody
-// has changed stays at version 0.
-func (s *SessionTable) Reset(_ context.Context, caller, name string) (version int64, err error) {
-	if err := checkNames(caller, name); err != nil {
-		return 0, err
-	}
-	err = s.db.w.do(true, func(t *tx) error {
-		k := sessionAt{t, caller, name}
+	return reading(ctx, s.db, func(r *reader) (st session.State, err error) {
+		k := sessionAt{r, plain(caller, maxSession), plain(name, maxSession)}
 		d, err := k.open(AnyVersion)
-		version = 0
-		if err != nil || !d.known {
-			return err
+		if err != nil {
+			return st, err
 		}
-		d.version++
-		version = d.version
-		if err := errors.Join(k.remember(d.version, emptied), k.setBase(d, "{}")); err != nil {
-			return err
+		st.Version, st.State = d.version, json.RawMessage(`{}`)
+		if d.known {
+			st.Changed = time.UnixMicro(d.changed).UTC()
+			st.State, err = k.state(d)
 		}
-		return errors.Join(k.forget(d.version-maxHistory), k.save(d))
+		return st, err
 	})
-	return version, err
 }
 
 // Expire removes the sessions that nobody has changed since a time, and gives their number.

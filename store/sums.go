@@ -1,6 +1,7 @@
 package store
 
 import (
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -11,22 +12,19 @@ import (
 
 // sums are what a number of rows adds to the sums of their days.
 type sums struct {
-	days  map[dayKey]*daySum
-	tooks map[tookKey]int64
-	paths map[pathKey]int64
+	days  map[sumKey]daySum
+	tooks map[sumKey]int64
+	paths map[sumKey]int64
 }
 
-type dayKey struct{ day, kind int64 }
+// A sumKey names the calls of a kind on a day, or some of them.
+type sumKey struct {
+	day, kind  int64
+	bucket     int64  // of tooks: they took about as long
+	mode, path string // of paths: they did the same to it
+}
 
 type daySum struct{ n, took, longest, in, out, first, last int64 }
-
-// A tookKey names the calls that took about as long.
-type tookKey struct{ day, kind, bucket int64 }
-
-type pathKey struct {
-	day, kind  int64
-	mode, path string
-}
 
 // What a call does to a path.
 const (
@@ -34,27 +32,66 @@ const (
 	modeWrite = "write"
 )
 
+func newSums() *sums {
+	return &sums{days: map[sumKey]daySum{}, tooks: map[sumKey]int64{}, paths: map[sumKey]int64{}}
+}
+
 func (s *sums) add(kind int64, r *tool.Record) {
-	if s.days == nil {
-		s.days, s.tooks, s.paths = map[dayKey]*daySum{}, map[tookKey]int64{}, map[pathKey]int64{}
-	}
 	day, took := dayOf(micros(r.Time)), r.Duration.Microseconds()
-	key := dayKey{day, kind}
-	d := s.days[key]
-	if d == nil {
-		d = &daySum{first: r.Seq}
-		s.days[key] = d
+	key := sumKey{day: day, kind: kind}
+	d, known := s.days[key]
+	if !known {
+		d.first = r.Seq
 	}
 	d.n, d.took, d.in, d.out = d.n+1, d.took+took, d.in+r.In, d.out+r.Out
 	d.longest, d.first, d.last = max(d.longest, took), min(d.first, r.Seq), max(d.last, r.Seq)
-	s.tooks[tookKey{day, kind, bucketOf(took)}]++
-	s.touch(day, kind, modeRead, r.Touches.Reads)
-	s.touch(day, kind, modeWrite, r.Touches.Writes)
+	s.days[key] = d
+	s.tooks[sumKey{day: day, kind: kind, bucket: bucketOf(took)}]++
+	for _, path := range r.Touches.Reads {
+		s.paths[sumKey{day: day, kind: kind, mode: modeRead, path: path}]++
+	}
+	for _, path := range r.Touches.Writes {
+		s.paths[sumKey{day: day, kind: kind, mode: modeWrite, path: path}]++
+	}
 }
 
-func (s *sums) touch(day, kind int64, mode string, paths []string) {
-	for _, path := range paths {
-		s.paths[pathKey{day, kind, mode, path}]++
+// A tally is a table of sums, with how its rows are read and added up.
+type tally[V any] struct {
+	table      string
+	keys, sums string // columns behind the day
+	by         string // more to group them by
+	touches    bool   // they follow from what calls touch
+	of         func(*sums) map[sumKey]V
+	into       func(*sumKey, *V) []any // where to scan the columns to
+}
+
+func dayTally() tally[daySum] {
+	return tally[daySum]{
+		table: "audit_day", keys: `kind`,
+		sums: `CAST(SUM(n) AS BIGINT), CAST(SUM(took) AS BIGINT), MAX(longest), CAST(SUM(bytes_in) AS BIGINT), ` +
+			`CAST(SUM(bytes_out) AS BIGINT), MIN(first_seq), MAX(last_seq)`,
+		of: func(s *sums) map[sumKey]daySum { return s.days },
+		into: func(k *sumKey, d *daySum) []any {
+			return []any{&k.day, &k.kind, &d.n, &d.took, &d.longest, &d.in, &d.out, &d.first, &d.last}
+		},
+	}
+}
+
+const sumN = `CAST(SUM(n) AS BIGINT)`
+
+func tookTally() tally[int64] {
+	return tally[int64]{
+		table: "audit_took", keys: `kind, bucket`, sums: sumN,
+		of:   func(s *sums) map[sumKey]int64 { return s.tooks },
+		into: func(k *sumKey, n *int64) []any { return []any{&k.day, &k.kind, &k.bucket, n} },
+	}
+}
+
+func pathTally() tally[int64] {
+	return tally[int64]{
+		table: "audit_path", keys: `kind, mode, path`, sums: sumN, touches: true,
+		of:   func(s *sums) map[sumKey]int64 { return s.paths },
+		into: func(k *sumKey, n *int64) []any { return []any{&k.day, &k.kind, &k.mode, &k.path, n} },
 	}
 }
 
@@ -148,19 +185,14 @@ type histogram map[int64]int64
 // quantile returns the duration that a share q of all durations do not exceed, to within an eighth.
 func (h histogram) quantile(q float64) time.Duration {
 	var total int64
-	buckets := make([]int64, 0, len(h))
-	for b, n := range h {
-		buckets, total = append(buckets, b), total+n
+	for _, n := range h {
+		total += n
 	}
-	slices.Sort(buckets)
 	rest := int64(q * float64(total))
-	for _, b := range buckets {
+	for _, b := range slices.Sorted(maps.Keys(h)) {
 		if rest -= h[b]; rest < 0 {
 			return middleOf(b)
 		}
 	}
-	if len(buckets) == 0 {
-		return 0
-	}
-	return middleOf(buckets[len(buckets)-1])
+	return 0 // there are none
 }

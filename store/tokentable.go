@@ -34,11 +34,8 @@ func (k *TokenTable) Issue(_ context.Context, t identity.Token, ttl time.Duratio
 		return "", err
 	}
 	roles, err := strictjson.Marshal(append([]string{}, t.Roles...))
-	if err != nil {
-		return "", err
-	}
-	tools, err := strictjson.Marshal(append(tool.Patterns{}, t.Tools...))
-	if err != nil {
+	tools, err2 := strictjson.Marshal(append(tool.Patterns{}, t.Tools...))
+	if err := errors.Join(err, err2); err != nil {
 		return "", err
 	}
 	secret := make([]byte, 32)
@@ -50,10 +47,7 @@ func (k *TokenTable) Issue(_ context.Context, t identity.Token, ttl time.Duratio
 		if err := w.exec(`DELETE FROM token WHERE expires_at < ? OR revoked_at < ?`, over, over); err != nil {
 			return err
 		}
-		var expires sql.NullInt64
-		if ttl > 0 {
-			expires = sql.NullInt64{Int64: micros(now.Add(ttl)), Valid: true}
-		}
+		expires := sql.NullInt64{Int64: micros(now.Add(ttl)), Valid: ttl > 0}
 		return w.exec(`INSERT INTO token (id, caller, roles, tools, listed, note, issued_at, expires_at) `+
 			`VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 			digestOf(token), t.Caller, string(roles), string(tools), flag(t.Listed), t.Note, micros(now), expires)
@@ -84,10 +78,11 @@ const allIssued = `SELECT id, caller, roles, tools, listed, note, issued_at, exp
 
 // Lookup returns the token with that SHA-256, in hexadecimal digits, whatever its state; false: there is none.
 func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Token, ok bool, err error) {
-	err = k.db.read(ctx, func(r *reader) error {
-		return r.each(scanToken(&t, micros(time.Now())), allIssued+` WHERE id = ?`, plain(digest, maxName))
-	})
-	return t, t.ID != "", err
+	found, err := k.list(ctx, ` WHERE id = ?`, plain(digest, maxName))
+	if len(found) == 0 {
+		return t, false, err
+	}
+	return found[0], true, err
 }
 
 // Find returns a token that is remembered, by its id or itself.
@@ -95,27 +90,25 @@ func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err
 	if id = plain(identity.TokenID(id), maxName); !isID(id) {
 		return t, noToken(id)
 	}
-	err = k.db.read(ctx, func(r *reader) error {
-		return r.each(scanToken(&t, micros(time.Now())), allIssued+withID, id, behind(id))
+	return reading(ctx, k.db, func(r *reader) (identity.Token, error) {
+		return only(r, noToken(id), scanToken, allIssued+withID, id, behind(id))
 	})
-	if err == nil && t.ID == "" {
-		err = noToken(id)
-	}
-	return t, err
 }
 
 // List returns the tokens that are remembered, the newest first, and most of them at the most; 0: all.
 func (k *TokenTable) List(ctx context.Context, most int) ([]identity.Token, error) {
-	return list(ctx, k.db, scanTokens(time.Now()), allIssued+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
+	return k.list(ctx, ` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
 }
 
 // Of returns the tokens of a caller that are remembered.
 func (k *TokenTable) Of(ctx context.Context, caller string) ([]identity.Token, error) {
-	return list(ctx, k.db, scanTokens(time.Now()), allIssued+` WHERE caller = ?`, plain(caller, maxName))
+	return k.list(ctx, ` WHERE caller = ?`, plain(caller, maxName))
 }
 
-func scanTokens(now time.Time) func(*identity.Token) func(*sql.Rows) error {
-	return func(t *identity.Token) func(*sql.Rows) error { return scanToken(t, micros(now)) }
+func (k *TokenTable) list(ctx context.Context, which string, args ...any) ([]identity.Token, error) {
+	return reading(ctx, k.db, func(r *reader) ([]identity.Token, error) {
+		return list(r, scanToken, allIssued+which, args...)
+	})
 }
 
 // Revoke ends a token, by its id or itself: every program that shares the store refuses it from then on.
@@ -124,19 +117,11 @@ func (k *TokenTable) Revoke(_ context.Context, id string) error {
 		return noToken(id)
 	}
 	return k.db.w.do(true, func(w *tx) error {
-		now := micros(time.Now())
-		done, err := w.revoke("token", id, now, "")
-		if err != nil || done {
+		t, err := only(w, noToken(id), scanToken, allIssued+withID, id, behind(id))
+		if err != nil {
 			return err
 		}
-		var t identity.Token
-		if err := w.each(scanToken(&t, now), allIssued+withID, id, behind(id)); err != nil {
-			return err
-		}
-		if t.ID == "" {
-			return noToken(id)
-		}
-		return notRevoked("token", id, t.State)
+		return w.revoke("token", id, t.State)
 	})
 }
 
@@ -145,26 +130,20 @@ func noToken(id string) error {
 }
 
 // scanToken reads a row of allIssued.
-func scanToken(t *identity.Token, now int64) func(*sql.Rows) error {
-	return func(rows *sql.Rows) error {
-		var roles, tools string
-		var listed, issued int64
-		var expires, revoked sql.NullInt64
-		if err := rows.Scan(&t.ID, &t.Caller, &roles, &tools, &listed, &t.Note, &issued, &expires,
-			&revoked); err != nil {
-			return err
-		}
-		t.ID, t.Listed, t.Issued = t.ID[:min(idLength, len(t.ID))], listed != 0, time.UnixMicro(issued).UTC()
-		t.State = identity.Live
-		if expires.Valid {
-			t.Expires = time.UnixMicro(expires.Int64).UTC()
-		}
-		switch {
-		case revoked.Valid:
-			t.State = identity.Revoked
-		case expires.Valid && now >= expires.Int64:
-			t.State = identity.Expired
-		}
-		return errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles), strictjson.Unmarshal([]byte(tools), &t.Tools))
+func scanToken(rows *sql.Rows) (t identity.Token, err error) {
+	var roles, tools string
+	var revoked microTime
+	err = rows.Scan(&t.ID, &t.Caller, &roles, &tools, &t.Listed, &t.Note, (*microTime)(&t.Issued),
+		(*microTime)(&t.Expires), &revoked)
+	if err != nil {
+		return t, err
 	}
+	t.ID, t.State = t.ID[:min(idLength, len(t.ID))], identity.Live
+	switch {
+	case revoked != (microTime{}):
+		t.State = identity.Revoked
+	case !t.Expires.IsZero() && !time.Now().Before(t.Expires):
+		t.State = identity.Expired
+	}
+	return t, errors.Join(strictjson.Unmarshal([]byte(roles), &t.Roles), strictjson.Unmarshal([]byte(tools), &t.Tools))
 }

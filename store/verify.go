@@ -28,7 +28,7 @@ func (a *AuditTable) Verify(ctx context.Context, points ...audit.Point) (*audit.
 	}
 	v := &verifier{
 		layout: a.layout, mark: &a.mark, key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
-		days: map[dayKey]daySum{}, report: &audit.Report{Findings: []audit.Finding{}, Signed: len(key) > 0},
+		sums: newSums(), report: &audit.Report{Findings: []audit.Finding{}, Signed: len(key) > 0},
 	}
 	err = a.db.read(ctx, v.look)
 	if errors.Is(err, errEnough) {
@@ -62,7 +62,7 @@ type verifier struct {
 	head  head
 	kinds map[int64]kindID
 	used  map[int64]bool
-	days  map[dayKey]daySum
+	sums  *sums // of all rows, but for the durations and the paths
 	// The durations and the paths of all rows, each in one number: each counts as the hash of its key under a seed
 	// that nobody knew before. It is the same number for the rows and for the sums of the same rows, in whatever
 	// order.
@@ -95,7 +95,7 @@ func (v *verifier) intact() error {
 		return nil
 	}
 	var answer string
-	if err := v.row(v.d.Intact).Scan(&answer); err != nil {
+	if _, err := row(v, v.d.Intact, nil, &answer); err != nil {
 		return err
 	}
 	if answer != "ok" {
@@ -222,90 +222,67 @@ func (v *verifier) sum(id int64, r *tool.Record, doc string) error {
 	if err := readTouches(doc, r); err != nil {
 		return v.find(r.Seq, "row %d cannot be read: %v", r.Seq, err)
 	}
-	var s sums
-	s.add(id, r)
-	for key, d := range s.days {
-		v.days[key] = v.days[key].plus(*d)
-	}
-	for key, n := range s.tooks {
-		v.tooks += maphash.Comparable(v.seed, key) * uint64(n)
-	}
-	for key, n := range s.paths {
-		v.paths += maphash.Comparable(v.seed, key) * uint64(n)
-	}
+	v.sums.add(id, r)
+	v.tooks += v.take(v.sums.tooks)
+	v.paths += v.take(v.sums.paths)
 	return nil
 }
 
-func (d daySum) plus(o daySum) daySum {
-	if d.n == 0 {
-		return o
+// take empties counts, and returns what they are as one number.
+func (v *verifier) take(counts map[sumKey]int64) (sum uint64) {
+	for key, n := range counts {
+		sum += maphash.Comparable(v.seed, key) * uint64(n)
 	}
-	return daySum{
-		n: d.n + o.n, took: d.took + o.took, longest: max(d.longest, o.longest), in: d.in + o.in, out: d.out + o.out,
-		first: min(d.first, o.first), last: max(d.last, o.last),
-	}
+	clear(counts)
+	return sum
 }
 
+func (k *sumKey) date() string { return startOfDay(k.day).Format(time.DateOnly) }
+
 func (v *verifier) readDays() error {
+	days := v.sums.days
 	err := v.each(func(rows *sql.Rows) error {
-		var k dayKey
+		var k sumKey
 		var d daySum
-		if err := rows.Scan(&k.day, &k.kind, &d.n, &d.took, &d.longest, &d.in, &d.out, &d.first, &d.last); err != nil {
+		if err := rows.Scan(dayTally().into(&k, &d)...); err != nil {
 			return err
 		}
-		want, ok := v.days[k]
-		delete(v.days, k)
+		want, ok := days[k]
+		delete(days, k)
 		if !ok || d != want {
-			return v.find(0, "the sums of %s do not follow from the rows", startOfDay(k.day).Format(time.DateOnly))
+			return v.find(0, "the sums of %s do not follow from the rows", k.date())
 		}
 		return nil
 	}, `SELECT day, kind, n, took, longest, bytes_in, bytes_out, first_seq, last_seq FROM audit_day`)
 	if err != nil {
 		return err
 	}
-	for k := range v.days {
-		return v.find(0, "sums of %s are missing", startOfDay(k.day).Format(time.DateOnly))
+	for k := range days {
+		return v.find(0, "sums of %s are missing", k.date())
 	}
 	return nil
 }
 
-func (v *verifier) readTooks() error {
-	var sum uint64
-	err := v.each(func(rows *sql.Rows) error {
-		var k tookKey
-		var n int64
-		if err := rows.Scan(&k.day, &k.kind, &k.bucket, &n); err != nil {
-			return err
-		}
-		if n <= 0 {
-			return v.find(0, "the durations of %s do not follow from the rows", startOfDay(k.day).Format(time.DateOnly))
-		}
-		sum += maphash.Comparable(v.seed, k) * uint64(n)
-		return nil
-	}, `SELECT day, kind, bucket, n FROM audit_took`)
-	if err == nil && sum != v.tooks {
-		return v.find(0, "the durations do not follow from the rows")
-	}
-	return err
-}
+func (v *verifier) readTooks() error { return v.readCounts("durations", tookTally(), v.tooks) }
 
-func (v *verifier) readPaths() error {
+func (v *verifier) readPaths() error { return v.readCounts("sums of paths", pathTally(), v.paths) }
+
+func (v *verifier) readCounts(what string, t tally[int64], want uint64) error {
 	var sum uint64
 	err := v.each(func(rows *sql.Rows) error {
-		var k pathKey
+		var k sumKey
 		var n int64
-		if err := rows.Scan(&k.day, &k.kind, &k.mode, &k.path, &n); err != nil {
+		if err := rows.Scan(t.into(&k, &n)...); err != nil {
 			return err
 		}
 		if n <= 0 {
-			return v.find(0, "the sums of paths of %s do not follow from the rows",
-				startOfDay(k.day).Format(time.DateOnly))
+			return v.find(0, "the %s of %s do not follow from the rows", what, k.date())
 		}
 		sum += maphash.Comparable(v.seed, k) * uint64(n)
 		return nil
-	}, `SELECT day, kind, mode, path, n FROM audit_path`)
-	if err == nil && sum != v.paths {
-		return v.find(0, "the sums of paths do not follow from the rows")
+	}, `SELECT day, `+t.keys+`, n FROM `+t.table)
+	if err == nil && sum != want {
+		return v.find(0, "the %s do not follow from the rows", what)
 	}
 	return err
 }

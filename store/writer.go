@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,11 +50,11 @@ type writer struct {
 
 	last atomic.Int64 // when a group was last committed, in microseconds
 
-	mu     sync.Mutex
-	queue  []*write
-	led    bool
-	closed bool
-	idle   chan struct{} // made by close, closed when the last leader is done
+	mu      sync.Mutex
+	queue   []*write
+	led     bool
+	closed  bool
+	pending sync.WaitGroup // writes that have come and are not over
 
 	// What only the leader uses.
 	conn  *sql.Conn
@@ -86,6 +87,15 @@ func (w *writer) do(durable bool, f func(*tx) error) error {
 	return w.submit(&write{do: f, durable: durable})
 }
 
+// writing is do, durably, for what gives something.
+func writing[T any](db *DB, f func(*tx) (T, error)) (v T, err error) {
+	err = db.w.do(true, func(t *tx) error {
+		v, err = f(t)
+		return err
+	})
+	return v, err
+}
+
 func (w *writer) submit(one *write) error {
 	one.wake = make(chan bool, 1)
 	w.mu.Lock()
@@ -93,6 +103,8 @@ func (w *writer) submit(one *write) error {
 		w.mu.Unlock()
 		return tool.Errorf(tool.CodeUnavailable, "the store is closed")
 	}
+	w.pending.Add(1)
+	defer w.pending.Done()
 	w.queue = append(w.queue, one)
 	follow := w.led
 	w.led = true
@@ -115,17 +127,10 @@ func (w *writer) lead(own *write) {
 	}
 	w.upkeep()
 	w.mu.Lock()
-	switch {
-	case len(w.queue) > 0:
+	defer w.mu.Unlock()
+	if w.led = len(w.queue) > 0; w.led {
 		w.queue[0].wake <- true
-	case w.idle != nil:
-		w.led = false
-		close(w.idle)
-		w.idle = nil
-	default:
-		w.led = false
 	}
-	w.mu.Unlock()
 }
 
 // upkeep does what the database wants to have done now and then, between two groups.
@@ -166,17 +171,8 @@ const enough = 64
 func (w *writer) close() error {
 	w.mu.Lock()
 	w.closed = true
-	var idle chan struct{}
-	if w.led {
-		if w.idle == nil {
-			w.idle = make(chan struct{})
-		}
-		idle = w.idle
-	}
 	w.mu.Unlock()
-	if idle != nil {
-		<-idle
-	}
+	w.pending.Wait()
 	w.disconnect()
 	return w.pool.Close()
 }
@@ -305,9 +301,7 @@ func (t *tx) run(group []*write) (err error) {
 	}
 	if failed != nil {
 		log.undone()
-	}
-	for _, one := range records {
-		if failed != nil {
+		for _, one := range records {
 			one.err = failed
 		}
 	}
@@ -327,21 +321,16 @@ func (t *tx) begin(group []*write) error {
 		return err
 	}
 	mode := d.Quick
-	for _, one := range group {
-		if one.durable {
-			mode = d.Durable
-		}
+	if slices.ContainsFunc(group, func(one *write) bool { return one.durable }) {
+		mode = d.Durable
 	}
-	if !d.Inside && mode != w.mode {
+	if mode != w.mode {
 		if err := t.once(mode); err != nil {
 			return err
 		}
 		w.mode = mode
 	}
-	if err := t.start(); err != nil || !d.Inside {
-		return err
-	}
-	return t.once(mode)
+	return t.once(d.Begin)
 }
 
 func (w *writer) connect() error {
@@ -359,11 +348,9 @@ func (w *writer) connect() error {
 	if err != nil {
 		return err
 	}
-	if enter := w.db.d.Enter; enter != nil {
-		if err := enter(ctx, conn, int64(w.db.program)); err != nil {
-			_ = conn.Close()
-			return err
-		}
+	if err := w.db.d.Enter(ctx, conn, int64(w.db.program)); err != nil {
+		_ = conn.Close()
+		return err
 	}
 	w.conn, w.stmts, w.mode = conn, map[string]*sql.Stmt{}, ""
 	w.db.tending.Do(func() { w.db.tasks.Go(w.db.tend) })
@@ -401,30 +388,16 @@ func (t *tx) apart(f func(*tx) error, alone bool) (failed, err error) {
 		}
 	}
 	failed = f(t)
-	var ours *tool.Error
-	switch {
-	case failed != nil && !errors.As(failed, &ours): // the database's
+	_, ours := errors.AsType[*tool.Error](failed)
+	if alone || failed != nil && !ours { // the database's
 		return nil, failed
-	case failed != nil && alone:
-		return nil, failed
-	case alone:
-		return nil, nil
-	case failed != nil:
+	}
+	if failed != nil {
 		if err := t.once("ROLLBACK TO SAVEPOINT job"); err != nil {
 			return nil, err
 		}
 	}
 	return failed, t.once("RELEASE SAVEPOINT job")
-}
-
-// start begins the transaction itself.
-func (t *tx) start() error {
-	for _, statement := range t.w.db.d.Begin {
-		if err := t.once(statement); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // once runs a statement that is not worth keeping.
@@ -449,15 +422,6 @@ func (t *tx) count(query string, args ...any) (int64, error) {
 		return 0, err
 	}
 	return res.RowsAffected()
-}
-
-// row reads one row into what into points to; sql.ErrNoRows: there is none.
-func (t *tx) row(query string, args []any, into ...any) error {
-	s, err := t.prepared(query)
-	if err != nil {
-		return err
-	}
-	return s.QueryRowContext(t.ctx, args...).Scan(into...)
 }
 
 func (t *tx) each(visit func(*sql.Rows) error, query string, args ...any) error {

@@ -26,7 +26,8 @@ func (nothing) ExecContext(context.Context, string, []driver.NamedValue) (driver
 
 func TestAPanicOfOneLeavesNobodyWaiting(t *testing.T) {
 	no := func(error) bool { return false }
-	db := New(Dialect{Busy: no, Full: no, Down: no}, sql.OpenDB(nothing{}), sql.OpenDB(nothing{}), Options{})
+	enter := func(context.Context, *sql.Conn, int64) error { return nil }
+	db := New(Dialect{Enter: enter, Busy: no, Full: no, Down: no}, sql.OpenDB(nothing{}), sql.OpenDB(nothing{}), Options{})
 	db.ready.Store(true)
 	var wg sync.WaitGroup
 	for i := range 64 {

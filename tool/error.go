@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -44,9 +43,8 @@ func Codes() []Code {
 }
 
 // An Error is an error with a class. Message is for people: lower case, it names the thing, says why
-// and what to do next. Op says what was being done and stays out of what callers are shown.
+// and what to do next.
 type Error struct {
-	Op      string          `json:"-"`
 	Code    Code            `json:"code"`
 	Reason  string          `json:"reason,omitempty"` // a protocol's own finer word: guarantee_blocked, expired, ValueError ...
 	Message string          `json:"message"`
@@ -66,15 +64,11 @@ func Errorf(code Code, format string, args ...any) *Error {
 
 // Error implements error.
 func (e *Error) Error() string {
-	var b strings.Builder
-	if e.Op != "" {
-		b.WriteString(e.Op + ": ")
-	}
-	b.WriteString(string(e.Code))
+	text := string(e.Code)
 	if e.Message != "" {
-		b.WriteString(": " + e.Message)
+		text += ": " + e.Message
 	}
-	return b.String()
+	return text
 }
 
 // Unwrap returns the cause.
@@ -110,6 +104,17 @@ func AsError(err error) *Error {
 		return &Error{Code: CodeCancelled, Message: "the call was cancelled", Err: err}
 	}
 	return &Error{Code: CodeInternal, Message: err.Error(), Err: err}
+}
+
+// Ended is the error of a call whose context ended. Where the cause has no class, the context knows which of the two it
+// was.
+func Ended(ctx context.Context) *Error {
+	e := *AsError(context.Cause(ctx))
+	if e.Code == CodeInternal {
+		e.Code = AsError(ctx.Err()).Code
+	}
+	e.Err = context.Cause(ctx)
+	return &e
 }
 
 // CodeOf returns the class of any error.

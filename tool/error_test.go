@@ -79,7 +79,6 @@ func TestErrorText(t *testing.T) {
 	for want, e := range map[string]*tool.Error{
 		"timeout":                    {Code: tool.CodeTimeout},
 		"timeout: too slow":          {Code: tool.CodeTimeout, Message: "too slow"},
-		"files: timeout: too slow":   {Op: "files", Code: tool.CodeTimeout, Message: "too slow"},
 		"crash: the reason is aside": tool.Errorf(tool.CodeCrash, "the reason is aside").Because("exit_1"),
 	} {
 		if got := e.Error(); got != want {
@@ -95,8 +94,8 @@ func TestBecauseDoesNotChangeTheOriginal(t *testing.T) {
 	}
 }
 
-func TestCallersDoNotSeeOpAndCause(t *testing.T) {
-	e := &tool.Error{Op: "files.open", Code: tool.CodeNotFound, Message: "no such file", Err: errors.New("/home/someone/x")}
+func TestCallersDoNotSeeTheCause(t *testing.T) {
+	e := &tool.Error{Code: tool.CodeNotFound, Message: "no such file", Err: errors.New("/home/someone/x")}
 	got, err := json.Marshal(e)
 	if want := `{"code":"not_found","message":"no such file"}`; err != nil || string(got) != want {
 		t.Errorf("got %s, %v; want %s", got, err, want)

@@ -1,8 +1,10 @@
 package tool
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -65,6 +67,18 @@ func (g Glob) covers(narrow Glob) bool {
 	return g.Match(string(narrow))
 }
 
+// Several are a list of what reads itself from text; a single one may be written alone.
+type Several[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}] []T
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Several[T, P]) UnmarshalText(b []byte) error {
+	*s = make(Several[T, P], 1)
+	return P(&(*s)[0]).UnmarshalText(b)
+}
+
 // Globs are several patterns; a single one may be written alone.
 type Globs []Glob
 
@@ -76,17 +90,7 @@ func (g *Globs) UnmarshalText(b []byte) error {
 
 // Match reports whether one of the patterns matches one of the names; nil stands for everything.
 func (g Globs) Match(names ...string) bool {
-	if g == nil {
-		return true
-	}
-	for _, one := range g {
-		for _, name := range names {
-			if one.Match(name) {
-				return true
-			}
-		}
-	}
-	return false
+	return g == nil || slices.ContainsFunc(g, func(one Glob) bool { return slices.ContainsFunc(names, one.Match) })
 }
 
 func (g Globs) String() string { return join(g) }

@@ -91,11 +91,5 @@ func intersect(a, b []string) []string {
 	case b == nil:
 		return a
 	}
-	both := []string{}
-	for _, name := range a {
-		if slices.Contains(b, name) {
-			both = append(both, name)
-		}
-	}
-	return both
+	return slices.DeleteFunc(slices.Clone(a), func(name string) bool { return !slices.Contains(b, name) })
 }

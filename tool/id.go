@@ -1,7 +1,10 @@
 package tool
 
 import (
+	"cmp"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"sync"
 	"time"
@@ -50,15 +53,36 @@ func NewID() string {
 // Name gives a call that has no name one, and a call that belongs to no trace starts one. It is for whoever made
 // the call; the engine does it for a copy of a call that comes without.
 func (c *Call) Name() {
-	named := c.ID != ""
-	if !named {
+	if c.ID == "" {
 		c.ID = NewID()
+		c.Trace = cmp.Or(c.Trace, c.ID)
 	}
-	switch {
-	case c.Trace != "":
-	case named: // by somebody who may have chosen anything, and a trace is a UUID
+	if c.Trace == "" { // somebody named the call who may have chosen anything, and a trace is a UUID
 		c.Trace = NewID()
-	default:
-		c.Trace = c.ID
 	}
+}
+
+// Forwarded returns the call as it is passed on to another Toolpost. There all of our callers are one, and what they
+// chose without knowing of each other would meet: so the call gets an id of its own, and a session and a key get names
+// that no other caller's have, the same each time.
+func (c *Call) Forwarded() *Call {
+	on := *c
+	on.ID = NewID()
+	if c.Session != "" {
+		on.Session = NameFor("session", c.Caller.ID, c.Session)
+	}
+	if c.Key != "" {
+		on.Key = NameFor("key", c.Caller.ID, c.Session, c.Key)
+	}
+	return &on
+}
+
+// NameFor makes one name of several texts, the same in every process; other texts give another one.
+func NameFor(texts ...string) string {
+	h := sha256.New()
+	for _, text := range texts {
+		h.Write(binary.AppendUvarint(nil, uint64(len(text)))) // "ab"+"c" is not "a"+"bc"
+		h.Write([]byte(text))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,10 +13,7 @@ type Ref struct{ Source, Name string }
 
 // Ref returns the tool's own.
 func (s *Spec) Ref() Ref {
-	if s.Own != "" {
-		return Ref{s.Source, s.Own}
-	}
-	return Ref{s.Source, s.Name}
+	return Ref{s.Source, cmp.Or(s.Own, s.Name)}
 }
 
 // String returns source.name. No two refs have the same, because the name of a source has no dot in it.
@@ -42,12 +40,6 @@ func (p Pattern) split() (source, name Glob) {
 
 // Plain reports whether the pattern is a name and nothing else.
 func (p Pattern) Plain() bool { return Glob(p).Plain() }
-
-// Source returns the one source whose tools the pattern matches; not ok: those of several.
-func (p Pattern) Source() (name string, ok bool) {
-	source, _ := p.split()
-	return string(source), source.Plain()
-}
 
 // Match reports whether a tool is certainly meant. An alias is not enough, nor is a name with a dot in it that reads
 // like another source's tool: both are for the source of the tool to choose.
@@ -93,9 +85,10 @@ func (p Patterns) Mentions(s *Spec) bool {
 // any. Most often it is the name of a tool that has a dot in it.
 func (p Patterns) Check(sources []string) error {
 	for _, one := range p {
-		if name, ok := one.Source(); ok && sources != nil && !slices.Contains(sources, name) {
+		source, _ := one.split()
+		if source.Plain() && sources != nil && !slices.Contains(sources, string(source)) {
 			return fmt.Errorf("%q is for tools of the source %q, which does not exist; known are %s; "+
-				"for a tool whose own name is %s write \"*.%s\"", one, name, strings.Join(sources, ", "), one, one)
+				"for a tool whose own name is %s write \"*.%s\"", one, source, strings.Join(sources, ", "), one, one)
 		}
 	}
 	return nil

@@ -245,6 +245,18 @@ func (f HandlerFunc) Invoke(ctx context.Context, c *Call, out Sink) (*Result, er
 // delays, records or replays, and never widens what a caller may do.
 type Middleware func(Handler) Handler
 
+// First makes a stage that does something with a call before it goes on. An error refuses the call.
+func First(do func(context.Context, *Call) error) Middleware {
+	return func(next Handler) Handler {
+		return HandlerFunc(func(ctx context.Context, c *Call, out Sink) (*Result, error) {
+			if err := do(ctx, c); err != nil {
+				return nil, err
+			}
+			return next.Invoke(ctx, c, out)
+		})
+	}
+}
+
 // A Runner is a bound source: it runs the calls of its tools and owns what it started for them.
 // Close ends all of it, within the time that ctx gives, and is called once, after the last Invoke.
 type Runner interface {

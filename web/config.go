@@ -39,14 +39,15 @@ func (c Config) Options(dir string) (Options, error) {
 	}
 	mode, err := strconv.ParseUint(c.Mode, 8, 32)
 	if err != nil || mode == 0 || mode > 0o777 || !unix {
-		return o, tool.Errorf(tool.CodeInvalidInput, "the mode %q of the HTTP door: it is that of a Unix socket, in octal digits such as \"0660\"", c.Mode)
+		return o, tool.Errorf(tool.CodeInvalidInput,
+			"the mode %q of the HTTP door: it is that of a Unix socket, in octal digits such as \"0660\"", c.Mode)
 	}
 	o.Mode = fs.FileMode(mode)
 	return o, nil
 }
 
-// Claim says which files are the door's own. Whoever could change its authorities could come in as anybody, and a tool that
-// finds its socket is taken for the user who runs it.
+// Claim says which files are the door's own. Whoever could change its authorities could come in as anybody, and a tool
+// that finds its socket is taken for the user who runs it.
 func (c Config) Claim(dir string) offlimits.Claim {
 	claim := offlimits.Claim{Keeps: offlimits.Given(dir, c.TLS.Key), Starts: offlimits.Given(dir, c.TLS.Cert, c.TLS.ClientCA)}
 	if socket, ok := strings.CutPrefix(c.Listen, UnixPrefix); ok {
@@ -83,9 +84,8 @@ func (o *Options) Share(with Options) (disagree string) {
 }
 
 func agree[T comparable](a *T, b T) bool {
-	var none T
 	orElse(a, b)
-	return b == none || *a == b
+	return b == *new(T) || *a == b
 }
 
 func agreeLists(a *[]string, b []string) bool {

@@ -14,9 +14,9 @@ import (
 )
 
 // A crowd keeps the connections of an HTTP server within bounds. Who comes when it is full, or when there are too many
-// strangers, takes the place of the one who has been waiting longest without a word: so connections that are opened and
-// left alone keep nobody out. Set admit as the server's ConnContext and watch as its ConnState, and say with belongs whose
-// a request is.
+// strangers, takes the place of the one who has been waiting longest without a word: so connections that are opened
+// and left alone keep nobody out. Set admit as the server's ConnContext and watch as its ConnState, and say with
+// belongs whose a request is.
 type crowd struct {
 	bounds identity.Bounds
 	refuse func(*tool.Error) (body []byte)
@@ -130,7 +130,8 @@ func (c *crowd) belongs(ctx context.Context, p tool.Principal) error {
 		return nil
 	case c.of[p.ID] >= c.bounds.Each:
 		return tool.Errorf(tool.CodeQuotaExceeded,
-			"%q has %d connections already: close some, or use one for several requests", p.ID, c.bounds.Each).Because("connections")
+			"%q has %d connections already: close some, or use one for several requests", p.ID, c.bounds.Each).
+			Because("connections")
 	}
 	c.leave(m)
 	m.known, m.caller = true, p.ID
@@ -143,22 +144,22 @@ func (c *crowd) belongs(ctx context.Context, p tool.Principal) error {
 // connection ends between two requests, and no word.
 func (c *crowd) send(m *member) {
 	conn := m.conn
+	defer func() { _ = conn.Close() }()
 	if over, ok := conn.(*tls.Conn); ok { // a word would have to wait for the handshake
-		_ = over.NetConn().Close()
+		conn = over.NetConn()
 		return
 	}
 	if m.asked {
-		_ = conn.Close()
 		return
 	}
 	body := c.refuse(tool.Errorf(tool.CodeUnavailable,
 		"too many connections are open, and this one has not shown who it is of; try again").Because("busy"))
 	_ = conn.SetDeadline(time.Now().Add(time.Millisecond))
-	head := "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 1\r\n\r\n"
+	head := "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n" +
+		"Retry-After: 1\r\n\r\n"
 	_, _ = conn.Write(append([]byte(head), body...))
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 		_, _ = io.CopyN(io.Discard, conn, 4<<10) // else the answer is lost with what was not read
 	}
-	_ = conn.Close()
 }

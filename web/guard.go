@@ -43,33 +43,34 @@ func (s *Server) guarded(form Refuser, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case s.hosts != nil && !s.hosts[strings.ToLower(r.Host)]:
-			Refuse(w, r, form, http.StatusMisdirectedRequest, tool.Errorf(tool.CodeAccessDenied,
-				"no service for the host %q here: use the listen address or localhost, or add it to the door's hosts", r.Host).Because("host"))
+			Refuse(w, r, form, http.StatusMisdirectedRequest, tool.Errorf(tool.CodeAccessDenied, "no service for the host "+
+				"%q here: use the listen address or localhost, or add it to the door's hosts", r.Host).Because("host"))
 		case len(r.Header.Values("Origin")) == 0 || s.allowed(w, r, form):
 			next(w, r)
 		}
 	}
 }
 
-// allowed refuses pages of other origins, and answers the questions of browsers about those that are allowed. It reports
-// whether the request is one to serve.
+// allowed refuses pages of other origins, and answers the questions of browsers about those that are allowed. It
+// reports whether the request is one to serve.
 func (s *Server) allowed(w http.ResponseWriter, r *http.Request, form Refuser) bool {
 	w.Header().Set("Vary", "Origin")
 	origins := r.Header.Values("Origin")
 	origin := strings.ToLower(origins[0])
 	own := origin == "http://"+strings.ToLower(r.Host) || origin == "https://"+strings.ToLower(r.Host)
 	if len(origins) > 1 || !own && !s.origins[origin] {
-		Refuse(w, r, form, http.StatusForbidden, tool.Errorf(tool.CodeAccessDenied,
-			"pages of the origin %q may not call this server: add it to the door's origins to allow it", origins[0]).Because("origin"))
+		Refuse(w, r, form, http.StatusForbidden, tool.Errorf(tool.CodeAccessDenied, "pages of the origin %q may not call "+
+			"this server: add it to the door's origins to allow it", origins[0]).Because("origin"))
 		return false
 	}
+	list := func(usual, more []string) string { return strings.Join(append(usual, more...), ", ") }
 	w.Header().Set("Access-Control-Allow-Origin", origins[0])
-	w.Header().Set("Access-Control-Expose-Headers", strings.Join(append([]string{envelope.HeaderCall}, s.exposes...), ", "))
+	w.Header().Set("Access-Control-Expose-Headers", list([]string{envelope.HeaderCall}, s.exposes))
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return true
 	}
 	w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	w.Header().Set("Access-Control-Allow-Headers", strings.Join(append([]string{"Authorization", "Content-Type"}, s.accepts...), ", "))
+	w.Header().Set("Access-Control-Allow-Headers", list([]string{"Authorization", "Content-Type"}, s.accepts))
 	w.Header().Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return false
@@ -137,12 +138,8 @@ func (d Door) errNoToken(why string) error {
 // token gives the token of a request, empty where it has none. A header that cannot be meant is not taken for none.
 func (d Door) token(r *http.Request) (token string, ok bool) {
 	values := r.Header.Values("Authorization")
-	switch len(values) {
-	case 0:
-		return "", true
-	case 1:
-	default:
-		return "", false
+	if len(values) != 1 {
+		return "", len(values) == 0
 	}
 	if _, password, basic := r.BasicAuth(); basic && d.Basic {
 		return password, password != ""

@@ -30,7 +30,8 @@ func (f *Front) listen(ctx context.Context) (net.Listener, error) {
 		ln, err = new(net.ListenConfig).Listen(ctx, "tcp", f.o.Listen)
 	}
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "cannot serve HTTP on %s: %w; choose another address, or stop what uses this one", f.o.Listen, err)
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"cannot serve HTTP on %s: %w; choose another address, or stop what uses this one", f.o.Listen, err)
 	}
 	for _, d := range f.doors {
 		err = errors.Join(err, d.Anonymous.CheckOn(ln.Addr()))
@@ -50,7 +51,8 @@ func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 		return nil, err
 	}
 	if len(path) > maxSocket {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the path of the socket has %d bytes, and the kernel takes %d", len(path), maxSocket)
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the path of the socket has %d bytes, and the kernel takes %d", len(path), maxSocket)
 	}
 	unlock, err := lockFolder(ctx, filepath.Dir(path))
 	if err != nil {

@@ -1,12 +1,14 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -76,7 +78,7 @@ func refusal(form Refuser, e *tool.Error) []byte {
 	if form == nil {
 		return Problem(e, "")
 	}
-	return form.Refusal(e)
+	return form(e)
 }
 
 // Reply writes a whole answer in JSON. Whether the peer took it is the peer's affair.
@@ -96,6 +98,16 @@ func (s *Server) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	if r.ContentLength/2 > s.o.MaxBody { // one that is not far over is read: a peer that still sends may miss the answer
 		return nil, http.StatusRequestEntityTooLarge, large
 	}
+	room := min(r.ContentLength, s.o.MaxBody)
+	if room < 0 {
+		room = s.o.MaxBody
+	}
+	if !s.bodies.TryAcquire(room) {
+		return nil, http.StatusServiceUnavailable, tool.Errorf(tool.CodeUnavailable,
+			"busy: the requests that are being served are too large together; try again in a moment").Because("busy").
+			RetryAfter(time.Second)
+	}
+	context.AfterFunc(r.Context(), func() { s.bodies.Release(room) }) // it ends when the request is answered
 	body, failed := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
 	switch {
 	case errors.As(failed, new(*http.MaxBytesError)):

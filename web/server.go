@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 )
@@ -27,13 +29,14 @@ type Server struct {
 	mux     *http.ServeMux
 
 	inFlight *inFlight
-	life     context.Context // of every request; ends when the calls in flight have had their time
+	bodies   *semaphore.Weighted // bytes that the requests which are being served may have together
+	life     context.Context     // of every request; ends when the calls in flight have had their time
 	end      context.CancelCauseFunc
 }
 
 func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Catalog) *Server {
 	s := &Server{
-		o: o, inFlight: newInFlight(), mux: http.NewServeMux(),
+		o: o, inFlight: newInFlight(), mux: http.NewServeMux(), bodies: semaphore.NewWeighted(64 * o.MaxBody),
 		hosts: hostNames(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -56,8 +59,8 @@ func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Ca
 	return s
 }
 
-// mount adds the routes of a door, one pattern a path: ServeMux would take "GET /" for a rival of "/v1/tools". Two doors
-// that want the same path are a mistake of ours, and there it panics.
+// mount adds the routes of a door, one pattern a path: ServeMux would take "GET /" for a rival of "/v1/tools". Two
+// doors that want the same path are a mistake of ours, and there it panics.
 func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
 	offered, methods := map[string][]Route{}, map[string][]string{}
 	for _, route := range routes {
@@ -118,22 +121,20 @@ func NotAllowed(w http.ResponseWriter, r *http.Request, form Refuser, methods ..
 
 // Begin lets a call in, or says why not. Its context ends when the caller has gone or has cancelled it by its id, or
 // when the front closes; end is called once it has been answered.
-func (s *Server) Begin(w http.ResponseWriter, r *http.Request, c *tool.Call) (_ context.Context, end func(), _ *tool.Error) {
+func (s *Server) Begin(
+	w http.ResponseWriter, r *http.Request, c *tool.Call,
+) (_ context.Context, end func(), _ *tool.Error) {
 	if err := s.inFlight.begin(); err != nil {
 		return nil, nil, err
 	}
-	ctx, ended, err := s.o.Calls.Begin(r.Context(), c.Caller, c.ID)
-	if err != nil {
-		s.inFlight.end()
-		return nil, nil, err
-	}
+	ctx, ended, _ := s.o.Calls.Begin(r.Context(), c.Caller, c.ID)
 	w.Header().Set(envelope.HeaderCall, c.ID)
 	return ctx, func() { ended(); s.inFlight.end() }, nil
 }
 
-// Cancel ends a running call by its id, through whichever door it came: one of the caller's own, or, for an operator,
-// anybody's. Nobody else learns of the calls of others.
-func (s *Server) Cancel(p tool.Principal, id string) error { return s.o.Calls.Cancel(p, "", id) }
+// Cancel ends a running call of the caller's own by its id, through whichever door it came. For those of others there is
+// a tool, about which the policy decides.
+func (s *Server) Cancel(p tool.Principal, id string) error { return s.o.Calls.Cancel(p, p.ID, id) }
 
 // Draining reports whether the front is closing and takes no more calls.
 func (s *Server) Draining() bool { return s.inFlight.isDraining() }
@@ -153,12 +154,10 @@ func (s *Server) finish(idle <-chan struct{}) {
 }
 
 func within(done <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	}
 }

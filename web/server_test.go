@@ -1,10 +1,13 @@
 package web
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"toolpost/tool"
@@ -55,5 +58,43 @@ func TestADoorMayHaveWhatNoOtherHas(t *testing.T) {
 		if status, body := asked(s, c.method, c.path); status != c.status || !strings.Contains(body, c.want) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, status, body)
 		}
+	}
+}
+
+func TestManyLargeBodiesAreBoundedTogether(t *testing.T) {
+	inside, leave := make(chan struct{}), make(chan struct{})
+	door := Door{Name: "api", Routes: func(s *Server, _ tool.Handler, _ tool.Catalog) []Route {
+		return []Route{{Method: "POST", Path: "/", Open: true, Serve: func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
+			if _, status, err := s.ReadBody(w, r); err != nil {
+				Refuse(w, r, nil, status, err)
+				return
+			}
+			inside <- struct{}{}
+			<-leave
+		}}}
+	}}
+	s := newServer(New(Options{MaxBody: 4}).o, []Door{door}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, nil, nil)
+	post := func() int {
+		w := httptest.NewRecorder()
+		ctx, answered := context.WithCancel(t.Context())
+		defer answered() // as net/http does
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader("four"))
+		r.Host = "localhost:1"
+		s.ServeHTTP(w, r)
+		return w.Code
+	}
+	var served sync.WaitGroup
+	for range 64 {
+		served.Go(func() { post() })
+		<-inside
+	}
+	if status := post(); status != http.StatusServiceUnavailable {
+		t.Errorf("one more is answered %d", status)
+	}
+	close(leave)
+	served.Wait()
+	go func() { <-inside }()
+	for post() != http.StatusOK { // what the others had is given back soon after they are answered
+		runtime.Gosched()
 	}
 }

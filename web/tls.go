@@ -4,10 +4,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -37,12 +37,19 @@ type certificates struct {
 	roots []*x509.Certificate
 }
 
-// newCertificates reads the files. What is wrong with them is told now, and not to the first peer.
-func newCertificates(files TLSFiles, log *slog.Logger) (*certificates, error) {
-	if files.Cert == "" || files.Key == "" {
+// newCertificates reads the files of a front; nil: it has none. What is wrong with them is told now, and not to the
+// first peer.
+func newCertificates(o Options) (*certificates, error) {
+	switch {
+	case !o.TLS.on():
+		return nil, nil
+	case strings.HasPrefix(o.Listen, UnixPrefix):
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"the HTTP door listens on a Unix socket, where nothing goes over a wire: leave tls out")
+	case o.TLS.Cert == "" || o.TLS.Key == "":
 		return nil, tool.Errorf(tool.CodeInvalidInput, "tls of the HTTP door needs both a cert and a key")
 	}
-	c := &certificates{files: files, log: log, seen: files.stamps()}
+	c := &certificates{files: o.TLS, log: o.Log, seen: o.TLS.stamps()}
 	return c, c.load()
 }
 
@@ -90,9 +97,12 @@ func (c *certificates) current() (*tls.Config, []*x509.Certificate) {
 func (c *certificates) load() error {
 	pair, err := tls.LoadX509KeyPair(c.files.Cert, c.files.Key)
 	if err != nil {
-		return tool.Errorf(tool.CodeInvalidInput, "the HTTP door's certificate %s with the key %s cannot be used: %w", c.files.Cert, c.files.Key, err)
+		return tool.Errorf(tool.CodeInvalidInput,
+			"the HTTP door's certificate %s with the key %s cannot be used: %w", c.files.Cert, c.files.Key, err)
 	}
-	now := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	now := &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"},
+	}
 	var roots []*x509.Certificate
 	if c.files.ClientCA != "" {
 		if roots, err = ReadCertificates(c.files.ClientCA); err != nil {
@@ -145,24 +155,9 @@ type stamp struct {
 
 func (f TLSFiles) stamps() (s [3]stamp) {
 	for i, path := range []string{f.Cert, f.Key, f.ClientCA} {
-		if path != "" {
-			s[i] = stampOf(path)
+		if info, err := os.Stat(path); err == nil {
+			s[i] = stamp{info.Size(), info.ModTime().UnixNano(), info.Sys().(*syscall.Stat_t).Ino}
 		}
 	}
 	return s
-}
-
-func stampOf(path string) stamp {
-	info, err := os.Stat(path)
-	if err != nil {
-		return stamp{}
-	}
-	return stamp{info.Size(), info.ModTime().UnixNano(), inodeOf(info)}
-}
-
-func inodeOf(info fs.FileInfo) uint64 {
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		return sys.Ino
-	}
-	return 0
 }

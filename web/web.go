@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"toolpost/engine/running"
@@ -70,9 +69,7 @@ type Door struct {
 
 // A Refuser says no in the form of its protocol. It is asked for everything that the front refuses before the door has
 // a say: another host, a foreign page, a stranger, a method that is not there.
-type Refuser interface {
-	Refusal(e *tool.Error) (body []byte) // JSON
-}
+type Refuser func(e *tool.Error) (body []byte) // JSON
 
 // A Route is one thing that can be asked of a door.
 type Route struct {
@@ -102,12 +99,8 @@ func New(o Options, doors ...Door) *Front {
 	orElse(&o.Times.Write, time.Minute)
 	orElse(&o.Times.Idle, 2*time.Minute)
 	orElse(&o.Times.Grace, 2*time.Second)
-	if o.Calls == nil {
-		o.Calls = new(running.Calls)
-	}
-	if o.Bounds == (identity.Bounds{}) {
-		o.Bounds = identity.DefaultBounds()
-	}
+	orElse(&o.Calls, new(running.Calls))
+	orElse(&o.Bounds, identity.DefaultBounds())
 	return &Front{o, doors}
 }
 
@@ -125,9 +118,10 @@ func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error
 		if f.o.Listener != nil {
 			_ = f.o.Listener.Close()
 		}
-		return tool.Errorf(tool.CodeInternal, "nobody asks who comes in at %s, which would be open to everyone: give it a Gate", f.o.Listen)
+		return tool.Errorf(tool.CodeInternal,
+			"nobody asks who comes in at %s, which would be open to everyone: give it a Gate", f.o.Listen)
 	}
-	certs, err := f.certificates()
+	certs, err := newCertificates(f.o)
 	if err != nil {
 		return err
 	}
@@ -177,17 +171,6 @@ func (s *Server) http() *http.Server {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.o.Log.Handler(), slog.LevelWarn),
 	}
-}
-
-// certificates gives those of the front; nil: it has none.
-func (f *Front) certificates() (*certificates, error) {
-	switch {
-	case !f.o.TLS.on():
-		return nil, nil
-	case strings.HasPrefix(f.o.Listen, UnixPrefix):
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the HTTP door listens on a Unix socket, where nothing goes over a wire: leave tls out")
-	}
-	return newCertificates(f.o.TLS, f.o.Log)
 }
 
 // close ends connections: idle ones at once, others when they have their answer or the grace is over.

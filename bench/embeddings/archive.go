@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/bench/attempt"
 	"toolpost/codesearch/split"
 )
 
@@ -31,130 +32,76 @@ type source struct {
 }
 
 // sourcesOf reads the sources of an archive that are worth learning from, in the order of their paths.
-func sourcesOf(archive string) ([]source, error) {
-	head := make([]byte, 8)
-	f, err := os.Open(archive)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if _, err := io.ReadFull(f, head); err != nil {
-		return nil, fmt.Errorf("%s: %w", archive, err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	var all []source
-	switch {
-	case bytes.HasPrefix(head, []byte("PK")):
-		all, err = fromZip(f)
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		var z *gzip.Reader
-		if z, err = gzip.NewReader(f); err == nil {
-			all, err = fromTar(z)
-		}
-	case bytes.HasPrefix(head, []byte("BZh")):
-		all, err = fromTar(bzip2.NewReader(f))
-	case bytes.HasPrefix(head, []byte("!<arch>")):
-		all, err = fromCommand("dpkg-deb", "--fsys-tarfile", archive)
-	default:
-		all, err = fromCommand("xz", "-dc", archive)
-	}
-	if err != nil {
+func sourcesOf(archive string) (all []source, err error) {
+	if err := attempt.Do(func() { all = unpacked(archive) }); err != nil {
 		return nil, fmt.Errorf("%s: %w", archive, err)
 	}
 	slices.SortStableFunc(all, func(a, b source) int { return strings.Compare(a.path, b.path) })
 	return all, nil
 }
 
-// fromCommand reads a tar file that a program unpacks: the standard library has no xz.
-func fromCommand(name string, args ...string) ([]source, error) {
-	cmd := exec.Command(name, args...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
+func unpacked(archive string) []source {
+	f := attempt.Must(os.Open(archive))
+	defer f.Close()
+	head := make([]byte, 8)
+	attempt.Must(f.ReadAt(head, 0))
+	switch {
+	case bytes.HasPrefix(head, []byte("PK")):
+		return fromZip(f, attempt.Must(f.Stat()).Size())
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		return fromTar(attempt.Must(gzip.NewReader(f)))
+	case bytes.HasPrefix(head, []byte("BZh")):
+		return fromTar(bzip2.NewReader(f))
+	case bytes.HasPrefix(head, []byte("!<arch>")):
+		return fromCommand("dpkg-deb", "--fsys-tarfile", archive)
+	default:
+		return fromCommand("xz", "-dc", archive)
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	all, err := fromTar(out)
-	_, _ = io.Copy(io.Discard, out)
-	return all, errors.Join(err, cmd.Wait())
 }
 
-func fromTar(r io.Reader) ([]source, error) {
-	var all []source
+// fromCommand reads a tar file that a program unpacks: the standard library has no xz.
+func fromCommand(name string, args ...string) (all []source) {
+	cmd := exec.Command(name, args...)
+	out := attempt.Must(cmd.StdoutPipe())
+	attempt.Check(cmd.Start())
+	err := attempt.Do(func() { all = fromTar(out) })
+	_, _ = io.Copy(io.Discard, out)
+	attempt.Check(errors.Join(err, cmd.Wait()))
+	return all
+}
+
+func fromTar(r io.Reader) (all []source) {
 	size := 0
 	for t := tar.NewReader(r); ; {
 		h, err := t.Next()
 		if err == io.EOF {
-			return all, nil
+			return all
 		}
-		if err != nil {
-			return nil, err
-		}
-		if strings.HasSuffix(h.Name, "/src.zip") { // the sources of a Java runtime
-			text, err := io.ReadAll(t)
-			if err != nil {
-				return nil, err
-			}
-			inner, err := fromZipBytes(text)
-			all = append(all, inner...)
-			if err != nil {
-				return nil, err
-			}
+		attempt.Check(err)
+		zipped := strings.HasSuffix(h.Name, "/src.zip") // the sources of a Java runtime
+		if !zipped && (h.Typeflag != tar.TypeReg || !wanted(h.Name, h.Size) || size > maxSources) {
 			continue
 		}
-		if h.Typeflag != tar.TypeReg || !wanted(h.Name, h.Size) || size > maxSources {
+		text := attempt.Must(io.ReadAll(t))
+		if zipped {
+			all = append(all, fromZip(bytes.NewReader(text), int64(len(text)))...)
 			continue
-		}
-		text, err := io.ReadAll(t)
-		if err != nil {
-			return nil, err
 		}
 		size += len(text)
 		all = append(all, source{h.Name, split.LanguageOf(h.Name), text})
 	}
 }
 
-func fromZip(f *os.File) ([]source, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	z, err := zip.NewReader(f, info.Size())
-	if err != nil {
-		return nil, err
-	}
-	return zipped(z)
-}
-
-func fromZipBytes(b []byte) ([]source, error) {
-	z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		return nil, err
-	}
-	return zipped(z)
-}
-
-func zipped(z *zip.Reader) ([]source, error) {
-	var all []source
-	for _, f := range z.File {
+func fromZip(r io.ReaderAt, size int64) (all []source) {
+	for _, f := range attempt.Must(zip.NewReader(r, size)).File {
 		if !wanted(f.Name, int64(f.UncompressedSize64)) {
 			continue
 		}
-		r, err := f.Open()
-		if err != nil {
-			return nil, err
-		}
-		text, err := io.ReadAll(r)
+		r := attempt.Must(f.Open())
+		all = append(all, source{f.Name, split.LanguageOf(f.Name), attempt.Must(io.ReadAll(r))})
 		r.Close()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, source{f.Name, split.LanguageOf(f.Name), text})
 	}
-	return all, nil
+	return all
 }
 
 // wanted leaves out what is not source, what is a test, what was built or minified, and copies of other packages: among
@@ -170,11 +117,9 @@ func wanted(name string, size int64) bool {
 	low := "/" + strings.ToLower(name)
 	for _, part := range []string{
 		"/vendor/", "/node_modules/", "/third_party/", "/thirdparty/", "/_vendor/", "/vendored/", "/external/",
-		"/extern/", "/deps/", "/testdata/",
-		"/build/", "/test/", "/tests/", "/spec/", "/__tests__/", "/dist/", "/umd/", "/amd/", "/cjs/", "/es5/",
-		"/bundles/", "/min/", "/locale/", "/locales/",
-		"_test.", ".test.", ".spec.", ".min.", "-min.", "/test_", ".d.ts", ".pb.go", "_pb2.py", "zz_generated",
-		"/fixtures/", "/debian/", "/umd.",
+		"/extern/", "/deps/", "/testdata/", "/build/", "/test/", "/tests/", "/spec/", "/__tests__/", "/dist/", "/umd/",
+		"/amd/", "/cjs/", "/es5/", "/bundles/", "/min/", "/locale/", "/locales/", "_test.", ".test.", ".spec.", ".min.",
+		"-min.", "/test_", ".d.ts", ".pb.go", "_pb2.py", "zz_generated", "/fixtures/", "/debian/", "/umd.",
 	} {
 		if strings.Contains(low, part) {
 			return false

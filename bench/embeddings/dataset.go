@@ -3,9 +3,12 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
+
+	"toolpost/bench/attempt"
 	"toolpost/codesearch/meaning"
 	"toolpost/codesearch/split"
 )
@@ -28,54 +31,43 @@ type example struct {
 }
 
 // gather reads packages, one after the other on each core, and gives their pairs in the order of the list.
-func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair)) error {
+func gather(f *fetcher, packages []pkg, cores int, each func(n int, pairs []pair)) {
 	mined := make([][]pair, len(packages))
-	failures := make([]error, len(packages))
-	work := make(chan int)
-	var wg sync.WaitGroup
-	for range cores {
-		wg.Go(func() {
-			for i := range work {
-				var s []source
-				s, failures[i] = sourcesOf(f.archive(packages[i]))
-				mined[i] = mine(packages[i].name, s)
+	var g errgroup.Group
+	g.SetLimit(cores)
+	for i, p := range packages {
+		g.Go(func() error {
+			s, err := sourcesOf(f.archive(p))
+			if err != nil {
+				return fmt.Errorf("%s: %w", p, err)
 			}
+			mined[i] = mine(s)
+			return nil
 		})
 	}
-	for i := range packages {
-		work <- i
+	attempt.Check(g.Wait())
+	for i, pairs := range mined {
+		each(i, pairs)
 	}
-	close(work)
-	wg.Wait()
-	for i, err := range failures {
-		if err != nil {
-			return fmt.Errorf("%s: %w", packages[i], err)
-		}
-		each(i, mined[i])
-	}
-	return nil
 }
 
 // examples makes examples of pairs, without those that are evaluated: a copy of a function may be in another package
 // too.
-func examples(f *fetcher, train, eval []pkg, cores int) ([]example, error) {
+func examples(f *fetcher, train, eval []pkg, cores int) []example {
 	held := map[uint64]bool{}
-	err := gather(f, eval, cores, func(_ int, pairs []pair) {
+	gather(f, eval, cores, func(_ int, pairs []pair) {
 		for _, p := range pairs {
-			held[hashOf(p.code)] = true
-			held[hashOf([]byte(p.part.Name+" "+p.query))] = true
+			held[meaning.Digest(p.code)] = true
+			held[meaning.Digest([]byte(p.part.Name+" "+p.query))] = true
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
 	var all []example
 	seen := map[uint64]int{}
 	var bag meaning.Bag
-	err = gather(f, train, cores, func(n int, pairs []pair) {
+	gather(f, train, cores, func(n int, pairs []pair) {
 		for _, p := range pairs {
-			code, sentence := hashOf(p.code), hashOf([]byte(string(p.language)+p.query))
-			if held[code] || held[hashOf([]byte(p.part.Name+" "+p.query))] || seen[code] > 0 ||
+			code, sentence := meaning.Digest(p.code), meaning.Digest([]byte(string(p.language)+p.query))
+			if held[code] || held[meaning.Digest([]byte(p.part.Name+" "+p.query))] || seen[code] > 0 ||
 				seen[sentence] >= sameQuery {
 				continue
 			}
@@ -84,7 +76,7 @@ func examples(f *fetcher, train, eval []pkg, cores int) ([]example, error) {
 			all = append(all, exampleOf(&bag, n, sentence, p))
 		}
 	})
-	return balance(all), err
+	return balance(all)
 }
 
 func exampleOf(bag *meaning.Bag, n int, sentence uint64, p pair) example {
@@ -93,7 +85,7 @@ func exampleOf(bag *meaning.Bag, n int, sentence uint64, p pair) example {
 	e.query = slices.Clone(bag.Terms)
 	whole := p.part
 	whole.Start, whole.End, whole.DocStart, whole.DocEnd = 0, len(p.code), 0, 0
-	bag.Fill(p.path, whole, p.code, false)
+	bag.Fill(p.path, whole, p.code)
 	e.code = slices.Clone(bag.Terms[:min(maxTerms, len(bag.Terms))])
 	return e
 }
@@ -118,8 +110,7 @@ func balance(all []example) []example {
 	at := map[split.Language]int{}
 	kept := all[:0]
 	for _, e := range all {
-		n := count[e.language]
-		i := at[e.language]
+		n, i := count[e.language], at[e.language]
 		at[e.language]++
 		if n <= perLanguage || i*perLanguage/n != (i+1)*perLanguage/n {
 			kept = append(kept, e)
@@ -138,24 +129,18 @@ func vocabulary(all []example) []meaning.Token {
 	}
 	uses := map[meaning.Token]*use{}
 	for _, e := range all {
-		for _, terms := range [][]meaning.Term{e.query, e.code} {
-			for _, t := range terms {
-				u := uses[t.Token]
-				if u == nil {
-					u = &use{token: t.Token, pkg: e.pkg}
-					uses[t.Token] = u
-				}
-				u.count++
-				u.shared = u.shared || u.pkg != e.pkg
+		for _, t := range slices.Concat(e.query, e.code) {
+			u := uses[t.Token]
+			if u == nil {
+				u = &use{token: t.Token, pkg: e.pkg}
+				uses[t.Token] = u
 			}
+			u.count++
+			u.shared = u.shared || u.pkg != e.pkg
 		}
 	}
-	var list []*use
-	for _, u := range uses {
-		if u.shared && u.count >= 4 {
-			list = append(list, u)
-		}
-	}
+	rare := func(u *use) bool { return !u.shared || u.count < 4 }
+	list := slices.DeleteFunc(slices.Collect(maps.Values(uses)), rare)
 	slices.SortFunc(list, func(a, b *use) int { return cmp.Or(b.count-a.count, cmp.Compare(a.token, b.token)) })
 	words := make([]meaning.Token, 0, rows)
 	for _, u := range list[:min(rows, len(list))] {

@@ -58,7 +58,7 @@ func TestSentencesAreWhatAPersonMightAsk(t *testing.T) {
 
 func TestPairsAreMinedWithoutTheirDocumentation(t *testing.T) {
 	src := "package a\n\n// Sum adds up all of the numbers.\nfunc Sum(n []int) (s int) {\n\tfor _, x := range n {\n\t\ts += x\n\t}\n\treturn s\n}\n"
-	pairs := mine("p", []source{{"a.go", split.Go, []byte(src)}})
+	pairs := mine([]source{{"a.go", split.Go, []byte(src)}})
 	if len(pairs) != 1 || pairs[0].query != "adds up all of the numbers." || bytes.Contains(pairs[0].code, []byte("adds")) || !bytes.HasPrefix(pairs[0].code, []byte("func Sum")) {
 		t.Errorf("got %+v", pairs)
 	}

@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"sync"
+	"maps"
+	"slices"
 
+	"golang.org/x/sync/errgroup"
+
+	"toolpost/bench/attempt"
 	"toolpost/codesearch/meaning"
 	"toolpost/codesearch/split"
 )
@@ -19,72 +23,57 @@ const (
 	target    = 1.3  // mixed over words alone, in the mean of the languages
 )
 
-// A question is the first sentence of a function's documentation, without its name, and where the function is.
-type question struct {
-	text string
-	path string
-	line int
-}
-
-// A corpus is the held-out sources of a language.
+// A corpus is the held-out sources of a language, and the functions that are asked for.
 type corpus struct {
 	sources   []source
-	questions []question
+	questions []pair
 }
 
-// A score is how well the three ways find things: the mean of one over the rank of the right function, 0 beyond the
-// tenth.
-type score struct{ words, table, mixed float64 }
+// A score is how well the three ways find things, by words, by the table and mixed: the mean of one over the rank of the
+// right function, 0 beyond the tenth.
+type score [3]float64
 
 // eval indexes the held-out packages, language by language, without their documentation, and asks for each function
 // with its first sentence.
-func (prog *program) eval(ctx context.Context, packages []pkg) error {
-	if err := prog.fetcher.fetch(ctx, packages); err != nil {
-		return err
-	}
-	corpora, err := prog.corpora(packages)
-	if err != nil {
-		return err
-	}
+func (prog *program) eval(ctx context.Context, packages []pkg) {
+	attempt.Check(prog.fetcher.fetch(ctx, packages))
+	corpora := prog.corpora(packages)
 	fmt.Printf("MRR@%d on functions of %d packages that the table was not trained on; query: the first sentence "+
 		"of the\n", depth, len(packages))
 	fmt.Printf("documentation without the name; documentation is stripped from what is indexed\n\n")
 	fmt.Printf("%-12s %8s %8s %8s %8s %8s %8s\n", "language", "chunks", "queries", "BM25", "table", "mixed", "ratio")
 	var sum score
 	worse := 0
-	for _, l := range sortedKeys(corpora) {
-		s, chunks, err := prog.measure(ctx, corpora[l])
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%-12s %8d %8d %8.3f %8.3f %8.3f %8.2f\n", l, chunks, len(corpora[l].questions), s.words, s.table,
-			s.mixed, s.mixed/s.words)
-		if s.mixed <= s.words || s.mixed <= s.table {
+	for _, l := range slices.Sorted(maps.Keys(corpora)) {
+		s, chunks := prog.measure(ctx, corpora[l])
+		fmt.Printf("%-12s %8d %8d %8.3f %8.3f %8.3f %8.2f\n", l, chunks, len(corpora[l].questions), s[0], s[1], s[2],
+			s[2]/s[0])
+		if s[2] <= max(s[0], s[1]) {
 			worse++
 		}
-		sum.words, sum.table, sum.mixed = sum.words+s.words, sum.table+s.table, sum.mixed+s.mixed
+		sum.add(s, float64(len(corpora)))
 	}
-	n := float64(len(corpora))
-	fmt.Printf("%-12s %17s %8.3f %8.3f %8.3f %8.2f\n\n", "mean", "", sum.words/n, sum.table/n, sum.mixed/n,
-		sum.mixed/sum.words)
-	if worse > 0 || sum.mixed < target*sum.words {
-		return fmt.Errorf("mixed must beat both others in every language (not in %d) and BM25 by %.1f in the mean",
-			worse, target)
+	fmt.Printf("%-12s %17s %8.3f %8.3f %8.3f %8.2f\n\n", "mean", "", sum[0], sum[1], sum[2], sum[2]/sum[0])
+	if worse > 0 || sum[2] < target*sum[0] {
+		attempt.Check(fmt.Errorf(
+			"mixed must beat both others in every language (not in %d) and BM25 by %.1f in the mean", worse, target))
 	}
 	fmt.Printf("mixed beats both others in every language, and BM25 by more than %.1f in the mean\n", target)
-	return nil
+}
+
+// add makes another score a part of the mean of n.
+func (s *score) add(o score, n float64) {
+	for way := range s {
+		s[way] += o[way] / n
+	}
 }
 
 // corpora sorts the sources by language. Languages with few questions are left out: they would say little.
-func (prog *program) corpora(packages []pkg) (map[split.Language]*corpus, error) {
+func (prog *program) corpora(packages []pkg) map[split.Language]*corpus {
 	all := map[split.Language]*corpus{}
 	asked := map[string]int{}
 	for _, p := range packages {
-		sources, err := sourcesOf(prog.fetcher.archive(p))
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range sources {
+		for _, s := range attempt.Must(sourcesOf(prog.fetcher.archive(p))) {
 			l := kin(s.language)
 			if all[l] == nil {
 				all[l] = &corpus{}
@@ -99,7 +88,7 @@ func (prog *program) corpora(packages []pkg) (map[split.Language]*corpus, error)
 			delete(all, l)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // add takes a source over with its documentation blanked out, and asks for its functions.
@@ -111,7 +100,7 @@ func (c *corpus) add(s source, asked map[string]int) {
 	for _, p := range split.Parts(s.language, s.text) {
 		if q, ok := pairOf(s, p); ok {
 			asked[q.query]++
-			c.questions = append(c.questions, question{q.query, s.path, p.Define})
+			c.questions = append(c.questions, q)
 		}
 		for i := p.DocStart; i < p.DocEnd; i++ {
 			if bare[i] != '\n' {
@@ -125,17 +114,8 @@ func (c *corpus) add(s source, asked map[string]int) {
 
 // drop leaves out sentences that describe several functions, and keeps an even choice of the others.
 func (c *corpus) drop(asked map[string]int) {
-	var unique []question
-	for _, q := range c.questions {
-		if asked[q.text] == 1 {
-			unique = append(unique, q)
-		}
-	}
-	n := min(questions, len(unique))
-	c.questions = nil
-	for i := range n {
-		c.questions = append(c.questions, unique[i*len(unique)/n])
-	}
+	unique := slices.DeleteFunc(c.questions, func(q pair) bool { return asked[q.query] != 1 })
+	c.questions = thin(unique, questions)
 }
 
 func (c *corpus) files() iter.Seq2[meaning.File, error] {
@@ -152,47 +132,35 @@ func (c *corpus) files() iter.Seq2[meaning.File, error] {
 	}
 }
 
-func (prog *program) measure(ctx context.Context, c *corpus) (score, int, error) {
-	x, err := meaning.Open("", meaning.Options{Workers: prog.cores})
-	if err != nil {
-		return score{}, 0, err
-	}
-	stats, err := x.Update(ctx, c.files())
-	if err != nil {
-		return score{}, 0, err
-	}
-	ranks := make([][3]float64, len(c.questions))
-	failures := make([]error, prog.cores)
-	var wg sync.WaitGroup
-	for core := range prog.cores {
-		wg.Go(func() {
-			for i := core; i < len(ranks) && failures[core] == nil; i += prog.cores {
-				for m, mode := range []meaning.Mode{meaning.LexicalOnly, meaning.SemanticOnly, meaning.Mixed} {
-					var hits []meaning.Hit
-					hits, failures[core] = x.SearchBy(ctx, mode, c.questions[i].text, depth, nil)
-					ranks[i][m] = reciprocal(hits, c.questions[i])
+func (prog *program) measure(ctx context.Context, c *corpus) (s score, chunks int) {
+	x := attempt.Must(meaning.Open("", meaning.Options{Workers: prog.cores}))
+	stats := attempt.Must(x.Update(ctx, c.files()))
+	ranks := make([]score, len(c.questions))
+	var g errgroup.Group
+	g.SetLimit(prog.cores)
+	for i, q := range c.questions {
+		g.Go(func() error {
+			for m, mode := range []meaning.Mode{meaning.LexicalOnly, meaning.SemanticOnly, meaning.Mixed} {
+				hits, err := x.SearchBy(ctx, mode, q.query, depth, nil)
+				if err != nil {
+					return err
 				}
+				ranks[i][m] = reciprocal(hits, q)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	for _, err := range failures {
-		if err != nil {
-			return score{}, 0, err
-		}
-	}
-	var s score
+	attempt.Check(g.Wait())
 	for _, r := range ranks {
-		s.words, s.table, s.mixed = s.words+r[0], s.table+r[1], s.mixed+r[2]
+		s.add(r, float64(len(ranks)))
 	}
-	n := float64(len(ranks))
-	return score{s.words / n, s.table / n, s.mixed / n}, stats.Chunks, nil
+	return s, stats.Chunks
 }
 
 // reciprocal is one over the rank of the function that was asked for. The pieces of a long function are one.
-func reciprocal(hits []meaning.Hit, q question) float64 {
+func reciprocal(hits []meaning.Hit, q pair) float64 {
 	for i, h := range hits {
-		if h.Path == q.path && h.Define == q.line {
+		if h.Path == q.path && h.Define == q.part.Define {
 			return 1 / float64(i+1)
 		}
 	}

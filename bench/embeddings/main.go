@@ -17,15 +17,17 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
+	"toolpost/bench/attempt"
 	"toolpost/codesearch/meaning"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := attempt.Do(func() { run(ctx) }); err != nil {
 		fmt.Fprintln(os.Stderr, "embeddings:", err)
 		os.Exit(1)
 	}
@@ -38,65 +40,45 @@ type program struct {
 	log     func(format string, args ...any)
 }
 
-func run(ctx context.Context) error {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return err
-	}
-	dir := flag.String("cache", filepath.Join(cache, "toolpost", "embeddings"), "where fetched packages are kept")
+func run(ctx context.Context) {
+	cache := filepath.Join(attempt.Must(os.UserCacheDir()), "toolpost", "embeddings")
+	dir := flag.String("cache", cache, "where fetched packages are kept")
 	table := flag.String("train", "", "train, and write the table to this file")
 	eval := flag.Bool("eval", false, "measure")
 	cores := flag.Int("cores", runtime.GOMAXPROCS(0), "how many cores to use")
 	flag.Parse()
 	if (*table == "") == !*eval || flag.NArg() > 0 || *cores < 1 {
-		return errors.New("give -train FILE or -eval")
+		attempt.Check(errors.New("give -train FILE or -eval"))
 	}
 	start := time.Now()
 	log := func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%5.0fs "+format+"\n", append([]any{time.Since(start).Seconds()}, args...)...)
 	}
-	if err := os.MkdirAll(*dir, 0o755); err != nil {
-		return err
-	}
-	packages, err := parsePackages(packageList)
-	if err != nil {
-		return err
-	}
+	attempt.Check(os.MkdirAll(*dir, 0o755))
+	packages := attempt.Must(parsePackages(packageList))
 	prog := &program{fetcher: fetcher{dir: *dir, log: log}, cores: *cores, log: log}
 	if *eval {
-		return prog.eval(ctx, only(packages, "eval"))
+		prog.eval(ctx, only(packages, "eval"))
+	} else {
+		prog.train(ctx, packages, *table)
 	}
-	return prog.train(ctx, packages, *table)
 }
 
 func only(packages []pkg, use string) []pkg {
-	var some []pkg
-	for _, p := range packages {
-		if p.use == use {
-			some = append(some, p)
-		}
-	}
-	return some
+	return slices.DeleteFunc(slices.Clone(packages), func(p pkg) bool { return p.use != use })
 }
 
 // train fetches all packages, those of the evaluation too: what is in them must not be learned.
-func (prog *program) train(ctx context.Context, packages []pkg, file string) error {
-	if err := prog.fetcher.fetch(ctx, packages); err != nil {
-		return err
-	}
+func (prog *program) train(ctx context.Context, packages []pkg, file string) {
+	attempt.Check(prog.fetcher.fetch(ctx, packages))
 	prog.log("%d packages are there", len(packages))
-	all, err := examples(&prog.fetcher, only(packages, "train"), only(packages, "eval"), prog.cores)
-	if err != nil {
-		return err
-	}
+	all := examples(&prog.fetcher, only(packages, "train"), only(packages, "eval"), prog.cores)
 	words := vocabulary(all)
 	samples := samplesOf(all, words)
 	prog.log("%d pairs of a sentence and a function:%s; %d words", len(samples), count(samples), len(words))
 	t := newTrainer(standard(), len(words), prog.cores, prog.log)
-	if err := t.train(ctx, samples); err != nil {
-		return err
-	}
+	attempt.Check(t.train(ctx, samples))
 	b := meaning.WriteTable(t.dims, t.rows(words))
 	prog.log("the table has %.1f MB", float64(len(b))/1e6)
-	return os.WriteFile(file, b, 0o644)
+	attempt.Check(os.WriteFile(file, b, 0o644))
 }

@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
-	"hash/fnv"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -13,7 +13,6 @@ import (
 // A pair is a function and the first sentence of its documentation, without the function's name.
 type pair struct {
 	language split.Language
-	pkg      string
 	path     string
 	query    string
 	part     split.Part
@@ -24,7 +23,7 @@ type pair struct {
 const minedFrom = 12000
 
 // mine finds the pairs of a package's sources.
-func mine(pkg string, sources []source) []pair {
+func mine(sources []source) []pair {
 	var pairs []pair
 	for _, s := range sources {
 		if !utf8.Valid(s.text) || bytes.Contains(s.text[:min(2000, len(s.text))], []byte("DO NOT EDIT")) ||
@@ -33,7 +32,6 @@ func mine(pkg string, sources []source) []pair {
 		}
 		for _, p := range split.Parts(s.language, s.text) {
 			if q, ok := pairOf(s, p); ok {
-				q.pkg = pkg
 				pairs = append(pairs, q)
 			}
 		}
@@ -41,14 +39,12 @@ func mine(pkg string, sources []source) []pair {
 	return thin(pairs, minedFrom)
 }
 
-// thin keeps at most n pairs, evenly over the package.
-func thin(pairs []pair, n int) []pair {
-	if len(pairs) <= n {
-		return pairs
-	}
-	kept := make([]pair, 0, n)
-	for i := range n {
-		kept = append(kept, pairs[i*len(pairs)/n])
+// thin keeps at most n of a list, evenly chosen.
+func thin[T any](list []T, n int) []T {
+	n = min(n, len(list))
+	kept := make([]T, n)
+	for i := range kept {
+		kept[i] = list[i*len(list)/n]
 	}
 	return kept
 }
@@ -61,8 +57,7 @@ func pairOf(s source, p split.Part) (pair, bool) {
 	if p.Kind != split.Function || p.DocEnd == p.DocStart || len(p.Name) < 2 {
 		return pair{}, false
 	}
-	code := append(append([]byte{}, s.text[p.Start:p.DocStart]...), s.text[p.DocEnd:p.End]...)
-	code = bytes.TrimSpace(code)
+	code := bytes.TrimSpace(slices.Concat(s.text[p.Start:p.DocStart], s.text[p.DocEnd:p.End]))
 	if lines := bytes.Count(code, []byte{'\n'}) + 1; lines < 3 || len(code) > 8<<10 {
 		return pair{}, false
 	}
@@ -125,8 +120,8 @@ func finish(lines []string, name string) (string, bool) {
 	n := len(words.FindAllString(s, -1))
 	low := strings.ToLower(s)
 	if n < 4 || n > 50 || len(s) > 400 || strings.Contains(low, "copyright") || strings.Contains(low, "license") ||
-		strings.Contains(low, "eslint") ||
-		strings.HasPrefix(low, "todo") || strings.HasPrefix(low, "fixme") || strings.ContainsAny(s, "{};=") {
+		strings.Contains(low, "eslint") || strings.HasPrefix(low, "todo") || strings.HasPrefix(low, "fixme") ||
+		strings.ContainsAny(s, "{};=") {
 		return "", false
 	}
 	return strings.TrimSpace(s), true
@@ -152,10 +147,4 @@ func withoutName(s, name string) string {
 
 func isWord(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
-}
-
-func hashOf(text []byte) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write(text)
-	return h.Sum64()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -33,10 +34,10 @@ type use struct {
 
 // A sample is an example in rows.
 type sample struct {
-	language    split.Language
-	pkg         int
-	sentence    uint64
-	query, code []use
+	language split.Language
+	pkg      int
+	sentence uint64
+	uses     [2][]use // of its query, and of its code
 }
 
 // A side is one half of a batch: queries or functions, as vectors.
@@ -58,8 +59,7 @@ type trainer struct {
 	cores   int
 	vectors []float32 // rows * dims
 	squares []float32
-	query   side
-	code    side
+	sides   [2]side // queries, and code
 	logits  [][]float32
 	log     func(format string, args ...any)
 }
@@ -73,39 +73,32 @@ func newTrainer(r recipe, words int, cores int, log func(string, ...any)) *train
 	for i := range t.vectors {
 		t.vectors[i] = float32(rng.NormFloat64() / math.Sqrt(float64(r.dims)))
 	}
-	for _, s := range []*side{&t.query, &t.code} {
-		s.weights, s.squares = make([]float32, words), make([]float32, words)
-		s.vec, s.grad, s.norm, s.slopes = matrix(r.batch, r.dims), matrix(r.batch, r.dims), make([]float32,
-			r.batch), make([][]float32, r.batch)
+	for i := range t.sides {
+		t.sides[i] = side{
+			weights: make([]float32, words), squares: make([]float32, words), vec: matrix(r.batch, r.dims),
+			grad: matrix(r.batch, r.dims), norm: make([]float32, r.batch), slopes: make([][]float32, r.batch),
+		}
 	}
 	t.logits = matrix(r.batch, r.batch)
 	return t
 }
 
 func matrix(n, m int) [][]float32 {
-	all := make([]float32, n*m)
-	rows := make([][]float32, n)
-	for i := range rows {
-		rows[i] = all[i*m : (i+1)*m]
-	}
-	return rows
+	return slices.Collect(slices.Chunk(make([]float32, n*m), m))
 }
 
 // weigh begins with what is known of a word before training: a frequent one says less.
 func (t *trainer) weigh(samples []sample) {
-	for _, s := range []struct {
-		side *side
-		of   func(sample) []use
-	}{{&t.query, func(s sample) []use { return s.query }}, {&t.code, func(s sample) []use { return s.code }}} {
-		seen := make([]float64, len(s.side.weights))
+	for i, side := range t.sides {
+		seen := make([]float64, len(side.weights))
 		for _, x := range samples {
-			for _, u := range s.of(x) {
+			for _, u := range x.uses[i] {
 				seen[u.row]++
 			}
 		}
 		for row, n := range seen {
 			idf := math.Log(1 + float64(len(samples))/(1+n))
-			s.side.weights[row] = float32(math.Log(idf / 6))
+			side.weights[row] = float32(math.Log(idf / 6))
 		}
 	}
 }
@@ -113,19 +106,15 @@ func (t *trainer) weigh(samples []sample) {
 // train runs over the samples for as many epochs as the recipe says.
 func (t *trainer) train(ctx context.Context, samples []sample) error {
 	t.weigh(samples)
-	batches := t.batches(samples, 0)
-	total := len(batches) * t.epochs
 	step := 0
 	for epoch := range t.epochs {
-		if epoch > 0 {
-			batches = t.batches(samples, epoch)
-		}
+		batches := t.batches(samples, epoch) // as many in every epoch
 		loss := 0.0
 		for _, b := range batches {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			pace := 1 - 0.9*float64(step)/float64(max(1, total))
+			pace := 1 - 0.9*float64(step)/float64(len(batches)*t.epochs)
 			loss += t.step(samples, b, pace)
 			step++
 		}
@@ -146,16 +135,15 @@ func (t *trainer) batches(samples []sample, epoch int) [][]int {
 		groups[s.language][s.pkg] = append(groups[s.language][s.pkg], i)
 	}
 	var all [][]int
-	for _, l := range sortedKeys(groups) {
+	for _, l := range slices.Sorted(maps.Keys(groups)) {
 		var runs [][]int
-		for _, p := range sortedKeys(groups[l]) {
+		for _, p := range slices.Sorted(maps.Keys(groups[l])) {
 			members := groups[l][p]
 			rng.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 			runs = append(runs, slices.Collect(slices.Chunk(members, t.run))...)
 		}
 		rng.Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
-		flat := slices.Concat(runs...)
-		for b := range slices.Chunk(flat, t.batch) {
+		for b := range slices.Chunk(slices.Concat(runs...), t.batch) {
 			if len(b) == t.batch {
 				all = append(all, b)
 			}
@@ -165,29 +153,21 @@ func (t *trainer) batches(samples []sample, epoch int) [][]int {
 	return all
 }
 
-func sortedKeys[K ~string | ~int, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // step learns from one batch and gives its loss.
 func (t *trainer) step(samples []sample, batch []int, pace float64) float64 {
-	t.query.uses, t.code.uses = t.query.uses[:0], t.code.uses[:0]
+	query, code := &t.sides[0], &t.sides[1]
+	query.uses, code.uses = query.uses[:0], code.uses[:0]
 	for _, i := range batch {
-		t.query.uses = append(t.query.uses, samples[i].query)
-		t.code.uses = append(t.code.uses, samples[i].code)
+		query.uses = append(query.uses, samples[i].uses[0])
+		code.uses = append(code.uses, samples[i].uses[1])
 	}
 	t.each(len(batch), func(i int) {
-		t.embed(&t.query, i)
-		t.embed(&t.code, i)
+		t.embed(query, i)
+		t.embed(code, i)
 	})
 	t.each(len(batch), func(i int) {
 		for j := range batch {
-			t.logits[i][j] = float32(t.scale) * dot(t.query.vec[i], t.code.vec[j])
+			t.logits[i][j] = float32(t.scale) * dot(query.vec[i], code.vec[j])
 			if i != j && samples[batch[i]].sentence == samples[batch[j]].sentence {
 				t.logits[i][j] = float32(math.Inf(-1))
 			}
@@ -195,14 +175,14 @@ func (t *trainer) step(samples []sample, batch []int, pace float64) float64 {
 	})
 	loss := t.contrast(len(batch))
 	t.each(len(batch), func(i int) {
-		clear(t.query.grad[i])
-		clear(t.code.grad[i])
+		clear(query.grad[i])
+		clear(code.grad[i])
 		for j := range batch {
-			axpy(t.query.grad[i], t.logits[i][j], t.code.vec[j])
-			axpy(t.code.grad[i], t.logits[j][i], t.query.vec[j])
+			axpy(query.grad[i], t.logits[i][j], code.vec[j])
+			axpy(code.grad[i], t.logits[j][i], query.vec[j])
 		}
-		t.back(&t.query, i)
-		t.back(&t.code, i)
+		t.back(query, i)
+		t.back(code, i)
 	})
 	t.update(pace)
 	return loss
@@ -290,23 +270,20 @@ func (t *trainer) back(s *side, i int) {
 
 // A touch is one word of one sample, seen from the row that has to change.
 type touch struct {
-	row    int32
-	sample int32
-	factor float32
-	slope  float32
-	side   *side
+	row, sample   int32
+	factor, slope float32
+	side          *side
 }
 
 // update changes the rows that the batch used, each by one core, with Adagrad's step.
 func (t *trainer) update(pace float64) {
 	var touches []touch
-	for _, s := range []*side{&t.query, &t.code} {
+	for n := range t.sides {
+		s := &t.sides[n]
 		for i, uses := range s.uses {
 			for k, u := range uses {
-				touches = append(touches, touch{
-					row: u.row, sample: int32(i), factor: u.count * exp(s.weights[u.row]), slope: s.slopes[i][k],
-					side: s,
-				})
+				factor := u.count * exp(s.weights[u.row])
+				touches = append(touches, touch{u.row, int32(i), factor, s.slopes[i][k], s})
 			}
 		}
 	}
@@ -333,8 +310,8 @@ func (t *trainer) updateRow(touches []touch, pace float64) {
 		sq[d] += float32(x * x)
 		v[d] -= float32(rate * x / (sqrt(sq[d]) + 1e-8))
 	}
-	for _, s := range []*side{&t.query, &t.code} {
-		slope := float32(0)
+	for i := range t.sides {
+		s, slope := &t.sides[i], float32(0)
 		for _, x := range touches {
 			if x.side == s {
 				slope += x.slope
@@ -350,35 +327,27 @@ func (t *trainer) updateRow(touches []touch, pace float64) {
 func exp(x float32) float32  { return float32(math.Exp(float64(x))) }
 func sqrt(x float32) float32 { return float32(math.Sqrt(float64(x))) }
 
-// dot and axpy are where the time goes. The conversions keep a machine from fusing a product with a sum: that would
-// round otherwise.
+// dot and axpy are where the time goes. Dimensions are a multiple of 64. The conversions keep a machine from fusing a
+// product with a sum: that would round otherwise.
 func dot(a, b []float32) float32 {
 	b = b[:len(a)]
 	var s0, s1, s2, s3 float32
-	i := 0
-	for ; i+4 <= len(a); i += 4 {
+	for i := 0; i < len(a); i += 4 {
 		s0 += float32(a[i] * b[i])
 		s1 += float32(a[i+1] * b[i+1])
 		s2 += float32(a[i+2] * b[i+2])
 		s3 += float32(a[i+3] * b[i+3])
-	}
-	for ; i < len(a); i++ {
-		s0 += float32(a[i] * b[i])
 	}
 	return (s0 + s1) + (s2 + s3)
 }
 
 func axpy(to []float32, f float32, x []float32) {
 	x = x[:len(to)]
-	i := 0
-	for ; i+4 <= len(to); i += 4 {
+	for i := 0; i < len(to); i += 4 {
 		to[i] += float32(f * x[i])
 		to[i+1] += float32(f * x[i+1])
 		to[i+2] += float32(f * x[i+2])
 		to[i+3] += float32(f * x[i+3])
-	}
-	for ; i < len(to); i++ {
-		to[i] += float32(f * x[i])
 	}
 }
 
@@ -399,8 +368,8 @@ func samplesOf(all []example, words []meaning.Token) []sample {
 	}
 	var samples []sample
 	for _, e := range all {
-		s := sample{language: e.language, pkg: e.pkg, sentence: e.sentence, query: uses(e.query), code: uses(e.code)}
-		if len(s.query) >= 2 && len(s.code) >= 3 {
+		s := sample{e.language, e.pkg, e.sentence, [2][]use{uses(e.query), uses(e.code)}}
+		if len(s.uses[0]) >= 2 && len(s.uses[1]) >= 3 {
 			samples = append(samples, s)
 		}
 	}
@@ -412,7 +381,7 @@ func (t *trainer) rows(words []meaning.Token) []meaning.Row {
 	all := make([]meaning.Row, len(words))
 	for i, w := range words {
 		all[i] = meaning.Row{
-			Token: w, Query: exp(t.query.weights[i]), Code: exp(t.code.weights[i]), Vector: t.row(int32(i)),
+			Token: w, Query: exp(t.sides[0].weights[i]), Code: exp(t.sides[1].weights[i]), Vector: t.row(int32(i)),
 		}
 	}
 	return all
@@ -425,7 +394,7 @@ func count(samples []sample) string {
 		n[s.language]++
 	}
 	text := ""
-	for _, l := range sortedKeys(n) {
+	for _, l := range slices.Sorted(maps.Keys(n)) {
 		text += fmt.Sprintf(" %s %d", l, n[l])
 	}
 	return text

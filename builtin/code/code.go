@@ -4,7 +4,6 @@
 package code
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -40,24 +39,9 @@ func New(ws *workspace.Workspace, o codesearch.Options, stateDir string, log *sl
 // Close implements tool.Runner.
 func (t *Tools) Close(context.Context) error { return t.library.Close() }
 
-// where are the arguments that say where a call looks. The second codebase is the contract's other name for it.
-type where struct {
-	Path      string `json:"path" schema:"minLength=1" doc:"A folder or a file to look into, relative to the codebase. Left out: everything."`
-	Codebase  string `json:"codebase_id" schema:"minLength=1" doc:"Which codebase to look into, by its id of listCodebases. Left out: all of them."`
-	Codebase2 string `json:"codebaseId" schema:"minLength=1" doc:"The same as codebase_id."`
-}
-
-func (w where) at() codesearch.Where {
-	return codesearch.Where{Codebase: cmp.Or(w.Codebase, w.Codebase2), Path: w.Path}
-}
-
-// looks says whether a call looks into anything.
-func (w where) looks() bool { return true }
-
 // A place is the arguments of a tool that looks somewhere.
 type place interface {
-	at() codesearch.Where
-	looks() bool
+	Looks() (codesearch.Where, bool)
 }
 
 // asks defines a tool that asks the library something. It touches what it looks into.
@@ -66,26 +50,32 @@ func asks[A place, O any](
 ) define.Tool {
 	spec.Timeout, spec.Effects = timeout, tool.Effects{Reads: true, Idempotent: true}
 	return define.Touching(spec, run, func(c *tool.Call, a A) (tool.Touches, error) {
-		if !a.looks() {
+		where, looks := a.Looks()
+		if !looks {
 			return tool.Touches{}, nil
 		}
-		reads, err := t.library.Locate(c, a.at())
+		reads, err := t.library.Locate(c, where)
 		return tool.Touches{Reads: reads}, err
 	})
 }
 
+// lists defines a tool that asks the library for a list, of which there may be more than it gives.
+func lists[A place, O any](
+	t *Tools, spec tool.Spec, what string, ask func(context.Context, *tool.Call, A) ([]O, bool, error),
+) define.Tool {
+	return asks(t, spec, func(ctx context.Context, c *define.Call, a A) ([]O, error) {
+		list, more, err := ask(ctx, c.Call, a)
+		c.Summary = fmt.Sprintf("%d %s", len(list), what)
+		if more {
+			c.Summary += "; there are more: narrow the path, or give a larger limit"
+		}
+		return list, err
+	})
+}
+
 type grepArgs struct {
-	Pattern     string   `json:"pattern" schema:"required minLength=1 maxLength=1000" doc:"The regular expression. It is matched within one line; ^ and $ are the line's ends. Example: func \\w+Handler\\("`
-	IgnoreCase  bool     `json:"ignore_case" schema:"default=false" doc:"Whether upper and lower case are the same."`
-	IgnoreCase2 bool     `json:"ignoreCase" doc:"The same as ignore_case."`
-	Before      int      `json:"context_before" schema:"minimum=0 maximum=100 default=0" doc:"How many lines before each match to give as well."`
-	After       int      `json:"context_after" schema:"minimum=0 maximum=100 default=0" doc:"How many lines after each match to give as well."`
-	Globs       []string `json:"globs" schema:"items.minLength=1 items.maxLength=256 maxItems=64" doc:"Which files to look into, such as *.go or src/**/*.ts; with ! in front, which to leave out."`
-	Hidden      bool     `json:"hidden" schema:"default=false" doc:"Also look into files and folders whose names begin with a dot."`
-	Ignored     bool     `json:"ignored" schema:"default=false" doc:"Also look into what ignore files name."`
-	Limit       int      `json:"limit" schema:"minimum=1 default=1000" doc:"How many lines to give at most."`
-	Stream      bool     `json:"stream" schema:"default=false" doc:"Also give the lines as output events, path:line:content, as soon as they are found."`
-	where
+	codesearch.GrepQuery
+	Stream bool `json:"stream" schema:"default=false" doc:"Also give the lines as output events, path:line:content, as soon as they are found."`
 }
 
 func (t *Tools) grep(ctx context.Context, c *define.Call, a grepArgs) ([]codesearch.Line, error) {
@@ -93,10 +83,7 @@ func (t *Tools) grep(ctx context.Context, c *define.Call, a grepArgs) ([]codesea
 	if a.Stream {
 		each = func(lines []codesearch.Line) error { return stream(c.Out, lines) }
 	}
-	lines, stats, err := t.library.Grep(ctx, c.Call, codesearch.GrepQuery{
-		Where: a.at(), Pattern: a.Pattern, IgnoreCase: a.IgnoreCase || a.IgnoreCase2, Before: a.Before, After: a.After,
-		Globs: a.Globs, Hidden: a.Hidden, Ignored: a.Ignored, Limit: a.Limit,
-	}, each)
+	lines, stats, err := t.library.Grep(ctx, c.Call, a.GrepQuery, each)
 	c.Details = map[string]any{"grep": stats}
 	c.Summary = count(stats.Matches, "line")
 	if stats.More {
@@ -117,18 +104,8 @@ func stream(out tool.Sink, lines []codesearch.Line) error {
 	return out.Emit(tool.NewEvent(tool.KindOutput, tool.Output{Stream: "matches", Text: text.String()}))
 }
 
-type searchArgs struct {
-	Query string   `json:"query" schema:"required minLength=1 maxLength=1000" doc:"What the code does, in plain words or with names that may be in it."`
-	Limit int      `json:"limit" schema:"minimum=1 maximum=100 default=10" doc:"How many hits to give at most."`
-	Least float64  `json:"min_similarity" schema:"minimum=0 maximum=1 default=0" doc:"Leave out hits that are less similar than this."`
-	Globs []string `json:"globs" schema:"items.minLength=1 items.maxLength=256 maxItems=64" doc:"Which files to look into, such as *.go; with ! in front, which to leave out."`
-	where
-}
-
-func (t *Tools) search(ctx context.Context, c *define.Call, a searchArgs) ([]codesearch.Hit, error) {
-	found, err := t.library.Search(ctx, c.Call, codesearch.SearchQuery{
-		Where: a.at(), Query: a.Query, Limit: a.Limit, Globs: a.Globs, Least: a.Least,
-	})
+func (t *Tools) search(ctx context.Context, c *define.Call, q codesearch.SearchQuery) ([]codesearch.Hit, error) {
+	found, err := t.library.Search(ctx, c.Call, q)
 	if err != nil {
 		return nil, err
 	}
@@ -137,95 +114,20 @@ func (t *Tools) search(ctx context.Context, c *define.Call, a searchArgs) ([]cod
 	return found.Hits, nil
 }
 
-type codebasesArgs struct {
-	Pattern  string `json:"pattern" schema:"minLength=1 maxLength=256" doc:"Which files to list, such as *.ex or src/**/*.ts."`
-	Language string `json:"language" schema:"minLength=1 maxLength=64" doc:"Only files of this language, such as elixir or typescript."`
-	where
-}
-
-// looks is false without arguments: these are for the list of codebases.
-func (a codebasesArgs) looks() bool { return a != (codebasesArgs{}) }
-
 // list is one tool for two things because a subject of the known client is: tools.code.list.
-func (t *Tools) list(ctx context.Context, c *define.Call, a codebasesArgs) (any, error) {
-	if !a.looks() {
+func (t *Tools) list(ctx context.Context, c *define.Call, q codesearch.FileQuery) (any, error) {
+	if _, looks := q.Looks(); !looks {
 		return t.library.Codebases(c.Call), nil
 	}
-	q := codesearch.FileQuery{Where: a.at(), Pattern: a.Pattern, Language: a.Language}
 	files, err := t.library.Files(ctx, c.Call, q)
 	c.Summary = count(len(files), "file")
 	return files, err
 }
 
-// limited are the arguments that all questions about symbols have.
-type limited struct {
-	Limit int `json:"limit" schema:"minimum=1 maximum=1000 default=100" doc:"How many to give at most."`
-	where
-}
-
-type findArgs struct {
-	Name string `json:"name" schema:"required minLength=1 maxLength=200" doc:"The name, or a part of it. Example: parseHeader"`
-	Kind string `json:"kind" schema:"enum=function|type|section|variable" doc:"Only definitions of this kind."`
-	limited
-}
-
-func (t *Tools) find(ctx context.Context, c *define.Call, a findArgs) ([]codesearch.Definition, error) {
-	q := codesearch.SymbolQuery{Where: a.at(), Name: a.Name, Kind: a.Kind, Limit: a.Limit}
-	list, more, err := t.library.Find(ctx, c.Call, q)
-	c.Summary = listed(len(list), "definitions", more)
-	return list, err
-}
-
-type referencesArgs struct {
-	Name string `json:"name" schema:"required minLength=1 maxLength=200" doc:"The name. Example: parseHeader"`
-	limited
-}
-
-func (t *Tools) references(ctx context.Context, c *define.Call, a referencesArgs) ([]codesearch.Reference, error) {
-	q := codesearch.SymbolQuery{Where: a.at(), Name: a.Name, Limit: a.Limit}
-	list, more, err := t.library.References(ctx, c.Call, q)
-	c.Summary = listed(len(list), "references", more)
-	return list, err
-}
-
-type symbolsArgs struct {
-	Kind string `json:"kind" schema:"enum=function|type|section|variable" doc:"Only definitions of this kind."`
-	limited
-}
-
-func (t *Tools) symbols(ctx context.Context, c *define.Call, a symbolsArgs) ([]codesearch.Definition, error) {
-	q := codesearch.SymbolQuery{Where: a.at(), Kind: a.Kind, Limit: a.Limit}
-	list, more, err := t.library.Symbols(ctx, c.Call, q)
-	c.Summary = listed(len(list), "definitions", more)
-	return list, err
-}
-
-func (t *Tools) dependencies(ctx context.Context, c *define.Call, a limited) ([]codesearch.Dependencies, error) {
-	list, more, err := t.library.Dependencies(ctx, c.Call, a.at(), a.Limit)
-	c.Summary = listed(len(list), "files with dependencies", more)
-	return list, err
-}
-
-type graphArgs struct {
-	Level    string `json:"level" schema:"enum=folder|file default=folder" doc:"What the nodes are."`
-	External bool   `json:"external" schema:"default=false" doc:"Also give what is not in the codebase."`
-	limited
-}
-
-func (t *Tools) graph(ctx context.Context, c *define.Call, a graphArgs) (codesearch.Graph, error) {
-	q := codesearch.GraphQuery{Where: a.at(), Files: a.Level == "file", External: a.External}
+func (t *Tools) graph(ctx context.Context, c *define.Call, q codesearch.GraphQuery) (codesearch.Graph, error) {
 	g, err := t.library.Graph(ctx, c.Call, q)
 	c.Summary = fmt.Sprintf("%d nodes, %d edges", len(g.Nodes), len(g.Edges))
 	return g, err
-}
-
-// listed says how long a list is.
-func listed(n int, what string, more bool) string {
-	s := fmt.Sprintf("%d %s", n, what)
-	if more {
-		s += "; there are more: narrow the path, or give a larger limit"
-	}
-	return s
 }
 
 // count says how many there are.

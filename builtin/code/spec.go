@@ -46,28 +46,28 @@ func (t *Tools) tools() []define.Tool {
 				"such as \"retry a request with backoff\", and gives path, line, the beginning of the text and a similarity " +
 				"from 0 to 1, the best first. It needs no exact words; use grepCode to find these.",
 		}, t.search),
-		asks(t, tool.Spec{
+		lists(t, tool.Spec{
 			Name: "findSymbol", Title: "Find where a name is defined", Aliases: []string{"symbol.find"},
 			Description: "Finds the definitions of functions, types, constants and variables by name: " +
 				"those that are the name first, then those that have it in them. Understands Go, Python, JavaScript, TypeScript, " +
 				"Java, Rust, C, C++, Ruby, Elixir and others with braces; in Markdown the headings.",
-		}, t.find),
-		asks(t, tool.Spec{
+		}, "definitions", t.library.Find),
+		lists(t, tool.Spec{
 			Name: "findReferences", Title: "Find where a name is used", Aliases: []string{"symbol.refs"},
 			Description: "Finds the lines of code that use a name as a whole word, sorted by path. " +
 				"Comments and texts in quotes do not count. Two things of the same name are not told apart.",
-		}, t.references),
-		asks(t, tool.Spec{
+		}, "references", t.library.References),
+		lists(t, tool.Spec{
 			Name: "listSymbols", Title: "List what is defined", Aliases: []string{"symbol.list"},
 			Description: "Lists the functions, types, constants and variables of a file, or of all files of a folder, " +
 				"sorted by path and line.",
-		}, t.symbols),
-		asks(t, tool.Spec{
+		}, "definitions", t.library.Symbols),
+		lists(t, tool.Spec{
 			Name: "getDependencies", Title: "Say what a project or file depends on", Aliases: []string{"deps.get"},
 			Description: "Without a path, or for a folder, gives what its manifests ask for (go.mod, package.json, " +
 				"pyproject.toml, requirements*.txt, Cargo.toml, Gemfile, *.gemspec, mix.exs, pom.xml); for a source file, what " +
 				"it imports, with the path of what is in the codebase.",
-		}, t.dependencies),
+		}, "files with dependencies", t.library.Dependencies),
 		asks(t, tool.Spec{
 			Name: "dependencyGraph", Title: "Show who depends on whom", Aliases: []string{"deps.graph"},
 			Description: "Gives the folders of a codebase, or with level file its files, and what each imports: " +

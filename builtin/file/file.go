@@ -38,10 +38,8 @@ func New(ws *workspace.Workspace, o Options) (*Tools, error) {
 	case o.Cache.Size < 0:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "cache.size is %d; give a number of bytes, or leave it out for none",
 			o.Cache.Size)
-	case o.MaxFile == 0:
-		o.MaxFile = defaultMaxFile
 	}
-	t := &Tools{ws: ws, maxFile: o.MaxFile, cache: newCache(o.Cache)}
+	t := &Tools{ws: ws, maxFile: cmp.Or(o.MaxFile, defaultMaxFile), cache: newCache(o.Cache)}
 	tools := t.reading()
 	if slices.ContainsFunc(ws.Roots(), func(r workspace.Root) bool { return r.Write }) {
 		tools = append(tools, t.writing()...)
@@ -50,22 +48,12 @@ func New(ws *workspace.Workspace, o Options) (*Tools, error) {
 	return t, nil
 }
 
-func orRoot(path string) string {
-	if path == "" {
-		return "."
-	}
-	return path
-}
-
 // A request is one call, with what it sees of the workspace.
 type request struct {
 	context.Context
 	*workspace.View
 	out tool.Sink
 }
-
-// touched are the paths that a call names.
-type touched struct{ reads, writes []string }
 
 // arguments are those of a tool, with the paths among them.
 type arguments[A any] interface {
@@ -76,7 +64,7 @@ type arguments[A any] interface {
 // over defines a tool over the workspace: how it runs and what it touches come from one reading of its arguments, in
 // which each path has the meaning that it has for the caller.
 func over[A, O any, P arguments[A]](
-	t *Tools, spec tool.Spec, run func(*request, A) (O, error), touches func(A) touched,
+	t *Tools, spec tool.Spec, run func(*request, A) (O, error), touches func(A) tool.Touches,
 ) define.Tool {
 	return define.Touching(spec,
 		func(ctx context.Context, c *define.Call, args A) (O, error) {
@@ -95,12 +83,15 @@ func over[A, O any, P arguments[A]](
 			for _, path := range P(&args).paths() {
 				means := fromCodebase(v, *path)
 				if means != *path && found(v, *path) == *path {
-					_, outside = v.Locate(*path)
+					_, outside = v.LocateAll(*path)
 				}
 				*path = means
 			}
-			all, err := touches(args).locate(v)
-			return all, cmp.Or(err, outside)
+			all := touches(args)
+			if err := cmp.Or(locate(v, &all.Reads), locate(v, &all.Writes)); err != nil {
+				return tool.Touches{}, err
+			}
+			return all, outside
 		})
 }
 
@@ -112,7 +103,7 @@ func fromCodebase(v *workspace.View, path string) string {
 	if !filepath.IsAbs(path) || clean == "/" {
 		return path
 	}
-	if _, err := v.Locate(path); tool.CodeOf(err) != tool.CodeAccessDenied {
+	if _, err := v.LocateAll(path); tool.CodeOf(err) != tool.CodeAccessDenied {
 		return path
 	}
 	return "." + clean
@@ -131,24 +122,18 @@ func found(v *workspace.View, path string) string {
 	return means
 }
 
-// locate gives the absolute paths. A relative path may be in any root, so each is named.
-func (t touched) locate(v *workspace.View) (all tool.Touches, err error) {
-	if all.Reads, err = locate(v, t.reads); err != nil {
-		return tool.Touches{}, err
-	}
-	all.Writes, err = locate(v, t.writes)
-	return all, err
-}
-
-func locate(v *workspace.View, paths []string) (all []string, err error) {
-	for _, path := range paths {
+// locate makes paths absolute. A relative path may be in any root, so each is named.
+func locate(v *workspace.View, paths *[]string) error {
+	var all []string
+	for _, path := range *paths {
 		places, err := v.LocateAll(path)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, p := range places {
-			all = append(all, p.Abs)
+			all = append(all, p.Abs())
 		}
 	}
-	return all, nil
+	*paths = all
+	return nil
 }

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"io/fs"
 
 	"toolpost/host/workspace"
@@ -33,32 +34,35 @@ type entry struct {
 }
 
 func (t *Tools) list(r *request, a listArgs) ([]entry, error) {
-	o := workspace.WalkOptions{
-		Recursive: a.Recursive, Ignore: a.Ignore, Hidden: true, Globs: patterns(a.Pattern), MaxEntries: maxVisited, MaxDepth: maxDepth,
-	}
-	l := &listing{shown: orRoot(a.Path)}
 	entries := []entry{}
-	err := r.Walk(r, a.Path, o, func(e *workspace.Entry) error {
+	o := workspace.WalkOptions{Recursive: a.Recursive, Ignore: a.Ignore, Hidden: true, Globs: patterns(a.Pattern)}
+	err := r.walk(a.Path, o, func(e *workspace.Entry, shown string) (bool, error) {
 		info, err := e.Info()
-		if err != nil {
-			return gone(err)
+		if err == nil {
+			entries = append(entries, newEntry(shown, info))
 		}
-		shown := e.Shown()
-		entries = append(entries, newEntry(shown, info))
-		return l.count(shown)
+		if tool.CodeOf(err) == tool.CodeNotFound { // it was removed while we came to it
+			return false, nil
+		}
+		return err == nil, err
 	})
-	if err != nil {
-		return nil, advise(err, "not_a_folder", readName)
-	}
-	return entries, nil
+	return entries, err
 }
 
-// gone forgives an entry that was removed while we came to it.
-func gone(err error) error {
-	if tool.CodeOf(err) == tool.CodeNotFound {
-		return nil
-	}
-	return err
+// walk visits the entries below a folder, as far as a listing may go; list says whether it lists one.
+func (r *request) walk(
+	path string, o workspace.WalkOptions, list func(e *workspace.Entry, shown string) (listed bool, err error),
+) error {
+	o.MaxEntries, o.MaxDepth = maxVisited, maxDepth
+	l := &listing{shown: cmp.Or(path, ".")}
+	err := r.Walk(r, path, o, func(e *workspace.Entry) error {
+		shown := e.Shown()
+		if listed, err := list(e, shown); err != nil || !listed {
+			return err
+		}
+		return l.count(shown)
+	})
+	return advise(err, "not_a_folder", readName)
 }
 
 func patterns(p string) []string {
@@ -83,23 +87,16 @@ func (t *Tools) glob(r *request, a globArgs) ([]string, error) {
 	if err := workspace.CheckGlob(a.Pattern); err != nil {
 		return nil, err
 	}
-	o := workspace.WalkOptions{
-		Recursive: true, Ignore: !a.Ignored, Hidden: a.Hidden, Globs: patterns(a.Pattern), MaxEntries: maxVisited, MaxDepth: maxDepth,
-	}
-	l := &listing{shown: orRoot(a.Path)}
 	paths := []string{}
-	err := r.Walk(r, a.Path, o, func(e *workspace.Entry) error {
+	o := workspace.WalkOptions{Recursive: true, Ignore: !a.Ignored, Hidden: a.Hidden, Globs: patterns(a.Pattern)}
+	err := r.walk(a.Path, o, func(e *workspace.Entry, shown string) (bool, error) {
 		if e.Type.IsDir() {
-			return nil
+			return false, nil
 		}
-		shown := e.Shown()
 		paths = append(paths, shown)
-		return l.count(shown)
+		return true, nil
 	})
-	if err != nil {
-		return nil, advise(err, "not_a_folder", readName)
-	}
-	return paths, nil
+	return paths, err
 }
 
 // A listing counts what it gives.

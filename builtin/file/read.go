@@ -7,7 +7,6 @@ import (
 	"io"
 	"unicode/utf8"
 
-	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -35,9 +34,7 @@ type binary struct {
 }
 
 // whole reports whether the call wants the file as it is, which is what the cache keeps.
-func (a readArgs) whole() bool {
-	return a.Offset == nil && a.Length == nil && a.FromLine == nil && a.ToLine == nil && a.Encoding == "" && !a.Stream
-}
+func (a readArgs) whole() bool { return a == readArgs{fileArgs: a.fileArgs} }
 
 func (t *Tools) read(r *request, a readArgs) (json.RawMessage, error) {
 	rng, err := a.span()
@@ -54,7 +51,13 @@ func (t *Tools) read(r *request, a readArgs) (json.RawMessage, error) {
 	defer f.Close()
 	switch {
 	case a.whole():
-		return t.cache.get(f, func() (json.RawMessage, error) { return t.readWhole(f) })
+		return t.cache.get(f, func() (json.RawMessage, error) {
+			content, err := f.ReadAll(t.maxFile)
+			if err != nil {
+				return nil, err
+			}
+			return encode(content, f.Shown(), "")
+		})
 	case a.Stream:
 		return stream(r, f, rng.reader(r, f, max(f.Size(), t.maxFile)), a.Encoding)
 	}
@@ -79,18 +82,9 @@ func advise(err error, reason, instead string) error {
 	return &better
 }
 
-func (t *Tools) readWhole(f *workspace.File) (json.RawMessage, error) {
-	content, err := f.ReadAll(t.maxFile)
-	if err != nil {
-		return nil, err
-	}
-	return encode(content, f.Shown(), "")
-}
-
 func encode(content []byte, shown, encoding string) (json.RawMessage, error) {
-	text := encoding != asBase64 && isText(content)
 	switch {
-	case text:
+	case encoding != asBase64 && isText(content):
 		return strictjson.Quote(content), nil
 	case encoding == asText:
 		return nil, notText(shown)

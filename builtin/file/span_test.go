@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"toolpost/host/process"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -204,7 +205,7 @@ func TestAStreamStopsWhenNobodyListens(t *testing.T) {
 
 func TestACharacterIsNeverCutByABlock(t *testing.T) {
 	for in, want := range map[string]int{"": 0, "a": 1, "aé": 3, "a\xc3": 1, "a\xe4\xb8": 1, "世": 3, "\xf0\x9f\x99": 0, "\xff": 1, "a\x80\x80\x80\x80": 5} {
-		if got := wholeCharacters([]byte(in)); got != want {
+		if got := process.WholeRunes([]byte(in)); got != want {
 			t.Errorf("%q: %d, want %d", in, got, want)
 		}
 	}

@@ -1,7 +1,9 @@
 package file
 
 import (
-	"encoding/json"
+	"bytes"
+	"cmp"
+	_ "embed"
 
 	"toolpost/builtin/define"
 	"toolpost/tool"
@@ -24,23 +26,9 @@ const (
 const tierWrite = 1
 
 // readOutput is what a struct cannot say: the result of readFile has one of three forms.
-const readOutput = `{
-  "oneOf": [
-    {"type": "string", "description": "The content of a text file."},
-    {
-      "type": "object",
-      "properties": {"encoding": {"const": "base64"}, "content": {"type": "string", "contentEncoding": "base64"}},
-      "required": ["encoding", "content"],
-      "additionalProperties": false
-    },
-    {
-      "type": "object",
-      "properties": {"streamed": {"const": true}, "bytes": {"type": "integer", "minimum": 0}, "encoding": {"enum": ["text", "base64"]}},
-      "required": ["streamed", "bytes", "encoding"],
-      "additionalProperties": false
-    }
-  ]
-}`
+//
+//go:embed readoutput.json
+var readOutput []byte
 
 func (t *Tools) reading() []define.Tool {
 	reads := tool.Effects{Reads: true, Idempotent: true}
@@ -51,24 +39,24 @@ func (t *Tools) reading() []define.Tool {
 				"the content in base64. Give a range of bytes or of lines to read a part of a large file. Files that hold " +
 				"secrets, such as .env or private keys, and paths outside the offered folders are refused. Use listFiles to " +
 				"see which files there are.",
-			Output: json.RawMessage(readOutput),
-		}, t.read, func(a readArgs) touched { return touched{reads: []string{a.Path}} }),
+			Output: bytes.TrimSpace(readOutput),
+		}, t.read, func(a readArgs) tool.Touches { return tool.Touches{Reads: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: listName, Title: "List files", Aliases: []string{"file.list"}, Effects: reads,
 			Description: "Lists the entries of a folder with path, size in bytes and type, sorted by path; with recursive " +
 				"also everything below it. Symbolic links are listed and not followed. Files that hold secrets, such as .env " +
 				"or private keys, are left out. Give a pattern to narrow a large folder.",
-		}, t.list, func(a listArgs) touched { return touched{reads: []string{orRoot(a.Path)}} }),
+		}, t.list, func(a listArgs) tool.Touches { return tool.Touches{Reads: []string{cmp.Or(a.Path, ".")}} }),
 		over(t, tool.Spec{
 			Name: globName, Title: "Find files by name", Aliases: []string{"file.glob"}, Effects: reads,
 			Description: "Gives the paths of all files below a folder that match a glob, sorted. What .gitignore and " +
 				".ignore files name is left out, and so are names that begin with a dot, unless they are asked for.",
-		}, t.glob, func(a globArgs) touched { return touched{reads: []string{orRoot(a.Path)}} }),
+		}, t.glob, func(a globArgs) tool.Touches { return tool.Touches{Reads: []string{cmp.Or(a.Path, ".")}} }),
 		over(t, tool.Spec{
 			Name: statName, Title: "Describe a file", Aliases: []string{"file.stat"}, Effects: reads,
 			Description: "Tells type, size, permissions and time of the last change of a file, a folder or a link. " +
 				"A link is described itself, not what it leads to.",
-		}, t.stat, func(a fileArgs) touched { return touched{reads: []string{a.Path}} }),
+		}, t.stat, func(a fileArgs) tool.Touches { return tool.Touches{Reads: []string{a.Path}} }),
 	}
 }
 
@@ -79,28 +67,28 @@ func (t *Tools) writing() []define.Tool {
 			Name: writeName, Title: "Write a file", Aliases: []string{"file.write"}, Effects: destroys, Tier: tierWrite,
 			Description: "Makes a file or replaces its whole content, at once: nobody ever sees half of it. Missing folders " +
 				"are made. The permissions of a file that is replaced stay. Use editFile to change a part.",
-		}, t.write, func(a writeArgs) touched { return touched{writes: []string{a.Path}} }),
+		}, t.write, func(a writeArgs) tool.Touches { return tool.Touches{Writes: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: editName, Title: "Edit a file", Aliases: []string{"file.edit"},
 			Effects: tool.Effects{Reads: true, Writes: true}, Tier: tierWrite,
 			Description: "Replaces a piece of text in a file by another, exactly. The old text must be there once, unless " +
 				"replace_all or expected says otherwise; else nothing is changed and the error says how often it is there.",
-		}, t.edit, func(a editArgs) touched { return touched{reads: []string{a.Path}, writes: []string{a.Path}} }),
+		}, t.edit, func(a editArgs) tool.Touches { return tool.Touches{Reads: []string{a.Path}, Writes: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: deleteName, Title: "Delete a file", Aliases: []string{"file.delete"}, Effects: destroys, Tier: tierWrite,
 			Description: "Deletes a file, a symbolic link (not what it leads to), or an empty folder. It cannot be undone.",
-		}, t.remove, func(a fileArgs) touched { return touched{writes: []string{a.Path}} }),
+		}, t.remove, func(a fileArgs) tool.Touches { return tool.Touches{Writes: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: moveName, Title: "Move or rename a file", Aliases: []string{"file.move"}, Effects: destroys, Tier: tierWrite,
 			Description: "Moves a file or a folder to another path. Missing folders are made. " +
 				"What is at the new path is replaced only with overwrite.",
-		}, t.move, func(a moveArgs) touched {
-			return touched{reads: []string{a.From}, writes: []string{a.From, a.To}} // under its new name it can be read
+		}, t.move, func(a moveArgs) tool.Touches {
+			return tool.Touches{Reads: []string{a.From}, Writes: []string{a.From, a.To}} // under its new name it can be read
 		}),
 		over(t, tool.Spec{
 			Name: folderName, Title: "Make a folder", Aliases: []string{"file.mkdir"},
 			Effects: tool.Effects{Writes: true, Idempotent: true}, Tier: tierWrite,
 			Description: "Makes a folder, and those above it that are missing. A folder that exists is fine.",
-		}, t.makeFolder, func(a folderArgs) touched { return touched{writes: []string{a.Path}} }),
+		}, t.makeFolder, func(a folderArgs) tool.Touches { return tool.Touches{Writes: []string{a.Path}} }),
 	}
 }

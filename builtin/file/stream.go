@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"unicode/utf8"
 
+	"toolpost/host/process"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -38,7 +38,7 @@ func stream(r *request, f *workspace.File, content io.Reader, encoding string) (
 		s.choose(buf[:n])
 		give := n
 		if s.Encoding == asText && !last {
-			give = wholeCharacters(buf[:n])
+			give = process.WholeRunes(buf[:n])
 		}
 		if err := s.emit(r.out, buf[:give], f.Shown()); err != nil {
 			return nil, err
@@ -54,7 +54,7 @@ func stream(r *request, f *workspace.File, content io.Reader, encoding string) (
 func (s *streamed) choose(first []byte) {
 	switch {
 	case s.Encoding != "":
-	case isText(first[:wholeCharacters(first)]):
+	case isText(first[:process.WholeRunes(first)]):
 		s.Encoding = asText
 	default:
 		s.Encoding = asBase64
@@ -73,17 +73,4 @@ func (s *streamed) emit(out tool.Sink, b []byte, shown string) error {
 	}
 	s.Bytes += int64(len(b))
 	return out.Emit(tool.NewEvent(tool.KindOutput, tool.Output{Stream: "content", Text: text}))
-}
-
-// wholeCharacters gives how much of b does not end within a character.
-func wholeCharacters(b []byte) int {
-	for back := 1; back <= min(len(b), utf8.UTFMax-1); back++ {
-		if start := len(b) - back; utf8.RuneStart(b[start]) {
-			if !utf8.FullRune(b[start:]) {
-				return start
-			}
-			break
-		}
-	}
-	return len(b)
 }

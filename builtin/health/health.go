@@ -12,12 +12,6 @@ import (
 	"toolpost/tool"
 )
 
-// The names of the tools.
-const (
-	sourcesName = "listSources"
-	metricsName = "readMetrics"
-)
-
 // A Source is a source of the config as operators see it.
 type Source struct {
 	Name     string    `json:"name"`
@@ -46,23 +40,14 @@ func New(o Options) *define.Set {
 	reads := tool.Effects{Reads: true}
 	return define.NewSet(
 		define.New(tool.Spec{
-			Name: sourcesName, Effects: reads,
+			Name: "listSources", Effects: reads,
 			Description: "Lists every source with its state, how many tools it brings, and why it is not there. For operators.",
-		}, o.sources),
+		}, define.ForOperators("use listSources", o.sources)),
 		define.New(tool.Spec{
-			Name: metricsName, Effects: reads,
+			Name: "readMetrics", Effects: reads,
 			Description: "Gives what was measured of all calls, as text that Prometheus reads. For operators.",
-		}, o.metrics),
+		}, define.ForOperators("use readMetrics", o.metrics)),
 	)
-}
-
-// allow refuses who does not run the program.
-func allow(c *define.Call) error {
-	if c.Caller.Operator() {
-		return nil
-	}
-	return tool.Errorf(tool.CodeAccessDenied, "%q may not use %s: "+
-		"only the owner and who runs toolpost on its command line may", c.Caller.ID, c.Tool)
 }
 
 type listed struct {
@@ -70,9 +55,6 @@ type listed struct {
 }
 
 func (o Options) sources(ctx context.Context, c *define.Call, _ struct{}) (listed, error) {
-	if err := allow(c); err != nil {
-		return listed{}, err
-	}
 	return listed{o.Sources(ctx, c.Caller)}, nil
 }
 
@@ -80,10 +62,7 @@ type metrics struct {
 	Text string `json:"text"`
 }
 
-func (o Options) metrics(_ context.Context, c *define.Call, _ struct{}) (metrics, error) {
-	if err := allow(c); err != nil {
-		return metrics{}, err
-	}
+func (o Options) metrics(context.Context, *define.Call, struct{}) (metrics, error) {
 	var text strings.Builder
 	err := o.Metrics(&text)
 	return metrics{text.String()}, err

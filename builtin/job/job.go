@@ -14,15 +14,6 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The names of the tools.
-const (
-	startName  = "startJob"
-	showName   = "showJob"
-	listName   = "listJobs"
-	cancelName = "cancelJob"
-	watchName  = "watchJob"
-)
-
 // Jobs keeps and runs jobs. What it gives is the JSON that callers see. A job of another caller is not found.
 type Jobs interface {
 	// Start accepts a call as a job, or refuses it as it would be refused now.
@@ -38,9 +29,6 @@ type Jobs interface {
 	Watch(ctx context.Context, p tool.Principal, id string, after int64, out tool.Sink) (json.RawMessage, error)
 }
 
-// Names lists the tools, sorted.
-func Names() []string { return []string{cancelName, listName, showName, startName, watchName} }
-
 // watchTime is how long somebody may watch. Whoever still wants to, watches again.
 const watchTime = 24 * time.Hour
 
@@ -50,24 +38,24 @@ func New(jobs Jobs) *define.Set {
 	reads := tool.Effects{Reads: true}
 	return define.NewSet(
 		define.New(tool.Spec{
-			Name: startName,
+			Name: "startJob",
 			Description: "Starts a call of another tool as a job, and gives the id of the job at once. " +
 				"The job is kept and run whatever becomes of the caller.",
 		}, q.start),
 		define.New(tool.Spec{
-			Name: showName, Effects: reads,
+			Name: "showJob", Effects: reads,
 			Description: "Shows a job: its state and, once it has ended, its result or why there is none.",
-		}, q.show),
+		}, q.one(jobs.Show)),
 		define.New(tool.Spec{
-			Name: listName, Effects: reads,
+			Name: "listJobs", Effects: reads,
 			Description: "Lists your jobs, the newest first, without their results.",
 		}, q.list),
 		define.New(tool.Spec{
-			Name: cancelName, Effects: tool.Effects{Idempotent: true},
+			Name: "cancelJob", Effects: tool.Effects{Idempotent: true},
 			Description: "Cancels a job: one that waits at once, one that runs within a moment.",
-		}, q.cancel),
+		}, q.one(jobs.Cancel)),
 		define.New(tool.Spec{
-			Name: watchName, Effects: reads, Timeout: watchTime,
+			Name: "watchJob", Effects: reads, Timeout: watchTime,
 			Description: "Streams the events of a job, those so far and those to come, and shows the job when it has ended.",
 		}, q.watch),
 	)
@@ -118,31 +106,22 @@ func (q queue) whose(ctx context.Context, c *define.Call, a jobArgs) (p tool.Pri
 	return p, err
 }
 
-func (q queue) show(ctx context.Context, c *define.Call, a jobArgs) (json.RawMessage, error) {
-	whose, err := q.whose(ctx, c, a)
-	if err != nil {
-		return nil, err
+// one does something with a job. Who did not say whose it is, is told.
+func (q queue) one(
+	do func(context.Context, tool.Principal, string) (json.RawMessage, error),
+) func(context.Context, *define.Call, jobArgs) (json.RawMessage, error) {
+	return func(ctx context.Context, c *define.Call, a jobArgs) (json.RawMessage, error) {
+		whose, err := q.whose(ctx, c, a)
+		if err != nil {
+			return nil, err
+		}
+		doc, err := do(ctx, whose, a.Job)
+		if a.All && len(doc) > 0 {
+			b := strictjson.AppendString(strictjson.AppendName([]byte{'{'}, "caller"), whose.ID)
+			doc = append(append(b, ','), doc[1:]...)
+		}
+		return doc, err
 	}
-	doc, err := q.jobs.Show(ctx, whose, a.Job)
-	return a.of(whose, doc), err
-}
-
-func (q queue) cancel(ctx context.Context, c *define.Call, a jobArgs) (json.RawMessage, error) {
-	whose, err := q.whose(ctx, c, a)
-	if err != nil {
-		return nil, err
-	}
-	doc, err := q.jobs.Cancel(ctx, whose, a.Job)
-	return a.of(whose, doc), err
-}
-
-// of adds to a job whose it is, for who did not say so.
-func (a jobArgs) of(p tool.Principal, doc json.RawMessage) json.RawMessage {
-	if !a.All || len(doc) == 0 {
-		return doc
-	}
-	b := strictjson.AppendString(strictjson.AppendName([]byte{'{'}, "caller"), p.ID)
-	return append(append(b, ','), doc[1:]...)
 }
 
 type listArgs struct {

@@ -14,12 +14,10 @@ import (
 	"toolpost/tool"
 )
 
-// The names of the tools.
+// The names of the tools that messages name.
 const (
 	issueName  = "lease.issue"
-	listName   = "lease.list"
 	revokeName = "lease.revoke"
-	gcName     = "lease.gc"
 )
 
 // issuer is the role of callers who may issue leases.
@@ -56,16 +54,14 @@ func New(o Options) *define.Set {
 	book, _ := o.Leases.(Book)
 	d := desk{o, book}
 	tools := []define.Tool{
-		define.New(tool.Spec{
-			Name: issueName, Description: "Issues a lease: the permission for one call of a tool.",
-		}, d.issue),
-		define.New(tool.Spec{Name: gcName, Description: "Removes leases that are over and counts the others."}, d.gc),
+		define.New(tool.Spec{Name: issueName, Description: "Issues a lease: the permission for one call of a tool."}, d.issue),
+		define.New(tool.Spec{Name: "lease.gc", Description: "Removes leases that are over and counts the others."}, d.gc),
 	}
 	if book != nil {
 		tools = append(tools, define.New(tool.Spec{
 			Name: revokeName, Description: "Revokes a lease: nobody can use it any more.",
 		}, d.revoke), define.New(tool.Spec{
-			Name: listName, Effects: tool.Effects{Reads: true},
+			Name: "lease.list", Effects: tool.Effects{Reads: true},
 			Description: "Lists the leases of all callers, the newest first. Their tokens are nowhere.",
 		}, define.ForOperators("list the leases of all callers", d.list)))
 	}

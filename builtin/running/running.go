@@ -11,23 +11,17 @@ import (
 	"toolpost/tool"
 )
 
-// The names of the tools.
-const (
-	listName   = "listCalls"
-	cancelName = "cancelCall"
-)
-
 // New makes the tools.
 func New(calls *running.Calls) *define.Set {
 	r := registry{calls}
 	return define.NewSet(
 		define.New(tool.Spec{
-			Name: listName, Effects: tool.Effects{Reads: true},
+			Name: "listCalls", Effects: tool.Effects{Reads: true},
 			Description: "Lists your calls that run now, the oldest first, with what was last heard of each. " +
 				"Operators see those of all callers.",
 		}, r.list),
 		define.New(tool.Spec{
-			Name: cancelName, Effects: tool.Effects{Idempotent: true},
+			Name: "cancelCall", Effects: tool.Effects{Idempotent: true},
 			Description: "Cancels a call that runs now, by its id, whichever door it came by: one of yours, or anybody's for operators.",
 		}, r.cancel),
 	)

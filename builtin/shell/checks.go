@@ -14,20 +14,18 @@ var (
 // checkAwk refuses a program that runs, reads or writes something, as far as its letters could mean that: it is
 // searched and not understood, so that no trick of quoting hides anything, and some harmless ones are refused.
 func checkAwk(j *judging, items []item) error {
-	for _, it := range items {
-		if it.name != "" {
-			continue
-		}
-		text := strings.ReplaceAll(it.values[0], "||", "")
-		switch {
-		case awkRuns().MatchString(text):
-			return j.refuse("%q in its program, which can run programs or open files", awkRuns().FindString(text))
-		case strings.Contains(text, "|"):
-			return j.refuse("a | in its program, which runs a program; in a pattern write a || b")
-		case awkOutputs().MatchString(text):
-			return j.refuse("a > after print in its program, which writes a file; put comparisons before it")
-		}
+	args := arguments(items)
+	if len(args) == 0 {
 		return nil
+	}
+	text := strings.ReplaceAll(args[0], "||", "")
+	switch {
+	case awkRuns().MatchString(text):
+		return j.refuse("%q in its program, which can run programs or open files", awkRuns().FindString(text))
+	case strings.Contains(text, "|"):
+		return j.refuse("a | in its program, which runs a program; in a pattern write a || b")
+	case awkOutputs().MatchString(text):
+		return j.refuse("a > after print in its program, which writes a file; put comparisons before it")
 	}
 	return nil
 }
@@ -63,8 +61,8 @@ func checkTar(j *judging, items []item) error {
 		return j.refuse("not exactly one of -c, -x and -t")
 	}
 	for _, it := range items {
-		if it.name == "-f" || it.name == "--file" {
-			if err := j.tarFile(it.values[0], create); err != nil {
+		if create && has([]item{it}, "-f --file") && it.values[0] != "-" {
+			if err := j.fromDir(it.values[0], true); err != nil {
 				return err
 			}
 		}
@@ -81,12 +79,10 @@ func checkTar(j *judging, items []item) error {
 // untar judges where an archive is unpacked; what is in it is judged before it is: see unpacks.
 func (j *judging) untar(items []item) error {
 	u := &unpacking{into: j.base, quoted: true, ground: j.ground}
-	var which, names []string
+	var which []string
 	file := "-"
 	for _, it := range items {
 		switch it.name {
-		case "":
-			names = append(names, it.values[0])
 		case "-f", "--file":
 			file = it.values[0]
 		case "--exclude":
@@ -104,36 +100,20 @@ func (j *judging) untar(items []item) error {
 	if file == "-" {
 		return j.refuse("an archive from standard input: what it would write cannot be judged before; put it into a file and name that with -f")
 	}
-	u.list = slices.Concat([]string{"-t", "--quoting-style=escape", "-f", file}, which, []string{"--"}, names)
+	u.list = slices.Concat([]string{"-t", "--quoting-style=escape", "-f", file}, which, []string{"--"}, arguments(items))
 	j.unpack = u
 	return j.path(".", true)
-}
-
-func (j *judging) tarFile(name string, create bool) error {
-	if name == "-" || !create {
-		return nil
-	}
-	return j.fromDir(name, true)
 }
 
 // checkLink lets symbolic links lead to places below the folder that they are in, or to allowed ones by their
 // whole path. A hard link gives a file a second name, so that the first must be one that may be written.
 func checkLink(j *judging, items []item) error {
-	for _, it := range items {
-		if it.name == "" && hasDotDot(it.values[0]) && has(items, "-s --symbolic") {
-			return j.refuse("%q: a link that leads upwards is not followed to where it leads", it.values[0])
+	for _, path := range arguments(items) {
+		if has(items, "-s --symbolic") && slices.Contains(strings.Split(path, "/"), "..") {
+			return j.refuse("%q: a link that leads upwards is not followed to where it leads", path)
 		}
 	}
 	return checkPlaced(j, items)
-}
-
-func hasDotDot(path string) bool {
-	for part := range strings.SplitSeq(path, "/") {
-		if part == ".." {
-			return true
-		}
-	}
-	return false
 }
 
 // checkDD reads dd's own way to name things.
@@ -142,11 +122,11 @@ func checkDD(j *judging, items []item) error {
 		"if": reads, "of": writes, "bs": number, "ibs": number, "obs": number, "cbs": number, "count": number,
 		"skip": number, "seek": number, "conv": keyword, "status": keyword, "iflag": keyword, "oflag": keyword,
 	}
-	for _, it := range items {
-		name, value, _ := strings.Cut(it.values[0], "=")
+	for _, operand := range arguments(items) {
+		name, value, _ := strings.Cut(operand, "=")
 		k, ok := kinds[name]
 		if !ok {
-			return j.refuse("the operand %q", it.values[0])
+			return j.refuse("the operand %q", operand)
 		}
 		if err := j.value(k, value); err != nil {
 			return err
@@ -160,12 +140,10 @@ func checkUnzip(j *judging, items []item) error {
 	if has(items, "-l -v -t -p -z -Z -1") {
 		return nil
 	}
-	u := &unpacking{list: []string{"-Z1"}, into: j.base, flat: has(items, "-j"), ground: j.ground}
+	list := append([]string{"-Z1"}, arguments(items)...)
+	u := &unpacking{list: list, into: j.base, flat: has(items, "-j"), ground: j.ground}
 	for _, it := range items {
-		switch it.name {
-		case "":
-			u.list = append(u.list, it.values[0])
-		case "-d":
+		if it.name == "-d" {
 			u.into = j.absolute(it.values[0])
 		}
 	}

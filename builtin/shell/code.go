@@ -7,8 +7,7 @@ import (
 
 // checkScript refuses an interpreter without a script, which would read code from its standard input.
 func checkScript(j *judging, items []item) error {
-	script := slices.ContainsFunc(items, func(it item) bool { return it.name == "" })
-	if script || has(items, j.prof.without) || j.code.covers(CodeAny) {
+	if len(arguments(items)) > 0 || has(items, j.prof.without) || j.code.covers(CodeAny) {
 		return nil
 	}
 	return j.refuse("no script, so that it would run what is on its standard input: name a file, or allow it by a rule with code: any")
@@ -54,19 +53,17 @@ func checkGo(j *judging, items []item) error {
 	if j.subcommand != "build" || has(items, "-o -n") {
 		return nil
 	}
-	for _, it := range items {
-		if it.name == "" && strings.Contains(it.values[0], "...") {
-			return nil
-		}
+	if slices.ContainsFunc(arguments(items), func(pkg string) bool { return strings.Contains(pkg, "...") }) {
+		return nil
 	}
 	return j.path(".", true)
 }
 
 // checkMake refuses variables, which a makefile may take for commands, and a makefile from standard input.
 func checkMake(j *judging, items []item) error {
-	for _, it := range items {
-		if it.name == "" && strings.Contains(it.values[0], "=") {
-			return j.refuse("the assignment %q: a makefile may run what a variable holds", it.values[0])
+	for _, arg := range arguments(items) {
+		if strings.Contains(arg, "=") {
+			return j.refuse("the assignment %q: a makefile may run what a variable holds", arg)
 		}
 	}
 	return nil

@@ -96,7 +96,6 @@ func (f *form) options() map[string]option {
 
 // A parser splits arguments into items.
 type parser struct {
-	form  *form
 	table map[string]option
 	args  []string // what is left
 	items []item
@@ -104,7 +103,7 @@ type parser struct {
 
 // parse understands the arguments of a program, or says what it does not understand.
 func (f *form) parse(args []string) ([]item, error) {
-	p := &parser{form: f, table: f.options(), args: args}
+	p := &parser{table: f.options(), args: args}
 	for len(p.args) > 0 {
 		arg := p.next()
 		var err error
@@ -121,8 +120,8 @@ func (f *form) parse(args []string) ([]item, error) {
 			if f.rest == "1" {
 				p.forProgram()
 			}
-		case f.single:
-			err = p.word(arg)
+		case f.single: // -name and --name are the same, as for Go programs and find
+			err = p.long("-" + strings.TrimPrefix(arg[1:], "-"))
 		case strings.HasPrefix(arg, "--"):
 			err = p.long(arg)
 		default:
@@ -175,14 +174,6 @@ func (p *parser) long(arg string) error {
 	}
 	p.items = append(p.items, item{name, o.kinds, []string{value}})
 	return nil
-}
-
-// word reads -name, --name, -name=value and -name value, as Go programs and find do.
-func (p *parser) word(arg string) error {
-	if strings.HasPrefix(arg, "--") {
-		arg = arg[1:]
-	}
-	return p.long(arg)
 }
 
 // short reads -abc, where the last may have a value, attached or not.
@@ -276,9 +267,8 @@ func (f *form) works(items []item) bool {
 	if f.work == "" || has(items, f.look) {
 		return false
 	}
-	args := slices.ContainsFunc(items, func(it item) bool { return it.name == "" })
-	when := strings.Fields(f.work)
-	return when[0] == "always" || when[0] == "args" && args || has(items, f.work)
+	when, _, _ := strings.Cut(f.work, " ")
+	return when == "always" || when == "args" && len(arguments(items)) > 0 || has(items, f.work)
 }
 
 // turned is the kind of an argument when options make reading writing, or the other way round.
@@ -294,21 +284,19 @@ func (f *form) turned(kinds string, items []item) string {
 
 // has reports whether one of the named options is among the items.
 func has(items []item, names string) bool {
-	for name := range strings.FieldsSeq(names) {
-		for _, it := range items {
-			if it.name == name {
-				return true
-			}
+	listed := strings.Fields(names)
+	return slices.ContainsFunc(items, func(it item) bool { return slices.Contains(listed, it.name) })
+}
+
+// arguments gives those of the items that are no options.
+func arguments(items []item) []string {
+	var args []string
+	for _, it := range items {
+		if it.name == "" {
+			args = append(args, it.values[0])
 		}
 	}
-	return false
+	return args
 }
 
 func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
-
-// isNumber takes 5, -5, +5, 1.5, 10k, 512MiB and 50%.
-func isNumber(s string) bool {
-	s = strings.TrimLeft(s, "+-")
-	unit := strings.TrimLeft(s, "0123456789.")
-	return len(unit) < len(s) && len(unit) <= 3 && strings.Trim(unit, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ%") == ""
-}

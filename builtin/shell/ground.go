@@ -23,7 +23,7 @@ type place struct {
 	scope tool.Scope
 }
 
-// check implements ground.
+// check says why a path may not be read, or written; shown is how the caller wrote it.
 func (p place) check(shown, abs string, write bool) error {
 	real, err := p.resolve(abs)
 	if err != nil {
@@ -76,14 +76,14 @@ func (p place) resolve(abs string) (string, error) {
 	if info, lerr := os.Lstat(abs); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
 		return "", tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: it is a link to something that is not there", abs)
 	}
-	if _, err := p.view.Locate(filepath.Dir(abs)); err != nil {
+	if _, err := p.view.LocateAll(filepath.Dir(abs)); err != nil {
 		return "", err
 	}
 	parent, err := p.resolve(filepath.Dir(abs))
 	return filepath.Join(parent, filepath.Base(abs)), err
 }
 
-// isRoot implements ground.
+// isRoot reports whether an absolute path is one of the folders itself.
 func (p place) isRoot(abs string) bool {
 	real, err := p.resolve(abs)
 	return err == nil && slices.ContainsFunc(p.view.Roots(), func(r workspace.Root) bool {
@@ -117,7 +117,8 @@ func say(shown, abs string, err error) error {
 // maxBelow is how many entries of a tree are looked at before a program may go through it.
 const maxBelow = 500_000
 
-// hidden implements ground: it compares what is there with what the caller sees of it.
+// hidden lists the names of what is below a folder and may not be read, or written; links count where they are followed.
+// It compares what is there with what the caller sees of it.
 func (p place) hidden(abs string, write, follow bool) ([]string, error) {
 	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
 		return nil, nil // a file was checked when it was named
@@ -136,14 +137,13 @@ func (p place) hidden(abs string, write, follow bool) ([]string, error) {
 	var hidden []string
 	err = filepath.WalkDir(abs, func(path string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(abs, path)
-		switch {
-		case err != nil || rel == "." || seen[rel] || !p.denied(path, write):
+		if err != nil || rel == "." || seen[rel] || !p.denied(path, write) {
 			return nil
-		case d.IsDir():
-			hidden = append(hidden, d.Name())
-			return fs.SkipDir
 		}
 		hidden = append(hidden, d.Name())
+		if d.IsDir() {
+			return fs.SkipDir
+		}
 		return nil
 	})
 	return hidden, err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"toolpost/host/offlimits"
@@ -85,17 +86,13 @@ func (s *session) nested(v *verdict, dir *workspace.File, top string) ([]string,
 		if strings.HasPrefix(name, `"`) {
 			return v.notHere("the name of its submodule %s cannot be read", name)
 		}
-		if folder := filepath.Join(top, name); exists(filepath.Join(folder, ".git")) {
+		folder := filepath.Join(top, name)
+		if _, err := os.Lstat(filepath.Join(folder, ".git")); err == nil {
 			folders = append(folders, folder)
 		}
 		return nil
 	}, "ls-files", "--stage", "--full-name", ":/")
 	return folders, err
-}
-
-func exists(file string) bool {
-	_, err := os.Lstat(file)
-	return err == nil
 }
 
 // repository asks where the repository and its tree are, and refuses those that are not offered. There may be
@@ -109,12 +106,7 @@ func (s *session) repository(v *verdict, dir *workspace.File) ([]string, error) 
 	if places[0] == "" {
 		return nil, nil
 	}
-	for _, at := range places {
-		if err := s.offered(v, dir, at); err != nil {
-			return nil, err
-		}
-	}
-	return places, nil
+	return places, each(places, func(at string) error { return s.offered(v, dir, at) })
 }
 
 // offered refuses a repository, or a work tree, that is not below an offered folder.
@@ -126,10 +118,8 @@ func (s *session) offered(v *verdict, dir *workspace.File, at string) error {
 	if err != nil {
 		return v.notHere("its repository cannot be looked at: %w", err)
 	}
-	for _, r := range s.view.Roots() {
-		if offlimits.Within(real, r.Dir) {
-			return nil
-		}
+	if slices.ContainsFunc(s.view.Roots(), func(r workspace.Root) bool { return offlimits.Within(real, r.Dir) }) {
+		return nil
 	}
 	return v.notHere("its repository, or the tree of it, is %s, outside of the offered folders", at)
 }

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -26,44 +27,30 @@ type verdict struct {
 // changes reports whether the command may change files: it names some, runs code, or nothing is known of it.
 func (v *verdict) changes() bool { return len(v.writes) > 0 || v.strange || v.code.covers(CodeTree) }
 
-// A ground is the folders that a command may touch.
-type ground interface {
-	// check says why a path may not be read, or written; shown is how the caller wrote it.
-	check(shown, abs string, write bool) error
-	// hidden lists the names of what is below a folder and may not be read, or written; links count where they
-	// are followed.
-	hidden(abs string, write, follow bool) ([]string, error)
-	// lands says why what is at one path, and below it, may not be written at another.
-	lands(from, to string) error
-	// isRoot reports whether an absolute path is one of the folders itself.
-	isRoot(abs string) bool
-}
-
 // A judging is one command being judged.
 type judging struct {
 	*verdict
-	ground ground
+	ground place
 	rule   Rule
 	prof   *profile
+	words  words    // of its arguments
 	base   string   // where relative paths start
 	spared []string // options that leave names out
 }
 
 // judge says whether a command may run, and as what. File is where the program was found.
-func (o *Options) judge(g ground, name, file, dir string, args []string) (*verdict, error) {
+func (o *Options) judge(g place, name, file, dir string, args []string) (*verdict, error) {
 	j := &judging{verdict: &verdict{name: name, dir: dir}, ground: g, rule: o.rule(name), base: dir}
 	if err := j.size(args); err != nil {
 		return nil, err
 	}
-	prof, known := profileOf(filepath.Base(name))
-	words, err := j.arguments(prof, known, args)
-	if err != nil {
+	if err := j.arguments(profileOf(filepath.Base(name)), args); err != nil {
 		return nil, err
 	}
-	if o.named(o.Allow, name) && !o.listed(o.Allow, name, words) {
+	if o.named(o.Allow, name) && !o.listed(o.Allow, name, j.words) {
 		return nil, j.refuse("these arguments: allow of the config names others")
 	}
-	if o.listed(o.Deny, name, words) || o.listed(o.Deny, filepath.Base(file), words) {
+	if o.listed(o.Deny, name, j.words) || o.listed(o.Deny, filepath.Base(file), j.words) {
 		return nil, denied(name)
 	}
 	j.argv = append([]string{file}, j.complete(args)...)
@@ -99,17 +86,13 @@ func (j *judging) refuse(format string, args ...any) *tool.Error {
 }
 
 func (j *judging) size(args []string) error {
-	most := orDefault(j.rule.MaxArgs, defaultMaxArgs)
-	if len(args) > most {
+	most, all := cmp.Or(j.rule.MaxArgs, defaultMaxArgs), strings.Join(args, "")
+	switch {
+	case len(args) > most:
 		return j.refuse("%d arguments: at most %d are allowed", len(args), most)
-	}
-	size := 0
-	for _, a := range args {
-		if size += len(a); strings.ContainsRune(a, 0) {
-			return tool.Errorf(tool.CodeInvalidInput, "an argument of %s holds a NUL byte", j.name)
-		}
-	}
-	if size > maxArgBytes {
+	case strings.ContainsRune(all, 0):
+		return tool.Errorf(tool.CodeInvalidInput, "an argument of %s holds a NUL byte", j.name)
+	case len(all) > maxArgBytes:
 		return tool.Errorf(tool.CodeInvalidInput, "the arguments of %s are larger than %d bytes: pass large values on standard input or in a file", j.name, maxArgBytes)
 	}
 	return nil
@@ -122,23 +105,23 @@ type words struct {
 }
 
 // arguments judges the arguments of a program.
-func (j *judging) arguments(prof *profile, known bool, args []string) (words, error) {
+func (j *judging) arguments(prof *profile, args []string) error {
 	for _, a := range args {
 		if matchAny(j.rule.DenyArgs, a) {
-			return words{}, j.refuse("the argument %q: a rule denies it", a)
+			return j.refuse("the argument %q: a rule denies it", a)
 		}
 	}
 	switch {
 	case j.rule.Trust:
 		return j.unknown(args)
-	case !known || prof.refused != "":
+	case prof == nil || prof.refused != "":
 		for _, a := range args {
 			if !matchAny(j.rule.AllowArgs, a) {
-				return words{}, j.refuse("the argument %q: %s; a rule with allow_args or trust can allow it", a, j.whyStrange(prof))
+				return j.refuse("the argument %q: %s; a rule with allow_args or trust can allow it", a, j.whyStrange(prof))
 			}
 		}
 		if len(j.rule.AllowArgs) == 0 {
-			return words{}, j.refuse("no rule: %s; a rule with allow_args or trust can allow it", j.whyStrange(prof))
+			return j.refuse("no rule: %s; a rule with allow_args or trust can allow it", j.whyStrange(prof))
 		}
 		return j.unknown(args)
 	}
@@ -154,53 +137,46 @@ func (j *judging) whyStrange(prof *profile) string {
 }
 
 // unknown judges arguments of which nothing is known: whatever looks like a path is one.
-func (j *judging) unknown(args []string) (words, error) {
-	var w words
+func (j *judging) unknown(args []string) error {
 	j.strange = true
 	for _, a := range args {
-		if err := j.loose(a); err != nil {
-			return w, err
-		}
 		if strings.HasPrefix(a, "-") {
-			w.options = append(w.options, a)
+			j.words.options = append(j.words.options, a)
 		} else {
-			w.plain = append(w.plain, a)
+			j.words.plain = append(j.words.plain, a)
 		}
 	}
-	return w, nil
+	return each(args, j.loose)
 }
 
 // known judges the arguments of a program that there is a profile of.
-func (j *judging) known(args []string) (words, error) {
+func (j *judging) known(args []string) error {
 	args, err := j.extra(args)
 	if err != nil {
-		return words{}, err
+		return err
 	}
-	f, w := &j.prof.form, words{}
+	f := &j.prof.form
 	if j.prof.subs != nil {
-		if f, args, err = j.descend(args, &w); err != nil {
-			return w, err
+		if f, args, err = j.descend(args); err != nil {
+			return err
 		}
 	}
 	items, err := f.parse(args)
 	if err != nil {
-		return w, j.refuse("%v", err)
+		return j.refuse("%v", err)
 	}
 	for _, it := range items {
-		if w.add(it); it.name != "" && matchAny(j.rule.DenyArgs, it.name) {
-			return w, j.refuse("the option %s: a rule denies it", it.name)
+		if j.words.add(it); it.name != "" && matchAny(j.rule.DenyArgs, it.name) {
+			return j.refuse("the option %s: a rule denies it", it.name)
 		}
 	}
-	if err := j.permitted(f, items, w.plain); err != nil {
-		return w, err
+	if err := j.permitted(f, items); err != nil {
+		return err
 	}
-	if err := j.judgeItems(f, items); err != nil {
-		return w, err
+	if err := j.judgeItems(f, items); err != nil || j.prof.check == nil {
+		return err
 	}
-	if j.prof.check != nil {
-		return w, j.prof.check(j, items)
-	}
-	return w, nil
+	return j.prof.check(j, items)
 }
 
 func (w *words) add(it item) {
@@ -212,11 +188,7 @@ func (w *words) add(it item) {
 }
 
 // extra takes out the arguments that a rule allows beside those of the profile.
-func (j *judging) extra(args []string) ([]string, error) {
-	if len(j.rule.AllowArgs) == 0 {
-		return args, nil
-	}
-	var left []string
+func (j *judging) extra(args []string) (left []string, err error) {
 	for _, a := range args {
 		if !matchAny(j.rule.AllowArgs, a) {
 			left = append(left, a)
@@ -228,7 +200,7 @@ func (j *judging) extra(args []string) ([]string, error) {
 }
 
 // descend reads what comes before a subcommand and finds its form.
-func (j *judging) descend(args []string, w *words) (*form, []string, error) {
+func (j *judging) descend(args []string) (*form, []string, error) {
 	global := j.prof.form
 	global.stop, global.args = true, "l*"
 	items, err := global.parse(args)
@@ -240,7 +212,7 @@ func (j *judging) descend(args []string, w *words) (*form, []string, error) {
 		first = len(items)
 	}
 	for _, it := range items[:first] {
-		w.add(it)
+		j.words.add(it)
 	}
 	if err := j.judgeItems(&global, items[:first]); err != nil {
 		return nil, nil, err
@@ -260,15 +232,15 @@ func (j *judging) descend(args []string, w *words) (*form, []string, error) {
 		return nil, nil, j.refuse("the subcommand %q: a rule allows only %s", name, strings.Join(j.rule.Subcommands, ", "))
 	}
 	j.subcommand = name
-	w.plain = append(w.plain, strings.Fields(name)...)
+	j.words.plain = append(j.words.plain, strings.Fields(name)...)
 	return f, rest, nil
 }
 
 // permitted asks for what a form needs: a folder to write in, the network, code.
-func (j *judging) permitted(f *form, items []item, plain []string) error {
+func (j *judging) permitted(f *form, items []item) error {
 	what := "these arguments"
-	if len(plain) > 0 {
-		what = plain[0]
+	if len(j.words.plain) > 0 {
+		what = j.words.plain[0]
 	}
 	if f.net && !j.rule.Network {
 		return j.refuse("%s, which reaches the network: a rule with network: true can allow it", what)
@@ -284,12 +256,7 @@ func (j *judging) permitted(f *form, items []item, plain []string) error {
 }
 
 // codeLevel is which code may be run.
-func (j *judging) codeLevel() Code {
-	if j.rule.Code != "" {
-		return j.rule.Code
-	}
-	return j.prof.code
-}
+func (j *judging) codeLevel() Code { return cmp.Or(j.rule.Code, j.prof.code) }
 
 // judgeItems judges every value by its kind.
 func (j *judging) judgeItems(f *form, items []item) error {
@@ -326,12 +293,7 @@ func (j *judging) recursion(f *form, items []item) error {
 			folders = folders[:len(folders)-1]
 		}
 	}
-	for _, folder := range folders {
-		if err := j.below(f, folder, write); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(folders, func(folder string) error { return j.below(f, folder, write) })
 }
 
 func (j *judging) below(f *form, folder string, write bool) error {
@@ -392,6 +354,16 @@ func (o *Options) listed(entries []string, name string, w words) bool {
 		}
 		return true
 	})
+}
+
+// each does something with every one, up to the first error.
+func each[T any](list []T, do func(T) error) error {
+	for _, one := range list {
+		if err := do(one); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // matchAny compares a whole argument with patterns, in which * stands for anything and ? for one character.

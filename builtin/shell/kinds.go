@@ -9,31 +9,40 @@ import (
 	"toolpost/tool"
 )
 
+// A shape is how the values of a kind look that is told by its letters alone.
+type shape struct {
+	text func() *regexp.Regexp
+	what string
+}
+
 var (
-	keywordText = lazily(`^[A-Za-z0-9_+@%][A-Za-z0-9_.,:;+@%^~{}= #-]*$`)
-	remoteText  = lazily(`^([A-Za-z0-9_][A-Za-z0-9_.-]*|https://[A-Za-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9_./~-]*)$`)
-	modeText    = lazily(`^([0-7]{3}|0[0-7]{3}|[ugoa]*[-+=][rwxX]*(,[ugoa]*[-+=][rwxX]*)*)$`)
-	linkerText  = lazily(`^(-s|-w|-X[ =][A-Za-z0-9_./]+=[^ '"]*|-X '[^']*'|-X "[^"]*"| )*$`)
-	pathspec    = lazily(`^:(\((exclude|top|icase|glob|literal|,)*\)|[!^/]+)`)
+	shapes = map[kind]shape{
+		number:  {lazily(`^[-+]*[0-9.]+[A-Za-z%]{0,3}$`), "a number"}, // 5, -5, +5, 1.5, 10k, 512MiB and 50%
+		keyword: {lazily(`^[A-Za-z0-9_+@%][A-Za-z0-9_.,:;+@%^~{}= #-]*$`), "a name"},
+		remote: {
+			lazily(`^([A-Za-z0-9_][A-Za-z0-9_.-]*|https://[A-Za-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9_./~-]*)$`),
+			"the name of a remote or an https address",
+		},
+		mode:   {lazily(`^([0-7]{3}|0[0-7]{3}|[ugoa]*[-+=][rwxX]*(,[ugoa]*[-+=][rwxX]*)*)$`), "a mode without set-id bits"},
+		format: {lazily(`^\+`), "a format that begins with +"},
+		linker: {lazily(`^(-s|-w|-X[ =][A-Za-z0-9_./]+=[^ '"]*|-X '[^']*'|-X "[^"]*"| )*$`), "-s, -w or -X"},
+	}
+	pathspec = lazily(`^:(\((exclude|top|icase|glob|literal|,)*\)|[!^/]+)`)
 )
+
+func isNumber(s string) bool { return shapes[number].text().MatchString(s) }
 
 // value judges one value by its kind.
 func (j *judging) value(k kind, v string) error {
+	if s, ok := shapes[k]; ok {
+		if s.text().MatchString(v) {
+			return nil
+		}
+		return j.refuse("%q, where %s is wanted", v, s.what)
+	}
 	switch k {
 	case free:
 		return nil
-	case number:
-		return j.mustBe(isNumber(v), v, "a number")
-	case keyword:
-		return j.mustBe(keywordText().MatchString(v), v, "a name")
-	case remote:
-		return j.mustBe(remoteText().MatchString(v), v, "the name of a remote or an https address")
-	case mode:
-		return j.mustBe(modeText().MatchString(v), v, "a mode without set-id bits")
-	case format:
-		return j.mustBe(strings.HasPrefix(v, "+"), v, "a format that begins with +")
-	case linker:
-		return j.mustBe(linkerText().MatchString(v), v, "-s, -w or -X")
 	case commit:
 		return j.commit(v)
 	case pkg:
@@ -44,13 +53,6 @@ func (j *judging) value(k kind, v string) error {
 		return j.loose(v)
 	}
 	return j.pathValue(k, v)
-}
-
-func (j *judging) mustBe(ok bool, v, what string) error {
-	if ok {
-		return nil
-	}
-	return j.refuse("%q, where %s is wanted", v, what)
 }
 
 func (j *judging) pathValue(k kind, v string) error {
@@ -132,12 +134,7 @@ func (j *judging) commit(v string) error {
 	if strings.HasPrefix(v, ":(") {
 		return j.refuse("%q, a pathspec that is not known to be harmless", v)
 	}
-	for part := range strings.SplitSeq(v, ":") {
-		if err := j.commitPath(part); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(strings.Split(v, ":"), j.commitPath)
 }
 
 func (j *judging) commitPath(part string) error {
@@ -183,15 +180,12 @@ func (j *judging) loose(v string) error {
 	if !strings.HasPrefix(v, "-") && v != "" {
 		parts = append(parts, v)
 	}
-	for _, part := range parts {
+	return each(parts, func(part string) error {
 		if part = strings.TrimLeft(part, "-"); part == "" {
-			continue
+			return nil
 		}
-		if err := j.path(part, false); err != nil {
-			return err
-		}
-	}
-	return nil
+		return j.path(part, false)
+	})
 }
 
 func isWebAddress(v string) bool {

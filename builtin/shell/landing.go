@@ -21,13 +21,9 @@ const (
 
 // checkPlaced judges what cp, mv and ln write: each source under its own name in a folder, and whatever lies below it.
 func checkPlaced(j *judging, items []item) error {
-	var sources []string
-	target, folder := "", false
+	sources, target, folder := arguments(items), "", false
 	for _, it := range items {
-		switch {
-		case it.name == "":
-			sources = append(sources, it.values[0])
-		case slices.Contains(strings.Fields(intoFolder), it.name):
+		if has([]item{it}, intoFolder) {
 			target, folder = it.values[0], true
 		}
 	}
@@ -67,7 +63,7 @@ func ownName(path string) string {
 	return name
 }
 
-// lands implements ground.
+// lands says why what is at one path, and below it, may not be written at another.
 func (p place) lands(from, to string) error {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {
@@ -104,7 +100,7 @@ type unpacking struct {
 	into   string   // absolute
 	strip  int      // folders that are left out in front of a name
 	flat   bool     // all of them are
-	ground ground
+	ground place
 }
 
 // unpacks looks at what a command is about to unpack: every name must be one that it may write. One that lies below

@@ -2,7 +2,6 @@ package shell
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -23,23 +22,10 @@ func (t *Tools) planLine(ctx context.Context, c *tool.Call, args lineArgs) (*pla
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the line cannot be parsed: %v", err)
 	}
-	p, err := t.planner(ctx, c, args.Cwd, args.TimeoutMS)
-	if err != nil {
-		return nil, err
-	}
-	l := &liner{planner: p}
-	p.plan.shown, p.plan.stdin = "the line", strings.NewReader("")
-	if p.plan.node, err = l.statements(file.Stmts); err != nil {
-		p.plan.close()
-		return nil, err
-	}
-	return p.plan, nil
-}
-
-// A liner turns what was parsed into a plan.
-type liner struct {
-	*planner
-	commands int
+	return t.makePlan(ctx, c, args.Cwd, args.TimeoutMS, func(p *planner) (*node, error) {
+		p.plan.shown, p.plan.stdin = "the line", strings.NewReader("")
+		return p.statements(file.Stmts)
+	})
 }
 
 func refuseSyntax(node syntax.Node, what string) error {
@@ -48,10 +34,10 @@ func refuseSyntax(node syntax.Node, what string) error {
 		Because("command_denied")
 }
 
-func (l *liner) statements(stmts []*syntax.Stmt) (*node, error) {
+func (p *planner) statements(stmts []*syntax.Stmt) (*node, error) {
 	var all *node
 	for _, stmt := range stmts {
-		n, err := l.statement(stmt, true)
+		n, err := p.statement(stmt, true)
 		if err != nil {
 			return nil, err
 		}
@@ -75,13 +61,13 @@ func join(op string, x, y *node) *node {
 }
 
 // statement plans one statement. Sure says that it runs whatever happens before it, which cd needs.
-func (l *liner) statement(stmt *syntax.Stmt, sure bool) (*node, error) {
+func (p *planner) statement(stmt *syntax.Stmt, sure bool) (*node, error) {
 	if stmt.Background || stmt.Coprocess || stmt.Disown {
 		return nil, refuseSyntax(stmt, "a command in the background")
 	}
 	switch cmd := stmt.Cmd.(type) {
 	case *syntax.CallExpr:
-		n, err := l.call(stmt, cmd, sure && !stmt.Negated)
+		n, err := p.call(stmt, cmd, sure && !stmt.Negated)
 		if err == nil && stmt.Negated {
 			n = &node{op: "!", x: n}
 		}
@@ -90,24 +76,24 @@ func (l *liner) statement(stmt *syntax.Stmt, sure bool) (*node, error) {
 		if stmt.Negated || len(stmt.Redirs) > 0 {
 			return nil, refuseSyntax(stmt, "a ! or a redirection of several commands")
 		}
-		return l.binary(cmd, sure)
+		return p.binary(cmd, sure)
 	}
 	return nil, refuseSyntax(stmt, "this construct")
 }
 
-func (l *liner) binary(cmd *syntax.BinaryCmd, sure bool) (*node, error) {
+func (p *planner) binary(cmd *syntax.BinaryCmd, sure bool) (*node, error) {
 	op := map[syntax.BinCmdOperator]string{syntax.AndStmt: "&&", syntax.OrStmt: "||", syntax.Pipe: "|"}[cmd.Op]
 	if op == "" {
 		return nil, refuseSyntax(cmd, cmd.Op.String())
 	}
-	x, err := l.statement(cmd.X, sure && op != "|")
+	x, err := p.statement(cmd.X, sure && op != "|")
 	if err != nil {
 		return nil, err
 	}
 	if x == nil && op == "||" {
 		return nil, refuseSyntax(cmd, "cd with ||")
 	}
-	y, err := l.statement(cmd.Y, sure && x == nil)
+	y, err := p.statement(cmd.Y, sure && x == nil)
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +102,11 @@ func (l *liner) binary(cmd *syntax.BinaryCmd, sure bool) (*node, error) {
 
 // call plans a simple command. A cd is done while planning, and leaves no node: the folder is open from then on, and
 // the commands after it start there.
-func (l *liner) call(stmt *syntax.Stmt, call *syntax.CallExpr, sure bool) (*node, error) {
+func (p *planner) call(stmt *syntax.Stmt, call *syntax.CallExpr, sure bool) (*node, error) {
 	if len(call.Assigns) > 0 || len(call.Args) == 0 {
 		return nil, refuseSyntax(stmt, "a variable")
 	}
-	if l.commands++; l.commands > maxCommands {
+	if p.commands++; p.commands > maxCommands {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the line has more than %d commands", maxCommands)
 	}
 	var argv []string
@@ -135,18 +121,14 @@ func (l *liner) call(stmt *syntax.Stmt, call *syntax.CallExpr, sure bool) (*node
 		if len(argv) != 2 || strings.HasPrefix(argv[1], "-") || !sure || len(stmt.Redirs) > 0 {
 			return nil, refuseSyntax(stmt, "a cd that is not the first thing of a statement, or without exactly one folder,")
 		}
-		return nil, l.enter(argv[1])
+		return nil, p.enter(argv[1])
 	}
-	cmd, err := l.command(argv[0], argv[1:])
+	cmd, err := p.command(argv[0], argv[1:])
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range stmt.Redirs {
-		if err := l.redirect(cmd, r); err != nil {
-			return nil, err
-		}
-	}
-	return &node{command: cmd}, nil
+	err = each(stmt.Redirs, func(r *syntax.Redirect) error { return p.redirect(cmd, r) })
+	return &node{command: cmd}, err
 }
 
 // literal gives the text of a word in which nothing is expanded.
@@ -226,80 +208,66 @@ func hasMeta(lit string) bool {
 }
 
 // redirect plans a redirection. The files are judged like those of arguments.
-func (l *liner) redirect(c *command, r *syntax.Redirect) error {
-	d, both, err := l.direction(r)
+func (p *planner) redirect(c *command, r *syntax.Redirect) error {
+	d, err := direction(r)
 	if err != nil {
 		return err
 	}
 	switch {
 	case r.Hdoc != nil:
-		d.text, err = l.document(r)
+		d.text, err = document(r)
 	case r.Op == syntax.WordHdoc:
 		d.text, err = literal(r.Word)
 		d.text += "\n"
-	case d.same < 0:
-		d.path, err = l.file(c, r, d.fd != 0)
-	}
-	if err != nil {
-		return err
+	case d.same == 0:
+		d.path, err = p.file(c, r, d.fd != 0)
 	}
 	c.redirects = append(c.redirects, d)
-	if both {
-		c.redirects = append(c.redirects, redirect{fd: 2, same: 1})
-	}
-	return nil
+	return err
 }
 
 // direction reads the operator of a redirection.
-func (l *liner) direction(r *syntax.Redirect) (d redirect, both bool, err error) {
-	d.same, d.fd = -1, 1
-	switch r.Op {
-	case syntax.RdrIn, syntax.Hdoc, syntax.WordHdoc:
-		d.fd = 0
-	case syntax.RdrOut, syntax.RdrClob:
-	case syntax.AppOut:
-		d.append = true
-	case syntax.RdrAll:
-		both = true
-	case syntax.AppAll:
-		both, d.append = true, true
-	case syntax.DplOut:
+func direction(r *syntax.Redirect) (redirect, error) {
+	d, known := map[syntax.RedirOperator]redirect{
+		syntax.RdrIn: {fd: 0}, syntax.Hdoc: {fd: 0}, syntax.WordHdoc: {fd: 0},
+		syntax.RdrOut: {fd: 1}, syntax.RdrClob: {fd: 1}, syntax.AppOut: {fd: 1, append: true}, syntax.DplOut: {fd: 1},
+		syntax.RdrAll: {fd: 1, both: true}, syntax.AppAll: {fd: 1, both: true, append: true},
+	}[r.Op]
+	if !known {
+		return d, refuseSyntax(r, "the redirection "+r.Op.String())
+	}
+	if r.Op == syntax.DplOut {
 		to, err := literal(r.Word)
 		if err != nil || to != "1" && to != "2" {
-			return d, false, refuseSyntax(r, "a redirection to another descriptor than 1 and 2")
+			return d, refuseSyntax(r, "a redirection to another descriptor than 1 and 2")
 		}
 		d.same = int(to[0] - '0')
-	default:
-		return d, false, refuseSyntax(r, "the redirection "+r.Op.String())
 	}
 	if r.N != nil {
 		n := r.N.Value
-		if d.fd == 0 && n != "0" || d.fd != 0 && n != "1" && n != "2" || both {
-			return d, false, refuseSyntax(r, "a redirection of this descriptor")
+		if d.fd == 0 && n != "0" || d.fd != 0 && n != "1" && n != "2" || d.both {
+			return d, refuseSyntax(r, "a redirection of this descriptor")
 		}
 		d.fd = int(n[0] - '0')
 	}
-	return d, both, nil
+	return d, nil
 }
 
 // file judges the file of a redirection.
-func (l *liner) file(c *command, r *syntax.Redirect, write bool) (string, error) {
+func (p *planner) file(c *command, r *syntax.Redirect, write bool) (string, error) {
 	name, err := literal(r.Word)
 	if err != nil {
 		return "", err
 	}
-	j := &judging{verdict: c.verdict, ground: l.ground, base: l.dir.Abs()}
+	j := &judging{verdict: c.verdict, ground: p.ground, base: p.dir.Abs()}
 	if err := j.path(name, write); err != nil || name == "/dev/null" {
 		return "", err
 	}
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(l.dir.Abs(), name)
-	}
-	return name, nil
+	return j.absolute(name), nil
 }
 
 // document gives the text of a here-document in which nothing is expanded.
-func (l *liner) document(r *syntax.Redirect) (string, error) {
+func document(r *syntax.Redirect) (string, error) {
 	text, ok := plain(r.Hdoc.Parts)
 	word, bare := plain(r.Word.Parts)
 	quoted := !bare || strings.Contains(word, `\`)

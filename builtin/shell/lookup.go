@@ -46,7 +46,15 @@ func (t *Tools) lookup(name string) (file string, err error) {
 	if !t.o.mentions(name) || t.o.listed(t.o.Deny, name, words{}) {
 		return "", denied(name)
 	}
-	for _, candidate := range t.candidates(name) {
+	folders := t.path
+	switch {
+	case filepath.IsAbs(name):
+		folders = []string{""}
+	case strings.Contains(name, "/") || name == "." || name == "..":
+		folders = nil
+	}
+	for _, folder := range folders {
+		candidate := filepath.Join(folder, name)
 		info, err := os.Stat(candidate)
 		if err != nil || info.IsDir() || info.Mode().Perm()&0o111 == 0 {
 			continue
@@ -61,18 +69,4 @@ func (t *Tools) lookup(name string) (file string, err error) {
 		return candidate, nil
 	}
 	return "", tool.Errorf(tool.CodeNotFound, "%s was not found (looked in %s): install it, or add its folder to shell.path", name, strings.Join(t.path, ", "))
-}
-
-func (t *Tools) candidates(name string) []string {
-	if filepath.IsAbs(name) {
-		return []string{name}
-	}
-	if strings.Contains(name, "/") || name == "." || name == ".." {
-		return nil
-	}
-	var files []string
-	for _, folder := range t.path {
-		files = append(files, filepath.Join(folder, name))
-	}
-	return files
 }

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -73,17 +74,10 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	o.Timeout = orDefault(o.Timeout, config.Duration(defaultTimeout))
-	o.MaxOutput = orDefault(o.MaxOutput, defaultMaxOutput)
-	o.Walls.CPUTime = orDefault(o.Walls.CPUTime, config.Duration(10*time.Minute))
+	o.Timeout = cmp.Or(o.Timeout, config.Duration(defaultTimeout))
+	o.MaxOutput = cmp.Or(o.MaxOutput, defaultMaxOutput)
+	o.Walls.CPUTime = cmp.Or(o.Walls.CPUTime, config.Duration(10*time.Minute))
 	return o
-}
-
-func orDefault[T int | int64 | config.Duration](v, otherwise T) T {
-	if v == 0 {
-		return otherwise
-	}
-	return v
 }
 
 // check finds what cannot be meant.
@@ -106,17 +100,9 @@ func (o Options) check() error {
 			return wrong("shell.env: %q cannot be a variable; expected letters, digits and _, and no NUL in its value", name)
 		}
 	}
-	for _, entry := range slices.Concat(o.Allow, o.Deny) {
-		if err := checkProgram(programOf(entry)); err != nil {
-			return err
-		}
-	}
-	for _, r := range o.Rules {
-		if err := checkProgram(r.Program); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(
+		each(slices.Concat(o.Allow, o.Deny), func(entry string) error { return checkProgram(programOf(entry)) }),
+		each(o.Rules, func(r Rule) error { return checkProgram(r.Program) }))
 }
 
 func checkProgram(name string) error {
@@ -135,10 +121,8 @@ func wrong(format string, args ...any) error {
 
 // rule finds what the config says about a program; there may be nothing.
 func (o *Options) rule(program string) Rule {
-	for _, r := range o.Rules {
-		if r.Program == program {
-			return r
-		}
+	if i := slices.IndexFunc(o.Rules, func(r Rule) bool { return r.Program == program }); i >= 0 {
+		return o.Rules[i]
 	}
 	return Rule{Program: program}
 }

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 
@@ -52,7 +52,7 @@ func (s *stream) Write(p []byte) (int, error) {
 		return size, nil
 	}
 	data := slices.Concat(s.part, p)
-	whole := wholeRunes(data)
+	whole := process.WholeRunes(data)
 	s.part = data[whole:]
 	return size, s.emit(strings.ToValidUTF8(string(data[:whole]), "\uFFFD"))
 }
@@ -74,17 +74,4 @@ func (s *stream) text() string {
 		_ = s.emit("\uFFFD") // the relay remembers an error
 	}
 	return s.kept.String()
-}
-
-// wholeRunes is how much of b ends between two characters.
-func wholeRunes(b []byte) int {
-	for i := len(b) - 1; i >= 0 && i > len(b)-utf8.UTFMax; i-- {
-		if utf8.RuneStart(b[i]) {
-			if !utf8.FullRune(b[i:]) {
-				return i
-			}
-			break
-		}
-	}
-	return len(b)
 }

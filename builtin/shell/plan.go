@@ -78,16 +78,27 @@ type planner struct {
 	ground place
 	plan   *plan
 	dir    *workspace.File // where the next command starts
+
+	commands int // of a line, so far
 }
 
-func (t *Tools) planner(ctx context.Context, c *tool.Call, cwd string, timeoutMS int64) (*planner, error) {
+// makePlan makes a plan by what a function puts into it, which starts in a folder.
+func (t *Tools) makePlan(
+	ctx context.Context, c *tool.Call, cwd string, timeoutMS int64, fill func(*planner) (*node, error),
+) (*plan, error) {
 	timeout, err := t.timeout(timeoutMS)
 	if err != nil {
 		return nil, err
 	}
-	view := t.ws.View(c)
-	p := &planner{Tools: t, ground: place{ctx, view, c.Scope}, plan: &plan{timeout: timeout}}
-	return p, p.enter(cwd)
+	p := &planner{Tools: t, ground: place{ctx, t.ws.View(c), c.Scope}, plan: &plan{timeout: timeout}}
+	if err := p.enter(cwd); err != nil {
+		return nil, err
+	}
+	if p.plan.node, err = fill(p); err != nil {
+		p.plan.close()
+		return nil, err
+	}
+	return p.plan, nil
 }
 
 // enter makes a folder the one where the next command starts. A relative one starts at the one before.
@@ -116,18 +127,11 @@ func (t *Tools) planCommand(ctx context.Context, c *tool.Call, args execArgs) (*
 	if !t.o.mentions(args.Command) { // before anything else is told
 		return nil, denied(args.Command)
 	}
-	p, err := t.planner(ctx, c, args.Cwd, args.TimeoutMS)
-	if err != nil {
-		return nil, err
-	}
-	p.plan.shown, p.plan.env, p.plan.stdin = args.Command, args.Env, strings.NewReader(args.Stdin)
-	cmd, err := p.command(args.Command, args.Args)
-	if err != nil {
-		p.plan.close()
-		return nil, err
-	}
-	p.plan.node = &node{command: cmd}
-	return p.plan, nil
+	return t.makePlan(ctx, c, args.Cwd, args.TimeoutMS, func(p *planner) (*node, error) {
+		p.plan.shown, p.plan.env, p.plan.stdin = args.Command, args.Env, strings.NewReader(args.Stdin)
+		cmd, err := p.command(args.Command, args.Args)
+		return &node{command: cmd}, err
+	})
 }
 
 // command judges a program with its arguments.

@@ -4,6 +4,9 @@ import (
 	"strings"
 )
 
+// A check looks at what a form cannot say.
+type check func(*judging, []item) error
+
 // A profile is what is known of a program. The files in the folder programs have them all; see table.go.
 type profile struct {
 	form
@@ -15,8 +18,7 @@ type profile struct {
 	spare     string
 	spareLast bool // the last word counts: it comes after what the caller says
 	code      Code // which code it may run where no rule says
-	// check looks at what a form cannot say.
-	check func(*judging, []item) error
+	check     check
 	// without are the options with which an interpreter needs no script.
 	without string
 	// refused says what it does that nobody can judge. It is run only where a rule names its arguments, or
@@ -26,13 +28,12 @@ type profile struct {
 
 var versioned = lazily(`^(python|pip|node|nodejs|perl|ruby|php|lua)[0-9]*(\.[0-9]+)*$`)
 
-// profileOf gives what is known of a program by its name.
-func profileOf(name string) (*profile, bool) {
+// profileOf gives what is known of a program by its name; nil: nothing.
+func profileOf(name string) *profile {
 	if m := versioned().FindStringSubmatch(name); m != nil {
 		name = m[1]
 	}
-	p := known().programs[name]
-	return p, p != nil
+	return known().programs[name]
 }
 
 // sub finds the subcommand that arguments begin with: the longest name that is known.

@@ -14,7 +14,8 @@ import (
 // A redirect is where a command of a line reads from or writes to.
 type redirect struct {
 	fd     int    // 0, 1, 2
-	same   int    // for 2>&1: the descriptor that it becomes; -1: it is a file or a text
+	same   int    // for 2>&1: the descriptor that it becomes; 0: it is a file or a text
+	both   bool   // for &>: standard error goes there too
 	path   string // absolute; empty: the text, or /dev/null
 	text   string // what is read
 	append bool
@@ -32,16 +33,16 @@ func (s *session) redirected(c *command, in io.Reader, out, errs io.Writer) int 
 	var files []*target
 	for _, r := range c.redirects {
 		switch {
+		case r.fd == 0 && r.path == "":
+			in = strings.NewReader(r.text)
 		case r.fd == 0:
-			reader, err := s.reader(r)
+			file, err := s.view.Open(r.path)
 			if err != nil {
 				return s.fail(err)
 			}
-			if closer, ok := reader.(io.Closer); ok {
-				defer closer.Close()
-			}
-			in = reader
-		case r.same >= 0:
+			defer file.Close()
+			in = file
+		case r.same > 0:
 			writers[r.fd] = writers[r.same]
 		case r.path == "":
 			writers[r.fd] = io.Discard
@@ -49,6 +50,9 @@ func (s *session) redirected(c *command, in io.Reader, out, errs io.Writer) int 
 			file := &target{redirect: r}
 			files = append(files, file)
 			writers[r.fd] = file
+		}
+		if r.both {
+			writers[2] = writers[1]
 		}
 	}
 	code := s.run(c, in, writers[1], writers[2])
@@ -58,13 +62,6 @@ func (s *session) redirected(c *command, in io.Reader, out, errs io.Writer) int 
 		}
 	}
 	return code
-}
-
-func (s *session) reader(r redirect) (io.Reader, error) {
-	if r.path == "" {
-		return strings.NewReader(r.text), nil
-	}
-	return s.view.Open(r.path)
 }
 
 // A target is a file that a command's output goes to.

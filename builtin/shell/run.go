@@ -42,13 +42,8 @@ func (s *session) do(n *node, in io.Reader, out, errs io.Writer) int {
 		return 126
 	}
 	switch n.op {
-	case "&&":
-		if code := s.do(n.x, in, out, errs); code != 0 {
-			return code
-		}
-		return s.do(n.y, in, out, errs)
-	case "||":
-		if code := s.do(n.x, in, out, errs); code == 0 {
+	case "&&", "||":
+		if code := s.do(n.x, in, out, errs); (code == 0) != (n.op == "&&") {
 			return code
 		}
 		return s.do(n.y, in, out, errs)
@@ -69,15 +64,14 @@ func (s *session) do(n *node, in io.Reader, out, errs io.Writer) int {
 // pipe runs two nodes at once.
 func (s *session) pipe(n *node, in io.Reader, out, errs io.Writer) int {
 	r, w := io.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var first sync.WaitGroup
+	first.Go(func() {
 		s.do(n.x, in, w, errs)
 		_ = w.Close()
-	}()
+	})
 	code := s.do(n.y, r, out, errs)
 	_ = r.Close() // whoever still writes is told that nobody reads
-	<-done
+	first.Wait()
 	return code
 }
 
@@ -98,13 +92,24 @@ func (s *session) run(c *command, in io.Reader, out, errs io.Writer) int {
 	defer child.Close()
 	kill := context.AfterFunc(s.ctx, func() { child.Kill() })
 	defer kill()
-	fed, copied := feed(child, in), copyOut(child, out)
+	var copies sync.WaitGroup
+	copies.Go(func() {
+		if in != nil {
+			_, _ = io.Copy(child.Stdin, in) // a child that does not read it is not an error
+		}
+		child.CloseStdin()
+	})
+	copies.Go(func() {
+		w, r := struct{ io.Writer }{out}, struct{ io.Reader }{child.Stdout}
+		if _, err := io.CopyBuffer(w, r, make([]byte, 32<<10)); err != nil {
+			_ = child.Stdout.Close() // nobody wants it any more: the child is told so, as in any pipe
+		}
+	})
 	exit := child.Wait()
 	if pipe, ok := in.(*io.PipeReader); ok {
 		_ = pipe.Close() // whoever feeds us may stop
 	}
-	<-fed
-	<-copied
+	copies.Wait()
 	if exit.Signal != 0 {
 		return 128 + int(exit.Signal)
 	}
@@ -126,31 +131,6 @@ func (s *session) start(argv []string, dir *workspace.File, v *verdict, stderr f
 	}
 	s.built.Do(func() { s.layers = child.Layers() })
 	return child, nil
-}
-
-// feed gives a child its standard input.
-func feed(child *process.Child, in io.Reader) <-chan struct{} {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if in != nil {
-			_, _ = io.Copy(child.Stdin, in) // a child that does not read it is not an error
-		}
-		child.CloseStdin()
-	}()
-	return done
-}
-
-// copyOut passes on what a child writes. When nobody wants it any more the child is told so, as in any pipe.
-func copyOut(child *process.Child, out io.Writer) <-chan struct{} {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if _, err := io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{child.Stdout}, make([]byte, 32<<10)); err != nil {
-			_ = child.Stdout.Close()
-		}
-	}()
-	return done
 }
 
 // lines passes on a child's standard error, which comes line by line and without their ends. A line that is too

@@ -8,7 +8,9 @@ package shell
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,12 +28,13 @@ import (
 // Tools runs commands in a workspace.
 type Tools struct {
 	define.PathSet
-	base  string // the folder of the config
-	ws    *workspace.Workspace
-	o     Options
-	path  []string
-	state func() (string, error) // a folder of our own, made when it is first needed
-	made  func() string          // it, or nothing
+	base string // the folder of the config
+	ws   *workspace.Workspace
+	o    Options
+	path []string
+
+	mu    sync.Mutex
+	state string // a folder of our own, made when it is first needed
 }
 
 // New makes the tools, of a config in the folder base. The workspace stays its owner's.
@@ -40,18 +43,6 @@ func New(base string, ws *workspace.Workspace, o Options) (*Tools, error) {
 		return nil, err
 	}
 	t := &Tools{base: base, ws: ws, o: o.withDefaults(), path: searchPath(o.Path, ws.Roots())}
-	var mu sync.Mutex
-	var dir string
-	t.made = func() string { mu.Lock(); defer mu.Unlock(); return dir }
-	t.state = func() (string, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		var err error
-		if dir == "" {
-			dir, err = process.TempDir("shell")
-		}
-		return dir, err
-	}
 	tools, err := t.tools()
 	if err != nil {
 		return nil, err
@@ -62,10 +53,21 @@ func New(base string, ws *workspace.Workspace, o Options) (*Tools, error) {
 
 // Close implements tool.Runner.
 func (t *Tools) Close(context.Context) error {
-	if dir := t.made(); dir != "" {
-		return process.RemoveTree(dir)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == "" {
+		return nil
 	}
-	return nil
+	return process.RemoveTree(t.state)
+}
+
+func (t *Tools) stateDir() (dir string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == "" {
+		t.state, err = process.TempDir("shell")
+	}
+	return t.state, err
 }
 
 // carryOut runs a plan.
@@ -81,7 +83,7 @@ func (t *Tools) carryOut(ctx context.Context, c *define.Call, p *plan) (result, 
 	if err != nil {
 		return result{}, tool.Errorf(tool.CodeUnavailable, "no folder could be made for %s to work in: %w", p.shown, err)
 	}
-	defer work.remove()
+	defer func() { _ = process.RemoveTree(work.dir) }()
 	s := &session{Tools: t, ctx: ctx, stop: stop, view: t.ws.View(c.Call), work: work, env: p.env, output: newOutput(events, t.o.MaxOutput)}
 	if err := s.confine(c.Call, events); err != nil {
 		return result{}, err
@@ -120,7 +122,7 @@ type workplace struct {
 const gitIdentity = "[user]\n\tname = Toolpost\n\temail = toolpost@localhost\n"
 
 func (t *Tools) workplace(caller string) (*workplace, error) {
-	state, err := t.state()
+	state, err := t.stateDir()
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +132,7 @@ func (t *Tools) workplace(caller string) (*workplace, error) {
 	}
 	w := &workplace{
 		dir: dir, home: filepath.Join(dir, "home"), tmp: filepath.Join(dir, "tmp"), gitconfig: filepath.Join(dir, "gitconfig"),
-		cache: filepath.Join(state, "cache-"+digest(caller)),
+		cache: filepath.Join(state, fmt.Sprintf("cache-%.8x", sha256.Sum256([]byte(caller)))),
 	}
 	roots := t.ws.Roots()
 	for _, r := range roots {
@@ -142,5 +144,3 @@ func (t *Tools) workplace(caller string) (*workplace, error) {
 	return w, errors.Join(os.Mkdir(w.home, 0o700), os.Mkdir(w.tmp, 0o700), os.MkdirAll(w.cache, 0o700),
 		os.WriteFile(w.gitconfig, []byte(gitIdentity), 0o600))
 }
-
-func (w *workplace) remove() { _ = process.RemoveTree(w.dir) }

@@ -2,13 +2,12 @@ package shell
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
 
 	"toolpost/builtin/define"
+	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/wire/typeschema"
 )
@@ -117,12 +116,7 @@ func planned[A any](t *Tools, spec tool.Spec, judge func(context.Context, *tool.
 }
 
 func (t *Tools) writes() bool {
-	for _, r := range t.ws.Roots() {
-		if r.Write {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.ws.Roots(), func(r workspace.Root) bool { return r.Write })
 }
 
 // programs lists what the config allows, for people and models to choose from.
@@ -136,10 +130,4 @@ func (t *Tools) programs() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// digest names a caller's cache.
-func digest(caller string) string {
-	sum := sha256.Sum256([]byte(caller))
-	return hex.EncodeToString(sum[:8])
 }

@@ -17,7 +17,8 @@ import (
 //		$shared                 and those of another entry, whose name begins with a dollar sign
 //		args r*                 any other line is a field of a form or a profile
 //
-// refused.txt is different: its entries are reasons, and below each are the names of programs.
+// refused.txt is different: its entries are reasons, and below each are the names of programs. Those of environment.txt
+// are lists.
 //
 //go:embed programs
 var programFiles embed.FS
@@ -26,6 +27,7 @@ var programFiles embed.FS
 type table struct {
 	programs map[string]*profile
 	shared   map[string]*form
+	lists    map[string][]string // of environment.txt
 }
 
 // known reads the files when the first command is judged. A test holds that they can be read.
@@ -43,7 +45,9 @@ func readTable() (*table, error) {
 	for _, name := range []string{"text.txt", "files.txt", "git.txt", "code.txt"} {
 		all = append(all, eachEntry(name, t.add))
 	}
-	return t, errors.Join(append(all, eachEntry("refused.txt", t.refuse))...)
+	list := func(head string, lines []string) error { return enter(&t.lists, head, lines) }
+	all = append(all, eachEntry("refused.txt", t.refuse), eachEntry("environment.txt", list))
+	return t, errors.Join(all...)
 }
 
 // eachEntry splits a file into its entries: a line that is not indented, and the lines below it that are.
@@ -72,12 +76,9 @@ func eachEntry(file string, add func(head string, lines []string) error) error {
 }
 
 func (t *table) refuse(why string, lines []string) error {
-	for name := range strings.FieldsSeq(strings.Join(lines, " ")) {
-		if err := enter(&t.programs, name, &profile{refused: why}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(strings.Fields(strings.Join(lines, " ")), func(name string) error {
+		return enter(&t.programs, name, &profile{refused: why})
+	})
 }
 
 func (t *table) add(head string, lines []string) error {
@@ -87,12 +88,7 @@ func (t *table) add(head string, lines []string) error {
 			return fmt.Errorf("%q: %w", line, err)
 		}
 	}
-	for name := range strings.SplitSeq(head, ", ") {
-		if err := t.name(name, p); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(strings.Split(head, ", "), func(name string) error { return t.name(name, p) })
 }
 
 // name enters what an entry says under one of its names.
@@ -131,42 +127,36 @@ func (t *table) line(p *profile, line string) (err error) {
 	}
 	field, value, _ := strings.Cut(line, " ")
 	f := &p.form
-	texts := map[string]*string{
+	into := map[string]any{
 		"args": &f.args, "ends": &f.ends, "rest": &f.rest, "instead": &f.instead, "writing": &f.writing,
 		"reading": &f.reading, "recurse": &f.recurse, "only": &f.only, "work": &f.work, "look": &f.look,
-		"spare": &p.spare, "without": &p.without,
-	}
-	flags := map[string]*bool{
+		"spare": &p.spare, "without": &p.without, "insert": &p.insert, "last": &f.last, "min": &f.min,
+		"runs": &f.code, "code": &p.code, "check": &p.check,
 		"single": &f.single, "stop": &f.stop, "follows": &f.follows, "net": &f.net, "spare-last": &p.spareLast,
-	}
-	codes := map[string]*Code{"runs": &f.code, "code": &p.code}
-	if on, ok := flags[field]; ok && value == "" {
-		*on = true
-		return nil
-	}
-	if value == "" {
+	}[field]
+	switch _, isFlag := into.(*bool); {
+	case value == "" && !isFlag:
 		return errors.New("it is no field, or has no value")
-	}
-	if text, ok := texts[field]; ok {
-		*text = value
-		return nil
-	}
-	if code, ok := codes[field]; ok {
-		return code.UnmarshalText([]byte(value))
-	}
-	switch field {
-	case "last":
-		f.last = kind(value[0])
-	case "min":
-		f.min, err = strconv.Atoi(value)
-	case "insert":
-		p.insert = strings.Fields(value)
-	case "check":
-		if p.check = checks()[value]; p.check == nil {
-			return errors.New("there is no such check")
-		}
-	default:
+	case into == nil || value != "" && isFlag:
 		return errors.New("there is no such field")
+	}
+	switch into := into.(type) {
+	case *bool:
+		*into = true
+	case *string:
+		*into = value
+	case *[]string:
+		*into = strings.Fields(value)
+	case *kind:
+		*into = kind(value[0])
+	case *int:
+		*into, err = strconv.Atoi(value)
+	case *Code:
+		err = into.UnmarshalText([]byte(value))
+	case *check:
+		if *into = checks()[value]; *into == nil {
+			err = errors.New("there is no such check")
+		}
 	}
 	return err
 }
@@ -189,8 +179,8 @@ func (t *table) options(p *profile, line string) error {
 }
 
 // checks are what a table cannot say, by the names that the files have for them.
-func checks() map[string]func(*judging, []item) error {
-	return map[string]func(*judging, []item) error{
+func checks() map[string]check {
+	return map[string]check{
 		"awk": checkAwk, "dd": checkDD, "git": checkGit, "go": checkGo, "jq": checkJQ, "link": checkLink,
 		"make": checkMake, "node": checkNode, "placed": checkPlaced, "python": checkPython, "script": checkScript,
 		"tar": checkTar, "unzip": checkUnzip,

@@ -29,11 +29,7 @@ func (s *session) confine(c *tool.Call, events *tool.Relay) error {
 
 // around gives the walls of commands over some roots, that read and change some folders of their own.
 func (t *Tools) around(roots []workspace.Root, read, write []string) (*walls.Walls, error) {
-	needs, err := walls.NeedsOf(t.base, "")
-	if err != nil {
-		return nil, err
-	}
-	needs.Read, needs.Write = read, write
+	needs := walls.Needs{Dir: t.base, Read: read, Write: write}
 	needs.Run = slices.Clone(write) // what a compiler makes there is run there
 	for _, r := range roots {
 		if r.Write {

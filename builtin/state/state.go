@@ -16,14 +16,6 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// The names of the tools.
-const (
-	getName   = "state.get"
-	watchName = "state.watch"
-	patchName = "state.patch"
-	resetName = "state.reset"
-)
-
 // Sessions keeps the documents of sessions.
 type Sessions interface {
 	// Get gives the document of a session; one that nobody has changed is {}.
@@ -45,15 +37,15 @@ func New(sessions Sessions) *define.Set {
 	d := desk{sessions}
 	return define.NewSet(
 		define.New(tool.Spec{
-			Name: getName, Effects: tool.Effects{Reads: true, Idempotent: true},
+			Name: "state.get", Effects: tool.Effects{Reads: true, Idempotent: true},
 			Description: "Gives the state of a session and its version.",
 		}, d.get),
 		define.New(tool.Spec{
-			Name: watchName, Effects: tool.Effects{Reads: true},
+			Name: "state.watch", Effects: tool.Effects{Reads: true},
 			Description: "Waits for the next version of a session and gives it; newer is false where none came.",
 		}, d.watch),
-		define.New(tool.Spec{Name: patchName, Description: "Merges a patch into the state of a session."}, d.patch),
-		define.New(tool.Spec{Name: resetName, Description: "Empties the state of a session."}, d.reset),
+		define.New(tool.Spec{Name: "state.patch", Description: "Merges a patch into the state of a session."}, d.patch),
+		define.New(tool.Spec{Name: "state.reset", Description: "Empties the state of a session."}, d.reset),
 	)
 }
 
@@ -134,9 +126,12 @@ func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, 
 	if err := a.of(c); err != nil {
 		return watched{}, err
 	}
-	seen, err := d.seen(ctx, a)
-	if err != nil {
-		return watched{}, gone(ctx, err)
+	if a.After == nil {
+		st, err := d.sessions.Get(ctx, a.Caller, a.Session)
+		if err != nil {
+			return watched{}, gone(ctx, err)
+		}
+		a.After = &st.Version
 	}
 	wait := standardWait
 	if a.WaitMS != nil {
@@ -145,7 +140,7 @@ func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, 
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
-		st, more, err := d.sessions.Next(ctx, a.Caller, a.Session, seen)
+		st, more, err := d.sessions.Next(ctx, a.Caller, a.Session, *a.After)
 		switch {
 		case err != nil:
 			return watched{}, gone(ctx, err)
@@ -156,8 +151,8 @@ func (d desk) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, 
 		select {
 		case <-time.After(lookEvery):
 		case <-over.C:
-			c.Summary = fmt.Sprintf("session %s is still at version %d", a.Session, seen)
-			return watched{Version: seen}, nil
+			c.Summary = fmt.Sprintf("session %s is still at version %d", a.Session, *a.After)
+			return watched{Version: *a.After}, nil
 		case <-ctx.Done():
 			return watched{}, context.Cause(ctx)
 		}
@@ -170,15 +165,6 @@ func gone(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-// seen is the version after which a watch begins.
-func (d desk) seen(ctx context.Context, a watchArgs) (int64, error) {
-	if a.After != nil {
-		return *a.After, nil
-	}
-	st, err := d.sessions.Get(ctx, a.Caller, a.Session)
-	return st.Version, err
 }
 
 type patchArgs struct {

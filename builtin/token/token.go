@@ -12,13 +12,6 @@ import (
 	"toolpost/tool"
 )
 
-// The names of the tools.
-const (
-	IssueName  = "token.issue"
-	ListName   = "token.list"
-	RevokeName = "token.revoke"
-)
-
 // Tokens keeps tokens.
 type Tokens interface {
 	// Issue makes a token with what t grants and notes. A ttl of 0 is for ever.
@@ -35,10 +28,10 @@ type Tokens interface {
 func New(tokens Tokens) *define.Set {
 	b := book{tokens}
 	return define.NewSet(
-		define.New(tool.Spec{Name: IssueName, Description: "Issues a token, with which a caller comes in."}, b.issue),
-		define.New(tool.Spec{Name: RevokeName, Description: "Revokes a token: nobody comes in with it any more."}, b.revoke),
+		define.New(tool.Spec{Name: "token.issue", Description: "Issues a token, with which a caller comes in."}, b.issue),
+		define.New(tool.Spec{Name: "token.revoke", Description: "Revokes a token: nobody comes in with it any more."}, b.revoke),
 		define.New(tool.Spec{
-			Name: ListName, Effects: tool.Effects{Reads: true},
+			Name: "token.list", Effects: tool.Effects{Reads: true},
 			Description: "Lists what is known of tokens, the newest first. The tokens themselves are nowhere.",
 		}, define.ForOperators("list tokens", b.list)),
 	)

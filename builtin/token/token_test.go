@@ -45,15 +45,15 @@ func TestATokenIsIssuedAndRevokedAsAsked(t *testing.T) {
 	r := token.New(b)
 	cli, id := tool.Principal{ID: "local", Door: "cli", Operates: true}, identity.TokenID("tp_secret")
 	issued, err := r.Invoke(t.Context(), &tool.Call{
-		Tool: token.IssueName, Caller: cli, Args: []byte(`{"caller":"ci","roles":["reader"],"tools":["read*"],"ttl_ms":60000,"note":"x"}`),
+		Tool: "token.issue", Caller: cli, Args: []byte(`{"caller":"ci","roles":["reader"],"tools":["read*"],"ttl_ms":60000,"note":"x"}`),
 	}, tool.Discard)
 	if err != nil || !issued.OK || !strings.HasPrefix(string(issued.Output), `{"token":"tp_secret","id":"`+id+`","caller":"ci",`) || strings.Contains(issued.Summary, "tp_") {
 		t.Errorf("%+v, %v", issued, err)
 	}
-	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: token.RevokeName, Caller: cli, Args: []byte(`{"id":"` + id + `"}`)}, tool.Discard); err != nil {
+	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "token.revoke", Caller: cli, Args: []byte(`{"id":"` + id + `"}`)}, tool.Discard); err != nil {
 		t.Error(err)
 	}
-	listed, err := r.Invoke(t.Context(), &tool.Call{Tool: token.ListName, Caller: cli, Args: []byte(`{"limit":7}`)}, tool.Discard)
+	listed, err := r.Invoke(t.Context(), &tool.Call{Tool: "token.list", Caller: cli, Args: []byte(`{"limit":7}`)}, tool.Discard)
 	if err != nil || !strings.HasPrefix(string(listed.Output), `{"tokens":[{"id":"7","caller":"ci",`) {
 		t.Errorf("%+v, %v", listed, err)
 	}
@@ -72,16 +72,16 @@ func TestNobodyElseIssuesAndNothingElseIsTaken(t *testing.T) {
 		call tool.Call
 		want tool.Code
 	}{
-		"another door":  {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x"}`), Caller: tool.Principal{ID: "local", Door: "http"}}, tool.CodeAccessDenied},
-		"another door.": {t.Context(), tool.Call{Tool: token.RevokeName, Args: []byte(`{"id":"x"}`), Caller: tool.Principal{ID: "owner", Door: "nats"}}, tool.CodeAccessDenied},
-		"a key":         {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x"}`), Key: "k"}, tool.CodeInvalidInput},
-		"more":          {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x","admin":true}`)}, tool.CodeInvalidInput},
-		"twice":         {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x","caller":"y"}`)}, tool.CodeInvalidInput},
-		"empty pattern": {t.Context(), tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x","tools":[""]}`)}, tool.CodeInvalidInput},
-		"half":          {t.Context(), tool.Call{Tool: token.RevokeName, Args: []byte(`{"id":`)}, tool.CodeInvalidInput},
-		"another list":  {t.Context(), tool.Call{Tool: token.ListName, Args: []byte(`{}`), Caller: tool.Principal{ID: "ci", Door: "http"}}, tool.CodeAccessDenied},
+		"another door":  {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x"}`), Caller: tool.Principal{ID: "local", Door: "http"}}, tool.CodeAccessDenied},
+		"another door.": {t.Context(), tool.Call{Tool: "token.revoke", Args: []byte(`{"id":"x"}`), Caller: tool.Principal{ID: "owner", Door: "nats"}}, tool.CodeAccessDenied},
+		"a key":         {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x"}`), Key: "k"}, tool.CodeInvalidInput},
+		"more":          {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x","admin":true}`)}, tool.CodeInvalidInput},
+		"twice":         {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x","caller":"y"}`)}, tool.CodeInvalidInput},
+		"empty pattern": {t.Context(), tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x","tools":[""]}`)}, tool.CodeInvalidInput},
+		"half":          {t.Context(), tool.Call{Tool: "token.revoke", Args: []byte(`{"id":`)}, tool.CodeInvalidInput},
+		"another list":  {t.Context(), tool.Call{Tool: "token.list", Args: []byte(`{}`), Caller: tool.Principal{ID: "ci", Door: "http"}}, tool.CodeAccessDenied},
 		"another tool":  {t.Context(), tool.Call{Tool: "token.steal", Args: []byte(`{}`)}, tool.CodeNotFound},
-		"too late":      {ended, tool.Call{Tool: token.IssueName, Args: []byte(`{"caller":"x"}`)}, tool.CodeCancelled},
+		"too late":      {ended, tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x"}`)}, tool.CodeCancelled},
 	} {
 		b := &book{}
 		if c.call.Caller.Door == "" {

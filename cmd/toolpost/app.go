@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +38,7 @@ type app struct {
 	verbose bool
 	logJSON bool
 	json    bool // errors go to out as JSON
+	server  server
 }
 
 func newApp() *app {
@@ -69,23 +73,22 @@ func (a *app) root(args []string) *cobra.Command {
 	root.SetErr(a.err)
 	root.SetHelpFunc(a.help)
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.config, "config", "", "config file (default: $TOOLPOST_CONFIG, else ./toolpost.yaml if it is there)")
+	flags.StringVar(&a.config, "config", "",
+		"config file (default: $TOOLPOST_CONFIG, else ./toolpost.yaml if it is there)")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
-	onlyCommands(root)
-	for _, make := range a.commands(args) {
-		root.AddCommand(make())
-	}
+	classify(group(root, a.commands(args)...))
 	root.InitDefaultCompletionCmd()
 	return root
 }
 
-// commands gives what makes the commands, in the order of the help. Where the first word names one, that one is enough:
-// making all of them takes a program as long as many a command.
-func (a *app) commands(args []string) []func() *cobra.Command {
-	all := []struct {
+// commands makes the commands, in the order of the help. Where the first word names one, that one is enough: making all
+// of them takes a program as long as many a command.
+func (a *app) commands(args []string) (made []*cobra.Command) {
+	type maker struct {
 		name string
 		make func() *cobra.Command
-	}{
+	}
+	all := []maker{
 		{"call", a.callCommand}, {"tools", a.toolsCommand}, {"serve", a.serveCommand}, {"as", a.asCommand},
 		{"init", a.initCommand}, {"select", a.selectCommand}, {"pack", a.packCommand}, {"skill", a.skillCommand},
 		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"state", a.stateCommand}, {"lease", a.leaseCommand},
@@ -93,22 +96,23 @@ func (a *app) commands(args []string) []func() *cobra.Command {
 		{"config", a.configCommand}, {"doctor", a.doctorCommand},
 		{"version", a.versionCommand},
 	}
-	var makers []func() *cobra.Command
-	for _, c := range all {
-		if len(args) > 0 && args[0] == c.name {
-			return []func() *cobra.Command{c.make}
-		}
-		makers = append(makers, c.make)
+	if i := slices.IndexFunc(all, func(m maker) bool { return len(args) > 0 && args[0] == m.name }); i >= 0 {
+		all = all[i : i+1]
 	}
-	return makers
+	for _, m := range all {
+		made = append(made, m.make())
+	}
+	return made
 }
 
-// onlyCommands makes a command that does nothing but hold others.
-func onlyCommands(c *cobra.Command) {
+// group makes c a command that does nothing but hold others.
+func group(c *cobra.Command, others ...*cobra.Command) *cobra.Command {
 	c.Use += " COMMAND"
 	c.DisableFlagsInUseLine = true
 	c.Args = noSuchCommand
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	c.AddCommand(others...)
+	return c
 }
 
 // noSuchCommand is for commands that take no words but those of their subcommands.
@@ -120,11 +124,15 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	for _, sub := range c.Commands() {
 		names = append(names, sub.Name())
 	}
-	hint := ""
-	if near := nearest.Of(args[0], names); len(near) > 0 {
-		hint = "; did you mean " + strings.Join(near, " or ") + "?"
+	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), args[0], meant(args[0], names, ""))
+}
+
+// meant asks whether one of the names was meant; otherwise is for where none is near.
+func meant(name string, names []string, otherwise string) string {
+	if near := nearest.Of(name, names); len(near) > 0 {
+		return "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), args[0], hint)
+	return otherwise
 }
 
 // words asks for a number of words; most below zero: any number.
@@ -137,21 +145,30 @@ func words(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// work wraps what a command does, so that an error without a class is our fault and not one of usage.
-func work(f func(c *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(c *cobra.Command, args []string) error {
-		err := f(c, args)
+// classify wraps what the commands do, so that an error without a class is our fault and not one of usage. Those that
+// do not say how many words they take, take none.
+func classify(c *cobra.Command) {
+	if c.Args == nil {
+		c.Args = words(0, 0)
+	}
+	do := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		err := do(c, args)
 		var code exit
 		if err == nil || errors.As(err, &code) {
 			return err
 		}
 		return tool.AsError(err)
 	}
+	for _, sub := range c.Commands() {
+		classify(sub)
+	}
 }
 
-// jsonFlag adds --json to a command.
-func (a *app) jsonFlag(c *cobra.Command, usage string) {
+// withJSON adds --json to a command.
+func (a *app) withJSON(usage string, c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&a.json, "json", false, usage)
+	return c
 }
 
 // complain tells what went wrong: in words on stderr, or with --json as JSON on stdout.
@@ -175,12 +192,53 @@ func (a *app) printJSON(v any) error {
 	return a.printIndented(b)
 }
 
+// printIndented lays JSON out for people. What could harm a terminal is escaped, which JSON allows.
 func (a *app) printIndented(b []byte) error {
-	text, err := indent(b)
+	var text bytes.Buffer
+	err := json.Indent(&text, bytes.TrimSpace(b), "", "  ")
 	if err == nil {
-		_, err = fmt.Fprintln(a.out, text)
+		_, err = fmt.Fprintln(a.out, cleanLines(text.String()))
 	}
 	return err
+}
+
+// tell prints a sentence, or with --json the value.
+func (a *app) tell(v any, format string, args ...any) error {
+	if a.json {
+		return a.printJSON(v)
+	}
+	_, err := fmt.Fprintf(a.out, format+"\n", args...)
+	return err
+}
+
+// conclude shows what was found, or with --json prints it, and ends badly where something was.
+func (a *app) conclude(v any, show func(), bad bool) error {
+	if !a.json {
+		show()
+	} else if err := a.printJSON(v); err != nil {
+		return err
+	}
+	if bad {
+		return exitFailed
+	}
+	return nil
+}
+
+// list prints what there is of one kind of thing as a table, or with --json as JSON.
+func list[T any](a *app, kind string, all []T, head []string, row func(T) []string) error {
+	switch {
+	case a.json:
+		return a.printJSON(map[string]any{kind: all})
+	case len(all) == 0:
+		fmt.Fprintln(a.err, "no "+kind)
+		return nil
+	}
+	var rows [][]string
+	for _, one := range all {
+		rows = append(rows, row(one))
+	}
+	a.out.table(head, rows)
+	return nil
 }
 
 // logger writes to stderr what is at least as grave as level.
@@ -197,11 +255,7 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 
 // load reads the config that the flag, the environment or the folder names, or gives the defaults.
 func (a *app) load() (*config.Config, error) {
-	path := a.config
-	if path == "" {
-		path = os.Getenv("TOOLPOST_CONFIG")
-	}
-	if path != "" {
+	if path := cmp.Or(a.config, os.Getenv("TOOLPOST_CONFIG")); path != "" {
 		return node.Load(path)
 	}
 	if _, err := os.Lstat(config.FileName); err == nil {
@@ -224,50 +278,57 @@ type backend struct {
 // A server says which backend is wanted; empty: this process.
 type server struct{ url, token string }
 
-func (s *server) flags(c *cobra.Command) {
-	c.Flags().StringVar(&s.url, "server", "", "use the Toolpost that serves at this URL, not the config's tools")
-	c.Flags().StringVar(&s.token, "token", "", "token for --server (better: $TOOLPOST_TOKEN, which no process list shows)")
+// withServer adds the flags that name a server to a command.
+func (a *app) withServer(c *cobra.Command) *cobra.Command {
+	c.Flags().StringVar(&a.server.url, "server", "", "use the Toolpost that serves at this URL, not the config's tools")
+	c.Flags().StringVar(&a.server.token, "token", "",
+		"token for --server (better: $TOOLPOST_TOKEN, which no process list shows)")
+	return c
 }
 
-func (a *app) open(ctx context.Context, s server) (*backend, error) {
-	return a.openAt(ctx, s, node.Options{})
-}
-
-// openAt opens a server, or the config's tools in this process with the options.
-func (a *app) openAt(ctx context.Context, s server, o node.Options) (*backend, error) {
-	if s.url != "" {
-		if s.token == "" {
-			s.token = os.Getenv("TOOLPOST_TOKEN")
-		}
-		remote, err := node.Dial(s.url, s.token)
+// open opens the server, or the config's tools in this process with the options, for who runs it.
+func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
+	if s := a.server; s.url != "" {
+		remote, err := node.Dial(s.url, cmp.Or(s.token, os.Getenv("TOOLPOST_TOKEN")))
 		return &backend{remote, remote, func() {}}, err
 	}
-	return a.openNode(ctx, o)
-}
-
-// openNode opens the config's tools in this process, for who runs it.
-func (a *app) openNode(ctx context.Context, o node.Options) (*backend, error) {
 	cfg, err := a.load()
 	if err != nil {
 		return nil, err
 	}
-	return a.openNodeAt(ctx, cfg, me().Door, o)
+	return a.openAt(ctx, cfg, me().Door, o)
 }
 
-// openNodeAt opens the tools of a config for who runs this process and comes in by a door.
-func (a *app) openNodeAt(ctx context.Context, cfg *config.Config, door string, o node.Options) (*backend, error) {
-	o.Log = a.logger(slog.LevelError)
-	n, err := node.Open(ctx, cfg, o)
+// openAt opens the tools of a config for who runs this process and comes in by a door.
+func (a *app) openAt(ctx context.Context, cfg *config.Config, door string, o node.Options) (*backend, error) {
+	n, end, err := a.openNode(ctx, cfg, slog.LevelError, o)
 	if err != nil {
 		return nil, err
 	}
 	who, err := n.Admit(ctx, identity.Credentials{Door: door, Peer: identity.Self()})
 	if err != nil {
-		closeNode(ctx, n, o.Log)
+		end()
 		return nil, err
 	}
 	in := admitted{n.Handler(), n.Catalog(), who}
-	return &backend{in, in, func() { closeNode(ctx, n, o.Log) }}, nil
+	return &backend{in, in, end}, nil
+}
+
+// openNode opens a node that logs what is at least as grave as level; end closes it.
+func (a *app) openNode(
+	ctx context.Context, cfg *config.Config, level slog.Level, o node.Options,
+) (n *node.Node, end func(), err error) {
+	o.Log = a.logger(level)
+	if n, err = node.Open(ctx, cfg, o); err != nil {
+		return nil, nil, err
+	}
+	return n, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		if err := n.Close(ctx); err != nil {
+			o.Log.Error("not everything ended in good order", "error", err)
+		}
+	}, nil
 }
 
 // admitted lets a command call and see tools as who runs it, with the rights that the config gives them.
@@ -297,17 +358,6 @@ func (a admitted) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.S
 // WhyNot implements tool.Reasoner.
 func (a admitted) WhyNot(ctx context.Context, _ tool.Principal, name string) error {
 	return tool.WhyNot(ctx, a.catalog, a.who, name)
-}
-
-// Changed implements tool.Changing.
-func (a admitted) Changed() <-chan struct{} { return tool.Changed(a.catalog) }
-
-func closeNode(ctx context.Context, n *node.Node, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	if err := n.Close(ctx); err != nil {
-		log.Error("not everything ended in good order", "error", err)
-	}
 }
 
 // me is who calls from the command line, unless the config lists the user who runs it.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -39,12 +38,19 @@ func arguments(words []string, spec *tool.Spec, stdin io.Reader) (json.RawMessag
 func openArguments(path string) (json.RawMessage, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		var why *fs.PathError
-		errors.As(err, &why)
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments cannot be read from %s: %w", path, why.Err)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments cannot be read from %s: %w", path, bare(err))
 	}
 	defer f.Close()
 	return readArguments(path, f)
+}
+
+// bare is the error of a file without its path.
+func bare(err error) error {
+	var why *fs.PathError
+	if errors.As(err, &why) {
+		return why.Err
+	}
+	return err
 }
 
 func readArguments(name string, r io.Reader) (json.RawMessage, error) {
@@ -125,16 +131,6 @@ func readSchema(b json.RawMessage) schema {
 }
 
 func (s schema) property(name string) schema { return readSchema(s.Properties[name]) }
-
-func (s schema) properties() iter.Seq2[string, schema] {
-	return func(yield func(string, schema) bool) {
-		for name := range s.Properties {
-			if !yield(name, s.property(name)) {
-				return
-			}
-		}
-	}
-}
 
 // types lists the types that the schema names; none: any.
 func (s schema) types() []string {

@@ -13,21 +13,20 @@ import (
 )
 
 func (a *app) asCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "as",
-		Short: "Serve a protocol on stdin and stdout, as one of its tools",
-		Long: "Lets other programs run the tools of this Toolpost as if they were tools of their own protocol: the request\n" +
-			"is read from stdin, the answer goes to stdout, and nothing else does.",
-		Example: "  toolpost as narratoria light_torch < request.json\n  toolpost as namel3ss < request.json\n" +
-			"  toolpost as machina --serve files\n\nCalled by the name machina_toolhost, toolpost is `toolpost as machina`.",
-	}
-	onlyCommands(c)
+	var spoken []*cobra.Command
 	for _, p := range node.Protocols() {
 		if p.As != nil {
-			c.AddCommand(a.asProtocol(p))
+			spoken = append(spoken, a.asProtocol(p))
 		}
 	}
-	return c
+	return group(&cobra.Command{
+		Use:   "as",
+		Short: "Serve a protocol on stdin and stdout, as one of its tools",
+		Long: "Lets other programs run the tools of this Toolpost as if they were tools of their own protocol: the\n" +
+			"request is read from stdin, the answer goes to stdout, and nothing else does.",
+		Example: "  toolpost as narratoria light_torch < request.json\n  toolpost as namel3ss < request.json\n" +
+			"  toolpost as machina --serve files\n\nCalled by the name machina_toolhost, toolpost is `toolpost as machina`.",
+	}, spoken...)
 }
 
 func (a *app) asProtocol(p node.Protocol) *cobra.Command {
@@ -35,15 +34,14 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		Use: strings.TrimSpace(p.Name + " " + p.As.Usage), Short: "Speak " + p.Name, Args: words(p.As.Least, p.As.Most),
 		ValidArgsFunction: a.completeTool, DisableFlagsInUseLine: true,
 	}
-	flags := make([]*bool, len(p.As.Flags))
-	for i, name := range p.As.Flags {
-		flags[i] = c.Flags().Bool(name, false, "")
+	for _, name := range p.As.Flags {
+		c.Flags().Bool(name, false, "")
 	}
-	c.RunE = work(func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *cobra.Command, args []string) error {
 		var given []string
-		for i, on := range flags {
-			if *on {
-				given = append(given, "--"+p.As.Flags[i])
+		for _, name := range p.As.Flags {
+			if on, _ := c.Flags().GetBool(name); on {
+				given = append(given, "--"+name)
 			}
 		}
 		given = append(given, args...)
@@ -66,12 +64,12 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if p.As.LeaseTier != nil {
 			o.LeaseTier = p.As.LeaseTier(given)
 		}
-		b, err := a.openNodeAt(c.Context(), cfg, p.Name, o)
+		b, err := a.openAt(c.Context(), cfg, p.Name, o)
 		if err != nil {
 			return err
 		}
 		defer b.close()
 		return door.Serve(c.Context(), fill(b), b)
-	})
+	}
 	return c
 }

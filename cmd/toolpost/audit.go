@@ -22,8 +22,7 @@ import (
 // An audit is one question about the log of calls.
 type audit struct {
 	*app
-	server
-	tools        ownTools // who is asked
+	tools        *backend // who is asked
 	filter       record.Filter
 	since, until string
 	outcome      string
@@ -31,25 +30,23 @@ type audit struct {
 }
 
 func (a *app) auditCommand() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "audit", Short: "Ask what was called, by whom, and what came of it",
-		Long: "Every call leaves a row in a log that nobody can change unnoticed: what was called, by whom, through which door,\n" +
-			"what was decided, what it touched, and what came of it.",
-		Example: "  toolpost audit log --since 1h\n  toolpost audit top --by caller\n  toolpost audit errors --tool execShell\n  toolpost audit verify",
-	}
-	onlyCommands(c)
-	c.AddCommand(a.auditLogCommand(), a.auditTopCommand(), a.auditPathsCommand(), a.auditErrorsCommand(), a.auditLatencyCommand(),
+		Long: "Every call leaves a row in a log that nobody can change unnoticed: what was called, by whom, through which\n" +
+			"door, what was decided, what it touched, and what came of it.",
+		Example: "  toolpost audit log --since 1h\n  toolpost audit top --by caller\n" +
+			"  toolpost audit errors --tool execShell\n  toolpost audit verify",
+	}, a.auditLogCommand(), a.auditTopCommand(), a.auditPathsCommand(), a.auditErrorsCommand(), a.auditLatencyCommand(),
 		a.auditExportCommand(), a.auditVerifyCommand())
-	return c
 }
 
 // question makes a command that asks the log something.
 func (a *app) question(use, short, long string, limit int, run func(context.Context, *audit) error) *cobra.Command {
 	q := &audit{app: a}
-	c := &cobra.Command{Use: use, Short: short, Long: long, Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions}
-	q.flags(c)
+	c := &cobra.Command{Use: use, Short: short, Long: long, Args: words(0, 0)}
 	f := c.Flags()
-	f.StringVar(&q.since, "since", "", "only calls since a time (2026-01-31, 2026-01-31T08:00:00Z) or so long ago (90m, 7d)")
+	f.StringVar(&q.since, "since", "",
+		"only calls since a time (2026-01-31, 2026-01-31T08:00:00Z) or so long ago (90m, 7d)")
 	f.StringVar(&q.until, "until", "", "only calls before a time")
 	f.StringVar(&q.filter.Tool, "tool", "", "only calls of a tool")
 	f.StringVar(&q.filter.Caller, "caller", "", "only calls of a caller")
@@ -57,24 +54,24 @@ func (a *app) question(use, short, long string, limit int, run func(context.Cont
 	f.StringVar(&q.outcome, "outcome", "", "only calls that ended so: ok, failed, asked, refused, error, lost")
 	f.IntVarP(&q.filter.Limit, "limit", "n", limit, "at most so many rows; 0: all")
 	f.BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
-	a.jsonFlag(c, "print JSON")
-	c.RunE = work(func(c *cobra.Command, _ []string) error {
+	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if err := q.read(time.Now()); err != nil {
 			return err
 		}
-		return a.withOwn(c.Context(), q.server, node.Options{Own: true}, func(o ownTools) error {
-			q.tools = o
-			return run(c.Context(), q)
-		})
-	})
-	return c
+		if q.tools, err = a.openKept(c.Context(), node.Options{Own: true}); err != nil {
+			return err
+		}
+		defer q.tools.close()
+		return run(c.Context(), q)
+	}
+	return a.withServer(a.withJSON("print JSON", c))
 }
 
 const asksLog = "ask about calls"
 
 // ask calls one of the tools that answer questions about calls.
 func (q *audit) ask(ctx context.Context, name string, args, into any) error {
-	return q.tools.call(ctx, tool.Call{Tool: "audit." + name, Args: raw(args)}, asksLog, into)
+	return q.callOwn(ctx, q.tools, tool.Call{Tool: "audit." + name, Args: raw(args)}, asksLog, into)
 }
 
 // calls visits the calls that the filter names, a page at a time. A limit of 0 is none.
@@ -132,44 +129,46 @@ func moment(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, time.DateOnly} {
+	layouts := []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, time.DateOnly}
+	for _, layout := range layouts {
 		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
 			return t, nil
 		}
 	}
-	return time.Time{}, tool.Errorf(tool.CodeInvalidInput, "%q is neither a time such as 2026-01-31 or 2026-01-31T08:00:00Z nor so long ago, such as 90m or 7d", text)
+	return time.Time{}, tool.Errorf(tool.CodeInvalidInput,
+		"%q is neither a time such as 2026-01-31 or 2026-01-31T08:00:00Z nor so long ago, such as 90m or 7d", text)
 }
 
-// An answer is a table. Cells of the plot come before the last column.
-type answer struct {
-	head []string
-	rows [][]string
-	json any // the same for programs
-}
-
-func (q *audit) show(a answer) error {
+// show prints a table, or the same for programs.
+func (q *audit) show(head []string, rows [][]string, found any) error {
 	switch {
 	case q.json:
-		return q.printJSON(a.json)
+		return q.printJSON(found)
 	case q.csv:
-		w := csv.NewWriter(q.out)
-		_ = w.Write(a.head)
-		for _, r := range a.rows {
-			_ = w.Write(formulaSafe(r))
+		for _, r := range rows {
+			formulaSafe(r)
 		}
-		w.Flush()
-		return w.Error()
-	case len(a.rows) == 0:
+		return csv.NewWriter(q.out).WriteAll(append([][]string{head}, rows...))
+	case len(rows) == 0:
 		fmt.Fprintln(q.err, "no calls")
 		return nil
 	}
-	for i, r := range a.rows {
-		for j := range r {
-			a.rows[i][j] = clean(r[j])
-		}
+	for i, name := range head {
+		head[i] = strings.ToUpper(strings.ReplaceAll(name, "_", " "))
 	}
-	q.out.table(upper(a.head), a.rows)
+	q.out.table(head, rows)
 	return nil
+}
+
+// tabled asks one of the tools and shows what it found, a row for each thing.
+func tabled[T any](name string, head []string, rows func(*audit, T) [][]string) func(context.Context, *audit) error {
+	return func(ctx context.Context, q *audit) error {
+		var found T
+		if err := q.ask(ctx, name, q.filter, &found); err != nil {
+			return err
+		}
+		return q.show(head, rows(q, found), found)
+	}
 }
 
 // formulaSafe keeps a spreadsheet from taking what a caller chose for a formula.
@@ -184,39 +183,24 @@ func formulaSafe(row []string) []string {
 	return row
 }
 
-func upper(words []string) []string {
-	up := make([]string, len(words))
-	for i, w := range words {
-		up[i] = strings.ToUpper(strings.ReplaceAll(w, "_", " "))
-	}
-	return up
-}
-
 func (a *app) auditLogCommand() *cobra.Command {
 	return a.question("log", "Show calls, the newest first", "Shows calls, the newest first.", 20,
 		func(ctx context.Context, q *audit) error {
-			ans := answer{head: []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}}
+			head, rows := []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}, [][]string{}
 			calls := []json.RawMessage{}
 			err := q.calls(ctx, false, func(doc json.RawMessage, r *tool.Record) error {
 				calls = append(calls, doc)
-				ans.rows = append(ans.rows, []string{
-					r.Time.Local().Format(time.DateTime), toolName(r), r.Caller, r.Door, string(r.Outcome), string(r.Code), q.took(r.Duration), aboutCall(r),
+				rows = append(rows, []string{
+					r.Time.Local().Format(time.DateTime), cmp.Or(r.Tool, "? "+r.Asked), r.Caller, r.Door,
+					string(r.Outcome), string(r.Code), q.took(r.Duration), aboutCall(r),
 				})
 				return nil
 			})
 			if err != nil {
 				return err
 			}
-			ans.json = map[string]any{"calls": calls}
-			return q.show(ans)
+			return q.show(head, rows, map[string]any{"calls": calls})
 		})
-}
-
-func toolName(r *tool.Record) string {
-	if r.Tool == "" {
-		return "? " + r.Asked
-	}
-	return r.Tool
 }
 
 // aboutCall says in a few words what a call was about.
@@ -264,27 +248,30 @@ func tidy(d time.Duration) string {
 
 func (a *app) auditTopCommand() *cobra.Command {
 	var by string
-	c := a.question("top", "Show what is used most", "Shows what is used most, with how it went, and the calls of each day.", 20,
+	c := a.question("top", "Show what is used most",
+		"Shows what is used most, with how it went, and the calls of each day.", 20,
 		func(ctx context.Context, q *audit) error {
 			group := record.Group(by)
 			if !slices.Contains([]record.Group{record.ByTool, record.ByCaller, record.ByDoor, record.BySource}, group) {
-				return tool.Errorf(tool.CodeInvalidInput, "%q is not what calls can be put together by; there are tool, caller, door and source", by)
+				return tool.Errorf(tool.CodeInvalidInput,
+					"%q is not what calls can be put together by; there are tool, caller, door and source", by)
 			}
 			var top audittools.Top
 			if err := q.ask(ctx, "top", audittools.TopArgs{Filter: q.filter, By: group}, &top); err != nil {
 				return err
 			}
-			ans := answer{head: []string{by, "calls", "ok", "failed", "refused", "errors", "mean", "share"}, json: top}
+			head, rows := []string{by, "calls", "ok", "failed", "refused", "errors", "mean", "share"}, [][]string{}
 			most := int64(0)
 			for _, u := range top.Uses {
 				most = max(most, u.Calls)
 			}
 			for _, u := range top.Uses {
-				ans.rows = append(ans.rows, []string{
-					named(u.Name), count(u.Calls), count(u.OK), count(u.Failed), count(u.Refused), count(u.Errors), q.took(u.Mean), q.bar(u.Calls, most),
+				rows = append(rows, []string{
+					cmp.Or(u.Name, unnamed), count(u.Calls), count(u.OK), count(u.Failed), count(u.Refused), count(u.Errors),
+					q.took(u.Mean), q.bar(u.Calls, most),
 				})
 			}
-			if err := q.show(ans); err != nil || q.json || q.csv {
+			if err := q.show(head, rows, top); err != nil || q.json || q.csv {
 				return err
 			}
 			q.plot(top.Days)
@@ -294,12 +281,8 @@ func (a *app) auditTopCommand() *cobra.Command {
 	return c
 }
 
-func named(name string) string {
-	if name == "" {
-		return "(none)"
-	}
-	return name
-}
+// unnamed stands for a name that a call did not have.
+const unnamed = "(none)"
 
 func count(n int64) string { return strconv.FormatInt(n, 10) }
 
@@ -348,53 +331,45 @@ func (q *audit) plot(days []record.Moment) {
 
 func (a *app) auditPathsCommand() *cobra.Command {
 	return a.question("paths", "Show which files are accessed",
-		"Shows which files calls access, as far as their arguments tell. Of refused calls (--outcome refused) it shows what they asked for.", 20,
-		func(ctx context.Context, q *audit) error {
-			var found audittools.Paths
-			if err := q.ask(ctx, "paths", q.filter, &found); err != nil {
-				return err
-			}
-			ans := answer{head: []string{"reads", "writes", "last", "path"}, json: found}
-			for _, p := range found.Paths {
-				ans.rows = append(ans.rows, []string{count(p.Reads), count(p.Writes), p.Last.Format(time.DateOnly), p.Path})
-			}
-			return q.show(ans)
-		})
+		"Shows which files calls access, as far as their arguments tell. Of refused calls (--outcome refused) it shows\n"+
+			"what they asked for.", 20,
+		tabled("paths", []string{"reads", "writes", "last", "path"},
+			func(_ *audit, found audittools.Paths) (rows [][]string) {
+				for _, p := range found.Paths {
+					rows = append(rows, []string{count(p.Reads), count(p.Writes), p.Last.Format(time.DateOnly), p.Path})
+				}
+				return rows
+			}))
 }
 
 func (a *app) auditErrorsCommand() *cobra.Command {
-	return a.question("errors", "Show what goes wrong, and how often", "Shows what goes wrong, and in how many of a tool's calls.", 20,
-		func(ctx context.Context, q *audit) error {
-			var found audittools.Failures
-			if err := q.ask(ctx, "errors", q.filter, &found); err != nil {
-				return err
-			}
-			ans := answer{head: []string{"tool", "outcome", "code", "calls", "of", "rate", "share"}, json: found}
-			for _, f := range found.Errors {
-				ans.rows = append(ans.rows, []string{
-					named(f.Tool), string(f.Outcome), string(f.Code), count(f.Calls), count(f.Of), fmt.Sprintf("%.1f%%", 100*f.Rate), q.bar(f.Calls, f.Of),
-				})
-			}
-			return q.show(ans)
-		})
+	return a.question("errors", "Show what goes wrong, and how often",
+		"Shows what goes wrong, and in how many of a tool's calls.", 20,
+		tabled("errors", []string{"tool", "outcome", "code", "calls", "of", "rate", "share"},
+			func(q *audit, found audittools.Failures) (rows [][]string) {
+				for _, f := range found.Errors {
+					rows = append(rows, []string{
+						cmp.Or(f.Tool, unnamed), string(f.Outcome), string(f.Code), count(f.Calls), count(f.Of),
+						fmt.Sprintf("%.1f%%", 100*f.Rate), q.bar(f.Calls, f.Of),
+					})
+				}
+				return rows
+			}))
 }
 
 func (a *app) auditLatencyCommand() *cobra.Command {
-	return a.question("latency", "Show how long tools take", "Shows how long the calls of each tool take: the slowest first. Shares are told to within an eighth.", 20,
-		func(ctx context.Context, q *audit) error {
-			var found audittools.Latencies
-			if err := q.ask(ctx, "latency", q.filter, &found); err != nil {
-				return err
-			}
-			ans := answer{head: []string{"tool", "calls", "mean", "p50", "p95", "p99", "longest", "p95_share"}, json: found}
-			for _, u := range found.Tools {
-				ans.rows = append(ans.rows, []string{
-					named(u.Tool), count(u.Calls), q.took(u.Mean), q.took(u.P50), q.took(u.P95), q.took(u.P99),
-					q.took(u.Longest), q.bar(int64(u.P95), int64(found.Tools[0].P95)),
-				})
-			}
-			return q.show(ans)
-		})
+	return a.question("latency", "Show how long tools take",
+		"Shows how long the calls of each tool take: the slowest first. Shares are told to within an eighth.", 20,
+		tabled("latency", []string{"tool", "calls", "mean", "p50", "p95", "p99", "longest", "p95_share"},
+			func(q *audit, found audittools.Latencies) (rows [][]string) {
+				for _, u := range found.Tools {
+					rows = append(rows, []string{
+						cmp.Or(u.Tool, unnamed), count(u.Calls), q.took(u.Mean), q.took(u.P50), q.took(u.P95), q.took(u.P99),
+						q.took(u.Longest), q.bar(int64(u.P95), int64(found.Tools[0].P95)),
+					})
+				}
+				return rows
+			}))
 }
 
 func (a *app) auditExportCommand() *cobra.Command {
@@ -422,52 +397,35 @@ func (q *audit) exportCSV(ctx context.Context) error {
 }
 
 func (a *app) auditVerifyCommand() *cobra.Command {
-	var s server
 	var expect []string
 	c := &cobra.Command{
-		Use: "verify", Short: "Look for any change of the log", Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Looks at every row of the log: none was changed, removed, added or moved, and its head was signed with the key. A log\n" +
-			"that is empty, or shorter than it was, is found by a mark in the state folder. Who may have changed that folder too is\n" +
-			"found by a point that was kept elsewhere: keep the one that this prints, and give it back with --expect.\n" +
-			"Exit code 1: something was found.",
+		Use: "verify", Short: "Look for any change of the log",
+		Long: "Looks at every row of the log: none was changed, removed, added or moved, and its head was signed with the\n" +
+			"key. A log that is empty, or shorter than it was, is found by a mark in the state folder. Who may have\n" +
+			"changed that folder too is found by a point that was kept elsewhere: keep the one that this prints, and\n" +
+			"give it back with --expect. Exit code 1: something was found.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			r, err := kept[record.Report](c.Context(), a, "audit.verify", audittools.VerifyArgs{Expect: expect}, asksLog)
+			if err != nil {
+				return err
+			}
+			return a.conclude(r, func() { a.showReport(&r) }, len(r.Findings) > 0)
+		},
 	}
-	s.flags(c)
 	c.Flags().StringArrayVar(&expect, "expect", nil, "a point, NUMBER:HASH, that an earlier verify printed")
-	a.jsonFlag(c, "print the report as JSON")
-	c.RunE = work(func(c *cobra.Command, _ []string) error {
-		var r record.Report
-		err := a.callOwn(c.Context(), s, "audit.verify", audittools.VerifyArgs{Expect: expect}, asksLog, &r)
-		if err != nil {
-			return err
-		}
-		return a.showReport(&r)
-	})
-	return c
+	return a.withServer(a.withJSON("print the report as JSON", c))
 }
 
-func (a *app) showReport(r *record.Report) error {
-	if a.json {
-		if err := a.printJSON(r); err != nil {
-			return err
-		}
-	} else {
-		for _, f := range r.Findings {
-			fmt.Fprintf(a.out, "%s %s\n", a.out.red("FOUND"), clean(f.What))
-		}
-		if len(r.Findings) == 0 {
-			fmt.Fprintf(a.out, "%s  %s, %s\n", a.out.green("sound"), plural(int(r.Rows), "call"), signed(r))
-			fmt.Fprintf(a.out, "point  %s\n", r.Head)
-		}
+func (a *app) showReport(r *record.Report) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(a.out, "%s %s\n", a.out.red("FOUND"), clean(f.What))
 	}
 	if len(r.Findings) > 0 {
-		return exitFailed
+		return
 	}
-	return nil
-}
-
-func signed(r *record.Report) string {
-	if r.Signed {
-		return "signed"
+	signed := "signed"
+	if !r.Signed {
+		signed = "not signed: there is no key"
 	}
-	return "not signed: there is no key"
+	fmt.Fprintf(a.out, "%s  %s, %s\npoint  %s\n", a.out.green("sound"), plural(int(r.Rows), "call"), signed, r.Head)
 }

@@ -1,22 +1,24 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/node"
 	"toolpost/tool"
-	"toolpost/wire/nearest"
 	"toolpost/wire/strictjson"
 )
 
 // A callRequest is what the command line of `call` asks for.
 type callRequest struct {
-	server
 	call    tool.Call
 	words   []string
 	timeout time.Duration
@@ -26,7 +28,7 @@ type callRequest struct {
 
 func (a *app) callCommand() *cobra.Command {
 	var req callRequest
-	c := &cobra.Command{
+	c := a.withServer(a.withJSON("print all events and the outcome as one JSON document", &cobra.Command{
 		Use:   "call NAME [JSON | name=value ... | @FILE | -]",
 		Short: "Call a tool and print its result",
 		Long: "Calls a tool and prints its result: text as it is, everything else as JSON. What happens meanwhile goes to\n" +
@@ -39,25 +41,26 @@ func (a *app) callCommand() *cobra.Command {
 			"  toolpost call light_torch steps=10 --events",
 		Args:              words(1, -1),
 		ValidArgsFunction: a.completeTool,
-		RunE: work(func(c *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			req.call.Tool, req.words = args[0], args[1:]
 			return a.call(c.Context(), req)
-		}),
-	}
+		},
+	}))
 	f := c.Flags()
-	req.flags(c)
 	f.StringVar(&req.call.Session, "session", "", "session whose state the call belongs to")
 	f.StringVar(&req.call.Key, "key", "", "idempotency key: a call with the same key is made once")
 	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that ask for one")
 	f.StringVar(&req.call.Run, "run", "", "the run of an agent that the call belongs to, for its record")
-	f.BoolVar(&req.call.DryRun, "dry-run", false, "only say what the policy decides and what the call would touch; exit code 3: refused")
+	f.BoolVar(&req.call.DryRun, "dry-run", false,
+		"only say what the policy decides and what the call would touch; exit code 3: refused")
 	f.DurationVar(&req.timeout, "timeout", 0, "give up after this time, such as 5s (default: the tool's own)")
 	f.BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
-	f.BoolVar(&req.async, "async", false, "run it later, as a job, in a program that serves: print the id of the job (see toolpost jobs)")
-	a.jsonFlag(c, "print all events and the outcome as one JSON document")
+	f.BoolVar(&req.async, "async", false,
+		"run it later, as a job, in a program that serves: print the id of the job (see toolpost jobs)")
 	c.MarkFlagsMutuallyExclusive("events", "json")
 	c.MarkFlagsMutuallyExclusive("async", "events")
 	c.MarkFlagsMutuallyExclusive("async", "dry-run")
+	c.MarkFlagsMutuallyExclusive("async", "timeout")
 	return c
 }
 
@@ -65,12 +68,9 @@ func (a *app) call(ctx context.Context, req callRequest) error {
 	if req.timeout < 0 {
 		return tool.Errorf(tool.CodeInvalidInput, "--timeout cannot be negative")
 	}
-	if req.timeout > 0 {
-		ranOut := tool.Errorf(tool.CodeTimeout, "%s took longer than --timeout %v", req.call.Tool, req.timeout)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, req.timeout, ranOut)
-		defer cancel()
-	}
+	ctx, cancel := within(ctx, req.timeout,
+		tool.Errorf(tool.CodeTimeout, "%s took longer than --timeout %v", req.call.Tool, req.timeout))
+	defer cancel()
 	if req.async {
 		return a.start(ctx, req)
 	}
@@ -80,6 +80,14 @@ func (a *app) call(ctx context.Context, req callRequest) error {
 		return shown
 	}
 	return dryRunExit(r)
+}
+
+// within gives up after a --timeout, and says why; 0: never.
+func within(ctx context.Context, timeout time.Duration, why error) (context.Context, context.CancelFunc) {
+	if timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, timeout, why)
 }
 
 // dryRunExit is the end of a dry run that was shown.
@@ -97,8 +105,9 @@ func dryRunExit(r *tool.Result) error {
 	return nil
 }
 
+// invoke makes the call, or the call that makes a job of it.
 func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool.Result, error) {
-	b, err := a.open(ctx, req.server)
+	b, err := a.open(ctx, node.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +115,7 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 	req.call.Caller = me()
 	spec, err := b.Lookup(ctx, me(), req.call.Tool)
 	if err != nil {
-		if req.url == "" || tool.CodeOf(err) == tool.CodeNotFound { // else the server does not answer
+		if a.server.url == "" || tool.CodeOf(err) == tool.CodeNotFound { // else the server does not answer
 			refused(ctx, b, req)
 		}
 		return nil, suggest(ctx, b, req.call.Tool, err)
@@ -114,7 +123,14 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 	if req.call.Args, err = arguments(req.words, spec, a.in); err != nil {
 		return nil, withInputs(spec, err)
 	}
+	if req.async {
+		req.call.Args = raw(map[string]json.RawMessage{"tool": raw(req.call.Tool), "arguments": req.call.Args})
+		req.call.Tool = startJob
+	}
 	r, err := b.Invoke(ctx, &req.call, out)
+	if req.async {
+		err = noJobs(ctx, b, err)
+	}
 	return r, withInputs(spec, explained(ctx, err))
 }
 
@@ -153,11 +169,7 @@ func suggest(ctx context.Context, c tool.Catalog, name string, err error) error 
 			dead = append(dead, fmt.Sprintf("\n  source %s is unavailable: %s", s.Source, because(why)))
 		}
 	}
-	hint := "; `toolpost tools` lists what there is"
-	if near := nearest.Of(name, names); len(near) > 0 {
-		hint = "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	e.Message += hint + strings.Join(dead, "")
+	e.Message += meant(name, names, "; `toolpost tools` lists what there is") + strings.Join(dead, "")
 	return &e
 }
 
@@ -167,8 +179,8 @@ func withInputs(spec *tool.Spec, err error) error {
 		return err
 	}
 	e := *tool.AsError(err)
-	if inputs := inputsOf(spec); len(inputs) > 0 {
-		e.Message += "\n" + clean(spec.Name) + " takes:\n" + strings.Join(inputLines(inputs), "\n")
+	if lines := inputLines(spec.Input); lines != "" {
+		e.Message += "\n" + clean(spec.Name) + " takes:\n" + lines
 	}
 	return &e
 }
@@ -176,47 +188,39 @@ func withInputs(spec *tool.Spec, err error) error {
 // An input is one property of a tool's arguments.
 type input struct {
 	Name, Type, Description string
-	Required                bool
+	Need                    string // required or optional
 }
 
-func inputLines(inputs []input) []string {
+// inputLines has a line for each property of a schema.
+func inputLines(schema json.RawMessage) string {
 	width := 0
+	inputs := inputsOf(schema)
 	for _, in := range inputs {
-		width = max(width, len([]rune(in.Name)))
+		width = max(width, utf8.RuneCountInString(in.Name))
 	}
 	var lines []string
 	for _, in := range inputs {
-		need := "optional"
-		if in.Required {
-			need = "required"
-		}
-		line := fmt.Sprintf("  %-*s  %-8s  %s  %s", width, in.Name, in.Type, need, in.Description)
+		line := fmt.Sprintf("  %-*s  %-8s  %s  %s", width, in.Name, in.Type, in.Need, in.Description)
 		lines = append(lines, strings.TrimRight(line, " "))
 	}
-	return lines
+	return strings.Join(lines, "\n")
 }
 
 // because is the reason of an error, for people.
 func because(err error) string { return cleanLines(tool.AsError(err).Message) }
 
 // inputsOf reads the properties off a schema, the required ones first, as far as they are plain to see.
-func inputsOf(spec *tool.Spec) []input {
-	s := readSchema(spec.Input)
-	var inputs []input
-	for name, p := range s.properties() {
-		inputs = append(inputs, input{
-			Name: clean(name), Type: clean(strings.Join(p.types(), "|")), Description: clean(p.Description),
-			Required: slices.Contains(s.Required, name),
-		})
+func inputsOf(schema json.RawMessage) (inputs []input) {
+	s := readSchema(schema)
+	for name := range s.Properties {
+		p, need := s.property(name), "optional"
+		if slices.Contains(s.Required, name) {
+			need = "required"
+		}
+		inputs = append(inputs, input{clean(name), clean(strings.Join(p.types(), "|")), clean(p.Description), need})
 	}
 	slices.SortStableFunc(inputs, func(a, b input) int {
-		switch {
-		case a.Required == b.Required:
-			return strings.Compare(a.Name, b.Name)
-		case a.Required:
-			return -1
-		}
-		return 1
+		return cmp.Or(strings.Compare(b.Need, a.Need), strings.Compare(a.Name, b.Name))
 	})
 	return inputs
 }

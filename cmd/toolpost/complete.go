@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/node"
 	"toolpost/tool"
 )
 
@@ -16,7 +17,7 @@ const completeTimeout = 2 * time.Second
 func (a *app) completeTool(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
 	defer cancel()
-	b, err := a.open(ctx, serverFlags(c))
+	b, err := a.open(ctx, node.Options{})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -39,8 +40,28 @@ func completeInputs(ctx context.Context, c tool.Catalog, name string) ([]string,
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string
-	for _, in := range inputsOf(spec) {
+	for _, in := range inputsOf(spec.Input) {
 		names = append(names, cobra.CompletionWithDesc(in.Name+"=", in.Description))
 	}
 	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeIDs completes the one word of a command with the ids of what can be meant. Nothing to complete with is no
+// error.
+func completeIDs[T any](
+	read func(context.Context) ([]T, error), word func(T) (id, about string, ok bool),
+) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
+		defer cancel()
+		if len(args) == 0 {
+			all, _ := read(ctx)
+			for _, one := range all {
+				if id, about, ok := word(one); ok {
+					ids = append(ids, cobra.CompletionWithDesc(clean(id), clean(about)))
+				}
+			}
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
 }

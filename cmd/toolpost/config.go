@@ -16,29 +16,25 @@ import (
 
 func (a *app) configCommand() *cobra.Command {
 	c := &cobra.Command{Use: "config", Short: "Check the config, or print its JSON Schema"}
-	onlyCommands(c)
-	c.AddCommand(a.configCheckCommand(), &cobra.Command{
+	return group(c, a.configCheckCommand(), &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of toolpost.yaml, for editors",
-		Args:  words(0, 0),
-		RunE: work(func(*cobra.Command, []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			b, err := node.Schema()
 			if err != nil {
 				return err
 			}
 			_, err = a.out.Write(b)
 			return err
-		}),
+		},
 	})
-	return c
 }
 
 func (a *app) configCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "Read the config and open its sources, and say what is wrong",
-		Args:  words(0, 0),
-		RunE: work(func(c *cobra.Command, _ []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.load()
 			if err != nil {
 				return err
@@ -48,17 +44,16 @@ func (a *app) configCheckCommand() *cobra.Command {
 					fmt.Fprintf(a.err, "a running server will not take changes of it: %s\n", because(err))
 				}
 			}
-			log := a.logger(slog.LevelError + 1)
-			n, err := node.Open(c.Context(), cfg, node.Options{Log: log})
+			n, end, err := a.openNode(c.Context(), cfg, slog.LevelError+1, node.Options{})
 			if err != nil {
 				return err
 			}
-			defer closeNode(c.Context(), n, log)
+			defer end()
 			for _, d := range slices.Sorted(maps.Keys(n.Anonymous())) {
 				fmt.Fprintf(a.out, "%-16s %-12s %s\n", "door "+d, "anonymous", a.out.amber(clean(n.Anonymous()[d].String())))
 			}
 			return a.reportSources(c.Context(), n.Catalog(), n.Sources())
-		}),
+		},
 	}
 }
 

@@ -61,8 +61,6 @@ func exitOf(c tool.Code) exit {
 		return exitTimeout
 	case tool.CodeCancelled:
 		return exitCancelled
-	case tool.CodeToolError, tool.CodeBreakerOpen, tool.CodeUnavailable, tool.CodeCrash, tool.CodeProtocol,
-		tool.CodeInternal:
 	}
 	return exitFailed
 }

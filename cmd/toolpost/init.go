@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,13 +22,9 @@ func (a *app) initCommand() *cobra.Command {
 		Use:   "init [DIR]",
 		Short: "Write a config and a sample tool of each protocol",
 		Args:  words(0, 1),
-		RunE: work(func(_ *cobra.Command, args []string) error {
-			dir := "."
-			if len(args) > 0 {
-				dir = args[0]
-			}
-			return a.init(dir, force)
-		}),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.init(cmp.Or(strings.Join(args, ""), "."), force)
+		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "overwrite files that are there")
 	return c
@@ -45,8 +43,13 @@ func (a *app) init(dir string, force bool) error {
 	if err != nil {
 		return err
 	}
-	if there := existing(root, names); len(there) > 0 && !force {
-		return tool.Errorf(tool.CodeInvalidInput, "%s is there already: nothing was written; --force overwrites", strings.Join(there, ", "))
+	there := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		_, err := root.Lstat(name)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if len(there) > 0 && !force {
+		return tool.Errorf(tool.CodeInvalidInput,
+			"%s is there already: nothing was written; --force overwrites", strings.Join(there, ", "))
 	}
 	for _, name := range names {
 		if err := writeSample(root, name); err != nil {
@@ -54,7 +57,12 @@ func (a *app) init(dir string, force bool) error {
 		}
 		fmt.Fprintf(a.out, "%s %s\n", a.out.green("wrote"), path.Join(dir, name))
 	}
-	a.nextSteps(dir)
+	cd := ""
+	if path.Clean(dir) != "." {
+		cd = "  cd " + dir + "\n"
+	}
+	fmt.Fprintf(a.out, "\n%s\n%s  toolpost tools\n  toolpost call greet name=Ada\n  toolpost call light_torch steps=5\n"+
+		"  toolpost call readFile path=toolpost.yaml\n  toolpost serve\n", a.out.bold("Now try:"), cd)
 	return nil
 }
 
@@ -69,16 +77,6 @@ func sampleNames() ([]string, error) {
 	return names, err
 }
 
-func existing(root *os.Root, names []string) []string {
-	var there []string
-	for _, name := range names {
-		if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
-			there = append(there, name)
-		}
-	}
-	return there
-}
-
 func writeSample(root *os.Root, name string) error {
 	data, err := examples.Files.ReadFile(name)
 	if err != nil {
@@ -88,13 +86,4 @@ func writeSample(root *os.Root, name string) error {
 		return err
 	}
 	return root.WriteFile(name, data, 0o644)
-}
-
-func (a *app) nextSteps(dir string) {
-	cd := ""
-	if path.Clean(dir) != "." {
-		cd = "  cd " + dir + "\n"
-	}
-	fmt.Fprintf(a.out, "\n%s\n%s  toolpost tools\n  toolpost call greet name=Ada\n  toolpost call light_torch steps=5\n"+
-		"  toolpost call readFile path=toolpost.yaml\n  toolpost serve\n", a.out.bold("Now try:"), cd)
 }

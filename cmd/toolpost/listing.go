@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,76 +9,60 @@ import (
 	"toolpost/tool"
 )
 
-// A listing is what there is of one kind of thing, the newest first, for the commands that list them and for those that
-// take the id of one.
+// A listing is what there is of one kind of thing that is issued and revoked: the commands that list them and that
+// revoke one.
 type listing[T any] struct {
-	what string // in the plural; also the member of the answer that has them
-	long string
-	tool string // that lists them
-	head []string
-	row  func(one T, now time.Time) []string
-	live func(one T) (id, about string, ok bool) // what there is to complete
+	kind    string // in the singular; the names of the tools about them begin with it
+	lists   string // what the command that lists them does
+	revokes string // likewise
+	head    []string
+	row     func(one T, now time.Time) []string
+	about   func(one T) (id, what, state string)
+	asID    func(id string) string // of a secret in its place: no secret goes any further
 }
 
-// command lists them.
-func (l listing[T]) command(a *app) *cobra.Command {
-	var s server
+// list makes the command that lists them.
+func (l listing[T]) list(a *app) *cobra.Command {
 	var most int
 	c := &cobra.Command{
-		Use: "list", Short: "List " + l.what + ", the newest first", Long: l.long, Args: words(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	s.flags(c)
-	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many; 0: all")
-	a.jsonFlag(c, "print JSON")
-	c.RunE = work(func(c *cobra.Command, _ []string) error {
-		if most < 0 {
-			return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
-		}
-		all, err := l.read(c.Context(), a, s, most)
-		if err != nil {
-			return err
-		}
-		return l.show(a, all)
-	})
-	return c
-}
-
-func (l listing[T]) read(ctx context.Context, a *app, s server, most int) ([]T, error) {
-	var out map[string][]T
-	err := a.callOwn(ctx, s, l.tool, map[string]int{"limit": most}, "list "+l.what, &out)
-	return out[l.what], err
-}
-
-func (l listing[T]) show(a *app, all []T) error {
-	switch {
-	case a.json:
-		return a.printJSON(map[string]any{l.what: all})
-	case len(all) == 0:
-		fmt.Fprintln(a.err, "no "+l.what)
-		return nil
-	}
-	var rows [][]string
-	for _, one := range all {
-		rows = append(rows, l.row(one, time.Now()))
-	}
-	a.out.table(l.head, rows)
-	return nil
-}
-
-// complete gives the ids of those that are live.
-func (l listing[T]) complete(a *app) cobra.CompletionFunc {
-	return func(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
-		defer cancel()
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		all, _ := l.read(ctx, a, serverFlags(c), 100) // nothing to complete with is no error
-		for _, one := range all {
-			if id, about, ok := l.live(one); ok {
-				ids = append(ids, cobra.CompletionWithDesc(id, clean(about)))
+		Use: "list", Short: "List " + l.kind + "s, the newest first", Long: l.lists,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if most < 0 {
+				return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
 			}
-		}
-		return ids, cobra.ShellCompDirectiveNoFileComp
+			all, err := l.read(c.Context(), a, most)
+			if err != nil {
+				return err
+			}
+			return list(a, l.kind+"s", all, l.head, func(one T) []string { return l.row(one, time.Now()) })
+		},
 	}
+	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many; 0: all")
+	return a.withServer(a.withJSON("print JSON", c))
+}
+
+func (l listing[T]) read(ctx context.Context, a *app, most int) ([]T, error) {
+	out, err := kept[map[string][]T](ctx, a, l.kind+".list", map[string]int{"limit": most}, "list "+l.kind+"s")
+	return out[l.kind+"s"], err
+}
+
+// revoke makes the command that revokes one, and completes the ids of those that are live.
+func (l listing[T]) revoke(a *app) *cobra.Command {
+	return a.withServer(a.withJSON("print what is known of the "+l.kind+" as JSON", &cobra.Command{
+		Use: "revoke ID", Short: "Make a " + l.kind + " useless", Long: l.revokes, Args: words(1, 1),
+		ValidArgsFunction: completeIDs(func(ctx context.Context) ([]T, error) { return l.read(ctx, a, 100) },
+			func(one T) (string, string, bool) {
+				id, what, state := l.about(one)
+				return id, what, state == "live"
+			}),
+		RunE: func(c *cobra.Command, args []string) error {
+			which := map[string]string{"id": l.asID(args[0])}
+			one, err := kept[T](c.Context(), a, l.kind+".revoke", which, "revoke "+l.kind+"s")
+			if err != nil {
+				return err
+			}
+			id, what, _ := l.about(one)
+			return a.tell(one, "%s  %s for %s", a.out.green("revoked"), id, clean(what))
+		},
+	}))
 }

@@ -72,20 +72,18 @@ func (l *live) draw(elapsed time.Duration) {
 	l.erase()
 	frames := []rune(spinner)
 	l.frame = (l.frame + 1) % len(frames)
-	text := fmt.Sprintf("%s %.1fs%s", l.name, elapsed.Seconds(), l.share())
+	p := l.progress
+	text := strings.TrimSpace(fmt.Sprintf("%s %.1fs %s", l.name, elapsed.Seconds(), share(p.Progress, p.Total, p.Message)))
 	fmt.Fprintf(l.s, "%c %s", frames[l.frame], l.s.dim(short(text, l.s.width()-3)))
 	l.shown = true
 }
 
-func (l *live) share() string {
-	text := ""
-	if p := l.progress; p.Total > 0 {
-		text = fmt.Sprintf(" %.0f%%", 100*p.Progress/p.Total)
+// share says how far something has come, and the last word of it.
+func share(done, total float64, message string) string {
+	if total <= 0 {
+		return clean(message)
 	}
-	if l.progress.Message != "" {
-		text += " " + clean(l.progress.Message)
-	}
-	return text
+	return clean(fmt.Sprintf("%.0f%% %s", 100*done/total, message))
 }
 
 func (l *live) erase() {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/host/sandbox"
+	"toolpost/tool"
 )
 
 // probeTimeout bounds a program that the doctor runs.
@@ -23,9 +24,12 @@ func machine(ctx context.Context) []finding {
 	findings := []finding{
 		kernel(),
 		python(ctx),
-		probe("whole trees", subreaper(), stateFailed, "a tool's processes end with it, also those that hide from it"),
-		probe("process handles", pidfd(), stateMissing, "a signal can never reach a process that got a recycled number"),
-		probe("memory files", memfd(), stateFailed, "Python tools start without a file on disk"),
+		probe("whole trees", subreaper(), stateFailed, "works",
+			"a tool's processes end with it, also those that hide from it"),
+		probe("process handles", closed(unix.PidfdOpen(os.Getpid(), 0)), stateMissing, "works",
+			"a signal can never reach a process that got a recycled number"),
+		probe("memory files", closed(unix.MemfdCreate("toolpost", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)), stateFailed,
+			"works", "Python tools start without a file on disk"),
 	}
 	for _, l := range sandbox.Probe() {
 		f := finding{l.Name, stateOK, cmp.Or(l.Why, "works"), l.Means}
@@ -37,25 +41,22 @@ func machine(ctx context.Context) []finding {
 	return findings
 }
 
-// probe makes a finding of an error; without one the thing is there.
-func probe(name string, err error, otherwise, means string) finding {
+// probe makes a finding of an error; without one the thing is there, with its detail.
+func probe(name string, err error, otherwise, detail, means string) finding {
 	if err != nil {
-		return finding{name, otherwise, err.Error(), means}
+		return finding{name, otherwise, tool.AsError(err).Message, means}
 	}
-	return finding{name, stateOK, "works", means}
+	return finding{name, stateOK, detail, means}
 }
 
 func kernel() finding {
-	f := finding{Name: "kernel", State: stateOK, Means: "Linux 5.10 or later"}
 	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		f.State, f.Detail = stateFailed, err.Error()
-		return f
-	}
-	f.Detail = unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
+	err := unix.Uname(&u)
+	release := unix.ByteSliceToString(u.Release[:])
+	f := probe("kernel", err, stateFailed, unix.ByteSliceToString(u.Sysname[:])+" "+release, "Linux 5.10 or later")
 	var major, minor int
-	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
-	if err != nil || major < 5 || major == 5 && minor < 10 {
+	_, unread := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	if err == nil && (unread != nil || major < 5 || major == 5 && minor < 10) {
 		f.State = stateMissing
 	}
 	return f
@@ -65,7 +66,8 @@ func python(ctx context.Context) finding {
 	f := finding{Name: "python3", State: stateMissing, Means: "runs Python tools; 3.9 or later"}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	const script = "import sys; print(sys.executable, '.'.join(map(str, sys.version_info[:3])), int(sys.version_info >= (3, 9)))"
+	const script = "import sys; " +
+		"print(sys.executable, '.'.join(map(str, sys.version_info[:3])), int(sys.version_info >= (3, 9)))"
 	out, err := exec.CommandContext(ctx, "python3", "-c", script).Output()
 	if err != nil {
 		f.Detail = err.Error()
@@ -83,16 +85,8 @@ func subreaper() error {
 	return unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&on)), 0, 0, 0)
 }
 
-func pidfd() error {
-	fd, err := unix.PidfdOpen(os.Getpid(), 0)
-	if err != nil {
-		return err
-	}
-	return unix.Close(fd)
-}
-
-func memfd() error {
-	fd, err := unix.MemfdCreate("toolpost", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+// closed closes what was only opened to see that it can be.
+func closed(fd int, err error) error {
 	if err != nil {
 		return err
 	}

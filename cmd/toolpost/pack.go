@@ -9,66 +9,63 @@ import (
 )
 
 func (a *app) packCommand() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "pack",
 		Short: "Sign, verify and install packs of namel3ss tools",
-		Long: "A pack is a folder with pack.yaml, the tools' code and capabilities.yaml. A signature covers every file of it:\n" +
-			"a pack that was changed, added to or cut is not the one that was signed.",
+		Long: "A pack is a folder with pack.yaml, the tools' code and capabilities.yaml. A signature covers every file of\n" +
+			"it: a pack that was changed, added to or cut is not the one that was signed.",
 		Example: "  toolpost pack keygen team.key\n  toolpost pack sign ./greetings --key team.key\n" +
 			"  toolpost pack install ./greetings --app ./app --key team.key.pub",
-	}
-	onlyCommands(c)
-	c.AddCommand(a.packKeygen(), a.packSign(), a.packVerify(), a.packInstall())
-	return c
+	}, a.packKeygen(), a.packSign(), a.packVerify(), a.packInstall())
 }
 
 func (a *app) packKeygen() *cobra.Command {
 	return &cobra.Command{
 		Use: "keygen FILE", Short: "Make a key pair: FILE, which is to stay secret, and FILE.pub", Args: words(1, 1),
-		RunE: work(func(_ *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			if err := (node.Packs{}).Keygen(args[0]); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(a.out, "wrote %s and %s.pub\n", args[0], args[0])
 			return err
-		}),
+		},
 	}
 }
 
 func (a *app) packSign() *cobra.Command {
 	var key string
 	c := &cobra.Command{
-		Use: "sign DIR --key FILE", Short: "Sign every file of a pack with a private key", Args: words(1, 1), DisableFlagsInUseLine: true,
-		RunE: work(func(_ *cobra.Command, args []string) error {
+		Use: "sign DIR --key FILE", Short: "Sign every file of a pack with a private key", Args: words(1, 1),
+		DisableFlagsInUseLine: true,
+		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := node.Packs{}.Sign(args[0], key)
 			if err != nil {
 				return err
 			}
 			return a.tell(s, "signed %s: %d files, signer %s, %s", clean(args[0]), len(s.Files), s.SignerID, s.Digest)
-		}),
+		},
 	}
 	c.Flags().StringVar(&key, "key", "", "the private key")
 	_ = c.MarkFlagRequired("key")
-	a.jsonFlag(c, "print the signature as JSON")
-	return c
+	return a.withJSON("print the signature as JSON", c)
 }
 
 func (a *app) packVerify() *cobra.Command {
 	var keys []string
 	c := &cobra.Command{
-		Use: "verify DIR --key FILE.pub", Short: "Say whether a trusted key signed the pack as it is", Args: words(1, 1), DisableFlagsInUseLine: true,
-		RunE: work(func(_ *cobra.Command, args []string) error {
+		Use: "verify DIR --key FILE.pub", Short: "Say whether a trusted key signed the pack as it is", Args: words(1, 1),
+		DisableFlagsInUseLine: true,
+		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := node.Packs{}.Verify(args[0], keys)
 			if err != nil {
 				return err
 			}
 			return a.tell(s, "%s is as signer %s signed it: %d files", clean(args[0]), s.SignerID, len(s.Files))
-		}),
+		},
 	}
 	c.Flags().StringArrayVar(&keys, "key", nil, "a public key that is trusted; may be given several times")
 	_ = c.MarkFlagRequired("key")
-	a.jsonFlag(c, "print the signature as JSON")
-	return c
+	return a.withJSON("print the signature as JSON", c)
 }
 
 func (a *app) packInstall() *cobra.Command {
@@ -76,28 +73,19 @@ func (a *app) packInstall() *cobra.Command {
 	var app string
 	var unsigned, replace bool
 	c := &cobra.Command{
-		Use: "install DIR [flags]", Short: "Copy a pack into an app, once it is verified", Args: words(1, 1), DisableFlagsInUseLine: true,
-		RunE: work(func(_ *cobra.Command, args []string) error {
+		Use: "install DIR [flags]", Short: "Copy a pack into an app, once it is verified", Args: words(1, 1),
+		DisableFlagsInUseLine: true,
+		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := node.Packs{}.Install(args[0], app, keys, unsigned, replace)
 			if err != nil {
 				return err
 			}
 			return a.tell(p, "installed %s %s in %s", clean(p.ID), clean(p.Version), clean(p.Path))
-		}),
+		},
 	}
 	c.Flags().StringVar(&app, "app", ".", "the app's folder")
 	c.Flags().StringArrayVar(&keys, "key", nil, "a public key that is trusted; may be given several times")
 	c.Flags().BoolVar(&unsigned, "unsigned", false, "install without looking at a signature")
 	c.Flags().BoolVar(&replace, "replace", false, "replace a pack of the same id")
-	a.jsonFlag(c, "print what was installed as JSON")
-	return c
-}
-
-// tell prints a sentence, or with --json the value.
-func (a *app) tell(v any, format string, args ...any) error {
-	if a.json {
-		return a.printJSON(v)
-	}
-	_, err := fmt.Fprintf(a.out, format+"\n", args...)
-	return err
+	return a.withJSON("print what was installed as JSON", c)
 }

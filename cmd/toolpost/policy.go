@@ -9,59 +9,56 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/engine/policy"
 	"toolpost/node"
 	"toolpost/tool"
 )
 
 func (a *app) policyCommand() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "policy", Short: "Explain, test and replay what the policy decides",
 		Example: "  toolpost policy explain writeFile path=notes.md content=x\n  toolpost policy test cases.yaml\n" +
 			"  toolpost policy replay .toolpost/judged.jsonl",
-	}
-	onlyCommands(c)
-	c.AddCommand(a.policyExplainCommand(), a.policyTestCommand(), a.policyReplayCommand())
-	return c
+	}, a.policyExplainCommand(), a.policyTestCommand(), a.policyReplayCommand())
 }
 
-// openPolicy opens the config's tools: what a call touches is theirs to say.
-func (a *app) openPolicy(ctx context.Context) (*node.Node, func(), error) {
-	cfg, err := a.load()
-	if err != nil {
-		return nil, nil, err
+// judging runs a command with the config's tools: what a call touches is theirs to say.
+func (a *app) judging(
+	run func(ctx context.Context, n *node.Node, args []string) error,
+) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		cfg, err := a.load()
+		if err != nil {
+			return err
+		}
+		n, end, err := a.openNode(c.Context(), cfg, slog.LevelError, node.Options{})
+		if err != nil {
+			return err
+		}
+		defer end()
+		return run(c.Context(), n, args)
 	}
-	log := a.logger(slog.LevelError)
-	n, err := node.Open(ctx, cfg, node.Options{Log: log})
-	if err != nil {
-		return nil, nil, err
-	}
-	return n, func() { closeNode(ctx, n, log) }, nil
 }
 
 func (a *app) policyExplainCommand() *cobra.Command {
 	who := me()
 	var session string
-	c := &cobra.Command{
+	c := a.withJSON("print the explanation as JSON", &cobra.Command{
 		Use:   "explain NAME [JSON | name=value ... | @FILE | -]",
 		Short: "Say what the policy decides about a call, and why",
-		Long: "Says what the policy decides about a call, which rule decided, and what each rule has to do with it. Nothing is\n" +
-			"run. Without arguments it says what does not depend on them. Exit code 3: the call would be refused.",
+		Long: "Says what the policy decides about a call, which rule decided, and what each rule has to do with it.\n" +
+			"Nothing is run. Without arguments it says what does not depend on them. Exit code 3: the call would be\n" +
+			"refused.",
 		Args: words(1, -1), ValidArgsFunction: a.completeTool,
-	}
+	})
 	c.Flags().StringVar(&who.ID, "caller", who.ID, "who calls")
 	c.Flags().StringVar(&who.Door, "door", who.Door, "where the call comes in")
 	c.Flags().StringVar(&session, "session", "", "session of the call")
-	a.jsonFlag(c, "print the explanation as JSON")
-	c.RunE = work(func(c *cobra.Command, args []string) error {
-		n, end, err := a.openPolicy(c.Context())
-		if err != nil {
-			return err
-		}
-		defer end()
+	c.RunE = a.judging(func(ctx context.Context, n *node.Node, args []string) error {
 		call := tool.Call{Tool: args[0], Caller: n.Caller(who.ID, who.Door), Session: session}
 		spec, err := n.Spec(call.Tool)
 		if err != nil {
-			return suggest(c.Context(), n.Catalog(), call.Tool, err)
+			return suggest(ctx, n.Catalog(), call.Tool, err)
 		}
 		if len(args) > 1 {
 			if call.Args, err = arguments(args[1:], spec, a.in); err != nil {
@@ -72,29 +69,20 @@ func (a *app) policyExplainCommand() *cobra.Command {
 		if err != nil {
 			return withInputs(spec, err)
 		}
-		return a.showExplanation(explanation{x, who.ID != "" && who.ID == n.Anonymous()[who.Door].Name})
+		told := explanation{x, who.ID != "" && who.ID == n.Anonymous()[who.Door].Name}
+		err = a.conclude(told, func() { a.printExplanation(told) }, false)
+		if err != nil || x.Allowed || x.Depends {
+			return err
+		}
+		return exitRefused
 	})
 	return c
 }
 
 // An explanation also says whether everybody who shows no credentials at the door is the caller.
 type explanation struct {
-	node.Explanation
+	policy.Explanation
 	Anonymous bool `json:"anonymous,omitempty"`
-}
-
-func (a *app) showExplanation(x explanation) error {
-	if a.json {
-		if err := a.printJSON(x); err != nil {
-			return err
-		}
-	} else {
-		a.printExplanation(x)
-	}
-	if !x.Allowed && !x.Depends {
-		return exitRefused
-	}
-	return nil
 }
 
 func (a *app) printExplanation(x explanation) {
@@ -122,9 +110,7 @@ func (a *app) printExplanation(x explanation) {
 	for _, argv := range x.Touches.Commands {
 		facts = append(facts, [2]string{"runs", clean(strings.Join(argv, " "))})
 	}
-	for _, f := range facts {
-		fmt.Fprintf(a.out, "  %-7s %s\n", f[0], f[1])
-	}
+	a.out.facts("  ", 7, facts)
 	if len(x.Rules) == 0 {
 		return
 	}
@@ -135,7 +121,7 @@ func (a *app) printExplanation(x explanation) {
 		if r.Matched {
 			matched = "yes"
 		}
-		rows = append(rows, []string{clean(r.Rule), string(r.Effect), matched, clean(r.Why)})
+		rows = append(rows, []string{r.Rule, string(r.Effect), matched, r.Why})
 	}
 	a.out.table([]string{"RULE", "EFFECT", "MATCHES", "WHY"}, rows)
 }

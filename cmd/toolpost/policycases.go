@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/config"
+	"toolpost/engine/policy"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -47,58 +50,38 @@ func (p *policyCase) Validate() error {
 	return nil
 }
 
-func (p *policyCase) call() *tool.Call {
-	c := &tool.Call{Tool: p.Tool, Session: p.Session, Caller: me(), Args: []byte(p.Args)}
-	if p.Caller != "" {
-		c.Caller.ID = p.Caller
-	}
-	if p.Door != "" {
-		c.Caller.Door = p.Door
-	}
-	if len(c.Args) == 0 {
-		c.Args = []byte("{}")
-	}
-	return c
-}
-
 // A caseResult is what came of a case.
 type caseResult struct {
-	Name  string         `json:"name"`
-	OK    bool           `json:"ok"`
-	Want  string         `json:"want"`
-	Rule  string         `json:"rule,omitempty"` // that was wanted
-	Got   *node.Decision `json:"got,omitempty"`
-	Error *tool.Error    `json:"error,omitempty"` // why nothing was decided
+	Name  string           `json:"name"`
+	OK    bool             `json:"ok"`
+	Want  string           `json:"want"`
+	Rule  string           `json:"rule,omitempty"` // that was wanted
+	Got   *policy.Decision `json:"got,omitempty"`
+	Error *tool.Error      `json:"error,omitempty"` // why nothing was decided
 }
 
 func (a *app) policyTestCommand() *cobra.Command {
-	c := &cobra.Command{
+	return a.withJSON("print every case as JSON", &cobra.Command{
 		Use: "test FILE", Short: "Run a table of cases against the policy",
-		Long: "Judges each case of a YAML file and compares what was decided with what was wanted. Nothing is run. Exit code 1:\n" +
-			"a case came out differently.\n\n" +
+		Long: "Judges each case of a YAML file and compares what was decided with what was wanted. Nothing is run. Exit\n" +
+			"code 1: a case came out differently.\n\n" +
 			"  cases:\n" +
-			"    - {name: no writes from outside, door: http, tool: writeFile, args: {path: a, content: b}, want: deny, rule: read-only}\n\n" +
+			"    - {name: no writes from outside, door: http, tool: writeFile, args: {path: a, content: b}, want: deny,\n" +
+			"       rule: read-only}\n\n" +
 			"caller and door are local and cli where they are left out; time, such as 2026-01-31T08:00:00Z, is now.",
-		Args: words(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	a.jsonFlag(c, "print every case as JSON")
-	c.RunE = work(func(c *cobra.Command, args []string) error {
-		cases, err := readCases(args[0])
-		if err != nil {
-			return err
-		}
-		n, end, err := a.openPolicy(c.Context())
-		if err != nil {
-			return err
-		}
-		defer end()
-		results := []caseResult{}
-		for _, p := range cases {
-			results = append(results, runCase(n, p))
-		}
-		return a.showCases(results)
+		Args: words(1, 1),
+		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
+			cases, err := readCases(args[0])
+			if err != nil {
+				return err
+			}
+			results := []caseResult{}
+			for _, p := range cases {
+				results = append(results, runCase(n, p))
+			}
+			return a.showCases(results)
+		}),
 	})
-	return c
 }
 
 func readCases(path string) ([]policyCase, error) {
@@ -119,21 +102,15 @@ func readCases(path string) ([]policyCase, error) {
 }
 
 func cannotRead(path string, err error) error {
-	var why *fs.PathError
-	if errors.As(err, &why) {
-		err = why.Err
-	}
-	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, err)
+	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, bare(err))
 }
 
 func runCase(n *node.Node, p policyCase) caseResult {
-	res := caseResult{Name: p.Name, Want: p.Want, Rule: p.Rule}
-	if res.Name == "" {
-		res.Name = p.Tool
-	}
-	c := p.call()
-	c.Caller = n.Caller(c.Caller.ID, c.Caller.Door) // with the roles that the config gives it
-	x, err := n.Explain(c, p.at)
+	res := caseResult{Name: cmp.Or(p.Name, p.Tool), Want: p.Want, Rule: p.Rule}
+	x, err := n.Explain(&tool.Call{
+		Tool: p.Tool, Session: p.Session, Args: []byte(cmp.Or(string(p.Args), "{}")),
+		Caller: n.Caller(cmp.Or(p.Caller, me().ID), cmp.Or(p.Door, me().Door)), // with the roles that the config gives it
+	}, p.at)
 	if err != nil {
 		res.Error = tool.AsError(err)
 		return res
@@ -144,35 +121,17 @@ func runCase(n *node.Node, p policyCase) caseResult {
 }
 
 func (a *app) showCases(results []caseResult) error {
-	failed := 0
-	for _, r := range results {
-		if !r.OK {
-			failed++
-		}
-	}
-	if a.json {
-		if err := a.printJSON(map[string]any{"cases": results, "failed": failed}); err != nil {
-			return err
-		}
-	} else {
-		for _, r := range results {
-			if !r.OK {
-				fmt.Fprintf(a.out, "%s %s\n  want  %s\n  got   %s\n", a.out.red("FAIL"), clean(r.Name), wanted(r), came(r))
+	failed := slices.DeleteFunc(slices.Clone(results), func(r caseResult) bool { return r.OK })
+	return a.conclude(map[string]any{"cases": results, "failed": len(failed)}, func() {
+		for _, r := range failed {
+			want := r.Want
+			if r.Rule != "" {
+				want += " by " + clean(r.Rule)
 			}
+			fmt.Fprintf(a.out, "%s %s\n  want  %s\n  got   %s\n", a.out.red("FAIL"), clean(r.Name), want, came(r))
 		}
-		fmt.Fprintf(a.out, "%d of %s as wanted\n", len(results)-failed, plural(len(results), "case"))
-	}
-	if failed > 0 {
-		return exitFailed
-	}
-	return nil
-}
-
-func wanted(r caseResult) string {
-	if r.Rule == "" {
-		return r.Want
-	}
-	return r.Want + " by " + clean(r.Rule)
+		fmt.Fprintf(a.out, "%d of %s as wanted\n", len(results)-len(failed), plural(len(results), "case"))
+	}, len(failed) > 0)
 }
 
 func came(r caseResult) string {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/engine/policy"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -18,57 +20,36 @@ import (
 // A replayed call is one that would be decided differently now.
 type replayed struct {
 	Line int `json:"line"`
-	node.DecisionRecord
-	Now   *node.Decision `json:"now,omitempty"`
-	Error *tool.Error    `json:"error,omitempty"` // why nothing was decided
-}
-
-// outcome says how the call would be decided now, and why.
-func (r replayed) outcome() (now, why string) {
-	if r.Error != nil {
-		return "-", r.Error.Message
-	}
-	return verdict(r.Now.Allowed), r.Now.Reason
+	policy.Record
+	Now   *policy.Decision `json:"now,omitempty"`
+	Error *tool.Error      `json:"error,omitempty"` // why nothing was decided
 }
 
 func (a *app) policyReplayCommand() *cobra.Command {
-	c := &cobra.Command{
+	return a.withJSON("print the changes as JSON", &cobra.Command{
 		Use: "replay FILE", Short: "Judge recorded calls again, and show what would change",
-		Long: "Reads a file that `policy.record` of the config names (- for stdin), judges each of its calls by the policy of now,\n" +
-			"at the time that it was made, and shows those that would be decided differently. Nothing is run. Exit code 1:\n" +
-			"there are some.",
+		Long: "Reads a file that `policy.record` of the config names (- for stdin), judges each of its calls by the\n" +
+			"policy of now, at the time that it was made, and shows those that would be decided differently. Nothing is\n" +
+			"run. Exit code 1: there are some.",
 		Args: words(1, 1),
-	}
-	a.jsonFlag(c, "print the changes as JSON")
-	c.RunE = work(func(c *cobra.Command, args []string) error {
-		in, err := a.openInput(args[0])
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		n, end, err := a.openPolicy(c.Context())
-		if err != nil {
-			return err
-		}
-		defer end()
-		count, changed, err := replay(n, args[0], in)
-		if err != nil {
-			return err
-		}
-		return a.showReplay(count, changed)
+		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
+			in := a.in
+			if args[0] != "-" {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return cannotRead(args[0], err)
+				}
+				defer f.Close()
+				in = f
+			}
+			count, changed, err := replay(n, args[0], in)
+			if err != nil {
+				return err
+			}
+			return a.conclude(map[string]any{"calls": count, "changed": changed},
+				func() { a.showReplay(count, changed) }, len(changed) > 0)
+		}),
 	})
-	return c
-}
-
-func (a *app) openInput(path string) (io.ReadCloser, error) {
-	if path == "-" {
-		return io.NopCloser(a.in), nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, cannotRead(path, err)
-	}
-	return f, nil
 }
 
 // maxChanges bounds what is kept of a long record.
@@ -82,14 +63,15 @@ func replay(n *node.Node, name string, in io.Reader) (count int, changed []repla
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
-		r, err := node.ParseRecord(lines.Bytes())
+		r, err := policy.ParseRecord(lines.Bytes())
 		if err != nil {
 			return 0, nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", name, line, tool.AsError(err).Message)
 		}
 		count++
 		if c, differs := rejudge(n, r); differs {
 			if c.Line = line; len(changed) == maxChanges {
-				return 0, nil, tool.Errorf(tool.CodeInvalidInput, "%s: more than %d calls would be decided differently; replay a part of it", name, maxChanges)
+				return 0, nil, tool.Errorf(tool.CodeInvalidInput,
+					"%s: more than %d calls would be decided differently; replay a part of it", name, maxChanges)
 			}
 			changed = append(changed, c)
 		}
@@ -102,8 +84,8 @@ func replay(n *node.Node, name string, in io.Reader) (count int, changed []repla
 
 const maxRecordLine = 1 << 20
 
-func rejudge(n *node.Node, r node.DecisionRecord) (replayed, bool) {
-	c := replayed{DecisionRecord: r}
+func rejudge(n *node.Node, r policy.Record) (replayed, bool) {
+	c := replayed{Record: r}
 	if r.Args == nil {
 		c.Error = tool.Errorf(tool.CodeUnsupported, "its arguments were too long to be recorded")
 		return c, true
@@ -117,30 +99,26 @@ func rejudge(n *node.Node, r node.DecisionRecord) (replayed, bool) {
 	}
 	c.Now = &x.Decision
 	// What the tool itself refuses is no decision of the policy.
-	return c, verdict(x.Allowed) != string(r.Decision) && x.Rule != node.ByTool
+	return c, verdict(x.Allowed) != string(r.Decision) && x.Rule != policy.ByTool
 }
 
-func (a *app) showReplay(count int, changed []replayed) error {
-	switch {
-	case a.json:
-		if err := a.printJSON(map[string]any{"calls": count, "changed": changed}); err != nil {
-			return err
-		}
-	case len(changed) == 0:
+func (a *app) showReplay(count int, changed []replayed) {
+	if len(changed) == 0 {
 		fmt.Fprintf(a.out, "%s, all decided as before\n", plural(count, "call"))
-	default:
-		var rows [][]string
-		for _, c := range changed {
-			now, why := c.outcome()
-			rows = append(rows, []string{
-				strconv.Itoa(c.Line), c.Time.Format(time.RFC3339), clean(c.Caller), clean(c.Tool), string(c.Decision), now, clean(why),
-			})
+		return
+	}
+	var rows [][]string
+	for _, c := range changed {
+		var now, why string
+		if c.Error != nil {
+			now, why = "-", c.Error.Message
+		} else {
+			now, why = verdict(c.Now.Allowed), c.Now.Reason
 		}
-		a.out.table([]string{"LINE", "TIME", "CALLER", "TOOL", "WAS", "NOW", "WHY"}, rows)
-		fmt.Fprintf(a.out, "%d of %s would be decided differently\n", len(changed), plural(count, "call"))
+		rows = append(rows, []string{
+			strconv.Itoa(c.Line), c.Time.Format(time.RFC3339), c.Caller, c.Tool, string(c.Decision), now, why,
+		})
 	}
-	if len(changed) > 0 {
-		return exitFailed
-	}
-	return nil
+	a.out.table([]string{"LINE", "TIME", "CALLER", "TOOL", "WAS", "NOW", "WHY"}, rows)
+	fmt.Fprintf(a.out, "%d of %s would be decided differently\n", len(changed), plural(count, "call"))
 }

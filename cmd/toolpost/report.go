@@ -23,8 +23,11 @@ func (a *app) reporter(req callRequest) reporter {
 	case req.events:
 		return &lineReporter{out: a.out}
 	}
-	return &plainReporter{app: a, name: req.call.Tool, live: newLive(a.err, req.call.Tool, a.verbose)}
+	return &plainReporter{a, newLive(a.err, req.call.Tool, a.verbose)}
 }
+
+// openEvents begins a document of events.
+const openEvents = `{"events": [`
 
 // A documentReporter writes {"events": [...], "result": {...}} as it comes, so that it never holds more
 // than one event.
@@ -38,29 +41,20 @@ func (d *documentReporter) Emit(ev tool.Event) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(d.out, "%s\n  %s", d.next(), cleanLines(string(b)))
+	before := ","
+	if !d.begun {
+		before, d.begun = openEvents, true
+	}
+	_, err = fmt.Fprintf(d.out, "%s\n  %s", before, cleanLines(string(b)))
 	return err
 }
 
-func (d *documentReporter) next() string {
-	if d.begun {
-		return ","
-	}
-	d.begun = true
-	return `{"events": [`
-}
-
 func (d *documentReporter) finish(r *tool.Result, err error) error {
-	open, end := `{"events": [`, "]"
+	before := openEvents
 	if d.begun {
-		open, end = "", "\n]"
+		before = "\n"
 	}
-	name, value, code := outcome(r, err)
-	_, werr := fmt.Fprintf(d.out, "%s%s, %q: %s}\n", open, end, name, cleanLines(string(value)))
-	if werr != nil {
-		return werr
-	}
-	return code
+	return writeOutcome(d.out, before+"], ", r, err)
 }
 
 // A lineReporter writes a line of JSON for each event and one for the outcome.
@@ -72,35 +66,32 @@ func (l *lineReporter) Emit(ev tool.Event) error {
 }
 
 func (l *lineReporter) finish(r *tool.Result, err error) error {
-	name, value, code := outcome(r, err)
-	if _, err := fmt.Fprintf(l.out, "{%q: %s}\n", name, cleanLines(string(value))); err != nil {
+	return writeOutcome(l.out, "{", r, err)
+}
+
+// writeOutcome says at the end of a JSON object how a call ended, and gives its exit code.
+func writeOutcome(out *screen, before string, r *tool.Result, err error) (code error) {
+	name, value := "result", any(r)
+	switch {
+	case err != nil:
+		name, value, code = "error", tool.AsError(err), exit(exitCode(tool.AsError(err)))
+	case !r.OK:
+		code = exitFailed
+	}
+	if _, err := fmt.Fprintf(out, "%s%q: %s}\n", before, name, cleanLines(string(raw(value)))); err != nil {
 		return err
 	}
 	return code
 }
 
-// outcome says how a call ended: what, in which JSON, with which exit code.
-func outcome(r *tool.Result, err error) (name string, value json.RawMessage, code error) {
-	switch {
-	case err != nil:
-		return "error", raw(tool.AsError(err)), exit(exitCode(tool.AsError(err)))
-	case !r.OK:
-		return "result", raw(r), exitFailed
-	}
-	return "result", raw(r), nil
-}
-
 // A plainReporter is for people, and for scripts that want the result alone.
 type plainReporter struct {
 	*app
-	name string
-	live *live
+	*live
 }
 
-func (p *plainReporter) Emit(ev tool.Event) error { return p.live.Emit(ev) }
-
 func (p *plainReporter) finish(r *tool.Result, err error) error {
-	took := p.live.end()
+	took := p.end()
 	switch {
 	case err != nil:
 		return err
@@ -111,7 +102,7 @@ func (p *plainReporter) finish(r *tool.Result, err error) error {
 		return err
 	}
 	if !r.OK {
-		fmt.Fprintf(p.err, "%s %s failed: %s\n", p.err.red("toolpost:"), clean(p.name), failureOf(r))
+		fmt.Fprintf(p.err, "%s %s failed: %s\n", p.err.red("toolpost:"), p.name, failureOf(r))
 		return exitFailed
 	}
 	p.summary(r.Summary, took)
@@ -141,7 +132,8 @@ func (p *plainReporter) print(output json.RawMessage) error {
 func (p *plainReporter) summary(text string, took time.Duration) {
 	switch {
 	case p.err.terminal:
-		fmt.Fprintf(p.err, "%s %s\n", p.err.green("✓"), p.err.dim(clean(p.name+" "+text)+" ("+took.Round(time.Millisecond).String()+")"))
+		said := fmt.Sprintf("%s (%v)", clean(p.name+" "+text), took.Round(time.Millisecond))
+		fmt.Fprintf(p.err, "%s %s\n", p.err.green("✓"), p.err.dim(said))
 	case text != "":
 		fmt.Fprintln(p.err, clean(text))
 	}

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -90,36 +89,38 @@ func short(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// indent lays JSON out for people. What could harm a terminal is escaped, which JSON allows.
-func indent(b []byte) (string, error) {
-	var out bytes.Buffer
-	if err := json.Indent(&out, bytes.TrimSpace(b), "", "  "); err != nil {
-		return "", err
-	}
-	return cleanLines(out.String()), nil
-}
-
-// table prints rows in columns; the last column takes what is left of the line.
+// table prints rows in columns, each cell on one line; the last column takes what is left of the line.
 func (s *screen) table(head []string, rows [][]string) {
+	rows = append([][]string{head}, rows...)
 	widths := make([]int, len(head))
-	for _, row := range append([][]string{head}, rows...) {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len([]rune(cell)))
+	for _, row := range rows {
+		for i := range row {
+			row[i] = clean(row[i])
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
 	}
-	line := func(row []string, paint func(string) string) {
+	for n, row := range rows {
 		var b strings.Builder
 		for i, cell := range row[:len(row)-1] {
 			fmt.Fprintf(&b, "%-*s  ", widths[i], cell)
 		}
 		last := row[len(row)-1]
 		if w := s.width(); w > 0 {
-			last = short(last, max(w-len([]rune(b.String())), 20))
+			last = short(last, max(w-utf8.RuneCountInString(b.String()), 20))
 		}
-		fmt.Fprintln(s, paint(strings.TrimRight(b.String()+last, " ")))
+		line := strings.TrimRight(b.String()+last, " ")
+		if n == 0 {
+			line = s.bold(line)
+		}
+		fmt.Fprintln(s, line)
 	}
-	line(head, s.bold)
-	for _, row := range rows {
-		line(row, func(t string) string { return t })
+}
+
+// facts prints what is known, each below the other behind its name; what is empty is left out.
+func (s *screen) facts(margin string, width int, known [][2]string) {
+	for _, f := range known {
+		if f[1] != "" {
+			fmt.Fprintf(s, "%s%-*s %s\n", margin, width, f[0], f[1])
+		}
 	}
 }

@@ -23,12 +23,12 @@ func (a *app) serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the tools at every configured door",
-		Long: "Serves the tools of the config at its doors until it gets SIGINT or SIGTERM; calls in flight may end first.\n" +
-			"It reads the config again when the file changes, and on SIGHUP.",
-		Args: words(0, 0),
-		RunE: work(func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o) }),
+		Long: "Serves the tools of the config at its doors until it gets SIGINT or SIGTERM; calls in flight may end\n" +
+			"first. It reads the config again when the file changes, and on SIGHUP.",
+		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o) },
 	}
-	c.Flags().StringVar(&o.Listen, "listen", "", "address of the HTTP door and of the doors that share it (default: the config's, else 127.0.0.1:8700)")
+	c.Flags().StringVar(&o.Listen, "listen", "",
+		"address of the HTTP door and of the doors that share it (default: the config's, else 127.0.0.1:8700)")
 	c.Flags().BoolVar(&a.logJSON, "log-json", false, "write the log as lines of JSON")
 	c.Flags().BoolVar(&o.NewToken, "new-token", false, "make another token and print it; the old one is no longer valid")
 	return c
@@ -41,16 +41,16 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	}
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
 	w := &welcome{app: a}
-	o.Log = a.logger(slog.LevelInfo)
 	o.Token, o.Version = os.Getenv("TOOLPOST_TOKEN"), version
 	o.Ready = func(l node.Listening) { w.door(ctx, l) }
-	n, err := node.Open(ctx, cfg, o)
+	n, end, err := a.openNode(ctx, cfg, slog.LevelInfo, o)
 	if err != nil {
 		return err
 	}
 	w.node = n
-	defer closeNode(ctx, n, o.Log)
+	defer end()
 
+	log := a.logger(slog.LevelInfo)
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -60,10 +60,10 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	defer cancel()
 	watching.Go(func() {
 		if err := n.Watch(ctx, hup); err != nil {
-			o.Log.Warn(because(err))
+			log.Warn(because(err))
 		}
 	})
-	defer context.AfterFunc(ctx, func() { o.Log.Info("shutting down; calls in flight may end first") })()
+	defer context.AfterFunc(ctx, func() { log.Info("shutting down; calls in flight may end first") })()
 	return n.Serve(ctx)
 }
 
@@ -92,7 +92,8 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 		w.told = true
 		w.sources(ctx, &b)
 		if l.Token != "" {
-			fmt.Fprintf(&b, "%s %s\n  shown this once; `toolpost serve --new-token` makes another\n", w.app.out.bold("token"), l.Token)
+			fmt.Fprintf(&b, "%s %s\n  shown this once; `toolpost serve --new-token` makes another\n",
+				w.app.out.bold("token"), l.Token)
 		}
 	}
 	fmt.Fprintf(&b, "%s %s\n", w.app.out.bold("serving on"), l.URL)

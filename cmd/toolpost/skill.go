@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -12,32 +12,27 @@ import (
 )
 
 func (a *app) skillCommand() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "skill",
 		Short: "List, check, install and write AlphaHuman skills",
-		Long: "A skill is a folder: with manifest.json or skill.json it is a program that speaks JSON-RPC on stdin and stdout;\n" +
-			"with SKILL.md alone it is instructions, as the Agent Skills standard has them. A source with `protocol: alphahuman`\n" +
-			"offers them.",
+		Long: "A skill is a folder: with manifest.json or skill.json it is a program that speaks JSON-RPC on stdin and\n" +
+			"stdout; with SKILL.md alone it is instructions, as the Agent Skills standard has them. A source with\n" +
+			"`protocol: alphahuman` offers them.",
 		Example: "  toolpost skill new weather --dir ./skills\n  toolpost skill check ./skills/weather",
-	}
-	onlyCommands(c)
-	c.AddCommand(a.skillList(), a.skillCheck(), a.skillInstall(), a.skillNew())
-	return c
+	}, a.skillList(), a.skillCheck(), a.skillInstall(), a.skillNew())
 }
 
 func (a *app) skillList() *cobra.Command {
-	c := &cobra.Command{
+	return a.withJSON("print the list as JSON", &cobra.Command{
 		Use: "list [DIR]", Short: "List the skills below a folder", Args: words(0, 1), DisableFlagsInUseLine: true,
-		RunE: work(func(_ *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			skills, err := node.Skills{}.List(cmp.Or(strings.Join(args, ""), "."))
 			if err != nil {
 				return err
 			}
-			return a.printSkills(skillRows(skills))
-		}),
-	}
-	a.jsonFlag(c, "print the list as JSON")
-	return c
+			return list(a, "skills", skillRows(skills), []string{"NAME", "VERSION", "KIND", "DESCRIPTION"}, skillRow.cells)
+		},
+	})
 }
 
 // A skillRow is a skill as the list shows it.
@@ -68,63 +63,39 @@ func skillRows(skills []*node.Skill) []skillRow {
 	return rows
 }
 
-func (a *app) printSkills(rows []skillRow) error {
-	if a.json {
-		return a.printJSON(map[string]any{"skills": rows})
+func (r skillRow) cells() []string {
+	about := r.Description
+	if r.Problem != "" {
+		about = "cannot be used: " + r.Problem
 	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tVERSION\tKIND\tDESCRIPTION")
-	for _, r := range rows {
-		about := clean(r.Description)
-		if r.Problem != "" {
-			about = "cannot be used: " + clean(r.Problem)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", clean(r.Name), clean(r.Version), r.Kind, about)
-	}
-	return w.Flush()
+	return []string{r.Name, r.Version, r.Kind, about}
 }
 
 func (a *app) skillCheck() *cobra.Command {
-	c := &cobra.Command{
-		Use: "check DIR", Short: "Say what is wrong with a skill folder, without running it", Args: words(1, 1), DisableFlagsInUseLine: true,
-		RunE: work(func(_ *cobra.Command, args []string) error {
-			findings := node.Skills{}.Check(args[0])
-			bad := false
-			for _, f := range findings {
-				bad = bad || f.Error
-			}
-			if err := a.printFindings(findings); err != nil || !bad {
-				return err
-			}
-			return exitFailed
-		}),
-	}
-	a.jsonFlag(c, "print the findings as JSON")
-	return c
-}
-
-func (a *app) printFindings(findings []node.SkillFinding) error {
-	if a.json {
-		return a.printJSON(map[string]any{"findings": append([]node.SkillFinding{}, findings...)})
-	}
-	for _, f := range findings {
-		if _, err := fmt.Fprintln(a.out, clean(f.String())); err != nil {
-			return err
-		}
-	}
-	if len(findings) == 0 {
-		_, err := fmt.Fprintln(a.out, "nothing is wrong")
-		return err
-	}
-	return nil
+	return a.withJSON("print the findings as JSON", &cobra.Command{
+		Use: "check DIR", Short: "Say what is wrong with a skill folder, without running it", Args: words(1, 1),
+		DisableFlagsInUseLine: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			findings := append([]node.SkillFinding{}, node.Skills{}.Check(args[0])...)
+			return a.conclude(map[string]any{"findings": findings}, func() {
+				for _, f := range findings {
+					fmt.Fprintln(a.out, clean(f.String()))
+				}
+				if len(findings) == 0 {
+					fmt.Fprintln(a.out, "nothing is wrong")
+				}
+			}, slices.ContainsFunc(findings, func(f node.SkillFinding) bool { return f.Error }))
+		},
+	})
 }
 
 func (a *app) skillInstall() *cobra.Command {
 	return &cobra.Command{
-		Use: "install DIR", Short: "Put what a Python skill's requirements.txt names into an environment of its own", Args: words(1, 1),
-		RunE: work(func(c *cobra.Command, args []string) error {
+		Use: "install DIR", Args: words(1, 1),
+		Short: "Put what a Python skill's requirements.txt names into an environment of its own",
+		RunE: func(c *cobra.Command, args []string) error {
 			return node.Skills{}.Install(c.Context(), args[0], a.err)
-		}),
+		},
 	}
 }
 
@@ -132,14 +103,15 @@ func (a *app) skillNew() *cobra.Command {
 	var dir string
 	c := &cobra.Command{
 		Use: "new NAME", Short: "Write a working Python skill", Args: words(1, 1), DisableFlagsInUseLine: true,
-		RunE: work(func(_ *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			path, err := node.Skills{}.New(dir, args[0])
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.out, "wrote %s\noffer it with a source: {name: skills, protocol: alphahuman, skills: %s}\n", path, dir)
+			_, err = fmt.Fprintf(a.out,
+				"wrote %s\noffer it with a source: {name: skills, protocol: alphahuman, skills: %s}\n", path, dir)
 			return err
-		}),
+		},
 	}
 	c.Flags().StringVar(&dir, "dir", "skills", "the folder of skills that it becomes part of")
 	return c

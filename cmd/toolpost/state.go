@@ -11,80 +11,75 @@ import (
 	"toolpost/engine/session"
 	"toolpost/node"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // A stateRequest is a session that a command looks at, and whose it is.
 type stateRequest struct {
 	*app
-	server
-	caller  string // empty: who asks
+	tools   *backend // who is asked
+	caller  string   // empty: who asks
 	session string
 }
 
 func (a *app) stateCommand() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "state", Short: "Look at and change the state of sessions",
-		Long: "A session has a document that its calls read and patch. Each change is a version of it. A session belongs to a\n" +
-			"caller: two callers never share one, whatever names they choose. From the command line the caller is local.",
-		Example: "  toolpost state get work\n  toolpost state patch work '{\"user\": {\"name\": \"Ada\"}}' --if-version 3\n  toolpost state watch work",
-	}
-	onlyCommands(c)
-	c.AddCommand(a.stateGetCommand(), a.statePatchCommand(), a.stateResetCommand(), a.stateWatchCommand())
-	return c
+		Long: "A session has a document that its calls read and patch. Each change is a version of it. A session belongs\n" +
+			"to a caller: two callers never share one, whatever names they choose. From the command line the caller is\n" +
+			"local.",
+		Example: "  toolpost state get work\n  toolpost state patch work '{\"user\": {\"name\": \"Ada\"}}' --if-version 3\n" +
+			"  toolpost state watch work",
+	}, a.stateGetCommand(), a.statePatchCommand(), a.stateResetCommand(), a.stateWatchCommand())
 }
 
 // about makes c a command about one session.
-func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, ownTools, []string) error) *cobra.Command {
+func (a *app) about(c *cobra.Command, run func(context.Context, stateRequest, []string) error) *cobra.Command {
 	q := stateRequest{app: a}
-	c.ValidArgsFunction = cobra.NoFileCompletions
-	q.flags(c)
 	c.Flags().StringVar(&q.caller, "caller", "", "whose session it is (default: yours)")
-	c.RunE = work(func(c *cobra.Command, args []string) error {
+	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		if q.session = args[0]; q.session == "" || c.Flags().Changed("caller") && q.caller == "" {
 			return tool.Errorf(tool.CodeInvalidInput, "a session and its caller have names; one of them is empty")
 		}
-		return a.withOwn(c.Context(), q.server, node.Options{Own: true}, func(o ownTools) error {
-			return run(c.Context(), q, o, args[1:])
-		})
-	})
-	return c
+		if q.tools, err = a.openKept(c.Context(), node.Options{Own: true}); err != nil {
+			return err
+		}
+		defer q.tools.close()
+		return run(c.Context(), q, args[1:])
+	}
+	return a.withServer(c)
 }
 
 // call calls one of the tools for sessions.
-func (q stateRequest) call(
-	ctx context.Context, o ownTools, call tool.Call, args map[string]any, does string, into any,
-) error {
+func (q stateRequest) call(ctx context.Context, call tool.Call, args map[string]any, does string, into any) error {
 	if args["session"] = q.session; q.caller != "" {
 		args["caller"] = q.caller
 	}
 	call.Args = raw(args)
-	return o.call(ctx, call, does, into)
+	return q.callOwn(ctx, q.tools, call, does, into)
 }
 
 const seesSessions = "see the state of sessions"
 
 // get gives the newest version of the session, or the one that the arguments name.
-func (q stateRequest) get(ctx context.Context, o ownTools, args map[string]any) (st statetools.State, err error) {
-	err = q.call(ctx, o, tool.Call{Tool: "state.get"}, args, seesSessions, &st)
+func (q stateRequest) get(ctx context.Context, args map[string]any) (st statetools.State, err error) {
+	err = q.call(ctx, tool.Call{Tool: "state.get"}, args, seesSessions, &st)
 	return st, err
 }
 
 func (a *app) stateGetCommand() *cobra.Command {
 	var version int64
-	c := &cobra.Command{
+	c := a.withJSON("print the document with its version and time as JSON", &cobra.Command{
 		Use: "get SESSION", Short: "Print the state of a session", Args: words(1, 1),
-		Long: "Prints the document of a session; its version and when it was changed go to stderr. A session that nobody has\n" +
-			"changed is {}, at version 0. The last 100 versions can be printed.",
-	}
+		Long: "Prints the document of a session; its version and when it was changed go to stderr. A session that nobody\n" +
+			"has changed is {}, at version 0. The last 100 versions can be printed.",
+	})
 	c.Flags().Int64Var(&version, "version", 0, "print an earlier version (default: the newest)")
-	a.jsonFlag(c, "print the document with its version and time as JSON")
-	return a.about(c, func(ctx context.Context, q stateRequest, o ownTools, _ []string) error {
+	return a.about(c, func(ctx context.Context, q stateRequest, _ []string) error {
 		args := map[string]any{}
 		if c.Flags().Changed("version") {
 			args["version"] = version
 		}
-		st, err := q.get(ctx, o, args)
+		st, err := q.get(ctx, args)
 		switch {
 		case err != nil:
 			return err
@@ -101,22 +96,27 @@ func (a *app) stateGetCommand() *cobra.Command {
 
 // describe says in a few words which version a state is.
 func describe(st session.State, now time.Time) string {
+	text := fmt.Sprintf("version %d", st.Version)
 	switch {
 	case st.Version == 0:
-		return "version 0: nobody had changed it"
-	case st.Changed.IsZero():
-		return fmt.Sprintf("version %d", st.Version)
+		text += ": nobody had changed it"
+	case !st.Changed.IsZero():
+		text += ", changed " + when(st.Changed, now)
 	}
-	return fmt.Sprintf("version %d, changed %s", st.Version, when(st.Changed, now))
+	return text
 }
 
-// when writes a time for programs and, beside it, for people.
+// when writes a time for programs and, beside it, for people; no time is empty.
 func when(t, now time.Time) string {
 	text := t.UTC().Format(time.RFC3339)
-	if d := t.Sub(now); d > 0 {
+	switch d := t.Sub(now); {
+	case t.IsZero():
+		return ""
+	case d > 0:
 		return text + " (in " + roughly(d) + ")"
+	default:
+		return text + " (" + roughly(-d) + " ago)"
 	}
-	return text + " (" + roughly(now.Sub(t)) + " ago)"
 }
 
 // roughly writes a duration in its largest unit.
@@ -135,21 +135,22 @@ func roughly(d time.Duration) string {
 
 func (a *app) statePatchCommand() *cobra.Command {
 	var seen int64
-	c := &cobra.Command{
-		Use: "patch SESSION {JSON | name=value ... | @FILE | -}", Short: "Merge a patch into the state of a session", Args: words(2, -1),
-		DisableFlagsInUseLine: true,
-		Long: "Merges a JSON object into the document of a session: objects merge key by key at every depth, everything else\n" +
-			"replaces, null removes. The patch is written as the arguments of `toolpost call` are; the value of name=value is\n" +
-			"text. With --if-version it is merged only where nobody has changed the session since that version; exit code 3:\n" +
-			"somebody has. Patching is a call of the tool state.patch: the policy decides about it, and it is on record.",
-	}
-	c.Flags().Int64Var(&seen, "if-version", 0, "merge only if the session is still at this version; 0: nobody has changed it yet (default: merge anyway)")
-	a.jsonFlag(c, "print the new version as JSON")
-	return a.about(c, func(ctx context.Context, q stateRequest, o ownTools, args []string) error {
+	c := a.withJSON("print the new version as JSON", &cobra.Command{
+		Use: "patch SESSION {JSON | name=value ... | @FILE | -}", Short: "Merge a patch into the state of a session",
+		Args: words(2, -1), DisableFlagsInUseLine: true,
+		Long: "Merges a JSON object into the document of a session: objects merge key by key at every depth, everything\n" +
+			"else replaces, null removes. The patch is written as the arguments of `toolpost call` are; the value of\n" +
+			"name=value is text. With --if-version it is merged only where nobody has changed the session since that\n" +
+			"version; exit code 3: somebody has. Patching is a call of the tool state.patch: the policy decides about\n" +
+			"it, and it is on record.",
+	})
+	c.Flags().Int64Var(&seen, "if-version", 0,
+		"merge only if the session is still at this version; 0: nobody has changed it yet (default: merge anyway)")
+	return a.about(c, func(ctx context.Context, q stateRequest, args []string) error {
 		if seen < 0 {
 			return tool.Errorf(tool.CodeInvalidInput, "--if-version cannot be negative")
 		}
-		patch, err := q.patch(args)
+		patch, err := arguments(args, &tool.Spec{}, q.in)
 		if err != nil {
 			return err
 		}
@@ -157,7 +158,7 @@ func (a *app) statePatchCommand() *cobra.Command {
 		if c.Flags().Changed("if-version") {
 			change["if_version"] = seen
 		}
-		to, err := q.change(ctx, o, "state.patch", change)
+		to, err := q.change(ctx, "state.patch", change)
 		if err != nil {
 			return err
 		}
@@ -166,48 +167,28 @@ func (a *app) statePatchCommand() *cobra.Command {
 }
 
 // change calls a tool that changes the session, and gives the new version.
-func (q stateRequest) change(
-	ctx context.Context, o ownTools, name string, args map[string]any,
-) (to statetools.Change, err error) {
+func (q stateRequest) change(ctx context.Context, name string, args map[string]any) (to statetools.Change, err error) {
 	call := tool.Call{Tool: name}
 	if q.caller == "" { // the record of a call has its caller's sessions
 		call.Session = q.session
 	}
-	err = q.call(ctx, o, call, args, "change the state of sessions", &to)
+	err = q.call(ctx, call, args, "change the state of sessions", &to)
 	return to, err
-}
-
-func (q stateRequest) patch(args []string) (map[string]any, error) {
-	doc, err := arguments(args, &tool.Spec{}, q.in)
-	if err != nil {
-		return nil, err
-	}
-	v, err := strictjson.Decode(doc)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the patch: %w", err)
-	}
-	patch, _ := v.(map[string]any) // arguments are an object
-	return patch, nil
 }
 
 // changed says which version a change has led to.
 func (q stateRequest) changed(how string, to statetools.Change) error {
-	if q.json {
-		return q.printJSON(to)
-	}
-	fmt.Fprintf(q.out, "%s  %s is at version %d\n", q.out.green(how), q.out.bold(clean(to.Session)), to.Version)
-	return nil
+	return q.tell(to, "%s  %s is at version %d", q.out.green(how), q.out.bold(clean(to.Session)), to.Version)
 }
 
 func (a *app) stateResetCommand() *cobra.Command {
-	c := &cobra.Command{
+	c := a.withJSON("print the new version as JSON", &cobra.Command{
 		Use: "reset SESSION", Short: "Empty the state of a session", Args: words(1, 1),
-		Long: "Makes the document of a session {} again. That is a new version of it, and earlier ones can still be printed.\n" +
-			"Emptying is a call of the tool state.reset: the policy decides about it, and it is on record.",
-	}
-	a.jsonFlag(c, "print the new version as JSON")
-	return a.about(c, func(ctx context.Context, q stateRequest, o ownTools, _ []string) error {
-		to, err := q.change(ctx, o, "state.reset", map[string]any{})
+		Long: "Makes the document of a session {} again. That is a new version of it, and earlier ones can still be\n" +
+			"printed. Emptying is a call of the tool state.reset: the policy decides about it, and it is on record.",
+	})
+	return a.about(c, func(ctx context.Context, q stateRequest, _ []string) error {
+		to, err := q.change(ctx, "state.reset", map[string]any{})
 		switch {
 		case err != nil:
 			return err
@@ -219,14 +200,13 @@ func (a *app) stateResetCommand() *cobra.Command {
 }
 
 func (a *app) stateWatchCommand() *cobra.Command {
-	c := &cobra.Command{
+	c := a.withJSON("print errors as JSON too", &cobra.Command{
 		Use: "watch SESSION", Short: "Print each new version of a session as a line of JSON", Args: words(1, 1),
-		Long: "Prints the newest version of a session as a line of JSON, and then every one that follows, until it is interrupted.\n" +
-			"Where more than 100 versions come at once, the oldest of them may be left out.",
-	}
-	a.jsonFlag(c, "print errors as JSON too")
-	return a.about(c, func(ctx context.Context, q stateRequest, o ownTools, _ []string) error {
-		err := q.watch(ctx, o)
+		Long: "Prints the newest version of a session as a line of JSON, and then every one that follows, until it is\n" +
+			"interrupted. Where more than 100 versions come at once, the oldest of them may be left out.",
+	})
+	return a.about(c, func(ctx context.Context, q stateRequest, _ []string) error {
+		err := q.watch(ctx)
 		if ctx.Err() != nil { // whoever watches ends it so
 			return nil
 		}
@@ -237,8 +217,8 @@ func (a *app) stateWatchCommand() *cobra.Command {
 // longestWait is how long one call waits for a change, in milliseconds: as long as the tool allows.
 const longestWait = 20_000
 
-func (q stateRequest) watch(ctx context.Context, o ownTools) error {
-	st, err := q.get(ctx, o, map[string]any{})
+func (q stateRequest) watch(ctx context.Context) error {
+	st, err := q.get(ctx, map[string]any{})
 	for newer := true; err == nil; {
 		if newer {
 			if _, err = fmt.Fprintln(q.out, cleanLines(string(raw(st)))); err != nil {
@@ -250,7 +230,7 @@ func (q stateRequest) watch(ctx context.Context, o ownTools) error {
 			session.State
 		}
 		args := map[string]any{"after": st.Version, "wait_ms": longestWait}
-		err = q.call(ctx, o, tool.Call{Tool: "state.watch"}, args, seesSessions, &next)
+		err = q.call(ctx, tool.Call{Tool: "state.watch"}, args, seesSessions, &next)
 		if newer = next.Newer; newer {
 			st.State = next.State
 		}

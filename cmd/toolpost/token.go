@@ -17,131 +17,82 @@ import (
 const defaultTokenTTL = 720 * time.Hour
 
 func (a *app) tokenCommand() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "token", Short: "Issue, list and revoke the tokens of callers",
-		Long: "A token is what a caller shows at a door. The section `callers` of the config says what each caller may use; a token\n" +
-			"can be kept to less. A caller may have several at once.",
-		Example: "  toolpost token issue ci --role reader --ttl 24h --note \"nightly build\"\n  toolpost token list\n  toolpost token revoke 0f3a5c7e9b1d2f46",
-	}
-	onlyCommands(c)
-	c.AddCommand(a.tokenIssueCommand(), tokenListing().command(a), a.tokenRevokeCommand())
-	return c
-}
-
-// A tokenRequest is what the command line of `token issue` asks for.
-type tokenRequest struct {
-	server
-	caller string
-	roles  []string
-	tools  []string
-	ttl    time.Duration
-	note   string
+		Long: "A token is what a caller shows at a door. The section `callers` of the config says what each caller may\n" +
+			"use; a token can be kept to less. A caller may have several at once.",
+		Example: "  toolpost token issue ci --role reader --ttl 24h --note \"nightly build\"\n" +
+			"  toolpost token list\n  toolpost token revoke 0f3a5c7e9b1d2f46",
+	}, a.tokenIssueCommand(), tokenListing().list(a), tokenListing().revoke(a))
 }
 
 func (a *app) tokenIssueCommand() *cobra.Command {
-	var req tokenRequest
+	var roles, tools []string
+	var ttl time.Duration
+	var note string
 	c := &cobra.Command{
-		Use: "issue CALLER", Short: "Issue a token and print it", Args: words(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
-		Long: "Issues a token and prints it, this once: what is kept is a digest of it. Its id, which tells nobody the token, goes\n" +
-			"to stderr. A caller whom the config lists has what the config says, and with --role or --tools only what is within\n" +
-			"that; any other has what --role and --tools say. Issuing is a call of the tool token.issue: the policy decides\n" +
-			"about it, and it is on record.",
+		Use: "issue CALLER", Short: "Issue a token and print it", Args: words(1, 1),
+		Long: "Issues a token and prints it, this once: what is kept is a digest of it. Its id, which tells nobody the\n" +
+			"token, goes to stderr. A caller whom the config lists has what the config says, and with --role or --tools\n" +
+			"only what is within that; any other has what --role and --tools say. Issuing is a call of the tool\n" +
+			"token.issue: the policy decides about it, and it is on record.",
+		RunE: func(c *cobra.Command, words []string) error {
+			if ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
+				return tool.Errorf(tool.CodeInvalidInput,
+					"--ttl is from 1s to %v, or 0 for ever, not %v", identity.MaxTokenTTL, ttl)
+			}
+			args := map[string]any{"caller": words[0], "ttl_ms": ttl.Milliseconds(), "note": note}
+			if len(roles) > 0 {
+				args["roles"] = roles
+			}
+			if len(tools) > 0 {
+				args["tools"] = tools
+			}
+			return a.issueToken(c.Context(), args)
+		},
 	}
-	req.flags(c)
 	f := c.Flags()
-	f.StringArrayVar(&req.roles, "role", nil, "a role of the config that the token is kept to; may be given again")
-	f.StringArrayVar(&req.tools, "tools", nil, "a tool, source.tool or a pattern with * and ? that the token is kept to; may be given again")
-	f.DurationVar(&req.ttl, "ttl", defaultTokenTTL, "how long the token is valid; 0: until it is revoked")
-	f.StringVar(&req.note, "note", "", "what the token is for")
-	a.jsonFlag(c, "print the token and what is known of it as JSON")
-	c.RunE = work(func(c *cobra.Command, args []string) error {
-		req.caller = args[0]
-		if req.ttl != 0 && (req.ttl < time.Second || req.ttl > identity.MaxTokenTTL) {
-			return tool.Errorf(tool.CodeInvalidInput, "--ttl is from 1s to %v, or 0 for ever, not %v", identity.MaxTokenTTL, req.ttl)
-		}
-		return a.issueToken(c.Context(), req)
-	})
-	return c
+	f.StringArrayVar(&roles, "role", nil, "a role of the config that the token is kept to; may be given again")
+	f.StringArrayVar(&tools, "tools", nil,
+		"a tool, source.tool or a pattern with * and ? that the token is kept to; may be given again")
+	f.DurationVar(&ttl, "ttl", defaultTokenTTL, "how long the token is valid; 0: until it is revoked")
+	f.StringVar(&note, "note", "", "what the token is for")
+	return a.withServer(a.withJSON("print the token and what is known of it as JSON", c))
 }
 
-func (a *app) issueToken(ctx context.Context, req tokenRequest) error {
-	args := map[string]any{"caller": req.caller, "ttl_ms": req.ttl.Milliseconds(), "note": req.note}
-	if len(req.roles) > 0 {
-		args["roles"] = req.roles
-	}
-	if len(req.tools) > 0 {
-		args["tools"] = req.tools
-	}
-	var t struct {
+func (a *app) issueToken(ctx context.Context, args map[string]any) error {
+	type issued struct {
 		Secret string `json:"token"`
 		identity.Token
 	}
-	err := a.callOwn(ctx, req.server, "token.issue", args, "issue tokens", &t)
-	switch {
-	case err != nil:
+	t, err := kept[issued](ctx, a, "token.issue", args, "issue tokens")
+	if err != nil {
 		return err
-	case a.json:
-		return a.printJSON(t)
 	}
-	fmt.Fprintln(a.out, t.Secret)
-	fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is shown this once\n",
-		t.ID, clean(t.Caller), until(t.Token, time.Now()))
-	return nil
-}
-
-// until tells when a token ends.
-func until(t identity.Token, now time.Time) string {
-	if t.Expires.IsZero() {
-		return "it is revoked"
-	}
-	return when(t.Expires, now)
+	return a.conclude(t, func() {
+		fmt.Fprintln(a.out, t.Secret)
+		fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is shown this once\n",
+			t.ID, clean(t.Caller), cmp.Or(when(t.Expires, time.Now()), "it is revoked"))
+	}, false)
 }
 
 func tokenListing() listing[identity.Token] {
 	return listing[identity.Token]{
-		what: "tokens",
-		long: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The tokens\n" +
-			"themselves are not listed: nobody has kept them. Those that the config lists by their digests are not here.",
-		tool: "token.list",
+		kind: "token",
+		lists: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The\n" +
+			"tokens themselves are not listed: nobody has kept them. Those that the config lists by their digests are\n" +
+			"not here.",
+		revokes: "Makes a token useless: every program that shares the store refuses it, within a second. ID is the id of\n" +
+			"the token, or the token itself. Revoking is a call of the tool token.revoke, and it is on record. Exit\n" +
+			"code 3: it was revoked or over before; 4: there is no such token.",
 		head: []string{"ID", "CALLER", "ROLES", "TOOLS", "ISSUED", "EXPIRES", "STATE", "NOTE"},
 		row: func(t identity.Token, now time.Time) []string {
-			ends := "never"
-			if !t.Expires.IsZero() {
-				ends = when(t.Expires, now)
-			}
 			return []string{
-				t.ID, clean(t.Caller), cmp.Or(clean(strings.Join(t.Roles, ", ")), "-"), cmp.Or(clean(t.Tools.String()), "-"),
-				when(t.Issued, now), ends, t.State, clean(t.Note),
+				t.ID, t.Caller, cmp.Or(strings.Join(t.Roles, ", "), "-"), cmp.Or(t.Tools.String(), "-"),
+				when(t.Issued, now), cmp.Or(when(t.Expires, now), "never"), t.State, t.Note,
 			}
 		},
-		live: func(t identity.Token) (id, about string, ok bool) { return t.ID, t.Caller, t.State == "live" },
+		about: func(t identity.Token) (id, what, state string) { return t.ID, t.Caller, t.State },
+		asID:  identity.TokenID,
 	}
-}
-
-func (a *app) tokenRevokeCommand() *cobra.Command {
-	var s server
-	c := &cobra.Command{
-		Use: "revoke ID", Short: "Make a token useless", Args: words(1, 1), ValidArgsFunction: tokenListing().complete(a),
-		Long: "Makes a token useless: every program that shares the store refuses it, within a second. ID is the id of the token,\n" +
-			"or the token itself. Revoking is a call of the tool token.revoke, and it is on record. Exit code 3: it was revoked\n" +
-			"or over before; 4: there is no such token.",
-	}
-	s.flags(c)
-	a.jsonFlag(c, "print what is known of the token as JSON")
-	c.RunE = work(func(c *cobra.Command, args []string) error { return a.revokeToken(c.Context(), s, args[0]) })
-	return c
-}
-
-// revokeToken calls the tool with the id: what is recorded of the call has no token.
-func (a *app) revokeToken(ctx context.Context, s server, id string) error {
-	var t identity.Token
-	err := a.callOwn(ctx, s, "token.revoke", map[string]any{"id": identity.TokenID(id)}, "revoke tokens", &t)
-	switch {
-	case err != nil:
-		return err
-	case a.json:
-		return a.printJSON(t)
-	}
-	fmt.Fprintf(a.out, "%s  %s for %s\n", a.out.green("revoked"), t.ID, clean(t.Caller))
-	return nil
 }

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/node"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
+	entry "toolpost/wire/listing"
 )
 
 // A listed tool is a tool as the catalogue shows it.
@@ -19,61 +22,39 @@ type listed struct {
 }
 
 // MarshalJSON adds the availability to the spec.
-func (l listed) MarshalJSON() ([]byte, error) {
-	spec, err := strictjson.Marshal(l.spec)
-	if err != nil {
-		return nil, err
-	}
-	state := struct {
-		Available bool   `json:"available"`
-		Reason    string `json:"reason,omitempty"`
-	}{Available: l.err == nil}
-	if l.err != nil {
-		state.Reason = tool.AsError(l.err).Message
-	}
-	rest, err := strictjson.Marshal(state)
-	return append(append(spec[:len(spec)-1], ','), rest[1:]...), err
-}
+func (l listed) MarshalJSON() ([]byte, error) { return entry.Encode(l.spec, l.err), nil } //nolint:unparam // an interface wants it
 
 func (a *app) toolsCommand() *cobra.Command {
-	var s server
-	c := &cobra.Command{
+	command := func(c *cobra.Command) *cobra.Command {
+		return a.withServer(a.withJSON("print everything as JSON", c))
+	}
+	c := command(&cobra.Command{
 		Use:     "tools",
 		Short:   "List the tools, show one, or search",
 		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file",
 		Args:    noSuchCommand,
-		RunE: work(func(c *cobra.Command, _ []string) error {
-			return a.listTools(c.Context(), s, func(*tool.Spec) bool { return true })
-		}),
-	}
-	show := &cobra.Command{
+		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), nil) },
+	})
+	c.AddCommand(command(&cobra.Command{
 		Use: "show NAME", Short: "Show one tool: what it takes, gives and does", Args: words(1, 1),
 		ValidArgsFunction: a.completeTool,
-		RunE: work(func(c *cobra.Command, args []string) error {
-			return a.showTool(c.Context(), s, args[0])
-		}),
-	}
-	search := &cobra.Command{
+		RunE:              func(c *cobra.Command, args []string) error { return a.showTool(c.Context(), args[0]) },
+	}), command(&cobra.Command{
 		Use: "search WORD ...", Short: "List the tools that have all words in their name or description", Args: words(1, -1),
-		RunE: work(func(c *cobra.Command, args []string) error {
-			return a.listTools(c.Context(), s, func(spec *tool.Spec) bool { return matches(spec, args) })
-		}),
-	}
-	for _, c := range []*cobra.Command{c, show, search} {
-		s.flags(c)
-		a.jsonFlag(c, "print everything as JSON")
-	}
-	c.AddCommand(show, search)
+		RunE: func(c *cobra.Command, args []string) error { return a.listTools(c.Context(), args) },
+	}))
 	return c
 }
 
 func matches(spec *tool.Spec, words []string) bool {
-	text := strings.ToLower(strings.Join(append([]string{spec.Name, spec.Title, spec.Description, spec.Source}, spec.Aliases...), " "))
+	said := append([]string{spec.Name, spec.Title, spec.Description, spec.Source}, spec.Aliases...)
+	text := strings.ToLower(strings.Join(said, " "))
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, strings.ToLower(w)) })
 }
 
-func (a *app) listTools(ctx context.Context, s server, keep func(*tool.Spec) bool) error {
-	b, err := a.open(ctx, s)
+// listTools lists the tools that have all words.
+func (a *app) listTools(ctx context.Context, words []string) error {
+	b, err := a.open(ctx, node.Options{})
 	if err != nil {
 		return err
 	}
@@ -83,54 +64,33 @@ func (a *app) listTools(ctx context.Context, s server, keep func(*tool.Spec) boo
 		if spec == nil {
 			return err
 		}
-		if keep(spec) {
+		if matches(spec, words) {
 			tools = append(tools, listed{spec, err})
 		}
 	}
-	if s.url != "" && len(tools) == 1 && tools[0].spec.Name == "" {
+	if a.server.url != "" && len(tools) == 1 && tools[0].spec.Name == "" {
 		return tools[0].err // the server itself did not answer
 	}
-	if a.json {
-		return a.printJSON(map[string]any{"tools": tools})
-	}
-	if len(tools) == 0 {
-		fmt.Fprintln(a.err, "no tools")
-		return nil
-	}
-	a.out.table([]string{"NAME", "SOURCE", "PROTOCOL", "DESCRIPTION"}, rows(tools))
-	return nil
-}
-
-func rows(tools []listed) [][]string {
-	var rows [][]string
-	for _, t := range tools {
-		name, about := clean(t.spec.Name), firstLine(t.spec)
-		if name == "" {
-			name = "-"
-		}
+	return list(a, "tools", tools, []string{"NAME", "SOURCE", "PROTOCOL", "DESCRIPTION"}, func(t listed) []string {
+		about := firstLine(t.spec)
 		if t.err != nil {
-			about = "unavailable: " + clean(tool.AsError(t.err).Message)
+			about = "unavailable: " + because(t.err)
 		}
-		rows = append(rows, []string{name, clean(t.spec.Source), clean(t.spec.Protocol), about})
-	}
-	return rows
+		return []string{cmp.Or(t.spec.Name, "-"), t.spec.Source, t.spec.Protocol, about}
+	})
 }
 
 // firstLine is the first sentence of a description, or what comes nearest to it.
 func firstLine(s *tool.Spec) string {
-	text := s.Description
-	if text == "" {
-		text = s.Title
-	}
-	text = clean(text)
+	text := clean(cmp.Or(s.Description, s.Title))
 	if head, _, ok := strings.Cut(text, ". "); ok {
 		return head + "."
 	}
 	return short(text, 120)
 }
 
-func (a *app) showTool(ctx context.Context, s server, name string) error {
-	b, err := a.open(ctx, s)
+func (a *app) showTool(ctx context.Context, name string) error {
+	b, err := a.open(ctx, node.Options{})
 	if err != nil {
 		return err
 	}
@@ -154,16 +114,14 @@ func (a *app) describe(t listed) {
 		fmt.Fprintf(a.out, "%s\n", clean(s.Description))
 	}
 	fmt.Fprintln(a.out)
-	for _, f := range facts(t) {
-		if f[1] != "" {
-			fmt.Fprintf(a.out, "%-11s %s\n", f[0], f[1])
+	a.out.facts("", 11, facts(t))
+	for _, part := range []struct {
+		title  string
+		schema json.RawMessage
+	}{{"Takes", s.Input}, {"Gives", s.Output}} {
+		if lines := inputLines(part.schema); lines != "" {
+			fmt.Fprintf(a.out, "\n%s\n%s\n", a.out.bold(part.title), lines)
 		}
-	}
-	if inputs := inputsOf(s); len(inputs) > 0 {
-		fmt.Fprintf(a.out, "\n%s\n%s\n", a.out.bold("Takes"), strings.Join(inputLines(inputs), "\n"))
-	}
-	if outputs := inputsOf(&tool.Spec{Input: s.Output}); len(outputs) > 0 {
-		fmt.Fprintf(a.out, "\n%s\n%s\n", a.out.bold("Gives"), strings.Join(inputLines(outputs), "\n"))
 	}
 }
 

@@ -19,25 +19,17 @@ type build struct {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	c := &cobra.Command{
+	return a.withJSON("print it as JSON", &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  words(0, 0),
-		RunE: work(func(*cobra.Command, []string) error {
-			b := thisBuild()
-			if a.json {
-				return a.printJSON(b)
-			}
-			fmt.Fprintf(a.out, "toolpost %s", b.Version)
+		RunE: func(*cobra.Command, []string) error {
+			b, commit := thisBuild(), ""
 			if b.Commit != "" {
-				fmt.Fprintf(a.out, " (%.12s)", b.Commit)
+				commit = fmt.Sprintf(" (%.12s)", b.Commit)
 			}
-			fmt.Fprintf(a.out, " %s %s\n", b.Go, b.Platform)
-			return nil
-		}),
-	}
-	a.jsonFlag(c, "print it as JSON")
-	return c
+			return a.tell(b, "toolpost %s%s %s %s", b.Version, commit, b.Go, b.Platform)
+		},
+	})
 }
 
 func thisBuild() build {

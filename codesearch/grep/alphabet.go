@@ -38,7 +38,7 @@ func newAlphabet(prog *syntax.Prog) *alphabet {
 		for i, inst := range tests {
 			key[i] = flag(inst.MatchRune(r))
 		}
-		key[len(tests)] = flag(isWord(r))
+		key[len(tests)] = flag(syntax.IsWordChar(r))
 		class, ok := known[string(key)]
 		if !ok {
 			if class = uint16(len(a.samples)); class == maxClasses {

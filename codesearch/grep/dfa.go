@@ -23,8 +23,7 @@ type dfa struct {
 	next   []stateID          // by state and class
 	sets   []set              // by state
 	ids    map[string]stateID // by the key of a set
-	first  set                // of the state that each line begins with
-	start  stateID            // that state
+	start  stateID            // the state that each line begins with
 	cost   int                // of making the states
 	ran    int                // bytes since the states were last thrown away
 	failed bool               // the text makes states faster than they pay: go on without them
@@ -76,9 +75,8 @@ func (d *dfa) reset() {
 	}
 	d.ids, d.ran, d.cost = map[string]stateID{}, 0, 0
 	d.round++
-	insts, match := d.add(nil, uint32(d.prog.Start), syntax.EmptyBeginText|syntax.EmptyBeginLine)
-	d.first = set{insts: insts, bol: d.empties}
-	d.start = d.intern(d.first, match)
+	insts, match := d.reach(nil, uint32(d.prog.Start), syntax.EmptyBeginText|syntax.EmptyBeginLine, false)
+	d.start = d.intern(set{insts: insts, bol: d.empties}, match)
 }
 
 // scan returns a place in the first line at or after from that matches: a byte of it, or its end. from must
@@ -196,36 +194,29 @@ func (d *dfa) decode(s stateID, text []byte) (t stateID, width int) {
 
 // step returns the state after a rune of the class.
 func (d *dfa) step(s stateID, class uint16) stateID {
-	to, match := d.advance(d.set(s), class, nil)
-	return d.intern(to, match)
-}
-
-// advance returns the set after a rune of the class, in a buffer that it may grow.
-func (d *dfa) advance(from set, class uint16, buf []uint32) (to set, match bool) {
 	sample := d.alphabet.samples[class]
-	insts, match := d.settle(from, isWord(sample), false)
+	insts, match := d.settle(d.set(s), syntax.IsWordChar(sample), false)
 	if match {
-		return set{}, true
+		return matched
 	}
 	d.round++
+	var to []uint32
 	for _, pc := range insts {
 		inst := &d.prog.Inst[pc]
-		if !runeInst(inst.Op) || !inst.MatchRune(sample) {
+		if inst.Op == syntax.InstEmptyWidth || !inst.MatchRune(sample) {
 			continue
 		}
-		if buf, match = d.add(buf, inst.Out, 0); match {
-			return set{}, true
+		if to, match = d.reach(to, inst.Out, 0, false); match {
+			return matched
 		}
 	}
-	if buf, match = d.add(buf, uint32(d.prog.Start), 0); match {
-		return set{}, true
-	}
-	return set{insts: buf, word: d.empties && isWord(sample)}, false
+	to, match = d.reach(to, uint32(d.prog.Start), 0, false)
+	return d.intern(set{insts: to, word: d.empties && syntax.IsWordChar(sample)}, match)
 }
 
 // eol returns the state after the end of the line: the beginning of the next, or the match of this one.
 func (d *dfa) eol(s stateID) stateID {
-	if d.matchesAtEnd(d.set(s)) {
+	if _, match := d.settle(d.set(s), false, true); match {
 		return matched
 	}
 	return d.start
@@ -256,12 +247,8 @@ func (d *dfa) settle(from set, nextIsWord, eol bool) (insts []uint32, match bool
 	return d.settled, false
 }
 
-// add puts what can be reached from pc without reading into a set. What asks for a place stays in it until
-// that place is known, unless it asks for the beginning of the line and this is not it.
-func (d *dfa) add(to []uint32, pc uint32, begin syntax.EmptyOp) (_ []uint32, match bool) {
-	return d.reach(to, pc, begin, false)
-}
-
+// reach puts what can be reached from pc without reading into a set. What asks for a place stays in it until that place
+// is settled, unless it asks for the beginning of the line and this is not it.
 func (d *dfa) reach(to []uint32, pc uint32, place syntax.EmptyOp, settled bool) (_ []uint32, match bool) {
 	const begins = syntax.EmptyBeginText | syntax.EmptyBeginLine
 	d.stack = append(d.stack[:0], pc)
@@ -330,13 +317,3 @@ func flag(b bool) byte {
 	}
 	return 0
 }
-
-func runeInst(op syntax.InstOp) bool {
-	switch op {
-	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
-		return true
-	}
-	return false
-}
-
-func isWord(r rune) bool { return syntax.IsWordChar(r) }

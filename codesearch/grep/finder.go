@@ -7,9 +7,7 @@ import (
 
 // A finder finds the texts of which every match has one. It looks for the byte of a text that source code
 // has least often, which the standard library does with vector instructions, and compares there.
-type finder struct {
-	probes []probe
-}
+type finder []probe
 
 // A probe finds one text.
 type probe struct {
@@ -37,18 +35,14 @@ func rank(b byte) int {
 
 // newFinder makes the finder of a need. It gives nil where there is none, or where what it would look for
 // comes so often that looking costs more than it saves.
-func newFinder(n Need) *finder {
-	texts := best(n)
-	f := &finder{}
-	for _, t := range texts {
+func newFinder(n Need) finder {
+	var f finder
+	for _, t := range best(n) {
 		p := newProbe(t)
-		if len(t.Text) == 1 && rank(p.b) < 20 {
+		if len(t.Text) == 1 && rank(p.b) < 20 || len(f) == maxTexts {
 			return nil
 		}
-		f.probes = append(f.probes, p)
-	}
-	if len(f.probes) == 0 || len(f.probes) > maxTexts {
-		return nil
+		f = append(f, p)
 	}
 	return f
 }
@@ -108,18 +102,18 @@ func newProbe(n Need) probe {
 }
 
 // reset begins a new text.
-func (f *finder) reset() {
-	for i := range f.probes {
-		f.probes[i].low, f.probes[i].up, f.probes[i].found = -1, -1, -1
+func (f finder) reset() {
+	for i := range f {
+		f[i].low, f[i].up, f[i].found = -1, -1, -1
 	}
 }
 
 // next returns where the first of the texts begins at or after from; -1: nowhere. From only grows between
 // two resets.
-func (f *finder) next(text []byte, from int) int {
+func (f finder) next(text []byte, from int) int {
 	first := len(text)
-	for i := range f.probes {
-		p := &f.probes[i]
+	for i := range f {
+		p := &f[i]
 		if p.found < from {
 			p.found = p.next(text, from)
 		}

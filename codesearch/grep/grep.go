@@ -23,6 +23,7 @@ const (
 
 // A Pattern is a compiled expression. Several goroutines may use it.
 type Pattern struct {
+	expr     string
 	prog     *syntax.Prog
 	alphabet *alphabet
 	need     Need
@@ -45,7 +46,7 @@ func Compile(expr string, ignoreCase bool) (*Pattern, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the pattern: %w", err)
 	}
-	p := &Pattern{prog: prog, alphabet: newAlphabet(prog)}
+	p := &Pattern{expr: expr, prog: prog, alphabet: newAlphabet(prog)}
 	if p.alphabet == nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the pattern tells too many characters apart; use fewer classes")
 	}

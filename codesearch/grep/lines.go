@@ -61,7 +61,7 @@ func (m *Matcher) Lines(text []byte, before int, s Shape) (_ []Match, more bool)
 		m.shown = s.appendShown(m.shown, text, span)
 		m.ends = append(m.ends, len(m.shown))
 		if s.Before > 0 || s.After > 0 {
-			match.Around = &Context{Before: s.before(text, span.Start), After: s.after(text, from)}
+			match.Around = s.around(text, span.Start, from)
 		}
 		m.found = append(m.found, match)
 	}
@@ -81,39 +81,28 @@ func (m *Matcher) take() []Match {
 	return slices.Clone(m.found)
 }
 
-// before returns the lines that end at a place.
-func (s Shape) before(text []byte, end int) []string {
-	if s.Before == 0 {
-		return nil
+// around returns the lines around one that begins and ends at two places.
+func (s Shape) around(text []byte, start, end int) *Context {
+	first := start
+	for n := 0; n < s.Before && first > 0; n++ {
+		first = bytes.LastIndexByte(text[:first-1], '\n') + 1
 	}
-	spans := make([]Span, 0, s.Before)
-	for end > 0 && len(spans) < s.Before {
-		start := bytes.LastIndexByte(text[:end-1], '\n') + 1
-		spans = append(spans, Span{start, end - 1, start})
-		end = start
-	}
-	lines := make([]string, len(spans))
-	for i, span := range spans {
-		lines[len(spans)-1-i] = s.show(text, span)
-	}
-	return lines
+	return &Context{Before: s.lines(text[:start], first, s.Before), After: s.lines(text, end, s.After)}
 }
 
-// after returns the lines that begin at a place.
-func (s Shape) after(text []byte, from int) []string {
-	if s.After == 0 {
+// lines returns at most n lines that begin at a place.
+func (s Shape) lines(text []byte, from, n int) []string {
+	if n == 0 {
 		return nil
 	}
-	lines := make([]string, 0, s.After)
-	for from < len(text) && len(lines) < s.After {
+	lines := make([]string, 0, n)
+	for from < len(text) && len(lines) < n {
 		span := lineAt(text, from, from)
-		lines = append(lines, s.show(text, span))
+		lines = append(lines, string(s.appendShown(nil, text, span)))
 		from = span.End + 1
 	}
 	return lines
 }
-
-func (s Shape) show(text []byte, span Span) string { return string(s.appendShown(nil, text, span)) }
 
 // appendShown gives a line to people, as valid UTF-8. Of a long one it gives what is around the match.
 func (s Shape) appendShown(to, text []byte, span Span) []byte {

@@ -3,14 +3,18 @@ package grep
 import (
 	"bytes"
 	"context"
+	"io"
+	"regexp"
+	"unicode/utf8"
 )
 
 // A Matcher finds the lines of one text after another. It belongs to one goroutine.
 type Matcher struct {
 	ctx     context.Context // of the search that it belongs to
 	pattern *Pattern
-	finder  *finder // nil: every byte is read
+	finder  finder // nil: every byte is read
 	machine *dfa
+	slow    *regexp.Regexp // where the machine failed
 
 	// What was found in one text: the matches, their lines as they are shown, and where each of these ends.
 	found []Match
@@ -27,11 +31,7 @@ func (p *Pattern) Matcher(ctx context.Context) *Matcher {
 }
 
 // Reset begins a new text.
-func (m *Matcher) Reset() {
-	if m.finder != nil {
-		m.finder.reset()
-	}
-}
+func (m *Matcher) Reset() { m.finder.reset() }
 
 // Next returns the first line of text at or after from that matches. From is the beginning of a line and
 // only grows between two resets: after a span it is End+1.
@@ -45,18 +45,16 @@ func (m *Matcher) Next(text []byte, from int) (Span, bool) {
 			break
 		}
 		line := lineAt(text, from, at)
-		if m.pattern.exact || m.matches(text[line.Start:line.End]) {
+		matches := m.pattern.exact
+		if !matches {
+			_, matches = m.scan(text[line.Start:line.End], 0)
+		}
+		if matches {
 			return line, true
 		}
 		from = line.End + 1
 	}
 	return Span{}, false
-}
-
-// matches reports whether a line, which is not empty and ends before its newline, matches.
-func (m *Matcher) matches(line []byte) bool {
-	_, ok := m.scan(line, 0)
-	return ok
 }
 
 // scan reads every byte.
@@ -66,12 +64,51 @@ func (m *Matcher) scan(text []byte, from int) (Span, bool) {
 		at = m.machine.scan(text, from)
 	}
 	if m.machine.failed {
-		at = m.machine.simulate(m.ctx, text, from)
+		at = m.scanSlowly(text, from)
 	}
 	if at < 0 {
 		return Span{}, false
 	}
 	return lineAt(text, from, at), true
+}
+
+// scanSlowly does what the machine does with package regexp, for the rare pattern and text that would make more states
+// than they are worth. It is slow, so it looks now and then whether it is still wanted.
+func (m *Matcher) scanSlowly(text []byte, from int) int {
+	if m.slow == nil {
+		m.slow = regexp.MustCompile(m.pattern.expr)
+	}
+	for from < len(text) {
+		line := lineAt(text, from, from)
+		r := lineReader{ctx: m.ctx, line: trimCR(text[from:line.End])}
+		matches := m.slow.MatchReader(&r)
+		switch {
+		case m.ctx.Err() != nil:
+			return -1
+		case matches:
+			return from + r.at
+		}
+		from = line.End + 1
+	}
+	return -1
+}
+
+// A lineReader gives the runes of a line until ctx ends.
+type lineReader struct {
+	ctx   context.Context
+	line  []byte
+	at    int
+	count int
+}
+
+// ReadRune implements io.RuneReader.
+func (r *lineReader) ReadRune() (c rune, width int, err error) {
+	if r.count++; r.at == len(r.line) || r.count%1024 == 0 && r.ctx.Err() != nil {
+		return 0, 0, io.EOF
+	}
+	c, width = utf8.DecodeRune(r.line[r.at:])
+	r.at += width
+	return c, width, nil
 }
 
 // lineAt returns the line around a place; from is at or before its beginning.

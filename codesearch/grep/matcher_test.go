@@ -150,7 +150,7 @@ func FuzzAMatcherAgreesWithRegexp(f *testing.F) {
 func TestManyStates(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	var dense, sparse bytes.Buffer
-	for range 20_000 {
+	for range 8_000 {
 		dense.WriteString(strings.Repeat([]string{"a", "b"}[rng.IntN(2)], 1+rng.IntN(2)))
 		if rng.IntN(100) == 0 {
 			dense.WriteByte('\n')

@@ -62,12 +62,10 @@ func (p part) all() Need {
 
 // anyOf is the need of one of several. Where one of them needs nothing, nothing is needed.
 func anyOf(ns []Need) Need {
-	for _, n := range ns {
-		if n.None() {
-			return Need{}
-		}
-	}
-	if len(ns) == 1 {
+	switch {
+	case slices.ContainsFunc(ns, Need.None):
+		return Need{}
+	case len(ns) == 1:
 		return ns[0]
 	}
 	return Need{Any: ns}
@@ -93,7 +91,11 @@ func partOf(re *syntax.Regexp) part {
 	case syntax.OpQuest:
 		return alternatives(partOf(re.Sub[0]), part{texts: []Need{{}}, exact: true})
 	case syntax.OpConcat:
-		return concatPart(re.Sub)
+		pieces := make([]part, len(re.Sub))
+		for i, sub := range re.Sub {
+			pieces[i] = partOf(sub)
+		}
+		return joinAll(pieces)
 	case syntax.OpAlternate:
 		p := partOf(re.Sub[0])
 		for _, sub := range re.Sub[1:] {
@@ -174,17 +176,9 @@ func classPart(ranges []rune) part {
 
 func alternatives(a, b part) part {
 	if a.texts != nil && b.texts != nil && len(a.texts)+len(b.texts) <= maxTexts {
-		return part{texts: append(append([]Need{}, a.texts...), b.texts...), exact: a.exact && b.exact}
+		return part{texts: slices.Concat(a.texts, b.texts), exact: a.exact && b.exact}
 	}
 	return part{needs: needs(anyOf([]Need{a.all(), b.all()}))}
-}
-
-func concatPart(subs []*syntax.Regexp) part {
-	pieces := make([]part, len(subs))
-	for i, sub := range subs {
-		pieces[i] = partOf(sub)
-	}
-	return joinAll(pieces)
 }
 
 // joinAll joins parts that follow each other: texts grow while there are not too many of them.

@@ -50,16 +50,16 @@ func lines(t *testing.T, v *workspace.View, expr string, o Options) ([]string, S
 		t.Fatal(err)
 	}
 	var found []string
-	st, err := Walk(t.Context(), v, "", workspace.WalkOptions{Recursive: true, Ignore: true}, plain, p, o, func(f File) error {
+	s := NewSearch(t.Context(), p, o, func(f File) error {
 		for _, m := range f.Matches {
 			found = append(found, fmt.Sprintf("%s:%d:%s", f.Path, m.Line, m.Content))
 		}
 		return nil
 	})
-	if err != nil {
+	if err := s.Walk(v, "", workspace.WalkOptions{Recursive: true, Ignore: true}, plain); err != nil {
 		t.Fatal(err)
 	}
-	return found, st
+	return found, s.Stats()
 }
 
 func randomTree(rng *rand.Rand) map[string]string {
@@ -174,12 +174,12 @@ func TestASearchEndsWhenNobodyWantsIt(t *testing.T) {
 	}
 	gone := errors.New("gone")
 	seen := 0
-	_, err = Walk(t.Context(), v, "", workspace.WalkOptions{Recursive: true}, plain, p, Options{}, func(File) error { seen++; return gone })
+	err = NewSearch(t.Context(), p, Options{}, func(File) error { seen++; return gone }).Walk(v, "", workspace.WalkOptions{Recursive: true}, plain)
 	if !errors.Is(err, gone) || seen != 1 {
 		t.Errorf("%v after %d files", err, seen)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = Walk(ctx, v, "", workspace.WalkOptions{Recursive: true}, plain, p, Options{}, func(File) error { cancel(); return nil })
+	err = NewSearch(ctx, p, Options{}, func(File) error { cancel(); return nil }).Walk(v, "", workspace.WalkOptions{Recursive: true}, plain)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
@@ -207,33 +207,29 @@ func TestPartsOfAFile(t *testing.T) {
 	}
 	for perFile, want := range map[int]string{0: "1:x1 5:x3", 1: "1:x1 more", 2: "1:x1 5:x3"} {
 		var got []string
-		st, err := Files(t.Context(), parts{v}, p, Options{Shape: Shape{PerFile: perFile}}, func(f File) error {
+		s := NewSearch(t.Context(), p, Options{Shape: Shape{PerFile: perFile}}, func(f File) error {
 			for _, m := range f.Matches {
 				got = append(got, fmt.Sprintf("%d:%s", m.Line, m.Content))
 			}
 			return nil
 		})
-		if err != nil {
+		firstAndLast := func(int) (*workspace.File, []Part) {
+			f, err := v.Open("f")
+			if err != nil {
+				t.Error(err)
+			}
+			return f, []Part{{Size: 5}, {Offset: 10, Size: 3, Line: 4}}
+		}
+		if err := s.Files(1, firstAndLast, func(int) string { return "f" }); err != nil {
 			t.Fatal(err)
 		}
-		if st.More {
+		if s.Stats().More {
 			got = append(got, "more")
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("%d of a file: %q, want %q", perFile, got, want)
 		}
 	}
-}
-
-// parts are the first and the last line of the file f.
-type parts struct{ *workspace.View }
-
-func (p parts) Len() int         { return 1 }
-func (p parts) Shown(int) string { return "f" }
-
-func (p parts) Open(int) (*workspace.File, []Part, error) {
-	f, err := p.View.Open("f")
-	return f, []Part{{Size: 5}, {Offset: 10, Size: 3, Line: 4}}, err
 }
 
 func TestLongAndInvalidLines(t *testing.T) {

@@ -27,10 +27,11 @@ func BenchmarkTree(b *testing.B) {
 			}
 			var st Stats
 			for b.Loop() {
-				st, err = Walk(b.Context(), ws.View(&tool.Call{}), "", workspace.WalkOptions{Recursive: true, Ignore: true}, plain, p, Options{MaxBytes: 1 << 30}, func(File) error { return nil })
-				if err != nil {
+				s := NewSearch(b.Context(), p, Options{MaxBytes: 1 << 30}, func(File) error { return nil })
+				if err := s.Walk(ws.View(&tool.Call{}), "", workspace.WalkOptions{Recursive: true, Ignore: true}, plain); err != nil {
 					b.Fatal(err)
 				}
+				st = s.Stats()
 			}
 			b.ReportMetric(float64(st.Matches), "lines")
 			b.ReportMetric(float64(st.Files), "files")

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"hash/crc32"
 	"hash/fnv"
 	"io"
 	"io/fs"
+	"strings"
+	"time"
 
+	"toolpost/codesearch/disk"
 	"toolpost/codesearch/split"
 )
 
@@ -37,31 +39,19 @@ func (a *analysed) termsOf(i int) []Term {
 // An analyst takes files apart. Each worker has its own.
 type analyst struct {
 	table    *Table
-	embedder Embedder
-	maxFile  int64
+	embedder *Service
 	bag      Bag
 	sum      []float32
 	text     bytes.Buffer
 }
 
-// analyse reads a file and cuts it into chunks. known is the digest that the index has of it.
-func (w *analyst) analyse(ctx context.Context, f File, known uint64, has bool) *analysed {
-	a := &analysed{file: f}
+// analyse reads a file and cuts it into chunks. known is what the index has of it, if anything.
+func (w *analyst) analyse(ctx context.Context, f File, known *entry) *analysed {
+	a := &analysed{file: f, young: time.Since(f.ModTime) < racy}
 	src, err := w.read(f)
-	if errors.Is(err, fs.ErrNotExist) {
-		a.gone = true
-		return a
-	}
-	if err != nil {
-		a.err = err
-		return a
-	}
-	a.digest = digest(src)
-	if has && a.digest == known {
-		a.same = true
-		return a
-	}
-	if !isText(src) {
+	a.err, a.gone, a.digest = err, errors.Is(err, fs.ErrNotExist), Digest(src)
+	a.same = known != nil && a.digest == known.digest
+	if a.err != nil || a.same || !isText(src) {
 		return a
 	}
 	parts := split.Parts(split.LanguageOf(f.Path), src)
@@ -74,9 +64,9 @@ func (w *analyst) analyse(ctx context.Context, f File, known uint64, has bool) *
 	return a
 }
 
-// read takes at most maxFile bytes: of a larger file nothing, for what is that large was not written by a person.
+// read takes at most MaxFile bytes, and of a larger file nothing.
 func (w *analyst) read(f File) ([]byte, error) {
-	if f.Size > w.maxFile {
+	if f.Size > MaxFile {
 		return nil, nil
 	}
 	r, err := f.Open()
@@ -85,21 +75,21 @@ func (w *analyst) read(f File) ([]byte, error) {
 	}
 	defer r.Close()
 	w.text.Reset()
-	n, err := w.text.ReadFrom(io.LimitReader(r, w.maxFile+1))
+	n, err := w.text.ReadFrom(io.LimitReader(r, MaxFile+1))
 	if err != nil {
 		return nil, err
 	}
-	if n > w.maxFile {
+	if n > MaxFile {
 		return nil, nil
 	}
 	return w.text.Bytes(), nil
 }
 
 func (w *analyst) chunk(a *analysed, path string, p split.Part, src []byte) {
-	w.bag.Fill(path, p, src, false)
+	w.bag.Fill(path, p, src)
 	c := chunk{
 		line: int32(p.Line), last: int32(p.Last), define: int32(p.Define), kind: p.Kind,
-		name: clip(p.Name), owner: clip(p.Owner), hash: Hash(wholeLines(src, p)),
+		name: clip(p.Name), hash: Hash(wholeLines(src, p)),
 	}
 	for _, t := range w.bag.Terms {
 		c.length += int32(t.Count)
@@ -119,7 +109,7 @@ func clip(s string) string {
 	if len(s) <= most {
 		return s
 	}
-	return string(bytes.ToValidUTF8([]byte(s[:most]), nil))
+	return strings.ToValidUTF8(s[:most], "")
 }
 
 // wholeLines returns the lines of a part.
@@ -134,9 +124,10 @@ func wholeLines(src []byte, p split.Part) []byte {
 
 // Hash is what a Hit says of its lines, so that a caller can see whether they are still the same. Blanks around them do
 // not count.
-func Hash(lines []byte) uint32 { return crc32.Checksum(bytes.TrimSpace(lines), castagnoli()) }
+func Hash(lines []byte) uint32 { return disk.Checksum(bytes.TrimSpace(lines)) }
 
-func digest(src []byte) uint64 {
+// Digest tells texts apart.
+func Digest(src []byte) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(src)
 	return h.Sum64()

@@ -3,6 +3,7 @@ package meaning
 import (
 	"math"
 	"path"
+	"strings"
 
 	"toolpost/codesearch/split"
 )
@@ -24,19 +25,14 @@ type Bag struct {
 	times uint16
 }
 
-// Fill counts the words of a part of a file: those of its text without the documentation where withoutDoc is set, of
-// its name, of what it belongs to, and of the file's name and folder.
-func (b *Bag) Fill(file string, p split.Part, src []byte, withoutDoc bool) {
+// Fill counts the words of a part of a file: those of its text, of its name, of what it belongs to, and of the file's
+// name and folder.
+func (b *Bag) Fill(file string, p split.Part, src []byte) {
 	b.reset()
 	b.count([]byte(p.Name), nameCount)
 	b.count([]byte(p.Owner), 1)
 	b.count([]byte(path.Base(path.Dir(file))), 1)
-	b.count([]byte(stemOf(file)), 1)
-	if withoutDoc && p.DocEnd > p.DocStart {
-		b.count(src[p.Start:p.DocStart], 1)
-		b.count(src[p.DocEnd:p.End], 1)
-		return
-	}
+	b.count([]byte(strings.TrimSuffix(path.Base(file), path.Ext(file))), 1)
 	b.count(src[p.Start:p.End], 1)
 }
 
@@ -44,11 +40,6 @@ func (b *Bag) Fill(file string, p split.Part, src []byte, withoutDoc bool) {
 func (b *Bag) FillText(text []byte) {
 	b.reset()
 	b.count(text, 1)
-}
-
-func stemOf(file string) string {
-	base := path.Base(file)
-	return base[:len(base)-len(path.Ext(base))]
 }
 
 func (b *Bag) reset() {

@@ -1,6 +1,7 @@
 package meaning
 
 import (
+	"cmp"
 	"slices"
 )
 
@@ -8,7 +9,6 @@ import (
 type list struct {
 	token uint32
 	prev  int32
-	count uint32
 	bytes []byte
 }
 
@@ -47,7 +47,6 @@ func (b *builder) post(t Token, chunk, count int) {
 	l := &b.lists[n]
 	l.bytes = appendPosting(l.bytes, int(l.prev), chunk, count)
 	l.prev = int32(chunk)
-	l.count++
 }
 
 // take carries files of an older segment over. It gives nothing for a file that is no longer wanted.
@@ -80,17 +79,17 @@ func (b *builder) take(old *segment, wanted func(file int) bool) {
 
 // segment finishes. The builder is of no use afterwards.
 func (b *builder) segment() *segment {
-	slices.SortFunc(b.lists, func(x, y list) int { return int(int64(x.token) - int64(y.token)) })
+	slices.SortFunc(b.lists, func(x, y list) int { return cmp.Compare(x.token, y.token) })
 	s := &b.s
 	total := 0
 	for _, l := range b.lists {
 		total += len(l.bytes)
 	}
 	s.posts = make([]byte, 0, total)
-	s.terms, s.counts, s.ends = make([]uint32, len(b.lists)), make([]uint32, len(b.lists)), make([]uint32, len(b.lists))
+	s.terms, s.ends = make([]uint32, len(b.lists)), make([]uint32, len(b.lists))
 	for i, l := range b.lists {
 		s.posts = append(s.posts, l.bytes...)
-		s.terms[i], s.counts[i], s.ends[i] = l.token, l.count, uint32(len(s.posts))
+		s.terms[i], s.ends[i] = l.token, uint32(len(s.posts))
 	}
 	s.derive()
 	return s

@@ -7,6 +7,7 @@
 package meaning
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -33,31 +34,16 @@ type File struct {
 type Options struct {
 	// Workers is how many files are taken apart at once; 0: as many as there are cores.
 	Workers int
-	// MaxFile is the size from which on a file is left out; 0: 1 MiB.
-	MaxFile int64
 	// MaxChunks is how many chunks an index may have; 0: a million.
 	MaxChunks int
 	// Embedder makes vectors in place of the table.
-	Embedder Embedder
+	Embedder *Service
 }
 
-const (
-	defaultMaxFile   = 1 << 20
-	defaultMaxChunks = 1_000_000
-)
+// MaxFile is the size up to which files are indexed: nobody writes larger ones by hand.
+const MaxFile = 1 << 20
 
-func (o Options) withDefaults() Options {
-	if o.Workers <= 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
-	}
-	if o.MaxFile <= 0 {
-		o.MaxFile = defaultMaxFile
-	}
-	if o.MaxChunks <= 0 {
-		o.MaxChunks = defaultMaxChunks
-	}
-	return o
-}
+const defaultMaxChunks = 1_000_000
 
 // An Index is searched by any number of goroutines while one of them updates it.
 type Index struct {
@@ -83,9 +69,11 @@ func Open(dir string, o Options) (*Index, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInternal, "code search: %w; build the program again", err)
 	}
-	x := &Index{dir: dir, o: o.withDefaults(), table: table, space: space{table.name(), table.dims}}
-	if e := o.Embedder; e != nil {
-		x.space = space{e.Name(), (e.Dims() + 63) / 64 * 64}
+	o.Workers = cmp.Or(max(0, o.Workers), runtime.GOMAXPROCS(0))
+	o.MaxChunks = cmp.Or(max(0, o.MaxChunks), defaultMaxChunks)
+	x := &Index{dir: dir, o: o, table: table, space: space{table.name(), table.dims}}
+	if o.Embedder != nil {
+		x.space = o.Embedder.space()
 	}
 	x.current.Store(newSnapshot(nil, nil))
 	if dir == "" {
@@ -108,9 +96,8 @@ type Stats struct {
 	Files, Chunks  int // in the index now
 	Indexed        int // files that were taken apart
 	Removed        int
-	Skipped        int   // files that could not be read
-	Bytes          int64 // of the files that were taken apart
-	Rebuilt        bool  // the index on disk was damaged or made otherwise
+	Skipped        int  // files that could not be read
+	Rebuilt        bool // the index on disk was damaged or made otherwise
 	FirstOfSkipped error
 }
 
@@ -126,13 +113,16 @@ func (x *Index) Update(ctx context.Context, files iter.Seq2[File, error]) (Stats
 			return Stats{}, err
 		}
 		defer unlock()
-		x.loadIfChanged()
+		x.load()
 	}
 	u := newUpdater(ctx, x)
 	if err := u.run(files); err != nil {
 		return Stats{}, updateError(err)
 	}
 	next, stats := u.finish()
+	if next.chunks > x.o.MaxChunks {
+		return Stats{}, u.tooMany()
+	}
 	stats.Rebuilt, x.rebuilt = x.rebuilt, false
 	defer x.current.Store(next)
 	if u.changed && x.dir != "" {
@@ -149,15 +139,7 @@ func updateError(err error) error {
 	if errors.As(err, &e) {
 		return err
 	}
-	return &tool.Error{
-		Op: "code search", Code: tool.CodeOf(err), Message: "the files cannot be indexed: " + err.Error(), Err: err,
-	}
-}
-
-// Stats says how large the index is.
-func (x *Index) Stats() Stats {
-	s := x.current.Load()
-	return Stats{Files: len(s.files), Chunks: s.chunks}
+	return tool.Errorf(tool.CodeOf(err), "the files cannot be indexed: %w", err)
 }
 
 // Size is what the index takes on disk.

@@ -2,11 +2,14 @@ package meaning
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"toolpost/codesearch/split"
@@ -14,21 +17,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An Embedder makes vectors of texts in place of the table.
-type Embedder interface {
-	// Name tells its vectors from those of others: an index holds one kind.
-	Name() string
-	Dims() int
-	// Embed gives a vector for each text.
-	Embed(ctx context.Context, texts []string) ([][]float32, error)
-}
-
-// A Reranker looks at texts closely and says how well each answers a question, from 0 to 1.
-type Reranker interface {
-	Rerank(ctx context.Context, question string, texts []string) ([]float64, error)
-}
-
-// Service is an OpenAI-compatible service that is reached over HTTP. It is an Embedder and a Reranker.
+// Service is an OpenAI-compatible service that is reached over HTTP. It makes vectors of texts in place of the table, or
+// looks at texts closely.
 type Service struct {
 	// URL is the whole address, such as the one that ends in /v1/embeddings, or in /rerank.
 	URL        string
@@ -37,14 +27,7 @@ type Service struct {
 	Dimensions int    // of the vectors that the model makes
 	// Timeout is for one request; 0: 20 seconds.
 	Timeout time.Duration
-	// Client is what sends; nil: http.DefaultClient.
-	Client *http.Client
 }
-
-var (
-	_ Embedder = (*Service)(nil)
-	_ Reranker = (*Service)(nil)
-)
 
 // Bounds of a conversation with a service.
 const (
@@ -54,13 +37,10 @@ const (
 	serviceTimeout = 20 * time.Second
 )
 
-// Name implements Embedder.
-func (s *Service) Name() string { return s.URL + " " + s.Model }
+// space is what its vectors live in, filled up to a round number of dimensions.
+func (s *Service) space() space { return space{s.URL + " " + s.Model, (s.Dimensions + 63) / 64 * 64} }
 
-// Dims implements Embedder.
-func (s *Service) Dims() int { return s.Dimensions }
-
-// Embed implements Embedder.
+// Embed gives a vector for each text.
 func (s *Service) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	var reply struct {
 		Data []struct {
@@ -80,16 +60,14 @@ func (s *Service) Embed(ctx context.Context, texts []string) ([][]float32, error
 		}
 		vectors[d.Index] = d.Embedding
 	}
-	for i, v := range vectors {
-		if v == nil {
-			return nil, s.fail("it gave no vector for text %d of %d", i, len(texts))
-		}
+	if i := slices.IndexFunc(vectors, func(v []float32) bool { return v == nil }); i >= 0 {
+		return nil, s.fail("it gave no vector for text %d of %d", i, len(texts))
 	}
 	return vectors, nil
 }
 
-// Rerank implements Reranker. It speaks the form that reranking servers share: documents in, indexed relevance scores
-// out.
+// Rerank says how well each text answers a question, from 0 to 1. It speaks the form that reranking servers share:
+// documents in, indexed relevance scores out.
 func (s *Service) Rerank(ctx context.Context, question string, texts []string) ([]float64, error) {
 	var reply struct {
 		Results []struct {
@@ -97,38 +75,26 @@ func (s *Service) Rerank(ctx context.Context, question string, texts []string) (
 			Score float64 `json:"relevance_score"`
 		} `json:"results"`
 	}
-	clipped := make([]string, len(texts))
-	for i, t := range texts {
-		clipped[i] = clipText(t)
-	}
-	if err := s.post(ctx, map[string]any{"model": s.Model, "query": question, "documents": clipped},
-		&reply); err != nil {
+	ask := map[string]any{"model": s.Model, "query": question, "documents": clipTexts(texts)}
+	if err := s.post(ctx, ask, &reply); err != nil {
 		return nil, err
 	}
-	scores := make([]float64, len(texts))
-	for i := range scores {
-		scores[i] = math.NaN()
-	}
+	scores := slices.Repeat([]float64{math.NaN()}, len(texts))
 	for _, r := range reply.Results {
 		if r.Index < 0 || r.Index >= len(scores) || !math.IsNaN(scores[r.Index]) {
 			return nil, s.fail("it scored text %d; %d were sent", r.Index, len(texts))
 		}
 		scores[r.Index] = min(1, max(0, r.Score))
 	}
-	for i, x := range scores {
-		if math.IsNaN(x) {
-			return nil, s.fail("it gave no score for text %d of %d", i, len(texts))
-		}
+	if i := slices.IndexFunc(scores, math.IsNaN); i >= 0 {
+		return nil, s.fail("it gave no score for text %d of %d", i, len(texts))
 	}
 	return scores, nil
 }
 
-func (s *Service) post(ctx context.Context, body any, into any) error {
-	timeout := s.Timeout
-	if timeout <= 0 {
-		timeout = serviceTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// post sends a document and reads the reply.
+func (s *Service) post(ctx context.Context, body, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(max(0, s.Timeout), serviceTimeout))
 	defer cancel()
 	b, err := strictjson.Marshal(body)
 	if err != nil {
@@ -142,36 +108,24 @@ func (s *Service) post(ctx context.Context, body any, into any) error {
 	if s.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+s.Key)
 	}
-	reply, err := s.send(req)
+	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
-	}
-	if err := strictjson.Unmarshal(reply, into); err != nil {
-		return s.fail("its reply is not what was asked for: %w", err)
-	}
-	return nil
-}
-
-func (s *Service) send(req *http.Request) ([]byte, error) {
-	client := s.Client
-	if client == nil {
-		client = http.DefaultClient
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		return nil, s.fail("%w", err)
+		return s.fail("%w", err)
 	}
 	defer res.Body.Close()
 	reply, err := io.ReadAll(io.LimitReader(res.Body, maxReply+1))
 	switch {
 	case err != nil:
-		return nil, s.fail("%w", err)
+		return s.fail("%w", err)
 	case len(reply) > maxReply:
-		return nil, s.fail("its reply is longer than %d bytes", maxReply)
+		return s.fail("its reply is longer than %d bytes", maxReply)
 	case res.StatusCode != http.StatusOK:
-		return nil, s.fail("it answered %s: %.200s", res.Status, bytes.ToValidUTF8(reply, nil))
+		return s.fail("it answered %s: %.200s", res.Status, bytes.ToValidUTF8(reply, nil))
 	}
-	return reply, nil
+	if err := strictjson.Unmarshal(reply, into); err != nil {
+		return s.fail("its reply is not what was asked for: %w", err)
+	}
+	return nil
 }
 
 func (s *Service) fail(format string, args ...any) error {
@@ -180,57 +134,41 @@ func (s *Service) fail(format string, args ...any) error {
 }
 
 func finite(v []float32) bool {
-	for _, x := range v {
-		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(v, func(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) })
 }
 
-// clipText keeps the beginning of a text: services have limits of their own.
-func clipText(s string) string {
-	if len(s) > maxText {
-		s = s[:maxText]
+// clipTexts keeps the beginnings of texts: services have limits of their own.
+func clipTexts(texts []string) []string {
+	clipped := make([]string, len(texts))
+	for i, t := range texts {
+		clipped[i] = strings.ToValidUTF8(t[:min(len(t), maxText)], "?")
 	}
-	return string(bytes.ToValidUTF8([]byte(s), []byte("?")))
+	return clipped
 }
 
-// embedRemote asks for the vectors of texts, a batch at a time, and fills them up to a round number of dimensions.
-func embedRemote(ctx context.Context, e Embedder, texts []string, dims int) ([][]float32, error) {
-	var all [][]float32
-	for len(texts) > 0 {
-		n := min(batchTexts, len(texts))
-		batch := make([]string, n)
-		for i := range batch {
-			batch[i] = clipText(texts[i])
-		}
-		vectors, err := e.Embed(ctx, batch)
+// vectors asks for the vectors of texts, a batch at a time, and fills them up to the dimensions of their space.
+func (s *Service) vectors(ctx context.Context, texts []string) (all [][]float32, err error) {
+	for batch := range slices.Chunk(texts, batchTexts) {
+		vectors, err := s.Embed(ctx, clipTexts(batch))
 		if err != nil {
 			return nil, err
 		}
 		for _, v := range vectors {
-			all = append(all, append(v[:len(v):len(v)], make([]float32, dims-len(v))...))
+			all = append(all, append(v[:len(v):len(v)], make([]float32, s.space().dims-len(v))...))
 		}
-		texts = texts[n:]
 	}
 	return all, nil
 }
 
-// remote makes the vectors of a file's parts with the embedder.
-func (w *analyst) remote(ctx context.Context, parts []split.Part, src []byte) ([]byte, error) {
+// remote makes the vectors of a file's parts with a service.
+func (w *analyst) remote(ctx context.Context, parts []split.Part, src []byte) (codes []byte, err error) {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
 		texts[i] = string(src[p.Start:p.End])
 	}
-	dims := (w.embedder.Dims() + 63) / 64 * 64
-	vectors, err := embedRemote(ctx, w.embedder, texts, dims)
-	if err != nil {
-		return nil, err
-	}
-	codes := make([]byte, 0, len(vectors)*dims/2)
+	vectors, err := w.embedder.vectors(ctx, texts)
 	for _, v := range vectors {
 		codes = pack(v, codes)
 	}
-	return codes, nil
+	return codes, err
 }

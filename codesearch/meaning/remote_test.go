@@ -18,7 +18,8 @@ import (
 func serve(t *testing.T, handler http.HandlerFunc) *meaning.Service {
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
-	return &meaning.Service{URL: s.URL, Model: "m", Key: "k", Dimensions: 2, Client: s.Client()}
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	return &meaning.Service{URL: s.URL, Model: "m", Key: "k", Dimensions: 2}
 }
 
 func TestAServiceIsAskedAsTheContractSays(t *testing.T) {

@@ -18,7 +18,6 @@ type Hit struct {
 	Define     int // the line of its name
 	Kind       split.Kind
 	Name       string
-	Owner      string
 	Hash       uint32 // of its lines when they were indexed; see Hash
 	// Similarity is between 0 and 1 and means the same for every question: Lexical and Semantic, mixed.
 	Similarity float64
@@ -91,7 +90,7 @@ func (x *Index) direct(ctx context.Context, q *query, question string) error {
 		return nil
 	}
 	if x.o.Embedder != nil {
-		v, err := embedRemote(ctx, x.o.Embedder, []string{question}, x.space.dims)
+		v, err := x.o.Embedder.vectors(ctx, []string{question})
 		if err != nil {
 			return err
 		}
@@ -128,25 +127,23 @@ type query struct {
 	mode   Mode
 	bag    Bag
 	vector []float32
-	live   [][]bool    // for each segment and chunk: whether it may be a hit
-	words  [][]float32 // the BM25 scores
-	most   float64     // the highest score that the question allows
-	marked [][]bool    // the candidates
+	live   []bool    // by chunk of all segments: whether it may be a hit
+	words  []float32 // the BM25 scores
+	most   float64   // the highest score that the question allows
+	marked []bool    // the candidates
 }
 
 // pick says which chunks may be hits. Chunks of files that are not wanted still count as what the codebase is like.
 func (q *query) pick(wanted func(path string) bool) {
-	q.live, q.words, q.marked = make([][]bool, len(q.segs)), make([][]float32, len(q.segs)), make([][]bool, len(q.segs))
+	total := q.base[len(q.segs)]
+	q.live, q.marked, q.words = make([]bool, total), make([]bool, total), make([]float32, total)
 	for n, g := range q.segs {
-		flags := make([]bool, 2*len(g.chunks))
-		q.live[n], q.marked[n] = flags[:len(g.chunks)], flags[len(g.chunks):]
-		q.words[n] = make([]float32, len(g.chunks))
 		for file, e := range q.owner[n] {
 			if e < 0 || wanted != nil && !wanted(q.files[e].path) {
 				continue
 			}
 			for c := g.files[file]; c < g.files[file+1]; c++ {
-				q.live[n][c] = true
+				q.live[q.base[n]+int(c)] = true
 			}
 		}
 	}
@@ -170,7 +167,7 @@ func (q *query) score() {
 			continue
 		}
 		for n, g := range q.segs {
-			live, words := q.live[n], q.words[n]
+			live, words := q.live[q.base[n]:], q.words[q.base[n]:]
 			g.postings(t.Token, func(c, count int) {
 				if live[c] {
 					tf, long := float64(count), float64(g.chunks[c].length)/q.mean
@@ -186,17 +183,16 @@ func (q *query) score() {
 func (q *query) propose() {
 	const steps = 1024
 	top := float32(0)
-	for _, words := range q.words {
-		for _, w := range words {
-			top = max(top, w)
-		}
+	for _, w := range q.words {
+		top = max(top, w)
 	}
 	if top > 0 {
 		q.mark(steps, func(n, c int) int {
-			if q.words[n][c] == 0 {
+			w := q.words[q.base[n]+c]
+			if w == 0 {
 				return -1
 			}
-			return int((1 - q.words[n][c]/top) * (steps - 1))
+			return int((1 - w/top) * (steps - 1))
 		})
 	}
 	if q.vector != nil {
@@ -208,14 +204,14 @@ func (q *query) propose() {
 // mark takes the candidates with the lowest steps; -1 is none.
 func (q *query) mark(steps int, step func(n, c int) int) {
 	counts := make([]int, steps)
-	at := make([][]int16, len(q.segs))
+	at := make([]int16, len(q.live))
 	for n := range q.segs {
-		at[n] = make([]int16, len(q.live[n]))
-		for c, live := range q.live[n] {
-			at[n][c] = -1
-			if live {
-				if s := step(n, c); s >= 0 {
-					at[n][c] = int16(s)
+		first := q.base[n]
+		for i := first; i < q.base[n+1]; i++ {
+			at[i] = -1
+			if q.live[i] {
+				if s := step(n, i-first); s >= 0 {
+					at[i] = int16(s)
 					counts[s]++
 				}
 			}
@@ -229,11 +225,9 @@ func (q *query) mark(steps int, step func(n, c int) int) {
 	if sum == 0 && last+1 < steps {
 		last++
 	}
-	for n := range q.segs {
-		for c, s := range at[n] {
-			if s >= 0 && int(s) <= last {
-				q.marked[n][c] = true
-			}
+	for i, s := range at {
+		if s >= 0 && int(s) <= last {
+			q.marked[i] = true
 		}
 	}
 }
@@ -242,8 +236,8 @@ func (q *query) mark(steps int, step func(n, c int) int) {
 func (q *query) best(limit int) []Hit {
 	var hits []Hit
 	for n, g := range q.segs {
-		for c, marked := range q.marked[n] {
-			if marked {
+		for c := range g.chunks {
+			if q.marked[q.base[n]+c] {
 				if h := q.hit(n, g, c); h.Similarity > 0 {
 					hits = append(hits, h)
 				}
@@ -261,10 +255,10 @@ func (q *query) hit(n int, g *segment, i int) Hit {
 	c := &g.chunks[i]
 	h := Hit{
 		Path: q.files[q.owner[n][c.file]].path, Line: int(c.line), Last: int(c.last), Define: int(c.define),
-		Kind: c.kind, Name: c.name, Owner: c.owner, Hash: c.hash,
+		Kind: c.kind, Name: c.name, Hash: c.hash,
 	}
 	if q.most > 0 {
-		h.Lexical = float64(q.words[n][i]) / q.most
+		h.Lexical = float64(q.words[q.base[n]+i]) / q.most
 	}
 	if q.vector != nil {
 		h.Semantic = max(0, float64(g.cosine(i, q.vector)))

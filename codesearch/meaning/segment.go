@@ -3,11 +3,11 @@ package meaning
 import (
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"math"
 	"math/bits"
-	"sort"
+	"slices"
 
+	"toolpost/codesearch/disk"
 	"toolpost/codesearch/split"
 )
 
@@ -16,7 +16,7 @@ type chunk struct {
 	file               int32 // number within the segment
 	line, last, define int32
 	kind               split.Kind
-	name, owner        string
+	name               string
 	hash               uint32 // of the text
 	length             int32  // words
 }
@@ -34,11 +34,10 @@ type segment struct {
 	signs  []uint64  // the sign of each dimension, dims/64 words a chunk
 	terms  []uint32  // tokens in order
 	ends   []uint32  // where the postings of each end
-	counts []uint32  // how many chunks have it
 	posts  []byte
 }
 
-const segmentMagic = "tpmean01"
+const segmentMagic = "tpmean02"
 
 // errDamaged means that a file of the index is not what was written.
 var errDamaged = errors.New("the index on disk is damaged")
@@ -46,147 +45,111 @@ var errDamaged = errors.New("the index on disk is damaged")
 // Kinds on disk.
 var kinds = [...]split.Kind{split.Block, split.Function, split.Type, split.Section}
 
-const sameOwner = 0x80
-
 // encode makes the file of a segment.
 func (s *segment) encode() []byte {
 	b := make([]byte, 0, len(s.codes)+len(s.posts)+len(s.terms)*4+len(s.chunks)*32+64)
 	b = append(b, segmentMagic...)
-	for _, n := range []int{len(s.files) - 1, len(s.chunks), s.dims, len(s.terms), len(s.posts)} {
-		b = binary.AppendUvarint(b, uint64(n))
-	}
+	b = appendNumbers(b, len(s.files)-1, len(s.chunks), s.dims, len(s.terms), len(s.posts))
 	for i := 1; i < len(s.files); i++ {
-		b = binary.AppendUvarint(b, uint64(s.files[i]-s.files[i-1]))
+		b = appendNumbers(b, s.files[i]-s.files[i-1])
 	}
-	owner := ""
-	for i := range s.chunks {
-		b = s.chunks[i].encode(b, owner)
-		owner = s.chunks[i].owner
+	for _, c := range s.chunks {
+		b = append(b, byte(slices.Index(kinds[:], c.kind)))
+		b = appendNumbers(b, c.line, c.last-c.line, c.define, c.length)
+		b = binary.LittleEndian.AppendUint32(b, c.hash)
+		b = appendString(b, c.name)
 	}
 	b = append(b, s.codes...)
 	prev, end := uint32(0), uint32(0)
 	for i, t := range s.terms {
-		b = binary.AppendUvarint(b, uint64(t-prev))
-		b = binary.AppendUvarint(b, uint64(s.counts[i]))
-		b = binary.AppendUvarint(b, uint64(s.ends[i]-end))
+		b = appendNumbers(b, t-prev, s.ends[i]-end)
 		prev, end = t, s.ends[i]
 	}
 	b = append(b, s.posts...)
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
+	return seal(b)
 }
 
-func (c *chunk) encode(b []byte, owner string) []byte {
-	k := byte(0)
-	for i, kind := range kinds {
-		if kind == c.kind {
-			k = byte(i)
-		}
-	}
-	if c.owner == owner {
-		k |= sameOwner
-	}
-	b = append(b, k)
-	for _, n := range []int32{c.line, c.last - c.line, c.define - c.line, c.length} {
-		b = binary.AppendVarint(b, int64(n))
-	}
-	b = binary.LittleEndian.AppendUint32(b, c.hash)
-	b = appendString(b, c.name)
-	if c.owner != owner {
-		b = appendString(b, c.owner)
+func appendNumbers[N int | int32 | uint32](b []byte, numbers ...N) []byte {
+	for _, n := range numbers {
+		b = binary.AppendUvarint(b, uint64(n))
 	}
 	return b
 }
 
-func appendString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+func appendString(b []byte, s string) []byte { return append(appendNumbers(b, len(s)), s...) }
+
+// seal ends a file with its checksum.
+func seal(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, disk.Checksum(b)) }
+
+// unseal checks the beginning and the checksum of a file and reads what is between.
+func unseal(b []byte, magic string) *disk.Reader {
+	end := len(b) - 4
+	if end < len(magic) || string(b[:len(magic)]) != magic || disk.Checksum(b[:end]) != le32(b[end:]) {
+		return &disk.Reader{Bad: true}
+	}
+	return disk.NewReader(b[len(magic):end])
 }
 
 // decodeSegment reads the file of a segment. Whatever the bytes are, it gives a sound segment or errDamaged.
 func decodeSegment(b []byte) (*segment, error) {
-	body, ok := unseal(b, segmentMagic)
-	if !ok {
-		return nil, errDamaged
-	}
-	r := &reader{b: body}
-	files, chunks, dims, terms, posts := r.count(), r.count(), r.number(), r.count(), r.count()
-	if r.bad || dims > maxDims || dims%64 != 0 || chunks > 0 && dims/2 > len(body)/chunks {
+	r := unseal(b, segmentMagic)
+	files, chunks, dims, terms, posts := r.Count(1), r.Count(1), int(r.Number(maxDims)), r.Count(1), r.Count(1)
+	if r.Check(dims%64 == 0 && chunks*dims/2 <= len(b)); r.Bad {
 		return nil, errDamaged
 	}
 	s := &segment{dims: dims, size: int64(len(b))}
 	s.readFiles(r, files, chunks)
 	s.readChunks(r, chunks)
-	s.codes = r.bytes(chunks * dims / 2)
+	s.codes = r.Bytes(chunks * dims / 2)
 	s.readTerms(r, terms, posts)
-	s.posts = r.bytes(posts)
-	if r.bad || len(r.b) != r.at {
+	s.posts = r.Bytes(posts)
+	if !r.Whole() {
 		return nil, errDamaged
 	}
 	s.derive()
 	return s, nil
 }
 
-// unseal checks the beginning and the checksum of a file and gives what is between.
-func unseal(b []byte, magic string) ([]byte, bool) {
-	if len(b) < len(magic)+4 || string(b[:len(magic)]) != magic {
-		return nil, false
-	}
-	end := len(b) - 4
-	return b[len(magic):end], crc32.Checksum(b[:end], castagnoli()) == le32(b[end:])
-}
-
-func (s *segment) readFiles(r *reader, files, chunks int) {
+func (s *segment) readFiles(r *disk.Reader, files, chunks int) {
 	s.files = make([]int32, 1, files+1)
 	at := 0
 	for range files {
-		at += r.count()
+		at += r.Count(1)
 		s.files = append(s.files, int32(at))
 	}
-	r.check(at == chunks)
+	r.Check(at == chunks)
 }
 
-func (s *segment) readChunks(r *reader, chunks int) {
+func (s *segment) readChunks(r *disk.Reader, chunks int) {
+	number := func() int32 { return int32(r.Number(math.MaxInt32 / 2)) }
 	s.chunks = make([]chunk, chunks)
-	file, owner := int32(0), ""
-	for i := range s.chunks {
-		for int(file)+1 < len(s.files) && int32(i) >= s.files[file+1] {
-			file++
+	for file := range len(s.files) - 1 {
+		for i := s.files[file]; i < s.files[file+1] && !r.Bad; i++ {
+			kind, line := r.Byte(), number()
+			if r.Check(int(kind) < len(kinds)); r.Bad {
+				return
+			}
+			s.chunks[i] = chunk{
+				file: int32(file), kind: kinds[kind], line: line, last: line + number(), define: number(),
+				length: number(), hash: r.Uint32(), name: r.String(),
+			}
 		}
-		c := &s.chunks[i]
-		c.file = file
-		k := r.byte()
-		r.check(int(k&^sameOwner) < len(kinds))
-		if r.bad {
-			return
-		}
-		c.kind = kinds[k&^sameOwner]
-		c.line = r.int32()
-		c.last, c.define, c.length = c.line+r.int32(), c.line+r.int32(), r.int32()
-		c.hash = r.uint32()
-		c.name = r.string()
-		if k&sameOwner == 0 {
-			owner = r.string()
-		}
-		c.owner = owner
-		r.check(c.length >= 0)
 	}
 }
 
-func (s *segment) readTerms(r *reader, terms, posts int) {
-	s.terms, s.counts, s.ends = make([]uint32, terms), make([]uint32, terms), make([]uint32, terms)
+func (s *segment) readTerms(r *disk.Reader, terms, posts int) {
+	s.terms, s.ends = make([]uint32, terms), make([]uint32, terms)
 	token, end := uint64(0), uint64(0)
 	for i := range terms {
-		step := r.uvarint()
-		r.check(step > 0 || i == 0)
+		step := r.Number(math.MaxUint32)
 		token += step
-		s.counts[i] = uint32(r.count())
-		end += uint64(r.count())
+		end += uint64(r.Count(1))
 		s.terms[i], s.ends[i] = uint32(token), uint32(end)
-		r.check(token <= math.MaxUint32 && end <= uint64(posts))
-		if r.bad {
+		if r.Check((step > 0 || i == 0) && token <= math.MaxUint32 && end <= uint64(posts)); r.Bad {
 			return
 		}
 	}
-	r.check(end == uint64(posts))
+	r.Check(end == uint64(posts))
 }
 
 // derive computes what is not on disk.
@@ -263,8 +226,7 @@ func (s *segment) cosine(i int, v []float32) float32 {
 
 // postings calls each for every chunk that has a word.
 func (s *segment) postings(t Token, each func(chunk, count int)) {
-	i := sort.Search(len(s.terms), func(i int) bool { return s.terms[i] >= uint32(t) })
-	if i < len(s.terms) && s.terms[i] == uint32(t) {
+	if i, found := slices.BinarySearch(s.terms, uint32(t)); found {
 		s.postingsAt(i, each)
 	}
 }

@@ -1,5 +1,7 @@
 package meaning
 
+import "slices"
+
 // An entry is a file that the index has.
 type entry struct {
 	path   string
@@ -19,19 +21,17 @@ type snapshot struct {
 	files  []entry
 	byPath map[string]int32
 	owner  [][]int32 // for each segment and each of its files the entry; -1: it is not part of this state
+	base   []int     // for each segment how many chunks are in those before, and in all of them
 	chunks int
 	mean   float64 // words of a chunk
 	sum    uint32  // checksum of the manifest it was read from or written to
 }
 
 func newSnapshot(segs []*segment, files []entry) *snapshot {
-	s := &snapshot{segs: segs, files: files, byPath: make(map[string]int32, len(files))}
-	for _, g := range segs {
-		owner := make([]int32, len(g.files)-1)
-		for i := range owner {
-			owner[i] = -1
-		}
-		s.owner = append(s.owner, owner)
+	s := &snapshot{segs: segs, files: files, byPath: make(map[string]int32, len(files)), base: []int{0}}
+	for i, g := range segs {
+		s.owner = append(s.owner, slices.Repeat([]int32{-1}, len(g.files)-1))
+		s.base = append(s.base, s.base[i]+len(g.chunks))
 	}
 	words := 0
 	for i, f := range files {

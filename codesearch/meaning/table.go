@@ -4,9 +4,11 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math"
+	"slices"
 	"sync"
+
+	"toolpost/codesearch/disk"
 )
 
 //go:embed table.bin
@@ -46,7 +48,7 @@ func ReadTable(b []byte) (*Table, error) {
 		return nil, fmt.Errorf("a table of %d words and %d dimensions cannot have %d bytes", rows, dims, len(b))
 	}
 	sum := le32(b[len(b)-4:])
-	if crc32.Checksum(b[:len(b)-4], castagnoli()) != sum {
+	if disk.Checksum(b[:len(b)-4]) != sum {
 		return nil, fmt.Errorf("the table of words is damaged")
 	}
 	t := &Table{
@@ -91,7 +93,7 @@ func WriteTable(dims int, rows []Row) []byte {
 		}
 	}
 	b = append(append(append(b, query...), code...), vectors...)
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli()))
+	return seal(b)
 }
 
 func (t *Table) fillSlots() {
@@ -100,29 +102,23 @@ func (t *Table) fillSlots() {
 		n *= 2
 	}
 	t.slots = make([]int32, n)
-	mask := uint32(n - 1)
-	for row, token := range t.tokens {
-		i := token & mask
-		for t.slots[i] != 0 {
-			i = (i + 1) & mask
+	for row, token := range slices.Backward(t.tokens) { // of the same word twice the first row counts
+		t.slots[t.find(token)] = int32(row + 1)
+	}
+}
+
+// find returns the slot of a word: the one that has it, or the free one where it goes.
+func (t *Table) find(token uint32) uint32 {
+	mask := uint32(len(t.slots) - 1)
+	for i := token & mask; ; i = (i + 1) & mask {
+		if n := t.slots[i]; n == 0 || t.tokens[n-1] == token {
+			return i
 		}
-		t.slots[i] = int32(row + 1)
 	}
 }
 
 // row finds a word; -1: the table does not have it.
-func (t *Table) row(token Token) int {
-	mask := uint32(len(t.slots) - 1)
-	for i := uint32(token) & mask; ; i = (i + 1) & mask {
-		n := t.slots[i]
-		if n == 0 {
-			return -1
-		}
-		if t.tokens[n-1] == uint32(token) {
-			return int(n - 1)
-		}
-	}
-}
+func (t *Table) row(token Token) int { return int(t.slots[t.find(uint32(token))]) - 1 }
 
 // embed sums the vectors of words into sum, which has the table's dimensions.
 func (t *Table) embed(terms []Term, weights []float32, sum []float32) {
@@ -160,8 +156,6 @@ func addScaled(sum []float32, w float32, v []byte) {
 }
 
 func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
-
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // name tells the vectors of this table from others.
 func (t *Table) name() string { return fmt.Sprintf("table %08x", t.id) }

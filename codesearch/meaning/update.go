@@ -1,8 +1,11 @@
 package meaning
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,17 +42,16 @@ type updater struct {
 	fresh   map[string]bool
 }
 
-// A task is one file for the workers, with what the index knows of it.
+// A task is one file for the workers.
 type task struct {
-	file   File
-	digest uint64
-	has    bool
+	file  File
+	known *entry // nil: the index knows nothing of it that could still be so
 }
 
 func newUpdater(ctx context.Context, x *Index) *updater {
 	old := x.current.Load()
 	return &updater{
-		ctx: ctx, x: x, old: old, segs: append([]*segment(nil), old.segs...), b: newBuilder(x.space.dims),
+		ctx: ctx, x: x, old: old, segs: slices.Clone(old.segs), b: newBuilder(x.space.dims),
 		seen: make([]bool, len(old.files)), fresh: map[string]bool{}, tasks: make(chan task, x.o.Workers),
 		results: make(chan *analysed, x.o.Workers),
 	}
@@ -87,7 +89,7 @@ func (u *updater) run(files iter.Seq2[File, error]) error {
 	}
 	u.files = append(u.files, kept...)
 	u.flush()
-	return u.quota()
+	return nil
 }
 
 // offer passes on the files that may have changed and gives the entries of the others.
@@ -98,15 +100,22 @@ func (u *updater) offer(ctx context.Context, files iter.Seq2[File, error]) ([]en
 			return nil, err
 		}
 		t := task{file: f}
-		e, known := u.first(f.Path)
+		n, had := u.old.byPath[f.Path]
 		switch {
-		case known == twice:
+		case had && u.seen[n], !had && u.fresh[f.Path]: // it was offered before
 			continue
-		case known == old && e.size == f.Size && e.mtime == f.ModTime.UnixNano():
-			kept = append(kept, e)
-			continue
-		case known == old:
-			t.digest, t.has = e.digest, e.mtime != retry
+		case had:
+			u.seen[n] = true
+			e := &u.old.files[n]
+			if e.size == f.Size && e.mtime == f.ModTime.UnixNano() {
+				kept = append(kept, *e)
+				continue
+			}
+			if e.mtime != retry {
+				t.known = e
+			}
+		default:
+			u.fresh[f.Path] = true
 		}
 		select {
 		case u.tasks <- t:
@@ -117,44 +126,15 @@ func (u *updater) offer(ctx context.Context, files iter.Seq2[File, error]) ([]en
 	return kept, nil
 }
 
-// What is known of a path that is offered.
-type knowledge int
-
-const (
-	fresh knowledge = iota
-	old
-	twice // it was offered before
-)
-
-// first says what is known of a path, and remembers that it was offered.
-func (u *updater) first(path string) (entry, knowledge) {
-	n, has := u.old.byPath[path]
-	switch {
-	case has && !u.seen[n]:
-		u.seen[n] = true
-		return u.old.files[n], old
-	case has || u.fresh[path]:
-		return entry{}, twice
-	}
-	u.fresh[path] = true
-	return entry{}, fresh
-}
-
 // retry is the time of a file that has to be taken apart again although its content is known.
 const retry = never + 1
 
 func (u *updater) work(ctx context.Context) {
-	w := &analyst{
-		table: u.x.table, embedder: u.x.o.Embedder, maxFile: u.x.o.MaxFile, sum: make([]float32, u.x.table.dims),
-	}
+	w := &analyst{table: u.x.table, embedder: u.x.o.Embedder, sum: make([]float32, u.x.table.dims)}
 	for t := range u.tasks {
-		if ctx.Err() != nil {
-			continue
+		if ctx.Err() == nil {
+			u.results <- w.analyse(ctx, t.file, t.known)
 		}
-		start := time.Now()
-		a := w.analyse(ctx, t.file, t.digest, t.has)
-		a.young = start.Sub(t.file.ModTime) < racy
-		u.results <- a
 	}
 }
 
@@ -168,17 +148,13 @@ func (u *updater) collect(a *analysed) error {
 	switch {
 	case a.err != nil && u.x.o.Embedder != nil && a.chunks != nil:
 		// The words are indexed, the vectors are missing: next time again.
-		u.remote, e.mtime = orFirst(u.remote, a.err), retry
-		a.codes = make([]byte, len(a.chunks)*u.x.space.dims/2)
-		for i := range a.codes {
-			a.codes[i] = 0x88
-		}
+		u.remote, e.mtime = cmp.Or(u.remote, a.err), retry
+		a.codes = bytes.Repeat([]byte{0x88}, len(a.chunks)*u.x.space.dims/2)
 	case a.err != nil:
-		u.stats.Skipped++
-		u.stats.FirstOfSkipped = orFirst(u.stats.FirstOfSkipped, a.err)
-		u.changed = u.changed || had
-		return nil
-	case a.gone:
+		if !a.gone {
+			u.stats.Skipped++
+			u.stats.FirstOfSkipped = cmp.Or(u.stats.FirstOfSkipped, a.err)
+		}
 		u.changed = u.changed || had
 		return nil
 	case a.same:
@@ -194,7 +170,6 @@ func (u *updater) collect(a *analysed) error {
 func (u *updater) add(e entry, a *analysed) error {
 	u.changed = true
 	u.stats.Indexed++
-	u.stats.Bytes += a.file.Size
 	u.made += len(a.chunks)
 	if u.made > u.x.o.MaxChunks {
 		return u.tooMany()
@@ -208,19 +183,7 @@ func (u *updater) add(e entry, a *analysed) error {
 	return nil
 }
 
-// quota refuses an index that would be too large. What is made is counted while it is made; here is what was kept too.
-func (u *updater) quota() error {
-	n := 0
-	for _, f := range u.files {
-		g := u.segs[f.seg]
-		n += int(g.files[f.file+1] - g.files[f.file])
-	}
-	if n > u.x.o.MaxChunks {
-		return u.tooMany()
-	}
-	return nil
-}
-
+// tooMany refuses an index that would be too large. What is made is counted while it is made, what is kept in the end.
 func (u *updater) tooMany() error {
 	return tool.Errorf(tool.CodeQuotaExceeded,
 		"code search: there are more than %d chunks of code; leave some out with an ignore file", u.x.o.MaxChunks)
@@ -247,18 +210,10 @@ func (u *updater) finish() (*snapshot, Stats) {
 			u.changed = true
 		}
 	}
-	if !u.changed {
-		u.stats.Files, u.stats.Chunks = len(u.old.files), u.old.chunks
-		return u.old, u.stats
+	next := u.old
+	if u.changed {
+		next = compact(newSnapshot(u.segs, u.files), u.x.space.dims)
 	}
-	next := compact(newSnapshot(u.segs, u.files), u.x.space.dims)
 	u.stats.Files, u.stats.Chunks = len(next.files), next.chunks
 	return next, u.stats
-}
-
-func orFirst(first, err error) error {
-	if first != nil {
-		return first
-	}
-	return err
 }

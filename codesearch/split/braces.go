@@ -2,7 +2,8 @@ package split
 
 import (
 	"bytes"
-	"sort"
+	"slices"
+	"strings"
 )
 
 // A pair is an opening brace and the end of its block.
@@ -69,8 +70,7 @@ func blankEmptyTypes(text []byte) {
 		}
 		at += n
 		line := text[bytes.LastIndexByte(text[max(0, at-200):at], '\n')+1+max(0, at-200) : at]
-		if !bytes.HasPrefix(line, []byte("type ")) &&
-			(bytes.HasSuffix(line, []byte("interface")) || bytes.HasSuffix(line, []byte("struct"))) {
+		if !startsWith(line, "type ") && endsIn(line, "interface", "struct") {
 			text[at], text[at+1] = ' ', ' '
 		}
 		at += 2
@@ -90,9 +90,7 @@ func (f *braceFinder) walk(n, from, to int, owner string, depth int) int {
 			next = f.descend(n, h, p, owner, depth)
 		} else {
 			if h.kind != "" {
-				f.defs = append(f.defs, found{
-					kind: h.kind, name: h.name, owner: h.owner, from: head.from, to: p.end, at: h.at,
-				})
+				f.defs = append(f.defs, f.until(p.end, h))
 			}
 			for next < len(f.pairs) && f.pairs[next].open < p.end {
 				next++
@@ -117,33 +115,25 @@ func (f *braceFinder) descend(n int, h header, p pair, owner string, depth int) 
 	next := f.walk(n+1, p.open+1, max(p.open+1, p.end-1), inside, depth+1)
 	switch {
 	case h.kind == "":
-		f.defs = append(f.defs[:mark], f.defs[mark+1:]...)
+		f.defs = slices.Delete(f.defs, mark, mark+1)
 	case len(f.defs) == mark+1 || h.kind == Function && !f.large(h, p):
-		f.defs = append(f.defs[:mark], found{
-			kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: p.end, at: h.at,
-		})
-	default:
-		f.defs[mark] = found{
-			kind: h.kind, name: h.name, owner: h.owner, from: h.from, to: f.headEnd(p.open, mark), at: h.at,
-		}
+		f.defs = append(f.defs[:mark], f.until(p.end, h))
+	default: // of a type that has members, its fields up to the first of these, whose documentation is not part of it
+		first := f.defs[mark+1].begin()
+		f.defs[mark] = f.until(max(p.open+1, min(first, p.open+maxBytes)), h)
 	}
 	return next
+}
+
+// until is what a header defines, with the documentation above it.
+func (f *braceFinder) until(to int, h header) found {
+	h.to, h.doc = to, f.m.docAbove(h.from)
+	return h.found
 }
 
 // large reports whether a function is one that wraps a whole file, as JavaScript's modules do.
 func (f *braceFinder) large(h header, p pair) bool {
 	return bytes.Count(f.m.src[h.from:p.end], []byte{'\n'}) > maxLines
-}
-
-// headEnd is where the head of a type ends that has members: its fields up to the first of these, whose documentation
-// is not part of it.
-func (f *braceFinder) headEnd(open, mark int) int {
-	first := f.defs[mark+1].from
-	above := sort.Search(len(f.m.comments), func(i int) bool { return f.m.comments[i].to > first })
-	if doc := commentsAbove(f.m, above, first); doc.to > doc.from {
-		first = doc.from
-	}
-	return max(open+1, min(first, open+maxBytes))
 }
 
 // headOf finds where the statement begins that ends in a brace: after the last one that was complete. Comments before
@@ -154,6 +144,7 @@ func (f *braceFinder) headOf(from, open int) (head span, inParens bool) {
 	at := max(from, open-far)
 	parens := 0
 	for i := open - 1; i >= at; i-- {
+		begins := false
 		switch text[i] {
 		case ')', ']':
 			parens++
@@ -162,17 +153,14 @@ func (f *braceFinder) headOf(from, open int) (head span, inParens bool) {
 				return f.trim(i+1, open), true
 			}
 		case ';', '}', '{':
-			if parens <= 0 {
-				return f.trim(i+1, open), false
-			}
+			begins = parens <= 0
 		case ',':
-			if parens <= 0 && (f.l == JavaScript || f.l == TypeScript) {
-				return f.trim(i+1, open), false
-			}
+			begins = parens <= 0 && (f.l == JavaScript || f.l == TypeScript)
 		case '\n':
-			if parens <= 0 && f.ends(i) {
-				return f.trim(i+1, open), false
-			}
+			begins = parens <= 0 && f.ends(i)
+		}
+		if begins {
+			return f.trim(i+1, open), false
 		}
 	}
 	return f.trim(at, open), false
@@ -181,43 +169,25 @@ func (f *braceFinder) headOf(from, open int) (head span, inParens bool) {
 // ends reports whether a statement ends with the line: in languages without semicolons it does, unless the line
 // cannot be over yet; everywhere a blank line ends one.
 func (f *braceFinder) ends(newline int) bool {
-	text := f.m.text
-	i := newline - 1
-	for i >= 0 && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r') {
-		i--
-	}
-	if i < 0 || text[i] == '\n' {
+	line := bytes.TrimRight(f.m.text[:newline], " \t\r")
+	if len(line) == 0 || endsIn(line, "\n") {
 		return !f.inComment(newline)
 	}
 	switch f.l {
 	case Go, JavaScript, TypeScript, Kotlin, Swift:
-	default:
-		return text[i] == ':' && (f.l == CPP || f.l == C) && !bytes.HasSuffix(text[:i], []byte(":")) &&
-			labelled(text[:i])
+	default: // a label of a class
+		return (f.l == CPP || f.l == C) && endsIn(line, "public:", "private:", "protected:", "slots:", "signals:")
 	}
-	next := newline + 1
-	for next < len(text) && (text[next] == ' ' || text[next] == '\t') {
-		next++
-	}
-	if next < len(text) && text[next] == '{' || f.lineStartsWith(newline, "@") {
+	if startsWith(bytes.TrimLeft(f.m.text[newline+1:], " \t"), "{") || f.annotates(newline) {
 		return false
 	}
-	return bytes.IndexByte([]byte(",=(|&?:+.>"), text[i]) < 0
+	return strings.IndexByte(",=(|&?:+.>", line[len(line)-1]) < 0
 }
 
-// labelled reports whether a text ends in public, private or another label of a class.
-func labelled(text []byte) bool {
-	for _, label := range []string{"public", "private", "protected", "slots", "signals"} {
-		if bytes.HasSuffix(text, []byte(label)) {
-			return true
-		}
-	}
-	return false
-}
-
-func (f *braceFinder) lineStartsWith(newline int, mark string) bool {
+// annotates reports whether a line begins with @: what follows belongs to it.
+func (f *braceFinder) annotates(newline int) bool {
 	start := bytes.LastIndexByte(f.m.text[:newline], '\n') + 1
-	return bytes.HasPrefix(bytes.TrimLeft(f.m.text[start:newline], " \t"), []byte(mark))
+	return startsWith(bytes.TrimLeft(f.m.text[start:newline], " \t"), "@")
 }
 
 // inComment reports whether a blank line is one only because a comment was blanked out.
@@ -227,10 +197,5 @@ func (f *braceFinder) inComment(at int) bool {
 }
 
 func (f *braceFinder) trim(from, to int) span {
-	for from < to && isBlank(f.m.text[from]) {
-		from++
-	}
-	return span{from, to}
+	return span{from + leadingBlank(f.m.text[min(from, to):to]), to}
 }
-
-func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }

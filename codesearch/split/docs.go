@@ -1,40 +1,26 @@
 package split
 
-import "bytes"
+import (
+	"bytes"
+	"sort"
+)
 
-// attachDocs gives each definition the comment that stands directly above it. Python and Elixir found theirs already.
-func attachDocs(m *masked, l Language, defs []found) {
-	next := 0
-	for i := range defs {
-		d := &defs[i]
-		if d.doc.to > d.doc.from || l == Elixir || l == Python {
-			continue
-		}
-		for next < len(m.comments) && m.comments[next].to <= d.from {
-			next++
-		}
-		d.doc = commentsAbove(m, next, d.from)
-	}
-}
-
-// commentsAbove joins the comments before n that reach down to a byte without a blank line.
-func commentsAbove(m *masked, n, at int) span {
+// docAbove joins the comments that reach down to a byte without a blank line.
+func (m *masked) docAbove(at int) span {
 	doc := span{at, at}
+	n := sort.Search(len(m.comments), func(i int) bool { return m.comments[i].to > at })
 	for n--; n >= 0; n-- {
 		c := m.comments[n]
 		if !adjacent(m.src[c.to:doc.from], m.src[c.from:c.to]) || !firstOfLine(m.src, c.from) {
 			break
 		}
-		if doc.to == at && doc.from == at {
+		if doc.empty() {
 			doc.to = c.to
 		}
 		doc.from = c.from
-		if bytes.HasPrefix(m.src[c.from:], []byte("/*")) {
+		if startsWith(m.src[c.from:], "/*") {
 			break
 		}
-	}
-	if doc.from == at {
-		return span{}
 	}
 	return doc
 }
@@ -43,7 +29,7 @@ func commentsAbove(m *masked, n, at int) span {
 // that is marked as documentation there may be a blank line.
 func adjacent(between, comment []byte) bool {
 	most := 1
-	if bytes.HasPrefix(comment, []byte("/**")) || bytes.HasPrefix(comment, []byte("/*!")) {
+	if startsWith(comment, "/**", "/*!") {
 		most = 2
 	}
 	return len(between) < 200 && len(bytes.TrimSpace(between)) == 0 && bytes.Count(between, []byte{'\n'}) <= most

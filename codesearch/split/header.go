@@ -1,13 +1,15 @@
 package split
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
 
 // A header is what stands before a brace, understood.
 type header struct {
-	kind        Kind // empty: it defines nothing
-	name, owner string
-	from, at    int  // where it begins, and where its name is
-	opens       bool // whether there may be definitions within its block
+	found      // without a kind it defines nothing
+	opens bool // whether there may be definitions within its block
 }
 
 // A word is an identifier of a header.
@@ -21,7 +23,7 @@ const maxWords = 64
 
 // read understands the header of a block.
 func (f *braceFinder) read(s span, owner string) header {
-	h := header{owner: owner, from: s.from, at: s.from}
+	h := header{found: found{owner: owner, from: s.from, at: s.from}}
 	w := wordsOf(f.m.text, s)
 	if len(w) == 0 {
 		h.opens = f.l == JavaScript || f.l == TypeScript
@@ -44,12 +46,12 @@ func (f *braceFinder) read(s span, owner string) header {
 func wordsOf(text []byte, s span) []word {
 	var words []word
 	for i := s.from; i < s.to && len(words) < maxWords; {
-		if !isWord(text[i]) {
+		if !IsWord(text[i]) {
 			i++
 			continue
 		}
 		j := i
-		for j < s.to && isWord(text[j]) {
+		for j < s.to && IsWord(text[j]) {
 			j++
 		}
 		words = append(words, word{text[i:j], i, j})
@@ -59,12 +61,7 @@ func wordsOf(text []byte, s span) []word {
 }
 
 func (w word) is(names ...string) bool {
-	for _, n := range names {
-		if string(w.text) == n {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(n string) bool { return string(w.text) == n })
 }
 
 func (h *header) define(k Kind, w word) {
@@ -73,37 +70,31 @@ func (h *header) define(k Kind, w word) {
 
 // after returns the first byte after a word that is no blank.
 func (f *braceFinder) after(w word, to int) byte {
-	for i := w.to; i < to; i++ {
-		if !isBlank(f.m.text[i]) {
-			return f.m.text[i]
-		}
+	text := bytes.TrimLeft(f.m.text[w.to:to], blanks)
+	if len(text) == 0 {
+		return 0
 	}
-	return 0
+	return text[0]
 }
 
 // before returns the last byte before a word that is no blank.
 func (f *braceFinder) before(w word, from int) byte {
-	for i := w.from - 1; i >= from; i-- {
-		if !isBlank(f.m.text[i]) {
-			return f.m.text[i]
-		}
+	text := bytes.TrimRight(f.m.text[from:w.from], blanks)
+	if len(text) == 0 {
+		return 0
 	}
-	return 0
+	return text[len(text)-1]
 }
 
 func (f *braceFinder) readGo(h *header, w []word, s span) {
 	switch {
 	case len(w) < 2:
 	case w[0].is("func") && f.after(w[0], s.to) == '(':
-		i := 1
-		for i < len(w) && !closed(f.m.text[w[0].to:w[i].from]) {
-			i++
+		beyond := func(x word) bool { return bytes.IndexByte(f.m.text[w[0].to:x.from], ')') >= 0 }
+		if i := 1 + slices.IndexFunc(w[1:], beyond); i > 0 {
+			h.owner = receiver(w[1:i])
+			h.define(Function, w[i])
 		}
-		if i == len(w) {
-			return
-		}
-		h.owner = receiver(w[1:i])
-		h.define(Function, w[i])
 	case w[0].is("func"):
 		h.define(Function, w[1])
 	case w[0].is("type"):
@@ -111,18 +102,12 @@ func (f *braceFinder) readGo(h *header, w []word, s span) {
 	}
 }
 
-// closed reports whether a text has a closing parenthesis: the receiver is over.
-func closed(text []byte) bool { return bytes.IndexByte(text, ')') >= 0 }
-
 // receiver names the type of (r *Type[T]) or (Type).
 func receiver(w []word) string {
-	switch len(w) {
-	case 0:
+	if len(w) == 0 {
 		return ""
-	case 1:
-		return string(w[0].text)
 	}
-	return string(w[1].text)
+	return string(w[min(1, len(w)-1)].text)
 }
 
 func (f *braceFinder) readRust(h *header, w []word) {
@@ -132,25 +117,20 @@ func (f *braceFinder) readRust(h *header, w []word) {
 	}
 	for i, x := range w[:len(w)-1] {
 		switch {
-		case x.is("fn"):
+		case x.is("fn", "macro_rules"):
 			h.define(Function, w[i+1])
-			return
 		case x.is("struct", "enum", "union"):
 			h.define(Type, w[i+1])
-			return
 		case x.is("trait", "mod"):
 			h.define(Type, w[i+1])
 			h.opens = true
-			return
-		case x.is("macro_rules"):
-			h.define(Function, w[i+1])
-			return
 		case x.is("impl"):
 			f.readImpl(h, w[i+1:])
-			return
 		case x.is("match", "if", "while", "for", "loop"):
-			return
+		default:
+			continue
 		}
+		return
 	}
 }
 
@@ -181,10 +161,8 @@ func (f *braceFinder) readImpl(h *header, w []word) {
 // Words that begin a block which defines nothing.
 func controls(w word) bool {
 	return w.is("if", "for", "while", "switch", "try", "else", "do", "catch", "with", "return", "finally", "case",
-		"default",
-		"throw", "await", "yield", "foreach", "using", "lock", "fixed", "new", "delete", "typeof", "guard", "when",
-		"goto", "match", "unless",
-		"synchronized") //nolint:misspell // Java's word
+		"default", "throw", "await", "yield", "foreach", "using", "lock", "fixed", "new", "delete", "typeof", "guard",
+		"when", "goto", "match", "unless", "synchronized") //nolint:misspell // Java's word
 }
 
 func (f *braceFinder) readScript(h *header, w []word, s span) {
@@ -194,20 +172,17 @@ func (f *braceFinder) readScript(h *header, w []word, s span) {
 			f.after(x, s.to) != '=':
 			h.define(Type, w[i+1])
 			h.opens = !x.is("interface", "enum")
-			return
 		case x.is("function"):
 			f.readFunction(h, w, i, s)
-			return
 		case controls(x) && (i == 0 || f.before(x, s.from) != '.'):
-			h.opens = false
-			return
 		case f.after(x, s.to) == '(' && i == f.lastModifier(w, s):
 			f.readMethod(h, w, i, s)
-			return
 		case f.after(x, s.to) == '=' || f.after(x, s.to) == ':':
 			f.readAssigned(h, w, i, s)
-			return
+		default:
+			continue
 		}
+		return
 	}
 	h.opens = true
 }
@@ -237,25 +212,21 @@ func (f *braceFinder) readFunction(h *header, w []word, i int, s span) {
 // readMethod is NAME(...) { in a class or an object; otherwise it is a call that was handed a block.
 func (f *braceFinder) readMethod(h *header, w []word, i int, s span) {
 	h.opens = true
-	last := lastByte(f.m.text[s.from:s.to])
-	arrow := bytes.HasSuffix(bytes.TrimRight(f.m.text[s.from:s.to], " \t\r\n"), []byte("=>"))
-	if arrow || last == '(' || last == '=' || last == ',' {
-		return
+	if !f.headEndsIn(s, "=>", "(", "=", ",") {
+		h.define(Function, w[i])
 	}
-	h.define(Function, w[i])
 }
 
 // readAssigned is NAME = (...) => {, NAME: {, const NAME = {.
 func (f *braceFinder) readAssigned(h *header, w []word, i int, s span) {
 	h.opens = true
-	text := bytes.TrimRight(f.m.text[s.from:s.to], " \t\r\n")
 	for j, x := range w[i+1:] {
 		if x.is("function") {
 			f.readFunction(h, w[:min(len(w), i+j+3)], i+j+1, s)
 			return
 		}
 	}
-	if bytes.HasSuffix(text, []byte("=>")) {
+	if f.headEndsIn(s, "=>") {
 		f.assigned(h, w[:i+1], s)
 	}
 }
@@ -273,11 +244,9 @@ func (f *braceFinder) assigned(h *header, w []word, s span) {
 	}
 }
 
-func lastByte(text []byte) byte {
-	if text = bytes.TrimRight(text, " \t\r\n"); len(text) > 0 {
-		return text[len(text)-1]
-	}
-	return 0
+// headEndsIn reports whether a header, less the blanks behind it, ends in one of some marks.
+func (f *braceFinder) headEndsIn(s span, marks ...string) bool {
+	return endsIn(bytes.TrimRight(f.m.text[s.from:s.to], blanks), marks...)
 }
 
 // readC reads the languages that look like C: the name stands before the first parenthesis, or after class.
@@ -286,38 +255,32 @@ func (f *braceFinder) readC(h *header, w []word, s span) {
 		switch {
 		case x.is("namespace", "extern", "package"):
 			h.opens = true
-			return
 		case x.is("class", "struct", "interface", "enum", "record", "union", "trait", "object", "extension",
 			"protocol"):
-			if f.readType(h, w, i, s) {
-				return
+			if !f.readType(h, w, i, s) {
+				continue
 			}
 		case controls(x) && (i == 0 || f.l != CSharp):
-			return
 		case x.is("operator"):
 			h.define(Function, x)
-			return
-		case f.after(x, s.to) == '(' && f.names(w, i, s):
+		case f.after(x, s.to) == '(' && f.names(x, s):
 			f.readCFunction(h, w, i, s)
-			return
+		default:
+			continue
 		}
+		return
 	}
 }
 
 // readType tells the definition of a type from a function that returns or takes one.
 func (f *braceFinder) readType(h *header, w []word, i int, s span) bool {
 	rest := f.m.text[w[i].to:s.to]
-	if i+1 >= len(w) || f.l == C && bytes.IndexByte(rest, '(') >= 0 {
-		if i+1 >= len(w) {
-			h.opens = f.l == CPP
-			return true
-		}
-		return false
-	}
-	if f.l == CPP && bytes.IndexByte(rest, '(') >= 0 && bytes.IndexByte(rest, ':') < 0 {
-		return false
-	}
-	if bytes.IndexByte(rest, '=') >= 0 && f.l != Kotlin && f.l != CPP {
+	has := func(c byte) bool { return bytes.IndexByte(rest, c) >= 0 }
+	switch {
+	case i+1 >= len(w):
+		h.opens = f.l == CPP
+		return true
+	case f.l == C && has('('), f.l == CPP && has('(') && !has(':'), has('=') && f.l != Kotlin && f.l != CPP:
 		return false
 	}
 	name := w[i+1]
@@ -336,22 +299,17 @@ func isMacro(w word) bool {
 }
 
 // names reports whether the word before a parenthesis can be the name of a function.
-func (f *braceFinder) names(w []word, i int, s span) bool {
-	x := w[i]
-	if x.is("__attribute__", "__declspec", "alignas", "noexcept", "throws", "decltype", "requires", "sizeof",
-		"defined") || f.before(x, s.from) == '@' {
-		return false
-	}
-	b := f.before(x, s.from)
-	return b != '=' && b != '(' && b != ',' && b != '.'
+func (f *braceFinder) names(x word, s span) bool {
+	return !x.is("__attribute__", "__declspec", "alignas", "noexcept", "throws", "decltype", "requires", "sizeof",
+		"defined") && strings.IndexByte("@=(,.", f.before(x, s.from)) < 0
 }
 
 func (f *braceFinder) readCFunction(h *header, w []word, i int, s span) {
-	if last := lastByte(f.m.text[s.from:s.to]); last == '=' || last == ',' || last == '(' {
+	if f.headEndsIn(s, "=", ",", "(") {
 		return
 	}
 	h.define(Function, w[i])
-	if i > 0 && w[i].from >= 2 && f.m.text[w[i].from-1] == ':' && f.m.text[w[i].from-2] == ':' {
+	if i > 0 && endsIn(f.m.text[:w[i].from], "::") {
 		h.owner = string(w[i-1].text)
 	}
 }

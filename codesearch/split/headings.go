@@ -1,6 +1,9 @@
 package split
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // findHeadings finds the sections of Markdown. A line that begins with # inside a fence is code.
 func findHeadings(src []byte) []found {
@@ -36,10 +39,7 @@ func findHeadings(src []byte) []found {
 
 // headingLevel counts the marks of a heading; 0: it is none.
 func headingLevel(line []byte) int {
-	n := 0
-	for n < len(line) && line[n] == '#' {
-		n++
-	}
+	n := len(line) - len(bytes.TrimLeft(line, "#"))
 	if n == 0 || n > 6 || n == len(line) || line[n] != ' ' && line[n] != '\t' {
 		return 0
 	}
@@ -48,9 +48,9 @@ func headingLevel(line []byte) int {
 
 // parent returns the nearest heading above.
 func parent(titles []string) string {
-	for i := len(titles) - 1; i >= 0; i-- {
-		if titles[i] != "" {
-			return titles[i]
+	for _, title := range slices.Backward(titles) {
+		if title != "" {
+			return title
 		}
 	}
 	return ""

@@ -17,10 +17,7 @@ func logicalLines(m *masked) []logical {
 	parens := 0
 	for i := 0; i < len(m.text); {
 		end := lineEnd(m.text, i)
-		first := i
-		for first < end && (m.text[first] == ' ' || m.text[first] == '\t') {
-			first++
-		}
+		first := end - len(bytes.TrimLeft(m.text[i:end], " \t"))
 		// No definition begins in parentheses: those that seem open are a misunderstanding.
 		if parens > 0 && isDefinition(m.text[first:end]) {
 			parens = 0
@@ -58,12 +55,7 @@ func columns(blanks []byte) int {
 }
 
 func isDefinition(line []byte) bool {
-	for _, k := range []string{"def ", "defp ", "async def ", "class ", "module ", "defmodule "} {
-		if bytes.HasPrefix(line, []byte(k)) {
-			return true
-		}
-	}
-	return false
+	return startsWith(line, "def ", "defp ", "async def ", "class ", "module ", "defmodule ")
 }
 
 // An indentFinder walks logical lines and keeps those that define something, with what is indented below them.
@@ -72,10 +64,21 @@ type indentFinder struct {
 	l     Language
 	lines []logical
 	defs  []found
+
+	functions, types []string // the words that begin one
 }
 
 func findIndented(m *masked, l Language) []found {
 	f := &indentFinder{m: m, l: l, lines: logicalLines(m)}
+	switch l {
+	case Python:
+		f.functions, f.types = []string{"def", "cdef", "cpdef"}, []string{"class"}
+	case Ruby:
+		f.functions, f.types = []string{"def"}, []string{"class", "module"}
+	case Elixir:
+		f.functions = []string{"def", "defp", "defmacro", "defmacrop", "defguard", "defdelegate"}
+		f.types = []string{"defmodule", "defprotocol", "defimpl"}
+	}
 	f.walk(0, len(f.lines), "", 0)
 	return f.defs
 }
@@ -92,9 +95,12 @@ func (f *indentFinder) walk(n, to int, owner string, depth int) {
 		d := found{kind: kind, name: name, owner: owner, at: f.lines[n].from}
 		d.from, d.doc = f.above(n)
 		d.to = f.lines[end-1].to
-		if f.l == Python {
+		switch f.l {
+		case Python:
 			d.doc = f.docstring(n)
 			d.to = max(d.to, d.doc.to)
+		case Ruby:
+			d.doc = f.m.docAbove(d.from)
 		}
 		f.add(d, n, end, depth)
 		n = end
@@ -108,29 +114,16 @@ func (f *indentFinder) add(d found, n, end, depth int) {
 		f.defs = append(f.defs, d)
 		f.walk(n+1, end, d.name, depth+1)
 		if len(f.defs) > mark+1 {
-			f.defs[mark].to = max(f.lines[n].to, min(d.to, f.begin(f.defs[mark+1])))
+			f.defs[mark].to = max(f.lines[n].to, min(d.to, f.defs[mark+1].begin()))
 		}
 		return
 	}
 	if last := len(f.defs) - 1; f.l == Elixir && last >= 0 && f.defs[last].name == d.name &&
-		f.defs[last].kind == Function && d.doc.to == d.doc.from {
+		f.defs[last].kind == Function && d.doc.empty() {
 		f.defs[last].to = d.to // another clause of the same function
 		return
 	}
 	f.defs = append(f.defs, d)
-}
-
-// begin is where a definition begins with its documentation.
-func (f *indentFinder) begin(d found) int {
-	doc := d.doc
-	if f.l == Ruby {
-		above := sort.Search(len(f.m.comments), func(i int) bool { return f.m.comments[i].to > d.from })
-		doc = commentsAbove(f.m, above, d.from)
-	}
-	if doc.to > doc.from {
-		return min(doc.from, d.from)
-	}
-	return d.from
 }
 
 // read understands a line.
@@ -139,49 +132,34 @@ func (f *indentFinder) read(line logical) (Kind, string) {
 	if len(w) < 2 || w[0].from != line.from {
 		return "", ""
 	}
-	switch f.l {
-	case Python:
-		switch {
-		case w[0].is("async") && len(w) > 2 && w[1].is("def"):
-			return Function, string(w[2].text)
-		case w[0].is("def", "cdef", "cpdef"):
-			return Function, string(w[1].text)
-		case w[0].is("class"):
-			return Type, string(w[1].text)
-		}
-	case Ruby:
-		switch {
-		case w[0].is("def") && len(w) > 2 && w[1].is("self"):
-			return Function, string(w[2].text)
-		case w[0].is("private", "protected", "module_function", "private_class_method") && w[1].is("def") && len(w) > 2:
-			return Function, string(w[2].text)
-		case w[0].is("def"):
-			return Function, string(w[1].text)
-		case w[0].is("class") && bytes.HasPrefix(bytes.TrimSpace(f.m.text[w[0].to:w[1].from]), []byte("<<")):
-			return "", "" // class << self: what is within belongs to the module around it
-		case w[0].is("class", "module"):
-			return Type, f.lastOfPath(w[1:])
-		}
-	case Elixir:
-		switch {
-		case w[0].is("def", "defp", "defmacro", "defmacrop", "defguard", "defdelegate"):
-			return Function, string(w[1].text)
-		case w[0].is("defmodule", "defprotocol", "defimpl"):
-			return Type, f.lastOfPath(w[1:])
-		}
+	switch {
+	case len(w) > 2 && f.qualified(w):
+		return Function, string(w[2].text)
+	case w[0].is(f.functions...):
+		return Function, string(w[1].text)
+	case f.l == Ruby && w[0].is("class") && startsWith(bytes.TrimSpace(f.m.text[w[0].to:w[1].from]), "<<"):
+		return "", "" // class << self: what is within belongs to the module around it
+	case w[0].is(f.types...):
+		return Type, f.lastOfPath(w[1:])
 	}
 	return "", ""
+}
+
+// qualified reports whether the name of a function stands behind two words.
+func (f *indentFinder) qualified(w []word) bool {
+	return f.l == Python && w[0].is("async") && w[1].is("def") ||
+		f.l == Ruby && w[0].is("def") && w[1].is("self") ||
+		f.l == Ruby && w[0].is("private", "protected", "module_function", "private_class_method") && w[1].is("def")
 }
 
 // lastOfPath names A::B::C and A.B.C by its last word.
 func (f *indentFinder) lastOfPath(w []word) string {
 	i := 0
-	for i+1 < len(w) {
+	for ; f.l != Python && i+1 < len(w); i++ {
 		between := bytes.TrimSpace(f.m.text[w[i].to:w[i+1].from])
 		if s := string(between); s != "::" && s != "." || w[i+1].is("do") {
 			break
 		}
-		i++
 	}
 	return string(w[i].text)
 }
@@ -214,25 +192,16 @@ func (f *indentFinder) blockEnd(n, to int) int {
 func (f *indentFinder) above(n int) (from int, doc span) {
 	from = f.lines[n].from
 	for i := n - 1; i >= 0 && f.lines[i].indent == f.lines[n].indent && f.m.text[f.lines[i].from] == '@'; i-- {
-		if f.l == Ruby || f.l == Elixir && !f.attribute(f.lines[i]) {
+		line := f.m.text[f.lines[i].from:]
+		if f.l == Ruby || f.l == Elixir && !startsWith(line, "@doc", "@spec", "@impl", "@deprecated", "@since") {
 			break
 		}
 		from = f.lines[i].from
-		if f.l == Elixir && bytes.HasPrefix(f.m.text[from:], []byte("@doc")) {
+		if f.l == Elixir && startsWith(line, "@doc") {
 			doc = f.stringAt(from, f.lines[n].from)
 		}
 	}
 	return from, doc
-}
-
-// attribute reports whether a line is one that belongs to the function below it.
-func (f *indentFinder) attribute(line logical) bool {
-	for _, a := range []string{"@doc", "@spec", "@impl", "@deprecated", "@since"} {
-		if bytes.HasPrefix(f.m.text[line.from:], []byte(a)) {
-			return true
-		}
-	}
-	return false
 }
 
 // docstring is the string that is the first statement of a Python block.
@@ -247,16 +216,9 @@ func (f *indentFinder) docstring(n int) span {
 // stringAt returns the first long string that begins between two bytes.
 func (f *indentFinder) stringAt(from, to int) span {
 	s := f.m.strings
-	lo, hi := 0, len(s)
-	for lo < hi {
-		if mid := (lo + hi) / 2; s[mid].from < from {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo < len(s) && s[lo].from < to {
-		return s[lo]
+	i := sort.Search(len(s), func(i int) bool { return s[i].from >= from })
+	if i < len(s) && s[i].from < to {
+		return s[i]
 	}
 	return span{}
 }

@@ -1,6 +1,10 @@
 package split
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
 
 // How far a literal is looked at whose end may never come. Without a bound each of many beginnings would read on to the
 // end of the file.
@@ -12,6 +16,8 @@ const (
 
 // A span is a range of bytes.
 type span struct{ from, to int }
+
+func (s span) empty() bool { return s.to <= s.from }
 
 // masked is a source whose comments and strings are blanked out, so that what is left is structure: each brace
 // is a brace, and each word a word of the language. Every byte stays where it was.
@@ -29,62 +35,54 @@ func mask(src []byte, l Language) *masked {
 	m := &masked{src: src, text: bytes.Clone(src)}
 	r := lexisOf(l)
 	for i := 0; i < len(src); {
-		c := src[i]
-		if !r.special[c] {
-			i++
-			continue
+		if r.special[src[i]] {
+			if end := r.skip(m, i); end > i {
+				i = end
+				continue
+			}
 		}
-		end := r.skip(m, i)
-		if end <= i {
-			i++
-			continue
-		}
-		i = end
+		i++
 	}
 	return m
 }
 
 func (m *masked) comment(from, to int) int {
 	m.comments = append(m.comments, span{from, to})
-	m.blank(from, to)
-	return to
+	return m.blank(from, to)
 }
 
-// quoted blanks a string; a short one is of no interest to anyone afterwards.
-func (m *masked) quoted(from, to int, long bool) int {
-	if long {
-		m.strings = append(m.strings, span{from, to})
-	}
-	m.blank(from, to)
-	return to
+// long blanks a string of several lines, which may be documentation.
+func (m *masked) long(from, to int) int {
+	m.strings = append(m.strings, span{from, to})
+	return m.blank(from, to)
 }
 
-func (m *masked) blank(from, to int) {
+func (m *masked) blank(from, to int) int {
 	for i := from; i < to; i++ {
 		if m.text[i] != '\n' {
 			m.text[i] = ' '
 		}
 	}
+	return to
 }
 
 // lexis says how a language writes comments and strings.
 type lexis struct {
 	language Language
-	line     string // begins a comment up to the end of the line
-	blocks   bool   // /* */
+	line     string // begins a comment up to the end of the line; where it is //, there are also those between /* and */
 	special  [256]bool
 }
 
 func lexisOf(l Language) *lexis {
-	r := &lexis{language: l, line: "//", blocks: true}
+	r := &lexis{language: l, line: "//"}
 	special := "/\"'"
 	switch l {
 	case Python:
-		r.line, r.blocks, special = "#", false, "#\"'"
+		r.line, special = "#", "#\"'"
 	case Ruby:
-		r.line, r.blocks, special = "#", false, "#\"'/<=%`?"
+		r.line, special = "#", "#\"'/<=%`?"
 	case Elixir:
-		r.line, r.blocks, special = "#", false, "#\"'~?"
+		r.line, special = "#", "#\"'~?"
 	case PHP:
 		special += "#"
 	case Go, JavaScript, TypeScript, Kotlin:
@@ -105,18 +103,19 @@ func (r *lexis) skip(m *masked, i int) int {
 	s := m.src
 	rest := s[i:]
 	switch {
-	case bytes.HasPrefix(rest, []byte(r.line)), r.language == PHP && s[i] == '#':
+	case startsWith(rest, r.line), r.language == PHP && s[i] == '#':
 		return m.comment(i, lineEnd(s, i))
-	case r.blocks && bytes.HasPrefix(rest, []byte("/*")):
+	case r.line == "//" && startsWith(rest, "/*"):
 		return m.comment(i, r.blockEnd(s, i))
 	case s[i] == '#':
 		return r.preprocessor(m, i)
-	case s[i] == '=' && atLineStart(s, i) && bytes.HasPrefix(rest, []byte("=begin")):
-		return m.comment(i, after(s, i, "\n=end"))
 	case s[i] == '=':
+		if atLineStart(s, i) && startsWith(rest, "=begin") {
+			return m.comment(i, after(s, i, "\n=end"))
+		}
 		return i
 	case s[i] == '?':
-		if i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\'' || s[i+1] == '#') && !wordBefore(s, i) {
+		if startsWith(rest[1:], `"`, "'", "#") && !wordBefore(s, i) {
 			return i + 2
 		}
 		return i
@@ -139,8 +138,7 @@ func (r *lexis) preprocessor(m *masked, i int) int {
 	for end < len(m.src) && end > i && m.src[end-1] == '\\' {
 		end = lineEnd(m.src, end+1)
 	}
-	m.blank(i, end)
-	return end
+	return m.blank(i, end)
 }
 
 // blockEnd is where a comment between /* and */ ends; Rust's may hold others.
@@ -168,30 +166,24 @@ func (r *lexis) blockEnd(s []byte, i int) int {
 
 func (r *lexis) quote(m *masked, i int) int {
 	s, q := m.src, m.src[i]
-	if r.language == Python || r.language == Elixir || r.language == Kotlin || r.language == Swift ||
-		r.language == Java {
-		if triple := []byte{q, q, q}; bytes.HasPrefix(s[i:], triple) {
-			return m.quoted(i, after(s, i+3, string(triple)), true)
+	switch r.language {
+	case Python, Elixir, Kotlin, Swift, Java:
+		if triple := string([]byte{q, q, q}); startsWith(s[i:], triple) {
+			return m.long(i, after(s, i+3, triple))
+		}
+	case Go:
+		if q == '`' {
+			return m.blank(i, after(s, i+1, "`"))
+		}
+	case Rust: // a character, or a lifetime
+		if q == '\'' && i+2 < len(s) && s[i+1] != '\\' && s[i+2] != '\'' && s[i+1] < 0x80 {
+			return i
 		}
 	}
-	switch {
-	case q == '`' && r.language == Go:
-		return m.quoted(i, after(s, i+1, "`"), false)
-	case q == '`':
-		return m.quoted(i, templateEnd(s, i+1), false)
-	case q == '\'' && r.language == Rust:
-		return r.character(m, i)
+	if q == '`' {
+		return m.blank(i, templateEnd(s, i+1))
 	}
-	return m.quoted(i, closing(s, i+1, q, '\\', true), false)
-}
-
-// character tells a Rust character from a lifetime.
-func (r *lexis) character(m *masked, i int) int {
-	s := m.src
-	if i+2 < len(s) && s[i+1] != '\\' && s[i+2] != '\'' && s[i+1] < 0x80 {
-		return i
-	}
-	return m.quoted(i, closing(s, i+1, '\'', '\\', true), false)
+	return m.blank(i, closing(s, i+1, q))
 }
 
 // rawString is Rust's r#"..."# and C++'s R"x(...)x".
@@ -208,7 +200,7 @@ func (r *lexis) rawString(m *masked, i int) int {
 		if j >= len(s) || s[j] != '"' {
 			return i
 		}
-		return m.quoted(i, after(s, j+1, `"`+string(s[i+1:j])), false)
+		return m.blank(i, after(s, j+1, `"`+string(s[i+1:j])))
 	}
 	if s[i] != 'R' || j >= len(s) || s[j] != '"' {
 		return i
@@ -217,7 +209,7 @@ func (r *lexis) rawString(m *masked, i int) int {
 	if open < 0 {
 		return i
 	}
-	return m.quoted(i, after(s, j+open, ")"+string(s[j+1:j+open])+`"`), false)
+	return m.blank(i, after(s, j+open, ")"+string(s[j+1:j+open])+`"`))
 }
 
 // regexp tells a regular expression from a division by what stands before it.
@@ -225,11 +217,8 @@ func (r *lexis) regexp(m *masked, i int) int {
 	if r.language != JavaScript && r.language != TypeScript && r.language != Ruby {
 		return i
 	}
-	j := i - 1
-	for j >= 0 && (m.src[j] == ' ' || m.src[j] == '\t') {
-		j--
-	}
-	if j >= 0 && bytes.IndexByte([]byte("(,=:[!&|?{};\n~"), m.src[j]) < 0 && !expectsValue(m.src[:j+1]) {
+	before := bytes.TrimRight(m.src[:i], " \t")
+	if n := len(before); n > 0 && strings.IndexByte("(,=:[!&|?{};\n~", before[n-1]) < 0 && !expectsValue(before) {
 		return i
 	}
 	inClass := false
@@ -242,7 +231,7 @@ func (r *lexis) regexp(m *masked, i int) int {
 		case c == ']':
 			inClass = false
 		case c == '/' && !inClass:
-			return m.quoted(i, k+1, false)
+			return m.blank(i, k+1)
 		}
 	}
 	return i
@@ -250,12 +239,10 @@ func (r *lexis) regexp(m *masked, i int) int {
 
 // expectsValue reports whether a text ends in a word after which a value begins.
 func expectsValue(text []byte) bool {
-	for _, k := range []string{"return", "typeof", "case", "in", "of", "and", "or", "when", "if", "unless"} {
-		if bytes.HasSuffix(text, []byte(k)) && !wordBefore(text, len(text)-len(k)) {
-			return true
-		}
-	}
-	return false
+	words := []string{"return", "typeof", "case", "in", "of", "and", "or", "when", "if", "unless"}
+	return slices.ContainsFunc(words, func(w string) bool {
+		return endsIn(text, w) && !wordBefore(text, len(text)-len(w))
+	})
 }
 
 // sigil is a here-document of Ruby, or a literal with a delimiter of its own choice in Ruby and Elixir.
@@ -271,15 +258,17 @@ func (r *lexis) sigil(m *masked, i int) int {
 	if j >= len(s) || s[i] == '%' && (j == i+1 || wordBefore(s, i)) || s[i] == '~' && j == i+1 {
 		return i
 	}
-	if q := s[j : j+1]; (q[0] == '"' || q[0] == '\'') && bytes.HasPrefix(s[j:], bytes.Repeat(q, 3)) {
-		return m.quoted(i, after(s, j+3, string(bytes.Repeat(q, 3))), true)
+	for _, triple := range []string{`"""`, "'''"} {
+		if startsWith(s[j:], triple) {
+			return m.long(i, after(s, j+3, triple))
+		}
 	}
-	closer := map[byte]byte{'(': ')', '[': ']', '{': '}', '<': '>', '|': '|', '/': '/', '!': '!', '"': '"',
-		'\'': '\''}[s[j]]
-	if closer == 0 {
+	const openers, closers = "([{<|/!\"'", ")]}>|/!\"'"
+	n := strings.IndexByte(openers, s[j])
+	if n < 0 {
 		return i
 	}
-	return m.quoted(i, closing(s, j+1, closer, '\\', true), false)
+	return m.blank(i, closing(s, j+1, closers[n]))
 }
 
 // heredoc blanks from the line after <<~WORD to the line that is WORD.
@@ -332,15 +321,15 @@ func (m *masked) heredocEnd(word string, from int) int {
 	return end
 }
 
-// closing finds the end of a string that begins before i.
-func closing(s []byte, i int, q, escape byte, oneLine bool) int {
+// closing finds the end of a string that begins before i; it ends with the line at the latest.
+func closing(s []byte, i int, q byte) int {
 	for ; i < len(s); i++ {
-		switch {
-		case s[i] == escape:
+		switch s[i] {
+		case '\\':
 			i++
-		case s[i] == q:
+		case q:
 			return i + 1
-		case s[i] == '\n' && oneLine:
+		case '\n':
 			return i
 		}
 	}
@@ -383,39 +372,40 @@ func templateEnd(s []byte, i int) int {
 
 // after is where the next closing mark from i on ends; the end of the source where there is none.
 func after(s []byte, i int, mark string) int {
-	if i > len(s) {
-		return len(s)
-	}
-	if n := bytes.Index(s[i:], []byte(mark)); n >= 0 {
-		return i + n + len(mark)
+	if i < len(s) {
+		if n := bytes.Index(s[i:], []byte(mark)); n >= 0 {
+			return i + n + len(mark)
+		}
 	}
 	return len(s)
 }
 
 func lineEnd(s []byte, i int) int {
-	if i > len(s) {
-		return len(s)
-	}
-	if n := bytes.IndexByte(s[i:], '\n'); n >= 0 {
-		return i + n
+	if i < len(s) {
+		if n := bytes.IndexByte(s[i:], '\n'); n >= 0 {
+			return i + n
+		}
 	}
 	return len(s)
 }
 
-func atLineStart(s []byte, i int) bool { return i == 0 || s[i-1] == '\n' }
-
-func firstOfLine(s []byte, i int) bool {
-	for i > 0 && (s[i-1] == ' ' || s[i-1] == '\t') {
-		i--
-	}
-	return atLineStart(s, i)
+func startsWith(text []byte, marks ...string) bool {
+	return slices.ContainsFunc(marks, func(m string) bool { return bytes.HasPrefix(text, []byte(m)) })
 }
 
-func wordBefore(s []byte, i int) bool { return i > 0 && isWord(s[i-1]) }
+func endsIn(text []byte, marks ...string) bool {
+	return slices.ContainsFunc(marks, func(m string) bool { return bytes.HasSuffix(text, []byte(m)) })
+}
+
+func atLineStart(s []byte, i int) bool { return i == 0 || s[i-1] == '\n' }
+
+func firstOfLine(s []byte, i int) bool { return atLineStart(s, len(bytes.TrimRight(s[:i], " \t"))) }
+
+func wordBefore(s []byte, i int) bool { return i > 0 && IsWord(s[i-1]) }
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// isWord reports whether a byte belongs to an identifier; all beyond ASCII do.
-func isWord(c byte) bool {
+// IsWord reports whether a byte belongs to an identifier; all beyond ASCII do.
+func IsWord(c byte) bool {
 	return isLetter(c) || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
 }

@@ -50,24 +50,27 @@ type found struct {
 	doc         span
 }
 
+// begin is where a definition begins with its documentation.
+func (d *found) begin() int {
+	if d.doc.empty() {
+		return d.from
+	}
+	return min(d.from, d.doc.from)
+}
+
 // Parts cuts a source.
 func Parts(l Language, src []byte) []Part {
 	var defs []found
-	var m *masked
-	switch l.family() {
-	case braces:
-		m = mask(src, l)
-		defs = findBraces(m, l)
-	case indent:
-		m = mask(src, l)
-		defs = findIndented(m, l)
-	case headed:
+	switch l {
+	case Python, Ruby, Elixir: // blocks by indentation, or closed by end at the same indentation
+		defs = findIndented(mask(src, l), l)
+	case Markdown:
 		defs = findHeadings(src)
+	case Text:
+	default:
+		defs = findBraces(mask(src, l), l)
 	}
 	c := &cutter{src: src, lines: lineStarts(src)}
-	if m != nil {
-		attachDocs(m, l, defs)
-	}
 	return c.cut(defs)
 }
 
@@ -82,11 +85,7 @@ func (c *cutter) cut(defs []found) []Part {
 	c.parts = make([]Part, 0, len(defs)+8)
 	at := 0
 	for _, d := range defs {
-		from := d.from
-		if d.doc.from < from && d.doc.to > d.doc.from {
-			from = d.doc.from
-		}
-		from = max(from, at)
+		from := max(d.begin(), at)
 		if d.to <= from {
 			continue
 		}
@@ -117,11 +116,10 @@ func (c *cutter) nextLine(at int) int {
 }
 
 func (c *cutter) define(d found, from int) {
-	p := Part{Kind: d.kind, Name: d.name, Owner: d.owner, Define: c.lineOf(d.at)}
-	if d.doc.to > d.doc.from && d.doc.from >= from && d.doc.to <= d.to {
-		p.DocStart, p.DocEnd = d.doc.from, d.doc.to
+	if d.doc.from < from || d.doc.to > d.to {
+		d.doc = span{}
 	}
-	c.pieces(p, from, d.to)
+	c.pieces(Part{Kind: d.kind, Name: d.name, Owner: d.owner, Define: c.lineOf(d.at)}, d.doc, from, d.to)
 }
 
 // blocks cuts what has no name at blank lines.
@@ -130,7 +128,7 @@ func (c *cutter) blocks(from, to int) {
 		end := c.blockEnd(from, to)
 		if worth(c.src[from:end]) {
 			line := c.lineOf(from + leadingBlank(c.src[from:end]))
-			c.pieces(Part{Kind: Block, Define: line}, from, end)
+			c.pieces(Part{Kind: Block, Define: line}, span{}, from, end)
 		}
 		from = end
 	}
@@ -153,23 +151,22 @@ func (c *cutter) blockEnd(from, to int) int {
 // worth reports whether a block says anything: closing braces do not.
 func worth(b []byte) bool {
 	n := 0
-	for _, ch := range b {
-		if isWord(ch) {
-			if n++; n >= minBlock {
-				return true
-			}
+	for i := 0; i < len(b) && n < minBlock; i++ {
+		if IsWord(b[i]) {
+			n++
 		}
 	}
-	return false
+	return n >= minBlock
 }
 
-func leadingBlank(b []byte) int { return len(b) - len(bytes.TrimLeft(b, " \t\r\n")) }
+const blanks = " \t\r\n"
+
+func leadingBlank(b []byte) int { return len(b) - len(bytes.TrimLeft(b, blanks)) }
 
 // pieces adds a part, in several where it is long. Each has its name; the first has its documentation.
-func (c *cutter) pieces(p Part, from, to int) {
+func (c *cutter) pieces(p Part, doc span, from, to int) {
 	from += leadingBlank(c.src[from:to])
-	to = from + len(bytes.TrimRight(c.src[from:to], " \t\r\n"))
-	doc := span{p.DocStart, p.DocEnd}
+	to = from + len(bytes.TrimRight(c.src[from:to], blanks))
 	for from < to {
 		end := c.pieceEnd(from, to)
 		p.Start, p.End = from, end
@@ -205,22 +202,17 @@ func (c *cutter) lineOf(at int) int {
 
 func lineStarts(src []byte) []int {
 	lines := make([]int, 1, bytes.Count(src, []byte{'\n'})+1)
-	for i := 0; ; {
-		n := bytes.IndexByte(src[i:], '\n')
-		if n < 0 {
-			return lines
-		}
-		i += n + 1
-		lines = append(lines, i)
+	for i := lineEnd(src, 0); i < len(src); i = lineEnd(src, i+1) {
+		lines = append(lines, i+1)
 	}
+	return lines
 }
 
 // Code returns a source with its comments blanked out, and the insides of its strings; every byte stays where it was.
 // What is neither code nor text that the package knows comes back as it is.
 func Code(l Language, src []byte) []byte {
-	switch l.family() {
-	case braces, indent:
-		return mask(src, l).text
+	if l == Markdown || l == Text {
+		return src
 	}
-	return src
+	return mask(src, l).text
 }

@@ -69,12 +69,12 @@ func TestALongFunctionIsCutIntoPiecesOfItsName(t *testing.T) {
 
 // What is hostile must cost no more than what is not. The bound only tells what is quadratic from what is not.
 func TestTimeIsInProportionToTheFile(t *testing.T) {
-	size := map[string]int{"<<A\n": 1 << 19, "=/": 1 << 19, "${": 1 << 19, "a{": 1 << 19, "interface{}": 1 << 19} // what would read on and on
+	size := map[string]int{"<<A\n": 1 << 18, "=/": 1 << 18, "${": 1 << 18, "a{": 1 << 18, "interface{}": 1 << 18} // what would read on and on
 	for _, piece := range []string{
 		"{", "}", "(", "\"", "'", "`", "/*", "//", "#", "\n", " ", "<<A\n", "=/", "${", "r#", "R\"(", "def a\n", "class A\n", "func a(", "~s(", "%w", "@a\n",
 		"\"\"\"", "a{", "a(b){", "{}", "interface{}", "impl<", "# a\n", "x = {", "\\", "?\"", "\t\t\t\t", "public:\n", "/** */\n\n",
 	} {
-		src := []byte(strings.Repeat(piece, max(size[piece], 1<<17)/len(piece)))
+		src := []byte(strings.Repeat(piece, max(size[piece], 1<<16)/len(piece)))
 		for _, l := range languages() {
 			start := time.Now()
 			split.Parts(l, src)

@@ -16,6 +16,7 @@ import (
 type Import struct {
 	Name string `json:"name"` // as the language writes it: a package, a module or a file
 	Line int    `json:"line"`
+	Path string `json:"path,omitempty"` // the file or folder that it means, where a Project has it
 }
 
 // How the languages say it. The names are looked for in the source itself, on lines where code begins.
@@ -46,7 +47,7 @@ func Imports(l split.Language, src []byte) []Import {
 		for _, name := range importsOf(l, line) {
 			if !seen[name] {
 				seen[name] = true
-				list = append(list, Import{name, i + 1})
+				list = append(list, Import{Name: name, Line: i + 1})
 			}
 		}
 	}
@@ -62,60 +63,77 @@ func goImports(src []byte) []Import {
 	var list []Import
 	for _, s := range f.Imports {
 		if name, err := strconv.Unquote(s.Path.Value); err == nil {
-			list = append(list, Import{name, fset.Position(s.Pos()).Line})
+			list = append(list, Import{Name: name, Line: fset.Position(s.Pos()).Line})
 		}
 	}
 	return list
 }
 
-func importsOf(l split.Language, line []byte) (names []string) {
+// importsOf returns what a line imports.
+func importsOf(l split.Language, line []byte) []string {
+	one := ""
 	switch l {
 	case split.Python:
-		if m := pythonFrom().FindSubmatch(line); m != nil {
-			return []string{string(m[1])}
-		}
-		if m := pythonImport().FindSubmatch(line); m != nil {
-			for _, one := range strings.Split(string(m[1]), ",") {
-				names = append(names, strings.Fields(one)[0])
+		if m := first(pythonImport(), line); m != "" {
+			var names []string
+			for name := range strings.SplitSeq(m, ",") {
+				names = append(names, strings.Fields(name)[0])
 			}
+			return names
 		}
+		one = first(pythonFrom(), line)
 	case split.JavaScript, split.TypeScript:
+		var names []string
 		for _, m := range scriptImport().FindAllSubmatch(line, -1) {
 			names = append(names, string(m[1]))
 		}
+		return names
 	case split.Java, split.Kotlin:
-		names = first(javaImport(), line)
+		one = first(javaImport(), line)
 	case split.Rust:
-		if names = first(rustModule(), line); names != nil {
-			return []string{"self::" + names[0]}
+		if one = first(rustModule(), line); one != "" {
+			return []string{"self::" + one}
 		}
-		names = first(rustImport(), line)
+		one = first(rustImport(), line)
 	case split.C, split.CPP:
-		names = first(cInclude(), line)
+		one = first(cInclude(), line)
 	case split.Ruby:
 		if m := rubyRequire().FindSubmatch(line); m != nil {
-			if name := string(m[2]); string(m[1]) == "require_relative" && !strings.HasPrefix(name, ".") {
-				return []string{"./" + name}
+			if one = string(m[2]); string(m[1]) == "require_relative" && !strings.HasPrefix(one, ".") {
+				one = "./" + one
 			}
-			return []string{string(m[2])}
 		}
 	case split.Elixir:
-		names = first(elixirUse(), line)
+		one = first(elixirUse(), line)
 	}
-	return names
+	if one == "" {
+		return nil
+	}
+	return []string{one}
 }
 
-func first(r *regexp.Regexp, line []byte) []string {
-	if m := r.FindSubmatch(line); m != nil {
-		return []string{string(m[1])}
+// first returns what the first group of a pattern matches.
+func first(r *regexp.Regexp, text []byte) string {
+	if m := r.FindSubmatch(text); m != nil {
+		return string(m[1])
 	}
-	return nil
+	return ""
 }
 
 // A Project is what is needed to tell what is in a codebase from what is not.
 type Project struct {
 	Module string                // of go.mod
 	Has    func(rel string) bool // whether a file or, for Go, a folder is there, by its path below the codebase
+}
+
+// Imports lists what a file of the codebase imports, with the paths of what is in it.
+func (p Project) Imports(from string, src []byte) []Import {
+	l := split.LanguageOf(from)
+	list := Imports(l, src)
+	for i := range list {
+		list[i].Path = p.Resolve(l, from, list[i].Name)
+	}
+	return list
 }
 
 // Resolve returns the file or folder of the codebase that an import means; "": it is not in it. from is the path of the
@@ -189,9 +207,6 @@ func (p Project) withEndings(base string, endings ...string) string {
 }
 
 func (p Project) exists(rel string) string {
-	if rel == "" {
-		rel = "."
-	}
 	rel = path.Clean(rel)
 	if strings.HasPrefix(rel, "../") || rel == ".." || !p.Has(rel) {
 		return ""

@@ -2,10 +2,12 @@ package symbol
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -23,9 +25,9 @@ type Dependency struct {
 
 // A Manifest is a file in which a project says what it is and needs.
 type Manifest struct {
-	Ecosystem    string       `json:"ecosystem"` // go, npm, python, cargo, ruby, hex, maven
-	Module       string       `json:"module,omitempty"`
-	Dependencies []Dependency `json:"dependencies"`
+	Ecosystem    string       `json:"ecosystem,omitempty"` // go, npm, python, cargo, ruby, hex, maven
+	Module       string       `json:"module,omitempty" doc:"What the project calls itself."`
+	Dependencies []Dependency `json:"dependencies,omitempty"`
 }
 
 // MaxManifest is the size up to which manifests are read.
@@ -80,7 +82,7 @@ func readerOf(name string) func([]byte) (*Manifest, error) {
 func readGoMod(src []byte) (*Manifest, error) {
 	m := &Manifest{Ecosystem: "go"}
 	block := ""
-	for _, line := range strings.Split(string(src), "\n") {
+	for line := range strings.SplitSeq(string(src), "\n") {
 		text, comment, _ := strings.Cut(line, "//")
 		f := strings.Fields(text)
 		switch {
@@ -138,7 +140,7 @@ var requirement = lazily(`^\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)`
 
 func readRequirements(src []byte) (*Manifest, error) {
 	m := &Manifest{Ecosystem: "python"}
-	for _, line := range strings.Split(string(src), "\n") {
+	for line := range strings.SplitSeq(string(src), "\n") {
 		m.require(line, "")
 	}
 	return m, nil
@@ -168,10 +170,7 @@ func readPyproject(src []byte) (*Manifest, error) {
 	if err := toml.Unmarshal(src, &p); err != nil {
 		return nil, err
 	}
-	m := &Manifest{Ecosystem: "python", Module: p.Project.Name}
-	if m.Module == "" {
-		m.Module = p.Tool.Poetry.Name
-	}
+	m := &Manifest{Ecosystem: "python", Module: cmp.Or(p.Project.Name, p.Tool.Poetry.Name)}
 	for _, line := range p.Project.Needs {
 		m.require(line, "")
 	}
@@ -219,49 +218,42 @@ func (m *Manifest) addTables(scope string, needs map[string]any) {
 }
 
 var (
-	gemLine  = lazily(`(?m)^\s*gem\s*\(?\s*["']([^"']+)["'](?:\s*,\s*["']([^"']+)["'])?`)
-	specLine = lazily(`(?m)^\s*\w+\.add_(runtime_|development_)?dependency\s*\(?\s*["']([^"']+)["'](?:\s*,\s*["']([^"']+)["'])?`)
+	gemLine  = lazily(`(?m)^\s*gem\s*\(?\s*["'](?<name>[^"']+)["'](?:\s*,\s*["'](?<version>[^"']+)["'])?`)
+	specLine = lazily(`(?m)^\s*\w+\.add_(?<kind>runtime_|development_)?dependency\s*\(?\s*["'](?<name>[^"']+)["']` +
+		`(?:\s*,\s*["'](?<version>[^"']+)["'])?`)
 	specName = lazily(`(?m)^\s*\w+\.name\s*=\s*["']([^"']+)["']`)
-	mixLine  = lazily(`(?m)^\s*\{\s*:(\w+)\s*(?:,\s*"([^"]+)")?([^}\n]*)\}`)
+	mixLine  = lazily(`(?m)^\s*\{\s*:(?<name>\w+)\s*(?:,\s*"(?<version>[^"]+)")?(?<kind>[^}\n]*)\}`)
 	mixName  = lazily(`(?m)\bapp:\s*:(\w+)`)
 )
 
 func readGemfile(src []byte) (*Manifest, error) {
 	m := &Manifest{Ecosystem: "ruby"}
-	for _, f := range gemLine().FindAllSubmatch(src, -1) {
-		m.Dependencies = append(m.Dependencies, Dependency{Name: string(f[1]), Version: string(f[2])})
-	}
+	m.find(gemLine(), src, "")
 	return m, nil
 }
 
 func readGemspec(src []byte) (*Manifest, error) {
-	m := &Manifest{Ecosystem: "ruby"}
-	if f := specName().FindSubmatch(src); f != nil {
-		m.Module = string(f[1])
-	}
-	for _, f := range specLine().FindAllSubmatch(src, -1) {
-		d := Dependency{Name: string(f[2]), Version: string(f[3])}
-		if string(f[1]) == "development_" {
-			d.Scope = "dev"
-		}
-		m.Dependencies = append(m.Dependencies, d)
-	}
+	m := &Manifest{Ecosystem: "ruby", Module: first(specName(), src)}
+	m.find(specLine(), src, "development_")
 	return m, nil
 }
 
 func readMix(src []byte) (*Manifest, error) {
-	m := &Manifest{Ecosystem: "hex"}
-	if f := mixName().FindSubmatch(src); f != nil {
-		m.Module = string(f[1])
-	}
-	for _, f := range mixLine().FindAllSubmatch(src, -1) {
-		d := Dependency{Name: string(f[1]), Version: string(f[2])}
-		if bytes.Contains(f[3], []byte("only:")) {
+	m := &Manifest{Ecosystem: "hex", Module: first(mixName(), src)}
+	m.find(mixLine(), src, "only:")
+	return m, nil
+}
+
+// find takes the dependencies that a pattern finds. Those whose kind has a word in it are for developers alone.
+func (m *Manifest) find(pattern *regexp.Regexp, src []byte, dev string) {
+	name, version, kind := pattern.SubexpIndex("name"), pattern.SubexpIndex("version"), pattern.SubexpIndex("kind")
+	for _, f := range pattern.FindAllSubmatch(src, -1) {
+		d := Dependency{Name: string(f[name]), Version: string(f[version])}
+		if kind >= 0 && bytes.Contains(f[kind], []byte(dev)) {
 			d.Scope = "dev"
 		}
 		m.Dependencies = append(m.Dependencies, d)
 	}
-	return m, nil
 }
 
 func readPom(src []byte) (*Manifest, error) {

@@ -5,6 +5,7 @@ package symbol
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"sync"
 
 	"toolpost/codesearch/split"
@@ -43,27 +44,13 @@ func Definitions(l split.Language, src []byte) []Definition {
 			Signature: lineAt(lines, p.Define),
 		})
 	}
-	return merge(list, variables(l, src, lines))
-}
-
-// merge puts two lists that are in order into one.
-func merge(a, b []Definition) []Definition {
-	all := make([]Definition, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if a[0].Line <= b[0].Line {
-			all, a = append(all, a[0]), a[1:]
-		} else {
-			all, b = append(all, b[0]), b[1:]
-		}
-	}
-	return append(append(all, a...), b...)
+	list = append(list, variables(l, src, lines)...)
+	slices.SortStableFunc(list, func(a, b Definition) int { return a.Line - b.Line })
+	return list
 }
 
 // lineAt returns a line as it is shown.
 func lineAt(lines [][]byte, n int) string {
-	if n < 1 || n > len(lines) {
-		return ""
-	}
 	text := bytes.TrimSpace(lines[n-1])
 	return string(bytes.ToValidUTF8(text[:min(len(text), maxSignature)], []byte("\uFFFD")))
 }
@@ -85,9 +72,8 @@ var (
 func variables(l split.Language, src []byte, lines [][]byte) []Definition {
 	begins := map[split.Language]func() *regexp.Regexp{
 		split.Go: goVariable, split.JavaScript: scriptVariable, split.TypeScript: scriptVariable,
-		split.Python: pythonVariable,
-		split.Rust:   rustVariable, split.C: cMacro, split.CPP: cMacro, split.Ruby: rubyConstant,
-		split.Elixir: elixirConstant,
+		split.Python: pythonVariable, split.Rust: rustVariable, split.C: cMacro, split.CPP: cMacro,
+		split.Ruby: rubyConstant, split.Elixir: elixirConstant,
 	}[l]
 	if begins == nil {
 		return nil
@@ -181,15 +167,11 @@ func wordIn(line []byte, name string) int {
 		}
 		i += at
 		end := i + len(name)
-		if (i == 0 || !isWord(line[i-1])) && (end == len(line) || !isWord(line[end])) {
+		if (i == 0 || !split.IsWord(line[i-1])) && (end == len(line) || !split.IsWord(line[end])) {
 			return i
 		}
 		at = i + 1
 	}
-}
-
-func isWord(c byte) bool {
-	return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
 }
 
 // lazily returns a pattern that is compiled when it is first needed: a program that starts does not wait for it.

@@ -52,10 +52,11 @@ func BenchmarkTree(b *testing.B) {
 				if sel, err = x.Select(b.Context(), "", p.Need()); err != nil {
 					b.Fatal(err)
 				}
-				st, err = grep.Files(b.Context(), picked{sel.Picks, view}, p, grep.Options{MaxBytes: 1 << 30}, func(grep.File) error { return nil })
-				if err != nil {
+				s := grep.NewSearch(b.Context(), p, grep.Options{MaxBytes: 1 << 30}, func(grep.File) error { return nil })
+				if err := search(s, view, sel.Picks); err != nil {
 					b.Fatal(err)
 				}
+				st = s.Stats()
 			}
 			b.ReportMetric(float64(len(sel.Picks)), "candidates")
 			b.ReportMetric(float64(st.Matches), "lines")

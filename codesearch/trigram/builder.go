@@ -8,6 +8,7 @@ import (
 
 // An extractor gives the trigrams of texts: every three bytes of a line, each once. It belongs to one goroutine.
 type extractor struct {
+	text  []byte   // of the file that is read
 	seen  []uint64 // a bit for each of the 2^24 trigrams
 	grams []uint32
 	all   []uint32 // of all blocks of a text
@@ -88,6 +89,11 @@ type list struct {
 	next   uint32 // one more than the last block number in it
 }
 
+func (l *list) add(block uint32) {
+	l.deltas = binary.AppendUvarint(l.deltas, uint64(block-l.next))
+	l.next = block + 1
+}
+
 // add puts a file in, with its blocks.
 func (b *builder) add(e entry, blocks []block) {
 	e.blocks = uint32(len(blocks))
@@ -111,8 +117,7 @@ func (b *builder) addGrams(id uint32, grams []uint32) {
 		}
 		l := &p[g&(1<<(gramBits-pageBits)-1)]
 		had := len(l.deltas)
-		l.deltas = binary.AppendUvarint(l.deltas, uint64(id-l.next))
-		l.next = id + 1
+		l.add(id)
 		b.bytes += len(l.deltas) - had
 	}
 }
@@ -172,8 +177,7 @@ func merge(w io.Writer, segs []*segment, keep func(seg, file int) bool) error {
 			}
 			for _, id := range ids {
 				if to := renumber[i][id]; to >= 0 {
-					l.deltas = binary.AppendUvarint(l.deltas, uint64(uint32(to)-l.next))
-					l.next = uint32(to) + 1
+					l.add(uint32(to))
 				}
 			}
 		}

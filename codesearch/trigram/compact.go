@@ -2,13 +2,14 @@ package trigram
 
 import (
 	"errors"
-	"os"
+	"io"
 	"slices"
 )
 
 // finish makes what a refresh found the index.
 func (r *refresh) finish() error {
-	if r.old != nil && r.changed() == 0 {
+	news := len(r.fresh) + len(r.b.files) + len(r.segs)
+	if r.old != nil && news == 0 && !slices.Contains(r.seen, false) {
 		return nil
 	}
 	for i, seen := range r.seen {
@@ -46,10 +47,11 @@ func (r *refresh) finish() error {
 func (x *Index) compact(segs []*segment) ([]*segment, error) {
 	snap := newSnapshot(segs)
 	var few, keep []*segment // small ones, and the others
+	var places [][]int32     // of the files of the small ones
 	for i, s := range segs {
 		alive := snap.alive(i)
 		if alive < len(snap.known)/small || alive < len(s.files)/2 {
-			few = append(few, s)
+			few, places = append(few, s), append(places, snap.place[i])
 		} else {
 			keep = append(keep, s)
 		}
@@ -57,13 +59,9 @@ func (x *Index) compact(segs []*segment) ([]*segment, error) {
 	if len(few) <= maxSmall {
 		return segs, nil
 	}
-	number := make([]int, len(few))
-	for i, s := range few {
-		number[i] = slices.Index(segs, s)
-	}
-	one, err := x.writeSegment(func(f *os.File) error {
-		return merge(f, few, func(seg, file int) bool {
-			place := snap.place[number[seg]][file]
+	one, err := x.writeSegment(func(w io.Writer) error {
+		return merge(w, few, func(seg, file int) bool {
+			place := places[seg][file]
 			return place >= 0 || place == gone && len(keep) > 0 // a segment that stays may have the path
 		})
 	})

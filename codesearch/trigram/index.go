@@ -21,9 +21,11 @@
 package trigram
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -35,41 +37,31 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/codesearch/disk"
 	"toolpost/host/workspace"
+	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
 // Options say what an index may cost. Useful zero values.
 type Options struct {
-	MaxFiles   int           // of the codebase; with more there is no index; 0: a million
-	MaxBytes   int64         // of all files; what comes after them is not indexed but searched each time; 0: 4 GiB
-	MaxFile    int64         // bytes of a file that is read; 0: 64 MiB
-	MaxWatches int           // folders that are watched; with more folders none is; 0: 16,384
-	Pause      time.Duration // between a change and reading it; 0: half a second
-	Log        *slog.Logger  // nil: silence
+	MaxFiles int           // of the codebase; with more there is no index; 0: a million
+	MaxBytes int64         // of all files; what comes after them is not indexed but searched each time; 0: 4 GiB
+	MaxFile  int64         // bytes of a file that is read; 0: 64 MiB
+	Pause    time.Duration // between a change and reading it; 0: half a second
+	Log      *slog.Logger  // nil: silence
 
 	rest time.Duration // 0: rest
 }
 
 func (o Options) withDefaults() Options {
-	o.MaxFiles = orElse(o.MaxFiles, 1_000_000)
-	o.MaxBytes = orElse(o.MaxBytes, 4<<30)
-	o.MaxFile = orElse(o.MaxFile, 64<<20)
-	o.MaxWatches = orElse(o.MaxWatches, 16_384)
-	o.Pause = orElse(o.Pause, 500*time.Millisecond)
-	o.rest = orElse(o.rest, rest)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.MaxFiles = cmp.Or(o.MaxFiles, 1_000_000)
+	o.MaxBytes = cmp.Or(o.MaxBytes, 4<<30)
+	o.MaxFile = cmp.Or(o.MaxFile, 64<<20)
+	o.Pause = cmp.Or(o.Pause, 500*time.Millisecond)
+	o.rest = cmp.Or(o.rest, rest)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
-}
-
-func orElse[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }
 
 // An Index is the index of one codebase. Several goroutines may use it.
@@ -78,11 +70,10 @@ type Index struct {
 	view *workspace.View
 	root *workspace.File
 	o    Options
-	lock *os.File
+	lock io.Closer
 
 	mu   sync.RWMutex // held for reading while segments are read
 	snap *snapshot    // nil: there is none yet, or it is damaged
-	next int          // the number of the next segment
 
 	asked      sync.Once   // by a selection
 	broken     atomic.Bool // a selection found it damaged
@@ -101,7 +92,10 @@ func Open(dir string, view *workspace.View, o Options) (*Index, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(dir)
+	lock, err := disk.Lock(dir)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("another process has the code index of %s open: %w", dir, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -113,30 +107,15 @@ func Open(dir string, view *workspace.View, o Options) (*Index, error) {
 		lock.Close()
 		return nil, err
 	}
-	x := &Index{
-		dir: dir, view: view, root: root, o: o.withDefaults(), lock: lock, next: 1, kick: make(chan struct{}, 1),
-	}
+	x := &Index{dir: dir, view: view, root: root, o: o.withDefaults(), lock: lock, kick: make(chan struct{}, 1)}
 	if err := x.load(); err != nil {
 		x.o.Log.Warn("the code index is made anew", "folder", dir, "why", err)
 		x.discard()
 	}
-	ctx, end := context.WithCancel(context.Background())
-	x.end = end
+	var ctx context.Context
+	ctx, x.end = context.WithCancel(context.Background())
 	x.keeper.Go(func() { x.keep(ctx) })
 	return x, nil
-}
-
-// lockDir makes sure that one process alone writes.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("another process has the code index of %s open: %w", dir, err)
-	}
-	return f, nil
 }
 
 // checkLocal refuses a tree on another machine: what its stamps say here may be old.
@@ -206,10 +185,6 @@ func (x *Index) load() error {
 			return err
 		}
 		segs = append(segs, s)
-		var n int
-		if _, err := fmt.Sscanf(name, "%d", &n); err == nil {
-			x.next = max(x.next, n+1)
-		}
 	}
 	x.sweep(m.Segments)
 	x.snap = newSnapshot(segs)
@@ -246,8 +221,8 @@ func (x *Index) commit(segs []*segment) error {
 	if err != nil {
 		return err
 	}
-	if err := writeAtomic(x.path(manifestName),
-		func(f *os.File) error { _, err := f.Write(b); return err }); err != nil {
+	err = disk.Write(x.path(manifestName), func(w io.Writer) error { _, err := w.Write(b); return err })
+	if err != nil {
 		return err
 	}
 	fresh := newSnapshot(segs)
@@ -266,33 +241,12 @@ func (x *Index) commit(segs []*segment) error {
 }
 
 // writeSegment writes a new segment and opens it.
-func (x *Index) writeSegment(write func(*os.File) error) (*segment, error) {
-	name := fmt.Sprintf("%08d%s", x.next, segmentExt)
-	x.next++
-	if err := writeAtomic(x.path(name), write); err != nil {
+func (x *Index) writeSegment(write func(io.Writer) error) (*segment, error) {
+	name := tool.NewID() + segmentExt
+	if err := disk.Write(x.path(name), write); err != nil {
 		return nil, err
 	}
 	return openSegment(x.path(name), name)
-}
-
-// writeAtomic writes a file that is there as a whole or not at all.
-func writeAtomic(path string, write func(*os.File) error) error {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	err = write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		os.Remove(path + ".new")
-	}
-	return err
 }
 
 func closeAll(segs []*segment) {

@@ -1,6 +1,7 @@
 package trigram
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,8 +104,8 @@ func compile(t testing.TB, expr string) *grep.Pattern {
 func (tr *tree) walked(folder string, p *grep.Pattern) []string {
 	tr.Helper()
 	var files []string
-	_, err := grep.Walk(context.Background(), tr.view, orElse(folder, "."), walkAll(true), func(below string) string { return filepath.Join(folder, below) }, p, grep.Options{},
-		func(f grep.File) error { files = append(files, f.Path); return nil })
+	s := grep.NewSearch(context.Background(), p, grep.Options{}, func(f grep.File) error { files = append(files, f.Path); return nil })
+	err := s.Walk(tr.view, cmp.Or(folder, "."), walkAll(true), func(below string) string { return filepath.Join(folder, below) })
 	if err != nil && tool.CodeOf(err) != tool.CodeNotFound {
 		tr.Fatal(err)
 	}
@@ -121,32 +122,27 @@ func (tr *tree) selected(folder string, p *grep.Pattern) (files []string, sel Se
 	if err != nil {
 		tr.Fatal(err)
 	}
-	_, err = grep.Files(context.Background(), picked{sel.Picks, tr.view}, p, grep.Options{}, func(f grep.File) error { files = append(files, f.Path); return nil })
-	if err != nil {
+	s := grep.NewSearch(context.Background(), p, grep.Options{}, func(f grep.File) error { files = append(files, f.Path); return nil })
+	if err := search(s, tr.view, sel.Picks); err != nil {
 		tr.Fatal(err)
 	}
 	return files, sel, true
 }
 
-// picked are the files of a selection.
-type picked struct {
-	picks []Pick
-	view  *workspace.View
-}
-
-func (p picked) Len() int           { return len(p.picks) }
-func (p picked) Shown(i int) string { return p.picks[i].Path }
-
-func (p picked) Open(i int) (*workspace.File, []grep.Part, error) {
-	f, err := p.view.Open(p.picks[i].Path)
-	if err != nil {
-		return nil, nil, err
+// search searches the files of a selection.
+func search(s *grep.Search, view *workspace.View, picks []Pick) error {
+	open := func(i int) (*workspace.File, []grep.Part) {
+		f, err := view.Open(picks[i].Path)
+		if err != nil {
+			return nil, nil
+		}
+		if f.Abs() != filepath.Join(view.Roots()[0].Dir, picks[i].Path) {
+			f.Close() // a link
+			return nil, nil
+		}
+		return f, picks[i].Parts(f)
 	}
-	if f.Abs() != filepath.Join(p.view.Roots()[0].Dir, p.picks[i].Path) {
-		f.Close()
-		return nil, nil, errors.New("a link")
-	}
-	return f, p.picks[i].Parts(f), nil
+	return s.Files(len(picks), open, func(i int) string { return picks[i].Path })
 }
 
 // agree wants the index to answer, and to find what a walk finds. It may leave a folder to a walk that is none any more.

@@ -17,19 +17,17 @@ func (x *Index) Changed() {
 // keep reads the tree again after changes. Between two times it rests longer than the reading took, so that a tree that
 // is never at rest does not keep a processor busy.
 func (x *Index) keep(ctx context.Context) {
-	w := &watch{root: x.root.Abs(), max: x.o.MaxWatches}
+	w := &watch{root: x.root.Abs()}
 	defer w.close()
-	again := time.NewTimer(0)
-	<-again.C
-	defer again.Stop()
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-x.kick:
-		case <-again.C:
-		case <-w.events():
-		case <-w.errors():
+		case <-again:
+		case <-w.events:
+		case <-w.errors:
 		}
 		if _, ok := w.pause(ctx, x.o.Pause); !ok {
 			return
@@ -42,8 +40,8 @@ func (x *Index) keep(ctx context.Context) {
 		if err == nil {
 			w.follow(found.folders)
 		}
-		if found.unrest {
-			again.Reset(x.o.rest)
+		if found != nil && found.unrest {
+			again = time.After(x.o.rest)
 		}
 		changed, ok := w.pause(ctx, 4*time.Since(began))
 		if !ok {
@@ -56,7 +54,7 @@ func (x *Index) keep(ctx context.Context) {
 }
 
 // update does one refresh for keep.
-func (x *Index) update(ctx context.Context) (report, error) {
+func (x *Index) update(ctx context.Context) (*refresh, error) {
 	if x.broken.Swap(false) {
 		x.discard()
 	}
@@ -69,17 +67,16 @@ func (x *Index) update(ctx context.Context) (report, error) {
 
 // pause waits, and says whether the watcher told of a change meanwhile. It is not ok when ctx has ended.
 func (w *watch) pause(ctx context.Context, d time.Duration) (changed, ok bool) {
-	over := time.NewTimer(d)
-	defer over.Stop()
+	over := time.After(d)
 	for {
 		select {
 		case <-ctx.Done():
 			return changed, false
-		case <-over.C:
+		case <-over:
 			return changed, true
-		case <-w.events():
+		case <-w.events:
 			changed = true
-		case <-w.errors():
+		case <-w.errors:
 			changed = true
 		}
 	}

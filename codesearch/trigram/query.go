@@ -22,28 +22,21 @@ func (s *segment) find(n grep.Need) (hits, error) {
 	switch {
 	case n.Text != "":
 		return s.findText(n)
-	case len(n.All) > 0:
-		h := hits{all: true}
-		for _, sub := range n.All {
-			other, err := s.find(sub)
-			if err != nil {
-				return hits{}, err
-			}
-			h = h.and(other)
-		}
-		return h, nil
 	case len(n.Any) > 0:
-		h := hits{}
-		for _, sub := range n.Any {
-			other, err := s.find(sub)
-			if err != nil {
-				return hits{}, err
-			}
-			h = h.or(other)
-		}
-		return h, nil
+		return s.combine(n.Any, hits{}, hits.or)
 	}
-	return hits{all: true}, nil
+	return s.combine(n.All, hits{all: true}, hits.and)
+}
+
+func (s *segment) combine(needs []grep.Need, h hits, with func(hits, hits) hits) (hits, error) {
+	for _, n := range needs {
+		other, err := s.find(n)
+		if err != nil {
+			return hits{}, err
+		}
+		h = with(h, other)
+	}
+	return h, nil
 }
 
 // findText returns the blocks that have every trigram of a text. The shortest lists are read first.
@@ -56,7 +49,8 @@ func (s *segment) findText(n grep.Need) (hits, error) {
 	for i := 0; i+3 <= len(n.Text); i++ {
 		c := choice{grams: gramsOf(n.Text[i:i+3], n.Fold)}
 		for _, g := range c.grams {
-			c.size += s.listSize(g)
+			from, to := s.place(g)
+			c.size += to - from
 		}
 		choices = append(choices, c)
 	}
@@ -149,13 +143,4 @@ func (h hits) or(o hits) hits {
 	ids := slices.Concat(h.ids, o.ids)
 	slices.Sort(ids)
 	return hits{ids: slices.Compact(ids)}
-}
-
-// everyBlock numbers all blocks.
-func (s *segment) everyBlock() []uint32 {
-	ids := make([]uint32, len(s.parts))
-	for i := range ids {
-		ids[i] = uint32(i)
-	}
-	return ids
 }

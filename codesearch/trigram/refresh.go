@@ -1,12 +1,14 @@
 package trigram
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +38,7 @@ type refresh struct {
 	todo    chan entry
 	files   int
 	bytes   int64
-	folders []string
+	folders []string // all of them
 
 	mu     sync.Mutex // of what follows
 	b      *builder
@@ -45,20 +47,13 @@ type refresh struct {
 	err    error
 }
 
-// A report tells what a refresh found.
-type report struct {
-	changed int      // paths
-	folders []string // all of them
-	unrest  bool     // some were changed so recently that they have to be read again
-}
-
 // Refresh reads the tree and brings the index up to date with it.
 func (x *Index) Refresh(ctx context.Context) error {
 	_, err := x.refresh(ctx)
 	return err
 }
 
-func (x *Index) refresh(ctx context.Context) (report, error) {
+func (x *Index) refresh(ctx context.Context) (*refresh, error) {
 	x.refreshing.Lock()
 	defer x.refreshing.Unlock()
 	x.mu.RLock()
@@ -70,9 +65,9 @@ func (x *Index) refresh(ctx context.Context) (report, error) {
 	}
 	if err := r.run(ctx); err != nil {
 		closeAll(r.segs)
-		return report{}, err
+		return nil, err
 	}
-	return report{r.changed(), r.folders, r.unrest}, r.finish()
+	return r, r.finish()
 }
 
 // run walks, and reads files beside that.
@@ -86,29 +81,25 @@ func (r *refresh) run(ctx context.Context) error {
 	err := r.walk(ctx)
 	close(r.todo)
 	readers.Wait()
-	if r.err != nil {
-		return r.err
-	}
-	return err
+	return cmp.Or(r.err, err)
 }
 
 // walk looks at every file and folder. A folder's stamp is taken before the folder is listed: what comes into it later
 // changes it.
 func (r *refresh) walk(ctx context.Context) error {
 	r.folder("")
-	return r.x.view.Walk(ctx, "", workspace.WalkOptions{Recursive: true, Ignore: true, Hidden: true},
-		func(e *workspace.Entry) error {
-			if r.files++; r.files > r.x.o.MaxFiles {
-				return errTooManyFiles
-			}
-			switch e.Type {
-			case fs.ModeDir:
-				r.folder(e.Rel())
-			case 0:
-				return r.file(ctx, e)
-			}
-			return nil
-		})
+	return r.x.view.Walk(ctx, "", walkAll(true), func(e *workspace.Entry) error {
+		if r.files++; r.files > r.x.o.MaxFiles {
+			return errTooManyFiles
+		}
+		switch e.Type {
+		case fs.ModeDir:
+			r.folder(e.Rel())
+		case 0:
+			return r.file(ctx, e)
+		}
+		return nil
+	})
 }
 
 // folder notes a folder and its rules.
@@ -146,9 +137,7 @@ func (r *refresh) same(e entry) bool {
 	}
 	r.seen[i] = true
 	k := &r.old.known[i]
-	isFile := e.kind == kindText
-	wasFile := k.kind == kindText || k.kind == kindBinary || k.kind == kindOther
-	return k.stamp == e.stamp && e.stamp != 0 && (k.kind == e.kind || isFile && wasFile)
+	return k.stamp == e.stamp && e.stamp != 0 && (k.kind == e.kind || k.isFile() && e.isFile())
 }
 
 // file has a file read that is new or has changed.
@@ -164,7 +153,7 @@ func (r *refresh) file(ctx context.Context, e *workspace.Entry) error {
 	if r.same(todo) {
 		return nil
 	}
-	if todo.kind = kindText; st.Size > r.x.o.MaxFile || r.bytes > r.x.o.MaxBytes {
+	if st.Size > r.x.o.MaxFile || r.bytes > r.x.o.MaxBytes {
 		todo.kind = kindOther
 	}
 	select {
@@ -178,11 +167,10 @@ func (r *refresh) file(ctx context.Context, e *workspace.Entry) error {
 // readAll reads files until there are no more.
 func (r *refresh) readAll(cancel context.CancelFunc) {
 	ex := newExtractor()
-	var buf []byte
 	for e := range r.todo {
 		var blocks []block
 		if e.kind == kindText {
-			e, blocks, buf = r.read(e, ex, buf)
+			e, blocks = r.read(e, ex)
 		}
 		if err := r.add(e, blocks); err != nil {
 			cancel()
@@ -191,46 +179,28 @@ func (r *refresh) readAll(cancel context.CancelFunc) {
 }
 
 // read returns the entry of a file and its blocks. What cannot be read may have any.
-func (r *refresh) read(e entry, ex *extractor, buf []byte) (entry, []block, []byte) {
+func (r *refresh) read(e entry, ex *extractor) (entry, []block) {
 	at := time.Now()
 	f, err := r.x.view.Open(e.path)
 	if err != nil {
-		return entry{path: e.path, stamp: e.stamp, kind: kindOther}, nil, buf
+		return entry{path: e.path, stamp: e.stamp, kind: kindOther}, nil
 	}
 	defer f.Close()
 	e.stamp = r.x.restingStamp(f.Stamp(), at)
-	if buf, err = readFile(f, buf); err != nil {
-		return entry{path: e.path, kind: kindOther}, nil, buf
+	ex.text = slices.Grow(ex.text[:0], int(f.Size()))[:f.Size()]
+	n, err := f.ReadAt(ex.text, 0) // as large as it was when it was opened
+	if err != nil && err != io.EOF {
+		return entry{path: e.path, kind: kindOther}, nil
 	}
+	text := ex.text[:n]
 	if after, err := f.Restat(); err != nil || after != f.Stamp() {
 		e.stamp = 0
 	}
-	if grep.Binary(buf) {
+	if grep.Binary(text) {
 		e.kind = kindBinary
-		return e, nil, buf
+		return e, nil
 	}
-	return e, ex.blocks(buf), buf
-}
-
-// readFile reads a file as large as it was when it was opened.
-func readFile(f *workspace.File, buf []byte) ([]byte, error) {
-	if size := int(f.Size()); cap(buf) < size {
-		buf = make([]byte, size)
-	}
-	buf = buf[:f.Size()]
-	for n := 0; n < len(buf); {
-		k, err := unix.Read(f.Fd(), buf[n:])
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return buf, err
-		case k == 0:
-			return buf[:n], nil
-		default:
-			n += k
-		}
-	}
-	return buf, nil
+	return e, ex.blocks(text)
 }
 
 // add puts a file into the segment that is being made.
@@ -249,24 +219,10 @@ func (r *refresh) add(e entry, blocks []block) error {
 func (r *refresh) flush() error {
 	b := r.b
 	r.b = &builder{}
-	s, err := r.x.writeSegment(func(f *os.File) error { return b.write(f) })
+	s, err := r.x.writeSegment(b.write)
 	if err != nil {
 		return fmt.Errorf("the code index could not be written: %w", err)
 	}
 	r.segs = append(r.segs, s)
 	return nil
-}
-
-// changed counts what is new, other or gone.
-func (r *refresh) changed() int {
-	n := len(r.fresh) + len(r.b.files)
-	for _, s := range r.segs {
-		n += len(s.files)
-	}
-	for _, seen := range r.seen {
-		if !seen {
-			n++
-		}
-	}
-	return n
 }

@@ -5,10 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"slices"
+
+	"toolpost/codesearch/disk"
 )
 
 // A segment is one immutable file of the index: a table of files, and for each trigram the list of the blocks
@@ -39,6 +40,10 @@ type entry struct {
 	blocks uint32
 }
 
+func (e *entry) isFile() bool {
+	return e.kind == kindText || e.kind == kindBinary || e.kind == kindOther
+}
+
 // A part is where a block is.
 type part struct {
 	file   uint32 // its number
@@ -65,8 +70,6 @@ const (
 	crcSize    = 4
 	maxSegment = 4 << 30
 )
-
-func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 // errCorrupt says that a file of the index is not what was written.
 var errCorrupt = errors.New("the file is damaged")
@@ -107,27 +110,26 @@ func (s *segment) load() error {
 	if _, err := s.file.ReadAt(held, int64(dir)); err != nil {
 		return err
 	}
-	if checksum(held) != binary.LittleEndian.Uint32(foot[16:]) {
+	if disk.Checksum(held) != binary.LittleEndian.Uint32(foot[16:]) {
 		return errCorrupt
 	}
-	if err := s.readDirectory(held[:table-dir], dir); err != nil {
+	if err := s.readDirectory(disk.NewReader(held[:table-dir]), dir); err != nil {
 		return err
 	}
-	return s.readTable(held[table-dir:])
+	return s.readTable(disk.NewReader(held[table-dir:]))
 }
 
 // readDirectory reads pairs of differences: to the gram before, and to where the list before ends.
-func (s *segment) readDirectory(b []byte, limit uint64) error {
-	r := reader{b: b}
-	n := r.count(2)
+func (s *segment) readDirectory(r *disk.Reader, limit uint64) error {
+	n := r.Count(2)
 	s.grams, s.ends = make([]uint32, n), make([]uint64, n)
 	gram, end := uint64(0), uint64(len(magic))
 	for i := range n {
-		gram += r.uvarint()
-		end += r.uvarint()
+		gram += r.Number(maxSegment)
+		end += r.Number(maxSegment)
 		s.grams[i], s.ends[i] = uint32(gram), end
 	}
-	if r.bad || len(r.b) > 0 || end > limit {
+	if !r.Whole() || end > limit {
 		return errCorrupt
 	}
 	return nil
@@ -135,51 +137,55 @@ func (s *segment) readDirectory(b []byte, limit uint64) error {
 
 // readTable reads entries: a kind, a stamp, how much of the path before is shared, the rest of the path, and the size
 // and the number of lines of each block.
-func (s *segment) readTable(b []byte) error {
-	r := reader{b: b}
-	n := r.count(12)
+func (s *segment) readTable(r *disk.Reader) error {
+	n := r.Count(12)
 	s.files = make([]entry, n)
 	last := ""
 	for i := range n {
-		k, stamp := kind(r.take(1)[0]), binary.LittleEndian.Uint64(r.take(8))
-		shared, rest := r.uvarint(), r.uvarint()
-		if shared > uint64(len(last)) || r.bad {
-			return errCorrupt
-		}
-		last = last[:shared] + string(r.take(rest))
-		s.files[i] = entry{last, stamp, k, uint32(r.count(2))}
+		k, stamp, shared := kind(r.Byte()), r.Uint64(), r.Number(uint64(len(last)))
+		last = last[:shared] + r.String()
+		s.files[i] = entry{last, stamp, k, uint32(r.Count(2))}
 		at := part{file: uint32(i)}
 		for range s.files[i].blocks {
-			at.size = uint32(r.uvarint())
+			at.size = uint32(r.Number(maxSegment))
 			s.parts = append(s.parts, at)
 			at.offset += at.size
-			at.line += uint32(r.uvarint())
+			at.line += uint32(r.Number(maxSegment))
 		}
 	}
-	if r.bad || len(r.b) > 0 {
+	if !r.Whole() {
 		return errCorrupt
 	}
 	return nil
 }
 
+// place is where the list of a gram lies; for one that is not there, an empty place.
+func (s *segment) place(gram uint32) (from, to uint64) {
+	i, found := slices.BinarySearch(s.grams, gram)
+	switch {
+	case !found:
+		return 0, 0
+	case i == 0:
+		return uint64(len(magic)), s.ends[0]
+	}
+	return s.ends[i-1], s.ends[i]
+}
+
 // list reads the block numbers of a gram. A gram that is not there has none.
 func (s *segment) list(gram uint32) ([]uint32, error) {
-	i, found := slices.BinarySearch(s.grams, gram)
-	if !found {
+	from, to := s.place(gram)
+	if from == to {
 		return nil, nil
 	}
-	start := uint64(len(magic))
-	if i > 0 {
-		start = s.ends[i-1]
-	}
-	b := make([]byte, s.ends[i]-start)
-	if _, err := s.file.ReadAt(b, int64(start)); err != nil {
+	b := make([]byte, to-from)
+	if _, err := s.file.ReadAt(b, int64(from)); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
-	if len(b) < crcSize || checksum(b[:len(b)-crcSize]) != binary.LittleEndian.Uint32(b[len(b)-crcSize:]) {
+	end := len(b) - crcSize
+	if end < 0 || disk.Checksum(b[:end]) != binary.LittleEndian.Uint32(b[end:]) {
 		return nil, fmt.Errorf("%s: %w", s.name, errCorrupt)
 	}
-	return s.decode(b[:len(b)-crcSize])
+	return s.decode(b[:end])
 }
 
 func (s *segment) decode(b []byte) ([]uint32, error) {
@@ -188,12 +194,10 @@ func (s *segment) decode(b []byte) ([]uint32, error) {
 	for len(b) > 0 {
 		d, n := uint64(b[0]), 1
 		if d >= 0x80 {
-			if d, n = binary.Uvarint(b); n <= 0 {
-				return nil, fmt.Errorf("%s: %w", s.name, errCorrupt)
-			}
+			d, n = binary.Uvarint(b)
 		}
 		next += d
-		if next >= uint64(len(s.parts)) {
+		if n <= 0 || next >= uint64(len(s.parts)) {
 			return nil, fmt.Errorf("%s: %w", s.name, errCorrupt)
 		}
 		ids = append(ids, uint32(next))
@@ -201,55 +205,6 @@ func (s *segment) decode(b []byte) ([]uint32, error) {
 		b = b[n:]
 	}
 	return ids, nil
-}
-
-// listSize is how many bytes the list of a gram has: a cheap estimate of its length.
-func (s *segment) listSize(gram uint32) uint64 {
-	i, found := slices.BinarySearch(s.grams, gram)
-	switch {
-	case !found:
-		return 0
-	case i == 0:
-		return s.ends[0] - uint64(len(magic))
-	}
-	return s.ends[i] - s.ends[i-1]
-}
-
-// A reader takes values from bytes that may be damaged; it never fails, but says so in the end.
-type reader struct {
-	b   []byte
-	bad bool
-}
-
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 || v > maxSegment {
-		r.bad, r.b = true, nil
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-// take returns n bytes, zeros where there are not so many left.
-func (r *reader) take(n uint64) []byte {
-	if uint64(len(r.b)) < n {
-		r.bad, r.b = true, nil
-		return make([]byte, min(n, 16))
-	}
-	b := r.b[:n]
-	r.b = r.b[n:]
-	return b
-}
-
-// count reads how many things follow, each of at least so many bytes.
-func (r *reader) count(least int) int {
-	n := r.uvarint()
-	if n > uint64(len(r.b)/least) {
-		r.bad, r.b = true, nil
-		return 0
-	}
-	return int(n)
 }
 
 // A segmentWriter writes a segment: lists by rising gram, then the table.
@@ -270,7 +225,7 @@ func newSegmentWriter(w io.Writer) *segmentWriter {
 // add writes the list of a gram, as the differences that decode reads.
 func (w *segmentWriter) add(gram uint32, list []byte) {
 	_, _ = w.w.Write(list) // finish gives the error
-	_, _ = w.w.Write(binary.LittleEndian.AppendUint32(nil, checksum(list)))
+	_, _ = w.w.Write(binary.LittleEndian.AppendUint32(nil, disk.Checksum(list)))
 	length := uint64(len(list) + crcSize)
 	w.dir = binary.AppendUvarint(w.dir, uint64(gram-w.last))
 	w.dir = binary.AppendUvarint(w.dir, length)
@@ -306,7 +261,7 @@ func (w *segmentWriter) finish(files []entry, parts []part) error {
 	_, _ = w.w.Write(held) // Flush gives the error
 	foot := binary.LittleEndian.AppendUint64(nil, w.at)
 	foot = binary.LittleEndian.AppendUint64(foot, table)
-	foot = binary.LittleEndian.AppendUint32(foot, checksum(held))
+	foot = binary.LittleEndian.AppendUint32(foot, disk.Checksum(held))
 	_, _ = w.w.Write(append(foot, magic...))
 	return w.w.Flush()
 }

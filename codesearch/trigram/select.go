@@ -1,6 +1,7 @@
 package trigram
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"toolpost/codesearch/grep"
@@ -61,7 +63,10 @@ func (x *Index) Select(ctx context.Context, folder string, n grep.Need) (Selecti
 		x.damaged(err)
 		return Selection{}, ErrNotReady
 	}
-	c := &check{x: x, s: s, folder: folder, wanted: wanted, changed: map[int]bool{}, add: map[string]bool{}}
+	c := &check{
+		x: x, s: s, folder: folder, wanted: wanted, changed: map[int]bool{}, add: map[string]bool{},
+		seen: map[string]bool{},
+	}
 	if err := c.run(ctx); err != nil {
 		return Selection{}, err
 	}
@@ -77,7 +82,7 @@ func (x *Index) Select(ctx context.Context, folder string, n grep.Need) (Selecti
 
 // isHere reports whether a folder is where its name says, and no link on the way leads elsewhere.
 func (x *Index) isHere(folder string) bool {
-	f, err := x.view.OpenDir(orElse(folder, "."))
+	f, err := x.view.OpenDir(cmp.Or(folder, "."))
 	if err != nil {
 		return false
 	}
@@ -99,14 +104,16 @@ func (s *snapshot) find(n grep.Need) (wanted [][]grep.Part, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if h.all {
-			h.ids = seg.everyBlock()
-		}
-		for _, id := range h.ids {
-			at := seg.parts[id]
+		add := func(at part) {
 			if p := s.place[i][at.file]; p >= 0 {
 				wanted[p] = appendPart(wanted[p], at)
 			}
+		}
+		for _, id := range h.ids {
+			add(seg.parts[id])
+		}
+		for n := 0; h.all && n < len(seg.parts); n++ {
+			add(seg.parts[n])
 		}
 	}
 	for i := range s.known {
@@ -140,7 +147,7 @@ type check struct {
 
 	add    map[string]bool // files that the index does not know
 	walked []string        // folders that were walked as a whole: what is below them is what the walk came to
-	seen   map[string]bool // there
+	seen   map[string]bool // by a walk
 }
 
 func (c *check) run(ctx context.Context) error {
@@ -185,20 +192,15 @@ func (c *check) compare(ctx context.Context) error {
 		i, _ := c.s.lookup(c.folder)
 		c.look(i, c.x.root.Fd(), 0)
 	}
-	var workers sync.WaitGroup
-	next := make(chan int)
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for at := range next {
-				c.batch(at, min(at+batchSize, to))
-			}
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for at := from; at < to && ctx.Err() == nil; at += batchSize {
+		g.Go(func() error {
+			c.batch(at, min(at+batchSize, to))
+			return nil
 		})
 	}
-	for at := from; at < to && ctx.Err() == nil; at += batchSize {
-		next <- at
-	}
-	close(next)
-	workers.Wait()
+	_ = g.Wait()
 	return ctx.Err()
 }
 
@@ -261,11 +263,8 @@ func (c *check) walkRules(ctx context.Context) error {
 		if c.wasWalked(folder) || !c.x.isHere(folder) {
 			continue
 		}
-		if c.seen == nil {
-			c.seen = map[string]bool{}
-		}
 		c.walked = append(c.walked, folder)
-		if err := c.walk(ctx, folder, func(rel string) { c.seen[rel] = true }); err != nil {
+		if err := c.walk(ctx, folder); err != nil {
 			return err
 		}
 	}
@@ -280,11 +279,11 @@ func (c *check) wasWalked(rel string) bool {
 }
 
 // walk comes to all files below a folder, and keeps those that the index does not know.
-func (c *check) walk(ctx context.Context, folder string, visit func(rel string)) error {
-	err := c.x.view.Walk(ctx, orElse(folder, "."), walkAll(true), func(e *workspace.Entry) error {
+func (c *check) walk(ctx context.Context, folder string) error {
+	err := c.x.view.Walk(ctx, cmp.Or(folder, "."), walkAll(true), func(e *workspace.Entry) error {
 		if e.Type == 0 {
 			rel := e.Rel()
-			visit(rel)
+			c.seen[rel] = true
 			c.keep(rel)
 		}
 		return nil
@@ -320,7 +319,7 @@ func (c *check) list(ctx context.Context) error {
 			continue
 		}
 		var folders []string
-		err := c.x.view.Walk(ctx, orElse(folder, "."), walkAll(false), func(e *workspace.Entry) error {
+		err := c.x.view.Walk(ctx, cmp.Or(folder, "."), walkAll(false), func(e *workspace.Entry) error {
 			switch e.Type {
 			case 0:
 				c.keep(e.Rel())
@@ -335,7 +334,7 @@ func (c *check) list(ctx context.Context) error {
 			return err
 		}
 		for _, f := range folders {
-			if err := c.walk(ctx, f, func(string) {}); err != nil {
+			if err := c.walk(ctx, f); err != nil {
 				return err
 			}
 		}
@@ -376,10 +375,6 @@ func (c *check) selection() Selection {
 	sel.Changed = len(sel.Picks) - sel.Candidates
 	slices.SortFunc(sel.Picks, func(a, b Pick) int { return strings.Compare(a.Path, b.Path) })
 	return sel
-}
-
-func (k *known) isFile() bool {
-	return k.kind == kindText || k.kind == kindBinary || k.kind == kindOther
 }
 
 // damaged throws the index away, in the background: who noticed is still reading it.

@@ -12,15 +12,19 @@ import (
 // something, and it may not be there at all.
 type watch struct {
 	root    string
-	max     int
 	watcher *fsnotify.Watcher // nil: nothing is watched
 	watched map[string]bool
+	events  <-chan fsnotify.Event // nothing comes where nothing is watched
+	errors  <-chan error
 }
+
+// maxWatches is how many folders are watched.
+const maxWatches = 16_384
 
 // follow watches these folders, of which the first is the root. With too many, or where the system has no room for
 // them, it watches none: half of them would make one kind of change be noticed and another not.
 func (w *watch) follow(folders []string) {
-	if len(folders) > w.max {
+	if len(folders) > maxWatches {
 		w.close()
 		return
 	}
@@ -29,7 +33,7 @@ func (w *watch) follow(folders []string) {
 		if err != nil {
 			return
 		}
-		w.watcher, w.watched = watcher, map[string]bool{}
+		w.watcher, w.events, w.errors = watcher, watcher.Events, watcher.Errors
 	}
 	now := make(map[string]bool, len(folders))
 	for _, f := range folders {
@@ -51,20 +55,5 @@ func (w *watch) close() {
 	if w.watcher != nil {
 		w.watcher.Close()
 	}
-	w.watcher, w.watched = nil, nil
-}
-
-// events and errors give what comes; nothing comes where nothing is watched.
-func (w *watch) events() <-chan fsnotify.Event {
-	if w.watcher == nil {
-		return nil
-	}
-	return w.watcher.Events
-}
-
-func (w *watch) errors() <-chan error {
-	if w.watcher == nil {
-		return nil
-	}
-	return w.watcher.Errors
+	*w = watch{root: w.root}
 }

@@ -56,15 +56,9 @@ type Trail struct {
 
 // New makes a trail.
 func New(o Options) *Trail {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Digests == nil {
-		o.Digests = secret.NewKeyed(nil)
-	}
-	if o.Redactor != nil {
-		o.Log = redacted{o.Log, o.Redactor, Columns()}
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Digests = cmp.Or(o.Digests, secret.NewKeyed(nil))
+	o.Log = redacted{o.Log, o.Redactor, Columns()}
 	return &Trail{o: o, waiting: waiting{most: cmp.Or(o.Waiting, 4096)}}
 }
 
@@ -105,33 +99,14 @@ func (t *Trail) Named() tool.Middleware {
 	if t == nil {
 		return nil
 	}
-	return func(next tool.Handler) tool.Handler {
-		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			if c.Record != nil && c.Spec != nil {
-				t.name(c.Record, c)
-			}
-			return next.Invoke(ctx, c, out)
-		})
-	}
+	return tool.First(t.name)
 }
 
-// Touching is the stage behind the one that checks the arguments: it notes what the call is going to touch.
-// toucher is nil where nobody can tell.
-func (t *Trail) Touching(toucher tool.Toucher) tool.Middleware {
-	if t == nil || toucher == nil {
+func (t *Trail) name(_ context.Context, c *tool.Call) error {
+	r := c.Record
+	if r == nil || c.Spec == nil {
 		return nil
 	}
-	return func(next tool.Handler) tool.Handler {
-		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			if c.Record != nil {
-				c.Record.Touches, _ = toucher.Touches(c) // an error refuses the call where others are told about it
-			}
-			return next.Invoke(ctx, c, out)
-		})
-	}
-}
-
-func (t *Trail) name(r *tool.Record, c *tool.Call) {
 	r.Tool, r.Source, r.Protocol, r.Tier = c.Spec.Name, c.Spec.Source, c.Spec.Protocol, c.Spec.Tier
 	if r.Asked == r.Tool {
 		r.Asked = ""
@@ -142,6 +117,21 @@ func (t *Trail) name(r *tool.Record, c *tool.Call) {
 			r.Args = nil
 		}
 	}
+	return nil
+}
+
+// Touching is the stage behind the one that checks the arguments: it notes what the call is going to touch.
+// toucher is nil where nobody can tell.
+func (t *Trail) Touching(toucher tool.Toucher) tool.Middleware {
+	if t == nil || toucher == nil {
+		return nil
+	}
+	return tool.First(func(_ context.Context, c *tool.Call) error {
+		if c.Record != nil {
+			c.Record.Touches, _ = toucher.Touches(c) // an error refuses the call where others are told about it
+		}
+		return nil
+	})
 }
 
 // Begun is the stage in front of what has an effect. A call that may change something is noted before it runs:
@@ -150,19 +140,17 @@ func (t *Trail) Begun() tool.Middleware {
 	if t == nil {
 		return nil
 	}
-	return func(next tool.Handler) tool.Handler {
-		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			r := c.Record
-			if r == nil || c.Spec != nil && c.Spec.Effects.ReadOnly() {
-				return next.Invoke(ctx, c, out)
-			}
-			if err := t.o.Log.Begin(context.WithoutCancel(ctx), r); err != nil {
-				return nil, tool.BeforeRun(notBegun(c.Tool, err))
-			}
-			r.Begun = true
-			return next.Invoke(ctx, c, out)
-		})
-	}
+	return tool.First(func(ctx context.Context, c *tool.Call) error {
+		r := c.Record
+		if r == nil || c.Spec != nil && c.Spec.Effects.ReadOnly() {
+			return nil
+		}
+		if err := t.o.Log.Begin(context.WithoutCancel(ctx), r); err != nil {
+			return tool.BeforeRun(notBegun(c.Tool, err))
+		}
+		r.Begun = true
+		return nil
+	})
 }
 
 // notBegun is the error of a call that may change something and could not be noted. One that may be made again soon

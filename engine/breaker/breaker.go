@@ -105,7 +105,7 @@ func (g *gate) leave(try bool, r *tool.Result, err error) {
 	case r != nil && !r.Trace.Cached: // an answer from memory does not make a broken tool whole
 		g.count.Worked()
 	case broke(err):
-		g.count.Failed(tool.AsError(err).Message)
+		g.count.Failed(string(tool.CodeOf(err))) // the message may say what another caller sent
 	}
 }
 

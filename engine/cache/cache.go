@@ -4,6 +4,7 @@ package cache
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"crypto/sha256"
 	"slices"
@@ -24,10 +25,10 @@ type Options struct {
 
 // A Cache keeps the results of one engine. It starts without rules; see Replace.
 type Cache struct {
-	now     func() time.Time
-	lru     lru
-	domains domains
-	last    atomic.Int64 // number of the last reader
+	domains
+	now  func() time.Time
+	lru  lru
+	last atomic.Int64 // number of the last reader
 
 	hits, misses atomic.Int64
 }
@@ -37,7 +38,7 @@ func New(o Options) *Cache {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Cache{now: o.Now, lru: newLRU(cmp.Or(o.Bytes, maxTotal))}
+	return &Cache{now: o.Now, lru: lru{most: cmp.Or(o.Bytes, maxTotal), byKey: map[key]*list.Element{}}}
 }
 
 // Section is the part of the config that the stage reads.
@@ -54,13 +55,17 @@ func (c *Cache) Read(cfg *config.Config) (apply func(), err error) {
 	if err := cfg.Section(Section().Name).Decode(&rules); err != nil {
 		return nil, err
 	}
-	return func() { c.Replace(rules) }, Check(rules)
+	if len(rules) > maxRules { // more than anybody can read
+		return nil, tool.Errorf(tool.CodeInvalidInput, "limits: there are %d caches, and %d are allowed", len(rules),
+			maxRules)
+	}
+	return func() { c.Replace(rules) }, nil
 }
 
 // Replace goes over to other rules and forgets every result. The stages that For gave before keep to the rules they
 // were made of.
 func (c *Cache) Replace(rules []Rule) {
-	c.domains.replace(rules)
+	c.replace(rules)
 	c.lru.clear()
 }
 
@@ -70,27 +75,24 @@ func (c *Cache) Replace(rules []Rule) {
 // Results are kept for this stage alone: when the tools of an engine are replaced, their stages are new and begin with
 // nothing.
 func (c *Cache) For(spec *tool.Spec) tool.Middleware {
-	rule := c.domains.rule(spec)
+	rule := c.rule(spec)
 	ch := &changer{cache: c, spec: spec, own: rule}
 	if !spec.Effects.ReadOnly() {
-		ch.changes = c.domains.source(spec.Source)
+		ch.changes = c.source(spec.Source)
 	}
-	if rule == nil {
-		if c.domains.changes(ch) {
-			return ch.stage
-		}
+	changes := c.changes(ch)
+	switch {
+	case rule == nil && changes:
+		return ch.stage
+	case rule == nil:
 		return nil
 	}
-	r := &reader{cache: c, number: c.last.Add(1), rule: rule, spec: spec, source: c.domains.source(spec.Source)}
-	if c.domains.changes(ch) {
-		return func(next tool.Handler) tool.Handler { return ch.stage(r.stage(next)) }
+	r := &reader{cache: c, number: c.last.Add(1), rule: rule, spec: spec, source: c.source(spec.Source)}
+	if !changes {
+		return r.stage
 	}
-	return r.stage
+	return func(next tool.Handler) tool.Handler { return ch.stage(r.stage(next)) }
 }
-
-// Misplaced is the error of a rule that names a tool which may do more than read; nil: there is none. Patterns may meet
-// such tools: then these are left alone.
-func (c *Cache) Misplaced() error { return c.domains.wrong() }
 
 // Stats tells what there is and how it does.
 type Stats struct {
@@ -100,8 +102,9 @@ type Stats struct {
 
 // Stats returns the numbers as they are now.
 func (c *Cache) Stats() Stats {
-	entries, bytes := c.lru.size()
-	return Stats{c.hits.Load(), c.misses.Load(), entries, bytes}
+	c.lru.mu.Lock()
+	defer c.lru.mu.Unlock()
+	return Stats{c.hits.Load(), c.misses.Load(), int64(len(c.lru.byKey)), c.lru.bytes}
 }
 
 // A reader is the stage of a tool whose results are kept.
@@ -205,8 +208,8 @@ type changer struct {
 
 func (ch *changer) stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		touched := ch.cache.domains.begin(ch)
-		defer ch.cache.domains.end(ch, touched)
+		touched := ch.cache.begin(ch)
+		defer ch.cache.end(ch, touched)
 		return next.Invoke(ctx, c, out)
 	})
 }

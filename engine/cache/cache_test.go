@@ -381,7 +381,11 @@ func TestMistakesInTheRules(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if err := cache.Check(make([]cache.Rule, 101)); tool.CodeOf(err) != tool.CodeInvalidInput {
+	cfg, err := config.Parse("toolpost.yaml", []byte("limits: {cache: ["+strings.Repeat("{tools: a, ttl: 1s},", 101)+"]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cache.New(cache.Options{}).Read(cfg); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "101 caches") {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package cache
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -87,13 +88,17 @@ func (d *domains) rule(spec *tool.Spec) *rule {
 	return nil
 }
 
-func (d *domains) wrong() error {
+// Misplaced is the error of a rule that names a tool which may do more than read; nil: there is none. Patterns may meet
+// such tools: then these are left alone.
+func (d *domains) Misplaced() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.refused) == 0 {
 		return nil
 	}
-	return misplaced(slices.Sorted(slices.Values(d.refused)))
+	return tool.Errorf(tool.CodeInvalidInput, "limits: %s cannot be cached, because not declared to read and do "+
+		"nothing else; take the name out of limits.cache, or correct the effects of the tool",
+		strings.Join(slices.Sorted(slices.Values(d.refused)), ", "))
 }
 
 // source returns the domain of a source, the same for ever. There are as many as a config has sources.

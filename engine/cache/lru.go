@@ -32,12 +32,8 @@ type lru struct {
 
 	mu    sync.Mutex
 	byKey map[key]*list.Element
-	used  *list.List // of *entry
+	used  list.List // of *entry
 	bytes int64
-}
-
-func newLRU(most int64) lru {
-	return lru{most: most, byKey: map[key]*list.Element{}, used: list.New()}
 }
 
 // get returns the result of an equal call, if nothing has changed since and it is not too old.
@@ -91,10 +87,4 @@ func (l *lru) clear() {
 	clear(l.byKey)
 	l.used.Init()
 	l.bytes = 0
-}
-
-func (l *lru) size() (entries, bytes int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return int64(len(l.byKey)), l.bytes
 }

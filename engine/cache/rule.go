@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"toolpost/tool"
@@ -41,23 +40,7 @@ func (r *Rule) Validate() error {
 	return nil
 }
 
-// Check refuses more rules than anybody can read.
-func Check(rules []Rule) error {
-	if len(rules) > maxRules {
-		return tool.Errorf(tool.CodeInvalidInput, "limits: there are %d caches, and %d are allowed", len(rules),
-			maxRules)
-	}
-	return nil
-}
-
 // names reports whether the rule asks for the tool by its name, not by a pattern that may have met it by chance.
 func (r *Rule) names(ref tool.Ref) bool {
 	return slices.ContainsFunc(r.Tools, func(p tool.Pattern) bool { return p.Plain() && p.Match(ref) })
-}
-
-// misplaced is the error of rules that ask for tools that are not kept.
-func misplaced(names []string) error {
-	return tool.Errorf(tool.CodeInvalidInput,
-		"limits: %s cannot be cached, because not declared to read and do nothing else; "+
-			"take the name out of limits.cache, or correct the effects of the tool", strings.Join(names, ", "))
 }

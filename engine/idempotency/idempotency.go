@@ -51,9 +51,11 @@ type Calls struct {
 // New makes the memory of one engine.
 func New(o Options) *Calls {
 	ttl := cmp.Or(o.TTL, time.Minute)
-	s := &Calls{memory: newMemory(ttl, cmp.Or(o.Max, 1024), cmp.Or(o.MaxBytes, 64<<20)), digests: o.Digests}
-	if s.digests == nil {
-		s.digests = secret.NewKeyed(nil)
+	s := &Calls{
+		memory: &memory{
+			ttl: ttl, max: cmp.Or(o.Max, 1024), maxBytes: cmp.Or(o.MaxBytes, 64<<20), entries: map[digest]*entry{},
+		},
+		digests: cmp.Or(o.Digests, secret.NewKeyed(nil)),
 	}
 	if o.Outcomes != nil {
 		s.durable = &durable{o.Outcomes, ttl}
@@ -70,12 +72,9 @@ func (s *Calls) stage(next tool.Handler) tool.Handler {
 		if c.Key == "" {
 			return next.Invoke(ctx, c, out)
 		}
-		input, err := s.inputOf(c)
-		if err != nil {
-			return nil, err
-		}
-		scope, err := s.scopeOf(c)
-		if err != nil {
+		input, errInput := s.inputOf(c)
+		scope, errScope := s.scopeOf(c)
+		if err := cmp.Or(errInput, errScope); err != nil {
 			return nil, err
 		}
 		for {
@@ -97,11 +96,11 @@ func (s *Calls) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (r *tool.Result, err error) {
 	defer func() {
+		kept := r
 		if err != nil || r != nil && r.Ask != nil {
-			s.memory.settle(e, nil)
-			return
+			kept = nil
 		}
-		s.memory.settle(e, r)
+		s.memory.settle(e, kept)
 	}()
 	if s.durable != nil {
 		return s.durable.run(ctx, next, c, out, e)

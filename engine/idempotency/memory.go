@@ -15,8 +15,8 @@ type memory struct {
 
 	mu      sync.Mutex
 	entries map[digest]*entry
-	recent  *list.List // entries with an outcome, the most recently used first
-	bytes   int        // of their outputs
+	recent  list.List // entries with an outcome, the most recently used first
+	bytes   int       // of their outputs
 }
 
 // An entry is one call that has a key.
@@ -26,10 +26,6 @@ type entry struct {
 	result       *tool.Result  // nil: it came to nothing
 	expires      time.Time
 	place        *list.Element // nil: still running
-}
-
-func newMemory(ttl time.Duration, max, maxBytes int) *memory {
-	return &memory{ttl: ttl, max: max, maxBytes: maxBytes, entries: map[digest]*entry{}, recent: list.New()}
 }
 
 // claim returns the entry of a scope. Where there is none, it makes one that is the caller's to settle.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"sync"
 	"time"
 
 	"toolpost/tool"
@@ -30,18 +29,23 @@ func States() []string {
 	return []string{Queued, Running, Done, Failed, Asked, Cancelled, Lost}
 }
 
-// A Job is a call that runs later.
+// A Job is a call that runs later. Its JSON is what its caller sees of it, beside its outcome.
 type Job struct {
-	ID, Caller, Tool   string
-	State              string // queued, running, or how it ended
-	Made, Began, Ended time.Time
-	Attempts           int    // how often it was begun
-	Again              bool   // it does no harm when it runs twice
-	Stop               bool   // it was asked to end
-	Lease              string // of a job that waits; when it is begun, whoever begins it has it
-	Call               []byte // what is called, JSON; not kept beyond its end
-	Outcome            []byte // JSON; nil: there is none yet
-	Events, Bytes      int    // of the attempts before; for who begins it
+	ID       string    `json:"job"`
+	Caller   string    `json:"caller,omitzero"` // seen in a list of those of all callers
+	Tool     string    `json:"tool"`
+	State    string    `json:"state"`             // queued, running, or how it ended
+	Stop     bool      `json:"stopping,omitzero"` // it was asked to end; seen while it runs
+	Made     time.Time `json:"made"`
+	Began    time.Time `json:"began,omitzero"`
+	Ended    time.Time `json:"ended,omitzero"`
+	Attempts int       `json:"attempts,omitzero"` // how often it was begun
+	Again    bool      `json:"-"`                 // it does no harm when it runs twice
+	Lease    string    `json:"-"`                 // of a job that waits; when it is begun, whoever begins it has it
+	Call     []byte    `json:"-"`                 // what is called, JSON; not kept beyond its end
+	Outcome  []byte    `json:"-"`                 // JSON; nil: there is none yet
+	Events   int       `json:"-"`                 // of the attempts before; for who begins it
+	Bytes    int       `json:"-"`                 // of these events
 }
 
 // A Book keeps jobs for those who want them run.
@@ -76,7 +80,7 @@ type Ledger interface {
 	Expire(ctx context.Context, before time.Time) (int, error)
 }
 
-// Options of a queue. The first three are needed; the others have useful zero values.
+// Options of a queue. Those that have a zero value say what it means.
 type Options struct {
 	Store interface {
 		Book
@@ -85,12 +89,12 @@ type Options struct {
 	Handler tool.Handler // runs jobs as it runs other calls
 	// Lookup finds a tool that a caller may see.
 	Lookup func(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error)
-	// Own reports whether a tool is one of those for jobs, which are not run as jobs; nil: none is.
+	// Own reports whether a tool is one of those for jobs, which are not run as jobs.
 	Own func(*tool.Spec) bool
 	// Known gives the rights that a caller has now, where somebody keeps a list of callers who has it on the list. A
-	// caller who was on it when the job was made, and is not when it runs, is refused; nil: there is no list.
+	// caller who was on it when the job was made, and is not when it runs, is refused.
 	Known func(id string) (rights *tool.Rights, ok bool)
-	// Admit refuses a caller who may no longer call, however it was known; nil: none is refused.
+	// Admit refuses a caller who may no longer call, however it was known.
 	Admit func(ctx context.Context, p tool.Principal) error
 
 	// Available says why a tool cannot be called now; nil: it can, or the call will tell. Sources may take a while to
@@ -111,28 +115,12 @@ type Queue struct {
 	o     Options
 	wake  chan struct{} // there may be something to do
 	ended chan struct{} // closed when Run has ended
-	once  sync.Once
 }
 
 // New makes a queue.
 func New(o Options) *Queue {
 	o.Workers, o.PerCaller, o.Most = cmp.Or(o.Workers, 8), cmp.Or(o.PerCaller, 1000), cmp.Or(o.Most, 10_000)
 	o.Drain, o.Keep = cmp.Or(o.Drain, 10*time.Second), cmp.Or(o.Keep, 24*time.Hour)
-	if o.Own == nil {
-		o.Own = func(*tool.Spec) bool { return false }
-	}
-	if o.Known == nil {
-		o.Known = func(string) (*tool.Rights, bool) { return nil, false }
-	}
-	if o.Admit == nil {
-		o.Admit = func(context.Context, tool.Principal) error { return nil }
-	}
-	if o.Available == nil {
-		o.Available = func(context.Context, tool.Principal, string) error { return nil }
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	return &Queue{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
@@ -169,11 +157,17 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 	if err := q.o.Store.Add(ctx, j, q.o.PerCaller, q.o.Most); err != nil {
 		return nil, err
 	}
+	nudge(q.wake)
+	j.Made = j.Made.UTC()
+	return show(j)
+}
+
+// nudge wakes who waits on a channel, or will.
+func nudge(c chan struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
-	return strictjson.Marshal(view{Job: j.ID, Tool: j.Tool, State: j.State, Made: j.Made.UTC()})
 }
 
 // again reports whether a tool does no harm when it runs twice.
@@ -219,11 +213,11 @@ type request struct {
 	Guarantees tool.Guarantees `json:"guarantees,omitzero"`
 }
 
-// rights are those of a caller. Tools is nil for all, and empty for none.
+// rights are those of a caller. All says that Tools are nil: an empty list may be left out.
 type rights struct {
-	Roles []string `json:"roles,omitzero"`
-	All   bool     `json:"all,omitzero"`
-	Tools []string `json:"tools,omitzero"`
+	Roles []string      `json:"roles,omitzero"`
+	All   bool          `json:"all,omitzero"`
+	Tools tool.Patterns `json:"tools,omitzero"`
 }
 
 func encode(c *tool.Call, known bool) ([]byte, error) {
@@ -232,10 +226,7 @@ func encode(c *tool.Call, known bool) ([]byte, error) {
 		Known: known, Operates: c.Caller.Operates, Guarantees: c.Guarantees,
 	}
 	if have := c.Caller.Rights; have != nil {
-		r.Rights = &rights{Roles: have.Roles, All: have.Tools == nil}
-		for _, g := range have.Tools {
-			r.Rights.Tools = append(r.Rights.Tools, string(g))
-		}
+		r.Rights = &rights{have.Roles, have.Tools == nil, have.Tools}
 	}
 	b, err := strictjson.Marshal(r)
 	if err != nil {
@@ -252,12 +243,9 @@ func decode(j *Job) (c *tool.Call, known bool, err error) {
 	}
 	p := tool.Principal{ID: j.Caller, Door: r.Door, Operates: r.Operates}
 	if r.Rights != nil {
-		p.Rights = &tool.Rights{Roles: r.Rights.Roles}
-		if !r.Rights.All {
+		p.Rights = &tool.Rights{Roles: r.Rights.Roles, Tools: r.Rights.Tools}
+		if !r.Rights.All && p.Rights.Tools == nil {
 			p.Rights.Tools = tool.Patterns{}
-		}
-		for _, g := range r.Rights.Tools {
-			p.Rights.Tools = append(p.Rights.Tools, tool.Pattern(g))
 		}
 	}
 	c = &tool.Call{

@@ -1,11 +1,13 @@
 package job_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -134,7 +136,7 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 		Policy: func() *policy.Policy { return judge },
 		Stages: map[string]engine.Stage{
 			"idempotency": idempotency.New(idempotency.Options{}).For,
-			"lease":       lease.New(lease.Options{From: 3, Consume: db.Leases()}).For,
+			"lease":       lease.Gate{From: 3, Consume: db.Leases()}.For,
 		},
 	})
 	o.Handler, o.Lookup = p.Engine, p.Lookup
@@ -143,7 +145,17 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 	} else {
 		o.Store = p.jobs
 	}
-	o.Own = func(s *tool.Spec) bool { return slices.Contains(jobtools.Names(), s.Name) }
+	o.Own = func(s *tool.Spec) bool { return jobtools.New(p.queue).Has(&tool.Call{Tool: s.Name}) }
+	if o.Known == nil {
+		o.Known = func(string) (*tool.Rights, bool) { return nil, false }
+	}
+	if o.Admit == nil {
+		o.Admit = func(context.Context, tool.Principal) error { return nil }
+	}
+	if o.Available == nil {
+		o.Available = func(context.Context, tool.Principal, string) error { return nil }
+	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	p.queue = job.New(o)
 	p.Replace(t.Context(), []engine.Binding{{Name: "toolpost", Protocol: "builtin", Runner: jobtools.New(p.queue)}, {Name: "shop", Protocol: "fake", Runner: s}})
 	t.Cleanup(func() {

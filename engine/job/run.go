@@ -41,7 +41,7 @@ type dispatcher struct {
 // Run runs jobs until ctx ends. Those that run then have some time to end; what has not ended by then is put back
 // where it does no harm to run it again, and else is lost. It is called once.
 func (q *Queue) Run(ctx context.Context) {
-	defer q.once.Do(func() { close(q.ended) })
+	defer close(q.ended)
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	d := &dispatcher{
@@ -52,7 +52,9 @@ func (q *Queue) Run(ctx context.Context) {
 	stop := make(chan struct{})
 	tending.Go(func() { d.tend(stop) })
 	d.take(ctx)
-	d.drain(end)
+	late := time.AfterFunc(q.o.Drain, func() { end(errShutdown) }) // for the jobs that take too long
+	defer late.Stop()
+	d.workers.Wait()
 	close(stop)
 	tending.Wait()
 }
@@ -95,30 +97,17 @@ func (d *dispatcher) begin(j *Job) {
 		d.mu.Lock()
 		delete(d.running, j.ID)
 		d.mu.Unlock()
-		select {
-		case d.free <- struct{}{}:
-		default:
-		}
+		nudge(d.free)
 	})
-}
-
-// drain waits for the jobs that run, and ends those that take too long.
-func (d *dispatcher) drain(end context.CancelCauseFunc) {
-	late := time.AfterFunc(d.o.Drain, func() { end(errShutdown) })
-	defer late.Stop()
-	d.workers.Wait()
 }
 
 // tend does what is to be done now and then, until stop is closed.
 func (d *dispatcher) tend(stop <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(d.life))
-	defer cancel()
+	ctx := context.WithoutCancel(d.life)
 	var recovered, expired time.Time
 	for {
 		now := time.Now()
-		if d.busy() {
-			d.stopWanted(ctx)
-		}
+		d.stopWanted(ctx)
 		if due(&recovered, now, recoverEvery) {
 			d.recover(ctx)
 		}
@@ -157,15 +146,14 @@ func (d *dispatcher) complain(what string, err error) {
 	}
 }
 
-// busy reports whether a job runs.
-func (d *dispatcher) busy() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.running) > 0
-}
-
 // stopWanted ends the jobs that were asked to end, in whatever program.
 func (d *dispatcher) stopWanted(ctx context.Context) {
+	d.mu.Lock()
+	busy := len(d.running) > 0
+	d.mu.Unlock()
+	if !busy {
+		return
+	}
 	ids, err := d.o.Store.Stops(ctx)
 	d.complain("whether jobs are to end cannot be read", err)
 	d.mu.Lock()
@@ -182,10 +170,7 @@ func (d *dispatcher) recover(ctx context.Context) {
 	d.complain("jobs whose program is gone cannot be looked after", err)
 	if n > 0 {
 		d.o.Log.Warn("a program ended while it ran jobs; those that may run again wait, the others are lost", "jobs", n)
-		select {
-		case d.wake <- struct{}{}:
-		default:
-		}
+		nudge(d.wake)
 	}
 }
 
@@ -308,13 +293,8 @@ func stillHeld(had, now *tool.Rights) *tool.Rights {
 	if had == nil || now == nil {
 		return now
 	}
-	kept := &tool.Rights{Tools: had.Tools}
-	for _, role := range had.Roles {
-		if slices.Contains(now.Roles, role) {
-			kept.Roles = append(kept.Roles, role)
-		}
-	}
-	return kept
+	lost := func(role string) bool { return !slices.Contains(now.Roles, role) }
+	return &tool.Rights{Tools: had.Tools, Roles: slices.DeleteFunc(slices.Clone(had.Roles), lost)}
 }
 
 var errChanged = tool.Errorf(tool.CodeCrash,

@@ -10,21 +10,6 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A view is a job as its caller sees it.
-type view struct {
-	Job      string          `json:"job"`
-	Caller   string          `json:"caller,omitzero"` // in a list of those of all callers
-	Tool     string          `json:"tool"`
-	State    string          `json:"state"`
-	Stopping bool            `json:"stopping,omitzero"` // it runs, and it was asked to end
-	Made     time.Time       `json:"made"`
-	Began    time.Time       `json:"began,omitzero"`
-	Ended    time.Time       `json:"ended,omitzero"`
-	Attempts int             `json:"attempts,omitzero"`
-	Result   json.RawMessage `json:"result,omitzero"` // where there is one
-	Error    json.RawMessage `json:"error,omitzero"`  // why there is none
-}
-
 // An outcome is how a job ended, as it is kept: one of the two.
 type outcome struct {
 	Result *tool.Result `json:"result,omitzero"`
@@ -57,26 +42,33 @@ func because(err error) []byte {
 	return b
 }
 
-func viewOf(j *Job) (view, error) {
-	v := view{
-		Job: j.ID, Tool: j.Tool, State: j.State, Stopping: j.Stop && j.State == Running,
-		Made: j.Made, Began: j.Began, Ended: j.Ended, Attempts: j.Attempts,
-	}
+// A view is a job as its caller sees it.
+type view struct {
+	Job
+	shown
+}
+
+// What is shown is an outcome as it was kept.
+type shown struct {
+	Result json.RawMessage `json:"result,omitzero"` // where there is one
+	Error  json.RawMessage `json:"error,omitzero"`  // why there is none
+}
+
+func viewOf(j Job) (view, error) {
+	j.Stop = j.Stop && j.State == Running
+	v := view{Job: j}
 	if j.Outcome == nil {
 		return v, nil
 	}
-	var o struct {
-		Result json.RawMessage `json:"result"`
-		Error  json.RawMessage `json:"error"`
-	}
-	if err := strictjson.UnmarshalClosed(j.Outcome, &o); err != nil {
+	if err := strictjson.UnmarshalClosed(j.Outcome, &v.shown); err != nil {
 		return v, tool.Errorf(tool.CodeInternal, "the outcome of job %s cannot be read: %w", j.ID, err)
 	}
-	v.Result, v.Error = o.Result, o.Error
 	return v, nil
 }
 
-func show(j *Job) (json.RawMessage, error) {
+// show writes a job for its caller, who knows whose it is.
+func show(j Job) (json.RawMessage, error) {
+	j.Caller = ""
 	v, err := viewOf(j)
 	if err != nil {
 		return nil, err
@@ -90,7 +82,7 @@ func (q *Queue) Show(ctx context.Context, p tool.Principal, id string) (json.Raw
 	if err != nil {
 		return nil, err
 	}
-	return show(&j)
+	return show(j)
 }
 
 // The number of jobs in a list.
@@ -128,13 +120,13 @@ func list(state string, most int, callers bool, read func(most int) ([]Job, erro
 		return nil, err
 	}
 	views := []view{}
-	for i := range jobs {
-		v, err := viewOf(&jobs[i])
+	for _, j := range jobs {
+		if !callers {
+			j.Caller = ""
+		}
+		v, err := viewOf(j)
 		if err != nil {
 			return nil, err
-		}
-		if callers {
-			v.Caller = jobs[i].Caller
 		}
 		views = append(views, v)
 	}
@@ -147,7 +139,7 @@ func (q *Queue) Cancel(ctx context.Context, p tool.Principal, id string) (json.R
 	if err != nil {
 		return nil, err
 	}
-	return show(&j)
+	return show(j)
 }
 
 // How often who watches looks: soon after something happened, and less often where nothing does.
@@ -176,7 +168,7 @@ func (q *Queue) Watch(
 		case len(events) == atOnce: // there may be more
 			continue
 		case j.State != Queued && j.State != Running:
-			return show(&j)
+			return show(j)
 		case ended == nil:
 			return nil, tool.Errorf(tool.CodeUnavailable,
 				"the server is shutting down, and job %s is %s; watch it again later, after event %d", id, j.State,

@@ -4,7 +4,11 @@ package lease
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"strings"
+	"time"
 
 	"toolpost/config"
 	"toolpost/tool"
@@ -20,8 +24,8 @@ type Leases interface {
 	Consume(ctx context.Context, token, caller, tool string, tier int) error
 }
 
-// Options of the stage.
-type Options struct {
+// A Gate asks for leases.
+type Gate struct {
 	From    int    // the tier from which on a lease is asked for; 0: never
 	Consume Leases // needed where From is not 0
 }
@@ -44,36 +48,27 @@ func From(cfg *config.Config, other int) (tier int, err error) {
 	return min(tier, other), err
 }
 
-// A Gate asks for leases.
-type Gate struct{ o Options }
-
-// New makes a gate.
-func New(o Options) *Gate { return &Gate{o} }
-
 // For is an engine.Stage: nil for the tools of the tiers that need no lease. It stands behind idempotency and quota: a
 // replay and a call that is refused anyway use no lease up.
-func (g *Gate) For(spec *tool.Spec) tool.Middleware {
-	if g.o.From <= 0 || spec != nil && spec.Tier < g.o.From {
+func (g Gate) For(spec *tool.Spec) tool.Middleware {
+	if g.From <= 0 || spec != nil && spec.Tier < g.From {
 		return nil
 	}
-	return func(next tool.Handler) tool.Handler {
-		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			if err := g.pass(ctx, c, spec); err != nil {
-				return nil, err
-			}
-			return next.Invoke(ctx, c, out)
-		})
-	}
+	return tool.First(func(ctx context.Context, c *tool.Call) error { return g.pass(ctx, c, spec) })
 }
 
-func (g *Gate) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
+func (g Gate) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 	switch {
 	case spec == nil: // nobody knows how dangerous it is
 		return tool.Errorf(tool.CodeInternal, "%s was not resolved before its lease was asked for", c.Tool)
 	case c.Lease == "":
-		return required(spec.Name, spec.Tier)
+		e := tool.Errorf(tool.CodeLeaseRequired,
+			"%s is a tool of tier %d and needs a lease; issue one for it and call again with the token", spec.Name,
+			spec.Tier)
+		e.Details, _ = strictjson.Marshal(map[string]any{"tier": spec.Tier, "tool": spec.Name})
+		return e
 	}
-	err := g.o.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), spec.Tier)
+	err := g.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), spec.Tier)
 	var e *tool.Error
 	if err != nil && !errors.As(err, &e) {
 		return tool.Errorf(tool.CodeInternal, "%s was not run: its lease could not be checked: %w", spec.Name, err)
@@ -81,9 +76,52 @@ func (g *Gate) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 	return tool.BeforeRun(err)
 }
 
-func required(name string, tier int) error {
-	e := tool.Errorf(tool.CodeLeaseRequired,
-		"%s is a tool of tier %d and needs a lease; issue one for it and call again with the token", name, tier)
-	e.Details, _ = strictjson.Marshal(map[string]any{"tier": tier, "tool": name})
-	return e
+// The bounds of a lease.
+const (
+	MinTTL     = time.Second
+	MaxTTL     = 300 * time.Second
+	DefaultTTL = 10 * time.Second
+	MaxTier    = 3
+)
+
+// A Lease is one lease as operators see it. Its token is not kept.
+type Lease struct {
+	ID      string    `json:"id"`               // the start of the digest of its token
+	Caller  string    `json:"caller,omitempty"` // empty: any caller that has it
+	Tool    string    `json:"tool"`             // "*": any
+	Tier    int       `json:"tier"`
+	Issued  time.Time `json:"issued"`
+	Expires time.Time `json:"expires"`
+	State   string    `json:"state"`
+}
+
+// TokenPrefix tells the token of a lease from its id.
+const TokenPrefix = "tok_"
+
+// IDLength is how much of the digest of a token names a lease where people read it.
+const IDLength = 16
+
+// ID gives the id of the lease that somebody means who has its token, or the id itself.
+func ID(text string) string {
+	if !strings.HasPrefix(text, TokenPrefix) {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:IDLength]
+}
+
+// The states of a lease.
+const (
+	Live    = "live"
+	Used    = "used"
+	Revoked = "revoked"
+	Expired = "expired"
+)
+
+// Counts tells how many leases can be used now, and what this process has done with leases so far.
+type Counts struct {
+	Active   int `json:"active"`
+	Issued   int `json:"issued"`
+	Consumed int `json:"consumed"`
+	Rejected int `json:"rejected"`
 }

@@ -3,6 +3,8 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -94,7 +96,7 @@ func unreadable(text string, e *cel.Error) error {
 	case strings.Contains(message, "has() macro"):
 		message += ", which takes a field, such as has(args.path)"
 	case strings.HasPrefix(message, "undeclared") && rest == "" && !strings.Contains(text, undeclared+"("):
-		message += "; known are " + strings.Join(valueNames(), ", ")
+		message += "; known are " + strings.Join(slices.Sorted(maps.Keys(values())), ", ")
 	}
 	if e.Location.Line() < 1 { // of the condition as a whole
 		return errors.New(message)

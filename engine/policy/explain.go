@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"toolpost/tool"
@@ -66,8 +65,8 @@ func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
 // certain is the judge that knows only the rules which do not depend on arguments.
 func (j *Judge) certain() *Judge {
 	sure := *j
-	sure.deny = slices.DeleteFunc(slices.Clone(j.deny), (*Rule).onArguments)
-	sure.allow = slices.DeleteFunc(slices.Clone(j.allow), (*Rule).onArguments)
+	certain := func(r *Rule) bool { return !r.onArguments() }
+	sure.deny, sure.allow = those(j.deny, certain), those(j.allow, certain)
 	return &sure
 }
 
@@ -76,9 +75,6 @@ func (r *Rule) onArguments() bool { return r.When.run != nil || r.Commands != ni
 
 // find asks each rule.
 func (x *Explanation) find(j *Judge, in *input) {
-	if j.policy == nil {
-		return
-	}
 	for _, r := range j.policy.rules {
 		f := r.find(j, in)
 		x.Depends = x.Depends || f.Why == onArguments
@@ -112,8 +108,12 @@ func (r *Rule) find(j *Judge, in *input) Finding {
 func (r *Rule) missCall(j *Judge, in *input) string {
 	p := in.call.Caller
 	switch {
+	case !r.Sources.Match(j.spec.Source):
+		return fmt.Sprintf("source %q is not one of %s", j.spec.Source, r.Sources)
+	case !r.onTier(j.spec.Tier):
+		return fmt.Sprintf("tier %d is not one of its tiers", j.spec.Tier)
 	case !r.speaksOf(j.spec):
-		return r.missTool(j)
+		return fmt.Sprintf("tool %q is not one of %s", j.spec.Name, r.Tools)
 	case !r.Callers.Match(p.ID):
 		return fmt.Sprintf("caller %q is not one of %s", p.ID, r.Callers)
 	case !r.Roles.Match(p.Roles()...):
@@ -145,19 +145,8 @@ func (r *Rule) missTouches(in *input) string {
 	if r.Effect == Confine {
 		return ""
 	}
-	s := &Scope{strict: true}
-	if d := s.allowed([]*Rule{r}, in.touches); !d.Allowed {
+	if d := new(Scope).allowed([]*Rule{r}, in.touches); !d.Allowed {
 		return "the call touches something else than its files and commands"
 	}
 	return ""
-}
-
-func (r *Rule) missTool(j *Judge) string {
-	switch {
-	case !r.Sources.Match(j.spec.Source):
-		return fmt.Sprintf("source %q is not one of %s", j.spec.Source, r.Sources)
-	case !r.Tiers.match(j.spec.Tier):
-		return fmt.Sprintf("tier %d is not one of its tiers", j.spec.Tier)
-	}
-	return fmt.Sprintf("tool %q is not one of %s", j.spec.Name, r.Tools)
 }

@@ -13,21 +13,8 @@ import (
 	"toolpost/tool"
 )
 
-// Bounds on patterns: a config is read by people.
-const (
-	maxPattern  = 1024 // bytes of one pattern
-	maxVariants = 64   // patterns that the braces of one stand for
-)
-
-func checkPattern(s string) error {
-	switch {
-	case s == "":
-		return errors.New("a pattern is empty; * matches everything")
-	case len(s) > maxPattern:
-		return fmt.Errorf("a pattern is longer than %d bytes", maxPattern)
-	}
-	return nil
-}
+// maxVariants is how many patterns the braces of one may stand for: a config is read by people.
+const maxVariants = 64
 
 // A PathGlob is a pattern for files: *, ? and [a-z] within a name, ** for any number of folders, and
 // {a,b} for either. One without a slash is for the name, wherever the file is; any other starts at the
@@ -46,30 +33,21 @@ type anchored struct {
 	deep   bool   // whether the pattern ends in ** and so is for all of that too
 }
 
+// newAnchored takes the parts between the slashes of a pattern, with the nothing before the first slash.
 func newAnchored(parts []string) anchored {
-	kept := make([]string, 0, len(parts))
-	for i, part := range parts {
-		if part != "**" || i == 0 || parts[i-1] != "**" { // which doublestar does not take for a single one
-			kept = append(kept, part)
-		}
-	}
-	n := len(kept)
-	if n > 0 && kept[n-1] == "**" {
-		n--
-	}
-	folder := ""
-	for _, part := range kept[:n] {
-		folder += "/" + part
-	}
-	return anchored{folder: folder, all: folder + "/**", deep: n < len(kept)}
+	parts = slices.CompactFunc(slices.Clone(parts), func(a, b string) bool {
+		return a == "**" && b == "**" // which doublestar does not take for a single one
+	})
+	folder, deep := strings.CutSuffix(strings.Join(parts, "/"), "/**")
+	return anchored{folder: folder, all: folder + "/**", deep: deep}
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (g *PathGlob) UnmarshalText(b []byte) error {
-	g.text = string(b)
-	if err := checkPattern(g.text); err != nil {
+	if err := new(tool.Glob).UnmarshalText(b); err != nil {
 		return err
 	}
+	g.text = string(b)
 	for _, text := range expand(g.text) {
 		if strings.HasPrefix(text, "~") {
 			return fmt.Errorf("%q: ~ means nothing here; write the path out", g.text)
@@ -95,12 +73,12 @@ func (g *PathGlob) UnmarshalText(b []byte) error {
 
 // expand writes the braces of a pattern out, one after the other, until there are too many.
 func expand(text string) []string {
-	open, end := braces(text)
+	open, choices, end := braces(text)
 	if end < 0 {
 		return []string{text}
 	}
 	var out []string
-	for _, choice := range choices(text[open+1 : end]) {
+	for _, choice := range choices {
 		for _, rest := range expand(text[end+1:]) {
 			for _, chosen := range expand(choice) {
 				if out = append(out, text[:open]+chosen+rest); len(out) > maxVariants {
@@ -112,47 +90,30 @@ func expand(text string) []string {
 	return out
 }
 
-// braces finds the first pair; end is below zero where there is none.
-func braces(text string) (open, end int) {
-	depth := 0
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case '\\':
-			i++
-		case '{':
-			if depth++; depth == 1 {
-				open = i
-			}
-		case '}':
-			if depth--; depth == 0 {
-				return open, i
-			}
-			depth = max(depth, 0)
-		}
-	}
-	return 0, -1
-}
-
-// choices splits at the commas that are not in braces of their own.
-func choices(text string) []string {
-	var out []string
+// braces finds the first pair, and what it leaves to choose from: what stands between the commas that are not in braces
+// of their own. end is below zero where there is none.
+func braces(text string) (open int, choices []string, end int) {
 	depth, from := 0, 0
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '\\':
 			i++
 		case '{':
-			depth++
-		case '}':
-			depth--
-		case ',':
-			if depth == 0 {
-				out = append(out, text[from:i])
-				from = i + 1
+			if depth++; depth == 1 {
+				open, from = i, i+1
 			}
+		case ',':
+			if depth == 1 {
+				choices, from = append(choices, text[from:i]), i+1
+			}
+		case '}':
+			if depth--; depth == 0 {
+				return open, append(choices, text[from:i]), i
+			}
+			depth = max(depth, 0)
 		}
 	}
-	return append(out, text[from:])
+	return 0, nil, -1
 }
 
 // anchor makes a pattern that starts at the root. A folder may have two names, where a link leads to it:
@@ -160,7 +121,9 @@ func choices(text string) []string {
 func (g PathGlob) anchor(dir string) PathGlob {
 	out := PathGlob{text: g.text, variants: g.variants}
 	for _, parts := range g.variants {
-		parts = trimmed(parts)
+		if n := len(parts); n > 1 && parts[n-1] == "" { // the nothing behind a slash at the end
+			parts = parts[:n-1]
+		}
 		switch {
 		case len(parts) == 1 && parts[0] != "**" && parts[0] != "." && parts[0] != "":
 			parts = []string{"", "**", parts[0]}
@@ -172,21 +135,12 @@ func (g PathGlob) anchor(dir string) PathGlob {
 			}
 			parts = append(quoted(dir), parts...)
 		}
-		parts = parts[1:] // the nothing before the first slash
 		out.anchored = append(out.anchored, newAnchored(parts))
 		if real, ok := resolved(parts); ok {
 			out.anchored = append(out.anchored, newAnchored(real))
 		}
 	}
 	return out
-}
-
-// trimmed leaves out the nothing behind a slash at the end.
-func trimmed(parts []string) []string {
-	if n := len(parts); n > 1 && parts[n-1] == "" {
-		return parts[:n-1]
-	}
-	return parts
 }
 
 // quoted returns the parts of a path as patterns for themselves.
@@ -197,7 +151,7 @@ func quoted(p string) []string {
 
 // resolved follows the links in the folders that a pattern begins with, as far as there are any now.
 func resolved(parts []string) ([]string, bool) {
-	var fixed []string
+	var fixed []string // with the nothing before the first slash
 	for _, part := range parts {
 		name, ok := literal(part)
 		if !ok {
@@ -205,8 +159,8 @@ func resolved(parts []string) ([]string, bool) {
 		}
 		fixed = append(fixed, name)
 	}
-	for n := len(fixed); n > 0; n-- {
-		named := "/" + strings.Join(fixed[:n], "/")
+	for n := len(fixed); n > 1; n-- {
+		named := strings.Join(fixed[:n], "/")
 		real, err := filepath.EvalSymlinks(named)
 		if err != nil {
 			continue
@@ -214,7 +168,7 @@ func resolved(parts []string) ([]string, bool) {
 		if real == named {
 			return nil, false
 		}
-		return append(trimmed(quoted(real)[1:]), parts[n:]...), true
+		return append(quoted(real), parts[n:]...), true
 	}
 	return nil, false
 }
@@ -247,18 +201,8 @@ func (g PathGlob) match(abs string, below bool) bool {
 	return false
 }
 
-// PathGlobs are several patterns; a single one may be written alone.
-type PathGlobs []PathGlob
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (g *PathGlobs) UnmarshalText(b []byte) error {
-	*g = make(PathGlobs, 1)
-	return (*g)[0].UnmarshalText(b)
-}
-
-func (g PathGlobs) match(abs string, below bool) bool {
-	return slices.ContainsFunc(g, func(one PathGlob) bool { return one.match(abs, below) })
-}
+// PathGlobs are several patterns.
+type PathGlobs = tool.Several[PathGlob, *PathGlob]
 
 // A Command is a pattern for a command: a pattern for each of its words, split at spaces. ** at the end
 // stands for any number of further words.
@@ -266,7 +210,7 @@ type Command struct{ words []string }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (c *Command) UnmarshalText(b []byte) error {
-	if err := checkPattern(string(b)); err != nil {
+	if err := new(tool.Glob).UnmarshalText(b); err != nil {
 		return err
 	}
 	c.words = strings.Fields(string(b))
@@ -305,15 +249,5 @@ func (c Command) match(argv []string, below bool) bool {
 	return true
 }
 
-// Commands are several patterns; a single one may be written alone.
-type Commands []Command
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (c *Commands) UnmarshalText(b []byte) error {
-	*c = make(Commands, 1)
-	return (*c)[0].UnmarshalText(b)
-}
-
-func (c Commands) match(argv []string, below bool) bool {
-	return slices.ContainsFunc(c, func(one Command) bool { return one.match(argv, below) })
-}
+// Commands are several patterns.
+type Commands = tool.Several[Command, *Command]

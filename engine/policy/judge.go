@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,11 +32,8 @@ type Judge struct {
 
 // For returns the judge of a tool. toucher may be nil.
 func (p *Policy) For(spec *tool.Spec, toucher tool.Toucher) *Judge {
-	j := &Judge{policy: p, spec: spec, toucher: toucher, idle: true}
-	if p == nil {
-		return j
-	}
-	j.strict = p.o.Default == Deny
+	p = cmp.Or(p, &Policy{env: Env{Now: time.Now}})
+	j := &Judge{policy: p, spec: spec, toucher: toucher, strict: p.o.Default == Deny}
 	for _, r := range p.rules {
 		if r.speaksOf(spec) {
 			j.add(r)
@@ -65,20 +63,10 @@ func (j *Judge) add(r *Rule) {
 // Visible reports whether a caller gets to know of the tool. It is the part of the decision that depends on
 // nothing but caller, door and tool: a tool that can be seen may still be refused.
 func (j *Judge) Visible(p tool.Principal) bool {
-	for _, r := range j.deny {
-		if r.always() && r.from(p) {
-			return false
-		}
+	if slices.ContainsFunc(j.deny, func(r *Rule) bool { return r.always() && r.from(p) }) {
+		return false
 	}
-	if !j.strict {
-		return true
-	}
-	for _, r := range j.allow {
-		if r.from(p) {
-			return true
-		}
-	}
-	return false
+	return !j.strict || slices.ContainsFunc(j.allow, func(r *Rule) bool { return r.from(p) })
 }
 
 // A Decision is what the policy says about a call.
@@ -148,10 +136,7 @@ func dryRun(d Decision) (*tool.Result, error) {
 
 // judge decides about a call. The error is that of a call that is refused.
 func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
-	in := &input{call: c, spec: j.spec}
-	if j.policy != nil {
-		in.now = j.policy.env.Now()
-	}
+	in := &input{call: c, spec: j.spec, now: j.policy.env.Now()}
 	unfit := j.touch(in, j.touches || c.DryRun)
 	if unfit != nil && in.touches.None() {
 		return byTool(unfit), nil, unfit
@@ -164,20 +149,13 @@ func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
 		j.tighten(in, &d)
 	}
 	d.Touches = in.touches
-	if j.policy != nil && j.policy.o.Record != "" && !c.DryRun {
+	if j.policy.o.Record != "" && !c.DryRun {
 		j.policy.record(in, d)
 	}
 	if d.Allowed {
 		return d, scope, nil
 	}
-	return d, nil, d.refusal(c, j.dir())
-}
-
-func (j *Judge) dir() string {
-	if j.policy == nil {
-		return ""
-	}
-	return j.policy.env.Dir
+	return d, nil, d.refusal(c, j.policy.env.Dir)
 }
 
 // touch asks the runner what the call is going to touch. One that fails at it refuses the call.
@@ -199,12 +177,9 @@ func byTool(err error) Decision { return Decision{Rule: ByTool, Reason: tool.AsE
 
 // decide is the policy. The scope is for the files that the call comes to by itself.
 func (j *Judge) decide(in *input) (Decision, *Scope) {
-	if j.policy != nil && j.policy.o.Limits.Arguments > 0 && int64(len(in.call.Args)) > j.policy.o.Limits.Arguments {
-		return Decision{
-			Rule: byLimits,
-			Reason: fmt.Sprintf("its arguments are %d bytes long, and %d are allowed", len(in.call.Args),
-				j.policy.o.Limits.Arguments),
-		}, nil
+	if most := j.policy.o.Limits.Arguments; most > 0 && int64(len(in.call.Args)) > most {
+		reason := fmt.Sprintf("its arguments are %d bytes long, and %d are allowed", len(in.call.Args), most)
+		return Decision{Rule: byLimits, Reason: reason}, nil
 	}
 	deny, unclear := live(j.deny, in)
 	for _, r := range deny {
@@ -216,16 +191,17 @@ func (j *Judge) decide(in *input) (Decision, *Scope) {
 	if d := cmp.Or(unclear, unclearToo); d != nil {
 		return *d, nil
 	}
+	d := Decision{Allowed: true, Rule: byDefault, Reason: undenied}
 	if !j.strict && !j.paths {
-		return Decision{Allowed: true, Rule: byDefault, Reason: undenied}, nil
+		return d, nil
 	}
-	s := &Scope{call: in.call, dir: j.dir(), strict: j.strict}
-	for _, r := range deny {
-		if r.aboutPaths() && (r.Commands == nil || r.anyCommand(in.touches) != nil) {
-			s.deny = append(s.deny, r)
-		}
+	s := &Scope{call: in.call, dir: j.policy.env.Dir}
+	s.deny = those(deny, func(r *Rule) bool {
+		return r.aboutPaths() && (r.Commands == nil || r.anyCommand(in.touches) != nil)
+	})
+	if j.strict {
+		d = s.allowed(allow, in.touches)
 	}
-	d := s.allowed(allow, in.touches)
 	if !d.Allowed || !j.paths {
 		return d, nil
 	}
@@ -278,35 +254,39 @@ func (r *Rule) denies(t tool.Touches) (Decision, bool) {
 	}
 	if r.aboutPaths() {
 		path, ok := r.anyPath(t)
-		if !ok {
+		if d.Path = path; !ok {
 			return d, false
 		}
-		d.Path = path
 	}
 	return d, true
 }
 
 func (r *Rule) anyCommand(t tool.Touches) []string {
-	for _, argv := range t.Commands {
-		if r.Commands.match(argv, true) {
-			return argv
-		}
+	if i := slices.IndexFunc(t.Commands, r.onCommand); i >= 0 {
+		return t.Commands[i]
 	}
 	return nil
 }
 
 func (r *Rule) anyPath(t tool.Touches) (string, bool) {
-	for _, p := range t.Writes {
-		if r.hits(p, true) {
-			return p, true
-		}
-	}
-	for _, p := range t.Reads {
-		if r.hits(p, false) {
-			return p, true
+	for i, list := range [][]string{t.Writes, t.Reads} {
+		for _, path := range list {
+			if r.onFile(path, i == 0) {
+				return path, true
+			}
 		}
 	}
 	return "", false
+}
+
+// those returns the rules for which something holds.
+func those(rules []*Rule, holds func(*Rule) bool) (out []*Rule) {
+	for _, r := range rules {
+		if holds(r) {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // why is the reason that a rule gives, or that it is the reason.
@@ -319,19 +299,15 @@ func (r *Rule) why(verb string) string {
 
 // refusal is the error of a call that is refused. It names what is refused as the caller wrote it.
 func (d Decision) refusal(c *tool.Call, dir string) *tool.Error {
-	subject, reason := c.Tool, "policy"
+	format, subject, reason := "%s is not allowed: %s", c.Tool, "policy"
 	switch {
 	case d.Path != "":
 		subject = asWritten(d.Path, c, dir)
-	case d.Command != nil:
-		// The words of the Singularity contract, which its door passes on as they are.
-		subject, reason = "", "command_denied"
+	case d.Command != nil: // the words of the Singularity contract, which its door passes on as they are
+		format = "Command '%s' is not allowed by security policy: %s"
+		subject, reason = filepath.Base(d.Command[0]), "command_denied"
 	}
-	e := tool.Errorf(tool.CodeAccessDenied, "%s is not allowed: %s", subject, d.Reason).Because(reason)
-	if subject == "" {
-		e.Message = fmt.Sprintf("Command '%s' is not allowed by security policy: %s", filepath.Base(d.Command[0]),
-			d.Reason)
-	}
+	e := tool.Errorf(tool.CodeAccessDenied, format, subject, d.Reason).Because(reason)
 	e.Details, _ = strictjson.Marshal(map[string]any{"rule": d.Rule})
 	return e
 }

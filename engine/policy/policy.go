@@ -4,15 +4,17 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
+	"toolpost/config"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
 )
@@ -77,20 +79,9 @@ func (r *Rule) Validate() error {
 		return fmt.Errorf("rule %q: paths, access and commands cannot be confined; say who calls which tool, and when",
 			r.Name)
 	}
-	for _, list := range []struct {
-		name  string
-		empty bool
-	}{
-		{"callers", r.Callers != nil && len(r.Callers) == 0}, {"doors", r.Doors != nil && len(r.Doors) == 0},
-		{"roles", r.Roles != nil && len(r.Roles) == 0},
-		{"tools", r.Tools != nil && len(r.Tools) == 0}, {"sources", r.Sources != nil && len(r.Sources) == 0},
-		{"tiers", r.Tiers != nil && len(r.Tiers) == 0}, {"paths", r.Paths != nil && len(r.Paths) == 0},
-		{"commands", r.Commands != nil && len(r.Commands) == 0},
-	} {
-		if list.empty {
-			return fmt.Errorf("rule %q: %s is an empty list and would match nothing; leave it out to match everything",
-				r.Name, list.name)
-		}
+	if list := config.EmptyList(r); list != "" {
+		return fmt.Errorf("rule %q: %s is an empty list and would match nothing; leave it out to match everything",
+			r.Name, list)
 	}
 	return nil
 }
@@ -152,13 +143,6 @@ func (a *Access) UnmarshalText(b []byte) error {
 	return nil
 }
 
-func accessOf(write bool) Access {
-	if write {
-		return Write
-	}
-	return Read
-}
-
 // Env is what the rules are about. Every field is optional.
 type Env struct {
 	Dir     string           // where relative paths start
@@ -184,15 +168,12 @@ func New(o Options, env Env) (*Policy, error) {
 	if env.Now == nil {
 		env.Now = time.Now
 	}
-	if env.Log == nil {
-		env.Log = slog.New(slog.DiscardHandler)
-	}
+	env.Log = cmp.Or(env.Log, slog.New(slog.DiscardHandler))
 	if o.Record != "" && !filepath.IsAbs(o.Record) {
 		o.Record = filepath.Join(env.Dir, o.Record)
 	}
 	p := &Policy{o: o, env: env}
-	for i := range o.Rules {
-		r := o.Rules[i]
+	for _, r := range o.Rules {
 		if err := env.check(&r); err != nil {
 			return nil, err
 		}
@@ -227,28 +208,14 @@ func (p *Policy) guards(s *tool.Spec, toucher tool.Toucher) bool {
 
 // check refuses names that cannot be: a rule that denies what does not exist denies nothing.
 func (env Env) check(r *Rule) error {
-	for _, c := range []struct {
-		what  string
-		given tool.Globs
-		known []string
-	}{{"door", r.Doors, env.Doors}, {"source", r.Sources, env.Sources}} {
-		for _, g := range c.given {
-			if c.known == nil || !g.Plain() || slices.Contains(c.known, string(g)) {
-				continue
-			}
-			hint := "known are " + strings.Join(c.known, ", ")
-			if near := nearest.Of(string(g), c.known); len(near) > 0 {
-				hint = fmt.Sprintf("did you mean %q?", near[0])
-			}
-			return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: there is no %s %q; %s", r.Name, c.what,
-				string(g), hint)
+	err := cmp.Or(nearest.Check("door", r.Doors, env.Doors), nearest.Check("source", r.Sources, env.Sources))
+	if err == nil && r.Effect == Allow { // a rule that denies also knows names and aliases with a dot
+		if err = r.Tools.Check(env.Sources); err != nil {
+			err = fmt.Errorf("tools: %w", err)
 		}
 	}
-	if r.Effect != Allow { // a rule that denies also knows names and aliases with a dot
-		return nil
-	}
-	if err := r.Tools.Check(env.Sources); err != nil {
-		return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: tools: %w", r.Name, err)
+	if err != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "policy: rule %q: %w", r.Name, err)
 	}
 	return nil
 }
@@ -260,7 +227,11 @@ func (r *Rule) speaksOf(s *tool.Spec) bool {
 	if r.Effect != Allow {
 		named = r.Tools.Mentions(s)
 	}
-	return named && r.Sources.Match(s.Source) && r.Tiers.match(s.Tier)
+	return named && r.Sources.Match(s.Source) && r.onTier(s.Tier)
+}
+
+func (r *Rule) onTier(tier int) bool {
+	return r.Tiers == nil || slices.ContainsFunc(r.Tiers, func(t Tier) bool { return t.has(tier) })
 }
 
 // from reports whether a rule can match calls of this caller.
@@ -273,14 +244,58 @@ func (r *Rule) always() bool { return !r.onArguments() && r.Time == nil }
 
 func (r *Rule) aboutPaths() bool { return r.Paths != nil || r.Access != "" }
 
-// hits reports whether a rule that denies speaks of a file.
-func (r *Rule) hits(abs string, write bool) bool { return r.onPath(abs, write, true) }
-
-// covers reports whether a rule that allows speaks of a file.
-func (r *Rule) covers(abs string, write bool) bool {
-	return !r.aboutPaths() || r.onPath(abs, write, false)
+// onFile reports whether a rule speaks of a file. For one that denies it is enough that it speaks of a folder that the
+// file is in.
+func (r *Rule) onFile(abs string, write bool) bool {
+	access := Read
+	if write {
+		access = Write
+	}
+	return (r.Access == "" || r.Access == access) && (r.Paths == nil ||
+		slices.ContainsFunc(r.Paths, func(g PathGlob) bool { return g.match(abs, r.Effect == Deny) }))
 }
 
-func (r *Rule) onPath(abs string, write, below bool) bool {
-	return (r.Access == "" || r.Access == accessOf(write)) && (r.Paths == nil || r.Paths.match(abs, below))
+// onCommand reports whether a rule speaks of a command. For one that denies it does not matter what follows.
+func (r *Rule) onCommand(argv []string) bool {
+	return r.Commands == nil ||
+		slices.ContainsFunc(r.Commands, func(c Command) bool { return c.match(argv, r.Effect == Deny) })
+}
+
+// Section is the part of the config that the stage reads.
+func Section() config.Part {
+	return config.Part{Name: "policy", Doc: "who may call what; default: everything is allowed", Options: Options{}}
+}
+
+// Current is the policy of the config as it is now. Until one is applied, everything is allowed.
+type Current struct {
+	env Env
+	now atomic.Pointer[Policy]
+}
+
+// NewCurrent makes a Current for configs whose rules are about env. What a config itself says of that, its folder, its
+// files and its sources, is taken from it.
+func NewCurrent(env Env) *Current { return &Current{env: env} }
+
+// Load returns the policy.
+func (c *Current) Load() *Policy { return c.now.Load() }
+
+// Read reads the policy of a config; apply goes over to it.
+func (c *Current) Read(cfg *config.Config) (apply func(), err error) {
+	var o Options
+	if err := cfg.Section(Section().Name).Decode(&o); err != nil {
+		return nil, err
+	}
+	env := c.env
+	env.Dir, env.Config, env.Sources = cfg.Dir, configFiles(cfg), cfg.SourceNames()
+	p, err := New(o, env)
+	return func() { c.now.Store(p) }, err
+}
+
+// configFiles lists the files that say what tools may do, now or at the next start in this folder.
+func configFiles(cfg *config.Config) []string {
+	files := []string{filepath.Join(cfg.Dir, config.FileName)}
+	if cfg.Path != "" && cfg.Path != files[0] {
+		files = append(files, cfg.Path)
+	}
+	return files
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -61,10 +62,7 @@ func appendLine(path string, r Record) error {
 		return err
 	}
 	_, err = f.Write(append(line, '\n')) // in one piece: several processes may add lines
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	return err
+	return errors.Join(err, f.Close())
 }
 
 // ParseRecord reads a line of a record.

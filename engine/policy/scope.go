@@ -1,16 +1,19 @@
 package policy
 
-import "toolpost/tool"
+import (
+	"slices"
+
+	"toolpost/tool"
+)
 
 // A Scope is what the rules leave to one call of the files that it comes to.
 type Scope struct {
-	call   *tool.Call
-	dir    string // of the config
-	deny   []*Rule
-	strict bool
+	call *tool.Call
+	dir  string // of the config
+	deny []*Rule
 	// For each command of the call the rules that allow it, of which one has to allow a file too: two rules,
 	// one for the command and another for the file, do not add up to one that allows both. A call without
-	// commands has one list, of all rules that allow.
+	// commands has one list, of all rules that allow. Nil: what is not denied is allowed.
 	allow [][]*Rule
 }
 
@@ -25,54 +28,40 @@ func (s *Scope) Path(abs string, write bool) error {
 }
 
 func (s *Scope) path(abs string, write bool) Decision {
-	for _, r := range s.deny {
-		if r.hits(abs, write) {
-			return Decision{Rule: r.Name, Reason: r.why("denies it"), Path: abs}
-		}
+	onFile := func(r *Rule) bool { return r.onFile(abs, write) }
+	if i := slices.IndexFunc(s.deny, onFile); i >= 0 {
+		return Decision{Rule: s.deny[i].Name, Reason: s.deny[i].why("denies it"), Path: abs}
 	}
+	return s.granted(abs, onFile)
+}
+
+// granted looks in each list for a rule that allows something.
+func (s *Scope) granted(path string, allows func(*Rule) bool) Decision {
 	d := Decision{Allowed: true, Rule: byDefault, Reason: undenied}
-	if !s.strict {
-		return d
-	}
 	for _, rules := range s.allow {
-		r := covering(rules, abs, write)
-		if r == nil {
-			return unlisted(abs, nil)
+		i := slices.IndexFunc(rules, allows)
+		if i < 0 {
+			return unlisted(path, nil)
 		}
-		d.Rule, d.Reason = r.Name, r.why("allows it")
+		d.Rule, d.Reason = rules[i].Name, rules[i].why("allows it")
 	}
 	return d
 }
 
-func covering(rules []*Rule, abs string, write bool) *Rule {
-	for _, r := range rules {
-		if r.covers(abs, write) {
-			return r
-		}
-	}
-	return nil
-}
-
 // allowed looks for rules that allow everything that a call touches, and keeps them for what it comes to.
-func (s *Scope) allowed(rules []*Rule, t tool.Touches) Decision {
-	d := Decision{Allowed: true, Rule: byDefault, Reason: undenied}
-	if !s.strict {
-		return d
-	}
+func (s *Scope) allowed(rules []*Rule, t tool.Touches) (d Decision) {
 	for _, argv := range t.Commands {
-		var able []*Rule
-		for _, r := range rules {
-			if r.Commands == nil || r.Commands.match(argv, false) {
-				able = append(able, r)
-			}
-		}
+		able := those(rules, func(r *Rule) bool { return r.onCommand(argv) })
 		if able == nil {
 			return unlisted("", argv)
 		}
 		s.allow = append(s.allow, able)
 	}
 	if s.allow == nil {
-		s.allow = [][]*Rule{withoutCommands(rules)}
+		s.allow = [][]*Rule{those(rules, func(r *Rule) bool { return r.Commands == nil })}
+	}
+	if len(t.Reads)+len(t.Writes) == 0 { // a rule about files does not speak of a call that names none
+		return s.granted("", func(r *Rule) bool { return !r.aboutPaths() })
 	}
 	for i, list := range [][]string{t.Writes, t.Reads} {
 		for _, path := range list {
@@ -81,37 +70,7 @@ func (s *Scope) allowed(rules []*Rule, t tool.Touches) Decision {
 			}
 		}
 	}
-	if len(t.Reads)+len(t.Writes) > 0 {
-		return d
-	}
-	return s.touchless()
-}
-
-// touchless decides about a call that names no file: a rule about files does not speak of it.
-func (s *Scope) touchless() (d Decision) {
-	for _, rules := range s.allow {
-		d = unlisted("", nil)
-		for _, r := range rules {
-			if !r.aboutPaths() {
-				d = Decision{Allowed: true, Rule: r.Name, Reason: r.why("allows it")}
-				break
-			}
-		}
-		if !d.Allowed {
-			return d
-		}
-	}
 	return d
-}
-
-// withoutCommands leaves out the rules that speak of commands, for a call that names none.
-func withoutCommands(rules []*Rule) (out []*Rule) {
-	for _, r := range rules {
-		if r.Commands == nil {
-			out = append(out, r)
-		}
-	}
-	return out
 }
 
 // undenied is why a call is allowed that no rule speaks of.

@@ -27,23 +27,23 @@ type value struct {
 var values = sync.OnceValue(func() map[string]value {
 	words := cel.ListType(cel.StringType)
 	return map[string]value{
-		"caller":   {kind: cel.StringType, get: func(in *input) any { return in.call.Caller.ID }},
-		"door":     {kind: cel.StringType, get: func(in *input) any { return in.call.Caller.Door }},
-		"session":  {kind: cel.StringType, get: func(in *input) any { return in.call.Session }},
-		"tool":     {kind: cel.StringType, get: func(in *input) any { return in.spec.Ref().Name }},
-		"source":   {kind: cel.StringType, get: func(in *input) any { return in.spec.Source }},
-		"tier":     {kind: cel.IntType, get: func(in *input) any { return in.spec.Tier }},
-		"effects":  {kind: cel.MapType(cel.StringType, cel.BoolType), get: (*input).effects},
-		"args":     {kind: cel.MapType(cel.StringType, cel.DynType), get: (*input).arguments},
-		"paths":    {kind: words, touches: true, get: (*input).paths},
+		"caller":  {kind: cel.StringType, get: func(in *input) any { return in.call.Caller.ID }},
+		"door":    {kind: cel.StringType, get: func(in *input) any { return in.call.Caller.Door }},
+		"session": {kind: cel.StringType, get: func(in *input) any { return in.call.Session }},
+		"tool":    {kind: cel.StringType, get: func(in *input) any { return in.spec.Ref().Name }},
+		"source":  {kind: cel.StringType, get: func(in *input) any { return in.spec.Source }},
+		"tier":    {kind: cel.IntType, get: func(in *input) any { return in.spec.Tier }},
+		"effects": {kind: cel.MapType(cel.StringType, cel.BoolType), get: (*input).effects},
+		"args":    {kind: cel.MapType(cel.StringType, cel.DynType), get: (*input).arguments},
+		"paths": {kind: words, touches: true, get: func(in *input) any {
+			return slices.Concat(in.touches.Reads, in.touches.Writes)
+		}},
 		"reads":    {kind: words, touches: true, get: func(in *input) any { return in.touches.Reads }},
 		"writes":   {kind: words, touches: true, get: func(in *input) any { return in.touches.Writes }},
 		"commands": {kind: cel.ListType(words), touches: true, get: func(in *input) any { return in.touches.Commands }},
 		"now":      {kind: cel.TimestampType, get: func(in *input) any { return in.now }},
 	}
 })
-
-func valueNames() []string { return slices.Sorted(maps.Keys(values())) }
 
 // ResolveName implements cel.Activation: a condition pays for the values that it asks for.
 func (in *input) ResolveName(name string) (any, bool) {
@@ -56,8 +56,6 @@ func (in *input) ResolveName(name string) (any, bool) {
 
 // Parent implements cel.Activation.
 func (in *input) Parent() cel.Activation { return nil }
-
-func (in *input) paths() any { return slices.Concat(in.touches.Reads, in.touches.Writes) }
 
 func (in *input) effects() any {
 	e := in.spec.Effects

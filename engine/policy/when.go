@@ -1,36 +1,24 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"toolpost/tool"
 )
 
-// Tiers are several tiers, or bounds on them; a single one may be written alone.
-type Tiers []Tier
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (t *Tiers) UnmarshalText(b []byte) error {
-	*t = make(Tiers, 1)
-	return (*t)[0].UnmarshalText(b)
-}
-
-func (t Tiers) match(tier int) bool {
-	if t == nil {
-		return true
-	}
-	for _, one := range t {
-		if one.least <= tier && tier <= one.most {
-			return true
-		}
-	}
-	return false
-}
+// Tiers are several tiers, or bounds on them.
+type Tiers = tool.Several[Tier, *Tier]
 
 // A Tier is a number such as 2, or a bound such as >= 2.
 type Tier struct{ least, most int }
+
+func (t Tier) has(tier int) bool { return t.least <= tier && tier <= t.most }
 
 const noTier = 1 << 20 // above all tiers
 
@@ -80,16 +68,9 @@ func (w *Window) Validate() error {
 }
 
 func (w *Window) holds(now time.Time) bool {
-	if w.Zone.loc != nil {
-		now = now.In(w.Zone.loc)
-	} else {
-		now = now.UTC()
-	}
+	now = now.In(cmp.Or(w.Zone.loc, time.UTC))
 	minute := now.Hour()*60 + now.Minute()
-	end := w.To.minute
-	if end == 0 {
-		end = 24 * 60
-	}
+	end := cmp.Or(w.To.minute, 24*60)
 	if w.From.minute < end {
 		return w.From.minute <= minute && minute < end && w.onDay(now.Weekday())
 	}
@@ -98,15 +79,7 @@ func (w *Window) holds(now time.Time) bool {
 }
 
 func (w *Window) onDay(d time.Weekday) bool {
-	if w.Days == nil {
-		return true
-	}
-	for _, one := range w.Days {
-		if one.day == d {
-			return true
-		}
-	}
-	return false
+	return w.Days == nil || slices.Contains(w.Days, Day{d})
 }
 
 // A Day is a day of the week, by its first three letters at least.

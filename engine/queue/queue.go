@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -41,13 +42,7 @@ const (
 
 // WithDefaults fills in what is 0.
 func (o Options) WithDefaults() Options {
-	if o.Calls == 0 {
-		o.Calls = 1000
-	}
-	if o.Wait == 0 {
-		o.Wait = 30 * time.Second
-	}
-	return o
+	return Options{Calls: cmp.Or(o.Calls, 1000), Wait: cmp.Or(o.Wait, 30*time.Second)}
 }
 
 // A Line is where the calls wait that share some places, first come first served.
@@ -148,11 +143,7 @@ const (
 
 // refuse is the error of a call that gets no place.
 func (l *Line) refuse(reason, format string, args ...any) error {
-	each := l.each
-	if each == 0 {
-		each = time.Second
-	}
-	retry := each * time.Duration(len(l.waiting)+1) / time.Duration(max(l.places(), 1))
+	retry := cmp.Or(l.each, time.Second) * time.Duration(len(l.waiting)+1) / time.Duration(max(l.places(), 1))
 	retry = min(max(retry, leastRetry), mostRetry).Round(time.Millisecond)
 	return tool.Errorf(tool.CodeUnavailable, format+"; try again in %v", append(args, retry)...).
 		Because(reason).RetryAfter(retry)
@@ -160,7 +151,7 @@ func (l *Line) refuse(reason, format string, args ...any) error {
 
 // interrupted says why a call that waited is over.
 func interrupted(ctx context.Context, name string) error {
-	e := *tool.AsError(context.Cause(ctx))
+	e := tool.Ended(ctx)
 	e.Message = name + " was not run, it waited for a place: " + e.Message
-	return &e
+	return e
 }

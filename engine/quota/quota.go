@@ -61,11 +61,10 @@ func (q *Quotas) Read(cfg *config.Config) (apply func(), err error) {
 	if err := cfg.Section(Section().Name).Decode(&rules); err != nil {
 		return nil, err
 	}
-	err = Env{Doors: q.o.Doors, Sources: cfg.SourceNames()}.Check(rules)
-	return func() { q.Replace(rules) }, err
+	return func() { q.Replace(rules) }, check(rules, q.o.Doors, cfg.SourceNames())
 }
 
-// Replace goes over to other rules, which Env.Check has seen. A rule that says the same as before goes on with its
+// Replace goes over to other rules, which were checked. A rule that says the same as before goes on with its
 // counts. The stages that For gave before keep to the rules they were made of.
 func (q *Quotas) Replace(rules []Rule) {
 	q.mu.Lock()
@@ -107,19 +106,19 @@ func (q *Quotas) gate(spec *tool.Spec) *gate {
 // costOf is what a call of a tool costs. A tool with several names costs what the dearest of them does: its source
 // gives it aliases, and a cheap one must not help.
 func costOf(costs map[string]int, spec *tool.Spec) int64 {
-	most, found := 0, false
+	most := -1
 	for name, cost := range costs {
 		if name != otherTools && tool.Pattern(name).Mentions(spec) {
-			most, found = max(most, cost), true
+			most = max(most, cost)
 		}
 	}
-	if found {
-		return int64(most)
+	if others, ok := costs[otherTools]; most < 0 && ok {
+		most = others
 	}
-	if cost, ok := costs[otherTools]; ok {
-		return int64(cost)
+	if most < 0 {
+		most = 1
 	}
-	return 1
+	return int64(most)
 }
 
 // A toolLimit is a rule that speaks of a tool.
@@ -234,12 +233,6 @@ func (q *Quotas) leave(claims []claim) {
 	}
 }
 
-// details are those of a refusal.
-type details struct {
-	Rule  string `json:"rule"`
-	Retry int64  `json:"retry_after_ms"`
-}
-
 // refusal is the error of a call that is too much.
 func (c *claim) refusal(call *tool.Call, wait time.Duration, reason string) error {
 	ms := (wait + time.Millisecond - 1) / time.Millisecond
@@ -256,11 +249,11 @@ func (c *claim) refusal(call *tool.Call, wait time.Duration, reason string) erro
 		allows, hint = amount(c.Concurrency, "calls")+" at the same time", ", and as many are running"
 	}
 	e := tool.Errorf(tool.CodeQuotaExceeded, "%s was not run: quota %q allows %s %s%s; try again in %v",
-		call.Tool, c.Name, allows, c.Per.words(), hint, ms*time.Millisecond).Because(reason)
+		call.Tool, c.Name, allows, c.forWhom(), hint, ms*time.Millisecond).Because(reason)
 	if c.Reason != "" {
 		e.Message += " (" + c.Reason + ")"
 	}
-	e.Details, _ = strictjson.Marshal(details{c.Name, int64(ms)})
+	e.Details, _ = strictjson.Marshal(map[string]any{"rule": c.Name, "retry_after_ms": int64(ms)})
 	return e
 }
 

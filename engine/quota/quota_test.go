@@ -28,7 +28,7 @@ func read(text string) ([]Rule, error) {
 	if err := config.DecodeYAML("toolpost.yaml", []byte(text), &o); err != nil {
 		return nil, err
 	}
-	return o.Quotas, Env{Doors: []string{"cli", "http"}, Sources: []string{"s", "files"}}.Check(o.Quotas)
+	return o.Quotas, check(o.Quotas, []string{"cli", "http"}, []string{"s", "files"})
 }
 
 func rules(t testing.TB, texts ...string) []Rule {

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/config"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
 )
@@ -56,13 +58,6 @@ func (r *Rule) Validate() error {
 	case len(r.Cost) > 0 && !r.Units.given():
 		return fmt.Errorf("quota %q has costs and no units; say how many there are, such as `units: 1000/h`", r.Name)
 	}
-	if err := r.checkCosts(); err != nil {
-		return err
-	}
-	return r.checkLists()
-}
-
-func (r *Rule) checkCosts() error {
 	for name, cost := range r.Cost {
 		switch {
 		case cost < 0:
@@ -72,39 +67,21 @@ func (r *Rule) checkCosts() error {
 				"tool in the policy, or give more units", r.Name, name, cost, r.Units.amount)
 		}
 	}
-	return nil
-}
-
-func (r *Rule) checkLists() error {
 	for i, p := range r.Per {
 		if slices.Contains(r.Per[:i], p) {
 			return fmt.Errorf("quota %q: per names %s twice", r.Name, p)
 		}
 	}
-	for _, list := range []struct {
-		name  string
-		empty bool
-	}{
-		{"tools", r.Tools != nil && len(r.Tools) == 0}, {"sources", r.Sources != nil && len(r.Sources) == 0},
-		{"callers", r.Callers != nil && len(r.Callers) == 0}, {"doors", r.Doors != nil && len(r.Doors) == 0},
-	} {
-		if list.empty {
-			return fmt.Errorf("quota %q: %s is an empty list and would match nothing; leave it out to match everything",
-				r.Name, list.name)
-		}
+	if list := config.EmptyList(r, "per"); list != "" {
+		return fmt.Errorf("quota %q: %s is an empty list and would match nothing; leave it out to match everything",
+			r.Name, list)
 	}
 	return nil
 }
 
-// Env is what rules can be about.
-type Env struct {
-	Doors   []string // the doors that there can be; nil: any
-	Sources []string // the sources that there are; nil: any
-}
-
-// Check refuses rules that cannot stand together, and names that cannot be: a limit on what does not exist limits
-// nothing.
-func (env Env) Check(rules []Rule) error {
+// check refuses rules that cannot stand together, and names that cannot be: a limit on what does not exist limits
+// nothing. Where doors or sources are nil there may be any.
+func check(rules []Rule, doors, sources []string) error {
 	if len(rules) > maxRules {
 		return invalid("there are %d quotas, and %d are allowed", len(rules), maxRules)
 	}
@@ -114,26 +91,10 @@ func (env Env) Check(rules []Rule) error {
 			return invalid("two quotas are called %q; give one of them another name", r.Name)
 		}
 		seen[r.Name] = true
-		if err := known(r.Name, "door", r.Doors, env.Doors); err != nil {
-			return err
+		err := cmp.Or(nearest.Check("door", r.Doors, doors), nearest.Check("source", r.Sources, sources))
+		if err != nil {
+			return invalid("quota %q: %w", r.Name, err)
 		}
-		if err := known(r.Name, "source", r.Sources, env.Sources); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func known(rule, what string, given tool.Globs, names []string) error {
-	for _, p := range given {
-		if names == nil || !p.Plain() || slices.Contains(names, string(p)) {
-			continue
-		}
-		hint := "known are " + strings.Join(names, ", ")
-		if near := nearest.Of(string(p), names); len(near) > 0 {
-			hint = fmt.Sprintf("did you mean %q?", near[0])
-		}
-		return invalid("quota %q: there is no %s %q; %s", rule, what, string(p), hint)
 	}
 	return nil
 }
@@ -210,23 +171,18 @@ func (p *Part) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Parts are several of them; a single one may be written alone.
-type Parts []Part
+// Parts are several of them.
+type Parts = tool.Several[Part, *Part]
 
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (p *Parts) UnmarshalText(b []byte) error {
-	*p = make(Parts, 1)
-	return (*p)[0].UnmarshalText(b)
-}
-
-// words says for whom a rule counts.
-func (p Parts) words() string {
-	if len(p) == 0 {
-		return "for all together"
+// forWhom says for whom a rule counts.
+func (r *Rule) forWhom() string {
+	words := "for all together"
+	for i, part := range r.Per {
+		if i == 0 {
+			words = "for each " + string(part)
+		} else {
+			words += " and " + string(part)
+		}
 	}
-	names := make([]string, len(p))
-	for i, part := range p {
-		names[i] = string(part)
-	}
-	return "for each " + strings.Join(names, " and ")
+	return words
 }

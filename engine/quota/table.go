@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"container/list"
 	"time"
 )
@@ -64,16 +65,13 @@ type limiter struct {
 
 	most    int // entries
 	entries map[key]*entry
-	used    *list.List // of entries, the one that was used last in front
+	used    list.List // of entries, the one that was used last in front
 }
 
 func newLimiter(r Rule) *limiter {
-	l := &limiter{Rule: r, entries: map[key]*entry{}, used: list.New()}
+	l := &limiter{Rule: r, entries: map[key]*entry{}}
 	if r.Rate.given() {
-		if r.Burst == 0 {
-			r.Burst = r.Rate.amount
-		}
-		l.rate = newLimit(r.Rate, r.Burst)
+		l.rate = newLimit(r.Rate, cmp.Or(r.Burst, r.Rate.amount))
 	}
 	if r.Units.given() {
 		l.units = newLimit(r.Units, r.Units.amount)

@@ -61,11 +61,9 @@ func (s *joined) Emit(ev tool.Event) error {
 var errEnded = errors.New("the call has ended; its events are no longer delivered")
 
 func (s *joined) pass(ev tool.Event) error {
-	var emits bool
 	switch ev.Kind {
 	case tool.KindOutput:
-		ev.Data, emits = s.output(ev.Data)
-		if !emits {
+		if ev.Data = s.output(ev.Data); ev.Data == nil {
 			return nil
 		}
 	case tool.KindLog:
@@ -74,18 +72,21 @@ func (s *joined) pass(ev tool.Event) error {
 	return s.plain.Emit(ev)
 }
 
-// output redacts the text of an output event, and reports whether there is anything to show of it now.
-func (s *joined) output(data json.RawMessage) (json.RawMessage, bool) {
+// output redacts the text of an output event; nil: there is nothing to show of it now.
+func (s *joined) output(data json.RawMessage) json.RawMessage {
 	var o tool.Output
 	if strictjson.Unmarshal(data, &o) != nil {
-		return data, true
+		return data
 	}
 	text := s.stream(o.Stream)
 	if text == nil {
-		return data, true
+		return data
 	}
 	clean := text.Write(o.Text)
-	return with(data, "text", o.Text, clean), clean != "" || o.Text == ""
+	if clean == "" && o.Text != "" {
+		return nil
+	}
+	return with(data, "text", o.Text, clean)
 }
 
 // log redacts the message of a log event.
@@ -104,10 +105,7 @@ func with(data json.RawMessage, name, was, text string) json.RawMessage {
 		return data
 	}
 	fields[name] = strictjson.Quote(text)
-	changed, err := strictjson.Marshal(fields)
-	if err != nil {
-		return data // never: all of it is JSON
-	}
+	changed, _ := strictjson.Marshal(fields) // never fails: all of it is JSON
 	return changed
 }
 

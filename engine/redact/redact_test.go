@@ -112,7 +112,7 @@ func blabber(text string, logger *slog.Logger) tool.Handler {
 			}
 		}
 		logger.Info("the tool said "+text, "text", text, "error", errors.New(text))
-		failure := &tool.Error{Op: text, Code: tool.CodeToolError, Reason: text, Message: "no: " + text, Details: raw, Err: fmt.Errorf("because of %w", errors.New(text))}
+		failure := &tool.Error{Code: tool.CodeToolError, Reason: text, Message: "no: " + text, Details: raw, Err: fmt.Errorf("because of %w", errors.New(text))}
 		switch c.Tool {
 		case "fails":
 			return &tool.Result{Failure: failure}, nil

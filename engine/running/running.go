@@ -48,7 +48,7 @@ type Calls struct {
 type key struct{ caller, id string }
 
 // An entry is a call as the registry keeps it: its context, and the sink of its events while it runs. What stands above
-// mu is guarded by that of Calls.
+// mu is written once, under the lock of Calls, before others see it.
 type entry struct {
 	tool.LazyContext
 	key
@@ -61,18 +61,26 @@ type entry struct {
 	last tool.Event // Kind is empty: there was none
 }
 
-// Begin lets in a call that has an id, or refuses one whose caller has a call of this id already. Doors use it where a
-// caller may give a call its name: they refuse in their own words, and can be told to cancel while the call still waits
-// for its turn. The context ends when somebody cancels the call; end is called once it has been answered.
-func (c *Calls) Begin(ctx context.Context, p tool.Principal, id string) (_ context.Context, end func(), _ *tool.Error) {
+// Begin notes a call that has an id when it comes in, so that it can be cancelled while it still waits for its turn. The
+// context, in which the call is then made, ends when somebody cancels it; end is called once it has been answered. Of
+// two calls of a caller with one id the second is not noted, not first: the stage refuses it, and so it is on record.
+func (c *Calls) Begin(
+	ctx context.Context, p tool.Principal, id string,
+) (_ context.Context, end func(), first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := key{p.ID, id}
 	if c.all[k] != nil {
-		return nil, nil, taken(id)
+		return ctx, func() {}, false
 	}
 	e := c.add(ctx, k)
-	return e, func() { c.remove(e) }, nil
+	return e, func() { c.remove(e) }, true
+}
+
+// Taken is the error of a call that is not the first.
+func Taken(id string) *tool.Error {
+	return tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none", id).
+		Because("duplicate_call")
 }
 
 // add is called by who holds mu.
@@ -95,11 +103,6 @@ func (c *Calls) remove(e *entry) {
 	e.End(nil) // frees what hangs on the context; all other calls need not wait for that
 }
 
-func taken(id string) *tool.Error {
-	return tool.Errorf(tool.CodeConflict, "a call %s is running already: choose another id, or none", id).
-		Because("duplicate_call")
-}
-
 // For is the stage: a call is on the list while it is in the chain.
 func (c *Calls) For(*tool.Spec) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
@@ -114,6 +117,18 @@ func (c *Calls) For(*tool.Spec) tool.Middleware {
 	}
 }
 
+// mine is what a context is asked for to learn which entry a door made for it. The other way would be a field of the
+// call, which everybody could set.
+type mine struct{}
+
+// Value implements context.Context.
+func (e *entry) Value(key any) any {
+	if key == (mine{}) {
+		return e
+	}
+	return e.LazyContext.Value(key)
+}
+
 // enter finds the entry of a call that its door let in, or makes one, which is the stage's own.
 func (c *Calls) enter(
 	ctx context.Context, call *tool.Call, out tool.Sink,
@@ -126,8 +141,8 @@ func (c *Calls) enter(
 		own = true
 		e = c.add(ctx, k)
 		ctx = e
-	case e.inside:
-		return nil, nil, false, taken(call.ID)
+	case e.inside || ctx.Value(mine{}) != any(e):
+		return nil, nil, false, Taken(call.ID)
 	}
 	e.inside, e.call, e.since, e.out = true, call, time.Now(), out
 	return ctx, e, own, nil

@@ -123,19 +123,19 @@ func TestAnIDIsOneCallOfItsCaller(t *testing.T) {
 	if err := twice(t.Context()); tool.CodeOf(err) != tool.CodeConflict || tool.AsError(err).Reason != "duplicate_call" {
 		t.Error(err)
 	}
-	if _, _, err := calls.Begin(t.Context(), ada, "1"); tool.CodeOf(err) != tool.CodeConflict {
+	again, endAgain, _ := calls.Begin(t.Context(), ada, "1")
+	if err := twice(again); tool.CodeOf(err) != tool.CodeConflict {
 		t.Error(err)
 	}
-	_ = calls.Cancel(ada, "", "1")
+	endAgain()
+	_ = calls.Cancel(ada, ada.ID, "1")
 	<-p.ended
 
 	// One that a door let in: the stage goes on with what the door has begun.
-	ctx, end, err := calls.Begin(t.Context(), ada, "1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := calls.Begin(t.Context(), ada, "1"); tool.CodeOf(err) != tool.CodeConflict {
-		t.Error(err)
+	ctx, end, _ := calls.Begin(t.Context(), ada, "1")
+	again, _, _ = calls.Begin(t.Context(), ada, "1")
+	if err := twice(again); tool.CodeOf(err) != tool.CodeConflict {
+		t.Errorf("a second call took the place of one that waits at its door: %v", err)
 	}
 	if got := ids(calls.List(ada)); got != "" {
 		t.Errorf("%s is listed before it runs", got)
@@ -152,12 +152,9 @@ func TestAnIDIsOneCallOfItsCaller(t *testing.T) {
 	}
 
 	// The caller may have the answer before the door says that it is given, and use the id again.
-	_, endNext, err := calls.Begin(t.Context(), ada, "1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, endNext, _ := calls.Begin(t.Context(), ada, "1")
 	end()
-	if _, _, err := calls.Begin(t.Context(), ada, "1"); tool.CodeOf(err) != tool.CodeConflict {
+	if err := twice(t.Context()); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("the end of the first let go the id of the second: %v", err)
 	}
 	endNext()
@@ -168,10 +165,7 @@ func TestAnIDIsOneCallOfItsCaller(t *testing.T) {
 
 func TestACallThatWaitsAtItsDoorCanBeCancelled(t *testing.T) {
 	var calls running.Calls
-	ctx, end, err := calls.Begin(t.Context(), ada, "1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, end, _ := calls.Begin(t.Context(), ada, "1")
 	defer end()
 	if err := calls.Cancel(ada, "", "1"); err != nil || tool.CodeOf(context.Cause(ctx)) != tool.CodeCancelled {
 		t.Errorf("%v, %v", err, context.Cause(ctx))
@@ -183,10 +177,7 @@ func TestOnlyOperatorsHaveToDoWithTheCallsOfOthers(t *testing.T) {
 	ctxs := map[string]context.Context{}
 	for _, who := range []tool.Principal{ada, bob} {
 		for _, id := range []string{"same", who.ID} {
-			ctx, end, err := calls.Begin(t.Context(), who, id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ctx, end, _ := calls.Begin(t.Context(), who, id)
 			defer end()
 			ctxs[who.ID+"/"+id] = ctx
 		}

@@ -74,14 +74,9 @@ func Stage(states States, assets Assets) func(*tool.Spec) tool.Middleware {
 // think that they are part of the state.
 func withoutPatches(err error, dropped int) error {
 	e := *tool.AsError(err)
-	details := map[string]any{}
-	if v, err := strictjson.Decode(e.Details); err == nil {
-		if object, ok := v.(map[string]any); ok {
-			details = object
-		}
-	}
-	trace, _ := details["trace"].(map[string]any)
-	details["trace"] = strictjson.Merge(trace, map[string]any{"patches_dropped": dropped})
+	v, _ := strictjson.Decode(e.Details)
+	details, _ := v.(map[string]any)
+	details = strictjson.Merge(details, map[string]any{"trace": map[string]any{"patches_dropped": dropped}})
 	if b, err := strictjson.Marshal(details); err == nil {
 		e.Details = b
 	}

@@ -57,7 +57,6 @@ func bounds() [limits]time.Duration {
 
 // A series counts the calls that have the same labels.
 type series struct {
-	labels
 	classes  [limits + 1]atomic.Int64
 	nanos    atomic.Int64
 	in, size atomic.Int64 // bytes of arguments and of outputs
@@ -76,82 +75,63 @@ func (s *series) add(took time.Duration, in, out int) {
 }
 
 // A table finds counters without a lock. To add one the whole table is copied, which ends soon: there are only so many.
-type table[K comparable, V any] struct {
+type table[K countable[K], V any] struct {
+	most   int
 	now    atomic.Pointer[map[K]*V]
 	adding sync.Mutex
 }
 
-func (t *table[K, V]) get(k K) *V { return (*t.now.Load())[k] }
+// A countable is what something is counted by.
+type countable[K any] interface {
+	comparable
+	// kept gives it apart from what it was cut out of, which may be large; full: what stands for all that there is no
+	// room for.
+	kept(full bool) K
+}
 
-// add gives the counter of k, a new one where there is none.
-func (t *table[K, V]) add(k K, fresh func() *V) *V {
-	t.adding.Lock()
-	defer t.adding.Unlock()
-	if v := t.get(k); v != nil {
+// all gives the counters that there are.
+func (t *table[K, V]) all() map[K]*V {
+	if all := t.now.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// of gives the counter of k, a new one where there is none.
+func (t *table[K, V]) of(k K) *V {
+	if v := t.all()[k]; v != nil {
 		return v
 	}
-	next := maps.Clone(*t.now.Load())
-	next[k] = fresh()
+	t.adding.Lock()
+	defer t.adding.Unlock()
+	was := t.all()
+	k = k.kept(len(was) >= t.most)
+	if v := was[k]; v != nil {
+		return v
+	}
+	next := map[K]*V{k: new(V)}
+	maps.Copy(next, was)
 	t.now.Store(&next)
 	return next[k]
 }
 
-func (t *table[K, V]) size() int { return len(*t.now.Load()) }
-
-// calls are the series of calls.
-type calls struct {
-	*table[labels, series]
-	codes map[tool.Code]bool // those that there are
-}
-
-func newCalls() calls {
-	c := calls{new(table[labels, series]), map[tool.Code]bool{}}
-	c.now.Store(&map[labels]*series{})
-	for _, code := range tool.Codes() {
-		c.codes[code] = true
-	}
-	return c
-}
-
-func (c calls) of(l labels) *series {
-	if s := c.get(l); s != nil {
-		return s
-	}
-	if c.size() >= maxSeries {
-		l.tool, l.source, l.protocol, l.door = others, others, others, others
-	}
-	l.clone()
-	return c.add(l, func() *series { return &series{labels: l} })
-}
-
-// clone keeps the labels apart from what they were cut out of, which may be large.
-func (l *labels) clone() {
+func (l labels) kept(full bool) labels {
 	for _, text := range []*string{&l.tool, &l.source, &l.protocol, &l.door} {
-		*text = strings.Clone(*text)
+		if *text = strings.Clone(*text); full {
+			*text = others
+		}
 	}
+	return l
 }
 
-func (c calls) sorted() []*series {
-	return slices.SortedFunc(maps.Values(*c.now.Load()), func(a, b *series) int { return a.compare(b.labels) })
-}
+// A door is what the calls that run are counted by.
+type door string
 
-// running counts the calls that run, by their doors.
-type running struct{ *table[string, atomic.Int64] }
-
-func newRunning() running {
-	r := running{new(table[string, atomic.Int64])}
-	r.now.Store(&map[string]*atomic.Int64{})
-	return r
-}
-
-func (r running) of(door string) *atomic.Int64 {
-	if n := r.get(door); n != nil {
-		return n
+func (d door) kept(full bool) door {
+	if full {
+		return others
 	}
-	if r.size() >= maxDoors {
-		door = others
-	}
-	return r.add(strings.Clone(door), func() *atomic.Int64 { return new(atomic.Int64) })
+	return door(strings.Clone(string(d)))
 }
 
 // A Sample is one thing that was measured.
@@ -189,19 +169,22 @@ func (p point) count() (n int64) {
 
 // snapshot gives everything that is measured, as it is now.
 func (t *Telemetry) snapshot() []family {
-	list := t.snapshotCalls()
-	runs := family{Sample: Sample{Name: "toolpost.calls.running", Help: "Calls that run now."}}
-	doors := *t.running.now.Load()
-	for _, door := range slices.Sorted(maps.Keys(doors)) {
-		runs.points = append(runs.points, point{labels: []Label{{"door", door}}, value: float64(doors[door].Load())})
+	var samples []Sample
+	doors := t.running.all()
+	for _, d := range slices.Sorted(maps.Keys(doors)) {
+		samples = append(samples, Sample{
+			Name: "toolpost.calls.running", Help: "Calls that run now.", Labels: []Label{{"door", string(d)}},
+			Value: float64(doors[d].Load()),
+		})
 	}
-	info := family{Sample: Sample{Name: "toolpost.info", Help: "This program."}}
-	info.points = []point{{labels: []Label{{"version", t.env.Version}}, value: 1}}
-	list = append(list, runs, info)
-	samples := t.env.Samples()
+	samples = append(samples, Sample{
+		Name: "toolpost.info", Help: "This program.", Labels: []Label{{"version", t.env.Version}}, Value: 1,
+	})
+	samples = append(samples, t.env.Samples()...)
 	if t.send != nil {
 		samples = append(samples, t.send.samples()...)
 	}
+	list := t.snapshotCalls()
 	for _, s := range samples {
 		at := slices.IndexFunc(list, func(f family) bool { return f.Name == s.Name })
 		if at < 0 {
@@ -217,8 +200,10 @@ func (t *Telemetry) snapshotCalls() []family {
 	took := family{Sample: Sample{Name: "toolpost.call.duration", Help: "How long calls took.", Unit: "s"}}
 	in := family{Sample: Sample{Name: "toolpost.call.in", Help: "Size of the arguments.", Unit: "By", Counter: true}}
 	out := family{Sample: Sample{Name: "toolpost.call.out", Help: "Size of the outputs.", Unit: "By", Counter: true}}
-	for _, s := range t.calls.sorted() {
-		p := point{labels: s.list(), classes: make([]int64, len(s.classes))}
+	all := t.calls.all()
+	for _, l := range slices.SortedFunc(maps.Keys(all), labels.compare) {
+		s := all[l]
+		p := point{labels: l.list(), classes: make([]int64, len(s.classes))}
 		for i := range s.classes {
 			p.classes[i] = s.classes[i].Load()
 		}

@@ -27,13 +27,7 @@ type prometheus struct {
 
 // nameOf is what a family is called, by the rules that OpenTelemetry has for Prometheus.
 func (f *family) nameOf() string {
-	name := strings.ReplaceAll(f.Name, ".", "_")
-	switch f.Unit {
-	case "s":
-		name += "_seconds"
-	case "By":
-		name += "_bytes"
-	}
+	name := strings.ReplaceAll(f.Name, ".", "_") + map[string]string{"s": "_seconds", "By": "_bytes"}[f.Unit]
 	if f.Counter {
 		name += "_total"
 	}

@@ -148,17 +148,13 @@ func (s *sender) sendSpans(batch []*span) (left []*span) {
 
 // finish sends what there still is, once.
 func (s *sender) finish(batch []*span) {
-	for {
+	for ; len(batch)+len(s.queue) > 0; batch = nil {
 		for len(batch) < maxBatch && len(s.queue) > 0 {
 			batch = append(batch, <-s.queue)
-		}
-		if len(batch) == 0 {
-			break
 		}
 		if _, _, err := s.postSpans(s.closing, batch); err != nil {
 			s.dropped.Add(int64(len(batch)))
 		}
-		batch = nil
 	}
 	if s.every > 0 {
 		s.sendMetrics(s.closing)

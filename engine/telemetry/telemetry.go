@@ -6,11 +6,16 @@ package telemetry
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"toolpost/config"
@@ -84,7 +89,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// Env is what telemetry needs of the program around it. Everything may be left out.
+// Env is what telemetry needs of the program around it: all of it.
 type Env struct {
 	Version string
 	Log     *slog.Logger
@@ -98,9 +103,9 @@ type Env struct {
 // A Telemetry measures the calls of one program.
 type Telemetry struct {
 	env     Env
-	calls   calls
-	running running
-	send    *sender // nil: nothing is sent
+	calls   table[labels, series]
+	running table[door, atomic.Int64] // calls that run
+	send    *sender                   // nil: nothing is sent
 	tracing bool
 	sample  uint64 // of 2^56 traces, how many are sent
 }
@@ -116,18 +121,15 @@ func Open(cfg *config.Config, env Env) (*Telemetry, error) {
 	if err := cfg.Section(Section().Name).Decode(&o); err != nil {
 		return nil, err
 	}
-	return New(o, env)
+	return New(o, env), nil
 }
 
-// New makes a telemetry. It sends nothing before the first call ends, and must be closed.
-func New(o Options, env Env) (*Telemetry, error) {
-	if err := o.Validate(); err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "telemetry: %w", err)
-	}
-	env = env.withDefaults()
-	t := &Telemetry{env: env, calls: newCalls(), running: newRunning()}
+// New makes a telemetry of options that are valid. It sends nothing before the first call ends, and must be closed.
+func New(o Options, env Env) *Telemetry {
+	t := &Telemetry{env: env}
+	t.calls.most, t.running.most = maxSeries, maxDoors
 	if o.OTLP == "" {
-		return t, nil
+		return t
 	}
 	t.tracing = o.Traces == nil || *o.Traces
 	t.sample = shares
@@ -139,28 +141,7 @@ func New(o Options, env Env) (*Telemetry, error) {
 		every = 0
 	}
 	t.send = newSender(o, env, every, t.snapshot)
-	return t, nil
-}
-
-func (env Env) withDefaults() Env {
-	if env.Log == nil {
-		env.Log = slog.New(slog.DiscardHandler)
-	}
-	if env.Lookup == nil {
-		env.Lookup = func(context.Context, tool.Principal, string) (*tool.Spec, error) { return nil, nil }
-	}
-	if env.Secret == nil {
-		env.Secret = func(name string) (string, error) {
-			return "", tool.Errorf(tool.CodeUnavailable, "there is no secret %s", name)
-		}
-	}
-	if env.Redact == nil {
-		env.Redact = func(text string) string { return text }
-	}
-	if env.Samples == nil {
-		env.Samples = func() []Sample { return nil }
-	}
-	return env
+	return t
 }
 
 // Close sends what waits to be sent, as far as it can be done quickly and before ctx ends. A nil Telemetry has nothing.
@@ -175,7 +156,7 @@ func (t *Telemetry) For(*tool.Spec) tool.Middleware { return t.stage }
 
 func (t *Telemetry) stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
-		inside := t.running.of(c.Caller.Door)
+		inside := t.running.of(door(c.Caller.Door))
 		inside.Add(1)
 		start := time.Now()
 		var s *span
@@ -210,7 +191,7 @@ func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err e
 func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, err error) labels {
 	l := labels{door: c.Caller.Door}
 	l.outcome, l.code, _ = tool.OutcomeOf(r, err)
-	if l.code != "" && !t.calls.codes[l.code] { // the word of a tool
+	if l.code != "" && !slices.Contains(tool.Codes(), l.code) { // the word of a tool
 		l.code = tool.CodeToolError
 	}
 	if r != nil && r.Trace.Tool != "" {
@@ -222,4 +203,48 @@ func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, er
 		l.tool, l.source, l.protocol = spec.Name, spec.Source, spec.Protocol
 	}
 	return l
+}
+
+// shares is how finely traces are sampled: by the last seven bytes of their ids, which are random in a UUID of any
+// version, and in the same way for everybody who sees the trace.
+const shares = 1 << 56
+
+// A span is what is told of one call.
+type span struct {
+	labels
+	trace, id, parent string // in hexadecimal digits
+
+	call, caller string
+	start, end   time.Time
+	in, out      int
+	cached       bool
+}
+
+// begin starts a span and gives the call as those inside see it: with a name, and as part of the span. A trace that is
+// not sampled is left as it came.
+func (t *Telemetry) begin(c *tool.Call, start time.Time) (*span, *tool.Call) {
+	inside := *c
+	inside.Name()
+	trace := traceID(inside.Trace)
+	if share, _ := strconv.ParseUint(trace[18:], 16, 64); share >= t.sample {
+		return nil, &inside
+	}
+	inside.Span = tool.NewSpan()
+	s := &span{
+		trace: trace, id: inside.Span, call: inside.ID, caller: c.Caller.ID, start: start, in: len(c.Args),
+	}
+	if c.Trace != "" { // a span is nothing without its trace
+		s.parent = tool.SpanOf("00-" + trace + "-" + c.Span + "-01")
+	}
+	return s, &inside
+}
+
+// traceID gives a trace in 32 hexadecimal digits. Some contracts let callers choose any text: the same text gives the
+// same id.
+func traceID(trace string) string {
+	if parent := tool.Traceparent(trace, "0000000000000001"); parent != "" {
+		return strings.Split(parent, "-")[1]
+	}
+	sum := sha256.Sum256([]byte(trace))
+	return hex.EncodeToString(sum[:16])
 }

@@ -6,6 +6,7 @@
 package backoff
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -41,7 +42,7 @@ func (b *Breaker) Failed(why string) {
 	b.why = why
 	pause := b.Pause()
 	if !b.Tripped() {
-		pause = min(pause, max(0, orElse(b.First, First))<<min(b.fails-1, 30))
+		pause = min(pause, max(0, cmp.Or(b.First, First))<<min(b.fails-1, 30))
 	}
 	b.retry = time.Now().Add(pause)
 }
@@ -71,27 +72,18 @@ func (b *Breaker) Wait() time.Duration {
 }
 
 // Pause is how long the breaker stays open.
-func (b *Breaker) Pause() time.Duration { return orElse(b.Open, Open) }
+func (b *Breaker) Pause() time.Duration { return cmp.Or(b.Open, Open) }
 
 // Refusal is the error of code breaker_open of somebody who comes while the breaker is open. Name is what failed; try
 // is what will be tried next: a start, a call.
 func (b *Breaker) Refusal(name, try string) error {
-	wait, next := b.Wait(), fmt.Sprintf("a %s is being tried now", try)
-	if wait > 0 {
-		next = fmt.Sprintf("the next %s is tried in %v, at %s", try, wait.Round(time.Second),
+	wait, next := Soon, fmt.Sprintf("a %s is being tried now", try)
+	if left := b.Wait(); left > 0 {
+		wait, next = left, fmt.Sprintf("the next %s is tried in %v, at %s", try, left.Round(time.Second),
 			b.retry.Format(time.RFC3339))
-	} else {
-		wait = Soon
 	}
 	return tool.Errorf(tool.CodeBreakerOpen, "%s failed %d times in a row (last: %s); %s", name, b.fails, b.why, next).
 		RetryAfter(wait)
 }
 
-func (b *Breaker) limit() int { return orElse(b.Failures, Failures) }
-
-func orElse[N int | time.Duration](n, otherwise N) N {
-	if n != 0 {
-		return n
-	}
-	return otherwise
-}
+func (b *Breaker) limit() int { return cmp.Or(b.Failures, Failures) }

@@ -54,25 +54,26 @@ func (o Options) Check() error {
 	dashed := func(s string) bool { return strings.HasPrefix(s, "-") }
 	switch {
 	case o.CPUs < 0 || o.PIDs < 0:
-		return tool.Errorf(tool.CodeInvalidInput, "container: cpus and pids cannot be negative")
+		return invalid("container: cpus and pids cannot be negative")
 	case slices.ContainsFunc([]string{o.Memory, o.Network, o.Runtime, o.OCI}, dashed):
-		return tool.Errorf(tool.CodeInvalidInput,
-			"container: runtime, oci_runtime, memory and network cannot start with a dash")
+		return invalid("container: runtime, oci_runtime, memory and network cannot start with a dash")
 	case !o.Own():
 		return nil
 	case o.OCI != "":
-		return tool.Errorf(tool.CodeInvalidInput,
-			"container: oci_runtime is for podman and docker; without an engine nothing reads it")
+		return invalid("container: oci_runtime is for podman and docker; without an engine nothing reads it")
 	case len(o.Args) > 0:
-		return tool.Errorf(tool.CodeInvalidInput,
-			"container: args are options of podman and docker; without an engine, "+
-				"name what the tools may read and change with walls: {read: ..., write: ...}")
+		return invalid("container: args are options of podman and docker; without an engine, " +
+			"name what the tools may read and change with walls: {read: ..., write: ...}")
 	case !slices.Contains([]string{"", "none", networkHost}, o.Network):
-		return tool.Errorf(tool.CodeInvalidInput, "container: without an engine there are the networks none and host, "+
-			"and none named %.80q; use podman or docker for it", o.Network)
+		return invalid("container: without an engine there are the networks none and host, and none named %.80q; "+
+			"use podman or docker for it", o.Network)
 	}
 	_, err := memoryOf(o.Memory)
 	return err
+}
+
+func invalid(format string, args ...any) error {
+	return tool.Errorf(tool.CodeInvalidInput, format, args...)
 }
 
 // Starts lists the files that containers start from, of a config in base.
@@ -91,8 +92,8 @@ func (o Options) Starts(base string) []string {
 // network it has a loopback of its own, as other containers have.
 func (o Options) Walls(w walls.Options) (walls.Options, error) {
 	if !filepath.IsAbs(o.Image) {
-		return w, tool.Errorf(tool.CodeInvalidInput,
-			"its image %.80q is no absolute path; without an engine it is the folder that becomes the root", o.Image)
+		return w, invalid("its image %.80q is no absolute path; without an engine it is the folder that becomes the "+
+			"root", o.Image)
 	}
 	memory, err := memoryOf(o.Memory)
 	w.Root, w.Off, w.Machine = filepath.Clean(o.Image), false, true
@@ -113,8 +114,7 @@ func memoryOf(text string) (int64, error) {
 	shift, known := map[string]uint{"": 0, "b": 0, "k": 10, "m": 20, "g": 30}[strings.ToLower(unit)]
 	n, err := strconv.ParseInt(strings.TrimSuffix(text, unit), 10, 64)
 	if !known || err != nil || n <= 0 || n > math.MaxInt64>>shift {
-		return 0, tool.Errorf(tool.CodeInvalidInput,
-			"container: memory is a number with b, k, m or g, such as 512m, not %.40q", text)
+		return 0, invalid("container: memory is a number with b, k, m or g, such as 512m, not %.40q", text)
 	}
 	return n << shift, nil
 }
@@ -147,7 +147,7 @@ type Box struct {
 // Open finds the engine of an image. The paths of its options start in dir, and what is off limits is not mounted.
 func (o Options) Open(dir string, book *offlimits.Book, log *slog.Logger) (*Box, error) {
 	if strings.HasPrefix(o.Image, "-") || strings.ContainsAny(o.Image, " \t\n\x00") {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "its image %.80q is not the name of an image", o.Image)
+		return nil, invalid("its image %.80q is not the name of an image", o.Image)
 	}
 	asked := o.Runtime
 	if strings.Contains(asked, "/") {
@@ -186,8 +186,7 @@ func findEngine(asked string) (string, error) {
 // what it gets, or calls its End.
 func (b *Box) Enclose(cmd process.Command, g tool.Guarantees) (process.Command, error) {
 	if len(cmd.Files) > 0 {
-		return cmd, tool.Errorf(tool.CodeInvalidInput,
-			"secret_files cannot be given to a container of %s; name them in secrets", b.Engine)
+		return cmd, invalid("secret_files cannot be given to a container of %s; name them in secrets", b.Engine)
 	}
 	if err := b.mayMount(); err != nil {
 		return cmd, err
@@ -252,42 +251,36 @@ func variables(env []string) (string, error) {
 	}
 	for _, v := range env {
 		if name, value, _ := strings.Cut(v, "="); strings.ContainsAny(value, "\n\r") {
-			return "", tool.Errorf(tool.CodeInvalidInput,
-				"the variable %s has several lines, which no container can be given", name)
+			return "", invalid("the variable %s has several lines, which no container can be given", name)
 		}
 	}
 	dir, err := process.TempDir("container")
-	if err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "no file for the container's variables: %w", err)
-	}
 	file := filepath.Join(dir, "variables")
-	if err := os.WriteFile(file, []byte(strings.Join(env, "\n")+"\n"), 0o600); err != nil {
+	if err == nil {
+		if err = os.WriteFile(file, []byte(strings.Join(env, "\n")+"\n"), 0o600); err == nil {
+			return file, nil
+		}
 		_ = os.RemoveAll(dir)
-		return "", tool.Errorf(tool.CodeUnavailable, "no file for the container's variables: %w", err)
 	}
-	return file, nil
+	return "", tool.Errorf(tool.CodeUnavailable, "no file for the container's variables: %w", err)
 }
 
 // end removes a container, running or not. One that is about to be created is not there yet, so it is
 // asked for twice.
 func (b *Box) end(name string) {
 	for range 2 {
-		child, err := process.Start(process.Command{Argv: []string{b.path, "rm", "-f", name}, Env: b.env})
-		if err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), endTime)
+		remove := process.Command{Argv: []string{b.path, "rm", "-f", name}, Env: b.env}
+		_, exit, _, err := process.Run(ctx, remove, 1<<20)
+		late := ctx.Err() != nil
+		cancel()
+		if err != nil && !late {
 			b.log.Warn("the container could not be ended", "name", name, "error", err)
 			return
 		}
-		child.CloseStdin()
-		ctx, cancel := context.WithTimeout(context.Background(), endTime)
-		select {
-		case <-child.Exited():
-		case <-ctx.Done():
-		}
-		cancel()
-		if exit := child.Kill(); exit != (process.Exit{}) {
+		if exit != (process.Exit{}) {
 			b.log.Debug("the engine ended no container", "name", name, "exit", exit.String())
 		}
-		child.Close()
 	}
 }
 
@@ -302,4 +295,75 @@ func (b *Box) Unstarted(exit process.Exit, said string) error {
 		with = " with oci_runtime " + b.OCI + ", which " + b.Engine + " must know and this machine must have"
 	}
 	return tool.Errorf(tool.CodeUnavailable, "%s could not start the image %s%s: %s", b.Engine, b.Image, with, said)
+}
+
+// A volume is a path of the host that the config's own options put into a container.
+type volume struct {
+	path     string
+	readOnly bool
+}
+
+// volumes finds them among the options of podman and docker.
+func volumes(args []string) []volume {
+	var all []volume
+	for i, arg := range args {
+		name, value, joined := strings.Cut(arg, "=")
+		if !joined && i+1 < len(args) {
+			value = args[i+1]
+		}
+		switch {
+		case slices.Contains([]string{"-v", "--volume"}, name):
+			path, rest, _ := strings.Cut(value, ":")
+			_, modes, _ := strings.Cut(rest, ":")
+			all = append(all, volume{path, slices.Contains(strings.Split(modes, ","), "ro")})
+		case name == "--mount":
+			all = append(all, mountOption(value))
+		}
+	}
+	// a name is the engine's own volume
+	return slices.DeleteFunc(all, func(v volume) bool { return !filepath.IsAbs(v.path) })
+}
+
+func mountOption(text string) volume {
+	var v volume
+	for field := range strings.SplitSeq(text, ",") {
+		switch name, value, _ := strings.Cut(field, "="); name {
+		case "source", "src":
+			v.path = value
+		case "ro", "readonly":
+			v.readOnly = value != "false"
+		}
+	}
+	return v
+}
+
+// mayMount refuses to put into a container what no tool sees, or what tools could have replaced by a link: an engine
+// takes the names of folders, and looks them up by itself.
+func (b *Box) mayMount() error {
+	list, all := b.book.Now(), volumes(b.Args)
+	if b.Mount != "" {
+		all = append(all, volume{path: b.Mount, readOnly: true})
+	}
+	for _, v := range all {
+		at, err := offlimits.Open(v.path, list)
+		if err != nil {
+			return tool.Errorf(tool.CodeUnavailable, "container.args: %w", err)
+		}
+		at.Close()
+		ban := max(b.book.At(at.Path), b.book.Inside(at.Path))
+		if ban == offlimits.Fixed && v.readOnly {
+			ban = offlimits.Free
+		}
+		switch {
+		case ban != offlimits.Free:
+			return tool.Errorf(tool.CodeAccessDenied,
+				"container.args mounts %s, which has files of this installation, or what the config starts from; "+
+					"mount a folder without them, or read-only", v.path).Because("off_limits")
+		case list.Theirs(at.Path):
+			return tool.Errorf(tool.CodeAccessDenied, "container.args mounts %s, which lies in a folder that tools "+
+				"may change: it could be another one by then; mount one that lies elsewhere",
+				v.path).Because("off_limits")
+		}
+	}
+	return nil
 }

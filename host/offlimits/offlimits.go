@@ -31,32 +31,28 @@ type List struct {
 	Writable []string
 }
 
-// Hidden lists what started programs do not see. A nil list has nothing.
-func (l *List) Hidden() []string {
-	switch {
-	case l == nil:
-		return nil
-	case l.Config == "":
-		return l.Absent
+// all is the list. A nil one has nothing.
+func (l *List) all() List {
+	if l == nil {
+		return List{}
 	}
-	return append(slices.Clip(l.Absent), l.Config)
+	return *l
+}
+
+// Hidden lists what started programs do not see.
+func (l *List) Hidden() []string {
+	all := l.all()
+	if all.Config == "" {
+		return all.Absent
+	}
+	return append(slices.Clip(all.Absent), all.Config)
 }
 
 // Fixed lists what started programs cannot change although they see it.
-func (l *List) Fixed() []string {
-	if l == nil {
-		return nil
-	}
-	return l.ReadOnly
-}
+func (l *List) Fixed() []string { return l.all().ReadOnly }
 
 // Roots lists the folders that tools may change.
-func (l *List) Roots() []string {
-	if l == nil {
-		return nil
-	}
-	return l.Writable
-}
+func (l *List) Roots() []string { return l.all().Writable }
 
 // Theirs reports whether a path lies in a folder that tools may change, so that they could put another thing there.
 func (l *List) Theirs(real string) bool {
@@ -151,17 +147,17 @@ type fact struct {
 // change by hand is seen.
 const lasting = time.Second
 
-func (b *Book) facts() *facts {
+func (b *Book) facts() facts {
 	l := b.Now()
 	if l == nil {
-		return nil
+		return facts{inner: func() map[ID]Ban { return nil }}
 	}
 	if f := b.known.Load(); f != nil && f.list == l && time.Since(f.at) < lasting {
-		return f
+		return *f
 	}
 	f := l.look()
 	b.known.Store(f)
-	return f
+	return *f
 }
 
 func (l *List) look() *facts {
@@ -169,11 +165,12 @@ func (l *List) look() *facts {
 	f.inner = sync.OnceValue(f.identify)
 	add := func(path string, ban Ban) {
 		for _, p := range append(l.where(path), filepath.Clean(path)) { // where it leads, and as it is written
-			if !slices.Contains(f.paths, fact{p, ban}) {
-				f.paths = append(f.paths, fact{p, ban})
-				if info, err := os.Lstat(p); err == nil {
-					note(f.ids, info, ban)
-				}
+			if slices.Contains(f.paths, fact{p, ban}) {
+				continue
+			}
+			f.paths = append(f.paths, fact{p, ban})
+			if info, err := os.Lstat(p); err == nil {
+				note(f.ids, info, ban)
 			}
 		}
 	}
@@ -240,11 +237,8 @@ func trail(path string) []string {
 			at = here
 			continue
 		}
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(at, target)
-		}
 		links = append(links, here)
-		at, rest = "/", append(names(target), rest...)
+		at, rest = "/", append(names(Under(at, target)), rest...)
 	}
 	if len(rest) > 0 { // a loop leads nowhere
 		return links
@@ -255,48 +249,155 @@ func trail(path string) []string {
 // At says what of a path is off limits. The path is where something really is, or is to be made: absolute and without
 // links. The strictest word counts.
 func (b *Book) At(real string) Ban {
+	return b.strictest(func(path string) bool { return Within(real, path) })
+}
+
+func (b *Book) strictest(about func(path string) bool) Ban {
 	ban := Free
-	if f := b.facts(); f != nil {
-		for _, p := range f.paths {
-			if Within(real, p.path) {
-				ban = max(ban, p.ban)
-			}
+	for _, p := range b.facts().paths {
+		if p.ban > ban && about(p.path) {
+			ban = p.ban
 		}
 	}
 	return ban
 }
 
 // Folder says what of an open folder is off limits, by what it is: it may be mounted in a second place.
-func (b *Book) Folder(id ID) Ban {
-	if f := b.facts(); f != nil {
-		return f.ids[id]
-	}
-	return Free
-}
+func (b *Book) Folder(id ID) Ban { return b.facts().ids[id] }
 
 // Linked says what of an open file that has several names is off limits, by what it is.
-func (b *Book) Linked(id ID) Ban {
-	if f := b.facts(); f != nil {
-		return f.inner()[id]
-	}
-	return Free
-}
+func (b *Book) Linked(id ID) Ban { return b.facts().inner()[id] }
 
 // Inside says what is off limits of what lies in a folder, or is to: whoever moves or removes the folder moves or
 // removes that too. The strictest word counts.
 func (b *Book) Inside(real string) Ban {
-	ban := Free
-	if f := b.facts(); f != nil {
-		for _, p := range f.paths {
-			if p.path != real && Within(p.path, real) {
-				ban = max(ban, p.ban)
-			}
-		}
-	}
-	return ban
+	return b.strictest(func(path string) bool { return path != real && Within(path, real) })
 }
 
 // Within reports whether a path is a folder or something in it. Both are clean and absolute.
 func Within(path, folder string) bool {
 	return path == folder || folder == "/" || strings.HasPrefix(path, folder) && path[len(folder)] == '/'
+}
+
+// A Claim is what one source says about files: each protocol knows its own. Paths are absolute.
+type Claim struct {
+	Keeps  []string // private to us: keys, what a source stores
+	Starts []string // what it starts from
+	Writes []string // folders that its tools may change
+	// Stays says that rooms of the source may outlive a call. What covers a file in a room goes when somebody outside
+	// puts another file in its place, as editors do: such rooms are built anew when the config changes.
+	Stays bool
+	// Bare says that what it starts runs without walls.
+	Bare bool
+}
+
+// Add puts a claim on the list.
+func (l *List) Add(c Claim) {
+	l.Absent = append(l.Absent, c.Keeps...)
+	l.Writable = append(l.Writable, c.Writes...)
+	for _, path := range c.Starts {
+		if !slices.Contains(l.ReadOnly, path) {
+			l.ReadOnly = append(l.ReadOnly, path)
+		}
+	}
+}
+
+// Same reports whether two lists keep the same things.
+func (l *List) Same(o *List) bool {
+	return l == o || l != nil && o != nil &&
+		same(l.Hidden(), o.Hidden()) && same(l.Fixed(), o.Fixed()) && same(l.Writable, o.Writable)
+}
+
+func same(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// Outdates reports whether a change of the config leaves a source with rooms that were built for another list, or that
+// may change the config now.
+func (c Claim) Outdates(before, now *List) bool {
+	open := func(folder string) bool { return now.Config != "" && Within(now.Config, filepath.Clean(folder)) }
+	return c.Stays && (!now.Same(before) || slices.ContainsFunc(c.Writes, open))
+}
+
+// Under returns a path of a config, clean; a relative one starts in dir.
+func Under(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(dir, path)
+}
+
+// Given lists those of some paths that are not empty, absolute. One that ends with a slash still does.
+func Given(dir string, paths ...string) []string {
+	var all []string
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		full := Under(dir, path)
+		if strings.HasSuffix(path, "/") && full != "/" {
+			full += "/"
+		}
+		all = append(all, full)
+	}
+	return all
+}
+
+// Argv lists what a command starts from: its program, where that is named by a path, the files among its arguments, and
+// the folder that its first argument names, where interpreters would run that. An argument that names no file yet is
+// one if it looks like code: a tool must not be able to put it there. What the source may change is its own business.
+func Argv(dir string, argv, writes []string) []string {
+	var files []string
+	first := slices.IndexFunc(argv[min(1, len(argv)):],
+		func(arg string) bool { return !strings.HasPrefix(arg, "-") }) + 1
+	for i, arg := range argv {
+		if strings.HasPrefix(arg, "-") {
+			_, arg, _ = strings.Cut(arg, "=") // such as --require=./first.js
+		}
+		if i == 0 && !strings.Contains(arg, "/") || strings.Contains(arg, "://") || arg == "" {
+			continue
+		}
+		if i > 1 && argv[i-1] == "-m" {
+			files = append(files, module(dir, arg)...)
+			continue
+		}
+		path := Given(dir, arg)[0]
+		info, err := os.Stat(path)
+		switch {
+		case i == 0, err != nil && isCode(path),
+			err == nil && (info.Mode().IsRegular() || strings.HasSuffix(path, "/")):
+			files = append(files, path)
+		case err == nil && i == first && isProgram(path):
+			files = append(files, path+"/")
+		}
+	}
+	return slices.DeleteFunc(files, func(path string) bool { return slices.Contains(writes, filepath.Clean(path)) })
+}
+
+// module lists what a module of Python is started from, if it is there: one that is not comes from somewhere else, and
+// an empty one would hide it. A folder goes before a file of the same name, but for an empty one.
+func module(dir, name string) []string {
+	top, _, _ := strings.Cut(name, ".")
+	both := Given(dir, top+".py", top+"/")
+	for i, path := range both {
+		if _, err := os.Stat(path); err == nil {
+			return both[i:]
+		}
+	}
+	return nil
+}
+
+// isProgram reports whether an interpreter would run a folder.
+func isProgram(folder string) bool {
+	return slices.ContainsFunc([]string{"__main__.py", "package.json", "index.js"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(folder, name))
+		return err == nil
+	})
+}
+
+// isCode reports whether a name is one of code.
+func isCode(path string) bool {
+	const code = " .py .pyz .js .mjs .cjs .ts .sh .bash .rb .pl .php .lua .jar .so .wasm "
+	ext := strings.ToLower(filepath.Ext(path))
+	return ext != "" && strings.Contains(code, " "+ext+" ")
 }

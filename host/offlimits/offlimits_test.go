@@ -144,6 +144,7 @@ func TestWhatACommandStartsFrom(t *testing.T) {
 		{[]string{"python3", "-u", "run", "pkg"}, []string{"run/"}},
 		{[]string{"python3", "script", "run"}, []string{"script"}},
 		{[]string{"python3", "code/", "", "out/"}, []string{"code/"}},
+		{[]string{"node", "--require=./first.js", "--max=3", "-v", "script"}, []string{"first.js", "script"}},
 		{[]string{"node"}, nil},
 	} {
 		want := Given(dir, c.want...)

@@ -29,9 +29,6 @@ type Anchor struct {
 // Fd is the descriptor; it stays the Anchor's.
 func (a *Anchor) Fd() int { return int(a.file.Fd()) }
 
-// File is the descriptor as a file; it stays the Anchor's.
-func (a *Anchor) File() *os.File { return a.file }
-
 // Close closes the descriptor.
 func (a *Anchor) Close() { _ = a.file.Close() }
 
@@ -39,10 +36,7 @@ func (a *Anchor) Close() { _ = a.file.Close() }
 // renamed meanwhile. A link that has come in between is an error.
 const NoLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
-const (
-	anchorFlags = unix.O_PATH | unix.O_CLOEXEC
-	maxLinks    = 40 // the kernel's own number
-)
+const maxLinks = 40 // the kernel's own number
 
 // Open opens an absolute path of a config. A link is followed where only the owner of this machine can have made it,
 // and never in a folder that tools may change: one of the list's, or one of more. What the list has as read-only or
@@ -62,17 +56,33 @@ func Open(path string, l *List, more ...string) (*Anchor, error) {
 	return w.walk()
 }
 
-// openDirect opens a path that has no link.
-func openDirect(dir int, path, real string) (*Anchor, error) {
-	fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: anchorFlags, Resolve: NoLinks})
+// Resolve opens a path from an open folder, and resolves it as the kernel is told.
+func Resolve(dir int, path string, flags, resolve uint64) (*os.File, error) {
+	fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve})
 	if err != nil {
 		return nil, err
 	}
-	return newAnchor(fd, real)
+	return os.NewFile(uintptr(fd), path), nil
 }
 
-func newAnchor(fd int, real string) (*Anchor, error) {
-	f := os.NewFile(uintptr(fd), real)
+// Plain is the kernel's error in one about a path, for messages that name the path already.
+func Plain(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
+}
+
+// openDirect opens a path that has no link.
+func openDirect(dir int, path, real string) (*Anchor, error) {
+	return openAnchor(dir, path, real, 0, NoLinks)
+}
+
+func openAnchor(dir int, path, real string, flags, resolve uint64) (*Anchor, error) {
+	f, err := Resolve(dir, path, flags|unix.O_PATH, resolve)
+	if err != nil {
+		return nil, err
+	}
 	info, err := f.Stat()
 	if err != nil {
 		_ = f.Close()
@@ -118,10 +128,7 @@ func (w *way) walk() (*Anchor, error) {
 			at = next
 			continue
 		}
-		target := w.links[next.Path]
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(at.Path, target)
-		}
+		target := Under(at.Path, w.links[next.Path])
 		next.Close()
 		at.Close()
 		if at, err = openDirect(unix.AT_FDCWD, "/", "/"); err != nil {
@@ -147,13 +154,12 @@ func (w *way) changes(outer bool, id ID) bool {
 // step opens a name in a folder. A link is taken note of, if it may be followed.
 func (w *way) step(at *Anchor, name string, theirs bool) (*Anchor, error) {
 	here := filepath.Join(at.Path, name)
-	fd, err := unix.Openat(at.Fd(), name, anchorFlags|unix.O_NOFOLLOW, 0)
-	if err != nil {
+	next, err := openAnchor(at.Fd(), name, here, unix.O_NOFOLLOW, 0)
+	switch {
+	case err != nil:
 		return nil, &fs.PathError{Op: "open", Path: w.asked, Err: err}
-	}
-	next, err := newAnchor(fd, here)
-	if err != nil || next.Mode != fs.ModeSymlink {
-		return next, err
+	case next.Mode != fs.ModeSymlink:
+		return next, nil
 	}
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(next.Fd(), "", buf)
@@ -200,11 +206,7 @@ func apart(paths []string) []string {
 func identities(paths []string, resolve uint64) []ID {
 	var ids []ID
 	for _, path := range paths {
-		fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: anchorFlags, Resolve: resolve})
-		if err != nil {
-			continue
-		}
-		if a, err := newAnchor(fd, path); err == nil {
+		if a, err := openAnchor(unix.AT_FDCWD, path, path, 0, resolve); err == nil {
 			ids = append(ids, a.ID)
 			a.Close()
 		}
@@ -238,4 +240,83 @@ func openNearest(path string, l *List, more ...string) (a *Anchor, rest string, 
 		}
 		rest = filepath.Join(filepath.Base(path), rest)
 	}
+}
+
+// A Thing is something of a list, where it really is.
+type Thing struct {
+	Path    string // without links
+	Folder  bool
+	missing string // what of the path is not there
+}
+
+// Find finds a thing of a list. It need not be there.
+func Find(path string, l *List, more ...string) (Thing, error) {
+	a, rest, err := openNearest(path, l, more...)
+	if err != nil {
+		return Thing{}, err
+	}
+	defer a.Close()
+	t := Thing{Path: filepath.Join(a.Path, rest), Folder: a.Mode.IsDir(), missing: rest}
+	if rest != "" {
+		t.Folder = strings.HasSuffix(path, "/")
+	}
+	return t, nil
+}
+
+// Missing reports whether it is not there.
+func (t Thing) Missing() bool { return t.missing != "" }
+
+// Make makes an empty file or folder where the thing is missing, so that it can be covered: nothing can be put in front
+// of what is not there, and a tool that may write the folder could make it first. Nobody takes an empty one for more
+// than a missing one. It reports whether there is something now; where we cannot make it, a tool, which has no more
+// rights than we, cannot either.
+func (t Thing) Make(private bool) (bool, error) {
+	if t.missing == "" {
+		return true, nil
+	}
+	at, err := openDirect(unix.AT_FDCWD, strings.TrimSuffix(t.Path, t.missing), "")
+	if err != nil {
+		return false, &fs.PathError{Op: "open", Path: t.Path, Err: err}
+	}
+	defer func() { at.Close() }()
+	mode := uint32(0o755)
+	if private {
+		mode = 0o700
+	}
+	rest := names(t.missing)
+	for i, name := range rest {
+		if i < len(rest)-1 || t.Folder {
+			err = unix.Mkdirat(at.Fd(), name, mode)
+		} else {
+			err = unix.Mknodat(at.Fd(), name, unix.S_IFREG|mode&0o666, 0)
+		}
+		switch {
+		case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+			return false, nil
+		case err != nil && !errors.Is(err, unix.EEXIST): // somebody else was faster; whether it is a link is seen below
+			return false, &fs.PathError{Op: "make", Path: t.Path, Err: err}
+		}
+		next, err := openDirect(at.Fd(), name, "")
+		if err != nil {
+			return false, &fs.PathError{Op: "open", Path: t.Path, Err: err}
+		}
+		at.Close()
+		at = next
+	}
+	return true, nil
+}
+
+// WriteNew makes a file that only its owner can read, whole or not at all: it is written beside path and then linked
+// there. Where something is at path already it stays, and the error is fs.ErrExist.
+func WriteNew(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // O_EXCL, 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Link(f.Name(), path)
 }

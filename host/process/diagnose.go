@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"errors"
 	"io"
@@ -9,44 +10,38 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
+	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
 
 // Diagnose explains why a start failed with err: it looks at what was to be started as the kernel
 // does, step by step, until it finds the step that cannot work.
 func Diagnose(argv []string, dir string, err error) error {
-	var known *tool.Error
-	switch {
-	case errors.As(err, &known):
+	if known, ok := errors.AsType[*tool.Error](err); ok {
 		return known
-	case len(argv) == 0 || argv[0] == "":
+	}
+	if len(argv) == 0 || argv[0] == "" {
 		return refuse(err, "no program was given: name one in the command")
 	}
-	if why := folderProblem(dir); why != "" {
-		return refuse(err, "%s cannot be started: %s", argv[0], why)
+	program, why := argv[0], cmp.Or(folderProblem(dir), limitProblem(err))
+	switch {
+	case why != "":
+	case !strings.Contains(program, "/"):
+		return refuse(err, "%s", searchProblem(program))
+	default:
+		program = offlimits.Under(dir, program)
+		why = cmp.Or(fileProblem(program, err), err.Error())
 	}
-	if why := limitProblem(err); why != "" {
-		return refuse(err, "%s cannot be started: %s", argv[0], why)
-	}
-	if !strings.Contains(argv[0], "/") {
-		return refuse(err, "%s", searchProblem(argv[0]))
-	}
-	path := argv[0]
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
-	if why := fileProblem(path, err); why != "" {
-		return refuse(err, "%s cannot be started: %s", path, why)
-	}
-	return refuse(err, "%s cannot be started: %v", path, err)
+	return refuse(err, "%s cannot be started: %s", program, why)
 }
 
 func refuse(err error, format string, args ...any) error {
 	e := tool.Errorf(tool.CodeUnavailable, format, args...)
-	e.Op, e.Err = "start", err
+	e.Err = err
 	return e
 }
 
@@ -67,20 +62,16 @@ func folderProblem(dir string) string {
 
 // limitProblem knows the errors that say nothing about the program.
 func limitProblem(err error) string {
-	switch {
-	case errors.Is(err, syscall.E2BIG):
-		return "its arguments and environment are larger than the kernel takes: pass large values on standard input " +
-			"or in a file"
-	case errors.Is(err, syscall.EAGAIN):
-		return "the limit of processes is reached: end some, or raise the limit (ulimit -u, pids.max)"
-	case errors.Is(err, syscall.ENOMEM):
-		return "the machine is out of memory"
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return "the limit of open files is reached: raise it (ulimit -n)"
-	case errors.Is(err, syscall.EINVAL):
-		return "an argument or a variable holds a NUL byte"
-	}
-	return ""
+	const files = "the limit of open files is reached: raise it (ulimit -n)"
+	errno, _ := errors.AsType[syscall.Errno](err)
+	return map[syscall.Errno]string{
+		syscall.E2BIG: "its arguments and environment are larger than the kernel takes: pass large values on " +
+			"standard input or in a file",
+		syscall.EAGAIN: "the limit of processes is reached: end some, or raise the limit (ulimit -u, pids.max)",
+		syscall.ENOMEM: "the machine is out of memory",
+		syscall.EMFILE: files, syscall.ENFILE: files,
+		syscall.EINVAL: "an argument or a variable holds a NUL byte",
+	}[errno]
 }
 
 // searchProblem explains why a name was not found on the PATH.
@@ -117,7 +108,10 @@ func fileProblem(path string, err error) string {
 	info, statErr := os.Stat(path)
 	switch {
 	case errors.Is(statErr, fs.ErrNotExist):
-		return missingProblem(path)
+		if target, err := os.Readlink(path); err == nil {
+			return "it is a link to " + target + ", which does not exist"
+		}
+		return "it does not exist: check the path"
 	case statErr != nil:
 		return "it cannot be reached: " + statErr.Error()
 	case info.IsDir():
@@ -136,13 +130,6 @@ func fileProblem(path string, err error) string {
 		return "running it is not permitted: its owner may differ, or its disk is mounted noexec"
 	}
 	return ""
-}
-
-func missingProblem(path string) string {
-	if target, err := os.Readlink(path); err == nil {
-		return "it is a link to " + target + ", which does not exist"
-	}
-	return "it does not exist: check the path"
 }
 
 // contentProblem looks into the file.
@@ -200,29 +187,19 @@ func elfProblem(r io.ReaderAt) string {
 	if err != nil {
 		return "it is a damaged program: " + err.Error()
 	}
-	built := machines[file.Machine]
-	if built == "" {
-		built = file.Machine.String()
+	built := cmp.Or(machines[file.Machine], file.Machine.String())
+	var loader string // a static program has none
+	if i := slices.IndexFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }); i >= 0 {
+		const longest = 4096 // PATH_MAX
+		name, _ := io.ReadAll(io.LimitReader(file.Progs[i].Open(), longest))
+		loader = strings.TrimRight(string(name), "\x00")
 	}
-	loader := elfLoader(file)
 	if _, err := os.Stat(loader); loader != "" && err != nil {
 		return "it was built for " + built + " and asks for the loader " + loader +
 			", which does not exist here (another machine or another C library): install it or use another build"
 	}
 	if built != runtime.GOARCH {
 		return "it was built for " + built + " and this machine is " + runtime.GOARCH + ": use another build"
-	}
-	return ""
-}
-
-// elfLoader returns the dynamic loader of a binary; a static one has none.
-func elfLoader(file *elf.File) string {
-	const longest = 4096 // PATH_MAX
-	for _, p := range file.Progs {
-		if p.Type == elf.PT_INTERP {
-			name, _ := io.ReadAll(io.LimitReader(p.Open(), longest))
-			return strings.TrimRight(string(name), "\x00")
-		}
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -24,23 +25,6 @@ type PoolOptions struct {
 	Idle      time.Duration   // an unused worker is closed after this; 0: 5 minutes
 	FastCrash time.Duration   // a worker that fails within this after its start counts as a fast crash; 0: 10 s
 	Restart   backoff.Breaker // when to start another after a fast crash or a failed start
-}
-
-func (o PoolOptions) withDefaults() PoolOptions {
-	if o.Name == "" {
-		o.Name = "the worker"
-	}
-	o.Max = positive(o.Max, 16)
-	o.Idle = positive(o.Idle, 5*time.Minute)
-	o.FastCrash = positive(o.FastCrash, backoff.FastCrash)
-	return o
-}
-
-func positive[N int | time.Duration](n, otherwise N) N {
-	if n > 0 {
-		return n
-	}
-	return otherwise
 }
 
 // A Pool keeps warm workers. Each is used by one call at a time. It has no goroutine of its own.
@@ -74,7 +58,9 @@ type ticket[W Worker] struct {
 
 // NewPool makes a pool that starts workers as they are needed.
 func NewPool[W Worker](start func(ctx context.Context) (W, error), o PoolOptions) *Pool[W] {
-	return &Pool[W]{start: start, o: o.withDefaults(), restart: o.Restart, out: map[any]time.Time{}}
+	o.Name, o.Max = cmp.Or(o.Name, "the worker"), cmp.Or(max(o.Max, 0), 16)
+	o.Idle, o.FastCrash = cmp.Or(o.Idle, 5*time.Minute), cmp.Or(o.FastCrash, backoff.FastCrash)
+	return &Pool[W]{start: start, o: o, restart: o.Restart, out: map[any]time.Time{}}
 }
 
 // Get gives a worker to the caller alone, a warm one if there is one; callers at the limit are served in
@@ -118,7 +104,11 @@ func (p *Pool[W]) next() (t ticket[W], ok bool) {
 	case p.closing != nil:
 		t.err = tool.Errorf(tool.CodeUnavailable, "%s has been shut down", p.o.Name)
 	case len(p.idle) > 0:
-		t.warm = p.unpark(len(p.idle) - 1)
+		last := len(p.idle) - 1
+		t.warm = p.idle[last]
+		p.idle = slices.Delete(p.idle, last, last+1)
+		t.warm.timer.Stop()
+		p.out[t.warm.w] = t.warm.started
 	case p.alive >= p.o.Max:
 		return t, false
 	case p.restart.Tripped() && (wait > 0 || p.trying):
@@ -237,15 +227,6 @@ func (p *Pool[W]) park(w W, started time.Time) {
 	p.idle = append(p.idle, e)
 }
 
-// unpark puts an idle worker in use.
-func (p *Pool[W]) unpark(i int) *warm[W] {
-	e := p.idle[i]
-	e.timer.Stop()
-	p.idle = slices.Delete(p.idle, i, i+1)
-	p.out[e.w] = e.started
-	return e
-}
-
 // expire closes a worker that was idle for too long.
 func (p *Pool[W]) expire(e *warm[W]) {
 	p.mu.Lock()
@@ -278,28 +259,11 @@ func (p *Pool[W]) gone() {
 // Close closes the idle workers and those in use as they come back, and waits for that until ctx ends.
 func (p *Pool[W]) Close(ctx context.Context) error {
 	p.mu.Lock()
-	idle := p.shut()
-	p.mu.Unlock()
-	for _, e := range idle {
+	for _, e := range p.idle {
+		e.timer.Stop()
 		go p.end(e.w)
 	}
-	select {
-	case <-p.closing:
-		return nil
-	case <-ctx.Done():
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return tool.Errorf(tool.CodeTimeout, "%s: %d workers are still running: %w", p.o.Name, p.alive, ctx.Err())
-	}
-}
-
-// shut marks the pool as closed, sends the line away, and gives the idle workers to be closed.
-func (p *Pool[W]) shut() []*warm[W] {
-	idle := p.idle
 	p.idle = nil
-	for _, e := range idle {
-		e.timer.Stop()
-	}
 	if p.closing == nil {
 		p.closing = make(chan struct{})
 		if p.alive == 0 {
@@ -309,6 +273,14 @@ func (p *Pool[W]) shut() []*warm[W] {
 	if p.alarm != nil {
 		p.alarm.Stop()
 	}
-	p.serve()
-	return idle
+	p.serve() // it sends the line away
+	p.mu.Unlock()
+	select {
+	case <-p.closing:
+		return nil
+	case <-ctx.Done():
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return tool.Errorf(tool.CodeTimeout, "%s: %d workers are still running: %w", p.o.Name, p.alive, ctx.Err())
+	}
 }

@@ -7,14 +7,25 @@
 package process
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
-	"path/filepath"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode"
 
+	"golang.org/x/sys/unix"
+
+	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
 )
 
@@ -69,7 +80,6 @@ type Child struct {
 	pidfd  *os.File
 	stderr *stderr
 	room   *sandbox.Confined // nil: it is not confined
-	looks  bool              // its files are kept in sight
 	window *sandbox.Window   // nil: they are not
 
 	mu     sync.Mutex
@@ -171,17 +181,10 @@ func (c *Child) Kill() Exit {
 func (c *Child) Close() {
 	c.settle()
 	_ = c.Stdout.Close()
-	c.shut()
-}
-
-// shut lets go of the child's files, once.
-func (c *Child) shut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.window != nil {
-		c.window.Close()
-		c.window = nil
-	}
+	c.window.Close()
+	c.window = nil
 }
 
 // Open opens a file that the child named, to be read; a relative path starts in its working folder, dir. A confined
@@ -191,10 +194,7 @@ func (c *Child) Open(dir, path string) (*os.File, error) {
 	case c.end != nil:
 		return nil, errors.New("it is a file of a container, which cannot be opened from outside")
 	case c.room == nil:
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-		return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+		return os.OpenFile(offlimits.Under(dir, path), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,4 +277,223 @@ func (c *Child) Layers() []string {
 type Ladder struct {
 	Stdin time.Duration // after stdin was closed; 0: this step is skipped
 	Term  time.Duration // after SIGTERM; 0: this step is skipped
+}
+
+// Marker is the one variable that Start adds to a child's environment. Its value names the tree, and
+// whatever the child starts inherits it.
+const Marker = "TOOLPOST_TREE"
+
+// Start starts a child in a session of its own. The error of a failed start explains itself: which
+// path, what is wrong with it (missing, a folder, not executable, a missing interpreter, a foreign
+// binary), and what to do.
+func Start(cmd Command) (*Child, error) {
+	path, err := cmd.lookup()
+	if err != nil {
+		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
+	}
+	p, err := newPipes()
+	if err != nil {
+		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
+	}
+	c := &Child{
+		Stdin: p.ours[0], Stdout: p.ours[1], marker: rand.Text(), claim: cmd.Claim, end: cmd.End,
+		exited: make(chan struct{}), settled: make(chan struct{}), reaped: make(chan struct{}),
+	}
+	c.settle = sync.OnceValue(c.finish)
+	attr := &os.ProcAttr{Dir: cmd.Dir, Env: environment(cmd.Env, c.marker), Files: append(p.theirs[:], cmd.Files...)}
+	err = ours.start(path, cmd, attr, c)
+	closeAll(p.theirs[:])
+	if err != nil {
+		closeAll(p.ours[:])
+		return nil, Diagnose(cmd.Argv, cmd.Dir, err)
+	}
+	c.stderr = newStderr(p.ours[2], cmd.Stderr, cmd.StderrLimit)
+	go c.watch()
+	return c, nil
+}
+
+// Run runs a command to its end, with nothing on its standard input. It gives what the command wrote, at most max
+// bytes, how it ended, and that in words; an error: it did not start, wrote more, or did not end before ctx did.
+func Run(ctx context.Context, cmd Command, max int) (out []byte, exit Exit, words string, err error) {
+	child, err := Start(cmd)
+	if err != nil {
+		return nil, exit, "", err
+	}
+	defer child.Close()
+	child.CloseStdin()
+	stop := context.AfterFunc(ctx, func() { child.Kill() })
+	defer stop()
+	ended := make(chan Exit, 1)
+	go func() { ended <- child.Wait() }() // it ends what the command leaves behind, which may hold its output open
+	if out, err = ReadDocument(child.Stdout, max); err != nil {
+		child.Kill()
+	}
+	exit = <-ended
+	switch {
+	case ctx.Err() != nil:
+		return nil, exit, "", context.Cause(ctx)
+	case err != nil:
+		return nil, exit, "", err
+	}
+	return out, exit, child.Describe(exit), nil
+}
+
+// lookup finds the program. One that runs in a root of its own is looked for there, when its room is built.
+func (cmd Command) lookup() (string, error) {
+	switch {
+	case len(cmd.Argv) == 0:
+		return "", errors.New("no program")
+	case strings.Contains(cmd.Argv[0], "/"), cmd.Confine != nil && cmd.Confine.Root != "":
+		return cmd.Argv[0], nil
+	}
+	return exec.LookPath(cmd.Argv[0])
+}
+
+// environment is env with the marker, and never with somebody else's.
+func environment(env []string, marker string) []string {
+	all := slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, Marker+"=") })
+	return append(all, Marker+"="+marker)
+}
+
+// Environment builds what a tool gets to see of the environment: PATH, HOME, LANG and TMPDIR as we have
+// them, the variables named by pass, and those given by set, which win. Our own environment may hold
+// secrets of others, so nothing else is passed on.
+func Environment(set map[string]string, pass []string) []string {
+	return Assigned(Variables(set, append([]string{"PATH", "HOME", "LANG", "TMPDIR"}, pass...)))
+}
+
+// Variables are those given by set, which win, and those of ours that are named by pass.
+func Variables(set map[string]string, pass []string) map[string]string {
+	vars := map[string]string{}
+	for _, name := range pass {
+		if value, ok := os.LookupEnv(name); ok {
+			vars[name] = value
+		}
+	}
+	maps.Copy(vars, set)
+	return vars
+}
+
+// Assigned lists variables as NAME=value, in order.
+func Assigned(vars map[string]string) (env []string) {
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, name+"="+vars[name])
+	}
+	return env
+}
+
+// pipes are the two sides of standard input, output and error.
+type pipes struct{ ours, theirs [3]*os.File }
+
+func newPipes() (p pipes, err error) {
+	for i := range p.ours {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(p.ours[:i])
+			closeAll(p.theirs[:i])
+			return p, err
+		}
+		if p.ours[i], p.theirs[i] = r, w; i == 0 {
+			p.ours[i], p.theirs[i] = w, r
+		}
+	}
+	return p, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// awaitExit waits until the process of a pidfd has exited, all threads of it, and leaves it a zombie.
+func awaitExit(pidfd *os.File) {
+	conn, err := pidfd.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Read(func(fd uintptr) bool {
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0
+	})
+}
+
+// An Exit tells how a child ended.
+type Exit struct {
+	Code   int            // -1 when a signal ended it
+	Signal syscall.Signal // 0 when it exited by itself
+}
+
+// String says it in words: "exit status 3", "killed by SIGSEGV (segmentation fault)".
+func (e Exit) String() string {
+	if e.Signal == 0 {
+		return fmt.Sprintf("exit status %d", e.Code)
+	}
+	if name := unix.SignalName(e.Signal); name != "" {
+		return fmt.Sprintf("killed by %s (%v)", name, e.Signal)
+	}
+	return fmt.Sprintf("killed by signal %d", int(e.Signal))
+}
+
+var missingLibrary = regexp.MustCompile(`error while loading shared libraries: ([^:\s]+): cannot open shared object`)
+
+// Describe says how the child ended and, as far as it can be told, why: for error messages.
+func (c *Child) Describe(e Exit) string {
+	select {
+	case <-c.reaped:
+		if len(c.reached) == 0 {
+			break
+		}
+		which, _, _ := strings.Cut(c.reached[0], " ") // named as the walls of a config name it
+		return withTail(fmt.Sprintf("%s: it reached its limit of %s; walls.%s of its source raises it", e,
+			strings.Join(c.reached, " and of "), which), c.Tail())
+	default: // its limits are known once it has ended
+	}
+	return describe(e, c.Tail(), c.killed.Load())
+}
+
+func describe(e Exit, tail string, killed bool) string {
+	said := e.String()
+	switch library := missingLibrary.FindStringSubmatch(tail); {
+	case e.Code == 127 && library != nil:
+		return said + ": the shared library " + library[1] + " is missing: install the package that brings it"
+	case e.Signal == syscall.SIGKILL && killed:
+		said += " by toolpost"
+	case e.Signal == syscall.SIGKILL:
+		said += ", but not by toolpost: the machine may have run out of memory"
+	}
+	return withTail(said, tail)
+}
+
+func withTail(said, tail string) string {
+	if last := LastLines(tail); last != "" {
+		said += "; the last it wrote to stderr: " + last
+	}
+	return said
+}
+
+// LastLines returns at most three lines and 500 bytes of a text, as one line without control characters.
+func LastLines(text string) string {
+	const lines, size = 3, 500
+	var last []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(strings.Map(printable, line)); line != "" {
+			last = append(last, line)
+		}
+	}
+	joined := strings.Join(last[max(0, len(last)-lines):], " | ")
+	if len(joined) > size {
+		joined = "..." + strings.ToValidUTF8(joined[len(joined)-size:], "")
+	}
+	return joined
+}
+
+func printable(r rune) rune {
+	switch {
+	case r == '\t':
+		return ' '
+	case unicode.IsPrint(r):
+		return r
+	}
+	return -1
 }

@@ -3,6 +3,7 @@ package process
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -253,6 +254,19 @@ func TestEndingIsTheSameForEverybodyWhoAsks(t *testing.T) {
 	p.Sweep()
 	if e := p.Kill(); e.Signal != syscall.SIGKILL {
 		t.Errorf("later it ended with %v", e)
+	}
+}
+
+func TestACommandIsOverWithWhatItLeavesBehind(t *testing.T) {
+	tooltest.NoLeaks(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, exit, _, err := Run(ctx, Command{Argv: []string{"sh", "-c", "sleep 1000 & echo said"}}, 1<<10)
+	if err != nil || string(out) != "said\n" || exit != (Exit{}) {
+		t.Errorf("%q, %v, %v", out, exit, err)
+	}
+	if _, _, _, err := Run(ctx, Command{Argv: []string{"sh", "-c", "yes"}}, 1<<10); !errors.As(err, new(*LimitError)) {
+		t.Errorf("a command that says too much: %v", err)
 	}
 }
 

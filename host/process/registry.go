@@ -60,16 +60,16 @@ func (r *registry) adopt() {
 }
 
 // start starts a leader and registers it.
-func (r *registry) start(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
+func (r *registry) start(path string, cmd Command, attr *os.ProcAttr, c *Child) error {
 	if r.once.Do(r.adopt); r.unfit != nil {
 		return r.unfit
 	}
 	starter := r.hold()
 	var err error
-	if walls == nil {
-		err = starter.do(func() error { return r.plain(path, argv, attr, c) })
+	if cmd.Confine == nil {
+		err = starter.do(func() error { return r.plain(path, cmd.Argv, attr, c) })
 	} else {
-		err = r.confined(path, argv, attr, walls, c)
+		err = r.confined(path, cmd, attr, c)
 	}
 	if err != nil {
 		r.release()
@@ -107,7 +107,7 @@ func (r *registry) plain(path string, argv []string, attr *os.ProcAttr, c *Child
 // confined starts a child behind walls. It is our child like any other; its orphans go to the room's init. It is known
 // here before it leaves our session, so that nobody takes it for a stray, and nobody has to wait while its room is
 // built.
-func (r *registry) confined(path string, argv []string, attr *os.ProcAttr, walls *sandbox.Confinement, c *Child) error {
+func (r *registry) confined(path string, cmd Command, attr *os.ProcAttr, c *Child) error {
 	born := func(pid int) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -124,8 +124,8 @@ func (r *registry) confined(path string, argv []string, attr *os.ProcAttr, walls
 		return nil
 	}
 	spawn := sandbox.Spawn{
-		Path: path, Argv: argv, Dir: attr.Dir, Env: attr.Env, Files: attr.Files, Look: c.looks, Born: born,
-		Confinement: *walls,
+		Path: path, Argv: cmd.Argv, Dir: cmd.Dir, Env: attr.Env, Files: attr.Files, Look: cmd.Look, Born: born,
+		Confinement: *cmd.Confine,
 	}
 	room, err := sandbox.Start(spawn)
 	if sandbox.Moved(err) { // somebody changed a folder this moment
@@ -164,7 +164,12 @@ func (r *registry) reap(c *Child) Exit {
 	if err != nil { // somebody else took it: nobody in this program may
 		return Exit{Code: -1}
 	}
-	return exitOf(state.Sys().(syscall.WaitStatus))
+	status := state.Sys().(syscall.WaitStatus)
+	e := Exit{Code: status.ExitStatus()} // -1 when a signal ended it
+	if status.Signaled() {
+		e.Signal = status.Signal()
+	}
+	return e
 }
 
 // signal sends a signal to a leader's process group: all that it started and that did not leave. The
@@ -182,7 +187,8 @@ func (r *registry) hold() *starter {
 	r.starting.Lock()
 	defer r.starting.Unlock()
 	if r.users++; r.users == 1 {
-		r.starter = newStarter(r.reapOrphans)
+		r.starter = &starter{jobs: make(chan func()), done: make(chan struct{})}
+		go r.starter.run(r.reapOrphans)
 	}
 	return r.starter
 }
@@ -191,8 +197,8 @@ func (r *registry) release() {
 	r.starting.Lock()
 	defer r.starting.Unlock()
 	if r.users--; r.users == 0 {
-		r.starter.stop()
-		r.starter = nil
+		close(r.starter.jobs)
+		<-r.starter.done
 	}
 }
 
@@ -200,15 +206,8 @@ func (r *registry) release() {
 // thread because the kernel ends a child with Pdeathsig when the thread that started it ends, and any
 // other thread may. It also reaps orphans as they die.
 type starter struct {
-	jobs chan func()
-	quit chan struct{}
+	jobs chan func() // closed: it is over
 	done chan struct{}
-}
-
-func newStarter(reapOrphans func()) *starter {
-	s := &starter{jobs: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
-	go s.run(reapOrphans)
-	return s
 }
 
 // do runs f on the starter's thread.
@@ -216,11 +215,6 @@ func (s *starter) do(f func() error) error {
 	result := make(chan error, 1)
 	s.jobs <- func() { result <- f() }
 	return <-result
-}
-
-func (s *starter) stop() {
-	close(s.quit)
-	<-s.done
 }
 
 // reapDelay lets many deaths be one reading of the table. A zombie costs next to nothing.
@@ -236,7 +230,10 @@ func (s *starter) run(reapOrphans func()) {
 	var due <-chan time.Time
 	for {
 		select {
-		case job := <-s.jobs:
+		case job, ok := <-s.jobs:
+			if !ok {
+				return
+			}
 			job()
 		case <-deaths:
 			if due == nil {
@@ -245,8 +242,6 @@ func (s *starter) run(reapOrphans func()) {
 		case <-due:
 			due = nil
 			reapOrphans()
-		case <-s.quit:
-			return
 		}
 	}
 }

@@ -33,13 +33,8 @@ func sweepTemp(prefix string) {
 
 // startOf returns the time at which a process was started, in the kernel's own units; 0: there is none.
 func startOf(pid int) uint64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if err != nil || len(fields) < 20 {
-		return 0
-	}
-	start, _ := strconv.ParseUint(fields[19], 10, 64)
-	return start
+	s, _ := ours.proc.stat(pid)
+	return s.start
 }
 
 // RemoveTree removes a folder, also one in which a program made others that cannot be written to.

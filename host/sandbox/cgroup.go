@@ -1,11 +1,11 @@
 package sandbox
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"toolpost/host/offlimits"
 )
 
 // The controllers that a room needs.
@@ -35,7 +37,6 @@ func controllerNames() []string { return []string{ctlMemory, ctlPids, ctlCPU} }
 type controllers struct {
 	v1  map[string]string // by controller
 	v2  string            // empty: none
-	has map[string]bool   // what v2 gives to the groups below that folder
 	why map[string]error  // a controller that cannot be used, and why not
 }
 
@@ -47,7 +48,7 @@ var ourNumber = sync.OnceValue(func() int64 {
 // entered are the folders in which this program is known to live, from then on to its end.
 var entered struct {
 	mu    sync.Mutex
-	locks map[string]*os.File
+	locks []*os.File
 }
 
 // groupSerial numbers the groups of this program.
@@ -63,7 +64,7 @@ func groupName(number int64, serial uint64) string {
 func enter(folder string) error {
 	entered.mu.Lock()
 	defer entered.mu.Unlock()
-	if entered.locks[folder] != nil {
+	if slices.ContainsFunc(entered.locks, func(f *os.File) bool { return f.Name() == folder }) {
 		return nil
 	}
 	f, err := os.Open(folder)
@@ -75,28 +76,23 @@ func enter(folder string) error {
 		f.Close()
 		return fmt.Errorf("%s cannot be locked: %w", folder, err)
 	}
-	if entered.locks == nil {
-		entered.locks = map[string]*os.File{}
-	}
-	entered.locks[folder] = f
+	entered.locks = append(entered.locks, f)
 	return nil
 }
 
 // findControllers looks where this program is, in a root that has proc and sys.
 func findControllers(root string) *controllers {
-	c := &controllers{v1: map[string]string{}, has: map[string]bool{}, why: map[string]error{}}
+	c := &controllers{v1: map[string]string{}, why: map[string]error{}}
 	places := ownGroups(filepath.Join(root, "proc/self/cgroup"))
 	for _, m := range groupMounts(filepath.Join(root, "proc/self/mountinfo")) {
 		for _, name := range append(controllerNames(), "") {
 			place, in := places[name]
-			if !in || (name == "") != m.v2 || name != "" && !slices.Contains(m.options, name) {
+			if !in || (name == "") != m.v2 || name != "" && !slices.Contains(m.options, name) ||
+				!offlimits.Within(place, m.root) {
 				continue
 			}
-			below, ok := relative(place, m.root)
-			if !ok {
-				continue
-			}
-			folder := filepath.Join(root, m.point, below)
+			// a group's place below what the mount shows
+			folder := filepath.Join(root, m.point, strings.TrimPrefix(place, m.root))
 			if m.v2 {
 				c.v2 = folder
 			} else {
@@ -107,24 +103,14 @@ func findControllers(root string) *controllers {
 	return c
 }
 
-// relative returns a group's place below what a mount shows.
-func relative(place, root string) (string, bool) {
-	if root == "/" {
-		return place, true
-	}
-	return strings.TrimPrefix(place, root), place == root || strings.HasPrefix(place, root+"/")
-}
-
 // ownGroups reads /proc/self/cgroup: where we are, by controller; version 2 has the empty name.
 func ownGroups(path string) map[string]string {
 	places := map[string]string{}
 	for line := range lines(path) {
-		fields := strings.SplitN(line, ":", 3)
-		if len(fields) != 3 {
-			continue
-		}
-		for name := range strings.SplitSeq(fields[1], ",") {
-			places[name] = fields[2]
+		if fields := strings.SplitN(line, ":", 3); len(fields) == 3 {
+			for name := range strings.SplitSeq(fields[1], ",") {
+				places[name] = fields[2]
+			}
 		}
 	}
 	return places
@@ -153,57 +139,37 @@ func groupMounts(path string) []groupMount {
 	return mounts
 }
 
-func lines(path string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		f, err := os.Open(path)
-		if err != nil {
-			return
-		}
-		defer f.Close()
-		for s := bufio.NewScanner(f); s.Scan(); {
-			if !yield(s.Text()) {
-				return
-			}
-		}
-	}
-}
+func lines(path string) iter.Seq[string] { return strings.SplitSeq(readText(path), "\n") }
 
 // probe makes a group and sets every limit, to see which can be had.
 func (c *controllers) probe() {
-	if c.v2 != "" {
-		c.enable()
-	}
 	for _, name := range controllerNames() {
-		if c.v1[name] == "" && !c.has[name] {
-			c.why[name] = cmp.Or(c.why[name], errors.New("no hierarchy of cgroups has this controller for us"))
-			continue
-		}
-		g, err := c.make(name)
+		err := c.offer(name)
 		if err == nil {
-			err = g.limit(Limits{Memory: 64 << 20, Processes: 16, CPU: 1})
-			g.remove()
+			var g *group
+			if g, err = c.make(name); err == nil {
+				err = g.limit(Limits{Memory: 64 << 20, Processes: 16, CPU: 1})
+				g.remove()
+			}
 		}
 		c.why[name] = err
 	}
 }
 
-// enable hands the controllers of version 2 to the groups below ours. A group with processes in it cannot do
-// that unless it is the root; if there is nobody in it but us, we move one down.
-func (c *controllers) enable() {
-	offered := strings.Fields(readText(filepath.Join(c.v2, "cgroup.controllers")))
-	for _, name := range controllerNames() {
-		if !slices.Contains(offered, name) || c.v1[name] != "" {
-			continue
-		}
-		err := c.enableOne(name)
-		if errors.Is(err, syscall.EBUSY) && c.moveDown() == nil {
-			err = c.enableOne(name)
-		}
-		c.has[name] = err == nil
-		if err != nil {
-			c.why[name] = err
-		}
+// offer hands a controller of version 2 to the groups below ours. A group with processes in it cannot do that unless it
+// is the root; if there is nobody in it but us, we move one down. In version 1 there is nothing to do.
+func (c *controllers) offer(name string) error {
+	if c.v1[name] != "" {
+		return nil
 	}
+	if c.v2 == "" || !slices.Contains(strings.Fields(readText(filepath.Join(c.v2, "cgroup.controllers"))), name) {
+		return errors.New("no hierarchy of cgroups has this controller for us")
+	}
+	err := c.enableOne(name)
+	if errors.Is(err, syscall.EBUSY) && c.moveDown() == nil {
+		err = c.enableOne(name)
+	}
+	return err
 }
 
 func (c *controllers) enableOne(name string) error {
@@ -211,7 +177,7 @@ func (c *controllers) enableOne(name string) error {
 	if slices.Contains(strings.Fields(readText(control)), name) {
 		return nil
 	}
-	return os.WriteFile(control, []byte("+"+name), 0)
+	return writeTo(control, "+"+name)
 }
 
 // moveDown puts this program into a group of its own below the one it is in.
@@ -226,7 +192,7 @@ func (c *controllers) moveDown() error {
 		return err
 	}
 	for _, pid := range strings.Fields(readText(filepath.Join(c.v2, "cgroup.procs"))) {
-		if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte(pid), 0); err != nil {
+		if err := writeTo(filepath.Join(leaf, "cgroup.procs"), pid); err != nil {
 			return err
 		}
 	}
@@ -275,26 +241,20 @@ func setWeight(folder string, v2 bool, weight int) error {
 	if !v2 {
 		file, weight = "cpu.shares", weight*1024/100
 	}
-	return os.WriteFile(filepath.Join(folder, file), []byte(strconv.Itoa(weight)), 0)
+	return writeTo(filepath.Join(folder, file), strconv.Itoa(weight))
 }
 
 func (c *controllers) make(names ...string) (*group, error) {
 	g := &group{folders: map[string]string{}, unified: map[string]bool{}}
 	own := groupName(ourNumber(), groupSerial.Add(1))
-	made := map[string]bool{}
 	for _, name := range names {
 		parent := cmp.Or(c.v1[name], c.v2)
 		folder := filepath.Join(parent, own)
-		g.folders[name], g.unified[name] = folder, c.v1[name] == ""
-		if made[folder] {
+		made := slices.Contains(slices.Collect(maps.Values(g.folders)), folder)
+		if g.folders[name], g.unified[name] = folder, c.v1[name] == ""; made {
 			continue
 		}
-		made[folder] = true
-		err := enter(parent)
-		if err == nil {
-			err = g.make(folder)
-		}
-		if err != nil {
+		if err := g.make(parent, folder); err != nil {
 			g.remove()
 			return nil, err
 		}
@@ -302,16 +262,18 @@ func (c *controllers) make(names ...string) (*group, error) {
 	return g, nil
 }
 
-func (g *group) make(folder string) error {
+func (g *group) make(parent, folder string) error {
+	if err := enter(parent); err != nil {
+		return err
+	}
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err
 	}
 	procs, err := os.OpenFile(filepath.Join(folder, "cgroup.procs"), os.O_WRONLY, 0)
-	if err != nil {
-		return err
+	if err == nil {
+		g.procs = append(g.procs, procs)
 	}
-	g.procs = append(g.procs, procs)
-	return nil
+	return err
 }
 
 // limit sets the limits, as far as the group has the controllers.
@@ -329,9 +291,7 @@ func (g *group) limit(l Limits) error {
 
 // setLimit writes the limit of one controller.
 func setLimit(name, folder string, v2 bool, l Limits) error {
-	write := func(file, content string) error {
-		return os.WriteFile(filepath.Join(folder, file), []byte(content), 0)
-	}
+	write := func(file, content string) error { return writeTo(filepath.Join(folder, file), content) }
 	quota, period := share(l.CPU)
 	bytes := strconv.FormatInt(l.Memory, 10)
 	switch {
@@ -364,7 +324,7 @@ func share(processors float64) (quota, period string) {
 // and were not waited for.
 func (g *group) only(n int) bool {
 	folder := g.folders[ctlPids]
-	if folder == "" {
+	if folder == "" { // what has this name in our own folder is anybody's
 		return false
 	}
 	now, err := strconv.Atoi(readText(filepath.Join(folder, "pids.current")))
@@ -374,20 +334,22 @@ func (g *group) only(n int) bool {
 // reached says which limits were met.
 func (g *group) reached() []string {
 	var met []string
-	count := func(file, key string) bool {
-		for line := range lines(file) {
-			if name, n, ok := strings.Cut(line, " "); ok && name == key && n != "0" {
+	happened := func(controller, file, what string) bool {
+		folder := g.folders[controller]
+		if folder == "" {
+			return false
+		}
+		for line := range lines(filepath.Join(folder, file)) {
+			if name, n, ok := strings.Cut(line, " "); ok && name == what && n != "0" {
 				return true
 			}
 		}
 		return false
 	}
-	if f := g.folders[ctlMemory]; f != "" &&
-		(count(filepath.Join(f, "memory.events"), "oom_kill") ||
-			count(filepath.Join(f, "memory.oom_control"), "oom_kill")) {
+	if happened(ctlMemory, "memory.events", "oom_kill") || happened(ctlMemory, "memory.oom_control", "oom_kill") {
 		met = append(met, fmt.Sprintf("memory (%d MiB)", g.limits.Memory>>20))
 	}
-	if f := g.folders[ctlPids]; f != "" && count(filepath.Join(f, "pids.events"), "max") {
+	if happened(ctlPids, "pids.events", "max") {
 		met = append(met, fmt.Sprintf("processes (%d)", g.limits.Processes))
 	}
 	return met
@@ -490,17 +452,9 @@ func killAll(path string) bool {
 	return all
 }
 
-func parentOf(pid int) int {
-	n, _ := strconv.Atoi(statField(pid, 1))
-	return n
-}
-
-// statField returns a field of /proc/PID/stat, counted from the state, which is 0.
-func statField(pid, i int) string {
+// parentOf reads it from /proc/PID/stat: behind the name, which may have anything in it, stands the state, and then it.
+func parentOf(pid int) (parent int) {
 	text := readText(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) <= i {
-		return ""
-	}
-	return fields[i]
+	_, _ = fmt.Sscanf(text[strings.LastIndexByte(text, ')')+1:], "%s %d", new(string), &parent)
+	return parent
 }

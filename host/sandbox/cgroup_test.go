@@ -75,9 +75,10 @@ func TestVersion2IsEnabledForTheGroupsBelow(t *testing.T) {
 		"cgroup.controllers": "cpuset cpu memory pids", "cgroup.subtree_control": "memory", "cgroup.procs": fmt.Sprint(os.Getpid()),
 	})
 	c := findControllers(root)
-	c.enable()
-	if !c.has[ctlMemory] || !c.has[ctlPids] || !c.has[ctlCPU] {
-		t.Errorf("%v %v", c.has, c.why)
+	for _, name := range controllerNames() {
+		if err := c.offer(name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	c = findControllers(hierarchy(t, "0::/", mountV2, map[string]string{"cgroup.controllers": "cpu", "cgroup.subtree_control": ""}))
 	c.probe()
@@ -247,6 +248,31 @@ func TestNoSignalIsSentToProcessZero(t *testing.T) {
 	}
 	if err := exists(group); err != nil {
 		t.Error(err)
+	}
+}
+
+// Without a group there is nothing to read, least of all what has the names of its files where we are.
+func TestAGroupThatIsNotThereIsNotReadFromOurOwnFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"pids.current", "memory.events", "memory.oom_control", "pids.events", "cgroup.controllers"} {
+		if err := syscall.Mkfifo(name, 0o600); err != nil { // to open it is to wait without end
+			t.Fatal(err)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if g := (&group{}); g.only(1) || len(g.reached()) > 0 {
+			t.Error("a group that is not there is known")
+		}
+		if err := (&controllers{}).offer(ctlMemory); err == nil {
+			t.Error("a hierarchy that is not there has a controller")
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a file in our own folder is waited for")
 	}
 }
 

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	_ "embed" // for confine.py
-	"encoding/binary"
 	"slices"
 	"strings"
 
@@ -36,11 +35,9 @@ func ForkScript(server, call Profile) ([]byte, error) {
 	case m.cover(server) != nil:
 		return nil, m.cover(server)
 	case call.NoEnv && !server.NoEnv:
-		return nil, tool.Errorf(tool.CodeUnsupported,
-			"a forked child has the environment of its server: start the server without one").Because(CoverageMissing)
+		return nil, uncovered("a forked child has the environment of its server: start the server without one")
 	case m.Landlock < landlockTruncate && !sameFiles(server, call):
-		return nil, tool.Errorf(tool.CodeUnsupported, "a forked child has the files of its server: %s is missing",
-			m.explain(LayerLandlock)).Because(CoverageMissing)
+		return nil, uncovered("a forked child has the files of its server: %s is missing", m.explain(LayerLandlock))
 	case call.Network > server.Network || call.Subprocess && !server.Subprocess:
 		return nil, tool.Errorf(tool.CodeInvalidInput, "a forked child cannot have more than its server")
 	}
@@ -48,12 +45,7 @@ func ForkScript(server, call Profile) ([]byte, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "%w", err)
 	}
-	if call.Tmp > 0 && m.Mounts {
-		own.mount("/tmp", partTmpfs, call.writeRights(), call.Tmp)
-	}
-	if call.Proc != ProcNone && m.Proc {
-		own.mount("/proc", partProcOwn, rightsRead, 0)
-	}
+	own.mountOwn(m, call)
 	return m.forkScript(server, call, own)
 }
 
@@ -74,7 +66,7 @@ func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 	first := p.here()
 	p.limits()
 	p.in(LayerPrivileges)
-	p.call("no_new_privs", unix.SYS_PRCTL, number(unix.PR_SET_NO_NEW_PRIVS), number(1), number(0), number(0), number(0))
+	p.call("no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if m.Landlock > 0 {
 		p.restrict(m.Landlock, call.Network == NetworkNone)
 	}
@@ -90,8 +82,6 @@ func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 		return nil, err
 	}
 	image := p.image()
-	head := binary.NativeEndian.AppendUint64(nil, first)
-	head = binary.NativeEndian.AppendUint64(head, uint64(forkHead+len(image)))
-	head = binary.NativeEndian.AppendUint64(head, map[bool]uint64{true: 1}[m.IPCNS])
-	return append(append(head, image...), strings.Join(p.names, "\n")...), nil
+	head := bytesOf([]uint64{first, uint64(forkHead + len(image)), map[bool]uint64{true: 1}[m.IPCNS]})
+	return slices.Concat(head, image, []byte(strings.Join(p.names, "\n"))), nil
 }

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/binary"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -42,18 +41,18 @@ func Main() (handled bool) {
 // serveForks forks a child for each script that comes in, until the host is gone.
 func serveForks() {
 	runtime.LockOSThread()
-	debug.SetGCPercent(-1) // a request leaves a few hundred bytes
-	buf := make([]byte, 64)
+	debug.SetGCPercent(-1)       // a request leaves a few hundred bytes
+	request := make([]uint64, 3) // one more than it has, to see that it has no more
 	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
 	for n := 0; ; n++ {
-		size, oobSize, _, _, err := unix.Recvmsg(forkerSocket, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		size, oobSize, _, _, err := unix.Recvmsg(forkerSocket, bytesOf(request), oob, unix.MSG_CMSG_CLOEXEC)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil || size != 16 {
 			return
 		}
-		forkRoom(binary.NativeEndian.Uint64(buf), binary.NativeEndian.Uint64(buf[8:]), descriptors(oob[:oobSize]))
+		forkRoom(request[0], request[1], descriptors(oob[:oobSize]))
 		if n%1024 == 1023 {
 			runtime.GC()
 		}
@@ -100,7 +99,7 @@ func forkRoom(flags, size uint64, fds []int) {
 	h.regs[regLife] = forkerLife
 	h.regs[regStatus] = uint64(fds[1])
 	for i, fd := range fds[2:] {
-		h.regs[regFiles+i] = uint64(fd)
+		h.regs[regFiles+register(i)] = uint64(fd)
 	}
 	if _, errno := fork(uintptr(flags)|unix.CLONE_PARENT|uintptr(unix.SIGCHLD), unsafe.Pointer(&room[0])); errno != 0 {
 		tellHost(fds[1], errno)
@@ -109,9 +108,5 @@ func forkRoom(flags, size uint64, fds []int) {
 
 // tellHost tells who waits that there is no child.
 func tellHost(status int, errno unix.Errno) {
-	var record [24]byte
-	binary.NativeEndian.PutUint64(record[:], tellFailure)
-	binary.NativeEndian.PutUint64(record[8:], noOp)
-	binary.NativeEndian.PutUint64(record[16:], uint64(errno))
-	_, _ = unix.Write(status, record[:])
+	_, _ = unix.Write(status, bytesOf([]uint64{tellFailure, noOp, uint64(errno)}))
 }

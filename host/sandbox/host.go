@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -167,9 +166,9 @@ func (h *house) take(m *machine, on ground) (*birth, error) {
 // pop returns the oldest spare room that stands on a ground. Those that are too old are given up.
 func (h *house) pop(on ground) *birth {
 	h.mu.Lock()
-	old := slices.IndexFunc(h.spares, func(b *birth) bool { return time.Since(b.began) < fresh })
-	if old < 0 {
-		old = len(h.spares)
+	old := 0
+	for old < len(h.spares) && time.Since(h.spares[old].began) >= fresh {
+		old++
 	}
 	gone := slices.Clone(h.spares[:old])
 	h.spares = slices.Delete(h.spares, 0, old)
@@ -231,15 +230,14 @@ func (b *birth) begin(h *house, m *machine) error {
 	defer theirs.Close()
 	b.names, b.conn = f.names, ours
 	files := append([]*os.File{f.memory, theirs}, b.group.procs...)
-	err = h.use(m, b.outside, func(st *forker) error { return send(st.conn, uint64(b.flags), uint64(f.size), files) })
-	if err != nil {
+	if err = h.ask(m, b.outside, uint64(b.flags), uint64(f.size), files); err != nil {
 		_ = ours.Close()
 	}
 	return err
 }
 
-// use runs f with the forker, which is started if there is none. One that turns out to be gone is replaced once.
-func (h *house) use(m *machine, outside bool, f func(*forker) error) error {
+// ask sends a request to the forker, which is started if there is none. One that turns out to be gone is replaced once.
+func (h *house) ask(m *machine, outside bool, flags, size uint64, files []*os.File) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for again := false; ; again = true {
@@ -250,7 +248,7 @@ func (h *house) use(m *machine, outside bool, f func(*forker) error) error {
 			}
 			h.forkers[outside] = s
 		}
-		err := f(h.forkers[outside])
+		err := send(h.forkers[outside].conn, flags, size, files)
 		if err == nil || again {
 			return err
 		}
@@ -293,8 +291,7 @@ func (m *machine) startForker(outside bool) (*forker, error) {
 	if err != nil {
 		_ = ours.Close()
 		w.Close()
-		var errno syscall.Errno
-		if errors.As(err, &errno) {
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
 			return nil, &wallError{LayerNamespaces + ": the forker", errno}
 		}
 		return nil, unavailable("the sandbox's forker does not start", err)
@@ -334,15 +331,12 @@ func (s *forker) stop() {
 
 // send sends two numbers and descriptors.
 func send(conn *net.UnixConn, a, b uint64, files []*os.File) error {
-	var msg [16]byte
-	binary.NativeEndian.PutUint64(msg[:], a)
-	binary.NativeEndian.PutUint64(msg[8:], b)
 	fds := make([]int, len(files))
 	for i, f := range files {
 		fds[i] = int(f.Fd())
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(startTime))
-	_, _, err := conn.WriteMsgUnix(msg[:], unix.UnixRights(fds...), nil)
+	_, _, err := conn.WriteMsgUnix(bytesOf([]uint64{a, b}), unix.UnixRights(fds...), nil)
 	return err
 }
 
@@ -413,11 +407,11 @@ func (b *birth) finish(s *script, files []*os.File) error {
 // the child is its program now, or gone.
 func (b *birth) listen() error {
 	_ = b.conn.SetReadDeadline(time.Now().Add(startTime))
-	var record [24]byte
+	var record [3]uint64
 	oob := make([]byte, unix.CmsgSpace(4))
 	var failure error
 	for !b.ready || b.tool == 0 { // the midwife may be slower than her children
-		n, oobn, _, _, err := b.conn.ReadMsgUnix(record[:], oob)
+		n, oobn, _, _, err := b.conn.ReadMsgUnix(bytesOf(record[:]), oob)
 		switch {
 		case n == 0 && (err == nil || errors.Is(err, io.EOF)):
 			return failure
@@ -429,10 +423,12 @@ func (b *birth) listen() error {
 			_ = unix.SetNonblock(fds[0], true) // so that the runtime waits for it, and no thread
 			file = os.NewFile(uintptr(fds[0]), "of a confined child")
 		}
-		what, a := binary.NativeEndian.Uint64(record[:]), binary.NativeEndian.Uint64(record[8:])
-		errno := binary.NativeEndian.Uint64(record[16:])
+		what, a, errno := record[0], record[1], record[2]
 		if what == tellFailure {
-			failure = b.failure(a, syscall.Errno(errno))
+			failure = &wallError{LayerNamespaces + ": the new process", syscall.Errno(errno)}
+			if a < uint64(len(b.names)) { // an op of the script
+				failure = &wallError{b.names[a], syscall.Errno(errno)}
+			}
 			continue
 		}
 		b.note(what, int(a), file)
@@ -463,15 +459,13 @@ func (b *birth) note(what uint64, pid int, file *os.File) {
 func (b *birth) abort() {
 	_ = b.listen() // for the pids, if they are not known yet
 	_ = b.conn.Close()
-	for _, pid := range []int{b.midwife, b.init, b.tool} {
-		if pid != 0 {
-			_ = unix.Kill(pid, unix.SIGKILL)
-		}
+	// the init is last: it ends when all others have been waited for
+	born := slices.DeleteFunc([]int{b.midwife, b.tool, b.init}, func(pid int) bool { return pid == 0 })
+	for _, pid := range born {
+		_ = unix.Kill(pid, unix.SIGKILL)
 	}
-	for _, pid := range []int{b.midwife, b.tool, b.init} { // the init ends when all others have been waited for
-		if pid != 0 {
-			reap(pid)
-		}
+	for _, pid := range born {
+		reap(pid)
 	}
 	b.group.remove()
 }
@@ -485,10 +479,3 @@ type wallError struct {
 func (e *wallError) Error() string { return e.what + ": " + e.errno.Error() }
 
 func (e *wallError) Unwrap() error { return e.errno }
-
-func (b *birth) failure(pc uint64, errno syscall.Errno) error {
-	if pc >= uint64(len(b.names)) {
-		return &wallError{LayerNamespaces + ": the new process", errno}
-	}
-	return &wallError{b.names[pc], errno}
-}

@@ -45,14 +45,13 @@ const (
 // handledFS lists the rights on files that this version can take.
 func handledFS(version int) uint64 {
 	all := uint64(rightsRead | rightsExec | rightsWrite | rightsNever)
-	if version < 2 {
-		all &^= unix.LANDLOCK_ACCESS_FS_REFER
-	}
-	if version < landlockTruncate {
-		all &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
-	}
-	if version < landlockIoctl {
-		all &^= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	for since, right := range map[int]uint64{
+		2: unix.LANDLOCK_ACCESS_FS_REFER, landlockTruncate: unix.LANDLOCK_ACCESS_FS_TRUNCATE,
+		landlockIoctl: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV,
+	} {
+		if version < since {
+			all &^= right
+		}
 	}
 	return all
 }
@@ -67,24 +66,14 @@ type grant struct {
 // ruleset begins a ruleset that takes every right on files, and what it can of what leads to other processes.
 func (s *script) ruleset(version int) {
 	s.in(LayerLandlock)
-	fields := []value{
-		number(handledFS(version)), number(0),
-		number(uint64(unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL)),
+	fields := []any{handledFS(version), 0, unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL}
+	if version < landlockScopes {
+		fields = fields[:2]
 	}
-	fields = fields[:attrFields(version)]
-	s.call("the ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.words(fields...), number(8*len(fields)),
-		number(0)).into(regRules)
-}
-
-// attrFields is how many fields the ruleset's structure has.
-func attrFields(version int) int {
-	switch {
-	case version < landlockTCP:
-		return 1
-	case version < landlockScopes:
-		return 2
+	if version < landlockTCP {
+		fields = fields[:1]
 	}
-	return 3
+	s.call("the ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, s.words(fields...), 8*len(fields), 0).into(regRules)
 }
 
 // grant gives rights back, on paths without links.
@@ -96,8 +85,7 @@ func (s *script) grant(version int, grants []grant) {
 // more there than the room has.
 func (s *script) grantInside(version int, grants []grant) {
 	s.grantBy(version, grants, func(path string) *op {
-		return s.call(path, unix.SYS_OPENAT, cwd, s.text(path), number(unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW),
-			number(0))
+		return s.call(path, unix.SYS_OPENAT, cwd, path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	})
 }
 
@@ -109,34 +97,31 @@ func (s *script) grantBy(version int, grants []grant, open func(path string) *op
 		if !g.folder {
 			rights &= rightsOfFile
 		}
-		beneath := s.words(number(rights), number(0))
+		beneath := s.words(rights, 0)
 		open(g.path).into(fd)
-		s.poke(beneath, 8, fd)
-		s.call(g.path, unix.SYS_LANDLOCK_ADD_RULE, register(regRules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath,
-			number(0))
-		s.call(g.path, unix.SYS_CLOSE, register(fd))
+		s.poke(beneath+8, fd)
+		s.call(g.path, unix.SYS_LANDLOCK_ADD_RULE, regRules, unix.LANDLOCK_RULE_PATH_BENEATH, beneath, 0)
+		s.call(g.path, unix.SYS_CLOSE, fd)
 	}
 }
 
 // restrict puts the one who plays it behind the ruleset, and without TCP behind a second one.
 func (s *script) restrict(version int, noTCP bool) {
 	s.in(LayerLandlock)
-	s.call("restrict", unix.SYS_LANDLOCK_RESTRICT_SELF, register(regRules), number(0))
+	s.call("restrict", unix.SYS_LANDLOCK_RESTRICT_SELF, regRules, 0)
 	if !noTCP || version < landlockTCP {
 		return
 	}
 	// Every ruleset forbids to move files from one folder to another, whether it speaks of files or not, and the kernel
 	// reports that as two disks. So this one has to allow it everywhere: where it may be done the first one says.
 	const refer = unix.LANDLOCK_ACCESS_FS_REFER
-	tcp := s.words(number(refer), number(uint64(unix.LANDLOCK_ACCESS_NET_BIND_TCP|
-		unix.LANDLOCK_ACCESS_NET_CONNECT_TCP)))
+	tcp := s.words(refer, unix.LANDLOCK_ACCESS_NET_BIND_TCP|unix.LANDLOCK_ACCESS_NET_CONNECT_TCP)
 	rules, root := s.newReg(), s.newReg()
-	s.call("the ruleset of TCP", unix.SYS_LANDLOCK_CREATE_RULESET, tcp, number(16), number(0)).into(rules)
-	s.call("the root", unix.SYS_OPENAT, cwd, s.text("/"), number(unix.O_PATH|unix.O_CLOEXEC), number(0)).into(root)
-	beneath := s.words(number(refer), number(0))
-	s.poke(beneath, 8, root)
-	s.call("the root", unix.SYS_LANDLOCK_ADD_RULE, register(rules), number(unix.LANDLOCK_RULE_PATH_BENEATH), beneath,
-		number(0))
-	s.call("the root", unix.SYS_CLOSE, register(root))
-	s.call("restrict TCP", unix.SYS_LANDLOCK_RESTRICT_SELF, register(rules), number(0))
+	s.call("the ruleset of TCP", unix.SYS_LANDLOCK_CREATE_RULESET, tcp, 16, 0).into(rules)
+	s.call("the root", unix.SYS_OPENAT, cwd, "/", unix.O_PATH|unix.O_CLOEXEC, 0).into(root)
+	beneath := s.words(refer, 0)
+	s.poke(beneath+8, root)
+	s.call("the root", unix.SYS_LANDLOCK_ADD_RULE, rules, unix.LANDLOCK_RULE_PATH_BENEATH, beneath, 0)
+	s.call("the root", unix.SYS_CLOSE, root)
+	s.call("restrict TCP", unix.SYS_LANDLOCK_RESTRICT_SELF, rules, 0)
 }

@@ -73,7 +73,8 @@ func (v *view) addDevices() error {
 		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1",
 		"/dev/stderr": "/proc/self/fd/2",
 	})
-	return v.addAll(devices(), partDevice, rightsRead|rightsWrite)
+	devices := []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+	return v.addAll(devices, partDevice, rightsRead|rightsWrite)
 }
 
 // viewOf is what one room has besides: what its profile makes executable, readable and writable, and what its
@@ -113,9 +114,7 @@ func (v *view) hold() {
 			v.find(t.Path) != nil {
 			continue
 		}
-		v.parts = append(v.parts, part{
-			path: t.Path, kind: partWrite, rights: around.rights, folder: true, pinned: true,
-		})
+		v.addPin(t.Path, around)
 		v.pin(t.Path)
 	}
 	v.sort()
@@ -130,37 +129,31 @@ func (p Profile) apart() []string {
 // close takes from the view what is off limits, and makes paths read-only that lie in what can be written. Of those,
 // one that is gone, or that a tool has put a link into, gives nothing.
 func (v *view) close(readOnly []string) error {
-	for _, path := range v.off.Hidden() {
-		if err := v.cover(path, partHidden); err != nil {
-			return err
-		}
+	if err := v.cover(partHidden, v.off.Hidden()); err != nil {
+		return err
 	}
-	for _, path := range v.off.Fixed() {
-		if err := v.cover(path, partRead); err != nil {
-			return err
-		}
-	}
+	fixed := slices.Clone(v.off.Fixed())
 	for _, path := range readOnly {
 		if a, err := offlimits.Open(path, v.off, v.more...); err == nil {
 			a.Close()
-			if err := v.cover(path, partRead); err != nil {
-				return err
-			}
+			fixed = append(fixed, path)
 		}
 	}
-	return nil
+	return v.cover(partRead, fixed)
 }
 
-// cover puts nothing, or what can only be read, where something lies that is off limits. What is in no part is not in
+// cover puts nothing, or what can only be read, where things lie that are off limits. What is in no part is not in
 // the room anyway, and what lies in a part that can only be read needs no cover to stay as it is.
-func (v *view) cover(path string, kind partKind) error {
-	t, err := offlimits.Find(path, v.off, v.more...)
-	if err != nil {
-		return fmt.Errorf("%s cannot be kept from a confined child: %w", path, err)
-	}
-	for _, at := range v.places(t.Path) {
-		if err := v.coverAt(at, t, kind); err != nil {
-			return err
+func (v *view) cover(kind partKind, paths []string) error {
+	for _, path := range paths {
+		t, err := offlimits.Find(path, v.off, v.more...)
+		if err != nil {
+			return fmt.Errorf("%s cannot be kept from a confined child: %w", path, err)
+		}
+		for _, at := range v.places(t.Path) {
+			if err := v.coverAt(at, t, kind); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -215,11 +208,13 @@ func (v *view) pin(path string) {
 		if p := v.find(dir); p != nil {
 			p.pinned = true
 		} else if around.kind == partWrite {
-			v.parts = append(v.parts, part{
-				path: dir, kind: partWrite, rights: around.rights, folder: true, pinned: true,
-			})
+			v.addPin(dir, around)
 		}
 	}
+}
+
+func (v *view) addPin(dir string, around *part) {
+	v.parts = append(v.parts, part{path: dir, kind: partWrite, rights: around.rights, folder: true, pinned: true})
 }
 
 // writeRights are the rights on what is writable.
@@ -332,6 +327,16 @@ func (v *view) mount(path string, kind partKind, rights uint64, size int64) {
 	v.sort()
 }
 
+// mountOwn puts the /tmp and the /proc that a profile asks for into the view, where rooms have mounts of their own.
+func (v *view) mountOwn(m *machine, p Profile) {
+	if m.Mounts && p.Tmp > 0 {
+		v.mount("/tmp", partTmpfs, p.writeRights(), p.Tmp)
+	}
+	if kind := map[Proc]partKind{ProcOwn: partProcOwn, ProcAll: partProcAll}[p.Proc]; m.Proc && kind != 0 {
+		v.mount("/proc", kind, rightsRead, 0)
+	}
+}
+
 // sort orders the parts from the outside in. Of several at one path the one with more rights stays, and has
 // the rights of all; but what is given goes before what an image has there, and takes nothing from it.
 func (v *view) sort() {
@@ -354,11 +359,10 @@ func (v *view) sort() {
 
 // about is an error about a path that the message has already.
 func about(err error) error {
-	var link *offlimits.LinkError
-	if errors.As(err, &link) {
+	if link, ok := errors.AsType[*offlimits.LinkError](err); ok {
 		return link
 	}
-	return underlying(err)
+	return offlimits.Plain(err)
 }
 
 // around returns the part that a path lies in, the nearest one, and not the path itself.
@@ -406,17 +410,11 @@ func (v *view) grants() []grant {
 	return grants
 }
 
-const (
-	mountAttrSize = 32
-	openHowSize   = 24
-)
-
 // foundation begins a room: a file system of its own at base, with the parts of a view. What the host mounts
 // later is seen, where it lets that be.
 func (s *script) foundation(v *view, base string) {
 	s.in(LayerMounts)
-	s.call("keep ours to ourselves", unix.SYS_MOUNT, number(0), s.text("/"), number(0),
-		number(unix.MS_REC|unix.MS_SLAVE), number(0))
+	s.call("keep ours to ourselves", unix.SYS_MOUNT, 0, "/", 0, unix.MS_REC|unix.MS_SLAVE, 0)
 	trees := s.trees(v, v)
 	s.mountRoot(base)
 	b := newBuilder(s, v, base)
@@ -441,21 +439,20 @@ func (s *script) complete(v, all *view, base, dir string) {
 		b.folder("/tmp")
 	}
 	b.root = s.newReg()
-	s.call("the room", unix.SYS_OPENAT, cwd, s.text(base), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC),
-		number(0)).into(b.root)
+	s.call("the room", unix.SYS_OPENAT, cwd, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0).into(b.root)
 	b.put(v, trees)
 	b.folder(dir)
 	b.closeHidden(v)
-	s.call("enter", unix.SYS_CHDIR, s.text(base))
-	s.call("pivot", unix.SYS_PIVOT_ROOT, s.text("."), s.text("."))
-	s.call("let the old ones go", unix.SYS_UMOUNT2, s.text("."), number(unix.MNT_DETACH))
-	s.setAttr("/", cwd, s.text("/"), 0, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	s.call("enter", unix.SYS_CHDIR, base)
+	s.call("pivot", unix.SYS_PIVOT_ROOT, ".", ".")
+	s.call("let the old ones go", unix.SYS_UMOUNT2, ".", unix.MNT_DETACH)
+	s.setAttr("/", cwd, "/", 0, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
 // trees opens what comes from the host, before anything is covered. What lies in a part of the same kind
 // comes with that one.
-func (s *script) trees(v, all *view) map[string]uint64 {
-	trees := map[string]uint64{}
+func (s *script) trees(v, all *view) map[string]register {
+	trees := map[string]register{}
 	at := s.newReg()
 	for _, p := range v.parts {
 		p.rights = all.find(p.path).rights // of both, where the system has it too
@@ -468,8 +465,8 @@ func (s *script) trees(v, all *view) map[string]uint64 {
 		fd := s.newReg()
 		s.openDirect(from, cwd, from, offlimits.NoLinks).into(at)
 		const clone = unix.AT_EMPTY_PATH | unix.AT_RECURSIVE | unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
-		s.call(p.path, unix.SYS_OPEN_TREE, register(at), s.text(""), number(clone)).into(fd)
-		s.call(p.path, unix.SYS_CLOSE, register(at))
+		s.call(p.path, unix.SYS_OPEN_TREE, at, "", clone).into(fd)
+		s.call(p.path, unix.SYS_CLOSE, at)
 		attr := uint64(unix.MOUNT_ATTR_NOSUID)
 		if p.kind != partDevice {
 			attr |= unix.MOUNT_ATTR_NODEV
@@ -480,25 +477,24 @@ func (s *script) trees(v, all *view) map[string]uint64 {
 		if !p.runs() {
 			attr |= unix.MOUNT_ATTR_NOEXEC
 		}
-		s.setAttr(p.path, register(fd), s.text(""), unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr)
+		s.setAttr(p.path, fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr)
 		trees[p.path] = fd
 	}
 	return trees
 }
 
 // openDirect opens what is at a path without links, to be pointed at.
-func (s *script) openDirect(what string, dir value, path string, resolve uint64) *op {
-	how := s.words(number(unix.O_PATH|unix.O_CLOEXEC), number(0), number(resolve))
-	return s.call(what, unix.SYS_OPENAT2, dir, s.text(path), how, number(openHowSize))
+func (s *script) openDirect(what string, dir any, path string, resolve uint64) *op {
+	how := s.words(unix.O_PATH|unix.O_CLOEXEC, 0, resolve)
+	return s.call(what, unix.SYS_OPENAT2, dir, path, how, 24)
 }
 
-func (s *script) setAttr(what string, fd, path value, flags uint64, attr uint64) {
-	s.call(what, unix.SYS_MOUNT_SETATTR, fd, path, number(flags),
-		s.words(number(attr), number(0), number(0), number(0)), number(mountAttrSize))
+func (s *script) setAttr(what string, fd any, path string, flags uint64, attr uint64) {
+	s.call(what, unix.SYS_MOUNT_SETATTR, fd, path, flags, s.words(attr, 0, 0, 0), 32)
 }
 
 func (s *script) mountFS(kind, path string, flags uint64, options string) {
-	s.call(kind+" on "+path, unix.SYS_MOUNT, s.text(kind), s.text(path), s.text(kind), number(flags), s.text(options))
+	s.call(kind+" on "+path, unix.SYS_MOUNT, kind, path, kind, flags, options)
 }
 
 // A builder puts parts into a new root at base.
@@ -506,8 +502,8 @@ type builder struct {
 	*script
 	view *view
 	base string
-	root uint64 // the open base; 0: all that is made is our own
-	spot uint64 // what is open for a moment
+	root register // the open base; 0: all that is made is our own
+	spot register // what is open for a moment
 	made map[string]bool
 }
 
@@ -518,27 +514,27 @@ func (b *builder) folder(path string) {
 	}
 	b.made[path] = true
 	b.folder(filepath.Dir(path))
-	b.at(path, func(dir, name value) { b.call(path, unix.SYS_MKDIRAT, dir, name, number(0o755)).loose() })
+	b.make(path, path, unix.SYS_MKDIRAT, 0o755)
 }
 
-// at names something that is made in the room. What lies in a tree of the host is named from its open folder: its
-// names may be others by then.
-func (b *builder) at(path string, do func(dir, name value)) {
+// make makes a folder or a file in the room, unless it is there. What lies in a tree of the host is named from its open
+// folder: its names may be others by then.
+func (b *builder) make(what, path string, nr uintptr, mode int) {
 	if b.root == 0 || !b.view.inTree(path) {
-		do(cwd, b.text(b.base+path))
+		b.call(what, nr, cwd, b.base+path, mode, 0).loose()
 		return
 	}
 	dir := b.open(filepath.Dir(path))
-	do(register(dir), b.text(filepath.Base(path)))
-	b.call(path, unix.SYS_CLOSE, register(dir))
+	b.call(what, nr, dir, filepath.Base(path), mode, 0).loose()
+	b.call(path, unix.SYS_CLOSE, dir)
 }
 
 // open opens a place of the room.
-func (b *builder) open(path string) uint64 {
+func (b *builder) open(path string) register {
 	if b.root == 0 {
 		b.openDirect(path, cwd, b.base+path, offlimits.NoLinks).into(b.spot)
 	} else {
-		b.openDirect(path, register(b.root), "."+path, offlimits.NoLinks|unix.RESOLVE_BENEATH).into(b.spot)
+		b.openDirect(path, b.root, "."+path, offlimits.NoLinks|unix.RESOLVE_BENEATH).into(b.spot)
 	}
 	return b.spot
 }
@@ -548,7 +544,7 @@ func newBuilder(s *script, v *view, base string) *builder {
 }
 
 // put puts the parts of a view into the room, from the outside in, then the links.
-func (b *builder) put(v *view, trees map[string]uint64) {
+func (b *builder) put(v *view, trees map[string]register) {
 	for _, p := range v.parts {
 		tree, ok := trees[p.path]
 		if p.kind.isHosts() && !ok {
@@ -560,7 +556,7 @@ func (b *builder) put(v *view, trees map[string]uint64) {
 	for path, target := range v.links {
 		if !b.view.inTree(path) {
 			b.folder(filepath.Dir(path))
-			b.call(path, unix.SYS_SYMLINKAT, b.text(target), cwd, b.text(b.base+path)).loose()
+			b.call(path, unix.SYS_SYMLINKAT, target, cwd, b.base+path).loose()
 		}
 	}
 }
@@ -573,14 +569,14 @@ func (b *builder) place(p part) {
 		b.folder(p.path)
 	default:
 		b.folder(filepath.Dir(p.path))
-		b.at(p.path, func(dir, name value) {
-			b.call(p.path, unix.SYS_MKNODAT, dir, name, number(unix.S_IFREG|0o644), number(0)).loose()
-		})
+		b.make(p.path, p.path, unix.SYS_MKNODAT, unix.S_IFREG|0o644)
 	}
 }
 
-func (b *builder) fill(p part, tree uint64) {
-	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+// quiet are the flags of a file system with nothing in it that could do anything.
+const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+
+func (b *builder) fill(p part, tree register) {
 	at := b.base + p.path
 	switch p.kind {
 	case partTmpfs:
@@ -597,12 +593,12 @@ func (b *builder) fill(p part, tree uint64) {
 }
 
 // mount puts a tree in its place, and lets go of it.
-func (b *builder) mount(path string, tree uint64) {
+func (b *builder) mount(path string, tree register) {
 	to := b.open(path)
 	const byDescriptors = unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
-	b.call(path, unix.SYS_MOVE_MOUNT, register(tree), b.text(""), register(to), b.text(""), number(byDescriptors))
-	b.call(path, unix.SYS_CLOSE, register(to))
-	b.call(path, unix.SYS_CLOSE, register(tree))
+	b.call(path, unix.SYS_MOVE_MOUNT, tree, "", to, "", byDescriptors)
+	b.call(path, unix.SYS_CLOSE, to)
+	b.call(path, unix.SYS_CLOSE, tree)
 }
 
 // empty is an empty file of the room, for as long as it takes to mount it.
@@ -612,25 +608,21 @@ const empty = "/.empty"
 // would take what is written to it, and is the host's.
 func (b *builder) hide(p part) {
 	if !p.folder {
-		b.at(empty, func(dir, name value) {
-			b.call(p.path, unix.SYS_MKNODAT, dir, name, number(unix.S_IFREG|0o444), number(0)).loose()
-		})
+		b.make(p.path, empty, unix.SYS_MKNODAT, unix.S_IFREG|0o444)
 		nothing := b.newReg()
-		b.call(p.path, unix.SYS_OPEN_TREE, register(b.open(empty)), b.text(""),
-			number(unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)).into(nothing)
-		b.call(p.path, unix.SYS_CLOSE, register(b.spot))
+		b.call(p.path, unix.SYS_OPEN_TREE, b.open(empty), "",
+			unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC).into(nothing)
+		b.call(p.path, unix.SYS_CLOSE, b.spot)
 		const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
-		b.setAttr(p.path, register(nothing), b.text(""), unix.AT_EMPTY_PATH, attr)
+		b.setAttr(p.path, nothing, "", unix.AT_EMPTY_PATH, attr)
 		b.mount(p.path, nothing)
-		b.call(p.path, unix.SYS_UNLINKAT, cwd, b.text(b.base+empty), number(0)) // the mount keeps it
+		b.call(p.path, unix.SYS_UNLINKAT, cwd, b.base+empty, 0) // the mount keeps it
 		return
 	}
 	at := b.open(p.path)
-	b.call(p.path, unix.SYS_FCHDIR, register(at)) // a name would be looked up once more
-	b.call(p.path, unix.SYS_CLOSE, register(at))
-	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	tmpfs, small := b.text("tmpfs"), b.text("mode=0555,size=64k,nr_inodes=128")
-	b.call("nothing on "+p.path, unix.SYS_MOUNT, tmpfs, b.text("."), tmpfs, number(quiet), small)
+	b.call(p.path, unix.SYS_FCHDIR, at) // a name would be looked up once more
+	b.call(p.path, unix.SYS_CLOSE, at)
+	b.call("nothing on "+p.path, unix.SYS_MOUNT, "tmpfs", ".", "tmpfs", quiet, "mode=0555,size=64k,nr_inodes=128")
 }
 
 // closeHidden makes the covers of folders read-only, once all that lies in them is there.
@@ -638,8 +630,8 @@ func (b *builder) closeHidden(v *view) {
 	for _, p := range v.parts {
 		if p.kind == partHidden && p.folder {
 			at := b.open(p.path)
-			b.setAttr(p.path, register(at), b.text(""), unix.AT_EMPTY_PATH, unix.MOUNT_ATTR_RDONLY)
-			b.call(p.path, unix.SYS_CLOSE, register(at))
+			b.setAttr(p.path, at, "", unix.AT_EMPTY_PATH, unix.MOUNT_ATTR_RDONLY)
+			b.call(p.path, unix.SYS_CLOSE, at)
 		}
 	}
 }

@@ -94,29 +94,26 @@ func (s *supervisor) answer() {
 	if ioctl(s.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)) != 0 {
 		return // it was interrupted, and asks again
 	}
-	r := response{id: n.id, errno: -int32(unix.EACCES)}
+	r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	refuse := func(errno unix.Errno, capability string, target func(notification) string) {
+		r.errno, r.flags = -int32(errno), 0
+		s.report(n, capability, target)
+	}
 	switch nr := uintptr(n.nr); {
-	case nr == unix.SYS_EXECVE, nr == unix.SYS_EXECVEAT:
-		if !s.started {
-			s.started = true
-			r.errno, r.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
-			break
+	case nr == unix.SYS_EXECVE || nr == unix.SYS_EXECVEAT:
+		if s.started {
+			refuse(unix.EPERM, "subprocess", s.execPath)
 		}
-		s.report(n, "subprocess", "no_subprocess", s.execPath)
-		r.errno = -int32(unix.EPERM)
+		s.started = true
 	case nr == unix.SYS_CLONE, slices.Contains(forkCalls, nr):
-		s.report(n, "subprocess", "no_subprocess", func(notification) string { return "a new process" })
-		r.errno = -int32(unix.EPERM)
+		refuse(unix.EPERM, "subprocess", func(notification) string { return "a new process" })
 	case nr == unix.SYS_CONNECT:
-		if s.plan.Unix && strings.HasPrefix(s.address(n), "unix:") {
-			// should it become another address: there is nobody in its network
-			r.errno, r.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
-			break
+		// should it become another address: there is nobody in its network
+		if !s.plan.Unix || !strings.HasPrefix(s.address(n), "unix:") {
+			refuse(unix.EACCES, "network", s.address)
 		}
-		s.report(n, "network", "no_network", s.address)
 	default: // a call that changes files: the walls decide, we only look
-		r.errno, r.flags = 0, unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
-		s.report(n, "filesystem_write", "no_filesystem_write", s.forbiddenPath)
+		s.report(n, "filesystem_write", s.forbiddenPath)
 	}
 	ioctl(s.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
 }
@@ -127,21 +124,15 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) unix.Errno {
 }
 
 // report tells of an attempt, unless there is no target: then it is none.
-func (s *supervisor) report(n notification, capability, guarantee string, target func(notification) string) {
+func (s *supervisor) report(n notification, capability string, target func(notification) string) {
 	if s.plan.Violation == nil || s.reported == mostViolations {
 		return
 	}
-	what := target(n)
-	if what == "" || !s.valid(n) {
-		return
+	// Only if the process still waits what was read of it was its own.
+	if what := target(n); what != "" && ioctl(s.listener, ioctlIDValid, unsafe.Pointer(&n.id)) == 0 {
+		s.reported++
+		s.plan.Violation(Violation{capability, "no_" + capability, what})
 	}
-	s.reported++
-	s.plan.Violation(Violation{capability, guarantee, what})
-}
-
-// valid reports whether the process still waits, so that what was read of it was its own.
-func (s *supervisor) valid(n notification) bool {
-	return ioctl(s.listener, ioctlIDValid, unsafe.Pointer(&n.id)) == 0
 }
 
 const ioctlIDValid = 0x40082102 // SECCOMP_IOCTL_NOTIF_ID_VALID
@@ -219,23 +210,23 @@ func (s *supervisor) address(n notification) string {
 	}
 }
 
-// A change is a call that changes files, and which of its arguments say where.
+// A change is a call that changes files, and which of its arguments say where and how; -1: none does.
 type change struct {
 	nr    uintptr
-	dir   int // the folder that the path starts from; -1: the working folder
+	dir   int // the folder that the path starts from, else the working folder
 	path  int
-	flags int // the flags of an open; -1: it changes files whatever they are
+	mode  int // that a file gets
+	flags int // of an open, which may change nothing
 }
 
 // changes are the calls whose attempts are seen.
 func changes() []change {
-	return append(machineChanges(),
-		change{unix.SYS_OPENAT, 0, 1, 2},
-		change{unix.SYS_UNLINKAT, 0, 1, -1}, change{unix.SYS_MKDIRAT, 0, 1, -1}, change{unix.SYS_MKNODAT, 0, 1, -1},
-		change{unix.SYS_RENAMEAT2, 2, 3, -1}, change{unix.SYS_RENAMEAT, 2, 3, -1}, change{unix.SYS_LINKAT, 2, 3, -1},
-		change{unix.SYS_SYMLINKAT, 1, 2, -1},
-		change{unix.SYS_TRUNCATE, -1, 0, -1}, change{unix.SYS_FCHMODAT, 0, 1, -1}, change{unix.SYS_FCHMODAT2, 0, 1, -1},
-		change{unix.SYS_FCHOWNAT, 0, 1, -1})
+	return append(machineChanges(), []change{
+		{unix.SYS_OPENAT, 0, 1, 3, 2}, {unix.SYS_UNLINKAT, 0, 1, -1, -1}, {unix.SYS_MKDIRAT, 0, 1, 2, -1},
+		{unix.SYS_MKNODAT, 0, 1, 2, -1}, {unix.SYS_RENAMEAT2, 2, 3, -1, -1}, {unix.SYS_RENAMEAT, 2, 3, -1, -1},
+		{unix.SYS_LINKAT, 2, 3, -1, -1}, {unix.SYS_SYMLINKAT, 1, 2, -1, -1}, {unix.SYS_TRUNCATE, -1, 0, -1, -1},
+		{unix.SYS_FCHMODAT, 0, 1, 2, -1}, {unix.SYS_FCHMODAT2, 0, 1, 2, -1}, {unix.SYS_FCHOWNAT, 0, 1, -1, -1},
+	}...)
 }
 
 // watchChanges sends changes to the supervisor.
@@ -243,11 +234,11 @@ func watchChanges() []rule {
 	const write = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC
 	var rules []rule
 	for _, c := range changes() {
-		r := rule{nr: c.nr, then: notify, otherwise: notify}
 		if c.flags >= 0 {
-			r.tests, r.then = []test{{arg: c.flags, mask: write, any: []uint32{0}}}, allow
+			rules = append(rules, only(c.nr, notify, masked(c.flags, write, 0)))
+		} else {
+			rules = append(rules, always(notify, c.nr)...)
 		}
-		rules = append(rules, r)
 	}
 	return rules
 }

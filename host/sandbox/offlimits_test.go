@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -397,7 +398,9 @@ func TestALinkThatComesWhileARoomIsBuiltIsNotFollowed(t *testing.T) {
 				},
 			})
 			if err == nil {
-				child.Abort()
+				_ = syscall.Kill(child.Pid, syscall.SIGKILL)
+				_, _ = syscall.Wait4(child.Pid, nil, 0, nil)
+				child.End()
 			}
 			if !sandbox.Moved(err) {
 				t.Errorf("it was built with another folder than was looked up: %v", err)

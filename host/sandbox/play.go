@@ -110,11 +110,11 @@ func relocate(room unsafe.Pointer) *header {
 //go:norace
 //go:nocheckptr
 func chain(from, to *header, fds unsafe.Pointer, n uintptr) {
-	for _, r := range [...]int{regStatus, regLife, regRules} {
+	for _, r := range [...]register{regStatus, regLife, regRules} {
 		to.regs[r] = from.regs[r]
 	}
 	for i := uintptr(0); i < n && i < maxFiles; i++ {
-		to.regs[regFiles+i] = uint64(*(*uint32)(unsafe.Add(fds, 4*i)))
+		to.regs[regFiles+register(i)] = uint64(*(*uint32)(unsafe.Add(fds, 4*i)))
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"toolpost/tool"
 )
 
 // The layers that a room is made of, as they are named in probes, errors and results.
@@ -26,7 +28,6 @@ const (
 	LayerMemory     = "cgroup memory"
 	LayerPids       = "cgroup pids"
 	LayerCPU        = "cgroup cpu"
-	LayerEnv        = "environment"
 
 	layerExec  = "exec"
 	layerGroup = "cgroup"
@@ -84,8 +85,7 @@ func probeMachine() *machine {
 		if err == nil {
 			return m
 		}
-		var wall *wallError
-		if !errors.As(err, &wall) || outOfFiles(err) || !m.without(wall) {
+		if wall, ok := errors.AsType[*wallError](err); !ok || outOfFiles(err) || !m.without(wall) {
 			m.broken = err
 			return m
 		}
@@ -110,58 +110,51 @@ func (m *machine) try() error {
 	return nil
 }
 
-// without takes the layer away that failed. It reports whether there is any hope.
-func (m *machine) without(e *wallError) bool {
+// without takes the layer away that failed, and what stands on it. It reports whether there is any hope.
+func (m *machine) without(e *wallError) (hope bool) {
 	clear(m.laid)
 	layer, thing, _ := strings.Cut(e.what, ": ")
-	why := thing + ": " + e.errno.Error()
-	off := func(layer string, works *bool) bool {
-		was := *works
-		*works = false
-		m.why[layer] = why
-		return was
+	off := func(works *bool, layer, why string) {
+		hope = hope || *works
+		*works, m.why[layer] = false, why
 	}
-	switch layer {
+	switch why := thing + ": " + e.errno.Error(); layer {
 	case LayerNamespaces:
-		if m.root && m.UserNS { // root can do the rest without
-			return off(LayerNamespaces, &m.UserNS)
+		if hope = m.root; !m.root || !m.UserNS { // root can do the rest without
+			m.IPCNS = false
+			off(&m.PidNS, LayerPid, why)
+			off(&m.NetNS, LayerNetwork, why)
+			off(&m.Mounts, LayerMounts, why)
+			off(&m.Proc, LayerProc, why)
 		}
-		m.NetNS, m.IPCNS, m.Mounts, m.Proc, m.PidNS = false, false, false, false, false
-		for _, l := range []string{LayerPid, LayerNetwork, LayerMounts, LayerProc} {
-			m.why[l] = why
-		}
-		return off(LayerNamespaces, &m.UserNS) || m.root
+		off(&m.UserNS, LayerNamespaces, why)
 	case layerGroup:
-		was := m.groups.why[ctlMemory] == nil || m.groups.why[ctlPids] == nil
 		for _, name := range controllerNames() {
+			hope = hope || m.groups.why[name] == nil
 			m.groups.why[name] = cmp.Or(m.groups.why[name], error(e))
 		}
-		return was
 	case LayerPid:
-		m.Proc = false
-		m.why[LayerProc] = "there is no pid namespace"
-		return off(LayerPid, &m.PidNS)
+		off(&m.Proc, LayerProc, "there is no pid namespace")
+		off(&m.PidNS, LayerPid, why)
 	case LayerNetwork:
-		return off(LayerNetwork, &m.NetNS)
+		off(&m.NetNS, LayerNetwork, why)
 	case LayerMounts:
 		if strings.HasPrefix(thing, "proc on") {
-			return off(LayerProc, &m.Proc)
+			off(&m.Proc, LayerProc, why)
+			break
 		}
-		m.Proc = false
-		m.why[LayerProc] = "there are no mounts of its own"
-		return off(LayerMounts, &m.Mounts)
+		off(&m.Proc, LayerProc, "there are no mounts of its own")
+		off(&m.Mounts, LayerMounts, why)
 	case LayerLandlock:
-		m.why[LayerLandlock] = why
-		was := m.Landlock > 0
-		m.Landlock = 0
-		return was
+		hope, m.Landlock, m.why[layer] = m.Landlock > 0, 0, why
 	case LayerSeccomp:
 		if m.Notify {
-			return off(LayerNotify, &m.Notify)
+			off(&m.Notify, LayerNotify, why)
+		} else {
+			off(&m.Seccomp, LayerSeccomp, why)
 		}
-		return off(LayerSeccomp, &m.Seccomp)
 	}
-	return false
+	return hope
 }
 
 // ground is what a room for a profile is founded on. A room that may use Unix sockets has a network of its own
@@ -183,9 +176,6 @@ func (m *machine) ground(p Profile) ground {
 
 // privileged reports whether a child starts with capabilities that must be taken from it.
 func (m *machine) privileged() bool { return m.UserNS || m.root }
-
-// backstopMemory reports whether the memory of each process must be bounded, for want of a bound for all.
-func (m *machine) backstopMemory() bool { return m.groups.why[ctlMemory] != nil }
 
 // backstopPids reports whether processes are counted by user, which is done for each user namespace apart,
 // and not for user 0.
@@ -257,4 +247,46 @@ func (m *machine) uncounted() string {
 		return "processes are counted by user, in each room apart"
 	}
 	return "a source is refused unless its walls say `processes: -1`"
+}
+
+// probeFiles is how many descriptors finding out about a machine takes, at the least.
+const probeFiles = 16
+
+// outOfFiles reports whether something failed for want of descriptors. That says nothing about the machine and its
+// walls, and the next time there may be enough.
+func outOfFiles(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }
+
+// tooFewFiles says what to do about it.
+func tooFewFiles(err error) error {
+	var limit unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // of ourselves, which cannot fail
+	return tool.Errorf(tool.CodeUnavailable,
+		"the limit of %d open files is too low to build the walls around a tool: %w; raise it (ulimit -n)",
+		limit.Cur, err).Because(CoverageMissing)
+}
+
+// spareFiles is an error unless so many more descriptors can be had.
+func spareFiles(n int) error {
+	for range n {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+	}
+	return nil
+}
+
+// remember finds out once, and again as long as there were too few descriptors to tell.
+func remember(probe func() *machine) func() *machine {
+	var mu sync.Mutex
+	var found *machine
+	return func() *machine {
+		mu.Lock()
+		defer mu.Unlock()
+		if found == nil || outOfFiles(found.broken) {
+			found = probe()
+		}
+		return found
+	}
 }

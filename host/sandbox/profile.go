@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,18 +97,10 @@ const (
 )
 
 func (l Limits) withDefaults() Limits {
-	set(&l.Memory, DefaultMemory)
-	set(&l.CPU, -1)
-	set(&l.Processes, DefaultProcesses)
-	set(&l.Files, 1024)
-	set(&l.FileSize, 1<<30)
-	set(&l.CPUTime, -1)
-	return l
-}
-
-func set[N int | int64 | float64 | time.Duration](n *N, otherwise N) {
-	if *n == 0 {
-		*n = otherwise
+	return Limits{
+		Memory: cmp.Or(l.Memory, DefaultMemory), Processes: cmp.Or(l.Processes, DefaultProcesses),
+		Files: cmp.Or(l.Files, 1024), FileSize: cmp.Or(l.FileSize, 1<<30),
+		CPU: cmp.Or(l.CPU, -1), CPUTime: cmp.Or(l.CPUTime, -1),
 	}
 }
 
@@ -117,45 +110,32 @@ func Default(readable ...string) Profile {
 	return Profile{Readable: readable, Tmp: 64 << 20, Proc: ProcOwn, Subprocess: true}
 }
 
-// FromGuarantees returns the profile of a tool that has base but for what the guarantees take from it. It only
+// FromGuarantees returns the profile of a tool that has p but for what the guarantees take from it. It only
 // ever tightens. Executable stays: a tool that may not read files still has its own code.
-func FromGuarantees(g tool.Guarantees, base Profile) Profile {
-	p := base
+func FromGuarantees(g tool.Guarantees, p Profile) Profile {
 	if g.NoFilesystemRead {
-		p.Readable = nil
-		p.WriteOnly = true
+		p.Readable, p.WriteOnly = nil, true
 	}
 	if g.NoFilesystemWrite {
-		p.Readable = slices.Concat(p.Readable, readable(p))
-		p.Writable = nil
-		p.Tmp = 0
+		if !p.WriteOnly { // what may be written may be read
+			p.Readable = slices.Concat(p.Readable, p.Writable)
+		}
+		p.Writable, p.Tmp = nil, 0
 	}
 	if g.NoNetwork {
-		p.Network = NetworkNone
-		p.Unix = false
-	}
-	if g.NoSubprocess {
-		p.Subprocess = false
+		p.Network, p.Unix = NetworkNone, false
 	}
 	if g.NoEnvRead {
-		p.NoEnv = true
-		p.Proc = min(p.Proc, ProcOwn)
+		p.NoEnv, p.Proc = true, min(p.Proc, ProcOwn)
 	}
+	p.Subprocess = p.Subprocess && !g.NoSubprocess
 	return p
-}
-
-// readable lists what may be read because it may be written.
-func readable(p Profile) []string {
-	if p.WriteOnly {
-		return nil
-	}
-	return p.Writable
 }
 
 // check refuses paths that say nothing, or say it to somebody else.
 func (p Profile) check() error {
 	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Off.Hidden(), p.Off.Fixed(),
-		p.image()) {
+		[]string{cmp.Or(p.Root, "/")}) {
 		if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 			return tool.Errorf(tool.CodeInvalidInput, "the sandbox needs absolute paths: %q is none", path)
 		}
@@ -166,31 +146,16 @@ func (p Profile) check() error {
 	return nil
 }
 
-// image lists the folder that takes the place of the host's root, if there is one.
-func (p Profile) image() []string {
-	if p.Root == "" {
-		return nil
-	}
-	return []string{p.Root}
-}
-
 // system lists what programs are made of, and holds nothing of users: code, and the files of /etc that the C
 // library and its friends read. What does not exist here is left out.
 func system() []string {
 	paths := []string{
-		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store",
-		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/alternatives",
-		"/etc/localtime", "/etc/timezone",
-		"/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/host.conf", "/etc/resolv.conf",
-		"/etc/gai.conf",
-		"/etc/services", "/etc/protocols", "/etc/mime.types", "/etc/os-release", "/etc/ssl/certs",
-		"/etc/ssl/openssl.cnf", "/etc/ca-certificates",
-		"/etc/pki/tls", "/etc/pki/ca-trust", "/etc/inputrc", "/etc/terminfo", "/etc/locale.alias",
+		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc/ld.so.cache",
+		"/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/alternatives", "/etc/localtime",
+		"/etc/timezone", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/host.conf",
+		"/etc/resolv.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols", "/etc/mime.types", "/etc/os-release",
+		"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls", "/etc/pki/ca-trust",
+		"/etc/inputrc", "/etc/terminfo", "/etc/locale.alias",
 	}
 	return slices.DeleteFunc(paths, func(p string) bool { _, err := os.Stat(p); return err != nil })
-}
-
-// devices are the files of /dev that every child has.
-func devices() []string {
-	return []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 }

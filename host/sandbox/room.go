@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"time"
@@ -17,14 +18,7 @@ import (
 // A foundation is the first script, while it is written.
 type foundation struct {
 	*script
-	on     *machine
-	births []delivery
-}
-
-// A delivery is a fork of the midwife whose child's part of the script is not written yet.
-type delivery struct {
-	op   int
-	part func() error
+	on *machine
 }
 
 // A laid foundation is a first script that can be played again and again, for a while.
@@ -70,49 +64,53 @@ func (m *machine) systemNow() *view {
 // namespaces, forks the room's init and then the child, both as children of the host, and is gone. A pid
 // namespace is only entered by being born there; that is why there is a midwife.
 func (m *machine) foundation(cgroups int) (*script, error) {
-	f := &foundation{script: &script{regs: uint64(cgroups)}, on: m}
+	f := &foundation{script: &script{regs: register(cgroups)}, on: m}
 	f.in("start")
 	self := f.newReg()
 	f.call("the midwife", unix.SYS_GETPID).into(self)
-	f.add("pid", opTell, number(tellMidwife), register(self))
+	f.add("pid", opTell, tellMidwife, self)
 	f.joinCgroups(cgroups)
 	f.mapUser()
+	var atInit int
 	if m.PidNS {
 		f.in(LayerPid)
-		f.call("unshare", unix.SYS_UNSHARE, number(unix.CLONE_NEWPID))
-		f.fork(tellInit, f.writeInit)
+		f.call("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWPID)
+		atInit = f.fork(tellInit)
 	}
-	f.fork(tellTool, f.writeChild)
+	atTool := f.fork(tellTool)
 	f.exit()
-	for _, d := range f.births {
-		f.ops[d.op].jump = f.here()
-		if err := d.part(); err != nil {
+	if m.PidNS {
+		f.ops[atInit].jump = f.here()
+		if err := f.writeInit(); err != nil {
 			return nil, err
 		}
 	}
+	f.ops[atTool].jump = f.here()
+	f.writeChild()
 	return f.script, f.fits()
 }
 
-// fork adds a fork. The child belongs to the host, which is told its pid.
-func (f *foundation) fork(what int, part func() error) {
+// fork adds a fork, and returns which op it is: that jumps to the child's part, which is not written yet. The child
+// belongs to the host, which is told its pid.
+func (f *foundation) fork(what int) (at int) {
+	at = len(f.ops)
 	pid := f.newReg()
-	f.births = append(f.births, delivery{len(f.ops), part})
-	f.call("fork", unix.SYS_CLONE, number(unix.CLONE_PARENT|uintptr(unix.SIGCHLD)), number(0), number(0), number(0),
-		number(0)).into(pid)
-	f.add("pid", opTell, number(what), register(pid))
+	f.call("fork", unix.SYS_CLONE, unix.CLONE_PARENT|int(unix.SIGCHLD), 0, 0, 0, 0).into(pid)
+	f.add("pid", opTell, what, pid)
+	return at
 }
 
-func (s *script) exit() { s.call("exit", unix.SYS_EXIT_GROUP, number(0)) }
+func (s *script) exit() { s.call("exit", unix.SYS_EXIT_GROUP, 0) }
 
 // joinCgroups joins those whose cgroup.procs came with the script.
 func (f *foundation) joinCgroups(n int) {
 	f.in(layerGroup)
 	for i := range n {
-		f.call("join", unix.SYS_WRITE, register(regFiles+uint64(i)), f.text("0"), number(1))
-		f.call("join", unix.SYS_CLOSE, register(regFiles+uint64(i))) // the rest needs what it has
+		f.call("join", unix.SYS_WRITE, regFiles+register(i), "0", 1)
+		f.call("join", unix.SYS_CLOSE, regFiles+register(i)) // the rest needs what it has
 	}
 	if n > 0 {
-		f.call("hide", unix.SYS_UNSHARE, number(unix.CLONE_NEWCGROUP)).loose()
+		f.call("hide", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP).loose()
 	}
 }
 
@@ -123,15 +121,15 @@ func (f *foundation) mapUser() {
 	}
 	f.in(LayerNamespaces)
 	f.writeFile("/proc/self/setgroups", "deny")
-	f.writeFile("/proc/self/uid_map", idMap(os.Geteuid()))
-	f.writeFile("/proc/self/gid_map", idMap(os.Getegid()))
+	f.writeFile("/proc/self/uid_map", fmt.Sprintf("%d %[1]d 1", os.Geteuid()))
+	f.writeFile("/proc/self/gid_map", fmt.Sprintf("%d %[1]d 1", os.Getegid()))
 }
 
 func (s *script) writeFile(path, content string) {
 	fd := s.newReg()
-	s.call(path, unix.SYS_OPENAT, cwd, s.text(path), number(unix.O_WRONLY|unix.O_CLOEXEC), number(0)).into(fd)
-	s.call(path, unix.SYS_WRITE, register(fd), s.text(content), number(len(content)))
-	s.call(path, unix.SYS_CLOSE, register(fd))
+	s.call(path, unix.SYS_OPENAT, cwd, path, unix.O_WRONLY|unix.O_CLOEXEC, 0).into(fd)
+	s.call(path, unix.SYS_WRITE, fd, content, len(content))
+	s.call(path, unix.SYS_CLOSE, fd)
 }
 
 // writeInit writes the part of the room's first process. It holds no descriptor but the one that tells that
@@ -139,12 +137,12 @@ func (s *script) writeFile(path, content string) {
 // child and is not waited for.
 func (f *foundation) writeInit() error {
 	f.in("init")
-	f.call("secrecy", unix.SYS_PRCTL, number(unix.PR_SET_DUMPABLE), number(0))
+	f.call("secrecy", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
 	const ignore = 1 // SIG_IGN
-	action := f.words(number(ignore), number(0), number(0), number(0))
-	f.call("children", unix.SYS_RT_SIGACTION, number(int(unix.SIGCHLD)), action, number(0), number(8))
-	f.call("descriptors", unix.SYS_DUP3, register(regLife), number(0), number(0))
-	f.call("descriptors", unix.SYS_CLOSE_RANGE, number(1), number(uint64(math.MaxUint32)), number(0))
+	action := f.words(ignore, 0, 0, 0)
+	f.call("children", unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), action, 0, 8)
+	f.call("descriptors", unix.SYS_DUP3, regLife, 0, 0)
+	f.call("descriptors", unix.SYS_CLOSE_RANGE, 1, math.MaxUint32, 0)
 	f.dropPrivileges(f.on)
 	if f.on.Seccomp {
 		quiet, err := compile(always(allow, unix.SYS_READ, unix.SYS_EXIT_GROUP), kill)
@@ -153,16 +151,16 @@ func (f *foundation) writeInit() error {
 		}
 		f.install(quiet)
 	}
-	f.call("wait", unix.SYS_READ, number(0), f.bytes(make([]byte, 8)), number(1)).loose()
+	f.call("wait", unix.SYS_READ, 0, f.bytes(make([]byte, 8)), 1).loose()
 	f.exit()
 	return nil
 }
 
 // writeChild writes the child's part: what all rooms have, and then it waits for what its own is to be.
-func (f *foundation) writeChild() error {
+func (f *foundation) writeChild() {
 	f.in("start")
 	if !f.on.PidNS { // nobody else ends it when the host is gone
-		f.call("die with the host", unix.SYS_PRCTL, number(unix.PR_SET_PDEATHSIG), number(int(unix.SIGKILL)))
+		f.call("die with the host", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL))
 	}
 	if f.on.Mounts {
 		f.foundation(f.on.system, f.on.base)
@@ -172,28 +170,26 @@ func (f *foundation) writeChild() error {
 		f.grant(f.on.Landlock, f.on.system.grants())
 	}
 	f.in("start")
-	f.add("ready", opTell, number(tellReady))
+	f.add("ready", opTell, tellReady)
 	f.next()
-	return nil
 }
 
 // next waits for the next script and goes on with it. When the host lets go, that is the end.
 func (f *foundation) next() {
-	payload := f.words(number(0), number(0)) // the size of the script, the number of descriptors after it
+	payload := f.words(0, 0) // the size of the script, the number of descriptors after it
 	control := f.bytes(make([]byte, unix.CmsgSpace(4*maxFiles)))
-	iov := f.words(payload, number(16))
-	message := f.words(number(0), number(0), iov, number(1), control, number(unix.CmsgSpace(4*maxFiles)), number(0))
+	iov := f.words(payload, 16)
+	message := f.words(0, 0, iov, 1, control, unix.CmsgSpace(4*maxFiles), 0)
 	wait := len(f.ops)
-	f.call("wait", unix.SYS_RECVMSG, register(regStatus), message, number(unix.MSG_CMSG_CLOEXEC))
+	f.call("wait", unix.SYS_RECVMSG, regStatus, message, unix.MSG_CMSG_CLOEXEC)
 	size, count, memory, room := f.newReg(), f.newReg(), f.newReg(), f.newReg()
-	fds := control.v + uint64(unix.CmsgLen(0))
+	fds := control + place(unix.CmsgLen(0))
 	f.add("size", opPeek, payload).into(size)
-	f.add("count", opPeek, place(payload.v+8)).into(count)
-	f.add("memory", opPeek, place(fds)).into(memory)
-	f.call("memory", unix.SYS_MMAP, number(0), register(size), number(unix.PROT_READ|unix.PROT_WRITE),
-		number(unix.MAP_PRIVATE), register(memory), number(0)).into(room)
-	f.call("memory", unix.SYS_CLOSE, register(memory))
-	f.add("chain", opChain, register(room), place(fds+4), register(count))
+	f.add("count", opPeek, payload+8).into(count)
+	f.add("memory", opPeek, fds).into(memory)
+	f.call("memory", unix.SYS_MMAP, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE, memory, 0).into(room)
+	f.call("memory", unix.SYS_CLOSE, memory)
+	f.add("chain", opChain, room, fds+4, count)
 	f.ops[wait].jump = f.here()
 	f.exit()
 }
@@ -211,27 +207,36 @@ type plan struct {
 
 // write writes the script. The order matters: each step needs what a later one takes away.
 func (p *plan) write() error {
-	p.regs = uint64(len(p.Files))
+	p.regs = register(len(p.Files))
 	p.in("start")
 	p.call("session", unix.SYS_SETSID)
 	p.descriptors()
 	p.network()
 	if p.on.Mounts {
 		p.complete(p.view, p.all, p.on.base, p.dir)
-		p.showRoot()
+		if p.Look { // the host gets the root of the room
+			root := p.newReg()
+			p.call("root", unix.SYS_OPENAT, cwd, "/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0).into(root)
+			p.hand(tellRoot, root)
+		}
 	}
 	p.in("start")
 	dir := p.newReg()
 	p.openDirect("working folder "+p.dir, cwd, p.dir, offlimits.NoLinks).into(dir)
-	p.call("working folder "+p.dir, unix.SYS_FCHDIR, register(dir))
-	p.call("working folder "+p.dir, unix.SYS_CLOSE, register(dir))
+	p.call("working folder "+p.dir, unix.SYS_FCHDIR, dir)
+	p.call("working folder "+p.dir, unix.SYS_CLOSE, dir)
 	p.limits()
 	p.in("start")
-	p.call("close the rest", unix.SYS_CLOSE_RANGE, number(len(p.Files)), number(uint64(math.MaxUint32)),
-		number(unix.CLOSE_RANGE_CLOEXEC))
+	p.call("close the rest", unix.SYS_CLOSE_RANGE, len(p.Files), math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	p.dropPrivileges(p.on)
 	if p.on.Landlock > 0 {
-		p.grant(p.on.Landlock, append(p.view.grants(), p.rootGrants()...))
+		grants := p.view.grants()
+		// A child may list the folders of a room that has an image: all of them are its own. What it may not see is not
+		// mounted there, and what is writable may be for writing alone.
+		if p.Root != "" && !p.WriteOnly {
+			grants = append(grants, grant{"/", rightsRead | rightsExec, true})
+		}
+		p.grant(p.on.Landlock, grants)
 		p.restrict(p.on.Landlock, p.Network == NetworkNone)
 	}
 	if err := p.filter(); err != nil {
@@ -241,47 +246,27 @@ func (p *plan) write() error {
 		p.exit()
 	} else {
 		p.in(layerExec)
-		p.call(p.Path, unix.SYS_EXECVE, p.text(p.Path), p.list(p.Argv), p.list(p.Env))
+		p.call(p.Path, unix.SYS_EXECVE, p.Path, p.Argv, p.Env)
 	}
 	return p.fits()
-}
-
-// rootGrants let a child list the folders of a room that has an image: all of them are its own. What it may not see is
-// not mounted there, and what is writable may be for writing alone.
-func (p *plan) rootGrants() []grant {
-	if p.Root == "" || p.WriteOnly {
-		return nil
-	}
-	return []grant{{"/", rightsRead | rightsExec, true}}
-}
-
-// showRoot hands the root of the room to the host, if that wants to look.
-func (p *plan) showRoot() {
-	if p.Look {
-		root := p.newReg()
-		p.call("root", unix.SYS_OPENAT, cwd, p.text("/"), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC),
-			number(0)).into(root)
-		p.hand(tellRoot, root)
-	}
 }
 
 // descriptors puts the child's files to 0, 1, 2 and so on. What is still needed moves out of their places first, and no
 // further: there may be few descriptors, and a place above the limit cannot be had at all.
 func (p *plan) descriptors() {
-	move := func(reg uint64) {
-		p.call("descriptor", unix.SYS_FCNTL, register(reg), number(unix.F_DUPFD_CLOEXEC),
-			number(len(p.Files))).into(reg)
+	move := func(reg register) {
+		p.call("descriptor", unix.SYS_FCNTL, reg, unix.F_DUPFD_CLOEXEC, len(p.Files)).into(reg)
 	}
 	move(regStatus)
 	if p.on.Landlock > 0 {
 		move(regRules)
 	}
 	for i := range p.Files {
-		move(regFiles + uint64(i))
+		move(regFiles + register(i))
 	}
 	for i := range p.Files {
-		p.call("descriptor", unix.SYS_DUP3, register(regFiles+uint64(i)), number(i), number(0))
-		p.call("descriptor", unix.SYS_CLOSE, register(regFiles+uint64(i)))
+		p.call("descriptor", unix.SYS_DUP3, regFiles+register(i), i, 0)
+		p.call("descriptor", unix.SYS_CLOSE, regFiles+register(i))
 	}
 }
 
@@ -295,32 +280,32 @@ func (p *plan) network() {
 	p.in(LayerNetwork)
 	fd := p.newReg()
 	socket := func(kind int) {
-		p.call("socket", unix.SYS_SOCKET, number(unix.AF_INET), number(kind|unix.SOCK_CLOEXEC), number(0)).into(fd)
+		p.call("socket", unix.SYS_SOCKET, unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0).into(fd)
 	}
 	socket(unix.SOCK_DGRAM)
 	interfaceFlags := make([]byte, 40) // struct ifreq
 	copy(interfaceFlags, "lo")
 	interfaceFlags[16] = unix.IFF_UP | unix.IFF_RUNNING
-	p.call("loopback", unix.SYS_IOCTL, register(fd), number(unix.SIOCSIFFLAGS), p.bytes(interfaceFlags))
-	p.call("loopback", unix.SYS_CLOSE, register(fd))
+	p.call("loopback", unix.SYS_IOCTL, fd, unix.SIOCSIFFLAGS, p.bytes(interfaceFlags))
+	p.call("loopback", unix.SYS_CLOSE, fd)
 	if p.Network != NetworkEgress {
 		return
 	}
 	socket(unix.SOCK_STREAM)
 	address := []byte{unix.AF_INET, 0, egressPort >> 8, egressPort & 0xff, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}
-	p.call("bind", unix.SYS_BIND, register(fd), p.bytes(address), number(len(address)))
-	p.call("listen", unix.SYS_LISTEN, register(fd), number(128))
+	p.call("bind", unix.SYS_BIND, fd, p.bytes(address), len(address))
+	p.call("listen", unix.SYS_LISTEN, fd, 128)
 	p.hand(tellEgress, fd)
 }
 
 // hand sends a descriptor to the host.
-func (s *script) hand(what int, fd uint64) {
+func (s *script) hand(what int, fd register) {
 	rights := s.bytes(unix.UnixRights(0))
-	s.poke(rights, uint64(unix.CmsgLen(0)), fd)
-	iov := s.words(s.words(number(what), number(0), number(0)), number(24))
-	message := s.words(number(0), number(0), iov, number(1), rights, number(unix.CmsgLen(4)), number(0))
-	s.call("hand over", unix.SYS_SENDMSG, register(regStatus), message, number(0))
-	s.call("hand over", unix.SYS_CLOSE, register(fd))
+	s.poke(rights+place(unix.CmsgLen(0)), fd)
+	iov := s.words(s.words(what, 0, 0), 24)
+	message := s.words(0, 0, iov, 1, rights, unix.CmsgLen(4), 0)
+	s.call("hand over", unix.SYS_SENDMSG, regStatus, message, 0)
+	s.call("hand over", unix.SYS_CLOSE, fd)
 }
 
 // dropPrivileges takes every capability, for good: a user namespace gives them all, and root has them anyway.
@@ -328,15 +313,14 @@ func (s *script) dropPrivileges(on *machine) {
 	s.in(LayerPrivileges)
 	if on.privileged() { // else there is nothing to take
 		for c := range on.lastCap + 1 {
-			s.call("bounding set", unix.SYS_PRCTL, number(unix.PR_CAPBSET_DROP), number(c))
+			s.call("bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c)
 		}
-		s.call("securebits", unix.SYS_PRCTL, number(unix.PR_SET_SECUREBITS), number(secureBits))
+		s.call("securebits", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, secureBits)
 	}
-	s.call("ambient set", unix.SYS_PRCTL, number(unix.PR_CAP_AMBIENT), number(unix.PR_CAP_AMBIENT_CLEAR_ALL), number(0),
-		number(0), number(0))
-	head := s.words(number(uint64(unix.LINUX_CAPABILITY_VERSION_3)), number(0)) // version and pid, 32 bits each
+	s.call("ambient set", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	head := s.words(unix.LINUX_CAPABILITY_VERSION_3, 0) // version and pid, 32 bits each
 	s.call("capabilities", unix.SYS_CAPSET, head, s.bytes(make([]byte, 24)))
-	s.call("no_new_privs", unix.SYS_PRCTL, number(unix.PR_SET_NO_NEW_PRIVS), number(1), number(0), number(0), number(0))
+	s.call("no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 
 // secureBits: being user 0 means nothing, changing the user neither, capabilities are neither kept nor raised;
@@ -360,4 +344,43 @@ func (p *plan) filter() error {
 		p.hand(tellListener, listener)
 	}
 	return nil
+}
+
+// limits sets what each process may use. What counts for all of a room's processes together are its cgroups.
+func (p *plan) limits() {
+	p.in(LayerLimits)
+	l := p.Limits.withDefaults()
+	p.limit("core", unix.RLIMIT_CORE, 0, 0)
+	p.atMost("files", unix.RLIMIT_NOFILE, int64(l.Files))
+	p.atMost("file size", unix.RLIMIT_FSIZE, l.FileSize)
+	if l.CPUTime > 0 {
+		// The first brings a signal that can be caught, the second does not.
+		seconds := uint64((l.CPUTime + time.Second - 1) / time.Second)
+		p.limit("cpu time", unix.RLIMIT_CPU, seconds, seconds+1)
+	}
+	if p.on.groups.why[ctlMemory] != nil {
+		// Of one process, not of all: so this is the default only, and whoever asks for a limit is refused
+		// (cover). To watch the sum and end the room when it is too large was considered; what is looked at now
+		// and then is no wall. It counts what can be written to, not what is merely reserved, which would stop
+		// the runtimes that reserve much.
+		p.atMost("memory", unix.RLIMIT_DATA, l.Memory)
+	}
+	if p.on.backstopPids() {
+		p.atMost("processes", unix.RLIMIT_NPROC, int64(l.Processes)+1) // the init is one
+	}
+}
+
+// atMost lowers a limit; a negative one is none.
+func (p *plan) atMost(what string, resource int, n int64) {
+	if n >= 0 {
+		p.limit(what, resource, uint64(n), uint64(n))
+	}
+}
+
+func (p *plan) limit(what string, resource int, soft, hard uint64) {
+	var now unix.Rlimit
+	if unix.Getrlimit(resource, &now) == nil { // more than we have nobody can give
+		soft, hard = min(soft, now.Max), min(hard, now.Max)
+	}
+	p.call(what, unix.SYS_PRLIMIT64, 0, resource, p.words(soft, hard), 0)
 }

@@ -31,8 +31,8 @@
 //
 // # Where to look
 //
-// profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts,
-// mounts.go, landlock.go, seccomp.go, limits.go and cgroup.go each build one wall, host.go keeps the forker and the
+// profile.go says what can be asked for, probe.go what this machine can build, room.go writes the two scripts and sets
+// the limits, mounts.go, landlock.go, seccomp.go and cgroup.go each build one wall, host.go keeps the forker and the
 // foundations, play.go runs in the fork, notify.go hears of what was stopped, and fork.go does the same for the
 // children of a warm Python server, which forks for itself.
 package sandbox
@@ -55,9 +55,12 @@ func Elsewhere(name string, g tool.Guarantees) error {
 	if len(asked) == 0 {
 		return nil
 	}
-	return tool.Errorf(tool.CodeUnsupported,
-		"%s was not run: %s cannot be enforced for a tool that runs elsewhere; ask for it there",
-		name, strings.Join(asked, ", ")).Because(CoverageMissing)
+	return uncovered("%s was not run: %s cannot be enforced for a tool that runs elsewhere; ask for it there",
+		name, strings.Join(asked, ", "))
+}
+
+func uncovered(format string, args ...any) error {
+	return tool.Errorf(tool.CodeUnsupported, format, args...).Because(CoverageMissing)
 }
 
 // Cover reports whether this machine can hold the guarantees around a tool. The error names those that
@@ -72,16 +75,14 @@ func Cover(name string, g tool.Guarantees) error {
 		return tooFewFiles(m.broken)
 	}
 	if m.broken != nil {
-		return tool.Errorf(tool.CodeUnsupported,
-			"%s was not run: %s cannot be enforced on this machine: no walls can be built: %w",
-			name, strings.Join(asked, ", "), m.broken).Because(CoverageMissing)
+		return uncovered("%s was not run: %s cannot be enforced on this machine: no walls can be built: %w",
+			name, strings.Join(asked, ", "), m.broken)
 	}
 	for _, guarantee := range asked {
 		if missing := m.lacking(guarantee); missing != "" {
-			return tool.Errorf(tool.CodeUnsupported,
-				"%s was not run: %s cannot be enforced on this machine: %s is missing; see toolpost doctor, or take "+
-					"the guarantee out of its source to run it without",
-				name, guarantee, m.explain(missing)).Because(CoverageMissing)
+			return uncovered("%s was not run: %s cannot be enforced on this machine: %s is missing; see toolpost "+
+				"doctor, or take the guarantee out of its source to run it without",
+				name, guarantee, m.explain(missing))
 		}
 	}
 	return nil
@@ -99,16 +100,19 @@ func (m *machine) explain(layer string) string {
 
 // lacking names the layer for want of which a guarantee cannot be held; empty: it can.
 func (m *machine) lacking(guarantee string) string {
+	layer, holds := LayerPid, m.apart() // what a child does not get it does not have; others' cannot be read
 	switch guarantee {
 	case "no_filesystem_read", "no_filesystem_write":
-		return m.unless(m.filesHold(), LayerLandlock)
+		layer, holds = LayerLandlock, m.filesHold()
 	case "no_network":
-		return m.unless(m.Seccomp, LayerSeccomp)
+		layer, holds = LayerSeccomp, m.Seccomp
 	case "no_subprocess":
-		return m.unless(m.Seccomp && m.Notify, LayerNotify)
-	default: // what a child does not get it does not have; others' cannot be read
-		return m.unless(m.apart(), LayerPid)
+		layer, holds = LayerNotify, m.Seccomp && m.Notify
 	}
+	if holds {
+		return ""
+	}
+	return layer
 }
 
 // filesHold reports whether files can be walled off. Landlock alone can if it knows of truncation, and where
@@ -120,54 +124,52 @@ func (m *machine) filesHold() bool {
 // apart reports whether a child can be kept from other processes.
 func (m *machine) apart() bool { return m.PidNS || m.Landlock >= landlockScopes && m.Seccomp }
 
-func (m *machine) unless(holds bool, layer string) string {
-	if holds {
-		return ""
-	}
-	return layer
-}
-
 // cover refuses a profile that this machine cannot build.
 func (m *machine) cover(p Profile) error {
-	l := p.Limits.withDefaults()
-	var missing string
 	switch {
 	case outOfFiles(m.broken):
 		return tooFewFiles(m.broken)
 	case m.broken != nil:
-		return tool.Errorf(tool.CodeUnsupported,
-			"no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` in the "+
-				"config of the source to run without", m.broken).Because(CoverageMissing)
-	case !m.Seccomp:
-		missing = LayerSeccomp
-	case !m.filesHold() || !m.Mounts && (nested(p) || p.Root != ""):
-		missing = LayerMounts
-	case !m.apart():
-		missing = LayerPid
-	case p.WriteOnly && len(p.Writable) > 0 && m.Landlock == 0,
-		p.Unix && p.Network == NetworkAll && m.Landlock < landlockScopes:
-		missing = LayerLandlock
-	case (p.Network == NetworkLoopback || p.Network == NetworkEgress) && !m.NetNS:
-		missing = LayerNetwork
-	case !p.Subprocess && !m.Notify:
-		missing = LayerNotify
-	case p.Limits.Memory > 0 && m.groups.why[ctlMemory] != nil: // the default bounds each process, see limits
-		missing = LayerMemory
-	case l.CPU > 0 && m.groups.why[ctlCPU] != nil:
-		missing = LayerCPU
-	case l.Processes > 0 && m.groups.why[ctlPids] != nil && !m.backstopPids():
-		missing = LayerPids
-	default:
-		return nil
+		return uncovered("no walls can be built on this machine: %w; see toolpost doctor, or say `walls: {off: true}` "+
+			"in the config of the source to run without", m.broken)
 	}
-	return m.lacks(missing)
+	l, without := p.Limits.withDefaults(), m.groups.why
+	missing := layersThat([]layerIf{
+		{LayerSeccomp, !m.Seccomp},
+		{LayerMounts, !m.filesHold() || !m.Mounts && (nested(p) || p.Root != "")},
+		{LayerPid, !m.apart()},
+		{LayerLandlock, p.WriteOnly && len(p.Writable) > 0 && m.Landlock == 0},
+		{LayerLandlock, p.Unix && p.Network == NetworkAll && m.Landlock < landlockScopes},
+		{LayerNetwork, (p.Network == NetworkLoopback || p.Network == NetworkEgress) && !m.NetNS},
+		{LayerNotify, !p.Subprocess && !m.Notify},
+		{LayerMemory, p.Limits.Memory > 0 && without[ctlMemory] != nil}, // the default bounds each process, see limits
+		{LayerCPU, l.CPU > 0 && without[ctlCPU] != nil},
+		{LayerPids, l.Processes > 0 && without[ctlPids] != nil && !m.backstopPids()},
+	})
+	if len(missing) > 0 {
+		return m.lacks(missing[0])
+	}
+	return nil
 }
 
 func (m *machine) lacks(layer string) error {
-	return tool.Errorf(tool.CodeUnsupported,
-		"this machine cannot build a wall that was asked for: %s is missing; see toolpost doctor, or say "+
-			"`walls: {off: true}` in the config of the source to run it without",
-		m.explain(layer)).Because(CoverageMissing)
+	return uncovered("this machine cannot build a wall that was asked for: %s is missing; see toolpost doctor, or say "+
+		"`walls: {off: true}` in the config of the source to run it without", m.explain(layer))
+}
+
+// A layerIf is a layer, and whether something is true of it.
+type layerIf struct {
+	layer string
+	is    bool
+}
+
+func layersThat(all []layerIf) (layers []string) {
+	for _, l := range all {
+		if l.is {
+			layers = append(layers, l.layer)
+		}
+	}
+	return layers
 }
 
 // nested reports whether something is to be read-only within what may be written: Landlock cannot do that.
@@ -182,20 +184,11 @@ func nested(p Profile) bool {
 // built lists the layers of a room with this profile. Without LayerNotify attempts are not seen, only stopped.
 func (m *machine) built(p Profile, watched bool) []string {
 	l := p.Limits.withDefaults()
-	var layers []string
-	for _, layer := range []struct {
-		name string
-		on   bool
-	}{
+	return layersThat([]layerIf{
 		{LayerNamespaces, m.UserNS}, {LayerPid, m.PidNS}, {LayerNetwork, m.NetNS && p.Network != NetworkAll},
 		{LayerMounts, m.Mounts}, {LayerPrivileges, true}, {LayerLandlock, m.Landlock > 0}, {LayerSeccomp, m.Seccomp},
 		{LayerNotify, m.Notify && (watched || !p.Subprocess)}, {LayerLimits, true},
 		{LayerMemory, l.Memory > 0 && m.groups.why[ctlMemory] == nil},
 		{LayerPids, l.Processes > 0 && m.groups.why[ctlPids] == nil}, {LayerCPU, l.CPU > 0},
-	} {
-		if layer.on {
-			layers = append(layers, layer.name)
-		}
-	}
-	return layers
+	})
 }

@@ -2,7 +2,11 @@ package sandbox
 
 import (
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"toolpost/tool"
 )
@@ -16,7 +20,7 @@ type script struct {
 	relocs []uint64 // where in data a pointer into data stands
 	names  []string // of the ops: what each was for, as "layer: thing"
 	layer  string
-	regs   uint64 // registers that are taken, from regFiles on
+	regs   register // how many registers that are taken, from regFiles on
 }
 
 // An op is one system call. Its layout is known to play and to confine.py.
@@ -28,7 +32,12 @@ type op struct {
 	jump uint64 // where to go on when the result is 0 (a forked child), and nowhere if 0
 }
 
-const modeLoose = 1 << 16 // an error does not matter
+// How an argument is meant, in the bits of the first, and that an error does not matter.
+const (
+	modePlace    = 1
+	modeRegister = 1 << 8
+	modeLoose    = 1 << 16
+)
 
 // What is no system call, but a thing that play does itself.
 const (
@@ -40,10 +49,10 @@ const (
 
 // The registers that are set before the first op.
 const (
-	regStatus = 1 // the socket to who waits
-	regLife   = 2 // the pipe that ends with the host
-	regRules  = 3 // Landlock's ruleset, which one script begins and the next one goes on with
-	regFiles  = 4 // the first of the descriptors that came with the script
+	regStatus = register(1) // the socket to who waits
+	regLife   = register(2) // the pipe that ends with the host
+	regRules  = register(3) // Landlock's ruleset, which one script begins and the next one goes on with
+	regFiles  = register(4) // the first of the descriptors that came with the script
 	maxRegs   = 512
 )
 
@@ -59,59 +68,69 @@ const (
 	tellRoot                // the record comes with the root of the room
 )
 
-// A value is an argument of an op.
-type value struct {
-	v    uint64
-	kind uint8
-}
-
-const (
-	kindNumber = iota
-	kindPlace
-	kindRegister
+// A register is where a result is kept, and a place is where something stands in data; both can be arguments of an op.
+type (
+	register uint64
+	place    uint64
 )
 
-func number[N int | uint64 | uintptr | uint32](n N) value { return value{v: uint64(n)} }
-
-func register(r uint64) value { return value{r, kindRegister} }
-
-func place(off uint64) value { return value{off, kindPlace} }
-
-// cwd is AT_FDCWD as an argument.
-var cwd = value{v: ^uint64(99)} // -100
+const cwd = unix.AT_FDCWD
 
 // in names the layer that the following ops build.
 func (s *script) in(layer string) { s.layer = layer }
 
 // call adds a system call that must succeed; what names its object, for the error.
-func (s *script) call(what string, nr uintptr, args ...value) *op {
+func (s *script) call(what string, nr uintptr, args ...any) *op {
 	return s.add(what, uint64(nr), args...)
 }
 
-func (s *script) add(what string, nr uint64, args ...value) *op {
+func (s *script) add(what string, nr uint64, args ...any) *op {
 	o := op{nr: nr}
 	for i, a := range args {
-		o.args[i] = a.v
-		switch a.kind {
-		case kindPlace:
-			o.mode |= 1 << i
-		case kindRegister:
-			o.mode |= 1 << (8 + i)
-		}
+		var mode uint64
+		o.args[i], mode = s.value(a)
+		o.mode |= mode << i
 	}
 	s.ops = append(s.ops, o)
 	s.names = append(s.names, s.layer+": "+what)
 	return &s.ops[len(s.ops)-1]
 }
 
+// value returns an argument as a word, and how that is meant. A text, bytes, and texts as execve takes them, are put
+// into data.
+func (s *script) value(argument any) (v, mode uint64) {
+	switch a := argument.(type) {
+	case int:
+		return uint64(a), 0
+	case uint64:
+		return a, 0
+	case register:
+		return uint64(a), modeRegister
+	case place:
+		return uint64(a), modePlace
+	case string:
+		return uint64(s.bytes(append([]byte(a), 0))), modePlace
+	case []byte:
+		return uint64(s.bytes(a)), modePlace
+	case []string:
+		list := make([]any, len(a)+1)
+		for i, text := range a {
+			list[i] = text
+		}
+		list[len(a)] = 0
+		return uint64(s.words(list...)), modePlace
+	}
+	panic(fmt.Sprintf("sandbox: %T is no argument of a system call", argument))
+}
+
 // loose lets the op fail.
 func (o *op) loose() { o.mode |= modeLoose }
 
 // into keeps the result.
-func (o *op) into(reg uint64) *op { o.dst = reg; return o }
+func (o *op) into(r register) *op { o.dst = uint64(r); return o }
 
 // newReg takes a register.
-func (s *script) newReg() uint64 {
+func (s *script) newReg() register {
 	s.regs++
 	return regFiles + s.regs - 1
 }
@@ -130,45 +149,34 @@ func (s *script) fits() error {
 func (s *script) here() uint64 { return uint64(len(s.ops)) }
 
 // bytes puts bytes into data, aligned for any structure, with room behind them for a poke.
-func (s *script) bytes(b []byte) value {
+func (s *script) bytes(b []byte) place {
 	for len(s.data)%8 != 0 {
 		s.data = append(s.data, 0)
 	}
-	at := uint64(len(s.data))
+	at := len(s.data)
 	s.data = append(append(s.data, b...), make([]byte, 8)...)
 	return place(at)
 }
 
-func (s *script) text(t string) value { return s.bytes(append([]byte(t), 0)) }
-
 // words puts a structure of 64-bit fields into data; those that are places become pointers.
-func (s *script) words(fields ...value) value {
-	b := make([]byte, 8*len(fields))
+func (s *script) words(fields ...any) place {
+	var b []byte
+	var pointers []int
 	for i, f := range fields {
-		binary.NativeEndian.PutUint64(b[8*i:], f.v)
+		v, mode := s.value(f)
+		if b = binary.NativeEndian.AppendUint64(b, v); mode == modePlace {
+			pointers = append(pointers, 8*i)
+		}
 	}
 	at := s.bytes(b)
-	for i, f := range fields {
-		if f.kind == kindPlace {
-			s.relocs = append(s.relocs, at.v+uint64(8*i))
-		}
+	for _, p := range pointers {
+		s.relocs = append(s.relocs, uint64(at)+uint64(p))
 	}
 	return at
 }
 
-// list puts an array of strings as execve takes it into data.
-func (s *script) list(texts []string) value {
-	fields := make([]value, 0, len(texts)+1)
-	for _, t := range texts {
-		fields = append(fields, s.text(t))
-	}
-	return s.words(append(fields, number(0))...)
-}
-
 // poke stores a register's value in data before the next op.
-func (s *script) poke(at value, offset, reg uint64) {
-	s.add("poke", opPoke, place(at.v+offset), register(reg))
-}
+func (s *script) poke(at place, from register) { s.add("poke", opPoke, at, from) }
 
 // A header stands at the beginning of a script's memory. All places are relative to that beginning.
 type header struct {
@@ -182,34 +190,27 @@ const (
 	opSize     = uint64(unsafe.Sizeof(op{}))
 )
 
-// image is the script as it lies in memory: header, ops, relocations, data.
+// image is the script as it lies in memory: header, ops, relocations, data. It is made once.
 func (s *script) image() []byte {
-	ops := headerSize
-	relocs := ops + opSize*uint64(len(s.ops))
+	relocs := headerSize + opSize*uint64(len(s.ops))
 	data := relocs + 8*uint64(len(s.relocs))
-	image := make([]byte, 0, data+uint64(len(s.data)))
-	word := func(n uint64) { image = binary.NativeEndian.AppendUint64(image, n) }
-	word(ops)
-	word(relocs)
-	word(uint64(len(s.relocs)))
-	image = append(image, make([]byte, headerSize-24)...)
-	for _, o := range s.ops {
-		word(o.nr)
-		for i, a := range o.args {
-			if o.mode>>i&1 == 1 {
-				a += data
+	for i := range s.ops {
+		for a := range s.ops[i].args {
+			if s.ops[i].mode>>a&modePlace != 0 {
+				s.ops[i].args[a] += data
 			}
-			word(a)
 		}
-		word(o.mode)
-		word(o.dst)
-		word(o.jump)
 	}
-	for _, r := range s.relocs {
-		word(r + data)
+	for i, r := range s.relocs {
 		field := s.data[r:]
 		binary.NativeEndian.PutUint64(field, binary.NativeEndian.Uint64(field)+data)
+		s.relocs[i] += data
 	}
-	s.relocs = nil // an image is made once
-	return append(image, s.data...)
+	head := []header{{ops: headerSize, relocs: relocs, nrelocs: uint64(len(s.relocs))}}
+	return slices.Concat(bytesOf(head), bytesOf(s.ops), bytesOf(s.relocs), s.data)
+}
+
+// bytesOf is a list of numbers, or of structures of numbers, as it lies in memory.
+func bytesOf[T any](list []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(list))), len(list)*int(unsafe.Sizeof(*new(T))))
 }

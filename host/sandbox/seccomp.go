@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/binary"
 	"maps"
 	"slices"
 	"sync"
@@ -88,8 +87,7 @@ func halve(cases map[uintptr][]bpf.Instruction, numbers []uintptr, otherwise uin
 	low, high := halve(cases, numbers[:middle], otherwise), halve(cases, numbers[middle:], otherwise)
 	// A conditional jump reaches 255 instructions, a plain one any number.
 	fork := []bpf.Instruction{
-		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: uint32(numbers[middle]), SkipTrue: 1},
-		bpf.Jump{Skip: uint32(len(low))},
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: uint32(numbers[middle]), SkipTrue: 1}, bpf.Jump{Skip: uint32(len(low))},
 	}
 	return slices.Concat(fork, low, high)
 }
@@ -123,14 +121,22 @@ func (t test) code(skip int) []bpf.Instruction {
 	return code
 }
 
-// always is a rule without tests.
-func always(answer uint32, calls ...uintptr) []rule {
-	var rules []rule
+// always are rules without tests.
+func always(answer uint32, calls ...uintptr) (rules []rule) {
 	for _, nr := range calls {
 		rules = append(rules, rule{nr: nr, then: answer, otherwise: answer})
 	}
 	return rules
 }
+
+// only is a rule that allows a call where the tests hold.
+func only(nr uintptr, otherwise uint32, tests ...test) rule { return rule{nr, tests, allow, otherwise} }
+
+// among tests whether an argument is one of some.
+func among(arg int, any ...uint32) test { return test{arg: arg, any: any} }
+
+// masked tests bits of an argument.
+func masked(arg int, mask uint32, any ...uint32) test { return test{arg, mask, any} }
 
 // A filterPlan says what a filter is for.
 type filterPlan struct {
@@ -148,9 +154,8 @@ type filterPlan struct {
 
 // A compiled filter is a filter as the kernel takes it.
 type compiled struct {
-	code    []byte
-	count   int
-	listens bool // some calls are sent to a supervisor
+	code    []bpf.RawInstruction // in memory the kernel's struct sock_filter
+	listens bool                 // some calls are sent to a supervisor
 }
 
 // compile returns the filter of a plan. There are few plans, and each is compiled once.
@@ -173,16 +178,8 @@ func compile(rules []rule, otherwise uint32) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &compiled{
-		count:   len(raw),
-		listens: slices.ContainsFunc(rules, func(r rule) bool { return r.then == notify || r.otherwise == notify }),
-	}
-	for _, i := range raw { // struct sock_filter
-		f.code = binary.NativeEndian.AppendUint16(f.code, i.Op)
-		f.code = append(f.code, i.Jt, i.Jf)
-		f.code = binary.NativeEndian.AppendUint32(f.code, i.K)
-	}
-	return f, nil
+	asks := func(r rule) bool { return r.then == notify || r.otherwise == notify }
+	return &compiled{raw, slices.ContainsFunc(rules, asks)}, nil
 }
 
 func (p filterPlan) rules() []rule {
@@ -191,44 +188,33 @@ func (p filterPlan) rules() []rule {
 
 // kernel is what no tool needs, and what would reach around the other walls.
 func (p filterPlan) kernel() []rule {
-	no := always(deny(unix.EPERM),
+	no := append([]uintptr{
 		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD,
-		unix.SYS_PROCESS_MADVISE,
-		unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+		unix.SYS_PROCESS_MADVISE, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN,
-		unix.SYS_FSCONFIG,
-		unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_OPEN_TREE_ATTR, unix.SYS_STATMOUNT,
-		unix.SYS_LISTMOUNT, unix.SYS_CHROOT,
-		unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_LISTNS,
+		unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_OPEN_TREE_ATTR,
+		unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT, unix.SYS_CHROOT, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_LISTNS,
 		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
 		unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FILE_GETATTR, unix.SYS_FILE_SETATTR,
 		unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE,
-		unix.SYS_DELETE_MODULE, unix.SYS_REBOOT,
-		unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME,
-		unix.SYS_ADJTIMEX,
-		unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SYSLOG, unix.SYS_VHANGUP, unix.SYS_MOVE_PAGES,
-		unix.SYS_MIGRATE_PAGES,
+		unix.SYS_DELETE_MODULE, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY,
+		unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX, unix.SYS_ACCT, unix.SYS_QUOTACTL,
+		unix.SYS_QUOTACTL_FD, unix.SYS_SYSLOG, unix.SYS_VHANGUP, unix.SYS_MOVE_PAGES, unix.SYS_MIGRATE_PAGES,
 		unix.SYS_LSM_GET_SELF_ATTR, unix.SYS_LSM_SET_SELF_ATTR, unix.SYS_LSM_LIST_MODULES, unix.SYS_SETHOSTNAME,
-		unix.SYS_SETDOMAINNAME)
-	no = append(no, always(deny(unix.EPERM), machineCalls...)...)
-	// io_uring does what it does behind the filter's back.
-	no = append(no, always(deny(unix.ENOSYS), unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
-		unix.SYS_IO_URING_REGISTER)...)
+		unix.SYS_SETDOMAINNAME,
+	}, machineCalls...)
 	if !p.ownIPC {
-		no = append(no, always(deny(unix.EPERM), unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_SHMGET)...)
+		no = append(no, unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_SHMGET)
 	}
 	if !p.queues {
-		no = append(no, always(deny(unix.EPERM), unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)...)
+		no = append(no, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)
 	}
-	return append(no,
-		rule{
-			nr: unix.SYS_PERSONALITY, tests: []test{{arg: 0, any: []uint32{0, 0xffffffff}}}, then: allow,
-			otherwise: deny(unix.EPERM),
-		},
-		rule{
-			nr: unix.SYS_IOCTL, tests: []test{{arg: 1, any: []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}}},
-			then: deny(unix.EPERM), otherwise: allow,
-		})
+	// io_uring does what it does behind the filter's back.
+	ring := always(deny(unix.ENOSYS), unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER)
+	terminal := among(1, unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD)
+	return append(append(always(deny(unix.EPERM), no...), ring...),
+		only(unix.SYS_PERSONALITY, deny(unix.EPERM), among(0, 0, 0xffffffff)),
+		rule{nr: unix.SYS_IOCTL, tests: []test{terminal}, then: deny(unix.EPERM), otherwise: allow})
 }
 
 // others are the calls that reach other processes by their numbers. With processes of its own there are none to
@@ -238,16 +224,16 @@ func (p filterPlan) others() []rule {
 		return nil
 	}
 	rules := always(deny(unix.EPERM), unix.SYS_PIDFD_OPEN, unix.SYS_PROCESS_MRELEASE)
-	for _, nr := range []uintptr{unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM,
-		unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETAFFINITY} {
-		rules = append(rules, rule{
-			nr: nr, tests: []test{{arg: 0, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM),
-		})
-	}
-	for _, nr := range []uintptr{unix.SYS_SETPRIORITY, unix.SYS_GETPRIORITY, unix.SYS_IOPRIO_SET} {
-		rules = append(rules, rule{
-			nr: nr, tests: []test{{arg: 1, any: []uint32{0}}}, then: allow, otherwise: deny(unix.EPERM),
-		})
+	for whom, calls := range [][]uintptr{ // by the argument that says it
+		{
+			unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR,
+			unix.SYS_SCHED_SETAFFINITY,
+		},
+		{unix.SYS_SETPRIORITY, unix.SYS_GETPRIORITY, unix.SYS_IOPRIO_SET},
+	} {
+		for _, nr := range calls {
+			rules = append(rules, only(nr, deny(unix.EPERM), among(whom, 0)))
+		}
 	}
 	return rules
 }
@@ -259,18 +245,11 @@ const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID
 // processes are the rules about new ones. The flags of clone3 lie in memory, which a filter does not see; the C
 // library goes back to clone where there is none.
 func (p filterPlan) processes() []rule {
-	rules := always(deny(unix.ENOSYS), unix.SYS_CLONE3)
 	// A program in memory has no path, so what may be executed would not hold for it.
-	rules = append(rules, rule{
-		nr:    unix.SYS_MEMFD_CREATE,
-		tests: []test{{arg: 1, mask: unix.MFD_NOEXEC_SEAL, any: []uint32{unix.MFD_NOEXEC_SEAL}}}, then: allow,
-		otherwise: deny(unix.EACCES),
-	})
+	rules := append(always(deny(unix.ENOSYS), unix.SYS_CLONE3),
+		only(unix.SYS_MEMFD_CREATE, deny(unix.EACCES), masked(1, unix.MFD_NOEXEC_SEAL, unix.MFD_NOEXEC_SEAL)))
 	if p.subprocess {
-		return append(rules, rule{
-			nr: unix.SYS_CLONE, tests: []test{{arg: 0, mask: namespaceFlags, any: []uint32{0}}}, then: allow,
-			otherwise: deny(unix.EPERM),
-		})
+		return append(rules, only(unix.SYS_CLONE, deny(unix.EPERM), masked(0, namespaceFlags, 0)))
 	}
 	exec, fork := deny(unix.EPERM), deny(unix.EPERM)
 	if p.execOnce {
@@ -281,49 +260,34 @@ func (p filterPlan) processes() []rule {
 	}
 	rules = append(rules, always(fork, forkCalls...)...)
 	rules = append(rules, always(exec, unix.SYS_EXECVE, unix.SYS_EXECVEAT)...)
-	return append(rules, rule{nr: unix.SYS_CLONE, tests: []test{
-		{arg: 0, mask: unix.CLONE_THREAD, any: []uint32{unix.CLONE_THREAD}},
-	}, then: allow, otherwise: fork})
+	return append(rules, only(unix.SYS_CLONE, fork, masked(0, unix.CLONE_THREAD, unix.CLONE_THREAD)))
 }
 
 const typeMask = 0xf // of socket's second argument; above it are flags
 
 // sockets are the rules about networks.
 func (p filterPlan) sockets() []rule {
-	var rules []rule
 	// a datagram socket of a pair can be connected to another path
 	pair := []uint32{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}
+	var rules []rule
 	if p.unix {
 		pair = append(pair, unix.SOCK_DGRAM)
-		rules = append(rules, rule{nr: unix.SYS_SOCKET, tests: []test{family(unix.AF_UNIX)}, then: allow})
+		rules = append(rules, only(unix.SYS_SOCKET, 0, family(unix.AF_UNIX)))
 	}
-	return append(rules, slices.Concat(
-		[]rule{
-			{
-				nr: unix.SYS_SOCKETPAIR, tests: []test{family(unix.AF_UNIX), {arg: 1, mask: typeMask, any: pair}},
-				then: allow, otherwise: deny(unix.EACCES),
-			},
-		},
-		p.internet())...)
+	pairs := only(unix.SYS_SOCKETPAIR, deny(unix.EACCES), family(unix.AF_UNIX), masked(1, typeMask, pair...))
+	return append(append(rules, pairs), p.internet()...)
 }
 
-func family(families ...uint32) test { return test{arg: 0, any: families} }
+func family(families ...uint32) test { return among(0, families...) }
 
 // internet are the rules about sockets that are no Unix sockets. The protocols are listed, because MPTCP and
 // SCTP are TCP to the program and not to the walls.
 func (p filterPlan) internet() []rule {
-	sockets := rule{nr: unix.SYS_SOCKET, then: allow, otherwise: deny(unix.EACCES), tests: []test{
-		family(unix.AF_INET, unix.AF_INET6),
-		{arg: 1, mask: typeMask, any: []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM}},
-		{arg: 2, any: []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}},
-	}}
+	sockets := only(unix.SYS_SOCKET, deny(unix.EACCES), family(unix.AF_INET, unix.AF_INET6),
+		masked(1, typeMask, unix.SOCK_STREAM, unix.SOCK_DGRAM), among(2, 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP))
 	switch {
 	case p.network == NetworkAll:
-		routes := rule{
-			nr: unix.SYS_SOCKET, tests: []test{family(unix.AF_NETLINK), {arg: 2, any: []uint32{unix.NETLINK_ROUTE}}},
-			then: allow,
-		}
-		return []rule{routes, sockets}
+		return []rule{only(unix.SYS_SOCKET, 0, family(unix.AF_NETLINK), among(2, unix.NETLINK_ROUTE)), sockets}
 	case p.network != NetworkNone:
 		return []rule{sockets}
 	case p.watch && p.ownNetwork:
@@ -361,10 +325,11 @@ func (p filterPlan) files() []rule {
 func setIDs() []rule {
 	const unnamed = unix.O_TMPFILE &^ unix.O_DIRECTORY
 	rules := always(deny(unix.ENOSYS), unix.SYS_OPENAT2)
-	for _, c := range append(machineModes(),
-		mode{unix.SYS_FCHMOD, 1, -1}, mode{unix.SYS_FCHMODAT, 2, -1}, mode{unix.SYS_FCHMODAT2, 2, -1},
-		mode{unix.SYS_OPENAT, 3, 2}, mode{unix.SYS_MKNODAT, 2, -1}, mode{unix.SYS_MKDIRAT, 2, -1}) {
-		r := rule{nr: c.nr, tests: []test{either(c.arg, unix.S_ISUID, unix.S_ISGID)}, then: deny(unix.EPERM)}
+	for _, c := range append(changes(), change{nr: unix.SYS_FCHMOD, mode: 1, flags: -1}) {
+		if c.mode < 0 {
+			continue
+		}
+		r := rule{nr: c.nr, tests: []test{either(c.mode, unix.S_ISUID, unix.S_ISGID)}, then: deny(unix.EPERM)}
 		if c.flags >= 0 {
 			r.tests = append(r.tests, either(c.flags, unix.O_CREAT, unnamed))
 		}
@@ -373,24 +338,17 @@ func setIDs() []rule {
 	return rules
 }
 
-// A mode is a call that is given one, and where: in which argument, and in which the flags of an open; -1: it is none.
-type mode struct {
-	nr    uintptr
-	arg   int
-	flags int
-}
-
 // either holds if an argument has one of two bits, or both.
 func either(arg int, a, b uint32) test {
-	return test{arg: arg, mask: a | b, any: []uint32{a, b, a | b}}
+	return masked(arg, a|b, a, b, a|b)
 }
 
 // install puts the one who plays it behind a filter. If that has a supervisor, the register that holds the
 // supervisor's descriptor is given.
-func (s *script) install(f *compiled) (listener uint64) {
+func (s *script) install(f *compiled) (listener register) {
 	s.in(LayerSeccomp)
-	fprog := s.words(number(f.count), s.bytes(f.code))
-	install := s.call("the filter", unix.SYS_SECCOMP, number(unix.SECCOMP_SET_MODE_FILTER), number(0), fprog)
+	fprog := s.words(len(f.code), bytesOf(f.code))
+	install := s.call("the filter", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, fprog)
 	if f.listens {
 		listener = s.newReg()
 		install.into(listener).args[1] = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER

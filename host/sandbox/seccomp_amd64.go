@@ -18,18 +18,11 @@ var (
 	}
 )
 
-func machineModes() []mode {
-	return []mode{
-		{unix.SYS_CHMOD, 1, -1}, {unix.SYS_OPEN, 2, 1}, {unix.SYS_CREAT, 1, -1}, {unix.SYS_MKNOD, 1, -1},
-		{unix.SYS_MKDIR, 1, -1},
-	}
-}
-
 func machineChanges() []change {
 	return []change{
-		{unix.SYS_OPEN, -1, 0, 1}, {unix.SYS_CREAT, -1, 0, -1}, {unix.SYS_UNLINK, -1, 0, -1},
-		{unix.SYS_RMDIR, -1, 0, -1}, {unix.SYS_MKDIR, -1, 0, -1},
-		{unix.SYS_MKNOD, -1, 0, -1}, {unix.SYS_RENAME, -1, 1, -1}, {unix.SYS_LINK, -1, 1, -1},
-		{unix.SYS_SYMLINK, -1, 1, -1}, {unix.SYS_CHMOD, -1, 0, -1}, {unix.SYS_CHOWN, -1, 0, -1},
+		{unix.SYS_OPEN, -1, 0, 2, 1}, {unix.SYS_CREAT, -1, 0, 1, -1}, {unix.SYS_UNLINK, -1, 0, -1, -1},
+		{unix.SYS_RMDIR, -1, 0, -1, -1}, {unix.SYS_MKDIR, -1, 0, 1, -1}, {unix.SYS_MKNOD, -1, 0, 1, -1},
+		{unix.SYS_RENAME, -1, 1, -1, -1}, {unix.SYS_LINK, -1, 1, -1, -1}, {unix.SYS_SYMLINK, -1, 1, -1, -1},
+		{unix.SYS_CHMOD, -1, 0, 1, -1}, {unix.SYS_CHOWN, -1, 0, -1, -1},
 	}
 }

@@ -14,6 +14,4 @@ var (
 	machineCalls []uintptr
 )
 
-func machineModes() []mode { return nil }
-
 func machineChanges() []change { return nil }

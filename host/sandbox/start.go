@@ -2,13 +2,11 @@ package sandbox
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -93,35 +91,34 @@ func Start(s Spawn) (*Confined, error) {
 // Moved reports whether a start failed because something that the room was to be made of has been replaced in the
 // meantime. It may be started once more: what has taken its place is found by the same rules.
 func Moved(err error) bool {
-	var wall *wallError
-	return errors.As(err, &wall) &&
-		slices.Contains([]syscall.Errno{unix.ELOOP, unix.ENOENT, unix.ENOTDIR, unix.EXDEV}, wall.errno)
+	wall, ok := errors.AsType[*wallError](err)
+	return ok && slices.Contains([]syscall.Errno{unix.ELOOP, unix.ENOENT, unix.ENOTDIR, unix.EXDEV}, wall.errno)
 }
 
 // explain makes an error of a failed wall one that says so, or that names the limit of open files. That of the exec is
 // the kernel's own.
 func explain(err error) error {
-	if outOfFiles(err) {
+	switch wall, ok := errors.AsType[*wallError](err); {
+	case outOfFiles(err):
 		return tooFewFiles(err)
-	}
-	var wall *wallError
-	if !errors.As(err, &wall) {
+	case !ok:
 		return err
-	}
-	if strings.HasPrefix(wall.what, layerExec+": ") {
+	case strings.HasPrefix(wall.what, layerExec+": "):
 		return wall.errno
+	default:
+		return tool.Errorf(tool.CodeUnavailable, "a wall of the sandbox could not be built: %w",
+			wall).Because(CoverageMissing)
 	}
-	return tool.Errorf(tool.CodeUnavailable, "a wall of the sandbox could not be built: %w",
-		wall).Because(CoverageMissing)
 }
 
 // start starts a child; without a program it builds the room alone.
 func (m *machine) start(s Spawn) (*Confined, error) {
 	p := &plan{Spawn: s, on: m}
-	if err := p.prepare(); err != nil {
-		return nil, err
+	err := p.prepare()
+	if err == nil {
+		err = p.write()
 	}
-	if err := p.write(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	home.hold()
@@ -152,16 +149,9 @@ func (p *plan) prepare() error {
 	if p.view.shut && !p.on.Mounts { // Landlock gives a folder with all that is in it
 		return p.on.lacks(LayerMounts)
 	}
-	if p.on.Mounts {
-		if p.Tmp > 0 {
-			p.view.mount("/tmp", partTmpfs, p.writeRights(), p.Tmp)
-		}
-		if p.Tmp > 0 && p.Root != "" {
-			p.view.mount("/dev/shm", partTmpfs, p.writeRights(), p.Tmp)
-		}
-		if kind := map[Proc]partKind{ProcOwn: partProcOwn, ProcAll: partProcAll}[p.Proc]; p.on.Proc && kind != 0 {
-			p.view.mount("/proc", kind, rightsRead, 0)
-		}
+	p.view.mountOwn(p.on, p.Profile)
+	if p.on.Mounts && p.Tmp > 0 && p.Root != "" {
+		p.view.mount("/dev/shm", partTmpfs, p.writeRights(), p.Tmp)
 	}
 	p.all = p.view.system.with(p.view)
 	return p.chooseDir()
@@ -195,15 +185,6 @@ func (p *plan) chooseDir() error {
 	return nil
 }
 
-// underlying is the kernel's error in one about a path: whoever knows the command says more about it.
-func underlying(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
-}
-
 // deliver takes a room and makes it what the plan says. The next room is begun meanwhile.
 func (c *Confined) deliver(p *plan) error {
 	on := p.on.ground(p.Profile)
@@ -222,9 +203,7 @@ func (c *Confined) deliver(p *plan) error {
 	if err != nil {
 		b.abort()
 		c.work.Wait()
-		if c.Window != nil {
-			c.Window.Close()
-		}
+		c.Window.Close()
 		return err
 	}
 	_ = b.conn.Close()
@@ -246,17 +225,6 @@ func (c *Confined) look(p *plan, b *birth) (err error) {
 		b.root = func(root *os.File) { c.Window.root = root }
 	}
 	return err
-}
-
-// Abort ends the child and everything else, for a caller that cannot do with it.
-func (c *Confined) Abort() {
-	_ = unix.Kill(c.Pid, unix.SIGKILL)
-	c.Kill()
-	reap(c.Pid)
-	c.End()
-	if c.Window != nil {
-		c.Window.Close()
-	}
 }
 
 // reapTime bounds the wait for a child that has been killed.
@@ -344,27 +312,26 @@ func (p *plan) resolveProgram() ([]string, error) {
 		return nil, p.programInRoot()
 	}
 	if !filepath.IsAbs(p.Path) {
-		p.Path = filepath.Join(cmp.Or(p.Dir, "."), p.Path)
-		abs, err := filepath.Abs(p.Path)
-		if err != nil {
+		var err error
+		if p.Path, err = filepath.Abs(filepath.Join(p.Dir, p.Path)); err != nil {
 			return nil, err
 		}
-		p.Path = abs
 	}
 	var files []string
 	for path := p.Path; path != "" && len(files) < 5; {
 		if _, err := os.Stat(path); err != nil {
 			if len(files) == 0 {
-				return nil, underlying(err)
+				return nil, offlimits.Plain(err) // whoever knows the command says more
 			}
 			return files, nil // the exec fails, and says so
 		}
 		files = append(files, path)
 		interpreter, argument := interpreterOf(path)
 		if filepath.Base(interpreter) == "env" && !p.Subprocess && len(files) == 1 {
-			if found := lookup(argument, p.Env); found != "" {
+			found := onPath(argument, p.Env)
+			if i := slices.IndexFunc(found, func(f string) bool { return unix.Access(f, unix.X_OK) == nil }); i >= 0 {
 				p.Argv = append([]string{argument, p.Path}, p.Argv[1:]...)
-				p.Path, interpreter = found, found
+				p.Path, interpreter = found[i], found[i]
 			}
 		}
 		path = interpreter
@@ -392,12 +359,9 @@ func (p *plan) programInRoot() error {
 		candidates = onPath(p.Path, p.Env)
 	}
 	for _, path := range candidates {
-		how := &unix.OpenHow{
-			Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-		}
-		if fd, err := unix.Openat2(root.Fd(), path, how); err == nil {
+		if f, err := offlimits.Resolve(root.Fd(), path, unix.O_PATH, resolveInRoom); err == nil {
 			p.Path = path
-			return unix.Close(fd)
+			return f.Close()
 		}
 	}
 	return tool.Errorf(tool.CodeUnavailable, "%s was not found in %s, which is the root of the program (looked for %s)",
@@ -438,16 +402,6 @@ func loaderOf(f io.ReaderAt, head []byte) string {
 			name := make([]byte, min(binary.NativeEndian.Uint64(table[32:]), unix.PathMax))
 			n, _ := f.ReadAt(name, int64(binary.NativeEndian.Uint64(table[8:])))
 			return strings.TrimRight(string(name[:n]), "\x00")
-		}
-	}
-	return ""
-}
-
-// lookup finds a program on the PATH of an environment.
-func lookup(name string, env []string) string {
-	for _, file := range onPath(name, env) {
-		if unix.Access(file, unix.X_OK) == nil {
-			return file
 		}
 	}
 	return ""

@@ -39,10 +39,7 @@ func (w *Window) Open(dir, path string) (*os.File, error) {
 	if strings.ContainsRune(path, 0) {
 		return nil, unix.EINVAL
 	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
-	f, err := w.open(filepath.Clean(path))
+	f, err := w.open(offlimits.Under(dir, path))
 	if err != nil {
 		return nil, err
 	}
@@ -53,33 +50,25 @@ func (w *Window) Open(dir, path string) (*os.File, error) {
 	return f, nil
 }
 
+// resolveInRoom is how paths of a room are resolved from its root.
+const resolveInRoom = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
+
 func (w *Window) open(path string) (*os.File, error) {
-	how := &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
+	if w.root != nil {
+		return offlimits.Resolve(int(w.root.Fd()), path, flags, resolveInRoom)
 	}
-	root := w.root
-	if root == nil { // the nearest folder that it may read
-		at := w.view.around(filepath.Join(path, "x"))
-		if at == nil || at.rights&rightsRead == 0 || !at.folder {
-			return nil, unix.EACCES
-		}
-		there, err := unix.Openat2(unix.AT_FDCWD, at.path, &unix.OpenHow{
-			Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: offlimits.NoLinks,
-		})
-		if err != nil {
-			return nil, err
-		}
-		folder := os.NewFile(uintptr(there), at.path)
-		defer folder.Close()
-		root, path, how.Resolve = folder, "."+
-			strings.TrimPrefix(path, at.path), unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS
+	at := w.view.around(filepath.Join(path, "x")) // the nearest folder that it may read
+	if at == nil || at.rights&rightsRead == 0 || !at.folder {
+		return nil, unix.EACCES
 	}
-	fd, err := unix.Openat2(int(root.Fd()), path, how)
+	folder, err := offlimits.Resolve(unix.AT_FDCWD, at.path, unix.O_PATH, offlimits.NoLinks)
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	defer folder.Close()
+	return offlimits.Resolve(int(folder.Fd()), "."+strings.TrimPrefix(path, at.path), flags,
+		unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 }
 
 // mayBeRead refuses what is no file, and what a process without privileges could not read: we may have some.
@@ -104,11 +93,10 @@ func mayBeRead(f *os.File) error {
 	return nil
 }
 
-// Close lets the room go.
+// Close lets the room go. A nil window has none.
 func (w *Window) Close() {
-	for _, f := range []*os.File{w.root, w.room} {
-		if f != nil {
-			_ = f.Close()
-		}
+	if w != nil {
+		_ = w.root.Close()
+		_ = w.room.Close()
 	}
 }

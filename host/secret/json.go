@@ -1,7 +1,9 @@
 package secret
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -58,14 +60,8 @@ func (r *Redactor) Value(v any) any {
 
 // whole stands for a document that cannot be shown.
 func whole(doc json.RawMessage, label string) json.RawMessage {
-	text := `"` + label + `"`
-	switch strictjson.KindOf(doc) {
-	case "object":
-		text = `{"redacted":` + text + `}`
-	case "array":
-		text = `[` + text + `]`
-	}
-	return json.RawMessage(text)
+	format := map[string]string{"object": `{"redacted":"%s"}`, "array": `["%s"]`}[strictjson.KindOf(doc)]
+	return fmt.Appendf(nil, cmp.Or(format, `"%s"`), label)
 }
 
 // A jsonWalk goes through a document that is known to be JSON.
@@ -84,8 +80,12 @@ func (w *jsonWalk) walk() {
 			end = endOfString(w.doc, at)
 			w.text(w.doc[at:end], strings.HasPrefix(strings.TrimLeft(w.doc[end:], " \t\r\n"), ":"))
 		case c == '-' || '0' <= c && c <= '9':
-			end = endOfNumber(w.doc, at)
-			w.number(w.doc[at:end])
+			end = len(w.doc) - len(strings.TrimLeft(w.doc[at:], "+-.0123456789eE"))
+			if number := w.doc[at:end]; len(w.m.find(number)) == 0 {
+				w.out.WriteString(number)
+			} else {
+				w.out.Write(strictjson.Quote(w.m.redact(number, 0)))
+			}
 		default:
 			w.out.WriteByte(c)
 		}
@@ -101,13 +101,6 @@ func endOfString(doc string, at int) int {
 		}
 	}
 	return at + 1
-}
-
-func endOfNumber(doc string, at int) int {
-	for at < len(doc) && strings.IndexByte("+-.0123456789eE", doc[at]) >= 0 {
-		at++
-	}
-	return at
 }
 
 func (w *jsonWalk) text(literal string, name bool) {
@@ -127,12 +120,4 @@ func (w *jsonWalk) text(literal string, name bool) {
 		}
 	}
 	w.out.Write(strictjson.Quote(clean))
-}
-
-func (w *jsonWalk) number(literal string) {
-	if len(w.m.find(literal)) == 0 {
-		w.out.WriteString(literal)
-		return
-	}
-	w.out.Write(strictjson.Quote(w.m.redact(literal, 0)))
 }

@@ -33,16 +33,20 @@ func (h *handler) Handle(ctx context.Context, rec slog.Record) error {
 
 // WithAttrs implements slog.Handler. Secrets that are learnt later stay in what was added before.
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	clean := make([]slog.Attr, len(attrs))
-	for i, a := range attrs {
-		clean[i] = h.attr(a)
-	}
-	return &handler{h.to.WithAttrs(clean), h.r}
+	return &handler{h.to.WithAttrs(h.attrs(attrs)), h.r}
 }
 
 // WithGroup implements slog.Handler.
 func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.to.WithGroup(h.r.String(name)), h.r}
+}
+
+func (h *handler) attrs(attrs []slog.Attr) []slog.Attr {
+	clean := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		clean[i] = h.attr(a)
+	}
+	return clean
 }
 
 func (h *handler) attr(a slog.Attr) slog.Attr {
@@ -57,11 +61,7 @@ func (h *handler) value(v slog.Value) slog.Value {
 	case slog.KindString:
 		return slog.StringValue(h.r.String(v.String()))
 	case slog.KindGroup:
-		var clean []slog.Attr
-		for _, a := range v.Group() {
-			clean = append(clean, h.attr(a))
-		}
-		return slog.GroupValue(clean...)
+		return slog.GroupValue(h.attrs(v.Group())...)
 	case slog.KindAny:
 		return slog.AnyValue(h.any(v.Any()))
 	}

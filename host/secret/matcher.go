@@ -65,7 +65,11 @@ func newMatcher(secrets []known) *matcher {
 	m.step = block - window + 1
 	m.index()
 	m.cuts = newCutTable(m.forms)
-	m.sort()
+	for i, f := range m.forms {
+		m.sorted = append(m.sorted, int32(i))
+		m.first[f.text[0]] = true
+	}
+	slices.SortFunc(m.sorted, func(a, b int32) int { return strings.Compare(m.forms[a].text, m.forms[b].text) })
 	m.label(secrets)
 	return m
 }
@@ -112,16 +116,6 @@ func load(text string, i int) uint32 {
 	return uint32(text[0]) | uint32(text[1])<<8 | uint32(text[2])<<16 | uint32(text[3])<<24
 }
 
-func (m *matcher) hash(key uint32) uint32 { return key * 0x9E3779B1 >> m.shift }
-
-func (m *matcher) sort() {
-	for i, f := range m.forms {
-		m.sorted = append(m.sorted, int32(i))
-		m.first[f.text[0]] = true
-	}
-	slices.SortFunc(m.sorted, func(a, b int32) int { return strings.Compare(m.forms[a].text, m.forms[b].text) })
-}
-
 // label chooses what stands in the place of each secret: text that gives none away.
 func (m *matcher) label(secrets []known) {
 	for _, s := range secrets {
@@ -133,6 +127,8 @@ func (m *matcher) label(secrets []known) {
 		}
 	}
 }
+
+func (m *matcher) hash(key uint32) uint32 { return key * 0x9E3779B1 >> m.shift }
 
 // find returns every form in a text as it is written.
 func (m *matcher) find(text string) (hits []hit) {
@@ -237,17 +233,12 @@ func (m *matcher) begunPlain(text string) int {
 	return len(text)
 }
 
+// begins reports whether a form begins with a part: the first that is not before it in their order.
 func (m *matcher) begins(part string) bool {
-	i := m.place(part)
-	return i < len(m.sorted) && strings.HasPrefix(m.forms[m.sorted[i]].text, part)
-}
-
-// place returns where a part has its place among the forms.
-func (m *matcher) place(part string) int {
 	i, _ := slices.BinarySearchFunc(m.sorted, part, func(f int32, part string) int {
 		return strings.Compare(m.forms[f].text, part)
 	})
-	return i
+	return i < len(m.sorted) && strings.HasPrefix(m.forms[m.sorted[i]].text, part)
 }
 
 // merge joins hits that overlap. A joined one has the secret of its longest part.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -17,8 +15,10 @@ import (
 	"toolpost/tool"
 )
 
-// commandTime is how long a command has to write a value.
-const commandTime = 10 * time.Second
+const (
+	commandTime = 10 * time.Second      // for a command to write a value
+	mostRead    = MaxSize + len("\r\n") // bytes of a value and the end of its line
+)
 
 // read returns the value of a secret. Its errors name the secret and where it comes from, and have nothing of what was
 // read there.
@@ -41,7 +41,11 @@ func (f From) fetch(ctx context.Context, dir string, off *offlimits.List) (strin
 	case err != nil:
 		return "", err
 	case f.Env != "":
-		return fromEnvironment(f.Env)
+		value, ok := os.LookupEnv(f.Env)
+		if !ok {
+			err = errors.New("the variable is not set; set it before toolpost is started")
+		}
+		return value, err
 	case f.File != "":
 		return fromFile(offlimits.Under(dir, f.File))
 	}
@@ -67,50 +71,32 @@ func check(value string) error {
 
 var errTooLong = fmt.Errorf("the value is longer than %d bytes", MaxSize)
 
-func fromEnvironment(name string) (string, error) {
-	value, ok := os.LookupEnv(name)
-	if !ok {
-		return "", errors.New("the variable is not set; set it before toolpost is started")
-	}
-	return value, nil
-}
-
 // fromFile reads a file that nobody but its owner may touch. One that would block, such as a pipe, is refused.
 func fromFile(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
-		return "", because(err)
+		return "", offlimits.Plain(err)
 	}
 	defer f.Close()
 	switch info, err := f.Stat(); {
 	case err != nil:
-		return "", because(err)
+		return "", offlimits.Plain(err)
 	case !info.Mode().IsRegular():
 		return "", errors.New("it is not a regular file")
 	case info.Mode().Perm()&0o077 != 0:
 		return "", fmt.Errorf("others than its owner may use the file (mode %04o); run `chmod 600 %s`",
 			info.Mode().Perm(), path)
 	}
-	return readValue(f)
+	return valueOf(process.ReadDocument(f, mostRead))
 }
 
-// because is a failure without the path, which the message names anyway.
-func because(err error) error {
-	var why *fs.PathError
-	if errors.As(err, &why) {
-		return why.Err
-	}
-	return err
-}
-
-func readValue(r io.Reader) (string, error) {
-	data, err := process.ReadDocument(r, MaxSize+len("\r\n"))
-	var long *process.LimitError
-	switch {
-	case errors.As(err, &long):
+// valueOf is what a file or a command has, without the end of its last line.
+func valueOf(data []byte, err error) (string, error) {
+	if _, ok := errors.AsType[*process.LimitError](err); ok {
 		return "", errTooLong
-	case err != nil:
-		return "", because(err)
+	}
+	if err != nil {
+		return "", offlimits.Plain(err)
 	}
 	if text, ok := strings.CutSuffix(string(data), "\r\n"); ok {
 		return text, nil
@@ -123,29 +109,13 @@ func fromCommand(ctx context.Context, dir string, argv []string) (string, error)
 	late := fmt.Errorf("the command did not end within %v", commandTime)
 	ctx, cancel := context.WithTimeoutCause(ctx, commandTime, late)
 	defer cancel()
-	child, err := process.Start(process.Command{Argv: argv, Dir: dir, Env: process.Environment(nil, nil)})
-	if err != nil {
-		return "", errors.New(tool.AsError(err).Message)
+	cmd := process.Command{Argv: argv, Dir: dir, Env: process.Environment(nil, nil)}
+	out, exit, _, err := process.Run(ctx, cmd, mostRead)
+	if failure, ok := errors.AsType[*tool.Error](err); ok { // it did not start
+		return "", errors.New(failure.Message)
 	}
-	defer child.Close()
-	child.CloseStdin()
-	killed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { defer close(killed); child.Kill() })
-	defer func() {
-		if !stop() {
-			<-killed
-		}
-	}()
-	value, err := readValue(child.Stdout)
-	if err != nil && ctx.Err() == nil {
-		return "", err
-	}
-	exit := child.Wait()
-	switch {
-	case ctx.Err() != nil:
-		return "", context.Cause(ctx)
-	case exit != process.Exit{}:
+	if exit != (process.Exit{}) && err == nil {
 		return "", fmt.Errorf("the command failed (%v); run it by hand to see why", exit)
 	}
-	return value, nil
+	return valueOf(out, err)
 }

@@ -362,7 +362,7 @@ func TestAnErrorIsRedactedWithAllThatItWraps(t *testing.T) {
 	r := vault(t, map[string]string{"KEY": canary}).Redactor()
 	inner := fmt.Errorf("dial %s: %w", canary, context.DeadlineExceeded)
 	clean := tool.Errorf(tool.CodeTimeout, "late: %w", context.Canceled)
-	dirty := &tool.Error{Op: "op " + canary, Code: tool.CodeCrash, Reason: canary, Message: "it said " + canary, Details: json.RawMessage(`{"a":"` + canary + `"}`), Err: inner}
+	dirty := &tool.Error{Code: tool.CodeCrash, Reason: canary, Message: "it said " + canary, Details: json.RawMessage(`{"a":"` + canary + `"}`), Err: inner}
 	for name, err := range map[string]error{
 		"a tool's":       dirty,
 		"in another":     fmt.Errorf("at %s: %w", "x", dirty),

@@ -3,15 +3,20 @@
 package secret
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
 	"toolpost/host/offlimits"
+	"toolpost/host/process"
 	"toolpost/tool"
 )
 
@@ -30,13 +35,8 @@ type From struct {
 
 // Validate reports whether there is exactly one way.
 func (f *From) Validate() error {
-	ways := 0
-	for _, given := range []bool{f.Env != "", f.File != "", len(f.Command) > 0} {
-		if given {
-			ways++
-		}
-	}
-	if ways != 1 {
+	given := []bool{f.Env != "", f.File != "", len(f.Command) > 0}
+	if len(slices.DeleteFunc(given, func(is bool) bool { return !is })) != 1 {
 		return fmt.Errorf("a secret comes from one place: say `env: VARIABLE`, `file: PATH` or " +
 			"`command: [PROGRAM, ...]`")
 	}
@@ -58,7 +58,6 @@ func (f From) String() string {
 
 // A Vault has the secrets of one config, as they were when it was opened. A nil Vault has none.
 type Vault struct {
-	names   []string // sorted
 	secrets map[string]held
 }
 
@@ -75,21 +74,20 @@ const atOnce = 8
 // but those who ask for it: Secret gives them the reason. A command runs without walls, so nothing of what is off
 // limits to tools may lie where they could put something beside it; nil: there are no tools.
 func Open(ctx context.Context, dir string, from map[string]From, off *offlimits.List) *Vault {
-	v := &Vault{names: slices.Sorted(maps.Keys(from)), secrets: make(map[string]held, len(from))}
-	read := make([]held, len(v.names))
-	var readers sync.WaitGroup
-	places := make(chan struct{}, atOnce)
-	for i, name := range v.names {
-		places <- struct{}{}
-		readers.Go(func() {
-			defer func() { <-places }()
-			read[i].value, read[i].err = from[name].read(ctx, dir, name, off)
+	v := &Vault{secrets: make(map[string]held, len(from))}
+	var mu sync.Mutex
+	var readers errgroup.Group
+	readers.SetLimit(atOnce)
+	for name, f := range from {
+		readers.Go(func() error {
+			value, err := f.read(ctx, dir, name, off)
+			mu.Lock()
+			defer mu.Unlock()
+			v.secrets[name] = held{value, err}
+			return nil
 		})
 	}
-	readers.Wait()
-	for i, name := range v.names {
-		v.secrets[name] = read[i]
-	}
+	_ = readers.Wait() // each secret keeps its own error
 	return v
 }
 
@@ -104,12 +102,12 @@ func Claim(dir string, from map[string]From) offlimits.Claim {
 	return c
 }
 
-// Names lists the secrets, also those that could not be read.
+// Names lists the secrets in order, also those that could not be read.
 func (v *Vault) Names() []string {
 	if v == nil {
 		return nil
 	}
-	return slices.Clone(v.names)
+	return slices.Sorted(maps.Keys(v.secrets))
 }
 
 // Secret returns the value of a secret, or says why there is none.
@@ -131,14 +129,7 @@ func (v *Vault) Secret(name string) (string, error) {
 func (v *Vault) Same(o *Vault, name string) bool {
 	a, errA := v.Secret(name)
 	b, errB := o.Secret(name)
-	return a == b && message(errA) == message(errB)
-}
-
-func message(err error) string {
-	if err == nil {
-		return ""
-	}
-	return cmp.Or(err.Error(), "unknown")
+	return a == b && fmt.Sprint(errA) == fmt.Sprint(errB)
 }
 
 // Redactor returns a redactor of the values of this vault.
@@ -155,11 +146,97 @@ func (v *Vault) Format(f fmt.State, _ rune) {
 
 // validName reports whether a name can be that of a secret: one that an environment variable can have.
 func validName(name string) bool {
-	for i, c := range []byte(name) {
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return false
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+	return name != "" && strings.Trim(name, letters+"0123456789") == "" && strings.Contains(letters, name[:1])
+}
+
+// A Source gives values by name: a Vault, or what the config of a source of tools has of one (config.Source.Secrets).
+type Source interface {
+	Secret(name string) (string, error)
+}
+
+// A Grant is what the config of a source of tools says about secrets. It is embedded in the options of a protocol.
+type Grant struct {
+	Secrets     []string `yaml:"secrets" doc:"names of secrets that the tools get, each as a variable of its name"`
+	SecretFiles []string `yaml:"secret_files" doc:"names of secrets that the tools get as open files; a variable NAME_FD has the number of the descriptor"`
+	Vault       Source   `yaml:"-"` // nil: there are none
+}
+
+// Give gives a child its secrets. Allowed is what its guarantees say of them (tool.Guarantees.SecretsAllowed): a secret
+// that is not on that list is left out; nil leaves out none. One without a value is an error: the tool is not to be run
+// without it. Done is to be called when the child has been started, or has not.
+func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err error) {
+	vars, err := grant(g.Vault, g.Secrets, allowed)
+	if err != nil {
+		return nil, err
+	}
+	inFiles, err := grant(g.Vault, g.SecretFiles, allowed)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	done = func() {
+		for _, f := range files {
+			_ = f.Close()
 		}
 	}
-	return name != ""
+	cmd.Env, cmd.Files = slices.Clip(cmd.Env), slices.Clip(cmd.Files)
+	for _, s := range vars {
+		cmd.Env = append(cmd.Env, s.name+"="+s.value)
+	}
+	for _, s := range inFiles { // for tools whose environment others may read
+		f, err := Sealed(s.name, s.value)
+		if err != nil {
+			done()
+			return nil, tool.Errorf(tool.CodeUnavailable, "the secret %s cannot be handed over as a file: %w", s.name,
+				err)
+		}
+		const first = 3 // of process.Command.Files
+		cmd.Env = append(cmd.Env, s.name+"_FD="+strconv.Itoa(first+len(cmd.Files)))
+		files, cmd.Files = append(files, f), append(cmd.Files, f)
+	}
+	return done, nil
+}
+
+type known struct{ name, value string }
+
+// grant returns the secrets that are both declared and allowed, each once.
+func grant(from Source, names, allowed []string) ([]known, error) {
+	if from == nil {
+		from = (*Vault)(nil)
+	}
+	var granted []known
+	for i, name := range names {
+		if allowed != nil && !slices.Contains(allowed, name) || slices.Contains(names[:i], name) {
+			continue
+		}
+		value, err := from.Secret(name)
+		if err != nil {
+			return nil, err
+		}
+		granted = append(granted, known{name, value})
+	}
+	return granted, nil
+}
+
+// Sealed makes a file in memory that can be read and not be changed.
+func Sealed(name, value string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	_, err = strings.NewReader(value).WriteTo(f)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
+			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }

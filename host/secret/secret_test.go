@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/host/process"
 	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -178,8 +179,9 @@ func TestAToolGetsWhatIsDeclaredAndAllowed(t *testing.T) {
 		"not to be had":  {v, []string{"A", "C"}, []string{"A"}, "A=" + canary},
 		"nothing wanted": {nil, nil, nil, ""},
 	} {
-		env, err := secret.Environment(c.from, c.names, c.allowed)
-		got := strings.Join(env, " ")
+		var cmd process.Command
+		_, err := secret.Grant{Secrets: c.names, Vault: c.from}.Give(&cmd, c.allowed)
+		got := strings.Join(cmd.Env, " ")
 		if err != nil {
 			got = err.Error()
 		}
@@ -191,9 +193,11 @@ func TestAToolGetsWhatIsDeclaredAndAllowed(t *testing.T) {
 
 func TestADescriptorHasTheValueAndCannotBeChanged(t *testing.T) {
 	v := vault(t, map[string]string{"A": canary, "B": strings.Repeat("b", secret.MaxSize)})
-	files, env, err := secret.Descriptors(v, []string{"B", "A"}, nil, 3)
-	if err != nil || strings.Join(env, " ") != "B_FD=3 A_FD=4" || len(files) != 2 {
-		t.Fatal(env, err)
+	var cmd process.Command
+	_, err := secret.Grant{SecretFiles: []string{"B", "A"}, Vault: v}.Give(&cmd, nil)
+	files := cmd.Files
+	if err != nil || strings.Join(cmd.Env, " ") != "B_FD=3 A_FD=4" || len(files) != 2 {
+		t.Fatal(cmd.Env, err)
 	}
 	for i, want := range []string{strings.Repeat("b", secret.MaxSize), canary} {
 		got, err := io.ReadAll(files[i])
@@ -207,7 +211,7 @@ func TestADescriptorHasTheValueAndCannotBeChanged(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, _, err := secret.Descriptors(v, []string{"A", "C"}, nil, 3); err == nil {
+	if _, err := (secret.Grant{SecretFiles: []string{"A", "C"}, Vault: v}).Give(&cmd, nil); err == nil {
 		t.Error("a secret that is not there was handed over")
 	}
 }

@@ -78,33 +78,25 @@ func (e *egress) connect(ctx context.Context, t host) (net.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.limits.connect)
 	defer cancel()
-	for i, addr := range addrs {
+	end, _ := ctx.Deadline()
+	for i, addr := range addrs { // each within its share of the time that is left
+		share, cancel := context.WithTimeout(ctx, time.Until(end)/time.Duration(len(addrs)-i))
 		var conn net.Conn
-		if conn, err = e.try(ctx, netip.AddrPortFrom(addr, t.port), len(addrs)-i); err == nil {
+		conn, err = e.dial(share, "tcp", netip.AddrPortFrom(addr, t.port).String())
+		if cancel(); err == nil {
 			return conn, nil
 		}
 	}
 	return nil, unreached(t, err)
 }
 
-// try connects to one address, within its share of the time that is left.
-func (e *egress) try(ctx context.Context, to netip.AddrPort, left int) (net.Conn, error) {
-	if end, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(left))
-		defer cancel()
-	}
-	return e.dial(ctx, "tcp", to.String())
-}
-
 // unreached says why there is no connection, without what the machine's own words tell about its network.
 func unreached(t host, err error) error {
 	code, why := tool.CodeUnavailable, "cannot be reached"
-	var wait interface{ Timeout() bool }
-	switch {
+	switch wait, ok := errors.AsType[net.Error](err); {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		why = "refuses the connection"
-	case errors.As(err, &wait) && wait.Timeout():
+	case ok && wait.Timeout():
 		code, why = tool.CodeTimeout, "does not answer"
 	}
 	failure := tool.Errorf(code, "%s %s", t, why)
@@ -160,18 +152,12 @@ func (e *egress) resolve(ctx context.Context, t host) ([]netip.Addr, error) {
 	for _, addr := range found[:min(len(found), maxAddrs)] {
 		addrs = append(addrs, addr.Unmap())
 	}
-	return e.pin(t.name, addrs), nil
-}
-
-// pin keeps the addresses of a name, unless somebody else was faster: the first answer is the one that counts.
-func (e *egress) pin(name string, addrs []netip.Addr) []netip.Addr {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if first := e.pins[name]; first != nil {
-		return first
+	if e.pins[t.name] == nil { // unless somebody else was faster: the first answer is the one that counts
+		e.pins[t.name] = addrs
 	}
-	e.pins[name] = addrs
-	return addrs
+	return e.pins[t.name], nil
 }
 
 // serve returns the function that takes the connections of one room. What is refused the watch sees, until it has

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/tool"
 )
@@ -56,10 +57,7 @@ func Code(path string) []string {
 		if err != nil {
 			break
 		}
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
-		}
-		path = target
+		path = offlimits.Under(filepath.Dir(path), target)
 	}
 	return all
 }
@@ -74,38 +72,25 @@ func installation(path string) []string {
 	}
 	var parts []string
 	for _, name := range []string{"bin", "lib", "lib64", "libexec", "include", "pyvenv.cfg"} {
-		if part := filepath.Join(prefix, name); exists(part) {
+		part := filepath.Join(prefix, name)
+		if _, err := os.Lstat(part); err == nil {
 			parts = append(parts, part)
 		}
 	}
 	return parts
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
 // throughShim looks through a script that only chooses a Python and starts it.
 func throughShim(ctx context.Context, path, dir string, env []string) (string, error) {
-	child, err := process.Start(process.Command{
+	out, exit, words, err := process.Run(ctx, process.Command{
 		Argv: []string{path, "-c", "import sys; print(sys.executable)"}, Dir: dir, Env: env,
-	})
+	}, 64<<10)
 	if err != nil {
-		return "", err
+		return "", tool.AsError(err)
 	}
-	defer child.Close()
-	child.CloseStdin()
-	select {
-	case <-child.Exited():
-	case <-ctx.Done():
-		return "", tool.AsError(context.Cause(ctx))
-	}
-	exit := child.Wait()
-	out, _ := process.ReadDocument(child.Stdout, 64<<10)
 	found := strings.TrimSpace(string(out))
 	if exit != (process.Exit{}) || !filepath.IsAbs(found) {
-		return "", tool.Errorf(tool.CodeUnavailable, "%s does not start a Python: %s", path, child.Describe(exit))
+		return "", tool.Errorf(tool.CodeUnavailable, "%s does not start a Python: %s", path, words)
 	}
 	return found, nil
 }

@@ -7,8 +7,52 @@ import (
 	"strconv"
 	"strings"
 
+	"toolpost/host/sandbox"
 	"toolpost/tool"
 )
+
+// Network says whom tools can reach: one of the words none, loopback and all, or a list of hosts, each a name or an
+// address, with a port or for the ports of HTTP alone.
+type Network []string
+
+// UnmarshalText reads a single word.
+func (n *Network) UnmarshalText(text []byte) error {
+	*n = Network{string(text)}
+	return nil
+}
+
+// kind returns the network of the sandbox, and the hosts where it has some.
+func (n Network) kind() (sandbox.Network, []host, error) {
+	words := []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkLoopback, sandbox.NetworkAll}
+	if len(n) == 0 {
+		return sandbox.NetworkNone, nil, nil
+	}
+	for _, k := range words {
+		if len(n) == 1 && n[0] == k.String() {
+			return k, nil, nil
+		}
+		if slices.Contains(n, k.String()) {
+			return 0, nil, tool.Errorf(tool.CodeInvalidInput, "network is %s alone, or a list of hosts, not both", k)
+		}
+	}
+	var hosts []host
+	for _, text := range n {
+		h, err := parseHost(text)
+		if err != nil {
+			return 0, nil, err
+		}
+		hosts = append(hosts, h)
+	}
+	return sandbox.NetworkEgress, hosts, nil
+}
+
+// String returns the words of the config.
+func (n Network) String() string {
+	if len(n) == 0 {
+		return sandbox.NetworkNone.String()
+	}
+	return strings.Join(n, ", ")
+}
 
 // A host is one that tools may reach, or one that a tool asks for.
 type host struct {
@@ -121,19 +165,15 @@ func (h host) entry() string {
 
 // reserved are the addresses that are not of the Internet: this machine, its neighbours, those that clouds tell
 // secrets on, and those that mean nobody. Of IPv6 everything outside 2000::/3 belongs to them.
-func reserved() []netip.Prefix {
-	var all []netip.Prefix
-	for _, text := range []string{
+func reserved() []string {
+	return []string{
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
 		"192.0.2.0/24",
 		"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4",
 		"240.0.0.0/4",
 		"168.63.129.16/32", // a cloud's own, although it looks public
 		"2001::/23", "2001:db8::/32", "3fff::/20",
-	} {
-		all = append(all, netip.MustParsePrefix(text))
 	}
-	return all
 }
 
 // isPublic reports whether an address is one of the Internet. One that stands for an IPv4 address is what that is.
@@ -149,5 +189,5 @@ func isPublic(a netip.Addr) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(reserved(), func(p netip.Prefix) bool { return p.Contains(a) })
+	return !slices.ContainsFunc(reserved(), func(p string) bool { return netip.MustParsePrefix(p).Contains(a) })
 }

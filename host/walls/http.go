@@ -60,12 +60,11 @@ func status(err error) int {
 
 // refuseHead answers what is no request.
 func (c *connPair) refuseHead() {
-	var wait net.Error
-	switch err := c.head.err; {
-	case err == errHead:
+	switch wait, ok := errors.AsType[net.Error](c.head.err); {
+	case c.head.err == errHead:
 		c.refuse(nil, http.StatusRequestHeaderFieldsTooLarge,
 			fmt.Sprintf("the request has more than %d KiB before its body", maxHead>>10))
-	case errors.As(err, &wait) && wait.Timeout():
+	case ok && wait.Timeout():
 		c.refuse(nil, http.StatusRequestTimeout, "the request did not come in time")
 	default:
 		c.refuse(nil, http.StatusBadRequest, "this is no HTTP request, nor SOCKS5")
@@ -145,9 +144,9 @@ func (c *connPair) forward(req *http.Request, peer *side) {
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead,
 		ExpectContinueTimeout: time.Second,
 	}
-	up := &upload{
-		Reader: req.Body, pair: c,
-		expected: req.ProtoAtLeast(1, 1) && strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
+	up := &upload{Reader: req.Body, pair: c}
+	if !req.ProtoAtLeast(1, 1) || !strings.EqualFold(req.Header.Get("Expect"), "100-continue") {
+		up.answered()
 	}
 	if req.Body != http.NoBody {
 		req.Body = up
@@ -193,30 +192,19 @@ func (a *asked) Read(p []byte) (int, error) {
 type upload struct {
 	io.Reader
 	pair *connPair
-
-	mu       sync.Mutex
-	expected bool
+	ask  sync.Once // done: the child is not asked any more
 }
 
 func (u *upload) Read(p []byte) (int, error) {
-	u.mu.Lock()
-	if u.expected {
-		fmt.Fprint(u.pair.child, "HTTP/1.1 100 Continue\r\n\r\n")
-		u.expected = false
-	}
-	u.mu.Unlock()
+	u.ask.Do(func() { fmt.Fprint(u.pair.child, "HTTP/1.1 100 Continue\r\n\r\n") })
 	return u.Reader.Read(p)
 }
 
 // Close does nothing: to read the rest, as net/http would, has no end if the child does not.
 func (*upload) Close() error { return nil }
 
-// answered says that the child gets an answer now and is no longer asked.
-func (u *upload) answered() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.expected = false
-}
+// answered says that the child gets an answer now, or expects none.
+func (u *upload) answered() { u.ask.Do(func() {}) }
 
 // dropHops takes out the headers that are between two neighbours alone.
 func dropHops(h http.Header) {

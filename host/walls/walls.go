@@ -41,19 +41,10 @@ type Options struct {
 
 // Needs are what a protocol's tools cannot do without.
 type Needs struct {
-	Dir   string   // absolute: where relative paths of the config start
+	Dir   string   // of the config: where its relative paths start
 	Read  []string // their own folder
 	Write []string // what is theirs alone
 	Run   []string // their program, its interpreter and libraries; see Code
-}
-
-// NeedsOf returns the needs of tools that lie in one folder, of a config in base.
-func NeedsOf(base, folder string) (Needs, error) {
-	base, err := filepath.Abs(base)
-	if err != nil {
-		return Needs{}, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
-	}
-	return Needs{Dir: base, Read: []string{folder}}, nil
 }
 
 // Claim says what tools behind these walls may change, of a config in base.
@@ -83,12 +74,15 @@ type Walls struct {
 
 // Around returns the walls of a source.
 func (o Options) Around(n Needs) (*Walls, error) {
+	var err error
+	if n.Dir, err = filepath.Abs(n.Dir); err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
+	}
 	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), book: o.Book(n.Dir)}
 	p := &w.profile
 	if o.Off {
 		*p, w.code = open(), n.Run
 		o.Off = false
-		var err error
 		w.asked, err = o.Around(n)
 		return w, err
 	}
@@ -161,7 +155,10 @@ func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
 }
 
 // Stand reports whether there are walls around a tool whose call asks for these guarantees.
-func (w *Walls) Stand(g tool.Guarantees) bool { return !w.off || needsWalls(g) }
+func (w *Walls) Stand(g tool.Guarantees) bool {
+	g.SecretsAllowed = nil // it takes no more than to give a child no variable
+	return !w.off || len(g.Asked()) > 0
+}
 
 // Holds are the guarantees that hold around every call, asked for or not: those that take nothing more from a tool.
 func (w *Walls) Holds() tool.Guarantees {
@@ -178,12 +175,6 @@ func (w *Walls) Holds() tool.Guarantees {
 		}
 	}
 	return held
-}
-
-// needsWalls reports whether a guarantee takes more than to give a child no variable.
-func needsWalls(g tool.Guarantees) bool {
-	g.SecretsAllowed = nil
-	return len(g.Asked()) > 0
 }
 
 // Confine returns the walls for one child, and those who watch it. Nil: there are none. A guarantee that cannot be
@@ -243,8 +234,11 @@ func (w *Walls) String() string {
 		p.Readable = append([]string{p.Root + " as its root"}, p.Readable...)
 	}
 	parts := []string{"reads " + list(p.Readable), "changes " + list(p.Writable), "network " + w.network.String()}
-	if limits.Memory >= 0 {
-		parts = append(parts, size(cmp.Or(limits.Memory, sandbox.DefaultMemory)))
+	switch memory := cmp.Or(limits.Memory, sandbox.DefaultMemory); {
+	case memory >= 0 && memory%(1<<20) == 0:
+		parts = append(parts, fmt.Sprintf("%d MiB", memory>>20))
+	case memory >= 0:
+		parts = append(parts, fmt.Sprintf("%d bytes", memory))
 	}
 	if limits.Processes >= 0 {
 		parts = append(parts, fmt.Sprintf("%d processes", cmp.Or(limits.Processes, sandbox.DefaultProcesses)))
@@ -265,11 +259,4 @@ func list(paths []string) string {
 		return "nothing"
 	}
 	return strings.Join(all, ", ")
-}
-
-func size(bytes int64) string {
-	if bytes%(1<<20) != 0 {
-		return fmt.Sprintf("%d bytes", bytes)
-	}
-	return fmt.Sprintf("%d MiB", bytes>>20)
 }

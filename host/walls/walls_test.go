@@ -62,7 +62,7 @@ func TestWallsThatAreOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			confine, err := w.Confine("it", c.g, nil)
 			must(t, err)
-			if (confine == nil) != !needsWalls(c.g) {
+			if (confine != nil) != w.Stand(c.g) {
 				t.Errorf("walls: %v", confine != nil)
 			}
 			child, err := process.Start(process.Command{

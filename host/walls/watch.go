@@ -110,20 +110,16 @@ func Blocked(c *tool.Call, guarantee string) *tool.Error {
 // Enforced notes in a call's trace, and in its record, which walls stood around it: the layers that process.Child
 // names. Without any it says that nothing was enforced.
 func Enforced(c *tool.Call, details map[string]any, g tool.Guarantees, layers []string, checks []Check) {
-	level := "none"
+	level, recorded := "none", "none"
 	if len(layers) > 0 {
-		level = "enforced"
-		details["enforcement"] = layers
+		level, details["enforcement"] = "enforced", layers
+		recorded = strings.Join(append(slices.Clip(g.Asked()), "layers:"+strings.Join(layers, "+")), ",")
 	}
 	details["enforcement_level"] = level
 	if len(checks) > 0 {
 		details["capability_checks"] = checks
 	}
-	if c.Record == nil {
-		return
-	}
-	c.Record.Walls = level
-	if len(layers) > 0 {
-		c.Record.Walls = strings.Join(slices.Concat(g.Asked(), []string{"layers:" + strings.Join(layers, "+")}), ",")
+	if c.Record != nil {
+		c.Record.Walls = recorded
 	}
 }

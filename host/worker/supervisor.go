@@ -8,14 +8,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"toolpost/host/backoff"
-	"toolpost/host/process"
 	"toolpost/host/spawn"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
@@ -121,12 +119,11 @@ func (s *Supervisor) acquire(ctx context.Context, only *Worker) (*Worker, error)
 			return t.w, t.err
 		}
 	}
-	me := &waiter{ticket: make(chan ticket, 1), only: only}
+	me, at := &waiter{ticket: make(chan ticket, 1), only: only}, len(s.line)
 	if only != nil {
-		s.line = slices.Insert(s.line, 0, me)
-	} else {
-		s.line = append(s.line, me)
+		at = 0
 	}
+	s.line = slices.Insert(s.line, at, me)
 	s.serveLine()
 	s.mu.Unlock()
 	select {
@@ -225,7 +222,10 @@ func (s *Supervisor) start() {
 		}
 		if err != nil {
 			s.failed(err)
-			s.refuseLine(err)
+			for _, w := range s.line { // whoever waited for this start
+				w.ticket <- ticket{err: err}
+			}
+			s.line = nil
 			return
 		}
 		s.current = w
@@ -235,14 +235,6 @@ func (s *Supervisor) start() {
 		}
 		s.serveLine()
 	})
-}
-
-// refuseLine sends everybody away who waited for a start that failed.
-func (s *Supervisor) refuseLine(err error) {
-	for _, w := range s.line {
-		w.ticket <- ticket{err: err}
-	}
-	s.line = nil
 }
 
 // failed counts a failure, which sets when the next start may be tried.
@@ -362,8 +354,12 @@ func (s *Supervisor) notStarted(w *Worker, err error) error {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, jsonrpc.ErrAbandoned) || errors.Is(err, context.DeadlineExceeded):
+		last := w.child.Tail()
+		if last != "" {
+			last = "; the last it wrote to stderr: " + jsonrpc.Clip(last[max(0, len(last)-300):])
+		}
 		return tool.Errorf(tool.CodeTimeout, "%s did not answer %s within %v and was ended%s",
-			s.o.Name, s.o.Hello, s.o.StartTime, lastWords(w.child))
+			s.o.Name, s.o.Hello, s.o.StartTime, last)
 	case errors.As(err, &said):
 		return tool.Errorf(tool.CodeProtocol, "%s did not start: %w", s.o.Name, said)
 	case errors.Is(err, jsonrpc.ErrUnsent): // it was gone before it could be asked
@@ -372,13 +368,6 @@ func (s *Supervisor) notStarted(w *Worker, err error) error {
 		return w.err
 	}
 	return err
-}
-
-func lastWords(c *process.Child) string {
-	if tail := c.Tail(); tail != "" {
-		return fmt.Sprintf("; the last it wrote to stderr: %s", jsonrpc.Clip(tail[max(0, len(tail)-300):]))
-	}
-	return ""
 }
 
 // Close ends the program: calls that wait are refused, the worker is asked to end and then made to, each step bounded,

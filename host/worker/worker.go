@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
+	"syscall"
 	"time"
 
 	"toolpost/host/process"
@@ -74,7 +76,7 @@ func (s *Supervisor) newWorker() (*Worker, error) {
 		s: s, started: time.Now(), stray: make(chan *jsonrpc.Incoming, strayQueue),
 		done: make(chan struct{}), broken: make(chan struct{}), dead: make(chan struct{}),
 	}
-	w.pipe = newPipe(w.dead)
+	w.pipe = &pipe{out: make(chan []byte), gone: w.dead}
 	w.conn = jsonrpc.NewConn(jsonrpc.Options{
 		Writer: w.pipe, Take: w.takeStray, Odd: w.odd, Names: s.o.Names, Serve: w.serveFor,
 		Abandoned: w.wasAbandoned, Answered: w.wasAnswered, Go: s.running.Go,
@@ -166,8 +168,7 @@ func (w *Worker) ask(ctx context.Context, method string, params []byte, e *erran
 	defer w.s.mu.Unlock()
 	w.waiting--
 	w.s.drained(w)
-	var invalid *jsonrpc.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*jsonrpc.InvalidError](err); ok {
 		err = tool.Errorf(tool.CodeProtocol, "the answer of %s is not valid: %s", w.s.o.Name,
 			jsonrpc.Misread(invalid.Err))
 	}
@@ -260,8 +261,7 @@ func (w *Worker) wasAnswered(r *jsonrpc.Request) {
 func (w *Worker) read() {
 	defer close(w.done)
 	err := w.conn.Read(context.Background(), process.NewLines(w.child.Stdout, process.LineLimits{Line: w.s.o.MaxLine}))
-	var limit *process.LimitError
-	if !errors.As(err, &limit) {
+	if _, ok := errors.AsType[*process.LimitError](err); !ok {
 		err = errors.New("it closed its output")
 	}
 	w.breaks(err)
@@ -331,10 +331,12 @@ func (w *Worker) bury() {
 	case <-w.child.Exited():
 	case <-w.broken:
 	}
+	w.s.mu.Lock()
 	breath := process.LastBreath // who closes its pipes is mostly about to exit, and says how
 	if w.babbled() {
 		breath = 0
 	}
+	w.s.mu.Unlock()
 	exited := true
 	select {
 	case <-w.child.Exited():
@@ -351,21 +353,18 @@ func (w *Worker) bury() {
 
 // babbled reports whether the worker said more at once than it may.
 func (w *Worker) babbled() bool {
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
-	var limit *process.LimitError
-	return errors.As(w.fault, &limit)
+	_, ok := errors.AsType[*process.LimitError](w.fault)
+	return ok
 }
 
 // obituary says why the worker is gone.
 func (w *Worker) obituary(exit process.Exit, exited bool) *tool.Error {
-	babbled := w.babbled()
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
 	switch name := w.s.o.Name; {
 	case w.closing:
 		return tool.Errorf(tool.CodeUnavailable, "%s was shut down", name)
-	case babbled || !exited:
+	case w.babbled() || !exited:
 		return tool.Errorf(tool.CodeProtocol, "%s broke the protocol and was ended: %w", name, w.fault)
 	default:
 		return tool.Errorf(tool.CodeCrash, "%s crashed: %s", name, w.child.Describe(exit))
@@ -391,4 +390,84 @@ func (w *Worker) shutdown(ctx context.Context) {
 	}
 	half := w.s.Farewell() / 2
 	w.child.Stop(process.Ladder{Stdin: half, Term: half})
+}
+
+// pipeAtom is how much the kernel takes into a pipe as a whole or not at all.
+const pipeAtom = 4096
+
+// A pipe sends lines to a program. One goroutine, run, writes those that have to wait, so that nobody is held by a
+// program that does not read; a line that fits is written at once by whoever has it, which saves a call two changes of
+// goroutine.
+type pipe struct {
+	file *os.File
+	out  chan []byte
+	gone <-chan struct{} // closed with the program
+
+	writing sync.Mutex
+	raw     syscall.RawConn
+	try     func(fd uintptr) bool // made once, so that a line costs no memory
+	line    []byte
+	sent    bool
+}
+
+// open gives the pipe its file, before anything is sent.
+func (p *pipe) open(f *os.File) (err error) {
+	p.file = f
+	p.raw, err = f.SyscallConn()
+	p.try = func(fd uintptr) bool {
+		n, err := syscall.Write(int(fd), p.line)
+		p.sent = err == nil && n == len(p.line)
+		return true
+	}
+	return err
+}
+
+// Send implements jsonrpc.Writer.
+func (p *pipe) Send(ctx context.Context, stop <-chan struct{}, line []byte) error {
+	select {
+	case <-stop:
+	case <-p.gone:
+	default:
+		if ctx.Err() == nil && p.now(line) {
+			return nil
+		}
+		select {
+		case p.out <- line:
+			return nil
+		case <-stop:
+		case <-p.gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return jsonrpc.ErrUnsent
+}
+
+// now writes a line if that can be done whole and without waiting.
+func (p *pipe) now(line []byte) bool {
+	if len(line) > pipeAtom || !p.writing.TryLock() {
+		return false
+	}
+	defer p.writing.Unlock()
+	p.line, p.sent = line, false
+	err := p.raw.Write(p.try)
+	p.line = nil
+	return p.sent && err == nil
+}
+
+// run writes the lines that wait, to the end of the program. Failed is called for each that could not be written.
+func (p *pipe) run(failed func()) {
+	for {
+		select {
+		case line := <-p.out:
+			p.writing.Lock()
+			_, err := p.file.Write(line)
+			p.writing.Unlock()
+			if err != nil {
+				failed()
+			}
+		case <-p.gone:
+			return
+		}
+	}
 }

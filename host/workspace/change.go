@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -17,9 +18,10 @@ import (
 // A spot is a name in an open folder: what is there is made, replaced, moved or removed by that name, and no
 // link can come in between.
 type spot struct {
-	place
+	Place
 	dir  *File
 	name string
+	was  unix.Stat_t // what existing found there
 }
 
 func (s *spot) close() { s.dir.Close() }
@@ -30,32 +32,32 @@ func (s *spot) abs() string { return path.Join(s.dir.abs, s.name) }
 func (s *spot) stat() (unix.Stat_t, error) {
 	st, err := statAt(s.dir.fd, s.name)
 	if err != nil {
-		err = explain(s.shown, err)
+		err = explain(s.Shown, err)
 	}
 	return st, err
 }
 
 // spotAt opens the folder of a place and asks policy about its name there.
-func (v *View) spotAt(p place, write bool) (*spot, error) {
-	if p.rel == "." {
+func (v *View) spotAt(p Place, write bool) (*spot, error) {
+	if p.Rel == "." {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is an offered folder itself; name something in it",
-			p.shown).Because("folder")
+			p.Shown).Because("folder")
 	}
-	if v.ws.sensitive.path(p.rel) {
-		return nil, deniedSensitive(p.shown)
+	if v.ws.sensitive.path(p.Rel) {
+		return nil, deniedSensitive(p.Shown)
 	}
-	dir, err := v.ws.openFile(place{p.root, path.Dir(p.rel), p.shown}, readFlags|unix.O_DIRECTORY)
+	dir, err := v.ws.openFile(Place{p.root, path.Dir(p.Rel), p.Shown}, readFlags|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
-	s := &spot{p, dir, path.Base(p.rel)}
-	err = v.allowed(s.abs(), p.shown, write)
+	s := &spot{Place: p, dir: dir, name: path.Base(p.Rel)}
+	err = v.allowed(s.abs(), p.Shown, write)
 	ban := max(v.ws.book.At(s.abs()), dir.ban())
 	if err == nil && (ban == offlimits.Secret || write && ban != offlimits.Free) {
-		err = offLimitsError(p.shown, ban)
+		err = offLimitsError(p.Shown, ban)
 	}
 	if err == nil && write && s.inGit() {
-		err = denied(p.shown, "what is in .git decides which programs git runs; change it with git").Because("git")
+		err = denied(p.Shown, "what is in .git decides which programs git runs; change it with git").Because("git")
 	}
 	if err != nil {
 		s.close()
@@ -71,41 +73,33 @@ func (s *spot) inGit() bool {
 }
 
 // existing finds what is at a path, in the first root that has it; not what a link there leads to.
-func (v *View) existing(path string, write bool) (*spot, unix.Stat_t, error) {
-	places, err := v.places(path)
-	if err != nil {
-		return nil, unix.Stat_t{}, err
-	}
-	for _, p := range places {
+func (v *View) existing(path string, write bool) (*spot, error) {
+	return first(v, path, func(p Place) (*spot, error) {
 		s, err := v.spotAt(p, write)
-		if err == nil {
-			var st unix.Stat_t
-			if st, err = s.stat(); err == nil {
-				return s, st, nil
-			}
+		if err != nil {
+			return nil, err
+		}
+		if s.was, err = s.stat(); err != nil {
 			s.close()
 		}
-		if tool.CodeOf(err) != tool.CodeNotFound {
-			return nil, unix.Stat_t{}, err
-		}
-	}
-	return nil, unix.Stat_t{}, v.notFoundAnywhere(path)
+		return s, err
+	})
 }
 
 // changeable is existing for what is to be changed: it must be below a root that may be written.
-func (v *View) changeable(path string) (*spot, unix.Stat_t, error) {
-	s, st, err := v.existing(path, true)
-	if err == nil && !s.Write {
+func (v *View) changeable(path string) (*spot, error) {
+	s, err := v.existing(path, true)
+	if err != nil {
+		return nil, err
+	}
+	if err = s.keeps(); !s.Write {
+		err = readOnly(s.Place)
+	}
+	if err != nil {
 		s.close()
-		return nil, st, readOnly(s.place)
+		return nil, err
 	}
-	if err == nil {
-		if err = s.keeps(); err != nil {
-			s.close()
-			return nil, st, err
-		}
-	}
-	return s, st, err
+	return s, nil
 }
 
 // keeps refuses to move, remove or replace a folder with something in it that is off limits, or that would be.
@@ -113,16 +107,16 @@ func (s *spot) keeps() error {
 	if s.book.Inside(s.abs()) == offlimits.Free {
 		return nil
 	}
-	return denied(s.shown, "something lies in it, or is to, that belongs to this installation or that the config "+
+	return denied(s.Shown, "something lies in it, or is to, that belongs to this installation or that the config "+
 		"starts from").Because("off_limits")
 }
 
 // target is where a path is written: where it is already, else in the first root that may be written, one that has
 // its folder before others.
-func (v *View) target(path string) (place, error) {
-	places, err := v.places(path)
+func (v *View) target(path string) (Place, error) {
+	places, err := v.LocateAll(path)
 	if err != nil {
-		return place{}, err
+		return Place{}, err
 	}
 	best, rank := places[0], -1
 	for _, p := range places {
@@ -136,20 +130,20 @@ func (v *View) target(path string) (place, error) {
 			s.close()
 			r = 1
 		} else if tool.CodeOf(err) != tool.CodeNotFound {
-			return place{}, err
+			return Place{}, err
 		}
 		if p.Write && r > rank {
 			best, rank = p, r
 		}
 	}
 	if !best.Write {
-		return place{}, readOnly(best)
+		return Place{}, readOnly(best)
 	}
 	return best, nil
 }
 
-func readOnly(p place) error {
-	return denied(p.shown, "the folder "+p.Name+
+func readOnly(p Place) error {
+	return denied(p.Shown, "the folder "+p.Name+
 		" is offered read-only; `write: true` of the root lets tools write there").Because("read_only")
 }
 
@@ -162,12 +156,12 @@ func (v *View) newSpot(path string) (*spot, error) {
 	return v.makeSpot(p)
 }
 
-func (v *View) makeSpot(p place) (*spot, error) {
+func (v *View) makeSpot(p Place) (*spot, error) {
 	s, err := v.spotAt(p, true)
 	if tool.CodeOf(err) != tool.CodeNotFound {
 		return s, err
 	}
-	if _, err := v.makeFolder(place{p.root, path.Dir(p.rel), p.shown}); err != nil {
+	if _, err := v.makeFolder(Place{p.root, path.Dir(p.Rel), p.Shown}); err != nil {
 		return nil, err
 	}
 	return v.spotAt(p, true)
@@ -185,7 +179,7 @@ func (v *View) Mkdir(path string) (made bool, err error) {
 	return v.makeFolder(p)
 }
 
-func (v *View) makeFolder(p place) (made bool, err error) {
+func (v *View) makeFolder(p Place) (made bool, err error) {
 	s, err := v.makeSpot(p)
 	if err != nil {
 		return false, err
@@ -195,11 +189,11 @@ func (v *View) makeFolder(p place) (made bool, err error) {
 	case err == nil:
 		return true, nil
 	case !errors.Is(err, fs.ErrExist):
-		return false, explain(p.shown, err)
+		return false, explain(p.Shown, err)
 	}
 	f, err := v.ws.openFile(p, readFlags|unix.O_DIRECTORY)
 	if tool.CodeOf(err) == tool.CodeNotFound { // also what is no folder
-		return false, tool.Errorf(tool.CodeConflict, "%s: %s is in the way and is not a folder", p.shown,
+		return false, tool.Errorf(tool.CodeConflict, "%s: %s is in the way and is not a folder", p.Shown,
 			s.name).Because("exists")
 	}
 	if err != nil {
@@ -210,11 +204,11 @@ func (v *View) makeFolder(p place) (made bool, err error) {
 
 // Stat describes what is at a path: a link itself, not what it leads to.
 func (v *View) Stat(path string) (fs.FileInfo, error) {
-	places, err := v.places(path)
+	places, err := v.LocateAll(path)
 	if err != nil {
 		return nil, err
 	}
-	if places[0].rel == "." {
+	if places[0].Rel == "." {
 		f, err := v.OpenDir(path)
 		if err != nil {
 			return nil, err
@@ -222,23 +216,23 @@ func (v *View) Stat(path string) (fs.FileInfo, error) {
 		defer f.Close()
 		return f.Info(), nil
 	}
-	s, st, err := v.existing(path, false)
+	s, err := v.existing(path, false)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	return fileInfo{s.name, st}, nil
+	return fileInfo{s.name, s.was}, nil
 }
 
 // Remove removes a file, a link (never what it leads to) or an empty folder.
 func (v *View) Remove(path string) error {
-	s, st, err := v.changeable(path)
+	s, err := v.changeable(path)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	flags := 0
-	switch typeOf(st.Mode) {
+	switch typeOf(s.was.Mode) {
 	case fs.ModeDir:
 		flags = unix.AT_REMOVEDIR
 	case fs.ModeIrregular:
@@ -258,12 +252,12 @@ func (v *View) Remove(path string) error {
 // Rename moves a file, a link or a folder, and makes the folders that lead to its new place. What is there already
 // is replaced only where overwrite says so, and never where it is a link.
 func (v *View) Rename(ctx context.Context, from, to string, overwrite bool) error {
-	src, st, err := v.changeable(from)
+	src, err := v.changeable(from)
 	if err != nil {
 		return err
 	}
 	defer src.close()
-	if typeOf(st.Mode) == fs.ModeIrregular {
+	if typeOf(src.was.Mode) == fs.ModeIrregular {
 		return notRegular(from)
 	}
 	dst, err := v.newSpot(to)
@@ -274,13 +268,10 @@ func (v *View) Rename(ctx context.Context, from, to string, overwrite bool) erro
 	if strings.HasPrefix(dst.abs()+"/", src.abs()+"/") {
 		return tool.Errorf(tool.CodeInvalidInput, "%s cannot be moved to %s, which is the same or within it", from, to)
 	}
-	if err := dst.keeps(); err != nil {
+	if err := cmp.Or(dst.keeps(), dst.checkFree(overwrite)); err != nil {
 		return err
 	}
-	if err := dst.checkFree(overwrite); err != nil {
-		return err
-	}
-	if err := v.mayMove(ctx, src, dst, st); err != nil {
+	if err := v.mayMove(ctx, src, dst); err != nil {
 		return err
 	}
 	return rename(src.dir.fd, src.name, dst, overwrite)
@@ -295,11 +286,11 @@ func (s *spot) checkFree(overwrite bool) error {
 	case err != nil:
 		return err
 	case typeOf(st.Mode) == fs.ModeSymlink:
-		return isLink(s.shown)
+		return isLink(s.Shown)
 	case typeOf(st.Mode) == fs.ModeIrregular:
-		return notRegular(s.shown)
+		return notRegular(s.Shown)
 	case !overwrite:
-		return exists(s.shown)
+		return exists(s.Shown)
 	}
 	return nil
 }
@@ -314,21 +305,21 @@ func exists(shown string) *tool.Error {
 
 // mayMove asks policy about what is moved and everything in it, by its old and its new name: what may not be read
 // or written under one name must not become readable or writable under another.
-func (v *View) mayMove(ctx context.Context, src, dst *spot, st unix.Stat_t) error {
+func (v *View) mayMove(ctx context.Context, src, dst *spot) error {
 	if v.scope == nil {
 		return nil
 	}
-	if err := v.allowed(src.abs(), src.shown, false); err != nil || typeOf(st.Mode) != fs.ModeDir {
+	if err := v.allowed(src.abs(), src.Shown, false); err != nil || typeOf(src.was.Mode) != fs.ModeDir {
 		return err
 	}
 	all := &View{ws: v.ws, roots: []*root{src.root}} // the scope's view would leave out what it denies
 	return all.Walk(ctx, src.abs(), WalkOptions{Recursive: true, Hidden: true, MaxEntries: 1_000_000},
 		func(e *Entry) error {
-			if err := errors.Join(v.allowed(e.Abs(), src.shown, false),
-				v.allowed(e.Abs(), src.shown, true)); err != nil {
+			if err := errors.Join(v.allowed(e.Abs(), src.Shown, false),
+				v.allowed(e.Abs(), src.Shown, true)); err != nil {
 				return err
 			}
-			return v.allowed(path.Join(dst.abs(), e.Below()), dst.shown, true)
+			return v.allowed(path.Join(dst.abs(), e.Below()), dst.Shown, true)
 		})
 }
 
@@ -348,12 +339,12 @@ func rename(dir int, name string, to *spot, overwrite bool) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EEXIST):
-		return exists(to.shown)
+		return exists(to.Shown)
 	case errors.Is(err, unix.EXDEV):
 		return tool.Errorf(tool.CodeUnsupported, "%s is on another file system; read, write and delete instead",
-			to.shown)
+			to.Shown)
 	case errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ENOTEMPTY):
-		return tool.Errorf(tool.CodeConflict, "%s: %w; move it away first", to.shown, err)
+		return tool.Errorf(tool.CodeConflict, "%s: %w; move it away first", to.Shown, err)
 	}
-	return explain(to.shown, err)
+	return explain(to.Shown, err)
 }

@@ -1,9 +1,11 @@
 package workspace
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -151,22 +153,14 @@ const readFlags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEX
 
 // Open opens a regular file for reading, in the first root that has it.
 func (v *View) Open(path string) (*File, error) {
-	f, err := v.open(path, readFlags)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.checkRegular(); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return v.open(path, (*File).checkRegular)
 }
 
 func (f *File) checkRegular() error {
-	switch f.stat.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
+	switch typeOf(f.stat.Mode) {
+	case 0:
 		return nil
-	case unix.S_IFDIR:
+	case fs.ModeDir:
 		return tool.Errorf(tool.CodeInvalidInput, "%s is a folder, not a file", f.Shown()).Because("folder")
 	}
 	return notRegular(f.Shown())
@@ -174,67 +168,50 @@ func (f *File) checkRegular() error {
 
 // OpenDir opens a folder, in the first root that has it.
 func (v *View) OpenDir(path string) (*File, error) {
-	f, err := v.open(path, readFlags)
-	if err != nil {
-		return nil, err
-	}
-	if f.stat.Mode&unix.S_IFMT != unix.S_IFDIR {
-		f.Close()
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is not a folder", path).Because("not_a_folder")
-	}
-	return f, nil
+	return v.open(path, func(f *File) error {
+		if typeOf(f.stat.Mode) != fs.ModeDir {
+			return tool.Errorf(tool.CodeInvalidInput, "%s is not a folder", path).Because("not_a_folder")
+		}
+		return nil
+	})
 }
 
 // WorkDir opens a folder as the working folder of a child. An empty path is the first root.
 func (v *View) WorkDir(path string) (*File, error) {
-	if path == "" {
-		path = "."
-	}
-	return v.OpenDir(path)
+	return v.OpenDir(cmp.Or(path, "."))
 }
 
-// open opens a path in the first root that has it.
-func (v *View) open(path string, flags int) (*File, error) {
-	places, err := v.places(path)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range places {
-		f, err := v.openPlace(p, flags)
-		if tool.CodeOf(err) == tool.CodeNotFound {
-			continue
+// open opens a path for reading, in the first root that has it, if policy lets the call have what was really opened,
+// and if that is what is wanted.
+func (v *View) open(path string, check func(*File) error) (*File, error) {
+	return first(v, path, func(p Place) (*File, error) {
+		f, err := v.ws.openFile(p, readFlags)
+		if err != nil {
+			return nil, err
+		}
+		if err = v.allowed(f.abs, path, false); err == nil {
+			err = check(f)
+		}
+		if err != nil {
+			f.Close()
 		}
 		return f, err
-	}
-	return nil, v.notFoundAnywhere(path)
-}
-
-// openPlace opens a place for reading, if policy lets the call have what it really opened.
-func (v *View) openPlace(p place, flags int) (*File, error) {
-	f, err := v.ws.openFile(p, flags)
-	if err != nil {
-		return nil, err
-	}
-	if err := v.allowed(f.abs, p.shown, false); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	})
 }
 
 // openFile opens a place and looks at what it really opened.
-func (w *Workspace) openFile(p place, flags int) (*File, error) {
-	if w.sensitive.path(p.rel) {
-		return nil, deniedSensitive(p.shown)
+func (w *Workspace) openFile(p Place, flags int) (*File, error) {
+	if w.sensitive.path(p.Rel) {
+		return nil, deniedSensitive(p.Shown)
 	}
 	fd, abs, err := w.openBelow(p, flags)
 	if err != nil {
 		return nil, err
 	}
-	f := &File{fd: fd, root: p.root, abs: abs, shown: p.shown}
+	f := &File{fd: fd, root: p.root, abs: abs, shown: p.Shown}
 	err = f.load()
 	if ban := w.book.At(abs); err == nil && ban == offlimits.Secret {
-		err = offLimitsError(p.shown, ban)
+		err = offLimitsError(p.Shown, ban)
 	}
 	if err != nil {
 		f.Close()
@@ -248,13 +225,11 @@ func (f *File) load() error {
 	if err := retry(func() error { return unix.Fstat(f.fd, &f.stat) }); err != nil {
 		return explain(f.Shown(), err)
 	}
-	if err := f.root.checkLinks(&f.stat, f.Shown); err != nil {
-		return err
-	}
-	if f.ban() == offlimits.Secret {
+	err := f.root.checkLinks(&f.stat, f.Shown)
+	if err == nil && f.ban() == offlimits.Secret {
 		return offLimitsError(f.Shown(), offlimits.Secret)
 	}
-	return nil
+	return err
 }
 
 // ban says what of the file is off limits by what it is. What has one name is known by that.
@@ -271,7 +246,7 @@ func (f *File) ban() offlimits.Ban {
 
 // checkLinks refuses a file that has a second name: it may be one outside that somebody linked into the root.
 func (r *root) checkLinks(st *unix.Stat_t, shown func() string) error {
-	if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1 && !r.hardLinks {
+	if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1 && r.options.HardLinks != "allow" {
 		return denied(shown(), "the file has another name (a hard link), which may be outside the offered folders; "+
 			"`hard_links: allow` of the root lets it through").Because("hard_link")
 	}
@@ -296,28 +271,28 @@ func (v *View) allowed(abs, shown string, write bool) error {
 
 // openBelow opens a place and gives where it really is. The quick way takes a path without links, which is where it
 // seems to be; it is left as soon as a link is met.
-func (w *Workspace) openBelow(p place, flags int) (fd int, abs string, err error) {
+func (w *Workspace) openBelow(p Place, flags int) (fd int, abs string, err error) {
 	if !w.noFast {
-		fd, err = openNoLinks(p.fd, p.rel, flags)
+		fd, err = openNoLinks(p.fd, p.Rel, flags)
 		switch {
 		case err == nil:
-			return fd, p.path(), nil
+			return fd, p.Abs(), nil
 		case !needsSlowWay(err):
-			return -1, "", explain(p.shown, err)
+			return -1, "", explain(p.Shown, err)
 		}
 	}
 	return w.openByLinks(p, flags)
 }
 
 func openNoLinks(dir int, rel string, flags int) (fd int, err error) {
-	how := unix.OpenHow{
-		Flags:   uint64(flags),
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
-	}
-	err = retry(func() error {
-		fd, err = unix.Openat2(dir, rel, &how)
-		return err
-	})
+	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_BENEATH | offlimits.NoLinks}
+	err = retry(func() error { fd, err = unix.Openat2(dir, rel, &how); return err })
+	return fd, err
+}
+
+// openName opens a name in an open folder; not what a link there leads to.
+func openName(dir int, name string, flags int, mode uint32) (fd int, err error) {
+	err = retry(func() error { fd, err = unix.Openat(dir, name, flags|unix.O_NOFOLLOW, mode); return err })
 	return fd, err
 }
 
@@ -329,14 +304,14 @@ func needsSlowWay(err error) bool {
 
 // openByLinks follows links that stay in the root, and looks at the name of what was really opened: a link with a
 // harmless name may lead to a file with a sensitive one.
-func (w *Workspace) openByLinks(p place, flags int) (fd int, abs string, err error) {
-	f, err := p.dir.OpenFile(p.rel, flags&^unix.O_CLOEXEC, 0) // os.Root closes on exec anyway
+func (w *Workspace) openByLinks(p Place, flags int) (fd int, abs string, err error) {
+	f, err := p.dir.OpenFile(p.Rel, flags&^unix.O_CLOEXEC, 0) // os.Root closes on exec anyway
 	if err != nil {
-		return -1, "", explain(p.shown, bare(err))
+		return -1, "", explain(p.Shown, offlimits.Plain(err))
 	}
 	defer f.Close()
-	if fd, err = dup(f); err != nil {
-		return -1, "", explain(p.shown, err)
+	if fd, err = unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		return -1, "", explain(p.Shown, err)
 	}
 	if abs, err = w.checkReal(p, fd); err != nil {
 		unix.Close(fd)
@@ -345,11 +320,11 @@ func (w *Workspace) openByLinks(p place, flags int) (fd int, abs string, err err
 	return fd, abs, nil
 }
 
-func (w *Workspace) checkReal(p place, fd int) (abs string, err error) {
-	abs, err = realPath(fd)
-	if err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "%s: cannot tell which file it is: %w; is /proc mounted?", p.shown,
-			bare(err))
+func (w *Workspace) checkReal(p Place, fd int) (abs string, err error) {
+	// The kernel says where an open file is. Asking before the open could be answered for another file.
+	if abs, err = os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)); err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "%s: cannot tell which file it is: %w; is /proc mounted?", p.Shown,
+			offlimits.Plain(err))
 	}
 	abs = strings.TrimSuffix(abs, " (deleted)") // the kernel's mark on a name that is gone
 	rel, ok := below(p.Dir, abs)
@@ -357,7 +332,7 @@ func (w *Workspace) checkReal(p place, fd int) (abs string, err error) {
 		rel = abs // the root itself was moved
 	}
 	if w.sensitive.path(rel) {
-		return "", deniedSensitive(p.shown)
+		return "", deniedSensitive(p.Shown)
 	}
 	return abs, nil
 }

@@ -3,7 +3,6 @@ package workspace
 import (
 	"io"
 	"io/fs"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -52,21 +51,13 @@ func (r *rules) ignores(d *folder, it item) bool {
 
 // with returns the rules that count in a folder, given those of the folder above it.
 func (r *rules) with(d *folder, items []item) *rules {
-	var has [3]bool
 	for _, it := range items {
 		switch it.name {
-		case ".gitignore":
-			has[0] = true
-		case ".ignore":
-			has[1] = true
-		case ".git":
-			has[2] = true
+		case ".gitignore", ".ignore", ".git":
+			return r.load(d.fd, d.rel)
 		}
 	}
-	if has == [3]bool{} {
-		return r
-	}
-	return r.load(d.fd, d.rel)
+	return r
 }
 
 // load reads the ignore files of an open folder, which is rel below its root.
@@ -79,18 +70,16 @@ func (r *rules) load(fd int, rel string) *rules {
 	if base > 0 {
 		base++
 	}
-	if _, err := statAt(fd, ".git"); err == nil { // the top of a repository: what lies above is another one's
-		next.gits = nil
-		if l := readRules(fd, ".git/info/exclude"); l != nil {
-			next.gits = []scoped{{l, base}}
+	nearest := func(name string, lists []scoped) []scoped {
+		if l := readRules(fd, name); l != nil {
+			return append([]scoped{{l, base}}, lists...)
 		}
+		return lists
 	}
-	if l := readRules(fd, ".gitignore"); l != nil {
-		next.gits = slices.Insert(slices.Clone(next.gits), 0, scoped{l, base})
+	if _, err := statAt(fd, ".git"); err == nil { // the top of a repository: what lies above is another one's
+		next.gits = nearest(".git/info/exclude", nil)
 	}
-	if l := readRules(fd, ".ignore"); l != nil {
-		next.dots = slices.Insert(slices.Clone(next.dots), 0, scoped{l, base})
-	}
+	next.gits, next.dots = nearest(".gitignore", next.gits), nearest(".ignore", next.dots)
 	return next
 }
 
@@ -135,11 +124,7 @@ func readRules(dir int, name string) *ignore.List {
 // openSteps opens a path below an open folder, step by step, following no link.
 func openSteps(dir int, path string) (fd int, err error) {
 	name, rest, more := strings.Cut(path, "/")
-	err = retry(func() (err error) {
-		fd, err = unix.Openat(dir, name, readFlags|unix.O_NOFOLLOW, 0)
-		return err
-	})
-	if err != nil || !more {
+	if fd, err = openName(dir, name, readFlags, 0); err != nil || !more {
 		return fd, err
 	}
 	defer unix.Close(fd)

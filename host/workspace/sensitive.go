@@ -1,8 +1,10 @@
 package workspace
 
 import (
+	"path"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/bmatcuk/doublestar/v4"
 
@@ -20,20 +22,11 @@ type Sensitive struct {
 // TempPrefix is how the names of unfinished files begin. Nobody sees them.
 const TempPrefix = ".toolpost-"
 
-// sensitiveByDefault are secrets and private keys.
-func sensitiveByDefault() []string {
-	return []string{
-		".env", ".env.*", "credentials.json", "*.key", "*.pem", "*.p12", "*.pfx",
-		"id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".ssh", ".netrc", ".git-credentials", ".pgpass",
-	}
-}
-
-// ours is our own state, which no config gives away: it holds the tokens of the doors.
-func ours() []string { return []string{".toolpost", TempPrefix + "*"} }
-
 // sensitive decides about names.
 type sensitive struct {
-	ours, denied, allowed *names
+	ours    *names // our own state, which no config gives away: it holds the tokens of the doors
+	denied  *names // secrets and private keys
+	allowed *names
 }
 
 func newSensitive(o Sensitive) (*sensitive, error) {
@@ -43,18 +36,17 @@ func newSensitive(o Sensitive) (*sensitive, error) {
 				"sensitive: %q is not a pattern of names; write one such as *.key", p)
 		}
 	}
-	return &sensitive{
-		ours:    newNames(ours()),
-		denied:  newNames(append(sensitiveByDefault(), o.Add...)),
-		allowed: newNames(o.Allow),
-	}, nil
+	keys := []string{
+		".env", ".env.*", "credentials.json", "*.key", "*.pem", "*.p12", "*.pfx",
+		"id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".ssh", ".netrc", ".git-credentials", ".pgpass",
+	}
+	ours := []string{".toolpost", TempPrefix + "*"}
+	return &sensitive{newNames(ours), newNames(append(keys, o.Add...)), newNames(o.Allow)}, nil
 }
 
 // path reports whether any part of a path has a sensitive name.
 func (s *sensitive) path(p string) bool {
-	for p != "" {
-		var part string
-		part, p, _ = strings.Cut(p, "/")
+	for part := range strings.SplitSeq(p, "/") {
 		if s.name(part) {
 			return true
 		}
@@ -105,21 +97,159 @@ func newNames(patterns []string) *names {
 }
 
 func (n *names) match(name string) bool {
-	if n.exact[name] {
-		return true
-	}
-	for _, p := range n.prefixes {
-		if strings.HasPrefix(name, p) {
-			return true
+	return n.exact[name] || // the others were checked to be patterns
+		slices.ContainsFunc(n.prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) ||
+		slices.ContainsFunc(n.suffixes, func(s string) bool { return strings.HasSuffix(name, s) }) ||
+		slices.ContainsFunc(n.others, func(p string) bool { return doublestar.MatchUnvalidated(p, name) })
+}
+
+// isPlain reports whether a name is its own folded form, which nearly all are.
+func isPlain(name string) bool {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == '-', c == '+', c == ',', c == '=', c == '@',
+			c == '#', c == '%':
+		case c == '.' && i+1 < len(name):
+		default:
+			return false
 		}
 	}
-	for _, s := range n.suffixes {
-		if strings.HasSuffix(name, s) {
-			return true
+	return true
+}
+
+// fold returns the plain name that a name looks like, in lower case: without marks and invisible characters, with
+// the letters of other scripts and styles that look like Latin ones replaced, and without the trailing dots,
+// spaces and tildes that some file systems and editors add.
+func fold(name string) string {
+	folded := strings.Map(foldRune, name)
+	return strings.TrimRight(folded, ". ~")
+}
+
+func foldRune(r rune) rune {
+	switch {
+	case r < 0x80:
+		return unicode.ToLower(r)
+	case isInvisible(r) || unicode.In(r, unicode.Mn, unicode.Me):
+		return -1
+	case unicode.IsSpace(r):
+		return ' '
+	}
+	r = unicode.ToLower(styled(r))
+	if r < 0x80 {
+		return r
+	}
+	for _, same := range lookAlikes() {
+		if i := strings.IndexRune(same, r); i > 0 {
+			return rune(same[0])
 		}
 	}
-	for _, p := range n.others {
-		if doublestar.MatchUnvalidated(p, name) { // they were checked
+	return r
+}
+
+func isInvisible(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
+}
+
+// styled returns the plain character of one in another style, of letters the small one.
+func styled(r rune) rune {
+	for _, s := range []struct{ first, last, plain, each rune }{ // the plain ones begin again after each so many
+		{0xFF01, 0xFF5E, '!', 94},   // full width
+		{0x1D400, 0x1D6A3, 'a', 26}, // mathematical alphabets, of capitals and of small letters
+		{0x1D7CE, 0x1D7FF, '0', 10},
+		{0x249C, 0x24B5, 'a', 26}, {0x24B6, 0x24E9, 'a', 26}, // in parentheses, circled
+		{0x1F110, 0x1F129, 'a', 26}, {0x1F130, 0x1F149, 'a', 26}, {0x1F150, 0x1F169, 'a', 26},
+		{0x1F170, 0x1F189, 'a', 26}, {0x1F1E6, 0x1F1FF, 'a', 26}, // squared; regional indicators
+	} {
+		if s.first <= r && r <= s.last {
+			return s.plain + (r-s.first)%s.each
+		}
+	}
+	return r
+}
+
+// lookAlikes lists plain characters, each with others, in lower case, that are read as it.
+func lookAlikes() []string {
+	return []string{
+		".․﹒。｡·•∙⋅٠۰۔܁‧", "-‐‑‒–—―−﹘﹣➖", "_‿⁀︳︴﹍﹎﹏ˍ", "/∕⁄╱⧸", "\\∖⧵﹨⧹", ":∶ː˸﹕։׃",
+		"aàáâãäåāăąǎǟǡǻȁȃȧḁạảấầẩẫậắằẳẵặаɑαªᵃₐ⍺", "bḃḅḇьᵇƅ", "cçćĉċčḉсϲᶜⅽℂ¢", "dďđḋḍḏḑḓԁᵈⅾɗ",
+		"eèéêëēĕėęěȅȇȩḕḗḙḛḝẹẻẽếềểễệеєёҽᵉₑℯℰε", "fḟᶠƒ", "gĝğġģǧǵḡɡցᵍℊ", "hĥȟḣḥḧḩḫẖһհʰₕℎħℋ",
+		"iìíîïĩīĭįıǐȉȋḭḯỉịіїιɩⁱᵢℹⅰ¡ӏ", "jĵǰјϳʲⱼ", "kķĸǩḱḳḵкκᵏₖ", "lĺļľŀłḷḹḻḽⅼˡₗℓ|ǀ∣", "mḿṁṃмᵐₘⅿ",
+		"nñńņňŉǹṅṇṉṋпոηⁿₙ", "oòóôõöøōŏőơǒǫǭȍȏȫȭȯȱṍṏṑṓọỏốồổỗộớờởỡợоοσօᵒₒº", "pṕṗрρᵖₚ℘", "qԛգզ", "rŕŗřȑȓṙṛṝṟгʳᵣ",
+		"sśŝşšșṡṣṥṧṩѕˢₛſꜱ", "tţťțŧṫṭṯṱтτᵗₜ", "uùúûüũūŭůűųưǔǖǘǚǜȕȗṳṵṷṹṻụủứừửữựυսᵘᵤцµ", "vṽṿνѵᵛᵥⅴ∨", "wŵẁẃẅẇẉẘωԝʷɯ",
+		"xẋẍхχˣₓⅹ×", "yýÿŷȳẏẙỳỵỷỹуүγʸ", "zźżžẑẓẕᴢᶻ",
+		"0°⁰₀", "1¹₁", "2²₂", "3³₃зӡ", "4⁴₄", "5⁵₅", "6⁶₆б", "7⁷₇", "8⁸₈", "9⁹₉",
+	}
+}
+
+// What patterns may cost.
+const (
+	MaxGlob     = 256 // bytes of one
+	MaxGlobs    = 64  // of one walk
+	maxBranches = 16  // braces and commas of one: matching tries every combination of alternatives
+)
+
+// Globs decide which files of a tree are wanted, by their paths below where a walk starts. The zero value wants all.
+type Globs struct {
+	include, exclude []glob
+}
+
+type glob struct {
+	pattern string
+	byPath  bool // it has a slash: it is about the path below the start, else about the name
+}
+
+// NewGlobs reads patterns; those with ! in front leave out what they match. One with a slash is about the path, another
+// one about the name.
+func NewGlobs(patterns []string) (*Globs, error) {
+	if len(patterns) > MaxGlobs {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%d patterns are given; at most %d make sense", len(patterns),
+			MaxGlobs)
+	}
+	g := &Globs{}
+	for _, p := range patterns {
+		p, exclude := strings.CutPrefix(p, "!")
+		if err := CheckGlob(p); err != nil {
+			return nil, err
+		}
+		one := glob{p, strings.Contains(p, "/") || strings.Contains(p, "**")}
+		if exclude {
+			g.exclude = append(g.exclude, one)
+		} else {
+			g.include = append(g.include, one)
+		}
+	}
+	return g, nil
+}
+
+// CheckGlob reports whether a pattern is well formed and cheap enough.
+func CheckGlob(p string) error {
+	switch {
+	case p == "":
+		return tool.Errorf(tool.CodeInvalidInput, "a pattern is empty; write one such as *.go")
+	case len(p) > MaxGlob || strings.Count(p, "{")+strings.Count(p, ",") > maxBranches:
+		return tool.Errorf(tool.CodeInvalidInput,
+			"the pattern is too long or has too many alternatives; use a shorter one")
+	case !doublestar.ValidatePattern(p):
+		return tool.Errorf(tool.CodeInvalidInput, "the pattern %q is malformed; close every bracket and brace", p)
+	}
+	return nil
+}
+
+// LeaveOut reports whether an entry, and a folder with all that is in it, is left out.
+func (g *Globs) LeaveOut(below string) bool { return matchAny(g.exclude, below) }
+
+// Want reports whether a file is wanted.
+func (g *Globs) Want(below string) bool {
+	return (len(g.include) == 0 || matchAny(g.include, below)) && !g.LeaveOut(below)
+}
+
+func matchAny(list []glob, below string) bool {
+	for _, g := range list {
+		subject := below
+		if !g.byPath {
+			subject = path.Base(below)
+		}
+		if doublestar.MatchUnvalidated(g.pattern, subject) {
 			return true
 		}
 	}

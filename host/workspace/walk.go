@@ -1,12 +1,16 @@
 package workspace
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -46,11 +50,7 @@ type Entry struct {
 // or that may not be read, has no entries. Where visit gives fs.SkipAll the walk ends in good order; any other
 // error ends it and is returned.
 func (v *View) Walk(ctx context.Context, path string, o WalkOptions, visit func(*Entry) error) error {
-	w, err := v.newWalk(path, o)
-	if err != nil {
-		return err
-	}
-	start, err := w.start()
+	w, start, err := v.begin(path, o)
 	if err != nil {
 		return err
 	}
@@ -79,32 +79,20 @@ type walk struct {
 	buf    []byte
 }
 
-func (v *View) newWalk(shown string, o WalkOptions) (*walk, error) {
+// begin opens the folder where the walk begins, with the rules of all ignore files above it.
+func (v *View) begin(shown string, o WalkOptions) (*walk, *folder, error) {
 	g, err := NewGlobs(o.Globs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if o.MaxEntries == 0 {
-		o.MaxEntries = defaultMaxEntries
+	o.MaxEntries, o.MaxDepth = cmp.Or(o.MaxEntries, defaultMaxEntries), cmp.Or(o.MaxDepth, defaultMaxDepth)
+	w := &walk{View: v, WalkOptions: o, globs: g, shown: cmp.Or(shown, "."), buf: make([]byte, 32<<10)}
+	if shown != "" {
+		w.prefix = strings.TrimRight(shown, "/") + "/"
 	}
-	if o.MaxDepth == 0 {
-		o.MaxDepth = defaultMaxDepth
-	}
-	w := &walk{
-		View: v, WalkOptions: o, globs: g, shown: shown, prefix: strings.TrimRight(shown, "/") + "/",
-		buf: make([]byte, 32<<10),
-	}
-	if shown == "" {
-		w.shown, w.prefix = ".", ""
-	}
-	return w, nil
-}
-
-// start opens the folder where the walk begins, with the rules of all ignore files above it.
-func (w *walk) start() (*folder, error) {
-	f, err := w.OpenDir(w.shown)
+	f, err := v.OpenDir(w.shown)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	w.root = f.root
 	rel, ok := below(f.root.Dir, f.abs)
@@ -119,7 +107,7 @@ func (w *walk) start() (*folder, error) {
 	if w.Ignore {
 		d.rules = rulesAbove(f.root.fd, rel)
 	}
-	return d, nil
+	return w, d, nil
 }
 
 // A folder is an open one that a walk is in.
@@ -248,11 +236,7 @@ func (w *walk) descend(ctx context.Context, d *folder, name string) error {
 	if d.depth >= w.MaxDepth {
 		return w.tooMuch("has folders nested deeper than %d", w.MaxDepth)
 	}
-	var fd int
-	err := retry(func() (err error) {
-		fd, err = unix.Openat(d.fd, name, readFlags|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		return err
-	})
+	fd, err := openName(d.fd, name, readFlags|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil //nolint:nilerr // gone meanwhile, or not ours to read: it has no entries
 	}
@@ -291,16 +275,14 @@ func (e *Entry) Open() (*File, error) {
 
 // openEntry opens a regular file by its name in an open folder, following no link.
 func openEntry(dir int, name string, f File) (*File, error) {
-	err := retry(func() (err error) {
-		f.fd, err = unix.Openat(dir, name, readFlags|unix.O_NOFOLLOW, 0)
-		return err
-	})
-	if errors.Is(err, unix.ELOOP) {
+	fd, err := openName(dir, name, readFlags, 0)
+	switch {
+	case errors.Is(err, unix.ELOOP):
 		return nil, isLink(f.Shown())
-	}
-	if err != nil {
+	case err != nil:
 		return nil, explain(f.Shown(), err)
 	}
+	f.fd = fd
 	if err = f.load(); err == nil {
 		err = f.checkRegular()
 	}
@@ -314,4 +296,99 @@ func openEntry(dir int, name string, f File) (*File, error) {
 func statAt(dir int, name string) (st unix.Stat_t, err error) {
 	err = retry(func() error { return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	return st, err
+}
+
+// Where the parts of struct linux_dirent64 are.
+const (
+	direntLength = 16
+	direntType   = 18
+	direntName   = 19
+)
+
+// appendItems adds the names that getdents wrote. The file system says what most of them are; where it does not, we
+// ask.
+func appendItems(items []item, fd int, buf []byte) []item {
+	for len(buf) > direntName {
+		length := int(binary.NativeEndian.Uint16(buf[direntLength:]))
+		if length <= direntName || length > len(buf) {
+			return items
+		}
+		name := buf[direntName:length]
+		if end := bytes.IndexByte(name, 0); end >= 0 {
+			name = name[:end]
+		}
+		if s := string(name); s != "." && s != ".." {
+			items = append(items, item{s, itemType(fd, s, buf[direntType])})
+		}
+		buf = buf[length:]
+	}
+	return items
+}
+
+func itemType(fd int, name string, kind byte) fs.FileMode {
+	switch kind {
+	case unix.DT_REG:
+		return 0
+	case unix.DT_DIR:
+		return fs.ModeDir
+	case unix.DT_LNK:
+		return fs.ModeSymlink
+	case unix.DT_UNKNOWN:
+		if st, err := statAt(fd, name); err == nil {
+			return typeOf(st.Mode)
+		}
+	}
+	return fs.ModeIrregular
+}
+
+// batchSize is how many entries are handed over at once: handing over costs more than most visits.
+const batchSize = 32
+
+// parallel walks in the caller's goroutine and visits in several others, and waits for them.
+func (w *walk) parallel(ctx context.Context, start *folder, visit func(*Entry) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	batches := make(chan []Entry, w.Parallel)
+	var wg sync.WaitGroup
+	for range w.Parallel {
+		wg.Go(func() {
+			for batch := range batches {
+				for i := range batch {
+					if ctx.Err() == nil {
+						if err := visit(&batch[i]); err != nil {
+							cancel(err)
+						}
+					}
+					batch[i].dir.release()
+				}
+			}
+		})
+	}
+	walkErr := w.feed(ctx, start, batches)
+	close(batches)
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		walkErr = err
+	}
+	if errors.Is(walkErr, fs.SkipAll) {
+		return nil
+	}
+	return walkErr
+}
+
+// feed walks and hands over what it comes to.
+func (w *walk) feed(ctx context.Context, start *folder, batches chan<- []Entry) error {
+	var batch []Entry
+	w.visit = func(e *Entry) error {
+		e.dir.refs.Add(1)
+		if batch = append(batch, *e); len(batch) < batchSize {
+			return nil
+		}
+		batches <- batch // the visitors take every batch, also when the walk is over
+		batch = make([]Entry, 0, batchSize)
+		return ctx.Err()
+	}
+	err := w.folder(ctx, start)
+	batches <- batch
+	return err
 }

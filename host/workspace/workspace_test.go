@@ -155,7 +155,7 @@ func TestACallerSeesItsOwnRootsOnly(t *testing.T) {
 		if !sees && strings.ReplaceAll(hidden.Error(), "private", "nowhere") != unknown.Error() {
 			t.Errorf("%q can tell a hidden codebase from none: %v, %v", caller, hidden, unknown)
 		}
-		if _, err := v.Locate(filepath.Join(w.top, "private/p.txt")); (err == nil) != sees {
+		if _, err := v.LocateAll(filepath.Join(w.top, "private/p.txt")); (err == nil) != sees {
 			t.Errorf("%q locates: %v", caller, err)
 		}
 	}
@@ -227,7 +227,7 @@ func TestASensitiveFileThatIsGoneWhenItIsCheckedIsRefused(t *testing.T) {
 	if err := os.Remove(f.Name()); err != nil {
 		t.Fatal(err)
 	}
-	at := place{w.ws.roots[0], "harmless.txt", "harmless.txt"}
+	at := Place{w.ws.roots[0], "harmless.txt", "harmless.txt"}
 	if _, err := w.ws.checkReal(at, int(f.Fd())); tool.CodeOf(err) != tool.CodeAccessDenied {
 		t.Errorf("err = %v; want access_denied", err)
 	}

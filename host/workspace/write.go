@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,23 +33,19 @@ func (v *View) Write(path string, content []byte, o WriteOptions) error {
 		return err
 	}
 	defer s.close()
-	mu := v.ws.changing(s)
-	mu.Lock()
-	defer mu.Unlock()
+	defer v.ws.lock(s)()
 	return v.ws.write(s, content, o)
 }
 
 // Edit reads a file of at most limit bytes, has it changed, and writes it back. Edits and writes of one file wait
 // for each other; where somebody else changed it meanwhile, nothing is written.
 func (v *View) Edit(path string, limit int64, change func(old []byte) ([]byte, error)) error {
-	s, _, err := v.changeable(path)
+	s, err := v.changeable(path)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	mu := v.ws.changing(s)
-	mu.Lock()
-	defer mu.Unlock()
+	defer v.ws.lock(s)()
 	old, stamp, err := v.readSpot(s, limit)
 	if err != nil {
 		return err
@@ -61,10 +58,10 @@ func (v *View) Edit(path string, limit int64, change func(old []byte) ([]byte, e
 }
 
 func (v *View) readSpot(s *spot, limit int64) ([]byte, Stamp, error) {
-	if err := v.allowed(s.abs(), s.shown, false); err != nil {
+	if err := v.allowed(s.abs(), s.Shown, false); err != nil {
 		return nil, Stamp{}, err
 	}
-	f, err := openEntry(s.dir.fd, s.name, File{root: s.root, abs: s.abs(), shown: s.shown})
+	f, err := openEntry(s.dir.fd, s.name, File{root: s.root, abs: s.abs(), shown: s.Shown})
 	if err != nil {
 		return nil, Stamp{}, err
 	}
@@ -73,11 +70,13 @@ func (v *View) readSpot(s *spot, limit int64) ([]byte, Stamp, error) {
 	return content, f.Stamp(), err
 }
 
-// changing returns the lock of what is at a spot. Two of them may share one.
-func (w *Workspace) changing(s *spot) *sync.Mutex {
+// lock takes the lock of what is at a spot. Two of them may share one.
+func (w *Workspace) lock(s *spot) (unlock func()) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s.abs())) // it never fails
-	return &w.changes[h.Sum32()%uint32(len(w.changes))]
+	mu := &w.changes[h.Sum32()%uint32(len(w.changes))]
+	mu.Lock()
+	return mu.Unlock
 }
 
 func (w *Workspace) write(s *spot, content []byte, o WriteOptions) error {
@@ -88,11 +87,11 @@ func (w *Workspace) write(s *spot, content []byte, o WriteOptions) error {
 	w.sweeps.once(s.dir)
 	t, err := newTemp(s, old, o)
 	if err != nil {
-		return explain(s.shown, err)
+		return explain(s.Shown, err)
 	}
 	defer t.drop()
 	if err := t.fill(content); err != nil {
-		return explain(s.shown, err)
+		return explain(s.Shown, err)
 	}
 	if _, err := s.replaceable(o); err != nil { // filling took its time
 		return err
@@ -105,7 +104,7 @@ func (s *spot) replaceable(o WriteOptions) (*unix.Stat_t, error) {
 	st, err := s.stat()
 	if tool.CodeOf(err) == tool.CodeNotFound {
 		if o.Unchanged != nil {
-			return nil, changed(s.shown)
+			return nil, changed(s.Shown)
 		}
 		return nil, nil //nolint:nilnil // nothing there, and nothing wrong
 	}
@@ -113,19 +112,19 @@ func (s *spot) replaceable(o WriteOptions) (*unix.Stat_t, error) {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is a folder, not a file", s.shown).Because("folder")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is a folder, not a file", s.Shown).Because("folder")
 	}
 	if err := s.checkFree(!o.CreateOnly); err != nil {
 		return nil, err
 	}
-	if err := s.checkLinks(&st, func() string { return s.shown }); err != nil {
+	if err := s.checkLinks(&st, func() string { return s.Shown }); err != nil {
 		return nil, err
 	}
 	if o.Unchanged != nil && *o.Unchanged != stampOf(&st) {
-		return nil, changed(s.shown)
+		return nil, changed(s.Shown)
 	}
 	if err := unix.Faccessat(s.dir.fd, s.name, unix.W_OK, unix.AT_EACCESS); err != nil {
-		return nil, explain(s.shown, err)
+		return nil, explain(s.Shown, err)
 	}
 	return &st, nil
 }
@@ -149,7 +148,7 @@ func newTemp(s *spot, old *unix.Stat_t, o WriteOptions) (*temp, error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	t := &temp{
-		dir: s.dir.fd, fd: -1, name: TempPrefix + hex.EncodeToString(random[:]) + tempSuffix,
+		dir: s.dir.fd, name: TempPrefix + hex.EncodeToString(random[:]) + tempSuffix,
 		mode: uint32(o.Mode.Perm()), owner: old,
 	}
 	create := uint32(0o666) // the umask takes from it
@@ -159,12 +158,8 @@ func newTemp(s *spot, old *unix.Stat_t, o WriteOptions) (*temp, error) {
 			t.mode = old.Mode & 0o777
 		}
 	}
-	err := retry(func() (err error) {
-		t.fd, err = unix.Openat(t.dir, t.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC,
-			create)
-		return err
-	})
-	if err != nil {
+	var err error
+	if t.fd, err = openName(t.dir, t.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, create); err != nil {
 		return nil, err
 	}
 	_ = unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB) // a file system without locks: the age of a stale one must do
@@ -199,7 +194,7 @@ func (t *temp) commit(s *spot, o WriteOptions) error {
 	t.name = ""
 	// EINVAL: folders of this file system need none
 	if err := unix.Fsync(s.dir.fd); err != nil && !errors.Is(err, unix.EINVAL) {
-		return explain(s.shown, err)
+		return explain(s.Shown, err)
 	}
 	return nil
 }
@@ -210,4 +205,68 @@ func (t *temp) drop() {
 		_ = unix.Unlinkat(t.dir, t.name, 0)
 	}
 	unix.Close(t.fd)
+}
+
+const (
+	maxSwept = 10_000
+	staleAge = time.Minute // much longer than a temporary file lives without its lock
+)
+
+// sweeps removes what writers that were killed left behind, once in each folder.
+type sweeps struct {
+	mu   sync.Mutex
+	done map[[2]uint64]bool
+}
+
+// once sweeps a folder that is about to be written, unless that was done.
+func (s *sweeps) once(dir *File) {
+	key := [2]uint64{dir.stat.Dev, dir.stat.Ino}
+	s.mu.Lock()
+	if len(s.done) >= maxSwept || s.done == nil {
+		s.done = map[[2]uint64]bool{}
+	}
+	seen := s.done[key]
+	s.done[key] = true
+	s.mu.Unlock()
+	if !seen {
+		sweep(dir)
+	}
+}
+
+// sweep reads the folder by a descriptor of its own, since the place in a folder belongs to the descriptor.
+func sweep(dir *File) {
+	fd, err := unix.Openat(dir.fd, ".", readFlags|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if err != nil || n <= 0 {
+			return
+		}
+		for _, it := range appendItems(nil, fd, buf[:n]) {
+			if strings.HasPrefix(it.name, TempPrefix) && strings.HasSuffix(it.name, tempSuffix) {
+				removeStale(fd, it.name)
+			}
+		}
+	}
+}
+
+// removeStale removes a temporary file that nobody holds any more: it is old, and its lock is free.
+func removeStale(dir int, name string) {
+	fd, err := openName(dir, name, readFlags, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || typeOf(st.Mode) != fs.FileMode(0) ||
+		time.Since(time.Unix(st.Mtim.Unix())) < staleAge {
+		return
+	}
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = unix.Unlinkat(dir, name, 0)
+	}
 }

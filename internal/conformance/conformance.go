@@ -16,7 +16,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -147,19 +146,13 @@ func Page(contracts []Contract, claims []Claim) []byte {
 		for _, line := range c.Lines {
 			fmt.Fprintf(&b, "| %s | %s |\n", cell(line), tests(proof[line]))
 		}
-		further(&b, c, claims)
-	}
-	return b.Bytes()
-}
-
-// further lists the claims that no line of the list asked for: fields, methods and notes from the field.
-func further(b *bytes.Buffer, c Contract, claims []Claim) {
-	for _, cl := range claims {
-		asked := cl.Protocol != c.Protocol || slices.ContainsFunc(c.Lines, cl.proves)
-		if !asked {
-			fmt.Fprintf(b, "| %s | %s |\n", cell(cl.Line), tests([]Claim{cl}))
+		for _, cl := range claims { // those that no line of the list asked for: fields, methods and notes from the field
+			if cl.Protocol == c.Protocol && !slices.ContainsFunc(c.Lines, cl.proves) {
+				fmt.Fprintf(&b, "| %s | %s |\n", cell(cl.Line), tests([]Claim{cl}))
+			}
 		}
 	}
+	return b.Bytes()
 }
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
@@ -174,19 +167,4 @@ func tests(claims []Claim) string {
 		}
 	}
 	return strings.Join(names, ", ")
-}
-
-// Root finds the folder of go.mod above the working folder.
-func Root() (string, error) {
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, statErr := os.Stat(filepath.Join(dir, "go.mod")); statErr == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no go.mod above the working folder")
-		}
-		dir = filepath.Dir(dir)
-	}
-	return "", err
 }

@@ -13,10 +13,7 @@ import (
 var update = flag.Bool("update", false, "write docs/conformance.md")
 
 func TestEveryLineOfTheContractsHasAProof(t *testing.T) {
-	root, err := conformance.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	const root = "../.."
 	claims, err := conformance.Claims(root)
 	if err != nil {
 		t.Fatal(err)

@@ -101,9 +101,7 @@ func (s *Server) Pid() int { return s.cmd.Process.Pid }
 func (s *Server) Log() string { return s.log.String() }
 
 // Kill ends it with -9, if it is still there.
-func (s *Server) Kill() {
-	_ = s.end(syscall.SIGKILL)
-}
+func (s *Server) Kill() { _ = s.end(syscall.SIGKILL) }
 
 // Stop lets it end in good order.
 func (s *Server) Stop(t *testing.T) {
@@ -125,15 +123,8 @@ func (s *Server) end(how syscall.Signal) (err error) {
 
 // Knock asks whether the server is there.
 func (s *Server) Knock(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/healthz", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := s.web.Do(req)
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
+	_, err := s.ask(ctx, http.MethodGet, "/healthz", "")
+	return err
 }
 
 // An Outcome is what a caller hears of a call.
@@ -157,8 +148,11 @@ func (s *Server) Call(ctx context.Context, name, args string, headers ...string)
 
 // Raw is Call for those who want the answer as it came.
 func (s *Server) Raw(ctx context.Context, name, args string, headers ...string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/tools/"+name+"/call",
-		strings.NewReader(args))
+	return s.ask(ctx, http.MethodPost, "/v1/tools/"+name+"/call", args, headers...)
+}
+
+func (s *Server) ask(ctx context.Context, method, path, text string, headers ...string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(text))
 	if err != nil {
 		return "", err
 	}

@@ -62,8 +62,16 @@ type Stdio struct {
 	Sources []config.Source
 }
 
-// Packs is what people do with packs of namel3ss tools.
-type Packs = pack.Packs
+type (
+	// Packs is what people do with packs of namel3ss tools.
+	Packs = pack.Packs
+	// Skills is what people do with skill folders.
+	Skills = alphahuman.Skills
+	// A Skill is a skill folder as it was read.
+	Skill = alphahuman.Skill
+	// A SkillFinding is what is wrong with one.
+	SkillFinding = alphahuman.Finding
+)
 
 // Protocols lists them all.
 func Protocols() []Protocol {
@@ -189,11 +197,14 @@ func openNATS(d config.Door, k Kit) (tool.Door, error) {
 	if err := k.Admits(d, c.Anonymous, c.Listen); err != nil {
 		return nil, err
 	}
-	o := singularity.DoorOptions{Version: k.Version, Drain: k.Drain, Log: k.Log, Calls: k.Calls}
+	o := singularity.DoorOptions{
+		Version: k.Version, Drain: k.Drain, Log: k.Log, Calls: k.Calls,
+		Ready: func(url string) { k.Opened(d, url, c.Anonymous) },
+	}
 	if k.Named != nil {
 		o.Named = func(id string) tool.Principal { return k.Named(id, d.Name) }
 	}
-	return c.Door(k.Dir, k.Gate, o, func(url string) { k.Opened(d, url, c.Anonymous) }), nil
+	return c.Door(k.Dir, k.Gate, o), nil
 }
 
 func claimNATS(d config.Door, dir string) (offlimits.Claim, error) {

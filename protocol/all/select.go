@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"toolpost/host/process"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
 )
@@ -32,9 +31,8 @@ func Select(
 	if err != nil {
 		return Selected{}, err
 	}
-	policy := machina.Policy{Command: command, Env: process.Environment(nil, nil)}
 	header := machina.Header(&tool.Call{Trace: tool.NewID()})
-	s, err := policy.Select(ctx, header, menu, inputs)
+	s, err := machina.Policy(command).Select(ctx, header, menu, inputs)
 	if err != nil || s.Kind != machina.Pick {
 		return Selected{Selection: s}, err
 	}

@@ -2,7 +2,6 @@ package alphahuman
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -42,19 +41,19 @@ func (f *findings) warnf(file, format string, args ...any) {
 }
 
 // Check looks at one skill folder without running anything.
-func Check(dir string) []Finding {
+func (Skills) Check(dir string) []Finding {
 	var f findings
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
 	if !isSkill(dir) {
-		f.errorf(dir, "%s", strings.TrimPrefix(f.about(dir, noSkill(dir)), dir+" "))
+		f.fault(dir, dir, noSkill(dir))
 		return f
 	}
 	doc, err := readPart(dir, skillFile, maxSkillFile, parseDoc)
 	switch {
 	case err != nil:
-		f.errorf(skillFile, "%s", strings.TrimPrefix(f.about(dir, err), skillFile+": "))
+		f.fault(skillFile, dir, err)
 	case doc == nil:
 		f.errorf(skillFile, "missing; the contract asks for it: it says what the skill is called and when to use it")
 	default:
@@ -63,19 +62,20 @@ func Check(dir string) []Finding {
 	file, manifest, err := readManifest(dir)
 	switch {
 	case err != nil:
-		f.errorf(file, "%s", strings.TrimPrefix(f.about(dir, err), file+": "))
+		f.fault(file, dir, err)
 	case manifest != nil:
 		f.checkManifest(file, manifest, dir)
 	}
 	return f
 }
 
-// about is an error without the path of the file, which the finding has already.
-func (f *findings) about(dir string, err error) string {
-	return strings.TrimLeft(strings.ReplaceAll(tool.AsError(err).Message, dir+string(filepath.Separator), ""), " ")
+// fault is the finding of an error, whose message may begin with the path, which the finding has already.
+func (f *findings) fault(file, dir string, err error) {
+	message := strings.ReplaceAll(tool.AsError(err).Message, dir+string(filepath.Separator), "")
+	f.errorf(file, "%s", strings.TrimLeft(strings.TrimPrefix(strings.TrimLeft(message, " "), file), ": "))
 }
 
-var skillName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+var nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // What the Agent Skills standard allows, in characters.
 const (
@@ -111,7 +111,7 @@ func (f *findings) checkDoc(d *Doc, folder string) {
 	}
 }
 
-func validName(name string) bool { return len(name) <= maxSkillName && skillName.MatchString(name) }
+func validName(name string) bool { return len(name) <= maxSkillName && nameForm.MatchString(name) }
 
 func (f *findings) checkManifest(file string, m *Manifest, dir string) {
 	start, err := m.launch(dir)
@@ -119,37 +119,33 @@ func (f *findings) checkManifest(file string, m *Manifest, dir string) {
 		f.errorf(file, "%s", tool.AsError(err).Message)
 		return
 	}
-	argv := start.argv
-	program := argv[0]
+	argv, program := start.argv, start.argv[0]
 	if strings.Contains(program, "/") {
 		program = offlimits.Under(dir, program)
 	}
 	if _, err := exec.LookPath(program); err != nil {
 		f.errorf(file, "field runtime: %s cannot be run here", argv[0])
 	}
-	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && filepath.Ext(argv[1]) != "" {
-		if _, err := os.Stat(offlimits.Under(dir, argv[1])); err != nil {
-			f.errorf(argv[1], "missing; the manifest starts it")
-		}
+	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && filepath.Ext(argv[1]) != "" &&
+		!exists(offlimits.Under(dir, argv[1])) {
+		f.errorf(argv[1], "missing; the manifest starts it")
 	}
 	for _, d := range m.Dependencies {
 		if strings.HasPrefix(d, "-") {
 			f.errorf(file, "field dependencies: %.40q is not a package", d)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, venvFolder)); err != nil && m.python() && m.needsInstall(dir) {
+	if !exists(filepath.Join(dir, venvFolder)) && m.python() && m.needsInstall(dir) {
 		f.warnf(requirementsFile, "its packages are not installed; run `toolpost skill install`")
 	}
 }
 
 // needsInstall reports whether the skill names packages.
 func (m *Manifest) needsInstall(dir string) bool {
-	data, err := readFile(filepath.Join(dir, requirementsFile), maxManifest)
-	if err == nil {
-		for l := range strings.Lines(string(data)) {
-			if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
-				return true
-			}
+	data, _ := readFile(filepath.Join(dir, requirementsFile), maxManifest) // what cannot be read names none
+	for l := range strings.Lines(string(data)) {
+		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
+			return true
 		}
 	}
 	return len(m.Dependencies) > 0

@@ -27,12 +27,10 @@ import (
 // intelligence/emitEvent and state patches as state/set, each with the callId that it belongs to; the first
 // cannot carry them, and they go to Log.
 type Door struct {
-	In      io.Reader
-	Out     io.Writer // one message a Write, and nothing else
-	Log     io.Writer // what the protocol has no place for, a line each; nil: dropped
-	Name    string    // of the skill; empty: toolpost
-	Version string    // empty: 1.0.0
-	Caller  tool.Principal
+	In     io.Reader
+	Out    io.Writer // one message a Write, and nothing else
+	Log    io.Writer // what the protocol has no place for, a line each; nil: dropped
+	Caller tool.Principal
 
 	drainTime time.Duration // how long calls may take to finish once no more can come; 0: 5 s
 }
@@ -98,11 +96,11 @@ type desktop struct {
 	patching chan struct{} // has room for the call that changes the host's state
 
 	// Of the goroutine that listens.
-	met      bool              // the host has shown of which generation it is
-	second   bool              // it is of the second; set before its first call
-	last     *jsonrpc.Incoming // shutdown
-	sessions map[string]bool   // that the host has opened
-	names    map[string]string // of the tools, as the engine has them, by their names on the wire
+	met      bool                  // the host has shown of which generation it is
+	second   bool                  // it is of the second; set before its first call
+	last     *jsonrpc.Incoming     // shutdown
+	sessions map[string]bool       // that the host has opened
+	listed   map[string]*tool.Spec // the tools by their names on the wire, which the engine may not know
 
 	mu    sync.Mutex // guards what follows
 	calls map[string]context.CancelFunc
@@ -166,9 +164,9 @@ func (k *desktop) refuse(id []byte, err *jsonrpc.Error) {
 func (k *desktop) answer(ctx context.Context, method string, params []byte) (json.RawMessage, *jsonrpc.Error) {
 	switch method {
 	case methodInitialize:
-		return k.introduce(ctx, false)
+		return k.introduce(ctx, false), nil
 	case methodToolsList:
-		return k.introduce(ctx, true)
+		return k.introduce(ctx, true), nil
 	case methodOnSessionStart, methodSessionStart:
 		return k.talk(params, true)
 	case methodOnSessionEnd, methodSessionEnd:
@@ -190,7 +188,7 @@ func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *jsonrpc.Er
 	var p struct {
 		SessionID string `json:"sessionId"`
 	}
-	if len(params) > 0 && string(params) != "null" && strictjson.Unmarshal(params, &p) != nil {
+	if strictjson.Unmarshal(or(params, "{}"), &p) != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid params: sessionId must be a string")
 	}
 	delete(k.sessions, p.SessionID)
@@ -200,20 +198,18 @@ func (k *desktop) talk(params []byte, begins bool) (json.RawMessage, *jsonrpc.Er
 	return okResult, nil
 }
 
-func (k *desktop) name() string { return cmp.Or(k.Name, "toolpost") }
+// skillName is what the door is called as a skill.
+const skillName = "toolpost"
 
 // introduce says who we are and what can be called now.
-func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, *jsonrpc.Error) {
+func (k *desktop) introduce(ctx context.Context, second bool) json.RawMessage {
 	in := introduction{Tools: []json.RawMessage{}, Capabilities: &capabilities{Cancel: true, Sessions: true}}
 	if !second {
-		in.Name, in.Description, in.Version = k.name(), "The tools of a Toolpost.", cmp.Or(k.Version, "1.0.0")
+		in.Name, in.Description, in.Version = skillName, "The tools of a Toolpost.", "1.0.0"
 	}
 	tools := k.tools(ctx)
 	for _, name := range slices.Sorted(maps.Keys(tools)) {
-		o := offer{Name: name, Description: tools[name].Description, Parameters: tools[name].Input}
-		if len(o.Parameters) == 0 {
-			o.Parameters = json.RawMessage(`{"type":"object"}`)
-		}
+		o := offer{Name: name, Description: tools[name].Description, Parameters: or(tools[name].Input, anyObject)}
 		if second {
 			o.Parameters, o.InputSchema = nil, o.Parameters
 		}
@@ -224,11 +220,8 @@ func (k *desktop) introduce(ctx context.Context, second bool) (json.RawMessage, 
 		}
 		in.Tools = append(in.Tools, b)
 	}
-	b, err := strictjson.Marshal(in)
-	if err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the list of tools cannot be written: %v", err)
-	}
-	return b, nil
+	b, _ := strictjson.Marshal(in) // every tool is JSON
+	return b
 }
 
 // tools returns the tools by their names on the wire. What cannot be called now is only logged.
@@ -241,29 +234,29 @@ func (k *desktop) tools(ctx context.Context) map[string]*tool.Spec {
 		}
 		specs = append(specs, s)
 	}
-	named := tool.Slugs(specs)
-	k.names = map[string]string{}
-	for name, spec := range named {
-		k.names[name] = spec.Name
-	}
-	return named
+	k.listed = tool.Slugs(specs)
+	return k.listed
 }
 
 func (k *desktop) status(ctx context.Context) json.RawMessage {
-	b, _ := strictjson.Marshal(map[string]any{"ok": true, "name": k.name(), "tools": len(k.tools(ctx))})
+	b, _ := strictjson.Marshal(map[string]any{"ok": true, "name": skillName, "tools": len(k.tools(ctx))})
 	return b
 }
 
 // find returns the name that the engine has for a tool. A name that is on no list may be an alias, which the engine
 // knows, or new: only then is everything listed again.
 func (k *desktop) find(ctx context.Context, name string) string {
-	if k.names[name] == "" {
+	spec := k.listed[name]
+	if spec == nil {
 		if _, err := k.c.Lookup(ctx, k.Caller, name); err == nil {
 			return name
 		}
-		k.tools(ctx)
+		spec = k.tools(ctx)[name]
 	}
-	return cmp.Or(k.names[name], name)
+	if spec == nil {
+		return name
+	}
+	return spec.Name
 }
 
 // callRequest is the params of tools/call. The session is ours: the contract has none here.
@@ -274,18 +267,13 @@ type callRequest struct {
 }
 
 func decodeCall(params []byte) (c callRequest, err error) {
-	if len(params) == 0 || string(params) == "null" {
-		params = []byte("{}")
-	}
-	if err := strictjson.Unmarshal(params, &c); err != nil {
+	if err := strictjson.Unmarshal(or(params, "{}"), &c); err != nil {
 		return c, err
 	}
 	if c.Name == "" {
 		return c, errors.New("name must be a string that is not empty")
 	}
-	if len(c.Arguments) == 0 || string(c.Arguments) == "null" {
-		c.Arguments = json.RawMessage("{}")
-	}
+	c.Arguments = or(c.Arguments, "{}")
 	if kind := strictjson.KindOf(c.Arguments); kind != "object" {
 		return c, fmt.Errorf("arguments must be an object, not %s", kind)
 	}
@@ -322,29 +310,28 @@ func (k *desktop) call(ctx context.Context, in *jsonrpc.Incoming) {
 
 // session is the one that the host has opened, where there is exactly one: its calls do not say.
 func (k *desktop) session() string {
-	if len(k.sessions) != 1 {
-		return ""
-	}
 	for id := range k.sessions {
-		return id
+		if len(k.sessions) == 1 {
+			return id
+		}
 	}
 	return ""
 }
 
 // finish answers a call.
 func (k *desktop) finish(in *jsonrpc.Incoming, r *tool.Result, err error, second bool) {
-	switch {
-	case err != nil:
-		k.reply(in, nil, toRPC(tool.AsError(err)))
-		return
-	case r.Ask != nil:
-		k.reply(in, nil, toRPC(tool.Errorf(tool.CodeUnsupported,
-			"the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)))
-		return
+	if err == nil && r.Ask != nil {
+		err = tool.Errorf(tool.CodeUnsupported,
+			"the tool asks a question, which this protocol cannot carry: %s", r.Ask.Message)
 	}
-	b, err := encodeResult(r, second)
+	var b []byte
+	if err == nil {
+		if b, err = encodeResult(r, second); err != nil {
+			err = tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)
+		}
+	}
 	if err != nil {
-		k.reply(in, nil, toRPC(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)))
+		k.reply(in, nil, toRPC(tool.AsError(err)))
 		return
 	}
 	k.reply(in, b, nil)

@@ -3,14 +3,18 @@ package alphahuman
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -23,47 +27,44 @@ type Skill struct {
 	Err      error     // why it cannot be used
 }
 
-// Name is what the skill is called: by its SKILL.md, by its manifest, or by its folder.
-func (s *Skill) Name() string {
-	var name string
+// said is what the skill says of itself, in its SKILL.md and in its manifest.
+func (s *Skill) said() (d Doc, m Manifest) {
 	if s.Doc != nil {
-		name = s.Doc.Name
+		d = *s.Doc
 	}
 	if s.Manifest != nil {
-		name = cmp.Or(name, s.Manifest.ID, s.Manifest.Name)
+		m = *s.Manifest
 	}
-	return cmp.Or(name, filepath.Base(s.Dir))
+	return d, m
+}
+
+// Name is what the skill is called: by its SKILL.md, by its manifest, or by its folder.
+func (s *Skill) Name() string {
+	d, m := s.said()
+	return cmp.Or(d.Name, m.ID, m.Name, filepath.Base(s.Dir))
 }
 
 // Description says what the skill is for.
 func (s *Skill) Description() string {
-	var text string
-	if s.Doc != nil {
-		text = s.Doc.Description
-	}
-	if s.Manifest != nil {
-		text = cmp.Or(text, s.Manifest.Description)
-	}
-	return text
+	d, m := s.said()
+	return cmp.Or(d.Description, m.Description)
 }
 
 // Version is what the manifest says, or the SKILL.md's metadata.
 func (s *Skill) Version() string {
-	switch {
-	case s.Manifest != nil && s.Manifest.Version != "":
-		return s.Manifest.Version
-	case s.Doc != nil:
-		return s.Doc.Metadata["version"]
-	}
-	return ""
+	d, m := s.said()
+	return cmp.Or(m.Version, d.Metadata["version"])
 }
+
+// Skills is what people do with skill folders.
+type Skills struct{}
 
 // maxSkills bounds how many skills one folder may have.
 const maxSkills = 1000
 
 // List reads every sub-folder of dir that is a skill: that has a manifest or a SKILL.md. A skill that cannot be used is
 // listed with the reason, and so is a folder that somebody may take for one.
-func List(dir string) ([]*Skill, error) {
+func (Skills) List(dir string) ([]*Skill, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of skills: %w", err)
@@ -178,18 +179,26 @@ func readPart[T any](dir, name string, limit int, parse func(string, []byte) (*T
 }
 
 func readFile(path string, limit int) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() { // a pipe would keep us for ever
-		return nil, errors.New("it is not a file")
-	}
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, readNow, 0)
+	return readRegular(f, err, limit)
+}
+
+// readNow opens what may be no file: a pipe would keep us for ever.
+const readNow = os.O_RDONLY | syscall.O_NONBLOCK
+
+// readRegular reads a file that was opened with readNow.
+func readRegular(f *os.File, err error, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a file")
+	}
 	return process.ReadDocument(f, limit)
 }
 
@@ -200,4 +209,67 @@ func reason(err error) error {
 		return path.Err
 	}
 	return err
+}
+
+// noSkill is the error of a folder that is named as a skill and is none.
+func noSkill(dir string) error {
+	if why := almost(dir); why != nil {
+		return why
+	}
+	return tool.Errorf(tool.CodeUnavailable, "%s is not a skill: it has neither %s nor %s",
+		dir, strings.Join(manifestFiles(), ", "), skillFile)
+}
+
+// almost says why a folder that looks like a skill is none; nil: it does not look like one. Whoever put it there would
+// look for it in vain. A folder with nothing but documents and data is not meant.
+func almost(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", dir, reason(err))
+	}
+	for _, looks := range []func(dir, name string) string{misnamed, otherFormat, unstarted, nested} {
+		for _, e := range entries {
+			if why := looks(dir, e.Name()); why != "" {
+				return tool.Errorf(tool.CodeUnavailable, "%s is not a skill: %s", dir, why)
+			}
+		}
+	}
+	return nil
+}
+
+func misnamed(_, name string) string {
+	for _, right := range append(manifestFiles(), skillFile) {
+		if strings.EqualFold(name, right) {
+			return fmt.Sprintf("it has %s, which has to be named %s", name, right)
+		}
+	}
+	return ""
+}
+
+var otherFormats = regexp.MustCompile(`(?i)^(manifest|skill)\.(yaml|yml|toml|json5|jsonc)$`)
+
+func otherFormat(_, name string) string {
+	if !otherFormats.MatchString(name) {
+		return ""
+	}
+	return fmt.Sprintf("it has %s; a manifest is JSON, in %s", name, strings.Join(manifestFiles(), " or "))
+}
+
+// starters are the files that a program starts with, or that say what it needs, by the names that are usual.
+var starters = regexp.MustCompile(`^(?i:(skill|main|__main__|index|server|app)\.(py|js|mjs|cjs|ts|sh))$` +
+	`|^(requirements\.txt|package\.json|pyproject\.toml)$`)
+
+func unstarted(_, name string) string {
+	if !starters.MatchString(name) {
+		return ""
+	}
+	return fmt.Sprintf("it has %s, but no %s that says how it is started, and no %s",
+		name, strings.Join(manifestFiles(), " or "), skillFile)
+}
+
+func nested(dir, name string) string {
+	if strings.HasPrefix(name, ".") || !isSkill(filepath.Join(dir, name)) {
+		return ""
+	}
+	return fmt.Sprintf("%s in it is one; name %s with `skills` in a source of its own", jsonrpc.Clip(name), dir)
 }

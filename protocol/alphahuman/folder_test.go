@@ -31,6 +31,7 @@ func TestManifestsAreRead(t *testing.T) {
 			ID: "i", Name: "n", Version: "2.0.0", Description: "d", Runtime: Runtime{Type: "python", Entry: "__main__.py"},
 			Tick: 20 * time.Minute, Env: []string{"A", "B"}, Dependencies: []string{"telethon>=1.36.0"}, Concurrency: 3,
 		},
+		`{"runtime":{"type":"python"},"entry":"x.py"}`:               {Runtime: Runtime{Type: "python", Entry: "x.py"}, Tick: time.Minute},
 		`{"runtime":{"command":"./run","args":["-v"]}}`:              {Runtime: Runtime{Type: "subprocess", Command: "./run", Args: []string{"-v"}}, Tick: time.Minute},
 		`{"runtime":"node","entry":"index.js","tick_interval":0}`:    {Runtime: Runtime{Type: "node", Entry: "index.js"}},
 		`{"runtime":"node","entry":"index.js","tick_interval":5}`:    {Runtime: Runtime{Type: "node", Entry: "index.js"}, Tick: time.Second},
@@ -122,7 +123,7 @@ func TestBadSkillFilesNameFileAndField(t *testing.T) {
 		"---\nname: *a\n---\n":                                       "not allowed",
 		"---\nname: 'x\n---\n":                                       "YAML",
 		"---\nname: x\nname: y\n---\n":                               "YAML",
-		"---\nx: " + strings.Repeat("[", 100) + "\n---\n":            "too deep",
+		"---\nx: " + strings.Repeat("[", 100) + "\n---\n":            "nested deeper",
 		"---\nx: " + strings.Repeat("y", maxFrontmatter) + "\n---\n": "longer than",
 		"---\nname: \xff\n---\n":                                     "UTF-8",
 	} {
@@ -145,7 +146,7 @@ func TestListReadsEverySkillOfAFolder(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "fifo", skillFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	skills, err := List(dir)
+	skills, err := Skills{}.List(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestListReadsEverySkillOfAFolder(t *testing.T) {
 	if d := cmp.Diff([]string{"agent 3 d true", "bad   false", "fifo   false", "prog 1.2 p true"}, got); d != "" {
 		t.Error(d)
 	}
-	_, err = List(filepath.Join(dir, "missing"))
+	_, err = Skills{}.List(filepath.Join(dir, "missing"))
 	refused(t, err, tool.CodeUnavailable, "missing")
 }
 
@@ -171,7 +172,7 @@ func TestAManifestMayBeASkillJSON(t *testing.T) {
 	write(t, filepath.Join(dir, "bad", otherManifest), `{"name":"bad"}`)
 	write(t, filepath.Join(dir, "notes", otherManifest), `{"author":"somebody"}`)
 	write(t, filepath.Join(dir, "notes", skillFile), "---\nname: notes\ndescription: d\n---\nbody")
-	skills, err := List(dir)
+	skills, err := Skills{}.List(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestAManifestMayBeASkillJSON(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if found := Check(filepath.Join(dir, "bad")); len(found) != 2 || !strings.HasPrefix(found[1].String(), "error: skill.json: field runtime: ") {
+	if found := (Skills{}).Check(filepath.Join(dir, "bad")); len(found) != 2 || !strings.HasPrefix(found[1].String(), "error: skill.json: field runtime: ") {
 		t.Errorf("found %q", found)
 	}
 	r, _ := open(t, Options{Skill: filepath.Join(dir, "first")})
@@ -232,7 +233,7 @@ func TestAFolderThatIsAlmostASkillIsListedWithTheReason(t *testing.T) {
 		"folder": "SKILL.md cannot be read: it is not a file", "gone": "a link that leads nowhere", "half": "SKILL.md cannot be read: no such file",
 		"say": "it has main.py", "works-too": "manifest.json",
 	}
-	skills, err := List(dir)
+	skills, err := Skills{}.List(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +247,7 @@ func TestAFolderThatIsAlmostASkillIsListedWithTheReason(t *testing.T) {
 		if words := want[folder]; words == "" || !strings.Contains(s.Err.Error(), words) {
 			t.Errorf("%s: %v", folder, s.Err)
 		}
-		if !slices.ContainsFunc(Check(s.Dir), func(f Finding) bool { return f.Error }) {
+		if !slices.ContainsFunc((Skills{}).Check(s.Dir), func(f Finding) bool { return f.Error }) {
 			t.Errorf("check finds nothing wrong with %s", folder)
 		}
 	}
@@ -290,7 +291,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		{"x", "---\nname: y\ndescription: d\n---\nb", `{"runtime":{"type":"subprocess","command":"python3","args":["-c","1"]},"dependencies":["-e ."]}`, []string{
 			"warning: SKILL.md: field name: \"y\" differs", "error: manifest.json: field dependencies", "warning: requirements.txt: its packages are not installed",
 		}},
-		{"x", "---\nname: [\n---\nb", ``, []string{"error: SKILL.md: line 2: "}},
+		{"x", "---\nname: [\n---\nb", ``, []string{"error: SKILL.md: line 2, "}},
 	} {
 		dir := filepath.Join(t.TempDir(), c.name)
 		for file, text := range map[string]string{skillFile: c.doc, manifestFile: c.manifest} {
@@ -298,7 +299,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 				write(t, filepath.Join(dir, file), text)
 			}
 		}
-		found := Check(dir)
+		found := Skills{}.Check(dir)
 		if len(found) != len(c.want) {
 			t.Errorf("found %q, want %q", found, c.want)
 			continue
@@ -309,7 +310,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 			}
 		}
 	}
-	if found := Check(t.TempDir()); len(found) != 1 || !found[0].Error {
+	if found := (Skills{}).Check(t.TempDir()); len(found) != 1 || !found[0].Error {
 		t.Errorf("an empty folder: %q", found)
 	}
 }
@@ -317,14 +318,14 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 func TestNewWritesOnlyNewFoldersWithGoodNames(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"", "A", "a b", "../x", "-a", "a-", "a--b", strings.Repeat("a", 65), "a/b"} {
-		if _, err := New(dir, name); tool.CodeOf(err) != tool.CodeInvalidInput {
+		if _, err := (Skills{}).New(dir, name); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if _, err := New(dir, "a1-b2"); err != nil {
+	if _, err := (Skills{}).New(dir, "a1-b2"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := New(dir, "a1-b2")
+	_, err := Skills{}.New(dir, "a1-b2")
 	refused(t, err, tool.CodeConflict, "exists")
 }
 
@@ -403,7 +404,7 @@ func TestInstallMakesAnEnvironmentThatTheRunnerUses(t *testing.T) {
 	_, err := r.Tools(t.Context())
 	refused(t, err, tool.CodeCrash, "No module named 'greeting'") // never silently
 	var log bytes.Buffer
-	if err := Install(t.Context(), dir, &log); err != nil {
+	if err := (Skills{}).Install(t.Context(), dir, &log); err != nil {
 		if strings.Contains(log.String(), "ensurepip") {
 			t.Skip("this Python has no ensurepip")
 		}
@@ -441,19 +442,19 @@ func TestInstallSaysWhatDoesNotWork(t *testing.T) {
 	var log bytes.Buffer
 	dir := filepath.Join(t.TempDir(), "sk")
 	copySkill(t, "first", dir)
-	if err := Install(t.Context(), dir, &log); err != nil || !strings.Contains(log.String(), "needs no packages") {
+	if err := (Skills{}).Install(t.Context(), dir, &log); err != nil || !strings.Contains(log.String(), "needs no packages") {
 		t.Errorf("%v, %s", err, &log)
 	}
 	if _, err := os.Stat(filepath.Join(dir, venvFolder)); err == nil {
 		t.Error("an environment was made for nothing")
 	}
-	refused(t, Install(t.Context(), t.TempDir(), &log), tool.CodeUnavailable, "not a skill")
+	refused(t, Skills{}.Install(t.Context(), t.TempDir(), &log), tool.CodeUnavailable, "not a skill")
 	write(t, filepath.Join(dir, manifestFile), `{"runtime":"node","entry":"x.js"}`)
-	refused(t, Install(t.Context(), dir, &log), tool.CodeUnsupported, "not a Python skill")
+	refused(t, Skills{}.Install(t.Context(), dir, &log), tool.CodeUnsupported, "not a Python skill")
 	write(t, filepath.Join(dir, manifestFile), `{"runtime":"python","entry":"x.py","dependencies":["x"]}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	refused(t, Install(ctx, dir, &log), tool.CodeCancelled)
+	refused(t, Skills{}.Install(ctx, dir, &log), tool.CodeCancelled)
 	if _, err := os.Stat(filepath.Join(dir, venvFolder)); err == nil {
 		t.Error("half an environment was left")
 	}

@@ -16,26 +16,23 @@ import (
 
 // introduce finds out of which generation the skill is and what it offers.
 func (w *speaker) introduce(ctx context.Context) error {
-	w.second = w.p.o.Generation == 2
-	if !w.second {
-		raw, err := w.Ask(ctx, methodInitialize, nil, &scope{})
-		var said *jsonrpc.Error
-		if w.second = errors.As(err, &said) &&
-			(said.Code == jsonrpc.CodeMethodNotFound || said.Code == jsonrpc.CodeInternal); !w.second {
-			return w.takeIntroduction(methodInitialize, raw, err)
-		}
+	method := methodInitialize
+	if w.p.o.Generation == 2 {
+		method = methodToolsList
 	}
-	raw, err := w.Ask(ctx, methodToolsList, nil, &scope{})
+	raw, err := w.Ask(ctx, method, nil, &scope{})
 	var said *jsonrpc.Error
-	if errors.As(err, &said) {
+	if method == methodInitialize && errors.As(err, &said) &&
+		(said.Code == jsonrpc.CodeMethodNotFound || said.Code == jsonrpc.CodeInternal) {
+		method = methodToolsList
+		raw, err = w.Ask(ctx, method, nil, &scope{})
+	}
+	w.second = method == methodToolsList
+	switch {
+	case w.second && errors.As(err, &said):
 		return tool.Errorf(tool.CodeProtocol, "%s knows neither %s nor %s: %w", w.p.name, methodInitialize,
 			methodToolsList, said)
-	}
-	return w.takeIntroduction(methodToolsList, raw, err)
-}
-
-func (w *speaker) takeIntroduction(method string, raw json.RawMessage, err error) error {
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	if err := strictjson.Unmarshal(raw, &w.intro); err != nil {
@@ -81,7 +78,7 @@ func (w *speaker) hook(ctx context.Context, h hook) (json.RawMessage, bool) {
 	if h.scope == nil {
 		h.scope = &scope{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.p.o.hookTime())
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.p.o.HookTimeout))
 	defer cancel()
 	raw, err := w.Ask(ctx, h.method, params, h.scope)
 	if err != nil {
@@ -95,6 +92,7 @@ type who struct{ caller, session string }
 
 // A talk is a session that the skill was told of.
 type talk struct {
+	who
 	id    string        // as the skill knows it
 	told  chan struct{} // closed when the skill has been told
 	calls int           // that are on their way
@@ -111,8 +109,8 @@ func (w *speaker) join(ctx context.Context, c *tool.Call, s *scope) (id string, 
 		return "", func() {}
 	}
 	t, isNew, over := w.talk(who{c.Caller.ID, c.Session})
-	if over != nil {
-		w.hook(ctx, w.endHook(over))
+	for _, t := range over {
+		w.hook(ctx, w.endHook(t))
 	}
 	if isNew {
 		w.hook(ctx, hook{w.in(methodOnSessionStart, methodSessionStart), map[string]string{"sessionId": t.id}, s})
@@ -135,7 +133,7 @@ func (w *speaker) endHook(t *talk) hook {
 }
 
 // talk finds a session or makes it. Where there are too many, it gives one that is over now.
-func (w *speaker) talk(k who) (t *talk, isNew bool, over *talk) {
+func (w *speaker) talk(k who) (t *talk, isNew bool, over []*talk) {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
 	if t = w.sessions[k]; t != nil {
@@ -143,46 +141,37 @@ func (w *speaker) talk(k who) (t *talk, isNew bool, over *talk) {
 		return t, false, nil
 	}
 	if len(w.sessions) >= maxTalks {
-		over = w.quietest()
+		over = w.takeOut(0, 1)
 	}
 	id := k.session
 	for w.names[id] { // another caller has a session of this name
 		id = k.session + "~" + tool.NewID()[:8]
 	}
-	t = &talk{id: id, told: make(chan struct{}), calls: 1, last: time.Now()}
+	t = &talk{who: k, id: id, told: make(chan struct{}), calls: 1, last: time.Now()}
 	w.sessions[k], w.names[id] = t, true
 	return t, true, over
 }
 
-// quietest takes the session out that was quiet the longest.
-func (w *speaker) quietest() *talk {
-	var key who
-	var found *talk
-	for k, t := range w.sessions {
-		if t.calls == 0 && (found == nil || t.last.Before(found.last)) {
-			key, found = k, t
-		}
-	}
-	if found != nil {
-		delete(w.sessions, key)
-		delete(w.names, found.id)
-	}
-	return found
-}
-
-// overdue takes the sessions out that were quiet for so long, or all of them.
+// overdue takes the sessions out that were quiet for so long.
 func (w *speaker) overdue(quiet time.Duration) []*talk {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
-	var over []*talk
-	for k, t := range w.sessions {
+	return w.takeOut(quiet, len(w.sessions))
+}
+
+// takeOut takes sessions out that were quiet for so long, those first that were the longest.
+func (w *speaker) takeOut(quiet time.Duration, most int) (over []*talk) {
+	for _, t := range w.sessions {
 		if t.calls == 0 && time.Since(t.last) >= quiet {
 			over = append(over, t)
-			delete(w.sessions, k)
-			delete(w.names, t.id)
 		}
 	}
 	slices.SortFunc(over, func(a, b *talk) int { return a.last.Compare(b.last) })
+	over = over[:min(most, len(over))]
+	for _, t := range over {
+		delete(w.sessions, t.who)
+		delete(w.names, t.id)
+	}
 	return over
 }
 
@@ -191,7 +180,7 @@ func (w *speaker) overdue(quiet time.Duration) []*talk {
 func keepTime(ctx context.Context, worker *worker.Worker) {
 	w := worker.Own.(*speaker)
 	interval := w.p.skill.Manifest.Tick
-	idle := w.p.o.sessionIdle()
+	idle := time.Duration(w.p.o.SessionIdle)
 	sweep := time.NewTicker(min(idle, time.Minute))
 	defer sweep.Stop()
 	tick := time.NewTimer(interval)
@@ -221,7 +210,7 @@ func keepTime(ctx context.Context, worker *worker.Worker) {
 
 // apart runs a hook that belongs to no call. A worker that takes one call at a time takes it as one.
 func (w *speaker) apart(ctx context.Context, h hook) {
-	ctx, cancel := context.WithTimeout(ctx, w.p.o.hookTime())
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.p.o.HookTimeout))
 	defer cancel()
 	if w.Hold(ctx) != nil {
 		return
@@ -249,4 +238,51 @@ func goodbye(ctx context.Context, worker *worker.Worker) {
 	if err != nil {
 		w.p.log.Warn("the skill did not answer shutdown", "error", err)
 	}
+}
+
+// BeforeMessage shows a user's message to every running skill of the second generation, one after the other,
+// and gives it back as they changed it. It is for hosts that have messages; calls have none.
+func (r *Runner) BeforeMessage(ctx context.Context, message string) string {
+	return r.transform(ctx, methodBeforeMessage, "message", message)
+}
+
+// AfterResponse does the same with the response to a user.
+func (r *Runner) AfterResponse(ctx context.Context, response string) string {
+	return r.transform(ctx, methodAfterResponse, "response", response)
+}
+
+func (r *Runner) transform(ctx context.Context, method, name, words string) string {
+	for _, p := range r.programs {
+		w := p.awake()
+		if w == nil {
+			continue
+		}
+		raw, ok := w.hook(ctx, hook{method: method, params: map[string]string{name: words}})
+		var answer map[string]json.RawMessage
+		if ok && strictjson.Unmarshal(raw, &answer) == nil && strictjson.KindOf(answer[name]) == "string" {
+			words = jsonrpc.Text(answer[name])
+		}
+	}
+	return words
+}
+
+// Status asks every running skill of the second generation how it is, and gives the answers by its name.
+func (r *Runner) Status(ctx context.Context) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	for _, p := range r.programs {
+		if w := p.awake(); w != nil {
+			if raw, ok := w.hook(ctx, hook{method: methodStatus}); ok {
+				all[p.name] = raw
+			}
+		}
+	}
+	return all
+}
+
+// awake returns the worker where it runs and is of the second generation.
+func (p *program) awake() *speaker {
+	if w := p.Current(); w != nil && w.Own.(*speaker).second {
+		return w.Own.(*speaker)
+	}
+	return nil
 }

@@ -181,7 +181,9 @@ func TestHooksThatFailOrHangHarmNothing(t *testing.T) {
 		refused(t, err, tool.CodeTimeout, "onSessionStart")
 		says(t, r, "ok", `{}`, `"answer to {}"`)
 	})
-	if (&Options{}).hookTime() != 10*time.Second {
+	var usual Options
+	usual.setDefaults()
+	if usual.HookTimeout != config.Duration(10*time.Second) {
 		t.Error("a hook has 10 s")
 	}
 }

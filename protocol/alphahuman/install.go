@@ -30,7 +30,7 @@ func proxied() []string {
 
 // Install puts what a Python skill needs, by its requirements.txt and its manifest's dependencies, into an
 // environment of its own, .venv in its folder. The runner uses it when it is there. What pip says goes to log.
-func Install(ctx context.Context, dir string, log io.Writer) error {
+func (Skills) Install(ctx context.Context, dir string, log io.Writer) error {
 	s := readSkill(dir)
 	switch {
 	case s.Err != nil:
@@ -124,7 +124,7 @@ func (in *installer) say(line []byte) {
 var template embed.FS
 
 // New writes a working Python skill into a new folder of dir, named after it, and gives its path.
-func New(dir, name string) (string, error) {
+func (Skills) New(dir, name string) (string, error) {
 	if !validName(name) {
 		return "", tool.Errorf(tool.CodeInvalidInput,
 			"%.80q cannot be the name of a skill: use 1 to %d lower-case letters, digits and single hyphens", name,
@@ -137,15 +137,9 @@ func New(dir, name string) (string, error) {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return "", tool.Errorf(tool.CodeConflict, "%s cannot be made: %w", folder, reason(err))
 	}
-	files, err := template.ReadDir("template")
-	if err != nil {
-		return "", tool.Errorf(tool.CodeInternal, "the template: %w", err)
-	}
+	files, _ := template.ReadDir("template") // it is part of the program
 	for _, f := range files {
-		text, err := template.ReadFile("template/" + f.Name())
-		if err != nil {
-			return "", tool.Errorf(tool.CodeInternal, "the template: %w", err)
-		}
+		text, _ := template.ReadFile("template/" + f.Name())
 		text = bytes.ReplaceAll(text, []byte("my-skill"), []byte(name))
 		if err := os.WriteFile(filepath.Join(folder, f.Name()), text, 0o644); err != nil {
 			return "", tool.Errorf(tool.CodeUnavailable, "%s: %w", folder, reason(err))

@@ -10,10 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"unicode"
 
-	"toolpost/host/process"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
@@ -38,24 +36,16 @@ type memory struct {
 func (m *memory) get() map[string]any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.state == nil {
-		return map[string]any{}
-	}
-	return maps.Clone(m.state) // merge changes nothing in place
+	return maps.Collect(maps.All(m.state)) // merge changes nothing in place
 }
 
 // merge replaces the members of the state that partial has: one level deep, as the hosts of skills do.
 func (m *memory) merge(partial map[string]any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	merged := map[string]any{}
-	maps.Copy(merged, m.state)
+	merged := maps.Collect(maps.All(m.state))
 	maps.Copy(merged, partial)
-	b, err := strictjson.Marshal(merged)
-	if err != nil {
-		return err
-	}
-	if len(b) > maxMemory {
+	if b, _ := strictjson.Marshal(merged); len(b) > maxMemory { // both came as JSON
 		return tool.Errorf(tool.CodeQuotaExceeded, "the state of the skill would be larger than %d bytes", maxMemory)
 	}
 	m.state = merged
@@ -109,50 +99,8 @@ func plainName(name string) error {
 	return nil
 }
 
-// read returns the content of a file; one that is not there is empty, which known skills rely on.
-func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
-	var file struct {
-		Filename string `json:"filename"`
-	}
-	if err := decodeParams(params, &file); err != nil {
-		return nil, err
-	}
-	if err := plainName(file.Filename); err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	root, err := d.open()
-	if err != nil {
-		return nil, err
-	}
-	data, err := readUnder(root, file.Filename, maxDataFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: %v", jsonrpc.Clip(file.Filename),
-			reason(err))
-	}
-	return strictjson.Marshal(map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")})
-}
-
-// readUnder reads a regular file below root.
-func readUnder(root *os.Root, name string, limit int) ([]byte, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a file")
-	}
-	return process.ReadDocument(f, limit)
-}
-
-// write replaces a file at once: a reader sees the old content or the new.
-func (d *dataFolder) write(params json.RawMessage) error {
+// use hands do the folder, and the name and the content that a call back gives.
+func (d *dataFolder) use(params json.RawMessage, do func(root *os.Root, name, content string) error) error {
 	var file struct {
 		Filename string `json:"filename"`
 		Content  string `json:"content"`
@@ -166,16 +114,39 @@ func (d *dataFolder) write(params json.RawMessage) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	root, err := d.open()
+	if err == nil {
+		err = do(root, file.Filename, file.Content)
+	}
+	if err == nil || errors.As(err, new(*tool.Error)) {
+		return err
+	}
+	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: %v", jsonrpc.Clip(file.Filename), reason(err))
+}
+
+// read returns the content of a file; one that is not there is empty, which known skills rely on.
+func (d *dataFolder) read(params json.RawMessage) (json.RawMessage, error) {
+	var data []byte
+	err := d.use(params, func(root *os.Root, name, _ string) (err error) {
+		f, err := root.OpenFile(name, readNow, 0)
+		if data, err = readRegular(f, err, maxDataFile); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := room(root, file.Filename, int64(len(file.Content))); err != nil {
-		return err
-	}
-	if err := replace(root, file.Filename, []byte(file.Content)); err != nil {
-		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: %v", jsonrpc.Clip(file.Filename), reason(err))
-	}
-	return nil
+	return strictjson.Marshal(map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")})
+}
+
+// write replaces a file at once: a reader sees the old content or the new.
+func (d *dataFolder) write(params json.RawMessage) error {
+	return d.use(params, func(root *os.Root, name, content string) error {
+		if err := room(root, name, int64(len(content))); err != nil {
+			return err
+		}
+		return replace(root, name, []byte(content))
+	})
 }
 
 // room checks that a file of that size may be there.

@@ -1,7 +1,6 @@
 package alphahuman
 
 import (
-	"bytes"
 	_ "embed"
 	"os"
 	"path/filepath"
@@ -30,23 +29,15 @@ func (m *Manifest) launch(dir string) (launch, error) {
 		command, args = "node", []string{m.Runtime.Entry}
 	}
 	l := launch{dir: dir}
+	var err error
 	if command == "python" || command == "python3" {
-		python, err := venvPython(dir)
-		if err != nil {
-			return l, err
-		}
-		if python != "" {
-			command = python
-		}
+		command, err = venvPython(dir, command)
 	}
-	if m.python() {
-		var err error
-		if args, err = l.asPackage(args); err != nil {
-			return l, err
-		}
+	if err == nil && m.python() {
+		args, err = l.asPackage(args)
 	}
 	l.argv = append([]string{command}, args...)
-	return l, nil
+	return l, err
 }
 
 // asPackage has a skill that is a Python package run as one, python -m skills.NAME from above its parent: so does its
@@ -117,50 +108,12 @@ func importsPackage(path, name string) bool {
 	if err != nil {
 		return false // starting it will say why
 	}
-	code := pythonCode(source)
+	code := pythonText.ReplaceAll(source, nil) // comments and texts may speak of imports
 	own := regexp.MustCompile(`(?m)(?:^|[;:])[ \t]*(?:from|import)[ \t]+` + regexp.QuoteMeta(name) + `\b`)
 	return relativeImport.Match(code) || own.Match(code)
 }
 
-// pythonCode returns Python without its comments and its texts, which may speak of imports.
-func pythonCode(source []byte) []byte {
-	var code []byte
-	for len(source) > 0 {
-		i := bytes.IndexAny(source, `#"'`)
-		if i < 0 {
-			break
-		}
-		code = append(code, source[:i]...)
-		source = source[i:]
-		if source[0] == '#' {
-			end := bytes.IndexByte(source, '\n')
-			if end < 0 {
-				return code
-			}
-			source = source[end:]
-			continue
-		}
-		source = source[textLength(source):]
-	}
-	return append(code, source...)
-}
-
-// textLength is how long the Python text is that source begins with. One that is not closed ends with its line, or with
-// the file.
-func textLength(source []byte) int {
-	quote := source[:1]
-	if len(source) >= 3 && source[1] == source[0] && source[2] == source[0] {
-		quote = source[:3]
-	}
-	for i := len(quote); i < len(source); i++ {
-		switch {
-		case source[i] == '\\':
-			i++
-		case bytes.HasPrefix(source[i:], quote):
-			return i + len(quote)
-		case source[i] == '\n' && len(quote) == 1:
-			return i
-		}
-	}
-	return len(source)
-}
+// pythonText is a comment or a text of Python. One that is not closed ends with its line, or with the file.
+var pythonText = regexp.MustCompile(`(?s)#[^\n]*` +
+	`|"""(?:\\.|.)*?(?:"""|\z)|'''(?:\\.|.)*?(?:'''|\z)` +
+	`|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?`)

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"toolpost/tool"
@@ -28,58 +29,67 @@ const (
 )
 
 func (l *library) activateSpec() *tool.Spec {
-	var about strings.Builder
-	about.WriteString("Gives the instructions of a skill and the list of its files. Use it when a task matches a " +
-		"skill:\n")
+	about := "Gives the instructions of a skill and the list of its files. Use it when a task matches a skill:\n"
 	for _, s := range l.skills {
-		about.WriteString("- " + s.Name() + ": " + s.Description() + "\n")
+		about += "- " + s.Name() + ": " + s.Description() + "\n"
 	}
-	return &tool.Spec{
-		Name: activateTool, Title: "Activate a skill", Description: about.String(),
-		Effects: tool.Effects{Reads: true, Idempotent: true}, Input: l.schema(`"name":`+l.names(), `"name"`),
-	}
+	return l.spec(activateTool, "Activate a skill", about, "name")
 }
 
 func (l *library) readSpec() *tool.Spec {
-	return &tool.Spec{
-		Name: readTool, Title: "Read a file of a skill", Effects: tool.Effects{Reads: true, Idempotent: true},
-		Description: "Gives the content of a file that the instructions of a skill speak of, such as " +
-			"references/guide.md.",
-		Input: l.schema(`"name":`+l.names()+`,"path":{"type":"string"}`, `"name","path"`),
-	}
+	return l.spec(readTool, "Read a file of a skill",
+		"Gives the content of a file that the instructions of a skill speak of, such as references/guide.md.",
+		"name", "path")
 }
 
-func (l *library) schema(properties, required string) json.RawMessage {
-	return json.RawMessage(`{"type":"object","properties":{` + properties + `},"required":[` + required +
-		`],"additionalProperties":false}`)
-}
-
-func (l *library) names() string {
-	names := []string{}
+// spec describes a tool that takes texts, the name of a skill among them.
+func (l *library) spec(name, title, about string, takes ...string) *tool.Spec {
+	var names []string
 	for _, s := range l.skills {
 		names = append(names, s.Name())
 	}
-	b, _ := strictjson.Marshal(map[string]any{"type": "string", "enum": names}) // strings alone
-	return string(b)
+	properties := map[string]any{}
+	for _, text := range takes {
+		properties[text] = map[string]any{"type": "string"}
+	}
+	properties["name"] = map[string]any{"type": "string", "enum": names}
+	schema, _ := strictjson.Marshal(map[string]any{ // texts alone
+		"type": "object", "properties": properties, "required": takes, "additionalProperties": false,
+	})
+	return &tool.Spec{
+		Name: name, Title: title, Description: about, Input: schema,
+		Effects: tool.Effects{Reads: true, Idempotent: true},
+	}
 }
 
-func (l *library) find(name string) (*Skill, error) {
-	for _, s := range l.skills {
-		if s.Name() == name {
-			return s, nil
+// use makes a tool of what is done with the folder of a skill. os.Root keeps every path inside of it.
+func (l *library) use(
+	do func(s *Skill, root *os.Root, path string) (any, error),
+) func(args json.RawMessage) (*tool.Result, error) {
+	return func(args json.RawMessage) (*tool.Result, error) {
+		var a struct {
+			Name string `json:"name"`
+			Path string `json:"path"`
 		}
+		if err := strictjson.UnmarshalClosed(orEmpty(args), &a); err != nil {
+			return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments: %w", err)
+		}
+		i := slices.IndexFunc(l.skills, func(s *Skill) bool { return s.Name() == a.Name })
+		if i < 0 {
+			return nil, tool.Errorf(tool.CodeNotFound, "no skill is called %q", a.Name)
+		}
+		root, err := os.OpenRoot(l.skills[i].Dir)
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeUnavailable, "the folder of %s: %w", a.Name, reason(err))
+		}
+		defer root.Close()
+		output, err := do(l.skills[i], root, a.Path)
+		if err != nil {
+			return nil, err
+		}
+		b, err := strictjson.Marshal(output)
+		return &tool.Result{OK: true, Output: b}, err
 	}
-	return nil, tool.Errorf(tool.CodeNotFound, "no skill is called %q", name)
-}
-
-func decodeArgs(args json.RawMessage, into any) error {
-	if len(args) == 0 {
-		args = json.RawMessage("{}")
-	}
-	if err := strictjson.UnmarshalClosed(args, into); err != nil {
-		return tool.Errorf(tool.CodeInvalidInput, "the arguments: %w", err)
-	}
-	return nil
 }
 
 // An activation is what activate_skill gives.
@@ -96,42 +106,19 @@ type activation struct {
 }
 
 // activate returns a skill's instructions as they are now: its file may have changed since the start.
-func (l *library) activate(args json.RawMessage) (*tool.Result, error) {
-	var a struct {
-		Name string `json:"name"`
-	}
-	if err := decodeArgs(args, &a); err != nil {
-		return nil, err
-	}
-	s, err := l.find(a.Name)
-	if err != nil {
-		return nil, err
-	}
+func activate(s *Skill, root *os.Root, _ string) (any, error) {
 	doc, err := readPart(s.Dir, skillFile, maxSkillFile, parseDoc)
 	if err != nil {
 		return nil, err
 	}
 	if doc == nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s has no %s any more", a.Name, skillFile)
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s has no %s any more", s.Name(), skillFile)
 	}
-	root, err := os.OpenRoot(s.Dir)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of %s: %w", a.Name, reason(err))
-	}
-	defer root.Close()
 	files, more := filesOf(root)
-	return outputOf(activation{
-		Name: a.Name, Description: doc.Description, License: doc.License, Compatibility: doc.Compatibility,
+	return activation{
+		Name: s.Name(), Description: doc.Description, License: doc.License, Compatibility: doc.Compatibility,
 		Metadata: doc.Metadata, AllowedTools: doc.AllowedTools, Instructions: doc.Body, Files: files, More: more,
-	})
-}
-
-func outputOf(v any) (*tool.Result, error) {
-	b, err := strictjson.Marshal(v)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInternal, "the result cannot be written: %w", err)
-	}
-	return &tool.Result{OK: true, Output: b}, nil
+	}, nil
 }
 
 // filesOf lists the files of a skill, wherever they lie in its folder: the standard names scripts, references and
@@ -156,28 +143,13 @@ func filesOf(root *os.Root) (files []string, more bool) {
 	return files, more
 }
 
-// read returns a file of a skill. os.Root keeps the path inside of its folder.
-func (l *library) read(args json.RawMessage) (*tool.Result, error) {
-	var a struct {
-		Name string `json:"name"`
-		Path string `json:"path"`
-	}
-	if err := decodeArgs(args, &a); err != nil {
-		return nil, err
-	}
-	s, err := l.find(a.Name)
+// readSkillFile returns a file of a skill.
+func readSkillFile(s *Skill, root *os.Root, name string) (any, error) {
+	f, err := root.OpenFile(path.Clean(name), readNow, 0)
+	data, err := readRegular(f, err, maxSkillRead)
 	if err != nil {
-		return nil, err
-	}
-	root, err := os.OpenRoot(s.Dir)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of %s: %w", a.Name, reason(err))
-	}
-	defer root.Close()
-	data, err := readUnder(root, path.Clean(a.Path), maxSkillRead)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeNotFound, "%s of %s cannot be read: %w", jsonrpc.Clip(a.Path), a.Name,
+		return nil, tool.Errorf(tool.CodeNotFound, "%s of %s cannot be read: %w", jsonrpc.Clip(name), s.Name(),
 			reason(err))
 	}
-	return outputOf(map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")})
+	return map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")}, nil
 }

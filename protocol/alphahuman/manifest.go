@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -68,8 +67,7 @@ func parseManifest(file string, data []byte) (*Manifest, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", file, err)
 	}
-	m := &Manifest{Tick: defaultTick}
-	var tick *float64
+	m, tick := &Manifest{}, float64(defaultTick.Milliseconds()) // the unit of the manifests in the field
 	for _, f := range []struct {
 		name string
 		into any
@@ -84,6 +82,9 @@ func parseManifest(file string, data []byte) (*Manifest, error) {
 	}
 	if err := m.readRuntime(file, fields["runtime"]); err != nil {
 		return nil, err
+	}
+	if tick > 0 {
+		m.Tick = max(time.Duration(tick*float64(time.Millisecond)), minTick)
 	}
 	return m, m.check(file, tick)
 }
@@ -109,11 +110,9 @@ func (m *Manifest) readRuntime(file string, value json.RawMessage) error {
 		return fieldError(file, "runtime",
 			`missing; say how the skill is started, such as {"type":"subprocess","command":"python3","args":["skill.py"]}`)
 	case "object":
-		entry := m.Runtime.Entry
 		if err := readField(file, "runtime", value, &m.Runtime); err != nil {
 			return err
 		}
-		m.Runtime.Entry = entry
 		m.Runtime.Type = cmp.Or(m.Runtime.Type, "subprocess")
 	default:
 		return readField(file, "runtime", value, &m.Runtime.Type)
@@ -122,7 +121,7 @@ func (m *Manifest) readRuntime(file string, value json.RawMessage) error {
 }
 
 // check finds what would otherwise only fail, or mislead, when the skill is started.
-func (m *Manifest) check(file string, tick *float64) error {
+func (m *Manifest) check(file string, tick float64) error {
 	r := &m.Runtime
 	switch {
 	case r.Type == "subprocess" && r.Command == "":
@@ -135,36 +134,22 @@ func (m *Manifest) check(file string, tick *float64) error {
 		return fieldError(file, "entry", "%.40q is not a file", r.Entry)
 	case m.Concurrency < 0:
 		return fieldError(file, "concurrency", "cannot be negative")
+	case tick < 0 || tick > float64(math.MaxInt64/time.Millisecond):
+		return fieldError(file, "tick_interval", "%v is not a number of milliseconds", tick)
 	}
 	for _, name := range m.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
 			return fieldError(file, "env", "%.40q cannot be the name of a variable", name)
 		}
 	}
-	if tick != nil {
-		return m.setTick(file, *tick)
-	}
 	return nil
 }
 
-// setTick takes milliseconds, the unit of the manifests in the field.
-func (m *Manifest) setTick(file string, ms float64) error {
-	switch {
-	case ms < 0 || ms > float64(math.MaxInt64/time.Millisecond):
-		return fieldError(file, "tick_interval", "%v is not a number of milliseconds", ms)
-	case ms == 0:
-		m.Tick = 0
-	default:
-		m.Tick = max(time.Duration(ms*float64(time.Millisecond)), minTick)
-	}
-	return nil
-}
-
-// venvPython finds the Python of a skill's own environment; "" where it has none.
-func venvPython(dir string) (string, error) {
+// venvPython finds the Python of a skill's own environment, or gives the usual one where it has none.
+func venvPython(dir, usual string) (string, error) {
 	venv := filepath.Join(dir, venvFolder)
-	if _, err := os.Stat(venv); err != nil {
-		return "", nil
+	if !exists(venv) {
+		return usual, nil
 	}
 	python := filepath.Join(venv, "bin", "python")
 	if _, err := exec.LookPath(python); err != nil {

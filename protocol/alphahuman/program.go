@@ -8,10 +8,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"toolpost/host/spawn"
 	"toolpost/host/worker"
-	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
@@ -29,12 +29,11 @@ type program struct {
 	data     dataFolder
 	entities entities
 
-	command *command    // how it was started the last time; one start at a time looks at it
-	second  atomic.Bool // its last worker was of the second generation
+	argv   []string                      // how it was started the last time; one start at a time looks at it
+	found  atomic.Pointer[spawn.Program] // what that is, behind its walls; nil: it was never started
+	second atomic.Bool                   // its last worker was of the second generation
 
-	mu    sync.Mutex      // guards what follows, and the sessions of its workers
-	walls string          // around the worker that was started last, in words
-	held  tool.Guarantees // what these walls hold
+	mu sync.Mutex // guards the sessions of its workers
 }
 
 func newProgram(s *Skill, o *Options, base, data string, log *slog.Logger) *program {
@@ -46,15 +45,9 @@ func newProgram(s *Skill, o *Options, base, data string, log *slog.Logger) *prog
 		Find: p.find, Guarantees: o.Guarantees,
 		Hello: methodInitialize, Greet: p.greet, Live: keepTime, Goodbye: goodbye,
 		Serve: p.serve, Names: callNamed, Cancel: cancel,
-		Places: p.limit, MaxLine: o.maxLine(), StartTime: o.startTime(), Grace: o.grace(),
+		Places: p.limit, MaxLine: o.MaxLine, StartTime: time.Duration(o.StartTimeout), Grace: time.Duration(o.Grace),
 	})
 	return p
-}
-
-// A command is how a skill is started.
-type command struct {
-	launch // as the manifest says
-	*spawn.Program
 }
 
 // find finds how the skill is started, behind walls. Its folder is its own code: no guarantee takes that.
@@ -63,8 +56,8 @@ func (p *program) find() (*spawn.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.command != nil && slices.Equal(p.command.argv, said.argv) {
-		return p.command.Program, nil
+	if found := p.found.Load(); found != nil && slices.Equal(p.argv, said.argv) {
+		return found, nil
 	}
 	argv := said.argv
 	// its folder is read-only: each module that it could not keep compiled would be an attempt
@@ -78,10 +71,8 @@ func (p *program) find() (*spawn.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.command = &command{said, found}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.walls, p.held = found.String(), found.Holds()
+	p.argv = said.argv
+	p.found.Store(found)
 	return found, nil
 }
 

@@ -29,23 +29,24 @@ func (r *relay) Emit(e tool.Event) error {
 		return err
 	}
 	if !r.second || r.call == nil {
-		r.unsaid(e)
-		return nil
+		return r.unsaid(e)
 	}
 	if e.Kind == tool.KindStatePatch {
 		return r.patch(e)
 	}
 	params, err := r.wireForm(e)
 	if err != nil {
-		r.unsaid(e)
-		return nil
+		return r.unsaid(e)
 	}
 	_, err = r.k.ask(r.ctx, methodEmitEvent, params)
 	return err
 }
 
-// unsaid logs what cannot be said to the host.
-func (r *relay) unsaid(e tool.Event) { r.k.log("%s: %s", e.Kind, jsonrpc.Clip(string(e.Data))) }
+// unsaid logs what cannot be said to the host, which is no fault of the tool.
+func (r *relay) unsaid(e tool.Event) error {
+	r.k.log("%s: %s", e.Kind, jsonrpc.Clip(string(e.Data)))
+	return nil
+}
 
 // wireForm returns an event in the words of the second generation.
 func (r *relay) wireForm(e tool.Event) ([]byte, error) {
@@ -57,11 +58,8 @@ func (r *relay) wireForm(e tool.Event) ([]byte, error) {
 		}
 		name, data = ui.Event, ui.Payload
 	}
-	if len(data) == 0 {
-		data = json.RawMessage("null")
-	}
 	return strictjson.Marshal(map[string]json.RawMessage{
-		"eventType": strictjson.Quote(name), "data": data, "callId": r.call,
+		"eventType": strictjson.Quote(name), "data": or(data, "null"), "callId": r.call,
 	})
 }
 
@@ -71,8 +69,7 @@ func (r *relay) patch(e tool.Event) error {
 	v, err := strictjson.Decode(e.Data)
 	patch, ok := v.(map[string]any)
 	if err != nil || !ok {
-		r.unsaid(e)
-		return nil
+		return r.unsaid(e)
 	}
 	select {
 	case r.k.patching <- struct{}{}:
@@ -82,15 +79,13 @@ func (r *relay) patch(e tool.Event) error {
 	}
 	partial := patch
 	if goesDeep(patch) {
-		if partial, err = r.whole(patch); err != nil {
-			return err
-		}
+		partial, err = r.whole(patch)
 	}
-	params, err := strictjson.Marshal(map[string]any{"partial": partial, "callId": json.RawMessage(r.call)})
 	if err != nil {
-		r.unsaid(e)
-		return nil
+		return err
 	}
+	// both came as JSON
+	params, _ := strictjson.Marshal(map[string]any{"partial": partial, "callId": json.RawMessage(r.call)})
 	_, err = r.k.ask(r.ctx, methodStateSet, params)
 	return err
 }
@@ -107,10 +102,7 @@ func goesDeep(patch map[string]any) bool {
 
 // whole returns the members that a patch changes as they are then. A host that does not tell its state gets the patch.
 func (r *relay) whole(patch map[string]any) (map[string]any, error) {
-	params, err := strictjson.Marshal(map[string]json.RawMessage{"callId": r.call})
-	if err != nil {
-		return nil, err
-	}
+	params, _ := strictjson.Marshal(map[string]json.RawMessage{"callId": r.call}) // which came as JSON
 	raw, err := r.k.ask(r.ctx, methodStateGet, params)
 	if err != nil {
 		return nil, err

@@ -19,8 +19,7 @@ type scope struct {
 	state  json.RawMessage                     // the session's state document
 	inside bool                                // the call belongs to a session, whose state this is
 
-	own     map[string]any // the skill's part of it, as it is now
-	decoded bool
+	own map[string]any // the skill's part of it, as it is now; nil: it was not read yet
 }
 
 // Events implements worker.Scope.
@@ -52,9 +51,7 @@ var okResult = json.RawMessage(`{"ok":true}`)
 
 // reverse is the table of what a skill may ask of its host.
 func (p *program) reverse(method string, params json.RawMessage, s *scope) (json.RawMessage, error) {
-	if len(params) == 0 || string(params) == "null" {
-		params = json.RawMessage("{}")
-	}
+	params = or(params, "{}")
 	switch method {
 	case methodStateGet:
 		return p.getState(s)
@@ -120,11 +117,7 @@ func (p *program) setState(s *scope, params json.RawMessage) error {
 		return nil
 	}
 	s.own = strictjson.Merge(own, change)
-	patch, err := strictjson.Marshal(map[string]any{"skills": map[string]any{p.name: change}})
-	if err != nil {
-		return err
-	}
-	return s.events.Emit(tool.Event{Kind: tool.KindStatePatch, Data: patch})
+	return s.events.Emit(tool.NewEvent(tool.KindStatePatch, map[string]any{"skills": map[string]any{p.name: change}}))
 }
 
 // replacing returns the patch by which the members of a state become what partial says. The state of a session merges
@@ -144,24 +137,19 @@ func (p *program) ownState(s *scope) (map[string]any, error) {
 	if !s.inside {
 		return p.memory.get(), nil
 	}
-	if s.decoded {
+	if s.own != nil {
 		return s.own, nil
 	}
 	var doc struct {
 		Skills map[string]json.RawMessage `json:"skills"`
 	}
-	if len(s.state) > 0 {
-		if err := strictjson.Unmarshal(s.state, &doc); err != nil {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session: %w", err)
-		}
+	if err := strictjson.Unmarshal(or(s.state, "{}"), &doc); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the state of the session: %w", err)
 	}
-	s.own, s.decoded = map[string]any{}, true
-	if raw := doc.Skills[p.name]; len(raw) > 0 {
-		if v, err := strictjson.Decode(raw); err == nil {
-			if own, ok := v.(map[string]any); ok {
-				s.own = own
-			}
-		}
+	s.own = map[string]any{}
+	v, _ := strictjson.Decode(or(doc.Skills[p.name], "{}")) // what is no object is not ours
+	if own, ok := v.(map[string]any); ok {
+		s.own = own
 	}
 	return s.own, nil
 }
@@ -212,10 +200,8 @@ func eventOf(name string, data json.RawMessage) tool.Event {
 		into = &tool.Asset{}
 	case tool.KindError:
 		into = &tool.ErrorEvent{}
-	default:
-		return tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: name, Payload: data})
 	}
-	if strictjson.KindOf(data) != "object" || strictjson.Unmarshal(data, into) != nil {
+	if into == nil || strictjson.KindOf(data) != "object" || strictjson.Unmarshal(data, into) != nil {
 		return tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: name, Payload: data})
 	}
 	if log, ok := into.(*tool.Log); ok && log.Level == "" {

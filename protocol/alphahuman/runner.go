@@ -22,6 +22,51 @@ import (
 	"toolpost/wire/strictjson"
 )
 
+// Options are the fields of a source of this protocol: a folder of skills, or a single one.
+type Options struct {
+	Skills string `yaml:"skills" doc:"folder whose sub-folders with a manifest.json, a skill.json or a SKILL.md are offered"`
+	Skill  string `yaml:"skill" doc:"the folder of a single skill"`
+	Data   string `yaml:"data" doc:"folder for the files that skills keep; default: .toolpost/skills/SOURCE"`
+
+	spawn.Options // folders of skills are found in its dir, and each skill runs in its own
+
+	Concurrency int `yaml:"concurrency" doc:"calls that one skill gets at once; default: as its manifest says, else one where it calls back, else any number"`
+	Generation  int `yaml:"generation" doc:"1: the contract; 2: tools/list and skill/ hooks; default: the skill is asked"`
+
+	StartTimeout config.Duration `yaml:"start_timeout" doc:"for the answer to initialize; default: 30s"`
+	HookTimeout  config.Duration `yaml:"hook_timeout" doc:"for each lifecycle hook; default: 10s"`
+	Grace        config.Duration `yaml:"grace" doc:"a skill that left a call unanswered and answers nothing for this long is replaced; each step of its shutdown has as long, and never more than 2s; default: 2s"`
+	SessionIdle  config.Duration `yaml:"session_idle" doc:"a session without calls for this long is ended; default: 30m"`
+	MaxLine      int             `yaml:"max_line" doc:"bytes of one message; default: 16 MiB"`
+
+	Effects tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
+	Tier    int          `yaml:"tier" doc:"0 safe .. 3 dangerous"`
+}
+
+func (o *Options) check() error {
+	switch {
+	case (o.Skills == "") == (o.Skill == ""):
+		return tool.Errorf(tool.CodeInvalidInput,
+			"an alphahuman source needs `skills`, a folder of skills, or `skill`, a single one")
+	case o.Tier < 0 || o.Tier > 3:
+		return tool.Errorf(tool.CodeInvalidInput, "tier must be 0, 1, 2 or 3, not %d", o.Tier)
+	case o.Generation < 0 || o.Generation > 2:
+		return tool.Errorf(tool.CodeInvalidInput, "generation must be 1 or 2, not %d", o.Generation)
+	case o.Concurrency < 0 || o.MaxLine < 0:
+		return tool.Errorf(tool.CodeInvalidInput, "concurrency and max_line cannot be negative")
+	}
+	return o.Options.Check()
+}
+
+// setDefaults completes what the config leaves out.
+func (o *Options) setDefaults() {
+	o.StartTimeout = cmp.Or(o.StartTimeout, config.Duration(30*time.Second))
+	o.HookTimeout = cmp.Or(o.HookTimeout, config.Duration(10*time.Second))
+	o.Grace = cmp.Or(o.Grace, config.Duration(2*time.Second))
+	o.SessionIdle = cmp.Or(o.SessionIdle, config.Duration(30*time.Minute))
+	o.MaxLine = cmp.Or(o.MaxLine, defaultMaxLine)
+}
+
 // A Runner runs the skills of one source.
 type Runner struct {
 	o        Options
@@ -73,6 +118,7 @@ func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	o.setDefaults()
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
@@ -93,7 +139,7 @@ func NewRunner(dir string, o Options, log *slog.Logger) (*Runner, error) {
 func (o *Options) read(dir string) ([]*Skill, error) {
 	if o.Skills != "" {
 		folder := offlimits.Under(dir, o.Skills)
-		skills, err := List(folder)
+		skills, err := Skills{}.List(folder)
 		if err == nil && len(skills) == 0 && isSkill(folder) {
 			err = tool.Errorf(tool.CodeInvalidInput, "%s is a skill and not a folder of skills; name it with `skill`",
 				folder)
@@ -121,6 +167,7 @@ func (r *Runner) add(base string, s *Skill) {
 type table struct {
 	specs  []*tool.Spec
 	byName map[string]*entry
+	log    *slog.Logger
 }
 
 // An entry is one tool. It has a program, or a tool of the library, or the reason why it cannot be called.
@@ -188,52 +235,47 @@ func (r *Runner) Unavailable(name string) error {
 
 // arrange returns every tool its name: its own, and SKILL__TOOL where two would clash.
 func (r *Runner) arrange(offers [][]json.RawMessage, errs []error) *table {
-	a := &arranger{r: r, count: map[string]int{activateTool: 1, readTool: 1}, t: &table{byName: map[string]*entry{}}}
+	t := &table{byName: map[string]*entry{}, log: r.log}
+	var found []candidate
+	var failed []*Skill
+	wanted := map[string]int{activateTool: 1, readTool: 1}
 	for i, p := range r.programs {
 		if errs[i] != nil {
-			a.fail(p.skill, errs[i])
+			s := *p.skill
+			s.Err = errs[i]
+			failed = append(failed, &s)
 			continue
 		}
-		a.take(p, offers[i])
+		for _, c := range r.take(p, offers[i]) {
+			found = append(found, c)
+			wanted[c.spec.Name]++
+		}
 	}
-	for _, s := range r.broken {
-		a.fail(s, s.Err)
+	for _, c := range found {
+		if wanted[c.spec.Name] > 1 {
+			c.spec.Name = c.entry.program.name + "__" + c.spec.Name
+		}
+		t.put(c.spec, c.entry)
 	}
-	a.publish()
 	if len(r.library.skills) > 0 {
-		a.put(r.library.activateSpec(), &entry{library: r.library.activate})
-		a.put(r.library.readSpec(), &entry{library: r.library.read})
+		t.put(r.library.activateSpec(), &entry{library: r.library.use(activate)})
+		t.put(r.library.readSpec(), &entry{library: r.library.use(readSkillFile)})
 	}
-	a.explain()
-	return a.t
+	for _, s := range append(failed, r.broken...) {
+		t.explain(s)
+	}
+	return t
 }
 
-// An arranger collects tools before it names them.
-type arranger struct {
-	r      *Runner
-	t      *table
-	found  []candidate
-	failed []failure
-	count  map[string]int // how many want a name
-}
-
+// A candidate is a tool before it has its name.
 type candidate struct {
-	spec *tool.Spec
-	e    *entry
+	spec  *tool.Spec
+	entry *entry
 }
 
-// A failure is a skill that cannot be used, and why.
-type failure struct {
-	skill *Skill
-	why   error
-}
-
-func (a *arranger) fail(s *Skill, why error) { a.failed = append(a.failed, failure{s, why}) }
-
-func (a *arranger) take(p *program, offers []json.RawMessage) {
-	p.mu.Lock()
-	around, held := p.walls, p.held
-	p.mu.Unlock()
+// take returns the tools of a program that can be offered.
+func (r *Runner) take(p *program, offers []json.RawMessage) (found []candidate) {
+	behind := p.found.Load()
 	seen := map[string]bool{}
 	for _, raw := range offers {
 		o, schema, err := readOffer(raw)
@@ -245,13 +287,12 @@ func (a *arranger) take(p *program, offers []json.RawMessage) {
 			continue
 		}
 		seen[o.Name] = true
-		spec := &tool.Spec{
-			Name: o.Name, Description: o.Description, Input: schema, Effects: a.r.o.Effects, Tier: a.r.o.Tier,
-			Timeout: time.Duration(a.r.o.Timeout), Guarantees: a.r.o.Guarantees, Walls: around, Held: held,
-		}
-		a.found = append(a.found, candidate{spec, &entry{program: p, own: o.Name}})
-		a.count[o.Name]++
+		found = append(found, candidate{&tool.Spec{
+			Name: o.Name, Description: o.Description, Input: schema, Effects: r.o.Effects, Tier: r.o.Tier,
+			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees, Walls: behind.String(), Held: behind.Holds(),
+		}, &entry{program: p, own: o.Name}})
 	}
+	return found
 }
 
 // maxName bounds the name of a tool, in bytes.
@@ -268,37 +309,24 @@ func readOffer(raw json.RawMessage) (o offer, schema json.RawMessage, err error)
 	return o, schema, err
 }
 
-func (a *arranger) publish() {
-	for _, c := range a.found {
-		if a.count[c.spec.Name] > 1 && c.e.program != nil {
-			c.spec.Name = c.e.program.name + "__" + c.spec.Name
-		}
-		a.put(c.spec, c.e)
+// explain lists a skill that cannot be used by its own name, so that everybody can see why. It comes last, and gives
+// way: no tool that works has another name because of it.
+func (t *table) explain(s *Skill) {
+	taken := func(name string) bool { return t.byName[name] != nil }
+	name := s.Name()
+	if taken(name) {
+		name = tool.Untaken(filepath.Base(s.Dir), maxName, taken)
 	}
+	t.put(&tool.Spec{Name: name, Description: s.Description()}, &entry{problem: tool.AsError(s.Err)})
 }
 
-// explain lists what cannot be used by its own name, so that everybody can see why. It comes last, and gives way: no
-// tool that works has another name because of it.
-func (a *arranger) explain() {
-	for _, f := range a.failed {
-		name := f.skill.Name()
-		if a.t.byName[name] != nil {
-			name = filepath.Base(f.skill.Dir)
-		}
-		for n, base := 2, name; a.t.byName[name] != nil; n++ {
-			name = fmt.Sprintf("%s_%d", base, n)
-		}
-		a.put(&tool.Spec{Name: name, Description: f.skill.Description()}, &entry{problem: tool.AsError(f.why)})
-	}
-}
-
-func (a *arranger) put(spec *tool.Spec, e *entry) {
-	if a.t.byName[spec.Name] != nil {
-		a.r.log.Warn("a tool is not offered: another one has its name", "tool", spec.Name)
+func (t *table) put(spec *tool.Spec, e *entry) {
+	if t.byName[spec.Name] != nil {
+		t.log.Warn("a tool is not offered: another one has its name", "tool", spec.Name)
 		return
 	}
-	a.t.byName[spec.Name] = e
-	a.t.specs = append(a.t.specs, spec)
+	t.byName[spec.Name] = e
+	t.specs = append(t.specs, spec)
 }
 
 // Invoke implements tool.Handler.
@@ -365,7 +393,10 @@ func (p *program) call(ctx context.Context, name string, c *tool.Call, events *t
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer of %s to %s: %w", p.name, c.Tool, err)
 	}
-	result.Trace.Details = map[string]any{"skill": p.name, "generation": 1 + btoi(w.second)}
+	result.Trace.Details = map[string]any{"skill": p.name, "generation": 1}
+	if w.second {
+		result.Trace.Details["generation"] = 2
+	}
 	walls.Enforced(c, result.Trace.Details, p.o.Guarantees, w.Layers(), nil)
 	return result, nil
 }
@@ -398,20 +429,22 @@ func orEmpty(args json.RawMessage) json.RawMessage {
 	return args
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // unanswered is the outcome of a call without a result: the skill said no, or nothing.
 func (p *program) unanswered(ctx context.Context, name string, w *speaker, err error) (*tool.Result, error) {
 	var said *jsonrpc.Error
-	if errors.As(err, &said) {
+	switch {
+	case errors.As(err, &said):
 		return outcome(said, name)
+	case ctx.Err() == nil:
+		return nil, err
 	}
-	return nil, p.outcomeOf(ctx, name, w, err)
+	note := ""
+	if w != nil {
+		if hooks := w.Unanswered(); len(hooks) > 0 {
+			note = fmt.Sprintf("; the skill has not answered %s either", strings.Join(hooks, ", "))
+		}
+	}
+	return nil, interrupted(ctx, name, note)
 }
 
 // outcome is what an error answer to tools/call means: no outcome, or a skill's own way to say that it failed.
@@ -422,29 +455,11 @@ func outcome(e *jsonrpc.Error, name string) (*tool.Result, error) {
 	return tool.Failed(fmt.Sprint(e.Code), cmp.Or(e.Message, "the tool failed and did not say why")), nil
 }
 
-// outcomeOf is the error of a call that has no answer.
-func (p *program) outcomeOf(ctx context.Context, name string, w *speaker, err error) error {
-	if ctx.Err() == nil {
-		return err
-	}
-	note := ""
-	if w != nil {
-		if hooks := w.Unanswered(); len(hooks) > 0 {
-			note = fmt.Sprintf("; the skill has not answered %s either", strings.Join(hooks, ", "))
-		}
-	}
-	return interrupted(ctx, name, note)
-}
-
 // interrupted is the error of a call whose context ended.
 func interrupted(ctx context.Context, name, note string) *tool.Error {
-	e := *tool.AsError(context.Cause(ctx))
-	if e.Code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
-		e.Code = tool.AsError(ctx.Err()).Code
-	}
-	e.Op, e.Err = "alphahuman", context.Cause(ctx)
+	e := tool.Ended(ctx)
 	e.Message = fmt.Sprintf("%s was given up: %s%s", name, e.Message, note)
-	return &e
+	return e
 }
 
 // Close implements tool.Runner: every skill is shut down.

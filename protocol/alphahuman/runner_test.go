@@ -55,11 +55,11 @@ func TestTheTemplateOfTheContractRunsAsItIsPrinted(t *testing.T) {
 // contract(alphahuman): "name": "my_tool", "arguments": { "input": "hello" }
 func TestASkillFromNewWorks(t *testing.T) {
 	tooltest.NoLeaks(t)
-	folder, err := New(t.TempDir(), "gas-cost")
+	folder, err := Skills{}.New(t.TempDir(), "gas-cost")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := Check(folder); len(found) != 0 {
+	if found := (Skills{}).Check(folder); len(found) != 0 {
 		t.Errorf("the template has findings: %v", found)
 	}
 	r, _ := open(t, Options{Skill: folder})

@@ -6,14 +6,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
 
+	"toolpost/config"
 	"toolpost/tool"
-	"toolpost/wire/jsonrpc"
 )
 
 // A Doc is a SKILL.md: a head of fields, as the Agent Skills standard has them, and instructions.
@@ -33,9 +29,6 @@ type Doc struct {
 const (
 	maxSkillFile   = 1 << 20
 	maxFrontmatter = 16 << 10
-	maxHeadDepth   = 8
-	maxHeadEntries = 500
-	maxHeadIndent  = 64
 )
 
 // parseDoc reads a SKILL.md. Errors name the file, and the field where there is one.
@@ -43,41 +36,40 @@ func parseDoc(file string, data []byte) (*Doc, error) {
 	if !utf8.Valid(data) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", file)
 	}
-	head, body, err := cutFrontmatter(string(data))
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", file, err)
+	d := new(Doc)
+	head, err := d.cutFrontmatter(string(data))
+	if err == nil {
+		err = d.readHead(head)
 	}
-	d := &Doc{Body: body}
-	if err := d.readHead(head); err != nil {
+	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", file, err)
 	}
 	return d, nil
 }
 
-// cutFrontmatter splits what stands between two lines of three dashes from the rest. A file without them is
+// cutFrontmatter splits what stands between two lines of three dashes from the rest, the body. A file without them is
 // all body.
-func cutFrontmatter(s string) (head, body string, err error) {
+func (d *Doc) cutFrontmatter(s string) (head string, err error) {
 	s = strings.TrimPrefix(s, "\uFEFF")
 	s = strings.ReplaceAll(s, "\r\n", "\n")
 	rest, ok := strings.CutPrefix(s, "---\n")
 	if !ok {
-		return "", s, nil
+		d.Body = s
+		return "", nil
 	}
-	if body, empty := strings.CutPrefix(rest, "---\n"); empty {
-		return "", body, nil
-	}
-	head, body, ok = strings.Cut(rest+"\n", "\n---\n")
+	head, body, ok := strings.Cut("\n"+rest+"\n", "\n---\n") // the line before has its place, so that lines count right
 	switch {
 	case !ok:
-		return "", "", errors.New("the frontmatter is not closed; end it with a line ---")
+		return "", errors.New("the frontmatter is not closed; end it with a line ---")
 	case len(head) > maxFrontmatter:
-		return "", "", fmt.Errorf("the frontmatter is longer than %d bytes", maxFrontmatter)
+		return "", fmt.Errorf("the frontmatter is longer than %d bytes", maxFrontmatter)
 	}
-	return head, strings.TrimSuffix(body, "\n"), nil
+	d.Body = strings.TrimSuffix(body, "\n")
+	return head, nil
 }
 
 func (d *Doc) readHead(head string) error {
-	root, err := parseHead(head)
+	root, err := config.ParseYAML([]byte(head))
 	if err != nil {
 		return err
 	}
@@ -85,80 +77,22 @@ func (d *Doc) readHead(head string) error {
 	if !ok {
 		return errors.New("the frontmatter must be names and values, such as `name: my-skill`")
 	}
+	texts := map[string]*string{
+		"name": &d.Name, "description": &d.Description, "license": &d.License, "compatibility": &d.Compatibility,
+	}
 	for _, p := range pairs {
-		if err := d.setField(p.Key.String(), p.Value); err != nil {
+		switch name := p.Key.String(); {
+		case texts[name] != nil:
+			*texts[name], err = scalar(name, p.Value)
+		case name == "metadata":
+			d.Metadata, err = stringMap(name, p.Value)
+		case name == "allowed-tools":
+			d.AllowedTools, err = words(name, p.Value)
+		default:
+			d.unknown = append(d.unknown, name)
+		}
+		if err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-func (d *Doc) setField(name string, n ast.Node) (err error) {
-	switch name {
-	case "name":
-		d.Name, err = scalar(name, n)
-	case "description":
-		d.Description, err = scalar(name, n)
-	case "license":
-		d.License, err = scalar(name, n)
-	case "compatibility":
-		d.Compatibility, err = scalar(name, n)
-	case "metadata":
-		d.Metadata, err = stringMap(name, n)
-	case "allowed-tools":
-		d.AllowedTools, err = words(name, n)
-	default:
-		d.unknown = append(d.unknown, name)
-	}
-	return err
-}
-
-// parseHead parses YAML that may be written by somebody who knows how to keep a parser busy.
-func parseHead(head string) (root ast.Node, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the frontmatter is not valid YAML: the parser gave up: %v", p)
-		}
-	}()
-	tokens := lexer.Tokenize(head)
-	if err := checkHead(tokens); err != nil {
-		return nil, err
-	}
-	f, err := parser.Parse(tokens, 0)
-	if err != nil {
-		return nil, syntaxError(err)
-	}
-	if len(f.Docs) != 1 {
-		return nil, nil
-	}
-	return f.Docs[0].Body, nil
-}
-
-// syntaxError takes message and line from the parser's error, whose own text shows the source.
-func syntaxError(err error) error {
-	var e yaml.Error
-	if errors.As(err, &e) && e.GetToken() != nil {
-		return fmt.Errorf("line %d: not valid YAML: %s", e.GetToken().Position.Line+1, e.GetMessage())
-	}
-	return fmt.Errorf("the frontmatter is not valid YAML: %s", jsonrpc.Clip(err.Error()))
-}
-
-func checkHead(tokens token.Tokens) error {
-	depth, entries := 0, 0
-	for _, t := range tokens {
-		switch t.Type {
-		case token.AnchorType, token.AliasType, token.MergeKeyType, token.TagType, token.MappingKeyType:
-			return fmt.Errorf("line %d: anchors, aliases, tags and complex keys are not allowed here",
-				t.Position.Line+1)
-		case token.SequenceStartType, token.MappingStartType:
-			depth++
-		case token.SequenceEndType, token.MappingEndType:
-			depth--
-		case token.SequenceEntryType, token.MappingValueType:
-			entries++
-		}
-		if depth > maxHeadDepth || entries > maxHeadEntries || t.Position.IndentNum > maxHeadIndent {
-			return fmt.Errorf("line %d: nested too deep, or too many entries", t.Position.Line+1)
 		}
 	}
 	return nil

@@ -79,15 +79,20 @@ type offer struct {
 	InputSchema json.RawMessage `json:"inputSchema,omitzero"`
 }
 
+// anyObject is the schema of arguments that nobody has described.
+const anyObject = `{"type":"object"}`
+
+// or returns what a message says, or the usual where it is absent or null.
+func or(said json.RawMessage, usual string) json.RawMessage {
+	if len(said) == 0 || string(said) == "null" {
+		return json.RawMessage(usual)
+	}
+	return said
+}
+
 // schema returns the schema of the arguments.
 func (o *offer) schema() (json.RawMessage, error) {
-	raw := o.Parameters
-	if len(raw) == 0 || string(raw) == "null" {
-		raw = o.InputSchema
-	}
-	if len(raw) == 0 || string(raw) == "null" {
-		return json.RawMessage(`{"type":"object"}`), nil
-	}
+	raw := or(o.Parameters, string(or(o.InputSchema, anyObject)))
 	if kind := strictjson.KindOf(raw); kind != "object" {
 		return nil, fmt.Errorf("its parameters are not an object but %s", kind)
 	}
@@ -258,39 +263,19 @@ func contentOf(r *tool.Result) (words string, structured json.RawMessage) {
 	return string(r.Output), r.Output
 }
 
-// The table of the protocol: the JSON-RPC code of each class of errors. The class itself is in data.
+// rpcCode is the JSON-RPC code of each class of errors. The class itself is in data.
 func rpcCode(code tool.Code) int {
 	switch code {
 	case tool.CodeInvalidInput, tool.CodeNotFound:
 		return jsonrpc.CodeInvalidParams
 	case tool.CodeInternal:
 		return jsonrpc.CodeInternal
-	case tool.CodeAccessDenied:
-		return jsonrpc.CodeServer - 1
-	case tool.CodeConflict:
-		return jsonrpc.CodeServer - 2
-	case tool.CodeTimeout:
-		return jsonrpc.CodeServer - 3
-	case tool.CodeCancelled:
-		return jsonrpc.CodeServer - 4
-	case tool.CodeQuotaExceeded:
-		return jsonrpc.CodeServer - 5
-	case tool.CodeLeaseRequired:
-		return jsonrpc.CodeServer - 6
-	case tool.CodeLeaseRejected:
-		return jsonrpc.CodeServer - 7
-	case tool.CodeBreakerOpen:
-		return jsonrpc.CodeServer - 8
-	case tool.CodeUnavailable:
-		return jsonrpc.CodeServer - 9
-	case tool.CodeCrash:
-		return jsonrpc.CodeServer - 10
-	case tool.CodeProtocol:
-		return jsonrpc.CodeServer - 11
-	case tool.CodeUnsupported:
-		return jsonrpc.CodeServer - 12
 	}
-	return jsonrpc.CodeServer
+	return jsonrpc.CodeServer - 1 - slices.Index([]tool.Code{ // one by one; all others are CodeServer itself
+		tool.CodeAccessDenied, tool.CodeConflict, tool.CodeTimeout, tool.CodeCancelled, tool.CodeQuotaExceeded,
+		tool.CodeLeaseRequired, tool.CodeLeaseRejected, tool.CodeBreakerOpen, tool.CodeUnavailable, tool.CodeCrash,
+		tool.CodeProtocol, tool.CodeUnsupported,
+	}, code)
 }
 
 // errorData is the data of our errors.

@@ -38,12 +38,10 @@ func ParseArgs(args []string) (m Mode, source, aid string, err error) {
 		return m, "", "", exit(2, "unknown mode: %s; %s", m, usage)
 	case m == Run && len(args) == 2:
 		return m, args[1], "", exit(2, "%s; %s", missingAID, usage)
-	case m == Run && len(args) == 3:
-		return m, args[1], args[2], nil
-	case m != Run && len(args) == 2:
-		return m, args[1], "", nil
+	case m == Run && len(args) != 3 || m != Run && len(args) != 2:
+		return m, "", "", exit(2, "%s", usage)
 	}
-	return m, "", "", exit(2, "%s", usage)
+	return m, args[1], strings.Join(args[2:], ""), nil
 }
 
 // A Door is a toolhost whose plugin is one source of tools. Where it ends with one of the protocol's exit
@@ -58,7 +56,6 @@ type Door struct {
 	Out    io.Writer // the answers, a Write for each, and nothing else
 	Log    io.Writer // what the protocol has no place for, a line each; nil: dropped
 	Caller tool.Principal
-	RunID  string // the run that the calls belong to; empty: one is made
 }
 
 var _ tool.Door = (*Door)(nil)
@@ -93,12 +90,12 @@ type host struct {
 	*Door
 	h      tool.Handler
 	c      tool.Catalog
-	runID  string
+	runID  string  // that the calls belong to
 	offers []offer // those that can be called now
 	byAID  map[string]*tool.Spec
 	state  slots
 	doc    json.RawMessage // the state as a document; nil: not made yet
-	reader *requestReader
+	reader requestReader
 	calls  int    // so far
 	reply  reply  // the last one, for its memory
 	out    []byte // likewise, as it was written
@@ -129,10 +126,8 @@ func (d *Door) open(ctx context.Context, h tool.Handler, c tool.Catalog) (*host,
 			d.Source)
 	}
 	o := &host{
-		Door: d, h: h, c: c, runID: d.RunID, byAID: map[string]*tool.Spec{}, state: slots{}, reader: newRequestReader(),
-	}
-	if o.runID == "" {
-		o.runID = tool.NewID()
+		Door: d, h: h, c: c, runID: tool.NewID(), byAID: map[string]*tool.Spec{}, state: slots{},
+		reader: newRequestReader(),
 	}
 	for _, offer := range offers(d.Source, specs) {
 		o.byAID[offer.aid] = offer.spec
@@ -185,54 +180,29 @@ func (o *host) run(ctx context.Context) error {
 	if o.byAID[o.AID] == nil {
 		return errors.Join(o.write(refusal{Error: "tool not found: " + o.AID}), exit(4, "tool not found: %s", o.AID))
 	}
-	doc, err := o.read(ctx)
+	doc, err := process.ReadWithin(ctx, o.In, maxStdin)
+	var limit *process.LimitError
+	var req request
 	switch {
 	case ctx.Err() != nil:
 		return tool.AsError(context.Cause(ctx))
-	case err != nil:
-		return o.misread(err)
+	case errors.As(err, &limit):
+		err = tooLong()
+	case err == nil:
+		req, err = o.reader.read(doc)
 	}
-	req, err := o.reader.read(doc)
-	if err != nil {
-		return o.misread(err)
+	if err != nil { // it cannot be understood
+		return errors.Join(o.write(refusal{Error: err.Error()}), exit(5, "%s", why(err)))
 	}
 	req.aid = o.AID
 	return o.write(o.call(ctx, &req, true))
 }
 
-// misread answers what cannot be understood, and ends.
-func (o *host) misread(err error) error {
-	return errors.Join(o.write(refusal{Error: err.Error()}), exit(5, "%s", why(err)))
-}
-
 func why(err error) string {
-	var w *wireError
-	if errors.As(err, &w) && w.why != "" {
+	if w, ok := errors.AsType[*wireError](err); ok && w.why != "" {
 		return w.said + ": " + w.why
 	}
 	return err.Error()
-}
-
-// read reads all of stdin, and gives up when ctx ends.
-func (o *host) read(ctx context.Context) ([]byte, error) {
-	var doc []byte
-	var err error
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		doc, err = process.ReadDocument(o.In, maxStdin)
-	}()
-	select {
-	case <-read:
-	case <-ctx.Done():
-		letGo(o.In)
-		return nil, context.Cause(ctx)
-	}
-	var limit *process.LimitError
-	if errors.As(err, &limit) {
-		return nil, tooLong()
-	}
-	return doc, err
 }
 
 // letGo ends a read that waits, where that can be done. Who reads from something that cannot be
@@ -309,9 +279,9 @@ func (o *host) answer(ctx context.Context, r rawRequest) any {
 	case "":
 		return refusal{Error: missingAID}
 	case aidLeaseIssue:
-		return o.issueLease(ctx, &req)
+		return o.issueLease(ctx, r.text, &req)
 	case aidLeaseGC:
-		return o.collectLeases(ctx)
+		return o.lease(ctx, toolLeaseGC, map[string]any{}, &leaseCounts{OK: true})
 	}
 	if o.byAID[req.aid] == nil {
 		return refusal{Error: "tool not found: " + req.aid}
@@ -345,7 +315,7 @@ func (o *host) call(ctx context.Context, req *request, whole bool) any {
 	*r = replyTo(result)
 	var told *change
 	if result.Ask == nil && !r.hit { // a call that waits for an answer has not ended
-		if told, err = o.patch(patches.all()); err != nil {
+		if told, err = o.patch(patches.patches); err != nil {
 			return o.failed(ctx, req.aid, spec, tool.Errorf(tool.CodeProtocol, "the state after %s: %w", req.aid, err),
 				whole)
 		}

@@ -62,12 +62,12 @@ const nothingChanged = `{"delta":true,"slots":{},"removed_slots":[]}`
 // stated returns the ds_state of an answer.
 func (o *host) stated(told *change, whole bool) string {
 	if whole {
-		told = &change{slots: o.state}
+		told = &change{Slots: o.state}
 	}
 	if told == nil {
 		return nothingChanged
 	}
-	b, err := strictjson.Marshal(told.words())
+	b, err := strictjson.Marshal(told)
 	if err != nil { // every slot was made by Marshal
 		return nothingChanged
 	}
@@ -111,10 +111,4 @@ func (s *patchSink) note(e tool.Event) {
 		return
 	}
 	s.log.log("%s: %s", e.Kind, e.Data)
-}
-
-func (s *patchSink) all() []map[string]any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.patches
 }

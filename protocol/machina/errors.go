@@ -23,27 +23,16 @@ const (
 	typeToolError   = "tool_error"
 )
 
-// codeOf returns the class of a structured error.
-func codeOf(typ string) tool.Code {
-	switch typ {
-	case typeTimeout:
-		return tool.CodeTimeout
-	case typeCrash:
-		return tool.CodeCrash
-	case typeParseError, typeEmptyOutput:
-		return tool.CodeProtocol
-	case typeNotFound:
-		return tool.CodeUnavailable
-	case typeToolError:
-		return tool.CodeToolError
-	}
-	return tool.CodeInternal // exception
+// codes are the classes of structured errors; that of an exception is internal.
+var codes = map[string]tool.Code{
+	typeTimeout: tool.CodeTimeout, typeCrash: tool.CodeCrash, typeParseError: tool.CodeProtocol,
+	typeEmptyOutput: tool.CodeProtocol, typeNotFound: tool.CodeUnavailable, typeToolError: tool.CodeToolError,
 }
 
 // structured makes the error of a call: its type is the reason, and the details are those of the contract.
 func structured(typ, aid, format string, args ...any) *tool.Error {
-	e := tool.Errorf(codeOf(typ), format, args...)
-	e.Op, e.Reason = "machina", typ
+	e := tool.Errorf(cmp.Or(codes[typ], tool.CodeInternal), format, args...)
+	e.Reason = typ
 	e.Details = detailsOf(typ, aid, e.Message)
 	return e
 }
@@ -58,19 +47,12 @@ func detailsOf(typ, aid, detail string) json.RawMessage {
 
 // interrupted is the error of a call whose context ended.
 func interrupted(ctx context.Context, aid string) *tool.Error {
-	cause := tool.AsError(context.Cause(ctx))
-	code := cause.Code
-	if code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
-		code = tool.CodeOf(ctx.Err())
+	e := tool.Ended(ctx)
+	e.Message = aid + " was ended: " + e.Message
+	if e.Code == tool.CodeTimeout {
+		e.Reason, e.Details = typeTimeout, detailsOf(typeTimeout, aid, e.Message)
 	}
-	if code == tool.CodeTimeout {
-		e := structured(typeTimeout, aid, "%s was ended: %s", aid, cause.Message)
-		e.Err = context.Cause(ctx)
-		return e
-	}
-	return &tool.Error{
-		Op: "machina", Code: code, Message: aid + " was ended: " + cause.Message, Err: context.Cause(ctx),
-	}
+	return e
 }
 
 // statusOf is the table of the door: the status of a call that ended with an error of this class. Empty: the
@@ -82,9 +64,6 @@ func statusOf(c tool.Code) string {
 	case tool.CodeNotFound, tool.CodeTimeout, tool.CodeCancelled, tool.CodeCrash, tool.CodeProtocol, tool.CodeInternal,
 		tool.CodeToolError:
 		return statusToolError
-	case tool.CodeAccessDenied, tool.CodeInvalidInput, tool.CodeConflict, tool.CodeQuotaExceeded,
-		tool.CodeLeaseRequired,
-		tool.CodeLeaseRejected, tool.CodeUnavailable, tool.CodeUnsupported:
 	}
 	return ""
 }

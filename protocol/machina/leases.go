@@ -1,8 +1,8 @@
 package machina
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -54,10 +54,11 @@ type leaseWanted struct {
 	TTLms   *int64 `json:"ttl_ms"`
 }
 
-// issueLease issues a lease for a tool of this source, or for any.
-func (o *host) issueLease(ctx context.Context, req *request) any {
-	want, err := wanted(req)
-	if err != nil {
+// issueLease issues a lease for a tool of this source, or for any. What it asks for stands beside the aid, or in the
+// input, which goes first.
+func (o *host) issueLease(ctx context.Context, line []byte, req *request) any {
+	var want leaseWanted
+	if err := cmp.Or(strictjson.Unmarshal(line, &want), strictjson.Unmarshal(req.args, &want)); err != nil {
 		return refusal{Error: "invalid lease request: " + clip(err.Error())}
 	}
 	args := map[string]any{"tool": "*"}
@@ -74,54 +75,24 @@ func (o *host) issueLease(ctx context.Context, req *request) any {
 	if want.TTLms != nil {
 		args["ttl_ms"] = min(max(*want.TTLms, minTTL), maxTTL)
 	}
-	var got struct {
-		TokenID string `json:"token_id"`
-		Tier    int    `json:"tier"`
-	}
-	if refused := o.lease(ctx, toolLeaseIssue, args, &got); refused != nil {
-		return *refused
-	}
-	return leaseIssued{true, got.TokenID, want.ToolAID, got.Tier}
+	return o.lease(ctx, toolLeaseIssue, args, &leaseIssued{OK: true, ToolAID: want.ToolAID})
 }
 
-// wanted takes the fields beside the aid, and those of the input before them.
-func wanted(req *request) (w leaseWanted, err error) {
-	for _, f := range []struct {
-		raw  json.RawMessage
-		into any
-	}{{req.toolAID, &w.ToolAID}, {req.tier, &w.Tier}, {req.ttl, &w.TTLms}} {
-		if len(f.raw) > 0 {
-			if err := strictjson.Unmarshal(f.raw, f.into); err != nil {
-				return w, err
-			}
-		}
-	}
-	return w, strictjson.Unmarshal(req.args, &w)
-}
-
-func (o *host) collectLeases(ctx context.Context) any {
-	counts := leaseCounts{OK: true}
-	if refused := o.lease(ctx, toolLeaseGC, map[string]any{}, &counts); refused != nil {
-		return *refused
-	}
-	return counts
-}
-
-// lease calls a tool about leases.
-func (o *host) lease(ctx context.Context, name string, args map[string]any, into any) *refusal {
+// lease calls a tool about leases. What it gives becomes a part of the answer.
+func (o *host) lease(ctx context.Context, name string, args map[string]any, answer any) any {
 	raw, err := strictjson.Marshal(args)
 	if err != nil {
-		return &refusal{Error: inWords(tool.AsError(err))}
+		return refusal{Error: inWords(tool.AsError(err))}
 	}
 	r, err := o.h.Invoke(ctx, &tool.Call{Tool: name, Args: raw, Trace: o.runID, Caller: o.Caller}, tool.Discard)
-	switch {
-	case err != nil:
-		return &refusal{Error: inWords(tool.AsError(err))}
-	case !r.OK:
-		return &refusal{Error: inWords(tool.Errorf(tool.CodeInternal, "%s failed", name))}
+	if err == nil && !r.OK {
+		err = tool.Errorf(tool.CodeInternal, "%s failed", name)
 	}
-	if err := strictjson.Unmarshal(r.Output, into); err != nil {
-		return &refusal{Error: inWords(tool.Errorf(tool.CodeInternal, "%s gave no lease: %w", name, err))}
+	if err != nil {
+		return refusal{Error: inWords(tool.AsError(err))}
 	}
-	return nil
+	if err := strictjson.Unmarshal(r.Output, answer); err != nil {
+		return refusal{Error: inWords(tool.Errorf(tool.CodeInternal, "%s gave no lease: %w", name, err))}
+	}
+	return answer
 }

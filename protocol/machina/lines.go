@@ -18,12 +18,11 @@ type rawRequest struct {
 // An error is the end of the input; what stands before it without a newline is a line too.
 func readLine(in *bufio.Reader) (r rawRequest, err error) {
 	part, err := in.ReadSlice('\n')
-	if !errors.Is(err, bufio.ErrBufferFull) {
+	if !errors.Is(err, bufio.ErrBufferFull) { // nearly all of them
 		return rawRequest{text: bytes.TrimRight(part, "\r\n")}, err
 	}
-	for errors.Is(err, bufio.ErrBufferFull) {
+	for ; errors.Is(err, bufio.ErrBufferFull); part, err = in.ReadSlice('\n') {
 		r.keep(part)
-		part, err = in.ReadSlice('\n')
 	}
 	r.keep(part)
 	r.text = bytes.TrimRight(r.text, "\r\n")

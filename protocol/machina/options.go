@@ -47,15 +47,9 @@ type ToolOption struct {
 
 func (o Options) withDefaults() Options {
 	o.Mode = cmp.Or(o.Mode, "serve")
-	if o.Sessions == 0 {
-		o.Sessions = 2
-	}
-	if o.MaxReply == 0 {
-		o.MaxReply = maxReply
-	}
-	if o.Timeout == 0 {
-		o.Timeout = config.Duration(defaultTimeout())
-	}
+	o.Sessions = cmp.Or(o.Sessions, 2)
+	o.MaxReply = cmp.Or(o.MaxReply, maxReply)
+	o.Timeout = cmp.Or(o.Timeout, config.Duration(defaultTimeout()))
 	return o
 }
 
@@ -118,9 +112,7 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	host := spawn.Command{Argv: o.Command, Log: log}
 	plugin, err := filepath.Abs(offlimits.Under(o.Folder(base), o.Plugin))
 	if err != nil {
@@ -141,27 +133,43 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 	return r, nil
 }
 
-// discover lists the tools, as the options name them or as the toolhost does.
-func (r *Runner) discover(ctx context.Context) ([]*tool.Spec, error) {
-	if len(r.o.Tools) == 0 {
-		return r.list(ctx)
-	}
-	var specs []*tool.Spec
-	for _, t := range r.o.Tools {
-		if t.AID == "" {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "a tool needs an aid, such as AID.MEMORY.QUERY.v1")
+// discover lists the tools, as the options name them or as the toolhost does. Of two tools with one name the second is
+// called by its aid.
+func (r *Runner) discover(ctx context.Context) (specs []*tool.Spec, err error) {
+	tools := r.o.Tools
+	if len(tools) == 0 {
+		if tools, err = r.list(ctx); err != nil {
+			return nil, err
 		}
-		specs = append(specs, &tool.Spec{
-			Name: cmp.Or(t.Name, nameOf(t.AID)), Title: t.Title, Description: t.Description,
-			Input: json.RawMessage(t.Input), Output: json.RawMessage(t.Output), Effects: t.Effects, Tier: t.Tier,
-			Aliases: []string{t.AID},
-		})
 	}
-	return r.complete(specs)
+	seen := map[string]bool{}
+	for _, t := range tools {
+		switch {
+		case t.AID == "":
+			return nil, tool.Errorf(tool.CodeInvalidInput, "a tool needs an aid, such as AID.MEMORY.QUERY.v1")
+		case seen[t.AID]:
+			return nil, tool.Errorf(tool.CodeInvalidInput, "two tools have the aid %s", t.AID)
+		}
+		seen[t.AID] = true
+		s := &tool.Spec{
+			Name: cmp.Or(t.Name, nameOf(t.AID)), Title: t.Title, Description: t.Description, Aliases: []string{t.AID},
+			Input: json.RawMessage(t.Input), Output: json.RawMessage(t.Output), Effects: t.Effects, Tier: t.Tier,
+			Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees, Walls: r.host.String(), Held: r.host.Holds(),
+		}
+		if r.aids[s.Name] != "" {
+			s.Name, s.Aliases = t.AID, nil
+		}
+		r.aids[s.Name] = t.AID
+		if tier, ok := r.o.Tiers[t.AID]; ok {
+			s.Tier = tier
+		}
+		specs = append(specs, s)
+	}
+	return specs, nil
 }
 
 // list asks the toolhost.
-func (r *Runner) list(ctx context.Context) ([]*tool.Spec, error) {
+func (r *Runner) list(ctx context.Context) ([]ToolOption, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(r.o.Timeout), r.outOfTime("--list"))
 	defer cancel()
 	asking := &call{
@@ -172,39 +180,15 @@ func (r *Runner) list(ctx context.Context) ([]*tool.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	tools, err := decodeListing(doc)
+	said, err := decodeListing(doc)
 	if err != nil {
 		return nil, structured(typeParseError, "--list", "the toolhost's list of tools: %w", err)
 	}
-	var specs []*tool.Spec
-	for _, t := range tools {
-		specs = append(specs, &tool.Spec{
-			Name: cmp.Or(t.Name, nameOf(t.AID)), Aliases: []string{t.AID}, Effects: t.effects(), Tier: t.tier(),
-		})
+	var tools []ToolOption
+	for _, t := range said {
+		tools = append(tools, ToolOption{AID: t.AID, Name: t.Name, Effects: t.effects(), Tier: t.tier()})
 	}
-	return r.complete(specs)
-}
-
-// complete gives every tool what holds for all of them. Of two tools
-// with one name the second is called by its aid.
-func (r *Runner) complete(specs []*tool.Spec) ([]*tool.Spec, error) {
-	seen := map[string]bool{}
-	for _, s := range specs {
-		aid := s.Aliases[0]
-		if seen[aid] {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "two tools have the aid %s", aid)
-		}
-		if seen[aid] = true; r.aids[s.Name] != "" {
-			s.Name, s.Aliases = aid, nil
-		}
-		r.aids[s.Name] = aid
-		if tier, ok := r.o.Tiers[aid]; ok {
-			s.Tier = tier
-		}
-		s.Timeout, s.Guarantees = time.Duration(r.o.Timeout), r.o.Guarantees
-		s.Walls, s.Held = r.host.String(), r.host.Holds()
-	}
-	return specs, nil
+	return tools, nil
 }
 
 // Unavailable says why the tools cannot be called as things are now: the toolhost or its folder is

@@ -18,8 +18,8 @@ type printout struct {
 }
 
 func (p *printout) tooLong() bool {
-	var limit *process.LimitError
-	return errors.As(p.err, &limit)
+	_, ok := errors.AsType[*process.LimitError](p.err)
+	return ok
 }
 
 // printed runs a program to its end, or until ctx ends, and gives what it printed, max bytes at the most. The error is

@@ -3,7 +3,6 @@ package machina
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"time"
 
@@ -130,7 +129,7 @@ func (r *Runner) askOnce(ctx context.Context, c *call) (*answer, error) {
 	c.attempts = 1
 	var told *change
 	if len(c.state) > 0 {
-		told = &change{slots: c.state}
+		told = &change{Slots: c.state}
 	}
 	request, err := encodeRequest("", c, told)
 	if err != nil {
@@ -160,7 +159,7 @@ func (r *Runner) once(ctx context.Context, c *call, args []string, stdin []byte)
 	p, err := printed(ctx, stdin, r.o.MaxReply, func() (*process.Child, error) {
 		return r.host.Start(ctx, spawn.Run{
 			Name: c.aid, Args: args, Call: c.Call, Guarantees: c.guarantees, Watch: &watch,
-			Stderr: func(line []byte) { _ = c.events.Emit(logged(line)) }, // a sink that fails ends ctx itself
+			Stderr: c.events.Stderr,
 		})
 	})
 	switch {
@@ -250,11 +249,4 @@ func (c *call) emitPatch() error {
 		return structured(typeException, c.aid, "the state after %s: %w", c.aid, err)
 	}
 	return c.events.Emit(tool.Event{Kind: tool.KindStatePatch, Data: data})
-}
-
-// logged makes a log event of a line of standard error.
-func logged(line []byte) tool.Event {
-	return tool.NewEvent(tool.KindLog, tool.Log{
-		Level: "info", Message: string(line), Fields: json.RawMessage(`{"stream":"stderr"}`),
-	})
 }

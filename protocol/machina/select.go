@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -89,11 +88,9 @@ func (s Selection) Inputs(inputs json.RawMessage) (json.RawMessage, error) {
 	}
 	merged := map[string]json.RawMessage{}
 	for _, doc := range [][]byte{inputs, []byte(s.InputPatchJSON)} {
-		var m map[string]json.RawMessage
-		if err := strictjson.Unmarshal(doc, &m); err != nil {
+		if err := strictjson.Unmarshal(doc, &merged); err != nil {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "the inputs of a selection: %w", err)
 		}
-		maps.Copy(merged, m)
 	}
 	return strictjson.Marshal(merged)
 }
@@ -162,14 +159,12 @@ func Picked(menu []Offer, s Selection) (Offer, error) {
 	return Offer{}, e.Because(statusInvalidPick)
 }
 
-// A Policy is an external program that selects. It reads one JSON document on stdin, {run_header, inputs,
-// menu}, and prints one selection.
-type Policy struct {
-	Command []string
-	Dir     string
-	Env     []string      // all of its environment
-	Timeout time.Duration // 0: 30 s
-}
+// A Policy is an external program that selects, with its arguments. It reads one JSON document on stdin, {run_header,
+// inputs, menu}, and prints one selection.
+type Policy []string
+
+// maxThought is how long a policy may take.
+const maxThought = timeoutSeconds * time.Second
 
 // Select runs the policy. A policy that says nonsense, or nothing, has made an INVALID selection; one that
 // fails or does not end in time is an error.
@@ -182,12 +177,11 @@ func (p Policy) Select(ctx context.Context, h RunHeader, menu []Offer, inputs js
 	if err != nil {
 		return Selection{}, tool.Errorf(tool.CodeInvalidInput, "the menu cannot be sent: %w", err)
 	}
-	limit := cmp.Or(p.Timeout, timeoutSeconds*time.Second)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, maxThought,
+		tool.Errorf(tool.CodeTimeout, "the policy ran longer than its %v", maxThought))
 	defer cancel()
 	said, err := printed(ctx, append(payload, '\n'), maxSelection, func() (*process.Child, error) {
-		return process.Start(process.Command{Argv: p.Command, Dir: p.Dir, Env: p.Env})
+		return process.Start(process.Command{Argv: p, Env: process.Environment(nil, nil)})
 	})
 	switch {
 	case ctx.Err() != nil:

@@ -1,6 +1,7 @@
 package machina_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"path/filepath"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"toolpost/host/process"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -58,7 +58,7 @@ func policy(t *testing.T) machina.Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return machina.Policy{Command: []string{"python3", abs}, Env: process.Environment(nil, nil)}
+	return machina.Policy{"python3", abs}
 }
 
 func TestAnExternalPolicySelects(t *testing.T) {
@@ -93,14 +93,14 @@ func TestAnExternalPolicySelects(t *testing.T) {
 func TestAPolicyThatFails(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for wish, want := range map[string]tool.Code{"crash": tool.CodeCrash, "hang": tool.CodeTimeout} {
-		p := policy(t)
-		p.Timeout = 2 * time.Second
-		_, err := p.Select(t.Context(), machina.Header(&tool.Call{}), nil, json.RawMessage(`{"wish":"`+wish+`"}`))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		_, err := policy(t).Select(ctx, machina.Header(&tool.Call{}), nil, json.RawMessage(`{"wish":"`+wish+`"}`))
+		cancel()
 		if tool.CodeOf(err) != want {
 			t.Errorf("%s: %v", wish, err)
 		}
 	}
-	if _, err := (machina.Policy{Command: []string{"/nonexistent"}}).Select(t.Context(), machina.RunHeader{}, nil, nil); tool.CodeOf(err) != tool.CodeUnavailable {
+	if _, err := (machina.Policy{"/nonexistent"}).Select(t.Context(), machina.RunHeader{}, nil, nil); tool.CodeOf(err) != tool.CodeUnavailable {
 		t.Errorf("%v", err)
 	}
 	if _, err := machina.Menu(make([]*tool.Spec, 10_000)); tool.CodeOf(err) != tool.CodeInvalidInput {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,9 +24,7 @@ type session struct {
 	given int64 // bytes of the lines that were read
 	known slots // the state that the toolhost has; nil: not known
 	watch walls.Watch
-
-	mu   sync.Mutex
-	call *tool.Relay // whose events standard error belongs to; nil: nobody's
+	call  atomic.Pointer[tool.Relay] // whose events standard error belongs to; nil: nobody's
 }
 
 // startSession starts a toolhost. It is a process.Worker.
@@ -90,18 +88,9 @@ func unread(f *os.File) (n int) {
 
 // stderr passes a line on to the call that runs.
 func (s *session) stderr(line []byte) {
-	s.mu.Lock()
-	call := s.call
-	s.mu.Unlock()
-	if call != nil {
+	if call := s.call.Load(); call != nil {
 		call.Stderr(line)
 	}
-}
-
-func (s *session) serves(e *tool.Relay) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.call = e
 }
 
 // askSession asks a warm session. Broken: the session is gone, and another one may answer the same call.
@@ -118,11 +107,11 @@ func (r *Runner) askSession(ctx context.Context, c *call) (a *answer, broken boo
 	case err != nil:
 		return nil, false, err
 	}
-	s.serves(c.events)
+	s.call.Store(c.events)
 	s.watch.Follow(c.events, walls.Sources(r.o.Guarantees, c.guarantees))
 	a, err = s.ask(ctx, c)
 	c.layers, c.checks = s.child.Layers(), s.watch.Checks()
-	s.serves(nil)
+	s.call.Store(nil)
 	s.watch.Follow(nil, nil)
 	switch {
 	case err == nil:
@@ -179,7 +168,7 @@ func (s *session) ask(ctx context.Context, c *call) (*answer, error) {
 // tell returns what the toolhost has to be told so that it has this state: nothing, a delta, or all of it.
 func (s *session) tell(state slots) *change {
 	if s.known == nil {
-		return &change{slots: state}
+		return &change{Slots: state}
 	}
 	if d := s.known.delta(state); !d.empty() {
 		return d
@@ -215,8 +204,7 @@ func (s *session) exchange(ctx context.Context, request []byte) ([]byte, error) 
 
 // broke says how a session ended that gave no answer.
 func (s *session) broke(aid string, err error) error {
-	var limit *process.LimitError
-	if errors.As(err, &limit) {
+	if limit, ok := errors.AsType[*process.LimitError](err); ok {
 		return structured(typeParseError, aid, "the reply to %s: %w", aid, limit)
 	}
 	exit := s.child.Stop(process.Ladder{Term: process.LastBreath})

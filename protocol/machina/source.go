@@ -3,6 +3,7 @@ package machina
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"toolpost/config"
@@ -13,10 +14,8 @@ import (
 // the source whose plugin it is, the first of them, else the only source that there is. A word that is no path must be
 // right: a typing error does not lead to some source.
 func SourceOf(word string, sources []config.Source) string {
-	for _, src := range sources {
-		if src.Name == word {
-			return word
-		}
+	if slices.ContainsFunc(sources, func(src config.Source) bool { return src.Name == word }) {
+		return word
 	}
 	for _, src := range sources {
 		if plugin := pluginOf(src); plugin != "" && sameFile(word, plugin) {

@@ -17,14 +17,6 @@ import (
 // carried in one more slot, of type toolpost.state, so that nothing of it is lost on the way.
 type slots map[int]json.RawMessage
 
-// A slot is one artifact, in the words of the protocol.
-type slot struct {
-	Type        string `json:"type"`
-	Provenance  string `json:"provenance"`
-	ContentJSON string `json:"content_json"`
-	SizeBytes   int    `json:"size_bytes"`
-}
-
 const (
 	restType  = "toolpost.state"
 	lastSlot  = 255 // of a toolhost; the slot for the rest is the last that is free
@@ -32,33 +24,12 @@ const (
 	maxStated = 16 << 20 // bytes of a whole state
 )
 
-// A change is what one side tells the other about the state.
+// A change is what one side tells the other about the state. A delta always has its three members, a whole state its
+// one.
 type change struct {
-	delta   bool // else it is the whole state
-	slots   slots
-	removed []int
-}
-
-// stateWords is a change as it is written.
-type stateWords struct {
-	Delta   bool                       `json:"delta,omitzero"`
-	Slots   map[string]json.RawMessage `json:"slots"`
-	Removed []int                      `json:"removed_slots,omitzero"`
-}
-
-// words returns a change as it is written: a delta always has its three members, a whole state its one.
-func (c *change) words() *stateWords {
-	if c == nil {
-		return nil
-	}
-	w := &stateWords{Delta: c.delta, Slots: map[string]json.RawMessage{}}
-	for n, s := range c.slots {
-		w.Slots[strconv.Itoa(n)] = s
-	}
-	if c.delta {
-		w.Removed = append([]int{}, c.removed...)
-	}
-	return w
+	Delta   bool  `json:"delta,omitzero"` // else it is the whole state
+	Slots   slots `json:"slots"`
+	Removed []int `json:"removed_slots,omitzero"`
 }
 
 // decodeChange reads a ds_state; nothing and null are no change. Numbers in removed_slots may be strings.
@@ -75,13 +46,13 @@ func decodeChange(raw []byte) (*change, error) {
 	if err := strictjson.Unmarshal(raw, &w); err != nil {
 		return nil, err
 	}
-	c := &change{delta: w.Delta, slots: slots{}}
+	c := &change{Delta: w.Delta, Slots: slots{}}
 	for name, value := range w.Slots {
 		n, err := slotNumber(name)
 		if err != nil {
 			return nil, err
 		}
-		if c.slots[n], err = plainSlot(value); err != nil {
+		if c.Slots[n], err = plainSlot(value); err != nil {
 			return nil, fmt.Errorf("slot %d: %w", n, err)
 		}
 	}
@@ -94,7 +65,7 @@ func decodeChange(raw []byte) (*change, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.removed = append(c.removed, n)
+		c.Removed = append(c.Removed, n)
 	}
 	return c, nil
 }
@@ -126,11 +97,11 @@ func (s slots) apply(c *change) slots {
 		return s
 	}
 	next := slots{}
-	if c.delta {
+	if c.Delta {
 		maps.Copy(next, s)
 	}
-	maps.Copy(next, c.slots)
-	for _, n := range c.removed {
+	maps.Copy(next, c.Slots)
+	for _, n := range c.Removed {
 		delete(next, n)
 	}
 	return next
@@ -145,22 +116,22 @@ func (s slots) size() (bytes int) {
 
 // delta returns what has to be told to somebody who knows s and should know next.
 func (s slots) delta(next slots) *change {
-	c := &change{delta: true, slots: slots{}}
+	c := &change{Delta: true, Slots: slots{}, Removed: []int{}}
 	for n, value := range next {
 		if old, ok := s[n]; !ok || string(old) != string(value) {
-			c.slots[n] = value
+			c.Slots[n] = value
 		}
 	}
 	for n := range s {
 		if _, ok := next[n]; !ok {
-			c.removed = append(c.removed, n)
+			c.Removed = append(c.Removed, n)
 		}
 	}
-	slices.Sort(c.removed)
+	slices.Sort(c.Removed)
 	return c
 }
 
-func (c *change) empty() bool { return len(c.slots) == 0 && len(c.removed) == 0 }
+func (c *change) empty() bool { return len(c.Slots) == 0 && len(c.Removed) == 0 }
 
 // document returns the state document of which s is the form on the wire.
 func (s slots) document() (map[string]any, error) {
@@ -182,7 +153,10 @@ func (s slots) document() (map[string]any, error) {
 
 // restOf opens the slot that carries what is not in slots.
 func restOf(value json.RawMessage) (map[string]any, bool) {
-	var s slot
+	var s struct {
+		Type        string `json:"type"`
+		ContentJSON string `json:"content_json"`
+	}
 	if strictjson.Unmarshal(value, &s) != nil || s.Type != restType {
 		return nil, false
 	}
@@ -228,11 +202,9 @@ func (s slots) keepRest(rest map[string]any) error {
 	for n > 0 && s[n] != nil {
 		n--
 	}
-	s[n], err = strictjson.Marshal(slot{restType, "toolpost", string(content), len(content)})
-	if err != nil {
-		return err
-	}
-	s[n], err = plainSlot(s[n])
+	s[n], err = strictjson.Marshal(map[string]any{
+		"type": restType, "provenance": "toolpost", "content_json": string(content), "size_bytes": len(content),
+	})
 	return err
 }
 

@@ -45,11 +45,11 @@ type RunHeader struct {
 
 // Header returns the RunHeader of a call.
 func Header(c *tool.Call) RunHeader {
-	id := c.Trace
-	if id == "" {
-		id = tool.NewID()
+	h := RunHeader{SpecVersion: "1.4.2", ProfileID: "A", RunID: c.Trace, RequestID: c.ID}
+	if h.RunID == "" {
+		h.RunID = tool.NewID()
 	}
-	return RunHeader{SpecVersion: "1.4.2", ProfileID: "A", RunID: id, RequestID: c.ID}
+	return h
 }
 
 // A request is what a host asks of a toolhost.
@@ -59,8 +59,6 @@ type request struct {
 	state *change         // nil: leave the state as it is
 	key   string
 	lease string
-
-	toolAID, tier, ttl json.RawMessage // of _lease.issue, which has them beside its aid
 }
 
 // A wireError is a request that cannot be understood, in the words of the protocol, and why, for the log.
@@ -69,65 +67,28 @@ type wireError struct{ said, why string }
 func (e *wireError) Error() string { return e.said }
 
 // A requestReader reads requests, one after another. It has no memory of them, only the memory for them.
-type requestReader struct {
-	scan strictjson.Scanner
-	each func(name, value []byte) error
-	members
+type requestReader struct{ *strictjson.Members }
+
+func newRequestReader() requestReader {
+	return requestReader{strictjson.NewMembers("aid", "input_json", "inputs", "ds_state", "idempotency_key",
+		"_lease_token")}
 }
 
-// members are the fields of a request that we know, as raw JSON; nil: absent.
-type members struct {
-	aid, input, inputs, state, key, lease, toolAID, tier, ttl []byte
-}
-
-func newRequestReader() *requestReader {
-	r := &requestReader{}
-	r.each = r.member
-	return r
-}
-
-func (r *requestReader) member(name, value []byte) error {
-	switch string(name) {
-	case "aid":
-		r.aid = value
-	case "input_json":
-		r.input = value
-	case "inputs":
-		r.inputs = value
-	case "ds_state":
-		r.state = value
-	case "idempotency_key":
-		r.key = value
-	case "_lease_token":
-		r.lease = value
-	case "tool_aid":
-		r.toolAID = value
-	case "tier":
-		r.tier = value
-	case "ttl_ms":
-		r.ttl = value
-	}
-	return nil
-}
-
-// read reads a request. It looks at everything once; the input itself is for the engine to check. The
-// fields of _lease.issue are part of line, all else is a copy.
-func (r *requestReader) read(line []byte) (req request, err error) {
-	r.members = members{}
-	if err := r.scan.Object(line, r.each); err != nil {
+// read reads a request. It looks at everything once; the input itself is for the engine to check.
+func (r requestReader) read(line []byte) (req request, err error) {
+	if err := r.Read(line); err != nil {
 		return req, &wireError{"invalid JSON", err.Error()}
 	}
-	req.aid, _ = text(r.aid)
-	req.args = argsOf(r.input, r.inputs)
-	req.toolAID, req.tier, req.ttl = r.toolAID, r.tier, r.ttl
+	req.aid, _ = text(r.Get("aid"))
+	req.args = argsOf(r.Get("input_json"), r.Get("inputs"))
 	var ok bool
-	if req.key, ok = text(r.key); !ok {
+	if req.key, ok = text(r.Get("idempotency_key")); !ok {
 		return req, &wireError{"invalid idempotency_key", "expected a string"}
 	}
-	if req.lease, ok = text(r.lease); !ok {
+	if req.lease, ok = text(r.Get("_lease_token")); !ok {
 		return req, &wireError{"invalid _lease_token", "expected a string"}
 	}
-	if req.state, err = decodeChange(r.state); err != nil {
+	if req.state, err = decodeChange(r.Get("ds_state")); err != nil {
 		return req, &wireError{"invalid ds_state", err.Error()}
 	}
 	return req, nil
@@ -160,10 +121,7 @@ func text(value []byte) (s string, ok bool) {
 // unquoted returns the value of a JSON string that is known to be well formed. The protocol carries JSON inside JSON
 // strings, in every request and every reply.
 func unquoted(value []byte) []byte {
-	text, err := strictjson.Unquote(value)
-	if err != nil {
-		panic("machina: a JSON string that was checked is not one: " + err.Error())
-	}
+	text, _ := strictjson.Unquote(value)
 	return text
 }
 
@@ -174,12 +132,12 @@ func encodeRequest(aid string, c *call, state *change) ([]byte, error) {
 		args = json.RawMessage(`{}`)
 	}
 	b, err := strictjson.Marshal(struct {
-		AID       string      `json:"aid,omitempty"`
-		InputJSON string      `json:"input_json"`
-		DSState   *stateWords `json:"ds_state,omitempty"`
-		Key       string      `json:"idempotency_key,omitempty"`
-		Lease     string      `json:"_lease_token,omitempty"`
-	}{AID: aid, InputJSON: string(args), DSState: state.words(), Key: c.hostKey(), Lease: c.Lease})
+		AID       string  `json:"aid,omitempty"`
+		InputJSON string  `json:"input_json"`
+		DSState   *change `json:"ds_state,omitzero"`
+		Key       string  `json:"idempotency_key,omitempty"`
+		Lease     string  `json:"_lease_token,omitempty"`
+	}{AID: aid, InputJSON: string(args), DSState: state, Key: c.hostKey(), Lease: c.Lease})
 	if err == nil && len(b) > maxStdin {
 		err = fmt.Errorf("the request is %d bytes long, and a toolhost takes %d", len(b), maxStdin)
 	}

@@ -18,8 +18,11 @@ import (
 	"toolpost/tool"
 )
 
-// bindingsFile is where an app says where the code of its tools is.
-const bindingsFile = ".namel3ss/tools.yaml"
+// The files of an app beside its declarations.
+const (
+	bindingsFile = ".namel3ss/tools.yaml" // where the code of its tools is
+	settingsFile = "namel3ss.toml"
+)
 
 // defaultTimeout is the contract's, for tools of which nobody says anything.
 const defaultTimeout = 10 * time.Second
@@ -51,54 +54,28 @@ type settings struct {
 
 // loadApp reads the files of an app. Each of them may be absent.
 func loadApp(root string) (*app, error) {
-	a := &app{root: root, declared: map[string]*appfile.Declaration{}, disputed: map[string]error{}}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the app %s is not a folder; check `app`", root)
 	}
-	for _, read := range []func() error{a.readDeclarations, a.readBindings, a.readSettings} {
-		if err := read(); err != nil {
+	files := map[string][]byte{}
+	var err error
+	for _, name := range []string{appfile.DeclarationsFile, bindingsFile, settingsFile} {
+		if files[name], err = appfile.Read(root, name); err != nil {
 			return nil, err
 		}
 	}
-	var err error
+	a := &app{root: root, disputed: map[string]error{}}
+	if a.declared, a.notes, err = appfile.Parse(files[appfile.DeclarationsFile]); err != nil {
+		return nil, err
+	}
+	if a.bindings, err = appfile.ParseBindings(bindingsFile, files[bindingsFile]); err != nil {
+		return nil, err
+	}
+	if a.settings, err = parseSettings(settingsFile, files[settingsFile]); err != nil {
+		return nil, err
+	}
 	a.packs, err = pack.Read(root)
 	return a, err
-}
-
-func (a *app) readDeclarations() error {
-	data, err := a.read(appfile.DeclarationsFile)
-	if err != nil {
-		return err
-	}
-	tools, notes, err := appfile.Parse(data)
-	if err != nil {
-		return err
-	}
-	a.notes = notes
-	for _, d := range tools {
-		a.declared[d.Name] = d
-	}
-	return nil
-}
-
-func (a *app) readBindings() error {
-	const name = bindingsFile
-	data, err := a.read(name)
-	if err != nil {
-		return err
-	}
-	a.bindings, err = appfile.ParseBindings(name, data)
-	return err
-}
-
-func (a *app) readSettings() error {
-	const name = "namel3ss.toml"
-	data, err := a.read(name)
-	if err != nil {
-		return err
-	}
-	a.settings, err = parseSettings(name, data)
-	return err
 }
 
 func parseSettings(name string, data []byte) (settings, error) {
@@ -120,9 +97,6 @@ func parseSettings(name string, data []byte) (settings, error) {
 	return s, nil
 }
 
-// read returns the content of a file of the app, or nothing where there is none.
-func (a *app) read(name string) ([]byte, error) { return appfile.Read(a.root, name) }
-
 // problem says why a tool of the app cannot be used, whatever its code is. It is no other's problem.
 func (a *app) problem(name string) error {
 	if err := a.disputed[name]; err != nil {
@@ -141,7 +115,7 @@ func (a *app) problem(name string) error {
 // is run, or the one named like the tool. Nil: there is no such file.
 func (a *app) discovered(name string) *appfile.Binding {
 	module := appfile.Slug(name)
-	text, err := a.read("tools/" + module + ".py")
+	text, err := appfile.Read(a.root, "tools/"+module+".py")
 	if err != nil || text == nil {
 		return nil
 	}
@@ -154,24 +128,17 @@ func (a *app) discovered(name string) *appfile.Binding {
 	if !defines(function) && defines(module) {
 		function = module
 	}
-	return &appfile.Binding{Kind: kindPython, Entry: "tools." + module + ":" + function}
+	return &appfile.Binding{Kind: appfile.KindPython, Entry: "tools." + module + ":" + function}
 }
 
 // names lists every tool of the app: declared, bound, or brought by a pack.
 func (a *app) names() []string {
-	all := map[string]bool{}
-	for name := range a.declared {
-		all[name] = true
-	}
-	for name := range a.bindings {
-		all[name] = true
-	}
+	all := slices.AppendSeq(slices.Collect(maps.Keys(a.declared)), maps.Keys(a.bindings))
 	for _, p := range a.packs {
-		for name := range p.Has {
-			all[name] = true
-		}
+		all = slices.AppendSeq(all, maps.Keys(p.Has))
 	}
-	return slices.Sorted(maps.Keys(all))
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // timeout is the app's own word on how long a tool may run: binding, declaration, namel3ss.toml,

@@ -4,28 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"toolpost/host/secret"
+	"toolpost/host/walls"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/protocol/namel3ss/pack"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
-)
-
-// The runners and the languages of the contract, and where the tools of an app come from in the words of the trace.
-const (
-	runnerLocal     = appfile.RunnerLocal
-	runnerService   = appfile.RunnerService
-	runnerContainer = appfile.RunnerContainer
-
-	kindPython = appfile.KindPython
-	kindNode   = appfile.KindNode
-
-	sourceBinding = "binding" // for those of packs see package pack
-
-	maxTimeout = appfile.MaxTimeout
 )
 
 // facts are what is known of a tool, whichever runner runs it.
@@ -65,14 +53,6 @@ type boundTool struct {
 	known map[string]any // what every trace says
 }
 
-func newBoundTool(f *facts, w way) *boundTool {
-	t := &boundTool{facts: f, way: w}
-	if w != nil {
-		t.known = t.traced()
-	}
-	return t
-}
-
 // An invocation is one call on its way to the tool's code.
 type invocation struct {
 	call    *tool.Call
@@ -86,8 +66,12 @@ type invocation struct {
 
 // invoke runs one call within the tool's time.
 func (t *boundTool) invoke(
-	ctx context.Context, c *tool.Call, args json.RawMessage, out tool.Sink, tr *trace,
-) (*reply, error) {
+	ctx context.Context, c *tool.Call, args json.RawMessage, out tool.Sink,
+) (*tool.Result, error) {
+	tr, err := t.newTrace(args)
+	if err != nil {
+		return nil, tr.failed(err)
+	}
 	if own, ok := ctx.Deadline(); !ok || time.Until(own) > t.spec.Timeout { // else the caller's comes first
 		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than its %v and was ended", t.spec.Name, t.spec.Timeout)
 		var cancel context.CancelFunc
@@ -95,11 +79,11 @@ func (t *boundTool) invoke(
 		defer cancel()
 	}
 	inv := &invocation{call: c, args: args, trace: tr}
-	if t.runner != runnerService { // whose tools write their logs somewhere else
+	if t.runner != appfile.RunnerService { // whose tools write their logs somewhere else
 		var stop context.CancelCauseFunc
 		ctx, stop = context.WithCancelCause(ctx)
 		defer stop(nil)
-		inv.logs = &logs{tool: t.spec.Name, ctx: ctx, stop: stop, out: out, redact: t.redact}
+		inv.logs = &logs{tool: t.spec.Name, ctx: ctx, stop: stop, events: tool.NewRelay(out, stop), redact: t.redact}
 	}
 	inv.walls, inv.sources = t.guarantees(c)
 	inv.held = inv.walls
@@ -109,12 +93,49 @@ func (t *boundTool) invoke(
 	rep, err := t.way.run(ctx, inv)
 	if inv.logs != nil {
 		inv.logs.close()
+		if err := inv.logs.events.Err(); err != nil {
+			return nil, err // nobody listens any more
+		}
 	}
 	if ctx.Err() != nil {
-		return nil, whyEnded(ctx, t.spec.Name)
+		err = whyEnded(ctx, t.spec.Name)
+	}
+	if err != nil {
+		return nil, tr.failed(err)
+	}
+	return tr.result(rep), nil
+}
+
+// A code is a way to run the local protocol: a process gets the request, and all that comes of it is an ending.
+type code interface {
+	covered(inv *invocation) error
+	execute(ctx context.Context, request []byte, inv *invocation) (ending, error)
+}
+
+// runCode runs a call unless a wall is asked for that cannot be built.
+func (f *facts) runCode(ctx context.Context, inv *invocation, c code) (*reply, error) {
+	if err := c.covered(inv); err != nil {
+		return nil, err
+	}
+	doc, err := f.document(inv)
+	if err != nil {
+		return nil, err
+	}
+	e, err := c.execute(ctx, doc, inv)
+	if err != nil {
+		return nil, about(f.spec.Name, err)
+	}
+	rep, err := e.outcome(f.spec.Name, inv.logs.last())
+	// What a host of ours makes of a failure counts where the walls themselves saw nothing.
+	if err == nil && f.runner == appfile.RunnerLocal &&
+		slices.ContainsFunc(inv.trace.checks, blocks(walls.GuaranteeBlocked)) {
+		rep.Checks = nil
 	}
 	return rep, err
 }
+
+// close is for ways that keep nothing between two calls.
+func (f *facts) close(context.Context) error { return nil }
 
 // document is the request of the local protocol.
 func (f *facts) document(inv *invocation) ([]byte, error) {
@@ -123,7 +144,7 @@ func (f *facts) document(inv *invocation) ([]byte, error) {
 		Sandbox: inv.walls.Sandbox || f.sandbox != nil && *f.sandbox, TraceID: inv.traceID(),
 		Capabilities: &capabilityContext{
 			ToolName: f.spec.Name, ResolvedSource: f.source, Runner: f.runner, ProtocolVersion: protocolVersion,
-			Guarantees: guaranteeWords(inv.walls), Sources: inv.sources,
+			Guarantees: guaranteeWords(inv.walls, true), Sources: inv.sources,
 		},
 	})
 	if err != nil {

@@ -78,9 +78,9 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 		return nil, err
 	}
 	f := &facts{
-		root: b.app.root, entry: bound.Entry, kind: cmp.Or(bound.Kind, declared.Kind, kindPython),
-		purity: cmp.Or(bound.Purity, declared.Purity), runner: cmp.Or(bound.Runner, runnerLocal), source: sourceBinding,
-		pack: from, asked: b.Guarantees, grant: b.Grant, workers: cmp.Or(b.Workers, defaultWorkers),
+		root: b.app.root, entry: bound.Entry, kind: cmp.Or(bound.Kind, declared.Kind, appfile.KindPython),
+		purity: cmp.Or(bound.Purity, declared.Purity), runner: cmp.Or(bound.Runner, appfile.RunnerLocal),
+		source: "binding", pack: from, asked: b.Guarantees, grant: b.Grant, workers: cmp.Or(b.Workers, defaultWorkers),
 		sandbox: cmp.Or(b.Sandbox, bound.Sandbox), unsafe: b.AllowUnsafeExecution || b.app.unsafe(),
 		cover: sandbox.Cover, redact: b.redact(bound), log: b.log.With("tool", name),
 	}
@@ -91,18 +91,17 @@ func (b *builder) tool(ctx context.Context, name string) (*boundTool, error) {
 		f.spec.Guarantees = f.asked.Tighten(from.Has[name].Needs.Guarantees())
 		f.spec.Description = cmp.Or(f.spec.Description, from.Description)
 	}
-	if f.problem = b.problem(name, declared, bound); f.problem != nil {
-		return newBoundTool(f, nil), nil
+	t := &boundTool{facts: f}
+	if f.problem = b.problem(name, declared, bound); f.problem == nil {
+		t.way, f.problem = b.way(ctx, f, bound)
 	}
-	way, err := b.way(ctx, f, bound)
-	var all sourceError
-	switch {
-	case errors.As(err, &all):
+	if all, ok := errors.AsType[sourceError](f.problem); ok {
 		return nil, all.error
-	case err != nil:
-		f.problem, way = err, nil
 	}
-	return newBoundTool(f, way), nil
+	if f.problem == nil {
+		t.known = t.traced()
+	}
+	return t, nil
 }
 
 // problem says why a tool cannot be run, as far as files tell. What the app says of other code than the user's is none.
@@ -127,21 +126,19 @@ func (b *builder) bound(name string) (*appfile.Binding, *pack.Pack, error) {
 		found = from.Has[name].Bound
 	}
 	image := cmp.Or(b.Image, b.Container.Image)
-	own := b.Entry != "" || b.URL != "" || image != "" || b.Runner == runnerService
-	kind := cmp.Or(b.Kind, b.app.declared[name].Language(), kindPython)
-	if found == nil && !own && kind == kindPython {
+	own := b.Entry != "" || b.URL != "" || image != "" || b.Runner == appfile.RunnerService
+	kind := cmp.Or(b.Kind, cmp.Or(b.app.declared[name], &appfile.Declaration{}).Kind, appfile.KindPython)
+	if found == nil && !own && kind == appfile.KindPython {
 		found = b.app.discovered(name)
 	}
 	switch {
 	case b.Entry != "":
-		found, from = &appfile.Binding{}, nil // other code than the app's: nothing that is said of that holds for it
+		found, from = nil, nil // other code than the app's: nothing that is said of that holds for it
 	case found == nil && !own && b.app.declared[name] == nil:
 		return nil, nil, tool.Errorf(tool.CodeNotFound, "the app %s has no tool %q; give its function with `entry`",
 			b.app.root, name)
-	case found == nil:
-		found = &appfile.Binding{}
 	}
-	c := *found
+	c := *cmp.Or(found, &appfile.Binding{})
 	c.Kind = cmp.Or(b.Kind, c.Kind)
 	c.Entry = cmp.Or(b.Entry, c.Entry)
 	c.Runner = cmp.Or(b.Runner, c.Runner)
@@ -156,9 +153,9 @@ func (b *builder) bound(name string) (*appfile.Binding, *pack.Pack, error) {
 // way makes the runner of one tool ready, or says why the tool cannot be run.
 func (b *builder) way(ctx context.Context, f *facts, bound *appfile.Binding) (way, error) {
 	switch f.runner {
-	case runnerService:
+	case appfile.RunnerService:
 		return b.service(f, bound)
-	case runnerContainer:
+	case appfile.RunnerContainer:
 		return b.container(f, bound)
 	}
 	if f.entry == "" {
@@ -170,7 +167,7 @@ func (b *builder) way(ctx context.Context, f *facts, bound *appfile.Binding) (wa
 	if err := appfile.CheckEntry(f.kind, f.entry); err != nil {
 		return nil, err
 	}
-	if f.kind == kindNode {
+	if f.kind == appfile.KindNode {
 		return b.nodeTool(f, bound)
 	}
 	return b.local(ctx, f, bound)
@@ -233,24 +230,21 @@ func fieldsOf(input json.RawMessage) string {
 	if strictjson.Unmarshal(input, &s) != nil || s.Properties == nil {
 		return "null"
 	}
-	b, err := strictjson.Marshal(slices.Sorted(maps.Keys(s.Properties)))
-	if err != nil {
-		return "null"
-	}
+	b, _ := strictjson.Marshal(slices.Sorted(maps.Keys(s.Properties))) // names that were read
 	return string(b)
 }
 
 // importPath is what Python can import before everything else: the app; a tool of a pack has its pack before
 // that, and more that somebody chose comes after it.
 func importPath(f *facts, more string) string {
-	path := f.root
+	path := []string{f.root}
 	if f.pack != nil {
-		path = f.pack.Dir + string(filepath.ListSeparator) + path
+		path = []string{f.pack.Dir, f.root}
 	}
 	if more != "" {
-		path += string(filepath.ListSeparator) + more
+		path = append(path, more)
 	}
-	return path
+	return strings.Join(path, string(filepath.ListSeparator))
 }
 
 // vars are the variables that somebody chose for a tool. The user's word goes before the app's.

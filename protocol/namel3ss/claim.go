@@ -19,11 +19,11 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	c := o.Walls.Claim(src.Dir)
 	c.Stays = o.Mode != modeFresh
 	app := offlimits.Under(o.Folder(src.Dir), o.App)
-	if o.Runner == runnerService {
+	if o.Runner == appfile.RunnerService {
 		return c, err
 	}
 	c.Starts = offlimits.Given(app, appfile.DeclarationsFile, ".namel3ss/", "tools/", pack.LocalFolder+"/", ".venv/",
-		"namel3ss.toml")
+		settingsFile)
 	c.Starts = append(c.Starts, offlimits.Given(src.Dir, o.PackKeys...)...)
 	c.Starts = append(c.Starts, o.Container.Starts(src.Dir)...)
 	for _, program := range []string{o.Interpreter, o.Node} {

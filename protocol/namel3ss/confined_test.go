@@ -16,6 +16,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -33,14 +34,14 @@ export const run = (p) => eval(p.do);
 )
 
 // ways are the three ways in which we start a tool ourselves.
-func ways() []string { return []string{modeFresh, modeWarm, kindNode} }
+func ways() []string { return []string{modeFresh, modeWarm, appfile.KindNode} }
 
 // obedient opens the tool `t` that does as it is told, in one of the ways.
 func obedient(t *testing.T, way, root string, o Options) *Runner {
 	t.Helper()
 	o.Tool, o.Entry, o.Mode = "t", "code:run", way
-	if way == kindNode {
-		o.Kind, o.Mode = kindNode, ""
+	if way == appfile.KindNode {
+		o.Kind, o.Mode = appfile.KindNode, ""
 	}
 	r := open(t, root, o)
 	if err := r.Unavailable("t"); err != nil {
@@ -105,7 +106,7 @@ type attempt struct {
 }
 
 func (a attempt) in(way string) string {
-	if way == kindNode {
+	if way == appfile.KindNode {
 		return a.js
 	}
 	return a.py
@@ -259,7 +260,7 @@ func TestASourceThatSaysSoGetsMore(t *testing.T) {
 			tooltest.NoLeaks(t)
 			outside, root := elsewhere(t), obedience(t)
 			text := fmt.Sprintf("sources: [{name: a, protocol: namel3ss, tool: t, entry: 'code:run', kind: %s, walls: {read: [.], write: [%s], network: all}}]",
-				map[string]string{modeFresh: "python, mode: fresh", modeWarm: "python, mode: warm", kindNode: "node"}[way], outside)
+				map[string]string{modeFresh: "python, mode: fresh", modeWarm: "python, mode: warm", appfile.KindNode: "node"}[way], outside)
 			cfg, err := config.Parse(filepath.Join(root, "toolpost.yaml"), []byte(text))
 			if err != nil {
 				t.Fatal(err)
@@ -444,7 +445,7 @@ func TestALimitThatAToolReachesIsNamed(t *testing.T) {
 			r := obedient(t, way, obedience(t), Options{Options: spawn.Options{Walls: walls.Options{Memory: 160 << 20}}})
 			a := attempt{py: "len(b'x' * (400 << 20))", js: "Buffer.alloc(400 << 20, 'x').length"}
 			args, _ := json.Marshal(map[string]string{"do": a.in(way)})
-			for range map[string]int{modeFresh: 1, modeWarm: 6, kindNode: 1}[way] { // 6 crashes are more than a pool takes
+			for range map[string]int{modeFresh: 1, modeWarm: 6, appfile.KindNode: 1}[way] { // 6 crashes are more than a pool takes
 				res, err := call(r, "t", string(args), tool.Discard)
 				if tool.CodeOf(err) != tool.CodeCrash || !strings.Contains(err.Error(), "reached its limit of memory") {
 					t.Fatalf("got %+v, %v", res, err)
@@ -544,7 +545,7 @@ func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			r := obedient(t, way, root, Options{Options: spawn.Options{Grant: secret.Grant{Secrets: []string{"KEY_A", "KEY_B"}, Vault: kept}}})
 			do := "sorted(v for v in os.environ.values() if v.startswith('value-of-'))"
-			if way == kindNode {
+			if way == appfile.KindNode {
 				do = "Object.values(process.env).filter((v) => v.startsWith('value-of-')).sort()"
 			}
 			for _, c := range []struct {
@@ -557,7 +558,7 @@ func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
 			}
 			r = obedient(t, way, root, Options{Options: spawn.Options{Grant: secret.Grant{SecretFiles: []string{"KEY_A", "KEY_B"}, Vault: kept}}})
 			do = "os.read(int(os.environ['KEY_B_FD']), 100).decode() + ' '.join(v for v in os.environ.values() if v.startswith('value-of-'))"
-			if way == kindNode {
+			if way == appfile.KindNode {
 				do = "fs.readFileSync(Number(process.env.KEY_B_FD), 'utf8')"
 			}
 			for range 2 {

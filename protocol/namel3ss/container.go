@@ -5,11 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"time"
 
 	"toolpost/host/container"
 	"toolpost/host/offlimits"
+	"toolpost/host/process"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/protocol/namel3ss/appfile"
@@ -75,8 +74,6 @@ func (t *containerTool) describe(tr *trace) {
 	tr.set("container_enforcement", "verified") // the walls around it are ours, not the image's word
 }
 
-func (t *containerTool) close(context.Context) error { return nil }
-
 // covered refuses a call that asks for more than a container can hold.
 func (t *containerTool) covered(inv *invocation) error {
 	missing := container.Uncovered(inv.walls)
@@ -92,44 +89,23 @@ func (t *containerTool) covered(inv *invocation) error {
 }
 
 func (t *containerTool) run(ctx context.Context, inv *invocation) (*reply, error) {
-	if err := t.covered(inv); err != nil {
-		return nil, err
-	}
-	doc, err := t.document(inv)
-	if err != nil {
-		return nil, err
-	}
-	e, err := t.execute(ctx, doc, inv)
-	if box := t.program.Box; err == nil && box != nil && len(e.reply) == 0 {
-		err = box.Unstarted(e.exit, inv.logs.last())
-	}
-	if err != nil {
-		return nil, about(t.spec.Name, err)
-	}
-	return e.outcome(t.spec.Name, inv.logs.last())
+	return t.runCode(ctx, inv, t)
 }
 
 func (t *containerTool) execute(ctx context.Context, request []byte, inv *invocation) (ending, error) {
 	watch := &walls.Watch{}
 	watch.Follow(inv.logs, inv.sources)
-	child, err := t.program.Start(ctx, spawn.Run{
-		Name: t.spec.Name, Env: allowed(t.vars, inv.held), Call: inv.call, Guarantees: inv.held, Watch: watch,
-		Stderr: func(line []byte) { inv.logs.line("stderr", line) }, StderrLimit: maxLog,
+	e, err := inv.once(ctx, request, []string{"reply"}, func([]*os.File) (*process.Child, error) {
+		return t.program.Start(ctx, spawn.Run{
+			Name: t.spec.Name, Env: allowed(t.vars, inv.held), Call: inv.call, Guarantees: inv.held, Watch: watch,
+			Stderr: inv.logs.stderr, StderrLimit: maxLog,
+		})
 	})
-	if err != nil {
-		return ending{}, err
+	if len(e.layers) > 0 {
+		inv.enforced(e.layers, watch.Checks())
 	}
-	defer child.Close()
-	child.Feed(request)
-
-	var e ending
-	var readers sync.WaitGroup
-	readers.Go(func() { e.reply = readReply(child.Stdout, inv.logs) })
-	e.exit = await(ctx, child)
-	_ = child.Stdout.SetReadDeadline(time.Now().Add(drainTime))
-	readers.Wait()
-	if e.why = reached(child, e.exit); len(child.Layers()) > 0 {
-		inv.enforced(child.Layers(), watch.Checks())
+	if box := t.program.Box; err == nil && box != nil && len(e.reply) == 0 {
+		err = box.Unstarted(e.exit, inv.logs.last())
 	}
-	return e, nil
+	return e, err
 }

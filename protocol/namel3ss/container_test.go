@@ -16,6 +16,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/container"
 	"toolpost/host/spawn"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -68,7 +69,7 @@ func image(t *testing.T) (engine, name string) {
 
 func boxed(t *testing.T, image string, o Options) *Runner {
 	t.Helper()
-	o.Tool, o.Runner, o.Image = "t", runnerContainer, image
+	o.Tool, o.Runner, o.Image = "t", appfile.RunnerContainer, image
 	return open(t, t.TempDir(), o)
 }
 

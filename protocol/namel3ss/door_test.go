@@ -247,9 +247,9 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := parseRequest(b)
-		if err == nil && strictjson.CheckObject(r.Payload) != nil {
-			t.Fatalf("accepted the payload %q", r.Payload)
+		r, err := parseRequest(b, false)
+		if err == nil && strictjson.CheckObject(r.payload) != nil {
+			t.Fatalf("accepted the payload %q", r.payload)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -199,7 +200,7 @@ def run(p):
 
 func TestValuesOfJavaScriptBecomeJSON(t *testing.T) {
 	tooltest.NoLeaks(t)
-	r := obedient(t, kindNode, obedience(t), Options{})
+	r := obedient(t, appfile.KindNode, obedience(t), Options{})
 	for do, want := range map[string]string{
 		`({s: new Set([2, 1]), m: new Map([["a", 1]])})`: `{"s":[2,1],"m":{"a":1}}`,
 		`[new Date(0)]`: `["1970-01-01T00:00:00.000Z"]`,

@@ -26,6 +26,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -33,7 +34,7 @@ import (
 // needRooms skips a test where no room with these limits can be built, except where everything must be tested.
 func needRooms(t *testing.T) {
 	t.Helper()
-	o := Options{Tool: "t", Runner: runnerContainer, Image: "/", Command: []string{"true"}, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
+	o := Options{Tool: "t", Runner: appfile.RunnerContainer, Image: "/", Command: []string{"true"}, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
 	_, err := call(open(t, t.TempDir(), o), "t", `{}`, tool.Discard)
 	if e := tool.AsError(err); e.Reason == sandbox.CoverageMissing {
 		missing(t, "no rooms with limits can be built here: %v", err)
@@ -53,7 +54,7 @@ func rooted(t *testing.T, dir string, o Options) *Runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Tool, o.Runner, o.Image, o.Container.Runtime = "t", runnerContainer, "/", "sandbox"
+	o.Tool, o.Runner, o.Image, o.Container.Runtime = "t", appfile.RunnerContainer, "/", "sandbox"
 	python, err := folderPython()
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +262,7 @@ func showing(text string) []string {
 
 func TestAFolderWithoutTheProgramSaysSo(t *testing.T) {
 	needRooms(t)
-	o := Options{Tool: "t", Runner: runnerContainer, Image: "/", Command: []string{"no-such-program"}, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
+	o := Options{Tool: "t", Runner: appfile.RunnerContainer, Image: "/", Command: []string{"no-such-program"}, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
 	_, err := call(open(t, t.TempDir(), o), "t", `{}`, tool.Discard)
 	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "no-such-program was not found in /") {
 		t.Errorf("got %v", err)
@@ -308,7 +309,7 @@ func TestAFolderIsOneThatTheUserChose(t *testing.T) {
 		"nothing to run":        {outside + "/root", "", nil, "set command"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := Options{App: app, Tool: "t", Runner: runnerContainer, Image: c.image, Command: c.command, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
+			o := Options{App: app, Tool: "t", Runner: appfile.RunnerContainer, Image: c.image, Command: c.command, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
 			binding := "tools:\n  t: {kind: python, runner: container, image: \"" + c.binding + "\"}\n"
 			if err := os.MkdirAll(filepath.Join(app, ".namel3ss"), 0o755); err != nil {
 				t.Fatal(err)
@@ -333,7 +334,7 @@ func TestAFolderCanBeAnUnpackedImage(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	o := Options{Tool: "t", Runner: runnerContainer, Image: root, Command: []string{"/tool", "a", "b c"}, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
+	o := Options{Tool: "t", Runner: appfile.RunnerContainer, Image: root, Command: []string{"/tool", "a", "b c"}, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
 	out := string(must(t, open(t, t.TempDir(), o), "t", `{"do":"look"}`).Output)
 	for _, part := range []string{`"host":false`, `"args":["a","b c"]`, `"tmp":"written"`, `read-only file system`, `CapBnd:\t0000000000000000`, `NoNewPrivs:\t1`} {
 		if !strings.Contains(out, part) {

@@ -9,53 +9,86 @@ import (
 	"time"
 
 	"toolpost/host/process"
+	"toolpost/host/walls"
 	"toolpost/tool"
 )
 
 // An ending is all that came of one run of a tool's code.
 type ending struct {
-	reply []byte
-	exit  process.Exit
-	why   string // it ended like that, where more is known than the status
+	reply  []byte
+	exit   process.Exit
+	why    string   // it ended like that, where more is known than the status
+	layers []string // the walls that stood around it
 }
 
 // fresh runs a call in an interpreter of its own. The reply comes on standard output, as the contract
 // says; what the tool itself prints comes through two pipes beside it.
 func (t *localTool) fresh(ctx context.Context, request []byte, inv *invocation) (ending, error) {
-	l := inv.logs
-	confine, saw, err := t.confined(t.around, inv)
-	if err != nil {
-		return ending{}, err
+	return t.alone(ctx, request, inv, t.around, process.Command{
+		Argv: t.hostCommand("fresh"), Env: t.environment(inv.held), Files: []*os.File{t.host},
+	}, "reply", "stdout", "stderr")
+}
+
+// alone runs a call in a confined process of its own. See once for what it says.
+func (f *facts) alone(
+	ctx context.Context, request []byte, inv *invocation, w *walls.Walls, cmd process.Command, says ...string,
+) (e ending, err error) {
+	watch := &walls.Watch{}
+	watch.Follow(inv.logs, inv.sources)
+	if cmd.Confine, err = w.Confine(f.spec.Name, inv.held, watch); err != nil {
+		return e, err
 	}
-	out, err := newPipes(ctx, 2)
+	cmd.Dir, cmd.Env = f.root, inv.call.TraceEnv(cmd.Env)
+	cmd.Stderr, cmd.StderrLimit = inv.logs.stderr, maxLog
+	e, err = inv.once(ctx, request, says, func(pipes []*os.File) (*process.Child, error) {
+		cmd.Files = append(cmd.Files, pipes...)
+		return f.start(cmd, inv.held)
+	})
+	if err == nil {
+		inv.enforced(e.layers, watch.Checks())
+	}
+	return e, err
+}
+
+// once runs a process for one call. It says something on standard output and through each of the pipes that it is
+// started with: the reply, or a stream of the log.
+func (inv *invocation) once(
+	ctx context.Context, request []byte, says []string, start func(pipes []*os.File) (*process.Child, error),
+) (e ending, err error) {
+	out, err := newPipes(ctx, len(says)-1)
 	if err != nil {
-		return ending{}, err
+		return e, err
 	}
 	defer out.close()
-	child, err := t.start(process.Command{
-		Argv: t.hostCommand("fresh"), Dir: t.root, Env: inv.call.TraceEnv(t.environment(inv.held)), Confine: confine,
-		Files:  append([]*os.File{t.host}, out.w...),
-		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
-	}, inv.held)
+	child, err := start(out.w)
 	if err != nil {
-		return ending{}, err
+		return e, err
 	}
 	defer child.Close()
 	closeAll(out.w)
 	child.Feed(request)
 
-	var e ending
 	var readers sync.WaitGroup
-	readers.Go(func() { e.reply = readReply(child.Stdout, l) })
-	readers.Go(func() { l.read("stdout", out.reader(0)) })
-	readers.Go(func() { l.read("stderr", out.reader(1)) })
+	readers.Go(func() { inv.logs.take(says[0], child.Stdout, &e) })
+	for i, stream := range says[1:] {
+		readers.Go(func() { inv.logs.take(stream, out.reader(i), &e) })
+	}
 	e.exit = await(ctx, child)
 	_ = child.Stdout.SetReadDeadline(time.Now().Add(drainTime))
 	out.drain()
 	readers.Wait()
-	e.why = reached(child, e.exit)
-	saw(child)
+	e.why, e.layers = reached(child, e.exit), child.Layers()
 	return e, nil
+}
+
+// await waits for the end of a child, or ends it together with ctx.
+func await(ctx context.Context, child *process.Child) process.Exit {
+	select {
+	case <-child.Exited():
+		return child.Wait()
+	case <-ctx.Done():
+		return child.Kill()
+	}
 }
 
 // start starts a process of the tool, with the secrets that it may have.
@@ -68,12 +101,15 @@ func (f *facts) start(cmd process.Command, g tool.Guarantees) (*process.Child, e
 	return process.Start(cmd)
 }
 
-// readReply reads a reply to its end. One that is too long ends the call.
-func readReply(r io.Reader, l *logs) []byte {
+// take reads a stream of a call to its end: its reply, or what becomes events. A reply that is too long ends the call.
+func (l *logs) take(stream string, r io.Reader, e *ending) {
+	if stream != "reply" {
+		l.read(stream, r)
+		return
+	}
 	b, err := process.ReadDocument(r, maxDocument)
-	var limit *process.LimitError
-	if errors.As(err, &limit) {
+	if _, long := errors.AsType[*process.LimitError](err); long {
 		l.stop(tool.Errorf(tool.CodeProtocol, "%s: the reply is longer than %d MiB", l.tool, maxDocument>>20))
 	}
-	return b
+	e.reply = b
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -32,25 +33,11 @@ type handshakeRequest struct {
 
 // A handshakeReply is what a service says of itself.
 type handshakeReply struct {
-	OK          bool
-	Enforcement string
-	Supported   map[string]json.RawMessage
-	Version     string
-	Error       replyError
-}
-
-// required says the guarantees that are asked for, and only those.
-func required(walls tool.Guarantees) map[string]any {
-	words := map[string]any{}
-	for name, on := range walls.All() {
-		if on {
-			words[name] = true
-		}
-	}
-	if walls.SecretsAllowed != nil {
-		words["secrets_allowed"] = walls.SecretsAllowed
-	}
-	return words
+	OK          bool                       `json:"ok"`
+	Enforcement string                     `json:"enforcement"`
+	Supported   map[string]json.RawMessage `json:"supported_guarantees"`
+	Version     string                     `json:"service_version"`
+	Error       replyError                 `json:"-"` // of one that is not ok
 }
 
 // agreements are the handshakes of one tool that hold for a while, by the guarantees they are about.
@@ -107,7 +94,9 @@ func (t *serviceTool) shakeHands(ctx context.Context, inv *invocation) error {
 // agree returns the service's answer for these walls, an earlier one if it is young enough. Only an answer
 // that satisfies is kept: a service that was put right is noticed at once.
 func (t *serviceTool) agree(ctx context.Context, inv *invocation) (*handshakeReply, error) {
-	doc, err := strictjson.Marshal(handshakeRequest{protocolVersion, t.spec.Name, runnerService, required(inv.walls)})
+	doc, err := strictjson.Marshal(handshakeRequest{
+		protocolVersion, t.spec.Name, appfile.RunnerService, guaranteeWords(inv.walls, false),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -180,32 +169,23 @@ func (r *handshakeReply) allows(secrets []string) bool {
 }
 
 func parseHandshake(b []byte) (*handshakeReply, error) {
-	seen := map[string]json.RawMessage{}
-	if err := members(b, seen, "ok", "enforcement", "supported_guarantees", "service_version", "error"); err != nil {
+	seen, err := strictjson.ReadMembers(b, "ok", "enforcement", "supported_guarantees", "service_version", "error")
+	if err != nil {
 		return nil, fmt.Errorf("the handshake's reply is not one JSON object: %w", err)
 	}
-	r := &handshakeReply{Supported: map[string]json.RawMessage{}}
-	switch ok := string(seen["ok"]); ok {
+	r := &handshakeReply{}
+	switch string(seen.Get("ok")) {
 	case "true":
 		r.OK = true
 	case "false":
-		return r, parseError(seen["error"], &r.Error)
+		return r, parseError(seen, &r.Error)
 	default:
 		return nil, errors.New("the handshake's reply has no ok that is true or false")
 	}
-	err := cmp.Or(text(seen, "enforcement", &r.Enforcement), optionalText(seen, "service_version", &r.Version))
-	if err != nil {
-		return nil, err
+	supported, err := member(seen, "supported_guarantees", "an object")
+	err = cmp.Or(text(seen, "enforcement", &r.Enforcement), optionalText(seen, "service_version", &r.Version), err)
+	if err != nil || supported == nil {
+		return r, err
 	}
-	switch kind := strictjson.KindOf(seen["supported_guarantees"]); kind {
-	case "nothing", "null":
-		return r, nil
-	case "object":
-		return r, strictjson.Object(seen["supported_guarantees"], func(name, value []byte) error {
-			r.Supported[string(name)] = value
-			return nil
-		})
-	default:
-		return nil, fmt.Errorf("supported_guarantees must be an object, not %s", kind)
-	}
+	return r, strictjson.Unmarshal(supported, &r.Supported)
 }

@@ -4,8 +4,7 @@ import (
 	_ "embed"
 	"os"
 
-	"golang.org/x/sys/unix"
-
+	"toolpost/host/secret"
 	"toolpost/tool"
 )
 
@@ -34,19 +33,9 @@ const (
 // sealed puts something for the Python side into memory that nobody can change, so that no file of ours has
 // to be on the disk, or can be tampered with there.
 func sealed(content []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("namel3ss", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	f, err := secret.Sealed("namel3ss", string(content))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "no memory file for the Python side: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "namel3ss")
-	if _, err := f.Write(content); err != nil {
-		_ = f.Close()
-		return nil, tool.Errorf(tool.CodeUnavailable, "no memory for the Python side: %w", err)
-	}
-	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		_ = f.Close()
-		return nil, tool.Errorf(tool.CodeUnavailable, "the Python side cannot be sealed: %w", err)
 	}
 	return f, nil
 }

@@ -10,9 +10,8 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
 
+	"toolpost/host/process"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -22,7 +21,6 @@ const (
 	lineCost  = 64      // bytes that even an empty line counts for
 	pieceSize = 8 << 10 // the longest line that becomes one event
 	tailSize  = 4 << 10 // bytes of standard error that are kept for messages
-	tailLines = 3
 )
 
 // logs turns what a tool writes beside its reply into log events of the call.
@@ -30,20 +28,14 @@ type logs struct {
 	tool   string
 	ctx    context.Context
 	stop   context.CancelCauseFunc // ends the call
-	out    tool.Sink
+	events *tool.Relay
 	redact *strings.Replacer
 
-	mu     sync.Mutex
-	closed bool
-	size   int
-	lost   int    // lines beyond maxLog
-	tail   []byte // the end of standard error
+	mu   sync.Mutex
+	size int
+	lost int    // lines beyond maxLog
+	tail []byte // the end of standard error
 }
-
-// A sinkError says that nobody listens any more.
-type sinkError struct{ error }
-
-func (e sinkError) Unwrap() error { return e.error }
 
 // read makes an event of every line of r, until its end. It never stops reading before that: a tool
 // must not hang because nobody wants its words.
@@ -55,7 +47,7 @@ func (l *logs) read(stream string, r io.Reader) {
 		line = append(line, piece...)
 		whole := len(line)
 		if errors.Is(err, bufio.ErrBufferFull) {
-			whole, err = wholeRunes(line), nil
+			whole, err = process.WholeRunes(line), nil
 		}
 		if whole > 0 {
 			l.line(stream, bytes.TrimRight(line[:whole], "\r\n"))
@@ -96,19 +88,20 @@ func (l *logs) keep(b []byte) {
 	l.tail = append(l.tail[:0], l.tail[max(0, len(l.tail)-tailSize):]...)
 }
 
-// wholeRunes is how much of a line that is cut here ends between two characters.
-func wholeRunes(b []byte) int {
-	for i := len(b) - 1; i >= 0 && i > len(b)-utf8.UTFMax; i-- {
-		if utf8.RuneStart(b[i]) && !utf8.FullRune(b[i:]) {
-			return i
-		}
+// line emits one line.
+func (l *logs) line(stream string, line []byte) {
+	if l.counted(stream, line) {
+		message := l.redact.Replace(strings.ToValidUTF8(string(line), "\uFFFD"))
+		l.send(tool.NewEvent(tool.KindLog, tool.Log{
+			Level: "info", Message: message, Fields: json.RawMessage(`{"stream":"` + stream + `"}`),
+		}))
 	}
-	return len(b)
 }
 
-// line emits one line. It holds the lock while the sink blocks, so that close waits for it and events
-// never come after the call has returned.
-func (l *logs) line(stream string, line []byte) {
+func (l *logs) stderr(line []byte) { l.line("stderr", line) }
+
+// counted reports whether a line is among those that become events.
+func (l *logs) counted(stream string, line []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if stream == "stderr" {
@@ -117,32 +110,24 @@ func (l *logs) line(stream string, line []byte) {
 	}
 	if l.size += max(len(line), lineCost); l.size > maxLog {
 		l.lost++
-		return
+		return false
 	}
-	message := l.redact.Replace(strings.ToValidUTF8(string(line), "\uFFFD"))
-	l.emit(tool.Log{Level: "info", Message: message, Fields: json.RawMessage(`{"stream":"` + stream + `"}`)})
+	return true
 }
 
-func (l *logs) emit(e tool.Log) { l.send(tool.NewEvent(tool.KindLog, e)) }
-
+// send passes an event on until the call has ended. A sink that says no ends the call.
 func (l *logs) send(e tool.Event) {
-	if l.closed || l.ctx.Err() != nil {
-		return
-	}
-	if err := l.out.Emit(e); err != nil {
-		l.closed = true
-		l.stop(sinkError{err})
+	if l.ctx.Err() == nil {
+		_ = l.events.Emit(e)
 	}
 }
 
 // Emit implements tool.Sink for whoever watches the walls around the call. What a tool tried is its words too.
 func (l *logs) Emit(e tool.Event) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if e.Data = []byte(l.redact.Replace(string(e.Data))); strictjson.Check(e.Data) == nil {
 		l.send(e)
 	}
-	return nil // a sink that says no ends the call
+	return nil
 }
 
 // close ends the events. Where lines were left out, the last event says so.
@@ -150,38 +135,15 @@ func (l *logs) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost > 0 {
-		l.emit(tool.Log{
-			Level:   "warn",
-			Message: fmt.Sprintf("%d more lines were left out: the call wrote more than %d MiB", l.lost, maxLog>>20),
-		})
+		l.send(tool.LogEvent("warn",
+			fmt.Sprintf("%d more lines were left out: the call wrote more than %d MiB", l.lost, maxLog>>20)))
 	}
-	l.closed = true
+	l.events.Close()
 }
 
 // last returns the last lines of standard error as one line, for messages.
 func (l *logs) last() string {
-	const size = 500
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var lines []string
-	for line := range strings.Lines(l.redact.Replace(strings.ToValidUTF8(string(l.tail), "\uFFFD"))) {
-		if line = strings.TrimSpace(strings.Map(printable, line)); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	text := strings.Join(lines[max(0, len(lines)-tailLines):], " | ")
-	if over := len(text) - size; over > 0 {
-		text = "..." + strings.ToValidUTF8(text[over:], "")
-	}
-	return text
-}
-
-func printable(r rune) rune {
-	switch {
-	case r == '\t':
-		return ' '
-	case unicode.IsPrint(r):
-		return r
-	}
-	return -1
+	return process.LastLines(l.redact.Replace(strings.ToValidUTF8(string(l.tail), "\uFFFD")))
 }

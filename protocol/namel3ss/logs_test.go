@@ -14,7 +14,7 @@ import (
 
 func newLogs(out tool.Sink) (*logs, context.Context) {
 	ctx, stop := context.WithCancelCause(context.Background())
-	return &logs{ctx: ctx, stop: stop, out: out, redact: strings.NewReplacer()}, ctx
+	return &logs{ctx: ctx, stop: stop, events: tool.NewRelay(out, stop), redact: strings.NewReplacer()}, ctx
 }
 
 func TestNothingIsEmittedAfterTheSinkSaidNo(t *testing.T) {

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"os"
 	"os/exec"
-	"sync"
-	"time"
 
 	"toolpost/host/process"
 	"toolpost/host/walls"
@@ -52,68 +49,15 @@ func (b *builder) nodeTool(f *facts, bound *appfile.Binding) (way, error) {
 
 func (t *nodeTool) describe(tr *trace) { tr.set("node_path", t.path) }
 
-func (t *nodeTool) close(context.Context) error { return nil }
-
 func (t *nodeTool) run(ctx context.Context, inv *invocation) (*reply, error) {
-	if err := t.refuse(inv); err != nil {
-		return nil, err
-	}
-	doc, err := t.document(inv)
-	if err != nil {
-		return nil, err
-	}
-	inv.trace.set("mode", modeFresh)
-	e, err := t.execute(ctx, doc, inv)
-	if err != nil {
-		return nil, about(t.spec.Name, err)
-	}
-	return inv.judged(e.outcome(t.spec.Name, inv.logs.last()))
+	return t.runCode(ctx, inv, t)
 }
 
 // execute runs a call. The reply comes through a pipe of its own; standard output is the tool's.
 func (t *nodeTool) execute(ctx context.Context, request []byte, inv *invocation) (ending, error) {
-	l := inv.logs
-	confine, saw, err := t.confined(t.around, inv)
-	if err != nil {
-		return ending{}, err
-	}
-	out, err := newPipes(ctx, 1)
-	if err != nil {
-		return ending{}, err
-	}
-	defer out.close()
-	child, err := t.start(process.Command{
+	inv.trace.set("mode", modeFresh)
+	return t.alone(ctx, request, inv, t.around, process.Command{
 		Argv: append([]string{t.path, "--input-type=module", "-e", nodeSource, "--"}, t.roots...),
-		Dir:  t.root, Env: inv.call.TraceEnv(t.around.Environment(process.Environment(allowed(t.vars, inv.held), nil))),
-		Files: []*os.File{out.w[0]}, Confine: confine,
-		Stderr: func(line []byte) { l.line("stderr", line) }, StderrLimit: maxLog,
-	}, inv.held)
-	if err != nil {
-		return ending{}, err
-	}
-	defer child.Close()
-	closeAll(out.w)
-	child.Feed(request)
-
-	var e ending
-	var readers sync.WaitGroup
-	readers.Go(func() { e.reply = readReply(out.reader(0), l) })
-	readers.Go(func() { l.read("stdout", child.Stdout) })
-	e.exit = await(ctx, child)
-	_ = child.Stdout.SetReadDeadline(time.Now().Add(drainTime))
-	out.drain()
-	readers.Wait()
-	e.why = reached(child, e.exit)
-	saw(child)
-	return e, nil
-}
-
-// await waits for the end of a child, or ends it together with ctx.
-func await(ctx context.Context, child *process.Child) process.Exit {
-	select {
-	case <-child.Exited():
-		return child.Wait()
-	case <-ctx.Done():
-		return child.Kill()
-	}
+		Env:  t.around.Environment(process.Environment(allowed(t.vars, inv.held), nil)),
+	}, "stdout", "reply")
 }

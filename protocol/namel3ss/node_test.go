@@ -16,7 +16,7 @@ import (
 // javascript opens a single tool `t` whose function is `run` in that file.
 func javascript(t testing.TB, file, code string, o Options) *Runner {
 	t.Helper()
-	o.Tool, o.Kind, o.Entry = "t", kindNode, file+":run"
+	o.Tool, o.Kind, o.Entry = "t", appfile.KindNode, file+":run"
 	r := open(t, write(t, map[string]string{file: code}), o)
 	if err := r.Unavailable("t"); err != nil {
 		t.Skipf("no Node.js on this machine: %v", err)
@@ -87,7 +87,7 @@ function raise(e) { throw e; }
 
 func TestNodeEntriesThatCannotBe(t *testing.T) {
 	for entry, want := range map[string]string{"nothing:run": "no module nothing; looked for nothing.mjs", "code:walk": "has no function walk; it has run", "broken:run": "SyntaxError"} {
-		r := open(t, write(t, map[string]string{"code.mjs": "export const run = 1;\n", "broken.mjs": "{"}), Options{Tool: "t", Kind: kindNode, Entry: entry})
+		r := open(t, write(t, map[string]string{"code.mjs": "export const run = 1;\n", "broken.mjs": "{"}), Options{Tool: "t", Kind: appfile.KindNode, Entry: entry})
 		if err := r.Unavailable("t"); err != nil {
 			t.Skipf("no Node.js on this machine: %v", err)
 		}
@@ -97,7 +97,7 @@ func TestNodeEntriesThatCannotBe(t *testing.T) {
 		}
 	}
 	for _, entry := range []string{"../x:run", "a/../../x:run", "/etc/x:run", "x", "x:", ":run", "x:run()"} {
-		if appfile.CheckEntry(kindNode, entry) == nil {
+		if appfile.CheckEntry(appfile.KindNode, entry) == nil {
 			t.Errorf("%q was accepted", entry)
 		}
 	}

@@ -94,10 +94,15 @@ func (p *pools) close(ctx context.Context) error {
 	p.closed = true
 	all := slices.Clone(p.all)
 	p.mu.Unlock()
+	return atOnce(all, func(o *pool) error { return o.Close(ctx) })
+}
+
+// atOnce does something with all of a list at the same time.
+func atOnce[T any](all []T, do func(T) error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
-	for i, o := range all {
-		wg.Go(func() { errs[i] = o.Close(ctx) })
+	for i, one := range all {
+		wg.Go(func() { errs[i] = do(one) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -103,11 +101,7 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	if err != nil {
 		return nil, err
 	}
-	r, err := New(ctx, src.Dir, o, log)
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
+	return New(ctx, src.Dir, o, log)
 }
 
 func optionsOf(src config.Source) (Options, error) {
@@ -121,7 +115,7 @@ func New(ctx context.Context, dir string, o Options, log *slog.Logger) (*Runner,
 		return nil, err
 	}
 	if o.Runner == "" && o.Container.Image != "" {
-		o.Runner = runnerContainer
+		o.Runner = appfile.RunnerContainer
 	}
 	root, err := filepath.Abs(offlimits.Under(o.Folder(dir), o.App))
 	if err != nil {
@@ -142,17 +136,16 @@ func New(ctx context.Context, dir string, o Options, log *slog.Logger) (*Runner,
 }
 
 func (o Options) check() error {
+	choices := appfile.CheckChoices(appfile.Choice{Name: "mode", Value: o.Mode, Known: []string{modeWarm, modeFresh}},
+		appfile.Choice{Name: "kind", Value: o.Kind, Known: appfile.Kinds()},
+		appfile.Choice{Name: "runner", Value: o.Runner, Known: appfile.RunnerNames()})
 	switch {
-	case o.Mode != "" && o.Mode != modeWarm && o.Mode != modeFresh:
-		return tool.Errorf(tool.CodeInvalidInput, "mode is %q or %q, not %.40q", modeWarm, modeFresh, o.Mode)
+	case choices != nil:
+		return tool.Errorf(tool.CodeInvalidInput, "%w", choices)
 	case o.Workers < 0:
 		return tool.Errorf(tool.CodeInvalidInput, "workers cannot be negative")
 	case o.Tier < 0 || o.Tier > 3:
 		return tool.Errorf(tool.CodeInvalidInput, "tier is 0 to 3, not %d", o.Tier)
-	case o.Kind != "" && o.Kind != kindPython && o.Kind != kindNode:
-		return tool.Errorf(tool.CodeInvalidInput, "kind is %q or %q, not %.40q", kindPython, kindNode, o.Kind)
-	case o.Runner != "" && !slices.Contains(appfile.RunnerNames(), o.Runner):
-		return tool.Errorf(tool.CodeInvalidInput, "runner is one of %q, not %.40q", appfile.RunnerNames(), o.Runner)
 	case o.Tool == "" &&
 		(o.Entry != "" || o.Kind != "" || o.Image != "" || o.Command != nil || o.Description != "" || o.Input != nil ||
 			o.Output != nil):
@@ -184,7 +177,7 @@ func (r *Runner) Unavailable(name string) error {
 // Places says how many calls of a tool run at once: as many as it has interpreters, also where each call starts its
 // own.
 func (r *Runner) Places(name string) (pool string, calls int) {
-	if t := r.tools[name]; t != nil && t.problem == nil && t.runner == runnerLocal {
+	if t := r.tools[name]; t != nil && t.problem == nil && t.runner == appfile.RunnerLocal {
 		return name, t.workers
 	}
 	return "", 0
@@ -192,15 +185,13 @@ func (r *Runner) Places(name string) (pool string, calls int) {
 
 // Close implements tool.Runner.
 func (r *Runner) Close(ctx context.Context) error {
-	errs := make([]error, len(r.names))
-	var wg sync.WaitGroup
-	for i, name := range r.names {
+	err := atOnce(r.names, func(name string) error {
 		if t := r.tools[name]; t.problem == nil {
-			wg.Go(func() { errs[i] = t.way.close(ctx) })
+			return t.way.close(ctx)
 		}
-	}
-	wg.Wait()
-	return errors.Join(append(errs, r.host.Close())...)
+		return nil
+	})
+	return errors.Join(err, r.host.Close())
 }
 
 // Invoke implements tool.Handler.
@@ -219,15 +210,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if kind := strictjson.KindOf(args); kind != "object" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s takes an object, not %s", c.Tool, kind)
 	}
-	tr, err := t.newTrace(args)
-	if err != nil {
-		return nil, tr.failed(err)
-	}
-	rep, err := t.invoke(ctx, c, args, out, tr)
-	if err != nil {
-		return nil, tr.failed(err)
-	}
-	return tr.result(rep), nil
+	return t.invoke(ctx, c, args, out)
 }
 
 func (t *localTool) describe(tr *trace) {
@@ -251,27 +234,15 @@ func (t *localTool) environment(g tool.Guarantees) []string {
 	return t.around.Environment(process.Environment(vars, nil))
 }
 
-// run runs a call unless a wall is asked for that cannot be built.
 func (t *localTool) run(ctx context.Context, inv *invocation) (*reply, error) {
-	if err := t.refuse(inv); err != nil {
-		return nil, err
-	}
-	if t.around.Stand(tool.Guarantees{}) {
-		inv.held.Sandbox = false // it is one already: no further interpreters are kept for such calls
-	}
-	doc, err := t.document(inv)
-	if err != nil {
-		return nil, err
-	}
-	e, err := t.execute(ctx, doc, inv)
-	if err != nil {
-		return nil, about(t.spec.Name, err)
-	}
-	return inv.judged(e.outcome(t.spec.Name, inv.logs.last()))
+	return t.runCode(ctx, inv, t)
 }
 
 // execute runs the tool's code in the mode that it can bear.
 func (t *localTool) execute(ctx context.Context, doc []byte, inv *invocation) (ending, error) {
+	if t.around.Stand(tool.Guarantees{}) {
+		inv.held.Sandbox = false // it is one already: no further interpreters are kept for such calls
+	}
 	if t.mode == modeFresh {
 		inv.trace.set("mode", modeFresh)
 		return t.fresh(ctx, doc, inv)
@@ -306,8 +277,7 @@ func (t *localTool) warm(ctx context.Context, p *pool, doc []byte, inv *invocati
 		p.Retire(w)
 		inv.trace.set("mode", modeWarm)
 		w.enforced(inv)
-		b, err := encodeReply(&reply{Error: w.hello.Error})
-		return ending{reply: b}, err
+		return ending{reply: encodeReply(&reply{Error: w.hello.Error}, protocolVersion)}, nil
 	case w.hello.Unsafe != "":
 		p.Retire(w)
 		t.forced.Store(&forced{reason: w.hello.Unsafe, files: w.hello.Files})
@@ -336,14 +306,10 @@ func (t *localTool) instead(ctx context.Context, why string, doc []byte, inv *in
 // whyEnded says why a call was ended from our side.
 func whyEnded(ctx context.Context, name string) error {
 	cause := context.Cause(ctx)
-	var sink sinkError
-	var known *tool.Error
-	switch {
-	case errors.As(cause, &sink):
-		return sink
-	case errors.As(cause, &known):
+	if known, ok := errors.AsType[*tool.Error](cause); ok {
 		return known
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return tool.Errorf(tool.CodeTimeout, "%s ran out of time and was ended: %w", name, cause)
 	}
 	return tool.Errorf(tool.CodeCancelled, "%s was cancelled: %w", name, cause)

@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"toolpost/config"
 	"toolpost/host/process"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
@@ -100,12 +101,9 @@ func (b *builder) service(f *facts, bound *appfile.Binding) (way, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput,
 			"its url has a password in it; give the service's token with token_env")
 	}
-	token := ""
-	if b.TokenEnv != "" {
-		if token = os.Getenv(b.TokenEnv); token == "" {
-			return nil, tool.Errorf(tool.CodeUnavailable,
-				"the environment variable %s, which should hold the token for %s, is not set", b.TokenEnv, u.Redacted())
-		}
+	token, err := config.FromEnv(b.TokenEnv, "token", u.Redacted())
+	if err != nil {
+		return nil, err
 	}
 	form, err := f.serviceForm(token)
 	if err != nil {
@@ -164,10 +162,7 @@ func (t *serviceTool) run(ctx context.Context, inv *invocation) (*reply, error) 
 
 // timeLeft is how long the service may take, in whole milliseconds.
 func timeLeft(ctx context.Context) int64 {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return defaultTimeout.Milliseconds()
-	}
+	deadline, _ := ctx.Deadline() // every call has one
 	return max(1, int64(math.Ceil(millis(time.Until(deadline)))))
 }
 
@@ -219,9 +214,9 @@ func (t *serviceTool) excerpt(body []byte) string {
 	if t.token != "" {
 		text = strings.ReplaceAll(text, t.token, "[token]")
 	}
-	text = strings.TrimSpace(strings.Map(printable, t.redact.Replace(strings.Join(strings.Fields(text), " "))))
+	text = t.redact.Replace(strings.Join(strings.Fields(text), " "))
 	if len(text) > excerptSize {
 		text = strings.ToValidUTF8(text[:excerptSize], "") + "..."
 	}
-	return text
+	return process.LastLines(text) // of which this is one, for its control characters
 }

@@ -17,6 +17,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/spawn"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -50,7 +51,7 @@ func peerService(t testing.TB) string {
 // remote opens a single tool that the service has.
 func remote(t testing.TB, url, name string, o Options) *Runner {
 	t.Helper()
-	o.Tool, o.Runner = name, runnerService
+	o.Tool, o.Runner = name, appfile.RunnerService
 	if o.URL == "" {
 		o.URL = url
 	}
@@ -111,7 +112,7 @@ func TestServiceGetsExactlyTheFieldsOfTheContract(t *testing.T) {
 
 func TestWhatACallerChoseIsWrittenAsJSONToAService(t *testing.T) {
 	odd := "a\"b\\c\n\u00e9"
-	f := &facts{spec: &tool.Spec{Name: odd}, kind: kindPython, entry: odd, root: odd}
+	f := &facts{spec: &tool.Spec{Name: odd}, kind: appfile.KindPython, entry: odd, root: odd}
 	form, err := f.serviceForm("")
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +254,7 @@ func TestHandshakeIsAskedForWhereItIsRequired(t *testing.T) {
 	const file = "[python_tools]\nservice_handshake_required = true\nservice_url = %q\n"
 	root := write(t, map[string]string{"namel3ss.toml": fmt.Sprintf(file, url)})
 	for name, want := range map[string]string{"greeter": "", "old": "HTTP 404"} {
-		r := open(t, root, Options{Tool: name, Runner: runnerService, AllowUnsafeExecution: true}) // stands in for guarantees only
+		r := open(t, root, Options{Tool: name, Runner: appfile.RunnerService, AllowUnsafeExecution: true}) // stands in for guarantees only
 		res, err := call(r, name, `{"name":"Ada"}`, tool.Discard)
 		switch {
 		case want == "" && (err != nil || res.Trace.Details["service_handshake"] != true):

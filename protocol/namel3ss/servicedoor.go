@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/host/sandbox"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/envelope"
@@ -47,7 +48,7 @@ func NewServiceDoor(o ServiceOptions) web.Door {
 		Name:     "namel3ss",
 		Hint:     "POST to " + toolsPath + " or " + handshakePath,
 		Basic:    true,
-		Refusals: serviceRefusals{},
+		Refusals: refuse,
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
 			s := &service{on, o, h, c}
 			return []web.Route{
@@ -69,13 +70,8 @@ type service struct {
 	catalog tool.Catalog
 }
 
-// A serviceRefusals refuses what never becomes a call in the words of the contract.
-type serviceRefusals struct{}
-
-// Refusal implements web.Refuser.
-func (serviceRefusals) Refusal(e *tool.Error) []byte {
-	return encodeServiceReply(&reply{Error: errorReply(e)})
-}
+// refuse refuses what never becomes a call in the words of the contract.
+func refuse(e *tool.Error) []byte { return encodeReply(refusal(e), 0) }
 
 // An answerer answers a request. The call has what the headers say.
 type answerer func(ctx context.Context, c *tool.Call, body []byte) (status int, reply []byte)
@@ -86,18 +82,18 @@ func (s *service) answering(answer answerer) func(http.ResponseWriter, *http.Req
 		c := &tool.Call{Caller: p}
 		timeout, bad := envelope.Read(r.Header, c)
 		if bad != nil {
-			web.Refuse(w, r, serviceRefusals{}, http.StatusBadRequest, tool.AsError(bad))
+			web.Refuse(w, r, refuse, http.StatusBadRequest, tool.AsError(bad))
 			return
 		}
 		c.Name()
 		body, status, err := s.ReadBody(w, r)
 		if err != nil {
-			web.Refuse(w, r, serviceRefusals{}, status, err)
+			web.Refuse(w, r, refuse, status, err)
 			return
 		}
 		ctx, end, err := s.Begin(w, r, c)
 		if err != nil {
-			web.Refuse(w, r, serviceRefusals{}, web.StatusOf(err.Code), err)
+			web.Refuse(w, r, refuse, web.StatusOf(err.Code), err)
 			return
 		}
 		defer end()
@@ -111,18 +107,18 @@ func (s *service) answering(answer answerer) func(http.ResponseWriter, *http.Req
 
 // call runs a tool. What the tool or the engine says is HTTP 200: the service itself did its work.
 func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
-	req, err := parseServiceRequest(body)
+	req, err := parseRequest(body, true)
 	if err != nil {
-		return http.StatusBadRequest, encodeServiceReply(&reply{Error: errorReply(malformed(err))})
+		return http.StatusBadRequest, refuse(malformed(err))
 	}
 	if req.timeout > 0 {
-		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", req.toolName,
+		limit := tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that its caller gave it", req.tool,
 			req.timeout)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, req.timeout+secondClock, limit)
 		defer cancel()
 	}
-	c.Tool, c.Args, c.Guarantees = req.toolName, req.payload, req.wishes.guarantees
+	c.Tool, c.Args, c.Guarantees = req.tool, req.payload, req.wishes.guarantees
 	if req.traceID != "" {
 		if strings.ReplaceAll(req.traceID, "-", "") != strings.ReplaceAll(c.Trace, "-", "") {
 			c.Span = "" // that of the headers is of another trace
@@ -130,7 +126,7 @@ func (s *service) call(ctx context.Context, c *tool.Call, body []byte) (int, []b
 		c.Trace = req.traceID
 	}
 	result, err := s.handler.Invoke(ctx, c, s.noted(c.Tool))
-	return http.StatusOK, encodeServiceReply(req.wishes.reply(result, err))
+	return http.StatusOK, encodeReply(req.wishes.reply(result, err), 0)
 }
 
 // noted writes the events of a call to the log: a reply has no place for them, and none is lost silently.
@@ -139,36 +135,6 @@ func (s *service) noted(name string) tool.Sink {
 		s.Log.Info("an event of a tool", "tool", name, "event", fmt.Sprintf("%.1000s", inWords(e)))
 		return nil
 	})
-}
-
-// A servedRequest is a request as a service reads it.
-type servedRequest struct {
-	toolName, kind, entry, traceID string
-	payload                        json.RawMessage
-	timeout                        time.Duration // 0: not said
-	wishes                         wishes
-}
-
-func parseServiceRequest(b []byte) (*servedRequest, error) {
-	seen := map[string]json.RawMessage{}
-	if err := members(b, seen, "protocol_version", "tool_name", "kind", "entry", "payload", "timeout_ms", "trace_id",
-		"sandbox", "capability_context"); err != nil {
-		return nil, fmt.Errorf("the request: %w", err)
-	}
-	r := &servedRequest{payload: seen["payload"]}
-	err := cmp.Or(
-		checkVersion(seen["protocol_version"], true), text(seen, "tool_name", &r.toolName),
-		optionalText(seen, "kind", &r.kind),
-		optionalText(seen, "entry", &r.entry), optionalText(seen, "trace_id", &r.traceID), checkPayload(r.payload),
-	)
-	if err != nil {
-		return nil, err
-	}
-	if r.wishes, err = parseWishes(seen); err != nil {
-		return nil, err
-	}
-	r.timeout, err = milliseconds(seen["timeout_ms"])
-	return r, err
 }
 
 // milliseconds reads timeout_ms.
@@ -180,32 +146,7 @@ func milliseconds(v json.RawMessage) (time.Duration, error) {
 	case kind != "number" || strictjson.Unmarshal(v, &n) != nil || math.IsInf(n, 0) || n <= 0:
 		return 0, fmt.Errorf("timeout_ms must be a number above 0, not %.40s", v)
 	}
-	return time.Duration(min(n, float64(maxTimeout.Milliseconds())) * float64(time.Millisecond)), nil
-}
-
-// encodeServiceReply writes a reply as the contract's service has it.
-func encodeServiceReply(r *reply) []byte {
-	var b []byte
-	var err error
-	if r.OK {
-		b, err = strictjson.Marshal(struct {
-			OK     bool            `json:"ok"`
-			Result json.RawMessage `json:"result"`
-			Checks json.RawMessage `json:"capability_checks,omitzero"`
-		}{true, r.Result, r.Checks})
-	} else {
-		b, err = strictjson.Marshal(struct {
-			OK     bool            `json:"ok"`
-			Error  replyError      `json:"error"`
-			Checks json.RawMessage `json:"capability_checks,omitzero"`
-		}{false, r.Error, r.Checks})
-	}
-	if err != nil {
-		return encodeServiceReply(&reply{
-			Error: errorReply(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)),
-		})
-	}
-	return b
+	return time.Duration(min(n, float64(appfile.MaxTimeout.Milliseconds())) * float64(time.Millisecond)), nil
 }
 
 // handshake says which walls stand around a tool on every call: those of its spec and of its source that this machine
@@ -213,28 +154,19 @@ func encodeServiceReply(r *reply) []byte {
 func (s *service) handshake(ctx context.Context, c *tool.Call, body []byte) (int, []byte) {
 	name, wanted, err := parseHandshakeRequest(body)
 	if err != nil {
-		return http.StatusBadRequest, encodeServiceReply(&reply{
-			Error: errorReply(tool.Errorf(tool.CodeInvalidInput, "%w", err)),
-		})
+		return http.StatusBadRequest, refuse(malformed(err))
 	}
 	spec, err := s.catalog.Lookup(ctx, c.Caller, name)
 	if err != nil {
-		return http.StatusOK, encodeServiceReply(&reply{Error: errorReply(tool.AsError(err))})
+		return http.StatusOK, refuse(tool.AsError(err))
 	}
-	r := handshakeReply{Version: s.Version, Enforcement: enforced, Supported: s.supported(spec)}
+	r := handshakeReply{OK: true, Version: s.Version, Enforcement: enforced, Supported: s.supported(spec)}
 	if missing, _ := r.missing(wanted); len(missing) > 0 || len(r.Supported) == 0 {
 		r.Enforcement = "none"
 	}
-	b, err := strictjson.Marshal(struct {
-		OK          bool                       `json:"ok"`
-		Enforcement string                     `json:"enforcement"`
-		Supported   map[string]json.RawMessage `json:"supported_guarantees"`
-		Version     string                     `json:"service_version"`
-	}{true, r.Enforcement, r.Supported, r.Version})
+	b, err := strictjson.Marshal(r)
 	if err != nil {
-		return http.StatusInternalServerError, encodeServiceReply(&reply{
-			Error: errorReply(tool.Errorf(tool.CodeInternal, "%w", err)),
-		})
+		return http.StatusInternalServerError, refuse(tool.AsError(err))
 	}
 	return http.StatusOK, b
 }
@@ -271,22 +203,18 @@ func only(name string) tool.Guarantees {
 }
 
 func parseHandshakeRequest(b []byte) (name string, wanted tool.Guarantees, err error) {
-	seen := map[string]json.RawMessage{}
-	if err := members(b, seen, "protocol_version", "tool_name", "runner", "required_guarantees"); err != nil {
+	seen, err := strictjson.ReadMembers(b, "protocol_version", "tool_name", "runner", "required_guarantees")
+	if err != nil {
 		return "", wanted, fmt.Errorf("the handshake: %w", err)
 	}
 	var runner string
-	err = cmp.Or(checkVersion(seen["protocol_version"], true), text(seen, "tool_name", &name),
-		optionalText(seen, "runner", &runner))
-	if err != nil {
-		return "", wanted, err
+	required, err := member(seen, "required_guarantees", "an object")
+	err = cmp.Or(checkVersion(seen, true), text(seen, "tool_name", &name), optionalText(seen, "runner", &runner), err)
+	if err != nil || required == nil {
+		return name, wanted, err
 	}
-	if required := seen["required_guarantees"]; strictjson.KindOf(required) == "object" {
-		if err := strictjson.UnmarshalClosed(required, &wanted); err != nil {
-			return "", wanted, fmt.Errorf("required_guarantees: %w", err)
-		}
-	} else if kind := strictjson.KindOf(required); kind != "nothing" && kind != "null" {
-		return "", wanted, fmt.Errorf("required_guarantees must be an object, not %s", kind)
+	if err := strictjson.UnmarshalClosed(required, &wanted); err != nil {
+		return "", wanted, fmt.Errorf("required_guarantees: %w", err)
 	}
 	return name, wanted, nil
 }

@@ -21,9 +21,11 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
 	"toolpost/identity"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/web"
+	"toolpost/wire/strictjson"
 )
 
 // house is the standard tools and one more with a wall around it.
@@ -380,8 +382,8 @@ func FuzzServiceRequest(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := parseServiceRequest(b)
-		if err == nil && (r.toolName == "" || r.timeout < 0 || r.timeout > maxTimeout || checkPayload(r.payload) != nil) {
+		r, err := parseRequest(b, true)
+		if err == nil && (r.tool == "" || r.timeout < 0 || r.timeout > appfile.MaxTimeout || strictjson.CheckObject(r.payload) != nil) {
 			t.Errorf("%s was taken as %+v", b, r)
 		}
 		if _, _, err := parseHandshakeRequest(b); err != nil && err.Error() == "" {

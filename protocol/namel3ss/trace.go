@@ -3,7 +3,6 @@ package namel3ss
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -117,13 +116,8 @@ func (tr *trace) join(reported json.RawMessage) {
 	tr.set("capability_checks", all)
 }
 
-// failed puts the trace into an error, which has no other place for it. The sink's own error is left as
-// it is.
+// failed puts the trace into an error, which has no other place for it.
 func (tr *trace) failed(err error) error {
-	var sink sinkError
-	if errors.As(err, &sink) {
-		return sink.error
-	}
 	e := tool.AsError(err)
 	if e.Reason == sandbox.CoverageMissing && tr.fields["decision"] != "blocked" {
 		tr.blocked("sandbox", e.Reason) // a wall of the default profile

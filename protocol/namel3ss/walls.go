@@ -17,28 +17,23 @@ import (
 func (f *facts) guarantees(c *tool.Call) (tool.Guarantees, map[string]string) {
 	all := c.Tightened(f.spec.Guarantees) // the user's and the pack's, and those of the call
 	sources := map[string]string{}
-	for _, by := range []struct {
-		who string
-		g   tool.Guarantees
-	}{{byPolicy, all}, {"pack", f.packWalls()}, {"user", f.asked}} { // the last word goes to who is nearest to the tool
-		for _, name := range by.g.Asked() {
-			sources[name] = by.who
+	note := func(who string, g tool.Guarantees) {
+		for _, name := range g.Asked() {
+			sources[name] = who
 		}
 	}
+	note(byPolicy, all)
+	if f.pack != nil {
+		note("pack", f.pack.Has[f.spec.Name].Needs.Guarantees())
+	}
+	note("user", f.asked)      // the last word goes to who is nearest to the tool
 	delete(sources, "sandbox") // which is no guarantee to the contract
 	return all, sources
 }
 
-func (f *facts) packWalls() tool.Guarantees {
-	if f.pack == nil {
-		return tool.Guarantees{}
-	}
-	return f.pack.Has[f.spec.Name].Needs.Guarantees()
-}
-
-// refuse is the coverage check: a wall that was asked for and cannot be built here means that the call
+// covered is the coverage check: a wall that was asked for and cannot be built here means that the call
 // does not run. Only the unsafe override skips it, and the trace then says so; what can be built is built.
-func (f *facts) refuse(inv *invocation) error {
+func (f *facts) covered(inv *invocation) error {
 	err := f.cover(f.spec.Name, inv.walls)
 	if err == nil {
 		return nil
@@ -88,10 +83,7 @@ func (f *facts) uncovered(inv *invocation, missing []string, why string) error {
 // around makes the walls of the tools of one language. The app and its packs are the tools' own code, which
 // no guarantee takes from them; what toolpost keeps beside the config is for none of them.
 func (b *builder) around(code []string, more ...string) (*walls.Walls, error) {
-	needs, err := walls.NeedsOf(b.dir, b.app.root)
-	if err != nil {
-		return nil, sourceError{err}
-	}
+	needs := walls.Needs{Dir: b.dir, Read: []string{b.app.root}}
 	needs.Run = slices.Concat(needs.Read, code, there(more))
 	for _, p := range b.app.packs {
 		needs.Run = append(needs.Run, p.Dir)
@@ -120,17 +112,6 @@ func allowed(vars map[string]string, g tool.Guarantees) map[string]string {
 	return vars
 }
 
-// confined returns the walls around a child that serves this call alone. When it has ended, saw notes what was
-// enforced and what was tried.
-func (f *facts) confined(
-	w *walls.Walls, inv *invocation,
-) (c *sandbox.Confinement, saw func(*process.Child), err error) {
-	watch := &walls.Watch{}
-	watch.Follow(inv.logs, inv.sources)
-	c, err = w.Confine(f.spec.Name, inv.held, watch)
-	return c, func(child *process.Child) { inv.enforced(child.Layers(), watch.Checks()) }, err
-}
-
 // enforced puts into the trace and the record of a call what stood around it and what that stopped. Attempts
 // of the blind kinds were stopped, and not seen.
 func (inv *invocation) enforced(layers []string, checks []walls.Check, blind ...string) {
@@ -142,14 +123,6 @@ func (inv *invocation) enforced(layers []string, checks []walls.Check, blind ...
 	if unseen := unseen(inv.held, layers, blind); len(unseen) > 0 {
 		inv.trace.set("attempts_not_reported", unseen)
 	}
-}
-
-// judged is the reply of a host of ours. What it makes of a failure counts where the walls themselves saw nothing.
-func (inv *invocation) judged(rep *reply, err error) (*reply, error) {
-	if err == nil && rep.Checks != nil && slices.ContainsFunc(inv.trace.checks, blocks(walls.GuaranteeBlocked)) {
-		rep.Checks = nil
-	}
-	return rep, err
 }
 
 // unseen lists the guarantees of a call against which attempts are not reported. Reads are not watched.

@@ -10,6 +10,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -31,11 +32,11 @@ func TestGuaranteeThatCannotBeEnforcedIsRefusedBeforeAnythingStarts(t *testing.T
 		"no_env_write": {NoEnvWrite: true}, "secrets_allowed": {SecretsAllowed: []string{}},
 	}
 	for name, g := range guarantees {
-		for _, mode := range append(modes(), kindNode) {
+		for _, mode := range append(modes(), appfile.KindNode) {
 			root := write(t, map[string]string{"code.py": "open('started', 'w')\ndef run(p):\n    return 1\n", "code.mjs": "import fs from 'node:fs'; fs.writeFileSync('started', '');\n"})
 			o := Options{Tool: "t", Entry: "code:run", Mode: mode, Options: spawn.Options{Walls: walls.Options{Write: []string{root}}}}
-			if mode == kindNode {
-				o.Kind, o.Mode = kindNode, ""
+			if mode == appfile.KindNode {
+				o.Kind, o.Mode = appfile.KindNode, ""
 			}
 			byPolicy := open(t, root, o)
 			o.Guarantees = g

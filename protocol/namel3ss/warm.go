@@ -228,9 +228,9 @@ func (w *worker) fork(ctx context.Context, request []byte, l *logs) (e ending, h
 
 	var pumps sync.WaitGroup
 	pumps.Go(func() { feed(in.w[0], request) })
-	pumps.Go(func() { e.reply = readReply(out.reader(0), l) })
-	pumps.Go(func() { l.read("stdout", out.reader(1)) })
-	pumps.Go(func() { l.read("stderr", out.reader(2)) })
+	for i, stream := range []string{"reply", "stdout", "stderr"} {
+		pumps.Go(func() { l.take(stream, out.reader(i), &e) })
+	}
 	exit, healthy, err := w.await(ctx)
 	closeAll(in.w)
 	out.drain()

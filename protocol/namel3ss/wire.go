@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -29,8 +31,6 @@ type request struct {
 	Sandbox         bool               `json:"sandbox,omitzero"`
 	TraceID         string             `json:"trace_id,omitempty"`
 	Capabilities    *capabilityContext `json:"capability_context,omitempty"`
-
-	wishes wishes // of one that was read: sandbox and capabilities in our words
 }
 
 // A capabilityContext tells the tool which walls stand around it and who asked for them.
@@ -43,11 +43,14 @@ type capabilityContext struct {
 	Sources         map[string]string `json:"sources"`
 }
 
-// guaranteeWords says every one of the six guarantees, and the secrets where there is a list of them.
-func guaranteeWords(g tool.Guarantees) map[string]any {
+// guaranteeWords says every one of the six guarantees, or only those that are asked for, and the secrets where there is
+// a list of them.
+func guaranteeWords(g tool.Guarantees, every bool) map[string]any {
 	words := map[string]any{}
 	for name, on := range g.All() {
-		words[name] = on
+		if on || every {
+			words[name] = on
+		}
 	}
 	if g.SecretsAllowed != nil {
 		words["secrets_allowed"] = g.SecretsAllowed
@@ -55,34 +58,41 @@ func guaranteeWords(g tool.Guarantees) map[string]any {
 	return words
 }
 
-// parseRequest reads what a caller sends to a tool. The error says what is wrong with it.
-func parseRequest(b []byte) (*request, error) {
-	seen := map[string]json.RawMessage{}
-	if err := members(b, seen, "protocol_version", "tool", "entry", "payload", "trace_id", "sandbox",
-		"capability_context"); err != nil {
-		return nil, fmt.Errorf("the request: %w", err)
-	}
-	r := &request{ProtocolVersion: protocolVersion, Payload: seen["payload"]}
-	err := cmp.Or(
-		checkVersion(seen["protocol_version"], true),
-		text(seen, "tool", &r.Tool), text(seen, "entry", &r.Entry), optionalText(seen, "trace_id", &r.TraceID),
-		checkPayload(r.Payload),
-	)
-	if err != nil {
-		return nil, err
-	}
-	r.wishes, err = parseWishes(seen)
-	return r, err
+// An order is a request as a tool or a service reads it.
+type order struct {
+	tool, traceID string
+	payload       json.RawMessage
+	timeout       time.Duration // 0: not said
+	wishes        wishes
 }
 
-func checkPayload(payload json.RawMessage) error {
-	switch kind := strictjson.KindOf(payload); {
-	case payload == nil:
-		return errors.New("payload is missing")
-	case kind != "object":
-		return fmt.Errorf("payload must be an object, not %s", kind)
+// parseRequest reads what a caller sends to a tool, or to a service. The error says what is wrong with it.
+func parseRequest(b []byte, service bool) (*order, error) {
+	seen, err := strictjson.ReadMembers(b, "protocol_version", "tool", "tool_name", "kind", "entry", "payload",
+		"timeout_ms", "trace_id", "sandbox", "capability_context")
+	if err != nil {
+		return nil, fmt.Errorf("the request: %w", err)
 	}
-	return nil
+	o := &order{}
+	var kind, entry string // of code that is not run
+	if service {
+		o.timeout, err = milliseconds(seen.Get("timeout_ms"))
+		err = cmp.Or(text(seen, "tool_name", &o.tool), optionalText(seen, "kind", &kind),
+			optionalText(seen, "entry", &entry), err)
+	} else {
+		err = cmp.Or(text(seen, "tool", &o.tool), text(seen, "entry", &entry))
+	}
+	if err = cmp.Or(checkVersion(seen, true), err, optionalText(seen, "trace_id", &o.traceID)); err != nil {
+		return nil, err
+	}
+	if o.payload, err = member(seen, "payload", "an object"); err != nil {
+		return nil, err
+	}
+	if o.payload == nil {
+		return nil, errors.New("payload is missing")
+	}
+	o.wishes, err = parseWishes(seen)
+	return o, err
 }
 
 // A reply is the one document on a tool's standard output.
@@ -99,20 +109,22 @@ type replyError struct {
 	ReasonCode string `json:"reason_code,omitempty"`
 }
 
+var replyMembers = []string{"ok", "protocol_version", "result", "error", "capability_checks"}
+
 // parseReply reads what a tool answered. The error says which rule of the contract it breaks.
 func parseReply(b []byte) (*reply, error) {
-	var m replyMembers
-	if err := strictjson.Object(b, m.take); err != nil {
+	seen, err := strictjson.ReadMembers(b, replyMembers...)
+	if err != nil {
 		return nil, fmt.Errorf("the reply is not one JSON object: %w", err)
 	}
-	if err := checkVersion(m.version, false); err != nil {
+	if err := checkVersion(seen, false); err != nil {
 		return nil, err
 	}
-	r := &reply{Result: m.result}
-	if strictjson.KindOf(m.checks) == "array" {
-		r.Checks = bytes.Clone(m.checks)
+	r := &reply{Result: seen.Get("result")}
+	if checks := seen.Get("capability_checks"); strictjson.KindOf(checks) == "array" {
+		r.Checks = bytes.Clone(checks)
 	}
-	switch string(m.ok) {
+	switch ok := seen.Get("ok"); string(ok) {
 	case "true":
 		r.OK = true
 		if r.Result == nil {
@@ -120,61 +132,32 @@ func parseReply(b []byte) (*reply, error) {
 		}
 		return r, nil
 	case "false":
-		return r, parseError(m.failure, &r.Error)
+		return r, parseError(seen, &r.Error)
 	case "":
 		return nil, errors.New("the reply has no ok")
 	default:
-		return nil, fmt.Errorf("ok must be true or false, not %s", strictjson.KindOf(m.ok))
+		return nil, fmt.Errorf("ok must be true or false, not %s", strictjson.KindOf(ok))
 	}
-}
-
-// replyMembers are the parts of a reply as they stand in it.
-type replyMembers struct{ ok, version, result, failure, checks json.RawMessage }
-
-func (m *replyMembers) take(name, value []byte) error {
-	switch string(name) {
-	case "ok":
-		m.ok = value
-	case "protocol_version":
-		m.version = value
-	case "result":
-		m.result = value
-	case "error":
-		m.failure = value
-	case "capability_checks":
-		m.checks = value
-	}
-	return nil
 }
 
 // parseError is generous: a tool that fails without saying why has still failed.
-func parseError(b json.RawMessage, into *replyError) error {
-	if kind := strictjson.KindOf(b); kind == "object" {
-		seen := map[string]json.RawMessage{}
-		return cmp.Or(members(b, seen, "type", "message", "reason_code"), optionalText(seen, "type", &into.Type),
-			optionalText(seen, "message", &into.Message), optionalText(seen, "reason_code", &into.ReasonCode))
-	} else if kind != "nothing" && kind != "null" {
-		return fmt.Errorf("error must be an object, not %s", kind)
+func parseError(seen *strictjson.Members, into *replyError) error {
+	found, err := member(seen, "error", "an object")
+	if err != nil {
+		return err
 	}
-	into.Message = "the tool failed and did not say why"
-	return nil
-}
-
-// members gathers the named members of a strict object.
-func members(b []byte, seen map[string]json.RawMessage, names ...string) error {
-	return strictjson.Object(b, func(name, value []byte) error {
-		for _, n := range names {
-			if n == string(name) {
-				seen[n] = value
-			}
-		}
+	if found == nil {
+		into.Message = "the tool failed and did not say why"
 		return nil
-	})
+	}
+	parts, err := strictjson.ReadMembers(found, "type", "message", "reason_code")
+	return cmp.Or(err, optionalText(parts, "type", &into.Type), optionalText(parts, "message", &into.Message),
+		optionalText(parts, "reason_code", &into.ReasonCode))
 }
 
-func checkVersion(v json.RawMessage, wanted bool) error {
+func checkVersion(seen *strictjson.Members, wanted bool) error {
 	var n float64
-	switch {
+	switch v := seen.Get("protocol_version"); {
 	case v == nil && !wanted:
 		return nil
 	case v == nil:
@@ -187,7 +170,19 @@ func checkVersion(v json.RawMessage, wanted bool) error {
 	return nil
 }
 
-func text(seen map[string]json.RawMessage, name string, into *string) error {
+// member returns a member that must be "a string", "a boolean" or "an object"; nil: it is not there, or null.
+func member(seen *strictjson.Members, name, must string) (json.RawMessage, error) {
+	value := seen.Get(name)
+	switch kind := strictjson.KindOf(value); {
+	case kind == "nothing" || kind == "null":
+		return nil, nil
+	case !strings.HasSuffix(must, kind):
+		return nil, fmt.Errorf("%s must be %s, not %s", name, must, kind)
+	}
+	return value, nil
+}
+
+func text(seen *strictjson.Members, name string, into *string) error {
 	if err := optionalText(seen, name, into); err != nil {
 		return err
 	}
@@ -197,32 +192,34 @@ func text(seen map[string]json.RawMessage, name string, into *string) error {
 	return nil
 }
 
-func optionalText(seen map[string]json.RawMessage, name string, into *string) error {
-	v := seen[name]
-	switch kind := strictjson.KindOf(v); kind {
-	case "nothing", "null":
-		return nil
-	case "string":
-		return strictjson.Unmarshal(v, into)
-	default:
-		return fmt.Errorf("%s must be a string, not %s", name, kind)
+func optionalText(seen *strictjson.Members, name string, into *string) error {
+	value, err := member(seen, name, "a string")
+	if err != nil || value == nil {
+		return err
 	}
+	return strictjson.Unmarshal(value, into)
 }
 
-// encodeReply writes a reply in the contract's own order of fields.
-func encodeReply(r *reply) ([]byte, error) {
-	if r.OK {
-		return strictjson.Marshal(struct {
-			OK              bool            `json:"ok"`
-			ProtocolVersion int             `json:"protocol_version"`
-			Result          json.RawMessage `json:"result"`
-			Checks          json.RawMessage `json:"capability_checks,omitzero"`
-		}{true, protocolVersion, r.Result, r.Checks})
-	}
-	return strictjson.Marshal(struct {
+// encodeReply writes a reply in the contract's own order of fields, which for a service has no version: 0.
+func encodeReply(r *reply, version int) []byte {
+	doc := struct {
 		OK              bool            `json:"ok"`
-		ProtocolVersion int             `json:"protocol_version"`
-		Error           replyError      `json:"error"`
+		ProtocolVersion int             `json:"protocol_version,omitzero"`
+		Result          json.RawMessage `json:"result,omitzero"`
+		Error           *replyError     `json:"error,omitzero"`
 		Checks          json.RawMessage `json:"capability_checks,omitzero"`
-	}{false, protocolVersion, r.Error, r.Checks})
+	}{OK: r.OK, ProtocolVersion: version, Checks: r.Checks}
+	if r.OK {
+		doc.Result = r.Result
+	} else {
+		doc.Error = &r.Error
+	}
+	b, err := strictjson.Marshal(&doc)
+	if err != nil {
+		return encodeReply(refusal(tool.Errorf(tool.CodeInternal, "the result is not JSON: %w", err)), version)
+	}
+	return b
 }
+
+// refusal is the reply to a call that has no outcome.
+func refusal(e *tool.Error) *reply { return &reply{Error: errorReply(e)} }

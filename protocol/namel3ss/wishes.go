@@ -2,7 +2,6 @@ package namel3ss
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,33 +20,31 @@ type wishes struct {
 }
 
 // parseWishes reads `sandbox` and `capability_context` of a request.
-func parseWishes(seen map[string]json.RawMessage) (w wishes, err error) {
-	switch kind := strictjson.KindOf(seen["sandbox"]); kind {
-	case "nothing", "null":
-	case "boolean":
-		w.guarantees.Sandbox = string(seen["sandbox"]) == "true"
-	default:
-		return w, fmt.Errorf("sandbox must be true or false, not %s", kind)
-	}
-	parts := map[string]json.RawMessage{}
-	if found, err := object(seen, "capability_context"); err != nil || found == nil {
+func parseWishes(seen *strictjson.Members) (w wishes, err error) {
+	boxed, err := member(seen, "sandbox", "a boolean")
+	if err != nil {
 		return w, err
-	} else if err := members(found, parts, "guarantees", "sources"); err != nil {
+	}
+	w.guarantees.Sandbox = string(boxed) == "true"
+	found, err := member(seen, "capability_context", "an object")
+	if err != nil || found == nil {
+		return w, err
+	}
+	parts, err := strictjson.ReadMembers(found, "guarantees", "sources")
+	if err != nil {
 		return w, fmt.Errorf("capability_context: %w", err)
 	}
 	if err := w.readGuarantees(parts); err != nil {
 		return w, err
 	}
-	if found, _ := object(parts, "sources"); found != nil {
-		_ = strictjson.Unmarshal(found, &w.sources) // words for the reply; sources of another form have none
-	}
+	_ = strictjson.Unmarshal(parts.Get("sources"), &w.sources) // words for the reply; sources of another form have none
 	return w, nil
 }
 
 // readGuarantees reads the guarantees by name. One that we do not know and that is asked for nevertheless cannot be
 // held.
-func (w *wishes) readGuarantees(parts map[string]json.RawMessage) error {
-	found, err := object(parts, "guarantees")
+func (w *wishes) readGuarantees(parts *strictjson.Members) error {
+	found, err := member(parts, "guarantees", "an object")
 	if err != nil || found == nil {
 		return err
 	}
@@ -72,18 +69,6 @@ func (w *wishes) readGuarantees(parts map[string]json.RawMessage) error {
 		w.guarantees = w.guarantees.Tighten(known)
 		return nil
 	})
-}
-
-// object returns a member that is an object, or nothing where there is none.
-func object(seen map[string]json.RawMessage, name string) (json.RawMessage, error) {
-	switch kind := strictjson.KindOf(seen[name]); kind {
-	case "nothing", "null":
-		return nil, nil
-	case "object":
-		return seen[name], nil
-	default:
-		return nil, fmt.Errorf("%s must be an object, not %s", name, kind)
-	}
 }
 
 // checksOf returns the capability_checks of an outcome: what the walls around the call stopped, or for want of which

@@ -16,6 +16,7 @@ import (
 
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -101,7 +102,7 @@ func TestARequestTightensItsOwnWalls(t *testing.T) {
 					if got.OK {
 						t.Errorf("%s: %s gave %s in spite of %s", door, a.in(way), got.Result, guarantee)
 					}
-					if guarantee == "no_env_read" && way == kindNode {
+					if guarantee == "no_env_read" && way == appfile.KindNode {
 						continue // a variable that is not there is no error in JavaScript
 					}
 					if len(got.Checks) == 0 || got.Error.ReasonCode != "guarantee_blocked" {

@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"toolpost/tool"
 )
@@ -21,8 +24,8 @@ type assets struct {
 }
 
 // register checks an asset, gives it an absolute path, and opens its file; copying that is for whoever keeps it.
-func (s *assets) register(m *members) (tool.Asset, *os.File, error) {
-	a, err := m.asset()
+func (s *assets) register(d *decoder) (tool.Asset, *os.File, error) {
+	a, err := d.asset()
 	if err != nil {
 		return a, nil, err
 	}
@@ -50,15 +53,26 @@ func (s *assets) register(m *members) (tool.Asset, *os.File, error) {
 func (s *assets) readable(path string) (*os.File, error) {
 	f, err := s.open(s.dir, path)
 	if err != nil {
-		var why *fs.PathError
-		if errors.As(err, &why) {
+		if why, ok := errors.AsType[*fs.PathError](err); ok {
 			err = why.Err
 		}
 		return nil, fmt.Errorf("path %s cannot be read: %w", quote([]byte(path)), err)
 	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || ofKernel(f) {
 		_ = f.Close()
 		return nil, fmt.Errorf("path %s is not a regular file", quote([]byte(path)))
 	}
 	return f, nil
+}
+
+// ofKernel reports whether a file is made up by the kernel for whoever reads it: we are shown more than the tool is.
+func ofKernel(f *os.File) bool {
+	var s unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &s); err != nil {
+		return true
+	}
+	return slices.Contains([]int64{
+		unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
+		unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC,
+	}, s.Type)
 }

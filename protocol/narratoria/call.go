@@ -2,21 +2,17 @@ package narratoria
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 
 	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
-
-// maxLastWords bounds, in bytes, what an error repeats of standard error.
-const maxLastWords = 500
 
 // A call is one run of the tool. One goroutine, the caller's, reads the events; the reaper has the
 // process.
@@ -31,7 +27,7 @@ type call struct {
 	decoder    *decoder
 	assets     assets
 
-	done      *done            // the outcome, once the tool has said it
+	done      *tool.Result     // the outcome, once the tool has said it
 	lastError *tool.ErrorEvent // what the tool said last about a failure
 	fault     error            // how the tool broke the protocol
 	cut       int              // the number of a last line that ends in the middle; 0: none
@@ -47,8 +43,10 @@ func (c *call) read(ctx context.Context) {
 	for {
 		line, err := lines.Next()
 		last := errors.Is(err, io.ErrUnexpectedEOF)
-		if err != nil && !last {
-			c.noMore(err)
+		if err != nil && !last { // whether the tool had said done is for the outcome to see
+			if limit, ok := errors.AsType[*process.LimitError](err); ok {
+				c.broke(limit)
+			}
 			return
 		}
 		if ctx.Err() != nil {
@@ -57,15 +55,6 @@ func (c *call) read(ctx context.Context) {
 		if err := c.take(line, lines.Number(), last); err != nil || last {
 			return
 		}
-	}
-}
-
-// noMore looks at why there is no further line. But for a bound that was exceeded nothing is wrong with
-// that: whether the tool had said done is for the outcome to see.
-func (c *call) noMore(why error) {
-	var limit *process.LimitError
-	if errors.As(why, &limit) {
-		c.broke(limit)
 	}
 }
 
@@ -98,7 +87,7 @@ func (c *call) take(line []byte, number int, last bool) error {
 }
 
 func (c *call) badLine(line []byte, number int, why error) error {
-	fault := fmt.Errorf("line %d: %s: %s", number, clip(why.Error(), 200), quote(line))
+	fault := fmt.Errorf("line %d: %.200s: %s", number, why.Error(), quote(line))
 	if c.o.Lenient {
 		c.count.badLines++
 		return c.events.Emit(tool.LogEvent("warn", "skipped "+fault.Error()))
@@ -114,20 +103,26 @@ func (c *call) handle(typ string, number int) error {
 		return c.leftOut(number)
 	}
 	c.count.events++
+	d, form := c.decoder, formOf(typ)
 	switch typ {
 	case typeStatePatch:
-		return c.emit(tool.KindStatePatch, bytes.Clone(c.decoder.patch))
+		return c.emit(tool.KindStatePatch, bytes.Clone(d.get("patch")))
 	case typeAsset:
 		return c.asset(number)
 	case typeUIEvent:
-		return c.uiEvent(number)
+		if err := c.checkChoices(number); err != nil {
+			return err
+		}
 	case typeError:
-		return c.errorEvent()
+		c.lastError = &tool.ErrorEvent{
+			Code: string(text(d.get("errorCode"))), Message: string(text(d.get("errorMessage"))),
+			Details: bytes.Clone(d.get("details")),
+		}
 	}
-	if err := c.emit(tool.KindLog, c.decoder.logData()); err != nil {
+	if err := c.emit(tool.Kind(typ), d.data(form)); err != nil || typ != typeLog {
 		return err
 	}
-	if data := c.decoder.progressData(); data != nil {
+	if data := d.progress(); data != nil {
 		return c.emit(tool.KindProgress, data)
 	}
 	return nil
@@ -148,7 +143,7 @@ func (c *call) emit(k tool.Kind, data []byte) error {
 
 // asset passes a checked asset on. A bad one is reported and the call goes on.
 func (c *call) asset(number int) error {
-	a, file, err := c.assets.register(&c.decoder.members)
+	a, file, err := c.assets.register(c.decoder)
 	if err == nil {
 		defer file.Close()
 		ev := tool.NewEvent(tool.KindAsset, a)
@@ -162,26 +157,18 @@ func (c *call) asset(number int) error {
 	return c.events.Emit(tool.NewEvent(tool.KindError, bad))
 }
 
-// uiEvent passes every request on: which of them are known is for the caller's interface to say.
-func (c *call) uiEvent(number int) error {
-	d := c.decoder
-	if string(text(d.event)) == "narrative_choice" {
-		if err := checkChoices(d.payload); err != nil {
-			warning := fmt.Sprintf("line %d: this narrative_choice cannot be shown as choices: %v", number, err)
-			if err := c.events.Emit(tool.LogEvent("warn", warning)); err != nil {
-				return err
-			}
-		}
+// checkChoices tells of choices that cannot be shown as such. Every ui_event is passed on: which of them are known is
+// for the caller's interface to say.
+func (c *call) checkChoices(number int) error {
+	if string(text(c.decoder.get("event"))) != "narrative_choice" {
+		return nil
 	}
-	return c.emit(tool.KindUIEvent, d.uiData())
-}
-
-func (c *call) errorEvent() error {
-	d := c.decoder
-	c.lastError = &tool.ErrorEvent{
-		Code: string(text(d.errorCode)), Message: string(text(d.errorMessage)), Details: bytes.Clone(d.details),
+	err := checkChoices(c.decoder.get("payload"))
+	if err == nil {
+		return nil
 	}
-	return c.emit(tool.KindError, d.errorData())
+	return c.events.Emit(tool.LogEvent("warn",
+		fmt.Sprintf("line %d: this narrative_choice cannot be shown as choices: %v", number, err)))
 }
 
 // outcome is what the call comes to, when the tool's output and its process have ended.
@@ -218,24 +205,22 @@ func (c *call) outcome(ctx context.Context) (*tool.Result, error) {
 
 func (c *call) failed(code tool.Code, format string, args ...any) *tool.Error {
 	e := tool.Errorf(code, "%s "+format, append([]any{c.o.Tool}, args...)...)
-	e.Op, e.Details = "narratoria", c.details()
+	e.Details = c.details()
 	return e
 }
 
 // lastWords is the end of what the tool wrote to standard error, safe for any terminal and log.
 func (c *call) lastWords() string {
-	tail := strings.TrimSpace(c.child.Tail())
-	if tail == "" {
-		return ""
+	if last := process.LastLines(c.child.Tail()); last != "" {
+		return "; the last it wrote to stderr: " + last
 	}
-	end := tail[max(0, len(tail)-maxLastWords):]
-	return "; stderr ends with " + strconv.Quote(strings.ToValidUTF8(end, ""))
+	return ""
 }
 
 func (c *call) result() *tool.Result {
-	d := c.done
-	r := &tool.Result{OK: d.ok, Output: d.result(), Summary: d.summary, Trace: tool.Trace{Details: c.trace()}}
-	if !d.ok {
+	r := c.done
+	r.Trace.Details = c.trace()
+	if !r.OK {
 		r.Failure = c.failure()
 	}
 	return r
@@ -244,17 +229,11 @@ func (c *call) result() *tool.Result {
 // failure puts what the tool said about its failure together: done has the summary, the last error
 // event the rest.
 func (c *call) failure() *tool.Error {
-	f := &tool.Error{Code: tool.CodeToolError, Message: c.done.summary}
-	if c.lastError != nil {
-		f.Reason, f.Details = c.lastError.Code, c.lastError.Details
-		if f.Message == "" {
-			f.Message = c.lastError.Message
-		}
+	said := cmp.Or(c.lastError, &tool.ErrorEvent{})
+	return &tool.Error{
+		Code: tool.CodeToolError, Reason: said.Code, Details: said.Details,
+		Message: cmp.Or(c.done.Summary, said.Message, c.o.Tool+" failed and did not say why"),
 	}
-	if f.Message == "" {
-		f.Message = c.o.Tool + " failed and did not say why"
-	}
-	return f
 }
 
 func (c *call) trace() map[string]any {

@@ -19,27 +19,26 @@ func encodeRequest(id, name, operation string, args json.RawMessage) ([]byte, er
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage(`{}`)
 	}
-	head := struct {
-		RequestID string          `json:"requestId"`
-		Tool      string          `json:"tool"`
-		Operation string          `json:"operation"`
-		Input     json.RawMessage `json:"input"`
-	}{id, name, operation, json.RawMessage(`{}`)}
-	b, err := strictjson.Marshal(head)
-	if err != nil {
-		return nil, err
-	}
-	b = append(b[:len(b)-len(`{}}`)], args...)
-	err = strictjson.Object(args, func(name, value []byte) error {
+	w := strictjson.NewWriter(2*len(args) + len(id) + len(name) + len(operation) + 64)
+	w.Raw("requestId", strictjson.Quote(id))
+	w.Raw("tool", strictjson.Quote(name))
+	w.Raw("operation", strictjson.Quote(operation))
+	w.Raw("input", args)
+	err := strictjson.Object(args, func(name, value []byte) error {
 		switch string(name) {
 		case "requestId", "tool", "operation", "input":
-			return nil
+		default:
+			w.Raw(escaped(name), value)
 		}
-		quoted, err := strictjson.Marshal(string(name))
-		b = append(append(append(append(b, ','), quoted...), ':'), value...)
-		return err
+		return nil
 	})
-	return oneLine(append(b, '}')), err
+	return oneLine(w.Done()), err
+}
+
+// escaped is the name of a member as it stands between quotes.
+func escaped(name []byte) string {
+	quoted := strictjson.Quote(name)
+	return string(quoted[1 : len(quoted)-1])
 }
 
 // oneLine puts JSON on one line and changes no value: raw line ends only ever stand between them.
@@ -70,9 +69,7 @@ func decodeRequest(doc []byte) (request, error) {
 			input = value
 		case "tool", "operation":
 		default:
-			quoted, err := strictjson.Marshal(string(name))
-			rest = append(rest, member{string(quoted[1 : len(quoted)-1]), value})
-			return err
+			rest = append(rest, member{escaped(name), value})
 		}
 		return nil
 	})
@@ -80,19 +77,12 @@ func decodeRequest(doc []byte) (request, error) {
 		return request{}, err
 	}
 	r.id, input = unlessNull(r.id), unlessNull(input)
-	if err := may(rule{"requestId", r.id, "string"}); err != nil {
+	if err := isKind("requestId", r.id, "string"); err != nil {
 		return request{}, err
 	}
 	r.args = input
 	if input == nil {
 		r.args = object(rest...)
 	}
-	return r, may(rule{"input", input, "object"})
-}
-
-func unlessNull(value []byte) []byte {
-	if len(value) > 0 && value[0] == 'n' {
-		return nil
-	}
-	return value
+	return r, isKind("input", input, "object")
 }

@@ -1,6 +1,7 @@
 package narratoria
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,18 +38,10 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Operation == "" {
-		o.Operation = "run"
-	}
-	if o.Grace == 0 {
-		o.Grace = config.Duration(2 * time.Second)
-	}
-	if o.MaxLine == 0 {
-		o.MaxLine = process.MaxLine
-	}
-	if o.MaxOutput == 0 {
-		o.MaxOutput = 256 << 20
-	}
+	o.Operation = cmp.Or(o.Operation, "run")
+	o.Grace = cmp.Or(o.Grace, config.Duration(2*time.Second))
+	o.MaxLine = cmp.Or(o.MaxLine, process.MaxLine)
+	o.MaxOutput = cmp.Or(o.MaxOutput, 256<<20)
 	return o
 }
 
@@ -166,11 +159,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 
 // interrupted is the error of a call whose context ended.
 func interrupted(ctx context.Context, name, tail string) *tool.Error {
-	e := *tool.AsError(context.Cause(ctx))
-	if e.Code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
-		e.Code = tool.AsError(ctx.Err()).Code
-	}
-	e.Op, e.Err = "narratoria", context.Cause(ctx)
+	e := tool.Ended(ctx)
 	e.Message = fmt.Sprintf("%s was ended: %s%s", name, e.Message, tail)
-	return &e
+	return e
 }

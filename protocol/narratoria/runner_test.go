@@ -267,6 +267,7 @@ func TestAssetsAreCheckedAndABadOneDoesNotEndTheCall(t *testing.T) {
 		"a FIFO is not a file":            {assetLine("b", "image/png", fifo), "not a regular file"},
 		"a folder is not a file":          {assetLine("b", "image/png", dir), "not a regular file"},
 		"a device is not a file":          {assetLine("b", "image/png", "/dev/zero"), "not a regular file"},
+		"a file of the kernel is none":    {assetLine("b", "image/png", "/proc/1/status"), "not a regular file"},
 		"a path with a NUL is not a file": {assetLine("b", "image/png", "a\x00b"), "invalid argument"},
 		"metadata is an object":           {`{"version":"0","type":"asset","assetId":"b","mediaType":"image/png","path":"/x","metadata":1}`, "metadata must be"},
 	}

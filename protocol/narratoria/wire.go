@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -31,254 +30,149 @@ const (
 	typeDone       = "done"
 )
 
-// members are what the contract knows of an event, as raw JSON. Nil is absent or null: a tool whose
-// language writes null for nothing is understood.
-type members struct {
-	version, typ, requestID, timestamp       []byte
-	level, message, fields                   []byte
-	patch                                    []byte
-	assetID, kind, mediaType, path, metadata []byte
-	event, payload                           []byte
-	errorCode, errorMessage, details         []byte
-	ok, summary, output                      []byte
+// A form is the structure that the contract gives for a type of event.
+type form struct {
+	typ    string
+	fields []field
 }
 
-// slot is where the member of that name goes; nil for names that the contract does not know.
-func (m *members) slot(name []byte) *[]byte {
-	switch string(name) {
-	case "version":
-		return &m.version
-	case "type":
-		return &m.typ
-	case "requestId":
-		return &m.requestID
-	case "timestamp":
-		return &m.timestamp
-	case "level":
-		return &m.level
-	case "message":
-		return &m.message
-	case "fields":
-		return &m.fields
-	case "patch":
-		return &m.patch
-	case "assetId":
-		return &m.assetID
-	case "kind":
-		return &m.kind
-	case "mediaType":
-		return &m.mediaType
-	case "path":
-		return &m.path
-	case "metadata":
-		return &m.metadata
-	}
-	return m.laterSlot(name)
+// A field is a member of an event: of which kind of JSON it is (empty: of any), and whether it must be there.
+type field struct {
+	name, kind string
+	needed     bool
 }
 
-func (m *members) laterSlot(name []byte) *[]byte {
-	switch string(name) {
-	case "event":
-		return &m.event
-	case "payload":
-		return &m.payload
-	case "errorCode":
-		return &m.errorCode
-	case "errorMessage":
-		return &m.errorMessage
-	case "details":
-		return &m.details
-	case "ok":
-		return &m.ok
-	case "summary":
-		return &m.summary
-	case "output":
-		return &m.output
+// forms are those of all types. The contract itself has no output of done.
+var forms = [...]form{
+	{typeLog, []field{{"level", "string", true}, {"message", "string", true}, {"fields", "object", false}}},
+	{typeStatePatch, []field{{"patch", "object", true}}},
+	{typeAsset, []field{
+		{"assetId", "string", true}, {"kind", "string", false}, {"mediaType", "string", true}, {"path", "string", true},
+		{"metadata", "object", false},
+	}},
+	{typeUIEvent, []field{{"event", "string", true}, {"payload", "", false}}},
+	{typeError, []field{{"errorCode", "string", true}, {"errorMessage", "string", true}, {"details", "object", false}}},
+	{typeDone, []field{{"ok", "boolean", true}, {"summary", "string", false}}},
+}
+
+// names are those of all members that an event can have.
+var names = []string{
+	"version", "type", "requestId", "timestamp", "level", "message", "fields", "patch", "assetId", "kind", "mediaType",
+	"path", "metadata", "event", "payload", "errorCode", "errorMessage", "details", "ok", "summary", "output",
+}
+
+// formOf finds the form of a type; nil: the contract has no such type.
+func formOf(typ string) *form {
+	for i := range forms {
+		if forms[i].typ == typ {
+			return &forms[i]
+		}
 	}
 	return nil
 }
 
 // A decoder reads events line by line. What it finds are parts of the line; it allocates nothing.
 type decoder struct {
-	members
+	*strictjson.Members
 	lenient bool
 	odd     error // what is wrong with an output that a lenient reader leaves out
-	scan    strictjson.Scanner
-	each    func(name, value []byte) error
 }
 
 func newDecoder(lenient bool) *decoder {
-	d := &decoder{lenient: lenient}
-	d.each = func(name, value []byte) error {
-		if slot := d.slot(name); slot != nil && value[0] != 'n' {
-			*slot = value
-		}
-		return nil
-	}
-	return d
+	return &decoder{Members: strictjson.NewMembers(names...), lenient: lenient}
 }
+
+// get returns a member as raw JSON. Nil is absent or null: a tool whose language writes null for nothing is
+// understood.
+func (d *decoder) get(name string) json.RawMessage { return unlessNull(d.Get(name)) }
 
 // decode reads one line and gives the event's type. Its error says what is wrong with the line.
 func (d *decoder) decode(line []byte) (string, error) {
-	d.members, d.odd = members{}, nil
-	if err := d.scan.Object(line, d.each); err != nil {
+	if err := d.Read(line); err != nil {
 		return "", err
 	}
-	if err := d.checkVersion(); err != nil {
-		return "", err
-	}
-	typ, err := d.eventType()
+	err := d.check(field{"version", "string", !d.lenient}, field{"type", "string", true},
+		field{"requestId", "string", false}, field{"timestamp", "string", false})
 	if err != nil {
 		return "", err
 	}
-	if d.lenient && typ == typeDone {
-		if d.odd = d.checkOutput(); d.odd != nil {
-			d.output = nil
-		}
+	version, typ := text(d.get("version")), text(d.get("type"))
+	f := formOf(string(typ))
+	switch {
+	case version != nil && string(version) != protocolVersion:
+		return "", fmt.Errorf("version is %s; this side speaks version %q", quote(version), protocolVersion)
+	case f == nil:
+		return "", fmt.Errorf("unknown event type %s", quote(typ))
+	case f.typ == typeAsset: // what is wrong with one is not a fault of the line: see asset
+		return f.typ, nil
 	}
-	return typ, d.check(typ)
+	return f.typ, d.conforms(f)
 }
 
-func (d *decoder) checkVersion() error {
-	if d.version == nil && d.lenient {
+// conforms holds an event against the form of its type. A result that has no place in a call's outcome would be lost
+// without a word: it is refused, or left out with one.
+func (d *decoder) conforms(f *form) error {
+	if err := d.check(f.fields...); err != nil {
+		return err
+	}
+	switch f.typ {
+	case typeLog:
+		switch level := text(d.get("level")); string(level) {
+		case "debug", "info", "warn", "error":
+		default:
+			return fmt.Errorf("level is %s; it must be debug, info, warn or error", quote(level))
+		}
+	case typeDone:
+		if d.odd = d.check(field{"output", "object", false}); !d.lenient {
+			return d.odd
+		}
+	}
+	return nil
+}
+
+func (d *decoder) check(fields ...field) error {
+	for _, f := range fields {
+		value := d.get(f.name)
+		if value == nil && f.needed {
+			return fmt.Errorf("%s is missing", f.name)
+		}
+		if err := isKind(f.name, value, f.kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isKind reports whether a member, if it is there, is of a kind.
+func isKind(name string, value []byte, want string) error {
+	if kind := strictjson.KindOf(value); value != nil && want != "" && kind != want {
+		return fmt.Errorf("%s must be a JSON %s, not %s", name, want, kind)
+	}
+	return nil
+}
+
+func unlessNull(value []byte) []byte {
+	if len(value) > 0 && value[0] == 'n' {
 		return nil
 	}
-	if err := need(rule{"version", d.version, "string"}); err != nil {
-		return err
-	}
-	if v := text(d.version); string(v) != protocolVersion {
-		return fmt.Errorf("version is %s; this side speaks version %q", quote(v), protocolVersion)
-	}
-	return nil
+	return value
 }
 
-func (d *decoder) eventType() (string, error) {
-	if err := need(rule{"type", d.typ, "string"}); err != nil {
-		return "", err
-	}
-	switch typ := text(d.typ); string(typ) {
-	case typeLog:
-		return typeLog, nil
-	case typeStatePatch:
-		return typeStatePatch, nil
-	case typeAsset:
-		return typeAsset, nil
-	case typeUIEvent:
-		return typeUIEvent, nil
-	case typeError:
-		return typeError, nil
-	case typeDone:
-		return typeDone, nil
-	default:
-		return "", fmt.Errorf("unknown event type %s", quote(typ))
-	}
-}
-
-// check holds an event against the structure that the contract gives for its type. What is wrong with
-// an asset is not a fault of the line: see asset.
-func (m *members) check(typ string) error {
-	if err := may(rule{"requestId", m.requestID, "string"}, rule{"timestamp", m.timestamp, "string"}); err != nil {
-		return err
-	}
-	switch typ {
-	case typeLog:
-		return m.checkLog()
-	case typeStatePatch:
-		return need(rule{"patch", m.patch, "object"})
-	case typeUIEvent:
-		return need(rule{"event", m.event, "string"})
-	case typeError:
-		if err := need(rule{"errorCode", m.errorCode, "string"},
-			rule{"errorMessage", m.errorMessage, "string"}); err != nil {
-			return err
-		}
-		return may(rule{"details", m.details, "object"})
-	case typeDone:
-		if err := need(rule{"ok", m.ok, "boolean"}); err != nil {
-			return err
-		}
-		if err := may(rule{"summary", m.summary, "string"}); err != nil {
-			return err
-		}
-		return m.checkOutput()
-	}
-	return nil
-}
-
-// checkOutput refuses a result that has no place in a call's outcome: it would be lost without a word. The contract
-// itself has no output of done.
-func (m *members) checkOutput() error { return may(rule{"output", m.output, "object"}) }
-
-func (m *members) checkLog() error {
-	if err := need(rule{"level", m.level, "string"}, rule{"message", m.message, "string"}); err != nil {
-		return err
-	}
-	switch level := text(m.level); string(level) {
-	case "debug", "info", "warn", "error":
-	default:
-		return fmt.Errorf("level is %s; it must be debug, info, warn or error", quote(level))
-	}
-	return may(rule{"fields", m.fields, "object"})
-}
-
-// A rule says of which kind a member must be.
-type rule struct {
-	name  string
-	value []byte
-	kind  string
-}
-
-func need(rules ...rule) error {
-	for _, r := range rules {
-		if r.value == nil {
-			return fmt.Errorf("%s is missing", r.name)
-		}
-	}
-	return may(rules...)
-}
-
-func may(rules ...rule) error {
-	for _, r := range rules {
-		if r.value == nil {
-			continue
-		}
-		if kind := strictjson.KindOf(r.value); kind != r.kind {
-			return fmt.Errorf("%s must be a JSON %s, not %s", r.name, r.kind, kind)
-		}
-	}
-	return nil
-}
-
-// text is what a checked JSON string says. Without escapes it is part of the string and costs nothing.
+// text is what a checked JSON string says; nothing says nothing. Without escapes it is part of the string and costs
+// nothing.
 func text(raw []byte) []byte {
-	if bytes.IndexByte(raw, '\\') < 0 {
+	switch {
+	case raw == nil:
+		return nil
+	case bytes.IndexByte(raw, '\\') < 0:
 		return raw[1 : len(raw)-1]
 	}
-	var s string
-	if err := strictjson.Unmarshal(raw, &s); err != nil { // raw was checked with its line
-		return nil
-	}
-	return []byte(s)
+	said, _ := strictjson.Unquote(raw) // it was checked with its line
+	return said
 }
 
 // quote shows at most 80 characters of what a tool wrote, safe for any terminal and log.
-func quote(b []byte) string {
-	return strconv.Quote(clip(string(b[:min(len(b), 4*80)]), 80))
-}
-
-// clip cuts s to at most n characters.
-func clip(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	for i := range s {
-		if n == 0 {
-			return s[:i] + "…"
-		}
-		n--
-	}
-	return s
-}
+func quote(b []byte) string { return fmt.Sprintf("%.80q", b[:min(len(b), 4*80)]) }
 
 // A member is a name and raw JSON.
 type member struct {
@@ -299,57 +193,45 @@ func object(list ...member) json.RawMessage {
 	return w.Done()
 }
 
-// The data of the events, in the words of package tool.
-
-func (m *members) logData() json.RawMessage {
-	return object(member{"level", m.level}, member{"message", m.message}, member{"fields", m.fields})
+// data returns the fields of an event, which is what package tool has as its data.
+func (d *decoder) data(f *form) json.RawMessage {
+	var list [5]member
+	for i, f := range f.fields {
+		list[i] = member{f.name, d.get(f.name)}
+	}
+	return object(list[:]...)
 }
 
-// progressData returns the progress that a log event tells in its fields; nil: it tells none.
-func (m *members) progressData() json.RawMessage {
-	if !bytes.Contains(m.fields, []byte("progress")) { // nearly all of them
+// progress returns the progress that a log event tells in its fields, as data; nil: it tells none.
+func (d *decoder) progress() json.RawMessage {
+	fields := d.get("fields")
+	if !bytes.Contains(fields, []byte("progress")) { // nearly all of them
 		return nil
 	}
-	var progress, total []byte
-	_ = strictjson.Object(m.fields, func(name, value []byte) error { // it was checked with its line
-		switch {
-		case !isNumber(value):
-		case string(name) == "progress":
-			progress = value
-		case string(name) == "total":
-			total = value
-		}
-		return nil
-	})
+	told, _ := strictjson.ReadMembers(fields, "progress", "total") // they were checked with their line
+	progress := number(told.Get("progress"))
 	if progress == nil {
 		return nil
 	}
-	return object(member{"progress", progress}, member{"total", total}, member{"message", m.message})
+	return object(member{"progress", progress}, member{"total", number(told.Get("total"))},
+		member{"message", d.get("message")})
 }
 
-// isNumber reports whether JSON is a number that a reader of progress can take.
-func isNumber(value []byte) bool {
-	_, err := strconv.ParseFloat(string(value), 64)
-	return strictjson.KindOf(value) == "number" && err == nil
-}
-
-func (m *members) uiData() json.RawMessage {
-	return object(member{"event", m.event}, member{"payload", m.payload})
-}
-
-func (m *members) errorData() json.RawMessage {
-	return object(member{"errorCode", m.errorCode}, member{"errorMessage", m.errorMessage}, member{
-		"details", m.details,
-	})
+// number returns JSON that is a number which a reader of progress can take, else nil.
+func number(value []byte) []byte {
+	if _, err := strconv.ParseFloat(string(value), 64); err != nil || strictjson.KindOf(value) != "number" {
+		return nil
+	}
+	return value
 }
 
 // time is when the tool says that the event happened; zero when it does not say, or not as a date that
 // we can pass on.
-func (m *members) time() time.Time {
-	if m.timestamp == nil {
+func (d *decoder) time() time.Time {
+	said := string(text(d.get("timestamp")))
+	if said == "" {
 		return time.Time{}
 	}
-	said := string(text(m.timestamp))
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04:05Z0700"} {
 		t, err := time.Parse(layout, said)
 		if t = t.UTC(); err == nil && t.Year() >= 0 && t.Year() <= 9999 {
@@ -359,53 +241,29 @@ func (m *members) time() time.Time {
 	return time.Time{}
 }
 
-// A done is what the contract's last event says.
-type done struct {
-	ok      bool
-	summary string
-	output  json.RawMessage // nil: none
-}
-
-func (m *members) done() *done {
-	d := &done{ok: m.ok[0] == 't'}
-	if m.summary != nil {
-		d.summary = string(text(m.summary))
+// done is the outcome that the contract's last event tells. Its output is what done carries, else what done says.
+func (d *decoder) done() *tool.Result {
+	r := &tool.Result{OK: d.get("ok")[0] == 't', Summary: string(text(d.get("summary")))}
+	if r.Output = bytes.Clone(d.get("output")); r.Output == nil || d.odd != nil {
+		r.Output, _ = strictjson.Marshal(struct { // a boolean and a checked string
+			OK      bool   `json:"ok"`
+			Summary string `json:"summary,omitempty"`
+		}{r.OK, r.Summary})
 	}
-	if m.output != nil {
-		d.output = bytes.Clone(m.output)
-	}
-	return d
-}
-
-// result is the output of a call: what done carries, else what done says.
-func (d *done) result() json.RawMessage {
-	if d.output != nil {
-		return d.output
-	}
-	said := struct {
-		OK      bool   `json:"ok"`
-		Summary string `json:"summary,omitempty"`
-	}{d.ok, d.summary}
-	b, _ := strictjson.Marshal(said) // a boolean and a checked string
-	return b
+	return r
 }
 
 // maxAssetID bounds what is remembered to tell assets apart.
 const maxAssetID = 256
 
 // asset reads an asset event. The file itself is not looked at here.
-func (m *members) asset() (tool.Asset, error) {
-	a := tool.Asset{Metadata: bytes.Clone(m.metadata)}
-	if err := need(rule{"assetId", m.assetID, "string"}, rule{"mediaType", m.mediaType, "string"},
-		rule{"path", m.path, "string"}); err != nil {
+func (d *decoder) asset() (a tool.Asset, err error) {
+	if err := d.check(formOf(typeAsset).fields...); err != nil {
 		return a, err
 	}
-	if err := may(rule{"kind", m.kind, "string"}, rule{"metadata", m.metadata, "object"}); err != nil {
-		return a, err
-	}
-	a.AssetID, a.MediaType, a.Path = string(text(m.assetID)), string(text(m.mediaType)), string(text(m.path))
-	if m.kind != nil {
-		a.Kind = string(text(m.kind))
+	a = tool.Asset{
+		AssetID: string(text(d.get("assetId"))), Kind: string(text(d.get("kind"))), Path: string(text(d.get("path"))),
+		MediaType: string(text(d.get("mediaType"))), Metadata: bytes.Clone(d.get("metadata")),
 	}
 	switch {
 	case a.AssetID == "":
@@ -448,22 +306,20 @@ func checkChoices(payload []byte) error {
 }
 
 func checkChoice(choice json.RawMessage) error {
-	switch strictjson.KindOf(choice) {
-	case "string":
-		return nil
-	case "object":
-		var c struct {
-			ID    *string `json:"id"`
-			Label *string `json:"label"`
-			Hint  *string `json:"hint"`
-		}
-		if err := strictjson.Unmarshal(choice, &c); err != nil {
-			return errors.New("must have strings as id, label and hint")
-		}
-		if c.Label == nil {
-			return errors.New("has no label")
-		}
-		return nil
+	var c struct {
+		ID    *string `json:"id"`
+		Label *string `json:"label"`
+		Hint  *string `json:"hint"`
 	}
-	return errors.New("must be a string or an object {id, label, hint}")
+	switch kind := strictjson.KindOf(choice); {
+	case kind == "string":
+		return nil
+	case kind != "object":
+		return errors.New("must be a string or an object {id, label, hint}")
+	case strictjson.Unmarshal(choice, &c) != nil:
+		return errors.New("must have strings as id, label and hint")
+	case c.Label == nil:
+		return errors.New("has no label")
+	}
+	return nil
 }

@@ -111,7 +111,7 @@ func TestNothingOfALineSurvivesIntoTheNext(t *testing.T) {
 	if _, err := d.decode([]byte(`{"version":"0","type":"log","level":"info","message":"n"}`)); err != nil {
 		t.Fatal(err)
 	}
-	if got := string(d.logData()); got != `{"level":"info","message":"n"}` {
+	if got := string(d.data(formOf(typeLog))); got != `{"level":"info","message":"n"}` {
 		t.Errorf("got %s", got)
 	}
 }
@@ -123,7 +123,7 @@ func TestDecodingALogAllocatesItsDataAlone(t *testing.T) {
 		if _, err := d.decode(line); err != nil {
 			t.Fatal(err)
 		}
-		_ = d.logData()
+		_ = d.data(formOf(typeLog))
 	})
 	if allocations > 1 {
 		t.Errorf("%v allocations", allocations)
@@ -187,8 +187,12 @@ func TestACallRegistersOnlySoManyAssets(t *testing.T) {
 	}
 	list := assets{open: func(_, path string) (*os.File, error) { return os.Open(path) }}
 	for n := range maxAssets + 1 {
-		m := &members{assetID: fmt.Appendf(nil, `"%d"`, n), mediaType: []byte(`"text/plain"`), path: fmt.Appendf(nil, "%q", file)}
-		_, f, err := list.register(m)
+		d := newDecoder(false)
+		line := fmt.Appendf(nil, `{"assetId":"%d","mediaType":"text/plain","path":%q}`, n, file)
+		if err := d.Read(line); err != nil {
+			t.Fatal(err)
+		}
+		_, f, err := list.register(d)
 		if (err == nil) != (n < maxAssets) {
 			t.Fatalf("asset %d: %v", n, err)
 		}
@@ -301,19 +305,14 @@ func useEvent(t *testing.T, d *decoder, typ string) {
 	if _, err := json.Marshal(d.time()); err != nil {
 		t.Fatal(err)
 	}
-	var data []byte
+	data := d.data(formOf(typ))
 	switch typ {
-	case typeLog:
-		data = d.logData()
 	case typeStatePatch:
-		data = d.patch
+		data = d.get("patch")
 	case typeUIEvent:
-		data = d.uiData()
-		_ = checkChoices(d.payload)
-	case typeError:
-		data = d.errorData()
+		_ = checkChoices(d.get("payload"))
 	case typeDone:
-		data = d.done().result()
+		data = d.done().Output
 	case typeAsset:
 		_, _ = d.asset()
 		return

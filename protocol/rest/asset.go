@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"mime"
 	"net/http"
@@ -18,30 +19,23 @@ const readAsset = "readAsset"
 
 // asset is GET /v1/assets/{sha256}. It is a call like any other, so that everything holds that holds for calls; the
 // file comes with its asset event and is sent while that event is handed on.
-func (s *server) asset(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+func (s *server) asset(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	sum := r.PathValue("sha256")
 	if !isDigest(sum) {
-		refuse(w, r, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "there is no asset %.64q", sum))
-		return
+		return tool.Errorf(tool.CodeNotFound, "there is no asset %.64q", sum)
 	}
-	c, timeout, ok := s.ask(w, r, p, readAsset, map[string]any{"sha256": sum, "content": false})
-	if !ok {
-		return
-	}
-	ctx, end, ok := s.begin(w, r, c, timeout)
-	if !ok {
-		return
-	}
-	defer end()
-	out := &assetSink{sum: sum, r: r, w: &patient{w, ctx, s.Patience()}}
-	res, err := s.invoke(ctx, c, out)
-	if out.close() {
-		return
-	}
-	if err == nil && !c.DryRun {
-		err = tool.Errorf(tool.CodeProtocol, "the tool %s has not handed out the asset %s", readAsset, sum)
-	}
-	s.answer(w, c, http.StatusOK, res, err)
+	args := map[string]any{"sha256": sum, "content": false}
+	return s.ask(w, r, p, readAsset, args, func(ctx context.Context, c *tool.Call) {
+		out := &assetSink{sum: sum, r: r, w: &patient{w, ctx, s.Patience()}}
+		res, err := s.invoke(ctx, c, out)
+		if out.close() {
+			return
+		}
+		if err == nil && !c.DryRun {
+			err = tool.Errorf(tool.CodeProtocol, "the tool %s has not handed out the asset %s", readAsset, sum)
+		}
+		s.answer(w, c, http.StatusOK, res, err)
+	})
 }
 
 // An assetSink sends the file of the asset that was asked for, once, and takes no notice of other events.
@@ -115,16 +109,10 @@ func shownAs(mediaType string) (kind, ext string, shown bool) {
 // fileName makes a name to save an asset under from its id, which can be anything.
 func fileName(a tool.Asset, ext string) string {
 	const most = 80
-	name := strings.Map(func(r rune) rune {
-		if r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
-			return r
-		}
-		return '_'
-	}, a.AssetID)
-	name = strings.Trim(name[max(0, len(name)-most):], "._-")
-	if name == "" {
-		name = a.SHA256[:16]
-	}
+	name := tool.Safe(a.AssetID, func(r rune) bool {
+		return r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	})
+	name = cmp.Or(strings.Trim(name[max(0, len(name)-most):], "._-"), a.SHA256[:16])
 	if path.Ext(name) == "" {
 		name += ext
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"mime"
 	"net/http"
 	"runtime/debug"
@@ -17,59 +18,59 @@ import (
 )
 
 // call is POST /v1/tools/{name}/call. The arguments are bounded here and checked by the handler, once.
-func (s *server) call(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+func (s *server) call(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	if err := checkContent(r.Header); err != nil {
-		refuse(w, r, http.StatusUnsupportedMediaType, err)
-		return
+		web.Refuse(w, r, nil, http.StatusUnsupportedMediaType, err)
+		return nil
 	}
 	c := &tool.Call{Tool: r.PathValue("name"), Caller: p}
 	timeout, err := readCall(r.Header, c)
 	if err != nil {
-		refuse(w, r, http.StatusBadRequest, tool.AsError(err))
-		return
+		return err
 	}
 	body, status, bad := s.ReadBody(w, r)
 	if bad != nil {
-		refuse(w, r, status, bad)
-		return
+		web.Refuse(w, r, nil, status, bad)
+		return nil
 	}
 	if c.Args = body; len(bytes.TrimSpace(body)) == 0 {
 		c.Args = json.RawMessage(`{}`)
 	}
 	if wantsJob(r.Header) {
-		s.start(w, r, c, timeout)
-		return
+		return s.start(w, r, c, timeout)
 	}
-	s.run(w, r, c, timeout, wantsStream(r.Header))
+	return s.run(w, r, c, timeout, s.asked(w, r))
 }
 
-// run lets the call in, and answers it as a stream or as a whole.
-func (s *server) run(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration, stream bool) {
-	ctx, end, ok := s.begin(w, r, c, timeout)
-	if !ok {
-		return
-	}
-	defer end()
-	if stream {
-		s.runStream(ctx, w, c, 0)
-		return
-	}
-	res, err := s.invoke(ctx, c, tool.Discard)
-	s.answer(w, c, http.StatusOK, res, err)
-}
+// An answering runs a call that was let in, and answers it.
+type answering func(ctx context.Context, c *tool.Call)
 
-// begin lets a call in, or refuses it. Its context ends when the caller has gone, has cancelled it or gave it no more
-// time; the function is called once it has been answered.
-func (s *server) begin(
-	w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration,
-) (_ context.Context, _ func(), ok bool) {
+// run lets a call in, or refuses it. Its context ends when the caller has gone, has cancelled it or gave it no more
+// time.
+func (s *server) run(
+	w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration, answer answering,
+) error {
 	ctx, end, err := s.Begin(w, r, c)
 	if err != nil {
-		refuse(w, r, web.StatusOf(err.Code), err)
-		return nil, nil, false
+		return err
 	}
+	defer end()
 	ctx, stop := envelope.Within(ctx, timeout, c.Tool)
-	return ctx, func() { end(); stop() }, true
+	defer stop()
+	answer(ctx, c)
+	return nil
+}
+
+// asked answers as a stream or as a whole, whichever the request asks for.
+func (s *server) asked(w http.ResponseWriter, r *http.Request) answering {
+	return func(ctx context.Context, c *tool.Call) {
+		if wantsStream(r.Header) {
+			s.runStream(ctx, w, c, 0)
+			return
+		}
+		res, err := s.invoke(ctx, c, tool.Discard)
+		s.answer(w, c, http.StatusOK, res, err)
+	}
 }
 
 // answer writes the outcome of a call as a whole; status is for one that there is.
@@ -129,12 +130,15 @@ func checkContent(h http.Header) *tool.Error {
 }
 
 func wantsStream(h http.Header) bool {
-	for _, accepted := range h.Values("Accept") {
-		for one := range strings.SplitSeq(accepted, ",") {
-			if kind, _, err := mime.ParseMediaType(one); err == nil && kind == typeStream {
-				return true
-			}
+	for one := range listed(h, "Accept") {
+		if kind, _, err := mime.ParseMediaType(one); err == nil && kind == typeStream {
+			return true
 		}
 	}
 	return false
+}
+
+// listed gives what a header lists, on however many lines.
+func listed(h http.Header, name string) iter.Seq[string] {
+	return strings.SplitSeq(strings.Join(h.Values(name), ","), ",")
 }

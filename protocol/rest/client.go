@@ -19,6 +19,7 @@ import (
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/envelope"
+	"toolpost/wire/listing"
 	"toolpost/wire/strictjson"
 )
 
@@ -139,9 +140,6 @@ func (c *Client) Invoke(ctx context.Context, call *tool.Call, out tool.Sink) (*t
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, c.failure(resp)
-	}
 	f := &following{out: out, body: c.watch(resp.Body, stop)}
 	r, err := f.run(resp.Header)
 	if f.ended {
@@ -160,16 +158,11 @@ func (c *Client) post(ctx context.Context, call *tool.Call) (*http.Response, err
 	if err != nil {
 		return nil, err
 	}
-	req, err := c.request(ctx, http.MethodPost, path+"/call", call.Args)
-	if err != nil {
+	h := http.Header{"Content-Type": {typeJSON}, "Accept": {typeStream}}
+	if err := envelope.Write(h, call, envelope.Left(ctx)); err != nil {
 		return nil, err
 	}
-	if err := envelope.Write(req.Header, call, envelope.Left(ctx)); err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", typeJSON)
-	req.Header.Set("Accept", typeStream)
-	return c.do(req)
+	return c.ask(ctx, http.MethodPost, path+"/call", h, call.Args)
 }
 
 // A following reads the stream of one call.
@@ -264,12 +257,7 @@ func (w *watched) Read(p []byte) (int, error) {
 func (c *Client) cancel(ctx context.Context, id string) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
 	defer stop()
-	req, err := c.request(ctx, http.MethodDelete, "/v1/calls/"+id, nil)
-	if err != nil {
-		return
-	}
-	if resp, err := c.http.Do(req); err == nil {
-		_, _ = io.CopyN(io.Discard, resp.Body, maxProblem)
+	if resp, err := c.ask(ctx, http.MethodDelete, "/v1/calls/"+id, http.Header{}, nil); err == nil {
 		_ = resp.Body.Close()
 	}
 }
@@ -283,7 +271,7 @@ func (c *Client) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	}
 	var specs []*tool.Spec
 	for _, e := range l.Tools {
-		s, _, err := decodeEntry(e)
+		s, _, err := listing.Decode(e)
 		if err != nil {
 			return nil, c.unreadable(err)
 		}
@@ -317,7 +305,7 @@ func (c *Client) entry(ctx context.Context, name string) (s *tool.Spec, why, err
 	if err != nil {
 		return nil, nil, err
 	}
-	if s, why, err = decodeEntry(body); err != nil {
+	if s, why, err = listing.Decode(body); err != nil {
 		return nil, nil, c.unreadable(err)
 	}
 	return s, why, nil
@@ -332,7 +320,7 @@ func (c *Client) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Sp
 			return
 		}
 		for _, e := range append(l.Failed, l.Tools...) {
-			s, why, err := decodeEntry(e)
+			s, why, err := listing.Decode(e)
 			if err != nil {
 				s, why = &tool.Spec{Source: c.name, Protocol: "rest"}, c.unreadable(err)
 			}
@@ -343,12 +331,12 @@ func (c *Client) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Sp
 	}
 }
 
-func (c *Client) list(ctx context.Context) (*listing, error) {
+func (c *Client) list(ctx context.Context) (*toolList, error) {
 	body, err := c.get(ctx, "/v1/tools")
 	if err != nil {
 		return nil, err
 	}
-	var l listing
+	var l toolList
 	if err := strictjson.Unmarshal(body, &l); err != nil {
 		return nil, c.unreadable(err)
 	}
@@ -362,18 +350,11 @@ func (c *Client) unreadable(err error) error {
 func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
 	ctx, stop := context.WithTimeout(ctx, c.silence)
 	defer stop()
-	req, err := c.request(ctx, http.MethodGet, path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.do(req)
+	resp, err := c.ask(ctx, http.MethodGet, path, http.Header{}, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, c.failure(resp)
-	}
 	body, err := process.ReadDocument(resp.Body, maxListing)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -392,25 +373,24 @@ func toolPath(name string) (string, error) {
 	return "/v1/tools/" + url.PathEscape(name), nil
 }
 
-func (c *Client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+// ask sends a request, and says in words why there is no answer, or none that is a success.
+func (c *Client) ask(ctx context.Context, method, path string, h http.Header, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "cannot ask %s: %w", c.name, err)
 	}
+	req.Header = h
 	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
+		h.Set("Authorization", "Bearer "+c.token)
 	}
-	return req, nil
-}
-
-// do says in words why there was no answer at all.
-func (c *Client) do(req *http.Request) (*http.Response, error) {
 	resp, err := c.http.Do(req)
-	if err == nil {
+	switch {
+	case err == nil && resp.StatusCode/100 == 2:
 		return resp, nil
-	}
-	if ended := req.Context().Err(); ended != nil {
-		return nil, tool.AsError(ended)
+	case err == nil:
+		return nil, c.failure(resp)
+	case ctx.Err() != nil:
+		return nil, tool.AsError(ctx.Err())
 	}
 	var asked *url.Error
 	if errors.As(err, &asked) {
@@ -426,6 +406,7 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 
 // failure reads the body of an answer that is no success.
 func (c *Client) failure(resp *http.Response) error {
+	defer resp.Body.Close()
 	body, _ := process.ReadDocument(resp.Body, maxProblem)
 	e, err := decodeProblem(body)
 	if err != nil {

@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/envelope"
+	"toolpost/wire/listing"
 	"toolpost/wire/strictjson"
 )
 
@@ -48,20 +50,32 @@ type server struct {
 // routes lists all that there are.
 func (s *server) routes() []web.Route {
 	return []web.Route{
-		{Method: "GET", Path: "/healthz", Serve: s.healthz, Open: true},
-		{Method: "GET", Path: "/readyz", Serve: s.readyz, Open: true},
-		{Method: "GET", Path: "/metrics", Serve: s.showMetrics},
-		{Method: "GET", Path: "/v1/tools", Serve: s.listTools},
-		{Method: "GET", Path: "/v1/tools/{name}", Serve: s.showTool},
-		{Method: "POST", Path: "/v1/tools/{name}/call", Serve: s.call},
-		{Method: "DELETE", Path: "/v1/calls/{id}", Serve: s.cancelCall},
-		{Method: "GET", Path: "/v1/assets/{sha256}", Serve: s.asset},
-		{Method: "GET", Path: "/v1/jobs", Serve: s.jobs},
-		{Method: "GET", Path: "/v1/jobs/{id}", Serve: s.aboutJob(showJob)},
-		{Method: "DELETE", Path: "/v1/jobs/{id}", Serve: s.aboutJob(cancelJob)},
-		{Method: "GET", Path: "/v1/jobs/{id}/events", Serve: s.jobEvents},
+		{Method: "GET", Path: "/healthz", Serve: refusing(s.healthz), Open: true},
+		{Method: "GET", Path: "/readyz", Serve: refusing(s.readyz), Open: true},
+		{Method: "GET", Path: "/metrics", Serve: refusing(s.showMetrics)},
+		{Method: "GET", Path: "/v1/tools", Serve: refusing(s.listTools)},
+		{Method: "GET", Path: "/v1/tools/{name}", Serve: refusing(s.showTool)},
+		{Method: "POST", Path: "/v1/tools/{name}/call", Serve: refusing(s.call)},
+		{Method: "DELETE", Path: "/v1/calls/{id}", Serve: refusing(s.cancelCall)},
+		{Method: "GET", Path: "/v1/assets/{sha256}", Serve: refusing(s.asset)},
+		{Method: "GET", Path: "/v1/jobs", Serve: refusing(s.jobs)},
+		{Method: "GET", Path: "/v1/jobs/{id}", Serve: refusing(s.aboutJob(showJob))},
+		{Method: "DELETE", Path: "/v1/jobs/{id}", Serve: refusing(s.aboutJob(cancelJob))},
+		{Method: "GET", Path: "/v1/jobs/{id}/events", Serve: refusing(s.jobEvents)},
 		{Path: "/v1/", Serve: s.nothing},            // strangers do not learn what there is and what not
 		{Path: "/v1", Serve: s.nothing, Open: true}, // else it is redirected to the line before
+	}
+}
+
+// A handler answers a request, or gives the reason why it never became a call, or has no outcome.
+type handler func(w http.ResponseWriter, r *http.Request, p tool.Principal) error
+
+// refusing answers a request with the reason of its handler; its body may not have been read.
+func refusing(serve handler) func(http.ResponseWriter, *http.Request, tool.Principal) {
+	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+		if e := tool.AsError(serve(w, r, p)); e != nil {
+			web.Refuse(w, r, nil, web.StatusOf(e.Code), e)
+		}
 	}
 }
 
@@ -78,80 +92,77 @@ func Routes() []string {
 	return names
 }
 
-func (s *server) healthz(w http.ResponseWriter, _ *http.Request, _ tool.Principal) {
+func (s *server) healthz(w http.ResponseWriter, _ *http.Request, _ tool.Principal) error {
 	web.Reply(w, http.StatusOK, []byte(`{"ok":true}`))
+	return nil
 }
 
-func (s *server) readyz(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
+func (s *server) readyz(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	if s.Draining() {
-		refuse(w, r, http.StatusServiceUnavailable,
-			tool.Errorf(tool.CodeUnavailable, "the server is shutting down").Because("draining"))
-		return
+		return tool.Errorf(tool.CodeUnavailable, "the server is shutting down").Because("draining")
 	}
-	web.Reply(w, http.StatusOK, []byte(`{"ok":true}`))
+	return s.healthz(w, r, p)
 }
 
 // showMetrics is GET /metrics. What it tells is about all callers: one who is kept to some tools needs the role for it.
-func (s *server) showMetrics(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+func (s *server) showMetrics(w http.ResponseWriter, _ *http.Request, p tool.Principal) error {
 	if p.Rights != nil && p.Rights.Tools != nil && !slices.Contains(p.Roles(), metricsRole) {
-		refuse(w, r, http.StatusForbidden, tool.Errorf(tool.CodeAccessDenied,
-			"%q may not see the metrics of all callers: give it the role %s", p.ID, metricsRole).Because("role"))
-		return
+		return tool.Errorf(tool.CodeAccessDenied,
+			"%q may not see the metrics of all callers: give it the role %s", p.ID, metricsRole).Because("role")
 	}
 	if s.Metrics == nil {
-		refuse(w, r, http.StatusNotFound, tool.Errorf(tool.CodeNotFound, "no metrics are kept here"))
-		return
+		return tool.Errorf(tool.CodeNotFound, "no metrics are kept here")
 	}
 	var text bytes.Buffer
 	if err := s.Metrics(&text); err != nil {
-		refuse(w, r, http.StatusInternalServerError,
-			tool.Errorf(tool.CodeInternal, "the metrics cannot be written: %w", err))
-		return
+		return tool.Errorf(tool.CodeInternal, "the metrics cannot be written: %w", err)
 	}
 	web.Send(w, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", text.Bytes())
+	return nil
 }
 
 // metricsRole is the role of those who watch the program and may use no tool, or few.
 const metricsRole = "metrics"
 
-func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Principal) {
-	var l listing
+func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
+	var l toolList
 	for spec, why := range s.catalog.Specs(r.Context(), p) {
 		if spec.Name == "" {
-			l.Failed = append(l.Failed, encodeEntry(spec, why))
+			l.Failed = append(l.Failed, listing.Encode(spec, why))
 		} else {
-			l.Tools = append(l.Tools, encodeEntry(spec, why))
+			l.Tools = append(l.Tools, listing.Encode(spec, why))
 		}
 	}
-	body, err := strictjson.Marshal(l)
-	if err != nil {
-		refuse(w, r, http.StatusInternalServerError,
-			tool.Errorf(tool.CodeInternal, "the list of tools cannot be written: %w", err))
-		return
-	}
+	body, _ := strictjson.Marshal(l) // every entry is JSON
 	web.Reply(w, http.StatusOK, body)
+	return nil
 }
 
-func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	spec, err := s.catalog.Lookup(r.Context(), p, r.PathValue("name"))
 	if err != nil {
-		e := tool.AsError(err)
-		refuse(w, r, web.StatusOf(e.Code), e)
-		return
+		return err
 	}
-	web.Reply(w, http.StatusOK, encodeEntry(spec, tool.WhyNot(r.Context(), s.catalog, p, spec.Name)))
+	web.Reply(w, http.StatusOK, listing.Encode(spec, tool.WhyNot(r.Context(), s.catalog, p, spec.Name)))
+	return nil
 }
 
-func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) {
-	if err := s.Cancel(p, r.PathValue("id")); err != nil {
-		e := tool.AsError(err)
-		refuse(w, r, web.StatusOf(e.Code), e)
-		return
+// cancelCall is DELETE /v1/calls/{id}. A caller's own call is ended; that of somebody else an operator ends with the tool
+// for it, so that the policy has its say and it is on record.
+func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
+	id := r.PathValue("id")
+	err := s.Cancel(p, id)
+	switch {
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case p.Operator() && s.offers(r, p, "cancelCall") == nil:
+		return s.ask(w, r, p, "cancelCall", map[string]string{"call": id}, func(ctx context.Context, c *tool.Call) {
+			if res, err := s.invoke(ctx, c, tool.Discard); err != nil || !res.OK || c.DryRun {
+				s.answer(w, c, http.StatusOK, res, err)
+				return
+			}
+			w.WriteHeader(http.StatusNoContent)
+		})
 	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-// refuse answers a request that never became a call, or has no outcome; its body may not have been read.
-func refuse(w http.ResponseWriter, r *http.Request, status int, e *tool.Error) {
-	web.Refuse(w, r, nil, status, e)
+	return err
 }

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -32,11 +33,11 @@ const (
 	respondAsync  = "respond-async"
 )
 
-// ask makes a call of a tool that stands behind a route of ours. It reports false when it has answered already.
+// ask runs a call of a tool that stands behind a route of ours.
 func (s *server) ask(
-	w http.ResponseWriter, r *http.Request, p tool.Principal, name string, args any,
-) (c *tool.Call, timeout time.Duration, ok bool) {
-	c = &tool.Call{Tool: name, Caller: p}
+	w http.ResponseWriter, r *http.Request, p tool.Principal, name string, args any, answer answering,
+) error {
+	c := &tool.Call{Tool: name, Caller: p}
 	timeout, err := readCall(r.Header, c)
 	if r.Method != http.MethodDelete {
 		c.Key = "" // who asks again wants to know again
@@ -48,11 +49,9 @@ func (s *server) ask(
 		c.Args, err = strictjson.Marshal(args)
 	}
 	if err != nil {
-		e := tool.AsError(err)
-		refuse(w, r, web.StatusOf(e.Code), e)
-		return nil, 0, false
+		return err
 	}
-	return c, timeout, true
+	return s.run(w, r, c, timeout, answer)
 }
 
 // offers tells a caller that asks for what a tool does that there is no such tool here, or none for it.
@@ -67,40 +66,28 @@ func (s *server) offers(r *http.Request, p tool.Principal, name string) error {
 }
 
 // aboutJob is GET or DELETE /v1/jobs/{id}: a call of the tool with the job's id.
-func (s *server) aboutJob(name string) func(http.ResponseWriter, *http.Request, tool.Principal) {
-	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
-		if c, timeout, ok := s.ask(w, r, p, name, map[string]string{"job": r.PathValue("id")}); ok {
-			s.run(w, r, c, timeout, wantsStream(r.Header))
-		}
+func (s *server) aboutJob(name string) handler {
+	return func(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
+		return s.ask(w, r, p, name, map[string]string{"job": r.PathValue("id")}, s.asked(w, r))
 	}
 }
 
 // jobEvents is GET /v1/jobs/{id}/events: always a stream. Whoever has had some of the events before says how many, in
 // the header with which browsers go on reading.
-func (s *server) jobEvents(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+func (s *server) jobEvents(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	if r.Method == http.MethodHead { // a stream without a body would only wait
 		web.NotAllowed(w, r, nil, http.MethodGet)
-		return
+		return nil
 	}
 	before, err := readBefore(r.Header)
 	if err != nil {
-		refuse(w, r, http.StatusBadRequest, tool.AsError(err))
-		return
+		return err
 	}
 	args := map[string]any{"job": r.PathValue("id")}
 	if before > 0 {
 		args["after"] = before
 	}
-	c, timeout, ok := s.ask(w, r, p, watchJob, args)
-	if !ok {
-		return
-	}
-	ctx, end, ok := s.begin(w, r, c, timeout)
-	if !ok {
-		return
-	}
-	defer end()
-	s.runStream(ctx, w, c, before)
+	return s.ask(w, r, p, watchJob, args, func(ctx context.Context, c *tool.Call) { s.runStream(ctx, w, c, before) })
 }
 
 func readBefore(h http.Header) (uint64, error) {
@@ -116,15 +103,12 @@ func readBefore(h http.Header) (uint64, error) {
 }
 
 // jobs is GET /v1/jobs, with what listJobs can be asked for in the query.
-func (s *server) jobs(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+func (s *server) jobs(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	args, err := readQuery(r)
 	if err != nil {
-		refuse(w, r, http.StatusBadRequest, tool.AsError(err))
-		return
+		return err
 	}
-	if c, timeout, ok := s.ask(w, r, p, listJobs, args); ok {
-		s.run(w, r, c, timeout, wantsStream(r.Header))
-	}
+	return s.ask(w, r, p, listJobs, args, s.asked(w, r))
 }
 
 func readQuery(r *http.Request) (map[string]any, error) {
@@ -152,40 +136,33 @@ func readQuery(r *http.Request) (map[string]any, error) {
 
 // wantsJob reports whether the caller would rather have its answer later.
 func wantsJob(h http.Header) bool {
-	for _, preferred := range h.Values(headerPrefer) {
-		for one := range strings.SplitSeq(preferred, ",") {
-			name, _, _ := strings.Cut(one, ";")
-			if strings.EqualFold(strings.TrimSpace(name), respondAsync) {
-				return true
-			}
+	for one := range listed(h, headerPrefer) {
+		name, _, _ := strings.Cut(one, ";")
+		if strings.EqualFold(strings.TrimSpace(name), respondAsync) {
+			return true
 		}
 	}
 	return false
 }
 
 // start makes a job of a call, and says where it can be asked for.
-func (s *server) start(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) {
+func (s *server) start(w http.ResponseWriter, r *http.Request, c *tool.Call, timeout time.Duration) error {
 	job, err := asJob(c, timeout)
 	if err == nil {
 		err = s.offers(r, c.Caller, startJob)
 	}
 	if err != nil {
-		e := tool.AsError(err)
-		refuse(w, r, web.StatusOf(e.Code), e)
-		return
+		return err
 	}
-	ctx, end, ok := s.begin(w, r, job, 0)
-	if !ok {
-		return
-	}
-	defer end()
-	res, err := s.invoke(ctx, job, tool.Discard)
-	status := http.StatusOK
-	if err == nil && res != nil && res.OK {
-		status = http.StatusAccepted
-		err = locate(w.Header(), res.Output)
-	}
-	s.answer(w, job, status, res, err)
+	return s.run(w, r, job, 0, func(ctx context.Context, job *tool.Call) {
+		res, err := s.invoke(ctx, job, tool.Discard)
+		status := http.StatusOK
+		if err == nil && res != nil && res.OK {
+			status = http.StatusAccepted
+			err = locate(w.Header(), res.Output)
+		}
+		s.answer(w, job, status, res, err)
+	})
 }
 
 // locate says where the job can be asked for.

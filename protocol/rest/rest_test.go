@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/running"
 	"toolpost/identity"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
@@ -60,6 +61,10 @@ func open(t testing.TB, s setup) *house {
 	if s.handler == nil {
 		s.handler = tooltest.Reference{}
 	}
+	if s.Calls == nil {
+		s.Calls = new(running.Calls)
+	}
+	s.handler = s.Calls.For(nil)(s.handler) // as in the engine
 	if s.catalog == nil {
 		s.catalog = tooltest.Reference{}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -32,12 +31,9 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
-	token := ""
-	if o.TokenEnv != "" {
-		if token = os.Getenv(o.TokenEnv); token == "" {
-			return nil, tool.Errorf(tool.CodeUnavailable,
-				"the environment variable %s, which should hold the token for %s, is not set", o.TokenEnv, o.URL)
-		}
+	token, err := config.FromEnv(o.TokenEnv, "token", o.URL)
+	if err != nil {
+		return nil, err
 	}
 	believed, err := o.tls(src.Dir)
 	if err != nil {
@@ -55,6 +51,13 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 		return nil, err
 	}
 	return &runner{Client: c, timeout: time.Duration(o.Timeout)}, nil
+}
+
+// Claim says which files are a configured source's own.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o SourceOptions
+	err := src.Decode(&o)
+	return offlimits.Claim{Keeps: offlimits.Given(src.Dir, o.Key), Starts: offlimits.Given(src.Dir, o.CA, o.Cert)}, err
 }
 
 // tls reads the files that say what TLS is to believe and to show; nil: there are none.

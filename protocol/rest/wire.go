@@ -22,11 +22,9 @@ package rest
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"toolpost/tool"
@@ -81,47 +79,11 @@ func setRetryAfter(h http.Header, err error) {
 	h.Set("Retry-After", strconv.FormatInt((d.MS-1)/1000+1, 10))
 }
 
-// A listing is the body of GET /v1/tools. Sources that could not even say which tools they have are
+// A toolList is the body of GET /v1/tools. Sources that could not even say which tools they have are
 // kept apart, so that everything in Tools has a name.
-type listing struct {
+type toolList struct {
 	Tools  []json.RawMessage `json:"tools"`
 	Failed []json.RawMessage `json:"failed_sources,omitempty"`
-}
-
-// availability is what an entry of the listing says beside the Spec.
-type availability struct {
-	Available bool   `json:"available"`
-	Reason    string `json:"reason,omitempty"`
-}
-
-// encodeEntry never fails: a spec that cannot be written must not hide the others.
-func encodeEntry(s *tool.Spec, why error) json.RawMessage {
-	b, err := strictjson.Marshal(s)
-	if err != nil {
-		why = fmt.Errorf("its description cannot be written as JSON: %w", err)
-		b, _ = strictjson.Marshal(&tool.Spec{Name: s.Name, Source: s.Source, Protocol: s.Protocol})
-	}
-	state := availability{Available: why == nil}
-	if why != nil {
-		state.Reason = strings.ToValidUTF8(tool.AsError(why).Message, "\uFFFD")
-	}
-	more, _ := strictjson.Marshal(state)
-	return slices.Concat(b[:len(b)-1], []byte(","), more[1:]) // a spec always has members
-}
-
-func decodeEntry(b []byte) (s *tool.Spec, why error, err error) {
-	s = new(tool.Spec)
-	var state availability
-	if err := strictjson.Unmarshal(b, s); err != nil {
-		return nil, nil, err
-	}
-	if err := strictjson.Unmarshal(b, &state); err != nil {
-		return nil, nil, err
-	}
-	if !state.Available {
-		why = &tool.Error{Code: tool.CodeUnavailable, Message: state.Reason}
-	}
-	return s, why, nil
 }
 
 // readCall reads from the headers what belongs to a call beside its arguments. A call has a name from here on, by which

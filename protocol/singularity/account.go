@@ -2,7 +2,6 @@ package singularity
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -29,7 +28,7 @@ func keyOf(p tool.Principal) accountKey {
 	return k
 }
 
-// An account is a caller's room on the embedded server. It has a desk of every door.
+// An account is a caller's room on the embedded server.
 type account struct {
 	key    accountKey
 	caller tool.Principal
@@ -38,28 +37,9 @@ type account struct {
 	guests int       // connections of the caller; the doorkeeper's lock guards both
 	empty  time.Time // since when there is none
 
-	mu    sync.Mutex
-	left  bool
-	desks map[*serving]*desk
-}
-
-// serve sees to it that each of the doors has a desk here.
-func (a *account) serve(doors []*serving, open func(*serving, *account) (*desk, error)) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, s := range doors {
-		if a.left || a.desks[s] != nil {
-			continue
-		}
-		switch d, err := open(s, a); {
-		case errors.Is(err, errClosing):
-		case err != nil:
-			return err
-		default:
-			a.desks[s] = d
-		}
-	}
-	return nil
+	mu   sync.Mutex
+	left bool
+	desk *desk // of the door; nil: none is open
 }
 
 // leave takes no more requests. Those that have come go on with the rights of p, or end at once where there is a reason
@@ -68,69 +48,52 @@ func (a *account) leave(p tool.Principal, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.left = true
-	for _, d := range a.desks {
-		d.caller.Store(&p)
-		if why != nil {
-			d.end(why)
-		}
-		d.drain()
+	if a.desk == nil {
+		return
 	}
+	a.desk.caller.Store(&p)
+	if why != nil {
+		a.desk.end(why)
+	}
+	a.desk.drain()
 }
 
-// gone closes the desks once they have nothing left to do. It reports whether they are closed.
+// gone closes the desk once it has nothing left to do. It reports whether it is closed.
 func (a *account) gone() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, d := range a.desks {
-		if !d.quiet() {
-			return false
-		}
+	if a.desk == nil {
+		return true
 	}
-	for _, d := range a.desks {
-		d.close()
+	if !a.desk.quiet() {
+		return false
 	}
-	clear(a.desks)
+	a.desk.close()
+	a.desk = nil
 	return true
 }
 
-// forget is for a door that closes its desks itself.
-func (a *account) forget(s *serving) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.desks, s)
-}
-
-// rooms are the NATS accounts that callers get. A server cannot take an account away again, so one that is free is
-// given to the next caller; but not at once: what its last connection had sent may still be on its way.
-type rooms struct {
-	make func(name string) *server.Account
-	most int
-	rest time.Duration
-	made int
-	free []room
-}
-
+// A room is a NATS account that is free. A server cannot take an account away again, so one that is free is given to the
+// next caller; but not at once: what its last connection had sent may still be on its way.
 type room struct {
 	account *server.Account
 	since   time.Time
 }
 
-// take gives a room to a new caller.
-func (r *rooms) take() (*server.Account, error) {
-	i := slices.IndexFunc(r.free, func(f room) bool {
-		return time.Since(f.since) >= r.rest && f.account.NumLocalConnections() == 0 && f.account.TotalSubs() == 0
+// takeRoom gives a NATS account to a new caller.
+func (k *doorkeeper) takeRoom() (*server.Account, error) {
+	i := slices.IndexFunc(k.free, func(f room) bool {
+		return time.Since(f.since) >= k.rest && f.account.NumLocalConnections() == 0 && f.account.TotalSubs() == 0
 	})
 	switch {
 	case i >= 0:
-		a := r.free[i].account
-		r.free = slices.Delete(r.free, i, i+1)
+		a := k.free[i].account
+		k.free = slices.Delete(k.free, i, i+1)
 		return a, nil
-	case r.made >= r.most:
+	case k.made >= k.callers:
 		return nil, tool.Errorf(tool.CodeUnavailable,
-			"%d callers are connected already, or were a moment ago: try again later", r.most).Because("busy")
+			"%d callers are connected already, or were a moment ago: try again later", k.callers).Because("busy")
 	}
-	r.made++
-	return r.make(fmt.Sprintf("caller-%d", r.made)), nil
+	k.made++
+	return k.room(fmt.Sprintf("caller-%d", k.made)), nil
 }
-
-func (r *rooms) giveBack(a *server.Account) { r.free = append(r.free, room{a, time.Now()}) }

@@ -7,18 +7,18 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"toolpost/tool"
+	"toolpost/wire/listing"
 	"toolpost/wire/strictjson"
 )
 
 // A Toolpost node lists its tools at toolpost.catalog, sorted by name and in pages, because one message may not
 // hold them all: {"after": name} -> {"tools": [...], "next": name}. Without next the listing is complete. Each tool is
-// its Spec, with "available" and, where it is not, the "reason".
+// written as package listing has it.
 type pageRequest struct {
 	After string `json:"after,omitempty"`
 }
@@ -35,12 +35,6 @@ const (
 	pageWithin = 10 * time.Second
 )
 
-// availability is what an entry says beside the Spec.
-type availability struct {
-	Available bool   `json:"available"`
-	Reason    string `json:"reason,omitempty"`
-}
-
 // list answers one page.
 func (d *desk) list(e *endpoint, m *nats.Msg) {
 	came := time.Now()
@@ -49,16 +43,7 @@ func (d *desk) list(e *endpoint, m *nats.Msg) {
 		p = &page{Error: readable(tool.AsError(err))}
 	}
 	e.count(p.Error, came)
-	if m.Reply == "" || !mayAnswer(m.Reply) {
-		return
-	}
-	body, err := strictjson.Marshal(p)
-	if err == nil {
-		err = m.Respond(body)
-	}
-	if err != nil {
-		d.o.Log.Warn("a page of the catalogue could not be sent", "error", err)
-	}
+	d.respond(m, "a request for the catalogue", p)
 }
 
 func (d *desk) page(body []byte) (*page, error) {
@@ -75,9 +60,9 @@ func (d *desk) page(body []byte) (*page, error) {
 		if spec.Name == "" || spec.Name <= asked.After {
 			continue
 		}
-		entry := encodeEntry(spec, why)
+		entry := listing.Encode(spec, why)
 		if len(entry) > most {
-			entry = encodeEntry(&tool.Spec{Name: spec.Name},
+			entry = listing.Encode(&tool.Spec{Name: spec.Name},
 				errors.New("its description is larger than this NATS server carries"))
 		}
 		if size += len(entry) + 1; size > most && len(p.Tools) > 0 {
@@ -88,21 +73,6 @@ func (d *desk) page(body []byte) (*page, error) {
 		last = spec.Name
 	}
 	return p, nil
-}
-
-// encodeEntry never fails: a spec that cannot be written must not hide the others.
-func encodeEntry(s *tool.Spec, why error) json.RawMessage {
-	b, err := strictjson.Marshal(s)
-	if err != nil {
-		why = fmt.Errorf("its description cannot be written as JSON: %w", err)
-		b, _ = strictjson.Marshal(&tool.Spec{Name: strings.ToValidUTF8(s.Name, "\uFFFD")})
-	}
-	state := availability{Available: why == nil}
-	if why != nil {
-		state.Reason = strings.ToValidUTF8(tool.AsError(why).Message, "\uFFFD")
-	}
-	more, _ := strictjson.Marshal(state)
-	return append(append(b[:len(b)-1], ','), more[1:]...) // a spec always has members
 }
 
 // tellChanged says at every desk that the catalogue may be another one now. Which tools a caller sees, and so whether
@@ -119,10 +89,9 @@ func (s *serving) tellChanged() {
 }
 
 // discover lists the tools of another node.
-func discover(ctx context.Context, nc *nats.Conn, shown string) ([]*tool.Spec, error) {
-	var specs []*tool.Spec
+func discover(ctx context.Context, nc *nats.Conn, shown string) (all []*tool.Spec, err error) {
 	for after := ""; ; {
-		p, err := fetch(ctx, nc, after)
+		specs, next, err := fetch(ctx, nc, after)
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			return nil, tool.Errorf(tool.CodeUnavailable,
@@ -130,55 +99,44 @@ func discover(ctx context.Context, nc *nats.Conn, shown string) ([]*tool.Spec, e
 					"source's tools", shown)
 		case err != nil:
 			return nil, tool.Errorf(tool.CodeOf(err), "the tools of the node at %s cannot be listed: %w", shown, err)
-		case len(specs)+len(p.Tools) > maxTools || p.Next != "" && p.Next <= after:
+		case len(all)+len(specs) > maxTools || next != "" && next <= after:
 			return nil, tool.Errorf(tool.CodeProtocol, "the node at %s lists its tools without end", shown)
 		}
-		for _, entry := range p.Tools {
-			one, err := decodeEntry(entry)
-			if err != nil {
-				return nil, tool.Errorf(tool.CodeProtocol,
-					"the node at %s describes a tool in a way that cannot be read: %w", shown, err)
-			}
-			specs = append(specs, one)
-		}
-		if after = p.Next; after == "" {
-			return specs, nil
+		all = append(all, specs...)
+		if after = next; after == "" {
+			return all, nil
 		}
 	}
 }
 
-func fetch(ctx context.Context, nc *nats.Conn, after string) (*page, error) {
+func fetch(ctx context.Context, nc *nats.Conn, after string) (specs []*tool.Spec, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pageWithin)
 	defer cancel()
-	body, err := strictjson.Marshal(pageRequest{after})
-	if err != nil {
-		return nil, err
-	}
+	body, _ := strictjson.Marshal(pageRequest{after}) // a name that came as JSON
 	m, err := nc.RequestWithContext(ctx, subjectCatalog, body)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	return decodePage(m.Data)
 }
 
-func decodePage(body []byte) (*page, error) {
+func decodePage(body []byte) (specs []*tool.Spec, next string, err error) {
 	var p page
 	if err := strictjson.Unmarshal(body, &p); err != nil {
-		return nil, badReply(err)
+		return nil, "", badReply(err)
 	}
 	if p.Error != nil {
-		return nil, p.Error
+		return nil, "", p.Error
 	}
-	return &p, nil
-}
-
-func decodeEntry(b []byte) (*tool.Spec, error) {
-	s := new(tool.Spec)
-	if err := strictjson.Unmarshal(b, s); err != nil {
-		return nil, err
+	for _, entry := range p.Tools {
+		s, _, err := listing.Decode(entry)
+		if err == nil && s.Name == "" {
+			err = errors.New("it has no name")
+		}
+		if err != nil {
+			return nil, "", badReply(fmt.Errorf("it describes a tool in a way that cannot be read: %w", err))
+		}
+		specs = append(specs, s)
 	}
-	if s.Name == "" {
-		return nil, errors.New("it has no name")
-	}
-	return s, nil
+	return specs, p.Next, nil
 }

@@ -2,7 +2,6 @@ package singularity
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"os"
@@ -41,44 +40,42 @@ func (c DoorConfig) Check() error {
 		return tool.Errorf(tool.CodeInvalidInput,
 			"anonymous of the NATS door is for the embedded server; at the one of url all "+
 				"requests are of one caller: say `caller: %s` instead", cmp.Or(c.Anonymous.Name, "NAME"))
+	case (c.TLS.Cert == "") != (c.TLS.Key == ""):
+		return tool.Errorf(tool.CodeInvalidInput, "cert and key of the NATS door's tls go together: give both or none")
+	case c.TLS.ClientCA != "" && c.TLS.Cert == "":
+		return tool.Errorf(tool.CodeInvalidInput,
+			"client_ca of the NATS door's tls needs cert and key too: without them there is no TLS")
 	}
-	return c.TLS.check()
+	return nil
 }
 
 // DefaultListen is where the embedded server listens unless it is told otherwise.
 const DefaultListen = "127.0.0.1:4222"
 
 // Door makes the door that the config asks for: at the server of its url, or at an embedded one, which lives for as
-// long as the door serves. Relative paths start at dir; ready is called with the address once requests are taken.
-func (c DoorConfig) Door(dir string, gate identity.Gate, o DoorOptions, ready func(url string)) tool.Door {
+// long as the door serves. Relative paths start at dir.
+func (c DoorConfig) Door(dir string, gate identity.Gate, o DoorOptions) tool.Door {
 	o.Connect, o.Queue, o.Workers, o.Caller = c.Connect.Resolve(dir), c.Queue, c.Workers, c.Caller
-	return doorFunc(func(ctx context.Context, h tool.Handler, catalog tool.Catalog) error {
-		url := c.URL
-		if url == "" {
+	if c.URL == "" {
+		o.Start = func() (*Server, error) {
 			certificates, err := c.TLS.Load(dir)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			o.Server, err = StartServer(ServerOptions{
+			return StartServer(ServerOptions{
 				Listen: c.Listen, Gate: gate, Anonymous: c.Anonymous, TLS: certificates, Log: o.Log,
 			})
-			if err != nil {
-				return err
-			}
-			defer o.Server.Close()
-			url = o.Server.ClientURL()
 		}
-		o.Ready = func() { ready(url) }
-		return NewDoor(o).Serve(ctx, h, catalog)
-	})
+	}
+	return NewDoor(o)
 }
 
-// A doorFunc is a door.
-type doorFunc func(context.Context, tool.Handler, tool.Catalog) error
-
-// Serve implements tool.Door.
-func (f doorFunc) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
-	return f(ctx, h, c)
+// Claim says which files are the door's own. Changing its authorities would let one in as any caller.
+func (c DoorConfig) Claim(dir string) offlimits.Claim {
+	claim := c.Connect.claim(dir)
+	claim.Keeps = append(claim.Keeps, offlimits.Given(dir, c.TLS.Key)...)
+	claim.Starts = append(claim.Starts, offlimits.Given(dir, c.TLS.Cert, c.TLS.ClientCA)...)
+	return claim
 }
 
 // ServerTLS names the files of the embedded server for TLS.
@@ -88,21 +85,10 @@ type ServerTLS struct {
 	ClientCA string `yaml:"client_ca" doc:"file with the authorities of callers' certificates; with one of those a caller needs no token"`
 }
 
-func (t ServerTLS) check() error {
-	switch {
-	case (t.Cert == "") != (t.Key == ""):
-		return tool.Errorf(tool.CodeInvalidInput, "cert and key of the NATS door's tls go together: give both or none")
-	case t.ClientCA != "" && t.Cert == "":
-		return tool.Errorf(tool.CodeInvalidInput,
-			"client_ca of the NATS door's tls needs cert and key too: without them there is no TLS")
-	}
-	return nil
-}
-
 // Load reads the files; relative paths start at dir. It gives nil where none is named.
 func (t ServerTLS) Load(dir string) (*tls.Config, error) {
-	if err := t.check(); err != nil || t.Cert == "" {
-		return nil, err
+	if t.Cert == "" {
+		return nil, nil
 	}
 	pair, err := tls.LoadX509KeyPair(offlimits.Under(dir, t.Cert), offlimits.Under(dir, t.Key))
 	if err != nil {

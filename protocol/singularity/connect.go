@@ -1,16 +1,17 @@
 package singularity
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/tool"
 )
@@ -44,6 +45,12 @@ func (c Connect) Resolve(dir string) Connect {
 	return c
 }
 
+func (c Connect) claim(dir string) offlimits.Claim {
+	return offlimits.Claim{
+		Keeps: offlimits.Given(dir, c.NKey, c.Creds, c.Key), Starts: offlimits.Given(dir, c.CA, c.Cert),
+	}
+}
+
 // shown is the address without what may be a secret in it.
 func (c Connect) shown() string {
 	var list []string
@@ -64,8 +71,7 @@ func (c Connect) check() error {
 	}
 	for one := range strings.SplitSeq(c.URL, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
-		if err != nil || u.Host == "" ||
-			u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss" {
+		if err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
 			return tool.Errorf(tool.CodeInvalidInput,
 				"%s is not the address of a NATS server: write it like nats://127.0.0.1:4222", c.shown())
 		}
@@ -80,10 +86,7 @@ func (c Connect) check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "tls_cert and tls_key go together: give both or none")
 	}
 	for _, path := range []string{c.NKey, c.Creds, c.CA, c.Cert, c.Key} {
-		if path == "" {
-			continue
-		}
-		if _, err := os.Stat(path); err != nil {
+		if _, err := os.Stat(path); path != "" && err != nil {
 			return tool.Errorf(tool.CodeUnavailable, "a file that is needed to reach %s cannot be read: %w", c.shown(),
 				err)
 		}
@@ -96,19 +99,19 @@ func (c Connect) options() ([]nats.Option, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
+	password, err := config.FromEnv(c.PasswordEnv, "password", c.shown())
+	if err != nil {
+		return nil, err
+	}
+	token, err := config.FromEnv(c.TokenEnv, "token", c.shown())
+	if err != nil {
+		return nil, err
+	}
 	var list []nats.Option
 	if c.User != "" {
-		password, err := secret(c.PasswordEnv, "password", c.shown())
-		if err != nil {
-			return nil, err
-		}
 		list = append(list, nats.UserInfo(c.User, c.Password+password))
 	}
-	if c.TokenEnv != "" {
-		token, err := secret(c.TokenEnv, "token", c.shown())
-		if err != nil {
-			return nil, err
-		}
+	if token != "" {
 		list = append(list, nats.Token(token))
 	}
 	if c.NKey != "" {
@@ -128,17 +131,6 @@ func (c Connect) options() ([]nats.Option, error) {
 		list = append(list, nats.ClientCert(c.Cert, c.Key))
 	}
 	return list, nil
-}
-
-func secret(env, what, server string) (string, error) {
-	if env == "" {
-		return "", nil
-	}
-	if value := os.Getenv(env); value != "" {
-		return value, nil
-	}
-	return "", tool.Errorf(tool.CodeUnavailable,
-		"the environment variable %s, which should hold the %s for %s, is not set", env, what, server)
 }
 
 // dial connects, and from then on for ever again whenever the connection is lost.
@@ -173,13 +165,4 @@ func reportAsync(log *slog.Logger, sub *nats.Subscription, err error) {
 		return
 	}
 	log.Warn("NATS reports an error", "subject", subject, "error", err)
-}
-
-// interrupted is the error of a call whose context ended.
-func interrupted(ctx context.Context) *tool.Error {
-	e := *tool.AsError(context.Cause(ctx))
-	if e.Code == tool.CodeInternal { // a cause without a class: the context knows which of the two it was
-		e.Code = tool.AsError(ctx.Err()).Code
-	}
-	return &e
 }

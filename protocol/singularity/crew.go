@@ -17,16 +17,11 @@ type crew struct {
 	mu      sync.Mutex
 	waiting fifo
 	workers int
-	busy    int       // workers that serve a delivery
-	coming  bool      // a worker is on its way to the queue
-	idle    []*worker // the one that rested last works next: its stack is warm
+	busy    int             // workers that serve a delivery
+	coming  bool            // a worker is on its way to the queue
+	idle    []chan struct{} // wakes one, or closed sends it home. The one that rested last works next: its stack is warm
 	closed  bool
 	gone    sync.WaitGroup
-}
-
-type worker struct {
-	wake chan struct{} // one, or closed: the worker goes home
-	busy bool
 }
 
 // submit never waits. It reports false where there is no room.
@@ -50,7 +45,7 @@ func (c *crew) send() {
 		return
 	}
 	if last := len(c.idle) - 1; last >= 0 {
-		c.idle[last].wake <- struct{}{} // has room for one, and nobody else sends
+		c.idle[last] <- struct{}{} // has room for one, and nobody else sends
 		c.idle = c.idle[:last]
 		c.coming = true
 	} else if c.workers < c.most {
@@ -60,50 +55,43 @@ func (c *crew) send() {
 	}
 }
 
+// work serves what is in the queue, and rests when there is nothing.
 func (c *crew) work() {
-	me := &worker{wake: make(chan struct{}, 1)}
-	for awake := true; awake; _, awake = <-me.wake {
-		for j, ok := c.next(me); ok; j, ok = c.next(me) {
-			c.run(j)
+	wake := make(chan struct{}, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for awake := true; awake; c.mu.Lock() {
+		c.coming = false
+		for c.waiting.len() > 0 {
+			c.serve(c.waiting.pop())
 		}
+		if c.closed {
+			return
+		}
+		c.idle = append(c.idle, wake)
+		c.mu.Unlock()
+		_, awake = <-wake
 	}
 }
 
-// next gives a worker its next delivery, or lets it rest.
-func (c *crew) next(me *worker) (j delivery, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if me.busy {
-		c.busy--
-	} else {
-		c.coming = false
-	}
-	if me.busy = c.waiting.len() > 0; !me.busy {
-		c.rest(me)
-		return j, false
-	}
+// serve runs one delivery, with the lock open meanwhile.
+func (c *crew) serve(j delivery) {
 	c.busy++
-	j = c.waiting.pop()
 	if c.waiting.len() > 0 {
 		c.send()
 	}
-	return j, true
-}
-
-func (c *crew) rest(me *worker) {
-	if c.closed {
-		close(me.wake)
-	} else {
-		c.idle = append(c.idle, me)
-	}
+	c.mu.Unlock()
+	c.run(j)
+	c.mu.Lock()
+	c.busy--
 }
 
 // finish waits until every delivery has been served. Nothing may be submitted afterwards.
 func (c *crew) finish() {
 	c.mu.Lock()
 	c.closed = true
-	for _, w := range c.idle {
-		close(w.wake)
+	for _, wake := range c.idle {
+		close(wake)
 	}
 	c.idle = nil
 	c.mu.Unlock()

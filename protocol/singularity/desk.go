@@ -7,7 +7,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/engine/running"
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 )
 
 // A desk is where a door serves one NATS account. A message does not say who sent it, so the account does: all that
@@ -57,10 +59,10 @@ func (d *desk) who() tool.Principal { return *d.caller.Load() }
 func (d *desk) subscribe() error {
 	for _, e := range d.service.endpoints {
 		take := func(m *nats.Msg) { d.take(e, m) }
-		if e.subject == subjectCatalog {
+		if e.stats.Subject == subjectCatalog {
 			take = func(m *nats.Msg) { d.list(e, m) }
 		}
-		if err := d.add(d.nc.QueueSubscribe(e.subject, d.o.Queue, take)); err != nil {
+		if err := d.add(d.nc.QueueSubscribe(e.stats.Subject, d.o.Queue, take)); err != nil {
 			return err
 		}
 	}
@@ -111,3 +113,20 @@ func (d *desk) close() {
 	defer d.mu.Unlock()
 	delete(d.desks, d)
 }
+
+// expect notes a call that has a name, so that it can be cancelled while it waits. One without a name, or with a name
+// that will be refused, ends with the desk. One whose name is taken is refused at once: it must not wait until the name
+// is free, and then run.
+func (d *desk) expect(j *delivery) *tool.Error {
+	j.ctx, j.end = d.base, func() {}
+	if id, err := envelope.ID(j.msg.Header); err == nil && id != "" {
+		var first bool
+		if j.ctx, j.end, first = d.o.Calls.Begin(d.base, d.who(), id); !first {
+			return running.Taken(id)
+		}
+	}
+	return nil
+}
+
+// cancel ends a call of the caller's own. A name that is not known here is a call of another node, or one that has ended.
+func (d *desk) cancel(m *nats.Msg) { _ = d.o.Calls.Cancel(d.who(), d.who().ID, string(m.Data)) }

@@ -1,6 +1,7 @@
 package singularity
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -12,9 +13,10 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// DoorOptions needs Server or Connect; everything else has a useful zero value.
+// DoorOptions needs Server, Start or Connect; everything else has a useful zero value.
 type DoorOptions struct {
-	Server  *Server                        // the embedded server, in place of Connect
+	Server  *Server                        // the embedded server, in place of Connect; it has one door at a time
+	Start   func() (*Server, error)        // starts the embedded server, which lives for as long as the door serves
 	Connect Connect                        // an external one
 	Caller  string                         // who calls by way of an external server; "": nats. At the embedded one its Gate says who
 	Named   func(id string) tool.Principal // gives Caller its rights, those of now; nil: it has no limits
@@ -25,7 +27,7 @@ type DoorOptions struct {
 	Drain   time.Duration                  // how long calls in flight may go on after the end; 0: 10 s
 	Version string                         // what $SRV.INFO tells; "": 0.0.0
 	Log     *slog.Logger                   // nil: silence
-	Ready   func()                         // called once, when requests are taken
+	Ready   func(url string)               // called once, with the server's address, when requests are taken
 }
 
 // A Door serves tools over NATS.
@@ -35,32 +37,15 @@ var _ tool.Door = (*Door)(nil)
 
 // NewDoor makes a door; Serve opens it.
 func NewDoor(o DoorOptions) *Door {
-	if o.Caller == "" {
-		o.Caller = "nats"
-	}
+	o.Caller, o.Queue = cmp.Or(o.Caller, "nats"), cmp.Or(o.Queue, "toolpost")
+	o.Workers, o.Backlog = cmp.Or(max(o.Workers, 0), 256), cmp.Or(max(o.Backlog, 0), 16<<10)
+	o.Drain = cmp.Or(max(o.Drain, 0), 10*time.Second)
+	o.Calls, o.Log = cmp.Or(o.Calls, new(running.Calls)), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Named == nil {
 		o.Named = func(id string) tool.Principal { return tool.Principal{ID: id} }
 	}
-	if o.Calls == nil {
-		o.Calls = new(running.Calls)
-	}
-	if o.Queue == "" {
-		o.Queue = "toolpost"
-	}
-	if o.Workers <= 0 {
-		o.Workers = 256
-	}
-	if o.Backlog <= 0 {
-		o.Backlog = 16 << 10
-	}
-	if o.Drain <= 0 {
-		o.Drain = 10 * time.Second
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	if o.Ready == nil {
-		o.Ready = func() {}
+		o.Ready = func(string) {}
 	}
 	return &Door{o}
 }
@@ -68,6 +53,14 @@ func NewDoor(o DoorOptions) *Door {
 // Serve takes requests until ctx ends. From then on none is taken; calls in flight have DoorOptions.Drain to end,
 // then they are cancelled and answered. A server that is not there, or goes away, is waited for.
 func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
+	if d.o.Start != nil {
+		started, err := d.o.Start()
+		if err != nil {
+			return err
+		}
+		defer started.Close()
+		d.o.Server = started
+	}
 	nc, closed, err := d.connect()
 	if err != nil {
 		return err
@@ -81,19 +74,21 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	}
 	changed := tool.Changed(c) // before anybody can ask for the tools
 	s := newServing(d.o, h, c)
+	defer s.finish()
 	home, err := s.newDesk(nc, d.named())
-	if err == nil && d.o.Server != nil {
-		err = d.o.Server.keeper.attach(s)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		d.o.Ready()
-		err = d.wait(ctx, home, closed, changed)
-	}
+	url := d.o.Connect.URL
 	if d.o.Server != nil {
-		d.o.Server.keeper.detach(s)
+		url = d.o.Server.ClientURL()
+		defer d.o.Server.detach()
+		if err := d.o.Server.attach(s); err != nil {
+			return err
+		}
 	}
-	s.finish()
-	return err
+	d.o.Ready(url)
+	return d.wait(ctx, home, closed, changed)
 }
 
 // named is who calls by way of our own connection.
@@ -136,7 +131,7 @@ func (d *Door) connect() (nc *nats.Conn, closed <-chan struct{}, err error) {
 		}),
 	}
 	if d.o.Server != nil {
-		nc, err = dial("", "the embedded server", d.o.Log, append(options, d.o.Server.connection("")...)...)
+		nc, err = d.o.Server.dial("", options...)
 		return nc, ended, err
 	}
 	more, err := d.o.Connect.options()

@@ -452,16 +452,20 @@ func TestAVersionThatIsNoSemverIsNotPassedOffAsOne(t *testing.T) {
 }
 
 func TestTwoDoorsOfAGroupShareTheRequests(t *testing.T) {
-	s := startServer(t, "127.0.0.1:0")
+	url := outside(t, server.Options{})
 	var count [2]atomic.Int32
 	for i := range count {
 		box := toolbox{"x": func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 			count[i].Add(1)
 			return &tool.Result{OK: true}, nil
 		}}
-		serve(t, DoorOptions{Server: s}, box, box)
+		serve(t, DoorOptions{Connect: Connect{URL: url}}, box, box)
 	}
-	nc := connect(t, s)
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
 	for range 200 {
 		ask(t, nc, "tools.execute.x", `{}`)
 	}

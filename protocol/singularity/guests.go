@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -52,15 +53,19 @@ type doorkeeper struct {
 	full *server.Account // likewise
 	most identity.Bounds
 	idle time.Duration // that an account is kept without guests
+	rest time.Duration // before its NATS account can be another caller's
 	none string        // the caller for connections without credentials; empty: they are refused
 
+	callers int // that may be here at the same time
+
 	mu       sync.Mutex
-	doors    map[*serving]bool
+	door     *serving          // nil: none is open
 	ours     map[uint64]bool   // connections of this process, by their numbers
 	guests   map[uint64]*guest // likewise
 	of       map[string]int    // guests by caller
 	accounts map[accountKey]*account
-	rooms    rooms
+	made     int    // NATS accounts
+	free     []room // those of them that no caller has
 
 	leaving []*account // of those who watch alone
 }
@@ -77,13 +82,11 @@ type guest struct {
 }
 
 func newDoorkeeper(o ServerOptions) *doorkeeper {
-	k := &doorkeeper{
+	return &doorkeeper{
 		own: rand.Text() + rand.Text(), gate: o.Gate, log: o.Log, most: o.Bounds, idle: o.idle, none: o.Anonymous.Name,
-		doors: map[*serving]bool{}, ours: map[uint64]bool{}, of: map[string]int{}, guests: map[uint64]*guest{},
-		accounts: map[accountKey]*account{},
+		ours: map[uint64]bool{}, of: map[string]int{}, guests: map[uint64]*guest{}, accounts: map[accountKey]*account{},
+		callers: o.Callers, rest: o.rest,
 	}
-	k.rooms = rooms{make: k.room, most: o.Callers, rest: o.rest}
-	return k
 }
 
 func (k *doorkeeper) room(name string) *server.Account {
@@ -91,9 +94,10 @@ func (k *doorkeeper) room(name string) *server.Account {
 	return a
 }
 
-// connection returns what connects this process to an account.
-func (k *doorkeeper) connection(account string) []nats.Option {
-	return []nats.Option{nats.InProcessServer(k.srv), nats.UserInfo(cmp.Or(account, homeAccount), k.own)}
+// dial connects this process, without a socket, to an account; "": to the one that is its own.
+func (k *doorkeeper) dial(account string, more ...nats.Option) (*nats.Conn, error) {
+	return dial("", "the embedded server", k.log,
+		append(more, nats.InProcessServer(k.srv), nats.UserInfo(cmp.Or(account, homeAccount), k.own))...)
 }
 
 // Check implements server.Authentication.
@@ -117,12 +121,10 @@ func (k *doorkeeper) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-// admit leads a client to the account of its caller, where every door has its desk by then.
+// admit leads a client to the account of its caller, where the door has its desk by then.
 func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 	g := &guest{id: c.GetID(), shown: k.credentials(c)}
-	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
-	defer cancel()
-	p, err := k.ask(ctx, g.shown)
+	p, err := k.ask(context.Background(), askWithin, g.shown)
 	switch {
 	case err != nil && user != "" && g.shown.Token == "" && g.shown.Certificate == nil:
 		return tool.Errorf(tool.CodeAccessDenied,
@@ -134,15 +136,20 @@ func (k *doorkeeper) admit(c server.ClientAuthentication, user string) error {
 		return tool.Errorf(tool.CodeAccessDenied,
 			"the credentials are not those of the user %.100q: give the caller's name, or none", user)
 	}
-	doors, err := k.enter(g, p)
+	door, err := k.enter(g, p)
 	if err != nil {
 		return err
 	}
-	if err := g.account.serve(doors, k.openDesk); err != nil {
+	if err := k.openDesk(door, g.account); err != nil {
 		k.forget(g)
 		return err
 	}
-	c.RegisterUser(&server.User{Username: p.ID, Account: g.account.nats, Permissions: callersMay()})
+	// A caller may send requests and read answers, and neither read the requests of its other connections nor answer in
+	// our place.
+	may := &server.Permissions{
+		Subscribe: &server.SubjectPermission{Deny: []string{prefixTools + ">", prefixToolpost + ">", "$SRV.>"}},
+	}
+	c.RegisterUser(&server.User{Username: p.ID, Account: g.account.nats, Permissions: may})
 	return nil
 }
 
@@ -163,26 +170,26 @@ func (k *doorkeeper) credentials(c server.ClientAuthentication) identity.Credent
 }
 
 // ask asks the gate. A certificate that was good when its connection began may have run out.
-func (k *doorkeeper) ask(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
+func (k *doorkeeper) ask(
+	ctx context.Context, within time.Duration, shown identity.Credentials,
+) (tool.Principal, error) {
 	switch cert := shown.Certificate; {
 	case k.gate == nil || shown.Token == "" && cert == nil && shown.Anonymous == "":
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "neither a token nor a certificate was shown")
 	case cert != nil && time.Now().After(cert.NotAfter):
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "the certificate has expired")
 	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	return k.gate(ctx, shown)
 }
 
-// enter notes a guest, and gives the doors that it must find in its account.
-func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
+// enter notes a guest, and gives the door that it must find in its account.
+func (k *doorkeeper) enter(g *guest, p tool.Principal) (*serving, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.guests) >= k.most.All-k.most.Strangers || k.of[p.ID] >= k.most.Each {
-		for _, other := range k.guests { // some may have gone, and nobody has noticed yet
-			if k.srv.GetClient(other.id) == nil {
-				k.drop(other)
-			}
-		}
+		k.sweep()
 	}
 	switch {
 	case k.guests[g.id] != nil:
@@ -198,18 +205,18 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) ([]*serving, error) {
 	key := keyOf(p)
 	a := k.accounts[key]
 	if a == nil {
-		room, err := k.rooms.take()
+		room, err := k.takeRoom()
 		if err != nil {
 			return nil, err
 		}
-		a = &account{key: key, caller: p, nats: room, desks: map[*serving]*desk{}}
+		a = &account{key: key, caller: p, nats: room}
 		k.accounts[key] = a
 	}
 	a.guests++
 	k.of[p.ID]++
 	g.account = a
 	k.guests[g.id] = g
-	return slices.Collect(maps.Keys(k.doors)), nil
+	return k.door, nil
 }
 
 // forget is for a guest that has gone.
@@ -235,38 +242,48 @@ func (k *doorkeeper) drop(g *guest) {
 	}
 }
 
-// openDesk opens the desk of a door in an account.
-func (k *doorkeeper) openDesk(s *serving, a *account) (*desk, error) {
-	nc, err := dial("", "the embedded server", k.log, k.connection(a.nats.Name)...)
-	if err != nil {
-		return nil, err
+// openDesk sees to it that the door has a desk in an account.
+func (k *doorkeeper) openDesk(s *serving, a *account) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s == nil || a.left || a.desk != nil {
+		return nil
 	}
-	return s.newDesk(nc, a.caller)
+	nc, err := k.dial(a.nats.Name)
+	if err != nil {
+		return err
+	}
+	if a.desk, err = s.newDesk(nc, a.caller); errors.Is(err, errClosing) {
+		return nil
+	}
+	return err
 }
 
-// attach opens desks of a door in all accounts, those of today and of later.
+// attach opens desks of the door in all accounts, those of today and of later.
 func (k *doorkeeper) attach(s *serving) error {
-	k.mu.Lock()
-	k.doors[s] = true
-	accounts := slices.Collect(maps.Values(k.accounts))
-	k.mu.Unlock()
-	for _, a := range accounts {
-		if err := a.serve([]*serving{s}, k.openDesk); err != nil {
+	for _, a := range k.serving(s) {
+		if err := k.openDesk(s, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// detach is for a door that closes.
-func (k *doorkeeper) detach(s *serving) {
-	k.mu.Lock()
-	delete(k.doors, s)
-	accounts := slices.Collect(maps.Values(k.accounts))
-	k.mu.Unlock()
-	for _, a := range accounts {
-		a.forget(s)
+// detach is for when the door closes, with all its desks.
+func (k *doorkeeper) detach() {
+	for _, a := range k.serving(nil) {
+		a.mu.Lock()
+		a.desk = nil
+		a.mu.Unlock()
 	}
+}
+
+// serving sets the door, and gives the accounts of now.
+func (k *doorkeeper) serving(s *serving) []*account {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.door = s
+	return slices.Collect(maps.Values(k.accounts))
 }
 
 // watch asks again and again whether those who are here may be.
@@ -317,32 +334,23 @@ func (k *doorkeeper) hurry() {
 
 // recheck asks once about each of the credentials, however many connections have shown them.
 func (k *doorkeeper) recheck(ctx context.Context) {
-	type answer struct {
-		caller tool.Principal
-		err    error
+	type credentials struct{ token, certificate string }
+	guests := map[credentials][]*guest{}
+	for _, g := range k.present() {
+		shown := credentials{g.shown.Token, raw(g.shown.Certificate)}
+		guests[shown] = append(guests[shown], g)
 	}
-	type key struct{ token, certificate string }
-	answers := map[key]answer{}
 	asking, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	for _, g := range k.present() {
-		shown := key{g.shown.Token, raw(g.shown.Certificate)}
-		a, asked := answers[shown]
-		if !asked {
-			a.caller, a.err = k.askAgain(asking, g.shown)
-			answers[shown] = a
-		}
+	for _, all := range guests {
+		p, err := k.ask(asking, againWithin, all[0].shown)
 		if ctx.Err() != nil {
 			return
 		}
-		k.judge(g, a.caller, a.err)
+		for _, g := range all {
+			k.judge(g, p, err)
+		}
 	}
-}
-
-func (k *doorkeeper) askAgain(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
-	ctx, cancel := context.WithTimeout(ctx, againWithin)
-	defer cancel()
-	return k.ask(ctx, shown)
 }
 
 func raw(c *x509.Certificate) string {
@@ -352,23 +360,27 @@ func raw(c *x509.Certificate) string {
 	return string(c.Raw)
 }
 
-// present returns the guests, less those that have gone by themselves.
+// present returns the guests.
 func (k *doorkeeper) present() []*guest {
 	k.mu.Lock()
-	all := slices.Collect(maps.Values(k.guests))
-	k.mu.Unlock()
-	return slices.DeleteFunc(all, func(g *guest) bool {
-		gone := k.srv.GetClient(g.id) == nil
-		if gone {
-			k.forget(g)
+	defer k.mu.Unlock()
+	k.sweep()
+	return slices.Collect(maps.Values(k.guests))
+}
+
+// sweep forgets those who have gone by themselves, which nobody tells us. Its caller has the lock.
+func (k *doorkeeper) sweep() {
+	for _, g := range k.guests {
+		if k.srv.GetClient(g.id) == nil {
+			k.drop(g)
 		}
-		return gone
-	})
+	}
 }
 
 // judge cuts off a guest that may not be here any more, or has other rights by now: with those it belongs to another
 // account, and gets there when it connects again.
 func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
+	undecided := []tool.Code{tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled, tool.CodeInternal}
 	switch {
 	case err == nil && keyOf(p) == g.account.key:
 		g.unsure = time.Time{}
@@ -376,7 +388,7 @@ func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
 	case err == nil:
 		k.cut(g, p, nil, "its rights have changed")
 		return
-	case cannotTell(err):
+	case slices.Contains(undecided, tool.CodeOf(err)):
 		if g.unsure.IsZero() {
 			g.unsure = time.Now()
 		}
@@ -386,15 +398,6 @@ func (k *doorkeeper) judge(g *guest, p tool.Principal, err error) {
 	}
 	why := tool.Errorf(tool.CodeAccessDenied, "%s is no longer admitted", g.account.caller.ID)
 	k.cut(g, g.account.caller, why, tool.AsError(err).Message)
-}
-
-// cannotTell reports whether the gate did not come to a decision.
-func cannotTell(err error) bool {
-	switch tool.CodeOf(err) {
-	case tool.CodeUnavailable, tool.CodeTimeout, tool.CodeCancelled, tool.CodeInternal:
-		return true
-	}
-	return false
 }
 
 // cut disconnects a guest. With the last one its account goes, and where there is a reason why the calls there end too.
@@ -433,17 +436,9 @@ func (k *doorkeeper) tidy() {
 		gone := a.gone()
 		if gone {
 			k.mu.Lock()
-			k.rooms.giveBack(a.nats)
+			k.free = append(k.free, room{a.nats, time.Now()})
 			k.mu.Unlock()
 		}
 		return gone
 	})
-}
-
-// callersMay lets a caller send requests and read answers, and neither read the requests of its other connections nor
-// answer in our place.
-func callersMay() *server.Permissions {
-	return &server.Permissions{
-		Subscribe: &server.SubjectPermission{Deny: []string{prefixTools + ">", prefixToolpost + ">", "$SRV.>"}},
-	}
 }

@@ -429,9 +429,9 @@ func TestConnectionsAndCallersAreBounded(t *testing.T) {
 	t.Cleanup(cyd.Close)
 	same(t, "cyd", ask(t, cyd, "tools.execute.who", `{}`), `{"data":{"id":"cyd","door":"nats","roles":""},"error":null}`)
 	same(t, "ada", ask(t, ada, "tools.execute.who", `{}`), `{"data":{"id":"ada","door":"nats","roles":""},"error":null}`)
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
-	if made := s.keeper.rooms.made; made != 2 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if made := s.made; made != 2 {
 		t.Errorf("%d rooms were made", made)
 	}
 }
@@ -514,9 +514,9 @@ func TestACallEndsInPeaceThoughItsCallerHasGone(t *testing.T) {
 	await(t, inside)
 	ada.Close()
 	accounts := func() int {
-		s.keeper.mu.Lock()
-		defer s.keeper.mu.Unlock()
-		return len(s.keeper.accounts)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.accounts)
 	}
 	eventually(t, "the account of ada is left", func() bool { return accounts() == 1 })
 	l.rounds(t)
@@ -525,9 +525,9 @@ func TestACallEndsInPeaceThoughItsCallerHasGone(t *testing.T) {
 		t.Errorf("the call was ended: %v", err)
 	}
 	eventually(t, "the room of ada is free", func() bool {
-		s.keeper.mu.Lock()
-		defer s.keeper.mu.Unlock()
-		return len(s.keeper.rooms.free) == 1
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.free) == 1
 	})
 }
 
@@ -611,11 +611,11 @@ func TestACertificateThatHasRunOutIsNoneAnyMore(t *testing.T) {
 	l.set("ada", "ada", nil)
 	k := newDoorkeeper(ServerOptions{Gate: l.gate})
 	cert := &x509.Certificate{Subject: pkix.Name{CommonName: "ada"}, NotAfter: time.Now().Add(time.Hour)}
-	if _, err := k.ask(t.Context(), identity.Credentials{Door: "nats", Certificate: cert}); err != nil {
+	if _, err := k.ask(t.Context(), askWithin, identity.Credentials{Door: "nats", Certificate: cert}); err != nil {
 		t.Error(err)
 	}
 	cert.NotAfter = time.Now().Add(-time.Hour)
-	_, err := k.ask(t.Context(), identity.Credentials{Door: "nats", Certificate: cert})
+	_, err := k.ask(t.Context(), askWithin, identity.Credentials{Door: "nats", Certificate: cert})
 	wantCode(t, err, tool.CodeAccessDenied, "expired")
 }
 

@@ -49,7 +49,7 @@ func startServer(t testing.TB, listen string) *Server {
 func serve(t testing.TB, o DoorOptions, h tool.Handler, c tool.Catalog) (stop func()) {
 	t.Helper()
 	ready := make(chan struct{})
-	o.Ready = func() { close(ready) }
+	o.Ready = func(string) { close(ready) }
 	o.Log = testLog(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -243,15 +243,15 @@ func connectOwn(t testing.TB, s *Server) *nats.Conn {
 	t.Helper()
 	connect(t, s) // so that there is the account
 	p, _ := auth(t.Context(), identity.Credentials{Token: testToken})
-	s.keeper.mu.Lock()
-	account := s.keeper.accounts[keyOf(p)].nats.Name
-	s.keeper.mu.Unlock()
+	s.mu.Lock()
+	account := s.accounts[keyOf(p)].nats.Name
+	s.mu.Unlock()
 	return connectTo(t, s, account)
 }
 
 func connectTo(t testing.TB, s *Server, account string) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect("", s.connection(account)...)
+	nc, err := s.dial(account)
 	if err != nil {
 		t.Fatal(err)
 	}

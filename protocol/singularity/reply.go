@@ -35,65 +35,48 @@ func encodeReply(r request, name string, res *tool.Result, e *tool.Error) ([]byt
 		}
 		return strictjson.Marshal(nativeReply{Result: &nativeResult{res, res.Output}})
 	}
+	var data json.RawMessage
 	if e == nil {
-		var data json.RawMessage
-		if data, e = outcomeOf(name, res); e == nil {
-			return encodeData(r, name, data)
-		}
+		data, e = outcomeOf(name, res)
 	}
-	return encodeError(r, name, errorText(e))
-}
-
-// encodeData writes a success. The reply is put together by hand: it is most of what the door does for a call.
-func encodeData(r request, name string, data json.RawMessage) ([]byte, error) {
-	if err := strictjson.Check(data); err != nil {
+	if e != nil {
+		data = strictjson.Quote(errorText(e))
+	} else if err := strictjson.Check(data); err != nil {
 		return nil, err
 	}
 	switch r.style {
 	case styleToolCall:
-		content, err := contentOf(data)
-		if err != nil {
-			return nil, err
-		}
-		return encodeToolReply(r.id, name, content)
-	case styleExecute:
-		return encodeExecuteReply(r.id, name, data, true)
+		return encodeToolReply(r.id, name, data, e != nil)
+	case styleExecute: // without success the result is the text of the error
+		return strictjson.Marshal(struct {
+			ToolName      string          `json:"tool_name"`
+			Result        json.RawMessage `json:"result"`
+			Success       bool            `json:"success"`
+			CorrelationID json.RawMessage `json:"correlation_id"`
+		}{name, data, e == nil, r.id})
+	}
+	// The reply is put together by hand: it is most of what the door does for a call.
+	if e != nil {
+		return join(`{"data":null,"error":`, data, `}`), nil
 	}
 	return join(`{"data":`, data, `,"error":null}`), nil
 }
 
-func encodeError(r request, name, text string) ([]byte, error) {
-	if r.style == styleToolCall {
-		return encodeToolReply(r.id, name, errorPrefix+text)
-	}
-	quoted, err := strictjson.Marshal(text)
+// encodeToolReply writes the contract's tool response.
+func encodeToolReply(id []byte, name string, data json.RawMessage, failed bool) ([]byte, error) {
+	content, err := contentOf(data)
 	if err != nil {
 		return nil, err
 	}
-	if r.style == styleExecute {
-		return encodeExecuteReply(r.id, name, quoted, false)
+	if failed {
+		content = errorPrefix + content
 	}
-	return join(`{"data":null,"error":`, quoted, `}`), nil
-}
-
-// encodeToolReply writes the contract's tool response.
-func encodeToolReply(id []byte, name, content string) ([]byte, error) {
 	return strictjson.Marshal(struct {
 		ToolCallID json.RawMessage `json:"tool_call_id"`
 		Role       string          `json:"role"`
 		Name       string          `json:"name"`
 		Content    string          `json:"content"`
 	}{id, roleTool, name, content})
-}
-
-// encodeExecuteReply answers tools.execute. Without success the result is the text of the error.
-func encodeExecuteReply(id []byte, name string, result json.RawMessage, success bool) ([]byte, error) {
-	return strictjson.Marshal(struct {
-		ToolName      string          `json:"tool_name"`
-		Result        json.RawMessage `json:"result"`
-		Success       bool            `json:"success"`
-		CorrelationID json.RawMessage `json:"correlation_id"`
-	}{name, result, success, id})
 }
 
 func join(before string, middle []byte, after string) []byte {
@@ -112,8 +95,7 @@ func outcomeOf(name string, res *tool.Result) (json.RawMessage, *tool.Error) {
 	case len(res.Output) > 0:
 		return res.Output, nil
 	case res.Summary != "":
-		text, err := strictjson.Marshal(strings.ToValidUTF8(res.Summary, "\uFFFD"))
-		return text, tool.AsError(err)
+		return strictjson.Quote(res.Summary), nil
 	}
 	return json.RawMessage(`{}`), nil
 }
@@ -141,16 +123,8 @@ func readable(e *tool.Error) *tool.Error {
 
 // decodePlain reads {data, error}.
 func decodePlain(body []byte) (*tool.Result, error) {
-	var data, failure []byte
-	err := strictjson.Object(body, func(name, value []byte) error {
-		switch string(name) {
-		case "data":
-			data = value
-		case "error":
-			failure = value
-		}
-		return nil
-	})
+	var data, failure json.RawMessage
+	err := pick(body, member{"data", &data}, member{"error", &failure})
 	switch {
 	case err != nil:
 		return nil, badReply(err)
@@ -192,22 +166,21 @@ func decodeToolReply(id string, body []byte) (*tool.Result, error) {
 	if kind := strictjson.KindOf(content); (kind == "object" || kind == "array") && strictjson.Check(content) == nil {
 		return &tool.Result{OK: true, Output: content}, nil
 	}
-	quoted, err := strictjson.Marshal(*r.Content)
-	return &tool.Result{OK: true, Output: quoted}, err
+	return &tool.Result{OK: true, Output: strictjson.Quote(*r.Content)}, nil
 }
 
 // failed gives an error of the contract the meaning that it has here. Words without one of the five types are
 // the tool's own, but for a refusal by the server's policy: the contract prints that without a type.
 func failed(text string) (*tool.Result, error) {
 	errorType, detail, ok := cutType(text)
-	code, _ := codeOf(errorType)
-	if (!ok || code == tool.CodeToolError) && strings.Contains(strings.ToLower(detail), saidByPolicy) {
+	code := codes()[errorType]
+	switch {
+	case ok && code != tool.CodeToolError:
+		return nil, &tool.Error{Code: code, Reason: errorType, Message: detail}
+	case strings.Contains(strings.ToLower(detail), saidByPolicy):
 		return nil, &tool.Error{Code: tool.CodeAccessDenied, Reason: reasonCommand, Message: detail}
 	}
-	if !ok || code == tool.CodeToolError {
-		return tool.Failed(errorType, detail), nil
-	}
-	return nil, &tool.Error{Code: code, Reason: errorType, Message: detail}
+	return tool.Failed(errorType, detail), nil
 }
 
 // decodeNative reads the reply of another Toolpost.
@@ -253,17 +226,7 @@ func encodeNative(c *tool.Call) ([]byte, error) {
 
 func decodeNativeRequest(body []byte) (request, error) {
 	r := request{style: styleNative}
-	err := strictjson.Object(body, func(name, value []byte) error {
-		switch string(name) {
-		case "arguments":
-			r.args = value
-		case "state":
-			r.state = value
-		case "answers":
-			r.answers = value
-		}
-		return nil
-	})
+	err := pick(body, member{"arguments", &r.args}, member{"state", &r.state}, member{"answers", &r.answers})
 	if err == nil && r.args == nil {
 		err = errors.New("it has no arguments")
 	}

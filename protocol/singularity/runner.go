@@ -1,6 +1,7 @@
 package singularity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
@@ -49,17 +51,15 @@ const (
 
 // withDefaults completes the declared tools, and finds what would otherwise only fail when they are called.
 func (o Options) withDefaults() (Options, error) {
-	if o.Style == "" {
-		o.Style = stylePlainName
-	}
+	o.Style = cmp.Or(o.Style, stylePlainName)
 	if o.Style != stylePlainName && o.Style != styleToolCallName {
 		return o, tool.Errorf(tool.CodeInvalidInput, "the style %q is not known: there are %s and %s", o.Style,
 			stylePlainName, styleToolCallName)
 	}
-	tools := append([]Declared{}, o.Tools...)
+	o.Tools = slices.Clone(o.Tools)
 	seen := map[string]bool{}
-	for i := range tools {
-		d := &tools[i]
+	for i := range o.Tools {
+		d := &o.Tools[i]
 		switch {
 		case d.Name == "":
 			return o, tool.Errorf(tool.CodeInvalidInput, "a declared tool has no name")
@@ -68,22 +68,13 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		seen[d.Name] = true
 		subject, limit := subjectOf(d.Name)
-		if d.Subject == "" {
-			d.Subject = subject
-		}
-		if d.Timeout == 0 {
-			d.Timeout = o.Timeout
-		}
-		if d.Timeout == 0 {
-			d.Timeout = config.Duration(limit)
-		}
-		if !validSubject(d.Subject) {
+		d.Subject, d.Timeout = cmp.Or(d.Subject, subject), cmp.Or(d.Timeout, o.Timeout, config.Duration(limit))
+		if !plainSubject(d.Subject) || envelope.CheckText(d.Subject) != nil {
 			return o, tool.Errorf(tool.CodeInvalidInput,
 				"%q cannot be the subject of %s: no spaces, no wildcards, no empty parts, at most %d bytes", d.Subject,
 				d.Name, maxField)
 		}
 	}
-	o.Tools = tools
 	return o, nil
 }
 
@@ -95,11 +86,6 @@ func subjectOf(name string) (string, time.Duration) {
 		}
 	}
 	return prefixExecute + EncodeName(name), 0
-}
-
-func validSubject(subject string) bool {
-	return subject != "" && len(subject) <= maxField && envelope.CheckText(subject) == nil &&
-		!strings.ContainsAny(subject, " *>") && !strings.Contains("."+subject+".", "..")
 }
 
 // A Runner calls tools over NATS: those of another Toolpost node, or declared ones of any server that speaks the
@@ -134,6 +120,13 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 	return New(ctx, o, log)
 }
 
+// Claim says which files are a configured source's own.
+func Claim(src config.Source) (offlimits.Claim, error) {
+	var o Options
+	err := src.Decode(&o)
+	return o.Connect.claim(src.Dir), err
+}
+
 // New connects. A node must be there to be asked for its tools; a server whose tools are declared is waited for
 // in the background.
 func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
@@ -141,15 +134,13 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	more, err := o.options()
 	if err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, interrupted(ctx)
+		return nil, tool.Ended(ctx)
 	}
 	r := &Runner{o: o, mux: newMux()}
 	r.nc, err = dial(o.URL, o.shown(), log, append(more,
@@ -244,7 +235,7 @@ func (r *Runner) Close(context.Context) error {
 // Invoke implements tool.Handler.
 func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	if ctx.Err() != nil {
-		return nil, interrupted(ctx)
+		return nil, tool.Ended(ctx)
 	}
 	if err := r.covered(c); err != nil {
 		return nil, err
@@ -253,11 +244,15 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	defer r.mux.close(p)
 	c = c.Forwarded()
 	a := &asking{r: r, p: p, out: out, id: c.ID}
-	msg, err := a.message(ctx, c)
-	if err != nil {
-		return nil, err
+	write := a.toNode // in the words of whoever will read it
+	if r.foreign != nil {
+		write = a.toServer
 	}
-	if err := r.send(msg); err != nil {
+	msg, err := write(ctx, c)
+	if err == nil {
+		err = r.send(msg)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return a.await(ctx)
@@ -321,15 +316,6 @@ type asking struct {
 	id      string // our name for the call on the wire
 	subject string
 	decode  func([]byte) (*tool.Result, error)
-	native  bool
-}
-
-// message writes the request, in the words of whoever will read it.
-func (a *asking) message(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
-	if a.r.foreign != nil {
-		return a.toServer(c)
-	}
-	return a.toNode(ctx, c)
 }
 
 func (a *asking) toNode(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
@@ -345,14 +331,14 @@ func (a *asking) toNode(ctx context.Context, c *tool.Call) (*nats.Msg, error) {
 		Subject: prefixExecute + token, Reply: a.r.mux.replyTo(a.p), Data: body,
 		Header: nats.Header{headerStyle: {nativeStyle}, headerStream: {a.r.mux.eventsTo(a.p)}, headerAck: {"true"}},
 	}
-	a.native, a.subject, a.decode = true, msg.Subject, decodeNative
+	a.subject, a.decode = msg.Subject, decodeNative
 	sent := *c
 	sent.Answers = nil // they are in the body, which has room for more
 	return msg, envelope.Write(msg.Header, &sent, envelope.Left(ctx))
 }
 
 // toServer writes a request for a server that knows the contract alone; so it has no headers.
-func (a *asking) toServer(c *tool.Call) (*nats.Msg, error) {
+func (a *asking) toServer(_ context.Context, c *tool.Call) (*nats.Msg, error) {
 	d, ok := a.r.foreign[c.Tool]
 	if !ok {
 		return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q is declared for the NATS server at %s", c.Tool,
@@ -379,7 +365,7 @@ func (a *asking) await(ctx context.Context) (*tool.Result, error) {
 		select {
 		case <-ctx.Done():
 			a.abandon()
-			return nil, interrupted(ctx)
+			return nil, tool.Ended(ctx)
 		case <-a.p.wake:
 		}
 		messages, broken := a.p.take()
@@ -441,35 +427,26 @@ const (
 // abandon tells the node to end the call and waits, for a while, until it has. The word is repeated because it may
 // overtake the request itself. A server that knows the contract alone cannot be told.
 func (a *asking) abandon() {
-	if !a.native {
+	if a.r.foreign != nil {
 		return
 	}
-	over := time.NewTimer(cancelWithin)
-	defer over.Stop()
+	over := time.After(cancelWithin)
 	again := time.NewTicker(cancelEvery)
 	defer again.Stop()
-	for {
-		if a.r.nc.Publish(subjectCancel, []byte(a.id)) != nil {
+	for tell := true; ; {
+		if tell && a.r.nc.Publish(subjectCancel, []byte(a.id)) != nil {
 			return
 		}
-		if a.answered(over.C, again.C) {
-			return
-		}
-	}
-}
-
-// answered drops events until the reply is here, it is time to ask again, or all time is over.
-func (a *asking) answered(over, again <-chan time.Time) bool {
-	for {
 		select {
 		case <-over:
-			return true
-		case <-again:
-			return false
-		case <-a.p.wake:
-		}
-		if messages, _ := a.p.take(); slices.ContainsFunc(messages, isReply) {
-			return true
+			return
+		case <-again.C:
+			tell = true
+		case <-a.p.wake: // with the reply, or with events, which nobody wants any more
+			tell = false
+			if messages, _ := a.p.take(); slices.ContainsFunc(messages, isReply) {
+				return
+			}
 		}
 	}
 }

@@ -184,7 +184,7 @@ func TestADoorWaitsForAServerThatIsNotThereYet(t *testing.T) {
 	ready := make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	door := NewDoor(DoorOptions{Connect: Connect{URL: "nats://" + listen}, Ready: func() { close(ready) }})
+	door := NewDoor(DoorOptions{Connect: Connect{URL: "nats://" + listen}, Ready: func(string) { close(ready) }})
 	go func() { ended <- door.Serve(ctx, tooltest.Reference{}, tooltest.Reference{}) }()
 	r, err := New(context.Background(), Options{Connect: Connect{URL: "nats://" + listen}, Tools: []Declared{{Name: "echo"}}}, nil)
 	if err != nil {

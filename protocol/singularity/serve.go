@@ -1,6 +1,7 @@
 package singularity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"toolpost/tool"
 	"toolpost/wire/envelope"
+	"toolpost/wire/strictjson"
 )
 
 const (
@@ -46,8 +48,9 @@ type delivery struct {
 	msg      *nats.Msg
 	endpoint *endpoint
 	came     time.Time
-	called   *called // nil: the caller gave the call no name
-	bytes    int     // that it takes of the room for those that wait
+	ctx      context.Context // of the call
+	end      func()          // called once it is over
+	bytes    int             // that it takes of the room for those that wait
 }
 
 func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
@@ -67,43 +70,34 @@ func (d *desk) take(e *endpoint, m *nats.Msg) {
 		e.count(tool.Errorf(tool.CodeInvalidInput, "bad reply subject"), j.came)
 		return
 	}
-	j.called = d.expect(m)
+	refused := d.expect(&j)
 	d.busy.Add(1)
-	var refused *tool.Error
-	switch {
-	case j.called != nil && j.called.refused != nil:
-		refused = j.called.refused
-	case d.crew.submit(j):
-		return
-	default:
+	if refused == nil {
+		if d.crew.submit(j) {
+			return
+		}
 		refused = tool.Errorf(tool.CodeUnavailable,
 			"busy: more requests than can wait here; try again in a moment").Because("busy")
 	}
 	defer d.busy.Add(-1)
-	j.called.forget()
+	j.end()
 	r, name, _ := d.read(j, &tool.Call{})
 	d.answer(j, r, name, nil, refused)
 }
 
 // run makes the call that a message asks for, and answers it.
 func (d *desk) run(j delivery) {
-	defer j.called.forget()
+	defer j.end()
 	defer d.busy.Add(-1)
 	c := &tool.Call{Caller: d.who()}
 	r, name, err := d.read(j, c)
-	if err != nil {
-		d.answer(j, r, name, nil, tool.AsError(err))
-		return
+	var res *tool.Result
+	if err == nil {
+		if res, err = d.call(j, r, c); err == nil && res == nil {
+			err = tool.Errorf(tool.CodeInternal, "%s ended with neither a result nor an error", name)
+		}
 	}
-	res, err := d.call(j, r, c)
-	if err == nil && res == nil {
-		err = tool.Errorf(tool.CodeInternal, "%s ended with neither a result nor an error", name)
-	}
-	if err != nil {
-		d.answer(j, r, name, nil, tool.AsError(err))
-		return
-	}
-	d.answer(j, r, name, res, nil)
+	d.answer(j, r, name, res, tool.AsError(err))
 }
 
 // read decodes a message into a request, and the request into a call. The name is the one to answer with.
@@ -117,11 +111,8 @@ func (d *desk) read(j delivery, c *tool.Call) (r request, name string, err error
 		r, err = decodeRequest(where, j.msg.Data)
 	}
 	r.limit = where.limit
-	name = r.name
-	if name == "" {
-		name = where.tool
-	}
-	c.Tool, name = name, shown(name)
+	c.Tool = cmp.Or(r.name, where.tool)
+	name = shown(c.Tool)
 	if err != nil {
 		return r, name, tool.Errorf(tool.CodeInvalidInput, "the request to %s: %w", j.msg.Subject, err)
 	}
@@ -142,12 +133,9 @@ func (d *desk) same(where route, name string) bool {
 	if where.names(name) {
 		return true
 	}
-	asked, err := d.catalog.Lookup(d.base, d.who(), name)
-	if err != nil {
-		return false
-	}
-	meant, err := d.catalog.Lookup(d.base, d.who(), where.tool)
-	return err == nil && meant.Name == asked.Name
+	asked, unknown := d.catalog.Lookup(d.base, d.who(), name)
+	meant, missing := d.catalog.Lookup(d.base, d.who(), where.tool)
+	return unknown == nil && missing == nil && meant.Name == asked.Name
 }
 
 // call runs c under the limits of its subject and of its caller.
@@ -163,11 +151,8 @@ func (d *desk) call(j delivery, r request, c *tool.Call) (*tool.Result, error) {
 	if r.answers != nil {
 		c.Answers = r.answers
 	}
-	ctx := d.base
-	if j.called != nil {
-		ctx = j.called.ctx
-	}
 	c.Name()
+	ctx := j.ctx
 	limit, whose := r.limit, j.msg.Subject
 	if w.timeout > 0 && (limit == 0 || w.timeout < limit) {
 		limit, whose = w.timeout, "its caller"
@@ -179,7 +164,7 @@ func (d *desk) call(j delivery, r request, c *tool.Call) (*tool.Result, error) {
 		defer stop()
 	}
 	if ctx.Err() != nil { // while it waited for its turn
-		return nil, interrupted(ctx)
+		return nil, tool.Ended(ctx)
 	}
 	out := tool.Discard
 	if w.stream != "" {
@@ -200,7 +185,7 @@ func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool
 	r, err = d.handler.Invoke(ctx, c, out)
 	if err != nil && ctx.Err() != nil {
 		if code := tool.CodeOf(err); code == tool.CodeTimeout || code == tool.CodeCancelled {
-			why := interrupted(ctx)
+			why := tool.Ended(ctx)
 			why.Details = tool.AsError(err).Details
 			return nil, why
 		}
@@ -210,7 +195,12 @@ func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool
 
 // answer sends the one reply to a request. A message without a reply subject has been run and gets none.
 func (d *desk) answer(j delivery, r request, name string, res *tool.Result, e *tool.Error) {
-	defer func() { j.endpoint.count(problem(res, e), j.came) }()
+	defer func() {
+		if e == nil {
+			e = res.Failure
+		}
+		j.endpoint.count(e, j.came)
+	}()
 	if j.msg.Reply == "" {
 		return
 	}
@@ -230,14 +220,6 @@ func (d *desk) answer(j delivery, r request, name string, res *tool.Result, e *t
 	if err != nil {
 		d.o.Log.Warn("an answer could not be sent", "tool", name, "subject", j.msg.Subject, "error", err)
 	}
-}
-
-// problem is what $SRV.STATS counts as an error.
-func problem(res *tool.Result, e *tool.Error) *tool.Error {
-	if e == nil && res != nil {
-		e = res.Failure
-	}
-	return e
 }
 
 // shown is a name as an answer can carry it, whatever a caller wrote.
@@ -295,12 +277,84 @@ func (s *serving) flush(desks []*desk) {
 
 // endsWithin waits for an end, but not for ever.
 func endsWithin(end <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-end:
 		return true
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	}
+}
+
+// How far a stream may be ahead of a caller that acknowledges: NATS itself would let it run until the caller is
+// cut off as a slow consumer.
+const (
+	maxAheadEvents = 64
+	maxAheadBytes  = 256 << 10
+)
+
+// A stream sends the events of one call to a subject. They leave on the connection that the reply leaves on, so that
+// each of them arrives before it.
+//
+// Where the caller asked for it, every so often an event has a reply subject; the stream goes on once the caller
+// has answered it.
+type stream struct {
+	ctx     context.Context
+	nc      *nats.Conn
+	subject string
+	ack     bool
+
+	mu            sync.Mutex
+	seq           uint64
+	events, bytes int // since the last acknowledgement
+}
+
+// Emit implements tool.Sink.
+func (s *stream) Emit(e tool.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return tool.Ended(s.ctx)
+	}
+	s.seq++
+	if e.Seq == 0 {
+		e.Seq = s.seq
+	}
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
+	body, err := strictjson.Marshal(e)
+	if most := s.nc.MaxPayload(); err == nil && most > 0 && int64(len(body)) > most {
+		err = errors.New("it is larger than this NATS server carries")
+	}
+	if err != nil {
+		body = s.lost(e, err)
+	}
+	return s.send(body)
+}
+
+// lost takes the place of an event that cannot be sent.
+func (s *stream) lost(e tool.Event, why error) []byte {
+	said := tool.NewEvent(tool.KindError, tool.ErrorEvent{
+		Code: "event_lost", Message: "an event of kind " + string(e.Kind) + " could not be sent: " + why.Error(),
+	})
+	said.Seq, said.Time = e.Seq, e.Time
+	body, _ := strictjson.Marshal(said) // words alone
+	return body
+}
+
+func (s *stream) send(body []byte) error {
+	s.events++
+	s.bytes += len(body)
+	if !s.ack || s.events < maxAheadEvents && s.bytes < maxAheadBytes {
+		return s.nc.Publish(s.subject, body)
+	}
+	s.events, s.bytes = 0, 0
+	_, err := s.nc.RequestWithContext(s.ctx, s.subject, body)
+	switch {
+	case s.ctx.Err() != nil:
+		return tool.Ended(s.ctx)
+	case err != nil:
+		return tool.Errorf(tool.CodeCancelled, "the events of this call are no longer received: %w", err)
+	}
+	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 
 	"toolpost/identity"
 	"toolpost/tool"
@@ -42,8 +41,7 @@ const maxPayload = 8 << 20
 // subjects and answer in our place. Nobody connects without credentials, this process's own door included, unless the
 // options say who that would be. Every caller has a NATS account of its own, where it sees nothing of the others.
 type Server struct {
-	srv      *server.Server
-	keeper   *doorkeeper
+	*doorkeeper
 	embedded *embedded
 	stop     context.CancelFunc
 	watching sync.WaitGroup
@@ -54,31 +52,28 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if o.Listen != "" && o.Gate == nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the NATS server cannot authenticate anyone: give it a Gate")
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Bounds == (identity.Bounds{}) {
 		o.Bounds = identity.DefaultBounds()
 	}
 	o.Callers = cmp.Or(o.Callers, min(1024, o.Bounds.All))
 	o.again = cmp.Or(o.again, recheckEvery)
 	o.idle, o.rest = cmp.Or(o.idle, 30*time.Second), cmp.Or(o.rest, 10*time.Second)
-	s := &Server{keeper: newDoorkeeper(o)}
+	s := &Server{doorkeeper: newDoorkeeper(o)}
 	opts, err := o.nats()
 	if err != nil {
 		return nil, err
 	}
-	opts.CustomClientAuthentication = s.keeper
+	opts.CustomClientAuthentication = s
 	if s.srv, err = server.NewServer(opts); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the NATS server cannot be started: %w", err)
 	}
-	s.keeper.srv = s.srv
-	if s.keeper.full, err = s.srv.LookupAccount(fullAccount); err != nil {
+	if s.full, err = s.srv.LookupAccount(fullAccount); err != nil {
 		return nil, tool.Errorf(tool.CodeInternal, "the NATS server has not taken its accounts: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.watching.Go(func() { s.keeper.watch(ctx, o.again) })
+	s.watching.Go(func() { s.watch(ctx, o.again) })
 	s.embedded = &embedded{log: o.Log, fatal: make(chan string, 1)}
 	s.srv.SetLoggerV2(s.embedded, false, false, false)
 	if err := s.start(o.Listen); err != nil {
@@ -95,7 +90,7 @@ func (o ServerOptions) nats() (*server.Options, error) {
 		NoSystemAccount: true,
 		MaxPayload:      maxPayload,
 		MaxControlLine:  20 << 10, // a token may be a JWT with many claims
-		// two doors may have a desk in each account, without a descriptor
+		// a door has a desk in each account, without a descriptor; the next may come before the last has gone
 		MaxConn:     o.Bounds.All + 2*(o.Callers+1),
 		TLSConfig:   o.TLS,
 		TLS:         o.TLS != nil,
@@ -103,9 +98,7 @@ func (o ServerOptions) nats() (*server.Options, error) {
 		AuthTimeout: connectWithin.Seconds(),
 		DontListen:  o.Listen == "",
 	}
-	if err := opts.ProcessConfigString(`accounts: {` + fullAccount + `: {limits: {max_connections: 0}}}`); err != nil {
-		return nil, tool.Errorf(tool.CodeInternal, "the accounts of the NATS server: %w", err)
-	}
+	_ = opts.ProcessConfigString(`accounts: {` + fullAccount + `: {limits: {max_connections: 0}}}`) // it is looked up later
 	if o.Listen == "" {
 		return opts, nil
 	}
@@ -168,11 +161,6 @@ func (s *Server) ClientURL() string {
 		return ""
 	}
 	return s.srv.ClientURL()
-}
-
-// connection returns what connects this process, without a socket, to an account; "": to the one that is its own.
-func (s *Server) connection(account string) []nats.Option {
-	return s.keeper.connection(account)
 }
 
 // Close ends the server and every connection to it.

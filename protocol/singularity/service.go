@@ -22,8 +22,6 @@ type service struct {
 	endpoints []*endpoint
 }
 
-const serviceName = "toolpost"
-
 // semver is what the specification of NATS services asks of a version.
 var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
@@ -34,13 +32,14 @@ func newService(o DoorOptions) *service {
 	}
 	s := &service{
 		identity: micro.ServiceIdentity{
-			Name: serviceName, ID: tool.NewID(), Version: version,
+			Name: "toolpost", ID: tool.NewID(), Version: version,
 			Metadata: map[string]string{"build": o.Version, "protocol": "singularity"},
 		},
 		started: time.Now().UTC(),
 	}
 	for _, e := range endpoints() {
-		s.endpoints = append(s.endpoints, &endpoint{name: e[0], subject: e[1], queue: o.Queue})
+		about := micro.EndpointStats{Name: e[0], Subject: e[1], QueueGroup: o.Queue}
+		s.endpoints = append(s.endpoints, &endpoint{stats: about})
 	}
 	return s
 }
@@ -90,62 +89,41 @@ func (s *service) info() micro.Info {
 	}
 	for _, e := range s.endpoints {
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
-			Name: e.name, Subject: e.subject, QueueGroup: e.queue, Metadata: map[string]string{},
+			Name: e.stats.Name, Subject: e.stats.Subject, QueueGroup: e.stats.QueueGroup, Metadata: map[string]string{},
 		})
 	}
 	return info
 }
 
-// serviceStats is micro.Stats, with times as whole nanoseconds.
-type serviceStats struct {
-	micro.ServiceIdentity
-	Type      string          `json:"type"`
-	Started   time.Time       `json:"started"`
-	Endpoints []endpointStats `json:"endpoints"`
-}
-
-type endpointStats struct {
-	Name                  string `json:"name"`
-	Subject               string `json:"subject"`
-	QueueGroup            string `json:"queue_group"`
-	NumRequests           int    `json:"num_requests"`
-	NumErrors             int    `json:"num_errors"`
-	LastError             string `json:"last_error"`
-	ProcessingTime        int64  `json:"processing_time"`
-	AverageProcessingTime int64  `json:"average_processing_time"`
-}
-
-func (s *service) stats() serviceStats {
-	stats := serviceStats{ServiceIdentity: s.identity, Type: micro.StatsResponseType, Started: s.started}
+func (s *service) stats() micro.Stats {
+	stats := micro.Stats{ServiceIdentity: s.identity, Type: micro.StatsResponseType, Started: s.started}
 	for _, e := range s.endpoints {
-		stats.Endpoints = append(stats.Endpoints, e.stats())
+		stats.Endpoints = append(stats.Endpoints, e.current())
 	}
 	return stats
 }
 
 // monitor answers a control subject.
-func (d *desk) monitor(m *nats.Msg) {
+func (d *desk) monitor(m *nats.Msg) { d.respond(m, "a control request", d.service.reply(m.Subject)) }
+
+// respond answers a message where that can be done.
+func (d *desk) respond(m *nats.Msg, what string, answer any) {
 	if !mayAnswer(m.Reply) {
 		return
 	}
-	body, err := strictjson.Marshal(d.service.reply(m.Subject))
+	body, err := strictjson.Marshal(answer)
 	if err == nil {
 		err = m.Respond(body)
 	}
 	if err != nil {
-		d.o.Log.Warn("a control request could not be answered", "subject", m.Subject, "error", err)
+		d.o.Log.Warn(what+" could not be answered", "subject", m.Subject, "error", err)
 	}
 }
 
-// An endpoint is a subject that we answer, and what happened there.
+// An endpoint is a subject that we answer, and what happened there. A request's time includes that in the queue.
 type endpoint struct {
-	name, subject, queue string
-
-	mu        sync.Mutex
-	requests  int
-	errors    int
-	lastError string
-	took      time.Duration // all requests together, their time in the queue included
+	mu    sync.Mutex
+	stats micro.EndpointStats
 }
 
 // count notes one answered request.
@@ -153,20 +131,18 @@ func (e *endpoint) count(problem *tool.Error, came time.Time) {
 	took := time.Since(came)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.requests++
-	e.took += took
+	e.stats.NumRequests++
+	e.stats.ProcessingTime += took
+	e.stats.AverageProcessingTime = e.stats.ProcessingTime / time.Duration(e.stats.NumRequests)
 	if problem != nil {
-		e.errors++
-		e.lastError = errorText(problem)
+		e.stats.NumErrors++
+		e.stats.LastError = errorText(problem)
 	}
 }
 
-func (e *endpoint) stats() endpointStats {
+func (e *endpoint) current() *micro.EndpointStats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return endpointStats{
-		Name: e.name, Subject: e.subject, QueueGroup: e.queue,
-		NumRequests: e.requests, NumErrors: e.errors, LastError: e.lastError,
-		ProcessingTime: int64(e.took), AverageProcessingTime: int64(e.took) / int64(max(e.requests, 1)),
-	}
+	now := e.stats
+	return &now
 }

@@ -20,10 +20,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"toolpost/tool"
+	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
 
@@ -81,22 +85,13 @@ func typeOf(code tool.Code) string {
 	return typeSystemError
 }
 
-// codeOf is the way back, for servers that say no more than the type. What they report as a SystemError is
+// codes are the way back, for servers that say no more than the type. What they report as a SystemError is
 // the tool's own failure: it ran, and something went wrong.
-func codeOf(errorType string) (tool.Code, bool) {
-	switch errorType {
-	case typeAccessDenied:
-		return tool.CodeAccessDenied, true
-	case typeNotFound:
-		return tool.CodeNotFound, true
-	case typeInvalidInput:
-		return tool.CodeInvalidInput, true
-	case typeTimeout:
-		return tool.CodeTimeout, true
-	case typeSystemError:
-		return tool.CodeToolError, true
+func codes() map[string]tool.Code {
+	return map[string]tool.Code{
+		typeAccessDenied: tool.CodeAccessDenied, typeNotFound: tool.CodeNotFound,
+		typeInvalidInput: tool.CodeInvalidInput, typeTimeout: tool.CodeTimeout, typeSystemError: tool.CodeToolError,
 	}
-	return "", false
 }
 
 // reasonCommand marks the refusal that keeps the contract's own sentence: "Command 'rm' is not allowed by
@@ -113,7 +108,7 @@ func errorText(e *tool.Error) string {
 		return message
 	}
 	if e.Code == tool.CodeToolError {
-		if _, typed := codeOf(e.Reason); typed {
+		if codes()[e.Reason] != "" {
 			return e.Reason + ": " + message
 		}
 		if _, _, typed := cutType(message); typed {
@@ -126,7 +121,7 @@ func errorText(e *tool.Error) string {
 // cutType splits "Type: detail".
 func cutType(text string) (errorType, detail string, ok bool) {
 	errorType, detail, ok = strings.Cut(text, ": ")
-	if _, known := codeOf(errorType); !ok || !known {
+	if !ok || codes()[errorType] == "" {
 		return "", text, false
 	}
 	return errorType, detail, true
@@ -155,6 +150,24 @@ func routeOf(subject string) (route, error) {
 	return route{tool: strings.TrimPrefix(subject, prefixTools), contract: true}, nil
 }
 
+// unreserved has the three in which a token of a subject differs from an escaped query.
+var unreserved = strings.NewReplacer(".", "%2E", "~", "%7E", "+", "%20")
+
+// EncodeName makes one token of a subject of a tool's name: the letters, digits, "_" and "-" of ASCII stay as
+// they are, every other byte becomes "%" and two upper-case hex digits. So a name can neither add tokens nor be a
+// wildcard. DecodeName is its exact inverse.
+func EncodeName(name string) string { return unreserved.Replace(url.QueryEscape(name)) }
+
+// DecodeName returns the name that a token stands for. It also takes what EncodeName would not write, such as the dots
+// of tools.execute.file.read, except for a "%" that is no escape.
+func DecodeName(token string) (string, error) {
+	name, err := url.PathUnescape(token)
+	if err != nil {
+		return "", fmt.Errorf("%.100q stands for no name: a %% is followed by two hex digits", token)
+	}
+	return name, nil
+}
+
 // names reports whether a request at a subject of the contract may call its tool so.
 func (r route) names(name string) bool {
 	return name == r.tool || r.tool == "execShell" && name == "shell"
@@ -181,29 +194,27 @@ type request struct {
 	limit   time.Duration   // of its subject; 0: the tool's own
 }
 
-// members are those parts of a request that may mean something to us.
-type members struct {
-	toolCallID, id, typ, function, toolName, arguments, correlationID []byte
+// A member is a part of an object that means something to us.
+type member struct {
+	name string
+	into *json.RawMessage
 }
 
-func (m *members) take(name, value []byte) error {
-	switch string(name) {
-	case "tool_call_id":
-		m.toolCallID = value
-	case "id":
-		m.id = value
-	case "type":
-		m.typ = value
-	case "function":
-		m.function = value
-	case "tool_name":
-		m.toolName = value
-	case "arguments":
-		m.arguments = value
-	case "correlation_id":
-		m.correlationID = value
-	}
-	return nil
+// pick reads members of an object. They are parts of b; what is not there stays as it is.
+func pick(b []byte, members ...member) error {
+	return strictjson.Object(b, func(name, value []byte) error {
+		for _, m := range members {
+			if m.name == string(name) {
+				*m.into = value
+			}
+		}
+		return nil
+	})
+}
+
+// members are those parts of a request that may mean something to us.
+type members struct {
+	toolCallID, id, typ, function, toolName, arguments, correlationID json.RawMessage
 }
 
 // decodeRequest reads a request of one of the contract's styles. With an error the request still says in
@@ -216,7 +227,9 @@ func decodeRequest(where route, body []byte) (request, error) {
 		return request{args: body}, nil // the engine checks the arguments of every call
 	}
 	var m members
-	if err := strictjson.Object(body, m.take); err != nil {
+	if err := pick(body, member{"tool_call_id", &m.toolCallID}, member{"id", &m.id}, member{"type", &m.typ},
+		member{"function", &m.function}, member{"tool_name", &m.toolName}, member{"arguments", &m.arguments},
+		member{"correlation_id", &m.correlationID}); err != nil {
 		return request{}, err
 	}
 	r, err := m.request(where, body)
@@ -236,7 +249,7 @@ func (m *members) request(where route, body []byte) (request, error) {
 	function := strictjson.KindOf(m.function) == "object"
 	switch {
 	case where.tool == "" && m.toolName != nil:
-		return m.execute()
+		return request{style: styleExecute, id: m.correlationID}.of("tool_name", m.toolName, m.arguments)
 	case function && isID(m.toolCallID):
 		return toolCall(m.toolCallID, m.function)
 	case function && isID(m.id) && string(m.typ) == `"function"`:
@@ -254,33 +267,19 @@ func isID(value []byte) bool {
 	return kind == "string" || kind == "number"
 }
 
-func (m *members) execute() (request, error) {
-	r := request{style: styleExecute, id: m.correlationID}
-	err := strictjson.Unmarshal(m.toolName, &r.name)
-	if err != nil || r.name == "" {
-		return r, fmt.Errorf("tool_name is not the name of a tool but %s", strictjson.KindOf(m.toolName))
-	}
-	r.args, err = argumentsOf(m.arguments)
-	return r, err
-}
-
 func toolCall(id, function []byte) (request, error) {
 	r := request{style: styleToolCall, id: id}
-	var name, arguments []byte
-	err := strictjson.Object(function, func(key, value []byte) error {
-		switch string(key) {
-		case "name":
-			name = value
-		case "arguments":
-			arguments = value
-		}
-		return nil
-	})
-	if err != nil {
+	var name, arguments json.RawMessage
+	if err := pick(function, member{"name", &name}, member{"arguments", &arguments}); err != nil {
 		return r, err
 	}
+	return r.of("function.name", name, arguments)
+}
+
+// of completes a request by the tool that it names and the arguments. Member is what has the name, for errors.
+func (r request) of(member string, name, arguments []byte) (_ request, err error) {
 	if err := strictjson.Unmarshal(name, &r.name); err != nil || r.name == "" {
-		return r, fmt.Errorf("function.name is not the name of a tool but %s", strictjson.KindOf(name))
+		return r, fmt.Errorf("%s is not the name of a tool but %s", member, strictjson.KindOf(name))
 	}
 	r.args, err = argumentsOf(arguments)
 	return r, err
@@ -357,4 +356,55 @@ func encodeToolCall(id, name string, args []byte) ([]byte, error) {
 		ToolCallID string   `json:"tool_call_id"`
 		Function   function `json:"function"`
 	}{id, function{name, string(args)}})
+}
+
+// The headers of a request that this protocol has beside those of every call; see package envelope.
+const (
+	headerStyle  = "Toolpost-Style"  // native: the body and the reply are those between Toolpost nodes
+	headerStream = "Toolpost-Stream" // a subject for the events of the call
+	headerAck    = "Toolpost-Ack"    // "true": the caller answers those events that have a reply subject
+)
+
+const nativeStyle = "native"
+
+// maxField bounds a name and a subject that come from a caller: a NATS server cuts off a connection whose lines are
+// longer than 4 KiB.
+const maxField = 1 << 10
+
+// wishes is what the headers of a request say beside the call itself.
+type wishes struct {
+	stream  string
+	ack     bool
+	timeout time.Duration
+}
+
+// readHeaders reads what belongs to a call beside its body.
+func readHeaders(h nats.Header, c *tool.Call) (w wishes, err error) {
+	if w.timeout, err = envelope.Read(h, c, headerStyle, headerStream, headerAck); err != nil {
+		return w, err
+	}
+	ack, err := envelope.Single(h, headerAck)
+	if err != nil {
+		return w, err
+	}
+	w.ack = ack == "true"
+	w.stream, err = envelope.Single(h, headerStream)
+	if err == nil && w.stream != "" && !mayAnswer(w.stream) {
+		err = envelope.BadHeader(headerStream,
+			"is not a subject that events can go to: no wildcards, no spaces, not below tools, toolpost or $")
+	}
+	return w, err
+}
+
+// mayAnswer reports whether a subject that a caller chose can be published to. Our own subjects cannot: what goes
+// there would be a request that the caller could perhaps not have made.
+func mayAnswer(subject string) bool {
+	return plainSubject(subject) && !strings.HasPrefix(subject, "$") &&
+		!strings.HasPrefix(subject, prefixTools) && !strings.HasPrefix(subject, prefixToolpost)
+}
+
+// plainSubject reports whether a subject is one, and not a pattern of many.
+func plainSubject(s string) bool {
+	return s != "" && len(s) <= maxField && !strings.ContainsAny(s, " \t\r\n*>") &&
+		s[0] != '.' && s[len(s)-1] != '.' && !strings.Contains(s, "..")
 }

@@ -7,7 +7,9 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,26 +38,18 @@ func Open(url string, o store.Options) (*store.DB, error) {
 		cfg.ConnectTimeout = connectTimeout
 	}
 	reads, writes := *cfg, *cfg
-	reads.RuntimeParams = with(cfg.RuntimeParams, "default_transaction_read_only", "on")
-	writes.RuntimeParams = with(cfg.RuntimeParams, "lock_timeout", "10s")
-	for name, value := range keepalives() {
-		writes.RuntimeParams = with(writes.RuntimeParams, name, value)
+	reads.RuntimeParams = map[string]string{"default_transaction_read_only": "on"}
+	maps.Copy(reads.RuntimeParams, cfg.RuntimeParams)
+	// The keepalives have the server notice within half a minute that the machine of a program is gone: until then it
+	// keeps the program's lock.
+	writes.RuntimeParams = map[string]string{
+		"lock_timeout": "10s", "tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 	}
+	maps.Copy(writes.RuntimeParams, cfg.RuntimeParams)
+	// Never off: a server that crashes forgets what it committed so, and this program goes on and would find its own
+	// records gone. A group shares the cost.
+	writes.RuntimeParams["synchronous_commit"] = "on"
 	return store.New(dialect(), pool(&reads, 8), pool(&writes, 1), o), nil
-}
-
-// keepalives have the server notice within half a minute that the machine of a program is gone: until then it keeps the
-// program's lock.
-func keepalives() map[string]string {
-	return map[string]string{"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
-}
-
-func with(params map[string]string, name, value string) map[string]string {
-	all := map[string]string{name: value}
-	for k, v := range params {
-		all[k] = v
-	}
-	return all
 }
 
 func pool(cfg *pgx.ConnConfig, size int) *sql.DB {
@@ -71,19 +65,14 @@ func dialect() store.Dialect {
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
 		// One writer at a time, as SQLite has it: a group holds whatever it likes and never meets a deadlock. The
 		// number is any that nobody else uses.
-		Begin: []string{"BEGIN", "SELECT pg_advisory_xact_lock(7410517923146)"},
-		// Never off: a server that crashes forgets what it committed so, and this program goes on and would find its
-		// own records gone. A group shares the cost.
-		Quick:   "SET LOCAL synchronous_commit = on",
-		Durable: "SET LOCAL synchronous_commit = on",
-		Inside:  true,
-		Enter:   enter,
-		Lives:   lives,
-		Grace:   grace,
-		Doubt:   true,
-		Busy:    busy,
-		Down:    down,
-		Full:    full,
+		Begin: "BEGIN; SELECT pg_advisory_xact_lock(7410517923146)",
+		Enter: enter,
+		Lives: lives,
+		Grace: grace,
+		Doubt: true,
+		Busy:  busy,
+		Down:  down,
+		Full:  full,
 	}
 }
 
@@ -105,30 +94,31 @@ func lives(ctx context.Context, q store.Querier, number int64) (held bool, err e
 	return held, err
 }
 
-// busy reports whether another program was in the way.
-func busy(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && (e.Code == "55P03" || e.Code == "40001" || e.Code == "40P01")
+// codeOf returns the code of an error that the server gave; empty: it is none.
+func codeOf(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
 }
+
+// busy reports whether another program was in the way.
+func busy(err error) bool { return slices.Contains([]string{"55P03", "40001", "40P01"}, codeOf(err)) }
+
+// full reports whether the server has no room.
+func full(err error) bool { return slices.Contains([]string{"53100", "53200"}, codeOf(err)) }
 
 // down reports whether the server cannot be reached, or has ended the connection: it is ending or starting, or
 // somewhere on the way something is.
 func down(err error) bool {
-	var e *pgconn.PgError
-	if errors.As(err, &e) {
-		return e.Code == "57P01" || e.Code == "57P02" || e.Code == "57P03" || strings.HasPrefix(e.Code, "08")
+	if code := codeOf(err); code != "" {
+		return slices.Contains([]string{"57P01", "57P02", "57P03"}, code) || strings.HasPrefix(code, "08")
 	}
-	var connect *pgconn.ConnectError
-	var network net.Error
-	return err != nil && err.Error() == "conn closed" || // under a read, as the server ended; pgx has no name for it
-		errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
-		errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, syscall.EPIPE) ||
-		errors.Is(err, syscall.ECONNRESET)
-}
-
-// full reports whether the server has no room.
-func full(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && (e.Code == "53100" || e.Code == "53200")
+	is := func(one error) bool { return errors.Is(err, one) }
+	_, connect := errors.AsType[*pgconn.ConnectError](err)
+	_, network := errors.AsType[net.Error](err)
+	return connect || network ||
+		err != nil && err.Error() == "conn closed" || // under a read, as the server ended; pgx has no name for it
+		slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn, sql.ErrConnDone, syscall.EPIPE,
+			syscall.ECONNRESET}, is)
 }

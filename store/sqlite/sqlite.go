@@ -64,7 +64,7 @@ func dialect(f *files) store.Dialect {
 	return store.Dialect{
 		Types:   strings.NewReplacer("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY"),
 		Prepare: func() error { return prepare(f.path) },
-		Begin:   []string{"BEGIN IMMEDIATE"},
+		Begin:   "BEGIN IMMEDIATE",
 		Quick:   "PRAGMA synchronous = NORMAL",
 		Durable: "PRAGMA synchronous = FULL",
 		Enter:   f.enter,
@@ -75,18 +75,14 @@ func dialect(f *files) store.Dialect {
 		Relieve: relieve,
 		Down:    func(error) bool { return false },
 		Intact:  "PRAGMA integrity_check(1)",
-		Busy:    func(err error) bool { return codeOf(err) == lib.SQLITE_BUSY || codeOf(err) == lib.SQLITE_LOCKED },
+		Busy:    busy,
 		Full:    full,
 	}
 }
 
 // full reports whether there is no room. Some ways to run out of it look like any other failed write.
 func full(err error) bool {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	switch e.Code() {
+	switch codeOf(err) {
 	case lib.SQLITE_FULL, lib.SQLITE_IOERR_WRITE, lib.SQLITE_IOERR_TRUNCATE, lib.SQLITE_IOERR_SHMSIZE,
 		lib.SQLITE_IOERR_FSYNC:
 		return true
@@ -94,11 +90,16 @@ func full(err error) bool {
 	return false
 }
 
-// codeOf returns the class of an error of SQLite; 0: it is none.
+// busy reports whether another program was in the way.
+func busy(err error) bool {
+	class := codeOf(err) & 0xff
+	return class == lib.SQLITE_BUSY || class == lib.SQLITE_LOCKED
+}
+
+// codeOf returns the code of an error of SQLite; 0: it is none.
 func codeOf(err error) int {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return 0
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code()
 	}
-	return e.Code() & 0xff
+	return 0
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,35 +30,27 @@ func full() *tool.Record {
 
 func logOf(t testing.TB, db *store.DB, f audit.Filter) (records []*tool.Record) {
 	t.Helper()
-	err := db.Audit().Log(t.Context(), f, false, func(r *tool.Record) error {
+	works(t, db.Audit().Log(t.Context(), f, false, func(r *tool.Record) error {
 		records = append(records, r)
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return records
 }
 
 func add(t testing.TB, db *store.DB, records ...*tool.Record) {
 	t.Helper()
 	for _, r := range records {
-		if err := db.Audit().Append(t.Context(), r, false); err != nil {
-			t.Fatal(err)
-		}
+		works(t, db.Audit().Append(t.Context(), r, false))
 	}
 }
 
 func recordComesBack(t *testing.T, k Kind) {
-	address := k.New(t)
-	db := k.open(t, address)
+	db, other := k.two(t)
 	want := full()
 	add(t, db, want)
-	got := logOf(t, k.open(t, address), audit.Filter{}) // by another program
+	got := logOf(t, other, audit.Filter{})
 	want.Seq = 1
-	if len(got) != 1 || fmt.Sprintf("%+v", *got[0]) != fmt.Sprintf("%+v", *want) {
-		t.Errorf("got  %+v\nwant %+v", *got[0], *want)
-	}
+	equal(t, got, []*tool.Record{want})
 	sound(t, db)
 }
 
@@ -75,10 +66,9 @@ func hostileText(t *testing.T, k Kind) {
 	}
 	sound(t, db)
 	for _, r := range logOf(t, db, audit.Filter{}) {
-		if strings.ContainsRune(r.Caller+r.Session+r.Key, 0) || len(r.Key) > 256 ||
-			len(r.Touches.Reads)+len(r.Touches.Commands) > 32 || r.Omitted == 0 {
-			t.Errorf("row %d: %d bytes of a key, %d paths", r.Seq, len(r.Key), len(r.Touches.Reads))
-		}
+		holds(t, !strings.ContainsRune(r.Caller+r.Session+r.Key, 0) && len(r.Key) <= 256 &&
+			len(r.Touches.Reads)+len(r.Touches.Commands) <= 32 && r.Omitted != 0, "row %d: %d bytes of a key, %d paths",
+			r.Seq, len(r.Key), len(r.Touches.Reads))
 	}
 }
 
@@ -93,7 +83,8 @@ func random(rng *rand.Rand) *tool.Record {
 	}
 	r.Tool, r.Caller, r.Session = pick("readFile", "writeFile", "grepCode"), pick("ada", "bob"), pick("", "s1", "s2")
 	r.Door, r.Source = pick("http", "cli"), pick("files", "code")
-	r.Call, r.Duration, r.In, r.Out = tool.NewID(), time.Duration(rng.Int64N(1<<uint(rng.IntN(30))))*time.Microsecond, rng.Int64N(100), rng.Int64N(1000)
+	r.Duration = time.Duration(rng.Int64N(1<<uint(rng.IntN(30)))) * time.Microsecond
+	r.Call, r.In, r.Out = tool.NewID(), rng.Int64N(100), rng.Int64N(1000)
 	r.Touches = tool.Touches{Reads: []string{pick("/a", "/b", "/c")}}
 	if rng.IntN(4) == 0 {
 		r.Touches.Writes = []string{pick("/a", "/d"), "/e"}
@@ -108,24 +99,17 @@ func random(rng *rand.Rand) *tool.Record {
 }
 
 func oneChain(t *testing.T, k Kind) {
-	address := k.New(t)
-	handles := []*store.DB{k.open(t, address), k.open(t, address)}
+	db, other := k.two(t)
 	const callers, each = 8, 20
-	var wg sync.WaitGroup
-	for i := range callers {
-		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(1, uint64(i)))
-			for n := range each {
-				if err := handles[i%2].Audit().Append(context.Background(), random(rng), n%5 == 0); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if r := sound(t, handles[0]); r.Rows != callers*each || r.Head.Seq != callers*each || !r.Signed {
-		t.Errorf("%+v", r)
-	}
+	together(callers, func(i int) {
+		rng := rand.New(rand.NewPCG(1, uint64(i)))
+		for n := range each {
+			log := []*store.DB{db, other}[i%2].Audit()
+			gives(t, log.Append(context.Background(), random(rng), n%5 == 0), success)
+		}
+	})
+	r := sound(t, db)
+	holds(t, r.Rows == callers*each && r.Head.Seq == callers*each && r.Signed, "%+v", r)
 }
 
 // keep is what a filter lets through, as a person would say it.
@@ -147,29 +131,20 @@ func questions(t *testing.T, k Kind) {
 	for range Rounds(8, 60, 300) {
 		ask(t, db, all, randomFilter(rng))
 	}
-	if u := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{Limit: 2}, audit.ByTool)); len(u) != 2 ||
-		u[0].Calls < u[1].Calls {
-		t.Errorf("the two most used: %+v", u)
-	}
-	if u := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{}, audit.ByCaller)); len(u) != 2 ||
-		u[0].Name != "ada" && u[0].Name != "bob" {
-		t.Errorf("by caller: %+v", u)
-	}
-	if got := logOf(t, db, audit.Filter{Tool: "nosuch"}); got != nil {
-		t.Errorf("a tool that nobody called: %v", got)
-	}
+	u := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{Limit: 2}, audit.ByTool))
+	holds(t, len(u) == 2 && u[0].Calls >= u[1].Calls, "the two most used: %+v", u)
+	u = must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{}, audit.ByCaller))
+	holds(t, len(u) == 2 && (u[0].Name == "ada" || u[0].Name == "bob"), "by caller: %+v", u)
+	equal(t, logOf(t, db, audit.Filter{Tool: "nosuch"}), nil, "a tool that nobody called")
 	newest := int64(0)
 	err := db.Audit().Log(t.Context(), audit.Filter{Limit: 1, Caller: "ada"}, true, func(r *tool.Record) error {
 		newest = max(newest, r.Seq)
 		return nil
 	})
-	if err != nil || newest < int64(len(all)-20) {
-		t.Errorf("the newest of ada's: %d, %v", newest, err)
-	}
+	holds(t, err == nil && newest >= int64(len(all)-20), "the newest of ada's: %d, %v", newest, err)
 }
 
 func randomFilter(rng *rand.Rand) audit.Filter {
-	var f audit.Filter
 	some := func(of ...string) string {
 		if rng.IntN(3) > 0 {
 			return ""
@@ -183,10 +158,10 @@ func randomFilter(rng *rand.Rand) audit.Filter {
 		}
 		return at
 	}
-	f.Since, f.Until = moment(), moment()
-	f.Tool, f.Caller, f.Session, f.Outcome = some("readFile", "nosuch"), some("ada", "bob"), some("s1",
-		"s2"), tool.Outcome(some("ok", "refused"))
-	return f
+	return audit.Filter{
+		Since: moment(), Until: moment(), Tool: some("readFile", "nosuch"), Caller: some("ada", "bob"),
+		Session: some("s1", "s2"), Outcome: tool.Outcome(some("ok", "refused")),
+	}
 }
 
 // ask compares the answers about a filter with what counting gives.
@@ -199,7 +174,8 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 			continue
 		}
 		u := uses[r.Tool]
-		u.Name, u.Calls, u.BytesIn, u.BytesOut, u.Longest = r.Tool, u.Calls+1, u.BytesIn+r.In, u.BytesOut+r.Out, max(u.Longest, r.Duration)
+		u.Name, u.Calls, u.BytesIn, u.BytesOut = r.Tool, u.Calls+1, u.BytesIn+r.In, u.BytesOut+r.Out
+		u.Longest = max(u.Longest, r.Duration)
 		uses[r.Tool] = u
 		longest[r.Tool] = append(longest[r.Tool], r.Duration)
 		if r.Outcome != tool.OutcomeRefused || f.Outcome != "" {
@@ -211,44 +187,33 @@ func ask(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 		calls = append(calls, r.Call)
 	}
 	got := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), f, audit.ByTool))
-	if len(got) != len(uses) {
-		t.Fatalf("%+v: %d tools, want %d", f, len(got), len(uses))
-	}
+	needs(t, len(got) == len(uses), "%+v: %d tools, want %d", f, len(got), len(uses))
 	for _, g := range got {
 		w := uses[g.Name]
-		if g.Calls != w.Calls || g.BytesIn != w.BytesIn || g.BytesOut != w.BytesOut || g.Longest != w.Longest ||
-			g.OK+g.Failed+g.Refused+g.Errors != g.Calls {
-			t.Fatalf("%+v: got %+v, want %+v", f, g, w)
-		}
+		needs(t, g.Calls == w.Calls && g.BytesIn == w.BytesIn && g.BytesOut == w.BytesOut && g.Longest == w.Longest &&
+			g.OK+g.Failed+g.Refused+g.Errors == g.Calls, "%+v: got %+v, want %+v", f, g, w)
 	}
 	for _, g := range must[[]audit.Latency](t)(db.Audit().Latencies(t.Context(), f)) {
-		if g.Longest != uses[g.Tool].Longest || g.Calls != uses[g.Tool].Calls {
-			t.Fatalf("%+v: got %+v, want %+v", f, g, uses[g.Tool])
-		}
+		needs(t, g.Longest == uses[g.Tool].Longest && g.Calls == uses[g.Tool].Calls, "%+v: got %+v, want %+v", f, g,
+			uses[g.Tool])
 		about(t, g.P50, longest[g.Tool], 0.5)
 		about(t, g.P95, longest[g.Tool], 0.95)
 		delete(longest, g.Tool)
 	}
 	for _, p := range must[[]audit.Path](t)(db.Audit().Paths(t.Context(), f)) {
-		if paths[p.Path] != p.Reads+p.Writes {
-			t.Fatalf("%+v: %+v, want %d", f, p, paths[p.Path])
-		}
+		needs(t, paths[p.Path] == p.Reads+p.Writes, "%+v: %+v, want %d", f, p, paths[p.Path])
 		delete(paths, p.Path)
 	}
 	for _, m := range must[[]audit.Moment](t)(db.Audit().History(t.Context(), f)) {
-		if days[m.Start] != m.Calls || m.Errors > m.Calls {
-			t.Fatalf("%+v: %+v, want %d", f, m, days[m.Start])
-		}
+		needs(t, days[m.Start] == m.Calls && m.Errors <= m.Calls, "%+v: %+v, want %d", f, m, days[m.Start])
 		delete(days, m.Start)
 	}
 	var logged []string
 	for _, r := range logOf(t, db, f) {
 		logged = append(logged, r.Call)
 	}
-	if len(paths)+len(days)+len(longest) > 0 || !slices.Equal(logged, calls) && len(calls)+len(logged) > 0 {
-		t.Fatalf("%+v: paths %v and days %v are missing; %d in the log, want %d", f, paths, days, len(logged),
-			len(calls))
-	}
+	needs(t, len(paths)+len(days)+len(longest) == 0 && slices.Equal(logged, calls),
+		"%+v: paths %v and days %v are missing; %d in the log, want %d", f, paths, days, len(logged), len(calls))
 	rates(t, db, all, f)
 }
 
@@ -257,9 +222,8 @@ func about(t *testing.T, got time.Duration, of []time.Duration, q float64) {
 	t.Helper()
 	slices.Sort(of)
 	want := of[min(int(q*float64(len(of))), len(of)-1)]
-	if off := float64(got-want) / float64(max(want, 8*time.Microsecond)); off > 0.13 || off < -0.13 {
-		t.Fatalf("the quantile %v is told as %v, and it is %v", q, got, want)
-	}
+	off := float64(got-want) / float64(max(want, 8*time.Microsecond))
+	needs(t, off <= 0.13 && off >= -0.13, "the quantile %v is told as %v, and it is %v", q, got, want)
 }
 
 func rates(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
@@ -277,14 +241,10 @@ func rates(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
 		}
 	}
 	for _, x := range must[[]audit.Failure](t)(db.Audit().Failures(t.Context(), f)) {
-		if x.Of != calls[x.Tool] || x.Rate <= 0 || x.Rate > 1 {
-			t.Fatalf("%+v: %+v of %d", f, x, calls[x.Tool])
-		}
+		needs(t, x.Of == calls[x.Tool] && x.Rate > 0 && x.Rate <= 1, "%+v: %+v of %d", f, x, calls[x.Tool])
 		failed -= x.Calls
 	}
-	if failed != 0 {
-		t.Fatalf("%+v: the failures do not add up: %d", f, failed)
-	}
+	needs(t, failed == 0, "%+v: the failures do not add up: %d", f, failed)
 }
 
 // A table is the content of one table.
@@ -294,12 +254,26 @@ type table struct {
 	rows    [][]any
 }
 
+// readTables reads several at once.
+func readTables(t testing.TB, raw *sql.DB, names ...string) (tables []*table) {
+	t.Helper()
+	for _, name := range names {
+		tables = append(tables, readTable(t, raw, name))
+	}
+	return tables
+}
+
+// putBack gives tables the rows that were read.
+func putBack(t testing.TB, raw *sql.DB, tables ...*table) {
+	t.Helper()
+	for _, tab := range tables {
+		works(t, tab.write(t, raw, tab.rows))
+	}
+}
+
 func readTable(t testing.TB, raw *sql.DB, name string) *table {
 	t.Helper()
-	rows, err := raw.QueryContext(t.Context(), "SELECT * FROM "+name+" ORDER BY 1, 2, 3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must[*sql.Rows](t)(raw.QueryContext(t.Context(), "SELECT * FROM "+name+" ORDER BY 1, 2, 3"))
 	defer rows.Close()
 	tab := &table{name: name, columns: must[[]string](t)(rows.Columns())}
 	for rows.Next() {
@@ -307,9 +281,7 @@ func readTable(t testing.TB, raw *sql.DB, name string) *table {
 		for i := range row {
 			into[i] = &row[i]
 		}
-		if err := rows.Scan(into...); err != nil {
-			t.Fatal(err)
-		}
+		works(t, rows.Scan(into...))
 		for i := range row {
 			if b, ok := row[i].([]byte); ok {
 				row[i] = slices.Clone(b)
@@ -325,22 +297,17 @@ func (tab *table) write(t testing.TB, raw *sql.DB, rows [][]any) error {
 	t.Helper()
 	tx := must[*sql.Tx](t)(raw.BeginTx(t.Context(), nil))
 	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), "DELETE FROM "+tab.name); err != nil {
-		t.Fatal(err)
+	works(t, errOf(tx.ExecContext(t.Context(), "DELETE FROM "+tab.name)))
+	insert := "INSERT INTO " + tab.name + " VALUES ($1"
+	for i := 2; i <= len(tab.columns); i++ {
+		insert += name(", $%d", i)
 	}
 	for _, row := range rows {
-		var marks []string
-		for i := range row {
-			marks = append(marks, name("$%d", i+1))
-		}
-		if _, err := tx.ExecContext(t.Context(), "INSERT INTO "+tab.name+" VALUES ("+strings.Join(marks, ", ")+")",
-			row...); err != nil {
+		if _, err := tx.ExecContext(t.Context(), insert+")", row...); err != nil {
 			return err
 		}
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	works(t, tx.Commit())
 	return nil
 }
 
@@ -403,101 +370,69 @@ func same(a, b [][]any) bool {
 }
 
 func anyChange(t *testing.T, k Kind) {
-	address := k.New(t)
-	db := k.open(t, address)
+	address, db := k.made(t)
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 12 {
 		add(t, db, random(rng))
 	}
 	raw := k.Raw(t, address)
-	var tables []*table
-	for _, name := range []string{"audit", "audit", "audit", "audit_kind", "audit_day", "audit_took", "audit_path",
-		"audit_head"} {
-		tables = append(tables, readTable(t, raw, name))
-	}
-	tries := Rounds(150, 2000, 10_000)
-	if k.Far {
-		tries /= 5
-	}
-	for range tries {
+	tables := readTables(t, raw, "audit", "audit", "audit", "audit_kind", "audit_day", "audit_took", "audit_path",
+		"audit_head")
+	for range k.fewer(Rounds(150, 2000, 10_000)) {
 		tab := tables[rng.IntN(len(tables))]
 		rows, what := tab.change(rng)
 		if same(rows, tab.rows) || tab.write(t, raw, rows) != nil {
 			continue // nothing changed, or the database itself refused
 		}
-		r, err := db.Audit().Verify(t.Context())
-		if err != nil || len(r.Findings) == 0 {
-			t.Errorf("%s: not found: %v, %v", what, r, err)
-		}
-		if err := tab.write(t, raw, tab.rows); err != nil {
-			t.Fatal(err)
-		}
+		reports(t, db, what)
+		putBack(t, raw, tab)
 	}
 	sound(t, db)
 }
 
 func forgedHead(t *testing.T, k Kind) {
-	address := k.New(t)
-	db := k.open(t, address)
+	address, db := k.made(t)
 	add(t, db, full(), full(), full())
 	raw := k.Raw(t, address)
-	early := readTable(t, raw, "audit_head")
-	tables := []*table{early}
-	for _, name := range []string{"audit", "audit_day", "audit_took", "audit_path"} {
-		tables = append(tables, readTable(t, raw, name))
-	}
+	early := readTables(t, raw, "audit_head", "audit", "audit_day", "audit_took", "audit_path")
 	add(t, db, full())
 
-	stranger := must[*store.DB](t)(k.Open(address, store.Options{
+	refuses := func(db *store.DB, what string) {
+		t.Helper()
+		err := db.Audit().Append(t.Context(), full(), true)
+		gives(t, err, tool.CodeUnavailable, what)
+		holds(t, err != nil && tool.AsError(err).Reason == "audit_forged", "%s: %v", what, err)
+	}
+	stranger := k.openWith(t, address, store.Options{
 		Key: func() ([]byte, error) { return []byte("another key"), nil },
-	}))
-	defer stranger.Close()
-	if err := stranger.Audit().Append(t.Context(), full(), true); tool.CodeOf(err) != tool.CodeUnavailable ||
-		tool.AsError(err).Reason != "audit_forged" {
-		t.Errorf("who has another key: %v", err)
-	}
-	if r := must[*audit.Report](t)(stranger.Audit().Verify(t.Context())); len(r.Findings) == 0 {
-		t.Error("a head that was signed with another key passed")
-	}
-	// An earlier state of everything, put back while the program runs.
-	for _, tab := range tables {
-		if err := tab.write(t, raw, tab.rows); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := db.Audit().Append(t.Context(), full(), true); err == nil || tool.AsError(err).Reason != "audit_forged" {
-		t.Errorf("a log that became shorter: %v", err)
-	}
-	if err := db.Sessions().Patch(t.Context(), "c", "s", []map[string]any{{"a": true}}); err != nil {
-		t.Errorf("what is not the log's goes on: %v", err)
-	}
+	})
+	refuses(stranger, "who has another key")
+	reports(t, stranger, "a head that was signed with another key")
+	putBack(t, raw, early...) // while the program runs
+	refuses(db, "a log that became shorter")
+	works(t, db.Sessions().Patch(t.Context(), "c", "s", []map[string]any{{"a": true}}), "what is not the log's goes on")
 }
 
 func keptPoints(t *testing.T, k Kind) {
-	address := k.New(t)
-	db := k.open(t, address)
+	db := k.fresh(t)
 	add(t, db, full(), full())
 	early := sound(t, db).Head
 	add(t, db, full())
 	late := sound(t, db, early).Head
 	for _, p := range []audit.Point{early, late} {
-		if back, err := audit.ParsePoint(p.String()); err != nil || back != p {
-			t.Errorf("%v came back as %v, %v", p, back, err)
-		}
+		back, err := audit.ParsePoint(p.String())
+		holds(t, err == nil && back == p, "%v came back as %v, %v", p, back, err)
 	}
 	other, r := k.fresh(t), full() // another log that is sound in itself
 	r.Call = "another"
 	add(t, other, full(), r)
 	for _, p := range []audit.Point{early, late} {
-		if r := must[*audit.Report](t)(other.Audit().Verify(t.Context(), p)); len(r.Findings) == 0 {
-			t.Errorf("%v was not missed", p)
-		}
+		reports(t, other, name("%v is missing", p), p)
 	}
 }
 
 func pruning(t *testing.T, k Kind) {
-	address := k.New(t)
-	db, second := k.open(t, address), k.open(t, address)
+	db, second := k.two(t)
 	rng := rand.New(rand.NewPCG(7, 8))
 	var all []*tool.Record
 	for i := range 200 { // mostly in the order of time, as calls come
@@ -511,13 +446,10 @@ func pruning(t *testing.T, k Kind) {
 	n := must[int64](t)(db.Audit().Prune(t.Context(), cut))
 	left := all[n:]
 	for _, r := range all[:n] {
-		if !r.Time.Before(cut.Truncate(24 * time.Hour)) {
-			t.Errorf("a call of %v is gone", r.Time)
-		}
+		holds(t, r.Time.Before(cut.Truncate(24*time.Hour)), "a call of %v is gone", r.Time)
 	}
-	if report := sound(t, db); n < 60 || report.Rows != int64(len(left)) || report.Cut.Seq != n {
-		t.Errorf("%d removed, %+v", n, report)
-	}
+	report := sound(t, db)
+	holds(t, n >= 60 && report.Rows == int64(len(left)) && report.Cut.Seq == n, "%d removed, %+v", n, report)
 	for range Rounds(4, 20, 100) {
 		ask(t, db, left, randomFilter(rng))
 	}
@@ -528,13 +460,10 @@ func pruning(t *testing.T, k Kind) {
 	}
 	sound(t, db)
 	ask(t, db, left, audit.Filter{})
-	if n := must[int64](t)(second.Audit().Prune(t.Context(),
-		time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))); n != int64(len(left)) {
-		t.Errorf("%d of %d removed", n, len(left))
-	}
-	if r := sound(t, db); r.Rows != 0 || r.Head.Seq != 220 {
-		t.Errorf("an empty log: %+v", r)
-	}
+	n = must[int64](t)(second.Audit().Prune(t.Context(), time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)))
+	equal(t, n, int64(len(left)), "all is removed")
+	report = sound(t, db)
+	holds(t, report.Rows == 0 && report.Head.Seq == 220, "an empty log: %+v", report)
 	add(t, db, full())
 	sound(t, second)
 }

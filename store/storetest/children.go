@@ -16,10 +16,8 @@ import (
 
 	"toolpost/engine/audit"
 	"toolpost/engine/lease"
-	"toolpost/engine/session"
 	"toolpost/store"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // What the environment tells a child.
@@ -31,17 +29,15 @@ const (
 // child is another program that uses the same database. It reads what it needs from stdin and says on stdout
 // what was acknowledged, as soon as it was.
 func child(k Kind, work string) int {
+	w := &worker{out: os.Stdout}
 	db, err := k.Open(os.Getenv(childAddress), options())
-	if err == nil {
-		w := &worker{db: db, jobs: db.Jobs(), out: os.Stdout}
-		w.say("ready")
-		err = map[string]func() error{"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin,
-			"work": w.work, "hold": w.hold, "pause": w.pause, "claim": w.claim}[work]()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "child:", err)
-		return 1
-	}
+	w.works(err)
+	w.db, w.jobs = db, db.Jobs()
+	w.say("ready")
+	map[string]func(){
+		"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin, "work": w.work, "hold": w.hold,
+		"pause": w.pause, "claim": w.claim,
+	}[work]()
 	return 0
 }
 
@@ -58,130 +54,104 @@ func (w *worker) say(format string, args ...any) {
 	fmt.Fprintf(w.out, format+"\n", args...)
 }
 
-// write makes calls of all sorts until somebody kills it.
-func (w *worker) write() error {
-	round := tool.NewID()
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(i), uint64(time.Now().UnixNano())))
-			for n := 0; ; n++ {
-				if err := w.one(rng, name("%s-%d-%d", round, i, n)); err != nil {
-					w.say("error %v", err)
-					return
-				}
-			}
-		})
+// works ends the child at an error.
+func (w *worker) works(err error) {
+	if err != nil {
+		w.say("error %v", err)
+		fmt.Fprintln(os.Stderr, "child:", err)
+		os.Exit(1)
 	}
-	wg.Wait()
-	return nil
+}
+
+// write makes calls of all sorts until somebody kills it.
+func (w *worker) write() {
+	round := tool.NewID()
+	together(8, func(i int) {
+		rng := rand.New(rand.NewPCG(uint64(i), uint64(time.Now().UnixNano())))
+		for n := 0; ; n++ {
+			w.one(rng, name("%s-%d-%d", round, i, n))
+		}
+	})
 }
 
 // one does one thing of each sort, and says so.
-func (w *worker) one(rng *rand.Rand, id string) error {
+func (w *worker) one(rng *rand.Rand, id string) {
 	ctx := context.Background()
 	r := random(rng)
 	r.Call, r.Begun = id, rng.IntN(2) == 0
 	if r.Begun {
-		if err := w.db.Audit().Begin(ctx, r); err != nil {
-			return err
-		}
+		w.works(w.db.Audit().Begin(ctx, r))
 	}
 	token, err := w.db.Leases().Issue(ctx, "", "rm", 1, 300*time.Second)
-	if err != nil {
-		return err
-	}
-	if err := w.db.Leases().Consume(ctx, token, "ada", "rm", 1); err != nil {
-		return err
-	}
+	w.works(err)
+	w.works(w.db.Leases().Consume(ctx, token, "ada", "rm", 1))
 	w.say("used %s", token)
-	if err := w.db.Sessions().Patch(ctx, "ada", id[:36], []object{{id: true}}); err != nil {
-		return err
-	}
+	w.works(w.db.Sessions().Patch(ctx, "ada", id[:36], []object{{id: true}}))
 	w.say("patched %s", id)
 	if rng.IntN(3) == 0 {
-		if err := w.oneJob(ctx); err != nil {
-			return err
-		}
+		w.oneJob(ctx)
 	}
-	if err := w.db.Audit().Append(ctx, r, r.Begun); err != nil {
-		return err
-	}
+	w.works(w.db.Audit().Append(ctx, r, r.Begun))
 	w.say("recorded %s", id)
-	return nil
 }
 
 // consume uses the leases on stdin, by many callers at once, and says which were its own.
-func (w *worker) consume() error {
+func (w *worker) consume() {
 	leases := w.db.Leases()
-	return w.race("used", func(token string) (refused bool, err error) {
+	w.race("used", func(token string) (refused bool, err error) {
 		err = leases.Consume(context.Background(), token, "ada", "rm", 1)
 		return reason(err) == "already_consumed" || reason(err) == "revoked", err
 	})
 }
 
 // revoke is consume for who revokes.
-func (w *worker) revoke() error {
+func (w *worker) revoke() {
 	leases := w.db.Leases()
-	return w.race("revoked", func(token string) (refused bool, err error) {
+	w.race("revoked", func(token string) (refused bool, err error) {
 		err = leases.Revoke(context.Background(), "", lease.ID(token))
 		return tool.CodeOf(err) == tool.CodeConflict, err
 	})
 }
 
 // race does something with the leases on stdin, and says with which it could.
-func (w *worker) race(done string, try func(token string) (refused bool, err error)) error {
+func (w *worker) race(done string, try func(token string) (refused bool, err error)) {
 	var tokens []string
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		tokens = append(tokens, in.Text())
 	}
-	var wg sync.WaitGroup
-	for i := range 16 {
-		wg.Go(func() { // each lease is tried by four callers of each program, not all in the same order
-			for n := i % 4; n < len(tokens); n += 4 {
-				token := tokens[(n+i/4*len(tokens)/4)%len(tokens)]
-				switch refused, err := try(token); {
-				case err == nil:
-					w.say("%s %s", done, token)
-				case !refused:
-					w.say("error %v", err)
-					return
-				}
+	together(16, func(i int) { // each lease is tried by four callers of each program, not all in the same order
+		for n := i % 4; n < len(tokens); n += 4 {
+			token := tokens[(n+i/4*len(tokens)/4)%len(tokens)]
+			refused, err := try(token)
+			if refused {
+				continue
 			}
-		})
-	}
-	wg.Wait()
-	return nil
+			w.works(err)
+			w.say("%s %s", done, token)
+		}
+	})
 }
 
 // begin begins a call and waits.
-func (w *worker) begin() error {
+func (w *worker) begin() {
 	r := full()
 	r.Call = "interrupted"
-	if err := w.db.Audit().Begin(context.Background(), r); err != nil {
-		return err
-	}
-	w.say("begun")
-	_, err := io.ReadAll(os.Stdin)
-	return err
+	w.beginAndWait(r)
 }
 
 // pause is begin for a call that ends well, after a while.
-func (w *worker) pause() error {
+func (w *worker) pause() {
 	r := full()
-	if err := w.db.Audit().Begin(context.Background(), r); err != nil {
-		return err
-	}
-	w.say("begun")
-	if _, err := io.ReadAll(os.Stdin); err != nil {
-		return err
-	}
+	w.beginAndWait(r)
 	r.Begun = true
-	if err := w.db.Audit().Append(context.Background(), r, true); err != nil {
-		return err
-	}
+	w.works(w.db.Audit().Append(context.Background(), r, true))
 	w.say("recorded")
-	return nil
+}
+
+func (w *worker) beginAndWait(r *tool.Record) {
+	w.works(w.db.Audit().Begin(context.Background(), r))
+	w.say("begun")
+	w.works(errOf(io.ReadAll(os.Stdin)))
 }
 
 // A program is a child as its parent sees it.
@@ -201,9 +171,7 @@ func start(t *testing.T, work, address string, before ...string) *program {
 	cmd.Stderr = os.Stderr
 	p := &program{t: t, cmd: cmd, in: must[io.WriteCloser](t)(cmd.StdinPipe()), lines: make(chan string, 1<<16)}
 	out := must[io.ReadCloser](t)(cmd.StdoutPipe())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	works(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	go func() { // ends with the child
 		defer close(p.lines)
@@ -235,19 +203,20 @@ func (p *program) rest() (lines []string) {
 	return lines
 }
 
-func (p *program) kill() {
-	_ = p.cmd.Process.Kill()
+func (p *program) kill() { _ = p.cmd.Process.Kill() }
+
+// end kills the child, and waits until it is gone.
+func (p *program) end() {
+	p.kill()
+	p.rest()
+	_ = p.cmd.Wait()
 }
 
 func kills(t *testing.T, k Kind) {
-	address := k.New(t)
-	db := k.open(t, address)
+	address, db := k.made(t)
 	used, recorded, patched, jobs := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]string{}
 	rng := rand.New(rand.NewPCG(11, uint64(time.Now().UnixNano())))
-	tries := Rounds(50, 50, 500)
-	if k.Far {
-		tries /= 5
-	}
+	tries := k.fewer(Rounds(50, 50, 500))
 	for n := range tries {
 		p := start(t, "write", address)
 		lines := p.wait("recorded")
@@ -263,9 +232,7 @@ func kills(t *testing.T, k Kind) {
 			case word == "error":
 				t.Fatal(line)
 			case word == "used" && whole && len(id) == 30:
-				if used[id] {
-					t.Errorf("a lease was used twice")
-				}
+				holds(t, !used[id], "a lease was used twice")
 				used[id] = true
 			case word == "patched" && strings.Count(id, "-") == 6:
 				patched[id] = true
@@ -284,11 +251,10 @@ func kills(t *testing.T, k Kind) {
 	}
 	checkRecords(t, db, recorded)
 	checkPatches(t, db, patched)
-	checkJobs(t, k, db, jobs)
+	checkJobs(t, db, jobs)
 	for token := range used {
-		if err := db.Leases().Consume(t.Context(), token, "ada", "rm", 1); reason(err) != "already_consumed" {
-			t.Fatalf("a lease that was used can be used again: %v", err)
-		}
+		err := db.Leases().Consume(t.Context(), token, "ada", "rm", 1)
+		needs(t, reason(err) == "already_consumed", "a lease that was used can be used again: %v", err)
 	}
 	t.Logf("%d kills: %d records, %d patches, %d jobs and %d leases were acknowledged", tries, len(recorded),
 		len(patched), len(jobs), len(used))
@@ -302,14 +268,10 @@ func checkRecords(t *testing.T, db *store.DB, acknowledged map[string]bool) {
 		rows[r.Call]++
 	}
 	for call := range acknowledged {
-		if rows[call] == 0 {
-			t.Fatalf("call %s was acknowledged and has no row", call)
-		}
+		needs(t, rows[call] != 0, "call %s was acknowledged and has no row", call)
 	}
 	for call, n := range rows {
-		if n > 1 {
-			t.Errorf("call %s has %d rows", call, n)
-		}
+		holds(t, n <= 1, "call %s has %d rows", call, n)
 	}
 }
 
@@ -319,29 +281,23 @@ func checkPatches(t *testing.T, db *store.DB, acknowledged map[string]bool) {
 	for id := range acknowledged {
 		name := id[:36]
 		if states[name] == nil {
-			v := must[any](t)(strictjson.Decode(must[session.State](t)(db.Sessions().Get(t.Context(), "ada",
-				name)).State))
-			states[name] = v.(object)
+			states[name] = decoded(t, get(t, db.Sessions(), name).State)
 		}
-		if states[name][id] != true {
-			t.Fatalf("patch %s was acknowledged and is not there", id)
-		}
+		needs(t, states[name][id] == true, "patch %s was acknowledged and is not there", id)
 	}
 }
 
 func leasesRaced(t *testing.T, k Kind) {
-	address := k.New(t)
-	tokens := issued(t, k.open(t, address).Leases(), k.rounds(64, 10_000, 10_000))
+	address, db := k.made(t)
+	tokens := issued(t, db.Leases(), k.rounds(64, 10_000, 10_000))
 	done := raceOver(t, address, tokens, "consume", "consume", "consume", "consume")
-	if len(done) != len(tokens) {
-		t.Errorf("%d of %d leases were used", len(done), len(tokens))
-	}
+	holds(t, len(done) == len(tokens), "%d of %d leases were used", len(done), len(tokens))
 }
 
 // Of those who use a lease and those who revoke it, one succeeds, and everybody sees the same.
 func leasesRevoked(t *testing.T, k Kind) {
-	address := k.New(t)
-	leases := k.open(t, address).Leases()
+	address, db := k.made(t)
+	leases := db.Leases()
 	tokens := issued(t, leases, Rounds(64, 300, 3000))
 	done := raceOver(t, address, tokens, "consume", "revoke")
 	states := map[string]string{}
@@ -349,58 +305,42 @@ func leasesRevoked(t *testing.T, k Kind) {
 		states[l.ID] = l.State
 	}
 	for _, token := range tokens {
-		if got := states[lease.ID(token)]; got == "" || got != done[token] {
-			t.Errorf("lease %s is %q; its program said %q", lease.ID(token), got, done[token])
-		}
-		if err := leases.Consume(t.Context(), token, "ada", "rm", 1); tool.CodeOf(err) != tool.CodeLeaseRejected {
-			t.Errorf("lease %s can be used again: %v", lease.ID(token), err)
-		}
+		got := states[lease.ID(token)]
+		holds(t, got != "" && got == done[token], "lease %s is %q; its program said %q", lease.ID(token), got,
+			done[token])
+		gives(t, leases.Consume(t.Context(), token, "ada", "rm", 1), tool.CodeLeaseRejected,
+			"lease %s can be used again", lease.ID(token))
 	}
 }
 
 // issued returns the tokens of so many leases.
 func issued(t *testing.T, leases *store.LeaseTable, count int) (tokens []string) {
 	t.Helper()
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for i := range 64 {
-		wg.Go(func() {
-			for n := i; n < count; n += 64 {
-				token, err := leases.Issue(context.Background(), "", "rm", 1, lease.MaxTTL)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				tokens = append(tokens, token)
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	if len(tokens) != count {
-		t.Fatalf("%d of %d leases were issued", len(tokens), count)
-	}
+	tokens = make([]string, count)
+	together(64, func(i int) {
+		for n := i; n < count && !t.Failed(); n += 64 {
+			var err error
+			tokens[n], err = leases.Issue(context.Background(), "", "rm", 1, lease.MaxTTL)
+			gives(t, err, success, "lease %d", n)
+		}
+	})
+	needs(t, !t.Failed(), "not all leases were issued")
 	return tokens
 }
 
 // raceOver lets programs do their work on the same leases, and gives what was done with each. Nothing is done
 // twice.
-func raceOver(t *testing.T, address string, tokens []string, works ...string) map[string]string {
+func raceOver(t *testing.T, address string, tokens []string, tasks ...string) map[string]string {
 	t.Helper()
 	var programs []*program
-	for _, work := range works {
+	for _, work := range tasks {
 		p := start(t, work, address)
 		p.wait("ready")
 		programs = append(programs, p)
 	}
 	for _, p := range programs {
-		if _, err := io.WriteString(p.in, strings.Join(tokens, "\n")); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.in.Close(); err != nil {
-			t.Fatal(err)
-		}
+		works(t, errOf(io.WriteString(p.in, strings.Join(tokens, "\n"))))
+		works(t, p.in.Close())
 	}
 	done := map[string]string{}
 	for _, p := range programs {
@@ -420,39 +360,24 @@ func raceOver(t *testing.T, address string, tokens []string, works ...string) ma
 }
 
 func lostCalls(t *testing.T, k Kind) {
-	address := k.New(t)
-	db := k.open(t, address)
+	address, db := k.made(t)
 	mine := full()
 	mine.Call = "still running"
-	if err := db.Audit().Begin(t.Context(), mine); err != nil {
-		t.Fatal(err)
-	}
+	works(t, db.Audit().Begin(t.Context(), mine))
 	p := start(t, "begin", address)
 	p.wait("begun")
-	if n := must[int](t)(db.Audit().Recover(t.Context())); n != 0 {
-		t.Errorf("%d calls are lost while their programs live", n)
-	}
-	p.kill()
-	p.rest()
-	_ = p.cmd.Wait()
-	k.until(t, func() bool {
-		var wg sync.WaitGroup
-		for range 4 { // of several who find it, one records it
-			wg.Go(func() {
-				if _, err := db.Audit().Recover(context.Background()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
+	equal(t, must[int](t)(db.Audit().Recover(t.Context())), 0, "calls are lost while their programs live")
+	p.end()
+	until(t, func() bool {
+		together(4, func(int) { // of several who find it, one records it
+			gives(t, errOf(db.Audit().Recover(context.Background())), success)
+		})
 		return len(logOf(t, db, audit.Filter{})) > 0
 	})
 	mine.Begun = true
 	add(t, db, mine)
 	got := logOf(t, db, audit.Filter{})
-	if len(got) != 2 || got[0].Call != "interrupted" || got[0].Outcome != tool.OutcomeLost ||
-		got[0].Tool != "readFile" || got[1].Call != "still running" {
-		t.Errorf("%+v", got)
-	}
+	holds(t, len(got) == 2 && got[0].Call == "interrupted" && got[0].Outcome == tool.OutcomeLost &&
+		got[0].Tool == "readFile" && got[1].Call == "still running", "%+v", got)
 	sound(t, db)
 }

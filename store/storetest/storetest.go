@@ -5,11 +5,15 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"toolpost/engine/audit"
 	"toolpost/store"
+	"toolpost/tool"
 )
 
 // A Kind is a kind of store to test. An address names one database of the kind.
@@ -32,21 +36,34 @@ func options() store.Options { return store.Options{Key: key, Grace: 2 * time.Se
 
 func (k Kind) open(t testing.TB, address string) *store.DB {
 	t.Helper()
-	db, err := k.Open(address, options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	return k.openWith(t, address, options())
+}
+
+func (k Kind) openWith(t testing.TB, address string, o store.Options) *store.DB {
+	t.Helper()
+	db := must[*store.DB](t)(k.Open(address, o))
+	t.Cleanup(func() { gives(t, db.Close(), success, "closing") })
 	return db
 }
 
+// made opens a new database.
+func (k Kind) made(t testing.TB) (address string, db *store.DB) {
+	t.Helper()
+	address = k.New(t)
+	return address, k.open(t, address)
+}
+
+// fresh is made for who needs no address.
 func (k Kind) fresh(t testing.TB) *store.DB {
 	t.Helper()
 	return k.open(t, k.New(t))
+}
+
+// two opens a new database twice, as two programs would.
+func (k Kind) two(t testing.TB) (mine, other *store.DB) {
+	t.Helper()
+	address, db := k.made(t)
+	return db, k.open(t, address)
 }
 
 // Main runs the tests of a package, or is the other program that they have started. TestMain calls it.
@@ -125,6 +142,21 @@ func (k Kind) rounds(few, normal, many int) int {
 	return Rounds(few, normal, many)
 }
 
+// fewer is a fifth where each step takes longer.
+func (k Kind) fewer(n int) int {
+	if k.Far {
+		return n / 5
+	}
+	return n
+}
+
+// reports fails the test where the log is not found to be damaged.
+func reports(t testing.TB, db *store.DB, what string, points ...audit.Point) {
+	t.Helper()
+	r := must[*audit.Report](t)(db.Audit().Verify(t.Context(), points...))
+	holds(t, len(r.Findings) > 0, "not found: %s", what)
+}
+
 func must[T any](t testing.TB) func(T, error) T {
 	t.Helper()
 	return func(v T, err error) T {
@@ -136,12 +168,79 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
+// errOf is the error alone.
+func errOf[T any](_ T, err error) error { return err }
+
+// works ends the test at an error.
+func works(t testing.TB, err error, what ...any) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", said(what), err)
+	}
+}
+
+// said is a format and what goes into it.
+func said(what []any) string {
+	if len(what) == 0 {
+		return "it"
+	}
+	return fmt.Sprintf(what[0].(string), what[1:]...)
+}
+
+// gives wants an error of a code, or success.
+func gives(t testing.TB, err error, code tool.Code, what ...any) {
+	t.Helper()
+	if tool.CodeOf(err) != code {
+		t.Errorf("%s: got %v, want %q", said(what), err, code)
+	}
+}
+
+const success tool.Code = ""
+
+func equal[T any](t testing.TB, got, want T, what ...any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s: %s", said(what), d)
+	}
+}
+
+// holds wants something to be true.
+func holds(t testing.TB, so bool, format string, args ...any) {
+	t.Helper()
+	if !so {
+		t.Errorf(format, args...)
+	}
+}
+
+// needs is holds for what the rest of the test depends on.
+func needs(t testing.TB, so bool, format string, args ...any) {
+	t.Helper()
+	if !so {
+		t.Fatalf(format, args...)
+	}
+}
+
+// together runs something so many times at once.
+func together(n int, run func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { run(i) })
+	}
+	wg.Wait()
+}
+
+// run runs statements behind the store's back.
+func run(t testing.TB, raw *sql.DB, statements ...string) {
+	t.Helper()
+	for _, s := range statements {
+		works(t, errOf(raw.ExecContext(t.Context(), s)), "%s", s)
+	}
+}
+
 // count asks the database behind the store's back for a number.
 func count(t testing.TB, raw *sql.DB, query string) (n int) {
 	t.Helper()
-	if err := raw.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	works(t, raw.QueryRowContext(t.Context(), query).Scan(&n))
 	return n
 }
 
@@ -149,9 +248,7 @@ func count(t testing.TB, raw *sql.DB, query string) (n int) {
 func sound(t testing.TB, db *store.DB, points ...audit.Point) *audit.Report {
 	t.Helper()
 	r := must[*audit.Report](t)(db.Audit().Verify(t.Context(), points...))
-	if len(r.Findings) > 0 {
-		t.Fatalf("the log is not sound: %v", r.Findings)
-	}
+	needs(t, len(r.Findings) == 0, "the log is not sound: %v", r.Findings)
 	return r
 }
 

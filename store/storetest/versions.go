@@ -6,8 +6,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"toolpost/engine/session"
 	"toolpost/store"
 	"toolpost/tool"
@@ -18,17 +16,16 @@ import (
 const remembered = 100
 
 func earlierVersions(t *testing.T, k Kind) {
-	address := k.New(t)
-	s, raw := k.open(t, address).Sessions(), k.Raw(t, address)
+	address, db := k.made(t)
+	s, raw := db.Sessions(), k.Raw(t, address)
 	rng := rand.New(rand.NewPCG(13, 14))
 	model := []object{{}} // the state at each version
 	for n := range 220 {
 		next, version := object{}, int64(0)
 		if n%110 == 109 {
 			version = must[int64](t)(s.Reset(t.Context(), "ada", "s"))
-			if n := count(t, raw, `SELECT COUNT(*) FROM session_patch`); n > remembered {
-				t.Errorf("%d versions are remembered", n)
-			}
+			kept := count(t, raw, `SELECT COUNT(*) FROM session_patch`)
+			holds(t, kept <= remembered, "%d versions are remembered", kept)
 		} else {
 			p := randomPatch(rng, 2)
 			p[name("k%d", n)] = true // each version has something of all before it
@@ -36,22 +33,16 @@ func earlierVersions(t *testing.T, k Kind) {
 			version = must[int64](t)(s.PatchAt(t.Context(), "ada", "s", int64(n), []object{p}))
 		}
 		model = append(model, next)
-		if version != int64(n+1) {
-			t.Fatalf("version %d after %d changes", version, n+1)
-		}
+		needs(t, version == int64(n+1), "version %d after %d changes", version, n+1)
 		if n%40 == 0 {
 			sameAsModel(t, s, model)
 		}
 	}
 	sameAsModel(t, s, model)
 	for _, version := range []int64{-1, 0, 10, 221} {
-		if _, err := s.At(t.Context(), "ada", "s", version); tool.CodeOf(err) != tool.CodeNotFound {
-			t.Errorf("version %d: %v", version, err)
-		}
+		gives(t, errOf(s.At(t.Context(), "ada", "s", version)), tool.CodeNotFound, "version %d", version)
 	}
-	if st := must[session.State](t)(s.At(t.Context(), "ada", "other", 0)); string(st.State) != `{}` || st.Version != 0 {
-		t.Errorf("nobody has changed it: %+v", st)
-	}
+	isAt(t, must[session.State](t)(s.At(t.Context(), "ada", "other", 0)), 0, object{}, "nobody has changed it")
 }
 
 // sameAsModel looks at the versions that must be remembered, some in the middle and both ends.
@@ -63,97 +54,73 @@ func sameAsModel(t *testing.T, s *store.SessionTable, model []object) {
 			continue
 		}
 		st := must[session.State](t)(s.At(t.Context(), "ada", "s", int64(version)))
-		if d := cmp.Diff(model[version], decoded(t, st.State)); d != "" || st.Version != int64(version) ||
-			st.Changed.IsZero() {
-			t.Fatalf("version %d of %d, %d changed at %v: %s", version, last, st.Version, st.Changed, d)
-		}
+		isAt(t, st, int64(version), model[version], "version %d of %d", version, last)
+		needs(t, !t.Failed() && !st.Changed.IsZero(), "version %d of %d changed at %v", version, last, st.Changed)
 	}
 }
 
 func watching(t *testing.T, k Kind) {
-	address := k.New(t)
-	s, other := k.open(t, address).Sessions(), k.open(t, address).Sessions()
+	db, otherDB := k.two(t)
+	s, other := db.Sessions(), otherDB.Sessions()
 	const changes = remembered // as many as cannot be missed, however late one looks
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for n := range changes {
-			if err := other.Patch(context.Background(), "ada", "s", []object{{"n": name("%d", n+1)}}); err != nil {
-				t.Error(err)
-				return
-			}
+		for n := 1; n <= changes && !t.Failed(); n++ {
+			gives(t, other.Patch(context.Background(), "ada", "s", []object{{"n": name("%d", n)}}), success)
 		}
 	})
 	defer wg.Wait()
 	for seen := int64(0); seen < changes && !t.Failed(); {
 		st, more, err := s.Next(t.Context(), "ada", "s", seen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		works(t, err)
 		if !more {
 			continue
 		}
-		if seen++; st.Version != seen || decoded(t, st.State)["n"] != name("%d", seen) {
-			t.Fatalf("after version %d: %d, %s", seen-1, st.Version, st.State)
-		}
+		seen++
+		isAt(t, st, seen, object{"n": name("%d", seen)})
 	}
 	wg.Wait()
-	if _, more, err := s.Next(t.Context(), "ada", "s", changes); more || err != nil {
-		t.Errorf("there is nothing more: %v, %v", more, err)
-	}
-	if st, more, err := s.Next(t.Context(), "ada", "gone", 5); !more || st.Version != 0 || err != nil {
-		t.Errorf("it was removed: %+v, %v, %v", st, more, err)
-	}
-	if st, more, err := s.Next(t.Context(), "ada", "s", changes+5); !more || st.Version != 1 || err != nil {
-		t.Errorf("it was removed and came again: %+v, %v, %v", st, more, err)
+	for _, c := range []struct {
+		what, name    string
+		seen, version int64
+		more          bool
+	}{
+		{"there is nothing more", "s", changes, 0, false},
+		{"it was removed", "gone", 5, 0, true},
+		{"it was removed and came again", "s", changes + 5, 1, true},
+	} {
+		st, more, err := s.Next(t.Context(), "ada", c.name, c.seen)
+		holds(t, more == c.more && st.Version == c.version && err == nil, "%s: %+v, %v, %v", c.what, st, more, err)
 	}
 }
 
 // A store of the version before, whose history has no marks, is brought up to date: no state changes, and versions
 // that can be made again are right.
 func withoutMarks(t *testing.T, k Kind) {
-	address := k.New(t)
-	before := k.open(t, address).Sessions()
+	address, db := k.made(t)
+	before := db.Sessions()
 	rng := rand.New(rand.NewPCG(15, 16))
 	const changes = 110
 	model := []object{{}}
 	for n := range changes {
 		p := randomPatch(rng, 2)
 		model = append(model, strictjson.Merge(model[n], p))
-		if err := before.Patch(t.Context(), "ada", "s", []object{p}); err != nil {
-			t.Fatal(err)
-		}
+		works(t, before.Patch(t.Context(), "ada", "s", []object{p}))
 	}
 	must[int64](t)(before.PatchAt(t.Context(), "ada", "small", 0, []object{{"a": "b"}}))
-	raw := k.Raw(t, address)
-	for _, statement := range []string{
+	run(t, k.Raw(t, address),
 		`DROP TABLE session_mark`, `DROP TABLE token`, `DROP TABLE asset_caller`, `DROP TABLE job`,
-		`DROP TABLE job_event`,
-		`ALTER TABLE lease DROP COLUMN caller`,
-		`DROP TABLE program`, `ALTER TABLE outcome DROP COLUMN lost_at`,
-		`DELETE FROM toolpost_schema WHERE version > 2`,
-	} {
-		if _, err := raw.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
+		`DROP TABLE job_event`, `ALTER TABLE lease DROP COLUMN caller`, `DROP TABLE program`,
+		`ALTER TABLE outcome DROP COLUMN lost_at`, `DELETE FROM toolpost_schema WHERE version > 2`)
 	after := k.open(t, address).Sessions()
-	st := must[session.State](t)(after.Get(t.Context(), "ada", "s"))
-	if d := cmp.Diff(model[changes], decoded(t, st.State)); d != "" || st.Version != changes {
-		t.Errorf("version %d: %s", st.Version, d)
-	}
+	isAt(t, get(t, after, "s"), changes, model[changes])
 	for version := range changes + 1 {
 		st, err := after.At(t.Context(), "ada", "s", int64(version))
 		if tool.CodeOf(err) == tool.CodeNotFound && version < changes {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(model[version], decoded(t, st.State)); d != "" {
-			t.Errorf("version %d: %s", version, d)
-		}
+		works(t, err)
+		isAt(t, st, int64(version), model[version], "version %d", version)
 	}
-	if st := must[session.State](t)(after.At(t.Context(), "ada", "small", 1)); string(st.State) != `{"a":"b"}` {
-		t.Errorf("%+v", st)
-	}
+	isAt(t, must[session.State](t)(after.At(t.Context(), "ada", "small", 1)), 1, object{"a": "b"})
 }

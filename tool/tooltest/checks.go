@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"toolpost/tool"
@@ -170,10 +171,15 @@ func cancelled(p *probe) error {
 		return err
 	}
 	r.end()
-	if err := r.refuse(tool.CodeCancelled); err != nil {
+	return p.survives(r, tool.CodeCancelled)
+}
+
+// survives holds that a call is refused and that the handler still works after it.
+func (p *probe) survives(r *running, code tool.Code) error {
+	if err := r.refuse(code); err != nil {
 		return err
 	}
-	return p.echo(`{"after":"cancel"}`)
+	return p.echo(`{"after":"` + string(code) + `"}`)
 }
 
 // hanging waits until the tool says that it hangs, or a moment where it cannot say so.
@@ -195,30 +201,22 @@ func (p *probe) hanging(r *running, got *Collect) error {
 func cancelledBefore(p *probe) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := p.start(ctx, "hang", `{}`, tool.Discard).refuse(tool.CodeCancelled); err != nil {
-		return err
-	}
-	return p.echo(`{"after":"cancel"}`)
+	return p.survives(p.start(ctx, "hang", `{}`, tool.Discard), tool.CodeCancelled)
 }
 
 func deadline(p *probe) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	if err := p.start(ctx, "hang", `{}`, tool.Discard).refuse(tool.CodeTimeout); err != nil {
-		return err
-	}
-	return p.echo(`{"after":"deadline"}`)
+	return p.survives(p.start(ctx, "hang", `{}`, tool.Discard), tool.CodeTimeout)
 }
 
 var errEnough = errors.New("the caller wants no more events")
 
 // stopAfter is a sink that takes n events.
-func stopAfter(n int) tool.Sink {
-	var mu sync.Mutex
+func stopAfter(n int64) tool.Sink {
+	var taken atomic.Int64
 	return tool.SinkFunc(func(tool.Event) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if n--; n < 0 {
+		if taken.Add(1) > n {
 			return errEnough
 		}
 		return nil
@@ -251,10 +249,7 @@ func (p *probe) stopped(r *running) error {
 }
 
 func crashed(p *probe) error {
-	if err := p.start(context.Background(), "crash", `{}`, tool.Discard).refuse(tool.CodeCrash); err != nil {
-		return err
-	}
-	return p.echo(`{"after":"crash"}`)
+	return p.survives(p.start(context.Background(), "crash", `{}`, tool.Discard), tool.CodeCrash)
 }
 
 func concurrent(p *probe) error {

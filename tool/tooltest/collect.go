@@ -13,7 +13,7 @@ import (
 type Collect struct {
 	mu      sync.Mutex
 	events  []tool.Event
-	changed chan struct{} // closed at the next event; nil: nobody waits
+	changes tool.Changes
 }
 
 // Emit keeps e.
@@ -21,25 +21,24 @@ func (c *Collect) Emit(e tool.Event) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.events = append(c.events, e)
-	if c.changed != nil {
-		close(c.changed)
-		c.changed = nil
-	}
+	c.changes.Tell()
 	return nil
 }
 
 // Events returns the events so far.
 func (c *Collect) Events() []tool.Event {
-	events, _ := c.look()
-	return events
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.events)
 }
 
 // Logs returns the messages of the log events so far.
 func (c *Collect) Logs() []string {
 	var messages []string
 	for _, e := range c.Events() {
-		if message, ok := logMessage(e); ok {
-			messages = append(messages, message)
+		var data tool.Log
+		if e.Kind == tool.KindLog && strictjson.Unmarshal(e.Data, &data) == nil {
+			messages = append(messages, data.Message)
 		}
 	}
 	return messages
@@ -48,11 +47,9 @@ func (c *Collect) Logs() []string {
 // WaitLog waits until an event with that log message has come, or ctx has ended.
 func (c *Collect) WaitLog(ctx context.Context, message string) error {
 	for {
-		events, changed := c.look()
-		for _, e := range events {
-			if m, ok := logMessage(e); ok && m == message {
-				return nil
-			}
+		changed := c.changes.Changed()
+		if slices.Contains(c.Logs(), message) {
+			return nil
 		}
 		select {
 		case <-changed:
@@ -60,21 +57,4 @@ func (c *Collect) WaitLog(ctx context.Context, message string) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-func (c *Collect) look() (events []tool.Event, changed <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changed == nil {
-		c.changed = make(chan struct{})
-	}
-	return slices.Clone(c.events), c.changed
-}
-
-func logMessage(e tool.Event) (string, bool) {
-	var data tool.Log
-	if e.Kind != tool.KindLog || strictjson.Unmarshal(e.Data, &data) != nil {
-		return "", false
-	}
-	return data.Message, true
 }

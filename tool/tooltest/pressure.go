@@ -19,18 +19,19 @@ const (
 // backPressure lets some events flow, blocks the sink, and looks whether memory grows. How long it
 // looks follows from the rate before: long enough for twice what may lie in buffers.
 func backPressure(p *probe) error {
-	g := &gate{free: freeCount, blocked: make(chan struct{}), opened: make(chan struct{})}
+	g := &gate{blocked: make(chan struct{}), opened: make(chan struct{})}
 	r := p.start(context.Background(), "flood", `{}`, g)
-	defer g.open()
+	open := sync.OnceFunc(func() { close(g.opened) })
+	defer open()
 	select {
 	case <-g.blocked:
 	case <-r.live.Done():
 		return r.tooSoon(fmt.Sprintf("%d events had come", freeCount))
 	}
 	const rounds = 2 * maxAhead / (freeCount << 10)
-	err := watchHeap(min(max(rounds*g.took(), 200*time.Millisecond), 3*time.Second))
+	err := watchHeap(min(max(rounds*g.took, 200*time.Millisecond), 3*time.Second))
 	r.end()
-	g.open()
+	open()
 	return errors.Join(err, g.short, r.refuse(tool.CodeCancelled))
 }
 
@@ -54,50 +55,33 @@ func liveHeap() uint64 {
 
 // A gate is a sink that lets some events through and then blocks until it is opened.
 type gate struct {
-	mu          sync.Mutex
-	free, count int
-	first, last time.Time
-	short       error // set with last
+	mu    sync.Mutex
+	count int
+	first time.Time
 
 	blocked, opened chan struct{}
-	once            sync.Once
+	took            time.Duration // until it blocked; like short set before blocked is closed
+	short           error         // events are so small that the check would see nothing
 }
 
 func (g *gate) Emit(e tool.Event) error {
-	if g.pass(e) {
-		return nil
+	if !g.pass(e) {
+		<-g.opened
 	}
-	<-g.opened
 	return nil
 }
 
 func (g *gate) pass(e tool.Event) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.count++
-	switch {
-	case g.count == 1:
+	switch g.count++; g.count {
+	case 1:
 		g.first = time.Now()
-	case g.count == g.free:
-		g.last = time.Now()
-		g.short = tooShort(e)
+	case freeCount:
+		if g.took = time.Since(g.first); len(e.Data) < 1<<10 {
+			g.short = fmt.Errorf("flood: an event has %d bytes of data; 1 KiB is the least", len(e.Data))
+		}
 		close(g.blocked)
 	}
-	return g.count < g.free
+	return g.count < freeCount
 }
-
-// tooShort complains about events so small that the check would see nothing.
-func tooShort(e tool.Event) error {
-	if len(e.Data) < 1<<10 {
-		return fmt.Errorf("flood: an event has %d bytes of data; 1 KiB is the least", len(e.Data))
-	}
-	return nil
-}
-
-func (g *gate) took() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.last.Sub(g.first)
-}
-
-func (g *gate) open() { g.once.Do(func() { close(g.opened) }) }

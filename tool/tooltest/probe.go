@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"toolpost/tool"
@@ -78,14 +79,14 @@ func (p *probe) start(ctx context.Context, name, args string, out tool.Sink) *ru
 	r := &running{p: p, call: p.call(name, args), was: p.call(name, args), returned: make(chan struct{})}
 	r.was.ID, r.was.Trace = r.call.ID, r.call.Trace
 	r.ctx, r.end = context.WithTimeout(ctx, limit)
-	live, over := context.WithCancel(r.ctx)
-	r.live = live
+	var over context.CancelFunc
+	r.live, over = context.WithCancel(r.ctx)
 	go func() {
 		defer over()
 		defer close(r.returned)
 		g := &guard{p: p, tool: name, out: out}
 		r.result, r.err = p.h.Invoke(r.ctx, r.call, g)
-		g.close()
+		g.closed.Store(true)
 	}()
 	return r
 }
@@ -205,21 +206,16 @@ func (r *running) tooSoon(where string) error {
 
 // A guard stands between the handler and a check's sink and looks at every event.
 type guard struct {
-	p    *probe
-	tool string
-	out  tool.Sink
-
-	mu     sync.Mutex
-	closed bool
+	p      *probe
+	tool   string
+	out    tool.Sink
+	closed atomic.Bool
 }
 
 var errLate = errors.New("an event was emitted after Invoke had returned")
 
 func (g *guard) Emit(e tool.Event) error {
-	g.mu.Lock()
-	closed := g.closed
-	g.mu.Unlock()
-	if closed {
+	if g.closed.Load() {
 		g.p.fault(fmt.Errorf("%s: %w", g.tool, errLate))
 		return errLate
 	}
@@ -227,12 +223,6 @@ func (g *guard) Emit(e tool.Event) error {
 		g.p.fault(fmt.Errorf("%s: %w", g.tool, err))
 	}
 	return g.out.Emit(e)
-}
-
-func (g *guard) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = true
 }
 
 func lawfulEvent(e tool.Event) error {

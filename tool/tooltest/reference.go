@@ -2,7 +2,6 @@ package tooltest
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -82,8 +81,6 @@ func (Reference) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, er
 		}
 	}
 }
-
-func byName(a, b *tool.Spec) int { return cmp.Compare(a.Name, b.Name) }
 
 func hang(ctx context.Context, out tool.Sink) (*tool.Result, error) {
 	if err := out.Emit(tool.LogEvent("info", "hanging")); err != nil {

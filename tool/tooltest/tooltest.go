@@ -19,7 +19,6 @@
 package tooltest
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -99,18 +98,17 @@ func Specs() []*tool.Spec {
 		return []byte(`{"type":"object","properties":{` + properties + `}}`)
 	}
 	specs := []*tool.Spec{
+		{Name: "crash", Description: "Dies without an answer.", Input: object("")},
 		{Name: "echo", Description: "Returns its arguments.", Input: object("")},
-		{Name: "fail", Description: "Fails with a message.", Input: object(`"message":{"type":"string"}`)},
-		{Name: "hang", Description: "Runs until it is ended.", Input: object("")},
 		{Name: "events", Description: "Logs count events.", Input: object(`"count":{"type":"integer"}`)},
+		{Name: "fail", Description: "Fails with a message.", Input: object(`"message":{"type":"string"}`)},
 		{Name: "flood", Description: "Logs without end.", Input: object("")},
+		{Name: "hang", Description: "Runs until it is ended.", Input: object("")},
 		{Name: "spawn", Description: "Starts processes and leaves them running.", Input: object(
 			`"children":{"type":"integer"},"sleep":{"type":"string"},"setsid":{"type":"boolean"},"hang":{"type":"boolean"}`)},
-		{Name: "crash", Description: "Dies without an answer.", Input: object("")},
 	}
 	for _, s := range specs {
 		s.Source, s.Protocol = "tooltest", "tooltest"
 	}
-	slices.SortFunc(specs, byName)
 	return specs
 }

@@ -31,17 +31,10 @@ func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Dur
 	if len(h) == 0 {
 		return 0, nil
 	}
-	table := fields()
-	var texts [len(table)]string
-	var times [len(table)]int
 	unknown := ""
-	for name, values := range h {
-		i := slices.IndexFunc(table[:], func(f field) bool { return same(f.header, name) })
-		switch {
-		case i >= 0 && len(values) > 0:
-			texts[i] = values[0]
-			times[i] += len(values)
-		case i < 0 && ours(name) && !slices.ContainsFunc(also, func(a string) bool { return same(a, name) }):
+	for name := range h {
+		if ours(name) && !slices.ContainsFunc(fields[:], func(f field) bool { return same(f.header, name) }) &&
+			!slices.ContainsFunc(also, func(a string) bool { return same(a, name) }) {
 			unknown = max(unknown, name) // of several always the same one: a map has no order
 		}
 	}
@@ -49,31 +42,40 @@ func Read(h map[string][]string, c *tool.Call, also ...string) (timeout time.Dur
 		return 0, notKnown(unknown, also)
 	}
 	in := contents{Call: c}
-	for i := range table {
-		f := &table[i]
-		if times[i] > 1 && !f.lenient {
-			return 0, twice(f.header, times[i])
+	for _, f := range &fields {
+		text, times := find(h, f.header)
+		if times > 1 && !f.lenient {
+			return 0, twice(f.header, times)
 		}
-		if texts[i] == "" || times[i] > 1 {
+		if text == "" || times > 1 {
 			continue
 		}
-		if err := f.take(&in, texts[i]); err != nil {
+		if err := f.read(&in, text); err != nil {
 			return 0, BadHeader(f.header, "%w", err)
 		}
 	}
 	return in.timeout, nil
 }
 
+// find gives a value of a header, in whatever case its name was sent, and how many there are.
+func find(h map[string][]string, name string) (text string, times int) {
+	for sent, values := range h {
+		if same(sent, name) && len(values) > 0 {
+			text = values[0]
+			times += len(values)
+		}
+	}
+	return text, times
+}
+
 // Write is the inverse of Read. What would not be read as it was written is an error, and h is then not fit to be sent.
 func Write(h map[string][]string, c *tool.Call, timeout time.Duration) error {
 	out, scratch := contents{c, timeout}, contents{Call: new(tool.Call)}
-	table := fields()
-	for i := range table {
-		f := &table[i]
-		text, err := f.give(&out)
+	for _, f := range &fields {
+		text, err := f.write(&out)
 		if err == nil && text != "" {
 			h[f.header] = []string{text}
-			err = f.take(&scratch, text)
+			err = f.read(&scratch, text)
 		}
 		if err != nil {
 			return BadHeader(f.header, "%w", err)
@@ -85,7 +87,7 @@ func Write(h map[string][]string, c *tool.Call, timeout time.Duration) error {
 // Headers lists the headers of a call.
 func Headers() []string {
 	var names []string
-	for _, f := range fields() {
+	for _, f := range fields {
 		names = append(names, f.header)
 	}
 	return names
@@ -104,14 +106,8 @@ func ID(h map[string][]string) (string, error) {
 
 // Single returns the value of a header that is there once or not at all, in whatever case its name was sent. One that
 // is there twice is refused: two readers might each take another one.
-func Single(h map[string][]string, name string) (text string, err error) {
-	times := 0
-	for sent, values := range h {
-		if same(sent, name) && len(values) > 0 {
-			text = values[0]
-			times += len(values)
-		}
-	}
+func Single(h map[string][]string, name string) (string, error) {
+	text, times := find(h, name)
 	if times > 1 {
 		return "", twice(name, times)
 	}
@@ -153,7 +149,7 @@ func twice(name string, times int) *tool.Error {
 // been meant, since whoever knows TOOLPOST_KEY will try Toolpost-Key.
 func notKnown(name string, also []string) *tool.Error {
 	meant := map[string]string{}
-	for _, f := range fields() {
+	for _, f := range fields {
 		meant[bare(f.variable)], meant[bare(f.header)] = f.header, f.header
 	}
 	for _, header := range also {

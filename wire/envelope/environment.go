@@ -14,14 +14,12 @@ import (
 // program itself, and of those that people choose for its tokens.
 func Environment(getenv func(string) string) (tool.Middleware, error) {
 	given := contents{Call: new(tool.Call)}
-	table := fields()
-	for i := range table {
-		f := &table[i]
+	for _, f := range fields {
 		text := getenv(f.variable) // that of no name is empty
 		if text == "" {
 			continue
 		}
-		if err := f.take(&given, text); err != nil {
+		if err := f.read(&given, text); err != nil {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "the environment variable %s %w", f.variable, err)
 		}
 	}

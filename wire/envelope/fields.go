@@ -37,51 +37,40 @@ type contents struct {
 	timeout time.Duration
 }
 
-// A field is one thing that an envelope holds: a plain text, or something that has a form.
+// A field is one thing that an envelope holds.
 type field struct {
 	header   string
 	variable string                        // of the environment; "": none
-	text     func(*contents) *string       // where a plain text goes
-	read     func(*contents, string) error // in place of text; the error completes the sentence "the header X ..."
+	read     func(*contents, string) error // the error completes the sentence "the header X ..."
 	write    func(*contents) (string, error)
 	lenient  bool // there twice, it is as if it were not there
 }
 
 // fields is the table. The id has no variable: it names one call, and a program may make many. Two headers are not of
 // our making: the key's is that of an IETF draft, and the trace's that of W3C, which asks senders for lower case.
-func fields() [10]field {
-	return [...]field{
-		{header: HeaderCall, read: readID, write: func(c *contents) (string, error) { return c.ID, nil }},
-		{
-			header: "Toolpost-Session", variable: "TOOLPOST_SESSION",
-			text: func(c *contents) *string { return &c.Session },
+var fields = [...]field{
+	{header: HeaderCall, read: readID, write: func(c *contents) (string, error) { return c.ID, nil }},
+	text("Toolpost-Session", "TOOLPOST_SESSION", func(c *contents) *string { return &c.Session }),
+	text("Idempotency-Key", "TOOLPOST_KEY", func(c *contents) *string { return &c.Key }),
+	text("Toolpost-Lease", "TOOLPOST_LEASE", func(c *contents) *string { return &c.Lease }),
+	text("Toolpost-Run", "TOOLPOST_RUN", func(c *contents) *string { return &c.Run }),
+	text(HeaderResume, "TOOLPOST_RESUME", func(c *contents) *string { return &c.Resume }),
+	{header: HeaderAnswers, variable: "TOOLPOST_ANSWERS", read: readAnswers, write: writeAnswers},
+	{header: HeaderDryRun, variable: "TOOLPOST_DRY_RUN", read: readDryRun, write: writeDryRun},
+	{header: HeaderTimeout, variable: "TOOLPOST_TIMEOUT", read: readTimeout, write: writeTimeout},
+	{header: "traceparent", variable: "TRACEPARENT", read: readTrace, write: writeTrace, lenient: true},
+}
+
+// text is a field of plain text, and in tells where it goes.
+func text(header, variable string, in func(*contents) *string) field {
+	return field{
+		header: header, variable: variable,
+		read: func(c *contents, text string) error {
+			*in(c) = text
+			return CheckText(text)
 		},
-		{header: "Idempotency-Key", variable: "TOOLPOST_KEY", text: func(c *contents) *string { return &c.Key }},
-		{header: "Toolpost-Lease", variable: "TOOLPOST_LEASE", text: func(c *contents) *string { return &c.Lease }},
-		{header: "Toolpost-Run", variable: "TOOLPOST_RUN", text: func(c *contents) *string { return &c.Run }},
-		{header: HeaderResume, variable: "TOOLPOST_RESUME", text: func(c *contents) *string { return &c.Resume }},
-		{header: HeaderAnswers, variable: "TOOLPOST_ANSWERS", read: readAnswers, write: writeAnswers},
-		{header: HeaderDryRun, variable: "TOOLPOST_DRY_RUN", read: readDryRun, write: writeDryRun},
-		{header: HeaderTimeout, variable: "TOOLPOST_TIMEOUT", read: readTimeout, write: writeTimeout},
-		{header: "traceparent", variable: "TRACEPARENT", read: readTrace, write: writeTrace, lenient: true},
+		write: func(c *contents) (string, error) { return *in(c), nil },
 	}
-}
-
-// take puts a text that came into the envelope, if it can be meant.
-func (f *field) take(c *contents, text string) error {
-	if f.text == nil {
-		return f.read(c, text)
-	}
-	*f.text(c) = text
-	return CheckText(text)
-}
-
-// give is the inverse of take; "": nothing to send.
-func (f *field) give(c *contents) (string, error) {
-	if f.text == nil {
-		return f.write(c)
-	}
-	return *f.text(c), nil
 }
 
 // CheckText refuses a text that would not arrive in a header as it was sent, or would be two headers. Its error goes

@@ -147,7 +147,9 @@ func (c *Conn) Ask(ctx context.Context, method string, params []byte, tag any) (
 		return nil, err
 	}
 	if err := c.o.Writer.Send(ctx, c.leaving, EncodeRequest(r.ID, method, params)); err != nil {
-		c.forget(r)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.pending, r.ID) // it was never sent
 		return nil, err
 	}
 	for ended := false; ; {
@@ -179,13 +181,6 @@ func (c *Conn) enter(method string, tag any) (*Request, error) {
 	r := &Request{ID: c.last, Method: method, Tag: tag, news: make(chan struct{}, 1)}
 	c.pending[r.ID] = r
 	return r, nil
-}
-
-// forget takes a request back that was never sent.
-func (c *Conn) forget(r *Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.pending, r.ID)
 }
 
 // catchUp serves what was asked so far, and then tells whether the answer has come. It stops when ctx ends: the other
@@ -291,60 +286,35 @@ func (c *Conn) Pending() (n int, abandoned []*Request) {
 // ends first, the goroutine that waits for a message is left to the end of what it reads from.
 func (c *Conn) Read(ctx context.Context, in Reader) error {
 	var scan strictjson.Scanner
-	if ctx.Done() == nil { // whoever owns the reader ends it
+	var taking sync.Mutex
+	read := func() error {
 		for {
 			line, err := in.Next()
-			if err == nil {
+			if err != nil {
+				return err
+			}
+			taking.Lock()
+			if err = ctx.Err(); err == nil {
 				err = c.take(&scan, line)
 			}
+			taking.Unlock()
 			if err != nil {
 				return err
 			}
 		}
 	}
-	lines, stop := make(chan read), make(chan struct{})
-	defer close(stop)
-	go pump(in, lines, stop)
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case l := <-lines:
-			if l.err == nil {
-				l.err = c.take(&scan, l.text)
-			}
-			if l.err != nil {
-				return l.err
-			}
-			l.taken <- struct{}{}
-		}
+	if ctx.Done() == nil { // whoever owns the reader ends it
+		return read()
 	}
-}
-
-// A read is a message that came. Its reader goes on when it is taken.
-type read struct {
-	text  []byte
-	err   error
-	taken chan struct{}
-}
-
-func pump(in Reader, lines chan<- read, stop <-chan struct{}) {
-	taken := make(chan struct{}, 1)
-	for {
-		b, err := in.Next()
-		select {
-		case lines <- read{b, err, taken}:
-		case <-stop:
-			return
-		}
-		if err != nil {
-			return
-		}
-		select {
-		case <-taken:
-		case <-stop:
-			return
-		}
+	ended := make(chan error, 1)
+	go func() { ended <- read() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		taking.Lock() // the message that is being taken is the last
+		defer taking.Unlock()
+		return ctx.Err()
 	}
 }
 

@@ -2,30 +2,43 @@
 package nearest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+
+	"toolpost/tool"
 )
+
+// Check refuses names that cannot be: a rule about what does not exist does nothing. Patterns may meet nothing. Where
+// known is nil there may be any.
+func Check(what string, given tool.Globs, known []string) error {
+	for _, g := range given {
+		if known == nil || !g.Plain() || slices.Contains(known, string(g)) {
+			continue
+		}
+		hint := "known are " + strings.Join(known, ", ")
+		if near := Of(string(g), known); len(near) > 0 {
+			hint = fmt.Sprintf("did you mean %q?", near[0])
+		}
+		return fmt.Errorf("there is no %s %q; %s", what, string(g), hint)
+	}
+	return nil
+}
 
 // Of returns at most three of the known words that are near the given one, the nearest first. A word is
 // near when few letters differ, whatever the case, or when one starts with the other.
 func Of(word string, known []string) []string {
-	type candidate struct {
-		word     string
-		distance int
-	}
-	var near []candidate
+	var near []string
+	far := map[string]int{}
 	limit := min(max(1, len(word)/3), 5)
 	for _, k := range known {
-		if d := distance(strings.ToLower(word), strings.ToLower(k)); d <= limit || prefixed(word, k) {
-			near = append(near, candidate{k, d})
+		far[k] = distance(strings.ToLower(word), strings.ToLower(k))
+		if far[k] <= limit || prefixed(word, k) {
+			near = append(near, k)
 		}
 	}
-	slices.SortStableFunc(near, func(a, b candidate) int { return a.distance - b.distance })
-	var words []string
-	for _, c := range near[:min(3, len(near))] {
-		words = append(words, c.word)
-	}
-	return words
+	slices.SortStableFunc(near, func(a, b string) int { return far[a] - far[b] })
+	return near[:min(3, len(near))]
 }
 
 // prefixed asks for three letters in common, so that one letter does not suggest everything.

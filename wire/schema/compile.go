@@ -2,12 +2,12 @@ package schema
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // fillAll compiles the root and what it leads to, and then, only to find mistakes, the rest.
@@ -59,13 +59,13 @@ func (c *compiler) fill(p *place) error {
 		return nil
 	}
 	s := source{c: c, place: p, obj: obj}
-	if _, isRef := obj["$ref"]; isRef && p.res.draft <= draft7 {
+	if s.has("$ref") && p.res.draft <= draft7 {
 		n.logic = &logicRules{ref: s.ref("$ref")}
 		return s.err
 	}
 	n.types = s.types()
 	n.constant, n.enum = s.values()
-	n.num, n.str, n.arr, n.obj = s.numberRules(), s.stringRules(), s.arrayRules(), s.objectRules()
+	n.bounds, n.str, n.arr, n.obj = s.bounds(), s.stringRules(), s.arrayRules(), s.objectRules()
 	n.logic = s.logicRules()
 	n.unevaluatedItems, n.unevaluatedProperties = s.schema("unevaluatedItems"), s.schema("unevaluatedProperties")
 	n.res = p.res
@@ -134,6 +134,15 @@ func (s *source) fail(keyword, format string, args ...any) {
 	}
 }
 
+// read returns what a keyword holds, where it is there and of the type that is wanted.
+func read[T any](s *source, keyword, want string) (value T, ok bool) {
+	v, there := s.obj[keyword]
+	if value, ok = v.(T); there && !ok {
+		s.fail(keyword, "got %s, want %s", kindOf(v), want)
+	}
+	return value, ok
+}
+
 // has reports whether one of the keywords is there.
 func (s *source) has(keywords ...string) bool {
 	return slices.ContainsFunc(keywords, func(k string) bool { _, ok := s.obj[k]; return ok })
@@ -189,12 +198,13 @@ func (s *source) types() kinds {
 	var set kinds
 	for _, v := range list {
 		name, _ := v.(string)
-		kind, ok := kindNamed(name)
-		if !ok {
+		kind := slices.Index(kindNames[:], name)
+		if kind < 0 {
 			s.fail("type", "%s is not a type; the types are string, number, integer, boolean, object, array and null",
 				show(v))
+			return 0
 		}
-		set |= kind
+		set |= 1 << kind
 	}
 	if set == 0 {
 		s.fail("type", "it names no type")
@@ -206,11 +216,7 @@ func (s *source) values() (constant, enum *values) {
 	if v, ok := s.obj["const"]; ok {
 		constant = newValues([]any{v})
 	}
-	if v, ok := s.obj["enum"]; ok {
-		listed, ok := v.([]any)
-		if !ok {
-			s.fail("enum", "got %s, want array", kindOf(v))
-		}
+	if listed, ok := read[[]any](s, "enum", "array"); ok {
 		enum = newValues(listed)
 	}
 	return constant, enum
@@ -218,20 +224,15 @@ func (s *source) values() (constant, enum *values) {
 
 // number reads a bound; nil: none.
 func (s *source) number(keyword string) *number {
-	v, ok := s.obj[keyword]
+	text, ok := read[json.Number](s, keyword, "number")
 	if !ok {
-		return nil
-	}
-	text, ok := v.(json.Number)
-	if !ok {
-		s.fail(keyword, "got %s, want number", kindOf(v))
 		return nil
 	}
 	return newNumber(string(text))
 }
 
-// bounds reads a bound and its exclusive sister, which in draft-04 was a flag of the first.
-func (s *source) bounds(keyword, exclusive string) (bound, beyond *number) {
+// both reads a bound and its exclusive sister, which in draft-04 was a flag of the first.
+func (s *source) both(keyword, exclusive string) (bound, beyond *number) {
 	bound = s.number(keyword)
 	if flag, isFlag := s.obj[exclusive].(bool); isFlag {
 		if flag {
@@ -242,33 +243,36 @@ func (s *source) bounds(keyword, exclusive string) (bound, beyond *number) {
 	return bound, s.number(exclusive)
 }
 
-func (s *source) numberRules() *numberRules {
-	if !s.has("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf") {
-		return nil
+func (s *source) bounds() []bound {
+	least, above := s.both("minimum", "exclusiveMinimum")
+	most, below := s.both("maximum", "exclusiveMaximum")
+	factor := s.number("multipleOf")
+	if factor != nil && factor.exact.sign() <= 0 {
+		s.fail("multipleOf", "%s is not more than 0", brief(factor.text))
 	}
-	var rules numberRules
-	rules.min, rules.above = s.bounds("minimum", "exclusiveMinimum")
-	rules.max, rules.below = s.bounds("maximum", "exclusiveMaximum")
-	rules.multipleOf = s.number("multipleOf")
-	if m := rules.multipleOf; m != nil && m.exact.sign() <= 0 {
-		s.fail("multipleOf", "%s is not more than 0", brief(m.text))
+	var bounds []bound
+	for _, b := range [...]bound{
+		{least, func(n *number, v string) bool { return n.compare(v) < 0 }, " is less than the minimum "},
+		{above, func(n *number, v string) bool { return n.compare(v) <= 0 }, " is not more than "},
+		{most, func(n *number, v string) bool { return n.compare(v) > 0 }, " is more than the maximum "},
+		{below, func(n *number, v string) bool { return n.compare(v) >= 0 }, " is not less than "},
+		{factor, func(n *number, v string) bool { return !n.divides(v) }, " is not a multiple of "},
+	} {
+		if b.limit != nil {
+			bounds = append(bounds, b)
+		}
 	}
-	return &rules
+	return bounds
 }
 
 // count reads a number of things.
 func (s *source) count(keyword string, otherwise int) int {
-	v, ok := s.obj[keyword]
+	text, ok := read[json.Number](s, keyword, "integer")
 	if !ok {
-		return otherwise
-	}
-	text, ok := v.(json.Number)
-	if !ok {
-		s.fail(keyword, "got %s, want integer", kindOf(v))
 		return otherwise
 	}
 	n := parseDecimal(string(text))
-	if n.negative || !isInteger(string(text)) {
+	if n.negative || !n.isInteger() {
 		s.fail(keyword, "%s is not a count; use 0, 1, 2 ...", brief(string(text)))
 		return otherwise
 	}
@@ -280,13 +284,7 @@ func (d decimal) count() int {
 	if d.exp > 18 {
 		return math.MaxInt
 	}
-	n := 0
-	for i := range int(d.exp) {
-		n *= 10
-		if i < len(d.digits) {
-			n += int(d.digits[i] - '0')
-		}
-	}
+	n, _ := strconv.Atoi(d.digits + strings.Repeat("0", int(d.exp)-len(d.digits))) // of no digits: 0
 	return n
 }
 
@@ -299,12 +297,7 @@ func (s *source) stringRules() *stringRules {
 		return nil
 	}
 	rules := &stringRules{length: s.span("minLength", "maxLength")}
-	if v, ok := s.obj["pattern"]; ok {
-		text, ok := v.(string)
-		if !ok {
-			s.fail("pattern", "got %s, want string", kindOf(v))
-			return nil
-		}
+	if text, ok := read[string](s, "pattern", "string"); ok {
 		rules.pattern = s.pattern("pattern", text)
 	}
 	return rules
@@ -325,7 +318,7 @@ func (s *source) arrayRules() *arrayRules {
 	rules := &arrayRules{
 		size: s.span("minItems", "maxItems"), prefix: s.schemas("prefixItems"), contains: s.schema("contains"),
 	}
-	rules.unique = s.flag("uniqueItems")
+	rules.unique, _ = read[bool](s, "uniqueItems", "boolean")
 	rules.marks = s.place.res.draft >= draft2020
 	rules.found = span{s.count("minContains", 1), s.count("maxContains", math.MaxInt)}
 	if _, older := s.obj["items"].([]any); !older {
@@ -337,15 +330,6 @@ func (s *source) arrayRules() *arrayRules {
 	}
 	rules.prefix, rules.rest = s.schemas("items"), s.schema("additionalItems")
 	return rules
-}
-
-func (s *source) flag(keyword string) bool {
-	v, ok := s.obj[keyword]
-	flag, isFlag := v.(bool)
-	if ok && !isFlag {
-		s.fail(keyword, "got %s, want boolean", kindOf(v))
-	}
-	return flag
 }
 
 func (s *source) objectRules() *objectRules {
@@ -388,10 +372,7 @@ func (s *source) names(v any, keyword string) []string {
 }
 
 func (s *source) dependencies(keyword string) []dependency {
-	members, ok := s.obj[keyword].(map[string]any)
-	if s.has(keyword) && !ok {
-		s.fail(keyword, "got %s, want object", kindOf(s.obj[keyword]))
-	}
+	members, _ := read[map[string]any](s, keyword, "object")
 	var found []dependency
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		d := dependency{name: name}
@@ -425,9 +406,6 @@ func (s *source) logicRules() *logicRules {
 }
 
 func (s *source) ref(keyword string) *node {
-	if !s.has(keyword) {
-		return nil
-	}
 	p, _ := s.target(keyword)
 	if p == nil {
 		return nil
@@ -435,18 +413,15 @@ func (s *source) ref(keyword string) *node {
 	return s.c.use(p)
 }
 
-// target returns nil after an error.
+// target returns nil where there is no reference, and after an error.
 func (s *source) target(keyword string) (p *place, fragment string) {
-	ref, ok := s.obj[keyword].(string)
-	err := errors.New("want a string")
-	if ok {
-		p, fragment, err = s.c.resolve(ref, s.place)
-	}
-	if err != nil {
-		if !ok || !s.c.unused {
-			s.fail(keyword, "%w", err)
-		}
+	ref, ok := read[string](s, keyword, "string")
+	if !ok {
 		return nil, ""
+	}
+	p, fragment, err := s.c.resolve(ref, s.place)
+	if err != nil && !s.c.unused {
+		s.fail(keyword, "%w", err)
 	}
 	return p, fragment
 }
@@ -457,9 +432,6 @@ func (s *source) dynamicRef() *dynamicRef {
 	keyword, anchor := "$dynamicRef", ""
 	if s.has("$recursiveRef") {
 		keyword = "$recursiveRef"
-	}
-	if !s.has(keyword) {
-		return nil
 	}
 	p, fragment := s.target(keyword)
 	if p == nil {

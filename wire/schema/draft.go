@@ -1,9 +1,6 @@
 package schema
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // A draft is an edition of the standard. The keywords of all of them are read in each, as long as no edition
 // gives a keyword two meanings; where one does, the draft decides.
@@ -17,57 +14,42 @@ const (
 	draft2020
 )
 
-// draftOf reads a schema's $schema.
-func draftOf(obj map[string]any, at string, otherwise draft) (draft, error) {
-	v, ok := obj["$schema"]
+var drafts = map[string]draft{
+	"json-schema.org/draft/2020-12/schema": draft2020, "json-schema.org/schema": draft2020,
+	"json-schema.org/draft/2019-09/schema": draft2019, "json-schema.org/draft-07/schema": draft7,
+	"json-schema.org/draft-06/schema": draft6, "json-schema.org/draft-04/schema": draft4,
+}
+
+// draft reads a schema's $schema; one that has none is of the draft of what is around it.
+func (s *source) draft() draft {
+	uri, ok := read[string](s, "$schema", "string")
 	if !ok {
-		return otherwise, nil
-	}
-	uri, ok := v.(string)
-	if !ok {
-		return 0, fmt.Errorf("%s/$schema: got %s, want string", at, kindOf(v))
+		return s.place.res.draft
 	}
 	_, name, _ := strings.Cut(strings.TrimSuffix(uri, "#"), "://")
-	switch name {
-	case "json-schema.org/draft/2020-12/schema", "json-schema.org/schema":
-		return draft2020, nil
-	case "json-schema.org/draft/2019-09/schema":
-		return draft2019, nil
-	case "json-schema.org/draft-07/schema":
-		return draft7, nil
-	case "json-schema.org/draft-06/schema":
-		return draft6, nil
-	case "json-schema.org/draft-04/schema":
-		return draft4, nil
+	d, known := drafts[name]
+	if !known {
+		s.fail("$schema", "%q is not known; leave it out or use https://json-schema.org/draft/2020-12/schema", brief(uri))
 	}
-	return 0,
-		fmt.Errorf("%s/$schema: %q is not known; leave it out or use https://json-schema.org/draft/2020-12/schema", at,
-			brief(uri))
+	return d
 }
 
 // A shape says how schemas stand under a keyword.
 type shape int
 
 const (
-	oneSchema        shape = 1 << iota // a schema
-	schemaList                         // an array of schemas
-	schemaMap                          // an object of schemas
-	schemaMapOrNames                   // an object of schemas and of arrays of property names
+	oneSchema  shape = 1 << iota // a schema
+	schemaList                   // an array of schemas
+	schemaMap                    // an object of schemas
+	nameLists                    // and of arrays of property names
 )
 
-func shapeOf(keyword string) shape {
-	switch keyword {
-	case "properties", "patternProperties", "dependentSchemas", "$defs", "definitions":
-		return schemaMap
-	case "allOf", "anyOf", "oneOf", "prefixItems":
-		return schemaList
-	case "items":
-		return oneSchema | schemaList // an array: what prefixItems is now
-	case "dependencies":
-		return schemaMapOrNames
-	case "additionalProperties", "unevaluatedProperties", "propertyNames", "additionalItems", "unevaluatedItems",
-		"contains", "not", "if", "then", "else", "contentSchema":
-		return oneSchema
-	}
-	return 0
+var shapes = map[string]shape{
+	"properties": schemaMap, "patternProperties": schemaMap, "dependentSchemas": schemaMap, "$defs": schemaMap,
+	"definitions": schemaMap, "dependencies": schemaMap | nameLists,
+	"allOf": schemaList, "anyOf": schemaList, "oneOf": schemaList, "prefixItems": schemaList,
+	"items":                oneSchema | schemaList, // an array: what prefixItems is now
+	"additionalProperties": oneSchema, "unevaluatedProperties": oneSchema, "propertyNames": oneSchema,
+	"additionalItems": oneSchema, "unevaluatedItems": oneSchema, "contains": oneSchema, "not": oneSchema,
+	"if": oneSchema, "then": oneSchema, "else": oneSchema, "contentSchema": oneSchema,
 }

@@ -30,12 +30,7 @@ func (vs *values) hold(v any) bool {
 	if s, ok := v.(string); ok {
 		return vs.strings[s]
 	}
-	for _, other := range vs.others {
-		if equal(v, other) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(vs.others, func(other any) bool { return equal(v, other) })
 }
 
 // equal compares as JSON does: 1 and 1.0 are the same number, and an object's members have no order.

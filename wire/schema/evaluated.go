@@ -8,13 +8,9 @@ type evaluated struct {
 }
 
 func (e *evaluated) property(name string) {
-	if e == nil {
-		return
+	if e != nil {
+		put(&e.names, name, true)
 	}
-	if e.names == nil {
-		e.names = map[string]bool{}
-	}
-	e.names[name] = true
 }
 
 func (e *evaluated) items(upTo int) {
@@ -24,13 +20,17 @@ func (e *evaluated) items(upTo int) {
 }
 
 func (e *evaluated) item(i int) {
-	if e == nil {
-		return
+	if e != nil {
+		put(&e.each, i, true)
 	}
-	if e.each == nil {
-		e.each = map[int]bool{}
+}
+
+// put enters something into a map, which most never need and so is made by the first.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = map[K]V{}
 	}
-	e.each[i] = true
+	(*m)[key] = value
 }
 
 func (e *evaluated) merge(other *evaluated) {

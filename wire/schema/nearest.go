@@ -7,7 +7,7 @@ func (r *run) collect(n *node, v any) []finding {
 	r.check(n, v, nil)
 	r.quiet, r.found, found = was, found, r.found
 	if len(found) == 0 { // out of work
-		found = []finding{{Fault: Fault{r.pointer(), "does not match the schema"}, depth: len(r.path), node: n}}
+		found = []finding{{Fault{r.pointer(), noMatch}, len(r.path), ruleNever, n}}
 	}
 	return found
 }
@@ -75,9 +75,9 @@ func (r *run) noteTogether(every [][]finding, v any) bool {
 	}
 	switch {
 	case len(joined.enum.listed) == 0:
-		r.note(&joined, ruleType, r.words(&joined, ruleType, v, ""))
+		r.note(ruleType, &joined, joined.typeWords(v))
 	case joined.types == 0:
-		r.note(&joined, ruleEnum, r.words(&joined, ruleEnum, v, ""))
+		r.note(ruleEnum, &joined, joined.enumWords())
 	default:
 		return false
 	}

@@ -16,7 +16,7 @@ type node struct {
 	types    kinds // 0: any
 	constant *values
 	enum     *values
-	num      *numberRules
+	bounds   []bound
 	str      *stringRules
 	arr      *arrayRules
 	obj      *objectRules
@@ -25,8 +25,11 @@ type node struct {
 	unevaluatedItems, unevaluatedProperties *node
 }
 
-type numberRules struct {
-	min, above, max, below, multipleOf *number
+// A bound is a limit on numbers.
+type bound struct {
+	limit  *number
+	broken func(limit *number, v string) bool
+	words  string // between a number that breaks it and the limit
 }
 
 type stringRules struct {
@@ -132,15 +135,6 @@ func kindOf(v any) kinds {
 		return kindNull
 	}
 	return 0
-}
-
-func kindNamed(name string) (kinds, bool) {
-	for i, known := range kindNames {
-		if name == known {
-			return 1 << i, true
-		}
-	}
-	return 0, false
 }
 
 func (k kinds) hold(v any) bool {

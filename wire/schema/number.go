@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"math/big"
 	"strconv"
 	"strings"
@@ -24,20 +25,10 @@ func newNumber(text string) *number {
 func (n *number) compare(v string) int {
 	if n.isSmall {
 		if small, ok := parseSmall(v); ok {
-			return sign(small < n.small, small > n.small)
+			return cmp.Compare(small, n.small)
 		}
 	}
 	return parseDecimal(v).compare(n.exact)
-}
-
-func sign(less, more bool) int {
-	switch {
-	case less:
-		return -1
-	case more:
-		return 1
-	}
-	return 0
 }
 
 // divides reports whether v is a multiple of n, which is more than zero.
@@ -77,8 +68,7 @@ func isInteger(s string) bool {
 	if _, ok := parseSmall(s); ok {
 		return true
 	}
-	d := parseDecimal(s)
-	return d.exp >= int64(len(d.digits))
+	return parseDecimal(s).isInteger()
 }
 
 // A decimal is ±0.digits × 10^exp. The digits neither begin nor end with 0, so equal numbers are equal decimals,
@@ -118,15 +108,22 @@ func parseDecimal(s string) decimal {
 
 func (d decimal) compare(e decimal) int {
 	if d.sign() != e.sign() {
-		return sign(d.sign() < e.sign(), true)
+		return cmp.Compare(d.sign(), e.sign())
 	}
-	if d.exp != e.exp && d.sign() != 0 {
-		return d.sign() * sign(d.exp < e.exp, true)
-	}
-	return d.sign() * strings.Compare(d.digits, e.digits)
+	return d.sign() * cmp.Or(cmp.Compare(d.exp, e.exp), strings.Compare(d.digits, e.digits))
 }
 
-func (d decimal) sign() int { return sign(d.negative, d.digits != "") }
+func (d decimal) sign() int {
+	switch {
+	case d.digits == "":
+		return 0
+	case d.negative:
+		return -1
+	}
+	return 1
+}
+
+func (d decimal) isInteger() bool { return d.exp >= int64(len(d.digits)) }
 
 // multipleOf counts with at most as many digits as were written down, whatever the exponents.
 func (d decimal) multipleOf(e decimal) bool {
@@ -138,12 +135,8 @@ func (d decimal) multipleOf(e decimal) bool {
 		return false // d has digits after the last place of e; its own last digit is not 0
 	}
 	var of, by, power big.Int
-	if _, ok := by.SetString(e.digits, 10); !ok {
-		return false
-	}
-	if _, ok := of.SetString(d.digits, 10); !ok {
-		return false
-	}
+	by.SetString(e.digits, 10)
+	of.SetString(d.digits, 10)
 	power.Exp(big.NewInt(10), big.NewInt(shift), &by)
 	return of.Mod(of.Mul(&of, &power), &by).Sign() == 0
 }

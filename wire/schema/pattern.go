@@ -106,13 +106,10 @@ func (t *translator) next() error {
 		if c == '[' {
 			t.write(`\`)
 		}
+	case t.special():
+		return nil
 	case c == '[':
-		t.openClass()
-		return nil
-	case c == '.':
-		t.in = t.in[1:]
-		t.write(notLineEnd)
-		return nil
+		t.inClass = true
 	case c == '(':
 		t.groups = append(t.groups, len(t.out))
 	case c == ')' && len(t.groups) > 0:
@@ -176,22 +173,19 @@ func (t *translator) repeat(atom string, times uint64, form string) {
 	}
 }
 
-// openClass also reads the two classes that Go has no form for: the empty one and its opposite.
-func (t *translator) openClass() {
-	for _, special := range []struct{ ecma, is string }{{"[^]", `[\x00-\x{10ffff}]`}, {"[]", `[^\x00-\x{10ffff}]`}} {
-		if rest, ok := strings.CutPrefix(t.in, special.ecma); ok {
+// special writes what Go means otherwise, the dot, and the two classes that it has no form for: the empty one and its
+// opposite.
+func (t *translator) special() bool {
+	for _, s := range []struct{ ecma, is string }{
+		{".", notLineEnd}, {"[^]", `[\x00-\x{10ffff}]`}, {"[]", `[^\x00-\x{10ffff}]`},
+	} {
+		if rest, ok := strings.CutPrefix(t.in, s.ecma); ok {
 			t.in = rest
-			t.write(special.is)
-			return
+			t.write(s.is)
+			return true
 		}
 	}
-	t.inClass = true
-	open := "["
-	if strings.HasPrefix(t.in, "[^") {
-		open = "[^"
-	}
-	t.in = t.in[len(open):]
-	t.write(open)
+	return false
 }
 
 func (t *translator) escape() error {
@@ -240,11 +234,10 @@ func (t *translator) space(c byte) {
 	if c == 'S' {
 		ranges = notSpace
 	}
-	if t.inClass {
-		t.write(ranges)
-	} else {
-		t.write("[" + ranges + "]")
+	if !t.inClass {
+		ranges = "[" + ranges + "]"
 	}
+	t.write(ranges)
 }
 
 // unicode reads \uXXXX, a pair of them that is one character, and \u{...}.

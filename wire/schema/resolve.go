@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"toolpost/wire/strictjson"
 )
 
 // baseURI is what references are relative to in a schema without $id.
@@ -44,24 +43,14 @@ type compiler struct {
 	unused bool // what is compiled now cannot be reached; references that lead nowhere do no harm there
 }
 
-func newCompiler() *compiler {
-	return &compiler{resources: map[string]*resource{}, places: map[string]*place{}, patterns: map[string]*pattern{}}
-}
-
 // addDocument makes the schemas of a document known, at the prefix, under the URI.
 func (c *compiler) addDocument(uri, prefix string, doc any) error {
 	u, err := url.Parse(uri)
 	if err != nil {
 		return err
 	}
-	res := &resource{uri: u, at: prefix, draft: draft2020}
-	if obj, ok := doc.(map[string]any); ok {
-		if res.draft, err = draftOf(obj, prefix, draft2020); err != nil {
-			return err
-		}
-	}
-	c.resources[uri] = res
-	return c.index(doc, prefix, res)
+	c.resources[uri] = &resource{uri: u, at: prefix, draft: draft2020}
+	return c.index(doc, prefix, c.resources[uri])
 }
 
 // index finds the schemas in a schema, and their names, before any reference is followed.
@@ -76,8 +65,9 @@ func (c *compiler) index(v any, at string, in *resource) error {
 	p := &place{at: at, value: v, res: in, node: &node{at: at, cost: 1}}
 	c.places[at] = p
 	c.order = append(c.order, p)
-	if err := c.identify(p, obj); err != nil {
-		return err
+	s := source{c: c, place: p, obj: obj}
+	if s.identify(); s.err != nil {
+		return s.err
 	}
 	for _, keyword := range slices.Sorted(maps.Keys(obj)) {
 		if err := c.indexKeyword(keyword, obj[keyword], at+"/"+escape(keyword), p.res); err != nil {
@@ -96,155 +86,114 @@ func nameOf(at string) string {
 }
 
 func (c *compiler) indexKeyword(keyword string, v any, at string, in *resource) error {
-	shape := shapeOf(keyword)
-	switch v := v.(type) {
-	case []any:
-		if shape&schemaList != 0 {
-			return c.indexList(v, at, in)
-		}
-	case map[string]any:
-		if shape&(schemaMap|schemaMapOrNames) != 0 {
-			return c.indexNamed(v, at, in, shape == schemaMapOrNames)
-		}
-	}
+	shape := shapes[keyword]
+	list, isList := v.([]any)
+	members, isObject := v.(map[string]any)
 	switch {
+	case isList && shape&schemaList != 0:
+		for i, v := range list {
+			if err := c.index(v, at+"/"+strconv.Itoa(i), in); err != nil {
+				return err
+			}
+		}
+	case isObject && shape&schemaMap != 0:
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			if _, isList := members[name].([]any); isList && shape&nameLists != 0 {
+				continue
+			}
+			if err := c.index(members[name], at+"/"+escape(name), in); err != nil {
+				return err
+			}
+		}
 	case shape&oneSchema != 0:
 		return c.index(v, at, in)
 	case shape&schemaList != 0:
 		return fmt.Errorf("%s: got %s, want array of schemas", at, kindOf(v))
-	case shape != 0:
+	case shape&schemaMap != 0:
 		return fmt.Errorf("%s: got %s, want object of schemas", at, kindOf(v))
 	}
 	return nil
 }
 
-func (c *compiler) indexList(list []any, at string, in *resource) error {
-	for i, v := range list {
-		if err := c.index(v, at+"/"+strconv.Itoa(i), in); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *compiler) indexNamed(members map[string]any, at string, in *resource, namesToo bool) error {
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if _, isList := members[name].([]any); isList && namesToo {
-			continue
-		}
-		if err := c.index(members[name], at+"/"+escape(name), in); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // identify reads the names that a schema gives itself.
-func (c *compiler) identify(p *place, obj map[string]any) error {
-	if _, isRef := obj["$ref"]; isRef && p.res.draft <= draft7 {
-		return nil // a $ref stood alone then
+func (s *source) identify() {
+	p := s.place
+	if p.at == p.res.at {
+		p.res.draft = s.draft()
 	}
-	idWord := "$id"
+	if s.has("$ref") && p.res.draft <= draft7 {
+		return // a $ref stood alone then
+	}
+	keyword := "$id"
 	if p.res.draft <= draft4 {
-		idWord = "id"
+		keyword = "id"
 	}
-	if v, ok := obj[idWord]; ok {
-		id, ok := v.(string)
-		if !ok {
-			return fmt.Errorf("%s/%s: got %s, want string", p.at, idWord, kindOf(v))
-		}
-		if err := c.identifyBy(p, obj, id, idWord); err != nil {
-			return err
-		}
+	if id, ok := read[string](s, keyword, "string"); ok {
+		s.identifyBy(keyword, id)
 	}
-	return c.nameAnchors(p, obj)
+	s.nameAnchors()
 }
 
-func (c *compiler) identifyBy(p *place, obj map[string]any, id, idWord string) error {
+func (s *source) identifyBy(keyword, id string) {
+	p := s.place
 	u, err := p.res.uri.Parse(id)
 	if err != nil {
-		return fmt.Errorf("%s/%s: %q is not a URI", p.at, idWord, id)
+		s.fail(keyword, "%q is not a URI", id)
+		return
 	}
 	anchor := u.Fragment
 	u.Fragment, u.RawFragment = "", ""
 	if anchor != "" && p.res.draft > draft7 {
-		return fmt.Errorf("%s/%s: %q has a fragment; use $anchor", p.at, idWord, id)
+		s.fail(keyword, "%q has a fragment; use $anchor", id)
 	}
-	if !strings.HasPrefix(id, "#") {
-		if err := c.addResource(p, obj, u, id, idWord); err != nil {
-			return err
+	if uri := u.String(); !strings.HasPrefix(id, "#") {
+		if known := s.c.resources[uri]; known != nil && known.at != p.at {
+			s.fail(keyword, "%q is the name of another schema too", id)
 		}
+		p.res = &resource{uri: u, at: p.at, draft: s.draft()}
+		s.c.resources[uri] = p.res
 	}
-	if anchor == "" {
-		return nil
+	if anchor != "" {
+		s.addAnchor(keyword, anchor)
 	}
-	return addAnchor(p, anchor, idWord)
 }
 
-func (c *compiler) addResource(p *place, obj map[string]any, u *url.URL, id, idWord string) error {
-	if known := c.resources[u.String()]; known != nil && known.at != p.at {
-		return fmt.Errorf("%s/%s: %q is the name of another schema too", p.at, idWord, id)
-	}
-	d, err := draftOf(obj, p.at, p.res.draft)
-	p.res = &resource{uri: u, at: p.at, draft: d}
-	c.resources[u.String()] = p.res
-	return err
-}
-
-// isAnchor reports whether a name begins with a letter or '_' and goes on with those, digits, '-' and '.'.
-func isAnchor(name string) bool {
-	for i, c := range name {
-		letter := c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z'
-		if !letter && (i == 0 || c != '-' && c != '.' && (c < '0' || c > '9')) {
-			return false
-		}
-	}
-	return name != ""
-}
+var anchorName = regexp.MustCompile(`^[A-Za-z_][-A-Za-z0-9._]*$`)
 
 // recursiveAnchor is the one anchor of 2019-09's $recursiveRef; nobody can write this name.
 const recursiveAnchor = "#"
 
-func (c *compiler) nameAnchors(p *place, obj map[string]any) error {
+func (s *source) nameAnchors() {
+	p := s.place
 	for _, keyword := range []string{"$anchor", "$dynamicAnchor"} {
-		v, ok := obj[keyword]
-		if !ok || p.res.draft <= draft7 {
+		if !s.has(keyword) || p.res.draft <= draft7 {
 			continue
 		}
-		name, ok := v.(string)
-		if !ok || !isAnchor(name) {
-			return fmt.Errorf("%s/%s: want a name of letters, digits, '-', '_' and '.'", p.at, keyword)
+		name, _ := s.obj[keyword].(string)
+		if !anchorName.MatchString(name) {
+			s.fail(keyword, "want a name of letters, digits, '-', '_' and '.'")
 		}
-		if err := addAnchor(p, name, keyword); err != nil {
-			return err
-		}
+		s.addAnchor(keyword, name)
 		if keyword == "$dynamicAnchor" {
-			c.addDynamic(p, name)
+			s.c.addDynamic(p, name)
 		}
 	}
-	if obj["$recursiveAnchor"] == true && p.at == p.res.at {
-		c.addDynamic(p, recursiveAnchor)
+	if s.obj["$recursiveAnchor"] == true && p.at == p.res.at {
+		s.c.addDynamic(p, recursiveAnchor)
 	}
-	return nil
 }
 
-func addAnchor(p *place, name, keyword string) error {
-	if known := p.res.anchors[name]; known != nil && known != p {
-		return fmt.Errorf("%s/%s: the anchor %q is at %s too", p.at, keyword, name, nameOf(known.at))
+func (s *source) addAnchor(keyword, name string) {
+	res := s.place.res
+	if known := res.anchors[name]; known != nil && known != s.place {
+		s.fail(keyword, "the anchor %q is at %s too", name, nameOf(known.at))
 	}
-	if p.res.anchors == nil {
-		p.res.anchors = map[string]*place{}
-	}
-	p.res.anchors[name] = p
-	return nil
+	put(&res.anchors, name, s.place)
 }
 
 // addDynamic notes an anchor that may be reached from anywhere.
 func (c *compiler) addDynamic(p *place, name string) {
-	if p.res.dynamic == nil {
-		p.res.dynamic = map[string]*node{}
-	}
-	p.res.dynamic[name] = c.use(p)
+	put(&p.res.dynamic, name, c.use(p))
 }
 
 // use returns the node of a place, and has it compiled.
@@ -289,14 +238,11 @@ func (c *compiler) resource(u *url.URL, ref string) (*resource, error) {
 	if res := c.resources[uri]; res != nil {
 		return res, nil
 	}
-	text := metaschema(uri)
-	if text == "" {
+	doc := metaschemas()[uri]
+	if doc == nil {
 		return nil, fmt.Errorf("a $ref to another document (%s) is not followed; put it under $defs", ref)
 	}
-	doc, err := strictjson.Decode([]byte(text))
-	if err == nil {
-		err = c.addDocument(uri, uri+"#", doc)
-	}
+	err := c.addDocument(uri, uri+"#", doc)
 	return c.resources[uri], err
 }
 
@@ -338,9 +284,6 @@ func member(v any, name string) (any, bool) {
 }
 
 func escape(token string) string {
-	if !strings.ContainsAny(token, "~/") {
-		return token
-	}
 	return strings.ReplaceAll(strings.ReplaceAll(token, "~", "~0"), "/", "~1")
 }
 

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"unicode/utf8"
@@ -63,29 +64,24 @@ func (r *run) check(n *node, v any, marks *evaluated) bool {
 		return false
 	}
 	if n.never {
-		return r.fail(n, ruleNever, v, "")
+		return r.failBy(ruleNever, n, func() string { return "nothing is allowed here" })
 	}
 	if r.steps++; r.steps > maxSteps {
 		r.stopped = "it could not be checked: the schema refers to itself without end"
 	}
-	ok := r.inScope(n, v, marks)
-	r.steps--
-	return ok
-}
-
-func (r *run) inScope(n *node, v any, marks *evaluated) bool {
-	if n.res == nil || len(r.scopes) > 0 && r.scopes[len(r.scopes)-1] == n.res {
-		return r.rules(n, v, marks)
+	outside := len(r.scopes)
+	if n.res != nil && (outside == 0 || r.scopes[outside-1] != n.res) {
+		r.scopes = append(r.scopes, n.res)
 	}
-	r.scopes = append(r.scopes, n.res)
 	ok := r.rules(n, v, marks)
-	r.scopes = r.scopes[:len(r.scopes)-1]
+	r.scopes = r.scopes[:outside]
+	r.steps--
 	return ok
 }
 
 func (r *run) rules(n *node, v any, marks *evaluated) bool {
 	if n.types != 0 && !n.types.hold(v) {
-		return r.fail(n, ruleType, v, "") // what else is wrong with it says less
+		return r.failBy(ruleType, n, func() string { return n.typeWords(v) }) // what else is wrong with it says less
 	}
 	outer := marks
 	if n.unevaluatedItems != nil || n.unevaluatedProperties != nil {
@@ -107,10 +103,10 @@ func (r *run) rules(n *node, v any, marks *evaluated) bool {
 
 func (r *run) listed(n *node, v any) bool {
 	if n.constant != nil && !n.constant.hold(v) {
-		return r.fail(n, ruleConst, v, "")
+		return r.failBy(ruleConst, n, func() string { return "is not " + listing(n.constant.listed) })
 	}
 	if n.enum != nil && !n.enum.hold(v) {
-		return r.fail(n, ruleEnum, v, "")
+		return r.failBy(ruleEnum, n, n.enumWords)
 	}
 	return true
 }
@@ -118,59 +114,60 @@ func (r *run) listed(n *node, v any) bool {
 func (r *run) byKind(n *node, v any, marks *evaluated) bool {
 	switch value := v.(type) {
 	case string:
-		return n.str == nil || r.text(n, value, v)
+		return n.str == nil || r.text(n.str, value)
 	case json.Number:
-		return n.num == nil || r.number(n, string(value), v)
+		return r.number(n.bounds, string(value))
 	case []any:
-		return n.arr == nil || r.array(n, value, v, marks)
+		return n.arr == nil || r.array(n.arr, value, marks)
 	case map[string]any:
-		return n.obj == nil || r.object(n, value, v, marks)
+		return n.obj == nil || r.object(n.obj, value, marks)
 	}
 	return true
 }
 
-func (r *run) number(n *node, s string, v any) bool {
-	ok, b := true, n.num
-	if b.min != nil && b.min.compare(s) < 0 {
-		ok = r.fail(n, ruleMinimum, v, "")
-	}
-	if b.above != nil && b.above.compare(s) <= 0 {
-		ok = r.fail(n, ruleExclusiveMinimum, v, "")
-	}
-	if b.max != nil && b.max.compare(s) > 0 {
-		ok = r.fail(n, ruleMaximum, v, "")
-	}
-	if b.below != nil && b.below.compare(s) >= 0 {
-		ok = r.fail(n, ruleExclusiveMaximum, v, "")
-	}
-	if b.multipleOf != nil && !b.multipleOf.divides(s) {
-		ok = r.fail(n, ruleMultipleOf, v, "")
+func (r *run) number(bounds []bound, s string) bool {
+	ok := true
+	for i := range bounds {
+		if b := &bounds[i]; b.broken(b.limit, s) {
+			ok = r.fail(func() string { return brief(s) + b.words + brief(b.limit.text) })
+		}
 	}
 	return ok
 }
 
-func (r *run) text(n *node, s string, v any) bool {
-	ok, rules := true, n.str
+func (r *run) text(rules *stringRules, s string) bool {
+	ok := true
 	if !rules.length.any() {
 		r.spend(int64(len(s) / 64))
-		ok = r.length(n, s, v)
+		ok = r.length(rules.length, s)
 	}
 	if rules.pattern != nil && r.more(ok) && !r.matches(rules.pattern, s) {
-		ok = r.fail(n, rulePattern, v, "")
+		ok = r.fail(func() string { return "does not match the pattern " + brief(rules.pattern.text) })
 	}
 	return ok
 }
 
 // length counts code points, and only where the number of bytes leaves it open.
-func (r *run) length(n *node, s string, v any) bool {
-	l := n.str.length
+func (r *run) length(l span, s string) bool {
 	if len(s) < l.min || l.min > 0 && len(s) < 4*l.min && utf8.RuneCountInString(s) < l.min {
-		return r.fail(n, ruleMinLength, v, "")
+		return r.fail(func() string { return "shorter than " + count(l.min, "character", "characters") })
 	}
 	if len(s) > l.max && utf8.RuneCountInString(s) > l.max {
-		return r.fail(n, ruleMaxLength, v, "")
+		return r.fail(func() string { return "longer than " + count(l.max, "character", "characters") })
 	}
 	return true
+}
+
+// within holds a number of things against what it may be.
+func (r *run) within(s span, n int, one, many string) bool {
+	ok := true
+	if n < s.min {
+		ok = r.fail(func() string { return "fewer than " + count(s.min, one, many) })
+	}
+	if n > s.max {
+		ok = r.fail(func() string { return "more than " + count(s.max, one, many) })
+	}
+	return ok
 }
 
 // matches pays for the work beforehand: a pattern cannot be stopped.
@@ -178,23 +175,17 @@ func (r *run) matches(p *pattern, s string) bool {
 	return r.spend(int64(len(s))*p.size/patternSteps) && p.re.MatchString(s)
 }
 
-func (r *run) array(n *node, items []any, v any, marks *evaluated) bool {
-	rules, ok := n.arr, true
-	if len(items) < rules.size.min {
-		ok = r.fail(n, ruleMinItems, v, "")
-	}
-	if len(items) > rules.size.max {
-		ok = r.fail(n, ruleMaxItems, v, "")
-	}
+func (r *run) array(rules *arrayRules, items []any, marks *evaluated) bool {
+	ok := r.within(rules.size, len(items), "item", "items")
 	if r.more(ok) {
 		ok = r.items(rules, items, marks) && ok
 	}
 	if rules.contains != nil && r.more(ok) {
-		ok = r.contains(n, items, v, marks) && ok
+		ok = r.contains(rules, items, marks) && ok
 	}
 	if rules.unique && r.more(ok) {
-		if _, _, twins := r.firstTwins(items); twins {
-			ok = r.fail(n, ruleUnique, v, "")
+		if i, k, twins := r.firstTwins(items); twins {
+			ok = r.fail(func() string { return fmt.Sprintf("items %d and %d are equal", i, k) })
 		}
 	}
 	return ok
@@ -221,22 +212,26 @@ func (r *run) items(rules *arrayRules, items []any, marks *evaluated) bool {
 	return ok
 }
 
-func (r *run) contains(n *node, items []any, v any, marks *evaluated) bool {
-	rules, count := n.arr, 0
+func (r *run) contains(rules *arrayRules, items []any, marks *evaluated) bool {
+	found := 0
 	for i, item := range items {
 		if !r.silently(rules.contains, item, nil) {
 			continue
 		}
-		count++
+		found++
 		if rules.marks {
 			marks.item(i)
 		}
 	}
-	if count < rules.found.min {
-		return r.fail(n, ruleMinContains, v, "")
-	}
-	if count > rules.found.max {
-		return r.fail(n, ruleMaxContains, v, "")
+	switch {
+	case found < rules.found.min:
+		return r.fail(func() string {
+			return "fewer than " + count(rules.found.min, "item is", "items are") + " of the kind it must contain"
+		})
+	case found > rules.found.max:
+		return r.fail(func() string {
+			return "more than " + count(rules.found.max, "item is", "items are") + " of the kind it may contain"
+		})
 	}
 	return true
 }
@@ -274,51 +269,48 @@ func (r *run) branch(n *node, v any, marks *evaluated) bool {
 	return ok
 }
 
-func (r *run) object(n *node, obj map[string]any, v any, marks *evaluated) bool {
-	rules, ok := n.obj, true
+func (r *run) object(rules *objectRules, obj map[string]any, marks *evaluated) bool {
+	ok := true
 	for _, name := range rules.required {
 		if _, there := obj[name]; !there {
-			ok = r.fail(n, ruleRequired, v, name)
+			ok = r.fail(func() string { return "missing property " + quoted(name) })
 		}
 	}
-	if len(obj) < rules.size.min {
-		ok = r.fail(n, ruleMinProperties, v, "")
-	}
-	if len(obj) > rules.size.max {
-		ok = r.fail(n, ruleMaxProperties, v, "")
-	}
+	ok = r.within(rules.size, len(obj), "property", "properties") && ok
 	if r.more(ok) {
-		ok = r.members(n, obj, marks) && ok
+		ok = r.members(rules, obj, marks) && ok
 	}
 	if rules.dependent != nil && r.more(ok) {
-		ok = r.dependent(n, obj, v, marks) && ok
+		ok = r.dependent(rules, obj, marks) && ok
 	}
 	return ok
 }
 
-func (r *run) members(n *node, obj map[string]any, marks *evaluated) bool {
-	if !r.spend(int64(len(obj) * (1 + len(n.obj.patterns)))) {
+func (r *run) members(rules *objectRules, obj map[string]any, marks *evaluated) bool {
+	if !r.spend(int64(len(obj) * (1 + len(rules.patterns)))) {
 		return false
 	}
 	if !r.quiet {
 		ok := true
 		for _, name := range slices.Sorted(maps.Keys(obj)) {
-			ok = r.member(n, name, obj[name], marks) && ok
+			ok = r.member(rules, name, obj[name], marks) && ok
 		}
 		return ok
 	}
 	for name, v := range obj {
-		if !r.member(n, name, v, marks) {
+		if !r.member(rules, name, v, marks) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *run) member(n *node, name string, v any, marks *evaluated) bool {
-	rules, known, ok := n.obj, false, true
+func (r *run) member(rules *objectRules, name string, v any, marks *evaluated) bool {
+	known, ok := false, true
 	if rules.names != nil && !r.silently(rules.names, name, nil) {
-		ok = r.fail(n, ruleNames, name, name)
+		ok = r.fail(func() string {
+			return "property name " + quoted(name) + ": " + r.collect(rules.names, name)[0].Problem
+		})
 	}
 	if p := rules.properties[name]; p != nil {
 		known = true
@@ -332,7 +324,7 @@ func (r *run) member(n *node, name string, v any, marks *evaluated) bool {
 	}
 	if !known && rules.additional != nil {
 		known = true
-		ok = r.extra(n, rules.additional, ruleAdditional, name, v) && ok
+		ok = r.extra(rules.additional, name, v, rules.allowed) && ok
 	}
 	if known {
 		marks.property(name)
@@ -340,28 +332,31 @@ func (r *run) member(n *node, name string, v any, marks *evaluated) bool {
 	return ok
 }
 
-// extra checks a property that is not among the known ones. One that may not be there is a fault of the object.
-func (r *run) extra(n, others *node, why rule, name string, v any) bool {
+// extra checks a property that is not among the known ones. One that may not be there is a fault of the object; the
+// hint says which may.
+func (r *run) extra(others *node, name string, v any, hint func() string) bool {
 	if others.never {
-		return r.fail(n, why, nil, name)
+		return r.fail(func() string { return "property " + quoted(name) + " is not allowed" + hint() })
 	}
 	return r.child(others, v, step{name: name})
 }
 
-func (r *run) dependent(n *node, obj map[string]any, v any, marks *evaluated) bool {
+func (r *run) dependent(rules *objectRules, obj map[string]any, marks *evaluated) bool {
 	ok := true
-	for i := range n.obj.dependent {
-		d := &n.obj.dependent[i]
+	for i := range rules.dependent {
+		d := &rules.dependent[i]
 		if _, there := obj[d.name]; !there {
 			continue
 		}
 		for _, name := range d.also {
 			if _, there := obj[name]; !there {
-				ok = r.fail(n, ruleDependent, name, d.name)
+				ok = r.fail(func() string {
+					return "missing property " + quoted(name) + ", which " + quoted(d.name) + " needs"
+				})
 			}
 		}
 		if d.node != nil && r.more(ok) {
-			ok = r.check(d.node, v, marks) && ok
+			ok = r.check(d.node, obj, marks) && ok
 		}
 	}
 	return ok
@@ -411,11 +406,11 @@ func (r *run) choices(n *node, v any, marks *evaluated) bool {
 			r.noteNearest(l.one, v)
 		case 1:
 		default:
-			ok = r.fail(n, ruleOneOf, v, "")
+			ok = r.fail(func() string { return "matches more than one of the choices, and must match exactly one (oneOf)" })
 		}
 	}
 	if l.not != nil && r.more(ok) && r.branch(l.not, v, nil) {
-		ok = r.fail(n, ruleNot, v, "")
+		ok = r.fail(func() string { return "is what the schema rules out (not)" })
 	}
 	return ok
 }
@@ -473,7 +468,7 @@ func (r *run) unevaluatedProperties(n *node, obj map[string]any, marks *evaluate
 		if marks.names[name] {
 			continue
 		}
-		ok = r.extra(n, n.unevaluatedProperties, ruleUnevaluated, name, obj[name]) && ok
+		ok = r.extra(n.unevaluatedProperties, name, obj[name], func() string { return "" }) && ok
 		marks.property(name)
 	}
 	return ok

@@ -35,7 +35,7 @@ func Compile(raw json.RawMessage) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it is not JSON: %w", err)
 	}
-	c := newCompiler()
+	c := &compiler{resources: map[string]*resource{}, places: map[string]*place{}, patterns: map[string]*pattern{}}
 	if err := c.addDocument(baseURI, "", doc); err != nil {
 		return nil, err
 	}
@@ -49,11 +49,11 @@ func Compile(raw json.RawMessage) (*Schema, error) {
 // matches costs one quick pass; only for one that does not, a second pass finds the words.
 func (s *Schema) Validate(v any) []Fault {
 	r := run{quiet: true, left: baseWork, value: v}
-	if ok := r.check(s.root, v, nil); ok && r.stopped == "" {
-		return nil
-	}
-	if r.stopped != "" {
+	switch ok := r.check(s.root, v, nil); {
+	case r.stopped != "":
 		return []Fault{{Problem: r.stopped}}
+	case ok:
+		return nil
 	}
 	r = run{left: baseWork, value: v}
 	r.check(s.root, v, nil)

@@ -162,7 +162,7 @@ func TestAWrongSchemaIsRefusedWithItsPlace(t *testing.T) {
 		`{"patternProperties":{"[":{}}}`:        "/patternProperties: the pattern [ cannot be used",
 		`{"dependentRequired":{"a":"b"}}`:       "/dependentRequired: got string, want array of property names",
 		`{"dependentRequired":[]}`:              "/dependentRequired: got array, want object",
-		`{"$ref":7}`:                            "/$ref: want a string",
+		`{"$ref":7}`:                            "/$ref: got number, want string",
 		`{"$ref":"#/$defs/x"}`:                  `/$ref: "#/$defs/x" points at nothing in this schema`,
 		`{"$ref":"#x"}`:                         `/$ref: "#x" points at nothing`,
 		`{"$ref":"other.json"}`:                 "put it under $defs",

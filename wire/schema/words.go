@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,36 +11,15 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A rule is what a value broke.
+// A rule is what a value broke, as far as findings are weighed by it.
 type rule int
 
 const (
-	ruleNever rule = iota
+	ruleOther rule = iota
+	ruleNever
 	ruleType
 	ruleConst
 	ruleEnum
-	ruleMinimum
-	ruleExclusiveMinimum
-	ruleMaximum
-	ruleExclusiveMaximum
-	ruleMultipleOf
-	ruleMinLength
-	ruleMaxLength
-	rulePattern
-	ruleMinItems
-	ruleMaxItems
-	ruleUnique
-	ruleMinContains
-	ruleMaxContains
-	ruleRequired
-	ruleMinProperties
-	ruleMaxProperties
-	ruleNames
-	ruleAdditional
-	ruleUnevaluated
-	ruleDependent
-	ruleOneOf
-	ruleNot
 )
 
 // A finding is a fault with what is needed to weigh it against others.
@@ -52,15 +30,19 @@ type finding struct {
 	node  *node
 }
 
-// fail notes that v broke a rule of n, unless the run is quiet. It is always false: the verdict.
-func (r *run) fail(n *node, why rule, v any, name string) bool {
+// fail is failBy for most rules.
+func (r *run) fail(words func() string) bool { return r.failBy(ruleOther, nil, words) }
+
+// failBy notes that the value broke a rule of n, unless the run is quiet: only then it asks for the words. It is
+// always false: the verdict.
+func (r *run) failBy(why rule, n *node, words func() string) bool {
 	if !r.quiet && r.spend(workPerNote) {
-		r.note(n, why, r.words(n, why, v, name))
+		r.note(why, n, words())
 	}
 	return false
 }
 
-func (r *run) note(n *node, why rule, problem string) {
+func (r *run) note(why rule, n *node, problem string) {
 	r.add(finding{Fault{r.pointer(), problem}, len(r.path), why, n})
 }
 
@@ -84,111 +66,35 @@ func (r *run) pointer() string {
 	return b.String()
 }
 
+const noMatch = "does not match the schema"
+
 // faults returns what was found. There is always something: whoever asks knows that the value does not match.
 func (r *run) faults() []Fault {
-	var faults []Fault
-	for _, f := range r.found {
-		faults = append(faults, f.Fault)
+	if len(r.found) == 0 {
+		return []Fault{{Problem: noMatch}}
 	}
-	if len(faults) == 0 {
-		faults = []Fault{{Problem: "does not match the schema"}}
+	faults := make([]Fault, len(r.found))
+	for i, f := range r.found {
+		faults[i] = f.Fault
 	}
 	return faults
 }
 
-// words says what is wrong. Each kind of value has its own rules; a string also stands for a property's name.
-func (r *run) words(n *node, why rule, v any, name string) string {
-	switch why {
-	case ruleNever:
-		return "nothing is allowed here"
-	case ruleType:
-		return fmt.Sprintf("got %s, want %s", kindOf(v), n.types)
-	case ruleConst:
-		return "is not " + listing(n.constant.listed)
-	case ruleEnum:
-		return "is not one of " + listing(n.enum.listed)
-	case ruleNot:
-		return "is what the schema rules out (not)"
-	case ruleOneOf:
-		return "matches more than one of the choices, and must match exactly one (oneOf)"
-	}
-	switch v := v.(type) {
-	case json.Number:
-		return numberWords(n.num, why, brief(string(v)))
-	case []any:
-		return r.arrayWords(n.arr, why, v)
-	}
-	if why <= rulePattern {
-		return textWords(n.str, why)
-	}
-	return r.objectWords(n, why, v, name)
-}
+func (n *node) typeWords(v any) string { return fmt.Sprintf("got %s, want %s", kindOf(v), n.types) }
 
-func numberWords(b *numberRules, why rule, v string) string {
-	switch why {
-	case ruleMinimum:
-		return v + " is less than the minimum " + brief(b.min.text)
-	case ruleExclusiveMinimum:
-		return v + " is not more than " + brief(b.above.text)
-	case ruleMaximum:
-		return v + " is more than the maximum " + brief(b.max.text)
-	case ruleExclusiveMaximum:
-		return v + " is not less than " + brief(b.below.text)
-	}
-	return v + " is not a multiple of " + brief(b.multipleOf.text)
-}
+func (n *node) enumWords() string { return "is not one of " + listing(n.enum.listed) }
 
-func textWords(rules *stringRules, why rule) string {
-	switch why {
-	case ruleMinLength:
-		return "shorter than " + count(rules.length.min, "character", "characters")
-	case ruleMaxLength:
-		return "longer than " + count(rules.length.max, "character", "characters")
-	}
-	return "does not match the pattern " + brief(rules.pattern.text)
-}
-
-func (r *run) arrayWords(rules *arrayRules, why rule, items []any) string {
-	switch why {
-	case ruleMinItems:
-		return "fewer than " + count(rules.size.min, "item", "items")
-	case ruleMaxItems:
-		return "more than " + count(rules.size.max, "item", "items")
-	case ruleMinContains:
-		return "fewer than " + count(rules.found.min, "item is", "items are") + " of the kind it must contain"
-	case ruleMaxContains:
-		return "more than " + count(rules.found.max, "item is", "items are") + " of the kind it may contain"
-	}
-	i, k, _ := r.firstTwins(items)
-	return fmt.Sprintf("items %d and %d are equal", i, k)
-}
-
-func (r *run) objectWords(n *node, why rule, v any, name string) string {
-	name = "'" + brief(name) + "'"
-	switch why {
-	case ruleRequired:
-		return "missing property " + name
-	case ruleDependent:
-		return fmt.Sprintf("missing property '%s', which %s needs", brief(v.(string)), name)
-	case ruleMinProperties:
-		return "fewer than " + count(n.obj.size.min, "property", "properties")
-	case ruleMaxProperties:
-		return "more than " + count(n.obj.size.max, "property", "properties")
-	case ruleNames:
-		return "property name " + name + ": " + r.collect(n.obj.names, v)[0].Problem
-	}
-	return "property " + name + " is not allowed" + allowed(n, why)
-}
+func quoted(name string) string { return "'" + brief(name) + "'" }
 
 // allowed lists the properties that an object may have, where there are few.
-func allowed(n *node, why rule) string {
-	if why != ruleAdditional || len(n.obj.patterns) > 0 || len(n.obj.properties) > maxListed {
+func (o *objectRules) allowed() string {
+	if len(o.patterns) > 0 || len(o.properties) > maxListed {
 		return ""
 	}
-	if len(n.obj.properties) == 0 {
+	if len(o.properties) == 0 {
 		return "; none is"
 	}
-	names := slices.Sorted(maps.Keys(n.obj.properties))
+	names := slices.Sorted(maps.Keys(o.properties))
 	for i := range names {
 		names[i] = brief(names[i])
 	}

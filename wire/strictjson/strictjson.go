@@ -8,6 +8,7 @@ package strictjson
 
 import (
 	"bytes"
+	"cmp"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -31,13 +32,21 @@ const (
 
 // Check reports whether b is exactly one strict JSON value.
 func Check(b []byte) error {
+	return one(b, func(d *jsontext.Decoder) error {
+		_, err := d.ReadValue()
+		return err
+	})
+}
+
+// one has one value read, and makes sure that nothing follows it.
+func one(b []byte, read func(*jsontext.Decoder) error) error {
 	if err := checkShape(b); err != nil {
 		return err
 	}
 	s := scanners.Get().(*Scanner)
 	defer scanners.Put(s)
 	d := s.reset(b)
-	if _, err := d.ReadValue(); err != nil {
+	if err := read(d); err != nil {
 		return explain(err)
 	}
 	return atEnd(d)
@@ -61,20 +70,10 @@ func KindOf(b []byte) string {
 	if len(b) == 0 {
 		return "nothing"
 	}
-	switch b[0] {
-	case '{':
-		return "object"
-	case '[':
-		return "array"
-	case '"':
-		return "string"
-	case 't', 'f':
-		return "boolean"
-	case 'n':
-		return "null"
-	}
-	return "number"
+	return cmp.Or(kinds[b[0]], "number")
 }
+
+var kinds = [256]string{'{': "object", '[': "array", '"': "string", 't': "boolean", 'f': "boolean", 'n': "null"}
 
 // Unmarshal reads b into a typed value. Names match in exact case; names that the type does not have
 // are ignored. Use json.RawMessage, not any, for parts whose numbers must keep their digits.
@@ -108,21 +107,15 @@ var marshalOptions = json.JoinOptions(json.Deterministic(true), durations, json.
 	})))
 
 // Decode reads b into map[string]any, []any, string, bool, nil and encoding/json's Number.
-func Decode(b []byte) (any, error) {
+func Decode(b []byte) (v any, err error) {
 	if text, ok := unquoted(b); ok {
 		return text, nil
 	}
-	if err := checkShape(b); err != nil {
-		return nil, err
-	}
-	s := scanners.Get().(*Scanner)
-	defer scanners.Put(s)
-	d := s.reset(b)
-	v, err := decodeValue(d)
-	if err != nil {
-		return nil, explain(err)
-	}
-	return v, atEnd(d)
+	err = one(b, func(d *jsontext.Decoder) (err error) {
+		v, err = decodeValue(d)
+		return err
+	})
+	return v, err
 }
 
 func decodeValue(d *jsontext.Decoder) (any, error) {

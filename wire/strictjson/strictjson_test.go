@@ -201,3 +201,31 @@ func BenchmarkStandardLibrary(b *testing.B) {
 		}
 	}
 }
+
+func TestMembersAreThoseOfOneObjectAlone(t *testing.T) {
+	m := strictjson.NewMembers("a", "b")
+	if err := m.Read([]byte(`{"c":0,"\u0061":1,"b":null}`)); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := string(m.Get("a")), string(m.Get("b")); a != "1" || b != "null" {
+		t.Errorf("got %s, %s", a, b)
+	}
+	if err := m.Read([]byte(`{"b":2}`)); err != nil || m.Get("a") != nil || string(m.Get("b")) != "2" {
+		t.Errorf("of the next object: %v, %s, %s", err, m.Get("a"), m.Get("b"))
+	}
+	if err := m.Read([]byte(`{"a":2,"a":3}`)); err == nil {
+		t.Error("an object with a name twice was read")
+	}
+}
+
+func TestReadingMembersDoesNotAllocate(t *testing.T) {
+	m, doc := strictjson.NewMembers("a", "b"), []byte(`{"a":{"b":[1,2]},"c":"d","b":true}`)
+	allocations := testing.AllocsPerRun(100, func() {
+		if m.Read(doc) != nil || m.Get("b") == nil {
+			t.Fatal("not read")
+		}
+	})
+	if allocations > 0 {
+		t.Errorf("%v allocations", allocations)
+	}
+}

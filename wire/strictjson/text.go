@@ -6,8 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-const hexDigits = "0123456789abcdef"
-
 // plainUntil returns the first index from i on of a byte that a JSON string cannot hold as it is. It looks at eight
 // bytes at a time while none of them is one.
 func plainUntil[T string | []byte](b T, i int) int {
@@ -43,21 +41,17 @@ func special(w uint64) uint64 {
 	return (control | (quote-ones)&^quote | (backslash-ones)&^backslash) & highs
 }
 
+// letters are those that stand after a backslash for a character, and meanings the characters; 0: none does.
+var (
+	letters  = [256]byte{'"': '"', '\\': '\\', '\b': 'b', '\f': 'f', '\n': 'n', '\r': 'r', '\t': 't'}
+	meanings = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+)
+
 func appendEscaped(out []byte, c byte) []byte {
-	switch c {
-	case '\n':
-		return append(out, '\\', 'n')
-	case '"', '\\':
-		return append(out, '\\', c)
-	case '\t':
-		return append(out, '\\', 't')
-	case '\r':
-		return append(out, '\\', 'r')
-	case '\b':
-		return append(out, '\\', 'b')
-	case '\f':
-		return append(out, '\\', 'f')
+	if letter := letters[c]; letter != 0 {
+		return append(out, '\\', letter)
 	}
+	const hexDigits = "0123456789abcdef"
 	return append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
@@ -80,7 +74,7 @@ func unquoted(b []byte) (text string, ok bool) {
 		if b[i] != '\\' || i+1 == len(b) {
 			return "", false
 		}
-		c := escaped(b[i+1])
+		c := meanings[b[i+1]]
 		if c == 0 {
 			return "", false
 		}
@@ -90,23 +84,4 @@ func unquoted(b []byte) (text string, ok bool) {
 	}
 	out.Write(b[from:])
 	return out.String(), utf8.ValidString(out.String())
-}
-
-// escaped returns what a letter after a backslash stands for; 0: no byte alone.
-func escaped(letter byte) byte {
-	switch letter {
-	case 'n':
-		return '\n'
-	case '"', '\\', '/':
-		return letter
-	case 't':
-		return '\t'
-	case 'r':
-		return '\r'
-	case 'b':
-		return '\b'
-	case 'f':
-		return '\f'
-	}
-	return 0
 }

@@ -51,11 +51,8 @@ func (o *Object) MarshalJSON() ([]byte, error) { return o.appendTo(make([]byte, 
 
 func (o *Object) appendTo(b []byte) (_ []byte, err error) {
 	b = append(b, '{')
-	for i, m := range o.members {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(strictjson.AppendString(b, m.name), ':')
+	for _, m := range o.members {
+		b = strictjson.AppendName(b, m.name)
 		switch v := m.value.(type) {
 		case *Object:
 			b, err = v.appendTo(b)

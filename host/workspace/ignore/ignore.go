@@ -35,7 +35,6 @@ type rule struct {
 	byName   bool // the line has no other slash: it is about the name alone
 	prefix   string
 	tokens   []token // what comes after the prefix
-	never    bool    // malformed: git lets it match nothing
 }
 
 // Parse reads the content of an ignore file.
@@ -55,7 +54,7 @@ func (l *List) add(line string) {
 	if i := strings.IndexByte(line, 0); i >= 0 {
 		line = line[:i] // git reads C strings
 	}
-	if r := parseRule(trimSpaces(line)); !r.never {
+	if r, ok := parseRule(trimSpaces(line)); ok {
 		l.rules = append(l.rules, r)
 	}
 }
@@ -93,30 +92,26 @@ func trimSpaces(s string) string {
 	return s[:end]
 }
 
-func parseRule(s string) rule {
-	var r rule
+// parseRule reads a line; false: it is empty or malformed, which git lets match nothing.
+func parseRule(s string) (r rule, ok bool) {
 	s, r.keep = strings.CutPrefix(s, "!")
 	if s, r.onlyDirs = strings.CutSuffix(s, "/"); s == "" {
-		return rule{never: true}
+		return r, false
 	}
 	r.byName = !strings.Contains(s, "/")
-	r.prefix, s = literalPrefix(s)
+	if r.prefix = s; strings.ContainsAny(s, special) {
+		r.prefix = s[:strings.IndexAny(s, special)]
+	}
+	s = s[len(r.prefix):]
 	if !r.byName {
 		r.prefix = strings.TrimPrefix(r.prefix, "/")
 	}
-	var ok bool
 	r.tokens, ok = compile(s, !r.byName)
-	r.never = !ok || r.prefix == "" && len(r.tokens) == 0
-	return r
+	return r, ok && (r.prefix != "" || len(r.tokens) > 0)
 }
 
-// literalPrefix splits before the first character that is special.
-func literalPrefix(s string) (prefix, rest string) {
-	if i := strings.IndexAny(s, `*?[\`); i >= 0 {
-		return s[:i], s[i:]
-	}
-	return s, ""
-}
+// special are the characters before which a literal prefix ends.
+const special = `*?[\`
 
 // extension returns the ".go" of a rule "*.go".
 func (r rule) extension() (string, bool) {

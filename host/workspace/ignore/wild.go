@@ -147,38 +147,22 @@ func parseClass(s string, in *[256]bool) (n int, ok bool) {
 	if end < 3 || s[end-1] != ':' {
 		return 0, true
 	}
-	has := class(s[2 : end-1])
-	if has == nil {
-		return 0, false
+	ranges, known := classes()[s[2:end-1]]
+	for ; len(ranges) > 0; ranges = ranges[2:] {
+		for c := ranges[0]; c <= ranges[1]; c++ {
+			in[c] = true
+		}
 	}
-	for c := range 256 {
-		in[c] = in[c] || c < 128 && has(byte(c))
-	}
-	return end + 1, true
+	return end + 1, known
 }
 
-// class returns the test of a POSIX class, in plain ASCII as git has it.
-func class(name string) func(byte) bool {
-	upper := func(c byte) bool { return 'A' <= c && c <= 'Z' }
-	lower := func(c byte) bool { return 'a' <= c && c <= 'z' }
-	digit := func(c byte) bool { return '0' <= c && c <= '9' }
-	alnum := func(c byte) bool { return upper(c) || lower(c) || digit(c) }
-	graph := func(c byte) bool { return '!' <= c && c <= '~' }
-	space := func(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
-	return map[string]func(byte) bool{
-		"upper":  upper,
-		"lower":  lower,
-		"digit":  digit,
-		"alnum":  alnum,
-		"graph":  graph,
-		"space":  space,
-		"alpha":  func(c byte) bool { return upper(c) || lower(c) },
-		"blank":  func(c byte) bool { return c == ' ' || c == '\t' },
-		"cntrl":  func(c byte) bool { return c < ' ' || c == 0x7f },
-		"print":  func(c byte) bool { return c == ' ' || graph(c) },
-		"punct":  func(c byte) bool { return graph(c) && !alnum(c) },
-		"xdigit": func(c byte) bool { return digit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' },
-	}[name]
+// classes are the POSIX ones, in plain ASCII as git has them: the first and the last of each range of theirs.
+func classes() map[string]string {
+	return map[string]string{
+		"upper": "AZ", "lower": "az", "alpha": "AZaz", "digit": "09", "xdigit": "09AFaf", "alnum": "AZaz09",
+		"blank": "  \t\t", "space": "  \t\t\n\n\r\r", "cntrl": "\x00\x1f\x7f\x7f",
+		"graph": "!~", "print": " ~", "punct": "!/:@[`{~",
+	}
 }
 
 func invert(in *[256]bool) *[256]bool {

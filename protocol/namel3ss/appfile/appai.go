@@ -32,43 +32,21 @@ type Declaration struct {
 	Problem       error  // why it cannot be used; nil: it can
 }
 
-// Language is what the tool is written in; empty: nobody says.
-func (d *Declaration) Language() string {
-	if d == nil {
-		return ""
-	}
-	return d.Kind
-}
-
 // A Shape is an input or output block.
-type Shape struct {
-	fields []field
-	names  map[string]bool
-}
+type Shape struct{ fields []field }
 
 type field struct {
 	name, typ string
 	optional  bool
 }
 
-// schemaOf returns a type of the language as JSON Schema; empty: there is no such type. Older apps have other words for
-// some of them, which the language takes for the same: an int is any number.
-func schemaOf(typ string) string {
-	switch strings.ToLower(typ) {
-	case "text", "string", "str":
-		return `{"type":"string"}`
-	case "number", "int", "integer", "float":
-		return `{"type":"number"}`
-	case "boolean", "bool":
-		return `{"type":"boolean"}`
-	case "list":
-		return `{"type":"array"}`
-	case "map":
-		return `{"type":"object"}`
-	case "json":
-		return `{}`
-	}
-	return ""
+// schemas are the types of the language as JSON Schema. Older apps have other words for some of them, which the language
+// takes for the same: an int is any number.
+var schemas = map[string]string{
+	"text": `{"type":"string"}`, "string": `{"type":"string"}`, "str": `{"type":"string"}`,
+	"number": `{"type":"number"}`, "int": `{"type":"number"}`, "integer": `{"type":"number"}`,
+	"float": `{"type":"number"}`, "boolean": `{"type":"boolean"}`, "bool": `{"type":"boolean"}`,
+	"list": `{"type":"array"}`, "map": `{"type":"object"}`, "json": `{}`,
 }
 
 // Arguments returns the shape of an input as JSON Schema. What it does not list is not taken.
@@ -87,7 +65,7 @@ func (s *Shape) Schema() json.RawMessage {
 	var properties, required []string
 	for _, f := range s.fields {
 		name, _ := strictjson.Marshal(f.name) // valid UTF-8: the whole file was checked
-		properties = append(properties, string(name)+":"+schemaOf(f.typ))
+		properties = append(properties, string(name)+":"+schemas[f.typ])
 		if !f.optional {
 			required = append(required, string(name))
 		}
@@ -99,14 +77,14 @@ func (s *Shape) Schema() json.RawMessage {
 	return json.RawMessage(b + "}")
 }
 
-// Parse reads the tool blocks of an app.ai and ignores the rest of the language. Lines of a tool
+// Parse reads the tool blocks of an app.ai, by the tools' names, and ignores the rest of the language. Lines of a tool
 // block that it does not know come back as notes: the language may have grown, and nobody should be
 // left guessing. What is wrong with a block is the problem of its tool.
-func Parse(data []byte) (tools []*Declaration, notes []string, err error) {
+func Parse(data []byte) (tools map[string]*Declaration, notes []string, err error) {
 	if !utf8.Valid(data) {
 		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s: not valid UTF-8; save it as UTF-8", DeclarationsFile)
 	}
-	p := &appParser{names: map[string]*Declaration{}}
+	p := &appParser{tools: map[string]*Declaration{}}
 	for line := range bytes.Lines(data) {
 		p.line++
 		err := p.next(strings.TrimRight(string(line), "\r\n"))
@@ -119,8 +97,7 @@ func Parse(data []byte) (tools []*Declaration, notes []string, err error) {
 
 type appParser struct {
 	line  int
-	tools []*Declaration
-	names map[string]*Declaration
+	tools map[string]*Declaration
 	notes []string
 
 	tool   *Declaration // the block we are in; nil: none
@@ -173,12 +150,11 @@ func (p *appParser) open(words string) error {
 	if strings.TrimSpace(name) == "" || !utf8.ValidString(name) {
 		return p.note("%s is not a name for a tool", m[1])
 	}
-	if first := p.names[name]; first != nil {
+	if first := p.tools[name]; first != nil {
 		first.Problem = p.errorf("tool %q is declared twice", name)
 		return nil
 	}
-	p.tool.Name, p.names[name] = name, p.tool
-	p.tools = append(p.tools, p.tool)
+	p.tool.Name, p.tools[name] = name, p.tool
 	if err != nil || m[2] != ":" {
 		return p.errorf("a tool block starts like this: tool \"greet someone\":")
 	}
@@ -243,7 +219,7 @@ func (p *appParser) block(into **Shape) error {
 	if *into != nil {
 		return p.errorf("tool %q has two such blocks", p.tool.Name)
 	}
-	*into = &Shape{names: map[string]bool{}}
+	*into = &Shape{}
 	p.shape = *into
 	return nil
 }
@@ -269,13 +245,13 @@ func (p *appParser) field(words string) error {
 		f.optional = true
 		types = slices.Delete(types, i, i+1)
 	}
-	if f.typ = strings.Join(types, " "); schemaOf(f.typ) == "" {
-		return p.errorf("field %s has the type %q; known are text, number, boolean, list, map and json", f.name, f.typ)
+	said := strings.Join(types, " ")
+	if f.typ = strings.ToLower(said); schemas[f.typ] == "" {
+		return p.errorf("field %s has the type %q; known are text, number, boolean, list, map and json", f.name, said)
 	}
-	if p.shape.names[f.name] {
+	if slices.ContainsFunc(p.shape.fields, func(o field) bool { return o.name == f.name }) {
 		return p.errorf("field %s is declared twice", f.name)
 	}
-	p.shape.names[f.name] = true
 	p.shape.fields = append(p.shape.fields, f)
 	return nil
 }

@@ -2,8 +2,10 @@ package appfile
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,14 +48,17 @@ page "home":
   title is "tool \"x\":"
 `
 	strange, _, err := Parse([]byte(text))
-	if err != nil || strange[0].Name != "not this one" || !strings.Contains(strange[0].Problem.Error(), "app.ai:3:") {
+	if err != nil || strange["not this one"] == nil || !strings.Contains(strange["not this one"].Problem.Error(), "app.ai:3:") {
 		t.Errorf("want a complaint about line 3, got %v", err)
 	}
 	tools, notes, err := Parse([]byte(strings.Replace(text, `tool "not this one" is only text`, `toolbox "this neither":`, 1)))
 	if err != nil || len(tools) != 2 {
 		t.Fatal(tools, err)
 	}
-	greet, hi := tools[0], tools[1]
+	greet, hi := tools["greet someone"], tools[`say "hi" # now`]
+	if greet == nil || hi == nil {
+		t.Fatal(tools)
+	}
 	if greet.Name != "greet someone" || greet.Kind != "python" || greet.Purity != "pure" || greet.Timeout != 2500*time.Millisecond {
 		t.Errorf("got %+v", greet)
 	}
@@ -90,10 +95,12 @@ func TestMistakesInAppAINameTheLine(t *testing.T) {
 		{"tool \"a\":\n\tinput:", `app.ai:2: indented with a tab`},
 	} {
 		tools, _, err := Parse([]byte(c.text + "\ntool \"fine\":\n  implemented using python\n"))
-		if err != nil || len(tools) != 2 || tools[1].Problem != nil {
+		if err != nil || len(tools) != 2 || tools["fine"].Problem != nil {
 			t.Fatalf("%q: %v, %v", c.text, tools, err)
 		}
-		if err := tools[0].Problem; tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
+		delete(tools, "fine")
+		other := slices.Collect(maps.Values(tools))[0]
+		if err := other.Problem; tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: want %q, got %v", c.text, c.want, err)
 		}
 	}

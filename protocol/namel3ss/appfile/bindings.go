@@ -55,21 +55,29 @@ func CheckEntry(kind, entry string) error {
 	return nil
 }
 
+// A Choice is a field that has one of a few values, or none.
+type Choice struct {
+	Name, Value string
+	Known       []string
+}
+
+// CheckChoices refuses a value that a field cannot have.
+func CheckChoices(fields ...Choice) error {
+	for _, f := range fields {
+		if f.Value != "" && !slices.Contains(f.Known, f.Value) {
+			return fmt.Errorf("%s is one of %q, not %.40q", f.Name, f.Known, f.Value)
+		}
+	}
+	return nil
+}
+
 // check holds a binding to the values that the contract knows.
 func (b *Binding) check() error {
 	b.Kind = strings.ToLower(b.Kind)
-	for _, f := range []struct {
-		name, value string
-		known       []string
-	}{
-		{"kind", b.Kind, []string{KindPython, KindNode}},
-		{"runner", b.Runner, RunnerNames()},
-		{"purity", b.Purity, []string{"pure", "impure"}},
-		{"enforcement", b.Enforcement, []string{"declared", "verified"}},
-	} {
-		if f.value != "" && !slices.Contains(f.known, f.value) {
-			return fmt.Errorf("%s is one of %q, not %.40q", f.name, f.known, f.value)
-		}
+	if err := CheckChoices(Choice{"kind", b.Kind, Kinds()}, Choice{"runner", b.Runner, RunnerNames()},
+		Choice{"purity", b.Purity, []string{"pure", "impure"}},
+		Choice{"enforcement", b.Enforcement, []string{"declared", "verified"}}); err != nil {
+		return err
 	}
 	if b.TimeoutMS != nil {
 		if _, err := FromSeconds(*b.TimeoutMS / 1000); err != nil {

@@ -21,6 +21,9 @@ const (
 	RunnerContainer = "container"
 )
 
+// Kinds lists the languages.
+func Kinds() []string { return []string{KindPython, KindNode} }
+
 // RunnerNames lists the runners.
 func RunnerNames() []string { return []string{RunnerLocal, RunnerService, RunnerContainer} }
 

@@ -64,7 +64,7 @@ func (Packs) Install(src, app string, keyFiles []string, unsigned, replace bool)
 	if err != nil {
 		return nil, err
 	}
-	return install(src, app, installOptions{Trusted: keys, AllowUnsigned: unsigned, Replace: replace})
+	return install(src, app, keys, unsigned, replace)
 }
 
 func publicKeys(files []string) ([]ed25519.PublicKey, error) {

@@ -93,20 +93,11 @@ type Capabilities struct {
 }
 
 func (c Capabilities) check() error {
-	for _, f := range []struct {
-		name, value string
-		known       []string
-	}{
-		{"filesystem", c.Filesystem, []string{"none", "read", "write"}},
-		{"network", c.Network, []string{"none", "outbound"}},
-		{"env", c.Env, []string{"none", "read"}},
-		{"subprocess", c.Subprocess, []string{"none", "allow"}},
-	} {
-		if f.value != "" && !slices.Contains(f.known, f.value) {
-			return fmt.Errorf("%s is one of %q, not %.40q", f.name, f.known, f.value)
-		}
-	}
-	return nil
+	return appfile.CheckChoices(
+		appfile.Choice{Name: "filesystem", Value: c.Filesystem, Known: []string{"none", "read", "write"}},
+		appfile.Choice{Name: "network", Value: c.Network, Known: []string{"none", "outbound"}},
+		appfile.Choice{Name: "env", Value: c.Env, Known: []string{"none", "read"}},
+		appfile.Choice{Name: "subprocess", Value: c.Subprocess, Known: []string{"none", "allow"}})
 }
 
 // Guarantees are the walls around everything that the tool does not need.
@@ -128,26 +119,16 @@ func (c Capabilities) Checks(denied tool.Guarantees, sources map[string]string) 
 	note := func(capability string, allowed bool, source, reason string) {
 		all = append(all, walls.Check{Capability: capability, Allowed: allowed, Source: source, Reason: reason})
 	}
-	for _, f := range []struct {
-		capability string
-		declared   bool
-		wall       string
-		isDenied   bool
-	}{
-		{"filesystem_read", !c.Guarantees().NoFilesystemRead, "no_filesystem_read", denied.NoFilesystemRead},
-		{"filesystem_write", !c.Guarantees().NoFilesystemWrite, "no_filesystem_write", denied.NoFilesystemWrite},
-		{"network", !c.Guarantees().NoNetwork, "no_network", denied.NoNetwork},
-		{"subprocess", !c.Guarantees().NoSubprocess, "no_subprocess", denied.NoSubprocess},
-		{"env_read", !c.Guarantees().NoEnvRead, "no_env_read", denied.NoEnvRead},
-		{"env_write", false, "no_env_write", denied.NoEnvWrite},
-	} {
+	isDenied := maps.Collect(denied.All())
+	for wall, undeclared := range c.Guarantees().All() {
+		capability := strings.TrimPrefix(wall, "no_")
 		switch {
-		case !f.declared:
-			note(f.capability, false, "pack", "pack_not_declared")
-		case f.isDenied:
-			note(f.capability, false, sources[f.wall], "policy_denied")
+		case undeclared:
+			note(capability, false, "pack", "pack_not_declared")
+		case isDenied[wall]:
+			note(capability, false, sources[wall], "policy_denied")
 		default:
-			note(f.capability, true, "pack", "pack_declared")
+			note(capability, true, "pack", "pack_declared")
 		}
 	}
 	for _, name := range c.Secrets {
@@ -281,10 +262,9 @@ func (p *Pack) check() error {
 	if len(p.Tools) == 0 {
 		return errors.New("tools is missing; list the names of the pack's tools")
 	}
-	if r := p.Runners.Default; r != "" && !slices.Contains(appfile.RunnerNames(), r) {
-		return fmt.Errorf("runners.default is one of %q, not %.40q", appfile.RunnerNames(), r)
-	}
-	return nil
+	return appfile.CheckChoices(appfile.Choice{
+		Name: "runners.default", Value: p.Runners.Default, Known: appfile.RunnerNames(),
+	})
 }
 
 // readTools joins what the manifest and the pack's tools.yaml bind with what the pack says it has.
@@ -382,7 +362,8 @@ func Trust(packs []*Pack, keys, named []string) error {
 		return tool.Errorf(tool.CodeUnavailable, "a key of pack_keys: %w", err)
 	}
 	for _, p := range packs {
-		own := p.Source == SourceBuiltin && (len(trusted) == 0 || !isSigned(p.Dir))
+		_, unsigned := os.Lstat(filepath.Join(p.Dir, signatureFile))
+		own := p.Source == SourceBuiltin && (len(trusted) == 0 || unsigned != nil)
 		if p.Refused != nil || own || slices.Contains(named, p.ID) {
 			continue
 		}
@@ -393,9 +374,4 @@ func Trust(packs []*Pack, keys, named []string) error {
 		}
 	}
 	return nil
-}
-
-func isSigned(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, signatureFile))
-	return err == nil
 }

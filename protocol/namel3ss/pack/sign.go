@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/x509"
@@ -51,9 +50,7 @@ type Signature struct {
 
 // message is what is signed. The first line keeps it apart from anything else that the key may sign.
 func (s *Signature) message() []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "toolpost pack v%d\n%s\n%s\n%s\n", s.Version, s.SignerID, s.SignedAt, s.Digest)
-	return b.Bytes()
+	return fmt.Appendf(nil, "toolpost pack v%d\n%s\n%s\n%s\n", s.Version, s.SignerID, s.SignedAt, s.Digest)
 }
 
 // digestOf is the digest of a manifest: one line a file, sorted by path.
@@ -75,12 +72,9 @@ func generateKey() (private, public []byte, err error) {
 	if err != nil {
 		return nil, nil, tool.Errorf(tool.CodeInternal, "no key: %w", err)
 	}
-	privateDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, nil, tool.Errorf(tool.CodeInternal, "no key: %w", err)
-	}
+	privateDER, bad := x509.MarshalPKCS8PrivateKey(key)
 	publicDER, err := x509.MarshalPKIXPublicKey(pub)
-	if err != nil {
+	if err := errors.Join(bad, err); err != nil {
 		return nil, nil, tool.Errorf(tool.CodeInternal, "no key: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: privateDER}),
@@ -89,31 +83,27 @@ func generateKey() (private, public []byte, err error) {
 
 // parsePrivateKey reads the private half that generateKey made.
 func parsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
-	block, _ := pem.Decode(text)
-	if block == nil || block.Type != "PRIVATE KEY" {
-		return nil, tool.Errorf(tool.CodeInvalidInput,
-			"this is not a private key in PEM; make one with `toolpost pack keygen`")
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if key, ok := parsed.(ed25519.PrivateKey); ok && err == nil {
-		return key, nil
-	}
-	return nil, tool.Errorf(tool.CodeInvalidInput,
-		"this is not an Ed25519 private key; make one with `toolpost pack keygen`")
+	return parseKey[ed25519.PrivateKey](text, "private", "make one with `toolpost pack keygen`",
+		x509.ParsePKCS8PrivateKey)
 }
 
 // parsePublicKey reads the public half that generateKey made.
 func parsePublicKey(text []byte) (ed25519.PublicKey, error) {
+	return parseKey[ed25519.PublicKey](text, "public", "`toolpost pack keygen` makes one beside the private key",
+		x509.ParsePKIXPublicKey)
+}
+
+func parseKey[K any](text []byte, kind, advice string, parse func([]byte) (any, error)) (key K, err error) {
 	block, _ := pem.Decode(text)
-	if block == nil || block.Type != "PUBLIC KEY" {
-		return nil, tool.Errorf(tool.CodeInvalidInput,
-			"this is not a public key in PEM; `toolpost pack keygen` makes one beside the private key")
+	if block == nil || block.Type != strings.ToUpper(kind)+" KEY" {
+		return key, tool.Errorf(tool.CodeInvalidInput, "this is not a %s key in PEM; %s", kind, advice)
 	}
-	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
-	if key, ok := parsed.(ed25519.PublicKey); ok && err == nil {
-		return key, nil
+	parsed, err := parse(block.Bytes)
+	key, ok := parsed.(K)
+	if err != nil || !ok {
+		return key, tool.Errorf(tool.CodeInvalidInput, "this is not an Ed25519 %s key; %s", kind, advice)
 	}
-	return nil, tool.Errorf(tool.CodeInvalidInput, "this is not an Ed25519 public key")
+	return key, nil
 }
 
 // SignerID is the short name of a key.
@@ -137,10 +127,10 @@ func sign(dir string, key ed25519.PrivateKey) (*Signature, error) {
 	}
 	s.Signature = ed25519.Sign(key, s.message())
 	b, err := strictjson.Marshal(s)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInternal, "the signature cannot be written: %w", err)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, signatureFile), append(b, '\n'), 0o644)
 	}
-	if err := os.WriteFile(filepath.Join(dir, signatureFile), append(b, '\n'), 0o644); err != nil {
+	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the signature cannot be written: %w", err)
 	}
 	return s, nil
@@ -283,13 +273,6 @@ func fileOf(root *os.Root, path string, most int64) (File, int64, error) {
 	return File{path, info.Mode()&0o111 != 0, hex.EncodeToString(h.Sum(nil))}, n, nil
 }
 
-// installOptions say which packs may be installed.
-type installOptions struct {
-	Trusted       []ed25519.PublicKey // whose packs may be installed
-	AllowUnsigned bool                // install without looking at a signature
-	Replace       bool                // a pack of the same id may be replaced
-}
-
 // An Installed is a pack after its installation.
 type Installed struct {
 	ID       string   `json:"id"`
@@ -302,7 +285,9 @@ type Installed struct {
 
 // install copies a pack into an app. It is the copy that is verified, and only a copy that is whole
 // and verified gets its place: nobody can change the files in between.
-func install(src, appRoot string, o installOptions) (*Installed, error) {
+func install(
+	src, appRoot string, trusted []ed25519.PublicKey, unsigned, replace bool,
+) (*Installed, error) {
 	parent := filepath.Join(appRoot, installedPacks)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "no place for packs: %w", err)
@@ -320,8 +305,8 @@ func install(src, appRoot string, o installOptions) (*Installed, error) {
 		return nil, err
 	}
 	in := &Installed{ID: p.ID, Name: p.Name, Version: p.Version, Tools: p.Tools, Path: filepath.Join(parent, p.ID)}
-	if !o.AllowUnsigned {
-		s, err := verify(staging, o.Trusted)
+	if !unsigned {
+		s, err := verify(staging, trusted)
 		if err != nil {
 			e := tool.AsError(err) // it names the copy, which is gone when somebody looks for it
 			return nil, tool.Errorf(e.Code, "%s", strings.ReplaceAll(e.Message, staging, src)).Because(e.Reason)
@@ -331,7 +316,7 @@ func install(src, appRoot string, o installOptions) (*Installed, error) {
 	if err := os.Chmod(staging, 0o755); err != nil { //nolint:gosec // MkdirTemp keeps others out of what all of the app may read
 		return nil, tool.Errorf(tool.CodeUnavailable, "the pack cannot be installed: %w", err)
 	}
-	return in, place(staging, in.Path, o.Replace)
+	return in, place(staging, in.Path, replace)
 }
 
 // place moves a staged pack to its place; a pack that was there goes only when the new one has come.
@@ -353,14 +338,14 @@ func place(staging, path string, replace bool) error {
 	return nil
 }
 
-// copyPack copies the regular files of a pack, within bounds.
+// copyPack copies a pack, within bounds and without links, and writable for nobody else.
 func copyPack(src, to string) error {
-	files, err := filesOf(src)
+	list, err := filesOf(src)
 	if err != nil {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(src, signatureFile)); err == nil {
-		files = append(files, File{Path: signatureFile})
+		list = append(list, File{Path: signatureFile})
 	}
 	from, err := os.OpenRoot(src)
 	if err != nil {
@@ -372,7 +357,7 @@ func copyPack(src, to string) error {
 		return tool.Errorf(tool.CodeUnavailable, "the pack cannot be copied: %w", err)
 	}
 	defer into.Close()
-	for _, f := range files {
+	for _, f := range list {
 		if err := copyFile(from, into, f); err != nil {
 			return tool.Errorf(tool.CodeUnavailable, "%q cannot be copied: %w", f.Path, err)
 		}
@@ -397,6 +382,6 @@ func copyFile(from, into *os.Root, f File) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, io.LimitReader(in, maxPackBytes))
+	_, err = io.Copy(out, io.LimitReader(in, maxPackBytes)) // it may grow meanwhile
 	return errors.Join(err, out.Close())
 }

@@ -54,14 +54,14 @@ func TestSignedPackIsVerifiedAndInstalled(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	app := t.TempDir()
-	in, err := install(dir, app, installOptions{Trusted: []ed25519.PublicKey{pub}})
+	in, err := install(dir, app, []ed25519.PublicKey{pub}, false, false)
 	if err != nil || in.ID != "greetings" || in.SignerID != s.SignerID || in.Path != filepath.Join(app, ".namel3ss/packs/greetings") {
 		t.Fatalf("%+v, %v", in, err)
 	}
-	if _, err := install(dir, app, installOptions{Trusted: []ed25519.PublicKey{pub}}); tool.CodeOf(err) != tool.CodeConflict {
+	if _, err := install(dir, app, []ed25519.PublicKey{pub}, false, false); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("got %v", err)
 	}
-	if _, err := install(dir, app, installOptions{Trusted: []ed25519.PublicKey{pub}, Replace: true}); err != nil {
+	if _, err := install(dir, app, []ed25519.PublicKey{pub}, false, true); err != nil {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(filepath.Join(app, ".namel3ss/packs")); len(left) != 1 {
@@ -118,7 +118,7 @@ func TestChangedPackIsNotVerified(t *testing.T) {
 				t.Errorf("want %q, got %v", c.want, err)
 			}
 			app := t.TempDir()
-			if _, err := install(dir, app, installOptions{Trusted: []ed25519.PublicKey{pub}}); err == nil {
+			if _, err := install(dir, app, []ed25519.PublicKey{pub}, false, false); err == nil {
 				t.Error("it was installed")
 			} else if strings.Contains(err.Error(), ".installing-") {
 				t.Errorf("it names the copy: %v", err)

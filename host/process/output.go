@@ -1,0 +1,226 @@
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+const readSize = 64 << 10
+
+// LineLimits bounds what Lines reads.
+type LineLimits struct {
+	Line  int   // bytes of one line, without its newline; 0: 4 MiB
+	Total int64 // bytes of all lines, with their newlines; 0: no limit
+	Open  bool  // a last line without its newline is a line like any other
+}
+
+// Lines reads newline-terminated lines within bounds. It has one buffer, as large as the longest line.
+type Lines struct {
+	scan     *bufio.Scanner
+	limits   LineLimits
+	searched int   // of the bytes of the next line
+	given    int64 // bytes
+	number   int
+	open     bool // the last line has no newline
+}
+
+// NewLines reads lines from r.
+func NewLines(r io.Reader, l LineLimits) *Lines {
+	l.Line = cmp.Or(max(l.Line, 0), MaxLine)
+	lines := &Lines{scan: bufio.NewScanner(r), limits: l}
+	lines.scan.Buffer(make([]byte, readSize), l.Line+readSize)
+	lines.scan.Split(lines.split)
+	return lines
+}
+
+// Number is the number of the line that Next returned last, from 1.
+func (l *Lines) Number() int { return l.number }
+
+// Next returns the next line without its newline, valid until the next call. A last line without a newline comes with
+// io.ErrUnexpectedEOF, unless LineLimits.Open takes it; the clean end is io.EOF; a bound that was exceeded is a
+// *LimitError.
+func (l *Lines) Next() ([]byte, error) {
+	switch {
+	case !l.scan.Scan():
+		return nil, cmp.Or(l.scan.Err(), io.EOF)
+	case l.open && !l.limits.Open:
+		return l.scan.Bytes(), io.ErrUnexpectedEOF
+	}
+	return l.scan.Bytes(), nil
+}
+
+// split finds the next line in what was read and not given yet. It gives up on one before that grows beyond its limit.
+func (l *Lines) split(pending []byte, last bool) (size int, line []byte, err error) {
+	if l.scan.Err() != nil { // the end of what was read is a part of a line
+		return 0, nil, nil
+	}
+	i := bytes.IndexByte(pending[l.searched:], '\n')
+	n, newline := l.searched+i, 1
+	if i < 0 {
+		n, newline = len(pending), 0
+		l.searched = n
+	}
+	if err := l.exceeded(n, newline); err != nil {
+		return 0, nil, err
+	}
+	if i < 0 && (!last || n == 0) {
+		return 0, nil, nil
+	}
+	l.open, l.searched, l.number, l.given = i < 0, 0, l.number+1, l.given+int64(n+newline)
+	return n + newline, pending[:n], nil
+}
+
+// exceeded says which bound a line of n bytes breaks, if any: the one that it reached first.
+func (l *Lines) exceeded(n, newline int) error {
+	left := int64(n + newline) // within the total, unless there is one
+	if l.limits.Total > 0 {
+		left = l.limits.Total - l.given
+	}
+	switch {
+	case n > l.limits.Line && int64(l.limits.Line) <= left:
+		return &LimitError{What: fmt.Sprintf("line %d", l.number+1), Max: int64(l.limits.Line)}
+	case int64(n+newline) > left:
+		return &LimitError{What: "the output", Max: l.limits.Total}
+	}
+	return nil
+}
+
+// ReadDocument reads r to its end, at most max bytes; beyond that the error is a *LimitError.
+func ReadDocument(r io.Reader, max int) ([]byte, error) {
+	enough := int64(min(max, math.MaxInt-1)) + 1 // one byte more tells that there is more
+	data, err := io.ReadAll(io.LimitReader(r, enough))
+	if len(data) > max {
+		return nil, &LimitError{What: "the document", Max: int64(max)}
+	}
+	return data, err
+}
+
+// A LimitError says which bound was exceeded: "line 7 is longer than 4194304 bytes".
+type LimitError struct {
+	What string // "line 7", "the output", "the document"
+	Max  int64
+}
+
+// Error implements error.
+func (e *LimitError) Error() string { return fmt.Sprintf("%s is longer than %d bytes", e.What, e.Max) }
+
+const (
+	tailSize    = 4 << 10
+	pieceSize   = 8 << 10 // the longest line that is handed on in one piece
+	stderrLimit = 1 << 20
+)
+
+// stderr reads a child's standard error to its end, so that the child never waits for a reader.
+type stderr struct {
+	pipe *os.File
+	emit func([]byte)
+	left int // bytes that may still be handed to emit
+	done chan struct{}
+
+	silent atomic.Bool // emit is no longer called
+
+	mu   sync.Mutex // guards last
+	last []byte     // at least the tail, at most twice of it
+}
+
+func newStderr(pipe *os.File, emit func([]byte), limit int) *stderr {
+	s := &stderr{pipe: pipe, emit: emit, left: cmp.Or(max(limit, 0), stderrLimit), done: make(chan struct{})}
+	go s.run()
+	return s
+}
+
+func (s *stderr) run() {
+	defer close(s.done)
+	all := io.TeeReader(s.pipe, s)
+	if s.emit != nil {
+		lines := bufio.NewScanner(all)
+		lines.Buffer(make([]byte, pieceSize+1), 0)
+		lines.Split(splitPieces)
+		for s.left > 0 && lines.Scan() {
+			s.hand(lines.Bytes())
+		}
+	}
+	_, _ = io.Copy(io.Discard, all) // only the tail is kept
+}
+
+// Write remembers the tail of what was read.
+func (s *stderr) Write(data []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = append(s.last, data...)
+	if over := len(s.last) - tailSize; over > tailSize {
+		s.last = append(s.last[:0], s.last[over:]...)
+	}
+	return len(data), nil
+}
+
+// splitPieces finds the next line, or a piece of one that is too long.
+func splitPieces(data []byte, last bool) (size int, piece []byte, err error) {
+	switch i := bytes.IndexByte(data, '\n'); {
+	case i >= 0:
+		return i + 1, bytes.TrimSuffix(data[:i], []byte{'\r'}), nil
+	case len(data) > pieceSize:
+		size = WholeRunes(data[:pieceSize])
+		return size, data[:size], nil
+	case last && len(data) > 0:
+		return len(data), data, nil
+	}
+	return 0, nil, nil
+}
+
+// WholeRunes is how much of b ends between two characters.
+func WholeRunes(b []byte) int {
+	for i := len(b) - 1; i >= 0 && i > len(b)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(b[i]) && !utf8.FullRune(b[i:]) {
+			return i
+		}
+	}
+	return len(b)
+}
+
+// hand gives a line to the caller. The one that exceeds the limit is the first that is not given.
+func (s *stderr) hand(line []byte) {
+	if s.left -= len(line) + 1; s.left < 0 || s.silent.Load() {
+		return
+	}
+	if !utf8.Valid(line) {
+		line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
+	}
+	s.emit(line)
+}
+
+// stop waits for the end, which comes by itself when no writer is left, but not for ever: a callback
+// may hang, and a writer may have escaped.
+func (s *stderr) stop(within time.Duration) {
+	_ = s.pipe.SetReadDeadline(time.Now().Add(within))
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-s.done:
+	case <-timer.C:
+	}
+	s.silent.Store(true)
+	_ = s.pipe.Close()
+}
+
+func (s *stderr) tail() string {
+	s.mu.Lock()
+	last := string(s.last[max(0, len(s.last)-tailSize-utf8.UTFMax):])
+	s.mu.Unlock()
+	last = strings.ToValidUTF8(last, "\uFFFD")
+	cut := max(0, len(last)-tailSize)
+	for cut < len(last) && !utf8.RuneStart(last[cut]) {
+		cut++
+	}
+	return last[cut:]
+}

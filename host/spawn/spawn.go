@@ -1,0 +1,295 @@
+// Package spawn starts the programs of a source of tools. What the config of a source says of every program, whatever
+// it speaks, is one struct here, and one function makes a command of it: its folder, its environment and secrets, and
+// the walls or the container around it.
+package spawn
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"toolpost/config"
+	"toolpost/host/container"
+	"toolpost/host/offlimits"
+	"toolpost/host/process"
+	"toolpost/host/sandbox"
+	"toolpost/host/secret"
+	"toolpost/host/walls"
+	"toolpost/tool"
+)
+
+// Options are the fields that a source of every protocol has whose programs we start. They are embedded in the
+// protocol's own.
+type Options struct {
+	Dir     string            `yaml:"dir" doc:"folder in which programs are found and run, from the folder of the config, which is the default; in a container: the working folder there"`
+	Env     map[string]string `yaml:"env" doc:"environment beside PATH, HOME, LANG and TMPDIR"`
+	PassEnv []string          `yaml:"pass_env" doc:"names of environment variables that are passed on"`
+	secret.Grant
+	Timeout    config.Duration   `yaml:"timeout" doc:"of one call; default: that of the protocol, else limits.timeout"`
+	Guarantees tool.Guarantees   `yaml:"guarantees" doc:"what the tools must not be able to do"`
+	Walls      walls.Options     `yaml:"walls" doc:"what the tools may do; default: read their own folder, start programs, 512 MiB, 128 processes, no network"`
+	Container  container.Options `yaml:"container" doc:"the container that the tools run in, if it has an image"`
+}
+
+// Of returns the options of a configured source before they are decoded: where its secrets are, and what its tools
+// never see.
+func Of(src config.Source) Options {
+	return Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
+}
+
+// Check finds what would otherwise only fail, or mislead, when a tool is called.
+func (o Options) Check() error {
+	for name := range o.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of an environment variable", name)
+		}
+	}
+	if o.Timeout < 0 {
+		return tool.Errorf(tool.CodeInvalidInput, "timeout cannot be negative")
+	}
+	return o.Container.Check()
+}
+
+func (o Options) contained() bool { return o.Container.Image != "" }
+
+// Folder is where programs are found and run, of a config in base.
+func (o Options) Folder(base string) string { return offlimits.Under(base, o.Dir) }
+
+// Claim says which files a command starts from, and which its program may change, of a config in base.
+func (o Options) Claim(base string, argv []string) offlimits.Claim {
+	c := o.Walls.Claim(base)
+	// Also in a container: its root may be ours, and a file of the same path elsewhere is no worse for it.
+	c.Starts = append(o.Container.Starts(base), offlimits.Argv(o.Folder(base), argv, c.Writes)...)
+	return c
+}
+
+// Given are the variables that somebody chose for the programs, by name.
+func (o Options) Given() map[string]string {
+	return process.Variables(o.Env, o.PassEnv)
+}
+
+// A Command is what a protocol knows of a program beside the options.
+type Command struct {
+	Argv    []string     // the program, on PATH or, with a slash, from Dir; and its arguments; empty: the image's own
+	Dir     string       // absolute: its working folder; empty: that of the options
+	Own     string       // a folder that it sees, also in a container; empty: the working folder, in a container none
+	Code    []string     // files and folders that it runs besides, such as a plugin
+	PassEnv []string     // names of more variables that are passed on
+	Log     *slog.Logger // hears of containers that could not be ended; nil: nobody does
+}
+
+// A Program is a command that is started behind walls, or in a container. What it takes to run it is found out when it
+// is first started: a config may have many that nobody calls.
+type Program struct {
+	Argv []string
+	Dir  string         // absolute: its working folder, in its container if it has one; empty: the image's own
+	Box  *container.Box // what an engine runs it in; nil: nothing does
+
+	o     Options
+	env   []string     // without secrets
+	walls *walls.Walls // nil: those of a container are its engine's
+
+	mu    sync.Mutex
+	found *found
+}
+
+// found is how a program is started, once that is known.
+type found struct {
+	argv  []string
+	walls *walls.Walls
+}
+
+// Program returns a program with the options' folder, environment, secrets, and walls or container. Relative paths
+// start in base, the folder of the config.
+func (o Options) Program(base string, c Command) (_ *Program, err error) {
+	p := &Program{Argv: slices.Clone(c.Argv), o: o}
+	dir := cmp.Or(c.Dir, o.Dir)
+	switch {
+	case !o.contained():
+		err = p.behindWalls(base, c)
+	case dir != "" && !filepath.IsAbs(dir):
+		err = tool.Errorf(tool.CodeInvalidInput,
+			"dir is a folder of the container and must be an absolute path, not %.80q", dir)
+	case o.Container.Own():
+		p.Dir, err = cmp.Or(dir, "/"), p.inFolder(base, c)
+	default:
+		p.Dir, p.env = dir, process.Assigned(o.given(c))
+		p.Box, err = o.Container.Open(base, o.Walls.Book(base), c.Log)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.Box != nil {
+		p.Box.Mount = c.Own
+	}
+	return p, nil
+}
+
+func (o Options) given(c Command) map[string]string {
+	o.PassEnv = slices.Concat(o.PassEnv, c.PassEnv)
+	return o.Given()
+}
+
+// distinct keeps of several values of a variable the last one: programs would take the first.
+func distinct(env []string) []string {
+	var all []string
+	for i, v := range env {
+		name, _, _ := strings.Cut(v, "=")
+		if !slices.ContainsFunc(env[i+1:], func(later string) bool { return strings.HasPrefix(later, name+"=") }) {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+func (p *Program) behindWalls(base string, c Command) error {
+	dir, err := filepath.Abs(cmp.Or(c.Dir, p.o.Folder(base)))
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "its folder %s: %w", p.o.Dir, err)
+	}
+	if p.Dir = dir; strings.Contains(p.Argv[0], "/") {
+		p.Argv[0] = offlimits.Under(dir, p.Argv[0])
+	}
+	needs := walls.Needs{Dir: base, Read: []string{cmp.Or(c.Own, dir)}, Run: c.Code}
+	if p.walls, err = p.o.Walls.Around(needs); err != nil {
+		return err
+	}
+	p.env = p.walls.Environment(process.Environment(p.o.Env, slices.Concat(p.o.PassEnv, c.PassEnv)))
+	return nil
+}
+
+// inFolder makes a container that needs no engine: walls in which an image has the place of this machine's files.
+func (p *Program) inFolder(base string, c Command) error {
+	if len(p.Argv) == 0 {
+		return tool.Errorf(tool.CodeUnavailable,
+			"it runs in a folder and has no command: a folder has none of its own; set command")
+	}
+	needs := walls.Needs{Dir: base}
+	if c.Own != "" {
+		needs.Read = []string{c.Own}
+	}
+	around, err := p.o.Container.Walls(p.o.Walls)
+	if err != nil {
+		return err
+	}
+	if p.walls, err = around.Around(needs); err != nil {
+		return err
+	}
+	p.found = &found{argv: p.Argv, walls: p.walls} // all that it takes is in the image
+	p.env = p.walls.Environment(container.Environment(process.Assigned(p.o.given(c))))
+	return nil
+}
+
+// String says in words what the program may do.
+func (p *Program) String() string {
+	if p.walls == nil {
+		return "a container of " + p.Box.Image + " (" + p.Box.Engine + "); network " + cmp.Or(p.Box.Network, "none")
+	}
+	return p.walls.String()
+}
+
+// Holds are the guarantees that hold around every call, asked for or not.
+func (p *Program) Holds() tool.Guarantees {
+	if p.walls == nil {
+		return tool.Guarantees{Sandbox: true}
+	}
+	return p.walls.Holds()
+}
+
+// Unavailable says why the program cannot be started as things are now: it or its folder is missing.
+func (p *Program) Unavailable() error {
+	if p.o.contained() {
+		return nil
+	}
+	if info, err := os.Stat(p.Dir); err != nil || !info.IsDir() {
+		return tool.Errorf(tool.CodeUnavailable, "its folder %s is not there", p.Dir)
+	}
+	if _, err := exec.LookPath(p.Argv[0]); err != nil {
+		return process.Diagnose(p.Argv, p.Dir, err)
+	}
+	return nil
+}
+
+// A Run is one start of a program.
+type Run struct {
+	Name       string            // of the tool, for messages
+	Args       []string          // after those of the command
+	Env        map[string]string // more variables
+	Call       *tool.Call        // whose trace it goes on with; nil: none
+	Guarantees tool.Guarantees   // that hold for it
+	Watch      *walls.Watch      // sees what the walls stop; nil: nobody does
+
+	Look        bool // see process.Command, as for those below
+	Stderr      func(line []byte)
+	StderrLimit int
+}
+
+// Start starts the program, with its secrets, behind its walls or in its container. A guarantee that cannot be held is
+// an error with the reason coverage_missing.
+func (p *Program) Start(ctx context.Context, r Run) (*process.Child, error) {
+	cmd := process.Command{
+		Argv: p.Argv, Dir: p.Dir, Env: distinct(slices.Concat(p.env, process.Assigned(r.Env))),
+		Look: r.Look, Stderr: r.Stderr, StderrLimit: r.StderrLimit,
+	}
+	if r.Call != nil {
+		cmd.Env = r.Call.TraceEnv(cmd.Env)
+	}
+	if err := p.confine(ctx, &cmd, r); err != nil {
+		return nil, err
+	}
+	cmd.Argv = slices.Concat(cmd.Argv, r.Args)
+	given, err := p.o.Give(&cmd, r.Guarantees.SecretsAllowed)
+	if err != nil {
+		return nil, err
+	}
+	defer given()
+	if p.Box != nil {
+		if cmd, err = p.Box.Enclose(cmd, r.Guarantees); err != nil {
+			return nil, err
+		}
+	}
+	child, err := process.Start(cmd)
+	if err != nil && cmd.End != nil {
+		cmd.End(false)
+	}
+	return child, err
+}
+
+// confine puts the walls around a command, and refuses guarantees that hold in no container.
+func (p *Program) confine(ctx context.Context, cmd *process.Command, r Run) error {
+	if missing := container.Uncovered(r.Guarantees); p.o.contained() && len(missing) > 0 {
+		return tool.Errorf(tool.CodeUnsupported, "%s was not run: %s cannot be enforced by a container; "+
+			"drop the guarantee, or run it without a container", r.Name,
+			strings.Join(missing, ", ")).Because(sandbox.CoverageMissing)
+	}
+	if p.walls == nil {
+		return nil
+	}
+	found, err := p.find(ctx)
+	if err != nil {
+		return err
+	}
+	cmd.Argv = found.argv
+	cmd.Confine, err = found.walls.Confine(r.Name, r.Guarantees, r.Watch)
+	return err
+}
+
+// find finds how the program is started. What was found once stays.
+func (p *Program) find(ctx context.Context) (*found, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found == nil {
+		argv, code, err := walls.Find(ctx, p.Argv, p.Dir, p.env)
+		if err != nil {
+			return nil, err
+		}
+		p.found = &found{argv: argv, walls: p.walls.With(code)}
+	}
+	return p.found, nil
+}
