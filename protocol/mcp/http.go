@@ -34,7 +34,7 @@ func NewDoor(o Options) web.Door {
 	return web.Door{
 		Name:     "mcp",
 		Hint:     "MCP is at " + Path,
-		Refusals: refusals{},
+		Refusals: refuse,
 		Accepts:  append([]string{headerVersion, headerMethod, headerName, headerSession}, envelope.Headers()...),
 		Exposes:  []string{headerSession},
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
@@ -48,11 +48,8 @@ func NewDoor(o Options) web.Door {
 	}
 }
 
-// refusals says no to what is refused before it is read, in JSON-RPC: an error of a request that is not known.
-type refusals struct{}
-
-// Refusal implements web.Refuser.
-func (refusals) Refusal(e *tool.Error) []byte {
+// refuse says no to what is refused before it is read, in JSON-RPC: an error of a request that is not known.
+func refuse(e *tool.Error) []byte {
 	code := jsonrpc.CodeInvalidRequest
 	if e.Code == tool.CodeInternal {
 		code = jsonrpc.CodeInternal
@@ -76,13 +73,13 @@ type httpDoor struct {
 // post takes one message of a client.
 func (d *httpDoor) post(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		web.Refuse(w, r, refusals{}, http.StatusUnsupportedMediaType, tool.Errorf(tool.CodeUnsupported,
+		web.Refuse(w, r, refuse, http.StatusUnsupportedMediaType, tool.Errorf(tool.CodeUnsupported,
 			"the content type %q is not read here: send application/json", r.Header.Get("Content-Type")))
 		return
 	}
 	body, status, refused := d.ReadBody(w, r)
 	if refused != nil {
-		web.Refuse(w, r, refusals{}, status, refused)
+		web.Refuse(w, r, refuse, status, refused)
 		return
 	}
 	req, m, bad := decode(body)
@@ -359,7 +356,7 @@ func (d *httpDoor) listen(w http.ResponseWriter, r *http.Request, p tool.Princip
 		return
 	}
 	if !accepts(r.Header, web.TypeStream) {
-		web.Refuse(w, r, refusals{}, http.StatusNotAcceptable,
+		web.Refuse(w, r, refuse, http.StatusNotAcceptable,
 			tool.Errorf(tool.CodeUnsupported, "a stream is all that GET gives here: accept %s", web.TypeStream))
 		return
 	}
