@@ -185,11 +185,35 @@ type Result struct {
 	Trace   Trace           `json:"trace,omitzero"`
 }
 
-// An Ask is a question to the user, returned as an outcome. The call is made again with the answers.
+// An Ask is what a tool has to know before it can go on, returned as an outcome: the call is made again with the
+// answers. Most ask a person one question; Needs is for the rest.
 type Ask struct {
 	ID      string          `json:"id"` // what Call.Resume repeats
 	Message string          `json:"message"`
-	Schema  json.RawMessage `json:"schema,omitzero"` // of the answers
+	Schema  json.RawMessage `json:"schema,omitzero"` // of the answers, without Needs
+	// Needs are several things, or things that no person answers. Answers are then an object with a member for each,
+	// by its Key.
+	Needs []Need `json:"needs,omitzero"`
+}
+
+// A NeedKind says who is asked, and for what.
+type NeedKind string
+
+// The kinds of needs, each with the answer that it has.
+const (
+	NeedForm  NeedKind = "form"  // a person fills in Schema: {"action": "accept|decline|cancel", "content": {...}}
+	NeedLink  NeedKind = "link"  // a person goes to a URL, which Params has: {"action": "accept|decline|cancel"}
+	NeedModel NeedKind = "model" // the caller's model goes on with the messages in Params: {"role", "content", "model"}
+	NeedRoots NeedKind = "roots" // the caller says which folders it works in: {"roots": [{"uri", "name"}]}
+)
+
+// A Need is one thing among those that an Ask is about.
+type Need struct {
+	Key     string          `json:"key"`
+	Kind    NeedKind        `json:"kind"`
+	Message string          `json:"message,omitzero"`
+	Schema  json.RawMessage `json:"schema,omitzero"` // of a form's content
+	Params  json.RawMessage `json:"params,omitzero"` // what else the one who is asked is told
 }
 
 // A Trace tells how a call was run. Details are in the words of the protocol that ran it.
