@@ -110,7 +110,8 @@ func (s *Supervisor) Current() *Worker {
 	return s.current
 }
 
-// acquire returns a worker with a place. Only a worker that is not nil: that one, before everybody else.
+// acquire returns a worker with a place. Only a worker that is not nil: that one, before everybody else. To wait for it
+// is not the call's time.
 func (s *Supervisor) acquire(ctx context.Context, only *Worker) (*Worker, error) {
 	s.mu.Lock()
 	if len(s.line) == 0 || only != nil {
@@ -126,6 +127,7 @@ func (s *Supervisor) acquire(ctx context.Context, only *Worker) (*Worker, error)
 	s.line = slices.Insert(s.line, at, me)
 	s.serveLine()
 	s.mu.Unlock()
+	defer tool.Waiting(ctx)()
 	select {
 	case t := <-me.ticket:
 		return t.w, t.err
