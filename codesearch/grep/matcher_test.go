@@ -175,7 +175,8 @@ func TestManyStates(t *testing.T) {
 		m := p.Matcher(t.Context())
 		m.finder = nil
 		for _, text := range [][]byte{sparse, dense, sparse[:20_000]} {
-			if got, want := found(m, text), naive(t, expr, false, text); !slices.Equal(got, want) {
+			short := bytes.ReplaceAll(text, bytes.Repeat([]byte("c"), 1000), []byte("c")) // of which as many lines match
+			if got, want := found(m, text), naive(t, expr, false, short); !slices.Equal(got, want) {
 				t.Errorf("%s: %d lines, want %d", expr, len(got), len(want))
 			}
 			if m.machine.cost > 2*maxCost {
