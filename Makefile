@@ -29,12 +29,13 @@ build: ## build ./bin/toolpost, one static file
 # left out. What calls it is not, the driver's Go code included.
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
+# A program with the race detector sleeps for a second before it exits, each of hundreds of them; a twentieth will do.
 # vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test
 # programs are linked without what debuggers read (-w), which is two fifths of the work of linking; traces stay whole.
 test: ## install what the tests need, vet, and run every test with the race detector
 	@echo '== 1 of 4: what the tests need'
 	@.ci/setup python3 curl cc git node js podman postgres
-	@race='$(RACE)'; .ci/setup --check cc || { race=; echo 'no C compiler: the tests run without the race detector'; }; \
+	@export GORACE=atexit_sleep_ms=50; race='$(RACE)'; .ci/setup --check cc || { race=; echo 'no C compiler: the tests run without the race detector'; }; \
 	echo '== 2 of 4: vet'; \
 	echo "go vet $${race%% *} ./..."; go vet $$race ./...; \
 	echo '== 3 of 4: the layout of the house'; \

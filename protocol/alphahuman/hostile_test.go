@@ -97,7 +97,7 @@ func TestGarbageIsLoggedAndTheSecondAnswerIsDropped(t *testing.T) {
 	if !strings.Contains(log.String(), "unknown request") {
 		t.Errorf("the second answer is not in the log:\n%s", log)
 	}
-	r, log = hostile(t, "a million lines", Options{})
+	r, log = hostile(t, "a hundred thousand lines", Options{})
 	says(t, r, "bad", `{}`, `"answer to {}"`)
 	says(t, r, "ok", `{"after":1}`, `"answer to {\"after\": 1}"`)
 	if n := strings.Count(log.String(), "\n"); n > 100 {
