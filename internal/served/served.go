@@ -29,8 +29,8 @@ const (
 	Token = "served-token-0123456789abcdef"
 )
 
-// Build builds the program and gives a copy of it. The go command links it anew only where something has changed, because
-// all tests build it at one place; each takes its copy while it holds that place's lock.
+// Build builds the program, as make build does, and gives a copy of it. All tests build it at one place, so that the go
+// command links it anew only where something has changed; each takes its copy while it holds that place's lock.
 func Build(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -40,7 +40,7 @@ func Build(t *testing.T) string {
 	place := lockedPlace(t)
 	defer place.Close()
 	shared, bin := filepath.Join(filepath.Dir(place.Name()), "toolpost"), filepath.Join(dir, "toolpost")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", shared, "toolpost/cmd/toolpost")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", shared, "toolpost/cmd/toolpost")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	// What we had open for writing ourselves could not be started while some other test forks.
 	take := exec.CommandContext(t.Context(), "cp", shared, bin)
