@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"time"
 
 	"toolpost/config"
 	"toolpost/engine"
@@ -14,6 +15,8 @@ import (
 	"toolpost/engine/quota"
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
+	"toolpost/protocol/all"
+	"toolpost/tool"
 )
 
 // A stageKind is a stage as it can be opened.
@@ -139,3 +142,25 @@ func (n *Node) openCache() (stage, error) {
 	n.cache = cache.New(cache.Options{})
 	return stage{n.cache.For, n.cache.Read}, nil
 }
+
+// doorNames lists the doors that a call can have come in by: those of a config, the command line, and each
+// protocol that can be spoken on stdin and stdout.
+func doorNames(protocols []Protocol) []string {
+	names := []string{"cli"}
+	for _, d := range all.DoorParts() {
+		names = append(names, d.Name)
+	}
+	for _, p := range protocols {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Explain says what the policy decides about a call, as of a time, and why.
+func (n *Node) Explain(c *tool.Call, at time.Time) (policy.Explanation, error) {
+	e, err := n.engine.Explain(c, at)
+	return e, n.redactor.Error(err)
+}
+
+// Spec finds a tool for whoever runs the node, also where the policy hides it from them.
+func (n *Node) Spec(name string) (*tool.Spec, error) { return n.engine.Spec(name) }
