@@ -124,17 +124,17 @@ func (n *Node) openQuotas() (stage, error) {
 }
 
 func (n *Node) openQueue() (s stage, err error) {
-	n.queue, err = queue.Read(n.cfg)
+	n.queue, err = queue.From(n.cfg)
 	return stage{}, err
 }
 
 func (n *Node) openLeases() (s stage, err error) {
 	n.leaseTier, err = lease.From(n.cfg, n.o.LeaseTier)
-	return stage{in: lease.Gate{From: n.leaseTier, Consume: n.keep.leases}.For}, err
+	return stage{in: lease.Stage{From: n.leaseTier, Consume: n.keep.leases}.For}, err
 }
 
 func (n *Node) openBreaker() (stage, error) {
-	o, err := breaker.Read(n.cfg)
+	o, err := breaker.From(n.cfg)
 	return stage{in: o.For}, err
 }
 

@@ -61,8 +61,8 @@ func (s *SessionTable) Next(
 		more = current != seen
 		switch {
 		case !more:
-			return mark, nil // which is at hand
-		case current < seen:
+			return mark, nil // there is nothing to give, and the mark costs no reading of patches
+		case current < seen: // it was removed and has begun again: from its first version, or its mark
 			return max(min(current, 1), mark), nil
 		}
 		return max(seen+1, mark), nil

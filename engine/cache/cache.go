@@ -27,7 +27,7 @@ type Options struct {
 
 // A Cache keeps the results of one engine. It starts without rules; see Replace.
 type Cache struct {
-	domains
+	domains // the rules, and what changed since: they are asked about calls, as the cache is
 	now  func() time.Time
 	lru  lru
 	last atomic.Int64 // number of the last reader

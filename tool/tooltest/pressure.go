@@ -19,20 +19,20 @@ const (
 // backPressure lets some events flow, blocks the sink, and looks whether memory grows. How long it
 // looks follows from the rate before: long enough for twice what may lie in buffers.
 func backPressure(p *probe) error {
-	g := &gate{blocked: make(chan struct{}), opened: make(chan struct{})}
-	r := p.start(context.Background(), "flood", `{}`, g)
-	open := sync.OnceFunc(func() { close(g.opened) })
+	v := &valve{blocked: make(chan struct{}), opened: make(chan struct{})}
+	r := p.start(context.Background(), "flood", `{}`, v)
+	open := sync.OnceFunc(func() { close(v.opened) })
 	defer open()
 	select {
-	case <-g.blocked:
+	case <-v.blocked:
 	case <-r.live.Done():
 		return r.tooSoon(fmt.Sprintf("%d events had come", freeCount))
 	}
 	const rounds = 2 * maxAhead / (freeCount << 10)
-	err := watchHeap(min(max(rounds*g.took, 200*time.Millisecond), 3*time.Second))
+	err := watchHeap(min(max(rounds*v.took, 200*time.Millisecond), 3*time.Second))
 	r.end()
 	open()
-	return errors.Join(err, g.short, r.refuse(tool.CodeCancelled))
+	return errors.Join(err, v.short, r.refuse(tool.CodeCancelled))
 }
 
 func watchHeap(d time.Duration) error {
@@ -53,8 +53,8 @@ func liveHeap() uint64 {
 	return m.HeapAlloc
 }
 
-// A gate is a sink that lets some events through and then blocks until it is opened.
-type gate struct {
+// A valve is a sink that lets some events through and then blocks until it is opened.
+type valve struct {
 	mu    sync.Mutex
 	count int
 	first time.Time
@@ -64,24 +64,24 @@ type gate struct {
 	short           error         // events are so small that the check would see nothing
 }
 
-func (g *gate) Emit(e tool.Event) error {
-	if !g.pass(e) {
-		<-g.opened
+func (v *valve) Emit(e tool.Event) error {
+	if !v.pass(e) {
+		<-v.opened
 	}
 	return nil
 }
 
-func (g *gate) pass(e tool.Event) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch g.count++; g.count {
+func (v *valve) pass(e tool.Event) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch v.count++; v.count {
 	case 1:
-		g.first = time.Now()
+		v.first = time.Now()
 	case freeCount:
-		if g.took = time.Since(g.first); len(e.Data) < 1<<10 {
-			g.short = fmt.Errorf("flood: an event has %d bytes of data; 1 KiB is the least", len(e.Data))
+		if v.took = time.Since(v.first); len(e.Data) < 1<<10 {
+			v.short = fmt.Errorf("flood: an event has %d bytes of data; 1 KiB is the least", len(e.Data))
 		}
-		close(g.blocked)
+		close(v.blocked)
 	}
-	return g.count < freeCount
+	return v.count < freeCount
 }
