@@ -28,9 +28,9 @@ type Options struct {
 // A Cache keeps the results of one engine. It starts without rules; see Replace.
 type Cache struct {
 	domains // the rules, and what changed since: they are asked about calls, as the cache is
-	now  func() time.Time
-	lru  lru
-	last atomic.Int64 // number of the last reader
+	now     func() time.Time
+	lru     lru
+	last    atomic.Int64 // number of the last reader
 
 	hits, misses atomic.Int64
 }
