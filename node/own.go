@@ -73,7 +73,9 @@ type sessions struct {
 }
 
 // PatchAt implements statetools.Sessions.
-func (s sessions) PatchAt(ctx context.Context, caller, session string, seen int64, patches []map[string]any) (int64, error) {
+func (s sessions) PatchAt(
+	ctx context.Context, caller, session string, seen int64, patches []map[string]any,
+) (int64, error) {
 	clean := make([]map[string]any, len(patches))
 	for i, p := range patches {
 		clean[i], _ = s.redactor.Value(p).(map[string]any) // it stays an object

@@ -293,7 +293,8 @@ func (k sessionAt) forget(t *tx, upTo int64) error {
 		return err
 	}
 	err = t.exec(`INSERT INTO session_mark (caller, name, version, state) VALUES (?, ?, ?, ?)
-		ON CONFLICT (caller, name) DO UPDATE SET version = excluded.version, state = excluded.state`, k.caller, k.name, upTo, string(next))
+		ON CONFLICT (caller, name) DO UPDATE SET version = excluded.version, state = excluded.state`,
+		k.caller, k.name, upTo, string(next))
 	if err != nil {
 		return err
 	}

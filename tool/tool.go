@@ -264,8 +264,8 @@ type Runner interface {
 	Close(ctx context.Context) error
 }
 
-// Opened gives what a protocol's Open returns. A runner that could not be made is nil and not a nil pointer, which would
-// look like a runner to whoever compares it with nil.
+// Opened gives what a protocol's Open returns. A runner that could not be made is nil and not a nil pointer, which
+// would look like a runner to whoever compares it with nil.
 func Opened[R Runner](r R, err error) (Runner, error) {
 	if err != nil {
 		return nil, err

@@ -21,12 +21,14 @@ const maxScan = 1 << 30
 func (a readArgs) span() (span, error) {
 	byBytes, byLines := a.Offset != nil || a.Length != nil, a.FromLine != nil || a.ToLine != nil
 	if byBytes && byLines {
-		return span{}, tool.Errorf(tool.CodeInvalidInput, "ask for bytes (offset, length) or for lines (from_line, to_line), not for both")
+		return span{}, tool.Errorf(tool.CodeInvalidInput,
+			"ask for bytes (offset, length) or for lines (from_line, to_line), not for both")
 	}
 	if byLines {
 		s := span{lines: true, from: or(a.FromLine, 1), to: or(a.ToLine, math.MaxInt64)}
 		if s.from < 1 || s.to < s.from {
-			return span{}, tool.Errorf(tool.CodeInvalidInput, "lines %d to %d: the first line is 1, and the last one comes after it", s.from, s.to)
+			return span{}, tool.Errorf(tool.CodeInvalidInput,
+				"lines %d to %d: the first line is 1, and the last one comes after it", s.from, s.to)
 		}
 		return s, nil
 	}
@@ -73,7 +75,8 @@ func (l *lineReader) Read(p []byte) (int, error) {
 			return kept, err
 		}
 		if l.scanned += int64(n); l.scanned > maxScan {
-			return 0, tool.Errorf(tool.CodeInvalidInput, "line %d is not within the first %d bytes; ask for bytes by offset", l.from, maxScan).Because("too_large")
+			return 0, tool.Errorf(tool.CodeInvalidInput,
+				"line %d is not within the first %d bytes; ask for bytes by offset", l.from, maxScan).Because("too_large")
 		}
 	}
 	return 0, io.EOF

@@ -1,5 +1,5 @@
-// Package lease has the tools that issue leases, lease.issue, list them, lease.list, revoke them, lease.revoke, and count
-// them, lease.gc.
+// Package lease has the tools that issue leases, lease.issue, list them, lease.list, revoke them, lease.revoke, and
+// count them, lease.gc.
 // Calling one of them passes the engine like any other call, so that who did what is on record.
 package lease
 
@@ -130,8 +130,9 @@ func mayIssue(p tool.Principal) error {
 	if p.Operator() || slices.Contains(p.Roles(), issuer) {
 		return nil
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "%q may not issue or revoke leases: only the owner may, who runs toolpost on its "+
-		"command line, a program that started it, or a caller with the role %s", p.ID, issuer)
+	return tool.Errorf(tool.CodeAccessDenied,
+		"%q may not issue or revoke leases: only the owner may, who runs toolpost on its "+
+			"command line, a program that started it, or a caller with the role %s", p.ID, issuer)
 }
 
 // own is whose leases somebody has to do with who names nobody: their own, or anybody's for the operator.

@@ -98,7 +98,8 @@ func (j *judging) untar(items []item) error {
 		}
 	}
 	if file == "-" {
-		return j.refuse("an archive from standard input: what it would write cannot be judged before; put it into a file and name that with -f")
+		return j.refuse("an archive from standard input: what it would write cannot be judged before; put it into a " +
+			"file and name that with -f")
 	}
 	u.list = slices.Concat([]string{"-t", "--quoting-style=escape", "-f", file}, which, []string{"--"}, arguments(items))
 	j.unpack = u
@@ -162,7 +163,8 @@ func checkScript(j *judging, items []item) error {
 	if len(arguments(items)) > 0 || has(items, j.prof.without) || j.code.covers(CodeAny) {
 		return nil
 	}
-	return j.refuse("no script, so that it would run what is on its standard input: name a file, or allow it by a rule with code: any")
+	return j.refuse("no script, so that it would run what is on its standard input: name a file, or allow it by a " +
+		"rule with code: any")
 }
 
 // checkNode: with --test it finds the scripts by itself.
@@ -191,7 +193,8 @@ func checkPython(j *judging, items []item) error {
 	}
 	f := j.prof.modules[items[at].values[0]]
 	if f == nil {
-		return j.refuse("-m %s: a module that is not among those known to run only the code of a tree; a rule with code: any can allow it", items[at].values[0])
+		return j.refuse("-m %s: a module that is not among those known to run only the code of a tree; a rule with "+
+			"code: any can allow it", items[at].values[0])
 	}
 	parsed, err := f.parse(rest)
 	if err != nil {

@@ -123,7 +123,8 @@ func (t *Tools) planCommand(ctx context.Context, c *tool.Call, args execArgs) (*
 	}
 	for name, value := range args.Env {
 		if !slices.Contains(t.o.CallerEnv, name) || strings.ContainsRune(value, 0) {
-			return nil, tool.Errorf(tool.CodeAccessDenied, "the variable %s is not allowed: shell.caller_env of the source names those that are", name)
+			return nil, tool.Errorf(tool.CodeAccessDenied,
+				"the variable %s is not allowed: shell.caller_env of the source names those that are", name)
 		}
 	}
 	if !t.o.mentions(args.Command) { // before anything else is told
@@ -202,9 +203,12 @@ func (t *Tools) lookup(name string) (file string, err error) {
 			continue
 		}
 		if root := writableRoot(t.ws.Roots(), real); root != "" {
-			return "", tool.Errorf(tool.CodeAccessDenied, "Command '%s' is not allowed by security policy: it lies in %s, where tools can write", name, root).Because("command_denied")
+			return "", tool.Errorf(tool.CodeAccessDenied,
+				"Command '%s' is not allowed by security policy: it lies in %s, where tools can write", name,
+				root).Because("command_denied")
 		}
 		return candidate, nil
 	}
-	return "", tool.Errorf(tool.CodeNotFound, "%s was not found (looked in %s): install it, or add its folder to shell.path", name, strings.Join(t.path, ", "))
+	return "", tool.Errorf(tool.CodeNotFound,
+		"%s was not found (looked in %s): install it, or add its folder to shell.path", name, strings.Join(t.path, ", "))
 }

@@ -83,8 +83,8 @@ func gives(p sandbox.Profile, folder string) bool {
 	})
 }
 
-// repositories lists git's own folders below a folder, and the files that stand for one. There are few, or too many to be
-// closed.
+// repositories lists git's own folders below a folder, and the files that stand for one. There are few, or too many to
+// be closed.
 func repositories(folder string) ([]string, error) {
 	var found []string
 	seen := 0
@@ -99,7 +99,8 @@ func repositories(folder string) ([]string, error) {
 			return nil
 		}
 		if found = append(found, path); len(found) > maxNested {
-			return fmt.Errorf("there are more than %d repositories below %s, which cannot all be closed to a command; offer a smaller folder", maxNested, folder)
+			return fmt.Errorf("there are more than %d repositories below %s, which cannot all be closed to a command; "+
+				"offer a smaller folder", maxNested, folder)
 		}
 		if d.IsDir() {
 			return fs.SkipDir
@@ -160,5 +161,6 @@ func badVariable(name string) string {
 }
 
 func isVariable(name string) bool {
-	return name != "" && !isDigits(name[:1]) && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
+	return name != "" && !isDigits(name[:1]) &&
+		strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }

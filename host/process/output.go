@@ -226,8 +226,8 @@ func (s *stderr) tail() string {
 	return last[cut:]
 }
 
-// ReadWithin is ReadDocument until ctx ends. Then r is closed, where that can be done: whoever reads from something that
-// cannot be interrupted, such as a terminal or a pipe that was inherited, stays behind until the program ends.
+// ReadWithin is ReadDocument until ctx ends. Then r is closed, where that can be done: whoever reads from something
+// that cannot be interrupted, such as a terminal or a pipe that was inherited, stays behind until the program ends.
 func ReadWithin(ctx context.Context, r io.Reader, max int) ([]byte, error) {
 	read := make(chan struct{})
 	var doc []byte

@@ -79,8 +79,8 @@ const cwd = unix.AT_FDCWD
 // in names the layer that the following ops build.
 func (s *script) in(layer string) { s.layer = layer }
 
-// call adds a system call that must succeed; what names its object, for the error. Its arguments are numbers, registers,
-// places, or what value puts into data: any other type is a mistake of ours, and panics.
+// call adds a system call that must succeed; what names its object, for the error. Its arguments are numbers,
+// registers, places, or what value puts into data: any other type is a mistake of ours, and panics.
 func (s *script) call(what string, nr uintptr, args ...any) *op {
 	return s.add(what, uint64(nr), args...)
 }
