@@ -137,7 +137,7 @@ func (t *Tools) workplace(caller string) (*workplace, error) {
 	w := &workplace{
 		dir: dir, home: filepath.Join(dir, "home"), tmp: filepath.Join(dir, "tmp"),
 		gitconfig: filepath.Join(dir, "gitconfig"),
-		cache: filepath.Join(state, fmt.Sprintf("cache-%.8x", sha256.Sum256([]byte(caller)))),
+		cache:     filepath.Join(state, fmt.Sprintf("cache-%.8x", sha256.Sum256([]byte(caller)))),
 	}
 	roots := t.ws.Roots()
 	for _, r := range roots {

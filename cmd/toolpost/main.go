@@ -3,17 +3,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/host/sandbox"
+	"toolpost/tool"
 )
 
 func main() {
@@ -74,4 +77,62 @@ func thisBuild() build {
 		}
 	}
 	return b
+}
+
+// An exit is an error that has been shown already: only its code is left.
+type exit int
+
+// Error implements error.
+func (e exit) Error() string { return "exit " + strconv.Itoa(int(e)) }
+
+// The exit codes.
+const (
+	exitFailed    exit = 1
+	exitUsage     exit = 2
+	exitRefused   exit = 3
+	exitNotFound  exit = 4
+	exitTimeout   exit = 5
+	exitCancelled exit = 130
+)
+
+const exitHelp = `Exit codes:
+  0    the tool succeeded
+  1    the tool failed, crashed or is unavailable
+  2    usage: bad flags, bad arguments, bad config
+  3    refused: access, lease, quota, or a guarantee that cannot be kept here
+  4    not found: no such tool, or the tool did not find what it was asked for
+  5    timeout
+  130  cancelled (Ctrl-C)`
+
+// A protocol may have exit codes of its own for when we are its tool.
+type exitCoder interface{ ExitCode() int }
+
+// exitCode gives the code for an error. One without a class comes from reading the command line.
+func exitCode(err error) int {
+	var own exitCoder
+	if errors.As(err, &own) {
+		return own.ExitCode()
+	}
+	var e *tool.Error
+	if !errors.As(err, &e) {
+		return int(exitUsage)
+	}
+	return int(exitOf(e.Code))
+}
+
+func exitOf(c tool.Code) exit {
+	switch c {
+	case tool.CodeInvalidInput:
+		return exitUsage
+	case tool.CodeAccessDenied, tool.CodeLeaseRequired, tool.CodeLeaseRejected, tool.CodeQuotaExceeded,
+		tool.CodeUnsupported, tool.CodeConflict:
+		return exitRefused
+	case tool.CodeNotFound:
+		return exitNotFound
+	case tool.CodeTimeout:
+		return exitTimeout
+	case tool.CodeCancelled:
+		return exitCancelled
+	}
+	return exitFailed
 }
