@@ -98,8 +98,7 @@ func (a *app) missing(ctx context.Context, b *backend, name, does string, err er
 		"the policy does not let %q %s; it would have to allow the tool %s", me().ID, does, name)
 }
 
-// A listing is what there is of one kind of thing that is issued and revoked: the commands that list them and that
-// revoke one.
+// A listing is one kind of thing that is issued and revoked, with the commands that list them and revoke one.
 type listing[T any] struct {
 	kind    string // in the singular; the names of the tools about them begin with it
 	lists   string // what the command that lists them does
@@ -107,7 +106,7 @@ type listing[T any] struct {
 	head    []string
 	row     func(one T, now time.Time) []string
 	about   func(one T) (id, what, state string)
-	asID    func(id string) string // of a secret in its place: no secret goes any further
+	asID    func(id string) string // gives the id of a secret that was typed in its place: no secret goes any further
 }
 
 // list makes the command that lists them.
@@ -126,7 +125,7 @@ func (l listing[T]) list(a *app) *cobra.Command {
 			return list(a, l.kind+"s", all, l.head, func(one T) []string { return l.row(one, time.Now()) })
 		},
 	}
-	c.Flags().IntVarP(&most, "limit", "n", 100, "at most so many; 0: all")
+	c.Flags().IntVarP(&most, "limit", "n", 100, "list at most this many; 0: all")
 	return a.withServer(a.withJSON("print JSON", c))
 }
 
@@ -138,7 +137,7 @@ func (l listing[T]) read(ctx context.Context, a *app, most int) ([]T, error) {
 // revoke makes the command that revokes one, and completes the ids of those that are live.
 func (l listing[T]) revoke(a *app) *cobra.Command {
 	return a.withServer(a.withJSON("print what is known of the "+l.kind+" as JSON", &cobra.Command{
-		Use: "revoke ID", Short: "Make a " + l.kind + " useless", Long: l.revokes, Args: words(1, 1),
+		Use: "revoke ID", Short: "Revoke a " + l.kind, Long: l.revokes, Args: words(1, 1),
 		ValidArgsFunction: completeIDs(func(ctx context.Context) ([]T, error) { return l.read(ctx, a, 100) },
 			func(one T) (string, string, bool) {
 				id, what, state := l.about(one)
