@@ -90,7 +90,7 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 	if err != nil {
 		return nil, err
 	}
-	return NewRunner(src.Dir, o, log)
+	return tool.Opened(NewRunner(src.Dir, o, log))
 }
 
 func optionsOf(src config.Source) (Options, error) {
